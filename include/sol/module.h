@@ -1,0 +1,67 @@
+/* What generated code, the runtime and a deployed library agree on. C standard headers only.
+ *
+ * A module is constant data: programs made of steps, steps made of a function and the places of its operands. A kernel
+ * never sees a number of threads: it computes the tasks [task0, task1) of its step, and any split of the tasks gives the
+ * same bits. */
+#ifndef SOL_MODULE_H
+#define SOL_MODULE_H
+
+#include <stdint.h>
+
+#define SOL_MODULE_VERSION 1
+
+/* One call in flight. */
+struct sol_frame {
+    char *const *base;        /* start of every buffer of the module, by its number */
+    void *scratch;            /* `scratch_bytes` for each worker, 64-byte aligned; worker w begins at w * scratch_bytes */
+    int64_t scratch_bytes;
+    const uint64_t *seeds;    /* random streams */
+    volatile int32_t *error;  /* 0, or the first SOL_KERNEL_* that a kernel met */
+    volatile int32_t *error_step;
+    int32_t step;             /* the step that runs, for messages */
+};
+enum { SOL_KERNEL_OK = 0, SOL_KERNEL_INDEX = 1 /* an index was out of range */, SOL_KERNEL_DIVISION = 2 };
+
+/* p[i]: where operand i begins. */
+typedef void (*sol_kernel_fn)(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker);
+
+enum sol_buffer_kind {
+    SOL_BUFFER_INPUT,     /* index: which input */
+    SOL_BUFFER_OUTPUT,
+    SOL_BUFFER_PARAM,     /* the framework's memory */
+    SOL_BUFFER_PREPARED,  /* written by `prepare`, kept by the model; offset and bytes in one block */
+    SOL_BUFFER_WORKSPACE, /* one block per call */
+    SOL_BUFFER_CONST      /* in the module */
+};
+struct sol_buffer {
+    int32_t kind, index;
+    int64_t offset, bytes;
+    const void *data; /* CONST */
+};
+struct sol_place { /* an operand: a buffer and where the operand's element 0 begins in it */
+    int32_t buffer;
+    int64_t offset; /* bytes; negative is possible (a flipped view) */
+};
+struct sol_step {
+    sol_kernel_fn run;
+    int64_t tasks;
+    int32_t place0, places; /* in the program's table of places */
+    const char *label;      /* the layers computed, for people: "layer1.0.conv1 + relu" */
+    int32_t depends0, depends; /* `prepare` only: range of the module's `depends`, parameters that the step reads */
+};
+struct sol_program {
+    int32_t nstep, nplace;
+    const struct sol_step *step;
+    const struct sol_place *place;
+    int64_t workspace_bytes, scratch_bytes; /* scratch: per worker */
+};
+struct sol_module {
+    uint32_t size, version;
+    int32_t ninput, noutput, nparam, nbuffer;
+    const struct sol_buffer *buffer;
+    const int32_t *depends;
+    int64_t prepared_bytes;
+    struct sol_program prepare, inference;
+};
+
+#endif

@@ -1,0 +1,143 @@
+/* SOL for applications and frontends: make a context, describe a network, optimize it, run it.
+ *
+ * A network is described once, layer by layer, in the words of layers.def and math.def (`sol info --layers` lists them).
+ * Every function that can fail returns a sol_status; sol_error(ctx) then says what, where, expected, got, what to do. */
+#ifndef SOL_SOL_H
+#define SOL_SOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int32_t sol_status;
+enum {
+    SOL_OK = 0,
+    SOL_ERR_INVALID = 1,     /* the caller's mistake: shape, type, name, range */
+    SOL_ERR_UNSUPPORTED = 2, /* valid, but SOL cannot do it (yet) */
+    SOL_ERR_NOMEM = 3,
+    SOL_ERR_IO = 4,          /* a file or folder */
+    SOL_ERR_COMPILER = 5,    /* the C compiler is missing or refused */
+    SOL_ERR_RUN = 6,         /* found while running, such as an index out of range */
+    SOL_ERR_INTERRUPTED = 7,
+    SOL_ERR_INTERNAL = 8     /* a bug in SOL */
+};
+
+enum sol_dtype {
+#define X(enumerator, ...) SOL_##enumerator,
+#include "sol/dtypes.def"
+#undef X
+    SOL_DTYPES
+};
+
+struct sol_ctx;
+struct sol_graph;
+struct sol_tensor;
+struct sol_net;
+
+/* -- context: configuration, error, log, cache. May be shared by threads; one compile at a time per graph. */
+
+struct sol_ctx_options {
+    size_t size; /* sizeof(struct sol_ctx_options) */
+    void *(*reallocate)(void *user, void *p, size_t bytes); /* bytes 0 frees; NULL: the C library's */
+    void (*log)(void *user, int level, const char *line);   /* NULL: stderr */
+    int (*interrupted)(void *user);                         /* non-zero stops a compile; NULL: never */
+    void (*progress)(void *user, const char *what, int done, int total); /* NULL: none */
+    void *user;
+};
+
+sol_status sol_ctx_create(const struct sol_ctx_options *options, struct sol_ctx **out_ctx); /* options may be NULL */
+void sol_ctx_destroy(struct sol_ctx *ctx);
+const char *sol_error(struct sol_ctx *ctx); /* the calling thread's last error; valid until its next call */
+sol_status sol_config_set(struct sol_ctx *ctx, const char *key, const char *value);
+const char *sol_config_get(struct sol_ctx *ctx, const char *key); /* NULL: no such key */
+/* The i-th key, its default and what it does; NULL when i is past the last. */
+const char *sol_config_key(int i, const char **out_default, const char **out_doc);
+const char *sol_version(void);
+sol_status sol_cache_clear(struct sol_ctx *ctx);
+
+/* -- a network. Tensors and layers belong to the graph and live as long as it does. */
+
+sol_status sol_graph_create(struct sol_ctx *ctx, const char *name, struct sol_graph **out_g);
+void sol_graph_destroy(struct sol_graph *g);
+
+/* Inputs are given at every call; parameters are handed over with sol_net_param and may change between calls; the data of
+ * a constant is copied, row-major. `shape` counts elements. */
+sol_status sol_graph_input(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,
+                           struct sol_tensor **out_t);
+sol_status sol_graph_param(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,
+                           struct sol_tensor **out_t);
+sol_status sol_graph_const(struct sol_graph *g, enum sol_dtype dtype, int ndim, const int64_t *shape, const void *data,
+                           struct sol_tensor **out_t);
+sol_status sol_graph_output(struct sol_graph *g, const char *name, struct sol_tensor *t);
+
+struct sol_attr {
+    const char *name;
+    enum { SOL_ATTR_INT, SOL_ATTR_REAL, SOL_ATTR_TEXT } kind;
+    int n;                /* -1: one value; otherwise a list of n */
+    const int64_t *ints;  /* INT: n values (one if n is -1) */
+    const double *reals;  /* REAL */
+    const char *text;     /* TEXT */
+};
+
+/* Adds a layer by the name of its row in layers.def, or an element-wise function by its name in math.def, whose inputs are
+ * broadcast as NumPy does and must have one type. `name` is for people ("layer1.0.conv1"), `where` is the place in the
+ * user's source ("model.py:41"); both may be NULL. Attributes that are not given take the row's default. *out is filled
+ * with `nout` tensors; fewer than the row has may be asked for. */
+sol_status sol_graph_layer(struct sol_graph *g, const char *kind, const char *name, const char *where, int nin,
+                           struct sol_tensor *const *in, int nattr, const struct sol_attr *attrs, int nout,
+                           struct sol_tensor **out);
+/* Is there a row of this name? */
+int sol_layer_known(const char *kind);
+
+enum sol_dtype sol_tensor_dtype(const struct sol_tensor *t);
+int sol_tensor_ndim(const struct sol_tensor *t);
+int64_t sol_tensor_size(const struct sol_tensor *t, int dim);
+/* The value of a tensor that is known before running: a constant or computed from constants alone (the shape arguments
+ * of ONNX), row-major. NULL: not known. Valid as long as the graph. */
+const void *sol_tensor_known(struct sol_tensor *t);
+
+/* The graph as text (see docs/text-form.md), and back. The text is freed with sol_free. */
+sol_status sol_graph_print(const struct sol_graph *g, char **out_text);
+sol_status sol_graph_parse(struct sol_ctx *ctx, const char *text, struct sol_graph **out_g);
+void sol_free(struct sol_ctx *ctx, void *p);
+
+/* -- an optimized network. The graph may be destroyed afterwards. */
+
+sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net);
+void sol_net_destroy(struct sol_net *net);
+
+struct sol_memory { /* bytes */
+    int64_t params, prepared, inputs, outputs, workspace, peak; /* peak: of all kinds together, parameters included */
+};
+void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m);
+
+struct sol_io {
+    const char *name;
+    enum sol_dtype dtype;
+    int ndim;
+    const int64_t *shape;
+};
+int sol_net_inputs(const struct sol_net *net);
+int sol_net_outputs(const struct sol_net *net);
+int sol_net_params(const struct sol_net *net);
+struct sol_io sol_net_input(const struct sol_net *net, int i);
+struct sol_io sol_net_output(const struct sol_net *net, int i);
+struct sol_io sol_net_param_io(const struct sol_net *net, int i);
+
+/* Hands over parameter i, in the order of sol_graph_param: row-major data, read while `sol_net_run` runs, owned by the
+ * caller. Call it again when the data or its address changed: what depends on it is then prepared again, in the next
+ * run. A call with the address that is set already means "the data changed". */
+sol_status sol_net_param(struct sol_net *net, int i, const void *data);
+/* Runs the network: row-major inputs and outputs, which must not overlap. threads 0: as many as there are processors.
+ * Re-entrant. */
+sol_status sol_net_run(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads);
+/* What each step is and took in the last run with the configuration key profile=1, one line a step; NULL: nothing. */
+const char *sol_net_profile(struct sol_net *net);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

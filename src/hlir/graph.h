@@ -1,0 +1,73 @@
+/* The high-level graph: layers and tensors, in topological order, all in the graph's arena. */
+#ifndef SOL_GRAPH_H
+#define SOL_GRAPH_H
+
+#include "hlir/loops.h"
+
+enum tensor_role { TENSOR_VALUE, TENSOR_INPUT, TENSOR_PARAM, TENSOR_CONST };
+
+struct sol_dim {
+    char purpose;  /* 'N' none, 'C' channel, 'P' pixel, 0 not known yet */
+    int64_t size;
+};
+struct sol_tensor {
+    struct sol_graph *graph;
+    int id;
+    const char *name;
+    uint8_t role, dtype, ndim;
+    struct sol_dim dim[SOL_MAX_DIMS];
+    struct sol_layer *from; /* VALUE: the layer that makes it, its output number */
+    int from_out;
+    int index;        /* INPUT, PARAM: which */
+    const void *data; /* CONST: row-major */
+    void *user;       /* for the pass that runs; no meaning in between */
+};
+
+struct layer_def; /* layers.h: a row of layers.def or an element-wise row of math.def */
+struct sol_layer {
+    int id;
+    const struct layer_def *def;
+    const char *name, *where; /* for people; never NULL ("") */
+    struct attrs attrs;
+    int nin, nout;
+    struct sol_tensor **in; /* NULL: an input that is missing */
+    struct sol_tensor **out;
+    struct loops *loops; /* bound */
+    struct sol_layer *prev, *next;
+    void *user;
+};
+struct graph_output {
+    const char *name;
+    struct sol_tensor *t;
+};
+struct sol_graph {
+    struct sol_ctx *ctx;
+    struct arena *arena;
+    const char *name;
+    struct sol_layer *first, *last; /* topological order */
+    VECTOR(struct sol_tensor *) tensors, inputs, params;
+    VECTOR(struct graph_output) outputs;
+    int nlayers; /* ids given */
+};
+
+/* graph.c. Every change keeps the list in topological order; `before` NULL appends. */
+struct sol_tensor *graph_tensor(struct sol_graph *g, enum tensor_role role, const char *name, enum sol_dtype t, int ndim,
+                                const int64_t *shape);
+/* Makes a layer, binds it, makes its outputs. Broadcasts the inputs of element-wise rows by Expand layers. */
+sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const char *name, const char *where,
+                     int nin, struct sol_tensor *const *in, const struct attrs *attrs, struct sol_layer **out_layer);
+void graph_remove(struct sol_graph *g, struct sol_layer *l); /* its outputs must have no readers */
+/* Every reader of `old` (layers and graph outputs) reads `with` instead: same type and shape. */
+void graph_replace(struct sol_graph *g, struct sol_tensor *old, struct sol_tensor *with);
+/* Number of reads of t by layers and graph outputs. Computed by graph_count_uses for all tensors at once (t->user). */
+void graph_count_uses(struct sol_graph *g);
+static inline intptr_t tensor_uses(const struct sol_tensor *t) { return (intptr_t)t->user; }
+int64_t tensor_elements(const struct sol_tensor *t);
+/* Structure, types, order, names: SOL_ERR_INTERNAL with what is wrong. Debug builds run it behind each pass. */
+sol_status graph_verify(struct sol_graph *g);
+/* Flops and bytes a graph needs, as written: for tests of passes and reports. */
+void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes);
+
+/* text.c: the text form; sol_graph_print and sol_graph_parse. */
+
+#endif

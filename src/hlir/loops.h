@@ -1,0 +1,198 @@
+/* Loops: what a layer (or a cluster of layers) computes, as statements over letters. See docs/notation.md.
+ *
+ *   Conv  y[N G*#C+C P] = sum[I K] x[N G*#I+I s*P+d*K-p]:0 * w[G*#C+C I K]
+ *
+ * A *row* is symbolic: a letter may stand for a group of dimensions. *Binding* it to shapes and attributes gives `struct
+ * loops`: each letter is one loop with a known size, attributes and sizes are numbers, letters of size 1 are gone.
+ * The same structure describes one layer and a fused cluster of many, and is all that the interpreter, the planner, the
+ * printers and the solvers look at. Expressions are nodes in one array, children by number, 0 is "none": a rewrite is a
+ * copy. Nodes are immutable once made; sharing a node between two parents is fine, except for `next` lists. */
+#ifndef SOL_LOOPS_H
+#define SOL_LOOPS_H
+
+#include "base/base.h"
+
+#define LOOPS_MAX_LETTERS 64 /* a set of letters is a bit mask */
+
+enum ex_kind {
+    EX_NONE,
+    EX_INT,    /* u.i */
+    EX_REAL,   /* u.r */
+    EX_LETTER, /* letter: its value while looping */
+    EX_NEG,    /* a */
+    EX_ADD,    /* a, b; likewise up to EX_MOD */
+    EX_SUB,
+    EX_MUL,
+    EX_DIV,   /* true division */
+    EX_FLOOR, /* // rounds down; integers only */
+    EX_MOD,   /* % has the sign of the divisor; integers only */
+    EX_READ,  /* tensor; a: first index, a list of as many as the tensor has dimensions; b: value outside, 0: never outside */
+    EX_CALL,  /* op: row of math.def; a: first argument, a list */
+    EX_TEST,  /* [a]: 1 if the condition a holds, else 0 */
+    EX_CMP,   /* op: enum ex_cmp; a, b */
+    EX_AND,   /* a: first of a list; evaluated in order, stops at the first that fails */
+    EX_OR,
+    EX_RED,   /* op: row of reduce.def; u.bound: letters bound; a: guard or 0; b: body */
+    /* symbolic rows only, gone after binding: */
+    EX_SIZE, /* #L */
+    EX_ATTR, /* tensor: number of the attribute */
+    EX_LIN,  /* lin(#L, e): a group folded to a position */
+    EX_DIG   /* dig(e, #L): a position unfolded to a group */
+};
+enum ex_cmp { CMP_LT, CMP_LE, CMP_EQ, CMP_NE, CMP_GE, CMP_GT };
+
+struct ex {
+    uint8_t kind, op;
+    uint16_t tensor; /* or letter */
+    int32_t a, b;
+    int32_t next; /* next of a list: indices, arguments, parts of a conjunction */
+    union {
+        int64_t i;
+        double r;
+        uint64_t bound;
+    } u;
+};
+
+struct loops_letter {
+    char name[12]; /* "P1": prints as is; unique within the loops */
+    int64_t size;
+};
+enum loops_role { LOOPS_INPUT, LOOPS_OUTPUT, LOOPS_TEMP, LOOPS_TABLE };
+struct loops_tensor {
+    const char *name; /* unique within the loops; a valid C identifier */
+    uint8_t role, dtype, ndim;
+    int64_t shape[SOL_MAX_DIMS];
+    const void *table; /* TABLE: its values, row-major, of `dtype` (SOL_I64 or SOL_F64) */
+    void *user;        /* the planner's: the graph tensor behind it */
+};
+struct loops_stmt {
+    uint8_t nout;
+    uint16_t out[3];
+    int32_t index; /* list; what is written: letters or affine; the statement loops over the letters in it */
+    int32_t value;
+    int8_t scan_step;   /* 0: no scan; otherwise consecutive statements with the same scan letter form one scan */
+    uint8_t scan_letter;
+    const char *label;  /* for comments: the layer's name; may be NULL */
+};
+struct loops {
+    struct arena *arena;
+    const char *name;
+    VECTOR(struct ex) ex; /* ex.at[0] is "none" */
+    VECTOR(struct loops_letter) letters;
+    VECTOR(struct loops_tensor) tensors;
+    VECTOR(struct loops_stmt) stmts; /* in order of need */
+};
+
+/* -- loops.c: making */
+struct loops *loops_create(struct arena *a, const char *name);
+struct loops *loops_copy(struct arena *a, const struct loops *l);
+int loops_letter(struct loops *l, const char *name, int64_t size);  /* a fresh letter; the name gets a number if taken */
+int loops_tensor(struct loops *l, const char *name, enum loops_role role, enum sol_dtype t, int ndim, const int64_t *shape);
+int32_t ex_int(struct loops *l, int64_t v);
+int32_t ex_real(struct loops *l, double v);
+int32_t ex_letter(struct loops *l, int letter);
+int32_t ex_binary(struct loops *l, enum ex_kind kind, int32_t a, int32_t b); /* folds constants, keeps affine sums short */
+int32_t ex_read(struct loops *l, int tensor, int32_t first_index, int32_t outside);
+int32_t ex_call(struct loops *l, int math_row, int n, const int32_t *args);
+int32_t ex_cmp(struct loops *l, enum ex_cmp op, int32_t a, int32_t b);
+int32_t ex_test(struct loops *l, int32_t cond);
+int32_t ex_list(struct loops *l, int n, const int32_t *nodes); /* copies the nodes and chains them; returns the first */
+int32_t ex_red(struct loops *l, int reduce_row, uint64_t bound, int32_t guard, int32_t body);
+/* Copies an expression of `from` into `to` with letters replaced by expressions of `to` (letter_map[letter], 0: error) and
+ * tensors renumbered. Letters bound inside are mapped too (they must map to plain letters). Folds while copying. */
+int32_t ex_copy(struct loops *to, const struct loops *from, int32_t node, const int32_t *letter_map, const int *tensor_map);
+
+/* -- loops.c: asking */
+struct affine { /* c + sum of coef[i] * letter[i]; coefficients are never 0, letters ascend */
+    int n;
+    uint8_t letter[8];
+    int64_t coef[8];
+    int64_t c;
+};
+bool ex_affine(const struct loops *l, int32_t node, struct affine *out);
+int32_t ex_from_affine(struct loops *l, const struct affine *f);
+uint64_t ex_letters(const struct loops *l, int32_t node); /* free letters below */
+uint64_t stmt_letters(const struct loops *l, const struct loops_stmt *s); /* the letters of what it writes */
+bool ex_range(const struct loops *l, int32_t node, int64_t *out_min, int64_t *out_max); /* of an integer expression */
+bool ex_is_int(const struct loops *l, int32_t node);
+int ex_list_length(const struct loops *l, int32_t first);
+bool ex_equal(const struct loops *l, int32_t a, int32_t b); /* same expression, by structure */
+/* Calls visit(user, node) for every node below and including `node`, parents first. */
+void ex_walk(const struct loops *l, int32_t node, void (*visit)(void *user, int32_t node), void *user);
+
+/* -- print.c: one statement a line, as the notation; for people, tests and hashes */
+void loops_print(const struct loops *l, struct text *out);
+void ex_print(const struct loops *l, int32_t node, struct text *out);
+
+/* -- rows.c: symbolic rows: parsing and binding.
+ *
+ * A row's text is `head | sizes | tables | body`. In the head a letter with `..` behind it is a group; `x?[..]` is an
+ * input that may be missing (reads of it then take the value outside, which must be given). Types stand in the head:
+ * `x[A] i:int[A] -> y:x[A] k:i64[A] m:bool[A] z:=dtype[A]`: on inputs `int`, `float`, `bool`, `any` restrict (default any);
+ * on outputs `x` is the type of input x, a type's name is that type, `=a` the type that attribute a names; default: the
+ * type of the first input. Statements in between (temps) have the type of the first input, unless declared in the head
+ * behind a second arrow. Ranks of groups that do not follow from the shapes are given by `A=expr` among the sizes. */
+struct row;
+struct row_attr {
+    const char *name;
+    enum { ATTR_INT, ATTR_REAL, ATTR_TEXT } kind;
+    int n; /* -1: one value */
+    int64_t *ints;
+    double *reals;
+    const char *text;
+};
+struct attrs {
+    int n;
+    struct row_attr *at;
+};
+const struct row_attr *attrs_find(const struct attrs *a, const char *name);
+int64_t attrs_int(const struct attrs *a, const char *name, int i, int64_t otherwise); /* element i of a list, or the value */
+double attrs_real(const struct attrs *a, const char *name, double otherwise);
+const char *attrs_text(const struct attrs *a, const char *name, const char *otherwise);
+
+sol_status row_parse(struct arena *a, const char *name, const char *text, struct row **out_row);
+struct row_input {
+    enum sol_dtype dtype;
+    int ndim;
+    const int64_t *shape;
+    bool missing;
+};
+/* Binds a row. Errors name the row, the tensor, the letter, the sizes that disagree. Inputs that are missing get no tensor;
+ * the loops' tensors begin with the given inputs in order, then the outputs in order, then temps and tables. */
+sol_status row_bind(struct arena *a, const struct row *r, int nin, const struct row_input *in, const struct attrs *attrs,
+                    struct loops **out_loops);
+/* The purpose that the row's head gives dimension `dim` of its i-th input (or output): 'N', 'C', 'P', by the letter:
+ * C G I O are channels, P Q K pixels, others none. 0 if the row has none for it. */
+char row_purpose(const struct row *r, bool output, int tensor, int dim, int ndim);
+
+/* -- interp.c: the oracle. data[i] belongs to tensor i of the loops, row-major, of its type; TEMPs and TABLEs are the
+ * interpreter's own. Computes in double (floats) and int64, rounds when a tensor is written. */
+sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *l, void *const *data);
+
+/* -- math.c, reduce.c: tables made of math.def and reduce.def */
+struct math_def {
+    const char *name;
+    int arity;
+    const char *params;     /* "x", "x y": the names used in `expr`, `derivative` */
+    const char *expr;       /* in notation, of other rows; NULL: a primitive */
+    const char *type;       /* result: "x" as the argument, "bool", "float" (integers become f32), ... */
+    const char *c_scalar;   /* how a primitive prints in scalar C: "fmaxf(%s, %s)" with %f for the suffix of the type, ... */
+    const char *c_vector;   /* the same on GNU vectors; NULL: element by element */
+    const char *derivative; /* one for each argument, separated by ';'; may name the output y; NULL: none */
+    const char *doc;
+};
+int math_row(const char *name); /* -1: no such row */
+const struct math_def *math_at(int row);
+int math_rows(void);
+double math_eval(int row, const double *args);        /* the oracle's value of a primitive or composite, in double */
+int64_t math_eval_int(int row, const int64_t *args);
+
+enum reduce_kind { RED_SUM, RED_PROD, RED_MAX, RED_MIN, RED_MAXAT, RED_MINAT, RED_MOMENTS, RED_SOFTSUM, RED_ANY, RED_ALL };
+struct reduce_def {
+    const char *name;
+    int nout;
+    const char *doc;
+};
+int reduce_row(const char *name);
+const struct reduce_def *reduce_at(int row);
+#endif

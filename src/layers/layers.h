@@ -1,0 +1,37 @@
+/* The rows of layers.def, and what a row cannot say. */
+#ifndef SOL_LAYERS_H
+#define SOL_LAYERS_H
+
+#include "hlir/graph.h"
+
+enum layer_flags {
+    LAYER_MAP = 1,     /* element-wise: a row of math.def */
+    LAYER_MOVE = 2,    /* only moves elements: every output element is a copy of an input element or a constant */
+    LAYER_OPAQUE = 4,  /* no loops: computed by `run` */
+    LAYER_VARIADIC = 8, /* any number of inputs */
+    LAYER_RANDOM = 16   /* not repeatable: never merged or folded */
+};
+
+struct layer_def {
+    const char *name;
+    unsigned flags;
+    const char *text;     /* the row; NULL: `build` writes it */
+    const char *defaults; /* "s=1 p=0 d=1": attributes that may be left out, with their values; lists as [1,1] */
+    const char *doc;
+    /* Writes the row of one instance from its shapes and attributes (Permute, Concat, Einsum, ...). */
+    sol_status (*build)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+                        const struct attrs *attrs, struct text *out_row);
+    /* OPAQUE: shapes and types of the outputs; and the function itself, on row-major data. `attrs` is the layer's. */
+    sol_status (*shape)(struct arena *a, int nin, const struct row_input *in, const struct attrs *attrs, int *out_nout,
+                        struct row_input *out);
+    sol_status (*run)(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
+    int math; /* MAP: row of math.def, else -1 */
+};
+const struct layer_def *layer_def(const char *name); /* NULL: no such row; parsed rows are made once, thread-safe */
+const struct layer_def *layer_def_at(int i);         /* NULL past the last; element-wise rows of math.def come last */
+const struct row *layer_row(const struct layer_def *def); /* NULL if `build` makes it */
+/* Binds (def, inputs, attributes) to loops: the row or the built row. OPAQUE: loops without statements, tensors only. */
+sol_status layer_bind(struct arena *a, const struct layer_def *def, const char *name, int nin, const struct row_input *in,
+                      const struct attrs *attrs, struct loops **out_loops);
+
+#endif

@@ -1,0 +1,116 @@
+/* From a cluster to C: what planner, printers and solvers agree on.
+ *
+ * A *cluster* is loops (one or many layers' statements: a root and its epilogue) and, for every tensor in them that is not
+ * a TEMP, where it lies in memory. A solver looks at a cluster and writes one kernel for it: C text, steps, and how it
+ * wants operands packed. The plain nest applies to every cluster. */
+#ifndef SOL_KERNEL_H
+#define SOL_KERNEL_H
+
+#include "hlir/loops.h"
+
+/* The machine code is generated for. */
+struct target {
+    const char *name;  /* "x86-64-v3" */
+    const char *march; /* for -march=, "native" or NULL */
+    int vector_bytes;  /* 16 SSE2 NEON, 32 AVX2, 64 AVX-512 */
+    int registers;     /* vector registers: 16 or 32 */
+    bool fma;
+    int cores;         /* that this run may use; never enters the generated code, only costs */
+    int64_t l1, l2, l3; /* bytes */
+    double flops, l2_rate, l3_rate, dram_rate; /* per ns (GFLOP/s, GB/s), of all cores */
+};
+void target_host(struct target *out);                                  /* target.c: this machine, by cpuid */
+sol_status target_named(struct sol_ctx *ctx, const char *name, struct target *out); /* "x86-64-v2|v3|v4", "sse2", "neon", "native" */
+
+/* Where a tensor of a cluster lies: element i is at base + 4 * (sum stride[d] * i[d]) for a type of 4 bytes. Row-major has
+ * stride[ndim-1] == 1. Strides are in elements and are constants of the generated code. */
+struct memory {
+    int64_t stride[SOL_MAX_DIMS];
+    /* Elements before and behind the tensor's own in each dimension that exist in memory and are zero: a reader may read
+     * there where the row says `:0`. The writer of the tensor does not care: the schedule's steps zero them. */
+    int32_t halo_low[SOL_MAX_DIMS], halo_high[SOL_MAX_DIMS];
+    int32_t align;  /* bytes the base is aligned to, at least the element's size */
+    bool constant;  /* a parameter or a constant: may be packed by `prepare` */
+};
+struct cluster {
+    struct loops *loops;
+    struct memory *memory; /* by tensor; TEMPs and TABLEs: not used */
+    int root;              /* statement that dominates the work (a contraction or reduction); those behind are epilogue */
+};
+
+#define KERNEL_MAX_STEPS 6
+#define KERNEL_MAX_PACKS 3
+struct kernel_pack { /* the kernel wants operand `tensor` in another form */
+    int tensor;
+    struct loops *loops; /* tensor 0: the operand as it is in the graph; tensor 1 (OUTPUT): the packed one, row-major */
+};
+struct kernel {
+    char *source; /* C text of all functions; functions of step i are named KERNEL_i: `build` puts in the content's hash */
+    int nstep;
+    struct {
+        int64_t tasks;
+        const char *suffix; /* for the label: "input transform"; NULL: none */
+    } step[KERNEL_MAX_STEPS];
+    /* Operands p[0..]: the tensors of the loops that are neither TEMP nor TABLE, in order (packed ones in place of the
+     * tensor they were made of), then the work buffers. */
+    int npack;
+    struct kernel_pack pack[KERNEL_MAX_PACKS];
+    int nwork;
+    int64_t work_bytes[4]; /* shared by all workers, alive during this kernel's steps */
+    int64_t scratch_bytes; /* per worker: f->scratch + worker * f->scratch_bytes */
+    double cost;           /* estimated ns on the target, all cores */
+    const char *solver, *variant; /* for reports */
+};
+
+struct solver_context {
+    struct arena *arena;
+    const struct target *target;
+    bool winograd; /* precision allows it */
+};
+#define SOLVER_MAX_VARIANTS 24
+struct variant {
+    int p[8];          /* the solver's own */
+    double cost;       /* ns */
+    const char *text;  /* "9x3 k512" */
+};
+struct solver {
+    const char *name;
+    /* Can it do this cluster? `*out_why` gets the reason if not (for reports). */
+    bool (*applicable)(const struct solver_context *sc, const struct cluster *c, const char **out_why);
+    /* Fills variants with costs, at most SOLVER_MAX_VARIANTS, cheapest first; returns how many. */
+    int (*variants)(const struct solver_context *sc, const struct cluster *c, struct variant *out);
+    sol_status (*emit)(const struct solver_context *sc, const struct cluster *c, const struct variant *v, struct kernel *out);
+};
+
+/* expr.c: C text of expressions, scalar or on GNU vectors; shared by the plain nest, dfp and dnn (epilogues). */
+
+/* How a read of a tensor prints: returns C text for the value (already of the compute type), or NULL for the default, a
+ * load from memory at the affine offset. Solvers use it to put registers in place of the root's result. */
+struct print_expr {
+    struct text *out;          /* statements that must come before (temporaries) are put here */
+    const struct loops *loops;
+    const struct memory *memory;
+    const struct target *target;
+    int lanes;        /* 1: scalar; else a GNU vector of that many elements along `vector_letter` */
+    int vector_letter; /* -1: none */
+    const char *(*read)(void *user, struct print_expr *p, int32_t node);
+    /* C text of the index of a letter; NULL: the letter's name */
+    const char *(*letter)(void *user, int letter);
+    void *user;
+    int temps; /* counter for names */
+};
+/* Declarations a source begins with: includes, vector types `f32x16`, helpers that expressions use (floor division, exp).
+ * Only what is asked for by `uses` is needed; printing all as static inline is fine. */
+void print_prelude(struct text *out, const struct target *t);
+/* The C text of an expression in the compute type of `dtype` ("float", "double", "int64_t", ...), p->lanes wide. */
+const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype);
+const char *print_index(struct print_expr *p, int32_t node); /* int64_t */
+const char *print_condition(struct print_expr *p, int32_t node); /* scalar int */
+/* Element offset of a read or a written index list, as C text. */
+const char *print_offset(struct print_expr *p, int tensor, int32_t first_index);
+/* Stores `value` (compute type of the tensor, p->lanes wide) at the index list. */
+void print_store(struct print_expr *p, int tensor, int32_t first_index, const char *value);
+/* The pointer declarations `const float *restrict x = (const float *)p[0];` of all operands of a cluster. */
+void print_operands(struct text *out, const struct cluster *c);
+
+#endif
