@@ -99,8 +99,18 @@ struct print_expr {
     void *user;
     int temps; /* counter for names */
 };
-/* Declarations a source begins with: includes, vector types `f32x16`, helpers that expressions use (floor division, exp).
- * Only what is asked for by `uses` is needed; printing all as static inline is fine. */
+/* Declarations a source begins with: includes, vector types `f32x16`, helpers that expressions use. All static inline.
+ *
+ * Types: f32xL f64xL i8xL u8xL ... i64xL for L = 2, 4, 8, 16 (up to vector_bytes / 4). Helpers that templates in math.def may
+ * name, S: f32 f64 i64, V: f32xL f64xL i64xL, I: i32xL for f32xL, i64xL for f64xL and i64xL (a mask is 0 or -1):
+ *   splat_V(s) select_V(I mask, V a, V b)
+ *   max_S max_V min_S min_V (NaN wins), abs_V relu_V (keeps NaN)                       f32 f64 i64
+ *   sqrt_V floor_V ceil_V trunc_V round_V (half to even)                                f32 f64
+ *   exp_V log_V tanh_V erf_V sigmoid_V sin_V cos_V                                      f32 f64
+ *   add_S sub_S mul_S neg_S abs_S (wrapping) floordiv_S(a, b, f) mod_S(a, b, f)           i64
+ *   to_i64_S(x): truncates, INT64_MIN for NaN and what does not fit                     f32 f64
+ * In a template `%1 %2 %3` are the arguments (simple names or constants, so they may be named twice), `%f` is "f" for float and
+ * "" for double, `%S` f32, f64 or i64, `%V` the vector type, `%I` its mask type, `%T` the scalar C type. */
 void print_prelude(struct text *out, const struct target *t);
 /* The C text of an expression in the compute type of `dtype` ("float", "double", "int64_t", ...), p->lanes wide. */
 const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype);
