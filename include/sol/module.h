@@ -47,7 +47,12 @@ struct sol_step {
     int64_t tasks;
     int32_t place0, places; /* in the program's table of places */
     const char *label;      /* the layers computed, for people: "layer1.0.conv1 + relu" */
-    int32_t depends0, depends; /* `prepare` only: range of the module's `depends`, parameters that the step reads */
+    /* `prepare` only: a range of the module's `depends`: the parameters that the step's result depends on, also through
+     * earlier steps. */
+    int32_t depends0, depends;
+    /* Where `run` is NULL the step is an opaque layer: the host's function of this number computes it, once, on one
+     * worker, unless tasks is 0. Its places are its inputs, then its outputs. See struct net_host in runtime.h. */
+    int32_t call;
 };
 struct sol_program {
     int32_t nstep, nplace;

@@ -1,0 +1,42 @@
+/* Build: from generated C to a module in memory. Knows compilers, the cache of objects and modules, and nothing of
+ * networks.
+ *
+ * Every kernel is one source with a content hash; equal sources share an object. Objects and linked modules are cached
+ * in a folder (key cache::folder), so that a warm start only maps a file. Whatever is wrong with the cache (read-only,
+ * full, damaged, shared with other processes, killed while writing) costs time, never the result. */
+#ifndef SOL_BUILD_H
+#define SOL_BUILD_H
+
+#include "base/base.h"
+#include "sol/module.h"
+
+struct build_data { /* a constant of the module; too long to be C text */
+    const void *bytes;
+    size_t n;
+};
+struct build_request {
+    const char *name;   /* of the network: for people and file names */
+    const char *device; /* folder in the cache: "x86", "arm64"; NULL: "x86" */
+    const char *march;  /* for -march=; NULL: none */
+    int vector_bytes;   /* of the target: 16, 32, 64 */
+    int nkernel;
+    const char *const *kernel; /* C text of each; functions KERNEL_0, KERNEL_1, ... of type sol_kernel_fn, not static */
+    int ndata;
+    const struct build_data *data;
+    /* C text that defines `const struct sol_module sol_module`. It calls step i of kernel k KERNEL<k>_<i> (as
+     * KERNEL12_0) and datum d DATA<d> (an `const unsigned char []`, aligned to 64 bytes); both are declared for it. */
+    const char *module;
+};
+/* The text of sol/module.h (and so stdint.h) is put in front of every source: none may include it. In strings nothing
+ * is replaced. */
+
+struct module { /* mapped code */
+    void *handle;
+    const struct sol_module *table;
+};
+/* Compiles what the cache lacks, side by side, with progress; can be interrupted. The module lives until module_close.
+ */
+sol_status build_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct module *out_m);
+void module_close(struct module *m);
+
+#endif

@@ -1,0 +1,53 @@
+/* Rt: runs one program of a module on the threads of this process. One dependency-free C file (libc and pthreads only)
+ * that is in libsol and in every deployed library.
+ *
+ * One parallel region per call; in it every worker walks all steps in order, computes its share of each step's tasks
+ * and meets the others at a barrier. The threads are those of a team: an OpenMP runtime that is in the process already,
+ * or an own pool. Which one, and how many, never changes a bit of the result. */
+#ifndef SOL_RT_H
+#define SOL_RT_H
+
+#include "sol/module.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Who runs a parallel region. `parallel` calls fn(arg, worker, nworkers) for all workers 0..nworkers-1 at the same
+ * time, nworkers from 1 to n, worker 0 on the calling thread, and returns when all are done. */
+struct rt_team {
+    void (*parallel)(void *user, int n, void (*fn)(void *arg, int worker, int nworkers), void *arg);
+    void *user;
+};
+/* The OpenMP runtime of this process (libgomp, libomp or Intel's), found by name, never linked; NULL if there is none
+ * or this process is a fork of one that may have used it: then its threads are gone. */
+const struct rt_team *rt_team_openmp(void);
+/* The own pool: bounded spinning, then sleeping. Concurrent calls get teams of their own as far as there are
+ * processors. A child process starts a new one. */
+const struct rt_team *rt_team_pool(void);
+int rt_processors(void); /* that this process may use: affinity and cgroup quota; at least 1 */
+
+/* Steps without `run` (sol_step.call): computed by the host, on worker 0. Returns 0, or what rt_run shall return. */
+typedef int32_t (*rt_host_fn)(void *user, int32_t call, char *const *p);
+
+struct rt_call {
+    const struct sol_program *program;
+    char *const *base; /* start of every buffer of the module */
+    char **operands;   /* room for program->nplace pointers */
+    void *scratch;     /* threads * scratch_bytes, 64-byte aligned */
+    const uint64_t *seeds;
+    const unsigned char *only;  /* by step: 0 skips it; NULL: all run */
+    int threads;                /* at most so many workers; 1: no region, no pool */
+    const struct rt_team *team; /* NULL: the own pool */
+    rt_host_fn host;
+    void *host_user;
+    int64_t *step_ns; /* NULL, or by step: time on worker 0 up to the barrier behind it */
+};
+/* Runs the program. Returns SOL_KERNEL_OK, the first error that a kernel met, or what the host returned; *out_step is
+ * then the step. Re-entrant. */
+int32_t rt_run(const struct rt_call *call, int32_t *out_step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,30 @@
+/* Runtime: the network object behind sol_net_*: parameters, prepared block, workspaces of calls in flight, running.
+ * Sees a module's table only; who compiled it does not matter. */
+#ifndef SOL_RUNTIME_H
+#define SOL_RUNTIME_H
+
+#include "base/base.h"
+#include "rt/rt.h"
+#include "sol/module.h"
+
+/* A step that C code of the host computes (an opaque layer): steps with sol_step.call == i call host[i]. The step's
+ * places are its `nin` inputs, then its outputs, all row-major. Must be re-entrant. */
+struct net_host {
+    sol_status (*run)(struct sol_ctx *ctx, const void *data, const void *const *in, void *const *out);
+    const void *data; /* in the net's arena */
+    int nin;
+};
+struct net_parts {
+    const char *name;
+    const struct sol_module *module; /* counts of inputs, outputs, parameters stand there */
+    const struct sol_io *inputs, *outputs, *params;
+    const struct net_host *host; /* NULL: no opaque layers */
+    int nhost;
+    void (*close)(void *handle); /* called with `handle` when the net dies: unmaps the module; may be NULL */
+    void *handle;
+};
+/* Takes over `a`, in which all that the parts point to lives (the module's table apart): it dies with the net. On
+ * failure nothing is taken over. */
+sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_parts *parts, struct sol_net **out_net);
+
+#endif
