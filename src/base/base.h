@@ -19,10 +19,10 @@
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 /* Hands a failure on. */
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        sol_status try_status_ = (call);                                                                               \
-        if (try_status_) return try_status_;                                                                           \
+#define TRY(call)                            \
+    do {                                     \
+        sol_status try_status_ = (call);     \
+        if (try_status_) return try_status_; \
     } while (0)
 
 #if defined __GNUC__
@@ -33,8 +33,8 @@
 
 struct arena;
 
-/* context.c: configuration, the last error, the log, the allocator. Thread-safe except for the error text, which belongs
- * to the thread that made the call (thread-local). */
+/* context.c: configuration, the last error, the log, the allocator. Thread-safe except for the error text, which
+ * belongs to the thread that made the call (thread-local). */
 
 /* Records "what, where, expected, got, what to do" and returns `status`, so that one writes `return ctx_fail(...)`. */
 sol_status ctx_fail(struct sol_ctx *ctx, sol_status status, const char *format, ...) PRINTF_LIKE(3, 4);
@@ -43,6 +43,9 @@ sol_status ctx_where(struct sol_ctx *ctx, sol_status status, const char *format,
 /* SOL_ERR_NOMEM if an allocation failed since the context was made or ctx_clear was called; SOL_ERR_INTERRUPTED if the
  * application's interrupt callback says so; else SOL_OK. */
 sol_status ctx_check(struct sol_ctx *ctx);
+void ctx_clear(struct sol_ctx *ctx); /* forgets that an allocation failed */
+/* Tells the application how far the work is ("compiling", 12, 53). */
+void ctx_progress(struct sol_ctx *ctx, const char *what, int done, int total);
 /* malloc, realloc and free through the context, so that tests can make them fail. ctx_realloc(NULL, n) allocates. */
 void *ctx_realloc(struct sol_ctx *ctx, void *p, size_t bytes);
 void ctx_free(struct sol_ctx *ctx, void *p);
@@ -52,8 +55,8 @@ const char *ctx_config(struct sol_ctx *ctx, const char *key);
 /* log.c: `[INFO ][  8.79][core] Compiler (63): text` to stderr or the application's callback; the level from SOL_LOG or
  * the key log::level. */
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
-void log_put(struct sol_ctx *ctx, enum log_level level, const char *module, const char *file, int line, const char *format,
-             ...) PRINTF_LIKE(6, 7);
+void log_put(struct sol_ctx *ctx, enum log_level level, const char *module, const char *file, int line,
+             const char *format, ...) PRINTF_LIKE(6, 7);
 #define LOG(ctx, level, module, ...) log_put(ctx, level, module, __FILE__, __LINE__, __VA_ARGS__)
 
 /* arena.c */
@@ -61,6 +64,9 @@ struct arena *arena_create(struct sol_ctx *ctx); /* NULL: out of memory, recorde
 void arena_destroy(struct arena *a);             /* NULL is fine */
 struct sol_ctx *arena_ctx(const struct arena *a);
 void *arena_alloc(struct arena *a, size_t bytes); /* zeroed, aligned to 16 */
+/* The same for data whose size comes from outside (a file, a tensor's shape): NULL, and no mark, if it cannot be had.
+ */
+void *arena_try(struct arena *a, size_t bytes);
 char *arena_printf(struct arena *a, const char *format, ...) PRINTF_LIKE(2, 3);
 char *arena_strdup(struct arena *a, const char *text); /* NULL stays NULL */
 void *arena_memdup(struct arena *a, const void *data, size_t bytes);
@@ -68,19 +74,20 @@ void *arena_memdup(struct arena *a, const void *data, size_t bytes);
 #define NEW_ARRAY(a, type, n) ((type *)arena_alloc(a, (size_t)(n) * sizeof(type)))
 
 /* A growing array in an arena: `struct { type *at; int n, room; }`. Old storage stays until the arena dies. */
-#define VECTOR(type)                                                                                                   \
-    struct {                                                                                                           \
-        type *at;                                                                                                      \
-        int n, room;                                                                                                   \
+#define VECTOR(type) \
+    struct {         \
+        type *at;    \
+        int n, room; \
     }
-#define PUSH(a, v, value)                                                                                              \
-    do {                                                                                                               \
-        if ((v).n == (v).room) (v).at = vector_grow(a, (v).at, &(v).room, sizeof *(v).at);                             \
-        (v).at[(v).n++] = (value);                                                                                     \
+#define PUSH(a, v, value)                                                                  \
+    do {                                                                                   \
+        if ((v).n == (v).room) (v).at = vector_grow(a, (v).at, &(v).room, sizeof *(v).at); \
+        (v).at[(v).n++] = (value);                                                         \
     } while (0)
 void *vector_grow(struct arena *a, void *at, int *room, size_t size);
 
-/* text.c: text that grows, in an arena; `at` is always terminated. `indent` counts levels of four blanks for text_line. */
+/* text.c: text that grows, in an arena; `at` is always terminated. `indent` counts levels of four blanks for text_line.
+ */
 struct text {
     struct arena *arena;
     char *at;
@@ -89,8 +96,8 @@ struct text {
 };
 struct text text_new(struct arena *a);
 void text_put(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3);
-void text_line(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3); /* indented, with a newline */
-void text_open(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3); /* a line, then one level deeper */
+void text_line(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3);  /* indented, with a newline */
+void text_open(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3);  /* a line, then one level deeper */
 void text_close(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3); /* one level up, then a line */
 void text_add(struct text *t, const char *bytes, size_t n);
 /* A name that is safe in C and in a file name: letters, digits, '_'; at most 63 characters. */
@@ -115,13 +122,16 @@ void hash_hex(const struct hash *h, char out[33]);
 
 /* process.c: runs a program without a shell. argv ends with NULL; argv[0] is looked up in PATH. */
 struct process;
-sol_status process_start(struct sol_ctx *ctx, const char *const argv[], struct process **out_p); /* stdout+stderr kept */
-/* Waits; *out_exit is the exit code (128 + signal if killed); *out_output lives as long as the process. Use process_free. */
+sol_status process_start(struct sol_ctx *ctx, const char *const argv[],
+                         struct process **out_p); /* stdout+stderr kept */
+/* Waits; *out_exit is the exit code (128 + signal if killed); *out_output lives as long as the process. Use
+ * process_free. */
 sol_status process_wait(struct sol_ctx *ctx, struct process *p, int *out_exit, const char **out_output);
-bool process_done(struct process *p); /* does not block */
+bool process_done(struct process *p);                      /* does not block */
 void process_free(struct sol_ctx *ctx, struct process *p); /* kills it if it still runs */
 
-/* file.c: whole files; writing goes to a temporary name in the same folder, then rename, so that no reader sees a part. */
+/* file.c: whole files; writing goes to a temporary name in the same folder, then rename, so that no reader sees a part.
+ */
 sol_status file_read(struct sol_ctx *ctx, struct arena *a, const char *path, char **out_data, size_t *out_bytes);
 sol_status file_write(struct sol_ctx *ctx, const char *path, const void *data, size_t bytes);
 sol_status file_make_folder(struct sol_ctx *ctx, const char *path); /* and its parents */

@@ -1,0 +1,192 @@
+/* The arena: memory that is handed out by moving an offset and given back all at once.
+ *
+ * Blocks grow geometrically and come from the application's allocator, or from mmap where there is none. If they cannot
+ * be had, the context is marked and the arena goes on with memory of its own: first mmap, and where the system has none
+ * left, a range of addresses reserved when the arena was made, which is used over and over. What is computed from then
+ * on is thrown away by the next ctx_check; it only has to be safe to write. */
+#include "base/base.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/context.h"
+
+#if defined __SANITIZE_ADDRESS__
+#define POISON 1
+#elif defined __has_feature
+#if __has_feature(address_sanitizer)
+#define POISON 1
+#endif
+#endif
+#ifdef POISON
+#include <sanitizer/asan_interface.h>
+enum { RED_ZONE = 16 }; /* between allocations, so that a write past the end is seen */
+#else
+#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+enum { RED_ZONE = 0 };
+#endif
+
+enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LARGEST_BLOCK = 16 << 20 };
+#define RESERVE ((size_t)256 << 20)
+
+enum origin { FROM_APPLICATION, FROM_SYSTEM };
+struct block { /* lies in front of the memory it describes */
+    struct block *older;
+    size_t bytes, used; /* both with this header */
+    enum origin origin;
+};
+struct arena {
+    struct sol_ctx *ctx;
+    struct block *newest;
+    size_t next_bytes; /* of the next block */
+    char *reserve;     /* addresses without memory, until the system has none left */
+    size_t reserve_used;
+    bool reserve_open;
+};
+
+static size_t round_up(size_t n)
+{
+    return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+static void *system_map(size_t bytes, int protection)
+{
+    void *p = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+struct arena *arena_create(struct sol_ctx *ctx)
+{
+    struct arena *a = ctx_realloc(ctx, NULL, sizeof *a);
+    if (!a) return NULL;
+    *a = (struct arena){.ctx = ctx, .next_bytes = FIRST_BLOCK, .reserve = system_map(RESERVE, PROT_NONE)};
+    if (a->reserve) return a;
+    ctx_out_of_memory(ctx, RESERVE);
+    ctx_free(ctx, a);
+    return NULL;
+}
+
+void arena_destroy(struct arena *a)
+{
+    if (!a) return;
+    for (struct block *b = a->newest, *older; b; b = older) {
+        older = b->older;
+        size_t bytes = b->bytes;
+        ASAN_UNPOISON_MEMORY_REGION(b, bytes);
+        if (b->origin == FROM_APPLICATION)
+            ctx_free(a->ctx, b);
+        else
+            munmap(b, bytes);
+    }
+    ASAN_UNPOISON_MEMORY_REGION(a->reserve, RESERVE);
+    munmap(a->reserve, RESERVE);
+    ctx_free(a->ctx, a);
+}
+
+struct sol_ctx *arena_ctx(const struct arena *a)
+{
+    return a->ctx;
+}
+
+/* A block with room for n bytes, or NULL. With `insist` the system is asked after the application has refused. */
+static struct block *add_block(struct arena *a, size_t n, bool insist)
+{
+    if (n > SIZE_MAX / 2) return NULL;
+    size_t bytes = MAX(a->next_bytes, round_up(sizeof(struct block)) + n);
+    struct block *b = NULL;
+    enum origin origin = FROM_SYSTEM;
+    if (a->ctx->options.reallocate) {
+        b = a->ctx->options.reallocate(a->ctx->options.user, NULL, bytes);
+        origin = FROM_APPLICATION;
+        if (!b && insist) ctx_out_of_memory(a->ctx, bytes);
+    }
+    if (!b && (insist || !a->ctx->options.reallocate)) {
+        b = system_map(bytes, PROT_READ | PROT_WRITE);
+        origin = FROM_SYSTEM;
+    }
+    if (!b) return NULL;
+    *b = (struct block){.older = a->newest, .bytes = bytes, .used = round_up(sizeof *b), .origin = origin};
+    ASAN_POISON_MEMORY_REGION((char *)b + b->used, bytes - b->used);
+    struct block *newest = a->newest;
+    if (newest && bytes - b->used - n < newest->bytes - newest->used) { /* a large request leaves the newest in use */
+        b->older = newest->older;
+        newest->older = b;
+    } else {
+        a->newest = b;
+        a->next_bytes = MIN(a->next_bytes * 2, LARGEST_BLOCK);
+    }
+    return b;
+}
+
+/* The system has no memory left: the context is marked, and the reserve is used in turns. A request larger than the
+ * whole reserve cannot be met by any address; callers whose sizes come from outside use arena_try. */
+static void *from_reserve(struct arena *a, size_t bytes)
+{
+    ctx_out_of_memory(a->ctx, bytes);
+    if (!a->reserve_open) a->reserve_open = !mprotect(a->reserve, RESERVE, PROT_READ | PROT_WRITE);
+    if (a->reserve_used + bytes > RESERVE) a->reserve_used = 0;
+    char *p = a->reserve + a->reserve_used;
+    a->reserve_used += MIN(bytes, RESERVE);
+    if (a->reserve_open) memset(p, 0, MIN(bytes, RESERVE));
+    return p;
+}
+
+static void *take(struct arena *a, size_t bytes, bool insist)
+{
+    if (bytes > SIZE_MAX / 4) return insist ? from_reserve(a, bytes) : NULL;
+    size_t need = round_up(MAX(bytes, 1)) + RED_ZONE;
+    struct block *b = a->newest;
+    if (!b || b->bytes - b->used < need) b = add_block(a, need, insist);
+    if (!b) return insist ? from_reserve(a, bytes) : NULL;
+    char *p = (char *)b + b->used;
+    b->used += need;
+    ASAN_UNPOISON_MEMORY_REGION(p, bytes);
+    if (b->origin == FROM_APPLICATION) memset(p, 0, bytes);
+    return p;
+}
+
+void *arena_alloc(struct arena *a, size_t bytes)
+{
+    return take(a, bytes, true);
+}
+
+void *arena_try(struct arena *a, size_t bytes)
+{
+    return take(a, bytes, false);
+}
+
+char *arena_printf(struct arena *a, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *text = arena_alloc(a, (size_t)MAX(n, 0) + 1);
+    va_start(args, format);
+    if (n > 0) vsnprintf(text, (size_t)n + 1, format, args);
+    va_end(args);
+    return text;
+}
+
+char *arena_strdup(struct arena *a, const char *text)
+{
+    return text ? arena_memdup(a, text, strlen(text) + 1) : NULL;
+}
+
+void *arena_memdup(struct arena *a, const void *data, size_t bytes)
+{
+    void *p = arena_alloc(a, bytes);
+    if (bytes) memcpy(p, data, bytes);
+    return p;
+}
+
+void *vector_grow(struct arena *a, void *at, int *room, size_t size)
+{
+    int n = *room;
+    *room = n ? n * 2 : 8;
+    void *p = arena_alloc(a, (size_t)*room * size);
+    if (n) memcpy(p, at, (size_t)n * size);
+    return p;
+}

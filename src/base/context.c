@@ -1,0 +1,266 @@
+/* The context: configuration, the thread's last error, the allocator, and the callbacks of the application.
+ *
+ * Configuration values are never freed before the context, so that a pointer once returned stays valid while another
+ * thread sets the key. */
+#include "base/base.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/context.h"
+
+static const struct config_def {
+    const char *key, *env, *value, *values, *doc;
+} config_defs[] = {
+#define X(key, env, value, values, doc) {key, env, value, values, doc},
+#include "base/config.def"
+#undef X
+};
+_Static_assert(COUNT_OF(config_defs) == CONFIG_KEYS, "CONFIG_KEYS counts the rows of config.def");
+
+static _Thread_local char last_error[4096];
+
+const char *sol_version(void)
+{
+    return SOL_VERSION;
+}
+
+/* -- errors */
+
+sol_status ctx_fail(struct sol_ctx *ctx, sol_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(last_error, sizeof last_error, format, args);
+    va_end(args);
+    if (ctx && status != SOL_OK) LOG(ctx, LOG_DEBUG, "core", "failed (%d): %s", status, last_error);
+    return status;
+}
+
+sol_status ctx_where(struct sol_ctx *ctx, sol_status status, const char *format, ...)
+{
+    (void)ctx;
+    char text[sizeof last_error];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n < 0) return status;
+    size_t used = MIN((size_t)n, sizeof text - 1);
+    size_t rest = MIN(strlen(last_error), sizeof text - 1 - used);
+    memcpy(text + used, last_error, rest);
+    text[used + rest] = 0;
+    memcpy(last_error, text, used + rest + 1);
+    return status;
+}
+
+const char *sol_error(struct sol_ctx *ctx)
+{
+    (void)ctx;
+    return last_error;
+}
+
+sol_status ctx_check(struct sol_ctx *ctx)
+{
+    if (atomic_load_explicit(&ctx->out_of_memory, memory_order_relaxed))
+        return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: an allocation of %zu bytes failed",
+                        atomic_load_explicit(&ctx->failed_bytes, memory_order_relaxed));
+    if (ctx->options.interrupted && ctx->options.interrupted(ctx->options.user))
+        return ctx_fail(ctx, SOL_ERR_INTERRUPTED, "interrupted by the application");
+    return SOL_OK;
+}
+
+void ctx_clear(struct sol_ctx *ctx)
+{
+    atomic_store(&ctx->out_of_memory, 0);
+}
+
+void ctx_out_of_memory(struct sol_ctx *ctx, size_t bytes)
+{
+    atomic_store_explicit(&ctx->failed_bytes, bytes, memory_order_relaxed);
+    atomic_store_explicit(&ctx->out_of_memory, 1, memory_order_relaxed);
+}
+
+void ctx_progress(struct sol_ctx *ctx, const char *what, int done, int total)
+{
+    if (ctx->options.progress) ctx->options.progress(ctx->options.user, what, done, total);
+}
+
+/* -- memory */
+
+static void *raw_realloc(const struct sol_ctx_options *o, void *p, size_t bytes)
+{
+    if (o->reallocate) return o->reallocate(o->user, p, bytes);
+    if (bytes) return realloc(p, bytes);
+    free(p);
+    return NULL;
+}
+
+void *ctx_realloc(struct sol_ctx *ctx, void *p, size_t bytes)
+{
+    void *q = raw_realloc(&ctx->options, p, MAX(bytes, 1));
+    if (!q) ctx_out_of_memory(ctx, bytes);
+    return q;
+}
+
+void ctx_free(struct sol_ctx *ctx, void *p)
+{
+    if (p) raw_realloc(&ctx->options, p, 0);
+}
+
+void sol_free(struct sol_ctx *ctx, void *p)
+{
+    ctx_free(ctx, p);
+}
+
+/* -- configuration */
+
+static int config_row(const char *key)
+{
+    for (int i = 0; key && i < CONFIG_KEYS; i++)
+        if (!strcmp(config_defs[i].key, key)) return i;
+    return -1;
+}
+
+static bool is_number(const char *value)
+{
+    size_t digits = strspn(value, "0123456789");
+    return digits > 0 && digits < 10 && !value[digits];
+}
+
+/* Is `value` one of the words of `values`, which are separated by '|'? */
+static bool accepted(const char *values, const char *value)
+{
+    if (!*values) return true;
+    if (!strcmp(values, "#")) return is_number(value);
+    size_t n = strlen(value);
+    for (const char *word = values; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL)
+        if (n == strcspn(word, "|") && !strncmp(word, value, n)) return true;
+    return false;
+}
+
+static void level_changed(struct sol_ctx *ctx)
+{
+    const char *level = ctx_config(ctx, "log::level");
+    atomic_store(&ctx->level, log_level_named(level));
+}
+
+static sol_status unknown_key(struct sol_ctx *ctx, const char *key)
+{
+    char keys[1024] = "";
+    for (int i = 0; i < CONFIG_KEYS; i++) {
+        strncat(keys, i ? ", " : "", sizeof keys - strlen(keys) - 1);
+        strncat(keys, config_defs[i].key, sizeof keys - strlen(keys) - 1);
+    }
+    return ctx_fail(ctx, SOL_ERR_INVALID, "configuration: there is no key '%s'; the keys are %s", key ? key : "(null)",
+                    keys);
+}
+
+static sol_status config_put(struct sol_ctx *ctx, int row, const char *value)
+{
+    size_t n = strlen(value) + 1;
+    struct config_value *v = ctx_realloc(ctx, NULL, sizeof *v + n);
+    if (!v)
+        return ctx_fail(ctx, SOL_ERR_NOMEM, "configuration: out of memory for the value of '%s'", config_defs[row].key);
+    memcpy(v->text, value, n);
+    pthread_mutex_lock(&ctx->lock);
+    v->older = ctx->values;
+    ctx->values = v;
+    pthread_mutex_unlock(&ctx->lock);
+    atomic_store(&ctx->config[row], v->text);
+    return SOL_OK;
+}
+
+sol_status sol_config_set(struct sol_ctx *ctx, const char *key, const char *value)
+{
+    int row = config_row(key);
+    if (row < 0) return unknown_key(ctx, key);
+    const struct config_def *def = &config_defs[row];
+    if (!value || !accepted(def->values, value))
+        return ctx_fail(ctx, SOL_ERR_INVALID, "configuration: %s: expected %s, got '%s'", key,
+                        !*def->values               ? "text"
+                        : !strcmp(def->values, "#") ? "a whole number from 0 to 999999999"
+                                                    : def->values,
+                        value ? value : "(null)");
+    TRY(config_put(ctx, row, value));
+    level_changed(ctx);
+    return SOL_OK;
+}
+
+const char *sol_config_get(struct sol_ctx *ctx, const char *key)
+{
+    int row = config_row(key);
+    return row < 0 ? NULL : atomic_load(&ctx->config[row]);
+}
+
+const char *ctx_config(struct sol_ctx *ctx, const char *key)
+{
+    return sol_config_get(ctx, key);
+}
+
+const char *sol_config_key(int i, const char **out_default, const char **out_doc)
+{
+    if (i < 0 || i >= CONFIG_KEYS) return NULL;
+    if (out_default) *out_default = config_defs[i].value;
+    if (out_doc) *out_doc = config_defs[i].doc;
+    return config_defs[i].key;
+}
+
+/* Defaults, and what the environment says; a value there that is not accepted is reported and left out. */
+static sol_status config_defaults(struct sol_ctx *ctx)
+{
+    for (int i = 0; i < CONFIG_KEYS; i++) atomic_init(&ctx->config[i], config_defs[i].value);
+    level_changed(ctx);
+    for (int i = 0; i < CONFIG_KEYS; i++) {
+        const struct config_def *def = &config_defs[i];
+        const char *value = def->env ? getenv(def->env) : NULL;
+        if (!value || !*value) continue;
+        if (accepted(def->values, value))
+            TRY(config_put(ctx, i, value));
+        else
+            LOG(ctx, LOG_WARN, "core", "%s='%s' is ignored: expected %s", def->env, value, def->values);
+    }
+    level_changed(ctx);
+    return SOL_OK;
+}
+
+/* -- life */
+
+sol_status sol_ctx_create(const struct sol_ctx_options *options, struct sol_ctx **out_ctx)
+{
+    struct sol_ctx_options o = {.size = sizeof o};
+    *out_ctx = NULL;
+    if (options) {
+        if (options->size < sizeof o.size || options->size > 4096)
+            return ctx_fail(NULL, SOL_ERR_INVALID, "sol_ctx_create: options.size is %zu, expected sizeof options (%zu)",
+                            options->size, sizeof o);
+        memcpy(&o, options, MIN(options->size, sizeof o));
+    }
+    struct sol_ctx *ctx = raw_realloc(&o, NULL, sizeof *ctx);
+    if (!ctx) return ctx_fail(NULL, SOL_ERR_NOMEM, "sol_ctx_create: out of memory");
+    memset(ctx, 0, sizeof *ctx);
+    ctx->options = o;
+    ctx->start_ns = clock_ns();
+    pthread_mutex_init(&ctx->lock, NULL);
+    sol_status status = config_defaults(ctx);
+    if (status) {
+        sol_ctx_destroy(ctx);
+        return status;
+    }
+    *out_ctx = ctx;
+    return SOL_OK;
+}
+
+void sol_ctx_destroy(struct sol_ctx *ctx)
+{
+    if (!ctx) return;
+    for (struct config_value *v = ctx->values, *older; v; v = older) {
+        older = v->older;
+        ctx_free(ctx, v);
+    }
+    pthread_mutex_destroy(&ctx->lock);
+    ctx_free(ctx, ctx);
+}

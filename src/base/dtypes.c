@@ -1,0 +1,39 @@
+/* What dtypes.def says of a data type, and the number of elements of a shape. */
+#include "base/base.h"
+
+static const struct dtype_def defs[] = {
+#define X(enumerator, name, c_name, bytes, is_float, is_signed, is_bool) \
+    {name, c_name, bytes, is_float, is_signed, is_bool},
+#include "sol/dtypes.def"
+#undef X
+};
+
+const struct dtype_def *dtype_def(enum sol_dtype t)
+{
+    return &defs[t];
+}
+
+sol_status shape_elements(struct sol_ctx *ctx, int ndim, const int64_t *shape, int64_t *out_n)
+{
+    const int64_t most = (int64_t)1 << 47;
+    bool empty = false;
+    *out_n = 0;
+    if (ndim < 0 || ndim > SOL_MAX_DIMS)
+        return ctx_fail(ctx, SOL_ERR_INVALID, "shape: expected 0 to %d dimensions, got %d", SOL_MAX_DIMS, ndim);
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] < 0 || shape[i] > most)
+            return ctx_fail(ctx, SOL_ERR_INVALID, "shape: dimension %d: expected 0 to 2^47 elements, got %lld", i,
+                            (long long)shape[i]);
+        empty |= shape[i] == 0;
+    }
+    if (empty) return SOL_OK;
+    int64_t n = 1;
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] > most / n)
+            return ctx_fail(ctx, SOL_ERR_INVALID, "shape: more than 2^47 elements at dimension %d (size %lld)", i,
+                            (long long)shape[i]);
+        n *= shape[i];
+    }
+    *out_n = n;
+    return SOL_OK;
+}

@@ -1,0 +1,183 @@
+/* Runs a program without a shell: no quoting, nothing in a file name becomes a command. Standard output and error go to
+ * one pipe, of which the first MiB is kept; standard input is empty. The child leads a process group of its own, so
+ * that a compiler dies together with the programs it started. */
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { OUTPUT_MOST = 1 << 20 };
+
+struct process {
+    struct sol_ctx *ctx;
+    pid_t pid;
+    int fd; /* our end of the pipe, -1 when closed */
+    bool ended;
+    int exit;
+    char name[64]; /* of the program, for messages */
+    char *output;  /* terminated; NULL: nothing yet */
+    size_t n, room;
+};
+
+extern char **environ;
+
+static int spawn(const char *const argv[], int out, pid_t *pid)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    sigset_t none, defaults;
+    sigemptyset(&none);
+    sigemptyset(&defaults);
+    sigaddset(&defaults, SIGPIPE);
+    sigaddset(&defaults, SIGINT);
+    int error = posix_spawn_file_actions_init(&files);
+    if (error) return error;
+    error = posix_spawnattr_init(&attr);
+    if (error) {
+        posix_spawn_file_actions_destroy(&files);
+        return error;
+    }
+    error = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    if (!error) error = posix_spawn_file_actions_adddup2(&files, out, 1);
+    if (!error) error = posix_spawn_file_actions_adddup2(&files, out, 2);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigdefault(&attr, &defaults);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    if (!error) error = posix_spawnp(pid, argv[0], &files, &attr, (char *const *)(uintptr_t)argv, environ);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&files);
+    return error;
+}
+
+/* A pipe whose ends are above 2, so that the child's own 0, 1 and 2 can be put in place without losing them. */
+static int make_pipe(int ends[2])
+{
+    int low[2];
+    if (pipe2(low, O_CLOEXEC)) return errno;
+    int error = 0;
+    for (int i = 0; i < 2; i++) {
+        ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, 3);
+        if (ends[i] < 0) error = errno;
+        close(low[i]);
+    }
+    if (!error) return 0;
+    for (int i = 0; i < 2; i++)
+        if (ends[i] >= 0) close(ends[i]);
+    return error;
+}
+
+sol_status process_start(struct sol_ctx *ctx, const char *const argv[], struct process **out_p)
+{
+    *out_p = NULL;
+    struct process *p = ctx_realloc(ctx, NULL, sizeof *p);
+    if (!p) return ctx_fail(ctx, SOL_ERR_NOMEM, "cannot start '%s': out of memory", argv[0]);
+    *p = (struct process){.ctx = ctx, .fd = -1};
+    strncpy(p->name, argv[0], sizeof p->name - 1);
+    int ends[2], error = make_pipe(ends);
+    if (!error) {
+        error = spawn(argv, ends[1], &p->pid);
+        close(ends[1]);
+        if (error) close(ends[0]);
+    }
+    if (error) {
+        ctx_free(ctx, p);
+        return ctx_fail(ctx, SOL_ERR_IO, "cannot start '%s': %s", argv[0], strerror(error));
+    }
+    p->fd = ends[0];
+    fcntl(p->fd, F_SETFL, O_NONBLOCK);
+    *out_p = p;
+    return SOL_OK;
+}
+
+static void keep(struct process *p, const char *bytes, size_t n)
+{
+    if (p->n + n >= p->room && p->room < OUTPUT_MOST) {
+        size_t room = p->room ? p->room * 4 : 16384;
+        char *output = ctx_realloc(p->ctx, p->output, room);
+        if (!output) return;
+        p->output = output;
+        p->room = room;
+    }
+    n = MIN(n, p->room - 1 - p->n);
+    memcpy(p->output + p->n, bytes, n);
+    p->n += n;
+    p->output[p->n] = 0;
+}
+
+/* Reads what is there. */
+static void drain(struct process *p)
+{
+    char buffer[4096];
+    while (p->fd >= 0) {
+        ssize_t n = read(p->fd, buffer, sizeof buffer);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) return;
+        if (n <= 0) {
+            close(p->fd);
+            p->fd = -1;
+            return;
+        }
+        keep(p, buffer, (size_t)n);
+    }
+}
+
+static void collect(struct process *p, int flags)
+{
+    int status = 0;
+    pid_t r;
+    do r = waitpid(p->pid, &status, flags);
+    while (r < 0 && errno == EINTR);
+    if (!r) return;
+    p->ended = true;
+    if (r < 0)
+        p->exit = 127; /* someone else in this program waited for our child */
+    else
+        p->exit = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+bool process_done(struct process *p)
+{
+    drain(p);
+    if (!p->ended) collect(p, WNOHANG);
+    if (p->ended) drain(p);
+    return p->ended;
+}
+
+sol_status process_wait(struct sol_ctx *ctx, struct process *p, int *out_exit, const char **out_output)
+{
+    while (p->fd >= 0 && !p->ended) {
+        struct pollfd f = {.fd = p->fd, .events = POLLIN};
+        poll(&f, 1, 100); /* also looks for an interrupt, and for a child that ended with its pipe handed on */
+        drain(p);
+        if (!p->ended) collect(p, WNOHANG);
+        if (!p->ended) TRY(ctx_check(ctx));
+    }
+    while (!p->ended) {
+        collect(p, WNOHANG);
+        if (p->ended) break;
+        TRY(ctx_check(ctx));
+        poll(NULL, 0, 1);
+    }
+    drain(p);
+    if (out_exit) *out_exit = p->exit;
+    if (out_output) *out_output = p->output ? p->output : "";
+    return SOL_OK;
+}
+
+void process_free(struct sol_ctx *ctx, struct process *p)
+{
+    if (!p) return;
+    if (!p->ended) {
+        kill(-p->pid, SIGKILL);
+        collect(p, 0);
+    }
+    if (p->fd >= 0) close(p->fd);
+    ctx_free(ctx, p->output);
+    ctx_free(ctx, p);
+}

@@ -1,0 +1,113 @@
+/* Text that grows, in an arena: what the printers write to. Doubling keeps the waste below what is used. */
+#include "base/base.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct text text_new(struct arena *a)
+{
+    struct text t = {.arena = a, .room = 64};
+    t.at = arena_alloc(a, t.room);
+    return t;
+}
+
+/* Makes room for n more bytes and a terminator. */
+static void reserve(struct text *t, size_t n)
+{
+    if (t->n + n < t->room) return;
+    size_t room = MAX(t->room * 2, t->n + n + 1);
+    char *at = arena_alloc(t->arena, room);
+    if (t->n) memcpy(at, t->at, t->n);
+    t->at = at;
+    t->room = room;
+}
+
+void text_add(struct text *t, const char *bytes, size_t n)
+{
+    reserve(t, n);
+    if (n) memcpy(t->at + t->n, bytes, n);
+    t->n += n;
+    t->at[t->n] = 0;
+}
+
+static void put(struct text *t, const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(t->at + t->n, t->room - t->n, format, args);
+    if (n > 0 && (size_t)n >= t->room - t->n) {
+        reserve(t, (size_t)n);
+        vsnprintf(t->at + t->n, t->room - t->n, format, again);
+    }
+    va_end(again);
+    if (n > 0) t->n += (size_t)n;
+}
+
+static void line(struct text *t, const char *format, va_list args)
+{
+    for (int i = 0; i < t->indent; i++) text_add(t, "    ", 4);
+    put(t, format, args);
+    text_add(t, "\n", 1);
+}
+
+void text_put(struct text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    put(t, format, args);
+    va_end(args);
+}
+
+void text_line(struct text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    line(t, format, args);
+    va_end(args);
+}
+
+void text_open(struct text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    line(t, format, args);
+    va_end(args);
+    t->indent++;
+}
+
+void text_close(struct text *t, const char *format, ...)
+{
+    t->indent--;
+    va_list args;
+    va_start(args, format);
+    line(t, format, args);
+    va_end(args);
+}
+
+static bool is_keyword(const char *name)
+{
+    static const char *const words[] = {
+        "auto",     "break",  "case",     "char",   "const",  "continue", "default", "do",     "double",  "else",
+        "enum",     "extern", "float",    "for",    "goto",   "if",       "inline",  "int",    "long",    "register",
+        "restrict", "return", "short",    "signed", "sizeof", "static",   "struct",  "switch", "typedef", "union",
+        "unsigned", "void",   "volatile", "while",  "asm",    "typeof",   "main"};
+    for (int i = 0; i < COUNT_OF(words); i++)
+        if (!strcmp(words[i], name)) return true;
+    return false;
+}
+
+char *text_identifier(struct arena *a, const char *name)
+{
+    enum { MOST = 63 };
+    char *out = arena_alloc(a, MOST + 1);
+    size_t n = 0;
+    if (!*name || (*name >= '0' && *name <= '9')) out[n++] = '_';
+    for (; *name && n < MOST; name++) {
+        char c = *name;
+        bool fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        out[n++] = fine ? c : '_';
+    }
+    out[n] = 0;
+    if (is_keyword(out)) memcpy(out + n, "_", 2);
+    return out;
+}
