@@ -96,6 +96,14 @@ int32_t ex_read(struct loops *l, int tensor, int32_t first_index, int32_t outsid
 int32_t ex_call(struct loops *l, int math_row, int n, const int32_t *args);
 int32_t ex_cmp(struct loops *l, enum ex_cmp op, int32_t a, int32_t b);
 int32_t ex_test(struct loops *l, int32_t cond);
+int32_t ex_neg(struct loops *l, int32_t a);
+/* EX_AND or EX_OR of conditions, flattened, constants dropped. A condition that always or never holds is EX_INT 1 or 0;
+ * guards that always hold are 0 (none). */
+int32_t ex_logic(struct loops *l, enum ex_kind kind, int n, const int32_t *conds);
+/* The expression of a composite row of math.def, over primitives, with the arguments of the EX_CALL `node` put in (the
+ * argument nodes are shared, so a printer that keeps a temporary for each node computes them once). A call of a primitive
+ * comes back as it is. */
+int32_t ex_expand(struct loops *l, int32_t node);
 int32_t ex_list(struct loops *l, int n, const int32_t *nodes); /* copies the nodes and chains them; returns the first */
 int32_t ex_red(struct loops *l, int reduce_row, uint64_t bound, int32_t guard, int32_t body);
 /* Copies an expression of `from` into `to` with letters replaced by expressions of `to` (letter_map[letter], 0: error) and
@@ -173,12 +181,18 @@ sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *l, void *con
 struct math_def {
     const char *name;
     int arity;
-    const char *params;     /* "x", "x y": the names used in `expr`, `derivative` */
+    const char *params;     /* "x", "x y", "x y z": the names used in `expr`, `derivative` */
     const char *expr;       /* in notation, of other rows; NULL: a primitive */
-    const char *type;       /* result: "x" as the argument, "bool", "float" (integers become f32), ... */
-    const char *c_scalar;   /* how a primitive prints in scalar C: "fmaxf(%s, %s)" with %f for the suffix of the type, ... */
-    const char *c_vector;   /* the same on GNU vectors; NULL: element by element */
-    const char *derivative; /* one for each argument, separated by ';'; may name the output y; NULL: none */
+    const char *type;       /* result: "x", "y" as that argument, "bool" (0 or 1), "float" (integers become f32) */
+    /* Templates of a primitive's C text, NULL for composites: %1 %2 %3 are the arguments; they may appear more than once, so
+     * they must be names, constants or loads. %f is "f" for float and "" for double. */
+    const char *c_scalar;   /* float and double; NULL: integers only */
+    /* The same on GNU vectors, element by element if NULL: %V is the vector type's name ("f32x16"), %I the integer vector
+     * type of the same width. Helpers `sol_NAME_%V` (select, bool, floor, exp, ...) come from the prelude; sol_select_%V
+     * takes a mask of type %I, sol_bool_%V makes 1.0 and 0.0 of one. */
+    const char *c_vector;
+    const char *c_int;      /* on int64_t; NULL: floats only */
+    const char *derivative; /* one for each argument, separated by ';'; may name the result r; NULL: none */
     const char *doc;
 };
 int math_row(const char *name); /* -1: no such row */
@@ -187,10 +201,20 @@ int math_rows(void);
 double math_eval(int row, const double *args);        /* the oracle's value of a primitive or composite, in double */
 int64_t math_eval_int(int row, const int64_t *args);
 
+/* The row's number in reduce.def. */
 enum reduce_kind { RED_SUM, RED_PROD, RED_MAX, RED_MIN, RED_MAXAT, RED_MINAT, RED_MOMENTS, RED_SOFTSUM, RED_ANY, RED_ALL };
+/* Templates of C text: %s0 %s1 %s2 are the states of one accumulator, %r0.. those of another one that came after it, %x the
+ * new value (a name), %i its position (bound letters row-major, by ascending number), %f the suffix of the type. %L and %H
+ * are the lowest and the highest value of the type (-inf, inf for floats). */
 struct reduce_def {
     const char *name;
     int nout;
+    int nstate;
+    const char *type;  /* of each state, by letter: 'x' the accumulator type, 'i' int64_t */
+    const char *init;  /* of each state, separated by ';' */
+    const char *step, *merge; /* statements */
+    const char *finish; /* value of each output, separated by ';' */
+    bool empty;         /* is a reduction over nothing a value (0 for sum), or an error (max)? */
     const char *doc;
 };
 int reduce_row(const char *name);
