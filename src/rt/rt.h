@@ -41,7 +41,7 @@ struct rt_call {
     const struct rt_team *team; /* NULL: the own pool */
     rt_host_fn host;
     void *host_user;
-    int64_t *step_ns; /* NULL, or by step: time on worker 0 up to the barrier behind it */
+    int64_t *step_ns; /* NULL, or by step: its time up to the barrier behind it is added */
 };
 /* Runs the program. Returns SOL_KERNEL_OK, the first error that a kernel met, or what the host returned; *out_step is
  * then the step. Re-entrant. */

@@ -1,0 +1,506 @@
+/* Runs a program of steps on threads: see rt.h. Depends on libc and pthreads only; in libsol and in deployed libraries.
+ *
+ * The only mutable globals of SOL are here: the pools of this process, because threads belong to a process. Everything
+ * that waits goes through a *gate*: a number that one spins on for a bounded time and then sleeps for. Times of
+ * spinning were measured: a wake-up from sleep costs 5 to 50 us, so a worker spins a few times that before it gives up
+ * its processor. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "rt/rt.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    SPIN_CALL_NS = 200 * 1000,    /* a pool between two calls */
+    SPIN_BARRIER_NS = 400 * 1000, /* inside a call, where work is known to be under way */
+    SPIN_ROUND = 64               /* pauses between two looks at the clock */
+};
+
+static inline void relax(void)
+{
+#if defined __x86_64__ || defined __i386__
+    __builtin_ia32_pause();
+#elif defined __aarch64__
+    __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* -- gate: a number that threads wait to change */
+
+struct gate {
+    _Atomic uint32_t value;
+    atomic_int sleepers;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+#define GATE_START                                                             \
+    {                                                                          \
+        .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER \
+    }
+
+/* Waits until the value is no longer `old`. */
+static void gate_wait(struct gate *g, uint32_t old, int64_t spin_ns)
+{
+    int64_t end = 0;
+    do {
+        for (int i = 0; i < SPIN_ROUND; i++) {
+            if (atomic_load_explicit(&g->value, memory_order_acquire) != old) return;
+            relax();
+        }
+        if (!end) end = now_ns() + spin_ns;
+    } while (now_ns() < end);
+    pthread_mutex_lock(&g->lock);
+    atomic_fetch_add(&g->sleepers, 1); /* before the value is looked at again: gate_set looks in the other order */
+    while (atomic_load(&g->value) == old) pthread_cond_wait(&g->changed, &g->lock);
+    atomic_fetch_sub(&g->sleepers, 1);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void gate_set(struct gate *g, uint32_t value)
+{
+    atomic_store(&g->value, value);
+    if (!atomic_load(&g->sleepers)) return;
+    pthread_mutex_lock(&g->lock);
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* -- processors */
+
+/* The processors' worth of time that a container grants, rounded up; 0: no limit. */
+static int cgroup_quota(void)
+{
+    long long quota = -1, period = 100000;
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (f) {
+        if (fscanf(f, "%lld %lld", &quota, &period) != 2) quota = -1; /* "max": no limit */
+        fclose(f);
+    } else if ((f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "re"))) {
+        if (fscanf(f, "%lld", &quota) != 1) quota = -1;
+        fclose(f);
+        f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "re");
+        if (f && fscanf(f, "%lld", &period) != 1) quota = -1;
+        if (f) fclose(f);
+    }
+    return quota <= 0 || period <= 0 ? 0 : (int)((quota + period - 1) / period);
+}
+
+int rt_processors(void)
+{
+    static atomic_int known;
+    int n = atomic_load_explicit(&known, memory_order_relaxed);
+    if (n) return n;
+    n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+#if defined __linux__
+    cpu_set_t set;
+    if (!sched_getaffinity(0, sizeof set, &set)) n = CPU_COUNT(&set);
+    const int quota = cgroup_quota();
+    if (quota && quota < n) n = quota;
+#endif
+    if (n < 1) n = 1;
+    atomic_store_explicit(&known, n, memory_order_relaxed);
+    return n;
+}
+
+/* -- the own pool */
+
+typedef void (*region_fn)(void *arg, int worker, int nworkers);
+
+struct worker {
+    _Alignas(64) struct gate go; /* counts the regions that this worker was sent into */
+    struct pool *pool;
+    pthread_t thread;
+    int number; /* 1 .. nworker */
+};
+struct pool {
+    struct pool *next; /* in the list of pools that no call uses */
+    struct worker **worker;
+    int nworker;
+    bool stop;
+    region_fn fn; /* of the region that runs */
+    void *arg;
+    int n;
+    int64_t spin_ns;
+    _Alignas(64) atomic_int running; /* workers that are not done with the region */
+    _Alignas(64) struct gate done;   /* counts regions */
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct pool *idle;
+    int busy;    /* processors that calls in flight use */
+    bool forked; /* this process is a fork of one that had loaded this code */
+} pools = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    struct pool *p = w->pool;
+    int64_t spin_ns = 0;
+    for (uint32_t seen = 0;; seen++) {
+        gate_wait(&w->go, seen, spin_ns);
+        if (p->stop) return NULL;
+        p->fn(p->arg, w->number, p->n);
+        spin_ns = p->spin_ns;
+        if (atomic_fetch_sub(&p->running, 1) == 1)
+            gate_set(&p->done, atomic_load_explicit(&p->done.value, memory_order_relaxed) + 1);
+    }
+}
+
+static void *alloc64(size_t bytes)
+{
+    void *p = NULL;
+    bytes = (bytes + 63) & ~(size_t)63;
+    if (posix_memalign(&p, 64, bytes)) return NULL;
+    memset(p, 0, bytes);
+    return p;
+}
+
+/* Signals belong to the threads of the application. */
+static bool start_thread(struct worker *w)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    const bool ok = !pthread_create(&w->thread, NULL, worker_main, w);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return ok;
+}
+
+/* Starts workers until there are n, or as many as the system gives. */
+static void pool_grow(struct pool *p, int n)
+{
+    if (n <= p->nworker) return;
+    struct worker **workers = realloc(p->worker, (size_t)n * sizeof *workers);
+    if (!workers) return;
+    p->worker = workers;
+    while (p->nworker < n) {
+        struct worker *w = alloc64(sizeof *w);
+        if (!w) return;
+        *w = (struct worker){.go = GATE_START, .pool = p, .number = p->nworker + 1};
+        if (!start_thread(w)) {
+            free(w);
+            return;
+        }
+        p->worker[p->nworker++] = w;
+    }
+}
+
+static struct pool *pool_create(void)
+{
+    struct pool *p = alloc64(sizeof *p);
+    if (p) *p = (struct pool){.done = GATE_START};
+    return p;
+}
+
+/* Takes a pool for a call that wants *n processors, and lowers *n to what calls in flight leave. A call that is alone
+ * gets what it asks for. */
+static struct pool *pool_take(int *n)
+{
+    pthread_mutex_lock(&pools.lock);
+    const int left = rt_processors() - pools.busy;
+    if (pools.busy && *n > left) *n = left > 1 ? left : 1;
+    pools.busy += *n;
+    struct pool *p = NULL;
+    if (*n > 1 && (p = pools.idle)) pools.idle = p->next;
+    pthread_mutex_unlock(&pools.lock);
+    return p;
+}
+
+static void pool_give(struct pool *p, int n)
+{
+    pthread_mutex_lock(&pools.lock);
+    pools.busy -= n;
+    if (p) {
+        p->next = pools.idle;
+        pools.idle = p;
+    }
+    pthread_mutex_unlock(&pools.lock);
+}
+
+static void pool_region(struct pool *p, int n, region_fn fn, void *arg)
+{
+    const uint32_t before = atomic_load_explicit(&p->done.value, memory_order_relaxed);
+    p->fn = fn;
+    p->arg = arg;
+    p->n = n;
+    p->spin_ns = n > rt_processors() ? 0 : SPIN_CALL_NS;
+    atomic_store_explicit(&p->running, n - 1, memory_order_relaxed);
+    for (int i = 0; i < n - 1; i++) {
+        struct gate *go = &p->worker[i]->go;
+        gate_set(go, atomic_load_explicit(&go->value, memory_order_relaxed) + 1);
+    }
+    fn(arg, 0, n);
+    gate_wait(&p->done, before, n > rt_processors() ? 0 : SPIN_BARRIER_NS);
+}
+
+static void pool_parallel(void *user, int n, region_fn fn, void *arg)
+{
+    (void)user;
+    int granted = n;
+    struct pool *p = pool_take(&granted);
+    n = granted;
+    if (n > 1 && !p) p = pool_create();
+    if (p) pool_grow(p, n - 1);
+    if (p && p->nworker < n - 1) n = p->nworker + 1;
+    if (p && n > 1)
+        pool_region(p, n, fn, arg);
+    else
+        fn(arg, 0, 1);
+    pool_give(p, granted);
+}
+
+const struct rt_team *rt_team_pool(void)
+{
+    static const struct rt_team team = {.parallel = pool_parallel};
+    return &team;
+}
+
+/* In the child of a fork there are no workers: their pools are left behind. */
+static void after_fork(void)
+{
+    pthread_mutex_init(&pools.lock, NULL);
+    pools.idle = NULL;
+    pools.busy = 0;
+    pools.forked = true;
+}
+
+__attribute__((constructor)) static void load(void)
+{
+    pthread_atfork(NULL, NULL, after_fork);
+}
+
+/* When this code is unmapped, or the process ends: pools that are in use are left alone, for then it is the end. */
+__attribute__((destructor)) static void unload(void)
+{
+    pthread_mutex_lock(&pools.lock);
+    struct pool *p = pools.idle;
+    pools.idle = NULL;
+    pthread_mutex_unlock(&pools.lock);
+    for (struct pool *next; p; p = next) {
+        next = p->next;
+        p->stop = true;
+        for (int i = 0; i < p->nworker; i++) {
+            struct worker *w = p->worker[i];
+            gate_set(&w->go, atomic_load(&w->go.value) + 1);
+            pthread_join(w->thread, NULL);
+            free(w);
+        }
+        free(p->worker);
+        free(p);
+    }
+}
+
+/* -- the OpenMP runtime of this process. libgomp, LLVM's and Intel's all know the entry that gcc calls. */
+
+struct openmp {
+    void (*parallel)(void (*fn)(void *), void *data, unsigned n, unsigned flags);
+    int (*threads)(void), (*thread)(void);
+};
+struct openmp_region {
+    const struct openmp *omp;
+    region_fn fn;
+    void *arg;
+};
+
+static void openmp_enter(void *data)
+{
+    const struct openmp_region *r = data;
+    r->fn(r->arg, r->omp->thread(), r->omp->threads());
+}
+
+static void openmp_parallel(void *user, int n, region_fn fn, void *arg)
+{
+    if (pools.forked) {
+        pool_parallel(NULL, n, fn, arg);
+        return;
+    }
+    struct openmp_region r = {user, fn, arg};
+    r.omp->parallel(openmp_enter, &r, (unsigned)n, 0);
+}
+
+static void *symbol(void *handle, const char *name, void *function)
+{
+    void *p = dlsym(handle, name);
+    memcpy(function, &p, sizeof p); /* ISO C has no conversion from an object pointer to a function pointer */
+    return p;
+}
+
+static bool openmp_find(void *handle, struct openmp *out)
+{
+    return symbol(handle, "GOMP_parallel", &out->parallel) && symbol(handle, "omp_get_num_threads", &out->threads) &&
+           symbol(handle, "omp_get_thread_num", &out->thread);
+}
+
+/* A framework may have loaded its OpenMP runtime without showing its symbols to everyone. */
+static int openmp_library(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size;
+    static const char *const names[] = {"libgomp", "libiomp5", "libomp"};
+    const char *file = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
+    for (size_t i = 0; file && i < sizeof names / sizeof *names; i++) {
+        const size_t n = strlen(names[i]);
+        if (strncmp(file + 1, names[i], n) || (file[1 + n] != '.' && file[1 + n] != '-')) continue;
+        snprintf(data, 4096, "%s", info->dlpi_name);
+        return 1;
+    }
+    return 0;
+}
+
+const struct rt_team *rt_team_openmp(void)
+{
+    static struct openmp omp;
+    static const struct rt_team team = {.parallel = openmp_parallel, .user = &omp};
+    static atomic_bool found;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    if (pools.forked) return NULL;
+    if (atomic_load_explicit(&found, memory_order_acquire)) return &team;
+    pthread_mutex_lock(&lock);
+    struct openmp o;
+    bool ok = openmp_find(RTLD_DEFAULT, &o);
+    char path[4096];
+    if (!ok && dl_iterate_phdr(openmp_library, path)) {
+        void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD); /* stays open: its threads will run our code */
+        ok = handle && openmp_find(handle, &o);
+    }
+    if (ok && !atomic_load(&found)) omp = o;
+    if (ok) atomic_store_explicit(&found, true, memory_order_release);
+    pthread_mutex_unlock(&lock);
+    return ok ? &team : NULL;
+}
+
+/* -- running a program */
+
+struct barrier {
+    _Alignas(64) atomic_int arrived;
+    _Alignas(64) struct gate phase;
+};
+struct region {
+    const struct rt_call *call;
+    struct sol_frame frame;
+    volatile int32_t error, error_step;
+    struct barrier barrier;
+};
+
+static void meet(struct barrier *b, int n, uint32_t *phase)
+{
+    const uint32_t old = (*phase)++;
+    if (atomic_fetch_add_explicit(&b->arrived, 1, memory_order_acq_rel) + 1 < n) {
+        gate_wait(&b->phase, old, n > rt_processors() ? 0 : SPIN_BARRIER_NS);
+        return;
+    }
+    atomic_store_explicit(&b->arrived, 0, memory_order_relaxed);
+    gate_set(&b->phase, old + 1);
+}
+
+static bool runs(const struct rt_call *c, int step)
+{
+    return c->program->step[step].tasks > 0 && (!c->only || c->only[step]);
+}
+
+/* One worker can do it all. */
+static bool single(const struct sol_step *s)
+{
+    return s->tasks == 1 || !s->run;
+}
+
+static void run_host(struct region *r, const struct sol_step *s, int step)
+{
+    const struct rt_call *c = r->call;
+    if (r->error) return; /* its inputs may be nonsense */
+    const int32_t error = c->host(c->host_user, s->call, c->operands + s->place0);
+    if (!error) return;
+    r->error = error;
+    r->error_step = step;
+}
+
+static void run_share(struct region *r, const struct sol_frame *f, const struct sol_step *s, int worker, int n)
+{
+    if (!s->run) {
+        if (worker == 0) run_host(r, s, f->step);
+        return;
+    }
+    const int64_t task0 = (s->tasks * worker + n - 1) / n, task1 = (s->tasks * (worker + 1) + n - 1) / n;
+    if (task0 < task1) s->run(r->call->operands + s->place0, f, task0, task1, worker);
+}
+
+/* All steps, as worker `worker` of n. Between two steps that worker 0 does alone nobody has to wait. */
+static void run_steps(void *arg, int worker, int n)
+{
+    struct region *r = arg;
+    const struct rt_call *c = r->call;
+    struct sol_frame f = r->frame; /* an own copy: `step` differs between workers for a moment */
+    uint32_t phase = 0;
+    bool first = true, alone = false;
+    int64_t begin = c->step_ns && worker == 0 ? now_ns() : 0;
+    for (int i = 0; i < c->program->nstep; i++) {
+        if (!runs(c, i)) continue;
+        const struct sol_step *s = &c->program->step[i];
+        if (n > 1 && !first && !c->step_ns && !(alone && single(s))) meet(&r->barrier, n, &phase);
+        first = false;
+        alone = single(s);
+        f.step = i;
+        run_share(r, &f, s, worker, n);
+        if (!c->step_ns) continue;
+        if (n > 1) meet(&r->barrier, n, &phase);
+        if (worker > 0) continue;
+        const int64_t end = now_ns();
+        c->step_ns[i] += end - begin;
+        begin = end;
+    }
+}
+
+/* As many workers as the widest step can use. */
+static int useful_workers(const struct rt_call *c)
+{
+    int64_t most = 1;
+    for (int i = 0; i < c->program->nstep; i++)
+        if (runs(c, i) && !single(&c->program->step[i]) && c->program->step[i].tasks > most)
+            most = c->program->step[i].tasks;
+    return most < c->threads ? (int)most : c->threads;
+}
+
+int32_t rt_run(const struct rt_call *c, int32_t *out_step)
+{
+    const struct sol_program *p = c->program;
+    for (int i = 0; i < p->nplace; i++) /* an operand without elements may have the base NULL */
+        c->operands[i] = (char *)((uintptr_t)c->base[p->place[i].buffer] + (uintptr_t)p->place[i].offset);
+    struct region r;
+    r.call = c;
+    r.error = r.error_step = 0;
+    r.frame = (struct sol_frame){.base = c->base,
+                                 .scratch = c->scratch,
+                                 .scratch_bytes = p->scratch_bytes,
+                                 .seeds = c->seeds,
+                                 .error = &r.error,
+                                 .error_step = &r.error_step};
+    const int n = useful_workers(c);
+    if (n <= 1) {
+        run_steps(&r, 0, 1);
+    } else {
+        r.barrier = (struct barrier){.phase = GATE_START};
+        const struct rt_team *team = c->team ? c->team : rt_team_pool();
+        team->parallel(team->user, n, run_steps, &r);
+    }
+    if (out_step) *out_step = r.error_step;
+    return r.error;
+}

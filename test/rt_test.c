@@ -1,0 +1,314 @@
+/* Rt: programs of many steps give the same bits for every number of workers and every team, from several threads at
+ * once, from inside each other, in a child process, with errors and with steps of the host. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "rt/rt.h"
+
+enum { CELLS = 64, STEPS = 40 };
+
+/* Every cell becomes a mix of all cells of the other half: a step that starts before the last one ended shows. */
+static void mix(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
+{
+    (void)worker;
+    const uint64_t *from = (const uint64_t *)p[0];
+    uint64_t *to = (uint64_t *)p[1];
+    for (int64_t i = task0; i < task1; i++) {
+        uint64_t sum = (uint64_t)(i + f->step);
+        for (int k = 0; k < CELLS; k++) sum = sum * 6364136223846793005u + from[k];
+        to[i] = sum;
+    }
+}
+
+/* Uses its worker's scratch, and fails the test's comparison if two workers share one. */
+static void through_scratch(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
+{
+    uint64_t *mine = (uint64_t *)((char *)f->scratch + worker * f->scratch_bytes);
+    const uint64_t *from = (const uint64_t *)p[0];
+    for (int64_t i = task0; i < task1; i++) {
+        for (int k = 0; k < CELLS; k++) mine[k] = from[k] ^ (uint64_t)i;
+        uint64_t sum = 0;
+        for (int k = 0; k < CELLS; k++) sum = sum * 31 + mine[k];
+        ((uint64_t *)p[1])[i] = sum;
+    }
+}
+
+static void fails(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
+{
+    (void)p, (void)task1, (void)worker;
+    if (task0 > 0 || *f->error) return;
+    *f->error_step = f->step;
+    *f->error = SOL_KERNEL_INDEX;
+}
+
+static int32_t on_host(void *user, int32_t call, char *const *p)
+{
+    ++*(int *)user;
+    ((uint64_t *)p[1])[0] = ((const uint64_t *)p[0])[0] + (uint64_t)call;
+    return call == 99 ? 1234 : 0;
+}
+
+/* Buffers 0 and 1 by turns; steps of 64, 1, 3 and 0 tasks, and one for the host. */
+static const struct sol_place places[] = {{0, 0}, {1, 0}, {1, 0}, {0, 0}};
+
+static void fill(struct sol_step *step)
+{
+    static const int64_t tasks[] = {CELLS, CELLS, 1, 1, 3, CELLS, 1, 0, CELLS};
+    for (int i = 0; i < STEPS; i++) {
+        step[i] = (struct sol_step){.run = i % 5 == 2 ? through_scratch : mix,
+                                    .tasks = tasks[i % 9],
+                                    .place0 = i % 2 ? 2 : 0,
+                                    .places = 2,
+                                    .label = "step"};
+    }
+    step[11].run = NULL;
+    step[11].tasks = CELLS;
+    step[11].call = 7;
+}
+
+struct result {
+    uint64_t cells[2][CELLS];
+    int32_t error, error_step;
+    int host_calls;
+};
+
+static void run_on(const struct sol_step *step, int threads, const struct rt_team *team, struct result *out)
+{
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < CELLS; i++) out->cells[0][i] = (uint64_t)i * 77;
+    const struct sol_program program = {STEPS, 4, step, places, 0, sizeof(uint64_t) * CELLS};
+    char *base[2] = {(char *)out->cells[0], (char *)out->cells[1]}, *operands[4];
+    uint64_t scratch[16][CELLS];
+    const struct rt_call call = {.program = &program,
+                                 .base = base,
+                                 .operands = operands,
+                                 .scratch = scratch,
+                                 .threads = threads,
+                                 .team = team,
+                                 .host = on_host,
+                                 .host_user = &out->host_calls};
+    out->error = rt_run(&call, &out->error_step);
+}
+
+static void expected(struct result *out)
+{
+    struct sol_step step[STEPS];
+    fill(step);
+    run_on(step, 1, NULL, out);
+}
+
+static void same_bits_for_every_number_of_workers(void **state)
+{
+    (void)state;
+    struct sol_step step[STEPS];
+    fill(step);
+    struct result want, got;
+    expected(&want);
+    assert_int_equal(want.host_calls, 1);
+    for (int threads = 1; threads <= 8; threads++)
+        for (int again = 0; again < 10; again++) {
+            run_on(step, threads, NULL, &got);
+            assert_memory_equal(&want, &got, sizeof got);
+        }
+}
+
+/* A team may have fewer workers than asked for. */
+static void only_one(void *user, int n, void (*fn)(void *, int, int), void *arg)
+{
+    *(int *)user = n;
+    fn(arg, 0, 1);
+}
+
+static void a_team_may_be_smaller(void **state)
+{
+    (void)state;
+    struct sol_step step[STEPS];
+    fill(step);
+    struct result want, got;
+    expected(&want);
+    int asked = 0;
+    const struct rt_team team = {only_one, &asked};
+    run_on(step, 6, &team, &got);
+    assert_memory_equal(&want, &got, sizeof got);
+    assert_int_equal(asked, 6);
+    for (int i = 0; i < STEPS; i++) step[i].tasks = step[i].tasks > 3 ? 3 : step[i].tasks;
+    asked = 0;
+    run_on(step, 6, &team, &got);
+    assert_int_equal(asked, 3); /* no more workers than tasks */
+    for (int i = 0; i < STEPS; i++) step[i].tasks = 1;
+    asked = 0;
+    run_on(step, 6, &team, &got);
+    assert_int_equal(asked, 0); /* no region at all */
+}
+
+static void the_openmp_runtime_of_the_process(void **state)
+{
+    (void)state;
+    const struct rt_team *team = rt_team_openmp();
+    if (!team) skip(); /* none is loaded: test/python runs this inside PyTorch */
+    struct sol_step step[STEPS];
+    fill(step);
+    struct result want, got;
+    expected(&want);
+    for (int threads = 1; threads <= 8; threads++) {
+        run_on(step, threads, team, &got);
+        assert_memory_equal(&want, &got, sizeof got);
+    }
+}
+
+static void *caller(void *arg)
+{
+    struct sol_step step[STEPS];
+    fill(step);
+    struct result want, got;
+    expected(&want);
+    for (int i = 0; i < 200; i++) {
+        run_on(step, 1 + i % 4, NULL, &got);
+        if (memcmp(&want, &got, sizeof got)) *(int *)arg = 1;
+    }
+    return NULL;
+}
+
+static void many_threads_call_at_once(void **state)
+{
+    (void)state;
+    pthread_t thread[6];
+    int wrong[6] = {0};
+    for (int i = 0; i < 6; i++) assert_int_equal(pthread_create(&thread[i], NULL, caller, &wrong[i]), 0);
+    for (int i = 0; i < 6; i++) {
+        pthread_join(thread[i], NULL);
+        assert_int_equal(wrong[i], 0);
+    }
+}
+
+static int32_t run_inside(void *user, int32_t call, char *const *p)
+{
+    (void)call, (void)p;
+    struct sol_step step[STEPS];
+    fill(step);
+    run_on(step, 2, NULL, user);
+    return 0;
+}
+
+static void a_host_step_may_run_a_program(void **state)
+{
+    (void)state;
+    struct result want, got;
+    expected(&want);
+    const struct sol_step step[] = {{.run = mix, .tasks = 8, .places = 2}, {.tasks = 1, .places = 2}};
+    const struct sol_program program = {2, 4, step, places, 0, 0};
+    uint64_t cells[2][CELLS] = {0};
+    char *base[2] = {(char *)cells[0], (char *)cells[1]}, *operands[4];
+    const struct rt_call call = {
+        .program = &program, .base = base, .operands = operands, .threads = 2, .host = run_inside, .host_user = &got};
+    assert_int_equal(rt_run(&call, NULL), 0);
+    assert_memory_equal(&want, &got, sizeof got);
+}
+
+static void a_child_starts_its_own_pool(void **state)
+{
+    (void)state;
+#if defined __SANITIZE_THREAD__
+    skip(); /* the sanitizer allows no threads after a fork */
+#endif
+    struct sol_step step[STEPS];
+    fill(step);
+    struct result want, got;
+    expected(&want);
+    run_on(step, 3, NULL, &got); /* now this process has a pool */
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        alarm(20);
+        int wrong = rt_team_openmp() != NULL;
+        for (int i = 0; i < 20; i++) {
+            run_on(step, 3, NULL, &got);
+            wrong |= memcmp(&want, &got, sizeof got) != 0;
+        }
+        _exit(wrong);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    run_on(step, 3, NULL, &got);
+    assert_memory_equal(&want, &got, sizeof got);
+}
+
+static void errors_name_their_step(void **state)
+{
+    (void)state;
+    struct sol_step step[STEPS];
+    struct result got;
+    for (int threads = 1; threads <= 3; threads++) {
+        fill(step);
+        step[23].run = fails;
+        run_on(step, threads, NULL, &got);
+        assert_int_equal(got.error, SOL_KERNEL_INDEX);
+        assert_int_equal(got.error_step, 23);
+        fill(step);
+        step[11].call = 99;
+        run_on(step, threads, NULL, &got);
+        assert_int_equal(got.error, 1234);
+        assert_int_equal(got.error_step, 11);
+        fill(step);
+        step[2].run = fails; /* then the host is not asked any more */
+        run_on(step, threads, NULL, &got);
+        assert_int_equal(got.host_calls, 0);
+    }
+}
+
+static void some_steps_only_and_their_times(void **state)
+{
+    (void)state;
+    struct sol_step step[STEPS];
+    fill(step);
+    const struct sol_program program = {STEPS, 4, step, places, 0, sizeof(uint64_t) * CELLS};
+    unsigned char only[STEPS] = {[0] = 1, [5] = 1};
+    int64_t ns[STEPS];
+    uint64_t want[2][CELLS] = {0}, scratch[2][CELLS];
+    struct sol_frame f = {.step = 0};
+    mix((char *[]){(char *)want[0], (char *)want[1]}, &f, 0, CELLS, 0);
+    f.step = 5;
+    mix((char *[]){(char *)want[1], (char *)want[0]}, &f, 0, CELLS, 0);
+    for (int threads = 1; threads <= 2; threads++) {
+        uint64_t cells[2][CELLS] = {0};
+        char *base[2] = {(char *)cells[0], (char *)cells[1]}, *operands[4];
+        memset(ns, 0, sizeof ns);
+        const struct rt_call call = {.program = &program,
+                                     .base = base,
+                                     .operands = operands,
+                                     .scratch = scratch,
+                                     .only = only,
+                                     .threads = threads,
+                                     .step_ns = ns};
+        assert_int_equal(rt_run(&call, NULL), 0);
+        assert_memory_equal(cells, want, sizeof want);
+        assert_true(ns[0] > 0 && ns[5] > 0);
+        assert_true(ns[1] == 0 && ns[39] == 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bits_for_every_number_of_workers),
+        cmocka_unit_test(a_team_may_be_smaller),
+        cmocka_unit_test(the_openmp_runtime_of_the_process),
+        cmocka_unit_test(many_threads_call_at_once),
+        cmocka_unit_test(a_host_step_may_run_a_program),
+        cmocka_unit_test(a_child_starts_its_own_pool),
+        cmocka_unit_test(errors_name_their_step),
+        cmocka_unit_test(some_steps_only_and_their_times),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
