@@ -1,0 +1,445 @@
+/* sol._core.Caller: one call of a network on a framework's tensors, with as little Python as possible.
+ *
+ * It knows what a call must look like (leaves of the arguments, modes of modules, parameters) and compares; whatever
+ * differs makes it return None, and Python sorts it out. What matches costs some tens of nanoseconds per tensor:
+ * tensors are read through DLPack's C interface. A parameter is handed over again if its identity, version, address or
+ * a sample of its bytes changed. */
+#include "_core.h"
+
+#include <string.h>
+
+#include "_dlpack.h"
+
+enum leaf_kind { LEAF_TENSOR, LEAF_VALUE };
+struct spec { /* what a tensor must be */
+    int ndim;
+    uint8_t code, bits;
+    int64_t shape[MAX_DIMS], strides[MAX_DIMS];
+};
+struct leaf {
+    enum leaf_kind kind;
+    int input; /* number of the network's input, -1: the network does not read it */
+    struct spec spec;
+    PyObject *value; /* VALUE */
+};
+struct param {
+    PyObject *owner, *key; /* a dict and where in it; NULL: leaf number `leaf` */
+    Py_ssize_t leaf;
+    bool versioned;
+    struct spec spec;
+    bool known; /* the following is what the network has */
+    PyObject *tensor;
+    long long version;
+    const void *data;
+    uint64_t sample;
+};
+struct mode {
+    PyObject *dict, *value; /* of a module: its attribute `training` */
+};
+struct py_caller {
+    PyObject ob_base;
+    struct py_net *net;
+    const struct dl_exchange_api *api;
+    PyObject *types;   /* tuple: exact types of tensors that are taken */
+    PyObject *empty;   /* makes an output: empty(*args, **kwargs) */
+    PyObject *results; /* tuple of (args, kwargs) */
+    int nleaf, nparam, nmode, ninput, noutput;
+    struct leaf *leaf;
+    struct param *param;
+    struct mode *mode;
+    int running;        /* calls in flight */
+    PyObject *replaced; /* list: parameters that those may still read */
+};
+static PyObject *text_version, *text_training, *text_is_neg;
+
+/* -- making */
+
+static int read_spec(PyObject *row, struct spec *s) /* (code, bits, shape, strides) */
+{
+    PyObject *shape, *strides;
+    int64_t again[MAX_DIMS];
+    if (!PyArg_ParseTuple(row, "bbOO", &s->code, &s->bits, &shape, &strides)) return -1;
+    s->ndim = core_shape(shape, s->shape);
+    int n = s->ndim < 0 ? -1 : core_shape(strides, again);
+    if (n < 0) return -1;
+    if (n != s->ndim) {
+        PyErr_SetString(core.error[SOL_ERR_INVALID], "caller: strides: expected one for each dimension");
+        return -1;
+    }
+    memcpy(s->strides, again, sizeof again);
+    return 0;
+}
+
+static int read_leaf(PyObject *row, struct leaf *l) /* (input, spec) or (value,) */
+{
+    PyObject *spec;
+    if (PyTuple_Size(row) == 1) {
+        l->kind = LEAF_VALUE;
+        l->input = -1;
+        l->value = PyTuple_GetItem(row, 0);
+        Py_XINCREF(l->value);
+        return 0;
+    }
+    l->kind = LEAF_TENSOR;
+    if (!PyArg_ParseTuple(row, "iO!", &l->input, &PyTuple_Type, &spec)) return -1;
+    return read_spec(spec, &l->spec);
+}
+
+static int read_param(PyObject *row, struct param *p) /* (owner, key, versioned, spec), owner None: key is a leaf */
+{
+    PyObject *owner, *key, *spec;
+    int versioned;
+    if (!PyArg_ParseTuple(row, "OOpO!", &owner, &key, &versioned, &PyTuple_Type, &spec)) return -1;
+    p->versioned = versioned;
+    if (owner == Py_None) {
+        p->leaf = PyLong_AsSsize_t(key);
+        if (p->leaf == -1 && PyErr_Occurred()) return -1;
+    } else {
+        Py_INCREF(owner);
+        Py_INCREF(key);
+        p->owner = owner;
+        p->key = key;
+    }
+    return read_spec(spec, &p->spec);
+}
+
+static int read_mode(PyObject *row, struct mode *m)
+{
+    if (!PyArg_ParseTuple(row, "O!O", &PyDict_Type, &m->dict, &m->value)) return -1;
+    Py_INCREF(m->dict);
+    Py_INCREF(m->value);
+    return 0;
+}
+
+static int read_all(struct py_caller *c, PyObject *leaves, PyObject *params, PyObject *modes)
+{
+    int nleaf = (int)PyTuple_Size(leaves), nparam = (int)PyTuple_Size(params), nmode = (int)PyTuple_Size(modes);
+    c->leaf = PyMem_Calloc((size_t)nleaf + 1, sizeof *c->leaf);
+    c->param = PyMem_Calloc((size_t)nparam + 1, sizeof *c->param);
+    c->mode = PyMem_Calloc((size_t)nmode + 1, sizeof *c->mode);
+    if (!c->leaf || !c->param || !c->mode) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (; c->nleaf < nleaf; c->nleaf++)
+        if (read_leaf(PyTuple_GetItem(leaves, c->nleaf), &c->leaf[c->nleaf])) return -1;
+    for (; c->nparam < nparam; c->nparam++)
+        if (read_param(PyTuple_GetItem(params, c->nparam), &c->param[c->nparam])) return -1;
+    for (; c->nmode < nmode; c->nmode++)
+        if (read_mode(PyTuple_GetItem(modes, c->nmode), &c->mode[c->nmode])) return -1;
+    return 0;
+}
+
+static int check_counts(const struct py_caller *c)
+{
+    bool ok = c->nparam == sol_net_params(c->net->net) && c->noutput == sol_net_outputs(c->net->net);
+    for (int i = 0; i < c->nparam; i++) ok &= c->param[i].owner || c->param[i].leaf < c->nleaf;
+    for (int i = 0; i < c->nleaf; i++) ok &= c->leaf[i].input < c->ninput;
+    if (!ok) PyErr_SetString(core.error[SOL_ERR_INVALID], "caller: does not fit the network's parameters and outputs");
+    return ok ? 0 : -1;
+}
+
+static PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"net", "types", "empty", "leaves", "params", "modes", "results", NULL};
+    PyObject *net, *types, *empty, *leaves, *params, *modes, *results;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OO!O!O!O!", names, core.net, &net, &PyTuple_Type, &types,
+                                     &empty, &PyTuple_Type, &leaves, &PyTuple_Type, &params, &PyTuple_Type, &modes,
+                                     &PyTuple_Type, &results))
+        return NULL;
+    PyObject *first = PyTuple_GetItem(types, 0);
+    PyObject *capsule = first ? PyObject_GetAttrString(first, "__dlpack_c_exchange_api__") : NULL;
+    if (!capsule) return NULL;
+    const struct dl_exchange_api *api = PyCapsule_GetPointer(capsule, DL_EXCHANGE_CAPSULE);
+    Py_DECREF(capsule); /* the table lives as long as the process */
+    if (!api) return NULL;
+    if (api->header.major != 1 || !api->view)
+        return PyErr_Format(core.error[SOL_ERR_UNSUPPORTED], "DLPack: expected version 1, got %u", api->header.major);
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    struct py_caller *c = (struct py_caller *)alloc(type, 0);
+    if (!c) return NULL;
+    Py_INCREF(net), Py_INCREF(types), Py_INCREF(empty), Py_INCREF(results);
+    c->net = (struct py_net *)net;
+    c->api = api;
+    c->types = types;
+    c->empty = empty;
+    c->results = results;
+    c->replaced = PyList_New(0);
+    c->noutput = (int)PyTuple_Size(results);
+    c->ninput = sol_net_inputs(c->net->net);
+    if (c->replaced && !read_all(c, leaves, params, modes) && !check_counts(c)) return (PyObject *)c;
+    Py_DECREF(c);
+    return NULL;
+}
+
+static int caller_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    struct py_caller *c = (struct py_caller *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(c->net);
+    Py_VISIT(c->types);
+    Py_VISIT(c->empty);
+    Py_VISIT(c->results);
+    Py_VISIT(c->replaced);
+    for (int i = 0; i < c->nleaf; i++) Py_VISIT(c->leaf[i].value);
+    for (int i = 0; i < c->nparam; i++) {
+        Py_VISIT(c->param[i].owner);
+        Py_VISIT(c->param[i].tensor);
+    }
+    for (int i = 0; i < c->nmode; i++) Py_VISIT(c->mode[i].dict);
+    return 0;
+}
+
+static int caller_clear(PyObject *self)
+{
+    struct py_caller *c = (struct py_caller *)self;
+    Py_CLEAR(c->net);
+    Py_CLEAR(c->types);
+    Py_CLEAR(c->empty);
+    Py_CLEAR(c->results);
+    Py_CLEAR(c->replaced);
+    for (int i = 0; i < c->nleaf; i++) Py_CLEAR(c->leaf[i].value);
+    for (int i = 0; i < c->nparam; i++) {
+        Py_CLEAR(c->param[i].owner);
+        Py_CLEAR(c->param[i].key);
+        Py_CLEAR(c->param[i].tensor);
+    }
+    for (int i = 0; i < c->nmode; i++) {
+        Py_CLEAR(c->mode[i].dict);
+        Py_CLEAR(c->mode[i].value);
+    }
+    return 0;
+}
+
+static void caller_dealloc(PyObject *self)
+{
+    struct py_caller *c = (struct py_caller *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc f = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    PyObject_GC_UnTrack(self);
+    caller_clear(self);
+    PyMem_Free(c->leaf);
+    PyMem_Free(c->param);
+    PyMem_Free(c->mode);
+    f(self);
+    Py_DECREF(type);
+}
+
+/* -- calling. These return 1: as expected, 0: not so, -1: an exception is set. */
+
+static int is_tensor(const struct py_caller *c, PyObject *object)
+{
+    PyObject *type = (PyObject *)Py_TYPE(object);
+    for (Py_ssize_t i = 0; i < PyTuple_Size(c->types); i++)
+        if (PyTuple_GetItem(c->types, i) == type) return 1;
+    return 0;
+}
+
+/* A tensor of one element may be a negated view (of a complex one's imaginary part) and look like any other. */
+static int is_negated(PyObject *object, const struct spec *s)
+{
+    for (int i = 0; i < s->ndim; i++)
+        if (s->shape[i] != 1) return 0;
+    PyObject *answer = PyObject_CallMethodObjArgs(object, text_is_neg, NULL);
+    if (!answer) return -1;
+    int negated = PyObject_IsTrue(answer);
+    Py_DECREF(answer);
+    return negated;
+}
+
+static int match(const struct py_caller *c, PyObject *object, const struct spec *s, const void **out_data)
+{
+    struct dl_tensor t;
+    if (!is_tensor(c, object)) return 0;
+    if (c->api->view(object, &t)) {
+        PyErr_Clear(); /* sparse and the like: Python says which */
+        return 0;
+    }
+    if (t.device_type != DL_CPU || t.ndim != s->ndim || t.code != s->code || t.bits != s->bits || t.lanes != 1)
+        return 0;
+    bool empty = false, strided = true;
+    for (int i = 0; i < s->ndim; i++) {
+        if (t.shape[i] != s->shape[i]) return 0;
+        empty |= s->shape[i] == 0;
+        strided &= s->shape[i] == 1 || !t.strides || t.strides[i] == s->strides[i];
+    }
+    if (!strided && !empty) return 0;
+    int negated = is_negated(object, s);
+    if (negated) return negated < 0 ? -1 : 0;
+    *out_data = t.data ? (const char *)t.data + t.byte_offset : (const void *)c; /* any address for no elements */
+    return 1;
+}
+
+static int match_leaves(struct py_caller *c, PyObject *leaves, const void **inputs)
+{
+    const void *data;
+    if (PyTuple_Size(leaves) != c->nleaf) return 0;
+    for (int i = 0; i < c->nleaf; i++) {
+        const struct leaf *l = &c->leaf[i];
+        PyObject *object = PyTuple_GetItem(leaves, i);
+        if (l->kind == LEAF_VALUE) {
+            if (object == l->value) continue;
+            if (Py_TYPE(object) != Py_TYPE(l->value)) return 0;
+            int same = PyObject_RichCompareBool(object, l->value, Py_EQ);
+            if (same != 1) return same;
+        } else {
+            int same = match(c, object, &l->spec, &data);
+            if (same != 1) return same;
+            if (l->input >= 0) inputs[l->input] = data;
+        }
+    }
+    return 1;
+}
+
+static int match_modes(const struct py_caller *c)
+{
+    for (int i = 0; i < c->nmode; i++)
+        if (PyDict_GetItemWithError(c->mode[i].dict, text_training) != c->mode[i].value)
+            return PyErr_Occurred() ? -1 : 0;
+    return 1;
+}
+
+static uint64_t sample(const struct spec *s, const void *data)
+{
+    size_t bytes = s->bits / 8u;
+    for (int i = 0; i < s->ndim; i++) bytes *= (size_t)s->shape[i];
+    size_t from = bytes / 2 / 8 * 8, n = bytes - from < 32 ? bytes - from : 32;
+    uint64_t word[4] = {0};
+    memcpy(word, (const char *)data + from, n);
+    return word[0] * 0x9E3779B97F4A7C15u + word[1] * 0xC2B2AE3D27D4EB4Fu + word[2] * 0x165667B19E3779F9u +
+           word[3] * 0x27D4EB2F165667C5u;
+}
+
+static int read_version(PyObject *tensor, long long *out)
+{
+    PyObject *v = PyObject_GetAttr(tensor, text_version);
+    if (!v) return -1;
+    *out = PyLong_AsLongLong(v);
+    Py_DECREF(v);
+    return *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int replace(struct py_caller *c, PyObject **slot, PyObject *object)
+{
+    PyObject *old = *slot;
+    if (old && c->running && PyList_Append(c->replaced, old)) return -1;
+    Py_INCREF(object);
+    *slot = object;
+    Py_XDECREF(old);
+    return 0;
+}
+
+static int match_param(struct py_caller *c, int i, PyObject *leaves)
+{
+    struct param *p = &c->param[i];
+    const void *data;
+    long long version = 0;
+    PyObject *object = p->owner ? PyDict_GetItemWithError(p->owner, p->key) : PyTuple_GetItem(leaves, p->leaf);
+    if (!object) return PyErr_Occurred() ? -1 : 0;
+    int same = match(c, object, &p->spec, &data);
+    if (same != 1) return same;
+    if (p->versioned && read_version(object, &version)) return -1;
+    uint64_t bytes = sample(&p->spec, data);
+    if (p->known && object == p->tensor && version == p->version && data == p->data && bytes == p->sample) return 1;
+    sol_status status = sol_net_param(c->net->net, i, data);
+    if (status) {
+        core_raise(status);
+        return -1;
+    }
+    if (replace(c, &p->tensor, object)) return -1;
+    p->known = true;
+    p->version = version;
+    p->data = data;
+    p->sample = bytes;
+    return 1;
+}
+
+static PyObject *make_outputs(struct py_caller *c, void **outputs)
+{
+    PyObject *made = PyTuple_New(c->noutput);
+    for (int i = 0; made && i < c->noutput; i++) {
+        struct dl_tensor t;
+        PyObject *row = PyTuple_GetItem(c->results, i);
+        PyObject *out = PyObject_Call(c->empty, PyTuple_GetItem(row, 0), PyTuple_GetItem(row, 1));
+        if (!out || PyTuple_SetItem(made, i, out) || c->api->view(out, &t)) {
+            Py_CLEAR(made);
+            break;
+        }
+        outputs[i] = t.data ? (char *)t.data + t.byte_offset : (void *)c;
+    }
+    return made;
+}
+
+static PyObject *run(struct py_caller *c, PyObject *leaves, int threads, const void **inputs, void **outputs)
+{
+    int same = match_modes(c);
+    if (same == 1) same = match_leaves(c, leaves, inputs);
+    for (int i = 0; same == 1 && i < c->nparam; i++) same = match_param(c, i, leaves);
+    if (same < 0) return NULL;
+    if (!same) Py_RETURN_NONE;
+    PyObject *made = make_outputs(c, outputs);
+    if (!made) return NULL;
+    sol_status status;
+    c->running++;
+    Py_BEGIN_ALLOW_THREADS;
+    status = sol_net_run(c->net->net, inputs, outputs, threads);
+    Py_END_ALLOW_THREADS;
+    if (!--c->running && PyList_Size(c->replaced)) PyList_SetSlice(c->replaced, 0, PyList_Size(c->replaced), NULL);
+    if (!status) return made;
+    Py_DECREF(made);
+    return core_raise(status);
+}
+
+static PyObject *caller_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    struct py_caller *c = (struct py_caller *)self;
+    if (nargs != 2 || !PyTuple_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "call(leaves, threads): expected a tuple and a number");
+        return NULL;
+    }
+    long threads = PyLong_AsLong(args[1]);
+    if (threads == -1 && PyErr_Occurred()) return NULL;
+    const void *few[16] = {0};
+    int room = c->ninput + c->noutput;
+    const void **places = room <= 16 ? few : PyMem_Calloc((size_t)room, sizeof *places);
+    if (!places) return PyErr_NoMemory();
+    PyObject *result = run(c, args[0], (int)threads, places, (void **)(places + c->ninput));
+    if (places != few) PyMem_Free(places);
+    return result;
+}
+
+static PyObject *caller_refresh(PyObject *self, PyObject *unused)
+{
+    struct py_caller *c = (struct py_caller *)self;
+    (void)unused;
+    for (int i = 0; i < c->nparam; i++) c->param[i].known = false;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef caller_methods[] = {
+    {"call", (PyCFunction)(void (*)(void))caller_call, METH_FASTCALL,
+     "call(leaves, threads) -> tuple of outputs | None: something is not as this caller expects it"},
+    {"refresh", caller_refresh, METH_NOARGS, "refresh(): the next call takes every parameter as changed"},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot caller_slots[] = {
+    {Py_tp_new, caller_new},
+    {Py_tp_dealloc, caller_dealloc},
+    {Py_tp_methods, caller_methods},
+    {Py_tp_traverse, caller_traverse},
+    {Py_tp_clear, caller_clear},
+    {Py_tp_doc, "Calls of a network on tensors."},
+    {0, NULL},
+};
+static PyType_Spec caller_spec = {"sol._core.Caller", sizeof(struct py_caller), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, caller_slots};
+
+int core_add_caller(PyObject *module)
+{
+    core.caller = (PyTypeObject *)PyType_FromSpec(&caller_spec);
+    text_version = PyUnicode_InternFromString("_version");
+    text_training = PyUnicode_InternFromString("training");
+    text_is_neg = PyUnicode_InternFromString("is_neg");
+    if (!core.caller || !text_version || !text_training || !text_is_neg) return -1;
+    return PyModule_AddType(module, core.caller);
+}

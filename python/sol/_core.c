@@ -1,0 +1,275 @@
+/* sol._core: SOL's C interface for Python. This file: the one context of the process, configuration, the log, errors.
+ */
+#include "_core.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct core core;
+
+static const struct {
+    const char *name;
+    int bytes;
+} dtypes[] = {
+#define X(enumerator, name, ctype, bytes, ...) {name, bytes},
+#include "sol/dtypes.def"
+#undef X
+};
+
+int core_dtype(const char *name)
+{
+    for (int i = 0; i < SOL_DTYPES; i++)
+        if (!strcmp(dtypes[i].name, name)) return i;
+    PyErr_Format(core.error[SOL_ERR_INVALID], "data type: expected one such as \"f32\" or \"i64\", got \"%s\"", name);
+    return -1;
+}
+
+const char *core_dtype_name(enum sol_dtype t)
+{
+    return dtypes[t].name;
+}
+int core_dtype_bytes(enum sol_dtype t)
+{
+    return dtypes[t].bytes;
+}
+
+int core_shape(PyObject *sequence, int64_t shape[MAX_DIMS])
+{
+    Py_ssize_t n = PySequence_Size(sequence);
+    if (n < 0) return -1;
+    if (n > MAX_DIMS) {
+        PyErr_Format(core.error[SOL_ERR_UNSUPPORTED], "shape: expected at most %d dimensions, got %zd", MAX_DIMS, n);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *item = PySequence_GetItem(sequence, i);
+        if (!item) return -1;
+        shape[i] = PyLong_AsLongLong(item);
+        Py_DECREF(item);
+        if (shape[i] == -1 && PyErr_Occurred()) return -1;
+    }
+    return (int)n;
+}
+
+PyObject *core_tuple(int n, const int64_t *values)
+{
+    PyObject *tuple = PyTuple_New(n);
+    for (int i = 0; tuple && i < n; i++) {
+        PyObject *v = PyLong_FromLongLong(values[i]);
+        if (!v || PyTuple_SetItem(tuple, i, v)) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+    }
+    return tuple;
+}
+
+PyObject *core_raise(sol_status status)
+{
+    if (PyErr_Occurred()) return NULL; /* KeyboardInterrupt, or what a callback raised */
+    const char *text = sol_error(core.ctx);
+    int kind = status > 0 && status <= SOL_ERR_INTERNAL ? status : SOL_ERR_INTERNAL;
+    PyErr_SetString(core.error[kind], text && *text ? text : "failed without a message");
+    return NULL;
+}
+
+/* -- callbacks. They may come from any thread, with or without the GIL. */
+
+static void on_log(void *user, int level, const char *line)
+{
+    (void)user;
+    if (!core.log) {
+        fprintf(stderr, "%s\n", line);
+        return;
+    }
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *done = core.log ? PyObject_CallFunction(core.log, "is", level, line) : NULL;
+    Py_XDECREF(done);
+    if (PyErr_Occurred()) PyErr_WriteUnraisable(core.log);
+    PyErr_Restore(type, value, trace);
+    PyGILState_Release(gil);
+}
+
+static void on_progress(void *user, const char *what, int done, int total)
+{
+    (void)user;
+    if (!core.progress) return;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *result = core.progress ? PyObject_CallFunction(core.progress, "sii", what, done, total) : NULL;
+    Py_XDECREF(result);
+    if (PyErr_Occurred()) PyErr_WriteUnraisable(core.progress);
+    PyErr_Restore(type, value, trace);
+    PyGILState_Release(gil);
+}
+
+/* Ctrl-C: the exception stays set in this thread and is what the interrupted function raises. */
+static int on_interrupt(void *user)
+{
+    (void)user;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    int stop = PyErr_Occurred() || PyErr_CheckSignals();
+    PyGILState_Release(gil);
+    return stop;
+}
+
+/* -- functions of the module */
+
+static PyObject *config_get(PyObject *self, PyObject *args)
+{
+    const char *key;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "s", &key)) return NULL;
+    const char *value = sol_config_get(core.ctx, key);
+    if (!value) return PyErr_Format(PyExc_KeyError, "%s: no such configuration key", key);
+    return PyUnicode_FromString(value);
+}
+
+static PyObject *config_set(PyObject *self, PyObject *args)
+{
+    const char *key, *value;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "ss", &key, &value)) return NULL;
+    sol_status status = sol_config_set(core.ctx, key, value);
+    if (status) return core_raise(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *config_keys(PyObject *self, PyObject *unused)
+{
+    const char *key, *otherwise, *doc;
+    (void)self, (void)unused;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && (key = sol_config_key(i, &otherwise, &doc)); i++) {
+        PyObject *row = Py_BuildValue("(sss)", key, otherwise, doc);
+        if (!row || PyList_Append(list, row)) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
+static PyObject *cache_clear(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    sol_status status = sol_cache_clear(core.ctx);
+    if (status) return core_raise(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *version(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    return PyUnicode_FromString(sol_version());
+}
+
+static PyObject *layer_known(PyObject *self, PyObject *args)
+{
+    const char *kind;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "s", &kind)) return NULL;
+    return PyBool_FromLong(sol_layer_known(kind));
+}
+
+static PyObject *set_callback(PyObject **slot, PyObject *f)
+{
+    if (f != Py_None && !PyCallable_Check(f))
+        return PyErr_Format(core.error[SOL_ERR_INVALID], "callback: expected a callable or None, got %R", f);
+    PyObject *old = *slot;
+    Py_INCREF(f);
+    *slot = f == Py_None ? NULL : f;
+    if (f == Py_None) Py_DECREF(f);
+    Py_XDECREF(old);
+    Py_RETURN_NONE;
+}
+
+static PyObject *set_log(PyObject *self, PyObject *f)
+{
+    (void)self;
+    return set_callback(&core.log, f);
+}
+
+static PyObject *set_progress(PyObject *self, PyObject *f)
+{
+    (void)self;
+    return set_callback(&core.progress, f);
+}
+
+static PyMethodDef functions[] = {
+    {"config_get", config_get, METH_VARARGS, "config_get(key) -> str"},
+    {"config_set", config_set, METH_VARARGS, "config_set(key, value)"},
+    {"config_keys", config_keys, METH_NOARGS, "config_keys() -> [(key, default, documentation)]"},
+    {"cache_clear", cache_clear, METH_NOARGS, "cache_clear(): forgets every compiled kernel and module"},
+    {"version", version, METH_NOARGS, "version() -> str"},
+    {"layer_known", layer_known, METH_VARARGS, "layer_known(kind) -> bool: is there a row of this name?"},
+    {"set_log", set_log, METH_O, "set_log(f): f(level, line) for every line of the log; None: standard error"},
+    {"set_progress", set_progress, METH_O, "set_progress(f): f(what, done, total) while optimizing; None: nothing"},
+    {NULL, NULL, 0, NULL},
+};
+
+/* -- exceptions: every one is a sol.Error and what a Python programmer expects beside it */
+
+static PyObject *make_error(PyObject *module, const char *name, const char *doc, PyObject *base, PyObject *second)
+{
+    char full[64];
+    snprintf(full, sizeof full, "sol.%s", name);
+    PyObject *bases = second ? PyTuple_Pack(2, base, second) : PyTuple_Pack(1, base);
+    PyObject *type = bases ? PyErr_NewExceptionWithDoc(full, doc, bases, NULL) : NULL;
+    Py_XDECREF(bases);
+    if (type && PyModule_AddObjectRef(module, name, type)) Py_CLEAR(type);
+    return type;
+}
+
+static int add_errors(PyObject *module)
+{
+    PyObject *base = make_error(module, "Error", "What SOL raises.", PyExc_Exception, NULL);
+    if (!base) return -1;
+    core.error[SOL_OK] = base;
+    const struct {
+        int status;
+        const char *name, *doc;
+        PyObject *second;
+    } rows[] = {
+        {SOL_ERR_INVALID, "InvalidError", "A mistake in a call: shape, type, name, range.", PyExc_ValueError},
+        {SOL_ERR_UNSUPPORTED, "UnsupportedError", "Valid, but SOL cannot do it (yet).", PyExc_NotImplementedError},
+        {SOL_ERR_NOMEM, "OutOfMemoryError", "Memory ran out.", PyExc_MemoryError},
+        {SOL_ERR_IO, "FileError", "A file or folder cannot be read or written.", PyExc_OSError},
+        {SOL_ERR_COMPILER, "CompilerError", "The C compiler is missing or refused.", PyExc_RuntimeError},
+        {SOL_ERR_RUN, "RunError", "Found while running, such as an index out of range.", PyExc_IndexError},
+        {SOL_ERR_INTERRUPTED, "InterruptedError", "Optimizing was interrupted.", PyExc_RuntimeError},
+        {SOL_ERR_INTERNAL, "InternalError", "A bug in SOL: please report it.", PyExc_RuntimeError},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        PyObject *type = make_error(module, rows[i].name, rows[i].doc, base, rows[i].second);
+        if (!type) return -1;
+        core.error[rows[i].status] = type;
+    }
+    return 0;
+}
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "sol._core",
+    .m_doc = "SOL's C interface for Python; see include/sol/sol.h.",
+    .m_size = -1,
+    .m_methods = functions,
+};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (!module) return NULL;
+    struct sol_ctx_options options = {
+        .size = sizeof options, .log = on_log, .interrupted = on_interrupt, .progress = on_progress};
+    if (add_errors(module) || core_add_graph(module) || core_add_net(module) || core_add_caller(module)) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    if (!core.ctx && sol_ctx_create(&options, &core.ctx)) {
+        Py_DECREF(module);
+        return PyErr_NoMemory();
+    }
+    return module;
+}

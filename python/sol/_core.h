@@ -1,0 +1,45 @@
+/* What the files of the extension `sol._core` share. It is thin: it hands over what sol.h offers and decides nothing.
+ * Only the limited API of Python 3.11 is used, so that one binary serves every later version. */
+#ifndef SOL_PYTHON_CORE_H
+#define SOL_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+#include <stdbool.h>
+
+#include "sol/sol.h"
+
+#define MAX_DIMS 12
+
+struct core { /* one process, one context; made when the module is imported, never freed */
+    struct sol_ctx *ctx;
+    PyObject *log, *progress;              /* callables or NULL */
+    PyObject *error[SOL_ERR_INTERNAL + 1]; /* exception class by status; [0]: the base class */
+    PyTypeObject *graph, *tensor, *net, *caller;
+};
+extern struct core core;
+
+/* _core.c: sets the exception that belongs to a status, with SOL's message, and returns NULL. */
+PyObject *core_raise(sol_status status);
+/* A dtype by its name ("f32"), or -1 with an exception set. */
+int core_dtype(const char *name);
+const char *core_dtype_name(enum sol_dtype t);
+int core_dtype_bytes(enum sol_dtype t);
+/* Reads a sequence of sizes; returns their number or -1 with an exception set. */
+int core_shape(PyObject *sequence, int64_t shape[MAX_DIMS]);
+PyObject *core_tuple(int n, const int64_t *values);
+
+/* _graph.c, _net.c, _call.c: add their types to the module; -1 with an exception set. */
+int core_add_graph(PyObject *module);
+int core_add_net(PyObject *module);
+int core_add_caller(PyObject *module);
+
+/* _net.c */
+struct py_net {
+    PyObject ob_base;
+    struct sol_net *net;
+};
+PyObject *core_net(struct sol_net *net); /* takes over the network, also if it fails */
+
+#endif

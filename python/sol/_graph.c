@@ -1,0 +1,371 @@
+/* sol._core.Graph and Tensor: describing a network layer by layer, printing, interpreting and compiling it. */
+#include "_core.h"
+
+#include <string.h>
+
+#include "hlir/graph.h"
+
+struct py_graph {
+    PyObject ob_base;
+    struct sol_graph *g;
+};
+struct py_tensor {
+    PyObject ob_base;
+    struct py_graph *graph; /* keeps the graph alive */
+    struct sol_tensor *t;
+};
+
+static PyObject *make(PyTypeObject *type)
+{
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    return alloc(type, 0);
+}
+
+static void release(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc f = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    f(self);
+    Py_DECREF(type);
+}
+
+static PyObject *wrap(struct py_graph *g, struct sol_tensor *t)
+{
+    struct py_tensor *p = (struct py_tensor *)make(core.tensor);
+    if (!p) return NULL;
+    Py_INCREF((PyObject *)g);
+    p->graph = g;
+    p->t = t;
+    return (PyObject *)p;
+}
+
+/* -- Tensor */
+
+static void tensor_dealloc(PyObject *self)
+{
+    Py_XDECREF((PyObject *)((struct py_tensor *)self)->graph);
+    release(self);
+}
+
+static PyObject *tensor_dtype(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(core_dtype_name(sol_tensor_dtype(((struct py_tensor *)self)->t)));
+}
+
+static PyObject *tensor_shape(PyObject *self, void *unused)
+{
+    struct sol_tensor *t = ((struct py_tensor *)self)->t;
+    int64_t shape[MAX_DIMS];
+    (void)unused;
+    for (int i = 0; i < sol_tensor_ndim(t); i++) shape[i] = sol_tensor_size(t, i);
+    return core_tuple(sol_tensor_ndim(t), shape);
+}
+
+static PyObject *tensor_known(PyObject *self, PyObject *unused)
+{
+    struct sol_tensor *t = ((struct py_tensor *)self)->t;
+    (void)unused;
+    const void *data = sol_tensor_known(t);
+    if (!data) Py_RETURN_NONE;
+    Py_ssize_t bytes = core_dtype_bytes(sol_tensor_dtype(t));
+    for (int i = 0; i < sol_tensor_ndim(t); i++) bytes *= (Py_ssize_t)sol_tensor_size(t, i);
+    return PyBytes_FromStringAndSize(data, bytes);
+}
+
+static PyObject *tensor_repr(PyObject *self)
+{
+    PyObject *shape = tensor_shape(self, NULL);
+    if (!shape) return NULL;
+    PyObject *text = PyUnicode_FromFormat("<sol tensor %s %R>",
+                                          core_dtype_name(sol_tensor_dtype(((struct py_tensor *)self)->t)), shape);
+    Py_DECREF(shape);
+    return text;
+}
+
+static PyGetSetDef tensor_members[] = {
+    {"dtype", tensor_dtype, NULL, "name of the data type, such as \"f32\"", NULL},
+    {"shape", tensor_shape, NULL, "sizes, a tuple", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyMethodDef tensor_methods[] = {
+    {"known", tensor_known, METH_NOARGS, "known() -> bytes | None: the value, if it is known before running"},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot tensor_slots[] = {
+    {Py_tp_dealloc, tensor_dealloc}, {Py_tp_getset, tensor_members},     {Py_tp_methods, tensor_methods},
+    {Py_tp_repr, tensor_repr},       {Py_tp_doc, "A value of a graph."}, {0, NULL},
+};
+static PyType_Spec tensor_spec = {"sol._core.Tensor", sizeof(struct py_tensor), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, tensor_slots};
+
+/* -- Graph: making */
+
+static PyObject *graph_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    const char *name = "network";
+    static char *names[] = {"name", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|s", names, &name)) return NULL;
+    struct py_graph *self = (struct py_graph *)make(type);
+    if (!self) return NULL;
+    sol_status status = sol_graph_create(core.ctx, name, &self->g);
+    if (!status) return (PyObject *)self;
+    Py_DECREF(self);
+    return core_raise(status);
+}
+
+static void graph_dealloc(PyObject *self)
+{
+    struct py_graph *p = (struct py_graph *)self;
+    if (p->g) sol_graph_destroy(p->g);
+    release(self);
+}
+
+typedef sol_status (*add_function)(struct sol_graph *, const char *, enum sol_dtype, int, const int64_t *,
+                                   struct sol_tensor **);
+
+static PyObject *add_named(PyObject *self, PyObject *args, add_function add)
+{
+    const char *name, *dtype;
+    PyObject *sizes;
+    int64_t shape[MAX_DIMS];
+    struct sol_tensor *t;
+    if (!PyArg_ParseTuple(args, "ssO", &name, &dtype, &sizes)) return NULL;
+    int type = core_dtype(dtype), ndim = type < 0 ? -1 : core_shape(sizes, shape);
+    if (ndim < 0) return NULL;
+    sol_status status = add(((struct py_graph *)self)->g, name, (enum sol_dtype)type, ndim, shape, &t);
+    return status ? core_raise(status) : wrap((struct py_graph *)self, t);
+}
+
+static PyObject *graph_input(PyObject *self, PyObject *args)
+{
+    return add_named(self, args, sol_graph_input);
+}
+static PyObject *graph_param(PyObject *self, PyObject *args)
+{
+    return add_named(self, args, sol_graph_param);
+}
+
+static PyObject *graph_const(PyObject *self, PyObject *args)
+{
+    const char *dtype;
+    PyObject *sizes;
+    Py_buffer data;
+    int64_t shape[MAX_DIMS];
+    struct sol_tensor *t;
+    if (!PyArg_ParseTuple(args, "sOy*", &dtype, &sizes, &data)) return NULL;
+    int type = core_dtype(dtype), ndim = type < 0 ? -1 : core_shape(sizes, shape);
+    PyObject *result = NULL;
+    if (ndim >= 0) {
+        Py_ssize_t bytes = core_dtype_bytes((enum sol_dtype)type);
+        for (int i = 0; i < ndim; i++) bytes *= (Py_ssize_t)shape[i];
+        if (bytes != data.len)
+            PyErr_Format(core.error[SOL_ERR_INVALID], "constant: expected %zd bytes of data, got %zd", bytes, data.len);
+        else {
+            sol_status status =
+                sol_graph_const(((struct py_graph *)self)->g, (enum sol_dtype)type, ndim, shape, data.buf, &t);
+            result = status ? core_raise(status) : wrap((struct py_graph *)self, t);
+        }
+    }
+    PyBuffer_Release(&data);
+    return result;
+}
+
+static struct sol_tensor *unwrap(PyObject *self, PyObject *item)
+{
+    if (!PyObject_TypeCheck(item, core.tensor) || (PyObject *)((struct py_tensor *)item)->graph != self) {
+        PyErr_Format(core.error[SOL_ERR_INVALID], "layer: expected a tensor of this graph, got %R", item);
+        return NULL;
+    }
+    return ((struct py_tensor *)item)->t;
+}
+
+static PyObject *graph_output(PyObject *self, PyObject *args)
+{
+    const char *name;
+    PyObject *item;
+    if (!PyArg_ParseTuple(args, "sO", &name, &item)) return NULL;
+    struct sol_tensor *t = unwrap(self, item);
+    if (!t) return NULL;
+    sol_status status = sol_graph_output(((struct py_graph *)self)->g, name, t);
+    if (status) return core_raise(status);
+    Py_RETURN_NONE;
+}
+
+/* -- Graph: layers. What the attributes need lives in one block until the layer is made. */
+
+struct attr_room {
+    struct sol_attr attr[32];
+    int64_t ints[256];
+    double reals[256];
+    int nattr, nint, nreal;
+};
+
+static int add_number(struct attr_room *room, PyObject *value, bool real)
+{
+    if (room->nint == 256 || room->nreal == 256) {
+        PyErr_SetString(core.error[SOL_ERR_UNSUPPORTED], "layer: attributes with more than 256 numbers");
+        return -1;
+    }
+    if (real)
+        room->reals[room->nreal++] = PyFloat_AsDouble(value);
+    else
+        room->ints[room->nint++] = PyLong_AsLongLong(value);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int add_list(struct attr_room *room, struct sol_attr *attr, PyObject *value)
+{
+    Py_ssize_t n = PySequence_Size(value);
+    bool real = false;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *item = PySequence_GetItem(value, i);
+        if (!item) return -1;
+        real |= PyFloat_Check(item);
+        Py_DECREF(item);
+    }
+    attr->kind = real ? SOL_ATTR_REAL : SOL_ATTR_INT;
+    attr->ints = room->ints + room->nint;
+    attr->reals = room->reals + room->nreal;
+    attr->n = (int)n;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *item = PySequence_GetItem(value, i);
+        if (!item) return -1;
+        int failed = add_number(room, item, real);
+        Py_DECREF(item);
+        if (failed) return -1;
+    }
+    return n < 0 ? -1 : 0;
+}
+
+static int add_attr(struct attr_room *room, PyObject *key, PyObject *value)
+{
+    if (room->nattr == 32) {
+        PyErr_SetString(core.error[SOL_ERR_UNSUPPORTED], "layer: more than 32 attributes");
+        return -1;
+    }
+    struct sol_attr *attr = &room->attr[room->nattr++];
+    *attr = (struct sol_attr){.name = PyUnicode_AsUTF8AndSize(key, NULL), .n = -1};
+    if (!attr->name) return -1;
+    if (PyUnicode_Check(value)) {
+        attr->kind = SOL_ATTR_TEXT;
+        attr->text = PyUnicode_AsUTF8AndSize(value, NULL);
+        return attr->text ? 0 : -1;
+    }
+    if (PyTuple_Check(value) || PyList_Check(value)) return add_list(room, attr, value);
+    attr->kind = PyFloat_Check(value) ? SOL_ATTR_REAL : SOL_ATTR_INT;
+    attr->ints = room->ints + room->nint;
+    attr->reals = room->reals + room->nreal;
+    return add_number(room, value, attr->kind == SOL_ATTR_REAL);
+}
+
+static PyObject *add_layer(PyObject *self, const char *kind, const char *name, const char *where, int nin,
+                           struct sol_tensor **in, const struct attr_room *room, int nout)
+{
+    struct sol_tensor **out = PyMem_Calloc((size_t)(nout ? nout : 1), sizeof *out);
+    if (!out) return PyErr_NoMemory();
+    sol_status status =
+        sol_graph_layer(((struct py_graph *)self)->g, kind, name, where, nin, in, room->nattr, room->attr, nout, out);
+    PyObject *result = status ? core_raise(status) : PyTuple_New(nout);
+    for (int i = 0; result && i < nout; i++) {
+        PyObject *t = wrap((struct py_graph *)self, out[i]);
+        if (!t || PyTuple_SetItem(result, i, t)) Py_CLEAR(result);
+    }
+    PyMem_Free(out);
+    return result;
+}
+
+static PyObject *graph_layer(PyObject *self, PyObject *args)
+{
+    const char *kind, *name, *where;
+    PyObject *inputs, *attrs, *key, *value, *result = NULL;
+    int nout = 1;
+    if (!PyArg_ParseTuple(args, "szzO!O!|i", &kind, &name, &where, &PyTuple_Type, &inputs, &PyDict_Type, &attrs, &nout))
+        return NULL;
+    struct attr_room *room = PyMem_Malloc(sizeof *room);
+    int nin = (int)PyTuple_Size(inputs);
+    struct sol_tensor **in = PyMem_Calloc((size_t)nin + 1, sizeof *in);
+    if (!room || !in || nout < 0) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    room->nattr = room->nint = room->nreal = 0;
+    for (Py_ssize_t at = 0; PyDict_Next(attrs, &at, &key, &value);)
+        if (add_attr(room, key, value)) goto done;
+    for (int i = 0; i < nin; i++) {
+        PyObject *item = PyTuple_GetItem(inputs, i);
+        if (item != Py_None && !(in[i] = unwrap(self, item))) goto done;
+    }
+    result = add_layer(self, kind, name, where, nin, in, room, nout);
+done:
+    PyMem_Free(room);
+    PyMem_Free(in);
+    return result;
+}
+
+/* -- Graph: using */
+
+static PyObject *graph_text(PyObject *self)
+{
+    char *text;
+    sol_status status = sol_graph_print(((struct py_graph *)self)->g, &text);
+    if (status) return core_raise(status);
+    PyObject *result = PyUnicode_FromString(text);
+    sol_free(core.ctx, text);
+    return result;
+}
+
+static PyObject *graph_compile(PyObject *self, PyObject *unused)
+{
+    struct sol_net *net;
+    sol_status status;
+    struct sol_graph *g = ((struct py_graph *)self)->g;
+    (void)unused;
+    Py_BEGIN_ALLOW_THREADS;
+    status = sol_compile(core.ctx, g, &net);
+    Py_END_ALLOW_THREADS;
+    return status ? core_raise(status) : core_net(net);
+}
+
+static PyObject *parse(PyObject *self, PyObject *args)
+{
+    const char *text;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "s", &text)) return NULL;
+    struct py_graph *p = (struct py_graph *)make(core.graph);
+    if (!p) return NULL;
+    sol_status status = sol_graph_parse(core.ctx, text, &p->g);
+    if (!status) return (PyObject *)p;
+    Py_DECREF(p);
+    return core_raise(status);
+}
+
+static PyMethodDef graph_methods[] = {
+    {"input", graph_input, METH_VARARGS, "input(name, dtype, shape) -> Tensor"},
+    {"param", graph_param, METH_VARARGS, "param(name, dtype, shape) -> Tensor"},
+    {"const", graph_const, METH_VARARGS, "const(dtype, shape, data) -> Tensor: data row-major, copied"},
+    {"output", graph_output, METH_VARARGS, "output(name, tensor)"},
+    {"layer", graph_layer, METH_VARARGS, "layer(kind, name, where, inputs, attrs, nout=1) -> tuple of Tensor"},
+    {"compile", graph_compile, METH_NOARGS, "compile() -> Net"},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot graph_slots[] = {
+    {Py_tp_new, graph_new},
+    {Py_tp_dealloc, graph_dealloc},
+    {Py_tp_methods, graph_methods},
+    {Py_tp_str, graph_text},
+    {Py_tp_doc, "A network, described layer by layer; str() is its text form."},
+    {0, NULL},
+};
+static PyType_Spec graph_spec = {"sol._core.Graph", sizeof(struct py_graph), 0, Py_TPFLAGS_DEFAULT, graph_slots};
+static PyMethodDef parse_function = {"parse", parse, METH_VARARGS, "parse(text) -> Graph: the text form"};
+
+int core_add_graph(PyObject *module)
+{
+    core.tensor = (PyTypeObject *)PyType_FromSpec(&tensor_spec);
+    core.graph = (PyTypeObject *)PyType_FromSpec(&graph_spec);
+    PyObject *f = PyCFunction_New(&parse_function, NULL);
+    if (!core.tensor || !core.graph || !f || PyModule_AddObjectRef(module, "parse", f)) return -1;
+    Py_DECREF(f);
+    return PyModule_AddType(module, core.graph) || PyModule_AddType(module, core.tensor) ? -1 : 0;
+}

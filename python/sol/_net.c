@@ -1,0 +1,171 @@
+/* sol._core.Net: an optimized network. Here on plain addresses and buffers (NumPy); _call.c is the fast way for
+ * frameworks. */
+#include "_core.h"
+
+PyObject *core_net(struct sol_net *net)
+{
+    allocfunc alloc = (allocfunc)PyType_GetSlot(core.net, Py_tp_alloc);
+    struct py_net *p = (struct py_net *)alloc(core.net, 0);
+    if (p)
+        p->net = net;
+    else
+        sol_net_destroy(net);
+    return (PyObject *)p;
+}
+
+static void net_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc f = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    sol_net_destroy(((struct py_net *)self)->net);
+    f(self);
+    Py_DECREF(type);
+}
+
+static PyObject *io_list(PyObject *self, int (*count)(const struct sol_net *),
+                         struct sol_io (*at)(const struct sol_net *, int))
+{
+    const struct sol_net *net = ((struct py_net *)self)->net;
+    int n = count(net);
+    PyObject *list = PyTuple_New(n);
+    for (int i = 0; list && i < n; i++) {
+        struct sol_io io = at(net, i);
+        PyObject *shape = core_tuple(io.ndim, io.shape);
+        PyObject *row = shape ? Py_BuildValue("(ssO)", io.name, core_dtype_name(io.dtype), shape) : NULL;
+        Py_XDECREF(shape);
+        if (!row || PyTuple_SetItem(list, i, row)) Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *net_inputs(PyObject *self, void *unused)
+{
+    (void)unused;
+    return io_list(self, sol_net_inputs, sol_net_input);
+}
+static PyObject *net_outputs(PyObject *self, void *unused)
+{
+    (void)unused;
+    return io_list(self, sol_net_outputs, sol_net_output);
+}
+static PyObject *net_params(PyObject *self, void *unused)
+{
+    (void)unused;
+    return io_list(self, sol_net_params, sol_net_param_io);
+}
+
+static PyObject *net_memory(PyObject *self, void *unused)
+{
+    struct sol_memory m;
+    (void)unused;
+    sol_net_memory(((struct py_net *)self)->net, &m);
+    return Py_BuildValue("{sLsLsLsLsLsL}", "params", m.params, "prepared", m.prepared, "inputs", m.inputs, "outputs",
+                         m.outputs, "workspace", m.workspace, "peak", m.peak);
+}
+
+static PyObject *net_profile(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const char *text = sol_net_profile(((struct py_net *)self)->net);
+    if (!text) Py_RETURN_NONE;
+    return PyUnicode_FromString(text);
+}
+
+/* -- buffers: objects of the buffer protocol, row-major, as many bytes as the network expects */
+
+static Py_ssize_t io_bytes(struct sol_io io)
+{
+    Py_ssize_t n = core_dtype_bytes(io.dtype);
+    for (int i = 0; i < io.ndim; i++) n *= (Py_ssize_t)io.shape[i];
+    return n;
+}
+
+static int get_buffer(PyObject *object, Py_buffer *b, struct sol_io io, bool write)
+{
+    if (PyObject_GetBuffer(object, b, PyBUF_C_CONTIGUOUS | (write ? PyBUF_WRITABLE : 0))) return -1;
+    if (b->len == io_bytes(io)) return 0;
+    PyErr_Format(core.error[SOL_ERR_INVALID], "%s: expected %zd bytes, got %zd", io.name, io_bytes(io), b->len);
+    PyBuffer_Release(b);
+    return -1;
+}
+
+static PyObject *net_set_param(PyObject *self, PyObject *args)
+{
+    int i;
+    unsigned long long address;
+    if (!PyArg_ParseTuple(args, "iK", &i, &address)) return NULL;
+    sol_status status = sol_net_param(((struct py_net *)self)->net, i, (const void *)(uintptr_t)address);
+    if (status) return core_raise(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *run_buffers(struct sol_net *net, Py_buffer *in, int nin, Py_buffer *out, int nout, int threads)
+{
+    const void **inputs = PyMem_Calloc((size_t)nin + 1, sizeof *inputs);
+    void **outputs = PyMem_Calloc((size_t)nout + 1, sizeof *outputs);
+    sol_status status = SOL_OK;
+    if (inputs && outputs) {
+        for (int i = 0; i < nin; i++) inputs[i] = in[i].buf;
+        for (int i = 0; i < nout; i++) outputs[i] = out[i].buf;
+        Py_BEGIN_ALLOW_THREADS;
+        status = sol_net_run(net, inputs, outputs, threads);
+        Py_END_ALLOW_THREADS;
+    } else {
+        PyErr_NoMemory();
+    }
+    PyMem_Free(inputs);
+    PyMem_Free(outputs);
+    if (status || PyErr_Occurred()) return core_raise(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *net_run(PyObject *self, PyObject *args)
+{
+    struct sol_net *net = ((struct py_net *)self)->net;
+    int nin = sol_net_inputs(net), nout = sol_net_outputs(net), threads = 0, n = 0;
+    PyObject *ins, *outs, *result = NULL;
+    if (!PyArg_ParseTuple(args, "O!O!|i", &PyTuple_Type, &ins, &PyTuple_Type, &outs, &threads)) return NULL;
+    if (PyTuple_Size(ins) != nin || PyTuple_Size(outs) != nout)
+        return PyErr_Format(core.error[SOL_ERR_INVALID], "run: expected %d inputs and %d outputs, got %zd and %zd", nin,
+                            nout, PyTuple_Size(ins), PyTuple_Size(outs));
+    Py_buffer *b = PyMem_Calloc((size_t)(nin + nout) + 1, sizeof *b);
+    if (!b) return PyErr_NoMemory();
+    for (; n < nin; n++)
+        if (get_buffer(PyTuple_GetItem(ins, n), &b[n], sol_net_input(net, n), false)) goto done;
+    for (; n < nin + nout; n++)
+        if (get_buffer(PyTuple_GetItem(outs, n - nin), &b[n], sol_net_output(net, n - nin), true)) goto done;
+    result = run_buffers(net, b, nin, b + nin, nout, threads);
+done:
+    for (int i = 0; i < n; i++) PyBuffer_Release(&b[i]);
+    PyMem_Free(b);
+    return result;
+}
+
+static PyGetSetDef net_members[] = {
+    {"inputs", net_inputs, NULL, "((name, dtype, shape), ..)", NULL},
+    {"outputs", net_outputs, NULL, "((name, dtype, shape), ..)", NULL},
+    {"params", net_params, NULL, "((name, dtype, shape), ..)", NULL},
+    {"memory", net_memory, NULL, "bytes: params, prepared, inputs, outputs, workspace, peak", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyMethodDef net_methods[] = {
+    {"set_param", net_set_param, METH_VARARGS, "set_param(i, address): the memory must outlive the runs"},
+    {"run", net_run, METH_VARARGS, "run(inputs, outputs, threads=0): tuples of row-major buffers"},
+    {"profile", net_profile, METH_NOARGS, "profile() -> str | None: a line for each step of the last run"},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot net_slots[] = {
+    {Py_tp_dealloc, net_dealloc},
+    {Py_tp_getset, net_members},
+    {Py_tp_methods, net_methods},
+    {Py_tp_doc, "An optimized network."},
+    {0, NULL},
+};
+static PyType_Spec net_spec = {"sol._core.Net", sizeof(struct py_net), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, net_slots};
+
+int core_add_net(PyObject *module)
+{
+    core.net = (PyTypeObject *)PyType_FromSpec(&net_spec);
+    return core.net ? PyModule_AddType(module, core.net) : -1;
+}
