@@ -7,7 +7,9 @@
 
 #include "base/base.h"
 
+#ifndef SOL_VERSION /* the build system says it */
 #define SOL_VERSION "0.1.0"
+#endif
 #define CONFIG_KEYS 11 /* rows of config.def; checked in context.c */
 
 struct config_value { /* a value that was set once; lives as long as the context */

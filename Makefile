@@ -1,0 +1,60 @@
+# Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
+.DEFAULT_GOAL := build
+.PHONY: setup build asan demo test test-c test-asan test-python test-all bench lint format clean
+
+PYTHON := .venv/bin/python
+MESON := .venv/bin/meson
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1
+
+setup: ## Debian packages and .venv
+	@sh tools/setup.sh
+
+build: setup ## libsol, the sol command, the Python extension
+	@test -e build/build.ninja || $(MESON) setup build --prefix=/usr/local >/dev/null
+	@$(MESON) compile -C build --quiet || $(MESON) compile -C build
+	@ln -sf ../../build/python/_core.abi3.so python/sol/_core.abi3.so
+
+asan: setup
+	@test -e build-asan/build.ninja || $(MESON) setup build-asan -Db_sanitize=address,undefined -Db_lundef=false \
+	    -Dpython=disabled -Doptimization=1 >/dev/null
+	@$(MESON) compile -C build-asan --quiet || $(MESON) compile -C build-asan
+
+demo: build ## ResNet-50 from PyTorch and as ONNX, compared and measured
+	@$(PYTHON) examples/demo.py
+
+test: test-c test-asan test-python ## all small tests, at most 30 minutes on two cores
+
+test-c: build
+	$(MESON) test -C build --print-errorlogs
+
+test-asan: asan
+	ASAN_OPTIONS=$(ASAN) UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	    $(MESON) test -C build-asan --print-errorlogs --timeout-multiplier 5
+
+test-python: build
+	$(PYTHON) -m pytest test -m "not slow"
+
+test-all: test-c test-asan build ## every network, operator table and size of the specification: hours
+	$(PYTHON) -m pytest test
+
+bench: build ## SOL beside other systems
+	$(PYTHON) bench/bench.py
+
+SOURCES = $(shell git ls-files -co --exclude-standard '*.c' '*.h')
+
+lint: setup
+	clang-format --dry-run -Werror $(SOURCES)
+	$(PYTHON) tools/check_includes.py
+	$(PYTHON) tools/check_tables.py
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+format: setup
+	clang-format -i $(SOURCES)
+	.venv/bin/ruff check --fix -q . || true
+	.venv/bin/ruff format -q .
+
+clean:
+	rm -rf build build-asan python/sol/_core.abi3.so

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Includes go one way: what each folder may include stands in one table. Run by `make lint`."""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+CORE = ["sol", "base", "hlir"]
+PRINT = [*CORE, "layers", "print"]
+PLAN = [*PRINT, "dfp", "dnn", "plan"]
+EVERYTHING = [*PLAN, "passes", "grad", "schedule", "rt", "build", "runtime", "compile"]
+
+# folder: the folders whose headers it may include; "sol" is include/sol
+MAY = {
+    "include/sol": ["sol"],
+    "src/base": ["sol", "base"],
+    "src/rt": ["sol", "rt"],
+    "src/build": ["sol", "base", "build"],
+    "src/hlir": CORE,
+    "src/layers": [*CORE, "layers"],
+    "src/grad": [*CORE, "layers", "grad"],
+    "src/passes": [*CORE, "layers", "passes"],
+    "src/print": PRINT,
+    "src/dfp": [*PRINT, "dfp"],
+    "src/dnn": [*PRINT, "dnn"],
+    "src/plan": PLAN,
+    "src/schedule": [*PLAN, "schedule"],
+    "src/runtime": ["sol", "base", "rt", "runtime"],
+    "src/compile": EVERYTHING,
+    "src/deploy": [*EVERYTHING, "deploy"],
+    "src/report": [*EVERYTHING, "report"],
+    "src/onnx": ["sol", "onnx"],
+    "cli": ["sol"],
+    "python/sol": ["sol"],
+}
+# Files that may see more than their folder, and why.
+EXTRA = {
+    "cli/sol_opt.c": (EVERYTHING, "runs chosen passes on a text graph: a tool for the inside"),
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+def main() -> int:
+    bad = 0
+    for folder, allowed in MAY.items():
+        for path in sorted((ROOT / folder).glob("*.[ch]")):
+            name = str(path.relative_to(ROOT))
+            may = [*allowed, *EXTRA.get(name, ([], ""))[0]]
+            for header in INCLUDE.findall(path.read_text()):
+                if "/" not in header:
+                    continue
+                where = header.split("/")[0]
+                if where not in may:
+                    print(f'{name}: includes "{header}", but {folder} may only include {", ".join(may)}')
+                    bad += 1
+    for path in sorted(ROOT.glob("src/*/")):
+        if str(path.relative_to(ROOT)) not in MAY:
+            print(f"{path.relative_to(ROOT)}: no row in tools/check_includes.py")
+            bad += 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

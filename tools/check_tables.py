@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Every source file stands in the table (meson.build) of its folder, and every row has its file.
+
+With --fix the lists are rewritten from what is in the folders. Run by `make lint`.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def listing(folder: Path, pattern: str, prefix: str = "") -> list[str]:
+    return sorted(prefix + p.name for p in folder.glob(pattern) if not p.name.endswith(".pb-c.c"))
+
+
+def tables() -> list[tuple[Path, str, list[str], str]]:
+    """(meson.build, the text in front of a list, what the list should hold, the bracket that closes it)"""
+    found = [
+        (f, "sol_sources += files(", listing(f.parent, "*.c"), ")") for f in sorted(ROOT.glob("src/*/meson.build"))
+    ]
+    python = ROOT / "python/meson.build"
+    package = ROOT / "python/sol"
+    found.append((python, "core_sources = files(", listing(package, "*.c", "sol/"), ")"))
+    for folder in [package, *sorted(p for p in package.glob("**/") if p != package and "__pycache__" not in p.parts)]:
+        files = [f for p in ("*.py", "*.pyi", "py.typed") for f in listing(folder, p, f"{folder.relative_to(ROOT / 'python')}/")]
+        if files:
+            name = str(folder.relative_to(ROOT / "python"))
+            found.append((python, f"'{name}': files(", sorted(files), ")"))
+    tests = [n.removesuffix("_test.c") for n in listing(ROOT / "test", "*_test.c")]
+    found.append((ROOT / "test/meson.build", "unit_tests = [", tests, "]"))
+    return found
+
+
+def main() -> int:
+    fix, bad = "--fix" in sys.argv, 0
+    for build, head, wanted, closing in tables():
+        text = build.read_text()
+        start = text.find(head)
+        if start < 0:
+            print(f"{build.relative_to(ROOT)}: there is no list '{head}'")
+            bad += 1
+            continue
+        start += len(head)
+        end = text.index(closing, start)
+        listed = re.findall(r"'([^']+)'", text[start:end])
+        if sorted(listed) == wanted:
+            continue
+        if fix:
+            indent = re.search(r"[^\n]*$", text[: start - len(head)]).group(0)  # type: ignore[union-attr]
+            blank = indent if not indent.strip() else ""
+            rows = "".join(f"\n{blank}  '{name}'," for name in wanted)
+            build.write_text(f"{text[:start]}{rows}\n{blank}{text[end:]}")
+            print(f"{build.relative_to(ROOT)}: rewrote {head}")
+            continue
+        bad += 1
+        for name in sorted(set(wanted) - set(listed)):
+            print(f"{build.relative_to(ROOT)}: '{name}' has no row in {head}")
+        for name in sorted(set(listed) - set(wanted)):
+            print(f"{build.relative_to(ROOT)}: the row '{name}' has no file in {head}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

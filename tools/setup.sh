@@ -1,0 +1,111 @@
+#!/bin/sh
+# Makes a machine ready to build and test SOL: Debian packages (installed when run as root, named otherwise) and the
+# Python environment .venv with the versions of requirements.txt. Says what it does; does nothing the second time.
+set -eu
+cd "$(dirname "$0")/.."
+
+# Debian package, and a file or program that shows it is there
+PACKAGES="
+gcc               gcc
+make              make
+pkg-config        pkg-config
+protobuf-c-compiler protoc-c
+libprotobuf-c-dev /usr/include/protobuf-c/protobuf-c.h
+libsqlite3-dev    /usr/include/sqlite3.h
+libcmocka-dev     /usr/include/cmocka.h
+python3           python3
+"
+# Wanted by `make lint`, by tests that otherwise say why they are skipped, and by pictures
+EXTRAS="
+clang             clang
+clang-format      clang-format
+graphviz          dot
+valgrind          valgrind
+gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
+qemu-user         qemu-aarch64
+"
+TORCHVISION=0.28.0
+
+say() { printf 'setup: %s\n' "$*"; }
+
+missing() { # names the packages of the table in $1 whose file or program is not there
+    echo "$1" | while read -r package shown; do
+        [ -n "$package" ] || continue
+        case $shown in
+            /*) [ -e "$shown" ] || echo "$package" ;;
+            *) command -v "$shown" >/dev/null 2>&1 || echo "$package" ;;
+        esac
+    done
+}
+
+python_missing() { # the interpreter that is used needs venv and its headers
+    python3 - <<'PY' 2>/dev/null || echo python3-venv python3-dev
+import ensurepip, os, sysconfig
+assert os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h"))
+PY
+}
+
+debian() {
+    need="$(missing "$PACKAGES") $(python_missing)"
+    want="$(missing "$EXTRAS")"
+    # shellcheck disable=SC2086
+    set -- $need $want
+    [ $# -gt 0 ] || return 0
+    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+        say "installing Debian packages: $*"
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+        return 0
+    fi
+    # shellcheck disable=SC2086
+    set -- $need
+    if [ $# -gt 0 ]; then
+        say "these Debian packages are missing: $*"
+        say "install them (apt-get install $*), then call this again"
+        exit 1
+    fi
+    # shellcheck disable=SC2086
+    set -- $want
+    say "without these Debian packages some checks are skipped: $*"
+}
+
+pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
+
+python_environment() {
+    stamp=.venv/.sol-$(cat requirements.txt tools/setup.sh | cksum | tr ' ' -)
+    [ -e "$stamp" ] && return 0
+    [ -x .venv/bin/python ] || { say "making .venv"; python3 -m venv .venv; }
+    torch=$(sed -n 's/^torch==//p' requirements.txt)
+    if ! .venv/bin/python -c "import importlib.metadata as m; assert m.version('torch').split('+')[0] == '$torch'" 2>/dev/null; then
+        say "installing torch $torch (CPU build)"
+        pip install -q "torch==$torch+cpu" || {
+            say "this index has no CPU build of torch: taking its default build"
+            pip install -q "torch==$torch"
+        }
+    fi
+    say "installing Python packages of requirements.txt"
+    pip install -q -r requirements.txt
+    pip install -q --no-deps "torchvision==$TORCHVISION"
+    rm -f .venv/.sol-*
+    : > "$stamp"
+    say "ready"
+}
+
+in_place() { # the package is used where it lies: a path file, and the entry points that an installation would have
+    site=$(echo .venv/lib/python3.*/site-packages)
+    [ "$(cat "$site/sol.pth" 2>/dev/null)" = "$PWD/python" ] || echo "$PWD/python" > "$site/sol.pth"
+    info=python/sol.egg-info
+    [ -e $info/entry_points.txt ] && [ $info/entry_points.txt -nt pyproject.toml ] && return 0
+    mkdir -p $info
+    version=$(sed -n "s/^ *version: '\(.*\)',/\1/p" meson.build | head -1)
+    printf 'Metadata-Version: 2.1\nName: sol\nVersion: %s\n' "$version" > $info/PKG-INFO
+    .venv/bin/python - > $info/entry_points.txt <<'PY'
+import tomllib
+for group, names in tomllib.load(open("pyproject.toml", "rb"))["project"].get("entry-points", {}).items():
+    print(f"[{group}]", *(f"{k} = {v}" for k, v in names.items()), "", sep="\n")
+PY
+}
+
+debian
+python_environment
+in_place
