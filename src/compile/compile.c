@@ -1,0 +1,145 @@
+/* The way of a network, as one function: passes, plan, schedule, build, and the object that runs it. */
+#include "compile/compile.h"
+
+#include <string.h>
+
+#include "build/build.h"
+#include "passes/passes.h"
+#include "runtime/runtime.h"
+#include "schedule/schedule.h"
+
+static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const struct target *target, struct module *out_m)
+{
+    struct build_data *data = NEW_ARRAY(s->arena, struct build_data, s->constants.n + 1);
+    for (int i = 0; i < s->constants.n; i++) {
+        const struct sol_tensor *t = s->constants.at[i];
+        data[i] = (struct build_data){t->data, (size_t)tensor_elements(t) * dtype_def(t->dtype)->bytes};
+    }
+    struct build_request r = {.name = s->plan->g->name,
+                              .march = target->march,
+                              .vector_bytes = target->vector_bytes,
+                              .nkernel = s->kernels.n,
+                              .kernel = s->kernels.at,
+                              .ndata = s->constants.n,
+                              .data = data,
+                              .module = schedule_module_text(s, s->plan->g->name)};
+    return build_module(ctx, s->arena, &r, out_m);
+}
+
+static struct sol_io io_of(struct arena *a, const char *name, const struct sol_tensor *t)
+{
+    int64_t *shape = NEW_ARRAY(a, int64_t, t->ndim + 1);
+    for (int d = 0; d < t->ndim; d++) shape[d] = t->dim[d].size;
+    return (struct sol_io){.name = arena_strdup(a, name ? name : ""), .dtype = t->dtype, .ndim = t->ndim, .shape = shape};
+}
+
+static sol_status run_opaque(struct sol_ctx *ctx, const void *data, const void *const *in, void *const *out)
+{
+    const struct sol_layer *l = data;
+    return l->def->run(ctx, l, in, out);
+}
+
+/* Opaque layers outlive the graph: what their functions look at is copied. */
+static struct sol_tensor *copy_tensor(struct arena *a, const struct sol_tensor *t)
+{
+    if (!t) return NULL;
+    struct sol_tensor *c = arena_memdup(a, t, sizeof *t);
+    c->graph = NULL;
+    c->from = NULL;
+    c->name = NULL;
+    c->data = NULL;
+    return c;
+}
+
+static struct sol_layer *copy_layer(struct arena *a, const struct sol_layer *l)
+{
+    struct sol_layer *c = arena_memdup(a, l, sizeof *l);
+    c->name = arena_strdup(a, l->name);
+    c->where = arena_strdup(a, l->where);
+    c->loops = NULL;
+    c->prev = c->next = NULL;
+    c->in = NEW_ARRAY(a, struct sol_tensor *, l->nin + 1);
+    c->out = NEW_ARRAY(a, struct sol_tensor *, l->nout + 1);
+    for (int i = 0; i < l->nin; i++) c->in[i] = copy_tensor(a, l->in[i]);
+    for (int i = 0; i < l->nout; i++) c->out[i] = copy_tensor(a, l->out[i]);
+    c->attrs.at = NEW_ARRAY(a, struct row_attr, l->attrs.n + 1);
+    for (int i = 0; i < l->attrs.n; i++) {
+        struct row_attr *to = &c->attrs.at[i];
+        *to = l->attrs.at[i];
+        size_t n = to->n < 0 ? 1 : (size_t)to->n;
+        to->name = arena_strdup(a, to->name);
+        to->text = arena_strdup(a, to->text);
+        if (to->ints) to->ints = arena_memdup(a, to->ints, n * sizeof *to->ints);
+        if (to->reals) to->reals = arena_memdup(a, to->reals, n * sizeof *to->reals);
+    }
+    return c;
+}
+
+static void close_module(void *handle)
+{
+    struct module m = {.handle = handle};
+    module_close(&m);
+}
+
+static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, struct module *m, struct sol_net **out_net)
+{
+    struct arena *a = arena_create(ctx);
+    if (!a) return ctx_check(ctx);
+    const struct sol_graph *g = s->plan->g;
+    struct sol_io *in = NEW_ARRAY(a, struct sol_io, g->inputs.n + 1), *out = NEW_ARRAY(a, struct sol_io, g->outputs.n + 1);
+    struct sol_io *params = NEW_ARRAY(a, struct sol_io, g->params.n + 1);
+    for (int i = 0; i < g->inputs.n; i++) in[i] = io_of(a, g->inputs.at[i]->name, g->inputs.at[i]);
+    for (int i = 0; i < g->outputs.n; i++) out[i] = io_of(a, g->outputs.at[i].name, g->outputs.at[i].t);
+    for (int i = 0; i < g->params.n; i++) params[i] = io_of(a, g->params.at[i]->name, g->params.at[i]);
+    struct net_host *host = NEW_ARRAY(a, struct net_host, s->opaque.n + 1);
+    for (int i = 0; i < s->opaque.n; i++) {
+        const struct sol_layer *l = s->opaque.at[i];
+        host[i] = (struct net_host){.run = run_opaque, .data = copy_layer(a, l)};
+        for (int k = 0; k < l->nin; k++) host[i].nin += l->in[k] != NULL;
+    }
+    struct net_parts parts = {.name = arena_strdup(a, g->name),
+                              .module = m->table,
+                              .inputs = in,
+                              .outputs = out,
+                              .params = params,
+                              .host = host,
+                              .nhost = s->opaque.n,
+                              .close = close_module,
+                              .handle = m->handle};
+    sol_status status = ctx_check(ctx);
+    if (!status) status = net_create(ctx, a, &parts, out_net);
+    if (status) arena_destroy(a);
+    return status;
+}
+
+static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena *a, struct sol_net **out_net)
+{
+    struct target *target = NEW(a, struct target);
+    TRY(target_named(ctx, ctx_config(ctx, "target"), target));
+    int64_t start = clock_ns();
+    TRY(passes_run(g));
+    int64_t passed = clock_ns();
+    struct plan *p;
+    TRY(plan_make(g, a, target, &p));
+    struct schedule *s;
+    TRY(schedule_make(p, &s));
+    int64_t planned = clock_ns();
+    compile_report(s);
+    struct module m;
+    TRY(build(ctx, s, target, &m));
+    LOG(ctx, LOG_DEBUG, "core", "%s: passes %.0f ms, plan %.0f ms, build %.0f ms, %d kernels", g->name, (double)(passed - start) / 1e6,
+        (double)(planned - passed) / 1e6, (double)(clock_ns() - planned) / 1e6, s->kernels.n);
+    sol_status status = make_net(ctx, s, &m, out_net);
+    if (status) module_close(&m);
+    return status;
+}
+
+sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net)
+{
+    struct arena *a = arena_create(ctx);
+    if (!a) return ctx_check(ctx);
+    sol_status status = compile(ctx, g, a, out_net);
+    if (status) ctx_where(ctx, status, "network %s: ", g->name);
+    arena_destroy(a);
+    return status;
+}

@@ -1,0 +1,11 @@
+/* Compile: the way of a network (sol_compile). */
+#ifndef SOL_COMPILE_H
+#define SOL_COMPILE_H
+
+#include "schedule/schedule.h"
+
+/* report.c: what was planned, into the log at DEBUG (one line a unit: solver, variant, cost) and, with compiler::debug,
+ * into files of the cache folder: the network drawn (Graphviz) and the plan as text. */
+void compile_report(const struct schedule *s);
+
+#endif

@@ -1,0 +1,25 @@
+/* What was planned, for people: one line a unit. */
+#include "compile/compile.h"
+
+static const char *shape_text(struct arena *a, const struct sol_tensor *t)
+{
+    struct text s = text_new(a);
+    for (int d = 0; d < t->ndim; d++) text_put(&s, "%s%lld", d ? "x" : "", (long long)t->dim[d].size);
+    return s.at;
+}
+
+void compile_report(const struct schedule *s)
+{
+    struct plan *p = s->plan;
+    for (int i = 0; i < p->units.n; i++) {
+        const struct unit *u = p->units.at[i];
+        if (u->dead) continue;
+        const char *shape = "";
+        for (int k = 0; k < u->loops->tensors.n; k++)
+            if (u->loops->tensors.at[k].role == LOOPS_OUTPUT) shape = shape_text(p->arena, u->loops->tensors.at[k].user);
+        LOG(p->ctx, LOG_DEBUG, "plan", "%s %s %s: %s, %.1f us, %s", u->prepare ? "prepare" : "run    ",
+            u->opaque ? "opaque" : u->kernel.solver, u->kernel.variant ? u->kernel.variant : "", shape, u->kernel.cost / 1e3, u->label);
+    }
+    LOG(p->ctx, LOG_DEBUG, "plan", "workspace %lld, prepared %lld bytes", (long long)s->inference.workspace_bytes,
+        (long long)s->prepared_bytes);
+}

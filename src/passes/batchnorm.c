@@ -1,0 +1,59 @@
+/* Batch-norm with given statistics is x*s + t, where s = w / sqrt(v+e) and t = b - m*s are made of parameters alone, so
+ * that `prepare` computes them and the weights pass may put them into a convolution. */
+#include "passes/passes.h"
+
+static sol_status scalar(struct sol_graph *g, enum sol_dtype type, double v, struct sol_tensor **out_t)
+{
+    struct sol_tensor *t = graph_tensor(g, TENSOR_CONST, NULL, type, 0, NULL);
+    double d = v;
+    float f = (float)v;
+    t->data = type == SOL_F32 ? arena_memdup(g->arena, &f, sizeof f) : arena_memdup(g->arena, &d, sizeof d);
+    *out_t = t;
+    return SOL_OK;
+}
+
+/* A vector over channels, as a tensor that broadcasts to x. */
+static sol_status by_channel(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *v, struct sol_tensor **out_t)
+{
+    int64_t shape[SOL_MAX_DIMS];
+    int n = l->in[0]->ndim - 1;
+    for (int d = 0; d < n; d++) shape[d] = d ? 1 : v->dim[0].size;
+    struct row_attr a = {.name = "shape", .kind = ATTR_INT, .n = n, .ints = shape};
+    struct attrs attrs = {1, &a};
+    return pass_add(g, l, "Reshape", l, 1, &v, &attrs, out_t);
+}
+
+static sol_status split(struct sol_graph *g, struct sol_layer *l)
+{
+    struct sol_tensor *x = l->in[0], *w = l->in[1], *b = l->in[2], *m = l->in[3], *v = l->in[4], *e, *s, *t, *y;
+    TRY(scalar(g, v->dtype, attrs_real(&l->attrs, "e", 1e-5), &e));
+    TRY(pass_add(g, l, "add", l, 2, (struct sol_tensor *[]){v, e}, NULL, &s));
+    TRY(pass_add(g, l, "rsqrt", l, 1, &s, NULL, &s));
+    if (w) TRY(pass_add(g, l, "mul", l, 2, (struct sol_tensor *[]){s, w}, NULL, &s));
+    TRY(pass_add(g, l, "mul", l, 2, (struct sol_tensor *[]){m, s}, NULL, &t));
+    if (b)
+        TRY(pass_add(g, l, "sub", l, 2, (struct sol_tensor *[]){b, t}, NULL, &t));
+    else
+        TRY(pass_add(g, l, "neg", l, 1, &t, NULL, &t));
+    TRY(by_channel(g, l, s, &s));
+    TRY(by_channel(g, l, t, &t));
+    TRY(pass_add(g, l, "mul", l, 2, (struct sol_tensor *[]){x, s}, NULL, &y));
+    TRY(pass_add(g, l, "add", l, 2, (struct sol_tensor *[]){y, t}, NULL, &y));
+    graph_replace(g, l->out[0], y);
+    graph_remove(g, l);
+    return SOL_OK;
+}
+
+sol_status pass_batchnorm(struct sol_graph *g)
+{
+    bool *prepared = NEW_ARRAY(g->arena, bool, g->tensors.n + 1);
+    mark_prepared(g, prepared);
+    for (struct sol_layer *l = g->first, *next; l; l = next) {
+        next = l->next;
+        if (!is_kind(l, "BatchNorm")) continue;
+        bool all = true;
+        for (int i = 1; i < l->nin; i++) all &= !l->in[i] || prepared[l->in[i]->id];
+        if (all && dtype_def(l->in[0]->dtype)->is_float) TRY(split(g, l));
+    }
+    return SOL_OK;
+}

@@ -1,0 +1,43 @@
+/* The same layer twice: same row, same attributes, same inputs. */
+#include "passes/passes.h"
+
+static void put_attr(struct text *t, const struct row_attr *a)
+{
+    text_put(t, " %s/%d/%d=", a->name, a->kind, a->n);
+    int n = a->n < 0 ? 1 : a->n;
+    if (a->kind == ATTR_TEXT) text_put(t, "%s", a->text);
+    for (int i = 0; i < n && a->kind == ATTR_INT; i++) text_put(t, "%lld,", (long long)a->ints[i]);
+    for (int i = 0; i < n && a->kind == ATTR_REAL; i++) text_put(t, "%a,", a->reals[i]);
+}
+
+static const char *key_of(struct sol_graph *g, const struct sol_layer *l)
+{
+    struct text t = text_new(g->arena);
+    text_put(&t, "%s", l->def->name);
+    for (int i = 0; i < l->nin; i++) text_put(&t, " %d", l->in[i] ? l->in[i]->id : -1);
+    for (int i = 0; i < l->attrs.n; i++) put_attr(&t, &l->attrs.at[i]);
+    return t.at;
+}
+
+sol_status pass_cse(struct sol_graph *g)
+{
+    struct map *seen = map_create(g->arena);
+    for (struct sol_layer *l = g->first, *next; l; l = next) {
+        next = l->next;
+        if (l->def->flags & LAYER_RANDOM) continue;
+        const char *key = key_of(g, l);
+        struct sol_layer *same = map_get(seen, key);
+        if (!same || same->nout != l->nout) {
+            map_set(seen, key, l);
+            continue;
+        }
+        for (int i = 0; i < l->nout; i++) graph_replace(g, l->out[i], same->out[i]);
+        graph_remove(g, l);
+    }
+    return SOL_OK;
+}
+
+sol_status pass_cse_again(struct sol_graph *g)
+{
+    return pass_cse(g);
+}

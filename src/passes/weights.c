@@ -1,0 +1,137 @@
+/* y = conv(x, w, b) * s + t, with s and t by output channel and made of parameters alone, is a convolution with other
+ * weights: w*s and b*s + t, which `prepare` computes. The same for linear layers and transposed convolutions, and for a
+ * division or subtraction. */
+#include "passes/passes.h"
+
+/* The dimensions of the output and of the weights that are the output channel. */
+static bool channels_of(const struct sol_layer *l, int *out_dim, int *out_wdim)
+{
+    if (is_kind(l, "Conv")) {
+        *out_dim = 1;
+        *out_wdim = 0;
+        return true;
+    }
+    if (is_kind(l, "Linear")) {
+        *out_dim = l->out[0]->ndim - 1;
+        *out_wdim = 0;
+        return true;
+    }
+    if (is_kind(l, "ConvT") && attrs_int(&l->attrs, "g", 0, 1) == 1) {
+        *out_dim = 1;
+        *out_wdim = 1;
+        return true;
+    }
+    return false;
+}
+
+/* Is t constant along all dimensions but `dim`? Then out_v has as many elements as that dimension, or one. */
+static bool by_channel(struct sol_tensor *t, int dim, struct sol_tensor **out_v)
+{
+    int ndim = t->ndim;
+    struct sol_tensor *v = t->role == TENSOR_VALUE && is_kind(t->from, "Expand") ? t->from->in[0] : t;
+    for (int d = 0; d < v->ndim; d++)
+        if (v->dim[d].size != 1 && d + ndim - v->ndim != dim) return false;
+    *out_v = v;
+    return true;
+}
+
+static sol_status reshaped(struct sol_graph *g, struct sol_layer *at, struct sol_tensor *v, int ndim, int dim, struct sol_tensor **out_t)
+{
+    int64_t shape[SOL_MAX_DIMS];
+    for (int d = 0; d < ndim; d++) shape[d] = d == dim ? tensor_elements(v) : 1;
+    struct row_attr a = {.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape};
+    struct attrs attrs = {1, &a};
+    return pass_add(g, at, "Reshape", at, 1, &v, &attrs, out_t);
+}
+
+/* A scalar bias or shift must be spelled out by channel. */
+static sol_status spread(struct sol_graph *g, struct sol_layer *at, struct sol_tensor *v, int64_t n, struct sol_tensor **out_t)
+{
+    struct sol_tensor *t;
+    TRY(reshaped(g, at, v, 1, 0, &t));
+    *out_t = t;
+    if (t->dim[0].size == n) return SOL_OK;
+    struct row_attr a = {.name = "shape", .kind = ATTR_INT, .n = 1, .ints = &n};
+    struct attrs attrs = {1, &a};
+    return pass_add(g, at, "Expand", at, 1, &t, &attrs, out_t);
+}
+
+static sol_status into_weights(struct sol_graph *g, struct sol_layer *op, struct sol_layer *conv, struct sol_tensor *v, int dim, int wdim)
+{
+    struct sol_tensor *w = conv->in[1], *b = conv->nin > 2 ? conv->in[2] : NULL, *s = v, *t, *y;
+    int64_t n = conv->out[0]->dim[dim].size;
+    bool scale = is_kind(op, "mul") || is_kind(op, "div");
+    if (scale) {
+        TRY(reshaped(g, op, v, w->ndim, wdim, &s));
+        TRY(pass_add(g, op, op->def->name, op, 2, (struct sol_tensor *[]){w, s}, NULL, &w));
+    }
+    if (scale && b) {
+        TRY(reshaped(g, op, v, 1, 0, &t));
+        TRY(pass_add(g, op, op->def->name, op, 2, (struct sol_tensor *[]){b, t}, NULL, &b));
+    } else if (!scale) {
+        TRY(spread(g, op, v, n, &t));
+        if (b)
+            TRY(pass_add(g, op, op->def->name, op, 2, (struct sol_tensor *[]){b, t}, NULL, &b));
+        else if (is_kind(op, "sub"))
+            TRY(pass_add(g, op, "neg", op, 1, &t, NULL, &b));
+        else
+            b = t;
+    }
+    struct sol_layer *l;
+    TRY(graph_add(g, op, conv->def->name, conv->name, conv->where, 3, (struct sol_tensor *[]){conv->in[0], w, b}, &conv->attrs, &l));
+    y = l->out[0];
+    graph_replace(g, op->out[0], y);
+    graph_remove(g, op);
+    graph_remove(g, conv);
+    return SOL_OK;
+}
+
+/* Which input of op is a layer with weights that nobody else reads, and is the other one by channel? */
+static bool match(const struct sol_layer *op, const bool *prepared, int ntensors, int side, struct sol_layer **out_conv,
+                  struct sol_tensor **out_v, int *out_dim, int *out_wdim)
+{
+    struct sol_tensor *y = op->in[side], *other = op->in[1 - side];
+    if (y->role != TENSOR_VALUE || !channels_of(y->from, out_dim, out_wdim)) return false;
+    struct sol_layer *conv = y->from;
+    if (conv->in[1]->id >= ntensors || !prepared[conv->in[1]->id] || !dtype_def(y->dtype)->is_float) return false;
+    if (conv->nin > 2 && conv->in[2] && (conv->in[2]->id >= ntensors || !prepared[conv->in[2]->id])) return false;
+    if (!by_channel(other, *out_dim, out_v) || (*out_v)->id >= ntensors || !prepared[(*out_v)->id]) return false;
+    if (op->out[0]->ndim != y->ndim) return false;
+    for (int d = 0; d < y->ndim; d++)
+        if (op->out[0]->dim[d].size != y->dim[d].size) return false;
+    *out_conv = conv;
+    return true;
+}
+
+static sol_status sweep(struct sol_graph *g, bool *out_changed)
+{
+    int n = g->tensors.n;
+    bool *prepared = NEW_ARRAY(g->arena, bool, n + 1);
+    mark_prepared(g, prepared);
+    graph_count_uses(g);
+    *out_changed = false;
+    for (struct sol_layer *op = g->first, *next; op; op = next) {
+        next = op->next;
+        bool either = is_kind(op, "mul") || is_kind(op, "add"), left = is_kind(op, "sub") || is_kind(op, "div");
+        if (!either && !left) continue;
+        struct sol_layer *conv;
+        struct sol_tensor *v;
+        int dim, wdim;
+        for (int side = 0; side < (either ? 2 : 1); side++) {
+            if (op->in[side]->id >= n || tensor_uses(op->in[side]) != 1) continue;
+            if (!match(op, prepared, n, side, &conv, &v, &dim, &wdim)) continue;
+            TRY(into_weights(g, op, conv, v, dim, wdim));
+            *out_changed = true;
+            break;
+        }
+    }
+    return SOL_OK;
+}
+
+/* Each sweep takes one operation behind a layer; a batch-norm takes two. */
+sol_status pass_weights(struct sol_graph *g)
+{
+    bool changed = true;
+    for (int i = 0; i < 8 && changed; i++) TRY(sweep(g, &changed));
+    return SOL_OK;
+}

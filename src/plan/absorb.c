@@ -1,0 +1,272 @@
+/* Maps go up: a unit that computes one element from one element of t (and others) becomes an epilogue statement of the unit
+ * that makes t, if that is the last of its operands to be made and nobody else reads t. What is left goes down: a Map
+ * whose only reader is a reduction that reads each element once is computed there. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+#define ABSORB_MAX_STMTS 24
+
+static bool is_map(const struct unit *u)
+{
+    const struct loops *l = u->loops;
+    return !u->opaque && l->stmts.n == 1 && l->stmts.at[0].nout == 1 && !l->stmts.at[0].scan_step &&
+           !rewrite_has_reduction(l, l->stmts.at[0].value);
+}
+
+struct reading {
+    const struct loops *l;
+    int tensor;
+    int32_t index; /* of the first read met */
+    bool same;
+};
+
+static void reading_visit(void *user, int32_t node)
+{
+    struct reading *r = user;
+    const struct ex *e = &r->l->ex.at[node];
+    if (e->kind != EX_READ || e->tensor != r->tensor) return;
+    if (e->b) r->same = false;
+    if (!r->index) {
+        r->index = e->a;
+        return;
+    }
+    int32_t a = r->index, b = e->a;
+    for (; a && b; a = r->l->ex.at[a].next, b = r->l->ex.at[b].next)
+        if (!ex_equal(r->l, a, b)) r->same = false;
+}
+
+/* Are all reads of tensor t in the statement the same, by distinct plain letters that cover exactly `letters`? */
+static bool reads_plainly(const struct loops *l, int32_t value, int t, uint64_t letters, int32_t *out_index)
+{
+    struct reading r = {.l = l, .tensor = t, .same = true};
+    ex_walk(l, value, reading_visit, &r);
+    uint64_t seen = 0;
+    for (int32_t i = r.index; i && r.same; i = l->ex.at[i].next) {
+        const struct ex *e = &l->ex.at[i];
+        if (e->kind == EX_INT) continue;
+        if (e->kind != EX_LETTER || seen >> e->tensor & 1) return false;
+        seen |= UINT64_C(1) << e->tensor;
+    }
+    *out_index = r.index;
+    return r.same && seen == letters;
+}
+
+/* Does every letter that indexes t run over the whole of its dimension? */
+static bool covers(const struct loops *l, int t, int32_t index)
+{
+    int d = 0;
+    for (int32_t i = index; i; i = l->ex.at[i].next, d++) {
+        const struct ex *e = &l->ex.at[i];
+        int64_t size = e->kind == EX_LETTER ? l->letters.at[e->tensor].size : 1;
+        if (size != l->tensors.at[t].shape[d]) return false;
+    }
+    return true;
+}
+
+static int find_tensor(const struct loops *l, const void *user)
+{
+    for (int i = 0; i < l->tensors.n; i++)
+        if (l->tensors.at[i].user == user) return i;
+    return -1;
+}
+
+static const struct loops_stmt *writer_of(const struct loops *l, int tensor)
+{
+    const struct loops_stmt *found = NULL;
+    for (int i = 0; i < l->stmts.n; i++)
+        for (int o = 0; o < l->stmts.at[i].nout; o++)
+            if (l->stmts.at[i].out[o] == tensor) {
+                if (found) return NULL;
+                found = &l->stmts.at[i];
+            }
+    return found;
+}
+
+/* u behind `into`, through tensor t of u. The letters of u become what `into` writes t by. */
+static struct loops *append(struct plan *p, const struct unit *into, const struct unit *u, int t, int32_t index, bool keep)
+{
+    const struct loops *a = into->loops, *b = u->loops;
+    int ta = find_tensor(a, b->tensors.at[t].user);
+    const struct loops_stmt *w = ta < 0 ? NULL : writer_of(a, ta);
+    if (!w || w->scan_step || a->stmts.n >= ABSORB_MAX_STMTS) return NULL;
+    struct loops *to = loops_copy(p->arena, a);
+    int32_t letter[LOOPS_MAX_LETTERS] = {0};
+    int32_t from = w->index;
+    for (int32_t i = index; i; i = b->ex.at[i].next, from = a->ex.at[from].next)
+        if (b->ex.at[i].kind == EX_LETTER) letter[b->ex.at[i].tensor] = from;
+    int *tensor = NEW_ARRAY(p->arena, int, b->tensors.n + 1);
+    for (int i = 0; i < b->tensors.n; i++) tensor[i] = i == t ? ta : rewrite_tensor(to, b, i);
+    to->tensors.at[ta].role = keep ? LOOPS_OUTPUT : LOOPS_TEMP;
+    rewrite_stmts(&(struct rewrite){.to = to, .from = b, .letter = letter, .tensor = tensor});
+    return to;
+}
+
+static const char *join_labels(struct plan *p, const char *a, const char *b)
+{
+    return strlen(a) > 160 ? a : arena_printf(p->arena, "%s + %s", a, b);
+}
+
+/* Which input of u is made last? Its unit's place, -1 if none is made. */
+static int last_operand(const struct unit *u, const int *place, int *out_tensor)
+{
+    int last = -1;
+    for (int k = 0; k < u->loops->tensors.n; k++) {
+        const struct loops_tensor *t = &u->loops->tensors.at[k];
+        if (t->role != LOOPS_INPUT || !t->user) continue;
+        const struct sol_tensor *g = t->user;
+        if (g->role != TENSOR_VALUE || place[g->id] <= last) continue;
+        last = place[g->id];
+        *out_tensor = k;
+    }
+    return last;
+}
+
+static bool absorb_up(struct plan *p, struct unit *u, const int *place)
+{
+    int t = -1, at = last_operand(u, place, &t);
+    if (at < 0) return false;
+    struct store *s = plan_store(p, u->loops->tensors.at[t].user);
+    struct unit *into = p->units.at[at];
+    if (into == u || into->dead || into->opaque || into->prepare != u->prepare || s->writers != 1) return false;
+    int32_t index;
+    const struct loops_stmt *st = &u->loops->stmts.at[0];
+    if (!reads_plainly(u->loops, st->value, t, stmt_letters(u->loops, st), &index) || !covers(u->loops, t, index)) return false;
+    struct loops *l = append(p, into, u, t, index, s->readers != 1 || s->output);
+    if (!l) return false;
+    into->loops = l;
+    into->move = false;
+    into->label = join_labels(p, into->label, u->label);
+    u->dead = true;
+    return true;
+}
+
+/* -- down */
+
+struct inlining {
+    const struct loops *map;
+    int tensor;
+    int *map_tensor;
+    const struct loops_stmt *stmt;
+};
+
+static int32_t inline_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
+                           int32_t outside)
+{
+    struct inlining *c = user;
+    (void)outside;
+    if (read->tensor != c->tensor) return 0;
+    int32_t letter[LOOPS_MAX_LETTERS] = {0};
+    int d = 0;
+    for (int32_t w = c->stmt->index; w && d < nindex; w = c->map->ex.at[w].next, d++)
+        if (c->map->ex.at[w].kind == EX_LETTER) letter[c->map->ex.at[w].tensor] = index[d];
+    struct rewrite r = {.to = to, .from = c->map, .letter = letter, .tensor = c->map_tensor};
+    return rewrite_ex(&r, c->stmt->value);
+}
+
+static int count_reading_stmts(const struct loops *l, int tensor)
+{
+    int n = 0;
+    for (int i = 0; i < l->stmts.n; i++) n += rewrite_reads(l, l->stmts.at[i].value, tensor);
+    return n;
+}
+
+/* Computes the Map that makes tensor t of u inside u, where t is read once for each of its elements. */
+static struct loops *inline_map(struct plan *p, const struct unit *u, int t, const struct unit *map)
+{
+    const struct loops *from = u->loops, *m = map->loops;
+    if (count_reading_stmts(from, t) != 1) return NULL;
+    int reader = 0;
+    while (!rewrite_reads(from, from->stmts.at[reader].value, t)) reader++;
+    struct reading r = {.l = from, .tensor = t, .same = true};
+    ex_walk(from, from->stmts.at[reader].value, reading_visit, &r);
+    uint64_t seen = 0;
+    for (int32_t i = r.index; i; i = from->ex.at[i].next) {
+        if (from->ex.at[i].kind == EX_INT) continue;
+        if (from->ex.at[i].kind != EX_LETTER || seen >> from->ex.at[i].tensor & 1) return NULL;
+        seen |= UINT64_C(1) << from->ex.at[i].tensor;
+    }
+    if (!r.same || !covers(from, t, r.index)) return NULL;
+    uint64_t loops_over = stmt_letters(from, &from->stmts.at[reader]);
+    for (int32_t k = 1; k < from->ex.n; k++)
+        if (from->ex.at[k].kind == EX_RED && rewrite_reads(from, k, t)) loops_over |= from->ex.at[k].u.bound;
+    if (seen != loops_over || m->tensors.at[m->stmts.at[0].out[0]].dtype != from->tensors.at[t].dtype) return NULL;
+    struct inlining c = {.map = m, .tensor = t, .stmt = &m->stmts.at[0]};
+    struct loops *to = loops_create(p->arena, from->name);
+    int32_t letter[LOOPS_MAX_LETTERS];
+    int *tensor = NEW_ARRAY(p->arena, int, from->tensors.n + 1);
+    rewrite_letters(to, from, letter);
+    for (int i = 0; i < from->tensors.n; i++) tensor[i] = i == t ? -1 : rewrite_tensor(to, from, i);
+    c.map_tensor = NEW_ARRAY(p->arena, int, m->tensors.n + 1);
+    for (int i = 0; i < m->tensors.n; i++)
+        c.map_tensor[i] = m->tensors.at[i].role == LOOPS_OUTPUT ? -1 : rewrite_tensor(to, m, i);
+    rewrite_stmts(&(struct rewrite){.to = to, .from = from, .letter = letter, .tensor = tensor, .read = inline_read, .user = &c});
+    return rewrite_sweep(to);
+}
+
+static bool plain_map(const struct unit *u)
+{
+    if (!is_map(u)) return false;
+    for (int32_t i = u->loops->stmts.at[0].index; i; i = u->loops->ex.at[i].next) {
+        int kind = u->loops->ex.at[i].kind;
+        if (kind != EX_LETTER && kind != EX_INT) return false;
+    }
+    return true;
+}
+
+static void absorb_down(struct plan *p, struct unit *u)
+{
+    for (int t = 0; t < u->loops->tensors.n; t++) {
+        const struct loops_tensor *lt = &u->loops->tensors.at[t];
+        if (lt->role != LOOPS_INPUT || !lt->user) continue;
+        struct store *s = plan_store(p, lt->user);
+        struct unit *map = s->writer;
+        if (s->writers != 1 || s->readers != 1 || s->output || map->dead || map == u || map->prepare != u->prepare) continue;
+        if (!plain_map(map)) continue;
+        struct loops *l = inline_map(p, u, t, map);
+        if (!l) continue;
+        u->loops = l;
+        u->label = join_labels(p, map->label, u->label);
+        map->dead = true;
+        t = -1;
+    }
+}
+
+/* What a unit writes and only its own epilogue reads stays in registers. */
+static void drop_stores(struct plan *p)
+{
+    plan_count(p);
+    for (int i = 0; i < p->units.n; i++) {
+        struct unit *u = p->units.at[i];
+        for (int k = 0; k < u->loops->tensors.n && !u->dead; k++) {
+            struct loops_tensor *t = &u->loops->tensors.at[k];
+            if (t->role == LOOPS_OUTPUT && !plan_store(p, t->user)->readers && !u->opaque) t->role = LOOPS_TEMP;
+        }
+    }
+}
+
+sol_status plan_absorb(struct plan *p)
+{
+    int *place = NEW_ARRAY(p->arena, int, p->nstores + 1);
+    for (int i = 0; i < p->nstores; i++) place[i] = -1;
+    plan_count(p);
+    for (int i = 0; i < p->units.n; i++) {
+        struct unit *u = p->units.at[i];
+        if (u->dead) continue;
+        int at = i, t;
+        if (is_map(u)) {
+            int last = last_operand(u, place, &t);
+            if (absorb_up(p, u, place)) at = last;
+        }
+        const struct loops *l = u->loops;
+        for (int k = 0; k < l->tensors.n; k++)
+            if (l->tensors.at[k].role == LOOPS_OUTPUT) place[((struct sol_tensor *)l->tensors.at[k].user)->id] = at;
+    }
+    drop_stores(p);
+    plan_count(p);
+    for (int i = 0; i < p->units.n; i++) {
+        struct unit *u = p->units.at[i];
+        if (!u->dead && !u->opaque && !u->contraction) absorb_down(p, u);
+    }
+    return ctx_check(p->ctx);
+}

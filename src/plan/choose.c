@@ -1,0 +1,174 @@
+/* A solver and a variant for every unit: all that apply are asked for what they cost, the cheapest that can print the
+ * kernel does. Equal units (same loops, same memory) share the answer. What a kernel wants packed becomes units of its
+ * own: in `prepare` for parameters, in front of the unit otherwise. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+#include "dfp/dfp.h"
+#include "dnn/dnn.h"
+#include "print/nest.h"
+
+static void print_memory(struct text *out, const struct cluster *c)
+{
+    for (int i = 0; i < c->loops->tensors.n; i++) {
+        const struct loops_tensor *t = &c->loops->tensors.at[i];
+        const struct memory *m = &c->memory[i];
+        text_put(out, "%s %d %d:", t->name, t->role, t->dtype);
+        for (int d = 0; d < t->ndim; d++)
+            text_put(out, " %lld*%lld-%d+%d", (long long)t->shape[d], (long long)m->stride[d], m->halo_low[d], m->halo_high[d]);
+        if (t->role == LOOPS_TABLE) {
+            struct hash h;
+            char hex[33];
+            hash_init(&h);
+            int64_t n = dtype_def(t->dtype)->bytes;
+            for (int d = 0; d < t->ndim; d++) n *= t->shape[d];
+            hash_add(&h, t->table, (size_t)n);
+            hash_hex(&h, hex);
+            text_put(out, " %s", hex);
+        }
+        text_put(out, " @%d %d\n", m->align, m->constant);
+    }
+}
+
+static void make_memory(struct plan *p, struct unit *u)
+{
+    u->memory = NEW_ARRAY(p->arena, struct memory, u->loops->tensors.n + 1);
+    for (int i = 0; i < u->loops->tensors.n; i++)
+        if (u->loops->tensors.at[i].user) u->memory[i] = plan_store(p, u->loops->tensors.at[i].user)->memory;
+}
+
+struct candidate {
+    const struct solver *solver;
+    struct variant variant;
+};
+
+static int collect(struct plan *p, const struct solver_context *sc, const struct cluster *c, struct candidate *out, int room)
+{
+    const struct solver *solvers[32];
+    int n = 0, found = 0;
+    const char *only = ctx_config(p->ctx, "solver");
+    for (int i = 0; dnn_solvers[i] && n < 28; i++) solvers[n++] = dnn_solvers[i];
+    solvers[n++] = &dfp_solver;
+    solvers[n++] = &nest_solver;
+    for (int i = 0; i < n; i++) {
+        const char *why = NULL;
+        bool reference = solvers[i] == &nest_solver;
+        if (strcmp(only, "auto") && strcmp(only, solvers[i]->name) && !reference) continue;
+        if (!solvers[i]->applicable(sc, c, &why)) continue;
+        struct variant v[SOLVER_MAX_VARIANTS];
+        memset(v, 0, sizeof v);
+        int nv = solvers[i]->variants(sc, c, v);
+        for (int k = 0; k < nv && found < room; k++) out[found++] = (struct candidate){solvers[i], v[k]};
+    }
+    return found;
+}
+
+static sol_status emit_cheapest(struct plan *p, const struct solver_context *sc, const struct cluster *c, const struct unit *u,
+                                struct kernel *out)
+{
+    struct candidate cand[SOLVER_MAX_VARIANTS * 4];
+    int n = collect(p, sc, c, cand, COUNT_OF(cand));
+    for (; n > 0;) {
+        int best = 0;
+        for (int i = 1; i < n; i++)
+            if (cand[i].variant.cost < cand[best].variant.cost) best = i;
+        *out = (struct kernel){.cost = cand[best].variant.cost, .solver = cand[best].solver->name, .variant = cand[best].variant.text};
+        sol_status s = cand[best].solver->emit(sc, c, &cand[best].variant, out);
+        TRY(ctx_check(p->ctx));
+        if (!s) return SOL_OK;
+        if (s != SOL_ERR_UNSUPPORTED) return ctx_where(p->ctx, s, "%s: ", u->label);
+        cand[best] = cand[--n];
+    }
+    return ctx_fail(p->ctx, SOL_ERR_UNSUPPORTED, "%s (%s): no solver can compute these loops", u->label, u->layer ? u->layer->where : "");
+}
+
+/* The packed form of an operand, made once for all units that want the same. */
+static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, struct unit *u, const struct kernel_pack *k)
+{
+    struct sol_tensor *source = u->loops->tensors.at[k->tensor].user;
+    struct text key = text_new(p->arena);
+    text_put(&key, "%d\n", source->id);
+    loops_print(k->loops, &key);
+    struct loops_tensor *t = &k->loops->tensors.at[1];
+    for (int d = 0; d < t->ndim; d++) text_put(&key, " %lld", (long long)t->shape[d]);
+    struct sol_tensor *made = map_get(packs, key.at);
+    if (made && u->memory[k->tensor].constant) return made;
+    bool constant = u->memory[k->tensor].constant;
+    made = plan_tensor(p, "packed", t->dtype, t->ndim, t->shape);
+    struct store *s = plan_store(p, made);
+    s->fixed = true;
+    s->prepared = constant;
+    plan_place(s);
+    struct loops *l = loops_copy(p->arena, k->loops);
+    l->tensors.at[0].user = source;
+    l->tensors.at[1].user = made;
+    struct unit *pu = plan_unit(p, *at, l, u->layer, arena_printf(p->arena, "pack %s", u->label));
+    pu->prepare = constant;
+    (*at)++;
+    map_set(packs, key.at, made);
+    return made;
+}
+
+static void set_operands(struct plan *p, struct map *packs, int *at, struct unit *u)
+{
+    u->operand = NEW_ARRAY(p->arena, struct sol_tensor *, u->loops->tensors.n + COUNT_OF(u->kernel.work_bytes));
+    u->written = NEW_ARRAY(p->arena, bool, u->loops->tensors.n + COUNT_OF(u->kernel.work_bytes));
+    for (int i = 0; i < u->loops->tensors.n; i++) {
+        const struct loops_tensor *t = &u->loops->tensors.at[i];
+        if (t->role == LOOPS_TEMP || t->role == LOOPS_TABLE) continue;
+        struct sol_tensor *operand = t->user;
+        for (int k = 0; k < u->kernel.npack; k++)
+            if (u->kernel.pack[k].tensor == i) operand = packed(p, packs, at, u, &u->kernel.pack[k]);
+        u->written[u->noperand] = t->role == LOOPS_OUTPUT;
+        u->operand[u->noperand++] = operand;
+    }
+    for (int i = 0; i < u->kernel.nwork; i++) {
+        struct sol_tensor *t = plan_tensor(p, "work", SOL_U8, 1, &u->kernel.work_bytes[i]);
+        plan_store(p, t)->fixed = true;
+        plan_place(plan_store(p, t));
+        u->operand[u->noperand++] = t;
+    }
+}
+
+static sol_status choose_unit(struct plan *p, const struct solver_context *sc, struct map *known, struct unit *u)
+{
+    make_memory(p, u);
+    struct cluster c = {.loops = u->loops, .memory = u->memory, .root = u->root};
+    struct text key = text_new(p->arena);
+    loops_print(u->loops, &key);
+    print_memory(&key, &c);
+    struct kernel *k = map_get(known, key.at);
+    if (!k) {
+        k = NEW(p->arena, struct kernel);
+        TRY(emit_cheapest(p, sc, &c, u, k));
+        map_set(known, key.at, k);
+    }
+    u->kernel = *k;
+    return SOL_OK;
+}
+
+sol_status plan_choose(struct plan *p)
+{
+    struct solver_context sc = {.arena = p->arena, .target = p->target, .winograd = p->winograd};
+    struct map *known = map_create(p->arena), *packs = map_create(p->arena);
+    for (int i = 0; i < p->units.n; i++) {
+        struct unit *u = p->units.at[i];
+        if (u->dead) continue;
+        if (u->opaque) {
+            set_operands(p, packs, &i, u);
+            continue;
+        }
+        int at = i;
+        if (!u->kernel.source) TRY(choose_unit(p, &sc, known, u));
+        set_operands(p, packs, &at, u); /* the packs stand before u now, and are chosen next */
+        for (int k = i; k < at; k++) {
+            struct unit *pack = p->units.at[k];
+            TRY(choose_unit(p, &sc, known, pack));
+            int nowhere = k;
+            set_operands(p, packs, &nowhere, pack);
+        }
+        i = at;
+    }
+    return ctx_check(p->ctx);
+}

@@ -1,0 +1,171 @@
+/* Moves vanish: a reader of `y` where `y[L] = x[f(L)]` reads x at f of its own indices instead. A slice, a transpose, a
+ * broadcast, a reshape or a channel shuffle then costs nothing but an index, which digits keep affine. */
+#include "plan/plan.h"
+
+struct composing {
+    struct plan *p;
+    const struct loops *from, *move;
+    const struct loops_stmt *stmt; /* of the move */
+    int tensor;                    /* of `from`: what the move writes */
+    int *move_tensor;              /* by tensor of the move: tensor of `to` */
+    bool failed;
+};
+
+/* Can a read outside of y be told from the same read of x? Either the index passes through unchanged, or it is moved by a
+ * constant so that all that is outside of y is outside of x and both have the same value there. */
+static bool outside_survives(const struct composing *c, const struct ex *read, const struct loops *to, const int32_t *index,
+                             int32_t outside)
+{
+    const struct loops *m = c->move;
+    const struct ex *source = &m->ex.at[c->stmt->value];
+    if (source->kind != EX_READ) return false;
+    const struct loops_tensor *y = &c->from->tensors.at[read->tensor], *x = &m->tensors.at[source->tensor];
+    int d = 0;
+    for (int32_t w = c->stmt->index; w; w = m->ex.at[w].next, d++) {
+        int64_t low, high;
+        if (ex_range(to, index[d], &low, &high) && low >= 0 && high < y->shape[d]) continue;
+        if (m->ex.at[w].kind != EX_LETTER) return false;
+        int from_dim = -1, k = 0;
+        struct affine f = {0};
+        for (int32_t i = source->a; i; i = m->ex.at[i].next, k++) {
+            if (!(ex_letters(m, i) >> m->ex.at[w].tensor & 1)) continue;
+            if (from_dim >= 0 || !ex_affine(m, i, &f) || f.n != 1 || f.coef[0] != 1) return false;
+            from_dim = k;
+        }
+        if (from_dim < 0 || f.c > 0 || y->shape[d] + f.c < x->shape[from_dim]) return false;
+    }
+    if (!source->b) return true;
+    const struct ex *v = &m->ex.at[source->b], *o = &to->ex.at[outside];
+    double a = v->kind == EX_INT ? (double)v->u.i : v->u.r, b = o->kind == EX_INT ? (double)o->u.i : o->u.r;
+    bool numbers = (v->kind == EX_INT || v->kind == EX_REAL) && (o->kind == EX_INT || o->kind == EX_REAL);
+    return numbers && a == b;
+}
+
+static int32_t compose_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
+                            int32_t outside)
+{
+    struct composing *c = user;
+    if (read->tensor != c->tensor) return 0;
+    int32_t letter[LOOPS_MAX_LETTERS] = {0};
+    const struct loops *m = c->move;
+    int d = 0;
+    for (int32_t w = c->stmt->index; w && d < nindex; w = m->ex.at[w].next, d++)
+        if (m->ex.at[w].kind == EX_LETTER) letter[m->ex.at[w].tensor] = index[d];
+    if (outside && !outside_survives(c, read, to, index, outside)) {
+        c->failed = true;
+        return ex_int(to, 0);
+    }
+    struct rewrite r = {.to = to, .from = m, .letter = letter, .tensor = c->move_tensor};
+    int32_t node = rewrite_ex(&r, c->stmt->value);
+    if (outside && to->ex.at[node].kind == EX_READ) {
+        int32_t list[SOL_MAX_DIMS];
+        int n = 0;
+        for (int32_t i = to->ex.at[node].a; i; i = to->ex.at[i].next) list[n++] = i;
+        node = ex_read(to, to->ex.at[node].tensor, ex_list(to, n, list), outside);
+    }
+    return node;
+}
+
+struct affinity {
+    const struct loops *l;
+    bool affine;
+};
+
+static void affine_visit(void *user, int32_t node)
+{
+    struct affinity *a = user;
+    const struct ex *e = &a->l->ex.at[node];
+    if (e->kind != EX_READ) return;
+    struct affine f;
+    for (int32_t i = e->a; i; i = a->l->ex.at[i].next)
+        if (!ex_affine(a->l, i, &f)) a->affine = false;
+}
+
+static int count_non_affine(const struct loops *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->stmts.n; i++) {
+        struct affinity a = {.l = l, .affine = true};
+        ex_walk(l, l->stmts.at[i].value, affine_visit, &a);
+        n += !a.affine;
+    }
+    return n;
+}
+
+static bool plain_write(const struct loops *l, const struct loops_stmt *s)
+{
+    uint64_t seen = 0;
+    for (int32_t i = s->index; i; i = l->ex.at[i].next) {
+        const struct ex *e = &l->ex.at[i];
+        if (e->kind == EX_INT) continue;
+        if (e->kind != EX_LETTER || seen >> e->tensor & 1) return false;
+        seen |= UINT64_C(1) << e->tensor;
+    }
+    return true;
+}
+
+/* Puts the move that writes tensor `t` of u into u. NULL: it does not pay or cannot be. */
+static struct loops *compose(struct plan *p, struct unit *u, int t, struct unit *move)
+{
+    struct loops *from = u->loops, *m = move->loops;
+    if (m->stmts.n != 1 || m->stmts.at[0].nout != 1 || m->stmts.at[0].scan_step || !plain_write(m, &m->stmts.at[0])) return NULL;
+    if (rewrite_has_reduction(m, m->stmts.at[0].value)) return NULL;
+    struct composing c = {.p = p, .from = from, .move = m, .stmt = &m->stmts.at[0], .tensor = t};
+    struct loops *to = loops_create(p->arena, from->name);
+    int32_t letter[LOOPS_MAX_LETTERS];
+    int *tensor = NEW_ARRAY(p->arena, int, from->tensors.n + 1);
+    rewrite_letters(to, from, letter);
+    for (int i = 0; i < from->tensors.n; i++) tensor[i] = i == t ? -1 : rewrite_tensor(to, from, i);
+    c.move_tensor = NEW_ARRAY(p->arena, int, m->tensors.n + 1);
+    for (int i = 0; i < m->tensors.n; i++)
+        c.move_tensor[i] = m->tensors.at[i].role == LOOPS_OUTPUT ? -1 : rewrite_tensor(to, m, i);
+    rewrite_stmts(&(struct rewrite){.to = to, .from = from, .letter = letter, .tensor = tensor, .read = compose_read, .user = &c});
+    if (c.failed) return NULL;
+    to = rewrite_sweep(rewrite_split_letters(to));
+    bool map = u->loops->stmts.n == 1 && !rewrite_has_reduction(from, from->stmts.at[0].value);
+    if (count_non_affine(to) > count_non_affine(from) && !(map && plan_store(p, from->tensors.at[t].user)->readers == 1)) return NULL;
+    return to;
+}
+
+static void compose_unit(struct plan *p, struct unit *u)
+{
+    for (int t = 0; t < u->loops->tensors.n; t++) {
+        const struct loops_tensor *lt = &u->loops->tensors.at[t];
+        if (lt->role != LOOPS_INPUT || !lt->user) continue;
+        struct store *s = plan_store(p, lt->user);
+        if (s->writers != 1 || !s->writer->move || s->writer->dead || s->writer == u) continue;
+        struct loops *l = compose(p, u, t, s->writer);
+        if (!l) continue;
+        u->loops = l;
+        t = -1; /* the tensors were numbered anew */
+    }
+}
+
+/* Units that nobody reads go, last first, so that chains go as a whole. */
+static void drop_unread(struct plan *p)
+{
+    plan_count(p);
+    for (int i = p->units.n - 1; i >= 0; i--) {
+        struct unit *u = p->units.at[i];
+        bool read = false;
+        for (int k = 0; k < u->loops->tensors.n; k++) {
+            const struct loops_tensor *t = &u->loops->tensors.at[k];
+            if (t->role == LOOPS_OUTPUT && plan_store(p, t->user)->readers) read = true;
+        }
+        if (read) continue;
+        u->dead = true;
+        for (int k = 0; k < u->loops->tensors.n; k++) {
+            const struct loops_tensor *t = &u->loops->tensors.at[k];
+            if (t->role == LOOPS_INPUT) plan_store(p, t->user)->readers--;
+        }
+    }
+}
+
+sol_status plan_compose(struct plan *p)
+{
+    plan_count(p);
+    for (int i = 0; i < p->units.n; i++)
+        if (!p->units.at[i]->opaque) compose_unit(p, p->units.at[i]);
+    drop_unread(p);
+    return ctx_check(p->ctx);
+}

@@ -1,0 +1,108 @@
+/* The plan: which layers run as one kernel, where tensors lie, which solver computes each kernel.
+ *
+ *   units     one for each layer (a Concat: one for each piece)
+ *   compose   Moves vanish into the index expressions of their readers
+ *   absorb    Maps go up into the producer of their last operand (an epilogue), or down into a reduction
+ *   alias     the pieces of a Concat are written where the Concat wants them
+ *   layout    order of dimensions, halos, strides of every stored tensor; reorders at the network's borders
+ *   choose    a solver and a variant for every unit
+ */
+#ifndef SOL_PLAN_H
+#define SOL_PLAN_H
+
+#include "hlir/graph.h"
+#include "layers/layers.h"
+#include "print/kernel.h"
+
+/* What becomes one kernel. loops->tensors[i].user is the graph tensor behind it (NULL for TEMPs and TABLEs). */
+struct unit {
+    struct loops *loops;
+    struct sol_layer *layer; /* the first layer in it; gives position and name */
+    const char *label;       /* "conv1 + relu" */
+    bool prepare;            /* depends on parameters and constants alone */
+    bool opaque, dead;
+    bool move;               /* only moves elements: may vanish into its readers */
+    bool contraction;        /* its root is a sum of products of two tensors */
+    int root;                /* statement that dominates the work */
+    struct memory *memory;   /* by tensor of the loops, once laid out */
+    struct kernel kernel;
+    int noperand;            /* of the kernel, in order; work buffers are tensors that only the plan knows */
+    struct sol_tensor **operand;
+    bool *written;           /* by operand */
+};
+
+/* Where a tensor is stored. */
+struct store {
+    struct sol_tensor *t;
+    struct sol_tensor *root;  /* itself, or the tensor whose memory it is a part of */
+    int64_t alias_at[SOL_MAX_DIMS]; /* the index in root of element 0 */
+    int writers, readers;     /* units that write and read it; readers count graph outputs too */
+    struct unit *writer;      /* the only one, or the last */
+    bool output;              /* a graph output is this tensor */
+    bool needed;              /* lives in memory: written and read by different units, or an output */
+    bool fixed;               /* row-major: input, output, parameter, constant, packed */
+    bool prepared;            /* written by `prepare` */
+    int8_t order[SOL_MAX_DIMS]; /* dimensions, outermost first */
+    struct memory memory;
+    int64_t elements;         /* with halos */
+    int64_t origin;           /* elements from the start of the memory to element 0 */
+};
+
+struct plan {
+    struct sol_graph *g;
+    struct arena *arena;
+    struct sol_ctx *ctx;
+    const struct target *target;
+    bool winograd;
+    VECTOR(struct unit *) units; /* in order of execution; `prepare` units among them */
+    struct store *stores;        /* by tensor id */
+    int nstores;
+};
+
+sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *target, struct plan **out_plan);
+
+struct store *plan_store(struct plan *p, const struct sol_tensor *t);
+/* A new tensor of the graph that only the plan knows (a packed weight, a reordered input). */
+struct sol_tensor *plan_tensor(struct plan *p, const char *name, enum sol_dtype t, int ndim, const int64_t *shape);
+struct unit *plan_unit(struct plan *p, int at, struct loops *l, struct sol_layer *layer, const char *label);
+void plan_count(struct plan *p); /* writers, readers */
+void plan_place(struct store *s); /* layout.c: order, strides, size of one root */
+
+/* the phases, in order; each is one file */
+sol_status plan_units(struct plan *p);
+sol_status plan_compose(struct plan *p);
+sol_status plan_absorb(struct plan *p);
+sol_status plan_alias(struct plan *p);
+sol_status plan_layout(struct plan *p);
+sol_status plan_choose(struct plan *p);
+/* A step that zeroes the halos of a tensor's memory, as a kernel. */
+sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel *out);
+
+/* rewrite.c: copies of loops with changes */
+
+/* What a read of `from` becomes; 0: a plain copy. `index` are the rewritten indices (nodes of `to`), `outside` likewise. */
+typedef int32_t (*rewrite_read)(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
+                                int32_t outside);
+struct rewrite {
+    struct loops *to;
+    const struct loops *from;
+    const int32_t *letter; /* by letter of `from`: expression of `to` */
+    const int *tensor;     /* by tensor of `from`: tensor of `to`, -1: dealt with by `read` */
+    rewrite_read read;     /* may be NULL */
+    void *user;
+};
+int32_t rewrite_ex(const struct rewrite *r, int32_t node);
+int32_t rewrite_list(const struct rewrite *r, int32_t first);
+/* Copies letters (identity map into `letter`) and statements of `from`. */
+void rewrite_letters(struct loops *to, const struct loops *from, int32_t *letter);
+void rewrite_stmts(const struct rewrite *r);
+/* Copies tensor i of `from` into `to`, or finds it there by its graph tensor. */
+int rewrite_tensor(struct loops *to, const struct loops *from, int i);
+/* Splits letters that occur as L//a and L%a into digits, so that their indices become affine. */
+struct loops *rewrite_split_letters(struct loops *l);
+/* Drops tensors that nothing reads or writes, and letters that nothing uses. */
+struct loops *rewrite_sweep(struct loops *l);
+bool rewrite_has_reduction(const struct loops *l, int32_t node);
+bool rewrite_reads(const struct loops *l, int32_t node, int tensor);
+
+#endif

@@ -1,0 +1,287 @@
+/* Copies of loops with changes: expressions are immutable, so every change of the planner is a copy through a map of
+ * letters, a map of tensors, and a function that says what a read becomes. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+int32_t rewrite_list(const struct rewrite *r, int32_t first)
+{
+    int32_t nodes[64];
+    int n = 0;
+    for (int32_t i = first; i; i = r->from->ex.at[i].next) {
+        int32_t node = rewrite_ex(r, i);
+        if (n < COUNT_OF(nodes)) nodes[n++] = node;
+    }
+    return n ? ex_list(r->to, n, nodes) : 0;
+}
+
+static int32_t rewrite_read_node(const struct rewrite *r, struct ex e)
+{
+    int32_t index[SOL_MAX_DIMS];
+    int n = 0;
+    for (int32_t i = e.a; i; i = r->from->ex.at[i].next) index[n++] = rewrite_ex(r, i);
+    int32_t outside = e.b ? rewrite_ex(r, e.b) : 0;
+    if (r->read) {
+        int32_t node = r->read(r->user, r->to, &e, index, n, outside);
+        if (node) return node;
+    }
+    return ex_read(r->to, r->tensor[e.tensor], n ? ex_list(r->to, n, index) : 0, outside);
+}
+
+static uint64_t rewrite_bound(const struct rewrite *r, uint64_t bound)
+{
+    uint64_t out = 0;
+    for (int i = 0; i < r->from->letters.n; i++)
+        if (bound >> i & 1) out |= ex_letters(r->to, r->letter[i]);
+    return out;
+}
+
+int32_t rewrite_ex(const struct rewrite *r, int32_t node)
+{
+    if (!node) return 0;
+    struct ex e = r->from->ex.at[node];
+    switch (e.kind) {
+    case EX_INT: return ex_int(r->to, e.u.i);
+    case EX_REAL: return ex_real(r->to, e.u.r);
+    case EX_LETTER: return r->letter[e.tensor];
+    case EX_NEG: return ex_neg(r->to, rewrite_ex(r, e.a));
+    case EX_ADD:
+    case EX_SUB:
+    case EX_MUL:
+    case EX_DIV:
+    case EX_FLOOR:
+    case EX_MOD: {
+        int32_t a = rewrite_ex(r, e.a);
+        return ex_binary(r->to, e.kind, a, rewrite_ex(r, e.b));
+    }
+    case EX_READ: return rewrite_read_node(r, e);
+    case EX_CALL: {
+        int32_t args[8];
+        int n = 0;
+        for (int32_t i = e.a; i; i = r->from->ex.at[i].next) args[n++] = rewrite_ex(r, i);
+        return ex_call(r->to, e.op, n, args);
+    }
+    case EX_TEST: return ex_test(r->to, rewrite_ex(r, e.a));
+    case EX_CMP: {
+        int32_t a = rewrite_ex(r, e.a);
+        return ex_cmp(r->to, e.op, a, rewrite_ex(r, e.b));
+    }
+    case EX_AND:
+    case EX_OR: {
+        int32_t conds[64];
+        int n = 0;
+        for (int32_t i = e.a; i && n < COUNT_OF(conds); i = r->from->ex.at[i].next) conds[n++] = rewrite_ex(r, i);
+        return ex_logic(r->to, e.kind, n, conds);
+    }
+    case EX_RED: {
+        int32_t guard = rewrite_ex(r, e.a);
+        return ex_red(r->to, e.op, rewrite_bound(r, e.u.bound), guard, rewrite_ex(r, e.b));
+    }
+    default: return 0;
+    }
+}
+
+void rewrite_letters(struct loops *to, const struct loops *from, int32_t *letter)
+{
+    for (int i = 0; i < from->letters.n; i++)
+        letter[i] = ex_letter(to, loops_letter(to, from->letters.at[i].name, from->letters.at[i].size));
+}
+
+void rewrite_stmts(const struct rewrite *r)
+{
+    for (int i = 0; i < r->from->stmts.n; i++) {
+        struct loops_stmt s = r->from->stmts.at[i];
+        for (int o = 0; o < s.nout; o++) s.out[o] = (uint16_t)r->tensor[s.out[o]];
+        s.index = rewrite_list(r, s.index);
+        s.value = rewrite_ex(r, s.value);
+        if (s.scan_step) s.scan_letter = (uint8_t)r->to->ex.at[r->letter[s.scan_letter]].tensor;
+        PUSH(r->to->arena, r->to->stmts, s);
+    }
+}
+
+int rewrite_tensor(struct loops *to, const struct loops *from, int i)
+{
+    const struct loops_tensor *t = &from->tensors.at[i];
+    if (t->user) {
+        for (int k = 0; k < to->tensors.n; k++)
+            if (to->tensors.at[k].user == t->user) return k;
+    }
+    int k = loops_tensor(to, t->name, t->role, t->dtype, t->ndim, t->shape);
+    to->tensors.at[k].table = t->table;
+    to->tensors.at[k].user = t->user;
+    return k;
+}
+
+/* -- digits */
+
+struct divisors {
+    const struct loops *l;
+    int64_t by[LOOPS_MAX_LETTERS][8]; /* divisors met for each letter, ascending */
+    int n[LOOPS_MAX_LETTERS];
+    uint64_t bad; /* letters that cannot be split */
+};
+
+static void divisor_add(struct divisors *d, int letter, int64_t by)
+{
+    int n = d->n[letter];
+    for (int i = 0; i < n; i++)
+        if (d->by[letter][i] == by) return;
+    if (n == 8) {
+        d->bad |= UINT64_C(1) << letter;
+        return;
+    }
+    int at = n;
+    for (; at > 0 && d->by[letter][at - 1] > by; at--) d->by[letter][at] = d->by[letter][at - 1];
+    d->by[letter][at] = by;
+    d->n[letter]++;
+}
+
+/* L//a asks for a cut at a; (L//a)%b for one at a*b as well. The argument must be one letter with coefficient 1 once terms
+ * that the divisor divides are left out, which ex_binary has done. */
+static void divisor_visit(void *user, int32_t node)
+{
+    struct divisors *d = user;
+    const struct ex *e = &d->l->ex.at[node];
+    if (e->kind != EX_FLOOR && e->kind != EX_MOD) return;
+    if (d->l->ex.at[e->b].kind != EX_INT) return;
+    int64_t by = d->l->ex.at[e->b].u.i, scale = 1;
+    int32_t a = e->a;
+    while (d->l->ex.at[a].kind == EX_FLOOR && d->l->ex.at[d->l->ex.at[a].b].kind == EX_INT) {
+        scale *= d->l->ex.at[d->l->ex.at[a].b].u.i;
+        a = d->l->ex.at[a].a;
+    }
+    struct affine f;
+    if (!ex_affine(d->l, a, &f)) return;
+    int64_t cut = by * scale;
+    for (int i = 0; i < f.n; i++) {
+        if (f.coef[i] <= 0 || f.c) return;
+        if (f.coef[i] % cut == 0) continue;
+        if (cut % f.coef[i]) return;
+        divisor_add(d, f.letter[i], cut / f.coef[i]);
+    }
+}
+
+static bool divisors_chain(const struct divisors *d, int letter, int64_t size)
+{
+    int64_t last = 1;
+    for (int i = 0; i < d->n[letter]; i++) {
+        int64_t by = d->by[letter][i];
+        if (by >= size) break;
+        if (by % last || size % by) return false;
+        last = by;
+    }
+    return true;
+}
+
+/* The digits of a letter as letters of `to`; returns the sum that stands for it. */
+static int32_t split_letter(struct loops *to, const struct loops_letter *l, const int64_t *by, int n)
+{
+    int32_t sum = ex_int(to, 0);
+    int64_t size = l->size, above = size;
+    for (int i = n - 1; i >= -1; i--) {
+        int64_t unit = i < 0 ? 1 : by[i];
+        if (unit >= size) continue;
+        int digit = loops_letter(to, l->name, above / unit);
+        sum = ex_binary(to, EX_ADD, sum, ex_binary(to, EX_MUL, ex_int(to, unit), ex_letter(to, digit)));
+        above = unit;
+    }
+    return sum;
+}
+
+struct loops *rewrite_split_letters(struct loops *l)
+{
+    struct divisors *d = NEW(l->arena, struct divisors);
+    d->l = l;
+    for (int i = 0; i < l->stmts.n; i++) {
+        if (l->stmts.at[i].scan_step) d->bad |= UINT64_C(1) << l->stmts.at[i].scan_letter;
+        ex_walk(l, l->stmts.at[i].value, divisor_visit, d);
+    }
+    int found = 0, room = LOOPS_MAX_LETTERS - l->letters.n;
+    for (int i = 0; i < l->letters.n; i++) {
+        if (d->bad >> i & 1 || !divisors_chain(d, i, l->letters.at[i].size) || d->n[i] > room) d->n[i] = 0;
+        room -= d->n[i];
+        for (int k = 0; k < d->n[i]; k++) found += d->by[i][k] < l->letters.at[i].size;
+    }
+    if (!found) return l;
+    struct loops *to = loops_create(l->arena, l->name);
+    int32_t letter[LOOPS_MAX_LETTERS];
+    int *tensor = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
+    for (int i = 0; i < l->letters.n; i++) {
+        letter[i] = d->n[i] ? split_letter(to, &l->letters.at[i], d->by[i], d->n[i])
+                            : ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
+    }
+    for (int i = 0; i < l->tensors.n; i++) tensor[i] = rewrite_tensor(to, l, i);
+    rewrite_stmts(&(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = tensor});
+    return to;
+}
+
+/* -- sweeping */
+
+struct seen {
+    const struct loops *l;
+    uint64_t letters;
+    bool *tensor;
+};
+
+static void seen_visit(void *user, int32_t node)
+{
+    struct seen *s = user;
+    const struct ex *e = &s->l->ex.at[node];
+    if (e->kind == EX_READ) s->tensor[e->tensor] = true;
+    if (e->kind == EX_LETTER) s->letters |= UINT64_C(1) << e->tensor;
+    if (e->kind == EX_RED) s->letters |= e->u.bound;
+}
+
+struct loops *rewrite_sweep(struct loops *l)
+{
+    struct seen s = {.l = l, .tensor = NEW_ARRAY(l->arena, bool, l->tensors.n + 1)};
+    for (int i = 0; i < l->stmts.n; i++) {
+        const struct loops_stmt *st = &l->stmts.at[i];
+        for (int o = 0; o < st->nout; o++) s.tensor[st->out[o]] = true;
+        for (int32_t k = st->index; k; k = l->ex.at[k].next) ex_walk(l, k, seen_visit, &s);
+        ex_walk(l, st->value, seen_visit, &s);
+    }
+    struct loops *to = loops_create(l->arena, l->name);
+    int32_t letter[LOOPS_MAX_LETTERS] = {0};
+    int *tensor = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
+    for (int i = 0; i < l->letters.n; i++)
+        if (s.letters >> i & 1)
+            letter[i] = ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
+    for (int i = 0; i < l->tensors.n; i++) tensor[i] = s.tensor[i] ? rewrite_tensor(to, l, i) : -1;
+    rewrite_stmts(&(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = tensor});
+    return to;
+}
+
+/* -- questions */
+
+struct find {
+    const struct loops *l;
+    int tensor;
+    bool found;
+};
+
+static void find_reduction(void *user, int32_t node)
+{
+    struct find *f = user;
+    if (f->l->ex.at[node].kind == EX_RED) f->found = true;
+}
+
+static void find_read(void *user, int32_t node)
+{
+    struct find *f = user;
+    if (f->l->ex.at[node].kind == EX_READ && f->l->ex.at[node].tensor == f->tensor) f->found = true;
+}
+
+bool rewrite_has_reduction(const struct loops *l, int32_t node)
+{
+    struct find f = {.l = l};
+    ex_walk(l, node, find_reduction, &f);
+    return f.found;
+}
+
+bool rewrite_reads(const struct loops *l, int32_t node, int tensor)
+{
+    struct find f = {.l = l, .tensor = tensor};
+    ex_walk(l, node, find_read, &f);
+    return f.found;
+}

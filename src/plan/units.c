@@ -1,0 +1,164 @@
+/* From layers to units, one for each layer; a layer whose statements write disjoint parts of one tensor (Concat) becomes a
+ * unit for each part, so that a part can be written by whoever makes it. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+struct store *plan_store(struct plan *p, const struct sol_tensor *t)
+{
+    return &p->stores[t->id];
+}
+
+struct sol_tensor *plan_tensor(struct plan *p, const char *name, enum sol_dtype type, int ndim, const int64_t *shape)
+{
+    struct sol_tensor *t = graph_tensor(p->g, TENSOR_VALUE, name, type, ndim, shape);
+    if (t->id >= p->nstores) {
+        int room = t->id * 2 + 64;
+        struct store *stores = NEW_ARRAY(p->arena, struct store, room);
+        memcpy(stores, p->stores, (size_t)p->nstores * sizeof *stores);
+        p->stores = stores;
+        p->nstores = room;
+    }
+    p->stores[t->id].t = p->stores[t->id].root = t;
+    return t;
+}
+
+/* The statement that dominates the work: the first with a sum of products, else the first with a reduction, else 0. */
+static int unit_root(const struct loops *l, bool *out_contraction)
+{
+    int root = -1;
+    *out_contraction = false;
+    for (int i = 0; i < l->stmts.n; i++) {
+        for (int32_t k = 1; k < l->ex.n; k++) {
+            const struct ex *e = &l->ex.at[k];
+            if (e->kind != EX_RED || reduce_row("sum") != e->op || l->ex.at[e->b].kind != EX_MUL) continue;
+            const struct ex *m = &l->ex.at[e->b];
+            if (l->ex.at[m->a].kind != EX_READ || l->ex.at[m->b].kind != EX_READ) continue;
+            if (l->tensors.at[l->ex.at[m->a].tensor].role == LOOPS_TABLE) continue;
+            if (l->tensors.at[l->ex.at[m->b].tensor].role == LOOPS_TABLE) continue;
+            *out_contraction = true;
+        }
+        if (root < 0 && rewrite_has_reduction(l, l->stmts.at[i].value)) root = i;
+    }
+    return root < 0 ? 0 : root;
+}
+
+struct unit *plan_unit(struct plan *p, int at, struct loops *l, struct sol_layer *layer, const char *label)
+{
+    struct unit *u = NEW(p->arena, struct unit);
+    *u = (struct unit){.loops = l, .layer = layer, .label = label};
+    u->root = unit_root(l, &u->contraction);
+    struct unit *last = u;
+    PUSH(p->arena, p->units, last);
+    for (int i = p->units.n - 1; i > at && at >= 0; i--) {
+        p->units.at[i] = p->units.at[i - 1];
+        p->units.at[i - 1] = u;
+    }
+    return u;
+}
+
+void plan_count(struct plan *p)
+{
+    for (int i = 0; i < p->nstores; i++) {
+        p->stores[i].writers = p->stores[i].readers = 0;
+        p->stores[i].writer = NULL;
+    }
+    for (int i = 0; i < p->g->outputs.n; i++) plan_store(p, p->g->outputs.at[i].t)->readers++;
+    for (int i = 0; i < p->units.n; i++) {
+        struct unit *u = p->units.at[i];
+        if (u->dead) continue;
+        for (int k = 0; k < u->loops->tensors.n; k++) {
+            const struct loops_tensor *t = &u->loops->tensors.at[k];
+            if (!t->user || t->role == LOOPS_TEMP) continue;
+            struct store *s = plan_store(p, t->user);
+            if (t->role == LOOPS_OUTPUT) {
+                s->writers++;
+                s->writer = u;
+            } else {
+                s->readers++;
+            }
+        }
+    }
+}
+
+/* Does no statement need another? Then each is a unit. */
+static bool writes_in_parts(const struct loops *l)
+{
+    for (int i = 0; i < l->stmts.n; i++) {
+        const struct loops_stmt *s = &l->stmts.at[i];
+        if (s->nout != 1 || s->scan_step) return false;
+        for (int k = 0; k < l->tensors.n; k++)
+            if (l->tensors.at[k].role != LOOPS_INPUT && l->tensors.at[k].role != LOOPS_TABLE && rewrite_reads(l, s->value, k)) return false;
+    }
+    return l->stmts.n > 1;
+}
+
+static struct loops *loops_part(struct arena *a, struct loops *l, int stmt)
+{
+    struct loops *part = loops_copy(a, l);
+    part->stmts.at[0] = l->stmts.at[stmt];
+    part->stmts.n = 1;
+    return rewrite_sweep(part);
+}
+
+static void bind_tensors(struct sol_layer *l, struct loops *loops)
+{
+    int in = 0, out = 0;
+    for (int i = 0; i < loops->tensors.n; i++) {
+        struct loops_tensor *t = &loops->tensors.at[i];
+        if (t->role == LOOPS_INPUT) {
+            while (in < l->nin && !l->in[in]) in++;
+            t->user = l->in[in++];
+        } else if (t->role == LOOPS_OUTPUT) {
+            t->user = l->out[out++];
+        }
+    }
+}
+
+/* The same graph tensor as two inputs of a layer (x*x) is one tensor of the loops. */
+static struct loops *merge_tensors(struct loops *l)
+{
+    struct loops *to = loops_create(l->arena, l->name);
+    int32_t letter[LOOPS_MAX_LETTERS];
+    int *tensor = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
+    rewrite_letters(to, l, letter);
+    for (int i = 0; i < l->tensors.n; i++) tensor[i] = rewrite_tensor(to, l, i);
+    rewrite_stmts(&(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = tensor});
+    return to;
+}
+
+static const char *layer_label(struct plan *p, const struct sol_layer *l)
+{
+    return l->name[0] ? arena_printf(p->arena, "%s %s", l->def->name, l->name) : l->def->name;
+}
+
+static bool is_prepare(struct plan *p, const struct sol_layer *l)
+{
+    for (int i = 0; i < l->nin; i++) {
+        if (!l->in[i]) continue;
+        if (l->in[i]->role == TENSOR_INPUT) return false;
+        if (l->in[i]->role == TENSOR_VALUE && !plan_store(p, l->in[i])->prepared) return false;
+    }
+    return l->nin > 0 && !(l->def->flags & LAYER_RANDOM);
+}
+
+sol_status plan_units(struct plan *p)
+{
+    for (struct sol_layer *l = p->g->first; l; l = l->next) {
+        bool prepare = is_prepare(p, l);
+        for (int o = 0; o < l->nout; o++) plan_store(p, l->out[o])->prepared = prepare;
+        const char *label = layer_label(p, l);
+        struct loops *loops = loops_copy(p->arena, l->loops);
+        bind_tensors(l, loops);
+        for (int i = 0; i < loops->stmts.n; i++) loops->stmts.at[i].label = label;
+        loops = merge_tensors(loops);
+        bool parts = writes_in_parts(loops), opaque = l->def->flags & LAYER_OPAQUE;
+        for (int i = 0; i < (parts ? loops->stmts.n : 1); i++) {
+            struct unit *u = plan_unit(p, -1, parts ? loops_part(p->arena, loops, i) : loops, l, label);
+            u->prepare = prepare;
+            u->opaque = opaque;
+            u->move = l->def->flags & LAYER_MOVE && !opaque;
+        }
+    }
+    return ctx_check(p->ctx);
+}

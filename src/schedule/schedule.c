@@ -1,0 +1,243 @@
+/* Steps in the order of the plan, each with the places of its operands; lifetimes; offsets. */
+#include "schedule/schedule.h"
+
+#include <string.h>
+
+static struct sol_tensor *root_of(const struct schedule *s, const struct sol_tensor *t)
+{
+    return plan_store(s->plan, t)->root;
+}
+
+static int kernel_number(struct schedule *s, struct map *known, const char *source)
+{
+    intptr_t k = (intptr_t)map_get_int(known, (uint64_t)(uintptr_t)source);
+    if (!k) {
+        PUSH(s->arena, s->kernels, source);
+        k = s->kernels.n;
+        map_set_int(known, (uint64_t)(uintptr_t)source, (void *)k);
+    }
+    return (int)k - 1;
+}
+
+static sol_status push_halo(struct schedule *s, struct schedule_program *pr, struct map *known, const struct sol_tensor *t)
+{
+    const struct store *st = plan_store(s->plan, t);
+    struct kernel k;
+    TRY(plan_halo_kernel(s->plan, st, &k));
+    /* equal halos print the same text, which the build compiles once */
+    struct schedule_step step = {.kernel = kernel_number(s, known, k.source), .tasks = k.step[0].tasks, .label = "halo", .noperand = 1};
+    step.operand = NEW_ARRAY(s->arena, struct sol_tensor *, 1);
+    step.operand[0] = st->t;
+    PUSH(s->arena, pr->steps, step);
+    return SOL_OK;
+}
+
+static bool has_halo(const struct store *s)
+{
+    for (int d = 0; d < s->t->ndim; d++)
+        if (s->memory.halo_low[d] || s->memory.halo_high[d]) return !s->fixed;
+    return false;
+}
+
+static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_done, struct unit *u)
+{
+    struct schedule_program *pr = u->prepare ? &s->prepare : &s->inference;
+    for (int i = 0; i < u->loops->tensors.n; i++) {
+        const struct loops_tensor *t = &u->loops->tensors.at[i];
+        if (t->role != LOOPS_OUTPUT) continue;
+        struct sol_tensor *root = root_of(s, t->user);
+        if (halo_done[root->id] || !has_halo(plan_store(s->plan, root))) continue;
+        halo_done[root->id] = true;
+        TRY(push_halo(s, pr, known, root));
+    }
+    struct schedule_step step = {.unit = u, .label = u->label, .noperand = u->noperand, .operand = u->operand, .kernel = -1};
+    if (u->opaque) {
+        step.call = s->opaque.n;
+        step.tasks = 1;
+        PUSH(s->arena, s->opaque, u->layer);
+        PUSH(s->arena, pr->steps, step);
+        return SOL_OK;
+    }
+    step.kernel = kernel_number(s, known, u->kernel.source);
+    for (int i = 0; i < u->kernel.nstep; i++) {
+        step.sub = i;
+        step.tasks = u->kernel.step[i].tasks;
+        const char *suffix = u->kernel.step[i].suffix;
+        step.label = suffix ? arena_printf(s->arena, "%s (%s)", u->label, suffix) : u->label;
+        PUSH(s->arena, pr->steps, step);
+    }
+    pr->scratch_bytes = MAX(pr->scratch_bytes, u->kernel.scratch_bytes);
+    return SOL_OK;
+}
+
+/* -- buffers */
+
+static int push_buffer(struct schedule *s, enum sol_buffer_kind kind, int index, int64_t bytes)
+{
+    struct sol_buffer b = {.kind = kind, .index = index, .bytes = bytes};
+    PUSH(s->arena, s->buffers, b);
+    return s->buffers.n - 1;
+}
+
+static int64_t store_bytes(const struct store *st)
+{
+    return st->elements * dtype_def(st->t->dtype)->bytes;
+}
+
+static void user_buffers(struct schedule *s)
+{
+    const struct sol_graph *g = s->plan->g;
+    for (int i = 0; i < g->inputs.n; i++)
+        s->buffer[g->inputs.at[i]->id] = push_buffer(s, SOL_BUFFER_INPUT, i, store_bytes(plan_store(s->plan, g->inputs.at[i])));
+    for (int i = 0; i < g->params.n; i++)
+        s->buffer[g->params.at[i]->id] = push_buffer(s, SOL_BUFFER_PARAM, i, store_bytes(plan_store(s->plan, g->params.at[i])));
+    for (int i = 0; i < g->outputs.n; i++)
+        s->buffer[g->outputs.at[i].t->id] = push_buffer(s, SOL_BUFFER_OUTPUT, i, store_bytes(plan_store(s->plan, g->outputs.at[i].t)));
+}
+
+struct life {
+    int first, last;
+    bool prepare, inference; /* used by which programs */
+};
+
+static void live(struct schedule *s, struct life *life, const struct schedule_program *pr, bool prepare)
+{
+    for (int i = 0; i < pr->steps.n; i++) {
+        const struct schedule_step *st = &pr->steps.at[i];
+        for (int k = 0; k < st->noperand; k++) {
+            struct life *l = &life[root_of(s, st->operand[k])->id];
+            bool *used = prepare ? &l->prepare : &l->inference;
+            if (!*used) l->first = i;
+            *used = true;
+            l->last = i;
+        }
+    }
+}
+
+/* Work buffers of a kernel are alive during all of its steps: that follows, since each step names all operands. */
+static void assign(struct schedule *s, const struct life *life, bool prepare, int buffer, int64_t *out_bytes)
+{
+    int n = 0;
+    struct block *blocks = NEW_ARRAY(s->arena, struct block, s->plan->nstores + 1);
+    int *tensor = NEW_ARRAY(s->arena, int, s->plan->nstores + 1);
+    for (int i = 0; i < s->plan->nstores; i++) {
+        const struct store *st = &s->plan->stores[i];
+        const struct life *l = &life[i];
+        if (!st->t || st->root != st->t || s->buffer[i] >= 0 || st->t->role == TENSOR_CONST) continue;
+        if (prepare ? !(l->prepare && !l->inference) : !(l->inference && !l->prepare)) continue;
+        tensor[n] = i;
+        blocks[n++] = (struct block){.bytes = store_bytes(st), .first = l->first, .last = l->last};
+    }
+    *out_bytes = offsets_assign(s->arena, blocks, n);
+    for (int i = 0; i < n; i++) {
+        s->buffer[tensor[i]] = buffer;
+        s->offset[tensor[i]] = blocks[i].offset;
+    }
+}
+
+static void lay_buffers(struct schedule *s)
+{
+    struct plan *p = s->plan;
+    struct life *life = NEW_ARRAY(s->arena, struct life, p->nstores + 1);
+    live(s, life, &s->prepare, true);
+    live(s, life, &s->inference, false);
+    user_buffers(s);
+    int prepared = push_buffer(s, SOL_BUFFER_PREPARED, 0, 0), workspace = push_buffer(s, SOL_BUFFER_WORKSPACE, 0, 0);
+    for (int i = 0; i < p->nstores; i++) {
+        const struct store *st = &p->stores[i];
+        if (!st->t || st->root != st->t || s->buffer[i] >= 0 || !(life[i].prepare || life[i].inference)) continue;
+        if (st->t->role == TENSOR_CONST) {
+            s->buffer[i] = push_buffer(s, SOL_BUFFER_CONST, s->constants.n, store_bytes(st));
+            PUSH(s->arena, s->constants, st->t);
+        } else if (life[i].prepare && life[i].inference) {
+            s->buffer[i] = prepared;
+            s->offset[i] = s->prepared_bytes;
+            s->prepared_bytes += (store_bytes(st) + 63) / 64 * 64;
+        }
+    }
+    assign(s, life, true, workspace, &s->prepare.workspace_bytes);
+    assign(s, life, false, workspace, &s->inference.workspace_bytes);
+    s->buffers.at[prepared].bytes = s->prepared_bytes;
+    s->buffers.at[workspace].bytes = MAX(s->prepare.workspace_bytes, s->inference.workspace_bytes);
+}
+
+static void set_places(struct schedule *s, struct schedule_program *pr)
+{
+    for (int i = 0; i < pr->steps.n; i++) {
+        struct schedule_step *st = &pr->steps.at[i];
+        st->place = NEW_ARRAY(s->arena, struct sol_place, st->noperand + 1);
+        for (int k = 0; k < st->noperand; k++) {
+            const struct store *store = plan_store(s->plan, st->operand[k]);
+            int root = store->root->id;
+            st->place[k].buffer = s->buffer[root];
+            st->place[k].offset = s->offset[root] + store->origin * dtype_def(store->t->dtype)->bytes;
+        }
+    }
+}
+
+/* -- what each step of `prepare` depends on */
+
+static int words(const struct schedule *s)
+{
+    return s->plan->g->params.n / 64 + 1;
+}
+
+static void merge(uint64_t *into, const uint64_t *from, int n)
+{
+    for (int i = 0; i < n; i++) into[i] |= from[i];
+}
+
+/* Forward: through what was computed before. Backward: an intermediate that lives in the workspace is made again whenever
+ * one of its readers runs. */
+static void find_depends(struct schedule *s)
+{
+    int n = words(s);
+    uint64_t **of = NEW_ARRAY(s->arena, uint64_t *, s->plan->nstores + 1);
+    for (int i = 0; i < s->prepare.steps.n; i++) {
+        struct schedule_step *st = &s->prepare.steps.at[i];
+        st->depends = NEW_ARRAY(s->arena, uint64_t, n);
+        for (int k = 0; k < st->noperand; k++) {
+            const struct sol_tensor *t = root_of(s, st->operand[k]);
+            if (t->role == TENSOR_PARAM) st->depends[t->index / 64] |= UINT64_C(1) << t->index % 64;
+            if (of[t->id]) merge(st->depends, of[t->id], n);
+        }
+        for (int k = 0; k < st->noperand; k++)
+            if (st->unit->written[k]) of[root_of(s, st->operand[k])->id] = st->depends;
+    }
+    memset(of, 0, (size_t)s->plan->nstores * sizeof *of);
+    for (int i = s->prepare.steps.n - 1; i >= 0; i--) {
+        struct schedule_step *st = &s->prepare.steps.at[i];
+        for (int k = 0; k < st->noperand; k++) {
+            const struct sol_tensor *t = root_of(s, st->operand[k]);
+            if (t->role != TENSOR_VALUE || s->buffers.at[s->buffer[t->id]].kind != SOL_BUFFER_WORKSPACE) continue;
+            if (!st->unit->written[k])
+                of[t->id] = of[t->id] ? of[t->id] : NEW_ARRAY(s->arena, uint64_t, n);
+            else if (of[t->id])
+                merge(st->depends, of[t->id], n);
+        }
+        for (int k = 0; k < st->noperand; k++) {
+            uint64_t *reader = of[root_of(s, st->operand[k])->id];
+            if (reader && !st->unit->written[k]) merge(reader, st->depends, n);
+        }
+    }
+}
+
+sol_status schedule_make(struct plan *p, struct schedule **out_s)
+{
+    struct schedule *s = NEW(p->arena, struct schedule);
+    s->plan = p;
+    s->arena = p->arena;
+    struct map *known = map_create(p->arena);
+    bool *halo_done = NEW_ARRAY(p->arena, bool, p->nstores + 1);
+    for (int i = 0; i < p->units.n; i++)
+        if (!p->units.at[i]->dead) TRY(push_unit(s, known, halo_done, p->units.at[i]));
+    s->offset = NEW_ARRAY(p->arena, int64_t, p->nstores + 1);
+    s->buffer = NEW_ARRAY(p->arena, int, p->nstores + 1);
+    for (int i = 0; i < p->nstores; i++) s->buffer[i] = -1;
+    lay_buffers(s);
+    set_places(s, &s->prepare);
+    set_places(s, &s->inference);
+    find_depends(s);
+    *out_s = s;
+    return ctx_check(p->ctx);
+}

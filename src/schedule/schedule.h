@@ -1,0 +1,49 @@
+/* The schedule: from a plan to the tables of a module: steps, operands' places, buffers, offsets in the workspace. All is
+ * fixed ahead of time, so the peak of memory is known before the first run. */
+#ifndef SOL_SCHEDULE_H
+#define SOL_SCHEDULE_H
+
+#include "plan/plan.h"
+#include "sol/module.h"
+
+struct schedule_step {
+    struct unit *unit; /* NULL: a halo */
+    int kernel, sub;   /* function KERNEL<kernel>_<sub>; kernel -1: opaque layer `call` */
+    int call;
+    int64_t tasks;
+    const char *label;
+    int noperand;
+    struct sol_tensor **operand;
+    struct sol_place *place;
+    uint64_t *depends; /* prepare: bits of parameters */
+};
+struct schedule_program {
+    VECTOR(struct schedule_step) steps;
+    int64_t workspace_bytes, scratch_bytes;
+};
+struct schedule {
+    struct plan *plan;
+    struct arena *arena;
+    struct schedule_program prepare, inference;
+    VECTOR(struct sol_buffer) buffers;
+    VECTOR(const char *) kernels;           /* sources, each once */
+    VECTOR(struct sol_tensor *) constants;  /* datum i of the module */
+    VECTOR(struct sol_layer *) opaque;      /* host function i computes this layer */
+    int64_t prepared_bytes;
+    int64_t *offset;                        /* by tensor id: bytes from the start of the buffer to element 0 */
+    int *buffer;                            /* by tensor id: number of its buffer, -1: not stored */
+};
+
+sol_status schedule_make(struct plan *p, struct schedule **out_s);
+/* C text of the module's tables, for build_module. */
+const char *schedule_module_text(const struct schedule *s, const char *name);
+
+/* offsets.c: lifetimes and sizes to offsets; blocks that are alive at the same time do not overlap. Returns the size of
+ * the whole. Offsets are multiples of 64. */
+struct block {
+    int64_t bytes, offset;
+    int first, last; /* steps, inclusive */
+};
+int64_t offsets_assign(struct arena *a, struct block *blocks, int n);
+
+#endif
