@@ -4,7 +4,9 @@
 #define SOL_PYTHON_CORE_H
 
 #define PY_SSIZE_T_CLEAN
+#ifndef Py_LIMITED_API /* the build system says it too */
 #define Py_LIMITED_API 0x030B0000
+#endif
 #include <Python.h>
 #include <stdbool.h>
 
