@@ -1,0 +1,543 @@
+/* The base: arenas under failing allocators, text, maps, hashes, processes, files, configuration, log, shapes. */
+#include "base/base.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "fail_alloc.h"
+
+struct fixture {
+    struct sol_ctx *ctx;
+    struct arena *a;
+    char folder[64];
+    char lines[8192]; /* the log */
+};
+
+static void remember(void *user, int level, const char *line)
+{
+    struct fixture *f = user;
+    (void)level;
+    strncat(f->lines, line, sizeof f->lines - strlen(f->lines) - 1);
+    strncat(f->lines, "\n", sizeof f->lines - strlen(f->lines) - 1);
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct sol_ctx_options o = {.size = sizeof o, .log = remember, .user = f};
+    assert_int_equal(sol_ctx_create(&o, &f->ctx), SOL_OK);
+    f->a = arena_create(f->ctx);
+    strcpy(f->folder, "/tmp/sol-base-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", f->folder);
+    int rc = system(command);
+    arena_destroy(f->a);
+    sol_ctx_destroy(f->ctx);
+    free(f);
+    return rc;
+}
+
+/* -- arena */
+
+static void arena_is_zeroed_and_aligned(void **state)
+{
+    struct fixture *f = *state;
+    for (size_t n = 0; n < 3000; n += 7) {
+        char *p = arena_alloc(f->a, n);
+        assert_int_equal((uintptr_t)p % 16, 0);
+        for (size_t i = 0; i < n; i++) assert_int_equal(p[i], 0);
+        memset(p, 0xee, n);
+    }
+    char *large = arena_alloc(f->a, 40 << 20);
+    assert_int_equal(large[(40 << 20) - 1], 0);
+    large[(40 << 20) - 1] = 1;
+    assert_string_equal(arena_printf(f->a, "%d-%s", 7, "x"), "7-x");
+    assert_null(arena_strdup(f->a, NULL));
+    assert_int_equal(ctx_check(f->ctx), SOL_OK);
+}
+
+/* Fills an arena; what it holds must be intact whether or not an allocation failed on the way. */
+static void fill(struct arena *a)
+{
+    enum { N = 2000 };
+    unsigned char **p = NEW_ARRAY(a, unsigned char *, N);
+    for (int i = 0; i < N; i++) {
+        p[i] = arena_alloc(a, (size_t)(i % 301));
+        memset(p[i], i & 255, (size_t)(i % 301));
+    }
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < i % 301; k++) assert_int_equal(p[i][k], i & 255);
+}
+
+static void arena_survives_each_failing_allocation(void **state)
+{
+    (void)state;
+    long allocations = 1;
+    for (int later = 0; later < 2; later++) {
+        for (long at = -1; at < allocations; at++) {
+            struct fail_alloc f = {.fail_at = at, .from_then_on = later};
+            struct sol_ctx_options o = {.size = sizeof o, .reallocate = fail_alloc, .user = &f};
+            struct sol_ctx *ctx;
+            sol_status status = sol_ctx_create(&o, &ctx);
+            if (status) {
+                assert_int_equal(status, SOL_ERR_NOMEM);
+                assert_null(ctx);
+                assert_int_equal(f.alive, 0);
+                continue;
+            }
+            struct arena *a = arena_create(ctx);
+            if (a) fill(a);
+            if (at < 0) allocations = f.n;
+            assert_int_equal(ctx_check(ctx), at < 0 ? SOL_OK : SOL_ERR_NOMEM);
+            ctx_clear(ctx);
+            assert_int_equal(ctx_check(ctx), SOL_OK);
+            arena_destroy(a);
+            sol_ctx_destroy(ctx);
+            assert_int_equal(f.alive, 0);
+        }
+        assert_true(allocations > 3);
+    }
+}
+
+static void arena_try_says_no(void **state)
+{
+    struct fixture *f = *state;
+    assert_null(arena_try(f->a, (size_t)1 << 60));
+    assert_null(arena_try(f->a, SIZE_MAX));
+    assert_int_equal(ctx_check(f->ctx), SOL_OK);
+    assert_non_null(arena_try(f->a, 100));
+}
+
+static void vectors_grow(void **state)
+{
+    struct fixture *f = *state;
+    VECTOR(int) v = {0};
+    for (int i = 0; i < 1000; i++) PUSH(f->a, v, i * i);
+    assert_int_equal(v.n, 1000);
+    for (int i = 0; i < 1000; i++) assert_int_equal(v.at[i], i * i);
+}
+
+/* -- text */
+
+static void text_grows_and_indents(void **state)
+{
+    struct fixture *f = *state;
+    struct text t = text_new(f->a);
+    assert_string_equal(t.at, "");
+    text_open(&t, "{ %d", 1);
+    text_line(&t, "%s", "a");
+    text_close(&t, "}");
+    text_put(&t, "%s", "end");
+    assert_string_equal(t.at, "{ 1\n    a\n}\nend");
+    size_t before = t.n;
+    for (int i = 0; i < 500; i++) text_put(&t, "%08d", i);
+    assert_int_equal(t.n, before + 4000);
+    assert_memory_equal(t.at + before + 3992, "00000499", 9);
+}
+
+static void identifiers_are_safe(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const rows[][2] = {
+        {"conv1", "conv1"}, {"layer1.0/conv-1", "layer1_0_conv_1"},          {"", "_"},         {"7x", "_7x"},
+        {"int", "int_"},    {"a\"; system(\"x\");//", "a___system__x_____"}, {"\xc3\xa9", "__"}};
+    for (int i = 0; i < COUNT_OF(rows); i++) assert_string_equal(text_identifier(f->a, rows[i][0]), rows[i][1]);
+    char name[300];
+    memset(name, 'z', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    assert_int_equal(strlen(text_identifier(f->a, name)), 63);
+}
+
+/* -- map, hash */
+
+static void maps_find_what_was_put(void **state)
+{
+    struct fixture *f = *state;
+    struct map *m = map_create(f->a);
+    enum { N = 5000 };
+    for (intptr_t i = 0; i < N; i++) {
+        map_set_int(m, (uint64_t)i << 32, (void *)(i + 1));
+        map_set(m, arena_printf(f->a, "key %d", (int)i), (void *)(i + 2));
+    }
+    map_set(m, "key 3", (void *)77);
+    for (intptr_t i = 0; i < N; i++) {
+        assert_int_equal((intptr_t)map_get_int(m, (uint64_t)i << 32), i + 1);
+        assert_int_equal((intptr_t)map_get(m, arena_printf(f->a, "key %d", (int)i)), i == 3 ? 77 : i + 2);
+    }
+    assert_null(map_get(m, "key 5000"));
+    assert_null(map_get(m, ""));
+    assert_null(map_get_int(m, 1));
+}
+
+static void hex_of(const void *data, size_t n, size_t cut, char out[33])
+{
+    struct hash h;
+    hash_init(&h);
+    hash_add(&h, data, cut);
+    if (cut < n) hash_add(&h, (const char *)data + cut, n - cut);
+    hash_hex(&h, out);
+    assert_int_equal(strspn(out, "0123456789abcdef"), 32);
+}
+
+static void hashes_differ(void **state)
+{
+    struct fixture *f = *state;
+    struct map *seen = map_create(f->a);
+    unsigned char data[64] = {0};
+    char hex[33], again[33];
+    for (size_t n = 1; n <= sizeof data; n++) { /* every length, every bit, every cut */
+        for (size_t bit = 0; bit < 8 * n; bit++) {
+            data[bit / 8] ^= (unsigned char)(1 << bit % 8);
+            hex_of(data, n, n, hex);
+            hex_of(data, n, n, again);
+            data[bit / 8] ^= (unsigned char)(1 << bit % 8);
+            assert_string_equal(hex, again);
+            assert_null(map_get(seen, hex));
+            map_set(seen, hex, seen);
+        }
+        for (size_t cut = 0; cut < n; cut++) {
+            hex_of(data, n, cut, hex);
+            assert_null(map_get(seen, hex));
+            map_set(seen, hex, seen);
+        }
+    }
+}
+
+/* -- processes */
+
+static int run(struct fixture *f, const char *program, const char *script, const char **output)
+{
+    const char *const argv[] = {program, "-c", script, NULL};
+    struct process *p;
+    assert_int_equal(process_start(f->ctx, argv, &p), SOL_OK);
+    int code = -1;
+    const char *text;
+    assert_int_equal(process_wait(f->ctx, p, &code, &text), SOL_OK);
+    assert_true(process_done(p));
+    *output = arena_strdup(f->a, text);
+    process_free(f->ctx, p);
+    return code;
+}
+
+static void processes_report(void **state)
+{
+    struct fixture *f = *state;
+    const char *output;
+    assert_int_equal(run(f, "sh", "echo out; echo err >&2; exit 3", &output), 3);
+    assert_string_equal(output, "out\nerr\n");
+    assert_int_equal(run(f, "sh", "kill -9 $$", &output), 128 + SIGKILL);
+    assert_int_equal(run(f, "sh", "read x || echo no input", &output), 0);
+    assert_string_equal(output, "no input\n");
+    assert_int_equal(run(f, "sh", "head -c 3000000 /dev/zero | tr '\\0' x", &output), 0);
+    assert_int_equal(strlen(output), (1 << 20) - 1);
+}
+
+static void missing_program_is_said(void **state)
+{
+    struct fixture *f = *state;
+    const char *const argv[] = {"there-is-no-such-program", NULL};
+    struct process *p;
+    assert_int_equal(process_start(f->ctx, argv, &p), SOL_ERR_IO);
+    assert_null(p);
+    assert_non_null(strstr(sol_error(f->ctx), "there-is-no-such-program"));
+    assert_non_null(strstr(sol_error(f->ctx), "No such file"));
+}
+
+/* The folder is listed with a marker file that the killed program would have written. */
+static void freeing_kills(void **state)
+{
+    struct fixture *f = *state;
+    char *marker = arena_printf(f->a, "%s/alive", f->folder);
+    char *script = arena_printf(f->a, "(sleep 0.3; touch %s) & wait", marker);
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    struct process *p;
+    assert_int_equal(process_start(f->ctx, argv, &p), SOL_OK);
+    assert_false(process_done(p));
+    process_free(f->ctx, p);
+    usleep(500000);
+    assert_false(file_exists(marker)); /* what the child had started died with it */
+}
+
+static int open_files(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++) n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static void processes_leak_no_files(void **state)
+{
+    struct fixture *f = *state;
+    const char *output, *mine = arena_printf(f->a, "%s/mine", f->folder);
+    int before = open_files();
+    run(f, "sh", "true", &output);
+    const char *const argv[] = {"there-is-no-such-program", NULL};
+    struct process *p;
+    process_start(f->ctx, argv, &p);
+    assert_int_equal(open_files(), before);
+    int own =
+        open(mine, O_CREAT | O_RDWR | O_CLOEXEC, 0600); /* the child sees its three files and nothing else of ours */
+    run(f, "sh", "ls /proc/self/fd | wc -l", &output);
+    close(own);
+    assert_int_equal(atoi(output), 4); /* and the one that ls opened */
+}
+
+static int always(void *user)
+{
+    (void)user;
+    return 1;
+}
+
+static void waiting_can_be_interrupted(void **state)
+{
+    (void)state;
+    struct sol_ctx_options o = {.size = sizeof o, .interrupted = always};
+    struct sol_ctx *ctx;
+    assert_int_equal(sol_ctx_create(&o, &ctx), SOL_OK);
+    const char *const argv[] = {"sleep", "20", NULL};
+    struct process *p;
+    int64_t start = clock_ns();
+    assert_int_equal(process_start(ctx, argv, &p), SOL_OK);
+    assert_int_equal(process_wait(ctx, p, NULL, NULL), SOL_ERR_INTERRUPTED);
+    process_free(ctx, p);
+    assert_true(clock_ns() - start < 5000000000);
+    sol_ctx_destroy(ctx);
+}
+
+/* -- files */
+
+static void files_come_back(void **state)
+{
+    struct fixture *f = *state;
+    char *path = arena_printf(f->a, "%s/a/b/c", f->folder), *file = arena_printf(f->a, "%s/file", path), *data;
+    size_t n;
+    assert_int_equal(file_make_folder(f->ctx, path), SOL_OK);
+    assert_int_equal(file_make_folder(f->ctx, path), SOL_OK);
+    assert_false(file_exists(file));
+    assert_int_equal(file_write(f->ctx, file, "one\0two", 7), SOL_OK);
+    assert_int_equal(file_read(f->ctx, f->a, file, &data, &n), SOL_OK);
+    assert_int_equal(n, 7);
+    assert_memory_equal(data, "one\0two", 8); /* terminated */
+    assert_int_equal(file_write(f->ctx, file, "", 0), SOL_OK);
+    assert_int_equal(file_read(f->ctx, f->a, file, &data, &n), SOL_OK);
+    assert_int_equal(n, 0);
+    assert_int_equal(file_make_folder(f->ctx, file), SOL_ERR_IO);
+    assert_int_equal(file_read(f->ctx, f->a, path, &data, &n), SOL_ERR_IO);
+    assert_int_equal(file_read(f->ctx, f->a, "/nowhere/x", &data, &n), SOL_ERR_IO);
+    assert_null(data);
+}
+
+static int files_in(struct fixture *f, const char *folder)
+{
+    const char *output;
+    run(f, "sh", arena_printf(f->a, "ls -A %s | wc -l", folder), &output);
+    return atoi(output);
+}
+
+static void a_failed_write_leaves_nothing(void **state)
+{
+    struct fixture *f = *state;
+    char *folder = arena_printf(f->a, "%s/x", f->folder), *taken = arena_printf(f->a, "%s/taken", folder);
+    assert_int_equal(file_make_folder(f->ctx, taken), SOL_OK);
+    assert_int_equal(file_write(f->ctx, taken, "x", 1), SOL_ERR_IO); /* rename onto a folder fails */
+    assert_int_equal(files_in(f, folder), 1);
+    assert_int_equal(file_write(f->ctx, arena_printf(f->a, "%s/no/file", folder), "x", 1), SOL_ERR_IO);
+    assert_non_null(strstr(sol_error(f->ctx), "/no/file"));
+}
+
+static void a_full_disk_keeps_the_old_file(void **state)
+{
+    struct fixture *f = *state;
+    char *file = arena_printf(f->a, "%s/file", f->folder), *large = arena_alloc(f->a, 1 << 20), *data;
+    assert_int_equal(file_write(f->ctx, file, "old", 3), SOL_OK);
+    struct rlimit before, limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    limit =
+        (struct rlimit){.rlim_cur = 4096, .rlim_max = before.rlim_max}; /* write stops half way, as on a full disk */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    sol_status status = file_write(f->ctx, file, large, 1 << 20);
+    setrlimit(RLIMIT_FSIZE, &before);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(status, SOL_ERR_IO);
+    assert_int_equal(files_in(f, f->folder), 1);
+    size_t n;
+    assert_int_equal(file_read(f->ctx, f->a, file, &data, &n), SOL_OK);
+    assert_string_equal(data, "old");
+}
+
+static void a_read_only_folder_is_said(void **state)
+{
+    struct fixture *f = *state;
+    if (!geteuid()) return; /* root may write everywhere */
+    char *folder = arena_printf(f->a, "%s/closed", f->folder);
+    assert_int_equal(mkdir(folder, 0555), 0);
+    assert_int_equal(file_write(f->ctx, arena_printf(f->a, "%s/f", folder), "x", 1), SOL_ERR_IO);
+    assert_non_null(strstr(sol_error(f->ctx), "Permission denied"));
+}
+
+/* -- configuration, log, errors */
+
+static void configuration_is_checked(void **state)
+{
+    struct fixture *f = *state;
+    const char *value, *doc, *key;
+    int keys = 0;
+    for (; (key = sol_config_key(keys, &value, &doc)); keys++) {
+        assert_non_null(sol_config_get(f->ctx, key));
+        assert_true(*doc != 0);
+    }
+    assert_true(keys > 8);
+    assert_null(sol_config_get(f->ctx, "nothing"));
+    assert_int_equal(sol_config_set(f->ctx, "nothing", "1"), SOL_ERR_INVALID);
+    assert_non_null(strstr(sol_error(f->ctx), "compiler::name"));
+    const char *old = sol_config_get(f->ctx, "threads");
+    assert_string_equal(old, "0");
+    assert_int_equal(sol_config_set(f->ctx, "threads", "12"), SOL_OK);
+    const char *kept = sol_config_get(f->ctx, "threads");
+    assert_int_equal(sol_config_set(f->ctx, "threads", "3"), SOL_OK);
+    assert_string_equal(kept, "12"); /* stays readable */
+    static const char *const bad[][2] = {{"threads", "-1"}, {"threads", ""},     {"threads", "12345678901"},
+                                         {"profile", "2"},  {"autotune", "fas"}, {"log::level", "LOUD"},
+                                         {"autotune", NULL}};
+    for (int i = 0; i < COUNT_OF(bad); i++)
+        assert_int_equal(sol_config_set(f->ctx, bad[i][0], bad[i][1]), SOL_ERR_INVALID);
+    assert_string_equal(ctx_config(f->ctx, "threads"), "3");
+}
+
+static void environment_sets_defaults(void **state)
+{
+    (void)state;
+    struct sol_ctx *ctx;
+    setenv("SOL_CACHE", "/tmp/elsewhere", 1);
+    setenv("SOL_LOG", "ERROR", 1);
+    assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
+    assert_string_equal(ctx_config(ctx, "cache::folder"), "/tmp/elsewhere");
+    assert_string_equal(ctx_config(ctx, "log::level"), "ERROR");
+    sol_ctx_destroy(ctx);
+    unsetenv("SOL_CACHE");
+    unsetenv("SOL_LOG");
+}
+
+static void log_lines_have_the_form(void **state)
+{
+    struct fixture *f = *state;
+    LOG(f->ctx, LOG_INFO, "core", "hidden");
+    assert_string_equal(f->lines, "");
+    sol_config_set(f->ctx, "log::level", "INFO");
+    log_put(f->ctx, LOG_INFO, "core", "../src/build/compiler.c", 63, "%s", "text");
+    assert_int_equal(strncmp(f->lines, "[INFO ][  0.", 12), 0);
+    assert_string_equal(f->lines + 14, "][core] Compiler (63): text\n");
+    f->lines[0] = 0;
+    log_put(f->ctx, LOG_ERROR, "x", "y.c", 1, "text");
+    assert_int_equal(strncmp(f->lines, "[ERROR][", 8), 0);
+    assert_non_null(strstr(f->lines, "][x] Y (1): text\n"));
+}
+
+static void errors_say_where(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(ctx_fail(f->ctx, SOL_ERR_UNSUPPORTED, "no %s", "way"), SOL_ERR_UNSUPPORTED);
+    assert_int_equal(ctx_where(f->ctx, SOL_ERR_UNSUPPORTED, "layer %d: ", 3), SOL_ERR_UNSUPPORTED);
+    assert_string_equal(sol_error(f->ctx), "layer 3: no way");
+    char big[9000];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = 0;
+    ctx_fail(f->ctx, SOL_ERR_INVALID, "%s", big);
+    ctx_where(f->ctx, SOL_ERR_INVALID, "there: ");
+    assert_int_equal(strncmp(sol_error(f->ctx), "there: xxx", 10), 0);
+    ctx_where(f->ctx, SOL_ERR_INVALID, "%s", big);
+    assert_true(strlen(sol_error(f->ctx)) < 5000);
+}
+
+static void options_of_another_size_are_taken(void **state)
+{
+    (void)state;
+    struct sol_ctx *ctx;
+    struct sol_ctx_options o = {.size = 3};
+    assert_int_equal(sol_ctx_create(&o, &ctx), SOL_ERR_INVALID);
+    assert_null(ctx);
+    o.size = offsetof(struct sol_ctx_options, log); /* an older application */
+    assert_int_equal(sol_ctx_create(&o, &ctx), SOL_OK);
+    sol_ctx_destroy(ctx);
+    sol_ctx_destroy(NULL);
+}
+
+/* -- types, shapes */
+
+static void shapes_do_not_overflow(void **state)
+{
+    struct fixture *f = *state;
+    int64_t n;
+    assert_int_equal(shape_elements(f->ctx, 0, NULL, &n), SOL_OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(shape_elements(f->ctx, 3, (int64_t[]){2, 3, 4}, &n), SOL_OK);
+    assert_int_equal(n, 24);
+    assert_int_equal(shape_elements(f->ctx, 3, (int64_t[]){(int64_t)1 << 40, 0, (int64_t)1 << 40}, &n), SOL_OK);
+    assert_int_equal(n, 0);
+    assert_int_equal(shape_elements(f->ctx, 2, (int64_t[]){(int64_t)1 << 32, (int64_t)1 << 32}, &n), SOL_ERR_INVALID);
+    assert_int_equal(shape_elements(f->ctx, 2, (int64_t[]){(int64_t)1 << 24, (int64_t)1 << 24}, &n), SOL_ERR_INVALID);
+    assert_int_equal(shape_elements(f->ctx, 1, (int64_t[]){INT64_MAX}, &n), SOL_ERR_INVALID);
+    assert_int_equal(shape_elements(f->ctx, 2, (int64_t[]){0, -1}, &n), SOL_ERR_INVALID);
+    assert_int_equal(shape_elements(f->ctx, SOL_MAX_DIMS + 1, (int64_t[SOL_MAX_DIMS + 1]){0}, &n), SOL_ERR_INVALID);
+}
+
+static void dtypes_are_as_listed(void **state)
+{
+    (void)state;
+    assert_string_equal(dtype_def(SOL_F32)->name, "f32");
+    assert_string_equal(dtype_def(SOL_F32)->c_name, "float");
+    assert_int_equal(dtype_def(SOL_I64)->bytes, 8);
+    assert_true(dtype_def(SOL_BOOL)->is_bool);
+    assert_false(dtype_def(SOL_U8)->is_signed);
+    for (int i = 0; i < SOL_DTYPES; i++) assert_true(dtype_def((enum sol_dtype)i)->bytes > 0);
+}
+
+#define T(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(arena_is_zeroed_and_aligned),
+        T(arena_survives_each_failing_allocation),
+        T(arena_try_says_no),
+        T(vectors_grow),
+        T(text_grows_and_indents),
+        T(identifiers_are_safe),
+        T(maps_find_what_was_put),
+        T(hashes_differ),
+        T(processes_report),
+        T(missing_program_is_said),
+        T(freeing_kills),
+        T(processes_leak_no_files),
+        T(waiting_can_be_interrupted),
+        T(files_come_back),
+        T(a_failed_write_leaves_nothing),
+        T(a_full_disk_keeps_the_old_file),
+        T(a_read_only_folder_is_said),
+        T(configuration_is_checked),
+        T(environment_sets_defaults),
+        T(log_lines_have_the_form),
+        T(errors_say_where),
+        T(options_of_another_size_are_taken),
+        T(shapes_do_not_overflow),
+        T(dtypes_are_as_listed),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}
