@@ -23,11 +23,8 @@ def tables() -> list[tuple[Path, str, list[str], str]]:
     python = ROOT / "python/meson.build"
     package = ROOT / "python/sol"
     found.append((python, "core_sources = files(", listing(package, "*.c", "sol/"), ")"))
-    for folder in [package, *sorted(p for p in package.glob("**/") if p != package and "__pycache__" not in p.parts)]:
-        files = [f for p in ("*.py", "*.pyi", "py.typed") for f in listing(folder, p, f"{folder.relative_to(ROOT / 'python')}/")]
-        if files:
-            name = str(folder.relative_to(ROOT / "python"))
-            found.append((python, f"'{name}': files(", sorted(files), ")"))
+    files = [str(p.relative_to(python.parent)) for p in package.rglob("*") if p.suffix in (".py", ".pyi", ".typed")]
+    found.append((python, "package = files(", sorted(files), ")"))
     tests = [n.removesuffix("_test.c") for n in listing(ROOT / "test", "*_test.c")]
     found.append((ROOT / "test/meson.build", "unit_tests = [", tests, "]"))
     return found
