@@ -84,8 +84,9 @@ struct solver {
 
 /* expr.c: C text of expressions, scalar or on GNU vectors; shared by the plain nest, dfp and dnn (epilogues). */
 
-/* How a read of a tensor prints: returns C text for the value (already of the compute type), or NULL for the default, a
- * load from memory at the affine offset. Solvers use it to put registers in place of the root's result. */
+/* How a read of a tensor prints: returns C text for the value (of the tensor's compute type, p->lanes wide; with p->lane set,
+ * of that lane), or NULL for the default, a load from memory at the affine offset. Solvers use it to put registers in place
+ * of the root's result. */
 struct print_expr {
     struct text *out;          /* statements that must come before (temporaries) are put here */
     const struct loops *loops;
@@ -98,19 +99,22 @@ struct print_expr {
     const char *(*letter)(void *user, int letter);
     void *user;
     int temps; /* counter for names */
+    /* Set while printing: the lane, where an expression is printed lane by lane; values that have a name already. */
+    const char *lane;
+    const struct print_known *known;
 };
-/* Declarations a source begins with: includes, vector types `f32x16`, helpers that expressions use. All static inline.
+/* Declarations a source begins with: vector types `f32x16`, helpers that expressions use. All static inline.
  *
  * Types: f32xL f64xL i8xL u8xL ... i64xL for L = 2, 4, 8, 16 (up to vector_bytes / 4). Helpers that templates in math.def may
  * name, S: f32 f64 i64, V: f32xL f64xL i64xL, I: i32xL for f32xL, i64xL for f64xL and i64xL (a mask is 0 or -1):
- *   splat_V(s) select_V(I mask, V a, V b)
- *   max_S max_V min_S min_V (NaN wins), abs_V relu_V (keeps NaN)                       f32 f64 i64
- *   sqrt_V floor_V ceil_V trunc_V round_V (half to even)                                f32 f64
- *   exp_V log_V tanh_V erf_V sigmoid_V sin_V cos_V                                      f32 f64
- *   add_S sub_S mul_S neg_S abs_S (wrapping) floordiv_S(a, b, f) mod_S(a, b, f)           i64
- *   to_i64_S(x): truncates, INT64_MIN for NaN and what does not fit                     f32 f64
- * In a template `%1 %2 %3` are the arguments (simple names or constants, so they may be named twice), `%f` is "f" for float and
- * "" for double, `%S` f32, f64 or i64, `%V` the vector type, `%I` its mask type, `%T` the scalar C type. */
+ *   sol_splat_V(s) sol_select_V(I mask, V a, V b) sol_bool_V(I mask)
+ *   sol_max_S sol_max_V sol_min_S sol_min_V (NaN wins), sol_abs_V sol_relu_V (keeps NaN)  f32 f64 i64
+ *   sol_sqrt_V sol_floor_V sol_ceil_V sol_trunc_V sol_round_V (half to even)              f32 f64
+ *   sol_exp_V sol_log_V sol_tanh_V sol_erf_V sol_sigmoid_V sol_sin_V sol_cos_V            f32 f64
+ *   sol_add_S sol_sub_S sol_mul_S sol_neg_S (wrapping) sol_floordiv_S(a, b, f) sol_mod_S(a, b, f)   i64
+ *   sol_to_i64_S(x): truncates, INT64_MIN for NaN and what does not fit                   f32 f64
+ * In a template `%1 %2 %3` are the arguments (names or constants), `%f` is "f" for float and "" for double, `%S` f32, f64 or
+ * i64, `%V` the vector type, `%I` its mask type, `%T` the scalar C type. */
 void print_prelude(struct text *out, const struct target *t);
 /* The C text of an expression in the compute type of `dtype` ("float", "double", "int64_t", ...), p->lanes wide. */
 const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype);

@@ -1,0 +1,232 @@
+/* Loops over letters under a guard. A part of the guard that is affine in a letter, with all its other letters known by
+ * then, becomes a bound of that letter's loop; the others are tested as soon as their letters are known. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "print/print.h"
+
+#define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
+
+static const struct ex *at(const struct print_expr *p, int32_t node)
+{
+    return &p->loops->ex.at[node];
+}
+
+void loops_guard(struct print_expr *p, struct print_loops *l, int32_t guard)
+{
+    if (!guard || (at(p, guard)->kind == EX_INT && at(p, guard)->u.i)) return;
+    if (at(p, guard)->kind == EX_AND) {
+        for (int32_t i = at(p, guard)->a; i; i = at(p, i)->next) loops_guard(p, l, i);
+        return;
+    }
+    PUSH(p->out->arena, l->guard, guard);
+}
+
+/* -- order */
+
+struct strides {
+    const struct print_expr *p;
+    int64_t *step; /* by letter: summed distance in bytes */
+};
+static void see_strides(void *user, int32_t node)
+{
+    struct strides *s = user;
+    const struct ex *e = at(s->p, node);
+    if (e->kind != EX_READ || s->p->loops->tensors.at[e->tensor].role == LOOPS_TABLE) return;
+    struct affine a;
+    if (!expr_affine_offset(s->p->loops, s->p->memory, e->tensor, e->a, &a)) return;
+    const int bytes = dtype_def(s->p->loops->tensors.at[e->tensor].dtype)->bytes;
+    for (int i = 0; i < a.n; i++) s->step[a.letter[i]] += llabs(a.coef[i]) * bytes;
+}
+
+void loops_order(const struct print_expr *p, struct print_loops *l, int32_t node)
+{
+    int64_t step[LOOPS_MAX_LETTERS] = {0};
+    struct strides s = {p, step};
+    ex_walk(p->loops, node, see_strides, &s);
+    for (int i = 1; i < l->n; i++) { /* stable: ascending letters among equals */
+        const uint8_t x = l->letter[i];
+        int j = i;
+        for (; j > 0 && step[l->letter[j - 1]] < step[x]; j--) l->letter[j] = l->letter[j - 1];
+        l->letter[j] = x;
+    }
+}
+
+/* -- bounds */
+
+static uint64_t bit(int letter)
+{
+    return UINT64_C(1) << letter;
+}
+
+/* a - b as an affine form. */
+static bool difference(const struct loops *l, int32_t a, int32_t b, struct affine *out)
+{
+    struct affine x, y;
+    if (!ex_affine(l, a, &x) || !ex_affine(l, b, &y)) return false;
+    *out = (struct affine){.c = x.c - y.c};
+    int i = 0, j = 0;
+    while (i < x.n || j < y.n) {
+        const bool left = j == y.n || (i < x.n && x.letter[i] <= y.letter[j]);
+        const bool right = i == x.n || (j < y.n && y.letter[j] <= x.letter[i]);
+        const int letter = left ? x.letter[i] : y.letter[j];
+        const int64_t c = (left ? x.coef[i++] : 0) - (right ? y.coef[j++] : 0);
+        if (!c) continue;
+        if (out->n == COUNT_OF(out->coef)) return false;
+        out->letter[out->n] = (uint8_t)letter;
+        out->coef[out->n++] = c;
+    }
+    return true;
+}
+
+static const char *sum_text(struct print_expr *p, const struct affine *a, int64_t sign, int64_t plus)
+{
+    struct text t = text_new(p->out->arena);
+    for (int i = 0; i < a->n; i++) {
+        const int64_t c = sign * a->coef[i];
+        text_put(&t, c < 0 ? (i ? " - " : "-") : i ? " + " : "");
+        if (llabs(c) != 1) text_put(&t, "%lld * ", llabs(c));
+        text_put(&t, "%s", expr_letter(p, a->letter[i]));
+    }
+    const int64_t c = sign * a->c + plus;
+    if (!a->n)
+        text_put(&t, "%" PRId64, c);
+    else if (c)
+        text_put(&t, c < 0 ? " - %lld" : " + %lld", llabs(c));
+    return t.at;
+}
+
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+/* floor((sign * rest + plus) / c) + 1 or without the 1, as text; a number where it is one. */
+static const char *quotient(struct print_expr *p, const struct affine *rest, int64_t sign, int64_t plus, int64_t c,
+                            int64_t behind)
+{
+    if (!rest->n) return SAY(p, "%" PRId64, floor_div(sign * rest->c + plus, c) + behind);
+    if (c == 1) return sum_text(p, rest, sign, plus + behind);
+    /* moved up by a multiple of c, so that C's division, which rounds towards zero, rounds down */
+    int64_t low = sign * rest->c + plus;
+    for (int i = 0; i < rest->n; i++) {
+        const int64_t k = sign * rest->coef[i];
+        if (k < 0) low += k * (p->loops->letters.at[rest->letter[i]].size - 1);
+    }
+    const int64_t up = low < 0 ? (-low + c - 1) / c : 0;
+    const int64_t after = behind - up;
+    const char *text = SAY(p, "(%s) / %" PRId64, sum_text(p, rest, sign, plus + up * c), c);
+    return after ? SAY(p, "%s %c %" PRId64, text, after < 0 ? '-' : '+', after < 0 ? -after : after) : text;
+}
+
+/* A part of the guard as a bound of `letter`: low (inclusive) or high (exclusive). False: it is none. */
+static bool clip(struct print_expr *p, int32_t part, int letter, uint64_t unknown, const char **out_low,
+                 const char **out_high)
+{
+    const struct ex *e = at(p, part);
+    *out_low = *out_high = NULL;
+    if (e->kind != EX_CMP || e->op == CMP_EQ || e->op == CMP_NE) return false;
+    const bool less = e->op == CMP_LT || e->op == CMP_LE; /* turned round: c * letter + rest < or <= 0 */
+    const int64_t strict = e->op == CMP_LT || e->op == CMP_GT;
+    struct affine a, rest = {0};
+    if (!ex_is_int(p->loops, e->a) || !ex_is_int(p->loops, e->b)) return false;
+    if (!difference(p->loops, less ? e->a : e->b, less ? e->b : e->a, &a)) return false;
+    int64_t c = 0;
+    rest.c = a.c;
+    for (int i = 0; i < a.n; i++) {
+        if (a.letter[i] == letter) {
+            c = a.coef[i];
+            continue;
+        }
+        if (unknown & bit(a.letter[i])) return false;
+        rest.letter[rest.n] = a.letter[i];
+        rest.coef[rest.n++] = a.coef[i];
+    }
+    if (!c) return false;
+    if (c > 0)
+        *out_high = quotient(p, &rest, -1, -strict, c, 1);
+    else
+        *out_low = quotient(p, &rest, 1, strict - c - 1, -c, 0);
+    return true;
+}
+
+static bool is_number(const char *s)
+{
+    if (*s == '-') s++;
+    return *s && !s[strspn(s, "0123456789")];
+}
+
+/* The tighter of two bounds, as text. */
+static const char *tighter(struct print_expr *p, const char *a, const char *b, bool high)
+{
+    if (!a) return b;
+    if (is_number(a) && is_number(b)) return (strtoll(a, NULL, 10) < strtoll(b, NULL, 10)) == high ? a : b;
+    return SAY(p, "sol_%s_i64(%s, %s)", high ? "min" : "max", a, b);
+}
+
+static void test_ready(struct print_expr *p, struct print_loops *l, uint64_t unknown)
+{
+    int kept = 0;
+    for (int i = 0; i < l->guard.n; i++) {
+        const int32_t part = l->guard.at[i];
+        /* in order: a part waits for those in front of it, which may make it safe */
+        if (kept || (ex_letters(p->loops, part) & unknown)) {
+            l->guard.at[kept++] = part;
+            continue;
+        }
+        const char *cond = print_condition(p, part);
+        text_open(p->out, "if (%s) {", cond);
+        l->opened++;
+        l->tested = true;
+    }
+    l->guard.n = kept;
+}
+
+static void open_one(struct print_expr *p, struct print_loops *l, int i, uint64_t unknown)
+{
+    const int letter = l->letter[i];
+    const char *low = "0", *high = SAY(p, "%" PRId64, p->loops->letters.at[letter].size);
+    int kept = 0;
+    for (int g = 0; g < l->guard.n; g++) {
+        const char *least, *end;
+        if (!clip(p, l->guard.at[g], letter, unknown, &least, &end)) {
+            l->guard.at[kept++] = l->guard.at[g];
+            continue;
+        }
+        if (least) low = tighter(p, low, least, false);
+        if (end) high = tighter(p, high, end, true);
+    }
+    l->guard.n = kept;
+    const char **bound[] = {&low, &high};
+    for (int b = 0; b < 2; b++) {
+        if (is_number(*bound[b])) continue;
+        const char *name = expr_name(p);
+        text_line(p->out, "const int64_t %s = %s;", name, *bound[b]);
+        *bound[b] = name;
+    }
+    l->low[i] = low;
+    l->high[i] = high;
+    const char *name = expr_letter(p, letter);
+    text_open(p->out, "for (int64_t %s = %s; %s < %s; %s++) {", name, low, name, high, name);
+    l->opened++;
+}
+
+void loops_open(struct print_expr *p, struct print_loops *l)
+{
+    uint64_t unknown = 0;
+    for (int i = 0; i < l->n; i++) unknown |= bit(l->letter[i]);
+    l->opened = 0;
+    l->tested = false;
+    test_ready(p, l, unknown);
+    for (int i = 0; i < l->n; i++) {
+        unknown &= ~bit(l->letter[i]);
+        open_one(p, l, i, unknown);
+        test_ready(p, l, unknown);
+    }
+}
+
+void loops_close(struct print_expr *p, const struct print_loops *l)
+{
+    for (int i = 0; i < l->opened; i++) text_close(p->out, "}");
+}

@@ -1,0 +1,872 @@
+/* Expressions as C text, scalar or on GNU vectors of `lanes` elements along one letter.
+ *
+ * Key ideas. Three compute types: float, double, int64_t; a node that is an integer is computed as one and converted.
+ * What does not vary along the vector letter is printed as a scalar and spread. What has no vector form (a gather, a
+ * border that cuts through the lanes) is printed as a loop over lanes. Text that is needed twice is put in a variable
+ * first. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "print/print.h"
+
+static const struct compute_def computes[] = {
+    [C_F32] = {"float", "f32", "i32", "f"},
+    [C_F64] = {"double", "f64", "i64", ""},
+    [C_I64] = {"int64_t", "i64", "i64", ""},
+};
+const struct compute_def *compute_def(enum compute k)
+{
+    return &computes[k];
+}
+
+enum compute compute_of(enum sol_dtype t)
+{
+    return t == SOL_F64 ? C_F64 : dtype_def(t)->is_float ? C_F32 : C_I64;
+}
+
+#define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
+
+static const struct ex *at(const struct print_expr *p, int32_t node)
+{
+    return &p->loops->ex.at[node];
+}
+
+const char *expr_name(struct print_expr *p)
+{
+    return SAY(p, "v%d_", p->temps++);
+}
+
+const char *expr_type(struct print_expr *p, enum compute k)
+{
+    return p->lanes == 1 ? computes[k].type : SAY(p, "%sx%d", computes[k].name, p->lanes);
+}
+
+/* -- names */
+
+static bool reserved(const char *name)
+{
+    static const char *const words[] = {
+        "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+        "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
+        "sizeof", "static", "struct", "switch", "typedef", "typeof", "union", "unsigned", "void", "volatile", "while",
+        "asm", "bool",
+        /* parameters of a kernel and functions that expressions call */
+        "p", "f", "task0", "task1", "worker", "scratch", "exp", "expf", "log", "logf", "sqrt", "sqrtf", "sin", "sinf",
+        "cos", "cosf", "tan", "tanf", "tanh", "tanhf", "erf", "erff", "pow", "powf", "floor", "floorf", "ceil", "ceilf",
+        "round", "roundf", "trunc", "truncf", "fabs", "fabsf", "fmod", "fmodf", "unix", "linux", "main", "index_check",
+        "main", "memcpy", "memset", "isnan", "isinf", "signbit", "copysign", "copysignf"};
+    for (int i = 0; i < COUNT_OF(words); i++)
+        if (!strcmp(words[i], name)) return true;
+    return false;
+}
+
+/* Names ending in "_" are our own, "_t" marks a name that was changed, so that two tensors never get one name. */
+const char *expr_tensor(const struct loops *l, struct arena *a, int tensor)
+{
+    const char *name = l->tensors.at[tensor].name;
+    const size_t n = strlen(name);
+    bool change =
+        reserved(name) || name[0] == '_' || (n && name[n - 1] == '_') || (n > 1 && !strcmp(name + n - 2, "_t"));
+    /* helpers and vector types carry a type in their name */
+    static const char *const marks[] = {"f32", "f64", "i64", "i32", "u8x", "i8x", "16x", "u32", "u64", "__", "KERNEL"};
+    for (int i = 0; i < COUNT_OF(marks); i++) change = change || strstr(name, marks[i]);
+    static const char *const ends[] = {"f", "l", "p"}; /* libm: acosf, j0l, ... are as good as reserved */
+    static const char *const libm[] = {"acos",   "asin",   "atan",  "atan2",     "acosh", "asinh", "atanh", "cosh",
+                                       "sinh",   "cbrt",   "exp2",  "expm1",     "log2",  "log10", "log1p", "erfc",
+                                       "lgamma", "tgamma", "rint",  "nearbyint", "fmax",  "fmin",  "hypot", "remainder",
+                                       "fma",    "ldexp",  "frexp", "abs",       "labs",  "llabs", "div"};
+    for (int i = 0; i < COUNT_OF(libm); i++) {
+        const size_t k = strlen(libm[i]);
+        if (!strncmp(name, libm[i], k)) {
+            change = change || !name[k];
+            for (int e = 0; e < COUNT_OF(ends); e++) change = change || !strcmp(name + k, ends[e]);
+        }
+    }
+    for (int i = 0; i < l->letters.n; i++) change = change || !strcmp(l->letters.at[i].name, name);
+    return change ? arena_printf(a, "%s_t", name) : name;
+}
+
+const char *expr_letter(struct print_expr *p, int letter)
+{
+    const char *name = p->letter ? p->letter(p->user, letter) : NULL;
+    if (!name) name = p->loops->letters.at[letter].name;
+    if (p->lane && letter == p->vector_letter) return SAY(p, "(%s + %s)", name, p->lane);
+    return name;
+}
+
+/* -- what kind of expression */
+
+struct natural {
+    const struct loops *loops;
+    bool f32, f64;
+};
+static void see_float(void *user, int32_t node)
+{
+    struct natural *s = user;
+    const struct ex *e = &s->loops->ex.at[node];
+    if (e->kind != EX_READ) return;
+    const struct loops_tensor *t = &s->loops->tensors.at[e->tensor];
+    if (t->role == LOOPS_TABLE) return;
+    if (t->dtype == SOL_F64)
+        s->f64 = true;
+    else if (dtype_def(t->dtype)->is_float)
+        s->f32 = true;
+}
+
+enum compute expr_natural(const struct loops *l, int32_t node)
+{
+    if (ex_is_int(l, node)) return C_I64;
+    struct natural s = {l, false, false};
+    ex_walk(l, node, see_float, &s);
+    return s.f32 && !s.f64 ? C_F32 : C_F64; /* of integers alone: as exact as can be */
+}
+
+bool expr_varies(const struct print_expr *p, int32_t node)
+{
+    return p->vector_letter >= 0 && (ex_letters(p->loops, node) >> p->vector_letter & 1);
+}
+
+static bool is_condition(const struct ex *e)
+{
+    return e->kind == EX_CMP || e->kind == EX_AND || e->kind == EX_OR;
+}
+
+/* Is the text a name or a constant, free to repeat? */
+static bool is_simple(const char *s)
+{
+    if (*s == '-') s++;
+    for (; *s; s++)
+        if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') || *s == '_' ||
+              *s == '.'))
+            return false;
+    return true;
+}
+
+const char *expr_temp(struct print_expr *p, const char *text, enum compute k)
+{
+    if (is_simple(text)) return text;
+    const char *name = expr_name(p);
+    text_line(p->out, "const %s %s = %s;", expr_type(p, k), name, text);
+    return name;
+}
+
+/* -- conversion */
+
+static const char *vector_convert(struct print_expr *p, const char *text, const char *element)
+{
+    return SAY(p, "__builtin_convertvector(%s, %sx%d)", text, element, p->lanes);
+}
+
+const char *expr_convert(struct print_expr *p, const char *text, enum compute from, enum compute to)
+{
+    if (from == to) return text;
+    if (to == C_I64)
+        return SAY(p, "sol_to_i64_%s%s(%s)", computes[from].name, p->lanes == 1 ? "" : SAY(p, "x%d", p->lanes), text);
+    if (p->lanes == 1) return SAY(p, "(%s)(%s)", computes[to].type, text);
+    return vector_convert(p, text, computes[to].name);
+}
+
+static const char *splat(struct print_expr *p, const char *scalar, enum compute k)
+{
+    return SAY(p, "sol_splat_%sx%d(%s)", computes[k].name, p->lanes, scalar);
+}
+
+static const char *constant(struct print_expr *p, double r, enum compute k)
+{
+    if (isnan(r)) return "NAN";
+    if (isinf(r)) return r < 0 ? "-INFINITY" : "INFINITY";
+    char text[40];
+    snprintf(text, sizeof text, k == C_F32 ? "%.9g" : "%.17g", r);
+    const char *dot = strpbrk(text, ".en") ? "" : ".0";
+    return SAY(p, r < 0 || signbit(r) ? "(%s%s%s)" : "%s%s%s", text, dot, k == C_F32 ? "f" : "");
+}
+
+static const char *integer(struct print_expr *p, int64_t i)
+{
+    if (i == INT64_MIN) return "INT64_MIN";
+    if (i > INT32_MAX || i < -INT32_MAX)
+        return SAY(p, i < 0 ? "(-INT64_C(%" PRId64 "))" : "INT64_C(%" PRId64 ")", i < 0 ? -i : i);
+    return SAY(p, i < 0 ? "(%" PRId64 ")" : "%" PRId64, i);
+}
+
+/* -- one lane at a time */
+
+/* Prints `node` for each lane into an array, which then reads as a vector. */
+static const char *lane_by_lane(struct print_expr *p, int32_t node, enum compute k)
+{
+    const char *array = expr_name(p), *lane = expr_name(p), *old = p->lane;
+    const int lanes = p->lanes;
+    const char *vector = expr_type(p, k);
+    text_line(p->out, "%s %s[%d];", computes[k].type, array, lanes);
+    text_open(p->out, "for (int64_t %s = 0; %s < %d; %s++) {", lane, lane, lanes, lane);
+    p->lanes = 1;
+    p->lane = lane;
+    const char *value = expr_value(p, node, k);
+    text_line(p->out, "%s[%s] = %s;", array, lane, value);
+    p->lanes = lanes;
+    p->lane = old;
+    text_close(p->out, "}");
+    return SAY(p, "*(const %s *)%s", vector, array);
+}
+
+/* -- offsets */
+
+void expr_strides(const struct loops *l, const struct memory *m, int tensor, int64_t *out_stride)
+{
+    const struct loops_tensor *t = &l->tensors.at[tensor];
+    if (t->role != LOOPS_TABLE) {
+        memcpy(out_stride, m[tensor].stride, sizeof m[tensor].stride);
+        return;
+    }
+    int64_t n = 1;
+    for (int d = t->ndim - 1; d >= 0; n *= t->shape[d--]) out_stride[d] = n;
+}
+
+static void affine_add(struct affine *sum, bool *fits, int letter, int64_t coef)
+{
+    int i = 0;
+    while (i < sum->n && sum->letter[i] < letter) i++;
+    if (i < sum->n && sum->letter[i] == letter) {
+        sum->coef[i] += coef;
+        if (sum->coef[i]) return;
+        sum->n--;
+        memmove(sum->coef + i, sum->coef + i + 1, (size_t)(sum->n - i) * sizeof *sum->coef);
+        memmove(sum->letter + i, sum->letter + i + 1, (size_t)(sum->n - i) * sizeof *sum->letter);
+        return;
+    }
+    if (sum->n == COUNT_OF(sum->letter)) {
+        *fits = false;
+        return;
+    }
+    memmove(sum->coef + i + 1, sum->coef + i, (size_t)(sum->n - i) * sizeof *sum->coef);
+    memmove(sum->letter + i + 1, sum->letter + i, (size_t)(sum->n - i) * sizeof *sum->letter);
+    sum->coef[i] = coef;
+    sum->letter[i] = (uint8_t)letter;
+    sum->n++;
+}
+
+bool expr_affine_offset(const struct loops *l, const struct memory *m, int tensor, int32_t first, struct affine *out)
+{
+    int64_t stride[SOL_MAX_DIMS];
+    expr_strides(l, m, tensor, stride);
+    *out = (struct affine){0};
+    bool fits = true;
+    for (int d = 0; first; first = l->ex.at[first].next, d++) {
+        struct affine a;
+        if (!ex_affine(l, first, &a)) return false;
+        out->c += a.c * stride[d];
+        for (int i = 0; i < a.n && stride[d]; i++) affine_add(out, &fits, a.letter[i], a.coef[i] * stride[d]);
+    }
+    return fits;
+}
+
+static const char *affine_text(struct print_expr *p, const struct affine *a)
+{
+    struct text t = text_new(p->out->arena);
+    for (int i = 0; i < a->n; i++) {
+        const char *letter = expr_letter(p, a->letter[i]);
+        const int64_t c = a->coef[i];
+        if (c < 0)
+            text_put(&t, i ? " - " : "-");
+        else if (i)
+            text_put(&t, " + ");
+        if (c == 1 || c == -1)
+            text_put(&t, "%s", letter);
+        else
+            text_put(&t, "%s * %" PRId64, letter, c < 0 ? -c : c);
+    }
+    if (!a->n)
+        text_put(&t, "%" PRId64, a->c);
+    else if (a->c)
+        text_put(&t, a->c < 0 ? " - %" PRId64 : " + %" PRId64, a->c < 0 ? -a->c : a->c);
+    return t.at;
+}
+
+/* The index of dimension d, tested if it comes from data. */
+static const char *safe_index(struct print_expr *p, int tensor, int d, int32_t index, bool guarded)
+{
+    const char *text = print_index(p, index);
+    const int64_t n = p->loops->tensors.at[tensor].shape[d];
+    struct affine a;
+    int64_t low, high;
+    if (guarded || ex_affine(p->loops, index, &a)) return text;
+    if (ex_range(p->loops, index, &low, &high) && low >= 0 && high < n) return text;
+    return SAY(p, "sol_index(%s, %" PRId64 ", f)", text, n);
+}
+
+static const char *offset(struct print_expr *p, int tensor, int32_t first, bool guarded)
+{
+    struct affine a;
+    if (expr_affine_offset(p->loops, p->memory, tensor, first, &a)) return affine_text(p, &a);
+    int64_t stride[SOL_MAX_DIMS];
+    expr_strides(p->loops, p->memory, tensor, stride);
+    struct text t = text_new(p->out->arena);
+    for (int d = 0; first; first = at(p, first)->next, d++) {
+        const char *index = safe_index(p, tensor, d, first, guarded);
+        text_put(&t, t.n ? " + (%s) * %" PRId64 : "(%s) * %" PRId64, index, stride[d]);
+    }
+    return t.at;
+}
+
+const char *print_offset(struct print_expr *p, int tensor, int32_t first_index)
+{
+    return offset(p, tensor, first_index, false);
+}
+
+/* -- reads */
+
+/* The test that an index list lies inside its tensor; NULL: always. *out_varies: it differs between lanes. */
+static const char *inside(struct print_expr *p, const struct ex *read, bool *out_varies)
+{
+    const struct loops_tensor *t = &p->loops->tensors.at[read->tensor];
+    struct text c = text_new(p->out->arena);
+    *out_varies = false;
+    int d = 0;
+    for (int32_t i = read->a; i; i = at(p, i)->next, d++) {
+        int64_t low = -1, high = INT64_MAX;
+        if (!ex_range(p->loops, i, &low, &high)) low = -1, high = INT64_MAX;
+        if (low >= 0 && high < t->shape[d]) continue;
+        *out_varies = *out_varies || expr_varies(p, i);
+        const char *text = print_index(p, i), *and = c.n ? " && " : "";
+        if (low >= 0)
+            text_put(&c, "%s(%s) < %" PRId64, and, text, t->shape[d]);
+        else if (high < t->shape[d])
+            text_put(&c, "%s(%s) >= 0", and, text);
+        else
+            text_put(&c, "%s(uint64_t)(%s) < %" PRId64, and, text, t->shape[d]);
+    }
+    return c.n ? c.at : NULL;
+}
+
+/* A load as it lies in memory; *out_from: the compute type it then has. */
+static const char *load(struct print_expr *p, const struct ex *e, const char *off, enum compute k)
+{
+    const struct loops_tensor *t = &p->loops->tensors.at[e->tensor];
+    const struct dtype_def *d = dtype_def(t->dtype);
+    const enum compute own = compute_of(t->dtype);
+    const char *name = expr_tensor(p->loops, p->out->arena, e->tensor);
+    if (p->lanes == 1) {
+        const char *text = SAY(p, "%s[%s]", name, off);
+        if (own == k) return t->dtype == SOL_I64 || own != C_I64 ? text : SAY(p, "(int64_t)%s", text);
+        return expr_convert(p, text, own, k);
+    }
+    const char *text = SAY(p, "*(const %sx%d *)(%s + %s)", t->dtype == SOL_BOOL ? "u8" : d->name, p->lanes, name, off);
+    if (own == k && d->bytes == (k == C_F32 ? 4 : 8)) return text;
+    if (own == C_I64 && k != C_I64) return vector_convert(p, text, computes[k].name);
+    if (own == C_I64) return vector_convert(p, text, "i64");
+    return expr_convert(p, text, own, k);
+}
+
+/* How far the lanes of a read lie apart: 0 all the same, 1 side by side, -1 neither or unknown. */
+static int lane_step(const struct print_expr *p, const struct ex *e)
+{
+    int64_t stride[SOL_MAX_DIMS], step = 0;
+    expr_strides(p->loops, p->memory, e->tensor, stride);
+    int d = 0;
+    for (int32_t i = e->a; i; i = at(p, i)->next, d++) {
+        if (!expr_varies(p, i)) continue;
+        struct affine a;
+        if (!ex_affine(p->loops, i, &a)) return -1;
+        for (int n = 0; n < a.n; n++)
+            if (a.letter[n] == p->vector_letter) step += a.coef[n] * stride[d];
+    }
+    return step == 0 || step == 1 ? (int)step : -1;
+}
+
+/* With a test that is the same in all lanes. */
+static const char *tested(struct print_expr *p, const char *test, const char *value, const char *outside,
+                          enum compute k)
+{
+    if (!test) return value;
+    if (p->lanes == 1) return SAY(p, "(%s ? %s : %s)", test, value, outside);
+    const char *name = expr_name(p);
+    text_line(p->out, "%s %s = %s;", expr_type(p, k), name, outside);
+    text_line(p->out, "if (%s) %s = %s;", test, name, value);
+    return name;
+}
+
+static const char *as_scalar(struct print_expr *p, int32_t node, enum compute k)
+{
+    const int lanes = p->lanes;
+    p->lanes = 1;
+    const char *text = expr_value(p, node, k);
+    p->lanes = lanes;
+    return text;
+}
+
+static const char *read(struct print_expr *p, int32_t node, enum compute k)
+{
+    const struct ex *e = at(p, node);
+    const enum compute own = compute_of(p->loops->tensors.at[e->tensor].dtype);
+    const char *text = p->read ? p->read(p->user, p, node) : NULL;
+    if (text) return expr_convert(p, text, own, k);
+    bool varies;
+    const int lanes = p->lanes;
+    const int32_t outside = e->b;
+    if (lanes > 1) {
+        const int step = lane_step(p, e);
+        p->lanes = 1;
+        const char *test = outside ? inside(p, e, &varies) : NULL;
+        if (step < 0 || (test && varies)) {
+            p->lanes = lanes;
+            return lane_by_lane(p, node, k);
+        }
+        const char *off = offset(p, e->tensor, e->a, outside != 0);
+        if (step == 0) {
+            const char *scalar = load(p, at(p, node), off, k);
+            p->lanes = lanes;
+            text = splat(p, scalar, k);
+        } else {
+            p->lanes = lanes;
+            text = load(p, at(p, node), off, k);
+        }
+        return tested(p, test, text, test ? expr_value(p, outside, k) : NULL, k);
+    }
+    const char *test = outside ? inside(p, e, &varies) : NULL;
+    const char *off = offset(p, e->tensor, e->a, outside != 0);
+    text = load(p, at(p, node), off, k);
+    return tested(p, test, text, test ? expr_value(p, outside, k) : NULL, k);
+}
+
+/* -- templates of math.def */
+
+struct call {
+    int n;
+    const char *arg[4];
+    enum compute k; /* of the arguments */
+    int lanes;
+    const char *lane; /* the arguments are vectors, take this lane */
+};
+
+static void fill_template(struct text *t, const char *template, const struct call *c)
+{
+    const struct compute_def *d = &computes[c->k];
+    const int lanes = c->lanes;
+    for (const char *s = template; *s; s++) {
+        if (*s != '%' || !s[1]) {
+            text_add(t, s, 1);
+            continue;
+        }
+        s++;
+        if (*s >= '1' && *s <= '4' && *s - '1' < c->n)
+            text_put(t, c->lane ? "%s[%s]" : "%s", c->arg[*s - '1'], c->lane);
+        else if (*s == 'f')
+            text_put(t, "%s", d->suffix);
+        else if (*s == 'S')
+            text_put(t, "%s", d->name);
+        else if (*s == 'T')
+            text_put(t, "%s", d->type);
+        else if (*s == 'V')
+            text_put(t, "%sx%d", d->name, lanes);
+        else if (*s == 'I')
+            text_put(t, "%sx%d", d->mask, lanes);
+        else
+            text_add(t, s, 1);
+    }
+}
+
+/* A primitive without a vector form: the function lane by lane, on arguments that are vectors. */
+static const char *call_lanes(struct print_expr *p, struct call *c, const char *template, enum compute result)
+{
+    const char *array = expr_name(p), *lane = expr_name(p);
+    c->lane = lane;
+    for (int i = 0; i < c->n; i++) { /* a constant has no lanes */
+        const char *name = expr_name(p);
+        text_line(p->out, "const %s %s = %s;", expr_type(p, c->k), name, c->arg[i]);
+        c->arg[i] = name;
+    }
+    struct text t = text_new(p->out->arena);
+    fill_template(&t, template, c);
+    text_line(p->out, "%s %s[%d];", computes[result].type, array, p->lanes);
+    text_line(p->out, "for (int %s = 0; %s < %d; %s++) %s[%s] = %s;", lane, lane, p->lanes, lane, array, lane, t.at);
+    return SAY(p, "*(const %s *)%s", expr_type(p, result), array);
+}
+
+/* -- operators */
+
+/* May an integer operation on these be done with C's operators: no overflow is possible? */
+static bool small(const struct print_expr *p, int32_t node)
+{
+    int64_t low, high;
+    return ex_range(p->loops, node, &low, &high) && low > -(INT64_C(1) << 30) && high < INT64_C(1) << 30;
+}
+
+static const char *divide_int(struct print_expr *p, const struct ex *e, const char *a, const char *b)
+{
+    const struct ex *by = at(p, e->b);
+    int64_t low, high;
+    const bool plain = by->kind == EX_INT && by->u.i > 0 && ex_range(p->loops, e->a, &low, &high) && low >= 0;
+    const char *name = e->kind == EX_FLOOR ? "floordiv" : "remainder";
+    if (plain && p->lanes == 1) return SAY(p, "(%s %s %s)", a, e->kind == EX_FLOOR ? "/" : "%", b);
+    if (p->lanes == 1) return SAY(p, "sol_%s_i(%s, %s)", name, a, b);
+    struct call c = {2, {a, b}, C_I64, p->lanes, NULL};
+    return call_lanes(p, &c, SAY(p, "sol_%s_i(%%1, %%2)", name), C_I64);
+}
+
+static const char *operate_int(struct print_expr *p, int32_t node)
+{
+    const struct ex e = *at(p, node);
+    const char *a = expr_value(p, e.a, C_I64), *b = e.b ? expr_value(p, e.b, C_I64) : NULL;
+    if (e.kind == EX_FLOOR || e.kind == EX_MOD) return divide_int(p, &e, a, b);
+    static const char *const names[] = {[EX_NEG] = "neg", [EX_ADD] = "add", [EX_SUB] = "sub", [EX_MUL] = "mul"};
+    static const char *const signs[] = {[EX_NEG] = "-", [EX_ADD] = "+", [EX_SUB] = "-", [EX_MUL] = "*"};
+    if (small(p, e.a) && (!e.b || small(p, e.b))) {
+        if (e.kind == EX_NEG) return SAY(p, "(-(%s))", a);
+        return SAY(p, "(%s %s %s)", a, signs[e.kind], b);
+    }
+    const char *type = p->lanes > 1 ? SAY(p, "i64x%d", p->lanes) : "i64";
+    return b ? SAY(p, "sol_%s_%s(%s, %s)", names[e.kind], type, a, b) : SAY(p, "sol_%s_%s(%s)", names[e.kind], type, a);
+}
+
+static const char *operate_float(struct print_expr *p, int32_t node, enum compute k)
+{
+    const struct ex e = *at(p, node);
+    if (e.kind == EX_NEG) return SAY(p, "(-%s)", expr_value(p, e.a, k));
+    if (e.kind == EX_DIV && k == C_F32 && ex_is_int(p->loops, e.a) && ex_is_int(p->loops, e.b))
+        return expr_convert(p, operate_float(p, node, C_F64), C_F64, C_F32); /* integers are exact in double only */
+    static const char signs[] = {[EX_ADD] = '+', [EX_SUB] = '-', [EX_MUL] = '*', [EX_DIV] = '/'};
+    const char *a = expr_value(p, e.a, k), *b = expr_value(p, e.b, k);
+    return SAY(p, "(%s %c %s)", a, signs[e.kind], b);
+}
+
+/* -- conditions */
+
+/* The operands of a comparison in the type they share. */
+static enum compute compare_type(const struct print_expr *p, const struct ex *e)
+{
+    const enum compute a = expr_natural(p->loops, e->a), b = expr_natural(p->loops, e->b);
+    if (a == b) return a;
+    struct natural s = {p->loops, false, false};
+    ex_walk(p->loops, e->a, see_float, &s);
+    ex_walk(p->loops, e->b, see_float, &s);
+    return s.f32 && !s.f64 ? C_F32 : C_F64;
+}
+
+static const char *const compares[] = {
+    [CMP_LT] = "<", [CMP_LE] = "<=", [CMP_EQ] = "==", [CMP_NE] = "!=", [CMP_GE] = ">=", [CMP_GT] = ">"};
+
+/* `first && second`, in order: what the second needs beforehand is computed only where the first holds. */
+static const char *join(struct print_expr *p, const char *first, int32_t node, bool and)
+{
+    struct text *out = p->out, inner = text_new(out->arena);
+    inner.indent = out->indent + 1;
+    p->out = &inner;
+    const char *second = print_condition(p, node);
+    p->out = out;
+    if (!inner.n) return SAY(p, "%s %s %s", first, and? "&&" : "||", second);
+    const char *name = expr_name(p);
+    text_line(out, "int %s = %s;", name, first);
+    text_line(out, "if (%s%s) {", and? "" : "!", name);
+    text_add(out, inner.at, inner.n);
+    out->indent++;
+    text_line(out, "%s = %s;", name, second);
+    out->indent--;
+    text_line(out, "}");
+    return name;
+}
+
+const char *print_condition(struct print_expr *p, int32_t node)
+{
+    const struct ex e = *at(p, node);
+    const int lanes = p->lanes;
+    p->lanes = 1;
+    const char *text;
+    if (e.kind == EX_CMP) {
+        const enum compute k = compare_type(p, &e);
+        const char *a = expr_value(p, e.a, k), *b = expr_value(p, e.b, k);
+        text = SAY(p, "(%s %s %s)", a, compares[e.op], b);
+    } else if (e.kind == EX_AND || e.kind == EX_OR) {
+        text = e.a ? print_condition(p, e.a) : e.kind == EX_AND ? "1" : "0";
+        for (int32_t i = e.a ? at(p, e.a)->next : 0; i; i = at(p, i)->next) text = join(p, text, i, e.kind == EX_AND);
+        text = SAY(p, "(%s)", text);
+    } else if (e.kind == EX_TEST) {
+        text = print_condition(p, e.a);
+    } else {
+        text = SAY(p, "(%s != 0)", expr_value(p, node, expr_natural(p->loops, node)));
+    }
+    p->lanes = lanes;
+    return text;
+}
+
+struct unsafe {
+    const struct loops *loops;
+    bool found;
+};
+static void see_unsafe(void *user, int32_t node)
+{
+    struct unsafe *u = user;
+    const struct ex *e = &u->loops->ex.at[node];
+    if (e->kind == EX_RED) u->found = true;
+    if (e->kind != EX_READ || e->b) return;
+    int64_t low, high;
+    int d = 0;
+    for (int32_t i = e->a; i; i = u->loops->ex.at[i].next, d++)
+        if (!ex_range(u->loops, i, &low, &high) || low < 0 || high >= u->loops->tensors.at[e->tensor].shape[d])
+            u->found = true;
+}
+/* Is there a read that only an earlier part of a conjunction makes safe? */
+static bool needs_order(const struct print_expr *p, const struct ex *list)
+{
+    struct unsafe u = {p->loops, false};
+    for (int32_t i = list->a ? at(p, list->a)->next : 0; i; i = at(p, i)->next) ex_walk(p->loops, i, see_unsafe, &u);
+    return u.found;
+}
+
+static const char *mask_convert(struct print_expr *p, const char *mask, enum compute from, enum compute to)
+{
+    if (!strcmp(computes[from].mask, computes[to].mask)) return mask;
+    return vector_convert(p, mask, computes[to].mask);
+}
+
+const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
+{
+    const struct ex e = *at(p, node);
+    const char *type = SAY(p, "%sx%d", computes[k].mask, p->lanes);
+    if (!expr_varies(p, node)) return SAY(p, "sol_splat_%s(-(%s))", type, print_condition(p, node));
+    if (e.kind == EX_TEST) return expr_mask(p, e.a, k);
+    if (e.kind == EX_CMP) {
+        const enum compute c = compare_type(p, &e);
+        const char *a = expr_value(p, e.a, c), *b = expr_value(p, e.b, c);
+        const char *own = SAY(p, "%sx%d", computes[c].mask, p->lanes);
+        return mask_convert(p, SAY(p, "(%s)(%s %s %s)", own, a, compares[e.op], b), c, k);
+    }
+    if ((e.kind == EX_AND || e.kind == EX_OR) && !needs_order(p, &e)) {
+        const char *text = expr_mask(p, e.a, k);
+        for (int32_t i = at(p, e.a)->next; i; i = at(p, i)->next)
+            text = SAY(p, "(%s %c %s)", text, e.kind == EX_AND ? '&' : '|', expr_mask(p, i, k));
+        return text;
+    }
+    const enum compute c = is_condition(&e) ? C_I64 : expr_natural(p->loops, node);
+    const char *value = is_condition(&e) ? lane_by_lane(p, node, c) : expr_value(p, node, c);
+    return mask_convert(
+        p, SAY(p, "(%sx%d)(%s != sol_splat_%sx%d(0))", computes[c].mask, p->lanes, value, computes[c].name, p->lanes),
+        c, k);
+}
+
+static const char *test(struct print_expr *p, int32_t cond, enum compute k)
+{
+    if (p->lanes == 1)
+        return SAY(p,
+                   k == C_F32   ? "(%s ? 1.0f : 0.0f)"
+                   : k == C_F64 ? "(%s ? 1.0 : 0.0)"
+                                : "(int64_t)(%s)",
+                   print_condition(p, cond));
+    return SAY(p, "sol_bool_%sx%d(%s)", computes[k].name, p->lanes, expr_mask(p, cond, k));
+}
+
+/* -- calls: rows of math.def */
+
+static bool all_int(const struct print_expr *p, int32_t first)
+{
+    for (; first; first = at(p, first)->next)
+        if (!ex_is_int(p->loops, first)) return false;
+    return true;
+}
+
+static bool same_type(const struct math_def *def)
+{
+    return !strcmp(def->type, "x") || !strcmp(def->type, "y");
+}
+
+/* The type of the arguments of a call whose result is wanted in type k. */
+static enum compute argument_type(const struct print_expr *p, const struct ex *e, enum compute k)
+{
+    const struct math_def *def = math_at(e->op);
+    const bool ints = all_int(p, e->a);
+    if (ints && def->c_int && (k == C_I64 || !same_type(def))) return C_I64;
+    if (same_type(def)) return k == C_I64 ? C_F64 : k;
+    if (ints) return k == C_F32 ? C_F32 : C_F64;
+    struct natural s = {p->loops, false, false};
+    for (int32_t i = e->a; i; i = at(p, i)->next) ex_walk(p->loops, i, see_float, &s);
+    return s.f64 ? C_F64 : s.f32 ? C_F32 : k == C_I64 ? C_F64 : k;
+}
+
+static const char *select(struct print_expr *p, const struct ex *e, enum compute k)
+{
+    const int32_t yes = at(p, e->a)->next, no = at(p, yes)->next;
+    if (p->lanes > 1) {
+        const char *mask = expr_mask(p, e->a, k), *a = expr_value(p, yes, k), *b = expr_value(p, no, k);
+        return SAY(p, "sol_select_%sx%d(%s, %s, %s)", computes[k].name, p->lanes, mask, a, b);
+    }
+    const char *cond = print_condition(p, e->a), *a = expr_value(p, yes, k), *b = expr_value(p, no, k);
+    return SAY(p, "(%s ? %s : %s)", cond, a, b);
+}
+
+/* A composite row: its expression, with the arguments computed once. */
+static const char *composite(struct print_expr *p, int32_t node, enum compute k)
+{
+    const int32_t body = ex_expand((struct loops *)p->loops, node);
+    const struct print_known *old = p->known;
+    for (int32_t i = at(p, node)->a; i; i = at(p, i)->next) {
+        const struct ex *e = at(p, i);
+        if (e->kind == EX_INT || e->kind == EX_REAL || is_condition(e)) continue;
+        const enum compute own = k != C_I64 ? k : expr_natural(p->loops, i);
+        struct print_known *known = NEW(p->out->arena, struct print_known);
+        *known = (struct print_known){i, own, p->lanes, NULL, p->lane, NULL};
+        known->text = expr_temp(p, expr_value(p, i, own), own);
+        known->next = p->known;
+        p->known = known;
+    }
+    const char *text = expr_temp(p, expr_value(p, body, k), k);
+    p->known = old;
+    return text;
+}
+
+static const char *call(struct print_expr *p, int32_t node, enum compute k)
+{
+    const struct ex e = *at(p, node);
+    const struct math_def *def = math_at(e.op);
+    if (!strcmp(def->name, "where")) return select(p, &e, k);
+    if (def->expr) return composite(p, node, k);
+    struct call c = {.k = argument_type(p, &e, k), .lanes = p->lanes};
+    for (int32_t i = e.a; i && c.n < COUNT_OF(c.arg); i = at(p, i)->next)
+        c.arg[c.n++] = expr_temp(p, expr_value(p, i, c.k), c.k);
+    const char *template = c.k == C_I64 ? def->c_int : def->c_scalar;
+    const enum compute result = !strcmp(def->type, "bool") ? C_I64 : same_type(def) || c.k != C_I64 ? c.k : C_F64;
+    if (p->lanes > 1 && !(def->c_vector && c.k != C_I64))
+        return expr_convert(p, call_lanes(p, &c, template, result), result, k);
+    struct text t = text_new(p->out->arena);
+    fill_template(&t, p->lanes > 1 ? def->c_vector : template, &c);
+    return expr_convert(p, SAY(p, "(%s)", t.at), p->lanes > 1 ? c.k : result, k);
+}
+
+/* -- values */
+
+static const char *value_int(struct print_expr *p, int32_t node)
+{
+    const struct ex e = *at(p, node);
+    switch (e.kind) {
+    case EX_INT: return integer(p, e.u.i);
+    case EX_LETTER:
+        return p->lanes > 1 ? SAY(p, "sol_iota_i64x%d(%s)", p->lanes, expr_letter(p, e.tensor))
+                            : expr_letter(p, e.tensor);
+    case EX_READ: return read(p, node, C_I64);
+    case EX_CALL: return call(p, node, C_I64);
+    case EX_TEST: return test(p, e.a, C_I64);
+    case EX_CMP:
+    case EX_AND:
+    case EX_OR: return test(p, node, C_I64);
+    case EX_RED: return print_reduction(p, node, C_I64);
+    default: return operate_int(p, node);
+    }
+}
+
+static const char *value_float(struct print_expr *p, int32_t node, enum compute k)
+{
+    const struct ex e = *at(p, node);
+    switch (e.kind) {
+    case EX_REAL: return constant(p, e.u.r, k);
+    case EX_READ: return read(p, node, k);
+    case EX_CALL: return call(p, node, k);
+    case EX_RED: return print_reduction(p, node, k);
+    default: return operate_float(p, node, k);
+    }
+}
+
+const char *expr_value(struct print_expr *p, int32_t node, enum compute k)
+{
+    const struct ex *e = at(p, node);
+    for (const struct print_known *i = p->known; i; i = i->next)
+        if (i->node == node && i->lanes == p->lanes && i->lane == p->lane) return expr_convert(p, i->text, i->k, k);
+    if (p->lanes > 1 && !expr_varies(p, node)) {
+        const char *hook = e->kind == EX_READ && p->read ? p->read(p->user, p, node) : NULL;
+        if (hook) return expr_convert(p, hook, compute_of(p->loops->tensors.at[e->tensor].dtype), k);
+        return splat(p, as_scalar(p, node, k), k);
+    }
+    if (ex_is_int(p->loops, node)) {
+        if (k == C_I64) return value_int(p, node);
+        if (e->kind == EX_INT) return constant(p, (double)e->u.i, k);
+        if (e->kind == EX_READ) return read(p, node, k);
+        if (e->kind == EX_TEST || is_condition(e)) return test(p, node, k);
+        return expr_convert(p, value_int(p, node), C_I64, k);
+    }
+    const enum compute own = k == C_I64 ? expr_natural(p->loops, node) : k;
+    return expr_convert(p, value_float(p, node, own), own, k);
+}
+
+const char *print_index(struct print_expr *p, int32_t node)
+{
+    struct affine a;
+    if (ex_affine(p->loops, node, &a)) return affine_text(p, &a);
+    return as_scalar(p, node, C_I64);
+}
+
+/* Does a value of this expression fit its narrow type by itself? */
+static bool fits(const struct print_expr *p, int32_t node, enum sol_dtype dtype)
+{
+    const struct ex *e = at(p, node);
+    if (dtype == SOL_I64 || dtype == SOL_U64 || e->kind == EX_TEST || is_condition(e)) return true;
+    if (e->kind == EX_READ && !e->b && p->loops->tensors.at[e->tensor].dtype == dtype) return true;
+    const int bits = dtype_def(dtype)->bytes * 8;
+    int64_t low, high;
+    if (!ex_is_int(p->loops, node) || !ex_range(p->loops, node, &low, &high)) return false;
+    if (dtype == SOL_BOOL) return low >= 0 && high <= 1;
+    if (dtype_def(dtype)->is_signed) return low >= -(INT64_C(1) << (bits - 1)) && high < INT64_C(1) << (bits - 1);
+    return low >= 0 && high < INT64_C(1) << bits;
+}
+
+const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype)
+{
+    const enum compute k = compute_of(dtype);
+    if (k != C_I64 || fits(p, node, dtype)) return expr_value(p, node, k);
+    if (dtype == SOL_BOOL) {
+        if (p->lanes == 1) return SAY(p, "(int64_t)%s", print_condition(p, node));
+        return SAY(p, "sol_bool_i64x%d(%s)", p->lanes, expr_mask(p, node, C_I64));
+    }
+    const char *text = expr_value(p, node, k);
+    if (p->lanes == 1) return SAY(p, "(int64_t)(%s)(%s)", dtype_def(dtype)->c_name, text);
+    return vector_convert(p, vector_convert(p, text, dtype_def(dtype)->name), "i64");
+}
+
+/* -- writing */
+
+static int store_step(struct print_expr *p, int tensor, int32_t first)
+{
+    const struct ex e = {.tensor = (uint16_t)tensor, .a = first};
+    return lane_step(p, &e);
+}
+
+void print_store(struct print_expr *p, int tensor, int32_t first_index, const char *value)
+{
+    const struct loops_tensor *t = &p->loops->tensors.at[tensor];
+    const struct dtype_def *d = dtype_def(t->dtype);
+    const char *name = expr_tensor(p->loops, p->out->arena, tensor);
+    const enum compute k = compute_of(t->dtype);
+    const bool narrow = k == C_I64 && t->dtype != SOL_I64;
+    if (p->lanes == 1) {
+        const char *off = print_offset(p, tensor, first_index);
+        if (narrow) value = SAY(p, "(%s)(%s)", d->c_name, value);
+        text_line(p->out, "%s[%s] = %s;", name, off, value);
+        return;
+    }
+    const char *element = t->dtype == SOL_BOOL ? "u8" : d->name;
+    if (narrow) value = vector_convert(p, value, element);
+    if (store_step(p, tensor, first_index) == 1) {
+        text_line(p->out, "*(%sx%d *)(%s + %s) = %s;", element, p->lanes, name, print_offset(p, tensor, first_index),
+                  value);
+        return;
+    }
+    const char *v = expr_name(p), *lane = expr_name(p), *old = p->lane;
+    text_line(p->out, "const %sx%d %s = %s;", element, p->lanes, v, value);
+    const int lanes = p->lanes;
+    p->lanes = 1;
+    p->lane = lane;
+    text_line(p->out, "for (int %s = 0; %s < %d; %s++) %s[%s] = %s[%s];", lane, lane, lanes, lane, name,
+              print_offset(p, tensor, first_index), v, lane);
+    p->lanes = lanes;
+    p->lane = old;
+}
+
+void print_operands(struct text *out, const struct cluster *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->loops->tensors.n; i++) {
+        const struct loops_tensor *t = &c->loops->tensors.at[i];
+        if (t->role == LOOPS_TEMP || t->role == LOOPS_TABLE) continue;
+        const char *name = expr_tensor(c->loops, out->arena, i), *type = dtype_def(t->dtype)->c_name;
+        const char *qualifier = t->role == LOOPS_INPUT ? "const " : "";
+        text_line(out, "%s%s *restrict %s = (%s%s *)p[%d];", qualifier, type, name, qualifier, type, n++);
+    }
+}

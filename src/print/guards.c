@@ -1,0 +1,75 @@
+/* Reads `t[i]:v` inside a reduction whose result they cannot change where they lie outside (0 in a sum's product, -inf
+ * in a max) lose their test: the reduction's guard gets it, and the guard's affine parts become bounds of loops. */
+#include <math.h>
+
+#include "print/print.h"
+
+/* Is v what a reduction of this kind may leave out? */
+static bool neutral(const struct loops *l, int op, int32_t v)
+{
+    const struct ex *e = &l->ex.at[v];
+    if (e->kind != EX_INT && e->kind != EX_REAL) return false;
+    const double r = e->kind == EX_INT ? (double)e->u.i : e->u.r;
+    switch (op) {
+    case RED_SUM:
+    case RED_ANY: return r == 0;
+    case RED_PROD: return r == 1;
+    case RED_MAX: return isinf(r) && r < 0;
+    case RED_MIN: return isinf(r) && r > 0;
+    default: return false;
+    }
+}
+
+struct gather {
+    struct loops *l;
+    int op;
+    VECTOR(int32_t) conds;
+};
+
+static int32_t without_test(struct gather *g, int32_t node)
+{
+    struct loops *l = g->l;
+    const struct ex e = l->ex.at[node];
+    struct affine a;
+    for (int32_t i = e.a; i; i = l->ex.at[i].next)
+        if (!ex_affine(l, i, &a)) return node;
+    int d = 0;
+    for (int32_t i = e.a; i; i = l->ex.at[i].next, d++) {
+        const int64_t n = l->tensors.at[e.tensor].shape[d];
+        int64_t low, high;
+        const bool known = ex_range(l, i, &low, &high);
+        if (!known || low < 0) PUSH(l->arena, g->conds, ex_cmp(l, CMP_GE, i, ex_int(l, 0)));
+        if (!known || high >= n) PUSH(l->arena, g->conds, ex_cmp(l, CMP_LT, i, ex_int(l, n)));
+    }
+    return ex_read(l, e.tensor, e.a, 0);
+}
+
+/* The body with such reads replaced: the read itself, or a factor of a sum's product. */
+static int32_t strip(struct gather *g, int32_t node)
+{
+    const struct ex e = g->l->ex.at[node];
+    if (e.kind == EX_READ && e.b && neutral(g->l, g->op, e.b)) return without_test(g, node);
+    if (e.kind == EX_MUL && g->op == RED_SUM) {
+        const int32_t a = strip(g, e.a), b = strip(g, e.b);
+        if (a != e.a || b != e.b) return ex_binary(g->l, EX_MUL, a, b);
+    }
+    return node;
+}
+
+void guards_from_reads(struct loops *l)
+{
+    const int n = l->ex.n;
+    for (int32_t node = 1; node < n; node++) {
+        const struct ex e = l->ex.at[node];
+        if (e.kind != EX_RED) continue;
+        struct gather g = {.l = l, .op = e.op};
+        const int32_t body = strip(&g, e.b);
+        if (body == e.b) continue;
+        VECTOR(int32_t) parts = {0};
+        if (e.a) PUSH(l->arena, parts, e.a);
+        for (int i = 0; i < g.conds.n; i++) PUSH(l->arena, parts, g.conds.at[i]);
+        const int32_t guard = ex_logic(l, EX_AND, parts.n, parts.at);
+        l->ex.at[node].a = guard;
+        l->ex.at[node].b = body;
+    }
+}

@@ -1,0 +1,164 @@
+/* Reductions as C text, from the templates of reduce.def: states, a loop over the bound letters, a finish. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "print/print.h"
+
+#define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
+
+enum compute reduction_type(const struct print_expr *p, int32_t node, int i, enum compute k)
+{
+    switch (p->loops->ex.at[node].op) {
+    case RED_MAXAT:
+    case RED_MINAT: return i ? C_I64 : k;
+    case RED_ANY:
+    case RED_ALL: return C_I64;
+    default: return k;
+    }
+}
+
+/* Long sums keep their states in double; then the error is that of the result's own rounding. */
+static enum compute state_type(int op, enum compute k)
+{
+    if (k != C_F32) return k;
+    return op == RED_SUM || op == RED_PROD || op == RED_MOMENTS || op == RED_SOFTSUM ? C_F64 : C_F32;
+}
+
+struct pieces {
+    const char *state[4], *value, *position;
+    enum compute k;
+};
+
+static const char *limit(enum compute k, bool high)
+{
+    if (k == C_I64) return high ? "INT64_MAX" : "INT64_MIN";
+    return high ? "INFINITY" : "(-INFINITY)";
+}
+
+static const char *fill(struct print_expr *p, const char *template, size_t n, const struct pieces *s)
+{
+    struct text t = text_new(p->out->arena);
+    for (size_t i = 0; i < n; i++) {
+        const char c = i + 1 < n ? template[i + 1] : 0;
+        if (template[i] != '%') {
+            text_add(&t, template + i, 1);
+            continue;
+        }
+        if (c == 's')
+            text_put(&t, "%s", s->state[template[i + 2] - '0']);
+        else if (c == 'x')
+            text_put(&t, "%s", s->value);
+        else if (c == 'i')
+            text_put(&t, "%s", s->position);
+        else if (c == 'f')
+            text_put(&t, "%s", compute_def(s->k)->suffix);
+        else if (c == 'L' || c == 'H')
+            text_put(&t, "%s", limit(s->k, c == 'H'));
+        i += c == 's' ? 2 : 1;
+    }
+    return t.at ? t.at : "";
+}
+
+/* Part i of a list of templates separated by ';'. */
+static const char *part(struct print_expr *p, const char *list, int i, const struct pieces *s)
+{
+    while (i--) list = strchr(list, ';') + 1;
+    return fill(p, list, strcspn(list, ";"), s);
+}
+
+/* Bound letters row-major, by ascending number. */
+static const char *position(struct print_expr *p, uint64_t bound)
+{
+    const char *text = "0";
+    for (int i = 0; i < p->loops->letters.n; i++) {
+        if (!(bound >> i & 1)) continue;
+        const char *letter = expr_letter(p, i);
+        if (!strcmp(text, "0"))
+            text = letter;
+        else
+            text = SAY(p, "(%s) * %" PRId64 " + %s", text, p->loops->letters.at[i].size, letter);
+    }
+    return text;
+}
+
+static void bound_letters(struct print_expr *p, const struct ex *e, struct print_loops *l)
+{
+    *l = (struct print_loops){0};
+    for (int i = 0; i < p->loops->letters.n; i++)
+        if (e->u.bound >> i & 1) l->letter[l->n++] = (uint8_t)i;
+    if (e->op != RED_MAXAT && e->op != RED_MINAT) loops_order(p, l, e->b); /* the first of equals is by position */
+    loops_guard(p, l, e->a);
+}
+
+/* Scalar form. */
+static void reduce(struct print_expr *p, const struct ex *e, enum compute k, const char **out_value)
+{
+    const struct reduce_def *def = reduce_at(e->op);
+    struct pieces s = {.k = state_type(e->op, k)};
+    for (int i = 0; i < def->nstate; i++) s.state[i] = expr_name(p);
+    for (int i = 0; i < def->nstate; i++)
+        text_line(p->out, "%s %s = %s;", def->type[i] == 'i' ? "int64_t" : compute_def(s.k)->type, s.state[i],
+                  part(p, def->init, i, &s));
+    struct print_loops l;
+    bound_letters(p, e, &l);
+    loops_open(p, &l);
+    s.position = position(p, e->u.bound);
+    const char *value = expr_value(p, e->b, e->op == RED_ANY || e->op == RED_ALL ? expr_natural(p->loops, e->b) : k);
+    s.value = expr_name(p);
+    const enum compute body = e->op == RED_ANY || e->op == RED_ALL ? expr_natural(p->loops, e->b) : s.k;
+    text_line(p->out, "const %s %s = %s;", compute_def(body)->type, s.value, value);
+    text_line(p->out, "%s", fill(p, def->step, strlen(def->step), &s));
+    loops_close(p, &l);
+    for (int i = 0; i < def->nout; i++) out_value[i] = part(p, def->finish, i, &s);
+    if (s.k != k)
+        for (int i = 0; i < def->nout; i++) out_value[i] = SAY(p, "(%s)(%s)", compute_def(k)->type, out_value[i]);
+}
+
+/* The number of points of a box, without counting them: `sum[K | bounds] 1`. NULL: it is none. */
+static const char *count(struct print_expr *p, const struct ex *e, enum compute k)
+{
+    const struct ex *body = &p->loops->ex.at[e->b];
+    if (e->op != RED_SUM || body->kind != EX_INT || body->u.i != 1) return NULL;
+    struct text *out = p->out, inner = text_new(out->arena);
+    const int temps = p->temps;
+    struct print_loops l;
+    bound_letters(p, e, &l);
+    const uint64_t bound = e->u.bound;
+    for (int i = 0; i < l.guard.n; i++) { /* a part that ties two bound letters together makes no box */
+        const uint64_t own = ex_letters(p->loops, l.guard.at[i]) & bound;
+        if (own & (own - 1)) return NULL;
+    }
+    p->out = &inner;
+    loops_open(p, &l);
+    p->out = out;
+    if (l.tested || l.guard.n) {
+        p->temps = temps;
+        return NULL;
+    }
+    const char *text = NULL;
+    for (const char *s = inner.at, *end; s && *s; s = end + 1) { /* the bounds, without the loops */
+        end = strchr(s, '\n');
+        while (*s == ' ') s++;
+        if (!strncmp(s, "const", 5)) text_line(out, "%.*s", (int)(end - s), s);
+    }
+    for (int i = 0; i < l.n; i++) {
+        const char *n = SAY(p, "sol_max_i64(0, %s - %s)", l.high[i], l.low[i]);
+        text = text ? SAY(p, "%s * %s", text, n) : n;
+    }
+    text = SAY(p, "(%s)", text ? text : "1");
+    return k == C_I64 ? text : SAY(p, "(%s)%s", compute_def(k)->type, text);
+}
+
+void print_reduction_all(struct print_expr *p, int32_t node, enum compute k, const char **out_value)
+{
+    const struct ex e = p->loops->ex.at[node];
+    out_value[0] = count(p, &e, k);
+    if (!out_value[0]) reduce(p, &e, k, out_value);
+}
+
+const char *print_reduction(struct print_expr *p, int32_t node, enum compute k)
+{
+    const char *value[4];
+    print_reduction_all(p, node, k, value);
+    return expr_temp(p, SAY(p, "%s", value[0]), reduction_type(p, node, 0, k));
+}
