@@ -12,13 +12,13 @@ PRINT = [*CORE, "layers", "print"]
 PLAN = [*PRINT, "dfp", "dnn", "plan"]
 EVERYTHING = [*PLAN, "passes", "grad", "schedule", "rt", "build", "runtime", "compile"]
 
-# folder: the folders whose headers it may include; "sol" is include/sol
+# folder: the folders, or single headers, that it may include; "sol" is include/sol
 MAY = {
     "include/sol": ["sol"],
     "src/base": ["sol", "base"],
     "src/rt": ["sol", "rt"],
     "src/build": ["sol", "base", "build"],
-    "src/hlir": CORE,
+    "src/hlir": [*CORE, "layers/layers.h", "layers/math.def", "layers/reduce.def"],  # what a row is, and the rows
     "src/layers": [*CORE, "layers"],
     "src/grad": [*CORE, "layers", "grad"],
     "src/passes": [*CORE, "layers", "passes"],
@@ -53,7 +53,7 @@ def main() -> int:
                 if "/" not in header:
                     continue
                 where = header.split("/")[0]
-                if where not in may:
+                if where not in may and header not in may:
                     print(f'{name}: includes "{header}", but {folder} may only include {", ".join(may)}')
                     bad += 1
     for path in sorted(ROOT.glob("src/*/")):
