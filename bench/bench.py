@@ -1,0 +1,180 @@
+"""Compares SOL with its peers, network by network: one process for each system, rounds interleaved, medians, ratios.
+
+    make bench                                   the networks of README's table
+    make bench NETWORKS="resnet50 mobilenet_v2" SYSTEMS="sol eager onnxruntime"
+    .venv/bin/python bench/bench.py --help
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SYSTEMS = ["sol", "eager", "eager-last", "compile", "compile-frozen", "onnxruntime", "openvino", "ncnn"]
+DEFAULT = [
+    "alexnet", "squeezenet1_1", "vgg16", "resnet18", "resnet50", "densenet121", "inception_v3", "googlenet",
+    "mobilenet_v1", "mobilenet_v2", "mnasnet1_0", "shufflenet_v2_x1_0", "resnext50_32x4d", "wide_resnet50_2",
+]  # fmt: skip
+
+
+@dataclass
+class Worker:
+    """A process that runs one network with one system."""
+
+    system: str
+    process: subprocess.Popen[str]
+    first: float = math.nan
+    memory: float = math.nan
+    error: str = ""
+    rounds: list[float] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, system: str, network: str, batch: int, threads: int) -> Worker:
+        environment = dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONPATH=f"{HERE.parent / 'python'}:{HERE}")
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / "worker.py"), system, network, str(batch), str(threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,
+        )  # fmt: skip
+        worker = cls(system, process)
+        answer = worker.answer()
+        worker.error = answer.get("error", "")
+        worker.first, worker.memory = answer.get("first", math.nan), answer.get("memory", math.nan)
+        return worker
+
+    def answer(self) -> dict:  # type: ignore[type-arg]
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {"error": f"died (exit {self.process.wait()})"}
+
+    def round(self, seconds: float) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+        answer = self.answer()
+        if "error" in answer:
+            self.error = answer["error"]
+            return
+        self.rounds.append(statistics.median(answer["times"]))
+        self.memory = answer["memory"]
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def ms(self) -> float:
+        return statistics.median(self.rounds) * 1e3 if self.rounds and not self.error else math.nan
+
+
+def machine() -> str:
+    name = platform.processor()
+    flags = ""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            name = line.split(":", 1)[1].strip()
+        if line.startswith("flags"):
+            flags = "AVX-512" if "avx512f" in line else "AVX2" if "avx2" in line else "SSE2"
+    return f"{name}, {flags}, {os.cpu_count()} cores"
+
+
+def measure(network: str, systems: list[str], batch: int, threads: int, rounds: int, seconds: float) -> list[Worker]:
+    workers = [Worker.start(s, network, batch, threads) for s in systems]
+    for _ in range(rounds):
+        for w in workers:
+            if not w.error:
+                w.round(seconds)
+    for w in workers:
+        w.stop()
+    return workers
+
+
+def best(workers: list[Worker], names: list[str]) -> float:
+    values = [w.ms for w in workers if w.system in names and not math.isnan(w.ms)]
+    return min(values) if values else math.nan
+
+
+def geometric_mean(values: list[float]) -> float:
+    values = [v for v in values if not math.isnan(v)]
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def ratios(workers: list[Worker]) -> tuple[float, float]:
+    """Eager (its faster format) over SOL, best peer over SOL."""
+    mine = best(workers, ["sol"])
+    return best(workers, ["eager", "eager-last"]) / mine, best(workers, SYSTEMS[1:]) / mine
+
+
+def plot(results: dict[str, list[Worker]], path: Path, title: str) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = list(results)
+    figure, axes = plt.subplots(figsize=(max(8, len(names) * 0.9), 4.5))
+    systems = [s for s in SYSTEMS[1:] if any(w.system == s and not math.isnan(w.ms) for r in results.values() for w in r)]
+    width = 0.8 / max(1, len(systems))
+    for i, s in enumerate(systems):
+        heights = [best(results[n], [s]) / best(results[n], ["sol"]) for n in names]
+        axes.bar([k + i * width for k in range(len(names))], heights, width, label=s)
+    axes.axhline(1, color="black", linewidth=1)
+    axes.set_xticks([k + 0.4 - width / 2 for k in range(len(names))], names, rotation=35, ha="right")
+    axes.set_ylabel("time of the peer / time of SOL")
+    axes.set_title(title, fontsize=9)
+    axes.legend(fontsize=8, ncols=4)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def write_csv(results: dict[str, list[Worker]], path: Path, batch: int, threads: int) -> None:
+    with path.open("w", newline="") as f:
+        f.write(f"# {machine()}; batch {batch}, {threads} threads\n")
+        out = csv.writer(f)
+        out.writerow(["network", "system", "ms", "first_s", "memory_mib", "rounds_ms", "error"])
+        for network, workers in results.items():
+            for w in workers:
+                rounds = " ".join(f"{r * 1e3:.3f}" for r in w.rounds)
+                out.writerow([network, w.system, f"{w.ms:.3f}", f"{w.first:.2f}", f"{w.memory:.0f}", rounds, w.error])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", default=DEFAULT)
+    parser.add_argument("--systems", nargs="+", default=SYSTEMS, choices=SYSTEMS)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.4, help="of one round of one system")
+    parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for the table and the plot")
+    a = parser.parse_args()
+    print(f"{machine()}; batch {a.batch}, {a.threads} threads; milliseconds, median of {a.rounds} interleaved rounds")
+    print(f"{'network':20}" + "".join(f"{s:>15}" for s in a.systems) + f"{'x eager':>9}{'x best':>8}", flush=True)
+    results: dict[str, list[Worker]] = {}
+    for network in a.networks:
+        results[network] = measure(network, a.systems, a.batch, a.threads, a.rounds, a.seconds)
+        cells = "".join(f"{'-' if w.error else f'{w.ms:.2f}':>15}" for w in results[network])
+        r = ratios(results[network])
+        print(f"{network:20}{cells}{r[0]:9.2f}{r[1]:8.2f}", flush=True)
+        for w in results[network]:
+            if w.error:
+                print(f"    {w.system}: {w.error}", flush=True)
+    each = [ratios(w) for w in results.values()]
+    print(f"geometric mean: {geometric_mean([e[0] for e in each]):.2f}x eager, {geometric_mean([e[1] for e in each]):.2f}x the best peer")
+    a.out.mkdir(parents=True, exist_ok=True)
+    write_csv(results, a.out / f"inference-b{a.batch}.csv", a.batch, a.threads)
+    plot(results, a.out / f"inference-b{a.batch}.png", f"{machine()}; batch {a.batch}, {a.threads} threads")
+    print(f"written: {a.out}/inference-b{a.batch}.csv and .png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""The networks that are measured: a name, how to make it, its input's shape. Weights are random, from a fixed seed."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def torchvision_models():  # type: ignore[no-untyped-def]
+    """torchvision.models beside a CPU-only torch: its wheel wants two operators that its own library would define."""
+    library = torch.library.Library("torchvision", "DEF")
+    for schema in (
+        "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+        "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    ):
+        try:
+            library.define(schema)
+        except RuntimeError:
+            pass
+    torchvision_models.library = library  # type: ignore[attr-defined]  # keeps the definitions alive
+    import torchvision.models
+
+    return torchvision.models
+
+
+class MobileNetV1(nn.Sequential):
+    """Howard et al. 2017: a stem, 13 depthwise-separable blocks, a classifier."""
+
+    def __init__(self, width: float = 1.0, classes: int = 1000) -> None:
+        def conv(i: int, o: int, k: int, s: int, g: int = 1) -> list[nn.Module]:
+            return [nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o), nn.ReLU()]
+
+        channels = [int(c * width) for c in (32, 64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)]
+        strides = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1)
+        layers = conv(3, channels[0], 3, 2)
+        for i, s in enumerate(strides):
+            layers += conv(channels[i], channels[i], 3, s, channels[i]) + conv(channels[i], channels[i + 1], 1, 1)
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels[-1], classes))
+
+
+class MLP(nn.Sequential):
+    """Three layers of 8192 with ReLU."""
+
+    def __init__(self, size: int = 8192) -> None:
+        super().__init__(
+            nn.Linear(size, size), nn.ReLU(), nn.Linear(size, size), nn.ReLU(), nn.Linear(size, size), nn.ReLU()
+        )
+
+
+# family -> networks; the first of a family stands for it in the tests
+FAMILIES = {
+    "AlexNet": ["alexnet"],
+    "SqueezeNet": ["squeezenet1_1", "squeezenet1_0"],
+    "VGG": ["vgg11", "vgg13", "vgg16", "vgg19", "vgg11_bn", "vgg13_bn", "vgg16_bn", "vgg19_bn"],
+    "ResNet": ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"],
+    "DenseNet": ["densenet121", "densenet161", "densenet169", "densenet201"],
+    "Inception": ["inception_v3"],
+    "GoogLeNet": ["googlenet"],
+    "MobileNet V1": ["mobilenet_v1"],
+    "MobileNet V2": ["mobilenet_v2"],
+    "MNASNet": ["mnasnet1_0", "mnasnet0_5", "mnasnet0_75", "mnasnet1_3"],
+    "ShuffleNet V2": ["shufflenet_v2_x1_0", "shufflenet_v2_x0_5", "shufflenet_v2_x1_5", "shufflenet_v2_x2_0"],
+    "ResNeXt": ["resnext50_32x4d", "resnext101_32x8d"],
+    "Wide ResNet": ["wide_resnet50_2", "wide_resnet101_2"],
+    "MLP": ["mlp"],
+    "regression": ["linear_regression", "logistic_regression"],
+}
+ALL = [n for names in FAMILIES.values() for n in names]
+
+
+def make(name: str) -> nn.Module:
+    """The network in eval mode. Running statistics are made non-trivial, so that batch-norms count."""
+    torch.manual_seed(0)
+    own = {
+        "mobilenet_v1": MobileNetV1,
+        "mlp": MLP,
+        "linear_regression": lambda: nn.Linear(1024, 1),
+        "logistic_regression": lambda: nn.Sequential(nn.Linear(1024, 10), nn.Sigmoid()),
+    }
+    if name in own:
+        model = own[name]()
+    else:
+        extra = {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
+        if name == "inception_v3" or name == "googlenet":
+            extra["aux_logits"] = True
+        model = getattr(torchvision_models(), name)(weights=None, **extra)
+    generator = torch.Generator().manual_seed(1)
+    for m in model.modules():
+        if isinstance(m, nn.BatchNorm2d):
+            m.running_mean.uniform_(-0.1, 0.1, generator=generator)  # type: ignore[union-attr]
+            m.running_var.uniform_(0.5, 1.5, generator=generator)  # type: ignore[union-attr]
+    return model.eval()
+
+
+def shape(name: str, batch: int = 1, pixels: tuple[int, int] | None = None) -> list[int]:
+    if name == "mlp":
+        return [batch, 8192]
+    if name.endswith("_regression"):
+        return [batch, 1024]
+    size = pixels or ((299, 299) if name == "inception_v3" else (224, 224))
+    return [batch, 3, *size]
+
+
+def sample(name: str, batch: int = 1, pixels: tuple[int, int] | None = None) -> torch.Tensor:
+    return torch.randn(shape(name, batch, pixels), generator=torch.Generator().manual_seed(2))
