@@ -1,114 +1,105 @@
-"""The networks that are measured and tested, one row each: name, how to build it, the shape of one input.
-
-Weights are random (seeded), batch-norm statistics too, so that no layer is an identity.
-"""
+"""The networks that are measured: a name, how to make it, its input's shape. Weights are random, from a fixed seed."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import nn
 
-IMAGE = (3, 224, 224)
-LARGE = (3, 299, 299)
 
-
-def torchvision_models():
-    """torchvision.models beside a build of torch that is not the one its wheel was made for."""
-    for name, schema in {
-        "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-        "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    }.items():
-        if not hasattr(torch.ops.torchvision, name):
-            library = torch.library.Library("torchvision", "FRAGMENT")
+def torchvision_models():  # type: ignore[no-untyped-def]
+    """torchvision.models beside a CPU-only torch: its wheel wants two operators that its own library would define."""
+    library = torch.library.Library("torchvision", "DEF")
+    for schema in (
+        "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+        "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    ):
+        try:
             library.define(schema)
-            KEPT.append(library)
-    import torchvision
+        except RuntimeError:
+            pass
+    torchvision_models.library = library  # type: ignore[attr-defined]  # keeps the definitions alive
+    import torchvision.models
 
     return torchvision.models
 
 
-KEPT: list[torch.library.Library] = []  # a library's operators go when it is collected
-
-
 class MobileNetV1(nn.Sequential):
-    """Howard et al. 2017, arXiv:1704.04861, table 1."""
+    """Howard et al. 2017: a stem, 13 depthwise-separable blocks, a classifier."""
 
-    def __init__(self, classes: int = 1000):
-        def block(i: int, o: int, stride: int, kernel: int = 3, groups: int = 1) -> list[nn.Module]:
-            convolution = nn.Conv2d(i, o, kernel, stride, kernel // 2, groups=groups, bias=False)
-            return [convolution, nn.BatchNorm2d(o), nn.ReLU(inplace=True)]
+    def __init__(self, width: float = 1.0, classes: int = 1000) -> None:
+        def conv(i: int, o: int, k: int, s: int, g: int = 1) -> list[nn.Module]:
+            return [nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o), nn.ReLU()]
 
-        layers, width = block(3, 32, 2), 32
-        for out, stride in [
-            (64, 1),
-            (128, 2),
-            (128, 1),
-            (256, 2),
-            (256, 1),
-            (512, 2),
-            *[(512, 1)] * 5,
-            (1024, 2),
-            (1024, 1),
-        ]:
-            layers += block(width, width, stride, groups=width) + block(width, out, 1, kernel=1)
-            width = out
-        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes))
+        channels = [int(c * width) for c in (32, 64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)]
+        strides = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1)
+        layers = conv(3, channels[0], 3, 2)
+        for i, s in enumerate(strides):
+            layers += conv(channels[i], channels[i], 3, s, channels[i]) + conv(channels[i], channels[i + 1], 1, 1)
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels[-1], classes))
 
 
-def mlp() -> nn.Module:
-    width = 8192
-    return nn.Sequential(*[m for _ in range(3) for m in (nn.Linear(width, width), nn.ReLU())])
+class MLP(nn.Sequential):
+    """Three layers of 8192 with ReLU."""
+
+    def __init__(self, size: int = 8192) -> None:
+        super().__init__(
+            nn.Linear(size, size), nn.ReLU(), nn.Linear(size, size), nn.ReLU(), nn.Linear(size, size), nn.ReLU()
+        )
 
 
-def vision(name: str, **kwargs) -> Callable[[], nn.Module]:
-    return lambda: getattr(torchvision_models(), name)(weights=None, **kwargs)
-
-
-NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "alexnet": (vision("alexnet"), IMAGE),
-    "squeezenet1_0": (vision("squeezenet1_0"), IMAGE),
-    "squeezenet1_1": (vision("squeezenet1_1"), IMAGE),
-    **{f"vgg{n}{bn}": (vision(f"vgg{n}{bn}"), IMAGE) for n in (11, 13, 16, 19) for bn in ("", "_bn")},
-    **{f"resnet{n}": (vision(f"resnet{n}"), IMAGE) for n in (18, 34, 50, 101, 152)},
-    **{f"densenet{n}": (vision(f"densenet{n}"), IMAGE) for n in (121, 161, 169, 201)},
-    "inception_v3": (vision("inception_v3", init_weights=True), LARGE),
-    "googlenet": (vision("googlenet", init_weights=True), IMAGE),
-    "mobilenet_v1": (MobileNetV1, IMAGE),
-    "mobilenet_v2": (vision("mobilenet_v2"), IMAGE),
-    **{f"mnasnet{n}": (vision(f"mnasnet{n}"), IMAGE) for n in ("0_5", "0_75", "1_0", "1_3")},
-    **{f"shufflenet_v2_x{n}": (vision(f"shufflenet_v2_x{n}"), IMAGE) for n in ("0_5", "1_0", "1_5", "2_0")},
-    "resnext50": (vision("resnext50_32x4d"), IMAGE),
-    "resnext101": (vision("resnext101_32x8d"), IMAGE),
-    "wide_resnet50": (vision("wide_resnet50_2"), IMAGE),
-    "wide_resnet101": (vision("wide_resnet101_2"), IMAGE),
-    "mlp": (mlp, (8192,)),
-    "linear_regression": (lambda: nn.Linear(1024, 1), (1024,)),
-    "logistic_regression": (lambda: nn.Sequential(nn.Linear(1024, 1), nn.Sigmoid()), (1024,)),
+# family -> networks; the first of a family stands for it in the tests
+FAMILIES = {
+    "AlexNet": ["alexnet"],
+    "SqueezeNet": ["squeezenet1_1", "squeezenet1_0"],
+    "VGG": ["vgg11", "vgg13", "vgg16", "vgg19", "vgg11_bn", "vgg13_bn", "vgg16_bn", "vgg19_bn"],
+    "ResNet": ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"],
+    "DenseNet": ["densenet121", "densenet161", "densenet169", "densenet201"],
+    "Inception": ["inception_v3"],
+    "GoogLeNet": ["googlenet"],
+    "MobileNet V1": ["mobilenet_v1"],
+    "MobileNet V2": ["mobilenet_v2"],
+    "MNASNet": ["mnasnet1_0", "mnasnet0_5", "mnasnet0_75", "mnasnet1_3"],
+    "ShuffleNet V2": ["shufflenet_v2_x1_0", "shufflenet_v2_x0_5", "shufflenet_v2_x1_5", "shufflenet_v2_x2_0"],
+    "ResNeXt": ["resnext50_32x4d", "resnext101_32x8d"],
+    "Wide ResNet": ["wide_resnet50_2", "wide_resnet101_2"],
+    "MLP": ["mlp"],
+    "regression": ["linear_regression", "logistic_regression"],
 }
+ALL = [n for names in FAMILIES.values() for n in names]
 
 
-def build(name: str, seed: int = 0) -> nn.Module:
-    """The network in evaluation mode."""
-    torch.manual_seed(seed)
-    model = NETWORKS[name][0]().eval()
+def make(name: str) -> nn.Module:
+    """The network in eval mode. Running statistics are made non-trivial, so that batch-norms count."""
+    torch.manual_seed(0)
+    own = {
+        "mobilenet_v1": MobileNetV1,
+        "mlp": MLP,
+        "linear_regression": lambda: nn.Linear(1024, 1),
+        "logistic_regression": lambda: nn.Sequential(nn.Linear(1024, 10), nn.Sigmoid()),
+    }
+    if name in own:
+        model = own[name]()
+    else:
+        extra = {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
+        if name == "inception_v3" or name == "googlenet":
+            extra["aux_logits"] = True
+        model = getattr(torchvision_models(), name)(weights=None, **extra)
+    generator = torch.Generator().manual_seed(1)
     for m in model.modules():
         if isinstance(m, nn.BatchNorm2d):
-            m.running_mean.normal_(0, 0.1)
-            m.running_var.uniform_(0.7, 1.4)
-            with torch.no_grad():
-                m.weight.uniform_(0.8, 1.2)
-                m.bias.normal_(0, 0.1)
-    return model
+            m.running_mean.uniform_(-0.1, 0.1, generator=generator)  # type: ignore[union-attr]
+            m.running_var.uniform_(0.5, 1.5, generator=generator)  # type: ignore[union-attr]
+    return model.eval()
 
 
-def example(name: str, batch: int, seed: int = 1) -> torch.Tensor:
-    """A generated input: smooth structure and noise, as a normalised picture has."""
-    generator = torch.Generator().manual_seed(seed)
-    shape = NETWORKS[name][1]
-    x = torch.randn(batch, *shape, generator=generator) * 0.5
-    if len(shape) == 3:
-        coarse = torch.randn(batch, shape[0], 7, 7, generator=generator)
-        x += nn.functional.interpolate(coarse, shape[1:], mode="bilinear", align_corners=False)
-    return x
+def shape(name: str, batch: int = 1, pixels: tuple[int, int] | None = None) -> list[int]:
+    if name == "mlp":
+        return [batch, 8192]
+    if name.endswith("_regression"):
+        return [batch, 1024]
+    size = pixels or ((299, 299) if name == "inception_v3" else (224, 224))
+    return [batch, 3, *size]
+
+
+def sample(name: str, batch: int = 1, pixels: tuple[int, int] | None = None) -> torch.Tensor:
+    return torch.randn(shape(name, batch, pixels), generator=torch.Generator().manual_seed(2))

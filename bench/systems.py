@@ -1,120 +1,136 @@
-"""The systems that are compared: each prepares a network and returns a function that runs it on the prepared input.
-
-A row of SYSTEMS is name, function, what it is. A system that is not installed, or cannot do a network, raises.
-"""
+"""The systems that are compared: each is a function (network, batch, threads) -> a function that runs once."""
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import networks
 import numpy as np
 import torch
-from torch import nn
 
-Run = Callable[[], np.ndarray]
+Run = Callable[[], object]
 
 
-def torch_run(model: Callable, x: torch.Tensor) -> Run:
-    def run() -> np.ndarray:
+def exported(name: str, batch: int) -> Path:
+    """The network as an ONNX file, made once."""
+    folder = Path(os.environ.get("SOL_BENCH_CACHE", Path(tempfile.gettempdir()) / "sol-bench"))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-b{batch}.onnx"
+    if not path.exists():
+        part = folder / f"{os.getpid()}.onnx"
+        torch.onnx.export(networks.make(name), (networks.sample(name, batch),), str(part), dynamo=False, opset_version=17)
+        part.rename(path)
+    return path
+
+
+def sol(name: str, batch: int, threads: int) -> Run:
+    import sol as system
+
+    x = networks.sample(name, batch)
+    model = system.optimize(networks.make(name), x)
+
+    def run() -> object:
         with torch.no_grad():
-            return model(x).numpy()
+            return model(x)
 
     return run
 
 
-def eager(model: nn.Module, x: torch.Tensor, folder: Path, threads: int) -> Run:
-    return torch_run(model, x)
+def eager(name: str, batch: int, threads: int, last: bool = False) -> Run:
+    model, x = networks.make(name), networks.sample(name, batch)
+    if last and x.ndim == 4:
+        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+
+    def run() -> object:
+        with torch.no_grad():
+            return model(x)
+
+    return run
 
 
-def eager_channels_last(model: nn.Module, x: torch.Tensor, folder: Path, threads: int) -> Run:
-    if x.ndim != 4:
-        raise ValueError("channels-last needs images")
-    return torch_run(model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last))
+def eager_last(name: str, batch: int, threads: int) -> Run:
+    return eager(name, batch, threads, last=True)
 
 
-def compiled(model: nn.Module, x: torch.Tensor, folder: Path, threads: int) -> Run:
-    return torch_run(torch.compile(model), x)
+def compiled(name: str, batch: int, threads: int, freeze: bool = False) -> Run:
+    import torch._inductor.config as config
+
+    config.freezing = freeze
+    model, x = torch.compile(networks.make(name)), networks.sample(name, batch)
+
+    def run() -> object:
+        with torch.no_grad():
+            return model(x)
+
+    return run
 
 
-def compiled_freezing(model: nn.Module, x: torch.Tensor, folder: Path, threads: int) -> Run:
-    import torch._inductor.config
-
-    torch._inductor.config.freezing = True
-    return torch_run(torch.compile(model), x)
+def compiled_frozen(name: str, batch: int, threads: int) -> Run:
+    return compiled(name, batch, threads, freeze=True)
 
 
-def sol(model: nn.Module, x: torch.Tensor, folder: Path, threads: int) -> Run:
-    import sol
-
-    return torch_run(sol.optimize(model, x), x)
-
-
-def export_onnx(model: nn.Module, x: torch.Tensor, folder: Path) -> str:
-    path = folder / "network.onnx"
-    if not path.exists():
-        torch.onnx.export(model, (x,), str(path), dynamo=True, verbose=False, input_names=["x"], output_names=["y"])
-    return str(path)
-
-
-def onnxruntime(model: nn.Module, x: torch.Tensor, folder: Path, threads: int) -> Run:
+def onnxruntime(name: str, batch: int, threads: int) -> Run:
     import onnxruntime as ort
 
-    path = export_onnx(model, x, folder)
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    feed = {"x": x.numpy()}
-    return lambda: session.run(None, feed)[0]
+    session = ort.InferenceSession(str(exported(name, batch)), options, providers=["CPUExecutionProvider"])
+    feed = {session.get_inputs()[0].name: networks.sample(name, batch).numpy()}
+    return lambda: session.run(None, feed)
 
 
-def openvino(model: nn.Module, x: torch.Tensor, folder: Path, threads: int) -> Run:
+def openvino(name: str, batch: int, threads: int) -> Run:
     import openvino as ov
 
-    network = ov.Core().read_model(export_onnx(model, x, folder))
-    hints = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
-    request = ov.compile_model(network, "CPU", hints).create_infer_request()
-    feed = {0: x.numpy()}
-    return lambda: request.infer(feed)[0]
+    core = ov.Core()
+    config = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": "1"}
+    request = core.compile_model(core.read_model(str(exported(name, batch))), "CPU", config).create_infer_request()
+    x = networks.sample(name, batch).numpy()
+    return lambda: request.infer([x])
 
 
-def ncnn(model: nn.Module, x: torch.Tensor, folder: Path, threads: int) -> Run:
-    import ncnn
+def ncnn(name: str, batch: int, threads: int) -> Run:
+    import ncnn as system
+    import pnnx
 
-    if x.shape[0] != 1:
-        raise ValueError("ncnn has no batches")
-    script = folder / "network.pt"
-    if not (folder / "network.ncnn.param").exists():
-        torch.jit.trace(model, x).save(str(script))
-        shape = ",".join(map(str, x.shape))
-        command = [str(Path(sys.executable).with_name("pnnx")), str(script), f"inputshape=[{shape}]", "fp16=0"]
-        subprocess.run(command, check=True, capture_output=True, cwd=folder)
-    net = ncnn.Net()
+    if batch != 1:
+        raise RuntimeError("ncnn runs one image at a time")
+    folder = exported(name, 1).parent / f"ncnn-{name}"
+    folder.mkdir(exist_ok=True)
+    if not (folder / "m.ncnn.bin").exists():
+        script = folder / "m.pt"
+        torch.jit.trace(networks.make(name), networks.sample(name)).save(str(script))
+        tool = Path(pnnx.__file__).parent / "bin" / "pnnx"
+        shape = ",".join(map(str, networks.shape(name)))
+        command = [str(tool if tool.exists() else "pnnx"), str(script), f"inputshape=[{shape}]f32", "fp16=0"]
+        subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    net = system.Net()
     net.opt.num_threads = threads
-    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
-    net.opt.use_bf16_storage = False
-    net.load_param(str(folder / "network.ncnn.param"))
-    net.load_model(str(folder / "network.ncnn.bin"))
-    data = x[0].numpy()
+    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = net.opt.use_bf16_storage = False
+    net.load_param(str(folder / "m.ncnn.param"))
+    net.load_model(str(folder / "m.ncnn.bin"))
+    x = np.ascontiguousarray(networks.sample(name).numpy()[0])
 
-    def run() -> np.ndarray:
-        with net.create_extractor() as extractor:
-            extractor.input("in0", ncnn.Mat(data))
-            return np.array(extractor.extract("out0")[1])
+    def run() -> object:
+        extractor = net.create_extractor()
+        extractor.input("in0", system.Mat(x))
+        return extractor.extract("out0")
 
     return run
 
 
-SYSTEMS: dict[str, tuple[Callable[[nn.Module, torch.Tensor, Path, int], Run], str]] = {
-    "sol": (sol, "SOL"),
-    "eager": (eager, "PyTorch eager"),
-    "eager-cl": (eager_channels_last, "PyTorch eager, channels-last"),
-    "compile": (compiled, "torch.compile"),
-    "compile-freeze": (compiled_freezing, "torch.compile with freezing"),
-    "onnxruntime": (onnxruntime, "ONNX Runtime"),
-    "openvino": (openvino, "OpenVINO, float32"),
-    "ncnn": (ncnn, "ncnn"),
+SYSTEMS: dict[str, Callable[[str, int, int], Run]] = {
+    "sol": sol,
+    "eager": eager,
+    "eager-last": eager_last,
+    "compile": compiled,
+    "compile-frozen": compiled_frozen,
+    "onnxruntime": onnxruntime,
+    "openvino": openvino,
+    "ncnn": ncnn,
 }
