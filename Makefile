@@ -38,8 +38,9 @@ test-python: build
 test-all: test-c test-asan build ## every network, operator table and size of the specification: hours
 	$(PYTHON) -m pytest test
 
-bench: build ## SOL beside other systems
-	$(PYTHON) bench/bench.py
+bench: build ## SOL beside other systems; NETWORKS="resnet50 vgg16" SYSTEMS="sol eager" narrow it
+	@sh tools/setup.sh bench
+	$(PYTHON) bench/bench.py $(NETWORKS) $(if $(SYSTEMS),--systems $(SYSTEMS))
 
 SOURCES = $(shell git ls-files -co --exclude-standard '*.c' '*.h')
 

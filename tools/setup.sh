@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes a machine ready to build and test SOL: Debian packages (installed when run as root, named otherwise) and the
-# Python environment .venv with the versions of requirements.txt. Says what it does; does nothing the second time.
+# Python environment .venv with the versions of requirements.txt; with the argument `bench` also the systems that SOL is
+# compared with. Says what it does; does nothing the second time.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -106,6 +107,17 @@ for group, names in tomllib.load(open("pyproject.toml", "rb"))["project"].get("e
 PY
 }
 
+peers() { # the systems that `make bench` compares with; without dependencies, as numpy is there already
+    stamp=.venv/.bench-$(cksum < bench/requirements.txt | tr ' ' -)
+    [ -e "$stamp" ] && return 0
+    say "installing the systems that SOL is compared with"
+    pip install -q --no-deps openvino ncnn pnnx -c bench/requirements.txt
+    pip install -q -r bench/requirements.txt
+    rm -f .venv/.bench-*
+    : > "$stamp"
+}
+
 debian
 python_environment
 in_place
+[ "${1:-}" != bench ] || peers
