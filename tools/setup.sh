@@ -107,11 +107,10 @@ for group, names in tomllib.load(open("pyproject.toml", "rb"))["project"].get("e
 PY
 }
 
-peers() { # the systems that `make bench` compares with; without dependencies, as numpy is there already
+peers() { # the systems that `make bench` compares with
     stamp=.venv/.bench-$(cksum < bench/requirements.txt | tr ' ' -)
     [ -e "$stamp" ] && return 0
     say "installing the systems that SOL is compared with"
-    pip install -q --no-deps openvino ncnn pnnx -c bench/requirements.txt
     pip install -q -r bench/requirements.txt
     rm -f .venv/.bench-*
     : > "$stamp"
