@@ -19,6 +19,7 @@ struct build_request {
     const char *device; /* folder in the cache: "x86", "arm64"; NULL: "x86" */
     const char *march;  /* for -march=; NULL: none */
     int vector_bytes;   /* of the target: 16, 32, 64 */
+    int jobs;           /* compilers at the same time; 0: as many as there are processors */
     int nkernel;
     const char *const *kernel; /* C text of each; functions KERNEL_0, KERNEL_1, ... of type sol_kernel_fn, not static */
     int ndata;

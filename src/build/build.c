@@ -1,0 +1,341 @@
+/* Building a module: keys, what the cache lacks, compilers, link, map.
+ *
+ * The module's key holds its own text, the hashes of its kernels and data and the compiler, so that a network built
+ * before is one look into the index and one mapped file. */
+#include "build/inside.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BATCH_KERNELS = 6, BATCH_BYTES = 96 << 10, ERROR_LINES = 6 };
+
+struct build {
+    struct sol_ctx *ctx;
+    struct arena *arena;
+    const struct build_request *r;
+    const char *device;
+    struct cache cache;
+    struct compiler cc;
+    const char **symbol; /* by kernel of the request */
+    int nkernel;         /* distinct */
+    const char **key;    /* their symbols */
+    const char **kernel; /* their texts */
+    const char **object; /* where they are; NULL: to be compiled */
+    const char *module, *module_key;
+    const char *work; /* folder of this build alone */
+    bool debug;       /* one text for each kernel, and sources are kept */
+};
+
+/* Every kernel's symbol; equal kernels become one. */
+static void number_kernels(struct build *b)
+{
+    const struct build_request *r = b->r;
+    struct map *seen = map_create(b->arena);
+    b->symbol = NEW_ARRAY(b->arena, const char *, r->nkernel);
+    b->key = NEW_ARRAY(b->arena, const char *, r->nkernel);
+    b->kernel = NEW_ARRAY(b->arena, const char *, r->nkernel);
+    b->object = NEW_ARRAY(b->arena, const char *, r->nkernel);
+    for (int k = 0; k < r->nkernel; k++) {
+        char symbol[48];
+        source_symbol(&b->cc, r->kernel[k], symbol);
+        b->symbol[k] = arena_strdup(b->arena, symbol);
+        if (map_get(seen, symbol)) continue;
+        map_set(seen, symbol, b);
+        b->key[b->nkernel] = b->symbol[k];
+        b->kernel[b->nkernel++] = source_kernel(b->arena, r->kernel[k], symbol);
+    }
+}
+
+static void make_module_key(struct build *b)
+{
+    char hex[33];
+    struct hash h;
+    hash_init(&h);
+    hash_text(&h, b->cc.id);
+    hash_text(&h, b->module);
+    for (int d = 0; d < b->r->ndata; d++) hash_add(&h, b->r->data[d].bytes, b->r->data[d].n);
+    hash_hex(&h, hex);
+    b->module_key = arena_printf(b->arena, "sol_m_%s", hex);
+}
+
+/* -- what is missing */
+
+static const char *work_file(const struct build *b, const char *name)
+{
+    return arena_printf(b->arena, "%s/%s", b->work, name);
+}
+
+/* Adds a job that compiles these kernels; sources are kept in debug builds, where the debugger looks for them. */
+static sol_status add_job(struct build *b, job_list *jobs, int n, const int *kernel)
+{
+    const char *folder = b->work;
+    if (b->debug) TRY(cache_source_folder(&b->cache, b->device, &folder));
+    const char **text = NEW_ARRAY(b->arena, const char *, n);
+    for (int i = 0; i < n; i++) text[i] = b->kernel[kernel[i]];
+    struct job j = {.nkernel = n, .kernel = arena_memdup(b->arena, kernel, (size_t)n * sizeof *kernel)};
+    const char *name = text_identifier(b->arena, b->r->name);
+    j.source = b->debug ? arena_printf(b->arena, "%s/%s_%s.c", folder, name, b->key[kernel[0]])
+                        : arena_printf(b->arena, "%s/%d.c", folder, jobs->n);
+    j.object = arena_printf(b->arena, "%s/%d.o", b->work, jobs->n);
+    const char *source = source_batch(b->arena, n, text);
+    TRY(file_write(b->ctx, j.source, source, strlen(source)));
+    PUSH(b->arena, *jobs, j);
+    return SOL_OK;
+}
+
+static sol_status add_module_job(struct build *b, job_list *jobs)
+{
+    for (int d = 0; d < b->r->ndata; d++) {
+        const char *path = work_file(b, arena_printf(b->arena, "d%d.bin", d));
+        TRY(file_write(b->ctx, path, b->r->data[d].bytes, b->r->data[d].n));
+    }
+    struct job j = {.source = work_file(b, "module.c"), .object = work_file(b, "module.o")};
+    TRY(file_write(b->ctx, j.source, b->module, strlen(b->module)));
+    PUSH(b->arena, *jobs, j);
+    return SOL_OK;
+}
+
+struct by_size {
+    size_t n;
+    int kernel;
+};
+
+static int larger_first(const void *x, const void *y)
+{
+    const struct by_size *a = x, *b = y;
+    return a->n != b->n ? (a->n < b->n ? 1 : -1) : a->kernel - b->kernel;
+}
+
+/* Deals the missing kernels, largest first, to texts of about the same size: so many that no compiler is idle, so few
+ * that starting compilers does not count. */
+static sol_status add_kernel_jobs(struct build *b, job_list *jobs, int limit)
+{
+    struct by_size *missing = NEW_ARRAY(b->arena, struct by_size, b->nkernel);
+    size_t bytes = 0;
+    int n = 0;
+    for (int k = 0; k < b->nkernel; k++)
+        if (!b->object[k]) missing[n++] = (struct by_size){strlen(b->kernel[k]), k};
+    if (!n) return SOL_OK;
+    for (int i = 0; i < n; i++) bytes += missing[i].n;
+    qsort(missing, (size_t)n, sizeof *missing, larger_first);
+    int batches = MAX((n + BATCH_KERNELS - 1) / BATCH_KERNELS, (int)MIN(bytes / BATCH_BYTES + 1, (size_t)n));
+    batches = MIN((batches + limit - 1) / limit * limit, n);
+    if (b->debug) batches = n;
+    int *kernel = NEW_ARRAY(b->arena, int, n);
+    for (int i = 0; i < batches; i++) {
+        int in = 0;
+        for (int k = i; k < n; k += batches) kernel[in++] = missing[k].kernel;
+        TRY(add_job(b, jobs, in, kernel));
+    }
+    return SOL_OK;
+}
+
+/* -- errors */
+
+static sol_status refused(struct build *b, const struct job *j)
+{
+    const char *folder = NULL, *kept = j->source;
+    const char *name = j->nkernel ? b->key[j->kernel[0]] : b->module_key;
+    char *source;
+    size_t bytes, lines = 0;
+    if (!cache_source_folder(&b->cache, b->device, &folder) &&
+        !file_read(b->ctx, b->arena, j->source, &source, &bytes)) {
+        kept = arena_printf(b->arena, "%s/refused_%s.c", folder, name);
+        if (file_write(b->ctx, kept, source, bytes)) kept = NULL;
+    }
+    for (int i = 0; i < ERROR_LINES && j->output[lines]; i++) lines += strcspn(j->output + lines, "\n") + 1;
+    lines = MIN(lines, strlen(j->output));
+    return ctx_fail(b->ctx, SOL_ERR_COMPILER,
+                    "compiler '%s': refused the code of '%s' (exit code %d): %.*s\nThe source is kept in %s",
+                    b->cc.path, b->r->name, j->exit, (int)MIN(lines, 1500u), j->output,
+                    kept ? kept : "no place: the disk is full");
+}
+
+/* -- compile */
+
+static void store_object(struct build *b, const struct job *j)
+{
+    char hex[33];
+    struct hash h;
+    hash_init(&h);
+    const char **keys = NEW_ARRAY(b->arena, const char *, j->nkernel);
+    for (int i = 0; i < j->nkernel; i++) {
+        keys[i] = b->key[j->kernel[i]];
+        hash_text(&h, keys[i]);
+    }
+    hash_hex(&h, hex);
+    const char *name = arena_printf(b->arena, "%s/objects/%s.o", b->device, hex);
+    const char *path = cache_store(&b->cache, j->object, name, j->nkernel, keys);
+    for (int i = 0; i < j->nkernel; i++) b->object[j->kernel[i]] = path;
+}
+
+/* Takes the objects of jobs [first, end); the kernels of a text that was refused become jobs of their own. */
+static sol_status take_objects(struct build *b, job_list *jobs, int first, int end)
+{
+    for (int i = first; i < end; i++) {
+        const struct job j = jobs->at[i];
+        if (j.exit && j.nkernel < 2) return refused(b, &j);
+        if (j.exit) {
+            LOG(b->ctx, LOG_DEBUG, "build", "%d kernels are compiled again, one by one: %.300s", j.nkernel, j.output);
+            for (int k = 0; k < j.nkernel; k++) TRY(add_job(b, jobs, 1, &j.kernel[k]));
+        } else if (j.nkernel) {
+            store_object(b, &j);
+        }
+    }
+    return SOL_OK;
+}
+
+static int processors(const struct build_request *r)
+{
+    const long n = r->jobs > 0 ? r->jobs : sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : (int)MIN(n, 256);
+}
+
+static sol_status compile(struct build *b)
+{
+    job_list jobs = {0};
+    int total = 0;
+    for (int k = 0; k < b->nkernel; k++) total += !b->object[k];
+    TRY(add_module_job(b, &jobs));
+    TRY(add_kernel_jobs(b, &jobs, processors(b->r)));
+    for (int first = 0, end; first < jobs.n; first = end) {
+        end = jobs.n;
+        TRY(jobs_run(b->ctx, b->arena, &b->cc, b->work, &jobs, first, processors(b->r), total));
+        TRY(take_objects(b, &jobs, first, end));
+    }
+    return SOL_OK;
+}
+
+/* Objects built at the same time by two processes may hold a kernel twice: the same one. */
+static sol_status link_module(struct build *b, const char *path)
+{
+    static const char *const flags[] = {"-shared", "-Wl,-z,muldefs", "-Wl,--gc-sections", "-Wl,--build-id=none"};
+    VECTOR(const char *) argv = {0};
+    PUSH(b->arena, argv, b->cc.path);
+    for (int i = 0; i < COUNT_OF(flags); i++) PUSH(b->arena, argv, flags[i]);
+    if (!b->debug) PUSH(b->arena, argv, "-s");
+    PUSH(b->arena, argv, "-o");
+    PUSH(b->arena, argv, path);
+    PUSH(b->arena, argv, work_file(b, "module.o"));
+    struct map *seen = map_create(b->arena);
+    for (int k = 0; k < b->nkernel; k++) {
+        if (map_get(seen, b->object[k])) continue;
+        map_set(seen, b->object[k], b);
+        PUSH(b->arena, argv, b->object[k]);
+    }
+    PUSH(b->arena, argv, "-lm");
+    PUSH(b->arena, argv, NULL);
+    struct process *p;
+    int exit;
+    const char *output;
+    TRY(process_start(b->ctx, argv.at, &p));
+    sol_status status = process_wait(b->ctx, p, &exit, &output);
+    if (!status && exit)
+        status = ctx_fail(b->ctx, SOL_ERR_COMPILER, "compiler '%s': cannot link '%s' (exit code %d): %.800s",
+                          b->cc.path, b->r->name, exit, output);
+    process_free(b->ctx, p);
+    return status;
+}
+
+/* -- map */
+
+static sol_status open_at(struct build *b, const char *path, struct module *out_m)
+{
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) return ctx_fail(b->ctx, SOL_ERR_IO, "build: cannot map %s: %s", path, dlerror());
+    const struct sol_module *table = dlsym(handle, "sol_module");
+    if (table && table->size >= sizeof *table && table->version == SOL_MODULE_VERSION) {
+        *out_m = (struct module){handle, table};
+        return SOL_OK;
+    }
+    dlclose(handle);
+    return ctx_fail(b->ctx, SOL_ERR_INTERNAL, "build: %s has no sol_module of version %d", path, SOL_MODULE_VERSION);
+}
+
+/* The cache may be in a file system from which no code may run: then a copy among the temporary files is mapped. */
+static sol_status open_module(struct build *b, const char *path, struct module *out_m)
+{
+    const sol_status status = open_at(b, path, out_m);
+    if (!status) return SOL_OK;
+    char *data;
+    size_t bytes;
+    const char *folder = cache_temporary_folder(&b->cache);
+    if (!folder) return status;
+    const char *copy = arena_printf(b->arena, "%s/%s.so", folder, b->module_key);
+    sol_status copied = file_read(b->ctx, b->arena, path, &data, &bytes);
+    if (!copied) copied = file_write(b->ctx, copy, data, bytes);
+    if (!copied) copied = open_at(b, copy, out_m);
+    folder_remove(folder);
+    return copied;
+}
+
+/* -- all of it */
+
+static sol_status build(struct build *b, bool use_cache, struct module *out_m)
+{
+    int found = 0;
+    for (int k = 0; k < b->nkernel; k++) {
+        b->object[k] = use_cache ? cache_find(&b->cache, b->key[k]) : NULL;
+        found += b->object[k] != NULL;
+    }
+    const int64_t start = clock_ns();
+    TRY(compile(b));
+    const char *path = work_file(b, arena_printf(b->arena, "%s.so", b->module_key));
+    TRY(link_module(b, path));
+    const char *name = arena_printf(b->arena, "%s/modules/%s.so", b->device, b->module_key);
+    path = cache_store(&b->cache, path, name, 1, &b->module_key);
+    LOG(b->ctx, LOG_INFO, "build", "%s: %d kernels compiled by %s in %.2f s, %d from the cache", b->r->name,
+        b->nkernel - found, b->cc.path, (double)(clock_ns() - start) * 1e-9, found);
+    return open_module(b, path, out_m);
+}
+
+/* If it fails with the cache's objects, in the cache's folder, it may be the cache: full, or cleared by another
+ * process. */
+static sol_status build_missing(struct build *b, struct module *out_m)
+{
+    sol_status status = SOL_OK;
+    if (!b->cc.path) return compiler_missing(b->ctx, &b->cc);
+    TRY(ctx_check(b->ctx));
+    for (int use_cache = 1; use_cache >= 0; use_cache--) {
+        TRY(cache_work_folder(&b->cache, use_cache, &b->work));
+        status = build(b, use_cache, out_m);
+        folder_remove(b->work);
+        if (!status || status == SOL_ERR_INTERRUPTED || status == SOL_ERR_NOMEM) break;
+    }
+    return status;
+}
+
+static sol_status find_or_build(struct build *b, struct module *out_m)
+{
+    TRY(compiler_find(b->ctx, b->arena, &b->cache, b->r, &b->cc));
+    number_kernels(b);
+    TRY(source_module(b->ctx, b->arena, b->r, b->symbol, &b->module));
+    make_module_key(b);
+    TRY(ctx_check(b->ctx));
+    const char *path = cache_find(&b->cache, b->module_key);
+    if (path && !b->debug) {
+        if (!open_module(b, path, out_m)) return SOL_OK;
+        LOG(b->ctx, LOG_WARN, "build", "%s; it is built again", sol_error(b->ctx));
+        cache_drop(&b->cache, b->module_key);
+    }
+    return build_missing(b, out_m);
+}
+
+sol_status build_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct module *out_m)
+{
+    struct build b = {.ctx = ctx, .arena = a, .r = r, .device = r->device ? r->device : "x86"};
+    *out_m = (struct module){0};
+    b.debug = !strcmp(ctx_config(ctx, "compiler::debug"), "1");
+    cache_open(&b.cache, ctx, a);
+    const sol_status status = find_or_build(&b, out_m);
+    cache_close(&b.cache);
+    return status;
+}
+
+void module_close(struct module *m)
+{
+    if (m->handle) dlclose(m->handle);
+    *m = (struct module){0};
+}

@@ -1,0 +1,158 @@
+/* The C compiler: which one, what identifies it (part of every key in the cache), and its flags.
+ *
+ * The version is asked for once and remembered by path, size and time, so that a warm start runs no program. */
+#include "build/inside.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#if defined __x86_64__ || defined __i386__
+#include <cpuid.h>
+#elif defined __linux__
+#include <sys/auxv.h>
+#endif
+
+static const char last_used[] = "compiler used last";
+
+static bool is_program(const char *path)
+{
+    struct stat s;
+    return !stat(path, &s) && S_ISREG(s.st_mode) && !access(path, X_OK);
+}
+
+/* The path of a program: as it is if it has a '/', else from PATH. NULL: there is none. */
+static const char *find_program(struct arena *a, const char *name)
+{
+    if (strchr(name, '/')) return is_program(name) ? arena_strdup(a, name) : NULL;
+    const char *path = getenv("PATH");
+    if (!path) path = "/usr/local/bin:/usr/bin:/bin";
+    for (const char *at = path; at; at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL) {
+        const int n = (int)strcspn(at, ":");
+        const char *file = n ? arena_printf(a, "%.*s/%s", n, at, name) : NULL; /* no programs of the working folder */
+        if (file && is_program(file)) return file;
+    }
+    return NULL;
+}
+
+/* What -march=native stands for on this machine. */
+static void add_cpu(struct hash *h)
+{
+#if defined __x86_64__ || defined __i386__
+    static const unsigned leaves[][2] = {{0, 0}, {1, 0}, {7, 0}, {7, 1}, {0x80000001, 0}};
+    for (int i = 0; i < COUNT_OF(leaves); i++) {
+        unsigned r[4] = {0};
+        __cpuid_count(leaves[i][0], leaves[i][1], r[0], r[1], r[2], r[3]);
+        if (leaves[i][0] == 1) r[1] = 0; /* the number of the core that asks */
+        hash_add(h, r, sizeof r);
+    }
+#elif defined __linux__
+    const unsigned long r[2] = {getauxval(AT_HWCAP), getauxval(AT_HWCAP2)};
+    hash_add(h, r, sizeof r);
+#endif
+}
+
+/* The line that `--version` begins with. */
+static sol_status ask_version(struct sol_ctx *ctx, struct arena *a, const char *path, const char **out_version)
+{
+    struct process *p;
+    const char *const argv[] = {path, "--version", NULL};
+    int exit = 0;
+    const char *output = "";
+    TRY(process_start(ctx, argv, &p));
+    sol_status status = process_wait(ctx, p, &exit, &output);
+    if (!status && exit)
+        status = ctx_fail(ctx, SOL_ERR_COMPILER,
+                          "compiler '%s': '--version' failed with exit code %d: %.200s; set the "
+                          "key compiler::name to a C compiler",
+                          path, exit, output);
+    if (!status) *out_version = arena_printf(a, "%.*s", (int)MIN(strcspn(output, "\n"), 200u), output);
+    process_free(ctx, p);
+    return status;
+}
+
+static sol_status identify(struct sol_ctx *ctx, struct arena *a, struct cache *c, struct compiler *cc)
+{
+    struct stat s;
+    if (stat(cc->path, &s)) return ctx_fail(ctx, SOL_ERR_COMPILER, "compiler '%s': %s", cc->path, strerror(errno));
+    const char *file = arena_printf(a, "compiler %s %lld %lld.%09ld", cc->path, (long long)s.st_size,
+                                    (long long)s.st_mtim.tv_sec, s.st_mtim.tv_nsec);
+    const char *version = cache_fact(c, file);
+    if (!version) {
+        TRY(ask_version(ctx, a, cc->path, &version));
+        cache_set_fact(c, file, version);
+    }
+    cc->id = arena_printf(a, "%s %s", file, version);
+    const char *last = cache_fact(c, last_used);
+    if (!last || strcmp(last, cc->id)) cache_set_fact(c, last_used, cc->id);
+    return SOL_OK;
+}
+
+/* No -ffast-math: NaN and infinity keep their meaning. Predictive commoning of gcc spills register tiles. */
+static void set_flags(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct compiler *cc)
+{
+    static const char *const always[] = {"-std=gnu11",
+                                         "-O3",
+                                         "-fPIC",
+                                         "-ffp-contract=fast",
+                                         "-fno-math-errno",
+                                         "-fno-trapping-math",
+                                         "-fvisibility=hidden",
+                                         "-ffunction-sections",
+                                         "-fno-strict-aliasing",
+                                         "-w"};
+    int n = 0;
+    for (int i = 0; i < COUNT_OF(always); i++) cc->flags[n++] = always[i];
+    if (r->march) cc->flags[n++] = arena_printf(a, "-march=%s", r->march);
+    if (!cc->clang) cc->flags[n++] = "-fno-predictive-commoning";
+    if (r->vector_bytes == 64) cc->flags[n++] = "-mprefer-vector-width=512";
+    if (!strcmp(ctx_config(ctx, "compiler::debug"), "1")) cc->flags[n++] = "-g";
+    cc->flags[n] = NULL;
+}
+
+static void add_flags(struct arena *a, const struct build_request *r, struct compiler *cc)
+{
+    char hex[33];
+    struct hash h;
+    hash_init(&h);
+    hash_text(&h, cc->id);
+    hash_text(&h, sol_version());
+    for (int i = 0; cc->flags[i]; i++) hash_text(&h, cc->flags[i]);
+    if (r->march && !strcmp(r->march, "native")) add_cpu(&h);
+    hash_hex(&h, hex);
+    cc->id = arena_strdup(a, hex);
+}
+
+sol_status compiler_find(struct sol_ctx *ctx, struct arena *a, struct cache *c, const struct build_request *r,
+                         struct compiler *out)
+{
+    static const char *const names[] = {"cc", "gcc", "clang"};
+    const char *name = ctx_config(ctx, "compiler::name");
+    const bool choose = !*name || !strcmp(name, "auto");
+    *out = (struct compiler){.wanted = choose ? "cc, gcc, clang" : arena_strdup(a, name)};
+    if (choose)
+        for (int i = 0; i < COUNT_OF(names) && !out->path; i++) out->path = find_program(a, names[i]);
+    else
+        out->path = find_program(a, name);
+    if (out->path)
+        TRY(identify(ctx, a, c, out));
+    else if (choose)
+        out->id = cache_fact(c, last_used);
+    if (!out->id) return compiler_missing(ctx, out);
+    out->clang = strstr(out->id, "clang version") != NULL;
+    set_flags(ctx, a, r, out);
+    add_flags(a, r, out);
+    return SOL_OK;
+}
+
+sol_status compiler_missing(struct sol_ctx *ctx, const struct compiler *cc)
+{
+    return ctx_fail(
+        ctx, SOL_ERR_COMPILER,
+        "compiler: no C compiler was found: tried %s in PATH; install one (Debian, Ubuntu: apt install gcc) "
+        "or set the key compiler::name (or SOL_COMPILER) to the path of gcc or clang",
+        cc->wanted);
+}

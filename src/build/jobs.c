@@ -1,0 +1,72 @@
+/* Jobs: compilers that run side by side. A text of several kernels that the compiler refuses is compiled again kernel
+ * by kernel: names may clash in it, and then the message is about one kernel. */
+#include "build/inside.h"
+
+#include <string.h>
+#include <time.h>
+
+static sol_status start(struct sol_ctx *ctx, struct arena *a, const struct compiler *cc, const char *work,
+                        struct job *j)
+{
+    VECTOR(const char *) argv = {0};
+    PUSH(a, argv, cc->path);
+    for (int i = 0; cc->flags[i]; i++) PUSH(a, argv, cc->flags[i]);
+    if (!j->nkernel) { /* the module: nothing but tables and data */
+        PUSH(a, argv, "-O0");
+        PUSH(a, argv, arena_printf(a, "-I%s", work));
+        PUSH(a, argv, arena_printf(a, "-Wa,-I%s", work));
+    }
+    PUSH(a, argv, "-pipe");
+    PUSH(a, argv, "-c");
+    PUSH(a, argv, "-o");
+    PUSH(a, argv, j->object);
+    PUSH(a, argv, j->source);
+    PUSH(a, argv, NULL);
+    return process_start(ctx, argv.at, &j->process);
+}
+
+/* Takes the result of a compiler that has ended. */
+static sol_status finish(struct sol_ctx *ctx, struct arena *a, struct job *j)
+{
+    const char *output = "";
+    sol_status status = process_wait(ctx, j->process, &j->exit, &output);
+    if (!status) j->output = arena_strdup(a, output);
+    process_free(ctx, j->process);
+    j->process = NULL;
+    return status;
+}
+
+static sol_status run(struct sol_ctx *ctx, struct arena *a, const struct compiler *cc, const char *work,
+                      const job_list *jobs, int first, int limit, int total)
+{
+    int next = first, running = 0, kernels = 0;
+    ctx_progress(ctx, "compile", 0, total);
+    while (next < jobs->n || running) {
+        TRY(ctx_check(ctx));
+        while (next < jobs->n && running < limit) {
+            TRY(start(ctx, a, cc, work, &jobs->at[next]));
+            next++, running++;
+        }
+        bool ended = false;
+        for (int i = first; i < next; i++) {
+            struct job *j = &jobs->at[i];
+            if (!j->process || !process_done(j->process)) continue;
+            TRY(finish(ctx, a, j));
+            running--;
+            ended = true;
+            if (!j->exit) kernels += j->nkernel;
+            ctx_progress(ctx, "compile", kernels, total);
+        }
+        if (!ended) nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+    }
+    return SOL_OK;
+}
+
+sol_status jobs_run(struct sol_ctx *ctx, struct arena *a, const struct compiler *cc, const char *work,
+                    const job_list *jobs, int first, int limit, int total)
+{
+    const sol_status status = run(ctx, a, cc, work, jobs, first, limit, total);
+    for (int i = first; i < jobs->n; i++) /* kills what an error left running */
+        process_free(ctx, jobs->at[i].process);
+    return status;
+}

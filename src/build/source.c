@@ -1,0 +1,174 @@
+/* Sources: names that hold a hash are put in, and kernels that begin alike are put into one text.
+ *
+ * A compiler needs 20 ms to start and to read a prelude, a kernel 20 to 50: several kernels in one text build a network
+ * in two thirds of the time. Each keeps its own key. */
+#include "build/inside.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The text of sol/module.h, put into this object by the assembler: a library that is installed knows no include folder.
+ */
+__asm__(".section .rodata\n"
+        ".globl sol_module_header\n"
+        ".hidden sol_module_header\n"
+        "sol_module_header:\n"
+        ".incbin \"sol/module.h\"\n"
+        ".byte 0\n"
+        ".previous\n");
+extern const char sol_module_header[] __attribute__((visibility("hidden")));
+
+const char *source_header(void)
+{
+    return sol_module_header;
+}
+
+void source_symbol(const struct compiler *cc, const char *kernel, char out[48])
+{
+    char hex[33];
+    struct hash h;
+    hash_init(&h);
+    hash_text(&h, cc->id);
+    hash_text(&h, source_header());
+    hash_text(&h, kernel);
+    hash_hex(&h, hex);
+    snprintf(out, 48, "sol_k_%s", hex);
+}
+
+/* Walks through C text; strings end with their line. */
+struct scan {
+    const char *start, *at;
+    bool string;
+};
+
+/* Looks at the next character; false at the end. The first call looks at the first. */
+static bool scan_next(struct scan *s)
+{
+    s->at = s->at ? s->at + 1 : s->start;
+    const char c = *s->at, before = s->at > s->start ? s->at[-1] : 0;
+    const bool escaped = s->string && before == '\\' && s->at[-2] != '\\';
+    if (c == '\n') s->string = false;
+    if (c == '"' && before != '\'' && !escaped) s->string = !s->string;
+    return c != 0;
+}
+
+/* Does a name that starts with `word` start here, in code? */
+static bool scan_is(const struct scan *s, const char *word)
+{
+    const char before = s->at > s->start ? s->at[-1] : 0;
+    return !s->string && !isalnum((unsigned char)before) && before != '_' && !strncmp(s->at, word, strlen(word));
+}
+
+const char *source_kernel(struct arena *a, const char *kernel, const char *symbol)
+{
+    struct text t = text_new(a);
+    struct scan s = {.start = kernel};
+    const char *from = kernel;
+    while (scan_next(&s)) {
+        if (!scan_is(&s, "KERNEL_")) continue;
+        text_add(&t, from, (size_t)(s.at - from));
+        text_add(&t, symbol, strlen(symbol));
+        from = s.at + strlen("KERNEL");
+    }
+    text_add(&t, from, (size_t)(s.at - from));
+    return t.at;
+}
+
+/* Puts the symbol of `KERNEL<k>_` or `DATA<d>` into the module. */
+static sol_status put_reference(struct sol_ctx *ctx, const struct build_request *r, const char *const *symbol,
+                                struct text *t, const struct scan *s, const char **from)
+{
+    const bool kernel = *s->at == 'K';
+    const char *number = s->at + strlen(kernel ? "KERNEL" : "DATA");
+    char *end;
+    if (!isdigit((unsigned char)*number)) return SOL_OK;
+    const long i = strtol(number, &end, 10);
+    if (kernel && *end != '_') return SOL_OK;
+    if (i >= (kernel ? r->nkernel : r->ndata))
+        return ctx_fail(ctx, SOL_ERR_INTERNAL, "build: the module of '%s' refers to %.24s, but has %d", r->name, s->at,
+                        kernel ? r->nkernel : r->ndata);
+    text_add(t, *from, (size_t)(s->at - *from));
+    if (kernel)
+        text_put(t, "%s", symbol[i]);
+    else
+        text_put(t, "sol_d_%ld", i);
+    *from = end;
+    return SOL_OK;
+}
+
+/* Declares every function sol_k_..._<step> that `text` names, once. */
+static void declare_kernels(struct arena *a, struct text *out, const char *text)
+{
+    struct map *done = map_create(a);
+    for (const char *at = text; (at = strstr(at, "sol_k_"));) {
+        const size_t n = strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789_");
+        const char *name = arena_printf(a, "%.*s", (int)n, at);
+        at += n;
+        if (map_get(done, name)) continue;
+        map_set(done, name, (void *)(uintptr_t)name);
+        text_line(out, "HIDDEN void %s(char *const *, const struct sol_frame *, int64_t, int64_t, int);", name);
+    }
+}
+
+sol_status source_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
+                         const char **out_text)
+{
+    struct text body = text_new(a), t = text_new(a);
+    struct scan s = {.start = r->module};
+    const char *from = r->module;
+    while (scan_next(&s))
+        if (scan_is(&s, "KERNEL") || scan_is(&s, "DATA")) TRY(put_reference(ctx, r, symbol, &body, &s, &from));
+    text_add(&body, from, (size_t)(s.at - from));
+    text_put(&t, "%s", source_header());
+    text_line(&t, "#define HIDDEN __attribute__((visibility(\"hidden\"))) extern");
+    text_line(&t, "__attribute__((visibility(\"default\"))) extern const struct sol_module sol_module;");
+    declare_kernels(a, &t, body.at);
+    for (int i = 0; i < r->ndata; i++) {
+        text_line(&t, "HIDDEN const unsigned char sol_d_%d[];", i);
+        text_line(&t,
+                  "__asm__(\".section .rodata\\n.balign 64\\n.globl sol_d_%d\\n.hidden sol_d_%d\\nsol_d_%d:\\n"
+                  ".incbin \\\"d%d.bin\\\"\\n.byte 0\\n.previous\\n\");",
+                  i, i, i, i);
+    }
+    text_add(&t, body.at, body.n);
+    *out_text = t.at;
+    return SOL_OK;
+}
+
+/* Where the line begins in which the texts differ first; back to the end of a declaration, so that nothing is cut. */
+static size_t common_begin(int n, const char *const *kernel)
+{
+    size_t same = strlen(kernel[0]), depth = 0, safe = 0;
+    for (int i = 1; i < n; i++) {
+        size_t k = 0;
+        while (k < same && kernel[0][k] == kernel[i][k]) k++;
+        same = k;
+    }
+    bool comment = false;
+    for (size_t k = 0; k + 1 < same; k++) {
+        const char *at = kernel[0] + k;
+        if (!comment && at[0] == '/' && at[1] == '*') comment = true;
+        if (comment && at[0] == '*' && at[1] == '/') comment = false;
+        if (comment) continue;
+        if (*at == '{' || *at == '(') depth++;
+        if ((*at == '}' || *at == ')') && depth) depth--;
+        if (*at == '\n' && !depth && at[1] == '\n') safe = k + 1;
+    }
+    return safe;
+}
+
+const char *source_batch(struct arena *a, int n, const char *const *kernel)
+{
+    struct text t = text_new(a);
+    text_put(&t, "%s", source_header());
+    const size_t common = common_begin(n, kernel);
+    text_add(&t, kernel[0], common);
+    for (int i = 0; i < n; i++) {
+        text_put(&t, "\n");
+        text_put(&t, "%s", kernel[i] + common);
+        text_put(&t, "\n");
+    }
+    return t.at;
+}
