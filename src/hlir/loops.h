@@ -107,7 +107,9 @@ int32_t ex_expand(struct loops *l, int32_t node);
 int32_t ex_list(struct loops *l, int n, const int32_t *nodes); /* copies the nodes and chains them; returns the first */
 int32_t ex_red(struct loops *l, int reduce_row, uint64_t bound, int32_t guard, int32_t body);
 /* Copies an expression of `from` into `to` with letters replaced by expressions of `to` (letter_map[letter], 0: error) and
- * tensors renumbered. Letters bound inside are mapped too (they must map to plain letters). Folds while copying. */
+ * tensors renumbered (tensor_map NULL: the same numbers). Letters bound inside are mapped too: to plain letters (or to a
+ * constant where the size is 1), in ascending order under maxat and minat, whose positions count by letter number. Folds
+ * while copying. */
 int32_t ex_copy(struct loops *to, const struct loops *from, int32_t node, const int32_t *letter_map, const int *tensor_map);
 
 /* -- loops.c: asking */

@@ -1,0 +1,60 @@
+/* What binding a row keeps while it works. Private to bind.c and ranks.c. */
+#ifndef SOL_BIND_H
+#define SOL_BIND_H
+
+#include <stdio.h>
+
+#include "hlir/row.h"
+
+struct bind_table_part { /* one component of a table: a tensor, or an affine value to put in place of reads */
+    int tensor;          /* + 1; 0: none */
+    struct loops *loops;
+    int32_t value;
+    uint8_t letter[SOL_MAX_DIMS]; /* of `loops`, + 1, by index; 0: the size is 1 */
+};
+struct bind_table {
+    bool group;
+    int ncomp;
+    struct bind_table_part part[SOL_MAX_DIMS];
+};
+struct bind {
+    struct arena *arena;
+    const struct row *row;
+    int nin;
+    const struct row_input *in;
+    const struct attrs *attrs;
+    struct loops *l;
+    sol_status status;
+    /* by letter (of the base letter): */
+    int rank[ROW_MAX_LETTERS];
+    bool group[ROW_MAX_LETTERS], sized[ROW_MAX_LETTERS];
+    int64_t size[ROW_MAX_LETTERS][SOL_MAX_DIMS];
+    uint8_t (*letter)[SOL_MAX_DIMS]; /* by letter and component: letter of `l`, + 1; 0: not made yet */
+    int *tensor;                     /* by tensor of the row: tensor of `l`, -1: missing */
+    struct bind_table *table;        /* by tensor of the row */
+    const int32_t *args;             /* ex_expand: nodes in place of attributes */
+    bool no_output;                  /* the statement writes nothing: a dimension has the size 0 */
+};
+
+/* Records "row: what (inputs: shapes)" once. */
+sol_status bind_fail(struct bind *b, const char *format, ...) PRINTF_LIKE(2, 3);
+void bind_shapes(const struct bind *b, struct text *out);
+int bind_rank(const struct bind *b, int letter);
+uint64_t bind_exposed(const struct row *r, int32_t node);
+int32_t bind_lower(struct bind *b, int32_t node, int component); /* component -1: none */
+int bind_length(struct bind *b, int attr);
+int bind_input_rank(struct bind *b, int tensor);
+const struct row_input *bind_input(const struct bind *b, int tensor); /* of a tensor of the row that is an input */
+enum sol_dtype bind_float_type(const struct bind *b);
+/* Items of a list of the row. */
+static inline int ex_count(const struct row *r, int32_t first)
+{
+    int n = 0;
+    for (; first; first = r->ex.at[first].next) ++n;
+    return n;
+}
+
+/* ranks.c: fills `rank` and `group` */
+sol_status bind_ranks(struct bind *b);
+
+#endif

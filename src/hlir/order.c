@@ -1,0 +1,224 @@
+/* Statements in order of need. A cycle of statements is a *scan* if it closes only through reads one (or more) steps
+ * before or behind along one letter: strongly connected components (Tarjan), then by need within a step. */
+#include "hlir/row.h"
+
+struct order {
+    struct sol_ctx *ctx;
+    struct loops *l;
+    struct loops_stmt *from; /* as they were */
+    int n, count, top;
+    int *index, *low, *stack;
+    bool *on_stack, *in_group;
+    uint64_t *needs; /* bit matrix: n rows of `words` */
+    int words;
+    sol_status status;
+};
+
+static void set_bit(uint64_t *bits, int i)
+{
+    bits[i / 64] |= 1ull << (i % 64);
+}
+
+static bool get_bit(const uint64_t *bits, int i)
+{
+    return bits[i / 64] >> (i % 64) & 1;
+}
+
+static bool writes(const struct loops_stmt *s, int tensor)
+{
+    for (int i = 0; i < s->nout; ++i)
+        if (s->out[i] == tensor) return true;
+    return false;
+}
+
+struct visitor {
+    struct order *o;
+    int reader;
+    uint64_t *row; /* what it needs; NULL: look for shifts */
+    int letter, step; /* of the scan; letter -1: none yet */
+};
+
+static void need(void *user, int32_t node)
+{
+    struct visitor *v = user;
+    const struct ex *e = &v->o->l->ex.at[node];
+    if (e->kind != EX_READ) return;
+    for (int w = 0; w < v->o->n; ++w)
+        if (writes(&v->o->from[w], e->tensor)) set_bit(v->row, w);
+}
+
+static void walk(struct order *o, int stmt, void (*visit)(void *, int32_t), struct visitor *v)
+{
+    const struct loops_stmt *s = &o->from[stmt];
+    v->o = o;
+    v->reader = stmt;
+    for (int32_t i = s->index; i; i = o->l->ex.at[i].next) ex_walk(o->l, i, visit, v);
+    ex_walk(o->l, s->value, visit, v);
+}
+
+/* How far along which letter a read of what `w` writes is moved; false: not at all. */
+static bool shift(const struct loops *l, const struct loops_stmt *w, int32_t first, int *out_letter, int64_t *out_by)
+{
+    struct affine at, to;
+    for (int32_t i = first, k = w->index; i && k; i = l->ex.at[i].next, k = l->ex.at[k].next) {
+        if (l->ex.at[k].kind != EX_LETTER || !ex_affine(l, i, &at) || !ex_affine(l, k, &to)) continue;
+        if (at.n != 1 || at.letter[0] != to.letter[0] || at.coef[0] != 1 || !at.c) continue;
+        *out_letter = at.letter[0];
+        *out_by = at.c;
+        return true;
+    }
+    return false;
+}
+
+/* Within a cycle: reads that are moved tell the scan's letter and direction, the others what must come before. */
+static void inside(void *user, int32_t node)
+{
+    struct visitor *v = user;
+    struct order *o = v->o;
+    const struct ex *e = &o->l->ex.at[node];
+    if (e->kind != EX_READ) return;
+    for (int w = 0; w < o->n; ++w) {
+        int letter = -1;
+        int64_t by = 0;
+        if (!o->in_group[w] || !writes(&o->from[w], e->tensor)) continue;
+        if (!shift(o->l, &o->from[w], e->a, &letter, &by)) {
+            set_bit(v->row, w);
+            continue;
+        }
+        int step = by < 0 ? 1 : -1;
+        if (v->letter >= 0 && (v->letter != letter || v->step != step) && !o->status)
+            o->status = ctx_fail(o->ctx, SOL_ERR_UNSUPPORTED, "%s: a cycle over more than one letter or direction (%s)",
+                                 o->l->name, o->l->tensors.at[e->tensor].name);
+        v->letter = letter;
+        v->step = step;
+    }
+}
+
+static sol_status no_scan(struct order *o, int stmt)
+{
+    if (!o->status)
+        o->status = ctx_fail(o->ctx, SOL_ERR_INVALID, "%s: %s depends on itself within a step", o->l->name,
+                             o->l->tensors.at[o->from[stmt].out[0]].name);
+    return o->status;
+}
+
+/* Two scans over one letter must not look like one: the second gets a letter of its own. */
+static void rename_letter(struct loops *l, int from, int to, struct loops_stmt *s)
+{
+    int32_t map[LOOPS_MAX_LETTERS] = {0}, index[SOL_MAX_DIMS];
+    int n = 0;
+    for (int i = 0; i < l->letters.n; ++i) map[i] = ex_letter(l, i == from ? to : i);
+    for (int32_t i = s->index; i; i = l->ex.at[i].next) index[n++] = ex_copy(l, l, i, map, NULL);
+    s->index = ex_list(l, n, index);
+    s->value = ex_copy(l, l, s->value, map, NULL);
+}
+
+static sol_status emit_scan(struct order *o, struct visitor *v, const int *sequence, int n)
+{
+    struct loops *l = o->l;
+    int letter = v->letter;
+    bool used = false;
+    for (int i = 0; i < l->stmts.n; ++i) used |= l->stmts.at[i].scan_step && l->stmts.at[i].scan_letter == letter;
+    if (used && l->letters.n == LOOPS_MAX_LETTERS)
+        return ctx_fail(o->ctx, SOL_ERR_UNSUPPORTED, "%s: more than %d loops", l->name, LOOPS_MAX_LETTERS);
+    if (used) {
+        struct loops_letter from = l->letters.at[letter];
+        letter = loops_letter(l, from.name, from.size);
+    }
+    for (int i = 0; i < n; ++i) {
+        struct loops_stmt s = o->from[sequence[i]];
+        if (!(stmt_letters(l, &s) >> v->letter & 1)) return no_scan(o, sequence[i]);
+        if (used) rename_letter(l, v->letter, letter, &s);
+        s.scan_letter = (uint8_t)letter;
+        s.scan_step = (int8_t)v->step;
+        PUSH(l->arena, l->stmts, s);
+    }
+    return SOL_OK;
+}
+
+/* One strongly connected component: `group` in the order of the row. */
+static sol_status emit(struct order *o, const int *group, int n)
+{
+    struct visitor v = {.letter = -1};
+    int *sequence = NEW_ARRAY(o->l->arena, int, n), done = 0;
+    uint64_t *now = NEW_ARRAY(o->l->arena, uint64_t, (size_t)o->n * (size_t)o->words);
+    if (n == 1 && !get_bit(o->needs + group[0] * o->words, group[0])) {
+        PUSH(o->l->arena, o->l->stmts, o->from[group[0]]);
+        return SOL_OK;
+    }
+    for (int i = 0; i < n; ++i) o->in_group[group[i]] = true;
+    for (int i = 0; i < n; ++i) {
+        v.row = now + group[i] * o->words;
+        walk(o, group[i], inside, &v);
+    }
+    TRY(o->status);
+    if (v.letter < 0) return no_scan(o, group[0]);
+    while (done < n) { /* within a step: by need */
+        int found = -1;
+        for (int i = 0; i < n && found < 0; ++i) {
+            bool free = o->in_group[group[i]];
+            for (int w = 0; free && w < o->n; ++w) free = !(o->in_group[w] && get_bit(now + group[i] * o->words, w));
+            if (free) found = group[i];
+        }
+        if (found < 0) return no_scan(o, group[0]);
+        o->in_group[found] = false;
+        sequence[done++] = found;
+    }
+    return emit_scan(o, &v, sequence, n);
+}
+
+static void ascending(int *at, int n)
+{
+    for (int i = 1; i < n; ++i)
+        for (int j = i; j > 0 && at[j] < at[j - 1]; --j) {
+            int t = at[j];
+            at[j] = at[j - 1];
+            at[j - 1] = t;
+        }
+}
+
+static void connect(struct order *o, int v)
+{
+    o->index[v] = o->low[v] = ++o->count;
+    o->stack[o->top++] = v;
+    o->on_stack[v] = true;
+    for (int w = 0; w < o->n && !o->status; ++w) {
+        if (!get_bit(o->needs + v * o->words, w)) continue;
+        if (!o->index[w]) {
+            connect(o, w);
+            o->low[v] = MIN(o->low[v], o->low[w]);
+        } else if (o->on_stack[w]) {
+            o->low[v] = MIN(o->low[v], o->index[w]);
+        }
+    }
+    if (o->low[v] != o->index[v] || o->status) return;
+    int first = o->top;
+    do o->on_stack[o->stack[--first]] = false;
+    while (o->stack[first] != v);
+    int n = o->top - first;
+    int *group = arena_memdup(o->l->arena, o->stack + first, (size_t)n * sizeof *group);
+    o->top = first;
+    ascending(group, n);
+    o->status = emit(o, group, n);
+}
+
+sol_status loops_order(struct sol_ctx *ctx, struct loops *l)
+{
+    struct order o = {.ctx = ctx, .l = l, .from = l->stmts.at, .n = l->stmts.n, .words = (l->stmts.n + 63) / 64};
+    struct arena *a = l->arena;
+    o.index = NEW_ARRAY(a, int, o.n + 1);
+    o.low = NEW_ARRAY(a, int, o.n + 1);
+    o.stack = NEW_ARRAY(a, int, o.n + 1);
+    o.on_stack = NEW_ARRAY(a, bool, o.n + 1);
+    o.in_group = NEW_ARRAY(a, bool, o.n + 1);
+    o.needs = NEW_ARRAY(a, uint64_t, (size_t)o.n * (size_t)o.words + 1);
+    l->stmts.at = NULL;
+    l->stmts.n = l->stmts.room = 0;
+    for (int i = 0; i < o.n; ++i) {
+        struct visitor v = {.row = o.needs + i * o.words};
+        walk(&o, i, need, &v);
+    }
+    for (int i = 0; i < o.n && !o.status; ++i)
+        if (!o.index[i]) connect(&o, i);
+    return o.status;
+}

@@ -1,0 +1,206 @@
+/* Loops as text: tensors and letters with their sizes, then one statement a line in the notation. Brackets only where the
+ * grammar needs them, so that a printed statement parses again to the same nodes. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hlir/loops.h"
+
+/* What stands around an expression: the weakest thing that needs no brackets there. INDEX: no blanks outside of (). */
+enum place { SUM, PRODUCT, FACTOR, INDEX };
+
+static void show(const struct loops *l, int32_t node, enum place place, struct text *out);
+
+static void show_list(const struct loops *l, int32_t first, enum place place, const char *between, struct text *out)
+{
+    for (int32_t i = first; i; i = l->ex.at[i].next) {
+        show(l, i, place, out);
+        if (l->ex.at[i].next) text_put(out, "%s", between);
+    }
+}
+
+static void show_real(double v, struct text *out)
+{
+    if (isnan(v)) {
+        text_put(out, "nan");
+    } else if (isinf(v)) {
+        text_put(out, v < 0 ? "(-inf)" : "inf");
+    } else {
+        char digits[40];
+        int n = snprintf(digits, sizeof digits, "%.17g", fabs(v));
+        for (int p = 1; p < 17; ++p) { /* as few digits as give the same number */
+            char fewer[40];
+            int length = snprintf(fewer, sizeof fewer, "%.*g", p, fabs(v));
+            if (strtod(fewer, NULL) != fabs(v)) continue;
+            memcpy(digits, fewer, (size_t)length + 1);
+            n = length;
+            break;
+        }
+        if (!strpbrk(digits, ".e")) snprintf(digits + n, sizeof digits - (size_t)n, ".0");
+        text_put(out, signbit(v) ? "(-%s)" : "%s", digits);
+    }
+}
+
+static const char *const COMPARE[] = {[CMP_LT] = "<",  [CMP_LE] = "<=", [CMP_EQ] = "==",
+                                      [CMP_NE] = "!=", [CMP_GE] = ">=", [CMP_GT] = ">"};
+
+static void show_cond(const struct loops *l, int32_t node, struct text *out)
+{
+    const struct ex *e = &l->ex.at[node];
+    switch (e->kind) {
+    case EX_CMP:
+        show(l, e->a, INDEX, out);
+        text_put(out, "%s", COMPARE[e->op]);
+        show(l, e->b, INDEX, out);
+        break;
+    case EX_AND:
+    case EX_OR:
+        for (int32_t i = e->a; i; i = l->ex.at[i].next) {
+            show_cond(l, i, out);
+            if (l->ex.at[i].next) text_put(out, e->kind == EX_AND ? " and " : " or ");
+        }
+        break;
+    default:
+        show(l, node, INDEX, out);
+        text_put(out, "!=0");
+    }
+}
+
+static void show_red(const struct loops *l, const struct ex *e, enum place place, struct text *out)
+{
+    bool blank = false;
+    if (place != SUM) text_put(out, "(");
+    text_put(out, "%s[", reduce_at(e->op)->name);
+    for (int i = 0; i < l->letters.n; ++i) {
+        if (!(e->u.bound >> i & 1)) continue;
+        text_put(out, blank ? " %s" : "%s", l->letters.at[i].name);
+        blank = true;
+    }
+    if (e->a) {
+        text_put(out, blank ? " | " : "| ");
+        show_cond(l, e->a, out);
+    }
+    text_put(out, "] ");
+    uint8_t body = l->ex.at[e->b].kind;
+    show(l, e->b, body == EX_MUL ? PRODUCT : FACTOR, out);
+    if (place != SUM) text_put(out, ")");
+}
+
+/* A product inside a reduction's body must not hold / // %, which would end it. */
+static void show_binary(const struct loops *l, const struct ex *e, enum place place, struct text *out)
+{
+    static const char *const ops[] = {[EX_ADD] = "+", [EX_SUB] = "-",   [EX_MUL] = "*",
+                                      [EX_DIV] = "/", [EX_FLOOR] = "//", [EX_MOD] = "%"};
+    bool sum = e->kind == EX_ADD || e->kind == EX_SUB;
+    bool close = place == FACTOR || (place == PRODUCT && e->kind != EX_MUL);
+    if (close) text_put(out, "(");
+    const struct ex *left = &l->ex.at[e->a], *right = &l->ex.at[e->b];
+    bool left_sum = left->kind == EX_ADD || left->kind == EX_SUB || left->kind == EX_RED;
+    enum place inner = place == INDEX ? INDEX : SUM;
+    if ((!sum && left_sum) || left->kind == EX_RED)
+        show(l, e->a, FACTOR, out);
+    else
+        show(l, e->a, !sum && place == PRODUCT && !close ? PRODUCT : inner, out);
+    text_put(out, sum && place != INDEX ? " %s " : "%s", ops[e->kind]);
+    bool right_binary = right->kind >= EX_ADD && right->kind <= EX_MOD;
+    bool right_sum = right->kind == EX_ADD || right->kind == EX_SUB;
+    if ((right_binary && (!sum || right_sum)) || right->kind == EX_RED)
+        show(l, e->b, FACTOR, out);
+    else
+        show(l, e->b, inner, out);
+    if (close) text_put(out, ")");
+}
+
+static void show(const struct loops *l, int32_t node, enum place place, struct text *out)
+{
+    const struct ex *e = &l->ex.at[node];
+    switch (e->kind) {
+    case EX_INT: text_put(out, e->u.i < 0 ? "(%lld)" : "%lld", (long long)e->u.i); break;
+    case EX_REAL: show_real(e->u.r, out); break;
+    case EX_LETTER: text_put(out, "%s", l->letters.at[e->tensor].name); break;
+    case EX_NEG:
+        text_put(out, "(-");
+        show(l, e->a, FACTOR, out);
+        text_put(out, ")");
+        break;
+    case EX_READ:
+        text_put(out, "%s[", l->tensors.at[e->tensor].name);
+        show_list(l, e->a, INDEX, " ", out);
+        text_put(out, e->b ? "]:" : "]");
+        if (e->b) show(l, e->b, FACTOR, out);
+        break;
+    case EX_CALL:
+        text_put(out, "%s(", math_at(e->op)->name);
+        show_list(l, e->a, INDEX, ",", out);
+        text_put(out, ")");
+        break;
+    case EX_TEST:
+        text_put(out, "[");
+        show_cond(l, e->a, out);
+        text_put(out, "]");
+        break;
+    case EX_CMP:
+    case EX_AND:
+    case EX_OR: show_cond(l, node, out); break;
+    case EX_RED: show_red(l, e, place, out); break;
+    default:
+        if (e->kind >= EX_ADD && e->kind <= EX_MOD) show_binary(l, e, place, out);
+    }
+}
+
+void ex_print(const struct loops *l, int32_t node, struct text *out)
+{
+    show(l, node, SUM, out);
+}
+
+static void show_stmt(const struct loops *l, const struct loops_stmt *s, struct text *out)
+{
+    if (s->nout > 1) text_put(out, "(");
+    for (int i = 0; i < s->nout; ++i) text_put(out, i ? ",%s" : "%s", l->tensors.at[s->out[i]].name);
+    text_put(out, s->nout > 1 ? ")[" : "[");
+    show_list(l, s->index, INDEX, " ", out);
+    text_put(out, "] = ");
+    show(l, s->value, SUM, out);
+}
+
+static void show_table(const struct loops_tensor *t, struct text *out)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->ndim; ++d) n *= t->shape[d];
+    text_put(out, " =");
+    for (int64_t i = 0; t->table && i < n; ++i) {
+        text_put(out, " ");
+        if (t->dtype == SOL_I64)
+            text_put(out, "%lld", (long long)((const int64_t *)t->table)[i]);
+        else
+            show_real(((const double *)t->table)[i], out);
+    }
+}
+
+void loops_print(const struct loops *l, struct text *out)
+{
+    static const char *const roles[] = {"input", "output", "temp", "table"};
+    text_put(out, "%s\n", l->name);
+    for (int i = 0; i < l->tensors.n; ++i) {
+        const struct loops_tensor *t = &l->tensors.at[i];
+        text_put(out, "    %s %s %s[", roles[t->role], dtype_def((enum sol_dtype)t->dtype)->name, t->name);
+        for (int d = 0; d < t->ndim; ++d) text_put(out, d ? " %lld" : "%lld", (long long)t->shape[d]);
+        text_put(out, "]");
+        if (t->role == LOOPS_TABLE) show_table(t, out);
+        text_put(out, "\n");
+    }
+    if (l->letters.n) {
+        text_put(out, "   ");
+        for (int i = 0; i < l->letters.n; ++i)
+            text_put(out, " %s=%lld", l->letters.at[i].name, (long long)l->letters.at[i].size);
+        text_put(out, "\n");
+    }
+    for (int i = 0; i < l->stmts.n; ++i) {
+        const struct loops_stmt *s = &l->stmts.at[i];
+        text_put(out, "    ");
+        show_stmt(l, s, out);
+        if (s->scan_step) text_put(out, "  -- scan %s%+d", l->letters.at[s->scan_letter].name, s->scan_step);
+        text_put(out, "\n");
+    }
+}
