@@ -176,7 +176,9 @@ sol_status row_bind(struct arena *a, const struct row *r, int nin, const struct 
 char row_purpose(const struct row *r, bool output, int tensor, int dim, int ndim);
 
 /* -- interp.c: the oracle. data[i] belongs to tensor i of the loops, row-major, of its type; TEMPs and TABLEs are the
- * interpreter's own. Computes in double (floats) and int64, rounds when a tensor is written. */
+ * interpreter's own. Computes in double (floats) and int64, rounds when a tensor is written. Reals become integers as x86
+ * converts: towards zero; NaN and what is out of range is INT64_MIN (i64, u64, u32) or INT32_MIN, of which narrower types
+ * keep the low bits. An index outside without a value is SOL_ERR_RUN. */
 sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *l, void *const *data);
 
 /* -- math.c, reduce.c: tables made of math.def and reduce.def */
@@ -202,6 +204,7 @@ const struct math_def *math_at(int row);
 int math_rows(void);
 double math_eval(int row, const double *args);        /* the oracle's value of a primitive or composite, in double */
 int64_t math_eval_int(int row, const int64_t *args);
+double math_eval_rand(int64_t seed, int64_t position); /* the row `rand`, whose arguments need all of their 64 bits */
 
 /* The row's number in reduce.def. */
 enum reduce_kind { RED_SUM, RED_PROD, RED_MAX, RED_MIN, RED_MAXAT, RED_MINAT, RED_MOMENTS, RED_SOFTSUM, RED_ANY, RED_ALL };

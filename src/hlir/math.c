@@ -134,7 +134,7 @@ static double erf_inverse(double x)
     return v;
 }
 
-static double math_rand(int64_t seed, int64_t position)
+double math_eval_rand(int64_t seed, int64_t position)
 {
     uint64_t z = (uint64_t)position * 0x9E3779B97F4A7C15u + (uint64_t)seed;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;

@@ -1,0 +1,548 @@
+/* The interpreter: the oracle of the tests, and what folds constants. One loop nest per statement, expressions by
+ * recursion, nothing allocated per element. Integers are exact in 64 bits (and wrap), reals are double; a tensor's type
+ * rounds when it is written. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "hlir/loops.h"
+
+enum value { UNKNOWN, INT, UNSIGNED, REAL }; /* how an expression is computed */
+struct interp {
+    struct sol_ctx *ctx;
+    const struct loops *l;
+    int64_t letter[LOOPS_MAX_LETTERS];
+    void **data;
+    uint8_t *value; /* by node: enum value */
+    sol_status status;
+    int rand;
+};
+
+/* -- types */
+
+/* f16 and bf16: `digits` bits behind the point, exponents down to `low`. */
+static double small_float(uint16_t bits, int digits, int low)
+{
+    int exponent = (bits & 0x7fff) >> digits, mantissa = bits & ((1 << digits) - 1), top = 0x7fff >> digits;
+    double v = exponent == top ? (mantissa ? NAN : INFINITY)
+               : exponent      ? ldexp((1 << digits) + mantissa, exponent - 1 + low - digits)
+                               : ldexp(mantissa, low - digits);
+    return bits >> 15 ? -v : v;
+}
+
+static uint16_t to_small_float(double v, int digits, int low)
+{
+    uint16_t sign = signbit(v) ? 0x8000 : 0, top = (uint16_t)(0x7fff >> digits << digits);
+    double a = fabs(v);
+    if (isnan(v)) return (uint16_t)(sign | top | 1 << (digits - 1));
+    if (isinf(v)) return (uint16_t)(sign | top);
+    if (a == 0) return sign;
+    int exponent = MAX(ilogb(a), low);
+    double steps = rint(ldexp(a, digits - exponent)); /* to even, as the rounding mode is */
+    if (steps >= (double)(2 << digits)) {
+        steps /= 2;
+        ++exponent;
+    }
+    int field = steps < (double)(1 << digits) ? 0 : exponent - low + 1;
+    if (field >= 0x7fff >> digits) return (uint16_t)(sign | top);
+    return (uint16_t)(sign | field << digits | ((int)steps & ((1 << digits) - 1)));
+}
+
+static double load_real(const void *data, int64_t at, int type)
+{
+    switch (type) {
+    case SOL_F32: return ((const float *)data)[at];
+    case SOL_F64: return ((const double *)data)[at];
+    case SOL_F16: return small_float(((const uint16_t *)data)[at], 10, -14);
+    case SOL_BF16: return small_float(((const uint16_t *)data)[at], 7, -126);
+    default: return 0;
+    }
+}
+
+static int64_t load_int(const void *data, int64_t at, int type)
+{
+    switch (type) {
+    case SOL_BOOL: return ((const uint8_t *)data)[at] != 0;
+    case SOL_U8: return ((const uint8_t *)data)[at];
+    case SOL_I8: return ((const int8_t *)data)[at];
+    case SOL_U16: return ((const uint16_t *)data)[at];
+    case SOL_I16: return ((const int16_t *)data)[at];
+    case SOL_U32: return ((const uint32_t *)data)[at];
+    case SOL_I32: return ((const int32_t *)data)[at];
+    case SOL_U64: return (int64_t)((const uint64_t *)data)[at];
+    case SOL_I64: return ((const int64_t *)data)[at];
+    default: return 0;
+    }
+}
+
+static void store_int(void *data, int64_t at, int type, int64_t v)
+{
+    switch (type) {
+    case SOL_BOOL: ((uint8_t *)data)[at] = v != 0; break;
+    case SOL_U8: ((uint8_t *)data)[at] = (uint8_t)v; break;
+    case SOL_I8: ((int8_t *)data)[at] = (int8_t)v; break;
+    case SOL_U16: ((uint16_t *)data)[at] = (uint16_t)v; break;
+    case SOL_I16: ((int16_t *)data)[at] = (int16_t)v; break;
+    case SOL_U32: ((uint32_t *)data)[at] = (uint32_t)v; break;
+    case SOL_I32: ((int32_t *)data)[at] = (int32_t)v; break;
+    case SOL_U64: ((uint64_t *)data)[at] = (uint64_t)v; break;
+    case SOL_I64: ((int64_t *)data)[at] = v; break;
+    default: break;
+    }
+}
+
+/* A real number as an integer, as x86 converts (and so PyTorch there): towards zero; NaN and what is out of range is the
+ * lowest number of 64 bits (for i64, u64, u32) or of 32 bits (for i32 and below), of which narrow types keep the low bits. */
+static int64_t real_to_int(double v, int type)
+{
+    bool wide = type == SOL_I64 || type == SOL_U64 || type == SOL_U32;
+    if (type == SOL_U64 && v >= 0x1p63 && v < 0x1p64) return (int64_t)(uint64_t)v;
+    if (wide) return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
+    return v > -0x1p31 - 1 && v < 0x1p31 ? (int64_t)v : INT32_MIN;
+}
+
+static void store_real(void *data, int64_t at, int type, double v)
+{
+    switch (type) {
+    case SOL_F32: ((float *)data)[at] = (float)v; break;
+    case SOL_F64: ((double *)data)[at] = v; break;
+    case SOL_F16: ((uint16_t *)data)[at] = to_small_float(v, 10, -14); break;
+    case SOL_BF16: ((uint16_t *)data)[at] = to_small_float(v, 7, -126); break;
+    case SOL_BOOL: ((uint8_t *)data)[at] = v != 0; break;
+    default: store_int(data, at, type, real_to_int(v, type));
+    }
+}
+
+/* -- how a node is computed */
+
+static enum value value_of(struct interp *p, int32_t node);
+
+static bool any_unsigned(struct interp *p, int32_t node, bool list)
+{
+    for (; node; node = list ? p->l->ex.at[node].next : 0)
+        if (value_of(p, node) == UNSIGNED) return true;
+    return false;
+}
+
+static enum value value_of(struct interp *p, int32_t node)
+{
+    const struct ex *e = &p->l->ex.at[node];
+    if (!node) return INT;
+    if (p->value[node]) return (enum value)p->value[node];
+    enum value v = INT;
+    if (!ex_is_int(p->l, node))
+        v = REAL;
+    else if (e->kind == EX_READ)
+        v = p->l->tensors.at[e->tensor].dtype == SOL_U64 ? UNSIGNED : INT;
+    else if (e->kind == EX_CALL)
+        v = strcmp(math_at(e->op)->type, "bool") && any_unsigned(p, e->a, true) ? UNSIGNED : INT;
+    else if (e->kind == EX_RED)
+        v = e->op <= RED_MINAT && value_of(p, e->b) == UNSIGNED ? UNSIGNED : INT;
+    else if (e->kind >= EX_NEG && e->kind <= EX_MOD)
+        v = any_unsigned(p, e->a, false) || any_unsigned(p, e->b, false) ? UNSIGNED : INT;
+    p->value[node] = (uint8_t)v;
+    return v;
+}
+
+/* -- expressions */
+
+static int64_t whole(struct interp *p, int32_t node);
+static double real(struct interp *p, int32_t node);
+static bool holds(struct interp *p, int32_t node);
+
+static void outside(struct interp *p, const struct loops_tensor *t, int d, int64_t i)
+{
+    if (!p->status)
+        p->status = ctx_fail(p->ctx, SOL_ERR_RUN, "%s: index %lld is outside dimension %d of %s, which has %lld elements",
+                             p->l->name, (long long)i, d, t->name, (long long)t->shape[d]);
+}
+
+/* The element a list of indices means; -1: outside. */
+static int64_t offset(struct interp *p, const struct loops_tensor *t, int32_t first, bool may_leave)
+{
+    int64_t at = 0;
+    int d = 0;
+    for (int32_t i = first; i; i = p->l->ex.at[i].next, ++d) {
+        int64_t v = whole(p, i);
+        if (v < 0 || v >= t->shape[d]) {
+            if (!may_leave) outside(p, t, d, v);
+            return -1;
+        }
+        at = at * t->shape[d] + v;
+    }
+    return at;
+}
+
+static const void *memory(const struct interp *p, int tensor)
+{
+    const struct loops_tensor *t = &p->l->tensors.at[tensor];
+    return t->role == LOOPS_TABLE ? t->table : p->data[tensor];
+}
+
+struct acc { /* of a reduction */
+    double r, r1;
+    int64_t i, n, at;
+    bool is_int, is_unsigned;
+};
+
+static bool better(double x, double than, bool high)
+{
+    return high ? x > than : x < than;
+}
+
+static bool better_int(const struct acc *a, int64_t x, bool high)
+{
+    if (a->is_unsigned) return high ? (uint64_t)x > (uint64_t)a->i : (uint64_t)x < (uint64_t)a->i;
+    return high ? x > a->i : x < a->i;
+}
+
+static void step_best(struct interp *p, const struct ex *e, struct acc *a, int64_t position)
+{
+    bool high = e->op == RED_MAX || e->op == RED_MAXAT;
+    if (a->is_int) {
+        int64_t x = whole(p, e->b);
+        if (a->n++ && !better_int(a, x, high)) return;
+        a->i = x;
+    } else {
+        double x = real(p, e->b);
+        if (a->n++ && !better(x, a->r, high) && !(isnan(x) && !isnan(a->r))) return;
+        a->r = x;
+    }
+    a->at = position;
+}
+
+static void step_real(struct acc *a, int op, double x)
+{
+    double d;
+    switch (op) {
+    case RED_SUM: a->r += x; break;
+    case RED_PROD: a->r *= x; break;
+    case RED_MOMENTS: /* Welford */
+        d = x - a->r;
+        a->r += d / (double)++a->n;
+        a->r1 += d * (x - a->r);
+        break;
+    case RED_SOFTSUM:
+        if (x == -INFINITY) break;
+        if (x > a->r) {
+            a->r1 *= exp(a->r - x);
+            a->r = x;
+        }
+        a->r1 += exp(x - a->r);
+        break;
+    default: break;
+    }
+}
+
+static void step(struct interp *p, const struct ex *e, struct acc *a, int64_t position)
+{
+    switch (e->op) {
+    case RED_MAX:
+    case RED_MIN:
+    case RED_MAXAT:
+    case RED_MINAT: step_best(p, e, a, position); break;
+    case RED_ANY: a->i |= value_of(p, e->b) == REAL ? real(p, e->b) != 0 : whole(p, e->b) != 0; break;
+    case RED_ALL: a->i &= value_of(p, e->b) == REAL ? real(p, e->b) != 0 : whole(p, e->b) != 0; break;
+    default:
+        if (!a->is_int)
+            step_real(a, e->op, real(p, e->b));
+        else if (e->op == RED_SUM)
+            a->i = (int64_t)((uint64_t)a->i + (uint64_t)whole(p, e->b));
+        else
+            a->i = (int64_t)((uint64_t)a->i * (uint64_t)whole(p, e->b));
+    }
+}
+
+static void reduce(struct interp *p, const struct ex *e, uint64_t left, int64_t position, struct acc *a)
+{
+    if (!left) {
+        if (!e->a || holds(p, e->a)) step(p, e, a, position);
+        return;
+    }
+    int letter = __builtin_ctzll(left);
+    int64_t n = p->l->letters.at[letter].size, saved = p->letter[letter];
+    for (int64_t i = 0; i < n && !p->status; ++i) {
+        p->letter[letter] = i;
+        reduce(p, e, left & (left - 1), position * n + i, a);
+    }
+    p->letter[letter] = saved;
+}
+
+static void reduction(struct interp *p, const struct ex *e, struct acc *a)
+{
+    enum value v = value_of(p, e->b);
+    *a = (struct acc){.is_int = v != REAL && e->op != RED_MOMENTS && e->op != RED_SOFTSUM, .is_unsigned = v == UNSIGNED};
+    a->r = e->op == RED_PROD                         ? 1
+           : e->op == RED_MAX || e->op == RED_SOFTSUM ? -INFINITY
+           : e->op == RED_MAXAT                      ? -INFINITY
+           : e->op == RED_MIN || e->op == RED_MINAT  ? INFINITY
+                                                     : 0;
+    a->i = e->op == RED_PROD || e->op == RED_ALL;
+    if (e->op == RED_MAX || e->op == RED_MAXAT) a->i = a->is_unsigned ? 0 : INT64_MIN;
+    if (e->op == RED_MIN || e->op == RED_MINAT) a->i = a->is_unsigned ? -1 : INT64_MAX;
+    reduce(p, e, e->u.bound, 0, a);
+}
+
+/* Rows whose result on unsigned numbers differs from that on signed ones. */
+static int64_t call_unsigned(int row, const int64_t *a)
+{
+    uint64_t x = (uint64_t)a[0], y = (uint64_t)a[1];
+    const char *name = math_at(row)->name;
+    if (!strcmp(name, "floordiv") || !strcmp(name, "truncdiv")) return y ? (int64_t)(x / y) : 0;
+    if (!strcmp(name, "remainder") || !strcmp(name, "fmod")) return y ? (int64_t)(x % y) : 0;
+    if (!strcmp(name, "max") || !strcmp(name, "fmax")) return (int64_t)MAX(x, y);
+    if (!strcmp(name, "min") || !strcmp(name, "fmin")) return (int64_t)MIN(x, y);
+    if (!strcmp(name, "clamp")) return (int64_t)MIN(MAX(x, y), (uint64_t)a[2]);
+    if (!strcmp(name, "shift_right")) return y > 63 ? 0 : (int64_t)(x >> y);
+    if (!strcmp(name, "lt")) return x < y;
+    if (!strcmp(name, "le")) return x <= y;
+    if (!strcmp(name, "gt")) return x > y;
+    if (!strcmp(name, "ge")) return x >= y;
+    if (!strcmp(name, "abs") || !strcmp(name, "relu")) return a[0];
+    if (!strcmp(name, "sign")) return x != 0;
+    return math_eval_int(row, a);
+}
+
+static double call_real(struct interp *p, const struct ex *e)
+{
+    double args[3];
+    int n = 0;
+    if (e->op == p->rand) { /* its arguments are integers */
+        int32_t position = p->l->ex.at[e->a].next;
+        return math_eval_rand(whole(p, e->a), whole(p, position));
+    }
+    for (int32_t i = e->a; i; i = p->l->ex.at[i].next) args[n++] = real(p, i);
+    return math_eval(e->op, args);
+}
+
+static int64_t call_whole(struct interp *p, const struct ex *e)
+{
+    int64_t args[3] = {0};
+    bool reals = false, unsig = false;
+    int n = 0;
+    for (int32_t i = e->a; i; i = p->l->ex.at[i].next) {
+        enum value v = value_of(p, i);
+        reals |= v == REAL;
+        unsig |= v == UNSIGNED;
+    }
+    bool choose = *math_at(e->op)->type == 'y'; /* where: the condition may be of any type */
+    if (reals && !choose) return call_real(p, e) != 0;
+    for (int32_t i = e->a; i; i = p->l->ex.at[i].next, ++n)
+        args[n] = choose && !n ? holds(p, i) : whole(p, i);
+    return unsig ? call_unsigned(e->op, args) : math_eval_int(e->op, args);
+}
+
+static int64_t divide(struct interp *p, const struct ex *e, bool remainder)
+{
+    int64_t a = whole(p, e->a), b = whole(p, e->b);
+    if (value_of(p, e->a) == UNSIGNED || value_of(p, e->b) == UNSIGNED)
+        return !b ? 0 : (int64_t)(remainder ? (uint64_t)a % (uint64_t)b : (uint64_t)a / (uint64_t)b);
+    if (b == 0) return 0;
+    if (b == -1) return remainder ? 0 : (int64_t)(0 - (uint64_t)a);
+    int64_t q = a / b, r = a % b;
+    bool down = r != 0 && (r < 0) != (b < 0);
+    return remainder ? (down ? r + b : r) : q - down;
+}
+
+/* The value of an integer expression. */
+static int64_t whole(struct interp *p, int32_t node)
+{
+    const struct ex *e = &p->l->ex.at[node];
+    switch (e->kind) {
+    case EX_INT: return e->u.i;
+    case EX_LETTER: return p->letter[e->tensor];
+    case EX_NEG: return (int64_t)(0 - (uint64_t)whole(p, e->a));
+    case EX_ADD: return (int64_t)((uint64_t)whole(p, e->a) + (uint64_t)whole(p, e->b));
+    case EX_SUB: return (int64_t)((uint64_t)whole(p, e->a) - (uint64_t)whole(p, e->b));
+    case EX_MUL: return (int64_t)((uint64_t)whole(p, e->a) * (uint64_t)whole(p, e->b));
+    case EX_FLOOR: return divide(p, e, false);
+    case EX_MOD: return divide(p, e, true);
+    case EX_READ: {
+        const struct loops_tensor *t = &p->l->tensors.at[e->tensor];
+        int64_t at = offset(p, t, e->a, e->b != 0);
+        if (at < 0) return e->b ? whole(p, e->b) : 0;
+        return load_int(memory(p, e->tensor), at, t->dtype);
+    }
+    case EX_CALL: return call_whole(p, e);
+    case EX_RED: {
+        struct acc a;
+        reduction(p, e, &a);
+        return a.i;
+    }
+    default: return holds(p, node);
+    }
+}
+
+static double real(struct interp *p, int32_t node)
+{
+    const struct ex *e = &p->l->ex.at[node];
+    enum value v = value_of(p, node);
+    if (v == INT) return (double)whole(p, node);
+    if (v == UNSIGNED) return (double)(uint64_t)whole(p, node);
+    switch (e->kind) {
+    case EX_REAL: return e->u.r;
+    case EX_NEG: return -real(p, e->a);
+    case EX_ADD: return real(p, e->a) + real(p, e->b);
+    case EX_SUB: return real(p, e->a) - real(p, e->b);
+    case EX_MUL: return real(p, e->a) * real(p, e->b);
+    case EX_DIV: return real(p, e->a) / real(p, e->b);
+    case EX_READ: {
+        const struct loops_tensor *t = &p->l->tensors.at[e->tensor];
+        int64_t at = offset(p, t, e->a, e->b != 0);
+        if (at < 0) return e->b ? real(p, e->b) : 0;
+        if (dtype_def((enum sol_dtype)t->dtype)->is_float) return load_real(memory(p, e->tensor), at, t->dtype);
+        int64_t i = load_int(memory(p, e->tensor), at, t->dtype);
+        return t->dtype == SOL_U64 ? (double)(uint64_t)i : (double)i;
+    }
+    case EX_CALL: return call_real(p, e);
+    case EX_RED: {
+        struct acc a;
+        reduction(p, e, &a);
+        return a.r;
+    }
+    default: return 0;
+    }
+}
+
+static bool compare(int op, int order) /* order: -1, 0, 1 */
+{
+    switch (op) {
+    case CMP_LT: return order < 0;
+    case CMP_LE: return order <= 0;
+    case CMP_EQ: return order == 0;
+    case CMP_NE: return order != 0;
+    case CMP_GE: return order >= 0;
+    default: return order > 0;
+    }
+}
+
+static bool holds(struct interp *p, int32_t node)
+{
+    const struct ex *e = &p->l->ex.at[node];
+    switch (e->kind) {
+    case EX_TEST: return holds(p, e->a);
+    case EX_AND:
+    case EX_OR:
+        for (int32_t i = e->a; i; i = p->l->ex.at[i].next)
+            if (holds(p, i) == (e->kind == EX_OR)) return e->kind == EX_OR;
+        return e->kind == EX_AND;
+    case EX_CMP: {
+        enum value a = value_of(p, e->a), b = value_of(p, e->b);
+        if (a == REAL || b == REAL) {
+            double x = real(p, e->a), y = real(p, e->b);
+            if (isnan(x) || isnan(y)) return e->op == CMP_NE;
+            return compare(e->op, (x > y) - (x < y));
+        }
+        int64_t x = whole(p, e->a), y = whole(p, e->b);
+        if (a == UNSIGNED || b == UNSIGNED)
+            return compare(e->op, ((uint64_t)x > (uint64_t)y) - ((uint64_t)x < (uint64_t)y));
+        return compare(e->op, (x > y) - (x < y));
+    }
+    default: return value_of(p, node) == REAL ? real(p, node) != 0 : whole(p, node) != 0;
+    }
+}
+
+/* -- statements */
+
+static void store_second(const struct ex *e, const struct acc *a, void *data, int64_t at, int type)
+{
+    if (e->op == RED_MAXAT || e->op == RED_MINAT)
+        store_int(data, at, type, a->at);
+    else if (e->op == RED_MOMENTS)
+        store_real(data, at, type, a->n ? a->r1 / (double)a->n : NAN);
+    else
+        store_real(data, at, type, a->r1);
+}
+
+static void store_value(struct interp *p, int32_t value, const struct acc *a, void *data, int64_t at, int type)
+{
+    enum value v = a ? (a->is_int ? INT : REAL) : value_of(p, value);
+    if (v == INT || v == UNSIGNED) {
+        int64_t i = a ? a->i : whole(p, value);
+        if (!dtype_def((enum sol_dtype)type)->is_float)
+            store_int(data, at, type, i);
+        else
+            store_real(data, at, type, v == UNSIGNED ? (double)(uint64_t)i : (double)i);
+    } else {
+        store_real(data, at, type, a ? a->r : real(p, value));
+    }
+}
+
+static void store(struct interp *p, const struct loops_stmt *s)
+{
+    const struct ex *e = &p->l->ex.at[s->value];
+    struct loops_tensor *t = &p->l->tensors.at[s->out[0]];
+    int64_t at = offset(p, t, s->index, false);
+    if (at < 0) return;
+    if (s->nout == 1) {
+        store_value(p, s->value, NULL, p->data[s->out[0]], at, t->dtype);
+        return;
+    }
+    struct acc a;
+    reduction(p, e, &a);
+    if (e->op == RED_MOMENTS && !a.n) a.r = NAN;
+    if (e->op == RED_MAXAT || e->op == RED_MINAT) a.at = a.n ? a.at : 0;
+    if (p->data[s->out[0]]) store_value(p, s->value, &a, p->data[s->out[0]], at, t->dtype);
+    store_second(e, &a, p->data[s->out[1]], at, p->l->tensors.at[s->out[1]].dtype);
+}
+
+static void nest(struct interp *p, const struct loops_stmt *s, uint64_t left)
+{
+    if (!left) {
+        store(p, s);
+        return;
+    }
+    int letter = __builtin_ctzll(left);
+    for (int64_t i = 0; i < p->l->letters.at[letter].size && !p->status; ++i) {
+        p->letter[letter] = i;
+        nest(p, s, left & (left - 1));
+    }
+}
+
+static int scan(struct interp *p, int first)
+{
+    const struct loops *l = p->l;
+    const struct loops_stmt *s = &l->stmts.at[first];
+    int end = first;
+    int64_t n = l->letters.at[s->scan_letter].size;
+    while (end < l->stmts.n && l->stmts.at[end].scan_step && l->stmts.at[end].scan_letter == s->scan_letter) ++end;
+    for (int64_t t = 0; t < n && !p->status; ++t)
+        for (int i = first; i < end; ++i) {
+            p->letter[s->scan_letter] = s->scan_step > 0 ? t : n - 1 - t;
+            nest(p, &l->stmts.at[i], stmt_letters(l, &l->stmts.at[i]) & ~(1ull << s->scan_letter));
+        }
+    return end;
+}
+
+static sol_status temps(struct interp *p, struct arena *a, void *const *data)
+{
+    p->data = NEW_ARRAY(a, void *, p->l->tensors.n + 1);
+    for (int i = 0; i < p->l->tensors.n; ++i) {
+        const struct loops_tensor *t = &p->l->tensors.at[i];
+        int64_t n;
+        p->data[i] = t->role == LOOPS_TEMP || t->role == LOOPS_TABLE ? NULL : data[i];
+        if (t->role != LOOPS_TEMP) continue;
+        TRY(shape_elements(p->ctx, t->ndim, t->shape, &n));
+        p->data[i] = arena_alloc(a, (size_t)n * dtype_def((enum sol_dtype)t->dtype)->bytes);
+    }
+    return ctx_check(p->ctx);
+}
+
+sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *l, void *const *data)
+{
+    struct interp p = {.ctx = ctx, .l = l, .rand = math_row("rand")};
+    struct arena *a = arena_create(ctx);
+    if (!a) return SOL_ERR_NOMEM;
+    p.value = NEW_ARRAY(a, uint8_t, l->ex.n);
+    p.status = temps(&p, a, data);
+    for (int i = 0; i < l->stmts.n && !p.status;) {
+        if (l->stmts.at[i].scan_step) {
+            i = scan(&p, i);
+            continue;
+        }
+        nest(&p, &l->stmts.at[i], stmt_letters(l, &l->stmts.at[i]));
+        ++i;
+    }
+    arena_destroy(a);
+    return p.status;
+}
