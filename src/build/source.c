@@ -137,7 +137,16 @@ sol_status source_module(struct sol_ctx *ctx, struct arena *a, const struct buil
     return SOL_OK;
 }
 
-/* Where the line begins in which the texts differ first; back to the end of a declaration, so that nothing is cut. */
+/* Does a declaration or a directive end with the line that ends at `end`? */
+static bool line_ends_declaration(const char *text, const char *end)
+{
+    const char *line = end;
+    while (line > text && line[-1] != '\n') line--;
+    if (end == line) return true;
+    return end[-1] == ';' || end[-1] == '}' || (*line == '#' && end[-1] != '\\');
+}
+
+/* How much the texts begin with in common, cut behind a whole declaration. */
 static size_t common_begin(int n, const char *const *kernel)
 {
     size_t same = strlen(kernel[0]), depth = 0, safe = 0;
@@ -154,7 +163,7 @@ static size_t common_begin(int n, const char *const *kernel)
         if (comment) continue;
         if (*at == '{' || *at == '(') depth++;
         if ((*at == '}' || *at == ')') && depth) depth--;
-        if (*at == '\n' && !depth && at[1] == '\n') safe = k + 1;
+        if (*at == '\n' && !depth && line_ends_declaration(kernel[0], at)) safe = k + 1;
     }
     return safe;
 }
