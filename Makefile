@@ -1,6 +1,6 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
-.PHONY: setup build asan demo test test-c test-asan test-python test-all bench lint format clean
+.PHONY: setup build asan demo test test-c test-asan test-python test-all bench docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -44,10 +44,14 @@ bench: build ## SOL beside other systems; NETWORKS="resnet50 vgg16" SYSTEMS="sol
 
 SOURCES = $(shell git ls-files -co --exclude-standard '*.c' '*.h')
 
-lint: setup
+docs: build ## reference pages from headers, docstrings and config.def
+	$(PYTHON) tools/make_docs.py
+
+lint: build
 	clang-format --dry-run -Werror $(SOURCES)
 	$(PYTHON) tools/check_includes.py
 	$(PYTHON) tools/check_tables.py
+	$(PYTHON) tools/make_docs.py --check
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Reference pages from the sources: the C interface from its headers, Python's from docstrings, the configuration keys.
+
+With --check nothing is written and the exit code says whether the pages are up to date (`make lint`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADERS = ["sol.h", "onnx.h"]
+PYTHON = ["sol", "sol.pytorch"]
+
+
+def comment_text(comment: str) -> str:
+    lines = [re.sub(r"^\s*(/\*|\*/|\*)? ?", "", line.rstrip().removesuffix("*/")) for line in comment.splitlines()]
+    return "\n".join(line.rstrip() for line in lines).strip()
+
+
+def header_page(name: str) -> str:
+    """A heading for each `-- section` comment; in it, each declaration with the comment above it."""
+    text = (ROOT / "include/sol" / name).read_text()
+    intro = re.match(r"/\*.*?\*/", text, re.S)
+    body = text[intro.end() :] if intro else text
+    body = re.sub(r"#ifdef __cplusplus\n.*?#endif\n", "", body, flags=re.S)
+    rows = re.findall(r"^X\((\w+)", (ROOT / "include/sol/dtypes.def").read_text(), flags=re.M)
+    body = body.replace('#include "sol/dtypes.def"\n#undef X', "    " + ", ".join(f"SOL_{row}" for row in rows) + ",")
+    body = re.sub(r"^#(ifndef|define|endif).*\n?", "", body, flags=re.M)
+    out = [f"## {name}", comment_text(intro.group(0)) if intro else ""]
+    for block in re.split(r"\n\s*\n", body):
+        block = block.strip("\n")
+        if not block.strip() or block.startswith("#include"):
+            continue
+        section = re.match(r"/\* -- (.*?)\*/\n?", block, re.S)
+        if section:
+            title, _, rest = comment_text("/* " + section.group(1) + "*/").partition(". ")
+            out += [f"### {title[0].upper()}{title[1:].rstrip('.')}", rest]
+            block = block[section.end() :]
+        lead = re.match(r"/\*.*?\*/\n", block, re.S)
+        if lead and "\n/*" not in block[lead.end() :]:
+            out.append(comment_text(lead.group(0)))
+            block = block[lead.end() :]
+        if block.strip():
+            out.append(f"```c\n{block}\n```")
+    return "\n\n".join(part for part in out if part)
+
+
+def c_page() -> str:
+    pages = [header_page(name) for name in HEADERS if (ROOT / "include/sol" / name).exists()]
+    return "\n\n".join(["# The C interface", "Made from `include/sol/` by `make docs`.", *pages]) + "\n"
+
+
+def python_object(name: str, value: object) -> list[str]:
+    doc = inspect.getdoc(value) or ""
+    if inspect.isclass(value):
+        out = [f"### class `{name}`", doc]
+        for method, f in vars(value).items():
+            if not method.startswith("_") and (inspect.isfunction(f) or isinstance(f, property)):
+                call = str(inspect.signature(f)) if inspect.isfunction(f) else ""
+                out.append(
+                    f"* `{method}{call}`: {(inspect.getdoc(f) or '').splitlines()[0] if inspect.getdoc(f) else ''}"
+                )
+        return out
+    if callable(value):
+        try:
+            return [f"### `{name}{inspect.signature(value)}`", doc]
+        except ValueError:
+            return [f"### `{name}()`", doc]
+    own = type(value).__doc__ if doc and type(value).__module__.startswith("sol") else None
+    return [f"### `{name}`", own or ""]
+
+
+def python_page() -> str:
+    out = ["# The Python interface", "Made from docstrings by `make docs`."]
+    seen: set[int] = set()
+    for name in PYTHON:
+        module = importlib.import_module(name)
+        out += [f"## {name}", inspect.getdoc(module) or ""]
+        for item in getattr(module, "__all__", []):
+            value = getattr(module, item)
+            if inspect.ismodule(value):
+                continue
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            out += python_object(item, value)
+    return "\n\n".join(part for part in out if part) + "\n"
+
+
+def configuration_page() -> str:
+    out = [
+        "# Configuration\n",
+        "`sol.config[key] = value` in Python, `sol_config_set` in C, `--config key=value` for the command.",
+        "Made from `src/base/config.def` by `make docs`.\n",
+        "| key | default | values | variable | what |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    row = re.compile(r'^X\("(.*?)", (NULL|"(.*?)"), "(.*?)", "(.*?)", "(.*?)"\)', re.M)
+    for key, _, env, default, values, doc in row.findall((ROOT / "src/base/config.def").read_text()):
+        accepted = {"": "text", "#": "a whole number"}.get(values, values.replace("|", ", "))
+        out.append(f"| `{key}` | `{default}` | {accepted} | {f'`{env}`' if env else ''} | {doc} |")
+    return "\n".join(out) + "\n"
+
+
+PAGES = {"api-c.md": c_page, "api-python.md": python_page, "configuration.md": configuration_page}
+
+
+def main() -> int:
+    stale = 0
+    (ROOT / "docs").mkdir(exist_ok=True)
+    for name, make in PAGES.items():
+        path, text = ROOT / "docs" / name, make()
+        if path.exists() and path.read_text() == text:
+            continue
+        if "--check" in sys.argv:
+            print(f"docs/{name} is not up to date: run `make docs`")
+            stale += 1
+        else:
+            path.write_text(text)
+            print(f"docs/{name}")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
