@@ -1,0 +1,335 @@
+/* Cuts a contraction into tiles, panels, chunks and blocks; see blocking.h for the loops. Sizes are constants, so every cut
+ * is known here, evenly spread: 17 columns in tiles of at most 14 are 9 + 8. */
+#include "dnn/blocking.h"
+
+#include <string.h>
+
+#define FAIL(...) return *why = __VA_ARGS__, false
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+int blocking_lanes(const struct problem *p, const struct target *t)
+{
+    int lanes = t->vector_bytes / p->bytes;
+    while (lanes > 2 && lanes > 16 / p->bytes && lanes / 2 >= problem_size(p, p->n)) lanes /= 2;
+    return lanes;
+}
+
+int blocking_last(const struct blocking *b)
+{
+    return (int)(b->n.size - (b->panels - 1) * b->width);
+}
+
+int64_t blocking_tasks(const struct blocking *b)
+{
+    return b->nouter * b->nblock * b->panels;
+}
+
+static int64_t axes_size(const struct axes *x)
+{
+    int64_t n = 1;
+    for (int i = 0; i < x->n; i++) n *= x->at[i].size;
+    return n;
+}
+
+/* -- letters to axes */
+
+struct tables {
+    int n;
+    const int64_t *at[PROBLEM_MAX_VIEWS + 2];
+};
+
+static uint64_t letters_of(const struct axis *x)
+{
+    uint64_t set = 0;
+    for (int i = 0; i < x->n; i++) set |= UINT64_C(1) << x->letter[i];
+    return set;
+}
+
+static bool make_outer_axes(struct blocking *b, const char **why)
+{
+    const struct problem *p = b->p;
+    struct tables t = {0};
+    for (int i = 0; i < p->nview; i++) t.at[t.n++] = p->view[i].s;
+    if (b->options.source != B_PACKED) t.at[t.n++] = p->b.view.s;
+    struct axes n;
+    if (!axes_make(p, p->n, p->valued, p->order, t.n, t.at, &n)) FAIL("too many axes");
+    b->n = n.at[n.n - 1];
+    const int64_t vectors = ceil_div(b->n.size, b->lanes);
+    b->vectors = (int)ceil_div(vectors, ceil_div(vectors, b->options.vectors));
+    b->width = b->vectors * b->lanes;
+    t.at[t.n++] = p->a.view.s;
+    if (!axes_make(p, p->batch | (p->n & ~letters_of(&b->n)), p->valued, p->order, t.n, t.at, &b->outer)) FAIL("too many axes");
+    b->nouter = axes_size(&b->outer);
+    b->panels = ceil_div(b->n.size, b->width);
+    return true;
+}
+
+static bool make_m_axes(struct blocking *b, const char **why)
+{
+    const struct problem *p = b->p;
+    struct tables t = {0};
+    for (int i = 0; i < p->nview; i++) t.at[t.n++] = p->view[i].s;
+    t.at[t.n++] = p->a.view.s;
+    if (!axes_make(p, p->m, b->gather ? p->m : p->valued, p->order, t.n, t.at, &b->m)) FAIL("too many axes");
+    if (!b->m.n) b->m.at[b->m.n++] = (struct axis){.size = 1};
+    return true;
+}
+
+/* -- tiles and blocks of pixels */
+
+static void make_tile(struct blocking *b)
+{
+    const int most = b->options.pixels;
+    const int64_t w = b->m.at[b->m.n - 1].size, h = b->m.n > 1 ? b->m.at[b->m.n - 2].size : 1;
+    const int64_t cols = ceil_div(w, ceil_div(w, most));
+    b->cols = (int)cols;
+    b->rows = w > most ? 1 : (int)MIN(h, MAX(1, most / w));
+    if (b->rows > 1) b->rows = (int)ceil_div(h, ceil_div(h, b->rows));
+}
+
+/* A box of about options.tiles tiles: columns first, then rows, then images. */
+static void make_boxes(struct blocking *b)
+{
+    const int last = b->m.n - 1;
+    int64_t left = MAX(1, b->options.tiles), tiles = 1;
+    b->nblock = 1;
+    for (int i = last; i >= 0; i--) {
+        const int64_t size = b->m.at[i].size, step = i == last ? b->cols : i == last - 1 ? b->rows : 1;
+        const int64_t strips = ceil_div(size, step);
+        const int64_t per_box = MIN(strips, MAX(1, left));
+        const bool whole = strips <= left + left / 2;
+        b->nbox[i] = whole ? 1 : ceil_div(strips, per_box);
+        b->box[i] = ceil_div(size, b->nbox[i]);
+        tiles *= ceil_div(b->box[i], step);
+        left = whole ? left / strips : 1;
+        b->nblock *= b->nbox[i];
+    }
+    b->block_tiles = tiles;
+}
+
+/* The sizes of pieces when `size` is cut evenly into pieces of at most `step`: marks them. */
+static void mark_pieces(int64_t size, int64_t step, bool *sizes)
+{
+    const int64_t n = ceil_div(size, step);
+    for (int64_t i = 0; i < n; i++) sizes[size * (i + 1) / n - size * i / n] = true;
+}
+
+static void mark_axis(const struct blocking *b, int axis, int step, bool *sizes)
+{
+    const int64_t size = b->m.at[axis].size, n = b->nbox[axis];
+    for (int64_t i = 0; i < n; i++) mark_pieces(size * (i + 1) / n - size * i / n, step, sizes);
+}
+
+static void mark_tiles(struct blocking *b)
+{
+    bool rows[BLOCKING_MAX_PIXELS + 1] = {0}, cols[BLOCKING_MAX_PIXELS + 1] = {0};
+    mark_axis(b, b->m.n - 1, b->cols, cols);
+    if (b->m.n > 1)
+        mark_axis(b, b->m.n - 2, b->rows, rows);
+    else
+        rows[1] = true;
+    const bool odd = blocking_last(b) < b->width;
+    memset(b->used, 0, sizeof b->used);
+    for (int r = 1; r <= b->rows; r++)
+        for (int c = 1; c <= b->cols; c++) {
+            if (!rows[r] || !cols[c]) continue;
+            b->used[0][r][c] = b->panels > 1 || !odd;
+            b->used[1][r][c] = odd;
+        }
+}
+
+/* -- K */
+
+static uint64_t window_letters(const struct problem *p)
+{
+    uint64_t set = 0;
+    for (int d = 0; d < p->a.ndim; d++) {
+        uint64_t dim = 0;
+        for (int i = 0; i < p->a.index[d].n; i++) dim |= UINT64_C(1) << p->a.index[d].letter[i];
+        if (dim & p->m) set |= dim & p->k;
+    }
+    return set;
+}
+
+static int largest(const struct axes *x)
+{
+    int best = -1;
+    for (int i = 0; i < x->n; i++)
+        if (best < 0 || x->at[i].size > x->at[best].size) best = i;
+    return best;
+}
+
+static struct tables k_tables(const struct blocking *b)
+{
+    struct tables t = {.n = 1, .at = {b->a_stride}};
+    if (b->options.source == B_IN_PLACE) t.at[t.n++] = b->p->b.view.s;
+    return t;
+}
+
+/* How much of which axis is a chunk. Windows are cut only if there is nothing else: a channel's chunk keeps less of a. */
+static bool choose_chunk(struct blocking *b, struct axis *out_axis, const char **why)
+{
+    const struct problem *p = b->p;
+    const uint64_t window = window_letters(p);
+    const struct tables t = k_tables(b);
+    struct axes x;
+    const uint64_t single = b->gather ? p->k : 0;
+    if (!axes_make(p, p->k & ~window ? p->k & ~window : p->k, single, b->a_stride, t.n, t.at, &x)) FAIL("too many axes");
+    *out_axis = (struct axis){0};
+    b->nchunk = 1;
+    const int64_t total = problem_size(p, p->k);
+    if (total <= b->options.chunk + b->options.chunk / 4 || !x.n) return true;
+    const struct axis *a = &x.at[largest(&x)];
+    int64_t chunk = MAX(4, b->options.chunk * a->size / total);
+    chunk = ceil_div(ceil_div(a->size, ceil_div(a->size, chunk)), 4) * 4;
+    b->nchunk = ceil_div(a->size, chunk);
+    b->chunk = chunk;
+    if (b->nchunk > 1) *out_axis = *a;
+    return true;
+}
+
+static int64_t stride_of(const struct blocking *b, const struct axis *x)
+{
+    const int64_t s = axis_stride(x, b->a_stride);
+    return s < 0 ? -s : s;
+}
+
+static bool make_k_axes(struct blocking *b, const struct axis *cut, const char **why)
+{
+    const struct problem *p = b->p;
+    const struct tables t = k_tables(b);
+    if (!axes_make(p, p->k & ~letters_of(cut), 0, b->a_stride, t.n, t.at, &b->k)) FAIL("too many axes");
+    b->chunk_axis = -1;
+    if (cut->n) { /* last if it is the innermost, otherwise first */
+        if (b->k.n == AXES_MAX) FAIL("too many axes");
+        const bool inner = !b->k.n || stride_of(b, cut) <= stride_of(b, &b->k.at[b->k.n - 1]);
+        if (!inner) memmove(b->k.at + 1, b->k.at, (size_t)b->k.n * sizeof *b->k.at);
+        b->chunk_axis = inner ? b->k.n : 0;
+        b->k.at[b->chunk_axis] = *cut;
+        b->k.n++;
+    }
+    if (!b->k.n) b->k.at[b->k.n++] = (struct axis){.size = 1};
+    b->nrun = 1;
+    for (int i = 0; i < b->k.n; i++) {
+        const int64_t n = i == b->chunk_axis ? b->chunk : b->k.at[i].size;
+        if (i == b->k.n - 1)
+            b->len = n;
+        else
+            b->nrun *= n;
+    }
+    if (b->nrun > 4096) FAIL("too many runs of K");
+    return true;
+}
+
+/* -- the gathered block of a */
+
+static int64_t letter_extent(const struct blocking *b, const struct axis *cut, int letter)
+{
+    const struct problem *p = b->p;
+    if (set_has(p->batch | p->n, letter)) return 1;
+    if (cut->n && cut->letter[0] == letter) return b->chunk;
+    for (int i = 0; i < b->m.n; i++)
+        if (b->m.at[i].n && b->m.at[i].letter[0] == letter) return b->box[i];
+    return p->loops->letters.at[letter].size;
+}
+
+/* Is dimension d indexed by channels alone? */
+static int64_t channels(const struct problem *p, int d, uint64_t window)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->a.index[d].n; i++) {
+        const int letter = p->a.index[d].letter[i];
+        if (set_has(p->m | window, letter)) return 0;
+        if (set_has(p->k, letter)) n += p->loops->letters.at[letter].size;
+    }
+    return n;
+}
+
+static bool plan_gather(struct blocking *b, const struct axis *cut, const char **why)
+{
+    const struct problem *p = b->p;
+    const struct memory *m = &p->c->memory[p->a.tensor];
+    const uint64_t window = window_letters(p);
+    int inner = -1;
+    for (int d = 0; d < p->a.ndim; d++) {
+        b->extent[d] = 1;
+        for (int i = 0; i < p->a.index[d].n; i++) {
+            const int letter = p->a.index[d].letter[i];
+            const int64_t coef = p->a.index[d].coef[i];
+            if (coef < 0 && set_has(p->m, letter)) FAIL("a runs backwards");
+            b->extent[d] += (coef < 0 ? -coef : coef) * (letter_extent(b, cut, letter) - 1);
+        }
+        if (channels(p, d, window) && (inner < 0 || channels(p, d, window) > channels(p, inner, window))) inner = d;
+    }
+    b->ngather = 0;
+    for (int d = 0; d < p->a.ndim; d++) { /* by stride, `inner` last */
+        if (b->extent[d] == 1 && !b->p->a.border[d]) continue;
+        int k = b->ngather++;
+        for (; k > 0 && (b->gather_dim[k - 1] == inner || (d != inner && m->stride[b->gather_dim[k - 1]] < m->stride[d])); k--)
+            b->gather_dim[k] = b->gather_dim[k - 1];
+        b->gather_dim[k] = d;
+    }
+    b->gathered = 1;
+    for (int i = b->ngather - 1; i >= 0; i--) {
+        b->gather_stride[b->gather_dim[i]] = b->gathered;
+        b->gathered *= b->extent[b->gather_dim[i]];
+    }
+    memset(b->a_stride, 0, sizeof b->a_stride);
+    for (int i = 0; i < b->ngather; i++) {
+        const int d = b->gather_dim[i];
+        for (int k = 0; k < p->a.index[d].n; k++)
+            b->a_stride[p->a.index[d].letter[k]] += p->a.index[d].coef[k] * b->gather_stride[d];
+    }
+    return true;
+}
+
+/* -- all of it */
+
+/* A store that sums can wait in: of their type, vectors as they are, its own address for each element. */
+static int partial_view(const struct problem *p)
+{
+    for (int i = 0; i < p->nview; i++)
+        if (!p->view[i].node && p->loops->tensors.at[p->view[i].tensor].dtype == p->dtype && p->view[i].s[p->vector] == 1) return i;
+    return -1;
+}
+
+bool blocking_make(const struct problem *p, const struct target *t, const struct blocking_options *o, struct blocking *b,
+                   const char **why)
+{
+    memset(b, 0, sizeof *b);
+    b->p = p;
+    b->target = t;
+    b->options = *o;
+    if (p->vector < 0) FAIL("no letter for the vectors");
+    if (!p->a.affine) FAIL("the index of a is not affine");
+    if (o->source != B_PACKED && (!p->b.affine || p->b.any_border)) FAIL("b has borders");
+    b->lanes = blocking_lanes(p, t);
+    b->gather = o->gather || p->a.any_border;
+    if (!make_outer_axes(b, why) || !make_m_axes(b, why)) return false;
+    if (o->source == B_IN_PLACE && (axis_stride(&b->n, p->b.view.s) != 1 || b->n.size % b->lanes)) FAIL("b is not in rows of vectors");
+    make_tile(b);
+    make_boxes(b);
+    mark_tiles(b);
+    memcpy(b->a_stride, p->a.view.s, sizeof b->a_stride);
+    struct axis cut;
+    if (!choose_chunk(b, &cut, why)) return false;
+    if (b->gather && !plan_gather(b, &cut, why)) return false;
+    if (!make_k_axes(b, &cut, why)) return false;
+    b->panel_elements = b->nrun * b->len * b->width;
+    b->partial = partial_view(p);
+    if (b->nchunk > 1 && b->partial < 0) b->partials = b->block_tiles * b->rows * b->cols * b->panels * b->width;
+    return true;
+}
+
+int64_t blocking_scratch(const struct blocking *b)
+{
+    int64_t n = 0;
+    if (b->gather) n += ceil_div(b->gathered, b->lanes) * b->lanes + b->lanes;
+    n += b->partials;
+    if (b->options.source == B_SCRATCH) n += b->panel_elements;
+    return ceil_div(n * b->p->bytes, 64) * 64;
+}

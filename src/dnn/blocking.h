@@ -1,0 +1,78 @@
+/* How a contraction is cut up, and its code: tiles of R x C pixels by V vectors, in blocks of pixels, panels of output
+ * channels and chunks of K. All blocked solvers (direct, matmul) choose numbers here and print through it.
+ *
+ *   for block of pixels, panels [lo, hi)              a task is one (outer, block, panel); a range of tasks runs as one
+ *     for chunk of K
+ *       gather the block's part of a, if a has borders or lies badly
+ *       for panel                                     weights of (panel, chunk): one contiguous piece
+ *         for tile in block                           the micro-kernel
+ */
+#ifndef SOL_DNN_BLOCKING_H
+#define SOL_DNN_BLOCKING_H
+
+#include "dnn/problem.h"
+
+enum b_source {
+    B_PACKED,  /* a pack of the kernel: [outer][chunk][panel][k][width] */
+    B_IN_PLACE, /* unit stride along the vector */
+    B_SCRATCH  /* packed by each task, panel by panel */
+};
+struct blocking_options {
+    int pixels;  /* in a tile, at most */
+    int vectors; /* in a tile, at most */
+    int chunk;   /* of K, about */
+    int tiles;   /* in a block, about */
+    enum b_source source;
+    bool gather; /* a, even if it need not be */
+};
+#define BLOCKING_MAX_PIXELS 32
+struct blocking {
+    const struct problem *p;
+    const struct target *target;
+    struct blocking_options options;
+    int lanes, vectors, width; /* width: of a panel */
+    int rows, cols;            /* of a tile, at most */
+    bool gather;
+    struct axes outer, m, k; /* m: at least one axis, the last is the tile's columns; k: the last is the run */
+    struct axis n;
+    int64_t nouter, panels;
+    int chunk_axis;          /* in k; -1: K is not cut */
+    int64_t chunk, nchunk;   /* elements of that axis, number of chunks */
+    int64_t len, nrun;       /* of a full chunk: elements of a run, number of runs */
+    int64_t box[AXES_MAX], nbox[AXES_MAX], nblock; /* by m axis */
+    int64_t block_tiles;     /* at most */
+    int64_t a_stride[LOOPS_MAX_LETTERS]; /* of a as the tile sees it */
+    int ngather, gather_dim[SOL_MAX_DIMS]; /* dims of a in the order of the gathered block, outermost first */
+    int64_t extent[SOL_MAX_DIMS], gather_stride[SOL_MAX_DIMS], gathered; /* by dim of a, at most; elements in all */
+    int partial;             /* where the sums of all but the last chunk wait: a view, or -1: scratch */
+    int64_t partials, panel_elements; /* elements of scratch; of one panel's chunk of weights */
+    bool used[2][BLOCKING_MAX_PIXELS + 1][BLOCKING_MAX_PIXELS + 1]; /* [last panel][rows][cols]: tiles that occur */
+};
+
+/* blocking.c */
+int blocking_lanes(const struct problem *p, const struct target *t);
+/* False: these options do not suit this problem; *out_why. */
+bool blocking_make(const struct problem *p, const struct target *t, const struct blocking_options *o, struct blocking *b,
+                   const char **out_why);
+int64_t blocking_tasks(const struct blocking *b);
+int64_t blocking_scratch(const struct blocking *b); /* bytes */
+/* Lanes of the last panel that exist. */
+int blocking_last(const struct blocking *b);
+
+/* blocking_pack.c: the loops that bring b into panels */
+struct loops *blocking_pack(const struct blocking *b, struct arena *arena);
+int64_t blocking_packed_elements(const struct blocking *b);
+
+/* blocking_print.c: all functions of the kernel; `name` is that of the step's function, "KERNEL_0" */
+void blocking_print(const struct blocking *b, struct text *out, const char *name);
+
+/* gather.c */
+void gather_print(const struct blocking *b, struct text *out);
+
+/* tile.c: one micro-kernel */
+#define TILE_UNROLL 4 /* steps of K */
+/* Lines of the next panel that a tile fetches in each unrolled step, so that the block's tiles fetch all of it. */
+int tile_fetch_lines(const struct blocking *b);
+void tile_print(const struct blocking *b, struct text *out, int rows, int cols, bool last_panel);
+
+#endif

@@ -1,0 +1,319 @@
+/* The code of a blocked contraction around its micro-kernels: constants, the block function, the step's function. */
+#include "dnn/blocking.h"
+#include "dnn/epilogue.h"
+
+#define SAY(...) arena_printf(b->p->arena, __VA_ARGS__)
+
+static const char *c_type(const struct problem *p)
+{
+    return dtype_def(p->dtype)->c_name;
+}
+
+/* " + index * stride", or nothing. */
+static const char *term(const struct blocking *b, const char *text, const char *index, int64_t stride)
+{
+    return stride ? SAY("%s + %s * INT64_C(%lld)", text, index, (long long)stride) : text;
+}
+
+/* Offset of a view at the tile's outer index, pixel and panel. */
+static const char *view_offset(const struct blocking *b, const struct view *v)
+{
+    const char *text = SAY("INT64_C(%lld)", (long long)v->c);
+    for (int i = 0; i < b->outer.n; i++) text = term(b, text, SAY("g%d", i), axis_stride(&b->outer.at[i], v->s));
+    for (int i = 0; i < b->m.n; i++) text = term(b, text, SAY("m%d", i), axis_stride(&b->m.at[i], v->s));
+    return term(b, text, "n", v->s[b->p->vector] * b->width);
+}
+
+/* -- tables of runs: offsets of a (and of b in place) of all K axes but the last */
+
+static int64_t runs_extent(const struct blocking *b, int axis)
+{
+    return axis == b->chunk_axis ? b->chunk : b->k.at[axis].size;
+}
+
+static void run_table(const struct blocking *b, struct text *out, const char *name, const int64_t *stride)
+{
+    text_put(out, "static const int64_t %s[%lld] = {", name, (long long)b->nrun);
+    for (int64_t r = 0; r < b->nrun; r++) {
+        int64_t rest = r, at = 0;
+        for (int i = b->k.n - 2; i >= 0; i--) {
+            const int64_t n = runs_extent(b, i);
+            at += rest % n * axis_stride(&b->k.at[i], stride);
+            rest /= n;
+        }
+        text_put(out, "%s%lld", r ? ", " : "", (long long)at);
+    }
+    text_put(out, "};\n");
+}
+
+/* -- the block function */
+
+static void outer_digits(const struct blocking *b, struct text *out)
+{
+    int64_t below = b->nouter;
+    for (int i = 0; i < b->outer.n; i++) {
+        below /= b->outer.at[i].size;
+        text_line(out, "const int64_t g%d = g / %lld %% %lld;", i, (long long)below, (long long)b->outer.at[i].size);
+    }
+}
+
+static void box_ranges(const struct blocking *b, struct text *out)
+{
+    int64_t below = b->nblock;
+    for (int i = 0; i < b->m.n; i++) {
+        const long long n = b->nbox[i], size = b->m.at[i].size;
+        below /= n;
+        if (n == 1)
+            text_line(out, "const int64_t l%d = 0, h%d = %lld;", i, i, size);
+        else
+            text_line(out, "const int64_t c%d = block / %lld %% %lld, l%d = c%d * %lld / %lld, h%d = (c%d + 1) * %lld / %lld;", i,
+                      (long long)below, n, i, i, size, n, i, i, size, n);
+    }
+}
+
+/* Loops over the tiles of a block. */
+static void tile_loops(const struct blocking *b, struct text *out)
+{
+    const int last = b->m.n - 1;
+    for (int i = 0; i < last - 1; i++) text_open(out, "for (int64_t m%d = l%d; m%d < h%d; m%d++) {", i, i, i, i, i);
+    for (int i = MAX(0, last - 1); i <= last; i++) {
+        const int step = i == last ? b->cols : b->rows;
+        const char *what = i == last ? "cols" : "rows";
+        text_line(out, "const int64_t n%s = (h%d - l%d + %d) / %d;", what, i, i, step - 1, step);
+        text_open(out, "for (int64_t i%d = 0; i%d < n%s; i%d++) {", i, i, what, i);
+        text_line(out, "const int64_t m%d = l%d + (h%d - l%d) * i%d / n%s;", i, i, i, i, i, what);
+        text_line(out, "const int64_t %s = l%d + (h%d - l%d) * (i%d + 1) / n%s - m%d;", what, i, i, i, i, what, i);
+    }
+    if (!last) text_line(out, "const int64_t rows = 1;");
+}
+
+static void close_tile_loops(const struct blocking *b, struct text *out)
+{
+    for (int i = 0; i < b->m.n; i++) text_close(out, "}");
+}
+
+static const char *a_position(const struct blocking *b)
+{
+    const struct problem *p = b->p;
+    const char *text = b->gather ? "block_a" : SAY("a + INT64_C(%lld)", (long long)p->a.view.c);
+    int64_t shift = 0;
+    for (int i = 0; i < b->m.n; i++)
+        text = term(b, text, b->gather ? SAY("(m%d - l%d)", i, i) : SAY("m%d", i), axis_stride(&b->m.at[i], b->a_stride));
+    if (!b->gather) {
+        for (int i = 0; i < b->outer.n; i++) text = term(b, text, SAY("g%d", i), axis_stride(&b->outer.at[i], p->a.view.s));
+        if (b->chunk_axis >= 0) text = term(b, text, "q", b->chunk * axis_stride(&b->k.at[b->chunk_axis], b->a_stride));
+        return text;
+    }
+    for (int i = 0; i < b->k.n; i++) { /* letters that run backwards begin at their end */
+        const struct axis *x = &b->k.at[i];
+        for (int k = 0; k < x->n; k++) {
+            const int64_t s = b->a_stride[x->letter[k]];
+            const int64_t n = i == b->chunk_axis ? b->chunk : p->loops->letters.at[x->letter[k]].size;
+            if (s < 0) shift -= s * (n - 1);
+        }
+    }
+    return shift ? SAY("%s + INT64_C(%lld)", text, (long long)shift) : text;
+}
+
+static const char *b_panel(const struct blocking *b, const char *q, const char *n)
+{
+    const struct problem *p = b->p;
+    if (b->options.source == B_PACKED)
+        return SAY("b + ((g * %lld + %s) * %lld + %s) * INT64_C(%lld)", (long long)b->nchunk, q, (long long)b->panels, n,
+                   (long long)b->panel_elements);
+    const char *text = SAY("b + INT64_C(%lld)", (long long)p->b.view.c);
+    for (int i = 0; i < b->outer.n; i++) text = term(b, text, SAY("g%d", i), axis_stride(&b->outer.at[i], p->b.view.s));
+    if (b->chunk_axis >= 0) text = term(b, text, q, b->chunk * axis_stride(&b->k.at[b->chunk_axis], p->b.view.s));
+    return term(b, text, SAY("(%s)", n), b->width * axis_stride(&b->n, p->b.view.s));
+}
+
+/* Brings a panel of b into scratch: [k..][width]. */
+static void panel_loops(const struct blocking *b, struct text *out)
+{
+    const struct problem *p = b->p;
+    const long long width = b->width, sn = axis_stride(&b->n, p->b.view.s);
+    text_open(out, "{ /* the panel of b */");
+    text_line(out, "const real *from = %s;", b_panel(b, "q", "n"));
+    text_line(out, "const int64_t lanes = n == %lld ? %d : %lld;", (long long)b->panels - 1, blocking_last(b), width);
+    const int run = b->k.n - 1;
+    text_line(out, "real *to = panel_b;");
+    text_line(out, "const int64_t len = %s;",
+              b->chunk_axis == run ? SAY("least(%lld, %lld - q * %lld)", (long long)b->chunk, (long long)b->k.at[run].size, (long long)b->chunk)
+                                   : SAY("%lld", (long long)b->len));
+    text_line(out, "int64_t nrun = %lld;", (long long)b->nrun);
+    if (b->chunk_axis >= 0 && b->chunk_axis != run)
+        text_line(out, "nrun = nrun / %lld * least(%lld, %lld - q * %lld);", (long long)b->chunk, (long long)b->chunk,
+                  (long long)b->k.at[b->chunk_axis].size, (long long)b->chunk);
+    text_open(out, "for (int64_t i = 0; i < nrun; i++) {");
+    text_line(out, "const real *f = from%s;", b->nrun > 1 ? " + run_b[i]" : "");
+    const long long sk = axis_stride(&b->k.at[run], p->b.view.s);
+    if (sn == 1 || sk != 1) {
+        text_open(out, "for (int64_t k = 0; k < len; k++) {");
+        text_line(out, "int64_t j = 0;");
+        text_line(out, "for (; j < lanes; j++) to[k * %lld + j] = f[k * %lld + j * %lld];", width, sk, sn);
+        text_line(out, "for (; j < %lld; j++) to[k * %lld + j] = 0;", width, width);
+        text_close(out, "}");
+    } else {
+        text_line(out, "for (int64_t j = 0; j < lanes; j++)");
+        text_line(out, "    for (int64_t k = 0; k < len; k++) to[k * %lld + j] = f[k + j * %lld];", width, sn);
+        text_line(out, "for (int64_t j = lanes; j < %lld; j++)", width);
+        text_line(out, "    for (int64_t k = 0; k < len; k++) to[k * %lld + j] = 0;", width);
+    }
+    text_line(out, "to += len * %lld;", width);
+    text_close(out, "}");
+    text_close(out, "}");
+}
+
+static void next_panel(const struct blocking *b, struct text *out)
+{
+    if (b->options.source == B_SCRATCH) {
+        text_line(out, "const char *next = (const char *)w;");
+        return;
+    }
+    const char *next = SAY("n + 1 < hi ? %s : %s", b_panel(b, "q", "(n + 1)"), b_panel(b, "0", "lo"));
+    if (b->nchunk > 1)
+        next = SAY("n + 1 < hi ? %s : q < %lld ? %s : %s", b_panel(b, "q", "(n + 1)"), (long long)b->nchunk - 1,
+                   b_panel(b, "(q + 1)", "lo"), b_panel(b, "0", "lo"));
+    text_line(out, "const char *next = (const char *)(%s);", next);
+}
+
+static const char *table_name(const struct blocking *b)
+{
+    const bool odd = blocking_last(b) < b->width;
+    const char *at = "[rows - 1][cols - 1]";
+    if (odd && b->panels > 1) return SAY("(n == %lld ? tiles_last : tiles)%s", (long long)b->panels - 1, at);
+    return SAY("%s%s", odd ? "tiles_last" : "tiles", at);
+}
+
+static void call_tile(const struct blocking *b, struct text *out)
+{
+    const struct problem *p = b->p;
+    const char *sums = "0";
+    if (b->nchunk > 1)
+        sums = b->partial >= 0 ? SAY("e%d + %s", b->partial, view_offset(b, &p->view[b->partial]))
+                               : SAY("block_sums + ((n - lo) * %lld + tile) * %lld", (long long)b->block_tiles,
+                                     (long long)b->rows * b->cols * b->width);
+    if (p->valued) {
+        text_line(out, "int64_t value[%d] = {0};", p->loops->letters.n);
+        for (int i = 0; i < p->loops->letters.n; i++) {
+            if (!set_has(p->valued, i)) continue;
+            const char *text = "0";
+            for (int k = 0; k < b->outer.n; k++)
+                if (b->outer.at[k].letter[0] == i) text = SAY("g%d", k);
+            for (int k = 0; k < b->m.n; k++)
+                if (b->m.at[k].n && b->m.at[k].letter[0] == i) text = SAY("m%d", k);
+            if (p->vector == i) text = SAY("n * %d", b->width);
+            text_line(out, "value[%d] = %s;", i, text);
+        }
+    }
+    text_put(out, "%*s%s(%s, w, %s, q, next, %s", out->indent * 4, "",
+             table_name(b),
+             a_position(b), sums, p->valued ? "value" : "0");
+    for (int i = 0; i < p->nview; i++) text_put(out, ", e%d + %s", i, view_offset(b, &p->view[i]));
+    text_put(out, ");\n");
+    const int64_t fetched = 64 * (int64_t)tile_fetch_lines(b) * b->nrun * (b->len / TILE_UNROLL);
+    text_line(out, "next += %lld; /* what this tile has fetched */", (long long)fetched);
+    text_line(out, "tile++;");
+}
+
+static void operands(const struct blocking *b, struct text *out)
+{
+    const struct problem *p = b->p;
+    text_line(out, "const real *const a = (const real *)p[%d];", problem_operand(p, p->a.tensor));
+    text_line(out, "const real *const b = (const real *)p[%d];", problem_operand(p, p->b.tensor));
+    for (int i = 0; i < p->nview; i++) {
+        const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
+        const char *qualifier = p->view[i].node ? "const " : "";
+        text_line(out, "%s%s *const e%d = (%s%s *)p[%d];", qualifier, type, i, qualifier, type,
+                  problem_operand(p, p->view[i].tensor));
+    }
+    int64_t at = 0;
+    if (b->gather) {
+        text_line(out, "real *const block_a = scratch;");
+        at += (b->gathered + b->lanes - 1) / b->lanes * b->lanes + b->lanes;
+    }
+    if (b->partials) text_line(out, "real *const block_sums = scratch + %lld;", (long long)at);
+    at += b->partials;
+    if (b->options.source == B_SCRATCH) text_line(out, "real *const panel_b = scratch + %lld;", (long long)at);
+    text_line(out, "(void)a, (void)b, (void)scratch;");
+}
+
+static void block_function(const struct blocking *b, struct text *out)
+{
+    text_put(out, "/* The pixels of one block for the panels [lo, hi) */\n");
+    text_put(out, "static void block_panels(char *const *p, real *scratch, int64_t g, int64_t block, int64_t lo, int64_t hi)\n{\n");
+    out->indent++;
+    operands(b, out);
+    outer_digits(b, out);
+    box_ranges(b, out);
+    text_open(out, "for (int64_t q = 0; q < %lld; q++) {", (long long)b->nchunk);
+    if (b->gather) gather_print(b, out);
+    text_open(out, "for (int64_t n = lo; n < hi; n++) {");
+    if (b->options.source == B_SCRATCH) panel_loops(b, out);
+    text_line(out, "const real *const w = %s;", b->options.source == B_SCRATCH ? "panel_b" : b_panel(b, "q", "n"));
+    next_panel(b, out);
+    text_line(out, "int64_t tile = 0;");
+    tile_loops(b, out);
+    call_tile(b, out);
+    close_tile_loops(b, out);
+    text_line(out, "(void)tile;");
+    text_close(out, "}");
+    text_close(out, "}");
+    text_line(out, "(void)block, (void)g;");
+    out->indent--;
+    text_put(out, "}\n\n");
+}
+
+/* -- the tiles that occur, by rows and columns */
+
+static void tile_table(const struct blocking *b, struct text *out, bool last)
+{
+    text_put(out, "static tile_function *const tiles%s[%d][%d] = {", last ? "_last" : "", b->rows, b->cols);
+    for (int r = 1; r <= b->rows; r++)
+        for (int c = 1; c <= b->cols; c++)
+            if (b->used[last][r][c]) text_put(out, "[%d][%d] = tile_%d_%d%s, ", r - 1, c - 1, r, c, last ? "_last" : "");
+    text_put(out, "};\n");
+}
+
+static void step_function(const struct blocking *b, struct text *out, const char *name)
+{
+    text_put(out, "void %s(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n", name);
+    out->indent++;
+    text_line(out, "real *const scratch = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
+    text_open(out, "for (int64_t t = task0; t < task1;) {");
+    text_line(out, "const int64_t lo = t %% %lld, hi = least(%lld, lo + task1 - t), at = t / %lld;", (long long)b->panels,
+              (long long)b->panels, (long long)b->panels);
+    text_line(out, "block_panels(p, scratch, at / %lld, at %% %lld, lo, hi);", (long long)b->nblock, (long long)b->nblock);
+    text_line(out, "t += hi - lo;");
+    text_close(out, "}");
+    out->indent--;
+    text_put(out, "}\n");
+}
+
+void blocking_print(const struct blocking *b, struct text *out, const char *name)
+{
+    const struct problem *p = b->p;
+    print_prelude(out, b->target);
+    text_put(out, "typedef %s real;\n", c_type(p));
+    text_put(out, "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n");
+    text_put(out, "static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }\n");
+    if (b->nrun > 1) {
+        text_put(out, "/* where the runs of K begin in a%s */\n", b->options.source == B_PACKED ? "" : " and b");
+        run_table(b, out, "run_a", b->a_stride);
+        if (b->options.source != B_PACKED) run_table(b, out, "run_b", p->b.view.s);
+    }
+    text_put(out, "\n");
+    for (int last = 0; last < 2; last++)
+        for (int r = 1; r <= b->rows; r++)
+            for (int c = 1; c <= b->cols; c++)
+                if (b->used[last][r][c]) tile_print(b, out, r, c, last);
+    text_put(out, "typedef void tile_function(const real *, const real *, real *, int64_t, const char *, const int64_t *");
+    for (int i = 0; i < p->nview; i++)
+        text_put(out, ", %s%s *", p->view[i].node ? "const " : "", dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name);
+    text_put(out, ");\n");
+    if (b->panels > 1 || blocking_last(b) == b->width) tile_table(b, out, false);
+    if (blocking_last(b) < b->width) tile_table(b, out, true);
+    text_put(out, "\n");
+    block_function(b, out);
+    step_function(b, out, name);
+}

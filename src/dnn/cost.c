@@ -1,0 +1,88 @@
+/* What a blocked contraction costs, in ns. The model counts cycles of the tiles as they are cut (FMA, load and latency
+ * limits), what a tile costs besides (call, epilogue), the copies of gathered blocks, and the bytes of weights that come
+ * from far away; of limits that overlap the largest counts fully and the others in part. */
+#include "dnn/solvers.h"
+
+/* Constants, measured with bench/kernels.c on Zen 5 and by the laboratory on Zen 3 and Granite Rapids. */
+static const struct {
+    double latency;      /* cycles of an FMA: times two units, accumulators needed */
+    double call;         /* cycles of a tile besides K: call, addresses, start */
+    double store;        /* cycles for each register of the epilogue */
+    double node;         /* cycles for each node of a heavy epilogue and register */
+    double copy;         /* elements per cycle gathered in rows */
+    double transpose;    /* elements per cycle gathered across */
+    double overlap;      /* share of the smaller limits that is not hidden */
+    double step;         /* ns of a step: barrier, cold code */
+    double odd;          /* cycles lost when rows of pixels break the loop over them */
+} constants = {4, 40, 1.5, 1.0, 8, 1.0, 0.3, 500, 0};
+
+int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
+{
+    const int spare = t->fma ? 1 : 2; /* a broadcast; without FMA also the product */
+    int n = 0;
+    for (int v = 1; v <= 8 && n < room; v++) {
+        int pixels = (t->registers - spare - v) / v;
+        if (pixels > 28) pixels = 28;
+        if (pixels < 1) break;
+        out[n++] = (struct tile_shape){pixels, v};
+    }
+    return n;
+}
+
+/* ns of a cycle. */
+static double cycle(const struct target *t)
+{
+    return t->cores * (double)(t->vector_bytes / 4) * (t->fma ? 4 : 2) / t->flops;
+}
+
+static int64_t tile_count(const struct blocking *b)
+{
+    int64_t n = 1;
+    for (int i = 0; i < b->m.n; i++) {
+        const int step = i == b->m.n - 1 ? b->cols : i == b->m.n - 2 ? b->rows : 1;
+        const int64_t box = b->box[i];
+        n *= b->nbox[i] * ((box + step - 1) / step);
+    }
+    return n;
+}
+
+static double tile_cycles(const struct blocking *b, double pixels)
+{
+    const struct target *t = b->target;
+    const double fmas = pixels * b->vectors, loads = pixels + b->vectors;
+    double step = fmas / 2;
+    if (!t->fma) step = fmas; /* multiply and add */
+    if (loads / 2 > step) step = loads / 2;
+    if (constants.latency > step) step = constants.latency;
+    const double k = (double)(b->nrun * b->len) * (double)b->nchunk;
+    const double heavy = b->p->weight > 10 ? b->p->weight * constants.node : 0;
+    return k * step + (double)b->nchunk * (constants.call + fmas * constants.store) + fmas * heavy;
+}
+
+static double gather_cycles(const struct blocking *b)
+{
+    if (!b->gather || !b->ngather) return 0;
+    const int inner = b->gather_dim[b->ngather - 1];
+    const bool rows = b->p->c->memory[b->p->a.tensor].stride[inner] == 1;
+    const double elements = (double)b->gathered * (double)b->nchunk * (double)b->nblock * (double)b->nouter;
+    double times = 1; /* workers that share a block gather it each */
+    if (b->nblock * b->nouter < b->target->cores) times = (double)b->target->cores / (double)(b->nblock * b->nouter);
+    return times * elements / (rows ? constants.copy : constants.transpose);
+}
+
+double cost_blocking(const struct blocking *b)
+{
+    const struct target *t = b->target;
+    const int64_t tiles = tile_count(b), tasks = blocking_tasks(b);
+    const double pixels = (double)problem_size(b->p, b->p->m) / (double)tiles;
+    double cycles = (double)(tiles * b->panels * b->nouter) * tile_cycles(b, pixels) + gather_cycles(b);
+    if (b->options.source == B_SCRATCH)
+        cycles += (double)b->nblock * (double)b->nouter * (double)b->panels * (double)b->nchunk * (double)b->panel_elements;
+    const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
+    const double compute = cycles * cycle(t) / t->cores * busy;
+    const double weights = (double)b->nouter * (double)b->nchunk * (double)(b->panels * b->panel_elements) * b->p->bytes;
+    const double cold = weights / t->l3_rate;
+    const double again = (double)(b->nblock - 1) * weights / (weights > (double)t->l2 ? t->l3_rate : t->l2_rate);
+    const double memory = cold + again;
+    return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) + constants.step;
+}

@@ -1,0 +1,104 @@
+/* Direct contraction with constant weights: convolutions of any kernel, linear layers, matrix products with a parameter.
+ * Weights are packed by panels once, in `prepare`; the input is read where it lies, or gathered block by block. */
+#include "dnn/solvers.h"
+
+#include <string.h>
+
+/* The kernel's pack replaces an operand, so nothing else may read it. */
+static bool sole_reader(const struct problem *p)
+{
+    if (p->a.tensor == p->b.tensor) return false;
+    for (int i = 0; i < p->nview; i++)
+        if (p->view[i].tensor == p->b.tensor) return false;
+    return true;
+}
+
+static bool find(const struct solver_context *sc, const struct cluster *c, struct problem *out, const char **why)
+{
+    struct problem other;
+    int found = 0;
+    for (int swap = 0; swap < 2; swap++) {
+        struct problem *p = found ? &other : out;
+        if (!problem_make(sc->arena, c, swap, p, why)) continue;
+        if (!c->memory[p->b.tensor].constant) {
+            *why = "no constant factor";
+            continue;
+        }
+        if (!sole_reader(p)) {
+            *why = "the weights are read twice";
+            continue;
+        }
+        if (p->vector < 0) {
+            *why = "the weights have no letter of the result";
+            continue;
+        }
+        if (found && other.unit && !out->unit) *out = other;
+        found = 1;
+    }
+    return found;
+}
+
+static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
+{
+    struct problem p;
+    struct blocking b;
+    const struct blocking_options o = {.pixels = 1, .vectors = 1, .chunk = 640, .tiles = 1};
+    return find(sc, c, &p, out_why) && blocking_make(&p, sc->target, &o, &b, out_why);
+}
+
+static struct blocking_options options_of(const struct variant *v)
+{
+    return (struct blocking_options){
+        .pixels = v->p[0], .vectors = v->p[1], .chunk = v->p[2], .tiles = v->p[3], .source = B_PACKED, .gather = v->p[4]};
+}
+
+static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
+{
+    static const int tiles[] = {4, 8, 16, 32, 1 << 20}, chunks[] = {640};
+    struct problem p;
+    struct blocking b;
+    const char *why;
+    struct variant_list list = {.at = out};
+    struct tile_shape shape[8];
+    if (!find(sc, c, &p, &why)) return 0;
+    const int n = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
+    for (int s = 0; s < n; s++)
+        for (int i = 0; i < COUNT_OF(tiles); i++)
+            for (int k = 0; k < COUNT_OF(chunks); k++) {
+                struct variant v = {.p = {shape[s].pixels, shape[s].vectors, chunks[k], tiles[i]}};
+                const struct blocking_options o = options_of(&v);
+                if (!blocking_make(&p, sc->target, &o, &b, &why) || b.vectors != o.vectors) continue;
+                if (blocking_scratch(&b) > sc->target->l2 * 3 / 4) continue;
+                v.cost = cost_blocking(&b);
+                v.text = arena_printf(sc->arena, "%dx%d k%d b%lld", v.p[0], v.p[1], v.p[2], (long long)b.block_tiles);
+                variants_add(&list, &v);
+            }
+    return list.n;
+}
+
+static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v, struct kernel *out)
+{
+    struct problem p;
+    struct blocking b;
+    const char *why = "";
+    const struct blocking_options o = options_of(v);
+    struct sol_ctx *ctx = arena_ctx(sc->arena);
+    if (!find(sc, c, &p, &why) || !blocking_make(&p, sc->target, &o, &b, &why))
+        return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "direct: %s", why);
+    struct loops *pack = blocking_pack(&b, sc->arena);
+    if (!pack) return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "direct: the packed weights have more than %d dimensions", SOL_MAX_DIMS);
+    struct text text = text_new(sc->arena);
+    blocking_print(&b, &text, "KERNEL_0");
+    out->source = text.at;
+    out->nstep = 1;
+    out->step[0].tasks = blocking_tasks(&b);
+    out->npack = 1;
+    out->pack[0] = (struct kernel_pack){.tensor = p.b.tensor, .loops = pack};
+    out->scratch_bytes = blocking_scratch(&b);
+    out->cost = v->cost;
+    out->solver = "direct";
+    out->variant = v->text;
+    return SOL_OK;
+}
+
+const struct solver dnn_direct = {.name = "direct", .applicable = applicable, .variants = variants, .emit = emit};

@@ -1,0 +1,171 @@
+/* Prints an epilogue through print/expr.c: its `read` hook puts registers in place of what the cluster makes, and loads at
+ * the tile's place in place of all other operands. Lanes that do not exist are neither read nor written. */
+#include "dnn/epilogue.h"
+
+#include <string.h>
+
+#define SAY(e, ...) arena_printf((e)->p->arena, __VA_ARGS__)
+
+struct printing {
+    struct epilogue *e;
+    int stmt, valid;
+    int nmade;
+    struct {
+        int tensor;
+        const char *name;
+    } made[40];
+};
+
+static const char *short_type(enum sol_dtype t)
+{
+    return t == SOL_F64 ? "f64" : dtype_def(t)->is_float ? "f32" : "i64";
+}
+
+static const char *vector_type(const struct epilogue *e, enum sol_dtype t)
+{
+    return SAY(e, "%sx%d", short_type(t), e->lanes);
+}
+
+const char *epilogue_type(const struct epilogue *e)
+{
+    return vector_type(e, e->p->dtype);
+}
+
+static bool is_register_type(enum sol_dtype t)
+{
+    return t == SOL_F32 || t == SOL_F64;
+}
+
+static int find_view(const struct problem *p, int stmt, int32_t node)
+{
+    for (int i = 0; i < p->nview; i++)
+        if (p->view[i].stmt == stmt && p->view[i].node == node) return i;
+    return -1;
+}
+
+static int64_t vector_stride(const struct epilogue *e, int view)
+{
+    return e->p->view[view].s[e->p->vector];
+}
+
+/* A load of `valid` lanes; text of a vector. */
+static const char *load(struct epilogue *e, struct text *out, int view, int valid)
+{
+    const enum sol_dtype t = e->p->loops->tensors.at[e->p->view[view].tensor].dtype;
+    const int64_t step = vector_stride(e, view);
+    const char *type = vector_type(e, t), *at = e->place(e->user, out, view);
+    if (!step) return SAY(e, "sol_splat_%s(e%d[%s])", type, view, at);
+    if (step == 1 && valid == e->lanes && is_register_type(t)) return SAY(e, "*(const %s *)(e%d + %s)", type, view, at);
+    const char *name = SAY(e, "x%d_", e->temps++);
+    text_line(out, "%s %s = {0};", type, name);
+    if (step == 1 && is_register_type(t))
+        text_line(out, "__builtin_memcpy(&%s, e%d + %s, %d);", name, view, at, valid * dtype_def(t)->bytes);
+    else
+        text_line(out, "for (int l = 0; l < %d; l++) %s[l] = e%d[%s + l * %lld];", valid, name, view, at, (long long)step);
+    return name;
+}
+
+const char *epilogue_hold(struct epilogue *e, struct text *out, int view, int valid)
+{
+    const enum sol_dtype t = e->p->loops->tensors.at[e->p->view[view].tensor].dtype;
+    const char *value = load(e, out, view, valid), *name = SAY(e, "h%d_", e->temps++);
+    text_line(out, "const %s %s = %s;", vector_type(e, t), name, value);
+    return name;
+}
+
+static void store(struct epilogue *e, struct text *out, int view, const char *value, int valid)
+{
+    const struct dtype_def *d = dtype_def(e->p->loops->tensors.at[e->p->view[view].tensor].dtype);
+    const enum sol_dtype t = e->p->loops->tensors.at[e->p->view[view].tensor].dtype;
+    const int64_t step = vector_stride(e, view);
+    const char *at = e->place(e->user, out, view);
+    if (step == 1 && is_register_type(t)) {
+        if (valid == e->lanes)
+            text_line(out, "*(%s *)(e%d + %s) = %s;", vector_type(e, t), view, at, value);
+        else
+            text_line(out, "__builtin_memcpy(e%d + %s, &%s, %d);", view, at, value, valid * d->bytes);
+        return;
+    }
+    text_line(out, "for (int l = 0; l < %d; l++) e%d[%s + l * %lld] = (%s)%s[l];", valid, view, at, (long long)step, d->c_name,
+              value);
+}
+
+static const char *read_hook(void *user, struct print_expr *pe, int32_t node)
+{
+    struct printing *w = user;
+    struct epilogue *e = w->e;
+    const struct ex *x = &e->p->loops->ex.at[node];
+    for (int i = 0; i < w->nmade; i++)
+        if (w->made[i].tensor == x->tensor)
+            return pe->lanes == 1 && pe->lane ? SAY(e, "%s[%s]", w->made[i].name, pe->lane) : w->made[i].name;
+    const int view = find_view(e->p, w->stmt, node);
+    if (view < 0) return NULL;
+    if (pe->lanes > 1 && e->held[view]) return e->held[view];
+    if (pe->lanes > 1) return load(e, pe->out, view, w->valid);
+    const char *at = e->place(e->user, pe->out, view);
+    const int64_t step = vector_stride(e, view);
+    if (!pe->lane || !step) return SAY(e, "e%d[%s]", view, at);
+    if (w->valid < e->lanes) /* a lane that does not exist takes the first one's place */
+        return SAY(e, "e%d[%s + (%s < %d ? %s : 0) * %lld]", view, at, pe->lane, w->valid, pe->lane, (long long)step);
+    return SAY(e, "e%d[%s + %s * %lld]", view, at, pe->lane, (long long)step);
+}
+
+static const char *letter_hook(void *user, int letter)
+{
+    struct printing *w = user;
+    const struct affine *m = &w->e->p->map[w->stmt][letter];
+    return m->n == 1 ? w->e->letter(w->e->user, m->letter[0]) : NULL;
+}
+
+/* The letter of a statement that runs along the vector. */
+static int vector_letter(const struct problem *p, int stmt)
+{
+    for (int i = 0; i < p->loops->letters.n; i++)
+        for (int k = 0; k < p->map[stmt][i].n; k++)
+            if (p->map[stmt][i].letter[k] == p->vector) return i;
+    return -1;
+}
+
+static int stored_view(const struct problem *p, int stmt)
+{
+    for (int i = 0; i < p->nview; i++)
+        if (!p->view[i].node && p->view[i].stmt == stmt) return i;
+    return -1;
+}
+
+void epilogue_print(struct epilogue *e, struct text *out, const char *sum, int valid)
+{
+    const struct problem *p = e->p;
+    struct printing w = {.e = e, .valid = valid, .nmade = 1, .made = {{p->sum, sum}}};
+    for (int s = p->c->root; s < p->loops->stmts.n; s++) {
+        const struct loops_stmt *st = &p->loops->stmts.at[s];
+        const enum sol_dtype t = p->loops->tensors.at[st->out[0]].dtype;
+        struct print_expr pe = {.out = out,
+                                .loops = p->loops,
+                                .memory = p->c->memory,
+                                .target = e->target,
+                                .lanes = e->lanes,
+                                .vector_letter = vector_letter(p, s),
+                                .read = read_hook,
+                                .letter = letter_hook,
+                                .user = &w,
+                                .temps = e->temps};
+        w.stmt = s;
+        const char *value = print_value(&pe, st->value, t);
+        e->temps = pe.temps;
+        const char *name = SAY(e, "y%d_", e->temps++);
+        text_line(out, "const %s %s = %s;", vector_type(e, t), name, value);
+        w.made[w.nmade].tensor = st->out[0];
+        w.made[w.nmade++].name = name;
+        const int view = stored_view(p, s);
+        if (view >= 0) store(e, out, view, name, valid);
+    }
+}
+
+void epilogue_parameters(const struct problem *p, struct text *out)
+{
+    for (int i = 0; i < p->nview; i++) {
+        const struct dtype_def *d = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype);
+        text_put(out, ", %s%s *e%d", p->view[i].node ? "const " : "", d->c_name, i);
+    }
+}

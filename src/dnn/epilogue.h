@@ -1,0 +1,30 @@
+/* The epilogue of a contraction as C text: from a vector of sums in a register to what is stored. */
+#ifndef SOL_DNN_EPILOGUE_H
+#define SOL_DNN_EPILOGUE_H
+
+#include "dnn/problem.h"
+
+struct epilogue {
+    const struct problem *p;
+    const struct target *target;
+    int lanes;
+    int temps; /* counter of names */
+    /* C text of the element offset of the register's first lane in view number `view`, from pointer `e<view>`. */
+    const char *(*place)(void *user, struct text *out, int view);
+    /* C text of the value of a letter at the first lane; only asked for letters in problem.valued. */
+    const char *(*letter)(void *user, int letter);
+    void *user;
+    /* Names of vectors that hold a view already (a bias, loaded once for many pixels); NULL: none. */
+    const char *held[PROBLEM_MAX_VIEWS];
+};
+
+/* The vector type of the sums: "f32x16". */
+const char *epilogue_type(const struct epilogue *e);
+/* Prints the statements that take the sums in the variable `sum` to memory. Only the first `valid` lanes exist. */
+void epilogue_print(struct epilogue *e, struct text *out, const char *sum, int valid);
+/* Declares a vector that holds view `view`, of which `valid` lanes exist, and returns its name. */
+const char *epilogue_hold(struct epilogue *e, struct text *out, int view, int valid);
+/* The parameters `const float *e0, float *e1, ..` and the arguments that go with them: " e0 + offset, .." */
+void epilogue_parameters(const struct problem *p, struct text *out);
+
+#endif

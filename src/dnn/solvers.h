@@ -1,0 +1,26 @@
+/* The rows of the table of solvers, and what they share. */
+#ifndef SOL_DNN_SOLVERS_H
+#define SOL_DNN_SOLVERS_H
+
+#include "dnn/blocking.h"
+#include "dnn/dnn.h"
+
+extern const struct solver dnn_direct;
+
+/* cost.c: everything in ns on all cores of the target */
+double cost_blocking(const struct blocking *b);
+/* Tiles (pixels x vectors) that fit the registers, most efficient first; returns how many. */
+struct tile_shape {
+    int pixels, vectors;
+};
+int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room);
+
+/* solvers.c */
+/* Sorts by cost and keeps the cheapest SOLVER_MAX_VARIANTS. */
+struct variant_list {
+    int n;
+    struct variant *at;
+};
+void variants_add(struct variant_list *l, const struct variant *v);
+
+#endif

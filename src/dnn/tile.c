@@ -1,0 +1,267 @@
+/* One micro-kernel: R rows x C columns of pixels by V vectors of output channels in registers. Every pixel's address is one
+ * pointer and a constant, so the loop over K holds the accumulators, V weights and one broadcast in registers, nothing else.
+ * The sums start at 0 or, behind the first chunk of K, where they were left; the last chunk runs the epilogue. */
+#include "dnn/blocking.h"
+#include "dnn/epilogue.h"
+
+#define INLINE_WEIGHT 10 /* epilogues up to here are printed for every register, heavier ones in a loop */
+
+struct tile {
+    const struct blocking *b;
+    struct text *out;
+    int rows, cols, vectors, last; /* last: lanes of the last vector that exist */
+    const char *type;
+    /* the place that is printed now: numbers, or names of variables in a loop */
+    const char *row, *col, *vec;
+};
+
+static int64_t row_stride(const struct blocking *b, const int64_t *stride)
+{
+    return b->m.n > 1 ? axis_stride(&b->m.at[b->m.n - 2], stride) : 0;
+}
+static int64_t col_stride(const struct blocking *b, const int64_t *stride)
+{
+    return axis_stride(&b->m.at[b->m.n - 1], stride);
+}
+
+static const char *place(void *user, struct text *out, int view)
+{
+    const struct tile *t = user;
+    const int64_t *s = t->b->p->view[view].s;
+    (void)out;
+    return arena_printf(t->b->p->arena, "(%s * INT64_C(%lld) + %s * INT64_C(%lld) + %s * INT64_C(%lld))", t->row,
+                        (long long)row_stride(t->b, s), t->col, (long long)col_stride(t->b, s), t->vec,
+                        (long long)(s[t->b->p->vector] * t->b->lanes));
+}
+
+static bool axis_is(const struct axis *x, int letter)
+{
+    return x->n == 1 && x->letter[0] == letter;
+}
+
+static const char *letter_value(void *user, int letter)
+{
+    const struct tile *t = user;
+    const struct blocking *b = t->b;
+    const char *more = "0";
+    if (axis_is(&b->m.at[b->m.n - 1], letter)) more = t->col;
+    if (b->m.n > 1 && axis_is(&b->m.at[b->m.n - 2], letter)) more = t->row;
+    if (letter == b->p->vector) more = arena_printf(b->p->arena, "%s * %d", t->vec, b->lanes);
+    return arena_printf(b->p->arena, "(value[%d] + %s)", letter, more);
+}
+
+static void head(const struct tile *t, bool last_panel)
+{
+    const struct blocking *b = t->b;
+    text_put(t->out, "/* %d x %d pixels by %d vectors%s */\n", t->rows, t->cols, t->vectors, last_panel ? ", the last" : "");
+    text_put(t->out, "static __attribute__((noinline)) void tile_%d_%d%s(const real *x, const real *w, real *sums, int64_t chunk, "
+                     "const char *next, const int64_t *value",
+             t->rows, t->cols, last_panel ? "_last" : "");
+    epilogue_parameters(b->p, t->out);
+    text_put(t->out, ")\n{\n");
+    t->out->indent++;
+}
+
+static const char *acc(const struct tile *t, int r, int c, int v)
+{
+    return arena_printf(t->b->p->arena, "a%d_%d", r * t->cols + c, v);
+}
+
+/* Where the sums of one register wait between chunks. */
+static const char *partial(const struct tile *t, int r, int c, int v)
+{
+    const struct blocking *b = t->b;
+    int64_t at;
+    if (b->partial < 0)
+        at = ((int64_t)(r * t->cols + c) * b->vectors + v) * b->lanes;
+    else {
+        const int64_t *s = b->p->view[b->partial].s;
+        at = r * row_stride(b, s) + c * col_stride(b, s) + v * b->lanes;
+    }
+    return arena_printf(b->p->arena, "sums + INT64_C(%lld)", (long long)at);
+}
+
+static bool is_part(const struct tile *t, int v)
+{
+    return v == t->vectors - 1 && t->last < t->b->lanes && t->b->partial >= 0;
+}
+
+#define EACH(t, r, c, v)                                                                                               \
+    for (int r = 0; r < (t)->rows; r++)                                                                                \
+        for (int c = 0; c < (t)->cols; c++)                                                                            \
+            for (int v = 0; v < (t)->vectors; v++)
+
+static void start(const struct tile *t)
+{
+    const struct blocking *b = t->b;
+    EACH(t, r, c, v) text_line(t->out, "%s %s = {0};", t->type, acc(t, r, c, v));
+    if (b->nchunk == 1) return;
+    text_open(t->out, "if (chunk) {");
+    EACH(t, r, c, v)
+    {
+        if (is_part(t, v))
+            text_line(t->out, "__builtin_memcpy(&%s, %s, %d);", acc(t, r, c, v), partial(t, r, c, v), t->last * b->p->bytes);
+        else
+            text_line(t->out, "%s = *(const %s *)(%s);", acc(t, r, c, v), t->type, partial(t, r, c, v));
+    }
+    text_close(t->out, "}");
+}
+
+/* One step of K: `u` steps behind the pointers. */
+static void step(const struct tile *t, int u, int64_t pitch)
+{
+    const struct blocking *b = t->b;
+    const int64_t ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride);
+    text_open(t->out, "{");
+    for (int v = 0; v < t->vectors; v++)
+        text_line(t->out, "const %s w%d = *(const %s *)(wk + INT64_C(%lld));", t->type, v, t->type,
+                  (long long)(u * pitch + v * b->lanes));
+    for (int r = 0; r < t->rows; r++)
+        for (int c = 0; c < t->cols; c++) {
+            const int64_t at = r * row_stride(b, b->a_stride) + c * col_stride(b, b->a_stride) + u * ks;
+            text_put(t->out, "%*s{ const real s = xk[INT64_C(%lld)];", t->out->indent * 4, "", (long long)at);
+            for (int v = 0; v < t->vectors; v++) text_put(t->out, " %s += s * w%d;", acc(t, r, c, v), v);
+            text_put(t->out, " }\n");
+        }
+    text_close(t->out, "}");
+}
+
+int tile_fetch_lines(const struct blocking *b)
+{
+    const int64_t bytes = TILE_UNROLL * b->width * b->p->bytes;
+    return (int)((bytes + 64 * b->block_tiles - 1) / (64 * b->block_tiles));
+}
+
+static void sum(const struct tile *t)
+{
+    const struct blocking *b = t->b;
+    const struct axis *run = &b->k.at[b->k.n - 1];
+    const int64_t pitch = b->options.source == B_IN_PLACE ? axis_stride(run, b->p->b.view.s) : b->width;
+    const int64_t ks = axis_stride(run, b->a_stride);
+    const bool inner = b->chunk_axis == b->k.n - 1, outer = b->chunk_axis >= 0 && !inner;
+    const int64_t left = b->chunk_axis < 0 ? 0 : b->k.at[b->chunk_axis].size - (b->nchunk - 1) * b->chunk;
+    const bool uneven = b->chunk_axis >= 0 && left != b->chunk;
+    text_line(t->out, "const real *wk = w;");
+    const char *len = arena_printf(b->p->arena, "%lld", (long long)b->len), *nrun = arena_printf(b->p->arena, "%lld", (long long)b->nrun);
+    if (uneven && inner) len = arena_printf(b->p->arena, "(chunk == %lld ? %lld : %lld)", (long long)b->nchunk - 1, (long long)left, (long long)b->len);
+    if (uneven && outer)
+        nrun = arena_printf(b->p->arena, "(chunk == %lld ? %lld : %lld)", (long long)b->nchunk - 1,
+                            (long long)(b->nrun / b->chunk * left), (long long)b->nrun);
+    if (b->nrun > 1) {
+        text_open(t->out, "for (int64_t i = 0; i < %s; i++) {", nrun);
+        text_line(t->out, "const real *xk = x + run_a[i];");
+        if (b->options.source == B_IN_PLACE) text_line(t->out, "wk = w + run_b[i];");
+        if (b->options.source == B_PACKED) text_line(t->out, "wk = w + i * %lld;", (long long)(b->len * b->width));
+    } else {
+        text_open(t->out, "{");
+        text_line(t->out, "const real *xk = x;");
+    }
+    text_line(t->out, "int64_t k = %s;", len);
+    text_open(t->out, "for (; k >= %d; k -= %d) {", TILE_UNROLL, TILE_UNROLL);
+    for (int i = 0; i < tile_fetch_lines(b); i++) text_line(t->out, "__builtin_prefetch(next + %d, 0, 2);", 64 * i);
+    text_line(t->out, "next += %d;", 64 * tile_fetch_lines(b));
+    for (int u = 0; u < TILE_UNROLL; u++) step(t, u, pitch);
+    text_line(t->out, "xk += %lld;", (long long)(TILE_UNROLL * ks));
+    text_line(t->out, "wk += %lld;", (long long)(TILE_UNROLL * pitch));
+    text_close(t->out, "}");
+    if (b->len % TILE_UNROLL || (uneven && inner && left % TILE_UNROLL)) {
+        text_open(t->out, "for (; k > 0; k--) {");
+        step(t, 0, pitch);
+        text_line(t->out, "xk += %lld;", (long long)ks);
+        text_line(t->out, "wk += %lld;", (long long)pitch);
+        text_close(t->out, "}");
+    }
+    text_close(t->out, "}");
+}
+
+static void leave(const struct tile *t)
+{
+    const struct blocking *b = t->b;
+    text_open(t->out, "if (chunk < %lld) {", (long long)b->nchunk - 1);
+    EACH(t, r, c, v)
+    {
+        if (is_part(t, v))
+            text_line(t->out, "__builtin_memcpy(%s, &%s, %d);", partial(t, r, c, v), acc(t, r, c, v), t->last * b->p->bytes);
+        else
+            text_line(t->out, "*(%s *)(%s) = %s;", t->type, partial(t, r, c, v), acc(t, r, c, v));
+    }
+    text_line(t->out, "return;");
+    text_close(t->out, "}");
+}
+
+/* Operands that are the same for all pixels of the tile are loaded once for each vector. */
+static void hold(struct tile *t, struct epilogue *e, int valid)
+{
+    const struct problem *p = t->b->p;
+    t->row = t->col = "0";
+    for (int i = 0; i < p->nview; i++) {
+        const int64_t *s = p->view[i].s;
+        e->held[i] = NULL;
+        if (p->view[i].node && !row_stride(t->b, s) && !col_stride(t->b, s)) e->held[i] = epilogue_hold(e, t->out, i, valid);
+    }
+}
+
+static void finish_inline(struct tile *t, struct epilogue *e)
+{
+    for (int v = 0; v < t->vectors; v++) {
+        const int valid = v == t->vectors - 1 ? t->last : t->b->lanes;
+        text_open(t->out, "{");
+        t->vec = arena_printf(t->b->p->arena, "%d", v);
+        hold(t, e, valid);
+        for (int r = 0; r < t->rows; r++)
+            for (int c = 0; c < t->cols; c++) {
+                t->row = arena_printf(t->b->p->arena, "%d", r);
+                t->col = arena_printf(t->b->p->arena, "%d", c);
+                text_open(t->out, "{");
+                epilogue_print(e, t->out, acc(t, r, c, v), valid);
+                text_close(t->out, "}");
+            }
+        text_close(t->out, "}");
+    }
+}
+
+/* The same with the sums in an array: [vector][row][column]. */
+static void finish_loop(struct tile *t, struct epilogue *e)
+{
+    text_put(t->out, "%*sconst %s all[] = {", t->out->indent * 4, "", t->type);
+    for (int v = 0; v < t->vectors; v++)
+        for (int r = 0; r < t->rows; r++)
+            for (int c = 0; c < t->cols; c++) text_put(t->out, "%s%s", r + c + v ? ", " : "", acc(t, r, c, v));
+    text_put(t->out, "};\n");
+    for (int part = 0; part < 2; part++) { /* whole vectors, then the last if it is not whole */
+        const bool odd = t->last < t->b->lanes;
+        const int from = part ? t->vectors - 1 : 0, to = part || !odd ? t->vectors : t->vectors - 1;
+        if (from >= to || (part && !odd)) continue;
+        text_open(t->out, "for (int64_t v = %d; v < %d; v++) {", from, to);
+        t->vec = "v";
+        hold(t, e, part ? t->last : t->b->lanes);
+        text_line(t->out, "for (int64_t r = 0; r < %d; r++)", t->rows);
+        text_open(t->out, "for (int64_t c = 0; c < %d; c++) {", t->cols);
+        t->row = "r";
+        t->col = "c";
+        text_line(t->out, "const %s sum = all[(v * %d + r) * %d + c];", t->type, t->rows, t->cols);
+        epilogue_print(e, t->out, "sum", part ? t->last : t->b->lanes);
+        text_close(t->out, "}");
+        text_close(t->out, "}");
+    }
+}
+
+void tile_print(const struct blocking *b, struct text *out, int rows, int cols, bool last_panel)
+{
+    const int lanes = last_panel ? blocking_last(b) : b->width;
+    struct tile t = {.b = b, .out = out, .rows = rows, .cols = cols, .vectors = (lanes + b->lanes - 1) / b->lanes};
+    struct epilogue e = {.p = b->p, .target = b->target, .lanes = b->lanes, .place = place, .letter = letter_value, .user = &t};
+    t.last = lanes - (t.vectors - 1) * b->lanes;
+    t.type = epilogue_type(&e);
+    head(&t, last_panel);
+    start(&t);
+    sum(&t);
+    if (b->nchunk > 1) leave(&t);
+    if (b->p->weight <= INLINE_WEIGHT)
+        finish_inline(&t, &e);
+    else
+        finish_loop(&t, &e);
+    text_line(out, "(void)sums, (void)chunk, (void)value, (void)next;");
+    out->indent--;
+    text_put(out, "}\n\n");
+}
