@@ -13,11 +13,11 @@ static const struct ex *at(const struct print_expr *p, int32_t node)
     return &p->loops->ex.at[node];
 }
 
-void loops_guard(struct print_expr *p, struct print_loops *l, int32_t guard)
+void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard)
 {
     if (!guard || (at(p, guard)->kind == EX_INT && at(p, guard)->u.i)) return;
     if (at(p, guard)->kind == EX_AND) {
-        for (int32_t i = at(p, guard)->a; i; i = at(p, i)->next) loops_guard(p, l, i);
+        for (int32_t i = at(p, guard)->a; i; i = at(p, i)->next) nest_guard(p, l, i);
         return;
     }
     PUSH(p->out->arena, l->guard, guard);
@@ -40,7 +40,7 @@ static void see_strides(void *user, int32_t node)
     for (int i = 0; i < a.n; i++) s->step[a.letter[i]] += llabs(a.coef[i]) * bytes;
 }
 
-void loops_order(const struct print_expr *p, struct print_loops *l, int32_t node)
+void nest_order(const struct print_expr *p, struct print_loops *l, int32_t node)
 {
     int64_t step[LOOPS_MAX_LETTERS] = {0};
     struct strides s = {p, step};
@@ -212,7 +212,7 @@ static void open_one(struct print_expr *p, struct print_loops *l, int i, uint64_
     l->opened++;
 }
 
-void loops_open(struct print_expr *p, struct print_loops *l)
+void nest_open(struct print_expr *p, struct print_loops *l)
 {
     uint64_t unknown = 0;
     for (int i = 0; i < l->n; i++) unknown |= bit(l->letter[i]);
@@ -226,7 +226,7 @@ void loops_open(struct print_expr *p, struct print_loops *l)
     }
 }
 
-void loops_close(struct print_expr *p, const struct print_loops *l)
+void nest_close(struct print_expr *p, const struct print_loops *l)
 {
     for (int i = 0; i < l->opened; i++) text_close(p->out, "}");
 }

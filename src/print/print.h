@@ -45,16 +45,16 @@ struct print_loops {
     int n;
     uint8_t letter[LOOPS_MAX_LETTERS]; /* outermost first */
     VECTOR(int32_t) guard;             /* parts of a conjunction */
-    /* filled by loops_open */
+    /* filled by nest_open */
     int opened;
     const char *low[LOOPS_MAX_LETTERS], *high[LOOPS_MAX_LETTERS]; /* the bounds as text, by position in `letter` */
     bool tested; /* a part of the guard became a test */
 };
-void loops_guard(struct print_expr *p, struct print_loops *l, int32_t guard); /* adds the parts of a guard, 0: none */
-void loops_open(struct print_expr *p, struct print_loops *l);
-void loops_close(struct print_expr *p, const struct print_loops *l);
+void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard); /* adds the parts of a guard, 0: none */
+void nest_open(struct print_expr *p, struct print_loops *l);
+void nest_close(struct print_expr *p, const struct print_loops *l);
 /* Orders letters so that the one that moves least in memory in the reads below `node` comes last. */
-void loops_order(const struct print_expr *p, struct print_loops *l, int32_t node);
+void nest_order(const struct print_expr *p, struct print_loops *l, int32_t node);
 
 /* -- reduce.c */
 const char *print_reduction(struct print_expr *p, int32_t node, enum compute k); /* of one result, as a value */
@@ -65,5 +65,55 @@ enum compute reduction_type(const struct print_expr *p, int32_t node, int i, enu
 
 /* -- guards.c: reads `t[i]:v` that a reduction skips without changing its result lose their test: its guard gets it */
 void guards_from_reads(struct loops *l);
+
+/* -- groups.c: which statements share loops and tasks, and where their temporaries lie */
+enum temp_place {
+    TEMP_NONE,
+    TEMP_LOCAL,   /* an array of C, inside the shared loops */
+    TEMP_SCRATCH, /* of the worker, at `offset` */
+    TEMP_WORK     /* a work buffer, at `offset` */
+};
+struct print_temp {
+    enum temp_place place;
+    int64_t offset, elements;
+};
+struct print_group { /* statements first .. first + n - 1: one step */
+    int first, n;
+    uint64_t shared; /* letters whose loops enclose all of them: different points do not see each other */
+    double ops;      /* per point of the shared letters */
+};
+struct print_plan {
+    struct cluster cluster; /* a copy that may be changed: loops, memory with the strides of temporaries */
+    int ngroup;
+    struct print_group group[KERNEL_MAX_STEPS];
+    struct print_temp *temp; /* by tensor */
+    int64_t scratch_bytes, work_bytes;
+    double ops, bytes;
+};
+struct print_plan *groups_make(struct arena *a, const struct cluster *c);
+/* Statements that run together in one loop over their scan letter: how many from statement s on; 1 without a scan. */
+int groups_scan(const struct loops *l, int s);
+double expr_ops(const struct loops *l, int32_t node); /* operations at one point, reductions included */
+int64_t letters_points(const struct loops *l, uint64_t letters);
+void print_tables(struct text *out, const struct loops *l); /* as constants of the source */
+/* Declares operands, work buffers and scratch of a group inside its function. */
+void print_pointers(struct text *out, const struct print_plan *pl, const struct print_group *g);
+void print_locals(struct text *out, const struct print_plan *pl, const struct print_group *g);
+
+/* -- tasks.c: how the shared letters of a group become tasks and serial loops */
+struct print_tasks {
+    int n;
+    uint8_t letter[LOOPS_MAX_LETTERS]; /* outermost first */
+    int ntask;                         /* so many of them are decoded from the task's number */
+    int64_t block;                     /* of letter[ntask]: elements for one task; 0: all of it */
+    int64_t tasks;
+};
+/* Orders the shared letters by memory and cuts them into tasks of at least `least` operations. */
+void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t letters, double ops, double least,
+                struct print_tasks *out);
+void tasks_open(struct print_expr *p, const struct print_tasks *t); /* `for (task ..` and the letters' loops */
+void tasks_close(struct print_expr *p, const struct print_tasks *t);
+
+extern const struct solver nest_solver;
 
 #endif

@@ -86,8 +86,8 @@ static void bound_letters(struct print_expr *p, const struct ex *e, struct print
     *l = (struct print_loops){0};
     for (int i = 0; i < p->loops->letters.n; i++)
         if (e->u.bound >> i & 1) l->letter[l->n++] = (uint8_t)i;
-    if (e->op != RED_MAXAT && e->op != RED_MINAT) loops_order(p, l, e->b); /* the first of equals is by position */
-    loops_guard(p, l, e->a);
+    if (e->op != RED_MAXAT && e->op != RED_MINAT) nest_order(p, l, e->b); /* the first of equals is by position */
+    nest_guard(p, l, e->a);
 }
 
 /* Scalar form. */
@@ -101,14 +101,14 @@ static void reduce(struct print_expr *p, const struct ex *e, enum compute k, con
                   part(p, def->init, i, &s));
     struct print_loops l;
     bound_letters(p, e, &l);
-    loops_open(p, &l);
+    nest_open(p, &l);
     s.position = position(p, e->u.bound);
     const char *value = expr_value(p, e->b, e->op == RED_ANY || e->op == RED_ALL ? expr_natural(p->loops, e->b) : k);
     s.value = expr_name(p);
     const enum compute body = e->op == RED_ANY || e->op == RED_ALL ? expr_natural(p->loops, e->b) : s.k;
     text_line(p->out, "const %s %s = %s;", compute_def(body)->type, s.value, value);
     text_line(p->out, "%s", fill(p, def->step, strlen(def->step), &s));
-    loops_close(p, &l);
+    nest_close(p, &l);
     for (int i = 0; i < def->nout; i++) out_value[i] = part(p, def->finish, i, &s);
     if (s.k != k)
         for (int i = 0; i < def->nout; i++) out_value[i] = SAY(p, "(%s)(%s)", compute_def(k)->type, out_value[i]);
@@ -129,7 +129,7 @@ static const char *count(struct print_expr *p, const struct ex *e, enum compute 
         if (own & (own - 1)) return NULL;
     }
     p->out = &inner;
-    loops_open(p, &l);
+    nest_open(p, &l);
     p->out = out;
     if (l.tested || l.guard.n) {
         p->temps = temps;

@@ -1,0 +1,119 @@
+/* The plain nest: the reference solver, in scalar C. It does every cluster: one loop for each letter, guards as bounds,
+ * reductions serial with states in double, temporaries where groups.c puts them. */
+#include <string.h>
+
+#include "print/print.h"
+
+#define NEST_RATE 1.0     /* operations in a ns of one core */
+#define NEST_TASK 10000.0 /* operations worth a task */
+
+static bool supported(const struct cluster *c, const char **out_why)
+{
+    for (int i = 0; i < c->loops->tensors.n; i++) {
+        const int t = c->loops->tensors.at[i].dtype;
+        if (t == SOL_F16 || t == SOL_BF16) {
+            *out_why = "16-bit floats are not computed";
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
+{
+    (void)sc;
+    return supported(c, out_why);
+}
+
+static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
+{
+    const struct print_plan *pl = groups_make(sc->arena, c);
+    *out = (struct variant){.text = "scalar"};
+    out->cost = pl->ops / (NEST_RATE * sc->target->cores) + pl->bytes / sc->target->dram_rate + 1000.0 * pl->ngroup;
+    return 1;
+}
+
+/* Loops over the letters that a statement has for itself, and its body. */
+static void statement(struct print_expr *p, const struct print_plan *pl, const struct loops_stmt *s, uint64_t open)
+{
+    const struct loops *l = pl->cluster.loops;
+    struct text note = text_new(p->out->arena);
+    for (int o = 0; o < s->nout; o++) text_put(&note, "%s%s", o ? ", " : "", l->tensors.at[s->out[o]].name);
+    text_line(p->out, "/* %s%s%s */", s->label ? s->label : "", s->label ? ": " : "", note.at);
+    struct print_loops own = {0};
+    for (int i = 0; i < l->letters.n; i++)
+        if ((stmt_letters(l, s) & ~open) >> i & 1) own.letter[own.n++] = (uint8_t)i;
+    const int32_t target = ex_read((struct loops *)l, s->out[0], s->index, 0);
+    nest_order(p, &own, target);
+    nest_open(p, &own);
+    const enum compute k = compute_of(l->tensors.at[s->out[0]].dtype);
+    if (s->nout == 1) {
+        print_store(p, s->out[0], s->index, print_value(p, s->value, l->tensors.at[s->out[0]].dtype));
+    } else {
+        const char *value[4];
+        print_reduction_all(p, s->value, k, value);
+        for (int o = 0; o < s->nout; o++) {
+            const enum compute to = compute_of(l->tensors.at[s->out[o]].dtype);
+            print_store(p, s->out[o], s->index, expr_convert(p, value[o], reduction_type(p, s->value, o, k), to));
+        }
+    }
+    nest_close(p, &own);
+}
+
+static void group(struct print_expr *p, const struct print_plan *pl, int i, struct kernel *out)
+{
+    const struct loops *l = pl->cluster.loops;
+    const struct print_group *g = &pl->group[i];
+    struct print_tasks t;
+    tasks_make(pl, g, g->shared, g->ops, NEST_TASK, &t);
+    text_line(p->out,
+              "void KERNEL_%d(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)", i);
+    text_open(p->out, "{");
+    text_line(p->out, "(void)worker;");
+    print_pointers(p->out, pl, g);
+    tasks_open(p, &t);
+    print_locals(p->out, pl, g);
+    for (int s = g->first, n; s < g->first + g->n; s += n) {
+        n = groups_scan(l, s);
+        const struct loops_stmt *st = &l->stmts.at[s];
+        uint64_t open = g->shared;
+        if (st->scan_step) {
+            const char *x = expr_letter(p, st->scan_letter);
+            const long long size = l->letters.at[st->scan_letter].size;
+            if (st->scan_step < 0)
+                text_open(p->out, "for (int64_t %s = 0; %s < %lld; %s++) {", x, x, size, x);
+            else
+                text_open(p->out, "for (int64_t %s = %lld; %s >= 0; %s--) {", x, size - 1, x, x);
+            open |= UINT64_C(1) << st->scan_letter;
+        }
+        for (int j = 0; j < n; j++) statement(p, pl, st + j, open);
+        if (st->scan_step) text_close(p->out, "}");
+    }
+    tasks_close(p, &t);
+    text_close(p->out, "}");
+    out->step[i].tasks = t.tasks;
+}
+
+static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                       struct kernel *out)
+{
+    struct print_plan *pl = groups_make(sc->arena, c);
+    struct text text = text_new(sc->arena);
+    print_prelude(&text, sc->target);
+    print_tables(&text, pl->cluster.loops);
+    struct print_expr p = {.out = &text,
+                           .loops = pl->cluster.loops,
+                           .memory = pl->cluster.memory,
+                           .target = sc->target,
+                           .lanes = 1,
+                           .vector_letter = -1};
+    *out = (struct kernel){.nstep = pl->ngroup, .cost = v->cost, .solver = "nest", .variant = v->text};
+    for (int i = 0; i < pl->ngroup; i++) group(&p, pl, i, out);
+    out->source = text.at;
+    out->scratch_bytes = pl->scratch_bytes;
+    out->nwork = pl->work_bytes > 0;
+    out->work_bytes[0] = pl->work_bytes;
+    return SOL_OK;
+}
+
+const struct solver nest_solver = {.name = "nest", .applicable = applicable, .variants = variants, .emit = emit};
