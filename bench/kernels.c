@@ -2,8 +2,8 @@
  *
  *   kernels [-t target] [-s solver] [-v] [-k seconds] [-o folder] [name ...]
  *
- * For every layer the cheapest variants of each solver are compiled and timed (hot: the same buffers again and again), and
- * printed with the time the cost model expected. Not a test: nothing is checked here but that the code runs. */
+ * For every layer the cheapest variants of each solver are compiled and timed (hot: the same buffers again and again),
+ * and printed with the time the cost model expected. Not a test: nothing is checked here but that the code runs. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -81,7 +81,8 @@ static sol_status make_cluster(struct arena *a, const struct layer *l, const str
     if (l->w == 1) return SOL_ERR_UNSUPPORTED;
     const struct row_input in[] = {{SOL_F32, 4, x, false}, {SOL_F32, 4, w, false}, {SOL_F32, 1, b, false}};
     int64_t s[] = {l->s}, p[] = {l->p};
-    struct row_attr attr[] = {{.name = "s", .kind = ATTR_INT, .n = -1, .ints = s}, {.name = "p", .kind = ATTR_INT, .n = -1, .ints = p}};
+    struct row_attr attr[] = {{.name = "s", .kind = ATTR_INT, .n = -1, .ints = s},
+                              {.name = "p", .kind = ATTR_INT, .n = -1, .ints = p}};
     const struct attrs attrs = {2, attr};
     TRY(row_parse(a, "conv", row_text, &r));
     TRY(row_bind(a, r, 3, in, &attrs, &out->loops));
@@ -112,7 +113,9 @@ static sol_status make_linear(struct arena *a, const struct layer *l, struct clu
     const int64_t x[] = {l->h, l->ic}, w[] = {l->oc, l->ic}, b[] = {l->oc};
     const struct row_input in[] = {{SOL_F32, 2, x, false}, {SOL_F32, 2, w, false}, {SOL_F32, 1, b, false}};
     const struct attrs none = {0, NULL};
-    TRY(row_parse(a, "linear", "x[A I] w[O I] b[O] -> y[A O] | | | t[A O] = (sum[I] x[A I] * w[O I]) + b[O]; y[A O] = relu(t[A O])", &r));
+    TRY(row_parse(a, "linear",
+                  "x[A I] w[O I] b[O] -> y[A O] | | | t[A O] = (sum[I] x[A I] * w[O I]) + b[O]; y[A O] = relu(t[A O])",
+                  &r));
     TRY(row_bind(a, r, 3, in, &none, &out->loops));
     out->memory = NEW_ARRAY(a, struct memory, out->loops->tensors.n);
     for (int i = 0; i < out->loops->tensors.n; i++) {
@@ -163,7 +166,9 @@ static void *compile(const struct options *o, const struct target *t, const char
     fprintf(f, "#include <sol/module.h>\n#include <math.h>\n%s", source);
     fclose(f);
     const char *cc = getenv("CC") ? getenv("CC") : "gcc", *flags = getenv("KFLAGS") ? getenv("KFLAGS") : "";
-    snprintf(command, sizeof command, "%s -O3 -std=gnu11 -fno-predictive-commoning -fno-math-errno -fno-trapping-math -march=%s %s -w -fPIC -shared -Iinclude %s -o %s -lm",
+    snprintf(command, sizeof command,
+             "%s -O3 -std=gnu11 -fno-predictive-commoning -fno-math-errno -fno-trapping-math -march=%s %s -w -fPIC "
+             "-shared -Iinclude %s -o %s -lm",
              cc, t->march, flags, c, so);
     if (system(command)) return NULL;
     void *handle = dlopen(so, RTLD_NOW);
@@ -171,7 +176,8 @@ static void *compile(const struct options *o, const struct target *t, const char
     return handle;
 }
 
-static double time_kernel(const struct options *o, const struct target *t, const struct cluster *c, const struct kernel *k, int id)
+static double time_kernel(const struct options *o, const struct target *t, const struct cluster *c,
+                          const struct kernel *k, int id)
 {
     void *handle = compile(o, t, k->source, id);
     if (!handle) return NAN;
@@ -193,7 +199,8 @@ static double time_kernel(const struct options *o, const struct target *t, const
         n++;
     }
     for (int i = 0; i < k->nwork; i++, n++) p[n] = whole[n] = filled((size_t)k->work_bytes[i]);
-    struct sol_frame f = {.base = NULL, .scratch = filled((size_t)k->scratch_bytes + 4096), .scratch_bytes = k->scratch_bytes};
+    struct sol_frame f = {
+        .base = NULL, .scratch = filled((size_t)k->scratch_bytes + 4096), .scratch_bytes = k->scratch_bytes};
     double times[2000], start = now();
     int runs = 0;
     do {
@@ -250,8 +257,9 @@ static void bench_layer(struct sol_ctx *ctx, const struct options *o, const stru
                 continue;
             }
             const double seconds = time_kernel(o, t, &c, &k, i);
-            printf("%-20s %-9s %-18s %8.1f us %7.1f GFLOP/s  (model %8.1f us)  %lld tasks\n", l->name, dnn_solvers[s]->name, k.variant,
-                   seconds * 1e6, flops(l) / seconds / 1e9, v[i].cost / 1e3, (long long)k.step[0].tasks);
+            printf("%-20s %-9s %-18s %8.1f us %7.1f GFLOP/s  (model %8.1f us)  %lld tasks\n", l->name,
+                   dnn_solvers[s]->name, k.variant, seconds * 1e6, flops(l) / seconds / 1e9, v[i].cost / 1e3,
+                   (long long)k.step[0].tasks);
             fflush(stdout);
         }
     }

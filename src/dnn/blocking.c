@@ -1,5 +1,5 @@
-/* Cuts a contraction into tiles, panels, chunks and blocks; see blocking.h for the loops. Sizes are constants, so every cut
- * is known here, evenly spread: 17 columns in tiles of at most 14 are 9 + 8. */
+/* Cuts a contraction into tiles, panels, chunks and blocks; see blocking.h for the loops. Sizes are constants, so every
+ * cut is known here, evenly spread: 17 columns in tiles of at most 14 are 9 + 8. */
 #include "dnn/blocking.h"
 
 #include <string.h>
@@ -62,7 +62,8 @@ static bool make_outer_axes(struct blocking *b, const char **why)
     b->vectors = (int)ceil_div(vectors, ceil_div(vectors, b->options.vectors));
     b->width = b->vectors * b->lanes;
     t.at[t.n++] = p->a.view.s;
-    if (!axes_make(p, p->batch | (p->n & ~letters_of(&b->n)), p->valued, p->order, t.n, t.at, &b->outer)) FAIL("too many axes");
+    if (!axes_make(p, p->batch | (p->n & ~letters_of(&b->n)), p->valued, p->order, t.n, t.at, &b->outer))
+        FAIL("too many axes");
     b->nouter = axes_size(&b->outer);
     b->panels = ceil_div(b->n.size, b->width);
     return true;
@@ -170,7 +171,8 @@ static struct tables k_tables(const struct blocking *b)
     return t;
 }
 
-/* How much of which axis is a chunk. Windows are cut only if there is nothing else: a channel's chunk keeps less of a. */
+/* How much of which axis is a chunk. Windows are cut only if there is nothing else: a channel's chunk keeps less of a.
+ */
 static bool choose_chunk(struct blocking *b, struct axis *out_axis, const char **why)
 {
     const struct problem *p = b->p;
@@ -178,7 +180,8 @@ static bool choose_chunk(struct blocking *b, struct axis *out_axis, const char *
     const struct tables t = k_tables(b);
     struct axes x;
     const uint64_t single = b->gather ? p->k : 0;
-    if (!axes_make(p, p->k & ~window ? p->k & ~window : p->k, single, b->a_stride, t.n, t.at, &x)) FAIL("too many axes");
+    if (!axes_make(p, p->k & ~window ? p->k & ~window : p->k, single, b->a_stride, t.n, t.at, &x))
+        FAIL("too many axes");
     *out_axis = (struct axis){0};
     b->nchunk = 1;
     const int64_t total = problem_size(p, p->k);
@@ -269,7 +272,9 @@ static bool plan_gather(struct blocking *b, const struct axis *cut, const char *
     for (int d = 0; d < p->a.ndim; d++) { /* by stride, `inner` last */
         if (b->extent[d] == 1 && !b->p->a.border[d]) continue;
         int k = b->ngather++;
-        for (; k > 0 && (b->gather_dim[k - 1] == inner || (d != inner && m->stride[b->gather_dim[k - 1]] < m->stride[d])); k--)
+        for (;
+             k > 0 && (b->gather_dim[k - 1] == inner || (d != inner && m->stride[b->gather_dim[k - 1]] < m->stride[d]));
+             k--)
             b->gather_dim[k] = b->gather_dim[k - 1];
         b->gather_dim[k] = d;
     }
@@ -293,12 +298,14 @@ static bool plan_gather(struct blocking *b, const struct axis *cut, const char *
 static int partial_view(const struct problem *p)
 {
     for (int i = 0; i < p->nview; i++)
-        if (!p->view[i].node && p->loops->tensors.at[p->view[i].tensor].dtype == p->dtype && p->view[i].s[p->vector] == 1) return i;
+        if (!p->view[i].node && p->loops->tensors.at[p->view[i].tensor].dtype == p->dtype &&
+            p->view[i].s[p->vector] == 1)
+            return i;
     return -1;
 }
 
-bool blocking_make(const struct problem *p, const struct target *t, const struct blocking_options *o, struct blocking *b,
-                   const char **why)
+bool blocking_make(const struct problem *p, const struct target *t, const struct blocking_options *o,
+                   struct blocking *b, const char **why)
 {
     memset(b, 0, sizeof *b);
     b->p = p;
@@ -310,7 +317,8 @@ bool blocking_make(const struct problem *p, const struct target *t, const struct
     b->lanes = blocking_lanes(p, t);
     b->gather = o->gather || p->a.any_border;
     if (!make_outer_axes(b, why) || !make_m_axes(b, why)) return false;
-    if (o->source == B_IN_PLACE && (axis_stride(&b->n, p->b.view.s) != 1 || b->n.size % b->lanes)) FAIL("b is not in rows of vectors");
+    if (o->source == B_IN_PLACE && (axis_stride(&b->n, p->b.view.s) != 1 || b->n.size % b->lanes))
+        FAIL("b is not in rows of vectors");
     make_tile(b);
     make_boxes(b);
     mark_tiles(b);

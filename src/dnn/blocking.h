@@ -13,9 +13,9 @@
 #include "dnn/problem.h"
 
 enum b_source {
-    B_PACKED,  /* a pack of the kernel: [outer][chunk][panel][k][width] */
+    B_PACKED,   /* a pack of the kernel: [outer][chunk][panel][k][width] */
     B_IN_PLACE, /* unit stride along the vector */
-    B_SCRATCH  /* packed by each task, panel by panel */
+    B_SCRATCH   /* packed by each task, panel by panel */
 };
 struct blocking_options {
     int pixels;  /* in a tile, at most */
@@ -36,15 +36,15 @@ struct blocking {
     struct axes outer, m, k; /* m: at least one axis, the last is the tile's columns; k: the last is the run */
     struct axis n;
     int64_t nouter, panels;
-    int chunk_axis;          /* in k; -1: K is not cut */
-    int64_t chunk, nchunk;   /* elements of that axis, number of chunks */
-    int64_t len, nrun;       /* of a full chunk: elements of a run, number of runs */
+    int chunk_axis;                                /* in k; -1: K is not cut */
+    int64_t chunk, nchunk;                         /* elements of that axis, number of chunks */
+    int64_t len, nrun;                             /* of a full chunk: elements of a run, number of runs */
     int64_t box[AXES_MAX], nbox[AXES_MAX], nblock; /* by m axis */
-    int64_t block_tiles;     /* at most */
-    int64_t a_stride[LOOPS_MAX_LETTERS]; /* of a as the tile sees it */
-    int ngather, gather_dim[SOL_MAX_DIMS]; /* dims of a in the order of the gathered block, outermost first */
+    int64_t block_tiles;                           /* at most */
+    int64_t a_stride[LOOPS_MAX_LETTERS];           /* of a as the tile sees it */
+    int ngather, gather_dim[SOL_MAX_DIMS];         /* dims of a in the order of the gathered block, outermost first */
     int64_t extent[SOL_MAX_DIMS], gather_stride[SOL_MAX_DIMS], gathered; /* by dim of a, at most; elements in all */
-    int partial;             /* where the sums of all but the last chunk wait: a view, or -1: scratch */
+    int partial;                      /* where the sums of all but the last chunk wait: a view, or -1: scratch */
     int64_t partials, panel_elements; /* elements of scratch; of one panel's chunk of weights */
     bool used[2][BLOCKING_MAX_PIXELS + 1][BLOCKING_MAX_PIXELS + 1]; /* [last panel][rows][cols]: tiles that occur */
 };
@@ -52,8 +52,8 @@ struct blocking {
 /* blocking.c */
 int blocking_lanes(const struct problem *p, const struct target *t);
 /* False: these options do not suit this problem; *out_why. */
-bool blocking_make(const struct problem *p, const struct target *t, const struct blocking_options *o, struct blocking *b,
-                   const char **out_why);
+bool blocking_make(const struct problem *p, const struct target *t, const struct blocking_options *o,
+                   struct blocking *b, const char **out_why);
 int64_t blocking_tasks(const struct blocking *b);
 int64_t blocking_scratch(const struct blocking *b); /* bytes */
 /* Lanes of the last panel that exist. */

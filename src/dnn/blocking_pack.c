@@ -1,5 +1,5 @@
-/* The packed weights as loops: packed[outer.. chunk panel k.. lane] = b[the letters that these digits mean], 0 where there
- * are none. The planner makes a `prepare` step of it. */
+/* The packed weights as loops: packed[outer.. chunk panel k.. lane] = b[the letters that these digits mean], 0 where
+ * there are none. The planner makes a `prepare` step of it. */
 #include "dnn/blocking.h"
 
 #include <string.h>
@@ -81,8 +81,8 @@ struct loops *blocking_pack(const struct blocking *b, struct arena *arena)
     tensor[p->b.tensor] = from;
     int32_t value = ex_copy(k.to, p->loops, p->b.view.node, k.letter, tensor);
     if (k.nguard) value = ex_red(k.to, RED_SUM, 0, ex_logic(k.to, EX_AND, k.nguard, k.guard), value);
-    const struct loops_stmt s = {.nout = 1, .out = {(uint16_t)out}, .index = ex_list(k.to, k.ndim, k.index), .value = value,
-                                 .label = "pack"};
+    const struct loops_stmt s = {
+        .nout = 1, .out = {(uint16_t)out}, .index = ex_list(k.to, k.ndim, k.index), .value = value, .label = "pack"};
     PUSH(arena, k.to->stmts, s);
     return k.to;
 }

@@ -66,8 +66,10 @@ static void box_ranges(const struct blocking *b, struct text *out)
         if (n == 1)
             text_line(out, "const int64_t l%d = 0, h%d = %lld;", i, i, size);
         else
-            text_line(out, "const int64_t c%d = block / %lld %% %lld, l%d = c%d * %lld / %lld, h%d = (c%d + 1) * %lld / %lld;", i,
-                      (long long)below, n, i, i, size, n, i, i, size, n);
+            text_line(
+                out,
+                "const int64_t c%d = block / %lld %% %lld, l%d = c%d * %lld / %lld, h%d = (c%d + 1) * %lld / %lld;", i,
+                (long long)below, n, i, i, size, n, i, i, size, n);
     }
 }
 
@@ -98,9 +100,11 @@ static const char *a_position(const struct blocking *b)
     const char *text = b->gather ? "block_a" : SAY("a + INT64_C(%lld)", (long long)p->a.view.c);
     int64_t shift = 0;
     for (int i = 0; i < b->m.n; i++)
-        text = term(b, text, b->gather ? SAY("(m%d - l%d)", i, i) : SAY("m%d", i), axis_stride(&b->m.at[i], b->a_stride));
+        text =
+            term(b, text, b->gather ? SAY("(m%d - l%d)", i, i) : SAY("m%d", i), axis_stride(&b->m.at[i], b->a_stride));
     if (!b->gather) {
-        for (int i = 0; i < b->outer.n; i++) text = term(b, text, SAY("g%d", i), axis_stride(&b->outer.at[i], p->a.view.s));
+        for (int i = 0; i < b->outer.n; i++)
+            text = term(b, text, SAY("g%d", i), axis_stride(&b->outer.at[i], p->a.view.s));
         if (b->chunk_axis >= 0) text = term(b, text, "q", b->chunk * axis_stride(&b->k.at[b->chunk_axis], b->a_stride));
         return text;
     }
@@ -119,8 +123,8 @@ static const char *b_panel(const struct blocking *b, const char *q, const char *
 {
     const struct problem *p = b->p;
     if (b->options.source == B_PACKED)
-        return SAY("b + ((g * %lld + %s) * %lld + %s) * INT64_C(%lld)", (long long)b->nchunk, q, (long long)b->panels, n,
-                   (long long)b->panel_elements);
+        return SAY("b + ((g * %lld + %s) * %lld + %s) * INT64_C(%lld)", (long long)b->nchunk, q, (long long)b->panels,
+                   n, (long long)b->panel_elements);
     const char *text = SAY("b + INT64_C(%lld)", (long long)p->b.view.c);
     for (int i = 0; i < b->outer.n; i++) text = term(b, text, SAY("g%d", i), axis_stride(&b->outer.at[i], p->b.view.s));
     if (b->chunk_axis >= 0) text = term(b, text, q, b->chunk * axis_stride(&b->k.at[b->chunk_axis], p->b.view.s));
@@ -138,7 +142,8 @@ static void panel_loops(const struct blocking *b, struct text *out)
     const int run = b->k.n - 1;
     text_line(out, "real *to = panel_b;");
     text_line(out, "const int64_t len = %s;",
-              b->chunk_axis == run ? SAY("least(%lld, %lld - q * %lld)", (long long)b->chunk, (long long)b->k.at[run].size, (long long)b->chunk)
+              b->chunk_axis == run ? SAY("least(%lld, %lld - q * %lld)", (long long)b->chunk,
+                                         (long long)b->k.at[run].size, (long long)b->chunk)
                                    : SAY("%lld", (long long)b->len));
     text_line(out, "int64_t nrun = %lld;", (long long)b->nrun);
     if (b->chunk_axis >= 0 && b->chunk_axis != run)
@@ -206,9 +211,8 @@ static void call_tile(const struct blocking *b, struct text *out)
             text_line(out, "value[%d] = %s;", i, text);
         }
     }
-    text_put(out, "%*s%s(%s, w, %s, q, next, %s", out->indent * 4, "",
-             table_name(b),
-             a_position(b), sums, p->valued ? "value" : "0");
+    text_put(out, "%*s%s(%s, w, %s, q, next, %s", out->indent * 4, "", table_name(b), a_position(b), sums,
+             p->valued ? "value" : "0");
     for (int i = 0; i < p->nview; i++) text_put(out, ", e%d + %s", i, view_offset(b, &p->view[i]));
     text_put(out, ");\n");
     const int64_t fetched = 64 * (int64_t)tile_fetch_lines(b) * b->nrun * (b->len / TILE_UNROLL);
@@ -241,7 +245,8 @@ static void operands(const struct blocking *b, struct text *out)
 static void block_function(const struct blocking *b, struct text *out)
 {
     text_put(out, "/* The pixels of one block for the panels [lo, hi) */\n");
-    text_put(out, "static void block_panels(char *const *p, real *scratch, int64_t g, int64_t block, int64_t lo, int64_t hi)\n{\n");
+    text_put(out, "static void block_panels(char *const *p, real *scratch, int64_t g, int64_t block, int64_t lo, "
+                  "int64_t hi)\n{\n");
     out->indent++;
     operands(b, out);
     outer_digits(b, out);
@@ -271,19 +276,22 @@ static void tile_table(const struct blocking *b, struct text *out, bool last)
     text_put(out, "static tile_function *const tiles%s[%d][%d] = {", last ? "_last" : "", b->rows, b->cols);
     for (int r = 1; r <= b->rows; r++)
         for (int c = 1; c <= b->cols; c++)
-            if (b->used[last][r][c]) text_put(out, "[%d][%d] = tile_%d_%d%s, ", r - 1, c - 1, r, c, last ? "_last" : "");
+            if (b->used[last][r][c])
+                text_put(out, "[%d][%d] = tile_%d_%d%s, ", r - 1, c - 1, r, c, last ? "_last" : "");
     text_put(out, "};\n");
 }
 
 static void step_function(const struct blocking *b, struct text *out, const char *name)
 {
-    text_put(out, "void %s(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n", name);
+    text_put(out, "void %s(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n",
+             name);
     out->indent++;
     text_line(out, "real *const scratch = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_open(out, "for (int64_t t = task0; t < task1;) {");
-    text_line(out, "const int64_t lo = t %% %lld, hi = least(%lld, lo + task1 - t), at = t / %lld;", (long long)b->panels,
-              (long long)b->panels, (long long)b->panels);
-    text_line(out, "block_panels(p, scratch, at / %lld, at %% %lld, lo, hi);", (long long)b->nblock, (long long)b->nblock);
+    text_line(out, "const int64_t lo = t %% %lld, hi = least(%lld, lo + task1 - t), at = t / %lld;",
+              (long long)b->panels, (long long)b->panels, (long long)b->panels);
+    text_line(out, "block_panels(p, scratch, at / %lld, at %% %lld, lo, hi);", (long long)b->nblock,
+              (long long)b->nblock);
     text_line(out, "t += hi - lo;");
     text_close(out, "}");
     out->indent--;
@@ -307,9 +315,11 @@ void blocking_print(const struct blocking *b, struct text *out, const char *name
         for (int r = 1; r <= b->rows; r++)
             for (int c = 1; c <= b->cols; c++)
                 if (b->used[last][r][c]) tile_print(b, out, r, c, last);
-    text_put(out, "typedef void tile_function(const real *, const real *, real *, int64_t, const char *, const int64_t *");
+    text_put(out,
+             "typedef void tile_function(const real *, const real *, real *, int64_t, const char *, const int64_t *");
     for (int i = 0; i < p->nview; i++)
-        text_put(out, ", %s%s *", p->view[i].node ? "const " : "", dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name);
+        text_put(out, ", %s%s *", p->view[i].node ? "const " : "",
+                 dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name);
     text_put(out, ");\n");
     if (b->panels > 1 || blocking_last(b) == b->width) tile_table(b, out, false);
     if (blocking_last(b) < b->width) tile_table(b, out, true);

@@ -1,19 +1,19 @@
 /* What a blocked contraction costs, in ns. The model counts cycles of the tiles as they are cut (FMA, load and latency
- * limits), what a tile costs besides (call, epilogue), the copies of gathered blocks, and the bytes of weights that come
- * from far away; of limits that overlap the largest counts fully and the others in part. */
+ * limits), what a tile costs besides (call, epilogue), the copies of gathered blocks, and the bytes of weights that
+ * come from far away; of limits that overlap the largest counts fully and the others in part. */
 #include "dnn/solvers.h"
 
 /* Constants, measured with bench/kernels.c on Zen 5 and by the laboratory on Zen 3 and Granite Rapids. */
 static const struct {
-    double latency;      /* cycles of an FMA: times two units, accumulators needed */
-    double call;         /* cycles of a tile besides K: call, addresses, start */
-    double store;        /* cycles for each register of the epilogue */
-    double node;         /* cycles for each node of a heavy epilogue and register */
-    double copy;         /* elements per cycle gathered in rows */
-    double transpose;    /* elements per cycle gathered across */
-    double overlap;      /* share of the smaller limits that is not hidden */
-    double step;         /* ns of a step: barrier, cold code */
-    double odd;          /* cycles lost when rows of pixels break the loop over them */
+    double latency;   /* cycles of an FMA: times two units, accumulators needed */
+    double call;      /* cycles of a tile besides K: call, addresses, start */
+    double store;     /* cycles for each register of the epilogue */
+    double node;      /* cycles for each node of a heavy epilogue and register */
+    double copy;      /* elements per cycle gathered in rows */
+    double transpose; /* elements per cycle gathered across */
+    double overlap;   /* share of the smaller limits that is not hidden */
+    double step;      /* ns of a step: barrier, cold code */
+    double odd;       /* cycles lost when rows of pixels break the loop over them */
 } constants = {4, 40, 1.5, 1.0, 8, 1.0, 0.3, 500, 0};
 
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
@@ -77,12 +77,15 @@ double cost_blocking(const struct blocking *b)
     const double pixels = (double)problem_size(b->p, b->p->m) / (double)tiles;
     double cycles = (double)(tiles * b->panels * b->nouter) * tile_cycles(b, pixels) + gather_cycles(b);
     if (b->options.source == B_SCRATCH)
-        cycles += (double)b->nblock * (double)b->nouter * (double)b->panels * (double)b->nchunk * (double)b->panel_elements;
+        cycles +=
+            (double)b->nblock * (double)b->nouter * (double)b->panels * (double)b->nchunk * (double)b->panel_elements;
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
     const double compute = cycles * cycle(t) / t->cores * busy;
-    const double weights = (double)b->nouter * (double)b->nchunk * (double)(b->panels * b->panel_elements) * b->p->bytes;
+    const double weights =
+        (double)b->nouter * (double)b->nchunk * (double)(b->panels * b->panel_elements) * b->p->bytes;
     const double cold = weights / t->l3_rate;
     const double again = (double)(b->nblock - 1) * weights / (weights > (double)t->l2 ? t->l3_rate : t->l2_rate);
     const double memory = cold + again;
-    return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) + constants.step;
+    return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
+           constants.step;
 }

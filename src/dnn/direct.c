@@ -1,5 +1,6 @@
-/* Direct contraction with constant weights: convolutions of any kernel, linear layers, matrix products with a parameter.
- * Weights are packed by panels once, in `prepare`; the input is read where it lies, or gathered block by block. */
+/* Direct contraction with constant weights: convolutions of any kernel, linear layers, matrix products with a
+ * parameter. Weights are packed by panels once, in `prepare`; the input is read where it lies, or gathered block by
+ * block. */
 #include "dnn/solvers.h"
 
 #include <string.h>
@@ -48,8 +49,12 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
 
 static struct blocking_options options_of(const struct variant *v)
 {
-    return (struct blocking_options){
-        .pixels = v->p[0], .vectors = v->p[1], .chunk = v->p[2], .tiles = v->p[3], .source = B_PACKED, .gather = v->p[4]};
+    return (struct blocking_options){.pixels = v->p[0],
+                                     .vectors = v->p[1],
+                                     .chunk = v->p[2],
+                                     .tiles = v->p[3],
+                                     .source = B_PACKED,
+                                     .gather = v->p[4]};
 }
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
@@ -76,7 +81,8 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     return list.n;
 }
 
-static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v, struct kernel *out)
+static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                       struct kernel *out)
 {
     struct problem p;
     struct blocking b;
@@ -86,7 +92,9 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     if (!find(sc, c, &p, &why) || !blocking_make(&p, sc->target, &o, &b, &why))
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "direct: %s", why);
     struct loops *pack = blocking_pack(&b, sc->arena);
-    if (!pack) return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "direct: the packed weights have more than %d dimensions", SOL_MAX_DIMS);
+    if (!pack)
+        return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "direct: the packed weights have more than %d dimensions",
+                        SOL_MAX_DIMS);
     struct text text = text_new(sc->arena);
     blocking_print(&b, &text, "KERNEL_0");
     out->source = text.at;

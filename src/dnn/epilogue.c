@@ -1,5 +1,5 @@
-/* Prints an epilogue through print/expr.c: its `read` hook puts registers in place of what the cluster makes, and loads at
- * the tile's place in place of all other operands. Lanes that do not exist are neither read nor written. */
+/* Prints an epilogue through print/expr.c: its `read` hook puts registers in place of what the cluster makes, and loads
+ * at the tile's place in place of all other operands. Lanes that do not exist are neither read nor written. */
 #include "dnn/epilogue.h"
 
 #include <string.h>
@@ -61,7 +61,8 @@ static const char *load(struct epilogue *e, struct text *out, int view, int vali
     if (step == 1 && is_register_type(t))
         text_line(out, "__builtin_memcpy(&%s, e%d + %s, %d);", name, view, at, valid * dtype_def(t)->bytes);
     else
-        text_line(out, "for (int l = 0; l < %d; l++) %s[l] = e%d[%s + l * %lld];", valid, name, view, at, (long long)step);
+        text_line(out, "for (int l = 0; l < %d; l++) %s[l] = e%d[%s + l * %lld];", valid, name, view, at,
+                  (long long)step);
     return name;
 }
 
@@ -86,8 +87,8 @@ static void store(struct epilogue *e, struct text *out, int view, const char *va
             text_line(out, "__builtin_memcpy(e%d + %s, &%s, %d);", view, at, value, valid * d->bytes);
         return;
     }
-    text_line(out, "for (int l = 0; l < %d; l++) e%d[%s + l * %lld] = (%s)%s[l];", valid, view, at, (long long)step, d->c_name,
-              value);
+    text_line(out, "for (int l = 0; l < %d; l++) e%d[%s + l * %lld] = (%s)%s[l];", valid, view, at, (long long)step,
+              d->c_name, value);
 }
 
 static const char *read_hook(void *user, struct print_expr *pe, int32_t node)

@@ -1,6 +1,6 @@
 /* Copies what a block reads of a into scratch, channels last, with zeros where a has a border. So no micro-kernel knows
- * borders, layouts or where a tensor ends, whatever the padding, stride or dilation. It costs one copy of a block for all
- * its output channels: 1-2 % from 64 channels on.
+ * borders, layouts or where a tensor ends, whatever the padding, stride or dilation. It costs one copy of a block for
+ * all its output channels: 1-2 % from 64 channels on.
  *
  * One loop for each dimension of a, outermost first, clipped to what exists; what is clipped away is zeroed in rows. */
 #include "dnn/blocking.h"
@@ -122,8 +122,8 @@ static void copy(const struct blocking *b, struct text *out, int outer, int inne
     text_line(out, "real *const to = %s;", to);
     text_line(out, "const real *const from = %s;", from);
     if (outer < 0 || b->gather_stride[outer] > b->gather_stride[inner]) zero(b, out, inner, "to");
-    text_line(out, "for (int64_t d%d = f%d; d%d < t%d; d%d++) to[d%d * %lld] = from[d%d * %lld];", inner, inner, inner, inner,
-              inner, inner, (long long)b->gather_stride[inner], inner, (long long)s[inner]);
+    text_line(out, "for (int64_t d%d = f%d; d%d < t%d; d%d++) to[d%d * %lld] = from[d%d * %lld];", inner, inner, inner,
+              inner, inner, inner, (long long)b->gather_stride[inner], inner, (long long)s[inner]);
     if (outer >= 0) text_close(out, "}");
 }
 

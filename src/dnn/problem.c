@@ -1,8 +1,8 @@
 /* Recognises a contraction in a cluster and flattens its accesses.
  *
- * Nothing here knows a layer by name: the root's one sum of a product of two reads is the contraction, the sets of letters of
- * the two reads and of the result give every letter its role, and what stands around the sum or behind the root, element by
- * element, is the epilogue. */
+ * Nothing here knows a layer by name: the root's one sum of a product of two reads is the contraction, the sets of
+ * letters of the two reads and of the result give every letter its role, and what stands around the sum or behind the
+ * root, element by element, is the epilogue. */
 #include "dnn/problem.h"
 
 #include <stdlib.h>
@@ -143,7 +143,8 @@ static bool is_zero(const struct loops *l, int32_t node)
     return (e->kind == EX_INT && e->u.i == 0) || (e->kind == EX_REAL && e->u.r == 0);
 }
 
-static bool sort_letters(struct problem *p, uint64_t in_a, uint64_t in_b, uint64_t in_y, uint64_t bound, const char **why)
+static bool sort_letters(struct problem *p, uint64_t in_a, uint64_t in_b, uint64_t in_y, uint64_t bound,
+                         const char **why)
 {
     if ((in_a | in_b | in_y) & ~(in_y | bound)) FAIL("a factor has a letter that is neither summed nor written");
     if (bound & ~(in_a & in_b)) FAIL("a summed letter is missing in one factor");
@@ -229,7 +230,8 @@ static bool same_affine(const struct affine *a, const struct affine *b)
 static int64_t affine_count(const struct problem *p, const struct affine *f)
 {
     int64_t n = 1;
-    for (int i = 0; i < f->n; i++) n += (f->coef[i] < 0 ? -f->coef[i] : f->coef[i]) * (p->loops->letters.at[f->letter[i]].size - 1);
+    for (int i = 0; i < f->n; i++)
+        n += (f->coef[i] < 0 ? -f->coef[i] : f->coef[i]) * (p->loops->letters.at[f->letter[i]].size - 1);
     return n;
 }
 
@@ -241,7 +243,8 @@ struct scan {
     bool ok;
 };
 
-/* Index f of a read, in the statement's letters, is index w of a write, in the root's: what does that say of the letters? */
+/* Index f of a read, in the statement's letters, is index w of a write, in the root's: what does that say of the
+ * letters? */
 static void solve_index(struct scan *s, const struct affine *f, const struct affine *w)
 {
     struct affine *map = s->p->map[s->stmt];
@@ -272,8 +275,10 @@ static void see_made(void *user, int32_t node)
     int d = 0;
     for (int32_t i = e->a; i; i = at(s->p->loops, i)->next, d++) {
         struct affine f;
-        if (!ex_affine(s->p->loops, i, &f)) s->ok = false;
-        else solve_index(s, &f, &s->made->at[m].index[d]);
+        if (!ex_affine(s->p->loops, i, &f))
+            s->ok = false;
+        else
+            solve_index(s, &f, &s->made->at[m].index[d]);
     }
 }
 
@@ -288,7 +293,8 @@ static void check_made(void *user, int32_t node)
     int d = 0;
     for (int32_t i = e->a; i; i = at(s->p->loops, i)->next, d++) {
         struct affine f, r;
-        if (!ex_affine(s->p->loops, i, &f) || !to_root(s->p, s->stmt, &f, &r) || !same_affine(&r, &s->made->at[m].index[d]))
+        if (!ex_affine(s->p->loops, i, &f) || !to_root(s->p, s->stmt, &f, &r) ||
+            !same_affine(&r, &s->made->at[m].index[d]))
             s->ok = false;
     }
     if (d != s->made->at[m].ndim) s->ok = false;
@@ -369,7 +375,8 @@ static bool add_stmt(struct problem *p, struct made *made, int stmt, const char 
         for (int i = 0; i < index[d].n; i++) written |= UINT64_C(1) << index[d].letter[i];
     if (written != (p->batch | p->m | p->n)) FAIL("a statement of the epilogue writes fewer elements than the root");
     if (p->loops->tensors.at[s->out[0]].role != LOOPS_OUTPUT) return true;
-    if (p->nview == PROBLEM_MAX_VIEWS || !make_view(p, stmt, s->out[0], s->index, &p->view[p->nview])) FAIL("too many operands");
+    if (p->nview == PROBLEM_MAX_VIEWS || !make_view(p, stmt, s->out[0], s->index, &p->view[p->nview]))
+        FAIL("too many operands");
     p->nview++;
     return true;
 }
@@ -419,10 +426,13 @@ bool problem_make(struct arena *arena, const struct cluster *c, bool swap, struc
     p->bytes = dtype_def(p->dtype)->bytes;
     if (p->dtype != SOL_F32 && p->dtype != SOL_F64) FAIL("the type is neither f32 nor f64");
     for (int i = 0; i < 2; i++)
-        if (c->loops->tensors.at[at(c->loops, i ? b : a)->tensor].dtype != p->dtype) FAIL("the factors have another type");
-    if (!sort_letters(p, ex_letters(c->loops, a), ex_letters(c->loops, b), stmt_letters(c->loops, root), bound, why)) return false;
+        if (c->loops->tensors.at[at(c->loops, i ? b : a)->tensor].dtype != p->dtype)
+            FAIL("the factors have another type");
+    if (!sort_letters(p, ex_letters(c->loops, a), ex_letters(c->loops, b), stmt_letters(c->loops, root), bound, why))
+        return false;
     p->map[c->root] = NEW_ARRAY(arena, struct affine, LOOPS_MAX_LETTERS);
-    for (int i = 0; i < LOOPS_MAX_LETTERS; i++) p->map[c->root][i] = (struct affine){.n = 1, .letter = {(uint8_t)i}, .coef = {1}};
+    for (int i = 0; i < LOOPS_MAX_LETTERS; i++)
+        p->map[c->root][i] = (struct affine){.n = 1, .letter = {(uint8_t)i}, .coef = {1}};
     if (!make_operand(p, a, &p->a) || !make_operand(p, b, &p->b)) FAIL("a factor reads something else than 0 outside");
     cut_sum(p, root, node);
     struct made made = {0};

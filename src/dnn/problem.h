@@ -1,9 +1,9 @@
 /* A contraction as the solvers see it, found by structure: y[..] = f(sum[K] a[..] * b[..]) and an epilogue.
  *
- * Letters are sorted by who carries them: BATCH (a, b, y), M (a, y), N (b, y), K (a, b, summed). Every access is flattened
- * to a *view*: an element offset that is linear in the root's letters, whatever the letters of its own statement. The
- * epilogue is everything else: the root's expression around the sum and the statements behind it, one value per element of
- * the root's result. */
+ * Letters are sorted by who carries them: BATCH (a, b, y), M (a, y), N (b, y), K (a, b, summed). Every access is
+ * flattened to a *view*: an element offset that is linear in the root's letters, whatever the letters of its own
+ * statement. The epilogue is everything else: the root's expression around the sum and the statements behind it, one
+ * value per element of the root's result. */
 #ifndef SOL_DNN_PROBLEM_H
 #define SOL_DNN_PROBLEM_H
 
@@ -38,17 +38,17 @@ struct problem {
     enum sol_dtype dtype;
     int bytes; /* of an element */
     uint8_t role[LOOPS_MAX_LETTERS];
-    uint64_t batch, m, n, k;   /* the same as sets */
-    uint64_t valued;           /* letters whose value the epilogue uses */
+    uint64_t batch, m, n, k; /* the same as sets */
+    uint64_t valued;         /* letters whose value the epilogue uses */
     struct operand a, b;
-    int nview;                 /* of the epilogue: reads, and stores of tensors that are not TEMPs */
+    int nview; /* of the epilogue: reads, and stores of tensors that are not TEMPs */
     struct view view[PROBLEM_MAX_VIEWS];
-    struct affine *map[32];    /* by statement behind the root, by its letter: the value in the root's letters */
-    int vector;                /* the N letter the vectors run along: that of unit stride in what is stored, if there is
-                                  one, otherwise of the smallest stride; -1: there is no N letter */
+    struct affine *map[32]; /* by statement behind the root, by its letter: the value in the root's letters */
+    int vector;             /* the N letter the vectors run along: that of unit stride in what is stored, if there is
+                               one, otherwise of the smallest stride; -1: there is no N letter */
     int64_t order[LOOPS_MAX_LETTERS]; /* strides of the first store, 0 for the vector letter: the order of loops */
-    bool unit;                 /* it has unit stride in every store */
-    int weight;                /* of the epilogue: nodes, calls counting more */
+    bool unit;                        /* it has unit stride in every store */
+    int weight;                       /* of the epilogue: nodes, calls counting more */
     double flops;
 };
 
@@ -56,7 +56,10 @@ struct problem {
 
 /* Finds the contraction of a cluster; `swap` lets the second factor be a. False: *out_why says why not. */
 bool problem_make(struct arena *arena, const struct cluster *c, bool swap, struct problem *out, const char **out_why);
-static inline bool set_has(uint64_t set, int letter) { return set >> letter & 1; }
+static inline bool set_has(uint64_t set, int letter)
+{
+    return set >> letter & 1;
+}
 int64_t problem_size(const struct problem *p, uint64_t letters); /* product of the letters' sizes */
 /* The number p[i] of a tensor among the kernel's operands. */
 int problem_operand(const struct problem *p, int tensor);
@@ -74,11 +77,14 @@ struct axes {
     int n;
     struct axis at[AXES_MAX];
 };
-/* Letters of a set as axes, ordered by the strides `by`, largest first; neighbours merge where all `n` stride tables (by
- * letter) agree that they are one run. Letters in `single` stay alone. False: too many. */
+/* Letters of a set as axes, ordered by the strides `by`, largest first; neighbours merge where all `n` stride tables
+ * (by letter) agree that they are one run. Letters in `single` stay alone. False: too many. */
 bool axes_make(const struct problem *p, uint64_t letters, uint64_t single, const int64_t *by, int n,
                const int64_t *const *strides, struct axes *out);
-static inline int64_t axis_stride(const struct axis *x, const int64_t *stride) { return x->n ? stride[x->letter[x->n - 1]] : 0; }
+static inline int64_t axis_stride(const struct axis *x, const int64_t *stride)
+{
+    return x->n ? stride[x->letter[x->n - 1]] : 0;
+}
 /* C text of the value of letter number i of an axis whose index is the text `index`. */
 const char *axis_digit(const struct problem *p, const struct axis *x, int i, const char *index);
 /* The same as an expression of `to`, of the axis index `node`. */

@@ -1,6 +1,7 @@
-/* One micro-kernel: R rows x C columns of pixels by V vectors of output channels in registers. Every pixel's address is one
- * pointer and a constant, so the loop over K holds the accumulators, V weights and one broadcast in registers, nothing else.
- * The sums start at 0 or, behind the first chunk of K, where they were left; the last chunk runs the epilogue. */
+/* One micro-kernel: R rows x C columns of pixels by V vectors of output channels in registers. Every pixel's address is
+ * one pointer and a constant, so the loop over K holds the accumulators, V weights and one broadcast in registers,
+ * nothing else. The sums start at 0 or, behind the first chunk of K, where they were left; the last chunk runs the
+ * epilogue. */
 #include "dnn/blocking.h"
 #include "dnn/epilogue.h"
 
@@ -53,10 +54,13 @@ static const char *letter_value(void *user, int letter)
 static void head(const struct tile *t, bool last_panel)
 {
     const struct blocking *b = t->b;
-    text_put(t->out, "/* %d x %d pixels by %d vectors%s */\n", t->rows, t->cols, t->vectors, last_panel ? ", the last" : "");
-    text_put(t->out, "static __attribute__((noinline)) void tile_%d_%d%s(const real *x, const real *w, real *sums, int64_t chunk, "
-                     "const char *next, const int64_t *value",
-             t->rows, t->cols, last_panel ? "_last" : "");
+    text_put(t->out, "/* %d x %d pixels by %d vectors%s */\n", t->rows, t->cols, t->vectors,
+             last_panel ? ", the last" : "");
+    text_put(
+        t->out,
+        "static __attribute__((noinline)) void tile_%d_%d%s(const real *x, const real *w, real *sums, int64_t chunk, "
+        "const char *next, const int64_t *value",
+        t->rows, t->cols, last_panel ? "_last" : "");
     epilogue_parameters(b->p, t->out);
     text_put(t->out, ")\n{\n");
     t->out->indent++;
@@ -86,9 +90,9 @@ static bool is_part(const struct tile *t, int v)
     return v == t->vectors - 1 && t->last < t->b->lanes && t->b->partial >= 0;
 }
 
-#define EACH(t, r, c, v)                                                                                               \
-    for (int r = 0; r < (t)->rows; r++)                                                                                \
-        for (int c = 0; c < (t)->cols; c++)                                                                            \
+#define EACH(t, r, c, v)                    \
+    for (int r = 0; r < (t)->rows; r++)     \
+        for (int c = 0; c < (t)->cols; c++) \
             for (int v = 0; v < (t)->vectors; v++)
 
 static void start(const struct tile *t)
@@ -100,7 +104,8 @@ static void start(const struct tile *t)
     EACH(t, r, c, v)
     {
         if (is_part(t, v))
-            text_line(t->out, "__builtin_memcpy(&%s, %s, %d);", acc(t, r, c, v), partial(t, r, c, v), t->last * b->p->bytes);
+            text_line(t->out, "__builtin_memcpy(&%s, %s, %d);", acc(t, r, c, v), partial(t, r, c, v),
+                      t->last * b->p->bytes);
         else
             text_line(t->out, "%s = *(const %s *)(%s);", acc(t, r, c, v), t->type, partial(t, r, c, v));
     }
@@ -142,8 +147,11 @@ static void sum(const struct tile *t)
     const int64_t left = b->chunk_axis < 0 ? 0 : b->k.at[b->chunk_axis].size - (b->nchunk - 1) * b->chunk;
     const bool uneven = b->chunk_axis >= 0 && left != b->chunk;
     text_line(t->out, "const real *wk = w;");
-    const char *len = arena_printf(b->p->arena, "%lld", (long long)b->len), *nrun = arena_printf(b->p->arena, "%lld", (long long)b->nrun);
-    if (uneven && inner) len = arena_printf(b->p->arena, "(chunk == %lld ? %lld : %lld)", (long long)b->nchunk - 1, (long long)left, (long long)b->len);
+    const char *len = arena_printf(b->p->arena, "%lld", (long long)b->len),
+               *nrun = arena_printf(b->p->arena, "%lld", (long long)b->nrun);
+    if (uneven && inner)
+        len = arena_printf(b->p->arena, "(chunk == %lld ? %lld : %lld)", (long long)b->nchunk - 1, (long long)left,
+                           (long long)b->len);
     if (uneven && outer)
         nrun = arena_printf(b->p->arena, "(chunk == %lld ? %lld : %lld)", (long long)b->nchunk - 1,
                             (long long)(b->nrun / b->chunk * left), (long long)b->nrun);
@@ -181,7 +189,8 @@ static void leave(const struct tile *t)
     EACH(t, r, c, v)
     {
         if (is_part(t, v))
-            text_line(t->out, "__builtin_memcpy(%s, &%s, %d);", partial(t, r, c, v), acc(t, r, c, v), t->last * b->p->bytes);
+            text_line(t->out, "__builtin_memcpy(%s, &%s, %d);", partial(t, r, c, v), acc(t, r, c, v),
+                      t->last * b->p->bytes);
         else
             text_line(t->out, "*(%s *)(%s) = %s;", t->type, partial(t, r, c, v), acc(t, r, c, v));
     }
@@ -197,7 +206,8 @@ static void hold(struct tile *t, struct epilogue *e, int valid)
     for (int i = 0; i < p->nview; i++) {
         const int64_t *s = p->view[i].s;
         e->held[i] = NULL;
-        if (p->view[i].node && !row_stride(t->b, s) && !col_stride(t->b, s)) e->held[i] = epilogue_hold(e, t->out, i, valid);
+        if (p->view[i].node && !row_stride(t->b, s) && !col_stride(t->b, s))
+            e->held[i] = epilogue_hold(e, t->out, i, valid);
     }
 }
 
@@ -250,7 +260,8 @@ void tile_print(const struct blocking *b, struct text *out, int rows, int cols, 
 {
     const int lanes = last_panel ? blocking_last(b) : b->width;
     struct tile t = {.b = b, .out = out, .rows = rows, .cols = cols, .vectors = (lanes + b->lanes - 1) / b->lanes};
-    struct epilogue e = {.p = b->p, .target = b->target, .lanes = b->lanes, .place = place, .letter = letter_value, .user = &t};
+    struct epilogue e = {
+        .p = b->p, .target = b->target, .lanes = b->lanes, .place = place, .letter = letter_value, .user = &t};
     t.last = lanes - (t.vectors - 1) * b->lanes;
     t.type = epilogue_type(&e);
     head(&t, last_panel);

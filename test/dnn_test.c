@@ -1,0 +1,679 @@
+/* The contraction kernels against the interpreter in double: a table of problems, each through every solver that
+ * applies, for vectors of 4, 8 and 16 lanes, gcc and clang. What lies between and around a tensor's elements is NaN
+ * (inputs) or a mark (outputs) and ends at a page that cannot be read; splits of the tasks must give the same bits. */
+#include <dlfcn.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "dnn/dnn.h"
+#include "sol/module.h"
+
+#define MAX_INPUTS 5
+#define CONV                                                                  \
+    " | #G=g; #C=#O//g; #O=#C*#G; #I=#J*#G; #P=(#Q+p+q-d*(#K-1)-1)//s+1 | | " \
+    "t[N G*#C+C P] = (sum[J K] x[N G*#J+J s*P+d*K-p]:0 * w[G*#C+C J K])"
+#define LINEAR "x[A.. I] w[O I] b?[O] -> y[A.. O] | | | y[A O] = (sum[I] x[A I] * w[O I]) + b[O]:0"
+
+/* Layout of one tensor: order of dimensions, outermost first ("0231"); NULL: row-major. */
+struct layout {
+    const char *order;
+    int halo;  /* zeros around each pixel dimension (2, 3, ..) */
+    int extra; /* elements more between neighbours of the last but one dimension in the order */
+};
+struct example {
+    const char *name, *row;
+    const char *must;             /* solver that has to apply */
+    int64_t shape[MAX_INPUTS][6]; /* ends with 0 */
+    int64_t s[3], p[3], q[3], d[3], g;
+    enum sol_dtype dtype;
+    struct layout in[MAX_INPUTS], out;
+    int activation; /* input 1 is not constant */
+};
+#define NHWC         \
+    {                \
+        "0231", 0, 0 \
+    }
+
+#define CONV_IN "x[N I Q..] w[O J K..]"
+#define CONV_OUT " -> y[N O P..] -> t[N O P..]" CONV
+static const struct example examples[] = {
+    {.name = "1x1",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = t[N O P]",
+     .shape = {{1, 20, 9, 7}, {40, 20, 1, 1}, {40}},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "3x3 relu",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{1, 8, 13, 11}, {33, 8, 3, 3}, {33}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "3x3 halo, pixels apart",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{2, 24, 10, 18}, {48, 24, 3, 3}, {48}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {{"0231", 1, 0}},
+     .out = {"0231", 0, 16}},
+    {.name = "halo too small",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT "; y[N O P] = t[N O P] * b[O]",
+     .shape = {{2, 5, 10, 18}, {7, 5, 5, 5}, {7}},
+     .p = {2, 2},
+     .q = {2, 2},
+     .in = {{"0231", 1, 3}},
+     .out = {"0231", 2, 0}},
+    {.name = "chunks of K, residual, gelu",
+     .must = "direct",
+     .row = CONV_IN " b[O] r[N O P..]" CONV_OUT " + b[G*#C+C]; y[N O P] = gelu(t[N O P] + r[N O P])",
+     .shape = {{1, 150, 6, 19}, {40, 150, 3, 3}, {40}, {1, 40, 6, 19}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {NHWC, {0}, {0}, {"0231", 0, 8}},
+     .out = {"0231", 0, 24}},
+    {.name = "residual in another layout",
+     .must = "direct",
+     .row = CONV_IN " b[O] r[N O P..]" CONV_OUT " + b[G*#C+C]; y[N O P] = clamp(t[N O P] * r[N O P], -1, 1)",
+     .shape = {{2, 19, 9, 5}, {24, 19, 1, 1}, {24}, {2, 24, 9, 5}},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "stride 2, 97x31, first layer",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{1, 3, 97, 31}, {24, 3, 7, 7}, {24}},
+     .s = {2, 2},
+     .p = {3, 3},
+     .q = {3, 3},
+     .in = {{"0123", 0, 0}},
+     .out = NHWC},
+    {.name = "dilated, asymmetric",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{2, 17, 14, 9}, {17, 17, 3, 2}, {17}},
+     .d = {2, 3},
+     .p = {0, 4},
+     .q = {3, 1},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "grouped",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .g = 3,
+     .shape = {{2, 12, 8, 9}, {21, 4, 3, 3}, {21}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "grouped, halo",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .g = 2,
+     .shape = {{1, 40, 7, 7}, {32, 20, 3, 3}, {32}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {{"0231", 1, 0}},
+     .out = NHWC},
+    {.name = "1-D",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = tanh(t[N O P])",
+     .shape = {{2, 10, 131}, {16, 10, 9}, {16}},
+     .s = {3},
+     .p = {4},
+     .q = {2},
+     .in = {{"021", 0, 0}},
+     .out = {"021", 0, 0}},
+    {.name = "1-D rows as they are",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = tanh(t[N O P])",
+     .shape = {{2, 10, 50}, {16, 10, 3}, {16}}},
+    {.name = "3-D",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{2, 6, 5, 6, 7}, {18, 6, 3, 3, 3}, {18}},
+     .s = {1, 2, 1},
+     .p = {1, 1, 1},
+     .q = {1, 0, 1},
+     .in = {{"02341", 0, 0}},
+     .out = {"02341", 0, 0}},
+    {.name = "batch 5, 7x7",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{5, 96, 7, 7}, {64, 96, 3, 3}, {64}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "1x1 stride 2",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = t[N O P]",
+     .shape = {{1, 24, 15, 15}, {1000, 24, 1, 1}, {1000}},
+     .s = {2, 2},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "channels first",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{2, 18, 9, 11}, {20, 18, 3, 3}, {20}},
+     .p = {1, 1},
+     .q = {1, 1}},
+    {.name = "f64",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .dtype = SOL_F64,
+     .shape = {{2, 18, 9, 11}, {20, 18, 3, 3}, {20}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "f64 chunks, sigmoid",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = sigmoid(t[N O P])",
+     .dtype = SOL_F64,
+     .shape = {{1, 900, 5, 6}, {35, 900, 1, 1}, {35}},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "linear", .must = "direct", .row = LINEAR, .shape = {{37, 70}, {50, 70}, {50}}},
+    {.name = "linear 3-D, chunks", .must = "direct", .row = LINEAR, .shape = {{2, 9, 1500}, {17, 1500}, {17}}},
+    {.name = "one row", .must = "direct", .row = LINEAR, .shape = {{1, 515}, {1000, 515}, {1000}}},
+    {.name = "five rows", .must = "direct", .row = LINEAR, .shape = {{5, 700}, {129, 700}, {129}}},
+    {.name = "sums in scratch: channels first, chunks",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{1, 1000, 6, 5}, {40, 1000, 1, 1}, {40}},
+     .in = {NHWC}},
+    {.name = "two stores",
+     .must = "direct",
+     .row = CONV_IN " b[O] -> y[N O P..] t[N O P..]" CONV " + b[G*#C+C]; y[N O P] = silu(t[N O P])",
+     .shape = {{1, 20, 9, 7}, {40, 20, 3, 3}, {40}},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "positions",
+     .must = "direct",
+     .row = "x[A I] w[O I] -> y[A O] | | | y[A O] = [A>=O+2] * (sum[I] x[A I] * w[O I])",
+     .shape = {{37, 20}, {50, 20}}},
+    {.name = "constant on the left",
+     .must = "direct",
+     .row = "x[B T C] w[O T] b[O] -> y[B O C] | | | y[B O C] = (sum[T] x[B T C] * w[O T]) + b[O]",
+     .shape = {{3, 20, 40}, {30, 20}, {30}}},
+};
+
+/* -- a problem in memory */
+
+struct bound {
+    const struct example *e;
+    struct arena *arena;
+    struct cluster c;
+    int nin, ntensor;
+    int64_t elements[16]; /* of each tensor */
+    double *exact[16];    /* row-major */
+};
+
+static uint32_t seed;
+static double random_value(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (double)(float)((seed >> 8) % 4001 - 2000.0) / 1024;
+}
+
+static int list_length(const int64_t *s)
+{
+    int n = 0;
+    while (n < 6 && s[n]) n++;
+    return n;
+}
+
+static void set_memory(struct memory *m, const struct loops_tensor *t, const struct layout *l, bool constant)
+{
+    memset(m, 0, sizeof *m);
+    m->align = dtype_def(t->dtype)->bytes;
+    m->constant = constant;
+    int64_t n = 1;
+    for (int k = t->ndim - 1; k >= 0; k--) {
+        const int d = l->order ? l->order[k] - '0' : k;
+        m->stride[d] = n;
+        const int halo = l->order && d >= 2 ? l->halo : 0;
+        m->halo_low[d] = m->halo_high[d] = halo;
+        n *= t->shape[d] + 2 * halo;
+        if (k == t->ndim - 1) n += l->extra;
+    }
+}
+
+static void bind(struct bound *b, struct sol_ctx *ctx, const struct example *e)
+{
+    memset(b, 0, sizeof *b);
+    b->e = e;
+    b->arena = arena_create(ctx);
+    struct row *r;
+    struct row_input in[MAX_INPUTS];
+    while (b->nin < MAX_INPUTS && e->shape[b->nin][0]) {
+        in[b->nin] =
+            (struct row_input){e->dtype ? e->dtype : SOL_F32, list_length(e->shape[b->nin]), e->shape[b->nin], false};
+        b->nin++;
+    }
+    const int pixels = in[0].ndim - 2;
+    int64_t s[3], d[3], g = e->g ? e->g : 1;
+    for (int i = 0; i < 3; i++) {
+        s[i] = e->s[i] ? e->s[i] : 1;
+        d[i] = e->d[i] ? e->d[i] : 1;
+    }
+    struct row_attr at[] = {{.name = "s", .kind = ATTR_INT, .n = pixels, .ints = s},
+                            {.name = "d", .kind = ATTR_INT, .n = pixels, .ints = d},
+                            {.name = "p", .kind = ATTR_INT, .n = pixels, .ints = (int64_t *)e->p},
+                            {.name = "q", .kind = ATTR_INT, .n = pixels, .ints = (int64_t *)e->q},
+                            {.name = "g", .kind = ATTR_INT, .n = -1, .ints = &g}};
+    const struct attrs attrs = {COUNT_OF(at), at};
+    if (row_parse(b->arena, e->name, e->row, &r) || row_bind(b->arena, r, b->nin, in, &attrs, &b->c.loops)) {
+        print_error("%s: %s\n", e->name, sol_error(ctx));
+        fail();
+    }
+    struct loops *l = b->c.loops;
+    b->ntensor = l->tensors.n;
+    b->c.memory = NEW_ARRAY(b->arena, struct memory, l->tensors.n);
+    seed = 7;
+    for (int i = 0; i < l->tensors.n; i++) {
+        const struct loops_tensor *t = &l->tensors.at[i];
+        const bool input = i < b->nin;
+        set_memory(&b->c.memory[i], t, input ? &e->in[i] : &e->out, input && i && !(i == 1 && e->activation));
+        b->elements[i] = 1;
+        for (int k = 0; k < t->ndim; k++) b->elements[i] *= t->shape[k];
+        b->exact[i] = NEW_ARRAY(b->arena, double, b->elements[i] + 1);
+        for (int64_t k = 0; k < b->elements[i] && input; k++) b->exact[i][k] = random_value();
+    }
+    /* the oracle: the same loops in double */
+    struct loops *exact = loops_copy(b->arena, l);
+    for (int i = 0; i < exact->tensors.n; i++)
+        if (exact->tensors.at[i].dtype == SOL_F32) exact->tensors.at[i].dtype = SOL_F64;
+    if (loops_interpret(ctx, exact, (void *const *)b->exact)) {
+        print_error("%s: interpreter: %s\n", e->name, sol_error(ctx));
+        fail();
+    }
+}
+
+/* Memory that ends where reading faults. */
+struct guarded {
+    char *at, *map;
+    size_t bytes, mapped;
+};
+static struct guarded guard(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (bytes + page - 1) / page * page;
+    char *map = mmap(NULL, n + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(map != MAP_FAILED);
+    assert_int_equal(mprotect(map + n, page, PROT_NONE), 0);
+    return (struct guarded){map + n - bytes, map, bytes, n + page};
+}
+
+static void set_element(char *at, enum sol_dtype t, double v)
+{
+    if (t == SOL_F32)
+        *(float *)at = (float)v;
+    else
+        *(double *)at = v;
+}
+static double get_element(const char *at, enum sol_dtype t)
+{
+    return t == SOL_F32 ? (double)*(const float *)at : *(const double *)at;
+}
+
+static int64_t walk_offset(const struct loops_tensor *t, const struct memory *m, int64_t i)
+{
+    int64_t at = 0;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        at += i % t->shape[d] * m->stride[d];
+        i /= t->shape[d];
+    }
+    return at;
+}
+
+/* Elements in front of element 0, and in all. */
+static void span(const struct loops_tensor *t, const struct memory *m, int64_t *out_before, int64_t *out_all)
+{
+    *out_before = 0;
+    *out_all = 1;
+    for (int d = 0; d < t->ndim; d++) {
+        *out_before += m->halo_low[d] * m->stride[d];
+        *out_all += (t->shape[d] - 1 + m->halo_low[d] + m->halo_high[d]) * m->stride[d];
+    }
+}
+
+static void zero_halo(char *base, const struct loops_tensor *t, const struct memory *m)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->ndim; d++) n *= t->shape[d] + m->halo_low[d] + m->halo_high[d];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = 0, rest = i;
+        for (int d = t->ndim - 1; d >= 0; d--) {
+            const int64_t size = t->shape[d] + m->halo_low[d] + m->halo_high[d];
+            at += (rest % size - m->halo_low[d]) * m->stride[d];
+            rest /= size;
+        }
+        set_element(base + at * dtype_def(t->dtype)->bytes, t->dtype, 0);
+    }
+}
+
+static struct guarded place_tensor(const struct bound *b, int i, char **out_base)
+{
+    const struct loops_tensor *t = &b->c.loops->tensors.at[i];
+    const struct memory *m = &b->c.memory[i];
+    int64_t before, all;
+    span(t, m, &before, &all);
+    const int bytes = dtype_def(t->dtype)->bytes;
+    struct guarded g = guard((size_t)(all * bytes));
+    for (int64_t k = 0; k < all; k++) set_element(g.at + k * bytes, t->dtype, t->role == LOOPS_INPUT ? NAN : -77.25);
+    *out_base = g.at + before * bytes;
+    if (t->role != LOOPS_INPUT) return g;
+    zero_halo(*out_base, t, m);
+    for (int64_t k = 0; k < b->elements[i]; k++)
+        set_element(*out_base + walk_offset(t, m, k) * bytes, t->dtype, b->exact[i][k]);
+    return g;
+}
+
+/* The packed form of an operand, by the interpreter. */
+static struct guarded place_pack(struct sol_ctx *ctx, const struct bound *b, const struct kernel_pack *k)
+{
+    const struct loops_tensor *from = &k->loops->tensors.at[0], *to = &k->loops->tensors.at[1];
+    int64_t n = 1;
+    for (int d = 0; d < to->ndim; d++) n *= to->shape[d];
+    struct guarded g = guard((size_t)(n * dtype_def(to->dtype)->bytes));
+    void *data[16] = {0};
+    const int bytes = dtype_def(from->dtype)->bytes;
+    data[0] = malloc((size_t)(b->elements[k->tensor] * bytes) + 8);
+    for (int64_t i = 0; i < b->elements[k->tensor]; i++)
+        set_element((char *)data[0] + i * bytes, from->dtype, b->exact[k->tensor][i]);
+    data[1] = g.at;
+    if (loops_interpret(ctx, k->loops, data)) {
+        print_error("%s: pack: %s\n", b->e->name, sol_error(ctx));
+        fail();
+    }
+    free(data[0]);
+    return g;
+}
+
+/* -- kernels: all of one compiler and target in one shared object */
+
+struct job {
+    const struct bound *b;
+    struct kernel k;
+    const struct target *target;
+    int id;
+};
+static struct {
+    struct job at[400];
+    int n;
+    void *handle;
+    char folder[64];
+} jobs;
+
+static void write_job(const struct job *j)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/k%d.c", jobs.folder, j->id);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "#include <sol/module.h>\n#include <math.h>\n");
+    for (const char *s = j->k.source; *s; s++) { /* KERNEL_ becomes the job's own name */
+        if (!strncmp(s, "KERNEL_", 7) && s[7] >= '0' && s[7] <= '9') {
+            fprintf(f, "KERNEL%d_", j->id);
+            s += 6;
+        } else
+            fputc(*s, f);
+    }
+    fclose(f);
+}
+
+static pid_t start_compiler(const char *cc, const struct target *t, int from, int to, int part)
+{
+    const pid_t pid = fork();
+    if (pid) return pid;
+    static char text[65536];
+    int n = snprintf(text, sizeof text, "%s -O1 -std=gnu11 -w -march=%s%s -fPIC -shared -Iinclude -o %s/part%d.so", cc,
+                     t->march, strstr(cc, "clang") && t->vector_bytes == 64 ? " -mprefer-vector-width=512" : "",
+                     jobs.folder, part);
+    for (int i = from; i < to; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, " %s/k%d.c", jobs.folder, jobs.at[i].id);
+    snprintf(text + n, sizeof text - (size_t)n, " -lm");
+    execl("/bin/sh", "sh", "-c", text, (char *)NULL);
+    _exit(127);
+}
+
+#define PARTS 2
+static void *parts[PARTS];
+
+static void compile_jobs(const char *cc, const struct target *t)
+{
+    pid_t pid[PARTS];
+    for (int i = 0; i < jobs.n; i++) write_job(&jobs.at[i]);
+    for (int k = 0; k < PARTS; k++) pid[k] = start_compiler(cc, t, jobs.n * k / PARTS, jobs.n * (k + 1) / PARTS, k);
+    for (int k = 0; k < PARTS; k++) {
+        int status;
+        waitpid(pid[k], &status, 0);
+        assert_int_equal(status, 0);
+        char path[128];
+        snprintf(path, sizeof path, "%s/part%d.so", jobs.folder, k);
+        parts[k] = dlopen(path, RTLD_NOW);
+        if (!parts[k]) print_error("%s\n", dlerror());
+        assert_non_null(parts[k]);
+        unlink(path);
+    }
+}
+
+static sol_kernel_fn kernel_function(const struct job *j, int step)
+{
+    char name[32];
+    snprintf(name, sizeof name, "KERNEL%d_%d", j->id, step);
+    for (int k = 0; k < PARTS; k++)
+        if (dlsym(parts[k], name)) return (sol_kernel_fn)dlsym(parts[k], name);
+    fail();
+    return NULL;
+}
+
+/* -- running and comparing */
+
+static void run_split(const struct job *j, char *const *p, int pieces)
+{
+    const size_t scratch = (size_t)j->k.scratch_bytes;
+    struct sol_frame f = {.scratch_bytes = j->k.scratch_bytes};
+    if (posix_memalign(&f.scratch, 64, scratch * (size_t)pieces + 64)) fail();
+    memset(f.scratch, 0xff, scratch * (size_t)pieces); /* NaN */
+    for (int s = 0; s < j->k.nstep; s++)
+        for (int i = pieces - 1; i >= 0; i--) {
+            const int64_t n = j->k.step[s].tasks, a = n * i / pieces, b = n * (i + 1) / pieces;
+            if (a < b) kernel_function(j, s)(p, &f, a, b, i);
+        }
+    free(f.scratch);
+}
+
+static void check_output(const struct job *j, int i, const char *base, const struct guarded *g)
+{
+    const struct bound *b = j->b;
+    const struct loops_tensor *t = &b->c.loops->tensors.at[i];
+    const struct memory *m = &b->c.memory[i];
+    const int bytes = dtype_def(t->dtype)->bytes;
+    const bool winograd = strstr(j->k.solver, "winograd") != NULL;
+    const double limit = t->dtype == SOL_F32 ? (winograd ? 4e-5 : 4e-6) : 1e-13;
+    double most = 1;
+    char *seen = calloc(g->bytes / (size_t)bytes + 1, 1);
+    for (int64_t k = 0; k < b->elements[i]; k++) most = fmax(most, fabs(b->exact[i][k]));
+    for (int64_t k = 0; k < b->elements[i]; k++) {
+        const char *at = base + walk_offset(t, m, k) * bytes;
+        seen[(at - g->at) / bytes] = 1;
+        const double v = get_element(at, t->dtype), e = b->exact[i][k];
+        if (isnan(e) ? !isnan(v) : !(fabs(v - e) <= limit * most)) {
+            print_error("%s, %s %s, %s: %s at %lld: %.9g, not %.9g\n", b->e->name, j->k.solver, j->k.variant,
+                        j->target->name, t->name, (long long)k, v, e);
+            fail();
+        }
+    }
+    for (size_t k = 0; k < g->bytes / (size_t)bytes; k++)
+        if (!seen[k] && get_element(g->at + k * (size_t)bytes, t->dtype) != -77.25) {
+            print_error("%s, %s %s, %s: wrote outside of %s\n", b->e->name, j->k.solver, j->k.variant, j->target->name,
+                        t->name);
+            fail();
+        }
+    free(seen);
+}
+
+static void run_job(struct sol_ctx *ctx, const struct job *j)
+{
+    const struct bound *b = j->b;
+    struct guarded g[24], first[24] = {0};
+    for (int round = 0; round < 2; round++) {
+        char *p[24];
+        int n = 0, tensor[24];
+        for (int i = 0; i < b->ntensor; i++) {
+            const int role = b->c.loops->tensors.at[i].role;
+            if (role == LOOPS_TEMP || role == LOOPS_TABLE) continue;
+            int pack = -1;
+            for (int k = 0; k < j->k.npack; k++)
+                if (j->k.pack[k].tensor == i) pack = k;
+            tensor[n] = i;
+            if (pack >= 0) {
+                g[n] = place_pack(ctx, b, &j->k.pack[pack]);
+                p[n] = g[n].at;
+            } else
+                g[n] = place_tensor(b, i, &p[n]);
+            n++;
+        }
+        const int operands = n;
+        for (int i = 0; i < j->k.nwork; i++, n++) {
+            g[n] = guard((size_t)j->k.work_bytes[i]);
+            memset(g[n].at, 0xff, g[n].bytes);
+            p[n] = g[n].at;
+        }
+        run_split(j, p, round ? 3 : 1);
+        for (int i = 0; i < n; i++) {
+            if (i < operands && b->c.loops->tensors.at[tensor[i]].role == LOOPS_OUTPUT) {
+                if (!round) {
+                    check_output(j, tensor[i], p[i], &g[i]);
+                    first[i] = g[i];
+                    continue;
+                }
+                assert_memory_equal(first[i].at, g[i].at, g[i].bytes);
+                munmap(first[i].map, first[i].mapped);
+            }
+            munmap(g[i].map, g[i].mapped);
+        }
+    }
+}
+
+/* -- the tests */
+
+static struct bound bounds[COUNT_OF(examples)];
+static struct sol_ctx *the_ctx;
+
+static void add_jobs(const struct bound *b, const struct target *t, int every)
+{
+    const struct solver_context sc = {.arena = b->arena, .target = t, .winograd = true};
+    bool found = !b->e->must;
+    for (int s = 0; dnn_solvers[s]; s++) {
+        const char *why = "";
+        if (!dnn_solvers[s]->applicable(&sc, &b->c, &why)) {
+            if (b->e->must && !strcmp(dnn_solvers[s]->name, b->e->must)) print_error("%s: %s\n", b->e->name, why);
+            continue;
+        }
+        found |= !strcmp(dnn_solvers[s]->name, b->e->must ? b->e->must : "");
+        struct variant v[SOLVER_MAX_VARIANTS];
+        memset(v, 0, sizeof v);
+        const int n = dnn_solvers[s]->variants(&sc, &b->c, v);
+        assert_in_range(n, 1, SOLVER_MAX_VARIANTS);
+        for (int i = 0; i < n; i += every) {
+            struct job *j = &jobs.at[jobs.n];
+            *j = (struct job){.b = b, .target = t, .id = jobs.n};
+            if (dnn_solvers[s]->emit(&sc, &b->c, &v[i], &j->k)) {
+                print_error("%s: %s\n", b->e->name, sol_error(the_ctx));
+                fail();
+            }
+            assert_in_range(jobs.n, 0, COUNT_OF(jobs.at) - 2);
+            jobs.n++;
+        }
+    }
+    assert_true(found);
+}
+
+static void check_target(const char *name, const char *cc, int every_example, int every_variant)
+{
+    struct target t;
+    assert_int_equal(target_named(the_ctx, name, &t), 0);
+    t.cores = 2;
+    jobs.n = 0;
+    const char *only = getenv("DNN_TEST_ONLY");
+    for (int i = 0; i < COUNT_OF(examples); i += every_example)
+        if (!only || strstr(examples[i].name, only)) add_jobs(&bounds[i], &t, every_variant);
+    if (!jobs.n) return;
+    compile_jobs(cc, &t);
+    for (int i = 0; i < jobs.n; i++) run_job(the_ctx, &jobs.at[i]);
+    for (int k = 0; k < PARTS; k++) dlclose(parts[k]);
+}
+
+static void avx512(void **state)
+{
+    (void)state;
+#if defined __x86_64__
+    if (!__builtin_cpu_supports("avx512f")) skip();
+    check_target("avx512", "gcc", 1, 9);
+#endif
+}
+static void avx2(void **state)
+{
+    (void)state;
+#if defined __x86_64__
+    if (!__builtin_cpu_supports("avx2")) skip();
+    check_target("avx2", "gcc", 1, 12);
+#endif
+}
+static void sse2(void **state)
+{
+    (void)state;
+#if defined __x86_64__
+    check_target("sse2", "gcc", 2, 24);
+#endif
+}
+static void with_clang(void **state)
+{
+    (void)state;
+    if (system("clang --version >/dev/null 2>&1")) skip();
+#if defined __x86_64__
+    check_target(__builtin_cpu_supports("avx512f") ? "avx512" : "sse2", "clang", 3, 24);
+#endif
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(jobs.folder, "/tmp/sol-dnn-test-XXXXXX");
+    if (!mkdtemp(jobs.folder) || sol_ctx_create(NULL, &the_ctx)) return -1;
+    for (int i = 0; i < COUNT_OF(examples); i++) bind(&bounds[i], the_ctx, &examples[i]);
+    return 0;
+}
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", jobs.folder);
+    if (!getenv("DNN_TEST_KEEP") && system(command)) return -1;
+    for (int i = 0; i < COUNT_OF(examples); i++) arena_destroy(bounds[i].arena);
+    sol_ctx_destroy(the_ctx);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(avx512), cmocka_unit_test(avx2), cmocka_unit_test(sse2),
+                                       cmocka_unit_test(with_clang)};
+    return cmocka_run_group_tests_name("dnn", tests, set_up, tear_down);
+}
