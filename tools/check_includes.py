@@ -31,7 +31,7 @@ MAY = {
     "src/compile": EVERYTHING,
     "src/deploy": [*EVERYTHING, "deploy"],
     "src/report": [*EVERYTHING, "report"],
-    "src/onnx": ["sol", "onnx"],
+    "src/onnx": ["sol", "base", "onnx"],  # a frontend: the public interface, and the base for errors and arenas
     "cli": ["sol"],
     "python/sol": ["sol"],
 }
