@@ -13,6 +13,8 @@ static const struct ex *at(const struct print_expr *p, int32_t node)
     return &p->loops->ex.at[node];
 }
 
+static bool always(const struct print_expr *p, int32_t part);
+
 void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard)
 {
     if (!guard || (at(p, guard)->kind == EX_INT && at(p, guard)->u.i)) return;
@@ -20,7 +22,7 @@ void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard)
         for (int32_t i = at(p, guard)->a; i; i = at(p, i)->next) nest_guard(p, l, i);
         return;
     }
-    PUSH(p->out->arena, l->guard, guard);
+    if (!always(p, guard)) PUSH(p->out->arena, l->guard, guard);
 }
 
 /* -- order */
@@ -80,6 +82,26 @@ static bool difference(const struct loops *l, int32_t a, int32_t b, struct affin
     return true;
 }
 
+/* Does a part of the guard hold for every value that its letters can have? */
+static bool always(const struct print_expr *p, int32_t part)
+{
+    const struct ex *e = at(p, part);
+    struct affine a;
+    if (e->kind != EX_CMP || e->op == CMP_EQ || e->op == CMP_NE) return false;
+    const bool less = e->op == CMP_LT || e->op == CMP_LE, strict = e->op == CMP_LT || e->op == CMP_GT;
+    if (!p->letters || !ex_is_int(p->loops, e->a) || !ex_is_int(p->loops, e->b)) return false;
+    if (!difference(p->loops, less ? e->a : e->b, less ? e->b : e->a, &a)) return false;
+    expr_fold(p, &a);
+    int64_t most = a.c;
+    for (int i = 0; i < a.n; i++) {
+        const struct print_letter *known = &p->letters[a.letter[i]];
+        const int64_t low = known->known ? known->low : 0;
+        const int64_t high = known->known ? known->high : p->loops->letters.at[a.letter[i]].size - 1;
+        most += a.coef[i] * (a.coef[i] > 0 ? high : low);
+    }
+    return strict ? most < 0 : most <= 0;
+}
+
 static const char *sum_text(struct print_expr *p, const struct affine *a, int64_t sign, int64_t plus)
 {
     struct text t = text_new(p->out->arena);
@@ -87,7 +109,8 @@ static const char *sum_text(struct print_expr *p, const struct affine *a, int64_
         const int64_t c = sign * a->coef[i];
         text_put(&t, c < 0 ? (i ? " - " : "-") : i ? " + " : "");
         if (llabs(c) != 1) text_put(&t, "%lld * ", llabs(c));
-        text_put(&t, "%s", expr_letter(p, a->letter[i]));
+        const struct print_letter *known = p->letters ? &p->letters[a->letter[i]] : NULL;
+        text_put(&t, "%s", known && known->known ? known->base : expr_letter(p, a->letter[i]));
     }
     const int64_t c = sign * a->c + plus;
     if (!a->n)
@@ -112,7 +135,11 @@ static const char *quotient(struct print_expr *p, const struct affine *rest, int
     int64_t low = sign * rest->c + plus;
     for (int i = 0; i < rest->n; i++) {
         const int64_t k = sign * rest->coef[i];
-        if (k < 0) low += k * (p->loops->letters.at[rest->letter[i]].size - 1);
+        const struct print_letter *known = p->letters ? &p->letters[rest->letter[i]] : NULL;
+        const bool set = known && known->known;
+        low += k * (k > 0 ? (set ? known->low : 0)
+                    : set ? known->high
+                          : p->loops->letters.at[rest->letter[i]].size - 1);
     }
     const int64_t up = low < 0 ? (-low + c - 1) / c : 0;
     const int64_t after = behind - up;
@@ -144,6 +171,7 @@ static bool clip(struct print_expr *p, int32_t part, int letter, uint64_t unknow
         rest.coef[rest.n++] = a.coef[i];
     }
     if (!c) return false;
+    expr_fold(p, &rest);
     if (c > 0)
         *out_high = quotient(p, &rest, -1, -strict, c, 1);
     else

@@ -88,10 +88,25 @@ const char *expr_tensor(const struct loops *l, struct arena *a, int tensor)
     return change ? arena_printf(a, "%s_t", name) : name;
 }
 
+/* The name of a letter, without what is added to it. */
+static const char *letter_base(struct print_expr *p, int letter)
+{
+    const struct print_letter *known = p->letters && p->letters[letter].known ? &p->letters[letter] : NULL;
+    const char *name = known ? known->base : p->letter ? p->letter(p->user, letter) : NULL;
+    if (!name) name = p->loops->letters.at[letter].name;
+    return p->lane && letter == p->vector_letter ? SAY(p, "(%s + %s)", name, p->lane) : name;
+}
+
 const char *expr_letter(struct print_expr *p, int letter)
 {
+    const struct print_letter *known = p->letters && p->letters[letter].known ? &p->letters[letter] : NULL;
     const char *name = p->letter ? p->letter(p->user, letter) : NULL;
-    if (!name) name = p->loops->letters.at[letter].name;
+    if (known)
+        name = known->base;
+    else if (!name)
+        name = p->loops->letters.at[letter].name;
+    if (known && !name) return SAY(p, "%" PRId64, known->plus);
+    if (known && known->plus) name = SAY(p, "(%s + %" PRId64 ")", name, known->plus);
     if (p->lane && letter == p->vector_letter) return SAY(p, "(%s + %s)", name, p->lane);
     return name;
 }
@@ -168,7 +183,7 @@ const char *expr_convert(struct print_expr *p, const char *text, enum compute fr
     return vector_convert(p, text, computes[to].name);
 }
 
-static const char *splat(struct print_expr *p, const char *scalar, enum compute k)
+const char *expr_splat(struct print_expr *p, const char *scalar, enum compute k)
 {
     return SAY(p, "sol_splat_%sx%d(%s)", computes[k].name, p->lanes, scalar);
 }
@@ -194,7 +209,7 @@ static const char *integer(struct print_expr *p, int64_t i)
 /* -- one lane at a time */
 
 /* Prints `node` for each lane into an array, which then reads as a vector. */
-static const char *lane_by_lane(struct print_expr *p, int32_t node, enum compute k)
+const char *expr_lanes(struct print_expr *p, int32_t node, enum compute k)
 {
     const char *array = expr_name(p), *lane = expr_name(p), *old = p->lane;
     const int lanes = p->lanes;
@@ -262,11 +277,44 @@ bool expr_affine_offset(const struct loops *l, const struct memory *m, int tenso
     return fits;
 }
 
-static const char *affine_text(struct print_expr *p, const struct affine *a)
+void expr_fold(const struct print_expr *p, struct affine *a)
 {
+    if (!p->letters) return;
+    int n = 0;
+    for (int i = 0; i < a->n; i++) {
+        const struct print_letter *known = &p->letters[a->letter[i]];
+        if (known->known) a->c += a->coef[i] * known->plus;
+        if (known->known && !known->base) continue;
+        a->letter[n] = a->letter[i];
+        a->coef[n++] = a->coef[i];
+    }
+    a->n = n;
+}
+
+bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max)
+{
+    struct affine a;
+    if (!p->letters || !ex_affine(p->loops, node, &a)) return ex_range(p->loops, node, out_min, out_max);
+    expr_fold(p, &a);
+    *out_min = *out_max = a.c;
+    for (int i = 0; i < a.n; i++) {
+        const struct print_letter *known = &p->letters[a.letter[i]];
+        const int64_t low = known->known ? known->low : 0;
+        const int64_t high = known->known ? known->high : MAX(p->loops->letters.at[a.letter[i]].size - 1, 0);
+        *out_min += a.coef[i] * (a.coef[i] > 0 ? low : high);
+        *out_max += a.coef[i] * (a.coef[i] > 0 ? high : low);
+    }
+    return true;
+}
+
+static const char *affine_text(struct print_expr *p, const struct affine *unfolded)
+{
+    struct affine folded = *unfolded;
+    const struct affine *a = &folded;
+    expr_fold(p, &folded);
     struct text t = text_new(p->out->arena);
     for (int i = 0; i < a->n; i++) {
-        const char *letter = expr_letter(p, a->letter[i]);
+        const char *letter = letter_base(p, a->letter[i]);
         const int64_t c = a->coef[i];
         if (c < 0)
             text_put(&t, i ? " - " : "-");
@@ -292,7 +340,7 @@ static const char *safe_index(struct print_expr *p, int tensor, int d, int32_t i
     struct affine a;
     int64_t low, high;
     if (guarded || ex_affine(p->loops, index, &a)) return text;
-    if (ex_range(p->loops, index, &low, &high) && low >= 0 && high < n) return text;
+    if (expr_range(p, index, &low, &high) && low >= 0 && high < n) return text;
     return SAY(p, "sol_index(%s, %" PRId64 ", f)", text, n);
 }
 
@@ -321,13 +369,16 @@ const char *print_offset(struct print_expr *p, int tensor, int32_t first_index)
 static const char *inside(struct print_expr *p, const struct ex *read, bool *out_varies)
 {
     const struct loops_tensor *t = &p->loops->tensors.at[read->tensor];
+    const struct ex *outside = at(p, read->b);
+    const bool zero = (outside->kind == EX_INT && outside->u.i == 0) || (outside->kind == EX_REAL && outside->u.r == 0);
     struct text c = text_new(p->out->arena);
     *out_varies = false;
     int d = 0;
     for (int32_t i = read->a; i; i = at(p, i)->next, d++) {
         int64_t low = -1, high = INT64_MAX;
-        if (!ex_range(p->loops, i, &low, &high)) low = -1, high = INT64_MAX;
-        if (low >= 0 && high < t->shape[d]) continue;
+        if (!expr_range(p, i, &low, &high)) low = -1, high = INT64_MAX;
+        const struct memory *m = p->memory && zero && t->role != LOOPS_TABLE ? &p->memory[read->tensor] : NULL;
+        if (low >= (m ? -m->halo_low[d] : 0) && high < t->shape[d] + (m ? m->halo_high[d] : 0)) continue;
         *out_varies = *out_varies || expr_varies(p, i);
         const char *text = print_index(p, i), *and = c.n ? " && " : "";
         if (low >= 0)
@@ -360,12 +411,12 @@ static const char *load(struct print_expr *p, const struct ex *e, const char *of
 }
 
 /* How far the lanes of a read lie apart: 0 all the same, 1 side by side, -1 neither or unknown. */
-static int lane_step(const struct print_expr *p, const struct ex *e)
+int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
 {
     int64_t stride[SOL_MAX_DIMS], step = 0;
-    expr_strides(p->loops, p->memory, e->tensor, stride);
+    expr_strides(p->loops, p->memory, tensor, stride);
     int d = 0;
-    for (int32_t i = e->a; i; i = at(p, i)->next, d++) {
+    for (int32_t i = first; i; i = at(p, i)->next, d++) {
         if (!expr_varies(p, i)) continue;
         struct affine a;
         if (!ex_affine(p->loops, i, &a)) return -1;
@@ -406,18 +457,18 @@ static const char *read(struct print_expr *p, int32_t node, enum compute k)
     const int lanes = p->lanes;
     const int32_t outside = e->b;
     if (lanes > 1) {
-        const int step = lane_step(p, e);
+        const int step = expr_lane_step(p, e->tensor, e->a);
         p->lanes = 1;
         const char *test = outside ? inside(p, e, &varies) : NULL;
         if (step < 0 || (test && varies)) {
             p->lanes = lanes;
-            return lane_by_lane(p, node, k);
+            return expr_lanes(p, node, k);
         }
         const char *off = offset(p, e->tensor, e->a, outside != 0);
         if (step == 0) {
             const char *scalar = load(p, at(p, node), off, k);
             p->lanes = lanes;
-            text = splat(p, scalar, k);
+            text = expr_splat(p, scalar, k);
         } else {
             p->lanes = lanes;
             text = load(p, at(p, node), off, k);
@@ -490,14 +541,14 @@ static const char *call_lanes(struct print_expr *p, struct call *c, const char *
 static bool small(const struct print_expr *p, int32_t node)
 {
     int64_t low, high;
-    return ex_range(p->loops, node, &low, &high) && low > -(INT64_C(1) << 30) && high < INT64_C(1) << 30;
+    return expr_range(p, node, &low, &high) && low > -(INT64_C(1) << 30) && high < INT64_C(1) << 30;
 }
 
 static const char *divide_int(struct print_expr *p, const struct ex *e, const char *a, const char *b)
 {
     const struct ex *by = at(p, e->b);
     int64_t low, high;
-    const bool plain = by->kind == EX_INT && by->u.i > 0 && ex_range(p->loops, e->a, &low, &high) && low >= 0;
+    const bool plain = by->kind == EX_INT && by->u.i > 0 && expr_range(p, e->a, &low, &high) && low >= 0;
     const char *name = e->kind == EX_FLOOR ? "floordiv" : "remainder";
     if (plain && p->lanes == 1) return SAY(p, "(%s %s %s)", a, e->kind == EX_FLOOR ? "/" : "%", b);
     if (p->lanes == 1) return SAY(p, "sol_%s_i(%s, %s)", name, a, b);
@@ -639,7 +690,7 @@ const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
         return text;
     }
     const enum compute c = is_condition(&e) ? C_I64 : expr_natural(p->loops, node);
-    const char *value = is_condition(&e) ? lane_by_lane(p, node, c) : expr_value(p, node, c);
+    const char *value = is_condition(&e) ? expr_lanes(p, node, c) : expr_value(p, node, c);
     return mask_convert(
         p, SAY(p, "(%sx%d)(%s != sol_splat_%sx%d(0))", computes[c].mask, p->lanes, value, computes[c].name, p->lanes),
         c, k);
@@ -773,7 +824,7 @@ const char *expr_value(struct print_expr *p, int32_t node, enum compute k)
     if (p->lanes > 1 && !expr_varies(p, node)) {
         const char *hook = e->kind == EX_READ && p->read ? p->read(p->user, p, node) : NULL;
         if (hook) return expr_convert(p, hook, compute_of(p->loops->tensors.at[e->tensor].dtype), k);
-        return splat(p, as_scalar(p, node, k), k);
+        return expr_splat(p, as_scalar(p, node, k), k);
     }
     if (ex_is_int(p->loops, node)) {
         if (k == C_I64) return value_int(p, node);
@@ -801,7 +852,7 @@ static bool fits(const struct print_expr *p, int32_t node, enum sol_dtype dtype)
     if (e->kind == EX_READ && !e->b && p->loops->tensors.at[e->tensor].dtype == dtype) return true;
     const int bits = dtype_def(dtype)->bytes * 8;
     int64_t low, high;
-    if (!ex_is_int(p->loops, node) || !ex_range(p->loops, node, &low, &high)) return false;
+    if (!ex_is_int(p->loops, node) || !expr_range(p, node, &low, &high)) return false;
     if (dtype == SOL_BOOL) return low >= 0 && high <= 1;
     if (dtype_def(dtype)->is_signed) return low >= -(INT64_C(1) << (bits - 1)) && high < INT64_C(1) << (bits - 1);
     return low >= 0 && high < INT64_C(1) << bits;
@@ -822,12 +873,6 @@ const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype
 
 /* -- writing */
 
-static int store_step(struct print_expr *p, int tensor, int32_t first)
-{
-    const struct ex e = {.tensor = (uint16_t)tensor, .a = first};
-    return lane_step(p, &e);
-}
-
 void print_store(struct print_expr *p, int tensor, int32_t first_index, const char *value)
 {
     const struct loops_tensor *t = &p->loops->tensors.at[tensor];
@@ -843,7 +888,7 @@ void print_store(struct print_expr *p, int tensor, int32_t first_index, const ch
     }
     const char *element = t->dtype == SOL_BOOL ? "u8" : d->name;
     if (narrow) value = vector_convert(p, value, element);
-    if (store_step(p, tensor, first_index) == 1) {
+    if (expr_lane_step(p, tensor, first_index) == 1) {
         text_line(p->out, "*(%sx%d *)(%s + %s) = %s;", element, p->lanes, name, print_offset(p, tensor, first_index),
                   value);
         return;

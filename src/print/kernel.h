@@ -1,8 +1,8 @@
 /* From a cluster to C: what planner, printers and solvers agree on.
  *
- * A *cluster* is loops (one or many layers' statements: a root and its epilogue) and, for every tensor in them that is not
- * a TEMP, where it lies in memory. A solver looks at a cluster and writes one kernel for it: C text, steps, and how it
- * wants operands packed. The plain nest applies to every cluster. */
+ * A *cluster* is loops (one or many layers' statements: a root and its epilogue) and, for every tensor in them that is
+ * not a TEMP, where it lies in memory. A solver looks at a cluster and writes one kernel for it: C text, steps, and how
+ * it wants operands packed. The plain nest applies to every cluster. */
 #ifndef SOL_KERNEL_H
 #define SOL_KERNEL_H
 
@@ -15,27 +15,28 @@ struct target {
     int vector_bytes;  /* 16 SSE2 NEON, 32 AVX2, 64 AVX-512 */
     int registers;     /* vector registers: 16 or 32 */
     bool fma;
-    int cores;         /* that this run may use; never enters the generated code, only costs */
-    int64_t l1, l2, l3; /* bytes */
+    int cores;                                 /* that this run may use; never enters the generated code, only costs */
+    int64_t l1, l2, l3;                        /* bytes */
     double flops, l2_rate, l3_rate, dram_rate; /* per ns (GFLOP/s, GB/s), of all cores */
 };
-void target_host(struct target *out);                                  /* target.c: this machine, by cpuid */
-sol_status target_named(struct sol_ctx *ctx, const char *name, struct target *out); /* "x86-64-v2|v3|v4", "sse2", "neon", "native" */
+void target_host(struct target *out); /* target.c: this machine, by cpuid */
+sol_status target_named(struct sol_ctx *ctx, const char *name,
+                        struct target *out); /* "x86-64-v2|v3|v4", "sse2", "neon", "native" */
 
-/* Where a tensor of a cluster lies: element i is at base + 4 * (sum stride[d] * i[d]) for a type of 4 bytes. Row-major has
- * stride[ndim-1] == 1. Strides are in elements and are constants of the generated code. */
+/* Where a tensor of a cluster lies: element i is at base + 4 * (sum stride[d] * i[d]) for a type of 4 bytes. Row-major
+ * has stride[ndim-1] == 1. Strides are in elements and are constants of the generated code. */
 struct memory {
     int64_t stride[SOL_MAX_DIMS];
-    /* Elements before and behind the tensor's own in each dimension that exist in memory and are zero: a reader may read
-     * there where the row says `:0`. The writer of the tensor does not care: the schedule's steps zero them. */
+    /* Elements before and behind the tensor's own in each dimension that exist in memory and are zero: a reader may
+     * read there where the row says `:0`. The writer of the tensor does not care: the schedule's steps zero them. */
     int32_t halo_low[SOL_MAX_DIMS], halo_high[SOL_MAX_DIMS];
-    int32_t align;  /* bytes the base is aligned to, at least the element's size */
-    bool constant;  /* a parameter or a constant: may be packed by `prepare` */
+    int32_t align; /* bytes the base is aligned to, at least the element's size */
+    bool constant; /* a parameter or a constant: may be packed by `prepare` */
 };
 struct cluster {
     struct loops *loops;
     struct memory *memory; /* by tensor; TEMPs and TABLEs: not used */
-    int root;              /* statement that dominates the work (a contraction or reduction); those behind are epilogue */
+    int root; /* statement that dominates the work (a contraction or reduction); those behind are epilogue */
 };
 
 #define KERNEL_MAX_STEPS 6
@@ -45,7 +46,8 @@ struct kernel_pack { /* the kernel wants operand `tensor` in another form */
     struct loops *loops; /* tensor 0: the operand as it is in the graph; tensor 1 (OUTPUT): the packed one, row-major */
 };
 struct kernel {
-    char *source; /* C text of all functions; functions of step i are named KERNEL_i: `build` puts in the content's hash */
+    char *source; /* C text of all functions; functions of step i are named KERNEL_i: `build` puts in the content's hash
+                   */
     int nstep;
     struct {
         int64_t tasks;
@@ -56,9 +58,9 @@ struct kernel {
     int npack;
     struct kernel_pack pack[KERNEL_MAX_PACKS];
     int nwork;
-    int64_t work_bytes[4]; /* shared by all workers, alive during this kernel's steps */
-    int64_t scratch_bytes; /* per worker: f->scratch + worker * f->scratch_bytes */
-    double cost;           /* estimated ns on the target, all cores */
+    int64_t work_bytes[4];        /* shared by all workers, alive during this kernel's steps */
+    int64_t scratch_bytes;        /* per worker: f->scratch + worker * f->scratch_bytes */
+    double cost;                  /* estimated ns on the target, all cores */
     const char *solver, *variant; /* for reports */
 };
 
@@ -69,9 +71,9 @@ struct solver_context {
 };
 #define SOLVER_MAX_VARIANTS 24
 struct variant {
-    int p[8];          /* the solver's own */
-    double cost;       /* ns */
-    const char *text;  /* "9x3 k512" */
+    int p[8];         /* the solver's own */
+    double cost;      /* ns */
+    const char *text; /* "9x3 k512" */
 };
 struct solver {
     const char *name;
@@ -79,20 +81,21 @@ struct solver {
     bool (*applicable)(const struct solver_context *sc, const struct cluster *c, const char **out_why);
     /* Fills variants with costs, at most SOLVER_MAX_VARIANTS, cheapest first; returns how many. */
     int (*variants)(const struct solver_context *sc, const struct cluster *c, struct variant *out);
-    sol_status (*emit)(const struct solver_context *sc, const struct cluster *c, const struct variant *v, struct kernel *out);
+    sol_status (*emit)(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                       struct kernel *out);
 };
 
 /* expr.c: C text of expressions, scalar or on GNU vectors; shared by the plain nest, dfp and dnn (epilogues). */
 
-/* How a read of a tensor prints: returns C text for the value (of the tensor's compute type, p->lanes wide; with p->lane set,
- * of that lane), or NULL for the default, a load from memory at the affine offset. Solvers use it to put registers in place
- * of the root's result. */
+/* How a read of a tensor prints: returns C text for the value (of the tensor's compute type, p->lanes wide; with
+ * p->lane set, of that lane), or NULL for the default, a load from memory at the affine offset. Solvers use it to put
+ * registers in place of the root's result. */
 struct print_expr {
-    struct text *out;          /* statements that must come before (temporaries) are put here */
+    struct text *out; /* statements that must come before (temporaries) are put here */
     const struct loops *loops;
     const struct memory *memory;
     const struct target *target;
-    int lanes;        /* 1: scalar; else a GNU vector of that many elements along `vector_letter` */
+    int lanes;         /* 1: scalar; else a GNU vector of that many elements along `vector_letter` */
     int vector_letter; /* -1: none */
     const char *(*read)(void *user, struct print_expr *p, int32_t node);
     /* C text of the index of a letter; NULL: the letter's name */
@@ -102,23 +105,30 @@ struct print_expr {
     /* Set while printing: the lane, where an expression is printed lane by lane; values that have a name already. */
     const char *lane;
     const struct print_known *known;
+    /* By letter, where the solver knows more than the name: a place in an unrolled loop, a range of a split one. May be
+     * NULL. */
+    const struct print_letter *letters;
+};
+struct print_letter {
+    bool known;
+    const char *base;        /* the letter's value is base + plus; NULL: plus alone */
+    int64_t plus, low, high; /* low <= base <= high */
 };
 /* Declarations a source begins with: vector types `f32x16`, helpers that expressions use. All static inline.
  *
- * Types: f32xL f64xL i8xL u8xL ... i64xL for L = 2, 4, 8, 16 (up to vector_bytes / 4). Helpers that templates in math.def may
- * name, S: f32 f64 i64, V: f32xL f64xL i64xL, I: i32xL for f32xL, i64xL for f64xL and i64xL (a mask is 0 or -1):
- *   sol_splat_V(s) sol_select_V(I mask, V a, V b) sol_bool_V(I mask)
- *   sol_max_S sol_max_V sol_min_S sol_min_V (NaN wins), sol_abs_V sol_relu_V (keeps NaN)  f32 f64 i64
- *   sol_sqrt_V sol_floor_V sol_ceil_V sol_trunc_V sol_round_V (half to even)              f32 f64
- *   sol_exp_V sol_log_V sol_tanh_V sol_erf_V sol_sigmoid_V sol_sin_V sol_cos_V            f32 f64
+ * Types: f32xL f64xL i8xL u8xL ... i64xL for L = 2, 4, 8, 16 (up to vector_bytes / 4). Helpers that templates in
+ * math.def may name, S: f32 f64 i64, V: f32xL f64xL i64xL, I: i32xL for f32xL, i64xL for f64xL and i64xL (a mask is 0
+ * or -1): sol_splat_V(s) sol_select_V(I mask, V a, V b) sol_bool_V(I mask) sol_max_S sol_max_V sol_min_S sol_min_V (NaN
+ * wins), sol_abs_V sol_relu_V (keeps NaN)  f32 f64 i64 sol_sqrt_V sol_floor_V sol_ceil_V sol_trunc_V sol_round_V (half
+ * to even)              f32 f64 sol_exp_V sol_log_V sol_tanh_V sol_erf_V sol_sigmoid_V sol_sin_V sol_cos_V f32 f64
  *   sol_add_S sol_sub_S sol_mul_S sol_neg_S (wrapping) sol_floordiv_S(a, b, f) sol_mod_S(a, b, f)   i64
  *   sol_to_i64_S(x): truncates, INT64_MIN for NaN and what does not fit                   f32 f64
- * In a template `%1 %2 %3` are the arguments (names or constants), `%f` is "f" for float and "" for double, `%S` f32, f64 or
- * i64, `%V` the vector type, `%I` its mask type, `%T` the scalar C type. */
+ * In a template `%1 %2 %3` are the arguments (names or constants), `%f` is "f" for float and "" for double, `%S` f32,
+ * f64 or i64, `%V` the vector type, `%I` its mask type, `%T` the scalar C type. */
 void print_prelude(struct text *out, const struct target *t);
 /* The C text of an expression in the compute type of `dtype` ("float", "double", "int64_t", ...), p->lanes wide. */
 const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype);
-const char *print_index(struct print_expr *p, int32_t node); /* int64_t */
+const char *print_index(struct print_expr *p, int32_t node);     /* int64_t */
 const char *print_condition(struct print_expr *p, int32_t node); /* scalar int */
 /* Element offset of a read or a written index list, as C text. */
 const char *print_offset(struct print_expr *p, int tensor, int32_t first_index);

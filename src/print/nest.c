@@ -80,7 +80,7 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
         if (st->scan_step) {
             const char *x = expr_letter(p, st->scan_letter);
             const long long size = l->letters.at[st->scan_letter].size;
-            if (st->scan_step < 0)
+            if (st->scan_step > 0)
                 text_open(p->out, "for (int64_t %s = 0; %s < %lld; %s++) {", x, x, size, x);
             else
                 text_open(p->out, "for (int64_t %s = %lld; %s >= 0; %s--) {", x, size - 1, x, x);

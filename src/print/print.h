@@ -36,6 +36,14 @@ bool expr_varies(const struct print_expr *p, int32_t node);                    /
 const char *expr_name(struct print_expr *p); /* a fresh name: ends with '_', as no tensor's or letter's does */
 const char *expr_letter(struct print_expr *p, int letter);
 const char *expr_tensor(const struct loops *l, struct arena *a, int tensor); /* the tensor's name in C */
+/* Bounds of an integer expression, with what the solver knows of letters. False: unknown. */
+bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max);
+/* Puts what the solver knows of letters into an affine form: constants fold. */
+void expr_fold(const struct print_expr *p, struct affine *a);
+const char *expr_lanes(struct print_expr *p, int32_t node, enum compute k); /* lane by lane */
+const char *expr_splat(struct print_expr *p, const char *scalar, enum compute k);
+int expr_lane_step(const struct print_expr *p, int tensor,
+                   int32_t first); /* 0 all lanes the same, 1 side by side, -1 else */
 /* Offset of an index list as an affine form of letters, if it is one: sum of stride times index. */
 bool expr_affine_offset(const struct loops *l, const struct memory *m, int tensor, int32_t first, struct affine *out);
 void expr_strides(const struct loops *l, const struct memory *m, int tensor, int64_t *out_stride);
@@ -48,7 +56,7 @@ struct print_loops {
     /* filled by nest_open */
     int opened;
     const char *low[LOOPS_MAX_LETTERS], *high[LOOPS_MAX_LETTERS]; /* the bounds as text, by position in `letter` */
-    bool tested; /* a part of the guard became a test */
+    bool tested;                                                  /* a part of the guard became a test */
 };
 void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard); /* adds the parts of a guard, 0: none */
 void nest_open(struct print_expr *p, struct print_loops *l);

@@ -1,0 +1,393 @@
+/* Checks a solver on a cluster given as row text: random data, memory as told, generated C compiled and run in several
+ * splits of its tasks, compared with loops_interpret; nothing but the outputs' elements may be written.
+ *
+ * A layout is one word for each tensor: `y:0231+g3h1` puts dimension 1 innermost, leaves 3 elements free between rows
+ * of the innermost dimension, and gives dimensions 2 and up a halo of 1. */
+#ifndef KERNEL_CHECK_H
+#define KERNEL_CHECK_H
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "print/kernel.h"
+#include "sol/module.h"
+
+struct check_case {
+    const char *row;
+    const char *in;     /* "1,16,8,8 i64:3<5 -": shapes, types (f32), upper limits of integers; "-": missing */
+    const char *attrs;  /* "s=2 p=1,1 e=0.5 to=i64" */
+    const char *layout; /* "x:0231+h1 y:0231"; tensors left out are row-major */
+    double tolerance;   /* relative to the largest value; 0: 4e-6 */
+    const char *values; /* "nan": NaN and infinities among the inputs; "big"; NULL: -1..1 */
+};
+
+struct check_tool { /* a compiler and how its code runs */
+    const char *cc;
+    const char *flags[8];
+    const struct target *target;
+};
+
+static uint64_t check_seed = 1;
+static uint64_t check_random(void)
+{
+    check_seed = check_seed * 6364136223846793005u + 1442695040888963407u;
+    return check_seed >> 33;
+}
+
+struct check_tensor {
+    int64_t elements;
+    char *plain;  /* row-major */
+    char *stored; /* as the layout says; NULL: a TEMP or TABLE */
+    char *before; /* what `stored` held before the kernel ran */
+    int64_t stored_elements, origin;
+};
+
+static const char *check_word(const char *text, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *s = text; s && *s; s += strcspn(s, " "), s += strspn(s, " "))
+        if (!strncmp(s, name, n) && s[n] == ':') return s + n + 1;
+    return NULL;
+}
+
+static void check_place(const struct loops_tensor *t, const char *layout, struct memory *m, struct check_tensor *out)
+{
+    int order[SOL_MAX_DIMS], gap = 0, halo = 0, n = 0;
+    for (; layout && *layout >= '0' && *layout <= '9'; layout++) order[n++] = *layout - '0';
+    if (!n)
+        for (; n < t->ndim; n++) order[n] = n;
+    for (; layout && *layout && *layout != ' '; layout++) {
+        if (*layout == 'g') gap = atoi(layout + 1);
+        if (*layout == 'h') halo = atoi(layout + 1);
+    }
+    memset(m, 0, sizeof *m);
+    m->align = 64;
+    int64_t step = 1;
+    out->origin = 0;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        const int d = order[i], h = d >= 2 ? halo : 0;
+        m->stride[d] = step;
+        m->halo_low[d] = m->halo_high[d] = h;
+        out->origin += h * step;
+        step *= t->shape[d] + 2 * h;
+        if (i == t->ndim - 1) step += gap;
+    }
+    out->stored_elements = step;
+}
+
+static int64_t check_offset(const struct loops_tensor *t, const struct memory *m, int64_t i)
+{
+    int64_t at = 0;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        at += i % t->shape[d] * m->stride[d];
+        i /= t->shape[d];
+    }
+    return at;
+}
+
+static void check_fill(const struct loops_tensor *t, int64_t n, int64_t limit, const char *values, char *out)
+{
+    const bool special = values && !strcmp(values, "nan"), big = values && !strcmp(values, "big");
+    static const double odd[] = {NAN, INFINITY, -INFINITY, 0, -0.0, 1e-40, 3e38, -3e38};
+    for (int64_t i = 0; i < n; i++) {
+        double x = (double)check_random() / 1073741824.0 - 1;
+        if (big) x *= 100;
+        if (special && check_random() % 8 == 0) x = odd[check_random() % 8];
+        const int64_t k = (int64_t)(check_random() % (uint64_t)(limit ? limit : 100)) - (limit ? 0 : 50);
+        switch (t->dtype) {
+        case SOL_F32: ((float *)out)[i] = (float)x; break;
+        case SOL_F64: ((double *)out)[i] = x; break;
+        case SOL_BOOL: ((uint8_t *)out)[i] = check_random() & 1; break;
+        case SOL_I64: ((int64_t *)out)[i] = k; break;
+        case SOL_I32: ((int32_t *)out)[i] = (int32_t)k; break;
+        case SOL_I8: ((int8_t *)out)[i] = (int8_t)k; break;
+        default: ((uint8_t *)out)[i] = (uint8_t)llabs(k); break;
+        }
+    }
+}
+
+static double check_number(int dtype, const char *data, int64_t i)
+{
+    switch (dtype) {
+    case SOL_F32: return ((const float *)data)[i];
+    case SOL_F64: return ((const double *)data)[i];
+    case SOL_I64: return (double)((const int64_t *)data)[i];
+    case SOL_I32: return ((const int32_t *)data)[i];
+    case SOL_I8: return ((const int8_t *)data)[i];
+    default: return ((const uint8_t *)data)[i];
+    }
+}
+
+static struct loops *check_bind(struct arena *a, const struct check_case *c, int64_t *limits)
+{
+    static const struct {
+        const char *name;
+        int dtype;
+    } types[] = {{"f64:", SOL_F64}, {"i64:", SOL_I64}, {"i32:", SOL_I32}, {"bool:", SOL_BOOL}, {"u8:", SOL_U8}, {"i8:", SOL_I8}};
+    struct row_input in[8];
+    memset(in, 0, sizeof in);
+    int nin = 0;
+    for (char *s = arena_strdup(a, c->in), *w; (w = strtok(s, " ")); s = NULL, nin++) {
+        in[nin].dtype = SOL_F32;
+        for (int i = 0; i < COUNT_OF(types); i++)
+            if (!strncmp(w, types[i].name, strlen(types[i].name))) {
+                in[nin].dtype = (enum sol_dtype)types[i].dtype;
+                w += strlen(types[i].name);
+            }
+        in[nin].missing = *w == '-';
+        int64_t *shape = NEW_ARRAY(a, int64_t, SOL_MAX_DIMS);
+        while (*w >= '0' && *w <= '9') {
+            shape[in[nin].ndim++] = strtoll(w, &w, 10);
+            if (*w == ',') w++;
+        }
+        in[nin].shape = shape;
+        limits[nin] = *w == '<' ? strtoll(w + 1, NULL, 10) : 0;
+    }
+    struct attrs attrs = {0, NEW_ARRAY(a, struct row_attr, 16)};
+    for (char *s = arena_strdup(a, c->attrs ? c->attrs : ""), *w; (w = strtok(s, " ")); s = NULL) {
+        struct row_attr *at = &attrs.at[attrs.n++];
+        char *value = strchr(w, '=');
+        *value++ = 0;
+        at->name = w;
+        at->n = strchr(value, ',') ? 0 : -1;
+        at->kind = (*value >= 'a' && *value <= 'z') ? ATTR_TEXT : strpbrk(value, ".e") ? ATTR_REAL : ATTR_INT;
+        at->text = value;
+        at->ints = NEW_ARRAY(a, int64_t, 8);
+        at->reals = NEW_ARRAY(a, double, 8);
+        int n = 0;
+        for (char *v = value; at->kind != ATTR_TEXT && *v; v += *v == ',') {
+            char *end = v;
+            at->reals[n] = strtod(v, &end);
+            at->ints[n] = (int64_t)at->reals[n];
+            v = end;
+            n++;
+        }
+        if (at->n == 0) at->n = n;
+    }
+    struct row *row;
+    struct loops *l = NULL;
+    if (row_parse(a, "check", c->row, &row) || row_bind(a, row, nin, in, &attrs, &l)) return NULL;
+    return l;
+}
+
+/* Compiles a source into a shared object and opens it. */
+static void *check_compile(struct sol_ctx *ctx, struct arena *a, const struct check_tool *tool, const char *source,
+                           const char **out_output)
+{
+    static int number;
+    char *module = NULL;
+    size_t bytes;
+    if (file_read(ctx, a, CHECK_INCLUDE "/sol/module.h", &module, &bytes)) return NULL;
+    const char *base = arena_printf(a, "/tmp/sol_check_%d_%d", (int)getpid(), number++);
+    const char *c_file = arena_printf(a, "%s.c", base), *so_file = arena_printf(a, "%s.so", base);
+    const char *all = arena_printf(a, "%.*s\n%s", (int)bytes, module, source);
+    file_write(ctx, c_file, all, strlen(all));
+    const char *argv[32] = {tool->cc, "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-fwrapv",
+                            "-ffp-contract=fast", "-w"};
+    int n = 9;
+    for (int i = 0; i < COUNT_OF(tool->flags) && tool->flags[i]; i++) argv[n++] = tool->flags[i];
+    const char *rest[] = {c_file, "-o", so_file, "-lm"};
+    for (int i = 0; i < COUNT_OF(rest); i++) argv[n++] = rest[i];
+    struct process *p;
+    int code = -1;
+    void *handle = NULL;
+    if (!process_start(ctx, argv, &p)) {
+        const char *output = "";
+        process_wait(ctx, p, &code, &output);
+        *out_output = arena_strdup(a, output);
+        process_free(ctx, p);
+    }
+    if (!code) handle = dlopen(so_file, RTLD_NOW | RTLD_LOCAL);
+    if (!getenv("SOL_CHECK_KEEP")) {
+        unlink(c_file);
+        unlink(so_file);
+    }
+    return handle;
+}
+
+static void check_run(const struct kernel *k, void *handle, char *const *p, int64_t piece, int32_t *error)
+{
+    volatile int32_t where = 0;
+    char *scratch = aligned_alloc(64, (size_t)(k->scratch_bytes + 127) / 64 * 64 * 3);
+    memset(scratch, 0xff, (size_t)(k->scratch_bytes + 127) / 64 * 64 * 3);
+    const struct sol_frame f = {.scratch = scratch, .scratch_bytes = (k->scratch_bytes + 63) / 64 * 64, .error = error,
+                                .error_step = &where};
+    for (int s = 0; s < k->nstep; s++) {
+        char name[32];
+        snprintf(name, sizeof name, "KERNEL_%d", s);
+        sol_kernel_fn run = (sol_kernel_fn)dlsym(handle, name);
+        const int64_t n = k->step[s].tasks, by = piece ? piece : n;
+        int worker = 0;
+        for (int64_t t = n; t > 0; t -= by) run(p, &f, t < by ? 0 : t - by, t, worker++ % 3); /* last tasks first */
+    }
+    free(scratch);
+}
+
+/* Runs packs by the interpreter, row-major. */
+static char *check_pack(struct sol_ctx *ctx, const struct kernel_pack *pack, char *plain)
+{
+    const struct loops_tensor *t = &pack->loops->tensors.at[1];
+    int64_t n = dtype_def(t->dtype)->bytes;
+    for (int d = 0; d < t->ndim; d++) n *= t->shape[d];
+    void **data = calloc((size_t)pack->loops->tensors.n + 1, sizeof *data);
+    data[0] = plain;
+    data[1] = aligned_alloc(64, (size_t)(n + 63) / 64 * 64);
+    char *out = data[1];
+    if (loops_interpret(ctx, pack->loops, data)) out = NULL;
+    free(data);
+    return out;
+}
+
+static bool check_say(const struct check_case *c, const char *what, const char *more)
+{
+    fprintf(stderr, "%s\n  in %s attrs %s layout %s\n  %s: %s\n", c->row, c->in, c->attrs ? c->attrs : "",
+            c->layout ? c->layout : "", what, more);
+    return false;
+}
+
+static bool check_compare(const struct check_case *c, const struct loops *l, int i, const struct memory *m,
+                          const struct check_tensor *t, const char *want)
+{
+    const struct loops_tensor *lt = &l->tensors.at[i];
+    double most = 0, worst = 0;
+    int64_t at = 0;
+    for (int64_t e = 0; e < t->elements; e++) {
+        const double w = check_number(lt->dtype, want, e);
+        if (isfinite(w)) most = fmax(most, fabs(w));
+    }
+    const double tolerance = (c->tolerance ? c->tolerance : lt->dtype == SOL_F64 ? 1e-13 : 4e-6) * fmax(most, 1e-30);
+    for (int64_t e = 0; e < t->elements; e++) {
+        const double w = check_number(lt->dtype, want, e);
+        const double g = check_number(lt->dtype, t->stored, t->origin + check_offset(lt, m, e));
+        double error = isnan(w) || isnan(g) ? (isnan(w) && isnan(g) ? 0 : INFINITY) : w == g ? 0 : fabs(w - g);
+        if (!dtype_def(lt->dtype)->is_float && error) error = INFINITY;
+        if (error > worst) worst = error, at = e;
+    }
+    if (worst <= tolerance) return true;
+    char text[200];
+    snprintf(text, sizeof text, "%s[%lld] is %.9g, expected %.9g", lt->name, (long long)at,
+             check_number(lt->dtype, t->stored, t->origin + check_offset(lt, m, at)), check_number(lt->dtype, want, at));
+    return check_say(c, "differs", text);
+}
+
+/* Every byte of `stored` that is no element is as it was. */
+static bool check_untouched(const struct loops_tensor *lt, const struct memory *m, const struct check_tensor *t)
+{
+    const int bytes = dtype_def(lt->dtype)->bytes;
+    char *now = malloc((size_t)(t->stored_elements * bytes) + 1);
+    memcpy(now, t->stored, (size_t)(t->stored_elements * bytes));
+    for (int64_t e = 0; e < t->elements; e++) {
+        const int64_t at = (t->origin + check_offset(lt, m, e)) * bytes;
+        memcpy(now + at, t->before + at, (size_t)bytes);
+    }
+    const bool same = !memcmp(now, t->before, (size_t)(t->stored_elements * bytes));
+    free(now);
+    return same;
+}
+
+/* The whole check of one case with one variant. *out_ns: the time of one run, if wanted. */
+static bool check_variant(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c,
+                          const struct check_tool *tool, int number, int *out_count)
+{
+    struct arena *a = arena_create(ctx);
+    int64_t limits[8] = {0};
+    struct loops *l = check_bind(a, c, limits);
+    if (!l) return check_say(c, "binding", sol_error(ctx));
+    const int nt = l->tensors.n;
+    struct memory *memory = NEW_ARRAY(a, struct memory, nt + 1);
+    struct check_tensor *t = NEW_ARRAY(a, struct check_tensor, nt + 1);
+    void **plain = NEW_ARRAY(a, void *, nt + 1);
+    for (int i = 0; i < nt; i++) {
+        const struct loops_tensor *lt = &l->tensors.at[i];
+        if (lt->role == LOOPS_TEMP || lt->role == LOOPS_TABLE) continue;
+        check_place(lt, check_word(c->layout, lt->name), &memory[i], &t[i]);
+        memory[i].constant = lt->role == LOOPS_INPUT && !strncmp(lt->name, "w", 1);
+        t[i].elements = 1;
+        for (int d = 0; d < lt->ndim; d++) t[i].elements *= lt->shape[d];
+        const int bytes = dtype_def(lt->dtype)->bytes;
+        plain[i] = t[i].plain = calloc((size_t)t[i].elements + 1, (size_t)bytes);
+        t[i].stored = malloc((size_t)(t[i].stored_elements * bytes) + 1);
+        t[i].before = malloc((size_t)(t[i].stored_elements * bytes) + 1);
+        const bool halo = memory[i].halo_low[MAX(lt->ndim - 1, 0)] > 0;
+        memset(t[i].stored, halo ? 0 : 0xff, (size_t)(t[i].stored_elements * bytes));
+        if (lt->role == LOOPS_INPUT) {
+            check_fill(lt, t[i].elements, limits[i], c->values, t[i].plain);
+            for (int64_t e = 0; e < t[i].elements; e++)
+                memcpy(t[i].stored + (t[i].origin + check_offset(lt, &memory[i], e)) * bytes, t[i].plain + e * bytes, (size_t)bytes);
+        }
+        memcpy(t[i].before, t[i].stored, (size_t)(t[i].stored_elements * bytes));
+    }
+    bool ok = !loops_interpret(ctx, l, plain);
+    if (!ok) check_say(c, "interpreter", sol_error(ctx));
+    const struct cluster cluster = {l, memory, 0};
+    const struct solver_context sc = {a, tool->target, true};
+    struct variant v[SOLVER_MAX_VARIANTS];
+    const char *why = "";
+    struct kernel k;
+    memset(&k, 0, sizeof k);
+    if (ok && !solver->applicable(&sc, &cluster, &why)) ok = check_say(c, "not applicable", why);
+    *out_count = ok ? solver->variants(&sc, &cluster, v) : 0;
+    if (ok && solver->emit(&sc, &cluster, &v[number], &k)) ok = check_say(c, "emit", sol_error(ctx));
+    const char *output = "";
+    void *handle = ok ? check_compile(ctx, a, tool, k.source, &output) : NULL;
+    if (ok && !handle) {
+        ok = check_say(c, "compiler", output);
+        if (getenv("SOL_CHECK_KEEP")) fputs(k.source, stderr);
+    }
+    char **p = NEW_ARRAY(a, char *, nt + 8);
+    int np = 0;
+    for (int i = 0; ok && i < nt; i++) {
+        if (!t[i].stored) continue;
+        p[np] = t[i].stored + t[i].origin * dtype_def(l->tensors.at[i].dtype)->bytes;
+        for (int j = 0; j < k.npack; j++)
+            if (k.pack[j].tensor == i) p[np] = check_pack(ctx, &k.pack[j], t[i].plain);
+        np++;
+    }
+    for (int i = 0; ok && i < k.nwork; i++) {
+        p[np] = aligned_alloc(64, (size_t)(k.work_bytes[i] + 127) / 64 * 64);
+        memset(p[np++], 0xff, (size_t)k.work_bytes[i]);
+    }
+    int32_t error = 0;
+    for (int pass = 0; ok && pass < 3; pass++) {
+        check_run(&k, handle, p, pass == 0 ? 0 : pass == 1 ? 1 : 3, &error);
+        if (error) ok = check_say(c, "kernel", "error flag set");
+        for (int i = 0; ok && i < nt; i++) {
+            const struct loops_tensor *lt = &l->tensors.at[i];
+            if (lt->role != LOOPS_OUTPUT) continue;
+            const size_t bytes = (size_t)(t[i].stored_elements * dtype_def(lt->dtype)->bytes);
+            if (pass == 0) {
+                ok = check_compare(c, l, i, &memory[i], &t[i], plain[i]);
+                if (ok && !check_untouched(lt, &memory[i], &t[i])) ok = check_say(c, "writes outside", lt->name);
+            } else {
+                ok = !memcmp(t[i].stored, t[i].plain, bytes);
+                if (!ok) check_say(c, "other bits when tasks are split", lt->name);
+            }
+            if (pass == 0) t[i].plain = memcpy(realloc(t[i].plain, bytes + 1), t[i].stored, bytes), plain[i] = NULL;
+            memcpy(t[i].stored, t[i].before, bytes);
+        }
+    }
+    if (!ok && getenv("SOL_CHECK_SHOW") && k.source) fputs(strstr(k.source, "void KERNEL_0"), stderr);
+    if (handle) dlclose(handle);
+    for (int i = 0; i < nt; i++) {
+        free(t[i].plain);
+        free(t[i].stored);
+        free(t[i].before);
+    }
+    arena_destroy(a);
+    return ok;
+}
+
+/* All variants of a case. */
+static bool check_case(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c, const struct check_tool *tool)
+{
+    int n = 1;
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++) ok = check_variant(ctx, solver, c, tool, i, &n);
+    return ok;
+}
+
+#endif
