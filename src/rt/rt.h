@@ -25,6 +25,7 @@ const struct rt_team *rt_team_openmp(void);
 /* The own pool: bounded spinning, then sleeping. Concurrent calls get teams of their own as far as there are
  * processors. A child process starts a new one. */
 const struct rt_team *rt_team_pool(void);
+int rt_forks(void);      /* how many forks lie between the process that loaded this code and this one */
 int rt_processors(void); /* that this process may use: affinity and cgroup quota; at least 1 */
 
 /* Steps without `run` (sol_step.call): computed by the host, on worker 0. Returns 0, or what rt_run shall return. */
@@ -34,7 +35,7 @@ struct rt_call {
     const struct sol_program *program;
     char *const *base; /* start of every buffer of the module */
     char **operands;   /* room for program->nplace pointers */
-    void *scratch;     /* threads * scratch_bytes, 64-byte aligned */
+    void *scratch;     /* threads * rt_scratch_bytes(program), 64-byte aligned */
     const uint64_t *seeds;
     const unsigned char *only;  /* by step: 0 skips it; NULL: all run */
     int threads;                /* at most so many workers; 1: no region, no pool */
@@ -43,6 +44,11 @@ struct rt_call {
     void *host_user;
     int64_t *step_ns; /* NULL, or by step: its time up to the barrier behind it is added */
 };
+/* One worker's scratch: in whole cache lines. */
+static inline int64_t rt_scratch_bytes(const struct sol_program *p)
+{
+    return (p->scratch_bytes + 63) / 64 * 64;
+}
 /* Runs the program. Returns SOL_KERNEL_OK, the first error that a kernel met, or what the host returned; *out_step is
  * then the step. Re-entrant. */
 int32_t rt_run(const struct rt_call *call, int32_t *out_step);

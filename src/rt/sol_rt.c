@@ -147,8 +147,8 @@ struct pool {
 static struct {
     pthread_mutex_t lock;
     struct pool *idle;
-    int busy;    /* processors that calls in flight use */
-    bool forked; /* this process is a fork of one that had loaded this code */
+    int busy;  /* processors that calls in flight use */
+    int forks; /* between the process that loaded this code and this one */
 } pools = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void *worker_main(void *arg)
@@ -281,7 +281,12 @@ static void after_fork(void)
     pthread_mutex_init(&pools.lock, NULL);
     pools.idle = NULL;
     pools.busy = 0;
-    pools.forked = true;
+    pools.forks++;
+}
+
+int rt_forks(void)
+{
+    return pools.forks;
 }
 
 __attribute__((constructor)) static void load(void)
@@ -330,7 +335,7 @@ static void openmp_enter(void *data)
 
 static void openmp_parallel(void *user, int n, region_fn fn, void *arg)
 {
-    if (pools.forked) {
+    if (pools.forks) {
         pool_parallel(NULL, n, fn, arg);
         return;
     }
@@ -372,7 +377,7 @@ const struct rt_team *rt_team_openmp(void)
     static const struct rt_team team = {.parallel = openmp_parallel, .user = &omp};
     static atomic_bool found;
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    if (pools.forked) return NULL;
+    if (pools.forks) return NULL;
     if (atomic_load_explicit(&found, memory_order_acquire)) return &team;
     pthread_mutex_lock(&lock);
     struct openmp o;
@@ -489,7 +494,7 @@ int32_t rt_run(const struct rt_call *c, int32_t *out_step)
     r.error = r.error_step = 0;
     r.frame = (struct sol_frame){.base = c->base,
                                  .scratch = c->scratch,
-                                 .scratch_bytes = p->scratch_bytes,
+                                 .scratch_bytes = rt_scratch_bytes(p),
                                  .seeds = c->seeds,
                                  .error = &r.error,
                                  .error_step = &r.error_step};

@@ -1,0 +1,86 @@
+/* Memory of calls in flight. A slot is kept when its call ends, so that the next call finds memory whose pages exist.
+ */
+#include "runtime/inside.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 8 << 20 };
+
+sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *out_b)
+{
+    const size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : LINE;
+    *out_b = (struct block){0};
+    if (!bytes) return SOL_OK;
+    void *raw = ctx_realloc(ctx, NULL, (size_t)bytes + align);
+    if (!raw) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: %s needs %lld bytes", what, (long long)bytes);
+    char *at = (char *)(((uintptr_t)raw + align - 1) / align * align);
+    *out_b = (struct block){at, raw, bytes};
+#if defined MADV_HUGEPAGE
+    if (align == HUGE_PAGE) madvise(at, (size_t)bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+#endif
+    return SOL_OK;
+}
+
+void block_free(struct sol_ctx *ctx, struct block *b)
+{
+    ctx_free(ctx, b->raw);
+    *b = (struct block){0};
+}
+
+/* Makes a block large enough; what was in it is lost. */
+static sol_status block_need(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *b)
+{
+    if (b->bytes >= bytes) return SOL_OK;
+    block_free(ctx, b);
+    return block_make(ctx, bytes, what, b);
+}
+
+static struct slot *slot_make(struct sol_net *net)
+{
+    const struct sol_module *m = net->module;
+    const size_t places = (size_t)MAX(m->inference.nplace, m->prepare.nplace), buffers = (size_t)m->nbuffer;
+    const size_t steps = (size_t)MAX(m->inference.nstep, m->prepare.nstep);
+    const size_t bytes = sizeof(struct slot) + (places + buffers) * sizeof(char *) + steps * sizeof(int64_t);
+    struct slot *s = ctx_realloc(net->ctx, NULL, bytes);
+    if (!s) return NULL;
+    memset(s, 0, bytes);
+    s->base = (char **)(s + 1);
+    s->operands = s->base + buffers;
+    s->step_ns = (int64_t *)(s->operands + places);
+    return s;
+}
+
+void slot_free(struct sol_net *net, struct slot *s)
+{
+    block_free(net->ctx, &s->workspace);
+    block_free(net->ctx, &s->scratch);
+    ctx_free(net->ctx, s);
+}
+
+void slot_give(struct sol_net *net, struct slot *s)
+{
+    net_lock(net);
+    s->next = net->idle;
+    net->idle = s;
+    net_unlock(net);
+}
+
+sol_status slot_take(struct sol_net *net, const struct sol_program *p, int threads, struct slot **out_s)
+{
+    net_lock(net);
+    struct slot *s = net->idle;
+    if (s) net->idle = s->next;
+    net_unlock(net);
+    *out_s = NULL;
+    if (!s) s = slot_make(net);
+    if (!s) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: a call of '%s'", net->parts.name);
+    sol_status status = block_need(net->ctx, p->workspace_bytes, "the workspace", &s->workspace);
+    if (!status)
+        status = block_need(net->ctx, rt_scratch_bytes(p) * threads, "the scratch memory of the threads", &s->scratch);
+    if (status)
+        slot_free(net, s);
+    else
+        *out_s = s;
+    return status;
+}

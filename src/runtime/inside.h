@@ -1,0 +1,70 @@
+/* The inside of the runtime, for the files of this folder alone: a network, its blocks of memory, its calls in flight.
+ */
+#ifndef SOL_RUNTIME_INSIDE_H
+#define SOL_RUNTIME_INSIDE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "runtime/runtime.h"
+
+struct block { /* memory aligned to 64 bytes, to huge pages if it is large */
+    char *at;
+    void *raw;
+    int64_t bytes;
+};
+/* What one call in flight needs; kept for the next call. */
+struct slot {
+    struct slot *next;
+    struct block workspace, scratch;
+    char **base;      /* by buffer */
+    char **operands;  /* by place */
+    int64_t *step_ns; /* of the call, if it is measured */
+};
+struct sol_net {
+    struct sol_ctx *ctx;
+    struct arena *arena;
+    struct net_parts parts;
+    const struct sol_module *module;
+    int64_t *input_bytes, *output_bytes, *param_bytes;
+    bool *prepares; /* by parameter: a step of `prepare` depends on it */
+    const struct rt_team *team;
+    bool debug; /* fills the workspace with NaN before each call */
+
+    atomic_int forks;     /* of the process in which what follows is good: see net_lock */
+    pthread_mutex_t lock; /* for all below */
+    pthread_cond_t changed;
+    const void **param; /* as they were handed over last */
+    bool *dirty;        /* by parameter: what depends on it is to be prepared again */
+    bool any_dirty;     /* or nothing was prepared yet */
+    bool fresh;         /* nothing was prepared yet */
+    bool preparing;
+    int running; /* calls in flight */
+    struct slot *idle;
+    struct block prepared;
+    bool profiled;
+    int64_t *profile_ns; /* by step of `inference`: the last run that was measured */
+    char *profile_text;  /* handed out last */
+};
+
+/* net.c. In a child process the lock is made anew: whoever held it does not exist there. */
+void net_lock(struct sol_net *net);
+void net_unlock(struct sol_net *net);
+
+/* block.c */
+sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *out_b);
+void block_free(struct sol_ctx *ctx, struct block *b);
+/* Takes a slot with workspace and scratch for a call of `p`; hand it back with slot_give. */
+sol_status slot_take(struct sol_net *net, const struct sol_program *p, int threads, struct slot **out_s);
+void slot_give(struct sol_net *net, struct slot *s);
+void slot_free(struct sol_net *net, struct slot *s);
+
+/* prepare.c. Between enter and leave the prepared block is good, and nobody writes it. */
+sol_status prepare_enter(struct sol_net *net, int threads);
+void prepare_leave(struct sol_net *net);
+
+/* run.c */
+sol_status run_program(struct sol_net *net, const struct sol_program *p, struct slot *s, const void *const *inputs,
+                       void *const *outputs, const unsigned char *only, int threads, bool profile);
+
+#endif

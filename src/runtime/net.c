@@ -1,0 +1,211 @@
+/* The network object: what it consists of, its parameters, its numbers. Running is in run.c and prepare.c. */
+#include "runtime/inside.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+static int64_t io_bytes(const struct sol_io *io)
+{
+    int64_t n = dtype_def(io->dtype)->bytes;
+    for (int d = 0; d < io->ndim; d++) n *= io->shape[d];
+    return n;
+}
+
+static int64_t *all_bytes(struct arena *a, int n, const struct sol_io *io)
+{
+    int64_t *bytes = NEW_ARRAY(a, int64_t, n);
+    for (int i = 0; i < n; i++) bytes[i] = io_bytes(&io[i]);
+    return bytes;
+}
+
+static int64_t sum(int n, const int64_t *bytes)
+{
+    int64_t total = 0;
+    for (int i = 0; i < n; i++) total += bytes[i];
+    return total;
+}
+
+static void mark_prepares(struct sol_net *net)
+{
+    const struct sol_program *p = &net->module->prepare;
+    for (int i = 0; i < p->nstep; i++)
+        for (int k = 0; k < p->step[i].depends; k++)
+            net->prepares[net->module->depends[p->step[i].depends0 + k]] = true;
+}
+
+sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_parts *parts, struct sol_net **out_net)
+{
+    const struct sol_module *m = parts->module;
+    struct sol_net *net = NEW(a, struct sol_net);
+    *out_net = NULL;
+    net->ctx = ctx;
+    net->arena = a;
+    net->parts = *parts;
+    net->module = m;
+    net->input_bytes = all_bytes(a, m->ninput, parts->inputs);
+    net->output_bytes = all_bytes(a, m->noutput, parts->outputs);
+    net->param_bytes = all_bytes(a, m->nparam, parts->params);
+    net->prepares = NEW_ARRAY(a, bool, m->nparam);
+    net->param = NEW_ARRAY(a, const void *, m->nparam);
+    net->dirty = NEW_ARRAY(a, bool, m->nparam);
+    net->profile_ns = NEW_ARRAY(a, int64_t, m->inference.nstep);
+    TRY(ctx_check(ctx));
+    mark_prepares(net);
+    net->team = rt_team_openmp();
+    net->debug = !strcmp(ctx_config(ctx, "compiler::debug"), "1");
+    net->any_dirty = net->fresh = true;
+    atomic_init(&net->forks, rt_forks());
+    pthread_mutex_init(&net->lock, NULL);
+    pthread_cond_init(&net->changed, NULL);
+    *out_net = net;
+    return SOL_OK;
+}
+
+void sol_net_destroy(struct sol_net *net)
+{
+    if (!net) return;
+    for (struct slot *s = net->idle, *next; s; s = next) {
+        next = s->next;
+        slot_free(net, s);
+    }
+    block_free(net->ctx, &net->prepared);
+    ctx_free(net->ctx, net->profile_text);
+    pthread_mutex_destroy(&net->lock);
+    pthread_cond_destroy(&net->changed);
+    if (net->parts.close) net->parts.close(net->parts.handle);
+    arena_destroy(net->arena);
+}
+
+/* -- the lock. In a child process calls of the parent's other threads never end: they are forgotten, and what they may
+ * have been preparing is prepared again. Of the child's threads the first that comes here does it. */
+
+static void mend_after_fork(struct sol_net *net, int now)
+{
+    enum { MENDING = -1 };
+    int before = atomic_load(&net->forks);
+    if (before == now) return;
+    if (before == MENDING || !atomic_compare_exchange_strong(&net->forks, &before, MENDING)) {
+        while (atomic_load(&net->forks) != now) sched_yield();
+        return;
+    }
+    pthread_mutex_init(&net->lock, NULL);
+    pthread_cond_init(&net->changed, NULL);
+    net->running = 0;
+    if (net->preparing) net->any_dirty = net->fresh = true;
+    net->preparing = false;
+    atomic_store(&net->forks, now);
+}
+
+void net_lock(struct sol_net *net)
+{
+    const int now = rt_forks();
+    if (atomic_load_explicit(&net->forks, memory_order_acquire) != now) mend_after_fork(net, now);
+    pthread_mutex_lock(&net->lock);
+}
+
+void net_unlock(struct sol_net *net)
+{
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* -- what it takes and gives */
+
+int sol_net_inputs(const struct sol_net *net)
+{
+    return net->module->ninput;
+}
+
+int sol_net_outputs(const struct sol_net *net)
+{
+    return net->module->noutput;
+}
+
+int sol_net_params(const struct sol_net *net)
+{
+    return net->module->nparam;
+}
+
+static struct sol_io io_at(const struct sol_io *io, int n, int i)
+{
+    return i >= 0 && i < n ? io[i] : (struct sol_io){0};
+}
+
+struct sol_io sol_net_input(const struct sol_net *net, int i)
+{
+    return io_at(net->parts.inputs, net->module->ninput, i);
+}
+
+struct sol_io sol_net_output(const struct sol_net *net, int i)
+{
+    return io_at(net->parts.outputs, net->module->noutput, i);
+}
+
+struct sol_io sol_net_param_io(const struct sol_net *net, int i)
+{
+    return io_at(net->parts.params, net->module->nparam, i);
+}
+
+sol_status sol_net_param(struct sol_net *net, int i, const void *data)
+{
+    if (i < 0 || i >= net->module->nparam)
+        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': there is no parameter %d, it has %d", net->parts.name,
+                        i, net->module->nparam);
+    if (!data && net->param_bytes[i] > 0)
+        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': parameter %d, '%s', is NULL, expected %lld bytes",
+                        net->parts.name, i, net->parts.params[i].name, (long long)net->param_bytes[i]);
+    net_lock(net);
+    net->param[i] = data;
+    if (net->prepares[i]) net->dirty[i] = net->any_dirty = true;
+    net_unlock(net);
+    return SOL_OK;
+}
+
+/* -- numbers */
+
+void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m)
+{
+    const struct sol_module *m = net->module;
+    const struct sol_program *p = &m->inference, *q = &m->prepare;
+    const int64_t threads = rt_processors();
+    int64_t constants = 0;
+    for (int i = 0; i < m->nbuffer; i++)
+        if (m->buffer[i].kind == SOL_BUFFER_CONST) constants += m->buffer[i].bytes;
+    const int64_t running = p->workspace_bytes + rt_scratch_bytes(p) * threads;
+    const int64_t preparing = q->workspace_bytes + rt_scratch_bytes(q) * threads;
+    *out_m = (struct sol_memory){.params = sum(m->nparam, net->param_bytes),
+                                 .prepared = m->prepared_bytes,
+                                 .inputs = sum(m->ninput, net->input_bytes),
+                                 .outputs = sum(m->noutput, net->output_bytes),
+                                 .workspace = running};
+    out_m->peak =
+        out_m->params + out_m->prepared + constants + MAX(running + out_m->inputs + out_m->outputs, preparing);
+}
+
+static void print_profile(const struct sol_net *net, char *text, size_t room)
+{
+    const struct sol_program *p = &net->module->inference;
+    const double total = (double)MAX(sum(p->nstep, net->profile_ns), 1);
+    for (int i = 0; i < p->nstep; i++) {
+        const double ns = (double)net->profile_ns[i];
+        const char *label = p->step[i].label ? p->step[i].label : "";
+        const int n = snprintf(text, room, "%10.1f us %5.1f %%  %.160s\n", ns * 1e-3, 100 * ns / total, label);
+        text += MIN((size_t)n, room);
+        room -= MIN((size_t)n, room);
+    }
+}
+
+const char *sol_net_profile(struct sol_net *net)
+{
+    const size_t room = (size_t)net->module->inference.nstep * 200 + 1;
+    char *text = ctx_realloc(net->ctx, NULL, room);
+    if (!text) return NULL;
+    *text = 0;
+    net_lock(net);
+    const bool some = net->profiled;
+    if (some) print_profile(net, text, room);
+    ctx_free(net->ctx, net->profile_text);
+    net->profile_text = text;
+    net_unlock(net);
+    return some ? text : NULL;
+}

@@ -1,0 +1,115 @@
+/* Prepare: what depends on parameters alone is computed before the first call, and again, for the dirty parts only,
+ * before the call behind a change. It waits for the calls in flight, and new ones wait for it. */
+#include "runtime/inside.h"
+
+#include <string.h>
+
+static bool depends_on_dirty(const struct sol_net *net, const struct sol_step *s, const bool *dirty)
+{
+    for (int i = 0; i < s->depends; i++)
+        if (dirty[net->module->depends[s->depends0 + i]]) return true;
+    return false;
+}
+
+/* Marks the steps that depend on a dirty parameter, and those whose results such a step finds in the workspace: what an
+ * earlier run left there is gone. */
+static void mark_steps(const struct sol_net *net, const bool *dirty, bool all, bool *needed, unsigned char *out_only)
+{
+    const struct sol_program *p = &net->module->prepare;
+    for (int i = p->nstep - 1; i >= 0; i--) {
+        const struct sol_step *s = &p->step[i];
+        const struct sol_place *place = p->place + s->place0;
+        bool runs = all || depends_on_dirty(net, s, dirty);
+        for (int k = 0; k < s->places; k++) runs |= needed[place[k].buffer];
+        out_only[i] = runs;
+        for (int k = 0; k < s->places && runs; k++)
+            needed[place[k].buffer] = net->module->buffer[place[k].buffer].kind == SOL_BUFFER_WORKSPACE;
+    }
+}
+
+static sol_status run_steps(struct sol_net *net, const unsigned char *only, int threads)
+{
+    struct slot *s;
+    const struct sol_program *p = &net->module->prepare;
+    TRY(slot_take(net, p, threads, &s));
+    const sol_status status = run_program(net, p, s, NULL, NULL, only, threads, false);
+    const bool large = s->workspace.bytes > net->module->inference.workspace_bytes;
+    if (large)
+        slot_free(net, s);
+    else
+        slot_give(net, s);
+    return status;
+}
+
+static sol_status prepare(struct sol_net *net, const bool *dirty, bool all, int threads)
+{
+    const struct sol_module *m = net->module;
+    if (!net->prepared.at) TRY(block_make(net->ctx, m->prepared_bytes, "the prepared parameters", &net->prepared));
+    unsigned char *only = ctx_realloc(net->ctx, NULL, (size_t)(m->prepare.nstep + m->nbuffer));
+    if (!only) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: preparing '%s'", net->parts.name);
+    bool *needed = (bool *)only + m->prepare.nstep;
+    memset(needed, 0, (size_t)m->nbuffer * sizeof *needed);
+    mark_steps(net, dirty, all, needed, only);
+    const sol_status status = run_steps(net, only, threads);
+    ctx_free(net->ctx, only);
+    return status;
+}
+
+/* Under the lock: every parameter has data. */
+static sol_status check_params(struct sol_net *net)
+{
+    for (int i = 0; i < net->module->nparam; i++)
+        if (!net->param[i] && net->param_bytes[i] > 0)
+            return ctx_fail(net->ctx, SOL_ERR_INVALID,
+                            "network '%s': parameter %d, '%s', has no data: hand it over with sol_net_param",
+                            net->parts.name, i, net->parts.params[i].name);
+    return SOL_OK;
+}
+
+/* Under the lock, which is given up while steps run. */
+static sol_status prepare_now(struct sol_net *net, int threads)
+{
+    const size_t n = (size_t)net->module->nparam;
+    bool *dirty = ctx_realloc(net->ctx, NULL, n * sizeof *dirty);
+    if (!dirty) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: preparing '%s'", net->parts.name);
+    const bool all = net->fresh;
+    memcpy(dirty, net->dirty, n * sizeof *dirty);
+    memset(net->dirty, 0, n * sizeof *dirty);
+    net->any_dirty = net->fresh = false;
+    net->preparing = true;
+    net_unlock(net);
+    const sol_status status = prepare(net, dirty, all, threads);
+    net_lock(net);
+    net->preparing = false;
+    if (status) {
+        for (size_t i = 0; i < n; i++) net->dirty[i] |= dirty[i];
+        net->any_dirty = true;
+        net->fresh |= all;
+    }
+    pthread_cond_broadcast(&net->changed);
+    ctx_free(net->ctx, dirty);
+    return status;
+}
+
+sol_status prepare_enter(struct sol_net *net, int threads)
+{
+    sol_status status = SOL_OK;
+    net_lock(net);
+    while (!status && (net->any_dirty || net->preparing)) {
+        if (net->preparing || net->running)
+            pthread_cond_wait(&net->changed, &net->lock);
+        else if (!(status = check_params(net)))
+            status = prepare_now(net, threads);
+    }
+    if (!status) net->running++;
+    net_unlock(net);
+    return status;
+}
+
+void prepare_leave(struct sol_net *net)
+{
+    net_lock(net);
+    net->running--;
+    if (!net->running && net->any_dirty) pthread_cond_broadcast(&net->changed);
+    net_unlock(net);
+}
