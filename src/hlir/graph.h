@@ -20,6 +20,7 @@ struct sol_tensor {
     int from_out;
     int index;        /* INPUT, PARAM: which */
     const void *data; /* CONST: row-major */
+    const void *known; /* VALUE: computed by sol_tensor_known; NULL: not asked for or not known */
     void *user;       /* for the pass that runs; no meaning in between */
 };
 
@@ -47,7 +48,7 @@ struct sol_graph {
     struct sol_layer *first, *last; /* topological order */
     VECTOR(struct sol_tensor *) tensors, inputs, params;
     VECTOR(struct graph_output) outputs;
-    int nlayers; /* ids given */
+    int nlayers, ntensors; /* ids given */
 };
 
 /* graph.c. Every change keeps the list in topological order; `before` NULL appends. */
@@ -63,11 +64,21 @@ void graph_replace(struct sol_graph *g, struct sol_tensor *old, struct sol_tenso
 void graph_count_uses(struct sol_graph *g);
 static inline intptr_t tensor_uses(const struct sol_tensor *t) { return (intptr_t)t->user; }
 int64_t tensor_elements(const struct sol_tensor *t);
+/* uniform.c: is t a constant all of whose elements are one number (not NaN)? */
+bool tensor_uniform(const struct sol_tensor *t, double *out_v);
 /* Structure, types, order, names: SOL_ERR_INTERNAL with what is wrong. Debug builds run it behind each pass. */
 sol_status graph_verify(struct sol_graph *g);
 /* Flops and bytes a graph needs, as written: for tests of passes and reports. */
 void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes);
 
-/* text.c: the text form; sol_graph_print and sol_graph_parse. */
+/* evaluate.c: the oracle for whole graphs. Row-major data, in the order of g->inputs, g->params, g->outputs; slow. */
+sol_status graph_interpret(struct sol_graph *g, const void *const *inputs, const void *const *params, void *const *outputs);
+/* One layer: in[i] NULL for an input that is missing. */
+sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
+
+/* text.c, parse.c: the text form (docs/text-form.md): sol_graph_print, sol_graph_parse. */
+void graph_print(const struct sol_graph *g, struct text *out);
+
+/* api.c: the other sol_graph functions. */
 
 #endif

@@ -46,7 +46,7 @@ static sol_status split(struct sol_graph *g, struct sol_layer *l)
 
 sol_status pass_batchnorm(struct sol_graph *g)
 {
-    bool *prepared = NEW_ARRAY(g->arena, bool, g->tensors.n + 1);
+    bool *prepared = NEW_ARRAY(g->arena, bool, g->ntensors + 1);
     mark_prepared(g, prepared);
     for (struct sol_layer *l = g->first, *next; l; l = next) {
         next = l->next;

@@ -3,7 +3,7 @@
 
 sol_status pass_dead(struct sol_graph *g)
 {
-    bool *needed = NEW_ARRAY(g->arena, bool, g->tensors.n + 1);
+    bool *needed = NEW_ARRAY(g->arena, bool, g->ntensors + 1);
     for (int i = 0; i < g->outputs.n; i++) needed[g->outputs.at[i].t->id] = true;
     for (struct sol_layer *l = g->last, *prev; l; l = prev) {
         prev = l->prev;

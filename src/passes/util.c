@@ -37,27 +37,8 @@ void mark_prepared(struct sol_graph *g, bool *by_tensor_id)
     }
 }
 
-static double element(const struct sol_tensor *t, int64_t i)
-{
-    const void *d = t->data;
-    switch ((enum sol_dtype)t->dtype) {
-    case SOL_F32: return ((const float *)d)[i];
-    case SOL_F64: return ((const double *)d)[i];
-    case SOL_I64: return (double)((const int64_t *)d)[i];
-    case SOL_I32: return ((const int32_t *)d)[i];
-    case SOL_BOOL: return ((const uint8_t *)d)[i] != 0;
-    default: return 0.0 / 0.0;
-    }
-}
-
 bool known_scalar(const struct sol_tensor *t, double *out_v)
 {
     while (t->role == TENSOR_VALUE && (is_kind(t->from, "Expand") || is_kind(t->from, "Reshape"))) t = t->from->in[0];
-    if (t->role != TENSOR_CONST) return false;
-    int64_t n = tensor_elements(t);
-    if (n < 1 || n > 65536) return false;
-    *out_v = element(t, 0);
-    for (int64_t i = 1; i < n; i++)
-        if (element(t, i) != *out_v) return false;
-    return *out_v == *out_v;
+    return t->role == TENSOR_CONST && tensor_uniform(t, out_v);
 }

@@ -105,7 +105,7 @@ static bool match(const struct sol_layer *op, const bool *prepared, int ntensors
 
 static sol_status sweep(struct sol_graph *g, bool *out_changed)
 {
-    int n = g->tensors.n;
+    int n = g->ntensors;
     bool *prepared = NEW_ARRAY(g->arena, bool, n + 1);
     mark_prepared(g, prepared);
     graph_count_uses(g);

@@ -107,16 +107,22 @@ static const char *join_labels(struct plan *p, const char *a, const char *b)
     return strlen(a) > 160 ? a : arena_printf(p->arena, "%s + %s", a, b);
 }
 
+/* Where a tensor is complete: the place of the unit that writes it, or of the last of those that write its parts. */
+static int place_of(struct plan *p, const struct sol_tensor *t, const int *place)
+{
+    return MAX(place[t->id], place[plan_store(p, t)->root->id]);
+}
+
 /* Which input of u is made last? Its unit's place, -1 if none is made. */
-static int last_operand(const struct unit *u, const int *place, int *out_tensor)
+static int last_operand(struct plan *p, const struct unit *u, const int *place, int *out_tensor)
 {
     int last = -1;
     for (int k = 0; k < u->loops->tensors.n; k++) {
         const struct loops_tensor *t = &u->loops->tensors.at[k];
         if (t->role != LOOPS_INPUT || !t->user) continue;
         const struct sol_tensor *g = t->user;
-        if (g->role != TENSOR_VALUE || place[g->id] <= last) continue;
-        last = place[g->id];
+        if (g->role != TENSOR_VALUE || place_of(p, g, place) <= last) continue;
+        last = place_of(p, g, place);
         *out_tensor = k;
     }
     return last;
@@ -124,7 +130,7 @@ static int last_operand(const struct unit *u, const int *place, int *out_tensor)
 
 static bool absorb_up(struct plan *p, struct unit *u, const int *place)
 {
-    int t = -1, at = last_operand(u, place, &t);
+    int t = -1, at = last_operand(p, u, place, &t);
     if (at < 0) return false;
     struct store *s = plan_store(p, u->loops->tensors.at[t].user);
     struct unit *into = p->units.at[at];
@@ -255,12 +261,16 @@ sol_status plan_absorb(struct plan *p)
         if (u->dead) continue;
         int at = i, t;
         if (is_map(u)) {
-            int last = last_operand(u, place, &t);
+            int last = last_operand(p, u, place, &t);
             if (absorb_up(p, u, place)) at = last;
         }
         const struct loops *l = u->loops;
         for (int k = 0; k < l->tensors.n; k++)
-            if (l->tensors.at[k].role == LOOPS_OUTPUT) place[((struct sol_tensor *)l->tensors.at[k].user)->id] = at;
+            if (l->tensors.at[k].role == LOOPS_OUTPUT) {
+                const struct store *s = plan_store(p, l->tensors.at[k].user);
+                place[s->t->id] = at;
+                place[s->root->id] = MAX(place[s->root->id], at);
+            }
     }
     drop_stores(p);
     plan_count(p);

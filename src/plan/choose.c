@@ -7,7 +7,7 @@
 
 #include "dfp/dfp.h"
 #include "dnn/dnn.h"
-#include "print/nest.h"
+#include "print/print.h"
 
 static void print_memory(struct text *out, const struct cluster *c)
 {

@@ -59,7 +59,7 @@ sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *
     TRY(own_outputs(g));
     struct plan *p = NEW(a, struct plan);
     *p = (struct plan){.g = g, .arena = a, .ctx = g->ctx, .target = target, .winograd = true};
-    p->nstores = g->tensors.n * 2 + 64;
+    p->nstores = g->ntensors * 2 + 64;
     p->stores = NEW_ARRAY(a, struct store, p->nstores);
     for (int i = 0; i < g->tensors.n; i++) {
         struct store *s = &p->stores[g->tensors.at[i]->id];
@@ -68,8 +68,8 @@ sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *
     TRY(plan_units(p));
     reset_prepare(p);
     TRY(plan_compose(p));
-    TRY(plan_absorb(p));
     TRY(plan_alias(p));
+    TRY(plan_absorb(p));
     TRY(plan_layout(p));
     TRY(plan_choose(p));
     *out_plan = p;

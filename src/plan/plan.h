@@ -2,8 +2,8 @@
  *
  *   units     one for each layer (a Concat: one for each piece)
  *   compose   Moves vanish into the index expressions of their readers
- *   absorb    Maps go up into the producer of their last operand (an epilogue), or down into a reduction
  *   alias     the pieces of a Concat are written where the Concat wants them
+ *   absorb    Maps go up into the producer of their last operand (an epilogue), or down into a reduction
  *   layout    order of dimensions, halos, strides of every stored tensor; reorders at the network's borders
  *   choose    a solver and a variant for every unit
  */

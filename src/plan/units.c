@@ -79,6 +79,10 @@ void plan_count(struct plan *p)
             }
         }
     }
+    for (int i = 0; i < p->nstores; i++) { /* who reads the whole reads its parts */
+        struct store *s = &p->stores[i];
+        if (s->t && s->root != s->t) s->readers += plan_store(p, s->root)->readers;
+    }
 }
 
 /* Does no statement need another? Then each is a unit. */
@@ -115,16 +119,28 @@ static void bind_tensors(struct sol_layer *l, struct loops *loops)
     }
 }
 
-/* The same graph tensor as two inputs of a layer (x*x) is one tensor of the loops. */
-static struct loops *merge_tensors(struct loops *l)
+/* A constant that is the same number everywhere is that number. */
+static int32_t literal_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex, int32_t outside)
+{
+    const struct loops *from = user;
+    const struct sol_tensor *t = from->tensors.at[read->tensor].user;
+    double v;
+    (void)index, (void)nindex;
+    if (outside || !t || t->role != TENSOR_CONST || !tensor_uniform(t, &v)) return 0;
+    if (dtype_def(t->dtype)->is_float) return ex_real(to, v);
+    return v == (double)(int64_t)v && v < 1e15 && v > -1e15 ? ex_int(to, (int64_t)v) : 0;
+}
+
+/* Also: the same graph tensor as two inputs of a layer (x*x) becomes one tensor of the loops. */
+static struct loops *put_literals(struct loops *l)
 {
     struct loops *to = loops_create(l->arena, l->name);
     int32_t letter[LOOPS_MAX_LETTERS];
     int *tensor = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
     rewrite_letters(to, l, letter);
     for (int i = 0; i < l->tensors.n; i++) tensor[i] = rewrite_tensor(to, l, i);
-    rewrite_stmts(&(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = tensor});
-    return to;
+    rewrite_stmts(&(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = tensor, .read = literal_read, .user = l});
+    return rewrite_sweep(to);
 }
 
 static const char *layer_label(struct plan *p, const struct sol_layer *l)
@@ -151,8 +167,9 @@ sol_status plan_units(struct plan *p)
         struct loops *loops = loops_copy(p->arena, l->loops);
         bind_tensors(l, loops);
         for (int i = 0; i < loops->stmts.n; i++) loops->stmts.at[i].label = label;
-        loops = merge_tensors(loops);
-        bool parts = writes_in_parts(loops), opaque = l->def->flags & LAYER_OPAQUE;
+        bool opaque = l->def->flags & LAYER_OPAQUE;
+        if (!opaque) loops = put_literals(loops);
+        bool parts = writes_in_parts(loops);
         for (int i = 0; i < (parts ? loops->stmts.n : 1); i++) {
             struct unit *u = plan_unit(p, -1, parts ? loops_part(p->arena, loops, i) : loops, l, label);
             u->prepare = prepare;

@@ -43,7 +43,8 @@ int64_t offsets_assign(struct arena *a, struct block *blocks, int n)
         for (int k = 0; k < nalive; k++)
             if (alive[k]->last >= order[i]->first) alive[kept++] = alive[k];
         nalive = kept;
-        whole = MAX(whole, insert(alive, &nalive, order[i]));
+        int64_t end = insert(alive, &nalive, order[i]);
+        whole = MAX(whole, end);
     }
     return whole;
 }
