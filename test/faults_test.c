@@ -1,0 +1,228 @@
+/* What must fail well, seen through sol.h: a small network is made, compiled, prepared and run while one allocation
+ * after the other fails, while the application interrupts at one point after the other, and without a compiler.
+ * Whatever happens, the call says why, nothing leaks, and the next try with the same cache gives the right numbers. */
+#include "sol/sol.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "fail_alloc.h"
+
+#define TRY(call)                    \
+    do {                             \
+        sol_status status_ = (call); \
+        if (status_) return status_; \
+    } while (0)
+
+enum { N = 2, C = 3, Q = 6, O = 4 };
+
+static float x[N][C][Q][Q], w[O][C][3][3], b[O], y[N][O];
+
+static int setup(void **state)
+{
+    static char folder[64];
+    strcpy(folder, "/tmp/sol-faults-XXXXXX");
+    if (!mkdtemp(folder)) return 1;
+    setenv("SOL_CACHE", folder, 1);
+    *state = folder;
+    unsigned seed = 1;
+    for (int i = 0; i < N * C * Q * Q; i++)
+        (&x[0][0][0][0])[i] = (float)((seed = seed * 1103515245 + 12345) >> 16) / 65536;
+    for (int i = 0; i < O * C * 9; i++)
+        (&w[0][0][0][0])[i] = (float)((seed = seed * 1103515245 + 12345) >> 16) / 65536 - 0.5f;
+    for (int i = 0; i < O; i++) b[i] = (float)i - 1;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", (const char *)*state);
+    return system(command);
+}
+
+/* mean over the pixels of relu(conv(x, w) + b), written down directly */
+static void reference(void)
+{
+    for (int n = 0; n < N; n++)
+        for (int o = 0; o < O; o++) {
+            double mean = 0;
+            for (int p = 0; p < Q - 2; p++)
+                for (int q = 0; q < Q - 2; q++) {
+                    double sum = b[o];
+                    for (int c = 0; c < C; c++)
+                        for (int k = 0; k < 9; k++)
+                            sum += (double)x[n][c][p + k / 3][q + k % 3] * w[o][c][k / 3][k % 3];
+                    mean += sum > 0 ? sum : 0;
+                }
+            y[n][o] = (float)(mean / ((Q - 2) * (Q - 2)));
+        }
+}
+
+static sol_status describe(struct sol_graph *g)
+{
+    const int64_t xs[] = {N, C, Q, Q}, ws[] = {O, C, 3, 3}, bs[] = {O}, axes[] = {2, 3};
+    const struct sol_attr over = {.name = "axes", .kind = SOL_ATTR_INT, .n = 2, .ints = axes};
+    struct sol_tensor *t[3], *r;
+    TRY(sol_graph_input(g, "x", SOL_F32, 4, xs, &t[0]));
+    TRY(sol_graph_param(g, "w", SOL_F32, 4, ws, &t[1]));
+    TRY(sol_graph_param(g, "b", SOL_F32, 1, bs, &t[2]));
+    TRY(sol_graph_layer(g, "Conv", "conv", "net.py:1", 3, t, 0, NULL, 1, &r));
+    TRY(sol_graph_layer(g, "relu", "relu", NULL, 1, &r, 0, NULL, 1, &r));
+    TRY(sol_graph_layer(g, "Mean", "mean", NULL, 1, &r, 1, &over, 1, &r));
+    return sol_graph_output(g, "y", r);
+}
+
+static sol_status run(struct sol_net *net)
+{
+    float out[N][O];
+    TRY(sol_net_param(net, 0, w));
+    TRY(sol_net_param(net, 1, b));
+    TRY(sol_net_run(net, (const void *[]){x}, (void *[]){out}, 1));
+    for (int i = 0; i < N * O; i++) assert_float_equal((&out[0][0])[i], (&y[0][0])[i], 1e-5);
+    return SOL_OK;
+}
+
+/* The whole way. */
+static sol_status work(struct sol_ctx *ctx)
+{
+    struct sol_graph *g = NULL;
+    struct sol_net *net = NULL;
+    sol_status status = sol_graph_create(ctx, "small", &g);
+    if (!status) status = describe(g);
+    if (!status) status = sol_compile(ctx, g, &net);
+    sol_graph_destroy(g);
+    if (!status) status = run(net);
+    sol_net_destroy(net);
+    return status;
+}
+
+static void all_is_well(void **state)
+{
+    (void)state;
+    struct sol_ctx *ctx;
+    reference();
+    assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
+    sol_status status = work(ctx);
+    if (status) print_error("%s\n", sol_error(ctx));
+    assert_int_equal(status, SOL_OK);
+    assert_int_equal(work(ctx), SOL_OK);
+    sol_ctx_destroy(ctx);
+}
+
+/* With allocation `at` failing, and all later ones if `later`. Returns how many there were. */
+static long with_failure(long at, int later)
+{
+    struct fail_alloc f = {.fail_at = at, .from_then_on = later};
+    struct sol_ctx_options o = {.size = sizeof o, .reallocate = fail_alloc, .user = &f};
+    struct sol_ctx *ctx;
+    sol_status status = sol_ctx_create(&o, &ctx);
+    if (!status) status = work(ctx);
+    if (status && status != SOL_ERR_NOMEM) print_error("allocation %ld: %d: %s\n", at, status, sol_error(ctx));
+    assert_true(status == SOL_OK || status == SOL_ERR_NOMEM); /* what only costs time may go on without */
+    if (at < 0) assert_int_equal(status, SOL_OK);
+    if (at >= 0 && later && at < 2) assert_int_equal(status, SOL_ERR_NOMEM);
+    sol_ctx_destroy(ctx);
+    assert_int_equal(f.alive, 0);
+    return f.n;
+}
+
+static void each_allocation_fails_in_turn(void **state)
+{
+    (void)state;
+    long n = with_failure(-1, 0);
+    assert_true(n > 5);
+    for (long i = 0; i < n; i++) with_failure(i, 0);
+    for (long i = 0; i < n; i += 1 + n / 50) with_failure(i, 1);
+    with_failure(-1, 0);
+}
+
+static int interrupt(void *user)
+{
+    long *left = user;
+    return (*left)-- <= 0;
+}
+
+static void each_point_can_be_interrupted(void **state)
+{
+    (void)state;
+    sol_status status = SOL_ERR_INTERRUPTED;
+    int stopped = 0;
+    for (long points = 0; status; points = points * 5 / 4 + 1) {
+        long left = points;
+        struct sol_ctx_options o = {.size = sizeof o, .interrupted = interrupt, .user = &left};
+        struct sol_ctx *ctx;
+        assert_int_equal(sol_ctx_create(&o, &ctx), SOL_OK);
+        status = work(ctx);
+        assert_true(status == SOL_OK || status == SOL_ERR_INTERRUPTED);
+        stopped += status != SOL_OK;
+        sol_ctx_destroy(ctx);
+    }
+    assert_true(stopped > 0);
+}
+
+static void no_compiler_is_said(void **state)
+{
+    (void)state;
+    struct sol_ctx *ctx;
+    assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "cache::folder", ""), SOL_OK);
+    static const char *const compilers[] = {"/nowhere/there-is-no-compiler", "false"};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(sol_config_set(ctx, "compiler::name", compilers[i]), SOL_OK);
+        assert_int_equal(work(ctx), SOL_ERR_COMPILER);
+        assert_non_null(strstr(sol_error(ctx), compilers[i]));
+    }
+    sol_ctx_destroy(ctx);
+}
+
+/* -- mistakes of the caller */
+
+static void mistakes_are_named(void **state)
+{
+    (void)state;
+    struct sol_ctx *ctx;
+    struct sol_graph *g;
+    struct sol_tensor *t, *i, *r[2];
+    assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
+    assert_int_equal(sol_graph_create(ctx, "mistakes", &g), SOL_OK);
+    const int64_t four[] = {2, 3, 4, 4}, huge[] = {(int64_t)1 << 40, (int64_t)1 << 40}, minus[] = {2, -1};
+    assert_int_equal(sol_graph_input(g, "h", SOL_F32, 2, huge, &t), SOL_ERR_INVALID);
+    assert_int_equal(sol_graph_input(g, "m", SOL_F32, 2, minus, &t), SOL_ERR_INVALID);
+    assert_int_equal(sol_graph_input(g, "x", SOL_F32, 4, four, &t), SOL_OK);
+    assert_int_equal(sol_graph_input(g, "i", SOL_I32, 4, four, &i), SOL_OK);
+    assert_int_not_equal(sol_graph_layer(g, "NoSuchLayer", "l", NULL, 1, &t, 0, NULL, 1, r), SOL_OK);
+    assert_non_null(strstr(sol_error(ctx), "NoSuchLayer"));
+    struct sol_tensor *two[] = {t, t}, *mixed[] = {t, i};
+    assert_int_not_equal(sol_graph_layer(g, "Conv", "the conv", NULL, 1, &t, 0, NULL, 1, r), SOL_OK);  /* no weight */
+    assert_int_not_equal(sol_graph_layer(g, "Conv", "the conv", NULL, 2, two, 0, NULL, 1, r), SOL_OK); /* channels */
+    assert_true(*sol_error(ctx) != 0);
+    assert_int_not_equal(sol_graph_layer(g, "add", "sum", NULL, 2, mixed, 0, NULL, 1, r), SOL_OK); /* types */
+    const int64_t large = 1000;
+    const struct sol_attr k = {.name = "k", .kind = SOL_ATTR_INT, .n = -1, .ints = &large};
+    assert_int_not_equal(sol_graph_layer(g, "MaxPool", "pool", NULL, 1, &t, 1, &k, 1, r), SOL_OK); /* window > image */
+    const struct sol_attr no = {.name = "nonsense", .kind = SOL_ATTR_INT, .n = -1, .ints = &large};
+    assert_int_not_equal(sol_graph_layer(g, "relu", "relu", NULL, 1, &t, 1, &no, 1, r), SOL_OK);
+    assert_int_equal(sol_layer_known("Conv"), 1);
+    assert_int_equal(sol_layer_known("NoSuchLayer"), 0);
+    sol_graph_destroy(g);
+    sol_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_is_well),
+        cmocka_unit_test(each_allocation_fails_in_turn),
+        cmocka_unit_test(each_point_can_be_interrupted),
+        cmocka_unit_test(no_compiler_is_said),
+        cmocka_unit_test(mistakes_are_named),
+    };
+    return cmocka_run_group_tests_name("faults", tests, setup, teardown);
+}
