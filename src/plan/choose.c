@@ -5,7 +5,10 @@
 
 #include <string.h>
 
+#if __has_include("dfp/dfp.h")
 #include "dfp/dfp.h"
+#define HAVE_DFP
+#endif
 #include "dnn/dnn.h"
 #include "print/print.h"
 
@@ -49,7 +52,9 @@ static int collect(struct plan *p, const struct solver_context *sc, const struct
     int n = 0, found = 0;
     const char *only = ctx_config(p->ctx, "solver");
     for (int i = 0; dnn_solvers[i] && n < 28; i++) solvers[n++] = dnn_solvers[i];
+#ifdef HAVE_DFP
     solvers[n++] = &dfp_solver;
+#endif
     solvers[n++] = &nest_solver;
     for (int i = 0; i < n; i++) {
         const char *why = NULL;
