@@ -5,9 +5,9 @@
 #include "hlir/graph.h"
 
 enum layer_flags {
-    LAYER_MAP = 1,     /* element-wise: a row of math.def */
-    LAYER_MOVE = 2,    /* only moves elements: every output element is a copy of an input element or a constant */
-    LAYER_OPAQUE = 4,  /* no loops: computed by `run` */
+    LAYER_MAP = 1,      /* element-wise: a row of math.def */
+    LAYER_MOVE = 2,     /* only moves elements: every output element is a copy of an input element or a constant */
+    LAYER_OPAQUE = 4,   /* no loops: computed by `run` */
     LAYER_VARIADIC = 8, /* any number of inputs */
     LAYER_RANDOM = 16   /* not repeatable: never merged or folded */
 };
@@ -30,8 +30,17 @@ struct layer_def {
 const struct layer_def *layer_def(const char *name); /* NULL: no such row; parsed rows are made once, thread-safe */
 const struct layer_def *layer_def_at(int i);         /* NULL past the last; element-wise rows of math.def come last */
 const struct row *layer_row(const struct layer_def *def); /* NULL if `build` makes it */
-/* Binds (def, inputs, attributes) to loops: the row or the built row. OPAQUE: loops without statements, tensors only. */
-sol_status layer_bind(struct arena *a, const struct layer_def *def, const char *name, int nin, const struct row_input *in,
-                      const struct attrs *attrs, struct loops **out_loops);
+/* Binds (def, inputs, attributes) to loops: the row or the built row. OPAQUE: loops without statements, tensors only.
+ */
+sol_status layer_bind(struct arena *a, const struct layer_def *def, const char *name, int nin,
+                      const struct row_input *in, const struct attrs *attrs, struct loops **out_loops);
+/* The same, and the parsed row (NULL for OPAQUE). */
+sol_status layer_bind_row(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+                          const struct attrs *attrs, struct loops **out_loops, const struct row **out_row);
+/* The attributes of a layer: those given, checked and in the kind that the row asks for, and the defaults of the
+ * others. */
+sol_status layer_attrs(struct arena *a, const struct layer_def *def, const struct attrs *given, struct attrs *out);
+/* May this attribute be left out because it has its default? */
+bool layer_attr_is_default(struct arena *a, const struct layer_def *def, const struct row_attr *v);
 
 #endif

@@ -1,0 +1,195 @@
+/* The functions of sol.h that describe a network. They check what a caller may get wrong, then do what graph.c does. */
+#include <string.h>
+
+#include "hlir/graph.h"
+#include "layers/layers.h"
+
+sol_status sol_graph_create(struct sol_ctx *ctx, const char *name, struct sol_graph **out_g)
+{
+    struct arena *a = arena_create(ctx);
+    if (!a) return ctx_fail(ctx, SOL_ERR_NOMEM, "graph: no memory");
+    struct sol_graph *g = NEW(a, struct sol_graph);
+    g->ctx = ctx;
+    g->arena = a;
+    g->name = arena_strdup(a, name ? name : "");
+    *out_g = g;
+    return SOL_OK;
+}
+
+void sol_graph_destroy(struct sol_graph *g)
+{
+    if (g) arena_destroy(g->arena);
+}
+
+/* -- tensors */
+
+static sol_status make_tensor(struct sol_graph *g, enum tensor_role role, const char *name, enum sol_dtype dtype,
+                              int ndim, const int64_t *shape, struct sol_tensor **out_t)
+{
+    static const char *const words[] = {"value", "input", "param", "constant"};
+    const char *what = words[role];
+    if (!name) name = "";
+    if ((int)dtype < 0 || dtype >= SOL_DTYPES)
+        return ctx_fail(g->ctx, SOL_ERR_INVALID, "%s '%s': type: expected one of enum sol_dtype, got %d", what, name,
+                        (int)dtype);
+    if (ndim < 0 || ndim > SOL_MAX_DIMS)
+        return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED, "%s '%s': expected at most %d dimensions, got %d", what, name,
+                        SOL_MAX_DIMS, ndim);
+    int64_t elements;
+    sol_status status = shape_elements(g->ctx, ndim, shape, &elements);
+    if (status) return ctx_where(g->ctx, status, "%s '%s': ", what, name);
+    *out_t = graph_tensor(g, role, name, dtype, ndim, shape);
+    return ctx_check(g->ctx);
+}
+
+sol_status sol_graph_input(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,
+                           struct sol_tensor **out_t)
+{
+    return make_tensor(g, TENSOR_INPUT, name, dtype, ndim, shape, out_t);
+}
+
+sol_status sol_graph_param(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,
+                           struct sol_tensor **out_t)
+{
+    return make_tensor(g, TENSOR_PARAM, name, dtype, ndim, shape, out_t);
+}
+
+sol_status sol_graph_const(struct sol_graph *g, enum sol_dtype dtype, int ndim, const int64_t *shape, const void *data,
+                           struct sol_tensor **out_t)
+{
+    TRY(make_tensor(g, TENSOR_CONST, NULL, dtype, ndim, shape, out_t));
+    size_t bytes = (size_t)tensor_elements(*out_t) * dtype_def(dtype)->bytes;
+    if (bytes && !data) return ctx_fail(g->ctx, SOL_ERR_INVALID, "constant: no data for %zu bytes", bytes);
+    void *copy = arena_try(g->arena, bytes);
+    if (!copy) return ctx_fail(g->ctx, SOL_ERR_NOMEM, "constant: no memory for %zu bytes", bytes);
+    if (bytes) memcpy(copy, data, bytes);
+    (*out_t)->data = copy;
+    return SOL_OK;
+}
+
+sol_status sol_graph_output(struct sol_graph *g, const char *name, struct sol_tensor *t)
+{
+    if (!t || t->graph != g)
+        return ctx_fail(g->ctx, SOL_ERR_INVALID, "output '%s': expected a tensor of this graph", name ? name : "");
+    struct graph_output o = {arena_strdup(g->arena, name ? name : ""), t};
+    PUSH(g->arena, g->outputs, o);
+    return ctx_check(g->ctx);
+}
+
+enum sol_dtype sol_tensor_dtype(const struct sol_tensor *t)
+{
+    return (enum sol_dtype)t->dtype;
+}
+
+int sol_tensor_ndim(const struct sol_tensor *t)
+{
+    return t->ndim;
+}
+
+int64_t sol_tensor_size(const struct sol_tensor *t, int dim)
+{
+    return t->dim[dim < 0 ? dim + t->ndim : dim].size;
+}
+
+/* -- layers */
+
+int sol_layer_known(const char *kind)
+{
+    return layer_def(kind) != NULL;
+}
+
+static sol_status copy_attr(struct sol_graph *g, const char *kind, const struct sol_attr *from, struct row_attr *to)
+{
+    size_t n = from->n < 0 ? 1 : (size_t)from->n;
+    if (!from->name) return ctx_fail(g->ctx, SOL_ERR_INVALID, "%s: an attribute has no name", kind);
+    *to = (struct row_attr){.name = arena_strdup(g->arena, from->name), .n = from->n};
+    switch (from->kind) {
+    case SOL_ATTR_INT:
+        to->kind = ATTR_INT;
+        to->ints = NEW_ARRAY(g->arena, int64_t, n);
+        if (n) memcpy(to->ints, from->ints, n * sizeof *to->ints);
+        return SOL_OK;
+    case SOL_ATTR_REAL:
+        to->kind = ATTR_REAL;
+        to->reals = NEW_ARRAY(g->arena, double, n);
+        if (n) memcpy(to->reals, from->reals, n * sizeof *to->reals);
+        return SOL_OK;
+    case SOL_ATTR_TEXT:
+        to->kind = ATTR_TEXT;
+        to->n = -1;
+        to->text = arena_strdup(g->arena, from->text);
+        if (to->text) return SOL_OK;
+    }
+    return ctx_fail(g->ctx, SOL_ERR_INVALID, "%s: attribute '%s' has no value", kind, to->name);
+}
+
+sol_status sol_graph_layer(struct sol_graph *g, const char *kind, const char *name, const char *where, int nin,
+                           struct sol_tensor *const *in, int nattr, const struct sol_attr *attrs, int nout,
+                           struct sol_tensor **out)
+{
+    struct attrs list = {nattr, NEW_ARRAY(g->arena, struct row_attr, nattr)};
+    for (int i = 0; i < nattr; i++) TRY(copy_attr(g, kind, &attrs[i], &list.at[i]));
+    struct sol_layer *l;
+    TRY(graph_add(g, NULL, kind, name, where, nin, in, &list, &l));
+    if (nout > l->nout)
+        return ctx_fail(g->ctx, SOL_ERR_INVALID, "layer '%s' (%s): it has %d outputs, %d were asked for", l->name, kind,
+                        l->nout, nout);
+    for (int i = 0; i < nout; i++) out[i] = l->out[i];
+    return ctx_check(g->ctx);
+}
+
+/* -- values known before running */
+
+static const void *value_of(const struct sol_tensor *t)
+{
+    return t->role == TENSOR_CONST ? t->data : t->known;
+}
+
+/* Computes the outputs of a layer whose inputs are all known. */
+static sol_status evaluate(struct sol_layer *l)
+{
+    struct arena *a = l->out[0]->graph->arena;
+    const void **in = NEW_ARRAY(a, const void *, l->nin);
+    void **out = NEW_ARRAY(a, void *, l->nout);
+    for (int i = 0; i < l->nin; i++) in[i] = l->in[i] ? value_of(l->in[i]) : NULL;
+    for (int o = 0; o < l->nout; o++)
+        out[o] =
+            arena_alloc(a, (size_t)tensor_elements(l->out[o]) * dtype_def((enum sol_dtype)l->out[o]->dtype)->bytes);
+    TRY(ctx_check(arena_ctx(a)));
+    TRY(layer_interpret(arena_ctx(a), l, in, out));
+    for (int o = 0; o < l->nout; o++) l->out[o]->known = out[o];
+    return SOL_OK;
+}
+
+/* The next input of l that has to be computed first; NULL: none. False if one of them can never be known. */
+static bool next_unknown(const struct sol_layer *l, struct sol_layer **out_next)
+{
+    *out_next = NULL;
+    if (l->def->flags & LAYER_RANDOM) return false;
+    for (int i = 0; i < l->nin; i++) {
+        const struct sol_tensor *t = l->in[i];
+        if (!t || value_of(t)) continue;
+        if (t->role != TENSOR_VALUE) return false;
+        *out_next = t->from;
+    }
+    return true;
+}
+
+const void *sol_tensor_known(struct sol_tensor *t)
+{
+    if (value_of(t) || t->role != TENSOR_VALUE) return value_of(t);
+    struct arena *a = t->graph->arena;
+    VECTOR(struct sol_layer *) stack = {0};
+    PUSH(a, stack, t->from);
+    while (stack.n) {
+        struct sol_layer *l = stack.at[stack.n - 1], *first;
+        if (!next_unknown(l, &first)) return NULL;
+        if (first)
+            PUSH(a, stack, first);
+        else if (evaluate(l))
+            return NULL;
+        else
+            stack.n--;
+    }
+    return t->known;
+}

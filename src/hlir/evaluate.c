@@ -1,0 +1,62 @@
+/* The oracle for graphs: every layer by the interpreter of loops, or by its C function, in order. */
+#include <string.h>
+
+#include "hlir/graph.h"
+#include "layers/layers.h"
+
+sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out)
+{
+    if (l->def->flags & LAYER_OPAQUE) return l->def->run(ctx, l, in, out);
+    void **data = ctx_realloc(ctx, NULL, (size_t)(l->loops->tensors.n + 1) * sizeof *data);
+    if (!data) return ctx_fail(ctx, SOL_ERR_NOMEM, "interpreter: no memory for %d tensors", l->loops->tensors.n);
+    memset(data, 0, (size_t)(l->loops->tensors.n + 1) * sizeof *data);
+    int k = 0;
+    for (int i = 0; i < l->nin; i++)
+        if (l->in[i]) data[k++] = (void *)(uintptr_t)in[i];
+    for (int o = 0; o < l->nout; o++) data[k++] = out[o];
+    sol_status status = loops_interpret(ctx, l->loops, data);
+    ctx_free(ctx, data);
+    return status ? ctx_where(ctx, status, "layer '%s' (%s): ", l->name, l->def->name) : SOL_OK;
+}
+
+static size_t tensor_bytes(const struct sol_tensor *t)
+{
+    return (size_t)tensor_elements(t) * dtype_def((enum sol_dtype)t->dtype)->bytes;
+}
+
+static sol_status interpret_layer(struct arena *a, const struct sol_layer *l, const void **data)
+{
+    const void **in = NEW_ARRAY(a, const void *, l->nin);
+    void **out = NEW_ARRAY(a, void *, l->nout);
+    for (int i = 0; i < l->nin; i++) in[i] = l->in[i] ? data[l->in[i]->id] : NULL;
+    for (int o = 0; o < l->nout; o++) data[l->out[o]->id] = out[o] = arena_alloc(a, tensor_bytes(l->out[o]));
+    TRY(ctx_check(arena_ctx(a)));
+    return layer_interpret(arena_ctx(a), l, in, out);
+}
+
+static sol_status interpret(struct sol_graph *g, struct arena *a, const void *const *inputs, const void *const *params,
+                            void *const *outputs)
+{
+    const void **data = NEW_ARRAY(a, const void *, g->ntensors);
+    for (int i = 0; i < g->inputs.n; i++) data[g->inputs.at[i]->id] = inputs[i];
+    for (int i = 0; i < g->params.n; i++) data[g->params.at[i]->id] = params[i];
+    for (int i = 0; i < g->tensors.n; i++)
+        if (g->tensors.at[i]->role == TENSOR_CONST) data[g->tensors.at[i]->id] = g->tensors.at[i]->data;
+    TRY(ctx_check(g->ctx));
+    for (const struct sol_layer *l = g->first; l; l = l->next) TRY(interpret_layer(a, l, data));
+    for (int i = 0; i < g->outputs.n; i++) {
+        const struct sol_tensor *t = g->outputs.at[i].t;
+        if (tensor_bytes(t)) memcpy(outputs[i], data[t->id], tensor_bytes(t));
+    }
+    return SOL_OK;
+}
+
+sol_status graph_interpret(struct sol_graph *g, const void *const *inputs, const void *const *params,
+                           void *const *outputs)
+{
+    struct arena *a = arena_create(g->ctx);
+    if (!a) return ctx_fail(g->ctx, SOL_ERR_NOMEM, "graph '%s': no memory to interpret it", g->name);
+    sol_status status = interpret(g, a, inputs, params, outputs);
+    arena_destroy(a);
+    return status;
+}

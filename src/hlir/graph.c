@@ -1,0 +1,399 @@
+/* The graph: layers in a list that is always in topological order, and tensors. Adding a layer binds its row to the
+ * shapes at hand, which gives the shapes, types and purposes of its outputs. */
+#include "hlir/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "layers/layers.h"
+
+/* -- tensors */
+
+struct sol_tensor *graph_tensor(struct sol_graph *g, enum tensor_role role, const char *name, enum sol_dtype t,
+                                int ndim, const int64_t *shape)
+{
+    struct sol_tensor *x = NEW(g->arena, struct sol_tensor);
+    x->graph = g;
+    x->id = g->ntensors++;
+    x->name = arena_strdup(g->arena, name ? name : "");
+    x->role = (uint8_t)role;
+    x->dtype = (uint8_t)t;
+    x->ndim = (uint8_t)ndim;
+    for (int d = 0; d < ndim; d++) x->dim[d].size = shape[d];
+    PUSH(g->arena, g->tensors, x);
+    if (role == TENSOR_INPUT) {
+        x->index = g->inputs.n;
+        PUSH(g->arena, g->inputs, x);
+    } else if (role == TENSOR_PARAM) {
+        x->index = g->params.n;
+        PUSH(g->arena, g->params, x);
+    }
+    return x;
+}
+
+int64_t tensor_elements(const struct sol_tensor *t)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->ndim; d++) n *= t->dim[d].size;
+    return n;
+}
+
+static struct row_input input_of(struct arena *a, const struct sol_tensor *t)
+{
+    if (!t) return (struct row_input){.missing = true};
+    int64_t *shape = NEW_ARRAY(a, int64_t, t->ndim);
+    for (int d = 0; d < t->ndim; d++) shape[d] = t->dim[d].size;
+    return (struct row_input){(enum sol_dtype)t->dtype, t->ndim, shape, false};
+}
+
+/* -- purposes: what an output's dimension is for */
+
+struct search { /* for a read whose dimension runs with `letter` */
+    const struct sol_layer *layer;
+    const struct loops *loops;
+    int letter;
+    char found;
+};
+
+/* The i-th input that is given: loops have no tensor for a missing one. */
+static const struct sol_tensor *given_input(const struct sol_layer *l, int i)
+{
+    for (int k = 0; k < l->nin; k++)
+        if (l->in[k] && !i--) return l->in[k];
+    return NULL;
+}
+
+static void look_at(void *user, int32_t node)
+{
+    struct search *s = user;
+    const struct ex *e = &s->loops->ex.at[node];
+    if (s->found || e->kind != EX_READ || s->loops->tensors.at[e->tensor].role != LOOPS_INPUT) return;
+    const struct sol_tensor *t = given_input(s->layer, e->tensor);
+    int32_t index = e->a;
+    for (int d = 0; t && d < t->ndim && index; d++, index = s->loops->ex.at[index].next) {
+        struct affine f;
+        if (!t->dim[d].purpose || !ex_affine(s->loops, index, &f)) continue;
+        for (int i = 0; i < f.n; i++)
+            if (f.letter[i] == s->letter) s->found = t->dim[d].purpose;
+    }
+}
+
+/* By structure: the purpose of the first input dimension that is read along this output dimension. */
+static char purpose_read(const struct sol_layer *l, int out_tensor, int dim)
+{
+    const struct loops *p = l->loops;
+    for (int i = 0; i < p->stmts.n; i++) {
+        const struct loops_stmt *s = &p->stmts.at[i];
+        bool writes = false;
+        for (int o = 0; o < s->nout; o++) writes |= s->out[o] == out_tensor;
+        if (!writes) continue;
+        int32_t index = s->index;
+        for (int d = 0; d < dim && index; d++) index = p->ex.at[index].next;
+        struct affine f;
+        if (!index || !ex_affine(p, index, &f)) continue;
+        for (int k = 0; k < f.n; k++) {
+            struct search search = {l, p, f.letter[k], 0};
+            ex_walk(p, s->value, look_at, &search);
+            if (search.found) return search.found;
+        }
+    }
+    return 0;
+}
+
+static void set_purposes(struct sol_layer *l, const struct row *row, int first_out)
+{
+    for (int o = 0; o < l->nout; o++)
+        for (int d = 0; d < l->out[o]->ndim; d++) {
+            bool own = row && !(l->def->flags & (LAYER_MOVE | LAYER_MAP));
+            char says = own ? row_purpose(row, true, o, d, l->out[o]->ndim) : 0;
+            char read = says == 'C' || says == 'P' ? says : purpose_read(l, first_out + o, d);
+            l->out[o]->dim[d].purpose = read ? read : l->def->text ? says : 0;
+        }
+}
+
+/* -- layers */
+
+static void link_layer(struct sol_graph *g, struct sol_layer *before, struct sol_layer *l)
+{
+    l->next = before;
+    l->prev = before ? before->prev : g->last;
+    *(l->prev ? &l->prev->next : &g->first) = l;
+    *(before ? &before->prev : &g->last) = l;
+}
+
+/* The shape that NumPy's rules give to the inputs together. */
+static sol_status broadcast_shape(struct sol_graph *g, const char *kind, int nin, struct sol_tensor *const *in,
+                                  int *out_ndim, int64_t *shape)
+{
+    int ndim = 0;
+    for (int i = 0; i < nin; i++)
+        if (in[i]) ndim = MAX(ndim, in[i]->ndim);
+    for (int d = 0; d < ndim; d++) {
+        shape[d] = 1;
+        for (int i = 0; i < nin; i++) {
+            int own = in[i] ? d - (ndim - in[i]->ndim) : -1;
+            int64_t n = own >= 0 ? in[i]->dim[own].size : 1;
+            if (n == 1) continue;
+            if (shape[d] != 1 && shape[d] != n)
+                return ctx_fail(g->ctx, SOL_ERR_INVALID,
+                                "%s: input %d: dimension %d from the end has size %lld, that of other inputs is %lld",
+                                kind, i, ndim - d, (long long)n, (long long)shape[d]);
+            shape[d] = n;
+        }
+    }
+    *out_ndim = ndim;
+    return SOL_OK;
+}
+
+static bool has_shape(const struct sol_tensor *t, int ndim, const int64_t *shape)
+{
+    if (t->ndim != ndim) return false;
+    for (int d = 0; d < ndim; d++)
+        if (t->dim[d].size != shape[d]) return false;
+    return true;
+}
+
+/* Puts Expand layers in front of the inputs of an element-wise layer. */
+static sol_status broadcast(struct sol_graph *g, struct sol_layer *before, const char *kind, const char *name,
+                            const char *where, int nin, struct sol_tensor **in)
+{
+    int ndim = 0;
+    int64_t shape[SOL_MAX_DIMS];
+    TRY(broadcast_shape(g, kind, nin, in, &ndim, shape));
+    struct row_attr attr = {.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape};
+    struct attrs attrs = {1, &attr};
+    for (int i = 0; i < nin; i++) {
+        if (!in[i] || has_shape(in[i], ndim, shape)) continue;
+        struct sol_layer *expand;
+        TRY(graph_add(g, before, "Expand", name, where, 1, &in[i], &attrs, &expand));
+        struct sol_tensor *wide = expand->out[0];
+        for (int k = i + 1; k < nin; k++)
+            if (in[k] == in[i]) in[k] = wide;
+        in[i] = wide;
+    }
+    return SOL_OK;
+}
+
+static sol_status make_outputs(struct sol_graph *g, struct sol_layer *l, const struct row *row)
+{
+    int first = 0;
+    for (int i = 0; i < l->nin; i++) first += l->in[i] != NULL;
+    for (int i = first; i < l->loops->tensors.n && l->loops->tensors.at[i].role == LOOPS_OUTPUT; i++) l->nout++;
+    l->out = NEW_ARRAY(g->arena, struct sol_tensor *, l->nout);
+    for (int o = 0; o < l->nout; o++) {
+        const struct loops_tensor *t = &l->loops->tensors.at[first + o];
+        int64_t elements;
+        TRY(shape_elements(g->ctx, t->ndim, t->shape, &elements));
+        l->out[o] = graph_tensor(g, TENSOR_VALUE, NULL, (enum sol_dtype)t->dtype, t->ndim, t->shape);
+        l->out[o]->from = l;
+        l->out[o]->from_out = o;
+    }
+    if (row) set_purposes(l, row, first);
+    return SOL_OK;
+}
+
+static sol_status add_layer(struct sol_graph *g, struct sol_layer *before, const struct layer_def *def,
+                            const char *name, const char *where, int nin, struct sol_tensor *const *in,
+                            const struct attrs *attrs, struct sol_layer **out_layer)
+{
+    struct arena *a = g->arena;
+    struct sol_layer *l = NEW(a, struct sol_layer);
+    l->def = def;
+    l->name = arena_strdup(a, name);
+    l->where = arena_strdup(a, where);
+    l->nin = nin;
+    l->in = NEW_ARRAY(a, struct sol_tensor *, nin);
+    if (nin) memcpy(l->in, in, (size_t)nin * sizeof *in);
+    if (def->flags & LAYER_MAP) TRY(broadcast(g, before, def->name, name, where, nin, l->in));
+    struct row_input *shapes = NEW_ARRAY(a, struct row_input, nin);
+    for (int i = 0; i < nin; i++) shapes[i] = input_of(a, l->in[i]);
+    const struct row *row;
+    TRY(layer_attrs(a, def, attrs, &l->attrs));
+    TRY(layer_bind_row(a, def, nin, shapes, &l->attrs, &l->loops, &row));
+    TRY(make_outputs(g, l, row));
+    l->id = g->nlayers++;
+    link_layer(g, before, l);
+    *out_layer = l;
+    return SOL_OK;
+}
+
+sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const char *name,
+                     const char *where, int nin, struct sol_tensor *const *in, const struct attrs *attrs,
+                     struct sol_layer **out_layer)
+{
+    const struct layer_def *def = layer_def(kind);
+    if (!name) name = "";
+    if (!where) where = "";
+    if (!def)
+        return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED,
+                        "layer '%s': %s%sno layer is called '%s'; `sol info --layers` lists them", name, where,
+                        *where ? ": " : "", kind);
+    for (int i = 0; i < nin; i++)
+        if (in[i] && in[i]->graph != g)
+            return ctx_fail(g->ctx, SOL_ERR_INVALID, "layer '%s' (%s): input %d belongs to another graph", name, kind,
+                            i);
+    sol_status status = add_layer(g, before, def, name, where, nin, in, attrs, out_layer);
+    if (!status) return SOL_OK;
+    return *where ? ctx_where(g->ctx, status, "layer '%s' (%s): ", name, where)
+                  : ctx_where(g->ctx, status, "layer '%s': ", name);
+}
+
+void graph_remove(struct sol_graph *g, struct sol_layer *l)
+{
+    *(l->prev ? &l->prev->next : &g->first) = l->next;
+    *(l->next ? &l->next->prev : &g->last) = l->prev;
+    int kept = 0;
+    for (int i = 0; i < g->tensors.n; i++)
+        if (g->tensors.at[i]->from != l) g->tensors.at[kept++] = g->tensors.at[i];
+    g->tensors.n = kept;
+    l->prev = l->next = NULL;
+}
+
+void graph_replace(struct sol_graph *g, struct sol_tensor *old, struct sol_tensor *with)
+{
+    for (struct sol_layer *l = g->first; l; l = l->next)
+        for (int i = 0; i < l->nin; i++)
+            if (l->in[i] == old) l->in[i] = with;
+    for (int i = 0; i < g->outputs.n; i++)
+        if (g->outputs.at[i].t == old) g->outputs.at[i].t = with;
+}
+
+void graph_count_uses(struct sol_graph *g)
+{
+    for (int i = 0; i < g->tensors.n; i++) g->tensors.at[i]->user = NULL;
+    for (struct sol_layer *l = g->first; l; l = l->next)
+        for (int i = 0; i < l->nin; i++)
+            if (l->in[i]) l->in[i]->user = (void *)(tensor_uses(l->in[i]) + 1);
+    for (int i = 0; i < g->outputs.n; i++) {
+        struct sol_tensor *t = g->outputs.at[i].t;
+        t->user = (void *)(tensor_uses(t) + 1);
+    }
+}
+
+/* -- verify */
+
+static sol_status wrong(const struct sol_graph *g, const struct sol_layer *l, const char *what)
+{
+    return ctx_fail(g->ctx, SOL_ERR_INTERNAL, "graph '%s': layer %d '%s' (%s): %s", g->name, l->id, l->name,
+                    l->def->name, what);
+}
+
+static sol_status verify_tensor(const struct sol_graph *g, const struct sol_layer *l, const struct sol_tensor *t,
+                                const struct loops_tensor *p)
+{
+    if (t->graph != g) return wrong(g, l, "a tensor of another graph");
+    if (t->dtype != p->dtype) return wrong(g, l, "the type of a tensor is not that of its loops");
+    if (!has_shape(t, p->ndim, p->shape)) return wrong(g, l, "the shape of a tensor is not that of its loops");
+    return SOL_OK;
+}
+
+static sol_status verify_layer(const struct sol_graph *g, const struct sol_layer *l, const bool *made, int ids)
+{
+    int k = 0;
+    for (int i = 0; i < l->nin; i++) {
+        if (!l->in[i]) continue;
+        if (k >= l->loops->tensors.n || l->loops->tensors.at[k].role != LOOPS_INPUT)
+            return wrong(g, l, "more inputs than its loops have");
+        if (l->in[i]->id < 0 || l->in[i]->id >= ids || !made[l->in[i]->id])
+            return wrong(g, l, "an input is made behind it or was removed");
+        TRY(verify_tensor(g, l, l->in[i], &l->loops->tensors.at[k++]));
+    }
+    for (int o = 0; o < l->nout; o++, k++) {
+        if (k >= l->loops->tensors.n || l->loops->tensors.at[k].role != LOOPS_OUTPUT)
+            return wrong(g, l, "more outputs than its loops have");
+        const struct sol_tensor *t = l->out[o];
+        if (t->from != l || t->from_out != o || t->role != TENSOR_VALUE)
+            return wrong(g, l, "an output does not point back");
+        if (t->id < 0 || t->id >= ids || made[t->id]) return wrong(g, l, "an output's number is taken");
+        TRY(verify_tensor(g, l, t, &l->loops->tensors.at[k]));
+    }
+    return SOL_OK;
+}
+
+static sol_status verify_lists(const struct sol_graph *g, bool *made, int ids)
+{
+    for (int i = 0; i < g->tensors.n; i++) {
+        const struct sol_tensor *t = g->tensors.at[i];
+        if (t->id < 0 || t->id >= ids)
+            return ctx_fail(g->ctx, SOL_ERR_INTERNAL, "graph '%s': tensor %d: no such number", g->name, t->id);
+        if (t->role == TENSOR_VALUE) continue;
+        bool listed = t->role == TENSOR_CONST || (t->role == TENSOR_INPUT && g->inputs.at[t->index] == t) ||
+                      (t->role == TENSOR_PARAM && g->params.at[t->index] == t);
+        if (!listed || (t->role == TENSOR_CONST && !t->data && tensor_elements(t)))
+            return ctx_fail(g->ctx, SOL_ERR_INTERNAL, "graph '%s': tensor %d '%s' is not in its list", g->name, t->id,
+                            t->name);
+        made[t->id] = true;
+    }
+    return SOL_OK;
+}
+
+sol_status graph_verify(struct sol_graph *g)
+{
+    int ids = g->ntensors;
+    bool *made = NEW_ARRAY(g->arena, bool, ids);
+    TRY(verify_lists(g, made, ids));
+    const struct sol_layer *prev = NULL;
+    for (const struct sol_layer *l = g->first; l; prev = l, l = l->next) {
+        if (l->prev != prev) return wrong(g, l, "the list is broken");
+        TRY(verify_layer(g, l, made, ids));
+        for (int o = 0; o < l->nout; o++) made[l->out[o]->id] = true;
+    }
+    if (g->last != prev) return ctx_fail(g->ctx, SOL_ERR_INTERNAL, "graph '%s': the list's end is wrong", g->name);
+    for (int i = 0; i < g->outputs.n; i++)
+        if (!made[g->outputs.at[i].t->id])
+            return ctx_fail(g->ctx, SOL_ERR_INTERNAL, "graph '%s': output '%s': nothing makes it", g->name,
+                            g->outputs.at[i].name);
+    return ctx_check(g->ctx);
+}
+
+/* -- work */
+
+static double iterations(const struct loops *l, uint64_t letters)
+{
+    double n = 1;
+    for (int i = 0; i < l->letters.n; i++)
+        if (letters >> i & 1) n *= (double)l->letters.at[i].size;
+    return n;
+}
+
+/* Operations on values below a node that is computed `times`: indices and guards are not counted. */
+static double count_flops(const struct loops *l, int32_t node, double times)
+{
+    if (!node) return 0;
+    const struct ex *e = &l->ex.at[node];
+    double n = 0;
+    switch (e->kind) {
+    case EX_NEG: return times + count_flops(l, e->a, times);
+    case EX_ADD:
+    case EX_SUB:
+    case EX_MUL:
+    case EX_DIV:
+    case EX_FLOOR:
+    case EX_MOD: return times + count_flops(l, e->a, times) + count_flops(l, e->b, times);
+    case EX_CALL:
+        for (int32_t arg = e->a; arg; arg = l->ex.at[arg].next) n += count_flops(l, arg, times);
+        return n + times;
+    case EX_READ: return count_flops(l, e->b, times);
+    case EX_TEST: return times;
+    case EX_RED: times *= iterations(l, e->u.bound); return times + count_flops(l, e->b, times);
+    default: return 0;
+    }
+}
+
+void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes)
+{
+    double flops = 0, bytes = 0;
+    for (const struct sol_layer *l = g->first; l; l = l->next) {
+        for (int i = 0; i < l->loops->stmts.n; i++) {
+            const struct loops_stmt *s = &l->loops->stmts.at[i];
+            flops += count_flops(l->loops, s->value, iterations(l->loops, stmt_letters(l->loops, s)));
+        }
+        for (int i = 0; i < l->nin; i++)
+            if (l->in[i])
+                bytes += (double)tensor_elements(l->in[i]) * dtype_def((enum sol_dtype)l->in[i]->dtype)->bytes;
+        for (int o = 0; o < l->nout; o++)
+            bytes += (double)tensor_elements(l->out[o]) * dtype_def((enum sol_dtype)l->out[o]->dtype)->bytes;
+    }
+    *out_flops = flops;
+    *out_bytes = bytes;
+}

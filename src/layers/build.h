@@ -1,0 +1,129 @@
+/* For the files that write rows: letters, axes and lists, and every builder of layers.def. */
+#ifndef SOL_LAYERS_BUILD_H
+#define SOL_LAYERS_BUILD_H
+
+#include "layers/layers.h"
+
+/* What every builder gets. */
+#define BUILDER(name)                                                                                  \
+    sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in, \
+                    const struct attrs *attrs, struct text *out)
+#define OPAQUE_SHAPE(name)                                                                                          \
+    sol_status name(struct arena *a, int nin, const struct row_input *in, const struct attrs *attrs, int *out_nout, \
+                    struct row_input *out)
+#define OPAQUE_RUN(name) \
+    sol_status name(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out)
+
+/* build.c */
+
+/* Letter number i, below 64 (a row has no more): none that says something of a purpose. */
+const char *letter(int i);
+/* "A B C": letters from..from+n-1; an axis `skip` (or -1) is left out. */
+void put_letters(struct text *out, int from, int n);
+void put_letters_but(struct text *out, int from, int n, int skip);
+/* " #A=3; #B=4": sizes of n letters. */
+void put_sizes(struct text *out, int from, int n, const int64_t *sizes);
+/* The type's name, "f32". */
+const char *type_name(enum sol_dtype t);
+/* A type by its name; refused if there is none. */
+sol_status type_named(struct sol_ctx *ctx, const struct layer_def *def, const char *name, enum sol_dtype *out_t);
+/* A number as it stands in a row. */
+void put_number(struct text *out, double v);
+/* The same for an element of type t: integers stay integers. */
+void put_value(struct text *out, double v, enum sol_dtype t);
+/* How many values an attribute has (one value: 1). */
+int attr_length(const struct attrs *attrs, const char *name);
+/* An attribute that counts from the back if negative, made positive; `ndim` is how many axes there are. */
+sol_status axis_attr(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, const char *name,
+                     int ndim, int *out_axis);
+/* A list of axes: marks them. Refused if one is there twice or out of range. */
+sol_status axes_attr(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, const char *name,
+                     int ndim, bool *marked);
+/* The attribute must have n values, or one that goes for all. */
+sol_status length_attr(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, const char *name,
+                       int n);
+/* The value must be one of the words "a|b|c"; *out_i is which. */
+sol_status word_attr(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, const char *name,
+                     const char *words, int *out_i);
+/* Input i must have at least (or exactly, if `exact`) n dimensions. */
+sol_status rank_of(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in, int i, int n,
+                   bool exact);
+int64_t floor_div(int64_t a, int64_t b); /* b > 0 */
+int64_t floor_mod(int64_t a, int64_t b);
+int64_t product(const int64_t *v, int n);
+
+/* contract.c */
+BUILDER(build_matmul);
+BUILDER(build_einsum);
+BUILDER(build_conv_t);
+BUILDER(build_cdist);
+/* pool.c */
+BUILDER(build_avg_pool);
+BUILDER(build_adaptive_avg_pool);
+BUILDER(build_adaptive_max_pool);
+/* reduce.c */
+BUILDER(build_reduce);
+BUILDER(build_arg_reduce);
+BUILDER(build_scan);
+BUILDER(build_softmax);
+/* index.c */
+BUILDER(build_gather);
+BUILDER(build_gather_elements);
+BUILDER(build_gather_nd);
+BUILDER(build_index);
+BUILDER(build_bucketize);
+/* scatter.c */
+OPAQUE_SHAPE(shape_scatter_elements);
+OPAQUE_RUN(run_scatter_elements);
+OPAQUE_SHAPE(shape_scatter_nd);
+OPAQUE_RUN(run_scatter_nd);
+OPAQUE_SHAPE(shape_index_put);
+OPAQUE_RUN(run_index_put);
+/* move.c */
+BUILDER(build_permute);
+BUILDER(build_reshape);
+BUILDER(build_expand);
+BUILDER(build_slice);
+BUILDER(build_select);
+BUILDER(build_slice_scatter);
+BUILDER(build_flip);
+BUILDER(build_roll);
+BUILDER(build_tile);
+BUILDER(build_repeat);
+BUILDER(build_pad);
+/* join.c */
+BUILDER(build_concat);
+BUILDER(build_stack);
+BUILDER(build_split);
+BUILDER(build_unbind);
+/* pattern.c */
+BUILDER(build_triangle);
+BUILDER(build_diagonal);
+BUILDER(build_diag_embed);
+BUILDER(build_pixel_shuffle);
+BUILDER(build_unfold);
+BUILDER(build_fold);
+BUILDER(build_windows);
+/* resize.c, grid.c */
+BUILDER(build_resize);
+BUILDER(build_grid_sample);
+BUILDER(build_affine_grid);
+/* sequence.c */
+BUILDER(build_attention);
+BUILDER(build_lstm);
+BUILDER(build_gru);
+BUILDER(build_rnn);
+/* source.c */
+BUILDER(build_fill);
+BUILDER(build_cast);
+BUILDER(build_nll);
+BUILDER(build_cross_entropy);
+/* opaque.c */
+OPAQUE_SHAPE(shape_sort);
+OPAQUE_RUN(run_sort);
+OPAQUE_SHAPE(shape_topk);
+OPAQUE_RUN(run_topk);
+OPAQUE_SHAPE(shape_rand);
+OPAQUE_RUN(run_rand);
+
+#endif

@@ -1,0 +1,91 @@
+/* Rows of average pools, whose divisor depends on the instance, and of adaptive pools. Letters are groups, so that one
+ * text serves any number of pixel dimensions. */
+#include <string.h>
+
+#include "layers/build.h"
+
+/* Do all windows of the instance hold k elements that count? */
+static bool windows_full(const struct row_input *in, const struct attrs *attrs, int64_t *out_k)
+{
+    bool full = true;
+    *out_k = 1;
+    for (int i = 0; i < in->ndim - 2; i++) {
+        int64_t n = in->shape[i + 2], k = attrs_int(attrs, "k", i, 1), s = MAX(attrs_int(attrs, "s", i, 1), 1);
+        int64_t p = attrs_int(attrs, "p", i, 0), q = attrs_int(attrs, "q", i, 0), d = attrs_int(attrs, "d", i, 1);
+        int64_t last = (n + p + q - d * (k - 1) - 1 + attrs_int(attrs, "c", 0, 0) * (s - 1)) / s;
+        bool pads = attrs_int(attrs, "pads", 0, 1) != 0;
+        if (attrs_int(attrs, "c", 0, 0)) last = MIN(last, (n + p - 1) / s);
+        full &= last * s + d * (k - 1) < n + p + (pads ? q : 0) && (pads || p == 0);
+        *out_k *= k;
+    }
+    return full;
+}
+
+BUILDER(build_avg_pool)
+{
+    static const char *const lists[] = {"k", "s", "p", "q", "d"};
+    int64_t k, div = attrs_int(attrs, "div", 0, 0);
+    (void)nin;
+    TRY(rank_of(arena_ctx(a), def, in, 0, 3, false));
+    for (int i = 0; i < COUNT_OF(lists); i++) TRY(length_attr(arena_ctx(a), def, attrs, lists[i], in->ndim - 2));
+    bool full = windows_full(in, attrs, &k);
+    text_put(out, "x[N C Q..] -> y[N C P..] | #K=k+0*#Q; "
+                  "#P=min((#Q+p+q-d*(#K-1)-1+c*(s-1))//s, (#Q+p-1)//s+(1-c)*q)+1 |");
+    if (!full && !div)
+        text_put(out, " v[P] = 1/max(min(#K, (#Q+pads*q+p-s*P+d-1)//d) - max(0, ((1-pads)*p-s*P+d-1)//d), 1)");
+    text_put(out, " | y[N C P] = (sum[K] x[N C s*P+d*K-p]:0)");
+    if (full || div)
+        text_put(out, " / %lld", (long long)(div ? div : k));
+    else
+        text_put(out, " * v[P]");
+    return SOL_OK;
+}
+
+/* -- adaptive: window P covers P*#Q//#P .. ((P+1)*#Q+#P-1)//#P */
+
+static sol_status adaptive(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in,
+                           const struct attrs *attrs, bool *out_even)
+{
+    *out_even = true;
+    TRY(rank_of(ctx, def, in, 0, 3, false));
+    TRY(length_attr(ctx, def, attrs, "o", in->ndim - 2));
+    for (int i = 0; i < in->ndim - 2; i++) {
+        int64_t o = attrs_int(attrs, "o", i, 1);
+        if (o < 1 || in->shape[i + 2] < 1)
+            return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dimension %d: %lld windows over %lld make no sense", def->name,
+                            i + 2, (long long)o, (long long)in->shape[i + 2]);
+        *out_even &= in->shape[i + 2] % o == 0;
+    }
+    return SOL_OK;
+}
+
+#define SIZES_EVEN "#P=o+0*#Q; #K=#Q//#P"
+#define SIZES_ODD "#P=o+0*#Q; #K=(#Q+#P-1)//#P+1"
+#define LENGTH "((P+1)*#Q+#P-1)//#P-P*#Q//#P"
+
+BUILDER(build_adaptive_avg_pool)
+{
+    bool even;
+    (void)nin;
+    TRY(adaptive(arena_ctx(a), def, in, attrs, &even));
+    if (even)
+        text_put(out, "x[N C Q..] -> y[N C P..] | " SIZES_EVEN " | | y[N C P] = (sum[K] x[N C #K*P+K]) / prod(#K)");
+    else
+        text_put(out, "x[N C Q..] -> y[N C P..] | " SIZES_ODD " | l[P] = " LENGTH "; v[P] = 1/(" LENGTH ")"
+                      " | y[N C P] = (sum[K | K<l[P]] x[N C P*#Q//#P+K]) * v[P]");
+    return SOL_OK;
+}
+
+BUILDER(build_adaptive_max_pool)
+{
+    bool even, at = !strcmp(def->name, "AdaptiveMaxPoolAt");
+    (void)nin;
+    TRY(adaptive(arena_ctx(a), def, in, attrs, &even));
+    text_put(out, "x[N C Q..] -> y[N C P..]%s | %s |", at ? " i:i64[N C P..]" : "", even ? SIZES_EVEN : SIZES_ODD);
+    if (!even) text_put(out, " l[P] = " LENGTH);
+    const char *from = even ? "#K*P" : "P*#Q//#P";
+    text_put(out, " | %s[N C P] = %s[K%s] x[N C %s+K]", at ? "(y,m)" : "y", at ? "maxat" : "max",
+             even ? "" : " | K<l[P]", from);
+    if (at) text_put(out, "; i[N C P] = lin(#Q, %s+dig(m[N C P],#K))", from);
+    return SOL_OK;
+}

@@ -1,0 +1,253 @@
+/* Rows of reductions over any axes, running reductions along one, and softmax. Input dimension i has letter i; what is
+ * kept of it stands in the output. */
+#include <math.h>
+#include <string.h>
+
+#include "layers/build.h"
+
+enum { ONES = 26 }; /* letters from here on have size 1: axes that are reduced and kept */
+
+struct parts {
+    int ndim;
+    bool reduced[SOL_MAX_DIMS];
+    bool keep;
+    double elements; /* reduced together */
+};
+
+static void put_input(struct text *out, const struct parts *p)
+{
+    text_put(out, "x[");
+    put_letters(out, 0, p->ndim);
+    text_put(out, "]");
+}
+
+/* The letters reduced. A scalar has none: it gets one of size 1. */
+static void put_reduced(struct text *out, const struct parts *p)
+{
+    for (int d = 0; d < p->ndim; d++)
+        if (p->reduced[d]) text_put(out, " %s", letter(d));
+    if (!p->ndim) text_put(out, " %s", letter(0));
+}
+
+/* The letters left: "[A C]", or with `keep` "[A B' C]" where B is reduced. */
+static void put_kept(struct text *out, const struct parts *p, bool keep)
+{
+    text_put(out, "[");
+    for (int d = 0; d < p->ndim; d++)
+        if (keep || !p->reduced[d]) text_put(out, " %s", letter(p->reduced[d] ? ONES + d : d));
+    text_put(out, "]");
+}
+
+/* "x[..] -> y:type[..] k:i64[..] | sizes | |" */
+static void put_head(struct text *out, const struct parts *p, const char *outputs)
+{
+    put_input(out, p);
+    text_put(out, " -> ");
+    for (const char *s = outputs; *s; s++) {
+        if (*s == '$')
+            put_kept(out, p, p->keep);
+        else
+            text_add(out, s, 1);
+    }
+    text_put(out, " |%s", p->ndim ? "" : " #A=1;");
+    for (int d = 0; d < p->ndim; d++)
+        if (p->keep && p->reduced[d]) text_put(out, " #%s=1;", letter(ONES + d));
+    text_put(out, " | | ");
+}
+
+struct reduction {
+    const char *name, *outputs; /* of the head: $ stands for the letters left */
+    /* $R letters reduced; $x $y the tensors; $p, $u, $v a pair and its tensors; $n elements, $s n/(n - correction), $c
+     * the attribute n, $i 1/n; $k what is kept, for the index of another output */
+    const char *stmts;
+    bool needs_one; /* of nothing there is no value */
+};
+static const struct reduction reductions[] = {
+    {"Sum", "y$", "$y = sum[$R] $x", false},
+    {"Mean", "y$", "$y = (sum[$R] $x) / $n", false},
+    {"Prod", "y$", "$y = prod[$R] $x", false},
+    {"Max", "y$", "$y = max[$R] $x", true},
+    {"Min", "y$", "$y = min[$R] $x", true},
+    {"Any", "y:bool$", "$y = any[$R] [$x!=0]", false},
+    {"All", "y:bool$", "$y = all[$R] [$x!=0]", false},
+    {"SumSquare", "y$", "$y = sum[$R] $x * $x", false},
+    {"L1", "y$", "$y = sum[$R] abs($x)", false},
+    {"L2", "y$", "$y = sqrt(sum[$R] $x * $x)", false},
+    {"LpNorm", "y$", "$y = pow(sum[$R] pow(abs($x), $c), $i)", false},
+    {"LogSum", "y$", "$y = log(sum[$R] $x)", false},
+    {"LogSumExp", "y$", "$p = softsum[$R] $x; $y = where($u==inf, $u, $u + log($v))", false},
+    {"Var", "y$", "$p = moments[$R] $x; $y = $v * $s", false},
+    {"Std", "y$", "$p = moments[$R] $x; $y = sqrt($v * $s)", false},
+    {"ArgMax", "k:i64$", "(m,k)$k = maxat[$R] $x", true},
+    {"ArgMin", "k:i64$", "(m,k)$k = minat[$R] $x", true},
+    {"MaxAt", "y$ k:i64$", "(y,k)$k = maxat[$R] $x", true},
+    {"MinAt", "y$ k:i64$", "(y,k)$k = minat[$R] $x", true},
+};
+static const struct reduction norm_zero = {"LpNorm", "y$", "$y = sum[$R] [$x!=0]", false};
+static const struct reduction norm_max = {"LpNorm", "y$", "$y = max[$R] abs($x)", true};
+static const struct reduction norm_min = {"LpNorm", "y$", "$y = min[$R] abs($x)", true};
+
+static const struct reduction *reduction_of(const struct layer_def *def, double n)
+{
+    if (!strcmp(def->name, "LpNorm")) {
+        if (n == 0) return &norm_zero;
+        if (isinf(n)) return n > 0 ? &norm_max : &norm_min;
+    }
+    for (int i = 0; i < COUNT_OF(reductions); i++)
+        if (!strcmp(reductions[i].name, def->name)) return &reductions[i];
+    return NULL;
+}
+
+static void put_stmts(struct text *out, const struct parts *p, const char *stmts, const struct attrs *attrs)
+{
+    double c = attrs_real(attrs, "n", 1), n = p->elements, correction = (double)attrs_int(attrs, "correction", 0, 0);
+    for (const char *s = stmts; *s; s++) {
+        if (*s != '$') {
+            text_add(out, s, 1);
+            continue;
+        }
+        switch (*++s) {
+        case 'R': put_reduced(out, p); break;
+        case 'x': put_input(out, p); break;
+        case 'n': put_number(out, n); break;
+        case 's': put_number(out, n / MAX(n - correction, 0)); break;
+        case 'c': put_number(out, c); break;
+        case 'i': put_number(out, 1 / c); break;
+        case 'k': put_kept(out, p, p->keep); break;
+        default: text_put(out, *s == 'p' ? "(u,v)" : "%c", *s); put_kept(out, p, p->keep && *s == 'y');
+        }
+    }
+}
+
+static sol_status put_reduction(struct sol_ctx *ctx, const struct layer_def *def, const struct parts *p,
+                                const struct attrs *attrs, struct text *out)
+{
+    const struct reduction *r = reduction_of(def, attrs_real(attrs, "n", 1));
+    if (r->needs_one && p->elements == 0)
+        return ctx_fail(ctx, SOL_ERR_INVALID, "%s: there is no value over an axis of size 0", def->name);
+    put_head(out, p, r->outputs);
+    put_stmts(out, p, r->stmts, attrs);
+    return SOL_OK;
+}
+
+BUILDER(build_reduce)
+{
+    (void)nin;
+    struct parts p = {.ndim = in->ndim, .keep = attrs_int(attrs, "keep", 0, 0) != 0, .elements = 1};
+    TRY(axes_attr(arena_ctx(a), def, attrs, "axes", in->ndim, p.reduced));
+    bool all = attr_length(attrs, "axes") == 0;
+    for (int d = 0; d < in->ndim; d++) {
+        p.reduced[d] |= all;
+        if (p.reduced[d]) p.elements *= (double)in->shape[d];
+    }
+    return put_reduction(arena_ctx(a), def, &p, attrs, out);
+}
+
+/* An axis of the input; a scalar has one axis, 0 or -1, that does not exist. */
+static sol_status one_axis(struct arena *a, const struct layer_def *def, const struct row_input *in,
+                           const struct attrs *attrs, int *out_axis)
+{
+    TRY(axis_attr(arena_ctx(a), def, attrs, "axis", MAX(in->ndim, 1), out_axis));
+    return SOL_OK;
+}
+
+/* The last of several equal ones is the first of the reversed input, counted from the back. */
+static void put_last_arg(struct text *out, const struct parts *p, int axis, bool max)
+{
+    put_head(out, p, "k:i64$");
+    struct text kept = text_new(out->arena);
+    put_kept(&kept, p, false);
+    text_put(out, "(m,r)%s = %s[%s] x[", kept.at, max ? "maxat" : "minat", letter(axis));
+    for (int d = 0; d < p->ndim; d++) text_put(out, d == axis ? " #%s-1-%s" : " %s", letter(d), letter(d));
+    text_put(out, "]; k");
+    put_kept(out, p, p->keep);
+    text_put(out, " = #%s-1-r%s", letter(axis), kept.at);
+}
+
+BUILDER(build_arg_reduce)
+{
+    (void)nin;
+    int axis;
+    TRY(one_axis(a, def, in, attrs, &axis));
+    struct parts p = {.ndim = in->ndim, .keep = attrs_int(attrs, "keep", 0, 0) != 0, .elements = 1};
+    p.reduced[axis] = true;
+    if (in->ndim) p.elements = (double)in->shape[axis];
+    if (attrs_int(attrs, "last", 0, 0) && p.elements > 0 && in->ndim) {
+        put_last_arg(out, &p, axis, def->name[3] == 'M' && def->name[4] == 'a');
+        return SOL_OK;
+    }
+    return put_reduction(arena_ctx(a), def, &p, attrs, out);
+}
+
+/* -- running reductions: y at a step is made of y at the step before */
+
+/* "y[A B-1 C]" with the axis moved */
+static void put_moved(struct text *out, char name, int ndim, int axis, int by)
+{
+    text_put(out, "%c[", name);
+    for (int d = 0; d < ndim; d++) {
+        text_put(out, " %s", letter(d));
+        if (d == axis && by) text_put(out, "%+d", by);
+    }
+    text_put(out, "]");
+}
+
+BUILDER(build_scan)
+{
+    (void)nin;
+    static const struct {
+        const char *name, *start, *join; /* join: $ the result so far, @ the new element */
+    } scans[] = {
+        {"CumSum", "0", "$ + @"},
+        {"CumProd", "1", "$ * @"},
+        {"CumMax", "(-inf)", "max($, @)"},
+        {"CumMin", "inf", "min($, @)"},
+        {"LogCumSumExp", "(-inf)", "logaddexp($, @)"},
+    };
+    int axis, k = 0, n = in->ndim;
+    TRY(one_axis(a, def, in, attrs, &axis));
+    while (strcmp(scans[k].name, def->name) != 0) k++;
+    bool exclusive = attrs_int(attrs, "exclusive", 0, 0) != 0;
+    int step = attrs_int(attrs, "reverse", 0, 0) ? 1 : -1;
+    put_moved(out, 'x', n, -1, 0);
+    text_put(out, " -> ");
+    put_moved(out, 'y', n, -1, 0);
+    text_put(out, " | | | ");
+    put_moved(out, 'y', n, -1, 0);
+    text_put(out, " = ");
+    if (n == 0) {
+        text_put(out, exclusive ? scans[k].start : "x[]");
+        return SOL_OK;
+    }
+    for (const char *s = scans[k].join; *s; s++) {
+        if (*s != '$' && *s != '@') {
+            text_add(out, s, 1);
+            continue;
+        }
+        put_moved(out, *s == '$' ? 'y' : 'x', n, axis, *s == '$' || exclusive ? step : 0);
+        if (*s == '$' || exclusive) text_put(out, ":%s", scans[k].start);
+    }
+    return SOL_OK;
+}
+
+/* -- softmax */
+
+BUILDER(build_softmax)
+{
+    (void)nin;
+    struct parts p = {.ndim = in->ndim};
+    int axis;
+    TRY(one_axis(a, def, in, attrs, &axis));
+    if (in->ndim) p.reduced[axis] = true;
+    struct text x = text_new(a), kept = text_new(a);
+    put_input(&x, &p);
+    put_kept(&kept, &p, false);
+    text_put(out, "%s -> y%s |%s | | (m,z)%s = softsum[", x.at, x.at + 1, in->ndim ? "" : " #A=1;", kept.at);
+    put_reduced(out, &p);
+    text_put(out, "] %s; y%s = ", x.at, x.at + 1);
+    if (def->name[0] == 'S')
+        text_put(out, "exp(%s - m%s) / z%s", x.at, kept.at, kept.at);
+    else
+        text_put(out, "%s - m%s - log(z%s)", x.at, kept.at, kept.at);
+    return SOL_OK;
+}

@@ -1,0 +1,329 @@
+/* Rows of resampling along any dimensions.
+ *
+ * Every coordinate rule is x = (alpha*P + beta) / gamma with integers: scales are ratios of sizes, or given numbers as
+ * the fraction with the smallest denominator. So the row is exact: an index is `num // gamma`, a weight `num % gamma /
+ * gamma`, and both are tables or affine. Output dimension i has letter i, its taps letter TAPS + i. */
+#include <math.h>
+#include <string.h>
+
+#include "layers/build.h"
+
+enum { INNER = SOL_MAX_DIMS, TAPS = 2 * SOL_MAX_DIMS };
+enum mode { NEAREST, LINEAR, CUBIC };
+enum coord { HALF_PIXEL, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC, HALF_PIXEL_SYMMETRIC, TF_CROP_AND_RESIZE };
+enum rounding { FLOOR, CEIL, PREFER_FLOOR, PREFER_CEIL };
+
+struct axis {
+    bool plain;                 /* nothing happens */
+    int64_t n, m;               /* sizes before and behind */
+    int64_t alpha, beta, gamma; /* gamma > 0 */
+    int64_t support;            /* antialias: taps; 0: none */
+    double shrink;              /* antialias: how much wider the filter is, at least 1 */
+};
+struct resize {
+    int ndim, mode, coord, round;
+    bool exclude, antialias;
+    double a;
+    struct axis axis[SOL_MAX_DIMS];
+};
+
+struct fraction {
+    int64_t up, down; /* down > 0 */
+};
+
+static struct fraction reduce(int64_t up, int64_t down)
+{
+    int64_t a = up < 0 ? -up : up, b = down;
+    while (b) {
+        int64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a ? (struct fraction){up / a, down / a} : (struct fraction){0, 1};
+}
+
+/* The simplest fraction as near to v as a double or a float can tell (continued fractions). */
+static struct fraction fraction_of(double v)
+{
+    double x = fabs(v), close = x == (double)(float)x ? 6e-8 : 1e-14;
+    int64_t h0 = 0, h1 = 1, k0 = 1, k1 = 0;
+    for (int i = 0; i < 40; i++) {
+        int64_t whole = (int64_t)floor(x), h = whole * h1 + h0, k = whole * k1 + k0;
+        if (k > 1 << 24 || h > (int64_t)1 << 32) break;
+        h0 = h1;
+        h1 = h;
+        k0 = k1;
+        k1 = k;
+        if (fabs((double)h1 / (double)k1 - fabs(v)) <= close * fabs(v) || x - (double)whole < 1e-15) break;
+        x = 1 / (x - (double)whole);
+    }
+    return k1 ? (struct fraction){v < 0 ? -h1 : h1, k1} : (struct fraction){0, 1};
+}
+
+static double list_real(const struct attrs *attrs, const char *name, int i, double otherwise)
+{
+    const struct row_attr *v = attrs_find(attrs, name);
+    if (!v || v->kind != ATTR_REAL || (v->n >= 0 && i >= v->n)) return otherwise;
+    return v->reals[v->n < 0 ? 0 : i];
+}
+
+/* x = (alpha*P + beta) / gamma; the scale s = m/n or as given is the fraction up/down. */
+static void set_coordinates(struct axis *x, int coord, struct fraction s, double start, double end)
+{
+    int64_t n = x->n, m = x->m;
+    struct fraction from = fraction_of(start), span = fraction_of(end - start);
+    switch (coord) {
+    case PYTORCH_HALF_PIXEL:
+    case HALF_PIXEL:
+    case HALF_PIXEL_SYMMETRIC: /* (P + 1/2) / s - 1/2 */
+        x->alpha = 2 * s.down;
+        x->beta = s.down - s.up;
+        x->gamma = 2 * s.up;
+        if (coord == PYTORCH_HALF_PIXEL && m <= 1) x->alpha = x->beta = 0;
+        if (coord == HALF_PIXEL_SYMMETRIC) x->beta += n * s.up - m * s.down; /* the middle stays in the middle */
+        break;
+    case ALIGN_CORNERS:
+        x->alpha = m > 1 ? n - 1 : 0;
+        x->beta = 0;
+        x->gamma = m > 1 ? m - 1 : 1;
+        break;
+    case ASYMMETRIC:
+        x->alpha = s.down;
+        x->beta = 0;
+        x->gamma = s.up;
+        break;
+    default: /* start*(n-1) + P*(end-start)*(n-1)/(m-1), or the region's middle */
+        x->gamma = 2 * from.down * span.down * (m > 1 ? m - 1 : 1);
+        x->alpha = m > 1 ? 2 * span.up * (n - 1) * from.down : 0;
+        x->beta = 2 * from.up * (n - 1) * span.down * (m > 1 ? m - 1 : 1);
+        if (m <= 1) x->beta += span.up * (n - 1) * from.down;
+    }
+    struct fraction f = reduce(x->beta, x->gamma);
+    if (!x->alpha) {
+        x->beta = f.up;
+        x->gamma = f.down;
+        return;
+    }
+    int64_t g = x->gamma / f.down, step = x->alpha < 0 ? -x->alpha : x->alpha; /* g divides beta and gamma */
+    if (!x->beta) g = x->gamma;
+    while (step) {
+        int64_t r = g % step;
+        g = step;
+        step = r;
+    }
+    x->alpha /= g;
+    x->beta /= g;
+    x->gamma /= g;
+}
+
+static sol_status read_axis(struct sol_ctx *ctx, const struct layer_def *def, const struct resize *r,
+                            const struct attrs *attrs, int d, struct axis *x)
+{
+    double given = list_real(attrs, "scale", d, 0);
+    bool crop = r->coord == TF_CROP_AND_RESIZE;
+    if (x->m < 0 || (x->m > 0 && x->n == 0) || x->m > (int64_t)1 << 31 || x->n > (int64_t)1 << 31 || given < 0 ||
+        given > 1e6)
+        return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dimension %d: cannot make %lld of %lld (scale %g)", def->name, d,
+                        (long long)x->m, (long long)x->n, given);
+    x->plain = x->m == x->n && (given == 0 || given == 1) && !crop;
+    if (x->plain || !x->m) return SOL_OK;
+    struct fraction s = given > 0 ? fraction_of(given) : reduce(x->m, x->n);
+    if (given > 0 && !s.up)
+        return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dimension %d: scale %g is too small", def->name, d, given);
+    set_coordinates(x, r->coord, s, list_real(attrs, "start", d, 0), list_real(attrs, "end", d, 1));
+    x->plain = crop && x->m == x->n && x->alpha == x->gamma && !x->beta;
+    x->shrink = r->antialias ? MAX((double)s.down / (double)s.up, 1.0) : 1;
+    if (r->antialias && r->mode != NEAREST) x->support = (int64_t)ceil((r->mode == CUBIC ? 2 : 1) * x->shrink) * 2 + 1;
+    return SOL_OK;
+}
+
+static sol_status read_resize(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in,
+                              const struct attrs *attrs, struct resize *r)
+{
+    r->ndim = in->ndim;
+    TRY(length_attr(ctx, def, attrs, "size", in->ndim));
+    TRY(word_attr(ctx, def, attrs, "mode", "nearest|linear|cubic", &r->mode));
+    TRY(word_attr(ctx, def, attrs, "coord",
+                  "half_pixel|pytorch_half_pixel|align_corners|asymmetric|half_pixel_symmetric|tf_crop_and_resize",
+                  &r->coord));
+    TRY(word_attr(ctx, def, attrs, "round", "floor|ceil|round_prefer_floor|round_prefer_ceil", &r->round));
+    r->exclude = attrs_int(attrs, "exclude", 0, 0) != 0;
+    r->antialias = attrs_int(attrs, "antialias", 0, 0) != 0;
+    r->a = attrs_real(attrs, "a", -0.75);
+    if (r->mode != NEAREST && !dtype_def(in->dtype)->is_float)
+        return ctx_fail(ctx, SOL_ERR_INVALID, "%s: expected a float type for this mode, got %s", def->name,
+                        type_name(in->dtype));
+    for (int d = 0; d < in->ndim; d++) {
+        r->axis[d] = (struct axis){.n = in->shape[d], .m = attrs_int(attrs, "size", d, 0)};
+        TRY(read_axis(ctx, def, r, attrs, d, &r->axis[d]));
+    }
+    return SOL_OK;
+}
+
+/* -- indices and weights as text */
+
+/* "(A*5-3)": the numerator of a coordinate */
+static const char *numerator(struct arena *a, const struct axis *x, int d)
+{
+    if (!x->alpha) return arena_printf(a, "(%lld)", (long long)x->beta);
+    if (!x->beta) return arena_printf(a, "(%s*%lld)", letter(d), (long long)x->alpha);
+    return arena_printf(a, "(%s*%lld%+lld)", letter(d), (long long)x->alpha, (long long)x->beta);
+}
+
+/* The index kept inside 0..n-1, where it can leave: an index is monotone in P, so its ends tell. `plus` is added to it.
+ */
+static const char *inside(struct arena *a, const struct axis *x, const char *e, int64_t low, int64_t high)
+{
+    if (low < 0) e = arena_printf(a, "max(%s,0)", e);
+    if (high > x->n - 1) e = arena_printf(a, "min(%s,%lld)", e, (long long)(x->n - 1));
+    return e;
+}
+
+static const char *nearest_index(struct arena *a, const struct resize *r, int d)
+{
+    const struct axis *x = &r->axis[d];
+    const char *num = numerator(a, x, d), *e = NULL;
+    int64_t g = x->gamma, ends[2];
+    switch (r->round) {
+    case FLOOR: e = arena_printf(a, "%s//%lld", num, (long long)g); break;
+    case CEIL: e = arena_printf(a, "(%s+%lld)//%lld", num, (long long)(g - 1), (long long)g); break;
+    case PREFER_FLOOR: e = arena_printf(a, "(2*%s+%lld)//%lld", num, (long long)(g - 1), (long long)(2 * g)); break;
+    default: e = arena_printf(a, "(2*%s+%lld)//%lld", num, (long long)g, (long long)(2 * g));
+    }
+    for (int i = 0; i < 2; i++) {
+        int64_t v = x->alpha * (i ? x->m - 1 : 0) + x->beta;
+        int64_t add = r->round == PREFER_FLOOR ? g - 1 : r->round == PREFER_CEIL ? g : r->round == CEIL ? g - 1 : 0;
+        ends[i] = r->round == FLOOR || r->round == CEIL ? floor_div(v + add, g) : floor_div(2 * v + add, 2 * g);
+    }
+    return inside(a, x, e, MIN(ends[0], ends[1]), MAX(ends[0], ends[1]));
+}
+
+/* A filter at distance t (text). */
+static const char *filter(struct arena *a, const struct resize *r, const char *t)
+{
+    if (r->mode == LINEAR) return arena_printf(a, "max(1-%s, 0)", t);
+    const char *c = arena_printf(a, "(%.17g)", r->a);
+    return arena_printf(a, "where(%s<=1, ((%s+2)*%s-(%s+3))*%s*%s+1, where(%s<2, ((%s*%s-5*%s)*%s+8*%s)*%s-4*%s, 0))",
+                        t, c, t, c, t, t, t, c, t, c, t, c, t, c);
+}
+
+/* The tables of dimension d: i%d[P K] is the index, v%d[P K] its weight. */
+static void put_taps(struct text *out, const struct resize *r, int d)
+{
+    struct arena *a = out->arena;
+    const struct axis *x = &r->axis[d];
+    const char *P = letter(d), *K = letter(TAPS + d), *num = numerator(a, x, d);
+    int64_t v0 = x->beta, v1 = x->alpha * (x->m - 1) + x->beta;
+    int64_t low = floor_div(MIN(v0, v1), x->gamma), high = floor_div(MAX(v0, v1), x->gamma);
+    int before = r->mode == CUBIC, behind = r->mode == CUBIC ? 2 : 1;
+    const char *at = arena_printf(a, "%s//%lld+%s%s", num, (long long)x->gamma, K, before ? "-1" : "");
+    const char *t =
+        arena_printf(a, "abs(%s%%%lld/%lld-%s+%d)", num, (long long)x->gamma, (long long)x->gamma, K, before);
+    text_put(out, "i%d[%s %s] = %s; ", d, P, K, inside(a, x, at, low - before, high + behind));
+    if (!r->exclude) {
+        text_put(out, "v%d[%s %s] = %s; ", d, P, K, filter(a, r, t));
+        return;
+    }
+    const char *weight = arena_printf(a, "[0<=%s and %s<%lld] * %s", at, at, (long long)x->n, filter(a, r, t));
+    text_put(out, "v%d[%s %s] = %s / (", d, P, K, weight);
+    for (int k = 0; k < before + behind + 1; k++) {
+        const char *one = arena_printf(a, "%s//%lld%+d", num, (long long)x->gamma, k - before);
+        const char *dist =
+            arena_printf(a, "abs(%s%%%lld/%lld%+d)", num, (long long)x->gamma, (long long)x->gamma, before - k);
+        text_put(out, "%s[0<=%s and %s<%lld] * %s", k ? " + " : "", one, one, (long long)x->n, filter(a, r, dist));
+    }
+    text_put(out, "); ");
+}
+
+/* Antialias: the filter is `shrink` times as wide and made to sum to 1; the first tap is the first pixel it may reach.
+ */
+static void put_wide_taps(struct text *out, const struct resize *r, int d)
+{
+    struct arena *a = out->arena;
+    const struct axis *x = &r->axis[d];
+    const char *P = letter(d), *K = letter(TAPS + d), *num = numerator(a, x, d), *J = letter(TAPS + SOL_MAX_DIMS + d);
+    const char *first = arena_printf(a, "(%s//%lld-%lld)", num, (long long)x->gamma, (long long)(x->support / 2));
+    const char *weight[2], *taps[2] = {K, J};
+    for (int i = 0; i < 2; i++) {
+        const char *t =
+            arena_printf(a, "(abs(%s/%lld-%s-%s)/%.17g)", num, (long long)x->gamma, first, taps[i], x->shrink);
+        weight[i] = arena_printf(a, "[0<=%s+%s and %s+%s<%lld] * (%s)", first, taps[i], first, taps[i], (long long)x->n,
+                                 filter(a, r, t));
+    }
+    text_put(out, "i%d[%s %s] = min(max(%s+%s,0),%lld); ", d, P, K, first, K, (long long)(x->n - 1));
+    text_put(out, "v%d[%s %s] = %s / (sum[%s] %s); ", d, P, K, weight[0], J, weight[1]);
+}
+
+/* -- the row */
+
+static void put_sizes_and_tables(struct text *out, const struct resize *r)
+{
+    for (int d = 0; d < r->ndim; d++) {
+        const struct axis *x = &r->axis[d];
+        text_put(out, " #%s=%lld;", letter(d), (long long)x->m);
+        if (x->plain || r->mode == NEAREST) continue;
+        long long taps = x->support ? x->support : r->mode == CUBIC ? 4 : 2;
+        text_put(out, " #%s=%lld;", letter(TAPS + d), taps);
+        if (x->support) text_put(out, " #%s=%lld;", letter(TAPS + SOL_MAX_DIMS + d), taps);
+    }
+    text_put(out, " | ");
+    for (int d = 0; r->mode != NEAREST && d < r->ndim; d++) {
+        if (r->axis[d].plain || !r->axis[d].m) continue;
+        if (r->axis[d].support)
+            put_wide_taps(out, r, d);
+        else
+            put_taps(out, r, d);
+    }
+}
+
+/* Where tf_crop_and_resize leaves x, a fixed value stands. */
+static void put_outside(struct text *out, const struct resize *r, const char *value, double v, enum sol_dtype t)
+{
+    text_put(out, "where(");
+    const char *between = "";
+    for (int d = 0; d < r->ndim; d++) {
+        const struct axis *x = &r->axis[d];
+        if (x->plain) continue;
+        const char *num = numerator(out->arena, x, d);
+        text_put(out, "%s0<=%s and %s<=%lld", between, num, num, (long long)((x->n - 1) * x->gamma));
+        between = " and ";
+    }
+    text_put(out, "%s, %s, ", *between ? "" : "0==0", value);
+    put_value(out, v, t);
+    text_put(out, ")");
+}
+
+BUILDER(build_resize)
+{
+    struct resize r = {0};
+    (void)nin;
+    TRY(read_resize(arena_ctx(a), def, in, attrs, &r));
+    text_put(out, "x[");
+    put_letters(out, INNER, r.ndim);
+    text_put(out, "] -> y[");
+    put_letters(out, 0, r.ndim);
+    text_put(out, "] |");
+    put_sizes_and_tables(out, &r);
+    text_put(out, " | y[");
+    put_letters(out, 0, r.ndim);
+    text_put(out, "] = ");
+    struct text taps = text_new(a), index = text_new(a), weights = text_new(a);
+    for (int d = 0; d < r.ndim; d++) {
+        const struct axis *x = &r.axis[d];
+        if (x->plain || !x->m) {
+            text_put(&index, " %s", letter(d));
+        } else if (r.mode == NEAREST) {
+            text_put(&index, " %s", nearest_index(a, &r, d));
+        } else {
+            text_put(&taps, " %s", letter(TAPS + d));
+            text_put(&index, " i%d[%s %s]", d, letter(d), letter(TAPS + d));
+            text_put(&weights, " * v%d[%s %s]", d, letter(d), letter(TAPS + d));
+        }
+    }
+    const char *value = arena_printf(a, taps.n ? "(sum[%s] x[%s]%s)" : "%sx[%s]%s", taps.at, index.at, weights.at);
+    if (r.coord == TF_CROP_AND_RESIZE)
+        put_outside(out, &r, value, attrs_real(attrs, "v", 0), in->dtype);
+    else
+        text_put(out, "%s", value);
+    return SOL_OK;
+}

@@ -1,0 +1,258 @@
+/* Rows of attention and recurrent layers: several statements each, contractions kept apart from the functions around
+ * them, so that solvers find them. */
+#include <string.h>
+
+#include <math.h>
+
+#include "layers/build.h"
+
+/* -- attention: scores s, their largest m and sum of exponentials z, weights p, y = p v / z */
+
+enum { TEN = 10, OWN = 24 }; /* letters: leading dimensions 0.., T S D E, broadcast ones in heads */
+#define LT letter(TEN)
+#define LS letter(TEN + 1)
+#define LD letter(TEN + 2)
+#define LE letter(TEN + 3)
+
+struct attention {
+    int lead; /* leading dimensions of the result */
+    int64_t size[SOL_MAX_DIMS];
+    int64_t heads[3]; /* how many heads of the result share one of q, k, v */
+    bool mask, mask_bool, causal;
+    double scale;
+};
+
+static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct row_input *in,
+                                 const struct attrs *attrs, struct attention *t)
+{
+    t->mask = nin > 3 && !in[3].missing;
+    t->causal = attrs_int(attrs, "causal", 0, 0) != 0;
+    t->scale = attrs_real(attrs, "scale", 0);
+    for (int i = 0; i < 3; i++) {
+        TRY(rank_of(ctx, def, in, i, 2, false));
+        t->lead = MAX(t->lead, in[i].ndim - 2);
+    }
+    if (t->mask) t->mask_bool = in[3].dtype == SOL_BOOL;
+    if (t->mask && in[3].ndim - 2 > t->lead) t->lead = in[3].ndim - 2;
+    if (t->lead > TEN) return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "%s: too many dimensions", def->name);
+    for (int d = 0; d < t->lead; d++) t->size[d] = 1;
+    for (int i = 0; i < (t->mask ? 4 : 3); i++)
+        for (int d = 0; d < in[i].ndim - 2; d++) {
+            int64_t *size = &t->size[t->lead - (in[i].ndim - 2) + d];
+            *size = MAX(*size, in[i].shape[d]);
+        }
+    for (int i = 0; i < (t->mask ? 4 : 3); i++)
+        for (int d = 0; d < in[i].ndim - 2; d++) {
+            int at = t->lead - (in[i].ndim - 2) + d;
+            bool shared = i < 3 && at == t->lead - 1 && in[i].shape[d] && t->size[at] % in[i].shape[d] == 0;
+            if (in[i].shape[d] != t->size[at] && in[i].shape[d] != 1 && !shared)
+                return ctx_fail(ctx, SOL_ERR_INVALID, "%s: input %d: dimension %d of size %lld does not go with %lld",
+                                def->name, i, d, (long long)in[i].shape[d], (long long)t->size[at]);
+        }
+    if (t->scale == 0) t->scale = in[0].shape[in[0].ndim - 1] ? 1 / sqrt((double)in[0].shape[in[0].ndim - 1]) : 1;
+    return SOL_OK;
+}
+
+/* "q[A B T D]" with the leading letters of the result where the sizes agree. */
+static void put_lead(struct text *out, const struct attention *t, const struct row_input *in, bool head, int own)
+{
+    int n = in->ndim - 2;
+    for (int d = 0; d < n; d++) {
+        int at = t->lead - n + d;
+        int64_t size = in->shape[d];
+        if (size == t->size[at])
+            text_put(out, " %s", letter(at));
+        else if (head)
+            text_put(out, " %s", letter(OWN + own * 2 + (d == n - 1)));
+        else if (size == 1)
+            text_put(out, " 0");
+        else
+            text_put(out, " %s//%lld", letter(at), (long long)(t->size[at] / size));
+    }
+}
+
+static const char *operand(struct arena *a, const struct attention *t, const char *name, const struct row_input *in,
+                           int own, bool head, const char *row, const char *column)
+{
+    struct text out = text_new(a);
+    text_put(&out, "%s[", name);
+    put_lead(&out, t, in, head, own);
+    text_put(&out, " %s %s]", row, column);
+    return out.at;
+}
+
+static void put_mask_head(struct text *out, const struct attention *t, const struct row_input *in)
+{
+    if (!t->mask) return;
+    bool row = in->shape[in->ndim - 2] == 1, column = in->shape[in->ndim - 1] == 1;
+    const char *name = t->mask_bool ? "w:bool" : "w:float";
+    text_put(out, " %s",
+             operand(out->arena, t, name, in, 3, true, row ? letter(OWN + 8) : LT, column ? letter(OWN + 9) : LS));
+}
+
+static void put_scores(struct text *out, const struct attention *t, const struct row_input *in, const char *at)
+{
+    struct arena *a = out->arena;
+    text_put(out, "s[%s %s %s] = (sum[%s] %s * %s) * ", at, LT, LS, LD, operand(a, t, "q", &in[0], 0, false, LT, LD),
+             operand(a, t, "k", &in[1], 1, false, LS, LD));
+    put_number(out, t->scale);
+    if (t->mask) {
+        const char *row = in[3].shape[in[3].ndim - 2] == 1 ? "0" : LT,
+                   *column = in[3].shape[in[3].ndim - 1] == 1 ? "0" : LS;
+        const char *mask = operand(a, t, "w", &in[3], 3, false, row, column);
+        text_put(out, t->mask_bool ? " + where(%s, 0.0, (-inf))" : " + %s", mask);
+    }
+    text_put(out, "; ");
+}
+
+BUILDER(build_attention)
+{
+    struct attention t = {0};
+    TRY(read_attention(arena_ctx(a), def, nin, in, attrs, &t));
+    struct text lead = text_new(a);
+    put_letters(&lead, 0, t.lead);
+    const char *at = lead.at, *guard = t.causal ? arena_printf(a, " | %s<=%s", LS, LT) : "";
+    text_put(out, "%s %s %s", operand(a, &t, "q:float", &in[0], 0, true, LT, LD),
+             operand(a, &t, "k:float", &in[1], 1, true, LS, LD), operand(a, &t, "v:float", &in[2], 2, true, LS, LE));
+    put_mask_head(out, &t, nin > 3 ? &in[3] : NULL);
+    text_put(out, " -> y[%s %s %s] |", at, LT, LE);
+    put_sizes(out, 0, t.lead, t.size);
+    text_put(out, " | | ");
+    put_scores(out, &t, in, at);
+    text_put(out, "(m,z)[%s %s] = softsum[%s%s] s[%s %s %s]; ", at, LT, LS, guard, at, LT, LS);
+    const char *e = arena_printf(a, "exp(s[%s %s %s] - m[%s %s])", at, LT, LS, at, LT);
+    if (t.causal) e = arena_printf(a, "where(%s<=%s, %s, 0)", LS, LT, e);
+    if (t.mask) e = arena_printf(a, "where(m[%s %s]==(-inf), 0, %s)", at, LT, e); /* all masked: 0, as PyTorch has it */
+    text_put(out, "p[%s %s %s] = %s; ", at, LT, LS, e);
+    const char *z = arena_printf(a, t.mask ? "where(z[%s %s]==0, 1, z[%s %s])" : "z[%s %s]", at, LT, at, LT);
+    text_put(out, "y[%s %s %s] = (sum[%s] p[%s %s %s] * %s) / %s", at, LT, LE, LS, at, LT, LS,
+             operand(a, &t, "v", &in[2], 2, false, LS, LE), z);
+    return SOL_OK;
+}
+
+/* -- recurrent layers: x[T N I] w[A I] u[A H] b?[A] e?[A] h0?[N H] */
+
+struct recurrent {
+    int gates;
+    bool b, e, h0, c0;
+    const char *before; /* "T-1" or "T+1" */
+    const char *last;   /* index of the last step */
+};
+
+static sol_status read_recurrent(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+                                 const struct attrs *attrs, int gates, struct recurrent *r)
+{
+    struct sol_ctx *ctx = arena_ctx(a);
+    TRY(rank_of(ctx, def, in, 0, 3, true));
+    TRY(rank_of(ctx, def, in, 1, 2, true));
+    TRY(rank_of(ctx, def, in, 2, 2, true));
+    bool reverse = attrs_int(attrs, "reverse", 0, 0) != 0;
+    *r = (struct recurrent){.gates = gates, .before = reverse ? "T+1" : "T-1", .last = reverse ? "0" : "#T-1"};
+    r->b = nin > 3 && !in[3].missing;
+    r->e = nin > 4 && !in[4].missing;
+    r->h0 = nin > 5 && !in[5].missing;
+    r->c0 = nin > 6 && !in[6].missing;
+    if (in[1].shape[0] != gates * in[2].shape[1] || in[0].shape[0] < 1)
+        return ctx_fail(ctx, SOL_ERR_INVALID,
+                        "%s: expected weights of %d*%lld rows and at least one step, got %lld and %lld", def->name,
+                        gates, (long long)in[2].shape[1], (long long)in[1].shape[0], (long long)in[0].shape[0]);
+    return SOL_OK;
+}
+
+static void put_recurrent_head(struct text *out, const struct recurrent *r, int nin, bool cell)
+{
+    static const char *const names[] = {" b?[A]", " e?[A]", " h0?[N H]", " c0?[N H]"};
+    text_put(out, "x:float[T N I] w[A I] u[A H]");
+    for (int i = 3; i < nin; i++) text_put(out, "%s", names[i - 3]);
+    text_put(out, " -> y[T N H] h[N H]%s | | | ", cell ? " c[N H]" : "");
+    text_put(out, "g[T N A] = (sum[I] x[T N I] * w[A I])%s; ", r->b ? " + b[A]" : "");
+}
+
+/* "y[T-1 N H]:h0[N H]" with K for H where it is summed */
+static const char *previous(struct arena *a, const struct recurrent *r, const char *name, const char *h)
+{
+    bool given = *name == 'y' ? r->h0 : r->c0;
+    const char *start = !given ? "0" : arena_printf(a, "%s[N %s]", *name == 'y' ? "h0" : "c0", h);
+    return arena_printf(a, "%s[%s N %s]:%s", name, r->before, h, start);
+}
+
+/* Which block of the weights the gate `name` has. */
+static sol_status gate_order(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs,
+                             const char *gates, int *out_at)
+{
+    const char *order = attrs_text(attrs, "order", "");
+    for (int i = 0; gates[i]; i++) {
+        const char *at = strchr(order, gates[i]);
+        if (!at || strlen(order) != strlen(gates))
+            return ctx_fail(ctx, SOL_ERR_INVALID, "%s: order: expected the letters %s, got '%s'", def->name, gates,
+                            order);
+        out_at[i] = (int)(at - order);
+    }
+    return SOL_OK;
+}
+
+static const char *gate(struct arena *a, const char *name, int block)
+{
+    return block ? arena_printf(a, "%s[T N %d*#H+H]", name, block) : arena_printf(a, "%s[T N H]", name);
+}
+
+/* "sum over K of h u" with the weights' row written in full */
+static const char *hidden(struct arena *a, const char *h, const char *row)
+{
+    return arena_printf(a, "(sum[K] %s * u[%s K])", h, row);
+}
+
+BUILDER(build_lstm)
+{
+    struct recurrent r;
+    int at[4];
+    TRY(read_recurrent(a, def, nin, in, attrs, 4, &r));
+    TRY(gate_order(arena_ctx(a), def, attrs, "ifgo", at));
+    put_recurrent_head(out, &r, nin, true);
+    text_put(out, "a[T N A] = g[T N A] + %s%s; ", hidden(a, previous(a, &r, "y", "K"), "A"), r.e ? " + e[A]" : "");
+    text_put(out, "s[T N H] = sigmoid(%s) * %s + sigmoid(%s) * tanh(%s); ", gate(a, "a", at[1]),
+             previous(a, &r, "s", "H"), gate(a, "a", at[0]), gate(a, "a", at[2]));
+    text_put(out, "y[T N H] = sigmoid(%s) * tanh(s[T N H]); ", gate(a, "a", at[3]));
+    text_put(out, "h[N H] = y[%s N H]; c[N H] = s[%s N H]", r.last, r.last);
+    return SOL_OK;
+}
+
+BUILDER(build_gru)
+{
+    struct recurrent r;
+    int at[3];
+    TRY(read_recurrent(a, def, nin, in, attrs, 3, &r));
+    TRY(gate_order(arena_ctx(a), def, attrs, "rzn", at));
+    put_recurrent_head(out, &r, nin, false);
+    const char *h = previous(a, &r, "y", "K"), *own = previous(a, &r, "y", "H");
+    if (attrs_int(attrs, "inner", 0, 1)) {
+        text_put(out, "a[T N A] = %s%s; ", hidden(a, h, "A"), r.e ? " + e[A]" : "");
+        text_put(out, "r[T N H] = sigmoid(%s + %s); ", gate(a, "g", at[0]), gate(a, "a", at[0]));
+        text_put(out, "z[T N H] = sigmoid(%s + %s); ", gate(a, "g", at[1]), gate(a, "a", at[1]));
+        text_put(out, "n[T N H] = tanh(%s + r[T N H] * %s); ", gate(a, "g", at[2]), gate(a, "a", at[2]));
+    } else {
+        const char *row[3], *bias[3];
+        for (int i = 0; i < 3; i++) {
+            row[i] = arena_printf(a, "%d*#H+H", at[i]);
+            bias[i] = r.e ? arena_printf(a, " + e[%s]", row[i]) : "";
+        }
+        text_put(out, "r[T N H] = sigmoid(%s + %s%s); ", gate(a, "g", at[0]), hidden(a, h, row[0]), bias[0]);
+        text_put(out, "z[T N H] = sigmoid(%s + %s%s); ", gate(a, "g", at[1]), hidden(a, h, row[1]), bias[1]);
+        text_put(out, "q[T N H] = r[T N H] * %s; ", own);
+        text_put(out, "n[T N H] = tanh(%s + %s%s); ", gate(a, "g", at[2]), hidden(a, "q[T N K]", row[2]), bias[2]);
+    }
+    text_put(out, "y[T N H] = (1-z[T N H]) * n[T N H] + z[T N H] * %s; h[N H] = y[%s N H]", own, r.last);
+    return SOL_OK;
+}
+
+BUILDER(build_rnn)
+{
+    struct recurrent r;
+    int act;
+    TRY(read_recurrent(a, def, nin, in, attrs, 1, &r));
+    TRY(word_attr(arena_ctx(a), def, attrs, "act", "tanh|relu", &act));
+    put_recurrent_head(out, &r, nin, false);
+    text_put(out, "y[T N H] = %s(g[T N H] + %s%s); h[N H] = y[%s N H]", act ? "relu" : "tanh",
+             hidden(a, previous(a, &r, "y", "K"), "H"), r.e ? " + e[H]" : "", r.last);
+    return SOL_OK;
+}
