@@ -1,9 +1,9 @@
 /* The constructors that fold: constants, sums of multiples, floor divisions and remainders by constants, guards and
  * reads whose outcome the ranges of the letters decide.
  *
- * Integer sums are brought to a *linear form*: a constant plus multiples of atoms (letters, and whatever is none of + - *
- * by a constant). A floor division by k then splits off what k divides, and the rest vanishes if its range lies in one
- * multiple of k. This is what makes reshapes, residues (s*U+r)//s and unravelled positions disappear. */
+ * Integer sums are brought to a *linear form*: a constant plus multiples of atoms (letters, and whatever is none of + -
+ * * by a constant). A floor division by k then splits off what k divides, and the rest vanishes if its range lies in
+ * one multiple of k. This is what makes reshapes, residues (s*U+r)//s and unravelled positions disappear. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -493,7 +493,8 @@ static int32_t fold_table(struct loops *l, const struct loops_tensor *t, int32_t
         if (l->ex.at[i].kind != EX_INT) return 0;
         at = at * t->shape[d] + l->ex.at[i].u.i;
     }
-    return t->dtype == SOL_I64 ? ex_int(l, ((const int64_t *)t->table)[at]) : ex_real(l, ((const double *)t->table)[at]);
+    return t->dtype == SOL_I64 ? ex_int(l, ((const int64_t *)t->table)[at])
+                               : ex_real(l, ((const double *)t->table)[at]);
 }
 
 int32_t ex_read(struct loops *l, int tensor, int32_t first_index, int32_t outside)
@@ -575,8 +576,10 @@ int32_t ex_call(struct loops *l, int math_row, int n, const int32_t *args)
 int32_t ex_red(struct loops *l, int reduce_row, uint64_t bound, int32_t guard, int32_t body)
 {
     if (guard && is_const(l, guard, 1)) guard = 0;
-    if (reduce_row == RED_SUM && guard && is_const(l, guard, 0)) return ex_is_int(l, body) ? ex_int(l, 0) : ex_real(l, 0);
-    if (reduce_row == RED_SUM && l->ex.at[body].kind == EX_INT) { /* counting: letters that the guard does not ask for */
+    if (reduce_row == RED_SUM && guard && is_const(l, guard, 0))
+        return ex_is_int(l, body) ? ex_int(l, 0) : ex_real(l, 0);
+    if (reduce_row == RED_SUM &&
+        l->ex.at[body].kind == EX_INT) { /* counting: letters that the guard does not ask for */
         uint64_t asked = ex_letters(l, guard);
         for (int i = 0; i < l->letters.n; ++i) {
             int64_t n;

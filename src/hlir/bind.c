@@ -82,7 +82,8 @@ static int one(struct bind *b, int letter, int c)
     if (!b->group[base_of(b, letter)]) return 0;
     if (c < 0 && rank == 1) return 0;
     if (c >= 0 && c < rank) return c;
-    bind_fail(b, "%s has %d dimensions: it has no one value here (use lin or an index)", letter_of(b, letter)->name, rank);
+    bind_fail(b, "%s has %d dimensions: it has no one value here (use lin or an index)", letter_of(b, letter)->name,
+              rank);
     return -1;
 }
 
@@ -97,7 +98,8 @@ static int32_t component(struct bind *b, int letter, int c)
         snprintf(name, sizeof name, "%.6s", letter_of(b, letter)->name);
         for (char *q = name; *q; ++q)
             if (*q == '\'') *q = 'q';
-        if (bind_rank(b, letter) > 1) snprintf(name + strlen(name), sizeof name - strlen(name), "%hhu", (unsigned char)c);
+        if (bind_rank(b, letter) > 1)
+            snprintf(name + strlen(name), sizeof name - strlen(name), "%hhu", (unsigned char)c);
         if (b->l->letters.n == LOOPS_MAX_LETTERS) {
             bind_fail(b, "more than %d loops", LOOPS_MAX_LETTERS);
             return ex_int(b->l, 0);
@@ -166,9 +168,12 @@ static int32_t lower_attr(struct bind *b, int attr, int c)
     }
     int i = v->n <= 1 ? 0 : c;
     if (v->n == 0 || i >= MAX(v->n, 1) || i < 0) {
-        bind_fail(b, c < 0 ? "attribute %s must be one value, not %d" : "attribute %s has %d values, too few", name, v->n);
+        bind_fail(b, c < 0 ? "attribute %s must be one value, not %d" : "attribute %s has %d values, too few", name,
+                  v->n);
         return ex_int(b->l, 0);
     }
+    if (v->n > 1 && b->width && v->n != b->width)
+        bind_fail(b, "attribute %s has %d values, expected %d", name, v->n, b->width);
     return v->kind == ATTR_INT ? ex_int(b->l, v->ints[i]) : ex_real(b->l, v->reals[i]);
 }
 
@@ -197,7 +202,7 @@ static int32_t lower_dig(struct bind *b, const struct ex *e, int c)
 /* The indices of an access to a tensor that has the letters t->dim; returns how many there are, -1: error. */
 static int lower_indices(struct bind *b, const struct row_tensor *t, int32_t first, int32_t *out)
 {
-    int n = 0, given = ex_count(b->row, first), k = 0;
+    int n = 0, given = ex_count(b->row, first), k = 0, width = b->width;
     for (int32_t i = first; i; i = b->row->ex.at[i].next, ++k) {
         int rank = components(b, bind_exposed(b->row, i));
         if (given == t->ndim) { /* index k belongs to letter k of the head */
@@ -210,9 +215,11 @@ static int lower_indices(struct bind *b, const struct row_tensor *t, int32_t fir
         for (int c = rank < 0 ? -1 : 0; c < MAX(rank, 0); ++c) {
             if (n == SOL_MAX_DIMS) bind_fail(b, "%s has more than %d indices", t->name, SOL_MAX_DIMS);
             if (b->status) return -1;
+            b->width = MAX(rank, 0);
             out[n++] = bind_lower(b, i, c);
         }
     }
+    b->width = width;
     return b->status ? -1 : n;
 }
 
@@ -234,7 +241,8 @@ static int32_t lower_table(struct bind *b, const struct ex *e, int c)
     const struct bind_table *t = &b->table[e->tensor];
     if (b->status) return ex_int(b->l, 0);
     if (ex_count(b->row, e->a) != b->row->tensors.at[e->tensor].ndim) {
-        bind_fail(b, "table %s takes %d indices", b->row->tensors.at[e->tensor].name, b->row->tensors.at[e->tensor].ndim);
+        bind_fail(b, "table %s takes %d indices", b->row->tensors.at[e->tensor].name,
+                  b->row->tensors.at[e->tensor].ndim);
         return ex_int(b->l, 0);
     }
     if (!t->group) return table_read(b, t, e->a, -1);
@@ -269,11 +277,13 @@ static int32_t lower_read(struct bind *b, const struct ex *e, int c)
 
 static int32_t lower_cmp(struct bind *b, const struct ex *e, int c)
 {
-    int rank = c >= 0 ? -1 : components(b, bind_exposed(b->row, e->a) | bind_exposed(b->row, e->b));
+    int rank = c >= 0 ? -1 : components(b, bind_exposed(b->row, e->a) | bind_exposed(b->row, e->b)), width = b->width;
     int32_t part[SOL_MAX_DIMS];
     if (rank < 0) return ex_cmp(b->l, (enum ex_cmp)e->op, bind_lower(b, e->a, c), bind_lower(b, e->b, c));
+    b->width = rank;
     for (int i = 0; i < rank; ++i)
         part[i] = ex_cmp(b->l, (enum ex_cmp)e->op, bind_lower(b, e->a, i), bind_lower(b, e->b, i));
+    b->width = width;
     return ex_logic(b->l, EX_AND, rank, part);
 }
 
@@ -421,8 +431,7 @@ static bool number(struct bind *b, const struct row_rule *rule, int c, int64_t *
 {
     int32_t v = bind_lower(b, rule->expr, c);
     if (b->status) return false;
-    if (b->l->ex.at[v].kind != EX_INT)
-        bind_fail(b, "%s: not an integer, too large, or divided by zero", rule->text);
+    if (b->l->ex.at[v].kind != EX_INT) bind_fail(b, "%s: not an integer, too large, or divided by zero", rule->text);
     *out = b->l->ex.at[v].u.i;
     return !b->status;
 }
@@ -430,6 +439,7 @@ static bool number(struct bind *b, const struct row_rule *rule, int c, int64_t *
 static void size_rule(struct bind *b, const struct row_rule *rule)
 {
     int letter = base_of(b, rule->letter);
+    b->width = b->group[letter] ? b->rank[letter] : 0;
     for (int c = 0; c < b->rank[letter]; ++c) {
         int64_t n;
         if (!number(b, rule, b->group[letter] ? c : -1, &n)) return;
@@ -440,6 +450,7 @@ static void size_rule(struct bind *b, const struct row_rule *rule)
         if (n < 0) bind_fail(b, "%s is negative: %s is %lld", letter_of(b, letter)->name, rule->text, (long long)n);
     }
     b->sized[letter] = true;
+    b->width = 0;
 }
 
 static void sizes(struct bind *b)
@@ -579,7 +590,8 @@ static void table_part(struct bind *b, const struct loops_stmt *s, int c, struct
     PUSH(b->arena, l->stmts, made);
     void *data[1] = {arena_alloc(b->arena, (size_t)n * 8)};
     b->status = loops_interpret(arena_ctx(b->arena), l, data);
-    int tensor = loops_tensor(outer, t->name, LOOPS_TABLE, type, t->ndim, shape);
+    const char *name = b->table[s->out[0]].ncomp > 1 ? arena_printf(b->arena, "%s%d", t->name, c) : t->name;
+    int tensor = loops_tensor(outer, name, LOOPS_TABLE, type, t->ndim, shape);
     outer->tensors.at[tensor].table = data[0];
     out->tensor = tensor + 1;
 }
@@ -622,7 +634,8 @@ static void statement(struct bind *b, const struct loops_stmt *s)
         if (!i && out->role == LOOPS_TEMP && !b->row->tensors.at[s->out[0]].type && !dtype_def(out->dtype)->is_float &&
             !ex_is_int(b->l, made.value))
             out->dtype = (uint8_t)bind_float_type(b);
-        if (i && out->role == LOOPS_TEMP && !b->row->tensors.at[s->out[i]].type && !b->row->tensors.at[s->out[i]].position)
+        if (i && out->role == LOOPS_TEMP && !b->row->tensors.at[s->out[i]].type &&
+            !b->row->tensors.at[s->out[i]].position)
             out->dtype = b->l->tensors.at[made.out[0]].dtype;
     }
     PUSH(b->arena, b->l->stmts, made);
@@ -636,8 +649,8 @@ enum sol_dtype bind_float_type(const struct bind *b)
     return SOL_F32;
 }
 
-sol_status row_bind(struct arena *a, const struct row *r, int nin, const struct row_input *in, const struct attrs *attrs,
-                    struct loops **out_loops)
+sol_status row_bind(struct arena *a, const struct row *r, int nin, const struct row_input *in,
+                    const struct attrs *attrs, struct loops **out_loops)
 {
     struct bind b = {.arena = a, .row = r, .nin = nin, .in = in, .attrs = attrs};
     if (nin != r->nin)

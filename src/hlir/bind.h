@@ -33,6 +33,7 @@ struct bind {
     int *tensor;                     /* by tensor of the row: tensor of `l`, -1: missing */
     struct bind_table *table;        /* by tensor of the row */
     const int32_t *args;             /* ex_expand: nodes in place of attributes */
+    int width;                       /* components of the index, comparison or rule at work; 0: none */
     bool no_output;                  /* the statement writes nothing: a dimension has the size 0 */
 };
 

@@ -91,8 +91,9 @@ static void store_int(void *data, int64_t at, int type, int64_t v)
     }
 }
 
-/* A real number as an integer, as x86 converts (and so PyTorch there): towards zero; NaN and what is out of range is the
- * lowest number of 64 bits (for i64, u64, u32) or of 32 bits (for i32 and below), of which narrow types keep the low bits. */
+/* A real number as an integer, as x86 converts (and so PyTorch there): towards zero; NaN and what is out of range is
+ * the lowest number of 64 bits (for i64, u64, u32) or of 32 bits (for i32 and below), of which narrow types keep the
+ * low bits. */
 static int64_t real_to_int(double v, int type)
 {
     bool wide = type == SOL_I64 || type == SOL_U64 || type == SOL_U32;
@@ -153,8 +154,9 @@ static bool holds(struct interp *p, int32_t node);
 static void outside(struct interp *p, const struct loops_tensor *t, int d, int64_t i)
 {
     if (!p->status)
-        p->status = ctx_fail(p->ctx, SOL_ERR_RUN, "%s: index %lld is outside dimension %d of %s, which has %lld elements",
-                             p->l->name, (long long)i, d, t->name, (long long)t->shape[d]);
+        p->status =
+            ctx_fail(p->ctx, SOL_ERR_RUN, "%s: index %lld is outside dimension %d of %s, which has %lld elements",
+                     p->l->name, (long long)i, d, t->name, (long long)t->shape[d]);
 }
 
 /* The element a list of indices means; -1: outside. */
@@ -271,12 +273,13 @@ static void reduce(struct interp *p, const struct ex *e, uint64_t left, int64_t 
 static void reduction(struct interp *p, const struct ex *e, struct acc *a)
 {
     enum value v = value_of(p, e->b);
-    *a = (struct acc){.is_int = v != REAL && e->op != RED_MOMENTS && e->op != RED_SOFTSUM, .is_unsigned = v == UNSIGNED};
-    a->r = e->op == RED_PROD                         ? 1
+    *a =
+        (struct acc){.is_int = v != REAL && e->op != RED_MOMENTS && e->op != RED_SOFTSUM, .is_unsigned = v == UNSIGNED};
+    a->r = e->op == RED_PROD                          ? 1
            : e->op == RED_MAX || e->op == RED_SOFTSUM ? -INFINITY
-           : e->op == RED_MAXAT                      ? -INFINITY
-           : e->op == RED_MIN || e->op == RED_MINAT  ? INFINITY
-                                                     : 0;
+           : e->op == RED_MAXAT                       ? -INFINITY
+           : e->op == RED_MIN || e->op == RED_MINAT   ? INFINITY
+                                                      : 0;
     a->i = e->op == RED_PROD || e->op == RED_ALL;
     if (e->op == RED_MAX || e->op == RED_MAXAT) a->i = a->is_unsigned ? 0 : INT64_MIN;
     if (e->op == RED_MIN || e->op == RED_MINAT) a->i = a->is_unsigned ? -1 : INT64_MAX;
@@ -327,8 +330,7 @@ static int64_t call_whole(struct interp *p, const struct ex *e)
     }
     bool choose = *math_at(e->op)->type == 'y'; /* where: the condition may be of any type */
     if (reals && !choose) return call_real(p, e) != 0;
-    for (int32_t i = e->a; i; i = p->l->ex.at[i].next, ++n)
-        args[n] = choose && !n ? holds(p, i) : whole(p, i);
+    for (int32_t i = e->a; i; i = p->l->ex.at[i].next, ++n) args[n] = choose && !n ? holds(p, i) : whole(p, i);
     return unsig ? call_unsigned(e->op, args) : math_eval_int(e->op, args);
 }
 

@@ -64,8 +64,8 @@ int loops_tensor(struct loops *l, const char *name, enum loops_role role, enum s
 {
     struct loops_tensor tensor = {.role = (uint8_t)role, .dtype = (uint8_t)t, .ndim = (uint8_t)ndim};
     assert(ndim <= SOL_MAX_DIMS && l->tensors.n < UINT16_MAX);
-    tensor.name = text_identifier(l->arena, name);
-    for (int i = 2; tensor_taken(l, tensor.name); ++i) tensor.name = arena_printf(l->arena, "%.50s_%d", name, i);
+    const char *plain = tensor.name = text_identifier(l->arena, name);
+    for (int i = 2; tensor_taken(l, tensor.name); ++i) tensor.name = arena_printf(l->arena, "%.50s_%d", plain, i);
     for (int i = 0; i < ndim; ++i) tensor.shape[i] = shape[i];
     PUSH(l->arena, l->tensors, tensor);
     return l->tensors.n - 1;
@@ -200,8 +200,7 @@ bool ex_is_int(const struct loops *l, int32_t node)
     case EX_ADD:
     case EX_SUB:
     case EX_MUL: return ex_is_int(l, e->a) && ex_is_int(l, e->b);
-    case EX_READ:
-        return !dtype_def(l->tensors.at[e->tensor].dtype)->is_float && (!e->b || ex_is_int(l, e->b));
+    case EX_READ: return !dtype_def(l->tensors.at[e->tensor].dtype)->is_float && (!e->b || ex_is_int(l, e->b));
     case EX_CALL: return call_is_int(l, e);
     case EX_RED:
         if (e->op == RED_ANY || e->op == RED_ALL) return true;
@@ -313,9 +312,7 @@ static int32_t copy_node(struct copy *c, const struct ex *e)
     int32_t part[64], a, b;
     int n;
     switch (e->kind) {
-    case EX_LETTER:
-        assert(c->letters[e->tensor]);
-        return c->letters[e->tensor];
+    case EX_LETTER: assert(c->letters[e->tensor]); return c->letters[e->tensor];
     case EX_READ: {
         int tensor = c->tensors ? c->tensors[e->tensor] : e->tensor;
         assert(tensor >= 0);
@@ -325,14 +322,10 @@ static int32_t copy_node(struct copy *c, const struct ex *e)
     }
     case EX_CALL: n = copy_list(c, e->a, part, COUNT_OF(part)); return ex_call(c->to, e->op, n, part);
     case EX_AND:
-    case EX_OR:
-        n = copy_list(c, e->a, part, COUNT_OF(part));
-        return ex_logic(c->to, (enum ex_kind)e->kind, n, part);
+    case EX_OR: n = copy_list(c, e->a, part, COUNT_OF(part)); return ex_logic(c->to, (enum ex_kind)e->kind, n, part);
     case EX_NEG: return ex_neg(c->to, copy(c, e->a));
     case EX_TEST: return ex_test(c->to, copy(c, e->a));
-    case EX_RED:
-        a = e->a ? copy(c, e->a) : 0;
-        return ex_red(c->to, e->op, copy_bound(c, e->u.bound), a, copy(c, e->b));
+    case EX_RED: a = e->a ? copy(c, e->a) : 0; return ex_red(c->to, e->op, copy_bound(c, e->u.bound), a, copy(c, e->b));
     default: break;
     }
     a = e->a ? copy(c, e->a) : 0;

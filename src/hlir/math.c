@@ -118,18 +118,19 @@ static double erf_inverse(double x)
 {
     if (x == 1 || x == -1) return copysign(INFINITY, x);
     if (!(fabs(x) < 1)) return NAN;
-    static const double near[] = {2.81022636e-08,  3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+    static const double near[] = {2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
                                   -0.00125372503, -0.00417768164, 0.246640727,    1.50140941};
     static const double far[] = {-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
                                  -0.0076224613,   0.00943887047,  1.00167406,    2.83297682};
     double w = -log((1 - x) * (1 + x)), t = w < 5 ? w - 2.5 : sqrt(w) - 3, p = 0;
     for (int i = 0; i < COUNT_OF(near); ++i) p = p * t + (w < 5 ? near[i] : far[i]);
     double v = p * x;
-    for (int i = 0; i < 3; ++i) { /* erfc keeps the digits where erf is close to 1 */
+    for (int i = 0; i < 50; ++i) { /* erfc keeps the digits where erf is close to 1 */
         double error = fabs(x) < 0.5 ? erf(v) - x : x > 0 ? (1 - x) - erfc(v) : erfc(-v) - (1 + x);
         double step = error / (1.1283791670955126 * exp(-v * v));
         if (!isfinite(step)) break;
         v -= step;
+        if (fabs(step) <= 1e-16 * fabs(v)) break;
     }
     return v;
 }
@@ -156,22 +157,22 @@ double math_eval_rand(int64_t seed, int64_t position)
 #define USE_3 (void)x, (void)y, (void)z
 #define abs(v) fabs(v)
 
-#define P(name, n, type, real, integer, c_scalar, c_vector, c_int, derivative, doc)                                    \
-    static double real_##name(const double *a)                                                                         \
-    {                                                                                                                  \
-        TAKE_##n(double) USE_##n;                                                                                      \
-        return (double)(real);                                                                                         \
-    }                                                                                                                  \
-    static int64_t int_##name(const int64_t *a)                                                                        \
-    {                                                                                                                  \
-        TAKE_##n(int64_t) USE_##n;                                                                                     \
-        return integer;                                                                                                \
+#define P(name, n, type, real, integer, c_scalar, c_vector, c_int, derivative, doc) \
+    static double real_##name(const double *a)                                      \
+    {                                                                               \
+        TAKE_##n(double) USE_##n;                                                   \
+        return (double)(real);                                                      \
+    }                                                                               \
+    static int64_t int_##name(const int64_t *a)                                     \
+    {                                                                               \
+        TAKE_##n(int64_t) USE_##n;                                                  \
+        return integer;                                                             \
     }
-#define C(name, n, type, expr, derivative, doc)                                                                        \
-    static double real_##name(const double *a)                                                                         \
-    {                                                                                                                  \
-        TAKE_##n(double) USE_##n;                                                                                      \
-        return expr;                                                                                                   \
+#define C(name, n, type, expr, derivative, doc) \
+    static double real_##name(const double *a)  \
+    {                                           \
+        TAKE_##n(double) USE_##n;               \
+        return expr;                            \
     }
 #include "layers/math.def"
 #undef P
@@ -185,9 +186,9 @@ static const struct {
 #define PARAMS_1 "x"
 #define PARAMS_2 "x y"
 #define PARAMS_3 "x y z"
-#define P(name, n, type, real, integer, c_scalar, c_vector, c_int, derivative, doc)                                    \
+#define P(name, n, type, real, integer, c_scalar, c_vector, c_int, derivative, doc) \
     {{#name, n, PARAMS_##n, NULL, type, c_scalar, c_vector, c_int, derivative, doc}, real_##name, int_##name},
-#define C(name, n, type, expr, derivative, doc)                                                                        \
+#define C(name, n, type, expr, derivative, doc) \
     {{#name, n, PARAMS_##n, #expr, type, NULL, NULL, NULL, derivative, doc}, real_##name, NULL},
 #include "layers/math.def"
 #undef P

@@ -34,7 +34,7 @@ static bool writes(const struct loops_stmt *s, int tensor)
 struct visitor {
     struct order *o;
     int reader;
-    uint64_t *row; /* what it needs; NULL: look for shifts */
+    uint64_t *row;    /* what it needs; NULL: look for shifts */
     int letter, step; /* of the scan; letter -1: none yet */
 };
 

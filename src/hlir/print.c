@@ -1,5 +1,5 @@
-/* Loops as text: tensors and letters with their sizes, then one statement a line in the notation. Brackets only where the
- * grammar needs them, so that a printed statement parses again to the same nodes. */
+/* Loops as text: tensors and letters with their sizes, then one statement a line in the notation. Brackets only where
+ * the grammar needs them, so that a printed statement parses again to the same nodes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +42,8 @@ static void show_real(double v, struct text *out)
     }
 }
 
-static const char *const COMPARE[] = {[CMP_LT] = "<",  [CMP_LE] = "<=", [CMP_EQ] = "==",
-                                      [CMP_NE] = "!=", [CMP_GE] = ">=", [CMP_GT] = ">"};
+static const char *const COMPARE[] = {
+    [CMP_LT] = "<", [CMP_LE] = "<=", [CMP_EQ] = "==", [CMP_NE] = "!=", [CMP_GE] = ">=", [CMP_GT] = ">"};
 
 static void show_cond(const struct loops *l, int32_t node, struct text *out)
 {
@@ -61,9 +61,7 @@ static void show_cond(const struct loops *l, int32_t node, struct text *out)
             if (l->ex.at[i].next) text_put(out, e->kind == EX_AND ? " and " : " or ");
         }
         break;
-    default:
-        show(l, node, INDEX, out);
-        text_put(out, "!=0");
+    default: show(l, node, INDEX, out); text_put(out, "!=0");
     }
 }
 
@@ -90,8 +88,8 @@ static void show_red(const struct loops *l, const struct ex *e, enum place place
 /* A product inside a reduction's body must not hold / // %, which would end it. */
 static void show_binary(const struct loops *l, const struct ex *e, enum place place, struct text *out)
 {
-    static const char *const ops[] = {[EX_ADD] = "+", [EX_SUB] = "-",   [EX_MUL] = "*",
-                                      [EX_DIV] = "/", [EX_FLOOR] = "//", [EX_MOD] = "%"};
+    static const char *const ops[] = {
+        [EX_ADD] = "+", [EX_SUB] = "-", [EX_MUL] = "*", [EX_DIV] = "/", [EX_FLOOR] = "//", [EX_MOD] = "%"};
     bool sum = e->kind == EX_ADD || e->kind == EX_SUB;
     bool close = place == FACTOR || (place == PRODUCT && e->kind != EX_MUL);
     if (close) text_put(out, "(");

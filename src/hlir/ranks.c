@@ -1,6 +1,6 @@
-/* How many dimensions each group of a row has. Letters that meet in an index, in a comparison or in a size rule have one
- * rank (union-find); each input gives an equation; then rank rules, then lists among the attributes decide what is left.
- * A letter that stands only in the body is a group if it meets one. */
+/* How many dimensions each group of a row has. Letters that meet in an index, in a comparison or in a size rule have
+ * one rank (union-find); each input gives an equation; then rank rules, then lists among the attributes decide what is
+ * left. A letter that stands only in the body is a group if it meets one. */
 #include <string.h>
 
 #include "hlir/bind.h"
@@ -154,8 +154,8 @@ static bool equation(struct ranks *k, const struct row_tensor *t, int ndim)
         at = here;
         ++times;
     }
-    if (at < 0 || left < 0 || left % times) return false;
-    k->rank[at] = left / times;
+    if (at < 0) return false;
+    k->rank[at] = MAX(left, 0) / times; /* what does not fit is found by check() */
     return true;
 }
 
@@ -193,7 +193,8 @@ static void head_text(const struct row *r, const struct row_tensor *t, struct te
 {
     text_put(out, "%s[", t->name);
     for (int i = 0; i < t->ndim; ++i)
-        text_put(out, "%s%s%s", i ? " " : "", r->letters.at[t->dim[i]].name, r->letters.at[t->dim[i]].group ? ".." : "");
+        text_put(out, "%s%s%s", i ? " " : "", r->letters.at[t->dim[i]].name,
+                 r->letters.at[t->dim[i]].group ? ".." : "");
     text_put(out, "]");
 }
 
@@ -229,7 +230,8 @@ sol_status bind_ranks(struct bind *b)
     }
     for (int i = 0; i < b->nin; ++i)
         if (!b->in[i].missing && (b->in[i].ndim < 0 || b->in[i].ndim > SOL_MAX_DIMS))
-            return ctx_fail(arena_ctx(b->arena), SOL_ERR_INVALID, "%s: an input has %d dimensions", r->name, b->in[i].ndim);
+            return ctx_fail(arena_ctx(b->arena), SOL_ERR_INVALID, "%s: an input has %d dimensions", r->name,
+                            b->in[i].ndim);
     each_link(&k, link_letters);
     rank_rules(&k);
     equations(&k);

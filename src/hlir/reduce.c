@@ -4,7 +4,7 @@
 #include "hlir/loops.h"
 
 static const struct reduce_def rows[] = {
-#define R(kind, name, nout, nstate, types, init, step, merge, finish, empty, doc)                                      \
+#define R(kind, name, nout, nstate, types, init, step, merge, finish, empty, doc) \
     [kind] = {name, nout, nstate, types, init, step, merge, finish, empty, doc},
 #include "layers/reduce.def"
 #undef R

@@ -5,7 +5,11 @@
 #include "hlir/loops.h"
 
 /* More symbolic kinds, gone after binding. */
-enum { ROW_LEN = EX_DIG + 1 /* len(a): values of attribute `tensor` */, ROW_RANK /* rank(x) */, ROW_PROD /* prod(#L) */ };
+enum {
+    ROW_LEN = EX_DIG + 1 /* len(a): values of attribute `tensor` */,
+    ROW_RANK /* rank(x) */,
+    ROW_PROD /* prod(#L) */
+};
 
 #define ROW_MAX_LETTERS 64
 struct row_letter {
@@ -18,10 +22,10 @@ struct row_tensor {
     const char *name;
     uint8_t role;
     bool optional, declared, written;
-    bool type_attr;       /* `:=a` */
-    const char *type;     /* NULL: default */
-    bool position;        /* the second result of maxat or minat: an integer */
-    int ndim;             /* letters; -1: not known yet */
+    bool type_attr;   /* `:=a` */
+    const char *type; /* NULL: default */
+    bool position;    /* the second result of maxat or minat: an integer */
+    int ndim;         /* letters; -1: not known yet */
     int dim[SOL_MAX_DIMS];
 };
 enum row_rule_kind { RULE_SIZE, RULE_RANK, RULE_CHECK };
@@ -34,7 +38,8 @@ struct row_rule {
 struct row {
     struct arena *arena;
     const char *name;
-    VECTOR(struct ex) ex; /* as in struct loops; LETTER, SIZE, LIN, DIG: `tensor` is the letter; CALL: row of math.def */
+    VECTOR(struct ex)
+    ex; /* as in struct loops; LETTER, SIZE, LIN, DIG: `tensor` is the letter; CALL: row of math.def */
     VECTOR(struct row_letter) letters;
     VECTOR(struct row_tensor) tensors;
     VECTOR(const char *) attrs;
@@ -45,7 +50,8 @@ struct row {
 
 /* rows.c */
 /* An expression over attributes x, y, z: what composites of math.def consist of. */
-sol_status row_parse_expression(struct arena *a, const char *name, const char *text, struct row **out_row, int32_t *out_e);
+sol_status row_parse_expression(struct arena *a, const char *name, const char *text, struct row **out_row,
+                                int32_t *out_e);
 /* order.c: brings statements into order of need, and marks scans. */
 sol_status loops_order(struct sol_ctx *ctx, struct loops *l);
 

@@ -1,6 +1,6 @@
 /* Rows as text: tokens and a recursive-descent parser (grammar: docs/notation.md). White space matters between the
- * indices of an access and nowhere else: there (`tight`) a blank ends an expression. After an error the rest of the text
- * reads as its end, so that every rule comes back. */
+ * indices of an access and nowhere else: there (`tight`) a blank ends an expression. After an error the rest of the
+ * text reads as its end, so that every rule comes back. */
 #include "hlir/row.h"
 
 #include <ctype.h>
@@ -31,11 +31,12 @@ static sol_status fail(struct parser *p, const char *expected)
     if (!p->status) {
         int column = (int)(p->t.from - p->text) + 1;
         if (p->t.kind == T_END)
-            p->status = ctx_fail(arena_ctx(p->r->arena), SOL_ERR_INVALID, "row %s: column %d: expected %s, found the end",
-                                 p->r->name, column, expected);
+            p->status = ctx_fail(arena_ctx(p->r->arena), SOL_ERR_INVALID,
+                                 "row %s: column %d: expected %s, found the end", p->r->name, column, expected);
         else
-            p->status = ctx_fail(arena_ctx(p->r->arena), SOL_ERR_INVALID, "row %s: column %d: expected %s, found '%.*s'",
-                                 p->r->name, column, expected, MIN(20, (int)strlen(p->t.from)), p->t.from);
+            p->status =
+                ctx_fail(arena_ctx(p->r->arena), SOL_ERR_INVALID, "row %s: column %d: expected %s, found '%.*s'",
+                         p->r->name, column, expected, MIN(20, (int)strlen(p->t.from)), p->t.from);
     }
     p->t.kind = T_END;
     p->t.at = p->t.from + strlen(p->t.from);
@@ -83,7 +84,8 @@ static void next(struct parser *p)
         while (s[p->t.length] == '\'') ++p->t.length;
     } else if (islower((unsigned char)*s) || *s == '_') {
         p->t.kind = T_NAME;
-        while (islower((unsigned char)s[p->t.length]) || isdigit((unsigned char)s[p->t.length]) || s[p->t.length] == '_')
+        while (islower((unsigned char)s[p->t.length]) || isdigit((unsigned char)s[p->t.length]) ||
+               s[p->t.length] == '_')
             ++p->t.length;
     } else {
         p->t.kind = T_OP;
@@ -408,7 +410,10 @@ static int32_t primary(struct parser *p)
         e.u.r = strtod(token_text(p), NULL);
         next(p);
         return put(p, e);
-    case T_LETTER: e.kind = EX_LETTER; e.tensor = (uint16_t)need_letter(p); return put(p, e);
+    case T_LETTER:
+        e.kind = EX_LETTER;
+        e.tensor = (uint16_t)need_letter(p);
+        return put(p, e);
     case T_NAME: return named(p);
     case T_OP:
         switch (*p->t.from) {
@@ -587,7 +592,8 @@ static void written(struct parser *p, struct loops_stmt *s, bool table)
         if (t->declared || t->ndim >= 0) continue;
         t->ndim = 0;
         for (int32_t x = s->index; x; x = r->ex.at[x].next) {
-            if (r->ex.at[x].kind != EX_LETTER) fail(p, arena_printf(r->arena, "plain letters, or %s in the head", t->name));
+            if (r->ex.at[x].kind != EX_LETTER)
+                fail(p, arena_printf(r->arena, "plain letters, or %s in the head", t->name));
             t->dim[t->ndim++] = r->ex.at[x].tensor;
         }
     }
@@ -649,8 +655,8 @@ static sol_status verify(struct parser *p)
         if (t->role != ROW_IN && !t->written)
             return ctx_fail(arena_ctx(r->arena), SOL_ERR_INVALID, "row %s: %s is never written", r->name, t->name);
         if (t->role == ROW_IN && t->type_attr)
-            return ctx_fail(arena_ctx(r->arena), SOL_ERR_INVALID, "row %s: input %s cannot have the type := %s", r->name,
-                            t->name, t->type);
+            return ctx_fail(arena_ctx(r->arena), SOL_ERR_INVALID, "row %s: input %s cannot have the type := %s",
+                            r->name, t->name, t->type);
     }
     for (int i = 1; i < r->ex.n; ++i) {
         const struct ex *e = &r->ex.at[i];
@@ -658,8 +664,9 @@ static sol_status verify(struct parser *p)
         for (int c = 0; c < 3; ++c) {
             const struct ex *below = &r->ex.at[inner[c]];
             if (inner[c] && below->kind == EX_RED && reduce_at(below->op)->nout > 1)
-                return ctx_fail(arena_ctx(r->arena), SOL_ERR_INVALID, "row %s: %s has several results: only alone behind '='",
-                                r->name, reduce_at(below->op)->name);
+                return ctx_fail(arena_ctx(r->arena), SOL_ERR_INVALID,
+                                "row %s: %s has several results: only alone behind '='", r->name,
+                                reduce_at(below->op)->name);
         }
     }
     return SOL_OK;
@@ -698,7 +705,8 @@ sol_status row_parse(struct arena *a, const char *name, const char *text, struct
     return ctx_check(arena_ctx(a));
 }
 
-sol_status row_parse_expression(struct arena *a, const char *name, const char *text, struct row **out_row, int32_t *out_e)
+sol_status row_parse_expression(struct arena *a, const char *name, const char *text, struct row **out_row,
+                                int32_t *out_e)
 {
     struct parser p = begin(a, name, text);
     *out_e = expr(&p);

@@ -1,0 +1,935 @@
+/* Rows, binding, folding and the interpreter. The values of rows are PyTorch's (loops/cases.inc, made by
+ * make_cases.py); what binding and folding make of a row is compared as printed text. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "hlir/loops.h"
+
+static struct sol_ctx *ctx;
+static struct arena *arena;
+
+static int begin(void **state)
+{
+    (void)state;
+    if (sol_ctx_create(NULL, &ctx)) return 1;
+    arena = arena_create(ctx);
+    return !arena;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    arena_destroy(arena);
+    sol_ctx_destroy(ctx);
+    return 0;
+}
+
+/* -- small languages for the tests: attributes "s=[2,1] e=1e-5 to=i64", inputs "f:2x3 i4:5 -" */
+
+static struct row_attr read_attr(const char *name, const char *text)
+{
+    struct row_attr a = {.name = name, .kind = ATTR_INT, .n = -1};
+    bool list = *text == '[';
+    if (!list && !strchr("-0123456789", *text)) {
+        a.kind = ATTR_TEXT;
+        a.text = text;
+        return a;
+    }
+    if (strpbrk(text, ".e")) a.kind = ATTR_REAL;
+    if (list) a.n = 0;
+    a.ints = NEW_ARRAY(arena, int64_t, 16);
+    a.reals = NEW_ARRAY(arena, double, 16);
+    for (int i = 0; *text && *text != ']'; ++i) {
+        char *after;
+        text += *text == '[' || *text == ',';
+        if (*text == ']') break;
+        a.reals[i] = strtod(text, &after);
+        a.ints[i] = (int64_t)a.reals[i];
+        text = after;
+        if (list) ++a.n;
+    }
+    return a;
+}
+
+static struct attrs read_attrs(const char *text)
+{
+    struct attrs a = {0, NEW_ARRAY(arena, struct row_attr, 16)};
+    char *copy = arena_strdup(arena, text), *rest = NULL;
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        char *equals = strchr(word, '=');
+        *equals = 0;
+        a.at[a.n++] = read_attr(word, equals + 1);
+    }
+    return a;
+}
+
+/* The formula of make_cases.py. */
+static double value(char kind, int64_t modulus, int64_t i, int k)
+{
+    if (kind == 'i') return (double)((i * 5 + 3 * k + i / 3) % modulus);
+    double v = (double)((i * 37 + 11 * k + i / 5) % 47 - 23) / 16;
+    return kind == 'p' ? fabs(v) + 0.25 : v;
+}
+
+static int64_t elements(int ndim, const int64_t *shape)
+{
+    int64_t n = 1;
+    for (int d = 0; d < ndim; ++d) n *= shape[d];
+    return n;
+}
+
+static int read_inputs(const char *text, struct row_input *in, void **data)
+{
+    int n = 0;
+    char *copy = arena_strdup(arena, text), *rest = NULL;
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest), ++n) {
+        char kind = *word, *at = strchr(word, ':');
+        int64_t *shape = NEW_ARRAY(arena, int64_t, SOL_MAX_DIMS);
+        in[n] = (struct row_input){.dtype = kind == 'i' ? SOL_I64 : SOL_F64, .shape = shape, .missing = kind == '-'};
+        if (kind == '-') continue;
+        while (*at && at[1]) shape[in[n].ndim++] = strtoll(at + 1, &at, 10);
+        int64_t total = elements(in[n].ndim, shape);
+        data[n] = arena_alloc(arena, (size_t)total * 8 + 8);
+        for (int64_t i = 0; i < total; ++i) {
+            double v = value(kind, atoi(word + 1), i, n);
+            if (kind == 'i')
+                ((int64_t *)data[n])[i] = (int64_t)v;
+            else
+                ((double *)data[n])[i] = v;
+        }
+    }
+    return n;
+}
+
+static struct row *parse(const char *text)
+{
+    struct row *row;
+    if (row_parse(arena, "Row", text, &row)) fail_msg("%s", sol_error(ctx));
+    return row;
+}
+
+static struct loops *bind(const char *text, const char *attrs, const char *inputs)
+{
+    struct row_input in[16];
+    void *data[16];
+    struct attrs a = read_attrs(attrs);
+    struct loops *l;
+    int n = read_inputs(inputs, in, data);
+    if (row_bind(arena, parse(text), n, in, &a, &l)) fail_msg("%s", sol_error(ctx));
+    return l;
+}
+
+/* The statements of bound loops, joined by "; ". */
+static const char *body(const struct loops *l)
+{
+    struct text t = text_new(arena), out = text_new(arena);
+    loops_print(l, &t);
+    char *rest = NULL;
+    for (char *line = strtok_r(t.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        if (!strstr(line, "] = ") || strstr(line, "table ")) continue;
+        text_put(&out, out.n ? "; %s" : "%s", line + strspn(line, " "));
+    }
+    return out.at;
+}
+
+#define BODY(row, attrs, inputs, expected) assert_string_equal(body(bind(row, attrs, inputs)), expected)
+
+/* -- values */
+
+struct example {
+    const char *name, *row, *attrs, *inputs;
+    int n;
+    const double *want;
+};
+#define CASE(name, row, attrs, inputs, ...) \
+    {name, row, attrs, inputs, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (const double[]){__VA_ARGS__}},
+static const struct example examples[] = {
+#include "loops/cases.inc"
+};
+
+static double element(const void *data, int64_t i, int type)
+{
+    return type == SOL_F64    ? ((const double *)data)[i]
+           : type == SOL_I64  ? (double)((const int64_t *)data)[i]
+           : type == SOL_BOOL ? ((const uint8_t *)data)[i]
+                              : NAN;
+}
+
+static void check_example(const struct example *x)
+{
+    struct row_input in[16];
+    void *data[64] = {0}, *given[16] = {0};
+    struct attrs attrs = read_attrs(x->attrs);
+    struct row *row;
+    struct loops *l;
+    int n = read_inputs(x->inputs, in, given), k = 0, at = 0;
+    if (row_parse(arena, x->name, x->row, &row)) fail_msg("%s", sol_error(ctx));
+    if (row_bind(arena, row, n, in, &attrs, &l)) fail_msg("%s", sol_error(ctx));
+    for (int i = 0; i < n; ++i)
+        if (!in[i].missing) data[k++] = given[i];
+    for (int i = k; i < l->tensors.n; ++i)
+        if (l->tensors.at[i].role == LOOPS_OUTPUT)
+            data[i] = arena_alloc(arena, (size_t)elements(l->tensors.at[i].ndim, l->tensors.at[i].shape) * 8 + 8);
+    if (loops_interpret(ctx, l, data)) fail_msg("%s", sol_error(ctx));
+    for (int i = k; i < l->tensors.n; ++i) {
+        const struct loops_tensor *t = &l->tensors.at[i];
+        if (t->role != LOOPS_OUTPUT || (!strncmp(x->name, "ArgMax", 6) && !strcmp(t->name, "y"))) continue;
+        for (int64_t j = 0; j < elements(t->ndim, t->shape); ++j, ++at) {
+            if (at >= x->n) fail_msg("%s: more than %d results", x->name, x->n);
+            double got = element(data[i], j, t->dtype), want = x->want[at];
+            if (!(fabs(got - want) <= 1e-8 * (1 + fabs(want))) && !(isnan(got) && isnan(want)))
+                fail_msg("%s: %s[%d] is %.10g, expected %.10g", x->name, t->name, (int)j, got, want);
+        }
+    }
+    if (at != x->n) fail_msg("%s: %d results, expected %d", x->name, at, x->n);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNT_OF(examples); ++i) check_example(&examples[i]);
+}
+
+/* -- parsing */
+
+static void test_parse_errors(void **state)
+{
+    static const struct {
+        const char *row, *error;
+    } bad[] = {
+        {"x[A] -> y[A]", "column 1: expected head | sizes | tables | body"},
+        {"x[A] -> y[A] | y[A] = x[A", "column 26: expected an expression, found the end"},
+        {"x[A] -> y[A] | y[A] = x[A] +", "expected an expression, found the end"},
+        {"x[A] -> y[A] | y[A] = foo(x[A])", "column 23: expected a function of math.def, found 'foo(x[A])'"},
+        {"x[A] -> y[A] | y[A] = exp(x[A], 2)", "expected 1 arguments for exp"},
+        {"x[A] -> y[A] | y[A] = x[A]; z", "expected '['"},
+        {"x[A] -> y[A] | x[A] = 1", "a result in front (x is an input)"},
+        {"x[A] -> y[A] z[A] | y[A] = x[A]", "z is never written"},
+        {"x[A] -> y[A] | y[A] = t[A]", "t is never written"},
+        {"x[A] -> y[A] | y[A] = sum[B | ] x[A]", "column 31: expected an expression"},
+        {"x[A] -> y[A] | y[A] = [x[A]]", "expected a comparison"},
+        {"x[A] -> y[A] | y[A] = maxat[B] x[A]", "2 results in front"},
+        {"x[A] -> y[A] | (y,z)[A] = sum[B] x[A]", "1 results in front"},
+        {"x[A] -> y[A] | y[A] = 1 + maxat[B] x[A]", "maxat has several results"},
+        {"x[A] -> y[A] | t[A+1] = x[A]; y[A] = t[A]", "expected plain letters, or t in the head"},
+        {"x[A] x[B] -> y[A] | y[A] = x[A]", "column 6: expected a tensor with a new name"},
+        {"x[A] -> y[A] | #A | y[A] = x[A]", "expected a comparison"},
+        {"x[A] -> y[A] | y[A] = x[A] $", "expected ';' or the end, found '$'"},
+        {"x:=t[A] -> y[A] | y[A] = x[A]", "input x cannot have the type := t"},
+        {"x[A B] -> y[] i:i64[] | (y,i)[] = maxat[B A] x[A B]", "in the order in which the row names them"},
+    };
+    (void)state;
+    for (int i = 0; i < COUNT_OF(bad); ++i) {
+        struct row *row;
+        assert_int_equal(row_parse(arena, "Bad", bad[i].row, &row), SOL_ERR_INVALID);
+        if (!strstr(sol_error(ctx), bad[i].error) || strncmp(sol_error(ctx), "row Bad: ", 9))
+            fail_msg("'%s' gives: %s", bad[i].row, sol_error(ctx));
+    }
+}
+
+static void test_deep_brackets(void **state)
+{
+    char text[1200] = "x[A] -> y[A] | y[A] = ";
+    struct row *row;
+    (void)state;
+    memset(text + strlen(text), '(', 1000);
+    assert_int_equal(row_parse(arena, "Deep", text, &row), SOL_ERR_INVALID);
+    assert_non_null(strstr(sol_error(ctx), "fewer levels"));
+}
+
+static void test_precedence(void **state)
+{
+    (void)state;
+    BODY("x[A B] -> y[A] | y[A] = sum[B] x[A B] / sum[B] 1", "", "f:2x3", "y[A] = (sum[B] x[A B])/3");
+    BODY("x[A B] -> y[A] | y[A] = 2 * sum[B] x[A B] * x[A B] + 1", "", "f:2x3", "y[A] = 2*(sum[B] x[A B]*x[A B]) + 1");
+    BODY("x[A B] -> y[A] | y[A] = -x[A 1] - (x[A 0] - x[A 2])", "", "f:2x3", "y[A] = (-x[A 1]) - (x[A 0] - x[A 2])");
+}
+
+/* What is printed parses again, to the same. */
+static void test_print_parses(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNT_OF(examples); ++i) {
+        const struct example *x = &examples[i];
+        struct loops *l = bind(x->row, x->attrs, x->inputs), *again;
+        struct text head = text_new(arena), out = text_new(arena), sizes = text_new(arena);
+        struct row_input in[16];
+        struct attrs none = {0};
+        bool table = false;
+        int nin = 0, letter = 0;
+        for (int role = LOOPS_INPUT; role <= LOOPS_TEMP; ++role, text_put(&out, "-> "))
+            for (int t = 0; t < l->tensors.n; ++t) {
+                const struct loops_tensor *u = &l->tensors.at[t];
+                table |= u->role == LOOPS_TABLE;
+                if (u->role != role) continue;
+                if (role == LOOPS_INPUT)
+                    in[nin++] = (struct row_input){.dtype = u->dtype, .ndim = u->ndim, .shape = u->shape};
+                text_put(&out, "%s:%s[", u->name, dtype_def(u->dtype)->name);
+                for (int d = 0; d < u->ndim; ++d) {
+                    text_put(&out, d ? " Z%d" : "Z%d", letter);
+                    text_put(&sizes, "#Z%d=%d; ", letter++, (int)u->shape[d]);
+                }
+                text_put(&out, "] ");
+            }
+        if (table || letter + l->letters.n > 60) continue;
+        out.n -= 3;
+        for (int k = 0; k < l->letters.n; ++k)
+            text_put(&sizes, "#%s=%d; ", l->letters.at[k].name, (int)l->letters.at[k].size);
+        text_put(&head, "%.*s| %s | ", (int)out.n, out.at, sizes.at);
+        const char *statements = body(l);
+        char *copy = arena_strdup(arena, statements);
+        for (char *at; (at = strstr(copy, "  -- scan"));)
+            memmove(at, at + 11 + strcspn(at + 11, "; "), strlen(at + 11 + strcspn(at + 11, "; ")) + 1);
+        for (char *q = copy; *q; ++q)
+            if (*q == 'q' && q > copy && q[-1] >= 'A' && q[-1] <= 'Z') *q = '\'';
+        text_put(&head, "%s", copy);
+        struct row *row;
+        if (row_parse(arena, x->name, head.at, &row)) fail_msg("%s: %s", sol_error(ctx), head.at);
+        if (row_bind(arena, row, nin, in, &none, &again)) fail_msg("%s: %s", sol_error(ctx), head.at);
+        assert_string_equal(body(again), statements);
+    }
+}
+
+/* -- binding */
+
+static void test_bodies(void **state)
+{
+    static const char conv[] =
+        "x[N I Q..] w[O J K..] b?[O] -> y[N O P..] | #G=g; #C=#O//g; #O=#C*#G; #I=#J*#G; #P=(#Q+p+q-d*(#K-1)-1)//s+1 |"
+        " y[N G*#C+C P] = (sum[J K] x[N G*#J+J s*P+d*K-p]:0 * w[G*#C+C J K]) + b[G*#C+C]:0";
+    (void)state;
+    BODY(conv, "s=1 p=1 q=1 d=1 g=1", "f:2x3x8x9 f:4x3x3x3 f:4",
+         "y[N C P0 P1] = (sum[J K0 K1] x[N J P0+K0-1 P1+K1-1]:0*w[C J K0 K1]) + b[C]");
+    BODY(conv, "s=2 p=0 q=0 d=1 g=1", "f:2x3x8x9 f:4x3x1x1 -", "y[N C P0 P1] = sum[J] x[N J 2*P0 2*P1]*w[C J 0 0]");
+    BODY(conv, "s=1 p=[0,1] q=[0,1] d=1 g=3", "f:1x3x8x9 f:3x1x3x3 -",
+         "y[0 G P0 P1] = sum[K0 K1] x[0 G P0+K0 P1+K1-1]:0*w[G 0 K0 K1]");
+    BODY("x[A..] z[A..] -> y[A..] | y[A] = x[A] + z[A]", "", "f: f:", "y[] = x[] + z[]");
+    BODY("x[N C Q..] -> y[N C P..] | #K=k; #P=#Q-k+1 | y[N C P] = sum[K] x[N C P+K] / sum[K | 0<=P+K<#Q] 1", "k=[2,1]",
+         "f:1x3x4x5", "y[0 C P0 P1] = (sum[K0] x[0 C P0+K0 P1])/2");
+    BODY("x[A B] -> y[B A] | y[B A] = x[A B]", "", "f:2x3", "y[B A] = x[A B]");
+    BODY("x[A] -> y[A] | y[A] = where(A>=0,x[A],0.0) * [A<#A] * 1.0", "", "f:4", "y[A] = x[A]");
+    BODY("x[P'] -> y[P] | y[P] = x[P] * sum[P'] x[P']", "", "f:4", "y[P] = x[P]*(sum[Pq] x[Pq])");
+    BODY("x[A] -> y[A] t[A] | y[A] = x[A-#A]:7; t[A] = x[A+1]:0", "", "f:4", "y[A] = 7; t[A] = x[A+1]:0");
+    BODY("x[A X B] z[A Z B] -> y[A Q B] | #Q=#X+#Z | y[A X B] = x[A X B]; y[A #X+Z B] = z[A Z B]", "",
+         "f:2x3x4 f:2x5x4", "y[A X B] = x[A X B]; y[A Z+3 B] = z[A Z B]");
+}
+
+/* Moves of elements: what reshapes come to. */
+static void test_reshape(void **state)
+{
+    static const char reshape[] = "x[Q..] -> y[P..] | #P=shape | y[P] = x[dig(lin(#P,P),#Q)]";
+    (void)state;
+    BODY(reshape, "shape=[2,3,4]", "f:2x3x4", "y[P0 P1 P2] = x[P0 P1 P2]");
+    BODY(reshape, "shape=[6,4]", "f:2x3x4", "y[P0 P1] = x[P0//3 P0%3 P1]");
+    BODY(reshape, "shape=[2,3,4]", "f:6x4", "y[P0 P1 P2] = x[3*P0+P1 P2]");
+    BODY(reshape, "shape=[24]", "f:2x3x4", "y[P] = x[P//12 P//4%3 P%4]");
+    BODY(reshape, "shape=[2,12]", "f:2x3x4", "y[P0 P1] = x[P0 P1//4 P1%4]");
+    BODY(reshape, "shape=[1,2,1,3,4,1]", "f:6x4", "y[0 P1 0 P3 P4 0] = x[3*P1+P3 P4]");
+    BODY(reshape, "shape=[4,6]", "f:6x4", "y[P0 P1] = x[(6*P0 + P1)//4 (6*P0 + P1)%4]");
+    /* there and back is nothing */
+    BODY("x[A] -> y[A] | #B=3; #C=2; #D=4 | y[A] = x[(A//8*2+A//4%2)*4+A%4]", "", "f:24", "y[A] = x[A]");
+    BODY("x[A] -> y[A] | y[A] = x[(A//12)*12+A//4%3*4+A%4]", "", "f:48", "y[A] = x[A]");
+}
+
+static void test_tables(void **state)
+{
+    (void)state;
+    BODY("x[Q..] -> y[P..] | #P=#Q*2 | t[P] = P//2 | y[P] = x[t[P]]", "", "f:3x1", "y[P0 P1] = x[t0[P0] 0]");
+    BODY("x[Q..] -> y[P..] | #P=#Q-1 | t[P] = P+1 | y[P] = x[t[P]]", "", "f:3x4", "y[P0 P1] = x[P0+1 P1+1]");
+    BODY("x[Q..] -> y[Q..] | | t[Q] = 0.5+Q*0 | y[Q] = x[Q] * t[Q]", "", "f:2x2",
+         "y[Q0 Q1] = x[Q0 Q1]*(t0[Q0]*t1[Q1])");
+    BODY("x[Q..] -> y[Q..] | | t[Q] = 0.5 | y[Q] = x[Q] * t[Q]", "", "f:", "y[] = x[]");
+    struct loops *l = bind("x[Q] -> y[P] | #P=4 | t[P] = P*5//4 | y[P] = x[t[P]]", "", "f:5");
+    const struct loops_tensor *t = &l->tensors.at[2];
+    assert_int_equal(t->role, LOOPS_TABLE);
+    static const int64_t want[] = {0, 1, 2, 3};
+    assert_memory_equal(t->table, want, sizeof want);
+}
+
+static void test_scans(void **state)
+{
+    (void)state;
+    BODY("x[T] -> y[T] | y[T] = y[T-1]:0 + x[T]", "", "f:4", "y[T] = y[T-1]:0 + x[T]  -- scan T+1");
+    BODY("x[T] -> y[T] | y[T] = y[T+1]:0 + x[T]", "", "f:4", "y[T] = y[T+1]:0 + x[T]  -- scan T-1");
+    BODY("x[T] -> y[T] | y[T] = y[T-1]:0 + x[T]", "", "f:1", "y[0] = x[0]");
+}
+
+/* Statements in any order; a scan of three, and one in front; two scans over one letter stay apart. */
+static void test_order(void **state)
+{
+    (void)state;
+    BODY("x[T] -> h[T] | h[T] = g[T] * 2; g[T] = a[T] + h[T-1]:0; a[T] = exp(x[T])", "", "f:4",
+         "a[T] = exp(x[T]); g[T] = a[T] + h[T-1]:0  -- scan T+1; h[T] = g[T]*2  -- scan T+1");
+    BODY("x[T] -> y[T] | y[T] = y[T-1]:0 + a[#T-1-T]; a[T] = a[T-1]:0 + x[T]", "", "f:4",
+         "a[T] = a[T-1]:0 + x[T]  -- scan T+1; y[T_2] = y[T_2-1]:0 + a[3-T_2]  -- scan T_2+1");
+}
+
+static const char *bind_error(const char *text, const char *attrs, const char *inputs)
+{
+    struct row_input in[16];
+    void *data[16];
+    struct attrs a = read_attrs(attrs);
+    struct loops *l;
+    int n = read_inputs(inputs, in, data);
+    if (row_bind(arena, parse(text), n, in, &a, &l) == SOL_OK) fail_msg("'%s' is bound to %s", text, body(l));
+    return sol_error(ctx);
+}
+
+static void test_bind_errors(void **state)
+{
+    static const struct {
+        const char *row, *attrs, *inputs, *error;
+    } bad[] = {
+        {"x[A] z[A] -> y[A] | y[A] = x[A] + z[A]", "", "f:3 f:4",
+         "Row: dimension 0 of z is 4, but A is 3 elsewhere (inputs: x 3 z 4)"},
+        {"x[A B] -> y[A] | y[A] = x[A 0]", "", "f:3", "x has 1 dimensions, but x[A B] needs 2 (inputs: x 3)"},
+        {"x[A B C..] -> y[A] | y[A] = sum[B C] x[A B C]", "", "f:3", "but x[A B C..] needs 2"},
+        {"x[Q] -> y[P] | #P=#Q-5 | y[P] = x[P]", "", "f:3", "P is negative: #P=#Q-5 is -2 (inputs: x 3)"},
+        {"x[Q] -> y[P] | #P=#Q//s | y[P] = x[P]", "s=0", "f:3",
+         "#P=#Q//s: not an integer, too large, or divided by zero"},
+        {"x[Q] -> y[P] | #P=#Q*s | y[P] = x[0]", "s=4611686018427387904", "f:3", "not an integer, too large"},
+        {"x[Q] -> y[P] | #P=s | y[P] = x[0]", "s=4503599627370496", "f:3", "y"},
+        {"x[Q] -> y[P] | #P=s | y[P] = x[0]", "s=1.5", "f:3", "not an integer"},
+        {"x[Q] -> y[P] | #P=s | y[P] = x[0]", "", "f:3", "attribute s is missing"},
+        {"x[Q] -> y[P] | #P=s | y[P] = x[0]", "s=f32", "f:3", "attribute s must be a number"},
+        {"x[Q] -> y[Q] | y[Q] = x[Q] * s", "s=[1,2]", "f:3", "attribute s must be one value, not 2"},
+        {"x[A] -> y[B] | y[B] = x[0]", "", "f:3", "the size of B follows from nothing that is given"},
+        {"x[A.. B..] -> y[A..] | y[A] = sum[B] x[A B]", "", "f:3", "the number of dimensions of A is open"},
+        {"x[A.. B..] -> y[A..] | A=3 | y[A] = sum[B] x[A B]", "", "f:3", "x has 1 dimensions, but x[A.. B..] needs 3"},
+        {"x[A..] -> y[A..] | A=n | y[A] = x[A]", "n=-1", "f:3", "A=n is no number of dimensions"},
+        {"x[A] b?[A] -> y[A] | y[A] = x[A] + b[A]", "", "f:3 -", "input b is missing, but needed"},
+        {"x[A] -> y[A] | #A<4 | y[A] = x[A]", "", "f:5", "#A<4 does not hold (inputs: x 5)"},
+        {"x[A] -> y[A] | #A=n*2 | y[A] = x[A]", "n=2", "f:5", "#A=n*2 does not hold: A is 5, not 4"},
+        {"x[A R] -> y[A] | y[A] = max[R] x[A R]", "", "f:5x0", "max over nothing"},
+        {"x:int[A] -> y[A] | y[A] = x[A]", "", "f:5", "x has type f64, but must be int"},
+        {"x[A] -> y:=to[A] | y[A] = x[A]", "to=f31", "f:5", "attribute to must name a type"},
+        {"x[A] -> y:q[A] | y[A] = x[A]", "", "f:5", "y has the unknown type q"},
+        {"x[A] -> y[A] | y[A] = a[A]; a[A] = y[A] + x[A]", "", "f:5", "depends on itself within a step"},
+        {"x[A] -> y[A] | y[A] = x[A -1]", "", "f:5", "x has 1 dimensions and is read with 2 indices"},
+        {"x[A] -> y[A] | y[A] = y[A-1]:0 + y[A+1]:0", "", "f:5", "a cycle over more than one letter or direction"},
+        {"x[N C Q..] -> y[N C P..] | #P=s | y[N C P] = x[N C P]", "s=[1,2,3]", "f:2x2x2x2",
+         "attribute s has 3 values, expected 2"},
+    };
+    (void)state;
+    for (int i = 0; i < COUNT_OF(bad); ++i) {
+        const char *error = bind_error(bad[i].row, bad[i].attrs, bad[i].inputs);
+        if (!strstr(error, bad[i].error)) fail_msg("'%s' gives: %s", bad[i].row, error);
+    }
+}
+
+/* Sizes of 0 are legal: nothing runs, sums over nothing are 0. */
+static void test_empty(void **state)
+{
+    double out[3] = {7, 7, 7}, nothing[1];
+    void *data[] = {nothing, out};
+    (void)state;
+    assert_int_equal(loops_interpret(ctx, bind("x[A R] -> y[A] | y[A] = sum[R] x[A R]", "", "f:3x0"), data), SOL_OK);
+    assert_true(out[0] == 0 && out[1] == 0 && out[2] == 0);
+    assert_int_equal(loops_interpret(ctx, bind("x[A R] -> y[A] | y[A] = max[R] x[A R]", "", "f:0x0"), data), SOL_OK);
+    assert_int_equal(loops_interpret(ctx, bind("x[A R] -> y[A] | y[A] = max[R | R<#R] x[A R]", "", "f:2x0"), data),
+                     SOL_OK);
+    assert_true(isinf(out[0]) && out[0] < 0);
+}
+
+static void test_types(void **state)
+{
+    struct loops *l = bind("i:int[A] x[A] -> y[A] z:x[A] u:bool[A] v:=to[A] w:float[A] -> t:i8[A]"
+                           "| y[A] = i[A]; z[A] = t[A]; u[A] = s[A]; v[A] = q[A]; w[A] = 1; t[A] = 1;"
+                           " s[A] = x[A]; (r,q)[A] = maxat[] x[A]",
+                           "to=bf16", "i4:3 f:3");
+    static const enum sol_dtype want[] = {SOL_I64, SOL_F64, SOL_I64, SOL_F64, SOL_BOOL, SOL_BF16,
+                                          SOL_F32, SOL_I8,  SOL_F64, SOL_F64, SOL_I64};
+    static const char *const names[] = {"i", "x", "y", "z", "u", "v", "w", "t", "s", "r", "q"};
+    (void)state;
+    assert_int_equal(l->tensors.n, COUNT_OF(names));
+    for (int i = 0; i < COUNT_OF(names); ++i)
+        for (int k = 0; k < l->tensors.n; ++k)
+            if (!strcmp(l->tensors.at[k].name, names[i]) && l->tensors.at[k].dtype != want[i])
+                fail_msg("%s has type %s", names[i], dtype_def(l->tensors.at[k].dtype)->name);
+}
+
+static void test_purposes(void **state)
+{
+    struct row *r = parse("x[N C Q..] w[O I K..] -> y[N O P..] | #P=#Q | y[N O P] = x[N 0 P] * w[O 0 0]");
+    (void)state;
+    assert_int_equal(row_purpose(r, false, 0, 0, 4), 'N');
+    assert_int_equal(row_purpose(r, false, 0, 1, 4), 'C');
+    assert_int_equal(row_purpose(r, false, 0, 3, 4), 'P');
+    assert_int_equal(row_purpose(r, false, 0, 4, 4), 0);
+    assert_int_equal(row_purpose(r, false, 1, 1, 3), 'C');
+    assert_int_equal(row_purpose(r, true, 0, 2, 5), 'P');
+    assert_int_equal(row_purpose(r, true, 1, 0, 5), 0);
+}
+
+/* -- the constructors */
+
+static int32_t times(struct loops *l, int64_t k, int32_t e)
+{
+    return ex_binary(l, EX_MUL, ex_int(l, k), e);
+}
+
+static const char *shown(struct loops *l, int32_t e)
+{
+    struct text t = text_new(arena);
+    ex_print(l, e, &t);
+    return t.at;
+}
+
+static void test_affine(void **state)
+{
+    struct loops *l = loops_create(arena, "l");
+    int a = loops_letter(l, "A", 8), b = loops_letter(l, "B", 4);
+    int32_t x = ex_letter(l, a), y = ex_letter(l, b);
+    int32_t e = ex_binary(l, EX_SUB, ex_binary(l, EX_ADD, times(l, 3, y), times(l, 2, x)), ex_int(l, 5));
+    struct affine f;
+    int64_t lo, hi;
+    (void)state;
+    assert_true(ex_affine(l, e, &f));
+    assert_int_equal(f.n, 2);
+    assert_int_equal(f.letter[0], a);
+    assert_int_equal(f.coef[0], 2);
+    assert_int_equal(f.coef[1], 3);
+    assert_int_equal(f.c, -5);
+    assert_string_equal(shown(l, e), "2*A + 3*B - 5");
+    assert_true(ex_equal(l, e, ex_from_affine(l, &f)));
+    assert_true(ex_range(l, e, &lo, &hi));
+    assert_true(lo == -5 && hi == 18);
+    assert_false(ex_affine(l, ex_binary(l, EX_MUL, x, y), &f));
+    assert_true(ex_letters(l, e) == (1ull << a | 1ull << b));
+    assert_string_equal(shown(l, ex_binary(l, EX_SUB, e, e)), "0");
+    assert_string_equal(shown(l, ex_neg(l, x)), "(-A)");
+    assert_string_equal(shown(l, ex_binary(l, EX_SUB, ex_int(l, 3), x)), "3 - A");
+}
+
+static int64_t value_at(const struct loops *l, int32_t e, int64_t a, int64_t b)
+{
+    const struct ex *x = &l->ex.at[e];
+    int64_t p = x->a ? value_at(l, x->a, a, b) : 0, q = x->b ? value_at(l, x->b, a, b) : 0, args[2] = {p, q};
+    switch (x->kind) {
+    case EX_INT: return x->u.i;
+    case EX_LETTER: return x->tensor ? b : a;
+    case EX_NEG: return -p;
+    case EX_ADD: return p + q;
+    case EX_SUB: return p - q;
+    case EX_MUL: return p * q;
+    default: return math_eval_int(math_row(x->kind == EX_FLOOR ? "floordiv" : "remainder"), args);
+    }
+}
+
+/* Random sums, quotients and remainders: folded and not folded they have the same value, which is in the range. */
+static void test_algebra(void **state)
+{
+    uint32_t seed = 1;
+    (void)state;
+    for (int round = 0; round < 3000; ++round) {
+        struct loops *l = loops_create(arena, "l");
+        int32_t pool[24], plain[24];
+        int64_t na = 1 + round % 13, nb = 1 + round % 7;
+        int n = 2;
+        loops_letter(l, "A", na);
+        loops_letter(l, "B", nb);
+        pool[0] = plain[0] = ex_letter(l, 0);
+        pool[1] = plain[1] = ex_letter(l, 1);
+        for (; n < 9; ++n) {
+            seed = seed * 1664525u + 1013904223u;
+            int kind = EX_ADD + (int)(seed >> 20) % 5, i = (int)(seed >> 8) % n, j = (int)(seed >> 13) % n;
+            int32_t p = pool[i], q = pool[j], u = plain[i], v = plain[j];
+            if (kind == EX_DIV) kind = EX_MOD;
+            if (kind != EX_ADD && kind != EX_SUB) q = v = ex_int(l, 1 + (int64_t)(seed >> 24) % 12);
+            pool[n] = ex_binary(l, (enum ex_kind)kind, p, q);
+            struct ex e = {.kind = (uint8_t)kind, .a = u, .b = v};
+            PUSH(arena, l->ex, e);
+            plain[n] = l->ex.n - 1;
+        }
+        for (int64_t a = 0; a < na; ++a)
+            for (int64_t b = 0; b < nb; ++b)
+                for (int k = 2; k < n; ++k) {
+                    int64_t lo, hi, v = value_at(l, plain[k], a, b);
+                    if (value_at(l, pool[k], a, b) != v)
+                        fail_msg("%s is not %s", shown(l, pool[k]), shown(l, plain[k]));
+                    if (ex_range(l, pool[k], &lo, &hi)) assert_true(lo <= v && v <= hi);
+                }
+    }
+}
+
+static void test_division(void **state)
+{
+    struct loops *l = loops_create(arena, "l");
+    int32_t a = ex_letter(l, loops_letter(l, "A", 8)), b = ex_letter(l, loops_letter(l, "B", 4));
+    int32_t e = ex_binary(l, EX_ADD, times(l, 4, a), b);
+    (void)state;
+    assert_string_equal(shown(l, ex_binary(l, EX_FLOOR, e, ex_int(l, 4))), "A");
+    assert_string_equal(shown(l, ex_binary(l, EX_MOD, e, ex_int(l, 4))), "B");
+    assert_string_equal(shown(l, ex_binary(l, EX_FLOOR, e, ex_int(l, 8))), "A//2");
+    assert_string_equal(shown(l, ex_binary(l, EX_MOD, e, ex_int(l, 8))), "B + 4*(A%2)");
+    assert_string_equal(shown(l, ex_binary(l, EX_MOD, e, ex_int(l, 0))), "(4*A + B)%0");
+    assert_string_equal(shown(l, ex_binary(l, EX_FLOOR, ex_binary(l, EX_SUB, e, ex_int(l, 3)), ex_int(l, 4))),
+                        "A + (B + 1)//4 - 1");
+}
+
+static void test_copy(void **state)
+{
+    struct loops *from =
+        bind("x[A K] w[K] -> y[A] | y[A] = sum[K | K<=A] x[A K] * w[K] + exp(x[A 0])", "", "f:4x3 f:3");
+    struct loops *to = loops_create(arena, "to");
+    int64_t shape[] = {8, 3};
+    int b = loops_letter(to, "B", 2), k = loops_letter(to, "K", 3);
+    int tensors[] = {loops_tensor(to, "u", LOOPS_INPUT, SOL_F64, 2, shape),
+                     loops_tensor(to, "v", LOOPS_INPUT, SOL_F64, 1, shape + 1)};
+    int32_t map[2] = {ex_binary(to, EX_ADD, times(to, 2, ex_letter(to, b)), ex_int(to, 1)), ex_letter(to, k)};
+    (void)state;
+    int32_t e = ex_copy(to, from, from->stmts.at[0].value, map, tensors);
+    assert_string_equal(shown(to, e), "(sum[K | K<=2*B+1] u[2*B+1 K]*v[K]) + exp(u[2*B+1 0])");
+    struct loops *again = loops_copy(arena, to);
+    assert_true(
+        ex_equal(again, e, ex_copy(again, again, e, (int32_t[]){ex_letter(again, b), ex_letter(again, k)}, NULL)));
+    map[0] = ex_int(to, 2); /* folds: the guard always holds */
+    assert_string_equal(shown(to, ex_copy(to, from, from->stmts.at[0].value, map, tensors)),
+                        "(sum[K] u[2 K]*v[K]) + exp(u[2 0])");
+}
+
+static void test_names(void **state)
+{
+    struct loops *l = loops_create(arena, "l");
+    (void)state;
+    int a = loops_letter(l, "P", 2), b = loops_letter(l, "P", 3);
+    assert_string_not_equal(l->letters.at[a].name, l->letters.at[b].name);
+    a = loops_tensor(l, "layer1.0/x", LOOPS_INPUT, SOL_F32, 0, NULL);
+    b = loops_tensor(l, "layer1.0/x", LOOPS_INPUT, SOL_F32, 0, NULL);
+    assert_string_not_equal(l->tensors.at[a].name, l->tensors.at[b].name);
+    assert_null(strpbrk(l->tensors.at[b].name, "./"));
+}
+
+/* -- functions */
+
+static double eval(const char *name, double x, double y, double z)
+{
+    double args[] = {x, y, z};
+    assert_true(math_row(name) >= 0);
+    return math_eval(math_row(name), args);
+}
+
+static int64_t eval_int(const char *name, int64_t x, int64_t y)
+{
+    int64_t args[] = {x, y, 0};
+    return math_eval_int(math_row(name), args);
+}
+
+/* The value of an expression without letters. */
+static double computed(struct loops *l, int32_t e)
+{
+    double out = NAN;
+    int64_t scalar = 0;
+    void *data[8] = {0};
+    struct loops_stmt s = {.nout = 1, .value = e};
+    s.out[0] = (uint16_t)loops_tensor(l, "y", LOOPS_OUTPUT, SOL_F64, 0, &scalar);
+    data[s.out[0]] = &out;
+    PUSH(arena, l->stmts, s);
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    return out;
+}
+
+/* A composite's expression, expanded to primitives and interpreted, is what C makes of the same text. */
+static void test_composites(void **state)
+{
+    static const double xs[] = {-20, -3.5, -1, -0.25, 0, 0.125, 0.5, 1, 2.75, 6, 30, INFINITY, -INFINITY, NAN};
+    (void)state;
+    for (int row = 0; row < math_rows(); ++row) {
+        const struct math_def *m = math_at(row);
+        if (!m->expr) continue;
+        for (int i = 0; i < COUNT_OF(xs); ++i) {
+            struct loops *l = loops_create(arena, m->name);
+            double args[] = {xs[i], 0.75, 20};
+            int32_t list[3];
+            for (int k = 0; k < m->arity; ++k) { /* hidden in a product, so that the call does not fold */
+                int64_t scalar = 0;
+                int t = loops_tensor(l, "t", LOOPS_TABLE, SOL_F64, 0, &scalar);
+                l->tensors.at[t].table = arena_memdup(arena, &args[k], sizeof args[k]);
+                struct ex e = {.kind = EX_READ, .tensor = (uint16_t)t};
+                PUSH(arena, l->ex, e);
+                list[k] = l->ex.n - 1;
+            }
+            int32_t call = ex_call(l, row, m->arity, list), made = ex_expand(l, call);
+            assert_int_not_equal(made, call);
+            double got = computed(l, made), want = math_eval(row, args);
+            if (!(fabs(got - want) <= 1e-12 * (1 + fabs(want))) && !(isnan(got) && isnan(want)) && got != want)
+                fail_msg("%s(%g) is %g expanded, %g in C", m->name, xs[i], got, want);
+        }
+    }
+}
+
+static bool is_placeholder(const char *at, int arity)
+{
+    return (at[1] >= '1' && at[1] <= '0' + arity) || strchr("fVI", at[1]);
+}
+
+/* Columns are well-formed: derivatives parse, one for each argument; templates name only arguments that exist. */
+static void test_math_rows(void **state)
+{
+    (void)state;
+    for (int row = 0; row < math_rows(); ++row) {
+        const struct math_def *m = math_at(row);
+        assert_int_equal(math_row(m->name), row);
+        const char *templates[] = {m->c_scalar, m->c_vector, m->c_int};
+        assert_true(m->expr ? !m->c_scalar && !m->c_int : m->c_scalar || m->c_int);
+        for (int i = 0; i < 3; ++i)
+            for (const char *at = templates[i]; at && (at = strchr(at, '%')); ++at)
+                if (!is_placeholder(at, m->arity)) fail_msg("%s: template %s", m->name, templates[i]);
+        if (!m->derivative) continue;
+        char *copy = arena_strdup(arena, m->derivative), *rest = NULL;
+        int n = 0;
+        for (char *d = strtok_r(copy, ";", &rest); d; d = strtok_r(NULL, ";", &rest), ++n) {
+            struct row *parsed;
+            const char *text = arena_printf(arena, "a[A] -> b[A] | b[A] = a[A] * (%s)", d);
+            if (row_parse(arena, m->name, text, &parsed)) fail_msg("%s: derivative: %s", m->name, sol_error(ctx));
+        }
+        assert_int_equal(n, m->arity);
+    }
+}
+
+/* Derivatives against differences, away from kinks. */
+static void test_derivatives(void **state)
+{
+    static const double at[][3] = {{0.6, 0.35, 0.7}, {-0.55, 0.2, 0.4}, {0.3, 0.9, 0.45}};
+    static const double wide[][3] = {{2.6, 0.4, 20}, {1.7, 3.25, 20}};
+    (void)state;
+    for (int row = 0; row < math_rows(); ++row) {
+        const struct math_def *m = math_at(row);
+        if (!m->derivative || !m->type || !strcmp(m->type, "bool") || !strcmp(m->name, "heaviside")) continue;
+        for (int p = 0; p < COUNT_OF(at) + COUNT_OF(wide); ++p) {
+            const double *x = p < COUNT_OF(at) ? at[p] : wide[p - COUNT_OF(at)];
+            char *copy = arena_strdup(arena, m->derivative), *rest = NULL, *d = strtok_r(copy, ";", &rest);
+            double r = math_eval(row, x), h = 1e-6;
+            for (int k = 0; k < m->arity; ++k, d = strtok_r(NULL, ";", &rest)) {
+                double up[3], down[3], got;
+                memcpy(up, x, sizeof up);
+                memcpy(down, x, sizeof down);
+                up[k] += h;
+                down[k] -= h;
+                double want = (math_eval(row, up) - math_eval(row, down)) / (2 * h);
+                if (isnan(r) || isnan(want) || (k && !strcmp(d + strspn(d, " "), "0"))) continue; /* a constant */
+                struct row_attr given[] = {{"x", ATTR_REAL, -1, NULL, (double[]){x[0]}, NULL},
+                                           {"y", ATTR_REAL, -1, NULL, (double[]){x[1]}, NULL},
+                                           {"z", ATTR_REAL, -1, NULL, (double[]){x[2]}, NULL},
+                                           {"r", ATTR_REAL, -1, NULL, &r, NULL}};
+                struct attrs attrs = {4, given};
+                struct loops *l;
+                struct row *parsed = parse(arena_printf(arena, "-> b:f64[] | b[] = %s", d));
+                void *data[1] = {&got};
+                if (row_bind(arena, parsed, 0, NULL, &attrs, &l)) fail_msg("%s", sol_error(ctx));
+                assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+                if (!(fabs(got - want) < 1e-5 * (1 + fabs(want))))
+                    fail_msg("%s: derivative %d at %g %g %g is %g, differences give %g", m->name, k, x[0], x[1], x[2],
+                             got, want);
+            }
+        }
+    }
+}
+
+static void test_functions(void **state)
+{
+    (void)state;
+    assert_true(isnan(eval("max", NAN, 1, 0)) && isnan(eval("max", 1, NAN, 0)) && isnan(eval("min", NAN, 1, 0)));
+    assert_true(eval("fmax", NAN, 1, 0) == 1 && eval("fmin", 1, NAN, 0) == 1);
+    assert_true(isnan(eval("relu", NAN, 0, 0)) && isnan(eval("clamp", NAN, 0, 1)) && eval("sign", NAN, 0, 0) == 0);
+    assert_true(eval("clamp", 5, 3, 1) == 1); /* as min(max(x, 3), 1) */
+    assert_true(eval("round", 2.5, 0, 0) == 2 && eval("round", 3.5, 0, 0) == 4);
+    assert_true(eval("floordiv", -7, 2, 0) == -4 && eval("remainder", -7, 2, 0) == 1 && eval("fmod", -7, 2, 0) == -1);
+    assert_true(isinf(eval("floordiv", 1, 0, 0)) && eval("truncdiv", -7, 2, 0) == -3);
+    for (double x = -0.999; x < 1; x += 0.037) assert_true(fabs(erf(eval("erfinv", x, 0, 0)) - x) < 1e-15);
+    assert_true(fabs(erfc(eval("erfinv", 1 - 0x1p-50, 0, 0)) * 0x1p50 - 1) < 1e-12 && isinf(eval("erfinv", 1, 0, 0)));
+    assert_int_equal(eval_int("floordiv", -7, 2), -4);
+    assert_int_equal(eval_int("floordiv", 7, 0), 0);
+    assert_int_equal(eval_int("truncdiv", INT64_MIN, -1), INT64_MIN);
+    assert_int_equal(eval_int("remainder", -7, 3), 2);
+    assert_int_equal(eval_int("fmod", -7, 3), -1);
+    assert_int_equal(eval_int("pow", 3, 5), 243);
+    assert_int_equal(eval_int("pow", 2, -1), 0);
+    assert_int_equal(eval_int("gcd", -12, 18), 6);
+    assert_int_equal(eval_int("lcm", 4, -6), 12);
+    assert_int_equal(eval_int("shift_left", 1, 64), 0);
+    assert_int_equal(eval_int("shift_right", -8, 70), -1);
+    assert_int_equal(eval_int("abs", INT64_MIN, 0), INT64_MIN);
+    assert_int_equal(eval_int("max", INT64_MAX, INT64_MAX - 1), INT64_MAX);
+}
+
+/* -- the interpreter's types */
+
+static void convert(const char *type, double x, void *out)
+{
+    struct row *row = parse("x[] -> y:=to[] | y[] = x[]");
+    struct row_input in = {.dtype = SOL_F64};
+    struct row_attr to = {.name = "to", .kind = ATTR_TEXT, .text = type};
+    struct attrs attrs = {1, &to};
+    struct loops *l;
+    void *data[] = {&x, out};
+    assert_int_equal(row_bind(arena, row, 1, &in, &attrs, &l), SOL_OK);
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+}
+
+static void test_conversions(void **state)
+{
+    int8_t i8;
+    uint8_t u8;
+    int16_t i16;
+    int32_t i32;
+    int64_t i64;
+    uint64_t u64;
+    uint16_t half;
+    static const struct {
+        double x;
+        uint16_t f16, bf16;
+    } halves[] = {
+        {1, 0x3c00, 0x3f80},        {-2, 0xc000, 0xc000},          {65504, 0x7bff, 0x4780}, {65520, 0x7c00, 0x4780},
+        {0x1p-24, 0x0001, 0x3380},  {0x1p-25, 0x0000, 0x3300},     {0.1, 0x2e66, 0x3dcd},   {-0.0, 0x8000, 0x8000},
+        {INFINITY, 0x7c00, 0x7f80}, {0x1.ffcp-15, 0x0400, 0x3880}, {1e39, 0x7c00, 0x7f80},  {0x1.01p0, 0x3c04, 0x3f80},
+        {0x1.03p0, 0x3c0c, 0x3f82},
+    };
+    (void)state;
+    convert("i32", NAN, &i32), assert_int_equal(i32, INT32_MIN);
+    convert("i32", 3e9, &i32), assert_int_equal(i32, INT32_MIN);
+    convert("i32", -2.9, &i32), assert_int_equal(i32, -2);
+    convert("i64", 1e30, &i64), assert_true(i64 == INT64_MIN);
+    convert("i8", 300, &i8), assert_int_equal(i8, 44);
+    convert("i16", 70000, &i16), assert_int_equal(i16, 4464);
+    convert("u8", NAN, &u8), assert_int_equal(u8, 0);
+    convert("u8", -1, &u8), assert_int_equal(u8, 255);
+    convert("u64", 0x1.8p63, &u64), assert_true(u64 == 3ull << 62);
+    convert("bool", 0.5, &u8), assert_int_equal(u8, 1);
+    convert("bool", NAN, &u8), assert_int_equal(u8, 1);
+    for (int i = 0; i < COUNT_OF(halves); ++i) {
+        convert("f16", halves[i].x, &half);
+        if (half != halves[i].f16) fail_msg("%g as f16 is %04x, expected %04x", halves[i].x, half, halves[i].f16);
+        convert("bf16", halves[i].x, &half);
+        if (half != halves[i].bf16) fail_msg("%g as bf16 is %04x, expected %04x", halves[i].x, half, halves[i].bf16);
+    }
+}
+
+/* Every f16 comes back through a copy. */
+static void test_half(void **state)
+{
+    static uint16_t x[65536], y[65536];
+    int64_t shape[] = {65536};
+    struct row_input in = {.dtype = SOL_F16, .ndim = 1, .shape = shape};
+    struct attrs none = {0};
+    struct loops *l;
+    void *data[] = {x, y};
+    (void)state;
+    for (int type = SOL_F16; type <= SOL_BF16; ++type) {
+        in.dtype = (enum sol_dtype)type;
+        for (int i = 0; i < 65536; ++i) x[i] = (uint16_t)i;
+        assert_int_equal(row_bind(arena, parse("x[A] -> y[A] | y[A] = x[A]*1.0"), 1, &in, &none, &l), SOL_OK);
+        assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+        int top = type == SOL_F16 ? 0x7c00 : 0x7f80;
+        for (int i = 0; i < 65536; ++i)
+            if ((i & 0x7fff) <= top)
+                assert_int_equal(y[i], i);
+            else
+                assert_true((y[i] & 0x7fff) > top);
+    }
+}
+
+static void test_unsigned(void **state)
+{
+    uint64_t x[] = {UINT64_MAX, 3}, y[2] = {0};
+    int64_t shape[] = {2}, none[1] = {0};
+    uint8_t more = 2;
+    struct row_input in = {.dtype = SOL_U64, .ndim = 1, .shape = shape};
+    struct attrs attrs = {0};
+    struct loops *l;
+    void *data[] = {x, y, &more};
+    (void)state;
+    (void)none;
+    struct row *row = parse("x[A] -> y[A] b:bool[] | y[A] = floordiv(max(x[A],x[1]),x[1]); b[] = gt(x[0],x[1])");
+    assert_int_equal(row_bind(arena, row, 1, &in, &attrs, &l), SOL_OK);
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(y[0] == UINT64_MAX / 3 && y[1] == 1 && more == 1);
+}
+
+/* NaN counts as the largest; positions are of the first; infinities leave no NaN behind where PyTorch has none. */
+static void test_reductions(void **state)
+{
+    double x[] = {1, 3, 3, NAN, 5, NAN}, y[1], m[1], z[1];
+    int64_t i[1];
+    void *data[] = {x, y, i};
+    (void)state;
+    struct loops *l = bind("x[A] -> y[] i:i64[] | (y,i)[] = maxat[A | A<n] x[A]", "n=3", "f:6");
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(y[0] == 3 && i[0] == 1);
+    l = bind("x[A] -> y[] i:i64[] | (y,i)[] = minat[A] x[A]", "", "f:6");
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(isnan(y[0]) && i[0] == 3);
+    l = bind("x[A] -> y[] i:i64[] | (y,i)[] = maxat[A | A<0*#A-A] x[A]", "", "f:6");
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(i[0] == 0);
+    l = bind("x[A] -> m[] z[] | (m,z)[] = softsum[A] x[A]", "", "f:3");
+    data[1] = m;
+    data[2] = z;
+    double low[] = {-INFINITY, -INFINITY, 2}, high[] = {1, INFINITY, 2};
+    data[0] = low;
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(m[0] == 2 && z[0] == 1);
+    data[0] = high;
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(isnan(z[0]));
+    for (int r = 0; r <= RED_ALL; ++r) assert_int_equal(reduce_row(reduce_at(r)->name), r);
+}
+
+/* Integers sum in 64 bits. */
+static void test_integer_sum(void **state)
+{
+    int32_t x[] = {INT32_MAX, INT32_MAX, 2};
+    int64_t y[1], shape[] = {3};
+    struct row_input in = {.dtype = SOL_I32, .ndim = 1, .shape = shape};
+    struct attrs none = {0};
+    struct loops *l;
+    void *data[] = {x, y};
+    (void)state;
+    assert_int_equal(row_bind(arena, parse("x[A] -> y:i64[] | y[] = sum[A] x[A]"), 1, &in, &none, &l), SOL_OK);
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(y[0] == 1ll << 32);
+}
+
+static void test_index_outside(void **state)
+{
+    int64_t i[] = {0, 7};
+    double w[] = {1, 2, 3, 4}, y[4];
+    void *data[] = {i, w, y};
+    (void)state;
+    struct loops *l = bind("i:int[A] w[V E] -> y:w[A E] | y[A E] = w[i[A] E]", "", "i2:2 f:2x2");
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_ERR_RUN);
+    assert_non_null(strstr(sol_error(ctx), "index 7 is outside dimension 0 of w, which has 2 elements"));
+}
+
+static void test_rand(void **state)
+{
+    double y[3];
+    void *data[] = {y};
+    (void)state;
+    struct loops *l = bind("-> y:f64[A] | #A=3 | y[A] = rand(k,A)", "k=42", "");
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    for (int i = 0; i < 3; ++i) assert_true(y[i] == math_eval_rand(42, i) && y[i] >= 0 && y[i] < 1);
+    assert_true(y[0] != y[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+        TEST(test_values),        TEST(test_parse_errors), TEST(test_deep_brackets), TEST(test_precedence),
+        TEST(test_print_parses),  TEST(test_bodies),       TEST(test_reshape),       TEST(test_tables),
+        TEST(test_scans),         TEST(test_order),        TEST(test_bind_errors),   TEST(test_empty),
+        TEST(test_types),         TEST(test_purposes),     TEST(test_affine),        TEST(test_algebra),
+        TEST(test_division),      TEST(test_copy),         TEST(test_names),         TEST(test_composites),
+        TEST(test_math_rows),     TEST(test_derivatives),  TEST(test_functions),     TEST(test_conversions),
+        TEST(test_half),          TEST(test_unsigned),     TEST(test_reductions),    TEST(test_integer_sum),
+        TEST(test_index_outside), TEST(test_rand),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
