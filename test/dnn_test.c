@@ -210,6 +210,35 @@ static const struct example examples[] = {
      .must = "direct",
      .row = "x[B T C] w[O T] b[O] -> y[B O C] | | | y[B O C] = (sum[T] x[B T C] * w[O T]) + b[O]",
      .shape = {{3, 20, 40}, {30, 20}, {30}}},
+    {.name = "matmul",
+     .must = "matmul",
+     .row = "a[B.. M K] b[B.. K N] -> y[B.. M N] | | | y[B M N] = sum[K] a[B M K] * b[B K N]",
+     .shape = {{2, 3, 37, 20}, {2, 3, 20, 48}},
+     .activation = 1},
+    {.name = "matmul, odd",
+     .must = "matmul",
+     .row = "a[B.. M K] b[B.. K N] -> y[B.. M N] | | | y[B M N] = 0.5 * (sum[K] a[B M K] * b[B K N])",
+     .shape = {{2, 3, 37, 700}, {2, 3, 700, 35}},
+     .activation = 1},
+    {.name = "scores",
+     .must = "matmul",
+     .row = "q[B T H D] k[B S H D] m[T S] -> y[B H T S] | | | y[B H T S] = (sum[D] q[B T H D] * k[B S H D]) * 0.125 + "
+            "m[T S]",
+     .shape = {{2, 19, 3, 64}, {2, 33, 3, 64}, {19, 33}},
+     .activation = 1},
+    {.name = "values",
+     .must = "matmul",
+     .row = "p[B H T S] v[B S H D] -> y[B T H D] | | | y[B T H D] = sum[S] p[B H T S] * v[B S H D]",
+     .shape = {{2, 3, 19, 33}, {2, 33, 3, 64}},
+     .activation = 1},
+    {.name = "gram",
+     .must = "matmul",
+     .row = "a[M K] -> y[M N] | #N=#M | | y[M N] = sum[K] a[M K] * a[N K]",
+     .shape = {{37, 21}}},
+    {.name = "channels first, 1x1, as a product",
+     .must = "matmul",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{2, 18, 8, 12}, {20, 18, 1, 1}, {20}}},
 };
 
 /* -- a problem in memory */
@@ -417,6 +446,7 @@ static struct {
     int n;
     void *handle;
     char folder[64];
+    int serial; /* of the shared objects */
 } jobs;
 
 static void write_job(const struct job *j)
@@ -441,9 +471,9 @@ static pid_t start_compiler(const char *cc, const struct target *t, int from, in
     const pid_t pid = fork();
     if (pid) return pid;
     static char text[65536];
-    int n = snprintf(text, sizeof text, "%s -O1 -std=gnu11 -w -march=%s%s -fPIC -shared -Iinclude -o %s/part%d.so", cc,
+    int n = snprintf(text, sizeof text, "%s -O1 -std=gnu11 -w -march=%s%s -fPIC -shared -Iinclude -o %s/part%d_%d.so", cc,
                      t->march, strstr(cc, "clang") && t->vector_bytes == 64 ? " -mprefer-vector-width=512" : "",
-                     jobs.folder, part);
+                     jobs.folder, jobs.serial, part);
     for (int i = from; i < to; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, " %s/k%d.c", jobs.folder, jobs.at[i].id);
     snprintf(text + n, sizeof text - (size_t)n, " -lm");
@@ -464,7 +494,7 @@ static void compile_jobs(const char *cc, const struct target *t)
         waitpid(pid[k], &status, 0);
         assert_int_equal(status, 0);
         char path[128];
-        snprintf(path, sizeof path, "%s/part%d.so", jobs.folder, k);
+        snprintf(path, sizeof path, "%s/part%d_%d.so", jobs.folder, jobs.serial, k);
         parts[k] = dlopen(path, RTLD_NOW);
         if (!parts[k]) print_error("%s\n", dlerror());
         assert_non_null(parts[k]);
@@ -611,6 +641,7 @@ static void check_target(const char *name, const char *cc, int every_example, in
     assert_int_equal(target_named(the_ctx, name, &t), 0);
     t.cores = 2;
     jobs.n = 0;
+    jobs.serial++;
     const char *only = getenv("DNN_TEST_ONLY");
     for (int i = 0; i < COUNT_OF(examples); i += every_example)
         if (!only || strstr(examples[i].name, only)) add_jobs(&bounds[i], &t, every_variant);

@@ -167,7 +167,7 @@ static int largest(const struct axes *x)
 static struct tables k_tables(const struct blocking *b)
 {
     struct tables t = {.n = 1, .at = {b->a_stride}};
-    if (b->options.source == B_IN_PLACE) t.at[t.n++] = b->p->b.view.s;
+    if (b->options.source != B_PACKED) t.at[t.n++] = b->p->b.view.s;
     return t;
 }
 

@@ -131,38 +131,76 @@ static const char *b_panel(const struct blocking *b, const char *q, const char *
     return term(b, text, SAY("(%s)", n), b->width * axis_stride(&b->n, p->b.view.s));
 }
 
-/* Brings a panel of b into scratch: [k..][width]. */
+/* A square of `lanes` rows of b, read along k, written as rows along n: log2(lanes) rounds that exchange halves. Rows
+ * that do not exist repeat the last one; nobody stores what comes of them. */
+static void flip_function(const struct blocking *b, struct text *out)
+{
+    const int n = b->lanes;
+    const char *type = SAY("%sx%d", b->p->dtype == SOL_F64 ? "f64" : "f32", n);
+    text_put(out, "static inline void flip(const real *from, int64_t stride, int64_t rows, real *to)\n{\n");
+    out->indent++;
+    for (int i = 0; i < n; i++)
+        text_line(out, "%s r%d = *(const %s *)(from + least(%d, rows - 1) * stride), t%d;", type, i, type, i, i);
+    for (int h = 1; h < n; h *= 2)
+        for (int i = 0; i < n; i++) {
+            if (i & h) continue;
+            text_put(out, "%*st%d = __builtin_shufflevector(r%d, r%d", out->indent * 4, "", i, i, i + h);
+            for (int l = 0; l < n; l++) text_put(out, ", %d", l & h ? n + l - h : l);
+            text_put(out, ");\n%*st%d = __builtin_shufflevector(r%d, r%d", out->indent * 4, "", i + h, i, i + h);
+            for (int l = 0; l < n; l++) text_put(out, ", %d", l & h ? n + l : l + h);
+            text_put(out, ");\n%*sr%d = t%d, r%d = t%d;\n", out->indent * 4, "", i, i, i + h, i + h);
+        }
+    for (int i = 0; i < n; i++) text_line(out, "*(%s *)(to + %d) = r%d;", type, i * b->width, i);
+    out->indent--;
+    text_put(out, "}\n\n");
+}
+
+/* Is the run of K contiguous in b, and n not? */
+static bool flips(const struct blocking *b)
+{
+    const int64_t *s = b->p->b.view.s;
+    return b->options.source == B_SCRATCH && axis_stride(&b->n, s) != 1 && axis_stride(&b->k.at[b->k.n - 1], s) == 1;
+}
+
+static void flip_loops(const struct blocking *b, struct text *out)
+{
+    const long long width = b->width, sn = axis_stride(&b->n, b->p->b.view.s);
+    text_open(out, "for (int64_t j = 0; j < lanes; j += %d) {", b->lanes);
+    text_line(out, "int64_t k = 0;");
+    text_line(out, "for (; k + %d <= len; k += %d) flip(f + j * %lld + k, %lld, lanes - j, to + k * %lld + j);",
+              b->lanes, b->lanes, sn, sn, width);
+    text_line(out, "for (; k < len; k++)");
+    text_line(out, "    for (int64_t l = 0; l < %d; l++) to[k * %lld + j + l] = f[least(j + l, lanes - 1) * %lld + k];",
+              b->lanes, width, sn);
+    text_close(out, "}");
+}
+
+/* Brings a panel of b into scratch: [k..][width]. Lanes that do not exist get anything. */
 static void panel_loops(const struct blocking *b, struct text *out)
 {
     const struct problem *p = b->p;
-    const long long width = b->width, sn = axis_stride(&b->n, p->b.view.s);
+    const int run = b->k.n - 1;
+    const long long width = b->width, sn = axis_stride(&b->n, p->b.view.s),
+                    sk = axis_stride(&b->k.at[run], p->b.view.s);
+    const long long chunk = b->chunk;
     text_open(out, "{ /* the panel of b */");
     text_line(out, "const real *from = %s;", b_panel(b, "q", "n"));
     text_line(out, "const int64_t lanes = n == %lld ? %d : %lld;", (long long)b->panels - 1, blocking_last(b), width);
-    const int run = b->k.n - 1;
     text_line(out, "real *to = panel_b;");
-    text_line(out, "const int64_t len = %s;",
-              b->chunk_axis == run ? SAY("least(%lld, %lld - q * %lld)", (long long)b->chunk,
-                                         (long long)b->k.at[run].size, (long long)b->chunk)
-                                   : SAY("%lld", (long long)b->len));
-    text_line(out, "int64_t nrun = %lld;", (long long)b->nrun);
-    if (b->chunk_axis >= 0 && b->chunk_axis != run)
-        text_line(out, "nrun = nrun / %lld * least(%lld, %lld - q * %lld);", (long long)b->chunk, (long long)b->chunk,
-                  (long long)b->k.at[b->chunk_axis].size, (long long)b->chunk);
+    const char *left = b->chunk_axis < 0
+                           ? ""
+                           : SAY("least(%lld, %lld - q * %lld)", chunk, (long long)b->k.at[b->chunk_axis].size, chunk);
+    text_line(out, "const int64_t len = %s;", b->chunk_axis == run ? left : SAY("%lld", (long long)b->len));
+    text_line(out, "const int64_t nrun = %lld%s;", (long long)b->nrun,
+              b->chunk_axis >= 0 && b->chunk_axis != run ? SAY(" / %lld * %s", chunk, left) : "");
     text_open(out, "for (int64_t i = 0; i < nrun; i++) {");
     text_line(out, "const real *f = from%s;", b->nrun > 1 ? " + run_b[i]" : "");
-    const long long sk = axis_stride(&b->k.at[run], p->b.view.s);
-    if (sn == 1 || sk != 1) {
-        text_open(out, "for (int64_t k = 0; k < len; k++) {");
-        text_line(out, "int64_t j = 0;");
-        text_line(out, "for (; j < lanes; j++) to[k * %lld + j] = f[k * %lld + j * %lld];", width, sk, sn);
-        text_line(out, "for (; j < %lld; j++) to[k * %lld + j] = 0;", width, width);
-        text_close(out, "}");
-    } else {
-        text_line(out, "for (int64_t j = 0; j < lanes; j++)");
-        text_line(out, "    for (int64_t k = 0; k < len; k++) to[k * %lld + j] = f[k + j * %lld];", width, sn);
-        text_line(out, "for (int64_t j = lanes; j < %lld; j++)", width);
-        text_line(out, "    for (int64_t k = 0; k < len; k++) to[k * %lld + j] = 0;", width);
+    if (flips(b))
+        flip_loops(b, out);
+    else {
+        text_line(out, "for (int64_t k = 0; k < len; k++)");
+        text_line(out, "    for (int64_t j = 0; j < lanes; j++) to[k * %lld + j] = f[k * %lld + j * %lld];", width, sk,
+                  sn);
     }
     text_line(out, "to += len * %lld;", width);
     text_close(out, "}");
@@ -311,6 +349,7 @@ void blocking_print(const struct blocking *b, struct text *out, const char *name
         if (b->options.source != B_PACKED) run_table(b, out, "run_b", p->b.view.s);
     }
     text_put(out, "\n");
+    if (flips(b)) flip_function(b, out);
     for (int last = 0; last < 2; last++)
         for (int r = 1; r <= b->rows; r++)
             for (int c = 1; c <= b->cols; c++)

@@ -6,6 +6,7 @@
 #include "dnn/dnn.h"
 
 extern const struct solver dnn_direct;
+extern const struct solver dnn_matmul;
 
 /* cost.c: everything in ns on all cores of the target */
 double cost_blocking(const struct blocking *b);

@@ -1,0 +1,88 @@
+/* Matrix products of two activations (attention, batched products), and of any operand that `direct` cannot have packed
+ * beforehand. b is read where it lies if its rows are whole vectors, otherwise each task packs a panel at a time. */
+#include "dnn/solvers.h"
+
+static bool suits(const struct solver_context *sc, const struct problem *p, enum b_source source, const char **why)
+{
+    const struct blocking_options o = {.pixels = 1, .vectors = 1, .chunk = 640, .tiles = 1, .source = source};
+    struct blocking b;
+    return blocking_make(p, sc->target, &o, &b, why);
+}
+
+/* The order of factors in which vectors are stored whole; of two such, the one whose b can stay where it is. */
+static bool find(const struct solver_context *sc, const struct cluster *c, struct problem *out, const char **why)
+{
+    struct problem p;
+    const char *no = "";
+    int best = -1;
+    for (int swap = 0; swap < 2; swap++) {
+        if (!problem_make(sc->arena, c, swap, &p, why)) continue;
+        const bool in_place = suits(sc, &p, B_IN_PLACE, &no);
+        if (!in_place && !suits(sc, &p, B_SCRATCH, why)) continue;
+        const int score = 2 * p.unit + in_place;
+        if (score <= best) continue;
+        best = score;
+        *out = p;
+    }
+    return best >= 0;
+}
+
+static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
+{
+    struct problem p;
+    return find(sc, c, &p, out_why);
+}
+
+static struct blocking_options options_of(const struct variant *v)
+{
+    return (struct blocking_options){
+        .pixels = v->p[0], .vectors = v->p[1], .chunk = v->p[2], .tiles = v->p[3], .source = (enum b_source)v->p[4]};
+}
+
+static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
+{
+    static const int tiles[] = {8, 32, 1 << 20};
+    struct problem p;
+    struct blocking b;
+    const char *why;
+    struct variant_list list = {.at = out};
+    struct tile_shape shape[8];
+    if (!find(sc, c, &p, &why)) return 0;
+    const int n = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
+    for (int source = B_IN_PLACE; source <= B_SCRATCH; source++)
+        for (int s = 0; s < n; s++)
+            for (int i = 0; i < COUNT_OF(tiles); i++) {
+                struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], source}};
+                const struct blocking_options o = options_of(&v);
+                if (!blocking_make(&p, sc->target, &o, &b, &why) || b.vectors != o.vectors) continue;
+                if (blocking_scratch(&b) > sc->target->l2 * 3 / 4) continue;
+                v.cost = cost_blocking(&b);
+                v.text = arena_printf(sc->arena, "%dx%d k%d b%lld%s", v.p[0], v.p[1], v.p[2], (long long)b.block_tiles,
+                                      source == B_SCRATCH ? " packed" : "");
+                variants_add(&list, &v);
+            }
+    return list.n;
+}
+
+static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                       struct kernel *out)
+{
+    struct problem p;
+    struct blocking b;
+    const char *why = "";
+    const struct blocking_options o = options_of(v);
+    if (!find(sc, c, &p, &why) || !blocking_make(&p, sc->target, &o, &b, &why))
+        return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "matmul: %s", why);
+    struct text text = text_new(sc->arena);
+    blocking_print(&b, &text, "KERNEL_0");
+    out->source = text.at;
+    out->nstep = 1;
+    out->step[0].tasks = blocking_tasks(&b);
+    out->scratch_bytes = blocking_scratch(&b);
+    out->cost = v->cost;
+    out->solver = "matmul";
+    out->variant = v->text;
+    return SOL_OK;
+}
+
+const struct solver dnn_matmul = {.name = "matmul", .applicable = applicable, .variants = variants, .emit = emit};
