@@ -217,7 +217,7 @@ static void equal_kernels_are_compiled_once(void **state)
 static void many_kernels_share_a_text(void **state)
 {
     struct place *p = *state;
-    char text[16][512];
+    char text[16][1024];
     const char *list[16] = {kernels[0], kernels[1]};
     for (int i = 2; i < 16; i++) {
         snprintf(text[i], sizeof text[i], "%s/* %d */\n", kernels[1], i);
@@ -227,9 +227,20 @@ static void many_kernels_share_a_text(void **state)
     p->r.nkernel = 16;
     build_and_run(p);
     assert_in_range(compiler_runs(p), 4, 8);
-    /* Names that clash in one text are no error: then each is compiled alone. */
+    /* Names that each kernel declares for itself do not clash. */
     for (int i = 0; i < 16; i++) {
-        snprintf(text[i], sizeof text[i], "static int mine = %d;\n%s", i, kernels[i > 0]);
+        snprintf(text[i], sizeof text[i],
+                 "enum { SIZE = %d };\ntypedef int real;\n#define VALUE %d\nstatic real mine(int x);\n"
+                 "static real mine(int x) { return x + SIZE == VALUE; }\n%s"
+                 "static const int table[2] = {SIZE};\nstatic const int *KERNEL_use = &table[0];\n",
+                 i, i, kernels[i > 0]);
+        list[i] = text[i];
+    }
+    build_and_run(p);
+    assert_in_range(compiler_runs(p), 4, 8);
+    /* Where they do, each is compiled alone. */
+    for (int i = 0; i < 16; i++) {
+        snprintf(text[i], sizeof text[i], "static int sol_mine = %d;\n%s", i, kernels[i > 0]);
         list[i] = text[i];
     }
     build_and_run(p);

@@ -21,7 +21,7 @@ struct build {
     const char **symbol; /* by kernel of the request */
     int nkernel;         /* distinct */
     const char **key;    /* their symbols */
-    const char **kernel; /* their texts */
+    const char **kernel; /* their texts; with their symbols once they are to be compiled */
     const char **object; /* where they are; NULL: to be compiled */
     const char *module, *module_key;
     const char *work; /* folder of this build alone */
@@ -44,7 +44,7 @@ static void number_kernels(struct build *b)
         if (map_get(seen, symbol)) continue;
         map_set(seen, symbol, b);
         b->key[b->nkernel] = b->symbol[k];
-        b->kernel[b->nkernel++] = source_kernel(b->arena, r->kernel[k], symbol);
+        b->kernel[b->nkernel++] = r->kernel[k];
     }
 }
 
@@ -79,7 +79,7 @@ static sol_status add_job(struct build *b, job_list *jobs, int n, const int *ker
     j.source = b->debug ? arena_printf(b->arena, "%s/%s_%s.c", folder, name, b->key[kernel[0]])
                         : arena_printf(b->arena, "%s/%d.c", folder, jobs->n);
     j.object = arena_printf(b->arena, "%s/%d.o", b->work, jobs->n);
-    const char *source = source_batch(b->arena, n, text);
+    const char *source = batch_source(b->arena, n, text);
     TRY(file_write(b->ctx, j.source, source, strlen(source)));
     PUSH(b->arena, *jobs, j);
     return SOL_OK;
@@ -108,21 +108,31 @@ static int larger_first(const void *x, const void *y)
     return a->n != b->n ? (a->n < b->n ? 1 : -1) : a->kernel - b->kernel;
 }
 
-/* Deals the missing kernels, largest first, to texts of about the same size: so many that no compiler is idle, so few
- * that starting compilers does not count. */
+/* The missing kernels, largest first; the size is that of what they do not have in common. */
+static int missing_kernels(struct build *b, struct by_size *out, size_t *out_bytes)
+{
+    const char **text = NEW_ARRAY(b->arena, const char *, b->nkernel);
+    int n = 0;
+    for (int k = 0; k < b->nkernel; k++) {
+        if (b->object[k]) continue;
+        text[n] = b->kernel[k] = source_kernel(b->arena, b->kernel[k], b->key[k]);
+        out[n++].kernel = k;
+    }
+    const size_t common = n ? batch_common(n, text) : 0;
+    for (int i = 0; i < n; i++) *out_bytes += out[i].n = strlen(text[i]) - common;
+    if (n) qsort(out, (size_t)n, sizeof *out, larger_first);
+    return n;
+}
+
+/* Deals the missing kernels to texts of about the same size: so many that no compiler is idle, so few that starting
+ * compilers does not count. */
 static sol_status add_kernel_jobs(struct build *b, job_list *jobs, int limit)
 {
     struct by_size *missing = NEW_ARRAY(b->arena, struct by_size, b->nkernel);
     size_t bytes = 0;
-    int n = 0;
-    for (int k = 0; k < b->nkernel; k++)
-        if (!b->object[k]) missing[n++] = (struct by_size){strlen(b->kernel[k]), k};
-    if (!n) return SOL_OK;
-    for (int i = 0; i < n; i++) bytes += missing[i].n;
-    qsort(missing, (size_t)n, sizeof *missing, larger_first);
-    int batches = MAX((n + BATCH_KERNELS - 1) / BATCH_KERNELS, (int)MIN(bytes / BATCH_BYTES + 1, (size_t)n));
-    batches = MIN((batches + limit - 1) / limit * limit, n);
-    if (b->debug) batches = n;
+    const int n = missing_kernels(b, missing, &bytes);
+    int batches = MAX((n + BATCH_KERNELS - 1) / BATCH_KERNELS, (int)(bytes / BATCH_BYTES + 1));
+    batches = b->debug ? n : MIN((batches + limit - 1) / limit * limit, n);
     int *kernel = NEW_ARRAY(b->arena, int, n);
     for (int i = 0; i < batches; i++) {
         int in = 0;

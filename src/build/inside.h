@@ -62,8 +62,12 @@ const char *source_kernel(struct arena *a, const char *kernel, const char *symbo
 /* The C text of the module, with declarations. `symbol` by kernel. Data are taken from the files d0.bin, d1.bin, ... */
 sol_status source_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
                          const char **out_text);
-/* One text of several kernels: what they begin with in common, once, then the rest of each. */
-const char *source_batch(struct arena *a, int n, const char *const *kernel);
+
+/* batch.c */
+/* How many bytes the texts begin with in common, up to the end of a declaration. */
+size_t batch_common(int n, const char *const *kernel);
+/* One text of several kernels: the common begin, once, then the rest of each. */
+const char *batch_source(struct arena *a, int n, const char *const *kernel);
 
 /* jobs.c: compilers side by side */
 struct job {
