@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "build/inside.h"
 #include "print/kernel.h"
 #include "sol/module.h"
 
@@ -179,13 +180,12 @@ static void *check_compile(struct sol_ctx *ctx, struct arena *a, const struct ch
                            const char **out_output)
 {
     static int number;
-    char *module = NULL;
-    size_t bytes;
-    if (file_read(ctx, a, CHECK_INCLUDE "/sol/module.h", &module, &bytes)) return NULL;
     const char *base = arena_printf(a, "/tmp/sol_check_%d_%d", (int)getpid(), number++);
     const char *c_file = arena_printf(a, "%s.c", base), *so_file = arena_printf(a, "%s.so", base);
-    const char *all = arena_printf(a, "%.*s\n%s", (int)bytes, module, source);
-    file_write(ctx, c_file, all, strlen(all));
+    struct text all = text_new(a);
+    text_put(&all, "%s\n", source_header());
+    text_add(&all, source, strlen(source));
+    file_write(ctx, c_file, all.at, all.n);
     const char *argv[32] = {tool->cc, "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-fwrapv",
                             "-ffp-contract=fast", "-w"};
     int n = 9;

@@ -6,9 +6,6 @@
 
 #include <cmocka.h>
 
-#ifndef CHECK_INCLUDE
-#define CHECK_INCLUDE SOL_SOURCE "/include"
-#endif
 #include "kernel_check.h"
 #include "print/print.h"
 

@@ -13,8 +13,6 @@ static const struct ex *at(const struct print_expr *p, int32_t node)
     return &p->loops->ex.at[node];
 }
 
-static bool always(const struct print_expr *p, int32_t part);
-
 void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard)
 {
     if (!guard || (at(p, guard)->kind == EX_INT && at(p, guard)->u.i)) return;
@@ -22,7 +20,7 @@ void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard)
         for (int32_t i = at(p, guard)->a; i; i = at(p, i)->next) nest_guard(p, l, i);
         return;
     }
-    if (!always(p, guard)) PUSH(p->out->arena, l->guard, guard);
+    if (nest_decide(p, guard) != 1) PUSH(p->out->arena, l->guard, guard);
 }
 
 /* -- order */
@@ -82,24 +80,25 @@ static bool difference(const struct loops *l, int32_t a, int32_t b, struct affin
     return true;
 }
 
-/* Does a part of the guard hold for every value that its letters can have? */
-static bool always(const struct print_expr *p, int32_t part)
+int nest_decide(const struct print_expr *p, int32_t part)
 {
     const struct ex *e = at(p, part);
     struct affine a;
-    if (e->kind != EX_CMP || e->op == CMP_EQ || e->op == CMP_NE) return false;
+    if (e->kind != EX_CMP || e->op == CMP_EQ || e->op == CMP_NE) return -1;
     const bool less = e->op == CMP_LT || e->op == CMP_LE, strict = e->op == CMP_LT || e->op == CMP_GT;
-    if (!p->letters || !ex_is_int(p->loops, e->a) || !ex_is_int(p->loops, e->b)) return false;
-    if (!difference(p->loops, less ? e->a : e->b, less ? e->b : e->a, &a)) return false;
+    if (!p->letters || !ex_is_int(p->loops, e->a) || !ex_is_int(p->loops, e->b)) return -1;
+    if (!difference(p->loops, less ? e->a : e->b, less ? e->b : e->a, &a)) return -1;
     expr_fold(p, &a);
-    int64_t most = a.c;
+    int64_t most = a.c, least = a.c;
     for (int i = 0; i < a.n; i++) {
         const struct print_letter *known = &p->letters[a.letter[i]];
         const int64_t low = known->known ? known->low : 0;
         const int64_t high = known->known ? known->high : p->loops->letters.at[a.letter[i]].size - 1;
         most += a.coef[i] * (a.coef[i] > 0 ? high : low);
+        least += a.coef[i] * (a.coef[i] > 0 ? low : high);
     }
-    return strict ? most < 0 : most <= 0;
+    if (strict ? most < 0 : most <= 0) return 1;
+    return (strict ? least >= 0 : least > 0) ? 0 : -1;
 }
 
 static const char *sum_text(struct print_expr *p, const struct affine *a, int64_t sign, int64_t plus)
@@ -236,13 +235,25 @@ static void open_one(struct print_expr *p, struct print_loops *l, int i, uint64_
     l->low[i] = low;
     l->high[i] = high;
     const char *name = expr_letter(p, letter);
+    if (l->between && i == l->inner) {
+        if (l->strip) {
+            const char *strip = expr_name(p);
+            text_open(p->out, "for (int64_t %s = %s; %s < %s; %s += %" PRId64 ") {", strip, low, strip, high, strip,
+                      l->strip);
+            l->opened++;
+            low = strip;
+            high = SAY(p, "sol_min_i64(%s, %s + %" PRId64 ")", high, strip, l->strip);
+        }
+        l->inner_opened = -l->opened;
+        l->between(l->user);
+    }
     text_open(p->out, "for (int64_t %s = %s; %s < %s; %s++) {", name, low, name, high, name);
     l->opened++;
 }
 
 void nest_open(struct print_expr *p, struct print_loops *l)
 {
-    uint64_t unknown = 0;
+    uint64_t unknown = l->later;
     for (int i = 0; i < l->n; i++) unknown |= bit(l->letter[i]);
     l->opened = 0;
     l->tested = false;
@@ -252,6 +263,7 @@ void nest_open(struct print_expr *p, struct print_loops *l)
         open_one(p, l, i, unknown);
         test_ready(p, l, unknown);
     }
+    if (l->between) l->inner_opened += l->opened;
 }
 
 void nest_close(struct print_expr *p, const struct print_loops *l)

@@ -215,7 +215,7 @@ struct print_plan *groups_make(struct arena *a, const struct cluster *c)
     pl->cluster = *c;
     pl->cluster.loops = loops_copy(a, c->loops);
     struct loops *l = pl->cluster.loops;
-    guards_from_reads(l);
+    guards_from_reads(l, c->memory);
     pl->cluster.memory = NEW_ARRAY(a, struct memory, l->tensors.n);
     pl->temp = NEW_ARRAY(a, struct print_temp, l->tensors.n);
     for (int i = 0; i < l->tensors.n; i++) pl->cluster.memory[i] = c->memory[i];

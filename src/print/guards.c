@@ -20,8 +20,15 @@ static bool neutral(const struct loops *l, int op, int32_t v)
     }
 }
 
+static bool is_zero(const struct loops *l, int32_t node)
+{
+    const struct ex *e = &l->ex.at[node];
+    return (e->kind == EX_INT && e->u.i == 0) || (e->kind == EX_REAL && e->u.r == 0);
+}
+
 struct gather {
     struct loops *l;
+    const struct memory *memory;
     int op;
     VECTOR(int32_t) conds;
 };
@@ -30,6 +37,8 @@ static int32_t without_test(struct gather *g, int32_t node)
 {
     struct loops *l = g->l;
     const struct ex e = l->ex.at[node];
+    const struct memory *halo =
+        is_zero(l, e.b) && l->tensors.at[e.tensor].role != LOOPS_TABLE ? &g->memory[e.tensor] : NULL;
     struct affine a;
     for (int32_t i = e.a; i; i = l->ex.at[i].next)
         if (!ex_affine(l, i, &a)) return node;
@@ -38,6 +47,7 @@ static int32_t without_test(struct gather *g, int32_t node)
         const int64_t n = l->tensors.at[e.tensor].shape[d];
         int64_t low, high;
         const bool known = ex_range(l, i, &low, &high);
+        if (known && halo && low >= -halo->halo_low[d] && high < n + halo->halo_high[d]) continue;
         if (!known || low < 0) PUSH(l->arena, g->conds, ex_cmp(l, CMP_GE, i, ex_int(l, 0)));
         if (!known || high >= n) PUSH(l->arena, g->conds, ex_cmp(l, CMP_LT, i, ex_int(l, n)));
     }
@@ -56,13 +66,13 @@ static int32_t strip(struct gather *g, int32_t node)
     return node;
 }
 
-void guards_from_reads(struct loops *l)
+void guards_from_reads(struct loops *l, const struct memory *memory)
 {
     const int n = l->ex.n;
     for (int32_t node = 1; node < n; node++) {
         const struct ex e = l->ex.at[node];
         if (e.kind != EX_RED) continue;
-        struct gather g = {.l = l, .op = e.op};
+        struct gather g = {.l = l, .memory = memory, .op = e.op};
         const int32_t body = strip(&g, e.b);
         if (body == e.b) continue;
         VECTOR(int32_t) parts = {0};

@@ -65,13 +65,15 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
     const struct loops *l = pl->cluster.loops;
     const struct print_group *g = &pl->group[i];
     struct print_tasks t;
-    tasks_make(pl, g, g->shared, g->ops, NEST_TASK, &t);
+    tasks_make(pl, g, g->shared, g->ops, NEST_TASK, -1, 1, -1, &t);
     text_line(p->out,
               "void KERNEL_%d(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)", i);
     text_open(p->out, "{");
     text_line(p->out, "(void)worker;");
     print_pointers(p->out, pl, g);
     tasks_open(p, &t);
+    int opened = 1;
+    for (int j = 0; j < t.n; j++) opened += tasks_loop(p, &t, j);
     print_locals(p->out, pl, g);
     for (int s = g->first, n; s < g->first + g->n; s += n) {
         n = groups_scan(l, s);
@@ -89,7 +91,7 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
         for (int j = 0; j < n; j++) statement(p, pl, st + j, open);
         if (st->scan_step) text_close(p->out, "}");
     }
-    tasks_close(p, &t);
+    while (opened--) text_close(p->out, "}");
     text_close(p->out, "}");
     out->step[i].tasks = t.tasks;
 }

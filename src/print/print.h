@@ -57,7 +57,15 @@ struct print_loops {
     int opened;
     const char *low[LOOPS_MAX_LETTERS], *high[LOOPS_MAX_LETTERS]; /* the bounds as text, by position in `letter` */
     bool tested;                                                  /* a part of the guard became a test */
+    /* Called before the loop of letter[inner] opens; that loop is cut into pieces of `strip`, if not 0. */
+    void (*between)(void *user);
+    void *user;
+    int inner;
+    int64_t strip;
+    int inner_opened; /* loops and tests opened since then */
+    uint64_t later;   /* letters that become known only inside */
 };
+int nest_decide(const struct print_expr *p, int32_t part); /* 1: always holds, 0: never, -1: depends */
 void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard); /* adds the parts of a guard, 0: none */
 void nest_open(struct print_expr *p, struct print_loops *l);
 void nest_close(struct print_expr *p, const struct print_loops *l);
@@ -72,7 +80,7 @@ void print_reduction_all(struct print_expr *p, int32_t node, enum compute k, con
 enum compute reduction_type(const struct print_expr *p, int32_t node, int i, enum compute k);
 
 /* -- guards.c: reads `t[i]:v` that a reduction skips without changing its result lose their test: its guard gets it */
-void guards_from_reads(struct loops *l);
+void guards_from_reads(struct loops *l, const struct memory *memory); /* zeros in halos need no test at all */
 
 /* -- groups.c: which statements share loops and tasks, and where their temporaries lie */
 enum temp_place {
@@ -112,15 +120,19 @@ void print_locals(struct text *out, const struct print_plan *pl, const struct pr
 struct print_tasks {
     int n;
     uint8_t letter[LOOPS_MAX_LETTERS]; /* outermost first */
-    int ntask;                         /* so many of them are decoded from the task's number */
-    int64_t block;                     /* of letter[ntask]: elements for one task; 0: all of it */
+    int64_t parts[LOOPS_MAX_LETTERS];  /* ranges that the letter is cut into; a task is one range of each */
+    int64_t block[LOOPS_MAX_LETTERS];  /* values in a range */
     int64_t tasks;
+    /* filled by tasks_open: the range as text; NULL: one value, which the letter already has */
+    const char *low[LOOPS_MAX_LETTERS], *high[LOOPS_MAX_LETTERS];
 };
-/* Orders the shared letters by memory and cuts them into tasks of at least `least` operations. */
+/* Orders letters by memory, outermost first, and cuts them into tasks of at least `least` operations; `ops` for each of
+ * their points. Letter `last` (-1: none) comes last and is cut in multiples of `unit`; `whole` (-1) is not cut. */
 void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t letters, double ops, double least,
-                struct print_tasks *out);
-void tasks_open(struct print_expr *p, const struct print_tasks *t); /* `for (task ..` and the letters' loops */
-void tasks_close(struct print_expr *p, const struct print_tasks *t);
+                int last, int64_t unit, int whole, struct print_tasks *out);
+void tasks_open(struct print_expr *p, struct print_tasks *t); /* `for (task ..` and where its ranges begin and end */
+bool tasks_loop(struct print_expr *p, const struct print_tasks *t,
+                int i); /* a loop over the range of letter i, if needed */
 
 extern const struct solver nest_solver;
 

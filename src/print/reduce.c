@@ -159,6 +159,7 @@ void print_reduction_all(struct print_expr *p, int32_t node, enum compute k, con
 const char *print_reduction(struct print_expr *p, int32_t node, enum compute k)
 {
     const char *value[4];
+    if (p->lanes > 1) return expr_lanes(p, node, k);
     print_reduction_all(p, node, k, value);
     return expr_temp(p, SAY(p, "%s", value[0]), reduction_type(p, node, 0, k));
 }

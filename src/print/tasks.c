@@ -28,8 +28,8 @@ static void see_access(void *user, int32_t node)
     if (e->kind == EX_READ) weigh_access(w, e->tensor, e->a);
 }
 
-void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t letters, double ops, double least,
-                struct print_tasks *out)
+static void order(const struct print_plan *pl, const struct print_group *g, uint64_t letters, int last,
+                  struct print_tasks *out)
 {
     const struct loops *l = pl->cluster.loops;
     struct weigh w = {.pl = pl};
@@ -38,73 +38,74 @@ void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64
         ex_walk(l, st->value, see_access, &w);
         for (int o = 0; o < st->nout; o++) weigh_access(&w, st->out[o], st->index);
     }
-    *out = (struct print_tasks){.tasks = 1};
     for (int i = 0; i < l->letters.n; i++) {
-        if (!(letters >> i & 1)) continue;
+        if (!(letters >> i & 1) || i == last) continue;
         int j = out->n++;
         for (; j > 0 && w.step[out->letter[j - 1]] < w.step[i]; j--) out->letter[j] = out->letter[j - 1];
         out->letter[j] = (uint8_t)i;
     }
-    if (letters_points(l, letters) == 0) {
-        out->tasks = 0;
-        return;
-    }
-    const double total = ops * (double)letters_points(l, letters);
-    const double want = MIN(total / least, TASKS_MAX);
-    while (out->ntask < out->n && (double)out->tasks * 2 <= want) {
-        const int64_t size = l->letters.at[out->letter[out->ntask]].size;
-        const double parts = want / (double)out->tasks;
-        if ((double)size <= parts * 1.5) {
-            out->tasks *= MAX(size, 1);
-            out->ntask++;
-            continue;
-        }
-        out->block = (int64_t)((double)size / parts) + 1;
-        out->tasks *= (size + out->block - 1) / out->block;
-        break;
+    if (last >= 0) out->letter[out->n++] = (uint8_t)last;
+}
+
+void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t letters, double ops, double least,
+                int last, int64_t unit, int whole, struct print_tasks *out)
+{
+    const struct loops *l = pl->cluster.loops;
+    *out = (struct print_tasks){.tasks = 1};
+    order(pl, g, letters, last, out);
+    const double want = MIN(ops * (double)letters_points(l, letters) / least, TASKS_MAX);
+    for (int i = 0; i < out->n; i++) {
+        const int letter = out->letter[i];
+        const int64_t size = l->letters.at[letter].size, by = letter == last ? unit : 1, units = (size + by - 1) / by;
+        double parts = want / (double)MAX(out->tasks, 1);
+        if (letter == whole || parts < 1.5) parts = 1;
+        if ((double)units < parts * 1.5) parts = (double)units;
+        const int64_t block = parts >= 1 ? (int64_t)((double)(units - 1) / parts) + 1 : units;
+        out->block[i] = block * by;
+        out->parts[i] = (units + block - 1) / block;
+        if (out->parts[i] <= 1) out->block[i] = size;
+        out->tasks *= size ? MAX(out->parts[i], 1) : 0;
     }
 }
 
-void tasks_open(struct print_expr *p, const struct print_tasks *t)
+void tasks_open(struct print_expr *p, struct print_tasks *t)
 {
     const struct loops *l = p->loops;
     text_open(p->out, "for (int64_t task_ = task0; task_ < task1; task_++) {");
-    const bool cut = t->block != 0;
-    int left = t->ntask + cut; /* divisors still to come, innermost first */
+    int cut = 0;
+    for (int i = 0; i < t->n; i++) cut += t->parts[i] > 1;
     const char *rest = "task_";
-    if (cut) {
-        const int64_t size = l->letters.at[t->letter[t->ntask]].size, n = (size + t->block - 1) / t->block;
-        left--;
-        if (left) {
-            text_line(p->out, "const int64_t block_ = task_ %% %lld, rest%d_ = task_ / %lld;", (long long)n, left,
-                      (long long)n);
-            rest = arena_printf(p->out->arena, "rest%d_", left);
+    for (int i = t->n - 1; i >= 0; i--) {
+        const char *name = l->letters.at[t->letter[i]].name;
+        const long long size = l->letters.at[t->letter[i]].size, parts = t->parts[i], block = t->block[i];
+        t->low[i] = "0";
+        t->high[i] = arena_printf(p->out->arena, "%lld", size);
+        if (parts <= 1) continue;
+        const char *at = --cut ? arena_printf(p->out->arena, "%s %% %lld", rest, parts) : rest;
+        if (block == 1) {
+            text_line(p->out, "const int64_t %s = %s;", name, at);
+            t->low[i] = NULL;
         } else {
-            text_line(p->out, "const int64_t block_ = task_;");
+            t->low[i] = arena_printf(p->out->arena, "%s_0_", name);
+            t->high[i] = arena_printf(p->out->arena, "%s_1_", name);
+            text_line(p->out, "const int64_t %s = (%s) * %lld, %s = sol_min_i64(%s + %lld, %lld);", t->low[i], at,
+                      block, t->high[i], t->low[i], block, size);
         }
-    }
-    for (int i = t->ntask - 1; i >= 0; i--) {
-        const char *name = expr_letter(p, t->letter[i]);
-        const long long size = l->letters.at[t->letter[i]].size;
-        if (!i) {
-            text_line(p->out, "const int64_t %s = %s;", name, rest);
-            break;
-        }
-        text_line(p->out, "const int64_t %s = %s %% %lld, rest%d_ = %s / %lld;", name, rest, size, i, rest, size);
-        rest = arena_printf(p->out->arena, "rest%d_", i);
-    }
-    for (int i = t->ntask; i < t->n; i++) {
-        const char *name = expr_letter(p, t->letter[i]);
-        const long long size = l->letters.at[t->letter[i]].size;
-        if (cut && i == t->ntask)
-            text_open(p->out, "for (int64_t %s = block_ * %lld; %s < sol_min_i64(%lld, block_ * %lld + %lld); %s++) {",
-                      name, (long long)t->block, name, size, (long long)t->block, (long long)t->block, name);
-        else
-            text_open(p->out, "for (int64_t %s = 0; %s < %lld; %s++) {", name, name, size, name);
+        if (!cut) continue;
+        const char *next = arena_printf(p->out->arena, "rest%d_", i);
+        text_line(p->out, "const int64_t %s = %s / %lld;", next, rest, parts);
+        rest = next;
     }
 }
 
-void tasks_close(struct print_expr *p, const struct print_tasks *t)
+bool tasks_loop(struct print_expr *p, const struct print_tasks *t, int i)
 {
-    for (int i = t->ntask; i < t->n + 1; i++) text_close(p->out, "}");
+    const char *name = p->loops->letters.at[t->letter[i]].name;
+    if (!t->low[i]) return false;
+    if (p->loops->letters.at[t->letter[i]].size == 1) {
+        text_line(p->out, "const int64_t %s = 0;", name);
+        return false;
+    }
+    text_open(p->out, "for (int64_t %s = %s; %s < %s; %s++) {", name, t->low[i], name, t->high[i], name);
+    return true;
 }
