@@ -189,7 +189,7 @@ static const struct example examples[] = {
      .out = NHWC},
     {.name = "linear", .must = "direct", .row = LINEAR, .shape = {{37, 70}, {50, 70}, {50}}},
     {.name = "linear 3-D, chunks", .must = "direct", .row = LINEAR, .shape = {{2, 9, 1500}, {17, 1500}, {17}}},
-    {.name = "one row", .must = "direct", .row = LINEAR, .shape = {{1, 515}, {1000, 515}, {1000}}},
+    {.name = "one row", .must = "gemv", .row = LINEAR, .shape = {{1, 515}, {1000, 515}, {1000}}},
     {.name = "five rows", .must = "direct", .row = LINEAR, .shape = {{5, 700}, {129, 700}, {129}}},
     {.name = "sums in scratch: channels first, chunks",
      .must = "direct",
@@ -239,6 +239,17 @@ static const struct example examples[] = {
      .must = "matmul",
      .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
      .shape = {{2, 18, 8, 12}, {20, 18, 1, 1}, {20}}},
+    {.name = "one row, few columns", .must = "gemv", .row = LINEAR, .shape = {{1, 7}, {11, 7}, {11}}},
+    {.name = "one query",
+     .must = "gemv",
+     .row = "q[B H D] k[B S H D] -> y[B H S] | | | y[B H S] = relu((sum[D] q[B H D] * k[B S H D]) * 0.125)",
+     .shape = {{2, 3, 40}, {2, 33, 3, 40}},
+     .activation = 1},
+    {.name = "all pixels",
+     .must = "gemv",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{1, 18, 3, 5}, {20, 18, 3, 5}, {20}}},
+    {.name = "f64 one row", .must = "gemv", .row = LINEAR, .shape = {{1, 99}, {21, 99}, {21}}, .dtype = SOL_F64},
 };
 
 /* -- a problem in memory */
@@ -471,8 +482,8 @@ static pid_t start_compiler(const char *cc, const struct target *t, int from, in
     const pid_t pid = fork();
     if (pid) return pid;
     static char text[65536];
-    int n = snprintf(text, sizeof text, "%s -O1 -std=gnu11 -w -march=%s%s -fPIC -shared -Iinclude -o %s/part%d_%d.so", cc,
-                     t->march, strstr(cc, "clang") && t->vector_bytes == 64 ? " -mprefer-vector-width=512" : "",
+    int n = snprintf(text, sizeof text, "%s -O1 -std=gnu11 -w -march=%s%s -fPIC -shared -Iinclude -o %s/part%d_%d.so",
+                     cc, t->march, strstr(cc, "clang") && t->vector_bytes == 64 ? " -mprefer-vector-width=512" : "",
                      jobs.folder, jobs.serial, part);
     for (int i = from; i < to; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, " %s/k%d.c", jobs.folder, jobs.at[i].id);

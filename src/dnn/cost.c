@@ -70,6 +70,22 @@ static double gather_cycles(const struct blocking *b)
     return times * elements / (rows ? constants.copy : constants.transpose);
 }
 
+/* ns to read weights once: from L3 or beyond; they are cold when a layer begins. */
+static double cold(const struct target *t, double bytes)
+{
+    return bytes / (bytes > (double)t->l3 * 0.75 ? t->dram_rate : t->l3_rate);
+}
+
+double cost_gemv(const struct problem *p, const struct target *t)
+{
+    const double elements = (double)problem_size(p, p->batch | p->n | p->k);
+    const double lanes = t->vector_bytes / p->bytes, k = (double)problem_size(p, p->k);
+    const double compute = elements / lanes * (1 + 2 * lanes / k) * cycle(t) / t->cores;
+    const double memory = cold(t, elements * p->bytes);
+    return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
+           constants.step;
+}
+
 double cost_blocking(const struct blocking *b)
 {
     const struct target *t = b->target;
@@ -83,9 +99,8 @@ double cost_blocking(const struct blocking *b)
     const double compute = cycles * cycle(t) / t->cores * busy;
     const double weights =
         (double)b->nouter * (double)b->nchunk * (double)(b->panels * b->panel_elements) * b->p->bytes;
-    const double cold = weights / t->l3_rate;
     const double again = (double)(b->nblock - 1) * weights / (weights > (double)t->l2 ? t->l3_rate : t->l2_rate);
-    const double memory = cold + again;
+    const double memory = cold(t, weights) + again;
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
            constants.step;
 }

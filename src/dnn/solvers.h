@@ -6,10 +6,12 @@
 #include "dnn/dnn.h"
 
 extern const struct solver dnn_direct;
+extern const struct solver dnn_gemv;
 extern const struct solver dnn_matmul;
 
 /* cost.c: everything in ns on all cores of the target */
 double cost_blocking(const struct blocking *b);
+double cost_gemv(const struct problem *p, const struct target *t);
 /* Tiles (pixels x vectors) that fit the registers, most efficient first; returns how many. */
 struct tile_shape {
     int pixels, vectors;

@@ -1,0 +1,239 @@
+/* Matrix times vector with the matrix as the framework has it: as many dot products at once as a vector has lanes, each
+ * along a contiguous row, then one tree of shuffles turns the vectors of partial sums into one vector of results.
+ * Nothing is packed, every weight is read once, so the speed is that of memory. */
+#include "dnn/epilogue.h"
+#include "dnn/solvers.h"
+
+#define SAY(...) arena_printf(g->p.arena, __VA_ARGS__)
+
+struct gemv {
+    struct problem p;
+    int lanes;
+    struct axes outer, k; /* k: the last has unit stride in a and b */
+    struct axis n;
+    int64_t nouter, groups; /* groups of `lanes` results */
+};
+
+static bool make_axes(struct gemv *g, const char **why)
+{
+    const struct problem *p = &g->p;
+    const int64_t *tables[PROBLEM_MAX_VIEWS + 2];
+    struct axes n;
+    int count = 0;
+    for (int i = 0; i < p->nview; i++) tables[count++] = p->view[i].s;
+    tables[count++] = p->b.view.s;
+    *why = "too many axes";
+    if (!axes_make(p, p->n, p->valued, p->order, count, tables, &n)) return false;
+    g->n = n.at[n.n - 1];
+    uint64_t rest = p->batch | p->n;
+    for (int i = 0; i < g->n.n; i++) rest &= ~(UINT64_C(1) << g->n.letter[i]);
+    tables[count++] = p->a.view.s;
+    if (!axes_make(p, rest, p->valued, p->order, count, tables, &g->outer)) return false;
+    if (!axes_make(p, p->k, 0, p->b.view.s, 2, (const int64_t *const[]){p->a.view.s, p->b.view.s}, &g->k)) return false;
+    *why = "the summed axis is not contiguous in both factors";
+    if (!g->k.n) return false;
+    const struct axis *run = &g->k.at[g->k.n - 1];
+    return axis_stride(run, p->a.view.s) == 1 && axis_stride(run, p->b.view.s) == 1;
+}
+
+static bool find(const struct solver_context *sc, const struct cluster *c, struct gemv *out, const char **why)
+{
+    for (int swap = 0; swap < 2; swap++) {
+        if (!problem_make(sc->arena, c, swap, &out->p, why)) continue;
+        *why = "not a vector";
+        if (out->p.m || out->p.vector < 0) continue;
+        *why = "an index is not affine or leaves its tensor";
+        if (!out->p.a.affine || !out->p.b.affine || out->p.a.any_border || out->p.b.any_border) continue;
+        if (!make_axes(out, why)) continue;
+        out->lanes = sc->target->vector_bytes / out->p.bytes;
+        out->nouter = 1;
+        for (int i = 0; i < out->outer.n; i++) out->nouter *= out->outer.at[i].size;
+        out->groups = (out->n.size + out->lanes - 1) / out->lanes;
+        return true;
+    }
+    return false;
+}
+
+static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
+{
+    struct gemv g;
+    return find(sc, c, &g, out_why);
+}
+
+static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
+{
+    struct gemv g;
+    const char *why;
+    if (!find(sc, c, &g, &why)) return 0;
+    out[0] = (struct variant){.cost = cost_gemv(&g.p, sc->target), .text = "rows"};
+    return 1;
+}
+
+/* -- the dot products */
+
+/* x and the rows' weights at k, `count` elements of them; then the products. */
+static void step(const struct gemv *g, struct text *out, const char *type, int64_t count)
+{
+    const int n = g->lanes;
+    if (count == n) {
+        text_line(out, "const %s x = *(const %s *)(ai + k);", type, type);
+        for (int i = 0; i < n; i++) text_line(out, "s%d += x * *(const %s *)(bi + r%d + k);", i, type, i);
+        return;
+    }
+    text_line(out, "%s x = {0}, w = {0};", type);
+    text_line(out, "__builtin_memcpy(&x, ai + k, %lld);", (long long)count * g->p.bytes);
+    for (int i = 0; i < n; i++) {
+        text_line(out, "__builtin_memcpy(&w, bi + r%d + k, %lld);", i, (long long)count * g->p.bytes);
+        text_line(out, "s%d += x * w;", i);
+    }
+}
+
+static void add_up(const struct gemv *g, struct text *out)
+{
+    const int n = g->lanes;
+    for (int h = n / 2; h >= 1; h /= 2)
+        for (int i = 0; i < h; i++) {
+            text_put(out, "%*ss%d = __builtin_shufflevector(s%d, s%d", out->indent * 4, "", i, i, i + h);
+            for (int l = 0; l < n; l++) text_put(out, ", %d", l & h ? n + l : l);
+            text_put(out, ") + __builtin_shufflevector(s%d, s%d", i, i + h);
+            for (int l = 0; l < n; l++) text_put(out, ", %d", l & h ? n + l - h : l + h);
+            text_put(out, ");\n");
+        }
+}
+
+static void table(const struct gemv *g, struct text *out, const char *name, const int64_t *stride, int64_t nrun)
+{
+    text_put(out, "static const int64_t %s[%lld] = {", name, (long long)nrun);
+    for (int64_t r = 0; r < nrun; r++) {
+        int64_t rest = r, at = 0;
+        for (int i = g->k.n - 2; i >= 0; i--) {
+            at += rest % g->k.at[i].size * axis_stride(&g->k.at[i], stride);
+            rest /= g->k.at[i].size;
+        }
+        text_put(out, "%s%lld", r ? ", " : "", (long long)at);
+    }
+    text_put(out, "};\n");
+}
+
+static void dots_function(const struct gemv *g, struct text *out, const char *type)
+{
+    const struct problem *p = &g->p;
+    const int64_t len = g->k.at[g->k.n - 1].size;
+    int64_t nrun = 1;
+    for (int i = 0; i < g->k.n - 1; i++) nrun *= g->k.at[i].size;
+    if (nrun > 1) {
+        table(g, out, "run_a", p->a.view.s, nrun);
+        table(g, out, "run_b", p->b.view.s, nrun);
+    }
+    text_put(out, "/* The products of a with `rows` rows of b; rows that do not exist repeat the last one. */\n");
+    text_put(out, "static inline %s dots(const real *a, const real *b, int64_t rows)\n{\n", type);
+    out->indent++;
+    for (int i = 0; i < g->lanes; i++)
+        text_line(out, "const int64_t r%d = (rows > %d ? %d : rows - 1) * INT64_C(%lld);", i, i, i,
+                  (long long)axis_stride(&g->n, p->b.view.s));
+    for (int i = 0; i < g->lanes; i++) text_line(out, "%s s%d = {0};", type, i);
+    text_open(out, "for (int64_t i = 0; i < %lld; i++) {", (long long)nrun);
+    text_line(out, "const real *const ai = a%s, *const bi = b%s;", nrun > 1 ? " + run_a[i]" : "",
+              nrun > 1 ? " + run_b[i]" : "");
+    text_line(out, "int64_t k = 0;");
+    text_open(out, "for (; k + %d <= %lld; k += %d) {", g->lanes, (long long)len, g->lanes);
+    step(g, out, type, g->lanes);
+    text_close(out, "}");
+    if (len % g->lanes) {
+        text_open(out, "{");
+        step(g, out, type, len % g->lanes);
+        text_close(out, "}");
+    }
+    text_close(out, "}");
+    add_up(g, out);
+    text_line(out, "return s0;");
+    out->indent--;
+    text_put(out, "}\n\n");
+}
+
+/* -- the step */
+
+static const char *place(void *user, struct text *out, int view)
+{
+    (void)user, (void)out, (void)view;
+    return "0";
+}
+
+static const char *letter_value(void *user, int letter)
+{
+    const struct gemv *g = user;
+    for (int i = 0; i < g->outer.n; i++)
+        if (g->outer.at[i].letter[0] == letter) return SAY("g%d", i);
+    return SAY("(n * %d)", g->lanes);
+}
+
+static const char *offset(const struct gemv *g, const struct view *v)
+{
+    const char *text = SAY("INT64_C(%lld)", (long long)v->c);
+    for (int i = 0; i < g->outer.n; i++)
+        if (axis_stride(&g->outer.at[i], v->s))
+            text = SAY("%s + g%d * INT64_C(%lld)", text, i, (long long)axis_stride(&g->outer.at[i], v->s));
+    const int64_t s = axis_stride(&g->n, v->s) * g->lanes;
+    return s ? SAY("%s + n * INT64_C(%lld)", text, (long long)s) : text;
+}
+
+static void task_body(struct gemv *g, const struct target *t, struct text *out)
+{
+    struct problem *p = &g->p;
+    struct epilogue e = {.p = p, .target = t, .lanes = g->lanes, .place = place, .letter = letter_value, .user = g};
+    const int last = (int)(g->n.size - (g->groups - 1) * g->lanes);
+    int64_t below = g->nouter;
+    text_line(out, "const int64_t n = t %% %lld;", (long long)g->groups);
+    for (int i = 0; i < g->outer.n; i++) {
+        below /= g->outer.at[i].size;
+        text_line(out, "const int64_t g%d = t / %lld %% %lld;", i, (long long)(below * g->groups),
+                  (long long)g->outer.at[i].size);
+    }
+    for (int i = 0; i < p->nview; i++) {
+        const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
+        const char *qualifier = p->view[i].node ? "const " : "";
+        text_line(out, "%s%s *const e%d = (%s%s *)p[%d] + %s;", qualifier, type, i, qualifier, type,
+                  problem_operand(p, p->view[i].tensor), offset(g, &p->view[i]));
+    }
+    text_line(out, "const %s sum = dots((const real *)p[%d] + %s, (const real *)p[%d] + %s, %lld - n * %d);",
+              epilogue_type(&e), problem_operand(p, p->a.tensor), offset(g, &p->a.view),
+              problem_operand(p, p->b.tensor), offset(g, &p->b.view), (long long)g->n.size, g->lanes);
+    const bool odd = last < g->lanes;
+    if (odd) text_open(out, "if (n < %lld) {", (long long)g->groups - 1);
+    epilogue_print(&e, out, "sum", g->lanes);
+    if (!odd) return;
+    text_close(out, "} else {");
+    out->indent++;
+    epilogue_print(&e, out, "sum", last);
+    text_close(out, "}");
+}
+
+static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                       struct kernel *out)
+{
+    struct gemv g;
+    const char *why = "";
+    if (!find(sc, c, &g, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "gemv: %s", why);
+    struct epilogue e = {.p = &g.p, .lanes = g.lanes};
+    struct text text = text_new(sc->arena);
+    print_prelude(&text, sc->target);
+    text_put(&text, "typedef %s real;\n", dtype_def(g.p.dtype)->c_name);
+    dots_function(&g, &text, epilogue_type(&e));
+    text_put(&text,
+             "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n");
+    text.indent++;
+    text_open(&text, "for (int64_t t = task0; t < task1; t++) {");
+    task_body(&g, sc->target, &text);
+    text_close(&text, "}");
+    text_line(&text, "(void)f, (void)worker;");
+    text_put(&text, "}\n");
+    out->source = text.at;
+    out->nstep = 1;
+    out->step[0].tasks = g.nouter * g.groups;
+    out->cost = v->cost;
+    out->solver = "gemv";
+    out->variant = v->text;
+    return SOL_OK;
+}
+
+const struct solver dnn_gemv = {.name = "gemv", .applicable = applicable, .variants = variants, .emit = emit};
