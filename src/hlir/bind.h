@@ -1,4 +1,4 @@
-/* What binding a row keeps while it works. Private to bind.c and ranks.c. */
+/* What binding a row keeps while it works. Private to bind.c, lower.c and ranks.c. */
 #ifndef SOL_BIND_H
 #define SOL_BIND_H
 
@@ -40,9 +40,6 @@ struct bind {
 /* Records "row: what (inputs: shapes)" once. */
 sol_status bind_fail(struct bind *b, const char *format, ...) PRINTF_LIKE(2, 3);
 void bind_shapes(const struct bind *b, struct text *out);
-int bind_rank(const struct bind *b, int letter);
-uint64_t bind_exposed(const struct row *r, int32_t node);
-int32_t bind_lower(struct bind *b, int32_t node, int component); /* component -1: none */
 int bind_length(struct bind *b, int attr);
 int bind_input_rank(struct bind *b, int tensor);
 const struct row_input *bind_input(const struct bind *b, int tensor); /* of a tensor of the row that is an input */
@@ -54,6 +51,19 @@ static inline int ex_count(const struct row *r, int32_t first)
     for (; first; first = r->ex.at[first].next) ++n;
     return n;
 }
+
+/* lower.c */
+const struct row_letter *bind_letter(const struct bind *b, int letter);
+int bind_base(const struct bind *b, int letter); /* of P' it is P */
+int bind_rank(const struct bind *b, int letter);
+int64_t bind_size(struct bind *b, int letter, int component);
+int bind_one(struct bind *b, int letter, int component);           /* the component meant by it; -1: an error */
+int32_t bind_component(struct bind *b, int letter, int component); /* its value: a letter of the loops, or 0 */
+uint64_t bind_exposed(const struct row *r, int32_t node);          /* letters whose groups an index runs over */
+int bind_components(struct bind *b, uint64_t letters);             /* how many of them; -1: no group, it is one */
+int32_t bind_lower(struct bind *b, int32_t node, int component);   /* component -1: none */
+/* The indices of an access to a tensor with these letters; returns how many there are, -1: an error. */
+int bind_indices(struct bind *b, const struct row_tensor *t, int32_t first, int32_t *out);
 
 /* ranks.c: fills `rank` and `group` */
 sol_status bind_ranks(struct bind *b);

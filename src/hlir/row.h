@@ -48,7 +48,7 @@ struct row {
     int nin, nout;
 };
 
-/* rows.c */
+/* expression.c */
 /* An expression over attributes x, y, z: what composites of math.def consist of. */
 sol_status row_parse_expression(struct arena *a, const char *name, const char *text, struct row **out_row,
                                 int32_t *out_e);

@@ -1,0 +1,325 @@
+/* The rows of math.def and reduce.def, and how the interpreter computes, rounds and converts. */
+#include "rows_help.h"
+
+/* -- functions */
+
+static double eval(const char *name, double x, double y, double z)
+{
+    double args[] = {x, y, z};
+    assert_true(math_row(name) >= 0);
+    return math_eval(math_row(name), args);
+}
+
+static int64_t eval_int(const char *name, int64_t x, int64_t y)
+{
+    int64_t args[] = {x, y, 0};
+    return math_eval_int(math_row(name), args);
+}
+
+/* The value of an expression without letters. */
+static double computed(struct loops *l, int32_t e)
+{
+    double out = NAN;
+    int64_t scalar = 0;
+    void *data[8] = {0};
+    struct loops_stmt s = {.nout = 1, .value = e};
+    s.out[0] = (uint16_t)loops_tensor(l, "y", LOOPS_OUTPUT, SOL_F64, 0, &scalar);
+    data[s.out[0]] = &out;
+    PUSH(arena, l->stmts, s);
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    return out;
+}
+
+/* A composite's expression, expanded to primitives and interpreted, is what C makes of the same text. */
+static void test_composites(void **state)
+{
+    static const double xs[] = {-20, -3.5, -1, -0.25, 0, 0.125, 0.5, 1, 2.75, 6, 30, INFINITY, -INFINITY, NAN};
+    (void)state;
+    for (int row = 0; row < math_rows(); ++row) {
+        const struct math_def *m = math_at(row);
+        if (!m->expr) continue;
+        for (int i = 0; i < COUNT_OF(xs); ++i) {
+            struct loops *l = loops_create(arena, m->name);
+            double args[] = {xs[i], 0.75, 20};
+            int32_t list[3];
+            for (int k = 0; k < m->arity; ++k) { /* hidden in a product, so that the call does not fold */
+                int64_t scalar = 0;
+                int t = loops_tensor(l, "t", LOOPS_TABLE, SOL_F64, 0, &scalar);
+                l->tensors.at[t].table = arena_memdup(arena, &args[k], sizeof args[k]);
+                struct ex e = {.kind = EX_READ, .tensor = (uint16_t)t};
+                PUSH(arena, l->ex, e);
+                list[k] = l->ex.n - 1;
+            }
+            int32_t call = ex_call(l, row, m->arity, list), made = ex_expand(l, call);
+            assert_int_not_equal(made, call);
+            double got = computed(l, made), want = math_eval(row, args);
+            if (!(fabs(got - want) <= 1e-12 * (1 + fabs(want))) && !(isnan(got) && isnan(want)) && got != want)
+                fail_msg("%s(%g) is %g expanded, %g in C", m->name, xs[i], got, want);
+        }
+    }
+}
+
+static bool is_placeholder(const char *at, int arity)
+{
+    return (at[1] >= '1' && at[1] <= '0' + arity) || strchr("fVI", at[1]);
+}
+
+/* Columns are well-formed: derivatives parse, one for each argument; templates name only arguments that exist. */
+static void test_math_rows(void **state)
+{
+    (void)state;
+    for (int row = 0; row < math_rows(); ++row) {
+        const struct math_def *m = math_at(row);
+        assert_int_equal(math_row(m->name), row);
+        const char *templates[] = {m->c_scalar, m->c_vector, m->c_int};
+        assert_true(m->expr ? !m->c_scalar && !m->c_int : m->c_scalar || m->c_int);
+        for (int i = 0; i < 3; ++i)
+            for (const char *at = templates[i]; at && (at = strchr(at, '%')); ++at)
+                if (!is_placeholder(at, m->arity)) fail_msg("%s: template %s", m->name, templates[i]);
+        if (!m->derivative) continue;
+        char *copy = arena_strdup(arena, m->derivative), *rest = NULL;
+        int n = 0;
+        for (char *d = strtok_r(copy, ";", &rest); d; d = strtok_r(NULL, ";", &rest), ++n) {
+            struct row *parsed;
+            const char *text = arena_printf(arena, "a[A] -> b[A] | b[A] = a[A] * (%s)", d);
+            if (row_parse(arena, m->name, text, &parsed)) fail_msg("%s: derivative: %s", m->name, sol_error(ctx));
+        }
+        assert_int_equal(n, m->arity);
+    }
+}
+
+/* Derivatives against differences, away from kinks. */
+static void test_derivatives(void **state)
+{
+    static const double at[][3] = {{0.6, 0.35, 0.7}, {-0.55, 0.2, 0.4}, {0.3, 0.9, 0.45}};
+    static const double wide[][3] = {{2.6, 0.4, 20}, {1.7, 3.25, 20}};
+    (void)state;
+    for (int row = 0; row < math_rows(); ++row) {
+        const struct math_def *m = math_at(row);
+        if (!m->derivative || !m->type || !strcmp(m->type, "bool") || !strcmp(m->name, "heaviside")) continue;
+        for (int p = 0; p < COUNT_OF(at) + COUNT_OF(wide); ++p) {
+            const double *x = p < COUNT_OF(at) ? at[p] : wide[p - COUNT_OF(at)];
+            char *copy = arena_strdup(arena, m->derivative), *rest = NULL, *d = strtok_r(copy, ";", &rest);
+            double r = math_eval(row, x), h = 1e-6;
+            for (int k = 0; k < m->arity; ++k, d = strtok_r(NULL, ";", &rest)) {
+                double up[3], down[3], got;
+                memcpy(up, x, sizeof up);
+                memcpy(down, x, sizeof down);
+                up[k] += h;
+                down[k] -= h;
+                double want = (math_eval(row, up) - math_eval(row, down)) / (2 * h);
+                if (isnan(r) || isnan(want) || (k && !strcmp(d + strspn(d, " "), "0"))) continue; /* a constant */
+                struct row_attr given[] = {{"x", ATTR_REAL, -1, NULL, (double[]){x[0]}, NULL},
+                                           {"y", ATTR_REAL, -1, NULL, (double[]){x[1]}, NULL},
+                                           {"z", ATTR_REAL, -1, NULL, (double[]){x[2]}, NULL},
+                                           {"r", ATTR_REAL, -1, NULL, &r, NULL}};
+                struct attrs attrs = {4, given};
+                struct loops *l;
+                struct row *parsed = parse(arena_printf(arena, "-> b:f64[] | b[] = %s", d));
+                void *data[1] = {&got};
+                if (row_bind(arena, parsed, 0, NULL, &attrs, &l)) fail_msg("%s", sol_error(ctx));
+                assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+                if (!(fabs(got - want) < 1e-5 * (1 + fabs(want))))
+                    fail_msg("%s: derivative %d at %g %g %g is %g, differences give %g", m->name, k, x[0], x[1], x[2],
+                             got, want);
+            }
+        }
+    }
+}
+
+static void test_functions(void **state)
+{
+    (void)state;
+    assert_true(isnan(eval("max", NAN, 1, 0)) && isnan(eval("max", 1, NAN, 0)) && isnan(eval("min", NAN, 1, 0)));
+    assert_true(eval("fmax", NAN, 1, 0) == 1 && eval("fmin", 1, NAN, 0) == 1);
+    assert_true(isnan(eval("relu", NAN, 0, 0)) && isnan(eval("clamp", NAN, 0, 1)) && eval("sign", NAN, 0, 0) == 0);
+    assert_true(eval("clamp", 5, 3, 1) == 1); /* as min(max(x, 3), 1) */
+    assert_true(eval("round", 2.5, 0, 0) == 2 && eval("round", 3.5, 0, 0) == 4);
+    assert_true(eval("floordiv", -7, 2, 0) == -4 && eval("remainder", -7, 2, 0) == 1 && eval("fmod", -7, 2, 0) == -1);
+    assert_true(isinf(eval("floordiv", 1, 0, 0)) && eval("truncdiv", -7, 2, 0) == -3);
+    for (double x = -0.999; x < 1; x += 0.037) assert_true(fabs(erf(eval("erfinv", x, 0, 0)) - x) < 1e-15);
+    assert_true(fabs(erfc(eval("erfinv", 1 - 0x1p-50, 0, 0)) * 0x1p50 - 1) < 1e-12 && isinf(eval("erfinv", 1, 0, 0)));
+    assert_int_equal(eval_int("floordiv", -7, 2), -4);
+    assert_int_equal(eval_int("floordiv", 7, 0), 0);
+    assert_int_equal(eval_int("truncdiv", INT64_MIN, -1), INT64_MIN);
+    assert_int_equal(eval_int("remainder", -7, 3), 2);
+    assert_int_equal(eval_int("fmod", -7, 3), -1);
+    assert_int_equal(eval_int("pow", 3, 5), 243);
+    assert_int_equal(eval_int("pow", 2, -1), 0);
+    assert_int_equal(eval_int("gcd", -12, 18), 6);
+    assert_int_equal(eval_int("lcm", 4, -6), 12);
+    assert_int_equal(eval_int("shift_left", 1, 64), 0);
+    assert_int_equal(eval_int("shift_right", -8, 70), -1);
+    assert_int_equal(eval_int("abs", INT64_MIN, 0), INT64_MIN);
+    assert_int_equal(eval_int("max", INT64_MAX, INT64_MAX - 1), INT64_MAX);
+}
+
+/* -- the interpreter's types */
+
+static void convert(const char *type, double x, void *out)
+{
+    struct row *row = parse("x[] -> y:=to[] | y[] = x[]");
+    struct row_input in = {.dtype = SOL_F64};
+    struct row_attr to = {.name = "to", .kind = ATTR_TEXT, .text = type};
+    struct attrs attrs = {1, &to};
+    struct loops *l;
+    void *data[] = {&x, out};
+    assert_int_equal(row_bind(arena, row, 1, &in, &attrs, &l), SOL_OK);
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+}
+
+static void test_conversions(void **state)
+{
+    int8_t i8;
+    uint8_t u8;
+    int16_t i16;
+    int32_t i32;
+    int64_t i64;
+    uint64_t u64;
+    uint16_t half;
+    static const struct {
+        double x;
+        uint16_t f16, bf16;
+    } halves[] = {
+        {1, 0x3c00, 0x3f80},        {-2, 0xc000, 0xc000},          {65504, 0x7bff, 0x4780}, {65520, 0x7c00, 0x4780},
+        {0x1p-24, 0x0001, 0x3380},  {0x1p-25, 0x0000, 0x3300},     {0.1, 0x2e66, 0x3dcd},   {-0.0, 0x8000, 0x8000},
+        {INFINITY, 0x7c00, 0x7f80}, {0x1.ffcp-15, 0x0400, 0x3880}, {1e39, 0x7c00, 0x7f80},  {0x1.01p0, 0x3c04, 0x3f80},
+        {0x1.03p0, 0x3c0c, 0x3f82},
+    };
+    (void)state;
+    convert("i32", NAN, &i32), assert_int_equal(i32, INT32_MIN);
+    convert("i32", 3e9, &i32), assert_int_equal(i32, INT32_MIN);
+    convert("i32", -2.9, &i32), assert_int_equal(i32, -2);
+    convert("i64", 1e30, &i64), assert_true(i64 == INT64_MIN);
+    convert("i8", 300, &i8), assert_int_equal(i8, 44);
+    convert("i16", 70000, &i16), assert_int_equal(i16, 4464);
+    convert("u8", NAN, &u8), assert_int_equal(u8, 0);
+    convert("u8", -1, &u8), assert_int_equal(u8, 255);
+    convert("u64", 0x1.8p63, &u64), assert_true(u64 == 3ull << 62);
+    convert("bool", 0.5, &u8), assert_int_equal(u8, 1);
+    convert("bool", NAN, &u8), assert_int_equal(u8, 1);
+    for (int i = 0; i < COUNT_OF(halves); ++i) {
+        convert("f16", halves[i].x, &half);
+        if (half != halves[i].f16) fail_msg("%g as f16 is %04x, expected %04x", halves[i].x, half, halves[i].f16);
+        convert("bf16", halves[i].x, &half);
+        if (half != halves[i].bf16) fail_msg("%g as bf16 is %04x, expected %04x", halves[i].x, half, halves[i].bf16);
+    }
+}
+
+/* Every f16 comes back through a copy. */
+static void test_half(void **state)
+{
+    static uint16_t x[65536], y[65536];
+    int64_t shape[] = {65536};
+    struct row_input in = {.dtype = SOL_F16, .ndim = 1, .shape = shape};
+    struct attrs none = {0};
+    struct loops *l;
+    void *data[] = {x, y};
+    (void)state;
+    for (int type = SOL_F16; type <= SOL_BF16; ++type) {
+        in.dtype = (enum sol_dtype)type;
+        for (int i = 0; i < 65536; ++i) x[i] = (uint16_t)i;
+        assert_int_equal(row_bind(arena, parse("x[A] -> y[A] | y[A] = x[A]*1.0"), 1, &in, &none, &l), SOL_OK);
+        assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+        int top = type == SOL_F16 ? 0x7c00 : 0x7f80;
+        for (int i = 0; i < 65536; ++i)
+            if ((i & 0x7fff) <= top)
+                assert_int_equal(y[i], i);
+            else
+                assert_true((y[i] & 0x7fff) > top);
+    }
+}
+
+static void test_unsigned(void **state)
+{
+    uint64_t x[] = {UINT64_MAX, 3}, y[2] = {0};
+    int64_t shape[] = {2}, none[1] = {0};
+    uint8_t more = 2;
+    struct row_input in = {.dtype = SOL_U64, .ndim = 1, .shape = shape};
+    struct attrs attrs = {0};
+    struct loops *l;
+    void *data[] = {x, y, &more};
+    (void)state;
+    (void)none;
+    struct row *row = parse("x[A] -> y[A] b:bool[] | y[A] = floordiv(max(x[A],x[1]),x[1]); b[] = gt(x[0],x[1])");
+    assert_int_equal(row_bind(arena, row, 1, &in, &attrs, &l), SOL_OK);
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(y[0] == UINT64_MAX / 3 && y[1] == 1 && more == 1);
+}
+
+/* NaN counts as the largest; positions are of the first; infinities leave no NaN behind where PyTorch has none. */
+static void test_reductions(void **state)
+{
+    double x[] = {1, 3, 3, NAN, 5, NAN}, y[1], m[1], z[1];
+    int64_t i[1];
+    void *data[] = {x, y, i};
+    (void)state;
+    struct loops *l = bind("x[A] -> y[] i:i64[] | (y,i)[] = maxat[A | A<n] x[A]", "n=3", "f:6");
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(y[0] == 3 && i[0] == 1);
+    l = bind("x[A] -> y[] i:i64[] | (y,i)[] = minat[A] x[A]", "", "f:6");
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(isnan(y[0]) && i[0] == 3);
+    l = bind("x[A] -> y[] i:i64[] | (y,i)[] = maxat[A | A<0*#A-A] x[A]", "", "f:6");
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(i[0] == 0);
+    l = bind("x[A] -> m[] z[] | (m,z)[] = softsum[A] x[A]", "", "f:3");
+    data[1] = m;
+    data[2] = z;
+    double low[] = {-INFINITY, -INFINITY, 2}, high[] = {1, INFINITY, 2};
+    data[0] = low;
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(m[0] == 2 && z[0] == 1);
+    data[0] = high;
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(isnan(z[0]));
+    for (int r = 0; r <= RED_ALL; ++r) assert_int_equal(reduce_row(reduce_at(r)->name), r);
+}
+
+/* Integers sum in 64 bits. */
+static void test_integer_sum(void **state)
+{
+    int32_t x[] = {INT32_MAX, INT32_MAX, 2};
+    int64_t y[1], shape[] = {3};
+    struct row_input in = {.dtype = SOL_I32, .ndim = 1, .shape = shape};
+    struct attrs none = {0};
+    struct loops *l;
+    void *data[] = {x, y};
+    (void)state;
+    assert_int_equal(row_bind(arena, parse("x[A] -> y:i64[] | y[] = sum[A] x[A]"), 1, &in, &none, &l), SOL_OK);
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_true(y[0] == 1ll << 32);
+}
+
+static void test_index_outside(void **state)
+{
+    int64_t i[] = {0, 7};
+    double w[] = {1, 2, 3, 4}, y[4];
+    void *data[] = {i, w, y};
+    (void)state;
+    struct loops *l = bind("i:int[A] w[V E] -> y:w[A E] | y[A E] = w[i[A] E]", "", "i2:2 f:2x2");
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_ERR_RUN);
+    assert_non_null(strstr(sol_error(ctx), "index 7 is outside dimension 0 of w, which has 2 elements"));
+}
+
+static void test_rand(void **state)
+{
+    double y[3];
+    void *data[] = {y};
+    (void)state;
+    struct loops *l = bind("-> y:f64[A] | #A=3 | y[A] = rand(k,A)", "k=42", "");
+    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    for (int i = 0; i < 3; ++i) assert_true(y[i] == math_eval_rand(42, i) && y[i] >= 0 && y[i] < 1);
+    assert_true(y[0] != y[1]);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(test_composites),  TEST(test_math_rows),     TEST(test_derivatives), TEST(test_functions),
+        TEST(test_conversions), TEST(test_half),          TEST(test_unsigned),    TEST(test_reductions),
+        TEST(test_integer_sum), TEST(test_index_outside), TEST(test_rand),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
