@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BATCH_KERNELS = 6, BATCH_BYTES = 96 << 10, ERROR_LINES = 6 };
+enum { BATCH_KERNELS = 8, BATCH_BYTES = 64 << 10, PRELUDE_LEAST = 4096, ERROR_LINES = 6 };
 
 struct build {
     struct sol_ctx *ctx;
@@ -97,49 +97,77 @@ static sol_status add_module_job(struct build *b, job_list *jobs)
     return SOL_OK;
 }
 
-struct by_size {
-    size_t n;
+struct missing {
+    size_t n; /* bytes */
     int kernel;
+    bool dealt;
 };
 
 static int larger_first(const void *x, const void *y)
 {
-    const struct by_size *a = x, *b = y;
+    const struct missing *a = x, *b = y;
     return a->n != b->n ? (a->n < b->n ? 1 : -1) : a->kernel - b->kernel;
 }
 
-/* The missing kernels, largest first; the size is that of what they do not have in common. */
-static int missing_kernels(struct build *b, struct by_size *out, size_t *out_bytes)
+/* The kernels without an object, largest first. */
+static int missing_kernels(struct build *b, struct missing *out)
 {
-    const char **text = NEW_ARRAY(b->arena, const char *, b->nkernel);
     int n = 0;
     for (int k = 0; k < b->nkernel; k++) {
         if (b->object[k]) continue;
-        text[n] = b->kernel[k] = source_kernel(b->arena, b->kernel[k], b->key[k]);
-        out[n++].kernel = k;
+        b->kernel[k] = source_kernel(b->arena, b->kernel[k], b->key[k]);
+        out[n++] = (struct missing){.n = strlen(b->kernel[k]), .kernel = k};
     }
-    const size_t common = n ? batch_common(n, text) : 0;
-    for (int i = 0; i < n; i++) *out_bytes += out[i].n = strlen(text[i]) - common;
     if (n) qsort(out, (size_t)n, sizeof *out, larger_first);
     return n;
 }
 
-/* Deals the missing kernels to texts of about the same size: so many that no compiler is idle, so few that starting
- * compilers does not count. */
-static sol_status add_kernel_jobs(struct build *b, job_list *jobs, int limit)
+/* Takes the first kernel that is not dealt, and all that share its prelude (or are, as it, no more than a prelude's
+ * part). The bytes are those that they do not have in common. */
+static int take_group(struct build *b, struct missing *m, int n, int *out_kernel, size_t *out_bytes)
 {
-    struct by_size *missing = NEW_ARRAY(b->arena, struct by_size, b->nkernel);
-    size_t bytes = 0;
-    const int n = missing_kernels(b, missing, &bytes);
+    int in = 0;
+    size_t common = SIZE_MAX;
+    for (int i = 0; i < n; i++) {
+        if (m[i].dealt) continue;
+        const char *pair[] = {b->kernel[in ? out_kernel[0] : m[i].kernel], b->kernel[m[i].kernel]};
+        const size_t same = batch_common(2, pair);
+        if (in && same < PRELUDE_LEAST && strlen(pair[0]) >= PRELUDE_LEAST) continue;
+        common = MIN(common, same);
+        m[i].dealt = true;
+        *out_bytes += m[i].n;
+        out_kernel[in++] = m[i].kernel;
+    }
+    *out_bytes -= in ? (size_t)in * common : 0;
+    return in;
+}
+
+/* Deals the kernels of a group to texts of about the same size: so many that no compiler is idle, so few that starting
+ * compilers and reading preludes does not count. */
+static sol_status deal_group(struct build *b, job_list *jobs, int n, const int *kernel, size_t bytes, int limit)
+{
     int batches = MAX((n + BATCH_KERNELS - 1) / BATCH_KERNELS, (int)(bytes / BATCH_BYTES + 1));
     batches = b->debug ? n : MIN((batches + limit - 1) / limit * limit, n);
-    int *kernel = NEW_ARRAY(b->arena, int, n);
+    int *batch = NEW_ARRAY(b->arena, int, n);
     for (int i = 0; i < batches; i++) {
         int in = 0;
-        for (int k = i; k < n; k += batches) kernel[in++] = missing[k].kernel;
-        TRY(add_job(b, jobs, in, kernel));
+        for (int k = i; k < n; k += batches) batch[in++] = kernel[k];
+        TRY(add_job(b, jobs, in, batch));
     }
     return SOL_OK;
+}
+
+static sol_status add_kernel_jobs(struct build *b, job_list *jobs, int limit)
+{
+    struct missing *m = NEW_ARRAY(b->arena, struct missing, b->nkernel);
+    int *kernel = NEW_ARRAY(b->arena, int, b->nkernel);
+    const int n = missing_kernels(b, m);
+    for (;;) {
+        size_t bytes = 0;
+        const int in = take_group(b, m, n, kernel, &bytes);
+        if (!in) return SOL_OK;
+        TRY(deal_group(b, jobs, in, kernel, bytes, limit));
+    }
 }
 
 /* -- errors */

@@ -40,7 +40,7 @@ static sol_status run(struct sol_ctx *ctx, struct arena *a, const struct compile
                       const job_list *jobs, int first, int limit, int total)
 {
     int next = first, running = 0, kernels = 0;
-    ctx_progress(ctx, "compile", 0, total);
+    if (total) ctx_progress(ctx, "compile", 0, total);
     while (next < jobs->n || running) {
         TRY(ctx_check(ctx));
         while (next < jobs->n && running < limit) {
@@ -55,7 +55,7 @@ static sol_status run(struct sol_ctx *ctx, struct arena *a, const struct compile
             running--;
             ended = true;
             if (!j->exit) kernels += j->nkernel;
-            ctx_progress(ctx, "compile", kernels, total);
+            if (total) ctx_progress(ctx, "compile", kernels, total);
         }
         if (!ended) nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
     }
