@@ -1,5 +1,6 @@
 /* Rows, binding, folding and the interpreter. The values of rows are PyTorch's (loops/cases.inc, made by
  * make_cases.py); what binding and folding make of a row is compared as printed text. */
+#include "fail_alloc.h"
 #include "rows_help.h"
 
 /* The statements of bound loops, joined by "; ". */
@@ -471,6 +472,77 @@ static void test_copy(void **state)
                         "(sum[K] u[2 K]*v[K]) + exp(u[2 0])");
 }
 
+/* Positions stay what they are when letters change their order. */
+static void test_copy_position(void **state)
+{
+    struct loops *from = bind("x[A B] -> y[] i:i64[] | t[B A] = x[A B]; (y,i)[] = maxat[A B] t[B A]", "", "f:2x3");
+    struct loops *to = loops_create(arena, "to");
+    int map_tensor[8], at[2];
+    int32_t map[8], *letters = map;
+    double x[6] = {0, 0, 0, 0, 7, 0}, y;
+    int64_t i = -1;
+    void *data[8] = {x};
+    (void)state;
+    for (int k = 0; k < from->tensors.n; ++k) {
+        const struct loops_tensor *t = &from->tensors.at[k];
+        map_tensor[k] = loops_tensor(to, t->name, t->role, t->dtype, t->ndim, t->shape);
+        if (!strcmp(t->name, "y")) data[k] = &y;
+        if (!strcmp(t->name, "i")) data[k] = &i;
+    }
+    assert_int_equal(from->letters.n, 2);
+    at[1] = loops_letter(to, from->letters.at[1].name, from->letters.at[1].size);
+    at[0] = loops_letter(to, from->letters.at[0].name, from->letters.at[0].size);
+    for (int k = 0; k < 2; ++k) letters[k] = ex_letter(to, at[k]);
+    for (int k = 0; k < from->stmts.n; ++k) {
+        struct loops_stmt s = from->stmts.at[k];
+        int32_t index[2];
+        int n = 0;
+        for (int32_t e = s.index; e; e = from->ex.at[e].next) index[n++] = ex_copy(to, from, e, map, map_tensor);
+        s.index = ex_list(to, n, index);
+        s.value = ex_copy(to, from, s.value, map, map_tensor);
+        PUSH(arena, to->stmts, s);
+    }
+    assert_int_equal(loops_interpret(ctx, from, data), SOL_OK);
+    assert_true(y == 7 && i == 4);
+    i = -1;
+    assert_int_equal(loops_interpret(ctx, to, data), SOL_OK);
+    assert_true(y == 7 && i == 4);
+}
+
+/* Each allocation in turn fails: NOMEM, or the result; never a crash. */
+static void test_no_memory(void **state)
+{
+    struct fail_alloc f = {.fail_at = -1};
+    struct sol_ctx_options o = {.size = sizeof o, .reallocate = fail_alloc, .user = &f};
+    int64_t shape[] = {4, 6};
+    struct row_input in = {.dtype = SOL_F64, .ndim = 2, .shape = shape};
+    struct attrs none = {0};
+    double x[24] = {0}, y[24];
+    void *data[] = {x, y};
+    (void)state;
+    for (long n = 1, i = -1; i < n; ++i) {
+        struct sol_ctx *mine;
+        f = (struct fail_alloc){.fail_at = i};
+        if (sol_ctx_create(&o, &mine)) continue;
+        struct arena *a = arena_create(mine);
+        struct row *row;
+        struct loops *l;
+        sol_status status = a ? SOL_OK : SOL_ERR_NOMEM;
+        if (!status)
+            status = row_parse(
+                a, "Row",
+                "x[A B] -> y[A B] | | t[A] = A*A | (m,z)[A] = softsum[B] x[A B]; y[A B] = exp(x[A B]-m[A])/z[A]*t[A]",
+                &row);
+        if (!status) status = row_bind(a, row, 1, &in, &none, &l);
+        if (!status) status = loops_interpret(mine, l, data);
+        assert_true(status == SOL_OK || (i >= 0 && status == SOL_ERR_NOMEM));
+        arena_destroy(a);
+        sol_ctx_destroy(mine);
+        if (i < 0) n = f.n;
+        assert_int_equal(f.alive, 0);
+    }
+}
+
 static void test_names(void **state)
 {
     struct loops *l = loops_create(arena, "l");
@@ -491,7 +563,8 @@ int main(void)
         TEST(test_print_parses), TEST(test_bodies),       TEST(test_reshape),       TEST(test_tables),
         TEST(test_scans),        TEST(test_order),        TEST(test_bind_errors),   TEST(test_empty),
         TEST(test_types),        TEST(test_purposes),     TEST(test_affine),        TEST(test_algebra),
-        TEST(test_division),     TEST(test_copy),         TEST(test_names),
+        TEST(test_division),     TEST(test_copy),         TEST(test_copy_position), TEST(test_no_memory),
+        TEST(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -545,12 +545,25 @@ static int32_t fold_call(struct loops *l, int row, int n, const int32_t *args)
     return whole && strcmp(m->type, "float") ? 0 : ex_real(l, v);
 }
 
+/* Rows that are nodes of their own. 0: none. */
+static int32_t fold_operator(struct loops *l, const char *name, const int32_t *args)
+{
+    static const struct {
+        const char *name;
+        enum ex_kind kind;
+    } operators[] = {{"add", EX_ADD}, {"sub", EX_SUB}, {"mul", EX_MUL}, {"div", EX_DIV}};
+    if (!strcmp(name, "identity")) return args[0];
+    if (!strcmp(name, "neg")) return ex_neg(l, args[0]);
+    for (int i = 0; i < COUNT_OF(operators); ++i)
+        if (!strcmp(name, operators[i].name)) return ex_binary(l, operators[i].kind, args[0], args[1]);
+    return 0;
+}
+
 /* min, max, abs of integers that the ranges decide; where of a known condition */
 static int32_t fold_known(struct loops *l, const char *name, const int32_t *args)
 {
     int64_t a, b, p, q;
     bool is_min = !strcmp(name, "min");
-    if (!strcmp(name, "identity")) return args[0];
     if (!strcmp(name, "where")) {
         if (l->ex.at[args[0]].kind != EX_INT || ex_is_int(l, args[1]) != ex_is_int(l, args[2])) return 0;
         return l->ex.at[args[0]].u.i ? args[1] : args[2];
@@ -566,7 +579,8 @@ static int32_t fold_known(struct loops *l, const char *name, const int32_t *args
 int32_t ex_call(struct loops *l, int math_row, int n, const int32_t *args)
 {
     assert(math_row >= 0 && n == math_at(math_row)->arity);
-    int32_t made = fold_call(l, math_row, n, args);
+    int32_t made = fold_operator(l, math_at(math_row)->name, args);
+    if (!made) made = fold_call(l, math_row, n, args);
     if (!made) made = fold_known(l, math_at(math_row)->name, args);
     if (made) return made;
     int32_t list = ex_list(l, n, args);

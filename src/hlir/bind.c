@@ -260,7 +260,11 @@ static void table_part(struct bind *b, const struct loops_stmt *s, int c, struct
     struct loops_stmt made = {.nout = 1, .index = ex_list(l, t->ndim, index), .value = out->value};
     made.out[0] = (uint16_t)loops_tensor(l, t->name, LOOPS_OUTPUT, type, t->ndim, shape);
     PUSH(b->arena, l->stmts, made);
-    void *data[1] = {arena_alloc(b->arena, (size_t)n * 8)};
+    void *data[1] = {arena_try(b->arena, (size_t)n * 8)};
+    if (!data[0]) {
+        b->status = ctx_fail(arena_ctx(b->arena), SOL_ERR_NOMEM, "%s: no memory for table %s", b->row->name, t->name);
+        return;
+    }
     b->status = loops_interpret(arena_ctx(b->arena), l, data);
     const char *name = b->table[s->out[0]].ncomp > 1 ? arena_printf(b->arena, "%s%d", t->name, c) : t->name;
     int tensor = loops_tensor(outer, name, LOOPS_TABLE, type, t->ndim, shape);
@@ -321,6 +325,18 @@ enum sol_dtype bind_float_type(const struct bind *b)
     return SOL_F32;
 }
 
+/* Positions count by letter number: the letters of maxat and minat are made first, in the row's order. */
+static void position_letters(struct bind *b)
+{
+    uint64_t set = 0;
+    for (int i = 1; i < b->row->ex.n; ++i) {
+        const struct ex *e = &b->row->ex.at[i];
+        if (e->kind == EX_RED && (e->op == RED_MAXAT || e->op == RED_MINAT)) set |= e->u.bound;
+    }
+    for (int i = 0; i < b->row->letters.n; ++i)
+        for (int c = 0; set >> i & 1 && c < bind_rank(b, i); ++c) bind_component(b, i, c);
+}
+
 sol_status row_bind(struct arena *a, const struct row *r, int nin, const struct row_input *in,
                     const struct attrs *attrs, struct loops **out_loops)
 {
@@ -337,6 +353,7 @@ sol_status row_bind(struct arena *a, const struct row *r, int nin, const struct 
     tensors(&b, ROW_OUT);
     tensors(&b, ROW_TEMP);
     tables(&b);
+    position_letters(&b);
     for (int i = 0; i < r->stmts.n && !b.status; ++i) statement(&b, &r->stmts.at[i]);
     TRY(b.status);
     TRY(loops_order(arena_ctx(a), b.l));

@@ -525,7 +525,10 @@ static sol_status temps(struct interp *p, struct arena *a, void *const *data)
         p->data[i] = t->role == LOOPS_TEMP || t->role == LOOPS_TABLE ? NULL : data[i];
         if (t->role != LOOPS_TEMP) continue;
         TRY(shape_elements(p->ctx, t->ndim, t->shape, &n));
-        p->data[i] = arena_alloc(a, (size_t)n * dtype_def((enum sol_dtype)t->dtype)->bytes);
+        size_t bytes = (size_t)n * dtype_def((enum sol_dtype)t->dtype)->bytes;
+        p->data[i] = arena_try(a, bytes);
+        if (!p->data[i])
+            return ctx_fail(p->ctx, SOL_ERR_NOMEM, "%s: no memory for %s (%zu bytes)", p->l->name, t->name, bytes);
     }
     return ctx_check(p->ctx);
 }

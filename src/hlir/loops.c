@@ -293,8 +293,7 @@ static int copy_list(struct copy *c, int32_t first, int32_t *out, int room)
     return n;
 }
 
-/* Bound letters must map to letters, or to constants where they have the size 1. For maxat and minat the mapping has to
- * keep their order: it is the order of the position. */
+/* Bound letters must map to letters, or to constants where they have the size 1. */
 static uint64_t copy_bound(struct copy *c, uint64_t bound)
 {
     uint64_t out = 0;
@@ -305,6 +304,36 @@ static uint64_t copy_bound(struct copy *c, uint64_t bound)
         if (e->kind == EX_LETTER) out |= 1ull << e->tensor;
     }
     return out;
+}
+
+/* Positions count by letter number: does the mapping keep the order? */
+static bool keeps_order(const struct copy *c, uint64_t bound)
+{
+    int last = -1;
+    for (int i = 0; i < c->from->letters.n; ++i) {
+        if (!(bound >> i & 1) || c->to->ex.at[c->letters[i]].kind != EX_LETTER) continue;
+        if (c->to->ex.at[c->letters[i]].tensor < last) return false;
+        last = c->to->ex.at[c->letters[i]].tensor;
+    }
+    return true;
+}
+
+static int32_t copy_red(struct copy *c, const struct ex *e)
+{
+    int32_t map[LOOPS_MAX_LETTERS];
+    struct copy fresh = *c;
+    if ((e->op == RED_MAXAT || e->op == RED_MINAT) && !keeps_order(c, e->u.bound)) {
+        memcpy(map, c->letters, (size_t)c->from->letters.n * sizeof *map);
+        for (int i = 0, n = c->from->letters.n; i < n; ++i) {
+            struct loops_letter letter = c->from->letters.at[i];
+            if (e->u.bound >> i & 1) map[i] = ex_letter(c->to, loops_letter(c->to, letter.name, letter.size));
+        }
+        fresh.letters = map;
+        fresh.done = NEW_ARRAY(c->to->arena, int32_t, c->from->ex.n);
+    }
+    uint64_t bound = copy_bound(&fresh, e->u.bound);
+    int32_t guard = e->a ? copy(&fresh, e->a) : 0;
+    return ex_red(c->to, e->op, bound, guard, copy(&fresh, e->b));
 }
 
 static int32_t copy_node(struct copy *c, const struct ex *e)
@@ -325,7 +354,7 @@ static int32_t copy_node(struct copy *c, const struct ex *e)
     case EX_OR: n = copy_list(c, e->a, part, COUNT_OF(part)); return ex_logic(c->to, (enum ex_kind)e->kind, n, part);
     case EX_NEG: return ex_neg(c->to, copy(c, e->a));
     case EX_TEST: return ex_test(c->to, copy(c, e->a));
-    case EX_RED: a = e->a ? copy(c, e->a) : 0; return ex_red(c->to, e->op, copy_bound(c, e->u.bound), a, copy(c, e->b));
+    case EX_RED: return copy_red(c, e);
     default: break;
     }
     a = e->a ? copy(c, e->a) : 0;

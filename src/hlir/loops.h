@@ -108,8 +108,8 @@ int32_t ex_list(struct loops *l, int n, const int32_t *nodes); /* copies the nod
 int32_t ex_red(struct loops *l, int reduce_row, uint64_t bound, int32_t guard, int32_t body);
 /* Copies an expression of `from` into `to` with letters replaced by expressions of `to` (letter_map[letter], 0: error) and
  * tensors renumbered (tensor_map NULL: the same numbers). Letters bound inside are mapped too: to plain letters (or to a
- * constant where the size is 1), in ascending order under maxat and minat, whose positions count by letter number. Folds
- * while copying. */
+ * constant where the size is 1). maxat and minat, whose positions count by letter number, get letters of their own where
+ * the map changes that order. Folds while copying. */
 int32_t ex_copy(struct loops *to, const struct loops *from, int32_t node, const int32_t *letter_map, const int *tensor_map);
 
 /* -- loops.c: asking */
@@ -127,7 +127,7 @@ bool ex_range(const struct loops *l, int32_t node, int64_t *out_min, int64_t *ou
 bool ex_is_int(const struct loops *l, int32_t node);
 int ex_list_length(const struct loops *l, int32_t first);
 bool ex_equal(const struct loops *l, int32_t a, int32_t b); /* same expression, by structure */
-/* Calls visit(user, node) for every node below and including `node`, parents first. */
+/* Calls visit(user, node) for every node below and including `node`, parents first; shared nodes once for each parent. */
 void ex_walk(const struct loops *l, int32_t node, void (*visit)(void *user, int32_t node), void *user);
 
 /* -- print.c: one statement a line, as the notation; for people, tests and hashes */
