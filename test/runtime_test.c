@@ -372,6 +372,7 @@ static void children_of_a_busy_process(void **state)
 #endif
     pthread_t thread[3];
     struct crowd c;
+    int bad = 0;
     crowd_start(t, &c, thread, 3);
     for (int k = 0; k < 10; k++) {
         sol_net_param(t->net, 0, c.w[k % 2]);
@@ -390,9 +391,10 @@ static void children_of_a_busy_process(void **state)
         }
         int status = 0;
         waitpid(child, &status, 0);
-        assert_int_equal(status, 0);
+        bad += status != 0;
     }
     crowd_stop(&c, thread, 3);
+    assert_int_equal(bad, 0);
     for (int i = 0; i < 4; i++) ran[i] = 0;
 }
 
