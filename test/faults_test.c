@@ -189,7 +189,7 @@ static void mistakes_are_named(void **state)
     (void)state;
     struct sol_ctx *ctx;
     struct sol_graph *g;
-    struct sol_tensor *t, *i, *r[2];
+    struct sol_tensor *t, *i, *seven, *r[2];
     assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
     assert_int_equal(sol_graph_create(ctx, "mistakes", &g), SOL_OK);
     const int64_t four[] = {2, 3, 4, 4}, huge[] = {(int64_t)1 << 40, (int64_t)1 << 40}, minus[] = {2, -1};
@@ -197,9 +197,10 @@ static void mistakes_are_named(void **state)
     assert_int_equal(sol_graph_input(g, "m", SOL_F32, 2, minus, &t), SOL_ERR_INVALID);
     assert_int_equal(sol_graph_input(g, "x", SOL_F32, 4, four, &t), SOL_OK);
     assert_int_equal(sol_graph_input(g, "i", SOL_I32, 4, four, &i), SOL_OK);
+    assert_int_equal(sol_graph_param(g, "w", SOL_F32, 4, (int64_t[]){5, 7, 3, 3}, &seven), SOL_OK);
     assert_int_not_equal(sol_graph_layer(g, "NoSuchLayer", "l", NULL, 1, &t, 0, NULL, 1, r), SOL_OK);
     assert_non_null(strstr(sol_error(ctx), "NoSuchLayer"));
-    struct sol_tensor *two[] = {t, t}, *mixed[] = {t, i};
+    struct sol_tensor *two[] = {t, seven}, *mixed[] = {t, i};
     assert_int_not_equal(sol_graph_layer(g, "Conv", "the conv", NULL, 1, &t, 0, NULL, 1, r), SOL_OK);  /* no weight */
     assert_int_not_equal(sol_graph_layer(g, "Conv", "the conv", NULL, 2, two, 0, NULL, 1, r), SOL_OK); /* channels */
     assert_true(*sol_error(ctx) != 0);
