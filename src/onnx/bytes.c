@@ -1,0 +1,111 @@
+/* From bytes to messages. protobuf-c checks lengths but not depth: a file of a few kilobytes could exhaust the stack.
+ * So the bytes are first walked through with the same descriptors and a limit. Afterwards control characters are taken
+ * out of all names, because names reach terminals and logs. */
+#include <string.h>
+
+#include "onnx/reader.h"
+
+struct walk {
+    struct sol_ctx *ctx;
+    const char *what;
+    const uint8_t *start;
+};
+
+static sol_status damaged(const struct walk *w, const uint8_t *p, const char *how)
+{
+    return ctx_fail(w->ctx, SOL_ERR_INVALID, "%s: %s at byte %lld: it is damaged, cut off, or no ONNX file", w->what,
+                    how, (long long)(p - w->start));
+}
+
+static bool varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
+{
+    *out = 0;
+    for (int shift = 0; shift < 64 && *p < end; shift += 7) {
+        uint8_t byte = *(*p)++;
+        *out |= (uint64_t)(byte & 127) << shift;
+        if (!(byte & 128)) return true;
+    }
+    return false;
+}
+
+static sol_status check(const struct walk *w, const uint8_t *p, const uint8_t *end,
+                        const ProtobufCMessageDescriptor *kind, int depth)
+{
+    if (depth > ONNX_DEPTH) return damaged(w, p, "more than 48 messages inside each other");
+    while (p < end) {
+        const uint8_t *begin = p;
+        uint64_t tag, n = 0;
+        if (!varint(&p, end, &tag) || !(tag >> 3) || tag >> 32) return damaged(w, begin, "no field");
+        switch (tag & 7) {
+        case 0:
+            if (!varint(&p, end, &n)) return damaged(w, begin, "a broken number");
+            continue;
+        case 1: n = 8; break;
+        case 5: n = 4; break;
+        case 2:
+            if (varint(&p, end, &n)) break;
+            return damaged(w, begin, "a broken length");
+        default: return damaged(w, begin, "no field");
+        }
+        if (n > (uint64_t)(end - p)) return damaged(w, begin, "a field longer than what is left");
+        const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(kind, (unsigned)(tag >> 3));
+        if ((tag & 7) == 2 && f && f->type == PROTOBUF_C_TYPE_MESSAGE)
+            TRY(check(w, p, p + n, f->descriptor, depth + 1));
+        p += n;
+    }
+    return SOL_OK;
+}
+
+static void clean_text(char *s)
+{
+    for (; s && *s; s++)
+        if ((unsigned char)*s < ' ' || *s == 127) *s = '?';
+}
+
+static void clean(ProtobufCMessage *m)
+{
+    for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
+        bool many = f->label == PROTOBUF_C_LABEL_REPEATED;
+        if (f->type != PROTOBUF_C_TYPE_STRING && f->type != PROTOBUF_C_TYPE_MESSAGE) continue;
+        size_t n = many ? *(size_t *)((char *)m + f->quantifier_offset) : 1;
+        void **at = (void **)((char *)m + f->offset);
+        if (many) at = *at;
+        for (size_t k = 0; k < n; k++) {
+            if (f->type == PROTOBUF_C_TYPE_STRING)
+                clean_text(at[k]);
+            else if (at[k])
+                clean(at[k]);
+        }
+    }
+}
+
+static void *allocate(void *user, size_t bytes)
+{
+    return ctx_realloc(user, NULL, bytes ? bytes : 1);
+}
+
+static void release(void *user, void *p)
+{
+    ctx_free(user, p);
+}
+
+sol_status message_read(struct sol_ctx *ctx, const char *what, const void *data, size_t bytes,
+                        const ProtobufCMessageDescriptor *kind, ProtobufCMessage **out_m)
+{
+    struct walk w = {ctx, what, data};
+    TRY(check(&w, data, (const uint8_t *)data + bytes, kind, 0));
+    ProtobufCAllocator allocator = {allocate, release, ctx};
+    *out_m = protobuf_c_message_unpack(kind, &allocator, bytes, data);
+    if (!*out_m && ctx_check(ctx) == SOL_ERR_NOMEM)
+        return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: not enough memory to read %zu bytes", what, bytes);
+    if (!*out_m) return ctx_fail(ctx, SOL_ERR_INVALID, "%s: it is damaged: a field has the wrong type", what);
+    clean(*out_m);
+    return SOL_OK;
+}
+
+void message_free(struct sol_ctx *ctx, ProtobufCMessage *m)
+{
+    ProtobufCAllocator allocator = {allocate, release, ctx};
+    if (m) protobuf_c_message_free_unpacked(m, &allocator);
+}

@@ -1,0 +1,664 @@
+/* From a file to a graph: names to values, nodes in order, functions opened where they are called, branches taken. A
+ * node that cannot be translated is noted, and so is everything behind it; reading goes on, so that all such nodes are
+ * reported together. What is unsound ends the reading at once. */
+#include <stdio.h>
+#include <string.h>
+
+#include "onnx/reader.h"
+
+#define MOST_NODES (1 << 18)
+#define MOST_LISTED 40
+
+struct value value_missing;
+
+/* -- problems */
+
+void problem_add(struct reader *r, const char *what, const char *first)
+{
+    const char *reason = sol_error(r->ctx);
+    LOG(r->ctx, LOG_INFO, "onnx", "refused: %s: %s: %s", first, what, reason);
+    for (int i = 0; i < r->problems.n; i++) {
+        struct problem *p = r->problems.at[i];
+        if (strcmp(p->what, what) || strcmp(p->reason, reason)) continue;
+        p->count++;
+        return;
+    }
+    struct problem *p = NEW(r->arena, struct problem);
+    *p = (struct problem){arena_strdup(r->arena, what), arena_strdup(r->arena, reason), arena_strdup(r->arena, first),
+                          1};
+    PUSH(r->arena, r->problems, p);
+}
+
+static sol_status problems_report(struct reader *r)
+{
+    if (!r->problems.n) return SOL_OK;
+    struct text t = text_new(r->arena);
+    int64_t total = 0;
+    for (int i = 0; i < r->problems.n; i++) total += r->problems.at[i]->count;
+    text_put(&t, "cannot translate %lld part%s of the model:", (long long)total, total == 1 ? "" : "s");
+    for (int i = 0; i < r->problems.n; i++) {
+        const struct problem *p = r->problems.at[i];
+        if (i == MOST_LISTED || t.n > 3500) {
+            text_put(&t, "\n  and %d more kinds; SOL_LOG=INFO lists them all", r->problems.n - i);
+            break;
+        }
+        text_put(&t, "\n  %.100s: %.300s (%s%.100s", p->what, p->reason, p->count > 1 ? "first: " : "", p->first);
+        text_put(&t, p->count > 1 ? "; %d in all)" : ")", p->count);
+    }
+    TRY(ctx_check(r->ctx));
+    return ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "%s", t.at);
+}
+
+/* -- values */
+
+struct value *scope_find(const struct scope *s, const char *name)
+{
+    for (; s; s = s->outer) {
+        struct value *v = map_get(s->values, name);
+        if (v) return v;
+    }
+    return NULL;
+}
+
+struct value *value_of_data(struct reader *r, const char *name, const struct data *d)
+{
+    struct value *v = NEW(r->arena, struct value);
+    *v = (struct value){.name = name, .data = arena_memdup(r->arena, d, sizeof *d)};
+    return v;
+}
+
+/* Weights are parameters; scalars and small integers are more often arguments, which shapes and passes want to know. */
+static bool is_constant(const struct reader *r, const struct data *d)
+{
+    if (r->options && r->options->constants) return true;
+    if (!dtype_def(d->dtype)->is_float && d->elements <= 1 << 16) return true;
+    return d->elements <= 8;
+}
+
+static const char *unique_name(struct reader *r, const char *name)
+{
+    const char *unique = name;
+    for (int i = 2; map_get(r->names, unique); i++) unique = arena_printf(r->arena, "%s.%d", name, i);
+    map_set(r->names, unique, r);
+    return unique;
+}
+
+sol_status value_tensor(struct reader *r, struct value *v, struct sol_tensor **out_t)
+{
+    *out_t = v->t;
+    if (v->t || !v->data) return SOL_OK;
+    const struct data *d = v->data;
+    if (is_constant(r, d)) {
+        TRY(sol_graph_const(r->graph, d->dtype, d->ndim, d->shape, d->at, &v->t));
+        if (d->elements <= 1 << 16) map_set_int(r->cheap, (uintptr_t)v->t, r);
+    } else {
+        TRY(sol_graph_param(r->graph, unique_name(r, v->name), d->dtype, d->ndim, d->shape, &v->t));
+        PUSH(r->model->arena, r->model->params, d->at);
+    }
+    map_set_int(r->leaves, (uintptr_t)v->t, r);
+    *out_t = v->t;
+    return SOL_OK;
+}
+
+static sol_status define(struct reader *r, struct scope *s, const char *name, struct value *v)
+{
+    if (map_get(s->values, name)) return ctx_fail(r->ctx, SOL_ERR_INVALID, "%s'%s' is made twice", s->place, name);
+    map_set(s->values, name, v);
+    return SOL_OK;
+}
+
+static sol_status add_initializers(struct reader *r, struct scope *s, const Onnx__Graph *g)
+{
+    for (size_t i = 0; i < g->n_initializer; i++) {
+        const Onnx__Tensor *m = g->initializer[i];
+        const char *name = m->name ? m->name : "";
+        if (!*name) return ctx_fail(r->ctx, SOL_ERR_INVALID, "%sinitializer %zu has no name", s->place, i);
+        struct data d;
+        sol_status status = data_read(r->ctx, r->arena, m, r->folder, &d);
+        if (status && status != SOL_ERR_UNSUPPORTED)
+            return ctx_where(r->ctx, status, "%sinitializer '%s': ", s->place, name);
+        if (status) problem_add(r, "initializer", arena_printf(r->arena, "'%s'", name));
+        struct value *v = value_of_data(r, name, &d);
+        v->refused = status != SOL_OK;
+        TRY(define(r, s, name, v));
+    }
+    if (g->n_sparse_initializer) {
+        ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "sparse tensors are not supported");
+        problem_add(r, "sparse initializer", "graph");
+        for (size_t i = 0; i < g->n_sparse_initializer; i++) {
+            const Onnx__Tensor *m = g->sparse_initializer[i]->values;
+            struct value *v = NEW(r->arena, struct value);
+            v->refused = true;
+            if (m && m->name) TRY(define(r, s, m->name, v));
+        }
+    }
+    return ctx_check(r->ctx);
+}
+
+/* -- inputs of the model, and the sizes that it leaves open */
+
+struct input_dim {
+    const char *input, *axis_name, *symbol;
+    int64_t size; /* -1: open */
+};
+
+static int64_t given_size(const struct reader *r, const char *name)
+{
+    for (int i = 0; r->options && i < r->options->ndims; i++)
+        if (!strcmp(r->options->dims[i].name, name)) return r->options->dims[i].size;
+    return -1;
+}
+
+/* Sizes of one input, -1 where open: from the file, or from "input.axis". Notes what a symbol was found to be. */
+static sol_status read_dims(struct reader *r, const char *input, const Onnx__Shape *shape, struct map *symbols,
+                            int64_t *out)
+{
+    for (size_t i = 0; i < shape->n_dim; i++) {
+        const Onnx__Dimension *m = shape->dim[i];
+        const char *axis = arena_printf(r->arena, "%s.%zu", input, i);
+        int64_t given = given_size(r, axis);
+        if (given >= 0 && m->has_dim_value && m->dim_value != given)
+            return ctx_fail(r->ctx, SOL_ERR_INVALID,
+                            "input '%s': dimension %zu is %lld in the model, %lld was asked for", input, i,
+                            (long long)m->dim_value, (long long)given);
+        out[i] = m->has_dim_value ? m->dim_value : given;
+        if (m->has_dim_value && m->dim_value < 0)
+            return ctx_fail(r->ctx, SOL_ERR_INVALID, "input '%s': dimension %zu has size %lld", input, i,
+                            (long long)m->dim_value);
+        if (m->has_dim_value || !m->dim_param || !*m->dim_param) continue;
+        int64_t named = given_size(r, m->dim_param), *known = map_get(symbols, m->dim_param);
+        if (!known) map_set(symbols, m->dim_param, known = arena_memdup(r->arena, &(int64_t){named}, sizeof *known));
+        if (*known < 0) *known = out[i];
+        if (out[i] >= 0 && *known != out[i])
+            return ctx_fail(r->ctx, SOL_ERR_INVALID, "input '%s': dimension %zu ('%s') is %lld here and %lld elsewhere",
+                            input, i, m->dim_param, (long long)out[i], (long long)*known);
+    }
+    return SOL_OK;
+}
+
+static sol_status open_sizes(struct reader *r, const Onnx__Graph *g, int64_t (*dims)[SOL_MAX_DIMS], struct map *symbols)
+{
+    struct text missing = text_new(r->arena);
+    const char *example = NULL;
+    for (size_t k = 0; k < g->n_input; k++) {
+        const Onnx__ValueInfo *m = g->input[k];
+        if (!m->type || !m->type->tensor_type || !m->type->tensor_type->shape) continue;
+        const Onnx__Shape *shape = m->type->tensor_type->shape;
+        for (size_t i = 0; i < shape->n_dim && i < SOL_MAX_DIMS; i++) {
+            const char *symbol = shape->dim[i]->dim_param;
+            const int64_t *known = symbol && *symbol ? map_get(symbols, symbol) : NULL;
+            if (dims[k][i] < 0 && known) dims[k][i] = *known;
+            if (dims[k][i] >= 0) continue;
+            const char *name = symbol && *symbol ? symbol : arena_printf(r->arena, "%s.%zu", m->name, i);
+            if (missing.n < 1000)
+                text_put(&missing, "%s'%.80s' of input '%.80s'", missing.n ? ", " : "", name, m->name);
+            if (!example) example = name;
+        }
+    }
+    TRY(ctx_check(r->ctx));
+    if (!example) return SOL_OK;
+    return ctx_fail(r->ctx, SOL_ERR_INVALID,
+                    "the model leaves sizes open: %s; give each a size, such as --dim %s=1 (dims of sol_onnx_options)",
+                    missing.at, example);
+}
+
+/* Every size that was given must have found its place: a misspelt name would be silent otherwise. */
+static sol_status check_given(struct reader *r, const Onnx__Graph *g, const struct map *symbols)
+{
+    for (int i = 0; r->options && i < r->options->ndims; i++) {
+        const char *name = r->options->dims[i].name;
+        bool found = map_get(symbols, name);
+        for (size_t k = 0; k < g->n_input && !found; k++) {
+            const Onnx__ValueInfo *m = g->input[k];
+            size_t n = m->name ? strlen(m->name) : 0;
+            found = n && !strncmp(m->name, name, n) && name[n] == '.';
+        }
+        if (!found)
+            return ctx_fail(r->ctx, SOL_ERR_INVALID, "size %s=%lld: no input has a dimension of that name", name,
+                            (long long)r->options->dims[i].size);
+        if (r->options->dims[i].size < 0)
+            return ctx_fail(r->ctx, SOL_ERR_INVALID, "size %s=%lld: expected 0 or more", name,
+                            (long long)r->options->dims[i].size);
+    }
+    return SOL_OK;
+}
+
+static sol_status add_input(struct reader *r, struct scope *s, const Onnx__ValueInfo *m, const int64_t *dims)
+{
+    struct value *v = NEW(r->arena, struct value);
+    v->name = m->name;
+    TRY(define(r, s, m->name, v));
+    const Onnx__TensorType *type = m->type ? m->type->tensor_type : NULL;
+    enum sol_dtype dtype;
+    sol_status status;
+    if (!type)
+        status = ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "only tensors are supported, no sequences, maps or optionals");
+    else if (!type->shape)
+        status = ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "the model does not say how many dimensions it has");
+    else
+        status = dtype_read(r->ctx, type->elem_type, "input", &dtype);
+    if (!status) {
+        TRY(sol_graph_input(r->graph, m->name, dtype, (int)type->shape->n_dim, dims, &v->t));
+        map_set_int(r->leaves, (uintptr_t)v->t, r);
+        return SOL_OK;
+    }
+    if (status != SOL_ERR_UNSUPPORTED) return ctx_where(r->ctx, status, "input '%s': ", m->name);
+    v->refused = true;
+    problem_add(r, "input", arena_printf(r->arena, "'%s'", m->name));
+    return SOL_OK;
+}
+
+static sol_status add_inputs(struct reader *r, struct scope *s, const Onnx__Graph *g)
+{
+    struct map *symbols = map_create(r->arena);
+    int64_t(*dims)[SOL_MAX_DIMS] = arena_try(r->arena, g->n_input * sizeof *dims);
+    if (!dims) return ctx_fail(r->ctx, SOL_ERR_NOMEM, "no memory for %zu inputs", g->n_input);
+    for (size_t i = 0; i < g->n_input; i++) {
+        const Onnx__ValueInfo *m = g->input[i];
+        if (!m->name || !*m->name) return ctx_fail(r->ctx, SOL_ERR_INVALID, "input %zu has no name", i);
+        if (!m->type || !m->type->tensor_type || !m->type->tensor_type->shape) continue;
+        if (m->type->tensor_type->shape->n_dim > SOL_MAX_DIMS)
+            return ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "input '%s': expected at most %d dimensions, got %zu", m->name,
+                            SOL_MAX_DIMS, m->type->tensor_type->shape->n_dim);
+        TRY(read_dims(r, m->name, m->type->tensor_type->shape, symbols, dims[i]));
+    }
+    TRY(open_sizes(r, g, dims, symbols));
+    TRY(check_given(r, g, symbols));
+    for (size_t i = 0; i < g->n_input; i++)
+        if (!map_get(s->values, g->input[i]->name))
+            TRY(add_input(r, s, g->input[i], dims[i])); /* else: a weight's default */
+    return SOL_OK;
+}
+
+/* -- outputs */
+
+static void compare_output(struct reader *r, const Onnx__ValueInfo *m, const struct sol_tensor *t)
+{
+    const Onnx__TensorType *type = m->type ? m->type->tensor_type : NULL;
+    if (!type || !type->shape) return;
+    bool same = (int)type->shape->n_dim == sol_tensor_ndim(t);
+    for (size_t i = 0; same && i < type->shape->n_dim; i++)
+        same = !type->shape->dim[i]->has_dim_value || type->shape->dim[i]->dim_value == sol_tensor_size(t, (int)i);
+    if (!same) LOG(r->ctx, LOG_WARN, "onnx", "output '%s' has another shape than the model says", m->name);
+}
+
+static sol_status add_outputs(struct reader *r, const struct scope *s, const Onnx__Graph *g)
+{
+    for (size_t i = 0; i < g->n_output; i++) {
+        const Onnx__ValueInfo *m = g->output[i];
+        struct value *v = m->name && *m->name ? scope_find(s, m->name) : NULL;
+        if (!v) return ctx_fail(r->ctx, SOL_ERR_INVALID, "output '%s': nothing makes it", m->name ? m->name : "");
+        if (v->refused) continue;
+        struct sol_tensor *t;
+        enum sol_dtype dtype;
+        TRY(value_tensor(r, v, &t));
+        if (m->type && m->type->tensor_type && m->type->tensor_type->elem_type) {
+            TRY(dtype_read(r->ctx, m->type->tensor_type->elem_type, "output", &dtype));
+            if (dtype != sol_tensor_dtype(t))
+                return ctx_fail(r->ctx, SOL_ERR_INVALID, "output '%s': the model says type %s, but it is %s", m->name,
+                                dtype_name(dtype), dtype_name(sol_tensor_dtype(t)));
+        }
+        compare_output(r, m, t);
+        if (map_get_int(r->leaves, (uintptr_t)t))
+            TRY(sol_graph_layer(r->graph, "Identity", m->name, "", 1, &t, 0, NULL, 1, &t));
+        TRY(sol_graph_output(r->graph, m->name, t));
+    }
+    return SOL_OK;
+}
+
+/* -- nodes */
+
+static const char *text_or_empty(const char *s)
+{
+    return s ? s : "";
+}
+
+static const char *domain_of(const char *domain)
+{
+    if (!domain || !strcmp(domain, "ai.onnx")) return "";
+    return domain;
+}
+
+static int64_t opset_version(const struct opset *list, const char *domain)
+{
+    for (; list && list->domain; list++)
+        if (!strcmp(list->domain, domain)) return list->version;
+    return 0;
+}
+
+static struct opset *read_opsets(struct reader *r, size_t n, Onnx__OperatorSet *const *from)
+{
+    struct opset *list = NEW_ARRAY(r->arena, struct opset, n + 1);
+    for (size_t i = 0; i < n; i++) list[i] = (struct opset){domain_of(from[i]->domain), from[i]->version};
+    return list;
+}
+
+static void count_operator(struct reader *r, const char *domain, const char *name)
+{
+    const char *key = *domain ? arena_printf(r->arena, "%s.%s", domain, name) : name;
+    struct operator_count *c = map_get(r->counts, key);
+    if (!c) {
+        c = NEW(r->model->arena, struct operator_count);
+        c->name = arena_strdup(r->model->arena, key);
+        map_set(r->counts, key, c);
+        PUSH(r->model->arena, r->model->operators, c);
+    }
+    c->n++;
+}
+
+static sol_status find_inputs(struct reader *r, const struct scope *s, struct node *n)
+{
+    const Onnx__Node *m = n->message;
+    n->nin = (int)MIN(m->n_input, (size_t)1 << 20);
+    while (n->nin && !*m->input[n->nin - 1]) n->nin--;
+    n->in = NEW_ARRAY(r->arena, struct value *, n->nin);
+    for (int i = 0; i < n->nin; i++) {
+        if (!*m->input[i]) continue;
+        struct value *v = scope_find(s, m->input[i]);
+        if (!v)
+            return ctx_fail(r->ctx, SOL_ERR_INVALID, "it reads '%s', which no input and no node before it makes",
+                            m->input[i]);
+        n->in[i] = v == &value_missing ? NULL : v;
+    }
+    while (n->nin && !n->in[n->nin - 1]) n->nin--;
+    return SOL_OK;
+}
+
+static const Onnx__Function *find_function(struct reader *r, const Onnx__Node *m)
+{
+    return map_get(r->functions, arena_printf(r->arena, "%s\n%s\n%s", domain_of(m->domain), text_or_empty(m->op_type),
+                                              text_or_empty(m->overload)));
+}
+
+static sol_status open_function(struct reader *r, struct scope *s, struct node *n, const Onnx__Function *f)
+{
+    if (s->depth >= ONNX_DEPTH)
+        return ctx_fail(r->ctx, SOL_ERR_INVALID, "more than %d functions call each other: does '%s' call itself?",
+                        ONNX_DEPTH, text_or_empty(f->name));
+    if ((size_t)n->nin > f->n_input || (size_t)n->nout > f->n_output)
+        return ctx_fail(r->ctx, SOL_ERR_INVALID, "function '%s' has %zu inputs and %zu outputs, the node %d and %d",
+                        text_or_empty(f->name), f->n_input, f->n_output, n->nin, n->nout);
+    struct scope body = {.values = map_create(r->arena),
+                         .opsets = f->n_opset_import ? read_opsets(r, f->n_opset_import, f->opset_import) : s->opsets,
+                         .call = n->message,
+                         .call_scope = s,
+                         .function = f,
+                         .place = arena_printf(r->arena, "%sin function '%s': ", s->place, text_or_empty(f->name)),
+                         .depth = s->depth + 1};
+    for (size_t i = 0; i < f->n_input; i++)
+        TRY(define(r, &body, f->input[i], (int)i < n->nin && n->in[i] ? n->in[i] : &value_missing));
+    TRY(translate_nodes(r, &body, f->n_node, f->node));
+    for (int i = 0; i < n->nout; i++) {
+        if (!wants(n, i)) continue;
+        const struct value *v = scope_find(&body, f->output[i]);
+        if (!v)
+            return ctx_fail(r->ctx, SOL_ERR_INVALID, "function '%s' does not make its output '%s'", f->name,
+                            f->output[i]);
+        n->out[i] = *v;
+    }
+    return SOL_OK;
+}
+
+sol_status translate_branch(struct reader *r, const struct scope *s, const Onnx__Graph *g, struct value **out_values)
+{
+    if (s->depth >= ONNX_DEPTH)
+        return ctx_fail(r->ctx, SOL_ERR_INVALID, "more than %d graphs inside each other", ONNX_DEPTH);
+    struct scope body = *s;
+    body.values = map_create(r->arena);
+    body.outer = s;
+    body.depth++;
+    TRY(add_initializers(r, &body, g));
+    TRY(translate_nodes(r, &body, g->n_node, g->node));
+    for (size_t i = 0; i < g->n_output; i++) {
+        const char *name = text_or_empty(g->output[i]->name);
+        out_values[i] = scope_find(&body, name);
+        if (!out_values[i])
+            return ctx_fail(r->ctx, SOL_ERR_INVALID, "branch '%s' does not make '%s'", text_or_empty(g->name), name);
+    }
+    return SOL_OK;
+}
+
+/* What the row left over: attributes that it did not ask for, outputs that it did not make. */
+static sol_status check_rest(struct node *n)
+{
+    for (size_t i = 0; i < n->message->n_attribute && !n->status; i++)
+        if (!n->seen[i]) refuse(n, "attribute '%s' is not supported", text_or_empty(n->message->attribute[i]->name));
+    for (int i = 0; i < n->nout && !n->status; i++)
+        if (wants(n, i) && !n->out[i].t && !n->out[i].data && !n->out[i].refused)
+            refuse(n, "output %d is not supported", i);
+    return n->status;
+}
+
+static sol_status translate_row(struct node *n)
+{
+    if (n->nin < n->op->least) return invalid(n, "expected at least %d inputs, got %d", n->op->least, n->nin);
+    if (n->op->most >= 0 && n->nin > n->op->most)
+        return refuse(n, "expected at most %d inputs, got %d", n->op->most, n->nin);
+    for (int i = 0; i < n->op->least; i++)
+        if (!n->in[i]) return invalid(n, "input %d is missing", i);
+    sol_status status = n->op->translate(n);
+    if (!n->status) n->status = status;
+    return n->status ? n->status : check_rest(n);
+}
+
+static sol_status translate(struct node *n, const char **out_what)
+{
+    struct reader *r = n->r;
+    const char *domain = domain_of(n->message->domain), *name = text_or_empty(n->message->op_type), *reason;
+    *out_what = *domain ? arena_printf(r->arena, "%s.%s", domain, name) : name;
+    TRY(find_inputs(r, n->scope, n));
+    const Onnx__Function *f = find_function(r, n->message);
+    if (f) return open_function(r, n->scope, n, f);
+    n->version = opset_version(n->scope->opsets, domain);
+    *out_what = arena_printf(r->arena, "%s (opset %lld)", *out_what, (long long)n->version);
+    count_operator(r, domain, name);
+    if (!n->version && !*domain) return ctx_fail(r->ctx, SOL_ERR_INVALID, "the model does not say which opset it uses");
+    n->op = op_find(domain, name, n->version, &reason);
+    if (!n->op) return ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "%s", reason);
+    for (int i = 0; i < n->nin; i++) {
+        if (!n->in[i] || !n->in[i]->refused) continue;
+        for (int k = 0; k < n->nout; k++) n->out[k].refused = true;
+        return SOL_OK;
+    }
+    return translate_row(n);
+}
+
+static const char *label_of(struct reader *r, const Onnx__Node *m)
+{
+    if (m->name && *m->name) return m->name;
+    for (size_t i = 0; i < m->n_output; i++)
+        if (*m->output[i]) return m->output[i];
+    return arena_strdup(r->arena, text_or_empty(m->op_type));
+}
+
+static sol_status translate_node(struct reader *r, struct scope *s, size_t index, const Onnx__Node *m)
+{
+    struct node n = {.r = r, .scope = s, .message = m, .label = label_of(r, m)};
+    const char *what;
+    n.nout = (int)MIN(m->n_output, (size_t)1 << 20);
+    n.out = NEW_ARRAY(r->arena, struct value, n.nout);
+    n.seen = NEW_ARRAY(r->arena, bool, m->n_attribute);
+    n.where = arena_printf(r->arena, "%snode %zu", s->place, index);
+    TRY(ctx_check(r->ctx));
+    sol_status status = translate(&n, &what);
+    if (status == SOL_ERR_UNSUPPORTED) {
+        problem_add(r, what, arena_printf(r->arena, "%s '%.80s'", n.where, n.label));
+        for (int i = 0; i < n.nout; i++) n.out[i] = (struct value){.refused = true};
+    } else if (status) {
+        return ctx_where(r->ctx, status, "%s '%.80s', %.80s: ", n.where, n.label, what);
+    }
+    for (int i = 0; i < n.nout; i++) {
+        if (!*m->output[i]) continue;
+        n.out[i].name = m->output[i];
+        TRY(define(r, s, m->output[i], &n.out[i]));
+    }
+    return SOL_OK;
+}
+
+sol_status translate_nodes(struct reader *r, struct scope *s, size_t n, Onnx__Node *const *nodes)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (r->nodes++ >= MOST_NODES)
+            return ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED,
+                            "the model has more than %d nodes once its functions are opened", MOST_NODES);
+        TRY(translate_node(r, s, i, nodes[i]));
+    }
+    return SOL_OK;
+}
+
+/* -- the whole model */
+
+static sol_status read_head(struct reader *r, struct scope *top)
+{
+    const Onnx__Model *m = r->file;
+    if (!m->graph) return ctx_fail(r->ctx, SOL_ERR_INVALID, "there is no graph in it: it is damaged, or no ONNX model");
+    top->opsets = read_opsets(r, m->n_opset_import, m->opset_import);
+    int64_t version = opset_version(top->opsets, "");
+    bool other = m->n_opset_import && !version; /* only operators of other domains */
+    if (!other && (version < ONNX_OLDEST || version > ONNX_NEWEST))
+        return ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "expected an opset from %d to %d, got %lld", ONNX_OLDEST,
+                        ONNX_NEWEST, (long long)version);
+    r->model->about =
+        arena_printf(r->model->arena, "%s%s%s%sopset %lld", text_or_empty(m->producer_name),
+                     m->producer_version && *m->producer_version ? " " : "", text_or_empty(m->producer_version),
+                     m->producer_name && *m->producer_name ? ", " : "", (long long)version);
+    for (size_t i = 0; i < m->n_functions; i++) {
+        Onnx__Function *f = m->functions[i];
+        map_set(r->functions,
+                arena_printf(r->arena, "%s\n%s\n%s", domain_of(f->domain), text_or_empty(f->name),
+                             text_or_empty(f->overload)),
+                f);
+    }
+    return ctx_check(r->ctx);
+}
+
+static sol_status read_model(struct reader *r)
+{
+    struct scope top = {.values = map_create(r->arena), .place = ""};
+    TRY(read_head(r, &top));
+    const Onnx__Graph *g = r->file->graph;
+    TRY(sol_graph_create(r->ctx, text_or_empty(g->name), &r->graph));
+    r->model->graph = r->graph;
+    TRY(add_initializers(r, &top, g));
+    TRY(add_inputs(r, &top, g));
+    TRY(translate_nodes(r, &top, g->n_node, g->node));
+    TRY(problems_report(r));
+    TRY(add_outputs(r, &top, g));
+    return ctx_check(r->ctx);
+}
+
+static sol_status load(struct sol_ctx *ctx, const char *what, const void *data, size_t bytes, const char *folder,
+                       const struct sol_onnx_options *options, struct sol_onnx **out_model)
+{
+    struct arena *a = arena_create(ctx);
+    struct sol_onnx *model = a ? NEW(a, struct sol_onnx) : NULL;
+    if (!model || ctx_check(ctx) == SOL_ERR_NOMEM) {
+        arena_destroy(a);
+        return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory", what);
+    }
+    *model = (struct sol_onnx){.ctx = ctx, .arena = a};
+    sol_status status = message_read(ctx, what, data, bytes, &onnx__model__descriptor, &model->file);
+    if (!status) {
+        struct reader r = {.model = model,
+                           .ctx = ctx,
+                           .arena = a,
+                           .options = options,
+                           .folder = folder,
+                           .file = (const Onnx__Model *)model->file,
+                           .functions = map_create(a),
+                           .cheap = map_create(a),
+                           .leaves = map_create(a),
+                           .names = map_create(a),
+                           .counts = map_create(a)};
+        status = read_model(&r);
+        if (status) ctx_where(ctx, status, "%s: ", what);
+    }
+    if (status)
+        sol_onnx_destroy(model);
+    else
+        *out_model = model;
+    return status;
+}
+
+sol_status sol_onnx_load_memory(struct sol_ctx *ctx, const void *data, size_t bytes,
+                                const struct sol_onnx_options *options, struct sol_onnx **out_model)
+{
+    *out_model = NULL;
+    if (options && options->size < sizeof *options)
+        return ctx_fail(ctx, SOL_ERR_INVALID, "sol_onnx_options: size %zu: expected %zu", options->size,
+                        sizeof *options);
+    return load(ctx, "model", data, bytes, options ? options->folder : NULL, options, out_model);
+}
+
+sol_status sol_onnx_load(struct sol_ctx *ctx, const char *path, const struct sol_onnx_options *options,
+                         struct sol_onnx **out_model)
+{
+    *out_model = NULL;
+    if (options && options->size < sizeof *options)
+        return ctx_fail(ctx, SOL_ERR_INVALID, "sol_onnx_options: size %zu: expected %zu", options->size,
+                        sizeof *options);
+    struct arena *a = arena_create(ctx); /* for the bytes of the file, which are not needed any more afterwards */
+    if (!a) return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory", path);
+    char *bytes;
+    size_t n;
+    sol_status status = file_read(ctx, a, path, &bytes, &n);
+    if (!status) {
+        const char *slash = strrchr(path, '/');
+        char *folder = arena_strdup(a, slash ? path : ".");
+        if (slash) folder[MAX(slash - path, 1)] = 0;
+        status = load(ctx, slash ? slash + 1 : path, bytes, n, folder, options, out_model);
+    }
+    arena_destroy(a);
+    return status;
+}
+
+void sol_onnx_destroy(struct sol_onnx *model)
+{
+    if (!model) return;
+    if (model->graph) sol_graph_destroy(model->graph);
+    message_free(model->ctx, model->file);
+    arena_destroy(model->arena);
+}
+
+struct sol_graph *sol_onnx_graph(struct sol_onnx *model)
+{
+    return model->graph;
+}
+
+int sol_onnx_params(const struct sol_onnx *model)
+{
+    return model->params.n;
+}
+
+const void *sol_onnx_param(const struct sol_onnx *model, int i)
+{
+    return i >= 0 && i < model->params.n ? model->params.at[i] : NULL;
+}
+
+sol_status sol_onnx_bind(const struct sol_onnx *model, struct sol_net *net)
+{
+    for (int i = 0; i < model->params.n; i++) TRY(sol_net_param(net, i, model->params.at[i]));
+    return SOL_OK;
+}
+
+const char *sol_onnx_operator(const struct sol_onnx *model, int i, int64_t *out_count)
+{
+    if (i < 0 || i >= model->operators.n) return NULL;
+    *out_count = model->operators.at[i]->n;
+    return model->operators.at[i]->name;
+}
+
+const char *sol_onnx_about(const struct sol_onnx *model)
+{
+    return model->about;
+}
+
+const char *sol_onnx_supported(int i, const char **out_domain, int *out_first, int *out_last)
+{
+    const struct op *op = op_at(i);
+    if (!op) return NULL;
+    *out_domain = op->domain;
+    *out_first = op->first;
+    *out_last = op->last;
+    return op->name;
+}

@@ -1,0 +1,462 @@
+/* What the rows are written with: attributes, inputs, known values and layers. The first failure is kept in the node;
+ * after it every helper does nothing, so that rows need no test behind each step. */
+#include <stdio.h>
+#include <string.h>
+
+#include "onnx/reader.h"
+
+#define CHEAP_ELEMENTS (1 << 16) /* of values computed while reading */
+#define CHEAP_WORK (1 << 24)     /* elements read times elements written: no layer does more than that */
+
+sol_status refuse(struct node *n, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (!n->status) n->status = ctx_fail(n->r->ctx, SOL_ERR_UNSUPPORTED, "%s", text);
+    return n->status;
+}
+
+sol_status invalid(struct node *n, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (!n->status) n->status = ctx_fail(n->r->ctx, SOL_ERR_INVALID, "%s", text);
+    return n->status;
+}
+
+/* -- attributes */
+
+static int find_attr(const Onnx__Node *m, const char *name)
+{
+    for (size_t i = 0; i < m->n_attribute; i++)
+        if (m->attribute[i]->name && !strcmp(m->attribute[i]->name, name)) return (int)i;
+    return -1;
+}
+
+/* In a function's body an attribute may stand for one of the node that called it. */
+static const Onnx__Attribute *resolve(const struct scope *s, const Onnx__Attribute *a)
+{
+    while (a && a->ref_attr_name && *a->ref_attr_name) {
+        if (!s || !s->call) return NULL;
+        const char *name = a->ref_attr_name;
+        int i = find_attr(s->call, name);
+        a = i >= 0 ? s->call->attribute[i] : NULL;
+        for (size_t k = 0; !a && k < s->function->n_attribute_proto; k++) {
+            const Onnx__Attribute *d = s->function->attribute_proto[k];
+            if (d->name && !strcmp(d->name, name)) return d->ref_attr_name && *d->ref_attr_name ? NULL : d;
+        }
+        s = s->call_scope;
+    }
+    return a;
+}
+
+bool attr_given(const struct node *n, const char *name)
+{
+    int i = find_attr(n->message, name);
+    return i >= 0 && resolve(n->scope, n->message->attribute[i]);
+}
+
+static bool attr_has(const Onnx__Attribute *a, int type)
+{
+    if (a->type) return a->type == type;
+    switch (type) { /* old files do not say */
+    case ATTR_F: return a->has_f;
+    case ATTR_I: return a->has_i;
+    case ATTR_S: return a->has_s;
+    case ATTR_T: return a->t;
+    case ATTR_G: return a->g;
+    case ATTR_FLOATS: return a->n_floats;
+    case ATTR_INTS: return a->n_ints;
+    default: return a->n_strings;
+    }
+}
+
+const Onnx__Attribute *attr(struct node *n, const char *name, int type)
+{
+    int i = find_attr(n->message, name);
+    if (n->status || i < 0) return NULL;
+    n->seen[i] = true;
+    const Onnx__Attribute *a = resolve(n->scope, n->message->attribute[i]);
+    if (!a) return NULL;
+    if (!attr_has(a, type) || (type == ATTR_T && !a->t) || (type == ATTR_G && !a->g)) {
+        invalid(n, "attribute '%s' has another type than expected", name);
+        return NULL;
+    }
+    return a;
+}
+
+int64_t attr_int(struct node *n, const char *name, int64_t otherwise)
+{
+    const Onnx__Attribute *a = attr(n, name, ATTR_I);
+    return a ? a->i : otherwise;
+}
+
+double attr_real(struct node *n, const char *name, double otherwise)
+{
+    const Onnx__Attribute *a = attr(n, name, ATTR_F);
+    return a ? a->f : otherwise;
+}
+
+static const char *text_of(struct node *n, const ProtobufCBinaryData *s)
+{
+    char *text = arena_alloc(n->r->arena, s->len + 1);
+    if (s->len) memcpy(text, s->data, s->len);
+    for (size_t i = 0; i < s->len; i++)
+        if ((unsigned char)text[i] < ' ') text[i] = '?';
+    return text;
+}
+
+const char *attr_text(struct node *n, const char *name, const char *otherwise)
+{
+    const Onnx__Attribute *a = attr(n, name, ATTR_S);
+    return a ? text_of(n, &a->s) : otherwise;
+}
+
+bool attr_is(struct node *n, const char *name, const char *otherwise, const char *text)
+{
+    return !strcmp(attr_text(n, name, otherwise), text);
+}
+
+int attr_ints(struct node *n, const char *name, int most, int64_t *out)
+{
+    const Onnx__Attribute *a = attr(n, name, ATTR_INTS);
+    if (!a) return -1;
+    if (a->n_ints > (size_t)most) {
+        invalid(n, "attribute '%s': expected at most %d values, got %zu", name, most, a->n_ints);
+        return 0;
+    }
+    for (size_t i = 0; i < a->n_ints; i++) out[i] = a->ints[i];
+    return (int)a->n_ints;
+}
+
+int attr_texts(struct node *n, const char *name, int most, const char **out)
+{
+    const Onnx__Attribute *a = attr(n, name, ATTR_STRINGS);
+    if (!a) return -1;
+    if (a->n_strings > (size_t)most) {
+        invalid(n, "attribute '%s': expected at most %d values, got %zu", name, most, a->n_strings);
+        return 0;
+    }
+    for (size_t i = 0; i < a->n_strings; i++) out[i] = text_of(n, &a->strings[i]);
+    return (int)a->n_strings;
+}
+
+void attr_skip(struct node *n, const char *name)
+{
+    int i = find_attr(n->message, name);
+    if (i >= 0) n->seen[i] = true;
+}
+
+/* -- inputs and outputs */
+
+bool has(const struct node *n, int i)
+{
+    return i < n->nin && n->in[i];
+}
+
+tensor in(struct node *n, int i)
+{
+    tensor t = NULL;
+    if (n->status || !has(n, i)) return NULL;
+    n->status = value_tensor(n->r, n->in[i], &t);
+    return t;
+}
+
+void give(struct node *n, int i, tensor t)
+{
+    if (!n->status && i < n->nout) n->out[i].t = t;
+}
+
+bool wants(const struct node *n, int i)
+{
+    return i < n->nout && *n->message->output[i];
+}
+
+/* -- values known while reading */
+
+static bool known_data(struct node *n, int i, struct data *out)
+{
+    if (n->status || !has(n, i)) return false;
+    if (n->in[i]->data) {
+        *out = *n->in[i]->data;
+        return true;
+    }
+    tensor t = n->in[i]->t;
+    if (!map_get_int(n->r->cheap, (uintptr_t)t)) return false;
+    *out = (struct data){.dtype = sol_tensor_dtype(t), .ndim = rank(t), .at = sol_tensor_known(t)};
+    out->elements = product(out->shape, 0, shape_of(t, out->shape));
+    return out->at;
+}
+
+bool is_known(struct node *n, int i)
+{
+    struct data d;
+    return known_data(n, i, &d);
+}
+
+static bool require(struct node *n, int i, const char *what, int most, struct data *d)
+{
+    if (n->status) return false;
+    if (!has(n, i)) {
+        invalid(n, "input %d (%s) is missing", i, what);
+        return false;
+    }
+    if (!known_data(n, i, d)) {
+        refuse(n, "%s is computed by the network; it must be known before the network runs", what);
+        return false;
+    }
+    if (d->elements > most) invalid(n, "%s: expected at most %d values, got %lld", what, most, (long long)d->elements);
+    return !n->status;
+}
+
+int known_ints(struct node *n, int i, const char *what, int most, int64_t *out)
+{
+    struct data d;
+    if (!require(n, i, what, most, &d)) return 0;
+    if (dtype_def(d.dtype)->is_float) {
+        invalid(n, "%s: expected integers, got type %s", what, dtype_name(d.dtype));
+        return 0;
+    }
+    for (int k = 0; k < (int)d.elements; k++) out[k] = data_int(&d, k);
+    return (int)d.elements;
+}
+
+int known_reals(struct node *n, int i, const char *what, int most, double *out)
+{
+    struct data d;
+    if (!require(n, i, what, most, &d)) return 0;
+    for (int k = 0; k < (int)d.elements; k++) out[k] = data_real(&d, k);
+    return (int)d.elements;
+}
+
+int64_t known_int(struct node *n, int i, const char *what, int64_t otherwise)
+{
+    int64_t v = otherwise;
+    if (has(n, i) && known_ints(n, i, what, 1, &v) != 1) invalid(n, "%s: expected one value", what);
+    return v;
+}
+
+double known_real(struct node *n, int i, const char *what, double otherwise)
+{
+    double v = otherwise;
+    if (has(n, i) && known_reals(n, i, what, 1, &v) != 1) invalid(n, "%s: expected one value", what);
+    return v;
+}
+
+/* -- shapes */
+
+int rank(tensor t)
+{
+    return t ? sol_tensor_ndim(t) : 0;
+}
+
+int64_t size(tensor t, int dim)
+{
+    return t && dim < sol_tensor_ndim(t) && dim >= -sol_tensor_ndim(t) ? sol_tensor_size(t, dim) : 1;
+}
+
+int shape_of(tensor t, int64_t *out)
+{
+    for (int i = 0; i < rank(t); i++) out[i] = sol_tensor_size(t, i);
+    return rank(t);
+}
+
+int64_t product(const int64_t *shape, int begin, int end)
+{
+    int64_t n = 1;
+    for (int i = begin; i < end; i++) n *= shape[i];
+    return n;
+}
+
+int64_t elements(tensor t)
+{
+    int64_t shape[SOL_MAX_DIMS];
+    return product(shape, 0, shape_of(t, shape));
+}
+
+enum sol_dtype type_of(tensor t)
+{
+    return t ? sol_tensor_dtype(t) : SOL_F32;
+}
+
+bool is_float(tensor t)
+{
+    return dtype_def(type_of(t))->is_float;
+}
+
+int axis_of(struct node *n, int64_t axis, int of_rank)
+{
+    if (axis >= -of_rank && axis < of_rank) return (int)(axis < 0 ? axis + of_rank : axis);
+    invalid(n, "axis %lld: expected %d to %d", (long long)axis, -of_rank, of_rank - 1);
+    return 0;
+}
+
+/* -- layers */
+
+/* The value of a layer of cheap inputs may be asked for, as long as computing it stays cheap. */
+static void note_cheap(struct node *n, int nin, tensor const *inputs, int nout, tensor const *out)
+{
+    int64_t reads = 1, writes = 1;
+    for (int i = 0; i < nin; i++) {
+        if (inputs[i] && !map_get_int(n->r->cheap, (uintptr_t)inputs[i])) return;
+        if (inputs[i]) reads = MAX(reads, elements(inputs[i]));
+    }
+    for (int i = 0; i < nout; i++) writes = MAX(writes, elements(out[i]));
+    if (writes > CHEAP_ELEMENTS || reads > CHEAP_WORK / writes) return;
+    for (int i = 0; i < nout; i++) map_set_int(n->r->cheap, (uintptr_t)out[i], n->r);
+}
+
+void make_all(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr, const struct sol_attr *attrs,
+              int nout, tensor *out)
+{
+    for (int i = 0; i < nout; i++) out[i] = NULL;
+    if (n->status) return;
+    n->status = sol_graph_layer(n->r->graph, kind, n->label, n->where, nin, inputs, nattr, attrs, nout, out);
+    if (!n->status) note_cheap(n, nin, inputs, nout, out);
+}
+
+tensor make(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr, const struct sol_attr *attrs)
+{
+    tensor out;
+    make_all(n, kind, nin, inputs, nattr, attrs, 1, &out);
+    return out;
+}
+
+tensor fn1(struct node *n, const char *function, tensor x)
+{
+    return make(n, function, IN(x), PLAIN);
+}
+
+tensor fn2(struct node *n, const char *function, tensor x, tensor y)
+{
+    return make(n, function, IN(x, y), PLAIN);
+}
+
+tensor fn3(struct node *n, const char *function, tensor x, tensor y, tensor z)
+{
+    return make(n, function, IN(x, y, z), PLAIN);
+}
+
+tensor constant(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, const void *data)
+{
+    tensor out = NULL;
+    if (n->status) return NULL;
+    n->status = sol_graph_const(n->r->graph, t, ndim, shape, data, &out);
+    if (n->status) return NULL;
+    map_set_int(n->r->leaves, (uintptr_t)out, n->r);
+    if (elements(out) <= CHEAP_ELEMENTS) map_set_int(n->r->cheap, (uintptr_t)out, n->r);
+    return out;
+}
+
+tensor number(struct node *n, enum sol_dtype t, double v)
+{
+    float f = (float)v;
+    int64_t i = dtype_def(t)->is_float ? 0 : (int64_t)v; /* little-endian: its low bytes are the smaller types */
+    uint8_t b = v != 0;
+    const void *data = t == SOL_F64    ? (const void *)&v
+                       : t == SOL_F32  ? (const void *)&f
+                       : t == SOL_BOOL ? (const void *)&b
+                                       : &i;
+    return constant(n, t, 0, NULL, data);
+}
+
+tensor fill(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, double v)
+{
+    return make(n, "Fill", 0, NULL, WITH(INTS("shape", ndim, shape), REAL("v", v), TEXT("to", dtype_def(t)->name)));
+}
+
+tensor cast(struct node *n, tensor x, enum sol_dtype t)
+{
+    if (n->status || type_of(x) == t) return x;
+    return make(n, "Cast", IN(x), WITH(TEXT("to", dtype_def(t)->name)));
+}
+
+tensor reshape(struct node *n, tensor x, int ndim, const int64_t *shape)
+{
+    int64_t now[SOL_MAX_DIMS];
+    if (n->status || (shape_of(x, now) == ndim && !memcmp(now, shape, (size_t)ndim * sizeof *now))) return x;
+    return make(n, "Reshape", IN(x), WITH(INTS("shape", ndim, shape)));
+}
+
+tensor permute(struct node *n, tensor x, const int64_t *perm)
+{
+    bool same = true;
+    for (int i = 0; i < rank(x); i++) same &= perm[i] == i;
+    return same ? x : make(n, "Permute", IN(x), WITH(INTS("perm", rank(x), perm)));
+}
+
+tensor swap(struct node *n, tensor x, int a, int b)
+{
+    int64_t perm[SOL_MAX_DIMS];
+    if (n->status) return NULL;
+    a += a < 0 ? rank(x) : 0;
+    b += b < 0 ? rank(x) : 0;
+    for (int i = 0; i < rank(x); i++) perm[i] = i == a ? b : i == b ? a : i;
+    return permute(n, x, perm);
+}
+
+tensor move_axis(struct node *n, tensor x, int from, int to)
+{
+    int64_t perm[SOL_MAX_DIMS];
+    if (n->status) return NULL;
+    from += from < 0 ? rank(x) : 0;
+    to += to < 0 ? rank(x) : 0;
+    for (int i = 0, k = 0; i < rank(x); i++) {
+        if (k == from) k++;
+        perm[i] = i == to ? from : k++;
+    }
+    return permute(n, x, perm);
+}
+
+tensor expand(struct node *n, tensor x, int ndim, const int64_t *shape)
+{
+    int64_t now[SOL_MAX_DIMS];
+    if (n->status || (shape_of(x, now) == ndim && !memcmp(now, shape, (size_t)ndim * sizeof *now))) return x;
+    return make(n, "Expand", IN(x), WITH(INTS("shape", ndim, shape)));
+}
+
+tensor slice(struct node *n, tensor x, int axis, int64_t start, int64_t end)
+{
+    if (n->status) return NULL;
+    axis += axis < 0 ? rank(x) : 0;
+    if (!start && end == size(x, axis)) return x;
+    return make(n, "Slice", IN(x),
+                WITH(INTS("axes", 1, (const int64_t[]){axis}), INTS("start", 1, &start), INTS("end", 1, &end)));
+}
+
+tensor concat(struct node *n, int axis, int nin, tensor const *inputs)
+{
+    return nin == 1 ? inputs[0] : make(n, "Concat", nin, inputs, WITH(INT("axis", axis)));
+}
+
+tensor reduce(struct node *n, const char *kind, tensor x, int naxes, const int64_t *axes, bool keep)
+{
+    return make(n, kind, IN(x), WITH(INTS("axes", naxes, axes), INT("keep", keep)));
+}
+
+tensor unsqueeze(struct node *n, tensor x, int axis)
+{
+    int64_t shape[SOL_MAX_DIMS + 1];
+    int ndim = shape_of(x, shape);
+    if (n->status) return NULL;
+    axis += axis < 0 ? ndim + 1 : 0;
+    memmove(shape + axis + 1, shape + axis, (size_t)(ndim - axis) * sizeof *shape);
+    shape[axis] = 1;
+    return reshape(n, x, ndim + 1, shape);
+}
+
+tensor squeeze(struct node *n, tensor x, int axis)
+{
+    int64_t shape[SOL_MAX_DIMS];
+    int ndim = shape_of(x, shape);
+    if (n->status) return NULL;
+    axis += axis < 0 ? ndim : 0;
+    memmove(shape + axis, shape + axis + 1, (size_t)(ndim - axis - 1) * sizeof *shape);
+    return reshape(n, x, ndim - 1, shape);
+}

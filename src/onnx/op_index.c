@@ -1,0 +1,164 @@
+/* Reading and writing by index. ONNX's negative indices count from the end (wrap=1). */
+#include "onnx/ops.h"
+
+#define MOST SOL_MAX_DIMS
+#define MOST_KNOWN (1 << 16)
+
+/* Indices that are one constant number are a slice: no index is read while running. */
+static bool gather_one(struct node *n, tensor x, int axis)
+{
+    int64_t i;
+    if (!is_known(n, 1) || rank(in(n, 1)) || elements(in(n, 1)) != 1) return false;
+    known_ints(n, 1, "indices", 1, &i);
+    if (n->status || i < -size(x, axis) || i >= size(x, axis)) return false;
+    if (i < 0) i += size(x, axis);
+    give(n, 0, make(n, "Select", IN(x), WITH(INT("axis", axis), INT("index", i))));
+    return true;
+}
+
+sol_status op_gather(struct node *n)
+{
+    tensor x = in(n, 0);
+    int axis = axis_of(n, attr_int(n, "axis", 0), rank(x));
+    if (n->status || gather_one(n, x, axis)) return n->status;
+    give(n, 0, make(n, "Gather", IN(x, in(n, 1)), WITH(INT("axis", axis), INT("wrap", 1))));
+    return n->status;
+}
+
+sol_status op_gather_elements(struct node *n)
+{
+    tensor x = in(n, 0);
+    int axis = axis_of(n, attr_int(n, "axis", 0), rank(x));
+    give(n, 0, make(n, "GatherElements", IN(x, in(n, 1)), WITH(INT("axis", axis), INT("wrap", 1))));
+    return n->status;
+}
+
+sol_status op_gather_nd(struct node *n)
+{
+    int64_t batch = attr_int(n, "batch_dims", 0);
+    give(n, 0, make(n, "GatherND", IN(in(n, 0), in(n, 1)), WITH(INT("batch", batch), INT("wrap", 1))));
+    return n->status;
+}
+
+static const char *mode_of(struct node *n)
+{
+    static const char *const modes[] = {"none", "add", "mul", "max", "min"};
+    const char *mode = attr_text(n, "reduction", "none");
+    for (int i = 0; i < COUNT_OF(modes); i++)
+        if (!strcmp(mode, modes[i])) return modes[i];
+    invalid(n, "reduction '%s' does not exist", mode);
+    return "none";
+}
+
+sol_status op_scatter_elements(struct node *n)
+{
+    tensor x = in(n, 0);
+    int axis = axis_of(n, attr_int(n, "axis", 0), rank(x));
+    const char *mode = mode_of(n);
+    give(n, 0, make(n, "ScatterElements", IN(x, in(n, 1), in(n, 2)), WITH(INT("axis", axis), TEXT("mode", mode))));
+    return n->status;
+}
+
+sol_status op_scatter_nd(struct node *n)
+{
+    const char *mode = mode_of(n);
+    give(n, 0, make(n, "ScatterND", IN(in(n, 0), in(n, 1), in(n, 2)), WITH(TEXT("mode", mode))));
+    return n->status;
+}
+
+/* A part of a cache is written behind what is there: row b at write_indices[b], round its end if circular. */
+sol_status op_tensor_scatter(struct node *n)
+{
+    int64_t shape[MOST];
+    tensor cache = in(n, 0), update = in(n, 1);
+    int r = shape_of(update, shape), axis = axis_of(n, attr_int(n, "axis", -2), rank(cache));
+    bool circular = attr_is(n, "mode", "linear", "circular");
+    if (n->status) return n->status;
+    if (r != rank(cache) || !axis) return invalid(n, "axis and dimensions do not fit");
+    tensor at = make(n, "Range", 0, NULL, WITH(INT("n", shape[axis])));
+    int64_t along[MOST] = {0}, batch[MOST] = {0};
+    for (int i = 0; i < r; i++) along[i] = batch[i] = 1;
+    along[axis] = shape[axis], batch[0] = shape[0];
+    at = reshape(n, at, r, along);
+    if (has(n, 2)) at = fn2(n, "add", at, reshape(n, cast(n, in(n, 2), SOL_I64), r, batch));
+    if (circular) at = fn2(n, "remainder", at, number(n, SOL_I64, (double)size(cache, axis)));
+    give(n, 0, make(n, "ScatterElements", IN(cache, expand(n, at, r, shape), update), WITH(INT("axis", axis))));
+    return n->status;
+}
+
+/* Indices from -depth to depth-1; all others leave the row at the off value. */
+sol_status op_one_hot(struct node *n)
+{
+    tensor i = cast(n, in(n, 0), SOL_I64), values = in(n, 2);
+    int64_t depth = known_int(n, 1, "depth", 0);
+    int axis = axis_of(n, attr_int(n, "axis", -1), rank(i) + 1);
+    if (n->status) return n->status;
+    if (depth < 0 || elements(values) != 2) return invalid(n, "expected a depth of 0 or more and two values");
+    tensor below = fn2(n, "lt", i, number(n, SOL_I64, 0));
+    i = fn3(n, "where", below, fn2(n, "add", i, number(n, SOL_I64, (double)depth)), i);
+    tensor hot = make(n, "OneHot", IN(i), WITH(INT("n", depth), TEXT("to", "bool")));
+    values = reshape(n, values, 1, (int64_t[]){2});
+    tensor off = reshape(n, slice(n, values, 0, 0, 1), 0, NULL), on = reshape(n, slice(n, values, 0, 1, 2), 0, NULL);
+    give(n, 0, move_axis(n, fn3(n, "where", hot, on, off), -1, axis));
+    return n->status;
+}
+
+/* The first `lengths[b]` steps of batch b are reversed: an index for each step. */
+sol_status op_reverse_sequence(struct node *n)
+{
+    int64_t shape[MOST], along[MOST], rows[MOST];
+    tensor x = in(n, 0), lengths = cast(n, in(n, 1), SOL_I64);
+    int r = shape_of(x, shape);
+    int64_t time = attr_int(n, "time_axis", 0), batch = attr_int(n, "batch_axis", 1);
+    if (n->status) return n->status;
+    if (r < 2 || time < 0 || time > 1 || batch != 1 - time)
+        return invalid(n, "time_axis and batch_axis: expected 0 and 1");
+    for (int i = 0; i < r; i++) along[i] = rows[i] = 1;
+    along[time] = shape[time], rows[batch] = shape[batch];
+    tensor t = reshape(n, make(n, "Range", 0, NULL, WITH(INT("n", shape[time]))), r, along);
+    lengths = reshape(n, lengths, r, rows);
+    tensor back = fn2(n, "sub", fn2(n, "sub", lengths, t), number(n, SOL_I64, 1));
+    tensor at = fn3(n, "where", fn2(n, "lt", t, lengths), back, t);
+    give(n, 0, make(n, "GatherElements", IN(x, expand(n, at, r, shape)), WITH(INT("axis", time))));
+    return n->status;
+}
+
+/* -- sizes that depend on values: only where the values are known */
+
+sol_status op_non_zero(struct node *n)
+{
+    int64_t *values = NEW_ARRAY(n->r->arena, int64_t, MOST_KNOWN), shape[MOST], count = 0;
+    tensor x = in(n, 0);
+    int r = shape_of(x, shape);
+    if (is_float(x)) return refuse(n, "its output's size depends on data");
+    int all = known_ints(n, 0, "its input, which its output's size depends on,", MOST_KNOWN, values);
+    int64_t *at = NEW_ARRAY(n->r->arena, int64_t, (size_t)MAX(1, all) * (size_t)MAX(1, r));
+    for (int i = 0; i < all; i++) count += values[i] != 0;
+    for (int i = 0, k = 0; i < all; i++) {
+        if (!values[i]) continue;
+        int64_t rest = i;
+        for (int d = r - 1; d >= 0; d--) {
+            at[d * count + k] = rest % shape[d];
+            rest /= shape[d];
+        }
+        k++;
+    }
+    give(n, 0, constant(n, SOL_I64, 2, (int64_t[]){r, count}, at));
+    return n->status;
+}
+
+sol_status op_compress(struct node *n)
+{
+    int64_t *keep = NEW_ARRAY(n->r->arena, int64_t, MOST_KNOWN), count = 0;
+    tensor x = in(n, 0);
+    bool flat = !attr_given(n, "axis");
+    int axis = flat ? 0 : axis_of(n, attr_int(n, "axis", 0), rank(x));
+    if (flat) x = reshape(n, x, 1, (int64_t[]){elements(x)});
+    int given = known_ints(n, 1, "the condition", MOST_KNOWN, keep);
+    if (n->status) return n->status;
+    if (given > size(x, axis)) return invalid(n, "the condition is longer than the axis");
+    for (int i = 0; i < given; i++)
+        if (keep[i]) keep[count++] = i;
+    give(n, 0, make(n, "Gather", IN(x, constant(n, SOL_I64, 1, &count, keep)), WITH(INT("axis", axis))));
+    return n->status;
+}

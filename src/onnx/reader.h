@@ -1,0 +1,226 @@
+/* The inside of the ONNX reader.
+ *
+ * bytes.c makes messages of bytes, tensor.c makes data of tensor messages, model.c walks through graphs and functions
+ * and keeps the names, table.c holds the rows: for each operator the function that builds SOL's layers from a node.
+ * Those functions stand in op_*.c and are written with the helpers of node.c, which remember the first failure in the
+ * node, so that a row reads like the formula in the operator's documentation. */
+#ifndef SOL_ONNX_READER_H
+#define SOL_ONNX_READER_H
+
+#include "base/base.h"
+#include "onnx/onnx.pb-c.h"
+#include "sol/onnx.h"
+
+#define ONNX_OLDEST 7
+#define ONNX_NEWEST 28
+#define ONNX_DEPTH 48 /* most levels of messages, branches and functions inside each other */
+
+/* bytes.c: `what` is the file's name, for messages. The message lives until message_free. */
+sol_status message_read(struct sol_ctx *ctx, const char *what, const void *data, size_t bytes,
+                        const ProtobufCMessageDescriptor *kind, ProtobufCMessage **out_m);
+void message_free(struct sol_ctx *ctx, ProtobufCMessage *m);
+
+/* tensor.c: the data of a tensor message, checked: as many bytes as the shape says. */
+struct data {
+    enum sol_dtype dtype;
+    int ndim;
+    int64_t shape[SOL_MAX_DIMS], elements;
+    const void *at; /* row-major, aligned; in the message or the arena */
+};
+/* `folder` NULL: data in other files is refused. */
+sol_status data_read(struct sol_ctx *ctx, struct arena *a, const Onnx__Tensor *m, const char *folder,
+                     struct data *out_d);
+/* The type of a number in a file; UNSUPPORTED with its name, or INVALID. `what` says of what, for the message. */
+sol_status dtype_read(struct sol_ctx *ctx, int64_t number, const char *what, enum sol_dtype *out_t);
+const char *dtype_name(enum sol_dtype t); /* ONNX's name */
+int64_t data_int(const struct data *d, int64_t i);
+double data_real(const struct data *d, int64_t i);
+
+/* model.c */
+struct operator_count {
+    const char *name;
+    int64_t n;
+};
+struct sol_onnx {
+    struct sol_ctx *ctx;
+    struct arena *arena;
+    struct sol_graph *graph;
+    ProtobufCMessage *file; /* holds the data of most weights */
+    VECTOR(const void *) params;
+    VECTOR(struct operator_count *) operators;
+    const char *about;
+};
+struct value {
+    struct sol_tensor *t;    /* NULL: data that nobody has read yet, or refused */
+    const struct data *data; /* of an initializer or constant */
+    const char *name;
+    bool refused; /* made by a node that was refused, or of one */
+};
+struct opset { /* in a list that ends with domain NULL */
+    const char *domain;
+    int64_t version;
+};
+struct scope {
+    struct map *values;
+    const struct scope *outer; /* names not found here are looked up there; NULL: the outermost, or a function's body */
+    const struct opset *opsets;
+    const Onnx__Node *call; /* of a function's body: the node that called it, for references to attributes */
+    const struct scope *call_scope;
+    const Onnx__Function *function;
+    const char *place; /* "" or "in function f: " */
+    int depth;
+};
+struct reader { /* lives while the model is loaded */
+    struct sol_onnx *model;
+    struct sol_ctx *ctx;
+    struct arena *arena;
+    struct sol_graph *graph;
+    const struct sol_onnx_options *options;
+    const char *folder;
+    const Onnx__Model *file;
+    struct map *functions; /* by domain, name and overload */
+    struct map *cheap;     /* tensors whose value is worth computing while reading */
+    struct map *leaves;    /* tensors that no layer makes */
+    struct map *names;     /* of parameters: the same name may stand in two bodies */
+    struct map *counts;    /* operators by name */
+    int64_t nodes;         /* translated so far: functions that call functions may be many more than the file is long */
+    VECTOR(struct problem *) problems;
+};
+struct problem { /* nodes that were refused for the same reason */
+    const char *what, *reason, *first;
+    int count;
+};
+extern struct value value_missing; /* an optional input of a function that its caller left out */
+/* The tensor behind a value; makes a parameter or a constant of an initializer when it is read first. */
+sol_status value_tensor(struct reader *r, struct value *v, struct sol_tensor **out_t);
+struct value *scope_find(const struct scope *s, const char *name);       /* NULL: no such name */
+void problem_add(struct reader *r, const char *what, const char *first); /* the reason is the last error */
+struct value *value_of_data(struct reader *r, const char *name, const struct data *d);
+/* Translates nodes in order; what they make is known in the scope afterwards. */
+sol_status translate_nodes(struct reader *r, struct scope *s, size_t n, Onnx__Node *const *nodes);
+/* Translates a graph inside a node, in a scope inside s; out_values gets a value for each output. */
+sol_status translate_branch(struct reader *r, const struct scope *s, const Onnx__Graph *g, struct value **out_values);
+
+/* table.c */
+struct node;
+struct op {
+    const char *domain, *name;
+    int first, last; /* opsets; last 0: the newest */
+    int least, most; /* inputs; most -1: any number */
+    sol_status (*translate)(struct node *n);
+    const char *kind; /* for translate: a layer or function of SOL */
+};
+/* NULL: none; *out_reason then says why. */
+const struct op *op_find(const char *domain, const char *name, int64_t version, const char **out_reason);
+const struct op *op_at(int i);
+
+/* node.c: what rows are written with. A helper that fails records it in n->status and the context, and returns NULL or
+ * 0; after that helpers do nothing. All take and return tensors of the graph. */
+struct node {
+    struct reader *r;
+    struct scope *scope;
+    const Onnx__Node *message;
+    const struct op *op;
+    int64_t version;
+    const char *label, *where;
+    struct value **in; /* NULL: missing */
+    int nin, nout;
+    struct value *out; /* nout of them */
+    bool *seen;        /* attributes that were read */
+    sol_status status;
+};
+typedef struct sol_tensor *tensor;
+
+/* Attributes. An attribute that no helper asked for is refused. */
+const Onnx__Attribute *attr(struct node *n, const char *name, int type); /* NULL: not there */
+enum { ATTR_F = 1, ATTR_I, ATTR_S, ATTR_T, ATTR_G, ATTR_FLOATS, ATTR_INTS, ATTR_STRINGS };
+int64_t attr_int(struct node *n, const char *name, int64_t otherwise);
+double attr_real(struct node *n, const char *name, double otherwise);
+const char *attr_text(struct node *n, const char *name, const char *otherwise);
+bool attr_is(struct node *n, const char *name, const char *otherwise, const char *text); /* is this its text? */
+int attr_ints(struct node *n, const char *name, int most, int64_t *out);                 /* how many; -1: not there */
+int attr_texts(struct node *n, const char *name, int most, const char **out);
+void attr_skip(struct node *n, const char *name); /* it changes nothing here */
+bool attr_given(const struct node *n, const char *name);
+
+/* Inputs and outputs. */
+bool has(const struct node *n, int i);
+tensor in(struct node *n, int i); /* NULL: missing */
+void give(struct node *n, int i, tensor t);
+bool wants(const struct node *n, int i); /* has output i a name? */
+
+/* Values known while reading. */
+bool is_known(struct node *n, int i);
+int known_ints(struct node *n, int i, const char *what, int most, int64_t *out); /* how many; fails if not known */
+int known_reals(struct node *n, int i, const char *what, int most, double *out);
+int64_t known_int(struct node *n, int i, const char *what, int64_t otherwise); /* otherwise: the input is missing */
+double known_real(struct node *n, int i, const char *what, double otherwise);
+
+/* Shapes. An axis is counted from the front in what axis_of returns. */
+int rank(tensor t);
+int64_t size(tensor t, int dim);
+int shape_of(tensor t, int64_t *out); /* returns the rank */
+int64_t elements(tensor t);
+enum sol_dtype type_of(tensor t);
+bool is_float(tensor t);
+int axis_of(struct node *n, int64_t axis, int of_rank);
+int64_t product(const int64_t *shape, int begin, int end); /* sizes of tensors: cannot overflow */
+
+/* Layers. `IN(a, b)` and `WITH(INT("axis", 1))` are two arguments each. */
+tensor make(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr, const struct sol_attr *attrs);
+void make_all(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr, const struct sol_attr *attrs,
+              int nout, tensor *out);
+#define IN(...)                                     \
+    COUNT_OF(((tensor[]){__VA_ARGS__})), (tensor[]) \
+    {                                               \
+        __VA_ARGS__                                 \
+    }
+#define WITH(...)                                                     \
+    COUNT_OF(((struct sol_attr[]){__VA_ARGS__})), (struct sol_attr[]) \
+    {                                                                 \
+        __VA_ARGS__                                                   \
+    }
+#define PLAIN 0, NULL
+#define INT(name, v)                                             \
+    {                                                            \
+        name, SOL_ATTR_INT, -1, (const int64_t[]){v}, NULL, NULL \
+    }
+#define INTS(name, n, v)                     \
+    {                                        \
+        name, SOL_ATTR_INT, n, v, NULL, NULL \
+    }
+#define REAL(name, v)                                            \
+    {                                                            \
+        name, SOL_ATTR_REAL, -1, NULL, (const double[]){v}, NULL \
+    }
+#define REALS(name, n, v)                     \
+    {                                         \
+        name, SOL_ATTR_REAL, n, NULL, v, NULL \
+    }
+#define TEXT(name, v)                          \
+    {                                          \
+        name, SOL_ATTR_TEXT, -1, NULL, NULL, v \
+    }
+tensor fn1(struct node *n, const char *function, tensor x);
+tensor fn2(struct node *n, const char *function, tensor x, tensor y);
+tensor fn3(struct node *n, const char *function, tensor x, tensor y, tensor z);
+tensor number(struct node *n, enum sol_dtype t, double v); /* 0-D */
+tensor constant(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, const void *data);
+tensor fill(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, double v);
+tensor cast(struct node *n, tensor x, enum sol_dtype t);
+tensor reshape(struct node *n, tensor x, int ndim, const int64_t *shape);
+tensor permute(struct node *n, tensor x, const int64_t *perm);
+tensor swap(struct node *n, tensor x, int a, int b); /* two axes */
+tensor move_axis(struct node *n, tensor x, int from, int to);
+tensor expand(struct node *n, tensor x, int ndim, const int64_t *shape);
+tensor slice(struct node *n, tensor x, int axis, int64_t start, int64_t end); /* axis < 0: from the back */
+tensor concat(struct node *n, int axis, int nin, tensor const *inputs);
+tensor reduce(struct node *n, const char *kind, tensor x, int naxes, const int64_t *axes, bool keep);
+tensor unsqueeze(struct node *n, tensor x, int axis);
+tensor squeeze(struct node *n, tensor x, int axis);
+
+/* Refusals: SOL_ERR_UNSUPPORTED goes into the list of problems, SOL_ERR_INVALID ends the reading. */
+sol_status refuse(struct node *n, const char *format, ...) PRINTF_LIKE(2, 3);
+sol_status invalid(struct node *n, const char *format, ...) PRINTF_LIKE(2, 3);
+
+#endif
