@@ -24,8 +24,9 @@ struct build {
     const char **kernel; /* their texts; with their symbols once they are to be compiled */
     const char **object; /* where they are; NULL: to be compiled */
     const char *module, *module_key;
-    const char *work; /* folder of this build alone */
-    bool debug;       /* one text for each kernel, and sources are kept */
+    const char *work;    /* folder of this build alone */
+    bool debug;          /* one text for each kernel, and sources are kept */
+    const char *sources; /* folder, in debug builds */
 };
 
 /* Every kernel's symbol; equal kernels become one. */
@@ -67,18 +68,22 @@ static const char *work_file(const struct build *b, const char *name)
     return arena_printf(b->arena, "%s/%s", b->work, name);
 }
 
-/* Adds a job that compiles these kernels; sources are kept in debug builds, where the debugger looks for them. */
+/* In debug builds sources are kept, where the debugger looks for them. */
+static const char *source_path(const struct build *b, const char *work_name, const char *symbol)
+{
+    const char *name = text_identifier(b->arena, b->r->name);
+    if (!b->debug) return work_file(b, work_name);
+    return arena_printf(b->arena, "%s/%s%s%s.c", b->sources, name, *symbol ? "_" : "", symbol);
+}
+
+/* Adds a job that compiles these kernels. */
 static sol_status add_job(struct build *b, job_list *jobs, int n, const int *kernel)
 {
-    const char *folder = b->work;
-    if (b->debug) TRY(cache_source_folder(&b->cache, b->device, &folder));
     const char **text = NEW_ARRAY(b->arena, const char *, n);
     for (int i = 0; i < n; i++) text[i] = b->kernel[kernel[i]];
     struct job j = {.nkernel = n, .kernel = arena_memdup(b->arena, kernel, (size_t)n * sizeof *kernel)};
-    const char *name = text_identifier(b->arena, b->r->name);
-    j.source = b->debug ? arena_printf(b->arena, "%s/%s_%s.c", folder, name, b->key[kernel[0]])
-                        : arena_printf(b->arena, "%s/%d.c", folder, jobs->n);
-    j.object = arena_printf(b->arena, "%s/%d.o", b->work, jobs->n);
+    j.source = source_path(b, arena_printf(b->arena, "%d.c", jobs->n), b->key[kernel[0]]);
+    j.object = work_file(b, arena_printf(b->arena, "%d.o", jobs->n));
     const char *source = batch_source(b->arena, n, text);
     TRY(file_write(b->ctx, j.source, source, strlen(source)));
     PUSH(b->arena, *jobs, j);
@@ -91,7 +96,7 @@ static sol_status add_module_job(struct build *b, job_list *jobs)
         const char *path = work_file(b, arena_printf(b->arena, "d%d.bin", d));
         TRY(file_write(b->ctx, path, b->r->data[d].bytes, b->r->data[d].n));
     }
-    struct job j = {.source = work_file(b, "module.c"), .object = work_file(b, "module.o")};
+    struct job j = {.source = source_path(b, "module.c", ""), .object = work_file(b, "module.o")};
     TRY(file_write(b->ctx, j.source, b->module, strlen(b->module)));
     PUSH(b->arena, *jobs, j);
     return SOL_OK;
@@ -315,7 +320,8 @@ static sol_status build(struct build *b, bool use_cache, struct module *out_m)
 {
     int found = 0;
     for (int k = 0; k < b->nkernel; k++) {
-        b->object[k] = use_cache ? cache_find(&b->cache, b->key[k]) : NULL;
+        const bool look = use_cache && (!b->debug || file_exists(source_path(b, NULL, b->key[k])));
+        b->object[k] = look ? cache_find(&b->cache, b->key[k]) : NULL;
         found += b->object[k] != NULL;
     }
     const int64_t start = clock_ns();
@@ -336,6 +342,7 @@ static sol_status build_missing(struct build *b, struct module *out_m)
     sol_status status = SOL_OK;
     if (!b->cc.path) return compiler_missing(b->ctx, &b->cc);
     TRY(ctx_check(b->ctx));
+    if (b->debug) TRY(cache_source_folder(&b->cache, b->device, &b->sources));
     for (int use_cache = 1; use_cache >= 0; use_cache--) {
         TRY(cache_work_folder(&b->cache, use_cache, &b->work));
         status = build(b, use_cache, out_m);
