@@ -5,7 +5,7 @@
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1
+ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1:allocator_may_return_null=1
 
 setup: ## Debian packages and .venv
 	@sh tools/setup.sh

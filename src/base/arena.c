@@ -21,11 +21,13 @@
 #endif
 #ifdef POISON
 #include <sanitizer/asan_interface.h>
-enum { RED_ZONE = 16 }; /* between allocations, so that a write past the end is seen */
+enum { RED_ZONE = 16 };    /* between allocations, so that a write past the end is seen */
+#define BLOCKS_FROM_MMAP 0 /* the leak checker looks for pointers in memory from malloc only */
 #else
 #define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
 #define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
 enum { RED_ZONE = 0 };
+#define BLOCKS_FROM_MMAP 1
 #endif
 
 enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LARGEST_BLOCK = 16 << 20 };
@@ -97,12 +99,13 @@ static struct block *add_block(struct arena *a, size_t n, bool insist)
     size_t bytes = MAX(a->next_bytes, round_up(sizeof(struct block)) + n);
     struct block *b = NULL;
     enum origin origin = FROM_SYSTEM;
-    if (a->ctx->options.reallocate) {
-        b = a->ctx->options.reallocate(a->ctx->options.user, NULL, bytes);
+    bool ask = a->ctx->options.reallocate || !BLOCKS_FROM_MMAP;
+    if (ask) {
+        b = ctx_allocate(a->ctx, bytes);
         origin = FROM_APPLICATION;
         if (!b && insist) ctx_out_of_memory(a->ctx, bytes);
     }
-    if (!b && (insist || !a->ctx->options.reallocate)) {
+    if (!b && (insist || !ask)) {
         b = system_map(bytes, PROT_READ | PROT_WRITE);
         origin = FROM_SYSTEM;
     }

@@ -99,6 +99,11 @@ static void *raw_realloc(const struct sol_ctx_options *o, void *p, size_t bytes)
     return NULL;
 }
 
+void *ctx_allocate(struct sol_ctx *ctx, size_t bytes)
+{
+    return raw_realloc(&ctx->options, NULL, bytes);
+}
+
 void *ctx_realloc(struct sol_ctx *ctx, void *p, size_t bytes)
 {
     void *q = raw_realloc(&ctx->options, p, MAX(bytes, 1));

@@ -27,7 +27,9 @@ struct sol_ctx {
     atomic_size_t failed_bytes; /* of the allocation that failed last */
 };
 
-/* context.c: marks the context; the next ctx_check returns SOL_ERR_NOMEM. */
+/* context.c */
+void *ctx_allocate(struct sol_ctx *ctx, size_t bytes); /* NULL, and no mark, if it cannot be had */
+/* Marks the context; the next ctx_check returns SOL_ERR_NOMEM. */
 void ctx_out_of_memory(struct sol_ctx *ctx, size_t bytes);
 
 /* log.c: the level of a name that config.def accepts. */
