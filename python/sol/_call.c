@@ -33,8 +33,8 @@ struct param {
     const void *data;
     uint64_t sample;
 };
-struct mode {
-    PyObject *dict, *value; /* of a module: its attribute `training` */
+struct mode { /* what must be so in the module tree: dict[key] is value */
+    PyObject *dict, *key, *value;
 };
 struct py_caller {
     PyObject ob_base;
@@ -50,7 +50,7 @@ struct py_caller {
     int running;        /* calls in flight */
     PyObject *replaced; /* list: parameters that those may still read */
 };
-static PyObject *text_version, *text_training, *text_is_neg;
+static PyObject *text_version, *text_is_neg;
 
 /* -- making */
 
@@ -105,8 +105,9 @@ static int read_param(PyObject *row, struct param *p) /* (owner, key, versioned,
 
 static int read_mode(PyObject *row, struct mode *m)
 {
-    if (!PyArg_ParseTuple(row, "O!O", &PyDict_Type, &m->dict, &m->value)) return -1;
+    if (!PyArg_ParseTuple(row, "O!OO", &PyDict_Type, &m->dict, &m->key, &m->value)) return -1;
     Py_INCREF(m->dict);
+    Py_INCREF(m->key);
     Py_INCREF(m->value);
     return 0;
 }
@@ -186,7 +187,10 @@ static int caller_traverse(PyObject *self, visitproc visit, void *arg)
         Py_VISIT(c->param[i].owner);
         Py_VISIT(c->param[i].tensor);
     }
-    for (int i = 0; i < c->nmode; i++) Py_VISIT(c->mode[i].dict);
+    for (int i = 0; i < c->nmode; i++) {
+        Py_VISIT(c->mode[i].dict);
+        Py_VISIT(c->mode[i].value);
+    }
     return 0;
 }
 
@@ -206,6 +210,7 @@ static int caller_clear(PyObject *self)
     }
     for (int i = 0; i < c->nmode; i++) {
         Py_CLEAR(c->mode[i].dict);
+        Py_CLEAR(c->mode[i].key);
         Py_CLEAR(c->mode[i].value);
     }
     return 0;
@@ -294,7 +299,7 @@ static int match_leaves(struct py_caller *c, PyObject *leaves, const void **inpu
 static int match_modes(const struct py_caller *c)
 {
     for (int i = 0; i < c->nmode; i++)
-        if (PyDict_GetItemWithError(c->mode[i].dict, text_training) != c->mode[i].value)
+        if (PyDict_GetItemWithError(c->mode[i].dict, c->mode[i].key) != c->mode[i].value)
             return PyErr_Occurred() ? -1 : 0;
     return 1;
 }
@@ -438,8 +443,7 @@ int core_add_caller(PyObject *module)
 {
     core.caller = (PyTypeObject *)PyType_FromSpec(&caller_spec);
     text_version = PyUnicode_InternFromString("_version");
-    text_training = PyUnicode_InternFromString("training");
     text_is_neg = PyUnicode_InternFromString("is_neg");
-    if (!core.caller || !text_version || !text_training || !text_is_neg) return -1;
+    if (!core.caller || !text_version || !text_is_neg) return -1;
     return PyModule_AddType(module, core.caller);
 }

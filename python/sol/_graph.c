@@ -327,6 +327,49 @@ static PyObject *graph_compile(PyObject *self, PyObject *unused)
     return status ? core_raise(status) : core_net(net);
 }
 
+/* Buffers of a tuple; returns how many were opened, -1 with an exception set if one was not (all are closed then). */
+static int open_buffers(PyObject *tuple, Py_buffer *b, void **data, int expected, int flags)
+{
+    int n = 0;
+    if (PyTuple_Size(tuple) != expected)
+        PyErr_Format(core.error[SOL_ERR_INVALID], "interpret: expected %d buffers, got %zd", expected,
+                     PyTuple_Size(tuple));
+    else
+        for (; n < expected; n++) {
+            if (PyObject_GetBuffer(PyTuple_GetItem(tuple, n), &b[n], flags)) break;
+            data[n] = b[n].buf;
+        }
+    if (!PyErr_Occurred()) return n;
+    while (n > 0) PyBuffer_Release(&b[--n]);
+    return -1;
+}
+
+static PyObject *graph_interpret_py(PyObject *self, PyObject *args)
+{
+    struct sol_graph *g = ((struct py_graph *)self)->g;
+    PyObject *tuple[3];
+    if (!PyArg_ParseTuple(args, "O!O!O!", &PyTuple_Type, &tuple[0], &PyTuple_Type, &tuple[1], &PyTuple_Type, &tuple[2]))
+        return NULL;
+    int count[3] = {g->inputs.n, g->params.n, g->outputs.n}, first[3] = {0, count[0], count[0] + count[1]}, opened = 0;
+    size_t all = (size_t)(first[2] + count[2]) + 1;
+    Py_buffer *b = PyMem_Calloc(all, sizeof *b);
+    void **data = PyMem_Calloc(all, sizeof *data);
+    sol_status status = SOL_OK;
+    if (!b || !data) PyErr_NoMemory();
+    for (int i = 0; i < 3 && !PyErr_Occurred(); i++) {
+        int flags = PyBUF_C_CONTIGUOUS | (i == 2 ? PyBUF_WRITABLE : 0);
+        int n = open_buffers(tuple[i], b + first[i], data + first[i], count[i], flags);
+        opened += n > 0 ? n : 0;
+    }
+    if (!PyErr_Occurred())
+        status = graph_interpret(g, (const void *const *)data, (const void *const *)data + first[1], data + first[2]);
+    for (int i = 0; i < opened; i++) PyBuffer_Release(&b[i]);
+    PyMem_Free(b);
+    PyMem_Free(data);
+    if (status || PyErr_Occurred()) return core_raise(status);
+    Py_RETURN_NONE;
+}
+
 static PyObject *parse(PyObject *self, PyObject *args)
 {
     const char *text;
@@ -346,6 +389,8 @@ static PyMethodDef graph_methods[] = {
     {"const", graph_const, METH_VARARGS, "const(dtype, shape, data) -> Tensor: data row-major, copied"},
     {"output", graph_output, METH_VARARGS, "output(name, tensor)"},
     {"layer", graph_layer, METH_VARARGS, "layer(kind, name, where, inputs, attrs, nout=1) -> tuple of Tensor"},
+    {"interpret", graph_interpret_py, METH_VARARGS,
+     "interpret(inputs, params, outputs): the oracle, slow; tuples of row-major buffers"},
     {"compile", graph_compile, METH_NOARGS, "compile() -> Net"},
     {NULL, NULL, 0, NULL},
 };

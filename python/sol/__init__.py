@@ -1,0 +1,47 @@
+"""SOL: optimizes neural networks of PyTorch and ONNX into generated C, behind the framework's own interface.
+
+    import sol
+    model = sol.optimize(model, torch.randn(1, 3, 224, 224))
+"""
+
+from __future__ import annotations
+
+from . import cache, device
+from ._core import (
+    CompilerError,
+    Error,
+    FileError,
+    InternalError,
+    InterruptedError,
+    InvalidError,
+    OutOfMemoryError,
+    RunError,
+    UnsupportedError,
+)
+from .api import config, devices, optimize, refresh, seed, seeds, set_seed, versions
+from .inputs import Input, input
+
+__all__ = [
+    "CompilerError",
+    "Error",
+    "FileError",
+    "Input",
+    "InternalError",
+    "InterruptedError",
+    "InvalidError",
+    "OutOfMemoryError",
+    "RunError",
+    "UnsupportedError",
+    "cache",
+    "config",
+    "device",
+    "devices",
+    "input",
+    "optimize",
+    "refresh",
+    "seed",
+    "seeds",
+    "set_seed",
+    "versions",
+]
+__version__ = versions()["sol"]

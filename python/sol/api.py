@@ -1,0 +1,136 @@
+"""The functions of `sol`, whatever the framework."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import sys
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+from . import _core
+
+
+def optimize(
+    model: Any,
+    *inputs: Any,
+    batch_size: int | None = None,
+    copy: bool = False,
+    vdims: Any = None,
+    framework: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Optimizes a model and hands back one of the same kind.
+
+    model       a torch.nn.Module, a torch.export.ExportedProgram, a function on tensors, or the path of an ONNX file
+    inputs      what it will be called with: tensors, numbers, `sol.input(...)`, nested as the model wants them
+    kwargs      keyword arguments of the model, likewise
+    batch_size  the batch size to compile for now; other batch sizes are then accepted, too
+    copy        the result gets parameters of its own instead of sharing the model's
+    vdims       sizes that may vary between calls: not supported yet
+    framework   the framework of the result: None (the model's own), "pytorch", "numpy" (a function on arrays)
+
+    Raises sol.UnsupportedError with everything that is not covered, before anything is compiled.
+    """
+    if vdims is not None and any(vdims if isinstance(vdims, list | tuple) else [vdims]):
+        raise _core.UnsupportedError("vdims: not supported yet; a batch size of 0 in sol.input accepts any batch")
+    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 0):
+        raise _core.InvalidError(f"batch_size: expected a number from 0 on, got {batch_size!r}")
+    if isinstance(model, str | os.PathLike):
+        from . import onnx
+
+        return onnx.load(os.fspath(model), *inputs, batch_size=batch_size, framework=framework, **kwargs)
+    if "torch" in sys.modules and callable(model) or type(model).__name__ == "ExportedProgram":
+        from . import pytorch
+
+        return pytorch.optimize_torch(model, inputs, kwargs, batch_size, copy, framework)
+    raise _core.InvalidError(
+        f"sol.optimize: expected a torch.nn.Module, a function on tensors, or the path of an ONNX file, got {type(model)}"
+    )
+
+
+def refresh(model: Any) -> None:
+    """Takes every parameter of an optimized model as changed: after writes that PyTorch does not count (`.data`)."""
+    state = getattr(model, "__dict__", {}).get("_sol")
+    if state is None:
+        raise _core.InvalidError(f"sol.refresh: expected an optimized model, got {type(model)}")
+    state.refresh()
+
+
+class Config(MutableMapping[str, Any]):
+    """`sol.config["compiler::name"]`: what can be set, with its documentation in `help()`."""
+
+    def __getitem__(self, key: str) -> str:
+        return _core.config_get(key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key not in list(self):
+            raise KeyError(f"{key}: no such configuration key; there are {', '.join(self)}")
+        _core.config_set(key, str(int(value)) if isinstance(value, bool) else str(value))
+
+    def __delitem__(self, key: str) -> None:
+        """Back to the default."""
+        defaults = {k: default for k, default, _ in _core.config_keys()}
+        _core.config_set(key, defaults[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(k for k, _, _ in _core.config_keys())
+
+    def __len__(self) -> int:
+        return len(_core.config_keys())
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{k} = {self[k]!r}" for k in self)
+
+    def help(self) -> str:
+        """Every key, its default and what it does."""
+        return "\n".join(f"{k} (default {default!r}): {doc}" for k, default, doc in _core.config_keys())
+
+
+config = Config()
+
+
+def devices() -> list[dict[str, Any]]:
+    """The devices networks can run on."""
+    name = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+            name = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), name)
+    except OSError:
+        pass
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return [{"type": "x86", "index": 0, "name": name, "cores": cores, "default": True}]
+
+
+def versions() -> dict[str, str]:
+    """Versions of SOL, Python and of the frameworks that are loaded."""
+    found = {"sol": _core.version(), "python": platform.python_version()}
+    for name in ("torch", "numpy", "onnx"):
+        if name in sys.modules:
+            found[name] = str(getattr(sys.modules[name], "__version__", "?"))
+    return found
+
+
+# -- random streams: one number per device; None: from the framework's own generator
+
+_seeds: dict[tuple[str, int], int] = {}
+
+
+def set_seed(seed: int, device_type: str | None = None, device_idx: int | None = None) -> None:
+    """Fixes the seed of random layers: everywhere, for a type of device, or for one device."""
+    for d in devices():
+        if device_type in (None, d["type"]) and device_idx in (None, d["index"]):
+            _seeds[d["type"], d["index"]] = int(seed)
+
+
+def seed(device_type: str = "x86", device_idx: int = 0) -> int:
+    """The seed of a device; drawn now if none was set."""
+    if not any((d["type"], d["index"]) == (device_type, device_idx) for d in devices()):
+        raise _core.InvalidError(f"sol.seed: there is no device {device_type}:{device_idx}")
+    return _seeds.setdefault((device_type, device_idx), random.SystemRandom().getrandbits(63))
+
+
+def seeds() -> dict[str, int]:
+    """The seeds of all devices."""
+    return {f"{d['type']}:{d['index']}": seed(d["type"], d["index"]) for d in devices()}

@@ -1,0 +1,36 @@
+"""`sol.input`: what an argument looks like, without its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor argument: its sizes (0 in front: any batch size), its type, and whether gradients for it are wanted."""
+
+    shape: tuple[int, ...]
+    requires_grad: bool = False
+    dtype: Any = None
+
+    def __post_init__(self) -> None:
+        for i, size in enumerate(self.shape):
+            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+                raise ValueError(f"sol.input: expected sizes that are whole numbers from 0 on, got {self.shape}")
+            if size == 0 and i > 0:
+                raise ValueError(f"sol.input: only the first size may be 0 (any batch size), got {list(self.shape)}")
+
+    def sized(self, batch: int) -> tuple[int, ...]:
+        """The sizes with a number for the wildcard."""
+        return (batch, *self.shape[1:]) if self.shape and self.shape[0] == 0 else self.shape
+
+    def __str__(self) -> str:
+        sizes = ", ".join("*" if i == 0 and n == 0 else str(n) for i, n in enumerate(self.shape))
+        return f"{str(self.dtype or 'float32').removeprefix('torch.')}[{sizes}]"
+
+
+def input(shape: Sequence[int], requires_grad: bool = False, dtype: Any = None) -> Input:
+    """Describes a tensor argument: `sol.input([0, 3, 224, 224], dtype=torch.float32)`; 0 in front is any batch size."""
+    return Input(tuple(shape), requires_grad, dtype)

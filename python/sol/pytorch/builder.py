@@ -1,0 +1,273 @@
+"""What the operators' rows are written with: a graph under construction, in terms of torch.
+
+A `Value` is a tensor of SOL's graph together with its torch dtype. Everything that PyTorch decides from the types and
+shapes of the arguments (promotion, scalars, negative axes, kept dimensions) is decided here; SOL's layers are explicit.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from sol import _core
+
+SOL_NAME = {
+    torch.bool: "bool",
+    torch.uint8: "u8",
+    torch.int8: "i8",
+    torch.uint16: "u16",
+    torch.int16: "i16",
+    torch.uint32: "u32",
+    torch.int32: "i32",
+    torch.uint64: "u64",
+    torch.int64: "i64",
+    torch.float32: "f32",
+    torch.float64: "f64",
+}
+TORCH_TYPE = {name: dtype for dtype, name in SOL_NAME.items()}
+_FORMAT = {"bool": "?", "u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I", "i32": "i", "u64": "Q", "i64": "q",
+           "f32": "f", "f64": "d"}  # fmt: skip
+
+# What functions are on bool; bytes that are neither 0 nor 1 must not appear.
+_ON_BOOL = {f: f for f in "where eq ne lt le gt ge logical_and logical_or logical_xor logical_not identity isnan isinf".split()}
+_ON_BOOL |= {f: f for f in "isposinf isneginf isfinite signbit".split()}
+_ON_BOOL |= {"add": "logical_or", "mul": "logical_and", "max": "logical_or", "min": "logical_and", "fmax": "logical_or"}
+_ON_BOOL |= {"fmin": "logical_and", "bit_and": "logical_and", "bit_or": "logical_or", "bit_xor": "logical_xor"}
+_ON_BOOL |= {"bit_not": "logical_not", "abs": "identity", "sign": "identity", "square": "identity", "relu": "identity"}
+
+
+class Refused(Exception):
+    """An operator, argument or type that is not covered; the message says which."""
+
+
+class Value:
+    """A tensor of the graph."""
+
+    __slots__ = ("dtype", "handle", "shape")
+
+    def __init__(self, handle: _core.Tensor) -> None:
+        self.handle = handle
+        self.dtype = TORCH_TYPE[handle.dtype]
+        self.shape: tuple[int, ...] = handle.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.is_floating_point
+
+    def __repr__(self) -> str:
+        return f"{SOL_NAME[self.dtype]}{list(self.shape)}"
+
+
+Number = bool | int | float
+
+
+def sol_name(dtype: torch.dtype) -> str:
+    """SOL's name of a dtype; refuses by name what SOL does not compute with."""
+    if dtype not in SOL_NAME:
+        raise Refused(f"data type {str(dtype).removeprefix('torch.')}")
+    return SOL_NAME[dtype]
+
+
+def axis_of(dim: int, ndim: int) -> int:
+    """A dimension counted from the front; a scalar has one dimension, as in PyTorch."""
+    return dim % max(ndim, 1)
+
+
+class Builder:
+    """Adds layers to a graph. `out` is what PyTorch says of the result of the operator that is being translated."""
+
+    def __init__(self, graph: _core.Graph) -> None:
+        self.graph = graph
+        self.name = ""
+        self.line = ""
+        self.target = ""
+        self.row_major = False
+        self.out: Any = None
+        self._scalars: dict[tuple[str, str], Value] = {}
+
+    # -- layers
+
+    def layers(self, kind: str, *inputs: Value | None, outputs: int = 1, **attrs: Any) -> tuple[Value, ...]:
+        """Adds a layer with several outputs."""
+        handles = [None if v is None else v.handle for v in inputs]
+        while handles and handles[-1] is None:
+            handles.pop()
+        made = self.graph.layer(kind, self.name, self.line, tuple(handles), attrs, outputs)
+        return tuple(Value(t) for t in made)
+
+    def layer(self, kind: str, *inputs: Value | None, **attrs: Any) -> Value:
+        """Adds a layer with one output."""
+        return self.layers(kind, *inputs, **attrs)[0]
+
+    def map(self, function: str, *inputs: Value) -> Value:
+        """Applies an element-wise function to values of one type; shapes are broadcast."""
+        if inputs[-1].dtype == torch.bool and function not in _ON_BOOL:
+            raise Refused(f"{function} of bool")
+        if inputs[-1].dtype == torch.bool:
+            function = _ON_BOOL[function]
+        return self.layer(function, *inputs)
+
+    # -- constants and types
+
+    def scalar(self, value: Number, dtype: torch.dtype) -> Value:
+        """A constant without dimensions."""
+        name = sol_name(dtype)
+        value = convert(value, dtype)
+        key = (name, repr(value))
+        if key not in self._scalars:
+            self._scalars[key] = Value(self.graph.const(name, (), struct.pack("=" + _FORMAT[name], value)))
+        return self._scalars[key]
+
+    def const(self, data: torch.Tensor) -> Value:
+        """A constant tensor; the data is copied."""
+        name = sol_name(data.dtype)
+        data = data.detach().contiguous()
+        raw = data.view(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
+        return Value(self.graph.const(name, tuple(data.shape), raw))
+
+    def ints(self, values: Sequence[int]) -> Value:
+        """A list of indices."""
+        return self.const(torch.tensor(values, dtype=torch.int64))
+
+    def fill(self, shape: Sequence[int], value: Number, dtype: torch.dtype) -> Value:
+        """A tensor with one value everywhere."""
+        return self.expand(self.scalar(value, dtype), shape)
+
+    def cast(self, x: Value, dtype: torch.dtype) -> Value:
+        """x as another type."""
+        return x if x.dtype == dtype else self.layer("Cast", x, to=sol_name(dtype))
+
+    def result_type(self, *values: Value | Number) -> torch.dtype:
+        """The type PyTorch computes in, given these operands."""
+        protos = [_prototype(v.dtype, v.ndim > 0) if isinstance(v, Value) else v for v in values]
+        dtype = torch.result_type(protos[0], protos[1]) if len(protos) > 1 else None
+        if dtype is None:
+            return protos[0].dtype if isinstance(protos[0], torch.Tensor) else torch.result_type(protos[0], protos[0])
+        # Three operands: dimensioned tensors decide before scalars, as for two.
+        for k in range(2, len(protos)):
+            other = torch.result_type(protos[k - 2], protos[k])
+            dtype = torch.promote_types(torch.promote_types(dtype, other), torch.result_type(protos[k - 1], protos[k]))
+        return dtype
+
+    def as_value(self, x: Value | Number, dtype: torch.dtype) -> Value:
+        """A tensor or number as a tensor of this type."""
+        return self.cast(x, dtype) if isinstance(x, Value) else self.scalar(x, dtype)
+
+    def promote(self, *values: Value | Number, floats: bool = False) -> list[Value]:
+        """All operands in the type that PyTorch would compute in; `floats`: integers become the default float."""
+        dtype = self.result_type(*values)
+        if floats and not dtype.is_floating_point:
+            dtype = torch.get_default_dtype()
+        return [self.as_value(v, dtype) for v in values]
+
+    def to_out(self, x: Value | Number) -> Value:
+        """An operand as the type of the operator's result."""
+        return self.as_value(x, self.out.dtype)
+
+    # -- moving
+
+    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+        """The same elements in another shape."""
+        return x if tuple(shape) == x.shape else self.layer("Reshape", x, shape=list(shape))
+
+    def permute(self, x: Value, order: Sequence[int]) -> Value:
+        """Dimension i of the result is dimension order[i] of x."""
+        return x if list(order) == list(range(x.ndim)) else self.layer("Permute", x, perm=list(order))
+
+    def transpose(self, x: Value, a: int = -2, b: int = -1) -> Value:
+        """Two dimensions change places."""
+        order = list(range(x.ndim))
+        a, b = axis_of(a, x.ndim), axis_of(b, x.ndim)
+        if order:
+            order[a], order[b] = order[b], order[a]
+        return self.permute(x, order)
+
+    def expand(self, x: Value, shape: Sequence[int]) -> Value:
+        """Repeats dimensions of size 1 and adds new ones in front."""
+        return x if tuple(shape) == x.shape else self.layer("Expand", x, shape=list(shape))
+
+    def unsqueeze(self, x: Value, dim: int) -> Value:
+        """A new dimension of size 1."""
+        dim %= x.ndim + 1
+        return self.reshape(x, x.shape[:dim] + (1,) + x.shape[dim:])
+
+    def squeeze(self, x: Value, *dims: int) -> Value:
+        """Without these dimensions, where their size is 1."""
+        gone = {axis_of(d, x.ndim) for d in dims}
+        return self.reshape(x, [s for d, s in enumerate(x.shape) if d not in gone or s != 1])
+
+    def slice(self, x: Value, dim: int, start: int, end: int, step: int = 1) -> Value:
+        """start:end:step along a dimension."""
+        dim = axis_of(dim, x.ndim)
+        start, end, step = slice(start, end, step).indices(x.shape[dim])
+        if (start, end, step) == (0, x.shape[dim], 1):
+            return x
+        return self.layer("Slice", x, axes=[dim], start=[start], end=[max(end, start)], step=[step])
+
+    def concat(self, values: Sequence[Value], dim: int) -> Value:
+        """One behind the other."""
+        return values[0] if len(values) == 1 else self.layer("Concat", *values, axis=dim)
+
+    # -- short names for what rows use often
+
+    def add(self, x: Value, y: Value | Number) -> Value:
+        return self.map("add", x, self.as_value(y, x.dtype))
+
+    def sub(self, x: Value, y: Value | Number) -> Value:
+        return self.map("sub", x, self.as_value(y, x.dtype))
+
+    def mul(self, x: Value, y: Value | Number) -> Value:
+        return self.map("mul", x, self.as_value(y, x.dtype))
+
+    def div(self, x: Value, y: Value | Number) -> Value:
+        return self.map("div", x, self.as_value(y, x.dtype))
+
+    def compare(self, function: str, x: Value, y: Value | Number) -> Value:
+        return self.map(function, x, self.as_value(y, x.dtype))
+
+    def where(self, condition: Value, x: Value, y: Value | Number) -> Value:
+        """x where the condition holds, else y; the condition takes the type of x, as SOL's functions want one type."""
+        return self.map("where", self.cast(condition, x.dtype), x, self.as_value(y, x.dtype))
+
+    def reduce(self, kind: str, x: Value, dims: Sequence[int] | int | None, keep: bool = False, **attrs: Any) -> Value:
+        """A reduction; no dimensions: over all."""
+        if isinstance(dims, int):
+            dims = [dims]
+        axes = sorted({axis_of(d, x.ndim) for d in dims}) if dims else list(range(x.ndim))
+        if x.ndim == 0:
+            return self.reshape(self.reduce(kind, self.reshape(x, [1]), None, **attrs), [])
+        return self.layer(kind, x, axes=axes, keep=int(keep), **attrs)
+
+
+def convert(value: Number, dtype: torch.dtype) -> Number:
+    """A Python number as an element of this type, by PyTorch's rules."""
+    if dtype == torch.bool:
+        return bool(value)
+    if dtype.is_floating_point:
+        value = float(value)
+        if dtype == torch.float32 and math.isfinite(value):
+            return torch.tensor(value, dtype=torch.float32).item()
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Refused(f"{value} as a number of type {str(dtype).removeprefix('torch.')}")
+    bits = 8 * dtype.itemsize
+    value = int(value) & ((1 << bits) - 1)
+    return value - (1 << bits) if dtype.is_signed and value >> (bits - 1) else value
+
+
+_prototypes: dict[tuple[torch.dtype, bool], torch.Tensor] = {}
+
+
+def _prototype(dtype: torch.dtype, dimensioned: bool) -> torch.Tensor:
+    key = (dtype, dimensioned)
+    if key not in _prototypes:
+        _prototypes[key] = torch.empty((1,) if dimensioned else (), dtype=dtype, device="meta")
+    return _prototypes[key]

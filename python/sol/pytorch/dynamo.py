@@ -1,0 +1,46 @@
+"""`torch.compile(model, backend="sol")`: Dynamo finds the graphs, each is exported again and compiled when it first runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from sol import _core
+
+from .module import State
+
+
+class _GraphState(State):
+    """Programs of one of Dynamo's graphs; parameters and buffers are among its arguments."""
+
+    def _fixed(self, leaves: Sequence[Any]) -> frozenset[int]:
+        return frozenset(i for i, leaf in enumerate(leaves) if _is_parameter(leaf))
+
+
+def _is_parameter(leaf: Any) -> bool:
+    return isinstance(leaf, torch.nn.Parameter) or hasattr(leaf, "_dynamo_static_input_type")
+
+
+def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """The backend "sol" of torch.compile."""
+    if options:
+        raise _core.InvalidError(f"backend sol: options {', '.join(options)}: there are none; see sol.config")
+    state = _GraphState(None, None)
+
+    def run(*args: Any) -> Any:
+        return state.call(graph, args, {})
+
+    return run
+
+
+def register() -> None:
+    """Makes the name "sol" known to torch.compile. (An installed package is found through its entry point, too.)"""
+    import torch._dynamo.backends.registry as registry
+
+    if "sol" not in registry._BACKENDS or registry._BACKENDS["sol"] is None:
+        registry.register_backend(compiler_fn=backend, name="sol")
+
+
+__all__ = ["backend", "register"]

@@ -1,0 +1,114 @@
+"""From a module to a graph of ATen operators: torch.export with everything that a model's author wrote kept as it is.
+
+Operators are not decomposed (linear, batch_norm, attention and LSTM stay what they are), apart from those that the table
+does not have and PyTorch knows a decomposition for. In-place operators stay: see memory.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from sol import _core, log
+
+from . import operators
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+
+
+@contextlib.contextmanager
+def _tracing() -> Iterator[None]:
+    """No gradients (so that no_grad() in a model traces to nothing), and no fused paths for transformers."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+    """Traces a module. What the model itself raises is passed on."""
+    with _tracing():
+        try:
+            program = torch.export.export(module, args, kwargs, strict=False)
+        except Exception as e:
+            reason = _untraceable(e)
+            if reason is None:
+                raise
+            raise _core.UnsupportedError(f"{type(module).__name__}: cannot be traced: {reason}") from e
+        return _prepare(program)
+
+
+def _untraceable(e: Exception) -> str | None:
+    """What keeps a model from being traced, in a line; None: an error of the model's own."""
+    names = {c.__name__ for c in type(e).__mro__}
+    first = next((line for line in str(e).strip().split("\n") if line.strip()), type(e).__name__)
+    if names & {"GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"}:
+        return f"control flow or a shape that depends on data ({first})"
+    if names & {"TorchDynamoException", "InternalTorchDynamoError", "UnsupportedFakeTensorException", "UnsupportedOperatorException"}:
+        return first
+    if "torch._export" in type(e).__module__ or "torch.export" in type(e).__module__ or "dynamo" in type(e).__module__:
+        return first
+    return None
+
+
+def _prepare(program: ExportedProgram) -> ExportedProgram:
+    """Decomposes what the table lacks; again, if that gave others that it lacks."""
+    for _ in range(4):
+        table = {f: d for f in _missing(program) if (d := _decomposition(f))}
+        if not table:
+            break
+        try:
+            program = program.run_decompositions(table)
+        except Exception as e:
+            log.info(f"cannot decompose {', '.join(map(str, table))}: {type(e).__name__}: {e}")
+            break
+    return program
+
+
+def _missing(program: ExportedProgram) -> set[Any]:
+    return {
+        n.target
+        for n in program.graph.nodes
+        if n.op == "call_function" and isinstance(n.target, torch._ops.OpOverload) and operators.find(str(n.target)) is None
+    }
+
+
+def _decomposition(target: Any) -> Callable[..., Any] | None:
+    """How PyTorch says an operator in others of ATen."""
+    if target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+        return target.decompose
+    return torch._decomp.core_aten_decompositions().get(target)
+
+
+def place(node: torch.fx.Node) -> tuple[str, str]:
+    """Where a node comes from: the path of its module, and the file and line in the user's model."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next((p for p, _ in reversed(stack.values()) if p), "") if stack else ""
+    return str(path), _line(node.meta.get("stack_trace") or "")
+
+
+def _line(trace: str) -> str:
+    """The innermost line of a trace that is not PyTorch's own; else the innermost."""
+    frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
+    users = [f for f in frames if not f.startswith(f'File "{_TORCH}')]
+    if not frames:
+        return ""
+    parts = (users or frames)[-1].split(", ")
+    return f"{os.path.basename(parts[0][6:-1])}:{parts[1].removeprefix('line ')}"
+
+
+def parameter_inputs(program: ExportedProgram) -> dict[str, tuple[InputKind, str]]:
+    """Placeholders that are not the caller's: kind and the name of the tensor in the module."""
+    specs = program.graph_signature.input_specs
+    return {s.arg.name: (s.kind, s.target) for s in specs if s.kind != InputKind.USER_INPUT and s.target is not None}

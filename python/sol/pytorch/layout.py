@@ -1,0 +1,60 @@
+"""How a tensor lies in memory: an order of its dimensions over row-major data, with what repeats or leaves gaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes and strides. `order` are the dimensions from the outermost in memory to the innermost."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    order: tuple[int, ...]
+    repeated: tuple[int, ...]  # dimensions with stride 0: the same elements again
+    dense: bool  # no gaps: permuting row-major data gives it
+
+    @staticmethod
+    def of(t: torch.Tensor) -> Layout:
+        """The layout of a tensor, real or traced."""
+        shape, strides = tuple(t.shape), tuple(t.stride())
+        if t.is_contiguous() or 0 in shape:
+            return Layout(shape, _row_major(shape), tuple(range(len(shape))), (), True)
+        repeated = tuple(d for d, (n, s) in enumerate(zip(shape, strides, strict=True)) if s == 0 and n > 1)
+        sizes = [1 if d in repeated else n for d, n in enumerate(shape)]
+        # Dimensions of size 1 stay beside their neighbour in front: where they are makes no difference.
+        key: list[tuple[int, int]] = []
+        for d, n in enumerate(sizes):
+            key.append((-strides[d], d) if n > 1 else (key[-1][0] if key else -(1 << 62), d))
+        order = tuple(sorted(range(len(shape)), key=lambda d: key[d]))
+        expected, dense = 1, True
+        for d in reversed(order):
+            dense &= sizes[d] == 1 or strides[d] == expected
+            expected *= sizes[d]
+        return Layout(shape, strides, order, repeated, dense)
+
+    @property
+    def plain(self) -> bool:
+        """Row-major."""
+        return self.dense and not self.repeated and self.order == tuple(range(len(self.order)))
+
+    @property
+    def physical(self) -> tuple[int, ...]:
+        """Sizes in the order of memory."""
+        return tuple(1 if d in self.repeated else self.shape[d] for d in self.order)
+
+    @property
+    def inverse(self) -> tuple[int, ...]:
+        """The permutation that takes the order of memory to the tensor's own."""
+        return tuple(self.order.index(d) for d in range(len(self.order)))
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, n = [], 1
+    for size in reversed(shape):
+        strides.append(n)
+        n *= max(size, 1)
+    return tuple(reversed(strides))

@@ -1,0 +1,182 @@
+"""What in-place operators do to memory that several names share.
+
+Tensors of a trace that have the same storage are one piece of memory: a root, and views made of it. SOL's graph knows values
+only, so a write to a view becomes a new value of the root with the view's part replaced; views that are read later are made
+again from it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .builder import Builder, Refused, Value
+
+Node = torch.fx.Node
+
+
+def storage(node: Node) -> int | None:
+    """What identifies the memory behind a node's value (a tensor, or several of one memory)."""
+    val = node.meta.get("val")
+    keys = {_key(v) for v in (val if isinstance(val, list | tuple) else [val])}
+    return keys.pop() if len(keys) == 1 else None
+
+
+def _key(value: Any) -> int | None:
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return None
+    return int(value.untyped_storage()._cdata)
+
+
+def written(node: Node) -> Node | None:
+    """The argument that an operator writes; None: it writes nothing."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable or torch.Tag.inplace_view in node.target.tags:  # type: ignore[union-attr]
+        return None
+    found = []
+    for i, argument in enumerate(schema.arguments):
+        value = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name)
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            found += list(value) if isinstance(value, list | tuple) else [value]
+    found = [v for v in found if v is not None]
+    if len(found) != 1 or not isinstance(found[0], Node):
+        raise Refused("writing several tensors at once")
+    return found[0]
+
+
+def viewed(node: Node) -> Node | None:
+    """The argument whose memory a node's value lies in."""
+    key = storage(node)
+    if key is None or node.op != "call_function":
+        return None
+    return next((a for a in node.all_input_nodes if storage(a) == key), None)
+
+
+class Memory:
+    """The pieces of memory of one translation: the newest value of each, and which views are older."""
+
+    def __init__(
+        self, b: Builder, read: Callable[[Any], Any], again: Callable[[Node], Any], env: dict[Node, Any]
+    ) -> None:
+        self.b = b
+        self.read = read
+        self.again = again  # translates a node once more
+        self.env = env
+        self.version: dict[int, int] = {}
+        self.stamp: dict[Node, int] = {}  # the version that env[node] is of
+        self.roots: dict[int, Node] = {}
+
+    def enter(self, node: Node) -> None:
+        """A node was translated."""
+        key = storage(node)
+        if key is not None:
+            self.roots.setdefault(key, node)
+            self.stamp[node] = self.version.get(key, 0)
+
+    def freshen(self, node: Node) -> None:
+        """Makes a view again if its memory was written since."""
+        key = storage(node)
+        if key is None or self.stamp.get(node, 0) == self.version.get(key, 0):
+            return
+        self.env[node] = self.again(node)
+        self.stamp[node] = self.version[key]
+
+    def write(self, node: Node, value: Value) -> None:
+        """The memory that a node names gets a new value there."""
+        if value is self.env.get(node):
+            return
+        key = storage(node)
+        if key is None:
+            raise Refused("writing a tensor without memory of its own")
+        at, made = node, value
+        while at is not self.roots[key]:
+            parent = viewed(at)
+            if parent is None:
+                raise Refused(f"writing what {at.target} made")
+            if written(at) is None:
+                made = _put(self.b, at, self.read(parent), made)
+            at = parent
+        self.version[key] = self.version.get(key, 0) + 1
+        for n, v in ((at, made), (node, value)):
+            self.env[n] = v
+            self.stamp[n] = self.version[key]
+
+    def written_roots(self) -> list[Node]:
+        """The roots of what was written."""
+        return [self.roots[key] for key in self.version]
+
+
+# -- a view's new value, put into what it is a view of
+
+_SAME = frozenset("detach alias contiguous to _to_copy dropout feature_dropout alpha_dropout clone lift_fresh".split())
+_REGROUPED = frozenset(
+    "view reshape _unsafe_view _reshape_alias flatten unflatten squeeze unsqueeze view_as reshape_as ravel squeeze_ unsqueeze_".split()
+)
+_PERMUTED = frozenset(
+    "permute transpose t numpy_T mT mH adjoint movedim moveaxis swapaxes swapdims transpose_ t_ swapaxes_ swapdims_".split()
+)
+_PIECES = frozenset("split split_with_sizes chunk tensor_split unbind unsafe_split unsafe_chunk hsplit vsplit dsplit".split())
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+
+
+def _put(b: Builder, node: Node, whole: Value | list[Value], part: Any) -> Any:
+    """`whole`, whose view `node` is, with this view's value replaced."""
+    if node.target is operator.getitem:
+        pieces: list[Any] = list(whole)  # type: ignore[arg-type]
+        pieces[node.args[1]] = part  # type: ignore[call-overload,index]
+        return pieces
+    name = node.target._schema.name.split("::")[-1]  # type: ignore[union-attr]
+    assert isinstance(whole, Value)
+    rest = _arguments(node)
+    if name in _PIECES:
+        return _join(b, node, whole, part)
+    if name in _SAME and part.shape == whole.shape:
+        return part
+    if name in _REGROUPED:
+        return b.reshape(part, whole.shape)
+    if name in _PERMUTED:
+        probe = node.target(torch.empty(_PRIMES[: whole.ndim], device="meta"), *node.args[1:], **node.kwargs)  # type: ignore[operator]
+        order = [_PRIMES.index(n) for n in probe.shape]
+        return b.permute(part, [order.index(d) for d in range(whole.ndim)])
+    if name in ("slice", "narrow", "select"):
+        return _put_slice(b, name, whole, part, rest)
+    if name == "expand" and part.shape == whole.shape:
+        return part
+    if name == "diagonal":
+        from .operators.index import diagonal_scatter
+
+        return diagonal_scatter(b, whole, part, rest["offset"], rest["dim1"], rest["dim2"])
+    raise Refused(f"writing through a view made by {name}")
+
+
+def _arguments(node: Node) -> dict[str, Any]:
+    schema = node.target._schema  # type: ignore[union-attr]
+    return {
+        a.name: node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value) for i, a in enumerate(schema.arguments)
+    }
+
+
+def _put_slice(b: Builder, name: str, whole: Value, part: Value, rest: dict[str, Any]) -> Value:
+    dim = rest["dim"] % whole.ndim
+    size = whole.shape[dim]
+    if name == "select":
+        start, end, step = rest["index"] % size, rest["index"] % size + 1, 1
+        part = b.unsqueeze(part, dim)
+    elif name == "narrow":
+        start, end, step = rest["start"] % size, rest["start"] % size + rest["length"], 1
+    else:
+        start, end, step = slice(rest["start"], rest["end"], rest["step"]).indices(size)
+    if (start, end, step) == (0, size, 1):
+        return part
+    return b.layer("SliceScatter", whole, part, axes=[dim], start=[start], end=[max(start, end)], step=[step])
+
+
+def _join(b: Builder, node: Node, whole: Value, pieces: list[Value]) -> Value:
+    name = node.target._schema.name.split("::")[-1]  # type: ignore[union-attr]
+    if name == "unbind":
+        return b.layer("Stack", *pieces, axis=_arguments(node)["dim"] % whole.ndim)
+    differing = [d for d in range(whole.ndim) if any(p.shape[d] != whole.shape[d] for p in pieces)]
+    return b.concat(pieces, differing[0]) if differing else pieces[0]

@@ -1,0 +1,376 @@
+"""The optimized model: a torch.nn.Module with the tree, parameters and buffers of the original, and SOL's forward.
+
+Programs are compiled when they are first needed, one for each structure of arguments, shapes and types, and mode of the
+modules. The way of a call is short: `Caller.call` (in C) compares everything with what the last program expects and runs;
+only if something differs does `_slow` look for another program, or compile one.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+
+from sol import _core
+from sol.inputs import Input
+
+from .builder import SOL_NAME
+from .layout import Layout
+from .program import TENSORS, Owned, Program
+from .skeleton import copy_tree
+
+_NO_TRAINING = (
+    "training is not there yet: SOL computes the forward pass only; "
+    "call the model under torch.no_grad(), or do not ask for gradients of its result"
+)
+
+
+class Route:
+    """How a call's arguments become the leaves of a program: for the next call that looks the same."""
+
+    __slots__ = ("count", "names", "order", "program", "spec")
+
+    def __init__(self, program: Any, names: tuple[str, ...], spec: pytree.TreeSpec | None, order: tuple[int, ...]) -> None:
+        self.program = program
+        self.names = names
+        self.spec = spec  # None: the arguments are leaves themselves
+        self.count = len(order)
+        self.order = None if order == tuple(range(len(order))) else order
+
+    def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        """The leaves; None: the call looks different."""
+        if self.spec is not None:
+            flat, spec = pytree.tree_flatten((args, kwargs))
+            if spec != self.spec:
+                return None
+            args = tuple(flat)
+        elif kwargs or self.names:
+            if tuple(kwargs) != self.names:
+                return None
+            args = args + tuple(kwargs.values())
+        if len(args) != self.count:
+            return None
+        return args if self.order is None else tuple(args[i] for i in self.order)
+
+
+class State:
+    """What SOL knows of one optimized model or graph: its programs, and which one ran last."""
+
+    def __init__(self, declared: tuple[list[Any], pytree.TreeSpec] | None, signature: inspect.Signature | None) -> None:
+        self.declared = declared  # leaves (Input for tensors) and structure of the call given to optimize; None: any
+        self.signature = signature
+        self.programs: dict[Any, Program] = {}
+        self.route: Route | None = None
+        self.lock = threading.RLock()
+        _states.add(self)
+
+    # -- calling
+
+    def call(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the model returns for these arguments."""
+        route = self.route
+        if route is not None and not torch.is_autocast_enabled("cpu"):
+            leaves = route.leaves(args, kwargs)
+            if leaves is not None:
+                outputs = route.program.call(leaves, torch.get_num_threads())
+                if outputs is not None:
+                    return _results(route.program, outputs, leaves)
+        return self._slow(root, args, kwargs)
+
+    def _slow(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if torch.is_autocast_enabled("cpu"):
+            raise _core.UnsupportedError("autocast: not supported; call the model outside of torch.autocast")
+        leaves, spec, route = self._canonical(args, kwargs)
+        if any(_is_traced(leaf) for leaf in leaves):
+            return eager(root, *args, **kwargs)
+        program = self.find(root, leaves, spec)
+        dense = tuple(_dense(leaf) if isinstance(leaf, torch.Tensor) else known for leaf, known in zip(leaves, program.leaves, strict=True))
+        outputs = program.call(dense, torch.get_num_threads())
+        if outputs is None:
+            raise _core.InternalError(f"{type(root).__name__}: a program does not accept the call that it was made for")
+        route.program = program
+        self.route = route
+        return _results(program, outputs, leaves)
+
+    def _canonical(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], pytree.TreeSpec, Route]:
+        """Leaves and structure with every argument that may be positional in its place, and the way there."""
+        flat, raw = pytree.tree_flatten((args, kwargs))
+        positions = args, kwargs = pytree.tree_unflatten(list(range(len(flat))), raw)
+        if self.signature is not None:
+            bound = self.signature.bind(*args, **kwargs)
+            positions = bound.args, bound.kwargs
+        order, spec = pytree.tree_flatten(positions)
+        simple = all(isinstance(a, int) for a in (*args, *kwargs.values()))
+        route = Route(None, tuple(kwargs), None if simple else raw, tuple(order))
+        return [flat[i] for i in order], spec, route
+
+    # -- programs
+
+    def find(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> Program:
+        """The program for such a call; compiles it if there is none."""
+        leaves = [_dense(_checked(leaf)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        with self.lock:
+            owned = owned_tensors(root)
+            modules = tuple((name, id(m), m.training) for name, m in root.named_modules(remove_duplicate=False))
+            tensors = tuple((n, o.tensor.dtype, o.tensor.shape, o.tensor.stride()) for n, o in owned.items())
+            key = (str(spec), tuple(_leaf_key(leaf) for leaf in leaves), modules, tensors)
+            if key not in self.programs:
+                self._check_declared(root, leaves, spec)
+                self.programs[key] = Program(root, leaves, spec, owned, _modes(root), self._fixed(leaves))
+            return self.programs[key]
+
+    def _fixed(self, leaves: Sequence[Any]) -> frozenset[int]:
+        """Leaves that are parameters (in a graph of torch.compile)."""
+        return frozenset()
+
+    def _check_declared(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> None:
+        if self.declared is None:
+            return
+        expected, expected_spec = self.declared
+        what = f"{type(root).__name__}: optimized for ({', '.join(map(str, expected))})"
+        got = f"got ({', '.join(_describe(leaf) for leaf in leaves)})"
+        if len(leaves) != len(expected):
+            raise _core.InvalidError(f"{what}: expected {len(expected)} arguments, {got}")
+        if str(spec) != str(expected_spec):
+            raise _core.InvalidError(f"{what}: the arguments are nested differently: expected {expected_spec}, got {spec}")
+        for i, (leaf, e) in enumerate(zip(leaves, expected, strict=True)):
+            if not _fits(leaf, e):
+                raise _core.InvalidError(
+                    f"{what}: argument {i}: expected {e}, got {_describe(leaf)}; call sol.optimize again for other shapes and types"
+                )
+
+    def refresh(self) -> None:
+        """Takes every parameter as changed."""
+        for program in self.programs.values():
+            program.refresh()
+
+
+_states: weakref.WeakSet[State] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for state in list(_states):
+        state.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# -- arguments
+
+
+def _leaf_key(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype, leaf.shape, leaf.stride()
+    if leaf is None or isinstance(leaf, bool | int | float | str):
+        return type(leaf), repr(leaf)
+    return type(leaf), id(leaf)
+
+
+def _is_traced(leaf: Any) -> bool:
+    return isinstance(leaf, FakeTensor) or (isinstance(leaf, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(leaf))
+
+
+def _checked(t: torch.Tensor) -> torch.Tensor:
+    """Refuses by name what a network does not take as an argument."""
+    what = None
+    if type(t) not in TENSORS:
+        what = f"tensors of class {type(t).__module__}.{type(t).__qualname__}"
+    elif t.device.type != "cpu":
+        what = f"tensors on device {t.device}"
+    elif t.layout != torch.strided:
+        what = f"{str(t.layout).removeprefix('torch.')} tensors"
+    elif t.is_quantized:
+        what = "quantised tensors"
+    elif t.dtype not in SOL_NAME:
+        what = f"data type {str(t.dtype).removeprefix('torch.')}"
+    if what:
+        raise _core.UnsupportedError(f"{what}: not supported")
+    return t
+
+
+def _dense(t: torch.Tensor) -> torch.Tensor:
+    """Without gaps and repetitions, in any order of dimensions."""
+    if t.is_neg():
+        t = t.resolve_neg()
+    layout = Layout.of(t)
+    return t if layout.dense and not layout.repeated else t.contiguous()
+
+
+def _describe(leaf: Any) -> str:
+    if isinstance(leaf, torch.Tensor):
+        return str(Input(tuple(leaf.shape), dtype=leaf.dtype)) if 0 not in leaf.shape else f"{leaf.dtype}{list(leaf.shape)}"
+    return repr(leaf)
+
+
+def _fits(leaf: Any, expected: Any) -> bool:
+    if not isinstance(expected, Input):
+        return not isinstance(leaf, torch.Tensor)
+    if not isinstance(leaf, torch.Tensor) or leaf.dtype != expected.dtype or leaf.ndim != len(expected.shape):
+        return False
+    return all(e in (n, 0) if i == 0 else e == n for i, (n, e) in enumerate(zip(leaf.shape, expected.shape, strict=True)))
+
+
+# -- results
+
+
+def _results(program: Program, outputs: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
+    if torch.is_grad_enabled() and program.wants_gradients(leaves):
+        outputs = _NoBackward.apply(torch.empty(0, requires_grad=True), *outputs)
+    if program.single:
+        return outputs[0]
+    return pytree.tree_unflatten(program.finish(outputs, leaves), program.out_spec)
+
+
+class _NoBackward(torch.autograd.Function):
+    """Results that say so when somebody asks for their gradients, instead of having none."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, *outputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.mark_non_differentiable(*(o for o in outputs if not o.is_floating_point()))
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> None:
+        raise _core.UnsupportedError(_NO_TRAINING)
+
+
+# -- the module tree
+
+
+def owned_tensors(root: torch.nn.Module) -> dict[str, Owned]:
+    """Every parameter, buffer and other tensor of the tree, by its name."""
+    owned: dict[str, Owned] = {}
+    for path, module in root.named_modules(remove_duplicate=False):
+        prefix = f"{path}." if path else ""
+        for group in (module._parameters, module._buffers, module.__dict__):
+            for key, value in group.items():
+                if isinstance(value, torch.Tensor):
+                    owned[prefix + key] = Owned(prefix + key, group, key)
+    return owned
+
+
+def _modes(root: torch.nn.Module) -> list[tuple[dict[str, Any], str, Any]]:
+    """What must stay as it is for a program to be the right one: train or eval, and which modules there are."""
+    rows: list[tuple[dict[str, Any], str, Any]] = []
+    for module in root.modules():
+        rows.append((module.__dict__, "training", module.training))
+        rows += [(module._modules, name, child) for name, child in module._modules.items()]
+    return rows
+
+
+def eager(root: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """The original forward, on the optimized model's own modules."""
+    own = root.__dict__.get("_sol_forward")
+    return own(*args, **kwargs) if own else type(root)._sol_class.forward(root, *args, **kwargs)  # type: ignore[union-attr]
+
+
+class _Optimized:
+    """What is put in front of the model's own class."""
+
+    _sol_class: type[torch.nn.Module]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        state = dict(self.__getstate__() or {})  # type: ignore[call-overload]
+        sol = state.pop("_sol", None)
+        return _rebuild, (self._sol_class, state, sol and sol.declared)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        build, args = self.__reduce_ex__(4)
+        made = build(args[0], copy.deepcopy(args[1], memo), args[2])
+        memo[id(self)] = made
+        return made
+
+
+def _rebuild(cls: type[torch.nn.Module], state: dict[str, Any], declared: Any) -> torch.nn.Module:
+    module = object.__new__(cls)
+    module.__setstate__(state)
+    return attach(module, declared)
+
+
+@functools.cache
+def _optimized_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
+    @functools.wraps(cls.forward)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return eager(self, *args, **kwargs)
+        return self.__dict__["_sol"].call(self, args, kwargs)
+
+    body = {"forward": forward, "_sol_class": cls, "__module__": cls.__module__, "__doc__": cls.__doc__}
+    return type(f"Sol{cls.__name__}", (_Optimized, cls), body)
+
+
+def attach(module: torch.nn.Module, declared: Any) -> torch.nn.Module:
+    """Makes a module (a copy that is ours) an optimized one."""
+    own = module.__dict__.pop("forward", None) or module.__dict__.get("_sol_forward")
+    signature = inspect.signature(own or functools.partial(type(module).forward, module))
+    module.__class__ = _optimized_class(type(module))
+    if own:
+        module.__dict__["_sol_forward"] = own
+    module.__dict__["_sol"] = State(declared, signature)
+    return module
+
+
+def optimize(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None, copied: bool
+) -> torch.nn.Module:
+    """The optimized model, with the program for these arguments compiled."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise _core.UnsupportedError("TorchScript modules: not supported; pass the model they were made from")
+    if hasattr(model, "_orig_mod"):
+        model = model._orig_mod  # torch.compile's wrapper
+    if isinstance(model, _Optimized):
+        raise _core.InvalidError(f"{type(model).__name__}: is optimized already")
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    declared = [_declare(leaf, batch_size) for leaf in leaves]
+    module = attach(copy_tree(copy.deepcopy(model) if copied else model, share=True), None)
+    state: State = module.__dict__["_sol"]
+    examples = [_example(d, leaf, batch_size) for d, leaf in zip(declared, leaves, strict=True)]
+    args, kwargs = pytree.tree_unflatten(list(range(len(leaves))), spec)
+    bound = state.signature.bind(*args, **kwargs)  # type: ignore[union-attr]
+    order, canonical = pytree.tree_flatten((bound.args, bound.kwargs))
+    state.declared = [declared[i] for i in order], canonical
+    modes = {m: m.training for m in module.modules()}
+    for m in modes:  # the inference program is what there is, and what is wanted first
+        m.training = False
+    try:
+        state.find(module, [examples[i] for i in order], canonical)
+    finally:
+        for m, training in modes.items():
+            m.training = training
+    return module
+
+
+def _declare(leaf: Any, batch_size: int | None) -> Any:
+    if isinstance(leaf, Input):
+        return Input(leaf.shape, leaf.requires_grad, leaf.dtype or torch.get_default_dtype())
+    if isinstance(leaf, torch.Tensor):
+        shape = tuple(leaf.shape)
+        wildcard = batch_size is not None and len(shape) > 0
+        return _Exact((0, *shape[1:]) if wildcard else shape, leaf.requires_grad, leaf.dtype)
+    return leaf
+
+
+class _Exact(Input):
+    """As a tensor given to optimize: any size may be 0."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def _example(declared: Any, leaf: Any, batch_size: int | None) -> Any:
+    if not isinstance(declared, Input):
+        return leaf
+    shape = declared.sized(1 if batch_size is None else batch_size)
+    if isinstance(leaf, torch.Tensor) and tuple(leaf.shape) == shape:
+        return leaf.detach()
+    return torch.empty(shape, dtype=declared.dtype)

@@ -1,0 +1,321 @@
+"""Operators that contract: convolutions, matrix products, recurrent layers, attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..builder import Builder, Number, Refused, Value
+from .table import op
+
+Ints = Sequence[int]
+
+
+def _each(values: Ints | int, n: int) -> list[int]:
+    """One value for each of n dimensions."""
+    values = [values] if isinstance(values, int) else list(values)
+    return values * n if len(values) == 1 else values
+
+
+# -- convolutions
+
+
+def _conv(
+    b: Builder, x: Value, weight: Value, bias: Value | None, stride: Ints, before: Ints, after: Ints, dilation: Ints, groups: int
+) -> Value:
+    pixels = weight.ndim - 2
+    batched = x if x.ndim == weight.ndim else b.unsqueeze(x, 0)
+    attrs = {"s": stride, "p": before, "q": after, "d": dilation}
+    y = b.layer("Conv", batched, weight, bias, g=groups, **{k: _each(v, pixels) for k, v in attrs.items()})
+    return y if x.ndim == weight.ndim else b.squeeze(y, 0)
+
+
+@op("conv1d", "conv2d", "conv3d")
+def conv(b: Builder, x: Value, weight: Value, bias: Value | None, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Value:
+    return _conv(b, x, weight, bias, stride, padding, padding, dilation, groups)
+
+
+@op("conv1d.padding", "conv2d.padding", "conv3d.padding")
+def conv_same(b: Builder, x: Value, weight: Value, bias: Value | None, stride: Ints, padding: str, dilation: Ints, groups: int) -> Value:
+    total = [0] * (weight.ndim - 2)
+    if padding == "same":
+        total = [d * (k - 1) for d, k in zip(_each(dilation, weight.ndim - 2), weight.shape[2:], strict=True)]
+    before = [t // 2 for t in total]
+    return _conv(b, x, weight, bias, stride, before, [t - p for t, p in zip(total, before, strict=True)], dilation, groups)
+
+
+def _conv_t(
+    b: Builder, x: Value, weight: Value, bias: Value | None, stride: Ints, padding: Ints, out_pad: Ints, dilation: Ints, groups: int
+) -> Value:
+    pixels = weight.ndim - 2
+    batched = x if x.ndim == weight.ndim else b.unsqueeze(x, 0)
+    attrs = {"s": stride, "p": padding, "q": padding, "d": dilation, "o": out_pad}
+    y = b.layer("ConvT", batched, weight, bias, g=groups, **{k: _each(v, pixels) for k, v in attrs.items()})
+    return y if x.ndim == weight.ndim else b.squeeze(y, 0)
+
+
+@op("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
+def conv_transpose(
+    b: Builder,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Ints,
+    padding: Ints,
+    output_padding: Ints,
+    groups: int,
+    dilation: Ints,
+) -> Value:
+    return _conv_t(b, x, weight, bias, stride, padding, output_padding, dilation, groups)
+
+
+@op("convolution")
+def convolution(
+    b: Builder,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+) -> Value:
+    if transposed:
+        return _conv_t(b, x, weight, bias, stride, padding, output_padding, dilation, groups)
+    return _conv(b, x, weight, bias, stride, padding, padding, dilation, groups)
+
+
+# -- matrix products
+
+
+@op("linear")
+def linear(b: Builder, x: Value, weight: Value, bias: Value | None) -> Value:
+    if weight.ndim == 1:
+        y = b.layer("MatMul", x, weight)
+        return y if bias is None else b.add(y, bias)
+    return b.layer("Linear", x, weight, bias if bias is None or bias.ndim else b.expand(bias, weight.shape[:1]))
+
+
+@op("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner", "linalg_matmul", "linalg_vecdot")
+def matmul(b: Builder, x: Value, other: Value | None = None, mat2: Value | None = None, vec: Value | None = None, tensor: Value | None = None) -> Value:
+    y = other or mat2 or vec or tensor
+    assert y is not None
+    return b.layer("MatMul", x, y)
+
+
+def _plus(b: Builder, x: Value, product: Value, beta: Number, alpha: Number) -> Value:
+    product = product if alpha == 1 else b.mul(product, alpha)
+    if beta == 0:
+        return product
+    return b.map("add", x if beta == 1 else b.mul(x, beta), product)
+
+
+@op("addmm", "addmv", "addbmm", "baddbmm")
+def addmm(
+    b: Builder,
+    x: Value,
+    beta: Number,
+    alpha: Number,
+    mat1: Value | None = None,
+    mat2: Value | None = None,
+    mat: Value | None = None,
+    vec: Value | None = None,
+    batch1: Value | None = None,
+    batch2: Value | None = None,
+) -> Value:
+    left, right = mat1 or mat or batch1, mat2 or vec or batch2
+    assert left is not None and right is not None
+    product = b.layer("MatMul", left, right)
+    if product.ndim > len(b.out.shape):  # addbmm
+        product = b.reduce("Sum", product, 0)
+    y = _plus(b, x, product, beta, alpha)
+    return b.expand(y, b.out.shape)
+
+
+@op("addr")
+def addr(b: Builder, x: Value, vec1: Value, vec2: Value, beta: Number, alpha: Number) -> Value:
+    return _plus(b, x, outer(b, vec1, vec2), beta, alpha)
+
+
+@op("outer", "ger")
+def outer(b: Builder, x: Value, vec2: Value) -> Value:
+    dtype = b.out.dtype
+    return b.map("mul", b.unsqueeze(b.cast(x, dtype), 1), b.cast(vec2, dtype))
+
+
+@op("bilinear")
+def bilinear(b: Builder, x: Value, input2: Value, weight: Value, bias: Value | None) -> Value:
+    return b.layer("Bilinear", x, input2, weight, bias)
+
+
+@op("einsum")
+def einsum(b: Builder, equation: str, tensors: Sequence[Value]) -> Value:
+    return b.layer("Einsum", *(b.to_out(v) for v in tensors), eq=equation.replace(" ", ""))
+
+
+@op("_cdist_forward", "cdist")
+def cdist(b: Builder, x1: Value, x2: Value, p: float, compute_mode: object) -> Value:
+    return b.layer("CDist", x1, x2, n=float(p))
+
+
+# -- recurrent layers
+
+
+def _recurrent(
+    b: Builder, kind: str, x: Value, states: Sequence[Value | None], params: Sequence[Value], biases: bool, layers: int, both: bool, **attrs: object
+) -> list[Value]:
+    """Layers and directions one after the other; x is [T N I]. Returns y and the last states, [layers*directions N H] each."""
+    directions = 2 if both else 1
+    each = 4 if biases else 2
+    if len(params) != each * layers * directions:
+        raise Refused(f"{len(params)} weights: projections (proj_size)")
+    ends: list[list[Value]] = [[] for _ in states]
+    for layer in range(layers):
+        results = []
+        for d in range(directions):
+            k = layer * directions + d
+            weights = list(params[k * each : (k + 1) * each]) + [None] * (4 - each)
+            start = [None if s is None else b.layer("Select", s, axis=0, index=k) for s in states]
+            y, *last = b.layers(kind, x, *weights, *start, outputs=1 + len(states), reverse=d, **attrs)
+            results.append(y)
+            for end, value in zip(ends, last, strict=True):
+                end.append(value)
+        x = b.concat(results, 2)
+    return [x] + [b.layer("Stack", *end, axis=0) for end in ends]
+
+
+def _sequence(
+    b: Builder,
+    kind: str,
+    x: Value,
+    states: Sequence[Value | None],
+    params: Sequence[Value],
+    biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    both: bool,
+    batch_first: bool,
+    **attrs: object,
+) -> tuple[Value, ...]:
+    if train and dropout > 0 and layers > 1:
+        raise Refused("dropout while training: training is not there yet; use eval()")
+    unbatched = x.ndim == 2
+    if unbatched:
+        x, states = b.unsqueeze(x, 1), [s and b.unsqueeze(s, 1) for s in states]
+    elif batch_first:
+        x = b.transpose(x, 0, 1)
+    y, *last = _recurrent(b, kind, x, states, params, biases, layers, both, **attrs)
+    if unbatched:
+        return tuple(b.squeeze(v, 1) for v in (y, *last))
+    return (b.transpose(y, 0, 1) if batch_first else y, *last)
+
+
+@op("lstm.input")
+def lstm(
+    b: Builder,
+    x: Value,
+    hx: Sequence[Value],
+    params: Sequence[Value],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Value, ...]:
+    return _sequence(b, "LSTM", x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+
+
+def _simple(kind: str, **attrs: object) -> None:
+    names = {"GRU": "gru.input", "RNN": f"rnn_{attrs.get('act')}.input"}
+
+    @op(names[kind])
+    def row(
+        b: Builder,
+        x: Value,
+        hx: Value,
+        params: Sequence[Value],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[Value, ...]:
+        return _sequence(b, kind, x, [hx], params, has_biases, num_layers, dropout, train, bidirectional, batch_first, **attrs)
+
+
+_simple("GRU")
+_simple("RNN", act="tanh")
+_simple("RNN", act="relu")
+
+
+def _cell(
+    b: Builder, kind: str, x: Value, states: Sequence[Value], weights: Sequence[Value | None], **attrs: object
+) -> tuple[Value, ...]:
+    single = x.ndim == 1
+    if single:
+        x, states = b.unsqueeze(x, 0), [b.unsqueeze(s, 0) for s in states]
+    _, *last = b.layers(kind, b.unsqueeze(x, 0), *weights, *states, outputs=1 + len(states), **attrs)
+    return tuple(b.squeeze(v, 0) for v in last) if single else tuple(last)
+
+
+@op("lstm_cell")
+def lstm_cell(b: Builder, x: Value, hx: Sequence[Value], w_ih: Value, w_hh: Value, b_ih: Value | None, b_hh: Value | None) -> tuple[Value, ...]:
+    return _cell(b, "LSTM", x, hx, [w_ih, w_hh, b_ih, b_hh])
+
+
+@op("gru_cell")
+def gru_cell(b: Builder, x: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None, b_hh: Value | None) -> Value:
+    return _cell(b, "GRU", x, [hx], [w_ih, w_hh, b_ih, b_hh])[0]
+
+
+@op("rnn_tanh_cell")
+def rnn_tanh_cell(b: Builder, x: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None, b_hh: Value | None) -> Value:
+    return _cell(b, "RNN", x, [hx], [w_ih, w_hh, b_ih, b_hh], act="tanh")[0]
+
+
+@op("rnn_relu_cell")
+def rnn_relu_cell(b: Builder, x: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None, b_hh: Value | None) -> Value:
+    return _cell(b, "RNN", x, [hx], [w_ih, w_hh, b_ih, b_hh], act="relu")[0]
+
+
+# -- attention
+
+
+def _attention(b: Builder, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, scale: float | None) -> Value:
+    if scale is None:
+        scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
+    if mask is not None and mask.is_float:
+        mask = b.cast(mask, q.dtype)
+    return b.layer("Attention", q, k, v, mask, scale=float(scale), causal=int(causal))
+
+
+@op("scaled_dot_product_attention")
+def attention(
+    b: Builder,
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Value:
+    if dropout_p > 0:
+        raise Refused("dropout_p > 0: training is not there yet; use eval()")
+    if scale == 0:
+        raise Refused("scale=0")
+    return _attention(b, query, key, value, attn_mask, is_causal, scale)
+
+
+@op("_scaled_dot_product_flash_attention_for_cpu")
+def flash_attention(
+    b: Builder, query: Value, key: Value, value: Value, dropout_p: float, is_causal: bool, attn_mask: Value | None, scale: float | None
+) -> tuple[Value | None, ...]:
+    y = attention(b, query, key, value, attn_mask, dropout_p, is_causal, scale, False)
+    return (y, None)

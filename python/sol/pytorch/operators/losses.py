@@ -1,0 +1,99 @@
+"""Losses; reduction is 0 (none), 1 (mean) or 2 (sum)."""
+
+from __future__ import annotations
+
+from ..builder import Builder, Value
+from .table import op
+
+MODES = ("none", "mean", "sum")
+
+
+def _reduced(b: Builder, y: Value, reduction: int) -> Value:
+    return y if reduction == 0 else b.reduce({1: "Mean", 2: "Sum"}[reduction], y, None)
+
+
+@op("mse_loss")
+def mse_loss(b: Builder, x: Value, target: Value, reduction: int) -> Value:
+    return _reduced(b, b.map("square", b.map("sub", b.to_out(x), b.to_out(target))), reduction)
+
+
+@op("l1_loss")
+def l1_loss(b: Builder, x: Value, target: Value, reduction: int) -> Value:
+    return _reduced(b, b.map("abs", b.map("sub", b.to_out(x), b.to_out(target))), reduction)
+
+
+@op("smooth_l1_loss")
+def smooth_l1_loss(b: Builder, x: Value, target: Value, reduction: int, beta: float) -> Value:
+    if beta == 0:
+        return l1_loss(b, x, target, reduction)
+    d = b.map("abs", b.map("sub", b.to_out(x), b.to_out(target)))
+    inner = b.div(b.mul(b.map("square", d), 0.5), beta)
+    return _reduced(b, b.where(b.compare("lt", d, beta), inner, b.sub(d, 0.5 * beta)), reduction)
+
+
+@op("huber_loss")
+def huber_loss(b: Builder, x: Value, target: Value, reduction: int, delta: float) -> Value:
+    d = b.map("abs", b.map("sub", b.to_out(x), b.to_out(target)))
+    outer = b.mul(b.sub(d, 0.5 * delta), delta)
+    return _reduced(b, b.where(b.compare("lt", d, delta), b.mul(b.map("square", d), 0.5), outer), reduction)
+
+
+def _nll(b: Builder, x: Value, target: Value, weight: Value | None, reduction: int, ignore: int) -> Value:
+    single = x.ndim == 1
+    if single:
+        x, target = b.unsqueeze(x, 0), b.unsqueeze(target, 0)
+    y = b.layer("NLLLoss", x, target, weight, ignore=ignore, mode=MODES[reduction])
+    return b.reshape(y, b.out.shape) if single else y
+
+
+@op("nll_loss", "nll_loss_nd", "nll_loss2d")
+def nll_loss(b: Builder, x: Value, target: Value, weight: Value | None, reduction: int, ignore_index: int) -> Value:
+    return _nll(b, x, target, weight, reduction, ignore_index)
+
+
+@op("cross_entropy_loss")
+def cross_entropy(
+    b: Builder, x: Value, target: Value, weight: Value | None, reduction: int, ignore_index: int, label_smoothing: float
+) -> Value:
+    dim = 0 if x.ndim == 1 else 1
+    if not target.is_float and label_smoothing == 0:
+        return _nll(b, b.layer("LogSoftmax", x, axis=dim), target, weight, reduction, ignore_index)
+    return _probabilities(b, x, target, weight, reduction, ignore_index, label_smoothing, dim)
+
+
+def _probabilities(
+    b: Builder, x: Value, target: Value, weight: Value | None, reduction: int, ignore: int, smoothing: float, dim: int
+) -> Value:
+    if not target.is_float:
+        return b.layer("CrossEntropy", x, target, weight, ignore=ignore, mode=MODES[reduction], smoothing=float(smoothing))
+    target = b.cast(target, x.dtype)
+    if smoothing:
+        target = b.add(b.mul(target, 1 - smoothing), smoothing / x.shape[dim])
+    logs = b.layer("LogSoftmax", x, axis=dim)
+    if weight is not None:
+        logs = b.map("mul", logs, b.reshape(weight, weight.shape + (1,) * (x.ndim - 1 - dim)))
+    y = b.reduce("Sum", b.map("neg", b.map("mul", logs, target)), dim)
+    if reduction != 1:
+        return _reduced(b, y, reduction)
+    count = 1
+    for d, n in enumerate(x.shape):
+        count *= 1 if d == dim else n
+    return b.div(b.reduce("Sum", y, None), count)
+
+
+@op("binary_cross_entropy")
+def binary_cross_entropy(b: Builder, x: Value, target: Value, weight: Value | None, reduction: int) -> Value:
+    one = b.scalar(1, x.dtype)
+    yes = b.map("max", b.map("log", x), b.scalar(-100, x.dtype))
+    no = b.map("max", b.map("log1p", b.map("neg", x)), b.scalar(-100, x.dtype))
+    y = b.map("sub", b.map("mul", b.map("sub", target, one), no), b.map("mul", target, yes))
+    return _reduced(b, y if weight is None else b.map("mul", y, weight), reduction)
+
+
+@op("kl_div")
+def kl_div(b: Builder, x: Value, target: Value, reduction: int, log_target: bool) -> Value:
+    if log_target:
+        y = b.map("mul", b.map("exp", target), b.map("sub", target, x))
+    else:
+        y = b.map("sub", b.map("xlogy", target, target), b.map("mul", target, x))
+    return _reduced(b, y, reduction)

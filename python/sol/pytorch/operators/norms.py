@@ -1,0 +1,200 @@
+"""Normalisations, softmax, pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..builder import Builder, Refused, Value, axis_of
+from .contract import _each
+from .table import op
+
+Ints = Sequence[int]
+
+# -- normalisations
+
+
+def _batch_norm(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, mean: Value | None, var: Value | None, training: bool, eps: float
+) -> Value:
+    if training and mean is not None:
+        raise Refused("training=True: training is not there yet; use eval()")
+    if training or mean is None or var is None:
+        return b.layers("BatchNormTrain", x, weight, bias, outputs=3, e=float(eps))[0]
+    return b.layer("BatchNorm", x, weight, bias, mean, var, e=float(eps))
+
+
+@op("batch_norm")
+def batch_norm(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    training: bool,
+    eps: float,
+) -> Value:
+    return _batch_norm(b, x, weight, bias, running_mean, running_var, training, eps)
+
+
+@op("_native_batch_norm_legit_no_training")
+def native_batch_norm(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, running_mean: Value, running_var: Value, eps: float
+) -> tuple[Value | None, ...]:
+    empty = b.fill([0], 0, x.dtype)
+    return _batch_norm(b, x, weight, bias, running_mean, running_var, False, eps), empty, empty
+
+
+@op("_native_batch_norm_legit.no_stats")
+def native_batch_norm_no_stats(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, training: bool, eps: float
+) -> tuple[Value, ...]:
+    y, mean, var = b.layers("BatchNormTrain", x, weight, bias, outputs=3, e=float(eps))
+    return y, mean, b.map("rsqrt", b.add(var, eps))
+
+
+@op("instance_norm")
+def instance_norm(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    use_input_stats: bool,
+    eps: float,
+) -> Value:
+    if not use_input_stats:
+        return _batch_norm(b, x, weight, bias, running_mean, running_var, False, eps)
+    if running_mean is not None:
+        raise Refused("use_input_stats=True with running statistics: training is not there yet; use eval()")
+    return b.layer("InstanceNorm", x, weight, bias, e=float(eps))
+
+
+@op("layer_norm")
+def layer_norm(
+    b: Builder, x: Value, normalized_shape: Ints, weight: Value | None, bias: Value | None, eps: float
+) -> Value:
+    return b.layer("LayerNorm", x, weight, bias, n=len(normalized_shape), e=float(eps))
+
+
+@op("native_layer_norm")
+def native_layer_norm(
+    b: Builder, x: Value, normalized_shape: Ints, weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, ...]:
+    dims = list(range(x.ndim - len(normalized_shape), x.ndim))
+    variance = b.reduce("Var", x, dims, True, correction=0)
+    return (
+        layer_norm(b, x, normalized_shape, weight, bias, eps),
+        b.reduce("Mean", x, dims, True),
+        b.map("rsqrt", b.add(variance, eps)),
+    )
+
+
+@op("rms_norm")
+def rms_norm(b: Builder, x: Value, normalized_shape: Ints, weight: Value | None, eps: float | None) -> Value:
+    if eps is None:
+        eps = torch.finfo(x.dtype).eps
+    return b.layer("RMSNorm", x, weight, n=len(normalized_shape), e=float(eps))
+
+
+@op("group_norm")
+def group_norm(b: Builder, x: Value, num_groups: int, weight: Value | None, bias: Value | None, eps: float) -> Value:
+    return b.layer("GroupNorm", x, weight, bias, g=num_groups, e=float(eps))
+
+
+@op("native_group_norm")
+def native_group_norm(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> tuple[Value, ...]:
+    grouped = b.reshape(x, [N, group, -1 if x.shape and 0 not in x.shape else C // group * HxW])
+    variance = b.reduce("Var", grouped, 2, correction=0)
+    y = group_norm(b, x, group, weight, bias, eps)
+    return y, b.reduce("Mean", grouped, 2), b.map("rsqrt", b.add(variance, eps))
+
+
+# -- softmax
+
+
+def _softmax(kind: str, b: Builder, x: Value, dim: int) -> Value:
+    x = b.to_out(x)
+    if x.ndim == 0:
+        return b.reshape(_softmax(kind, b, b.reshape(x, [1]), 0), [])
+    return b.layer(kind, x, axis=axis_of(dim, x.ndim))
+
+
+@op("softmax.int", "_softmax", "special_softmax")
+def softmax(b: Builder, x: Value, dim: int, dtype: object = None, half_to_float: bool = False) -> Value:
+    return _softmax("Softmax", b, x, dim)
+
+
+@op("log_softmax.int", "_log_softmax", "special_log_softmax")
+def log_softmax(b: Builder, x: Value, dim: int, dtype: object = None, half_to_float: bool = False) -> Value:
+    return _softmax("LogSoftmax", b, x, dim)
+
+
+@op("_safe_softmax")
+def safe_softmax(b: Builder, x: Value, dim: int, dtype: object = None) -> Value:
+    y = _softmax("Softmax", b, x, dim)
+    hidden = b.reduce("All", b.map("isneginf", b.to_out(x)), dim, True)
+    return b.where(hidden, b.scalar(0, y.dtype), y)
+
+
+# -- pooling
+
+
+def _pool(b: Builder, kind: str, x: Value, pixels: int, outputs: int = 1, **attrs: object) -> tuple[Value, ...]:
+    """Without a batch dimension, a batch of one."""
+    if x.ndim == pixels + 2:
+        return b.layers(kind, x, outputs=outputs, **attrs)
+    return tuple(b.squeeze(y, 0) for y in b.layers(kind, b.unsqueeze(x, 0), outputs=outputs, **attrs))
+
+
+def _max_pool(
+    b: Builder, x: Value, pixels: int, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool, at: bool
+) -> tuple[Value, ...]:
+    attrs = {"k": kernel, "s": stride or kernel, "p": padding, "q": padding, "d": dilation}
+    lists = {name: _each(value, pixels) for name, value in attrs.items()}
+    return _pool(b, "MaxPoolAt" if at else "MaxPool", x, pixels, 2 if at else 1, c=int(ceil), **lists)
+
+
+for _n in (1, 2, 3):
+
+    @op(f"max_pool{_n}d")
+    def max_pool(
+        b: Builder, x: Value, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, n: int = _n
+    ) -> Value:
+        return _max_pool(b, x, n, kernel_size, stride, padding, dilation, ceil_mode, False)[0]
+
+    @op(f"max_pool{_n}d_with_indices")
+    def max_pool_with_indices(
+        b: Builder, x: Value, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, n: int = _n
+    ) -> tuple[Value, ...]:
+        return _max_pool(b, x, n, kernel_size, stride, padding, dilation, ceil_mode, True)
+
+    @op(f"avg_pool{_n}d")
+    def avg_pool(
+        b: Builder,
+        x: Value,
+        kernel_size: Ints,
+        stride: Ints,
+        padding: Ints,
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None = None,
+        n: int = _n,
+    ) -> Value:
+        attrs = {"k": kernel_size, "s": stride or kernel_size, "p": padding, "q": padding}
+        lists = {name: _each(value, n) for name, value in attrs.items()}
+        counts = {"c": int(ceil_mode), "pads": int(count_include_pad), "div": divisor_override or 0}
+        return _pool(b, "AvgPool", x, n, **lists, **counts)[0]
+
+    @op(f"adaptive_avg_pool{_n}d", f"_adaptive_avg_pool{_n}d")
+    def adaptive_avg_pool(b: Builder, x: Value, output_size: Ints, n: int = _n) -> Value:
+        return _pool(b, "AdaptiveAvgPool", x, n, o=_each(output_size, n))[0]
+
+    @op(f"adaptive_max_pool{_n}d")
+    def adaptive_max_pool(b: Builder, x: Value, output_size: Ints, n: int = _n) -> tuple[Value, ...]:
+        return _pool(b, "AdaptiveMaxPoolAt", x, n, 2, o=_each(output_size, n))

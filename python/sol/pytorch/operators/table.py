@@ -1,0 +1,87 @@
+"""The table of operators: an ATen overload and the function that says it in SOL's layers.
+
+A row's function takes the builder, then the overload's arguments by the names of its schema (the first one under any
+name). An argument that a row does not mention must have its default, otherwise the operator is refused by name: so no
+attribute is ever dropped silently. Those in IGNORED never change a result.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..builder import Builder, Refused, Value
+
+Function = Callable[..., Any]
+
+IGNORED = frozenset(
+    ("layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "cudnn_enabled", "cudnn_enable")
+    + ("benchmark", "deterministic", "allow_tf32", "copy", "is_coalesced", "generator", "momentum", "padding_idx")
+    + ("scale_grad_by_freq", "sparse", "sparse_grad", "accumulate_in_fp32", "requires_grad", "unsafe", "check_errors")
+)
+
+
+class Row:
+    """An operator's function and the names of the arguments it takes behind the first."""
+
+    __slots__ = ("first", "function", "names")
+
+    def __init__(self, function: Function) -> None:
+        names = list(inspect.signature(function).parameters)[1:]
+        self.function = function
+        self.first = bool(names)
+        self.names = frozenset(names[1:])
+
+    def __call__(self, b: Builder, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given: dict[str, Any] = {}
+        first: Any = None
+        for i, argument in enumerate(schema.arguments):
+            value = args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)
+            if i == 0 and self.first:
+                first = value
+            elif argument.name in self.names:
+                given[argument.name] = value
+            elif argument.name not in IGNORED and not _is_default(value, argument.default_value):
+                raise Refused(f"argument {argument.name}={value!r}")
+        return self.function(b, first, **given) if self.first else self.function(b, **given)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    if value is None or isinstance(value, Value):
+        return value is None
+    return bool(value == default)
+
+
+OPERATORS: dict[str, Row] = {}
+
+
+def op(*names: str) -> Callable[[Function], Function]:
+    """Enters a function under overloads: "add.Tensor"; without an overload: ".default"."""
+
+    def enter(function: Function) -> Function:
+        row = Row(function)
+        for name in names:
+            full = f"aten.{name}" if "." in name else f"aten.{name}.default"
+            if full in OPERATORS:
+                raise ValueError(f"{full} is in the table twice")
+            OPERATORS[full] = row
+        return function
+
+    return enter
+
+
+def out_of_place(name: str) -> str | None:
+    """The name of the overload that an in-place overload does in place: aten.add_.Tensor -> aten.add.Tensor."""
+    space, function, overload = name.split(".")
+    if not function.endswith("_") or function.endswith("__"):
+        return None
+    return f"{space}.{function[:-1]}.{overload}"
+
+
+def find(name: str) -> Row | None:
+    """The row of an overload, in place or not."""
+    row = OPERATORS.get(name)
+    if row is None and (other := out_of_place(name)):
+        row = OPERATORS.get(other)
+    return row

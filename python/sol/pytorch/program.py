@@ -1,0 +1,216 @@
+"""One compiled program of a model: for one structure of arguments, one set of shapes and types, one mode of its modules."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from sol import _core, log
+
+from .builder import SOL_NAME
+from .export import export
+from .layout import Layout
+from .skeleton import copy_tree
+from .translate import Parameter, Replay, Translator
+
+TENSORS = (torch.Tensor, torch.nn.Parameter)
+_CODE = {torch.bool: 6, torch.float32: 2, torch.float64: 2}  # DLPack's; other types are (un)signed integers
+
+
+def _spec(dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
+    code = _CODE.get(dtype, 0 if dtype.is_signed else 1)
+    return code, 8 * dtype.itemsize, tuple(shape), tuple(strides)
+
+
+class Owned:
+    """A tensor of a model by the dict that holds it, so that a replaced tensor is seen."""
+
+    __slots__ = ("key", "name", "owner")
+
+    def __init__(self, name: str, owner: dict[str, Any], key: str) -> None:
+        self.name, self.owner, self.key = name, owner, key
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        return self.owner[self.key]
+
+
+class _Copy:
+    """A row-major copy of a parameter whose memory has gaps or repeats, made again when the parameter changes."""
+
+    def __init__(self, source: Owned) -> None:
+        self.source = source
+        self.holder: dict[str, torch.Tensor] = {}
+        self.state: tuple[Any, ...] = ()
+        self.refresh()
+
+    def refresh(self) -> None:
+        t = self.source.tensor
+        state = (id(t), t._version, t.data_ptr())
+        if state != self.state:
+            self.holder["copy"] = t.detach().contiguous()
+            self.state = state
+
+
+class Program:
+    """Calls a compiled network on the leaves of a call's arguments."""
+
+    def __init__(
+        self,
+        root: torch.nn.Module,
+        leaves: Sequence[Any],
+        spec: pytree.TreeSpec,
+        owned: dict[str, Owned],
+        modes: Sequence[tuple[dict[str, Any], str, Any]],
+        fixed: frozenset[int],
+    ) -> None:
+        start = time.monotonic()
+        self.leaves = tuple(None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+        self.copies = {n: _Copy(o) for n, o in owned.items() if not _is_dense(o.tensor)}
+        self.owned = owned
+        skeleton = _skeleton(root)
+        args, kwargs = pytree.tree_unflatten(list(leaves), spec)
+        exported = export(skeleton, args, kwargs)
+        traced = time.monotonic()
+        tensors = {n: self.copies[n].holder["copy"] if n in self.copies else o.tensor for n, o in owned.items()}
+        self.translation = Translator(exported, type(root).__name__, leaves, tensors, fixed).run()
+        self.out_spec = exported.call_spec.out_spec
+        translated = time.monotonic()
+        self.net = self.translation.graph.compile()
+        done = time.monotonic()
+        log.info(f"{type(root).__name__}: traced in {traced - start:.2f} s, translated in {translated - traced:.2f} s, "
+                 f"compiled in {done - translated:.2f} s")  # fmt: skip
+        log.memory("Inference", self.net.memory["peak"])
+        self.caller = self._make_caller(leaves, modes)
+        self.single = self.out_spec.is_leaf() and self._is_plain()
+
+    # -- making
+
+    def _make_caller(self, leaves: Sequence[Any], modes: Any) -> _core.Caller:
+        t = self.translation
+        numbers = {i.leaf: n for n, i in enumerate(t.inputs)}
+        rows: list[tuple[Any, ...]] = []
+        for i, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.Tensor):
+                rows.append((numbers.get(i, -1), _spec(leaf.dtype, leaf.shape, leaf.stride())))
+            else:
+                rows.append((leaf,))
+        params = tuple(self._slot(p) for p in t.params)
+        results = tuple(self._empty(layout, dtype) for layout, dtype in t.outputs)
+        return _core.Caller(self.net, TENSORS, torch.empty_strided, tuple(rows), params, tuple(modes), results)
+
+    def _slot(self, p: Parameter) -> tuple[Any, ...]:
+        if p.leaf is not None:
+            tensor, owner, key = p.leaf[1], None, p.leaf[0]
+        elif p.constant is not None:
+            tensor, owner, key = p.constant, {"constant": p.constant}, "constant"
+        elif p.name in self.copies:
+            tensor, owner, key = self.copies[p.name].holder["copy"], self.copies[p.name].holder, "copy"
+        else:
+            tensor, owner, key = self.owned[p.name].tensor, self.owned[p.name].owner, self.owned[p.name].key
+        return owner, key, not tensor.is_inference(), _spec(tensor.dtype, tensor.shape, tensor.stride())
+
+    @staticmethod
+    def _empty(layout: Layout, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Memory in the network's order; strides as eager gives, where there are no gaps."""
+        kwargs = {"dtype": dtype, "device": torch.device("cpu")}
+        if layout.dense and not layout.repeated:
+            return (layout.shape, layout.strides), kwargs
+        shape, strides = [1 if d in layout.repeated else n for d, n in enumerate(layout.shape)], [1] * len(layout.shape)
+        n = 1
+        for d in reversed(layout.order):
+            strides[d] = n
+            n *= shape[d]
+        return (tuple(shape), tuple(strides)), kwargs
+
+    def _is_plain(self) -> bool:
+        """Is what the network writes just what is returned?"""
+        t = self.translation
+        plain = all(layout.dense and not layout.repeated for layout, _ in t.outputs)
+        in_order = [r.value if r.kind == "output" else None for r in t.results] == list(range(len(t.outputs)))
+        return plain and in_order and not t.writes
+
+    # -- calling
+
+    def call(self, leaves: tuple[Any, ...], threads: int) -> tuple[Any, ...] | None:
+        """The network's outputs; None: something about the call is not what this program is for."""
+        for copy in self.copies.values():
+            copy.refresh()
+        return self.caller.call(leaves, threads)
+
+    def finish(self, outputs: tuple[Any, ...], leaves: Sequence[Any]) -> list[Any]:
+        """The leaves of what the model returns, from the network's outputs; writes what the model writes in place."""
+        t = self.translation
+        outputs = tuple(_shaped(o, layout) for o, (layout, _) in zip(outputs, t.outputs, strict=True))
+        with torch.no_grad():
+            for target, number in t.writes:
+                self._base(target, leaves, outputs).copy_(outputs[number])
+        results = []
+        for r in t.results:
+            if r.kind == "value":
+                results.append(r.value)
+            elif r.kind == "output":
+                results.append(outputs[r.value])
+            else:
+                results.append(self._replay(r.value, leaves, outputs))
+        return results
+
+    def _base(self, base: tuple[str, Any], leaves: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        kind, which = base
+        if kind == "param":
+            return self.owned[which].tensor if which in self.owned else self.translation.constants[which]
+        return leaves[which] if kind == "leaf" else outputs[which]
+
+    def _replay(self, replay: Replay, leaves: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        value = self._base(replay.base, leaves, outputs)
+        for function, args, kwargs in replay.steps:
+            value = value[args[0]] if function is operator.getitem else function(value, *args, **kwargs)
+        return value
+
+    def wants_gradients(self, leaves: Sequence[Any]) -> bool:
+        """Would PyTorch's result have gradients?"""
+        return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves) or any(
+            o.tensor.requires_grad for o in self.owned.values()
+        )
+
+    def refresh(self) -> None:
+        """The next call takes every parameter as changed."""
+        for c in self.copies.values():
+            c.state = ()
+        self.caller.refresh()
+
+
+def _skeleton(root: torch.nn.Module) -> torch.nn.Module:
+    """A copy to trace: the model's own class and forward, without what belongs to the optimized model's call."""
+    skeleton = copy_tree(root, share=False)
+    d = skeleton.__dict__
+    skeleton.__class__ = getattr(type(root), "_sol_class", type(root))
+    d.pop("_sol", None)
+    if "_sol_forward" in d:
+        d["forward"] = d.pop("_sol_forward")
+    for name in [n for n in d if n.startswith(("_forward_hooks", "_forward_pre_hooks"))]:
+        d[name] = type(d[name])()
+    return skeleton
+
+
+def _is_dense(t: torch.Tensor) -> bool:
+    layout = Layout.of(t)
+    return layout.dense and not layout.repeated
+
+
+def _shaped(t: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """An output with the strides that eager gives: repeated dimensions expanded, gaps made."""
+    if layout.dense and not layout.repeated:
+        return t
+    if layout.dense:
+        return t.expand(layout.shape)
+    sized = torch.empty_strided(t.shape, layout.strides, dtype=t.dtype)
+    return sized.copy_(t).expand(layout.shape)
+
+
+__all__ = ["Owned", "Program"]

@@ -1,0 +1,364 @@
+"""From an exported graph to SOL's: walks the nodes and lets the table of operators say each in layers.
+
+What is not covered is collected and reported at once, each operator with its name, the module it is in and the line of the
+user's model. After each operator, types and shapes are compared with what PyTorch says they are.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from sol import _core
+
+from . import operators
+from .builder import Builder, Refused, Value, sol_name
+from .export import parameter_inputs, place
+from .layout import Layout
+from .memory import Memory, storage, viewed, written
+
+BIG = 1024  # elements; constants above are handed over like parameters instead of becoming code
+
+
+@dataclass
+class Input:
+    """A tensor among the caller's leaves that the network reads."""
+
+    leaf: int
+    layout: Layout
+
+
+@dataclass
+class Parameter:
+    """A tensor of the model, by its name there, or a constant of the trace."""
+
+    name: str
+    constant: torch.Tensor | None
+    layout: Layout
+    leaf: tuple[int, torch.Tensor] | None = None  # number among the leaves: a parameter of torch.compile's
+
+
+@dataclass
+class Replay:
+    """A result that shares memory with an input (leaf), a parameter (name) or another result: view operators on it."""
+
+    base: tuple[str, Any]
+    steps: list[tuple[Any, tuple[Any, ...], dict[str, Any]]]
+
+
+@dataclass
+class Result:
+    """What a leaf of the returned structure is: `value` (a number or None), `output` of the network, or `replay`."""
+
+    kind: str
+    value: Any = None
+
+
+@dataclass
+class Translation:
+    """A network in SOL's words and how a call's arguments and results belong to it."""
+
+    graph: _core.Graph
+    inputs: list[Input] = field(default_factory=list)
+    params: list[Parameter] = field(default_factory=list)
+    outputs: list[tuple[Layout, torch.dtype]] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    writes: list[tuple[tuple[str, Any], int]] = field(default_factory=list)  # where to, number of the network's output
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+class _Missing(Exception):
+    """An operand that could not be translated; reported where it was made."""
+
+
+class Translator:
+    """One translation. `layouts` are those of the leaves and of the model's tensors, as they lie in memory."""
+
+    def __init__(
+        self, program: ExportedProgram, name: str, leaves: Sequence[Any], tensors: dict[str, torch.Tensor], fixed: frozenset[int]
+    ) -> None:
+        self.fixed = fixed  # leaves that are parameters
+        self.program = program
+        self.tensors = tensors
+        self.leaves = leaves
+        self.graph = _core.Graph(name)
+        self.result = Translation(self.graph, constants=dict(program.constants))
+        self.b = Builder(self.graph)
+        self.env: dict[torch.fx.Node, Any] = {}
+        self.memory = Memory(self.b, self._read, self._again, self.env)
+        self.origin: dict[torch.fx.Node, tuple[str, Any]] = {}  # placeholder -> ("leaf", i) or ("param", name)
+        self.problems: list[str] = []
+
+    def run(self) -> Translation:
+        """Translates; raises UnsupportedError with everything that is not covered."""
+        self._placeholders()
+        self._nodes(self.program.graph, self.program.graph_module)
+        if not self.problems:
+            self._outputs()
+        if self.problems:
+            lines = list(dict.fromkeys(self.problems))
+            raise _core.UnsupportedError(f"{len(lines)} things in this model are not supported:\n  " + "\n  ".join(lines))
+        return self.result
+
+    # -- inputs and parameters
+
+    def _placeholders(self) -> None:
+        named = parameter_inputs(self.program)
+        leaf = 0
+        for node in self.program.graph.find_nodes(op="placeholder"):
+            kind, name = named.get(node.name, (InputKind.USER_INPUT, ""))
+            if kind == InputKind.USER_INPUT:
+                self.origin[node] = ("leaf", leaf)
+                leaf += 1
+            else:
+                self.origin[node] = ("param", name)
+            if not node.users:
+                continue
+            try:
+                self.env[node] = self._placeholder(node, kind, name)
+                self.memory.enter(node)
+            except Refused as e:
+                self.problems.append(f"{node.name}: {e}")
+
+    def _placeholder(self, node: torch.fx.Node, kind: InputKind, name: str) -> Any:
+        val = node.meta.get("val")
+        where, which = self.origin[node]
+        if not isinstance(val, torch.Tensor):
+            if where == "leaf":
+                return self.leaves[which]
+            raise Refused(f"{kind.name.lower()} inputs")
+        check(val)
+        self.b.name = node.name
+        if where == "leaf":
+            layout = Layout.of(self.leaves[which])
+            if which in self.fixed:
+                self.result.params.append(Parameter(node.name, None, layout, (which, self.leaves[which])))
+                return self._arrange(self.graph.param(node.name, sol_name(val.dtype), layout.physical), layout)
+            self.result.inputs.append(Input(which, layout))
+            return self._arrange(self.graph.input(node.name, sol_name(val.dtype), layout.physical), layout)
+        constant = self.program.constants.get(name) if kind == InputKind.CONSTANT_TENSOR else None
+        if constant is not None and name not in self.tensors:
+            if constant.numel() <= BIG or not constant.dtype.is_floating_point:
+                return self.b.const(constant)
+            constant = constant.contiguous()
+        tensor = self.tensors[name] if constant is None or name in self.tensors else constant
+        layout = Layout.of(tensor)
+        self.result.params.append(Parameter(name, None if name in self.tensors else constant, layout))
+        return self._arrange(self.graph.param(name, sol_name(val.dtype), layout.physical), layout)
+
+    def _arrange(self, handle: _core.Tensor, layout: Layout) -> Value:
+        """A tensor as it lies in memory, as PyTorch sees it."""
+        return self.b.permute(Value(handle), layout.inverse)
+
+    # -- operators
+
+    def _nodes(self, graph: torch.fx.Graph, module: torch.nn.Module) -> None:
+        for node in graph.nodes:
+            if node.op == "call_function":
+                self._call(node, module)
+            elif node.op == "get_attr":
+                self.env[node] = getattr(module, str(node.target), None)
+
+    def _call(self, node: torch.fx.Node, module: torch.nn.Module) -> None:
+        path, line = place(node)
+        try:
+            self.env[node] = self._value(node, module, path, line)
+            self.memory.enter(node)
+        except _Missing:
+            return
+        except (Refused, _core.UnsupportedError, _core.InvalidError) as e:
+            what = str(node.target)
+            if isinstance(e, Refused) and str(e) == "":
+                self.problems.append(f"{what}{_where(path, line)}")
+            else:
+                self.problems.append(f"{what}: {e}{_where(path, line)}")
+
+    def _value(self, node: torch.fx.Node, module: torch.nn.Module, path: str, line: str) -> Any:
+        val = node.meta.get("val")
+        if isinstance(val, bool | int | float):
+            return val
+        if node.target is operator.getitem:
+            source = self._read(node.args[0])
+            return source[node.args[1]]  # type: ignore[index]
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return self._higher(node, module)
+        name = str(node.target)
+        row = operators.find(name)
+        if row is None:
+            raise Refused("")
+        check(val)
+        args, kwargs = self._read(node.args), self._read(node.kwargs)
+        b = self.b
+        b.name = f"{path}.{node.name}" if path else node.name
+        b.line, b.out, b.target = line, val, name
+        b.row_major = bool(node.args) and _row_major(node.args[0])
+        made = row(b, node.target._schema, args, kwargs)
+        target = written(node)
+        if target is not None and isinstance(made, Value):
+            made = b.expand(b.cast(made, val.dtype), val.shape)
+        _compare(name, made, val)
+        if target is not None:
+            self.memory.write(target, made)
+        return made
+
+    def _again(self, node: torch.fx.Node) -> Any:
+        """A view of memory that was written in the meantime."""
+        target = written(node)
+        if target is not None:
+            return self._read(target)
+        return self._value(node, self.program.graph_module, *place(node))
+
+    def _read(self, arg: Any) -> Any:
+        if isinstance(arg, torch.fx.Node):
+            if arg not in self.env:
+                raise _Missing
+            self.memory.freshen(arg)
+            return self.env[arg]
+        if isinstance(arg, tuple):
+            return tuple(self._read(a) for a in arg)
+        if isinstance(arg, list):
+            return [self._read(a) for a in arg]
+        if isinstance(arg, dict):
+            return {k: self._read(v) for k, v in arg.items()}
+        if isinstance(arg, torch.SymInt | torch.SymFloat | torch.SymBool):
+            raise Refused("a number that depends on data")
+        return arg
+
+    def _higher(self, node: torch.fx.Node, module: torch.nn.Module) -> Any:
+        """with torch.no_grad() and the like: a graph of its own that is just computed."""
+        name = getattr(node.target, "__name__", str(node.target))
+        if name == "wrap_with_set_grad_enabled":
+            body, operands = self._read(node.args[1]), self._read(node.args[2:])
+            inner = body.graph.find_nodes(op="placeholder")
+            self.env.update(zip(inner, operands, strict=True))
+            self._nodes(body.graph, body)
+            return self._read(body.graph.output_node().args[0])
+        raise Refused({"wrap_with_autocast": "autocast", "cond": "control flow"}.get(name, ""))
+
+    # -- results
+
+    def _outputs(self) -> None:
+        values = self.program.graph.output_node().args[0]
+        seen: dict[Any, int] = {}
+        for root in self.memory.written_roots():
+            if root in self.origin and not self._fresh(root):
+                self.result.writes.append((self.origin[root], self._output(root, seen, root.name)))
+        kinds = {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION}
+        nodes = {n.name: n for n in self.program.graph.find_nodes(op="placeholder")}
+        back: dict[torch.fx.Node, tuple[str, Any]] = {}
+        specs = self.program.graph_signature.output_specs
+        for spec, value in zip(specs, values, strict=True):  # type: ignore[arg-type]
+            if spec.kind in kinds:  # decomposing makes a graph functional
+                leaf = spec.kind == OutputKind.USER_INPUT_MUTATION
+                back[value] = self.origin[nodes[spec.target]] if leaf else ("param", spec.target)
+                self.result.writes.append((back[value], self._output(value, seen, spec.target)))
+        for spec, value in zip(specs, values, strict=True):  # type: ignore[arg-type]
+            if spec.kind == OutputKind.USER_OUTPUT:
+                self.result.results.append(self._result(value, seen, back))
+            elif spec.kind not in kinds:
+                self.problems.append(f"output {spec.arg}: {spec.kind.name.lower()}")
+
+    def _fresh(self, root: torch.fx.Node) -> bool:
+        """A constant of the trace is made anew by every call: writing it has no effect behind it."""
+        kind, name = self.origin[root]
+        return kind == "param" and name not in self.tensors
+
+    def _result(self, value: Any, seen: dict[Any, int], back: dict[torch.fx.Node, tuple[str, Any]]) -> Result:
+        if not isinstance(value, torch.fx.Node):
+            return Result("value", value)
+        if not isinstance(value.meta.get("val"), torch.Tensor):
+            known = self._read(value)
+            return Result("value", known)
+        if value in back:
+            return Result("replay", Replay(back[value], []))
+        replay = self._replay(value, seen)
+        if replay is not None:
+            return Result("replay", replay)
+        return Result("output", self._output(value, seen, value.name))
+
+    def _output(self, node: torch.fx.Node, seen: dict[Any, int], name: str) -> int:
+        """Makes a value an output of the network, in the order it shall have in memory. The same value is one output."""
+        node = _original(node)
+        if node not in seen:
+            layout, dtype = Layout.of(node.meta["val"]), node.meta["val"].dtype
+            value: Value = self._read(node)
+            self.b.name, self.b.line = node.name, place(node)[1]
+            for d in layout.repeated:
+                value = self.b.slice(value, d, 0, 1)
+            self.graph.output(name, self.b.permute(value, layout.order).handle)
+            seen[node] = len(self.result.outputs)
+            self.result.outputs.append((layout, dtype))
+        return seen[node]
+
+    def _replay(self, node: torch.fx.Node, seen: dict[Any, int]) -> Replay | None:
+        """How to get a result as a view of an input, a parameter, or a result before it."""
+        steps: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+        while True:
+            if node in self.origin:
+                return Replay(self.origin[node], steps[::-1])
+            if _original(node) in seen:
+                return Replay(("output", seen[_original(node)]), steps[::-1])
+            parent = viewed(node)
+            if parent is None or parent is not node.args[0]:
+                return None
+            if written(node) is None:
+                if any(_has_node(o) for o in (*node.args[1:], *node.kwargs.values())):
+                    return None
+                steps.append((node.target, tuple(node.args[1:]), dict(node.kwargs)))
+            node = parent
+
+
+def _original(node: torch.fx.Node) -> torch.fx.Node:
+    """The first name of a tensor that in-place operators hand on."""
+    while (target := written(node)) is not None:
+        node = target
+    return node
+
+
+def _has_node(arg: Any) -> bool:
+    if isinstance(arg, list | tuple):
+        return any(_has_node(a) for a in arg)
+    return isinstance(arg, torch.fx.Node)
+
+
+def _where(path: str, line: str) -> str:
+    return (f" in {path}" if path else "") + (f" ({line})" if line else "")
+
+
+def _row_major(arg: Any) -> bool:
+    val = arg.meta.get("val") if isinstance(arg, torch.fx.Node) else None
+    return isinstance(val, torch.Tensor) and val.is_contiguous() and val.storage_offset() == 0
+
+
+def check(val: Any) -> None:
+    """Refuses what PyTorch says of a value where SOL has no such thing."""
+    for v in val if isinstance(val, list | tuple) else [val]:
+        if not isinstance(v, torch.Tensor):
+            continue
+        if v.layout != torch.strided:
+            raise Refused(f"layout {str(v.layout).removeprefix('torch.')}")
+        if v.is_quantized:
+            raise Refused("quantised tensors")
+        if v.device.type != "cpu":
+            raise Refused(f"device {v.device}")
+        if any(not isinstance(s, int) for s in v.shape):
+            raise Refused("the shape depends on data")
+        sol_name(v.dtype)
+
+
+def _compare(name: str, made: Any, val: Any) -> None:
+    """The safety net under the table: what was made has the types and shapes that PyTorch says."""
+    if isinstance(val, torch.Tensor):
+        if not isinstance(made, Value) or made.shape != tuple(val.shape) or made.dtype != val.dtype:
+            got = repr(made)
+            raise _core.InternalError(f"{name}: expected {sol_name(val.dtype)}{list(val.shape)}, got {got}")
+    elif isinstance(val, list | tuple):
+        for m, v in zip(made, val, strict=False):
+            if m is not None:
+                _compare(name, m, v)
