@@ -250,6 +250,29 @@ static const struct example examples[] = {
      .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
      .shape = {{1, 18, 3, 5}, {20, 18, 3, 5}, {20}}},
     {.name = "f64 one row", .must = "gemv", .row = LINEAR, .shape = {{1, 99}, {21, 99}, {21}}, .dtype = SOL_F64},
+    {.name = "winograd 11x9",
+     .must = "winograd",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{2, 18, 11, 9}, {40, 18, 3, 3}, {40}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "winograd halo, residual, chunks",
+     .must = "winograd",
+     .row = CONV_IN " b[O] r[N O P..]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P] + r[N O P])",
+     .shape = {{1, 816, 8, 6}, {64, 816, 3, 3}, {64}, {1, 64, 8, 6}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {{"0231", 1, 0}, {0}, {0}, NHWC},
+     .out = NHWC},
+    {.name = "winograd f64, no padding",
+     .must = "winograd",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = tanh(t[N O P])",
+     .shape = {{3, 8, 9, 9}, {12, 8, 3, 3}, {12}},
+     .in = {NHWC},
+     .out = NHWC,
+     .dtype = SOL_F64},
 };
 
 /* -- a problem in memory */
@@ -482,9 +505,10 @@ static pid_t start_compiler(const char *cc, const struct target *t, int from, in
     const pid_t pid = fork();
     if (pid) return pid;
     static char text[65536];
-    int n = snprintf(text, sizeof text, "%s -O1 -std=gnu11 -w -march=%s%s -fPIC -shared -Iinclude -o %s/part%d_%d.so",
-                     cc, t->march, strstr(cc, "clang") && t->vector_bytes == 64 ? " -mprefer-vector-width=512" : "",
-                     jobs.folder, jobs.serial, part);
+    int n = snprintf(text, sizeof text,
+                     "%s -O1 -std=gnu11 -w -march=%s%s -fPIC -shared -I%.*s../include -o %s/part%d_%d.so", cc, t->march,
+                     strstr(cc, "clang") && t->vector_bytes == 64 ? " -mprefer-vector-width=512" : "",
+                     (int)(sizeof __FILE__ - sizeof "dnn_test.c"), __FILE__, jobs.folder, jobs.serial, part);
     for (int i = from; i < to; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, " %s/k%d.c", jobs.folder, jobs.at[i].id);
     snprintf(text + n, sizeof text - (size_t)n, " -lm");

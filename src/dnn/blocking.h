@@ -63,8 +63,13 @@ int blocking_last(const struct blocking *b);
 struct loops *blocking_pack(const struct blocking *b, struct arena *arena);
 int64_t blocking_packed_elements(const struct blocking *b);
 
-/* blocking_print.c: all functions of the kernel; `name` is that of the step's function, "KERNEL_0" */
-void blocking_print(const struct blocking *b, struct text *out, const char *name);
+/* blocking_print.c: the whole source of a kernel of one step, */
+void blocking_print(const struct blocking *b, struct text *out);
+/* or its parts: prelude and types; micro-kernels and `static void block_panels(char *const *p, real *scratch, int64_t
+ * g, int64_t block, int64_t lo, int64_t hi)`; the function of a step over all of it. */
+void blocking_print_head(const struct blocking *b, struct text *out);
+void blocking_print_block(const struct blocking *b, struct text *out);
+void blocking_print_step(const struct blocking *b, struct text *out, const char *name);
 
 /* gather.c */
 void gather_print(const struct blocking *b, struct text *out);

@@ -119,12 +119,12 @@ static const char *a_position(const struct blocking *b)
     return shift ? SAY("%s + INT64_C(%lld)", text, (long long)shift) : text;
 }
 
-static const char *b_panel(const struct blocking *b, const char *q, const char *n)
+static const char *b_panel(const struct blocking *b, const char *g, const char *q, const char *n)
 {
     const struct problem *p = b->p;
     if (b->options.source == B_PACKED)
-        return SAY("b + ((g * %lld + %s) * %lld + %s) * INT64_C(%lld)", (long long)b->nchunk, q, (long long)b->panels,
-                   n, (long long)b->panel_elements);
+        return SAY("b + ((%s * %lld + %s) * %lld + %s) * INT64_C(%lld)", g, (long long)b->nchunk, q,
+                   (long long)b->panels, n, (long long)b->panel_elements);
     const char *text = SAY("b + INT64_C(%lld)", (long long)p->b.view.c);
     for (int i = 0; i < b->outer.n; i++) text = term(b, text, SAY("g%d", i), axis_stride(&b->outer.at[i], p->b.view.s));
     if (b->chunk_axis >= 0) text = term(b, text, q, b->chunk * axis_stride(&b->k.at[b->chunk_axis], p->b.view.s));
@@ -184,7 +184,7 @@ static void panel_loops(const struct blocking *b, struct text *out)
                     sk = axis_stride(&b->k.at[run], p->b.view.s);
     const long long chunk = b->chunk;
     text_open(out, "{ /* the panel of b */");
-    text_line(out, "const real *from = %s;", b_panel(b, "q", "n"));
+    text_line(out, "const real *from = %s;", b_panel(b, "g", "q", "n"));
     text_line(out, "const int64_t lanes = n == %lld ? %d : %lld;", (long long)b->panels - 1, blocking_last(b), width);
     text_line(out, "real *to = panel_b;");
     const char *left = b->chunk_axis < 0
@@ -207,17 +207,19 @@ static void panel_loops(const struct blocking *b, struct text *out)
     text_close(out, "}");
 }
 
+/* Where the weights lie that are needed after this panel: the next panel's, the next chunk's, then those of the next
+ * outer index or block. */
 static void next_panel(const struct blocking *b, struct text *out)
 {
-    if (b->options.source == B_SCRATCH) {
+    if (b->options.source != B_PACKED) {
         text_line(out, "const char *next = (const char *)w;");
         return;
     }
-    const char *next = SAY("n + 1 < hi ? %s : %s", b_panel(b, "q", "(n + 1)"), b_panel(b, "0", "lo"));
+    const char *g = b->nblock == 1 && b->nouter > 1 ? SAY("(g + 1 < %lld ? g + 1 : 0)", (long long)b->nouter) : "g";
+    const char *next = SAY("%s", b_panel(b, g, "0", "lo"));
     if (b->nchunk > 1)
-        next = SAY("n + 1 < hi ? %s : q < %lld ? %s : %s", b_panel(b, "q", "(n + 1)"), (long long)b->nchunk - 1,
-                   b_panel(b, "(q + 1)", "lo"), b_panel(b, "0", "lo"));
-    text_line(out, "const char *next = (const char *)(%s);", next);
+        next = SAY("q < %lld ? %s : %s", (long long)b->nchunk - 1, b_panel(b, "g", "(q + 1)", "lo"), next);
+    text_line(out, "const char *next = (const char *)(n + 1 < hi ? %s : %s);", b_panel(b, "g", "q", "(n + 1)"), next);
 }
 
 static const char *table_name(const struct blocking *b)
@@ -293,7 +295,7 @@ static void block_function(const struct blocking *b, struct text *out)
     if (b->gather) gather_print(b, out);
     text_open(out, "for (int64_t n = lo; n < hi; n++) {");
     if (b->options.source == B_SCRATCH) panel_loops(b, out);
-    text_line(out, "const real *const w = %s;", b->options.source == B_SCRATCH ? "panel_b" : b_panel(b, "q", "n"));
+    text_line(out, "const real *const w = %s;", b->options.source == B_SCRATCH ? "panel_b" : b_panel(b, "g", "q", "n"));
     next_panel(b, out);
     text_line(out, "int64_t tile = 0;");
     tile_loops(b, out);
@@ -319,7 +321,7 @@ static void tile_table(const struct blocking *b, struct text *out, bool last)
     text_put(out, "};\n");
 }
 
-static void step_function(const struct blocking *b, struct text *out, const char *name)
+void blocking_print_step(const struct blocking *b, struct text *out, const char *name)
 {
     text_put(out, "void %s(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n",
              name);
@@ -336,19 +338,23 @@ static void step_function(const struct blocking *b, struct text *out, const char
     text_put(out, "}\n");
 }
 
-void blocking_print(const struct blocking *b, struct text *out, const char *name)
+void blocking_print_head(const struct blocking *b, struct text *out)
+{
+    print_prelude(out, b->target);
+    text_put(out, "typedef %s real;\n", c_type(b->p));
+    text_put(out, "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n");
+    text_put(out, "static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }\n\n");
+}
+
+void blocking_print_block(const struct blocking *b, struct text *out)
 {
     const struct problem *p = b->p;
-    print_prelude(out, b->target);
-    text_put(out, "typedef %s real;\n", c_type(p));
-    text_put(out, "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n");
-    text_put(out, "static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }\n");
     if (b->nrun > 1) {
         text_put(out, "/* where the runs of K begin in a%s */\n", b->options.source == B_PACKED ? "" : " and b");
         run_table(b, out, "run_a", b->a_stride);
         if (b->options.source != B_PACKED) run_table(b, out, "run_b", p->b.view.s);
+        text_put(out, "\n");
     }
-    text_put(out, "\n");
     if (flips(b)) flip_function(b, out);
     for (int last = 0; last < 2; last++)
         for (int r = 1; r <= b->rows; r++)
@@ -364,5 +370,11 @@ void blocking_print(const struct blocking *b, struct text *out, const char *name
     if (blocking_last(b) < b->width) tile_table(b, out, true);
     text_put(out, "\n");
     block_function(b, out);
-    step_function(b, out, name);
+}
+
+void blocking_print(const struct blocking *b, struct text *out)
+{
+    blocking_print_head(b, out);
+    blocking_print_block(b, out);
+    blocking_print_step(b, out, "KERNEL_0");
 }

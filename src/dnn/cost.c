@@ -5,16 +5,16 @@
 
 /* Constants, measured with bench/kernels.c on Zen 5 and by the laboratory on Zen 3 and Granite Rapids. */
 static const struct {
-    double latency;   /* cycles of an FMA: times two units, accumulators needed */
-    double call;      /* cycles of a tile besides K: call, addresses, start */
-    double store;     /* cycles for each register of the epilogue */
-    double node;      /* cycles for each node of a heavy epilogue and register */
-    double copy;      /* elements per cycle gathered in rows */
-    double transpose; /* elements per cycle gathered across */
-    double overlap;   /* share of the smaller limits that is not hidden */
-    double step;      /* ns of a step: barrier, cold code */
-    double odd;       /* cycles lost when rows of pixels break the loop over them */
-} constants = {4, 40, 1.5, 1.0, 8, 1.0, 0.3, 500, 0};
+    double latency;        /* cycles of an FMA: times two units, accumulators needed */
+    double call;           /* cycles of a tile besides K: call, addresses, start */
+    double store;          /* cycles for each register of the epilogue */
+    double node;           /* cycles for each node of a heavy epilogue and register */
+    double copy;           /* elements per cycle gathered in rows */
+    double transpose;      /* elements per cycle gathered across */
+    double overlap;        /* share of the smaller limits that is not hidden */
+    double step;           /* ns of a step: barrier, cold code */
+    double line23, line43; /* cycles of a Winograd transform of one line */
+} constants = {4, 40, 1.5, 1.0, 8, 1.0, 0.3, 500, 4, 12};
 
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
 {
@@ -74,6 +74,31 @@ static double gather_cycles(const struct blocking *b)
 static double cold(const struct target *t, double bytes)
 {
     return bytes / (bytes > (double)t->l3 * 0.75 ? t->dram_rate : t->l3_rate);
+}
+
+double cost_winograd(const struct winograd *w)
+{
+    const struct target *t = w->target;
+    const struct blocking *b = &w->b;
+    const bool steps = w->schedule == WINOGRAD_STEPS;
+    const double points = (double)w->points * w->points, tiles = (double)(w->group * w->ngroup);
+    const double in = tiles * (double)w->channels.size / b->lanes, out = tiles * (double)b->panels * b->vectors;
+    const double line = w->kind == F23 ? constants.line23 : constants.line43;
+    const double pixels = (double)w->group / (double)tile_count(b);
+    const double products = (double)(tile_count(b) * b->panels) * points * (double)w->ngroup * tile_cycles(b, pixels);
+    const double per_pixel = w->m * w->m * (constants.store + b->p->weight * 0.5);
+    double cycles = products + in * 2 * w->points * line + out * ((w->points + w->m) * line + per_pixel);
+    const int64_t tasks = steps ? blocking_tasks(b) : w->ngroup;
+    const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
+    const double compute = cycles * cycle(t) / t->cores * busy;
+    const double weights = points * (double)(b->nchunk * b->panels * b->panel_elements) * w->p.bytes;
+    double memory = cold(t, weights);
+    if (steps) /* transformed tiles are written and read again, by other cores */
+        memory += points * (double)(w->v_plane + w->m_plane) * w->p.bytes * 2 / t->l3_rate;
+    else
+        memory += (double)(w->ngroup - 1) * (weights > (double)t->l2 ? cold(t, weights) : weights / t->l2_rate);
+    return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
+           constants.step * (steps ? 3 : 1);
 }
 
 double cost_gemv(const struct problem *p, const struct target *t)

@@ -5,15 +5,6 @@
 
 #include <string.h>
 
-/* The kernel's pack replaces an operand, so nothing else may read it. */
-static bool sole_reader(const struct problem *p)
-{
-    if (p->a.tensor == p->b.tensor) return false;
-    for (int i = 0; i < p->nview; i++)
-        if (p->view[i].tensor == p->b.tensor) return false;
-    return true;
-}
-
 static bool find(const struct solver_context *sc, const struct cluster *c, struct problem *out, const char **why)
 {
     struct problem other;
@@ -25,7 +16,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
             *why = "no constant factor";
             continue;
         }
-        if (!sole_reader(p)) {
+        if (!problem_packs_b(p)) {
             *why = "the weights are read twice";
             continue;
         }
@@ -96,7 +87,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "direct: the packed weights have more than %d dimensions",
                         SOL_MAX_DIMS);
     struct text text = text_new(sc->arena);
-    blocking_print(&b, &text, "KERNEL_0");
+    blocking_print(&b, &text);
     out->source = text.at;
     out->nstep = 1;
     out->step[0].tasks = blocking_tasks(&b);

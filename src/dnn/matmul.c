@@ -74,7 +74,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     if (!find(sc, c, &p, &why) || !blocking_make(&p, sc->target, &o, &b, &why))
         return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "matmul: %s", why);
     struct text text = text_new(sc->arena);
-    blocking_print(&b, &text, "KERNEL_0");
+    blocking_print(&b, &text);
     out->source = text.at;
     out->nstep = 1;
     out->step[0].tasks = blocking_tasks(&b);

@@ -33,6 +33,14 @@ int problem_operand(const struct problem *p, int tensor)
     return n;
 }
 
+bool problem_packs_b(const struct problem *p)
+{
+    if (p->a.tensor == p->b.tensor) return false;
+    for (int i = 0; i < p->nview; i++)
+        if (p->view[i].tensor == p->b.tensor) return false;
+    return true;
+}
+
 /* -- the sum */
 
 struct hunt {

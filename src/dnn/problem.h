@@ -56,6 +56,8 @@ struct problem {
 
 /* Finds the contraction of a cluster; `swap` lets the second factor be a. False: *out_why says why not. */
 bool problem_make(struct arena *arena, const struct cluster *c, bool swap, struct problem *out, const char **out_why);
+/* May a pack replace b: does nothing else read it? */
+bool problem_packs_b(const struct problem *p);
 static inline bool set_has(uint64_t set, int letter)
 {
     return set >> letter & 1;

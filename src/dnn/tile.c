@@ -133,6 +133,7 @@ static void step(const struct tile *t, int u, int64_t pitch)
 
 int tile_fetch_lines(const struct blocking *b)
 {
+    if (b->options.source != B_PACKED) return 0;
     const int64_t bytes = TILE_UNROLL * b->width * b->p->bytes;
     return (int)((bytes + 64 * b->block_tiles - 1) / (64 * b->block_tiles));
 }
@@ -167,7 +168,7 @@ static void sum(const struct tile *t)
     text_line(t->out, "int64_t k = %s;", len);
     text_open(t->out, "for (; k >= %d; k -= %d) {", TILE_UNROLL, TILE_UNROLL);
     for (int i = 0; i < tile_fetch_lines(b); i++) text_line(t->out, "__builtin_prefetch(next + %d, 0, 2);", 64 * i);
-    text_line(t->out, "next += %d;", 64 * tile_fetch_lines(b));
+    if (tile_fetch_lines(b)) text_line(t->out, "next += %d;", 64 * tile_fetch_lines(b));
     for (int u = 0; u < TILE_UNROLL; u++) step(t, u, pitch);
     text_line(t->out, "xk += %lld;", (long long)(TILE_UNROLL * ks));
     text_line(t->out, "wk += %lld;", (long long)(TILE_UNROLL * pitch));

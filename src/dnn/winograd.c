@@ -1,0 +1,286 @@
+/* Winograd convolution (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015): input tiles and
+ * weights are transformed so that the convolution becomes `points` squared independent matrix products with 2.25
+ * (F(2,3)) or 4 (F(4,3)) times fewer multiplications. F(4,3) uses the points 0, +-sqrt(1/2), +-sqrt(2), infinity: the
+ * error is a quarter of that with 0, +-1, +-2.
+ *
+ * The products are a contraction of their own and run on the blocked micro-kernels; the epilogue runs in the output
+ * transform. */
+#include "dnn/winograd.h"
+#include "dnn/solvers.h"
+
+#include <string.h>
+
+#define FAIL(...) return *why = __VA_ARGS__, false
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* -- is it a 3x3 window? */
+
+static int64_t size_of(const struct winograd *w, int letter)
+{
+    return w->p.loops->letters.at[letter].size;
+}
+
+/* Finds the two dimensions P + K - p; all others of a must be plain. */
+static bool find_window(struct winograd *w, const char **why)
+{
+    const struct problem *p = &w->p;
+    int found = 0, m[2], k[2], dim[2];
+    for (int d = 0; d < p->a.ndim; d++) {
+        const struct affine *f = &p->a.index[d];
+        if (!(f->n == 2 && f->coef[0] == 1 && f->coef[1] == 1)) {
+            if (p->a.border[d] || f->n > 1 || (f->n == 1 && f->coef[0] != 1))
+                FAIL("a has an index that is not a window of stride 1");
+            continue;
+        }
+        const int first = set_has(p->m, f->letter[0]) ? 0 : 1;
+        if (found == 2 || !set_has(p->m, f->letter[first]) || !set_has(p->k, f->letter[1 - first]))
+            FAIL("not a window in two dimensions");
+        m[found] = f->letter[first];
+        k[found] = f->letter[1 - first];
+        if (size_of(w, k[found]) != 3) FAIL("the window is not 3x3");
+        dim[found++] = d;
+    }
+    if (found != 2 || m[0] == m[1] || k[0] == k[1]) FAIL("not a window in two dimensions");
+    const int row = p->a.view.s[m[0]] > p->a.view.s[m[1]] ? 0 : 1;
+    w->rows = m[row], w->cols = m[1 - row];
+    w->tap_rows = k[row], w->tap_cols = k[1 - row];
+    w->row_dim = dim[row], w->col_dim = dim[1 - row];
+    return true;
+}
+
+static bool find(const struct solver_context *sc, const struct cluster *c, struct winograd *w, const char **why)
+{
+    struct axes x;
+    memset(w, 0, sizeof *w);
+    w->target = sc->target;
+    if (!sc->winograd) FAIL("not precise enough");
+    for (int swap = 0; swap < 2; swap++) {
+        struct problem *p = &w->p;
+        if (!problem_make(sc->arena, c, swap, p, why)) continue;
+        *why = "the weights are not constant or not read once";
+        if (!c->memory[p->b.tensor].constant || p->vector < 0) continue;
+        if (!problem_packs_b(p)) continue;
+        *why = "groups, or values of letters";
+        if (p->batch || p->valued || !p->a.affine) continue;
+        if (!find_window(w, why)) continue;
+        *why = "channels are not one axis";
+        const uint64_t window = UINT64_C(1) << w->tap_rows | UINT64_C(1) << w->tap_cols;
+        if (!axes_make(p, p->k & ~window, 0, p->a.view.s, 1, (const int64_t *const[]){p->a.view.s}, &x) || x.n != 1)
+            continue;
+        w->channels = x.at[0];
+        if (axis_stride(&x.at[0], p->a.view.s) != 1) continue;
+        const uint64_t pixels = UINT64_C(1) << w->rows | UINT64_C(1) << w->cols;
+        if (!axes_make(p, p->m & ~pixels, p->m, p->order, 0, NULL, &w->images)) continue;
+        return true;
+    }
+    return false;
+}
+
+/* -- the products as a cluster */
+
+static void add_tensor(struct winograd *w, struct loops *l, const char *name, enum loops_role role,
+                       const int64_t *shape, int64_t s0, int64_t s1, int64_t s2)
+{
+    const int t = loops_tensor(l, name, role, w->p.dtype, 3, shape);
+    struct memory *m = &w->cluster.memory[t];
+    m->stride[0] = s0, m->stride[1] = s1, m->stride[2] = s2;
+    m->align = 64;
+    m->constant = !strcmp(name, "u");
+}
+
+static bool make_product(struct winograd *w, const struct blocking_options *o, const char **why)
+{
+    struct arena *arena = w->p.arena;
+    struct loops *l = loops_create(arena, "product");
+    const int64_t x = (int64_t)w->points * w->points, t = w->group, i = w->channels.size, n = w->outputs.size;
+    const int lx = loops_letter(l, "X", x), lt = t > 1 ? loops_letter(l, "T", t) : -1, li = loops_letter(l, "I", i),
+              ln = loops_letter(l, "O", n);
+    w->cluster = (struct cluster){.loops = l, .memory = NEW_ARRAY(arena, struct memory, 3)};
+    add_tensor(w, l, "v", LOOPS_INPUT, (int64_t[]){x, t, i}, w->v_plane, w->v_pitch, 1);
+    add_tensor(w, l, "u", LOOPS_INPUT, (int64_t[]){x, i, n}, i * n, n, 1);
+    add_tensor(w, l, "m", LOOPS_OUTPUT, (int64_t[]){x, t, n}, w->m_plane, w->m_pitch, 1);
+#define T_INDEX (lt < 0 ? ex_int(l, 0) : ex_letter(l, lt))
+    const int32_t v = ex_read(l, 0, ex_list(l, 3, (int32_t[]){ex_letter(l, lx), T_INDEX, ex_letter(l, li)}), 0);
+    const int32_t u =
+        ex_read(l, 1, ex_list(l, 3, (int32_t[]){ex_letter(l, lx), ex_letter(l, li), ex_letter(l, ln)}), 0);
+    const int32_t sum = ex_red(l, RED_SUM, UINT64_C(1) << li, 0, ex_binary(l, EX_MUL, v, u));
+    const int32_t index = ex_list(l, 3, (int32_t[]){ex_letter(l, lx), T_INDEX, ex_letter(l, ln)});
+#undef T_INDEX
+    const struct loops_stmt s = {.nout = 1, .out = {2}, .index = index, .value = sum};
+    PUSH(arena, l->stmts, s);
+    return problem_make(arena, &w->cluster, false, &w->product, why) &&
+           blocking_make(&w->product, w->target, o, &w->b, why);
+}
+
+/* The cut of one variant: p[0] kind, p[1] schedule, p[2] tiles in a group, p[3] pixels and p[4] vectors of a
+ * micro-kernel. */
+static bool make(struct winograd *w, const struct variant *v, const char **why)
+{
+    struct problem *p = &w->p;
+    const int64_t *tables[PROBLEM_MAX_VIEWS];
+    struct axes n;
+    for (int i = 0; i < p->nview; i++) tables[i] = p->view[i].s;
+    if (!axes_make(p, p->n, 0, p->order, p->nview, tables, &n) || n.n != 1) FAIL("output channels are not one axis");
+    w->kind = (enum winograd_kind)v->p[0];
+    w->schedule = (enum winograd_schedule)v->p[1];
+    w->m = w->kind == F23 ? 2 : 4;
+    w->points = w->m + 2;
+    w->tile_rows = ceil_div(size_of(w, w->rows), w->m);
+    w->tile_cols = ceil_div(size_of(w, w->cols), w->m);
+    w->nimage = 1;
+    for (int i = 0; i < w->images.n; i++) w->nimage *= w->images.at[i].size;
+    w->tiles = w->nimage * w->tile_rows * w->tile_cols;
+    w->group = w->schedule == WINOGRAD_STEPS ? w->tiles : MIN(w->tiles, v->p[2]);
+    w->ngroup = ceil_div(w->tiles, w->group);
+    w->group = ceil_div(w->tiles, w->ngroup);
+    const int lanes = w->target->vector_bytes / p->bytes, pad = 64 / p->bytes;
+    const int64_t channels = ceil_div(w->channels.size, lanes) * lanes;
+    w->v_pitch = channels + pad; /* so that tiles do not meet in the same cache sets */
+    w->v_plane = w->group * w->v_pitch;
+    const struct blocking_options o = {
+        .pixels = v->p[3], .vectors = v->p[4], .chunk = 640, .tiles = w->schedule == WINOGRAD_STEPS ? 16 : 1 << 20};
+    w->outputs = n.at[0];
+    const int64_t vectors = ceil_div(n.at[0].size, lanes), most = ceil_div(vectors, ceil_div(vectors, o.vectors));
+    w->m_pitch = w->schedule == WINOGRAD_STEPS ? ceil_div(vectors, most) * most * lanes : most * lanes;
+    w->m_plane = w->group * w->m_pitch + pad;
+    if (!make_product(w, &o, why)) return false;
+    if (w->b.lanes != lanes || w->b.gather || w->b.nouter != (int64_t)w->points * w->points)
+        FAIL("too few output channels");
+    if (w->schedule == WINOGRAD_TASK && w->b.nblock != 1) FAIL("more than one block of tiles");
+    return true;
+}
+
+/* -- weights: u[A B chunk panel i lane] = sum[K L] g[A K] * g[B L] * w[..] */
+
+static const double root2 = 1.41421356237309504880;
+
+static const double *points_table(const struct winograd *w)
+{
+    static const double g23[] = {1, 0, 0, .5, .5, .5, .5, -.5, .5, 0, 0, 1};
+    const double a = root2 / 2, b = root2;
+    const double g43[] = {
+        1,      0,     0,         -2. / 3, -2. / 3 * a, -2. / 3 * a * a, -2. / 3, 2. / 3 * a, -2. / 3 * a * a,
+        1. / 6, b / 6, b * b / 6, 1. / 6,  -b / 6,      b * b / 6,       0,       0,          1};
+    return arena_memdup(w->p.arena, w->kind == F23 ? g23 : g43, w->kind == F23 ? sizeof g23 : sizeof g43);
+}
+
+static struct loops *pack_weights(const struct winograd *w)
+{
+    const struct problem *p = &w->p;
+    const struct blocking *b = &w->b;
+    struct loops *l = loops_create(p->arena, "winograd");
+    const struct loops_tensor *t = &p->loops->tensors.at[p->b.tensor];
+    const int64_t shape[] = {w->points, w->points, b->nchunk, b->panels, b->len, b->width};
+    static const char *const names[] = {"A", "B", "Q", "P", "I", "J"};
+    int32_t index[6], letter[LOOPS_MAX_LETTERS] = {0}, guard[2];
+    int nguard = 0;
+    const int from = loops_tensor(l, "w", LOOPS_INPUT, t->dtype, t->ndim, t->shape);
+    const int to = loops_tensor(l, "packed", LOOPS_OUTPUT, t->dtype, 6, shape);
+    const int g = loops_tensor(l, "g", LOOPS_TABLE, SOL_F64, 2, (int64_t[]){w->points, 3});
+    l->tensors.at[g].table = points_table(w);
+    for (int i = 0; i < 6; i++)
+        index[i] = shape[i] == 1 ? ex_int(l, 0) : ex_letter(l, loops_letter(l, names[i], shape[i]));
+    const int32_t i = ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, ex_int(l, b->len), index[2]), index[4]);
+    const int32_t n = ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, ex_int(l, b->width), index[3]), index[5]);
+    if (b->nchunk * b->len > w->channels.size) guard[nguard++] = ex_cmp(l, CMP_LT, i, ex_int(l, w->channels.size));
+    if (b->panels * b->width > w->outputs.size) guard[nguard++] = ex_cmp(l, CMP_LT, n, ex_int(l, w->outputs.size));
+    for (int k = 0; k < w->channels.n; k++) letter[w->channels.letter[k]] = axis_digit_ex(p, &w->channels, k, l, i);
+    for (int k = 0; k < w->outputs.n; k++) letter[w->outputs.letter[k]] = axis_digit_ex(p, &w->outputs, k, l, n);
+    const int row = loops_letter(l, "K", 3), col = loops_letter(l, "L", 3);
+    letter[w->tap_rows] = ex_letter(l, row);
+    letter[w->tap_cols] = ex_letter(l, col);
+    int *tensor = NEW_ARRAY(p->arena, int, p->loops->tensors.n);
+    tensor[p->b.tensor] = from;
+    const int32_t value = ex_copy(l, p->loops, p->b.view.node, letter, tensor);
+    const int32_t ga = ex_read(l, g, ex_list(l, 2, (int32_t[]){index[0], ex_letter(l, row)}), 0);
+    const int32_t gb = ex_read(l, g, ex_list(l, 2, (int32_t[]){index[1], ex_letter(l, col)}), 0);
+    const int32_t body = ex_binary(l, EX_MUL, ex_binary(l, EX_MUL, ga, gb), value);
+    int32_t sum = ex_red(l, RED_SUM, UINT64_C(1) << row | UINT64_C(1) << col, 0, body);
+    if (nguard) sum = ex_red(l, RED_SUM, 0, ex_logic(l, EX_AND, nguard, guard), sum);
+    const struct loops_stmt s = {
+        .nout = 1, .out = {(uint16_t)to}, .index = ex_list(l, 6, index), .value = sum, .label = "winograd weights"};
+    PUSH(p->arena, l->stmts, s);
+    return l;
+}
+
+/* -- the solver */
+
+static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
+{
+    struct winograd w;
+    const struct variant v = {.p = {F23, WINOGRAD_STEPS, 0, 6, 1}};
+    return find(sc, c, &w, out_why) && make(&w, &v, out_why);
+}
+
+static int64_t scratch_bytes(const struct winograd *w)
+{
+    const int64_t x = (int64_t)w->points * w->points, edge = x * w->v_pitch;
+    int64_t n = edge;
+    if (w->schedule == WINOGRAD_TASK) n += x * w->v_plane + x * w->m_plane;
+    return ceil_div(n * w->p.bytes, 64) * 64;
+}
+
+static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
+{
+    static const int groups[] = {14, 28, 56, 98};
+    struct variant_list list = {.at = out};
+    struct tile_shape shape[8];
+    struct winograd w;
+    const char *why;
+    if (!find(sc, c, &w, &why)) return 0;
+    const int shapes = MIN(3, cost_tile_shapes(sc->target, shape, COUNT_OF(shape)));
+    for (int kind = F23; kind <= F43; kind++)
+        for (int group = -1; group < COUNT_OF(groups); group++)
+            for (int s = 1; s < shapes; s++) {
+                struct variant v = {.p = {kind, group < 0 ? WINOGRAD_STEPS : WINOGRAD_TASK,
+                                          group < 0 ? 0 : groups[group], shape[s].pixels, shape[s].vectors}};
+                if (!make(&w, &v, &why)) continue;
+                if (group > 0 && w.ngroup == 1 && w.tiles < groups[group - 1]) continue;
+                v.cost = cost_winograd(&w);
+                v.text = arena_printf(sc->arena, "F(%d,3) %s %lld %dx%d", w.m, group < 0 ? "steps" : "group",
+                                      (long long)w.group, v.p[3], v.p[4]);
+                variants_add(&list, &v);
+            }
+    return list.n;
+}
+
+static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                       struct kernel *out)
+{
+    struct winograd w;
+    const char *why = "";
+    if (!find(sc, c, &w, &why) || !make(&w, v, &why))
+        return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "winograd: %s", why);
+    struct text text = text_new(sc->arena);
+    winograd_print(&w, &text);
+    const int64_t x = (int64_t)w.points * w.points;
+    out->source = text.at;
+    out->npack = 1;
+    out->pack[0] = (struct kernel_pack){.tensor = w.p.b.tensor, .loops = pack_weights(&w)};
+    out->scratch_bytes = scratch_bytes(&w);
+    out->cost = v->cost;
+    out->solver = "winograd";
+    out->variant = v->text;
+    if (w.schedule == WINOGRAD_TASK) {
+        out->nstep = 1;
+        out->step[0].tasks = w.ngroup;
+        return SOL_OK;
+    }
+    out->nstep = 3;
+    out->step[0].tasks = w.tiles;
+    out->step[0].suffix = "input transform";
+    out->step[1].tasks = blocking_tasks(&w.b);
+    out->step[1].suffix = "products";
+    out->step[2].tasks = w.tiles * w.b.panels;
+    out->step[2].suffix = "output transform";
+    out->nwork = 2;
+    out->work_bytes[0] = x * w.v_plane * w.p.bytes;
+    out->work_bytes[1] = x * w.m_plane * w.p.bytes;
+    return SOL_OK;
+}
+
+const struct solver dnn_winograd = {.name = "winograd", .applicable = applicable, .variants = variants, .emit = emit};

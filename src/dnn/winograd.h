@@ -1,0 +1,36 @@
+/* Winograd's minimal filtering for 3x3 windows, stride 1: F(2,3) and F(4,3), both in two dimensions. */
+#ifndef SOL_DNN_WINOGRAD_H
+#define SOL_DNN_WINOGRAD_H
+
+#include "dnn/blocking.h"
+
+enum winograd_kind { F23, F43 };
+enum winograd_schedule {
+    WINOGRAD_TASK, /* one step: a task transforms a group of tiles, multiplies and transforms back in its own scratch */
+    WINOGRAD_STEPS, /* three steps over work buffers: the weights are read once, whatever the number of tasks */
+};
+struct winograd {
+    struct problem p;
+    const struct target *target;
+    enum winograd_kind kind;
+    enum winograd_schedule schedule;
+    int m, points;                               /* outputs and inputs of a tile in one dimension */
+    int rows, cols;                              /* letters of the pixels, */
+    int tap_rows, tap_cols;                      /* of the window */
+    int row_dim, col_dim;                        /* of a */
+    struct axes images;                          /* the other M letters */
+    struct axis outputs;                         /* the N letters, likewise */
+    struct axis channels;                        /* of a: the K letters but the window's, as one axis */
+    int64_t tile_rows, tile_cols, nimage, tiles; /* tiles: of all images */
+    int64_t group, ngroup;                       /* tiles that are multiplied together; STEPS: all */
+    int64_t v_pitch, v_plane;                    /* elements between tiles and between points of transformed input */
+    int64_t m_pitch, m_plane;                    /* the same of products */
+    struct problem product;                      /* m[X T O] = sum[I] v[X T I] * u[X I O] */
+    struct blocking b;                           /* of it */
+    struct cluster cluster;
+};
+
+/* winograd_print.c */
+void winograd_print(struct winograd *w, struct text *out);
+
+#endif

@@ -1,0 +1,321 @@
+/* The code of a Winograd convolution: transforms on vectors of channels, around the products' blocks. */
+#include "dnn/epilogue.h"
+#include "dnn/winograd.h"
+
+#define SAY(...) arena_printf(w->p.arena, __VA_ARGS__)
+
+/* -- one-dimensional transforms, on arrays that the compiler keeps in registers */
+
+/* F(4,3) with a = sqrt(1/2), b = sqrt(2): rows of the input transform are the coefficients of the product of (x - q)
+ * over all points q but the row's own, paired by sign; the output transform sums powers of the points. */
+static const char *const lines43 =
+    "static inline __attribute__((always_inline)) void input_line(const vec *d, vec *t)\n{\n"
+    "    const vec ea = d[4] - c2 * d[2], oa = ca * d[3] - cb * d[1], eb = d[4] - ch * d[2], ob = cb * d[3] - ca * "
+    "d[1];\n"
+    "    t[0] = d[0] - c52 * d[2] + d[4];\n"
+    "    t[1] = ea + oa;\n    t[2] = ea - oa;\n    t[3] = eb + ob;\n    t[4] = eb - ob;\n"
+    "    t[5] = d[1] - c52 * d[3] + d[5];\n}\n"
+    "static inline __attribute__((always_inline)) void output_line(const vec *m, vec *o)\n{\n"
+    "    const vec ea = m[1] + m[2], oa = m[1] - m[2], eb = m[3] + m[4], ob = m[3] - m[4];\n"
+    "    o[0] = m[0] + ea + eb;\n    o[1] = ca * oa + cb * ob;\n    o[2] = ch * ea + c2 * eb;\n"
+    "    o[3] = ca3 * oa + cb3 * ob + m[5];\n}\n\n";
+static const char *const lines23 =
+    "static inline __attribute__((always_inline)) void input_line(const vec *d, vec *t)\n{\n"
+    "    t[0] = d[0] - d[2];\n    t[1] = d[1] + d[2];\n    t[2] = d[2] - d[1];\n    t[3] = d[1] - d[3];\n}\n"
+    "static inline __attribute__((always_inline)) void output_line(const vec *m, vec *o)\n{\n"
+    "    o[0] = m[0] + m[1] + m[2];\n    o[1] = m[1] - m[2] - m[3];\n}\n\n";
+
+static void transforms(const struct winograd *w, struct text *out)
+{
+    const char *f = w->p.dtype == SOL_F64 ? "f64" : "f32";
+    text_put(out, "typedef %sx%d vec;\n", f, w->b.lanes);
+    if (w->kind == F43)
+        text_put(
+            out,
+            "static const real ca = 0.70710678118654752440, cb = 1.41421356237309504880, c2 = 2, ch = 0.5, c52 = 2.5;\n"
+            "static const real ca3 = 0.35355339059327376220, cb3 = 2.82842712474619009760; /* ca and cb cubed */\n");
+    text_put(out, "%s", w->kind == F43 ? lines43 : lines23);
+}
+
+/* -- input */
+
+/* One vector of channels from c on, of which `count` exist. */
+static void input_vector(const struct winograd *w, struct text *out, int count)
+{
+    const int n = w->points;
+    text_line(out, "vec t[%d][%d];", n, n);
+    for (int j = 0; j < n; j++) {
+        text_open(out, "{");
+        text_line(out, "vec d[%d]%s, o[%d];", n, count < w->b.lanes ? " = {0}" : "", n);
+        for (int i = 0; i < n; i++) {
+            const char *at = SAY("x + %d * rows + %d * cols + c", i, j);
+            if (count < w->b.lanes)
+                text_line(out, "__builtin_memcpy(&d[%d], %s, %d);", i, at, count * w->p.bytes);
+            else
+                text_line(out, "d[%d] = *(const vec *)(%s);", i, at);
+        }
+        text_line(out, "input_line(d, o);");
+        for (int i = 0; i < n; i++) text_line(out, "t[%d][%d] = o[%d];", i, j, i);
+        text_close(out, "}");
+    }
+    for (int i = 0; i < n; i++) {
+        text_open(out, "{");
+        text_line(out, "vec o[%d];", n);
+        text_line(out, "input_line(t[%d], o);", i);
+        for (int j = 0; j < n; j++)
+            text_line(out, "*(vec *)(v + INT64_C(%lld) + c) = o[%d];", (long long)(i * n + j) * w->v_plane, j);
+        text_close(out, "}");
+    }
+}
+
+static void input_function(const struct winograd *w, struct text *out)
+{
+    const int lanes = w->b.lanes;
+    const int64_t whole = w->channels.size / lanes * lanes;
+    text_put(out, "/* The %d x %d pixels from x on, all channels, to v. */\n", w->points, w->points);
+    text_put(out, "static void input_tile(const real *x, int64_t rows, int64_t cols, real *v)\n{\n");
+    out->indent++;
+    text_open(out, "for (int64_t c = 0; c < %lld; c += %d) {", (long long)whole, lanes);
+    input_vector(w, out, lanes);
+    text_close(out, "}");
+    if (whole < w->channels.size) {
+        text_open(out, "{");
+        text_line(out, "const int64_t c = %lld;", (long long)whole);
+        input_vector(w, out, (int)(w->channels.size - whole));
+        text_close(out, "}");
+    }
+    out->indent--;
+    text_put(out, "}\n\n");
+}
+
+/* Image digits g0.. and pixel of tile t. */
+static void tile_digits(const struct winograd *w, struct text *out)
+{
+    int64_t below = w->tiles;
+    for (int i = 0; i < w->images.n; i++) {
+        below /= w->images.at[i].size;
+        text_line(out, "const int64_t g%d = t / %lld %% %lld;", i, (long long)below, (long long)w->images.at[i].size);
+    }
+    text_line(out, "const int64_t row = t / %lld %% %lld * %d, col = t %% %lld * %d;", (long long)w->tile_cols,
+              (long long)w->tile_rows, w->m, (long long)w->tile_cols, w->m);
+}
+
+static const char *image_offset(const struct winograd *w, const struct view *v)
+{
+    const char *text = SAY("INT64_C(%lld)", (long long)v->c);
+    for (int i = 0; i < w->images.n; i++)
+        text = SAY("%s + g%d * INT64_C(%lld)", text, i, (long long)axis_stride(&w->images.at[i], v->s));
+    return SAY("%s + row * INT64_C(%lld) + col * INT64_C(%lld)", text, (long long)v->s[w->rows],
+               (long long)v->s[w->cols]);
+}
+
+/* Tile t of the input; windows that leave the memory are copied between zeros first. */
+static void input_any(const struct winograd *w, struct text *out)
+{
+    const struct problem *p = &w->p;
+    const struct memory *m = &p->c->memory[p->a.tensor];
+    const struct loops_tensor *t = &p->loops->tensors.at[p->a.tensor];
+    const long long rs = p->a.view.s[w->rows], cs = p->a.view.s[w->cols], n = w->points;
+    const int dim[2] = {w->row_dim, w->col_dim};
+    text_put(out, "static void input_any(const real *a, real *edge, int64_t t, real *v)\n{\n");
+    out->indent++;
+    tile_digits(w, out);
+    text_line(out, "const real *const x = a + %s;", image_offset(w, &p->a.view));
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "col" : "row";
+        const long long low = -m->halo_low[dim[i]], high = t->shape[dim[i]] + m->halo_high[dim[i]],
+                        c = p->a.index[dim[i]].c;
+        text_line(out, "const int64_t %s_from = most(0, %lld - %s), %s_to = least(%lld, %lld - %s);", name, low - c,
+                  name, name, n, high - c, name);
+    }
+    text_open(out, "if (row_from == 0 && col_from == 0 && row_to == %lld && col_to == %lld) {", n, n);
+    text_line(out, "input_tile(x, %lld, %lld, v);", rs, cs);
+    text_line(out, "return;");
+    text_close(out, "}");
+    text_line(out, "__builtin_memset(edge, 0, sizeof(real) * %lld);", n * n * (long long)w->v_pitch);
+    text_line(out, "for (int64_t i = row_from; i < row_to; i++)");
+    text_line(out, "    for (int64_t j = col_from; j < col_to; j++)");
+    text_line(out,
+              "        __builtin_memcpy(edge + (i * %lld + j) * %lld, x + i * %lld + j * %lld, sizeof(real) * %lld);",
+              n, (long long)w->v_pitch, rs, cs, (long long)w->channels.size);
+    text_line(out, "input_tile(edge, %lld, %lld, v);", n * (long long)w->v_pitch, (long long)w->v_pitch);
+    out->indent--;
+    text_put(out, "}\n\n");
+}
+
+/* -- output */
+
+struct placing {
+    const struct winograd *w;
+    const char *i, *j, *c;
+};
+
+static const char *place(void *user, struct text *out, int view)
+{
+    const struct placing *at = user;
+    const struct winograd *w = at->w;
+    const int64_t *s = w->p.view[view].s;
+    (void)out;
+    return SAY("(%s * INT64_C(%lld) + %s * INT64_C(%lld) + %s * INT64_C(%lld))", at->i, (long long)s[w->rows], at->j,
+               (long long)s[w->cols], at->c, (long long)(s[w->p.vector] * w->b.lanes));
+}
+
+static void output_vector(const struct winograd *w, struct text *out, const char *c, int valid)
+{
+    struct placing at = {.w = w, .c = c};
+    struct epilogue e = {.p = &w->p, .target = w->target, .lanes = w->b.lanes, .place = place, .user = &at};
+    const int n = w->points, m = w->m;
+    text_line(out, "vec t[%d][%d], o[%d][%d];", m, n, m, m);
+    at.i = at.j = "0";
+    for (int v = 0; v < w->p.nview; v++) {
+        const int64_t *s = w->p.view[v].s;
+        if (w->p.view[v].node && !s[w->rows] && !s[w->cols]) e.held[v] = epilogue_hold(&e, out, v, valid);
+    }
+    for (int j = 0; j < n; j++) {
+        text_open(out, "{");
+        text_line(out, "vec d[%d], r[%d];", n, m);
+        for (int i = 0; i < n; i++)
+            text_line(out, "d[%d] = *(const vec *)(m + INT64_C(%lld) + %s * %d);", i,
+                      (long long)(i * n + j) * w->m_plane, c, w->b.lanes);
+        text_line(out, "output_line(d, r);");
+        for (int i = 0; i < m; i++) text_line(out, "t[%d][%d] = r[%d];", i, j, i);
+        text_close(out, "}");
+    }
+    for (int i = 0; i < m; i++) text_line(out, "output_line(t[%d], o[%d]);", i, i);
+    text_line(out, "for (int64_t i = 0; i < rows; i++)");
+    text_open(out, "for (int64_t j = 0; j < cols; j++) {");
+    at.i = "i", at.j = "j";
+    text_line(out, "const vec sum = o[i][j];");
+    epilogue_print(&e, out, "sum", valid);
+    text_close(out, "}");
+}
+
+static void output_function(const struct winograd *w, struct text *out)
+{
+    const int lanes = w->b.lanes;
+    const bool odd = w->b.n.size % lanes;
+    text_put(out, "/* `rows` x `cols` pixels of `vectors` vectors of channels from their products m. */\n");
+    text_put(out, "static void output_tile(const real *m, int64_t rows, int64_t cols, int64_t vectors, int last");
+    epilogue_parameters(&w->p, out);
+    text_put(out, ")\n{\n");
+    out->indent++;
+    text_open(out, "for (int64_t c = 0; c < vectors%s; c++) {", odd ? " - last" : "");
+    output_vector(w, out, "c", lanes);
+    text_close(out, "}");
+    if (odd) {
+        text_open(out, "if (last) {");
+        text_line(out, "const int64_t c = vectors - 1;");
+        output_vector(w, out, "c", (int)(w->b.n.size % lanes));
+        text_close(out, "}");
+    }
+    text_line(out, "(void)last;");
+    out->indent--;
+    text_put(out, "}\n\n");
+}
+
+/* Panel n of tile t from its products. */
+static void output_any(const struct winograd *w, struct text *out)
+{
+    const struct problem *p = &w->p;
+    const struct blocking *b = &w->b;
+    const int vectors = (blocking_last(b) + b->lanes - 1) / b->lanes;
+    text_put(out, "static void output_any(char *const *p, const real *m, int64_t t, int64_t n)\n{\n");
+    out->indent++;
+    tile_digits(w, out);
+    text_line(out, "const int64_t rows = least(%d, %lld - row), cols = least(%d, %lld - col);", w->m,
+              (long long)p->loops->letters.at[w->rows].size, w->m, (long long)p->loops->letters.at[w->cols].size);
+    text_put(out, "    output_tile(m, rows, cols, n == %lld ? %d : %d, n == %lld", (long long)b->panels - 1, vectors,
+             b->vectors, (long long)b->panels - 1);
+    for (int i = 0; i < p->nview; i++) {
+        const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
+        text_put(out, ",\n        (%s%s *)p[%d] + %s + n * INT64_C(%lld)", p->view[i].node ? "const " : "", type,
+                 problem_operand(p, p->view[i].tensor), image_offset(w, &p->view[i]),
+                 (long long)(p->view[i].s[p->vector] * b->width));
+    }
+    text_put(out, ");\n");
+    out->indent--;
+    text_put(out, "}\n\n");
+}
+
+/* -- steps */
+
+static const char *const step_head =
+    "(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n";
+
+static void task_step(const struct winograd *w, struct text *out)
+{
+    const long long x = (long long)w->points * w->points;
+    const long long v_at = x * w->v_pitch, m_at = v_at + x * w->v_plane;
+    text_put(out, "void KERNEL_0%s", step_head);
+    out->indent++;
+    text_line(out, "real *const edge = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
+    text_line(out, "real *const v = edge + %lld, *const m = edge + %lld;", v_at, m_at);
+    text_open(out, "for (int64_t task = task0; task < task1; task++) {");
+    text_line(out, "const int64_t t0 = task * %lld, count = least(%lld, %lld - t0);", (long long)w->group,
+              (long long)w->group, (long long)w->tiles);
+    text_line(out, "for (int64_t i = 0; i < count; i++) input_any((const real *)p[%d], edge, t0 + i, v + i * %lld);",
+              problem_operand(&w->p, w->p.a.tensor), (long long)w->v_pitch);
+    text_open(out, "for (int64_t n = 0; n < %lld; n++) {", (long long)w->b.panels);
+    text_line(out, "char *const q[3] = {(char *)v, p[%d], (char *)(m - n * %d)};",
+              problem_operand(&w->p, w->p.b.tensor), w->b.width);
+    text_line(out, "for (int64_t g = 0; g < %lld; g++) block_panels(q, 0, g, 0, n, n + 1);", x);
+    text_line(out, "for (int64_t i = 0; i < count; i++) output_any(p, m + i * %lld, t0 + i, n);",
+              (long long)w->m_pitch);
+    text_close(out, "}");
+    text_close(out, "}");
+    out->indent--;
+    text_put(out, "}\n");
+}
+
+static void three_steps(const struct winograd *w, struct text *out)
+{
+    const struct problem *p = &w->p;
+    const struct blocking *b = &w->b;
+    int operands = 0;
+    for (int i = 0; i < p->was->tensors.n; i++) {
+        const int role = p->was->tensors.at[i].role;
+        operands += role != LOOPS_TEMP && role != LOOPS_TABLE;
+    }
+    text_put(out, "void KERNEL_0%s", step_head);
+    out->indent++;
+    text_line(out, "real *const edge = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
+    text_line(
+        out,
+        "for (int64_t t = task0; t < task1; t++) input_any((const real *)p[%d], edge, t, (real *)p[%d] + t * %lld);",
+        problem_operand(p, p->a.tensor), operands, (long long)w->v_pitch);
+    out->indent--;
+    text_put(out, "}\n\n");
+    text_put(out, "static ");
+    blocking_print_step(b, out, "products");
+    text_put(out, "\nvoid KERNEL_1%s", step_head);
+    out->indent++;
+    text_line(out, "char *const q[3] = {p[%d], p[%d], p[%d]};", operands, problem_operand(p, p->b.tensor),
+              operands + 1);
+    text_line(out, "products(q, f, task0, task1, worker);");
+    out->indent--;
+    text_put(out, "}\n\nvoid KERNEL_2%s", step_head);
+    out->indent++;
+    text_open(out, "for (int64_t task = task0; task < task1; task++) {");
+    text_line(out, "const int64_t t = task / %lld, n = task %% %lld;", (long long)b->panels, (long long)b->panels);
+    text_line(out, "output_any(p, (const real *)p[%d] + t * %lld + n * %d, t, n);", operands + 1, (long long)w->m_pitch,
+              b->width);
+    text_close(out, "}");
+    text_line(out, "(void)f, (void)worker;");
+    out->indent--;
+    text_put(out, "}\n");
+}
+
+void winograd_print(struct winograd *w, struct text *out)
+{
+    blocking_print_head(&w->b, out);
+    blocking_print_block(&w->b, out);
+    transforms(w, out);
+    input_function(w, out);
+    input_any(w, out);
+    output_function(w, out);
+    output_any(w, out);
+    if (w->schedule == WINOGRAD_TASK)
+        task_step(w, out);
+    else
+        three_steps(w, out);
+}
