@@ -163,13 +163,15 @@ static void *compile(const struct options *o, const struct target *t, const char
     snprintf(so, sizeof so, "%s/kernel%d_%d.so", o->folder, id, (int)getpid());
     FILE *f = fopen(c, "w");
     if (!f) return NULL;
-    fprintf(f, "#include <sol/module.h>\n#include <math.h>\n%s", source);
+    fprintf(f, "#include <sol/module.h>\n#pragma GCC visibility push(default)\n%s", source);
     fclose(f);
     const char *cc = getenv("CC") ? getenv("CC") : "gcc", *flags = getenv("KFLAGS") ? getenv("KFLAGS") : "";
     snprintf(command, sizeof command,
-             "%s -O3 -std=gnu11 -fno-predictive-commoning -fno-math-errno -fno-trapping-math -march=%s %s -w -fPIC "
-             "-shared -Iinclude %s -o %s -lm",
-             cc, t->march, flags, c, so);
+             "%s -std=gnu11 -O3 -fPIC -ffp-contract=fast -fno-math-errno -fno-trapping-math -fvisibility=hidden "
+             "-fno-strict-aliasing %s -march=%s %s %s -w -shared -I%.*s../include %s -o %s -lm",
+             cc, strstr(cc, "clang") ? "" : "-fno-predictive-commoning", t->march,
+             t->vector_bytes == 64 ? "-mprefer-vector-width=512" : "", flags, (int)(sizeof __FILE__ - sizeof "kernels.c"),
+             __FILE__, c, so);
     if (system(command)) return NULL;
     void *handle = dlopen(so, RTLD_NOW);
     unlink(so);

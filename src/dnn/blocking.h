@@ -76,6 +76,7 @@ void gather_print(const struct blocking *b, struct text *out);
 
 /* tile.c: one micro-kernel */
 #define TILE_UNROLL 4 /* steps of K */
+int tile_unroll(const struct blocking *b); /* of this contraction */
 /* Lines of the next panel that a tile fetches in each unrolled step, so that the block's tiles fetch all of it. */
 int tile_fetch_lines(const struct blocking *b);
 void tile_print(const struct blocking *b, struct text *out, int rows, int cols, bool last_panel);

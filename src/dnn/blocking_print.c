@@ -255,7 +255,7 @@ static void call_tile(const struct blocking *b, struct text *out)
              p->valued ? "value" : "0");
     for (int i = 0; i < p->nview; i++) text_put(out, ", e%d + %s", i, view_offset(b, &p->view[i]));
     text_put(out, ");\n");
-    const int64_t fetched = 64 * (int64_t)tile_fetch_lines(b) * b->nrun * (b->len / TILE_UNROLL);
+    const int64_t fetched = 64 * (int64_t)tile_fetch_lines(b) * b->nrun * (b->len / tile_unroll(b));
     text_line(out, "next += %lld; /* what this tile has fetched */", (long long)fetched);
     text_line(out, "tile++;");
 }

@@ -131,10 +131,16 @@ static void step(const struct tile *t, int u, int64_t pitch)
     text_close(t->out, "}");
 }
 
+/* Short runs of three times n have no remainder in steps of three. */
+int tile_unroll(const struct blocking *b)
+{
+    return b->len < 64 && b->len % TILE_UNROLL && b->len % 3 == 0 ? 3 : TILE_UNROLL;
+}
+
 int tile_fetch_lines(const struct blocking *b)
 {
     if (b->options.source != B_PACKED) return 0;
-    const int64_t bytes = TILE_UNROLL * b->width * b->p->bytes;
+    const int64_t bytes = (int64_t)tile_unroll(b) * b->width * b->p->bytes;
     return (int)((bytes + 64 * b->block_tiles - 1) / (64 * b->block_tiles));
 }
 
@@ -165,15 +171,16 @@ static void sum(const struct tile *t)
         text_open(t->out, "{");
         text_line(t->out, "const real *xk = x;");
     }
+    const int unroll = tile_unroll(b);
     text_line(t->out, "int64_t k = %s;", len);
-    text_open(t->out, "for (; k >= %d; k -= %d) {", TILE_UNROLL, TILE_UNROLL);
+    text_open(t->out, "for (; k >= %d; k -= %d) {", unroll, unroll);
     for (int i = 0; i < tile_fetch_lines(b); i++) text_line(t->out, "__builtin_prefetch(next + %d, 0, 2);", 64 * i);
     if (tile_fetch_lines(b)) text_line(t->out, "next += %d;", 64 * tile_fetch_lines(b));
-    for (int u = 0; u < TILE_UNROLL; u++) step(t, u, pitch);
-    text_line(t->out, "xk += %lld;", (long long)(TILE_UNROLL * ks));
-    text_line(t->out, "wk += %lld;", (long long)(TILE_UNROLL * pitch));
+    for (int u = 0; u < unroll; u++) step(t, u, pitch);
+    text_line(t->out, "xk += %lld;", (long long)(unroll * ks));
+    text_line(t->out, "wk += %lld;", (long long)(unroll * pitch));
     text_close(t->out, "}");
-    if (b->len % TILE_UNROLL || (uneven && inner && left % TILE_UNROLL)) {
+    if (b->len % unroll || (uneven && inner && left % unroll)) {
         text_open(t->out, "for (; k > 0; k--) {");
         step(t, 0, pitch);
         text_line(t->out, "xk += %lld;", (long long)ks);
