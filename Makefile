@@ -11,14 +11,14 @@ setup: ## Debian packages and .venv
 	@sh tools/setup.sh
 
 build: setup ## libsol, the sol command, the Python extension
-	@test -e build/build.ninja || $(MESON) setup build --prefix=/usr/local >/dev/null
-	@$(MESON) compile -C build --quiet || $(MESON) compile -C build
+	@test -e build/build.ninja || $(MESON) setup build --prefix=/usr/local
+	@$(MESON) compile -C build
 	@ln -sf ../../build/python/_core.abi3.so python/sol/_core.abi3.so
 
 asan: setup
 	@test -e build-asan/build.ninja || $(MESON) setup build-asan -Db_sanitize=address,undefined -Db_lundef=false \
-	    -Dpython=disabled -Doptimization=1 >/dev/null
-	@$(MESON) compile -C build-asan --quiet || $(MESON) compile -C build-asan
+	    -Dpython=disabled -Doptimization=1
+	@$(MESON) compile -C build-asan
 
 demo: build ## ResNet-50 from PyTorch and as ONNX, compared and measured
 	@$(PYTHON) examples/demo.py
