@@ -128,7 +128,8 @@ static struct loops *check_bind(struct arena *a, const struct check_case *c, int
     static const struct {
         const char *name;
         int dtype;
-    } types[] = {{"f64:", SOL_F64}, {"i64:", SOL_I64}, {"i32:", SOL_I32}, {"bool:", SOL_BOOL}, {"u8:", SOL_U8}, {"i8:", SOL_I8}};
+    } types[] = {{"f64:", SOL_F64},   {"i64:", SOL_I64}, {"i32:", SOL_I32},
+                 {"bool:", SOL_BOOL}, {"u8:", SOL_U8},   {"i8:", SOL_I8}};
     struct row_input in[8];
     memset(in, 0, sizeof in);
     int nin = 0;
@@ -186,8 +187,9 @@ static void *check_compile(struct sol_ctx *ctx, struct arena *a, const struct ch
     text_put(&all, "%s\n", source_header());
     text_add(&all, source, strlen(source));
     file_write(ctx, c_file, all.at, all.n);
-    const char *argv[32] = {tool->cc, "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-fwrapv",
-                            "-ffp-contract=fast", "-w"};
+    const char *argv[32] = {tool->cc,  "-std=gnu11",         "-fPIC",
+                            "-shared", "-fno-math-errno",    "-fno-trapping-math",
+                            "-fwrapv", "-ffp-contract=fast", "-w"};
     int n = 9;
     for (int i = 0; i < COUNT_OF(tool->flags) && tool->flags[i]; i++) argv[n++] = tool->flags[i];
     const char *rest[] = {c_file, "-o", so_file, "-lm"};
@@ -214,8 +216,8 @@ static void check_run(const struct kernel *k, void *handle, char *const *p, int6
     volatile int32_t where = 0;
     char *scratch = aligned_alloc(64, (size_t)(k->scratch_bytes + 127) / 64 * 64 * 3);
     memset(scratch, 0xff, (size_t)(k->scratch_bytes + 127) / 64 * 64 * 3);
-    const struct sol_frame f = {.scratch = scratch, .scratch_bytes = (k->scratch_bytes + 63) / 64 * 64, .error = error,
-                                .error_step = &where};
+    const struct sol_frame f = {
+        .scratch = scratch, .scratch_bytes = (k->scratch_bytes + 63) / 64 * 64, .error = error, .error_step = &where};
     for (int s = 0; s < k->nstep; s++) {
         char name[32];
         snprintf(name, sizeof name, "KERNEL_%d", s);
@@ -270,7 +272,8 @@ static bool check_compare(const struct check_case *c, const struct loops *l, int
     if (worst <= tolerance) return true;
     char text[200];
     snprintf(text, sizeof text, "%s[%lld] is %.9g, expected %.9g", lt->name, (long long)at,
-             check_number(lt->dtype, t->stored, t->origin + check_offset(lt, m, at)), check_number(lt->dtype, want, at));
+             check_number(lt->dtype, t->stored, t->origin + check_offset(lt, m, at)),
+             check_number(lt->dtype, want, at));
     return check_say(c, "differs", text);
 }
 
@@ -317,7 +320,8 @@ static bool check_variant(struct sol_ctx *ctx, const struct solver *solver, cons
         if (lt->role == LOOPS_INPUT) {
             check_fill(lt, t[i].elements, limits[i], c->values, t[i].plain);
             for (int64_t e = 0; e < t[i].elements; e++)
-                memcpy(t[i].stored + (t[i].origin + check_offset(lt, &memory[i], e)) * bytes, t[i].plain + e * bytes, (size_t)bytes);
+                memcpy(t[i].stored + (t[i].origin + check_offset(lt, &memory[i], e)) * bytes, t[i].plain + e * bytes,
+                       (size_t)bytes);
         }
         memcpy(t[i].before, t[i].stored, (size_t)(t[i].stored_elements * bytes));
     }
@@ -382,7 +386,8 @@ static bool check_variant(struct sol_ctx *ctx, const struct solver *solver, cons
 }
 
 /* All variants of a case. */
-static bool check_case(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c, const struct check_tool *tool)
+static bool check_case(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c,
+                       const struct check_tool *tool)
 {
     int n = 1;
     bool ok = true;

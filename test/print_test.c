@@ -6,54 +6,8 @@
 
 #include <cmocka.h>
 
-#include "kernel_check.h"
+#include "kernel_cases.h"
 #include "print/print.h"
-
-#define POOL "x[N C Q..] -> y[N C P..] | #K=k; #P=(#Q+2*p-d*(#K-1)-1)//s+1 | | "
-#define CONV "x[N I Q..] w[O J K..] b?[O] -> y[N O P..] | #G=g; #C=#O//g; #O=#C*#G; #I=#J*#G; #P=(#Q+2*p-d*(#K-1)-1)//s+1 | |" \
-             "y[N G*#C+C P] = (sum[J K] x[N G*#J+J s*P+d*K-p]:0 * w[G*#C+C J K]) + b[G*#C+C]:0"
-
-static const struct check_case cases[] = {
-    {CONV, "2,6,9,8 8,3,3,3 8", "s=1 p=1 d=1 g=2", NULL, 0, NULL},
-    {CONV, "1,4,9,10 8,4,3,2 -", "s=2 p=2 d=2 g=1", "x:0231+g3 y:0231+g5", 0, NULL},
-    {CONV, "1,6,11,9 6,1,3,3 6", "s=1 p=1 d=1 g=6", "x:0231+h1 y:0231", 0, NULL},
-    {CONV, "2,3,20 5,3,4 5", "s=3 p=1 d=1 g=1", NULL, 0, NULL},
-    {POOL "y[N C P] = max[K] x[N C s*P+d*K-p]:-inf", "2,3,9,7", "k=3,3 s=2 p=1 d=1", NULL, 0, "nan"},
-    {POOL "y[N C P] = (sum[K] x[N C s*P+d*K-p]:0) / (sum[K | 0<=s*P+d*K-p<#Q] 1)", "2,3,9,7", "k=3,2 s=2 p=1 d=1", "x:0231", 0, NULL},
-    {"x[N C Q..] -> y[N C P..] i:i64[N C P..] -> m:i64[N C P..] | #K=k; #P=(#Q+2*p-#K)//s+1 | |"
-     "(y,m)[N C P] = maxat[K | 0<=s*P+K-p<#Q] x[N C s*P+K-p]; i[N C P] = lin(#Q, s*P+dig(m[N C P],#K)-p)",
-     "1,4,8,9", "k=3,3 s=2 p=1", "x:0231 y:0231", 0, "nan"},
-    {"a[B M K] b[B K N] -> y[B M N] | | | y[B M N] = sum[K] a[B M K] * b[B K N]", "3,7,20 3,20,9", NULL, NULL, 0, NULL},
-    {"x[A R B] -> y[A R B] | | | (m,z)[A B] = softsum[R] x[A R B]; y[A R B] = exp(x[A R B]-m[A B]) / z[A B]", "3,40,5", NULL,
-     NULL, 0, "big"},
-    {"x[A.. R..] w?[R..] b?[R..] -> y[A.. R..] | R=1 | | (u,v)[A] = moments[R] x[A R];"
-     "y[A R] = (x[A R]-u[A]) / sqrt(v[A]+e) * w[R]:1 + b[R]:0", "3,4,33 33 33", "e=1e-5", NULL, 0, NULL},
-    {"x[N O P..] w?[O] b?[O] -> y[N O P..] | #G=g; #C=#O//g; #O=#C*#G | | (u,v)[N G] = moments[C P] x[N G*#C+C P];"
-     "y[N G*#C+C P] = (x[N G*#C+C P]-u[N G]) / sqrt(v[N G]+e) * w[G*#C+C]:1 + b[G*#C+C]:0", "2,6,5,4 6 6", "e=1e-5 g=3", NULL, 0,
-     NULL},
-    {"w[V E..] i:int[A..] -> y[A.. E..] | | | y[A E] = w[i[A] E]", "7,9 i64:3,4<7", NULL, NULL, 0, NULL},
-    {"i:int[A..] -> y:i64[A.. V] | #V=n | | y[A V] = [i[A]==V]", "i32:3,4<9", "n=7", NULL, 0, NULL},
-    {"x[A T B] -> y[A T B] | | | y[A T B] = y[A T-1 B]:0 + x[A T B]", "3,9,4", NULL, NULL, 0, NULL},
-    {"x[A T B] -> y[A T B] | | | y[A T B] = y[A T+1 B]:1 * x[A T B]", "3,9,4", NULL, NULL, 0, NULL},
-    {"x[A R] -> y[A] z[A] | | | y[A] = prod[R] x[A R]; z[A] = min[R] x[A R]", "5,9", NULL, NULL, 0, "nan"},
-    {"x[A R] -> y:bool[A] z:bool[A] | | | y[A] = any[R] x[A R]; z[A] = all[R] x[A R]", "bool:5,3", NULL, NULL, 0, NULL},
-    {"x[A Q] -> y[A P] | #P=#Q+p+q | | y[A P] = x[A P-p]:v", "3,5", "p=2 q=3 v=1.5", NULL, 0, NULL},
-    {"x[A Q] -> y[A P] | #P=#Q+p+q | | y[A P] = x[A #Q-1-abs(#Q-1-abs(P-p))]", "3,5", "p=2 q=3", NULL, 0, NULL},
-    {"x[A Q] -> y[A P] | #P=#Q | | y[A P] = x[A (P-r)%#Q]", "3,5", "r=2", NULL, 0, NULL},
-    {"x[A X B] z[A Z B] -> y[A Q B] | #Q=#X+#Z | | y[A Q B] = x[A Q B]:0 + z[A Q-#X B]:0", "2,3,4 2,5,4", NULL, NULL, 0, NULL},
-    {"x[A B] z[A B] -> y[A B] | | | y[A B] = where(x[A B]>z[A B], gelu(x[A B]), hardswish(z[A B]))", "5,21 5,21", NULL, NULL, 0, NULL},
-    {"x[A] z[A] -> y:bool[A] | | | y[A] = [x[A]<z[A]]", "21 21", NULL, NULL, 0, "nan"},
-    {"x[A] -> y:i64[A] | | | y[A] = identity(x[A]) + A*3", "f64:21", NULL, NULL, 0, "big"},
-    {"x:int[A] z:int[A] -> y:x[A] q:x[A] | | | y[A] = floordiv(x[A], z[A]); q[A] = remainder(x[A], z[A])", "i64:50 i64:50", NULL, NULL, 0, NULL},
-    {"x[A] z[A] -> y[A] q[A] | | | y[A] = floordiv(x[A], z[A]); q[A] = remainder(x[A], z[A])", "50 50", NULL, NULL, 0, NULL},
-    {"x:int[A] -> y:x[A] | | | y[A] = x[A] * 100 + 100", "i8:50", NULL, NULL, 0, NULL},
-    {"x[A B] -> y[A B] | | | y[A B] = max(x[A B], 0.25) + min(x[A B], x[A B] * 2)", "5,21", NULL, NULL, 0, "nan"},
-    {"x[A] -> y[] | | | y[] = sum[A] x[A]", "5000", NULL, NULL, 0, NULL},
-    {"x[N C Q..] -> y[N C P..] | #P=o; #K=(#Q+#P-1)//#P+1 | l[P] = ((P+1)*#Q+#P-1)//#P-P*#Q//#P |"
-     "y[N C P] = (sum[K | K<l[P]] x[N C P*#Q//#P+K]) / l[P]", "1,3,7,9", "o=3,4", NULL, 0, NULL},
-    {"p[A] f[A] -> exp[A] | | | exp[A] = exp(p[A]) + f[A]", "9 9", NULL, NULL, 0, NULL},
-    {"x[A B C] -> y[A B C] | | | t[A B C] = x[A B C] * 2; u[A] = sum[B C] t[A B C]; y[A B C] = t[A B C] + u[A]", "2,3,4", NULL, NULL, 0, NULL},
-};
 
 static struct sol_ctx *ctx;
 
@@ -77,7 +31,7 @@ static void test_nest(void **state)
     target_host(&host);
     const struct check_tool tool = {"gcc", {"-O1"}, &host};
     int bad = 0;
-    for (int i = 0; i < COUNT_OF(cases); i++) bad += !check_case(ctx, &nest_solver, &cases[i], &tool);
+    for (int i = 0; i < COUNT_OF(common_cases); i++) bad += !check_case(ctx, &nest_solver, &common_cases[i], &tool);
     assert_int_equal(bad, 0);
 }
 

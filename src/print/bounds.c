@@ -108,8 +108,7 @@ static const char *sum_text(struct print_expr *p, const struct affine *a, int64_
         const int64_t c = sign * a->coef[i];
         text_put(&t, c < 0 ? (i ? " - " : "-") : i ? " + " : "");
         if (llabs(c) != 1) text_put(&t, "%lld * ", llabs(c));
-        const struct print_letter *known = p->letters ? &p->letters[a->letter[i]] : NULL;
-        text_put(&t, "%s", known && known->known ? known->base : expr_letter(p, a->letter[i]));
+        text_put(&t, "%s", expr_letter_base(p, a->letter[i]));
     }
     const int64_t c = sign * a->c + plus;
     if (!a->n)
@@ -210,9 +209,10 @@ static void test_ready(struct print_expr *p, struct print_loops *l, uint64_t unk
     l->guard.n = kept;
 }
 
-static void open_one(struct print_expr *p, struct print_loops *l, int i, uint64_t unknown)
+/* The bounds of a letter's loop as text; takes the parts of the guard that became bounds. */
+void nest_range(struct print_expr *p, struct print_loops *l, int letter, uint64_t unknown, const char **out_low,
+                const char **out_high)
 {
-    const int letter = l->letter[i];
     const char *low = "0", *high = SAY(p, "%" PRId64, p->loops->letters.at[letter].size);
     int kept = 0;
     for (int g = 0; g < l->guard.n; g++) {
@@ -232,6 +232,15 @@ static void open_one(struct print_expr *p, struct print_loops *l, int i, uint64_
         text_line(p->out, "const int64_t %s = %s;", name, *bound[b]);
         *bound[b] = name;
     }
+    *out_low = low;
+    *out_high = high;
+}
+
+static void open_one(struct print_expr *p, struct print_loops *l, int i, uint64_t unknown)
+{
+    const int letter = l->letter[i];
+    const char *low, *high;
+    nest_range(p, l, letter, unknown, &low, &high);
     l->low[i] = low;
     l->high[i] = high;
     const char *name = expr_letter(p, letter);

@@ -89,7 +89,7 @@ const char *expr_tensor(const struct loops *l, struct arena *a, int tensor)
 }
 
 /* The name of a letter, without what is added to it. */
-static const char *letter_base(struct print_expr *p, int letter)
+const char *expr_letter_base(struct print_expr *p, int letter)
 {
     const struct print_letter *known = p->letters && p->letters[letter].known ? &p->letters[letter] : NULL;
     const char *name = known ? known->base : p->letter ? p->letter(p->user, letter) : NULL;
@@ -314,7 +314,7 @@ static const char *affine_text(struct print_expr *p, const struct affine *unfold
     expr_fold(p, &folded);
     struct text t = text_new(p->out->arena);
     for (int i = 0; i < a->n; i++) {
-        const char *letter = letter_base(p, a->letter[i]);
+        const char *letter = expr_letter_base(p, a->letter[i]);
         const int64_t c = a->coef[i];
         if (c < 0)
             text_put(&t, i ? " - " : "-");

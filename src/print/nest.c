@@ -60,6 +60,17 @@ static void statement(struct print_expr *p, const struct print_plan *pl, const s
     nest_close(p, &own);
 }
 
+/* The loop over the letter that statements scan, in their direction. */
+void nest_scan(struct print_expr *p, const struct loops_stmt *s)
+{
+    const char *x = expr_letter(p, s->scan_letter);
+    const long long size = p->loops->letters.at[s->scan_letter].size;
+    if (s->scan_step > 0)
+        text_open(p->out, "for (int64_t %s = 0; %s < %lld; %s++) {", x, x, size, x);
+    else
+        text_open(p->out, "for (int64_t %s = %lld; %s >= 0; %s--) {", x, size - 1, x, x);
+}
+
 static void group(struct print_expr *p, const struct print_plan *pl, int i, struct kernel *out)
 {
     const struct loops *l = pl->cluster.loops;
@@ -80,12 +91,7 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
         const struct loops_stmt *st = &l->stmts.at[s];
         uint64_t open = g->shared;
         if (st->scan_step) {
-            const char *x = expr_letter(p, st->scan_letter);
-            const long long size = l->letters.at[st->scan_letter].size;
-            if (st->scan_step > 0)
-                text_open(p->out, "for (int64_t %s = 0; %s < %lld; %s++) {", x, x, size, x);
-            else
-                text_open(p->out, "for (int64_t %s = %lld; %s >= 0; %s--) {", x, size - 1, x, x);
+            nest_scan(p, st);
             open |= UINT64_C(1) << st->scan_letter;
         }
         for (int j = 0; j < n; j++) statement(p, pl, st + j, open);

@@ -164,6 +164,19 @@ static const char int_helpers[] =
     "    return *(const $V *)a;\n"
     "}\n";
 
+/* All lanes joined by a tree: $N the name, $F joins x and y. */
+static const char across_helper[] = "static inline $S sol_across_$N_$V($V v)\n"
+                                    "{\n"
+                                    "    $S a[$L];\n"
+                                    "    __builtin_memcpy(a, &v, sizeof a);\n"
+                                    "    for (int n = $L / 2; n > 0; n /= 2)\n"
+                                    "        for (int i = 0; i < n; i++) {\n"
+                                    "            const $S x = a[i], y = a[i + n];\n"
+                                    "            a[i] = $F;\n"
+                                    "        }\n"
+                                    "    return a[0];\n"
+                                    "}\n";
+
 /* A function lane by lane; $F is its C text with x for the argument, $N its name, $R the result's element, $W its
  * vector. */
 static const char lane_helper[] = "static inline $W sol_$N_$V($V v)\n"
@@ -367,6 +380,15 @@ static void vectors(struct text *out, int lanes)
                               {'S', d->type}};
         fill(out, vector_helpers, t, 4);
         fill(out, k == C_I64 ? int_helpers : float_helpers, t, 4);
+        const char *join[][2] = {{"sum", "x + y"},
+                                 {"prod", "x * y"},
+                                 {"max", arena_printf(out->arena, "sol_max_%s(y, x)", d->name)},
+                                 {"min", arena_printf(out->arena, "sol_min_%s(y, x)", d->name)}};
+        for (int i = 0; i < COUNT_OF(join); i++) {
+            t[4] = (struct token){'N', join[i][0]};
+            t[5] = (struct token){'F', join[i][1]};
+            fill(out, across_helper, t, 6);
+        }
         if (k == C_F32) fill(out, float_functions, t, 4);
         if (k != C_I64) lane_functions(out, t, 4, k);
     }

@@ -35,6 +35,7 @@ const char *expr_type(struct print_expr *p, enum compute k);                   /
 bool expr_varies(const struct print_expr *p, int32_t node);                    /* along the vector letter */
 const char *expr_name(struct print_expr *p); /* a fresh name: ends with '_', as no tensor's or letter's does */
 const char *expr_letter(struct print_expr *p, int letter);
+const char *expr_letter_base(struct print_expr *p, int letter);              /* without what the solver adds to it */
 const char *expr_tensor(const struct loops *l, struct arena *a, int tensor); /* the tensor's name in C */
 /* Bounds of an integer expression, with what the solver knows of letters. False: unknown. */
 bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max);
@@ -65,6 +66,8 @@ struct print_loops {
     int inner_opened; /* loops and tests opened since then */
     uint64_t later;   /* letters that become known only inside */
 };
+void nest_range(struct print_expr *p, struct print_loops *l, int letter, uint64_t unknown, const char **out_low,
+                const char **out_high);
 int nest_decide(const struct print_expr *p, int32_t part); /* 1: always holds, 0: never, -1: depends */
 void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard); /* adds the parts of a guard, 0: none */
 void nest_open(struct print_expr *p, struct print_loops *l);
@@ -134,6 +137,8 @@ void tasks_open(struct print_expr *p, struct print_tasks *t); /* `for (task ..` 
 bool tasks_loop(struct print_expr *p, const struct print_tasks *t,
                 int i); /* a loop over the range of letter i, if needed */
 
+/* -- nest.c */
+void nest_scan(struct print_expr *p, const struct loops_stmt *s); /* opens the loop that statements scan along */
 extern const struct solver nest_solver;
 
 #endif

@@ -1,0 +1,254 @@
+/* The vector letter: the one along which most of what is read and written lies side by side. A cost in vector
+ * operations for each candidate: an access side by side or the same for all lanes costs one for each vector, any other
+ * one for each lane; and a rest that fills no vector costs a vector for each of its pieces. */
+#include <stdlib.h>
+
+#include "dfp/dfp.h"
+
+struct weigh {
+    struct dfp *d;
+    int letter;
+    double points, cost; /* points: how often the expression is computed */
+    double vectors;      /* vectors for one pass over the letter, by its size */
+};
+
+static double pieces(int64_t n, int lanes)
+{
+    double k = (double)(n / lanes);
+    for (int64_t rest = n % lanes; rest; rest &= rest - 1) k += 1;
+    return k;
+}
+
+static void access_cost(struct weigh *w, int tensor, int32_t first)
+{
+    struct affine a;
+    const struct loops *l = w->d->loops;
+    const double size = (double)l->letters.at[w->letter].size, n = w->points / size;
+    int64_t step = 0;
+    bool has = false;
+    for (int32_t i = first; i; i = l->ex.at[i].next) has = has || (ex_letters(l, i) >> w->letter & 1);
+    if (!has) {
+        w->cost += n * 0.2; /* hoisted or spread once */
+        return;
+    }
+    if (!expr_affine_offset(l, w->d->p.memory, tensor, first, &a)) {
+        w->cost += n * size * 2;
+        return;
+    }
+    for (int i = 0; i < a.n; i++)
+        if (a.letter[i] == w->letter) step = a.coef[i];
+    const struct loops_tensor *t = &l->tensors.at[tensor];
+    if (step && t->role == LOOPS_INPUT && w->d->p.memory[tensor].constant && t->ndim <= 6)
+        step = 1; /* will be packed */
+    w->cost += step == 1 ? n * w->vectors : step == 0 ? n * w->vectors * 0.2 : n * size * 2;
+}
+
+static void see_cost(void *user, int32_t node)
+{
+    struct weigh *w = user;
+    const struct ex *e = &w->d->loops->ex.at[node];
+    if (e->kind == EX_READ)
+        access_cost(w, e->tensor, e->a);
+    else if (e->kind >= EX_NEG && e->kind != EX_LETTER)
+        w->cost += w->points / (double)w->d->loops->letters.at[w->letter].size * w->vectors * 0.5;
+}
+
+/* Walks an expression with the number of points at which it is computed. */
+static void expr_cost(struct weigh *w, int32_t node)
+{
+    struct loops *l = w->d->loops;
+    const double points = w->points;
+    if (l->ex.at[node].kind == EX_RED) {
+        w->points *= (double)letters_points(l, l->ex.at[node].u.bound);
+        expr_cost(w, l->ex.at[node].b);
+        w->points = points;
+        return;
+    }
+    see_cost(w, node);
+    switch (l->ex.at[node].kind) {
+    case EX_CALL:
+        for (int32_t i = l->ex.at[node].a; i; i = l->ex.at[i].next) expr_cost(w, i);
+        break;
+    case EX_READ:
+        if (l->ex.at[node].b) expr_cost(w, l->ex.at[node].b);
+        break;
+    case EX_NEG:
+    case EX_ADD:
+    case EX_SUB:
+    case EX_MUL:
+    case EX_DIV:
+        expr_cost(w, l->ex.at[node].a);
+        if (l->ex.at[node].b) expr_cost(w, l->ex.at[node].b);
+        break;
+    default: break;
+    }
+}
+
+struct bound {
+    const struct loops *l;
+    uint64_t letters;
+};
+static void see_bound(void *user, int32_t node)
+{
+    struct bound *b = user;
+    if (b->l->ex.at[node].kind == EX_RED) b->letters |= b->l->ex.at[node].u.bound;
+}
+
+/* A statement with its vector along `letter`; one that does not have the letter runs as scalars. */
+static double stmt_cost(struct dfp *d, const struct loops_stmt *s, int letter)
+{
+    struct loops *l = d->loops;
+    const uint64_t own = stmt_letters(l, s);
+    struct weigh w = {.d = d, .letter = letter, .points = (double)letters_points(l, own)};
+    w.vectors = pieces(l->letters.at[letter].size, d->lanes);
+    struct bound b = {l, own};
+    ex_walk(l, s->value, see_bound, &b);
+    if (!(b.letters >> letter & 1)) return (expr_ops(l, s->value) + 1) * w.points;
+    expr_cost(&w, s->value);
+    for (int o = 0; o < s->nout; o++)
+        if (own >> letter & 1) access_cost(&w, s->out[o], s->index);
+    return w.cost;
+}
+
+double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_letter)
+{
+    double best = 0;
+    *out_letter = -1;
+    for (int v = 0; v < d->loops->letters.n; v++) {
+        if (!(g->shared >> v & 1) || d->loops->letters.at[v].size < 2) continue;
+        double cost = 0;
+        for (int s = g->first; s < g->first + g->n; s++) cost += stmt_cost(d, &d->loops->stmts.at[s], v);
+        if (*out_letter >= 0 && cost >= best) continue;
+        best = cost;
+        *out_letter = v;
+    }
+    return best;
+}
+
+int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, double *out_cost)
+{
+    struct bound b = {.l = d->loops};
+    ex_walk(d->loops, s->value, see_bound, &b);
+    const uint64_t candidates = (stmt_letters(d->loops, s) & ~open) | b.letters;
+    int best = -1;
+    *out_cost = (expr_ops(d->loops, s->value) + 1) * (double)letters_points(d->loops, stmt_letters(d->loops, s));
+    for (int v = 0; v < d->loops->letters.n; v++) {
+        if (!(candidates >> v & 1) || d->loops->letters.at[v].size < 4) continue;
+        const double cost = stmt_cost(d, s, v);
+        if (cost >= *out_cost) continue;
+        *out_cost = cost;
+        best = v;
+    }
+    return best;
+}
+
+/* -- register tiles */
+
+struct windows {
+    const struct loops *l;
+    uint64_t bound, found; /* letters that share an index with a bound one */
+    bool reduces;
+};
+static void see_window(void *user, int32_t node)
+{
+    struct windows *w = user;
+    const struct ex *e = &w->l->ex.at[node];
+    if (e->kind == EX_RED) w->bound |= e->u.bound, w->reduces = true;
+    if (e->kind != EX_READ) return;
+    for (int32_t i = e->a; i; i = w->l->ex.at[i].next) {
+        const uint64_t letters = ex_letters(w->l, i);
+        if (letters & w->bound) w->found |= letters & ~w->bound;
+    }
+}
+
+static int64_t store_step(const struct dfp *d, const struct loops_stmt *s, int letter)
+{
+    struct affine a;
+    if (!expr_affine_offset(d->loops, d->p.memory, s->out[0], s->index, &a)) return INT64_MAX;
+    for (int i = 0; i < a.n; i++)
+        if (a.letter[i] == letter) return llabs(a.coef[i]);
+    return INT64_MAX;
+}
+
+int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
+{
+    struct loops *l = d->loops;
+    struct windows w = {.l = l};
+    *out_points = 1;
+    for (int s = g->first; s < g->first + g->n; s++) {
+        ex_walk(l, l->stmts.at[s].value, see_window, &w);
+        if (stmt_letters(l, &l->stmts.at[s]) & ~g->shared || l->stmts.at[s].scan_step) return -1; /* own loops */
+    }
+    if (!w.reduces) return -1;
+    int64_t least = INT64_MAX;
+    int tile = -1;
+    for (int i = 0; i < l->letters.n; i++) {
+        if (i == d->vector || !(g->shared & w.found & UINT64_C(1) << i) || l->letters.at[i].size < 2) continue;
+        const int64_t step = store_step(d, &l->stmts.at[g->first + g->n - 1], i);
+        if (step < least) least = step, tile = i;
+    }
+    if (tile >= 0) {
+        *out_points = d->sc->target->registers >= 32 ? 8 : 6;
+        return tile;
+    }
+    *out_points = (int)MAX(1, MIN(4, l->letters.at[d->vector].size / d->lanes));
+    return *out_points > 1 ? d->vector : -1;
+}
+
+/* -- where no border is met */
+
+struct borders {
+    struct dfp *d;
+    int letter;
+    bool inside, any;
+};
+
+static void check_part(struct borders *b, int32_t part)
+{
+    const struct ex *e = &b->d->loops->ex.at[part];
+    if (e->kind == EX_AND) {
+        for (int32_t i = e->a; i; i = b->d->loops->ex.at[i].next) check_part(b, i);
+        return;
+    }
+    if (!(ex_letters(b->d->loops, part) >> b->letter & 1)) return;
+    b->any = true;
+    if (nest_decide(&b->d->p, part) != 1) b->inside = false;
+}
+
+static void see_border(void *user, int32_t node)
+{
+    struct borders *b = user;
+    const struct ex *e = &b->d->loops->ex.at[node];
+    if (e->kind == EX_RED && e->a) check_part(b, e->a);
+    if (e->kind != EX_READ || !e->b) return;
+    int d = 0;
+    for (int32_t i = e->a; i; i = b->d->loops->ex.at[i].next, d++) {
+        int64_t low, high;
+        if (ex_letters(b->d->loops, i) >> b->letter & 1) b->any = true;
+        if (!(ex_letters(b->d->loops, i) >> b->letter & 1)) continue;
+        if (!expr_range(&b->d->p, i, &low, &high) || low < 0 || high >= b->d->loops->tensors.at[e->tensor].shape[d])
+            b->inside = false;
+    }
+}
+
+void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int letter, int64_t *out_low, int64_t *out_high)
+{
+    const int64_t size = d->loops->letters.at[letter].size;
+    const struct print_letter old = d->letters[letter];
+    int64_t start = 0;
+    *out_low = *out_high = 0;
+    for (int64_t u = 0; u < size; u++) {
+        struct borders b = {d, letter, true};
+        d->letters[letter] = (struct print_letter){true, NULL, u, u, u};
+        for (int i = 0; i < n; i++) ex_walk(d->loops, s[i].value, see_border, &b);
+        if (!b.inside)
+            start = u + 1;
+        else if (u + 1 - start > *out_high - *out_low)
+            *out_low = start, *out_high = u + 1;
+        if (b.inside && !u && !b.any) { /* no guard has the letter */
+            *out_high = size;
+            break;
+        }
+    }
+    d->letters[letter] = old;
+}

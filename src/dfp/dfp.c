@@ -1,0 +1,427 @@
+/* The solver: a cluster as steps, a step as tasks over shared letters, inside them a vector letter and a register tile.
+ *
+ *   expand     reductions with several results, shared expressions
+ *   groups     statements that share loops (print/groups.c)
+ *   vector     one letter for a whole group (lanes), or one for each statement (rows)
+ *   pack       constant operands get the vector letter innermost
+ *   print      tasks, loops, borders, tiles */
+#include "dfp/dfp.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define SAY(d, ...) arena_printf((d)->p.out->arena, __VA_ARGS__)
+
+/* What a variant chooses (variant.p). */
+enum { P_POINTS, P_TASK };
+
+struct group_plan {
+    int vector, tile, points;
+    int64_t low, high; /* of the tile's letter: where no border is met */
+    double cost;       /* in vector operations */
+};
+struct making {
+    struct dfp d;
+    struct group_plan group[KERNEL_MAX_STEPS];
+    const struct print_group *now;
+    const struct group_plan *plan;
+};
+
+static uint64_t bit(int letter)
+{
+    return UINT64_C(1) << letter;
+}
+
+/* -- planning */
+
+static void make_groups(struct making *m, const struct variant *v)
+{
+    struct dfp *d = &m->d;
+    for (int i = 0; i < d->pl->ngroup; i++) {
+        const struct print_group *g = &d->pl->group[i];
+        struct group_plan *p = &m->group[i];
+        int vector;
+        double rows = 0;
+        *p = (struct group_plan){.vector = -1, .tile = -1, .points = 1};
+        const double lanes = dfp_group_vector(d, g, &vector);
+        for (int s = g->first; s < g->first + g->n; s++) {
+            double cost;
+            dfp_stmt_vector(d, &d->loops->stmts.at[s], g->shared, &cost);
+            rows += cost;
+        }
+        p->cost = rows;
+        if (vector < 0 || lanes > rows) continue;
+        p->cost = lanes;
+        p->vector = d->vector = vector;
+        p->tile = dfp_tile(d, g, &p->points);
+        if (v && v->p[P_POINTS]) p->points = MIN(p->points, v->p[P_POINTS]);
+        if (p->tile >= 0 && p->tile != vector)
+            dfp_interior(d, &d->loops->stmts.at[g->first], g->n, p->tile, &p->low, &p->high);
+    }
+}
+
+/* -- packing */
+
+struct packing {
+    const struct dfp *d;
+    int tensor, vector, dim; /* dim: the one that the vector letter indexes; -1 none yet, -2 several */
+    bool read;
+};
+static void see_packing(void *user, int32_t node)
+{
+    struct packing *p = user;
+    const struct ex *e = &p->d->loops->ex.at[node];
+    if (e->kind != EX_READ || e->tensor != p->tensor) return;
+    int d = 0;
+    p->read = true;
+    for (int32_t i = e->a; i; i = p->d->loops->ex.at[i].next, d++) {
+        struct affine a;
+        if (!(ex_letters(p->d->loops, i) >> p->vector & 1)) continue;
+        if (!ex_affine(p->d->loops, i, &a)) p->dim = -2;
+        for (int k = 0; k < a.n; k++)
+            if (a.letter[k] == p->vector && a.coef[k] != 1) p->dim = -2;
+        p->dim = p->dim == -1 || p->dim == d ? d : -2;
+    }
+}
+
+/* packed[others.. v] = t[.. v ..] */
+static void pack(struct dfp *d, int tensor, int dim)
+{
+    const struct loops_tensor *t = &d->loops->tensors.at[tensor];
+    struct loops *l = loops_create(d->sc->arena, "pack");
+    int64_t shape[SOL_MAX_DIMS];
+    int32_t from[SOL_MAX_DIMS], to[SOL_MAX_DIMS];
+    int n = 0;
+    for (int i = 0; i < t->ndim; i++) from[i] = ex_letter(l, loops_letter(l, SAY(d, "A%d", i), t->shape[i]));
+    for (int i = 0; i < t->ndim; i++)
+        if (i != dim) to[n] = from[i], shape[n++] = t->shape[i];
+    to[n] = from[dim];
+    shape[n++] = t->shape[dim];
+    loops_tensor(l, "w", LOOPS_INPUT, (enum sol_dtype)t->dtype, t->ndim, t->shape);
+    loops_tensor(l, "packed", LOOPS_OUTPUT, (enum sol_dtype)t->dtype, n, shape);
+    struct loops_stmt s = {.nout = 1, .out = {1}};
+    s.value = ex_read(l, 0, ex_list(l, t->ndim, from), 0);
+    s.index = ex_list(l, n, to);
+    PUSH(l->arena, l->stmts, s);
+    d->pack[d->npack++] = (struct kernel_pack){tensor, l};
+    struct memory *m = &d->pl->cluster.memory[tensor];
+    int64_t step = t->shape[dim];
+    m->stride[dim] = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        m->halo_low[i] = m->halo_high[i] = 0;
+        if (i == dim) continue;
+        m->stride[i] = step;
+        step *= t->shape[i];
+    }
+}
+
+/* Constant operands whose lanes do not lie side by side, where every group that reads them wants the same. */
+static void make_packs(struct making *m)
+{
+    struct dfp *d = &m->d;
+    for (int t = 0; t < d->loops->tensors.n; t++) {
+        const struct memory *at = &d->pl->cluster.memory[t];
+        if (d->loops->tensors.at[t].role != LOOPS_INPUT || !at->constant || d->npack == KERNEL_MAX_PACKS) continue;
+        int dim = -1;
+        for (int i = 0; i < d->pl->ngroup; i++) {
+            struct packing p = {d, t, m->group[i].vector, -1, false};
+            const struct print_group *g = &d->pl->group[i];
+            for (int s = g->first; s < g->first + g->n; s++)
+                ex_walk(d->loops, d->loops->stmts.at[s].value, see_packing, &p);
+            if (!p.read) continue;
+            if (p.vector < 0 || p.dim < 0 || (dim >= 0 && dim != p.dim))
+                dim = -2;
+            else if (dim == -1)
+                dim = p.dim;
+        }
+        if (dim >= 0 && at->stride[dim] != 1) pack(d, t, dim);
+    }
+}
+
+/* -- temporaries of a group in lanes */
+
+static bool writes_plainly(const struct loops *l, const struct print_group *g, int tensor)
+{
+    for (int i = 0; i < l->stmts.n; i++) {
+        const struct loops_stmt *s = &l->stmts.at[i];
+        for (int o = 0; o < s->nout; o++)
+            if (s->out[o] == tensor && (s->nout > 1 || s->scan_step || (stmt_letters(l, s) & ~g->shared))) return false;
+    }
+    return true;
+}
+
+static void place_temps(struct making *m, const struct print_group *g)
+{
+    struct dfp *d = &m->d;
+    d->temp = NEW_ARRAY(d->sc->arena, struct dfp_temp, d->loops->tensors.n);
+    for (int s = g->first; s < g->first + g->n; s++) {
+        const struct loops_stmt *st = &d->loops->stmts.at[s];
+        for (int o = 0; o < st->nout; o++) {
+            const int t = st->out[o];
+            struct print_temp *at = &d->pl->temp[t];
+            if ((at->place != TEMP_LOCAL && at->place != TEMP_SCRATCH) || d->temp[t].row || d->temp[t].in_register)
+                continue;
+            if (at->elements == 1 && writes_plainly(d->loops, g, t)) {
+                d->temp[t].in_register = true;
+                at->place = TEMP_NONE;
+                continue;
+            }
+            const int bytes = dtype_def((enum sol_dtype)d->loops->tensors.at[t].dtype)->bytes;
+            d->temp[t].row = true;
+            at->elements *= d->lanes;
+            for (int i = 0; i < SOL_MAX_DIMS; i++) d->pl->cluster.memory[t].stride[i] *= d->lanes;
+            at->place = at->elements * bytes <= 4096 ? TEMP_LOCAL : TEMP_SCRATCH;
+            if (at->place == TEMP_LOCAL) continue;
+            at->offset = d->pl->scratch_bytes;
+            d->pl->scratch_bytes += (at->elements * bytes + 127) / 64 * 64;
+        }
+    }
+}
+
+/* Temporaries that are rows of vectors are stored as they are computed: only types that are. */
+static bool temps_fit(const struct dfp *d, const struct print_group *g)
+{
+    for (int s = g->first; s < g->first + g->n; s++) {
+        const struct loops_stmt *st = &d->loops->stmts.at[s];
+        for (int o = 0; o < st->nout; o++) {
+            const struct print_temp *at = &d->pl->temp[st->out[o]];
+            const int dtype = d->loops->tensors.at[st->out[o]].dtype;
+            if (at->place != TEMP_LOCAL && at->place != TEMP_SCRATCH) continue;
+            if (dtype != SOL_F32 && dtype != SOL_F64 && dtype != SOL_I64) return false;
+            if (st->nout > 1) return false;
+        }
+    }
+    return true;
+}
+
+/* -- printing a group in lanes */
+
+static void statements(struct dfp *d, void *user)
+{
+    const struct making *m = user;
+    const struct print_group *g = m->now;
+    for (int s = g->first, n; s < g->first + g->n; s += n) {
+        const struct loops_stmt *st = &d->loops->stmts.at[s];
+        n = groups_scan(d->loops, s);
+        if (st->scan_step) nest_scan(&d->p, st);
+        const uint64_t open = g->shared | (st->scan_step ? bit(st->scan_letter) : 0);
+        for (int i = 0; i < n; i++) dfp_statement(d, st + i, open);
+        if (!st->scan_step) continue;
+        text_close(d->p.out, "}");
+        d->loads = NULL;
+    }
+}
+
+/* The statements for `points` values of the tile's letter from `from` on, in a block or a loop. */
+static void region(struct dfp *d, const struct making *m, int64_t from, int64_t to, int points, bool constant)
+{
+    const int tile = m->plan->tile;
+    const char *name = d->loops->letters.at[tile].name;
+    const struct print_known *known = d->p.known;
+    if (from >= to) return;
+    if (constant)
+        text_open(d->p.out, "{ /* %s = %" PRId64 " */", name, from);
+    else
+        text_open(d->p.out, "for (int64_t %s = %" PRId64 "; %s < %" PRId64 "; %s += %d) {", name, from, name, to, name,
+                  points);
+    d->letters[tile] = constant ? (struct print_letter){true, NULL, from, from, from}
+                                : (struct print_letter){true, name, 0, from, to - points};
+    d->tile = tile;
+    d->step = 1;
+    d->points = points;
+    d->point = 0;
+    d->loads = NULL;
+    for (int q = 0; q < DFP_POINTS; q++) d->known[q] = known;
+    statements(d, (void *)m);
+    text_close(d->p.out, "}");
+    d->letters[tile].known = false;
+    d->tile = -1;
+    d->points = 1;
+    d->point = 0;
+    d->p.known = known;
+    d->loads = NULL;
+}
+
+static void border(struct dfp *d, const struct making *m, int64_t from, int64_t to)
+{
+    if (to - from > 4)
+        region(d, m, from, to, 1, false);
+    else
+        for (int64_t u = from; u < to; u++) region(d, m, u, u + 1, 1, true);
+}
+
+/* Left border, tiles of one or two sizes, right border. */
+static void tiles(struct dfp *d, void *user)
+{
+    const struct making *m = user;
+    const struct group_plan *p = m->plan;
+    const int64_t n = p->high - p->low, count = (n + p->points - 1) / p->points;
+    border(d, m, 0, p->low);
+    if (n) {
+        const int64_t larger = (n + count - 1) / count, many = n - count * (larger - 1);
+        region(d, m, p->low, p->low + many * larger, (int)larger, false);
+        region(d, m, p->low + many * larger, p->high, (int)larger - 1, false);
+    }
+    border(d, m, p->high, d->loops->letters.at[p->tile].size);
+}
+
+static void lanes_group(struct making *m, struct print_tasks *t)
+{
+    struct dfp *d = &m->d;
+    const struct group_plan *p = m->plan;
+    const struct print_group *g = m->now;
+    const bool tiled = p->tile >= 0 && p->tile != p->vector;
+    int opened = 0, at = t->n - 1;
+    for (int i = 0; i < t->n; i++) {
+        if (t->letter[i] == p->vector)
+            at = i;
+        else if (!(tiled && t->letter[i] == p->tile))
+            opened += tasks_loop(&d->p, t, i);
+    }
+    d->vector = p->vector;
+    d->p.read = dfp_read;
+    d->p.user = d;
+    uint64_t inner = bit(p->vector);
+    if (tiled) inner |= bit(p->tile);
+    text_open(d->p.out, "{");
+    for (int s = g->first; s < g->first + g->n; s++) {
+        const struct loops_stmt *st = &d->loops->stmts.at[s];
+        const uint64_t own = stmt_letters(d->loops, st) & ~g->shared;
+        dfp_hoist(d, st->value, inner | own, compute_of((enum sol_dtype)d->loops->tensors.at[st->out[0]].dtype));
+    }
+    print_locals(d->p.out, d->pl, g);
+    dfp_vector_loop(d, p->vector, t->low[at], t->high[at], tiled ? 1 : p->points, &d->loops->stmts.at[g->first], g->n,
+                    tiled ? tiles : statements, m);
+    text_close(d->p.out, "}");
+    while (opened--) text_close(d->p.out, "}");
+    d->hoisted = NULL;
+    d->p.read = NULL;
+    d->temp = NULL;
+}
+
+/* -- printing a group statement by statement */
+
+static void rows_group(struct making *m, struct print_tasks *t)
+{
+    struct dfp *d = &m->d;
+    const struct print_group *g = m->now;
+    int opened = 0;
+    for (int i = 0; i < t->n; i++) opened += tasks_loop(&d->p, t, i);
+    print_locals(d->p.out, d->pl, g);
+    for (int s = g->first, n; s < g->first + g->n; s += n) {
+        const struct loops_stmt *st = &d->loops->stmts.at[s];
+        uint64_t open = g->shared;
+        n = groups_scan(d->loops, s);
+        if (st->scan_step) {
+            nest_scan(&d->p, st);
+            open |= bit(st->scan_letter);
+        }
+        for (int j = 0; j < n; j++) dfp_row_statement(d, st + j, open);
+        if (st->scan_step) text_close(d->p.out, "}");
+    }
+    while (opened--) text_close(d->p.out, "}");
+}
+
+static void print_group(struct making *m, int i, double task_ns, struct kernel *out)
+{
+    struct dfp *d = &m->d;
+    const struct print_group *g = m->now = &d->pl->group[i];
+    const struct group_plan *p = m->plan = &m->group[i];
+    struct print_tasks t;
+    const bool tiled = p->tile >= 0 && p->tile != p->vector;
+    const int64_t unit = p->vector < 0 ? 1 : d->lanes * (tiled ? 1 : p->points);
+    tasks_make(d->pl, g, g->shared, g->ops, task_ns * d->lanes, p->vector, unit, tiled ? p->tile : -1, &t);
+    text_line(d->p.out,
+              "void KERNEL_%d(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)", i);
+    text_open(d->p.out, "{");
+    text_line(d->p.out, "(void)worker;");
+    if (p->vector >= 0) place_temps(m, g);
+    print_pointers(d->p.out, d->pl, g);
+    tasks_open(&d->p, &t);
+    if (p->vector >= 0)
+        lanes_group(m, &t);
+    else
+        rows_group(m, &t);
+    text_close(d->p.out, "}");
+    text_close(d->p.out, "}");
+    out->step[i].tasks = t.tasks;
+}
+
+/* -- the solver */
+
+static int lanes_for(const struct solver_context *sc, const struct loops *l)
+{
+    bool narrow = false;
+    for (int i = 0; i < l->tensors.n; i++)
+        narrow = narrow || (l->tensors.at[i].role != LOOPS_TABLE && l->tensors.at[i].dtype == SOL_F32);
+    return MAX(2, sc->target->vector_bytes / (narrow ? 4 : 8));
+}
+
+static struct making *make(const struct solver_context *sc, const struct cluster *c, const struct variant *v)
+{
+    struct making *m = NEW(sc->arena, struct making);
+    struct dfp *d = &m->d;
+    const struct cluster expanded = dfp_expand(sc, c);
+    d->sc = sc;
+    d->pl = groups_make(sc->arena, &expanded);
+    dfp_collapse(d->pl);
+    d->loops = d->pl->cluster.loops;
+    d->lanes = lanes_for(sc, d->loops);
+    d->letters = NEW_ARRAY(sc->arena, struct print_letter, LOOPS_MAX_LETTERS);
+    d->vector = d->tile = -1;
+    d->points = 1;
+    struct text *out = NEW(sc->arena, struct text);
+    *out = text_new(sc->arena);
+    d->p = (struct print_expr){.out = out,
+                               .loops = d->loops,
+                               .memory = d->pl->cluster.memory,
+                               .target = sc->target,
+                               .lanes = 1,
+                               .vector_letter = -1,
+                               .letters = d->letters};
+    make_groups(m, v);
+    for (int i = 0; i < d->pl->ngroup; i++)
+        if (!temps_fit(d, &d->pl->group[i])) m->group[i].vector = m->group[i].tile = -1;
+    make_packs(m);
+    return m;
+}
+
+static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
+{
+    if (!nest_solver.applicable(sc, c, out_why)) return false;
+    for (int i = 0; i < c->loops->letters.n; i++)
+        if (c->loops->letters.at[i].size >= 2) return true;
+    *out_why = "nothing to vectorise";
+    return false;
+}
+
+static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
+{
+    const struct making *m = make(sc, c, NULL);
+    double vectors = 0;
+    for (int i = 0; i < m->d.pl->ngroup; i++) vectors += m->group[i].cost;
+    const double cost =
+        MAX(0.25 * vectors / sc->target->cores, m->d.pl->bytes / sc->target->l3_rate) + 500.0 * m->d.pl->ngroup;
+    out[0] = (struct variant){.p = {0, 5000}, .cost = cost, .text = "usual"};
+    return 1;
+}
+
+static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                       struct kernel *out)
+{
+    struct making *m = make(sc, c, v);
+    struct dfp *d = &m->d;
+    print_prelude(d->p.out, sc->target);
+    print_tables(d->p.out, d->loops);
+    *out = (struct kernel){.nstep = d->pl->ngroup, .cost = v->cost, .solver = "dfp", .variant = v->text};
+    for (int i = 0; i < d->pl->ngroup; i++) print_group(m, i, v->p[P_TASK], out);
+    out->source = d->p.out->at;
+    out->scratch_bytes = d->pl->scratch_bytes;
+    out->nwork = d->pl->work_bytes > 0;
+    out->work_bytes[0] = d->pl->work_bytes;
+    out->npack = d->npack;
+    memcpy(out->pack, d->pack, sizeof d->pack);
+    return ctx_check(arena_ctx(sc->arena));
+}
+
+const struct solver dfp_solver = {.name = "dfp", .applicable = applicable, .variants = variants, .emit = emit};

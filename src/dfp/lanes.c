@@ -1,0 +1,481 @@
+/* Statements in lanes: every statement of a group runs along one vector letter, for one point or for several side by
+ * side (a register tile). Reductions keep one accumulator for each point; loads that points share are done once;
+ * windows are unrolled where their borders are known when the code is printed, else they are loops with clipped bounds.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "dfp/dfp.h"
+
+#define UNROLL_MOST 96 /* terms times points in unrolled code */
+#define CHUNK 256      /* terms that are added up before they join a longer sum */
+
+#define SAY(d, ...) arena_printf((d)->p.out->arena, __VA_ARGS__)
+
+static const struct ex *at(const struct dfp *d, int32_t node)
+{
+    return &d->loops->ex.at[node];
+}
+
+void dfp_use(struct dfp *d, int point)
+{
+    d->known[d->point] = d->p.known;
+    d->point = point;
+    d->p.known = d->known[point];
+    if (d->tile >= 0)
+        d->letters[d->tile].plus = point * d->step + (d->letters[d->tile].base ? 0 : d->letters[d->tile].low);
+}
+
+void dfp_name(struct dfp *d, int32_t node, enum compute k, const char *text)
+{
+    struct print_known *known = NEW(d->p.out->arena, struct print_known);
+    *known = (struct print_known){node, k, d->p.lanes, text, d->p.lane, d->p.known};
+    d->p.known = known;
+}
+
+/* -- reads */
+
+static const char *row_place(struct dfp *d, int tensor, int32_t index)
+{
+    const struct dtype_def *t = dtype_def((enum sol_dtype)d->loops->tensors.at[tensor].dtype);
+    const char *name = expr_tensor(d->loops, d->p.out->arena, tensor);
+    return SAY(d, "*(%sx%d *)(%s + %s)", t->name, d->p.lanes, name, print_offset(&d->p, tensor, index));
+}
+
+/* A read that is the same for several points, or comes again, is done once. */
+static const char *cached(struct dfp *d, int32_t node)
+{
+    struct print_expr *p = &d->p;
+    struct affine a;
+    const struct ex e = *at(d, node);
+    const struct loops_tensor *t = &d->loops->tensors.at[e.tensor];
+    if (t->role != LOOPS_INPUT || e.b) return NULL;
+    for (int32_t i = e.a; i; i = at(d, i)->next)
+        if (!ex_affine(d->loops, i, &a)) return NULL;
+    const enum compute k = compute_of((enum sol_dtype)t->dtype);
+    p->read = NULL;
+    const char *text = expr_value(p, node, k);
+    p->read = dfp_read;
+    for (const struct dfp_load *i = d->loads; i; i = i->next)
+        if (!strcmp(i->text, text)) return i->name;
+    struct dfp_load *load = NEW(p->out->arena, struct dfp_load);
+    *load = (struct dfp_load){text, expr_temp(p, text, k), d->loads};
+    d->loads = load;
+    return load->name;
+}
+
+const char *dfp_read(void *user, struct print_expr *p, int32_t node)
+{
+    struct dfp *d = user;
+    const struct ex *e = at(d, node);
+    const struct dfp_temp *temp = d->temp ? &d->temp[e->tensor] : NULL;
+    if (temp && temp->in_register) {
+        const char *name = temp->name[d->point];
+        return p->lane ? SAY(d, "%s[%s]", name, p->lane) : name;
+    }
+    if (temp && temp->row && p->lanes == 1) {
+        const char *name = expr_tensor(d->loops, p->out->arena, e->tensor);
+        return SAY(d, "%s[%s + %s]", name, print_offset(p, e->tensor, e->a), p->lane ? p->lane : "0");
+    }
+    if (temp && temp->row) return row_place(d, e->tensor, e->a);
+    return p->lanes > 1 ? cached(d, node) : NULL;
+}
+
+/* -- reductions */
+
+const char *dfp_type_name(struct dfp *d, enum compute k)
+{
+    return d->p.lanes > 1 ? SAY(d, "%sx%d", compute_def(k)->name, d->p.lanes) : compute_def(k)->name;
+}
+
+const char *dfp_start(struct dfp *d, int op, enum compute k)
+{
+    const char *s = op == RED_PROD  ? "1"
+                    : op == RED_MAX ? (k == C_I64 ? "INT64_MIN" : "-INFINITY")
+                    : op == RED_MIN ? (k == C_I64 ? "INT64_MAX" : "INFINITY")
+                                    : "0";
+    return d->p.lanes > 1 ? expr_splat(&d->p, s, k) : s;
+}
+
+/* acc = acc (op) value */
+void dfp_join(struct dfp *d, int op, enum compute k, const char *acc, const char *value)
+{
+    if (op == RED_SUM || op == RED_PROD)
+        text_line(d->p.out, "%s %c= %s;", acc, op == RED_SUM ? '+' : '*', value);
+    else
+        text_line(d->p.out, "%s = sol_%s_%s(%s, %s);", acc, op == RED_MAX ? "max" : "min", dfp_type_name(d, k), value,
+                  acc);
+}
+
+void dfp_accumulate(struct dfp_reduction *r)
+{
+    struct dfp *d = r->d;
+    for (int q = 0; q < d->points; q++) {
+        dfp_use(d, q);
+        const char *value = expr_value(&d->p, r->e->b, r->k);
+        if (r->masks.n) {
+            const char *mask = NULL;
+            for (int i = 0; i < r->masks.n; i++) {
+                const char *part = expr_mask(&d->p, r->masks.at[i], r->k);
+                mask = mask ? SAY(d, "(%s & %s)", mask, part) : part;
+            }
+            value =
+                SAY(d, "sol_select_%s(%s, %s, %s)", dfp_type_name(d, r->k), mask, value, dfp_start(d, r->e->op, r->k));
+        }
+        dfp_join(d, r->e->op, r->k, r->acc[q], value);
+    }
+}
+
+static void unroll(struct dfp_reduction *r, int i)
+{
+    struct dfp *d = r->d;
+    if (i < r->nunrolled) {
+        const int letter = r->unrolled[i];
+        const struct print_letter old = d->letters[letter];
+        for (int64_t v = 0; v < d->loops->letters.at[letter].size; v++) {
+            d->letters[letter] = (struct print_letter){true, NULL, v, v, v};
+            unroll(r, i + 1);
+        }
+        d->letters[letter] = old;
+        return;
+    }
+    const char *cond = NULL;
+    for (int t = 0; t < r->tests.n; t++) {
+        const int holds = nest_decide(&d->p, r->tests.at[t]);
+        if (holds == 1) continue;
+        if (holds == 0) return;
+        const char *part = print_condition(&d->p, r->tests.at[t]);
+        cond = cond ? SAY(d, "%s && %s", cond, part) : part;
+    }
+    struct dfp_load *loads = d->loads;
+    if (cond) text_open(d->p.out, "if (%s) {", cond);
+    dfp_accumulate(r);
+    if (cond) {
+        text_close(d->p.out, "}");
+        d->loads = loads;
+    }
+}
+
+/* Does every part of the guard that has this letter come out, once the letter and the unrolled ones are numbers? */
+static bool decided(struct dfp_reduction *r, int letter)
+{
+    struct dfp *d = r->d;
+    bool all = true;
+    const struct print_letter old = d->letters[letter];
+    for (int64_t v = 0; v < d->loops->letters.at[letter].size && all; v++) {
+        d->letters[letter] = (struct print_letter){true, NULL, v, v, v};
+        for (int i = 0; i < r->loops.guard.n; i++) {
+            const int32_t part = r->loops.guard.at[i];
+            if ((ex_letters(d->loops, part) >> letter & 1) && nest_decide(&d->p, part) < 0) all = false;
+        }
+    }
+    d->letters[letter] = old;
+    return all;
+}
+
+/* Chooses the letters to unroll, innermost first, and moves the parts of the guard that have them. */
+static void choose_unrolled(struct dfp_reduction *r)
+{
+    struct dfp *d = r->d;
+    int64_t terms = d->points;
+    uint64_t set = 0;
+    while (r->loops.n) {
+        const int letter = r->loops.letter[r->loops.n - 1];
+        const int64_t size = d->loops->letters.at[letter].size;
+        if (size > 11 || terms * size > UNROLL_MOST || !decided(r, letter)) break;
+        terms *= size;
+        set |= UINT64_C(1) << letter;
+        memmove(r->unrolled + 1, r->unrolled, (size_t)r->nunrolled++);
+        r->unrolled[0] = (uint8_t)letter;
+        r->loops.n--;
+    }
+    int kept = 0;
+    for (int i = 0; i < r->loops.guard.n; i++) {
+        const int32_t part = r->loops.guard.at[i];
+        if (ex_letters(d->loops, part) & set)
+            PUSH(d->loops->arena, r->tests, part);
+        else
+            r->loops.guard.at[kept++] = part;
+    }
+    r->loops.guard.n = kept;
+}
+
+void dfp_declare(struct dfp_reduction *r, const char **names)
+{
+    struct dfp *d = r->d;
+    for (int q = 0; q < d->points; q++) {
+        names[q] = expr_name(&d->p);
+        text_line(d->p.out, "%s %s = %s;", expr_type(&d->p, r->k), names[q], dfp_start(d, r->e->op, r->k));
+    }
+}
+
+static void begin_chunk(void *user)
+{
+    struct dfp_reduction *r = user;
+    dfp_declare(r, r->acc);
+}
+
+/* Long sums are added up in chunks: errors grow with the length of a chunk and with their number, not with both. */
+static void cut_chunks(struct dfp_reduction *r)
+{
+    struct dfp *d = r->d;
+    int64_t terms = 1, inner = 1;
+    for (int i = 0; i < r->loops.n; i++) terms *= d->loops->letters.at[r->loops.letter[i]].size;
+    if (terms <= 2 * CHUNK || (r->e->op != RED_SUM && r->e->op != RED_PROD)) return;
+    int first = r->loops.n;
+    while (first > 0 && inner * d->loops->letters.at[r->loops.letter[first - 1]].size <= CHUNK)
+        inner *= d->loops->letters.at[r->loops.letter[--first]].size;
+    if (first == r->loops.n) {
+        first--;
+        r->loops.strip = CHUNK;
+    }
+    if (first == 0 && !r->loops.strip) return;
+    r->loops.between = begin_chunk;
+    r->loops.user = r;
+    r->loops.inner = first;
+}
+
+struct reads {
+    const struct dfp *d;
+    bool unsafe;
+};
+static void see_outside(void *user, int32_t node)
+{
+    struct reads *s = user;
+    const struct ex *e = at(s->d, node);
+    if (e->kind == EX_RED) s->unsafe = true;
+    if (e->kind != EX_READ || e->b) return;
+    int d = 0;
+    for (int32_t i = e->a; i; i = at(s->d, i)->next, d++) {
+        int64_t low, high;
+        if (!expr_range(&s->d->p, i, &low, &high) || low < 0 || high >= s->d->loops->tensors.at[e->tensor].shape[d])
+            s->unsafe = true;
+    }
+}
+
+/* Moves the parts of the guard that differ between lanes. False: the body may not be computed where they fail. */
+bool dfp_split_masks(struct dfp_reduction *r)
+{
+    struct dfp *d = r->d;
+    int kept = 0;
+    for (int i = 0; i < r->loops.guard.n; i++) {
+        const int32_t part = r->loops.guard.at[i];
+        if (d->p.lanes > 1 && expr_varies(&d->p, part))
+            PUSH(d->loops->arena, r->masks, part);
+        else
+            r->loops.guard.at[kept++] = part;
+    }
+    r->loops.guard.n = kept;
+    if (!r->masks.n) return true;
+    struct reads s = {d, false};
+    ex_walk(d->loops, r->e->b, see_outside, &s);
+    return !s.unsafe;
+}
+
+static enum compute reduction_kind(struct dfp *d, int32_t node, enum compute k)
+{
+    if (ex_is_int(d->loops, node)) return C_I64;
+    const enum compute own = expr_natural(d->loops, node);
+    return k == C_I64 || own == C_F64 ? (k == C_F32 ? C_F32 : own) : k;
+}
+
+void dfp_reduction_begin(struct dfp *d, const struct ex *e, int32_t node, enum compute k, struct dfp_reduction *out)
+{
+    *out = (struct dfp_reduction){.d = d, .e = e, .k = reduction_kind(d, node, k)};
+}
+
+/* Computes the reduction `node` for all points and names its values. */
+static void reduce(struct dfp *d, int32_t node, enum compute k)
+{
+    const struct ex e = *at(d, node);
+    struct dfp_reduction r;
+    dfp_reduction_begin(d, &e, node, k, &r);
+    if (e.op != RED_SUM && e.op != RED_PROD && e.op != RED_MAX && e.op != RED_MIN) return;
+    for (int i = 0; i < d->loops->letters.n; i++)
+        if (e.u.bound >> i & 1 && d->loops->letters.at[i].size == 1)
+            d->letters[i] = (struct print_letter){.known = true};
+        else if (e.u.bound >> i & 1)
+            r.loops.letter[r.loops.n++] = (uint8_t)i;
+    nest_order(&d->p, &r.loops, e.b);
+    dfp_use(d, 0);
+    nest_guard(&d->p, &r.loops, e.a);
+    if (!dfp_split_masks(&r)) return;
+    choose_unrolled(&r);
+    cut_chunks(&r);
+    dfp_declare(&r, r.total);
+    memcpy(r.acc, r.total, sizeof r.acc);
+    struct dfp_load *loads = d->loads;
+    nest_open(&d->p, &r.loops);
+    if (r.loops.opened) d->loads = NULL;
+    unroll(&r, 0);
+    if (r.loops.between) {
+        for (int i = 0; i < r.loops.inner_opened; i++) text_close(d->p.out, "}");
+        for (int q = 0; q < d->points; q++) dfp_join(d, r.e->op, r.k, r.total[q], r.acc[q]);
+        r.loops.opened -= r.loops.inner_opened;
+    }
+    nest_close(&d->p, &r.loops);
+    d->loads = loads;
+    for (int q = 0; q < d->points; q++) {
+        dfp_use(d, q);
+        dfp_name(d, node, r.k, r.total[q]);
+    }
+}
+
+/* -- statements */
+
+static void comment(struct dfp *d, const struct loops_stmt *s)
+{
+    struct text t = text_new(d->p.out->arena);
+    for (int o = 0; o < s->nout; o++) text_put(&t, "%s%s", o ? ", " : "", d->loops->tensors.at[s->out[o]].name);
+    text_put(&t, " = ");
+    ex_print(d->loops, s->value, &t);
+    for (char *c = t.at; *c; c++) /* a comment must not end early */
+        if (*c == '*' && c[1] == '/') c[1] = ' ';
+    text_line(d->p.out, "/* %s%s%s */", s->label ? s->label : "", s->label ? ": " : "", t.at);
+}
+
+static bool named(const struct dfp *d, int32_t node)
+{
+    for (const struct print_known *i = d->p.known; i; i = i->next)
+        if (i->node == node && i->lanes == d->p.lanes) return true;
+    return false;
+}
+
+/* A reduction with several results, lane by lane. */
+static void several_results(struct dfp *d, const struct loops_stmt *s, enum compute k)
+{
+    struct print_expr *p = &d->p;
+    const int lanes = p->lanes;
+    const char *lane = lanes > 1 ? expr_name(p) : NULL, *value[4];
+    if (lane) text_open(p->out, "for (int64_t %s = 0; %s < %d; %s++) {", lane, lane, lanes, lane);
+    p->lanes = 1;
+    p->lane = lane;
+    print_reduction_all(p, s->value, k, value);
+    for (int o = 0; o < s->nout; o++) {
+        const enum compute to = compute_of((enum sol_dtype)d->loops->tensors.at[s->out[o]].dtype);
+        print_store(p, s->out[o], s->index, expr_convert(p, value[o], reduction_type(p, s->value, o, k), to));
+    }
+    p->lanes = lanes;
+    p->lane = NULL;
+    if (lane) text_close(p->out, "}");
+}
+
+void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
+{
+    const int out = s->out[0];
+    const enum sol_dtype dtype = (enum sol_dtype)d->loops->tensors.at[out].dtype;
+    const enum compute k = compute_of(dtype);
+    struct print_loops own = {0};
+    comment(d, s);
+    for (int i = 0; i < d->loops->letters.n; i++)
+        if ((stmt_letters(d->loops, s) & ~open) >> i & 1) own.letter[own.n++] = (uint8_t)i;
+    nest_order(&d->p, &own, ex_read(d->loops, out, s->index, 0));
+    struct dfp_load *loads = d->loads;
+    nest_open(&d->p, &own);
+    const struct print_known *known[DFP_POINTS];
+    dfp_use(d, d->point);
+    memcpy(known, d->known, sizeof known);
+    int32_t red[8];
+    for (int q = 0; q < d->points && s->nout > 1; q++) {
+        dfp_use(d, q);
+        several_results(d, s, k);
+    }
+    const int n = s->nout > 1 ? 0 : dfp_reductions(d->loops, s->value, red, COUNT_OF(red));
+    for (int i = 0; i < n; i++)
+        if (!named(d, red[i]) && (d->p.lanes == 1 || expr_varies(&d->p, red[i]))) reduce(d, red[i], k);
+    for (int q = 0; q < d->points && s->nout == 1; q++) {
+        dfp_use(d, q);
+        const char *value = print_value(&d->p, s->value, dtype);
+        if (d->temp && d->temp[out].in_register) {
+            const char *name = expr_name(&d->p);
+            text_line(d->p.out, "const %s %s = %s;", expr_type(&d->p, k), name, value);
+            d->temp[out].name[q] = name;
+        } else if (d->temp && d->temp[out].row && d->p.lanes > 1) {
+            text_line(d->p.out, "%s = %s;", row_place(d, out, s->index), value);
+        } else {
+            print_store(&d->p, out, s->index, value);
+        }
+    }
+    dfp_use(d, 0);
+    memcpy(d->known, known, sizeof known);
+    d->p.known = known[0];
+    d->loads = loads;
+    nest_close(&d->p, &own);
+}
+
+/* -- the loop over the vector letter */
+
+struct walk { /* of the vector letter, whose name is a variable */
+    int letter;
+    int64_t low, high; /* of the range that is walked now */
+    const char *end;   /* where it ends, as text */
+    dfp_body body;
+    void *user;
+};
+
+static void one_width(struct dfp *d, const struct walk *w, int lanes, int points, bool loop)
+{
+    const char *name = d->loops->letters.at[w->letter].name;
+    const int64_t by = (int64_t)lanes * points;
+    d->p.lanes = lanes;
+    d->points = points;
+    d->letters[w->letter] = (struct print_letter){true, name, 0, w->low, w->high - 1}; /* of any lane */
+    if (points > 1) {
+        d->tile = w->letter;
+        d->step = lanes;
+    }
+    for (int q = 0; q < DFP_POINTS; q++) d->known[q] = d->hoisted;
+    d->p.known = d->hoisted;
+    d->point = 0;
+    d->loads = NULL;
+    if (loop)
+        text_open(d->p.out, "for (; %s + %" PRId64 " <= %s; %s += %" PRId64 ") {", name, by, w->end, name, by);
+    else
+        text_open(d->p.out, "{");
+    w->body(d, w->user);
+    text_close(d->p.out, "}");
+    if (!loop) text_line(d->p.out, "%s += %" PRId64 ";", name, by);
+    d->points = 1;
+    d->tile = -1;
+    d->letters[w->letter].known = false;
+}
+
+/* Vectors, then smaller ones for the rest; `rest` is what is left over by full ones, at the end of the letter. */
+static void all_widths(struct dfp *d, const struct walk *w, int points, int64_t n)
+{
+    const char *name = d->loops->letters.at[w->letter].name;
+    const int rest = (int)(n % d->lanes);
+    if (points > 1 && n >= (int64_t)d->lanes * points) one_width(d, w, d->lanes, points, true);
+    if (n >= d->lanes && (points == 1 || n % (d->lanes * points) >= d->lanes)) one_width(d, w, d->lanes, 1, true);
+    if (!rest) return;
+    text_open(d->p.out, "if (%s < %s) {", name, w->end);
+    for (int lanes = d->lanes / 2; lanes >= 1; lanes /= 2)
+        if (rest & lanes) one_width(d, w, lanes, 1, false);
+    text_close(d->p.out, "}");
+}
+
+void dfp_vector_loop(struct dfp *d, int letter, const char *low, const char *high, int points,
+                     const struct loops_stmt *s, int n, dfp_body body, void *user)
+{
+    const int64_t size = d->loops->letters.at[letter].size;
+    struct walk w = {letter, 0, size, high, body, user};
+    int64_t first, last;
+    d->p.vector_letter = letter;
+    dfp_interior(d, s, n, letter, &first, &last);
+    text_line(d->p.out, "int64_t %s = %s;", d->loops->letters.at[letter].name, low);
+    if (last - first == size || last - first < d->lanes) {
+        all_widths(d, &w, points, size);
+    } else {
+        if (first > 0) {
+            w.end = SAY(d, "sol_min_i64(%s, %" PRId64 ")", high, first);
+            one_width(d, &w, 1, 1, true);
+        }
+        w = (struct walk){letter, first, last, SAY(d, "sol_min_i64(%s, %" PRId64 ")", high, last), body, user};
+        if (points > 1) one_width(d, &w, d->lanes, points, true);
+        one_width(d, &w, d->lanes, 1, true);
+        w = (struct walk){letter, 0, size, high, body, user};
+        one_width(d, &w, 1, 1, true);
+    }
+    d->p.vector_letter = -1;
+    d->p.lanes = 1;
+}

@@ -1,0 +1,307 @@
+/* Statements by themselves: inside the shared loops each one has its own vector letter, one that it writes (a map over
+ * a row) or one that its reductions bind (a sum over a row, in several accumulators that are joined at the end). What
+ * does not vary along the row is computed before it. */
+#include <inttypes.h>
+
+#include "dfp/dfp.h"
+
+#define ACCUMULATORS 4
+#define CHUNK 256 /* vectors that are added up before they join a longer sum */
+
+#define SAY(d, ...) arena_printf((d)->p.out->arena, __VA_ARGS__)
+
+static uint64_t bit(int letter)
+{
+    return UINT64_C(1) << letter;
+}
+
+int dfp_reductions(const struct loops *l, int32_t node, int32_t *out, int room)
+{
+    if (!node || room <= 0) return 0;
+    const struct ex *e = &l->ex.at[node];
+    int n = 0;
+    switch (e->kind) {
+    case EX_RED: *out = node; return 1;
+    case EX_CALL:
+    case EX_AND:
+    case EX_OR:
+        for (int32_t i = e->a; i; i = l->ex.at[i].next) n += dfp_reductions(l, i, out + n, room - n);
+        return n;
+    case EX_READ: return dfp_reductions(l, e->b, out, room);
+    case EX_INT:
+    case EX_REAL:
+    case EX_LETTER: return 0;
+    default: n = dfp_reductions(l, e->a, out, room); return n + dfp_reductions(l, e->b, out + n, room - n);
+    }
+}
+
+/* -- what does not vary along a row */
+
+struct plain {
+    const struct dfp *d;
+    bool ok;
+};
+static void see_plain(void *user, int32_t node)
+{
+    struct plain *s = user;
+    const struct loops *l = s->d->loops;
+    const struct ex *e = &l->ex.at[node];
+    if (e->kind == EX_RED || e->kind == EX_CMP || e->kind == EX_TEST) s->ok = false;
+    if (e->kind != EX_READ || e->b) return;
+    int d = 0;
+    for (int32_t i = e->a; i; i = l->ex.at[i].next, d++) {
+        int64_t low, high;
+        if (!expr_range(&s->d->p, i, &low, &high) || low < 0 || high >= l->tensors.at[e->tensor].shape[d])
+            s->ok = false;
+    }
+}
+
+/* Gives names to the largest parts of a value that have none of the letters `inner`. */
+void dfp_hoist(struct dfp *d, int32_t node, uint64_t inner, enum compute k)
+{
+    if (!node) return;
+    const struct ex e = d->loops->ex.at[node];
+    if (e.kind == EX_INT || e.kind == EX_REAL || e.kind == EX_LETTER) return;
+    const bool is_int = ex_is_int(d->loops, node);
+    struct plain s = {d, true};
+    ex_walk(d->loops, node, see_plain, &s);
+    if (!(ex_letters(d->loops, node) & inner) && s.ok && !is_int) {
+        for (const struct print_known *i = d->hoisted; i; i = i->next)
+            if (i->node == node) return;
+        const enum compute own = k == C_I64 ? expr_natural(d->loops, node) : k;
+        const char *value = expr_value(&d->p, node, own);
+        const char *name = expr_name(&d->p);
+        text_line(d->p.out, "const %s %s = %s;", compute_def(own)->type, name, value);
+        dfp_name(d, node, own, name);
+        d->hoisted = d->p.known;
+        return;
+    }
+    switch (e.kind) {
+    case EX_CALL:
+        for (int32_t i = e.a; i; i = d->loops->ex.at[i].next) dfp_hoist(d, i, inner, k);
+        return;
+    case EX_NEG:
+    case EX_ADD:
+    case EX_SUB:
+    case EX_MUL:
+    case EX_DIV:
+        dfp_hoist(d, e.a, inner, k);
+        dfp_hoist(d, e.b, inner, k);
+        return;
+    case EX_RED: dfp_hoist(d, e.b, inner | e.u.bound, k); return;
+    default: return;
+    }
+}
+
+/* -- a reduction across the lanes */
+
+static const char *op_name(int op)
+{
+    return op == RED_SUM ? "sum" : op == RED_PROD ? "prod" : op == RED_MAX ? "max" : "min";
+}
+
+/* The rest of a row that fills no vector: smaller ones, each joined across its lanes. */
+static void row_rest(struct dfp_reduction *r, int v, const char *high, int64_t n, const char *rest)
+{
+    struct dfp *d = r->d;
+    const char *name = d->loops->letters.at[v].name;
+    for (int lanes = d->lanes / 2; lanes >= 1; lanes /= 2) {
+        if (n >= 0 && !(n % d->lanes & lanes)) continue;
+        if (n < 0)
+            text_open(d->p.out, "if (%s + %d <= %s) {", name, lanes, high);
+        else
+            text_open(d->p.out, "{");
+        d->p.lanes = lanes;
+        d->loads = NULL;
+        dfp_declare(r, r->acc);
+        dfp_accumulate(r);
+        const char *value = r->acc[0];
+        if (lanes > 1) value = SAY(d, "sol_across_%s_%s(%s)", op_name(r->e->op), dfp_type_name(d, r->k), value);
+        d->p.lanes = 1;
+        dfp_join(d, r->e->op, r->k, rest, value);
+        text_line(d->p.out, "%s += %d;", name, lanes);
+        text_close(d->p.out, "}");
+    }
+}
+
+/* One row from low to high: full vectors into `total`, what is left over into `rest`. n: its length, -1: not known. */
+static void row(struct dfp_reduction *r, int v, const char *low, const char *high, int64_t n, const char *total,
+                const char *rest)
+{
+    struct dfp *d = r->d;
+    const char *name = d->loops->letters.at[v].name;
+    const int64_t size = d->loops->letters.at[v].size;
+    const int many = n < 0 || n >= d->lanes * ACCUMULATORS ? ACCUMULATORS : 1;
+    const bool strips = size > (int64_t)d->lanes * many * CHUNK && (r->e->op == RED_SUM || r->e->op == RED_PROD);
+    const char *end = high;
+    text_line(d->p.out, "int64_t %s = %s;", name, low);
+    d->letters[v] = (struct print_letter){true, name, 0, 0, size - 1};
+    if (size >= d->lanes) {
+        if (strips) {
+            end = expr_name(&d->p);
+            text_open(d->p.out, "while (%s + %d <= %s) {", name, d->lanes, high);
+            text_line(d->p.out, "const int64_t %s = sol_min_i64(%s, %s + %d);", end, high, name,
+                      d->lanes * many * CHUNK);
+        } else {
+            text_open(d->p.out, "{");
+        }
+        d->p.lanes = d->lanes;
+        d->tile = v;
+        d->step = d->lanes;
+        d->points = many;
+        dfp_declare(r, r->acc);
+        const int steps[] = {many, 1};
+        for (int i = many == 1; i < 2; i++) {
+            d->points = steps[i];
+            if (steps[i] == 1 && n >= 0 && many > 1 && !strips && n % (d->lanes * many) < d->lanes) continue;
+            text_open(d->p.out, "for (; %s + %d <= %s; %s += %d) {", name, d->lanes * steps[i], end, name,
+                      d->lanes * steps[i]);
+            d->loads = NULL;
+            dfp_accumulate(r);
+            text_close(d->p.out, "}");
+        }
+        for (int step = 1; step < many; step *= 2)
+            for (int q = 0; q + step < many; q += 2 * step) dfp_join(d, r->e->op, r->k, r->acc[q], r->acc[q + step]);
+        dfp_join(d, r->e->op, r->k, total, r->acc[0]);
+        text_close(d->p.out, "}");
+        d->points = 1;
+        dfp_use(d, 0);
+    }
+    d->tile = -1;
+    if (rest) row_rest(r, v, high, n, rest);
+    d->letters[v].known = false;
+    d->p.lanes = 1;
+    d->loads = NULL;
+}
+
+/* Computes the reduction `node`, which binds v, with the vector along v, and names its value. False: it cannot. */
+static bool across(struct dfp *d, int32_t node, int v, enum compute k)
+{
+    const struct ex e = d->loops->ex.at[node];
+    struct dfp_reduction r;
+    if (e.op != RED_SUM && e.op != RED_PROD && e.op != RED_MAX && e.op != RED_MIN) return false;
+    dfp_reduction_begin(d, &e, node, k, &r);
+    for (int i = 0; i < d->loops->letters.n; i++)
+        if (e.u.bound >> i & 1 && i != v) r.loops.letter[r.loops.n++] = (uint8_t)i;
+    r.loops.later = bit(v);
+    nest_order(&d->p, &r.loops, e.b);
+    nest_guard(&d->p, &r.loops, e.a);
+    /* parts that are no bounds of v differ between lanes */
+    struct print_loops look = {0};
+    struct text out = text_new(d->p.out->arena), *old = d->p.out;
+    const char *low, *high;
+    for (int i = 0; i < r.loops.guard.n; i++)
+        if (ex_letters(d->loops, r.loops.guard.at[i]) & bit(v)) PUSH(d->loops->arena, look.guard, r.loops.guard.at[i]);
+    d->p.out = &out;
+    nest_range(&d->p, &look, v, 0, &low, &high);
+    d->p.out = old;
+    int kept = 0;
+    for (int i = 0; i < r.loops.guard.n; i++) {
+        const int32_t part = r.loops.guard.at[i];
+        bool mask = false;
+        for (int j = 0; j < look.guard.n; j++) mask = mask || look.guard.at[j] == part;
+        if (mask)
+            PUSH(d->loops->arena, r.masks, part);
+        else
+            r.loops.guard.at[kept++] = part;
+    }
+    r.loops.guard.n = kept;
+    struct plain s = {d, true};
+    if (r.masks.n) ex_walk(d->loops, e.b, see_plain, &s);
+    if (!s.ok) return false;
+
+    d->p.vector_letter = v;
+    const char *total = expr_name(&d->p), *rest = NULL;
+    const int64_t size = d->loops->letters.at[v].size;
+    d->p.lanes = d->lanes;
+    if (size >= d->lanes) text_line(d->p.out, "%s %s = %s;", expr_type(&d->p, r.k), total, dfp_start(d, e.op, r.k));
+    d->p.lanes = 1;
+    bool clipped = false;
+    for (int i = 0; i < r.loops.guard.n; i++) clipped = clipped || (ex_letters(d->loops, r.loops.guard.at[i]) & bit(v));
+    if (clipped || size % d->lanes) {
+        rest = expr_name(&d->p);
+        text_line(d->p.out, "%s %s = %s;", compute_def(r.k)->type, rest, dfp_start(d, e.op, r.k));
+    }
+    nest_open(&d->p, &r.loops);
+    nest_range(&d->p, &r.loops, v, 0, &low, &high);
+    text_open(d->p.out, "{");
+    row(&r, v, low, high, clipped ? -1 : size, total, rest);
+    text_close(d->p.out, "}");
+    nest_close(&d->p, &r.loops);
+    const char *value = rest;
+    if (size >= d->lanes) {
+        d->p.lanes = d->lanes;
+        value = SAY(d, "sol_across_%s_%s(%s)", op_name(e.op), dfp_type_name(d, r.k), total);
+        d->p.lanes = 1;
+        if (rest) {
+            dfp_join(d, e.op, r.k, rest, value);
+            value = rest;
+        }
+    }
+    if (!rest) {
+        const char *name = expr_name(&d->p);
+        text_line(d->p.out, "const %s %s = %s;", compute_def(r.k)->type, name, value);
+        value = name;
+    }
+    d->p.vector_letter = -1;
+    dfp_name(d, node, r.k, value);
+    return true;
+}
+
+/* -- statements */
+
+struct inner {
+    const struct loops_stmt *s;
+    uint64_t open;
+};
+static void inner_statement(struct dfp *d, void *user)
+{
+    const struct inner *in = user;
+    dfp_statement(d, in->s, in->open);
+}
+
+void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
+{
+    double cost;
+    const int v = s->nout == 1 ? dfp_stmt_vector(d, s, open, &cost) : -1;
+    const enum compute k = compute_of((enum sol_dtype)d->loops->tensors.at[s->out[0]].dtype);
+    const uint64_t own = stmt_letters(d->loops, s) & ~open;
+    const struct print_known *hoisted = d->hoisted;
+    d->p.lanes = 1;
+    d->points = 1;
+    d->tile = -1;
+    d->point = 0;
+    d->known[0] = d->p.known = d->hoisted;
+    struct print_loops loops = {0};
+    for (int i = 0; i < d->loops->letters.n; i++)
+        if (own >> i & 1 && i != v) loops.letter[loops.n++] = (uint8_t)i;
+    if (v < 0) {
+        text_open(d->p.out, "{");
+        dfp_statement(d, s, open);
+    } else {
+        text_open(d->p.out, "{");
+        nest_order(&d->p, &loops, ex_read(d->loops, s->out[0], s->index, 0));
+        nest_open(&d->p, &loops);
+        const uint64_t inside = open | own;
+        if (own >> v & 1) {
+            dfp_hoist(d, s->value, bit(v), k);
+            struct inner in = {s, inside};
+            const char *end = SAY(d, "%" PRId64, d->loops->letters.at[v].size);
+            dfp_vector_loop(d, v, "0", end, 1, s, 1, inner_statement, &in);
+        } else {
+            int32_t red[8];
+            const int n = dfp_reductions(d->loops, s->value, red, COUNT_OF(red));
+            for (int i = 0; i < n; i++) {
+                if (!(d->loops->ex.at[red[i]].u.bound >> v & 1)) continue;
+                dfp_hoist(d, d->loops->ex.at[red[i]].b, d->loops->ex.at[red[i]].u.bound, k);
+                for (int q = 0; q < DFP_POINTS; q++) d->known[q] = d->hoisted;
+                across(d, red[i], v, k);
+                d->hoisted = d->p.known;
+            }
+            dfp_statement(d, s, inside);
+        }
+        nest_close(&d->p, &loops);
+    }
+    text_close(d->p.out, "}");
+    d->hoisted = hoisted;
+}
