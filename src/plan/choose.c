@@ -34,7 +34,7 @@ static void print_memory(struct text *out, const struct cluster *c)
     }
 }
 
-static void make_memory(struct plan *p, struct unit *u)
+void unit_memory(struct plan *p, struct unit *u)
 {
     u->memory = NEW_ARRAY(p->arena, struct memory, u->loops->tensors.n + 1);
     for (int i = 0; i < u->loops->tensors.n; i++)
@@ -136,42 +136,42 @@ static void set_operands(struct plan *p, struct map *packs, int *at, struct unit
     }
 }
 
-static sol_status choose_unit(struct plan *p, const struct solver_context *sc, struct map *known, struct unit *u)
+sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u, struct kernel *out)
 {
-    make_memory(p, u);
-    struct cluster c = {.loops = u->loops, .memory = u->memory, .root = u->root};
+    struct solver_context sc = {.arena = p->arena, .target = p->target, .winograd = p->winograd};
+    struct cluster c = {.loops = l, .memory = memory, .root = root};
     struct text key = text_new(p->arena);
-    loops_print(u->loops, &key);
+    loops_print(l, &key);
     print_memory(&key, &c);
-    struct kernel *k = map_get(known, key.at);
+    struct kernel *k = map_get(p->known, key.at);
     if (!k) {
         k = NEW(p->arena, struct kernel);
-        TRY(emit_cheapest(p, sc, &c, u, k));
-        map_set(known, key.at, k);
+        TRY(emit_cheapest(p, &sc, &c, u, k));
+        map_set(p->known, key.at, k);
     }
-    u->kernel = *k;
+    *out = *k;
     return SOL_OK;
+}
+
+static sol_status choose_unit(struct plan *p, struct unit *u)
+{
+    if (!u->memory) unit_memory(p, u);
+    return u->kernel.source ? SOL_OK : choose_kernel(p, u->loops, u->memory, u->root, u, &u->kernel);
 }
 
 sol_status plan_choose(struct plan *p)
 {
-    struct solver_context sc = {.arena = p->arena, .target = p->target, .winograd = p->winograd};
-    struct map *known = map_create(p->arena), *packs = map_create(p->arena);
+    struct map *packs = map_create(p->arena);
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
         if (u->dead) continue;
-        if (u->opaque) {
-            set_operands(p, packs, &i, u);
-            continue;
-        }
         int at = i;
-        if (!u->kernel.source) TRY(choose_unit(p, &sc, known, u));
+        if (!u->opaque) TRY(choose_unit(p, u));
         set_operands(p, packs, &at, u); /* the packs stand before u now, and are chosen next */
         for (int k = i; k < at; k++) {
-            struct unit *pack = p->units.at[k];
-            TRY(choose_unit(p, &sc, known, pack));
             int nowhere = k;
-            set_operands(p, packs, &nowhere, pack);
+            TRY(choose_unit(p, p->units.at[k]));
+            set_operands(p, packs, &nowhere, p->units.at[k]);
         }
         i = at;
     }

@@ -71,6 +71,8 @@ sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *
     TRY(plan_alias(p));
     TRY(plan_absorb(p));
     TRY(plan_layout(p));
+    p->known = map_create(a);
+    TRY(plan_band(p));
     TRY(plan_choose(p));
     *out_plan = p;
     return ctx_check(p->ctx);

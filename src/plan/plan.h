@@ -5,6 +5,7 @@
  *   alias     the pieces of a Concat are written where the Concat wants them
  *   absorb    Maps go up into the producer of their last operand (an epilogue), or down into a reduction
  *   layout    order of dimensions, halos, strides of every stored tensor; reorders at the network's borders
+ *   band      units that share a loop hand each other rows in scratch memory, where that saves time
  *   choose    a solver and a variant for every unit
  */
 #ifndef SOL_PLAN_H
@@ -54,6 +55,7 @@ struct plan {
     struct sol_ctx *ctx;
     const struct target *target;
     bool winograd;
+    struct map *known; /* kernels by their loops and memory */
     VECTOR(struct unit *) units; /* in order of execution; `prepare` units among them */
     struct store *stores;        /* by tensor id */
     int nstores;
@@ -74,7 +76,11 @@ sol_status plan_compose(struct plan *p);
 sol_status plan_absorb(struct plan *p);
 sol_status plan_alias(struct plan *p);
 sol_status plan_layout(struct plan *p);
+sol_status plan_band(struct plan *p);
 sol_status plan_choose(struct plan *p);
+void unit_memory(struct plan *p, struct unit *u); /* u->memory, from where the tensors lie */
+/* choose.c: the cheapest kernel for loops in memory; equal ones are printed once. */
+sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u, struct kernel *out);
 /* A step that zeroes the halos of a tensor's memory, as a kernel. */
 sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel *out);
 

@@ -17,7 +17,7 @@ int32_t rewrite_list(const struct rewrite *r, int32_t first)
 
 static int32_t rewrite_read_node(const struct rewrite *r, struct ex e)
 {
-    int32_t index[SOL_MAX_DIMS];
+    int32_t index[SOL_MAX_DIMS] = {0};
     int n = 0;
     for (int32_t i = e.a; i; i = r->from->ex.at[i].next) index[n++] = rewrite_ex(r, i);
     int32_t outside = e.b ? rewrite_ex(r, e.b) : 0;

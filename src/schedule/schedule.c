@@ -132,6 +132,11 @@ static void assign(struct schedule *s, const struct life *life, bool prepare, in
     for (int i = 0; i < n; i++) {
         s->buffer[tensor[i]] = buffer;
         s->offset[tensor[i]] = blocks[i].offset;
+        if (!prepare) continue;
+        /* a buffer of its own, so that the runtime sees which steps of `prepare` belong together */
+        s->buffer[tensor[i]] = push_buffer(s, SOL_BUFFER_WORKSPACE, 0, blocks[i].bytes);
+        s->buffers.at[s->buffers.n - 1].offset = blocks[i].offset;
+        s->offset[tensor[i]] = 0;
     }
 }
 

@@ -1,0 +1,309 @@
+/* Depth first: units that share a loop (the rows of an image, or blocks of channels) run as one kernel, which goes through
+ * that loop once and hands rows from stage to stage in scratch memory that stays in the cache.
+ *
+ *   expand 1x1 ─ ring of rows ─▶ depthwise 3x3 ─ one row ─▶ project 1x1
+ *
+ * A stage is its unit's loops cut along the shared letter (slice.c): a cluster of its own, for which any solver prints a
+ * kernel. So no solver knows of bands, and bands know of no solver. Whether it pays is a question of cost: what the tensors
+ * in between would have moved through memory, against the work of smaller kernels. */
+#include "plan/band.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CHANNEL_BLOCK 64  /* channels of one step, at most */
+#define ROW_PENALTY 0.04  /* kernels of single rows are slower than those of images by this share */
+#define GAIN 0.01         /* of the time of the parts that must be saved */
+#define STEP 500.0        /* ns that a step costs by itself */
+#define CACHE_SHARE 0.6   /* of a core's L2 that rings may take */
+
+static const struct loops_stmt *writer(const struct loops *l, int tensor)
+{
+    for (int i = 0; i < l->stmts.n; i++)
+        for (int o = 0; o < l->stmts.at[i].nout; o++)
+            if (l->stmts.at[i].out[o] == tensor) return &l->stmts.at[i];
+    return NULL;
+}
+
+static int tensor_of(const struct loops *l, const struct sol_tensor *t)
+{
+    for (int i = 0; i < l->tensors.n; i++)
+        if (l->tensors.at[i].user == t) return i;
+    return -1;
+}
+
+static int32_t nth(const struct loops *l, int32_t first, int n)
+{
+    while (n-- > 0) first = l->ex.at[first].next;
+    return first;
+}
+
+/* The letter that tensor's dimension d is written by; -1: not a plain letter. */
+static int written_letter(const struct loops *l, int tensor, int d)
+{
+    const struct loops_stmt *s = writer(l, tensor);
+    int32_t node = s ? nth(l, s->index, d) : 0;
+    return node && l->ex.at[node].kind == EX_LETTER ? l->ex.at[node].tensor : -1;
+}
+
+struct reader {
+    const struct loops *l;
+    int tensor;
+    int32_t first; /* index list of the first read of the tensor */
+};
+
+static void reader_visit(void *user, int32_t node)
+{
+    struct reader *r = user;
+    const struct ex *e = &r->l->ex.at[node];
+    if (e->kind == EX_READ && e->tensor == r->tensor && !r->first) r->first = e->a;
+}
+
+/* The letter of the reading statement that moves along dimension d of the tensor; -1: none. */
+static int read_letter(const struct loops *l, int tensor, int d)
+{
+    for (int i = 0; i < l->stmts.n; i++) {
+        struct reader r = {.l = l, .tensor = tensor};
+        ex_walk(l, l->stmts.at[i].value, reader_visit, &r);
+        struct affine f;
+        if (!r.first || !ex_affine(l, nth(l, r.first, d), &f)) continue;
+        for (int k = 0; k < f.n; k++)
+            if (stmt_letters(l, &l->stmts.at[i]) >> f.letter[k] & 1) return f.letter[k];
+    }
+    return -1;
+}
+
+/* -- making a chain */
+
+/* The dimension of t that is over images: in front of dimension `dim` in memory and not of size 1. -2: several. */
+static int image_dim(const struct store *s, int dim)
+{
+    int found = -1;
+    for (int i = 0; i < s->t->ndim; i++) {
+        int d = s->order[i];
+        if (s->t->dim[d].purpose == 'C' || s->t->dim[d].purpose == 'P' || d == dim || s->t->dim[d].size == 1) continue;
+        if (found >= 0) return -2;
+        found = d;
+    }
+    return found;
+}
+
+static void ring_memory(const struct store *s, struct stage *st, int tensor, int dim, int image, bool channels)
+{
+    struct memory *m = &st->memory[tensor];
+    int64_t stride = 1, origin = 0;
+    for (int i = s->t->ndim - 1; i >= 0; i--) {
+        int d = s->order[i];
+        if (d == image || (d == dim && !channels)) continue;
+        int64_t size = d == dim ? st->sub->tensors.at[tensor].shape[d] : s->t->dim[d].size;
+        m->stride[d] = stride;
+        m->halo_low[d] = s->memory.halo_low[d];
+        m->halo_high[d] = s->memory.halo_high[d];
+        origin += m->halo_low[d] * stride;
+        stride *= m->halo_low[d] + size + m->halo_high[d];
+    }
+    if (!channels) m->stride[dim] = stride;
+    if (image >= 0) m->stride[image] = 0;
+    m->constant = false;
+    int bytes = dtype_def(s->t->dtype)->bytes;
+    m->align = 64;
+    while (m->align > bytes && (origin * bytes % m->align || stride * bytes % m->align)) m->align /= 2;
+    st->row_bytes = stride * bytes;
+    st->row_origin = origin * bytes;
+}
+
+/* Cuts a stage along its letters: images first, then rows. */
+static bool cut(struct plan *p, struct stage *st)
+{
+    int n = st->whole->tensors.n + 1;
+    struct loops *l = st->whole;
+    struct memory *memory = st->u->memory;
+    int letter = st->letter;
+    double nothing;
+    if (st->image >= 0) {
+        st->image_op = NEW_ARRAY(p->arena, struct slice_operand, n);
+        struct memory *one = NEW_ARRAY(p->arena, struct memory, n);
+        l = loops_slice(p->arena, l, memory, st->image, st->in, st->image_op, one, &nothing);
+        if (!l) return false;
+        memory = one;
+        letter -= letter > st->image;
+    }
+    st->op = NEW_ARRAY(p->arena, struct slice_operand, n);
+    st->memory = NEW_ARRAY(p->arena, struct memory, n);
+    st->sub = loops_slice(p->arena, l, memory, letter, st->in, st->op, st->memory, &st->fill);
+    return st->sub != NULL;
+}
+
+static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int letter, int image, bool channels, int in, int out)
+{
+    *st = (struct stage){.u = u, .whole = u->loops, .letter = letter, .image = image, .in = in, .out = out};
+    if (letter < 0) return false;
+    if (channels) {
+        int64_t size = u->loops->letters.at[letter].size, by = MIN(size, CHANNEL_BLOCK);
+        while (by > 1 && (size % by || by % 8)) by--;
+        if (by < 8 || by == size) return false;
+        int outer;
+        st->whole = loops_split(p->arena, u->loops, letter, by, &outer);
+        st->letter = outer;
+        if (image > letter) st->image++;
+    }
+    st->rows = st->whole->letters.at[st->letter].size;
+    return cut(p, st);
+}
+
+/* The producer of t, and the unit that reads it, cut along dimension `dim` of t. */
+static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b, const struct store *s, int dim, bool channels)
+{
+    int image = image_dim(s, dim), ta = tensor_of(a->loops, s->t), tb = tensor_of(b->loops, s->t);
+    if (image == -2 || ta < 0 || tb < 0 || c->n >= BAND_MAX_STAGES) return false;
+    int ia = image < 0 ? -1 : written_letter(a->loops, ta, image), ib = image < 0 ? -1 : read_letter(b->loops, tb, image);
+    if (image >= 0 && (ia < 0 || ib < 0 || a->loops->letters.at[ia].size != b->loops->letters.at[ib].size)) return false;
+    struct stage *first = &c->stage[MAX(c->n - 1, 0)], *second = first + 1;
+    if (c->n == 0) {
+        if (!begin_stage(p, first, a, written_letter(a->loops, ta, dim), ia, channels, -1, ta)) return false;
+        c->n = 1;
+    } else {
+        int letter = written_letter(a->loops, ta, dim);
+        if (first->whole != a->loops || letter != first->letter || ia != first->image) return false;
+        first->out = ta;
+    }
+    if (!begin_stage(p, second, b, read_letter(b->loops, tb, dim), ib, channels, tb, -1)) return false;
+    const struct slice_operand *w = &first->op[ta], *r = &second->op[tb];
+    if (w->dim != dim || r->dim != dim || w->coef <= 0 || r->coef <= 0 || r->coef % w->coef || w->min) return false;
+    if (image >= 0 && (first->image_op[ta].dim != image || second->image_op[tb].dim != image || second->image_op[tb].coef != 1 ||
+                       second->image_op[tb].min || second->image_op[tb].max))
+        return false;
+    second->step = r->coef / w->coef;
+    second->low = (int64_t)floor((double)r->min / (double)w->coef);
+    second->high = (int64_t)floor((double)r->max / (double)w->coef);
+    if (channels && (second->low || second->high || second->step != 1)) return false;
+    ring_memory(s, first, ta, dim, image, channels);
+    second->memory[tb] = first->memory[ta];
+    int64_t window = second->high - second->low + 1;
+    first->ring_rows = window == 1 ? 1 : window + MAX(8, 2 * second->step);
+    c->channels = channels;
+    c->images = image < 0 ? 1 : a->loops->letters.at[ia].size;
+    c->n++;
+    return true;
+}
+
+/* -- does it pay? */
+
+/* Time that a tensor costs by lying in memory: written (which counts twice) and read, as far as it leaves the L2. */
+static double traffic(struct plan *p, const struct store *s)
+{
+    double bytes = (double)s->elements * dtype_def(s->t->dtype)->bytes;
+    double l2 = (double)p->target->l2 * p->target->cores;
+    double far = MIN(MAX(bytes / l2 - 0.25, 0), 1);
+    return far * bytes * 3 / p->target->l3_rate + (1 - far) * bytes * 2 / p->target->l2_rate + STEP;
+}
+
+static sol_status price(struct plan *p, struct chain *c, bool *out_pays)
+{
+    double parts = 0, saved = 0, again = 0;
+    int64_t held = 0;
+    *out_pays = false;
+    for (int i = 0; i < c->n; i++) {
+        struct stage *st = &c->stage[i];
+        struct kernel whole;
+        TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->root, st->u, &whole));
+        parts += whole.cost;
+        if (st->out < 0) continue;
+        saved += traffic(p, plan_store(p, st->u->loops->tensors.at[st->out].user));
+        held += st->row_bytes * st->ring_rows;
+        const struct stage *next = &c->stage[i + 1];
+        double overlap = (double)(next->high - next->low + 1 - next->step);
+        again += whole.cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)(st->rows * c->images);
+    }
+    c->cost = parts * (c->channels ? 1 : 1 + ROW_PENALTY) + again - saved;
+    if ((double)held > CACHE_SHARE * (double)p->target->l2 || (c->cost > parts * (1 - GAIN) && strcmp(ctx_config(p->ctx, "bands"), "always"))) return SOL_OK;
+    for (int i = 0; i < c->n; i++) {
+        struct stage *st = &c->stage[i];
+        TRY(choose_kernel(p, st->sub, st->memory, st->u->root, st->u, &st->kernel));
+        if (st->kernel.nstep != 1 || st->kernel.nwork) return SOL_OK;
+    }
+    *out_pays = true;
+    return SOL_OK;
+}
+
+/* -- finding chains */
+
+/* The unit that alone reads what u alone writes, a tensor that need not lie in memory; NULL: there is none. */
+static struct unit *only_reader(struct plan *p, const struct unit *u, struct unit **reader_of, struct store **out_s)
+{
+    struct store *found = NULL;
+    for (int k = 0; k < u->loops->tensors.n; k++) {
+        const struct loops_tensor *t = &u->loops->tensors.at[k];
+        if (t->role != LOOPS_OUTPUT) continue;
+        if (found) return NULL;
+        found = plan_store(p, t->user);
+    }
+    if (!found || found->writers != 1 || found->readers != 1 || found->fixed || found->output || found->root != found->t) return NULL;
+    *out_s = found;
+    struct unit *b = reader_of[found->t->id];
+    return b && !b->dead && !b->opaque && b->prepare == u->prepare ? b : NULL;
+}
+
+static int dimension(const struct store *s, char purpose)
+{
+    for (int i = 0; i < s->t->ndim; i++)
+        if (s->t->dim[s->order[i]].purpose == purpose && s->t->dim[s->order[i]].size > 1) return s->order[i];
+    return -1;
+}
+
+static bool has_parts(struct plan *p, const struct sol_tensor *t)
+{
+    for (int i = 0; i < p->nstores; i++)
+        if (p->stores[i].t && p->stores[i].root == t && p->stores[i].t != t) return true;
+    return false;
+}
+
+/* The best chain that begins with u: as long as it gets cheaper. */
+static sol_status best_chain(struct plan *p, struct unit *u, struct unit **reader_of, struct chain *best)
+{
+    best->n = 0;
+    static const char purposes[] = {'P', 'C'};
+    for (int k = 0; k < COUNT_OF(purposes); k++) {
+        struct chain c = {0};
+        struct unit *a = u;
+        struct store *s;
+        for (;;) {
+            struct unit *b = only_reader(p, a, reader_of, &s);
+            if (!b || has_parts(p, s->t)) break;
+            int dim = dimension(s, purposes[k]);
+            if (dim < 0 || !link(p, &c, a, b, s, dim, purposes[k] == 'C')) break;
+            bool pays;
+            TRY(price(p, &c, &pays));
+            if (pays && (!best->n || c.cost < best->cost)) *best = c;
+            a = b;
+        }
+    }
+    return SOL_OK;
+}
+
+sol_status plan_band(struct plan *p)
+{
+    if (!strcmp(ctx_config(p->ctx, "bands"), "off")) return SOL_OK;
+    plan_count(p);
+    struct unit **reader_of = NEW_ARRAY(p->arena, struct unit *, p->nstores + 1);
+    for (int i = 0; i < p->units.n; i++) {
+        struct unit *u = p->units.at[i];
+        if (u->dead || u->opaque) continue;
+        unit_memory(p, u);
+        for (int k = 0; k < u->loops->tensors.n; k++)
+            if (u->loops->tensors.at[k].role == LOOPS_INPUT && u->loops->tensors.at[k].user)
+                reader_of[((struct sol_tensor *)u->loops->tensors.at[k].user)->id] = u;
+    }
+    for (int i = 0; i < p->units.n; i++) {
+        struct unit *u = p->units.at[i];
+        if (u->dead || u->opaque || u->prepare) continue;
+        struct chain c;
+        TRY(best_chain(p, u, reader_of, &c));
+        if (c.n < 2) continue;
+        /* the chain runs where its last unit stood, when all operands are there */
+        bool done;
+        TRY(band_print(p, &c, c.stage[c.n - 1].u, &done));
+        for (int k = 0; done && k < c.n - 1; k++) c.stage[k].u->dead = true;
+    }
+    return ctx_check(p->ctx);
+}

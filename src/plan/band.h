@@ -1,0 +1,58 @@
+/* Bands: clusters of units that share a loop, such as the rows of an image, and hand each other a few steps of it in
+ * scratch memory instead of whole tensors. See band.c. */
+#ifndef SOL_BAND_H
+#define SOL_BAND_H
+
+#include "plan/plan.h"
+
+/* How an operand moves with the letter: index[dim] = coef * letter + rest, min <= rest <= max; coef 0: not at all. */
+struct slice_operand {
+    int dim;
+    int64_t coef, min, max;
+    bool seen;
+};
+struct slicing {
+    const struct slice_operand *op;
+    const int *tensor;
+};
+
+/* slice.c. The loops of one value of `letter`; NULL if they cannot be cut there (the letter is used as a value, a tensor is
+ * read in two ways, a border would need a test). `ring`: the tensor, or -1, that may be read outside along the letter:
+ * whoever calls fills in what is there, *out_fill. op and out_memory have room for all tensors; op begins as zeros. */
+struct loops *loops_slice(struct arena *a, const struct loops *l, const struct memory *memory, int letter, int ring,
+                          struct slice_operand *op, struct memory *out_memory, double *out_fill);
+/* The letter as outer * by + inner. */
+struct loops *loops_split(struct arena *a, const struct loops *l, int letter, int64_t by, int *out_outer);
+
+/* band_print.c */
+struct chain;
+/* Turns u, the chain's last unit, into the whole chain. *out_done false: it cannot be printed as one kernel. */
+sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, bool *out_done);
+
+#define BAND_MAX_STAGES 4
+/* One unit of a chain, cut along its letter. */
+struct stage {
+    struct unit *u;
+    struct loops *whole; /* the unit's, with the letter split if it is channels */
+    int letter;
+    int64_t rows;        /* values of the letter */
+    int image;           /* letter over images, -1: none */
+    struct slice_operand *op, *image_op; /* by tensor */
+    struct loops *sub;
+    struct memory *memory;
+    struct kernel kernel;
+    int in, out;         /* tensors: the ring it reads, the ring it writes; -1 */
+    int64_t step, low, high; /* row r reads rows step*r+low .. step*r+high of ring `in` */
+    double fill;         /* what rows outside of ring `in` are */
+    int64_t row_bytes, row_origin; /* of ring `out`; origin: to element 0, behind a halo */
+    int64_t ring_rows;   /* that ring `out` holds */
+};
+struct chain {
+    int n;
+    struct stage stage[BAND_MAX_STAGES];
+    int64_t images;
+    bool channels; /* the letter is blocks of channels, not rows */
+    double cost;
+};
+
+#endif

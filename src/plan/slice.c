@@ -1,0 +1,202 @@
+/* One step of a loop as loops of its own: a letter is set to a number, and what that number was goes into the pointers of
+ * the operands. A row of a convolution, or some of its channels, is then a cluster like any other, for any solver. */
+#include "plan/band.h"
+
+struct scan {
+    const struct loops *l;
+    const struct memory *memory;
+    int letter, ring;
+    struct slice_operand *op;
+    double *fill;
+    bool failed;
+};
+
+/* The index without the letter, and the letter's coefficient. */
+static bool take_letter(const struct loops *l, int32_t node, int letter, struct affine *out_rest, int64_t *out_coef)
+{
+    *out_coef = 0;
+    if (!(ex_letters(l, node) >> letter & 1)) return true;
+    struct affine f;
+    if (!ex_affine(l, node, &f)) return false;
+    *out_rest = (struct affine){.c = f.c};
+    for (int i = 0; i < f.n; i++) {
+        if (f.letter[i] == letter) {
+            *out_coef = f.coef[i];
+            continue;
+        }
+        out_rest->letter[out_rest->n] = f.letter[i];
+        out_rest->coef[out_rest->n++] = f.coef[i];
+    }
+    return true;
+}
+
+static void affine_range(const struct loops *l, const struct affine *f, int64_t *out_min, int64_t *out_max)
+{
+    *out_min = *out_max = f->c;
+    for (int i = 0; i < f->n; i++) {
+        int64_t most = f->coef[i] * (l->letters.at[f->letter[i]].size - 1);
+        *out_min += MIN(most, 0);
+        *out_max += MAX(most, 0);
+    }
+}
+
+/* Is all that a read with a value outside reaches in this dimension there in memory? */
+static bool covered(const struct scan *s, int tensor, int d, int64_t min, int64_t max, int64_t coef, const struct ex *outside)
+{
+    int64_t last = s->l->letters.at[s->letter].size - 1, shape = s->l->tensors.at[tensor].shape[d];
+    min += MIN(coef * last, 0);
+    max += MAX(coef * last, 0);
+    if (min >= 0 && max < shape) return true;
+    bool zero = (outside->kind == EX_INT && outside->u.i == 0) || (outside->kind == EX_REAL && outside->u.r == 0);
+    return zero && min >= -s->memory[tensor].halo_low[d] && max < shape + s->memory[tensor].halo_high[d];
+}
+
+static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outside)
+{
+    struct slice_operand *op = &s->op[tensor];
+    bool seen = op->seen, moved = op->coef != 0;
+    int d = 0, found = -1;
+    for (int32_t i = first; i; i = s->l->ex.at[i].next, d++) {
+        struct affine rest;
+        int64_t coef, min, max;
+        if (!take_letter(s->l, i, s->letter, &rest, &coef)) return false;
+        if (!coef) continue;
+        if (found >= 0 || (moved && (op->dim != d || op->coef != coef))) return false;
+        found = d;
+        affine_range(s->l, &rest, &min, &max);
+        if (outside && tensor != s->ring && !covered(s, tensor, d, min, max, coef, &s->l->ex.at[outside])) return false;
+        op->min = moved ? MIN(op->min, min) : min;
+        op->max = moved ? MAX(op->max, max) : max;
+        op->dim = d;
+        op->coef = coef;
+    }
+    if (seen && moved != (found >= 0)) return false; /* with the letter everywhere or nowhere */
+    op->seen = true;
+    if (found >= 0 && s->l->tensors.at[tensor].role == LOOPS_TABLE) return false;
+    if (tensor != s->ring || !outside) return true;
+    const struct ex *o = &s->l->ex.at[outside];
+    *s->fill = o->kind == EX_INT ? (double)o->u.i : o->u.r;
+    return o->kind == EX_INT || o->kind == EX_REAL;
+}
+
+/* A letter may be used in indices of accesses only; anywhere else it would be a value. */
+static void see(struct scan *s, int32_t node)
+{
+    const struct ex *e = &s->l->ex.at[node];
+    if (!node || s->failed) return;
+    switch (e->kind) {
+    case EX_LETTER: s->failed |= e->tensor == s->letter; return;
+    case EX_READ:
+        s->failed |= !see_access(s, e->tensor, e->a, e->b);
+        see(s, e->b);
+        return;
+    case EX_CALL:
+    case EX_AND:
+    case EX_OR:
+        for (int32_t i = e->a; i; i = s->l->ex.at[i].next) see(s, i);
+        return;
+    case EX_INT:
+    case EX_REAL: return;
+    default:
+        s->failed |= e->kind == EX_RED && e->u.bound >> s->letter & 1;
+        see(s, e->a);
+        see(s, e->b);
+    }
+}
+
+static int32_t sliced_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex, int32_t outside)
+{
+    const struct slicing *c = user;
+    const struct slice_operand *op = &c->op[read->tensor];
+    if (!op->coef) return 0;
+    int32_t moved[SOL_MAX_DIMS];
+    for (int d = 0; d < nindex; d++) moved[d] = d == op->dim ? ex_binary(to, EX_SUB, index[d], ex_int(to, op->min)) : index[d];
+    bool inside = true; /* in all other dimensions */
+    for (int d = 0; d < nindex; d++) {
+        int64_t low, high;
+        if (d == op->dim) continue;
+        inside &= ex_range(to, moved[d], &low, &high) && low >= 0 && high < to->tensors.at[c->tensor[read->tensor]].shape[d];
+    }
+    return ex_read(to, c->tensor[read->tensor], ex_list(to, nindex, moved), inside ? 0 : outside);
+}
+
+static void sliced_stmts(const struct rewrite *r, const struct slicing *c)
+{
+    for (int i = 0; i < r->from->stmts.n; i++) {
+        struct loops_stmt s = r->from->stmts.at[i];
+        const struct slice_operand *op = &c->op[s.out[0]];
+        int32_t index[SOL_MAX_DIMS];
+        int d = 0;
+        for (int32_t k = s.index; k; k = r->from->ex.at[k].next, d++) {
+            index[d] = rewrite_ex(r, k);
+            if (op->coef && d == op->dim) index[d] = ex_binary(r->to, EX_SUB, index[d], ex_int(r->to, op->min));
+        }
+        for (int o = 0; o < s.nout; o++) s.out[o] = (uint16_t)r->tensor[s.out[o]];
+        s.index = d ? ex_list(r->to, d, index) : 0;
+        s.value = rewrite_ex(r, s.value);
+        PUSH(r->to->arena, r->to->stmts, s);
+    }
+}
+
+static int power_of_two(int64_t v)
+{
+    int a = 1;
+    while (a < 64 && v % (a * 2) == 0) a *= 2;
+    return a;
+}
+
+struct loops *loops_slice(struct arena *a, const struct loops *l, const struct memory *memory, int letter, int ring,
+                          struct slice_operand *op, struct memory *out_memory, double *out_fill)
+{
+    struct scan s = {.l = l, .memory = memory, .letter = letter, .ring = ring, .op = op, .fill = out_fill};
+    for (int i = 0; i < l->stmts.n; i++) {
+        const struct loops_stmt *st = &l->stmts.at[i];
+        if (st->scan_step || !(stmt_letters(l, st) >> letter & 1)) return NULL;
+        for (int o = 0; o < st->nout; o++)
+            if (!see_access(&s, st->out[o], st->index, 0)) return NULL;
+        see(&s, st->value);
+        if (s.failed) return NULL;
+    }
+    struct loops *to = loops_create(a, l->name);
+    int32_t map[LOOPS_MAX_LETTERS];
+    int *tensor = NEW_ARRAY(a, int, l->tensors.n + 1);
+    for (int i = 0; i < l->letters.n; i++)
+        map[i] = i == letter ? ex_int(to, 0) : ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
+    for (int i = 0; i < l->tensors.n; i++) {
+        const struct loops_tensor *t = &l->tensors.at[i];
+        int64_t shape[SOL_MAX_DIMS];
+        for (int d = 0; d < t->ndim; d++) shape[d] = op[i].coef && d == op[i].dim ? op[i].max - op[i].min + 1 : t->shape[d];
+        tensor[i] = loops_tensor(to, t->name, t->role, t->dtype, t->ndim, shape);
+        to->tensors.at[i].table = t->table;
+        to->tensors.at[i].user = t->user;
+        out_memory[i] = memory[i];
+        if (!op[i].coef) continue;
+        out_memory[i].halo_low[op[i].dim] = out_memory[i].halo_high[op[i].dim] = 0;
+        int64_t step = memory[i].stride[op[i].dim] * dtype_def(t->dtype)->bytes;
+        out_memory[i].align = MIN(MIN(memory[i].align, power_of_two(step * op[i].coef)), power_of_two(step * op[i].min));
+    }
+    struct slicing c = {.op = op, .tensor = tensor};
+    struct rewrite r = {.to = to, .from = l, .letter = map, .tensor = tensor, .read = sliced_read, .user = &c};
+    sliced_stmts(&r, &c);
+    return to;
+}
+
+struct loops *loops_split(struct arena *a, const struct loops *l, int letter, int64_t by, int *out_outer)
+{
+    struct loops *to = loops_create(a, l->name);
+    int32_t map[LOOPS_MAX_LETTERS];
+    int *tensor = NEW_ARRAY(a, int, l->tensors.n + 1);
+    for (int i = 0; i < l->letters.n; i++) {
+        const struct loops_letter *x = &l->letters.at[i];
+        if (i != letter) {
+            map[i] = ex_letter(to, loops_letter(to, x->name, x->size));
+            continue;
+        }
+        *out_outer = loops_letter(to, x->name, x->size / by);
+        int inner = loops_letter(to, x->name, by);
+        map[i] = ex_binary(to, EX_ADD, ex_binary(to, EX_MUL, ex_int(to, by), ex_letter(to, *out_outer)), ex_letter(to, inner));
+    }
+    for (int i = 0; i < l->tensors.n; i++) tensor[i] = rewrite_tensor(to, l, i);
+    rewrite_stmts(&(struct rewrite){.to = to, .from = l, .letter = map, .tensor = tensor});
+    return to;
+}
