@@ -368,6 +368,8 @@ static struct making *make(const struct solver_context *sc, const struct cluster
     d->loops = d->pl->cluster.loops;
     d->lanes = lanes_for(sc, d->loops);
     d->letters = NEW_ARRAY(sc->arena, struct print_letter, LOOPS_MAX_LETTERS);
+    for (int i = 0; i < d->loops->letters.n; i++)
+        if (d->loops->letters.at[i].size == 1) d->letters[i].known = true; /* 0 */
     d->vector = d->tile = -1;
     d->points = 1;
     struct text *out = NEW(sc->arena, struct text);

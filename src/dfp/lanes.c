@@ -292,10 +292,7 @@ static void reduce(struct dfp *d, int32_t node, enum compute k)
     dfp_reduction_begin(d, &e, node, k, &r);
     if (e.op != RED_SUM && e.op != RED_PROD && e.op != RED_MAX && e.op != RED_MIN) return;
     for (int i = 0; i < d->loops->letters.n; i++)
-        if (e.u.bound >> i & 1 && d->loops->letters.at[i].size == 1)
-            d->letters[i] = (struct print_letter){.known = true};
-        else if (e.u.bound >> i & 1)
-            r.loops.letter[r.loops.n++] = (uint8_t)i;
+        if (e.u.bound >> i & 1 && d->loops->letters.at[i].size > 1) r.loops.letter[r.loops.n++] = (uint8_t)i;
     nest_order(&d->p, &r.loops, e.b);
     dfp_use(d, 0);
     nest_guard(&d->p, &r.loops, e.a);

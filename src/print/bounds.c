@@ -260,6 +260,12 @@ static void open_one(struct print_expr *p, struct print_loops *l, int i, uint64_
     l->opened++;
 }
 
+/* A letter that is one number here needs no loop. */
+static bool is_constant(const struct print_expr *p, int letter)
+{
+    return p->letters && p->letters[letter].known && !p->letters[letter].base;
+}
+
 void nest_open(struct print_expr *p, struct print_loops *l)
 {
     uint64_t unknown = l->later;
@@ -269,6 +275,7 @@ void nest_open(struct print_expr *p, struct print_loops *l)
     test_ready(p, l, unknown);
     for (int i = 0; i < l->n; i++) {
         unknown &= ~bit(l->letter[i]);
+        if (is_constant(p, l->letter[i])) continue;
         open_one(p, l, i, unknown);
         test_ready(p, l, unknown);
     }

@@ -101,7 +101,7 @@ void tasks_open(struct print_expr *p, struct print_tasks *t)
 bool tasks_loop(struct print_expr *p, const struct print_tasks *t, int i)
 {
     const char *name = p->loops->letters.at[t->letter[i]].name;
-    if (!t->low[i]) return false;
+    if (!t->low[i] || (p->letters && p->letters[t->letter[i]].known)) return false;
     if (p->loops->letters.at[t->letter[i]].size == 1) {
         text_line(p->out, "const int64_t %s = 0;", name);
         return false;
