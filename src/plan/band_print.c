@@ -19,12 +19,16 @@ struct printing {
 
 /* -- one text from several: what the sources begin with in common is kept once, their own names get the stage's number */
 
+/* Whole declarations only: up to a line behind which no bracket is open and that ends one. */
 static size_t common_lines(const char *a, const char *b)
 {
-    size_t n = 0, line = 0;
-    for (; a[n] && a[n] == b[n]; n++)
-        if (a[n] == '\n') line = n + 1;
-    return line;
+    size_t safe = 0;
+    int depth = 0;
+    for (size_t n = 0; a[n] && a[n] == b[n]; n++) {
+        depth += (a[n] == '{' || a[n] == '(') - (a[n] == '}' || a[n] == ')');
+        if (a[n] == '\n' && !depth && n && (a[n - 1] == '}' || a[n - 1] == ';' || a[n - 1] == '\n')) safe = n + 1;
+    }
+    return safe;
 }
 
 /* The name that a line at the outermost level declares: the word before its first bracket, attributes apart. */
