@@ -238,7 +238,7 @@ void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int letter, 
     int64_t start = 0;
     *out_low = *out_high = 0;
     for (int64_t u = 0; u < size; u++) {
-        struct borders b = {d, letter, true};
+        struct borders b = {d, letter, true, false};
         d->letters[letter] = (struct print_letter){true, NULL, u, u, u};
         for (int i = 0; i < n; i++) ex_walk(d->loops, s[i].value, see_border, &b);
         if (!b.inside)

@@ -765,6 +765,27 @@ static const char *composite(struct print_expr *p, int32_t node, enum compute k)
     return text;
 }
 
+static bool is_number(const struct print_expr *p, int32_t node)
+{
+    const struct ex *e = at(p, node);
+    return e->kind == EX_INT || (e->kind == EX_REAL && !isnan(e->u.r));
+}
+
+/* max, min and relu where one side is a number: one instruction, NaN comes through. NULL: it is none of these. */
+static const char *bounded(struct print_expr *p, const struct ex *e, const char *name, enum compute k)
+{
+    const bool less = !strcmp(name, "min"), relu = !strcmp(name, "relu");
+    if (k == C_I64 || p->lanes == 1 || (!less && !relu && strcmp(name, "max"))) return NULL;
+    int32_t x = e->a, bound = at(p, e->a)->next;
+    if (!relu && !is_number(p, bound)) {
+        x = bound;
+        bound = e->a;
+        if (!is_number(p, bound)) return NULL;
+    }
+    const char *limit = expr_splat(p, relu ? "0" : as_scalar(p, bound, k), k);
+    return SAY(p, "sol_%s_%s(%s, %s)", less ? "less" : "greater", expr_type(p, k), limit, expr_value(p, x, k));
+}
+
 static const char *call(struct print_expr *p, int32_t node, enum compute k)
 {
     const struct ex e = *at(p, node);
@@ -772,6 +793,8 @@ static const char *call(struct print_expr *p, int32_t node, enum compute k)
     if (!strcmp(def->name, "where")) return select(p, &e, k);
     if (def->expr) return composite(p, node, k);
     struct call c = {.k = argument_type(p, &e, k), .lanes = p->lanes};
+    const char *simple = bounded(p, &e, def->name, c.k);
+    if (simple) return expr_convert(p, simple, c.k, k);
     for (int32_t i = e.a; i && c.n < COUNT_OF(c.arg); i = at(p, i)->next)
         c.arg[c.n++] = expr_temp(p, expr_value(p, i, c.k), c.k);
     const char *template = c.k == C_I64 ? def->c_int : def->c_scalar;

@@ -134,12 +134,9 @@ static const char scalar_helpers[] =
 /* For each vector type of floats or int64_t. */
 static const char vector_helpers[] =
     "static inline $V sol_splat_$V($S s) { return s - ($V){0}; }\n"
-    "static inline $V sol_select_$V($I m, $V a, $V b) { return ($V)((m & ($I)a) | (~m & ($I)b)); }\n"
-    "static inline $V sol_relu_$V($V a) { return ($V)(~($I)(a <= ($V){0}) & ($I)a); }\n";
+    "static inline $V sol_select_$V($I m, $V a, $V b) { return ($V)((m & ($I)a) | (~m & ($I)b)); }\n";
 
 static const char float_helpers[] =
-    "static inline $V sol_max_$V($V a, $V b) { return sol_select_$V(($I)(a > b) | ($I)(a != a), a, b); }\n"
-    "static inline $V sol_min_$V($V a, $V b) { return sol_select_$V(($I)(a < b) | ($I)(a != a), a, b); }\n"
     "static inline $V sol_bool_$V($I m) { return ($V)(m & ($I)sol_splat_$V(1)); }\n"
     "static inline $V sol_abs_$V($V a) { return ($V)(($I)a & ~($I)sol_splat_$V(-($S)0)); }\n"
     "static inline $V sol_sign_$V($V a, $V sign) /* |a| with the sign of the other */\n"
@@ -164,34 +161,53 @@ static const char int_helpers[] =
     "    return *(const $V *)a;\n"
     "}\n";
 
-/* All lanes joined by a tree: $N the name, $F joins x and y. */
-static const char across_helper[] = "static inline $S sol_across_$N_$V($V v)\n"
-                                    "{\n"
-                                    "    $S a[$L];\n"
-                                    "    __builtin_memcpy(a, &v, sizeof a);\n"
-                                    "    for (int n = $L / 2; n > 0; n /= 2)\n"
-                                    "        for (int i = 0; i < n; i++) {\n"
-                                    "            const $S x = a[i], y = a[i + n];\n"
-                                    "            a[i] = $F;\n"
-                                    "        }\n"
-                                    "    return a[0];\n"
-                                    "}\n";
+/* All lanes joined by a tree: $N the name, $F joins x and y; $H the type of half as many lanes, $X and $Y its lanes. */
+static const char across_helper[] =
+    "static inline $S sol_across_$N_$V($V v)\n"
+    "{\n"
+    "    const $H x = __builtin_shufflevector(v, v, $X), y = __builtin_shufflevector(v, v, $Y);\n"
+    "    return sol_across_$N_$H($F);\n"
+    "}\n";
+static const char across_two[] = "static inline $S sol_across_$N_$V($V v)\n"
+                                 "{\n"
+                                 "    const $S x = v[0], y = v[1];\n"
+                                 "    return $F;\n"
+                                 "}\n";
 
 /* A function lane by lane; $F is its C text with x for the argument, $N its name, $R the result's element, $W its
  * vector. */
 static const char lane_helper[] = "static inline $W sol_$N_$V($V v)\n"
                                   "{\n"
-                                  "    $S a[$L];\n"
-                                  "    $R r[$L];\n"
-                                  "    __builtin_memcpy(a, &v, sizeof a);\n"
+                                  "    $W r;\n"
                                   "    for (int i = 0; i < $L; i++) {\n"
-                                  "        const $S x = a[i];\n"
+                                  "        const $S x = v[i];\n"
                                   "        r[i] = $F;\n"
                                   "    }\n"
-                                  "    $W w;\n"
-                                  "    __builtin_memcpy(&w, r, sizeof w);\n"
-                                  "    return w;\n"
+                                  "    return r;\n"
                                   "}\n";
+
+/* The instruction of x86 that gcc does not find by itself; $B its name, $C more arguments. The second where one is NaN.
+ */
+static const char extreme_helper[] =
+    "static inline $V sol_greater_$V($V a, $V b)\n"
+    "{\n"
+    "#if $G && !defined __clang__\n"
+    "    return ($V)__builtin_ia32_max$B(a, b$C);\n"
+    "#else\n"
+    "    return sol_select_$V(a > b, a, b);\n"
+    "#endif\n"
+    "}\n"
+    "static inline $V sol_less_$V($V a, $V b)\n"
+    "{\n"
+    "#if $G && !defined __clang__\n"
+    "    return ($V)__builtin_ia32_min$B(a, b$C);\n"
+    "#else\n"
+    "    return sol_select_$V(a < b, a, b);\n"
+    "#endif\n"
+    "}\n"
+    "static inline $V sol_max_$V($V a, $V b) { return sol_select_$V(a != a, a, sol_greater_$V(a, b)); }\n"
+    "static inline $V sol_min_$V($V a, $V b) { return sol_select_$V(a != a, a, sol_less_$V(a, b)); }\n"
+    "static inline $V sol_relu_$V($V a) { return sol_greater_$V(($V){0}, a); }\n";
 
 static const char float_functions[] =
     "/* exp: 1 ulp. n = round(x / ln 2), exp(x) = 2^n exp(x - n ln 2), scaled twice so that denormals come out. */\n"
@@ -360,6 +376,58 @@ static void lane_functions(struct text *out, struct token *t, int n, enum comput
     }
 }
 
+/* Sums, products and extremes of all lanes. */
+static void across(struct text *out, struct token *t, int n, int lanes, enum compute k)
+{
+    const char *name = compute_def(k)->name;
+    const char *half = lanes > 2 ? arena_printf(out->arena, "%sx%d", name, lanes / 2) : name;
+    const struct {
+        const char *name, *join;
+    } ways[] = {{"sum", "x + y"},
+                {"prod", "x * y"},
+                {"max", arena_printf(out->arena, "sol_max_%s(y, x)", half)},
+                {"min", arena_printf(out->arena, "sol_min_%s(y, x)", half)}};
+    struct text low = text_new(out->arena), high = text_new(out->arena);
+    for (int i = 0; i < lanes / 2; i++) {
+        text_put(&low, i ? ", %d" : "%d", i);
+        text_put(&high, i ? ", %d" : "%d", i + lanes / 2);
+    }
+    t[n + 2] = (struct token){'H', half};
+    t[n + 3] = (struct token){'X', low.at};
+    t[n + 4] = (struct token){'Y', high.at};
+    for (int i = 0; i < COUNT_OF(ways); i++) {
+        t[n] = (struct token){'N', ways[i].name};
+        t[n + 1] = (struct token){'F', ways[i].join};
+        fill(out, lanes > 2 ? across_helper : across_two, t, n + 5);
+    }
+}
+
+static void extremes(struct text *out, struct token *t, int n, int lanes, enum compute k)
+{
+    static const struct {
+        enum compute k;
+        int lanes;
+        const char *where, *name, *more;
+    } instructions[] = {
+        {C_F32, 4, "defined __SSE__", "ps", ""},
+        {C_F32, 8, "defined __AVX__", "ps256", ""},
+        {C_F32, 16, "defined __AVX512F__", "ps512_mask", ", a, -1, 4"},
+        {C_F64, 2, "defined __SSE2__", "pd", ""},
+        {C_F64, 4, "defined __AVX__", "pd256", ""},
+        {C_F64, 8, "defined __AVX512F__", "pd512_mask", ", a, -1, 4"},
+    };
+    t[n] = (struct token){'G', "0"};
+    t[n + 1] = (struct token){'B', ""};
+    t[n + 2] = (struct token){'C', ""};
+    for (int i = 0; i < COUNT_OF(instructions); i++) {
+        if (instructions[i].k != k || instructions[i].lanes != lanes) continue;
+        t[n].text = instructions[i].where;
+        t[n + 1].text = instructions[i].name;
+        t[n + 2].text = instructions[i].more;
+    }
+    fill(out, extreme_helper, t, n + 3);
+}
+
 static void vectors(struct text *out, int lanes)
 {
     static const char *const elements[][2] = {
@@ -380,15 +448,8 @@ static void vectors(struct text *out, int lanes)
                               {'S', d->type}};
         fill(out, vector_helpers, t, 4);
         fill(out, k == C_I64 ? int_helpers : float_helpers, t, 4);
-        const char *join[][2] = {{"sum", "x + y"},
-                                 {"prod", "x * y"},
-                                 {"max", arena_printf(out->arena, "sol_max_%s(y, x)", d->name)},
-                                 {"min", arena_printf(out->arena, "sol_min_%s(y, x)", d->name)}};
-        for (int i = 0; i < COUNT_OF(join); i++) {
-            t[4] = (struct token){'N', join[i][0]};
-            t[5] = (struct token){'F', join[i][1]};
-            fill(out, across_helper, t, 6);
-        }
+        if (k != C_I64) extremes(out, t, 4, lanes, k);
+        across(out, t, 4, lanes, k);
         if (k == C_F32) fill(out, float_functions, t, 4);
         if (k != C_I64) lane_functions(out, t, 4, k);
     }
