@@ -19,7 +19,17 @@ static double pieces(int64_t n, int lanes)
     return k;
 }
 
-static void access_cost(struct weigh *w, int tensor, int32_t first)
+/* A letter other than v, shared by the group, that has step 1 in an offset and fills blocks with v. */
+static int block_letter(const struct dfp *d, const struct affine *a, int v)
+{
+    for (int i = 0; i < a->n; i++)
+        if (a->coef[i] == 1 && a->letter[i] != v && (d->shared >> a->letter[i] & 1) &&
+            d->loops->letters.at[a->letter[i]].size >= d->lanes && d->loops->letters.at[v].size >= d->lanes / 2)
+            return a->letter[i];
+    return -1;
+}
+
+static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
 {
     struct affine a;
     const struct loops *l = w->d->loops;
@@ -40,6 +50,10 @@ static void access_cost(struct weigh *w, int tensor, int32_t first)
     const struct loops_tensor *t = &l->tensors.at[tensor];
     if (step && t->role == LOOPS_INPUT && w->d->p.memory[tensor].constant && t->ndim <= 6)
         step = 1; /* will be packed */
+    if (step && step != 1 && read && block_letter(w->d, &a, w->letter) >= 0) {
+        w->cost += n * w->vectors * 3; /* transposed in registers */
+        return;
+    }
     w->cost += step == 1 ? n * w->vectors : step == 0 ? n * w->vectors * 0.2 : n * size * 2;
 }
 
@@ -48,7 +62,7 @@ static void see_cost(void *user, int32_t node)
     struct weigh *w = user;
     const struct ex *e = &w->d->loops->ex.at[node];
     if (e->kind == EX_READ)
-        access_cost(w, e->tensor, e->a);
+        access_cost(w, e->tensor, e->a, true);
     else if (e->kind >= EX_NEG && e->kind != EX_LETTER)
         w->cost += w->points / (double)w->d->loops->letters.at[w->letter].size * w->vectors * 0.5;
 }
@@ -106,13 +120,14 @@ static double stmt_cost(struct dfp *d, const struct loops_stmt *s, int letter)
     if (!(b.letters >> letter & 1)) return (expr_ops(l, s->value) + 1) * w.points;
     expr_cost(&w, s->value);
     for (int o = 0; o < s->nout; o++)
-        if (own >> letter & 1) access_cost(&w, s->out[o], s->index);
+        if (own >> letter & 1) access_cost(&w, s->out[o], s->index, false);
     return w.cost;
 }
 
 double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_letter)
 {
     double best = 0;
+    d->shared = g->shared;
     *out_letter = -1;
     for (int v = 0; v < d->loops->letters.n; v++) {
         if (!(g->shared >> v & 1) || d->loops->letters.at[v].size < 2) continue;
@@ -131,6 +146,7 @@ int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, do
     ex_walk(d->loops, s->value, see_bound, &b);
     const uint64_t candidates = (stmt_letters(d->loops, s) & ~open) | b.letters;
     int best = -1;
+    d->shared = 0;
     *out_cost = (expr_ops(d->loops, s->value) + 1) * (double)letters_points(d->loops, stmt_letters(d->loops, s));
     for (int v = 0; v < d->loops->letters.n; v++) {
         if (!(candidates >> v & 1) || d->loops->letters.at[v].size < 4) continue;
@@ -168,6 +184,36 @@ static int64_t store_step(const struct dfp *d, const struct loops_stmt *s, int l
     for (int i = 0; i < a.n; i++)
         if (a.letter[i] == letter) return llabs(a.coef[i]);
     return INT64_MAX;
+}
+
+struct blocks {
+    struct dfp *d;
+    int letter;
+};
+static void see_block(void *user, int32_t node)
+{
+    struct blocks *b = user;
+    const struct ex *e = &b->d->loops->ex.at[node];
+    struct affine a;
+    if (e->kind != EX_READ || e->b || b->d->loops->tensors.at[e->tensor].role != LOOPS_INPUT) return;
+    if (!(ex_letters(b->d->loops, node) >> b->d->vector & 1)) return;
+    if (!expr_affine_offset(b->d->loops, b->d->p.memory, e->tensor, e->a, &a)) return;
+    for (int i = 0; i < a.n; i++)
+        if (a.letter[i] == b->d->vector && (a.coef[i] == 1 || a.coef[i] == 0)) return;
+    if (b->letter < 0) b->letter = block_letter(b->d, &a, b->d->vector);
+}
+
+int dfp_block_letter(struct dfp *d, const struct print_group *g)
+{
+    struct blocks b = {d, -1};
+    for (int s = g->first; s < g->first + g->n; s++) {
+        const struct loops_stmt *st = &d->loops->stmts.at[s];
+        int32_t red;
+        if (stmt_letters(d->loops, st) & ~g->shared || st->scan_step) return -1;
+        if (dfp_reductions(d->loops, st->value, &red, 1)) return -1;
+        ex_walk(d->loops, st->value, see_block, &b);
+    }
+    return b.letter;
 }
 
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
