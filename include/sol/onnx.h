@@ -22,8 +22,14 @@ extern "C" {
 struct sol_onnx; /* a loaded model: the graph, and the data of its weights */
 
 struct sol_onnx_dim {
-    const char *name; /* a symbolic dimension ("batch"), or input and axis ("x.0"), which also overrides a fixed size */
+    const char *name; /* a symbolic dimension ("batch"), or input and axis ("x.0"), whether it has a symbol or not */
     int64_t size;
+};
+struct sol_onnx_value { /* an input that always has the same value: shapes may depend on it; it is no input any more */
+    const char *name;
+    int ndim;
+    const int64_t *shape;
+    const void *data; /* row-major, of the input's type; copied */
 };
 struct sol_onnx_options {
     size_t size; /* sizeof(struct sol_onnx_options) */
@@ -31,6 +37,8 @@ struct sol_onnx_options {
     const struct sol_onnx_dim *dims;
     int constants;      /* 1: weights are constants of the graph; 0: parameters, apart from scalars and small integers */
     const char *folder; /* sol_onnx_load_memory: where files with external data may lie; NULL: none are allowed */
+    int nvalues;
+    const struct sol_onnx_value *values;
 };
 
 /* Options may be NULL. Errors: IO (file), INVALID (not a sound model), UNSUPPORTED (lists every node refused). */

@@ -100,7 +100,7 @@ sol_status value_tensor(struct reader *r, struct value *v, struct sol_tensor **o
     return SOL_OK;
 }
 
-static sol_status define(struct reader *r, struct scope *s, const char *name, struct value *v)
+sol_status scope_define(struct reader *r, struct scope *s, const char *name, struct value *v)
 {
     if (map_get(s->values, name)) return ctx_fail(r->ctx, SOL_ERR_INVALID, "%s'%s' is made twice", s->place, name);
     map_set(s->values, name, v);
@@ -120,7 +120,7 @@ static sol_status add_initializers(struct reader *r, struct scope *s, const Onnx
         if (status) problem_add(r, "initializer", arena_printf(r->arena, "'%s'", name));
         struct value *v = value_of_data(r, name, &d);
         v->refused = status != SOL_OK;
-        TRY(define(r, s, name, v));
+        TRY(scope_define(r, s, name, v));
     }
     if (g->n_sparse_initializer) {
         ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "sparse tensors are not supported");
@@ -129,145 +129,10 @@ static sol_status add_initializers(struct reader *r, struct scope *s, const Onnx
             const Onnx__Tensor *m = g->sparse_initializer[i]->values;
             struct value *v = NEW(r->arena, struct value);
             v->refused = true;
-            if (m && m->name) TRY(define(r, s, m->name, v));
+            if (m && m->name) TRY(scope_define(r, s, m->name, v));
         }
     }
     return ctx_check(r->ctx);
-}
-
-/* -- inputs of the model, and the sizes that it leaves open */
-
-struct input_dim {
-    const char *input, *axis_name, *symbol;
-    int64_t size; /* -1: open */
-};
-
-static int64_t given_size(const struct reader *r, const char *name)
-{
-    for (int i = 0; r->options && i < r->options->ndims; i++)
-        if (!strcmp(r->options->dims[i].name, name)) return r->options->dims[i].size;
-    return -1;
-}
-
-/* Sizes of one input, -1 where open: from the file, or from "input.axis". Notes what a symbol was found to be. */
-static sol_status read_dims(struct reader *r, const char *input, const Onnx__Shape *shape, struct map *symbols,
-                            int64_t *out)
-{
-    for (size_t i = 0; i < shape->n_dim; i++) {
-        const Onnx__Dimension *m = shape->dim[i];
-        const char *axis = arena_printf(r->arena, "%s.%zu", input, i);
-        int64_t given = given_size(r, axis);
-        if (given >= 0 && m->has_dim_value && m->dim_value != given)
-            return ctx_fail(r->ctx, SOL_ERR_INVALID,
-                            "input '%s': dimension %zu is %lld in the model, %lld was asked for", input, i,
-                            (long long)m->dim_value, (long long)given);
-        out[i] = m->has_dim_value ? m->dim_value : given;
-        if (m->has_dim_value && m->dim_value < 0)
-            return ctx_fail(r->ctx, SOL_ERR_INVALID, "input '%s': dimension %zu has size %lld", input, i,
-                            (long long)m->dim_value);
-        if (m->has_dim_value || !m->dim_param || !*m->dim_param) continue;
-        int64_t named = given_size(r, m->dim_param), *known = map_get(symbols, m->dim_param);
-        if (!known) map_set(symbols, m->dim_param, known = arena_memdup(r->arena, &(int64_t){named}, sizeof *known));
-        if (*known < 0) *known = out[i];
-        if (out[i] >= 0 && *known != out[i])
-            return ctx_fail(r->ctx, SOL_ERR_INVALID, "input '%s': dimension %zu ('%s') is %lld here and %lld elsewhere",
-                            input, i, m->dim_param, (long long)out[i], (long long)*known);
-    }
-    return SOL_OK;
-}
-
-static sol_status open_sizes(struct reader *r, const Onnx__Graph *g, int64_t (*dims)[SOL_MAX_DIMS], struct map *symbols)
-{
-    struct text missing = text_new(r->arena);
-    const char *example = NULL;
-    for (size_t k = 0; k < g->n_input; k++) {
-        const Onnx__ValueInfo *m = g->input[k];
-        if (!m->type || !m->type->tensor_type || !m->type->tensor_type->shape) continue;
-        const Onnx__Shape *shape = m->type->tensor_type->shape;
-        for (size_t i = 0; i < shape->n_dim && i < SOL_MAX_DIMS; i++) {
-            const char *symbol = shape->dim[i]->dim_param;
-            const int64_t *known = symbol && *symbol ? map_get(symbols, symbol) : NULL;
-            if (dims[k][i] < 0 && known) dims[k][i] = *known;
-            if (dims[k][i] >= 0) continue;
-            const char *name = symbol && *symbol ? symbol : arena_printf(r->arena, "%s.%zu", m->name, i);
-            if (missing.n < 1000)
-                text_put(&missing, "%s'%.80s' of input '%.80s'", missing.n ? ", " : "", name, m->name);
-            if (!example) example = name;
-        }
-    }
-    TRY(ctx_check(r->ctx));
-    if (!example) return SOL_OK;
-    return ctx_fail(r->ctx, SOL_ERR_INVALID,
-                    "the model leaves sizes open: %s; give each a size, such as --dim %s=1 (dims of sol_onnx_options)",
-                    missing.at, example);
-}
-
-/* Every size that was given must have found its place: a misspelt name would be silent otherwise. */
-static sol_status check_given(struct reader *r, const Onnx__Graph *g, const struct map *symbols)
-{
-    for (int i = 0; r->options && i < r->options->ndims; i++) {
-        const char *name = r->options->dims[i].name;
-        bool found = map_get(symbols, name);
-        for (size_t k = 0; k < g->n_input && !found; k++) {
-            const Onnx__ValueInfo *m = g->input[k];
-            size_t n = m->name ? strlen(m->name) : 0;
-            found = n && !strncmp(m->name, name, n) && name[n] == '.';
-        }
-        if (!found)
-            return ctx_fail(r->ctx, SOL_ERR_INVALID, "size %s=%lld: no input has a dimension of that name", name,
-                            (long long)r->options->dims[i].size);
-        if (r->options->dims[i].size < 0)
-            return ctx_fail(r->ctx, SOL_ERR_INVALID, "size %s=%lld: expected 0 or more", name,
-                            (long long)r->options->dims[i].size);
-    }
-    return SOL_OK;
-}
-
-static sol_status add_input(struct reader *r, struct scope *s, const Onnx__ValueInfo *m, const int64_t *dims)
-{
-    struct value *v = NEW(r->arena, struct value);
-    v->name = m->name;
-    TRY(define(r, s, m->name, v));
-    const Onnx__TensorType *type = m->type ? m->type->tensor_type : NULL;
-    enum sol_dtype dtype;
-    sol_status status;
-    if (!type)
-        status = ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "only tensors are supported, no sequences, maps or optionals");
-    else if (!type->shape)
-        status = ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "the model does not say how many dimensions it has");
-    else
-        status = dtype_read(r->ctx, type->elem_type, "input", &dtype);
-    if (!status) {
-        TRY(sol_graph_input(r->graph, m->name, dtype, (int)type->shape->n_dim, dims, &v->t));
-        map_set_int(r->leaves, (uintptr_t)v->t, r);
-        return SOL_OK;
-    }
-    if (status != SOL_ERR_UNSUPPORTED) return ctx_where(r->ctx, status, "input '%s': ", m->name);
-    v->refused = true;
-    problem_add(r, "input", arena_printf(r->arena, "'%s'", m->name));
-    return SOL_OK;
-}
-
-static sol_status add_inputs(struct reader *r, struct scope *s, const Onnx__Graph *g)
-{
-    struct map *symbols = map_create(r->arena);
-    int64_t(*dims)[SOL_MAX_DIMS] = arena_try(r->arena, g->n_input * sizeof *dims);
-    if (!dims) return ctx_fail(r->ctx, SOL_ERR_NOMEM, "no memory for %zu inputs", g->n_input);
-    for (size_t i = 0; i < g->n_input; i++) {
-        const Onnx__ValueInfo *m = g->input[i];
-        if (!m->name || !*m->name) return ctx_fail(r->ctx, SOL_ERR_INVALID, "input %zu has no name", i);
-        if (!m->type || !m->type->tensor_type || !m->type->tensor_type->shape) continue;
-        if (m->type->tensor_type->shape->n_dim > SOL_MAX_DIMS)
-            return ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "input '%s': expected at most %d dimensions, got %zu", m->name,
-                            SOL_MAX_DIMS, m->type->tensor_type->shape->n_dim);
-        TRY(read_dims(r, m->name, m->type->tensor_type->shape, symbols, dims[i]));
-    }
-    TRY(open_sizes(r, g, dims, symbols));
-    TRY(check_given(r, g, symbols));
-    for (size_t i = 0; i < g->n_input; i++)
-        if (!map_get(s->values, g->input[i]->name))
-            TRY(add_input(r, s, g->input[i], dims[i])); /* else: a weight's default */
-    return SOL_OK;
 }
 
 /* -- outputs */
@@ -386,10 +251,10 @@ static sol_status open_function(struct reader *r, struct scope *s, struct node *
                          .place = arena_printf(r->arena, "%sin function '%s': ", s->place, text_or_empty(f->name)),
                          .depth = s->depth + 1};
     for (size_t i = 0; i < f->n_input; i++)
-        TRY(define(r, &body, f->input[i], (int)i < n->nin && n->in[i] ? n->in[i] : &value_missing));
+        TRY(scope_define(r, &body, f->input[i], (int)i < n->nin && n->in[i] ? n->in[i] : &value_missing));
     TRY(translate_nodes(r, &body, f->n_node, f->node));
     for (int i = 0; i < n->nout; i++) {
-        if (!wants(n, i)) continue;
+        if (!nd_wants(n, i)) continue;
         const struct value *v = scope_find(&body, f->output[i]);
         if (!v)
             return ctx_fail(r->ctx, SOL_ERR_INVALID, "function '%s' does not make its output '%s'", f->name,
@@ -422,20 +287,20 @@ sol_status translate_branch(struct reader *r, const struct scope *s, const Onnx_
 static sol_status check_rest(struct node *n)
 {
     for (size_t i = 0; i < n->message->n_attribute && !n->status; i++)
-        if (!n->seen[i]) refuse(n, "attribute '%s' is not supported", text_or_empty(n->message->attribute[i]->name));
+        if (!n->seen[i]) nd_refuse(n, "attribute '%s' is not supported", text_or_empty(n->message->attribute[i]->name));
     for (int i = 0; i < n->nout && !n->status; i++)
-        if (wants(n, i) && !n->out[i].t && !n->out[i].data && !n->out[i].refused)
-            refuse(n, "output %d is not supported", i);
+        if (nd_wants(n, i) && !n->out[i].t && !n->out[i].data && !n->out[i].refused)
+            nd_refuse(n, "output %d is not supported", i);
     return n->status;
 }
 
 static sol_status translate_row(struct node *n)
 {
-    if (n->nin < n->op->least) return invalid(n, "expected at least %d inputs, got %d", n->op->least, n->nin);
+    if (n->nin < n->op->least) return nd_invalid(n, "expected at least %d inputs, got %d", n->op->least, n->nin);
     if (n->op->most >= 0 && n->nin > n->op->most)
-        return refuse(n, "expected at most %d inputs, got %d", n->op->most, n->nin);
+        return nd_refuse(n, "expected at most %d inputs, got %d", n->op->most, n->nin);
     for (int i = 0; i < n->op->least; i++)
-        if (!n->in[i]) return invalid(n, "input %d is missing", i);
+        if (!n->in[i]) return nd_invalid(n, "input %d is missing", i);
     sol_status status = n->op->translate(n);
     if (!n->status) n->status = status;
     return n->status ? n->status : check_rest(n);
@@ -490,7 +355,7 @@ static sol_status translate_node(struct reader *r, struct scope *s, size_t index
     for (int i = 0; i < n.nout; i++) {
         if (!*m->output[i]) continue;
         n.out[i].name = m->output[i];
-        TRY(define(r, s, m->output[i], &n.out[i]));
+        TRY(scope_define(r, s, m->output[i], &n.out[i]));
     }
     return SOL_OK;
 }
@@ -540,7 +405,7 @@ static sol_status read_model(struct reader *r)
     TRY(sol_graph_create(r->ctx, text_or_empty(g->name), &r->graph));
     r->model->graph = r->graph;
     TRY(add_initializers(r, &top, g));
-    TRY(add_inputs(r, &top, g));
+    TRY(scope_add_inputs(r, &top, g));
     TRY(translate_nodes(r, &top, g->n_node, g->node));
     TRY(problems_report(r));
     TRY(add_outputs(r, &top, g));

@@ -8,7 +8,7 @@
 #define CHEAP_ELEMENTS (1 << 16) /* of values computed while reading */
 #define CHEAP_WORK (1 << 24)     /* elements read times elements written: no layer does more than that */
 
-sol_status refuse(struct node *n, const char *format, ...)
+sol_status nd_refuse(struct node *n, const char *format, ...)
 {
     char text[512];
     va_list args;
@@ -19,7 +19,7 @@ sol_status refuse(struct node *n, const char *format, ...)
     return n->status;
 }
 
-sol_status invalid(struct node *n, const char *format, ...)
+sol_status nd_invalid(struct node *n, const char *format, ...)
 {
     char text[512];
     va_list args;
@@ -77,7 +77,7 @@ static bool attr_has(const Onnx__Attribute *a, int type)
     }
 }
 
-const Onnx__Attribute *attr(struct node *n, const char *name, int type)
+const Onnx__Attribute *nd_attr(struct node *n, const char *name, int type)
 {
     int i = find_attr(n->message, name);
     if (n->status || i < 0) return NULL;
@@ -85,7 +85,7 @@ const Onnx__Attribute *attr(struct node *n, const char *name, int type)
     const Onnx__Attribute *a = resolve(n->scope, n->message->attribute[i]);
     if (!a) return NULL;
     if (!attr_has(a, type) || (type == ATTR_T && !a->t) || (type == ATTR_G && !a->g)) {
-        invalid(n, "attribute '%s' has another type than expected", name);
+        nd_invalid(n, "attribute '%s' has another type than expected", name);
         return NULL;
     }
     return a;
@@ -93,13 +93,13 @@ const Onnx__Attribute *attr(struct node *n, const char *name, int type)
 
 int64_t attr_int(struct node *n, const char *name, int64_t otherwise)
 {
-    const Onnx__Attribute *a = attr(n, name, ATTR_I);
+    const Onnx__Attribute *a = nd_attr(n, name, ATTR_I);
     return a ? a->i : otherwise;
 }
 
 double attr_real(struct node *n, const char *name, double otherwise)
 {
-    const Onnx__Attribute *a = attr(n, name, ATTR_F);
+    const Onnx__Attribute *a = nd_attr(n, name, ATTR_F);
     return a ? a->f : otherwise;
 }
 
@@ -114,7 +114,7 @@ static const char *text_of(struct node *n, const ProtobufCBinaryData *s)
 
 const char *attr_text(struct node *n, const char *name, const char *otherwise)
 {
-    const Onnx__Attribute *a = attr(n, name, ATTR_S);
+    const Onnx__Attribute *a = nd_attr(n, name, ATTR_S);
     return a ? text_of(n, &a->s) : otherwise;
 }
 
@@ -125,10 +125,10 @@ bool attr_is(struct node *n, const char *name, const char *otherwise, const char
 
 int attr_ints(struct node *n, const char *name, int most, int64_t *out)
 {
-    const Onnx__Attribute *a = attr(n, name, ATTR_INTS);
+    const Onnx__Attribute *a = nd_attr(n, name, ATTR_INTS);
     if (!a) return -1;
     if (a->n_ints > (size_t)most) {
-        invalid(n, "attribute '%s': expected at most %d values, got %zu", name, most, a->n_ints);
+        nd_invalid(n, "attribute '%s': expected at most %d values, got %zu", name, most, a->n_ints);
         return 0;
     }
     for (size_t i = 0; i < a->n_ints; i++) out[i] = a->ints[i];
@@ -137,10 +137,10 @@ int attr_ints(struct node *n, const char *name, int most, int64_t *out)
 
 int attr_texts(struct node *n, const char *name, int most, const char **out)
 {
-    const Onnx__Attribute *a = attr(n, name, ATTR_STRINGS);
+    const Onnx__Attribute *a = nd_attr(n, name, ATTR_STRINGS);
     if (!a) return -1;
     if (a->n_strings > (size_t)most) {
-        invalid(n, "attribute '%s': expected at most %d values, got %zu", name, most, a->n_strings);
+        nd_invalid(n, "attribute '%s': expected at most %d values, got %zu", name, most, a->n_strings);
         return 0;
     }
     for (size_t i = 0; i < a->n_strings; i++) out[i] = text_of(n, &a->strings[i]);
@@ -155,25 +155,25 @@ void attr_skip(struct node *n, const char *name)
 
 /* -- inputs and outputs */
 
-bool has(const struct node *n, int i)
+bool nd_has(const struct node *n, int i)
 {
     return i < n->nin && n->in[i];
 }
 
-tensor in(struct node *n, int i)
+tensor nd_in(struct node *n, int i)
 {
     tensor t = NULL;
-    if (n->status || !has(n, i)) return NULL;
+    if (n->status || !nd_has(n, i)) return NULL;
     n->status = value_tensor(n->r, n->in[i], &t);
     return t;
 }
 
-void give(struct node *n, int i, tensor t)
+void nd_give(struct node *n, int i, tensor t)
 {
     if (!n->status && i < n->nout) n->out[i].t = t;
 }
 
-bool wants(const struct node *n, int i)
+bool nd_wants(const struct node *n, int i)
 {
     return i < n->nout && *n->message->output[i];
 }
@@ -182,19 +182,19 @@ bool wants(const struct node *n, int i)
 
 static bool known_data(struct node *n, int i, struct data *out)
 {
-    if (n->status || !has(n, i)) return false;
+    if (n->status || !nd_has(n, i)) return false;
     if (n->in[i]->data) {
         *out = *n->in[i]->data;
         return true;
     }
     tensor t = n->in[i]->t;
     if (!map_get_int(n->r->cheap, (uintptr_t)t)) return false;
-    *out = (struct data){.dtype = sol_tensor_dtype(t), .ndim = rank(t), .at = sol_tensor_known(t)};
-    out->elements = product(out->shape, 0, shape_of(t, out->shape));
+    *out = (struct data){.dtype = sol_tensor_dtype(t), .ndim = nd_rank(t), .at = sol_tensor_known(t)};
+    out->elements = nd_product(out->shape, 0, nd_shape_of(t, out->shape));
     return out->at;
 }
 
-bool is_known(struct node *n, int i)
+bool nd_is_known(struct node *n, int i)
 {
     struct data d;
     return known_data(n, i, &d);
@@ -203,15 +203,16 @@ bool is_known(struct node *n, int i)
 static bool require(struct node *n, int i, const char *what, int most, struct data *d)
 {
     if (n->status) return false;
-    if (!has(n, i)) {
-        invalid(n, "input %d (%s) is missing", i, what);
+    if (!nd_has(n, i)) {
+        nd_invalid(n, "input %d (%s) is missing", i, what);
         return false;
     }
     if (!known_data(n, i, d)) {
-        refuse(n, "%s is computed by the network; it must be known before the network runs", what);
+        nd_refuse(n, "%s depends on what is computed while running", what);
         return false;
     }
-    if (d->elements > most) invalid(n, "%s: expected at most %d values, got %lld", what, most, (long long)d->elements);
+    if (d->elements > most)
+        nd_invalid(n, "%s: expected at most %d values, got %lld", what, most, (long long)d->elements);
     return !n->status;
 }
 
@@ -220,7 +221,7 @@ int known_ints(struct node *n, int i, const char *what, int most, int64_t *out)
     struct data d;
     if (!require(n, i, what, most, &d)) return 0;
     if (dtype_def(d.dtype)->is_float) {
-        invalid(n, "%s: expected integers, got type %s", what, dtype_name(d.dtype));
+        nd_invalid(n, "%s: expected integers, got type %s", what, dtype_name(d.dtype));
         return 0;
     }
     for (int k = 0; k < (int)d.elements; k++) out[k] = data_int(&d, k);
@@ -238,62 +239,62 @@ int known_reals(struct node *n, int i, const char *what, int most, double *out)
 int64_t known_int(struct node *n, int i, const char *what, int64_t otherwise)
 {
     int64_t v = otherwise;
-    if (has(n, i) && known_ints(n, i, what, 1, &v) != 1) invalid(n, "%s: expected one value", what);
+    if (nd_has(n, i) && known_ints(n, i, what, 1, &v) != 1) nd_invalid(n, "%s: expected one value", what);
     return v;
 }
 
 double known_real(struct node *n, int i, const char *what, double otherwise)
 {
     double v = otherwise;
-    if (has(n, i) && known_reals(n, i, what, 1, &v) != 1) invalid(n, "%s: expected one value", what);
+    if (nd_has(n, i) && known_reals(n, i, what, 1, &v) != 1) nd_invalid(n, "%s: expected one value", what);
     return v;
 }
 
 /* -- shapes */
 
-int rank(tensor t)
+int nd_rank(tensor t)
 {
     return t ? sol_tensor_ndim(t) : 0;
 }
 
-int64_t size(tensor t, int dim)
+int64_t nd_size(tensor t, int dim)
 {
     return t && dim < sol_tensor_ndim(t) && dim >= -sol_tensor_ndim(t) ? sol_tensor_size(t, dim) : 1;
 }
 
-int shape_of(tensor t, int64_t *out)
+int nd_shape_of(tensor t, int64_t *out)
 {
-    for (int i = 0; i < rank(t); i++) out[i] = sol_tensor_size(t, i);
-    return rank(t);
+    for (int i = 0; i < nd_rank(t); i++) out[i] = sol_tensor_size(t, i);
+    return nd_rank(t);
 }
 
-int64_t product(const int64_t *shape, int begin, int end)
+int64_t nd_product(const int64_t *shape, int begin, int end)
 {
     int64_t n = 1;
     for (int i = begin; i < end; i++) n *= shape[i];
     return n;
 }
 
-int64_t elements(tensor t)
+int64_t nd_elements(tensor t)
 {
     int64_t shape[SOL_MAX_DIMS];
-    return product(shape, 0, shape_of(t, shape));
+    return nd_product(shape, 0, nd_shape_of(t, shape));
 }
 
-enum sol_dtype type_of(tensor t)
+enum sol_dtype nd_type_of(tensor t)
 {
     return t ? sol_tensor_dtype(t) : SOL_F32;
 }
 
-bool is_float(tensor t)
+bool nd_is_float(tensor t)
 {
-    return dtype_def(type_of(t))->is_float;
+    return dtype_def(nd_type_of(t))->is_float;
 }
 
-int axis_of(struct node *n, int64_t axis, int of_rank)
+int nd_axis_of(struct node *n, int64_t axis, int of_rank)
 {
     if (axis >= -of_rank && axis < of_rank) return (int)(axis < 0 ? axis + of_rank : axis);
-    invalid(n, "axis %lld: expected %d to %d", (long long)axis, -of_rank, of_rank - 1);
+    nd_invalid(n, "axis %lld: expected %d to %d", (long long)axis, -of_rank, of_rank - 1);
     return 0;
 }
 
@@ -305,15 +306,15 @@ static void note_cheap(struct node *n, int nin, tensor const *inputs, int nout, 
     int64_t reads = 1, writes = 1;
     for (int i = 0; i < nin; i++) {
         if (inputs[i] && !map_get_int(n->r->cheap, (uintptr_t)inputs[i])) return;
-        if (inputs[i]) reads = MAX(reads, elements(inputs[i]));
+        if (inputs[i]) reads = MAX(reads, nd_elements(inputs[i]));
     }
-    for (int i = 0; i < nout; i++) writes = MAX(writes, elements(out[i]));
+    for (int i = 0; i < nout; i++) writes = MAX(writes, nd_elements(out[i]));
     if (writes > CHEAP_ELEMENTS || reads > CHEAP_WORK / writes) return;
     for (int i = 0; i < nout; i++) map_set_int(n->r->cheap, (uintptr_t)out[i], n->r);
 }
 
-void make_all(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr, const struct sol_attr *attrs,
-              int nout, tensor *out)
+void nd_make_all(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr,
+                 const struct sol_attr *attrs, int nout, tensor *out)
 {
     for (int i = 0; i < nout; i++) out[i] = NULL;
     if (n->status) return;
@@ -321,40 +322,40 @@ void make_all(struct node *n, const char *kind, int nin, tensor const *inputs, i
     if (!n->status) note_cheap(n, nin, inputs, nout, out);
 }
 
-tensor make(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr, const struct sol_attr *attrs)
+tensor nd_make(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr, const struct sol_attr *attrs)
 {
     tensor out;
-    make_all(n, kind, nin, inputs, nattr, attrs, 1, &out);
+    nd_make_all(n, kind, nin, inputs, nattr, attrs, 1, &out);
     return out;
 }
 
-tensor fn1(struct node *n, const char *function, tensor x)
+tensor nd_fn1(struct node *n, const char *function, tensor x)
 {
-    return make(n, function, IN(x), PLAIN);
+    return nd_make(n, function, IN(x), PLAIN);
 }
 
-tensor fn2(struct node *n, const char *function, tensor x, tensor y)
+tensor nd_fn2(struct node *n, const char *function, tensor x, tensor y)
 {
-    return make(n, function, IN(x, y), PLAIN);
+    return nd_make(n, function, IN(x, y), PLAIN);
 }
 
-tensor fn3(struct node *n, const char *function, tensor x, tensor y, tensor z)
+tensor nd_fn3(struct node *n, const char *function, tensor x, tensor y, tensor z)
 {
-    return make(n, function, IN(x, y, z), PLAIN);
+    return nd_make(n, function, IN(x, y, z), PLAIN);
 }
 
-tensor constant(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, const void *data)
+tensor nd_constant(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, const void *data)
 {
     tensor out = NULL;
     if (n->status) return NULL;
     n->status = sol_graph_const(n->r->graph, t, ndim, shape, data, &out);
     if (n->status) return NULL;
     map_set_int(n->r->leaves, (uintptr_t)out, n->r);
-    if (elements(out) <= CHEAP_ELEMENTS) map_set_int(n->r->cheap, (uintptr_t)out, n->r);
+    if (nd_elements(out) <= CHEAP_ELEMENTS) map_set_int(n->r->cheap, (uintptr_t)out, n->r);
     return out;
 }
 
-tensor number(struct node *n, enum sol_dtype t, double v)
+tensor nd_number(struct node *n, enum sol_dtype t, double v)
 {
     float f = (float)v;
     int64_t i = dtype_def(t)->is_float ? 0 : (int64_t)v; /* little-endian: its low bytes are the smaller types */
@@ -363,100 +364,100 @@ tensor number(struct node *n, enum sol_dtype t, double v)
                        : t == SOL_F32  ? (const void *)&f
                        : t == SOL_BOOL ? (const void *)&b
                                        : &i;
-    return constant(n, t, 0, NULL, data);
+    return nd_constant(n, t, 0, NULL, data);
 }
 
-tensor fill(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, double v)
+tensor nd_fill(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, double v)
 {
-    return make(n, "Fill", 0, NULL, WITH(INTS("shape", ndim, shape), REAL("v", v), TEXT("to", dtype_def(t)->name)));
+    return nd_make(n, "Fill", 0, NULL, WITH(INTS("shape", ndim, shape), REAL("v", v), TEXT("to", dtype_def(t)->name)));
 }
 
-tensor cast(struct node *n, tensor x, enum sol_dtype t)
+tensor nd_cast(struct node *n, tensor x, enum sol_dtype t)
 {
-    if (n->status || type_of(x) == t) return x;
-    return make(n, "Cast", IN(x), WITH(TEXT("to", dtype_def(t)->name)));
+    if (n->status || nd_type_of(x) == t) return x;
+    return nd_make(n, "Cast", IN(x), WITH(TEXT("to", dtype_def(t)->name)));
 }
 
-tensor reshape(struct node *n, tensor x, int ndim, const int64_t *shape)
+tensor nd_reshape(struct node *n, tensor x, int ndim, const int64_t *shape)
 {
     int64_t now[SOL_MAX_DIMS];
-    if (n->status || (shape_of(x, now) == ndim && !memcmp(now, shape, (size_t)ndim * sizeof *now))) return x;
-    return make(n, "Reshape", IN(x), WITH(INTS("shape", ndim, shape)));
+    if (n->status || (nd_shape_of(x, now) == ndim && !memcmp(now, shape, (size_t)ndim * sizeof *now))) return x;
+    return nd_make(n, "Reshape", IN(x), WITH(INTS("shape", ndim, shape)));
 }
 
-tensor permute(struct node *n, tensor x, const int64_t *perm)
+tensor nd_permute(struct node *n, tensor x, const int64_t *perm)
 {
     bool same = true;
-    for (int i = 0; i < rank(x); i++) same &= perm[i] == i;
-    return same ? x : make(n, "Permute", IN(x), WITH(INTS("perm", rank(x), perm)));
+    for (int i = 0; i < nd_rank(x); i++) same &= perm[i] == i;
+    return same ? x : nd_make(n, "Permute", IN(x), WITH(INTS("perm", nd_rank(x), perm)));
 }
 
-tensor swap(struct node *n, tensor x, int a, int b)
+tensor nd_swap(struct node *n, tensor x, int a, int b)
 {
     int64_t perm[SOL_MAX_DIMS];
     if (n->status) return NULL;
-    a += a < 0 ? rank(x) : 0;
-    b += b < 0 ? rank(x) : 0;
-    for (int i = 0; i < rank(x); i++) perm[i] = i == a ? b : i == b ? a : i;
-    return permute(n, x, perm);
+    a += a < 0 ? nd_rank(x) : 0;
+    b += b < 0 ? nd_rank(x) : 0;
+    for (int i = 0; i < nd_rank(x); i++) perm[i] = i == a ? b : i == b ? a : i;
+    return nd_permute(n, x, perm);
 }
 
-tensor move_axis(struct node *n, tensor x, int from, int to)
+tensor nd_move_axis(struct node *n, tensor x, int from, int to)
 {
     int64_t perm[SOL_MAX_DIMS];
     if (n->status) return NULL;
-    from += from < 0 ? rank(x) : 0;
-    to += to < 0 ? rank(x) : 0;
-    for (int i = 0, k = 0; i < rank(x); i++) {
+    from += from < 0 ? nd_rank(x) : 0;
+    to += to < 0 ? nd_rank(x) : 0;
+    for (int i = 0, k = 0; i < nd_rank(x); i++) {
         if (k == from) k++;
         perm[i] = i == to ? from : k++;
     }
-    return permute(n, x, perm);
+    return nd_permute(n, x, perm);
 }
 
-tensor expand(struct node *n, tensor x, int ndim, const int64_t *shape)
+tensor nd_expand(struct node *n, tensor x, int ndim, const int64_t *shape)
 {
     int64_t now[SOL_MAX_DIMS];
-    if (n->status || (shape_of(x, now) == ndim && !memcmp(now, shape, (size_t)ndim * sizeof *now))) return x;
-    return make(n, "Expand", IN(x), WITH(INTS("shape", ndim, shape)));
+    if (n->status || (nd_shape_of(x, now) == ndim && !memcmp(now, shape, (size_t)ndim * sizeof *now))) return x;
+    return nd_make(n, "Expand", IN(x), WITH(INTS("shape", ndim, shape)));
 }
 
-tensor slice(struct node *n, tensor x, int axis, int64_t start, int64_t end)
+tensor nd_slice(struct node *n, tensor x, int axis, int64_t start, int64_t end)
 {
     if (n->status) return NULL;
-    axis += axis < 0 ? rank(x) : 0;
-    if (!start && end == size(x, axis)) return x;
-    return make(n, "Slice", IN(x),
-                WITH(INTS("axes", 1, (const int64_t[]){axis}), INTS("start", 1, &start), INTS("end", 1, &end)));
+    axis += axis < 0 ? nd_rank(x) : 0;
+    if (!start && end == nd_size(x, axis)) return x;
+    return nd_make(n, "Slice", IN(x),
+                   WITH(INTS("axes", 1, (const int64_t[]){axis}), INTS("start", 1, &start), INTS("end", 1, &end)));
 }
 
-tensor concat(struct node *n, int axis, int nin, tensor const *inputs)
+tensor nd_concat(struct node *n, int axis, int nin, tensor const *inputs)
 {
-    return nin == 1 ? inputs[0] : make(n, "Concat", nin, inputs, WITH(INT("axis", axis)));
+    return nin == 1 ? inputs[0] : nd_make(n, "Concat", nin, inputs, WITH(INT("axis", axis)));
 }
 
-tensor reduce(struct node *n, const char *kind, tensor x, int naxes, const int64_t *axes, bool keep)
+tensor nd_reduce(struct node *n, const char *kind, tensor x, int naxes, const int64_t *axes, bool keep)
 {
-    return make(n, kind, IN(x), WITH(INTS("axes", naxes, axes), INT("keep", keep)));
+    return nd_make(n, kind, IN(x), WITH(INTS("axes", naxes, axes), INT("keep", keep)));
 }
 
-tensor unsqueeze(struct node *n, tensor x, int axis)
+tensor nd_unsqueeze(struct node *n, tensor x, int axis)
 {
     int64_t shape[SOL_MAX_DIMS + 1];
-    int ndim = shape_of(x, shape);
+    int ndim = nd_shape_of(x, shape);
     if (n->status) return NULL;
     axis += axis < 0 ? ndim + 1 : 0;
     memmove(shape + axis + 1, shape + axis, (size_t)(ndim - axis) * sizeof *shape);
     shape[axis] = 1;
-    return reshape(n, x, ndim + 1, shape);
+    return nd_reshape(n, x, ndim + 1, shape);
 }
 
-tensor squeeze(struct node *n, tensor x, int axis)
+tensor nd_squeeze(struct node *n, tensor x, int axis)
 {
     int64_t shape[SOL_MAX_DIMS];
-    int ndim = shape_of(x, shape);
+    int ndim = nd_shape_of(x, shape);
     if (n->status) return NULL;
     axis += axis < 0 ? ndim : 0;
     memmove(shape + axis, shape + axis + 1, (size_t)(ndim - axis - 1) * sizeof *shape);
-    return reshape(n, x, ndim - 1, shape);
+    return nd_reshape(n, x, ndim - 1, shape);
 }

@@ -8,35 +8,35 @@
 static bool gather_one(struct node *n, tensor x, int axis)
 {
     int64_t i;
-    if (!is_known(n, 1) || rank(in(n, 1)) || elements(in(n, 1)) != 1) return false;
+    if (!nd_is_known(n, 1) || nd_rank(nd_in(n, 1)) || nd_elements(nd_in(n, 1)) != 1) return false;
     known_ints(n, 1, "indices", 1, &i);
-    if (n->status || i < -size(x, axis) || i >= size(x, axis)) return false;
-    if (i < 0) i += size(x, axis);
-    give(n, 0, make(n, "Select", IN(x), WITH(INT("axis", axis), INT("index", i))));
+    if (n->status || i < -nd_size(x, axis) || i >= nd_size(x, axis)) return false;
+    if (i < 0) i += nd_size(x, axis);
+    nd_give(n, 0, nd_make(n, "Select", IN(x), WITH(INT("axis", axis), INT("index", i))));
     return true;
 }
 
 sol_status op_gather(struct node *n)
 {
-    tensor x = in(n, 0);
-    int axis = axis_of(n, attr_int(n, "axis", 0), rank(x));
+    tensor x = nd_in(n, 0);
+    int axis = nd_axis_of(n, attr_int(n, "axis", 0), nd_rank(x));
     if (n->status || gather_one(n, x, axis)) return n->status;
-    give(n, 0, make(n, "Gather", IN(x, in(n, 1)), WITH(INT("axis", axis), INT("wrap", 1))));
+    nd_give(n, 0, nd_make(n, "Gather", IN(x, nd_in(n, 1)), WITH(INT("axis", axis), INT("wrap", 1))));
     return n->status;
 }
 
 sol_status op_gather_elements(struct node *n)
 {
-    tensor x = in(n, 0);
-    int axis = axis_of(n, attr_int(n, "axis", 0), rank(x));
-    give(n, 0, make(n, "GatherElements", IN(x, in(n, 1)), WITH(INT("axis", axis), INT("wrap", 1))));
+    tensor x = nd_in(n, 0);
+    int axis = nd_axis_of(n, attr_int(n, "axis", 0), nd_rank(x));
+    nd_give(n, 0, nd_make(n, "GatherElements", IN(x, nd_in(n, 1)), WITH(INT("axis", axis), INT("wrap", 1))));
     return n->status;
 }
 
 sol_status op_gather_nd(struct node *n)
 {
     int64_t batch = attr_int(n, "batch_dims", 0);
-    give(n, 0, make(n, "GatherND", IN(in(n, 0), in(n, 1)), WITH(INT("batch", batch), INT("wrap", 1))));
+    nd_give(n, 0, nd_make(n, "GatherND", IN(nd_in(n, 0), nd_in(n, 1)), WITH(INT("batch", batch), INT("wrap", 1))));
     return n->status;
 }
 
@@ -46,23 +46,25 @@ static const char *mode_of(struct node *n)
     const char *mode = attr_text(n, "reduction", "none");
     for (int i = 0; i < COUNT_OF(modes); i++)
         if (!strcmp(mode, modes[i])) return modes[i];
-    invalid(n, "reduction '%s' does not exist", mode);
+    nd_invalid(n, "reduction '%s' does not exist", mode);
     return "none";
 }
 
 sol_status op_scatter_elements(struct node *n)
 {
-    tensor x = in(n, 0);
-    int axis = axis_of(n, attr_int(n, "axis", 0), rank(x));
+    tensor x = nd_in(n, 0);
+    int axis = nd_axis_of(n, attr_int(n, "axis", 0), nd_rank(x));
     const char *mode = mode_of(n);
-    give(n, 0, make(n, "ScatterElements", IN(x, in(n, 1), in(n, 2)), WITH(INT("axis", axis), TEXT("mode", mode))));
+    nd_give(
+        n, 0,
+        nd_make(n, "ScatterElements", IN(x, nd_in(n, 1), nd_in(n, 2)), WITH(INT("axis", axis), TEXT("mode", mode))));
     return n->status;
 }
 
 sol_status op_scatter_nd(struct node *n)
 {
     const char *mode = mode_of(n);
-    give(n, 0, make(n, "ScatterND", IN(in(n, 0), in(n, 1), in(n, 2)), WITH(TEXT("mode", mode))));
+    nd_give(n, 0, nd_make(n, "ScatterND", IN(nd_in(n, 0), nd_in(n, 1), nd_in(n, 2)), WITH(TEXT("mode", mode))));
     return n->status;
 }
 
@@ -70,36 +72,38 @@ sol_status op_scatter_nd(struct node *n)
 sol_status op_tensor_scatter(struct node *n)
 {
     int64_t shape[MOST];
-    tensor cache = in(n, 0), update = in(n, 1);
-    int r = shape_of(update, shape), axis = axis_of(n, attr_int(n, "axis", -2), rank(cache));
+    tensor cache = nd_in(n, 0), update = nd_in(n, 1);
+    int r = nd_shape_of(update, shape), axis = nd_axis_of(n, attr_int(n, "axis", -2), nd_rank(cache));
     bool circular = attr_is(n, "mode", "linear", "circular");
     if (n->status) return n->status;
-    if (r != rank(cache) || !axis) return invalid(n, "axis and dimensions do not fit");
-    tensor at = make(n, "Range", 0, NULL, WITH(INT("n", shape[axis])));
+    if (r != nd_rank(cache) || !axis) return nd_invalid(n, "axis and dimensions do not fit");
+    tensor at = nd_make(n, "Range", 0, NULL, WITH(INT("n", shape[axis])));
     int64_t along[MOST] = {0}, batch[MOST] = {0};
     for (int i = 0; i < r; i++) along[i] = batch[i] = 1;
     along[axis] = shape[axis], batch[0] = shape[0];
-    at = reshape(n, at, r, along);
-    if (has(n, 2)) at = fn2(n, "add", at, reshape(n, cast(n, in(n, 2), SOL_I64), r, batch));
-    if (circular) at = fn2(n, "remainder", at, number(n, SOL_I64, (double)size(cache, axis)));
-    give(n, 0, make(n, "ScatterElements", IN(cache, expand(n, at, r, shape), update), WITH(INT("axis", axis))));
+    at = nd_reshape(n, at, r, along);
+    if (nd_has(n, 2)) at = nd_fn2(n, "add", at, nd_reshape(n, nd_cast(n, nd_in(n, 2), SOL_I64), r, batch));
+    if (circular) at = nd_fn2(n, "remainder", at, nd_number(n, SOL_I64, (double)nd_size(cache, axis)));
+    nd_give(n, 0,
+            nd_make(n, "ScatterElements", IN(cache, nd_expand(n, at, r, shape), update), WITH(INT("axis", axis))));
     return n->status;
 }
 
 /* Indices from -depth to depth-1; all others leave the row at the off value. */
 sol_status op_one_hot(struct node *n)
 {
-    tensor i = cast(n, in(n, 0), SOL_I64), values = in(n, 2);
+    tensor i = nd_cast(n, nd_in(n, 0), SOL_I64), values = nd_in(n, 2);
     int64_t depth = known_int(n, 1, "depth", 0);
-    int axis = axis_of(n, attr_int(n, "axis", -1), rank(i) + 1);
+    int axis = nd_axis_of(n, attr_int(n, "axis", -1), nd_rank(i) + 1);
     if (n->status) return n->status;
-    if (depth < 0 || elements(values) != 2) return invalid(n, "expected a depth of 0 or more and two values");
-    tensor below = fn2(n, "lt", i, number(n, SOL_I64, 0));
-    i = fn3(n, "where", below, fn2(n, "add", i, number(n, SOL_I64, (double)depth)), i);
-    tensor hot = make(n, "OneHot", IN(i), WITH(INT("n", depth), TEXT("to", "bool")));
-    values = reshape(n, values, 1, (int64_t[]){2});
-    tensor off = reshape(n, slice(n, values, 0, 0, 1), 0, NULL), on = reshape(n, slice(n, values, 0, 1, 2), 0, NULL);
-    give(n, 0, move_axis(n, fn3(n, "where", hot, on, off), -1, axis));
+    if (depth < 0 || nd_elements(values) != 2) return nd_invalid(n, "expected a depth of 0 or more and two values");
+    tensor below = nd_fn2(n, "lt", i, nd_number(n, SOL_I64, 0));
+    i = nd_fn3(n, "where", below, nd_fn2(n, "add", i, nd_number(n, SOL_I64, (double)depth)), i);
+    tensor hot = nd_make(n, "OneHot", IN(i), WITH(INT("n", depth), TEXT("to", "bool")));
+    values = nd_reshape(n, values, 1, (int64_t[]){2});
+    tensor off = nd_reshape(n, nd_slice(n, values, 0, 0, 1), 0, NULL),
+           on = nd_reshape(n, nd_slice(n, values, 0, 1, 2), 0, NULL);
+    nd_give(n, 0, nd_move_axis(n, nd_fn3(n, "where", hot, on, off), -1, axis));
     return n->status;
 }
 
@@ -107,19 +111,19 @@ sol_status op_one_hot(struct node *n)
 sol_status op_reverse_sequence(struct node *n)
 {
     int64_t shape[MOST], along[MOST], rows[MOST];
-    tensor x = in(n, 0), lengths = cast(n, in(n, 1), SOL_I64);
-    int r = shape_of(x, shape);
+    tensor x = nd_in(n, 0), lengths = nd_cast(n, nd_in(n, 1), SOL_I64);
+    int r = nd_shape_of(x, shape);
     int64_t time = attr_int(n, "time_axis", 0), batch = attr_int(n, "batch_axis", 1);
     if (n->status) return n->status;
     if (r < 2 || time < 0 || time > 1 || batch != 1 - time)
-        return invalid(n, "time_axis and batch_axis: expected 0 and 1");
+        return nd_invalid(n, "time_axis and batch_axis: expected 0 and 1");
     for (int i = 0; i < r; i++) along[i] = rows[i] = 1;
     along[time] = shape[time], rows[batch] = shape[batch];
-    tensor t = reshape(n, make(n, "Range", 0, NULL, WITH(INT("n", shape[time]))), r, along);
-    lengths = reshape(n, lengths, r, rows);
-    tensor back = fn2(n, "sub", fn2(n, "sub", lengths, t), number(n, SOL_I64, 1));
-    tensor at = fn3(n, "where", fn2(n, "lt", t, lengths), back, t);
-    give(n, 0, make(n, "GatherElements", IN(x, expand(n, at, r, shape)), WITH(INT("axis", time))));
+    tensor t = nd_reshape(n, nd_make(n, "Range", 0, NULL, WITH(INT("n", shape[time]))), r, along);
+    lengths = nd_reshape(n, lengths, r, rows);
+    tensor back = nd_fn2(n, "sub", nd_fn2(n, "sub", lengths, t), nd_number(n, SOL_I64, 1));
+    tensor at = nd_fn3(n, "where", nd_fn2(n, "lt", t, lengths), back, t);
+    nd_give(n, 0, nd_make(n, "GatherElements", IN(x, nd_expand(n, at, r, shape)), WITH(INT("axis", time))));
     return n->status;
 }
 
@@ -128,9 +132,9 @@ sol_status op_reverse_sequence(struct node *n)
 sol_status op_non_zero(struct node *n)
 {
     int64_t *values = NEW_ARRAY(n->r->arena, int64_t, MOST_KNOWN), shape[MOST], count = 0;
-    tensor x = in(n, 0);
-    int r = shape_of(x, shape);
-    if (is_float(x)) return refuse(n, "its output's size depends on data");
+    tensor x = nd_in(n, 0);
+    int r = nd_shape_of(x, shape);
+    if (nd_is_float(x)) return nd_refuse(n, "its output's size depends on data");
     int all = known_ints(n, 0, "its input, which its output's size depends on,", MOST_KNOWN, values);
     int64_t *at = NEW_ARRAY(n->r->arena, int64_t, (size_t)MAX(1, all) * (size_t)MAX(1, r));
     for (int i = 0; i < all; i++) count += values[i] != 0;
@@ -143,22 +147,22 @@ sol_status op_non_zero(struct node *n)
         }
         k++;
     }
-    give(n, 0, constant(n, SOL_I64, 2, (int64_t[]){r, count}, at));
+    nd_give(n, 0, nd_constant(n, SOL_I64, 2, (int64_t[]){r, count}, at));
     return n->status;
 }
 
 sol_status op_compress(struct node *n)
 {
     int64_t *keep = NEW_ARRAY(n->r->arena, int64_t, MOST_KNOWN), count = 0;
-    tensor x = in(n, 0);
+    tensor x = nd_in(n, 0);
     bool flat = !attr_given(n, "axis");
-    int axis = flat ? 0 : axis_of(n, attr_int(n, "axis", 0), rank(x));
-    if (flat) x = reshape(n, x, 1, (int64_t[]){elements(x)});
+    int axis = flat ? 0 : nd_axis_of(n, attr_int(n, "axis", 0), nd_rank(x));
+    if (flat) x = nd_reshape(n, x, 1, (int64_t[]){nd_elements(x)});
     int given = known_ints(n, 1, "the condition", MOST_KNOWN, keep);
     if (n->status) return n->status;
-    if (given > size(x, axis)) return invalid(n, "the condition is longer than the axis");
+    if (given > nd_size(x, axis)) return nd_invalid(n, "the condition is longer than the axis");
     for (int i = 0; i < given; i++)
         if (keep[i]) keep[count++] = i;
-    give(n, 0, make(n, "Gather", IN(x, constant(n, SOL_I64, 1, &count, keep)), WITH(INT("axis", axis))));
+    nd_give(n, 0, nd_make(n, "Gather", IN(x, nd_constant(n, SOL_I64, 1, &count, keep)), WITH(INT("axis", axis))));
     return n->status;
 }

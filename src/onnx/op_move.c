@@ -10,7 +10,7 @@
 
 static void give_ints(struct node *n, int ndim, int64_t count, const int64_t *values)
 {
-    give(n, 0, constant(n, SOL_I64, ndim, &count, values));
+    nd_give(n, 0, nd_constant(n, SOL_I64, ndim, &count, values));
 }
 
 sol_status op_shape(struct node *n)
@@ -20,7 +20,7 @@ sol_status op_shape(struct node *n)
     if (n->in[0]->data && !n->in[0]->t) /* no need to make a parameter of it */
         memcpy(shape, n->in[0]->data->shape, (size_t)(r = n->in[0]->data->ndim) * sizeof *shape);
     else
-        r = shape_of(in(n, 0), shape);
+        r = nd_shape_of(nd_in(n, 0), shape);
     start = MAX(0, MIN(r, start < 0 ? start + r : start));
     end = MAX(start, MIN(r, end < 0 ? end + r : end));
     give_ints(n, 1, end - start, shape + start);
@@ -29,7 +29,7 @@ sol_status op_shape(struct node *n)
 
 sol_status op_size(struct node *n)
 {
-    int64_t count = elements(in(n, 0));
+    int64_t count = nd_elements(nd_in(n, 0));
     give_ints(n, 0, 0, &count);
     return n->status;
 }
@@ -39,18 +39,18 @@ sol_status op_constant(struct node *n)
     struct reader *r = n->r;
     struct data d = {0};
     const Onnx__Attribute *a;
-    if ((a = attr(n, "value", ATTR_T))) {
+    if ((a = nd_attr(n, "value", ATTR_T))) {
         TRY(data_read(r->ctx, r->arena, a->t, r->folder, &d));
-    } else if ((a = attr(n, "value_float", ATTR_F))) {
+    } else if ((a = nd_attr(n, "value_float", ATTR_F))) {
         d = (struct data){.dtype = SOL_F32, .elements = 1, .at = &a->f};
-    } else if ((a = attr(n, "value_int", ATTR_I))) {
+    } else if ((a = nd_attr(n, "value_int", ATTR_I))) {
         d = (struct data){.dtype = SOL_I64, .elements = 1, .at = &a->i};
-    } else if ((a = attr(n, "value_floats", ATTR_FLOATS))) {
+    } else if ((a = nd_attr(n, "value_floats", ATTR_FLOATS))) {
         d = (struct data){.dtype = SOL_F32, .ndim = 1, .shape = {(int64_t)a->n_floats}, .at = a->floats};
-    } else if ((a = attr(n, "value_ints", ATTR_INTS))) {
+    } else if ((a = nd_attr(n, "value_ints", ATTR_INTS))) {
         d = (struct data){.dtype = SOL_I64, .ndim = 1, .shape = {(int64_t)a->n_ints}, .at = a->ints};
     } else {
-        return n->status ? n->status : refuse(n, "only tensors and numbers are supported as values");
+        return n->status ? n->status : nd_refuse(n, "only tensors and numbers are supported as values");
     }
     TRY(shape_elements(r->ctx, d.ndim, d.shape, &d.elements));
     if (!d.at) d.at = "";
@@ -63,49 +63,50 @@ sol_status op_constant_of_shape(struct node *n)
     int64_t shape[MOST], one = 1;
     int r = known_ints(n, 0, "the shape", MOST, shape);
     struct data d = {.dtype = SOL_F32, .elements = 1, .at = &(float){0}};
-    const Onnx__Attribute *a = attr(n, "value", ATTR_T);
+    const Onnx__Attribute *a = nd_attr(n, "value", ATTR_T);
     if (a) TRY(data_read(n->r->ctx, n->r->arena, a->t, n->r->folder, &d));
     if (n->status) return n->status;
-    if (d.elements != 1) return invalid(n, "value: expected one element, got %lld", (long long)d.elements);
+    if (d.elements != 1) return nd_invalid(n, "value: expected one element, got %lld", (long long)d.elements);
     bool exact = dtype_def(d.dtype)->is_float || (data_int(&d, 0) < (1LL << 53) && data_int(&d, 0) > -(1LL << 53));
     int64_t count;
     TRY(shape_elements(n->r->ctx, r, shape, &count));
     if (exact)
-        give(n, 0, fill(n, d.dtype, r, shape, data_real(&d, 0)));
+        nd_give(n, 0, nd_fill(n, d.dtype, r, shape, data_real(&d, 0)));
     else
-        give(n, 0, expand(n, constant(n, d.dtype, 1, &one, d.at), r, shape));
+        nd_give(n, 0, nd_expand(n, nd_constant(n, d.dtype, 1, &one, d.at), r, shape));
     return n->status;
 }
 
 sol_status op_range(struct node *n)
 {
-    enum sol_dtype t = type_of(in(n, 0));
+    enum sol_dtype t = nd_type_of(nd_in(n, 0));
     attr_skip(n, "stash_type");
     double start = known_real(n, 0, "start", 0), limit = known_real(n, 1, "limit", 0),
            delta = known_real(n, 2, "delta", 1);
     if (n->status) return n->status;
-    if (delta == 0) return invalid(n, "delta is 0");
+    if (delta == 0) return nd_invalid(n, "delta is 0");
     double count = ceil((limit - start) / delta);
-    if (!(count < (double)(1LL << 40))) return invalid(n, "it has %g elements", count);
-    if (!is_float(in(n, 0)) && (fabs(start) > 9e15 || fabs(limit) > 9e15))
-        return refuse(n, "integers above 2^53 are not supported");
-    give(n, 0,
-         make(n, "Range", 0, NULL,
-              WITH(INT("n", count > 0 ? (int64_t)count : 0), REAL("start", start), REAL("step", delta),
-                   TEXT("to", dtype_def(t)->name))));
+    if (!(count < (double)(1LL << 40))) return nd_invalid(n, "it has %g elements", count);
+    if (!nd_is_float(nd_in(n, 0)) && (fabs(start) > 9e15 || fabs(limit) > 9e15))
+        return nd_refuse(n, "integers above 2^53 are not supported");
+    nd_give(n, 0,
+            nd_make(n, "Range", 0, NULL,
+                    WITH(INT("n", count > 0 ? (int64_t)count : 0), REAL("start", start), REAL("step", delta),
+                         TEXT("to", dtype_def(t)->name))));
     return n->status;
 }
 
 sol_status op_eye_like(struct node *n)
 {
-    tensor x = in(n, 0);
-    enum sol_dtype t = type_of(x);
+    tensor x = nd_in(n, 0);
+    enum sol_dtype t = nd_type_of(x);
     int64_t k = attr_int(n, "k", 0);
     if (attr_given(n, "dtype")) TRY(dtype_read(n->r->ctx, attr_int(n, "dtype", 0), "dtype", &t));
-    if (rank(x) != 2) return invalid(n, "expected a matrix, got %d dimensions", rank(x));
-    give(n, 0,
-         make(n, "Eye", 0, NULL,
-              WITH(INT("n", size(x, 0)), INT("m", size(x, 1)), INT("k", k), TEXT("to", dtype_def(t)->name))));
+    if (nd_rank(x) != 2) return nd_invalid(n, "expected a matrix, got %d dimensions", nd_rank(x));
+    nd_give(
+        n, 0,
+        nd_make(n, "Eye", 0, NULL,
+                WITH(INT("n", nd_size(x, 0)), INT("m", nd_size(x, 1)), INT("k", k), TEXT("to", dtype_def(t)->name))));
     return n->status;
 }
 
@@ -114,40 +115,40 @@ sol_status op_eye_like(struct node *n)
 sol_status op_reshape(struct node *n)
 {
     int64_t shape[MOST], now[MOST];
-    tensor x = in(n, 0);
-    int r = known_ints(n, 1, "the shape", MOST, shape), from = shape_of(x, now), open = -1;
+    tensor x = nd_in(n, 0);
+    int r = known_ints(n, 1, "the shape", MOST, shape), from = nd_shape_of(x, now), open = -1;
     bool zero = attr_int(n, "allowzero", 0);
     if (n->status) return n->status;
     int64_t count = 1;
     for (int i = 0; i < r; i++) {
         if (!shape[i] && !zero && i >= from)
-            return invalid(n, "dimension %d: 0 copies a size, but the input has %d dimensions", i, from);
+            return nd_invalid(n, "dimension %d: 0 copies a size, but the input has %d dimensions", i, from);
         if (!shape[i] && !zero) shape[i] = now[i];
         if (shape[i] < -1 || (shape[i] == -1 && open >= 0))
-            return invalid(n, "dimension %d: size %lld", i, (long long)shape[i]);
+            return nd_invalid(n, "dimension %d: size %lld", i, (long long)shape[i]);
         if (shape[i] == -1)
             open = i;
         else if (__builtin_mul_overflow(count, shape[i], &count))
-            return invalid(n, "the shape is too large");
+            return nd_invalid(n, "the shape is too large");
     }
     if (open >= 0) {
-        if (!count || elements(x) % count)
-            return invalid(n, "%lld elements do not fit the shape", (long long)elements(x));
-        shape[open] = elements(x) / count;
+        if (!count || nd_elements(x) % count)
+            return nd_invalid(n, "%lld elements do not fit the shape", (long long)nd_elements(x));
+        shape[open] = nd_elements(x) / count;
     }
-    give(n, 0, reshape(n, x, r, shape));
+    nd_give(n, 0, nd_reshape(n, x, r, shape));
     return n->status;
 }
 
 sol_status op_flatten(struct node *n)
 {
     int64_t now[MOST];
-    tensor x = in(n, 0);
-    int r = shape_of(x, now);
+    tensor x = nd_in(n, 0);
+    int r = nd_shape_of(x, now);
     int64_t axis = attr_int(n, "axis", 1);
-    if (axis < -r || axis > r) return invalid(n, "axis %lld: expected %d to %d", (long long)axis, -r, r);
+    if (axis < -r || axis > r) return nd_invalid(n, "axis %lld: expected %d to %d", (long long)axis, -r, r);
     if (axis < 0) axis += r;
-    give(n, 0, reshape(n, x, 2, (int64_t[]){product(now, 0, (int)axis), product(now, (int)axis, r)}));
+    nd_give(n, 0, nd_reshape(n, x, 2, (int64_t[]){nd_product(now, 0, (int)axis), nd_product(now, (int)axis, r)}));
     return n->status;
 }
 
@@ -155,25 +156,25 @@ sol_status op_flatten(struct node *n)
 static int axes_of(struct node *n, int64_t *axes)
 {
     int count = attr_ints(n, "axes", MOST, axes);
-    return count < 0 && has(n, 1) ? known_ints(n, 1, "axes", MOST, axes) : count;
+    return count < 0 && nd_has(n, 1) ? known_ints(n, 1, "axes", MOST, axes) : count;
 }
 
 sol_status op_squeeze(struct node *n)
 {
     int64_t axes[MOST], now[MOST], shape[MOST];
     bool drop[MOST] = {0};
-    tensor x = in(n, 0);
-    int r = shape_of(x, now), count = axes_of(n, axes), to = 0;
+    tensor x = nd_in(n, 0);
+    int r = nd_shape_of(x, now), count = axes_of(n, axes), to = 0;
     for (int i = 0; i < r && count < 0; i++) drop[i] = now[i] == 1;
     for (int i = 0; i < count; i++) {
-        int a = axis_of(n, axes[i], r);
+        int a = nd_axis_of(n, axes[i], r);
         if (n->status) return n->status;
-        if (now[a] != 1) return invalid(n, "axis %d has size %lld, expected 1", a, (long long)now[a]);
+        if (now[a] != 1) return nd_invalid(n, "axis %d has size %lld, expected 1", a, (long long)now[a]);
         drop[a] = true;
     }
     for (int i = 0; i < r; i++)
         if (!drop[i]) shape[to++] = now[i];
-    give(n, 0, reshape(n, x, to, shape));
+    nd_give(n, 0, nd_reshape(n, x, to, shape));
     return n->status;
 }
 
@@ -181,17 +182,17 @@ sol_status op_unsqueeze(struct node *n)
 {
     int64_t axes[MOST], now[MOST], shape[2 * MOST];
     bool fresh[2 * MOST] = {0};
-    tensor x = in(n, 0);
-    int r = shape_of(x, now), count = axes_of(n, axes), from = 0;
-    if (n->status || count < 0) return n->status ? n->status : invalid(n, "axes are missing");
-    if (r + count > MOST) return refuse(n, "expected at most %d dimensions, got %d", MOST, r + count);
+    tensor x = nd_in(n, 0);
+    int r = nd_shape_of(x, now), count = axes_of(n, axes), from = 0;
+    if (n->status || count < 0) return n->status ? n->status : nd_invalid(n, "axes are missing");
+    if (r + count > MOST) return nd_refuse(n, "expected at most %d dimensions, got %d", MOST, r + count);
     for (int i = 0; i < count; i++) {
-        int a = axis_of(n, axes[i], r + count);
-        if (fresh[a]) return n->status ? n->status : invalid(n, "axis %d is given twice", a);
+        int a = nd_axis_of(n, axes[i], r + count);
+        if (fresh[a]) return n->status ? n->status : nd_invalid(n, "axis %d is given twice", a);
         fresh[a] = true;
     }
     for (int i = 0; i < r + count && !n->status; i++) shape[i] = fresh[i] ? 1 : now[from++];
-    give(n, 0, reshape(n, x, r + count, shape));
+    nd_give(n, 0, nd_reshape(n, x, r + count, shape));
     return n->status;
 }
 
@@ -199,17 +200,17 @@ sol_status op_transpose(struct node *n)
 {
     int64_t perm[MOST];
     bool used[MOST] = {0};
-    tensor x = in(n, 0);
-    int r = rank(x), count = attr_ints(n, "perm", MOST, perm);
+    tensor x = nd_in(n, 0);
+    int r = nd_rank(x), count = attr_ints(n, "perm", MOST, perm);
     for (int i = 0; i < r && count < 0; i++) perm[i] = r - 1 - i;
-    if (count >= 0 && count != r) return invalid(n, "perm: expected %d values, got %d", r, count);
+    if (count >= 0 && count != r) return nd_invalid(n, "perm: expected %d values, got %d", r, count);
     for (int i = 0; i < r; i++) {
-        perm[i] = axis_of(n, perm[i], r);
+        perm[i] = nd_axis_of(n, perm[i], r);
         if (n->status || used[perm[i]])
-            return n->status ? n->status : invalid(n, "perm: %lld occurs twice", (long long)perm[i]);
+            return n->status ? n->status : nd_invalid(n, "perm: %lld occurs twice", (long long)perm[i]);
         used[perm[i]] = true;
     }
-    give(n, 0, permute(n, x, perm));
+    nd_give(n, 0, nd_permute(n, x, perm));
     return n->status;
 }
 
@@ -217,8 +218,8 @@ sol_status op_transpose(struct node *n)
 sol_status op_expand(struct node *n)
 {
     int64_t shape[MOST], now[MOST];
-    tensor x = in(n, 0);
-    int r = known_ints(n, 1, "the shape", MOST, shape), from = shape_of(x, now);
+    tensor x = nd_in(n, 0);
+    int r = known_ints(n, 1, "the shape", MOST, shape), from = nd_shape_of(x, now);
     if (n->status) return n->status;
     if (from > r) {
         memmove(shape + (from - r), shape, (size_t)r * sizeof *shape);
@@ -228,21 +229,21 @@ sol_status op_expand(struct node *n)
     for (int i = 0; i < from; i++) {
         int64_t *to = &shape[r - from + i];
         if (now[i] != 1 && *to != 1 && *to != now[i])
-            return invalid(n, "dimension %d: size %lld cannot become %lld", i, (long long)now[i], (long long)*to);
+            return nd_invalid(n, "dimension %d: size %lld cannot become %lld", i, (long long)now[i], (long long)*to);
         if (now[i] != 1) *to = now[i];
     }
-    give(n, 0, expand(n, x, r, shape));
+    nd_give(n, 0, nd_expand(n, x, r, shape));
     return n->status;
 }
 
 sol_status op_tile(struct node *n)
 {
     int64_t repeats[MOST];
-    tensor x = in(n, 0);
+    tensor x = nd_in(n, 0);
     int count = known_ints(n, 1, "repeats", MOST, repeats);
     if (n->status) return n->status;
-    if (count != rank(x)) return invalid(n, "repeats: expected %d values, got %d", rank(x), count);
-    give(n, 0, make(n, "Tile", IN(x), WITH(INTS("n", count, repeats))));
+    if (count != nd_rank(x)) return nd_invalid(n, "repeats: expected %d values, got %d", nd_rank(x), count);
+    nd_give(n, 0, nd_make(n, "Tile", IN(x), WITH(INTS("n", count, repeats))));
     return n->status;
 }
 
@@ -252,48 +253,49 @@ sol_status op_concat(struct node *n)
 {
     tensor *inputs = NEW_ARRAY(n->r->arena, tensor, n->nin);
     for (int i = 0; i < n->nin; i++)
-        if (!(inputs[i] = in(n, i))) return n->status ? n->status : invalid(n, "input %d is missing", i);
-    if (!attr_given(n, "axis")) return invalid(n, "axis is missing");
-    int axis = axis_of(n, attr_int(n, "axis", 0), rank(inputs[0]));
-    give(n, 0, concat(n, axis, n->nin, inputs));
+        if (!(inputs[i] = nd_in(n, i))) return n->status ? n->status : nd_invalid(n, "input %d is missing", i);
+    if (!attr_given(n, "axis")) return nd_invalid(n, "axis is missing");
+    int axis = nd_axis_of(n, attr_int(n, "axis", 0), nd_rank(inputs[0]));
+    nd_give(n, 0, nd_concat(n, axis, n->nin, inputs));
     return n->status;
 }
 
 sol_status op_split(struct node *n)
 {
-    tensor x = in(n, 0);
-    int axis = axis_of(n, attr_int(n, "axis", 0), rank(x)), parts = n->nout;
+    tensor x = nd_in(n, 0);
+    int axis = nd_axis_of(n, attr_int(n, "axis", 0), nd_rank(x)), parts = n->nout;
     int64_t *sizes = NEW_ARRAY(n->r->arena, int64_t, parts + 1);
     int count = attr_ints(n, "split", parts, sizes);
-    if (count < 0 && has(n, 1)) count = known_ints(n, 1, "split", parts, sizes);
-    int64_t asked = attr_int(n, "num_outputs", parts), whole = size(x, axis);
+    if (count < 0 && nd_has(n, 1)) count = known_ints(n, 1, "split", parts, sizes);
+    int64_t asked = attr_int(n, "num_outputs", parts), whole = nd_size(x, axis);
     if (n->status) return n->status;
     if ((count >= 0 && count != parts) || asked != parts || !parts)
-        return invalid(n, "it has %d outputs, but sizes for %lld", parts, (long long)(count >= 0 ? count : asked));
+        return nd_invalid(n, "it has %d outputs, but sizes for %lld", parts, (long long)(count >= 0 ? count : asked));
     if (count < 0 && n->version < 18 && whole % parts)
-        return invalid(n, "size %lld cannot be split into %d", (long long)whole, parts);
+        return nd_invalid(n, "size %lld cannot be split into %d", (long long)whole, parts);
     int64_t part = (whole + parts - 1) / parts, sum = 0;
     for (int i = 0; i < parts; i++) {
         if (count < 0) sizes[i] = MAX(0, MIN(part, whole - sum));
-        if (sizes[i] < 0 || sizes[i] > whole - sum) return invalid(n, "sizes do not add up to %lld", (long long)whole);
+        if (sizes[i] < 0 || sizes[i] > whole - sum)
+            return nd_invalid(n, "sizes do not add up to %lld", (long long)whole);
         sum += sizes[i];
     }
-    if (sum != whole) return invalid(n, "sizes add up to %lld, expected %lld", (long long)sum, (long long)whole);
+    if (sum != whole) return nd_invalid(n, "sizes add up to %lld, expected %lld", (long long)sum, (long long)whole);
     tensor *out = NEW_ARRAY(n->r->arena, tensor, parts);
-    make_all(n, "Split", IN(x), WITH(INT("axis", axis), INTS("sizes", parts, sizes)), parts, out);
-    for (int i = 0; i < parts; i++) give(n, i, out[i]);
+    nd_make_all(n, "Split", IN(x), WITH(INT("axis", axis), INTS("sizes", parts, sizes)), parts, out);
+    for (int i = 0; i < parts; i++) nd_give(n, i, out[i]);
     return n->status;
 }
 
 static sol_status slice_by(struct node *n, int count, int64_t *axes, int64_t *starts, int64_t *ends, int64_t *steps)
 {
-    tensor x = in(n, 0);
+    tensor x = nd_in(n, 0);
     for (int i = 0; i < count && !n->status; i++) {
-        axes[i] = axis_of(n, axes[i], rank(x));
-        int64_t whole = size(x, (int)axes[i]), last = steps[i] > 0 ? whole : whole - 1;
-        if (!steps[i]) return invalid(n, "a step is 0");
+        axes[i] = nd_axis_of(n, axes[i], nd_rank(x));
+        int64_t whole = nd_size(x, (int)axes[i]), last = steps[i] > 0 ? whole : whole - 1;
+        if (!steps[i]) return nd_invalid(n, "a step is 0");
         for (int k = 0; k < i; k++)
-            if (axes[k] == axes[i]) return invalid(n, "axis %lld is given twice", (long long)axes[i]);
+            if (axes[k] == axes[i]) return nd_invalid(n, "axis %lld is given twice", (long long)axes[i]);
         /* as in Python; what lies in front of everything is written so that it cannot be taken for "from the end" */
         if (starts[i] < 0) starts[i] = MAX(starts[i], -whole) == starts[i] ? starts[i] + whole : steps[i] > 0 ? 0 : -1;
         if (ends[i] < 0) ends[i] = MAX(ends[i], -whole) == ends[i] ? ends[i] + whole : steps[i] > 0 ? 0 : -1;
@@ -306,11 +308,11 @@ static sol_status slice_by(struct node *n, int count, int64_t *axes, int64_t *st
         if (steps[i] < -whole) steps[i] = MIN(-whole, -1);
     }
     if (n->status) return n->status;
-    tensor y = count ? make(n, "Slice", IN(x),
-                            WITH(INTS("axes", count, axes), INTS("start", count, starts), INTS("end", count, ends),
-                                 INTS("step", count, steps)))
+    tensor y = count ? nd_make(n, "Slice", IN(x),
+                               WITH(INTS("axes", count, axes), INTS("start", count, starts), INTS("end", count, ends),
+                                    INTS("step", count, steps)))
                      : x;
-    give(n, 0, y);
+    nd_give(n, 0, y);
     return n->status;
 }
 
@@ -320,7 +322,7 @@ sol_status op_slice_attributes(struct node *n)
     int count = attr_ints(n, "starts", MOST, starts), to = attr_ints(n, "ends", MOST, ends);
     int given = attr_ints(n, "axes", MOST, axes);
     if (count < 0 || to != count || (given >= 0 && given != count))
-        return invalid(n, "starts, ends and axes must be as many");
+        return nd_invalid(n, "starts, ends and axes must be as many");
     for (int i = 0; i < count; i++) steps[i] = 1;
     for (int i = 0; i < count && given < 0; i++) axes[i] = i;
     return slice_by(n, count, axes, starts, ends, steps);
@@ -330,11 +332,11 @@ sol_status op_slice(struct node *n)
 {
     int64_t axes[MOST], starts[MOST], ends[MOST], steps[MOST];
     int count = known_ints(n, 1, "starts", MOST, starts), to = known_ints(n, 2, "ends", MOST, ends);
-    int given = has(n, 3) ? known_ints(n, 3, "axes", MOST, axes) : -1;
-    int stepped = has(n, 4) ? known_ints(n, 4, "steps", MOST, steps) : -1;
+    int given = nd_has(n, 3) ? known_ints(n, 3, "axes", MOST, axes) : -1;
+    int stepped = nd_has(n, 4) ? known_ints(n, 4, "steps", MOST, steps) : -1;
     if (n->status) return n->status;
     if (to != count || (given >= 0 && given != count) || (stepped >= 0 && stepped != count))
-        return invalid(n, "starts, ends, axes and steps must be as many");
+        return nd_invalid(n, "starts, ends, axes and steps must be as many");
     for (int i = 0; i < count; i++) {
         if (given < 0) axes[i] = i;
         if (stepped < 0) steps[i] = 1;
@@ -350,37 +352,38 @@ static sol_status pad_by(struct node *n, tensor x, const int64_t *p, const int64
         {"constant", "constant"}, {"reflect", "reflect"}, {"edge", "replicate"}, {"wrap", "circular"}};
     for (int i = 0; i < COUNT_OF(modes); i++) {
         if (strcmp(modes[i][0], mode)) continue;
-        give(n, 0,
-             make(n, "Pad", IN(x),
-                  WITH(INTS("p", rank(x), p), INTS("q", rank(x), q), REAL("v", value), TEXT("mode", modes[i][1]))));
+        nd_give(n, 0,
+                nd_make(n, "Pad", IN(x),
+                        WITH(INTS("p", nd_rank(x), p), INTS("q", nd_rank(x), q), REAL("v", value),
+                             TEXT("mode", modes[i][1]))));
         return n->status;
     }
-    return invalid(n, "mode '%s' does not exist", mode);
+    return nd_invalid(n, "mode '%s' does not exist", mode);
 }
 
 sol_status op_pad_attributes(struct node *n)
 {
     int64_t pads[2 * MOST];
-    tensor x = in(n, 0);
-    int r = rank(x), count = attr_ints(n, "pads", 2 * MOST, pads);
-    if (count != 2 * r) return n->status ? n->status : invalid(n, "pads: expected %d values, got %d", 2 * r, count);
+    tensor x = nd_in(n, 0);
+    int r = nd_rank(x), count = attr_ints(n, "pads", 2 * MOST, pads);
+    if (count != 2 * r) return n->status ? n->status : nd_invalid(n, "pads: expected %d values, got %d", 2 * r, count);
     return pad_by(n, x, pads, pads + r, attr_text(n, "mode", "constant"), attr_real(n, "value", 0));
 }
 
 sol_status op_pad(struct node *n)
 {
     int64_t pads[2 * MOST], axes[MOST], p[MOST] = {0}, q[MOST] = {0};
-    tensor x = in(n, 0);
+    tensor x = nd_in(n, 0);
     const char *mode = attr_text(n, "mode", "constant");
-    int r = rank(x), count = known_ints(n, 1, "pads", 2 * MOST, pads), given = r;
-    double value = has(n, 2) && !strcmp(mode, "constant") ? known_real(n, 2, "constant_value", 0) : 0;
+    int r = nd_rank(x), count = known_ints(n, 1, "pads", 2 * MOST, pads), given = r;
+    double value = nd_has(n, 2) && !strcmp(mode, "constant") ? known_real(n, 2, "constant_value", 0) : 0;
     for (int i = 0; i < r; i++) axes[i] = i;
-    if (has(n, 3)) given = known_ints(n, 3, "axes", MOST, axes);
+    if (nd_has(n, 3)) given = known_ints(n, 3, "axes", MOST, axes);
     if (n->status) return n->status;
-    if (count != 2 * given) return invalid(n, "pads: expected %d values, got %d", 2 * given, count);
-    if (fabs(value) > 9e15 && !is_float(x)) return refuse(n, "integers above 2^53 are not supported");
+    if (count != 2 * given) return nd_invalid(n, "pads: expected %d values, got %d", 2 * given, count);
+    if (fabs(value) > 9e15 && !nd_is_float(x)) return nd_refuse(n, "integers above 2^53 are not supported");
     for (int i = 0; i < given; i++) {
-        int a = axis_of(n, axes[i], r);
+        int a = nd_axis_of(n, axes[i], r);
         p[a] = pads[i];
         q[a] = pads[given + i];
     }
@@ -391,15 +394,15 @@ sol_status op_pad(struct node *n)
 sol_status op_center_crop_pad(struct node *n)
 {
     int64_t to[MOST], axes[MOST], p[MOST] = {0}, q[MOST] = {0};
-    tensor x = in(n, 0);
+    tensor x = nd_in(n, 0);
     int count = known_ints(n, 1, "the shape", MOST, to), given = attr_ints(n, "axes", MOST, axes);
-    for (int i = 0; i < rank(x) && given < 0; i++) axes[i] = i;
-    if (given < 0) given = rank(x);
+    for (int i = 0; i < nd_rank(x) && given < 0; i++) axes[i] = i;
+    if (given < 0) given = nd_rank(x);
     if (n->status || given != count)
-        return n->status ? n->status : invalid(n, "expected %d sizes, got %d", given, count);
+        return n->status ? n->status : nd_invalid(n, "expected %d sizes, got %d", given, count);
     for (int i = 0; i < count; i++) {
-        int a = axis_of(n, axes[i], rank(x));
-        int64_t more = to[i] - size(x, a), less = -more;
+        int a = nd_axis_of(n, axes[i], nd_rank(x));
+        int64_t more = to[i] - nd_size(x, a), less = -more;
         p[a] = more >= 0 ? more / 2 : -(less / 2);
         q[a] = more - p[a];
     }
@@ -412,13 +415,13 @@ sol_status op_blocks(struct node *n)
 {
     int64_t r = attr_int(n, "blocksize", 0);
     const char *mode = attr_text(n, "mode", "DCR");
-    if (r < 1) return invalid(n, "blocksize: expected 1 or more, got %lld", (long long)r);
-    if (strcmp(mode, "DCR") && strcmp(mode, "CRD")) return invalid(n, "mode: expected DCR or CRD");
+    if (r < 1) return nd_invalid(n, "blocksize: expected 1 or more, got %lld", (long long)r);
+    if (strcmp(mode, "DCR") && strcmp(mode, "CRD")) return nd_invalid(n, "mode: expected DCR or CRD");
     if (!strcmp(n->op->kind, "SpaceToDepth")) {
-        if (strcmp(mode, "DCR")) return refuse(n, "mode '%s' is not supported", mode);
-        give(n, 0, make(n, n->op->kind, IN(in(n, 0)), WITH(INT("r", r))));
+        if (strcmp(mode, "DCR")) return nd_refuse(n, "mode '%s' is not supported", mode);
+        nd_give(n, 0, nd_make(n, n->op->kind, IN(nd_in(n, 0)), WITH(INT("r", r))));
     } else {
-        give(n, 0, make(n, n->op->kind, IN(in(n, 0)), WITH(INT("r", r), TEXT("mode", mode))));
+        nd_give(n, 0, nd_make(n, n->op->kind, IN(nd_in(n, 0)), WITH(INT("r", r), TEXT("mode", mode))));
     }
     return n->status;
 }
@@ -426,8 +429,9 @@ sol_status op_blocks(struct node *n)
 sol_status op_trilu(struct node *n)
 {
     int64_t k = known_int(n, 1, "k", 0), most = (int64_t)1 << 40;
-    give(n, 0,
-         make(n, attr_int(n, "upper", 1) ? "Triu" : "Tril", IN(in(n, 0)), WITH(INT("k", MAX(-most, MIN(most, k))))));
+    nd_give(n, 0,
+            nd_make(n, attr_int(n, "upper", 1) ? "Triu" : "Tril", IN(nd_in(n, 0)),
+                    WITH(INT("k", MAX(-most, MIN(most, k))))));
     return n->status;
 }
 
@@ -435,13 +439,13 @@ sol_status op_trilu(struct node *n)
 
 sol_status op_if(struct node *n)
 {
-    const Onnx__Attribute *yes = attr(n, "then_branch", ATTR_G), *no = attr(n, "else_branch", ATTR_G);
-    if (n->status || !yes || !no) return n->status ? n->status : invalid(n, "a branch is missing");
+    const Onnx__Attribute *yes = nd_attr(n, "then_branch", ATTR_G), *no = nd_attr(n, "else_branch", ATTR_G);
+    if (n->status || !yes || !no) return n->status ? n->status : nd_invalid(n, "a branch is missing");
     bool taken = known_int(n, 0, "the condition", 0);
     if (n->status) return n->status;
     const Onnx__Graph *g = taken ? yes->g : no->g;
     if (g->n_output != (size_t)n->nout)
-        return invalid(n, "the branch has %zu outputs, the node %d", g->n_output, n->nout);
+        return nd_invalid(n, "the branch has %zu outputs, the node %d", g->n_output, n->nout);
     struct value **values = NEW_ARRAY(n->r->arena, struct value *, n->nout);
     TRY(translate_branch(n->r, n->scope, g, values));
     for (int i = 0; i < n->nout; i++) n->out[i] = *values[i];

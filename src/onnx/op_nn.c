@@ -13,9 +13,9 @@ static void read_list(struct node *n, const char *name, int count, int64_t other
 {
     int got = attr_ints(n, name, MOST, out);
     for (int i = 0; i < count && got < 0; i++) out[i] = otherwise;
-    if (got >= 0 && got != count) invalid(n, "%s: expected %d values, got %d", name, count, got);
+    if (got >= 0 && got != count) nd_invalid(n, "%s: expected %d values, got %d", name, count, got);
     for (int i = 0; i < count && !n->status; i++)
-        if (out[i] < least || out[i] > INT32_MAX) invalid(n, "%s: %lld is out of range", name, (long long)out[i]);
+        if (out[i] < least || out[i] > INT32_MAX) nd_invalid(n, "%s: %lld is out of range", name, (long long)out[i]);
 }
 
 /* Strides, dilations and pads of a window over x, [N, C, pixels..]; the window's size is known. */
@@ -25,13 +25,13 @@ static void read_window(struct node *n, tensor x, struct window *w, bool with_au
     read_list(n, "strides", w->n, 1, 1, w->s);
     read_list(n, "dilations", w->n, 1, 1, w->d);
     int given = attr_ints(n, "pads", 2 * MOST, pads);
-    if (given >= 0 && given != 2 * w->n) invalid(n, "pads: expected %d values, got %d", 2 * w->n, given);
+    if (given >= 0 && given != 2 * w->n) nd_invalid(n, "pads: expected %d values, got %d", 2 * w->n, given);
     if (n->status) return;
     for (int i = 0; i < w->n; i++) {
         w->p[i] = given >= 0 ? pads[i] : 0;
         w->q[i] = given >= 0 ? pads[w->n + i] : 0;
         if (w->p[i] < 0 || w->q[i] < 0 || w->p[i] > INT32_MAX || w->q[i] > INT32_MAX) {
-            refuse(n, "negative or huge pads are not supported");
+            nd_refuse(n, "negative or huge pads are not supported");
             return;
         }
     }
@@ -39,9 +39,9 @@ static void read_window(struct node *n, tensor x, struct window *w, bool with_au
     const char *mode = with_auto ? attr_text(n, "auto_pad", "NOTSET") : "NOTSET";
     bool upper = !strcmp(mode, "SAME_UPPER"), lower = !strcmp(mode, "SAME_LOWER");
     if (!strcmp(mode, "NOTSET") || !*mode) return;
-    if (!upper && !lower && strcmp(mode, "VALID")) invalid(n, "auto_pad '%s' does not exist", mode);
+    if (!upper && !lower && strcmp(mode, "VALID")) nd_invalid(n, "auto_pad '%s' does not exist", mode);
     for (int i = 0; i < w->n && !n->status; i++) {
-        int64_t whole = size(x, i + 2), span = (w->k[i] - 1) * w->d[i] + 1;
+        int64_t whole = nd_size(x, i + 2), span = (w->k[i] - 1) * w->d[i] + 1;
         int64_t total = upper || lower ? MAX(0, ((whole + w->s[i] - 1) / w->s[i] - 1) * w->s[i] + span - whole) : 0;
         w->p[i] = upper ? total / 2 : total - total / 2;
         w->q[i] = total - w->p[i];
@@ -51,9 +51,9 @@ static void read_window(struct node *n, tensor x, struct window *w, bool with_au
 
 static bool read_kernel(struct node *n, tensor x, struct window *w)
 {
-    w->n = rank(x) - 2;
-    if (!n->status && w->n < 1) invalid(n, "expected 3 dimensions or more, got %d", rank(x));
-    if (!n->status && !attr_given(n, "kernel_shape")) invalid(n, "kernel_shape is missing");
+    w->n = nd_rank(x) - 2;
+    if (!n->status && w->n < 1) nd_invalid(n, "expected 3 dimensions or more, got %d", nd_rank(x));
+    if (!n->status && !attr_given(n, "kernel_shape")) nd_invalid(n, "kernel_shape is missing");
     if (!n->status) read_list(n, "kernel_shape", w->n, 1, 1, w->k);
     return !n->status;
 }
@@ -62,44 +62,44 @@ static bool read_kernel(struct node *n, tensor x, struct window *w)
 
 static bool read_conv(struct node *n, tensor x, tensor w, struct window *c)
 {
-    c->n = rank(x) - 2;
+    c->n = nd_rank(x) - 2;
     if (n->status) return false;
-    if (c->n < 1 || rank(w) != rank(x)) {
-        invalid(n, "expected an input and weights of 3 dimensions or more, got %d and %d", rank(x), rank(w));
+    if (c->n < 1 || nd_rank(w) != nd_rank(x)) {
+        nd_invalid(n, "expected an input and weights of 3 dimensions or more, got %d and %d", nd_rank(x), nd_rank(w));
         return false;
     }
-    for (int i = 0; i < c->n; i++) c->k[i] = size(w, i + 2);
+    for (int i = 0; i < c->n; i++) c->k[i] = nd_size(w, i + 2);
     int64_t kernel[MOST];
     int given = attr_ints(n, "kernel_shape", MOST, kernel);
     for (int i = 0; i < given && i < c->n; i++)
-        if (kernel[i] != c->k[i]) invalid(n, "kernel_shape does not fit the weights");
+        if (kernel[i] != c->k[i]) nd_invalid(n, "kernel_shape does not fit the weights");
     return !n->status;
 }
 
 sol_status op_conv(struct node *n)
 {
     struct window c;
-    tensor x = in(n, 0), w = in(n, 1), b = in(n, 2);
+    tensor x = nd_in(n, 0), w = nd_in(n, 1), b = nd_in(n, 2);
     if (!read_conv(n, x, w, &c)) return n->status;
     read_window(n, x, &c, true);
     int64_t groups = attr_int(n, "group", 1);
-    if (!n->status && (groups < 1 || size(w, 1) * groups != size(x, 1) || size(w, 0) % groups))
-        return invalid(n, "%lld groups, %lld channels and weights [%lld, %lld, ..] do not fit", (long long)groups,
-                       (long long)size(x, 1), (long long)size(w, 0), (long long)size(w, 1));
-    give(n, 0,
-         make(n, "Conv", b ? 3 : 2, (tensor[]){x, w, b},
-              WITH(INTS("s", c.n, c.s), INTS("p", c.n, c.p), INTS("q", c.n, c.q), INTS("d", c.n, c.d),
-                   INT("g", groups))));
+    if (!n->status && (groups < 1 || nd_size(w, 1) * groups != nd_size(x, 1) || nd_size(w, 0) % groups))
+        return nd_invalid(n, "%lld groups, %lld channels and weights [%lld, %lld, ..] do not fit", (long long)groups,
+                          (long long)nd_size(x, 1), (long long)nd_size(w, 0), (long long)nd_size(w, 1));
+    nd_give(n, 0,
+            nd_make(n, "Conv", b ? 3 : 2, (tensor[]){x, w, b},
+                    WITH(INTS("s", c.n, c.s), INTS("p", c.n, c.p), INTS("q", c.n, c.q), INTS("d", c.n, c.d),
+                         INT("g", groups))));
     return n->status;
 }
 
-/* A given output shape moves the pads; where they become negative, zeros are added. */
+/* A given output shape decides the pads; where it is larger than what is computed, zeros are added behind. */
 static void pads_for_shape(struct node *n, tensor x, struct window *c, const int64_t *behind, const int64_t *shape)
 {
     bool upper = attr_is(n, "auto_pad", "NOTSET", "SAME_UPPER");
     for (int i = 0; i < c->n; i++) {
-        int64_t total = c->s[i] * (size(x, i + 2) - 1) + behind[i] + (c->k[i] - 1) * c->d[i] + 1 - shape[i];
-        c->p[i] = upper ? total / 2 : total - total / 2;
+        int64_t total = c->s[i] * (nd_size(x, i + 2) - 1) + behind[i] + (c->k[i] - 1) * c->d[i] + 1 - shape[i];
+        c->p[i] = total < 0 ? 0 : upper ? total / 2 : total - total / 2;
         c->q[i] = total - c->p[i];
     }
 }
@@ -108,7 +108,7 @@ sol_status op_conv_transpose(struct node *n)
 {
     struct window c;
     int64_t behind[MOST], shape[MOST];
-    tensor x = in(n, 0), w = in(n, 1), b = in(n, 2);
+    tensor x = nd_in(n, 0), w = nd_in(n, 1), b = nd_in(n, 2);
     if (!read_conv(n, x, w, &c)) return n->status;
     read_window(n, x, &c, false);
     read_list(n, "output_padding", c.n, 0, 0, behind);
@@ -116,14 +116,14 @@ sol_status op_conv_transpose(struct node *n)
     const char *mode = attr_text(n, "auto_pad", "NOTSET");
     int given = attr_ints(n, "output_shape", MOST, shape);
     if (n->status) return n->status;
-    if (groups < 1 || size(x, 1) % groups || size(w, 0) != size(x, 1))
-        return invalid(n, "%lld groups, %lld channels and weights of %lld channels do not fit", (long long)groups,
-                       (long long)size(x, 1), (long long)size(w, 0));
+    if (groups < 1 || nd_size(x, 1) % groups || nd_size(w, 0) != nd_size(x, 1))
+        return nd_invalid(n, "%lld groups, %lld channels and weights of %lld channels do not fit", (long long)groups,
+                          (long long)nd_size(x, 1), (long long)nd_size(w, 0));
     if (given == c.n + 2) memmove(shape, shape + 2, (size_t)c.n * sizeof *shape);
     if (given >= 0 && given != c.n && given != c.n + 2)
-        return invalid(n, "output_shape: expected %d values, got %d", c.n, given);
+        return nd_invalid(n, "output_shape: expected %d values, got %d", c.n, given);
     bool same = !strncmp(mode, "SAME", 4);
-    for (int i = 0; i < c.n && same && given < 0; i++) shape[i] = size(x, i + 2) * c.s[i];
+    for (int i = 0; i < c.n && same && given < 0; i++) shape[i] = nd_size(x, i + 2) * c.s[i];
     if (given >= 0 || same) pads_for_shape(n, x, &c, behind, shape);
     if (!strcmp(mode, "VALID"))
         for (int i = 0; i < c.n; i++) c.p[i] = c.q[i] = 0;
@@ -134,15 +134,15 @@ sol_status op_conv_transpose(struct node *n)
         p[i + 2] = MAX(0, -c.p[i]), q[i + 2] = MAX(0, -c.q[i]);
         c.p[i] = MAX(0, c.p[i]), c.q[i] = MAX(0, c.q[i]);
     }
-    tensor y = make(n, "ConvT", b && !more ? 3 : 2, (tensor[]){x, w, b},
-                    WITH(INTS("s", c.n, c.s), INTS("p", c.n, c.p), INTS("q", c.n, c.q), INTS("d", c.n, c.d),
-                         INT("g", groups), INTS("o", c.n, behind)));
+    tensor y = nd_make(n, "ConvT", b && !more ? 3 : 2, (tensor[]){x, w, b},
+                       WITH(INTS("s", c.n, c.s), INTS("p", c.n, c.p), INTS("q", c.n, c.q), INTS("d", c.n, c.d),
+                            INT("g", groups), INTS("o", c.n, behind)));
     if (more) {
-        int64_t channels[MOST] = {1, size(b, 0), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-        y = make(n, "Pad", IN(y), WITH(INTS("p", c.n + 2, p), INTS("q", c.n + 2, q)));
-        if (b) y = fn2(n, "add", y, reshape(n, b, c.n + 2, channels));
+        int64_t channels[MOST] = {1, nd_size(b, 0), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+        y = nd_make(n, "Pad", IN(y), WITH(INTS("p", c.n + 2, p), INTS("q", c.n + 2, q)));
+        if (b) y = nd_fn2(n, "add", y, nd_reshape(n, b, c.n + 2, channels));
     }
-    give(n, 0, y);
+    nd_give(n, 0, y);
     return n->status;
 }
 
@@ -151,22 +151,22 @@ sol_status op_col2im(struct node *n)
 {
     int64_t image[MOST], whole[MOST];
     struct window w;
-    tensor x = in(n, 0);
+    tensor x = nd_in(n, 0);
     w.n = known_ints(n, 1, "image_shape", MOST - 2, image);
     int count = known_ints(n, 2, "block_shape", MOST - 2, w.k);
-    if (!n->status && (count != w.n || rank(x) != 3))
-        return invalid(n, "expected [N, C*block, L] and as many sizes as dimensions");
+    if (!n->status && (count != w.n || nd_rank(x) != 3))
+        return nd_invalid(n, "expected [N, C*block, L] and as many sizes as dimensions");
     read_window(n, x, &w, false);
     if (n->status) return n->status;
     for (int i = 0; i < w.n; i++) {
         if (image[i] < 0 || image[i] > INT32_MAX || w.k[i] < 1 || w.k[i] > INT32_MAX)
-            return invalid(n, "a size is out of range");
+            return nd_invalid(n, "a size is out of range");
         whole[i] = image[i] + w.p[i] + w.q[i];
     }
-    tensor y = make(n, "Fold", IN(x),
-                    WITH(INTS("o", w.n, whole), INTS("k", w.n, w.k), INTS("s", w.n, w.s), INTS("d", w.n, w.d)));
-    for (int i = 0; i < w.n; i++) y = slice(n, y, i + 2, w.p[i], w.p[i] + image[i]);
-    give(n, 0, y);
+    tensor y = nd_make(n, "Fold", IN(x),
+                       WITH(INTS("o", w.n, whole), INTS("k", w.n, w.k), INTS("s", w.n, w.s), INTS("d", w.n, w.d)));
+    for (int i = 0; i < w.n; i++) y = nd_slice(n, y, i + 2, w.p[i], w.p[i] + image[i]);
+    nd_give(n, 0, y);
     return n->status;
 }
 
@@ -179,55 +179,56 @@ sol_status op_col2im(struct node *n)
 sol_status op_max_pool(struct node *n)
 {
     struct window w;
-    tensor x = in(n, 0), out[2] = {0};
+    tensor x = nd_in(n, 0), out[2] = {0};
     if (!read_kernel(n, x, &w)) return n->status;
     read_window(n, x, &w, true);
     bool columns = attr_int(n, "storage_order", 0);
-    if (wants(n, 1))
-        make_all(n, "MaxPoolAt", IN(x), WITH(WINDOW(w), INT("whole", 1)), 2, out);
+    if (nd_wants(n, 1))
+        nd_make_all(n, "MaxPoolAt", IN(x), WITH(WINDOW(w), INT("whole", 1)), 2, out);
     else
-        out[0] = make(n, "MaxPool", IN(x), WITH(WINDOW(w)));
-    if (wants(n, 1) && columns) return refuse(n, "storage_order=1 is not supported");
-    give(n, 0, out[0]);
-    give(n, 1, out[1]);
+        out[0] = nd_make(n, "MaxPool", IN(x), WITH(WINDOW(w)));
+    if (nd_wants(n, 1) && columns) return nd_refuse(n, "storage_order=1 is not supported");
+    nd_give(n, 0, out[0]);
+    nd_give(n, 1, out[1]);
     return n->status;
 }
 
 sol_status op_average_pool(struct node *n)
 {
     struct window w;
-    tensor x = in(n, 0);
+    tensor x = nd_in(n, 0);
     if (!read_kernel(n, x, &w)) return n->status;
     read_window(n, x, &w, true);
     bool counted = attr_int(n, "count_include_pad", 0);
-    give(n, 0, make(n, "AvgPool", IN(x), WITH(WINDOW(w), INT("pads", counted))));
+    nd_give(n, 0, nd_make(n, "AvgPool", IN(x), WITH(WINDOW(w), INT("pads", counted))));
     return n->status;
 }
 
 sol_status op_lp_pool(struct node *n)
 {
     struct window w;
-    tensor x = in(n, 0);
+    tensor x = nd_in(n, 0);
     int64_t p = attr_int(n, "p", 2);
     if (!read_kernel(n, x, &w)) return n->status;
     read_window(n, x, &w, true);
-    give(n, 0, make(n, "LpPool", IN(x), WITH(WINDOW(w), REAL("n", (double)p))));
+    nd_give(n, 0, nd_make(n, "LpPool", IN(x), WITH(WINDOW(w), REAL("n", (double)p))));
     return n->status;
 }
 
 sol_status op_global_pool(struct node *n)
 {
     int64_t axes[MOST];
-    tensor x = in(n, 0);
-    for (int i = 2; i < rank(x); i++) axes[i - 2] = i;
-    if (rank(x) < 3) return n->status ? n->status : invalid(n, "expected 3 dimensions or more, got %d", rank(x));
-    int count = rank(x) - 2;
+    tensor x = nd_in(n, 0);
+    for (int i = 2; i < nd_rank(x); i++) axes[i - 2] = i;
+    if (nd_rank(x) < 3)
+        return n->status ? n->status : nd_invalid(n, "expected 3 dimensions or more, got %d", nd_rank(x));
+    int count = nd_rank(x) - 2;
     if (strcmp(n->op->kind, "LpNorm")) {
-        give(n, 0, reduce(n, n->op->kind, x, count, axes, true));
+        nd_give(n, 0, nd_reduce(n, n->op->kind, x, count, axes, true));
         return n->status;
     }
     double p = (double)attr_int(n, "p", 2);
-    give(n, 0, make(n, "LpNorm", IN(x), WITH(REAL("n", p), INTS("axes", count, axes), INT("keep", 1))));
+    nd_give(n, 0, nd_make(n, "LpNorm", IN(x), WITH(REAL("n", p), INTS("axes", count, axes), INT("keep", 1))));
     return n->status;
 }
 
@@ -236,22 +237,23 @@ sol_status op_max_unpool(struct node *n)
 {
     struct window w;
     int64_t shape[MOST], given[MOST];
-    tensor x = in(n, 0), at = in(n, 1);
+    tensor x = nd_in(n, 0), at = nd_in(n, 1);
     if (!read_kernel(n, x, &w)) return n->status;
     read_window(n, x, &w, false);
-    int r = shape_of(x, shape);
+    int r = nd_shape_of(x, shape);
     for (int i = 0; i < w.n; i++) shape[i + 2] = (shape[i + 2] - 1) * w.s[i] + w.k[i] - w.p[i] - w.q[i];
     if (n->status) return n->status;
     for (int i = 0; i < r; i++)
-        if (shape[i] < 0 || (i > 1 && shape[i] > INT32_MAX)) return invalid(n, "the output's size is out of range");
-    int count = has(n, 2) ? known_ints(n, 2, "output_shape", MOST, given) : 0;
-    if (has(n, 2) && count != r)
-        return n->status ? n->status : invalid(n, "output_shape: expected %d values, got %d", r, count);
-    const int64_t *to = has(n, 2) ? given : shape;
-    int64_t flat = elements(x), all;
+        if (shape[i] < 0 || (i > 1 && shape[i] > INT32_MAX)) return nd_invalid(n, "the output's size is out of range");
+    int count = nd_has(n, 2) ? known_ints(n, 2, "output_shape", MOST, given) : 0;
+    if (nd_has(n, 2) && count != r)
+        return n->status ? n->status : nd_invalid(n, "output_shape: expected %d values, got %d", r, count);
+    const int64_t *to = nd_has(n, 2) ? given : shape;
+    int64_t flat = nd_elements(x), all;
     TRY(shape_elements(n->r->ctx, r, to, &all));
-    tensor y = fill(n, type_of(x), 1, &all, 0);
-    y = make(n, "ScatterElements", IN(y, reshape(n, at, 1, &flat), reshape(n, x, 1, &flat)), WITH(INT("axis", 0)));
-    give(n, 0, reshape(n, y, r, to));
+    tensor y = nd_fill(n, nd_type_of(x), 1, &all, 0);
+    y = nd_make(n, "ScatterElements", IN(y, nd_reshape(n, at, 1, &flat), nd_reshape(n, x, 1, &flat)),
+                WITH(INT("axis", 0)));
+    nd_give(n, 0, nd_reshape(n, y, r, to));
     return n->status;
 }

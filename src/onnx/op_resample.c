@@ -18,7 +18,7 @@ static const char *one_of(struct node *n, const char *name, const char *otherwis
     const char *text = attr_text(n, name, otherwise);
     for (int i = 0; i < count; i++)
         if (!strcmp(text, allowed[i])) return allowed[i];
-    refuse(n, "%s '%.60s' is not supported", name, text);
+    nd_refuse(n, "%s '%.60s' is not supported", name, text);
     return allowed[0];
 }
 
@@ -26,21 +26,21 @@ static tensor resize(struct node *n, tensor x, const struct resize *z)
 {
     double a = attr_real(n, "cubic_coeff_a", -0.75), v = attr_real(n, "extrapolation_value", 0);
     bool exclude = attr_int(n, "exclude_outside", 0), antialias = attr_int(n, "antialias", 0);
-    if (!is_float(x) && strcmp(z->mode, "nearest")) refuse(n, "mode %s for integers is not supported", z->mode);
+    if (!nd_is_float(x) && strcmp(z->mode, "nearest")) nd_refuse(n, "mode %s for integers is not supported", z->mode);
     for (int i = 0; i < z->r && !n->status; i++)
-        if (z->size[i] > INT32_MAX) invalid(n, "size %lld is too large", (long long)z->size[i]);
-    return make(n, "Resize", IN(x),
-                WITH(INTS("size", z->r, z->size), REALS("scale", z->r, z->scale), TEXT("mode", z->mode),
-                     TEXT("coord", z->coord), TEXT("round", z->round), REAL("a", a), INT("exclude", exclude),
-                     INT("antialias", antialias), REALS("start", z->r, z->start), REALS("end", z->r, z->end),
-                     REAL("v", v)));
+        if (z->size[i] > INT32_MAX) nd_invalid(n, "size %lld is too large", (long long)z->size[i]);
+    return nd_make(n, "Resize", IN(x),
+                   WITH(INTS("size", z->r, z->size), REALS("scale", z->r, z->scale), TEXT("mode", z->mode),
+                        TEXT("coord", z->coord), TEXT("round", z->round), REAL("a", a), INT("exclude", exclude),
+                        INT("antialias", antialias), REALS("start", z->r, z->start), REALS("end", z->r, z->end),
+                        REAL("v", v)));
 }
 
 static int64_t scaled(struct node *n, int64_t size, double part, double scale)
 {
-    if (!(scale > 0) || !(part >= 0)) invalid(n, "a scale is not above 0");
+    if (!(scale > 0) || !(part >= 0)) nd_invalid(n, "a scale is not above 0");
     float to = floorf((float)size * (float)part * (float)scale); /* in float, as others count: 10 * 0.7 is 7 */
-    if (!(to <= INT32_MAX)) invalid(n, "a scale is too large");
+    if (!(to <= INT32_MAX)) nd_invalid(n, "a scale is too large");
     return n->status ? 0 : (int64_t)to;
 }
 
@@ -49,19 +49,19 @@ sol_status op_upsample(struct node *n)
 {
     static const char *const modes[] = {"nearest", "linear", "bilinear"};
     struct resize z = {.coord = "asymmetric", .round = "floor"};
-    tensor x = in(n, 0);
-    z.r = rank(x);
+    tensor x = nd_in(n, 0);
+    z.r = nd_rank(x);
     z.mode = one_of(n, "mode", "nearest", COUNT_OF(modes), modes);
     if (!strcmp(z.mode, "bilinear")) z.mode = "linear";
-    const Onnx__Attribute *a = n->nin < 2 ? attr(n, "scales", ATTR_FLOATS) : NULL;
+    const Onnx__Attribute *a = n->nin < 2 ? nd_attr(n, "scales", ATTR_FLOATS) : NULL;
     int count = a ? (int)MIN(a->n_floats, (size_t)MOST) : known_reals(n, 1, "scales", MOST, z.scale);
     for (int i = 0; i < count && a; i++) z.scale[i] = a->floats[i];
-    if (count != z.r) return n->status ? n->status : invalid(n, "scales: expected %d values, got %d", z.r, count);
+    if (count != z.r) return n->status ? n->status : nd_invalid(n, "scales: expected %d values, got %d", z.r, count);
     for (int i = 0; i < z.r; i++) {
-        z.size[i] = scaled(n, size(x, i), 1, z.scale[i]);
+        z.size[i] = scaled(n, nd_size(x, i), 1, z.scale[i]);
         z.end[i] = 1;
     }
-    give(n, 0, resize(n, x, &z));
+    nd_give(n, 0, resize(n, x, &z));
     return n->status;
 }
 
@@ -70,7 +70,7 @@ static int given_axes(struct node *n, int r, int64_t *axes)
     int count = attr_ints(n, "axes", MOST, axes);
     for (int i = 0; i < r && count < 0; i++) axes[i] = i;
     if (count < 0) count = r;
-    for (int i = 0; i < count; i++) axes[i] = axis_of(n, axes[i], r);
+    for (int i = 0; i < count; i++) axes[i] = nd_axis_of(n, axes[i], r);
     return count;
 }
 
@@ -79,11 +79,11 @@ static void keep_ratio(tensor x, struct resize *z, int count, const int64_t *axe
 {
     double scale = 0;
     for (int i = 0; i < count; i++) {
-        double s = (double)z->size[axes[i]] / (double)size(x, (int)axes[i]);
+        double s = (double)z->size[axes[i]] / (double)nd_size(x, (int)axes[i]);
         scale = !i || (smaller ? s < scale : s > scale) ? s : scale;
     }
     for (int i = 0; i < count; i++) {
-        z->size[axes[i]] = (int64_t)floor(scale * (double)size(x, (int)axes[i]) + 0.5);
+        z->size[axes[i]] = (int64_t)floor(scale * (double)nd_size(x, (int)axes[i]) + 0.5);
         z->scale[axes[i]] = scale;
     }
 }
@@ -92,7 +92,7 @@ static void read_region(struct node *n, struct resize *z, int count, const int64
 {
     double region[2 * MOST];
     if (strcmp(z->coord, "tf_crop_and_resize")) return;
-    if (known_reals(n, 1, "roi", 2 * MOST, region) != 2 * count) invalid(n, "roi: expected %d values", 2 * count);
+    if (known_reals(n, 1, "roi", 2 * MOST, region) != 2 * count) nd_invalid(n, "roi: expected %d values", 2 * count);
     for (int i = 0; i < count && !n->status; i++) {
         z->start[axes[i]] = region[i];
         z->end[axes[i]] = region[count + i];
@@ -101,7 +101,7 @@ static void read_region(struct node *n, struct resize *z, int count, const int64
 
 static bool is_empty(struct node *n, int i)
 {
-    return !has(n, i) || elements(in(n, i)) == 0;
+    return !nd_has(n, i) || nd_elements(nd_in(n, i)) == 0;
 }
 
 static void read_sizes(struct node *n, tensor x, struct resize *z, int count, const int64_t *axes)
@@ -111,13 +111,13 @@ static void read_sizes(struct node *n, tensor x, struct resize *z, int count, co
     double scales[MOST];
     int64_t sizes[MOST];
     bool by_size = !is_empty(n, 3);
-    if (!by_size && is_empty(n, 2)) invalid(n, "either scales or sizes must be given");
+    if (!by_size && is_empty(n, 2)) nd_invalid(n, "either scales or sizes must be given");
     int given = by_size ? known_ints(n, 3, "sizes", MOST, sizes) : known_reals(n, 2, "scales", MOST, scales);
-    if (given != count) invalid(n, "expected %d sizes or scales, got %d", count, given);
+    if (given != count) nd_invalid(n, "expected %d sizes or scales, got %d", count, given);
     for (int i = 0; i < count && !n->status; i++) {
         int a = (int)axes[i];
-        if (by_size && sizes[i] < 0) invalid(n, "a size is below 0");
-        z->size[a] = by_size ? sizes[i] : scaled(n, size(x, a), z->end[a] - z->start[a], scales[i]);
+        if (by_size && sizes[i] < 0) nd_invalid(n, "a size is below 0");
+        z->size[a] = by_size ? sizes[i] : scaled(n, nd_size(x, a), z->end[a] - z->start[a], scales[i]);
         z->scale[a] = by_size ? 0 : scales[i];
     }
     if (by_size && strcmp(policy, "stretch") && !n->status)
@@ -132,16 +132,16 @@ sol_status op_resize(struct node *n)
     static const char *const rounds[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
     struct resize z = {0};
     int64_t axes[MOST];
-    tensor x = in(n, 0);
-    z.r = rank(x);
+    tensor x = nd_in(n, 0);
+    z.r = nd_rank(x);
     z.mode = one_of(n, "mode", "nearest", COUNT_OF(modes), modes);
     z.coord = one_of(n, "coordinate_transformation_mode", "half_pixel", COUNT_OF(coords), coords);
     z.round = one_of(n, "nearest_mode", "round_prefer_floor", COUNT_OF(rounds), rounds);
-    for (int i = 0; i < z.r; i++) z.size[i] = size(x, i), z.end[i] = 1, z.scale[i] = 1;
+    for (int i = 0; i < z.r; i++) z.size[i] = nd_size(x, i), z.end[i] = 1, z.scale[i] = 1;
     int count = given_axes(n, z.r, axes);
     if (!n->status) read_region(n, &z, count, axes);
     if (!n->status) read_sizes(n, x, &z, count, axes);
-    give(n, 0, resize(n, x, &z));
+    nd_give(n, 0, resize(n, x, &z));
     return n->status;
 }
 
@@ -153,9 +153,9 @@ sol_status op_grid_sample(struct node *n)
     const char *pad = one_of(n, "padding_mode", "zeros", COUNT_OF(pads), pads);
     bool align = attr_int(n, "align_corners", 0);
     if (!strncmp(mode, "bi", 2)) mode += 2;
-    give(
-        n, 0,
-        make(n, "GridSample", IN(in(n, 0), in(n, 1)), WITH(TEXT("mode", mode), TEXT("pad", pad), INT("align", align))));
+    nd_give(n, 0,
+            nd_make(n, "GridSample", IN(nd_in(n, 0), nd_in(n, 1)),
+                    WITH(TEXT("mode", mode), TEXT("pad", pad), INT("align", align))));
     return n->status;
 }
 
@@ -164,7 +164,8 @@ sol_status op_affine_grid(struct node *n)
     int64_t shape[MOST];
     int count = known_ints(n, 1, "size", MOST, shape);
     bool align = attr_int(n, "align_corners", 0);
-    if (!n->status && count != 4 && count != 5) return invalid(n, "size: expected 4 or 5 values, got %d", count);
-    give(n, 0, make(n, "AffineGrid", IN(in(n, 0)), WITH(INTS("size", count - 2, shape + 2), INT("align", align))));
+    if (!n->status && count != 4 && count != 5) return nd_invalid(n, "size: expected 4 or 5 values, got %d", count);
+    nd_give(n, 0,
+            nd_make(n, "AffineGrid", IN(nd_in(n, 0)), WITH(INTS("size", count - 2, shape + 2), INT("align", align))));
     return n->status;
 }

@@ -19,79 +19,80 @@ static const char *const functions[][2] = {
 
 static tensor act(struct node *n, const char *function, tensor x)
 {
-    enum sol_dtype t = type_of(x);
-    if (!strcmp(function, "softplus")) return fn3(n, function, x, number(n, t, 1), number(n, t, 40));
-    return fn1(n, function, x);
+    enum sol_dtype t = nd_type_of(x);
+    if (!strcmp(function, "softplus")) return nd_fn3(n, function, x, nd_number(n, t, 1), nd_number(n, t, 40));
+    return nd_fn1(n, function, x);
 }
 
 static tensor gate(struct node *n, const struct cell *c, tensor all, int i)
 {
-    return slice(n, all, -1, i * c->size, (i + 1) * c->size);
+    return nd_slice(n, all, -1, i * c->size, (i + 1) * c->size);
 }
 
 static tensor linear(struct node *n, tensor x, tensor w, tensor b)
 {
-    return make(n, "Linear", b ? 3 : 2, (tensor[]){x, w, b}, PLAIN);
+    return nd_make(n, "Linear", b ? 3 : 2, (tensor[]){x, w, b}, PLAIN);
 }
 
 /* The parts of a step that a peephole adds: P[i] * c. */
 static tensor peep(struct node *n, const struct cell *k, tensor gate_value, int i, tensor c)
 {
-    return k->p ? fn2(n, "add", gate_value, fn2(n, "mul", gate(n, k, k->p, i), c)) : gate_value;
+    return k->p ? nd_fn2(n, "add", gate_value, nd_fn2(n, "mul", gate(n, k, k->p, i), c)) : gate_value;
 }
 
 static void step_lstm(struct node *n, const struct cell *k, tensor xw, tensor *h, tensor *c)
 {
-    tensor all = fn2(n, "add", xw, linear(n, *h, k->u, k->e));
+    tensor all = nd_fn2(n, "add", xw, linear(n, *h, k->u, k->e));
     tensor i = act(n, k->act[0], peep(n, k, gate(n, k, all, 0), 0, *c));
     tensor f = act(n, k->act[0], peep(n, k, gate(n, k, all, 2), 2, *c));
     tensor g = act(n, k->act[1], gate(n, k, all, 3));
-    *c = fn2(n, "add", fn2(n, "mul", f, *c), fn2(n, "mul", i, g));
+    *c = nd_fn2(n, "add", nd_fn2(n, "mul", f, *c), nd_fn2(n, "mul", i, g));
     tensor o = act(n, k->act[0], peep(n, k, gate(n, k, all, 1), 1, *c));
-    *h = fn2(n, "mul", o, act(n, k->act[2], *c));
+    *h = nd_fn2(n, "mul", o, act(n, k->act[2], *c));
 }
 
 static void step_gru(struct node *n, const struct cell *k, tensor xw, tensor *h)
 {
     int64_t zr = 2 * k->size, all = 3 * k->size;
-    tensor e_zr = k->e ? slice(n, k->e, 0, 0, zr) : NULL, e_h = k->e ? slice(n, k->e, 0, zr, all) : NULL;
-    tensor u_zr = slice(n, k->u, 0, 0, zr), u_h = slice(n, k->u, 0, zr, all);
-    tensor gates = fn2(n, "add", slice(n, xw, -1, 0, zr), linear(n, *h, u_zr, e_zr));
+    tensor e_zr = k->e ? nd_slice(n, k->e, 0, 0, zr) : NULL, e_h = k->e ? nd_slice(n, k->e, 0, zr, all) : NULL;
+    tensor u_zr = nd_slice(n, k->u, 0, 0, zr), u_h = nd_slice(n, k->u, 0, zr, all);
+    tensor gates = nd_fn2(n, "add", nd_slice(n, xw, -1, 0, zr), linear(n, *h, u_zr, e_zr));
     tensor z = act(n, k->act[0], gate(n, k, gates, 0)), r = act(n, k->act[0], gate(n, k, gates, 1));
-    tensor inner = k->inner ? fn2(n, "mul", r, linear(n, *h, u_h, e_h)) : linear(n, fn2(n, "mul", r, *h), u_h, e_h);
-    tensor g = act(n, k->act[1], fn2(n, "add", slice(n, xw, -1, zr, all), inner));
-    *h = fn2(n, "add", g, fn2(n, "mul", z, fn2(n, "sub", *h, g)));
+    tensor inner =
+        k->inner ? nd_fn2(n, "mul", r, linear(n, *h, u_h, e_h)) : linear(n, nd_fn2(n, "mul", r, *h), u_h, e_h);
+    tensor g = act(n, k->act[1], nd_fn2(n, "add", nd_slice(n, xw, -1, zr, all), inner));
+    *h = nd_fn2(n, "add", g, nd_fn2(n, "mul", z, nd_fn2(n, "sub", *h, g)));
 }
 
 /* Behind the end of a sequence the state stays and the output is 0. */
 static void write_out(struct node *n, struct cell *k)
 {
-    int64_t steps = size(k->x, 0), state[2] = {size(k->x, 1), k->size};
+    int64_t steps = nd_size(k->x, 0), state[2] = {nd_size(k->x, 1), k->size};
     bool lstm = !strcmp(n->op->name, "LSTM"), gru = !strcmp(n->op->name, "GRU");
     if (steps > MOST_STEPS || !steps) {
-        refuse(n, "more than %d steps (or none) are not supported here", MOST_STEPS);
+        nd_refuse(n, "more than %d steps (or none) are not supported here", MOST_STEPS);
         return;
     }
-    enum sol_dtype t = type_of(k->x);
-    tensor *y = NEW_ARRAY(n->r->arena, tensor, steps), zero = fill(n, t, 2, state, 0);
+    enum sol_dtype t = nd_type_of(k->x);
+    tensor *y = NEW_ARRAY(n->r->arena, tensor, steps), zero = nd_fill(n, t, 2, state, 0);
     tensor h = k->h ? k->h : zero, c = k->c ? k->c : zero, xw = linear(n, k->x, k->w, k->b);
     for (int64_t i = 0; i < steps && !n->status; i++) {
         int64_t at = k->reverse ? steps - 1 - i : i;
-        tensor old_h = h, old_c = c, now = make(n, "Select", IN(xw), WITH(INT("axis", 0), INT("index", at)));
+        tensor old_h = h, old_c = c, now = nd_make(n, "Select", IN(xw), WITH(INT("axis", 0), INT("index", at)));
         if (lstm)
             step_lstm(n, k, now, &h, &c);
         else if (gru)
             step_gru(n, k, now, &h);
         else
-            h = act(n, k->act[0], fn2(n, "add", now, linear(n, h, k->u, k->e)));
+            h = act(n, k->act[0], nd_fn2(n, "add", now, linear(n, h, k->u, k->e)));
         y[at] = h;
         if (!k->lengths) continue;
-        tensor runs = fn2(n, "gt", k->lengths, number(n, SOL_I64, (double)at));
-        y[at] = fn3(n, "where", runs, h, zero);
-        h = fn3(n, "where", runs, h, old_h);
-        if (lstm) c = fn3(n, "where", runs, c, old_c);
+        tensor runs = nd_fn2(n, "gt", k->lengths, nd_number(n, SOL_I64, (double)at));
+        y[at] = nd_fn3(n, "where", runs, h, zero);
+        h = nd_fn3(n, "where", runs, h, old_h);
+        if (lstm) c = nd_fn3(n, "where", runs, c, old_c);
     }
-    k->y = make(n, "Stack", (int)steps, y, WITH(INT("axis", 0)));
+    k->y = nd_make(n, "Stack", (int)steps, y, WITH(INT("axis", 0)));
     k->last_h = h;
     k->last_c = c;
 }
@@ -100,12 +101,12 @@ static void use_row(struct node *n, struct cell *k)
 {
     tensor out[3] = {0}, inputs[7] = {k->x, k->w, k->u, k->b, k->e, k->h, k->c};
     if (!strcmp(n->op->name, "LSTM"))
-        make_all(n, "LSTM", 7, inputs, WITH(TEXT("order", "iofg"), INT("reverse", k->reverse)), 3, out);
+        nd_make_all(n, "LSTM", 7, inputs, WITH(TEXT("order", "iofg"), INT("reverse", k->reverse)), 3, out);
     else if (!strcmp(n->op->name, "GRU"))
-        make_all(n, "GRU", 6, inputs, WITH(TEXT("order", "zrn"), INT("reverse", k->reverse), INT("inner", k->inner)), 2,
-                 out);
+        nd_make_all(n, "GRU", 6, inputs, WITH(TEXT("order", "zrn"), INT("reverse", k->reverse), INT("inner", k->inner)),
+                    2, out);
     else
-        make_all(n, "RNN", 6, inputs, WITH(TEXT("act", k->act[0]), INT("reverse", k->reverse)), 2, out);
+        nd_make_all(n, "RNN", 6, inputs, WITH(TEXT("act", k->act[0]), INT("reverse", k->reverse)), 2, out);
     k->y = out[0];
     k->last_h = out[1];
     k->last_c = out[2];
@@ -128,75 +129,75 @@ static void read_functions(struct node *n, int directions, int d, struct cell *k
     int each = !strcmp(n->op->name, "LSTM") ? 3 : !strcmp(n->op->name, "GRU") ? 2 : 1;
     int given = attr_texts(n, "activations", 6, names);
     if (given > 0 && given != each * directions)
-        invalid(n, "activations: expected %d names, got %d", each * directions, given);
+        nd_invalid(n, "activations: expected %d names, got %d", each * directions, given);
     for (int i = 0; i < each && !n->status; i++) {
         const char *name = given > 0 ? names[each * d + i] : each == 1 ? "Tanh" : usual[i];
         k->act[i] = NULL;
         for (int f = 0; f < COUNT_OF(functions); f++)
             if (!strcasecmp(name, functions[f][0])) k->act[i] = functions[f][1];
-        if (!k->act[i]) refuse(n, "activation '%.40s' is not supported", name);
+        if (!k->act[i]) nd_refuse(n, "activation '%.40s' is not supported", name);
     }
 }
 
 static tensor pick(struct node *n, tensor x, int axis, int i)
 {
-    return x ? make(n, "Select", IN(x), WITH(INT("axis", axis), INT("index", i))) : NULL;
+    return x ? nd_make(n, "Select", IN(x), WITH(INT("axis", axis), INT("index", i))) : NULL;
 }
 
 /* Do all sequences have the full length? If it is not known, each step looks. */
 static tensor read_lengths(struct node *n, int64_t steps, int64_t batch)
 {
-    if (!has(n, 4)) return NULL;
-    tensor lengths = in(n, 4);
+    if (!nd_has(n, 4)) return NULL;
+    tensor lengths = nd_in(n, 4);
     int64_t *known = NEW_ARRAY(n->r->arena, int64_t, batch + 1);
-    bool full = is_known(n, 4) && known_ints(n, 4, "sequence_lens", (int)batch, known) == batch;
+    bool full = nd_is_known(n, 4) && known_ints(n, 4, "sequence_lens", (int)batch, known) == batch;
     for (int64_t i = 0; i < batch && full; i++) full = known[i] == steps;
-    return full ? NULL : reshape(n, cast(n, lengths, SOL_I64), 2, (int64_t[]){batch, 1});
+    return full ? NULL : nd_reshape(n, nd_cast(n, lengths, SOL_I64), 2, (int64_t[]){batch, 1});
 }
 
 static bool check_shapes(struct node *n, tensor x, int gates, int directions, int64_t hidden)
 {
-    tensor w = in(n, 1), u = in(n, 2), b = in(n, 3);
+    tensor w = nd_in(n, 1), u = nd_in(n, 2), b = nd_in(n, 3);
     if (n->status) return false;
-    bool fits = rank(x) == 3 && rank(w) == 3 && rank(u) == 3 && size(w, 0) == directions && size(u, 0) == directions &&
-                size(w, 1) == gates * hidden && size(u, 1) == gates * hidden && size(u, 2) == hidden &&
-                size(w, 2) == size(x, 2);
-    if (b) fits = fits && rank(b) == 2 && size(b, 0) == directions && size(b, 1) == 2 * gates * hidden;
-    if (!fits) invalid(n, "the shapes of X, W, R and B do not fit each other");
-    return fits && size(x, 1) < INT32_MAX;
+    bool fits = nd_rank(x) == 3 && nd_rank(w) == 3 && nd_rank(u) == 3 && nd_size(w, 0) == directions &&
+                nd_size(u, 0) == directions && nd_size(w, 1) == gates * hidden && nd_size(u, 1) == gates * hidden &&
+                nd_size(u, 2) == hidden && nd_size(w, 2) == nd_size(x, 2);
+    if (b) fits = fits && nd_rank(b) == 2 && nd_size(b, 0) == directions && nd_size(b, 1) == 2 * gates * hidden;
+    if (!fits) nd_invalid(n, "the shapes of X, W, R and B do not fit each other");
+    return fits && nd_size(x, 1) < INT32_MAX;
 }
 
 static void read_direction(struct node *n, int gates, int directions, int d, bool batch_first, struct cell *k)
 {
-    tensor b = in(n, 3);
+    tensor b = nd_in(n, 3);
     int state_axis = batch_first;
-    k->w = pick(n, in(n, 1), 0, d);
-    k->u = pick(n, in(n, 2), 0, d);
+    k->w = pick(n, nd_in(n, 1), 0, d);
+    k->u = pick(n, nd_in(n, 2), 0, d);
     if (b) {
         tensor both = pick(n, b, 0, d);
-        k->b = slice(n, both, 0, 0, gates * k->size);
-        k->e = slice(n, both, 0, gates * k->size, 2 * gates * k->size);
+        k->b = nd_slice(n, both, 0, 0, gates * k->size);
+        k->e = nd_slice(n, both, 0, gates * k->size, 2 * gates * k->size);
     }
-    k->h = pick(n, in(n, 5), state_axis, d);
-    k->c = pick(n, in(n, 6), state_axis, d);
-    k->p = pick(n, in(n, 7), 0, d);
+    k->h = pick(n, nd_in(n, 5), state_axis, d);
+    k->c = pick(n, nd_in(n, 6), state_axis, d);
+    k->p = pick(n, nd_in(n, 7), 0, d);
     read_functions(n, directions, d, k);
 }
 
 sol_status op_recurrent(struct node *n)
 {
     struct cell k[2] = {0};
-    tensor x = in(n, 0), outs[3][2];
+    tensor x = nd_in(n, 0), outs[3][2];
     int gates = !strcmp(n->op->name, "LSTM") ? 4 : !strcmp(n->op->name, "GRU") ? 3 : 1;
     const char *direction = attr_text(n, "direction", "forward");
     bool both = !strcmp(direction, "bidirectional"), back = !strcmp(direction, "reverse");
     bool batch_first = attr_int(n, "layout", 0), inner = attr_int(n, "linear_before_reset", 0);
-    int64_t hidden = attr_int(n, "hidden_size", size(in(n, 2), 2));
-    if (attr_int(n, "input_forget", 0)) refuse(n, "input_forget=1 is not supported");
-    if (!both && !back && strcmp(direction, "forward")) invalid(n, "direction '%.40s' does not exist", direction);
+    int64_t hidden = attr_int(n, "hidden_size", nd_size(nd_in(n, 2), 2));
+    if (attr_int(n, "input_forget", 0)) nd_refuse(n, "input_forget=1 is not supported");
+    if (!both && !back && strcmp(direction, "forward")) nd_invalid(n, "direction '%.40s' does not exist", direction);
     if (!check_shapes(n, x, gates, 1 + both, hidden)) return n->status;
-    if (batch_first) x = swap(n, x, 0, 1);
-    tensor lengths = read_lengths(n, size(x, 0), size(x, 1));
+    if (batch_first) x = nd_swap(n, x, 0, 1);
+    tensor lengths = read_lengths(n, nd_size(x, 0), nd_size(x, 1));
     for (int d = 0; d <= both; d++) {
         k[d] = (struct cell){.x = x, .lengths = lengths, .size = hidden, .reverse = back || d, .inner = inner};
         read_direction(n, gates, 1 + both, d, batch_first, &k[d]);
@@ -210,9 +211,9 @@ sol_status op_recurrent(struct node *n)
         outs[2][d] = k[d].last_c;
     }
     for (int i = 0; i < MIN(n->nout, 3); i++) {
-        if (!wants(n, i)) continue;
-        tensor y = make(n, "Stack", 1 + both, outs[i], WITH(INT("axis", i ? batch_first : 1)));
-        give(n, i, i || !batch_first ? y : permute(n, y, (int64_t[]){2, 0, 1, 3}));
+        if (!nd_wants(n, i)) continue;
+        tensor y = nd_make(n, "Stack", 1 + both, outs[i], WITH(INT("axis", i ? batch_first : 1)));
+        nd_give(n, i, i || !batch_first ? y : nd_permute(n, y, (int64_t[]){2, 0, 1, 3}));
     }
     return n->status;
 }

@@ -29,6 +29,7 @@ sol_status op_nll_loss(struct node *n);
 
 /* op_math.c */
 sol_status op_map(struct node *n);
+sol_status op_map_axis(struct node *n);
 sol_status op_fold(struct node *n);
 sol_status op_mean(struct node *n);
 sol_status op_div(struct node *n);

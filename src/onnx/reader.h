@@ -11,7 +11,7 @@
 #include "onnx/onnx.pb-c.h"
 #include "sol/onnx.h"
 
-#define ONNX_OLDEST 7
+#define ONNX_OLDEST 6
 #define ONNX_NEWEST 28
 #define ONNX_DEPTH 48 /* most levels of messages, branches and functions inside each other */
 
@@ -95,6 +95,9 @@ extern struct value value_missing; /* an optional input of a function that its c
 sol_status value_tensor(struct reader *r, struct value *v, struct sol_tensor **out_t);
 struct value *scope_find(const struct scope *s, const char *name);       /* NULL: no such name */
 void problem_add(struct reader *r, const char *what, const char *first); /* the reason is the last error */
+/* inputs.c: the inputs of the model; sizes that it leaves open come from the options. */
+sol_status scope_define(struct reader *r, struct scope *s, const char *name, struct value *v);
+sol_status scope_add_inputs(struct reader *r, struct scope *s, const Onnx__Graph *g);
 struct value *value_of_data(struct reader *r, const char *name, const struct data *d);
 /* Translates nodes in order; what they make is known in the scope afterwards. */
 sol_status translate_nodes(struct reader *r, struct scope *s, size_t n, Onnx__Node *const *nodes);
@@ -132,7 +135,7 @@ struct node {
 typedef struct sol_tensor *tensor;
 
 /* Attributes. An attribute that no helper asked for is refused. */
-const Onnx__Attribute *attr(struct node *n, const char *name, int type); /* NULL: not there */
+const Onnx__Attribute *nd_attr(struct node *n, const char *name, int type); /* NULL: not there */
 enum { ATTR_F = 1, ATTR_I, ATTR_S, ATTR_T, ATTR_G, ATTR_FLOATS, ATTR_INTS, ATTR_STRINGS };
 int64_t attr_int(struct node *n, const char *name, int64_t otherwise);
 double attr_real(struct node *n, const char *name, double otherwise);
@@ -144,32 +147,33 @@ void attr_skip(struct node *n, const char *name); /* it changes nothing here */
 bool attr_given(const struct node *n, const char *name);
 
 /* Inputs and outputs. */
-bool has(const struct node *n, int i);
-tensor in(struct node *n, int i); /* NULL: missing */
-void give(struct node *n, int i, tensor t);
-bool wants(const struct node *n, int i); /* has output i a name? */
+bool nd_has(const struct node *n, int i);
+tensor nd_in(struct node *n, int i); /* NULL: missing */
+void nd_give(struct node *n, int i, tensor t);
+bool nd_wants(const struct node *n, int i); /* has output i a name? */
 
 /* Values known while reading. */
-bool is_known(struct node *n, int i);
+bool nd_is_known(struct node *n, int i);
 int known_ints(struct node *n, int i, const char *what, int most, int64_t *out); /* how many; fails if not known */
 int known_reals(struct node *n, int i, const char *what, int most, double *out);
 int64_t known_int(struct node *n, int i, const char *what, int64_t otherwise); /* otherwise: the input is missing */
 double known_real(struct node *n, int i, const char *what, double otherwise);
 
 /* Shapes. An axis is counted from the front in what axis_of returns. */
-int rank(tensor t);
-int64_t size(tensor t, int dim);
-int shape_of(tensor t, int64_t *out); /* returns the rank */
-int64_t elements(tensor t);
-enum sol_dtype type_of(tensor t);
-bool is_float(tensor t);
-int axis_of(struct node *n, int64_t axis, int of_rank);
-int64_t product(const int64_t *shape, int begin, int end); /* sizes of tensors: cannot overflow */
+int nd_rank(tensor t);
+int64_t nd_size(tensor t, int dim);
+int nd_shape_of(tensor t, int64_t *out); /* returns the rank */
+int64_t nd_elements(tensor t);
+enum sol_dtype nd_type_of(tensor t);
+bool nd_is_float(tensor t);
+int nd_axis_of(struct node *n, int64_t axis, int of_rank);
+int64_t nd_product(const int64_t *shape, int begin, int end); /* sizes of tensors: cannot overflow */
 
 /* Layers. `IN(a, b)` and `WITH(INT("axis", 1))` are two arguments each. */
-tensor make(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr, const struct sol_attr *attrs);
-void make_all(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr, const struct sol_attr *attrs,
-              int nout, tensor *out);
+tensor nd_make(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr,
+               const struct sol_attr *attrs);
+void nd_make_all(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr,
+                 const struct sol_attr *attrs, int nout, tensor *out);
 #define IN(...)                                     \
     COUNT_OF(((tensor[]){__VA_ARGS__})), (tensor[]) \
     {                                               \
@@ -201,26 +205,26 @@ void make_all(struct node *n, const char *kind, int nin, tensor const *inputs, i
     {                                          \
         name, SOL_ATTR_TEXT, -1, NULL, NULL, v \
     }
-tensor fn1(struct node *n, const char *function, tensor x);
-tensor fn2(struct node *n, const char *function, tensor x, tensor y);
-tensor fn3(struct node *n, const char *function, tensor x, tensor y, tensor z);
-tensor number(struct node *n, enum sol_dtype t, double v); /* 0-D */
-tensor constant(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, const void *data);
-tensor fill(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, double v);
-tensor cast(struct node *n, tensor x, enum sol_dtype t);
-tensor reshape(struct node *n, tensor x, int ndim, const int64_t *shape);
-tensor permute(struct node *n, tensor x, const int64_t *perm);
-tensor swap(struct node *n, tensor x, int a, int b); /* two axes */
-tensor move_axis(struct node *n, tensor x, int from, int to);
-tensor expand(struct node *n, tensor x, int ndim, const int64_t *shape);
-tensor slice(struct node *n, tensor x, int axis, int64_t start, int64_t end); /* axis < 0: from the back */
-tensor concat(struct node *n, int axis, int nin, tensor const *inputs);
-tensor reduce(struct node *n, const char *kind, tensor x, int naxes, const int64_t *axes, bool keep);
-tensor unsqueeze(struct node *n, tensor x, int axis);
-tensor squeeze(struct node *n, tensor x, int axis);
+tensor nd_fn1(struct node *n, const char *function, tensor x);
+tensor nd_fn2(struct node *n, const char *function, tensor x, tensor y);
+tensor nd_fn3(struct node *n, const char *function, tensor x, tensor y, tensor z);
+tensor nd_number(struct node *n, enum sol_dtype t, double v); /* 0-D */
+tensor nd_constant(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, const void *data);
+tensor nd_fill(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, double v);
+tensor nd_cast(struct node *n, tensor x, enum sol_dtype t);
+tensor nd_reshape(struct node *n, tensor x, int ndim, const int64_t *shape);
+tensor nd_permute(struct node *n, tensor x, const int64_t *perm);
+tensor nd_swap(struct node *n, tensor x, int a, int b); /* two axes */
+tensor nd_move_axis(struct node *n, tensor x, int from, int to);
+tensor nd_expand(struct node *n, tensor x, int ndim, const int64_t *shape);
+tensor nd_slice(struct node *n, tensor x, int axis, int64_t start, int64_t end); /* axis < 0: from the back */
+tensor nd_concat(struct node *n, int axis, int nin, tensor const *inputs);
+tensor nd_reduce(struct node *n, const char *kind, tensor x, int naxes, const int64_t *axes, bool keep);
+tensor nd_unsqueeze(struct node *n, tensor x, int axis);
+tensor nd_squeeze(struct node *n, tensor x, int axis);
 
 /* Refusals: SOL_ERR_UNSUPPORTED goes into the list of problems, SOL_ERR_INVALID ends the reading. */
-sol_status refuse(struct node *n, const char *format, ...) PRINTF_LIKE(2, 3);
-sol_status invalid(struct node *n, const char *format, ...) PRINTF_LIKE(2, 3);
+sol_status nd_refuse(struct node *n, const char *format, ...) PRINTF_LIKE(2, 3);
+sol_status nd_invalid(struct node *n, const char *format, ...) PRINTF_LIKE(2, 3);
 
 #endif

@@ -1,0 +1,26 @@
+/* For the Python tests of this folder: runs a graph by the interpreter, without generating code, so that a thousand
+ * models are read and compared in seconds. Built with the whole of libsol inside. */
+#include "hlir/graph.h"
+
+int test_count(const struct sol_graph *g, int outputs)
+{
+    return outputs ? g->outputs.n : g->inputs.n;
+}
+
+/* Name, type and shape of an input or output; returns the number of dimensions. */
+int test_describe(const struct sol_graph *g, int outputs, int i, const char **out_name, int *out_dtype,
+                  int64_t *out_shape)
+{
+    const struct sol_tensor *t = outputs ? g->outputs.at[i].t : g->inputs.at[i];
+    *out_name = outputs ? g->outputs.at[i].name : t->name;
+    *out_dtype = t->dtype;
+    for (int d = 0; d < t->ndim; d++) out_shape[d] = t->dim[d].size;
+    return t->ndim;
+}
+
+sol_status test_interpret(struct sol_graph *g, const void *const *inputs, const void *const *params,
+                          void *const *outputs)
+{
+    sol_status status = graph_verify(g);
+    return status ? status : graph_interpret(g, inputs, params, outputs);
+}

@@ -1,0 +1,178 @@
+"""libsol through ctypes: reads ONNX models and runs them, compiled or by the interpreter."""
+
+import ctypes
+import os
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DTYPES = [
+    np.dtype(t)
+    for t in (
+        "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 uint16 float32 float64"
+    ).split()
+]
+INVALID, UNSUPPORTED = 1, 2
+
+
+class SolError(Exception):
+    """What a function of sol.h returned, and sol_error()."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Dim(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("size", c_int64)]
+
+
+class Value(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("ndim", c_int), ("shape", POINTER(c_int64)), ("data", c_void_p)]
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("ndims", c_int),
+        ("dims", POINTER(Dim)),
+        ("constants", c_int),
+        ("folder", c_char_p),
+        ("nvalues", c_int),
+        ("values", POINTER(Value)),
+    ]
+
+
+def _load() -> ctypes.CDLL:
+    path = os.environ.get("SOL_TEST_LIB", str(ROOT / "build" / "test" / "onnx" / "libsol_onnx_test.so"))
+    lib = ctypes.CDLL(path)
+    lib.sol_error.restype = c_char_p
+    lib.sol_onnx_graph.restype = c_void_p
+    lib.sol_onnx_param.restype = c_void_p
+    lib.sol_onnx_operator.restype = c_char_p
+    lib.sol_onnx_supported.restype = c_char_p
+    lib.sol_onnx_about.restype = c_char_p
+    for name in ("sol_onnx_graph", "sol_onnx_params", "sol_onnx_destroy", "sol_net_destroy", "sol_onnx_about"):
+        getattr(lib, name).argtypes = [c_void_p]
+    lib.sol_onnx_param.argtypes = [c_void_p, c_int]
+    lib.sol_onnx_operator.argtypes = [c_void_p, c_int, POINTER(c_int64)]
+    lib.sol_onnx_supported.argtypes = [c_int, POINTER(c_char_p), POINTER(c_int), POINTER(c_int)]
+    lib.test_count.argtypes = [c_void_p, c_int]
+    lib.test_describe.argtypes = [c_void_p, c_int, c_int, POINTER(c_char_p), POINTER(c_int), POINTER(c_int64)]
+    lib.test_interpret.argtypes = [c_void_p, c_void_p, c_void_p, c_void_p]
+    return lib
+
+
+LIB = _load()
+CTX = c_void_p()
+if LIB.sol_ctx_create(None, byref(CTX)):
+    raise RuntimeError("no context")
+
+
+def check(status: int) -> None:
+    if status:
+        raise SolError(status, LIB.sol_error(CTX).decode(errors="replace"))
+
+
+def config(key: str, value: str) -> None:
+    check(LIB.sol_config_set(CTX, key.encode(), value.encode()))
+
+
+def supported() -> list[tuple[str, str, int, int]]:
+    """(domain, operator, first opset, last) of every row."""
+    rows, domain, first, last = [], c_char_p(), c_int(), c_int()
+    while name := LIB.sol_onnx_supported(len(rows), byref(domain), byref(first), byref(last)):
+        rows.append(((domain.value or b"").decode(), name.decode(), first.value, last.value))
+    return rows
+
+
+class Model:
+    """A model that was read. `dims` gives sizes that it leaves open."""
+
+    def __init__(
+        self,
+        model,
+        dims: dict[str, int] | None = None,
+        constants: bool = False,
+        folder=None,
+        values: dict[str, np.ndarray] | None = None,
+    ) -> None:
+        self._model = c_void_p()
+        self._net = c_void_p()
+        entries = [Dim(k.encode(), v) for k, v in (dims or {}).items()]
+        fixed = {k: np.array(v, order="C") for k, v in (values or {}).items()}
+        shapes = [(c_int64 * 12)(*v.shape) for v in fixed.values()]
+        values_c = [
+            Value(k.encode(), v.ndim, s, v.ctypes.data)
+            for (k, v), s in zip(fixed.items(), shapes, strict=True)
+        ]
+        options = Options(
+            ctypes.sizeof(Options),
+            len(entries),
+            (Dim * max(1, len(entries)))(*entries),
+            int(constants),
+            str(folder).encode() if folder else None,
+            len(values_c),
+            (Value * max(1, len(values_c)))(*values_c),
+        )
+        if isinstance(model, (str, Path)):
+            check(LIB.sol_onnx_load(CTX, str(model).encode(), byref(options), byref(self._model)))
+        else:
+            data = model if isinstance(model, bytes) else model.SerializeToString()
+            check(LIB.sol_onnx_load_memory(CTX, data, c_size_t(len(data)), byref(options), byref(self._model)))
+        self._graph = LIB.sol_onnx_graph(self._model)
+        self.inputs = self._describe(0)
+        self.outputs = self._describe(1)
+
+    def __del__(self) -> None:
+        if self._net:
+            LIB.sol_net_destroy(self._net)
+        if self._model:
+            LIB.sol_onnx_destroy(self._model)
+
+    def _describe(self, outputs: int) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
+        found = []
+        for i in range(LIB.test_count(self._graph, outputs)):
+            name, dtype, shape = c_char_p(), c_int(), (c_int64 * 12)()
+            n = LIB.test_describe(self._graph, outputs, i, byref(name), byref(dtype), shape)
+            found.append(((name.value or b"").decode(), DTYPES[dtype.value], tuple(shape[:n])))
+        return found
+
+    def operators(self) -> dict[str, int]:
+        found, count = {}, c_int64()
+        while name := LIB.sol_onnx_operator(self._model, len(found), byref(count)):
+            found[name.decode()] = count.value
+        return found
+
+    def params(self) -> int:
+        return LIB.sol_onnx_params(self._model)
+
+    def _arrays(self, inputs) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        given = []
+        for name, dtype, shape in self.inputs:
+            a = np.array(inputs[name], order="C")
+            if a.dtype != dtype or a.shape != shape:
+                raise SolError(INVALID, f"input '{name}': expected {dtype}{shape}, got {a.dtype}{a.shape}")
+            given.append(a)
+        return given, [np.zeros(shape, dtype) for _, dtype, shape in self.outputs]
+
+    @staticmethod
+    def _pointers(arrays):
+        return (c_void_p * max(1, len(arrays)))(*[a.ctypes.data for a in arrays])
+
+    def interpret(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        given, out = self._arrays(inputs)
+        n = self.params()
+        params = (c_void_p * max(1, n))(*[LIB.sol_onnx_param(self._model, i) for i in range(n)])
+        check(LIB.test_interpret(self._graph, self._pointers(given), params, self._pointers(out)))
+        return out
+
+    def run(self, inputs: dict[str, np.ndarray], threads: int = 1) -> list[np.ndarray]:
+        given, out = self._arrays(inputs)
+        if not self._net:
+            check(LIB.sol_compile(CTX, c_void_p(self._graph), byref(self._net)))
+            check(LIB.sol_onnx_bind(self._model, self._net))
+        check(LIB.sol_net_run(self._net, self._pointers(given), self._pointers(out), c_int32(threads)))
+        return out
