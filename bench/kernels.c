@@ -17,41 +17,45 @@
 
 struct layer {
     const char *name;
-    int n, ic, h, w, oc, k, s, p;
+    int n, ic, h, w, oc, k, s, p, g;
 };
 static const struct layer layers[] = {
-    {"stem7x7s2_3_64_224", 1, 3, 224, 224, 64, 7, 2, 3},
-    {"1x1_64_64_56", 1, 64, 56, 56, 64, 1, 1, 0},
-    {"1x1_64_256_56", 1, 64, 56, 56, 256, 1, 1, 0},
-    {"1x1_256_64_56", 1, 256, 56, 56, 64, 1, 1, 0},
-    {"1x1_128_512_28", 1, 128, 28, 28, 512, 1, 1, 0},
-    {"1x1_512_128_28", 1, 512, 28, 28, 128, 1, 1, 0},
-    {"1x1_256_1024_14", 1, 256, 14, 14, 1024, 1, 1, 0},
-    {"1x1_1024_256_14", 1, 1024, 14, 14, 256, 1, 1, 0},
-    {"1x1_512_2048_7", 1, 512, 7, 7, 2048, 1, 1, 0},
-    {"1x1_2048_512_7", 1, 2048, 7, 7, 512, 1, 1, 0},
-    {"1x1s2_256_512_56", 1, 256, 56, 56, 512, 1, 2, 0},
-    {"3x3_64_56", 1, 64, 56, 56, 64, 3, 1, 1},
-    {"3x3_128_28", 1, 128, 28, 28, 128, 3, 1, 1},
-    {"3x3_256_14", 1, 256, 14, 14, 256, 3, 1, 1},
-    {"3x3_512_7", 1, 512, 7, 7, 512, 3, 1, 1},
-    {"3x3s2_128_56", 1, 128, 56, 56, 128, 3, 2, 1},
-    {"3x3s2_256_28", 1, 256, 28, 28, 256, 3, 2, 1},
-    {"3x3s2_512_14", 1, 512, 14, 14, 512, 3, 2, 1},
-    {"vgg_3_64_224", 1, 3, 224, 224, 64, 3, 1, 1},
-    {"vgg_64_64_224", 1, 64, 224, 224, 64, 3, 1, 1},
-    {"vgg_128_128_112", 1, 128, 112, 112, 128, 3, 1, 1},
-    {"vgg_256_256_56", 1, 256, 56, 56, 256, 3, 1, 1},
-    {"vgg_512_512_28", 1, 512, 28, 28, 512, 3, 1, 1},
-    {"vgg_512_512_14", 1, 512, 14, 14, 512, 3, 1, 1},
-    {"mb2_1x1_24_144_56", 1, 24, 56, 56, 144, 1, 1, 0},
-    {"mb2_1x1_96_576_14", 1, 96, 14, 14, 576, 1, 1, 0},
-    {"mb2_1x1_960_320_7", 1, 960, 7, 7, 320, 1, 1, 0},
-    {"bert_768_768_128", 1, 768, 128, 1, 768, 1, 1, 0},
-    {"bert_768_3072_128", 1, 768, 128, 1, 3072, 1, 1, 0},
-    {"bert_3072_768_128", 1, 3072, 128, 1, 768, 1, 1, 0},
-    {"linear_2048_1000", 1, 2048, 1, 1, 1000, 1, 1, 0},
-    {"linear_4096_4096", 1, 4096, 1, 1, 4096, 1, 1, 0},
+    {"stem7x7s2_3_64_224", 1, 3, 224, 224, 64, 7, 2, 3, 1},
+    {"1x1_64_64_56", 1, 64, 56, 56, 64, 1, 1, 0, 1},
+    {"1x1_64_256_56", 1, 64, 56, 56, 256, 1, 1, 0, 1},
+    {"1x1_256_64_56", 1, 256, 56, 56, 64, 1, 1, 0, 1},
+    {"1x1_128_512_28", 1, 128, 28, 28, 512, 1, 1, 0, 1},
+    {"1x1_512_128_28", 1, 512, 28, 28, 128, 1, 1, 0, 1},
+    {"1x1_256_1024_14", 1, 256, 14, 14, 1024, 1, 1, 0, 1},
+    {"1x1_1024_256_14", 1, 1024, 14, 14, 256, 1, 1, 0, 1},
+    {"1x1_512_2048_7", 1, 512, 7, 7, 2048, 1, 1, 0, 1},
+    {"1x1_2048_512_7", 1, 2048, 7, 7, 512, 1, 1, 0, 1},
+    {"1x1s2_256_512_56", 1, 256, 56, 56, 512, 1, 2, 0, 1},
+    {"3x3_64_56", 1, 64, 56, 56, 64, 3, 1, 1, 1},
+    {"3x3_128_28", 1, 128, 28, 28, 128, 3, 1, 1, 1},
+    {"3x3_256_14", 1, 256, 14, 14, 256, 3, 1, 1, 1},
+    {"3x3_512_7", 1, 512, 7, 7, 512, 3, 1, 1, 1},
+    {"3x3s2_128_56", 1, 128, 56, 56, 128, 3, 2, 1, 1},
+    {"3x3s2_256_28", 1, 256, 28, 28, 256, 3, 2, 1, 1},
+    {"3x3s2_512_14", 1, 512, 14, 14, 512, 3, 2, 1, 1},
+    {"vgg_3_64_224", 1, 3, 224, 224, 64, 3, 1, 1, 1},
+    {"vgg_64_64_224", 1, 64, 224, 224, 64, 3, 1, 1, 1},
+    {"vgg_128_128_112", 1, 128, 112, 112, 128, 3, 1, 1, 1},
+    {"vgg_256_256_56", 1, 256, 56, 56, 256, 3, 1, 1, 1},
+    {"vgg_512_512_28", 1, 512, 28, 28, 512, 3, 1, 1, 1},
+    {"vgg_512_512_14", 1, 512, 14, 14, 512, 3, 1, 1, 1},
+    {"mb2_1x1_24_144_56", 1, 24, 56, 56, 144, 1, 1, 0, 1},
+    {"mb2_1x1_96_576_14", 1, 96, 14, 14, 576, 1, 1, 0, 1},
+    {"mb2_1x1_960_320_7", 1, 960, 7, 7, 320, 1, 1, 0, 1},
+    {"resnext_g32_4_56", 1, 128, 56, 56, 128, 3, 1, 1, 32},
+    {"resnext_g32_8_28", 1, 256, 28, 28, 256, 3, 1, 1, 32},
+    {"resnext_g32_16_14", 1, 512, 14, 14, 512, 3, 1, 1, 32},
+    {"resnext_g32_32_7", 1, 1024, 7, 7, 1024, 3, 1, 1, 32},
+    {"bert_768_768_128", 1, 768, 128, 1, 768, 1, 1, 0, 1},
+    {"bert_768_3072_128", 1, 768, 128, 1, 3072, 1, 1, 0, 1},
+    {"bert_3072_768_128", 1, 3072, 128, 1, 768, 1, 1, 0, 1},
+    {"linear_2048_1000", 1, 2048, 1, 1, 1000, 1, 1, 0, 1},
+    {"linear_4096_4096", 1, 4096, 1, 1, 4096, 1, 1, 0, 1},
 };
 
 struct options {
@@ -71,19 +75,21 @@ static double now(void)
 /* -- the layer as a cluster: convolution + bias + ReLU, channels last */
 
 static const char *const row_text =
-    "x[N I Q..] w[O I K..] b[O] -> y[N O P..] "
-    "| #P=(#Q+2*p-#K)//s+1 | | t[N O P] = (sum[I K] x[N I s*P+K-p]:0 * w[O I K]) + b[O]; y[N O P] = relu(t[N O P])";
+    "x[N I Q..] w[O J K..] b[O] -> y[N O P..] -> t[N O P..] "
+    "| #G=g; #C=#O//g; #O=#C*#G; #I=#J*#G; #P=(#Q+2*p-#K)//s+1 | | "
+    "t[N G*#C+C P] = (sum[J K] x[N G*#J+J s*P+K-p]:0 * w[G*#C+C J K]) + b[G*#C+C]; y[N O P] = relu(t[N O P])";
 
 static sol_status make_cluster(struct arena *a, const struct layer *l, const struct options *o, struct cluster *out)
 {
     struct row *r;
-    const int64_t x[] = {l->n, l->ic, l->h, l->w}, w[] = {l->oc, l->ic, l->k, l->k}, b[] = {l->oc};
+    const int64_t x[] = {l->n, l->ic, l->h, l->w}, w[] = {l->oc, l->ic / l->g, l->k, l->k}, b[] = {l->oc};
     if (l->w == 1) return SOL_ERR_UNSUPPORTED;
     const struct row_input in[] = {{SOL_F32, 4, x, false}, {SOL_F32, 4, w, false}, {SOL_F32, 1, b, false}};
-    int64_t s[] = {l->s}, p[] = {l->p};
+    int64_t s[] = {l->s}, p[] = {l->p}, g[] = {l->g};
     struct row_attr attr[] = {{.name = "s", .kind = ATTR_INT, .n = -1, .ints = s},
-                              {.name = "p", .kind = ATTR_INT, .n = -1, .ints = p}};
-    const struct attrs attrs = {2, attr};
+                              {.name = "p", .kind = ATTR_INT, .n = -1, .ints = p},
+                              {.name = "g", .kind = ATTR_INT, .n = -1, .ints = g}};
+    const struct attrs attrs = {3, attr};
     TRY(row_parse(a, "conv", row_text, &r));
     TRY(row_bind(a, r, 3, in, &attrs, &out->loops));
     out->memory = NEW_ARRAY(a, struct memory, out->loops->tensors.n);
@@ -170,8 +176,8 @@ static void *compile(const struct options *o, const struct target *t, const char
              "%s -std=gnu11 -O3 -fPIC -ffp-contract=fast -fno-math-errno -fno-trapping-math -fvisibility=hidden "
              "-fno-strict-aliasing %s -march=%s %s %s -w -shared -I%.*s../include %s -o %s -lm",
              cc, strstr(cc, "clang") ? "" : "-fno-predictive-commoning", t->march,
-             t->vector_bytes == 64 ? "-mprefer-vector-width=512" : "", flags, (int)(sizeof __FILE__ - sizeof "kernels.c"),
-             __FILE__, c, so);
+             t->vector_bytes == 64 ? "-mprefer-vector-width=512" : "", flags,
+             (int)(sizeof __FILE__ - sizeof "kernels.c"), __FILE__, c, so);
     if (system(command)) return NULL;
     void *handle = dlopen(so, RTLD_NOW);
     unlink(so);
@@ -231,7 +237,7 @@ static double time_kernel(const struct options *o, const struct target *t, const
 static double flops(const struct layer *l)
 {
     const double oh = (l->h + 2 * l->p - l->k) / l->s + 1, ow = l->w == 1 ? 1 : (l->w + 2 * l->p - l->k) / l->s + 1;
-    return 2.0 * l->n * oh * ow * l->oc * l->ic * l->k * l->k;
+    return 2.0 * l->n * oh * ow * l->oc * l->ic / l->g * l->k * l->k;
 }
 
 static void bench_layer(struct sol_ctx *ctx, const struct options *o, const struct target *t, const struct layer *l)

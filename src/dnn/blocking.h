@@ -75,7 +75,7 @@ void blocking_print_step(const struct blocking *b, struct text *out, const char 
 void gather_print(const struct blocking *b, struct text *out);
 
 /* tile.c: one micro-kernel */
-#define TILE_UNROLL 4 /* steps of K */
+#define TILE_UNROLL 4                      /* steps of K */
 int tile_unroll(const struct blocking *b); /* of this contraction */
 /* Lines of the next panel that a tile fetches in each unrolled step, so that the block's tiles fetch all of it. */
 int tile_fetch_lines(const struct blocking *b);

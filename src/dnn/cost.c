@@ -5,16 +5,17 @@
 
 /* Constants, measured with bench/kernels.c on Zen 5 and by the laboratory on Zen 3 and Granite Rapids. */
 static const struct {
+    double l2;             /* bytes a cycle that a core reads from L2 */
     double latency;        /* cycles of an FMA: times two units, accumulators needed */
     double call;           /* cycles of a tile besides K: call, addresses, start */
-    double store;          /* cycles for each register of the epilogue */
-    double node;           /* cycles for each node of a heavy epilogue and register */
+    double store;          /* cycles to take a register to memory */
+    double node;           /* cycles for each instruction of the epilogue on a register */
     double copy;           /* elements per cycle gathered in rows */
     double transpose;      /* elements per cycle gathered across */
     double overlap;        /* share of the smaller limits that is not hidden */
     double step;           /* ns of a step: barrier, cold code */
     double line23, line43; /* cycles of a Winograd transform of one line */
-} constants = {4, 40, 1.5, 1.0, 8, 1.0, 0.3, 500, 4, 12};
+} constants = {32, 4, 10, 0.5, 0.25, 8, 1.0, 0.3, 500, 4, 12};
 
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
 {
@@ -46,17 +47,28 @@ static int64_t tile_count(const struct blocking *b)
     return n;
 }
 
+/* Do the tile's pixels meet in so few sets of L1 (64, of at least 8 lines) that each step of K misses? */
+static bool conflicts(const struct blocking *b, double pixels)
+{
+    int64_t s = axis_stride(&b->m.at[b->m.n - 1], b->a_stride) * b->p->bytes, sets = 64;
+    if (s < 64 || s % 64) return false;
+    for (s /= 64; sets > 1 && s % 2 == 0; s /= 2) sets /= 2;
+    return pixels > (double)sets * 8;
+}
+
 static double tile_cycles(const struct blocking *b, double pixels)
 {
     const struct target *t = b->target;
-    const double fmas = pixels * b->vectors, loads = pixels + b->vectors;
+    const double fmas = pixels * b->vectors, loads = pixels * (conflicts(b, pixels) ? 2 : 1) + b->vectors;
     double step = fmas / 2;
     if (!t->fma) step = fmas; /* multiply and add */
     if (loads / 2 > step) step = loads / 2;
     if (constants.latency > step) step = constants.latency;
+    const double weights = b->vectors * (double)t->vector_bytes / constants.l2;
+    if (weights > step && b->panel_elements * b->p->bytes > t->l1 / 2) step = weights;
     const double k = (double)(b->nrun * b->len) * (double)b->nchunk;
-    const double heavy = b->p->weight > 10 ? b->p->weight * constants.node : 0;
-    return k * step + (double)b->nchunk * (constants.call + fmas * constants.store) + fmas * heavy;
+    const double finish = fmas * (constants.store + b->p->weight * constants.node);
+    return k * step + (double)b->nchunk * (constants.call + fmas * constants.store) + finish;
 }
 
 static double gather_cycles(const struct blocking *b)
@@ -68,6 +80,23 @@ static double gather_cycles(const struct blocking *b)
     double times = 1; /* workers that share a block gather it each */
     if (b->nblock * b->nouter < b->target->cores) times = (double)b->target->cores / (double)(b->nblock * b->nouter);
     return times * elements / (rows ? constants.copy : constants.transpose);
+}
+
+/* ns that a's blocks take to be read again for every panel, from where they fit. */
+static double reading_a(const struct blocking *b)
+{
+    const struct target *t = b->target;
+    int64_t box = 1, taps = 1;
+    for (int i = 0; i < b->m.n; i++) box *= b->box[i];
+    for (int d = 0; d < b->p->a.ndim; d++) /* overlapping windows read the same elements */
+        for (int i = 0; i < b->p->a.index[d].n && b->p->a.index[d].n > 1; i++)
+            if (set_has(b->p->k, b->p->a.index[d].letter[i]))
+                taps *= b->p->loops->letters.at[b->p->a.index[d].letter[i]].size;
+    const double bytes =
+        (b->gather ? (double)b->gathered : (double)(box * b->nrun * b->len) / (double)taps) * b->p->bytes;
+    if (bytes < (double)t->l1 * 0.6) return 0;
+    const double all = bytes * (double)(b->nouter * b->nblock * b->nchunk * b->panels);
+    return all / (bytes < (double)t->l2 * 0.6 ? t->l2_rate : t->l3_rate);
 }
 
 /* ns to read weights once: from L3 or beyond; they are cold when a layer begins. */
@@ -86,7 +115,7 @@ double cost_winograd(const struct winograd *w)
     const double line = w->kind == F23 ? constants.line23 : constants.line43;
     const double pixels = (double)w->group / (double)tile_count(b);
     const double products = (double)(tile_count(b) * b->panels) * points * (double)w->ngroup * tile_cycles(b, pixels);
-    const double per_pixel = w->m * w->m * (constants.store + b->p->weight * 0.5);
+    const double per_pixel = w->m * w->m * (constants.store + w->p.weight * constants.node);
     double cycles = products + in * 2 * w->points * line + out * ((w->points + w->m) * line + per_pixel);
     const int64_t tasks = steps ? blocking_tasks(b) : w->ngroup;
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
@@ -125,7 +154,7 @@ double cost_blocking(const struct blocking *b)
     const double weights =
         (double)b->nouter * (double)b->nchunk * (double)(b->panels * b->panel_elements) * b->p->bytes;
     const double again = (double)(b->nblock - 1) * weights / (weights > (double)t->l2 ? t->l3_rate : t->l2_rate);
-    const double memory = cold(t, weights) + again;
+    const double memory = cold(t, weights) + again + reading_a(b);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
            constants.step;
 }

@@ -50,7 +50,7 @@ static struct blocking_options options_of(const struct variant *v)
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
 {
-    static const int tiles[] = {4, 8, 16, 32, 1 << 20}, chunks[] = {640};
+    static const int tiles[] = {4, 8, 16, 32, 1 << 20};
     struct problem p;
     struct blocking b;
     const char *why;
@@ -58,15 +58,18 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     struct tile_shape shape[8];
     if (!find(sc, c, &p, &why)) return 0;
     const int n = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
-    for (int s = 0; s < n; s++)
-        for (int i = 0; i < COUNT_OF(tiles); i++)
-            for (int k = 0; k < COUNT_OF(chunks); k++) {
-                struct variant v = {.p = {shape[s].pixels, shape[s].vectors, chunks[k], tiles[i]}};
+    for (int gather = p.a.any_border; gather < 2; gather++)
+        for (int s = 0; s < n; s++)
+            for (int i = 0; i < COUNT_OF(tiles); i++) {
+                struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], gather}};
                 const struct blocking_options o = options_of(&v);
                 if (!blocking_make(&p, sc->target, &o, &b, &why) || b.vectors != o.vectors) continue;
+                if (i && b.block_tiles <= tiles[i - 1]) continue; /* as before */
                 if (blocking_scratch(&b) > sc->target->l2 * 3 / 4) continue;
                 v.cost = cost_blocking(&b);
-                v.text = arena_printf(sc->arena, "%dx%d k%d b%lld", v.p[0], v.p[1], v.p[2], (long long)b.block_tiles);
+                v.text = arena_printf(sc->arena, "%dx%d%s k%lld b%lld%s", b.rows * b.cols, b.vectors,
+                                      b.rows > 1 ? " rows" : "", (long long)(b.nrun * b.len), (long long)b.block_tiles,
+                                      b.gather ? " gather" : "");
                 variants_add(&list, &v);
             }
     return list.n;

@@ -55,6 +55,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
                 struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], source}};
                 const struct blocking_options o = options_of(&v);
                 if (!blocking_make(&p, sc->target, &o, &b, &why) || b.vectors != o.vectors) continue;
+                if (i && b.block_tiles <= tiles[i - 1]) continue; /* as before */
                 if (blocking_scratch(&b) > sc->target->l2 * 3 / 4) continue;
                 v.cost = cost_blocking(&b);
                 v.text = arena_printf(sc->arena, "%dx%d k%d b%lld%s", v.p[0], v.p[1], v.p[2], (long long)b.block_tiles,

@@ -313,9 +313,7 @@ static void see_operand(void *user, int32_t node)
     struct scan *s = user;
     struct problem *p = s->p;
     const struct ex *e = at(p->loops, node);
-    if (e->kind == EX_CALL) p->weight += math_at(e->op)->expr ? 12 : 2;
     if (e->kind == EX_FLOOR || e->kind == EX_MOD) s->ok = false; /* they may fail, and want the frame */
-    p->weight++;
     if (e->kind != EX_READ || e->tensor == p->sum || find_made(s->made, e->tensor) >= 0) return;
     if (p->loops->tensors.at[e->tensor].role == LOOPS_TABLE || p->loops->tensors.at[e->tensor].role == LOOPS_TEMP) {
         s->ok = false;
@@ -329,6 +327,32 @@ static void see_operand(void *user, int32_t node)
         return;
     }
     p->view[p->nview++].node = node;
+}
+
+/* About how many instructions an expression is, for each vector. */
+static int weigh(struct loops *l, int32_t node)
+{
+    if (!node) return 0;
+    const struct ex e = *at(l, node);
+    int n = 0;
+    switch (e.kind) {
+    case EX_INT:
+    case EX_REAL:
+    case EX_LETTER: return 0;
+    case EX_READ: return 1;
+    case EX_CALL: {
+        const struct math_def *def = math_at(e.op);
+        if (def->expr) return weigh(l, ex_expand(l, node));
+        n = !def->c_vector ? 64 : strstr(def->c_vector, "sol_") && !strstr(def->c_vector, "select") ? 16 : 2;
+        for (int32_t i = e.a; i; i = at(l, i)->next) n += weigh(l, i);
+        return n;
+    }
+    case EX_AND:
+    case EX_OR:
+        for (int32_t i = e.a; i; i = at(l, i)->next) n += weigh(l, i);
+        return n;
+    default: return 1 + weigh(l, e.a) + weigh(l, e.b);
+    }
 }
 
 /* Letters whose value, not only whose place in an index, matters. */
@@ -370,6 +394,7 @@ static bool add_stmt(struct problem *p, struct made *made, int stmt, const char 
     }
     ex_walk(p->loops, s->value, see_operand, &scan);
     if (!scan.ok) FAIL("an operand of the epilogue is not a plain read");
+    p->weight += weigh(p->loops, s->value);
     for (uint64_t used = value_letters(p->loops, s->value), i = 0; used >> i; i++)
         if (used >> i & 1) {
             const struct affine *m = &p->map[stmt][i];

@@ -48,7 +48,7 @@ struct problem {
                                one, otherwise of the smallest stride; -1: there is no N letter */
     int64_t order[LOOPS_MAX_LETTERS]; /* strides of the first store, 0 for the vector letter: the order of loops */
     bool unit;                        /* it has unit stride in every store */
-    int weight;                       /* of the epilogue: nodes, calls counting more */
+    int weight;                       /* of the epilogue: about its instructions for each vector */
     double flops;
 };
 

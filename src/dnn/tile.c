@@ -5,7 +5,7 @@
 #include "dnn/blocking.h"
 #include "dnn/epilogue.h"
 
-#define INLINE_WEIGHT 10 /* epilogues up to here are printed for every register, heavier ones in a loop */
+#define INLINE_WEIGHT 24 /* epilogues up to here are printed for every register, heavier ones in a loop */
 
 struct tile {
     const struct blocking *b;
