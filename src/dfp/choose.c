@@ -163,7 +163,8 @@ int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, do
 struct windows {
     const struct loops *l;
     uint64_t bound, found; /* letters that share an index with a bound one */
-    bool reduces;
+    bool reduces, apart;   /* apart: a read's lanes lie neither side by side nor together */
+    const struct dfp *d;
 };
 static void see_window(void *user, int32_t node)
 {
@@ -171,6 +172,13 @@ static void see_window(void *user, int32_t node)
     const struct ex *e = &w->l->ex.at[node];
     if (e->kind == EX_RED) w->bound |= e->u.bound, w->reduces = true;
     if (e->kind != EX_READ) return;
+    struct affine a;
+    const bool packed = w->d->p.memory[e->tensor].constant;
+    if (!packed && !expr_affine_offset(w->l, w->d->p.memory, e->tensor, e->a, &a))
+        w->apart = true;
+    else
+        for (int i = 0; !packed && i < a.n; i++)
+            if (a.letter[i] == w->d->vector && a.coef[i] != 1) w->apart = true;
     for (int32_t i = e->a; i; i = w->l->ex.at[i].next) {
         const uint64_t letters = ex_letters(w->l, i);
         if (letters & w->bound) w->found |= letters & ~w->bound;
@@ -206,6 +214,7 @@ static void see_block(void *user, int32_t node)
 int dfp_block_letter(struct dfp *d, const struct print_group *g)
 {
     struct blocks b = {d, -1};
+    d->shared = g->shared;
     for (int s = g->first; s < g->first + g->n; s++) {
         const struct loops_stmt *st = &d->loops->stmts.at[s];
         int32_t red;
@@ -219,13 +228,13 @@ int dfp_block_letter(struct dfp *d, const struct print_group *g)
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
 {
     struct loops *l = d->loops;
-    struct windows w = {.l = l};
+    struct windows w = {.l = l, .d = d};
     *out_points = 1;
     for (int s = g->first; s < g->first + g->n; s++) {
         ex_walk(l, l->stmts.at[s].value, see_window, &w);
         if (stmt_letters(l, &l->stmts.at[s]) & ~g->shared || l->stmts.at[s].scan_step) return -1; /* own loops */
     }
-    if (!w.reduces) return -1;
+    if (!w.reduces || w.apart) return -1; /* code for each lane of each point would be long */
     int64_t least = INT64_MAX;
     int tile = -1;
     for (int i = 0; i < l->letters.n; i++) {

@@ -17,6 +17,7 @@ enum { P_POINTS, P_TASK };
 
 struct group_plan {
     int vector, tile, points;
+    bool blocks;       /* of vector and tile, transposed in registers */
     int64_t low, high; /* of the tile's letter: where no border is met */
     double cost;       /* in vector operations */
 };
@@ -25,6 +26,7 @@ struct making {
     struct group_plan group[KERNEL_MAX_STEPS];
     const struct print_group *now;
     const struct group_plan *plan;
+    const char *low, *high; /* the task's range of the tile's letter */
 };
 
 static uint64_t bit(int letter)
@@ -53,6 +55,10 @@ static void make_groups(struct making *m, const struct variant *v)
         if (vector < 0 || lanes > rows) continue;
         p->cost = lanes;
         p->vector = d->vector = vector;
+        p->tile = dfp_block_letter(d, g);
+        p->blocks = p->tile >= 0;
+        p->points = d->lanes;
+        if (p->blocks) continue;
         p->tile = dfp_tile(d, g, &p->points);
         if (v && v->p[P_POINTS]) p->points = MIN(p->points, v->p[P_POINTS]);
         if (p->tile >= 0 && p->tile != vector)
@@ -250,6 +256,38 @@ static void border(struct dfp *d, const struct making *m, int64_t from, int64_t 
         for (int64_t u = from; u < to; u++) region(d, m, u, u + 1, 1, true);
 }
 
+/* Blocks of as many points as lanes, over the task's range of the tile's letter. */
+static void blocks(struct dfp *d, void *user)
+{
+    const struct making *m = user;
+    const int tile = m->plan->tile;
+    const char *name = d->loops->letters.at[tile].name;
+    const int64_t size = d->loops->letters.at[tile].size;
+    const struct print_known *known = d->p.known;
+    text_line(d->p.out, "int64_t %s = %s;", name, m->low);
+    for (int points = m->plan->points; points >= 1; points = points > 1 ? 1 : 0) {
+        if (points == 1 && size % m->plan->points == 0) break;
+        text_open(d->p.out, "for (; %s + %d <= %s; %s += %d) {", name, points, m->high, name, points);
+        d->letters[tile] = (struct print_letter){true, name, 0, 0, size - points};
+        d->tile = tile;
+        d->step = 1;
+        d->blocks = points > 1;
+        d->points = points;
+        d->point = 0;
+        d->loads = NULL;
+        for (int q = 0; q < DFP_POINTS; q++) d->known[q] = known;
+        statements(d, user);
+        text_close(d->p.out, "}");
+        dfp_use(d, 0);
+        d->p.known = known;
+    }
+    d->letters[tile].known = false;
+    d->tile = -1;
+    d->blocks = false;
+    d->points = 1;
+    d->loads = NULL;
+}
+
 /* Left border, tiles of one or two sizes, right border. */
 static void tiles(struct dfp *d, void *user)
 {
@@ -275,6 +313,8 @@ static void lanes_group(struct making *m, struct print_tasks *t)
     for (int i = 0; i < t->n; i++) {
         if (t->letter[i] == p->vector)
             at = i;
+        else if (p->blocks && t->letter[i] == p->tile)
+            m->low = t->low[i], m->high = t->high[i];
         else if (!(tiled && t->letter[i] == p->tile))
             opened += tasks_loop(&d->p, t, i);
     }
@@ -291,7 +331,10 @@ static void lanes_group(struct making *m, struct print_tasks *t)
     }
     print_locals(d->p.out, d->pl, g);
     dfp_vector_loop(d, p->vector, t->low[at], t->high[at], tiled ? 1 : p->points, &d->loops->stmts.at[g->first], g->n,
-                    tiled ? tiles : statements, m);
+                    p->blocks ? blocks
+                    : tiled   ? tiles
+                              : statements,
+                    m);
     text_close(d->p.out, "}");
     while (opened--) text_close(d->p.out, "}");
     d->hoisted = NULL;
@@ -329,8 +372,12 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     const struct group_plan *p = m->plan = &m->group[i];
     struct print_tasks t;
     const bool tiled = p->tile >= 0 && p->tile != p->vector;
-    const int64_t unit = p->vector < 0 ? 1 : d->lanes * (tiled ? 1 : p->points);
-    tasks_make(d->pl, g, g->shared, g->ops, task_ns * d->lanes, p->vector, unit, tiled ? p->tile : -1, &t);
+    int64_t unit[LOOPS_MAX_LETTERS];
+    for (int j = 0; j < LOOPS_MAX_LETTERS; j++) unit[j] = 1;
+    if (p->vector >= 0) unit[p->vector] = d->lanes * (tiled ? 1 : p->points);
+    if (tiled) unit[p->tile] = p->blocks ? p->points : 0;
+    const double ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops; /* memory is what copies cost */
+    tasks_make(d->pl, g, g->shared, ops, task_ns * d->lanes, p->vector, unit, &t);
     text_line(d->p.out,
               "void KERNEL_%d(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)", i);
     text_open(d->p.out, "{");

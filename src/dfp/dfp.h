@@ -21,12 +21,13 @@ struct dfp {
     int lanes;                    /* of a full vector */
 
     /* the group that is printed */
-    uint64_t open; /* letters whose loops are open */
-    int vector;    /* shared letter along which all its statements run in lanes; -1: each statement for itself */
-    int tile;      /* letter of which several points are computed side by side; -1: none */
-    int64_t step;  /* of the tile's points */
-    int points;    /* that are printed side by side now */
-    int point;     /* the one that is printed now */
+    uint64_t shared; /* its letters */
+    int vector;      /* shared letter along which all its statements run in lanes; -1: each statement for itself */
+    int tile;        /* letter of which several points are computed side by side; -1: none */
+    int64_t step;    /* of the tile's points */
+    int points;      /* that are printed side by side now */
+    bool blocks;     /* points and lanes make blocks that are transposed in registers */
+    int point;       /* the one that is printed now */
     const struct print_known *known[DFP_POINTS]; /* values that have a name, by point */
     const struct print_known *hoisted;           /* names that hold in all loops now open */
     struct dfp_load *loads;                      /* reads in registers, newest first */
@@ -46,6 +47,9 @@ void dfp_collapse(struct print_plan *pl);
 /* choose.c: which letter becomes the vector */
 double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_letter); /* cost in vector operations */
 int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, double *out_cost); /* -1: none pays */
+/* The letter along which reads lie side by side that do not along the vector letter: blocks of both letters are
+ * transposed in registers. -1: there is none. */
+int dfp_block_letter(struct dfp *d, const struct print_group *g);
 /* A letter with a window in a reduction of the group, or the vector letter itself, of which several points are computed
  * side by side; *out_points: at most so many. -1: none. */
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points);

@@ -42,6 +42,57 @@ static const char *row_place(struct dfp *d, int tensor, int32_t index)
     return SAY(d, "*(%sx%d *)(%s + %s)", t->name, d->p.lanes, name, print_offset(&d->p, tensor, index));
 }
 
+static const char *find_load(const struct dfp *d, const char *text)
+{
+    for (const struct dfp_load *i = d->loads; i; i = i->next)
+        if (!strcmp(i->text, text)) return i->name;
+    return NULL;
+}
+
+static void add_load(struct dfp *d, const char *text, const char *name)
+{
+    struct dfp_load *load = NEW(d->p.out->arena, struct dfp_load);
+    *load = (struct dfp_load){text, name, d->loads};
+    d->loads = load;
+}
+
+static int64_t letter_step(const struct dfp *d, const struct ex *e, int letter)
+{
+    struct affine a;
+    if (!expr_affine_offset(d->loops, d->p.memory, e->tensor, e->a, &a)) return 0;
+    for (int i = 0; i < a.n; i++)
+        if (a.letter[i] == letter) return a.coef[i];
+    return 0;
+}
+
+/* A read whose lanes lie apart but whose points lie side by side: a block of both, transposed. NULL: it is no such. */
+static const char *transposed(struct dfp *d, const struct ex *e)
+{
+    struct print_expr *p = &d->p;
+    const struct loops_tensor *t = &d->loops->tensors.at[e->tensor];
+    const enum compute k = compute_of((enum sol_dtype)t->dtype);
+    const int64_t apart = letter_step(d, e, p->vector_letter);
+    const int point = d->point, lanes = p->lanes, first = point / lanes * lanes;
+    if (!d->blocks || dtype_def((enum sol_dtype)t->dtype)->bytes != (k == C_F32 ? 4 : 8)) return NULL;
+    if (apart == 0 || apart == 1 || letter_step(d, e, d->tile) != 1 || first + lanes > d->points) return NULL;
+    const char *name = expr_tensor(d->loops, p->out->arena, e->tensor);
+    const char *key = SAY(d, "%s %s", name, print_offset(p, e->tensor, e->a)), *found = find_load(d, key);
+    if (found) return found;
+    const char *block = expr_name(p), *type = expr_type(p, k);
+    text_line(p->out, "%s %s[%d];", type, block, lanes);
+    dfp_use(d, first);
+    const char *at = print_offset(p, e->tensor, e->a);
+    for (int i = 0; i < lanes; i++)
+        text_line(p->out, "%s[%d] = *(const %s *)(%s + %s + %" PRId64 ");", block, i, type, name, at, apart * i);
+    text_line(p->out, "sol_transpose_%s(%s);", type, block);
+    for (int q = 0; q < lanes; q++) {
+        dfp_use(d, first + q);
+        add_load(d, SAY(d, "%s %s", name, print_offset(p, e->tensor, e->a)), SAY(d, "%s[%d]", block, q));
+    }
+    dfp_use(d, point);
+    return find_load(d, key);
+}
+
 /* A read that is the same for several points, or comes again, is done once. */
 static const char *cached(struct dfp *d, int32_t node)
 {
@@ -52,16 +103,17 @@ static const char *cached(struct dfp *d, int32_t node)
     if (t->role != LOOPS_INPUT || e.b) return NULL;
     for (int32_t i = e.a; i; i = at(d, i)->next)
         if (!ex_affine(d->loops, i, &a)) return NULL;
+    const char *block = transposed(d, &e);
+    if (block) return block;
     const enum compute k = compute_of((enum sol_dtype)t->dtype);
     p->read = NULL;
     const char *text = expr_value(p, node, k);
     p->read = dfp_read;
-    for (const struct dfp_load *i = d->loads; i; i = i->next)
-        if (!strcmp(i->text, text)) return i->name;
-    struct dfp_load *load = NEW(p->out->arena, struct dfp_load);
-    *load = (struct dfp_load){text, expr_temp(p, text, k), d->loads};
-    d->loads = load;
-    return load->name;
+    const char *found = find_load(d, text);
+    if (found) return found;
+    found = expr_temp(p, text, k);
+    add_load(d, text, found);
+    return found;
 }
 
 const char *dfp_read(void *user, struct print_expr *p, int32_t node)

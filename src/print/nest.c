@@ -76,7 +76,7 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
     const struct loops *l = pl->cluster.loops;
     const struct print_group *g = &pl->group[i];
     struct print_tasks t;
-    tasks_make(pl, g, g->shared, g->ops, NEST_TASK, -1, 1, -1, &t);
+    tasks_make(pl, g, g->shared, g->ops, NEST_TASK, -1, NULL, &t);
     text_line(p->out,
               "void KERNEL_%d(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)", i);
     text_open(p->out, "{");

@@ -428,6 +428,31 @@ static void extremes(struct text *out, struct token *t, int n, int lanes, enum c
     fill(out, extreme_helper, t, n + 3);
 }
 
+/* Transposes as many vectors as they have lanes: each stage interleaves the first half with the second. */
+static void transpose(struct text *out, int lanes, const char *vector)
+{
+    struct text low = text_new(out->arena), high = text_new(out->arena);
+    for (int i = 0; i < lanes / 2; i++) {
+        text_put(&low, "%s%d, %d", i ? ", " : "", i, lanes + i);
+        text_put(&high, "%s%d, %d", i ? ", " : "", lanes / 2 + i, lanes + lanes / 2 + i);
+    }
+    text_put(out, "static inline void sol_transpose_%s(%s *v)\n{\n    %s t[%d];\n", vector, vector, vector, lanes);
+    const char *from = "v", *to = "t";
+    for (int stage = 1; stage < lanes; stage *= 2) {
+        for (int i = 0; i < lanes / 2; i++) {
+            text_put(out, "    %s[%d] = __builtin_shufflevector(%s[%d], %s[%d], %s);\n", to, 2 * i, from, i, from,
+                     i + lanes / 2, low.at);
+            text_put(out, "    %s[%d] = __builtin_shufflevector(%s[%d], %s[%d], %s);\n", to, 2 * i + 1, from, i, from,
+                     i + lanes / 2, high.at);
+        }
+        const char *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (*from == 't') text_put(out, "    for (int i = 0; i < %d; i++) v[i] = t[i];\n", lanes);
+    text_put(out, "}\n");
+}
+
 static void vectors(struct text *out, int lanes)
 {
     static const char *const elements[][2] = {
@@ -450,6 +475,7 @@ static void vectors(struct text *out, int lanes)
         fill(out, k == C_I64 ? int_helpers : float_helpers, t, 4);
         if (k != C_I64) extremes(out, t, 4, lanes, k);
         across(out, t, 4, lanes, k);
+        transpose(out, lanes, t[1].text);
         if (k == C_F32) fill(out, float_functions, t, 4);
         if (k != C_I64) lane_functions(out, t, 4, k);
     }

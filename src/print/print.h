@@ -130,9 +130,10 @@ struct print_tasks {
     const char *low[LOOPS_MAX_LETTERS], *high[LOOPS_MAX_LETTERS];
 };
 /* Orders letters by memory, outermost first, and cuts them into tasks of at least `least` operations; `ops` for each of
- * their points. Letter `last` (-1: none) comes last and is cut in multiples of `unit`; `whole` (-1) is not cut. */
+ * their points. Letter `last` (-1: none) comes last. unit[letter]: cut in multiples of it, 0: not at all; NULL: all 1.
+ */
 void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t letters, double ops, double least,
-                int last, int64_t unit, int whole, struct print_tasks *out);
+                int last, const int64_t *unit, struct print_tasks *out);
 void tasks_open(struct print_expr *p, struct print_tasks *t); /* `for (task ..` and where its ranges begin and end */
 bool tasks_loop(struct print_expr *p, const struct print_tasks *t,
                 int i); /* a loop over the range of letter i, if needed */

@@ -48,7 +48,7 @@ static void order(const struct print_plan *pl, const struct print_group *g, uint
 }
 
 void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t letters, double ops, double least,
-                int last, int64_t unit, int whole, struct print_tasks *out)
+                int last, const int64_t *unit, struct print_tasks *out)
 {
     const struct loops *l = pl->cluster.loops;
     *out = (struct print_tasks){.tasks = 1};
@@ -56,9 +56,11 @@ void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64
     const double want = MIN(ops * (double)letters_points(l, letters) / least, TASKS_MAX);
     for (int i = 0; i < out->n; i++) {
         const int letter = out->letter[i];
-        const int64_t size = l->letters.at[letter].size, by = letter == last ? unit : 1, units = (size + by - 1) / by;
+        const int64_t size = l->letters.at[letter].size, given = unit ? unit[letter] : 1,
+                      by = given ? given : MAX(size, 1);
+        const int64_t units = (size + by - 1) / by;
         double parts = want / (double)MAX(out->tasks, 1);
-        if (letter == whole || parts < 1.5) parts = 1;
+        if (parts < 1.5) parts = 1;
         if ((double)units < parts * 1.5) parts = (double)units;
         const int64_t block = parts >= 1 ? (int64_t)((double)(units - 1) / parts) + 1 : units;
         out->block[i] = block * by;
