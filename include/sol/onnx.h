@@ -50,9 +50,15 @@ sol_status sol_onnx_load_memory(struct sol_ctx *ctx, const void *data, size_t by
 void sol_onnx_destroy(struct sol_onnx *model);
 
 struct sol_graph *sol_onnx_graph(struct sol_onnx *model); /* belongs to the model */
+/* Inputs and outputs as the file orders them; they live as long as the model. */
+int sol_onnx_inputs(const struct sol_onnx *model);
+int sol_onnx_outputs(const struct sol_onnx *model);
+struct sol_io sol_onnx_input(const struct sol_onnx *model, int i);
+struct sol_io sol_onnx_output(const struct sol_onnx *model, int i);
 /* Row-major data of parameter i of the graph (and of the network compiled from it); lives as long as the model. */
 int sol_onnx_params(const struct sol_onnx *model);
 const void *sol_onnx_param(const struct sol_onnx *model, int i);
+struct sol_io sol_onnx_param_io(const struct sol_onnx *model, int i);
 /* sol_net_param for every parameter. */
 sol_status sol_onnx_bind(const struct sol_onnx *model, struct sol_net *net);
 

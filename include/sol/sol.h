@@ -91,6 +91,10 @@ sol_status sol_graph_layer(struct sol_graph *g, const char *kind, const char *na
                            struct sol_tensor **out);
 /* Is there a row of this name? */
 int sol_layer_known(const char *kind);
+/* The i-th row: its name, the attributes with their defaults, what it does; NULL past the last. */
+const char *sol_layer_at(int i, const char **out_attributes, const char **out_doc);
+/* Floating-point operations and bytes that the graph needs as it is written. */
+void sol_graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes);
 
 enum sol_dtype sol_tensor_dtype(const struct sol_tensor *t);
 int sol_tensor_ndim(const struct sol_tensor *t);

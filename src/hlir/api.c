@@ -98,6 +98,20 @@ int sol_layer_known(const char *kind)
     return layer_def(kind) != NULL;
 }
 
+const char *sol_layer_at(int i, const char **out_attributes, const char **out_doc)
+{
+    const struct layer_def *def = layer_def_at(i);
+    if (!def) return NULL;
+    *out_attributes = def->defaults ? def->defaults : "";
+    *out_doc = def->doc ? def->doc : "";
+    return def->name;
+}
+
+void sol_graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes)
+{
+    graph_work(g, out_flops, out_bytes);
+}
+
 static sol_status copy_attr(struct sol_graph *g, const char *kind, const struct sol_attr *from, struct row_attr *to)
 {
     size_t n = from->n < 0 ? 1 : (size_t)from->n;

@@ -129,6 +129,7 @@ static sol_status add_input(struct reader *r, struct scope *s, const Onnx__Value
     if (!status) {
         TRY(sol_graph_input(r->graph, m->name, dtype, (int)type->shape->n_dim, dims, &v->t));
         map_set_int(r->leaves, (uintptr_t)v->t, r);
+        PUSH(r->model->arena, r->model->inputs, io_of(r, m->name, v->t));
         return SOL_OK;
     }
     if (status != SOL_ERR_UNSUPPORTED) return ctx_where(r->ctx, status, "input '%s': ", m->name);

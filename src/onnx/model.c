@@ -75,6 +75,14 @@ static bool is_constant(const struct reader *r, const struct data *d)
     return d->elements <= 8;
 }
 
+struct sol_io io_of(struct reader *r, const char *name, const struct sol_tensor *t)
+{
+    int ndim = sol_tensor_ndim(t);
+    int64_t *shape = NEW_ARRAY(r->model->arena, int64_t, ndim + 1);
+    for (int i = 0; i < ndim; i++) shape[i] = sol_tensor_size(t, i);
+    return (struct sol_io){arena_strdup(r->model->arena, name), sol_tensor_dtype(t), ndim, shape};
+}
+
 static const char *unique_name(struct reader *r, const char *name)
 {
     const char *unique = name;
@@ -92,7 +100,9 @@ sol_status value_tensor(struct reader *r, struct value *v, struct sol_tensor **o
         TRY(sol_graph_const(r->graph, d->dtype, d->ndim, d->shape, d->at, &v->t));
         if (d->elements <= 1 << 16) map_set_int(r->cheap, (uintptr_t)v->t, r);
     } else {
-        TRY(sol_graph_param(r->graph, unique_name(r, v->name), d->dtype, d->ndim, d->shape, &v->t));
+        const char *name = unique_name(r, v->name ? v->name : "");
+        TRY(sol_graph_param(r->graph, name, d->dtype, d->ndim, d->shape, &v->t));
+        PUSH(r->model->arena, r->model->param_ios, io_of(r, name, v->t));
         PUSH(r->model->arena, r->model->params, d->at);
     }
     map_set_int(r->leaves, (uintptr_t)v->t, r);
@@ -167,6 +177,7 @@ static sol_status add_outputs(struct reader *r, const struct scope *s, const Onn
         if (map_get_int(r->leaves, (uintptr_t)t))
             TRY(sol_graph_layer(r->graph, "Identity", m->name, "", 1, &t, 0, NULL, 1, &t));
         TRY(sol_graph_output(r->graph, m->name, t));
+        PUSH(r->model->arena, r->model->outputs, io_of(r, m->name, t));
     }
     return SOL_OK;
 }
@@ -488,6 +499,31 @@ void sol_onnx_destroy(struct sol_onnx *model)
 struct sol_graph *sol_onnx_graph(struct sol_onnx *model)
 {
     return model->graph;
+}
+
+int sol_onnx_inputs(const struct sol_onnx *model)
+{
+    return model->inputs.n;
+}
+
+int sol_onnx_outputs(const struct sol_onnx *model)
+{
+    return model->outputs.n;
+}
+
+struct sol_io sol_onnx_input(const struct sol_onnx *model, int i)
+{
+    return model->inputs.at[i];
+}
+
+struct sol_io sol_onnx_output(const struct sol_onnx *model, int i)
+{
+    return model->outputs.at[i];
+}
+
+struct sol_io sol_onnx_param_io(const struct sol_onnx *model, int i)
+{
+    return model->param_ios.at[i];
 }
 
 int sol_onnx_params(const struct sol_onnx *model)

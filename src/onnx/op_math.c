@@ -130,6 +130,10 @@ sol_status op_prelu(struct node *n)
 {
     tensor x = nd_in(n, 0), slope = nd_in(n, 1);
     int64_t shape[SOL_MAX_DIMS];
+    if (n->version < 7 && nd_rank(slope) == 1 && nd_rank(x) > 1 && nd_size(slope, 0) != 1) { /* one for each channel */
+        for (int i = 0; i < nd_rank(x); i++) shape[i] = i == 1 ? nd_size(slope, 0) : 1;
+        slope = nd_reshape(n, slope, nd_rank(x), shape);
+    }
     if (!nd_is_float(x)) { /* integers: the row is for real numbers */
         tensor scaled = nd_fn2(n, "mul", x, slope);
         nd_give(n, 0, nd_fn3(n, "where", nd_fn2(n, "gt", x, nd_number(n, nd_type_of(x), 0)), x, scaled));

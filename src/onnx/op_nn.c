@@ -232,11 +232,12 @@ sol_status op_global_pool(struct node *n)
     return n->status;
 }
 
-/* Positions count in the whole output; without output_shape it is as large as the pooling's window and strides say. */
+/* Positions count in the whole output, as large as the pooling's window and strides say; a given shape adds zeros
+ * behind. */
 sol_status op_max_unpool(struct node *n)
 {
     struct window w;
-    int64_t shape[MOST], given[MOST];
+    int64_t shape[MOST], given[MOST], none[MOST] = {0};
     tensor x = nd_in(n, 0), at = nd_in(n, 1);
     if (!read_kernel(n, x, &w)) return n->status;
     read_window(n, x, &w, false);
@@ -245,15 +246,21 @@ sol_status op_max_unpool(struct node *n)
     if (n->status) return n->status;
     for (int i = 0; i < r; i++)
         if (shape[i] < 0 || (i > 1 && shape[i] > INT32_MAX)) return nd_invalid(n, "the output's size is out of range");
-    int count = nd_has(n, 2) ? known_ints(n, 2, "output_shape", MOST, given) : 0;
-    if (nd_has(n, 2) && count != r)
-        return n->status ? n->status : nd_invalid(n, "output_shape: expected %d values, got %d", r, count);
-    const int64_t *to = nd_has(n, 2) ? given : shape;
     int64_t flat = nd_elements(x), all;
-    TRY(shape_elements(n->r->ctx, r, to, &all));
+    TRY(shape_elements(n->r->ctx, r, shape, &all));
     tensor y = nd_fill(n, nd_type_of(x), 1, &all, 0);
     y = nd_make(n, "ScatterElements", IN(y, nd_reshape(n, at, 1, &flat), nd_reshape(n, x, 1, &flat)),
                 WITH(INT("axis", 0)));
-    nd_give(n, 0, nd_reshape(n, y, r, to));
+    y = nd_reshape(n, y, r, shape);
+    if (nd_has(n, 2)) {
+        if (known_ints(n, 2, "output_shape", MOST, given) != r)
+            return nd_invalid(n, "output_shape: expected %d values", r);
+        for (int i = 0; i < r; i++) {
+            given[i] -= shape[i];
+            if (given[i] < 0) return nd_refuse(n, "an output_shape smaller than the windows is not supported");
+        }
+        y = nd_make(n, "Pad", IN(y), WITH(INTS("p", r, none), INTS("q", r, given)));
+    }
+    nd_give(n, 0, y);
     return n->status;
 }

@@ -3,12 +3,36 @@
 
 #define MOST SOL_MAX_DIMS
 
+/* The largest of nothing is the least value of the type, and the other way round. */
+static tensor of_nothing(struct node *n, bool largest, tensor x, int count, const int64_t *axes, bool keep)
+{
+    int64_t shape[MOST], to[MOST];
+    int r = nd_shape_of(x, shape), k = 0;
+    enum sol_dtype t = nd_type_of(x);
+    double v = largest ? -HUGE_VAL : HUGE_VAL;
+    int bits = 8 * dtype_def(t)->bytes - dtype_def(t)->is_signed;
+    if (bits > 53) nd_refuse(n, "the %s of nothing is not supported for type %s", n->op->kind, dtype_name(t));
+    if (t == SOL_BOOL)
+        v = !largest;
+    else if (!nd_is_float(x))
+        v = largest ? -(double)dtype_def(t)->is_signed * ldexp(1, bits) : ldexp(1, bits) - 1;
+    for (int i = 0; i < r; i++) {
+        bool gone = false;
+        for (int a = 0; a < count; a++) gone |= axes[a] == i;
+        if (!gone || keep) to[k++] = gone ? 1 : shape[i];
+    }
+    return nd_fill(n, t, k, to, v);
+}
+
 /* An integer type is wide enough for sums in its own type alone; a mean is rounded towards zero, as a division would
  * be. */
 static tensor reduce_typed(struct node *n, const char *kind, tensor x, int count, const int64_t *axes, bool keep)
 {
     enum sol_dtype t = nd_type_of(x);
-    if (t == SOL_BOOL) return nd_reduce(n, !strcmp(kind, "Max") ? "Any" : "All", x, count, axes, keep);
+    bool largest = !strcmp(kind, "Max");
+    if (!n->status && !nd_elements(x) && (largest || !strcmp(kind, "Min")))
+        return of_nothing(n, largest, x, count, axes, keep);
+    if (t == SOL_BOOL) return nd_reduce(n, largest ? "Any" : "All", x, count, axes, keep);
     bool fraction =
         !strcmp(kind, "Mean") || !strcmp(kind, "L2") || !strcmp(kind, "LogSum") || !strcmp(kind, "LogSumExp");
     if (nd_is_float(x) || !fraction) return nd_reduce(n, kind, x, count, axes, keep);

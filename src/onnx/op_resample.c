@@ -26,6 +26,8 @@ static tensor resize(struct node *n, tensor x, const struct resize *z)
 {
     double a = attr_real(n, "cubic_coeff_a", -0.75), v = attr_real(n, "extrapolation_value", 0);
     bool exclude = attr_int(n, "exclude_outside", 0), antialias = attr_int(n, "antialias", 0);
+    if (antialias && !exclude && strcmp(z->mode, "nearest"))
+        nd_refuse(n, "antialias=1 is only supported with exclude_outside=1");
     if (!nd_is_float(x) && strcmp(z->mode, "nearest")) nd_refuse(n, "mode %s for integers is not supported", z->mode);
     for (int i = 0; i < z->r && !n->status; i++)
         if (z->size[i] > INT32_MAX) nd_invalid(n, "size %lld is too large", (long long)z->size[i]);
@@ -119,6 +121,10 @@ static void read_sizes(struct node *n, tensor x, struct resize *z, int count, co
         if (by_size && sizes[i] < 0) nd_invalid(n, "a size is below 0");
         z->size[a] = by_size ? sizes[i] : scaled(n, nd_size(x, a), z->end[a] - z->start[a], scales[i]);
         z->scale[a] = by_size ? 0 : scales[i];
+        bool rounded = !by_size && (double)(float)((float)nd_size(x, a) * (float)scales[i]) != (double)z->size[a];
+        if (rounded &&
+            !strcmp(z->coord, "align_corners")) /* readers disagree: with the size, or with what was rounded? */
+            nd_refuse(n, "align_corners with a scale that gives no whole size is not supported");
     }
     if (by_size && strcmp(policy, "stretch") && !n->status)
         keep_ratio(x, z, count, axes, !strcmp(policy, "not_larger"));

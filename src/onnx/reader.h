@@ -45,8 +45,9 @@ struct sol_onnx {
     struct sol_ctx *ctx;
     struct arena *arena;
     struct sol_graph *graph;
-    ProtobufCMessage *file; /* holds the data of most weights */
-    VECTOR(const void *) params;
+    ProtobufCMessage *file;      /* holds the data of most weights */
+    VECTOR(const void *) params; /* their data */
+    VECTOR(struct sol_io) inputs, outputs, param_ios;
     VECTOR(struct operator_count *) operators;
     const char *about;
 };
@@ -90,6 +91,7 @@ struct problem { /* nodes that were refused for the same reason */
     const char *what, *reason, *first;
     int count;
 };
+struct sol_io io_of(struct reader *r, const char *name, const struct sol_tensor *t);
 extern struct value value_missing; /* an optional input of a function that its caller left out */
 /* The tensor behind a value; makes a parameter or a constant of an initializer when it is read first. */
 sol_status value_tensor(struct reader *r, struct value *v, struct sol_tensor **out_t);

@@ -110,6 +110,8 @@ def compare(got: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> 
         return f"type {got.dtype}, expected {expected.dtype}"
     if got.dtype.kind != "f":
         return "" if np.array_equal(got, expected) else f"{np.sum(got != expected)} of {got.size} elements differ"
+    largest = np.max(np.abs(expected[np.isfinite(expected)]), initial=0)
+    atol = max(atol, np.finfo(expected.dtype).eps * 16 * float(largest))  # sums that cancel
     close = np.isclose(got, expected, rtol, atol, equal_nan=True)
     if close.all():
         return ""
