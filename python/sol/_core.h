@@ -18,7 +18,7 @@ struct core { /* one process, one context; made when the module is imported, nev
     struct sol_ctx *ctx;
     PyObject *log, *progress;              /* callables or NULL */
     PyObject *error[SOL_ERR_INTERNAL + 1]; /* exception class by status; [0]: the base class */
-    PyTypeObject *graph, *tensor, *net, *caller;
+    PyTypeObject *graph, *tensor, *net, *caller, *onnx;
 };
 extern struct core core;
 
@@ -32,16 +32,19 @@ int core_dtype_bytes(enum sol_dtype t);
 int core_shape(PyObject *sequence, int64_t shape[MAX_DIMS]);
 PyObject *core_tuple(int n, const int64_t *values);
 
-/* _graph.c, _net.c, _call.c: add their types to the module; -1 with an exception set. */
+/* _graph.c, _net.c, _call.c, _onnx.c: add their types to the module; -1 with an exception set. */
 int core_add_graph(PyObject *module);
 int core_add_net(PyObject *module);
 int core_add_caller(PyObject *module);
+int core_add_onnx(PyObject *module);
 
 /* _net.c */
 struct py_net {
     PyObject ob_base;
     struct sol_net *net;
+    PyObject *keep; /* owns data that the network reads; may be NULL */
 };
-PyObject *core_net(struct sol_net *net); /* takes over the network, also if it fails */
+/* Takes over the network, also if it fails. */
+PyObject *core_net(struct sol_net *net, PyObject *keep);
 
 #endif

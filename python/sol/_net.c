@@ -2,14 +2,17 @@
  * frameworks. */
 #include "_core.h"
 
-PyObject *core_net(struct sol_net *net)
+PyObject *core_net(struct sol_net *net, PyObject *keep)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(core.net, Py_tp_alloc);
     struct py_net *p = (struct py_net *)alloc(core.net, 0);
-    if (p)
-        p->net = net;
-    else
+    if (!p) {
         sol_net_destroy(net);
+        return NULL;
+    }
+    Py_XINCREF(keep);
+    p->net = net;
+    p->keep = keep;
     return (PyObject *)p;
 }
 
@@ -18,6 +21,7 @@ static void net_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     freefunc f = (freefunc)PyType_GetSlot(type, Py_tp_free);
     sol_net_destroy(((struct py_net *)self)->net);
+    Py_XDECREF(((struct py_net *)self)->keep);
     f(self);
     Py_DECREF(type);
 }

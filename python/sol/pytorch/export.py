@@ -1,7 +1,7 @@
 """From a module to a graph of ATen operators: torch.export with everything that a model's author wrote kept as it is.
 
-Operators are not decomposed (linear, batch_norm, attention and LSTM stay what they are), apart from those that the table
-does not have and PyTorch knows a decomposition for. In-place operators stay: see memory.py.
+Operators are not decomposed: linear, batch_norm, attention and LSTM stay what they are. What the table lacks decompose.py
+tries; in-place operators stay, too: memory.py.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from sol import _core, log
-
-from . import operators
+from sol import _core
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
@@ -40,13 +38,12 @@ def export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     """Traces a module. What the model itself raises is passed on."""
     with _tracing():
         try:
-            program = torch.export.export(module, args, kwargs, strict=False)
+            return torch.export.export(module, args, kwargs, strict=False)
         except Exception as e:
             reason = _untraceable(e)
             if reason is None:
                 raise
             raise _core.UnsupportedError(f"{type(module).__name__}: cannot be traced: {reason}") from e
-        return _prepare(program)
 
 
 def _untraceable(e: Exception) -> str | None:
@@ -60,35 +57,6 @@ def _untraceable(e: Exception) -> str | None:
     if "torch._export" in type(e).__module__ or "torch.export" in type(e).__module__ or "dynamo" in type(e).__module__:
         return first
     return None
-
-
-def _prepare(program: ExportedProgram) -> ExportedProgram:
-    """Decomposes what the table lacks; again, if that gave others that it lacks."""
-    for _ in range(4):
-        table = {f: d for f in _missing(program) if (d := _decomposition(f))}
-        if not table:
-            break
-        try:
-            program = program.run_decompositions(table)
-        except Exception as e:
-            log.info(f"cannot decompose {', '.join(map(str, table))}: {type(e).__name__}: {e}")
-            break
-    return program
-
-
-def _missing(program: ExportedProgram) -> set[Any]:
-    return {
-        n.target
-        for n in program.graph.nodes
-        if n.op == "call_function" and isinstance(n.target, torch._ops.OpOverload) and operators.find(str(n.target)) is None
-    }
-
-
-def _decomposition(target: Any) -> Callable[..., Any] | None:
-    """How PyTorch says an operator in others of ATen."""
-    if target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
-        return target.decompose
-    return torch._decomp.core_aten_decompositions().get(target)
 
 
 def place(node: torch.fx.Node) -> tuple[str, str]:

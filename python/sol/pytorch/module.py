@@ -65,7 +65,7 @@ class Route:
 class State:
     """What SOL knows of one optimized model or graph: its programs, and which one ran last."""
 
-    def __init__(self, declared: tuple[list[Any], pytree.TreeSpec] | None, signature: inspect.Signature | None) -> None:
+    def __init__(self, declared: tuple[list[Any], str] | None, signature: inspect.Signature | None) -> None:
         self.declared = declared  # leaves (Input for tensors) and structure of the call given to optimize; None: any
         self.signature = signature
         self.programs: dict[Any, Program] = {}
@@ -140,7 +140,7 @@ class State:
         got = f"got ({', '.join(_describe(leaf) for leaf in leaves)})"
         if len(leaves) != len(expected):
             raise _core.InvalidError(f"{what}: expected {len(expected)} arguments, {got}")
-        if str(spec) != str(expected_spec):
+        if str(spec) != expected_spec:
             raise _core.InvalidError(f"{what}: the arguments are nested differently: expected {expected_spec}, got {spec}")
         for i, (leaf, e) in enumerate(zip(leaves, expected, strict=True)):
             if not _fits(leaf, e):
@@ -338,7 +338,7 @@ def optimize(
     args, kwargs = pytree.tree_unflatten(list(range(len(leaves))), spec)
     bound = state.signature.bind(*args, **kwargs)  # type: ignore[union-attr]
     order, canonical = pytree.tree_flatten((bound.args, bound.kwargs))
-    state.declared = [declared[i] for i in order], canonical
+    state.declared = [declared[i] for i in order], str(canonical)
     modes = {m: m.training for m in module.modules()}
     for m in modes:  # the inference program is what there is, and what is wanted first
         m.training = False

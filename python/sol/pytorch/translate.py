@@ -15,10 +15,11 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from sol import _core
+from sol import _core, log
 
 from . import operators
 from .builder import Builder, Refused, Value, sol_name
+from .decompose import all_tensors, decompose
 from .export import parameter_inputs, place
 from .layout import Layout
 from .memory import Memory, storage, viewed, written
@@ -186,13 +187,15 @@ class Translator:
         if node.target is operator.getitem:
             source = self._read(node.args[0])
             return source[node.args[1]]  # type: ignore[index]
+        if isinstance(node.target, type) and issubclass(node.target, tuple):
+            return self._read(node.args[0])
         if not isinstance(node.target, torch._ops.OpOverload):
             return self._higher(node, module)
         name = str(node.target)
         row = operators.find(name)
-        if row is None:
-            raise Refused("")
         check(val)
+        if row is None:
+            return self._decomposed(node)
         args, kwargs = self._read(node.args), self._read(node.kwargs)
         b = self.b
         b.name = f"{path}.{node.name}" if path else node.name
@@ -205,6 +208,26 @@ class Translator:
         _compare(name, made, val)
         if target is not None:
             self.memory.write(target, made)
+        return made
+
+    def _decomposed(self, node: torch.fx.Node) -> Any:
+        """An operator that the table lacks, by what PyTorch says it is."""
+        try:
+            graph = None if written(node) is not None else decompose(node)
+        except Exception as e:
+            log.info(f"{node.target}: cannot be decomposed: {type(e).__name__}: {e}")
+            graph = None
+        if graph is None:
+            raise Refused("")
+        known = len(self.problems)
+        for inner, outer in zip(graph.graph.find_nodes(op="placeholder"), all_tensors(node), strict=True):
+            self.env[inner] = self._read(outer)
+            self.memory.enter(inner)
+        self._nodes(graph.graph, graph)
+        for i in range(known, len(self.problems)):
+            self.problems[i] = f"{node.target}: needs {self.problems[i]}"
+        made = self._read(graph.graph.output_node().args[0])
+        _compare(str(node.target), made, node.meta["val"])
         return made
 
     def _again(self, node: torch.fx.Node) -> Any:
@@ -249,19 +272,11 @@ class Translator:
         for root in self.memory.written_roots():
             if root in self.origin and not self._fresh(root):
                 self.result.writes.append((self.origin[root], self._output(root, seen, root.name)))
-        kinds = {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION}
-        nodes = {n.name: n for n in self.program.graph.find_nodes(op="placeholder")}
-        back: dict[torch.fx.Node, tuple[str, Any]] = {}
         specs = self.program.graph_signature.output_specs
         for spec, value in zip(specs, values, strict=True):  # type: ignore[arg-type]
-            if spec.kind in kinds:  # decomposing makes a graph functional
-                leaf = spec.kind == OutputKind.USER_INPUT_MUTATION
-                back[value] = self.origin[nodes[spec.target]] if leaf else ("param", spec.target)
-                self.result.writes.append((back[value], self._output(value, seen, spec.target)))
-        for spec, value in zip(specs, values, strict=True):  # type: ignore[arg-type]
             if spec.kind == OutputKind.USER_OUTPUT:
-                self.result.results.append(self._result(value, seen, back))
-            elif spec.kind not in kinds:
+                self.result.results.append(self._result(value, seen))
+            else:
                 self.problems.append(f"output {spec.arg}: {spec.kind.name.lower()}")
 
     def _fresh(self, root: torch.fx.Node) -> bool:
@@ -269,14 +284,12 @@ class Translator:
         kind, name = self.origin[root]
         return kind == "param" and name not in self.tensors
 
-    def _result(self, value: Any, seen: dict[Any, int], back: dict[torch.fx.Node, tuple[str, Any]]) -> Result:
+    def _result(self, value: Any, seen: dict[Any, int]) -> Result:
         if not isinstance(value, torch.fx.Node):
             return Result("value", value)
         if not isinstance(value.meta.get("val"), torch.Tensor):
             known = self._read(value)
             return Result("value", known)
-        if value in back:
-            return Result("replay", Replay(back[value], []))
         replay = self._replay(value, seen)
         if replay is not None:
             return Result("replay", replay)

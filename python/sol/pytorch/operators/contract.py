@@ -98,11 +98,30 @@ def linear(b: Builder, x: Value, weight: Value, bias: Value | None) -> Value:
     return b.layer("Linear", x, weight, bias if bias is None or bias.ndim else b.expand(bias, weight.shape[:1]))
 
 
-@op("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner", "linalg_matmul", "linalg_vecdot")
+@op("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner", "linalg_matmul")
 def matmul(b: Builder, x: Value, other: Value | None = None, mat2: Value | None = None, vec: Value | None = None, tensor: Value | None = None) -> Value:
     y = other or mat2 or vec or tensor
     assert y is not None
+    if x.ndim == 0 or y.ndim == 0:
+        return b.map("mul", x, y)
+    if "inner" in b.target:
+        y = b.transpose(y) if y.ndim > 1 else y
+        flat = b.layer("MatMul", b.reshape(x, [math.prod(x.shape[:-1]), x.shape[-1]]) if x.ndim > 1 else x, _columns(b, y))
+        return b.reshape(flat, b.out.shape)
     return b.layer("MatMul", x, y)
+
+
+@op("linalg_vecdot")
+def vecdot(b: Builder, x: Value, y: Value, dim: int) -> Value:
+    return b.reduce("Sum", b.map("mul", x, y), dim)
+
+
+def _columns(b: Builder, y: Value) -> Value:
+    """[.., K, N] as [K, all N]."""
+    if y.ndim <= 2:
+        return y
+    order = [y.ndim - 2, *range(y.ndim - 2), y.ndim - 1]
+    return b.reshape(b.permute(y, order), [y.shape[-2], math.prod(y.shape) // max(y.shape[-2], 1)])
 
 
 def _plus(b: Builder, x: Value, product: Value, beta: Number, alpha: Number) -> Value:

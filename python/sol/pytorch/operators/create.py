@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from ..builder import Builder, Number, Refused, Value, sol_name
-from .table import op
+from .table import op, refuse
 
 Size = Sequence[int]
 
@@ -106,30 +106,16 @@ def nothing(
     return None
 
 
-for _name, _why in {
-    "rand": "random numbers",
-    "randn": "random numbers",
-    "rand_like": "random numbers",
-    "randn_like": "random numbers",
-    "randint": "random numbers",
-    "randint.low": "random numbers",
-    "randperm": "random numbers",
-    "bernoulli": "random numbers",
-    "bernoulli.p": "random numbers",
-    "multinomial": "random numbers",
-    "nonzero": "the shape depends on data",
-    "nonzero_numpy": "the shape depends on data",
-    "masked_select": "the shape depends on data",
-    "unique_dim": "the shape depends on data",
-    "_unique2": "the shape depends on data",
-    "unique_consecutive": "the shape depends on data",
-    "bincount": "the shape depends on data",
-    "_local_scalar_dense": "a number that depends on data",
-    "item": "a number that depends on data",
-    "repeat_interleave.Tensor": "the shape depends on data",
-    "masked_scatter": "positions that depend on data",
-}.items():
-
-    @op(_name)
-    def refused(b: Builder, why: str = _why) -> None:
-        raise Refused(why)
+refuse(
+    "random numbers are not supported yet",
+    *"rand randn rand_like randn_like randint randint.low randint_like randint_like.low_dtype randperm bernoulli".split(),
+    *"bernoulli.p multinomial normal.float_float normal.Tensor_float normal.Tensor_Tensor normal.float_Tensor".split(),
+    *"normal_functional uniform exponential geometric cauchy log_normal random random.from random.to poisson".split(),
+    *"rrelu_with_noise binomial".split(),
+)
+refuse(
+    "the shape of the result depends on data",
+    *"nonzero nonzero_numpy masked_select unique_dim _unique2 unique_consecutive bincount repeat_interleave.Tensor".split(),
+    *"repeat_interleave.self_Tensor argwhere combinations".split(),
+)
+refuse("a number that depends on data", "_local_scalar_dense", "item", "equal", "is_nonzero", "allclose")

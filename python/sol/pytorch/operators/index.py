@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -46,16 +46,26 @@ def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
 @op("index_put", "_unsafe_index_put")
 def index_put(b: Builder, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool) -> Value:
     values = b.cast(values, x.dtype)
-    masks = [i for i in indices if i is not None]
-    if len(masks) == 1 and len(indices) == 1 and masks[0].dtype == torch.bool and math.prod(values.shape) == 1:
-        mask = b.reshape(masks[0], masks[0].shape + (1,) * (x.ndim - masks[0].ndim))
-        value = b.reshape(values, [])
-        return b.where(mask, b.add(x, value) if accumulate else value, x)
+    mask = indices[0] if len(indices) == 1 else None
+    if mask is not None and mask.dtype == torch.bool:
+        return _put_masked(b, x, mask, values, accumulate)
     dims, given = _given(x, indices)
     if not given:
         return b.add(x, values) if accumulate else b.expand(values, x.shape)
     mode = "add" if accumulate else "none"
     return b.layer("IndexPut", x, values, *(_index(b, i) for i in given), dims=dims, mode=mode)
+
+
+def _put_masked(b: Builder, x: Value, mask: Value, values: Value, accumulate: bool) -> Value:
+    """x[mask] = values, where all places get the same values."""
+    rest = x.ndim - mask.ndim
+    if values.ndim == rest + 1 and values.shape[0] == 1:
+        values = b.squeeze(values, 0)
+    if values.ndim > rest:
+        raise Refused("a mask as an index: the number of values depends on data")
+    mask = b.reshape(mask, mask.shape + (1,) * rest)
+    values = b.expand(values, x.shape)
+    return b.where(mask, b.map("add", x, values) if accumulate else values, x)
 
 
 @op("index_select")
@@ -129,11 +139,44 @@ def scatter_value_with(b: Builder, x: Value, dim: int, index: Value, value: Numb
     return _scatter(b, x, dim, index, b.fill(index.shape, value, x.dtype), MODES[reduce])
 
 
+def _identity(x: Value, reduce: str) -> Number:
+    if x.dtype == torch.bool:
+        raise Refused(f"reduce={reduce!r} of bool")
+    limits = torch.finfo(x.dtype) if x.is_float else torch.iinfo(x.dtype)
+    high, low = (math.inf, -math.inf) if x.is_float else (int(limits.max), int(limits.min))
+    return {"sum": 0, "mean": 0, "prod": 1, "amax": low, "amin": high}[reduce]
+
+
+def _reduce_into(b: Builder, x: Value, reduce: str, include_self: bool, write: Callable[..., Value]) -> Value:
+    """`write(x, updates, mode)` scatters; updates None: those of the operator. Without self, what is written starts anew."""
+    start = x
+    if not include_self:
+        touched = write(b.fill(x.shape, 0, torch.int64), 1, "max")
+        start = b.where(b.cast(touched, torch.bool), b.scalar(_identity(x, reduce), x.dtype), x)
+    if reduce != "mean":
+        return write(start, None, MODES[reduce])
+    total = write(start, None, "add")
+    count = write(b.fill(x.shape, int(include_self), x.dtype), 1, "add")
+    count = b.map("max", count, b.scalar(1, x.dtype))
+    return b.map("div" if x.is_float else "floordiv", total, count)
+
+
 @op("scatter_reduce.two")
 def scatter_reduce(b: Builder, x: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
-    if reduce not in MODES or not include_self:
-        raise Refused(f"reduce={reduce!r}, include_self={include_self}")
-    return _scatter(b, x, dim, index, src, MODES[reduce])
+    def write(into: Value, updates: Value | Number | None, mode: str) -> Value:
+        values = src if updates is None else b.fill(index.shape, updates, into.dtype)
+        return _scatter(b, into, dim, index, values, mode)
+
+    return _reduce_into(b, x, reduce, include_self, write)
+
+
+@op("index_reduce")
+def index_reduce(b: Builder, x: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool) -> Value:
+    def write(into: Value, updates: Value | Number | None, mode: str) -> Value:
+        values = source if updates is None else b.fill(source.shape, updates, into.dtype)
+        return _along(b, into, dim, index, values, mode)
+
+    return _reduce_into(b, x, reduce, include_self, write)
 
 
 def _along(b: Builder, x: Value, dim: int, index: Value, source: Value, mode: str) -> Value:
@@ -190,7 +233,37 @@ def as_strided(b: Builder, x: Value, size: Sequence[int], stride: Sequence[int],
     return b.layer("Gather", b.reshape(x, [math.prod(x.shape)]), b.const(at), axis=0)
 
 
+@op("masked_scatter")
+def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
+    """The k-th element that the mask lets through becomes the k-th of the source."""
+    shape = b.out.shape
+    mask = b.expand(mask, shape)
+    flat = b.cast(b.reshape(mask, [math.prod(shape)]), torch.int64)
+    if not flat.shape[0]:
+        return b.expand(x, shape)
+    count = b.layer("CumSum", flat, axis=0)
+    rows = b.reshape(source, [math.prod(source.shape)])
+    at = b.map("clamp", b.sub(count, 1), b.scalar(0, torch.int64), b.scalar(max(rows.shape[0] - 1, 0), torch.int64))
+    picked = b.reshape(b.layer("Gather", rows, at, axis=0), shape)
+    return b.where(mask, picked, b.expand(x, shape))
+
+
 # -- searching
+
+
+@op("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
+def isin(
+    b: Builder,
+    x: Value | Number,
+    test_elements: Value | Number | None = None,
+    test_element: Value | Number | None = None,
+    assume_unique: bool = False,
+    invert: bool = False,
+) -> Value:
+    a, t = b.promote(x, test_elements if test_element is None else test_element)  # type: ignore[arg-type]
+    pairs = b.map("eq", b.unsqueeze(a, a.ndim), b.reshape(t, [math.prod(t.shape)]))
+    found = b.reduce("Any", pairs, pairs.ndim - 1)
+    return b.map("logical_not", found) if invert else found
 
 
 @op("bucketize.Tensor", "bucketize.Scalar")

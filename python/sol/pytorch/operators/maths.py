@@ -44,7 +44,7 @@ for _name, _function in _rows(BOOL):
 
 PROMOTED = (
     "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor fmod.Tensor fmod.Scalar maximum=max minimum=min max.other=max "
-    "min.other=min fmax fmin hypot atan2 arctan2=atan2 copysign.Tensor copysign.Scalar nextafter heaviside gcd lcm logaddexp "
+    "min.other=min fmax fmin hypot atan2 arctan2=atan2 copysign.Tensor copysign.Scalar nextafter gcd lcm logaddexp "
     "logaddexp2 bitwise_left_shift.Tensor=shift_left bitwise_left_shift.Tensor_Scalar=shift_left __lshift__.Scalar=shift_left "
     "__lshift__.Tensor=shift_left bitwise_right_shift.Tensor=shift_right bitwise_right_shift.Tensor_Scalar=shift_right "
     "__rshift__.Scalar=shift_right __rshift__.Tensor=shift_right bitwise_left_shift.Scalar_Tensor=shift_left "
@@ -191,6 +191,23 @@ def addcdiv(b: Builder, x: Value, tensor1: Value, tensor2: Value, value: Number)
 @op("lerp.Scalar", "lerp.Tensor")
 def lerp(b: Builder, x: Value, end: Value, weight: Value | Number) -> Value:
     return b.map("lerp", b.to_out(x), b.to_out(end), b.to_out(weight))
+
+
+@op("heaviside")
+def heaviside(b: Builder, x: Value, values: Value) -> Value:
+    return b.map("heaviside", b.to_out(x), b.to_out(values))
+
+
+@op("log_sigmoid_forward")
+def log_sigmoid_forward(b: Builder, x: Value) -> tuple[Value, Value]:
+    return b.map("logsigmoid", x), b.fill([0], 0, x.dtype)
+
+
+@op("angle")
+def angle(b: Builder, x: Value) -> Value:
+    x = b.to_out(x)
+    y = b.where(b.compare("lt", x, 0), b.scalar(math.pi, x.dtype), b.scalar(0, x.dtype))
+    return b.where(b.map("isnan", x), x, y)
 
 
 @op("nan_to_num")

@@ -162,6 +162,8 @@ def pad(b: Builder, x: Value, pad: Sequence[int], mode: str, value: float | None
     front, behind = _pairs(pad, x.ndim)
     if mode == "constant":
         return b.layer("Pad", x, p=front, q=behind, v=float(value or 0))
+    if mode == "circular":
+        return circular_pad(b, x, pad)
     return b.layer("Pad", x, p=front, q=behind, mode=mode)
 
 
@@ -177,8 +179,11 @@ def replication_pad(b: Builder, x: Value, padding: Sequence[int]) -> Value:
 
 @op("_pad_circular")
 def circular_pad(b: Builder, x: Value, pad: Sequence[int]) -> Value:
+    """What is cut off (negative) goes first, and does not come back from the other side."""
     front, behind = _pairs(pad, x.ndim)
-    return b.layer("Pad", x, p=front, q=behind, mode="circular")
+    for d in range(x.ndim):
+        x = b.slice(x, d, max(-front[d], 0), x.shape[d] - max(-behind[d], 0))
+    return b.layer("Pad", x, p=[max(p, 0) for p in front], q=[max(q, 0) for q in behind], mode="circular")
 
 
 # -- orders of elements

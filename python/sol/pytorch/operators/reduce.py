@@ -83,11 +83,12 @@ def _logic(b: Builder, kind: str, x: Value, dim: Dims, keep: bool) -> Value:
 
 
 def _moments(b: Builder, x: Value, dim: Dims, keep: bool, correction: Number) -> tuple[Value, Value]:
-    if not isinstance(correction, int):
-        if correction != int(correction):
-            raise Refused(f"correction={correction}")
-        correction = int(correction)
-    return b.reduce("Var", x, dim, keep, correction=correction), b.reduce("Mean", x, dim, keep)
+    mean = b.reduce("Mean", x, dim, keep)
+    if correction == int(correction):
+        return b.reduce("Var", x, dim, keep, correction=int(correction)), mean
+    n = _count(x, dim)
+    left = max(n - correction, 0)
+    return b.mul(b.reduce("Var", x, dim, keep, correction=0), n / left if left else math.nan), mean
 
 
 def _correction(unbiased: bool, correction: Number | None) -> Number:
@@ -294,3 +295,56 @@ def kthvalue(b: Builder, x: Value, k: int, dim: int, keepdim: bool) -> tuple[Val
     dim = axis_of(dim, x.ndim)
     kth = [b.slice(v, dim, k - 1, k) for v in _sort(b, x, dim, False)]
     return (kth[0], kth[1]) if keepdim else (b.squeeze(kth[0], dim), b.squeeze(kth[1], dim))
+
+
+def _nan_at(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
+    """Is there a NaN along a dimension, and where is the first."""
+    isnan = b.map("isnan", x)
+    return b.reduce("Any", isnan, dim, True), b.layer("ArgMax", b.cast(isnan, torch.uint8), axis=dim, keep=1)
+
+
+@op("median.dim")
+def median_dim(b: Builder, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+    if x.ndim == 0:
+        return x, b.fill([], 0, torch.int64)
+    dim = axis_of(dim, x.ndim)
+    y, at = kthvalue(b, x, (x.shape[dim] + 1) // 2, dim, True)
+    if x.is_float:
+        found, where = _nan_at(b, x, dim)
+        y, at = b.where(found, b.scalar(math.nan, x.dtype), y), b.where(found, where, at)
+    return (y, at) if keepdim else (b.squeeze(y, dim), b.squeeze(at, dim))
+
+
+@op("median")
+def median(b: Builder, x: Value) -> Value:
+    flat = b.reshape(x, [math.prod(x.shape)])
+    return median_dim(b, flat, 0, False)[0]
+
+
+def _running_extreme(b: Builder, kind: str, x: Value, dim: int) -> tuple[Value, Value]:
+    """The running extreme, and where its last occurrence is: the running maximum of the positions that reach it."""
+    if x.ndim == 0:
+        return x, b.fill([], 0, torch.int64)
+    dim = axis_of(dim, x.ndim)
+    value = _no_bool(b, x)
+    y = b.layer(kind, value, axis=dim)
+    reached = b.map("logical_or", b.map("eq", value, y), b.map("isnan", value))
+    positions = b.layer("Range", n=x.shape[dim], start=0.0, step=1.0, to="i64")
+    positions = b.expand(b.reshape(positions, [x.shape[dim]] + [1] * (x.ndim - 1 - dim)), x.shape)
+    at = b.layer("CumMax", b.where(reached, positions, 0), axis=dim)
+    return b.cast(y, x.dtype), at
+
+
+@op("cummax")
+def cummax(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
+    return _running_extreme(b, "CumMax", x, dim)
+
+
+@op("cummin")
+def cummin(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
+    return _running_extreme(b, "CumMin", x, dim)
+
+
+@op("dist")
+def dist(b: Builder, x: Value, other: Value, p: Number) -> Value:
+    return _norm(b, b.map("sub", *b.promote(x, other)), p, None, False)

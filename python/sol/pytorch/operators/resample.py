@@ -19,6 +19,12 @@ def _resize(b: Builder, x: Value, scales: Sequence[Scale], **attrs: object) -> V
     return b.layer("Resize", x, size=list(b.out.shape), scale=[0.0, 0.0, *given], **attrs)
 
 
+def _antialiased(align: bool, mode: dict[str, object]) -> dict[str, object]:
+    if align:
+        raise Refused("antialias=True with align_corners=True")
+    return mode | {"antialias": 1, "exclude": 1}
+
+
 def _linear(align: bool) -> dict[str, object]:
     return {"mode": "linear", "coord": "align_corners" if align else "half_pixel"}
 
@@ -90,22 +96,22 @@ def cubic(b: Builder, x: Value, output_size: object, align_corners: bool, scales
 
 @op("_upsample_bilinear2d_aa.vec")
 def linear_aa_vec(b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None) -> Value:
-    return _resize(b, x, scale_factors or (), antialias=1, exclude=1, **_linear(align_corners))
+    return _resize(b, x, scale_factors or (), **_antialiased(align_corners, _linear(False)))
 
 
 @op("_upsample_bilinear2d_aa")
 def linear_aa(b: Builder, x: Value, output_size: object, align_corners: bool, scales_h: Scale, scales_w: Scale) -> Value:
-    return _resize(b, x, [scales_h, scales_w], antialias=1, exclude=1, **_linear(align_corners))
+    return _resize(b, x, [scales_h, scales_w], **_antialiased(align_corners, _linear(False)))
 
 
 @op("_upsample_bicubic2d_aa.vec")
 def cubic_aa_vec(b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None) -> Value:
-    return _resize(b, x, scale_factors or (), antialias=1, exclude=1, **{**_cubic(align_corners), "a": -0.5})
+    return _resize(b, x, scale_factors or (), **_antialiased(align_corners, _cubic(False) | {"a": -0.5}))
 
 
 @op("_upsample_bicubic2d_aa")
 def cubic_aa(b: Builder, x: Value, output_size: object, align_corners: bool, scales_h: Scale, scales_w: Scale) -> Value:
-    return _resize(b, x, [scales_h, scales_w], antialias=1, exclude=1, **{**_cubic(align_corners), "a": -0.5})
+    return _resize(b, x, [scales_h, scales_w], **_antialiased(align_corners, _cubic(False) | {"a": -0.5}))
 
 
 @op("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")

@@ -53,22 +53,40 @@ def _is_default(value: Any, default: Any) -> bool:
     return bool(value == default)
 
 
-OPERATORS: dict[str, Row] = {}
+class Refusal:
+    """An operator that SOL does not do, with the reason."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def __call__(self, b: Builder, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise Refused(self.why)
+
+
+OPERATORS: dict[str, Row | Refusal] = {}
 
 
 def op(*names: str) -> Callable[[Function], Function]:
     """Enters a function under overloads: "add.Tensor"; without an overload: ".default"."""
 
     def enter(function: Function) -> Function:
-        row = Row(function)
-        for name in names:
-            full = f"aten.{name}" if "." in name else f"aten.{name}.default"
-            if full in OPERATORS:
-                raise ValueError(f"{full} is in the table twice")
-            OPERATORS[full] = row
+        _enter(Row(function), names)
         return function
 
     return enter
+
+
+def refuse(why: str, *names: str) -> None:
+    """Enters overloads that are refused."""
+    _enter(Refusal(why), names)
+
+
+def _enter(row: Row | Refusal, names: tuple[str, ...]) -> None:
+    for name in names:
+        full = f"aten.{name}" if "." in name else f"aten.{name}.default"
+        if full in OPERATORS:
+            raise ValueError(f"{full} is in the table twice")
+        OPERATORS[full] = row
 
 
 def out_of_place(name: str) -> str | None:
@@ -79,7 +97,7 @@ def out_of_place(name: str) -> str | None:
     return f"{space}.{function[:-1]}.{overload}"
 
 
-def find(name: str) -> Row | None:
+def find(name: str) -> Row | Refusal | None:
     """The row of an overload, in place or not."""
     row = OPERATORS.get(name)
     if row is None and (other := out_of_place(name)):

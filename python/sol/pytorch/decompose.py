@@ -1,0 +1,48 @@
+"""Operators that the table does not have, in terms of others that PyTorch says they are."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+
+def decompose(node: torch.fx.Node) -> torch.fx.GraphModule | None:
+    """A graph of other operators, whose placeholders are the node's tensors in the order of `all_tensors`; None: there is none."""
+    target: Any = node.target
+    implicit = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    rule = None if implicit else _rules().get(target)
+    if not implicit and rule is None:
+        return None
+    leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+    tensors = all_tensors(node)
+    fakes = [t.meta["val"] for t in tensors]
+    mode = next((f.fake_mode for f in fakes if isinstance(f, FakeTensor)), None)
+    if mode is None or any(not isinstance(f, torch.Tensor) for f in fakes):
+        return None
+
+    def call(*values: torch.Tensor) -> Any:
+        given = iter(values)
+        args, kwargs = pytree.tree_unflatten([next(given) if isinstance(v, torch.fx.Node) else v for v in leaves], spec)
+        return (rule or target)(*args, **kwargs)
+
+    with mode, torch.no_grad():
+        graph = make_fx(call)(*fakes)
+    for inner in graph.graph.nodes:  # what it says of its place is what this node says
+        inner.meta["stack_trace"] = node.meta.get("stack_trace")
+        inner.meta["nn_module_stack"] = node.meta.get("nn_module_stack")
+    return None if any(inner.target is target for inner in graph.graph.nodes) else graph
+
+
+@functools.cache
+def _rules() -> dict[Any, Any]:
+    return dict(torch._decomp.core_aten_decompositions().items())
+
+
+def all_tensors(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The nodes among a node's arguments, as often as they occur."""
+    return [v for v in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(v, torch.fx.Node)]
