@@ -180,8 +180,12 @@ static void see_window(void *user, int32_t node)
         for (int i = 0; !packed && i < a.n; i++)
             if (a.letter[i] == w->d->vector && a.coef[i] != 1) w->apart = true;
     for (int32_t i = e->a; i; i = w->l->ex.at[i].next) {
-        const uint64_t letters = ex_letters(w->l, i);
-        if (letters & w->bound) w->found |= letters & ~w->bound;
+        if (!ex_affine(w->l, i, &a)) continue;
+        int64_t extent = 1; /* of the window: neighbours share elements if they are nearer */
+        for (int k = 0; k < a.n; k++)
+            if (w->bound >> a.letter[k] & 1) extent += llabs(a.coef[k]) * (w->l->letters.at[a.letter[k]].size - 1);
+        for (int k = 0; k < a.n; k++)
+            if (!(w->bound >> a.letter[k] & 1) && llabs(a.coef[k]) < extent) w->found |= UINT64_C(1) << a.letter[k];
     }
 }
 

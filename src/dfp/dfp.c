@@ -408,12 +408,12 @@ static struct making *make(const struct solver_context *sc, const struct cluster
 {
     struct making *m = NEW(sc->arena, struct making);
     struct dfp *d = &m->d;
-    const struct cluster expanded = dfp_expand(sc, c);
     d->sc = sc;
-    d->pl = groups_make(sc->arena, &expanded);
+    d->lanes = lanes_for(sc, c->loops);
+    const struct cluster expanded = dfp_expand(sc, c, d->lanes);
+    d->pl = groups_make(sc->arena, &expanded, d->lanes);
     dfp_collapse(d->pl);
     d->loops = d->pl->cluster.loops;
-    d->lanes = lanes_for(sc, d->loops);
     d->letters = NEW_ARRAY(sc->arena, struct print_letter, LOOPS_MAX_LETTERS);
     for (int i = 0; i < d->loops->letters.n; i++)
         if (d->loops->letters.at[i].size == 1) d->letters[i].known = true; /* 0 */

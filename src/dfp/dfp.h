@@ -41,8 +41,8 @@ struct dfp {
 
 /* expand.c: a copy of a cluster in which reductions with several results are simple ones, expressions that several
  * passes need are temporaries, and neighbouring letters that lie side by side everywhere are one. */
-struct cluster dfp_expand(const struct solver_context *sc, const struct cluster *c);
-void dfp_collapse(struct print_plan *pl);
+struct cluster dfp_expand(const struct solver_context *sc, const struct cluster *c, int lanes);
+void dfp_collapse(struct print_plan *pl); /* collapse.c: letters that lie side by side everywhere become one */
 
 /* choose.c: which letter becomes the vector */
 double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_letter); /* cost in vector operations */

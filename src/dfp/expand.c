@@ -1,38 +1,44 @@
 /* Rewrites before planning. moments, softsum, maxat and minat become statements with one simple reduction each, so that
  * lanes and partial results need no rules of their own: two passes over data that is near are faster than one with long
  * chains, and more exact. What both passes and a later statement need (exp(x - m)) is computed once, into a row. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "dfp/dfp.h"
 
 struct expand {
     struct loops *l;
-    struct memory *memory;
     const struct target *target;
+    uint64_t unit; /* letters along which outputs lie side by side */
     VECTOR(struct loops_stmt) stmts;
 };
 
-static uint64_t bit(int letter)
+/* Letters in the order of a temporary's dimensions: those along which outputs lie side by side come last. */
+static int order(const struct expand *x, uint64_t letters, int *out)
 {
-    return UINT64_C(1) << letter;
+    int n = 0;
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < x->l->letters.n; i++)
+            if (letters >> i & 1 && (int)(x->unit >> i & 1) == side) out[n++] = i;
+    return n;
 }
 
-static int32_t letter_list(struct loops *l, uint64_t letters)
+static int32_t letter_list(const struct expand *x, uint64_t letters)
 {
     int32_t node[LOOPS_MAX_LETTERS];
-    int n = 0;
-    for (int i = 0; i < l->letters.n; i++)
-        if (letters >> i & 1) node[n++] = ex_letter(l, i);
-    return n ? ex_list(l, n, node) : 0;
+    int letter[LOOPS_MAX_LETTERS];
+    const int n = order(x, letters, letter);
+    for (int i = 0; i < n; i++) node[i] = ex_letter(x->l, letter[i]);
+    return n ? ex_list(x->l, n, node) : 0;
 }
 
 /* A temporary with one dimension for each letter. */
 static int temp(struct expand *x, const char *name, uint64_t letters, enum sol_dtype dtype)
 {
-    int64_t shape[SOL_MAX_DIMS];
-    int n = 0;
-    for (int i = 0; i < x->l->letters.n; i++)
-        if (letters >> i & 1) shape[n++] = x->l->letters.at[i].size;
+    int64_t shape[LOOPS_MAX_LETTERS];
+    int letter[LOOPS_MAX_LETTERS];
+    const int n = order(x, letters, letter);
+    for (int i = 0; i < n; i++) shape[i] = x->l->letters.at[letter[i]].size;
     for (int i = 0; i < x->l->tensors.n; i++) /* unique */
         if (!strcmp(x->l->tensors.at[i].name, name)) name = arena_printf(x->l->arena, "%s%d", name, x->l->tensors.n);
     return loops_tensor(x->l, name, LOOPS_TEMP, dtype, n, shape);
@@ -129,8 +135,8 @@ static int32_t share(struct expand *x, const struct loops_stmt *s, int from, con
     const uint64_t letters = ex_letters(l, node);
     if (__builtin_popcountll(letters) > SOL_MAX_DIMS) return node;
     const int t = temp(x, name, letters, dtype);
-    put(x, s, t, letter_list(l, letters), node);
-    const int32_t read = ex_read(l, t, letter_list(l, letters), 0);
+    put(x, s, t, letter_list(x, letters), node);
+    const int32_t read = ex_read(l, t, letter_list(x, letters), 0);
     for (int i = from; i < l->stmts.n; i++) l->stmts.at[i].value = replace(l, l->stmts.at[i].value, node, read);
     return read;
 }
@@ -210,10 +216,103 @@ static bool exact(const struct loops *l, const struct loops_stmt *s, int32_t bod
     return t == SOL_F64 || (t == SOL_F32 && expr_natural(l, body) == C_F32);
 }
 
-struct cluster dfp_expand(const struct solver_context *sc, const struct cluster *c)
+static void take(struct expand *x)
+{
+    x->l->stmts.at = x->stmts.at;
+    x->l->stmts.n = x->stmts.n;
+    x->l->stmts.room = x->stmts.room;
+    memset(&x->stmts, 0, sizeof x->stmts);
+}
+
+/* -- long reductions to few results: parts that are tasks, then the parts together */
+
+#define PARTS 64          /* tasks that are wanted */
+#define PARTS_WORK 262144 /* operations from which on a step more pays */
+
+/* How many of the statement's results can be computed at once, as tasks. */
+static int64_t results(const struct expand *x, const struct loops_stmt *s, int lanes)
+{
+    const uint64_t own = stmt_letters(x->l, s), unit = x->unit & own;
+    const int64_t n = letters_points(x->l, own);
+    return unit ? n / MAX(1, MIN(lanes, letters_points(x->l, unit))) : n;
+}
+
+/* The number of parts: a divisor if one is near. */
+static int64_t parts_of(int64_t size, int64_t want)
+{
+    int64_t best = 0;
+    if (size <= want * 3 / 2) return size;
+    for (int64_t n = 2; n < size && n <= want * 2; n++)
+        if (size % n == 0 && llabs(n - want) <= llabs(best - want)) best = n;
+    return best >= (want + 1) / 2 ? best : want;
+}
+
+struct split {
+    struct expand *x;
+    const struct loops_stmt *s;
+    int letter, outer, inner;
+    int64_t block;
+};
+
+/* part[outer ..] = red[inner ..] body; the reduction over the parts comes back. */
+static int32_t make_parts(struct split *w, const struct ex *e, enum sol_dtype dtype)
+{
+    struct loops *l = w->x->l;
+    int32_t letter_map[LOOPS_MAX_LETTERS];
+    int *tensor_map = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
+    for (int i = 0; i < l->letters.n; i++) letter_map[i] = ex_letter(l, i);
+    for (int i = 0; i < l->tensors.n; i++) tensor_map[i] = i;
+    const int32_t base = ex_binary(l, EX_MUL, ex_letter(l, w->outer), ex_int(l, w->block));
+    letter_map[w->letter] = ex_binary(l, EX_ADD, base, ex_letter(l, w->inner));
+    const int32_t body = ex_copy(l, l, e->b, letter_map, tensor_map);
+    int32_t guard = e->a ? ex_copy(l, l, e->a, letter_map, tensor_map) : 0;
+    const int32_t within = ex_cmp(l, CMP_LT, letter_map[w->letter], ex_int(l, l->letters.at[w->letter].size));
+    const int32_t both[2] = {within, guard};
+    if (l->ex.at[within].kind != EX_INT) guard = guard ? ex_logic(l, EX_AND, 2, both) : within;
+    const uint64_t bound = (e->u.bound & ~(UINT64_C(1) << w->letter)) | UINT64_C(1) << w->inner;
+    const uint64_t letters = stmt_letters(l, w->s) | UINT64_C(1) << w->outer;
+    const int part = temp(w->x, "part", letters, dtype);
+    const int32_t index = letter_list(w->x, letters);
+    put(w->x, w->s, part, index, ex_red(l, e->op, bound, guard, body));
+    return ex_red(l, e->op, UINT64_C(1) << w->outer, 0, ex_read(l, part, letter_list(w->x, letters), 0));
+}
+
+static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
+{
+    struct loops *l = x->l;
+    int32_t red[2];
+    struct loops_stmt whole = *s;
+    const int n = s->nout == 1 && !s->scan_step ? dfp_reductions(l, s->value, red, 2) : 0;
+    const struct ex e = n == 1 ? l->ex.at[red[0]] : (struct ex){0};
+    const bool simple = e.op == RED_SUM || e.op == RED_PROD || e.op == RED_MAX || e.op == RED_MIN;
+    const int64_t have = results(x, s, lanes);
+    const double work = (double)letters_points(l, stmt_letters(l, s)) * expr_ops(l, s->value);
+    if (n == 1 && simple && have < PARTS / 4 && have > 0 && work >= PARTS_WORK &&
+        __builtin_popcountll(stmt_letters(l, s)) < SOL_MAX_DIMS && l->letters.n + 2 <= LOOPS_MAX_LETTERS) {
+        struct split w = {.x = x, .s = s, .letter = -1};
+        for (int i = 0; i < l->letters.n; i++) /* the first long one: outermost in memory as a rule */
+            if (e.u.bound >> i & 1 && l->letters.at[i].size >= 8 && w.letter < 0) w.letter = i;
+        if (w.letter >= 0) {
+            const int64_t size = l->letters.at[w.letter].size, parts = parts_of(size, PARTS / have);
+            const enum compute k = ex_is_int(l, red[0]) ? C_I64 : expr_natural(l, red[0]);
+            w.block = (size + parts - 1) / parts;
+            w.outer = loops_letter(l, arena_printf(l->arena, "%sb", l->letters.at[w.letter].name),
+                                   (size + w.block - 1) / w.block);
+            w.inner = loops_letter(l, l->letters.at[w.letter].name, w.block);
+            whole.value = replace(l, s->value, red[0],
+                                  make_parts(&w, &e,
+                                             k == C_F64   ? SOL_F64
+                                             : k == C_I64 ? SOL_I64
+                                                          : SOL_F32));
+        }
+    }
+    PUSH(l->arena, x->stmts, whole);
+}
+
+struct cluster dfp_expand(const struct solver_context *sc, const struct cluster *c, int lanes)
 {
     struct loops *l = loops_copy(sc->arena, c->loops);
-    struct expand x = {.l = l, .target = sc->target};
+    struct expand x = {.l = l, .target = sc->target, .unit = groups_unit_letters(l, c->memory)};
     for (int i = 0; i < l->stmts.n; i++) {
         const struct loops_stmt s = l->stmts.at[i];
         const struct ex e = l->ex.at[s.value];
@@ -227,104 +326,13 @@ struct cluster dfp_expand(const struct solver_context *sc, const struct cluster 
         else
             PUSH(l->arena, x.stmts, s);
     }
-    l->stmts.at = x.stmts.at;
-    l->stmts.n = x.stmts.n;
-    l->stmts.room = x.stmts.room;
+    take(&x);
+    for (int i = 0; i < l->stmts.n; i++) {
+        const struct loops_stmt s = l->stmts.at[i];
+        split_long(&x, &s, lanes);
+    }
+    take(&x);
     struct cluster out = {l, NEW_ARRAY(sc->arena, struct memory, l->tensors.n), 0};
     memcpy(out.memory, c->memory, (size_t)c->loops->tensors.n * sizeof *out.memory);
     return out;
-}
-
-/* -- neighbouring letters as one */
-
-struct pair {
-    const struct print_plan *pl;
-    int outer, inner;
-    bool ok;
-};
-
-static void check_index(struct pair *w, int tensor, int32_t first, bool tested)
-{
-    const struct loops *l = w->pl->cluster.loops;
-    const uint64_t both = bit(w->outer) | bit(w->inner);
-    uint64_t used = 0;
-    for (int32_t i = first; i; i = l->ex.at[i].next) used |= ex_letters(l, i);
-    if (!(used & both)) return;
-    struct affine a;
-    int64_t outer = 0, inner = 0;
-    if (tested || l->tensors.at[tensor].role == LOOPS_TABLE) w->ok = false;
-    if (!expr_affine_offset(l, w->pl->cluster.memory, tensor, first, &a)) w->ok = false;
-    for (int i = 0; i < a.n; i++) {
-        if (a.letter[i] == w->outer) outer = a.coef[i];
-        if (a.letter[i] == w->inner) inner = a.coef[i];
-    }
-    if (outer != inner * l->letters.at[w->inner].size) w->ok = false;
-}
-
-static void see_pair(void *user, int32_t node)
-{
-    struct pair *w = user;
-    const struct ex *e = &w->pl->cluster.loops->ex.at[node];
-    const uint64_t both = bit(w->outer) | bit(w->inner);
-    if (e->kind == EX_READ) check_index(w, e->tensor, e->a, e->b != 0);
-    if (e->kind != EX_RED) return;
-    const uint64_t bound = e->u.bound & both;
-    if (bound && bound != both) w->ok = false;
-}
-
-/* A letter that is used as a value, not as an index of a read. */
-static bool used_as_value(const struct loops *l, int32_t node, uint64_t letters)
-{
-    if (!node) return false;
-    const struct ex *e = &l->ex.at[node];
-    switch (e->kind) {
-    case EX_LETTER: return letters >> e->tensor & 1;
-    case EX_READ: return used_as_value(l, e->b, letters);
-    case EX_INT:
-    case EX_REAL: return false;
-    case EX_CALL:
-    case EX_AND:
-    case EX_OR:
-        for (int32_t i = e->a; i; i = l->ex.at[i].next)
-            if (used_as_value(l, i, letters)) return true;
-        return false;
-    default: return used_as_value(l, e->a, letters) || used_as_value(l, e->b, letters);
-    }
-}
-
-static bool joinable(const struct print_plan *pl, int outer, int inner)
-{
-    const struct loops *l = pl->cluster.loops;
-    struct pair w = {pl, outer, inner, true};
-    const uint64_t both = bit(outer) | bit(inner);
-    for (int i = 0; i < l->stmts.n && w.ok; i++) {
-        const struct loops_stmt *s = &l->stmts.at[i];
-        const uint64_t own = stmt_letters(l, s) & both;
-        if ((own && own != both) || used_as_value(l, s->value, both)) return false;
-        if (s->scan_step && both >> s->scan_letter & 1) return false;
-        for (int o = 0; o < s->nout; o++) check_index(&w, s->out[o], s->index, false);
-        ex_walk(l, s->value, see_pair, &w);
-    }
-    for (int i = 0; i < pl->ngroup; i++) { /* shared or not, both alike */
-        const uint64_t shared = pl->group[i].shared & both;
-        if (shared && shared != both) return false;
-    }
-    return w.ok;
-}
-
-/* The outer letter's loop becomes one of size 1; the inner runs over the points of both. Offsets stay affine. */
-void dfp_collapse(struct print_plan *pl)
-{
-    struct loops *l = pl->cluster.loops;
-    for (bool again = true; again;) {
-        again = false;
-        for (int o = 0; o < l->letters.n; o++)
-            for (int i = 0; i < l->letters.n; i++) {
-                if (o == i || l->letters.at[o].size <= 1 || l->letters.at[i].size <= 1) continue;
-                if (!joinable(pl, o, i)) continue;
-                l->letters.at[i].size *= l->letters.at[o].size;
-                l->letters.at[o].size = 1;
-                again = true;
-            }
-    }
 }

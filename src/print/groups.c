@@ -99,12 +99,37 @@ static uint64_t share(const struct loops *l, int first, int last)
     return s.shared;
 }
 
-/* Is one step over [first, last] as parallel as its parts were? */
-static bool worth(const struct loops *l, uint64_t before, uint64_t alone, uint64_t together, double ops)
+uint64_t groups_unit_letters(const struct loops *l, const struct memory *m)
 {
-    const int64_t now = letters_points(l, together);
+    uint64_t letters = 0;
+    for (int s = 0; s < l->stmts.n; s++) {
+        const struct loops_stmt *st = &l->stmts.at[s];
+        struct affine a;
+        for (int o = 0; o < st->nout; o++) {
+            if (l->tensors.at[st->out[o]].role != LOOPS_OUTPUT) continue;
+            if (!expr_affine_offset(l, m, st->out[o], st->index, &a)) continue;
+            for (int i = 0; i < a.n; i++)
+                if (a.coef[i] == 1) letters |= bit(a.letter[i]);
+        }
+    }
+    return letters;
+}
+
+/* Tasks that the shared letters allow: the one along which results lie side by side makes vectors. */
+static int64_t parallel(const struct print_plan *pl, uint64_t shared)
+{
+    const struct loops *l = pl->cluster.loops;
+    const uint64_t unit = groups_unit_letters(l, pl->cluster.memory) & shared;
+    const int64_t n = letters_points(l, shared);
+    return unit ? n / MIN(pl->lanes, MAX(1, letters_points(l, unit))) : n;
+}
+
+/* Is one step over statements with these shared letters as parallel as two? */
+static bool worth(const struct print_plan *pl, uint64_t before, uint64_t alone, uint64_t together, double ops)
+{
+    const int64_t now = parallel(pl, together);
     if (ops < 2e5) return true; /* small: a step more costs more than it brings */
-    return now >= 32 || (now >= letters_points(l, before) && now >= letters_points(l, alone));
+    return now >= 32 || (now >= parallel(pl, before) && now >= parallel(pl, alone));
 }
 
 static double stmt_ops(const struct loops *l, int s)
@@ -123,7 +148,7 @@ static void cut(struct print_plan *pl)
         for (int i = 0; i < n; i++) more += stmt_ops(l, s + i);
         const uint64_t alone = share(l, s, s + n - 1);
         const uint64_t together = g ? share(l, g->first, s + n - 1) : 0;
-        if (g && (pl->ngroup == KERNEL_MAX_STEPS || worth(l, g->shared, alone, together, ops + more))) {
+        if (g && (pl->ngroup == KERNEL_MAX_STEPS || worth(pl, g->shared, alone, together, ops + more))) {
             g->n += n;
             g->shared = together;
         } else {
@@ -209,10 +234,11 @@ static void place(struct print_plan *pl, int tensor)
     *total += room;
 }
 
-struct print_plan *groups_make(struct arena *a, const struct cluster *c)
+struct print_plan *groups_make(struct arena *a, const struct cluster *c, int lanes)
 {
     struct print_plan *pl = NEW(a, struct print_plan);
     pl->cluster = *c;
+    pl->lanes = lanes;
     pl->cluster.loops = loops_copy(a, c->loops);
     struct loops *l = pl->cluster.loops;
     guards_from_reads(l, c->memory);

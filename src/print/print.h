@@ -103,15 +103,18 @@ struct print_group { /* statements first .. first + n - 1: one step */
 };
 struct print_plan {
     struct cluster cluster; /* a copy that may be changed: loops, memory with the strides of temporaries */
+    int lanes;
     int ngroup;
     struct print_group group[KERNEL_MAX_STEPS];
     struct print_temp *temp; /* by tensor */
     int64_t scratch_bytes, work_bytes;
     double ops, bytes;
 };
-struct print_plan *groups_make(struct arena *a, const struct cluster *c);
+struct print_plan *groups_make(struct arena *a, const struct cluster *c, int lanes); /* lanes of a vector, or 1 */
 /* Statements that run together in one loop over their scan letter: how many from statement s on; 1 without a scan. */
 int groups_scan(const struct loops *l, int s);
+/* The letters along which the elements of outputs lie side by side. */
+uint64_t groups_unit_letters(const struct loops *l, const struct memory *m);
 double expr_ops(const struct loops *l, int32_t node); /* operations at one point, reductions included */
 int64_t letters_points(const struct loops *l, uint64_t letters);
 void print_tables(struct text *out, const struct loops *l); /* as constants of the source */
