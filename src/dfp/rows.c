@@ -174,8 +174,23 @@ static void row(struct dfp_reduction *r, int v, const char *low, const char *hig
     d->loads = NULL;
 }
 
+struct row_chunk { /* several rows are added up before they join the others */
+    struct dfp *d;
+    enum compute k;
+    int op;
+    const char *name;
+};
+static void begin_row_chunk(void *user)
+{
+    struct row_chunk *c = user;
+    c->name = expr_name(&c->d->p);
+    c->d->p.lanes = c->d->lanes;
+    text_line(c->d->p.out, "%s %s = %s;", expr_type(&c->d->p, c->k), c->name, dfp_start(c->d, c->op, c->k));
+    c->d->p.lanes = 1;
+}
+
 /* Computes the reduction `node`, which binds v, with the vector along v, and names its value. False: it cannot. */
-static bool across(struct dfp *d, int32_t node, int v, enum compute k)
+static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
 {
     const struct ex e = d->loops->ex.at[node];
     struct dfp_reduction r;
@@ -222,11 +237,27 @@ static bool across(struct dfp *d, int32_t node, int v, enum compute k)
         rest = expr_name(&d->p);
         text_line(d->p.out, "%s %s = %s;", compute_def(r.k)->type, rest, dfp_start(d, e.op, r.k));
     }
+    struct row_chunk chunk = {d, r.k, e.op, total};
+    int64_t rows = 1;
+    for (int i = 0; i < r.loops.n; i++) rows *= d->loops->letters.at[r.loops.letter[i]].size;
+    if (rows > 2 * CHUNK && size >= d->lanes && (e.op == RED_SUM || e.op == RED_PROD)) {
+        r.loops.between = begin_row_chunk;
+        r.loops.user = &chunk;
+        r.loops.inner = r.loops.n - 1;
+        r.loops.strip = d->loops->letters.at[r.loops.letter[r.loops.n - 1]].size > 2 * CHUNK ? CHUNK : 0;
+    }
     nest_open(&d->p, &r.loops);
     nest_range(&d->p, &r.loops, v, 0, &low, &high);
     text_open(d->p.out, "{");
-    row(&r, v, low, high, clipped ? -1 : size, total, rest);
+    row(&r, v, low, high, clipped ? -1 : size, chunk.name, rest);
     text_close(d->p.out, "}");
+    if (r.loops.between) {
+        for (int i = 0; i < r.loops.inner_opened; i++) text_close(d->p.out, "}");
+        d->p.lanes = d->lanes;
+        dfp_join(d, e.op, r.k, total, chunk.name);
+        d->p.lanes = 1;
+        r.loops.opened -= r.loops.inner_opened;
+    }
     nest_close(&d->p, &r.loops);
     const char *value = rest;
     if (size >= d->lanes) {
@@ -246,6 +277,16 @@ static bool across(struct dfp *d, int32_t node, int v, enum compute k)
     d->p.vector_letter = -1;
     dfp_name(d, node, r.k, value);
     return true;
+}
+
+/* A short row takes shorter vectors, so that rows can be added up in lanes too. */
+static bool across(struct dfp *d, int32_t node, int v, enum compute k)
+{
+    const int lanes = d->lanes;
+    while (d->lanes > 2 && d->lanes > d->loops->letters.at[v].size) d->lanes /= 2;
+    const bool done = across_lanes(d, node, v, k);
+    d->lanes = lanes;
+    return done;
 }
 
 /* -- statements */
