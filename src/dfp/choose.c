@@ -173,7 +173,7 @@ static void see_window(void *user, int32_t node)
     if (e->kind == EX_RED) w->bound |= e->u.bound, w->reduces = true;
     if (e->kind != EX_READ) return;
     struct affine a;
-    const bool packed = w->d->p.memory[e->tensor].constant;
+    const bool packed = w->d->packs && w->d->p.memory[e->tensor].constant;
     if (!packed && !expr_affine_offset(w->l, w->d->p.memory, e->tensor, e->a, &a))
         w->apart = true;
     else

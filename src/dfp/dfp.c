@@ -80,6 +80,7 @@ static void see_packing(void *user, int32_t node)
     if (e->kind != EX_READ || e->tensor != p->tensor) return;
     int d = 0;
     p->read = true;
+    if (p->vector < 0) return;
     for (int32_t i = e->a; i; i = p->d->loops->ex.at[i].next, d++) {
         struct affine a;
         if (!(ex_letters(p->d->loops, i) >> p->vector & 1)) continue;
@@ -125,6 +126,7 @@ static void pack(struct dfp *d, int tensor, int dim)
 static void make_packs(struct making *m)
 {
     struct dfp *d = &m->d;
+    if (!d->packs) return;
     for (int t = 0; t < d->loops->tensors.n; t++) {
         const struct memory *at = &d->pl->cluster.memory[t];
         if (d->loops->tensors.at[t].role != LOOPS_INPUT || !at->constant || d->npack == KERNEL_MAX_PACKS) continue;
@@ -428,6 +430,8 @@ static struct making *make(const struct solver_context *sc, const struct cluster
                                .lanes = 1,
                                .vector_letter = -1,
                                .letters = d->letters};
+    for (int i = 0; i < d->loops->tensors.n; i++)
+        if (d->loops->tensors.at[i].role == LOOPS_INPUT && !d->p.memory[i].constant) d->packs = true;
     make_groups(m, v);
     for (int i = 0; i < d->pl->ngroup; i++)
         if (!temps_fit(d, &d->pl->group[i])) m->group[i].vector = m->group[i].tile = -1;

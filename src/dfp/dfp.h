@@ -35,6 +35,7 @@ struct dfp {
         bool in_register, row;        /* row: full vectors in memory, without room along the vector letter */
         const char *name[DFP_POINTS]; /* of the register */
     } * temp;                         /* by tensor; what a group in lanes does with its temporaries */
+    bool packs; /* constant operands may be packed: not all are, else the kernel itself runs once */
     int npack;
     struct kernel_pack pack[KERNEL_MAX_PACKS];
 };
