@@ -1,0 +1,15 @@
+/* sol compile: leaves the code of a model in the cache, so that the next start is quick. */
+#include "cli.h"
+
+int cmd_compile(struct cli *c)
+{
+    struct model m;
+    int code = model_load(c, &m);
+    if (!code) code = model_compile(c, &m);
+    if (!code) {
+        printf("%s: read in %.2f s, compiled in %.2f s\n", c->o.file, m.load_s, m.compile_s);
+        print_memory(m.net);
+    }
+    model_free(&m);
+    return code;
+}

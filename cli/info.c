@@ -1,0 +1,64 @@
+/* sol info: what is in a model, and what it takes to run it. */
+#include "cli.h"
+
+static int list_layers(void)
+{
+    const char *attributes, *doc, *name;
+    for (int i = 0; (name = sol_layer_at(i, &attributes, &doc)); i++)
+        printf("%s%s%s%s\n    %s\n", name, *attributes ? " (" : "", attributes, *attributes ? ")" : "", doc);
+    return EXIT_GOOD;
+}
+
+static int64_t parameter_bytes(const struct sol_onnx *m, int64_t *out_elements)
+{
+    int64_t bytes = 0;
+    *out_elements = 0;
+    for (int i = 0; i < sol_onnx_params(m); i++) {
+        struct sol_io io = sol_onnx_param_io(m, i);
+        int64_t n = 1;
+        for (int d = 0; d < io.ndim; d++) n *= io.shape[d];
+        *out_elements += n;
+        bytes += n * (int64_t)dtype_bytes(io.dtype);
+    }
+    return bytes;
+}
+
+int cmd_info(struct cli *c)
+{
+    if (c->o.layers) return list_layers();
+    if (!c->o.file) return cli_error(EXIT_USAGE, "usage: sol info NET.onnx [OPTIONS]");
+    struct model m;
+    int code = model_load(c, &m);
+    if (code) return code;
+    char text[32];
+    int64_t count, elements, bytes = parameter_bytes(m.onnx, &elements);
+    double flops, moved;
+    printf("%s: %s\ninputs:\n", c->o.file, sol_onnx_about(m.onnx));
+    for (int i = 0; i < sol_onnx_inputs(m.onnx); i++) {
+        struct sol_io io = sol_onnx_input(m.onnx, i);
+        print_io(&io, "  ");
+    }
+    printf("outputs:\n");
+    for (int i = 0; i < sol_onnx_outputs(m.onnx); i++) {
+        struct sol_io io = sol_onnx_output(m.onnx, i);
+        print_io(&io, "  ");
+    }
+    printf("operators:\n");
+    const char *name;
+    for (int i = 0; (name = sol_onnx_operator(m.onnx, i, &count)); i++)
+        printf("  %-24s %6lld\n", name, (long long)count);
+    sol_graph_work(sol_onnx_graph(m.onnx), &flops, &moved);
+    printf("parameters: %d, %.3f million values, %s\n", sol_onnx_params(m.onnx), (double)elements / 1e6,
+           human_bytes(bytes, text));
+    printf("operations: %.3f GFLOP\n", flops / 1e9);
+    for (int i = 0; i < sol_onnx_params(m.onnx) && c->o.verbose; i++) {
+        struct sol_io io = sol_onnx_param_io(m.onnx, i);
+        print_io(&io, "  parameter ");
+    }
+    if (c->o.memory) {
+        code = model_compile(c, &m);
+        if (!code) print_memory(m.net);
+    }
+    model_free(&m);
+    return code;
+}

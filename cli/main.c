@@ -1,0 +1,277 @@
+/* sol: what is common to all subcommands. Options are a table; a subcommand says in its row which of them it takes. */
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+static volatile sig_atomic_t stopped;
+
+static void on_interrupt(int number)
+{
+    (void)number;
+    stopped = 1;
+}
+
+static int interrupted(void *user)
+{
+    (void)user;
+    return stopped;
+}
+
+static void progress(void *user, const char *what, int done, int total)
+{
+    struct cli *c = user;
+    if (!c->terminal) return;
+    if (total > 0)
+        fprintf(stderr, "\r\033[K[%d/%d] %.100s", done, total, what);
+    else
+        fprintf(stderr, "\r\033[K%.100s", what);
+    fflush(stderr);
+}
+
+int cli_error(int code, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "sol: ");
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\n");
+    return code;
+}
+
+int cli_fail(struct cli *c, sol_status status)
+{
+    if (c->terminal) fprintf(stderr, "\r\033[K");
+    int code = status == SOL_ERR_INVALID || status == SOL_ERR_UNSUPPORTED ? EXIT_REFUSED : EXIT_FAILED;
+    return cli_error(code, "%s", sol_error(c->ctx));
+}
+
+/* -- the tables */
+
+enum takes { NOTHING, PAIR, NUMBER, TEXT_VALUE, REAL_VALUE };
+enum place {
+    INPUT,
+    FIX,
+    EXPECTED,
+    DIM,
+    CONFIG,
+    THREADS,
+    ROUNDS,
+    OUTPUT_DIR,
+    SEED,
+    RTOL,
+    ATOL,
+    RANDOM,
+    LAYERS,
+    MEMORY,
+    VERBOSE
+};
+static const struct option_row {
+    const char *name;
+    enum place place;
+    enum takes takes;
+    const char *value, *doc;
+} option_rows[] = {
+    {"--input", INPUT, TEXT_VALUE, "[NAME=]FILE", "an input, .npy or .pb; without a name: in the model's order"},
+    {"--random", RANDOM, NOTHING, "", "random data for inputs that are not given"},
+    {"--seed", SEED, NUMBER, "N", "of the random data (1)"},
+    {"--output-dir", OUTPUT_DIR, TEXT_VALUE, "FOLDER", "writes each output as FOLDER/NAME.npy"},
+    {"--expected", EXPECTED, TEXT_VALUE, "[NAME=]FILE", "what an output must be"},
+    {"--rtol", RTOL, REAL_VALUE, "X", "relative tolerance (1e-3)"},
+    {"--atol", ATOL, REAL_VALUE, "X", "absolute tolerance (1e-5)"},
+    {"--rounds", ROUNDS, NUMBER, "N", "runs that are measured (20)"},
+    {"--memory", MEMORY, NOTHING, "", "compiles, to say how much memory a run needs"},
+    {"--layers", LAYERS, NOTHING, "", "lists the layers that SOL's graphs are made of, and ends"},
+    {"--dim", DIM, PAIR, "NAME=SIZE", "size of a dimension that the model leaves open: its name, or INPUT.AXIS"},
+    {"--fix", FIX, PAIR, "NAME=FILE", "an input that always has this value; shapes may depend on it"},
+    {"--threads", THREADS, NUMBER, "N", "most threads of a run (0: one for each processor)"},
+    {"--config", CONFIG, PAIR, "KEY=VALUE", "a configuration key; `sol config` lists them"},
+    {"--verbose", VERBOSE, NOTHING, "", "more about what happens"},
+};
+#define BIT(p) (1u << (p))
+#define COMMON (BIT(CONFIG) | BIT(VERBOSE))
+#define MODEL (COMMON | BIT(DIM) | BIT(FIX))
+static const struct command {
+    const char *name, *arguments, *doc;
+    int (*run)(struct cli *c);
+    unsigned options;
+    int least, most; /* arguments */
+} commands[] = {
+    {"info", "NET.onnx", "inputs, outputs, operators, parameters, operations of a model", cmd_info,
+     MODEL | BIT(LAYERS) | BIT(MEMORY) | BIT(INPUT), 0, 1},
+    {"compile", "NET.onnx", "compiles a model into the cache", cmd_compile, MODEL | BIT(INPUT) | BIT(THREADS), 1, 1},
+    {"run", "NET.onnx", "runs a model", cmd_run,
+     MODEL | BIT(INPUT) | BIT(RANDOM) | BIT(SEED) | BIT(OUTPUT_DIR) | BIT(THREADS), 1, 1},
+    {"verify", "NET.onnx [FOLDER..]", "compares outputs with expected ones; a FOLDER has input_0.pb, output_0.pb, ..",
+     cmd_verify, MODEL | BIT(INPUT) | BIT(EXPECTED) | BIT(RTOL) | BIT(ATOL) | BIT(THREADS), 1, MOST_ITEMS},
+    {"bench", "NET.onnx", "measures runs: median, least, and time to the first result", cmd_bench,
+     MODEL | BIT(INPUT) | BIT(ROUNDS) | BIT(SEED) | BIT(THREADS), 1, 1},
+    {"cache", "clear", "empties the cache of compiled code", cmd_cache, COMMON, 1, 1},
+    {"config", "", "lists the configuration keys", cmd_config, COMMON, 0, 0},
+};
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static void help(FILE *to)
+{
+    fprintf(to, "Usage: sol COMMAND [ARGUMENTS] [OPTIONS]\n\nRuns neural networks as generated C.\n\n");
+    for (size_t i = 0; i < COUNT(commands); i++)
+        fprintf(to, "  %-8s %-20s %s\n", commands[i].name, commands[i].arguments, commands[i].doc);
+    fprintf(to, "\n`sol COMMAND --help` lists a command's options; `man sol` says more.\n"
+                "Exit codes: 0 good, 1 outputs differ, 2 usage, 3 model refused, 4 failed.\n");
+}
+
+static void help_command(const struct command *k)
+{
+    printf("Usage: sol %s %s [OPTIONS]\n\n%s\n\n", k->name, k->arguments, k->doc);
+    for (size_t i = 0; i < COUNT(option_rows); i++) {
+        const struct option_row *o = &option_rows[i];
+        if (!(k->options & BIT(o->place))) continue;
+        char left[64];
+        snprintf(left, sizeof left, "%s %s", o->name, o->value);
+        printf("  %-26s %s\n", left, o->doc);
+    }
+}
+
+/* -- reading the command line */
+
+static int add_pair(struct pair *list, int *n, char *text)
+{
+    if (*n == MOST_ITEMS) return cli_error(EXIT_USAGE, "more than %d of one option", MOST_ITEMS);
+    char *equals = strchr(text, '=');
+    if (equals) *equals = 0;
+    list[(*n)++] = (struct pair){equals ? text : NULL, equals ? equals + 1 : text};
+    return EXIT_GOOD;
+}
+
+static int number(const char *name, const char *text, long long most, long long *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    if (errno || end == text || *end || *out < 0 || *out > most)
+        return cli_error(EXIT_USAGE, "%s %s: expected a whole number from 0 to %lld", name, text, most);
+    return EXIT_GOOD;
+}
+
+static int set_option(struct cli *c, const struct option_row *row, char *value)
+{
+    struct options *o = &c->o;
+    long long n = 0;
+    char *end = value, *equals = value ? strchr(value, '=') : NULL;
+    if (row->takes == PAIR && (!equals || equals == value))
+        return cli_error(EXIT_USAGE, "%s %s: expected %s", row->name, value, row->value);
+    if (row->takes == NUMBER) {
+        int code = number(row->name, value, row->place == SEED ? INT64_MAX : 1000000, &n);
+        if (code) return code;
+    }
+    double real = row->takes == REAL_VALUE ? strtod(value, &end) : 0;
+    if (row->takes == REAL_VALUE && (end == value || *end || !(real >= 0)))
+        return cli_error(EXIT_USAGE, "%s %s: expected a number from 0 on", row->name, value);
+    switch (row->place) {
+    case INPUT: return add_pair(o->inputs, &o->ninputs, value);
+    case FIX: return add_pair(o->fixed, &o->nfixed, value);
+    case EXPECTED: return add_pair(o->expected, &o->nexpected, value);
+    case DIM:
+        *equals = 0;
+        if (o->ndims == MOST_ITEMS) return cli_error(EXIT_USAGE, "more than %d sizes", MOST_ITEMS);
+        if (number(value, equals + 1, INT64_MAX, &n)) return EXIT_USAGE;
+        o->dims[o->ndims++] = (struct sol_onnx_dim){value, n};
+        break;
+    case CONFIG: {
+        *equals = 0;
+        sol_status status = sol_config_set(c->ctx, value, equals + 1);
+        return status ? cli_error(EXIT_USAGE, "%s", sol_error(c->ctx)) : EXIT_GOOD;
+    }
+    case THREADS: o->threads = (int)n; break;
+    case ROUNDS: o->rounds = (int)(n ? n : 1); break;
+    case SEED: o->seed = (uint64_t)n; break;
+    case OUTPUT_DIR: o->output_dir = value; break;
+    case RTOL: o->rtol = real; break;
+    case ATOL: o->atol = real; break;
+    case RANDOM: o->random = true; break;
+    case LAYERS: o->layers = true; break;
+    case MEMORY: o->memory = true; break;
+    case VERBOSE: o->verbose = true; break;
+    }
+    return EXIT_GOOD;
+}
+
+static int read_option(struct cli *c, const struct command *k, char **argv, int *at)
+{
+    char *text = argv[*at], *equals = strchr(text, '=');
+    size_t n = equals ? (size_t)(equals - text) : strlen(text);
+    for (size_t i = 0; i < COUNT(option_rows); i++) {
+        const struct option_row *row = &option_rows[i];
+        if (strlen(row->name) != n || strncmp(row->name, text, n) || !(k->options & BIT(row->place))) continue;
+        char *value = equals ? equals + 1 : NULL;
+        if (row->takes == NOTHING && equals) return cli_error(EXIT_USAGE, "%s takes no value", row->name);
+        if (row->takes != NOTHING && !value && !(value = argv[++*at]))
+            return cli_error(EXIT_USAGE, "%s: expected %s", row->name, row->value);
+        return set_option(c, row, value);
+    }
+    return cli_error(EXIT_USAGE, "`sol %s` has no option %s; try `sol %s --help`", k->name, text, k->name);
+}
+
+static int read_arguments(struct cli *c, const struct command *k, int argc, char **argv)
+{
+    int given = 0;
+    for (int i = 2; i < argc; i++) {
+        if (!strncmp(argv[i], "--", 2)) {
+            int code = read_option(c, k, argv, &i);
+            if (code) return code;
+            continue;
+        }
+        if (given == k->most) return cli_error(EXIT_USAGE, "`sol %s` takes no argument '%s'", k->name, argv[i]);
+        if (given++)
+            c->o.folders[c->o.nfolders++] = argv[i];
+        else
+            c->o.file = argv[i];
+    }
+    if (given < k->least && !c->o.layers)
+        return cli_error(EXIT_USAGE, "usage: sol %s %s [OPTIONS]; try `sol %s --help`", k->name, k->arguments, k->name);
+    return EXIT_GOOD;
+}
+
+static int run(struct cli *c, const struct command *k, int argc, char **argv)
+{
+    int code = read_arguments(c, k, argc, argv);
+    if (!code && c->o.verbose) sol_config_set(c->ctx, "log::level", "INFO");
+    return code ? code : k->run(c);
+}
+
+int main(int argc, char **argv)
+{
+    static struct cli c;
+    c.o = (struct options){.seed = 1, .rounds = 20, .rtol = 1e-3, .atol = 1e-5};
+    c.terminal = isatty(STDERR_FILENO);
+    if (argc < 2) {
+        help(stderr);
+        return EXIT_USAGE;
+    }
+    if (!strcmp(argv[1], "--version")) return printf("sol %s\n", sol_version()) < 0;
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help")) {
+        help(stdout);
+        return EXIT_GOOD;
+    }
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        if (strcmp(argv[1], commands[i].name)) continue;
+        for (int k = 2; k < argc; k++)
+            if (!strcmp(argv[k], "--help")) {
+                help_command(&commands[i]);
+                return EXIT_GOOD;
+            }
+        struct sol_ctx_options options = {
+            .size = sizeof options, .interrupted = interrupted, .progress = progress, .user = &c};
+        signal(SIGINT, on_interrupt);
+        if (sol_ctx_create(&options, &c.ctx)) return cli_error(EXIT_FAILED, "cannot start: not enough memory");
+        int code = run(&c, &commands[i], argc, argv);
+        sol_ctx_destroy(c.ctx);
+        return fflush(stdout) ? cli_error(EXIT_FAILED, "cannot write the output") : code;
+    }
+    return cli_error(EXIT_USAGE, "there is no command '%s'; try `sol --help`", argv[1]);
+}

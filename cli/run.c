@@ -1,0 +1,63 @@
+/* sol run: one call of a model; outputs as files, or a few values of each. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli.h"
+
+static void print_values(const struct array *a)
+{
+    double sum = 0, least = INFINITY, largest = -INFINITY;
+    for (int64_t i = 0; i < a->elements; i++) {
+        double v = array_at(a, i);
+        sum += v;
+        least = fmin(least, v);
+        largest = fmax(largest, v);
+    }
+    printf("%s  %s[", a->name, dtype_text(a->dtype));
+    for (int i = 0; i < a->ndim; i++) printf("%s%lld", i ? ", " : "", (long long)a->shape[i]);
+    printf("]");
+    if (a->elements) printf("  mean %.6g, least %.6g, largest %.6g", sum / (double)a->elements, least, largest);
+    printf("\n   ");
+    for (int64_t i = 0; i < a->elements && i < 8; i++) printf(" %.6g", array_at(a, i));
+    printf("%s\n", a->elements > 8 ? " .." : "");
+}
+
+/* An output's name as a file's name. */
+static int write_output(const struct options *o, const struct array *a)
+{
+    size_t room = strlen(o->output_dir) + strlen(a->name) + 8;
+    char *path = malloc(room);
+    if (!path) return cli_error(EXIT_FAILED, "not enough memory");
+    int n = snprintf(path, room, "%s/", o->output_dir);
+    for (const char *p = a->name; *p; p++) path[n++] = *p == '/' || (*p == '.' && p == a->name) ? '_' : *p;
+    snprintf(path + n, room - (size_t)n, ".npy");
+    bool good = npy_write(path, a);
+    if (good) printf("%s\n", path);
+    free(path);
+    return good ? EXIT_GOOD : EXIT_FAILED;
+}
+
+int cmd_run(struct cli *c)
+{
+    struct model m;
+    struct call call = {0};
+    double seconds;
+    int code = model_load(c, &m);
+    if (!code) code = model_compile(c, &m);
+    if (!code) code = call_make(c, &m, c->o.random, &call);
+    if (!code) code = call_run(c, &m, &call, &seconds);
+    if (!code && c->o.output_dir && mkdir(c->o.output_dir, 0777) && errno != EEXIST)
+        code = cli_error(EXIT_FAILED, "cannot make folder '%s': %s", c->o.output_dir, strerror(errno));
+    for (int i = 0; i < call.nout && !code; i++) {
+        if (c->o.output_dir)
+            code = write_output(&c->o, &call.out[i]);
+        else
+            print_values(&call.out[i]);
+    }
+    call_free(&call);
+    model_free(&m);
+    return code;
+}
