@@ -48,8 +48,7 @@ static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
     for (int i = 0; i < a.n; i++)
         if (a.letter[i] == w->letter) step = a.coef[i];
     const struct loops_tensor *t = &l->tensors.at[tensor];
-    if (step && t->role == LOOPS_INPUT && w->d->p.memory[tensor].constant && t->ndim <= 6)
-        step = 1; /* will be packed */
+    if (step && t->role == LOOPS_INPUT && w->d->packs && w->d->p.memory[tensor].constant) step = 1; /* will be packed */
     if (step && step != 1 && read && block_letter(w->d, &a, w->letter) >= 0) {
         w->cost += n * w->vectors * 3; /* transposed in registers */
         return;
