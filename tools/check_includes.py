@@ -37,6 +37,7 @@ MAY = {
 }
 # Files that may see more than their folder, and why.
 EXTRA = {
+    "python/sol/_graph.c": (["hlir"], "the interpreter, for tests: it is no part of the public interface"),
     "cli/sol_opt.c": (EVERYTHING, "runs chosen passes on a text graph: a tool for the inside"),
 }
 

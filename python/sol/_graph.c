@@ -180,7 +180,7 @@ static struct sol_tensor *unwrap(PyObject *self, PyObject *item)
     return ((struct py_tensor *)item)->t;
 }
 
-static PyObject *graph_output(PyObject *self, PyObject *args)
+static PyObject *graph_name_output(PyObject *self, PyObject *args)
 {
     const char *name;
     PyObject *item;
@@ -387,7 +387,7 @@ static PyMethodDef graph_methods[] = {
     {"input", graph_input, METH_VARARGS, "input(name, dtype, shape) -> Tensor"},
     {"param", graph_param, METH_VARARGS, "param(name, dtype, shape) -> Tensor"},
     {"const", graph_const, METH_VARARGS, "const(dtype, shape, data) -> Tensor: data row-major, copied"},
-    {"output", graph_output, METH_VARARGS, "output(name, tensor)"},
+    {"output", graph_name_output, METH_VARARGS, "output(name, tensor)"},
     {"layer", graph_layer, METH_VARARGS, "layer(kind, name, where, inputs, attrs, nout=1) -> tuple of Tensor"},
     {"interpret", graph_interpret_py, METH_VARARGS,
      "interpret(inputs, params, outputs): the oracle, slow; tuples of row-major buffers"},
