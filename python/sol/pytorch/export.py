@@ -7,7 +7,10 @@ tries; in-place operators stay, too: memory.py.
 from __future__ import annotations
 
 import contextlib
+import io
+import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -18,19 +21,37 @@ from torch.export.graph_signature import InputKind
 
 from sol import _core
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OURS = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, os.path.dirname(os.path.abspath(__file__))))
+
+
+class _NoGraphs(io.TextIOBase):
+    """Standard error without the graphs that torch.export prints when it fails."""
+
+    def __init__(self, under: Any) -> None:
+        self.under = under
+
+    def write(self, text: str) -> int:
+        if not text.lstrip().startswith(("def forward(self", "class GraphModule")):
+            self.under.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        self.under.flush()
 
 
 @contextlib.contextmanager
 def _tracing() -> Iterator[None]:
-    """No gradients (so that no_grad() in a model traces to nothing), and no fused paths for transformers."""
-    fast = torch.backends.mha.get_fastpath_enabled()
+    """No gradients (so that no_grad() in a model traces to nothing), no fused paths for transformers, no noise."""
+    fast, disabled = torch.backends.mha.get_fastpath_enabled(), logging.root.manager.disable
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.backends.mha.set_fastpath_enabled(False)
+        logging.disable(logging.CRITICAL)
         try:
-            yield
+            with contextlib.redirect_stderr(_NoGraphs(sys.stderr)):
+                yield
         finally:
+            logging.disable(disabled)
             torch.backends.mha.set_fastpath_enabled(fast)
 
 
@@ -69,7 +90,7 @@ def place(node: torch.fx.Node) -> tuple[str, str]:
 def _line(trace: str) -> str:
     """The innermost line of a trace that is not PyTorch's own; else the innermost."""
     frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
-    users = [f for f in frames if not f.startswith(f'File "{_TORCH}')]
+    users = [f for f in frames if not f[6:].startswith(_OURS)]
     if not frames:
         return ""
     parts = (users or frames)[-1].split(", ")

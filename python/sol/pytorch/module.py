@@ -96,7 +96,7 @@ class State:
         dense = tuple(_dense(leaf) if isinstance(leaf, torch.Tensor) else known for leaf, known in zip(leaves, program.leaves, strict=True))
         outputs = program.call(dense, torch.get_num_threads())
         if outputs is None:
-            raise _core.InternalError(f"{type(root).__name__}: a program does not accept the call that it was made for")
+            raise _core.InternalError(f"{class_name(root)}: a program does not accept the call that it was made for")
         route.program = program
         self.route = route
         return _results(program, outputs, leaves)
@@ -117,7 +117,7 @@ class State:
 
     def find(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> Program:
         """The program for such a call; compiles it if there is none."""
-        leaves = [_dense(_checked(leaf)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        leaves = [_dense(_checked(i, leaf)) if isinstance(leaf, torch.Tensor) else leaf for i, leaf in enumerate(leaves)]
         with self.lock:
             owned = owned_tensors(root)
             modules = tuple((name, id(m), m.training) for name, m in root.named_modules(remove_duplicate=False))
@@ -136,12 +136,12 @@ class State:
         if self.declared is None:
             return
         expected, expected_spec = self.declared
-        what = f"{type(root).__name__}: optimized for ({', '.join(map(str, expected))})"
+        what = f"{class_name(root)}: optimized for ({', '.join(map(str, expected))})"
         got = f"got ({', '.join(_describe(leaf) for leaf in leaves)})"
         if len(leaves) != len(expected):
-            raise _core.InvalidError(f"{what}: expected {len(expected)} arguments, {got}")
-        if str(spec) != expected_spec:
-            raise _core.InvalidError(f"{what}: the arguments are nested differently: expected {expected_spec}, got {spec}")
+            raise _core.InvalidError(f"{what}, {got}")
+        if outline(spec) != expected_spec:
+            raise _core.InvalidError(f"{what}: expected arguments like {expected_spec}, got {outline(spec)}")
         for i, (leaf, e) in enumerate(zip(leaves, expected, strict=True)):
             if not _fits(leaf, e):
                 raise _core.InvalidError(
@@ -168,6 +168,16 @@ os.register_at_fork(after_in_child=_after_fork)
 # -- arguments
 
 
+def outline(spec: pytree.TreeSpec) -> str:
+    """The structure of arguments in words: (*, [*, *], scale=*)."""
+    if spec.is_leaf():
+        return "*"
+    parts = [outline(c) for c in spec.children()]
+    if spec.type is dict:
+        return "{" + ", ".join(f"{k}: {p}" for k, p in zip(spec.context, parts, strict=True)) + "}"
+    return f"[{', '.join(parts)}]" if spec.type is list else f"{'' if spec.type is tuple else spec.type.__name__}({', '.join(parts)})"
+
+
 def _leaf_key(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype, leaf.shape, leaf.stride()
@@ -180,7 +190,7 @@ def _is_traced(leaf: Any) -> bool:
     return isinstance(leaf, FakeTensor) or (isinstance(leaf, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(leaf))
 
 
-def _checked(t: torch.Tensor) -> torch.Tensor:
+def _checked(i: int, t: torch.Tensor) -> torch.Tensor:
     """Refuses by name what a network does not take as an argument."""
     what = None
     if type(t) not in TENSORS:
@@ -194,7 +204,7 @@ def _checked(t: torch.Tensor) -> torch.Tensor:
     elif t.dtype not in SOL_NAME:
         what = f"data type {str(t.dtype).removeprefix('torch.')}"
     if what:
-        raise _core.UnsupportedError(f"{what}: not supported")
+        raise _core.UnsupportedError(f"argument {i}: {what}: not supported")
     return t
 
 
@@ -268,6 +278,11 @@ def _modes(root: torch.nn.Module) -> list[tuple[dict[str, Any], str, Any]]:
     return rows
 
 
+def class_name(root: torch.nn.Module) -> str:
+    """The name of a model's own class."""
+    return getattr(type(root), "_sol_class", type(root)).__name__
+
+
 def eager(root: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """The original forward, on the optimized model's own modules."""
     own = root.__dict__.get("_sol_forward")
@@ -338,7 +353,7 @@ def optimize(
     args, kwargs = pytree.tree_unflatten(list(range(len(leaves))), spec)
     bound = state.signature.bind(*args, **kwargs)  # type: ignore[union-attr]
     order, canonical = pytree.tree_flatten((bound.args, bound.kwargs))
-    state.declared = [declared[i] for i in order], str(canonical)
+    state.declared = [declared[i] for i in order], outline(canonical)
     modes = {m: m.training for m in module.modules()}
     for m in modes:  # the inference program is what there is, and what is wanted first
         m.training = False

@@ -70,6 +70,7 @@ class Program:
         fixed: frozenset[int],
     ) -> None:
         start = time.monotonic()
+        self.name = getattr(type(root), "_sol_class", type(root)).__name__
         self.leaves = tuple(None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
         self.copies = {n: _Copy(o) for n, o in owned.items() if not _is_dense(o.tensor)}
         self.owned = owned
@@ -78,12 +79,12 @@ class Program:
         exported = export(skeleton, args, kwargs)
         traced = time.monotonic()
         tensors = {n: self.copies[n].holder["copy"] if n in self.copies else o.tensor for n, o in owned.items()}
-        self.translation = Translator(exported, type(root).__name__, leaves, tensors, fixed).run()
+        self.translation = Translator(exported, self.name, leaves, tensors, fixed).run()
         self.out_spec = exported.call_spec.out_spec
         translated = time.monotonic()
         self.net = self.translation.graph.compile()
         done = time.monotonic()
-        log.info(f"{type(root).__name__}: traced in {traced - start:.2f} s, translated in {translated - traced:.2f} s, "
+        log.info(f"{self.name}: traced in {traced - start:.2f} s, translated in {translated - traced:.2f} s, "
                  f"compiled in {done - translated:.2f} s")  # fmt: skip
         log.memory("Inference", self.net.memory["peak"])
         self.caller = self._make_caller(leaves, modes)

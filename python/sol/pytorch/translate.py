@@ -104,7 +104,8 @@ class Translator:
             self._outputs()
         if self.problems:
             lines = list(dict.fromkeys(self.problems))
-            raise _core.UnsupportedError(f"{len(lines)} things in this model are not supported:\n  " + "\n  ".join(lines))
+            what = "One thing in this model is" if len(lines) == 1 else f"{len(lines)} things in this model are"
+            raise _core.UnsupportedError(f"{what} not supported:\n  " + "\n  ".join(lines))
         return self.result
 
     # -- inputs and parameters
@@ -184,6 +185,8 @@ class Translator:
         val = node.meta.get("val")
         if isinstance(val, bool | int | float):
             return val
+        if isinstance(val, torch.SymInt | torch.SymFloat | torch.SymBool) and operators.find(str(node.target)) is None:
+            raise _Missing  # what it is made of was refused
         if node.target is operator.getitem:
             source = self._read(node.args[0])
             return source[node.args[1]]  # type: ignore[index]
@@ -249,8 +252,6 @@ class Translator:
             return [self._read(a) for a in arg]
         if isinstance(arg, dict):
             return {k: self._read(v) for k, v in arg.items()}
-        if isinstance(arg, torch.SymInt | torch.SymFloat | torch.SymBool):
-            raise Refused("a number that depends on data")
         return arg
 
     def _higher(self, node: torch.fx.Node, module: torch.nn.Module) -> Any:

@@ -91,7 +91,7 @@ def _enter(row: Row | Refusal, names: tuple[str, ...]) -> None:
 
 def out_of_place(name: str) -> str | None:
     """The name of the overload that an in-place overload does in place: aten.add_.Tensor -> aten.add.Tensor."""
-    space, function, overload = name.split(".")
+    space, function, overload = name.split(".") if name.count(".") == 2 else ("", "", "")
     if not function.endswith("_") or function.endswith("__"):
         return None
     return f"{space}.{function[:-1]}.{overload}"
