@@ -105,7 +105,7 @@ static void check_target(const char *name, const char *march, const char *cc, in
 {
     struct target t;
     assert_int_equal(target_named(ctx, name, &t), SOL_OK);
-    const struct check_tool tool = {cc, {"-O1", march}, &t};
+    const struct check_tool tool = {cc, {"-O1", march}, &t, NULL};
     assert_int_equal(check_all(wide_cases, first, step, COUNT_OF(wide_cases), &tool), 0);
 }
 
@@ -114,7 +114,7 @@ static void test_common(void **state)
     (void)state;
     struct target host;
     target_host(&host);
-    const struct check_tool tool = {"gcc", {"-O1"}, &host};
+    const struct check_tool tool = {"gcc", {"-O1"}, &host, NULL};
     assert_int_equal(check_all(common_cases, 0, 1, COUNT_OF(common_cases), &tool), 0);
 }
 
@@ -140,9 +140,22 @@ static void test_avx512(void **state)
         check_target("avx512", "-march=x86-64", "gcc", 0, 1); /* vectors that the compiler splits */
 }
 
+/* NEON code, compiled across and run under emulation: a pool, a depthwise convolution, a softmax, a transposed copy. */
+static void test_neon(void **state)
+{
+    (void)state;
+    static const int chosen[] = {0, 7, 14, 28};
+    if (system("command -v aarch64-linux-gnu-gcc qemu-aarch64 > /dev/null 2>&1")) skip();
+    struct target t;
+    assert_int_equal(target_named(ctx, "neon", &t), SOL_OK);
+    const struct check_tool tool = {"aarch64-linux-gnu-gcc", {"-O1"}, &t, "qemu-aarch64"};
+    for (int i = 0; i < COUNT_OF(chosen); i++) assert_true(check_case(ctx, &dfp_solver, &wide_cases[chosen[i]], &tool));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_common), cmocka_unit_test(test_sse2),
-                                       cmocka_unit_test(test_avx2), cmocka_unit_test(test_avx512)};
+                                       cmocka_unit_test(test_avx2), cmocka_unit_test(test_avx512),
+                                       cmocka_unit_test(test_neon)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -30,6 +30,11 @@ struct check_tool { /* a compiler and how its code runs */
     const char *cc;
     const char *flags[8];
     const struct target *target;
+    const char *emulator; /* runs programs of the target; NULL: code is loaded */
+};
+struct check_block { /* memory of an operand */
+    char *at;
+    int64_t bytes, origin;
 };
 
 static uint64_t check_seed = 1;
@@ -229,8 +234,66 @@ static void check_run(const struct kernel *k, void *handle, char *const *p, int6
     free(scratch);
 }
 
+static bool check_program(struct sol_ctx *ctx, const char *const *argv, struct arena *a, const char **out_output)
+{
+    struct process *p;
+    int code = -1;
+    const char *output = "";
+    if (process_start(ctx, argv, &p)) return false;
+    process_wait(ctx, p, &code, &output);
+    *out_output = arena_strdup(a, output);
+    process_free(ctx, p);
+    return code == 0;
+}
+
+/* Compiles the kernel into a program that reads its operands from a file and writes them back; runs it in an emulator.
+ */
+static bool check_emulate(struct sol_ctx *ctx, struct arena *a, const struct check_tool *tool, const struct kernel *k,
+                          const struct check_block *block, int n, const char **out_output)
+{
+    const char *base = arena_printf(a, "/tmp/sol_check_%d", (int)getpid());
+    const char *c_file = arena_printf(a, "%s.c", base), *program = arena_printf(a, "%s.exe", base);
+    const char *data_file = arena_printf(a, "%s.data", base);
+    struct text c = text_new(a), data = text_new(a);
+    text_put(&c, "%s\n%s\n#include <stdio.h>\n#include <stdlib.h>\nstatic const long bytes[] = {", source_header(),
+             k->source);
+    for (int i = 0; i < n; i++) text_put(&c, "%lld, ", (long long)block[i].bytes);
+    text_put(&c, "0}, origin[] = {");
+    for (int i = 0; i < n; i++) text_put(&c, "%lld, ", (long long)block[i].origin);
+    text_put(
+        &c,
+        "0};\nint main(int argc, char **argv)\n{\n    char *at[%d], *p[%d];\n    FILE *f = fopen(argv[1], \"rb\");\n"
+        "    for (int i = 0; i < %d; i++) {\n        at[i] = malloc(bytes[i] + 1);\n        p[i] = at[i] + origin[i];\n"
+        "        if (fread(at[i], 1, bytes[i], f) != bytes[i]) return 2;\n    }\n    fclose(f);\n"
+        "    volatile int32_t error = 0, step = 0;\n"
+        "    const struct sol_frame frame = {.scratch = malloc(%lld), .error = &error, .error_step = &step};\n",
+        n + 1, n + 1, n, (long long)k->scratch_bytes + 1);
+    for (int s = 0; s < k->nstep; s++)
+        text_put(&c, "    KERNEL_%d(p, &frame, 0, %lld, 0);\n", s, (long long)k->step[s].tasks);
+    text_put(&c,
+             "    f = fopen(argv[1], \"wb\");\n    for (int i = 0; i < %d; i++) fwrite(at[i], 1, bytes[i], f);\n"
+             "    fclose(f);\n    return error;\n}\n",
+             n);
+    for (int i = 0; i < n; i++) text_add(&data, block[i].at, (size_t)block[i].bytes);
+    file_write(ctx, c_file, c.at, c.n);
+    file_write(ctx, data_file, data.at, data.n);
+    const char *const compile[] = {
+        tool->cc, "-std=gnu11", "-static", "-fno-math-errno", "-fno-trapping-math", "-w", tool->flags[0], c_file, "-o",
+        program,  "-lm",        NULL};
+    const char *const run[] = {tool->emulator, program, data_file, NULL};
+    char *back = NULL;
+    size_t got = 0;
+    const bool ok = check_program(ctx, compile, a, out_output) && check_program(ctx, run, a, out_output) &&
+                    !file_read(ctx, a, data_file, &back, &got) && got == data.n;
+    for (int i = 0; ok && i < n; i++, back += block[i - 1].bytes) memcpy(block[i].at, back, (size_t)block[i].bytes);
+    unlink(c_file);
+    unlink(program);
+    unlink(data_file);
+    return ok;
+}
+
 /* Runs packs by the interpreter, row-major. */
-static char *check_pack(struct sol_ctx *ctx, const struct kernel_pack *pack, char *plain)
+static char *check_pack(struct sol_ctx *ctx, const struct kernel_pack *pack, char *plain, int64_t *out_bytes)
 {
     const struct loops_tensor *t = &pack->loops->tensors.at[1];
     int64_t n = dtype_def(t->dtype)->bytes;
@@ -239,6 +302,7 @@ static char *check_pack(struct sol_ctx *ctx, const struct kernel_pack *pack, cha
     data[0] = plain;
     data[1] = aligned_alloc(64, (size_t)(n + 63) / 64 * 64);
     char *out = data[1];
+    *out_bytes = n;
     if (loops_interpret(ctx, pack->loops, data)) out = NULL;
     free(data);
     return out;
@@ -337,27 +401,37 @@ static bool check_variant(struct sol_ctx *ctx, const struct solver *solver, cons
     *out_count = ok ? solver->variants(&sc, &cluster, v) : 0;
     if (ok && solver->emit(&sc, &cluster, &v[number], &k)) ok = check_say(c, "emit", sol_error(ctx));
     const char *output = "";
-    void *handle = ok ? check_compile(ctx, a, tool, k.source, &output) : NULL;
-    if (ok && !handle) {
+    void *handle = ok && !tool->emulator ? check_compile(ctx, a, tool, k.source, &output) : NULL;
+    if (ok && !handle && !tool->emulator) {
         ok = check_say(c, "compiler", output);
         if (getenv("SOL_CHECK_KEEP")) fputs(k.source, stderr);
     }
     char **p = NEW_ARRAY(a, char *, nt + 8);
+    struct check_block *block = NEW_ARRAY(a, struct check_block, nt + 8);
     int np = 0;
     for (int i = 0; ok && i < nt; i++) {
         if (!t[i].stored) continue;
-        p[np] = t[i].stored + t[i].origin * dtype_def(l->tensors.at[i].dtype)->bytes;
+        const int bytes = dtype_def((enum sol_dtype)l->tensors.at[i].dtype)->bytes;
+        block[np] = (struct check_block){t[i].stored, t[i].stored_elements * bytes, t[i].origin * bytes};
         for (int j = 0; j < k.npack; j++)
-            if (k.pack[j].tensor == i) p[np] = check_pack(ctx, &k.pack[j], t[i].plain);
+            if (k.pack[j].tensor == i)
+                block[np] =
+                    (struct check_block){check_pack(ctx, &k.pack[j], t[i].plain, &block[np].bytes), block[np].bytes, 0};
+        p[np] = block[np].at + block[np].origin;
         np++;
     }
     for (int i = 0; ok && i < k.nwork; i++) {
         p[np] = aligned_alloc(64, (size_t)(k.work_bytes[i] + 127) / 64 * 64);
-        memset(p[np++], 0xff, (size_t)k.work_bytes[i]);
+        memset(p[np], 0xff, (size_t)k.work_bytes[i]);
+        block[np] = (struct check_block){p[np], k.work_bytes[i], 0};
+        np++;
     }
     int32_t error = 0;
-    for (int pass = 0; ok && pass < 3; pass++) {
-        check_run(&k, handle, p, pass == 0 ? 0 : pass == 1 ? 1 : 3, &error);
+    for (int pass = 0; ok && pass < (tool->emulator ? 1 : 3); pass++) {
+        if (!tool->emulator)
+            check_run(&k, handle, p, pass == 0 ? 0 : pass == 1 ? 1 : 3, &error);
+        else if (!check_emulate(ctx, a, tool, &k, block, np, &output))
+            ok = check_say(c, "emulated program", output);
         if (error) ok = check_say(c, "kernel", "error flag set");
         for (int i = 0; ok && i < nt; i++) {
             const struct loops_tensor *lt = &l->tensors.at[i];

@@ -29,14 +29,74 @@ static void test_nest(void **state)
     (void)state;
     struct target host;
     target_host(&host);
-    const struct check_tool tool = {"gcc", {"-O1"}, &host};
+    const struct check_tool tool = {"gcc", {"-O1"}, &host, NULL};
     int bad = 0;
     for (int i = 0; i < COUNT_OF(common_cases); i++) bad += !check_case(ctx, &nest_solver, &common_cases[i], &tool);
     assert_int_equal(bad, 0);
 }
 
+/* The vector functions of the prelude against libm in double, over all exponents and both signs. */
+#define SWEEP                                                                                                    \
+    "static double ulps(float got, double want)\n"                                                               \
+    "{\n"                                                                                                        \
+    "    if (want != want) return got != got ? 0 : 1e9;\n"                                                       \
+    "    const float w = (float)want;\n"                                                                         \
+    "    if (isinf(w) || fabs(want) < 1.2e-38) return fabs((double)got - w) <= 2e-45 || got == w ? 0 : 1e9;\n"   \
+    "    return fabs((double)got - want) / (nextafterf(fabsf(w), INFINITY) - fabsf(w));\n"                       \
+    "}\n"                                                                                                        \
+    "#define SWEEP(name)                                                        \\\n"                            \
+    "    double worst_##name(void)                                              \\\n"                            \
+    "    {                                                                      \\\n"                            \
+    "        double worst = 0;                                                  \\\n"                            \
+    "        for (uint64_t b = 0; b < 0x100000000u; b += 60013 * 4) {           \\\n"                            \
+    "            float x[4];                                                    \\\n"                            \
+    "            for (int i = 0; i < 4; i++) {                                  \\\n"                            \
+    "                const uint32_t bits = (uint32_t)(b + 60013 * i);           \\\n"                            \
+    "                __builtin_memcpy(x + i, &bits, 4);                         \\\n"                            \
+    "            }                                                              \\\n"                            \
+    "            const f32x4 y = sol_##name##_f32x4(*(const f32x4 *)x);         \\\n"                            \
+    "            for (int i = 0; i < 4; i++) worst = fmax(worst, ulps(y[i], name((double)x[i]))); \\\n"          \
+    "        }                                                                  \\\n"                            \
+    "        return worst;                                                      \\\n"                            \
+    "    }\n"                                                                                                    \
+    "SWEEP(exp) SWEEP(log) SWEEP(tanh) SWEEP(erf) SWEEP(sin) SWEEP(cos) SWEEP(expm1) SWEEP(log1p) SWEEP(sqrt)\n" \
+    "SWEEP(floor) SWEEP(ceil) SWEEP(trunc)\n"
+
+static void test_functions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double most; /* ulp */
+    } functions[] = {{"exp", 1},   {"log", 1},   {"tanh", 2}, {"erf", 2},   {"sin", 1},  {"cos", 1},
+                     {"expm1", 4}, {"log1p", 2}, {"sqrt", 1}, {"floor", 0}, {"ceil", 0}, {"trunc", 0}};
+    const char *const targets[][3] = {
+        {"avx512", "native", "gcc"}, {"sse2", "x86-64", "gcc"}, {"sse2", "x86-64", "clang"}};
+    for (int t = 0; t < COUNT_OF(targets); t++) {
+        struct arena *a = arena_create(ctx);
+        struct target target;
+        assert_int_equal(target_named(ctx, targets[t][0], &target), SOL_OK);
+        struct text text = text_new(a);
+        print_prelude(&text, &target);
+        text_put(&text, "%s", SWEEP);
+        const struct check_tool tool = {targets[t][2], {"-O2", arena_printf(a, "-march=%s", targets[t][1])}, &target, NULL};
+        const char *output = "";
+        void *handle = check_compile(ctx, a, &tool, text.at, &output);
+        if (!handle) fail_msg("%s", output);
+        for (int i = 0; i < COUNT_OF(functions); i++) {
+            double (*worst)(void);
+            *(void **)&worst = dlsym(handle, arena_printf(a, "worst_%s", functions[i].name));
+            assert_non_null(worst);
+            const double found = worst();
+            if (found > functions[i].most) fail_msg("%s: %g ulp", functions[i].name, found);
+        }
+        dlclose(handle);
+        arena_destroy(a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nest)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nest), cmocka_unit_test(test_functions)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
