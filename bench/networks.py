@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import nn
 
 
+@functools.cache  # operators can be defined once
 def torchvision_models():  # type: ignore[no-untyped-def]
     """torchvision.models beside a CPU-only torch: its wheel wants two operators that its own library would define."""
     library = torch.library.Library("torchvision", "DEF")
