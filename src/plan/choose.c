@@ -159,21 +159,27 @@ static sol_status choose_unit(struct plan *p, struct unit *u)
     return u->kernel.source ? SOL_OK : choose_kernel(p, u->loops, u->memory, u->root, u, &u->kernel);
 }
 
+/* The unit at place *at: its kernel, its operands, and before it whatever they are packed by, which is finished the same
+ * way. *at follows the unit. */
+static sol_status finish(struct plan *p, struct map *packs, int *at)
+{
+    struct unit *u = p->units.at[*at];
+    int first = *at;
+    if (!u->opaque) TRY(choose_unit(p, u));
+    set_operands(p, packs, at, u);
+    for (int k = first; k < *at; k++) {
+        int place = k;
+        TRY(finish(p, packs, &place));
+        *at += place - k;
+        k = place;
+    }
+    return SOL_OK;
+}
+
 sol_status plan_choose(struct plan *p)
 {
     struct map *packs = map_create(p->arena);
-    for (int i = 0; i < p->units.n; i++) {
-        struct unit *u = p->units.at[i];
-        if (u->dead) continue;
-        int at = i;
-        if (!u->opaque) TRY(choose_unit(p, u));
-        set_operands(p, packs, &at, u); /* the packs stand before u now, and are chosen next */
-        for (int k = i; k < at; k++) {
-            int nowhere = k;
-            TRY(choose_unit(p, p->units.at[k]));
-            set_operands(p, packs, &nowhere, p->units.at[k]);
-        }
-        i = at;
-    }
+    for (int i = 0; i < p->units.n; i++)
+        if (!p->units.at[i]->dead) TRY(finish(p, packs, &i));
     return ctx_check(p->ctx);
 }

@@ -4,10 +4,11 @@
 /* Every output gets a tensor of its own that a layer writes: not an input, not the same one twice. */
 static sol_status own_outputs(struct sol_graph *g)
 {
+    bool *seen = NEW_ARRAY(g->arena, bool, g->ntensors + 1);
     for (int i = 0; i < g->outputs.n; i++) {
         struct sol_tensor *t = g->outputs.at[i].t;
-        bool twice = t->role != TENSOR_VALUE;
-        for (int k = 0; k < i; k++) twice |= g->outputs.at[k].t == t;
+        bool twice = t->role != TENSOR_VALUE || seen[t->id];
+        seen[t->id] = true;
         if (!twice) continue;
         struct sol_layer *l;
         TRY(graph_add(g, NULL, "identity", "", "", 1, &t, &(struct attrs){0}, &l));
