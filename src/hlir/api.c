@@ -71,8 +71,7 @@ sol_status sol_graph_output(struct sol_graph *g, const char *name, struct sol_te
 {
     if (!t || t->graph != g)
         return ctx_fail(g->ctx, SOL_ERR_INVALID, "output '%s': expected a tensor of this graph", name ? name : "");
-    struct graph_output o = {arena_strdup(g->arena, name ? name : ""), t};
-    PUSH(g->arena, g->outputs, o);
+    graph_output(g, name, t);
     return ctx_check(g->ctx);
 }
 

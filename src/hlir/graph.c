@@ -213,6 +213,8 @@ static sol_status add_layer(struct sol_graph *g, struct sol_layer *before, const
     TRY(make_outputs(g, l, row));
     l->id = g->nlayers++;
     link_layer(g, before, l);
+    for (int i = 0; i < nin; i++)
+        if (l->in[i]) PUSH(a, l->in[i]->readers, l);
     *out_layer = l;
     return SOL_OK;
 }
@@ -238,24 +240,48 @@ sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const char *
                   : ctx_where(g->ctx, status, "layer '%s': ", name);
 }
 
+/* Tensors of removed layers are taken out of the list when they are half of it, so that removing costs little. */
+static void forget_tensors(struct sol_graph *g)
+{
+    int kept = 0;
+    for (int i = 0; i < g->tensors.n; i++) {
+        struct sol_tensor *t = g->tensors.at[i];
+        if (t->role != TENSOR_VALUE || t->from) g->tensors.at[kept++] = t;
+    }
+    g->tensors.n = kept;
+    g->removed = 0;
+}
+
 void graph_remove(struct sol_graph *g, struct sol_layer *l)
 {
     *(l->prev ? &l->prev->next : &g->first) = l->next;
     *(l->next ? &l->next->prev : &g->last) = l->prev;
-    int kept = 0;
-    for (int i = 0; i < g->tensors.n; i++)
-        if (g->tensors.at[i]->from != l) g->tensors.at[kept++] = g->tensors.at[i];
-    g->tensors.n = kept;
     l->prev = l->next = NULL;
+    for (int o = 0; o < l->nout; o++) l->out[o]->from = NULL;
+    g->removed += l->nout;
+    if (g->removed * 2 > g->tensors.n) forget_tensors(g);
+}
+
+void graph_output(struct sol_graph *g, const char *name, struct sol_tensor *t)
+{
+    struct graph_output o = {arena_strdup(g->arena, name ? name : ""), t};
+    t->output = true;
+    PUSH(g->arena, g->outputs, o);
 }
 
 void graph_replace(struct sol_graph *g, struct sol_tensor *old, struct sol_tensor *with)
 {
-    for (struct sol_layer *l = g->first; l; l = l->next)
+    if (old == with) return;
+    for (int k = 0; k < old->readers.n; k++) {
+        struct sol_layer *l = old->readers.at[k];
         for (int i = 0; i < l->nin; i++)
             if (l->in[i] == old) l->in[i] = with;
-    for (int i = 0; i < g->outputs.n; i++)
+        PUSH(g->arena, with->readers, l);
+    }
+    old->readers.n = 0;
+    for (int i = 0; old->output && i < g->outputs.n; i++)
         if (g->outputs.at[i].t == old) g->outputs.at[i].t = with;
+    with->output |= old->output;
 }
 
 void graph_count_uses(struct sol_graph *g)

@@ -21,6 +21,8 @@ struct sol_tensor {
     int index;        /* INPUT, PARAM: which */
     const void *data; /* CONST: row-major */
     const void *known; /* VALUE: computed by sol_tensor_known; NULL: not asked for or not known */
+    VECTOR(struct sol_layer *) readers; /* kept by graph.c: every layer that reads it, and some that did */
+    bool output;                        /* is it a graph output, or was it? */
     void *user;       /* for the pass that runs; no meaning in between */
 };
 
@@ -49,6 +51,7 @@ struct sol_graph {
     VECTOR(struct sol_tensor *) tensors, inputs, params;
     VECTOR(struct graph_output) outputs;
     int nlayers, ntensors; /* ids given */
+    int removed;           /* of `tensors`: how many belong to layers that are gone (`from` is NULL) */
 };
 
 /* graph.c. Every change keeps the list in topological order; `before` NULL appends. */
@@ -57,8 +60,11 @@ struct sol_tensor *graph_tensor(struct sol_graph *g, enum tensor_role role, cons
 /* Makes a layer, binds it, makes its outputs. Broadcasts the inputs of element-wise rows by Expand layers. */
 sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const char *name, const char *where,
                      int nin, struct sol_tensor *const *in, const struct attrs *attrs, struct sol_layer **out_layer);
-void graph_remove(struct sol_graph *g, struct sol_layer *l); /* its outputs must have no readers */
-/* Every reader of `old` (layers and graph outputs) reads `with` instead: same type and shape. */
+/* Its outputs must have no readers. They may stay in g->tensors for a while. */
+void graph_remove(struct sol_graph *g, struct sol_layer *l);
+void graph_output(struct sol_graph *g, const char *name, struct sol_tensor *t);
+/* Every reader of `old` (layers and graph outputs) reads `with` instead: same type and shape. Takes time for the readers
+ * of `old` only. */
 void graph_replace(struct sol_graph *g, struct sol_tensor *old, struct sol_tensor *with);
 /* Number of reads of t by layers and graph outputs. Computed by graph_count_uses for all tensors at once (t->user). */
 void graph_count_uses(struct sol_graph *g);

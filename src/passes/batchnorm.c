@@ -44,6 +44,15 @@ static sol_status split(struct sol_graph *g, struct sol_layer *l)
     return SOL_OK;
 }
 
+/* Numbers can be written down in these types only, and element-wise layers want one type. */
+static bool one_type(const struct sol_layer *l)
+{
+    int type = l->in[0]->dtype;
+    for (int i = 1; i < l->nin; i++)
+        if (l->in[i] && l->in[i]->dtype != type) return false;
+    return type == SOL_F32 || type == SOL_F64;
+}
+
 sol_status pass_batchnorm(struct sol_graph *g)
 {
     bool *prepared = NEW_ARRAY(g->arena, bool, g->ntensors + 1);
@@ -53,7 +62,7 @@ sol_status pass_batchnorm(struct sol_graph *g)
         if (!is_kind(l, "BatchNorm")) continue;
         bool all = true;
         for (int i = 1; i < l->nin; i++) all &= !l->in[i] || prepared[l->in[i]->id];
-        if (all && dtype_def(l->in[0]->dtype)->is_float) TRY(split(g, l));
+        if (all && one_type(l)) TRY(split(g, l));
     }
     return SOL_OK;
 }

@@ -1,11 +1,13 @@
 /* The same layer twice: same row, same attributes, same inputs. */
 #include "passes/passes.h"
 
+#include <string.h>
+
 static void put_attr(struct text *t, const struct row_attr *a)
 {
     text_put(t, " %s/%d/%d=", a->name, a->kind, a->n);
     int n = a->n < 0 ? 1 : a->n;
-    if (a->kind == ATTR_TEXT) text_put(t, "%s", a->text);
+    if (a->kind == ATTR_TEXT) text_put(t, "%zu:%s", strlen(a->text), a->text);
     for (int i = 0; i < n && a->kind == ATTR_INT; i++) text_put(t, "%lld,", (long long)a->ints[i]);
     for (int i = 0; i < n && a->kind == ATTR_REAL; i++) text_put(t, "%a,", a->reals[i]);
 }

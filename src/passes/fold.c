@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define FOLD_SMALL 4096      /* elements that may always be made */
+#define FOLD_SMALL 4096       /* elements that may always be made */
 #define FOLD_WORK 100000000.0 /* element operations that the interpreter may take */
 
 static bool foldable(const struct sol_layer *l)

@@ -1,30 +1,28 @@
 /* Layers that change nothing. Which those are is seen in the loops, `y[A B] = x[A B]`, and not in names: dropout in
- * inference, a cast to the same type, a reshape, slice, pad, transpose or repeat that leaves everything in its place. */
+ * inference, a cast to the same type, a reshape, slice, pad, transpose or repeat that leaves everything in its place.
+ */
 #include "passes/passes.h"
 
-static bool copies(const struct sol_layer *l)
+/* The tensor that l hands on as it is; NULL: none. */
+static struct sol_tensor *copied(const struct sol_layer *l)
 {
     const struct loops *o = l->loops;
-    if (l->nout != 1 || !o || o->stmts.n != 1 || l->def->flags & LAYER_RANDOM) return false;
+    if (l->nout != 1 || !o || o->stmts.n != 1 || l->def->flags & LAYER_RANDOM) return NULL;
     const struct loops_stmt *s = &o->stmts.at[0];
     const struct ex *v = &o->ex.at[s->value];
-    if (s->nout != 1 || s->scan_step || v->kind != EX_READ || v->b) return false;
+    if (s->nout != 1 || s->scan_step || v->kind != EX_READ || v->b) return NULL;
     const struct loops_tensor *x = &o->tensors.at[v->tensor], *y = &o->tensors.at[s->out[0]];
-    if (x->role != LOOPS_INPUT || x->dtype != y->dtype || x->ndim != y->ndim) return false;
+    if (x->role != LOOPS_INPUT || x->dtype != y->dtype || x->ndim != y->ndim) return NULL;
     int d = 0;
     for (int32_t a = s->index, b = v->a; a && b; a = o->ex.at[a].next, b = o->ex.at[b].next, d++)
-        if (!ex_equal(o, a, b) || x->shape[d] != y->shape[d]) return false;
-    return true;
-}
-
-static struct sol_tensor *first_input(const struct sol_layer *l)
-{
+        if (!ex_equal(o, a, b) || x->shape[d] != y->shape[d]) return NULL;
+    int given = v->tensor; /* inputs that are missing have no tensor in the loops */
     for (int i = 0; i < l->nin; i++)
-        if (l->in[i]) return l->in[i];
+        if (l->in[i] && !given--) return l->in[i];
     return NULL;
 }
 
-/* x+0, x-0, x*1, x/1, x**1, with the number on the right, or on the left of + and *. */
+/* x+0, x-0, x*1, x/1, x**1, with the number on the right, or on the left of + and *. -0.0 + 0 then stays -0.0. */
 static struct sol_tensor *neutral(const struct sol_layer *l)
 {
     static const struct {
@@ -45,7 +43,8 @@ sol_status pass_identity(struct sol_graph *g)
 {
     for (struct sol_layer *l = g->first, *next; l; l = next) {
         next = l->next;
-        struct sol_tensor *same = copies(l) ? first_input(l) : neutral(l);
+        struct sol_tensor *same = copied(l);
+        if (!same) same = neutral(l);
         if (!same || same->dtype != l->out[0]->dtype) continue;
         graph_replace(g, l->out[0], same);
         graph_remove(g, l);

@@ -1,5 +1,5 @@
-/* avgpool(conv1x1(x)) = conv1x1(avgpool(x)): both are linear, and a mean keeps a bias. The convolution then works on fewer
- * pixels: a quarter in DenseNet's transitions. */
+/* avgpool(conv1x1(x)) = conv1x1(avgpool(x)): both are linear, and a mean keeps a bias. The convolution then works on
+ * fewer pixels: a quarter in DenseNet's transitions. */
 #include "passes/passes.h"
 
 static bool is_pointwise(const struct sol_layer *conv)
@@ -17,7 +17,8 @@ static bool is_mean(const struct sol_layer *pool)
 {
     if (attrs_int(&pool->attrs, "div", 0, 0)) return false;
     for (int d = 0; d < pool->in[0]->ndim - 2; d++) {
-        bool padded = attrs_int(&pool->attrs, "p", d, 0) || attrs_int(&pool->attrs, "q", d, 0) || attrs_int(&pool->attrs, "c", d, 0);
+        bool padded = attrs_int(&pool->attrs, "p", d, 0) || attrs_int(&pool->attrs, "q", d, 0) ||
+                      attrs_int(&pool->attrs, "c", d, 0);
         if (padded && attrs_int(&pool->attrs, "pads", 0, 1)) return false;
     }
     return true;
@@ -40,7 +41,7 @@ sol_status pass_linear_pool(struct sol_graph *g)
     graph_count_uses(g);
     for (struct sol_layer *l = g->first, *next; l; l = next) {
         next = l->next;
-        if (!is_kind(l, "AvgPool") || !is_mean(l)) continue;
+        if (!is_kind(l, "AvgPool") || !is_mean(l) || !dtype_def(l->in[0]->dtype)->is_float) continue;
         struct sol_layer *conv = only_maker(l->in[0], "Conv");
         if (!conv || !is_pointwise(conv) || !pays(conv, l)) continue;
         struct sol_tensor *y;

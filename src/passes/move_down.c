@@ -1,5 +1,5 @@
-/* map(move(x)) = move(map(x)) for a move that only rearranges: the map then stands directly behind what makes x, which can
- * compute it on the way, and the move goes into the index of whoever reads. */
+/* map(move(x)) = move(map(x)) for a move that only rearranges: the map then stands directly behind what makes x, which
+ * can compute it on the way, and the move goes into the index of whoever reads. */
 #include "passes/passes.h"
 
 static bool rearranges(const struct sol_layer *l)
@@ -20,12 +20,14 @@ static int only_tensor(const struct sol_layer *map)
     return found;
 }
 
-static sol_status swap(struct sol_graph *g, struct sol_layer *map, int at, struct sol_layer *move, struct sol_tensor **out_t)
+static sol_status swap(struct sol_graph *g, struct sol_layer *map, int at, struct sol_layer *move,
+                       struct sol_tensor **out_t)
 {
     struct sol_tensor **in = NEW_ARRAY(g->arena, struct sol_tensor *, map->nin), *y;
     for (int i = 0; i < map->nin; i++) {
         in[i] = i == at ? move->in[0] : map->in[i];
-        while (i != at && in[i]->role == TENSOR_VALUE) in[i] = in[i]->from->in[0]; /* the number itself, broadcast anew */
+        while (i != at && in[i]->role == TENSOR_VALUE)
+            in[i] = in[i]->from->in[0]; /* the number itself, broadcast anew */
     }
     TRY(pass_add(g, map, map->def->name, map, map->nin, in, &map->attrs, &y));
     struct sol_layer *l;

@@ -14,10 +14,11 @@ const char *passes_name(int i, const char **out_doc); /* NULL past the last */
 /* util.c: what several passes ask */
 
 /* One layer with one output in front of `before`; a shorthand of graph_add. */
-sol_status pass_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const struct sol_layer *origin, int nin,
-                    struct sol_tensor *const *in, const struct attrs *attrs, struct sol_tensor **out_t);
+sol_status pass_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const struct sol_layer *origin,
+                    int nin, struct sol_tensor *const *in, const struct attrs *attrs, struct sol_tensor **out_t);
 bool is_kind(const struct sol_layer *l, const char *kind);
-/* The layer of this kind that makes t, if it is t's maker and nobody else reads t; NULL otherwise. Needs graph_count_uses. */
+/* The layer of this kind that makes t, if it is t's maker and nobody else reads t; NULL otherwise. Needs
+ * graph_count_uses. */
 struct sol_layer *only_maker(const struct sol_tensor *t, const char *kind);
 /* Does t depend on parameters and constants alone? Needs mark_prepared. */
 void mark_prepared(struct sol_graph *g, bool *by_tensor_id);

@@ -1,12 +1,18 @@
-/* max(0, maxpool(x)) and maxpool(max(0, x)) are one layer: a pool whose least value is 0. Padding then is 0 as well, which
- * lies around the tensor in memory, so that the kernel needs no border. */
+/* max(0, maxpool(x)) and maxpool(max(0, x)) are one layer: a pool whose least value is 0. Padding then is 0 as well,
+ * which lies around the tensor in memory, so that the kernel needs no border. (-0.0 may become 0.) */
 #include "passes/passes.h"
 
-static bool pads_less_than_window(const struct sol_layer *pool)
+/* Does every window see an element of x? One that sees padding alone gives -inf, and not the least value. */
+static bool no_empty_window(const struct sol_layer *pool)
 {
     for (int i = 0; i < pool->in[0]->ndim - 2; i++) {
-        int64_t k = attrs_int(&pool->attrs, "k", i, 1);
-        if (attrs_int(&pool->attrs, "p", i, 0) >= k || attrs_int(&pool->attrs, "q", i, 0) >= k) return false;
+        int64_t k = attrs_int(&pool->attrs, "k", i, 1), s = attrs_int(&pool->attrs, "s", i, 1);
+        int64_t p = attrs_int(&pool->attrs, "p", i, 0), d = attrs_int(&pool->attrs, "d", i, 1);
+        for (int64_t o = 0; o < pool->out[0]->dim[i + 2].size; o++) {
+            int64_t at = o * s - p,
+                    skip = at < 0 ? (-at + d - 1) / d : 0; /* the window's first element that is not in front */
+            if (skip >= k || at + skip * d >= pool->in[0]->dim[i + 2].size) return false;
+        }
     }
     return true;
 }
@@ -21,7 +27,7 @@ sol_status pass_relu_pool(struct sol_graph *g)
         struct sol_layer *maker = only_maker(l->in[0], pool ? "relu" : "MaxPool");
         if (!maker || !dtype_def(l->in[0]->dtype)->is_float) continue;
         struct sol_layer *p = pool ? l : maker;
-        if (!pads_less_than_window(p)) continue;
+        if (pool && !no_empty_window(p)) continue;
         struct sol_tensor *y;
         TRY(pass_add(g, l, "MaxPoolRelu", p, 1, maker->in, &p->attrs, &y));
         graph_replace(g, l->out[0], y);

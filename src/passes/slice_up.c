@@ -1,6 +1,26 @@
-/* slice(map(x, ..)) = map(slice(x), ..): what is cut off is never computed. Backwards, so that a slice rises as far as it
- * can in one sweep. */
+/* slice(map(x, ..)) = map(slice(x), ..): what is cut off is never computed. Backwards, so that a slice rises as far as
+ * it can in one sweep. */
 #include "passes/passes.h"
+
+static bool same_shape(const struct sol_tensor *a, const struct sol_tensor *b)
+{
+    bool same = a->ndim == b->ndim;
+    for (int d = 0; same && d < a->ndim; d++) same = a->dim[d].size == b->dim[d].size;
+    return same;
+}
+
+/* The slice of one operand. Unless it must be `whole`, a number that was broadcast is broadcast anew, so that it stays
+ * known as one. */
+static sol_status sliced(struct sol_graph *g, struct sol_layer *slice, struct sol_tensor *x, bool whole,
+                         struct sol_tensor **out_t)
+{
+    struct sol_tensor *number = x;
+    while (number->role == TENSOR_VALUE && (is_kind(number->from, "Expand") || is_kind(number->from, "Reshape")))
+        number = number->from->in[0];
+    *out_t = number;
+    if (!whole && tensor_elements(number) == 1 && number->ndim <= slice->out[0]->ndim) return SOL_OK;
+    return pass_add(g, slice, slice->def->name, slice, 1, &x, &slice->attrs, out_t);
+}
 
 sol_status pass_slice_up(struct sol_graph *g)
 {
@@ -13,8 +33,10 @@ sol_status pass_slice_up(struct sol_graph *g)
         struct sol_layer *map = t->from;
         if (tensor_elements(l->out[0]) >= tensor_elements(t)) continue;
         struct sol_tensor **in = NEW_ARRAY(g->arena, struct sol_tensor *, map->nin);
+        bool shaped = false; /* does an operand have the shape of the result? */
         for (int i = 0; i < map->nin; i++) {
-            TRY(pass_add(g, l, l->def->name, l, 1, &map->in[i], &l->attrs, &in[i]));
+            TRY(sliced(g, l, map->in[i], !shaped && i == map->nin - 1, &in[i]));
+            shaped |= same_shape(in[i], l->out[0]);
         }
         struct sol_tensor *y;
         TRY(pass_add(g, l, map->def->name, map, map->nin, in, &map->attrs, &y));

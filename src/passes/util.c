@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-sol_status pass_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const struct sol_layer *origin, int nin,
-                    struct sol_tensor *const *in, const struct attrs *attrs, struct sol_tensor **out_t)
+sol_status pass_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const struct sol_layer *origin,
+                    int nin, struct sol_tensor *const *in, const struct attrs *attrs, struct sol_tensor **out_t)
 {
     struct sol_layer *l;
     static const struct attrs none = {0};

@@ -1,6 +1,6 @@
 /* y = conv(x, w, b) * s + t, with s and t by output channel and made of parameters alone, is a convolution with other
  * weights: w*s and b*s + t, which `prepare` computes. The same for linear layers and transposed convolutions, and for a
- * division or subtraction. */
+ * division or subtraction. Where a scale is 0, infinite or NaN, results that are not finite may differ. */
 #include "passes/passes.h"
 
 /* The dimensions of the output and of the weights that are the output channel. */
@@ -35,7 +35,8 @@ static bool by_channel(struct sol_tensor *t, int dim, struct sol_tensor **out_v)
     return true;
 }
 
-static sol_status reshaped(struct sol_graph *g, struct sol_layer *at, struct sol_tensor *v, int ndim, int dim, struct sol_tensor **out_t)
+static sol_status reshaped(struct sol_graph *g, struct sol_layer *at, struct sol_tensor *v, int ndim, int dim,
+                           struct sol_tensor **out_t)
 {
     int64_t shape[SOL_MAX_DIMS];
     for (int d = 0; d < ndim; d++) shape[d] = d == dim ? tensor_elements(v) : 1;
@@ -45,7 +46,8 @@ static sol_status reshaped(struct sol_graph *g, struct sol_layer *at, struct sol
 }
 
 /* A scalar bias or shift must be spelled out by channel. */
-static sol_status spread(struct sol_graph *g, struct sol_layer *at, struct sol_tensor *v, int64_t n, struct sol_tensor **out_t)
+static sol_status spread(struct sol_graph *g, struct sol_layer *at, struct sol_tensor *v, int64_t n,
+                         struct sol_tensor **out_t)
 {
     struct sol_tensor *t;
     TRY(reshaped(g, at, v, 1, 0, &t));
@@ -56,7 +58,8 @@ static sol_status spread(struct sol_graph *g, struct sol_layer *at, struct sol_t
     return pass_add(g, at, "Expand", at, 1, &t, &attrs, out_t);
 }
 
-static sol_status into_weights(struct sol_graph *g, struct sol_layer *op, struct sol_layer *conv, struct sol_tensor *v, int dim, int wdim)
+static sol_status into_weights(struct sol_graph *g, struct sol_layer *op, struct sol_layer *conv, struct sol_tensor *v,
+                               int dim, int wdim)
 {
     struct sol_tensor *w = conv->in[1], *b = conv->nin > 2 ? conv->in[2] : NULL, *s = v, *t, *y;
     int64_t n = conv->out[0]->dim[dim].size;
@@ -78,7 +81,8 @@ static sol_status into_weights(struct sol_graph *g, struct sol_layer *op, struct
             b = t;
     }
     struct sol_layer *l;
-    TRY(graph_add(g, op, conv->def->name, conv->name, conv->where, 3, (struct sol_tensor *[]){conv->in[0], w, b}, &conv->attrs, &l));
+    TRY(graph_add(g, op, conv->def->name, conv->name, conv->where, 3, (struct sol_tensor *[]){conv->in[0], w, b},
+                  &conv->attrs, &l));
     y = l->out[0];
     graph_replace(g, op->out[0], y);
     graph_remove(g, op);
@@ -93,8 +97,11 @@ static bool match(const struct sol_layer *op, const bool *prepared, int ntensors
     struct sol_tensor *y = op->in[side], *other = op->in[1 - side];
     if (y->role != TENSOR_VALUE || !channels_of(y->from, out_dim, out_wdim)) return false;
     struct sol_layer *conv = y->from;
-    if (conv->in[1]->id >= ntensors || !prepared[conv->in[1]->id] || !dtype_def(y->dtype)->is_float) return false;
-    if (conv->nin > 2 && conv->in[2] && (conv->in[2]->id >= ntensors || !prepared[conv->in[2]->id])) return false;
+    if (!dtype_def(y->dtype)->is_float) return false;
+    for (int i = 1; i < conv->nin; i++) {
+        const struct sol_tensor *t = conv->in[i];
+        if (t && (t->id >= ntensors || !prepared[t->id] || t->dtype != y->dtype)) return false;
+    }
     if (!by_channel(other, *out_dim, out_v) || (*out_v)->id >= ntensors || !prepared[(*out_v)->id]) return false;
     if (op->out[0]->ndim != y->ndim) return false;
     for (int d = 0; d < y->ndim; d++)
