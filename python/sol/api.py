@@ -41,7 +41,7 @@ def optimize(
         from . import onnx
 
         return onnx.load(os.fspath(model), *inputs, batch_size=batch_size, framework=framework, **kwargs)
-    if "torch" in sys.modules and callable(model) or type(model).__name__ == "ExportedProgram":
+    if ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
         from . import pytorch
 
         return pytorch.optimize_torch(model, inputs, kwargs, batch_size, copy, framework)

@@ -23,7 +23,9 @@ def _put(level: int, text: str, depth: int) -> None:
     module = frame.f_globals.get("__name__", "sol").split(".")
     where = module[1] if len(module) > 2 else "python"
     seconds = time.monotonic() - _start
-    print(f"[{_LEVELS[level]:5s}][{seconds:6.2f}][{where}] {name} ({frame.f_lineno}): {text}", file=sys.stderr, flush=True)
+    print(
+        f"[{_LEVELS[level]:5s}][{seconds:6.2f}][{where}] {name} ({frame.f_lineno}): {text}", file=sys.stderr, flush=True
+    )
 
 
 def warn(text: str) -> None:

@@ -143,10 +143,14 @@ class Network:
             if shape is None or i.shape is None:
                 continue
             if len(shape) != len(i.shape):
-                raise _core.InvalidError(f"{self.path}: input {i}: expected {len(i.shape)} dimensions, got {list(shape)}")
+                raise _core.InvalidError(
+                    f"{self.path}: input {i}: expected {len(i.shape)} dimensions, got {list(shape)}"
+                )
             for axis, (given, said) in enumerate(zip(shape, i.shape, strict=True)):
                 if isinstance(said, int) and given != said:
-                    raise _core.InvalidError(f"{self.path}: input {i}: expected size {said} in dimension {axis}, got {given}")
+                    raise _core.InvalidError(
+                        f"{self.path}: input {i}: expected size {said} in dimension {axis}, got {given}"
+                    )
                 if not isinstance(said, int):
                     sizes[f"{i.name}.{axis}"] = given
         return sizes
@@ -158,11 +162,14 @@ class Network:
         values = {i.name: a for i, a in zip(self.inputs, args, strict=False)}
         for name, value in kwargs.items():
             if name in values or name not in {i.name for i in self.inputs}:
-                raise _core.InvalidError(f"{self.path}: input {name!r}: given twice, or there is none of this name ({self})")
+                raise _core.InvalidError(
+                    f"{self.path}: input {name!r}: given twice, or there is none of this name ({self})"
+                )
             values[name] = value
         return values
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs for these arrays: one array, or a tuple."""
         values = {name: np.asarray(v) for name, v in self.named(args, kwargs).items()}
         missing = [i.name for i in self.inputs if i.name not in values]
         if missing:
@@ -181,7 +188,9 @@ class Network:
         return outputs[0] if len(outputs) == 1 else outputs
 
 
-def load(path: str, *inputs: Any, batch_size: int | None = None, framework: str | None = None, **kwargs: Any) -> Network:
+def load(
+    path: str, *inputs: Any, batch_size: int | None = None, framework: str | None = None, **kwargs: Any
+) -> Network:
     """Reads a model. Compiles it at once if the shapes are known: from the file, the inputs given here, or batch_size."""
     if framework not in (None, "numpy"):
         raise _core.UnsupportedError(f"framework {framework!r}: an ONNX model becomes a function on NumPy arrays")
@@ -190,7 +199,9 @@ def load(path: str, *inputs: Any, batch_size: int | None = None, framework: str 
     network = Network(path, describe(path))
     shapes = {i.name: i.shape for i in network.inputs}
     for name, value in network.named(inputs, kwargs).items():
-        shapes[name] = value.sized(1 if batch_size is None else batch_size) if isinstance(value, Input) else np.shape(value)
+        shapes[name] = (
+            value.sized(1 if batch_size is None else batch_size) if isinstance(value, Input) else np.shape(value)
+        )
     if batch_size is not None:
         for name, shape in shapes.items():
             if shape and not isinstance(shape[0], int):

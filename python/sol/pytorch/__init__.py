@@ -13,9 +13,9 @@ from sol import *  # noqa: F403
 from sol import _core
 
 from . import dynamo
-from .module import State, attach, eager, optimize
+from .module import optimize_module
 
-__all__ = [*_sol.__all__, "State", "attach", "eager", "optimize_torch"]
+__all__ = [*_sol.__all__, "optimize_torch"]
 
 
 class _Function(torch.nn.Module):
@@ -27,11 +27,16 @@ class _Function(torch.nn.Module):
         self.training = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+        return self.__dict__["function"](*args, **kwargs)
 
 
 def optimize_torch(
-    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None, copied: bool, framework: str | None
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    batch_size: int | None,
+    copied: bool,
+    framework: str | None,
 ) -> Any:
     """`sol.optimize` for what PyTorch makes."""
     if isinstance(model, torch.export.ExportedProgram):
@@ -42,7 +47,7 @@ def optimize_torch(
         if not callable(model):
             raise _core.InvalidError(f"sol.optimize: expected a module or a function, got {type(model)}")
         model = _Function(model)
-    optimized = optimize(model, args, kwargs, batch_size, copied)
+    optimized = optimize_module(model, args, kwargs, batch_size, copied)
     if framework in (None, "pytorch", "torch"):
         return optimized
     if framework == "numpy":

@@ -73,7 +73,12 @@ def _untraceable(e: Exception) -> str | None:
     first = next((line for line in str(e).strip().split("\n") if line.strip()), type(e).__name__)
     if names & {"GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"}:
         return f"control flow or a shape that depends on data ({first})"
-    if names & {"TorchDynamoException", "InternalTorchDynamoError", "UnsupportedFakeTensorException", "UnsupportedOperatorException"}:
+    if names & {
+        "TorchDynamoException",
+        "InternalTorchDynamoError",
+        "UnsupportedFakeTensorException",
+        "UnsupportedOperatorException",
+    }:
         return first
     if "torch._export" in type(e).__module__ or "torch.export" in type(e).__module__ or "dynamo" in type(e).__module__:
         return first

@@ -118,7 +118,9 @@ _REGROUPED = frozenset(
 _PERMUTED = frozenset(
     "permute transpose t numpy_T mT mH adjoint movedim moveaxis swapaxes swapdims transpose_ t_ swapaxes_ swapdims_".split()
 )
-_PIECES = frozenset("split split_with_sizes chunk tensor_split unbind unsafe_split unsafe_chunk hsplit vsplit dsplit".split())
+_PIECES = frozenset(
+    "split split_with_sizes chunk tensor_split unbind unsafe_split unsafe_chunk hsplit vsplit dsplit".split()
+)
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 
@@ -126,7 +128,7 @@ def _put(b: Builder, node: Node, whole: Value | list[Value], part: Any) -> Any:
     """`whole`, whose view `node` is, with this view's value replaced."""
     if node.target is operator.getitem:
         pieces: list[Any] = list(whole)  # type: ignore[arg-type]
-        pieces[node.args[1]] = part  # type: ignore[call-overload,index]
+        pieces[node.args[1]] = part  # type: ignore[index]
         return pieces
     name = node.target._schema.name.split("::")[-1]  # type: ignore[union-attr]
     assert isinstance(whole, Value)
@@ -155,7 +157,8 @@ def _put(b: Builder, node: Node, whole: Value | list[Value], part: Any) -> Any:
 def _arguments(node: Node) -> dict[str, Any]:
     schema = node.target._schema  # type: ignore[union-attr]
     return {
-        a.name: node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value) for i, a in enumerate(schema.arguments)
+        a.name: node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value)
+        for i, a in enumerate(schema.arguments)
     }
 
 

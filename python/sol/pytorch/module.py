@@ -14,7 +14,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -39,7 +39,9 @@ class Route:
 
     __slots__ = ("count", "names", "order", "program", "spec")
 
-    def __init__(self, program: Any, names: tuple[str, ...], spec: pytree.TreeSpec | None, order: tuple[int, ...]) -> None:
+    def __init__(
+        self, program: Any, names: tuple[str, ...], spec: pytree.TreeSpec | None, order: tuple[int, ...]
+    ) -> None:
         self.program = program
         self.names = names
         self.spec = spec  # None: the arguments are leaves themselves
@@ -93,7 +95,10 @@ class State:
         if any(_is_traced(leaf) for leaf in leaves):
             return eager(root, *args, **kwargs)
         program = self.find(root, leaves, spec)
-        dense = tuple(_dense(leaf) if isinstance(leaf, torch.Tensor) else known for leaf, known in zip(leaves, program.leaves, strict=True))
+        dense = tuple(
+            _dense(leaf) if isinstance(leaf, torch.Tensor) else known
+            for leaf, known in zip(leaves, program.leaves, strict=True)
+        )
         outputs = program.call(dense, torch.get_num_threads())
         if outputs is None:
             raise _core.InternalError(f"{class_name(root)}: a program does not accept the call that it was made for")
@@ -117,7 +122,9 @@ class State:
 
     def find(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> Program:
         """The program for such a call; compiles it if there is none."""
-        leaves = [_dense(_checked(i, leaf)) if isinstance(leaf, torch.Tensor) else leaf for i, leaf in enumerate(leaves)]
+        leaves = [
+            _dense(_checked(i, leaf)) if isinstance(leaf, torch.Tensor) else leaf for i, leaf in enumerate(leaves)
+        ]
         with self.lock:
             owned = owned_tensors(root)
             modules = tuple((name, id(m), m.training) for name, m in root.named_modules(remove_duplicate=False))
@@ -175,7 +182,11 @@ def outline(spec: pytree.TreeSpec) -> str:
     parts = [outline(c) for c in spec.children()]
     if spec.type is dict:
         return "{" + ", ".join(f"{k}: {p}" for k, p in zip(spec.context, parts, strict=True)) + "}"
-    return f"[{', '.join(parts)}]" if spec.type is list else f"{'' if spec.type is tuple else spec.type.__name__}({', '.join(parts)})"
+    return (
+        f"[{', '.join(parts)}]"
+        if spec.type is list
+        else f"{'' if spec.type is tuple else spec.type.__name__}({', '.join(parts)})"
+    )
 
 
 def _leaf_key(leaf: Any) -> Any:
@@ -187,7 +198,9 @@ def _leaf_key(leaf: Any) -> Any:
 
 
 def _is_traced(leaf: Any) -> bool:
-    return isinstance(leaf, FakeTensor) or (isinstance(leaf, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(leaf))
+    return isinstance(leaf, FakeTensor) or (
+        isinstance(leaf, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(leaf)
+    )
 
 
 def _checked(i: int, t: torch.Tensor) -> torch.Tensor:
@@ -218,7 +231,11 @@ def _dense(t: torch.Tensor) -> torch.Tensor:
 
 def _describe(leaf: Any) -> str:
     if isinstance(leaf, torch.Tensor):
-        return str(Input(tuple(leaf.shape), dtype=leaf.dtype)) if 0 not in leaf.shape else f"{leaf.dtype}{list(leaf.shape)}"
+        return (
+            str(Input(tuple(leaf.shape), dtype=leaf.dtype))
+            if 0 not in leaf.shape
+            else f"{leaf.dtype}{list(leaf.shape)}"
+        )
     return repr(leaf)
 
 
@@ -227,7 +244,9 @@ def _fits(leaf: Any, expected: Any) -> bool:
         return not isinstance(leaf, torch.Tensor)
     if not isinstance(leaf, torch.Tensor) or leaf.dtype != expected.dtype or leaf.ndim != len(expected.shape):
         return False
-    return all(e in (n, 0) if i == 0 else e == n for i, (n, e) in enumerate(zip(leaf.shape, expected.shape, strict=True)))
+    return all(
+        e in (n, 0) if i == 0 else e == n for i, (n, e) in enumerate(zip(leaf.shape, expected.shape, strict=True))
+    )
 
 
 # -- results
@@ -286,7 +305,7 @@ def class_name(root: torch.nn.Module) -> str:
 def eager(root: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """The original forward, on the optimized model's own modules."""
     own = root.__dict__.get("_sol_forward")
-    return own(*args, **kwargs) if own else type(root)._sol_class.forward(root, *args, **kwargs)  # type: ignore[union-attr]
+    return own(*args, **kwargs) if own else type(root)._sol_class.forward(root, *args, **kwargs)  # type: ignore[attr-defined]
 
 
 class _Optimized:
@@ -328,21 +347,21 @@ def attach(module: torch.nn.Module, declared: Any) -> torch.nn.Module:
     """Makes a module (a copy that is ours) an optimized one."""
     own = module.__dict__.pop("forward", None) or module.__dict__.get("_sol_forward")
     signature = inspect.signature(own or functools.partial(type(module).forward, module))
-    module.__class__ = _optimized_class(type(module))
+    module.__class__ = _optimized_class(type(module))  # type: ignore[arg-type]
     if own:
         module.__dict__["_sol_forward"] = own
     module.__dict__["_sol"] = State(declared, signature)
     return module
 
 
-def optimize(
+def optimize_module(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None, copied: bool
 ) -> torch.nn.Module:
     """The optimized model, with the program for these arguments compiled."""
     if isinstance(model, torch.jit.ScriptModule):
         raise _core.UnsupportedError("TorchScript modules: not supported; pass the model they were made from")
     if hasattr(model, "_orig_mod"):
-        model = model._orig_mod  # torch.compile's wrapper
+        model = cast(torch.nn.Module, model._orig_mod)  # torch.compile's wrapper
     if isinstance(model, _Optimized):
         raise _core.InvalidError(f"{type(model).__name__}: is optimized already")
     leaves, spec = pytree.tree_flatten((args, kwargs))

@@ -12,7 +12,6 @@ from torch.utils import _pytree as pytree
 
 from sol import _core, log
 
-from .builder import SOL_NAME
 from .export import export
 from .layout import Layout
 from .skeleton import copy_tree
@@ -22,7 +21,9 @@ TENSORS = (torch.Tensor, torch.nn.Parameter)
 _CODE = {torch.bool: 6, torch.float32: 2, torch.float64: 2}  # DLPack's; other types are (un)signed integers
 
 
-def _spec(dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
+def _spec(
+    dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]
+) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
     code = _CODE.get(dtype, 0 if dtype.is_signed else 1)
     return code, 8 * dtype.itemsize, tuple(shape), tuple(strides)
 
@@ -37,6 +38,7 @@ class Owned:
 
     @property
     def tensor(self) -> torch.Tensor:
+        """The tensor that is there now."""
         return self.owner[self.key]
 
 
@@ -106,6 +108,9 @@ class Program:
         return _core.Caller(self.net, TENSORS, torch.empty_strided, tuple(rows), params, tuple(modes), results)
 
     def _slot(self, p: Parameter) -> tuple[Any, ...]:
+        tensor: torch.Tensor
+        owner: dict[str, Any] | None
+        key: Any
         if p.leaf is not None:
             tensor, owner, key = p.leaf[1], None, p.leaf[0]
         elif p.constant is not None:

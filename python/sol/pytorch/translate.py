@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.export import ExportedProgram
@@ -22,7 +22,7 @@ from .builder import Builder, Refused, Value, sol_name
 from .decompose import all_tensors, decompose
 from .export import parameter_inputs, place
 from .layout import Layout
-from .memory import Memory, storage, viewed, written
+from .memory import Memory, viewed, written
 
 BIG = 1024  # elements; constants above are handed over like parameters instead of becoming code
 
@@ -82,7 +82,12 @@ class Translator:
     """One translation. `layouts` are those of the leaves and of the model's tensors, as they lie in memory."""
 
     def __init__(
-        self, program: ExportedProgram, name: str, leaves: Sequence[Any], tensors: dict[str, torch.Tensor], fixed: frozenset[int]
+        self,
+        program: ExportedProgram,
+        name: str,
+        leaves: Sequence[Any],
+        tensors: dict[str, torch.Tensor],
+        fixed: frozenset[int],
     ) -> None:
         self.fixed = fixed  # leaves that are parameters
         self.program = program
@@ -189,7 +194,7 @@ class Translator:
             raise _Missing  # what it is made of was refused
         if node.target is operator.getitem:
             source = self._read(node.args[0])
-            return source[node.args[1]]  # type: ignore[index]
+            return source[node.args[1]]
         if isinstance(node.target, type) and issubclass(node.target, tuple):
             return self._read(node.args[0])
         if not isinstance(node.target, torch._ops.OpOverload):
@@ -207,7 +212,7 @@ class Translator:
         made = row(b, node.target._schema, args, kwargs)
         target = written(node)
         if target is not None and isinstance(made, Value):
-            made = b.expand(b.cast(made, val.dtype), val.shape)
+            made = b.expand(b.cast(made, cast(torch.Tensor, val).dtype), cast(torch.Tensor, val).shape)
         _compare(name, made, val)
         if target is not None:
             self.memory.write(target, made)
@@ -274,7 +279,7 @@ class Translator:
             if root in self.origin and not self._fresh(root):
                 self.result.writes.append((self.origin[root], self._output(root, seen, root.name)))
         specs = self.program.graph_signature.output_specs
-        for spec, value in zip(specs, values, strict=True):  # type: ignore[arg-type]
+        for spec, value in zip(specs, values, strict=True):
             if spec.kind == OutputKind.USER_OUTPUT:
                 self.result.results.append(self._result(value, seen))
             else:

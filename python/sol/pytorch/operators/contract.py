@@ -21,7 +21,15 @@ def _each(values: Ints | int, n: int) -> list[int]:
 
 
 def _conv(
-    b: Builder, x: Value, weight: Value, bias: Value | None, stride: Ints, before: Ints, after: Ints, dilation: Ints, groups: int
+    b: Builder,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Ints,
+    before: Ints,
+    after: Ints,
+    dilation: Ints,
+    groups: int,
 ) -> Value:
     pixels = weight.ndim - 2
     batched = x if x.ndim == weight.ndim else b.unsqueeze(x, 0)
@@ -31,21 +39,35 @@ def _conv(
 
 
 @op("conv1d", "conv2d", "conv3d")
-def conv(b: Builder, x: Value, weight: Value, bias: Value | None, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Value:
+def conv(
+    b: Builder, x: Value, weight: Value, bias: Value | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Value:
     return _conv(b, x, weight, bias, stride, padding, padding, dilation, groups)
 
 
 @op("conv1d.padding", "conv2d.padding", "conv3d.padding")
-def conv_same(b: Builder, x: Value, weight: Value, bias: Value | None, stride: Ints, padding: str, dilation: Ints, groups: int) -> Value:
+def conv_same(
+    b: Builder, x: Value, weight: Value, bias: Value | None, stride: Ints, padding: str, dilation: Ints, groups: int
+) -> Value:
     total = [0] * (weight.ndim - 2)
     if padding == "same":
         total = [d * (k - 1) for d, k in zip(_each(dilation, weight.ndim - 2), weight.shape[2:], strict=True)]
     before = [t // 2 for t in total]
-    return _conv(b, x, weight, bias, stride, before, [t - p for t, p in zip(total, before, strict=True)], dilation, groups)
+    return _conv(
+        b, x, weight, bias, stride, before, [t - p for t, p in zip(total, before, strict=True)], dilation, groups
+    )
 
 
 def _conv_t(
-    b: Builder, x: Value, weight: Value, bias: Value | None, stride: Ints, padding: Ints, out_pad: Ints, dilation: Ints, groups: int
+    b: Builder,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Ints,
+    padding: Ints,
+    out_pad: Ints,
+    dilation: Ints,
+    groups: int,
 ) -> Value:
     pixels = weight.ndim - 2
     batched = x if x.ndim == weight.ndim else b.unsqueeze(x, 0)
@@ -99,14 +121,23 @@ def linear(b: Builder, x: Value, weight: Value, bias: Value | None) -> Value:
 
 
 @op("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner", "linalg_matmul")
-def matmul(b: Builder, x: Value, other: Value | None = None, mat2: Value | None = None, vec: Value | None = None, tensor: Value | None = None) -> Value:
+def matmul(
+    b: Builder,
+    x: Value,
+    other: Value | None = None,
+    mat2: Value | None = None,
+    vec: Value | None = None,
+    tensor: Value | None = None,
+) -> Value:
     y = other or mat2 or vec or tensor
     assert y is not None
     if x.ndim == 0 or y.ndim == 0:
         return b.map("mul", x, y)
     if "inner" in b.target:
         y = b.transpose(y) if y.ndim > 1 else y
-        flat = b.layer("MatMul", b.reshape(x, [math.prod(x.shape[:-1]), x.shape[-1]]) if x.ndim > 1 else x, _columns(b, y))
+        flat = b.layer(
+            "MatMul", b.reshape(x, [math.prod(x.shape[:-1]), x.shape[-1]]) if x.ndim > 1 else x, _columns(b, y)
+        )
         return b.reshape(flat, b.out.shape)
     return b.layer("MatMul", x, y)
 
@@ -183,7 +214,15 @@ def cdist(b: Builder, x1: Value, x2: Value, p: float, compute_mode: object) -> V
 
 
 def _recurrent(
-    b: Builder, kind: str, x: Value, states: Sequence[Value | None], params: Sequence[Value], biases: bool, layers: int, both: bool, **attrs: object
+    b: Builder,
+    kind: str,
+    x: Value,
+    states: Sequence[Value | None],
+    params: Sequence[Value],
+    biases: bool,
+    layers: int,
+    both: bool,
+    **attrs: object,
 ) -> list[Value]:
     """Layers and directions one after the other; x is [T N I]. Returns y and the last states, [layers*directions N H] each."""
     directions = 2 if both else 1
@@ -264,7 +303,9 @@ def _simple(kind: str, **attrs: object) -> None:
         bidirectional: bool,
         batch_first: bool,
     ) -> tuple[Value, ...]:
-        return _sequence(b, kind, x, [hx], params, has_biases, num_layers, dropout, train, bidirectional, batch_first, **attrs)
+        return _sequence(
+            b, kind, x, [hx], params, has_biases, num_layers, dropout, train, bidirectional, batch_first, **attrs
+        )
 
 
 _simple("GRU")
@@ -283,29 +324,39 @@ def _cell(
 
 
 @op("lstm_cell")
-def lstm_cell(b: Builder, x: Value, hx: Sequence[Value], w_ih: Value, w_hh: Value, b_ih: Value | None, b_hh: Value | None) -> tuple[Value, ...]:
+def lstm_cell(
+    b: Builder, x: Value, hx: Sequence[Value], w_ih: Value, w_hh: Value, b_ih: Value | None, b_hh: Value | None
+) -> tuple[Value, ...]:
     return _cell(b, "LSTM", x, hx, [w_ih, w_hh, b_ih, b_hh])
 
 
 @op("gru_cell")
-def gru_cell(b: Builder, x: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None, b_hh: Value | None) -> Value:
+def gru_cell(
+    b: Builder, x: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None, b_hh: Value | None
+) -> Value:
     return _cell(b, "GRU", x, [hx], [w_ih, w_hh, b_ih, b_hh])[0]
 
 
 @op("rnn_tanh_cell")
-def rnn_tanh_cell(b: Builder, x: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None, b_hh: Value | None) -> Value:
+def rnn_tanh_cell(
+    b: Builder, x: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None, b_hh: Value | None
+) -> Value:
     return _cell(b, "RNN", x, [hx], [w_ih, w_hh, b_ih, b_hh], act="tanh")[0]
 
 
 @op("rnn_relu_cell")
-def rnn_relu_cell(b: Builder, x: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None, b_hh: Value | None) -> Value:
+def rnn_relu_cell(
+    b: Builder, x: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None, b_hh: Value | None
+) -> Value:
     return _cell(b, "RNN", x, [hx], [w_ih, w_hh, b_ih, b_hh], act="relu")[0]
 
 
 # -- attention
 
 
-def _attention(b: Builder, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, scale: float | None) -> Value:
+def _attention(
+    b: Builder, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, scale: float | None
+) -> Value:
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
     if mask is not None and mask.is_float:
@@ -334,7 +385,14 @@ def attention(
 
 @op("_scaled_dot_product_flash_attention_for_cpu")
 def flash_attention(
-    b: Builder, query: Value, key: Value, value: Value, dropout_p: float, is_causal: bool, attn_mask: Value | None, scale: float | None
+    b: Builder,
+    query: Value,
+    key: Value,
+    value: Value,
+    dropout_p: float,
+    is_causal: bool,
+    attn_mask: Value | None,
+    scale: float | None,
 ) -> tuple[Value | None, ...]:
     y = attention(b, query, key, value, attn_mask, dropout_p, is_causal, scale, False)
     return (y, None)

@@ -17,7 +17,14 @@ def _filled(b: Builder, value: Number) -> Value:
 
 
 @op("zeros", "new_zeros", "empty.memory_format", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
-def zeros(b: Builder, x: object, size: object = None, dtype: object = None, stride: object = None, physical_layout: object = None) -> Value:
+def zeros(
+    b: Builder,
+    x: object,
+    size: object = None,
+    dtype: object = None,
+    stride: object = None,
+    physical_layout: object = None,
+) -> Value:
     return _filled(b, 0)
 
 

@@ -163,7 +163,7 @@ def _reduce_into(b: Builder, x: Value, reduce: str, include_self: bool, write: C
 
 @op("scatter_reduce.two")
 def scatter_reduce(b: Builder, x: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
-    def write(into: Value, updates: Value | Number | None, mode: str) -> Value:
+    def write(into: Value, updates: Number | None, mode: str) -> Value:
         values = src if updates is None else b.fill(index.shape, updates, into.dtype)
         return _scatter(b, into, dim, index, values, mode)
 
@@ -172,7 +172,7 @@ def scatter_reduce(b: Builder, x: Value, dim: int, index: Value, src: Value, red
 
 @op("index_reduce")
 def index_reduce(b: Builder, x: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool) -> Value:
-    def write(into: Value, updates: Value | Number | None, mode: str) -> Value:
+    def write(into: Value, updates: Number | None, mode: str) -> Value:
         values = source if updates is None else b.fill(source.shape, updates, into.dtype)
         return _along(b, into, dim, index, values, mode)
 
@@ -275,7 +275,13 @@ def bucketize(b: Builder, x: Value | Number, boundaries: Value, out_int32: bool,
 
 @op("searchsorted.Tensor", "searchsorted.Scalar")
 def searchsorted(
-    b: Builder, sequence: Value, self: Value | Number, out_int32: bool, right: bool, side: str | None, sorter: Value | None
+    b: Builder,
+    sequence: Value,
+    self: Value | Number,
+    out_int32: bool,
+    right: bool,
+    side: str | None,
+    sorter: Value | None,
 ) -> Value:
     if sorter is not None:
         raise Refused("argument sorter")

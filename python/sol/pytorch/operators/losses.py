@@ -65,7 +65,9 @@ def _probabilities(
     b: Builder, x: Value, target: Value, weight: Value | None, reduction: int, ignore: int, smoothing: float, dim: int
 ) -> Value:
     if not target.is_float:
-        return b.layer("CrossEntropy", x, target, weight, ignore=ignore, mode=MODES[reduction], smoothing=float(smoothing))
+        return b.layer(
+            "CrossEntropy", x, target, weight, ignore=ignore, mode=MODES[reduction], smoothing=float(smoothing)
+        )
     target = b.cast(target, x.dtype)
     if smoothing:
         target = b.add(b.mul(target, 1 - smoothing), smoothing / x.shape[dim])

@@ -23,7 +23,7 @@ BOOL = "isnan isinf isposinf isneginf isfinite signbit logical_not"
 
 
 def _rows(text: str) -> list[tuple[str, str]]:
-    """"a b=c" -> [(a, a), (b, c)]"""
+    """ "a b=c" -> [(a, a), (b, c)]"""
     return [(word.split("=")[0], word.split("=")[-1]) for word in text.split()]
 
 
@@ -74,9 +74,11 @@ def _compared(function: str) -> Function:
 for _name, _function in _rows(PROMOTED):
     op(_name)(_promoted(_function.split(".")[0]))
 for _word in BITS.split():
-    op(*(f"bitwise_{_word}.{o}" for o in ("Tensor", "Scalar", "Scalar_Tensor")), f"__{_word}__.Tensor", f"__{_word}__.Scalar")(
-        _promoted(f"bit_{_word}")
-    )
+    op(
+        *(f"bitwise_{_word}.{o}" for o in ("Tensor", "Scalar", "Scalar_Tensor")),
+        f"__{_word}__.Tensor",
+        f"__{_word}__.Scalar",
+    )(_promoted(f"bit_{_word}"))
 for _word in COMPARED.split():
     op(f"{_word}.Tensor", f"{_word}.Scalar")(_compared(_word))
 for _name, _word in _rows("greater=gt greater_equal=ge less=lt less_equal=le not_equal=ne"):
@@ -336,7 +338,9 @@ def to(b: Builder, x: Value, device: Any = None, dtype: Any = None, other: Any =
     return b.to_out(x)
 
 
-for _name in "clone detach detach_copy alias alias_copy lift lift_fresh lift_fresh_copy contiguous conj resolve_conj".split():
+for (
+    _name
+) in "clone detach detach_copy alias alias_copy lift lift_fresh lift_fresh_copy contiguous conj resolve_conj".split():
     op(_name)(lambda b, x: x)
 for _name in "resolve_neg real pin_memory".split():
     op(_name)(lambda b, x: x)

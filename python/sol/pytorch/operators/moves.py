@@ -11,13 +11,17 @@ Values = Sequence[Value]
 
 
 @op("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy", "_reshape_copy", "reshape_as", "view_as")
-def view(b: Builder, x: Value, size: object = None, shape: object = None, stride: object = None, other: object = None) -> Value:
+def view(
+    b: Builder, x: Value, size: object = None, shape: object = None, stride: object = None, other: object = None
+) -> Value:
     return b.reshape(x, b.out.shape)
 
 
 @op("flatten.using_ints", "unflatten.int", "squeeze", "squeeze.dim", "squeeze.dims", "unsqueeze", "ravel")
 @op("squeeze_copy", "squeeze_copy.dim", "squeeze_copy.dims", "unsqueeze_copy", "atleast_1d", "atleast_2d", "atleast_3d")
-def regroup(b: Builder, x: Value, dim: object = None, start_dim: object = None, end_dim: object = None, sizes: object = None) -> Value:
+def regroup(
+    b: Builder, x: Value, dim: object = None, start_dim: object = None, end_dim: object = None, sizes: object = None
+) -> Value:
     return b.reshape(x, b.out.shape)
 
 
@@ -45,8 +49,9 @@ def matrix_transpose(b: Builder, x: Value) -> Value:
 
 @op("movedim.int", "movedim.intlist", "moveaxis.int", "moveaxis.intlist")
 def movedim(b: Builder, x: Value, source: int | Sequence[int], destination: int | Sequence[int]) -> Value:
-    pairs = zip([source], [destination]) if isinstance(source, int) else zip(source, destination)  # type: ignore[arg-type,list-item]
-    to = {axis_of(d, x.ndim): axis_of(s, x.ndim) for s, d in pairs}
+    sources = [source] if isinstance(source, int) else source
+    destinations = [destination] if isinstance(destination, int) else destination
+    to = {axis_of(d, x.ndim): axis_of(s, x.ndim) for s, d in zip(sources, destinations, strict=True)}
     rest = iter(d for d in range(x.ndim) if d not in to.values())
     return b.permute(x, [to[d] if d in to else next(rest) for d in range(x.ndim)])
 
@@ -137,7 +142,6 @@ def cat(b: Builder, tensors: Values, dim: int = 0, axis: int = 0) -> Value:
 @op("stack", "_stack")
 def stack(b: Builder, tensors: Values, dim: int = 0) -> Value:
     return b.layer("Stack", *(b.to_out(v) for v in tensors), axis=dim % (tensors[0].ndim + 1))
-
 
 
 # -- padding
@@ -261,7 +265,12 @@ def unfold(b: Builder, x: Value, dimension: int, size: int, step: int) -> Value:
 
 @op("im2col")
 def im2col(
-    b: Builder, x: Value, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+    b: Builder,
+    x: Value,
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
 ) -> Value:
     batched = x if x.ndim == 4 else b.unsqueeze(x, 0)
     y = b.layer("Unfold", batched, k=list(kernel_size), d=list(dilation), p=list(padding), s=list(stride))
@@ -291,7 +300,13 @@ def col2im(
 def slice_scatter(b: Builder, x: Value, src: Value, dim: int, start: int | None, end: int | None, step: int) -> Value:
     first, last, step = slice(start, end, step).indices(x.shape[dim])
     return b.layer(
-        "SliceScatter", x, b.cast(src, x.dtype), axes=[axis_of(dim, x.ndim)], start=[first], end=[max(first, last)], step=[step]
+        "SliceScatter",
+        x,
+        b.cast(src, x.dtype),
+        axes=[axis_of(dim, x.ndim)],
+        start=[first],
+        end=[max(first, last)],
+        step=[step],
     )
 
 

@@ -16,7 +16,14 @@ Ints = Sequence[int]
 
 
 def _batch_norm(
-    b: Builder, x: Value, weight: Value | None, bias: Value | None, mean: Value | None, var: Value | None, training: bool, eps: float
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    var: Value | None,
+    training: bool,
+    eps: float,
 ) -> Value:
     if training and mean is not None:
         raise Refused("training=True: training is not there yet; use eval()")
@@ -164,13 +171,27 @@ for _n in (1, 2, 3):
 
     @op(f"max_pool{_n}d")
     def max_pool(
-        b: Builder, x: Value, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, n: int = _n
+        b: Builder,
+        x: Value,
+        kernel_size: Ints,
+        stride: Ints,
+        padding: Ints,
+        dilation: Ints,
+        ceil_mode: bool,
+        n: int = _n,
     ) -> Value:
         return _max_pool(b, x, n, kernel_size, stride, padding, dilation, ceil_mode, False)[0]
 
     @op(f"max_pool{_n}d_with_indices")
     def max_pool_with_indices(
-        b: Builder, x: Value, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, n: int = _n
+        b: Builder,
+        x: Value,
+        kernel_size: Ints,
+        stride: Ints,
+        padding: Ints,
+        dilation: Ints,
+        ceil_mode: bool,
+        n: int = _n,
     ) -> tuple[Value, ...]:
         return _max_pool(b, x, n, kernel_size, stride, padding, dilation, ceil_mode, True)
 
@@ -189,7 +210,7 @@ for _n in (1, 2, 3):
         attrs = {"k": kernel_size, "s": stride or kernel_size, "p": padding, "q": padding}
         lists = {name: _each(value, n) for name, value in attrs.items()}
         counts = {"c": int(ceil_mode), "pads": int(count_include_pad), "div": divisor_override or 0}
-        return _pool(b, "AvgPool", x, n, **lists, **counts)[0]
+        return _pool(b, "AvgPool", x, n, 1, **lists, **counts)[0]
 
     @op(f"adaptive_avg_pool{_n}d", f"_adaptive_avg_pool{_n}d")
     def adaptive_avg_pool(b: Builder, x: Value, output_size: Ints, n: int = _n) -> Value:

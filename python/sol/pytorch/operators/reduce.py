@@ -116,23 +116,31 @@ def std_correction(b: Builder, x: Value, dim: Dims, correction: Number | None, k
 
 
 @op("var_mean", "var_mean.dim")
-def var_mean(b: Builder, x: Value, dim: Dims = None, unbiased: bool = True, keepdim: bool = False) -> tuple[Value, Value]:
+def var_mean(
+    b: Builder, x: Value, dim: Dims = None, unbiased: bool = True, keepdim: bool = False
+) -> tuple[Value, Value]:
     return _moments(b, x, dim, keepdim, int(unbiased))
 
 
 @op("var_mean.correction")
-def var_mean_correction(b: Builder, x: Value, dim: Dims, correction: Number | None, keepdim: bool) -> tuple[Value, Value]:
+def var_mean_correction(
+    b: Builder, x: Value, dim: Dims, correction: Number | None, keepdim: bool
+) -> tuple[Value, Value]:
     return _moments(b, x, dim, keepdim, _correction(True, correction))
 
 
 @op("std_mean", "std_mean.dim")
-def std_mean(b: Builder, x: Value, dim: Dims = None, unbiased: bool = True, keepdim: bool = False) -> tuple[Value, Value]:
+def std_mean(
+    b: Builder, x: Value, dim: Dims = None, unbiased: bool = True, keepdim: bool = False
+) -> tuple[Value, Value]:
     v, m = _moments(b, x, dim, keepdim, int(unbiased))
     return b.map("sqrt", v), m
 
 
 @op("std_mean.correction")
-def std_mean_correction(b: Builder, x: Value, dim: Dims, correction: Number | None, keepdim: bool) -> tuple[Value, Value]:
+def std_mean_correction(
+    b: Builder, x: Value, dim: Dims, correction: Number | None, keepdim: bool
+) -> tuple[Value, Value]:
     v, m = _moments(b, x, dim, keepdim, _correction(True, correction))
     return b.map("sqrt", v), m
 
@@ -157,7 +165,9 @@ def vector_norm(b: Builder, x: Value, ord: Number, dim: Dims, keepdim: bool, dty
 
 
 @op("norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype")
-def norm(b: Builder, x: Value, p: Number | None, dim: Dims = None, keepdim: bool = False, dtype: object = None) -> Value:
+def norm(
+    b: Builder, x: Value, p: Number | None, dim: Dims = None, keepdim: bool = False, dtype: object = None
+) -> Value:
     return _norm(b, x, p, dim, keepdim)
 
 

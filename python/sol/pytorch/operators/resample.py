@@ -44,7 +44,13 @@ def nearest_vec(b: Builder, x: Value, output_size: object, scale_factors: Sequen
 
 @op("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
 def nearest(
-    b: Builder, x: Value, output_size: object, scales: Scale = None, scales_d: Scale = None, scales_h: Scale = None, scales_w: Scale = None
+    b: Builder,
+    x: Value,
+    output_size: object,
+    scales: Scale = None,
+    scales_d: Scale = None,
+    scales_h: Scale = None,
+    scales_w: Scale = None,
 ) -> Value:
     return _resize(b, x, _scales(x, scales, scales_d, scales_h, scales_w), **NEAREST)
 
@@ -60,13 +66,21 @@ def exact_vec(b: Builder, x: Value, output_size: object, scale_factors: Sequence
 
 @op("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d")
 def exact(
-    b: Builder, x: Value, output_size: object, scales: Scale = None, scales_d: Scale = None, scales_h: Scale = None, scales_w: Scale = None
+    b: Builder,
+    x: Value,
+    output_size: object,
+    scales: Scale = None,
+    scales_d: Scale = None,
+    scales_h: Scale = None,
+    scales_w: Scale = None,
 ) -> Value:
     return _resize(b, x, _scales(x, scales, scales_d, scales_h, scales_w), **EXACT)
 
 
 @op("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec")
-def linear_vec(b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None) -> Value:
+def linear_vec(
+    b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None
+) -> Value:
     return _resize(b, x, scale_factors or (), **_linear(align_corners))
 
 
@@ -85,7 +99,9 @@ def linear(
 
 
 @op("upsample_bicubic2d.vec")
-def cubic_vec(b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None) -> Value:
+def cubic_vec(
+    b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None
+) -> Value:
     return _resize(b, x, scale_factors or (), **_cubic(align_corners))
 
 
@@ -95,17 +111,23 @@ def cubic(b: Builder, x: Value, output_size: object, align_corners: bool, scales
 
 
 @op("_upsample_bilinear2d_aa.vec")
-def linear_aa_vec(b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None) -> Value:
+def linear_aa_vec(
+    b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None
+) -> Value:
     return _resize(b, x, scale_factors or (), **_antialiased(align_corners, _linear(False)))
 
 
 @op("_upsample_bilinear2d_aa")
-def linear_aa(b: Builder, x: Value, output_size: object, align_corners: bool, scales_h: Scale, scales_w: Scale) -> Value:
+def linear_aa(
+    b: Builder, x: Value, output_size: object, align_corners: bool, scales_h: Scale, scales_w: Scale
+) -> Value:
     return _resize(b, x, [scales_h, scales_w], **_antialiased(align_corners, _linear(False)))
 
 
 @op("_upsample_bicubic2d_aa.vec")
-def cubic_aa_vec(b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None) -> Value:
+def cubic_aa_vec(
+    b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None
+) -> Value:
     return _resize(b, x, scale_factors or (), **_antialiased(align_corners, _cubic(False) | {"a": -0.5}))
 
 
@@ -115,7 +137,9 @@ def cubic_aa(b: Builder, x: Value, output_size: object, align_corners: bool, sca
 
 
 @op("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
-def grid_sampler(b: Builder, x: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Value:
+def grid_sampler(
+    b: Builder, x: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Value:
     mode = ("linear", "nearest", "cubic")[interpolation_mode]
     pad = ("zeros", "border", "reflection")[padding_mode]
     return b.layer("GridSample", x, grid, mode=mode, pad=pad, align=int(align_corners))

@@ -16,9 +16,8 @@ from ..builder import Builder, Refused, Value
 Function = Callable[..., Any]
 
 IGNORED = frozenset(
-    ("layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "cudnn_enabled", "cudnn_enable")
-    + ("benchmark", "deterministic", "allow_tf32", "copy", "is_coalesced", "generator", "momentum", "padding_idx")
-    + ("scale_grad_by_freq", "sparse", "sparse_grad", "accumulate_in_fp32", "requires_grad", "unsafe", "check_errors")
+    "layout device pin_memory memory_format non_blocking implicit cudnn_enabled cudnn_enable benchmark deterministic allow_tf32 "
+    "copy is_coalesced generator momentum padding_idx scale_grad_by_freq sparse sparse_grad requires_grad unsafe".split()
 )
 
 
