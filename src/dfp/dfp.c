@@ -367,6 +367,18 @@ static void rows_group(struct making *m, struct print_tasks *t)
     while (opened--) text_close(d->p.out, "}");
 }
 
+/* Rows of windows one behind the other, so that what they share is still near. */
+static void vector_first(struct print_tasks *t)
+{
+    const struct print_tasks old = *t;
+    for (int i = 0; i < t->n; i++) {
+        const int from = i ? i - 1 : t->n - 1;
+        t->letter[i] = old.letter[from];
+        t->parts[i] = old.parts[from];
+        t->block[i] = old.block[from];
+    }
+}
+
 static void print_group(struct making *m, int i, double task_ns, struct kernel *out)
 {
     struct dfp *d = &m->d;
@@ -380,6 +392,7 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     if (tiled) unit[p->tile] = p->blocks ? p->points : 0;
     const double ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops; /* memory is what copies cost */
     tasks_make(d->pl, g, g->shared, ops, task_ns * d->lanes, p->vector, unit, &t);
+    if (tiled && !p->blocks) vector_first(&t);
     text_line(d->p.out,
               "void KERNEL_%d(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)", i);
     text_open(d->p.out, "{");

@@ -9,7 +9,8 @@
 struct expand {
     struct loops *l;
     const struct target *target;
-    uint64_t unit; /* letters along which outputs lie side by side */
+    uint64_t softsums; /* by tensor: sums of exponentials */
+    uint64_t unit;     /* letters along which outputs lie side by side */
     VECTOR(struct loops_stmt) stmts;
 };
 
@@ -178,6 +179,7 @@ static void softsum(struct expand *x, const struct loops_stmt *s, int i, const s
     const int32_t none = ex_real(l, -1.0 / 0.0), pick[3] = {ex_test(l, ex_cmp(l, CMP_EQ, m, none)), ex_int(l, 0),
                                                             ex_red(l, RED_SUM, e->u.bound, e->a, power)};
     put(x, s, s->out[1], s->index, ex_call(l, math_row("where"), 3, pick));
+    if (s->out[1] < 64) x->softsums |= UINT64_C(1) << s->out[1];
 }
 
 /* The position is found by comparing with the extreme, so both passes must see the same bits: values from memory. */
@@ -200,6 +202,10 @@ static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, cons
         position =
             ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, position, ex_int(l, l->letters.at[k].size)), ex_letter(l, k));
     }
+    /* floats hold positions exactly up to 2^24, and fill more lanes */
+    const bool narrow = !e->a && letters_points(l, e->u.bound) <= 1 << 24 && expr_natural(l, body) == C_F32;
+    if (narrow)
+        position = ex_call(l, math_row("identity"), 1, (int32_t[]){ex_binary(l, EX_MUL, position, ex_real(l, 1))});
     int32_t first = ex_red(l, RED_MIN, e->u.bound, guard, position);
     if (e->a) { /* nothing seen: position 0 */
         const int32_t pick[3] = {ex_test(l, ex_cmp(l, CMP_EQ, first, ex_int(l, INT64_MAX))), ex_int(l, 0), first};
@@ -222,6 +228,29 @@ static void take(struct expand *x)
     x->l->stmts.n = x->stmts.n;
     x->l->stmts.room = x->stmts.room;
     memset(&x->stmts, 0, sizeof x->stmts);
+}
+
+/* -- divisions */
+
+/* Is 1 / node as good as node, never a denormal: a root, or a sum of exponentials that has a 1 in it? */
+static bool invertible(const struct expand *x, int32_t node)
+{
+    const struct ex *e = &x->l->ex.at[node];
+    if (e->kind == EX_CALL) return e->op == math_row("sqrt");
+    return e->kind == EX_READ && !e->b && e->tensor < 64 && (x->softsums >> e->tensor & 1);
+}
+
+/* Divisions of rows by such a value become products with its inverse, which is computed once for the row. */
+static int32_t invert(const struct expand *x, int32_t node)
+{
+    struct loops *l = x->l;
+    const struct ex e = l->ex.at[node];
+    if (e.kind != EX_ADD && e.kind != EX_SUB && e.kind != EX_MUL && e.kind != EX_DIV) return node;
+    const int32_t a = invert(x, e.a);
+    if (e.kind == EX_DIV && invertible(x, e.b) && (ex_letters(l, a) & ~ex_letters(l, e.b)))
+        return ex_binary(l, EX_MUL, a, ex_binary(l, EX_DIV, ex_real(l, 1), e.b));
+    const int32_t b = e.kind == EX_DIV ? e.b : invert(x, e.b);
+    return a == e.a && b == e.b ? node : ex_binary(l, (enum ex_kind)e.kind, a, b);
 }
 
 /* -- long reductions to few results: parts that are tasks, then the parts together */
@@ -327,6 +356,7 @@ struct cluster dfp_expand(const struct solver_context *sc, const struct cluster 
             PUSH(l->arena, x.stmts, s);
     }
     take(&x);
+    for (int i = 0; i < l->stmts.n; i++) l->stmts.at[i].value = invert(&x, l->stmts.at[i].value);
     for (int i = 0; i < l->stmts.n; i++) {
         const struct loops_stmt s = l->stmts.at[i];
         split_long(&x, &s, lanes);
