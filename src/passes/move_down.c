@@ -58,6 +58,8 @@ sol_status pass_move_down(struct sol_graph *g)
         intptr_t uses = tensor_uses(l->out[0]);
         TRY(swap(g, l, at, move, &y));
         y->user = (void *)uses;
+        next = y->from->in[0]->from; /* the map again: there may be another move in front of it */
+        next->out[0]->user = (void *)(intptr_t)1;
         graph_replace(g, l->out[0], y);
         graph_remove(g, l);
         graph_remove(g, move);

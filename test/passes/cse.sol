@@ -1,0 +1,80 @@
+# The same layer twice.
+
+== same function, same input; then the layers behind them
+pass cse
+graph "t"
+input %0:f32[2 3] "x"
+%1 = exp(%0)
+%2 = exp(%0)
+%3 = Sum(%1) axes=[1]
+%4 = Sum(%2) axes=[1]
+%5 = add(%3, %4)
+output %5 "y"
+-->
+graph "t"
+input %0:f32[2 3] "x"
+%1:f32[2 3] = exp(%0)
+%2:f32[2] = Sum(%1) axes=[1]
+%3:f32[2] = add(%2, %2)
+output %3 "y"
+work flops 26 -> 14, bytes 184 -> 104
+
+== different attributes, inputs, order of inputs
+pass cse
+graph "t"
+input %0:f32[2 3] "x"
+input %1:f32[2 3] "z"
+%2 = Sum(%0) axes=[1]
+%3 = Sum(%0) axes=[0]
+%4 = Sum(%0) axes=[1] keep=1
+%5 = sub(%0, %1)
+%6 = sub(%1, %0)
+%7 = Cast(%0) to=f64
+%8 = Cast(%0) to=i64
+%9 = LayerNorm(%0, -, -)
+%10 = LayerNorm(%0, -, -) e=1e-06
+output %2 "a"
+output %3 "b"
+output %4 "c"
+output %5 "d"
+output %6 "e"
+output %7 "f"
+output %8 "g"
+output %9 "h"
+output %10 "i"
+--> same
+
+== two outputs become one tensor
+pass cse
+graph "t"
+input %0:f32[4] "x"
+%1 = exp(%0)
+%2 = exp(%0)
+output %1 "a"
+output %2 "b"
+-->
+graph "t"
+input %0:f32[4] "x"
+%1:f32[4] = exp(%0)
+output %1 "a"
+output %1 "b"
+work flops 8 -> 4, bytes 64 -> 32
+
+== attributes are compared as they are written
+pass cse
+graph "t"
+input %0:f32[1 1 4 4] "x"
+%1 = MaxPool(%0) k=[2,2]
+%2 = MaxPool(%0) k=2 s=[1,1]
+%3 = add(%1, %2)
+output %3 "y"
+--> same
+
+== chance is never the same twice
+pass cse
+graph "t"
+%0 = Rand() shape=[4] seed=1
+%1 = Rand() shape=[4] seed=1
+%2 = sub(%0, %1)
+output %2 "y"
+--> same
