@@ -18,7 +18,7 @@ from ._core import (
     RunError,
     UnsupportedError,
 )
-from .api import config, devices, optimize, refresh, seed, seeds, set_seed, versions
+from .api import config, devices, memory, optimize, refresh, seed, seeds, set_seed, versions
 from .inputs import Input, input
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "device",
     "devices",
     "input",
+    "memory",
     "optimize",
     "refresh",
     "seed",

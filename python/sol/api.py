@@ -58,6 +58,15 @@ def refresh(model: Any) -> None:
     state.refresh()
 
 
+def memory(model: Any) -> dict[str, int]:
+    """Bytes that the program compiled last needs: params, prepared, inputs, outputs, workspace, and the peak of all."""
+    state = getattr(model, "__dict__", {}).get("_sol")
+    if state is None or not state.programs:
+        raise _core.InvalidError(f"sol.memory: expected an optimized model that was called, got {type(model)}")
+    found: dict[str, int] = next(reversed(state.programs.values())).net.memory
+    return found
+
+
 class Config(MutableMapping[str, Any]):
     """`sol.config["compiler::name"]`: what can be set, with its documentation in `help()`."""
 

@@ -6,6 +6,7 @@ user's model. After each operator, types and shapes are compared with what PyTor
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -178,13 +179,22 @@ class Translator:
             self.env[node] = self._value(node, module, path, line)
             self.memory.enter(node)
         except _Missing:
-            return
+            self._stand_in(node)
         except (Refused, _core.UnsupportedError, _core.InvalidError) as e:
-            what = str(node.target)
-            if isinstance(e, Refused) and str(e) == "":
-                self.problems.append(f"{what}{_where(path, line)}")
-            else:
-                self.problems.append(f"{what}: {e}{_where(path, line)}")
+            self.problems.append(f"{node.target}{': ' if str(e) else ''}{e}{_where(path, line)}")
+            self._stand_in(node)
+
+    def _stand_in(self, node: torch.fx.Node) -> None:
+        """Something of the right type and shape in place of what is not supported, to find what else is not."""
+
+        def like(v: Any) -> Any:
+            return Value(self.graph.input("", sol_name(v.dtype), tuple(v.shape))) if isinstance(v, torch.Tensor) else v
+
+        val = node.meta.get("val")
+        with contextlib.suppress(Refused, _core.Error, TypeError):
+            check(val)
+            self.env[node] = [like(v) for v in val] if isinstance(val, list | tuple) else like(val)
+            self.memory.enter(node)
 
     def _value(self, node: torch.fx.Node, module: torch.nn.Module, path: str, line: str) -> Any:
         val = node.meta.get("val")

@@ -1,0 +1,28 @@
+"""What all Python tests share: a cache of their own, torchvision beside a CPU build of torch."""
+
+import os
+
+import pytest
+import torch
+
+import sol
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """Kernels compiled here stay for the session; SOL_TEST_CACHE keeps them between sessions."""
+    sol.config["cache::folder"] = os.environ.get("SOL_TEST_CACHE") or str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def torchvision():
+    """torchvision's wheel imports if these two operators are known."""
+    library = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return pytest.importorskip("torchvision")
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)

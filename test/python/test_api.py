@@ -1,0 +1,590 @@
+"""What a user of `sol` with PyTorch relies on: the optimized module, its parameters, arguments, results, errors."""
+
+import copy
+import logging
+import os
+import pickle
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import sol
+import sol.pytorch
+import torch
+from torch import nn
+from torch_help import check, tensors
+from torch.utils import _pytree as pytree
+
+
+@dataclass
+class Out:
+    a: torch.Tensor
+    b: object
+
+
+pytree.register_dataclass(Out)
+
+
+class Nested(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(3))
+        self.register_buffer("mask", torch.ones(3, 3).tril())
+
+    def forward(self, d, pair, *, scale=1.0):
+        y = d["x"] * scale + pair[0]
+        more = {
+            "transposed": (y.t(), y.t()),
+            "input": pair[1],
+            "view of input": pair[1][0],
+            "parameter": self.w,
+            "view of buffer": self.mask.t(),
+            "number": 5,
+            "none": None,
+            "expanded": y[:1].expand(4, 3),
+            "strided": y[::2],
+            "twice": y,
+            "scalar": y.sum(),
+            "constant": torch.tensor([1.0, 2.0]),
+        }
+        return Out(y, more)
+
+
+class Writes(nn.Module):
+    """In place, in every way: on the argument, a buffer, a plain attribute, views."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+        self.k = torch.arange(3.0)
+
+    def forward(self, x):
+        self.count += 1
+        x.mul_(2)
+        y = torch.zeros(3, 3)
+        y[1] = x
+        y.t()[2] += self.k
+        y.view(-1)[:2] = 7
+        return x + self.count + self.k, y
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).eval()
+
+
+def convnet():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).eval()
+
+
+IMAGE = (2, 3, 8, 8)
+
+# -- the module
+
+
+def test_is_a_module_of_the_same_class_and_tree():
+    m = convnet()
+    s = sol.optimize(m, torch.randn(IMAGE))
+    assert isinstance(s, nn.Sequential) and s is not m
+    assert [n for n, _ in s.named_modules()] == [n for n, _ in m.named_modules()]
+    assert list(s.state_dict()) == list(m.state_dict())
+    assert all(a is b for a, b in zip(s.parameters(), m.parameters(), strict=True))
+    assert all(a is b for a, b in zip(s.buffers(), m.buffers(), strict=True))
+
+
+def test_shared_and_copied_parameters():
+    m, x = mlp(), torch.randn(2, 4)
+    shared, copied = sol.optimize(m, x), sol.optimize(m, x, copy=True)
+    before = m(x).detach()
+    with torch.no_grad():
+        m[0].weight.mul_(2)
+    check(shared, m, (x,))
+    with torch.no_grad():
+        assert torch.allclose(copied(x), before, atol=1e-6)
+
+
+CHANGES = {
+    "in place": lambda m: m[0].weight.detach().mul_(2),
+    "replaced": lambda m: setattr(m[0], "weight", nn.Parameter(torch.randn(6, 4))),
+    "other data": lambda m: setattr(m[0].weight, "data", torch.randn(6, 4)),
+    "past the version": lambda m: m[0].weight.data.add_(1),
+    "other layout": lambda m: setattr(m[0].weight, "data", torch.randn(4, 6).t()),
+    "with gaps": lambda m: setattr(m[0].weight, "data", torch.randn(6, 8)[:, ::2]),
+    "state dict": lambda m: m.load_state_dict({k: v + 1 for k, v in m.state_dict().items()}),
+    "submodule": lambda m: setattr(m, "0", nn.Linear(4, 6)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("side", ["model", "optimized"])
+def test_changed_parameters_are_seen(change, side):
+    m, x = mlp(), torch.randn(2, 4)
+    s = sol.optimize(m, x)
+    check(s, m, (x,))
+    change(m if side == "model" else s)
+    if change is CHANGES["submodule"]:  # the tree is the model's own: modules are not shared
+        plain = nn.Sequential(*s.children())
+        check(s, plain, (x,))
+    else:
+        check(s, m, (x,))
+        check(s, m, (x,))
+
+
+def test_refresh():
+    m, x = nn.Sequential(nn.Linear(64, 64)).eval(), torch.randn(2, 64)
+    s = sol.optimize(m, x)
+    check(s, m, (x,))
+    m[0].weight.data[0, 0] = 100.0  # where no sample looks
+    sol.refresh(s)
+    check(s, m, (x,))
+    with pytest.raises(sol.InvalidError, match="optimized model"):
+        sol.refresh(m)
+
+
+def test_state_dict_both_ways():
+    m, other, x = mlp(), mlp(), torch.randn(2, 4)
+    s = sol.optimize(m, x)
+    s.load_state_dict(other.state_dict())
+    check(s, other, (x,))
+    other.load_state_dict({k: v * 3 for k, v in s.state_dict().items()})
+    s.load_state_dict(other.state_dict())
+    check(s, other, (x,))
+
+
+def test_deepcopy_and_pickle():
+    m, x = mlp(), torch.randn(2, 4)
+    s = sol.optimize(m, x)
+    c, p = copy.deepcopy(s), pickle.loads(pickle.dumps(s))
+    for other in (c, p):
+        check(other, m, (x,))
+        with pytest.raises(sol.InvalidError):
+            other(torch.randn(3, 4))
+    with torch.no_grad():
+        c[0].weight.zero_()
+    check(s, m, (x,))
+    check(c, nn.Sequential(*c.children()), (x,))
+
+
+def test_freezing_parts():
+    m, x = mlp(), torch.randn(2, 4)
+    s = sol.optimize(m, x)
+    for p in s[0].parameters():
+        p.requires_grad_(False)
+    assert not m[0].weight.requires_grad and s(x).requires_grad
+    for p in s.parameters():
+        p.requires_grad_(False)
+    assert not s(x).requires_grad
+
+
+def test_modes_of_submodules():
+    m = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.BatchNorm1d(4))
+    s, x = sol.optimize(m, torch.randn(3, 4)), torch.randn(3, 4)
+    with pytest.raises(sol.UnsupportedError, match=r"aten.dropout.default: train=True.*\n.*batch_norm"):
+        s(x)
+    m.eval(), s.eval()
+    check(s, m, (x,))
+    s[1].train()
+    with pytest.raises(sol.UnsupportedError, match="dropout"):
+        s(x)
+    s[1].eval()
+    check(s, m, (x,))
+
+
+def test_hooks_on_the_model_run_once():
+    m, x = mlp(), torch.randn(2, 4)
+    m.register_forward_hook(lambda module, args, out: out + 1)
+    s = sol.optimize(m, x)
+    with torch.no_grad():
+        assert torch.allclose(s(x), m(x), atol=1e-6)
+
+
+def test_optimized_inside_another_model_and_compiled():
+    inner = mlp()
+    s = sol.optimize(inner, torch.randn(2, 4))
+    outer = nn.Sequential(s, nn.Tanh()).eval()
+    x = torch.randn(2, 4)
+    check(sol.optimize(outer, x), nn.Sequential(inner, nn.Tanh()).eval(), (x,))
+    with torch.no_grad():
+        assert torch.allclose(torch.export.export(s, (x,)).module()(x), inner(x), atol=1e-6)
+
+
+# -- gradients
+
+
+def test_results_say_that_they_have_no_gradients():
+    m, x = mlp(), torch.randn(2, 4)
+    y = sol.optimize(m, x)(x)
+    assert y.requires_grad
+    with pytest.raises(sol.UnsupportedError, match="training is not there yet"):
+        y.sum().backward()
+    with torch.no_grad():
+        assert not sol.optimize(m, x)(x).requires_grad
+    with torch.inference_mode():
+        assert sol.optimize(m, x)(x).is_inference()
+
+
+# -- arguments
+
+
+def test_wildcard_batch():
+    m = convnet()
+    s = sol.optimize(m, sol.input([0, 3, 8, 8]))
+    for batch in (1, 2, 5, 2):
+        check(s, m, (torch.randn(batch, 3, 8, 8),))
+    with pytest.raises(
+        sol.InvalidError, match=r"argument 0: expected float32\[\*, 3, 8, 8\], got float32\[2, 3, 9, 8\]"
+    ):
+        s(torch.randn(2, 3, 9, 8))
+    s = sol.optimize(m, torch.randn(IMAGE), batch_size=4)
+    for batch in (4, 1):
+        check(s, m, (torch.randn(batch, 3, 8, 8),))
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        ((torch.zeros(3, 4),), r"expected float32\[2, 4\], got float32\[3, 4\]"),
+        ((torch.zeros(2, 4, dtype=torch.float64),), r"got float64\[2, 4\]"),
+        ((torch.zeros(2, 4, dtype=torch.float16),), "argument 0: data type float16: not supported"),
+        ((torch.zeros(2, 4, device="meta"),), "device meta"),
+        ((torch.zeros(2, 4).to_sparse(),), "sparse"),
+        ((torch.zeros(2, 4, dtype=torch.complex64),), "complex64"),
+        ((1.0,), "got 1.0"),
+        ((), "missing"),
+        ((torch.zeros(2, 4), torch.zeros(2, 4)), "too many"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments(args, message):
+    s = sol.optimize(mlp(), torch.randn(2, 4))
+    with pytest.raises((sol.Error, TypeError), match=message):
+        s(*args)
+
+
+def test_strided_arguments():
+    m, x = convnet(), torch.randn(IMAGE)
+    s = sol.optimize(m, x)
+    check(s, m, (x.to(memory_format=torch.channels_last),))
+    check(s, m, (torch.randn(2, 3, 16, 16)[:, :, ::2, ::2],))
+    check(s, m, (torch.randn(1, 3, 8, 8).expand(2, 3, 8, 8),))
+    check(s, m, (x[:, [2, 0, 1]].transpose(2, 3),))
+    check(s, m, (x,))
+
+
+def test_channels_last_results():
+    m = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    x = torch.randn(IMAGE).to(memory_format=torch.channels_last)
+    assert check(sol.optimize(m, x), m, (x,)).is_contiguous(memory_format=torch.channels_last)
+    m.to(memory_format=torch.channels_last)
+    check(sol.optimize(m, torch.randn(IMAGE)), m, (torch.randn(IMAGE),))
+
+
+def test_nested_arguments_and_results():
+    m = Nested().eval()
+    args = {"x": torch.randn(3, 3)}, [torch.randn(3), torch.randn(2, 2)]
+    s = sol.optimize(m, *args, scale=2.0)
+    for scale in (2.0, 3.0):
+        with torch.no_grad():
+            got, eager = s(*args, scale=scale), m(*args, scale=scale)
+        assert type(got) is Out and str(pytree.tree_structure(got)) == str(pytree.tree_structure(eager))
+        for g, e in zip(tensors(got), tensors(eager), strict=True):
+            assert torch.allclose(g, e) and g.stride() == e.stride()
+        assert got.b["number"] == 5 and got.b["none"] is None
+        assert got.b["input"] is args[1][1] and got.b["parameter"] is m.w and got.b["twice"] is got.a
+        assert got.b["view of input"].data_ptr() == args[1][1].data_ptr()
+        assert got.b["transposed"][0].data_ptr() == got.a.data_ptr()
+    with pytest.raises(sol.InvalidError, match="expected arguments like"):
+        s(args[0], {"x": torch.randn(3), "y": torch.randn(2, 2)}, scale=2.0)
+
+
+def test_arguments_by_name():
+    class M(nn.Module):
+        def forward(self, x, y=None, z=1):
+            return x + y * z
+
+    m, x, y = M().eval(), torch.randn(3), torch.randn(3)
+    s = sol.optimize(m, x, y, 2)
+    for args, kwargs in (
+        ((x, y, 2), {}),
+        ((x,), {"z": 2, "y": y}),
+        ((), {"y": y, "x": x, "z": 2}),
+        ((x,), {"y": y, "z": 2}),
+    ):
+        for _ in range(2):
+            check(s, m, args, kwargs)
+
+
+def test_writes_in_place():
+    m, other = Writes().eval(), Writes().eval()
+    s = sol.optimize(m, torch.ones(3))
+    assert m.count == 0, "optimizing must not run the model"
+    for _ in range(2):
+        x, y = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 2.0, 3.0])
+        with torch.no_grad():
+            got, eager = s(x), other(y)
+        assert torch.equal(x, y) and m.count == other.count
+        assert all(torch.equal(a, b) for a, b in zip(got, eager, strict=True))
+        m.k.add_(1), other.k.add_(1)
+
+
+def test_zero_sized_and_scalar_tensors():
+    class M(nn.Module):
+        def forward(self, x, s):
+            return x * s, x.sum(), torch.cat([x, x]), s + 1
+
+    m = M().eval()
+    for shape in ((0, 4), (3, 0), (), (1,)):
+        x = torch.randn(shape)
+        if not shape:
+            x = x.reshape(1)[0:1]
+        check(sol.optimize(m, x, torch.tensor(2.0)), m, (x, torch.tensor(2.0)))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_not_a_number(value):
+    m = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Softmax(1)).eval()
+    x = torch.randn(IMAGE)
+    x[0, 1, 3, 3] = value
+    with torch.no_grad():
+        assert torch.allclose(sol.optimize(m, x)(x), m(x), atol=1e-5, equal_nan=True)
+
+
+def test_float64_and_integers():
+    m = mlp().double()
+    x = torch.randn(2, 4, dtype=torch.float64)
+    with torch.no_grad():
+        assert torch.allclose(sol.optimize(m, x)(x), m(x), rtol=1e-12, atol=1e-14)
+    s = sol.optimize(lambda a, b: (a // b, a % b, a < b, a + 0.5), torch.tensor([7, -7]), torch.tensor([2, 3]))
+    got, eager = s(torch.tensor([9, -8]), torch.tensor([4, 3])), (torch.tensor([2, -3]), torch.tensor([1, 1]))
+    assert torch.equal(got[0], eager[0]) and torch.equal(got[1], eager[1]) and got[2].dtype == torch.bool
+    assert got[3].dtype == torch.float32
+
+
+def test_index_out_of_range():
+    s = sol.optimize(nn.Embedding(10, 4).eval(), torch.tensor([1, 2]))
+    for bad in (10, -1):
+        with pytest.raises(IndexError):
+            s(torch.tensor([1, bad]))
+    with torch.no_grad():
+        assert s(torch.tensor([9, 0])).shape == (2, 4)
+
+
+# -- models of other kinds
+
+
+def test_exported_program():
+    m, x = convnet(), torch.randn(IMAGE)
+    check(sol.optimize(torch.export.export(m, (x,))), m, (x,))
+
+
+def test_function_and_numpy():
+    f = sol.optimize(lambda a, b: (a @ b).relu(), torch.randn(3, 4), torch.randn(4, 5))
+    a, b = torch.randn(3, 4), torch.randn(4, 5)
+    assert torch.allclose(f(a, b), (a @ b).relu(), atol=1e-5)
+    m = mlp()
+    g = sol.optimize(m, torch.randn(2, 4), framework="numpy")
+    x = np.ones((2, 4), np.float32)
+    with torch.no_grad():
+        np.testing.assert_allclose(g(x), m(torch.from_numpy(x)).numpy(), atol=1e-6)
+
+
+def test_torch_compile():
+    m = convnet()
+    c = torch.compile(m, backend="sol")
+    with torch.no_grad():
+        for change in range(3):
+            for batch in (2, 5, 2):
+                check(c, m, (torch.randn(batch, 3, 8, 8),))
+            m[0].weight.mul_(2) if change == 0 else m[1].running_mean.add_(1)
+    assert c(torch.randn(IMAGE)).requires_grad
+    with pytest.raises(Exception, match="there are none"):
+        torch.compile(mlp(), backend="sol", options={"nonsense": 1})(torch.randn(2, 4))
+
+
+def test_torch_compile_with_graph_breaks():
+    def f(x):
+        y = x.sin()
+        if y.sum() > 0:
+            return y + 1
+        return y - 1
+
+    with torch.no_grad():
+        for x in (torch.ones(3), -torch.ones(3)):
+            assert torch.allclose(torch.compile(f, backend="sol")(x), f(x))
+
+
+def test_several_models_at_once():
+    models = [mlp() for _ in range(3)]
+    x = torch.randn(2, 4)
+    optimized = [sol.optimize(m, x) for m in models]
+    for _ in range(2):
+        for s, m in zip(optimized, models, strict=True):
+            check(s, m, (x,))
+
+
+def test_threads():
+    m = mlp()
+    s, wrong = sol.optimize(m, sol.input([0, 4])), []
+
+    def work(i):
+        for k in range(40):
+            x = torch.randn(1 + (i + k) % 3, 4)
+            with torch.no_grad():
+                if not torch.allclose(s(x), m(x), atol=1e-6):
+                    wrong.append((i, k))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_same_bits_for_any_number_of_threads():
+    m, x = convnet(), torch.randn(8, 3, 8, 8)
+    s, before = sol.optimize(m, x), torch.get_num_threads()
+    try:
+        with torch.no_grad():
+            results = [torch.set_num_threads(n) or s(x) for n in (1, 2, 5)]
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(r, results[0]) for r in results)
+
+
+def test_after_fork():
+    m, x = mlp(), torch.randn(2, 4)
+    s = sol.optimize(m, sol.input([0, 4]))
+    check(s, m, (x,))
+    child = os.fork()
+    if child == 0:
+        with torch.no_grad():
+            ok = all(torch.allclose(s(x[:b]), m(x[:b]), atol=1e-6) for b in (2, 1))
+        os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+# -- what is refused
+
+
+class Refused(nn.Module):
+    def forward(self, x):
+        y = torch.fft.fft(x).real
+        return y + torch.special.i0(x) + torch.linalg.svd(x)[1].sum()
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+class Picks(nn.Module):
+    def forward(self, x):
+        return x[x > 0]
+
+
+def test_everything_that_is_refused_at_once():
+    with pytest.raises(sol.UnsupportedError) as e:
+        sol.optimize(Refused(), torch.randn(3, 3))
+    for part in ("3 things", "aten.fft_fft", "complex64", "aten.special_i0", "svd", "test_api.py:"):
+        assert part in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [(Branches(), "depends on data"), (Picks(), "the shape depends on data"), (nn.Linear(3, 3).half(), "float16")],
+    ids=["branch", "mask", "half"],
+)
+def test_refused_by_name(model, message):
+    x = torch.randn(3, 3).half() if "float16" in message else torch.randn(3, 3)
+    with pytest.raises(sol.UnsupportedError, match=message):
+        sol.optimize(model, x)
+
+
+def test_refused_calls(tmp_path):
+    x = torch.randn(2, 4)
+    s = sol.optimize(mlp(), x)
+    with torch.autocast("cpu"), pytest.raises(sol.UnsupportedError, match="autocast"):
+        s(x)
+    with pytest.raises(sol.UnsupportedError, match="vdims"):
+        sol.optimize(mlp(), x, vdims=[True])
+    with pytest.raises(sol.UnsupportedError, match="tensorflow"):
+        sol.optimize(mlp(), x, framework="tensorflow")
+    with pytest.raises(sol.UnsupportedError, match="TorchScript"):
+        sol.optimize(torch.jit.trace(mlp(), x), x)
+    with pytest.raises(sol.InvalidError, match="optimized already"):
+        sol.optimize(s, x)
+    with pytest.raises(sol.InvalidError):
+        sol.optimize(3, x)
+    with pytest.raises(sol.FileError, match="no such file"):
+        sol.optimize(tmp_path / "missing.onnx")
+    with pytest.raises(ValueError):
+        sol.input([1, 0, 3])
+    with pytest.raises(RuntimeError):  # the model's own error
+        sol.optimize(nn.Linear(3, 3), torch.randn(3, 4))
+
+
+def test_no_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    before = sol.config["cache::folder"]
+    sol.config["cache::folder"] = str(tmp_path / "cache")
+    try:
+        with pytest.raises(sol.CompilerError):
+            sol.optimize(nn.Linear(7, 11), torch.randn(2, 7))
+    finally:
+        sol.config["cache::folder"] = before
+
+
+# -- the rest of the interface
+
+
+def test_same_functions_for_every_framework():
+    import sol.numpy
+    import sol.onnx
+
+    for module in (sol.pytorch, sol.numpy, sol.onnx):
+        for name in sol.__all__:
+            assert getattr(module, name) is getattr(sol, name), name
+
+
+def test_config():
+    assert sol.config["compiler::name"] and set(sol.config) >= {"log::level", "autotune", "compiler::debug"}
+    before = sol.config["log::level"]
+    sol.config["log::level"] = "ERROR"
+    assert sol.config["log::level"] == "ERROR"
+    del sol.config["log::level"]
+    sol.config["log::level"] = before
+    with pytest.raises(KeyError, match="nonsense"):
+        sol.config["nonsense"] = 1
+    with pytest.raises(KeyError):
+        sol.config["nonsense"]
+    with pytest.raises(sol.InvalidError):
+        sol.config["log::level"] = "LOUD"
+    assert "log::level" in sol.config.help()
+
+
+def test_devices_versions_seeds():
+    assert sol.devices()[0]["type"] == "x86" and sol.devices()[0]["cores"] >= 1
+    assert sol.versions()["sol"] == sol.__version__ and "torch" in sol.versions()
+    sol.set_seed(7)
+    assert sol.seed() == 7 and sol.seeds() == {"x86:0": 7}
+    sol.set_seed(8, "x86", 0)
+    assert sol.seed("x86", 0) == 8
+    with pytest.raises(sol.InvalidError):
+        sol.seed("cuda", 0)
+    sol.device.set("x86", 0)
+    with pytest.raises(sol.UnsupportedError):
+        sol.device.set("cuda", 0)
+
+
+def test_memory_is_estimated(capfd):
+    sol.optimize(mlp(), torch.randn(2, 4))
+    assert "Estimated Peak Memory Consumption: Inference ~" in capfd.readouterr().err
+
+
+def test_tracing_leaves_no_trace():
+    m, x = mlp(), torch.randn(2, 4)
+    before, level = dict(m.__dict__), logging.root.manager.disable
+    sol.optimize(m, x)
+    assert m.__dict__.keys() == before.keys() and logging.root.manager.disable == level
+    assert torch.backends.mha.get_fastpath_enabled() and torch.is_grad_enabled()

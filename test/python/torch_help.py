@@ -1,0 +1,86 @@
+"""Comparing with PyTorch: errors against float64, and the translation run by the interpreter instead of a compiler."""
+
+import copy
+
+import torch
+from sol.pytorch.export import export
+from sol.pytorch.module import _dense, owned_tensors
+from sol.pytorch.program import _skeleton
+from sol.pytorch.translate import Translator
+from torch.utils import _pytree as pytree
+
+TIMES, PLUS = 2, 1e-6  # an error may be this many times PyTorch's own, plus this; relative L2 against float64
+TIMES_WINOGRAD = 4
+
+
+def tensors(tree):
+    return [v for v in pytree.tree_leaves(tree) if isinstance(v, torch.Tensor)]
+
+
+def to_double(tree):
+    return pytree.tree_map(
+        lambda v: v.double() if isinstance(v, torch.Tensor) and v.dtype == torch.float32 else v, tree
+    )
+
+
+def error(got, exact):
+    """Relative L2 over what is finite; what is not must be the same. Integers: the largest difference."""
+    got, exact = got.detach(), exact.detach()
+    assert got.shape == exact.shape, f"shape {tuple(got.shape)}, expected {tuple(exact.shape)}"
+    if not exact.is_floating_point():
+        return float((got.double() - exact.double()).abs().max()) if got.numel() else 0.0
+    got, exact = got.double(), exact.double()
+    assert torch.equal(torch.isnan(got), torch.isnan(exact)), "NaN at other places"
+    finite = torch.isfinite(exact) & torch.isfinite(got)
+    assert torch.equal(got[~finite & ~torch.isnan(exact)].sign(), exact[~finite & ~torch.isnan(exact)].sign())
+    got, exact = got[finite], exact[finite]
+    norm = exact.norm().item()
+    return ((got - exact).norm() / (norm or 1.0)).item() if got.numel() else 0.0
+
+
+def assert_as_good(got, eager, exact, times=TIMES, plus=PLUS):
+    """Every tensor of `got` is as near to `exact` (float64) as PyTorch's float32 is, within `times` and `plus`."""
+    got, eager, exact = tensors(got), tensors(eager), tensors(exact)
+    assert len(got) == len(eager) == len(exact)
+    for i, (g, e, x) in enumerate(zip(got, eager, exact, strict=True)):
+        assert g.dtype == e.dtype, f"result {i}: {g.dtype}, expected {e.dtype}"
+        ours, theirs = error(g, x), error(e, x)
+        assert ours <= times * theirs + plus, f"result {i}: error {ours:.3g}, PyTorch's is {theirs:.3g}"
+
+
+def exactly(model, args, kwargs=None):
+    """What the model gives in float64."""
+    with torch.no_grad():
+        return copy.deepcopy(model).double()(*to_double(args), **to_double(kwargs or {}))
+
+
+def check(optimized, model, args, kwargs=None, times=TIMES):
+    """Compares an optimized model with the original and with float64; strides, too."""
+    kwargs = kwargs or {}
+    with torch.no_grad():
+        got, eager = optimized(*args, **kwargs), model(*args, **kwargs)
+    assert_as_good(got, eager, exactly(model, args, kwargs), times)
+    for g, e in zip(tensors(got), tensors(eager), strict=True):
+        assert g.stride() == e.stride()
+    return got
+
+
+def _physical(t, layout):
+    return t.detach().permute(layout.order).contiguous().numpy()
+
+
+def interpret(model, args):
+    """The network's outputs as the interpreter computes the translated graph, by number of the returned leaf."""
+    leaves = list(args)
+    program = export(_skeleton(model), tuple(args), {})
+    owned = {n: _dense(o.tensor) for n, o in owned_tensors(model).items()}
+    t = Translator(program, type(model).__name__, leaves, owned, frozenset()).run()
+    inputs = tuple(_physical(leaves[i.leaf], i.layout) for i in t.inputs)
+    params = tuple(_physical(owned[p.name] if p.constant is None else p.constant, p.layout) for p in t.params)
+    outputs = [torch.zeros(layout.physical, dtype=dtype) for layout, dtype in t.outputs]
+    t.graph.interpret(inputs, params, tuple(o.numpy() for o in outputs))
+    shaped = [o.permute(layout.inverse).expand(layout.shape) for o, (layout, _) in zip(outputs, t.outputs, strict=True)]
+    return {k: shaped[r.value] for k, r in enumerate(t.results) if r.kind == "output"}
+
+
+__all__ = ["assert_as_good", "check", "error", "exactly", "interpret", "tensors", "to_double"]
