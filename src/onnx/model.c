@@ -248,9 +248,11 @@ static const Onnx__Function *find_function(struct reader *r, const Onnx__Node *m
 
 static sol_status open_function(struct reader *r, struct scope *s, struct node *n, const Onnx__Function *f)
 {
+    for (const struct scope *up = s; up; up = up->call_scope)
+        if (up->function == f)
+            return ctx_fail(r->ctx, SOL_ERR_INVALID, "function '%s' calls itself", text_or_empty(f->name));
     if (s->depth >= ONNX_DEPTH)
-        return ctx_fail(r->ctx, SOL_ERR_INVALID, "more than %d functions call each other: does '%s' call itself?",
-                        ONNX_DEPTH, text_or_empty(f->name));
+        return ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "more than %d functions inside each other", ONNX_DEPTH);
     if ((size_t)n->nin > f->n_input || (size_t)n->nout > f->n_output)
         return ctx_fail(r->ctx, SOL_ERR_INVALID, "function '%s' has %zu inputs and %zu outputs, the node %d and %d",
                         text_or_empty(f->name), f->n_input, f->n_output, n->nin, n->nout);
@@ -361,7 +363,9 @@ static sol_status translate_node(struct reader *r, struct scope *s, size_t index
         problem_add(r, what, arena_printf(r->arena, "%s '%.80s'", n.where, n.label));
         for (int i = 0; i < n.nout; i++) n.out[i] = (struct value){.refused = true};
     } else if (status) {
-        return ctx_where(r->ctx, status, "%s '%.80s', %.80s: ", n.where, n.label, what);
+        if (!r->located) ctx_where(r->ctx, status, "%s '%.80s', %.80s: ", n.where, n.label, what);
+        r->located = true; /* the innermost node, not each function around it */
+        return status;
     }
     for (int i = 0; i < n.nout; i++) {
         if (!*m->output[i]) continue;

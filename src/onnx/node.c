@@ -378,10 +378,16 @@ tensor nd_cast(struct node *n, tensor x, enum sol_dtype t)
     return nd_make(n, "Cast", IN(x), WITH(TEXT("to", dtype_def(t)->name)));
 }
 
+static bool has_shape(tensor x, int ndim, const int64_t *shape)
+{
+    bool same = nd_rank(x) == ndim;
+    for (int i = 0; same && i < ndim; i++) same = shape[i] == nd_size(x, i);
+    return same;
+}
+
 tensor nd_reshape(struct node *n, tensor x, int ndim, const int64_t *shape)
 {
-    int64_t now[SOL_MAX_DIMS];
-    if (n->status || (nd_shape_of(x, now) == ndim && !memcmp(now, shape, (size_t)ndim * sizeof *now))) return x;
+    if (n->status || has_shape(x, ndim, shape)) return x;
     return nd_make(n, "Reshape", IN(x), WITH(INTS("shape", ndim, shape)));
 }
 
@@ -417,8 +423,7 @@ tensor nd_move_axis(struct node *n, tensor x, int from, int to)
 
 tensor nd_expand(struct node *n, tensor x, int ndim, const int64_t *shape)
 {
-    int64_t now[SOL_MAX_DIMS];
-    if (n->status || (nd_shape_of(x, now) == ndim && !memcmp(now, shape, (size_t)ndim * sizeof *now))) return x;
+    if (n->status || has_shape(x, ndim, shape)) return x;
     return nd_make(n, "Expand", IN(x), WITH(INTS("shape", ndim, shape)));
 }
 

@@ -86,6 +86,7 @@ struct reader { /* lives while the model is loaded */
     struct map *counts;    /* operators by name */
     int64_t nodes;         /* translated so far: functions that call functions may be many more than the file is long */
     VECTOR(struct problem *) problems;
+    bool located; /* the error says which node it belongs to */
 };
 struct problem { /* nodes that were refused for the same reason */
     const char *what, *reason, *first;

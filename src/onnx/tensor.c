@@ -111,8 +111,10 @@ static sol_status open_inside(struct sol_ctx *ctx, const char *folder, const cha
         if (!n || !strcmp(part, ".")) continue;
         int next = openat(fd, part, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (last ? 0 : O_DIRECTORY));
         int error = errno;
+        struct stat about;
+        bool link = next < 0 && !fstatat(fd, part, &about, AT_SYMLINK_NOFOLLOW) && S_ISLNK(about.st_mode);
         close(fd);
-        if (next < 0 && error == ELOOP)
+        if (link)
             return ctx_fail(ctx, SOL_ERR_INVALID,
                             "external data '%s': '%s' is a link, which could leave the model's folder", location, part);
         if (next < 0)

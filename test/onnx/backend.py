@@ -202,7 +202,10 @@ def report(results: list[Result], out) -> None:
         states = collections.Counter(r.state for r in groups[name])
         why = collections.Counter(_reason(r.reason) for r in groups[name] if r.state == "refused")
         text = "<br>".join(f"{k.replace('|', '/')} ({v})" for k, v in why.most_common())
-        print(f"| {name} | {states['pass']} | {states['fixed']} | {states['refused']} | {states['wrong']} | {text} |", file=out)
+        print(
+            f"| {name} | {states['pass']} | {states['fixed']} | {states['refused']} | {states['wrong']} | {text} |",
+            file=out,
+        )
     print("\n## Rows\n\n| operator | opsets |\n|-|-|", file=out)
     for domain, name, first, last in sorted(sol_c.supported()):
         print(f"| {domain + '.' if domain else ''}{name} | {first} to {last or 'the newest'} |", file=out)

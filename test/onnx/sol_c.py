@@ -10,9 +10,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 DTYPES = [
     np.dtype(t)
-    for t in (
-        "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 uint16 float32 float64"
-    ).split()
+    for t in ("bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 uint16 float32 float64").split()
 ]
 INVALID, UNSUPPORTED = 1, 2
 
@@ -105,8 +103,7 @@ class Model:
         fixed = {k: np.array(v, order="C") for k, v in (values or {}).items()}
         shapes = [(c_int64 * 12)(*v.shape) for v in fixed.values()]
         values_c = [
-            Value(k.encode(), v.ndim, s, v.ctypes.data)
-            for (k, v), s in zip(fixed.items(), shapes, strict=True)
+            Value(k.encode(), v.ndim, s, v.ctypes.data) for (k, v), s in zip(fixed.items(), shapes, strict=True)
         ]
         options = Options(
             ctypes.sizeof(Options),
