@@ -34,6 +34,7 @@ struct layout {
 struct example {
     const char *name, *row;
     const char *must;             /* solver that has to apply */
+    const char *variant;          /* its variant that is tested contains this; NULL: any */
     int64_t shape[MAX_INPUTS][6]; /* ends with 0 */
     int64_t s[3], p[3], q[3], d[3], g;
     enum sol_dtype dtype;
@@ -250,6 +251,37 @@ static const struct example examples[] = {
      .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
      .shape = {{1, 18, 3, 5}, {20, 18, 3, 5}, {20}}},
     {.name = "f64 one row", .must = "gemv", .row = LINEAR, .shape = {{1, 99}, {21, 99}, {21}}, .dtype = SOL_F64},
+    {.name = "groups of 8 with halo",
+     .variant = "groups",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .g = 8,
+     .shape = {{1, 64, 9, 7}, {64, 8, 3, 3}, {64}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {{"0231", 1, 0}},
+     .out = NHWC},
+    {.name = "groups of 2, dilated",
+     .variant = "groups",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .g = 32,
+     .d = {2, 2},
+     .shape = {{1, 64, 9, 7}, {64, 2, 3, 3}, {64}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "groups of 4",
+     .variant = "groups",
+     .must = "direct",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .g = 8,
+     .shape = {{2, 32, 8, 9}, {32, 4, 3, 3}, {32}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {NHWC},
+     .out = NHWC},
     {.name = "winograd 11x9",
      .must = "winograd",
      .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
@@ -675,6 +707,11 @@ static void add_jobs(const struct bound *b, const struct target *t)
         assert_in_range(n, 1, SOLVER_MAX_VARIANTS);
         struct job *j = &jobs.at[jobs.n];
         const struct variant *pick = &v[(b - bounds) * 7 % n];
+        if (b->e->variant && t->vector_bytes == 64 && !strcmp(dnn_solvers[s]->name, b->e->must)) {
+            for (int i = n - 1; i >= 0; i--)
+                if (strstr(v[i].text, b->e->variant)) pick = &v[i];
+            assert_non_null(strstr(pick->text, b->e->variant));
+        }
         *j = (struct job){.b = b, .target = t, .id = jobs.n};
         if (dnn_solvers[s]->emit(&sc, &b->c, pick, &j->k)) {
             print_error("%s: %s\n", b->e->name, sol_error(the_ctx));

@@ -49,6 +49,29 @@ static uint64_t letters_of(const struct axis *x)
     return set;
 }
 
+/* Groups of equally many input and output channels, fewer than lanes, that lie side by side in a and in all that is
+ * stored: their letter, or -1. */
+static int find_group(const struct problem *p, int lanes, int *out_size)
+{
+    for (int g = 0; g < p->loops->letters.n; g++) {
+        if (!set_has(p->batch, g) || p->valued) continue;
+        const int64_t size = p->loops->letters.at[p->vector].size;
+        bool fits = p->n == UINT64_C(1) << p->vector && size >= 2 && size < lanes && lanes % size == 0;
+        fits &= p->a.view.s[g] == size && p->loops->letters.at[g].size * size % lanes == 0;
+        for (int v = 0; v < p->nview; v++) {
+            const int64_t *s = p->view[v].s;
+            fits &= s[g] == s[p->vector] * size && (p->view[v].node || s[p->vector] == 1);
+        }
+        bool channels = false;
+        for (int k = 0; k < p->loops->letters.n; k++)
+            channels |= set_has(p->k, k) && p->a.view.s[k] == 1 && p->loops->letters.at[k].size == size;
+        if (!fits || !channels) continue;
+        *out_size = (int)size;
+        return g;
+    }
+    return -1;
+}
+
 static bool make_outer_axes(struct blocking *b, const char **why)
 {
     const struct problem *p = b->p;
@@ -56,13 +79,15 @@ static bool make_outer_axes(struct blocking *b, const char **why)
     for (int i = 0; i < p->nview; i++) t.at[t.n++] = p->view[i].s;
     if (b->options.source != B_PACKED) t.at[t.n++] = p->b.view.s;
     struct axes n;
-    if (!axes_make(p, p->n, p->valued, p->order, t.n, t.at, &n)) FAIL("too many axes");
+    const uint64_t group = b->group < 0 ? 0 : UINT64_C(1) << b->group;
+    if (!axes_make(p, p->n | group, p->valued, p->order, t.n, t.at, &n)) FAIL("too many axes");
     b->n = n.at[n.n - 1];
+    if (group && n.n != 1) FAIL("groups that do not lie side by side");
     const int64_t vectors = ceil_div(b->n.size, b->lanes);
     b->vectors = (int)ceil_div(vectors, ceil_div(vectors, b->options.vectors));
     b->width = b->vectors * b->lanes;
     t.at[t.n++] = p->a.view.s;
-    if (!axes_make(p, p->batch | (p->n & ~letters_of(&b->n)), p->valued, p->order, t.n, t.at, &b->outer))
+    if (!axes_make(p, (p->batch & ~group) | (p->n & ~letters_of(&b->n)), p->valued, p->order, t.n, t.at, &b->outer))
         FAIL("too many axes");
     b->nouter = axes_size(&b->outer);
     b->panels = ceil_div(b->n.size, b->width);
@@ -205,7 +230,10 @@ static bool make_k_axes(struct blocking *b, const struct axis *cut, const char *
 {
     const struct problem *p = b->p;
     const struct tables t = k_tables(b);
-    if (!axes_make(p, p->k & ~letters_of(cut), 0, b->a_stride, t.n, t.at, &b->k)) FAIL("too many axes");
+    uint64_t single = 0;
+    for (int i = 0; i < p->loops->letters.n && b->group >= 0; i++)
+        if (set_has(p->k, i) && b->a_stride[i] == 1) single |= UINT64_C(1) << i;
+    if (!axes_make(p, p->k & ~letters_of(cut), single, b->a_stride, t.n, t.at, &b->k)) FAIL("too many axes");
     b->chunk_axis = -1;
     if (cut->n) { /* last if it is the innermost, otherwise first */
         if (b->k.n == AXES_MAX) FAIL("too many axes");
@@ -233,6 +261,7 @@ static bool make_k_axes(struct blocking *b, const struct axis *cut, const char *
 static int64_t letter_extent(const struct blocking *b, const struct axis *cut, int letter)
 {
     const struct problem *p = b->p;
+    if (letter == b->group) return p->loops->letters.at[letter].size;
     if (set_has(p->batch | p->n, letter)) return 1;
     if (cut->n && cut->letter[0] == letter) return b->chunk;
     for (int i = 0; i < b->m.n; i++)
@@ -314,7 +343,9 @@ bool blocking_make(const struct problem *p, const struct target *t, const struct
     if (p->vector < 0) FAIL("no letter for the vectors");
     if (!p->a.affine) FAIL("the index of a is not affine");
     if (o->source != B_PACKED && (!p->b.affine || p->b.any_border)) FAIL("b has borders");
-    b->lanes = blocking_lanes(p, t);
+    b->lanes = o->groups ? t->vector_bytes / p->bytes : blocking_lanes(p, t);
+    b->group = o->groups ? find_group(p, b->lanes, &b->group_size) : -1;
+    if (o->groups && (b->group < 0 || o->source != B_PACKED || o->vectors != 1)) FAIL("no groups that share a vector");
     b->gather = o->gather || p->a.any_border;
     if (!make_outer_axes(b, why) || !make_m_axes(b, why)) return false;
     if (o->source == B_IN_PLACE && (axis_stride(&b->n, p->b.view.s) != 1 || b->n.size % b->lanes))
@@ -327,6 +358,7 @@ bool blocking_make(const struct problem *p, const struct target *t, const struct
     if (!choose_chunk(b, &cut, why)) return false;
     if (b->gather && !plan_gather(b, &cut, why)) return false;
     if (!make_k_axes(b, &cut, why)) return false;
+    if (b->group >= 0 && (b->nchunk > 1 || b->len != b->group_size)) FAIL("groups of another form");
     b->panel_elements = b->nrun * b->len * b->width;
     b->partial = partial_view(p);
     if (b->nchunk > 1 && b->partial < 0) b->partials = b->block_tiles * b->rows * b->cols * b->panels * b->width;

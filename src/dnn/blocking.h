@@ -24,6 +24,7 @@ struct blocking_options {
     int tiles;   /* in a block, about */
     enum b_source source;
     bool gather; /* a, even if it need not be */
+    bool groups; /* several groups of a grouped convolution in one vector */
 };
 #define BLOCKING_MAX_PIXELS 32
 struct blocking {
@@ -33,6 +34,9 @@ struct blocking {
     int lanes, vectors, width; /* width: of a panel */
     int rows, cols;            /* of a tile, at most */
     bool gather;
+    int group; /* letter of the groups that share vectors, -1: none. Then a vector of a is read, and each of its group's
+                */
+    int group_size;          /* channels spread over the group's lanes in turn, instead of one element over all lanes */
     struct axes outer, m, k; /* m: at least one axis, the last is the tile's columns; k: the last is the run */
     struct axis n;
     int64_t nouter, panels;

@@ -102,6 +102,7 @@ static const char *a_position(const struct blocking *b)
     for (int i = 0; i < b->m.n; i++)
         text =
             term(b, text, b->gather ? SAY("(m%d - l%d)", i, i) : SAY("m%d", i), axis_stride(&b->m.at[i], b->a_stride));
+    if (b->group >= 0) text = term(b, text, "n", b->width);
     if (!b->gather) {
         for (int i = 0; i < b->outer.n; i++)
             text = term(b, text, SAY("g%d", i), axis_stride(&b->outer.at[i], p->a.view.s));

@@ -61,7 +61,8 @@ static double tile_cycles(const struct blocking *b, double pixels)
     const struct target *t = b->target;
     const double fmas = pixels * b->vectors, loads = pixels * (conflicts(b, pixels) ? 2 : 1) + b->vectors;
     double step = fmas / 2;
-    if (!t->fma) step = fmas; /* multiply and add */
+    if (!t->fma) step = fmas;              /* multiply and add */
+    if (b->group >= 0) step = fmas * 0.75; /* shuffles */
     if (loads / 2 > step) step = loads / 2;
     if (constants.latency > step) step = constants.latency;
     const double weights = b->vectors * (double)t->vector_bytes / constants.l2;

@@ -45,7 +45,8 @@ static struct blocking_options options_of(const struct variant *v)
                                      .chunk = v->p[2],
                                      .tiles = v->p[3],
                                      .source = B_PACKED,
-                                     .gather = v->p[4]};
+                                     .gather = v->p[4],
+                                     .groups = v->p[5]};
 }
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
@@ -58,18 +59,20 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     struct tile_shape shape[8];
     if (!find(sc, c, &p, &why)) return 0;
     const int n = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
-    for (int gather = p.a.any_border; gather < 2; gather++)
+    for (int form = 0; form < 4; form++) /* gathered, groups that share vectors */
         for (int s = 0; s < n; s++)
             for (int i = 0; i < COUNT_OF(tiles); i++) {
-                struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], gather}};
+                struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], form & 1, form >> 1}};
+                if (p.a.any_border && !v.p[4]) continue;
+                if (v.p[5]) v.p[0] = MIN(v.p[0], sc->target->registers - 12);
                 const struct blocking_options o = options_of(&v);
                 if (!blocking_make(&p, sc->target, &o, &b, &why) || b.vectors != o.vectors) continue;
                 if (i && b.block_tiles <= tiles[i - 1]) continue; /* as before */
                 if (blocking_scratch(&b) > sc->target->l2 * 3 / 4) continue;
                 v.cost = cost_blocking(&b);
-                v.text = arena_printf(sc->arena, "%dx%d%s k%lld b%lld%s", b.rows * b.cols, b.vectors,
+                v.text = arena_printf(sc->arena, "%dx%d%s k%lld b%lld%s%s", b.rows * b.cols, b.vectors,
                                       b.rows > 1 ? " rows" : "", (long long)(b.nrun * b.len), (long long)b.block_tiles,
-                                      b.gather ? " gather" : "");
+                                      b.gather ? " gather" : "", b.group >= 0 ? " groups" : "");
                 variants_add(&list, &v);
             }
     return list.n;

@@ -59,7 +59,7 @@ static const char *count(const struct blocking *b, int d)
         const int letter = f->letter[i], m = axis_of(&b->m, letter);
         if (m >= 0)
             text = SAY("%s + %lld * (h%d - l%d - 1)", text, (long long)f->coef[i], m, m);
-        else if (set_has(b->p->k, letter))
+        else if (set_has(b->p->k, letter) || letter == b->group)
             c += (f->coef[i] < 0 ? -f->coef[i] : f->coef[i]) * (extent_of(b, letter) - 1);
     }
     return SAY("%lld%s", (long long)c, text);

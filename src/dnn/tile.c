@@ -131,9 +131,31 @@ static void step(const struct tile *t, int u, int64_t pitch)
     text_close(t->out, "}");
 }
 
+/* A run of grouped channels: each pixel's vector is read once, and channel u of every group spread over its lanes. */
+static void group_run(const struct tile *t)
+{
+    const struct blocking *b = t->b;
+    const int n = b->group_size;
+    for (int u = 0; u < n; u++)
+        text_line(t->out, "const %s w%d = *(const %s *)(wk + %d);", t->type, u, t->type, u * b->width);
+    for (int r = 0; r < t->rows; r++)
+        for (int c = 0; c < t->cols; c++) {
+            const int64_t at = r * row_stride(b, b->a_stride) + c * col_stride(b, b->a_stride);
+            text_open(t->out, "{");
+            text_line(t->out, "const %s v = *(const %s *)(xk + INT64_C(%lld));", t->type, t->type, (long long)at);
+            for (int u = 0; u < n; u++) {
+                text_put(t->out, "%*s%s += __builtin_shufflevector(v, v", t->out->indent * 4, "", acc(t, r, c, 0));
+                for (int l = 0; l < b->lanes; l++) text_put(t->out, ", %d", l / n * n + u);
+                text_put(t->out, ") * w%d;\n", u);
+            }
+            text_close(t->out, "}");
+        }
+}
+
 /* Short runs of three times n have no remainder in steps of three. */
 int tile_unroll(const struct blocking *b)
 {
+    if (b->group >= 0) return b->group_size;
     return b->len < 64 && b->len % TILE_UNROLL && b->len % 3 == 0 ? 3 : TILE_UNROLL;
 }
 
@@ -176,7 +198,8 @@ static void sum(const struct tile *t)
     text_open(t->out, "for (; k >= %d; k -= %d) {", unroll, unroll);
     for (int i = 0; i < tile_fetch_lines(b); i++) text_line(t->out, "__builtin_prefetch(next + %d, 0, 2);", 64 * i);
     if (tile_fetch_lines(b)) text_line(t->out, "next += %d;", 64 * tile_fetch_lines(b));
-    for (int u = 0; u < unroll; u++) step(t, u, pitch);
+    if (b->group >= 0) group_run(t);
+    for (int u = 0; u < unroll && b->group < 0; u++) step(t, u, pitch);
     text_line(t->out, "xk += %lld;", (long long)(unroll * ks));
     text_line(t->out, "wk += %lld;", (long long)(unroll * pitch));
     text_close(t->out, "}");
