@@ -10,6 +10,7 @@ import importlib
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,20 +56,25 @@ def c_page() -> str:
     return "\n\n".join(["# The C interface", "Made from `include/sol/` by `make docs`.", *pages]) + "\n"
 
 
+def signature(f: Callable[..., object]) -> str:
+    """As it is written: annotations are text, and lose their quotes."""
+    return re.sub(r"(: |-> )'(.*?)'", r"\1\2", str(inspect.signature(f)))
+
+
 def python_object(name: str, value: object) -> list[str]:
     doc = inspect.getdoc(value) or ""
     if inspect.isclass(value):
         out = [f"### class `{name}`", doc]
         for method, f in vars(value).items():
             if not method.startswith("_") and (inspect.isfunction(f) or isinstance(f, property)):
-                call = str(inspect.signature(f)) if inspect.isfunction(f) else ""
+                call = signature(f) if inspect.isfunction(f) else ""
                 out.append(
                     f"* `{method}{call}`: {(inspect.getdoc(f) or '').splitlines()[0] if inspect.getdoc(f) else ''}"
                 )
         return out
     if callable(value):
         try:
-            return [f"### `{name}{inspect.signature(value)}`", doc]
+            return [f"### `{name}{signature(value)}`", doc]
         except ValueError:
             return [f"### `{name}()`", doc]
     own = type(value).__doc__ if doc and type(value).__module__.startswith("sol") else None
