@@ -466,8 +466,12 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     const struct making *m = make(sc, c, NULL);
     double vectors = 0;
     for (int i = 0; i < m->d.pl->ngroup; i++) vectors += m->group[i].cost;
-    const double cost =
-        MAX(0.25 * vectors / sc->target->cores, m->d.pl->bytes / sc->target->l3_rate) + 500.0 * m->d.pl->ngroup;
+    const struct target *t = sc->target;
+    const double bytes = m->d.pl->bytes;
+    const double rate = bytes < (double)t->l2 * t->cores ? t->l2_rate
+                        : bytes < (double)t->l3          ? t->l3_rate
+                                                         : t->dram_rate;
+    const double cost = MAX(0.1 * vectors / t->cores, bytes / rate) + 500.0 * m->d.pl->ngroup;
     out[0] = (struct variant){.p = {0, 5000}, .cost = cost, .text = "usual"};
     return 1;
 }

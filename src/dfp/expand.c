@@ -174,7 +174,7 @@ static void softsum(struct expand *x, const struct loops_stmt *s, int i, const s
     const int32_t m = ex_read(l, s->out[0], s->index, 0);
     int32_t away = ex_binary(l, EX_SUB, body, m);
     int32_t power = ex_call(l, math_row("exp"), 1, &away);
-    if (!e->a) power = share(x, s, i + 1, "e", power, e->u.bound, 4);
+    if (!e->a) power = share(x, s, i, "e", power, e->u.bound, 4);
     /* of nothing but -inf the sum is 0, not NaN */
     const int32_t none = ex_real(l, -1.0 / 0.0), pick[3] = {ex_test(l, ex_cmp(l, CMP_EQ, m, none)), ex_int(l, 0),
                                                             ex_red(l, RED_SUM, e->u.bound, e->a, power)};

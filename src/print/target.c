@@ -54,7 +54,7 @@ static void fill(const struct named *n, struct target *out)
     const double lanes = n->vector_bytes / 4, cores = out->cores;
     out->flops = cores * n->clock * lanes * (n->fma ? 4 : 2); /* two units, each a multiply and an add */
     out->l2_rate = cores * n->clock * (n->vector_bytes < 32 ? 16 : 32);
-    out->l3_rate = cores * 25;
+    out->l3_rate = cores * 40;
     out->dram_rate = cores < 4 ? cores * 12 : 40 + cores * 2;
 }
 
