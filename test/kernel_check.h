@@ -356,104 +356,158 @@ static bool check_untouched(const struct loops_tensor *lt, const struct memory *
     return same;
 }
 
-/* The whole check of one case with one variant. *out_ns: the time of one run, if wanted. */
-static bool check_variant(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c,
-                          const struct check_tool *tool, int number, int *out_count)
+/* One cluster on its way through a solver. */
+struct checking {
+    struct sol_ctx *ctx;
+    struct arena *a;
+    const struct solver *solver;
+    const struct check_case *c;
+    const struct check_tool *tool;
+    struct loops *loops;
+    struct memory *memory;
+    struct check_tensor *t;
+    void **plain; /* by tensor: inputs, then what the interpreter says */
+    struct kernel kernel;
+    void *handle;
+    char **p; /* operands of the kernel */
+    struct check_block *block;
+    int np;
+};
+
+static bool check_is_operand(const struct loops *l, int i)
+{
+    return l->tensors.at[i].role != LOOPS_TEMP && l->tensors.at[i].role != LOOPS_TABLE;
+}
+
+/* Memory for all tensors; the data of inputs is `given`, or made. */
+static void check_store(struct checking *k, const void *const *given, const int64_t *limits)
+{
+    for (int i = 0; i < k->loops->tensors.n; i++) {
+        const struct loops_tensor *lt = &k->loops->tensors.at[i];
+        struct check_tensor *t = &k->t[i];
+        struct memory *m = &k->memory[i];
+        if (!check_is_operand(k->loops, i)) continue;
+        check_place(lt, check_word(k->c->layout, lt->name), m, t);
+        m->constant = lt->role == LOOPS_INPUT && !strncmp(lt->name, "w", 1);
+        t->elements = 1;
+        for (int d = 0; d < lt->ndim; d++) t->elements *= lt->shape[d];
+        const int bytes = dtype_def((enum sol_dtype)lt->dtype)->bytes;
+        const size_t room = (size_t)(t->stored_elements * bytes);
+        k->plain[i] = t->plain = calloc((size_t)t->elements + 1, (size_t)bytes);
+        t->stored = malloc(room + 1);
+        t->before = malloc(room + 1);
+        memset(t->stored, m->halo_low[MAX(lt->ndim - 1, 0)] > 0 ? 0 : 0xff, room);
+        if (lt->role == LOOPS_INPUT) {
+            if (given)
+                memcpy(t->plain, given[i], (size_t)(t->elements * bytes));
+            else
+                check_fill(lt, t->elements, limits[i], k->c->values, t->plain);
+            for (int64_t e = 0; e < t->elements; e++)
+                memcpy(t->stored + (t->origin + check_offset(lt, m, e)) * bytes, t->plain + e * bytes, (size_t)bytes);
+        }
+        memcpy(t->before, t->stored, room);
+    }
+}
+
+static bool check_emit(struct checking *k, int number, int *out_count)
+{
+    const struct cluster cluster = {k->loops, k->memory, 0};
+    const struct solver_context sc = {k->a, k->tool->target, true};
+    struct variant v[SOLVER_MAX_VARIANTS];
+    const char *why = "", *output = "";
+    if (!k->solver->applicable(&sc, &cluster, &why)) return check_say(k->c, "not applicable", why);
+    *out_count = k->solver->variants(&sc, &cluster, v);
+    if (k->solver->emit(&sc, &cluster, &v[number], &k->kernel)) return check_say(k->c, "emit", sol_error(k->ctx));
+    if (k->tool->emulator) return true;
+    k->handle = check_compile(k->ctx, k->a, k->tool, k->kernel.source, &output);
+    return k->handle || check_say(k->c, "compiler", output);
+}
+
+static void check_operands(struct checking *k)
+{
+    const struct kernel *kernel = &k->kernel;
+    for (int i = 0; i < k->loops->tensors.n; i++) {
+        if (!check_is_operand(k->loops, i)) continue;
+        const struct check_tensor *t = &k->t[i];
+        const int bytes = dtype_def((enum sol_dtype)k->loops->tensors.at[i].dtype)->bytes;
+        struct check_block b = {t->stored, t->stored_elements * bytes, t->origin * bytes};
+        for (int j = 0; j < kernel->npack; j++) {
+            if (kernel->pack[j].tensor != i) continue;
+            b.origin = 0;
+            b.at = check_pack(k->ctx, &kernel->pack[j], t->plain, &b.bytes);
+        }
+        k->block[k->np++] = b;
+    }
+    for (int i = 0; i < kernel->nwork; i++) {
+        struct check_block b = {aligned_alloc(64, (size_t)(kernel->work_bytes[i] + 127) / 64 * 64),
+                                kernel->work_bytes[i], 0};
+        memset(b.at, 0xff, (size_t)b.bytes);
+        k->block[k->np++] = b;
+    }
+    for (int i = 0; i < k->np; i++) k->p[i] = k->block[i].at + k->block[i].origin;
+}
+
+/* Runs the kernel with its tasks cut in three ways: the first result is compared, the others must have the same bits.
+ */
+static bool check_results(struct checking *k)
+{
+    static const int64_t pieces[] = {0, 1, 3};
+    const char *output = "";
+    int32_t error = 0;
+    for (int pass = 0; pass < (k->tool->emulator ? 1 : COUNT_OF(pieces)); pass++) {
+        if (!k->tool->emulator)
+            check_run(&k->kernel, k->handle, k->p, pieces[pass], &error);
+        else if (!check_emulate(k->ctx, k->a, k->tool, &k->kernel, k->block, k->np, &output))
+            return check_say(k->c, "emulated program", output);
+        if (error) return check_say(k->c, "kernel", "error flag set");
+        for (int i = 0; i < k->loops->tensors.n; i++) {
+            const struct loops_tensor *lt = &k->loops->tensors.at[i];
+            struct check_tensor *t = &k->t[i];
+            if (lt->role != LOOPS_OUTPUT) continue;
+            const size_t bytes = (size_t)(t->stored_elements * dtype_def((enum sol_dtype)lt->dtype)->bytes);
+            if (pass && memcmp(t->stored, t->plain, bytes))
+                return check_say(k->c, "other bits when tasks are split", lt->name);
+            if (!pass && !check_compare(k->c, k->loops, i, &k->memory[i], t, k->plain[i])) return false;
+            if (!pass && !check_untouched(lt, &k->memory[i], t)) return check_say(k->c, "writes outside", lt->name);
+            if (!pass) t->plain = memcpy(realloc(t->plain, bytes + 1), t->stored, bytes);
+            memcpy(t->stored, t->before, bytes);
+        }
+    }
+    return true;
+}
+
+/* Loops through one variant of a solver; `given`: data of the inputs, by tensor, NULL: made. */
+static bool check_loops(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c, struct loops *l,
+                        const void *const *given, const int64_t *limits, const struct check_tool *tool, int number,
+                        int *out_count)
 {
     struct arena *a = arena_create(ctx);
-    int64_t limits[8] = {0};
-    struct loops *l = check_bind(a, c, limits);
-    if (!l) return check_say(c, "binding", sol_error(ctx));
-    const int nt = l->tensors.n;
-    struct memory *memory = NEW_ARRAY(a, struct memory, nt + 1);
-    struct check_tensor *t = NEW_ARRAY(a, struct check_tensor, nt + 1);
-    void **plain = NEW_ARRAY(a, void *, nt + 1);
-    for (int i = 0; i < nt; i++) {
-        const struct loops_tensor *lt = &l->tensors.at[i];
-        if (lt->role == LOOPS_TEMP || lt->role == LOOPS_TABLE) continue;
-        check_place(lt, check_word(c->layout, lt->name), &memory[i], &t[i]);
-        memory[i].constant = lt->role == LOOPS_INPUT && !strncmp(lt->name, "w", 1);
-        t[i].elements = 1;
-        for (int d = 0; d < lt->ndim; d++) t[i].elements *= lt->shape[d];
-        const int bytes = dtype_def(lt->dtype)->bytes;
-        plain[i] = t[i].plain = calloc((size_t)t[i].elements + 1, (size_t)bytes);
-        t[i].stored = malloc((size_t)(t[i].stored_elements * bytes) + 1);
-        t[i].before = malloc((size_t)(t[i].stored_elements * bytes) + 1);
-        const bool halo = memory[i].halo_low[MAX(lt->ndim - 1, 0)] > 0;
-        memset(t[i].stored, halo ? 0 : 0xff, (size_t)(t[i].stored_elements * bytes));
-        if (lt->role == LOOPS_INPUT) {
-            check_fill(lt, t[i].elements, limits[i], c->values, t[i].plain);
-            for (int64_t e = 0; e < t[i].elements; e++)
-                memcpy(t[i].stored + (t[i].origin + check_offset(lt, &memory[i], e)) * bytes, t[i].plain + e * bytes,
-                       (size_t)bytes);
-        }
-        memcpy(t[i].before, t[i].stored, (size_t)(t[i].stored_elements * bytes));
+    const int n = l->tensors.n;
+    struct checking k = {.ctx = ctx, .a = a, .solver = solver, .c = c, .tool = tool, .loops = l};
+    k.memory = NEW_ARRAY(a, struct memory, n + 1);
+    k.t = NEW_ARRAY(a, struct check_tensor, n + 1);
+    k.plain = NEW_ARRAY(a, void *, n + 1);
+    k.p = NEW_ARRAY(a, char *, n + 8);
+    k.block = NEW_ARRAY(a, struct check_block, n + 8);
+    *out_count = 0;
+    check_store(&k, given, limits);
+    bool ok = !loops_interpret(ctx, l, k.plain) || check_say(c, "interpreter", sol_error(ctx));
+    ok = ok && check_emit(&k, number, out_count);
+    if (ok) {
+        check_operands(&k);
+        ok = check_results(&k);
     }
-    bool ok = !loops_interpret(ctx, l, plain);
-    if (!ok) check_say(c, "interpreter", sol_error(ctx));
-    const struct cluster cluster = {l, memory, 0};
-    const struct solver_context sc = {a, tool->target, true};
-    struct variant v[SOLVER_MAX_VARIANTS];
-    const char *why = "";
-    struct kernel k;
-    memset(&k, 0, sizeof k);
-    if (ok && !solver->applicable(&sc, &cluster, &why)) ok = check_say(c, "not applicable", why);
-    *out_count = ok ? solver->variants(&sc, &cluster, v) : 0;
-    if (ok && solver->emit(&sc, &cluster, &v[number], &k)) ok = check_say(c, "emit", sol_error(ctx));
-    const char *output = "";
-    void *handle = ok && !tool->emulator ? check_compile(ctx, a, tool, k.source, &output) : NULL;
-    if (ok && !handle && !tool->emulator) {
-        ok = check_say(c, "compiler", output);
-        if (getenv("SOL_CHECK_KEEP")) fputs(k.source, stderr);
+    if (!ok && getenv("SOL_CHECK_SHOW") && k.kernel.source) fputs(strstr(k.kernel.source, "void KERNEL_0"), stderr);
+    if (k.handle) dlclose(k.handle);
+    for (int i = 0; i < n; i++) {
+        free(k.t[i].plain);
+        free(k.t[i].stored);
+        free(k.t[i].before);
     }
-    char **p = NEW_ARRAY(a, char *, nt + 8);
-    struct check_block *block = NEW_ARRAY(a, struct check_block, nt + 8);
-    int np = 0;
-    for (int i = 0; ok && i < nt; i++) {
-        if (!t[i].stored) continue;
-        const int bytes = dtype_def((enum sol_dtype)l->tensors.at[i].dtype)->bytes;
-        block[np] = (struct check_block){t[i].stored, t[i].stored_elements * bytes, t[i].origin * bytes};
-        for (int j = 0; j < k.npack; j++)
-            if (k.pack[j].tensor == i)
-                block[np] =
-                    (struct check_block){check_pack(ctx, &k.pack[j], t[i].plain, &block[np].bytes), block[np].bytes, 0};
-        p[np] = block[np].at + block[np].origin;
-        np++;
-    }
-    for (int i = 0; ok && i < k.nwork; i++) {
-        p[np] = aligned_alloc(64, (size_t)(k.work_bytes[i] + 127) / 64 * 64);
-        memset(p[np], 0xff, (size_t)k.work_bytes[i]);
-        block[np] = (struct check_block){p[np], k.work_bytes[i], 0};
-        np++;
-    }
-    int32_t error = 0;
-    for (int pass = 0; ok && pass < (tool->emulator ? 1 : 3); pass++) {
-        if (!tool->emulator)
-            check_run(&k, handle, p, pass == 0 ? 0 : pass == 1 ? 1 : 3, &error);
-        else if (!check_emulate(ctx, a, tool, &k, block, np, &output))
-            ok = check_say(c, "emulated program", output);
-        if (error) ok = check_say(c, "kernel", "error flag set");
-        for (int i = 0; ok && i < nt; i++) {
-            const struct loops_tensor *lt = &l->tensors.at[i];
-            if (lt->role != LOOPS_OUTPUT) continue;
-            const size_t bytes = (size_t)(t[i].stored_elements * dtype_def(lt->dtype)->bytes);
-            if (pass == 0) {
-                ok = check_compare(c, l, i, &memory[i], &t[i], plain[i]);
-                if (ok && !check_untouched(lt, &memory[i], &t[i])) ok = check_say(c, "writes outside", lt->name);
-            } else {
-                ok = !memcmp(t[i].stored, t[i].plain, bytes);
-                if (!ok) check_say(c, "other bits when tasks are split", lt->name);
-            }
-            if (pass == 0) t[i].plain = memcpy(realloc(t[i].plain, bytes + 1), t[i].stored, bytes), plain[i] = NULL;
-            memcpy(t[i].stored, t[i].before, bytes);
-        }
-    }
-    if (!ok && getenv("SOL_CHECK_SHOW") && k.source) fputs(strstr(k.source, "void KERNEL_0"), stderr);
-    if (handle) dlclose(handle);
-    for (int i = 0; i < nt; i++) {
-        free(t[i].plain);
-        free(t[i].stored);
-        free(t[i].before);
+    for (int i = 0; i < k.np; i++) {
+        bool own = true;
+        for (int j = 0; j < n; j++) own = own && k.block[i].at != k.t[j].stored;
+        if (own) free(k.block[i].at);
     }
     arena_destroy(a);
     return ok;
@@ -463,9 +517,13 @@ static bool check_variant(struct sol_ctx *ctx, const struct solver *solver, cons
 static bool check_case(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c,
                        const struct check_tool *tool)
 {
+    struct arena *a = arena_create(ctx);
+    int64_t limits[8] = {0};
+    struct loops *l = check_bind(a, c, limits);
+    bool ok = l || check_say(c, "binding", sol_error(ctx));
     int n = 1;
-    bool ok = true;
-    for (int i = 0; i < n && ok; i++) ok = check_variant(ctx, solver, c, tool, i, &n);
+    for (int i = 0; ok && i < n; i++) ok = check_loops(ctx, solver, c, l, NULL, limits, tool, i, &n);
+    arena_destroy(a);
     return ok;
 }
 
