@@ -871,6 +871,130 @@ static void neon(void **state)
     assert_int_equal(status, 0);
 }
 
+static void random_jobs(const struct bound *b, const struct target *t)
+{
+    const struct solver_context sc = {.arena = b->arena, .target = t, .winograd = true};
+    for (int s = 0; dnn_solvers[s]; s++) {
+        const char *why = "";
+        struct variant v[SOLVER_MAX_VARIANTS];
+        memset(v, 0, sizeof v);
+        if (!dnn_solvers[s]->applicable(&sc, &b->c, &why)) continue;
+        const int n = dnn_solvers[s]->variants(&sc, &b->c, v);
+        if (!n) continue;
+        seed = seed * 1664525u + 1013904223u;
+        struct job *j = &jobs.at[jobs.n];
+        *j = (struct job){.b = b, .target = t, .id = jobs.n};
+        if (dnn_solvers[s]->emit(&sc, &b->c, &v[(seed >> 8) % (uint32_t)n], &j->k)) {
+            print_error("%s: %s\n", b->e->name, sol_error(the_ctx));
+            fail();
+        }
+        jobs.n++;
+    }
+}
+
+/* -- random problems: DNN_TEST_RANDOM=N in the environment; a few otherwise */
+
+static int pick(int n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (int)((seed >> 8) % (uint32_t)n);
+}
+
+static const char *const tails[] = {" + b[G*#C+C]; y[N O P] = relu(t[N O P])", "; y[N O P] = t[N O P] * b[O]",
+                                    " + b[G*#C+C]; y[N O P] = silu(t[N O P])",
+                                    "; y[N O P] = max(t[N O P], b[O]) + r[N O P]"};
+
+static void random_conv(struct example *e)
+{
+    const int rank = 1 + pick(3), groups = pick(3) ? 1 : 1 << pick(4), most = rank == 3 ? 7 : rank == 2 ? 15 : 60;
+    static char text[1024];
+    const int tail = pick(COUNT_OF(tails));
+    snprintf(text, sizeof text, "%s b[O]%s%s%s", CONV_IN, tail == 3 ? " r[N O P..]" : "", CONV_OUT, tails[tail]);
+    const int ic = 1 + pick(pick(4) ? 20 : 150), oc = 2 + pick(pick(4) ? 40 : 100), n = 1 + pick(3);
+    *e = (struct example){.name = "random convolution", .must = "direct", .row = text, .g = groups};
+    int64_t *x = e->shape[0], *w = e->shape[1], *r = e->shape[3];
+    x[0] = n, x[1] = ic * groups, w[0] = oc * groups, w[1] = ic, r[0] = n, r[1] = oc * groups;
+    e->shape[2][0] = oc * groups;
+    const bool winograd = !pick(3);
+    for (int i = 0; i < rank; i++) {
+        const int k = winograd ? 3 : 1 + pick(4);
+        e->s[i] = winograd ? 1 : 1 + !pick(3);
+        e->d[i] = winograd ? 1 : 1 + !pick(4);
+        e->p[i] = pick(k + 1);
+        e->q[i] = pick(k + 1);
+        w[2 + i] = k;
+        x[2 + i] = e->d[i] * (k - 1) + 1 + pick(most);
+        r[2 + i] = (x[2 + i] + e->p[i] + e->q[i] - e->d[i] * (k - 1) - 1) / e->s[i] + 1;
+    }
+    if (tail != 3) memset(r, 0, sizeof e->shape[3]);
+    static const char *const orders[] = {"021", "0231", "02341"};
+    const bool last = pick(5) != 0;
+    for (int i = 0; i < 4; i += 3)
+        e->in[i] = (struct layout){last ? orders[rank - 1] : NULL, i ? 0 : pick(3), pick(3) * 8};
+    if (!last) memset(e->in, 0, sizeof e->in);
+    e->out = (struct layout){pick(6) ? orders[rank - 1] : NULL, 0, pick(2) * 16};
+    if (!e->out.order) e->out.extra = 0;
+    e->dtype = pick(5) ? SOL_F32 : SOL_F64;
+}
+
+static void random_product(struct example *e)
+{
+    static char text[512];
+    static const char *const as[] = {"M K", "K M"}, *const bs[] = {"K N", "N K"};
+    const int ta = pick(2), tb = pick(2), batch = pick(2), b_batch = batch && pick(2);
+    const int m = 1 + pick(pick(3) ? 40 : 200), k = 1 + pick(pick(3) ? 40 : 900), n = 1 + pick(pick(3) ? 70 : 300);
+    snprintf(text, sizeof text, "a[%s%s] b[%s%s] -> y[%sM N] | | | y[%sM N] = 0.5 * (sum[K] a[%s%s] * b[%s%s])",
+             batch ? "B " : "", as[ta], b_batch ? "B " : "", bs[tb], batch ? "B " : "", batch ? "B " : "",
+             batch ? "B " : "", as[ta], b_batch ? "B " : "", bs[tb]);
+    *e = (struct example){
+        .name = "random product", .must = "", .row = text, .activation = pick(2), .dtype = pick(5) ? SOL_F32 : SOL_F64};
+    int i = 0;
+    if (batch) e->shape[0][i++] = 3;
+    e->shape[0][i++] = ta ? k : m;
+    e->shape[0][i] = ta ? m : k;
+    i = 0;
+    if (b_batch) e->shape[1][i++] = 3;
+    e->shape[1][i++] = tb ? n : k;
+    e->shape[1][i] = tb ? k : n;
+}
+
+static void random_problems(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {"avx512", "avx2", "sse2"};
+    const char *wanted = getenv("DNN_TEST_RANDOM");
+    int left = wanted ? atoi(wanted) : 12;
+    uint32_t at = wanted && strchr(wanted, '@') ? (uint32_t)atoi(strchr(wanted, '@') + 1) : 1;
+    static struct bound many[12];
+    static struct example made[12];
+    for (; left > 0; left -= COUNT_OF(many)) {
+        struct target t;
+        seed = at++ * 7919;
+        const char *name = targets[pick(__builtin_cpu_supports("avx512f") ? 3 : 1) % 3];
+        if (!__builtin_cpu_supports("avx2")) name = "sse2";
+        assert_int_equal(target_named(the_ctx, name, &t), 0);
+        t.cores = 2;
+        jobs.n = 0;
+        jobs.serial++;
+        const int n = MIN(left, COUNT_OF(many));
+        for (int i = 0; i < n; i++) {
+            seed = at * 104729 + (uint32_t)i * 1299709;
+            (pick(3) ? random_conv : random_product)(&made[i]);
+            made[i].row = strdup(made[i].row);
+            bind(&many[i], the_ctx, &made[i]);
+            random_jobs(&many[i], &t);
+        }
+        if (wanted) print_message("%s: problems %u, %d kernels\n", name, at - 1, jobs.n);
+        compile_jobs("gcc", &t);
+        for (int i = 0; i < jobs.n; i++) run_job(the_ctx, &jobs.at[i]);
+        for (int k = 0; k < PARTS; k++) dlclose(parts[k]);
+        for (int i = 0; i < n; i++) {
+            arena_destroy(many[i].arena);
+            free((void *)made[i].row);
+        }
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -892,7 +1016,8 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(avx512), cmocka_unit_test(avx2), cmocka_unit_test(sse2),
-                                       cmocka_unit_test(with_clang), cmocka_unit_test(neon)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(avx512), cmocka_unit_test(avx2),
+                                       cmocka_unit_test(sse2),   cmocka_unit_test(with_clang),
+                                       cmocka_unit_test(neon),   cmocka_unit_test(random_problems)};
     return cmocka_run_group_tests_name("dnn", tests, set_up, tear_down);
 }
