@@ -1,0 +1,161 @@
+"""Whole networks, compiled, against PyTorch and float64; and the pieces that networks are made of."""
+
+import networks
+import pytest
+import sol
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils import _pytree as pytree
+from torch_help import TIMES_WINOGRAD, assert_as_good, check, exactly, tensors
+
+slow = pytest.mark.slow
+
+# -- pieces: name, function, shapes of inputs, shapes of parameters
+
+
+def turn(q):
+    return torch.cat((-q[..., 4:], q[..., :4]), -1)
+
+
+def heads(x, *weights):
+    return [F.linear(x, w).view(2, 5, 4, 8).transpose(1, 2) for w in weights]
+
+
+PIECES = {
+    "conv relu": (lambda x, w, b: F.relu(F.conv2d(x, w, b)), [(2, 3, 8, 8)], [(4, 3, 3, 3), (4,)]),
+    "conv add relu": (lambda x, y, w: F.relu(F.conv2d(x, w, padding=1) + y), [(2, 3, 8, 8), (2, 4, 8, 8)], [(4, 3, 3, 3)]),
+    "conv pool": (lambda x, w: F.max_pool2d(F.relu(F.conv2d(x, w, padding=1)), 3, 2, 1), [(2, 3, 9, 9)], [(4, 3, 3, 3)]),
+    "conv upsample": (lambda x, w: F.interpolate(F.conv2d(x, w), scale_factor=2), [(2, 3, 8, 8)], [(4, 3, 1, 1)]),
+    "depthwise": (lambda x, w, v: F.conv2d(F.relu6(F.conv2d(x, w, padding=1, groups=8)), v), [(2, 8, 7, 7)], [(8, 1, 3, 3), (4, 8, 1, 1)]),
+    "squeeze": (lambda x, w: x * torch.sigmoid(F.conv2d(F.adaptive_avg_pool2d(x, 1), w)), [(2, 8, 7, 7)], [(8, 8, 1, 1)]),
+    "concat": (lambda x, y, w: F.conv2d(torch.cat([x, y], 1), w), [(2, 3, 8, 8), (2, 5, 8, 8)], [(4, 8, 3, 3)]),
+    "concat of convs": (lambda x, w, v: torch.cat([F.conv2d(x, w), F.relu(F.conv2d(x, v)), x], 1), [(2, 3, 8, 8)], [(4, 3, 1, 1), (8, 3, 1, 1)]),
+    "shuffle": (lambda x, y: torch.cat([x, y], 1).view(2, 2, 4, 5, 5).transpose(1, 2).reshape(2, 8, 5, 5).chunk(2, 1), [(2, 4, 5, 5)] * 2, []),
+    "linear relu linear": (lambda x, w, v: F.linear(F.relu(F.linear(x, w)), v), [(3, 8)], [(16, 8), (5, 16)]),
+    "norm": (lambda x, w, b: F.layer_norm(x, (8,), w, b), [(2, 4, 8)], [(8,), (8,)]),
+    "norm first": (lambda x, w: F.layer_norm(x, (8,), w)[:, 0], [(2, 5, 8)], [(8,)]),
+    "norm rms": (lambda x, w: w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)), [(2, 4, 8)], [(8,)]),
+    "norm groups": (lambda x, w: F.silu(F.group_norm(x, 2, w)), [(2, 8, 5, 5)], [(8,)]),
+    "token": (lambda x, c: torch.cat([c.expand(2, -1, -1), x], 1), [(2, 4, 8)], [(1, 1, 8)]),
+    "token and place": (lambda x, c, p: torch.cat([c.expand(2, -1, -1), x], 1) + p, [(2, 4, 8)], [(1, 1, 8), (1, 5, 8)]),
+    "patches": (lambda x, w, b: F.conv2d(x, w, b, stride=4).flatten(2).transpose(1, 2), [(2, 3, 8, 8)], [(8, 3, 4, 4), (8,)]),
+    "patches and token": (
+        lambda x, w, c, p: torch.cat([c.expand(2, -1, -1), F.conv2d(x, w, stride=4).flatten(2).transpose(1, 2)], 1) + p,
+        [(2, 3, 8, 8)], [(8, 3, 4, 4), (1, 1, 8), (1, 5, 8)],
+    ),
+    "attention": (F.scaled_dot_product_attention, [(2, 4, 5, 8)] * 3, []),
+    "attention causal": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [(2, 4, 5, 8)] * 3, []),
+    "attention masked": (lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), [(2, 4, 5, 8)] * 3 + [(2, 1, 5, 5)], []),
+    "attention hidden": (lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m > -1), [(2, 4, 5, 8)] * 3 + [(2, 1, 5, 5)], []),
+    "attention shared": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), [(2, 4, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8)], [],
+    ),
+    "attention by hand": (lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) * 0.3, -1) @ v, [(2, 4, 5, 8)] * 3, []),
+    "attention projected": (
+        lambda x, a, b, c, d: F.linear(F.scaled_dot_product_attention(*heads(x, a, b, c)).transpose(1, 2).reshape(2, 5, 32), d),
+        [(2, 5, 32)], [(32, 32)] * 4,
+    ),
+    "repeated heads": (lambda k: k[:, :, None].expand(2, 2, 2, 5, 8).reshape(2, 4, 5, 8), [(2, 2, 5, 8)], []),
+    "turned": (turn, [(2, 4, 5, 8)], []),
+    "turned times": (lambda q, s: turn(q) * s, [(2, 4, 5, 8), (5, 8)], []),
+    "rotary": (lambda q, c, s: q * c + turn(q) * s, [(2, 4, 5, 8), (5, 8), (5, 8)], []),
+    "rotary constant": (lambda q: q * torch.arange(5.0)[:, None].cos() + turn(q) * torch.arange(5.0)[:, None].sin(), [(2, 4, 5, 8)], []),
+    "gated": (lambda x, a, b, c: F.linear(F.silu(F.linear(x, a)) * F.linear(x, b), c), [(2, 5, 8)], [(16, 8), (16, 8), (8, 16)]),
+    "mlp": (lambda x, a, b: x + F.linear(F.gelu(F.linear(x, a)), b), [(2, 5, 8)], [(16, 8), (8, 16)]),
+    "rolled windows": (lambda x: torch.roll(x, (-1, -1), (1, 2)).view(2, 2, 2, 2, 2, 8).permute(0, 1, 3, 2, 4, 5).reshape(8, 4, 8), [(2, 4, 4, 8)], []),
+    "two results": (lambda x, w: (F.layer_norm(x, (8,), w), torch.tanh(F.layer_norm(x, (8,), w)[:, 0])), [(2, 5, 8)], [(8,)]),
+    "pooled twice": (lambda x: (F.avg_pool2d(x, 2), F.max_pool2d(x, 2), x.mean((2, 3))), [(2, 4, 6, 6)], []),
+    "slices": (lambda x: x[:, 1:3] * x[:, ::2][:, :2] + x[:, :2, :1], [(2, 4, 6)], []),
+    "written slices": (lambda x: x.clone().index_fill_(1, torch.tensor([1]), 3.0)[:, :3] + x[:, 1:], [(2, 4, 6)], []),
+    "running": (lambda x: torch.cumsum(x, 1) / torch.arange(1, 5)[:, None], [(2, 4, 6)], []),
+}  # fmt: skip
+
+
+class Piece(nn.Module):
+    def __init__(self, function, shapes):
+        super().__init__()
+        self.__dict__["function"] = function
+        self.weights = nn.ParameterList(nn.Parameter(torch.randn(s) * 0.5) for s in shapes)
+
+    def forward(self, *args):
+        return self.function(*args, *self.weights)
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_piece(name):
+    function, inputs, params = PIECES[name]
+    model, args = Piece(function, params).eval(), tuple(torch.randn(s) for s in inputs)
+    check(sol.optimize(model, *args), model, args)
+
+
+# -- networks
+
+
+def run(name, torchvision, batch, size=networks.IMAGE):
+    model, inputs = networks.network(name, torchvision, size)
+    args = inputs(batch)
+    check(sol.optimize(model, *args), model, args, times=TIMES_WINOGRAD)
+
+
+@pytest.mark.parametrize("name", networks.FAMILIES + networks.OTHERS)
+def test_family(name, torchvision):
+    run(name, torchvision, 2)
+
+
+@slow
+@pytest.mark.parametrize("name", sorted(set(networks.MISSION + networks.MORE) - set(networks.FAMILIES)))
+def test_network(name, torchvision):
+    run(name, torchvision, 2)
+
+
+@slow
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("name", networks.MISSION)
+def test_batch(name, batch, torchvision):
+    run(name, torchvision, batch)
+
+
+def _takes_any_size(name):
+    return name not in ("mlp", "linear", "logistic")
+
+
+@slow
+@pytest.mark.parametrize("name", [n for n in networks.MISSION if _takes_any_size(n)])
+def test_odd_size(name, torchvision):
+    run(name, torchvision, 1, (97, 131))
+
+
+@slow
+@pytest.mark.parametrize("name", networks.MISSION)
+def test_compiled(name, torchvision):
+    """Through torch.compile."""
+    model, inputs = networks.network(name, torchvision)
+    args = inputs(2)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        got, eager = torch.compile(model, backend="sol")(*args), model(*args)
+    assert_as_good(got, eager, exactly(model, args), TIMES_WINOGRAD)
+
+
+@slow
+@pytest.mark.parametrize("name", networks.MISSION)
+def test_onnx(name, torchvision, tmp_path):
+    """Exported to ONNX and read by SOL's own reader."""
+    model, inputs = networks.network(name, torchvision)
+    args, path = inputs(2), tmp_path / "net.onnx"
+    torch.onnx.export(model, args, str(path), dynamo=True, verbose=False)
+    got = sol.optimize(path)(*(a.numpy() for a in args))
+    with torch.no_grad():
+        eager = model(*args)
+    got = [torch.from_numpy(v) for v in (got if isinstance(got, tuple) else (got,))]
+    assert_as_good(got, tensors(eager), tensors(exactly(model, args)), TIMES_WINOGRAD)
+
+
+def test_outputs_of_a_network_are_rebuilt(torchvision):
+    model, inputs = networks.network("lraspp_mobilenet_v3_large", torchvision)
+    args = inputs(1)
+    optimized = sol.optimize(model, *args)
+    with torch.no_grad():
+        got, eager = optimized(*args), model(*args)
+    assert list(got) == list(eager) and str(pytree.tree_structure(got)) == str(pytree.tree_structure(eager))
