@@ -152,8 +152,8 @@ sol_status scope_add_inputs(struct reader *r, struct scope *s, const Onnx__Graph
                             SOL_MAX_DIMS, m->type->tensor_type->shape->n_dim);
         TRY(read_dims(r, m->name, m->type->tensor_type->shape, symbols, dims[i]));
     }
-    TRY(open_sizes(r, g, dims, symbols));
     TRY(check_given(r, g, symbols));
+    TRY(open_sizes(r, g, dims, symbols));
     for (size_t i = 0; i < g->n_input; i++)
         if (!map_get(s->values, g->input[i]->name))
             TRY(add_input(r, s, g->input[i], dims[i])); /* else: a weight's default */

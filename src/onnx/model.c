@@ -354,7 +354,7 @@ static sol_status translate_node(struct reader *r, struct scope *s, size_t index
     struct node n = {.r = r, .scope = s, .message = m, .label = label_of(r, m)};
     const char *what;
     n.nout = (int)MIN(m->n_output, (size_t)1 << 20);
-    n.out = NEW_ARRAY(r->arena, struct value, n.nout);
+    n.out = NEW_ARRAY(r->arena, struct value, n.nout + 1); /* rows may look at the first */
     n.seen = NEW_ARRAY(r->arena, bool, m->n_attribute);
     n.where = arena_printf(r->arena, "%snode %zu", s->place, index);
     TRY(ctx_check(r->ctx));

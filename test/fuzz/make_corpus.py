@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+
 from onnx import TensorProto, helper, numpy_helper
 
 warnings.filterwarnings("ignore")

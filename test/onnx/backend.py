@@ -6,16 +6,17 @@ of generated code, `--match TEXT` selects, `--show` prints each result that is n
 import argparse
 import collections
 import dataclasses
+import multiprocessing
 import re
 import sys
 import warnings
 from pathlib import Path
 
 import numpy as np
+import sol_c
+
 import onnx
 from onnx import numpy_helper
-
-import sol_c
 
 warnings.filterwarnings("ignore")
 DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
@@ -170,6 +171,32 @@ def one(case: Case, how: str = "run") -> Result:
             fixed = True
 
 
+def _worker(cases: list[Case], how: str, first: int, pipe) -> None:
+    for i in range(first, len(cases)):
+        r = one(cases[i], how)
+        pipe.send((i, r.state, r.reason))
+    pipe.send(None)
+
+
+def every(cases: list[Case], how: str = "run"):
+    """Results one by one. A child process runs the cases: a crash is a wrong result, not the end."""
+    context, first = multiprocessing.get_context("fork"), 0
+    while first < len(cases):
+        ours, theirs = context.Pipe(False)
+        child = context.Process(target=_worker, args=(cases, how, first, theirs))
+        child.start()
+        theirs.close()
+        try:
+            while (message := ours.recv()) is not None:
+                first = message[0] + 1
+                yield Result(cases[message[0]], *message[1:])
+        except EOFError:
+            child.join()
+            yield Result(cases[first], "wrong", f"crash (exit code {child.exitcode})")
+            first += 1
+        child.join()
+
+
 def _reason(text: str) -> str:
     """The reasons alone, without names: what a row of the table shows."""
     lines = [line.strip() for line in text.splitlines()[1:]]
@@ -220,13 +247,13 @@ def main() -> int:
     args = parser.parse_args()
     cases = collect(args.match, not args.interpret)
     results = []
-    for i, case in enumerate(cases):
-        results.append(one(case, "interpret" if args.interpret else "run"))
-        r = results[-1]
+    for r in every(cases, "interpret" if args.interpret else "run"):
+        results.append(r)
+        case = r.case
         if r.state == "wrong" or (args.show and r.state == "refused"):
-            print(f"{r.state:8} {case.kind} {case.name} ({case.operator}): {r.reason}", flush=True)
+            print(f"{r.state:8} {case.kind} {case.name} ({case.operator}): {r.reason[:400]}", flush=True)
         if sys.stderr.isatty():
-            print(f"\r{i + 1}/{len(cases)}", end="", file=sys.stderr)
+            print(f"\r{len(results)}/{len(cases)}", end="", file=sys.stderr)
     count = collections.Counter(r.state for r in results)
     print(f"{len(results)} cases: {dict(count)}")
     if not args.match:

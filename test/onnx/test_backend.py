@@ -11,7 +11,7 @@ EVERY = 25  # of the cases that pass by the interpreter, this many are also comp
 
 @pytest.fixture(scope="module")
 def results():
-    return [backend.one(case, "interpret") for case in CASES]
+    return list(backend.every(CASES, "interpret"))
 
 
 def test_none_is_wrong(results):
@@ -35,13 +35,13 @@ def test_what_is_refused_has_a_reason(results):
 
 def test_sample_compiled(results):
     good = [r.case for r in results if r.state in ("pass", "fixed")]
-    wrong = [r for r in map(backend.one, good[::EVERY]) if r.state not in ("pass", "fixed")]
+    wrong = [r for r in backend.every(good[::EVERY]) if r.state not in ("pass", "fixed")]
     assert not wrong, "\n".join(f"{r.case.name}: {r.reason}" for r in wrong)
 
 
 @pytest.mark.slow
 def test_all_compiled(tmp_path):
-    results = [backend.one(case) for case in backend.collect()]
+    results = list(backend.every(backend.collect()))
     with open(backend.sol_c.ROOT / "docs" / "operators-onnx.md", "w") as out:
         backend.report(results, out)
     wrong = [f"{r.case.name}: {r.reason}" for r in results if r.state == "wrong"]

@@ -3,14 +3,15 @@
 import os
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 import pytest
 import sol_c
-from build import info, model, node, one, tensor
-from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from sol_c import INVALID, UNSUPPORTED, Model, SolError
+
+import onnx
+from build import info, model, node, one, tensor
+from onnx import TensorProto, helper
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4) - 3
 
@@ -106,7 +107,7 @@ def test_initializer_that_is_also_an_input():
     )
     loaded = Model(m)
     assert [i[0] for i in loaded.inputs] == ["x"]
-    assert np.array_equal(loaded.interpret({"x": X})[0], X + [1, 2, 3, 4])
+    assert np.array_equal(loaded.interpret({"x": X})[0], X + np.arange(1, 5))
 
 
 @pytest.mark.parametrize("how", ["interpret", "run"])
@@ -163,7 +164,7 @@ def test_any_byte_is_true():
 @pytest.mark.parametrize("n", [0, 1, 7, 50, 100])
 def test_truncated(n):
     data = one("MatMul", [2, 4], weights=[tensor("w", np.ones((4, 5)))]).SerializeToString()
-    refused(data[: len(data) * n // 101], INVALID if n else INVALID)
+    refused(data[: len(data) * n // 101], INVALID)
 
 
 def test_no_model_at_all():

@@ -1,0 +1,222 @@
+"""The sol command: what it prints, what it returns, what a person reads when something is wrong."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnx
+from build import info, model, node, one, tensor
+from onnx import TensorProto, numpy_helper
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SOL = os.environ.get("SOL_COMMAND", str(ROOT / "build" / "cli" / "sol"))
+GOOD, MISMATCH, USAGE, REFUSED, FAILED = range(5)
+W = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+X = np.arange(8, dtype=np.float32).reshape(2, 4) - 3
+
+
+def sol(*args, code=GOOD, cwd=None):
+    done = subprocess.run([SOL, *map(str, args)], capture_output=True, text=True, cwd=cwd, check=False)
+    assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+    return done.stdout if code in (GOOD, MISMATCH) else done.stderr
+
+
+@pytest.fixture
+def net(tmp_path):
+    nodes = [node("MatMul", ["x", "w"], ["t"]), node("Relu", ["t"], ["y"])]
+    m = model(nodes, [info("x", ["batch", 4])], [info("y", None)], [tensor("w", W)])
+    m.producer_name = "tests"
+    path = tmp_path / "net.onnx"
+    onnx.save(m, path)
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", np.maximum(X @ W, 0))
+    return path
+
+
+def test_help_and_version():
+    assert "Exit codes" in sol("--help")
+    assert sol("--version").startswith("sol ")
+    for command in ("info", "compile", "run", "verify", "bench", "cache", "config"):
+        assert f"Usage: sol {command}" in sol(command, "--help")
+    assert "usage" in sol(code=USAGE).lower()
+
+
+def test_info(net):
+    text = sol("info", net, "--dim", "batch=2")
+    for part in ("tests", "opset 17", "x  f32[2, 4]", "y  f32[2, 5]", "MatMul", "parameters: 1", "GFLOP"):
+        assert part in text, text
+    assert "peak" in sol("info", net, "--dim", "batch=2", "--memory")
+    assert "Conv" in sol("info", "--layers")
+
+
+def test_run_and_files(net, tmp_path):
+    out = sol("run", net, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path / "out")
+    assert out.strip() == str(tmp_path / "out" / "y.npy")
+    assert np.allclose(np.load(tmp_path / "out" / "y.npy"), np.maximum(X @ W, 0), 1e-5, 1e-6)
+
+
+def test_random_data_is_the_same_for_a_seed(net, tmp_path):
+    a = sol("run", net, "--random", "--dim", "batch=3", "--seed", 7)
+    assert a == sol("run", net, "--random", "--dim=batch=3", "--seed=7", "--threads", 2)
+    assert a != sol("run", net, "--random", "--dim", "batch=3", "--seed", 8)
+    assert "y  f32[3, 5]" in a
+
+
+def test_verify(net, tmp_path):
+    args = ["verify", net, "--input", f"x={tmp_path / 'x.npy'}", "--expected", f"y={tmp_path / 'y.npy'}"]
+    assert "equal" in sol(*args)
+    np.save(tmp_path / "y.npy", np.maximum(X @ W, 0) + np.eye(2, 5, dtype=np.float32))
+    assert "DIFFERS in 2 of 10" in sol(*args, code=MISMATCH)
+    sol(*args, "--atol", 2)
+    np.save(tmp_path / "y.npy", np.zeros((2, 6), np.float32))
+    assert "shape" in sol(*args, code=MISMATCH)
+    sol(*args[:-1], f"nothing={tmp_path / 'y.npy'}", code=USAGE)
+
+
+def test_verify_folders(net, tmp_path):
+    for k in range(2):
+        folder = tmp_path / f"test_data_set_{k}"
+        folder.mkdir()
+        x = X + k
+        (folder / "input_0.pb").write_bytes(numpy_helper.from_array(x, "x").SerializeToString())
+        (folder / "output_0.pb").write_bytes(numpy_helper.from_array(np.maximum(x @ W, 0), "y").SerializeToString())
+    both = [tmp_path / "test_data_set_0", tmp_path / "test_data_set_1"]
+    assert sol("verify", net, *both).count("equal") == 2
+    (both[1] / "output_0.pb").write_bytes(numpy_helper.from_array(X, "y").SerializeToString())
+    sol("verify", net, *both, code=MISMATCH)
+    (both[0] / "input_0.pb").write_bytes(b"nonsense")
+    sol("verify", net, *both, code=REFUSED)
+
+
+def test_compile_bench_cache(net):
+    assert "compiled in" in sol("compile", net, "--dim", "batch=1")
+    text = sol("bench", net, "--dim", "batch=1", "--rounds", 3, "--threads", 2)
+    assert "median" in text and "3 rounds" in text and "peak" in text
+
+
+def test_cache_clear(net, tmp_path):
+    cache = f"cache::folder={tmp_path / 'cache'}"
+    sol("compile", net, "--dim", "batch=1", "--config", cache)
+    assert any((tmp_path / "cache").rglob("*"))
+    sol("cache", "clear", "--config", cache)
+    assert not any(p.is_file() and p.suffix == ".so" for p in (tmp_path / "cache").rglob("*"))
+
+
+def test_config():
+    text = sol("config", "--config", "target=sse2")
+    assert "compiler::name" in text
+    assert next(line for line in text.splitlines() if line.startswith("target")).endswith("(changed)")
+
+
+def test_fixed_input(tmp_path):
+    m = model(
+        [node("Reshape", ["x", "s"], ["y"])], [info("x", [2, 4]), info("s", [1], TensorProto.INT64)], [info("y", None)]
+    )
+    onnx.save(m, tmp_path / "m.onnx")
+    np.save(tmp_path / "s.npy", np.array([-1]))
+    assert "depends on" in sol("run", tmp_path / "m.onnx", "--random", code=REFUSED)
+    assert "y  f32[8]" in sol("run", tmp_path / "m.onnx", "--random", "--fix", f"s={tmp_path / 's.npy'}")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "text"),
+    [
+        (["fly"], USAGE, "no command 'fly'"),
+        (["run"], USAGE, "usage: sol run"),
+        (["run", "NET"], REFUSED, "'batch' of input 'x'"),
+        (["run", "NET", "--dim", "batch=2"], USAGE, "input 'x' is missing"),
+        (["run", "NET", "--dim", "batch"], USAGE, "expected NAME=SIZE"),
+        (["run", "NET", "--dim", "batch=two"], USAGE, "whole number"),
+        (["run", "NET", "--dim", "bitch=2", "--random"], REFUSED, "no input has a dimension of that name"),
+        (["run", "NET", "--speed"], USAGE, "no option --speed"),
+        (["run", "NET", "--rounds", "3"], USAGE, "no option --rounds"),
+        (["run", "NET", "--threads"], USAGE, "--threads: expected N"),
+        (["run", "NET", "--random=1"], USAGE, "takes no value"),
+        (["run", "NET", "extra"], USAGE, "takes no argument"),
+        (["run", "NET", "--config", "nonsense=1"], USAGE, "nonsense"),
+        (["run", "NET", "--input", "x=/nowhere.npy"], FAILED, "cannot open"),
+        (["run", "NET", "--input", "z=X"], REFUSED, "z.0"),
+        (["run", "/nowhere.onnx", "--random"], FAILED, "nowhere"),
+        (["run", "X", "--random"], REFUSED, "no ONNX file"),
+        (["info", "."], FAILED, "regular file"),
+        (["verify", "NET", "--input", "x=X"], USAGE, "nothing to compare"),
+        (["cache"], USAGE, "usage"),
+        (["cache", "fill"], USAGE, "sol cache clear"),
+    ],
+)
+def test_mistakes(net, tmp_path, args, code, text):
+    names = {"NET": str(net), "X": str(tmp_path / "x.npy")}
+    args = [names.get(a, a.replace("=X", f"={tmp_path / 'x.npy'}")) for a in args]
+    assert text in sol(*args, code=code)
+
+
+def test_wrong_shape_and_type(net, tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((2, 3), np.float32))
+    assert "dimension 1 is 4 in the model, 3 was asked for" in sol(
+        "run", net, "--input", f"x={tmp_path / 'a.npy'}", code=REFUSED
+    )
+    np.save(tmp_path / "a.npy", np.zeros((2, 4)))
+    assert "expected f32[2, 4], got f64[2, 4]" in sol("run", net, "--input", f"x={tmp_path / 'a.npy'}", code=USAGE)
+
+
+def test_refused_model_lists_all(tmp_path):
+    onnx.save(
+        model([node("Foo", ["x"], ["a"]), node("Bar", ["x"], ["y"])], [info("x", [1])], [info("y", None)]),
+        tmp_path / "m.onnx",
+    )
+    text = sol("run", tmp_path / "m.onnx", "--random", code=REFUSED)
+    assert "Foo" in text and "Bar" in text
+
+
+def test_no_compiler(net):
+    assert "compiler" in sol(
+        "run", net, "--random", "--dim", "batch=9", "--config", "compiler::name=/no/such/cc", code=FAILED
+    )
+
+
+# -- .npy
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
+)
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 0, 3), (2, 3, 4)])
+def test_npy_both_ways(tmp_path, dtype, shape):
+    a = (np.arange(int(np.prod(shape))).reshape(shape) % 2).astype(dtype)
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    m = model([node("Identity", ["x"], ["y"])], [info("x", shape, kind)], [info("y", None, kind)])
+    onnx.save(m, tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", np.asfortranarray(a) if a.ndim > 1 else a)
+    sol("run", tmp_path / "m.onnx", "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path)
+    got = np.load(tmp_path / "y.npy")
+    assert got.dtype == a.dtype and got.shape == a.shape and np.array_equal(got, a)
+
+
+@pytest.mark.parametrize("n", [0, 5, 9, 20, 100, 129])
+def test_npy_truncated(tmp_path, n):
+    onnx.save(one("Relu", [2, 4]), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", X)
+    data = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(data[:n])
+    assert "x.npy" in sol("run", tmp_path / "m.onnx", "--input", f"x={tmp_path / 'x.npy'}", code=FAILED)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1,1,1,1,1), }",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
+        "{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }",
+        "{'shape': (1,)}",
+        "",
+    ],
+)
+def test_npy_hostile(tmp_path, header):
+    onnx.save(one("Relu", [2, 4]), tmp_path / "m.onnx")
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
+    assert "x.npy" in sol("run", tmp_path / "m.onnx", "--input", f"x={tmp_path / 'x.npy'}", code=FAILED)
