@@ -5,12 +5,12 @@
 
 #include <string.h>
 
-#if __has_include("dfp/dfp.h")
 #include "dfp/dfp.h"
-#define HAVE_DFP
-#endif
 #include "dnn/dnn.h"
 #include "print/print.h"
+
+#define DEEP 8.0         /* products in a sum from which on it is a matter of blocking */
+#define DEEP_PENALTY 4.0 /* what dfp and the nest take longer then than they think */
 
 static void print_memory(struct text *out, const struct cluster *c)
 {
@@ -41,20 +41,50 @@ void unit_memory(struct plan *p, struct unit *u)
         if (u->loops->tensors.at[i].user) u->memory[i] = plan_store(p, u->loops->tensors.at[i].user)->memory;
 }
 
+/* Letters bound in a sum that share an index with a letter that is not: a window slides along them. */
+struct depth {
+    const struct loops *l;
+    uint64_t bound, window;
+};
+
+static void depth_visit(void *user, int32_t node)
+{
+    struct depth *d = user;
+    const struct ex *e = &d->l->ex.at[node];
+    if (e->kind == EX_RED) d->bound |= e->u.bound;
+    if (e->kind != EX_READ) return;
+    for (int32_t i = e->a; i; i = d->l->ex.at[i].next) {
+        uint64_t letters = ex_letters(d->l, i);
+        if (letters & ~d->bound) d->window |= letters & d->bound;
+    }
+}
+
+/* How many products each element of the root sums up that no window shares: 1 for a depthwise convolution or a pool. */
+static double depth_of(const struct cluster *c)
+{
+    struct depth d = {.l = c->loops};
+    double n = 1;
+    ex_walk(c->loops, c->loops->stmts.at[c->root].value, depth_visit, &d);
+    for (int i = 0; i < c->loops->letters.n; i++)
+        if ((d.bound & ~d.window) >> i & 1) n *= (double)c->loops->letters.at[i].size;
+    return n;
+}
+
 struct candidate {
     const struct solver *solver;
     struct variant variant;
 };
 
-static int collect(struct plan *p, const struct solver_context *sc, const struct cluster *c, struct candidate *out, int room)
+static int collect(struct plan *p, const struct solver_context *sc, const struct cluster *c, bool contraction,
+                   struct candidate *out, int room)
 {
     const struct solver *solvers[32];
     int n = 0, found = 0;
     const char *only = ctx_config(p->ctx, "solver");
     for (int i = 0; dnn_solvers[i] && n < 28; i++) solvers[n++] = dnn_solvers[i];
-#ifdef HAVE_DFP
+    const int first_general = n;
+    const bool deep = contraction && depth_of(c) >= DEEP;
     solvers[n++] = &dfp_solver;
-#endif
     solvers[n++] = &nest_solver;
     for (int i = 0; i < n; i++) {
         const char *why = NULL;
@@ -64,6 +94,9 @@ static int collect(struct plan *p, const struct solver_context *sc, const struct
         struct variant v[SOLVER_MAX_VARIANTS];
         memset(v, 0, sizeof v);
         int nv = solvers[i]->variants(sc, c, v);
+        /* a deep contraction needs blocking, which only the solvers of dnn do: without it every product waits for memory */
+        if (deep && i >= first_general)
+            for (int k = 0; k < nv; k++) v[k].cost *= DEEP_PENALTY;
         for (int k = 0; k < nv && found < room; k++) out[found++] = (struct candidate){solvers[i], v[k]};
     }
     return found;
@@ -73,7 +106,7 @@ static sol_status emit_cheapest(struct plan *p, const struct solver_context *sc,
                                 struct kernel *out)
 {
     struct candidate cand[SOLVER_MAX_VARIANTS * 4];
-    int n = collect(p, sc, c, cand, COUNT_OF(cand));
+    int n = collect(p, sc, c, u->contraction, cand, COUNT_OF(cand));
     for (; n > 0;) {
         int best = 0;
         for (int i = 1; i < n; i++)
