@@ -380,7 +380,7 @@ static sol_status read_transposed(struct sol_ctx *ctx, const struct layer_def *d
 /* One dimension of one residue: letters U and T, their sizes, the indices. False: no weight falls there. */
 struct residue {
     int64_t outputs, taps;
-    char to[48], from[64], weight[48];
+    char to[96], from[96], weight[96];
 };
 
 static struct residue residue_of(const struct transposed *t, int i, int64_t r)

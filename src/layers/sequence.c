@@ -164,7 +164,7 @@ static void put_recurrent_head(struct text *out, const struct recurrent *r, int 
     static const char *const names[] = {" b?[A]", " e?[A]", " h0?[N H]", " c0?[N H]"};
     text_put(out, "x:float[T N I] w[A I] u[A H]");
     for (int i = 3; i < nin; i++) text_put(out, "%s", names[i - 3]);
-    text_put(out, " -> y[T N H] h[N H]%s | | | ", cell ? " c[N H]" : "");
+    text_put(out, " -> y[T N H] h[N H]%s | #K=#H | | ", cell ? " c[N H]" : "");
     text_put(out, "g[T N A] = (sum[I] x[T N I] * w[A I])%s; ", r->b ? " + b[A]" : "");
 }
 
