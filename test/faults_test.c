@@ -216,6 +216,50 @@ static void mistakes_are_named(void **state)
     sol_ctx_destroy(ctx);
 }
 
+/* Nothing to compute is computed: empty inputs through a Map, a reduction, a contraction and a Concat. */
+static void empty_tensors_are_fine(void **state)
+{
+    (void)state;
+    const int64_t axis = 0;
+    const struct sol_attr over = {.name = "axes", .kind = SOL_ATTR_INT, .n = 1, .ints = &axis},
+                          along = {.name = "axis", .kind = SOL_ATTR_INT, .n = -1, .ints = &axis};
+    for (int rows = 0; rows < 2; rows++) {
+        const int64_t shape[] = {rows, 3}, square[] = {3, 3};
+        float in[3] = {1, 2, 3}, one[3] = {9, 9, 9}, sum[3] = {9, 9, 9}, product[3] = {9, 9, 9}, both[6], eye[9] = {0};
+        for (int i = 0; i < 3; i++) eye[4 * i] = 1;
+        struct sol_ctx *ctx;
+        struct sol_graph *g;
+        struct sol_net *net;
+        struct sol_tensor *t[2], *r;
+        assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
+        assert_int_equal(sol_graph_create(ctx, "empty", &g), SOL_OK);
+        assert_int_equal(sol_graph_input(g, "x", SOL_F32, 2, shape, &t[0]), SOL_OK);
+        assert_int_equal(sol_graph_param(g, "w", SOL_F32, 2, square, &t[1]), SOL_OK);
+        assert_int_equal(sol_graph_layer(g, "exp", "exp", NULL, 1, t, 0, NULL, 1, &r), SOL_OK);
+        assert_int_equal(sol_graph_output(g, "exp", r), SOL_OK);
+        assert_int_equal(sol_graph_layer(g, "Sum", "sum", NULL, 1, t, 1, &over, 1, &r), SOL_OK);
+        assert_int_equal(sol_graph_output(g, "sum", r), SOL_OK);
+        assert_int_equal(sol_graph_layer(g, "Linear", "linear", NULL, 2, t, 0, NULL, 1, &r), SOL_OK);
+        assert_int_equal(sol_graph_output(g, "linear", r), SOL_OK);
+        struct sol_tensor *twice[] = {t[0], t[0]};
+        assert_int_equal(sol_graph_layer(g, "Concat", "concat", NULL, 2, twice, 1, &along, 1, &r), SOL_OK);
+        assert_int_equal(sol_graph_output(g, "concat", r), SOL_OK);
+        sol_status status = sol_compile(ctx, g, &net);
+        if (status) print_error("%s\n", sol_error(ctx));
+        assert_int_equal(status, SOL_OK);
+        assert_int_equal(sol_net_param(net, 0, eye), SOL_OK);
+        assert_int_equal(sol_net_run(net, (const void *[]){in}, (void *[]){one, sum, product, both}, 2), SOL_OK);
+        for (int i = 0; i < 3; i++) {
+            assert_float_equal(one[i], rows ? exp(in[i]) : 9, 1e-5);
+            assert_float_equal(sum[i], rows ? in[i] : 0, 0);
+            assert_float_equal(product[i], rows ? in[i] : 9, 1e-6);
+        }
+        sol_net_destroy(net);
+        sol_graph_destroy(g);
+        sol_ctx_destroy(ctx);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +268,7 @@ int main(void)
         cmocka_unit_test(each_point_can_be_interrupted),
         cmocka_unit_test(no_compiler_is_said),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(empty_tensors_are_fine),
     };
     return cmocka_run_group_tests_name("faults", tests, setup, teardown);
 }

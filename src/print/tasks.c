@@ -64,7 +64,7 @@ void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64
         if ((double)units < parts * 1.5) parts = (double)units;
         const int64_t block = parts >= 1 ? (int64_t)((double)(units - 1) / parts) + 1 : units;
         out->block[i] = block * by;
-        out->parts[i] = (units + block - 1) / block;
+        out->parts[i] = block ? (units + block - 1) / block : 0; /* a dimension may be empty */
         if (out->parts[i] <= 1) out->block[i] = size;
         out->tasks *= size ? MAX(out->parts[i], 1) : 0;
     }
