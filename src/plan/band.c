@@ -12,8 +12,9 @@
 #include <string.h>
 
 #define CHANNEL_BLOCK 64  /* channels of one step, at most */
-#define ROW_PENALTY 0.04  /* kernels of single rows are slower than those of images by this share */
-#define GAIN 0.01         /* of the time of the parts that must be saved */
+#define ROW_PENALTY 0.04  /* kernels of single rows are slower than those of images by this share, if a row is long */
+#define LONG_ROWS 28.0    /* and the more the shorter: 0.08 at 14 */
+#define GAIN 0.02         /* of the time of the parts that must be saved */
 #define STEP 500.0        /* ns that a step costs by itself */
 #define CACHE_SHARE 0.6   /* of a core's L2 that rings may take */
 
@@ -200,27 +201,30 @@ static double traffic(struct plan *p, const struct store *s)
 
 static sol_status price(struct plan *p, struct chain *c, bool *out_pays)
 {
-    double parts = 0, saved = 0, again = 0;
+    double parts = 0, saved = 0, again = 0, slower = 0;
+    struct kernel whole[BAND_MAX_STAGES];
     int64_t held = 0;
     *out_pays = false;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
-        struct kernel whole;
-        TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->root, st->u, &whole));
-        parts += whole.cost;
+        TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->root, st->u, &whole[i]));
+        parts += whole[i].cost;
+        if (!c->channels) slower += whole[i].cost * ROW_PENALTY * MAX(1, LONG_ROWS / (double)st->rows);
         if (st->out < 0) continue;
         saved += traffic(p, plan_store(p, st->u->loops->tensors.at[st->out].user));
         held += st->row_bytes * st->ring_rows;
         const struct stage *next = &c->stage[i + 1];
         double overlap = (double)(next->high - next->low + 1 - next->step);
-        again += whole.cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)(st->rows * c->images);
+        again += whole[i].cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)(st->rows * c->images);
     }
-    c->cost = parts * (c->channels ? 1 : 1 + ROW_PENALTY) + again - saved;
+    c->cost = parts + slower + again - saved;
     if ((double)held > CACHE_SHARE * (double)p->target->l2 || (c->cost > parts * (1 - GAIN) && strcmp(ctx_config(p->ctx, "bands"), "always"))) return SOL_OK;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
         TRY(choose_kernel(p, st->sub, st->memory, st->u->root, st->u, &st->kernel));
         if (st->kernel.nstep != 1 || st->kernel.nwork) return SOL_OK;
+        /* a solver that needs more than a row at a time, such as Winograd, is not given up for a band */
+        if (st->u->contraction && strcmp(st->kernel.solver, whole[i].solver) && strcmp(ctx_config(p->ctx, "bands"), "always")) return SOL_OK;
     }
     *out_pays = true;
     return SOL_OK;
