@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Reference pages from the sources: the C interface from its headers, Python's from docstrings, the configuration keys.
+"""Reference pages from the sources: the C interface from its headers, Python's from docstrings, the configuration keys,
+the layers.
 
 With --check nothing is written and the exit code says whether the pages are up to date (`make lint`).
 """
@@ -12,6 +13,8 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import docs_layers
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADERS = ["sol.h", "onnx.h"]
@@ -113,7 +116,12 @@ def configuration_page() -> str:
     return "\n".join(out) + "\n"
 
 
-PAGES = {"api-c.md": c_page, "api-python.md": python_page, "configuration.md": configuration_page}
+PAGES = {
+    "api-c.md": c_page,
+    "api-python.md": python_page,
+    "configuration.md": configuration_page,
+    "layers.md": docs_layers.page,
+}
 
 
 def main() -> int:

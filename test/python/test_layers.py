@@ -64,14 +64,22 @@ for pixels, kernel, s, p, d, g in [
         case(
             "ConvT",
             [(2, 4, *pixels), (4, 6 // g if g < 4 else 2, *kernel), ((6 if g < 4 else 8),)],
-            dict(s=s, p=p, q=p, d=d, g=g, o=[o if o < max(a, b) else 0 for a, b in zip(s, d)]),
+            dict(s=s, p=p, q=p, d=d, g=g, o=[o if o < max(a, b) else 0 for a, b in zip(s, d, strict=True)]),
             lambda x, w, b, s=s, p=p, d=d, g=g, o=o, r=rank: CONV_T[r](
-                x, w, b, s, p, [o if o < max(e, f) else 0 for e, f in zip(s, d)], g, d
+                x, w, b, s, p, [o if o < max(e, f) else 0 for e, f in zip(s, d, strict=True)], g, d
             ),
         )
 case("Conv", [(2, 3, 8, 8), (5, 3, 3, 3)], dict(s=2, p=1, q=1), lambda x, w: F.conv2d(x, w, None, 2, 1))
 case("Conv", [(1, 3, 8, 8), (5, 3, 3, 3)], dict(p=[0, 2], q=[1, 1]), lambda x, w: F.conv2d(F.pad(x, (2, 1, 0, 1)), w))
-for kernel, s, d, p in [(2, 2, 1, 0), (3, 2, 1, 1), (3, 3, 2, 1), (4, 6, 1, 0), (2, 3, 3, 1), (16, 16, 1, 0), (7, 5, 2, 3)]:
+for kernel, s, d, p in [
+    (2, 2, 1, 0),
+    (3, 2, 1, 1),
+    (3, 3, 2, 1),
+    (4, 6, 1, 0),
+    (2, 3, 3, 1),
+    (16, 16, 1, 0),
+    (7, 5, 2, 3),
+]:
     case(
         "ConvT",
         [(2, 3, 3, 4), (3, 2, kernel, kernel), (2,)],
@@ -112,7 +120,12 @@ for eq, *shapes in [
 ]:
     case("Einsum", shapes, dict(eq=eq), lambda *t, eq=eq: torch.einsum(eq, *t))
 for n in (0.0, 1.0, 2.0, 3.5, float("inf")):
-    case("CDist", [(2, 3, 4), (2, 5, 4)], dict(n=n), lambda x, z, n=n: torch.cdist(x, z, n, "donot_use_mm_for_euclid_dist"))
+    case(
+        "CDist",
+        [(2, 3, 4), (2, 5, 4)],
+        dict(n=n),
+        lambda x, z, n=n: torch.cdist(x, z, n, "donot_use_mm_for_euclid_dist"),
+    )
 
 # -- pooling
 MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
@@ -140,12 +153,24 @@ for pixels, k, s, p, d, c in [
                 dict(k=k, s=s, p=p, q=p, c=c, pads=pads),
                 lambda x, r=rank, k=k, s=s, p=p, c=c, pads=pads: AVG[r](x, k, s, p, bool(c), bool(pads)),
             )
-case("MaxPool", [ints(100, 1, 2, 5, 5, low=-100, dtype=np.int32)], dict(k=3, p=1, q=1), lambda x: F.max_pool2d(x.double(), 3, 1, 1).int())
+case(
+    "MaxPool",
+    [ints(100, 1, 2, 5, 5, low=-100, dtype=np.int32)],
+    dict(k=3, p=1, q=1),
+    lambda x: F.max_pool2d(x.double(), 3, 1, 1).int(),
+)
 case("AvgPool", [(1, 2, 5, 5)], dict(k=2, s=2, div=3), lambda x: F.avg_pool2d(x, 2, 2, divisor_override=3))
 case("AvgPool", [(1, 2, 8, 8)], dict(k=4, s=4), lambda x: F.avg_pool2d(x, 4))
 case("LpPool", [(2, 3, 6, 7)], dict(k=2, s=2), lambda x: F.lp_pool2d(x.abs(), 2, 2, 2))
 case("LpPool", [(2, 3, 6, 7)], dict(k=[2, 3], s=1, n=3.0, c=1), lambda x: F.lp_pool2d(x.abs(), 3, (2, 3), 1, True))
-for pixels, o in [((6, 8), [3, 2]), ((7, 5), [3, 4]), ((7, 5), [1, 1]), ((3, 3), [5, 7]), ((10,), [4]), ((5, 4, 6), [2, 4, 5])]:
+for pixels, o in [
+    ((6, 8), [3, 2]),
+    ((7, 5), [3, 4]),
+    ((7, 5), [1, 1]),
+    ((3, 3), [5, 7]),
+    ((10,), [4]),
+    ((5, 4, 6), [2, 4, 5]),
+]:
     rank = len(o)
     avg, biggest = getattr(F, f"adaptive_avg_pool{rank}d"), getattr(F, f"adaptive_max_pool{rank}d")
     case("AdaptiveAvgPool", [(2, 3, *pixels)], dict(o=o), lambda x, f=avg, o=o: f(x, o))
@@ -184,13 +209,24 @@ REDUCE = {
     "LogSumExp": lambda x, d, k: x.logsumexp(d, k),
 }
 for kind, f in REDUCE.items():
-    for shape, axes, keep in [((3, 4), [], 0), ((3, 4, 5), [1], 0), ((3, 4, 5), [0, -1], 1), ((2, 1, 3), [1], 0), ((), [], 0)]:
+    for shape, axes, keep in [
+        ((3, 4), [], 0),
+        ((3, 4, 5), [1], 0),
+        ((3, 4, 5), [0, -1], 1),
+        ((2, 1, 3), [1], 0),
+        ((), [], 0),
+    ]:
         case(kind, [shape], dict(axes=axes, keep=keep), over(f, axes, keep))
 case("Sum", [(0, 3)], dict(axes=[0]), lambda x: x.sum(0))
 case("Sum", [ints(9, 3, 4)], dict(axes=[1]), lambda x: x.sum(1))
 case("Max", [ints(9, 3, 4, low=-9, dtype=np.int32)], dict(axes=[1]), lambda x: x.amax(1))
 case("Max", [np.array([[1.0, np.nan], [2.0, 3.0]])], dict(axes=[1]), lambda x: x.amax(1))
-case("LogSumExp", [np.array([[-np.inf, -np.inf], [np.inf, 1.0], [1000.0, 999.0]])], dict(axes=[1]), lambda x: x.logsumexp(1))
+case(
+    "LogSumExp",
+    [np.array([[-np.inf, -np.inf], [np.inf, 1.0], [1000.0, 999.0]])],
+    dict(axes=[1]),
+    lambda x: x.logsumexp(1),
+)
 case("LogSum", [positive(3, 4)], dict(axes=[1]), lambda x: x.sum(1).log())
 for kind, f in {"Any": torch.any, "All": torch.all}.items():
     case(kind, [ints(2, 3, 4).astype(bool)], dict(axes=[1]), lambda x, f=f: f(x, 1))
@@ -218,7 +254,12 @@ for axis in (0, 1, -1):
     case("CumSum", [(3, 4, 5)], dict(axis=axis), lambda x, a=axis: x.cumsum(a))
     case("CumSum", [(3, 4, 5)], dict(axis=axis, reverse=1), lambda x, a=axis: x.flip(a).cumsum(a).flip(a))
     case("CumSum", [(3, 4, 5)], dict(axis=axis, exclusive=1), lambda x, a=axis: x.cumsum(a) - x)
-    case("CumSum", [(3, 4, 5)], dict(axis=axis, exclusive=1, reverse=1), lambda x, a=axis: x.flip(a).cumsum(a).flip(a) - x)
+    case(
+        "CumSum",
+        [(3, 4, 5)],
+        dict(axis=axis, exclusive=1, reverse=1),
+        lambda x, a=axis: x.flip(a).cumsum(a).flip(a) - x,
+    )
     case("CumProd", [(3, 4, 5)], dict(axis=axis), lambda x, a=axis: x.cumprod(a))
     case("CumMax", [(3, 4, 5)], dict(axis=axis), lambda x, a=axis: x.cummax(a)[0])
     case("CumMin", [(3, 4, 5)], dict(axis=axis), lambda x, a=axis: x.cummin(a)[0])
@@ -240,7 +281,9 @@ case("RMSNorm", [(2, 3, 4), (4,)], dict(e=1e-6), lambda x, w: F.rms_norm(x, (4,)
 case("RMSNorm", [(2, 3, 4)], dict(n=2, e=1e-6), lambda x: F.rms_norm(x, (3, 4), None, 1e-6))
 STATS = [fill((3,), 7, "mean"), positive(3)]
 case("BatchNorm", [(2, 3, 4, 5), (3,), (3,), *STATS], {}, lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b))
-case("BatchNorm", [(2, 3), None, None, *STATS], dict(e=1e-3), lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, eps=1e-3))
+case(
+    "BatchNorm", [(2, 3), None, None, *STATS], dict(e=1e-3), lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, eps=1e-3)
+)
 
 
 def batch_stats(x, w, b):
@@ -271,28 +314,50 @@ for axis in (0, 1, -1):
         dict(axis=axis, wrap=1),
         lambda x, i, a=axis: torch.from_numpy(np.take(x.numpy(), i.numpy(), a)),
     )
-    case("GatherElements", [(4, 5, 6), ints(4, 3, 5, 6) if axis == 0 else ints(4, 2, 3, 4)], dict(axis=axis),
-         lambda x, i, a=axis: x.gather(a, i))
+    case(
+        "GatherElements",
+        [(4, 5, 6), ints(4, 3, 5, 6) if axis == 0 else ints(4, 2, 3, 4)],
+        dict(axis=axis),
+        lambda x, i, a=axis: x.gather(a, i),
+    )
 case("Gather", [(4, 5), np.array(2)], dict(axis=1), lambda x, i: x[:, 2])
 case("GatherElements", [(4, 5), ints(4, 4, 2, low=-4)], dict(axis=0, wrap=1), lambda x, i: x.gather(0, i % 4))
 case("GatherND", [(4, 5, 6), ints(4, 3, 2)], {}, lambda x, i: x[i[:, 0], i[:, 1]])
 case("GatherND", [(4, 5, 6), ints(4, 2, 3, 3, low=-4)], dict(wrap=1), lambda x, i: x[i[..., 0], i[..., 1], i[..., 2]])
-case("GatherND", [(2, 5, 6), ints(5, 2, 3, 1)], dict(batch=1), lambda x, i: torch.stack([x[b][i[b, :, 0]] for b in range(2)]))
+case(
+    "GatherND",
+    [(2, 5, 6), ints(5, 2, 3, 1)],
+    dict(batch=1),
+    lambda x, i: torch.stack([x[b][i[b, :, 0]] for b in range(2)]),
+)
 case("GatherND", [(4, 5, 6), ints(4, 1)], {}, lambda x, i: x[i[0]])
 case("Index", [(4, 5, 6), ints(5, 3, low=-5)], dict(dims=[1]), lambda x, i: x[:, i])
 case("Index", [(4, 5, 6), ints(4, 2, 1), ints(5, 3)], dict(dims=[0, 1]), lambda x, i, j: x[i, j])
 case("Index", [(4, 5, 6), ints(4, 2, 1), ints(6, 3)], dict(dims=[0, 2]), lambda x, i, j: x[i, :, j])
 case("Index", [(4, 5, 6, 7), ints(5, 2, 1), ints(6, 3)], dict(dims=[1, 2], wrap=0), lambda x, i, j: x[:, i, j])
-case("Index", [(4, 5, 6), ints(4, 2, 3), ints(5, 1, 3), ints(6, 3)], dict(dims=[0, 1, 2]), lambda x, i, j, k: x[i, j, k])
+case(
+    "Index", [(4, 5, 6), ints(4, 2, 3), ints(5, 1, 3), ints(6, 3)], dict(dims=[0, 1, 2]), lambda x, i, j, k: x[i, j, k]
+)
 case("OneHot", [ints(5, 2, 3)], dict(n=5), lambda i: F.one_hot(i, 5))
 case("OneHot", [ints(5, 4)], dict(n=6, to="f32"), lambda i: F.one_hot(i, 6).float())
 SORTED = np.sort(fill((7,), 0, "sorted"))
 case("Bucketize", [(3, 4), SORTED], {}, lambda x, s: torch.bucketize(x, s))
-case("Bucketize", [ints(9, 5), ints(9, 1) * 0 + np.arange(0, 9, 2)], dict(right=1), lambda x, s: torch.bucketize(x, s, right=True))
+case(
+    "Bucketize",
+    [ints(9, 5), ints(9, 1) * 0 + np.arange(0, 9, 2)],
+    dict(right=1),
+    lambda x, s: torch.bucketize(x, s, right=True),
+)
 case("Bucketize", [(2, 4), np.sort(fill((2, 5), 1, "s"), 1)], {}, lambda x, s: torch.searchsorted(s, x))
 
 # -- moves
-for shape, perm in [((2, 3, 4), [2, 0, 1]), ((2, 3, 4, 5), [0, 3, 1, 2]), ((2, 1, 3), [1, 2, 0]), ((), []), ((2, 3), [-1, 0])]:
+for shape, perm in [
+    ((2, 3, 4), [2, 0, 1]),
+    ((2, 3, 4, 5), [0, 3, 1, 2]),
+    ((2, 1, 3), [1, 2, 0]),
+    ((), []),
+    ((2, 3), [-1, 0]),
+]:
     case("Permute", [shape], dict(perm=perm), lambda x, p=perm: x.permute(p))
 for shape, to in [
     ((2, 3, 4), [6, 4]),
@@ -315,7 +380,14 @@ for shape, to in [
     ((4, 9, 5), [2, 2, 3, 3, 5]),
 ]:
     case("Reshape", [shape], dict(shape=to), lambda x, to=to: x.reshape(to))
-for shape, to in [((3, 1), [2, 3, 4]), ((3, 1), [-1, 4]), ((), [2, 2]), ((1,), [1]), ((2, 3), [2, 3]), ((1, 3), [0, 3])]:
+for shape, to in [
+    ((3, 1), [2, 3, 4]),
+    ((3, 1), [-1, 4]),
+    ((), [2, 2]),
+    ((1,), [1]),
+    ((2, 3), [2, 3]),
+    ((1, 3), [0, 3]),
+]:
     case("Expand", [shape], dict(shape=to), lambda x, to=to: x.expand(to))
 for axes, start, end, step in [
     ([0], [1], [3], [1]),
@@ -331,7 +403,7 @@ for axes, start, end, step in [
 
     def sliced(x, axes=axes, start=start, end=end, step=step):
         index = [slice(None)] * x.dim()
-        for a, s, e, t in zip(axes, start, end, step):
+        for a, s, e, t in zip(axes, start, end, step, strict=True):
             index[a] = slice(s, e if e != -(2**63) else None, t)
         return torch.from_numpy(x.numpy()[tuple(index)].copy())
 
@@ -339,7 +411,7 @@ for axes, start, end, step in [
 
     def scattered(x, u, axes=axes, start=start, end=end, step=step):
         y, index = x.numpy().copy(), [slice(None)] * x.dim()
-        for a, s, e, t in zip(axes, start, end, step):
+        for a, s, e, t in zip(axes, start, end, step, strict=True):
             index[a] = slice(s, e if e != -(2**63) else None, t)
         y[tuple(index)] = u.numpy()
         return torch.from_numpy(y)
@@ -366,13 +438,23 @@ case("Split", [(6, 2)], dict(axis=0, sizes=[3, 3]), lambda x: x.split(3))
 case("Split", [(6, 2)], dict(axis=0, sizes=[0, 6]), lambda x: x.split([0, 6]))
 case("Unbind", [(3, 4)], dict(axis=1), lambda x: x.unbind(1))
 case("Unbind", [(2, 1, 4)], dict(axis=-2), lambda x: x.unbind(1))
-for mode, torch_mode in (("constant", "constant"), ("reflect", "reflect"), ("replicate", "replicate"), ("circular", "circular")):
-    case("Pad", [(2, 3, 5, 6)], dict(p=[0, 0, 1, 2], q=[0, 0, 3, 1], mode=mode), lambda x, m=torch_mode: F.pad(x, (2, 1, 1, 3), m))
+for mode in ("constant", "reflect", "replicate", "circular"):
+    case(
+        "Pad",
+        [(2, 3, 5, 6)],
+        dict(p=[0, 0, 1, 2], q=[0, 0, 3, 1], mode=mode),
+        lambda x, m=mode: F.pad(x, (2, 1, 1, 3), m),
+    )
 case("Pad", [(3, 4)], dict(p=[1, -1], q=[0, 2], v=2.5), lambda x: F.pad(x, (-1, 2, 1, 0), value=2.5))
 case("Pad", [(3, 4)], dict(p=0, q=0), lambda x: x)
 case("Pad", [ints(9, 3)], dict(p=[1], q=[1], v=7.0), lambda x: F.pad(x, (1, 1), value=7))
 case("Pad", [(3, 4)], dict(p=1, q=1, v=float("-inf")), lambda x: F.pad(x, (1, 1, 1, 1), value=float("-inf")))
-case("Pad", [(1, 3)], dict(p=[0, 7], q=[0, 6], mode="reflect"), lambda x: torch.from_numpy(np.pad(x.numpy(), ((0, 0), (7, 6)), "reflect")))
+case(
+    "Pad",
+    [(1, 3)],
+    dict(p=[0, 7], q=[0, 6], mode="reflect"),
+    lambda x: torch.from_numpy(np.pad(x.numpy(), ((0, 0), (7, 6)), "reflect")),
+)
 case("Pad", [(2, 1)], dict(p=[0, 2], q=[0, 1], mode="reflect"), lambda x: x.expand(2, 4))
 case("Flip", [(3, 4, 5)], dict(axes=[0, -1]), lambda x: x.flip(0, 2))
 case("Flip", [(3, 1)], dict(axes=[1]), lambda x: x)
@@ -407,18 +489,27 @@ case(
     dict(r=2),
     lambda x: x.reshape(2, 3, 3, 2, 5, 2).permute(0, 3, 5, 1, 2, 4).reshape(2, 12, 3, 5),
 )
-for k, s, p, d in [([3, 2], [1, 1], [0, 0], [1, 1]), ([2, 2], [2, 2], [0, 1], [1, 1]), ([2, 3], [1, 2], [1, 2], [2, 1])]:
+for k, s, p, d in [
+    ([3, 2], [1, 1], [0, 0], [1, 1]),
+    ([2, 2], [2, 2], [0, 1], [1, 1]),
+    ([2, 3], [1, 2], [1, 2], [2, 1]),
+]:
     case("Unfold", [(2, 3, 6, 8)], dict(k=k, s=s, p=p, d=d), lambda x, k=k, s=s, p=p, d=d: F.unfold(x, k, d, p, s))
     columns = tuple(F.unfold(torch.zeros(2, 3, 6, 8), k, d, p, s).shape)
-    case("Fold", [columns], dict(o=[6, 8], k=k, s=s, p=p, d=d), lambda x, k=k, s=s, p=p, d=d: F.fold(x, (6, 8), k, d, p, s))
+    case(
+        "Fold",
+        [columns],
+        dict(o=[6, 8], k=k, s=s, p=p, d=d),
+        lambda x, k=k, s=s, p=p, d=d: F.fold(x, (6, 8), k, d, p, s),
+    )
 case("Windows", [(3, 8)], dict(axis=1, n=3, s=2), lambda x: x.unfold(1, 3, 2))
 case("Windows", [(8, 3)], dict(axis=0, n=1, s=3), lambda x: x.unfold(0, 1, 3))
 
 
 # -- writing
-def scatter(mode):
+def scatter(mode, x, i, u, axis):
     name = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}[mode]
-    return lambda x, i, u, a: x.scatter_reduce(a, i, u, name)
+    return x.scatter_reduce(axis, i, u, name)
 
 
 def put_apart(x, u, i, j):
@@ -433,47 +524,106 @@ for axis in (0, 1):
     case("ScatterElements", [(4, 5), i, i.shape], dict(axis=axis), lambda x, i, u, a=axis: x.scatter(a, i, u))
     for mode in ("add", "mul", "max", "min"):
         j = ints(4, 3, 5) if axis == 0 else ints(5, 4, 7)
-        case("ScatterElements", [(4, 5), j, j.shape], dict(axis=axis, mode=mode), lambda x, i, u, a=axis, f=scatter(mode): f(x, i, u, a))
+        case(
+            "ScatterElements",
+            [(4, 5), j, j.shape],
+            dict(axis=axis, mode=mode),
+            lambda x, i, u, a=axis, m=mode: scatter(m, x, i, u, a),
+        )
 case("ScatterND", [(4, 5, 6), np.array([[0], [2]]), (2, 5, 6)], {}, lambda x, i, u: x.index_put((i[:, 0],), u))
-case("ScatterND", [(4, 5, 6), ints(4, 7, 2), (7, 6)], dict(mode="add"), lambda x, i, u: x.index_put((i[:, 0], i[:, 1]), u, True))
+case(
+    "ScatterND",
+    [(4, 5, 6), ints(4, 7, 2), (7, 6)],
+    dict(mode="add"),
+    lambda x, i, u: x.index_put((i[:, 0], i[:, 1]), u, True),
+)
 case("IndexPut", [(4, 5), (3, 5), np.array([0, 3, -2])], dict(dims=[0]), lambda x, u, i: x.index_put((i,), u))
 case("IndexPut", [(4, 5, 6), (3, 5), np.array([1, 4, 2]), np.array([[1], [0]])], dict(dims=[2, 0]), put_apart)
-case("IndexPut", [(4, 5), (), ints(4, 6)], dict(dims=[1], mode="add"), lambda x, u, i: x.t().index_put((i,), u, True).t())
+case(
+    "IndexPut", [(4, 5), (), ints(4, 6)], dict(dims=[1], mode="add"), lambda x, u, i: x.t().index_put((i,), u, True).t()
+)
 
 
 # -- resampling
-for shape, size in [((2, 3, 5), [11]), ((2, 3, 5, 7), [8, 4]), ((2, 3, 5, 7), [10, 14]), ((1, 2, 3, 4, 5), [4, 3, 9]), ((2, 3, 6, 6), [3, 2]),
-                    ((1, 1, 1, 4), [3, 1])]:
+for shape, size in [
+    ((2, 3, 5), [11]),
+    ((2, 3, 5, 7), [8, 4]),
+    ((2, 3, 5, 7), [10, 14]),
+    ((1, 2, 3, 4, 5), [4, 3, 9]),
+    ((2, 3, 6, 6), [3, 2]),
+    ((1, 1, 1, 4), [3, 1]),
+]:
     full, rank = [*shape[:2], *size], len(size)
     linear = {1: "linear", 2: "bilinear", 3: "trilinear"}[rank]
-    case("Resize", [shape], dict(size=full, coord="asymmetric", round="floor"), lambda x, s=size: F.interpolate(x, s, mode="nearest"))
-    case("Resize", [shape], dict(size=full, round="round_prefer_ceil"), lambda x, s=size: F.interpolate(x, s, mode="nearest-exact"))
+    case(
+        "Resize",
+        [shape],
+        dict(size=full, coord="asymmetric", round="floor"),
+        lambda x, s=size: F.interpolate(x, s, mode="nearest"),
+    )
+    case(
+        "Resize",
+        [shape],
+        dict(size=full, round="round_prefer_ceil"),
+        lambda x, s=size: F.interpolate(x, s, mode="nearest-exact"),
+    )
     case("Resize", [shape], dict(size=full, mode="linear"), lambda x, s=size, m=linear: F.interpolate(x, s, mode=m))
-    case("Resize", [shape], dict(size=full, mode="linear", coord="align_corners"),
-         lambda x, s=size, m=linear: F.interpolate(x, s, mode=m, align_corners=True))
+    case(
+        "Resize",
+        [shape],
+        dict(size=full, mode="linear", coord="align_corners"),
+        lambda x, s=size, m=linear: F.interpolate(x, s, mode=m, align_corners=True),
+    )
     if rank == 2:
         case("Resize", [shape], dict(size=full, mode="cubic"), lambda x, s=size: F.interpolate(x, s, mode="bicubic"))
-        case("Resize", [shape], dict(size=full, mode="cubic", coord="align_corners"),
-             lambda x, s=size: F.interpolate(x, s, mode="bicubic", align_corners=True))
+        case(
+            "Resize",
+            [shape],
+            dict(size=full, mode="cubic", coord="align_corners"),
+            lambda x, s=size: F.interpolate(x, s, mode="bicubic", align_corners=True),
+        )
         for mode, a in (("linear", 0.0), ("cubic", -0.5)):
-            case("Resize", [shape], dict(size=full, mode=mode, antialias=1, a=a),
-                 lambda x, s=size, m=f"bi{mode}": F.interpolate(x, s, mode=m, antialias=True))
+            case(
+                "Resize",
+                [shape],
+                dict(size=full, mode=mode, antialias=1, a=a),
+                lambda x, s=size, m=f"bi{mode}": F.interpolate(x, s, mode=m, antialias=True),
+            )
 for scale in (2.0, 0.6, 1.3, 1.5):
     size = [int(np.floor(n * scale)) for n in (5, 7)]
-    case("Resize", [(2, 3, 5, 7)], dict(size=[2, 3, *size], scale=[1.0, 1.0, scale, scale], mode="linear"),
-         lambda x, s=scale: F.interpolate(x, scale_factor=s, mode="bilinear"))
-    case("Resize", [(2, 3, 5, 7)], dict(size=[2, 3, *size], scale=[1.0, 1.0, scale, scale], coord="asymmetric", round="floor"),
-         lambda x, s=scale: F.interpolate(x, scale_factor=s, mode="nearest"))
+    case(
+        "Resize",
+        [(2, 3, 5, 7)],
+        dict(size=[2, 3, *size], scale=[1.0, 1.0, scale, scale], mode="linear"),
+        lambda x, s=scale: F.interpolate(x, scale_factor=s, mode="bilinear"),
+    )
+    case(
+        "Resize",
+        [(2, 3, 5, 7)],
+        dict(size=[2, 3, *size], scale=[1.0, 1.0, scale, scale], coord="asymmetric", round="floor"),
+        lambda x, s=scale: F.interpolate(x, scale_factor=s, mode="nearest"),
+    )
 case("Resize", [(2, 3)], dict(size=[4, 3]), lambda x: x.repeat_interleave(2, 0))
-for align, mode, pad in itertools.product((0, 1), ("nearest", "linear", "cubic"), ("zeros", "border", "reflection")):
-    case("GridSample", [(2, 3, 5, 6), 1.4 * fill((2, 4, 3, 2), 1, "grid")], dict(mode=mode, pad=pad, align=align),
-         lambda x, g, m={"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode), p=pad, a=align: F.grid_sample(x, g, m, p, bool(a)))
+GRID = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}
+for align, mode, pad in itertools.product((0, 1), GRID, ("zeros", "border", "reflection")):
+    attrs = dict(mode=mode, pad=pad, align=align)
+    sample = lambda x, g, m=mode, p=pad, a=align: F.grid_sample(x, g, GRID[m], p, bool(a))  # noqa: E731
+    case("GridSample", [(2, 3, 5, 6), 1.4 * fill((2, 4, 3, 2), 1, "grid")], attrs, sample)
     if mode != "cubic":
-        case("GridSample", [(1, 2, 3, 4, 5), 1.4 * fill((1, 2, 3, 4, 3), 1, "grid")], dict(mode=mode, pad=pad, align=align),
-             lambda x, g, m={"linear": "bilinear"}.get(mode, mode), p=pad, a=align: F.grid_sample(x, g, m, p, bool(a)))
+        case("GridSample", [(1, 2, 3, 4, 5), 1.4 * fill((1, 2, 3, 4, 3), 1, "grid")], attrs, sample)
 for align in (0, 1):
-    case("AffineGrid", [(2, 2, 3)], dict(size=[4, 5], align=align), lambda t, a=align: F.affine_grid(t, (2, 1, 4, 5), bool(a)))
-    case("AffineGrid", [(2, 3, 4)], dict(size=[3, 1, 5], align=align), lambda t, a=align: F.affine_grid(t, (2, 1, 3, 1, 5), bool(a)))
+    case(
+        "AffineGrid",
+        [(2, 2, 3)],
+        dict(size=[4, 5], align=align),
+        lambda t, a=align: F.affine_grid(t, (2, 1, 4, 5), bool(a)),
+    )
+    case(
+        "AffineGrid",
+        [(2, 3, 4)],
+        dict(size=[3, 1, 5], align=align),
+        lambda t, a=align: F.affine_grid(t, (2, 1, 3, 1, 5), bool(a)),
+    )
 
 # -- sequences
 SDPA = F.scaled_dot_product_attention
@@ -493,7 +643,7 @@ for reverse, start in itertools.product((0, 1), (False, True)):
     def recurrent(kind, *t, reverse=reverse, start=start, **options):
         x, w, u, b, e, *states = t
         layer = getattr(torch.nn, kind)(x.shape[2], u.shape[1], dtype=x.dtype, **options)
-        for name, v in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), (w, u, b, e)):
+        for name, v in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), (w, u, b, e), strict=True):
             getattr(layer, name).data.copy_(v)
         given = [s[None] for s in states] or None
         if given and kind != "LSTM":
@@ -504,9 +654,18 @@ for reverse, start in itertools.product((0, 1), (False, True)):
 
     for kind, gates, states in (("LSTM", 4, 2), ("GRU", 3, 1), ("RNN", 1, 1)):
         weights = [(5, 2, 3), (4 * gates, 3), (4 * gates, 4), (4 * gates,), (4 * gates,)]
-        case(kind, weights + [(2, 4)] * (states if start else 0), dict(reverse=reverse),
-             lambda *t, f=recurrent, kind=kind: f(kind, *t))
-case("RNN", [(5, 2, 3), (4, 3), (4, 4), (4,), (4,)], dict(act="relu"), lambda *t: recurrent("RNN", *t, reverse=0, nonlinearity="relu"))
+        case(
+            kind,
+            weights + [(2, 4)] * (states if start else 0),
+            dict(reverse=reverse),
+            lambda *t, f=recurrent, kind=kind: f(kind, *t),
+        )
+case(
+    "RNN",
+    [(5, 2, 3), (4, 3), (4, 4), (4,), (4,)],
+    dict(act="relu"),
+    lambda *t: recurrent("RNN", *t, reverse=0, nonlinearity="relu"),
+)
 
 
 def swapped(kind, order, own, *t):
@@ -516,7 +675,12 @@ def swapped(kind, order, own, *t):
     return recurrent(kind, x, parts(w), parts(u), parts(b), parts(e), reverse=0)
 
 
-case("LSTM", [(5, 2, 3), (16, 3), (16, 4), (16,), (16,)], dict(order="iofg"), lambda *t: swapped("LSTM", "iofg", "ifgo", *t))
+case(
+    "LSTM",
+    [(5, 2, 3), (16, 3), (16, 4), (16,), (16,)],
+    dict(order="iofg"),
+    lambda *t: swapped("LSTM", "iofg", "ifgo", *t),
+)
 case("GRU", [(5, 2, 3), (12, 3), (12, 4), (12,), (12,)], dict(order="zrn"), lambda *t: swapped("GRU", "zrn", "rzn", *t))
 
 
@@ -551,19 +715,40 @@ TARGET = ints(4, 5, 3)
 TARGET[1, 2] = -100
 for mode, weighted in itertools.product(("none", "sum", "mean"), (False, True)):
     more = [positive(4)] if weighted else []
-    case("NLLLoss", [(5, 4, 3), TARGET, *more], dict(mode=mode), lambda x, t, w=None, m=mode: F.nll_loss(x, t, w, reduction=m))
+    case(
+        "NLLLoss",
+        [(5, 4, 3), TARGET, *more],
+        dict(mode=mode),
+        lambda x, t, w=None, m=mode: F.nll_loss(x, t, w, reduction=m),
+    )
     for smoothing in (0.0, 0.1):
-        case("CrossEntropy", [(5, 4, 3), TARGET, *more], dict(mode=mode, smoothing=smoothing),
-             lambda x, t, w=None, m=mode, s=smoothing: F.cross_entropy(x, t, w, reduction=m, label_smoothing=s))
+        case(
+            "CrossEntropy",
+            [(5, 4, 3), TARGET, *more],
+            dict(mode=mode, smoothing=smoothing),
+            lambda x, t, w=None, m=mode, s=smoothing: F.cross_entropy(x, t, w, reduction=m, label_smoothing=s),
+        )
 case("CrossEntropy", [(4,), np.array(2)], {}, F.cross_entropy)
 case("NLLLoss", [(5, 4), ints(4, 5)], dict(ignore=1), lambda x, t: F.nll_loss(x, t, ignore_index=1))
 
 # -- opaque
 for axis, down in ((0, 0), (1, 1), (-1, 0)):
-    case("Sort", [(3, 4, 5)], dict(axis=axis, down=down), lambda x, a=axis, d=down: x.sort(dim=a, descending=bool(d), stable=True))
-    case("TopK", [distinct(4, 4, 5)], dict(k=2, axis=axis, largest=down), lambda x, a=axis, d=down: x.topk(2, a, bool(d)))
+    case(
+        "Sort",
+        [(3, 4, 5)],
+        dict(axis=axis, down=down),
+        lambda x, a=axis, d=down: x.sort(dim=a, descending=bool(d), stable=True),
+    )
+    case(
+        "TopK", [distinct(4, 4, 5)], dict(k=2, axis=axis, largest=down), lambda x, a=axis, d=down: x.topk(2, a, bool(d))
+    )
 case("Sort", [np.array([3.0, np.nan, -0.0, 0.0, -np.inf, 1.0])], dict(axis=0), lambda x: x.sort(stable=True))
-case("Sort", [ints(4, 3, 9, low=-4, dtype=np.int8)], dict(axis=1, down=1), lambda x: x.sort(dim=1, descending=True, stable=True))
+case(
+    "Sort",
+    [ints(4, 3, 9, low=-4, dtype=np.int8)],
+    dict(axis=1, down=1),
+    lambda x: x.sort(dim=1, descending=True, stable=True),
+)
 case("Sort", [fill((7,), 3, "f32").astype(np.float32)], dict(axis=0), lambda x: x.sort(stable=True))
 
 
