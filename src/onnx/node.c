@@ -1,5 +1,6 @@
 /* What the rows are written with: attributes, inputs, known values and layers. The first failure is kept in the node;
  * after it every helper does nothing, so that rows need no test behind each step. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -355,16 +356,27 @@ tensor nd_constant(struct node *n, enum sol_dtype t, int ndim, const int64_t *sh
     return out;
 }
 
+static bool fits(enum sol_dtype t, double v)
+{
+    const struct dtype_def *d = dtype_def(t);
+    double most = ldexp(1, 8 * d->bytes - d->is_signed);
+    return v == floor(v) && v < most && v >= (d->is_signed ? -most : 0);
+}
+
 tensor nd_number(struct node *n, enum sol_dtype t, double v)
 {
-    float f = (float)v;
-    int64_t i = dtype_def(t)->is_float ? 0 : (int64_t)v; /* little-endian: its low bytes are the smaller types */
+    const struct dtype_def *d = dtype_def(t);
     uint8_t b = v != 0;
-    const void *data = t == SOL_F64    ? (const void *)&v
-                       : t == SOL_F32  ? (const void *)&f
-                       : t == SOL_BOOL ? (const void *)&b
-                                       : &i;
-    return nd_constant(n, t, 0, NULL, data);
+    float f = (float)v;
+    if (t == SOL_F64) return nd_constant(n, t, 0, NULL, &v);
+    if (t == SOL_F32) return nd_constant(n, t, 0, NULL, &f);
+    if (d->is_bool) return nd_constant(n, t, 0, NULL, &b);
+    if (!fits(t, v)) {
+        nd_refuse(n, "%g does not fit into type %s", v, dtype_name(t));
+        return NULL;
+    }
+    int64_t i = v < 0x1p63 ? (int64_t)v : (int64_t)(uint64_t)v; /* little-endian: its low bytes are the smaller types */
+    return nd_constant(n, t, 0, NULL, &i);
 }
 
 tensor nd_fill(struct node *n, enum sol_dtype t, int ndim, const int64_t *shape, double v)

@@ -93,7 +93,8 @@ sol_status op_tensor_scatter(struct node *n)
 sol_status op_one_hot(struct node *n)
 {
     tensor i = nd_cast(n, nd_in(n, 0), SOL_I64), values = nd_in(n, 2);
-    int64_t depth = (int64_t)known_real(n, 1, "depth", 0);
+    double given = known_real(n, 1, "depth", 0);
+    int64_t depth = given >= 0 && given < INT32_MAX ? (int64_t)given : -1;
     int axis = nd_axis_of(n, attr_int(n, "axis", -1), nd_rank(i) + 1);
     if (n->status) return n->status;
     if (depth < 0 || nd_elements(values) != 2) return nd_invalid(n, "expected a depth of 0 or more and two values");

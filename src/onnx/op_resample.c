@@ -77,7 +77,7 @@ static int given_axes(struct node *n, int r, int64_t *axes)
 }
 
 /* Sizes that keep the aspect ratio: one scale for all axes, the smallest or the largest. */
-static void keep_ratio(tensor x, struct resize *z, int count, const int64_t *axes, bool smaller)
+static void keep_ratio(struct node *n, tensor x, struct resize *z, int count, const int64_t *axes, bool smaller)
 {
     double scale = 0;
     for (int i = 0; i < count; i++) {
@@ -85,7 +85,9 @@ static void keep_ratio(tensor x, struct resize *z, int count, const int64_t *axe
         scale = !i || (smaller ? s < scale : s > scale) ? s : scale;
     }
     for (int i = 0; i < count; i++) {
-        z->size[axes[i]] = (int64_t)floor(scale * (double)nd_size(x, (int)axes[i]) + 0.5);
+        double to = floor(scale * (double)nd_size(x, (int)axes[i]) + 0.5);
+        if (!(to >= 0 && to <= INT32_MAX)) nd_invalid(n, "a size is out of range");
+        z->size[axes[i]] = n->status ? 0 : (int64_t)to;
         z->scale[axes[i]] = scale;
     }
 }
@@ -127,7 +129,7 @@ static void read_sizes(struct node *n, tensor x, struct resize *z, int count, co
             nd_refuse(n, "align_corners with a scale that gives no whole size is not supported");
     }
     if (by_size && strcmp(policy, "stretch") && !n->status)
-        keep_ratio(x, z, count, axes, !strcmp(policy, "not_larger"));
+        keep_ratio(n, x, z, count, axes, !strcmp(policy, "not_larger"));
 }
 
 sol_status op_resize(struct node *n)
