@@ -1,6 +1,6 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
-.PHONY: setup build asan demo test test-c test-asan test-python test-all bench docs lint format clean
+.PHONY: setup build asan demo test test-c test-asan test-python test-all fuzz bench docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -37,6 +37,9 @@ test-python: build
 
 test-all: test-c test-asan build ## every network, operator table and size of the specification: hours
 	$(PYTHON) -m pytest test
+
+fuzz: setup ## the ONNX reader for an hour; found files lie in build-fuzz/
+	test/fuzz/run.sh 3600
 
 bench: build ## SOL beside other systems; NETWORKS="resnet50 vgg16" SYSTEMS="sol eager" narrow it
 	@sh tools/setup.sh bench
