@@ -385,7 +385,7 @@ static bool add_stmt(struct problem *p, struct made *made, int stmt, const char 
     const struct dtype_def *type = dtype_def(p->loops->tensors.at[s->out[0]].dtype);
     if (type->is_float && type->bytes < 4) FAIL("the epilogue has a type that is not computed in");
     if (stmt != p->c->root) {
-        p->map[stmt] = NEW_ARRAY(p->arena, struct affine, LOOPS_MAX_LETTERS);
+        p->map[stmt] = NEW_ARRAY(p->arena, struct affine, p->loops->letters.n);
         ex_walk(p->loops, s->value, see_made, &scan);
         const uint64_t need = stmt_letters(p->loops, s) | ex_letters(p->loops, s->value);
         if (!scan.ok || need & ~scan.known) FAIL("an epilogue's letters are not those of the root");
@@ -463,8 +463,8 @@ bool problem_make(struct arena *arena, const struct cluster *c, bool swap, struc
             FAIL("the factors have another type");
     if (!sort_letters(p, ex_letters(c->loops, a), ex_letters(c->loops, b), stmt_letters(c->loops, root), bound, why))
         return false;
-    p->map[c->root] = NEW_ARRAY(arena, struct affine, LOOPS_MAX_LETTERS);
-    for (int i = 0; i < LOOPS_MAX_LETTERS; i++)
+    p->map[c->root] = NEW_ARRAY(arena, struct affine, c->loops->letters.n);
+    for (int i = 0; i < c->loops->letters.n; i++)
         p->map[c->root][i] = (struct affine){.n = 1, .letter = {(uint8_t)i}, .coef = {1}};
     if (!make_operand(p, a, &p->a) || !make_operand(p, b, &p->b)) FAIL("a factor reads something else than 0 outside");
     cut_sum(p, root, node);
