@@ -29,6 +29,20 @@ static int block_letter(const struct dfp *d, const struct affine *a, int v)
     return -1;
 }
 
+/* May this read's tensor be packed: is it a constant, and does every index run inside its own dimension? (Letters that
+ * became one with a neighbour do not.) */
+bool dfp_packable(const struct dfp *d, int tensor, int32_t first)
+{
+    const struct loops_tensor *t = &d->loops->tensors.at[tensor];
+    if (!d->packs || t->role != LOOPS_INPUT || !d->p.memory[tensor].constant) return false;
+    int dim = 0;
+    for (int32_t i = first; i; i = d->loops->ex.at[i].next, dim++) {
+        int64_t low, high;
+        if (!ex_range(d->loops, i, &low, &high) || low < 0 || high >= t->shape[dim]) return false;
+    }
+    return true;
+}
+
 static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
 {
     struct affine a;
@@ -47,8 +61,7 @@ static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
     }
     for (int i = 0; i < a.n; i++)
         if (a.letter[i] == w->letter) step = a.coef[i];
-    const struct loops_tensor *t = &l->tensors.at[tensor];
-    if (step && t->role == LOOPS_INPUT && w->d->packs && w->d->p.memory[tensor].constant) step = 1; /* will be packed */
+    if (step && read && dfp_packable(w->d, tensor, first)) step = 1;
     if (step && step != 1 && read && block_letter(w->d, &a, w->letter) >= 0) {
         w->cost += n * w->vectors * 3; /* transposed in registers */
         return;
@@ -172,7 +185,7 @@ static void see_window(void *user, int32_t node)
     if (e->kind == EX_RED) w->bound |= e->u.bound, w->reduces = true;
     if (e->kind != EX_READ) return;
     struct affine a;
-    const bool packed = w->d->packs && w->d->p.memory[e->tensor].constant;
+    const bool packed = dfp_packable(w->d, e->tensor, e->a);
     if (!packed && !expr_affine_offset(w->l, w->d->p.memory, e->tensor, e->a, &a))
         w->apart = true;
     else

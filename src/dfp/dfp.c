@@ -81,6 +81,7 @@ static void see_packing(void *user, int32_t node)
     int d = 0;
     p->read = true;
     if (p->vector < 0) return;
+    if (!dfp_packable(p->d, p->tensor, e->a)) p->dim = -2;
     for (int32_t i = e->a; i; i = p->d->loops->ex.at[i].next, d++) {
         struct affine a;
         if (!(ex_letters(p->d->loops, i) >> p->vector & 1)) continue;
@@ -455,8 +456,16 @@ static struct making *make(const struct solver_context *sc, const struct cluster
 static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
 {
     if (!nest_solver.applicable(sc, c, out_why)) return false;
-    for (int i = 0; i < c->loops->letters.n; i++)
-        if (c->loops->letters.at[i].size >= 2) return true;
+    bool some = false;
+    for (int i = 0; i < c->loops->letters.n; i++) {
+        const int64_t size = c->loops->letters.at[i].size;
+        if (size == 0) {
+            *out_why = "loops over nothing";
+            return false;
+        }
+        some = some || size >= 2;
+    }
+    if (some) return true;
     *out_why = "nothing to vectorise";
     return false;
 }

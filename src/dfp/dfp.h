@@ -48,6 +48,7 @@ void dfp_collapse(struct print_plan *pl); /* collapse.c: letters that lie side b
 /* choose.c: which letter becomes the vector */
 double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_letter); /* cost in vector operations */
 int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, double *out_cost); /* -1: none pays */
+bool dfp_packable(const struct dfp *d, int tensor, int32_t first);                               /* a read's tensor */
 /* The letter along which reads lie side by side that do not along the vector letter: blocks of both letters are
  * transposed in registers. -1: there is none. */
 int dfp_block_letter(struct dfp *d, const struct print_group *g);

@@ -159,21 +159,28 @@ void dfp_join(struct dfp *d, int op, enum compute k, const char *acc, const char
                   acc);
 }
 
+/* The value where the parts of the guard hold that differ between lanes, else what changes nothing. */
+static const char *masked(struct dfp_reduction *r, const char *value)
+{
+    struct dfp *d = r->d;
+    const char *all = NULL;
+    for (int i = 0; i < r->masks.n; i++) {
+        const int32_t node = r->masks.at[i];
+        const char *part = d->p.lanes > 1 ? expr_mask(&d->p, node, r->k) : print_condition(&d->p, node);
+        all = !all ? part : SAY(d, d->p.lanes > 1 ? "(%s & %s)" : "%s && %s", all, part);
+    }
+    const char *none = dfp_start(d, r->e->op, r->k);
+    if (d->p.lanes == 1) return SAY(d, "(%s ? %s : %s)", all, value, none);
+    return SAY(d, "sol_select_%s(%s, %s, %s)", dfp_type_name(d, r->k), all, value, none);
+}
+
 void dfp_accumulate(struct dfp_reduction *r)
 {
     struct dfp *d = r->d;
     for (int q = 0; q < d->points; q++) {
         dfp_use(d, q);
         const char *value = expr_value(&d->p, r->e->b, r->k);
-        if (r->masks.n) {
-            const char *mask = NULL;
-            for (int i = 0; i < r->masks.n; i++) {
-                const char *part = expr_mask(&d->p, r->masks.at[i], r->k);
-                mask = mask ? SAY(d, "(%s & %s)", mask, part) : part;
-            }
-            value =
-                SAY(d, "sol_select_%s(%s, %s, %s)", dfp_type_name(d, r->k), mask, value, dfp_start(d, r->e->op, r->k));
-        }
+        if (r->masks.n) value = masked(r, value);
         dfp_join(d, r->e->op, r->k, r->acc[q], value);
     }
 }

@@ -365,28 +365,44 @@ const char *print_offset(struct print_expr *p, int tensor, int32_t first_index)
 
 /* -- reads */
 
-/* The test that an index list lies inside its tensor; NULL: always. *out_varies: it differs between lanes. */
-static const char *inside(struct print_expr *p, const struct ex *read, bool *out_varies)
+/* Must the index of dimension d be tested? Its bounds, as far as they are known, are put out. */
+static bool is_tested(const struct print_expr *p, const struct ex *read, int d, int32_t index, int64_t *low,
+                      int64_t *high)
 {
     const struct loops_tensor *t = &p->loops->tensors.at[read->tensor];
     const struct ex *outside = at(p, read->b);
     const bool zero = (outside->kind == EX_INT && outside->u.i == 0) || (outside->kind == EX_REAL && outside->u.r == 0);
-    struct text c = text_new(p->out->arena);
-    *out_varies = false;
+    const struct memory *m = p->memory && zero && t->role != LOOPS_TABLE ? &p->memory[read->tensor] : NULL;
+    if (!expr_range(p, index, low, high)) *low = -1, *high = INT64_MAX;
+    return *low < (m ? -m->halo_low[d] : 0) || *high >= t->shape[d] + (m ? m->halo_high[d] : 0);
+}
+
+/* Does the test differ between lanes? */
+static bool test_varies(const struct print_expr *p, const struct ex *read)
+{
+    int64_t low, high;
     int d = 0;
-    for (int32_t i = read->a; i; i = at(p, i)->next, d++) {
-        int64_t low = -1, high = INT64_MAX;
-        if (!expr_range(p, i, &low, &high)) low = -1, high = INT64_MAX;
-        const struct memory *m = p->memory && zero && t->role != LOOPS_TABLE ? &p->memory[read->tensor] : NULL;
-        if (low >= (m ? -m->halo_low[d] : 0) && high < t->shape[d] + (m ? m->halo_high[d] : 0)) continue;
-        *out_varies = *out_varies || expr_varies(p, i);
+    for (int32_t i = read->b ? read->a : 0; i; i = at(p, i)->next, d++)
+        if (is_tested(p, read, d, i, &low, &high) && expr_varies(p, i)) return true;
+    return false;
+}
+
+/* The test that an index list lies inside its tensor; NULL: always. */
+static const char *inside(struct print_expr *p, const struct ex *read)
+{
+    struct text c = text_new(p->out->arena);
+    int d = 0;
+    for (int32_t i = read->b ? read->a : 0; i; i = at(p, i)->next, d++) {
+        const int64_t n = p->loops->tensors.at[read->tensor].shape[d];
+        int64_t low, high;
+        if (!is_tested(p, read, d, i, &low, &high)) continue;
         const char *text = print_index(p, i), *and = c.n ? " && " : "";
         if (low >= 0)
-            text_put(&c, "%s(%s) < %" PRId64, and, text, t->shape[d]);
-        else if (high < t->shape[d])
+            text_put(&c, "%s(%s) < %" PRId64, and, text, n);
+        else if (high < n)
             text_put(&c, "%s(%s) >= 0", and, text);
         else
-            text_put(&c, "%s(uint64_t)(%s) < %" PRId64, and, text, t->shape[d]);
+            text_put(&c, "%s(uint64_t)(%s) < %" PRId64, and, text, n);
     }
     return c.n ? c.at : NULL;
 }
@@ -447,38 +463,35 @@ static const char *as_scalar(struct print_expr *p, int32_t node, enum compute k)
     return text;
 }
 
+/* What a read loads, where it may: through the solver, or from memory. */
+static const char *loaded(struct print_expr *p, int32_t node, enum compute k)
+{
+    const struct ex e = *at(p, node);
+    const int lanes = p->lanes;
+    const char *text = p->read ? p->read(p->user, p, node) : NULL;
+    if (text) return expr_convert(p, text, compute_of(p->loops->tensors.at[e.tensor].dtype), k);
+    const int step = lanes > 1 ? expr_lane_step(p, e.tensor, e.a) : 1;
+    if (step < 0) return expr_lanes(p, node, k);
+    p->lanes = 1;
+    const char *off = offset(p, e.tensor, e.a, e.b != 0);
+    if (step) p->lanes = lanes;
+    text = load(p, &e, off, k);
+    p->lanes = lanes;
+    return step ? text : expr_splat(p, text, k);
+}
+
 static const char *read(struct print_expr *p, int32_t node, enum compute k)
 {
-    const struct ex *e = at(p, node);
-    const enum compute own = compute_of(p->loops->tensors.at[e->tensor].dtype);
-    const char *text = p->read ? p->read(p->user, p, node) : NULL;
-    if (text) return expr_convert(p, text, own, k);
-    bool varies;
+    const struct ex e = *at(p, node);
     const int lanes = p->lanes;
-    const int32_t outside = e->b;
-    if (lanes > 1) {
-        const int step = expr_lane_step(p, e->tensor, e->a);
-        p->lanes = 1;
-        const char *test = outside ? inside(p, e, &varies) : NULL;
-        if (step < 0 || (test && varies)) {
-            p->lanes = lanes;
-            return expr_lanes(p, node, k);
-        }
-        const char *off = offset(p, e->tensor, e->a, outside != 0);
-        if (step == 0) {
-            const char *scalar = load(p, at(p, node), off, k);
-            p->lanes = lanes;
-            text = expr_splat(p, scalar, k);
-        } else {
-            p->lanes = lanes;
-            text = load(p, at(p, node), off, k);
-        }
-        return tested(p, test, text, test ? expr_value(p, outside, k) : NULL, k);
-    }
-    const char *test = outside ? inside(p, e, &varies) : NULL;
-    const char *off = offset(p, e->tensor, e->a, outside != 0);
-    text = load(p, at(p, node), off, k);
-    return tested(p, test, text, test ? expr_value(p, outside, k) : NULL, k);
+    if (!e.b) return loaded(p, node, k);
+    if (lanes > 1 && (test_varies(p, &e) || (!p->read && expr_lane_step(p, e.tensor, e.a) < 0)))
+        return expr_lanes(p, node, k);
+    p->lanes = 1;
+    const char *test = inside(p, &e);
+    p->lanes = lanes;
+    const char *text = loaded(p, node, k);
+    return tested(p, test, text, test ? expr_value(p, e.b, k) : NULL, k);
 }
 
 /* -- templates of math.def */
