@@ -94,6 +94,8 @@ static const char *unique_name(struct reader *r, const char *name)
 sol_status value_tensor(struct reader *r, struct value *v, struct sol_tensor **out_t)
 {
     *out_t = v->t;
+    if (v->list)
+        return ctx_fail(r->ctx, SOL_ERR_INVALID, "'%s' is a sequence, expected a tensor", v->name ? v->name : "");
     if (v->t || !v->data) return SOL_OK;
     const struct data *d = v->data;
     if (is_constant(r, d)) {
@@ -166,6 +168,9 @@ static sol_status add_outputs(struct reader *r, const struct scope *s, const Onn
         if (v->refused) continue;
         struct sol_tensor *t;
         enum sol_dtype dtype;
+        if (v->list)
+            return ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "output '%s': a sequence is not supported as an output",
+                            m->name);
         TRY(value_tensor(r, v, &t));
         if (m->type && m->type->tensor_type && m->type->tensor_type->elem_type) {
             TRY(dtype_read(r->ctx, m->type->tensor_type->elem_type, "output", &dtype));
@@ -277,7 +282,8 @@ static sol_status open_function(struct reader *r, struct scope *s, struct node *
     return SOL_OK;
 }
 
-sol_status translate_branch(struct reader *r, const struct scope *s, const Onnx__Graph *g, struct value **out_values)
+sol_status translate_body(struct reader *r, const struct scope *s, const Onnx__Graph *g, struct value *const *inputs,
+                          struct value **out_values)
 {
     if (s->depth >= ONNX_DEPTH)
         return ctx_fail(r->ctx, SOL_ERR_INVALID, "more than %d graphs inside each other", ONNX_DEPTH);
@@ -285,13 +291,14 @@ sol_status translate_branch(struct reader *r, const struct scope *s, const Onnx_
     body.values = map_create(r->arena);
     body.outer = s;
     body.depth++;
+    for (size_t i = 0; i < g->n_input; i++) TRY(scope_define(r, &body, text_or_empty(g->input[i]->name), inputs[i]));
     TRY(add_initializers(r, &body, g));
     TRY(translate_nodes(r, &body, g->n_node, g->node));
     for (size_t i = 0; i < g->n_output; i++) {
         const char *name = text_or_empty(g->output[i]->name);
         out_values[i] = scope_find(&body, name);
         if (!out_values[i])
-            return ctx_fail(r->ctx, SOL_ERR_INVALID, "branch '%s' does not make '%s'", text_or_empty(g->name), name);
+            return ctx_fail(r->ctx, SOL_ERR_INVALID, "graph '%s' does not make '%s'", text_or_empty(g->name), name);
     }
     return SOL_OK;
 }
@@ -302,7 +309,7 @@ static sol_status check_rest(struct node *n)
     for (size_t i = 0; i < n->message->n_attribute && !n->status; i++)
         if (!n->seen[i]) nd_refuse(n, "attribute '%s' is not supported", text_or_empty(n->message->attribute[i]->name));
     for (int i = 0; i < n->nout && !n->status; i++)
-        if (nd_wants(n, i) && !n->out[i].t && !n->out[i].data && !n->out[i].refused)
+        if (nd_wants(n, i) && !n->out[i].t && !n->out[i].data && !n->out[i].refused && !n->out[i].list)
             nd_refuse(n, "output %d is not supported", i);
     return n->status;
 }

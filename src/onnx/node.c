@@ -174,6 +174,11 @@ void nd_give(struct node *n, int i, tensor t)
     if (!n->status && i < n->nout) n->out[i].t = t;
 }
 
+void nd_give_value(struct node *n, int i, const struct value *v)
+{
+    if (!n->status && i < n->nout) n->out[i] = *v;
+}
+
 bool nd_wants(const struct node *n, int i)
 {
     return i < n->nout && *n->message->output[i];
@@ -181,15 +186,15 @@ bool nd_wants(const struct node *n, int i)
 
 /* -- values known while reading */
 
-static bool known_data(struct node *n, int i, struct data *out)
+bool known_data(struct node *n, struct value *v, struct data *out)
 {
-    if (n->status || !nd_has(n, i)) return false;
-    if (n->in[i]->data) {
-        *out = *n->in[i]->data;
+    if (n->status || !v || v->list) return false;
+    if (v->data) {
+        *out = *v->data;
         return true;
     }
-    tensor t = n->in[i]->t;
-    if (!map_get_int(n->r->cheap, (uintptr_t)t)) return false;
+    tensor t = v->t;
+    if (!t || !map_get_int(n->r->cheap, (uintptr_t)t)) return false;
     *out = (struct data){.dtype = sol_tensor_dtype(t), .ndim = nd_rank(t), .at = sol_tensor_known(t)};
     out->elements = nd_product(out->shape, 0, nd_shape_of(t, out->shape));
     return out->at;
@@ -198,7 +203,7 @@ static bool known_data(struct node *n, int i, struct data *out)
 bool nd_is_known(struct node *n, int i)
 {
     struct data d;
-    return known_data(n, i, &d);
+    return nd_has(n, i) && known_data(n, n->in[i], &d);
 }
 
 static bool require(struct node *n, int i, const char *what, int most, struct data *d)
@@ -208,7 +213,7 @@ static bool require(struct node *n, int i, const char *what, int most, struct da
         nd_invalid(n, "input %d (%s) is missing", i, what);
         return false;
     }
-    if (!known_data(n, i, d)) {
+    if (!known_data(n, n->in[i], d)) {
         nd_refuse(n, "%s depends on what is computed while running", what);
         return false;
     }

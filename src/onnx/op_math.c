@@ -262,10 +262,7 @@ sol_status op_cast_like(struct node *n)
 
 sol_status op_identity(struct node *n)
 {
-    if (nd_has(n, 0) && n->in[0]->data && !n->in[0]->t)
-        n->out[0].data = n->in[0]->data;
-    else
-        nd_give(n, 0, nd_in(n, 0));
+    nd_give_value(n, 0, n->in[0]);
     return n->status;
 }
 

@@ -434,20 +434,3 @@ sol_status op_trilu(struct node *n)
                     WITH(INT("k", MAX(-most, MIN(most, k))))));
     return n->status;
 }
-
-/* -- If whose condition is known: the branch that is taken */
-
-sol_status op_if(struct node *n)
-{
-    const Onnx__Attribute *yes = nd_attr(n, "then_branch", ATTR_G), *no = nd_attr(n, "else_branch", ATTR_G);
-    if (n->status || !yes || !no) return n->status ? n->status : nd_invalid(n, "a branch is missing");
-    bool taken = known_int(n, 0, "the condition", 0);
-    if (n->status) return n->status;
-    const Onnx__Graph *g = taken ? yes->g : no->g;
-    if (g->n_output != (size_t)n->nout)
-        return nd_invalid(n, "the branch has %zu outputs, the node %d", g->n_output, n->nout);
-    struct value **values = NEW_ARRAY(n->r->arena, struct value *, n->nout);
-    TRY(translate_branch(n->r, n->scope, g, values));
-    for (int i = 0; i < n->nout; i++) n->out[i] = *values[i];
-    return n->status;
-}

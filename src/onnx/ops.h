@@ -12,6 +12,20 @@ sol_status op_attention(struct node *n);
 sol_status op_rotary(struct node *n);
 sol_status op_causal_conv(struct node *n);
 
+/* op_control.c */
+sol_status op_if(struct node *n);
+sol_status op_loop(struct node *n);
+sol_status op_scan_body(struct node *n);
+
+/* op_list.c */
+sol_status op_list_construct(struct node *n);
+sol_status op_list_at(struct node *n);
+sol_status op_list_length(struct node *n);
+sol_status op_list_insert(struct node *n);
+sol_status op_list_erase(struct node *n);
+sol_status op_list_concat(struct node *n);
+sol_status op_list_split(struct node *n);
+
 /* op_index.c */
 sol_status op_gather(struct node *n);
 sol_status op_gather_elements(struct node *n);
@@ -79,7 +93,6 @@ sol_status op_pad(struct node *n);
 sol_status op_center_crop_pad(struct node *n);
 sol_status op_blocks(struct node *n);
 sol_status op_trilu(struct node *n);
-sol_status op_if(struct node *n);
 
 /* op_nn.c */
 sol_status op_conv(struct node *n);

@@ -56,6 +56,9 @@ struct value {
     const struct data *data; /* of an initializer or constant */
     const char *name;
     bool refused; /* made by a node that was refused, or of one */
+    bool list;    /* a sequence, whose elements are known one by one; it has neither t nor data */
+    struct value **items;
+    int nitems;
 };
 struct opset { /* in a list that ends with domain NULL */
     const char *domain;
@@ -104,8 +107,10 @@ sol_status scope_add_inputs(struct reader *r, struct scope *s, const Onnx__Graph
 struct value *value_of_data(struct reader *r, const char *name, const struct data *d);
 /* Translates nodes in order; what they make is known in the scope afterwards. */
 sol_status translate_nodes(struct reader *r, struct scope *s, size_t n, Onnx__Node *const *nodes);
-/* Translates a graph inside a node, in a scope inside s; out_values gets a value for each output. */
-sol_status translate_branch(struct reader *r, const struct scope *s, const Onnx__Graph *g, struct value **out_values);
+/* Translates a graph inside a node, in a scope inside s, its inputs being `inputs`; out_values gets one for each
+ * output. */
+sol_status translate_body(struct reader *r, const struct scope *s, const Onnx__Graph *g, struct value *const *inputs,
+                          struct value **out_values);
 
 /* table.c */
 struct node;
@@ -153,10 +158,12 @@ bool attr_given(const struct node *n, const char *name);
 bool nd_has(const struct node *n, int i);
 tensor nd_in(struct node *n, int i); /* NULL: missing */
 void nd_give(struct node *n, int i, tensor t);
+void nd_give_value(struct node *n, int i, const struct value *v);
 bool nd_wants(const struct node *n, int i); /* has output i a name? */
 
 /* Values known while reading. */
 bool nd_is_known(struct node *n, int i);
+bool known_data(struct node *n, struct value *v, struct data *out);              /* v may be NULL */
 int known_ints(struct node *n, int i, const char *what, int most, int64_t *out); /* how many; fails if not known */
 int known_reals(struct node *n, int i, const char *what, int most, double *out);
 int64_t known_int(struct node *n, int i, const char *what, int64_t otherwise); /* otherwise: the input is missing */
