@@ -3,6 +3,8 @@
  * come from far away; of limits that overlap the largest counts fully and the others in part. */
 #include "dnn/solvers.h"
 
+#define L3_SLICE (32 << 20)
+
 /* Constants, measured with bench/kernels.c on Zen 5 and by the laboratory on Zen 3 and Granite Rapids. */
 static const struct {
     double l2;             /* bytes a cycle that a core reads from L2 */
@@ -100,10 +102,12 @@ static double reading_a(const struct blocking *b)
     return all / (bytes < (double)t->l2 * 0.6 ? t->l2_rate : t->l3_rate);
 }
 
-/* ns to read weights once: from L3 or beyond; they are cold when a layer begins. */
+/* ns to read weights once: from L3 or beyond; they are cold when a layer begins. What the system calls the size of L3
+ * may be that of all its slices together, of which a process gets one. */
 static double cold(const struct target *t, double bytes)
 {
-    return bytes / (bytes > (double)t->l3 * 0.75 ? t->dram_rate : t->l3_rate);
+    const double l3 = t->l3 < L3_SLICE ? (double)t->l3 : L3_SLICE;
+    return bytes / (bytes > l3 * 0.75 ? t->dram_rate : t->l3_rate);
 }
 
 double cost_winograd(const struct winograd *w)
