@@ -308,6 +308,7 @@ bool layer_attr_is_default(struct arena *a, const struct layer_def *def, const s
         if (d.kind != v->kind || d.n != v->n) return false;
         if (v->kind == ATTR_TEXT) return !strcmp(v->text, d.text);
         size_t n = v->n < 0 ? 1 : (size_t)v->n;
+        if (!n) return true;
         return v->kind == ATTR_INT ? !memcmp(v->ints, d.ints, n * sizeof *v->ints)
                                    : !memcmp(v->reals, d.reals, n * sizeof *v->reals);
     }
