@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,7 @@ def say(text: str) -> None:
 
 
 def main() -> None:
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
     torch.set_num_threads(min(2, torch.get_num_threads()))
     say("building torchvision's ResNet-50 with random weights ...")
     model, x = networks.make("resnet50"), picture()
