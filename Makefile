@@ -1,11 +1,15 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
-.PHONY: setup build asan demo test test-c test-asan test-python test-all fuzz bench docs lint format clean
+
+.PHONY: help setup build asan demo test test-c test-asan test-fuzz test-python test-all fuzz bench docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 ASAN := detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1:allocator_may_return_null=1
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: ## Debian packages and .venv
 	@sh tools/setup.sh
@@ -23,7 +27,7 @@ asan: setup # warnings are the other build's: instrumented code has false ones
 demo: build ## ResNet-50 from PyTorch and as ONNX, compared and measured
 	@$(PYTHON) examples/demo.py
 
-test: test-c test-asan test-python ## all small tests, at most 30 minutes on two cores
+test: test-c test-asan test-fuzz test-python ## all small tests, at most 30 minutes on two cores
 
 test-c: build
 	$(MESON) test -C build --print-errorlogs
@@ -32,10 +36,13 @@ test-asan: asan
 	ASAN_OPTIONS=$(ASAN) UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	    $(MESON) test -C build-asan --print-errorlogs --timeout-multiplier 5
 
+test-fuzz: setup ## the ONNX reader against damaged files, shortly; needs clang
+	@if command -v clang >/dev/null; then sh test/fuzz/run.sh 20; else echo "no clang: no fuzzing"; fi
+
 test-python: build
 	$(PYTHON) -m pytest test -m "not slow"
 
-test-all: test-c test-asan build ## every network, operator table and size of the specification: hours
+test-all: test-c test-asan test-fuzz build ## every network, operator table and size of the specification: hours
 	$(PYTHON) -m pytest test
 
 fuzz: setup ## the ONNX reader for an hour; found files lie in build-fuzz/
@@ -65,4 +72,4 @@ format: setup
 	.venv/bin/ruff format -q .
 
 clean:
-	rm -rf build build-asan python/sol/_core.abi3.so
+	rm -rf build build-asan build-fuzz python/sol/_core.abi3.so
