@@ -67,11 +67,16 @@ def export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
             raise _core.UnsupportedError(f"{type(module).__name__}: cannot be traced: {reason}") from e
 
 
+_DATA_DEPENDENT = frozenset(
+    "GuardOnDataDependentSymNode DataDependentOutputException DynamicOutputShapeException PendingUnbackedSymbolNotFound".split()
+)
+
+
 def _untraceable(e: Exception) -> str | None:
     """What keeps a model from being traced, in a line; None: an error of the model's own."""
     names = {c.__name__ for c in type(e).__mro__}
     first = next((line for line in str(e).strip().split("\n") if line.strip()), type(e).__name__)
-    if names & {"GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"}:
+    if names & _DATA_DEPENDENT:
         return f"control flow or a shape that depends on data ({first})"
     if names & {
         "TorchDynamoException",

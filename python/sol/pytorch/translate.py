@@ -245,7 +245,10 @@ class Translator:
         for i in range(known, len(self.problems)):
             self.problems[i] = f"{node.target}: needs {self.problems[i]}"
         made = self._read(graph.graph.output_node().args[0])
-        _compare(str(node.target), made, node.meta["val"])
+        val = node.meta["val"]
+        if isinstance(val, list | tuple) and (not isinstance(made, list | tuple) or len(made) != len(val)):
+            raise Refused("")
+        _compare(str(node.target), made, val)
         return made
 
     def _again(self, node: torch.fx.Node) -> Any:

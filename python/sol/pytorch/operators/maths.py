@@ -202,7 +202,7 @@ def heaviside(b: Builder, x: Value, values: Value) -> Value:
 
 @op("log_sigmoid_forward")
 def log_sigmoid_forward(b: Builder, x: Value) -> tuple[Value, Value]:
-    return b.map("logsigmoid", x), b.fill([0], 0, x.dtype)
+    return b.map("logsigmoid", x), b.fill(b.out[1].shape, 0, x.dtype)
 
 
 @op("angle")

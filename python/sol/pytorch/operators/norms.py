@@ -212,7 +212,7 @@ for _n in (1, 2, 3):
         counts = {"c": int(ceil_mode), "pads": int(count_include_pad), "div": divisor_override or 0}
         return _pool(b, "AvgPool", x, n, 1, **lists, **counts)[0]
 
-    @op(f"adaptive_avg_pool{_n}d", f"_adaptive_avg_pool{_n}d")
+    @op(f"adaptive_avg_pool{_n}d", *([f"_adaptive_avg_pool{_n}d"] if _n > 1 else []))
     def adaptive_avg_pool(b: Builder, x: Value, output_size: Ints, n: int = _n) -> Value:
         return _pool(b, "AdaptiveAvgPool", x, n, o=_each(output_size, n))[0]
 

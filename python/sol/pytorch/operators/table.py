@@ -22,15 +22,16 @@ IGNORED = frozenset(
 
 
 class Row:
-    """An operator's function and the names of the arguments it takes behind the first."""
+    """An operator's function and the names of the arguments it takes (and needs) behind the first."""
 
-    __slots__ = ("first", "function", "names")
+    __slots__ = ("first", "function", "names", "needed")
 
     def __init__(self, function: Function) -> None:
-        names = list(inspect.signature(function).parameters)[1:]
+        parameters = list(inspect.signature(function).parameters.values())[1:]
         self.function = function
-        self.first = bool(names)
-        self.names = frozenset(names[1:])
+        self.first = bool(parameters)
+        self.names = frozenset(p.name for p in parameters[1:])
+        self.needed = frozenset(p.name for p in parameters[1:] if p.default is p.empty)
 
     def __call__(self, b: Builder, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given: dict[str, Any] = {}
