@@ -328,6 +328,7 @@ bool dfp_split_masks(struct dfp_reduction *r)
     if (!r->masks.n) return true;
     struct reads s = {d, false};
     ex_walk(d->loops, r->e->b, see_outside, &s);
+    for (int i = 0; i < r->masks.n; i++) ex_walk(d->loops, r->masks.at[i], see_outside, &s);
     return !s.unsafe;
 }
 
@@ -390,11 +391,19 @@ static void comment(struct dfp *d, const struct loops_stmt *s)
     text_line(d->p.out, "/* %s%s%s */", s->label ? s->label : "", s->label ? ": " : "", t.at);
 }
 
-static bool named(const struct dfp *d, int32_t node)
+/* Has the reduction been computed, as this node or as an equal one? Then it has that name too. */
+static bool named(struct dfp *d, int32_t node)
 {
-    for (const struct print_known *i = d->p.known; i; i = i->next)
-        if (i->node == node && i->lanes == d->p.lanes) return true;
-    return false;
+    const struct print_known *found = NULL;
+    for (int q = 0; q < d->points; q++) {
+        dfp_use(d, q);
+        found = d->p.known;
+        while (found && !(found->lanes == d->p.lanes && (found->node == node || ex_equal(d->loops, found->node, node))))
+            found = found->next;
+        if (!found) break;
+        if (found->node != node) dfp_name(d, node, found->k, found->text);
+    }
+    return found;
 }
 
 /* A reduction with several results, lane by lane. */

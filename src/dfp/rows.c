@@ -41,12 +41,13 @@ struct plain {
     const struct dfp *d;
     bool ok;
 };
-static void see_plain(void *user, int32_t node)
+/* Reads that nothing guards must lie inside. */
+static void see_reads(void *user, int32_t node)
 {
     struct plain *s = user;
     const struct loops *l = s->d->loops;
     const struct ex *e = &l->ex.at[node];
-    if (e->kind == EX_RED || e->kind == EX_CMP || e->kind == EX_TEST) s->ok = false;
+    if (e->kind == EX_RED) s->ok = false;
     if (e->kind != EX_READ || e->b) return;
     int d = 0;
     for (int32_t i = e->a; i; i = l->ex.at[i].next, d++) {
@@ -54,6 +55,14 @@ static void see_plain(void *user, int32_t node)
         if (!expr_range(&s->d->p, i, &low, &high) || low < 0 || high >= l->tensors.at[e->tensor].shape[d])
             s->ok = false;
     }
+}
+
+static void see_plain(void *user, int32_t node)
+{
+    struct plain *s = user;
+    const int kind = s->d->loops->ex.at[node].kind;
+    if (kind == EX_CMP || kind == EX_TEST) s->ok = false;
+    see_reads(user, node);
 }
 
 /* Gives names to the largest parts of a value that have none of the letters `inner`. */
@@ -222,7 +231,8 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     }
     r.loops.guard.n = kept;
     struct plain s = {d, true};
-    if (r.masks.n) ex_walk(d->loops, e.b, see_plain, &s);
+    if (r.masks.n) ex_walk(d->loops, e.b, see_reads, &s);
+    for (int i = 0; i < r.masks.n; i++) ex_walk(d->loops, r.masks.at[i], see_reads, &s);
     if (!s.ok) return false;
 
     d->p.vector_letter = v;

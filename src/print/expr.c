@@ -332,14 +332,26 @@ static const char *affine_text(struct print_expr *p, const struct affine *unfold
     return t.at;
 }
 
+struct unsafe {
+    const struct loops *loops;
+    bool found;
+};
+static void see_data(void *user, int32_t node)
+{
+    struct unsafe *u = user;
+    const struct ex *e = &u->loops->ex.at[node];
+    if (e->kind == EX_READ && u->loops->tensors.at[e->tensor].role != LOOPS_TABLE) u->found = true;
+}
+
 /* The index of dimension d, tested if it comes from data. */
 static const char *safe_index(struct print_expr *p, int tensor, int d, int32_t index, bool guarded)
 {
     const char *text = print_index(p, index);
     const int64_t n = p->loops->tensors.at[tensor].shape[d];
-    struct affine a;
+    struct unsafe data = {p->loops, false};
     int64_t low, high;
-    if (guarded || ex_affine(p->loops, index, &a)) return text;
+    ex_walk(p->loops, index, see_data, &data);
+    if (guarded || !data.found) return text;
     if (expr_range(p, index, &low, &high) && low >= 0 && high < n) return text;
     return SAY(p, "sol_index(%s, %" PRId64 ", f)", text, n);
 }
@@ -654,10 +666,6 @@ const char *print_condition(struct print_expr *p, int32_t node)
     return text;
 }
 
-struct unsafe {
-    const struct loops *loops;
-    bool found;
-};
 static void see_unsafe(void *user, int32_t node)
 {
     struct unsafe *u = user;

@@ -47,7 +47,8 @@ static int32_t without_test(struct gather *g, int32_t node)
         const int64_t n = l->tensors.at[e.tensor].shape[d];
         int64_t low, high;
         const bool known = ex_range(l, i, &low, &high);
-        if (known && halo && low >= -halo->halo_low[d] && high < n + halo->halo_high[d]) continue;
+        /* of a single element the index is written as 0 where there is no test, and so never reaches the halo */
+        if (known && halo && n > 1 && low >= -halo->halo_low[d] && high < n + halo->halo_high[d]) continue;
         if (!known || low < 0) PUSH(l->arena, g->conds, ex_cmp(l, CMP_GE, i, ex_int(l, 0)));
         if (!known || high >= n) PUSH(l->arena, g->conds, ex_cmp(l, CMP_LT, i, ex_int(l, n)));
     }
