@@ -7,6 +7,7 @@
 
 /* Constants, measured with bench/kernels.c on Zen 5 and by the laboratory on Zen 3 and Granite Rapids. */
 static const struct {
+    double turbo, memory;  /* how much faster than nominal the clock is, and reading from L3 and beyond */
     double l2;             /* bytes a cycle that a core reads from L2 */
     double latency;        /* cycles of an FMA: times two units, accumulators needed */
     double call;           /* cycles of a tile besides K: call, addresses, start */
@@ -17,7 +18,7 @@ static const struct {
     double overlap;        /* share of the smaller limits that is not hidden */
     double step;           /* ns of a step: barrier, cold code */
     double line23, line43; /* cycles of a Winograd transform of one line */
-} constants = {32, 4, 10, 0.5, 0.25, 8, 1.0, 0.3, 500, 4, 12};
+} constants = {1.55, 1.5, 24, 4, 10, 0.5, 0.25, 8, 1.0, 0.3, 500, 4, 12};
 
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
 {
@@ -35,7 +36,7 @@ int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
 /* ns of a cycle. */
 static double cycle(const struct target *t)
 {
-    return t->cores * (double)(t->vector_bytes / 4) * (t->fma ? 4 : 2) / t->flops;
+    return t->cores * (double)(t->vector_bytes / 4) * (t->fma ? 4 : 2) / (t->flops * constants.turbo);
 }
 
 static int64_t tile_count(const struct blocking *b)
@@ -107,7 +108,7 @@ static double reading_a(const struct blocking *b)
 static double cold(const struct target *t, double bytes)
 {
     const double l3 = t->l3 < L3_SLICE ? (double)t->l3 : L3_SLICE;
-    return bytes / (bytes > l3 * 0.75 ? t->dram_rate : t->l3_rate);
+    return bytes / (bytes > l3 * 0.75 ? t->dram_rate : t->l3_rate) / constants.memory;
 }
 
 double cost_winograd(const struct winograd *w)
@@ -141,8 +142,8 @@ double cost_gemv(const struct problem *p, const struct target *t)
     const double lanes = t->vector_bytes / p->bytes, k = (double)problem_size(p, p->k);
     const double compute = elements / lanes * (1 + 2 * lanes / k) * cycle(t) / t->cores;
     const double memory = cold(t, elements * p->bytes);
-    return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
-           constants.step;
+    const double hidden = constants.overlap / 3; /* nothing but loads and FMAs; and nothing is stored twice */
+    return (compute > memory ? compute + hidden * memory : memory + hidden * compute) + constants.step;
 }
 
 double cost_blocking(const struct blocking *b)

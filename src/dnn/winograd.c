@@ -73,6 +73,8 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
             continue;
         w->channels = x.at[0];
         if (axis_stride(&x.at[0], p->a.view.s) != 1) continue;
+        *why = "too few channels for the transforms to pay";
+        if (x.at[0].size < 8) continue;
         const uint64_t pixels = UINT64_C(1) << w->rows | UINT64_C(1) << w->cols;
         if (!axes_make(p, p->m & ~pixels, p->m, p->order, 0, NULL, &w->images)) continue;
         return true;
