@@ -83,13 +83,25 @@ static const struct loops_stmt *writer_of(const struct loops *l, int tensor)
     return found;
 }
 
+/* Does the statement write all of the tensor? Of a Concat's parts none does. */
+static bool writes_all(const struct loops *l, const struct loops_stmt *s, int tensor)
+{
+    const struct loops_tensor *t = &l->tensors.at[tensor];
+    uint64_t letters = stmt_letters(l, s);
+    int64_t written = 1, elements = 1;
+    for (int i = 0; i < l->letters.n; i++)
+        if (letters >> i & 1) written *= l->letters.at[i].size;
+    for (int d = 0; d < t->ndim; d++) elements *= t->shape[d];
+    return written == elements;
+}
+
 /* u behind `into`, through tensor t of u. The letters of u become what `into` writes t by. */
 static struct loops *append(struct plan *p, const struct unit *into, const struct unit *u, int t, int32_t index, bool keep)
 {
     const struct loops *a = into->loops, *b = u->loops;
     int ta = find_tensor(a, b->tensors.at[t].user);
     const struct loops_stmt *w = ta < 0 ? NULL : writer_of(a, ta);
-    if (!w || w->scan_step || a->stmts.n >= ABSORB_MAX_STMTS) return NULL;
+    if (!w || w->scan_step || a->stmts.n >= ABSORB_MAX_STMTS || !writes_all(a, w, ta)) return NULL;
     struct loops *to = loops_copy(p->arena, a);
     int32_t letter[LOOPS_MAX_LETTERS] = {0};
     int32_t from = w->index;
@@ -228,7 +240,7 @@ static void absorb_down(struct plan *p, struct unit *u)
         struct store *s = plan_store(p, lt->user);
         struct unit *map = s->writer;
         if (s->writers != 1 || s->readers != 1 || s->output || map->dead || map == u || map->prepare != u->prepare) continue;
-        if (!plain_map(map)) continue;
+        if (!plain_map(map) || !writes_all(map->loops, &map->loops->stmts.at[0], map->loops->stmts.at[0].out[0])) continue;
         struct loops *l = inline_map(p, u, t, map);
         if (!l) continue;
         u->loops = l;
