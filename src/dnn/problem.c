@@ -79,7 +79,6 @@ static void cut_sum(struct problem *p, const struct loops_stmt *root, int32_t no
     const struct loops_tensor *t = &p->was->tensors.at[root->out[0]];
     memcpy(shape, t->shape, sizeof shape);
     p->sum = loops_tensor(p->loops, "sum", LOOPS_TEMP, t->dtype, t->ndim, shape);
-    p->sum_node = node;
     p->loops->ex.at[node] =
         (struct ex){.kind = EX_READ, .tensor = (uint16_t)p->sum, .a = root->index, .next = at(p->was, node)->next};
 }
@@ -161,13 +160,25 @@ static bool sort_letters(struct problem *p, uint64_t in_a, uint64_t in_b, uint64
     p->batch = in_a & in_b & in_y;
     p->m = in_a & in_y & ~in_b;
     p->n = in_b & in_y & ~in_a;
-    for (int i = 0; i < p->loops->letters.n; i++)
-        p->role[i] = set_has(p->k, i)       ? LETTER_K
-                     : set_has(p->batch, i) ? LETTER_BATCH
-                     : set_has(p->m, i)     ? LETTER_M
-                     : set_has(p->n, i)     ? LETTER_N
-                                            : LETTER_UNUSED;
     return true;
+}
+
+struct index_reads {
+    const struct loops *l;
+    bool any;
+};
+static void see_index_read(void *user, int32_t node)
+{
+    struct index_reads *r = user;
+    r->any |= r->l->ex.at[node].kind == EX_READ;
+}
+
+/* Is an index looked up, in a table or a tensor? A packed operand has only itself to read. */
+static bool looks_up(const struct problem *p, int32_t first)
+{
+    struct index_reads r = {p->loops, false};
+    for (int32_t i = first; i; i = at(p->loops, i)->next) ex_walk(p->loops, i, see_index_read, &r);
+    return r.any;
 }
 
 static bool make_operand(struct problem *p, int32_t node, struct operand *o)
@@ -179,6 +190,7 @@ static bool make_operand(struct problem *p, int32_t node, struct operand *o)
     o->ndim = t->ndim;
     o->affine = make_view(p, p->c->root, e->tensor, e->a, &o->view);
     o->view.node = node;
+    if (!o->affine && looks_up(p, e->a)) return false;
     if (!o->affine) return may_leave(p, e, NULL) ? e->b && is_zero(p->loops, e->b) : true;
     int d = 0;
     for (int32_t i = e->a; i; i = at(p->loops, i)->next, d++) {
@@ -472,6 +484,5 @@ bool problem_make(struct arena *arena, const struct cluster *c, bool swap, struc
     for (int s = c->root; s < c->loops->stmts.n; s++)
         if (!add_stmt(p, &made, s, why)) return false;
     if (!choose_vector(p)) FAIL("nothing is stored");
-    p->flops = 2.0 * (double)problem_size(p, p->batch | p->m | p->n | p->k);
     return true;
 }

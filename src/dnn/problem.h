@@ -9,14 +9,11 @@
 
 #include "print/kernel.h"
 
-enum letter_role { LETTER_UNUSED, LETTER_BATCH, LETTER_M, LETTER_N, LETTER_K };
-
 #define PROBLEM_MAX_VIEWS 16
 
 struct view { /* element c + sum of s[letter] * letter, from the tensor's element 0 */
     int stmt;
     int32_t node; /* the EX_READ; 0: what the statement writes */
-    int out;      /* writes: which output of the statement */
     int tensor;
     int64_t c, s[LOOPS_MAX_LETTERS];
 };
@@ -34,11 +31,9 @@ struct problem {
     struct loops *loops; /* a copy in which the sum is a read of tensor `sum` */
     const struct loops *was;
     int sum;
-    int32_t sum_node;
     enum sol_dtype dtype;
-    int bytes; /* of an element */
-    uint8_t role[LOOPS_MAX_LETTERS];
-    uint64_t batch, m, n, k; /* the same as sets */
+    int bytes;               /* of an element */
+    uint64_t batch, m, n, k; /* sets of letters */
     uint64_t valued;         /* letters whose value the epilogue uses */
     struct operand a, b;
     int nview; /* of the epilogue: reads, and stores of tensors that are not TEMPs */
@@ -49,7 +44,6 @@ struct problem {
     int64_t order[LOOPS_MAX_LETTERS]; /* strides of the first store, 0 for the vector letter: the order of loops */
     bool unit;                        /* it has unit stride in every store */
     int weight;                       /* of the epilogue: about its instructions for each vector */
-    double flops;
 };
 
 /* problem.c */
