@@ -79,7 +79,8 @@ static void test_functions(void **state)
         struct text text = text_new(a);
         print_prelude(&text, &target);
         text_put(&text, "%s", SWEEP);
-        const struct check_tool tool = {targets[t][2], {"-O2", arena_printf(a, "-march=%s", targets[t][1])}, &target, NULL};
+        const struct check_tool tool = {
+            targets[t][2], {"-O2", arena_printf(a, "-march=%s", targets[t][1])}, &target, NULL};
         const char *output = "";
         void *handle = check_compile(ctx, a, &tool, text.at, &output);
         if (!handle) fail_msg("%s", output);
