@@ -277,7 +277,10 @@ int nd_shape_of(tensor t, int64_t *out)
 int64_t nd_product(const int64_t *shape, int begin, int end)
 {
     int64_t n = 1;
-    for (int i = begin; i < end; i++) n *= shape[i];
+    for (int i = begin; i < end; i++)
+        if (!shape[i]) return 0; /* however large the others are */
+    for (int i = begin; i < end; i++)
+        if (__builtin_mul_overflow(n, shape[i], &n)) return INT64_MAX;
     return n;
 }
 

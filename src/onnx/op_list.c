@@ -112,6 +112,7 @@ sol_status op_list_split(struct node *n)
     if (part < 1 || (count < 0 && whole / part > 1 << 12))
         return nd_refuse(n, "pieces of size %lld are not supported", (long long)part);
     if (count < 0) {
+        part = MAX(1, MIN(part, whole));
         count = (int)((whole + part - 1) / part);
         for (int i = 0; i < count; i++) sizes[i] = MIN(part, whole - i * part);
     }

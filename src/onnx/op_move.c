@@ -100,7 +100,7 @@ sol_status op_eye_like(struct node *n)
 {
     tensor x = nd_in(n, 0);
     enum sol_dtype t = nd_type_of(x);
-    int64_t k = attr_int(n, "k", 0);
+    int64_t most = (int64_t)1 << 40, k = MAX(-most, MIN(most, attr_int(n, "k", 0)));
     if (attr_given(n, "dtype")) TRY(dtype_read(n->r->ctx, attr_int(n, "dtype", 0), "dtype", &t));
     if (nd_rank(x) != 2) return nd_invalid(n, "expected a matrix, got %d dimensions", nd_rank(x));
     nd_give(
@@ -402,6 +402,7 @@ sol_status op_center_crop_pad(struct node *n)
         return n->status ? n->status : nd_invalid(n, "expected %d sizes, got %d", given, count);
     for (int i = 0; i < count; i++) {
         int a = nd_axis_of(n, axes[i], nd_rank(x));
+        if (to[i] < 0 || to[i] > (int64_t)1 << 47) return nd_invalid(n, "size %lld", (long long)to[i]);
         int64_t more = to[i] - nd_size(x, a), less = -more;
         p[a] = more >= 0 ? more / 2 : -(less / 2);
         q[a] = more - p[a];
@@ -415,7 +416,7 @@ sol_status op_blocks(struct node *n)
 {
     int64_t r = attr_int(n, "blocksize", 0);
     const char *mode = attr_text(n, "mode", "DCR");
-    if (r < 1) return nd_invalid(n, "blocksize: expected 1 or more, got %lld", (long long)r);
+    if (r < 1 || r > 1 << 20) return nd_invalid(n, "blocksize: expected 1 or more, got %lld", (long long)r);
     if (strcmp(mode, "DCR") && strcmp(mode, "CRD")) return nd_invalid(n, "mode: expected DCR or CRD");
     if (!strcmp(n->op->kind, "SpaceToDepth")) {
         if (strcmp(mode, "DCR")) return nd_refuse(n, "mode '%s' is not supported", mode);

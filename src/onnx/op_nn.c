@@ -2,6 +2,7 @@
 #include "onnx/ops.h"
 
 #define MOST SOL_MAX_DIMS
+#define MOST_SIZE (1 << 30) /* of windows, strides, pads, pixels: products of two of them fit */
 
 struct window { /* one value for each pixel dimension */
     int n;
@@ -15,7 +16,7 @@ static void read_list(struct node *n, const char *name, int count, int64_t other
     for (int i = 0; i < count && got < 0; i++) out[i] = otherwise;
     if (got >= 0 && got != count) nd_invalid(n, "%s: expected %d values, got %d", name, count, got);
     for (int i = 0; i < count && !n->status; i++)
-        if (out[i] < least || out[i] > INT32_MAX) nd_invalid(n, "%s: %lld is out of range", name, (long long)out[i]);
+        if (out[i] < least || out[i] > MOST_SIZE) nd_invalid(n, "%s: %lld is out of range", name, (long long)out[i]);
 }
 
 /* Strides, dilations and pads of a window over x, [N, C, pixels..]; the window's size is known. */
@@ -30,7 +31,7 @@ static void read_window(struct node *n, tensor x, struct window *w, bool with_au
     for (int i = 0; i < w->n; i++) {
         w->p[i] = given >= 0 ? pads[i] : 0;
         w->q[i] = given >= 0 ? pads[w->n + i] : 0;
-        if (w->p[i] < 0 || w->q[i] < 0 || w->p[i] > INT32_MAX || w->q[i] > INT32_MAX) {
+        if (w->p[i] < 0 || w->q[i] < 0 || w->p[i] > MOST_SIZE || w->q[i] > MOST_SIZE) {
             nd_refuse(n, "negative or huge pads are not supported");
             return;
         }
@@ -55,6 +56,8 @@ static bool read_kernel(struct node *n, tensor x, struct window *w)
     if (!n->status && w->n < 1) nd_invalid(n, "expected 3 dimensions or more, got %d", nd_rank(x));
     if (!n->status && !attr_given(n, "kernel_shape")) nd_invalid(n, "kernel_shape is missing");
     if (!n->status) read_list(n, "kernel_shape", w->n, 1, 1, w->k);
+    for (int i = 0; i < w->n && !n->status; i++)
+        if (nd_size(x, i + 2) > MOST_SIZE) nd_refuse(n, "more than 2^30 pixels in a row are not supported");
     return !n->status;
 }
 
@@ -68,7 +71,11 @@ static bool read_conv(struct node *n, tensor x, tensor w, struct window *c)
         nd_invalid(n, "expected an input and weights of 3 dimensions or more, got %d and %d", nd_rank(x), nd_rank(w));
         return false;
     }
-    for (int i = 0; i < c->n; i++) c->k[i] = nd_size(w, i + 2);
+    for (int i = 0; i < c->n; i++) {
+        c->k[i] = nd_size(w, i + 2);
+        if (c->k[i] > MOST_SIZE || nd_size(x, i + 2) > MOST_SIZE)
+            nd_refuse(n, "more than 2^30 pixels in a row are not supported");
+    }
     int64_t kernel[MOST];
     int given = attr_ints(n, "kernel_shape", MOST, kernel);
     for (int i = 0; i < given && i < c->n; i++)
@@ -159,7 +166,7 @@ sol_status op_col2im(struct node *n)
     read_window(n, x, &w, false);
     if (n->status) return n->status;
     for (int i = 0; i < w.n; i++) {
-        if (image[i] < 0 || image[i] > INT32_MAX || w.k[i] < 1 || w.k[i] > INT32_MAX)
+        if (image[i] < 0 || image[i] > MOST_SIZE || w.k[i] < 1 || w.k[i] > MOST_SIZE)
             return nd_invalid(n, "a size is out of range");
         whole[i] = image[i] + w.p[i] + w.q[i];
     }
@@ -245,7 +252,7 @@ sol_status op_max_unpool(struct node *n)
     for (int i = 0; i < w.n; i++) shape[i + 2] = (shape[i + 2] - 1) * w.s[i] + w.k[i] - w.p[i] - w.q[i];
     if (n->status) return n->status;
     for (int i = 0; i < r; i++)
-        if (shape[i] < 0 || (i > 1 && shape[i] > INT32_MAX)) return nd_invalid(n, "the output's size is out of range");
+        if (shape[i] < 0 || (i > 1 && shape[i] > MOST_SIZE)) return nd_invalid(n, "the output's size is out of range");
     int64_t flat = nd_elements(x), all;
     TRY(shape_elements(n->r->ctx, r, shape, &all));
     tensor y = nd_fill(n, nd_type_of(x), 1, &all, 0);

@@ -193,6 +193,7 @@ sol_status op_recurrent(struct node *n)
     bool both = !strcmp(direction, "bidirectional"), back = !strcmp(direction, "reverse");
     bool batch_first = attr_int(n, "layout", 0), inner = attr_int(n, "linear_before_reset", 0);
     int64_t hidden = attr_int(n, "hidden_size", nd_size(nd_in(n, 2), 2));
+    if (hidden < 1 || hidden > 1 << 24) return n->status ? n->status : nd_invalid(n, "hidden_size is out of range");
     if (attr_int(n, "input_forget", 0)) nd_refuse(n, "input_forget=1 is not supported");
     if (!both && !back && strcmp(direction, "forward")) nd_invalid(n, "direction '%.40s' does not exist", direction);
     if (!check_shapes(n, x, gates, 1 + both, hidden)) return n->status;

@@ -109,7 +109,8 @@ static tensor plus(struct node *n, tensor a, tensor b)
 static tensor transform(struct node *n, tensor re, tensor im, const struct fourier *f)
 {
     enum sol_dtype t = nd_type_of(re);
-    if (f->length < 1 || f->inputs * f->outputs > MOST_MATRIX) {
+    bool large = f->length > MOST_WINDOW || f->inputs * f->outputs > MOST_MATRIX;
+    if (f->length < 1 || large) {
         nd_refuse(n, "a transform of length %lld is not supported", (long long)f->length);
         return NULL;
     }

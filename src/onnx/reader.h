@@ -177,7 +177,7 @@ int64_t nd_elements(tensor t);
 enum sol_dtype nd_type_of(tensor t);
 bool nd_is_float(tensor t);
 int nd_axis_of(struct node *n, int64_t axis, int of_rank);
-int64_t nd_product(const int64_t *shape, int begin, int end); /* sizes of tensors: cannot overflow */
+int64_t nd_product(const int64_t *shape, int begin, int end); /* at most INT64_MAX */
 
 /* Layers. `IN(a, b)` and `WITH(INT("axis", 1))` are two arguments each. */
 tensor nd_make(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr,
