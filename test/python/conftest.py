@@ -3,9 +3,8 @@
 import os
 
 import pytest
-import torch
-
 import sol
+import torch
 
 
 @pytest.fixture(scope="session", autouse=True)

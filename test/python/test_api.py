@@ -13,8 +13,8 @@ import sol
 import sol.pytorch
 import torch
 from torch import nn
-from torch_help import check, tensors
 from torch.utils import _pytree as pytree
+from torch_help import check, tensors
 
 
 @dataclass

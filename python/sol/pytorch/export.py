@@ -1,7 +1,7 @@
 """From a module to a graph of ATen operators: torch.export with everything that a model's author wrote kept as it is.
 
 Operators are not decomposed: linear, batch_norm, attention and LSTM stay what they are. What the table lacks decompose.py
-tries; in-place operators stay, too: memory.py.
+tries; in-place operators stay, too: writes.py.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from .builder import Builder, Refused, Value, sol_name
 from .decompose import all_tensors, decompose
 from .export import parameter_inputs, place
 from .layout import Layout
-from .memory import Memory, viewed, written
+from .writes import Memory, viewed, written
 
 BIG = 1024  # elements; constants above are handed over like parameters instead of becoming code
 
