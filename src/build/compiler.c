@@ -98,7 +98,7 @@ static void set_flags(struct sol_ctx *ctx, struct arena *a, const struct build_r
                                          "-O3",
                                          "-fPIC",
                                          "-ffp-contract=fast",
-                                         "-fno-math-errno",
+                                         "-fno-math-errno", "-fwrapv",
                                          "-fno-trapping-math",
                                          "-fvisibility=hidden",
                                          "-ffunction-sections",

@@ -209,6 +209,10 @@ static struct loops *inline_map(struct plan *p, const struct unit *u, int t, con
     for (int32_t k = 1; k < from->ex.n; k++)
         if (from->ex.at[k].kind == EX_RED && rewrite_reads(from, k, t)) loops_over |= from->ex.at[k].u.bound;
     if (seen != loops_over || m->tensors.at[m->stmts.at[0].out[0]].dtype != from->tensors.at[t].dtype) return NULL;
+    /* one type throughout: a rounding in between would be lost */
+    for (int i = 0; i < m->tensors.n; i++)
+        if (m->tensors.at[i].role == LOOPS_INPUT && m->tensors.at[i].dtype != from->tensors.at[t].dtype) return NULL;
+    if (from->tensors.at[from->stmts.at[reader].out[0]].dtype != from->tensors.at[t].dtype) return NULL;
     struct inlining c = {.map = m, .tensor = t, .stmt = &m->stmts.at[0]};
     struct loops *to = loops_create(p->arena, from->name);
     int32_t letter[LOOPS_MAX_LETTERS];
