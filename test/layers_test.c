@@ -231,10 +231,10 @@ static void limits_are_refused(void **state)
     (void)state;
     int64_t huge = INT64_MAX;
     refused("Expand", "1", 1, (struct row_attr[]){INTS(shape, huge)}, "2^47");
-    refused("Tile", "3", 1, (struct row_attr[]){INTS(n, huge)}, "makes no sense");
+    refused("Tile", "3", 1, (struct row_attr[]){INTS(n, huge)}, "n: expected -2^30..2^30");
     refused("Reshape", "4", 1, (struct row_attr[]){INTS(shape, huge, huge)}, "makes no sense");
     refused("Reshape", "4", 1, (struct row_attr[]){INTS(shape, 3, -1)}, "do not fit");
-    refused("Pad", "4", 2, (struct row_attr[]){INTS(p, huge), INTS(q, huge)}, "2^47");
+    refused("Pad", "4", 2, (struct row_attr[]){INTS(p, huge), INTS(q, huge)}, "p: expected -2^30..2^30");
     refused("Pad", "4", 2, (struct row_attr[]){INTS(p, -3), INTS(q, -2)}, "makes no sense");
     refused("Stack", "1x1x1x1x1x1x1x1x1x1x1x1", 1, (struct row_attr[]){INTS(axis, 0)}, "at most 12");
     refused("Expand", "1", 1, (struct row_attr[]){INTS(shape, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)}, "at most 12");
@@ -248,6 +248,10 @@ static void limits_are_refused(void **state)
     refused("Resize", "0", 1, (struct row_attr[]){INTS(size, 3)}, "cannot make");
     refused("TopK", "4", 1, (struct row_attr[]){INTS(k, 5)}, "expected 0..4");
     refused("Slice", "4", 4, (struct row_attr[]){INTS(axes, 0), INTS(start, 0), INTS(end, 4), INTS(step, 0)}, "step");
+    refused("TopK", "4", 2, (struct row_attr[]){INTS(k, 1, 2), INTS(axis, 0)}, "k: expected one value, got 2");
+    refused("TopK", "4", 2, (struct row_attr[]){INTS(k, 1), {.name = "axis", .kind = ATTR_INT}},
+            "one value or more, got 0");
+    refused("Attention", "2x4x8 2x4x8 2x4x8 4", 0, NULL, "input 3: expected at least 2 dimensions");
     refused("LSTM", "5x2x3 15x3 16x4", 0, NULL, "LSTM");
     refused("PixelShuffle", "1x6x2x2", 1, (struct row_attr[]){INTS(r, 2)}, "does not divide");
 }

@@ -12,8 +12,9 @@ Made from `src/layers/layers.def` and `src/layers/math.def` by `make docs`. Thes
 the text form of a graph (docs/text-form.md) and for frontends.
 
 * **Signature**: `x w b? -> y`: inputs and outputs in order; `?` may be missing, `*` any number of them.
-* **Attributes**: `s=1` may be left out, `k:int` must be given. An integer or real is one value or, where it belongs to
-  dimensions, a list with one for each. Axes count from the front, negative ones from the back.
+* **Attributes**: `s=1` may be left out, `axis:int` must be given. `int`, `real` and `text` are one value; `ints` and `reals`
+  a list with a value for each dimension, or one value for all; where a default is one number, a list may be given, too.
+  Axes count from the front, negative ones from the back.
 * Formulas are in the notation of docs/notation.md. Layers without one write it for their shapes and attributes:
   `sol-opt --loops` shows it. *Opaque* layers are C functions.
 * A layer is refused by name if an attribute is unknown, a shape does not fit, or a type is not supported.

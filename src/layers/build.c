@@ -152,7 +152,11 @@ int64_t floor_mod(int64_t a, int64_t b)
 
 int64_t product(const int64_t *v, int n)
 {
+    const int64_t most = (int64_t)1 << 47;
     int64_t p = 1;
-    for (int i = 0; i < n; i++) p *= v[i];
+    for (int i = 0; i < n; i++) {
+        if (v[i] == 0) return 0;
+        p = p > most / v[i] ? most : p * v[i];
+    }
     return p;
 }

@@ -50,7 +50,7 @@ sol_status rank_of(struct sol_ctx *ctx, const struct layer_def *def, const struc
                    bool exact);
 int64_t floor_div(int64_t a, int64_t b); /* b > 0 */
 int64_t floor_mod(int64_t a, int64_t b);
-int64_t product(const int64_t *v, int n);
+int64_t product(const int64_t *v, int n); /* of sizes; at most 2^47, which no tensor exceeds */
 
 /* contract.c */
 BUILDER(build_matmul);

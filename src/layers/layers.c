@@ -185,6 +185,7 @@ static sol_status check_inputs(struct sol_ctx *ctx, const struct layer_def *def,
 struct spec {                 /* one word of `defaults` */
     const char *name, *value; /* value: NULL if it must be given */
     int name_n, value_n, kind;
+    bool single, empty; /* must it be one value; may it be an empty list */
 };
 
 static bool next_spec(const char **at, struct spec *out)
@@ -198,8 +199,11 @@ static bool next_spec(const char **at, struct spec *out)
     if (*p == ':') {
         out->kind = p[1] == 'i' ? ATTR_INT : p[1] == 'r' ? ATTR_REAL : ATTR_TEXT;
         p += strcspn(p, "= ");
+        out->single = p[-1] != 's';
     }
+    out->empty = !out->single && *p != '=';
     if (*p != '=') return true;
+    out->empty = p[1] == '[';
     out->value = p + 1;
     out->value_n = (int)(s + n - out->value);
     if (out->kind >= 0) return true;
@@ -237,6 +241,18 @@ static const char *kind_name(int kind)
     return kind == ATTR_INT ? "an integer" : kind == ATTR_REAL ? "a real number" : "text";
 }
 
+/* Strides, paddings, kernels (the attributes with short names) stay small enough that sums of products do not overflow.
+ */
+enum { LARGEST = 1 << 30 };
+
+static bool too_large(const struct row_attr *v, size_t n)
+{
+    bool large = false;
+    for (size_t i = 0; v->kind == ATTR_INT && !v->name[1] && i < n; i++)
+        large |= v->ints[i] > LARGEST || v->ints[i] < -LARGEST;
+    return large;
+}
+
 /* The given value in the kind that the row asks for. */
 static sol_status convert(struct arena *a, const struct layer_def *def, const struct spec *s,
                           const struct row_attr *given, struct row_attr *out)
@@ -247,6 +263,13 @@ static sol_status convert(struct arena *a, const struct layer_def *def, const st
     out->text = arena_strdup(a, given->text);
     if (given->kind == ATTR_INT) out->ints = arena_memdup(a, given->ints, n * sizeof *out->ints);
     if (given->kind == ATTR_REAL) out->reals = arena_memdup(a, given->reals, n * sizeof *out->reals);
+    if (given->kind != ATTR_TEXT && ((s->single && n != 1) || (!s->empty && n == 0)))
+        return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: attribute %s: expected one value%s, got %zu", def->name,
+                        given->name, s->single ? "" : " or more", n);
+    if (s->single) out->n = -1;
+    if (too_large(given, n))
+        return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: attribute %s: expected -2^30..2^30", def->name,
+                        given->name);
     if ((int)given->kind == s->kind) return SOL_OK;
     if (s->kind != ATTR_REAL || given->kind != ATTR_INT)
         return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: attribute %s: expected %s, got %s", def->name, given->name,

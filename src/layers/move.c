@@ -343,7 +343,7 @@ static void put_flat_roll(struct text *out, const struct row_input *in, int64_t 
     stride = n;
     for (int d = 0; d < in->ndim; d++) {
         stride /= MAX(in->shape[d], 1);
-        text_put(out, " ((%s+%lld)%%%lld)//%lld%%%lld", p.at, (long long)floor_mod(-shift, MAX(n, 1)),
+        text_put(out, " ((%s+%lld)%%%lld)//%lld%%%lld", p.at, (long long)(MAX(n, 1) - floor_mod(shift, MAX(n, 1))),
                  (long long)MAX(n, 1), (long long)MAX(stride, 1), (long long)MAX(in->shape[d], 1));
     }
 }

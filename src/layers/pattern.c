@@ -172,8 +172,8 @@ BUILDER(build_unfold)
     int64_t kernel = product(w.k, w.rank), columns = product(w.blocks, w.rank);
     text_put(out, "x[N M");
     put_letters(out, SOL_MAX_DIMS, w.rank);
-    text_put(out, "] -> y[N R L] | #R=%lld; #L=%lld | | y[N R L] = x[N R//%lld", (long long)(in->shape[1] * kernel),
-             (long long)columns, (long long)kernel);
+    text_put(out, "] -> y[N R L] | #R=%lld; #L=%lld | | y[N R L] = x[N R//%lld",
+             (long long)product((int64_t[]){in->shape[1], kernel}, 2), (long long)columns, (long long)kernel);
     for (int i = 0; i < w.rank; i++) {
         text_put(out, w.s[i] == 1 ? " " : " %lld*(", (long long)w.s[i]);
         put_digit(out, "L", w.rank, w.blocks, i);

@@ -27,6 +27,9 @@ struct resize {
     struct axis axis[SOL_MAX_DIMS];
 };
 
+/* tf_crop_and_resize multiplies sizes and two fractions: smaller ones, so that it fits into 64 bits */
+enum { CROP_DOWN = 1 << 12, CROP_SIZE = 1 << 16, CROP_REGION = 16 };
+
 struct fraction {
     int64_t up, down; /* down > 0 */
 };
@@ -42,14 +45,15 @@ static struct fraction reduce(int64_t up, int64_t down)
     return a ? (struct fraction){up / a, down / a} : (struct fraction){0, 1};
 }
 
-/* The simplest fraction as near to v as a double or a float can tell (continued fractions). */
-static struct fraction fraction_of(double v)
+/* The simplest fraction as near to v as a double or a float can tell, with at most `most` below (continued fractions).
+ */
+static struct fraction fraction_of(double v, int64_t most)
 {
     double x = fabs(v), close = x == (double)(float)x ? 6e-8 : 1e-14;
     int64_t h0 = 0, h1 = 1, k0 = 1, k1 = 0;
     for (int i = 0; i < 40; i++) {
         int64_t whole = (int64_t)floor(x), h = whole * h1 + h0, k = whole * k1 + k0;
-        if (k > 1 << 24 || h > (int64_t)1 << 32) break;
+        if (k > most || h > (int64_t)1 << 32) break;
         h0 = h1;
         h1 = h;
         k0 = k1;
@@ -71,7 +75,7 @@ static double list_real(const struct attrs *attrs, const char *name, int i, doub
 static void set_coordinates(struct axis *x, int coord, struct fraction s, double start, double end)
 {
     int64_t n = x->n, m = x->m;
-    struct fraction from = fraction_of(start), span = fraction_of(end - start);
+    struct fraction from = fraction_of(start, CROP_DOWN), span = fraction_of(end - start, CROP_DOWN);
     switch (coord) {
     case PYTORCH_HALF_PIXEL:
     case HALF_PIXEL:
@@ -125,12 +129,16 @@ static sol_status read_axis(struct sol_ctx *ctx, const struct layer_def *def, co
         given > 1e6)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dimension %d: cannot make %lld of %lld (scale %g)", def->name, d,
                         (long long)x->m, (long long)x->n, given);
+    double start = list_real(attrs, "start", d, 0), end = list_real(attrs, "end", d, 1);
+    if (crop && !(x->m <= CROP_SIZE && x->n <= CROP_SIZE && fabs(start) <= CROP_REGION && fabs(end) <= CROP_REGION))
+        return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "%s: dimension %d: sizes above %d or a region beyond -%d..%d",
+                        def->name, d, CROP_SIZE, CROP_REGION, CROP_REGION);
     x->plain = x->m == x->n && (given == 0 || given == 1) && !crop;
     if (x->plain || !x->m) return SOL_OK;
-    struct fraction s = given > 0 ? fraction_of(given) : reduce(x->m, x->n);
+    struct fraction s = given > 0 ? fraction_of(given, 1 << 24) : reduce(x->m, x->n);
     if (given > 0 && !s.up)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: dimension %d: scale %g is too small", def->name, d, given);
-    set_coordinates(x, r->coord, s, list_real(attrs, "start", d, 0), list_real(attrs, "end", d, 1));
+    set_coordinates(x, r->coord, s, start, end);
     x->plain = crop && x->m == x->n && x->alpha == x->gamma && !x->beta;
     x->shrink = r->antialias ? MAX((double)s.down / (double)s.up, 1.0) : 1;
     if (r->antialias && r->mode != NEAREST) x->support = (int64_t)ceil((r->mode == CUBIC ? 2 : 1) * x->shrink) * 2 + 1;

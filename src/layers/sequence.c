@@ -32,6 +32,7 @@ static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *de
         TRY(rank_of(ctx, def, in, i, 2, false));
         t->lead = MAX(t->lead, in[i].ndim - 2);
     }
+    if (t->mask) TRY(rank_of(ctx, def, in, 3, 2, false));
     if (t->mask) t->mask_bool = in[3].dtype == SOL_BOOL;
     if (t->mask && in[3].ndim - 2 > t->lead) t->lead = in[3].ndim - 2;
     if (t->lead > TEN) return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "%s: too many dimensions", def->name);

@@ -43,74 +43,6 @@ const char *expr_type(struct print_expr *p, enum compute k)
     return p->lanes == 1 ? computes[k].type : SAY(p, "%sx%d", computes[k].name, p->lanes);
 }
 
-/* -- names */
-
-static bool reserved(const char *name)
-{
-    static const char *const words[] = {
-        "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
-        "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
-        "sizeof", "static", "struct", "switch", "typedef", "typeof", "union", "unsigned", "void", "volatile", "while",
-        "asm", "bool",
-        /* parameters of a kernel and functions that expressions call */
-        "p", "f", "task0", "task1", "worker", "scratch", "exp", "expf", "log", "logf", "sqrt", "sqrtf", "sin", "sinf",
-        "cos", "cosf", "tan", "tanf", "tanh", "tanhf", "erf", "erff", "pow", "powf", "floor", "floorf", "ceil", "ceilf",
-        "round", "roundf", "trunc", "truncf", "fabs", "fabsf", "fmod", "fmodf", "unix", "linux", "main", "index_check",
-        "main", "memcpy", "memset", "isnan", "isinf", "signbit", "copysign", "copysignf"};
-    for (int i = 0; i < COUNT_OF(words); i++)
-        if (!strcmp(words[i], name)) return true;
-    return false;
-}
-
-/* Names ending in "_" are our own, "_t" marks a name that was changed, so that two tensors never get one name. */
-const char *expr_tensor(const struct loops *l, struct arena *a, int tensor)
-{
-    const char *name = l->tensors.at[tensor].name;
-    const size_t n = strlen(name);
-    bool change =
-        reserved(name) || name[0] == '_' || (n && name[n - 1] == '_') || (n > 1 && !strcmp(name + n - 2, "_t"));
-    /* helpers and vector types carry a type in their name */
-    static const char *const marks[] = {"f32", "f64", "i64", "i32", "u8x", "i8x", "16x", "u32", "u64", "__", "KERNEL"};
-    for (int i = 0; i < COUNT_OF(marks); i++) change = change || strstr(name, marks[i]);
-    static const char *const ends[] = {"f", "l", "p"}; /* libm: acosf, j0l, ... are as good as reserved */
-    static const char *const libm[] = {"acos",   "asin",   "atan",  "atan2",     "acosh", "asinh", "atanh", "cosh",
-                                       "sinh",   "cbrt",   "exp2",  "expm1",     "log2",  "log10", "log1p", "erfc",
-                                       "lgamma", "tgamma", "rint",  "nearbyint", "fmax",  "fmin",  "hypot", "remainder",
-                                       "fma",    "ldexp",  "frexp", "abs",       "labs",  "llabs", "div"};
-    for (int i = 0; i < COUNT_OF(libm); i++) {
-        const size_t k = strlen(libm[i]);
-        if (!strncmp(name, libm[i], k)) {
-            change = change || !name[k];
-            for (int e = 0; e < COUNT_OF(ends); e++) change = change || !strcmp(name + k, ends[e]);
-        }
-    }
-    for (int i = 0; i < l->letters.n; i++) change = change || !strcmp(l->letters.at[i].name, name);
-    return change ? arena_printf(a, "%s_t", name) : name;
-}
-
-/* The name of a letter, without what is added to it. */
-const char *expr_letter_base(struct print_expr *p, int letter)
-{
-    const struct print_letter *known = p->letters && p->letters[letter].known ? &p->letters[letter] : NULL;
-    const char *name = known ? known->base : p->letter ? p->letter(p->user, letter) : NULL;
-    if (!name) name = p->loops->letters.at[letter].name;
-    return p->lane && letter == p->vector_letter ? SAY(p, "(%s + %s)", name, p->lane) : name;
-}
-
-const char *expr_letter(struct print_expr *p, int letter)
-{
-    const struct print_letter *known = p->letters && p->letters[letter].known ? &p->letters[letter] : NULL;
-    const char *name = p->letter ? p->letter(p->user, letter) : NULL;
-    if (known)
-        name = known->base;
-    else if (!name)
-        name = p->loops->letters.at[letter].name;
-    if (known && !name) return SAY(p, "%" PRId64, known->plus);
-    if (known && known->plus) name = SAY(p, "(%s + %" PRId64 ")", name, known->plus);
-    if (p->lane && letter == p->vector_letter) return SAY(p, "(%s + %s)", name, p->lane);
-    return name;
-}
-
 /* -- what kind of expression */
 
 struct natural {
@@ -169,7 +101,7 @@ const char *expr_temp(struct print_expr *p, const char *text, enum compute k)
 
 /* -- conversion */
 
-static const char *vector_convert(struct print_expr *p, const char *text, const char *element)
+const char *expr_elements(struct print_expr *p, const char *text, const char *element)
 {
     return SAY(p, "__builtin_convertvector(%s, %sx%d)", text, element, p->lanes);
 }
@@ -180,7 +112,7 @@ const char *expr_convert(struct print_expr *p, const char *text, enum compute fr
     if (to == C_I64)
         return SAY(p, "sol_to_i64_%s%s(%s)", computes[from].name, p->lanes == 1 ? "" : SAY(p, "x%d", p->lanes), text);
     if (p->lanes == 1) return SAY(p, "(%s)(%s)", computes[to].type, text);
-    return vector_convert(p, text, computes[to].name);
+    return expr_elements(p, text, computes[to].name);
 }
 
 const char *expr_splat(struct print_expr *p, const char *scalar, enum compute k)
@@ -226,285 +158,13 @@ const char *expr_lanes(struct print_expr *p, int32_t node, enum compute k)
     return SAY(p, "*(const %s *)%s", vector, array);
 }
 
-/* -- offsets */
-
-void expr_strides(const struct loops *l, const struct memory *m, int tensor, int64_t *out_stride)
-{
-    const struct loops_tensor *t = &l->tensors.at[tensor];
-    if (t->role != LOOPS_TABLE) {
-        memcpy(out_stride, m[tensor].stride, sizeof m[tensor].stride);
-        return;
-    }
-    int64_t n = 1;
-    for (int d = t->ndim - 1; d >= 0; n *= t->shape[d--]) out_stride[d] = n;
-}
-
-static void affine_add(struct affine *sum, bool *fits, int letter, int64_t coef)
-{
-    int i = 0;
-    while (i < sum->n && sum->letter[i] < letter) i++;
-    if (i < sum->n && sum->letter[i] == letter) {
-        sum->coef[i] += coef;
-        if (sum->coef[i]) return;
-        sum->n--;
-        memmove(sum->coef + i, sum->coef + i + 1, (size_t)(sum->n - i) * sizeof *sum->coef);
-        memmove(sum->letter + i, sum->letter + i + 1, (size_t)(sum->n - i) * sizeof *sum->letter);
-        return;
-    }
-    if (sum->n == COUNT_OF(sum->letter)) {
-        *fits = false;
-        return;
-    }
-    memmove(sum->coef + i + 1, sum->coef + i, (size_t)(sum->n - i) * sizeof *sum->coef);
-    memmove(sum->letter + i + 1, sum->letter + i, (size_t)(sum->n - i) * sizeof *sum->letter);
-    sum->coef[i] = coef;
-    sum->letter[i] = (uint8_t)letter;
-    sum->n++;
-}
-
-bool expr_affine_offset(const struct loops *l, const struct memory *m, int tensor, int32_t first, struct affine *out)
-{
-    int64_t stride[SOL_MAX_DIMS];
-    expr_strides(l, m, tensor, stride);
-    *out = (struct affine){0};
-    bool fits = true;
-    for (int d = 0; first; first = l->ex.at[first].next, d++) {
-        struct affine a;
-        if (!ex_affine(l, first, &a)) return false;
-        out->c += a.c * stride[d];
-        for (int i = 0; i < a.n && stride[d]; i++) affine_add(out, &fits, a.letter[i], a.coef[i] * stride[d]);
-    }
-    return fits;
-}
-
-void expr_fold(const struct print_expr *p, struct affine *a)
-{
-    if (!p->letters) return;
-    int n = 0;
-    for (int i = 0; i < a->n; i++) {
-        const struct print_letter *known = &p->letters[a->letter[i]];
-        if (known->known) a->c += a->coef[i] * known->plus;
-        if (known->known && !known->base) continue;
-        a->letter[n] = a->letter[i];
-        a->coef[n++] = a->coef[i];
-    }
-    a->n = n;
-}
-
-bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max)
-{
-    struct affine a;
-    if (!p->letters || !ex_affine(p->loops, node, &a)) return ex_range(p->loops, node, out_min, out_max);
-    expr_fold(p, &a);
-    *out_min = *out_max = a.c;
-    for (int i = 0; i < a.n; i++) {
-        const struct print_letter *known = &p->letters[a.letter[i]];
-        const int64_t low = known->known ? known->low : 0;
-        const int64_t high = known->known ? known->high : MAX(p->loops->letters.at[a.letter[i]].size - 1, 0);
-        *out_min += a.coef[i] * (a.coef[i] > 0 ? low : high);
-        *out_max += a.coef[i] * (a.coef[i] > 0 ? high : low);
-    }
-    return true;
-}
-
-static const char *affine_text(struct print_expr *p, const struct affine *unfolded)
-{
-    struct affine folded = *unfolded;
-    const struct affine *a = &folded;
-    expr_fold(p, &folded);
-    struct text t = text_new(p->out->arena);
-    for (int i = 0; i < a->n; i++) {
-        const char *letter = expr_letter_base(p, a->letter[i]);
-        const int64_t c = a->coef[i];
-        if (c < 0)
-            text_put(&t, i ? " - " : "-");
-        else if (i)
-            text_put(&t, " + ");
-        if (c == 1 || c == -1)
-            text_put(&t, "%s", letter);
-        else
-            text_put(&t, "%s * %" PRId64, letter, c < 0 ? -c : c);
-    }
-    if (!a->n)
-        text_put(&t, "%" PRId64, a->c);
-    else if (a->c)
-        text_put(&t, a->c < 0 ? " - %" PRId64 : " + %" PRId64, a->c < 0 ? -a->c : a->c);
-    return t.at;
-}
-
-struct unsafe {
-    const struct loops *loops;
-    bool found;
-};
-static void see_data(void *user, int32_t node)
-{
-    struct unsafe *u = user;
-    const struct ex *e = &u->loops->ex.at[node];
-    if (e->kind == EX_READ && u->loops->tensors.at[e->tensor].role != LOOPS_TABLE) u->found = true;
-}
-
-/* The index of dimension d, tested if it comes from data. */
-static const char *safe_index(struct print_expr *p, int tensor, int d, int32_t index, bool guarded)
-{
-    const char *text = print_index(p, index);
-    const int64_t n = p->loops->tensors.at[tensor].shape[d];
-    struct unsafe data = {p->loops, false};
-    int64_t low, high;
-    ex_walk(p->loops, index, see_data, &data);
-    if (guarded || !data.found) return text;
-    if (expr_range(p, index, &low, &high) && low >= 0 && high < n) return text;
-    return SAY(p, "sol_index(%s, %" PRId64 ", f)", text, n);
-}
-
-static const char *offset(struct print_expr *p, int tensor, int32_t first, bool guarded)
-{
-    struct affine a;
-    if (expr_affine_offset(p->loops, p->memory, tensor, first, &a)) return affine_text(p, &a);
-    int64_t stride[SOL_MAX_DIMS];
-    expr_strides(p->loops, p->memory, tensor, stride);
-    struct text t = text_new(p->out->arena);
-    for (int d = 0; first; first = at(p, first)->next, d++) {
-        const char *index = safe_index(p, tensor, d, first, guarded);
-        text_put(&t, t.n ? " + (%s) * %" PRId64 : "(%s) * %" PRId64, index, stride[d]);
-    }
-    return t.at;
-}
-
-const char *print_offset(struct print_expr *p, int tensor, int32_t first_index)
-{
-    return offset(p, tensor, first_index, false);
-}
-
-/* -- reads */
-
-/* Must the index of dimension d be tested? Its bounds, as far as they are known, are put out. */
-static bool is_tested(const struct print_expr *p, const struct ex *read, int d, int32_t index, int64_t *low,
-                      int64_t *high)
-{
-    const struct loops_tensor *t = &p->loops->tensors.at[read->tensor];
-    const struct ex *outside = at(p, read->b);
-    const bool zero = (outside->kind == EX_INT && outside->u.i == 0) || (outside->kind == EX_REAL && outside->u.r == 0);
-    const struct memory *m = p->memory && zero && t->role != LOOPS_TABLE ? &p->memory[read->tensor] : NULL;
-    if (!expr_range(p, index, low, high)) *low = -1, *high = INT64_MAX;
-    return *low < (m ? -m->halo_low[d] : 0) || *high >= t->shape[d] + (m ? m->halo_high[d] : 0);
-}
-
-/* Does the test differ between lanes? */
-static bool test_varies(const struct print_expr *p, const struct ex *read)
-{
-    int64_t low, high;
-    int d = 0;
-    for (int32_t i = read->b ? read->a : 0; i; i = at(p, i)->next, d++)
-        if (is_tested(p, read, d, i, &low, &high) && expr_varies(p, i)) return true;
-    return false;
-}
-
-/* The test that an index list lies inside its tensor; NULL: always. */
-static const char *inside(struct print_expr *p, const struct ex *read)
-{
-    struct text c = text_new(p->out->arena);
-    int d = 0;
-    for (int32_t i = read->b ? read->a : 0; i; i = at(p, i)->next, d++) {
-        const int64_t n = p->loops->tensors.at[read->tensor].shape[d];
-        int64_t low, high;
-        if (!is_tested(p, read, d, i, &low, &high)) continue;
-        const char *text = print_index(p, i), *and = c.n ? " && " : "";
-        if (low >= 0)
-            text_put(&c, "%s(%s) < %" PRId64, and, text, n);
-        else if (high < n)
-            text_put(&c, "%s(%s) >= 0", and, text);
-        else
-            text_put(&c, "%s(uint64_t)(%s) < %" PRId64, and, text, n);
-    }
-    return c.n ? c.at : NULL;
-}
-
-/* A load as it lies in memory; *out_from: the compute type it then has. */
-static const char *load(struct print_expr *p, const struct ex *e, const char *off, enum compute k)
-{
-    const struct loops_tensor *t = &p->loops->tensors.at[e->tensor];
-    const struct dtype_def *d = dtype_def(t->dtype);
-    const enum compute own = compute_of(t->dtype);
-    const char *name = expr_tensor(p->loops, p->out->arena, e->tensor);
-    if (p->lanes == 1) {
-        const char *text = SAY(p, "%s[%s]", name, off);
-        if (own == k) return t->dtype == SOL_I64 || own != C_I64 ? text : SAY(p, "(int64_t)%s", text);
-        return expr_convert(p, text, own, k);
-    }
-    const char *text = SAY(p, "*(const %sx%d *)(%s + %s)", t->dtype == SOL_BOOL ? "u8" : d->name, p->lanes, name, off);
-    if (t->dtype == SOL_U64 && k == C_I64) return SAY(p, "(i64x%d)(%s)", p->lanes, text);
-    if (own == k && d->bytes == (k == C_F32 ? 4 : 8)) return text;
-    if (own == C_I64 && k != C_I64) return vector_convert(p, text, computes[k].name);
-    if (own == C_I64) return vector_convert(p, text, "i64");
-    return expr_convert(p, text, own, k);
-}
-
-/* How far the lanes of a read lie apart: 0 all the same, 1 side by side, -1 neither or unknown. */
-int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
-{
-    int64_t stride[SOL_MAX_DIMS], step = 0;
-    expr_strides(p->loops, p->memory, tensor, stride);
-    int d = 0;
-    for (int32_t i = first; i; i = at(p, i)->next, d++) {
-        if (!expr_varies(p, i)) continue;
-        struct affine a;
-        if (!ex_affine(p->loops, i, &a)) return -1;
-        for (int n = 0; n < a.n; n++)
-            if (a.letter[n] == p->vector_letter) step += a.coef[n] * stride[d];
-    }
-    return step == 0 || step == 1 ? (int)step : -1;
-}
-
-/* With a test that is the same in all lanes. */
-static const char *tested(struct print_expr *p, const char *test, const char *value, const char *outside,
-                          enum compute k)
-{
-    if (!test) return value;
-    if (p->lanes == 1) return SAY(p, "(%s ? %s : %s)", test, value, outside);
-    const char *name = expr_name(p);
-    text_line(p->out, "%s %s = %s;", expr_type(p, k), name, outside);
-    text_line(p->out, "if (%s) %s = %s;", test, name, value);
-    return name;
-}
-
-static const char *as_scalar(struct print_expr *p, int32_t node, enum compute k)
+const char *expr_scalar(struct print_expr *p, int32_t node, enum compute k)
 {
     const int lanes = p->lanes;
     p->lanes = 1;
     const char *text = expr_value(p, node, k);
     p->lanes = lanes;
     return text;
-}
-
-/* What a read loads, where it may: through the solver, or from memory. */
-static const char *loaded(struct print_expr *p, int32_t node, enum compute k)
-{
-    const struct ex e = *at(p, node);
-    const int lanes = p->lanes;
-    const char *text = p->read ? p->read(p->user, p, node) : NULL;
-    if (text) return expr_convert(p, text, compute_of(p->loops->tensors.at[e.tensor].dtype), k);
-    const int step = lanes > 1 ? expr_lane_step(p, e.tensor, e.a) : 1;
-    if (step < 0) return expr_lanes(p, node, k);
-    p->lanes = 1;
-    const char *off = offset(p, e.tensor, e.a, e.b != 0);
-    if (step) p->lanes = lanes;
-    text = load(p, &e, off, k);
-    p->lanes = lanes;
-    return step ? text : expr_splat(p, text, k);
-}
-
-static const char *read(struct print_expr *p, int32_t node, enum compute k)
-{
-    const struct ex e = *at(p, node);
-    const int lanes = p->lanes;
-    if (!e.b) return loaded(p, node, k);
-    if (lanes > 1 && (test_varies(p, &e) || (!p->read && expr_lane_step(p, e.tensor, e.a) < 0)))
-        return expr_lanes(p, node, k);
-    p->lanes = 1;
-    const char *test = inside(p, &e);
-    p->lanes = lanes;
-    const char *text = loaded(p, node, k);
-    return tested(p, test, text, test ? expr_value(p, e.b, k) : NULL, k);
 }
 
 /* -- templates of math.def */
@@ -667,6 +327,10 @@ const char *print_condition(struct print_expr *p, int32_t node)
     return text;
 }
 
+struct unsafe {
+    const struct loops *loops;
+    bool found;
+};
 static void see_unsafe(void *user, int32_t node)
 {
     struct unsafe *u = user;
@@ -690,7 +354,7 @@ static bool needs_order(const struct print_expr *p, const struct ex *list)
 static const char *mask_convert(struct print_expr *p, const char *mask, enum compute from, enum compute to)
 {
     if (!strcmp(computes[from].mask, computes[to].mask)) return mask;
-    return vector_convert(p, mask, computes[to].mask);
+    return expr_elements(p, mask, computes[to].mask);
 }
 
 const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
@@ -804,7 +468,7 @@ static const char *bounded(struct print_expr *p, const struct ex *e, const char 
         bound = e->a;
         if (!is_number(p, bound)) return NULL;
     }
-    const char *limit = expr_splat(p, relu ? "0" : as_scalar(p, bound, k), k);
+    const char *limit = expr_splat(p, relu ? "0" : expr_scalar(p, bound, k), k);
     return SAY(p, "sol_%s_%s(%s, %s)", less ? "less" : "greater", expr_type(p, k), limit, expr_value(p, x, k));
 }
 
@@ -838,7 +502,7 @@ static const char *value_int(struct print_expr *p, int32_t node)
     case EX_LETTER:
         return p->lanes > 1 ? SAY(p, "sol_iota_i64x%d(%s)", p->lanes, expr_letter(p, e.tensor))
                             : expr_letter(p, e.tensor);
-    case EX_READ: return read(p, node, C_I64);
+    case EX_READ: return expr_read(p, node, C_I64);
     case EX_CALL: return call(p, node, C_I64);
     case EX_TEST: return test(p, e.a, C_I64);
     case EX_CMP:
@@ -854,7 +518,7 @@ static const char *value_float(struct print_expr *p, int32_t node, enum compute 
     const struct ex e = *at(p, node);
     switch (e.kind) {
     case EX_REAL: return constant(p, e.u.r, k);
-    case EX_READ: return read(p, node, k);
+    case EX_READ: return expr_read(p, node, k);
     case EX_CALL: return call(p, node, k);
     case EX_RED: return print_reduction(p, node, k);
     default: return operate_float(p, node, k);
@@ -869,24 +533,17 @@ const char *expr_value(struct print_expr *p, int32_t node, enum compute k)
     if (p->lanes > 1 && !expr_varies(p, node)) {
         const char *hook = e->kind == EX_READ && p->read ? p->read(p->user, p, node) : NULL;
         if (hook) return expr_convert(p, hook, compute_of(p->loops->tensors.at[e->tensor].dtype), k);
-        return expr_splat(p, as_scalar(p, node, k), k);
+        return expr_splat(p, expr_scalar(p, node, k), k);
     }
     if (ex_is_int(p->loops, node)) {
         if (k == C_I64) return value_int(p, node);
         if (e->kind == EX_INT) return constant(p, (double)e->u.i, k);
-        if (e->kind == EX_READ) return read(p, node, k);
+        if (e->kind == EX_READ) return expr_read(p, node, k);
         if (e->kind == EX_TEST || is_condition(e)) return test(p, node, k);
         return expr_convert(p, value_int(p, node), C_I64, k);
     }
     const enum compute own = k == C_I64 ? expr_natural(p->loops, node) : k;
     return expr_convert(p, value_float(p, node, own), own, k);
-}
-
-const char *print_index(struct print_expr *p, int32_t node)
-{
-    struct affine a;
-    if (ex_affine(p->loops, node, &a)) return affine_text(p, &a);
-    return as_scalar(p, node, C_I64);
 }
 
 /* Does a value of this expression fit its narrow type by itself? */
@@ -913,7 +570,7 @@ const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype
     }
     const char *text = expr_value(p, node, k);
     if (p->lanes == 1) return SAY(p, "(int64_t)(%s)(%s)", dtype_def(dtype)->c_name, text);
-    return vector_convert(p, vector_convert(p, text, dtype_def(dtype)->name), "i64");
+    return expr_elements(p, expr_elements(p, text, dtype_def(dtype)->name), "i64");
 }
 
 /* -- writing */
@@ -932,7 +589,7 @@ void print_store(struct print_expr *p, int tensor, int32_t first_index, const ch
         return;
     }
     const char *element = t->dtype == SOL_BOOL ? "u8" : d->name;
-    if (narrow) value = vector_convert(p, value, element);
+    if (narrow) value = expr_elements(p, value, element);
     if (expr_lane_step(p, tensor, first_index) == 1) {
         text_line(p->out, "*(%sx%d *)(%s + %s) = %s;", element, p->lanes, name, print_offset(p, tensor, first_index),
                   value);

@@ -41,7 +41,10 @@ const char *expr_tensor(const struct loops *l, struct arena *a, int tensor); /* 
 bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max);
 /* Puts what the solver knows of letters into an affine form: constants fold. */
 void expr_fold(const struct print_expr *p, struct affine *a);
-const char *expr_lanes(struct print_expr *p, int32_t node, enum compute k); /* lane by lane */
+const char *expr_lanes(struct print_expr *p, int32_t node, enum compute k);  /* lane by lane */
+const char *expr_scalar(struct print_expr *p, int32_t node, enum compute k); /* one value, whatever p->lanes is */
+const char *expr_elements(struct print_expr *p, const char *text, const char *element); /* a vector of other elements */
+const char *expr_read(struct print_expr *p, int32_t node, enum compute k);
 const char *expr_splat(struct print_expr *p, const char *scalar, enum compute k);
 int expr_lane_step(const struct print_expr *p, int tensor,
                    int32_t first); /* 0 all lanes the same, 1 side by side, -1 else */

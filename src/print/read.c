@@ -1,0 +1,292 @@
+/* Where elements lie, and how they are read: offsets as affine text, tests of what may lie outside, loads of vectors.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "print/print.h"
+
+#define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
+
+static const struct ex *at(const struct print_expr *p, int32_t node)
+{
+    return &p->loops->ex.at[node];
+}
+
+/* -- offsets */
+
+void expr_strides(const struct loops *l, const struct memory *m, int tensor, int64_t *out_stride)
+{
+    const struct loops_tensor *t = &l->tensors.at[tensor];
+    if (t->role != LOOPS_TABLE) {
+        memcpy(out_stride, m[tensor].stride, sizeof m[tensor].stride);
+        return;
+    }
+    int64_t n = 1;
+    for (int d = t->ndim - 1; d >= 0; n *= t->shape[d--]) out_stride[d] = n;
+}
+
+static void affine_add(struct affine *sum, bool *fits, int letter, int64_t coef)
+{
+    int i = 0;
+    while (i < sum->n && sum->letter[i] < letter) i++;
+    if (i < sum->n && sum->letter[i] == letter) {
+        sum->coef[i] += coef;
+        if (sum->coef[i]) return;
+        sum->n--;
+        memmove(sum->coef + i, sum->coef + i + 1, (size_t)(sum->n - i) * sizeof *sum->coef);
+        memmove(sum->letter + i, sum->letter + i + 1, (size_t)(sum->n - i) * sizeof *sum->letter);
+        return;
+    }
+    if (sum->n == COUNT_OF(sum->letter)) {
+        *fits = false;
+        return;
+    }
+    memmove(sum->coef + i + 1, sum->coef + i, (size_t)(sum->n - i) * sizeof *sum->coef);
+    memmove(sum->letter + i + 1, sum->letter + i, (size_t)(sum->n - i) * sizeof *sum->letter);
+    sum->coef[i] = coef;
+    sum->letter[i] = (uint8_t)letter;
+    sum->n++;
+}
+
+bool expr_affine_offset(const struct loops *l, const struct memory *m, int tensor, int32_t first, struct affine *out)
+{
+    int64_t stride[SOL_MAX_DIMS];
+    expr_strides(l, m, tensor, stride);
+    *out = (struct affine){0};
+    bool fits = true;
+    for (int d = 0; first; first = l->ex.at[first].next, d++) {
+        struct affine a;
+        if (!ex_affine(l, first, &a)) return false;
+        out->c += a.c * stride[d];
+        for (int i = 0; i < a.n && stride[d]; i++) affine_add(out, &fits, a.letter[i], a.coef[i] * stride[d]);
+    }
+    return fits;
+}
+
+void expr_fold(const struct print_expr *p, struct affine *a)
+{
+    if (!p->letters) return;
+    int n = 0;
+    for (int i = 0; i < a->n; i++) {
+        const struct print_letter *known = &p->letters[a->letter[i]];
+        if (known->known) a->c += a->coef[i] * known->plus;
+        if (known->known && !known->base) continue;
+        a->letter[n] = a->letter[i];
+        a->coef[n++] = a->coef[i];
+    }
+    a->n = n;
+}
+
+bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max)
+{
+    struct affine a;
+    if (!p->letters || !ex_affine(p->loops, node, &a)) return ex_range(p->loops, node, out_min, out_max);
+    expr_fold(p, &a);
+    *out_min = *out_max = a.c;
+    for (int i = 0; i < a.n; i++) {
+        const struct print_letter *known = &p->letters[a.letter[i]];
+        const int64_t low = known->known ? known->low : 0;
+        const int64_t high = known->known ? known->high : MAX(p->loops->letters.at[a.letter[i]].size - 1, 0);
+        *out_min += a.coef[i] * (a.coef[i] > 0 ? low : high);
+        *out_max += a.coef[i] * (a.coef[i] > 0 ? high : low);
+    }
+    return true;
+}
+
+static const char *affine_text(struct print_expr *p, const struct affine *unfolded)
+{
+    struct affine folded = *unfolded;
+    const struct affine *a = &folded;
+    expr_fold(p, &folded);
+    struct text t = text_new(p->out->arena);
+    for (int i = 0; i < a->n; i++) {
+        const char *letter = expr_letter_base(p, a->letter[i]);
+        const int64_t c = a->coef[i];
+        if (c < 0)
+            text_put(&t, i ? " - " : "-");
+        else if (i)
+            text_put(&t, " + ");
+        if (c == 1 || c == -1)
+            text_put(&t, "%s", letter);
+        else
+            text_put(&t, "%s * %" PRId64, letter, c < 0 ? -c : c);
+    }
+    if (!a->n)
+        text_put(&t, "%" PRId64, a->c);
+    else if (a->c)
+        text_put(&t, a->c < 0 ? " - %" PRId64 : " + %" PRId64, a->c < 0 ? -a->c : a->c);
+    return t.at;
+}
+
+const char *print_index(struct print_expr *p, int32_t node)
+{
+    struct affine a;
+    if (ex_affine(p->loops, node, &a)) return affine_text(p, &a);
+    return expr_scalar(p, node, C_I64);
+}
+
+struct data_reads {
+    const struct loops *loops;
+    bool found;
+};
+static void see_data(void *user, int32_t node)
+{
+    struct data_reads *u = user;
+    const struct ex *e = &u->loops->ex.at[node];
+    if (e->kind == EX_READ && u->loops->tensors.at[e->tensor].role != LOOPS_TABLE) u->found = true;
+}
+
+/* The index of dimension d, tested if it comes from data. */
+static const char *safe_index(struct print_expr *p, int tensor, int d, int32_t index, bool guarded)
+{
+    const char *text = print_index(p, index);
+    const int64_t n = p->loops->tensors.at[tensor].shape[d];
+    struct data_reads data = {p->loops, false};
+    int64_t low, high;
+    ex_walk(p->loops, index, see_data, &data);
+    if (guarded || !data.found) return text;
+    if (expr_range(p, index, &low, &high) && low >= 0 && high < n) return text;
+    return SAY(p, "sol_index(%s, %" PRId64 ", f)", text, n);
+}
+
+static const char *offset(struct print_expr *p, int tensor, int32_t first, bool guarded)
+{
+    struct affine a;
+    if (expr_affine_offset(p->loops, p->memory, tensor, first, &a)) return affine_text(p, &a);
+    int64_t stride[SOL_MAX_DIMS];
+    expr_strides(p->loops, p->memory, tensor, stride);
+    struct text t = text_new(p->out->arena);
+    for (int d = 0; first; first = at(p, first)->next, d++) {
+        const char *index = safe_index(p, tensor, d, first, guarded);
+        text_put(&t, t.n ? " + (%s) * %" PRId64 : "(%s) * %" PRId64, index, stride[d]);
+    }
+    return t.at;
+}
+
+const char *print_offset(struct print_expr *p, int tensor, int32_t first_index)
+{
+    return offset(p, tensor, first_index, false);
+}
+
+/* -- reads */
+
+/* Must the index of dimension d be tested? Its bounds, as far as they are known, are put out. */
+static bool is_tested(const struct print_expr *p, const struct ex *read, int d, int32_t index, int64_t *low,
+                      int64_t *high)
+{
+    const struct loops_tensor *t = &p->loops->tensors.at[read->tensor];
+    const struct ex *outside = at(p, read->b);
+    const bool zero = (outside->kind == EX_INT && outside->u.i == 0) || (outside->kind == EX_REAL && outside->u.r == 0);
+    const struct memory *m = p->memory && zero && t->role != LOOPS_TABLE ? &p->memory[read->tensor] : NULL;
+    if (!expr_range(p, index, low, high)) *low = -1, *high = INT64_MAX;
+    return *low < (m ? -m->halo_low[d] : 0) || *high >= t->shape[d] + (m ? m->halo_high[d] : 0);
+}
+
+/* Does the test differ between lanes? */
+static bool test_varies(const struct print_expr *p, const struct ex *read)
+{
+    int64_t low, high;
+    int d = 0;
+    for (int32_t i = read->b ? read->a : 0; i; i = at(p, i)->next, d++)
+        if (is_tested(p, read, d, i, &low, &high) && expr_varies(p, i)) return true;
+    return false;
+}
+
+/* The test that an index list lies inside its tensor; NULL: always. */
+static const char *inside(struct print_expr *p, const struct ex *read)
+{
+    struct text c = text_new(p->out->arena);
+    int d = 0;
+    for (int32_t i = read->b ? read->a : 0; i; i = at(p, i)->next, d++) {
+        const int64_t n = p->loops->tensors.at[read->tensor].shape[d];
+        int64_t low, high;
+        if (!is_tested(p, read, d, i, &low, &high)) continue;
+        const char *text = print_index(p, i), *and = c.n ? " && " : "";
+        if (low >= 0)
+            text_put(&c, "%s(%s) < %" PRId64, and, text, n);
+        else if (high < n)
+            text_put(&c, "%s(%s) >= 0", and, text);
+        else
+            text_put(&c, "%s(uint64_t)(%s) < %" PRId64, and, text, n);
+    }
+    return c.n ? c.at : NULL;
+}
+
+/* A load as it lies in memory; *out_from: the compute type it then has. */
+static const char *load(struct print_expr *p, const struct ex *e, const char *off, enum compute k)
+{
+    const struct loops_tensor *t = &p->loops->tensors.at[e->tensor];
+    const struct dtype_def *d = dtype_def(t->dtype);
+    const enum compute own = compute_of(t->dtype);
+    const char *name = expr_tensor(p->loops, p->out->arena, e->tensor);
+    if (p->lanes == 1) {
+        const char *text = SAY(p, "%s[%s]", name, off);
+        if (own == k) return t->dtype == SOL_I64 || own != C_I64 ? text : SAY(p, "(int64_t)%s", text);
+        return expr_convert(p, text, own, k);
+    }
+    const char *text = SAY(p, "*(const %sx%d *)(%s + %s)", t->dtype == SOL_BOOL ? "u8" : d->name, p->lanes, name, off);
+    if (t->dtype == SOL_U64 && k == C_I64) return SAY(p, "(i64x%d)(%s)", p->lanes, text);
+    if (own == k && d->bytes == (k == C_F32 ? 4 : 8)) return text;
+    if (own == C_I64 && k != C_I64) return expr_elements(p, text, compute_def(k)->name);
+    if (own == C_I64) return expr_elements(p, text, "i64");
+    return expr_convert(p, text, own, k);
+}
+
+/* How far the lanes of a read lie apart: 0 all the same, 1 side by side, -1 neither or unknown. */
+int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
+{
+    int64_t stride[SOL_MAX_DIMS], step = 0;
+    expr_strides(p->loops, p->memory, tensor, stride);
+    int d = 0;
+    for (int32_t i = first; i; i = at(p, i)->next, d++) {
+        if (!expr_varies(p, i)) continue;
+        struct affine a;
+        if (!ex_affine(p->loops, i, &a)) return -1;
+        for (int n = 0; n < a.n; n++)
+            if (a.letter[n] == p->vector_letter) step += a.coef[n] * stride[d];
+    }
+    return step == 0 || step == 1 ? (int)step : -1;
+}
+
+/* With a test that is the same in all lanes. */
+static const char *tested(struct print_expr *p, const char *test, const char *value, const char *outside,
+                          enum compute k)
+{
+    if (!test) return value;
+    if (p->lanes == 1) return SAY(p, "(%s ? %s : %s)", test, value, outside);
+    const char *name = expr_name(p);
+    text_line(p->out, "%s %s = %s;", expr_type(p, k), name, outside);
+    text_line(p->out, "if (%s) %s = %s;", test, name, value);
+    return name;
+}
+
+/* What a read loads, where it may: through the solver, or from memory. */
+static const char *loaded(struct print_expr *p, int32_t node, enum compute k)
+{
+    const struct ex e = *at(p, node);
+    const int lanes = p->lanes;
+    const char *text = p->read ? p->read(p->user, p, node) : NULL;
+    if (text) return expr_convert(p, text, compute_of(p->loops->tensors.at[e.tensor].dtype), k);
+    const int step = lanes > 1 ? expr_lane_step(p, e.tensor, e.a) : 1;
+    if (step < 0) return expr_lanes(p, node, k);
+    p->lanes = 1;
+    const char *off = offset(p, e.tensor, e.a, e.b != 0);
+    if (step) p->lanes = lanes;
+    text = load(p, &e, off, k);
+    p->lanes = lanes;
+    return step ? text : expr_splat(p, text, k);
+}
+
+const char *expr_read(struct print_expr *p, int32_t node, enum compute k)
+{
+    const struct ex e = *at(p, node);
+    const int lanes = p->lanes;
+    if (!e.b) return loaded(p, node, k);
+    if (lanes > 1 && (test_varies(p, &e) || (!p->read && expr_lane_step(p, e.tensor, e.a) < 0)))
+        return expr_lanes(p, node, k);
+    p->lanes = 1;
+    const char *test = inside(p, &e);
+    p->lanes = lanes;
+    const char *text = loaded(p, node, k);
+    return tested(p, test, text, test ? expr_value(p, e.b, k) : NULL, k);
+}
