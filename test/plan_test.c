@@ -1,0 +1,204 @@
+/* What the planner makes of graphs: which layers become one unit, what needs no copy, what belongs to `prepare` and
+ * which parameters its steps depend on. Bands are off, so that units are seen as the phases before leave them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "passes/passes.h"
+#include "schedule/schedule.h"
+
+static struct sol_ctx *ctx;
+
+struct planned {
+    struct sol_graph *g;
+    struct arena *a;
+    struct plan *p;
+    struct target target;
+};
+
+static struct planned make(const char *text)
+{
+    struct planned m = {.a = arena_create(ctx)};
+    if (sol_graph_parse(ctx, text, &m.g) || passes_run(m.g) || target_named(ctx, "x86-64-v3", &m.target) ||
+        plan_make(m.g, m.a, &m.target, &m.p))
+        fail_msg("%s", sol_error(ctx));
+    return m;
+}
+
+static void drop(struct planned *m)
+{
+    arena_destroy(m->a);
+    sol_graph_destroy(m->g);
+}
+
+/* The labels of the units that run in every call, one a line; reorders of the user's tensors are left out. */
+static const char *units(const struct planned *m)
+{
+    struct text t = text_new(m->a);
+    for (int i = 0; i < m->p->units.n; i++) {
+        const struct unit *u = m->p->units.at[i];
+        if (u->dead || u->prepare || !strcmp(u->label, "reorder")) continue;
+        text_put(&t, "%s\n", u->label);
+    }
+    return t.at ? t.at : "";
+}
+
+static int count(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, word)); at++) n++;
+    return n;
+}
+
+/* How many units, and that each of the words is in one of them. */
+static void expect(const char *graph, int n, const char *absent)
+{
+    struct planned m = make(graph);
+    const char *got = units(&m);
+    if (count(got, "\n") != n) fail_msg("expected %d units, got:\n%s", n, got);
+    for (const char *line = got; absent && *line; line = strchr(line, '\n') + 1)
+        if (!strncmp(line, absent, strlen(absent))) fail_msg("%s is a unit of its own:\n%s", absent, got);
+    drop(&m);
+}
+
+static void test_epilogue(void **state)
+{
+    (void)state;
+    expect("graph \"t\"\n"
+           "input %0:f32[1 8 9 9] \"x\"\ninput %1:f32[1 8 9 9] \"r\"\nparam %2:f32[8 8 3 3] \"w\"\n"
+           "param %3:f32[8] \"s\"\nparam %4:f32[8] \"b\"\nparam %5:f32[8] \"m\"\nparam %6:f32[8] \"v\"\n"
+           "%7 = Conv(%0, %2) p=1 q=1\n%8 = BatchNorm(%7, %3, %4, %5, %6)\n%9 = add(%8, %1)\n%10 = relu(%9)\n"
+           "output %10 \"y\"\n",
+           1, NULL);
+}
+
+/* A convolution that two layers read is stored, and both readers stay what they are. */
+static void test_two_readers(void **state)
+{
+    (void)state;
+    expect("graph \"t\"\n"
+           "input %0:f32[1 8 9 9] \"x\"\nparam %1:f32[8 8 3 3] \"w\"\n"
+           "%2 = Conv(%0, %1) p=1 q=1\n%3 = Conv(%2, %1) p=1 q=1\n%4 = Conv(%2, %1)\n"
+           "output %3 \"a\"\noutput %4 \"b\"\n",
+           3, NULL);
+}
+
+static void test_concat(void **state)
+{
+    (void)state;
+    expect("graph \"t\"\n"
+           "input %0:f32[1 8 9 9] \"x\"\nparam %1:f32[8 8 3 3] \"w\"\nparam %2:f32[4 8 1 1] \"a\"\n"
+           "param %3:f32[4 12 1 1] \"b\"\nparam %4:f32[6 16 1 1] \"c\"\n"
+           "%5 = Conv(%0, %1) p=1 q=1\n%6 = Conv(%5, %2)\n%7 = Concat(%5, %6) axis=1\n%8 = Conv(%7, %3)\n"
+           "%9 = Concat(%7, %8) axis=1\n%10 = Conv(%9, %4)\noutput %10 \"y\"\n",
+           4, "Concat");
+}
+
+/* A map behind a Concat reads all parts: it is not put into the one that happens to be written last. */
+static void test_map_behind_concat(void **state)
+{
+    (void)state;
+    struct planned m = make("graph \"t\"\ninput %0:f32[2 16 3 2] \"x\"\n%1 = expm1(%0)\n"
+                            "%2 = Concat(%0, %1) axis=2\n%3 = sin(%2)\noutput %3 \"y\"\n");
+    for (int i = 0; i < m.p->units.n; i++) {
+        const struct unit *u = m.p->units.at[i];
+        if (u->dead || !strstr(u->label, "sin")) continue;
+        const struct loops *l = u->loops;
+        for (int k = 0; k < l->stmts.n; k++) {
+            int64_t all = 1;
+            for (int d = 0; d < l->letters.n; d++)
+                if (stmt_letters(l, &l->stmts.at[k]) >> d & 1) all *= l->letters.at[d].size;
+            assert_int_equal(all, 2 * 16 * 6 * 2);
+        }
+    }
+    drop(&m);
+}
+
+static void test_shuffle(void **state)
+{
+    (void)state;
+    const char *graph = "graph \"t\"\n"
+                        "input %0:f32[1 8 6 6] \"x\"\nparam %1:f32[8 8 1 1] \"a\"\nparam %2:f32[4 4 1 1] \"b\"\n"
+                        "%3 = Conv(%0, %1)\n%4 = Reshape(%3) shape=[1,2,4,6,6]\n%5 = Permute(%4) perm=[0,2,1,3,4]\n"
+                        "%6 = Reshape(%5) shape=[1,8,6,6]\n%7, %8 = Split(%6) axis=1 sizes=[4,4]\n%9 = Conv(%8, %2)\n"
+                        "output %9 \"y\"\n";
+    expect(graph, 2, "Reshape");
+    expect(graph, 2, "Permute");
+    expect(graph, 2, "Split");
+}
+
+static void test_flatten(void **state)
+{
+    (void)state;
+    expect("graph \"t\"\n"
+           "input %0:f32[2 4 6 6] \"x\"\nparam %1:f32[8 4 3 3] \"a\"\nparam %2:f32[5 128] \"w\"\n"
+           "%3 = Conv(%0, %1)\n%4 = relu(%3)\n%5 = Reshape(%4) shape=[2,128]\n%6 = Linear(%5, %2)\noutput %6 \"y\"\n",
+           2, "Reshape");
+}
+
+/* -- prepare */
+
+static bool depends(const struct schedule_step *s, int param)
+{
+    return s->depends[param / 64] >> param % 64 & 1;
+}
+
+/* Two scaled convolutions: a step of prepare depends on the parameters of its own one alone, and each on some. */
+static void test_prepare(void **state)
+{
+    (void)state;
+    struct planned m =
+        make("graph \"t\"\n"
+             "input %0:f32[1 16 9 9] \"x\"\nparam %1:f32[16 16 3 3] \"w1\"\nparam %2:f32[16 1 1] \"s1\"\n"
+             "param %3:f32[16 16 3 3] \"w2\"\nparam %4:f32[16 1 1] \"s2\"\n"
+             "%5 = Conv(%0, %1) p=1 q=1\n%6 = mul(%5, %2)\n%7 = relu(%6)\n"
+             "%8 = Conv(%7, %3) p=1 q=1\n%9 = mul(%8, %4)\noutput %9 \"y\"\n");
+    struct schedule *s;
+    assert_int_equal(schedule_make(m.p, &s), SOL_OK);
+    assert_true(s->prepare.steps.n >= 2);
+    bool seen[4] = {false};
+    for (int i = 0; i < s->prepare.steps.n; i++) {
+        const struct schedule_step *st = &s->prepare.steps.at[i];
+        bool first = depends(st, 0) || depends(st, 1), second = depends(st, 2) || depends(st, 3);
+        assert_true(first != second);
+        for (int k = 0; k < 4; k++) seen[k] |= depends(st, k);
+    }
+    for (int k = 0; k < 4; k++) assert_true(seen[k]);
+    drop(&m);
+}
+
+/* What depends on parameters alone but is asked for as an output is written by every call. */
+static void test_prepared_output(void **state)
+{
+    (void)state;
+    struct planned m = make("graph \"t\"\nparam %0:f32[4] \"w\"\n%1 = exp(%0)\noutput %1 \"y\"\n");
+    assert_int_equal(count(units(&m), "\n"), 1);
+    drop(&m);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    return sol_ctx_create(NULL, &ctx) || sol_config_set(ctx, "bands", "off");
+}
+
+static int end(void **state)
+{
+    (void)state;
+    sol_ctx_destroy(ctx);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_epilogue), cmocka_unit_test(test_two_readers),
+        cmocka_unit_test(test_concat),   cmocka_unit_test(test_map_behind_concat),
+        cmocka_unit_test(test_shuffle),  cmocka_unit_test(test_flatten),
+        cmocka_unit_test(test_prepare),  cmocka_unit_test(test_prepared_output),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
