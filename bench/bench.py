@@ -1,8 +1,8 @@
 """Compares SOL with its peers, network by network: one process for each system, rounds interleaved, medians, ratios.
 
-    make bench                                   the networks of README's table
-    make bench NETWORKS="resnet50 mobilenet_v2" SYSTEMS="sol eager onnxruntime"
-    .venv/bin/python bench/bench.py --help
+make bench                                   the networks of README's table
+make bench NETWORKS="resnet50 mobilenet_v2" SYSTEMS="sol eager onnxruntime"
+.venv/bin/python bench/bench.py --help
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def plot(results: dict[str, list[Worker]], path: Path, title: str) -> None:
 
     names = list(results)
     figure, axes = plt.subplots(figsize=(max(8, len(names) * 0.9), 4.5))
-    systems = [s for s in SYSTEMS[1:] if any(w.system == s and not math.isnan(w.ms) for r in results.values() for w in r)]
+    systems = [
+        s for s in SYSTEMS[1:] if any(w.system == s and not math.isnan(w.ms) for r in results.values() for w in r)
+    ]
     width = 0.8 / max(1, len(systems))
     for i, s in enumerate(systems):
         heights = [best(results[n], [s]) / best(results[n], ["sol"]) for n in names]
@@ -169,7 +171,9 @@ def main() -> None:
             if w.error:
                 print(f"    {w.system}: {w.error}", flush=True)
     each = [ratios(w) for w in results.values()]
-    print(f"geometric mean: {geometric_mean([e[0] for e in each]):.2f}x eager, {geometric_mean([e[1] for e in each]):.2f}x the best peer")
+    print(
+        f"geometric mean: {geometric_mean([e[0] for e in each]):.2f}x eager, {geometric_mean([e[1] for e in each]):.2f}x the best peer"
+    )
     a.out.mkdir(parents=True, exist_ok=True)
     write_csv(results, a.out / f"inference-b{a.batch}.csv", a.batch, a.threads)
     plot(results, a.out / f"inference-b{a.batch}.png", f"{machine()}; batch {a.batch}, {a.threads} threads")

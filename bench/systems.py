@@ -22,7 +22,9 @@ def exported(name: str, batch: int) -> Path:
     path = folder / f"{name}-b{batch}.onnx"
     if not path.exists():
         part = folder / f"{os.getpid()}.onnx"
-        torch.onnx.export(networks.make(name), (networks.sample(name, batch),), str(part), dynamo=False, opset_version=17)
+        torch.onnx.export(
+            networks.make(name), (networks.sample(name, batch),), str(part), dynamo=False, opset_version=17
+        )
         part.rename(path)
     return path
 

@@ -29,7 +29,7 @@ def main() -> None:
         run = systems.SYSTEMS[system](network, batch, threads)
         run()
         first = time.perf_counter() - start
-    except Exception as error:  # noqa: BLE001  # a peer that cannot is reported, not fatal
+    except Exception as error:  # a peer that cannot is reported, not fatal
         text = str(error).strip().splitlines()
         print(json.dumps({"error": f"{type(error).__name__}: {text[0] if text else ''}"}), file=answers, flush=True)
         return

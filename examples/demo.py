@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "bench")]
 
 import networks  # noqa: E402
-
 import sol  # noqa: E402
 
 
@@ -57,7 +56,10 @@ def main() -> None:
         exact = networks.make("resnet50").double()(x.double())
         expected = model(x)
         say("measuring, in turns ...")
-        last, last_x = networks.make("resnet50").to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+        last, last_x = (
+            networks.make("resnet50").to(memory_format=torch.channels_last),
+            x.to(memory_format=torch.channels_last),
+        )
         rounds = [(median_ms(lambda: last(last_x), 5), median_ms(lambda: fast(x), 5)) for _ in range(5)]
     eager, ours = (statistics.median(r[i] for r in rounds) for i in (0, 1))
     scale = exact.norm()
@@ -66,17 +68,35 @@ def main() -> None:
     say(f"  PyTorch eager (channels last)   {eager:8.2f} ms")
     say(f"  SOL                             {ours:8.2f} ms")
     say(f"  ratio                           {eager / ours:8.2f} x")
-    say(f"  largest difference from PyTorch {(result - expected).abs().max():8.1e} (of values up to {expected.abs().max():.2f})")
-    say(f"  error against float64           {(result - exact).norm() / scale:8.1e} (PyTorch's own {(expected - exact).norm() / scale:.1e})")
+    say(
+        f"  largest difference from PyTorch {(result - expected).abs().max():8.1e} (of values up to {expected.abs().max():.2f})"
+    )
+    say(
+        f"  error against float64           {(result - exact).norm() / scale:8.1e} (PyTorch's own {(expected - exact).norm() / scale:.1e})"
+    )
     say(f"  time to optimize and run once   {seconds:8.2f} s")
     say(f"  estimated peak memory           {memory['peak'] / 2**20:8.0f} MiB")
     say("")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         say("exporting to ONNX, and running the file through the sol command ...")
-        torch.onnx.export(model, (x,), str(path / "resnet50.onnx"), dynamo=False, opset_version=17, input_names=["x"], output_names=["y"])
+        torch.onnx.export(
+            model,
+            (x,),
+            str(path / "resnet50.onnx"),
+            dynamo=False,
+            opset_version=17,
+            input_names=["x"],
+            output_names=["y"],
+        )
         np.save(path / "x.npy", x.numpy())
-        command = [str(ROOT / "build" / "cli" / "sol"), "run", str(path / "resnet50.onnx"), "--input", f"x={path / 'x.npy'}"]
+        command = [
+            str(ROOT / "build" / "cli" / "sol"),
+            "run",
+            str(path / "resnet50.onnx"),
+            "--input",
+            f"x={path / 'x.npy'}",
+        ]
         subprocess.run([*command, "--output-dir", str(path)], check=True)
         y = torch.from_numpy(np.load(path / "y.npy"))
     say(f"  error against float64           {(y - exact).norm() / scale:8.1e}")

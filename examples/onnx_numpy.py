@@ -4,10 +4,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import sol
+
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-
-import sol
 
 weight = np.random.default_rng(0).standard_normal((8, 4), dtype=np.float32)
 graph = helper.make_graph(

@@ -1,12 +1,16 @@
 """A PyTorch model, optimized: the same interface, the same parameters, other code behind it."""
 
+import sol
 import torch
 from torch import nn
 
-import sol
-
 model = nn.Sequential(
-    nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * 16 * 16, 10)
+    nn.Conv2d(3, 16, 3, padding=1),
+    nn.BatchNorm2d(16),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Flatten(),
+    nn.Linear(16 * 16 * 16, 10),
 ).eval()
 x = torch.randn(4, 3, 32, 32)
 

@@ -298,7 +298,7 @@ static void test_long_chain(void **state)
     sol_graph_destroy(g);
     print_message("20000 layers: %.0f ms\n", ms);
 #if !defined __SANITIZE_ADDRESS__ /* instrumented code takes several times as long */
-    assert_true(ms < 4000);        /* quadratic passes take many seconds, also on a busy machine */
+    assert_true(ms < 4000);       /* quadratic passes take many seconds, also on a busy machine */
 #endif
 }
 

@@ -1,8 +1,8 @@
 /* What generated code, the runtime and a deployed library agree on. C standard headers only.
  *
  * A module is constant data: programs made of steps, steps made of a function and the places of its operands. A kernel
- * never sees a number of threads: it computes the tasks [task0, task1) of its step, and any split of the tasks gives the
- * same bits. */
+ * never sees a number of threads: it computes the tasks [task0, task1) of its step, and any split of the tasks gives
+ * the same bits. */
 #ifndef SOL_MODULE_H
 #define SOL_MODULE_H
 
@@ -12,13 +12,13 @@
 
 /* One call in flight. */
 struct sol_frame {
-    char *const *base;        /* start of every buffer of the module, by its number */
-    void *scratch;            /* `scratch_bytes` for each worker, 64-byte aligned; worker w begins at w * scratch_bytes */
+    char *const *base; /* start of every buffer of the module, by its number */
+    void *scratch;     /* `scratch_bytes` for each worker, 64-byte aligned; worker w begins at w * scratch_bytes */
     int64_t scratch_bytes;
-    const uint64_t *seeds;    /* random streams */
-    volatile int32_t *error;  /* 0, or the first SOL_KERNEL_* that a kernel met */
+    const uint64_t *seeds;   /* random streams */
+    volatile int32_t *error; /* 0, or the first SOL_KERNEL_* that a kernel met */
     volatile int32_t *error_step;
-    int32_t step;             /* the step that runs, for messages */
+    int32_t step; /* the step that runs, for messages */
 };
 enum { SOL_KERNEL_OK = 0, SOL_KERNEL_INDEX = 1 /* an index was out of range */, SOL_KERNEL_DIVISION = 2 };
 
@@ -26,7 +26,7 @@ enum { SOL_KERNEL_OK = 0, SOL_KERNEL_INDEX = 1 /* an index was out of range */, 
 typedef void (*sol_kernel_fn)(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker);
 
 enum sol_buffer_kind {
-    SOL_BUFFER_INPUT,     /* index: which input */
+    SOL_BUFFER_INPUT, /* index: which input */
     SOL_BUFFER_OUTPUT,
     SOL_BUFFER_PARAM,     /* the framework's memory */
     SOL_BUFFER_PREPARED,  /* written by `prepare`, kept by the model; offset and bytes in one block */

@@ -35,7 +35,7 @@ struct sol_onnx_options {
     size_t size; /* sizeof(struct sol_onnx_options) */
     int ndims;   /* sizes of dimensions that the model leaves open; one that is not given is an error that names it */
     const struct sol_onnx_dim *dims;
-    int constants;      /* 1: weights are constants of the graph; 0: parameters, apart from scalars and small integers */
+    int constants; /* 1: weights are constants of the graph; 0: parameters, apart from scalars and small integers */
     const char *folder; /* sol_onnx_load_memory: where files with external data may lie; NULL: none are allowed */
     int nvalues;
     const struct sol_onnx_value *values;
@@ -44,8 +44,8 @@ struct sol_onnx_options {
 /* Options may be NULL. Errors: IO (file), INVALID (not a sound model), UNSUPPORTED (lists every node refused). */
 sol_status sol_onnx_load(struct sol_ctx *ctx, const char *path, const struct sol_onnx_options *options,
                          struct sol_onnx **out_model);
-sol_status sol_onnx_load_memory(struct sol_ctx *ctx, const void *data, size_t bytes, const struct sol_onnx_options *options,
-                                struct sol_onnx **out_model);
+sol_status sol_onnx_load_memory(struct sol_ctx *ctx, const void *data, size_t bytes,
+                                const struct sol_onnx_options *options, struct sol_onnx **out_model);
 /* Also destroys the graph. Networks made of it must not run any more unless they got other parameters. NULL is fine. */
 void sol_onnx_destroy(struct sol_onnx *model);
 

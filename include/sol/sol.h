@@ -1,7 +1,8 @@
 /* SOL for applications and frontends: make a context, describe a network, optimize it, run it.
  *
- * A network is described once, layer by layer, in the words of layers.def and math.def (`sol info --layers` lists them).
- * Every function that can fail returns a sol_status; sol_error(ctx) then says what, where, expected, got, what to do. */
+ * A network is described once, layer by layer, in the words of layers.def and math.def (`sol info --layers` lists
+ * them). Every function that can fail returns a sol_status; sol_error(ctx) then says what, where, expected, got, what
+ * to do. */
 #ifndef SOL_SOL_H
 #define SOL_SOL_H
 
@@ -18,11 +19,11 @@ enum {
     SOL_ERR_INVALID = 1,     /* the caller's mistake: shape, type, name, range */
     SOL_ERR_UNSUPPORTED = 2, /* valid, but SOL cannot do it (yet) */
     SOL_ERR_NOMEM = 3,
-    SOL_ERR_IO = 4,          /* a file or folder */
-    SOL_ERR_COMPILER = 5,    /* the C compiler is missing or refused */
-    SOL_ERR_RUN = 6,         /* found while running, such as an index out of range */
+    SOL_ERR_IO = 4,       /* a file or folder */
+    SOL_ERR_COMPILER = 5, /* the C compiler is missing or refused */
+    SOL_ERR_RUN = 6,      /* found while running, such as an index out of range */
     SOL_ERR_INTERRUPTED = 7,
-    SOL_ERR_INTERNAL = 8     /* a bug in SOL */
+    SOL_ERR_INTERNAL = 8 /* a bug in SOL */
 };
 
 enum sol_dtype {
@@ -40,10 +41,10 @@ struct sol_net;
 /* -- context: configuration, error, log, cache. May be shared by threads; one compile at a time per graph. */
 
 struct sol_ctx_options {
-    size_t size; /* sizeof(struct sol_ctx_options) */
-    void *(*reallocate)(void *user, void *p, size_t bytes); /* bytes 0 frees; NULL: the C library's */
-    void (*log)(void *user, int level, const char *line);   /* NULL: stderr */
-    int (*interrupted)(void *user);                         /* non-zero stops a compile; NULL: never */
+    size_t size;                                                         /* sizeof(struct sol_ctx_options) */
+    void *(*reallocate)(void *user, void *p, size_t bytes);              /* bytes 0 frees; NULL: the C library's */
+    void (*log)(void *user, int level, const char *line);                /* NULL: stderr */
+    int (*interrupted)(void *user);                                      /* non-zero stops a compile; NULL: never */
     void (*progress)(void *user, const char *what, int done, int total); /* NULL: none */
     void *user;
 };
@@ -63,8 +64,8 @@ sol_status sol_cache_clear(struct sol_ctx *ctx);
 sol_status sol_graph_create(struct sol_ctx *ctx, const char *name, struct sol_graph **out_g);
 void sol_graph_destroy(struct sol_graph *g);
 
-/* Inputs are given at every call; parameters are handed over with sol_net_param and may change between calls; the data of
- * a constant is copied, row-major. `shape` counts elements. */
+/* Inputs are given at every call; parameters are handed over with sol_net_param and may change between calls; the data
+ * of a constant is copied, row-major. `shape` counts elements. */
 sol_status sol_graph_input(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,
                            struct sol_tensor **out_t);
 sol_status sol_graph_param(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,
@@ -76,16 +77,16 @@ sol_status sol_graph_output(struct sol_graph *g, const char *name, struct sol_te
 struct sol_attr {
     const char *name;
     enum { SOL_ATTR_INT, SOL_ATTR_REAL, SOL_ATTR_TEXT } kind;
-    int n;                /* -1: one value; otherwise a list of n */
-    const int64_t *ints;  /* INT: n values (one if n is -1) */
-    const double *reals;  /* REAL */
-    const char *text;     /* TEXT */
+    int n;               /* -1: one value; otherwise a list of n */
+    const int64_t *ints; /* INT: n values (one if n is -1) */
+    const double *reals; /* REAL */
+    const char *text;    /* TEXT */
 };
 
-/* Adds a layer by the name of its row in layers.def, or an element-wise function by its name in math.def, whose inputs are
- * broadcast as NumPy does and must have one type. `name` is for people ("layer1.0.conv1"), `where` is the place in the
- * user's source ("model.py:41"); both may be NULL. Attributes that are not given take the row's default. *out is filled
- * with `nout` tensors; fewer than the row has may be asked for. */
+/* Adds a layer by the name of its row in layers.def, or an element-wise function by its name in math.def, whose inputs
+ * are broadcast as NumPy does and must have one type. `name` is for people ("layer1.0.conv1"), `where` is the place in
+ * the user's source ("model.py:41"); both may be NULL. Attributes that are not given take the row's default. *out is
+ * filled with `nout` tensors; fewer than the row has may be asked for. */
 sol_status sol_graph_layer(struct sol_graph *g, const char *kind, const char *name, const char *where, int nin,
                            struct sol_tensor *const *in, int nattr, const struct sol_attr *attrs, int nout,
                            struct sol_tensor **out);
@@ -113,7 +114,7 @@ void sol_free(struct sol_ctx *ctx, void *p);
 sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net);
 void sol_net_destroy(struct sol_net *net);
 
-struct sol_memory { /* bytes */
+struct sol_memory {                                             /* bytes */
     int64_t params, prepared, inputs, outputs, workspace, peak; /* peak: of all kinds together, parameters included */
 };
 void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m);

@@ -8,7 +8,8 @@
 #include "runtime/runtime.h"
 #include "schedule/schedule.h"
 
-static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const struct target *target, struct module *out_m)
+static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const struct target *target,
+                        struct module *out_m)
 {
     struct build_data *data = NEW_ARRAY(s->arena, struct build_data, s->constants.n + 1);
     for (int i = 0; i < s->constants.n; i++) {
@@ -30,7 +31,8 @@ static struct sol_io io_of(struct arena *a, const char *name, const struct sol_t
 {
     int64_t *shape = NEW_ARRAY(a, int64_t, t->ndim + 1);
     for (int d = 0; d < t->ndim; d++) shape[d] = t->dim[d].size;
-    return (struct sol_io){.name = arena_strdup(a, name ? name : ""), .dtype = t->dtype, .ndim = t->ndim, .shape = shape};
+    return (struct sol_io){
+        .name = arena_strdup(a, name ? name : ""), .dtype = t->dtype, .ndim = t->ndim, .shape = shape};
 }
 
 static sol_status run_opaque(struct sol_ctx *ctx, const void *data, const void *const *in, void *const *out)
@@ -86,7 +88,8 @@ static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, struct
     struct arena *a = arena_create(ctx);
     if (!a) return ctx_check(ctx);
     const struct sol_graph *g = s->plan->g;
-    struct sol_io *in = NEW_ARRAY(a, struct sol_io, g->inputs.n + 1), *out = NEW_ARRAY(a, struct sol_io, g->outputs.n + 1);
+    struct sol_io *in = NEW_ARRAY(a, struct sol_io, g->inputs.n + 1),
+                  *out = NEW_ARRAY(a, struct sol_io, g->outputs.n + 1);
     struct sol_io *params = NEW_ARRAY(a, struct sol_io, g->params.n + 1);
     for (int i = 0; i < g->inputs.n; i++) in[i] = io_of(a, g->inputs.at[i]->name, g->inputs.at[i]);
     for (int i = 0; i < g->outputs.n; i++) out[i] = io_of(a, g->outputs.at[i].name, g->outputs.at[i].t);
@@ -127,8 +130,9 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
     compile_report(s);
     struct module m;
     TRY(build(ctx, s, target, &m));
-    LOG(ctx, LOG_DEBUG, "core", "%s: passes %.0f ms, plan %.0f ms, build %.0f ms, %d kernels", g->name, (double)(passed - start) / 1e6,
-        (double)(planned - passed) / 1e6, (double)(clock_ns() - planned) / 1e6, s->kernels.n);
+    LOG(ctx, LOG_DEBUG, "core", "%s: passes %.0f ms, plan %.0f ms, build %.0f ms, %d kernels", g->name,
+        (double)(passed - start) / 1e6, (double)(planned - passed) / 1e6, (double)(clock_ns() - planned) / 1e6,
+        s->kernels.n);
     sol_status status = make_net(ctx, s, &m, out_net);
     if (status) module_close(&m);
     return status;

@@ -16,9 +16,11 @@ void compile_report(const struct schedule *s)
         if (u->dead) continue;
         const char *shape = "";
         for (int k = 0; k < u->loops->tensors.n; k++)
-            if (u->loops->tensors.at[k].role == LOOPS_OUTPUT) shape = shape_text(p->arena, u->loops->tensors.at[k].user);
+            if (u->loops->tensors.at[k].role == LOOPS_OUTPUT)
+                shape = shape_text(p->arena, u->loops->tensors.at[k].user);
         LOG(p->ctx, LOG_DEBUG, "plan", "%s %s %s: %s, %.1f us, %s", u->prepare ? "prepare" : "run    ",
-            u->opaque ? "opaque" : u->kernel.solver, u->kernel.variant ? u->kernel.variant : "", shape, u->kernel.cost / 1e3, u->label);
+            u->opaque ? "opaque" : u->kernel.solver, u->kernel.variant ? u->kernel.variant : "", shape,
+            u->kernel.cost / 1e3, u->label);
     }
     LOG(p->ctx, LOG_DEBUG, "plan", "workspace %lld, prepared %lld bytes", (long long)s->inference.workspace_bytes,
         (long long)s->prepared_bytes);

@@ -7,7 +7,7 @@
 enum tensor_role { TENSOR_VALUE, TENSOR_INPUT, TENSOR_PARAM, TENSOR_CONST };
 
 struct sol_dim {
-    char purpose;  /* 'N' none, 'C' channel, 'P' pixel, 0 not known yet */
+    char purpose; /* 'N' none, 'C' channel, 'P' pixel, 0 not known yet */
     int64_t size;
 };
 struct sol_tensor {
@@ -18,12 +18,12 @@ struct sol_tensor {
     struct sol_dim dim[SOL_MAX_DIMS];
     struct sol_layer *from; /* VALUE: the layer that makes it, its output number */
     int from_out;
-    int index;        /* INPUT, PARAM: which */
-    const void *data; /* CONST: row-major */
-    const void *known; /* VALUE: computed by sol_tensor_known; NULL: not asked for or not known */
+    int index;                          /* INPUT, PARAM: which */
+    const void *data;                   /* CONST: row-major */
+    const void *known;                  /* VALUE: computed by sol_tensor_known; NULL: not asked for or not known */
     VECTOR(struct sol_layer *) readers; /* kept by graph.c: every layer that reads it, and some that did */
     bool output;                        /* is it a graph output, or was it? */
-    void *user;       /* for the pass that runs; no meaning in between */
+    void *user;                         /* for the pass that runs; no meaning in between */
 };
 
 struct layer_def; /* layers.h: a row of layers.def or an element-wise row of math.def */
@@ -55,20 +55,24 @@ struct sol_graph {
 };
 
 /* graph.c. Every change keeps the list in topological order; `before` NULL appends. */
-struct sol_tensor *graph_tensor(struct sol_graph *g, enum tensor_role role, const char *name, enum sol_dtype t, int ndim,
-                                const int64_t *shape);
+struct sol_tensor *graph_tensor(struct sol_graph *g, enum tensor_role role, const char *name, enum sol_dtype t,
+                                int ndim, const int64_t *shape);
 /* Makes a layer, binds it, makes its outputs. Broadcasts the inputs of element-wise rows by Expand layers. */
-sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const char *name, const char *where,
-                     int nin, struct sol_tensor *const *in, const struct attrs *attrs, struct sol_layer **out_layer);
+sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const char *name,
+                     const char *where, int nin, struct sol_tensor *const *in, const struct attrs *attrs,
+                     struct sol_layer **out_layer);
 /* Its outputs must have no readers. They may stay in g->tensors for a while. */
 void graph_remove(struct sol_graph *g, struct sol_layer *l);
 void graph_output(struct sol_graph *g, const char *name, struct sol_tensor *t);
-/* Every reader of `old` (layers and graph outputs) reads `with` instead: same type and shape. Takes time for the readers
- * of `old` only. */
+/* Every reader of `old` (layers and graph outputs) reads `with` instead: same type and shape. Takes time for the
+ * readers of `old` only. */
 void graph_replace(struct sol_graph *g, struct sol_tensor *old, struct sol_tensor *with);
 /* Number of reads of t by layers and graph outputs. Computed by graph_count_uses for all tensors at once (t->user). */
 void graph_count_uses(struct sol_graph *g);
-static inline intptr_t tensor_uses(const struct sol_tensor *t) { return (intptr_t)t->user; }
+static inline intptr_t tensor_uses(const struct sol_tensor *t)
+{
+    return (intptr_t)t->user;
+}
 int64_t tensor_elements(const struct sol_tensor *t);
 /* uniform.c: is t a constant all of whose elements are one number (not NaN)? */
 bool tensor_uniform(const struct sol_tensor *t, double *out_v);
@@ -78,7 +82,8 @@ sol_status graph_verify(struct sol_graph *g);
 void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes);
 
 /* evaluate.c: the oracle for whole graphs. Row-major data, in the order of g->inputs, g->params, g->outputs; slow. */
-sol_status graph_interpret(struct sol_graph *g, const void *const *inputs, const void *const *params, void *const *outputs);
+sol_status graph_interpret(struct sol_graph *g, const void *const *inputs, const void *const *params,
+                           void *const *outputs);
 /* One layer: in[i] NULL for an input that is missing. */
 sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
 

@@ -2,11 +2,12 @@
  *
  *   Conv  y[N G*#C+C P] = sum[I K] x[N G*#I+I s*P+d*K-p]:0 * w[G*#C+C I K]
  *
- * A *row* is symbolic: a letter may stand for a group of dimensions. *Binding* it to shapes and attributes gives `struct
- * loops`: each letter is one loop with a known size, attributes and sizes are numbers, letters of size 1 are gone.
- * The same structure describes one layer and a fused cluster of many, and is all that the interpreter, the planner, the
- * printers and the solvers look at. Expressions are nodes in one array, children by number, 0 is "none": a rewrite is a
- * copy. Nodes are immutable once made; sharing a node between two parents is fine, except for `next` lists. */
+ * A *row* is symbolic: a letter may stand for a group of dimensions. *Binding* it to shapes and attributes gives
+ * `struct loops`: each letter is one loop with a known size, attributes and sizes are numbers, letters of size 1 are
+ * gone. The same structure describes one layer and a fused cluster of many, and is all that the interpreter, the
+ * planner, the printers and the solvers look at. Expressions are nodes in one array, children by number, 0 is "none": a
+ * rewrite is a copy. Nodes are immutable once made; sharing a node between two parents is fine, except for `next`
+ * lists. */
 #ifndef SOL_LOOPS_H
 #define SOL_LOOPS_H
 
@@ -26,13 +27,14 @@ enum ex_kind {
     EX_DIV,   /* true division */
     EX_FLOOR, /* // rounds down; integers only */
     EX_MOD,   /* % has the sign of the divisor; integers only */
-    EX_READ,  /* tensor; a: first index, a list of as many as the tensor has dimensions; b: value outside, 0: never outside */
+    EX_READ,  /* tensor; a: first index, a list of as many as the tensor has dimensions; b: value outside, 0: never
+                 outside */
     EX_CALL,  /* op: row of math.def; a: first argument, a list */
     EX_TEST,  /* [a]: 1 if the condition a holds, else 0 */
     EX_CMP,   /* op: enum ex_cmp; a, b */
     EX_AND,   /* a: first of a list; evaluated in order, stops at the first that fails */
     EX_OR,
-    EX_RED,   /* op: row of reduce.def; u.bound: letters bound; a: guard or 0; b: body */
+    EX_RED, /* op: row of reduce.def; u.bound: letters bound; a: guard or 0; b: body */
     /* symbolic rows only, gone after binding: */
     EX_SIZE, /* #L */
     EX_ATTR, /* tensor: number of the attribute */
@@ -70,9 +72,9 @@ struct loops_stmt {
     uint16_t out[3];
     int32_t index; /* list; what is written: letters or affine; the statement loops over the letters in it */
     int32_t value;
-    int8_t scan_step;   /* 0: no scan; otherwise consecutive statements with the same scan letter form one scan */
+    int8_t scan_step; /* 0: no scan; otherwise consecutive statements with the same scan letter form one scan */
     uint8_t scan_letter;
-    const char *label;  /* for comments: the layer's name; may be NULL */
+    const char *label; /* for comments: the layer's name; may be NULL */
 };
 struct loops {
     struct arena *arena;
@@ -86,12 +88,14 @@ struct loops {
 /* -- loops.c: making */
 struct loops *loops_create(struct arena *a, const char *name);
 struct loops *loops_copy(struct arena *a, const struct loops *l);
-int loops_letter(struct loops *l, const char *name, int64_t size);  /* a fresh letter; the name gets a number if taken */
-int loops_tensor(struct loops *l, const char *name, enum loops_role role, enum sol_dtype t, int ndim, const int64_t *shape);
+int loops_letter(struct loops *l, const char *name, int64_t size); /* a fresh letter; the name gets a number if taken */
+int loops_tensor(struct loops *l, const char *name, enum loops_role role, enum sol_dtype t, int ndim,
+                 const int64_t *shape);
 int32_t ex_int(struct loops *l, int64_t v);
 int32_t ex_real(struct loops *l, double v);
 int32_t ex_letter(struct loops *l, int letter);
-int32_t ex_binary(struct loops *l, enum ex_kind kind, int32_t a, int32_t b); /* folds constants, keeps affine sums short */
+int32_t ex_binary(struct loops *l, enum ex_kind kind, int32_t a,
+                  int32_t b); /* folds constants, keeps affine sums short */
 int32_t ex_read(struct loops *l, int tensor, int32_t first_index, int32_t outside);
 int32_t ex_call(struct loops *l, int math_row, int n, const int32_t *args);
 int32_t ex_cmp(struct loops *l, enum ex_cmp op, int32_t a, int32_t b);
@@ -101,16 +105,17 @@ int32_t ex_neg(struct loops *l, int32_t a);
  * guards that always hold are 0 (none). */
 int32_t ex_logic(struct loops *l, enum ex_kind kind, int n, const int32_t *conds);
 /* The expression of a composite row of math.def, over primitives, with the arguments of the EX_CALL `node` put in (the
- * argument nodes are shared, so a printer that keeps a temporary for each node computes them once). A call of a primitive
- * comes back as it is. */
+ * argument nodes are shared, so a printer that keeps a temporary for each node computes them once). A call of a
+ * primitive comes back as it is. */
 int32_t ex_expand(struct loops *l, int32_t node);
 int32_t ex_list(struct loops *l, int n, const int32_t *nodes); /* copies the nodes and chains them; returns the first */
 int32_t ex_red(struct loops *l, int reduce_row, uint64_t bound, int32_t guard, int32_t body);
-/* Copies an expression of `from` into `to` with letters replaced by expressions of `to` (letter_map[letter], 0: error) and
- * tensors renumbered (tensor_map NULL: the same numbers). Letters bound inside are mapped too: to plain letters (or to a
- * constant where the size is 1). maxat and minat, whose positions count by letter number, get letters of their own where
- * the map changes that order. Folds while copying. */
-int32_t ex_copy(struct loops *to, const struct loops *from, int32_t node, const int32_t *letter_map, const int *tensor_map);
+/* Copies an expression of `from` into `to` with letters replaced by expressions of `to` (letter_map[letter], 0: error)
+ * and tensors renumbered (tensor_map NULL: the same numbers). Letters bound inside are mapped too: to plain letters (or
+ * to a constant where the size is 1). maxat and minat, whose positions count by letter number, get letters of their own
+ * where the map changes that order. Folds while copying. */
+int32_t ex_copy(struct loops *to, const struct loops *from, int32_t node, const int32_t *letter_map,
+                const int *tensor_map);
 
 /* -- loops.c: asking */
 struct affine { /* c + sum of coef[i] * letter[i]; coefficients are never 0, letters ascend */
@@ -121,13 +126,14 @@ struct affine { /* c + sum of coef[i] * letter[i]; coefficients are never 0, let
 };
 bool ex_affine(const struct loops *l, int32_t node, struct affine *out);
 int32_t ex_from_affine(struct loops *l, const struct affine *f);
-uint64_t ex_letters(const struct loops *l, int32_t node); /* free letters below */
+uint64_t ex_letters(const struct loops *l, int32_t node);                 /* free letters below */
 uint64_t stmt_letters(const struct loops *l, const struct loops_stmt *s); /* the letters of what it writes */
 bool ex_range(const struct loops *l, int32_t node, int64_t *out_min, int64_t *out_max); /* of an integer expression */
 bool ex_is_int(const struct loops *l, int32_t node);
 int ex_list_length(const struct loops *l, int32_t first);
 bool ex_equal(const struct loops *l, int32_t a, int32_t b); /* same expression, by structure */
-/* Calls visit(user, node) for every node below and including `node`, parents first; shared nodes once for each parent. */
+/* Calls visit(user, node) for every node below and including `node`, parents first; shared nodes once for each parent.
+ */
 void ex_walk(const struct loops *l, int32_t node, void (*visit)(void *user, int32_t node), void *user);
 
 /* -- print.c: one statement a line, as the notation; for people, tests and hashes */
@@ -138,10 +144,11 @@ void ex_print(const struct loops *l, int32_t node, struct text *out);
  *
  * A row's text is `head | sizes | tables | body`. In the head a letter with `..` behind it is a group; `x?[..]` is an
  * input that may be missing (reads of it then take the value outside, which must be given). Types stand in the head:
- * `x[A] i:int[A] -> y:x[A] k:i64[A] m:bool[A] z:=dtype[A]`: on inputs `int`, `float`, `bool`, `any` restrict (default any);
- * on outputs `x` is the type of input x, a type's name is that type, `=a` the type that attribute a names; default: the
- * type of the first input. Statements in between (temps) have the type of the first input, unless declared in the head
- * behind a second arrow. Ranks of groups that do not follow from the shapes are given by `A=expr` among the sizes. */
+ * `x[A] i:int[A] -> y:x[A] k:i64[A] m:bool[A] z:=dtype[A]`: on inputs `int`, `float`, `bool`, `any` restrict (default
+ * any); on outputs `x` is the type of input x, a type's name is that type, `=a` the type that attribute a names;
+ * default: the type of the first input. Statements in between (temps) have the type of the first input, unless declared
+ * in the head behind a second arrow. Ranks of groups that do not follow from the shapes are given by `A=expr` among the
+ * sizes. */
 struct row;
 struct row_attr {
     const char *name;
@@ -156,7 +163,8 @@ struct attrs {
     struct row_attr *at;
 };
 const struct row_attr *attrs_find(const struct attrs *a, const char *name);
-int64_t attrs_int(const struct attrs *a, const char *name, int i, int64_t otherwise); /* element i of a list, or the value */
+int64_t attrs_int(const struct attrs *a, const char *name, int i,
+                  int64_t otherwise); /* element i of a list, or the value */
 double attrs_real(const struct attrs *a, const char *name, double otherwise);
 const char *attrs_text(const struct attrs *a, const char *name, const char *otherwise);
 
@@ -167,33 +175,33 @@ struct row_input {
     const int64_t *shape;
     bool missing;
 };
-/* Binds a row. Errors name the row, the tensor, the letter, the sizes that disagree. Inputs that are missing get no tensor;
- * the loops' tensors begin with the given inputs in order, then the outputs in order, then temps and tables. */
-sol_status row_bind(struct arena *a, const struct row *r, int nin, const struct row_input *in, const struct attrs *attrs,
-                    struct loops **out_loops);
+/* Binds a row. Errors name the row, the tensor, the letter, the sizes that disagree. Inputs that are missing get no
+ * tensor; the loops' tensors begin with the given inputs in order, then the outputs in order, then temps and tables. */
+sol_status row_bind(struct arena *a, const struct row *r, int nin, const struct row_input *in,
+                    const struct attrs *attrs, struct loops **out_loops);
 /* The purpose that the row's head gives dimension `dim` of its i-th input (or output): 'N', 'C', 'P', by the letter:
  * C G I O are channels, P Q K pixels, others none. 0 if the row has none for it. */
 char row_purpose(const struct row *r, bool output, int tensor, int dim, int ndim);
 
 /* -- interp.c: the oracle. data[i] belongs to tensor i of the loops, row-major, of its type; TEMPs and TABLEs are the
- * interpreter's own. Computes in double (floats) and int64, rounds when a tensor is written. Reals become integers as x86
- * converts: towards zero; NaN and what is out of range is INT64_MIN (i64, u64, u32) or INT32_MIN, of which narrower types
- * keep the low bits. An index outside without a value is SOL_ERR_RUN. */
+ * interpreter's own. Computes in double (floats) and int64, rounds when a tensor is written. Reals become integers as
+ * x86 converts: towards zero; NaN and what is out of range is INT64_MIN (i64, u64, u32) or INT32_MIN, of which narrower
+ * types keep the low bits. An index outside without a value is SOL_ERR_RUN. */
 sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *l, void *const *data);
 
 /* -- math.c, reduce.c: tables made of math.def and reduce.def */
 struct math_def {
     const char *name;
     int arity;
-    const char *params;     /* "x", "x y", "x y z": the names used in `expr`, `derivative` */
-    const char *expr;       /* in notation, of other rows; NULL: a primitive */
-    const char *type;       /* result: "x", "y" as that argument, "bool" (0 or 1), "float" (integers become f32) */
-    /* Templates of a primitive's C text, NULL for composites: %1 %2 %3 are the arguments; they may appear more than once, so
-     * they must be names, constants or loads. %f is "f" for float and "" for double. */
-    const char *c_scalar;   /* float and double; NULL: integers only */
-    /* The same on GNU vectors, element by element if NULL: %V is the vector type's name ("f32x16"), %I the integer vector
-     * type of the same width. Helpers `sol_NAME_%V` (select, bool, floor, exp, ...) come from the prelude; sol_select_%V
-     * takes a mask of type %I, sol_bool_%V makes 1.0 and 0.0 of one. */
+    const char *params; /* "x", "x y", "x y z": the names used in `expr`, `derivative` */
+    const char *expr;   /* in notation, of other rows; NULL: a primitive */
+    const char *type;   /* result: "x", "y" as that argument, "bool" (0 or 1), "float" (integers become f32) */
+    /* Templates of a primitive's C text, NULL for composites: %1 %2 %3 are the arguments; they may appear more than
+     * once, so they must be names, constants or loads. %f is "f" for float and "" for double. */
+    const char *c_scalar; /* float and double; NULL: integers only */
+    /* The same on GNU vectors, element by element if NULL: %V is the vector type's name ("f32x16"), %I the integer
+     * vector type of the same width. Helpers `sol_NAME_%V` (select, bool, floor, exp, ...) come from the prelude;
+     * sol_select_%V takes a mask of type %I, sol_bool_%V makes 1.0 and 0.0 of one. */
     const char *c_vector;
     const char *c_int;      /* on int64_t; NULL: floats only */
     const char *derivative; /* one for each argument, separated by ';'; may name the result r; NULL: none */
@@ -202,24 +210,35 @@ struct math_def {
 int math_row(const char *name); /* -1: no such row */
 const struct math_def *math_at(int row);
 int math_rows(void);
-double math_eval(int row, const double *args);        /* the oracle's value of a primitive or composite, in double */
+double math_eval(int row, const double *args); /* the oracle's value of a primitive or composite, in double */
 int64_t math_eval_int(int row, const int64_t *args);
 double math_eval_rand(int64_t seed, int64_t position); /* the row `rand`, whose arguments need all of their 64 bits */
 
 /* The row's number in reduce.def. */
-enum reduce_kind { RED_SUM, RED_PROD, RED_MAX, RED_MIN, RED_MAXAT, RED_MINAT, RED_MOMENTS, RED_SOFTSUM, RED_ANY, RED_ALL };
-/* Templates of C text: %s0 %s1 %s2 are the states of one accumulator, %r0.. those of another one that came after it, %x the
- * new value (a name), %i its position (bound letters row-major, by ascending number), %f the suffix of the type. %L and %H
- * are the lowest and the highest value of the type (-inf, inf for floats). */
+enum reduce_kind {
+    RED_SUM,
+    RED_PROD,
+    RED_MAX,
+    RED_MIN,
+    RED_MAXAT,
+    RED_MINAT,
+    RED_MOMENTS,
+    RED_SOFTSUM,
+    RED_ANY,
+    RED_ALL
+};
+/* Templates of C text: %s0 %s1 %s2 are the states of one accumulator, %r0.. those of another one that came after it, %x
+ * the new value (a name), %i its position (bound letters row-major, by ascending number), %f the suffix of the type. %L
+ * and %H are the lowest and the highest value of the type (-inf, inf for floats). */
 struct reduce_def {
     const char *name;
     int nout;
     int nstate;
-    const char *type;  /* of each state, by letter: 'x' the accumulator type, 'i' int64_t */
-    const char *init;  /* of each state, separated by ';' */
+    const char *type;         /* of each state, by letter: 'x' the accumulator type, 'i' int64_t */
+    const char *init;         /* of each state, separated by ';' */
     const char *step, *merge; /* statements */
-    const char *finish; /* value of each output, separated by ';' */
-    bool empty;         /* is a reduction over nothing a value (0 for sum), or an error (max)? */
+    const char *finish;       /* value of each output, separated by ';' */
+    bool empty;               /* is a reduction over nothing a value (0 for sum), or an error (max)? */
     const char *doc;
 };
 int reduce_row(const char *name);

@@ -1,6 +1,6 @@
-/* Maps go up: a unit that computes one element from one element of t (and others) becomes an epilogue statement of the unit
- * that makes t, if that is the last of its operands to be made and nobody else reads t. What is left goes down: a Map
- * whose only reader is a reduction that reads each element once is computed there. */
+/* Maps go up: a unit that computes one element from one element of t (and others) becomes an epilogue statement of the
+ * unit that makes t, if that is the last of its operands to be made and nobody else reads t. What is left goes down: a
+ * Map whose only reader is a reduction that reads each element once is computed there. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -96,7 +96,8 @@ static bool writes_all(const struct loops *l, const struct loops_stmt *s, int te
 }
 
 /* u behind `into`, through tensor t of u. The letters of u become what `into` writes t by. */
-static struct loops *append(struct plan *p, const struct unit *into, const struct unit *u, int t, int32_t index, bool keep)
+static struct loops *append(struct plan *p, const struct unit *into, const struct unit *u, int t, int32_t index,
+                            bool keep)
 {
     const struct loops *a = into->loops, *b = u->loops;
     int ta = find_tensor(a, b->tensors.at[t].user);
@@ -149,7 +150,8 @@ static bool absorb_up(struct plan *p, struct unit *u, const int *place)
     if (into == u || into->dead || into->opaque || into->prepare != u->prepare || s->writers != 1) return false;
     int32_t index;
     const struct loops_stmt *st = &u->loops->stmts.at[0];
-    if (!reads_plainly(u->loops, st->value, t, stmt_letters(u->loops, st), &index) || !covers(u->loops, t, index)) return false;
+    if (!reads_plainly(u->loops, st->value, t, stmt_letters(u->loops, st), &index) || !covers(u->loops, t, index))
+        return false;
     struct loops *l = append(p, into, u, t, index, s->readers != 1 || s->output);
     if (!l) return false;
     into->loops = l;
@@ -222,7 +224,8 @@ static struct loops *inline_map(struct plan *p, const struct unit *u, int t, con
     c.map_tensor = NEW_ARRAY(p->arena, int, m->tensors.n + 1);
     for (int i = 0; i < m->tensors.n; i++)
         c.map_tensor[i] = m->tensors.at[i].role == LOOPS_OUTPUT ? -1 : rewrite_tensor(to, m, i);
-    rewrite_stmts(&(struct rewrite){.to = to, .from = from, .letter = letter, .tensor = tensor, .read = inline_read, .user = &c});
+    rewrite_stmts(
+        &(struct rewrite){.to = to, .from = from, .letter = letter, .tensor = tensor, .read = inline_read, .user = &c});
     return rewrite_sweep(to);
 }
 
@@ -243,8 +246,10 @@ static void absorb_down(struct plan *p, struct unit *u)
         if (lt->role != LOOPS_INPUT || !lt->user) continue;
         struct store *s = plan_store(p, lt->user);
         struct unit *map = s->writer;
-        if (s->writers != 1 || s->readers != 1 || s->output || map->dead || map == u || map->prepare != u->prepare) continue;
-        if (!plain_map(map) || !writes_all(map->loops, &map->loops->stmts.at[0], map->loops->stmts.at[0].out[0])) continue;
+        if (s->writers != 1 || s->readers != 1 || s->output || map->dead || map == u || map->prepare != u->prepare)
+            continue;
+        if (!plain_map(map) || !writes_all(map->loops, &map->loops->stmts.at[0], map->loops->stmts.at[0].out[0]))
+            continue;
         struct loops *l = inline_map(p, u, t, map);
         if (!l) continue;
         u->loops = l;

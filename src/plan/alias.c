@@ -1,5 +1,6 @@
 /* Concat without a copy: a unit that only copies x into a part of y goes, and x is stored in that part of y from the
- * beginning. Concats are taken last first: DenseNet's later ones contain the earlier ones, which then lie in them whole. */
+ * beginning. Concats are taken last first: DenseNet's later ones contain the earlier ones, which then lie in them
+ * whole. */
 #include "plan/plan.h"
 
 /* Is u nothing but `y[.. X+at ..] = x[.. X ..]`? */
@@ -17,7 +18,8 @@ static bool is_part(const struct unit *u, int64_t *out_at)
     for (int32_t w = s->index, r = v->a; w && r; w = l->ex.at[w].next, r = l->ex.at[r].next, d++) {
         struct affine f, e;
         if (!ex_affine(l, w, &f) || !ex_affine(l, r, &e) || e.c || e.n > 1 || f.n != e.n) return false;
-        if (f.n && (f.letter[0] != e.letter[0] || f.coef[0] != 1 || e.coef[0] != 1 || seen >> f.letter[0] & 1)) return false;
+        if (f.n && (f.letter[0] != e.letter[0] || f.coef[0] != 1 || e.coef[0] != 1 || seen >> f.letter[0] & 1))
+            return false;
         int64_t size = f.n ? l->letters.at[f.letter[0]].size : 1;
         if (size != x->shape[d]) return false;
         if (f.n) seen |= UINT64_C(1) << f.letter[0];

@@ -1,22 +1,22 @@
-/* Depth first: units that share a loop (the rows of an image, or blocks of channels) run as one kernel, which goes through
- * that loop once and hands rows from stage to stage in scratch memory that stays in the cache.
+/* Depth first: units that share a loop (the rows of an image, or blocks of channels) run as one kernel, which goes
+ * through that loop once and hands rows from stage to stage in scratch memory that stays in the cache.
  *
  *   expand 1x1 ─ ring of rows ─▶ depthwise 3x3 ─ one row ─▶ project 1x1
  *
- * A stage is its unit's loops cut along the shared letter (slice.c): a cluster of its own, for which any solver prints a
- * kernel. So no solver knows of bands, and bands know of no solver. Whether it pays is a question of cost: what the tensors
- * in between would have moved through memory, against the work of smaller kernels. */
+ * A stage is its unit's loops cut along the shared letter (slice.c): a cluster of its own, for which any solver prints
+ * a kernel. So no solver knows of bands, and bands know of no solver. Whether it pays is a question of cost: what the
+ * tensors in between would have moved through memory, against the work of smaller kernels. */
 #include "plan/band.h"
 
 #include <math.h>
 #include <string.h>
 
-#define CHANNEL_BLOCK 64  /* channels of one step, at most */
-#define ROW_PENALTY 0.04  /* kernels of single rows are slower than those of images by this share, if a row is long */
-#define LONG_ROWS 28.0    /* and the more the shorter: 0.08 at 14 */
-#define GAIN 0.02         /* of the time of the parts that must be saved */
-#define STEP 500.0        /* ns that a step costs by itself */
-#define CACHE_SHARE 0.6   /* of a core's L2 that rings may take */
+#define CHANNEL_BLOCK 64 /* channels of one step, at most */
+#define ROW_PENALTY 0.04 /* kernels of single rows are slower than those of images by this share, if a row is long */
+#define LONG_ROWS 28.0   /* and the more the shorter: 0.08 at 14 */
+#define GAIN 0.02        /* of the time of the parts that must be saved */
+#define STEP 500.0       /* ns that a step costs by itself */
+#define CACHE_SHARE 0.6  /* of a core's L2 that rings may take */
 
 static const struct loops_stmt *writer(const struct loops *l, int tensor)
 {
@@ -135,7 +135,8 @@ static bool cut(struct plan *p, struct stage *st)
     return st->sub != NULL;
 }
 
-static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int letter, int image, bool channels, int in, int out)
+static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int letter, int image, bool channels, int in,
+                        int out)
 {
     *st = (struct stage){.u = u, .whole = u->loops, .letter = letter, .image = image, .in = in, .out = out};
     if (letter < 0) return false;
@@ -153,12 +154,15 @@ static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int le
 }
 
 /* The producer of t, and the unit that reads it, cut along dimension `dim` of t. */
-static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b, const struct store *s, int dim, bool channels)
+static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b, const struct store *s, int dim,
+                 bool channels)
 {
     int image = image_dim(s, dim), ta = tensor_of(a->loops, s->t), tb = tensor_of(b->loops, s->t);
     if (image == -2 || ta < 0 || tb < 0 || c->n >= BAND_MAX_STAGES) return false;
-    int ia = image < 0 ? -1 : written_letter(a->loops, ta, image), ib = image < 0 ? -1 : read_letter(b->loops, tb, image);
-    if (image >= 0 && (ia < 0 || ib < 0 || a->loops->letters.at[ia].size != b->loops->letters.at[ib].size)) return false;
+    int ia = image < 0 ? -1 : written_letter(a->loops, ta, image),
+        ib = image < 0 ? -1 : read_letter(b->loops, tb, image);
+    if (image >= 0 && (ia < 0 || ib < 0 || a->loops->letters.at[ia].size != b->loops->letters.at[ib].size))
+        return false;
     struct stage *first = &c->stage[MAX(c->n - 1, 0)], *second = first + 1;
     if (c->n == 0) {
         if (!begin_stage(p, first, a, written_letter(a->loops, ta, dim), ia, channels, -1, ta)) return false;
@@ -171,8 +175,8 @@ static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b
     if (!begin_stage(p, second, b, read_letter(b->loops, tb, dim), ib, channels, tb, -1)) return false;
     const struct slice_operand *w = &first->op[ta], *r = &second->op[tb];
     if (w->dim != dim || r->dim != dim || w->coef <= 0 || r->coef <= 0 || r->coef % w->coef || w->min) return false;
-    if (image >= 0 && (first->image_op[ta].dim != image || second->image_op[tb].dim != image || second->image_op[tb].coef != 1 ||
-                       second->image_op[tb].min || second->image_op[tb].max))
+    if (image >= 0 && (first->image_op[ta].dim != image || second->image_op[tb].dim != image ||
+                       second->image_op[tb].coef != 1 || second->image_op[tb].min || second->image_op[tb].max))
         return false;
     second->step = r->coef / w->coef;
     second->low = (int64_t)floor((double)r->min / (double)w->coef);
@@ -218,13 +222,17 @@ static sol_status price(struct plan *p, struct chain *c, bool *out_pays)
         again += whole[i].cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)(st->rows * c->images);
     }
     c->cost = parts + slower + again - saved;
-    if ((double)held > CACHE_SHARE * (double)p->target->l2 || (c->cost > parts * (1 - GAIN) && strcmp(ctx_config(p->ctx, "bands"), "always"))) return SOL_OK;
+    if ((double)held > CACHE_SHARE * (double)p->target->l2 ||
+        (c->cost > parts * (1 - GAIN) && strcmp(ctx_config(p->ctx, "bands"), "always")))
+        return SOL_OK;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
         TRY(choose_kernel(p, st->sub, st->memory, st->u->root, st->u, &st->kernel));
         if (st->kernel.nstep != 1 || st->kernel.nwork) return SOL_OK;
         /* a solver that needs more than a row at a time, such as Winograd, is not given up for a band */
-        if (st->u->contraction && strcmp(st->kernel.solver, whole[i].solver) && strcmp(ctx_config(p->ctx, "bands"), "always")) return SOL_OK;
+        if (st->u->contraction && strcmp(st->kernel.solver, whole[i].solver) &&
+            strcmp(ctx_config(p->ctx, "bands"), "always"))
+            return SOL_OK;
     }
     *out_pays = true;
     return SOL_OK;
@@ -242,7 +250,9 @@ static struct unit *only_reader(struct plan *p, const struct unit *u, struct uni
         if (found) return NULL;
         found = plan_store(p, t->user);
     }
-    if (!found || found->writers != 1 || found->readers != 1 || found->fixed || found->output || found->root != found->t) return NULL;
+    if (!found || found->writers != 1 || found->readers != 1 || found->fixed || found->output ||
+        found->root != found->t)
+        return NULL;
     *out_s = found;
     struct unit *b = reader_of[found->t->id];
     return b && !b->dead && !b->opaque && b->prepare == u->prepare ? b : NULL;

@@ -16,9 +16,10 @@ struct slicing {
     const int *tensor;
 };
 
-/* slice.c. The loops of one value of `letter`; NULL if they cannot be cut there (the letter is used as a value, a tensor is
- * read in two ways, a border would need a test). `ring`: the tensor, or -1, that may be read outside along the letter:
- * whoever calls fills in what is there, *out_fill. op and out_memory have room for all tensors; op begins as zeros. */
+/* slice.c. The loops of one value of `letter`; NULL if they cannot be cut there (the letter is used as a value, a
+ * tensor is read in two ways, a border would need a test). `ring`: the tensor, or -1, that may be read outside along
+ * the letter: whoever calls fills in what is there, *out_fill. op and out_memory have room for all tensors; op begins
+ * as zeros. */
 struct loops *loops_slice(struct arena *a, const struct loops *l, const struct memory *memory, int letter, int ring,
                           struct slice_operand *op, struct memory *out_memory, double *out_fill);
 /* The letter as outer * by + inner. */
@@ -35,17 +36,17 @@ struct stage {
     struct unit *u;
     struct loops *whole; /* the unit's, with the letter split if it is channels */
     int letter;
-    int64_t rows;        /* values of the letter */
-    int image;           /* letter over images, -1: none */
+    int64_t rows;                        /* values of the letter */
+    int image;                           /* letter over images, -1: none */
     struct slice_operand *op, *image_op; /* by tensor */
     struct loops *sub;
     struct memory *memory;
     struct kernel kernel;
-    int in, out;         /* tensors: the ring it reads, the ring it writes; -1 */
-    int64_t step, low, high; /* row r reads rows step*r+low .. step*r+high of ring `in` */
-    double fill;         /* what rows outside of ring `in` are */
+    int in, out;                   /* tensors: the ring it reads, the ring it writes; -1 */
+    int64_t step, low, high;       /* row r reads rows step*r+low .. step*r+high of ring `in` */
+    double fill;                   /* what rows outside of ring `in` are */
     int64_t row_bytes, row_origin; /* of ring `out`; origin: to element 0, behind a halo */
-    int64_t ring_rows;   /* that ring `out` holds */
+    int64_t ring_rows;             /* that ring `out` holds */
 };
 struct chain {
     int n;

@@ -1,8 +1,8 @@
 /* The kernel of a chain: the kernels of its stages as static functions, and one function that calls them row by row.
  *
- * rows_i(first, last) makes rows up to `last` of ring i, of which rows from `first` on must stay: it asks ring i-1 for what
- * it needs, and moves the rows that are still needed to the ring's begin when it is full. A range of tasks of one image goes
- * on where the task before stopped, so only the first task of a range makes the rows of the border twice. */
+ * rows_i(first, last) makes rows up to `last` of ring i, of which rows from `first` on must stay: it asks ring i-1 for
+ * what it needs, and moves the rows that are still needed to the ring's begin when it is full. A range of tasks of one
+ * image goes on where the task before stopped, so only the first task of a range makes the rows of the border twice. */
 #include "plan/band.h"
 
 #include <ctype.h>
@@ -14,10 +14,11 @@ struct printing {
     struct text *out;
     struct loops *merged;
     int *tensor[BAND_MAX_STAGES]; /* by stage and tensor: tensor of merged */
-    int *operand;                         /* by tensor of merged: operand of the kernel */
+    int *operand;                 /* by tensor of merged: operand of the kernel */
 };
 
-/* -- one text from several: what the sources begin with in common is kept once, their own names get the stage's number */
+/* -- one text from several: what the sources begin with in common is kept once, their own names get the stage's number
+ */
 
 /* Whole declarations only: up to a line behind which no bracket is open and that ends one. */
 static size_t common_lines(const char *a, const char *b)
@@ -43,7 +44,8 @@ static const char *declared(struct arena *a, const char *line)
     const char *begin = skip && skip < newline ? strstr(skip, "))") + 2 : line;
     end = *line == '#' ? line + 8 + strcspn(line + 8, " (\n") : begin + strcspn(begin, "([=;\n");
     while (end > line && !(isalnum((unsigned char)end[-1]) || end[-1] == '_')) end--;
-    for (from = end; from > line && (isalnum((unsigned char)from[-1]) || from[-1] == '_'); from--) {}
+    for (from = end; from > line && (isalnum((unsigned char)from[-1]) || from[-1] == '_'); from--) {
+    }
     char *name = arena_alloc(a, (size_t)(end - from) + 1);
     memcpy(name, from, (size_t)(end - from));
     return name;
@@ -108,7 +110,8 @@ struct widening {
     int dim;
 };
 
-static int32_t widened_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex, int32_t outside)
+static int32_t widened_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
+                            int32_t outside)
 {
     const struct widening *w = user;
     int32_t moved[SOL_MAX_DIMS];
@@ -136,7 +139,8 @@ static struct loops *pack_all(struct printing *pr, const struct stage *st, const
     for (int t = 2; t < k->loops->tensors.n; t++) tensor[t] = rewrite_tensor(to, k->loops, t);
     struct widening w = {.dim = op->dim};
     w.step = ex_binary(to, EX_ADD, ex_binary(to, EX_MUL, ex_int(to, op->coef), ex_letter(to, s)), ex_int(to, op->min));
-    rewrite_stmts(&(struct rewrite){.to = to, .from = k->loops, .letter = letter, .tensor = tensor, .read = widened_read, .user = &w});
+    rewrite_stmts(&(struct rewrite){
+        .to = to, .from = k->loops, .letter = letter, .tensor = tensor, .read = widened_read, .user = &w});
     for (int i = 0; i < to->stmts.n; i++) {
         int32_t index[SOL_MAX_DIMS + 1] = {ex_letter(to, s)};
         int n = 1;
@@ -171,7 +175,8 @@ static bool collect_packs(struct printing *pr, struct kernel *out)
             for (int o = 0; o < pr->c->n; o++)
                 for (int x = 0; o != i && x < pr->c->stage[o].u->loops->tensors.n; x++)
                     if (pr->tensor[o][x] == t) return false;
-            if (out->npack == KERNEL_MAX_PACKS || st->kernel.pack[k].tensor == st->in || st->kernel.pack[k].loops->tensors.at[1].ndim + 1 > SOL_MAX_DIMS)
+            if (out->npack == KERNEL_MAX_PACKS || st->kernel.pack[k].tensor == st->in ||
+                st->kernel.pack[k].loops->tensors.at[1].ndim + 1 > SOL_MAX_DIMS)
                 return false;
             out->pack[out->npack++] = (struct kernel_pack){t, pack_all(pr, st, &st->kernel.pack[k])};
         }
@@ -189,12 +194,13 @@ static void put_pointer(struct printing *pr, int i, int t)
     const struct kernel_pack *k = pack_of(st, t);
     if (t == st->in) {
         const struct stage *before = &pr->c->stage[i - 1];
-        text_put(pr->out, "b->ring%d + (%lld * row + %lld - b->from%d) * %lld + %lld", i - 1, (long long)st->step, (long long)st->low,
-                 i - 1, (long long)before->row_bytes, (long long)before->row_origin);
+        text_put(pr->out, "b->ring%d + (%lld * row + %lld - b->from%d) * %lld + %lld", i - 1, (long long)st->step,
+                 (long long)st->low, i - 1, (long long)before->row_bytes, (long long)before->row_origin);
         return;
     }
     if (t == st->out) {
-        text_put(pr->out, "b->ring%d + (row - b->from%d) * %lld + %lld", i, i, (long long)st->row_bytes, (long long)st->row_origin);
+        text_put(pr->out, "b->ring%d + (row - b->from%d) * %lld + %lld", i, i, (long long)st->row_bytes,
+                 (long long)st->row_origin);
         return;
     }
     const struct memory *m = &st->u->memory[t];
@@ -209,7 +215,8 @@ static void put_pointer(struct printing *pr, int i, int t)
         fixed += st->op[t].min * m->stride[st->op[t].dim] * bytes;
     }
     if (st->image_op && st->image_op[t].coef) {
-        text_put(pr->out, " + image * %lld", (long long)(st->image_op[t].coef * m->stride[st->image_op[t].dim] * bytes));
+        text_put(pr->out, " + image * %lld",
+                 (long long)(st->image_op[t].coef * m->stride[st->image_op[t].dim] * bytes));
         fixed += st->image_op[t].min * m->stride[st->image_op[t].dim] * bytes;
     }
     if (fixed) text_put(pr->out, " + %lld", (long long)fixed);
@@ -234,14 +241,18 @@ static void put_fill(struct printing *pr, int i)
 {
     const struct stage *st = &pr->c->stage[i], *next = &pr->c->stage[i + 1];
     const struct dtype_def *type = dtype_def(st->u->loops->tensors.at[st->out].dtype);
-    const char *row = arena_printf(pr->p->arena, "b->ring%d + (row - b->from%d) * %lld", i, i, (long long)st->row_bytes);
+    const char *row =
+        arena_printf(pr->p->arena, "b->ring%d + (row - b->from%d) * %lld", i, i, (long long)st->row_bytes);
     if (next->fill == 0) {
         text_line(pr->out, "memset(%s, 0, %lld);", row, (long long)st->row_bytes);
         return;
     }
     text_line(pr->out, "%s *at = (%s *)(%s);", type->c_name, type->c_name, row);
-    const char *value = next->fill > 1e300 ? "INFINITY" : next->fill < -1e300 ? "-INFINITY" : arena_printf(pr->p->arena, "%.17g", next->fill);
-    text_line(pr->out, "for (int64_t k = 0; k < %lld; k++) at[k] = (%s)%s;", (long long)st->row_bytes / type->bytes, type->c_name, value);
+    const char *value = next->fill > 1e300    ? "INFINITY"
+                        : next->fill < -1e300 ? "-INFINITY"
+                                              : arena_printf(pr->p->arena, "%.17g", next->fill);
+    text_line(pr->out, "for (int64_t k = 0; k < %lld; k++) at[k] = (%s)%s;", (long long)st->row_bytes / type->bytes,
+              type->c_name, value);
 }
 
 static void put_rows(struct printing *pr, int i)
@@ -249,7 +260,10 @@ static void put_rows(struct printing *pr, int i)
     const struct stage *st = &pr->c->stage[i];
     struct text *t = pr->out;
     text_line(t, "/* rows of ring %d: %s */", i, st->u->label);
-    text_line(t, "static void rows%d(char *const *p, const struct sol_frame *f, int worker, struct bands *b, int64_t image, int64_t first, int64_t last)", i);
+    text_line(t,
+              "static void rows%d(char *const *p, const struct sol_frame *f, int worker, struct bands *b, int64_t "
+              "image, int64_t first, int64_t last)",
+              i);
     text_open(t, "{");
     text_line(t, "(void)p, (void)image;");
     text_line(t, "if (b->next%d < first) b->from%d = b->next%d = first;", i, i, i);
@@ -265,8 +279,8 @@ static void put_rows(struct printing *pr, int i)
     text_line(t, "continue;");
     text_close(t, "}");
     if (i > 0)
-        text_line(t, "rows%d(p, f, worker, b, image, %lld * row + %lld, %lld * row + %lld);", i - 1, (long long)st->step, (long long)st->low,
-                  (long long)st->step, (long long)st->high);
+        text_line(t, "rows%d(p, f, worker, b, image, %lld * row + %lld, %lld * row + %lld);", i - 1,
+                  (long long)st->step, (long long)st->low, (long long)st->step, (long long)st->high);
     put_call(pr, i);
     text_close(t, "}");
     text_close(t, "}");
@@ -294,17 +308,17 @@ static void put_driver(struct printing *pr, int64_t scratch, int64_t rows_per_ta
     }
     text_line(t, "int64_t now = -1;");
     text_open(t, "for (int64_t task = task0; task < task1; task++) {");
-    text_line(t, "const int64_t image = task / %lld, row0 = task %% %lld * %lld;", (long long)tasks_per_image, (long long)tasks_per_image,
-              (long long)rows_per_task);
-    text_line(t, "const int64_t row1 = row0 + %lld < %lld ? row0 + %lld : %lld;", (long long)rows_per_task, (long long)last->rows,
-              (long long)rows_per_task, (long long)last->rows);
+    text_line(t, "const int64_t image = task / %lld, row0 = task %% %lld * %lld;", (long long)tasks_per_image,
+              (long long)tasks_per_image, (long long)rows_per_task);
+    text_line(t, "const int64_t row1 = row0 + %lld < %lld ? row0 + %lld : %lld;", (long long)rows_per_task,
+              (long long)last->rows, (long long)rows_per_task, (long long)last->rows);
     text_open(t, "if (image != now) { /* nothing of another image is of use */");
     for (int i = 0; i < c->n - 1; i++) text_line(t, "b->from%d = b->next%d = INT64_MIN / 4;", i, i);
     text_line(t, "now = image;");
     text_close(t, "}");
     text_open(t, "for (int64_t row = row0; row < row1; row++) {");
-    text_line(t, "rows%d(p, f, worker, b, image, %lld * row + %lld, %lld * row + %lld);", c->n - 2, (long long)last->step, (long long)last->low,
-              (long long)last->step, (long long)last->high);
+    text_line(t, "rows%d(p, f, worker, b, image, %lld * row + %lld, %lld * row + %lld);", c->n - 2,
+              (long long)last->step, (long long)last->low, (long long)last->step, (long long)last->high);
     put_call(pr, c->n - 1);
     text_close(t, "}");
     text_close(t, "}");
@@ -345,7 +359,8 @@ sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, boo
     struct kernel k = {.nstep = 1, .solver = "band", .variant = last->kernel.solver, .cost = c->cost};
     if (!collect_packs(&pr, &k)) return SOL_OK;
     size_t common = strlen(c->stage[0].kernel.source);
-    for (int i = 1; i < c->n; i++) common = MIN(common, common_lines(c->stage[0].kernel.source, c->stage[i].kernel.source));
+    for (int i = 1; i < c->n; i++)
+        common = MIN(common, common_lines(c->stage[0].kernel.source, c->stage[i].kernel.source));
     text_line(&out, "#include <math.h>\n#include <string.h>");
     text_add(&out, c->stage[0].kernel.source, common);
     int64_t scratch = 0;

@@ -19,7 +19,8 @@ static void print_memory(struct text *out, const struct cluster *c)
         const struct memory *m = &c->memory[i];
         text_put(out, "%s %d %d:", t->name, t->role, t->dtype);
         for (int d = 0; d < t->ndim; d++)
-            text_put(out, " %lld*%lld-%d+%d", (long long)t->shape[d], (long long)m->stride[d], m->halo_low[d], m->halo_high[d]);
+            text_put(out, " %lld*%lld-%d+%d", (long long)t->shape[d], (long long)m->stride[d], m->halo_low[d],
+                     m->halo_high[d]);
         if (t->role == LOOPS_TABLE) {
             struct hash h;
             char hex[33];
@@ -94,7 +95,8 @@ static int collect(struct plan *p, const struct solver_context *sc, const struct
         struct variant v[SOLVER_MAX_VARIANTS];
         memset(v, 0, sizeof v);
         int nv = solvers[i]->variants(sc, c, v);
-        /* a deep contraction needs blocking, which only the solvers of dnn do: without it every product waits for memory */
+        /* a deep contraction needs blocking, which only the solvers of dnn do: without it every product waits for
+         * memory */
         if (deep && i >= first_general)
             for (int k = 0; k < nv; k++) v[k].cost *= DEEP_PENALTY;
         for (int k = 0; k < nv && found < room; k++) out[found++] = (struct candidate){solvers[i], v[k]};
@@ -102,8 +104,8 @@ static int collect(struct plan *p, const struct solver_context *sc, const struct
     return found;
 }
 
-static sol_status emit_cheapest(struct plan *p, const struct solver_context *sc, const struct cluster *c, const struct unit *u,
-                                struct kernel *out)
+static sol_status emit_cheapest(struct plan *p, const struct solver_context *sc, const struct cluster *c,
+                                const struct unit *u, struct kernel *out)
 {
     struct candidate cand[SOLVER_MAX_VARIANTS * 4];
     int n = collect(p, sc, c, u->contraction, cand, COUNT_OF(cand));
@@ -111,18 +113,21 @@ static sol_status emit_cheapest(struct plan *p, const struct solver_context *sc,
         int best = 0;
         for (int i = 1; i < n; i++)
             if (cand[i].variant.cost < cand[best].variant.cost) best = i;
-        *out = (struct kernel){.cost = cand[best].variant.cost, .solver = cand[best].solver->name, .variant = cand[best].variant.text};
+        *out = (struct kernel){
+            .cost = cand[best].variant.cost, .solver = cand[best].solver->name, .variant = cand[best].variant.text};
         sol_status s = cand[best].solver->emit(sc, c, &cand[best].variant, out);
         TRY(ctx_check(p->ctx));
         if (!s) return SOL_OK;
         if (s != SOL_ERR_UNSUPPORTED) return ctx_where(p->ctx, s, "%s: ", u->label);
         cand[best] = cand[--n];
     }
-    return ctx_fail(p->ctx, SOL_ERR_UNSUPPORTED, "%s (%s): no solver can compute these loops", u->label, u->layer ? u->layer->where : "");
+    return ctx_fail(p->ctx, SOL_ERR_UNSUPPORTED, "%s (%s): no solver can compute these loops", u->label,
+                    u->layer ? u->layer->where : "");
 }
 
 /* The packed form of an operand, made once for all units that want the same. */
-static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, struct unit *u, const struct kernel_pack *k)
+static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, struct unit *u,
+                                 const struct kernel_pack *k)
 {
     struct sol_tensor *source = u->loops->tensors.at[k->tensor].user;
     struct text key = text_new(p->arena);
@@ -169,7 +174,8 @@ static void set_operands(struct plan *p, struct map *packs, int *at, struct unit
     }
 }
 
-sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u, struct kernel *out)
+sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u,
+                         struct kernel *out)
 {
     struct solver_context sc = {.arena = p->arena, .target = p->target, .winograd = p->winograd};
     struct cluster c = {.loops = l, .memory = memory, .root = root};
@@ -192,8 +198,8 @@ static sol_status choose_unit(struct plan *p, struct unit *u)
     return u->kernel.source ? SOL_OK : choose_kernel(p, u->loops, u->memory, u->root, u, &u->kernel);
 }
 
-/* The unit at place *at: its kernel, its operands, and before it whatever they are packed by, which is finished the same
- * way. *at follows the unit. */
+/* The unit at place *at: its kernel, its operands, and before it whatever they are packed by, which is finished the
+ * same way. *at follows the unit. */
 static sol_status finish(struct plan *p, struct map *packs, int *at)
 {
     struct unit *u = p->units.at[*at];

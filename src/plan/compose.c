@@ -11,10 +11,10 @@ struct composing {
     bool failed;
 };
 
-/* Can a read outside of y be told from the same read of x? Either the index passes through unchanged, or it is moved by a
- * constant so that all that is outside of y is outside of x and both have the same value there. */
-static bool outside_survives(const struct composing *c, const struct ex *read, const struct loops *to, const int32_t *index,
-                             int32_t outside)
+/* Can a read outside of y be told from the same read of x? Either the index passes through unchanged, or it is moved by
+ * a constant so that all that is outside of y is outside of x and both have the same value there. */
+static bool outside_survives(const struct composing *c, const struct ex *read, const struct loops *to,
+                             const int32_t *index, int32_t outside)
 {
     const struct loops *m = c->move;
     const struct ex *source = &m->ex.at[c->stmt->value];
@@ -108,7 +108,8 @@ static bool plain_write(const struct loops *l, const struct loops_stmt *s)
 static struct loops *compose(struct plan *p, struct unit *u, int t, struct unit *move)
 {
     struct loops *from = u->loops, *m = move->loops;
-    if (m->stmts.n != 1 || m->stmts.at[0].nout != 1 || m->stmts.at[0].scan_step || !plain_write(m, &m->stmts.at[0])) return NULL;
+    if (m->stmts.n != 1 || m->stmts.at[0].nout != 1 || m->stmts.at[0].scan_step || !plain_write(m, &m->stmts.at[0]))
+        return NULL;
     if (rewrite_has_reduction(m, m->stmts.at[0].value)) return NULL;
     struct composing c = {.p = p, .from = from, .move = m, .stmt = &m->stmts.at[0], .tensor = t};
     struct loops *to = loops_create(p->arena, from->name);
@@ -119,11 +120,14 @@ static struct loops *compose(struct plan *p, struct unit *u, int t, struct unit 
     c.move_tensor = NEW_ARRAY(p->arena, int, m->tensors.n + 1);
     for (int i = 0; i < m->tensors.n; i++)
         c.move_tensor[i] = m->tensors.at[i].role == LOOPS_OUTPUT ? -1 : rewrite_tensor(to, m, i);
-    rewrite_stmts(&(struct rewrite){.to = to, .from = from, .letter = letter, .tensor = tensor, .read = compose_read, .user = &c});
+    rewrite_stmts(&(struct rewrite){
+        .to = to, .from = from, .letter = letter, .tensor = tensor, .read = compose_read, .user = &c});
     if (c.failed) return NULL;
     to = rewrite_sweep(rewrite_split_letters(to));
     bool map = u->loops->stmts.n == 1 && !rewrite_has_reduction(from, from->stmts.at[0].value);
-    if (count_non_affine(to) > count_non_affine(from) && !(map && plan_store(p, from->tensors.at[t].user)->readers == 1)) return NULL;
+    if (count_non_affine(to) > count_non_affine(from) &&
+        !(map && plan_store(p, from->tensors.at[t].user)->readers == 1))
+        return NULL;
     return to;
 }
 

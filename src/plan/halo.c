@@ -6,7 +6,8 @@ static int64_t padded(const struct store *s, int d)
     return s->memory.halo_low[d] + s->t->dim[d].size + s->memory.halo_high[d];
 }
 
-/* Zeroes what lies outside in the dimensions from place i of the order on; `base` is the C text of an element offset. */
+/* Zeroes what lies outside in the dimensions from place i of the order on; `base` is the C text of an element offset.
+ */
 static void zero_from(struct text *out, const struct store *s, int i, const char *base, int bytes)
 {
     int inner = i;
@@ -30,7 +31,9 @@ static void zero_from(struct text *out, const struct store *s, int i, const char
         zero_from(out, s, inner + 1, arena_printf(out->arena, "%s + (i%d + %d) * %lld", at.at, d, low, stride), bytes);
         text_close(out, "}");
     }
-    if (high) text_line(out, "memset(y + (%s + %lld) * %d, 0, %lld);", at.at, (low + size) * stride, bytes, high * stride * bytes);
+    if (high)
+        text_line(out, "memset(y + (%s + %lld) * %d, 0, %lld);", at.at, (low + size) * stride, bytes,
+                  high * stride * bytes);
     while (opened-- > 0) text_close(out, "}");
 }
 

@@ -1,5 +1,5 @@
-/* Where tensors lie: channels-last where there are channels and pixels, otherwise row-major; physical zero halos where a
- * window reads over the edge; reorders where a tensor of the user, row-major, is not what the kernels want. */
+/* Where tensors lie: channels-last where there are channels and pixels, otherwise row-major; physical zero halos where
+ * a window reads over the edge; reorders where a tensor of the user, row-major, is not what the kernels want. */
 #include "plan/plan.h"
 
 #define HALO_PIXELS 3
@@ -38,8 +38,8 @@ static void row_major(int8_t *order, int ndim)
 }
 
 /* `to[L] = from[L]` */
-static struct unit *copy_unit(struct plan *p, int at, struct sol_tensor *to, struct sol_tensor *from, struct sol_layer *layer,
-                              const char *label)
+static struct unit *copy_unit(struct plan *p, int at, struct sol_tensor *to, struct sol_tensor *from,
+                              struct sol_layer *layer, const char *label)
 {
     struct loops *l = loops_create(p->arena, "Reorder");
     int64_t shape[SOL_MAX_DIMS];
@@ -69,7 +69,8 @@ static void retarget(struct plan *p, int first, const struct sol_tensor *old, st
         struct unit *u = p->units.at[i];
         if (u == but || u->dead) continue;
         for (int k = 0; k < u->loops->tensors.n; k++)
-            if (u->loops->tensors.at[k].user == old && u->loops->tensors.at[k].role == role) u->loops->tensors.at[k].user = with;
+            if (u->loops->tensors.at[k].user == old && u->loops->tensors.at[k].role == role)
+                u->loops->tensors.at[k].user = with;
     }
 }
 
@@ -100,7 +101,8 @@ static struct sol_tensor *twin(struct plan *p, const struct sol_tensor *t, const
 {
     int64_t shape[SOL_MAX_DIMS];
     for (int d = 0; d < t->ndim; d++) shape[d] = t->dim[d].size;
-    struct sol_tensor *n = plan_tensor(p, arena_printf(p->arena, "%s_%s", t->name ? t->name : "t", suffix), t->dtype, t->ndim, shape);
+    struct sol_tensor *n =
+        plan_tensor(p, arena_printf(p->arena, "%s_%s", t->name ? t->name : "t", suffix), t->dtype, t->ndim, shape);
     for (int d = 0; d < t->ndim; d++) n->dim[d].purpose = purpose[d];
     return n;
 }

@@ -33,7 +33,8 @@ static void outputs_every_call(struct plan *p)
             u->prepare = false;
         }
         for (int k = 0; k < u->loops->tensors.n && !u->prepare; k++)
-            if (u->loops->tensors.at[k].role == LOOPS_OUTPUT) plan_store(p, u->loops->tensors.at[k].user)->prepared = false;
+            if (u->loops->tensors.at[k].role == LOOPS_OUTPUT)
+                plan_store(p, u->loops->tensors.at[k].user)->prepared = false;
     }
 }
 
@@ -51,7 +52,8 @@ static void reset_prepare(struct plan *p)
             if (s->t->role == TENSOR_VALUE && !s->prepared) u->prepare = false;
         }
         for (int k = 0; k < u->loops->tensors.n && !u->prepare; k++)
-            if (u->loops->tensors.at[k].role == LOOPS_OUTPUT) plan_store(p, u->loops->tensors.at[k].user)->prepared = false;
+            if (u->loops->tensors.at[k].role == LOOPS_OUTPUT)
+                plan_store(p, u->loops->tensors.at[k].user)->prepared = false;
     }
 }
 

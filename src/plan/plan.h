@@ -22,31 +22,31 @@ struct unit {
     const char *label;       /* "conv1 + relu" */
     bool prepare;            /* depends on parameters and constants alone */
     bool opaque, dead;
-    bool move;               /* only moves elements: may vanish into its readers */
-    bool contraction;        /* its root is a sum of products of two tensors */
-    int root;                /* statement that dominates the work */
-    struct memory *memory;   /* by tensor of the loops, once laid out */
+    bool move;             /* only moves elements: may vanish into its readers */
+    bool contraction;      /* its root is a sum of products of two tensors */
+    int root;              /* statement that dominates the work */
+    struct memory *memory; /* by tensor of the loops, once laid out */
     struct kernel kernel;
-    int noperand;            /* of the kernel, in order; work buffers are tensors that only the plan knows */
+    int noperand; /* of the kernel, in order; work buffers are tensors that only the plan knows */
     struct sol_tensor **operand;
-    bool *written;           /* by operand */
+    bool *written; /* by operand */
 };
 
 /* Where a tensor is stored. */
 struct store {
     struct sol_tensor *t;
-    struct sol_tensor *root;  /* itself, or the tensor whose memory it is a part of */
+    struct sol_tensor *root;        /* itself, or the tensor whose memory it is a part of */
     int64_t alias_at[SOL_MAX_DIMS]; /* the index in root of element 0 */
-    int writers, readers;     /* units that write and read it; readers count graph outputs too */
-    struct unit *writer;      /* the only one, or the last */
-    bool output;              /* a graph output is this tensor */
-    bool needed;              /* lives in memory: written and read by different units, or an output */
-    bool fixed;               /* row-major: input, output, parameter, constant, packed */
-    bool prepared;            /* written by `prepare` */
-    int8_t order[SOL_MAX_DIMS]; /* dimensions, outermost first */
+    int writers, readers;           /* units that write and read it; readers count graph outputs too */
+    struct unit *writer;            /* the only one, or the last */
+    bool output;                    /* a graph output is this tensor */
+    bool needed;                    /* lives in memory: written and read by different units, or an output */
+    bool fixed;                     /* row-major: input, output, parameter, constant, packed */
+    bool prepared;                  /* written by `prepare` */
+    int8_t order[SOL_MAX_DIMS];     /* dimensions, outermost first */
     struct memory memory;
-    int64_t elements;         /* with halos */
-    int64_t origin;           /* elements from the start of the memory to element 0 */
+    int64_t elements; /* with halos */
+    int64_t origin;   /* elements from the start of the memory to element 0 */
 };
 
 struct plan {
@@ -55,7 +55,7 @@ struct plan {
     struct sol_ctx *ctx;
     const struct target *target;
     bool winograd;
-    struct map *known; /* kernels by their loops and memory */
+    struct map *known;           /* kernels by their loops and memory */
     VECTOR(struct unit *) units; /* in order of execution; `prepare` units among them */
     struct store *stores;        /* by tensor id */
     int nstores;
@@ -67,7 +67,7 @@ struct store *plan_store(struct plan *p, const struct sol_tensor *t);
 /* A new tensor of the graph that only the plan knows (a packed weight, a reordered input). */
 struct sol_tensor *plan_tensor(struct plan *p, const char *name, enum sol_dtype t, int ndim, const int64_t *shape);
 struct unit *plan_unit(struct plan *p, int at, struct loops *l, struct sol_layer *layer, const char *label);
-void plan_count(struct plan *p); /* writers, readers */
+void plan_count(struct plan *p);  /* writers, readers */
 void plan_place(struct store *s); /* layout.c: order, strides, size of one root */
 
 /* the phases, in order; each is one file */
@@ -80,13 +80,15 @@ sol_status plan_band(struct plan *p);
 sol_status plan_choose(struct plan *p);
 void unit_memory(struct plan *p, struct unit *u); /* u->memory, from where the tensors lie */
 /* choose.c: the cheapest kernel for loops in memory; equal ones are printed once. */
-sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u, struct kernel *out);
+sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u,
+                         struct kernel *out);
 /* A step that zeroes the halos of a tensor's memory, as a kernel. */
 sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel *out);
 
 /* rewrite.c: copies of loops with changes */
 
-/* What a read of `from` becomes; 0: a plain copy. `index` are the rewritten indices (nodes of `to`), `outside` likewise. */
+/* What a read of `from` becomes; 0: a plain copy. `index` are the rewritten indices (nodes of `to`), `outside`
+ * likewise. */
 typedef int32_t (*rewrite_read)(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
                                 int32_t outside);
 struct rewrite {

@@ -136,8 +136,8 @@ static void divisor_add(struct divisors *d, int letter, int64_t by)
     d->n[letter]++;
 }
 
-/* L//a asks for a cut at a; (L//a)%b for one at a*b as well. The argument must be one letter with coefficient 1 once terms
- * that the divisor divides are left out, which ex_binary has done. */
+/* L//a asks for a cut at a; (L//a)%b for one at a*b as well. The argument must be one letter with coefficient 1 once
+ * terms that the divisor divides are left out, which ex_binary has done. */
 static void divisor_visit(void *user, int32_t node)
 {
     struct divisors *d = user;

@@ -1,5 +1,6 @@
-/* One step of a loop as loops of its own: a letter is set to a number, and what that number was goes into the pointers of
- * the operands. A row of a convolution, or some of its channels, is then a cluster like any other, for any solver. */
+/* One step of a loop as loops of its own: a letter is set to a number, and what that number was goes into the pointers
+ * of the operands. A row of a convolution, or some of its channels, is then a cluster like any other, for any solver.
+ */
 #include "plan/band.h"
 
 struct scan {
@@ -41,7 +42,8 @@ static void affine_range(const struct loops *l, const struct affine *f, int64_t 
 }
 
 /* Is all that a read with a value outside reaches in this dimension there in memory? */
-static bool covered(const struct scan *s, int tensor, int d, int64_t min, int64_t max, int64_t coef, const struct ex *outside)
+static bool covered(const struct scan *s, int tensor, int d, int64_t min, int64_t max, int64_t coef,
+                    const struct ex *outside)
 {
     int64_t last = s->l->letters.at[s->letter].size - 1, shape = s->l->tensors.at[tensor].shape[d];
     min += MIN(coef * last, 0);
@@ -104,18 +106,21 @@ static void see(struct scan *s, int32_t node)
     }
 }
 
-static int32_t sliced_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex, int32_t outside)
+static int32_t sliced_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
+                           int32_t outside)
 {
     const struct slicing *c = user;
     const struct slice_operand *op = &c->op[read->tensor];
     if (!op->coef) return 0;
     int32_t moved[SOL_MAX_DIMS];
-    for (int d = 0; d < nindex; d++) moved[d] = d == op->dim ? ex_binary(to, EX_SUB, index[d], ex_int(to, op->min)) : index[d];
+    for (int d = 0; d < nindex; d++)
+        moved[d] = d == op->dim ? ex_binary(to, EX_SUB, index[d], ex_int(to, op->min)) : index[d];
     bool inside = true; /* in all other dimensions */
     for (int d = 0; d < nindex; d++) {
         int64_t low, high;
         if (d == op->dim) continue;
-        inside &= ex_range(to, moved[d], &low, &high) && low >= 0 && high < to->tensors.at[c->tensor[read->tensor]].shape[d];
+        inside &=
+            ex_range(to, moved[d], &low, &high) && low >= 0 && high < to->tensors.at[c->tensor[read->tensor]].shape[d];
     }
     return ex_read(to, c->tensor[read->tensor], ex_list(to, nindex, moved), inside ? 0 : outside);
 }
@@ -161,11 +166,13 @@ struct loops *loops_slice(struct arena *a, const struct loops *l, const struct m
     int32_t map[LOOPS_MAX_LETTERS];
     int *tensor = NEW_ARRAY(a, int, l->tensors.n + 1);
     for (int i = 0; i < l->letters.n; i++)
-        map[i] = i == letter ? ex_int(to, 0) : ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
+        map[i] =
+            i == letter ? ex_int(to, 0) : ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
     for (int i = 0; i < l->tensors.n; i++) {
         const struct loops_tensor *t = &l->tensors.at[i];
         int64_t shape[SOL_MAX_DIMS];
-        for (int d = 0; d < t->ndim; d++) shape[d] = op[i].coef && d == op[i].dim ? op[i].max - op[i].min + 1 : t->shape[d];
+        for (int d = 0; d < t->ndim; d++)
+            shape[d] = op[i].coef && d == op[i].dim ? op[i].max - op[i].min + 1 : t->shape[d];
         tensor[i] = loops_tensor(to, t->name, t->role, t->dtype, t->ndim, shape);
         to->tensors.at[i].table = t->table;
         to->tensors.at[i].user = t->user;
@@ -173,7 +180,8 @@ struct loops *loops_slice(struct arena *a, const struct loops *l, const struct m
         if (!op[i].coef) continue;
         out_memory[i].halo_low[op[i].dim] = out_memory[i].halo_high[op[i].dim] = 0;
         int64_t step = memory[i].stride[op[i].dim] * dtype_def(t->dtype)->bytes;
-        out_memory[i].align = MIN(MIN(memory[i].align, power_of_two(step * op[i].coef)), power_of_two(step * op[i].min));
+        out_memory[i].align =
+            MIN(MIN(memory[i].align, power_of_two(step * op[i].coef)), power_of_two(step * op[i].min));
     }
     struct slicing c = {.op = op, .tensor = tensor};
     struct rewrite r = {.to = to, .from = l, .letter = map, .tensor = tensor, .read = sliced_read, .user = &c};
@@ -194,7 +202,8 @@ struct loops *loops_split(struct arena *a, const struct loops *l, int letter, in
         }
         *out_outer = loops_letter(to, x->name, x->size / by);
         int inner = loops_letter(to, x->name, by);
-        map[i] = ex_binary(to, EX_ADD, ex_binary(to, EX_MUL, ex_int(to, by), ex_letter(to, *out_outer)), ex_letter(to, inner));
+        map[i] = ex_binary(to, EX_ADD, ex_binary(to, EX_MUL, ex_int(to, by), ex_letter(to, *out_outer)),
+                           ex_letter(to, inner));
     }
     for (int i = 0; i < l->tensors.n; i++) tensor[i] = rewrite_tensor(to, l, i);
     rewrite_stmts(&(struct rewrite){.to = to, .from = l, .letter = map, .tensor = tensor});

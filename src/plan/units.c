@@ -1,5 +1,5 @@
-/* From layers to units, one for each layer; a layer whose statements write disjoint parts of one tensor (Concat) becomes a
- * unit for each part, so that a part can be written by whoever makes it. */
+/* From layers to units, one for each layer; a layer whose statements write disjoint parts of one tensor (Concat)
+ * becomes a unit for each part, so that a part can be written by whoever makes it. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -92,7 +92,9 @@ static bool writes_in_parts(const struct loops *l)
         const struct loops_stmt *s = &l->stmts.at[i];
         if (s->nout != 1 || s->scan_step) return false;
         for (int k = 0; k < l->tensors.n; k++)
-            if (l->tensors.at[k].role != LOOPS_INPUT && l->tensors.at[k].role != LOOPS_TABLE && rewrite_reads(l, s->value, k)) return false;
+            if (l->tensors.at[k].role != LOOPS_INPUT && l->tensors.at[k].role != LOOPS_TABLE &&
+                rewrite_reads(l, s->value, k))
+                return false;
     }
     return l->stmts.n > 1;
 }
@@ -120,7 +122,8 @@ static void bind_tensors(struct sol_layer *l, struct loops *loops)
 }
 
 /* A constant that is the same number everywhere is that number. */
-static int32_t literal_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex, int32_t outside)
+static int32_t literal_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
+                            int32_t outside)
 {
     const struct loops *from = user;
     const struct sol_tensor *t = from->tensors.at[read->tensor].user;
@@ -139,7 +142,8 @@ static struct loops *put_literals(struct loops *l)
     int *tensor = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
     rewrite_letters(to, l, letter);
     for (int i = 0; i < l->tensors.n; i++) tensor[i] = rewrite_tensor(to, l, i);
-    rewrite_stmts(&(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = tensor, .read = literal_read, .user = l});
+    rewrite_stmts(
+        &(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = tensor, .read = literal_read, .user = l});
     return rewrite_sweep(to);
 }
 

@@ -2,8 +2,8 @@
 #include "schedule/schedule.h"
 
 static const char *const kind_names[] = {
-    [SOL_BUFFER_INPUT] = "SOL_BUFFER_INPUT",       [SOL_BUFFER_OUTPUT] = "SOL_BUFFER_OUTPUT",
-    [SOL_BUFFER_PARAM] = "SOL_BUFFER_PARAM",       [SOL_BUFFER_PREPARED] = "SOL_BUFFER_PREPARED",
+    [SOL_BUFFER_INPUT] = "SOL_BUFFER_INPUT",         [SOL_BUFFER_OUTPUT] = "SOL_BUFFER_OUTPUT",
+    [SOL_BUFFER_PARAM] = "SOL_BUFFER_PARAM",         [SOL_BUFFER_PREPARED] = "SOL_BUFFER_PREPARED",
     [SOL_BUFFER_WORKSPACE] = "SOL_BUFFER_WORKSPACE", [SOL_BUFFER_CONST] = "SOL_BUFFER_CONST",
 };
 
@@ -24,7 +24,8 @@ static void put_buffers(struct text *t, const struct schedule *s)
     text_line(t, "static const struct sol_buffer buffers[] = {");
     for (int i = 0; i < s->buffers.n; i++) {
         const struct sol_buffer *b = &s->buffers.at[i];
-        text_put(t, "    {%s, %d, %lld, %lld, ", kind_names[b->kind], b->index, (long long)b->offset, (long long)b->bytes);
+        text_put(t, "    {%s, %d, %lld, %lld, ", kind_names[b->kind], b->index, (long long)b->offset,
+                 (long long)b->bytes);
         if (b->kind == SOL_BUFFER_CONST)
             text_put(t, "DATA%d},\n", b->index);
         else
@@ -57,7 +58,8 @@ static void put_program(struct text *t, const struct schedule_program *pr, const
     for (int i = 0; i < pr->steps.n; i++) {
         const struct schedule_step *st = &pr->steps.at[i];
         text_put(t, "   ");
-        for (int k = 0; k < st->noperand; k++) text_put(t, " {%d, %lld},", st->place[k].buffer, (long long)st->place[k].offset);
+        for (int k = 0; k < st->noperand; k++)
+            text_put(t, " {%d, %lld},", st->place[k].buffer, (long long)st->place[k].offset);
         text_put(t, "\n");
     }
     text_line(t, "    {0, 0}\n};");
@@ -97,7 +99,8 @@ const char *schedule_module_text(const struct schedule *s, const char *name)
     put_program(&t, &s->inference, "inference", NULL);
     text_line(&t, "const struct sol_module sol_module = {");
     text_line(&t, "    .size = sizeof(struct sol_module), .version = SOL_MODULE_VERSION,");
-    text_line(&t, "    .ninput = %d, .noutput = %d, .nparam = %d, .nbuffer = %d,", g->inputs.n, g->outputs.n, g->params.n, s->buffers.n);
+    text_line(&t, "    .ninput = %d, .noutput = %d, .nparam = %d, .nbuffer = %d,", g->inputs.n, g->outputs.n,
+              g->params.n, s->buffers.n);
     text_line(&t, "    .buffer = buffers, .depends = depends, .prepared_bytes = %lld,", (long long)s->prepared_bytes);
     put_program_row(&t, &s->prepare, "prepare");
     put_program_row(&t, &s->inference, "inference");

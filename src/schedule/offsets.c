@@ -1,5 +1,5 @@
-/* Lifetimes to offsets: blocks in the order in which they come to life take the lowest gap that fits, which is also where
- * memory was used last and is likely to be in the cache. */
+/* Lifetimes to offsets: blocks in the order in which they come to life take the lowest gap that fits, which is also
+ * where memory was used last and is likely to be in the cache. */
 #include "schedule/schedule.h"
 
 #include <stdlib.h>

@@ -19,13 +19,15 @@ static int kernel_number(struct schedule *s, struct map *known, const char *sour
     return (int)k - 1;
 }
 
-static sol_status push_halo(struct schedule *s, struct schedule_program *pr, struct map *known, const struct sol_tensor *t)
+static sol_status push_halo(struct schedule *s, struct schedule_program *pr, struct map *known,
+                            const struct sol_tensor *t)
 {
     const struct store *st = plan_store(s->plan, t);
     struct kernel k;
     TRY(plan_halo_kernel(s->plan, st, &k));
     /* equal halos print the same text, which the build compiles once */
-    struct schedule_step step = {.kernel = kernel_number(s, known, k.source), .tasks = k.step[0].tasks, .label = "halo", .noperand = 1};
+    struct schedule_step step = {
+        .kernel = kernel_number(s, known, k.source), .tasks = k.step[0].tasks, .label = "halo", .noperand = 1};
     step.operand = NEW_ARRAY(s->arena, struct sol_tensor *, 1);
     step.operand[0] = st->t;
     PUSH(s->arena, pr->steps, step);
@@ -50,7 +52,8 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
         halo_done[root->id] = true;
         TRY(push_halo(s, pr, known, root));
     }
-    struct schedule_step step = {.unit = u, .label = u->label, .noperand = u->noperand, .operand = u->operand, .kernel = -1};
+    struct schedule_step step = {
+        .unit = u, .label = u->label, .noperand = u->noperand, .operand = u->operand, .kernel = -1};
     if (u->opaque) {
         step.call = s->opaque.n;
         step.tasks = 1;
@@ -88,11 +91,14 @@ static void user_buffers(struct schedule *s)
 {
     const struct sol_graph *g = s->plan->g;
     for (int i = 0; i < g->inputs.n; i++)
-        s->buffer[g->inputs.at[i]->id] = push_buffer(s, SOL_BUFFER_INPUT, i, store_bytes(plan_store(s->plan, g->inputs.at[i])));
+        s->buffer[g->inputs.at[i]->id] =
+            push_buffer(s, SOL_BUFFER_INPUT, i, store_bytes(plan_store(s->plan, g->inputs.at[i])));
     for (int i = 0; i < g->params.n; i++)
-        s->buffer[g->params.at[i]->id] = push_buffer(s, SOL_BUFFER_PARAM, i, store_bytes(plan_store(s->plan, g->params.at[i])));
+        s->buffer[g->params.at[i]->id] =
+            push_buffer(s, SOL_BUFFER_PARAM, i, store_bytes(plan_store(s->plan, g->params.at[i])));
     for (int i = 0; i < g->outputs.n; i++)
-        s->buffer[g->outputs.at[i].t->id] = push_buffer(s, SOL_BUFFER_OUTPUT, i, store_bytes(plan_store(s->plan, g->outputs.at[i].t)));
+        s->buffer[g->outputs.at[i].t->id] =
+            push_buffer(s, SOL_BUFFER_OUTPUT, i, store_bytes(plan_store(s->plan, g->outputs.at[i].t)));
 }
 
 struct life {
@@ -192,8 +198,8 @@ static void merge(uint64_t *into, const uint64_t *from, int n)
     for (int i = 0; i < n; i++) into[i] |= from[i];
 }
 
-/* Forward: through what was computed before. Backward: an intermediate that lives in the workspace is made again whenever
- * one of its readers runs. */
+/* Forward: through what was computed before. Backward: an intermediate that lives in the workspace is made again
+ * whenever one of its readers runs. */
 static void find_depends(struct schedule *s)
 {
     int n = words(s);

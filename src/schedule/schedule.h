@@ -1,5 +1,5 @@
-/* The schedule: from a plan to the tables of a module: steps, operands' places, buffers, offsets in the workspace. All is
- * fixed ahead of time, so the peak of memory is known before the first run. */
+/* The schedule: from a plan to the tables of a module: steps, operands' places, buffers, offsets in the workspace. All
+ * is fixed ahead of time, so the peak of memory is known before the first run. */
 #ifndef SOL_SCHEDULE_H
 #define SOL_SCHEDULE_H
 
@@ -26,12 +26,12 @@ struct schedule {
     struct arena *arena;
     struct schedule_program prepare, inference;
     VECTOR(struct sol_buffer) buffers;
-    VECTOR(const char *) kernels;           /* sources, each once */
-    VECTOR(struct sol_tensor *) constants;  /* datum i of the module */
-    VECTOR(struct sol_layer *) opaque;      /* host function i computes this layer */
+    VECTOR(const char *) kernels;          /* sources, each once */
+    VECTOR(struct sol_tensor *) constants; /* datum i of the module */
+    VECTOR(struct sol_layer *) opaque;     /* host function i computes this layer */
     int64_t prepared_bytes;
-    int64_t *offset;                        /* by tensor id: bytes from the start of the buffer to element 0 */
-    int *buffer;                            /* by tensor id: number of its buffer, -1: not stored */
+    int64_t *offset; /* by tensor id: bytes from the start of the buffer to element 0 */
+    int *buffer;     /* by tensor id: number of its buffer, -1: not stored */
 };
 
 sol_status schedule_make(struct plan *p, struct schedule **out_s);
