@@ -126,6 +126,8 @@ static bool cut(struct plan *p, struct stage *st)
         struct memory *one = NEW_ARRAY(p->arena, struct memory, n);
         l = loops_slice(p->arena, l, memory, st->image, st->in, st->image_op, one, &nothing);
         if (!l) return false;
+        for (int i = 0; i < l->tensors.n; i++) /* what is packed once would be packed for image 0 */
+            if (st->image_op[i].coef) one[i].constant = false;
         memory = one;
         letter -= letter > st->image;
     }
@@ -265,13 +267,6 @@ static int dimension(const struct store *s, char purpose)
     return -1;
 }
 
-static bool has_parts(struct plan *p, const struct sol_tensor *t)
-{
-    for (int i = 0; i < p->nstores; i++)
-        if (p->stores[i].t && p->stores[i].root == t && p->stores[i].t != t) return true;
-    return false;
-}
-
 /* The best chain that begins with u: as long as it gets cheaper. */
 static sol_status best_chain(struct plan *p, struct unit *u, struct unit **reader_of, struct chain *best)
 {
@@ -283,7 +278,7 @@ static sol_status best_chain(struct plan *p, struct unit *u, struct unit **reade
         struct store *s;
         for (;;) {
             struct unit *b = only_reader(p, a, reader_of, &s);
-            if (!b || has_parts(p, s->t)) break;
+            if (!b || s->parts) break;
             int dim = dimension(s, purposes[k]);
             if (dim < 0 || !link(p, &c, a, b, s, dim, purposes[k] == 'C')) break;
             bool pays;
@@ -299,6 +294,10 @@ sol_status plan_band(struct plan *p)
 {
     if (!strcmp(ctx_config(p->ctx, "bands"), "off")) return SOL_OK;
     plan_count(p);
+    for (int i = 0; i < p->nstores; i++) {
+        const struct store *s = &p->stores[i];
+        if (s->t && s->root != s->t) plan_store(p, s->root)->parts = true;
+    }
     struct unit **reader_of = NEW_ARRAY(p->arena, struct unit *, p->nstores + 1);
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];

@@ -41,6 +41,26 @@ static bool outside_survives(const struct composing *c, const struct ex *read, c
     return numbers && a == b;
 }
 
+/* The letters of an index that is written as digits, 6*A+2*B+C, lowest first. False: it is nothing of the kind, or does
+ * not run over all of `size`. A plain letter is one digit. */
+static bool digits_of(const struct loops *l, int32_t index, int64_t size, struct affine *out)
+{
+    if (!ex_affine(l, index, out) || out->c) return false;
+    for (int i = 1; i < out->n; i++)
+        for (int k = i; k > 0 && out->coef[k] < out->coef[k - 1]; k--) {
+            int64_t coef = out->coef[k];
+            uint8_t letter = out->letter[k];
+            out->coef[k] = out->coef[k - 1], out->letter[k] = out->letter[k - 1];
+            out->coef[k - 1] = coef, out->letter[k - 1] = letter;
+        }
+    int64_t unit = 1;
+    for (int i = 0; i < out->n; i++) {
+        if (out->coef[i] != unit) return false;
+        unit *= l->letters.at[out->letter[i]].size;
+    }
+    return unit == size;
+}
+
 static int32_t compose_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
                             int32_t outside)
 {
@@ -49,8 +69,15 @@ static int32_t compose_read(void *user, struct loops *to, const struct ex *read,
     int32_t letter[LOOPS_MAX_LETTERS] = {0};
     const struct loops *m = c->move;
     int d = 0;
-    for (int32_t w = c->stmt->index; w && d < nindex; w = m->ex.at[w].next, d++)
-        if (m->ex.at[w].kind == EX_LETTER) letter[m->ex.at[w].tensor] = index[d];
+    for (int32_t w = c->stmt->index; w && d < nindex; w = m->ex.at[w].next, d++) {
+        struct affine f;
+        if (m->ex.at[w].kind == EX_INT || !digits_of(m, w, m->tensors.at[c->stmt->out[0]].shape[d], &f)) continue;
+        for (int k = 0; k < f.n; k++) {
+            int32_t digit = ex_binary(to, EX_FLOOR, index[d], ex_int(to, f.coef[k]));
+            if (k < f.n - 1) digit = ex_binary(to, EX_MOD, digit, ex_int(to, m->letters.at[f.letter[k]].size));
+            letter[f.letter[k]] = digit;
+        }
+    }
     if (outside && !outside_survives(c, read, to, index, outside)) {
         c->failed = true;
         return ex_int(to, 0);
@@ -92,14 +119,19 @@ static int count_non_affine(const struct loops *l)
     return n;
 }
 
-static bool plain_write(const struct loops *l, const struct loops_stmt *s)
+/* Is every index made of digits of its own, so that the letters follow from the indices? */
+static bool invertible_write(const struct loops *l, const struct loops_stmt *s)
 {
     uint64_t seen = 0;
-    for (int32_t i = s->index; i; i = l->ex.at[i].next) {
-        const struct ex *e = &l->ex.at[i];
-        if (e->kind == EX_INT) continue;
-        if (e->kind != EX_LETTER || seen >> e->tensor & 1) return false;
-        seen |= UINT64_C(1) << e->tensor;
+    int d = 0;
+    for (int32_t i = s->index; i; i = l->ex.at[i].next, d++) {
+        struct affine f;
+        if (l->ex.at[i].kind == EX_INT) continue;
+        if (!digits_of(l, i, l->tensors.at[s->out[0]].shape[d], &f)) return false;
+        for (int k = 0; k < f.n; k++) {
+            if (seen >> f.letter[k] & 1) return false;
+            seen |= UINT64_C(1) << f.letter[k];
+        }
     }
     return true;
 }
@@ -108,7 +140,8 @@ static bool plain_write(const struct loops *l, const struct loops_stmt *s)
 static struct loops *compose(struct plan *p, struct unit *u, int t, struct unit *move)
 {
     struct loops *from = u->loops, *m = move->loops;
-    if (m->stmts.n != 1 || m->stmts.at[0].nout != 1 || m->stmts.at[0].scan_step || !plain_write(m, &m->stmts.at[0]))
+    if (m->stmts.n != 1 || m->stmts.at[0].nout != 1 || m->stmts.at[0].scan_step ||
+        !invertible_write(m, &m->stmts.at[0]))
         return NULL;
     if (rewrite_has_reduction(m, m->stmts.at[0].value)) return NULL;
     struct composing c = {.p = p, .from = from, .move = m, .stmt = &m->stmts.at[0], .tensor = t};

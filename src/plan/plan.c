@@ -1,6 +1,8 @@
 /* The plan of a graph: the phases of plan.h, in order. */
 #include "plan/plan.h"
 
+#include <string.h>
+
 /* Every output gets a tensor of its own that a layer writes: not an input, not the same one twice. */
 static sol_status own_outputs(struct sol_graph *g)
 {
@@ -61,7 +63,11 @@ sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *
 {
     TRY(own_outputs(g));
     struct plan *p = NEW(a, struct plan);
-    *p = (struct plan){.g = g, .arena = a, .ctx = g->ctx, .target = target, .winograd = true};
+    *p = (struct plan){.g = g,
+                       .arena = a,
+                       .ctx = g->ctx,
+                       .target = target,
+                       .winograd = strcmp(ctx_config(g->ctx, "precision"), "high") != 0};
     p->nstores = g->ntensors * 2 + 64;
     p->stores = NEW_ARRAY(a, struct store, p->nstores);
     for (int i = 0; i < g->tensors.n; i++) {

@@ -41,6 +41,7 @@ struct store {
     struct unit *writer;            /* the only one, or the last */
     bool output;                    /* a graph output is this tensor */
     bool needed;                    /* lives in memory: written and read by different units, or an output */
+    bool parts;                     /* other tensors are parts of it */
     bool fixed;                     /* row-major: input, output, parameter, constant, packed */
     bool prepared;                  /* written by `prepare` */
     int8_t order[SOL_MAX_DIMS];     /* dimensions, outermost first */
