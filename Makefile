@@ -27,7 +27,7 @@ asan: setup # warnings are the other build's: instrumented code has false ones
 demo: build ## ResNet-50 from PyTorch and as ONNX, compared and measured
 	@$(PYTHON) examples/demo.py
 
-test: test-c test-asan test-python ## all small tests, at most 30 minutes on two cores
+test: lint test-c test-asan test-python ## all small tests, at most 30 minutes on two cores
 
 test-c: build
 	$(MESON) test -C build --print-errorlogs
@@ -39,7 +39,7 @@ test-asan: asan
 test-python: build
 	$(PYTHON) -m pytest test -m "not slow"
 
-test-all: test-c test-asan build ## every network, operator table and size of the specification: hours
+test-all: lint test-c test-asan build ## every network, operator table and size of the specification: hours
 	$(PYTHON) -m pytest test
 
 fuzz: setup ## the ONNX reader for an hour; found files lie in build-fuzz/
@@ -49,24 +49,16 @@ bench: build ## SOL beside other systems; NETWORKS="resnet50 vgg16" SYSTEMS="sol
 	@sh tools/setup.sh bench
 	$(PYTHON) bench/bench.py $(NETWORKS) $(if $(SYSTEMS),--systems $(SYSTEMS))
 
-SOURCES = $(shell git ls-files -co --exclude-standard '*.c' '*.h')
-
 docs: build ## reference pages from headers, docstrings and config.def
 	$(PYTHON) tools/make_docs.py
 
-lint: build
-	clang-format --dry-run -Werror $(SOURCES)
-	$(PYTHON) tools/check_includes.py
-	$(PYTHON) tools/check_tables.py
-	$(PYTHON) tools/make_docs.py --check
-	.venv/bin/ruff check .
-	.venv/bin/ruff format --check .
-	.venv/bin/mypy
+lint: build ## layout, includes, tables, pages, ruff, mypy, the tree by clang
+	@sh tools/lint.sh
 
 format: setup
-	clang-format -i $(SOURCES)
+	find include src cli python test examples bench -name '*.[ch]' -exec clang-format -i {} +
 	.venv/bin/ruff check --fix -q . || true
 	.venv/bin/ruff format -q .
 
 clean:
-	rm -rf build build-asan build-fuzz python/sol/_core.abi3.so
+	rm -rf build build-asan build-clang build-fuzz python/sol/_core.abi3.so

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import torch
@@ -16,10 +17,8 @@ def torchvision_models():  # type: ignore[no-untyped-def]
         "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
         "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     ):
-        try:
+        with contextlib.suppress(RuntimeError):  # defined already
             library.define(schema)
-        except RuntimeError:
-            pass
     torchvision_models.library = library  # type: ignore[attr-defined]  # keeps the definitions alive
     import torchvision.models
 

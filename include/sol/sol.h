@@ -109,13 +109,23 @@ sol_status sol_graph_print(const struct sol_graph *g, char **out_text);
 sol_status sol_graph_parse(struct sol_ctx *ctx, const char *text, struct sol_graph **out_g);
 void sol_free(struct sol_ctx *ctx, void *p);
 
+/* -- training. */
+
+/* Appends the gradient to a graph that is complete. For each output of[i] comes an input of its shape and type, the
+ * gradient that the caller will have of it, in this order behind the inputs that are there; for each tensor with[i], an
+ * input or a parameter of a real type, an output: its gradient, behind the outputs that are there. out_reached[i] is 0,
+ * and there is no such output, where with[i] has no influence on any output of[]. Layers that have no gradient (opaque
+ * ones) are refused, all by name. */
+sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, int nwith,
+                                   struct sol_tensor *const *with, int *out_reached);
+
 /* -- an optimized network. The graph may be destroyed afterwards. */
 
 sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net);
 void sol_net_destroy(struct sol_net *net);
 
 struct sol_memory {                                             /* bytes */
-    int64_t params, prepared, inputs, outputs, workspace, peak; /* peak: of all kinds together, parameters included */
+    int64_t params, prepared, inputs, outputs, saved, workspace, peak; /* peak: of all together, parameters included */
 };
 void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m);
 
@@ -139,6 +149,18 @@ sol_status sol_net_param(struct sol_net *net, int i, const void *data);
 /* Runs the network: row-major inputs and outputs, which must not overlap. threads 0: as many as there are processors.
  * Re-entrant. */
 sol_status sol_net_run(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads);
+/* The two halves of a network with a gradient. Forward reads the inputs and writes the outputs that were there before
+ * sol_graph_differentiate, and hands out what backward needs besides. Backward reads that, the gradients of outputs, and
+ * what it needs of the other inputs and outputs, which must be unchanged since; it writes the gradients. In both, places
+ * of the other half may be NULL. One forward may be followed by several backwards, or none; several may be in flight. */
+struct sol_saved;
+sol_status sol_net_forward(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads,
+                           struct sol_saved **out_saved);
+sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, const void *const *inputs,
+                            void *const *outputs, int threads);
+void sol_saved_destroy(struct sol_saved *saved); /* before or after its network; NULL is fine */
+/* Does backward read input i (output i) of the forward half? Then it must be handed over again, unchanged. */
+int sol_net_backward_reads(const struct sol_net *net, int output, int i);
 /* What each step is and took in the last run with the configuration key profile=1, one line a step; NULL: nothing. */
 const char *sol_net_profile(struct sol_net *net);
 

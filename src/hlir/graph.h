@@ -23,6 +23,7 @@ struct sol_tensor {
     const void *known;                  /* VALUE: computed by sol_tensor_known; NULL: not asked for or not known */
     VECTOR(struct sol_layer *) readers; /* kept by graph.c: every layer that reads it, and some that did */
     bool output;                        /* is it a graph output, or was it? */
+    bool backward;                      /* INPUT: a gradient that only the backward program is given */
     void *user;                         /* for the pass that runs; no meaning in between */
 };
 
@@ -42,6 +43,7 @@ struct sol_layer {
 struct graph_output {
     const char *name;
     struct sol_tensor *t;
+    bool backward; /* a gradient, which only the backward program writes */
 };
 struct sol_graph {
     struct sol_ctx *ctx;
