@@ -264,7 +264,7 @@ void graph_remove(struct sol_graph *g, struct sol_layer *l)
 
 void graph_output(struct sol_graph *g, const char *name, struct sol_tensor *t)
 {
-    struct graph_output o = {arena_strdup(g->arena, name ? name : ""), t};
+    struct graph_output o = {.name = arena_strdup(g->arena, name ? name : ""), .t = t};
     t->output = true;
     PUSH(g->arena, g->outputs, o);
 }
