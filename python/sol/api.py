@@ -121,25 +121,42 @@ def versions() -> dict[str, str]:
     return found
 
 
-# -- random streams: one number per device; None: from the framework's own generator
+# -- random streams: one for each device. Every call of a network with random layers takes the next number of its stream.
 
-_seeds: dict[tuple[str, int], int] = {}
+_seeds: dict[tuple[str, int], int] = {}  # what set_seed fixed; without: the framework's own generator
+_drawn: dict[tuple[str, int], int] = {}
+_MASK = (1 << 64) - 1
 
 
 def set_seed(seed: int, device_type: str | None = None, device_idx: int | None = None) -> None:
-    """Fixes the seed of random layers: everywhere, for a type of device, or for one device."""
+    """Fixes the seed of random layers, and begins its stream anew: everywhere, for a type of device, or for one device."""
     for d in devices():
         if device_type in (None, d["type"]) and device_idx in (None, d["index"]):
             _seeds[d["type"], d["index"]] = int(seed)
+            _drawn[d["type"], d["index"]] = 0
 
 
 def seed(device_type: str = "x86", device_idx: int = 0) -> int:
-    """The seed of a device; drawn now if none was set."""
+    """The seed of a device: as it was set, or else PyTorch's; without PyTorch, one that is drawn now and kept."""
     if not any((d["type"], d["index"]) == (device_type, device_idx) for d in devices()):
         raise _core.InvalidError(f"sol.seed: there is no device {device_type}:{device_idx}")
+    if (device_type, device_idx) not in _seeds and "torch" in sys.modules:
+        return int(sys.modules["torch"].initial_seed())
     return _seeds.setdefault((device_type, device_idx), random.SystemRandom().getrandbits(63))
 
 
 def seeds() -> dict[str, int]:
     """The seeds of all devices."""
     return {f"{d['type']}:{d['index']}": seed(d["type"], d["index"]) for d in devices()}
+
+
+def next_seed(device_type: str = "x86", device_idx: int = 0) -> int | None:
+    """The next number of a device's stream, of 63 bits; None: no seed was set, the framework's generator shall say."""
+    key = (device_type, device_idx)
+    if key not in _seeds:
+        return None
+    _drawn[key] = count = _drawn.get(key, 0) + 1
+    z = (_seeds[key] * 0xD1342543DE82EF95 + count * 0x9E3779B97F4A7C15) & _MASK  # splitmix64
+    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & _MASK
+    return (z ^ z >> 31) >> 1

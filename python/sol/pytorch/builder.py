@@ -91,6 +91,9 @@ class Builder:
         self.target = ""
         self.row_major = False
         self.out: Any = None
+        self.seed: Value | None = None  # the input that random layers take: made when the first of them comes
+        self.writes: list[tuple[str, Value]] = []  # arguments that the operator gives new values, without its schema saying so
+        self.drawn = 0  # positions of its stream that layers before took
         self._scalars: dict[tuple[str, str], Value] = {}
 
     # -- layers
@@ -102,6 +105,10 @@ class Builder:
             handles.pop()
         made = self.graph.layer(kind, self.name, self.line, tuple(handles), attrs, outputs)
         return tuple(Value(t) for t in made)
+
+    def write(self, argument: str, value: Value) -> None:
+        """The operator being translated writes one of its arguments, though its schema does not say so."""
+        self.writes.append((argument, value))
 
     def layer(self, kind: str, *inputs: Value | None, **attrs: Any) -> Value:
         """Adds a layer with one output."""
@@ -140,6 +147,15 @@ class Builder:
     def fill(self, shape: Sequence[int], value: Number, dtype: torch.dtype) -> Value:
         """A tensor with one value everywhere."""
         return self.expand(self.scalar(value, dtype), shape)
+
+    def random(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Value:
+        """Uniform numbers from 0 on, below 1: by position in the stream of the call's seed, so that they can be had again."""
+        if self.seed is None:
+            self.seed = Value(self.graph.input("seed", "i64", ()))
+        n = math.prod(shape)
+        made = self.layer("Rand", self.seed, n=n, k=self.drawn, to=sol_name(dtype))
+        self.drawn += n
+        return self.reshape(made, shape)
 
     def cast(self, x: Value, dtype: torch.dtype) -> Value:
         """x as another type."""

@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sol import _core, log
+from sol.api import next_seed
 
 from .export import export
 from .layout import Layout
@@ -103,6 +104,8 @@ class Program:
                 rows.append((numbers.get(i, -1), _spec(leaf.dtype, leaf.shape, leaf.stride())))
             else:
                 rows.append((leaf,))
+        if t.random:
+            rows.append((numbers[len(leaves)], _spec(torch.int64, (), ())))
         params = tuple(self._slot(p) for p in t.params)
         results = tuple(self._empty(layout, dtype) for layout, dtype in t.outputs)
         return _core.Caller(self.net, TENSORS, torch.empty_strided, tuple(rows), params, tuple(modes), results)
@@ -147,6 +150,8 @@ class Program:
         """The network's outputs; None: something about the call is not what this program is for."""
         for copy in self.copies.values():
             copy.refresh()
+        if self.translation.random:
+            leaves = (*leaves, draw_seed())
         return self.caller.call(leaves, threads)
 
     def finish(self, outputs: tuple[Any, ...], leaves: Sequence[Any]) -> list[Any]:
@@ -189,6 +194,12 @@ class Program:
         for c in self.copies.values():
             c.state = ()
         self.caller.refresh()
+
+
+def draw_seed() -> torch.Tensor:
+    """The seed of one call: from sol.set_seed's stream, or else from PyTorch's generator."""
+    fixed = next_seed()
+    return torch.empty((), dtype=torch.int64).random_() if fixed is None else torch.tensor(fixed)
 
 
 def _skeleton(root: torch.nn.Module) -> torch.nn.Module:

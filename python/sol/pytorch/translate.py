@@ -73,6 +73,7 @@ class Translation:
     results: list[Result] = field(default_factory=list)
     writes: list[tuple[tuple[str, Any], int]] = field(default_factory=list)  # where to, number of the network's output
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    random: bool = False  # the last input is a seed, which comes behind the caller's leaves
 
 
 class _Missing(Exception):
@@ -108,6 +109,9 @@ class Translator:
         self._nodes(self.program.graph, self.program.graph_module)
         if not self.problems:
             self._outputs()
+        if self.b.seed is not None:
+            self.result.random = True
+            self.result.inputs.append(Input(len(self.leaves), Layout((), (), (), (), True)))
         if self.problems:
             lines = list(dict.fromkeys(self.problems))
             what = "One thing in this model is" if len(lines) == 1 else f"{len(lines)} things in this model are"
@@ -217,7 +221,7 @@ class Translator:
         args, kwargs = self._read(node.args), self._read(node.kwargs)
         b = self.b
         b.name = f"{path}.{node.name}" if path else node.name
-        b.line, b.out, b.target = line, val, name
+        b.line, b.out, b.target, b.writes = line, val, name, []
         b.row_major = bool(node.args) and _row_major(node.args[0])
         made = row(b, node.target._schema, args, kwargs)
         target = written(node)
@@ -226,7 +230,16 @@ class Translator:
         _compare(name, made, val)
         if target is not None:
             self.memory.write(target, made)
+        for argument, value in b.writes:
+            self._write(node, argument, value)
         return made
+
+    def _write(self, node: torch.fx.Node, argument: str, value: Value) -> None:
+        names = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]
+        target = (*node.args, *[None] * len(names))[names.index(argument)] or node.kwargs.get(argument)
+        if not isinstance(target, torch.fx.Node):
+            raise _core.InternalError(f"{node.target}: {argument}: expected a tensor to write")
+        self.memory.write(target, value)
 
     def _decomposed(self, node: torch.fx.Node) -> Any:
         """An operator that the table lacks, by what PyTorch says it is."""

@@ -114,13 +114,6 @@ def nothing(
 
 
 refuse(
-    "random numbers are not supported yet",
-    *"rand randn rand_like randn_like randint randint.low randint_like randint_like.low_dtype randperm bernoulli".split(),
-    *"bernoulli.p multinomial normal.float_float normal.Tensor_float normal.Tensor_Tensor normal.float_Tensor".split(),
-    *"normal_functional uniform exponential geometric cauchy log_normal random random.from random.to poisson".split(),
-    *"rrelu_with_noise binomial".split(),
-)
-refuse(
     "the shape of the result depends on data",
     *"nonzero nonzero_numpy masked_select unique_dim _unique2 unique_consecutive bincount repeat_interleave.Tensor".split(),
     *"repeat_interleave.self_Tensor argwhere combinations".split(),

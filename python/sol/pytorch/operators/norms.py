@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 
-from ..builder import Builder, Refused, Value, axis_of
+from ..builder import Builder, Value, axis_of
 from .contract import _each
 from .table import op
 
@@ -24,12 +25,20 @@ def _batch_norm(
     var: Value | None,
     training: bool,
     eps: float,
+    momentum: float = 0.0,
 ) -> Value:
-    if training and mean is not None:
-        raise Refused("training=True: training is not there yet; use eval()")
-    if training or mean is None or var is None:
-        return b.layers("BatchNormTrain", x, weight, bias, outputs=3, e=float(eps))[0]
-    return b.layer("BatchNorm", x, weight, bias, mean, var, e=float(eps))
+    if not training and mean is not None and var is not None:
+        return b.layer("BatchNorm", x, weight, bias, mean, var, e=float(eps))
+    y, batch_mean, batch_var = b.layers("BatchNormTrain", x, weight, bias, outputs=3, e=float(eps))
+    if training and mean is not None and var is not None:
+        n = math.prod(x.shape) // max(x.shape[1], 1)
+        b.write("running_mean", _mixed(b, mean, batch_mean, momentum))
+        b.write("running_var", _mixed(b, var, b.mul(batch_var, n / max(n - 1, 1)), momentum))
+    return y
+
+
+def _mixed(b: Builder, old: Value, new: Value, momentum: float) -> Value:
+    return b.add(b.mul(old, 1 - momentum), b.mul(b.cast(new, old.dtype), momentum))
 
 
 @op("batch_norm")
@@ -42,8 +51,9 @@ def batch_norm(
     running_var: Value | None,
     training: bool,
     eps: float,
+    momentum: float,
 ) -> Value:
-    return _batch_norm(b, x, weight, bias, running_mean, running_var, training, eps)
+    return _batch_norm(b, x, weight, bias, running_mean, running_var, training, eps, momentum)
 
 
 @op("_native_batch_norm_legit_no_training")
@@ -72,11 +82,16 @@ def instance_norm(
     running_var: Value | None,
     use_input_stats: bool,
     eps: float,
+    momentum: float,
 ) -> Value:
     if not use_input_stats:
         return _batch_norm(b, x, weight, bias, running_mean, running_var, False, eps)
-    if running_mean is not None:
-        raise Refused("use_input_stats=True with running statistics: training is not there yet; use eval()")
+    if running_mean is not None and running_var is not None:  # the mean over the batch of each image's statistics
+        axes, n = list(range(2, x.ndim)), math.prod(x.shape[2:])
+        means, variances = b.reduce("Mean", x, axes), b.reduce("Var", x, axes, correction=0)
+        b.write("running_mean", _mixed(b, running_mean, b.reduce("Mean", means, 0), momentum))
+        unbiased = b.mul(b.reduce("Mean", variances, 0), n / max(n - 1, 1))
+        b.write("running_var", _mixed(b, running_var, unbiased, momentum))
     return b.layer("InstanceNorm", x, weight, bias, e=float(eps))
 
 

@@ -1,0 +1,211 @@
+"""Random numbers: functions of a seed, which is drawn anew for every call, and of positions (the layer Rand).
+
+Each operator has positions of its own, so that no two share numbers; threads and the order of computing do not matter.
+The numbers are not PyTorch's, their distributions are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ..builder import Builder, Number, Refused, Value
+from .table import op, refuse
+
+MOST = 1 << 48  # integers that are drawn from 48 random bits
+
+
+def _real(b: Builder) -> torch.dtype:
+    dtype: torch.dtype = b.out.dtype
+    return dtype if dtype.is_floating_point else torch.float64
+
+
+def _integers(b: Builder, shape: Sequence[int], low: int, high: int) -> Value:
+    """Integers in low..high-1."""
+    if not 0 < high - low <= MOST:
+        raise Refused(f"random integers in {low}..{high - 1}: more than 2^48")
+    steps = b.map("floor", b.mul(b.uniform(shape, torch.float64), high - low))
+    return b.to_out(b.add(b.cast(steps, torch.int64), low))
+
+
+def _kept(b: Builder, shape: Sequence[int], p: float, dtype: torch.dtype) -> Value:
+    """1 with probability 1-p, else 0."""
+    return b.cast(b.compare("ge", b.uniform(shape, torch.float32), p), dtype)
+
+
+# -- tensors made of nothing, or in the shape of another
+
+
+@op("rand", "rand_like")
+def rand(b: Builder, x: object, dtype: object = None) -> Value:
+    return b.uniform(b.out.shape, b.out.dtype)
+
+
+@op("randn", "randn_like")
+def randn(b: Builder, x: object, dtype: object = None) -> Value:
+    return b.normal(b.out.shape, b.out.dtype)
+
+
+@op("randint")
+def randint(b: Builder, x: int, size: object, dtype: object) -> Value:
+    return _integers(b, b.out.shape, 0, x)
+
+
+@op("randint.low")
+def randint_low(b: Builder, x: int, high: int, size: object, dtype: object) -> Value:
+    return _integers(b, b.out.shape, x, high)
+
+
+@op("randint_like", "randint_like.low_dtype")
+def randint_like(b: Builder, x: Value, high: int, low: int = 0, dtype: object = None) -> Value:
+    return _integers(b, x.shape, low, high)
+
+
+@op("randperm")
+def randperm(b: Builder, x: int, dtype: object) -> Value:
+    if x == 0:
+        return b.fill([0], 0, b.out.dtype)
+    return b.to_out(b.layers("Sort", b.uniform([x], torch.float64), outputs=2, axis=0)[1])
+
+
+# -- distributions; in place, the tensor gives shape and type
+
+
+@op("bernoulli", "bernoulli_.Tensor", "bernoulli.Tensor")
+def bernoulli(b: Builder, x: Value, p: Value | None = None) -> Value:
+    p = x if p is None else p
+    p = p if p.is_float else b.cast(p, torch.float32)
+    return b.to_out(b.map("lt", b.uniform(b.out.shape, p.dtype), p))
+
+
+@op("bernoulli.p", "bernoulli_.float")
+def bernoulli_number(b: Builder, x: Value, p: float) -> Value:
+    return b.to_out(b.compare("lt", b.uniform(x.shape, torch.float32), p))
+
+
+@op("uniform")
+def uniform(b: Builder, x: Value, from_: float, to: float) -> Value:
+    y = b.add(b.mul(b.uniform(x.shape, x.dtype), to - from_), from_)
+    last = torch.nextafter(torch.tensor(to, dtype=x.dtype), torch.tensor(from_, dtype=x.dtype)).item()
+    return b.map("min", y, b.scalar(last, x.dtype))  # rounding must not reach the end
+
+
+@op("random.from", "random.to")
+def random_integers(b: Builder, x: Value, from_: int = 0, to: int | None = None) -> Value:
+    if to is None:
+        raise Refused("without an upper bound")
+    return _integers(b, x.shape, from_, to)
+
+
+@op("normal_functional", "normal_", "normal.Tensor_float")
+def normal(b: Builder, x: Value, mean: float = 0.0, std: float = 1.0) -> Value:
+    center: Value | float = x if b.target == "aten.normal.Tensor_float" else mean
+    return b.add(b.mul(b.normal(x.shape, x.dtype), std), center)
+
+
+@op("normal.float_float")
+def normal_sized(b: Builder, x: float, std: float, size: object, dtype: object) -> Value:
+    return b.add(b.mul(b.normal(b.out.shape, b.out.dtype), std), x)
+
+
+@op("normal.Tensor_Tensor", "normal.float_Tensor")
+def normal_tensors(b: Builder, x: Value | float, std: Value) -> Value:
+    return b.add(b.map("mul", b.normal(b.out.shape, b.out.dtype), b.to_out(std)), x)
+
+
+@op("log_normal")
+def log_normal(b: Builder, x: Value, mean: float, std: float) -> Value:
+    return b.map("exp", b.add(b.mul(b.normal(x.shape, x.dtype), std), mean))
+
+
+def _exponential(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Value:
+    return b.map("neg", b.map("log1p", b.map("neg", b.uniform(shape, dtype))))
+
+
+@op("exponential")
+def exponential(b: Builder, x: Value, lambd: float) -> Value:
+    return b.div(_exponential(b, x.shape, x.dtype), lambd)
+
+
+@op("geometric")
+def geometric(b: Builder, x: Value, p: float) -> Value:
+    """How many tries until the first success."""
+    if p == 1:
+        return b.fill(x.shape, 1, x.dtype)
+    tries = b.map("ceil", b.div(_exponential(b, x.shape, torch.float64), -math.log1p(-p)))
+    return b.to_out(b.map("max", tries, b.scalar(1, torch.float64)))
+
+
+@op("cauchy")
+def cauchy(b: Builder, x: Value, median: float, sigma: float) -> Value:
+    angle = b.mul(b.sub(b.uniform(x.shape, x.dtype), 0.5), math.pi)
+    return b.add(b.mul(b.map("tan", angle), sigma), median)
+
+
+# -- dropout
+
+
+def drop(b: Builder, x: Value, p: float, shape: Sequence[int] | None = None) -> Value:
+    """x with elements zeroed with probability p (those of the given shape together), the others larger by as much."""
+    if p == 0:
+        return x
+    if p == 1:
+        return b.mul(x, 0)
+    return b.map("mul", x, b.div(_kept(b, shape or x.shape, p, x.dtype), 1 - p))
+
+
+def _channels(x: Value) -> list[int]:
+    if x.ndim < 2:
+        raise Refused(f"a tensor of {x.ndim} dimensions")
+    return [*x.shape[:2], *[1] * (x.ndim - 2)]
+
+
+@op("dropout")
+def dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
+    return drop(b, x, p) if train else x
+
+
+@op("feature_dropout")
+def feature_dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
+    return drop(b, x, p, _channels(x)) if train and p else x
+
+
+@op("alpha_dropout", "feature_alpha_dropout")
+def alpha_dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
+    """Dropout that keeps mean 0 and variance 1 behind selu: dropped elements become selu's lower limit."""
+    if not train or p == 0:
+        return x
+    if p == 1:
+        return b.mul(x, 0)
+    limit = 1.7580993408473766
+    scale = 1 / math.sqrt((limit * limit * p + 1) * (1 - p))
+    kept = _kept(b, _channels(x) if "feature" in b.target else x.shape, p, x.dtype)
+    shift = b.add(b.mul(b.sub(kept, 1), limit * scale), limit * scale * p)
+    return b.map("add", b.map("mul", x, b.mul(kept, scale)), shift)
+
+
+@op("native_dropout")
+def native_dropout(b: Builder, x: Value, p: float, train: bool | None) -> tuple[Value, Value]:
+    if train is False or p == 0:
+        return x, b.fill(x.shape, True, torch.bool)
+    if p == 1:
+        return b.mul(x, 0), b.fill(x.shape, False, torch.bool)
+    kept = _kept(b, x.shape, p, torch.bool)
+    return b.mul(b.map("mul", x, b.cast(kept, x.dtype)), 1 / (1 - p)), kept
+
+
+@op("rrelu")
+def rrelu(b: Builder, x: Value, lower: float, upper: float, training: bool) -> Value:
+    if not training:
+        return b.map("leaky_relu", x, b.scalar((lower + upper) / 2, x.dtype))
+    slope = b.add(b.mul(b.uniform(x.shape, x.dtype), upper - lower), lower)
+    return b.where(b.compare("le", x, 0), b.map("mul", x, slope), x)
+
+
+refuse("random integers of a type's whole range", "random")
+refuse(
+    "this distribution is not there; there are uniform, normal, Bernoulli, exponential, geometric, Cauchy, log-normal",
+    *"multinomial poisson binomial _standard_gamma _sample_dirichlet rrelu_with_noise".split(),
+)
