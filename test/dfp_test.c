@@ -57,6 +57,9 @@ static const struct check_case wide_cases[] = {
     {"x[N C P..] -> y[N C P..] | | | y[N C P] = x[N C P]", "2,37,9,10", NULL, "y:0231", 0, NULL},
     {"x[N C P..] -> y[N C P..] | | | y[N C P] = relu(x[N C P])", "1,64,20,20", NULL, "x:0231", 0, NULL},
     {"w[V E..] i:int[A..] -> y[A.. E..] | | | y[A E] = w[i[A] E]", "7,100 i64:3,4<7", NULL, NULL, 0, NULL},
+    {"w[V E] i:int[A B] -> y[Q E] -> t:i64[Q] | #Q=#A*#B | |"
+     "t[A*#B+B] = i[A B] + #V*[i[A B]<0]; y[A*#B+B E] = w[t[A*#B+B] E]",
+     "49,2 i64:5,16<49", NULL, NULL, 0, NULL},
     {"x[A B] -> y[A B] | | | y[A B] = gelu(x[A B]) + silu(x[A B]) + tanh(x[A B]) + elu(x[A B],1)", "9,41", NULL, NULL,
      8e-6, "big"},
     {"x[A B] z[A B] -> y[A B] | | | y[A B] = pow(abs(x[A B]), z[A B]) + atan2(x[A B], z[A B])", "3,41 3,41", NULL, NULL,

@@ -126,8 +126,11 @@ const char *dfp_read(void *user, struct print_expr *p, int32_t node)
         return p->lane ? SAY(d, "%s[%s]", name, p->lane) : name;
     }
     if (temp && temp->row && p->lanes == 1) {
-        const char *name = expr_tensor(d->loops, p->out->arena, e->tensor);
-        return SAY(d, "%s[%s + %s]", name, print_offset(p, e->tensor, e->a), p->lane ? p->lane : "0");
+        const char *name = expr_tensor(d->loops, p->out->arena, e->tensor), *lane = p->lane;
+        p->lane = NULL; /* where the vector lies */
+        const char *off = print_offset(p, e->tensor, e->a);
+        p->lane = lane;
+        return SAY(d, "%s[%s + %s]", name, off, lane ? lane : "0");
     }
     if (temp && temp->row) return row_place(d, e->tensor, e->a);
     return p->lanes > 1 ? cached(d, node) : NULL;
