@@ -140,10 +140,11 @@ MISSION = (
     "mnasnet0_75 mnasnet1_0 mnasnet1_3 shufflenet_v2_x0_5 shufflenet_v2_x1_0 shufflenet_v2_x1_5 shufflenet_v2_x2_0 "
     "resnext50_32x4d resnext101_32x8d wide_resnet50_2 wide_resnet101_2 mobilenet_v1 mlp linear logistic"
 ).split()
+NO_IMAGES = ("mlp", "linear", "logistic")
 # One of each family of MISSION, and what nobody asked for.
 FAMILIES = (
     "alexnet squeezenet1_1 vgg11 resnet18 densenet121 inception_v3 googlenet mobilenet_v2 mnasnet0_5 shufflenet_v2_x0_5 "
-    "resnext50_32x4d wide_resnet50_2 mobilenet_v1 linear logistic"
+    "resnext50_32x4d wide_resnet50_2 mobilenet_v1 mlp linear logistic"
 ).split()
 OTHERS = (
     "mobilenet_v3_small efficientnet_b0 convnext_tiny regnet_y_400mf swin_t vit_b_32 lraspp_mobilenet_v3_large unet bert gpt "
@@ -155,7 +156,7 @@ MORE = (
 ).split()
 
 
-def _own(name):
+def _own(name, size=IMAGE):
     """Networks of this file: module and inputs for a batch size."""
     images = lambda *size: lambda b: (torch.randn(b, 3, *size),)  # noqa: E731
     ids = lambda b: (torch.randint(1, 1000, (b, 24)),)  # noqa: E731
@@ -163,7 +164,7 @@ def _own(name):
     rows = lambda n: lambda b: (torch.randn(b, n),)  # noqa: E731
     sequence = lambda b: (torch.randn(b, 12, 20),)  # noqa: E731
     return {
-        "mobilenet_v1": (MobileNetV1, images(*IMAGE)),
+        "mobilenet_v1": (MobileNetV1, images(*size)),
         "mlp": (mlp, rows(8192)),
         "linear": (lambda: nn.Linear(100, 10), rows(100)),
         "logistic": (lambda: nn.Sequential(nn.Linear(100, 1), nn.Sigmoid()), rows(100)),
@@ -181,7 +182,11 @@ def _own(name):
     }.get(name)
 
 
-def _inputs(name, torchvision, size):
+def network_inputs(name, torchvision, size=IMAGE):
+    """A function that makes a network's inputs for a batch size; `size` is that of pictures, where it takes any."""
+    own = _own(name, size)
+    if own:
+        return own[1]
     module = torchvision.models.get_model_builder(name).__module__
     if "raft" in name:
         return lambda b: (torch.randn(b, 3, 128, 128), torch.randn(b, 3, 128, 128))
@@ -190,21 +195,21 @@ def _inputs(name, torchvision, size):
     return lambda b: (torch.randn(b, 3, *size),)
 
 
-def network(name, torchvision, size=IMAGE):
+def network(name, torchvision):
     """A network with random weights in eval mode, and a function that makes its inputs for a batch size."""
     torch.manual_seed(0)
     own = _own(name)
     if own:
-        model, inputs = own[0](), own[1]
+        model = own[0]()
     else:
         options = {"init_weights": False} if name in ("inception_v3", "googlenet") else {}
         if "segmentation" in torchvision.models.get_model_builder(name).__module__:
             options = {"weights_backbone": None}
-        model, inputs = torchvision.models.get_model(name, weights=None, **options), _inputs(name, torchvision, size)
+        model = torchvision.models.get_model(name, weights=None, **options)
     for m in model.modules():
         if isinstance(m, nn.modules.batchnorm._BatchNorm):
             nn.init.normal_(m.running_mean, 0, 0.1)
             nn.init.uniform_(m.running_var, 0.5, 1.5)
             nn.init.uniform_(m.weight, 0.5, 1.5)
             nn.init.normal_(m.bias, 0, 0.1)
-    return model.eval(), inputs
+    return model.eval(), network_inputs(name, torchvision)

@@ -1,15 +1,24 @@
 """Whole networks, compiled, against PyTorch and float64; and the pieces that networks are made of."""
 
+import copy
+import functools
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
 import networks
+import numpy as np
 import pytest
 import sol
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils import _pytree as pytree
-from torch_help import TIMES_WINOGRAD, assert_as_good, check, exactly, tensors
+from torch_help import TIMES_WINOGRAD, assert_as_good, check, error
 
 slow = pytest.mark.slow
+SOL = os.environ.get("SOL_COMMAND", str(Path(__file__).resolve().parent.parent.parent / "build" / "cli" / "sol"))
 
 # -- pieces: name, function, shapes of inputs, shapes of parameters
 
@@ -96,67 +105,102 @@ def test_piece(name):
     check(sol.optimize(model, *args), model, args)
 
 
-# -- networks
+# -- networks of MISSION: in every way, with every batch size
+
+WAYS = ("pytorch", "compile", "onnx")
+SIZES = {"1": 1, "2": 2, "5": 5, "97x131": 1}  # batch
 
 
-def run(name, torchvision, batch, size=networks.IMAGE):
-    model, inputs = networks.network(name, torchvision, size)
-    args = inputs(batch)
-    check(sol.optimize(model, *args), model, args, times=TIMES_WINOGRAD)
+class Subject:
+    """A network and its reference, image by image: computed once for all ways of running it and all batch sizes."""
+
+    def __init__(self, name, torchvision):
+        self.name, self.torchvision = name, torchvision
+        self.model, _ = networks.network(name, torchvision)
+        self.double = copy.deepcopy(self.model).double()
+        self.optimized, self.images, self.compiled = {}, {}, None
+        self.folder = tempfile.TemporaryDirectory()
+
+    def image(self, odd, i):
+        """Input number i, what PyTorch makes of it, and what is exact."""
+        if (odd, i) not in self.images:
+            inputs = networks.network_inputs(self.name, self.torchvision, (97, 131) if odd else networks.IMAGE)
+            torch.manual_seed(100 + i)
+            (x,) = inputs(1)
+            with torch.no_grad():
+                self.images[odd, i] = x, self.model(x), self.double(x.double())
+        return self.images[odd, i]
+
+    def case(self, size):
+        """Input, PyTorch's result and the exact one."""
+        images = [self.image(size == "97x131", i) for i in range(SIZES[size])]
+        return [torch.cat(part) for part in zip(*images, strict=True)]
+
+    def pytorch(self, size, x):
+        with torch.no_grad():
+            return sol.optimize(self.model, x)(x)
+
+    def compile(self, size, x):
+        if self.compiled is None:
+            torch._dynamo.reset()
+            self.compiled = torch.compile(self.model, backend="sol")
+        with torch.no_grad():
+            return self.compiled(x)
+
+    def onnx(self, size, x):
+        """Exported, once for all batch sizes, and run by the command."""
+        folder = Path(self.folder.name)
+        path = folder / f"{'x'.join(map(str, x.shape[1:]))}.onnx"
+        if not path.exists():
+            example, batch = torch.cat([x, x])[:2], torch.export.Dim("batch", min=1, max=64)
+            torch.onnx.export(
+                self.model,
+                (example,),
+                path,
+                input_names=["x"],
+                output_names=["y"],
+                dynamic_shapes=({0: batch},),
+                verbose=False,
+            )
+        np.save(folder / "x.npy", x.numpy())
+        command = [SOL, "run", path, "--input", f"x={folder / 'x.npy'}", "--output-dir", folder]
+        cache = {"SOL_CACHE": sol.config["cache::folder"]}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | cache)
+        assert done.returncode == 0, done.stderr
+        return torch.from_numpy(np.load(folder / "y.npy"))
 
 
-@pytest.mark.parametrize("name", networks.FAMILIES + networks.OTHERS)
-def test_family(name, torchvision):
-    run(name, torchvision, 2)
+@functools.lru_cache(1)
+def subject(name, torchvision):
+    return Subject(name, torchvision)
 
 
-@slow
-@pytest.mark.parametrize("name", sorted(set(networks.MISSION + networks.MORE) - set(networks.FAMILIES)))
-def test_network(name, torchvision):
-    run(name, torchvision, 2)
+def _cases():
+    for name in networks.MISSION:
+        for way in WAYS:
+            for size in SIZES:
+                if size != "97x131" or name not in networks.NO_IMAGES:
+                    quick = name in networks.FAMILIES and way == "pytorch" and size == "2"
+                    yield pytest.param(name, way, size, id=f"{name}-{way}-{size}", marks=() if quick else slow)
 
 
-@slow
-@pytest.mark.parametrize("batch", [1, 5])
-@pytest.mark.parametrize("name", networks.MISSION)
-def test_batch(name, batch, torchvision):
-    run(name, torchvision, batch)
+@pytest.mark.parametrize(("name", "way", "size"), list(_cases()))
+def test_network(name, way, size, torchvision):
+    net = subject(name, torchvision)
+    x, eager, exact = net.case(size)
+    got = getattr(net, way)(size, x)
+    print(f"{name} {way} {size}: error {error(got, exact):.3g}, PyTorch's {error(eager, exact):.3g}")  # shown by -rP
+    assert_as_good(got, eager, exact, TIMES_WINOGRAD)
 
 
-def _takes_any_size(name):
-    return name not in ("mlp", "linear", "logistic")
+# -- networks that are not in MISSION
 
 
-@slow
-@pytest.mark.parametrize("name", [n for n in networks.MISSION if _takes_any_size(n)])
-def test_odd_size(name, torchvision):
-    run(name, torchvision, 1, (97, 131))
-
-
-@slow
-@pytest.mark.parametrize("name", networks.MISSION)
-def test_compiled(name, torchvision):
-    """Through torch.compile."""
+@pytest.mark.parametrize("name", [*networks.OTHERS, *(pytest.param(n, marks=slow) for n in networks.MORE)])
+def test_other(name, torchvision):
     model, inputs = networks.network(name, torchvision)
     args = inputs(2)
-    torch._dynamo.reset()
-    with torch.no_grad():
-        got, eager = torch.compile(model, backend="sol")(*args), model(*args)
-    assert_as_good(got, eager, exactly(model, args), TIMES_WINOGRAD)
-
-
-@slow
-@pytest.mark.parametrize("name", networks.MISSION)
-def test_onnx(name, torchvision, tmp_path):
-    """Exported to ONNX and read by SOL's own reader."""
-    model, inputs = networks.network(name, torchvision)
-    args, path = inputs(2), tmp_path / "net.onnx"
-    torch.onnx.export(model, args, str(path), dynamo=True, verbose=False)
-    got = sol.optimize(path)(*(a.numpy() for a in args))
-    with torch.no_grad():
-        eager = model(*args)
-    got = [torch.from_numpy(v) for v in (got if isinstance(got, tuple) else (got,))]
-    assert_as_good(got, tensors(eager), tensors(exactly(model, args)), TIMES_WINOGRAD)
+    check(sol.optimize(model, *args), model, args, times=TIMES_WINOGRAD)
 
 
 def test_outputs_of_a_network_are_rebuilt(torchvision):
