@@ -33,7 +33,9 @@ _FORMAT = {"bool": "?", "u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I"
            "f32": "f", "f64": "d"}  # fmt: skip
 
 # What functions are on bool; bytes that are neither 0 nor 1 must not appear.
-_ON_BOOL = {f: f for f in "where eq ne lt le gt ge logical_and logical_or logical_xor logical_not identity isnan isinf".split()}
+_ON_BOOL = {
+    f: f for f in "where eq ne lt le gt ge logical_and logical_or logical_xor logical_not identity isnan isinf".split()
+}
 _ON_BOOL |= {f: f for f in "isposinf isneginf isfinite signbit".split()}
 _ON_BOOL |= {"add": "logical_or", "mul": "logical_and", "max": "logical_or", "min": "logical_and", "fmax": "logical_or"}
 _ON_BOOL |= {"fmin": "logical_and", "bit_and": "logical_and", "bit_or": "logical_or", "bit_xor": "logical_xor"}
@@ -45,14 +47,15 @@ class Refused(Exception):
 
 
 class Value:
-    """A tensor of the graph."""
+    """A tensor of the graph. `tracked`: PyTorch would say that it requires a gradient."""
 
-    __slots__ = ("dtype", "handle", "shape")
+    __slots__ = ("dtype", "handle", "shape", "tracked")
 
-    def __init__(self, handle: _core.Tensor) -> None:
+    def __init__(self, handle: _core.Tensor, tracked: bool = False) -> None:
         self.handle = handle
         self.dtype = TORCH_TYPE[handle.dtype]
         self.shape: tuple[int, ...] = handle.shape
+        self.tracked = tracked and self.dtype.is_floating_point
 
     @property
     def ndim(self) -> int:
@@ -92,7 +95,9 @@ class Builder:
         self.row_major = False
         self.out: Any = None
         self.seed: Value | None = None  # the input that random layers take: made when the first of them comes
-        self.writes: list[tuple[str, Value]] = []  # arguments that the operator gives new values, without its schema saying so
+        self.writes: list[
+            tuple[str, Value]
+        ] = []  # arguments that the operator gives new values, without its schema saying so
         self.drawn = 0  # positions of its stream that layers before took
         self._scalars: dict[tuple[str, str], Value] = {}
 
@@ -104,7 +109,8 @@ class Builder:
         while handles and handles[-1] is None:
             handles.pop()
         made = self.graph.layer(kind, self.name, self.line, tuple(handles), attrs, outputs)
-        return tuple(Value(t) for t in made)
+        tracked = kind != "stop" and any(v is not None and v.tracked for v in inputs)
+        return tuple(Value(t, tracked) for t in made)
 
     def write(self, argument: str, value: Value) -> None:
         """The operator being translated writes one of its arguments, though its schema does not say so."""
@@ -149,13 +155,24 @@ class Builder:
         return self.expand(self.scalar(value, dtype), shape)
 
     def random(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Value:
-        """Uniform numbers from 0 on, below 1: by position in the stream of the call's seed, so that they can be had again."""
+        """Uniform numbers from 0 on, below 1: by position in the stream of the call's seed, so that they can be had again.
+
+        They have 24 bits, those of float64 48.
+        """
         if self.seed is None:
             self.seed = Value(self.graph.input("seed", "i64", ()))
         n = math.prod(shape)
-        made = self.layer("Rand", self.seed, n=n, k=self.drawn, to=sol_name(dtype))
-        self.drawn += n
-        return self.reshape(made, shape)
+        parts = []
+        for _ in range(2 if dtype == torch.float64 else 1):
+            parts.append(self.layer("Rand", self.seed, n=n, k=self.drawn, to=sol_name(dtype)))
+            self.drawn += n
+        y = parts[0] if len(parts) == 1 else self.add(parts[0], self.mul(parts[1], 2.0**-24))
+        return self.reshape(y, shape)
+
+    def normal(self, shape: Sequence[int], dtype: torch.dtype) -> Value:
+        """Normally distributed numbers, by Box and Muller."""
+        radius = self.map("sqrt", self.mul(self.map("log1p", self.map("neg", self.random(shape, dtype))), -2))
+        return self.map("mul", radius, self.map("cos", self.mul(self.random(shape, dtype), 2 * math.pi)))
 
     def cast(self, x: Value, dtype: torch.dtype) -> Value:
         """x as another type."""

@@ -34,6 +34,7 @@ class Input:
 
     leaf: int
     layout: Layout
+    handle: _core.Tensor
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Parameter:
     name: str
     constant: torch.Tensor | None
     layout: Layout
+    handle: _core.Tensor
     leaf: tuple[int, torch.Tensor] | None = None  # number among the leaves: a parameter of torch.compile's
 
 
@@ -70,10 +72,14 @@ class Translation:
     inputs: list[Input] = field(default_factory=list)
     params: list[Parameter] = field(default_factory=list)
     outputs: list[tuple[Layout, torch.dtype]] = field(default_factory=list)
+    tracked: list[bool] = field(default_factory=list)  # by output: would PyTorch say that it requires a gradient?
     results: list[Result] = field(default_factory=list)
     writes: list[tuple[tuple[str, Any], int]] = field(default_factory=list)  # where to, number of the network's output
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     random: bool = False  # the last input is a seed, which comes behind the caller's leaves
+
+
+_DETACHED = frozenset(getattr(torch.ops.aten, n).default for n in ("detach", "detach_", "detach_copy"))
 
 
 class _Missing(Exception):
@@ -90,8 +96,11 @@ class Translator:
         leaves: Sequence[Any],
         tensors: dict[str, torch.Tensor],
         fixed: frozenset[int],
+        wanted: frozenset[tuple[str, Any]] = frozenset(),
     ) -> None:
         self.fixed = fixed  # leaves that are parameters
+        self.wanted = wanted  # leaves and tensors of the model that want a gradient, as in `origin`
+        self.enabled = True  # False: within no_grad()
         self.program = program
         self.tensors = tensors
         self.leaves = leaves
@@ -111,7 +120,7 @@ class Translator:
             self._outputs()
         if self.b.seed is not None:
             self.result.random = True
-            self.result.inputs.append(Input(len(self.leaves), Layout((), (), (), (), True)))
+            self.result.inputs.append(Input(len(self.leaves), Layout((), (), (), (), True), self.b.seed.handle))
         if self.problems:
             lines = list(dict.fromkeys(self.problems))
             what = "One thing in this model is" if len(lines) == 1 else f"{len(lines)} things in this model are"
@@ -147,13 +156,16 @@ class Translator:
             raise Refused(f"{kind.name.lower()} inputs")
         check(val)
         self.b.name = node.name
+        tracked = (where, which) in self.wanted
         if where == "leaf":
             layout = Layout.of(self.leaves[which])
             if which in self.fixed:
-                self.result.params.append(Parameter(node.name, None, layout, (which, self.leaves[which])))
-                return self._arrange(self.graph.param(node.name, sol_name(val.dtype), layout.physical), layout)
-            self.result.inputs.append(Input(which, layout))
-            return self._arrange(self.graph.input(node.name, sol_name(val.dtype), layout.physical), layout)
+                handle = self.graph.param(node.name, sol_name(val.dtype), layout.physical)
+                self.result.params.append(Parameter(node.name, None, layout, handle, (which, self.leaves[which])))
+            else:
+                handle = self.graph.input(node.name, sol_name(val.dtype), layout.physical)
+                self.result.inputs.append(Input(which, layout, handle))
+            return self._arrange(handle, layout, tracked)
         constant = self.program.constants.get(name) if kind == InputKind.CONSTANT_TENSOR else None
         if constant is not None and name not in self.tensors:
             if constant.numel() <= BIG or not constant.dtype.is_floating_point:
@@ -161,12 +173,13 @@ class Translator:
             constant = constant.contiguous()
         tensor = self.tensors[name] if constant is None or name in self.tensors else constant
         layout = Layout.of(tensor)
-        self.result.params.append(Parameter(name, None if name in self.tensors else constant, layout))
-        return self._arrange(self.graph.param(name, sol_name(val.dtype), layout.physical), layout)
+        handle = self.graph.param(name, sol_name(val.dtype), layout.physical)
+        self.result.params.append(Parameter(name, None if name in self.tensors else constant, layout, handle))
+        return self._arrange(handle, layout, tracked)
 
-    def _arrange(self, handle: _core.Tensor, layout: Layout) -> Value:
+    def _arrange(self, handle: _core.Tensor, layout: Layout, tracked: bool) -> Value:
         """A tensor as it lies in memory, as PyTorch sees it."""
-        return self.b.permute(Value(handle), layout.inverse)
+        return self.b.permute(Value(handle, tracked), layout.inverse)
 
     # -- operators
 
@@ -180,13 +193,21 @@ class Translator:
     def _call(self, node: torch.fx.Node, module: torch.nn.Module) -> None:
         path, line = place(node)
         try:
-            self.env[node] = self._value(node, module, path, line)
+            self.env[node] = self._stopped(node, self._value(node, module, path, line))
             self.memory.enter(node)
         except _Missing:
             self._stand_in(node)
         except (Refused, _core.UnsupportedError, _core.InvalidError) as e:
             self.problems.append(f"{node.target}{': ' if str(e) else ''}{e}{_where(path, line)}")
             self._stand_in(node)
+
+    def _stopped(self, node: torch.fx.Node, made: Any) -> Any:
+        """What is computed within no_grad(), or detached, has no gradient."""
+        if self.enabled and node.target not in _DETACHED:
+            return made
+        if isinstance(made, list | tuple):
+            return type(made)(self._stopped(node, m) for m in made)
+        return self.b.layer("stop", made) if isinstance(made, Value) and made.tracked else made
 
     def _stand_in(self, node: torch.fx.Node) -> None:
         """Something of the right type and shape in place of what is not supported, to find what else is not."""
@@ -229,17 +250,22 @@ class Translator:
             made = b.expand(b.cast(made, cast(torch.Tensor, val).dtype), cast(torch.Tensor, val).shape)
         _compare(name, made, val)
         if target is not None:
-            self.memory.write(target, made)
+            self._write(node, target, made)
+        names = [a.name for a in node.target._schema.arguments]
         for argument, value in b.writes:
-            self._write(node, argument, value)
+            given = (*node.args, *[None] * len(names))[names.index(argument)] or node.kwargs.get(argument)
+            if not isinstance(given, torch.fx.Node):
+                raise _core.InternalError(f"{node.target}: {argument}: expected a tensor to write")
+            self._write(node, given, self.b.layer("stop", value) if value.tracked else value)
         return made
 
-    def _write(self, node: torch.fx.Node, argument: str, value: Value) -> None:
-        names = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]
-        target = (*node.args, *[None] * len(names))[names.index(argument)] or node.kwargs.get(argument)
-        if not isinstance(target, torch.fx.Node):
-            raise _core.InternalError(f"{node.target}: {argument}: expected a tensor to write")
-        self.memory.write(target, value)
+    def _write(self, node: torch.fx.Node, target: torch.fx.Node, value: Any) -> None:
+        """An operator writes the memory behind `target`: values of it that were read before keep their gradients."""
+        whole, part = self.memory.root(target), self.env.get(target)
+        through = self.enabled and isinstance(part, Value) and part.tracked
+        if isinstance(whole, Value) and whole.tracked and not through:
+            raise Refused("writing in place under no_grad() or through detach() what has a gradient")
+        self.memory.write(target, self._stopped(node, value))
 
     def _decomposed(self, node: torch.fx.Node) -> Any:
         """An operator that the table lacks, by what PyTorch says it is."""
@@ -292,7 +318,9 @@ class Translator:
             body, operands = self._read(node.args[1]), self._read(node.args[2:])
             inner = body.graph.find_nodes(op="placeholder")
             self.env.update(zip(inner, operands, strict=True))
+            before, self.enabled = self.enabled, bool(node.args[0])
             self._nodes(body.graph, body)
+            self.enabled = before
             return self._read(body.graph.output_node().args[0])
         raise Refused({"wrap_with_autocast": "autocast", "cond": "control flow"}.get(name, ""))
 
@@ -339,6 +367,7 @@ class Translator:
             self.graph.output(name, self.b.permute(value, layout.order).handle)
             seen[node] = len(self.result.outputs)
             self.result.outputs.append((layout, dtype))
+            self.result.tracked.append(value.tracked)
         return seen[node]
 
     def _replay(self, node: torch.fx.Node, seen: dict[Any, int]) -> Replay | None:

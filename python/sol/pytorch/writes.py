@@ -104,6 +104,11 @@ class Memory:
             self.env[n] = v
             self.stamp[n] = self.version[key]
 
+    def root(self, node: Node) -> Any:
+        """The newest value of the whole memory that a node names a part of."""
+        key = storage(node)
+        return None if key is None or key not in self.roots else self.env.get(self.roots[key])
+
     def written_roots(self) -> list[Node]:
         """The roots of what was written."""
         return [self.roots[key] for key in self.version]
