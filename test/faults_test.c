@@ -3,9 +3,12 @@
  * Whatever happens, the call says why, nothing leaks, and the next try with the same cache gives the right numbers. */
 #include "sol/sol.h"
 
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -116,13 +119,15 @@ static void all_is_well(void **state)
     sol_ctx_destroy(ctx);
 }
 
-/* With allocation `at` failing, and all later ones if `later`. Returns how many there were. */
-static long with_failure(long at, int later)
+/* With allocation `at` failing, and all later ones if `later`; `cold`: the cache is empty. Returns how many there were.
+ */
+static long with_failure(long at, int later, bool cold)
 {
     struct fail_alloc f = {.fail_at = at, .from_then_on = later};
     struct sol_ctx_options o = {.size = sizeof o, .reallocate = fail_alloc, .user = &f};
     struct sol_ctx *ctx;
     sol_status status = sol_ctx_create(&o, &ctx);
+    if (!status && cold) status = sol_cache_clear(ctx);
     if (!status) status = work(ctx);
     if (status && status != SOL_ERR_NOMEM) print_error("allocation %ld: %d: %s\n", at, status, sol_error(ctx));
     assert_true(status == SOL_OK || status == SOL_ERR_NOMEM); /* what only costs time may go on without */
@@ -136,12 +141,81 @@ static long with_failure(long at, int later)
 static void each_allocation_fails_in_turn(void **state)
 {
     (void)state;
-    long n = with_failure(-1, 0);
-    assert_true(n > 5);
-    for (long i = 0; i < n; i++) with_failure(i, 0);
-    for (long i = 0; i < n; i += 1 + n / 50) with_failure(i, 1);
-    with_failure(-1, 0);
+    for (int cold = 0; cold < 2; cold++) {
+        const long n = with_failure(-1, 0, cold);
+        assert_true(n > 5);
+        for (long i = 0; i < n; i++) with_failure(i, 0, cold);
+        for (long i = 0; i < n; i += 1 + n / 50) with_failure(i, 1, cold);
+        with_failure(-1, 0, false);
+    }
 }
+
+#if !defined __SANITIZE_ADDRESS__
+/* -- memory of the C library. SQLite, the loader and the runtime's threads take theirs from malloc: it fails in turn
+ * for all of them. Where memory is short in another library, its call fails in its own way. */
+
+static atomic_long mallocs, malloc_fails; /* so far, and which one fails: 0 none */
+
+static bool refuse(void)
+{
+    const long n = atomic_fetch_add(&mallocs, 1) + 1;
+    return n == atomic_load(&malloc_fails);
+}
+
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t n, size_t bytes);
+void *__libc_realloc(void *p, size_t bytes);
+void *__libc_memalign(size_t align, size_t bytes);
+
+void *malloc(size_t bytes)
+{
+    return refuse() ? NULL : __libc_malloc(bytes);
+}
+void *calloc(size_t n, size_t bytes)
+{
+    return refuse() ? NULL : __libc_calloc(n, bytes);
+}
+void *realloc(void *p, size_t bytes)
+{
+    return bytes && refuse() ? NULL : __libc_realloc(p, bytes);
+}
+int posix_memalign(void **out, size_t align, size_t bytes)
+{
+    *out = refuse() ? NULL : __libc_memalign(align, bytes);
+    return *out ? 0 : ENOMEM;
+}
+
+/* Returns how many there were. */
+static long with_malloc_failing(long at, int *failed)
+{
+    struct sol_ctx *ctx = NULL;
+    atomic_store(&mallocs, 0);
+    atomic_store(&malloc_fails, at);
+    sol_status status = sol_ctx_create(NULL, &ctx);
+    if (!status) status = sol_config_set(ctx, "log::level", "ERROR");
+    if (!status) status = work(ctx);
+    const long n = atomic_load(&mallocs);
+    atomic_store(&malloc_fails, 0);
+    *failed += status != SOL_OK;
+    if (status != SOL_OK && status != SOL_ERR_NOMEM && status != SOL_ERR_IO && status != SOL_ERR_COMPILER)
+        fail_msg("malloc %ld: %d: %s", at, status, sol_error(ctx));
+    if (status) assert_true(*sol_error(ctx) != 0);
+    sol_ctx_destroy(ctx);
+    return n;
+}
+
+static void each_malloc_fails_in_turn(void **state)
+{
+    (void)state;
+    int failed = 0;
+    const long n = with_malloc_failing(0, &failed);
+    assert_int_equal(failed, 0);
+    for (long i = 1; i <= n; i += 1) with_malloc_failing(i, &failed);
+    failed = 0;
+    with_malloc_failing(0, &failed);
+    assert_int_equal(failed, 0);
+}
+#endif
 
 static int interrupt(void *user)
 {
@@ -265,6 +339,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_is_well),
         cmocka_unit_test(each_allocation_fails_in_turn),
+#if !defined __SANITIZE_ADDRESS__
+        cmocka_unit_test(each_malloc_fails_in_turn),
+#endif
         cmocka_unit_test(each_point_can_be_interrupted),
         cmocka_unit_test(no_compiler_is_said),
         cmocka_unit_test(mistakes_are_named),
