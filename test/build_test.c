@@ -54,8 +54,8 @@ static const char module_text[] =
     "static const struct sol_place places[] = {{0, 0}, {1, 0}, {1, 0}, {2, 0}, {3, 0}};\n"
     "static const struct sol_step steps[] = {{KERNEL0_0, 4, 0, 2, \"twice KERNEL0_0\", 0, 0, 0},\n"
     "    {KERNEL1_0, 4, 2, 3, \"root\", 0, 0, 0}};\n"
-    "const struct sol_module sol_module = {sizeof(struct sol_module), SOL_MODULE_VERSION, 1, 1, 0, 4, buffers, 0, 0,\n"
-    "    {0}, {2, 5, steps, places, 64, 0}};\n";
+    "const struct sol_module sol_module = {sizeof(struct sol_module), SOL_MODULE_VERSION, 1, 1, 0, 4, buffers, 0, 0, 0,\n"
+    "    {0}, {2, 5, steps, places, 64, 0}, {0}};\n";
 static const float datum[4] = {0.5f, 1.5f, 2.5f, 3.5f};
 
 struct place { /* one test's folder, context and request */
@@ -152,11 +152,11 @@ static int run_module(const struct sol_module *m)
     float out[4], work[16];
     char *base[] = {(char *)(uintptr_t)in, (char *)work, (char *)(uintptr_t)m->buffer[2].data, (char *)out},
          *operands[5];
-    const struct rt_call call = {.program = &m->inference, .base = base, .operands = operands, .threads = 2};
+    const struct rt_call call = {.program = &m->forward, .base = base, .operands = operands, .threads = 2};
     if (rt_run(&call, NULL)) return 1;
     for (int i = 0; i < 4; i++)
         if (out[i] != __builtin_sqrtf(4 * in[i]) + datum[i]) return 2;
-    return strcmp(m->inference.step[0].label, "twice KERNEL0_0") ? 3 : 0;
+    return strcmp(m->forward.step[0].label, "twice KERNEL0_0") ? 3 : 0;
 }
 
 static sol_status try_build(struct place *p, struct module *m)

@@ -40,7 +40,7 @@ static const char *units(const struct planned *m)
     struct text t = text_new(m->a);
     for (int i = 0; i < m->p->units.n; i++) {
         const struct unit *u = m->p->units.at[i];
-        if (u->dead || u->prepare || !strcmp(u->label, "reorder")) continue;
+        if (u->dead || u->program == PROGRAM_PREPARE || !strcmp(u->label, "reorder")) continue;
         text_put(&t, "%s\n", u->label);
     }
     return t.at ? t.at : "";
@@ -158,10 +158,10 @@ static void test_prepare(void **state)
              "%8 = Conv(%7, %3) p=1 q=1\n%9 = mul(%8, %4)\noutput %9 \"y\"\n");
     struct schedule *s;
     assert_int_equal(schedule_make(m.p, &s), SOL_OK);
-    assert_true(s->prepare.steps.n >= 2);
+    assert_true(s->program[PROGRAM_PREPARE].steps.n >= 2);
     bool seen[4] = {false};
-    for (int i = 0; i < s->prepare.steps.n; i++) {
-        const struct schedule_step *st = &s->prepare.steps.at[i];
+    for (int i = 0; i < s->program[PROGRAM_PREPARE].steps.n; i++) {
+        const struct schedule_step *st = &s->program[PROGRAM_PREPARE].steps.at[i];
         bool first = depends(st, 0) || depends(st, 1), second = depends(st, 2) || depends(st, 3);
         assert_true(first != second);
         for (int k = 0; k < 4; k++) seen[k] |= depends(st, k);

@@ -22,7 +22,7 @@ static atomic_int ran[4]; /* how often each step of `prepare` ran */
 
 /* The network: y = x * (2 w + 1) + b + host(x), where the host adds 100. `prepare` computes
  *     0: t = 2 w (workspace)   1: v = t + 1   2: q = t * s   3: r = s
- * and inference y1 = x * v (workspace), y2 = host(y1), y = y2 + b. */
+ * and forward y1 = x * v (workspace), y2 = host(y1), y = y2 + b. */
 static void twice(char *const *p, const struct sol_frame *f, int64_t t0, int64_t t1, int worker)
 {
     (void)f, (void)worker;
@@ -69,12 +69,18 @@ static void plus(char *const *p, const struct sol_frame *f, int64_t t0, int64_t 
 enum { X, Y, W, B, S, T, V, Q, R, ONE, Y1, Y2, BUFFERS };
 static const float one[1] = {1};
 static const struct sol_buffer buffers[BUFFERS] = {
-    [X] = {SOL_BUFFER_INPUT, 0, 0, 32, NULL},      [Y] = {SOL_BUFFER_OUTPUT, 0, 0, 32, NULL},
-    [W] = {SOL_BUFFER_PARAM, 0, 0, 32, NULL},      [B] = {SOL_BUFFER_PARAM, 1, 0, 32, NULL},
-    [S] = {SOL_BUFFER_PARAM, 2, 0, 32, NULL},      [T] = {SOL_BUFFER_WORKSPACE, 0, 128, 32, NULL},
-    [V] = {SOL_BUFFER_PREPARED, 0, 0, 32, NULL},   [Q] = {SOL_BUFFER_PREPARED, 0, 64, 32, NULL},
-    [R] = {SOL_BUFFER_PREPARED, 0, 128, 32, NULL}, [ONE] = {SOL_BUFFER_CONST, 0, 0, 4, one},
-    [Y1] = {SOL_BUFFER_WORKSPACE, 0, 0, 32, NULL}, [Y2] = {SOL_BUFFER_WORKSPACE, 0, 64, 32, NULL},
+    [X] = {SOL_BUFFER_INPUT, 0, 0, 32, NULL, SOL_GIVEN_FORWARD},
+    [Y] = {SOL_BUFFER_OUTPUT, 0, 0, 32, NULL, SOL_GIVEN_FORWARD},
+    [W] = {SOL_BUFFER_PARAM, 0, 0, 32, NULL, 0},
+    [B] = {SOL_BUFFER_PARAM, 1, 0, 32, NULL, 0},
+    [S] = {SOL_BUFFER_PARAM, 2, 0, 32, NULL, 0},
+    [T] = {SOL_BUFFER_WORKSPACE, 0, 128, 32, NULL, 0},
+    [V] = {SOL_BUFFER_PREPARED, 0, 0, 32, NULL, 0},
+    [Q] = {SOL_BUFFER_PREPARED, 0, 64, 32, NULL, 0},
+    [R] = {SOL_BUFFER_PREPARED, 0, 128, 32, NULL, 0},
+    [ONE] = {SOL_BUFFER_CONST, 0, 0, 4, one, 0},
+    [Y1] = {SOL_BUFFER_WORKSPACE, 0, 0, 32, NULL, 0},
+    [Y2] = {SOL_BUFFER_WORKSPACE, 0, 64, 32, NULL, 0},
 };
 static const struct sol_place prepare_places[] = {{W, 0}, {T, 0},           /* twice */
                                                   {T, 0}, {ONE, 0}, {V, 0}, /* plus_one */
@@ -97,8 +103,10 @@ static const struct sol_module module = {sizeof module,
                                          buffers,
                                          depends,
                                          192,
+                                         0,
                                          {4, 10, prepare_steps, prepare_places, 160, 0},
-                                         {3, 8, steps, places, 96, 4}};
+                                         {3, 8, steps, places, 96, 4},
+                                         {0}};
 
 static sol_status add_hundred(struct sol_ctx *ctx, const void *data, const void *const *in, void *const *out)
 {
@@ -409,10 +417,16 @@ static void reads_the_workspace_first(char *const *p, const struct sol_frame *f,
 static void debug_fills_the_workspace_with_nan(void **state)
 {
     struct test *t = *state;
-    static const struct sol_buffer b[] = {{SOL_BUFFER_WORKSPACE, 0, 0, 32, NULL}, {SOL_BUFFER_OUTPUT, 0, 0, 32, NULL}};
+    static const struct sol_buffer b[] = {{SOL_BUFFER_WORKSPACE, 0, 0, 32, NULL, 0},
+                                          {SOL_BUFFER_OUTPUT, 0, 0, 32, NULL, SOL_GIVEN_FORWARD}};
     static const struct sol_place p[] = {{0, 0}, {1, 0}};
     static const struct sol_step s[] = {{reads_the_workspace_first, 1, 0, 2, "bug", 0, 0, 0}};
-    static const struct sol_module m = {sizeof m, SOL_MODULE_VERSION, 0, 1, 0, 2, b, NULL, 0, {0}, {1, 2, s, p, 32, 0}};
+    static const struct sol_module m = {.size = sizeof m,
+                                        .version = SOL_MODULE_VERSION,
+                                        .noutput = 1,
+                                        .nbuffer = 2,
+                                        .buffer = b,
+                                        .forward = {1, 2, s, p, 32, 0}};
     const struct net_parts bug = {.name = "bug", .module = &m, .outputs = &output};
     struct sol_net *net;
     sol_config_set(t->ctx, "compiler::debug", "1");

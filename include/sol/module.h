@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define SOL_MODULE_VERSION 1
+#define SOL_MODULE_VERSION 2
 
 /* One call in flight. */
 struct sol_frame {
@@ -31,12 +31,17 @@ enum sol_buffer_kind {
     SOL_BUFFER_PARAM,     /* the framework's memory */
     SOL_BUFFER_PREPARED,  /* written by `prepare`, kept by the model; offset and bytes in one block */
     SOL_BUFFER_WORKSPACE, /* one block per call */
-    SOL_BUFFER_CONST      /* in the module */
+    SOL_BUFFER_CONST,     /* in the module */
+    SOL_BUFFER_SAVED      /* written by `forward`, read by `backward`: one block per call of forward */
 };
+/* Programs that are given an input, or an output: bits. A gradient is backward's alone; an input or output of forward
+ * that backward reads has both. */
+enum { SOL_GIVEN_FORWARD = 1, SOL_GIVEN_BACKWARD = 2 };
 struct sol_buffer {
     int32_t kind, index;
     int64_t offset, bytes;
     const void *data; /* CONST */
+    int32_t given;    /* INPUT, OUTPUT */
 };
 struct sol_place { /* an operand: a buffer and where the operand's element 0 begins in it */
     int32_t buffer;
@@ -65,8 +70,8 @@ struct sol_module {
     int32_t ninput, noutput, nparam, nbuffer;
     const struct sol_buffer *buffer;
     const int32_t *depends;
-    int64_t prepared_bytes;
-    struct sol_program prepare, inference;
+    int64_t prepared_bytes, saved_bytes;
+    struct sol_program prepare, forward, backward; /* backward: no steps unless the network has a gradient */
 };
 
 #endif

@@ -18,10 +18,11 @@ void compile_report(const struct schedule *s)
         for (int k = 0; k < u->loops->tensors.n; k++)
             if (u->loops->tensors.at[k].role == LOOPS_OUTPUT)
                 shape = shape_text(p->arena, u->loops->tensors.at[k].user);
-        LOG(p->ctx, LOG_DEBUG, "plan", "%s %s %s: %s, %.1f us, %s", u->prepare ? "prepare" : "run    ",
+        LOG(p->ctx, LOG_DEBUG, "plan", "%-8s %s %s: %s, %.1f us, %s", program_name(u->program),
             u->opaque ? "opaque" : u->kernel.solver, u->kernel.variant ? u->kernel.variant : "", shape,
             u->kernel.cost / 1e3, u->label);
     }
-    LOG(p->ctx, LOG_DEBUG, "plan", "workspace %lld, prepared %lld bytes", (long long)s->inference.workspace_bytes,
-        (long long)s->prepared_bytes);
+    LOG(p->ctx, LOG_DEBUG, "plan", "workspace %lld forward, %lld backward, prepared %lld, saved %lld bytes",
+        (long long)s->program[PROGRAM_FORWARD].workspace_bytes, (long long)s->program[PROGRAM_BACKWARD].workspace_bytes,
+        (long long)s->prepared_bytes, (long long)s->saved_bytes);
 }

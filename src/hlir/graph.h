@@ -78,6 +78,14 @@ static inline intptr_t tensor_uses(const struct sol_tensor *t)
 int64_t tensor_elements(const struct sol_tensor *t);
 /* uniform.c: is t a constant all of whose elements are one number (not NaN)? */
 bool tensor_uniform(const struct sol_tensor *t, double *out_v);
+/* programs.c. A graph with a gradient holds three programs: what depends on parameters and constants alone is prepared;
+ * what an output needs that is not `backward` is the forward program; all else is the backward program. A program reads
+ * what the ones before it made. */
+enum program { PROGRAM_PREPARE, PROGRAM_FORWARD, PROGRAM_BACKWARD, PROGRAMS };
+/* An enum program for each layer, by its id. SOL_ERR_INVALID: forward would need an input that only backward gets. */
+sol_status graph_programs(struct sol_graph *g, uint8_t *by_layer_id);
+const char *program_name(enum program program); /* "forward" */
+bool graph_is_joint(const struct sol_graph *g); /* does it have a backward program? */
 /* Structure, types, order, names: SOL_ERR_INTERNAL with what is wrong. Debug builds run it behind each pass. */
 sol_status graph_verify(struct sol_graph *g);
 /* Flops and bytes a graph needs, as written: for tests of passes and reports. */

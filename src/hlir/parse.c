@@ -313,6 +313,7 @@ static sol_status given_line(struct parser *p, enum tensor_role role)
     TRY(optional_name(p, &name));
     TRY((role == TENSOR_INPUT ? sol_graph_input : sol_graph_param)(p->g, name, (enum sol_dtype)d.dtype, d.ndim, d.shape,
                                                                    &t));
+    t->backward = role == TENSOR_INPUT && take_word(p, "backward");
     return add_tensor(p, &d, t);
 }
 
@@ -322,7 +323,9 @@ static sol_status output_line(struct parser *p)
     const char *name;
     TRY(reference(p, &t));
     TRY(optional_name(p, &name));
-    return sol_graph_output(p->g, name, t);
+    TRY(sol_graph_output(p->g, name, t));
+    p->g->outputs.at[p->g->outputs.n - 1].backward = take_word(p, "backward");
+    return SOL_OK;
 }
 
 /* -- layers */

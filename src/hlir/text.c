@@ -195,13 +195,13 @@ void graph_print(const struct sol_graph *g, struct text *out)
             text_put(out, " ");
             put_quoted(out, t->name);
         }
-        text_put(out, "\n");
+        text_put(out, t->backward ? " backward\n" : "\n");
     }
     for (const struct sol_layer *l = g->first; l; l = l->next) put_layer(out, out->arena, l);
     for (int i = 0; i < g->outputs.n; i++) {
         text_put(out, "output %%%d ", g->outputs.at[i].t->id);
         put_quoted(out, g->outputs.at[i].name);
-        text_put(out, "\n");
+        text_put(out, g->outputs.at[i].backward ? " backward\n" : "\n");
     }
 }
 

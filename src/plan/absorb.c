@@ -147,7 +147,7 @@ static bool absorb_up(struct plan *p, struct unit *u, const int *place)
     if (at < 0) return false;
     struct store *s = plan_store(p, u->loops->tensors.at[t].user);
     struct unit *into = p->units.at[at];
-    if (into == u || into->dead || into->opaque || into->prepare != u->prepare || s->writers != 1) return false;
+    if (into == u || into->dead || into->opaque || into->program != u->program || s->writers != 1) return false;
     int32_t index;
     const struct loops_stmt *st = &u->loops->stmts.at[0];
     if (!reads_plainly(u->loops, st->value, t, stmt_letters(u->loops, st), &index) || !covers(u->loops, t, index))
@@ -246,7 +246,7 @@ static void absorb_down(struct plan *p, struct unit *u)
         if (lt->role != LOOPS_INPUT || !lt->user) continue;
         struct store *s = plan_store(p, lt->user);
         struct unit *map = s->writer;
-        if (s->writers != 1 || s->readers != 1 || s->output || map->dead || map == u || map->prepare != u->prepare)
+        if (s->writers != 1 || s->readers != 1 || s->output || map->dead || map == u || map->program != u->program)
             continue;
         if (!plain_map(map) || !writes_all(map->loops, &map->loops->stmts.at[0], map->loops->stmts.at[0].out[0]))
             continue;

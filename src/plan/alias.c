@@ -37,7 +37,7 @@ static struct sol_tensor *part_of(const struct unit *u)
 
 static bool may_move(const struct store *x, const struct store *y)
 {
-    if (x->t->role != TENSOR_VALUE || x->root != x->t || x->output || x->prepared != y->prepared) return false;
+    if (x->t->role != TENSOR_VALUE || x->root != x->t || x->output || x->program != y->program) return false;
     if (!x->writers) return false;
     return !(x->writer && x->writer->opaque);
 }

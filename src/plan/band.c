@@ -257,7 +257,7 @@ static struct unit *only_reader(struct plan *p, const struct unit *u, struct uni
         return NULL;
     *out_s = found;
     struct unit *b = reader_of[found->t->id];
-    return b && !b->dead && !b->opaque && b->prepare == u->prepare ? b : NULL;
+    return b && !b->dead && !b->opaque && b->program == u->program ? b : NULL;
 }
 
 static int dimension(const struct store *s, char purpose)
@@ -309,7 +309,7 @@ sol_status plan_band(struct plan *p)
     }
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
-        if (u->dead || u->opaque || u->prepare) continue;
+        if (u->dead || u->opaque || u->program == PROGRAM_PREPARE) continue;
         struct chain c;
         TRY(best_chain(p, u, reader_of, &c));
         if (c.n < 2) continue;

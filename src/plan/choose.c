@@ -140,14 +140,13 @@ static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, str
     bool constant = u->memory[k->tensor].constant;
     made = plan_tensor(p, "packed", t->dtype, t->ndim, t->shape);
     struct store *s = plan_store(p, made);
-    s->fixed = true;
-    s->prepared = constant;
-    plan_place(s);
     struct loops *l = loops_copy(p->arena, k->loops);
     l->tensors.at[0].user = source;
     l->tensors.at[1].user = made;
-    struct unit *pu = plan_unit(p, *at, l, u->layer, arena_printf(p->arena, "pack %s", u->label));
-    pu->prepare = constant;
+    plan_unit(p, *at, constant ? PROGRAM_PREPARE : u->program, l, u->layer,
+              arena_printf(p->arena, "pack %s", u->label));
+    s->fixed = true;
+    plan_place(s);
     (*at)++;
     map_set(packs, key.at, made);
     return made;
@@ -169,6 +168,7 @@ static void set_operands(struct plan *p, struct map *packs, int *at, struct unit
     for (int i = 0; i < u->kernel.nwork; i++) {
         struct sol_tensor *t = plan_tensor(p, "work", SOL_U8, 1, &u->kernel.work_bytes[i]);
         plan_store(p, t)->fixed = true;
+        plan_store(p, t)->program = u->program;
         plan_place(plan_store(p, t));
         u->operand[u->noperand++] = t;
     }

@@ -164,6 +164,24 @@ static struct loops *compose(struct plan *p, struct unit *u, int t, struct unit 
     return to;
 }
 
+/* Is the move in the program of its reader, or prepared? Otherwise what it reads would be saved for backward instead of
+ * what it writes: not if that is more. */
+static bool source_at_hand(struct plan *p, const struct unit *u, const struct unit *move)
+{
+    if (move->program == u->program || move->program == PROGRAM_PREPARE) return true;
+    int64_t in = 0, out = 0;
+    for (int i = 0; i < move->loops->tensors.n; i++) {
+        const struct loops_tensor *t = &move->loops->tensors.at[i];
+        if (!t->user) continue;
+        const struct store *s = plan_store(p, t->user);
+        if (t->role == LOOPS_OUTPUT)
+            out += tensor_elements(s->t);
+        else if (s->t->role == TENSOR_VALUE && !s->output && !plan_prepared(s))
+            in += tensor_elements(s->t);
+    }
+    return in <= out;
+}
+
 static void compose_unit(struct plan *p, struct unit *u)
 {
     for (int t = 0; t < u->loops->tensors.n; t++) {
@@ -171,6 +189,7 @@ static void compose_unit(struct plan *p, struct unit *u)
         if (lt->role != LOOPS_INPUT || !lt->user) continue;
         struct store *s = plan_store(p, lt->user);
         if (s->writers != 1 || !s->writer->move || s->writer->dead || s->writer == u) continue;
+        if (!source_at_hand(p, u, s->writer)) continue;
         struct loops *l = compose(p, u, t, s->writer);
         if (!l) continue;
         u->loops = l;

@@ -38,8 +38,8 @@ static void row_major(int8_t *order, int ndim)
 }
 
 /* `to[L] = from[L]` */
-static struct unit *copy_unit(struct plan *p, int at, struct sol_tensor *to, struct sol_tensor *from,
-                              struct sol_layer *layer, const char *label)
+static void copy_unit(struct plan *p, int at, enum program program, struct sol_tensor *to, struct sol_tensor *from,
+                      struct sol_layer *layer)
 {
     struct loops *l = loops_create(p->arena, "Reorder");
     int64_t shape[SOL_MAX_DIMS];
@@ -53,25 +53,28 @@ static struct unit *copy_unit(struct plan *p, int at, struct sol_tensor *to, str
     int y = loops_tensor(l, "y", LOOPS_OUTPUT, to->dtype, to->ndim, shape);
     l->tensors.at[x].user = from;
     l->tensors.at[y].user = to;
-    struct loops_stmt s = {.nout = 1, .out = {(uint16_t)y}, .label = label};
+    struct loops_stmt s = {.nout = 1, .out = {(uint16_t)y}, .label = "reorder"};
     s.index = to->ndim ? ex_list(l, to->ndim, index[0]) : 0;
     s.value = ex_read(l, x, to->ndim ? ex_list(l, to->ndim, index[1]) : 0, 0);
     PUSH(p->arena, l->stmts, s);
-    struct unit *u = plan_unit(p, at, l, layer, label);
-    return u;
+    plan_unit(p, at, program, l, layer, s.label);
 }
 
-/* Every unit from `first` on that has `old` as an operand in `role` takes `with` instead. */
-static void retarget(struct plan *p, int first, const struct sol_tensor *old, struct sol_tensor *with, int role,
-                     const struct unit *but)
+/* Every unit of a program that has `old` as an operand in `role` takes `with` instead. Returns the place of the first,
+ * -1: there is none. */
+static int retarget(struct plan *p, enum program program, const struct sol_tensor *old, struct sol_tensor *with,
+                    int role)
 {
-    for (int i = first; i < p->units.n; i++) {
+    int first = -1;
+    for (int i = p->units.n - 1; i >= 0; i--) {
         struct unit *u = p->units.at[i];
-        if (u == but || u->dead) continue;
-        for (int k = 0; k < u->loops->tensors.n; k++)
-            if (u->loops->tensors.at[k].user == old && u->loops->tensors.at[k].role == role)
-                u->loops->tensors.at[k].user = with;
+        for (int k = 0; u->program == program && !u->dead && k < u->loops->tensors.n; k++) {
+            if (u->loops->tensors.at[k].user != old || u->loops->tensors.at[k].role != role) continue;
+            u->loops->tensors.at[k].user = with;
+            first = i;
+        }
     }
+    return first;
 }
 
 /* The purposes that the readers of a tensor of the user give its dimensions. */
@@ -107,16 +110,23 @@ static struct sol_tensor *twin(struct plan *p, const struct sol_tensor *t, const
     return n;
 }
 
-/* A network's input that windows or contractions read goes through one reorder. */
+/* The units of a program that read t, which lies in the user's memory, read a reordered copy of it. */
+static void reorder_for(struct plan *p, enum program program, struct sol_tensor *t, const char *purpose)
+{
+    struct sol_tensor *n = twin(p, t, purpose, "inner");
+    int first = retarget(p, program, t, n, LOOPS_INPUT);
+    if (first >= 0) copy_unit(p, first, program, n, t, p->units.at[first]->layer);
+}
+
+/* A network's input that windows or contractions read goes through one reorder. Backward reorders it again: that takes
+ * less memory than saving the copy, and little time. */
 static void reorder_inputs(struct plan *p)
 {
     for (int i = 0; i < p->g->inputs.n; i++) {
         struct sol_tensor *t = p->g->inputs.at[i];
         char purpose[SOL_MAX_DIMS];
         if (!plan_store(p, t)->readers || !purposes_from_readers(p, t, purpose)) continue;
-        struct sol_tensor *n = twin(p, t, purpose, "inner");
-        struct unit *u = copy_unit(p, 0, n, t, p->g->first, "reorder");
-        retarget(p, 0, t, n, LOOPS_INPUT, u);
+        for (int program = PROGRAM_FORWARD; program < PROGRAMS; program++) reorder_for(p, program, t, purpose);
     }
 }
 
@@ -131,11 +141,15 @@ static void reorder_outputs(struct plan *p)
         natural_order(purpose, t->ndim, want);
         row_major(have, t->ndim);
         if (!s->writer || s->writer->opaque || same_order(t, want, have)) continue;
-        if (s->writer->move && s->readers == 1) continue;
+        const struct unit *writer = s->writer;
+        if (s->program == PROGRAM_FORWARD) reorder_for(p, PROGRAM_BACKWARD, t, purpose);
+        if (writer->move && s->readers == 1) continue;
+        enum program program = writer->program;
         struct sol_tensor *n = twin(p, t, purpose, "inner");
-        retarget(p, 0, t, n, LOOPS_INPUT, NULL);
-        retarget(p, 0, t, n, LOOPS_OUTPUT, NULL);
-        copy_unit(p, -1, t, n, s->writer->layer, "reorder");
+        retarget(p, program, t, n, LOOPS_INPUT);
+        retarget(p, program, t, n, LOOPS_OUTPUT);
+        plan_store(p, n)->program = program;
+        copy_unit(p, -1, program, t, n, writer->layer);
     }
 }
 
@@ -223,7 +237,7 @@ static void mark_fixed(struct plan *p)
 {
     for (int i = 0; i < p->nstores; i++) {
         struct store *s = &p->stores[i];
-        if (s->t) s->fixed = s->t->role != TENSOR_VALUE || s->output || s->prepared;
+        if (s->t) s->fixed = s->t->role != TENSOR_VALUE || s->output || plan_prepared(s);
     }
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
@@ -240,7 +254,7 @@ void plan_place(struct store *s)
         row_major(s->order, s->t->ndim);
     else
         natural_order(purpose, s->t->ndim, s->order);
-    s->memory.constant = s->prepared || s->t->role == TENSOR_PARAM || s->t->role == TENSOR_CONST;
+    s->memory.constant = plan_prepared(s) || s->t->role == TENSOR_PARAM || s->t->role == TENSOR_CONST;
     lay_out(s);
     /* memory of the user may begin anywhere that its type allows */
     bool ours = s->t->role == TENSOR_VALUE && !s->output;

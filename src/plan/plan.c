@@ -3,60 +3,24 @@
 
 #include <string.h>
 
-/* Every output gets a tensor of its own that a layer writes: not an input, not the same one twice. */
+/* Every output gets a tensor of its own that a layer of its program writes: not an input, not the same one twice, and a
+ * gradient nothing that forward computes. */
 static sol_status own_outputs(struct sol_graph *g)
 {
     bool *seen = NEW_ARRAY(g->arena, bool, g->ntensors + 1);
+    uint8_t *program = NEW_ARRAY(g->arena, uint8_t, g->nlayers + 1);
+    TRY(graph_programs(g, program));
     for (int i = 0; i < g->outputs.n; i++) {
-        struct sol_tensor *t = g->outputs.at[i].t;
-        bool twice = t->role != TENSOR_VALUE || seen[t->id];
-        seen[t->id] = true;
+        struct graph_output *o = &g->outputs.at[i];
+        bool twice = o->t->role != TENSOR_VALUE || seen[o->t->id];
+        if (!twice && o->backward && program[o->t->from->id] == PROGRAM_FORWARD) twice = true;
+        seen[o->t->id] = true;
         if (!twice) continue;
         struct sol_layer *l;
-        TRY(graph_add(g, NULL, "identity", "", "", 1, &t, &(struct attrs){0}, &l));
-        g->outputs.at[i].t = l->out[0];
+        TRY(graph_add(g, NULL, "identity", "", "", 1, &o->t, &(struct attrs){0}, &l));
+        o->t = l->out[0];
     }
     return SOL_OK;
-}
-
-/* An output that depends on parameters alone is still written by every call. */
-static void outputs_every_call(struct plan *p)
-{
-    for (int i = 0; i < p->g->outputs.n; i++) {
-        struct store *s = plan_store(p, p->g->outputs.at[i].t);
-        s->output = true;
-        s->prepared = false;
-    }
-    for (int i = 0; i < p->units.n; i++) {
-        struct unit *u = p->units.at[i];
-        for (int k = 0; k < u->loops->tensors.n; k++) {
-            const struct loops_tensor *t = &u->loops->tensors.at[k];
-            if (t->role != LOOPS_OUTPUT || !plan_store(p, t->user)->output) continue;
-            u->prepare = false;
-        }
-        for (int k = 0; k < u->loops->tensors.n && !u->prepare; k++)
-            if (u->loops->tensors.at[k].role == LOOPS_OUTPUT)
-                plan_store(p, u->loops->tensors.at[k].user)->prepared = false;
-    }
-}
-
-static void reset_prepare(struct plan *p)
-{
-    outputs_every_call(p);
-    /* what reads something made in every call is made in every call */
-    for (int i = 0; i < p->units.n; i++) {
-        struct unit *u = p->units.at[i];
-        if (!u->prepare) continue;
-        for (int k = 0; k < u->loops->tensors.n; k++) {
-            const struct loops_tensor *t = &u->loops->tensors.at[k];
-            if (t->role != LOOPS_INPUT || !t->user) continue;
-            const struct store *s = plan_store(p, t->user);
-            if (s->t->role == TENSOR_VALUE && !s->prepared) u->prepare = false;
-        }
-        for (int k = 0; k < u->loops->tensors.n && !u->prepare; k++)
-            if (u->loops->tensors.at[k].role == LOOPS_OUTPUT)
-                plan_store(p, u->loops->tensors.at[k].user)->prepared = false;
-    }
 }
 
 sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *target, struct plan **out_plan)
@@ -74,8 +38,8 @@ sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *
         struct store *s = &p->stores[g->tensors.at[i]->id];
         s->t = s->root = g->tensors.at[i];
     }
+    for (int i = 0; i < g->outputs.n; i++) plan_store(p, g->outputs.at[i].t)->output = true;
     TRY(plan_units(p));
-    reset_prepare(p);
     TRY(plan_compose(p));
     TRY(plan_alias(p));
     TRY(plan_absorb(p));

@@ -1,6 +1,7 @@
 /* The plan: which layers run as one kernel, where tensors lie, which solver computes each kernel.
  *
- *   units     one for each layer (a Concat: one for each piece)
+ *   units     one for each layer (a Concat: one for each piece), each in its program: prepare, forward or backward.
+ *             Nothing below joins units of different programs
  *   compose   Moves vanish into the index expressions of their readers
  *   alias     the pieces of a Concat are written where the Concat wants them
  *   absorb    Maps go up into the producer of their last operand (an epilogue), or down into a reduction
@@ -20,7 +21,7 @@ struct unit {
     struct loops *loops;
     struct sol_layer *layer; /* the first layer in it; gives position and name */
     const char *label;       /* "conv1 + relu" */
-    bool prepare;            /* depends on parameters and constants alone */
+    enum program program;
     bool opaque, dead;
     bool move;             /* only moves elements: may vanish into its readers */
     bool contraction;      /* its root is a sum of products of two tensors */
@@ -43,7 +44,7 @@ struct store {
     bool needed;                    /* lives in memory: written and read by different units, or an output */
     bool parts;                     /* other tensors are parts of it */
     bool fixed;                     /* row-major: input, output, parameter, constant, packed */
-    bool prepared;                  /* written by `prepare` */
+    enum program program;           /* of its writers, where a unit writes it */
     int8_t order[SOL_MAX_DIMS];     /* dimensions, outermost first */
     struct memory memory;
     int64_t elements; /* with halos */
@@ -57,7 +58,7 @@ struct plan {
     const struct target *target;
     bool winograd;
     struct map *known;           /* kernels by their loops and memory */
-    VECTOR(struct unit *) units; /* in order of execution; `prepare` units among them */
+    VECTOR(struct unit *) units; /* in order of execution within each program */
     struct store *stores;        /* by tensor id */
     int nstores;
 };
@@ -67,9 +68,12 @@ sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *
 struct store *plan_store(struct plan *p, const struct sol_tensor *t);
 /* A new tensor of the graph that only the plan knows (a packed weight, a reordered input). */
 struct sol_tensor *plan_tensor(struct plan *p, const char *name, enum sol_dtype t, int ndim, const int64_t *shape);
-struct unit *plan_unit(struct plan *p, int at, struct loops *l, struct sol_layer *layer, const char *label);
-void plan_count(struct plan *p);  /* writers, readers */
-void plan_place(struct store *s); /* layout.c: order, strides, size of one root */
+/* Puts a unit in front of unit `at`, -1: behind all. */
+struct unit *plan_unit(struct plan *p, int at, enum program program, struct loops *l, struct sol_layer *layer,
+                       const char *label);
+bool plan_prepared(const struct store *s); /* is it written by `prepare`? */
+void plan_count(struct plan *p);           /* writers, readers */
+void plan_place(struct store *s);          /* layout.c: order, strides, size of one root */
 
 /* the phases, in order; each is one file */
 sol_status plan_units(struct plan *p);

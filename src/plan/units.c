@@ -43,11 +43,19 @@ static int unit_root(const struct loops *l, bool *out_contraction)
     return root < 0 ? 0 : root;
 }
 
-struct unit *plan_unit(struct plan *p, int at, struct loops *l, struct sol_layer *layer, const char *label)
+bool plan_prepared(const struct store *s)
+{
+    return s->t->role == TENSOR_VALUE && s->program == PROGRAM_PREPARE;
+}
+
+struct unit *plan_unit(struct plan *p, int at, enum program program, struct loops *l, struct sol_layer *layer,
+                       const char *label)
 {
     struct unit *u = NEW(p->arena, struct unit);
-    *u = (struct unit){.loops = l, .layer = layer, .label = label};
+    *u = (struct unit){.loops = l, .layer = layer, .label = label, .program = program};
     u->root = unit_root(l, &u->contraction);
+    for (int i = 0; i < l->tensors.n; i++)
+        if (l->tensors.at[i].role == LOOPS_OUTPUT) plan_store(p, l->tensors.at[i].user)->program = program;
     struct unit *last = u;
     PUSH(p->arena, p->units, last);
     for (int i = p->units.n - 1; i > at && at >= 0; i--) {
@@ -152,34 +160,28 @@ static const char *layer_label(struct plan *p, const struct sol_layer *l)
     return l->name[0] ? arena_printf(p->arena, "%s %s", l->def->name, l->name) : l->def->name;
 }
 
-static bool is_prepare(struct plan *p, const struct sol_layer *l)
+static void add_units(struct plan *p, struct sol_layer *l, enum program program)
 {
-    for (int i = 0; i < l->nin; i++) {
-        if (!l->in[i]) continue;
-        if (l->in[i]->role == TENSOR_INPUT) return false;
-        if (l->in[i]->role == TENSOR_VALUE && !plan_store(p, l->in[i])->prepared) return false;
+    const char *label = layer_label(p, l);
+    struct loops *loops = loops_copy(p->arena, l->loops);
+    bind_tensors(l, loops);
+    for (int i = 0; i < loops->stmts.n; i++) loops->stmts.at[i].label = label;
+    bool opaque = l->def->flags & LAYER_OPAQUE;
+    if (!opaque) loops = put_literals(loops);
+    bool parts = writes_in_parts(loops);
+    for (int i = 0; i < (parts ? loops->stmts.n : 1); i++) {
+        struct unit *u = plan_unit(p, -1, program, parts ? loops_part(p->arena, loops, i) : loops, l, label);
+        u->opaque = opaque;
+        u->move = l->def->flags & LAYER_MOVE && !opaque;
     }
-    return l->nin > 0 && !(l->def->flags & LAYER_RANDOM);
 }
 
 sol_status plan_units(struct plan *p)
 {
-    for (struct sol_layer *l = p->g->first; l; l = l->next) {
-        bool prepare = is_prepare(p, l);
-        for (int o = 0; o < l->nout; o++) plan_store(p, l->out[o])->prepared = prepare;
-        const char *label = layer_label(p, l);
-        struct loops *loops = loops_copy(p->arena, l->loops);
-        bind_tensors(l, loops);
-        for (int i = 0; i < loops->stmts.n; i++) loops->stmts.at[i].label = label;
-        bool opaque = l->def->flags & LAYER_OPAQUE;
-        if (!opaque) loops = put_literals(loops);
-        bool parts = writes_in_parts(loops);
-        for (int i = 0; i < (parts ? loops->stmts.n : 1); i++) {
-            struct unit *u = plan_unit(p, -1, parts ? loops_part(p->arena, loops, i) : loops, l, label);
-            u->prepare = prepare;
-            u->opaque = opaque;
-            u->move = l->def->flags & LAYER_MOVE && !opaque;
-        }
-    }
+    uint8_t *program = NEW_ARRAY(p->arena, uint8_t, p->g->nlayers + 1);
+    TRY(graph_programs(p->g, program));
+    for (int i = 0; i < PROGRAMS; i++)
+        for (struct sol_layer *l = p->g->first; l; l = l->next)
+            if (program[l->id] == i) add_units(p, l, i);
     return ctx_check(p->ctx);
 }

@@ -39,8 +39,8 @@ static sol_status block_need(struct sol_ctx *ctx, int64_t bytes, const char *wha
 static struct slot *slot_make(struct sol_net *net)
 {
     const struct sol_module *m = net->module;
-    const size_t places = (size_t)MAX(m->inference.nplace, m->prepare.nplace), buffers = (size_t)m->nbuffer;
-    const size_t steps = (size_t)MAX(m->inference.nstep, m->prepare.nstep);
+    const size_t places = (size_t)MAX(MAX(m->forward.nplace, m->backward.nplace), m->prepare.nplace);
+    const size_t steps = (size_t)MAX(m->forward.nstep, m->backward.nstep), buffers = (size_t)m->nbuffer;
     const size_t bytes = sizeof(struct slot) + (places + buffers) * sizeof(char *) + steps * sizeof(int64_t);
     struct slot *s = ctx_realloc(net->ctx, NULL, bytes);
     if (!s) return NULL;

@@ -13,6 +13,12 @@ struct block { /* memory aligned to 64 bytes, to huge pages if it is large */
     void *raw;
     int64_t bytes;
 };
+/* What a call of forward leaves for backward. */
+struct sol_saved {
+    struct sol_net *net;
+    struct sol_saved *next; /* while idle */
+    struct block block;
+};
 /* What one call in flight needs; kept for the next call. */
 struct slot {
     struct slot *next;
@@ -20,6 +26,10 @@ struct slot {
     char **base;      /* by buffer */
     char **operands;  /* by place */
     int64_t *step_ns; /* of the call, if it is measured */
+};
+struct profile { /* of the last run of a program that was measured */
+    bool some;
+    int64_t *ns; /* by step */
 };
 struct sol_net {
     struct sol_ctx *ctx;
@@ -42,14 +52,20 @@ struct sol_net {
     int running; /* calls in flight */
     struct slot *idle;
     struct block prepared;
-    bool profiled;
-    int64_t *profile_ns; /* by step of `inference`: the last run that was measured */
-    char *profile_text;  /* handed out last */
+    struct sol_saved *saved_idle; /* kept for the next call of forward */
+    int saved_nidle, saved_out;   /* out: handed out, not destroyed */
+    int saved_most[2];            /* the most that were out at once: lately, and just before that */
+    int saved_calls;              /* of forward, since `lately` began */
+    bool destroyed;               /* only what is saved still holds it */
+    struct profile forward_profile, backward_profile;
+    char *profile_text; /* handed out last */
 };
 
 /* net.c. In a child process the lock is made anew: whoever held it does not exist there. */
 void net_lock(struct sol_net *net);
 void net_unlock(struct sol_net *net);
+/* Frees what is left of a network that was destroyed, when nothing that is saved holds it any more. */
+void net_free(struct sol_net *net);
 
 /* block.c */
 sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *out_b);
@@ -59,12 +75,25 @@ sol_status slot_take(struct sol_net *net, const struct sol_program *p, int threa
 void slot_give(struct sol_net *net, struct slot *s);
 void slot_free(struct sol_net *net, struct slot *s);
 
+/* saved.c: sol_saved_destroy, and */
+sol_status saved_take(struct sol_net *net, struct sol_saved **out_s);
+void saved_give(struct sol_saved *s);
+void saved_free_idle(struct sol_net *net);
+
 /* prepare.c. Between enter and leave the prepared block is good, and nobody writes it. */
 sol_status prepare_enter(struct sol_net *net, int threads);
 void prepare_leave(struct sol_net *net);
 
 /* run.c */
-sol_status run_program(struct sol_net *net, const struct sol_program *p, struct slot *s, const void *const *inputs,
-                       void *const *outputs, const unsigned char *only, int threads, bool profile);
+struct call {
+    const struct sol_program *program;
+    const void *const *inputs; /* NULL: prepare */
+    void *const *outputs;
+    const struct sol_saved *saved; /* NULL: the program uses none */
+    const unsigned char *only;     /* by step: 0 skips it; NULL: all run */
+    int threads;
+    bool profile;
+};
+sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s);
 
 #endif

@@ -49,7 +49,8 @@ sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_par
     net->prepares = NEW_ARRAY(a, bool, m->nparam);
     net->param = NEW_ARRAY(a, const void *, m->nparam);
     net->dirty = NEW_ARRAY(a, bool, m->nparam);
-    net->profile_ns = NEW_ARRAY(a, int64_t, m->inference.nstep);
+    net->forward_profile.ns = NEW_ARRAY(a, int64_t, m->forward.nstep);
+    net->backward_profile.ns = NEW_ARRAY(a, int64_t, m->backward.nstep);
     TRY(ctx_check(ctx));
     mark_prepares(net);
     net->team = rt_team_openmp();
@@ -71,9 +72,19 @@ void sol_net_destroy(struct sol_net *net)
     }
     block_free(net->ctx, &net->prepared);
     ctx_free(net->ctx, net->profile_text);
+    if (net->parts.close) net->parts.close(net->parts.handle);
+    net_lock(net);
+    saved_free_idle(net);
+    net->destroyed = true;
+    const bool held = net->saved_out > 0;
+    net_unlock(net);
+    if (!held) net_free(net);
+}
+
+void net_free(struct sol_net *net)
+{
     pthread_mutex_destroy(&net->lock);
     pthread_cond_destroy(&net->changed);
-    if (net->parts.close) net->parts.close(net->parts.handle);
     arena_destroy(net->arena);
 }
 
@@ -166,44 +177,51 @@ sol_status sol_net_param(struct sol_net *net, int i, const void *data)
 void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m)
 {
     const struct sol_module *m = net->module;
-    const struct sol_program *p = &m->inference, *q = &m->prepare;
+    const struct sol_program *f = &m->forward, *b = &m->backward, *q = &m->prepare;
     const int64_t threads = rt_processors();
     int64_t constants = 0;
     for (int i = 0; i < m->nbuffer; i++)
         if (m->buffer[i].kind == SOL_BUFFER_CONST) constants += m->buffer[i].bytes;
-    const int64_t running = p->workspace_bytes + rt_scratch_bytes(p) * threads;
+    /* a slot is for both: each of its blocks is as large as one of them needs */
+    const int64_t running =
+        MAX(f->workspace_bytes, b->workspace_bytes) + MAX(rt_scratch_bytes(f), rt_scratch_bytes(b)) * threads;
     const int64_t preparing = q->workspace_bytes + rt_scratch_bytes(q) * threads;
     *out_m = (struct sol_memory){.params = sum(m->nparam, net->param_bytes),
                                  .prepared = m->prepared_bytes,
                                  .inputs = sum(m->ninput, net->input_bytes),
                                  .outputs = sum(m->noutput, net->output_bytes),
+                                 .saved = m->saved_bytes,
                                  .workspace = running};
-    out_m->peak =
-        out_m->params + out_m->prepared + constants + MAX(running + out_m->inputs + out_m->outputs, preparing);
+    out_m->peak = out_m->params + out_m->prepared + constants +
+                  MAX(running + out_m->saved + out_m->inputs + out_m->outputs, preparing);
 }
 
-static void print_profile(const struct sol_net *net, char *text, size_t room)
+/* `prefix` stands in front of each label. Returns where the text ends. */
+static char *print_profile(const struct sol_program *p, const struct profile *of, const char *prefix, char *text,
+                           const char *end)
 {
-    const struct sol_program *p = &net->module->inference;
-    const double total = (double)MAX(sum(p->nstep, net->profile_ns), 1);
-    for (int i = 0; i < p->nstep; i++) {
-        const double ns = (double)net->profile_ns[i];
+    const double total = (double)MAX(sum(p->nstep, of->ns), 1);
+    for (int i = 0; i < p->nstep && of->some; i++) {
+        const double ns = (double)of->ns[i];
         const char *label = p->step[i].label ? p->step[i].label : "";
-        const int n = snprintf(text, room, "%10.1f us %5.1f %%  %.160s\n", ns * 1e-3, 100 * ns / total, label);
-        text += MIN((size_t)n, room);
-        room -= MIN((size_t)n, room);
+        const int n = snprintf(text, (size_t)(end - text), "%10.1f us %5.1f %%  %s%.160s\n", ns * 1e-3,
+                               100 * ns / total, prefix, label);
+        text += MIN(n, (int)(end - text));
     }
+    return text;
 }
 
 const char *sol_net_profile(struct sol_net *net)
 {
-    const size_t room = (size_t)net->module->inference.nstep * 200 + 1;
+    const struct sol_module *m = net->module;
+    const size_t room = (size_t)(m->forward.nstep + m->backward.nstep) * 210 + 1;
     char *text = ctx_realloc(net->ctx, NULL, room);
     if (!text) return NULL;
     *text = 0;
     net_lock(net);
-    const bool some = net->profiled;
-    if (some) print_profile(net, text, room);
+    const bool some = net->forward_profile.some || net->backward_profile.some;
+    char *at = print_profile(&m->forward, &net->forward_profile, "", text, text + room);
+    print_profile(&m->backward, &net->backward_profile, "backward: ", at, text + room);
     ctx_free(net->ctx, net->profile_text);
     net->profile_text = text;
     net_unlock(net);

@@ -32,8 +32,9 @@ static sol_status run_steps(struct sol_net *net, const unsigned char *only, int 
     struct slot *s;
     const struct sol_program *p = &net->module->prepare;
     TRY(slot_take(net, p, threads, &s));
-    const sol_status status = run_program(net, p, s, NULL, NULL, only, threads, false);
-    const bool large = s->workspace.bytes > net->module->inference.workspace_bytes;
+    const sol_status status = run_program(net, &(struct call){.program = p, .only = only, .threads = threads}, s);
+    const struct sol_module *m = net->module;
+    const bool large = s->workspace.bytes > MAX(m->forward.workspace_bytes, m->backward.workspace_bytes);
     if (large)
         slot_free(net, s);
     else

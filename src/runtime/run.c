@@ -4,17 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *begin_of(const struct sol_net *net, const struct sol_buffer *b, const struct slot *s,
-                      const void *const *inputs, void *const *outputs)
+static char *begin_of(const struct sol_net *net, const struct sol_buffer *b, const struct slot *s, const struct call *c)
 {
     const void *begin = NULL;
     switch ((enum sol_buffer_kind)b->kind) {
-    case SOL_BUFFER_INPUT: begin = inputs ? inputs[b->index] : NULL; break;
-    case SOL_BUFFER_OUTPUT: begin = outputs ? outputs[b->index] : NULL; break;
+    case SOL_BUFFER_INPUT: begin = c->inputs ? c->inputs[b->index] : NULL; break;
+    case SOL_BUFFER_OUTPUT: begin = c->outputs ? c->outputs[b->index] : NULL; break;
     case SOL_BUFFER_PARAM: begin = net->param[b->index]; break;
     case SOL_BUFFER_PREPARED: begin = net->prepared.at; break;
     case SOL_BUFFER_WORKSPACE: begin = s->workspace.at; break;
     case SOL_BUFFER_CONST: begin = b->data; break;
+    case SOL_BUFFER_SAVED: begin = c->saved ? c->saved->block.at : NULL; break;
     }
     return (char *)((uintptr_t)begin + (uintptr_t)b->offset);
 }
@@ -39,39 +39,44 @@ static sol_status explain(struct sol_net *net, const struct sol_step *s, int32_t
     return ctx_fail(net->ctx, SOL_ERR_RUN, "network '%s', '%s': %s in the data of this call", name, s->label, what);
 }
 
-sol_status run_program(struct sol_net *net, const struct sol_program *p, struct slot *s, const void *const *inputs,
-                       void *const *outputs, const unsigned char *only, int threads, bool profile)
+sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s)
 {
     static const uint64_t seeds[8];
     const struct sol_module *m = net->module;
+    const struct sol_program *p = c->program;
     net_lock(net); /* for the parameters' addresses */
-    for (int i = 0; i < m->nbuffer; i++) s->base[i] = begin_of(net, &m->buffer[i], s, inputs, outputs);
+    for (int i = 0; i < m->nbuffer; i++) s->base[i] = begin_of(net, &m->buffer[i], s, c);
     net_unlock(net);
     if (net->debug && s->workspace.at) memset(s->workspace.at, 0xff, (size_t)s->workspace.bytes); /* NaN, and -1 */
-    if (profile) memset(s->step_ns, 0, (size_t)p->nstep * sizeof *s->step_ns);
+    if (c->profile) memset(s->step_ns, 0, (size_t)p->nstep * sizeof *s->step_ns);
     const struct rt_call call = {.program = p,
                                  .base = s->base,
                                  .operands = s->operands,
                                  .scratch = s->scratch.at,
                                  .seeds = seeds,
-                                 .only = only,
-                                 .threads = threads,
+                                 .only = c->only,
+                                 .threads = c->threads,
                                  .team = net->team,
                                  .host = call_host,
                                  .host_user = net,
-                                 .step_ns = profile ? s->step_ns : NULL};
+                                 .step_ns = c->profile ? s->step_ns : NULL};
     int32_t step = 0;
     const int32_t error = rt_run(&call, &step);
     return error ? explain(net, &p->step[step], error) : SOL_OK;
 }
 
-static sol_status check_pointers(struct sol_net *net, const char *what, int n, const struct sol_io *io,
+/* Inputs or outputs that a program is given. */
+static sol_status check_pointers(struct sol_net *net, enum sol_buffer_kind kind, int given, const struct sol_io *io,
                                  const int64_t *bytes, const void *const *p)
 {
-    for (int i = 0; i < n; i++)
-        if (bytes[i] > 0 && (!p || !p[i]))
-            return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': %s %d, '%s', is NULL, expected %lld bytes",
-                            net->parts.name, what, i, io[i].name, (long long)bytes[i]);
+    for (int k = 0; k < net->module->nbuffer; k++) {
+        const struct sol_buffer *b = &net->module->buffer[k];
+        const int i = b->index;
+        if (b->kind != (int32_t)kind || !(b->given & given) || bytes[i] <= 0 || (p && p[i])) continue;
+        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': %s %d, '%s', is NULL, expected %lld bytes",
+                        net->parts.name, kind == SOL_BUFFER_INPUT ? "input" : "output", i, io[i].name,
+                        (long long)bytes[i]);
+    }
     return SOL_OK;
 }
 
@@ -81,31 +86,94 @@ static int choose_threads(struct sol_net *net, int threads)
     return threads > 0 ? MIN(threads, 1024) : rt_processors();
 }
 
-static sol_status run_slot(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads)
+static sol_status run_slot(struct sol_net *net, struct call *c, struct profile *profile)
 {
     struct slot *s;
-    const struct sol_program *p = &net->module->inference;
-    const bool profile = !strcmp(ctx_config(net->ctx, "profile"), "1");
-    TRY(slot_take(net, p, threads, &s));
-    const sol_status status = run_program(net, p, s, inputs, outputs, NULL, threads, profile);
-    if (profile) {
+    c->profile = !strcmp(ctx_config(net->ctx, "profile"), "1");
+    TRY(slot_take(net, c->program, c->threads, &s));
+    const sol_status status = run_program(net, c, s);
+    if (c->profile) {
         net_lock(net);
-        memcpy(net->profile_ns, s->step_ns, (size_t)p->nstep * sizeof *s->step_ns);
-        net->profiled = true;
+        memcpy(profile->ns, s->step_ns, (size_t)c->program->nstep * sizeof *s->step_ns);
+        profile->some = true;
         net_unlock(net);
     }
     slot_give(net, s);
     return status;
 }
 
-sol_status sol_net_run(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads)
+static sol_status run(struct sol_net *net, struct call *c, int given, struct profile *profile)
 {
-    const struct sol_module *m = net->module;
-    TRY(check_pointers(net, "input", m->ninput, net->parts.inputs, net->input_bytes, inputs));
-    TRY(check_pointers(net, "output", m->noutput, net->parts.outputs, net->output_bytes, (const void *const *)outputs));
-    threads = choose_threads(net, threads);
-    TRY(prepare_enter(net, threads));
-    const sol_status status = run_slot(net, inputs, outputs, threads);
+    TRY(check_pointers(net, SOL_BUFFER_INPUT, given, net->parts.inputs, net->input_bytes, c->inputs));
+    TRY(check_pointers(net, SOL_BUFFER_OUTPUT, given, net->parts.outputs, net->output_bytes,
+                       (const void *const *)c->outputs));
+    c->threads = choose_threads(net, c->threads);
+    TRY(prepare_enter(net, c->threads));
+    const sol_status status = run_slot(net, c, profile);
     prepare_leave(net);
     return status;
+}
+
+static sol_status forward(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads,
+                          struct sol_saved *saved)
+{
+    struct call c = {
+        .program = &net->module->forward, .inputs = inputs, .outputs = outputs, .saved = saved, .threads = threads};
+    if (net->debug && saved && saved->block.at) memset(saved->block.at, 0xff, (size_t)saved->block.bytes);
+    return run(net, &c, SOL_GIVEN_FORWARD, &net->forward_profile);
+}
+
+sol_status sol_net_forward(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads,
+                           struct sol_saved **out_saved)
+{
+    struct sol_saved *saved;
+    *out_saved = NULL;
+    TRY(saved_take(net, &saved));
+    const sol_status status = forward(net, inputs, outputs, threads, saved);
+    if (status)
+        saved_give(saved);
+    else
+        *out_saved = saved;
+    return status;
+}
+
+sol_status sol_net_run(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads)
+{
+    if (!net->module->saved_bytes) return forward(net, inputs, outputs, threads, NULL);
+    struct sol_saved *saved;
+    TRY(sol_net_forward(net, inputs, outputs, threads, &saved));
+    saved_give(saved);
+    return SOL_OK;
+}
+
+static bool has_gradient(const struct sol_module *m)
+{
+    bool any = false;
+    for (int i = 0; i < m->nbuffer; i++) any |= m->buffer[i].given == SOL_GIVEN_BACKWARD;
+    return any;
+}
+
+sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, const void *const *inputs,
+                            void *const *outputs, int threads)
+{
+    if (!has_gradient(net->module))
+        return ctx_fail(net->ctx, SOL_ERR_INVALID,
+                        "network '%s' has no gradient: call sol_graph_differentiate before sol_compile",
+                        net->parts.name);
+    if (!saved || saved->net != net)
+        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': backward needs what its own sol_net_forward saved",
+                        net->parts.name);
+    struct call c = {
+        .program = &net->module->backward, .inputs = inputs, .outputs = outputs, .saved = saved, .threads = threads};
+    return run(net, &c, SOL_GIVEN_BACKWARD, &net->backward_profile);
+}
+
+int sol_net_backward_reads(const struct sol_net *net, int output, int i)
+{
+    const int32_t kind = output ? SOL_BUFFER_OUTPUT : SOL_BUFFER_INPUT;
+    for (int k = 0; k < net->module->nbuffer; k++) {
+        const struct sol_buffer *b = &net->module->buffer[k];
+        if (b->kind == kind && b->index == i) return b->given == (SOL_GIVEN_FORWARD | SOL_GIVEN_BACKWARD);
+    }
+    return 0;
 }

@@ -5,6 +5,7 @@ static const char *const kind_names[] = {
     [SOL_BUFFER_INPUT] = "SOL_BUFFER_INPUT",         [SOL_BUFFER_OUTPUT] = "SOL_BUFFER_OUTPUT",
     [SOL_BUFFER_PARAM] = "SOL_BUFFER_PARAM",         [SOL_BUFFER_PREPARED] = "SOL_BUFFER_PREPARED",
     [SOL_BUFFER_WORKSPACE] = "SOL_BUFFER_WORKSPACE", [SOL_BUFFER_CONST] = "SOL_BUFFER_CONST",
+    [SOL_BUFFER_SAVED] = "SOL_BUFFER_SAVED",
 };
 
 /* A label as a C string: names come from the user's model, so nothing but plain characters passes. */
@@ -27,29 +28,30 @@ static void put_buffers(struct text *t, const struct schedule *s)
         text_put(t, "    {%s, %d, %lld, %lld, ", kind_names[b->kind], b->index, (long long)b->offset,
                  (long long)b->bytes);
         if (b->kind == SOL_BUFFER_CONST)
-            text_put(t, "DATA%d},\n", b->index);
+            text_put(t, "DATA%d, %d},\n", b->index, b->given);
         else
-            text_put(t, "0},\n");
+            text_put(t, "0, %d},\n", b->given);
     }
     text_line(t, "    {0}\n};");
 }
 
 static void put_depends(struct text *t, const struct schedule *s, int *first)
 {
+    const struct schedule_program *pr = &s->program[PROGRAM_PREPARE];
     int n = 0;
     text_line(t, "static const int32_t depends[] = {");
-    for (int i = 0; i < s->prepare.steps.n; i++) {
+    for (int i = 0; i < pr->steps.n; i++) {
         first[i] = n;
         text_put(t, "   ");
         for (int k = 0; k < s->plan->g->params.n; k++) {
-            if (!(s->prepare.steps.at[i].depends[k / 64] >> k % 64 & 1)) continue;
+            if (!(pr->steps.at[i].depends[k / 64] >> k % 64 & 1)) continue;
             text_put(t, " %d,", k);
             n++;
         }
         text_put(t, "\n");
     }
     text_line(t, "    0\n};");
-    first[s->prepare.steps.n] = n;
+    first[pr->steps.n] = n;
 }
 
 static void put_program(struct text *t, const struct schedule_program *pr, const char *name, const int *depends)
@@ -91,19 +93,19 @@ const char *schedule_module_text(const struct schedule *s, const char *name)
 {
     struct text t = text_new(s->arena);
     const struct sol_graph *g = s->plan->g;
-    int *depends = NEW_ARRAY(s->arena, int, s->prepare.steps.n + 1);
+    int *depends = NEW_ARRAY(s->arena, int, s->program[PROGRAM_PREPARE].steps.n + 1);
     text_line(&t, "/* The tables of network %s. */", text_identifier(s->arena, name));
     put_buffers(&t, s);
     put_depends(&t, s, depends);
-    put_program(&t, &s->prepare, "prepare", depends);
-    put_program(&t, &s->inference, "inference", NULL);
+    for (int i = 0; i < PROGRAMS; i++)
+        put_program(&t, &s->program[i], program_name(i), i == PROGRAM_PREPARE ? depends : NULL);
     text_line(&t, "const struct sol_module sol_module = {");
     text_line(&t, "    .size = sizeof(struct sol_module), .version = SOL_MODULE_VERSION,");
     text_line(&t, "    .ninput = %d, .noutput = %d, .nparam = %d, .nbuffer = %d,", g->inputs.n, g->outputs.n,
               g->params.n, s->buffers.n);
-    text_line(&t, "    .buffer = buffers, .depends = depends, .prepared_bytes = %lld,", (long long)s->prepared_bytes);
-    put_program_row(&t, &s->prepare, "prepare");
-    put_program_row(&t, &s->inference, "inference");
+    text_line(&t, "    .buffer = buffers, .depends = depends, .prepared_bytes = %lld, .saved_bytes = %lld,",
+              (long long)s->prepared_bytes, (long long)s->saved_bytes);
+    for (int i = 0; i < PROGRAMS; i++) put_program_row(&t, &s->program[i], program_name(i));
     text_line(&t, "};");
     return t.at;
 }

@@ -43,7 +43,7 @@ static bool has_halo(const struct store *s)
 
 static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_done, struct unit *u)
 {
-    struct schedule_program *pr = u->prepare ? &s->prepare : &s->inference;
+    struct schedule_program *pr = &s->program[u->program];
     for (int i = 0; i < u->loops->tensors.n; i++) {
         const struct loops_tensor *t = &u->loops->tensors.at[i];
         if (t->role != LOOPS_OUTPUT) continue;
@@ -75,9 +75,9 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
 
 /* -- buffers */
 
-static int push_buffer(struct schedule *s, enum sol_buffer_kind kind, int index, int64_t bytes)
+static int push_buffer(struct schedule *s, enum sol_buffer_kind kind, int index, int64_t bytes, int given)
 {
-    struct sol_buffer b = {.kind = kind, .index = index, .bytes = bytes};
+    struct sol_buffer b = {.kind = kind, .index = index, .bytes = bytes, .given = given};
     PUSH(s->arena, s->buffers, b);
     return s->buffers.n - 1;
 }
@@ -87,60 +87,74 @@ static int64_t store_bytes(const struct store *st)
     return st->elements * dtype_def(st->t->dtype)->bytes;
 }
 
-static void user_buffers(struct schedule *s)
-{
-    const struct sol_graph *g = s->plan->g;
-    for (int i = 0; i < g->inputs.n; i++)
-        s->buffer[g->inputs.at[i]->id] =
-            push_buffer(s, SOL_BUFFER_INPUT, i, store_bytes(plan_store(s->plan, g->inputs.at[i])));
-    for (int i = 0; i < g->params.n; i++)
-        s->buffer[g->params.at[i]->id] =
-            push_buffer(s, SOL_BUFFER_PARAM, i, store_bytes(plan_store(s->plan, g->params.at[i])));
-    for (int i = 0; i < g->outputs.n; i++)
-        s->buffer[g->outputs.at[i].t->id] =
-            push_buffer(s, SOL_BUFFER_OUTPUT, i, store_bytes(plan_store(s->plan, g->outputs.at[i].t)));
-}
-
-struct life {
-    int first, last;
-    bool prepare, inference; /* used by which programs */
+struct life { /* of a root, in each program */
+    int first[PROGRAMS], last[PROGRAMS];
+    bool used[PROGRAMS];
 };
 
-static void live(struct schedule *s, struct life *life, const struct schedule_program *pr, bool prepare)
+static void live(struct schedule *s, struct life *life, int program)
 {
+    const struct schedule_program *pr = &s->program[program];
     for (int i = 0; i < pr->steps.n; i++) {
         const struct schedule_step *st = &pr->steps.at[i];
         for (int k = 0; k < st->noperand; k++) {
             struct life *l = &life[root_of(s, st->operand[k])->id];
-            bool *used = prepare ? &l->prepare : &l->inference;
-            if (!*used) l->first = i;
-            *used = true;
-            l->last = i;
+            if (!l->used[program]) l->first[program] = i;
+            l->used[program] = true;
+            l->last[program] = i;
         }
     }
 }
 
-/* Work buffers of a kernel are alive during all of its steps: that follows, since each step names all operands. */
-static void assign(struct schedule *s, const struct life *life, bool prepare, int buffer, int64_t *out_bytes)
+static void user_buffer(struct schedule *s, const struct life *life, enum sol_buffer_kind kind, int index,
+                        const struct sol_tensor *t, bool backward)
+{
+    int given =
+        (backward ? 0 : SOL_GIVEN_FORWARD) | (backward || life[t->id].used[PROGRAM_BACKWARD] ? SOL_GIVEN_BACKWARD : 0);
+    s->buffer[t->id] = push_buffer(s, kind, index, store_bytes(plan_store(s->plan, t)), given);
+}
+
+static void user_buffers(struct schedule *s, const struct life *life)
+{
+    const struct sol_graph *g = s->plan->g;
+    for (int i = 0; i < g->inputs.n; i++)
+        user_buffer(s, life, SOL_BUFFER_INPUT, i, g->inputs.at[i], g->inputs.at[i]->backward);
+    for (int i = 0; i < g->params.n; i++)
+        s->buffer[g->params.at[i]->id] =
+            push_buffer(s, SOL_BUFFER_PARAM, i, store_bytes(plan_store(s->plan, g->params.at[i])), 0);
+    for (int i = 0; i < g->outputs.n; i++)
+        user_buffer(s, life, SOL_BUFFER_OUTPUT, i, g->outputs.at[i].t, g->outputs.at[i].backward);
+}
+
+/* The buffer that holds what more than one program uses. */
+static void share(struct schedule *s, int tensor, int buffer, int64_t *bytes)
+{
+    s->buffer[tensor] = buffer;
+    s->offset[tensor] = *bytes;
+    *bytes += (store_bytes(&s->plan->stores[tensor]) + 63) / 64 * 64;
+}
+
+/* What one program alone uses lies in the workspace. Work buffers of a kernel are alive during all of its steps: that
+ * follows, since each step names all operands. */
+static void assign(struct schedule *s, const struct life *life, int program, int buffer)
 {
     int n = 0;
     struct block *blocks = NEW_ARRAY(s->arena, struct block, s->plan->nstores + 1);
     int *tensor = NEW_ARRAY(s->arena, int, s->plan->nstores + 1);
     for (int i = 0; i < s->plan->nstores; i++) {
         const struct store *st = &s->plan->stores[i];
-        const struct life *l = &life[i];
-        if (!st->t || st->root != st->t || s->buffer[i] >= 0 || st->t->role == TENSOR_CONST) continue;
-        if (prepare ? !(l->prepare && !l->inference) : !(l->inference && !l->prepare)) continue;
+        if (!st->t || st->root != st->t || s->buffer[i] >= 0 || !life[i].used[program]) continue;
         tensor[n] = i;
-        blocks[n++] = (struct block){.bytes = store_bytes(st), .first = l->first, .last = l->last};
+        blocks[n++] =
+            (struct block){.bytes = store_bytes(st), .first = life[i].first[program], .last = life[i].last[program]};
     }
-    *out_bytes = offsets_assign(s->arena, blocks, n);
+    s->program[program].workspace_bytes = offsets_assign(s->arena, blocks, n);
     for (int i = 0; i < n; i++) {
         s->buffer[tensor[i]] = buffer;
         s->offset[tensor[i]] = blocks[i].offset;
-        if (!prepare) continue;
+        if (program != PROGRAM_PREPARE) continue;
         /* a buffer of its own, so that the runtime sees which steps of `prepare` belong together */
-        s->buffer[tensor[i]] = push_buffer(s, SOL_BUFFER_WORKSPACE, 0, blocks[i].bytes);
+        s->buffer[tensor[i]] = push_buffer(s, SOL_BUFFER_WORKSPACE, 0, blocks[i].bytes, 0);
         s->buffers.at[s->buffers.n - 1].offset = blocks[i].offset;
         s->offset[tensor[i]] = 0;
     }
@@ -150,26 +164,30 @@ static void lay_buffers(struct schedule *s)
 {
     struct plan *p = s->plan;
     struct life *life = NEW_ARRAY(s->arena, struct life, p->nstores + 1);
-    live(s, life, &s->prepare, true);
-    live(s, life, &s->inference, false);
-    user_buffers(s);
-    int prepared = push_buffer(s, SOL_BUFFER_PREPARED, 0, 0), workspace = push_buffer(s, SOL_BUFFER_WORKSPACE, 0, 0);
+    for (int i = 0; i < PROGRAMS; i++) live(s, life, i);
+    user_buffers(s, life);
+    int prepared = push_buffer(s, SOL_BUFFER_PREPARED, 0, 0, 0), saved = push_buffer(s, SOL_BUFFER_SAVED, 0, 0, 0),
+        workspace = push_buffer(s, SOL_BUFFER_WORKSPACE, 0, 0, 0);
     for (int i = 0; i < p->nstores; i++) {
         const struct store *st = &p->stores[i];
-        if (!st->t || st->root != st->t || s->buffer[i] >= 0 || !(life[i].prepare || life[i].inference)) continue;
+        const bool *used = life[i].used;
+        bool later = used[PROGRAM_FORWARD] || used[PROGRAM_BACKWARD];
+        if (!st->t || st->root != st->t || s->buffer[i] >= 0 || !(used[PROGRAM_PREPARE] || later)) continue;
         if (st->t->role == TENSOR_CONST) {
-            s->buffer[i] = push_buffer(s, SOL_BUFFER_CONST, s->constants.n, store_bytes(st));
+            s->buffer[i] = push_buffer(s, SOL_BUFFER_CONST, s->constants.n, store_bytes(st), 0);
             PUSH(s->arena, s->constants, st->t);
-        } else if (life[i].prepare && life[i].inference) {
-            s->buffer[i] = prepared;
-            s->offset[i] = s->prepared_bytes;
-            s->prepared_bytes += (store_bytes(st) + 63) / 64 * 64;
+        } else if (used[PROGRAM_PREPARE] && later) {
+            share(s, i, prepared, &s->prepared_bytes);
+        } else if (used[PROGRAM_FORWARD] && used[PROGRAM_BACKWARD]) {
+            share(s, i, saved, &s->saved_bytes);
         }
     }
-    assign(s, life, true, workspace, &s->prepare.workspace_bytes);
-    assign(s, life, false, workspace, &s->inference.workspace_bytes);
     s->buffers.at[prepared].bytes = s->prepared_bytes;
-    s->buffers.at[workspace].bytes = MAX(s->prepare.workspace_bytes, s->inference.workspace_bytes);
+    s->buffers.at[saved].bytes = s->saved_bytes;
+    for (int i = 0; i < PROGRAMS; i++) {
+        assign(s, life, i, workspace);
+        s->buffers.at[workspace].bytes = MAX(s->buffers.at[workspace].bytes, s->program[i].workspace_bytes);
+    }
 }
 
 static void set_places(struct schedule *s, struct schedule_program *pr)
@@ -202,10 +220,11 @@ static void merge(uint64_t *into, const uint64_t *from, int n)
  * whenever one of its readers runs. */
 static void find_depends(struct schedule *s)
 {
+    const struct schedule_program *pr = &s->program[PROGRAM_PREPARE];
     int n = words(s);
     uint64_t **of = NEW_ARRAY(s->arena, uint64_t *, s->plan->nstores + 1);
-    for (int i = 0; i < s->prepare.steps.n; i++) {
-        struct schedule_step *st = &s->prepare.steps.at[i];
+    for (int i = 0; i < pr->steps.n; i++) {
+        struct schedule_step *st = &pr->steps.at[i];
         st->depends = NEW_ARRAY(s->arena, uint64_t, n);
         for (int k = 0; k < st->noperand; k++) {
             const struct sol_tensor *t = root_of(s, st->operand[k]);
@@ -216,8 +235,8 @@ static void find_depends(struct schedule *s)
             if (st->unit->written[k]) of[root_of(s, st->operand[k])->id] = st->depends;
     }
     memset(of, 0, (size_t)s->plan->nstores * sizeof *of);
-    for (int i = s->prepare.steps.n - 1; i >= 0; i--) {
-        struct schedule_step *st = &s->prepare.steps.at[i];
+    for (int i = pr->steps.n - 1; i >= 0; i--) {
+        struct schedule_step *st = &pr->steps.at[i];
         for (int k = 0; k < st->noperand; k++) {
             const struct sol_tensor *t = root_of(s, st->operand[k]);
             if (t->role != TENSOR_VALUE || s->buffers.at[s->buffer[t->id]].kind != SOL_BUFFER_WORKSPACE) continue;
@@ -246,8 +265,7 @@ sol_status schedule_make(struct plan *p, struct schedule **out_s)
     s->buffer = NEW_ARRAY(p->arena, int, p->nstores + 1);
     for (int i = 0; i < p->nstores; i++) s->buffer[i] = -1;
     lay_buffers(s);
-    set_places(s, &s->prepare);
-    set_places(s, &s->inference);
+    for (int i = 0; i < PROGRAMS; i++) set_places(s, &s->program[i]);
     find_depends(s);
     *out_s = s;
     return ctx_check(p->ctx);

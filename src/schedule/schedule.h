@@ -24,12 +24,12 @@ struct schedule_program {
 struct schedule {
     struct plan *plan;
     struct arena *arena;
-    struct schedule_program prepare, inference;
+    struct schedule_program program[PROGRAMS];
     VECTOR(struct sol_buffer) buffers;
     VECTOR(const char *) kernels;          /* sources, each once */
     VECTOR(struct sol_tensor *) constants; /* datum i of the module */
     VECTOR(struct sol_layer *) opaque;     /* host function i computes this layer */
-    int64_t prepared_bytes;
+    int64_t prepared_bytes, saved_bytes;
     int64_t *offset; /* by tensor id: bytes from the start of the buffer to element 0 */
     int *buffer;     /* by tensor id: number of its buffer, -1: not stored */
 };

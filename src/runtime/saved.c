@@ -1,0 +1,93 @@
+/* What calls of forward leave for backward: blocks that go back and forth between caller and network, so that a step of
+ * training finds memory whose pages exist. As many are kept idle as were out at once lately. */
+#include "runtime/inside.h"
+
+#include <string.h>
+
+enum { LATELY = 32 }; /* calls of forward */
+
+/* Under the lock. */
+static void count_out(struct sol_net *net)
+{
+    net->saved_out++;
+    if (++net->saved_calls >= LATELY) {
+        net->saved_calls = 0;
+        net->saved_most[1] = net->saved_most[0];
+        net->saved_most[0] = 0;
+    }
+    net->saved_most[0] = MAX(net->saved_most[0], net->saved_out);
+}
+
+/* Under the lock. NULL: none is idle. */
+static struct sol_saved *pop(struct sol_net *net)
+{
+    struct sol_saved *s = net->saved_idle;
+    if (!s) return NULL;
+    net->saved_idle = s->next;
+    net->saved_nidle--;
+    s->next = NULL;
+    return s;
+}
+
+static void free_saved(struct sol_ctx *ctx, struct sol_saved *s)
+{
+    if (!s) return;
+    block_free(ctx, &s->block);
+    ctx_free(ctx, s);
+}
+
+void saved_free_idle(struct sol_net *net)
+{
+    for (struct sol_saved *s; (s = pop(net));) free_saved(net->ctx, s);
+}
+
+sol_status saved_take(struct sol_net *net, struct sol_saved **out_s)
+{
+    net_lock(net);
+    struct sol_saved *s = pop(net), *spare = NULL;
+    count_out(net);
+    if (net->saved_out + net->saved_nidle > MAX(net->saved_most[0], net->saved_most[1])) spare = pop(net);
+    net_unlock(net);
+    free_saved(net->ctx, spare);
+    *out_s = s;
+    if (s) return SOL_OK;
+    sol_status status = SOL_OK;
+    s = ctx_realloc(net->ctx, NULL, sizeof *s);
+    if (s) {
+        *s = (struct sol_saved){.net = net};
+        status = block_make(net->ctx, net->module->saved_bytes, "what forward saves for backward", &s->block);
+    } else {
+        status = ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: a call of '%s'", net->parts.name);
+    }
+    if (!status) {
+        *out_s = s;
+        return SOL_OK;
+    }
+    ctx_free(net->ctx, s);
+    net_lock(net);
+    net->saved_out--;
+    net_unlock(net);
+    return status;
+}
+
+void saved_give(struct sol_saved *s)
+{
+    struct sol_net *net = s->net;
+    struct sol_ctx *ctx = net->ctx;
+    net_lock(net);
+    const int out = --net->saved_out, most = MAX(net->saved_most[0], net->saved_most[1]);
+    const bool destroyed = net->destroyed, keep = !destroyed && net->saved_nidle + out < most;
+    if (keep) {
+        s->next = net->saved_idle;
+        net->saved_idle = s;
+        net->saved_nidle++;
+    }
+    net_unlock(net);
+    if (!keep) free_saved(ctx, s);
+    if (destroyed && !out) net_free(net); /* otherwise another call may have freed it by now */
+}
+
+void sol_saved_destroy(struct sol_saved *saved)
+{
+    if (saved) saved_give(saved);
+}
