@@ -232,9 +232,9 @@ static void purposes_follow_the_loops(void **state)
 static void known_values(void **state)
 {
     (void)state;
-    struct sol_graph *g = parse("const %0:i64[3] = 2 3 4\nconst %1:i64[1] = 1\ninput %2:f32[2] \"x\"\n"
+    struct sol_graph *g = parse("const %0:i64[3] = 2 3 4\nconst %1:i64[1] = 1\ninput %2:i64[] \"x\"\n"
                                 "%3 = Gather(%0, %1)\n%4 = mul(%3, %3)\n%5 = neg(%2)\n"
-                                "%6 = Rand() shape=[2] seed=1\n%7, %8 = TopK(%0) k=1\n"
+                                "%6 = Rand(%2) n=2\n%7, %8 = TopK(%0) k=1\n"
                                 "output %4 \"a\"\noutput %5 \"b\"\noutput %6 \"c\"\noutput %8 \"d\"\n");
     const int64_t *v = sol_tensor_known(output(g, 0)), *top = sol_tensor_known(output(g, 3));
     assert_int_equal(v[0], 9);

@@ -178,7 +178,6 @@ static sol_status evaluate(struct sol_layer *l)
 static bool next_unknown(const struct sol_layer *l, struct sol_layer **out_next)
 {
     *out_next = NULL;
-    if (l->def->flags & LAYER_RANDOM) return false;
     for (int i = 0; i < l->nin; i++) {
         const struct sol_tensor *t = l->in[i];
         if (!t || value_of(t)) continue;

@@ -141,7 +141,7 @@ double math_eval_rand(int64_t seed, int64_t position)
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     z = z ^ z >> 31;
-    return (double)(z >> 11) / 9007199254740992.0;
+    return (double)(z >> 40) / 16777216; /* so that a float holds it, and is not rounded to 1 */
 }
 
 /* -- the functions */

@@ -123,7 +123,5 @@ OPAQUE_SHAPE(shape_sort);
 OPAQUE_RUN(run_sort);
 OPAQUE_SHAPE(shape_topk);
 OPAQUE_RUN(run_topk);
-OPAQUE_SHAPE(shape_rand);
-OPAQUE_RUN(run_rand);
 
 #endif

@@ -8,8 +8,7 @@ enum layer_flags {
     LAYER_MAP = 1,      /* element-wise: a row of math.def */
     LAYER_MOVE = 2,     /* only moves elements: every output element is a copy of an input element or a constant */
     LAYER_OPAQUE = 4,   /* no loops: computed by `run` */
-    LAYER_VARIADIC = 8, /* any number of inputs */
-    LAYER_RANDOM = 16   /* not repeatable: never merged or folded */
+    LAYER_VARIADIC = 8 /* any number of inputs */
 };
 
 struct layer_def {

@@ -1,5 +1,4 @@
-/* Layers without loops: sorting, and random numbers by counter. */
-#include <math.h>
+/* Layers without loops: sorting. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,63 +132,4 @@ OPAQUE_RUN(run_topk)
     if (axis < 0) axis += MAX(l->in[0]->ndim, 1);
     int64_t k = attrs_int(&l->attrs, "k", 0, 1);
     return sort_lines(ctx, l, (int)axis, k, attrs_int(&l->attrs, "largest", 0, 1) != 0, in[0], out[0], out[1]);
-}
-
-/* -- random numbers: splitmix64 of (seed, position), so that no order of computing matters */
-
-static uint64_t random_bits(uint64_t seed, uint64_t position)
-{
-    uint64_t z = seed * 0xd1342543de82ef95u + position * 0x9e3779b97f4a7c15u + 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static double random_unit(uint64_t seed, uint64_t position)
-{
-    return (double)(random_bits(seed, position) >> 11) / 9007199254740992.0; /* 2^53 */
-}
-
-OPAQUE_SHAPE(shape_rand)
-{
-    const struct layer_def *def = layer_def("Rand");
-    enum sol_dtype t;
-    int n = attr_length(attrs, "shape");
-    int64_t *shape = NEW_ARRAY(a, int64_t, MAX(n, 1));
-    (void)nin;
-    (void)in;
-    TRY(type_named(arena_ctx(a), def, attrs_text(attrs, "to", ""), &t));
-    if (t != SOL_F32 && t != SOL_F64)
-        return ctx_fail(arena_ctx(a), SOL_ERR_UNSUPPORTED, "random numbers: type %s is not supported", type_name(t));
-    if (n > SOL_MAX_DIMS)
-        return ctx_fail(arena_ctx(a), SOL_ERR_UNSUPPORTED, "random numbers: expected at most %d dimensions",
-                        SOL_MAX_DIMS);
-    for (int d = 0; d < n; d++) shape[d] = attrs_int(attrs, "shape", d, 0);
-    *out_nout = 1;
-    *out = (struct row_input){t, n, shape, false};
-    return SOL_OK;
-}
-
-OPAQUE_RUN(run_rand)
-{
-    bool normal = !strcmp(l->def->name, "RandN");
-    double first = attrs_real(&l->attrs, normal ? "mean" : "low", 0),
-           second = attrs_real(&l->attrs, normal ? "std" : "high", 1);
-    uint64_t seed = (uint64_t)attrs_int(&l->attrs, "seed", 0, 0);
-    int64_t n = tensor_elements(l->out[0]);
-    (void)ctx;
-    (void)in;
-    for (int64_t i = 0; i < n; i++) {
-        double v = random_unit(seed, (uint64_t)i * 2);
-        if (normal) /* Box and Muller */
-            v = first +
-                second * sqrt(-2 * log(1 - v)) * cos(6.283185307179586 * random_unit(seed, (uint64_t)i * 2 + 1));
-        else
-            v = first + (second - first) * v;
-        if (l->out[0]->dtype == SOL_F32)
-            ((float *)out[0])[i] = (float)v;
-        else
-            ((double *)out[0])[i] = v;
-    }
-    return SOL_OK;
 }

@@ -26,7 +26,6 @@ sol_status pass_cse(struct sol_graph *g)
     struct map *seen = map_create(g->arena);
     for (struct sol_layer *l = g->first, *next; l; l = next) {
         next = l->next;
-        if (l->def->flags & LAYER_RANDOM) continue;
         const char *key = key_of(g, l);
         struct sol_layer *same = map_get(seen, key);
         if (!same || same->nout != l->nout) {

@@ -7,7 +7,7 @@
 static struct sol_tensor *copied(const struct sol_layer *l)
 {
     const struct loops *o = l->loops;
-    if (l->nout != 1 || !o || o->stmts.n != 1 || l->def->flags & LAYER_RANDOM) return NULL;
+    if (l->nout != 1 || !o || o->stmts.n != 1) return NULL;
     const struct loops_stmt *s = &o->stmts.at[0];
     const struct ex *v = &o->ex.at[s->value];
     if (s->nout != 1 || s->scan_step || v->kind != EX_READ || v->b) return NULL;

@@ -85,7 +85,7 @@ static const char scalar_helpers[] =
     "    uint64_t z = (uint64_t)at * 0x9E3779B97F4A7C15u + (uint64_t)seed;\n"
     "    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;\n"
     "    z = (z ^ z >> 27) * 0x94D049BB133111EBu;\n"
-    "    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;\n"
+    "    return (double)((z ^ z >> 31) >> 40) * 0x1p-24;\n"
     "}\n"
     "static inline double sol_remainder(double a, double b)\n"
     "{\n"

@@ -70,11 +70,12 @@ input %0:f32[1 1 4 4] "x"
 output %3 "y"
 --> same
 
-== chance is never the same twice
+== chance at other positions is another one
 pass cse
 graph "t"
-%0 = Rand() shape=[4] seed=1
-%1 = Rand() shape=[4] seed=1
-%2 = sub(%0, %1)
-output %2 "y"
+input %0:i64[] "seed"
+%1 = Rand(%0) n=4
+%2 = Rand(%0) n=4 k=4
+%3 = sub(%1, %2)
+output %3 "y"
 --> same

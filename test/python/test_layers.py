@@ -784,16 +784,21 @@ def rows() -> list[str]:
 
 def test_every_row_has_a_case():
     layers = {r for r in rows() if r[0].isupper()}
-    assert layers - {c[0] for c in CASES} == {"Rand", "RandN"}
+    assert layers - {c[0] for c in CASES} == {"Rand"}
 
 
 def test_random_layers_have_the_right_moments():
-    for kind, mean, var in (("Rand", 0.5, 1 / 12), ("RandN", 0.0, 1.0)):
-        y = run_layer(kind, [], dict(shape=[200, 500], seed=3))[0]
-        assert abs(y.mean() - mean) < 0.02
-        assert abs(y.var() - var) < 0.02
-        assert (y == run_layer(kind, [], dict(shape=[200, 500], seed=3))[0]).all()
-        assert (y != run_layer(kind, [], dict(shape=[200, 500], seed=4))[0]).mean() > 0.9
+    def rand(seed, k):
+        return run_layer("Rand", [np.array(seed)], dict(n=100000, k=k))[0]
+
+    y = rand(3, 0)
+    assert y.min() >= 0
+    assert y.max() < 1
+    assert abs(y.mean() - 0.5) < 0.01
+    assert abs(y.var() - 1 / 12) < 0.01
+    assert (y == rand(3, 0)).all()
+    assert (y[7:] == rand(3, 7)[:-7]).all()
+    assert (y != rand(4, 0)).mean() > 0.9
 
 
 @pytest.mark.parametrize(

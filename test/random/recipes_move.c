@@ -440,10 +440,15 @@ static bool make_source(struct gen *r, const struct recipe *p)
     if (!strcmp(p->kind, "Eye"))
         attrs =
             format(r, "n=%d m=%d k=%d to=%s", gen_between(r, 1, 6), gen_between(r, 1, 6), gen_between(r, -2, 2), to);
-    if (!strncmp(p->kind, "Rand", 4))
-        attrs = format(r, "shape=%s seed=%d to=%s", list(r, 2, shape), gen_below(r, 1000),
-                       r->real == SOL_F64 ? "f64" : "f32");
     return gen_one(r, p->kind, p->needs, 0, NULL, attrs) != NULL;
+}
+
+static bool make_random(struct gen *r, const struct recipe *p)
+{
+    struct value *seed = gen_source(r, TENSOR_INPUT, SOL_I64, 0, NULL, FILL_RANGE, 0, 1000);
+    const char *to = r->real == SOL_F64 ? "f64" : "f32";
+    return ONE("Rand", p->needs, format(r, "n=%d k=%d to=%s", gen_between(r, 1, 40), gen_below(r, 99), to), seed) !=
+           NULL;
 }
 
 static bool make_cast(struct gen *r, const struct recipe *p)
@@ -519,8 +524,7 @@ const struct recipe move_recipes[] = {
     {"Fill", make_source, KEEPS_EXACT, 2, NULL},
     {"Range", make_source, KEEPS_EXACT, 2, NULL},
     {"Eye", make_source, KEEPS_EXACT, 1, NULL},
-    {"Rand", make_source, 0, 1, NULL},
-    {"RandN", make_source, 0, 1, NULL},
+    {"Rand", make_random, 0, 2, NULL},
     {"Cast", make_cast, KEEPS_EXACT, 5, NULL},
     {"Identity", make_same, KEEPS_EXACT, 1, NULL},
     {"Dropout", make_same, KEEPS_EXACT, 1, NULL},

@@ -25,6 +25,8 @@ class _Function(torch.nn.Module):
         super().__init__()
         self.__dict__["function"] = function
         self.training = False
+        if hasattr(torch.fx.proxy, "_register_stack_trace_anchor"):  # PyTorch keeps the lines of forward functions only
+            torch.fx.proxy._register_stack_trace_anchor(function)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.__dict__["function"](*args, **kwargs)

@@ -76,6 +76,8 @@ def _untraceable(e: Exception) -> str | None:
     """What keeps a model from being traced, in a line; None: an error of the model's own."""
     names = {c.__name__ for c in type(e).__mro__}
     first = next((line for line in str(e).strip().split("\n") if line.strip()), type(e).__name__)
+    if isinstance(e, SyntaxError) and (e.filename or "").startswith("<eval_with_key>"):
+        return f"torch.export cannot write down {(e.text or '').split(';')[0].strip()}"
     if names & _DATA_DEPENDENT:
         return f"control flow or a shape that depends on data ({first})"
     if names & {

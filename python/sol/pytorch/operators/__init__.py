@@ -1,8 +1,8 @@
 """The table of ATen operators (`OPERATORS`), one file per family."""
 
-from . import contract, create, index, losses, maths, moves, norms, reduce, resample
+from . import chance, contract, create, index, losses, maths, moves, norms, reduce, resample
 from .table import OPERATORS, Refusal, Row, find, out_of_place
 
 __all__ = ["OPERATORS", "Refusal", "Row", "find", "out_of_place"]
 
-_FAMILIES = (contract, create, index, losses, maths, moves, norms, reduce, resample)
+_FAMILIES = (chance, contract, create, index, losses, maths, moves, norms, reduce, resample)

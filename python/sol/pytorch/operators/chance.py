@@ -11,28 +11,25 @@ from collections.abc import Sequence
 
 import torch
 
-from ..builder import Builder, Number, Refused, Value
+from ..builder import Builder, Refused, Value
 from .table import op, refuse
 
 MOST = 1 << 48  # integers that are drawn from 48 random bits
-
-
-def _real(b: Builder) -> torch.dtype:
-    dtype: torch.dtype = b.out.dtype
-    return dtype if dtype.is_floating_point else torch.float64
 
 
 def _integers(b: Builder, shape: Sequence[int], low: int, high: int) -> Value:
     """Integers in low..high-1."""
     if not 0 < high - low <= MOST:
         raise Refused(f"random integers in {low}..{high - 1}: more than 2^48")
-    steps = b.map("floor", b.mul(b.uniform(shape, torch.float64), high - low))
+    steps = b.map("floor", b.mul(b.random(shape, torch.float64), high - low))
     return b.to_out(b.add(b.cast(steps, torch.int64), low))
 
 
 def _kept(b: Builder, shape: Sequence[int], p: float, dtype: torch.dtype) -> Value:
     """1 with probability 1-p, else 0."""
-    return b.cast(b.compare("ge", b.uniform(shape, torch.float32), p), dtype)
+    if not 0 <= p <= 1:
+        raise Refused(f"a probability of {p}")
+    return b.cast(b.compare("ge", b.random(shape, torch.float32), p), dtype)
 
 
 # -- tensors made of nothing, or in the shape of another
@@ -40,7 +37,7 @@ def _kept(b: Builder, shape: Sequence[int], p: float, dtype: torch.dtype) -> Val
 
 @op("rand", "rand_like")
 def rand(b: Builder, x: object, dtype: object = None) -> Value:
-    return b.uniform(b.out.shape, b.out.dtype)
+    return b.random(b.out.shape, b.out.dtype)
 
 
 @op("randn", "randn_like")
@@ -67,7 +64,7 @@ def randint_like(b: Builder, x: Value, high: int, low: int = 0, dtype: object = 
 def randperm(b: Builder, x: int, dtype: object) -> Value:
     if x == 0:
         return b.fill([0], 0, b.out.dtype)
-    return b.to_out(b.layers("Sort", b.uniform([x], torch.float64), outputs=2, axis=0)[1])
+    return b.to_out(b.layers("Sort", b.random([x], torch.float64), outputs=2, axis=0)[1])
 
 
 # -- distributions; in place, the tensor gives shape and type
@@ -77,17 +74,17 @@ def randperm(b: Builder, x: int, dtype: object) -> Value:
 def bernoulli(b: Builder, x: Value, p: Value | None = None) -> Value:
     p = x if p is None else p
     p = p if p.is_float else b.cast(p, torch.float32)
-    return b.to_out(b.map("lt", b.uniform(b.out.shape, p.dtype), p))
+    return b.to_out(b.map("lt", b.random(b.out.shape, p.dtype), p))
 
 
 @op("bernoulli.p", "bernoulli_.float")
 def bernoulli_number(b: Builder, x: Value, p: float) -> Value:
-    return b.to_out(b.compare("lt", b.uniform(x.shape, torch.float32), p))
+    return b.to_out(b.compare("lt", b.random(x.shape, torch.float32), p))
 
 
 @op("uniform")
 def uniform(b: Builder, x: Value, from_: float, to: float) -> Value:
-    y = b.add(b.mul(b.uniform(x.shape, x.dtype), to - from_), from_)
+    y = b.add(b.mul(b.random(x.shape, x.dtype), to - from_), from_)
     last = torch.nextafter(torch.tensor(to, dtype=x.dtype), torch.tensor(from_, dtype=x.dtype)).item()
     return b.map("min", y, b.scalar(last, x.dtype))  # rounding must not reach the end
 
@@ -121,7 +118,7 @@ def log_normal(b: Builder, x: Value, mean: float, std: float) -> Value:
 
 
 def _exponential(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Value:
-    return b.map("neg", b.map("log1p", b.map("neg", b.uniform(shape, dtype))))
+    return b.map("neg", b.map("log1p", b.map("neg", b.random(shape, dtype))))
 
 
 @op("exponential")
@@ -140,7 +137,7 @@ def geometric(b: Builder, x: Value, p: float) -> Value:
 
 @op("cauchy")
 def cauchy(b: Builder, x: Value, median: float, sigma: float) -> Value:
-    angle = b.mul(b.sub(b.uniform(x.shape, x.dtype), 0.5), math.pi)
+    angle = b.mul(b.sub(b.random(x.shape, x.dtype), 0.5), math.pi)
     return b.add(b.mul(b.map("tan", angle), sigma), median)
 
 
@@ -200,7 +197,7 @@ def native_dropout(b: Builder, x: Value, p: float, train: bool | None) -> tuple[
 def rrelu(b: Builder, x: Value, lower: float, upper: float, training: bool) -> Value:
     if not training:
         return b.map("leaky_relu", x, b.scalar((lower + upper) / 2, x.dtype))
-    slope = b.add(b.mul(b.uniform(x.shape, x.dtype), upper - lower), lower)
+    slope = b.add(b.mul(b.random(x.shape, x.dtype), upper - lower), lower)
     return b.where(b.compare("le", x, 0), b.map("mul", x, slope), x)
 
 

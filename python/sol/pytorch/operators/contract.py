@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ..builder import Builder, Number, Refused, Value
+from .chance import drop
 from .table import op
 
 Ints = Sequence[int]
@@ -222,6 +223,7 @@ def _recurrent(
     biases: bool,
     layers: int,
     both: bool,
+    dropout: float,
     **attrs: object,
 ) -> list[Value]:
     """Layers and directions one after the other; x is [T N I]. Returns y and the last states, [layers*directions N H] each."""
@@ -232,6 +234,7 @@ def _recurrent(
     ends: list[list[Value]] = [[] for _ in states]
     for layer in range(layers):
         results = []
+        x = drop(b, x, dropout) if layer else x
         for d in range(directions):
             k = layer * directions + d
             weights = list(params[k * each : (k + 1) * each]) + [None] * (4 - each)
@@ -258,14 +261,12 @@ def _sequence(
     batch_first: bool,
     **attrs: object,
 ) -> tuple[Value, ...]:
-    if train and dropout > 0 and layers > 1:
-        raise Refused("dropout while training: training is not there yet; use eval()")
     unbatched = x.ndim == 2
     if unbatched:
         x, states = b.unsqueeze(x, 1), [s and b.unsqueeze(s, 1) for s in states]
     elif batch_first:
         x = b.transpose(x, 0, 1)
-    y, *last = _recurrent(b, kind, x, states, params, biases, layers, both, **attrs)
+    y, *last = _recurrent(b, kind, x, states, params, biases, layers, both, dropout if train else 0.0, **attrs)
     if unbatched:
         return tuple(b.squeeze(v, 1) for v in (y, *last))
     return (b.transpose(y, 0, 1) if batch_first else y, *last)
@@ -377,7 +378,7 @@ def attention(
     enable_gqa: bool,
 ) -> Value:
     if dropout_p > 0:
-        raise Refused("dropout_p > 0: training is not there yet; use eval()")
+        raise Refused("dropout_p > 0: use dropout_p=0.0, or dropout on probabilities of your own")
     if scale == 0:
         raise Refused("scale=0")
     return _attention(b, query, key, value, attn_mask, is_causal, scale)

@@ -273,14 +273,6 @@ def leaky_relu(b: Builder, x: Value, negative_slope: float) -> Value:
     return b.map("leaky_relu", x, b.scalar(negative_slope, x.dtype))
 
 
-@op("rrelu")
-def rrelu(b: Builder, x: Value, lower: float, upper: float, training: bool) -> Value:
-    if not training:
-        return leaky_relu(b, x, (lower + upper) / 2)
-    slope = b.add(b.mul(b.random(x.shape, x.dtype), upper - lower), lower)
-    return b.where(b.compare("gt", x, 0), x, b.mul(x, slope))
-
-
 @op("prelu", "_prelu_kernel")
 def prelu(b: Builder, x: Value, weight: Value) -> Value:
     if weight.ndim == 1 and x.ndim > 1:
@@ -345,61 +337,6 @@ for (
     op(_name)(lambda b, x: x)
 for _name in "resolve_neg real pin_memory".split():
     op(_name)(lambda b, x: x)
-
-
-def _kept(b: Builder, x: Value, p: float, features: bool = False) -> Value:
-    """1 with probability 1 - p, else 0, for each element, or for each feature of [N, C, ..]."""
-    if not 0 <= p <= 1:
-        raise Refused(f"a probability of {p}")
-    shape = [*x.shape[:2], *([1] * (x.ndim - 2))] if features else x.shape
-    return b.cast(b.compare("ge", b.random(shape, x.dtype), p), x.dtype)
-
-
-def _dropout(b: Builder, x: Value, p: float, train: bool, features: bool) -> Value:
-    if not train or p == 0:
-        return x
-    return b.mul(x, b.mul(_kept(b, x, p, features), 1 / (1 - p) if p < 1 else 0.0))
-
-
-@op("dropout")
-def dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
-    return _dropout(b, x, p, train, False)
-
-
-@op("feature_dropout")
-def feature_dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
-    return _dropout(b, x, p, train, True)
-
-
-def _alpha_dropout(b: Builder, x: Value, p: float, train: bool, features: bool) -> Value:
-    """What is dropped becomes the SELU's lowest value; mean and variance stay (Klambauer et al. 2017)."""
-    if not train or p == 0:
-        return x
-    if p == 1:
-        return b.mul(x, 0)
-    lowest = 1.7580993408473766
-    scale = 1 / math.sqrt((lowest * lowest * p + 1) * (1 - p))
-    kept = _kept(b, x, p, features)
-    shift = b.add(b.mul(b.sub(kept, 1), lowest * scale), lowest * scale * p)
-    return b.add(b.mul(x, b.mul(kept, scale)), shift)
-
-
-@op("alpha_dropout")
-def alpha_dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
-    return _alpha_dropout(b, x, p, train, False)
-
-
-@op("feature_alpha_dropout")
-def feature_alpha_dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
-    return _alpha_dropout(b, x, p, train, True)
-
-
-@op("native_dropout")
-def native_dropout(b: Builder, x: Value, p: float, train: bool | None) -> tuple[Value, Value]:
-    if train is False or p == 0:
-        return x, b.fill(x.shape, True, torch.bool)
-    kept = _kept(b, x, p)
-    return b.mul(x, b.mul(kept, 1 / (1 - p) if p < 1 else 0.0)), b.cast(kept, torch.bool)
 
 
 @op("copy")

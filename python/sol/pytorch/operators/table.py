@@ -8,6 +8,7 @@ attribute is ever dropped silently. Those in IGNORED never change a result.
 from __future__ import annotations
 
 import inspect
+import keyword
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ Function = Callable[..., Any]
 
 IGNORED = frozenset(
     "layout device pin_memory memory_format non_blocking implicit cudnn_enabled cudnn_enable benchmark deterministic allow_tf32 "
-    "copy is_coalesced generator momentum padding_idx scale_grad_by_freq sparse sparse_grad requires_grad unsafe".split()
+    "copy is_coalesced momentum padding_idx scale_grad_by_freq sparse sparse_grad requires_grad unsafe".split()
 )
 
 
@@ -40,8 +41,8 @@ class Row:
             value = args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)
             if i == 0 and self.first:
                 first = value
-            elif argument.name in self.names:
-                given[argument.name] = value
+            elif (name := argument.name + "_" * keyword.iskeyword(argument.name)) in self.names:
+                given[name] = value
             elif argument.name not in IGNORED and not _is_default(value, argument.default_value):
                 raise Refused(f"argument {argument.name}={value!r}")
         return self.function(b, first, **given) if self.first else self.function(b, **given)
