@@ -1,4 +1,5 @@
-/* The same layer twice: same row, same attributes, same inputs. */
+/* The same layer twice: same row, same attributes, same inputs. Of a graph with a gradient in one program alone: what
+ * backward computes again shall not be saved instead. */
 #include "passes/passes.h"
 
 #include <string.h>
@@ -12,10 +13,10 @@ static void put_attr(struct text *t, const struct row_attr *a)
     for (int i = 0; i < n && a->kind == ATTR_REAL; i++) text_put(t, "%a,", a->reals[i]);
 }
 
-static const char *key_of(struct sol_graph *g, const struct sol_layer *l)
+static const char *key_of(struct sol_graph *g, const struct sol_layer *l, int program)
 {
     struct text t = text_new(g->arena);
-    text_put(&t, "%s", l->def->name);
+    text_put(&t, "%d %s", program, l->def->name);
     for (int i = 0; i < l->nin; i++) text_put(&t, " %d", l->in[i] ? l->in[i]->id : -1);
     for (int i = 0; i < l->attrs.n; i++) put_attr(&t, &l->attrs.at[i]);
     return t.at;
@@ -24,9 +25,11 @@ static const char *key_of(struct sol_graph *g, const struct sol_layer *l)
 sol_status pass_cse(struct sol_graph *g)
 {
     struct map *seen = map_create(g->arena);
+    uint8_t *program = NEW_ARRAY(g->arena, uint8_t, g->nlayers + 1);
+    TRY(graph_programs(g, program));
     for (struct sol_layer *l = g->first, *next; l; l = next) {
         next = l->next;
-        const char *key = key_of(g, l);
+        const char *key = key_of(g, l, program[l->id]);
         struct sol_layer *same = map_get(seen, key);
         if (!same || same->nout != l->nout) {
             map_set(seen, key, l);
