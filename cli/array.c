@@ -1,8 +1,20 @@
-/* Arrays of the command: types, memory, random values, reading by the file's kind. */
+/* Arrays of the commands: types, memory, random values; and how commands say that something is wrong. */
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "array.h"
+
+int cli_error(int code, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "%s: ", cli_name);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\n");
+    return code;
+}
 
 static const struct {
     const char *name;
@@ -45,24 +57,18 @@ void array_free(struct array *a)
     *a = (struct array){0};
 }
 
-static bool read_pb(struct cli *c, const char *path, struct array *out_a)
+bool array_fits(const struct array *a, enum sol_dtype dtype, int ndim, const int64_t *shape)
 {
-    struct sol_onnx_tensor t;
-    sol_status status = sol_onnx_tensor_load(c->ctx, path, &t);
-    if (status) {
-        cli_fail(c, status);
-        return false;
-    }
-    bool good = array_make(out_a, "", t.dtype, t.ndim, t.shape);
-    if (good) memcpy(out_a->data, t.data, t.bytes);
-    sol_onnx_tensor_free(c->ctx, &t);
-    return good;
+    bool same = a->dtype == dtype && a->ndim == ndim;
+    for (int i = 0; same && i < ndim; i++) same = a->shape[i] == shape[i];
+    return same;
 }
 
-bool array_read(struct cli *c, const char *path, struct array *out_a)
+void shape_print(FILE *to, enum sol_dtype dtype, int ndim, const int64_t *shape)
 {
-    size_t n = strlen(path);
-    return n > 3 && !strcmp(path + n - 3, ".pb") ? read_pb(c, path, out_a) : npy_read(path, out_a);
+    fprintf(to, "%s[", dtype_text(dtype));
+    for (int i = 0; i < ndim; i++) fprintf(to, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    fprintf(to, "]");
 }
 
 /* splitmix64 */

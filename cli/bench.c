@@ -15,20 +15,22 @@ int cmd_bench(struct cli *c)
     struct call call = {0};
     double first = 0, *seconds = calloc((size_t)c->o.rounds, sizeof *seconds);
     if (!seconds) return cli_error(EXIT_FAILED, "not enough memory");
-    int code = model_load(c, &m);
+    int code = model_load(c, &m, 0);
     if (!code) code = model_compile(c, &m);
     if (!code) code = call_make(c, &m, true, &call);
     if (!code) code = call_run(c, &m, &call, &first);
     for (int i = 0; i < 2 && !code; i++) code = call_run(c, &m, &call, &seconds[0]); /* warm */
     for (int i = 0; i < c->o.rounds && !code; i++) {
         code = call_run(c, &m, &call, &seconds[i]);
-        if (c->terminal && c->o.verbose) fprintf(stderr, "\r\033[K%d/%d", i + 1, c->o.rounds);
+        if (c->terminal) fprintf(stderr, "\r\033[K[%d/%d]", i + 1, c->o.rounds);
     }
+    if (c->terminal) fprintf(stderr, "\r\033[K");
     if (!code) {
         qsort(seconds, (size_t)c->o.rounds, sizeof *seconds, by_value);
-        printf("%s: median %.3f ms, least %.3f ms, %d rounds\n", c->o.file, 1e3 * seconds[c->o.rounds / 2],
-               1e3 * seconds[0], c->o.rounds);
-        printf("read %.2f s, compile %.2f s, first call %.3f ms\n", m.load_s, m.compile_s, 1e3 * first);
+        char median[32], least[32], call_time[32];
+        printf("%s: median %s, least %s, %d rounds\n", c->o.file, human_time(seconds[c->o.rounds / 2], median),
+               human_time(seconds[0], least), c->o.rounds);
+        printf("read %.2f s, compile %.2f s, first call %s\n", m.load_s, m.compile_s, human_time(first, call_time));
         print_memory(m.net);
         const char *profile = sol_net_profile(m.net);
         if (profile) printf("%s", profile);

@@ -28,23 +28,26 @@ int cmd_info(struct cli *c)
     if (c->o.layers) return list_layers();
     if (!c->o.file) return cli_error(EXIT_USAGE, "usage: sol info NET.onnx [OPTIONS]");
     struct model m;
-    int code = model_load(c, &m);
+    int code = model_load(c, &m, 1);
     if (code) return code;
     char text[32];
-    int64_t count, elements, bytes = parameter_bytes(m.onnx, &elements);
+    int64_t count, size, elements, bytes = parameter_bytes(m.onnx, &elements);
     double flops, moved;
     printf("%s: %s\ninputs:\n", c->o.file, sol_onnx_about(m.onnx));
     for (int i = 0; i < sol_onnx_inputs(m.onnx); i++) {
         struct sol_io io = sol_onnx_input(m.onnx, i);
         print_io(&io, "  ");
     }
+    const char *name;
+    for (int i = 0; (name = sol_onnx_open(m.onnx, i, &size)); i++)
+        printf("%s%s=%lld%s", i ? ", " : "open sizes, here: ", name, (long long)size,
+               sol_onnx_open(m.onnx, i + 1, &size) ? "" : " (--dim NAME=SIZE for others)\n");
     printf("outputs:\n");
     for (int i = 0; i < sol_onnx_outputs(m.onnx); i++) {
         struct sol_io io = sol_onnx_output(m.onnx, i);
         print_io(&io, "  ");
     }
     printf("operators:\n");
-    const char *name;
     for (int i = 0; (name = sol_onnx_operator(m.onnx, i, &count)); i++)
         printf("  %-24s %6lld\n", name, (long long)count);
     sol_graph_work(sol_onnx_graph(m.onnx), &flops, &moved);

@@ -1,13 +1,14 @@
 /* sol: what is common to all subcommands. Options are a table; a subcommand says in its row which of them it takes. */
+#include <ctype.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli.h"
 
+const char cli_name[] = "sol";
 static volatile sig_atomic_t stopped;
 
 static void on_interrupt(int number)
@@ -31,17 +32,6 @@ static void progress(void *user, const char *what, int done, int total)
     else
         fprintf(stderr, "\r\033[K%.100s", what);
     fflush(stderr);
-}
-
-int cli_error(int code, const char *format, ...)
-{
-    va_list args;
-    fprintf(stderr, "sol: ");
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fprintf(stderr, "\n");
-    return code;
 }
 
 int cli_fail(struct cli *c, sol_status status)
@@ -116,18 +106,25 @@ static const struct command {
 };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
+#define EXIT_CODES "Exit codes: 0 good, 1 outputs differ, 2 usage, 3 model refused, 4 failed.\n"
+
 static void help(FILE *to)
 {
     fprintf(to, "Usage: sol COMMAND [ARGUMENTS] [OPTIONS]\n\nRuns neural networks as generated C.\n\n");
     for (size_t i = 0; i < COUNT(commands); i++)
         fprintf(to, "  %-8s %-20s %s\n", commands[i].name, commands[i].arguments, commands[i].doc);
-    fprintf(to, "\n`sol COMMAND --help` lists a command's options; `man sol` says more.\n"
-                "Exit codes: 0 good, 1 outputs differ, 2 usage, 3 model refused, 4 failed.\n");
+    fprintf(to, "\n`sol COMMAND --help` lists a command's options; `man sol` says more.\n" EXIT_CODES);
+}
+
+static bool is_help(const char *text)
+{
+    return !strcmp(text, "--help") || !strcmp(text, "-h");
 }
 
 static void help_command(const struct command *k)
 {
-    printf("Usage: sol %s %s [OPTIONS]\n\n%s\n\n", k->name, k->arguments, k->doc);
+    printf("Usage: sol %s%s%s [OPTIONS]\n\n%c%s.\n\n", k->name, *k->arguments ? " " : "", k->arguments,
+           toupper(k->doc[0]), k->doc + 1);
     for (size_t i = 0; i < COUNT(option_rows); i++) {
         const struct option_row *o = &option_rows[i];
         if (!(k->options & BIT(o->place))) continue;
@@ -135,6 +132,7 @@ static void help_command(const struct command *k)
         snprintf(left, sizeof left, "%s %s", o->name, o->value);
         printf("  %-26s %s\n", left, o->doc);
     }
+    printf("\n" EXIT_CODES);
 }
 
 /* -- reading the command line */
@@ -221,7 +219,7 @@ static int read_arguments(struct cli *c, const struct command *k, int argc, char
 {
     int given = 0;
     for (int i = 2; i < argc; i++) {
-        if (!strncmp(argv[i], "--", 2)) {
+        if (argv[i][0] == '-' && argv[i][1]) {
             int code = read_option(c, k, argv, &i);
             if (code) return code;
             continue;
@@ -253,18 +251,23 @@ int main(int argc, char **argv)
         help(stderr);
         return EXIT_USAGE;
     }
-    if (!strcmp(argv[1], "--version")) return printf("sol %s\n", sol_version()) < 0;
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help")) {
+    bool helps = is_help(argv[1]) || !strcmp(argv[1], "help");
+    if (!strcmp(argv[1], "--version")) {
+        printf("sol %s\n", sol_version());
+        return EXIT_GOOD;
+    }
+    if (helps && argc == 2) {
         help(stdout);
         return EXIT_GOOD;
     }
+    const char *name = argv[1 + helps];
     for (size_t i = 0; i < COUNT(commands); i++) {
-        if (strcmp(argv[1], commands[i].name)) continue;
-        for (int k = 2; k < argc; k++)
-            if (!strcmp(argv[k], "--help")) {
-                help_command(&commands[i]);
-                return EXIT_GOOD;
-            }
+        if (strcmp(name, commands[i].name)) continue;
+        for (int k = 2; k < argc; k++) helps |= is_help(argv[k]);
+        if (helps) {
+            help_command(&commands[i]);
+            return EXIT_GOOD;
+        }
         struct sol_ctx_options options = {
             .size = sizeof options, .interrupted = interrupted, .progress = progress, .user = &c};
         signal(SIGINT, on_interrupt);
@@ -273,5 +276,5 @@ int main(int argc, char **argv)
         sol_ctx_destroy(c.ctx);
         return fflush(stdout) ? cli_error(EXIT_FAILED, "cannot write the output") : code;
     }
-    return cli_error(EXIT_USAGE, "there is no command '%s'; try `sol --help`", argv[1]);
+    return cli_error(EXIT_USAGE, "there is no command '%s'; try `sol --help`", name);
 }

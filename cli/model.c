@@ -22,11 +22,17 @@ const char *human_bytes(int64_t bytes, char out[32])
     return out;
 }
 
+const char *human_time(double seconds, char out[32])
+{
+    snprintf(out, 32, seconds < 1e-3 ? "%.2f us" : "%.3f ms", seconds < 1e-3 ? 1e6 * seconds : 1e3 * seconds);
+    return out;
+}
+
 void print_io(const struct sol_io *io, const char *indent)
 {
-    printf("%s%s  %s[", indent, io->name, dtype_text(io->dtype));
-    for (int i = 0; i < io->ndim; i++) printf("%s%lld", i ? ", " : "", (long long)io->shape[i]);
-    printf("]\n");
+    printf("%s%s  ", indent, io->name);
+    shape_print(stdout, io->dtype, io->ndim, io->shape);
+    printf("\n");
 }
 
 void print_memory(const struct sol_net *net)
@@ -45,54 +51,68 @@ void print_memory(const struct sol_net *net)
     printf("\n");
 }
 
-/* The shapes of files given as inputs are sizes of the model's dimensions: "x.0", "x.1", .. */
-static int add_dims(struct cli *c, struct array *arrays)
+static bool read_pb(struct cli *c, const char *path, struct array *out_a)
 {
-    struct options *o = &c->o;
-    for (int i = 0; i < o->ninputs; i++) {
-        if (!o->inputs[i].name) continue;
-        if (!array_read(c, o->inputs[i].value, &arrays[i])) return EXIT_FAILED;
-        for (int d = 0; d < arrays[i].ndim && o->ndims < MOST_ITEMS; d++) {
-            char *name = malloc(strlen(o->inputs[i].name) + 16);
-            if (!name) return cli_error(EXIT_FAILED, "not enough memory");
-            sprintf(name, "%s.%d", o->inputs[i].name, d);
-            o->dims[o->ndims++] = (struct sol_onnx_dim){name, arrays[i].shape[d]};
-        }
+    struct sol_onnx_tensor t;
+    sol_status status = sol_onnx_tensor_load(c->ctx, path, &t);
+    if (status) {
+        cli_fail(c, status);
+        return false;
     }
+    bool good = array_make(out_a, "", t.dtype, t.ndim, t.shape);
+    if (good) memcpy(out_a->data, t.data, t.bytes);
+    sol_onnx_tensor_free(c->ctx, &t);
+    return good;
+}
+
+bool array_read(struct cli *c, const char *path, struct array *out_a)
+{
+    size_t n = strlen(path);
+    return n > 3 && !strcmp(path + n - 3, ".pb") ? read_pb(c, path, out_a) : npy_read(path, out_a);
+}
+
+/* Reads the files of a list of options. */
+static int read_files(struct cli *c, const struct pair *list, int n, struct array *out)
+{
+    for (int i = 0; i < n; i++)
+        if (!array_read(c, list[i].value, &out[i])) return EXIT_FAILED;
     return EXIT_GOOD;
 }
 
-static int load(struct cli *c, struct model *m, struct array *fixed)
+/* Sizes that the model leaves open come from --dim, from the files given as inputs, or are open_size. */
+int model_load(struct cli *c, struct model *m, int64_t open_size)
 {
-    struct sol_onnx_value *values = calloc((size_t)c->o.nfixed + 1, sizeof *values);
-    if (!values) return cli_error(EXIT_FAILED, "not enough memory");
-    int code = EXIT_GOOD;
-    for (int i = 0; i < c->o.nfixed && !code; i++) {
-        if (!array_read(c, c->o.fixed[i].value, &fixed[i])) code = EXIT_FAILED;
-        values[i] = (struct sol_onnx_value){c->o.fixed[i].name, fixed[i].ndim, fixed[i].shape, fixed[i].data};
-    }
-    struct sol_onnx_options options = {
-        .size = sizeof options, .ndims = c->o.ndims, .dims = c->o.dims, .nvalues = c->o.nfixed, .values = values};
-    double start = now_s();
-    sol_status status = code ? SOL_OK : sol_onnx_load(c->ctx, c->o.file, &options, &m->onnx);
-    m->load_s = now_s() - start;
-    free(values);
-    return status ? cli_fail(c, status) : code;
-}
-
-int model_load(struct cli *c, struct model *m)
-{
+    const struct options *o = &c->o;
     struct array inputs[MOST_ITEMS] = {0}, fixed[MOST_ITEMS] = {0};
+    struct sol_onnx_value values[MOST_ITEMS];
+    struct sol_onnx_shape shapes[MOST_ITEMS];
     *m = (struct model){0};
-    int before = c->o.ndims, code = add_dims(c, inputs);
-    if (!code) code = load(c, m, fixed);
-    for (int i = before; i < c->o.ndims; i++) free((void *)c->o.dims[i].name);
-    c->o.ndims = before;
+    int code = read_files(c, o->inputs, o->ninputs, inputs);
+    if (!code) code = read_files(c, o->fixed, o->nfixed, fixed);
+    for (int i = 0; i < o->ninputs; i++)
+        shapes[i] = (struct sol_onnx_shape){o->inputs[i].name, i, inputs[i].ndim, inputs[i].shape};
+    for (int i = 0; i < o->nfixed; i++)
+        values[i] = (struct sol_onnx_value){o->fixed[i].name, fixed[i].ndim, fixed[i].shape, fixed[i].data};
+    struct sol_onnx_options options = {.size = sizeof options,
+                                       .ndims = o->ndims,
+                                       .dims = o->dims,
+                                       .nvalues = o->nfixed,
+                                       .values = values,
+                                       .nshapes = o->ninputs,
+                                       .shapes = shapes,
+                                       .open_size = open_size};
+    double start = now_s();
+    sol_status status = code ? SOL_OK : sol_onnx_load(c->ctx, o->file, &options, &m->onnx);
+    if (status && open_size) { /* which may be why: then that some are open is the better message */
+        options.open_size = 0;
+        status = sol_onnx_load(c->ctx, o->file, &options, &m->onnx);
+    }
+    m->load_s = now_s() - start;
     for (int i = 0; i < MOST_ITEMS; i++) {
         array_free(&inputs[i]);
         array_free(&fixed[i]);
     }
-    return code;
+    return status ? cli_fail(c, status) : code;
 }
 
 int model_compile(struct cli *c, struct model *m)
@@ -111,20 +131,13 @@ void model_free(struct model *m)
     sol_onnx_destroy(m->onnx);
 }
 
-static bool same_shape(const struct array *a, const struct sol_io *io)
-{
-    bool same = a->dtype == io->dtype && a->ndim == io->ndim;
-    for (int i = 0; same && i < a->ndim; i++) same = a->shape[i] == io->shape[i];
-    return same;
-}
-
 static void print_expected(const struct array *a, const struct sol_io *io)
 {
-    fprintf(stderr, "sol: input '%s': expected %s[", io->name, dtype_text(io->dtype));
-    for (int i = 0; i < io->ndim; i++) fprintf(stderr, "%s%lld", i ? ", " : "", (long long)io->shape[i]);
-    fprintf(stderr, "], got %s[", dtype_text(a->dtype));
-    for (int i = 0; i < a->ndim; i++) fprintf(stderr, "%s%lld", i ? ", " : "", (long long)a->shape[i]);
-    fprintf(stderr, "]\n");
+    fprintf(stderr, "%s: input '%s': expected ", cli_name, io->name);
+    shape_print(stderr, io->dtype, io->ndim, io->shape);
+    fprintf(stderr, ", got ");
+    shape_print(stderr, a->dtype, a->ndim, a->shape);
+    fprintf(stderr, "\n");
 }
 
 /* The file of input number i: by its name, or by its place among those given without a name. */
@@ -148,7 +161,7 @@ static int fill(struct cli *c, const struct sol_io *io, int i, bool random, stru
     }
     if (!array_read(c, path, a)) return EXIT_FAILED;
     a->name = io->name;
-    if (same_shape(a, io)) return EXIT_GOOD;
+    if (array_fits(a, io->dtype, io->ndim, io->shape)) return EXIT_GOOD;
     print_expected(a, io);
     return EXIT_USAGE;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli.h"
+#include "array.h"
 
 static const struct {
     const char *code;

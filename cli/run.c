@@ -16,9 +16,8 @@ static void print_values(const struct array *a)
         least = fmin(least, v);
         largest = fmax(largest, v);
     }
-    printf("%s  %s[", a->name, dtype_text(a->dtype));
-    for (int i = 0; i < a->ndim; i++) printf("%s%lld", i ? ", " : "", (long long)a->shape[i]);
-    printf("]");
+    printf("%s  ", a->name);
+    shape_print(stdout, a->dtype, a->ndim, a->shape);
     if (a->elements) printf("  mean %.6g, least %.6g, largest %.6g", sum / (double)a->elements, least, largest);
     printf("\n   ");
     for (int64_t i = 0; i < a->elements && i < 8; i++) printf(" %.6g", array_at(a, i));
@@ -45,12 +44,12 @@ int cmd_run(struct cli *c)
     struct model m;
     struct call call = {0};
     double seconds;
-    int code = model_load(c, &m);
+    if (c->o.output_dir && mkdir(c->o.output_dir, 0777) && errno != EEXIST)
+        return cli_error(EXIT_FAILED, "cannot make folder '%s': %s", c->o.output_dir, strerror(errno));
+    int code = model_load(c, &m, 0);
     if (!code) code = model_compile(c, &m);
     if (!code) code = call_make(c, &m, c->o.random, &call);
     if (!code) code = call_run(c, &m, &call, &seconds);
-    if (!code && c->o.output_dir && mkdir(c->o.output_dir, 0777) && errno != EEXIST)
-        code = cli_error(EXIT_FAILED, "cannot make folder '%s': %s", c->o.output_dir, strerror(errno));
     for (int i = 0; i < call.nout && !code; i++) {
         if (c->o.output_dir)
             code = write_output(&c->o, &call.out[i]);

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "hlir/graph.h"
 #include "layers/layers.h"
 #include "passes/passes.h"
 
+const char cli_name[] = "sol-opt";
 static const char usage[] =
     "usage: sol-opt [options] GRAPH\n"
     "Reads the text of a graph (docs/text-form.md) from the file GRAPH, or from the standard input if it is -.\n"
@@ -23,73 +25,6 @@ static const char usage[] =
     "  --interpret FILE...  evaluates the graph on .npy files: the inputs, then the parameters, in the graph's order\n"
     "  --out PREFIX         where --interpret writes outputs: PREFIX0.npy, PREFIX1.npy, ... (default: out)\n";
 
-/* -- .npy files: a header that is a Python dictionary, then row-major data */
-
-static const char *const descr[] = {
-    [SOL_BOOL] = "|b1", [SOL_U8] = "|u1",  [SOL_I8] = "|i1",  [SOL_U16] = "<u2", [SOL_I16] = "<i2",
-    [SOL_U32] = "<u4",  [SOL_I32] = "<i4", [SOL_U64] = "<u8", [SOL_I64] = "<i8", [SOL_F16] = "<f2",
-    [SOL_BF16] = "|V2", [SOL_F32] = "<f4", [SOL_F64] = "<f8",
-};
-
-static size_t bytes_of(const struct sol_tensor *t)
-{
-    return (size_t)tensor_elements(t) * dtype_def((enum sol_dtype)t->dtype)->bytes;
-}
-
-static void npy_header(struct text *out, const struct sol_tensor *t)
-{
-    text_put(out, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr[t->dtype]);
-    for (int d = 0; d < t->ndim; d++) text_put(out, "%lld,%s", (long long)t->dim[d].size, d + 1 < t->ndim ? " " : "");
-    text_put(out, "), }");
-}
-
-static sol_status npy_write(struct sol_ctx *ctx, struct arena *a, const char *path, const struct sol_tensor *t,
-                            const void *data)
-{
-    struct text h = text_new(a), file = text_new(a);
-    npy_header(&h, t);
-    while ((10 + h.n + 1) % 64) text_put(&h, " ");
-    text_put(&h, "\n");
-    const unsigned char size[] = {(unsigned char)(h.n & 255), (unsigned char)(h.n >> 8)};
-    text_add(&file, "\x93NUMPY\x01\x00", 8);
-    text_add(&file, (const char *)size, 2);
-    text_add(&file, h.at, h.n);
-    text_add(&file, data, bytes_of(t));
-    return file_write(ctx, path, file.at, file.n);
-}
-
-/* The data of a file that must hold a tensor like t. */
-static sol_status npy_read(struct sol_ctx *ctx, struct arena *a, const char *path, const struct sol_tensor *t,
-                           const void **out)
-{
-    char *file;
-    size_t n, header, start;
-    TRY(file_read(ctx, a, path, &file, &n));
-    if (n < 12 || memcmp(file, "\x93NUMPY", 6) != 0) return ctx_fail(ctx, SOL_ERR_IO, "%s: not an .npy file", path);
-    bool wide = file[6] > 1;
-    header = (unsigned char)file[8] | (size_t)(unsigned char)file[9] << 8;
-    if (wide) header |= (size_t)(unsigned char)file[10] << 16 | (size_t)(unsigned char)file[11] << 24;
-    start = (wide ? 12 : 10) + header;
-    struct text want = text_new(a), got = text_new(a);
-    npy_header(&want, t);
-    for (size_t i = wide ? 12 : 10; i < start && i < n; i++)
-        if (file[i] != ' ' && file[i] != '\n') text_add(&got, &file[i], 1);
-    struct text plain = text_new(a);
-    for (size_t i = 0; i < want.n; i++)
-        if (want.at[i] != ' ') text_add(&plain, &want.at[i], 1);
-    bool same = !strcmp(plain.at, got.at); /* NumPy writes no comma behind the last of several sizes */
-    if (!same && t->ndim > 1) {
-        char *comma = strstr(plain.at, ",),");
-        if (comma) memmove(comma, comma + 1, strlen(comma));
-        same = !strcmp(plain.at, got.at);
-    }
-    if (!same || n < start || n - start != bytes_of(t))
-        return ctx_fail(ctx, SOL_ERR_INVALID, "%s: expected %s with %zu bytes, got %s", path, want.at, bytes_of(t),
-                        got.at);
-    *out = file + start;
-    return SOL_OK;
-}
-
 /* -- what can be asked for */
 
 struct options {
@@ -99,23 +34,59 @@ struct options {
     const char **pass, **file;
 };
 
-static sol_status interpret(struct sol_ctx *ctx, struct sol_graph *g, const struct options *o)
+/* Is it an array like this tensor? */
+static bool fits(const struct array *a, const struct sol_tensor *t, const char *path)
 {
-    struct arena *a = g->arena;
-    int n = g->inputs.n + g->params.n;
-    if (o->nfile != n)
-        return ctx_fail(ctx, SOL_ERR_INVALID, "--interpret: expected %d files (%d inputs, %d parameters), got %d", n,
-                        g->inputs.n, g->params.n, o->nfile);
-    const void **data = NEW_ARRAY(a, const void *, n);
-    void **out = NEW_ARRAY(a, void *, g->outputs.n);
-    for (int i = 0; i < n; i++)
-        TRY(npy_read(ctx, a, o->file[i], i < g->inputs.n ? g->inputs.at[i] : g->params.at[i - g->inputs.n], &data[i]));
-    for (int i = 0; i < g->outputs.n; i++) out[i] = arena_alloc(a, bytes_of(g->outputs.at[i].t));
-    TRY(ctx_check(ctx));
-    TRY(graph_interpret(g, data, data + g->inputs.n, out));
+    int64_t shape[SOL_MAX_DIMS];
+    for (int d = 0; d < t->ndim; d++) shape[d] = t->dim[d].size;
+    if (array_fits(a, (enum sol_dtype)t->dtype, t->ndim, shape)) return true;
+    fprintf(stderr, "sol-opt: %s: expected ", path);
+    shape_print(stderr, (enum sol_dtype)t->dtype, t->ndim, shape);
+    fprintf(stderr, ", got ");
+    shape_print(stderr, a->dtype, a->ndim, a->shape);
+    fprintf(stderr, "\n");
+    return false;
+}
+
+static bool evaluate(struct sol_ctx *ctx, struct sol_graph *g, const struct options *o, struct array *in,
+                     struct array *out, const void **data, void **results)
+{
+    for (int i = 0; i < o->nfile; i++) {
+        const struct sol_tensor *t = i < g->inputs.n ? g->inputs.at[i] : g->params.at[i - g->inputs.n];
+        if (!npy_read(o->file[i], &in[i]) || !fits(&in[i], t, o->file[i])) return false;
+        data[i] = in[i].data;
+    }
+    for (int i = 0; i < g->outputs.n; i++) {
+        const struct sol_tensor *t = g->outputs.at[i].t;
+        int64_t shape[SOL_MAX_DIMS];
+        for (int d = 0; d < t->ndim; d++) shape[d] = t->dim[d].size;
+        if (!array_make(&out[i], g->outputs.at[i].name, (enum sol_dtype)t->dtype, t->ndim, shape)) return false;
+        results[i] = out[i].data;
+    }
+    if (graph_interpret(g, data, data + g->inputs.n, results)) {
+        cli_error(EXIT_FAILED, "%s", sol_error(ctx));
+        return false;
+    }
     for (int i = 0; i < g->outputs.n; i++)
-        TRY(npy_write(ctx, a, arena_printf(a, "%s%d.npy", o->prefix, i), g->outputs.at[i].t, out[i]));
-    return SOL_OK;
+        if (!npy_write(arena_printf(g->arena, "%s%d.npy", o->prefix, i), &out[i])) return false;
+    return true;
+}
+
+static bool interpret(struct sol_ctx *ctx, struct sol_graph *g, const struct options *o)
+{
+    int n = g->inputs.n + g->params.n;
+    if (o->nfile != n) {
+        cli_error(EXIT_USAGE, "--interpret: expected %d files (%d inputs, %d parameters), got %d", n, g->inputs.n,
+                  g->params.n, o->nfile);
+        return false;
+    }
+    struct array *in = NEW_ARRAY(g->arena, struct array, n), *out = NEW_ARRAY(g->arena, struct array, g->outputs.n);
+    const void **data = NEW_ARRAY(g->arena, const void *, n);
+    void **results = NEW_ARRAY(g->arena, void *, g->outputs.n);
+    bool good = evaluate(ctx, g, o, in, out, data, results);
+    for (int i = 0; i < n; i++) array_free(&in[i]);
+    for (int i = 0; i < g->outputs.n; i++) array_free(&out[i]);
+    return good;
 }
 
 static void print_loops(struct sol_graph *g)
@@ -160,7 +131,7 @@ static sol_status work_on(struct sol_ctx *ctx, struct sol_graph *g, const struct
     }
     for (int i = 0; o->known && i < g->outputs.n; i++)
         printf("%s %s\n", g->outputs.at[i].name, sol_tensor_known(g->outputs.at[i].t) ? "known" : "not known");
-    return o->interpret ? interpret(ctx, g, o) : SOL_OK;
+    return ctx_check(ctx);
 }
 
 static void list_layers(void)
@@ -215,10 +186,11 @@ static int run(struct sol_ctx *ctx, const struct options *o)
     struct sol_graph *g = NULL;
     sol_status status = a ? read_graph(ctx, a, o->graph, &g) : SOL_ERR_NOMEM;
     if (!status) status = work_on(ctx, g, o);
-    if (status) fprintf(stderr, "sol-opt: %s\n", sol_error(ctx));
+    if (status) cli_error(EXIT_FAILED, "%s", sol_error(ctx));
+    bool good = !status && (!o->interpret || interpret(ctx, g, o));
     sol_graph_destroy(g);
     arena_destroy(a);
-    return status ? 1 : 0;
+    return !good;
 }
 
 int main(int argc, char **argv)

@@ -16,10 +16,12 @@ static bool close_enough(const struct options *o, double got, double expected)
 
 static int compare(const struct options *o, const struct array *got, const struct array *expected)
 {
-    bool same = got->dtype == expected->dtype && got->ndim == expected->ndim;
-    for (int i = 0; same && i < got->ndim; i++) same = got->shape[i] == expected->shape[i];
-    if (!same) {
-        printf("%s: DIFFERS in type or shape\n", got->name);
+    if (!array_fits(got, expected->dtype, expected->ndim, expected->shape)) {
+        printf("%s: DIFFERS in type or shape: expected ", got->name);
+        shape_print(stdout, expected->dtype, expected->ndim, expected->shape);
+        printf(", got ");
+        shape_print(stdout, got->dtype, got->ndim, got->shape);
+        printf("\n");
         return EXIT_MISMATCH;
     }
     double worst = 0, error = 0, norm = 0;
@@ -55,7 +57,7 @@ static int verify_set(struct cli *c)
     struct model m;
     struct call call = {0};
     double seconds;
-    int code = model_load(c, &m), compared = 0;
+    int code = model_load(c, &m, 0), compared = 0;
     if (!code) code = model_compile(c, &m);
     if (!code) code = call_make(c, &m, false, &call);
     if (!code) code = call_run(c, &m, &call, &seconds);

@@ -31,6 +31,11 @@ struct sol_onnx_value { /* an input that always has the same value: shapes may d
     const int64_t *shape;
     const void *data; /* row-major, of the input's type; copied */
 };
+struct sol_onnx_shape { /* of the array that an input will get: it gives sizes that are open and not in `dims` */
+    const char *name;   /* NULL: of input number `input`, counted without weights and those in `values` */
+    int input, ndim;
+    const int64_t *shape;
+};
 struct sol_onnx_options {
     size_t size; /* sizeof(struct sol_onnx_options) */
     int ndims;   /* sizes of dimensions that the model leaves open; one that is not given is an error that names it */
@@ -39,6 +44,9 @@ struct sol_onnx_options {
     const char *folder; /* sol_onnx_load_memory: where files with external data may lie; NULL: none are allowed */
     int nvalues;
     const struct sol_onnx_value *values;
+    int nshapes; /* what the model says is not compared with them: the caller finds its arrays unfit afterwards */
+    const struct sol_onnx_shape *shapes;
+    int64_t open_size; /* of dimensions that are still open; 0: that is an error */
 };
 
 /* Options may be NULL. Errors: IO (file), INVALID (not a sound model), UNSUPPORTED (lists every node refused). */
@@ -55,6 +63,9 @@ int sol_onnx_inputs(const struct sol_onnx *model);
 int sol_onnx_outputs(const struct sol_onnx *model);
 struct sol_io sol_onnx_input(const struct sol_onnx *model, int i);
 struct sol_io sol_onnx_output(const struct sol_onnx *model, int i);
+/* The i-th dimension that the model leaves open: its symbol, or input and axis ("x.0"), and the size that it got; NULL
+ * past the last. */
+const char *sol_onnx_open(const struct sol_onnx *model, int i, int64_t *out_size);
 /* Row-major data of parameter i of the graph (and of the network compiled from it); lives as long as the model. */
 int sol_onnx_params(const struct sol_onnx *model);
 const void *sol_onnx_param(const struct sol_onnx *model, int i);

@@ -82,7 +82,6 @@ void arena_destroy(struct arena *a)
         else
             munmap(b, bytes);
     }
-    ASAN_UNPOISON_MEMORY_REGION(a->reserve, RESERVE);
     munmap(a->reserve, RESERVE);
     ctx_free(a->ctx, a);
 }

@@ -49,30 +49,91 @@ static sol_status read_dims(struct reader *r, const char *input, const Onnx__Sha
     return SOL_OK;
 }
 
-static sol_status open_sizes(struct reader *r, const Onnx__Graph *g, int64_t (*dims)[SOL_MAX_DIMS], struct map *symbols)
+/* The size of an axis in the array that an input will get; -1: nothing is known. */
+static int64_t array_size(const struct reader *r, const char *input, int number, size_t axis)
+{
+    for (int i = 0; r->options && i < r->options->nshapes; i++) {
+        const struct sol_onnx_shape *given = &r->options->shapes[i];
+        if (given->name ? strcmp(given->name, input) : given->input != number) continue;
+        return (int64_t)axis < given->ndim ? given->shape[axis] : -1;
+    }
+    return -1;
+}
+
+struct open { /* one that the file leaves open */
+    const Onnx__ValueInfo *input;
+    const char *name;
+    int64_t *size, *symbol; /* symbol: what all dimensions of this symbol are; NULL: it has none */
+    int64_t array;          /* what the array says */
+};
+
+static int find_open(struct reader *r, const struct scope *s, const Onnx__Graph *g, int64_t (*dims)[SOL_MAX_DIMS],
+                     struct map *symbols, struct open *out)
+{
+    int n = 0, number = 0;
+    for (size_t k = 0; k < g->n_input; k++) {
+        const Onnx__ValueInfo *m = g->input[k];
+        if (map_get(s->values, m->name)) continue; /* a weight's default */
+        int place = fixed_value(r, m->name) ? -1 : number++;
+        const Onnx__Shape *shape = m->type && m->type->tensor_type ? m->type->tensor_type->shape : NULL;
+        for (size_t i = 0; shape && i < shape->n_dim; i++) {
+            const char *symbol = shape->dim[i]->dim_param;
+            if (shape->dim[i]->has_dim_value) continue;
+            struct open *o = &out[n++];
+            *o = (struct open){.input = m, .size = &dims[k][i], .array = array_size(r, m->name, place, i)};
+            o->symbol = symbol && *symbol ? map_get(symbols, symbol) : NULL;
+            o->name = o->symbol ? symbol : arena_printf(r->arena, "%s.%zu", m->name, i);
+        }
+    }
+    return n;
+}
+
+/* What is open is what its symbol is, what the input's array says, or open_size, in this order. */
+static sol_status open_sizes(struct reader *r, const struct scope *s, const Onnx__Graph *g,
+                             int64_t (*dims)[SOL_MAX_DIMS], struct map *symbols)
 {
     struct text missing = text_new(r->arena);
     const char *example = NULL;
-    for (size_t k = 0; k < g->n_input; k++) {
-        const Onnx__ValueInfo *m = g->input[k];
-        if (!m->type || !m->type->tensor_type || !m->type->tensor_type->shape) continue;
-        const Onnx__Shape *shape = m->type->tensor_type->shape;
-        for (size_t i = 0; i < shape->n_dim && i < SOL_MAX_DIMS; i++) {
-            const char *symbol = shape->dim[i]->dim_param;
-            const int64_t *known = symbol && *symbol ? map_get(symbols, symbol) : NULL;
-            if (dims[k][i] < 0 && known) dims[k][i] = *known;
-            if (dims[k][i] >= 0) continue;
-            const char *name = symbol && *symbol ? symbol : arena_printf(r->arena, "%s.%zu", m->name, i);
-            if (missing.n < 1000)
-                text_put(&missing, "%s'%.80s' of input '%.80s'", missing.n ? ", " : "", name, m->name);
-            if (!example) example = name;
-        }
+    int64_t otherwise = r->options && r->options->open_size > 0 ? r->options->open_size : -1;
+    size_t most = 0;
+    struct map *listed = map_create(r->arena);
+    for (size_t k = 0; k < g->n_input; k++)
+        if (g->input[k]->type && g->input[k]->type->tensor_type && g->input[k]->type->tensor_type->shape)
+            most += g->input[k]->type->tensor_type->shape->n_dim;
+    struct open *open = NEW_ARRAY(r->arena, struct open, most);
+    int n = find_open(r, s, g, dims, symbols, open);
+    for (int i = 0; i < n; i++)
+        if (open[i].symbol && *open[i].symbol < 0) *open[i].symbol = open[i].array;
+    for (int i = 0; i < n; i++) {
+        const struct open *o = &open[i];
+        if (*o->size < 0) *o->size = o->symbol ? *o->symbol : o->array;
+        if (*o->size < 0) *o->size = otherwise;
+        if (o->symbol && *o->symbol < 0) *o->symbol = *o->size;
+        struct open_dim found = {arena_strdup(r->model->arena, o->name), *o->size};
+        if (!map_get(listed, o->name)) PUSH(r->model->arena, r->model->open, found);
+        map_set(listed, o->name, r);
+        if (*o->size >= 0) continue;
+        if (missing.n < 1000)
+            text_put(&missing, "%s'%.80s' of input '%.80s'", missing.n ? ", " : "", o->name, o->input->name);
+        if (!example) example = o->name;
     }
     TRY(ctx_check(r->ctx));
     if (!example) return SOL_OK;
     return ctx_fail(r->ctx, SOL_ERR_INVALID,
                     "the model leaves sizes open: %s; give each a size, such as --dim %s=1 (dims of sol_onnx_options)",
                     missing.at, example);
+}
+
+static sol_status check_input(struct reader *r, const Onnx__Graph *g, const char *what, const char *name)
+{
+    struct text names = text_new(r->arena);
+    for (size_t k = 0; k < g->n_input; k++) {
+        if (g->input[k]->name && !strcmp(g->input[k]->name, name)) return SOL_OK;
+        if (names.n < 500) text_put(&names, "%s'%.80s'", k ? ", " : "", g->input[k]->name ? g->input[k]->name : "");
+    }
+    TRY(ctx_check(r->ctx));
+    return ctx_fail(r->ctx, SOL_ERR_INVALID, "%s for '%s': there is no such input; there are %s", what, name,
+                    names.n ? names.at : "none");
 }
 
 /* Every size that was given must have found its place: a misspelt name would be silent otherwise. */
@@ -93,12 +154,10 @@ static sol_status check_given(struct reader *r, const Onnx__Graph *g, const stru
             return ctx_fail(r->ctx, SOL_ERR_INVALID, "size %s=%lld: expected 0 or more", name,
                             (long long)r->options->dims[i].size);
     }
-    for (int i = 0; r->options && i < r->options->nvalues; i++) {
-        const char *name = r->options->values[i].name;
-        bool found = false;
-        for (size_t k = 0; k < g->n_input && !found; k++) found = g->input[k]->name && !strcmp(g->input[k]->name, name);
-        if (!found) return ctx_fail(r->ctx, SOL_ERR_INVALID, "value of '%s': there is no such input", name);
-    }
+    for (int i = 0; r->options && i < r->options->nvalues; i++)
+        TRY(check_input(r, g, "value", r->options->values[i].name));
+    for (int i = 0; r->options && i < r->options->nshapes; i++)
+        if (r->options->shapes[i].name) TRY(check_input(r, g, "array", r->options->shapes[i].name));
     return SOL_OK;
 }
 
@@ -153,7 +212,7 @@ sol_status scope_add_inputs(struct reader *r, struct scope *s, const Onnx__Graph
         TRY(read_dims(r, m->name, m->type->tensor_type->shape, symbols, dims[i]));
     }
     TRY(check_given(r, g, symbols));
-    TRY(open_sizes(r, g, dims, symbols));
+    TRY(open_sizes(r, s, g, dims, symbols));
     for (size_t i = 0; i < g->n_input; i++)
         if (!map_get(s->values, g->input[i]->name))
             TRY(add_input(r, s, g->input[i], dims[i])); /* else: a weight's default */

@@ -560,6 +560,13 @@ const char *sol_onnx_operator(const struct sol_onnx *model, int i, int64_t *out_
     return model->operators.at[i]->name;
 }
 
+const char *sol_onnx_open(const struct sol_onnx *model, int i, int64_t *out_size)
+{
+    if (i < 0 || i >= model->open.n) return NULL;
+    *out_size = model->open.at[i].size;
+    return model->open.at[i].name;
+}
+
 const char *sol_onnx_about(const struct sol_onnx *model)
 {
     return model->about;

@@ -106,12 +106,18 @@ struct scan { /* an axis and a direction for each */
     int64_t axis[64], back[64];
 };
 
+/* One value for each, 0 where the list is not given. */
+static void read_each(struct node *n, const char *name, int count, int64_t *out)
+{
+    int given = attr_ints(n, name, 64, out);
+    if (given >= 0 && given != count) nd_invalid(n, "%s: expected %d values, got %d", name, count, given);
+    for (int i = 0; i < count && given < 0; i++) out[i] = 0;
+}
+
 static void read_scan(struct node *n, const char *axes, const char *directions, int count, struct scan *s)
 {
-    if (attr_ints(n, axes, 64, s->axis) < 0)
-        for (int i = 0; i < count; i++) s->axis[i] = 0;
-    if (attr_ints(n, directions, 64, s->back) < 0)
-        for (int i = 0; i < count; i++) s->back[i] = 0;
+    read_each(n, axes, count, s->axis);
+    read_each(n, directions, count, s->back);
 }
 
 /* Scan(state.., sequences..): the body takes and makes (state.., one element of each). */
@@ -127,6 +133,7 @@ sol_status op_scan_body(struct node *n)
     struct scan from, to;
     read_scan(n, "scan_input_axes", "scan_input_directions", (int)count, &from);
     read_scan(n, "scan_output_axes", "scan_output_directions", made, &to);
+    if (n->status) return n->status;
     struct value **in = NEW_ARRAY(n->r->arena, struct value *, n->nin),
                  **out = NEW_ARRAY(n->r->arena, struct value *, n->nout + 1);
     tensor *steps = NEW_ARRAY(n->r->arena, tensor, (size_t)made * MOST_STEPS + 1);

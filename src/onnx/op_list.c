@@ -1,6 +1,8 @@
 /* Sequences: lists of tensors whose length and positions are known while reading, so that nothing of them is left. */
 #include "onnx/ops.h"
 
+#define MOST_PIECES (1 << 12)
+
 static void give_list(struct node *n, int count, struct value **items)
 {
     nd_give_value(n, 0, &(struct value){.list = true, .items = items, .nitems = count});
@@ -101,19 +103,20 @@ sol_status op_list_split(struct node *n)
     tensor x = nd_in(n, 0);
     int axis = nd_axis_of(n, attr_int(n, "axis", 0), nd_rank(x));
     bool keep = attr_int(n, "keepdims", 1) || nd_has(n, 1);
-    int64_t whole = nd_size(x, axis), sum = 0, *sizes = NEW_ARRAY(n->r->arena, int64_t, 1 << 12), part = 1;
+    int64_t whole = nd_size(x, axis), sum = 0, *sizes = NEW_ARRAY(n->r->arena, int64_t, MOST_PIECES), part = 1;
     int count = -1;
     if (n->status) return n->status;
     if (nd_has(n, 1) && nd_rank(nd_in(n, 1)))
-        count = known_ints(n, 1, "split", 1 << 12, sizes);
+        count = known_ints(n, 1, "split", MOST_PIECES, sizes);
     else
         part = known_int(n, 1, "split", 1);
     if (n->status) return n->status;
-    if (part < 1 || (count < 0 && whole / part > 1 << 12))
-        return nd_refuse(n, "pieces of size %lld are not supported", (long long)part);
+    if (part < 1) return nd_invalid(n, "pieces of size %lld", (long long)part);
     if (count < 0) {
         part = MAX(1, MIN(part, whole));
-        count = (int)((whole + part - 1) / part);
+        int64_t pieces = (whole + part - 1) / part;
+        if (pieces > MOST_PIECES) return nd_refuse(n, "more than %d pieces are not supported", MOST_PIECES);
+        count = (int)pieces;
         for (int i = 0; i < count; i++) sizes[i] = MIN(part, whole - i * part);
     }
     struct value *values = NEW_ARRAY(n->r->arena, struct value, count + 1),

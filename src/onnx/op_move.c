@@ -418,9 +418,16 @@ sol_status op_blocks(struct node *n)
     const char *mode = attr_text(n, "mode", "DCR");
     if (r < 1 || r > 1 << 20) return nd_invalid(n, "blocksize: expected 1 or more, got %lld", (long long)r);
     if (strcmp(mode, "DCR") && strcmp(mode, "CRD")) return nd_invalid(n, "mode: expected DCR or CRD");
+    tensor x = nd_in(n, 0);
     if (!strcmp(n->op->kind, "SpaceToDepth")) {
-        if (strcmp(mode, "DCR")) return nd_refuse(n, "mode '%s' is not supported", mode);
-        nd_give(n, 0, nd_make(n, n->op->kind, IN(nd_in(n, 0)), WITH(INT("r", r))));
+        tensor y = nd_make(n, n->op->kind, IN(x), WITH(INT("r", r))); /* blocks in front of channels */
+        bool crd = !strcmp(mode, "CRD") && !n->status;
+        if (crd) {
+            int64_t c = nd_size(x, 1), b = r * r, h = nd_size(y, 2), w = nd_size(y, 3);
+            tensor split = nd_reshape(n, y, 5, (int64_t[]){nd_size(x, 0), b, c, h, w});
+            y = nd_reshape(n, nd_swap(n, split, 1, 2), 4, (int64_t[]){nd_size(x, 0), nd_size(y, 1), h, w});
+        }
+        nd_give(n, 0, y);
     } else {
         nd_give(n, 0, nd_make(n, n->op->kind, IN(nd_in(n, 0)), WITH(INT("r", r), TEXT("mode", mode))));
     }

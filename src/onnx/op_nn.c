@@ -90,7 +90,8 @@ sol_status op_conv(struct node *n)
     if (!read_conv(n, x, w, &c)) return n->status;
     read_window(n, x, &c, true);
     int64_t groups = attr_int(n, "group", 1);
-    if (!n->status && (groups < 1 || nd_size(w, 1) * groups != nd_size(x, 1) || nd_size(w, 0) % groups))
+    bool fits = groups >= 1 && groups <= MOST_SIZE && nd_size(x, 1) % groups == 0 && nd_size(w, 0) % groups == 0;
+    if (!n->status && (!fits || nd_size(w, 1) != nd_size(x, 1) / groups))
         return nd_invalid(n, "%lld groups, %lld channels and weights [%lld, %lld, ..] do not fit", (long long)groups,
                           (long long)nd_size(x, 1), (long long)nd_size(w, 0), (long long)nd_size(w, 1));
     nd_give(n, 0,
@@ -123,12 +124,15 @@ sol_status op_conv_transpose(struct node *n)
     const char *mode = attr_text(n, "auto_pad", "NOTSET");
     int given = attr_ints(n, "output_shape", MOST, shape);
     if (n->status) return n->status;
-    if (groups < 1 || nd_size(x, 1) % groups || nd_size(w, 0) != nd_size(x, 1))
+    if (groups < 1 || groups > MOST_SIZE || nd_size(x, 1) % groups || nd_size(w, 0) != nd_size(x, 1))
         return nd_invalid(n, "%lld groups, %lld channels and weights of %lld channels do not fit", (long long)groups,
                           (long long)nd_size(x, 1), (long long)nd_size(w, 0));
     if (given == c.n + 2) memmove(shape, shape + 2, (size_t)c.n * sizeof *shape);
     if (given >= 0 && given != c.n && given != c.n + 2)
         return nd_invalid(n, "output_shape: expected %d values, got %d", c.n, given);
+    for (int i = 0; i < c.n && given >= 0; i++)
+        if (shape[i] < 0 || shape[i] > MOST_SIZE)
+            return nd_invalid(n, "output_shape: %lld is out of range", (long long)shape[i]);
     bool same = !strncmp(mode, "SAME", 4);
     for (int i = 0; i < c.n && same && given < 0; i++) shape[i] = nd_size(x, i + 2) * c.s[i];
     if (given >= 0 || same) pads_for_shape(n, x, &c, behind, shape);
@@ -263,8 +267,8 @@ sol_status op_max_unpool(struct node *n)
         if (known_ints(n, 2, "output_shape", MOST, given) != r)
             return nd_invalid(n, "output_shape: expected %d values", r);
         for (int i = 0; i < r; i++) {
+            if (given[i] < shape[i]) return nd_refuse(n, "an output_shape smaller than the windows is not supported");
             given[i] -= shape[i];
-            if (given[i] < 0) return nd_refuse(n, "an output_shape smaller than the windows is not supported");
         }
         y = nd_make(n, "Pad", IN(y), WITH(INTS("p", r, none), INTS("q", r, given)));
     }

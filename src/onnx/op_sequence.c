@@ -149,8 +149,9 @@ static tensor read_lengths(struct node *n, int64_t steps, int64_t batch)
 {
     if (!nd_has(n, 4)) return NULL;
     tensor lengths = nd_in(n, 4);
-    int64_t *known = NEW_ARRAY(n->r->arena, int64_t, batch + 1);
-    bool full = nd_is_known(n, 4) && known_ints(n, 4, "sequence_lens", (int)batch, known) == batch;
+    bool full = nd_is_known(n, 4) && nd_elements(lengths) == batch;
+    int64_t *known = NEW_ARRAY(n->r->arena, int64_t, full ? batch : 1);
+    if (full) full = known_ints(n, 4, "sequence_lens", (int)batch, known) == batch;
     for (int64_t i = 0; i < batch && full; i++) full = known[i] == steps;
     return full ? NULL : nd_reshape(n, nd_cast(n, lengths, SOL_I64), 2, (int64_t[]){batch, 1});
 }

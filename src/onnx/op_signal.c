@@ -55,6 +55,8 @@ sol_status op_mel_weights(struct node *n)
     if (n->status) return n->status;
     if (bins < 1 || bins > 1 << 12 || length < 1 || length > 1 << 16 || rate < 1)
         return nd_invalid(n, "a size is out of range");
+    if (rows * bins > MOST_MATRIX)
+        return nd_refuse(n, "a matrix of %lld by %lld is not supported", (long long)rows, (long long)bins);
     double *v = NEW_ARRAY(n->r->arena, double, rows *bins);
     int64_t *edge = NEW_ARRAY(n->r->arena, int64_t, bins + 2);
     double from = 2595 * log10(1 + low / 700), step = (2595 * log10(1 + high / 700) - from) / (double)(bins + 2);

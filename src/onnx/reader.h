@@ -41,6 +41,10 @@ struct operator_count {
     const char *name;
     int64_t n;
 };
+struct open_dim {
+    const char *name;
+    int64_t size;
+};
 struct sol_onnx {
     struct sol_ctx *ctx;
     struct arena *arena;
@@ -49,6 +53,7 @@ struct sol_onnx {
     VECTOR(const void *) params; /* their data */
     VECTOR(struct sol_io) inputs, outputs, param_ios;
     VECTOR(struct operator_count *) operators;
+    VECTOR(struct open_dim) open;
     const char *about;
 };
 struct value {

@@ -40,6 +40,9 @@ class Options(ctypes.Structure):
         ("folder", c_char_p),
         ("nvalues", c_int),
         ("values", POINTER(Value)),
+        ("nshapes", c_int),
+        ("shapes", c_void_p),
+        ("open_size", c_int64),
     ]
 
 
@@ -96,6 +99,7 @@ class Model:
         constants: bool = False,
         folder=None,
         values: dict[str, np.ndarray] | None = None,
+        open_size: int = 0,
     ) -> None:
         self._model = c_void_p()
         self._net = c_void_p()
@@ -113,6 +117,7 @@ class Model:
             str(folder).encode() if folder else None,
             len(values_c),
             (Value * max(1, len(values_c)))(*values_c),
+            open_size=open_size,
         )
         if isinstance(model, (str, Path)):
             check(LIB.sol_onnx_load(CTX, str(model).encode(), byref(options), byref(self._model)))

@@ -1,0 +1,45 @@
+/* Arrays, their files, and messages: what `sol` and `sol-opt` share. */
+#ifndef SOL_CLI_ARRAY_H
+#define SOL_CLI_ARRAY_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "sol/sol.h"
+
+enum cli_exit {
+    EXIT_GOOD = 0,
+    EXIT_MISMATCH = 1, /* verify: outputs differ */
+    EXIT_USAGE = 2,
+    EXIT_REFUSED = 3, /* the model is unsound, or has what SOL does not support */
+    EXIT_FAILED = 4   /* files, compiler, memory, running */
+};
+
+/* An array in memory, of the C library's malloc. */
+struct array {
+    const char *name;
+    enum sol_dtype dtype;
+    int ndim;
+    int64_t shape[12], elements;
+    size_t bytes;
+    void *data;
+};
+
+extern const char cli_name[]; /* of the program, for messages: each main defines it */
+
+/* npy.c: NumPy's format of one array, versions 1 to 3, little-endian, C or Fortran order. Messages are printed. */
+bool npy_read(const char *path, struct array *out_a);
+bool npy_write(const char *path, const struct array *a);
+/* array.c */
+int cli_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3))); /* prints, returns the code */
+bool array_make(struct array *a, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape);
+void array_free(struct array *a);
+bool array_fits(const struct array *a, enum sol_dtype dtype, int ndim, const int64_t *shape);
+void shape_print(FILE *to, enum sol_dtype dtype, int ndim, const int64_t *shape); /* f32[2, 4] */
+void array_random(struct array *a, uint64_t *seed);
+double array_at(const struct array *a, int64_t i);
+size_t dtype_bytes(enum sol_dtype t);
+const char *dtype_text(enum sol_dtype t);
+bool dtype_is_float(enum sol_dtype t);
+
+#endif
