@@ -191,8 +191,8 @@ static sol_status refused(struct build *b, const struct job *j)
     for (int i = 0; i < ERROR_LINES && j->output[lines]; i++) lines += strcspn(j->output + lines, "\n") + 1;
     lines = MIN(lines, strlen(j->output));
     return ctx_fail(b->ctx, SOL_ERR_COMPILER,
-                    "compiler '%s': refused the code of '%s' (exit code %d): %.*s\nThe source is kept in %s",
-                    b->cc.path, b->r->name, j->exit, (int)MIN(lines, 1500u), j->output,
+                    "compiler '%s': refused the code of '%s' (%s): %.*s\nThe source is kept in %s", b->cc.path,
+                    b->r->name, compiler_ended(b->arena, j->exit), (int)MIN(lines, 1500u), j->output,
                     kept ? kept : "no place: the disk is full");
 }
 
@@ -276,9 +276,13 @@ static sol_status link_module(struct build *b, const char *path)
     TRY(process_start(b->ctx, argv.at, &p));
     sol_status status = process_wait(b->ctx, p, &exit, &output);
     if (!status && exit)
-        status = ctx_fail(b->ctx, SOL_ERR_COMPILER, "compiler '%s': cannot link '%s' (exit code %d): %.800s",
-                          b->cc.path, b->r->name, exit, output);
+        status = ctx_fail(b->ctx, SOL_ERR_COMPILER, "compiler '%s': cannot link '%s' (%s): %.800s", b->cc.path,
+                          b->r->name, compiler_ended(b->arena, exit), output);
     process_free(b->ctx, p);
+    if (!status && !file_exists(path))
+        status =
+            ctx_fail(b->ctx, SOL_ERR_COMPILER, "compiler '%s': cannot link '%s': it reports success and writes no file",
+                     b->cc.path, b->r->name);
     return status;
 }
 

@@ -55,6 +55,11 @@ static void add_cpu(struct hash *h)
 #endif
 }
 
+const char *compiler_ended(struct arena *a, int exit)
+{
+    return exit > 128 ? arena_printf(a, "killed by signal %d", exit - 128) : arena_printf(a, "exit code %d", exit);
+}
+
 /* The line that `--version` begins with. */
 static sol_status ask_version(struct sol_ctx *ctx, struct arena *a, const char *path, const char **out_version)
 {
@@ -66,9 +71,8 @@ static sol_status ask_version(struct sol_ctx *ctx, struct arena *a, const char *
     sol_status status = process_wait(ctx, p, &exit, &output);
     if (!status && exit)
         status = ctx_fail(ctx, SOL_ERR_COMPILER,
-                          "compiler '%s': '--version' failed with exit code %d: %.200s; set the "
-                          "key compiler::name to a C compiler",
-                          path, exit, output);
+                          "compiler '%s': '--version' failed (%s): %.200s; set the key compiler::name to a C compiler",
+                          path, compiler_ended(a, exit), output);
     if (!status) *out_version = arena_printf(a, "%.*s", (int)MIN(strcspn(output, "\n"), 200u), output);
     process_free(ctx, p);
     return status;

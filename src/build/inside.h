@@ -53,6 +53,7 @@ struct compiler {
 sol_status compiler_find(struct sol_ctx *ctx, struct arena *a, struct cache *c, const struct build_request *r,
                          struct compiler *out);
 sol_status compiler_missing(struct sol_ctx *ctx, const struct compiler *cc); /* fails, with advice */
+const char *compiler_ended(struct arena *a, int exit);                       /* "exit code 1", "killed by signal 9" */
 
 /* source.c */
 const char *source_header(void);                                                 /* the text of sol/module.h */

@@ -1,0 +1,185 @@
+/* One place to build in: a folder with a cache and a compiler of its own, which counts how often it runs, and two
+ * kernels written by hand with a module that runs them. For the tests of builds and of their cache. */
+#ifndef SOL_TEST_BUILD_PLACE_H
+#define SOL_TEST_BUILD_PLACE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "build/build.h"
+#include "rt/rt.h"
+
+/* The compiler: a script in front of the real one. */
+static const char script[] = "#!/bin/sh\n"
+                             "case \"$*\" in *--version*) ;; *) echo \"$*\" >>\"%s/log\" ;; esac\n"
+                             "%s\n"
+                             "exec cc \"$@\"\n";
+
+static const char *const kernels[] = {
+    "#include <math.h>\n"
+    "static inline float twice(float x) { return x + x; }\n"
+    "\n"
+    "/* \"KERNEL_9\" in a string stays */\n"
+    "static const char *const KERNEL_name = \"KERNEL_9\";\n"
+    "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n"
+    "{\n"
+    "    for (int64_t i = task0; i < task1; i++)\n"
+    "        ((float *)p[1])[i] = twice(((const float *)p[0])[i]) + (KERNEL_name[6] == '_' ? 0 : 100);\n"
+    "}\n",
+    "#include <math.h>\n"
+    "static inline float twice(float x) { return x + x; }\n"
+    "\n"
+    "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n"
+    "{\n"
+    "    for (int64_t i = task0; i < task1; i++)\n"
+    "        ((float *)p[2])[i] = sqrtf(twice(((const float *)p[0])[i])) + ((const float *)p[1])[i];\n"
+    "}\n"};
+static const char module_text[] =
+    "static const struct sol_buffer buffers[] = {{SOL_BUFFER_INPUT, 0, 0, 16, 0}, {SOL_BUFFER_WORKSPACE, 0, 0, 16, "
+    "0},\n"
+    "    {SOL_BUFFER_CONST, 0, 0, 16, DATA0}, {SOL_BUFFER_OUTPUT, 0, 0, 16, 0}};\n"
+    "static const struct sol_place places[] = {{0, 0}, {1, 0}, {1, 0}, {2, 0}, {3, 0}};\n"
+    "static const struct sol_step steps[] = {{KERNEL0_0, 4, 0, 2, \"twice KERNEL0_0\", 0, 0, 0},\n"
+    "    {KERNEL1_0, 4, 2, 3, \"root\", 0, 0, 0}};\n"
+    "const struct sol_module sol_module = {sizeof(struct sol_module), SOL_MODULE_VERSION, 1, 1, 0, 4, buffers, 0, 0, "
+    "0,\n"
+    "    {0}, {2, 5, steps, places, 64, 0}, {0}};\n";
+static const float datum[4] = {0.5f, 1.5f, 2.5f, 3.5f};
+
+struct place { /* one test's folder, context and request */
+    char folder[64], cache[80], compiler[80];
+    struct sol_ctx *ctx;
+    struct build_data data;
+    struct build_request r;
+};
+
+static void write_file(const char *path, const char *text, mode_t mode)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    chmod(path, mode);
+}
+
+/* Puts a compiler in place that runs `extra` first. */
+static void make_compiler(struct place *p, const char *extra)
+{
+    char text[1024];
+    snprintf(text, sizeof text, script, p->folder, extra);
+    write_file(p->compiler, text, 0755);
+}
+
+static struct sol_ctx *new_context(const struct place *p)
+{
+    struct sol_ctx *ctx;
+    assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
+    sol_config_set(ctx, "cache::folder", p->cache);
+    sol_config_set(ctx, "compiler::name", p->compiler);
+    sol_config_set(ctx, "log::level", "ERROR");
+    return ctx;
+}
+
+static int setup(void **state)
+{
+    struct place *p = calloc(1, sizeof *p);
+    strcpy(p->folder, "/tmp/sol-build-test-XXXXXX");
+    assert_non_null(mkdtemp(p->folder));
+    snprintf(p->cache, sizeof p->cache, "%s/cache", p->folder);
+    snprintf(p->compiler, sizeof p->compiler, "%s/compiler", p->folder);
+    make_compiler(p, "");
+    p->ctx = new_context(p);
+    p->data = (struct build_data){datum, sizeof datum};
+    p->r = (struct build_request){.name = "test net",
+                                  .vector_bytes = 16,
+                                  .jobs = 2,
+                                  .nkernel = 2,
+                                  .kernel = kernels,
+                                  .ndata = 1,
+                                  .data = &p->data,
+                                  .module = module_text};
+    *state = p;
+    return 0;
+}
+
+static void shell(const char *format, ...)
+{
+    char command[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    assert_int_equal(system(command), 0);
+}
+
+static int teardown(void **state)
+{
+    struct place *p = *state;
+    sol_ctx_destroy(p->ctx);
+    shell("chmod -R u+w '%s'; rm -rf '%s'", p->folder, p->folder);
+    free(p);
+    return 0;
+}
+
+/* How many times the compiler ran since the last question. */
+static int compiler_runs(const struct place *p)
+{
+    char path[96];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/log", p->folder);
+    FILE *f = fopen(path, "r");
+    for (int c; f && (c = fgetc(f)) != EOF;) n += c == '\n';
+    if (f) fclose(f);
+    unlink(path);
+    return n;
+}
+
+static int run_module(const struct sol_module *m)
+{
+    const float in[4] = {0, 2, 8, 18};
+    float out[4], work[16];
+    char *base[] = {(char *)(uintptr_t)in, (char *)work, (char *)(uintptr_t)m->buffer[2].data, (char *)out},
+         *operands[5];
+    const struct rt_call call = {.program = &m->forward, .base = base, .operands = operands, .threads = 2};
+    if (rt_run(&call, NULL)) return 1;
+    for (int i = 0; i < 4; i++)
+        if (out[i] != __builtin_sqrtf(4 * in[i]) + datum[i]) return 2;
+    return strcmp(m->forward.step[0].label, "twice KERNEL0_0") ? 3 : 0;
+}
+
+static sol_status try_build(struct place *p, struct module *m)
+{
+    struct arena *a = arena_create(p->ctx);
+    const sol_status status = build_module(p->ctx, a, &p->r, m);
+    arena_destroy(a);
+    return status;
+}
+
+static void build_and_run(struct place *p)
+{
+    struct module m;
+    const sol_status status = try_build(p, &m);
+    if (status) fail_msg("%s", sol_error(p->ctx));
+    assert_int_equal(run_module(m.table), 0);
+    module_close(&m);
+}
+
+static int build_quietly(struct place *p)
+{
+    struct module m;
+    if (try_build(p, &m)) return 1;
+    const int wrong = run_module(m.table);
+    module_close(&m);
+    return wrong;
+}
+
+#endif
