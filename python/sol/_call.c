@@ -4,57 +4,15 @@
  * differs makes it return None, and Python sorts it out. What matches costs some tens of nanoseconds per tensor:
  * tensors are read through DLPack's C interface. A parameter is handed over again if its identity, version, address or
  * a sample of its bytes changed. */
-#include "_core.h"
+#include "_call.h"
 
 #include <string.h>
 
-#include "_dlpack.h"
-
-enum leaf_kind { LEAF_TENSOR, LEAF_VALUE };
-struct spec { /* what a tensor must be */
-    int ndim;
-    uint8_t code, bits;
-    int64_t shape[MAX_DIMS], strides[MAX_DIMS];
-};
-struct leaf {
-    enum leaf_kind kind;
-    int input; /* number of the network's input, -1: the network does not read it */
-    struct spec spec;
-    PyObject *value; /* VALUE */
-};
-struct param {
-    PyObject *owner, *key; /* a dict and where in it; NULL: leaf number `leaf` */
-    Py_ssize_t leaf;
-    bool versioned;
-    struct spec spec;
-    bool known; /* the following is what the network has */
-    PyObject *tensor;
-    long long version;
-    const void *data;
-    uint64_t sample;
-};
-struct mode { /* what must be so in the module tree: dict[key] is value */
-    PyObject *dict, *key, *value;
-};
-struct py_caller {
-    PyObject ob_base;
-    struct py_net *net;
-    const struct dl_exchange_api *api;
-    PyObject *types;   /* tuple: exact types of tensors that are taken */
-    PyObject *empty;   /* makes an output: empty(*args, **kwargs) */
-    PyObject *results; /* tuple of (args, kwargs) */
-    int nleaf, nparam, nmode, ninput, noutput;
-    struct leaf *leaf;
-    struct param *param;
-    struct mode *mode;
-    int running;        /* calls in flight */
-    PyObject *replaced; /* list: parameters that those may still read */
-};
-static PyObject *text_version, *text_is_neg;
+static PyObject *text_version, *text_is_neg, *text_requires_grad;
 
 /* -- making */
 
-static int read_spec(PyObject *row, struct spec *s) /* (code, bits, shape, strides) */
+int call_read_spec(PyObject *row, struct spec *s)
 {
     PyObject *shape, *strides;
     int64_t again[MAX_DIMS];
@@ -82,14 +40,16 @@ static int read_leaf(PyObject *row, struct leaf *l) /* (input, spec) or (value,)
     }
     l->kind = LEAF_TENSOR;
     if (!PyArg_ParseTuple(row, "iO!", &l->input, &PyTuple_Type, &spec)) return -1;
-    return read_spec(spec, &l->spec);
+    return call_read_spec(spec, &l->spec);
 }
 
-static int read_param(PyObject *row, struct param *p) /* (owner, key, versioned, spec), owner None: key is a leaf */
+/* (owner, key, versioned, spec[, requires_grad]), owner None: key is a leaf */
+static int read_param(PyObject *row, struct param *p)
 {
     PyObject *owner, *key, *spec;
     int versioned;
-    if (!PyArg_ParseTuple(row, "OOpO!", &owner, &key, &versioned, &PyTuple_Type, &spec)) return -1;
+    p->wants = -1;
+    if (!PyArg_ParseTuple(row, "OOpO!|i", &owner, &key, &versioned, &PyTuple_Type, &spec, &p->wants)) return -1;
     p->versioned = versioned;
     if (owner == Py_None) {
         p->leaf = PyLong_AsSsize_t(key);
@@ -100,7 +60,7 @@ static int read_param(PyObject *row, struct param *p) /* (owner, key, versioned,
         p->owner = owner;
         p->key = key;
     }
-    return read_spec(spec, &p->spec);
+    return call_read_spec(spec, &p->spec);
 }
 
 static int read_mode(PyObject *row, struct mode *m)
@@ -135,18 +95,18 @@ static int check_counts(const struct py_caller *c)
 {
     bool ok = c->nparam == sol_net_params(c->net->net) && c->noutput == sol_net_outputs(c->net->net);
     for (int i = 0; i < c->nparam; i++) ok &= c->param[i].owner || c->param[i].leaf < c->nleaf;
-    for (int i = 0; i < c->nleaf; i++) ok &= c->leaf[i].input < c->ninput;
+    for (int i = 0; i < c->nleaf; i++) ok &= c->leaf[i].input < c->nforward_in;
     if (!ok) PyErr_SetString(core.error[SOL_ERR_INVALID], "caller: does not fit the network's parameters and outputs");
     return ok ? 0 : -1;
 }
 
 static PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"net", "types", "empty", "leaves", "params", "modes", "results", NULL};
-    PyObject *net, *types, *empty, *leaves, *params, *modes, *results;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OO!O!O!O!", names, core.net, &net, &PyTuple_Type, &types,
+    static char *names[] = {"net", "types", "empty", "leaves", "params", "modes", "results", "split", NULL};
+    PyObject *net, *types, *empty, *leaves, *params, *modes, *results, *split = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OO!O!O!O!|O", names, core.net, &net, &PyTuple_Type, &types,
                                      &empty, &PyTuple_Type, &leaves, &PyTuple_Type, &params, &PyTuple_Type, &modes,
-                                     &PyTuple_Type, &results))
+                                     &PyTuple_Type, &results, &split))
         return NULL;
     PyObject *first = PyTuple_GetItem(types, 0);
     PyObject *capsule = first ? PyObject_GetAttrString(first, "__dlpack_c_exchange_api__") : NULL;
@@ -168,7 +128,10 @@ static PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     c->replaced = PyList_New(0);
     c->noutput = (int)PyTuple_Size(results);
     c->ninput = sol_net_inputs(c->net->net);
-    if (c->replaced && !read_all(c, leaves, params, modes) && !check_counts(c)) return (PyObject *)c;
+    c->nforward_in = c->ninput;
+    c->nforward_out = c->noutput;
+    if (c->replaced && !read_all(c, leaves, params, modes) && !call_read_split(c, split) && !check_counts(c))
+        return (PyObject *)c;
     Py_DECREF(c);
     return NULL;
 }
@@ -226,6 +189,8 @@ static void caller_dealloc(PyObject *self)
     PyMem_Free(c->leaf);
     PyMem_Free(c->param);
     PyMem_Free(c->mode);
+    PyMem_Free(c->gradient);
+    PyMem_Free(c->read);
     f(self);
     Py_DECREF(type);
 }
@@ -252,7 +217,7 @@ static int is_negated(PyObject *object, const struct spec *s)
     return negated;
 }
 
-static int match(const struct py_caller *c, PyObject *object, const struct spec *s, const void **out_data)
+int call_match(const struct py_caller *c, PyObject *object, const struct spec *s, const void **out_data)
 {
     struct dl_tensor t;
     if (!is_tensor(c, object)) return 0;
@@ -288,7 +253,7 @@ static int match_leaves(struct py_caller *c, PyObject *leaves, const void **inpu
             int same = PyObject_RichCompareBool(object, l->value, Py_EQ);
             if (same != 1) return same;
         } else {
-            int same = match(c, object, &l->spec, &data);
+            int same = call_match(c, object, &l->spec, &data);
             if (same != 1) return same;
             if (l->input >= 0) inputs[l->input] = data;
         }
@@ -334,14 +299,12 @@ static int replace(struct py_caller *c, PyObject **slot, PyObject *object)
     return 0;
 }
 
-static int match_param(struct py_caller *c, int i, PyObject *leaves)
+int call_hand_over(struct py_caller *c, int i, PyObject *object)
 {
     struct param *p = &c->param[i];
     const void *data;
     long long version = 0;
-    PyObject *object = p->owner ? PyDict_GetItemWithError(p->owner, p->key) : PyTuple_GetItem(leaves, p->leaf);
-    if (!object) return PyErr_Occurred() ? -1 : 0;
-    int same = match(c, object, &p->spec, &data);
+    int same = call_match(c, object, &p->spec, &data);
     if (same != 1) return same;
     if (p->versioned && read_version(object, &version)) return -1;
     uint64_t bytes = sample(&p->spec, data);
@@ -356,15 +319,39 @@ static int match_param(struct py_caller *c, int i, PyObject *leaves)
     p->version = version;
     p->data = data;
     p->sample = bytes;
+    c->changes++;
     return 1;
 }
 
-static PyObject *make_outputs(struct py_caller *c, void **outputs)
+static int match_param(struct py_caller *c, int i, PyObject *leaves)
 {
-    PyObject *made = PyTuple_New(c->noutput);
-    for (int i = 0; made && i < c->noutput; i++) {
+    struct param *p = &c->param[i];
+    PyObject *object = p->owner ? PyDict_GetItemWithError(p->owner, p->key) : PyTuple_GetItem(leaves, p->leaf);
+    if (!object) return PyErr_Occurred() ? -1 : 0;
+    if (p->wants >= 0) {
+        if (!is_tensor(c, object)) return 0;
+        PyObject *wants = PyObject_GetAttr(object, text_requires_grad);
+        if (!wants) return -1;
+        Py_DECREF(wants); /* True or False, which are always there */
+        if (p->wants != (wants == Py_True)) return 0;
+    }
+    return call_hand_over(c, i, object);
+}
+
+int call_match_all(struct py_caller *c, PyObject *leaves, const void **inputs)
+{
+    int same = match_modes(c);
+    if (same == 1) same = match_leaves(c, leaves, inputs);
+    for (int i = 0; same == 1 && i < c->nparam; i++) same = match_param(c, i, leaves);
+    return same;
+}
+
+PyObject *call_make_outputs(struct py_caller *c, int first, int n, void **outputs)
+{
+    PyObject *made = PyTuple_New(n);
+    for (int i = 0; made && i < n; i++) {
         struct dl_tensor t;
-        PyObject *row = PyTuple_GetItem(c->results, i);
+        PyObject *row = PyTuple_GetItem(c->results, first + i);
         PyObject *out = PyObject_Call(c->empty, PyTuple_GetItem(row, 0), PyTuple_GetItem(row, 1));
         if (!out || PyTuple_SetItem(made, i, out) || c->api->view(out, &t)) {
             Py_CLEAR(made);
@@ -375,21 +362,29 @@ static PyObject *make_outputs(struct py_caller *c, void **outputs)
     return made;
 }
 
+void call_begin(struct py_caller *c)
+{
+    c->running++;
+}
+
+void call_end(struct py_caller *c)
+{
+    if (!--c->running && PyList_Size(c->replaced)) PyList_SetSlice(c->replaced, 0, PyList_Size(c->replaced), NULL);
+}
+
 static PyObject *run(struct py_caller *c, PyObject *leaves, int threads, const void **inputs, void **outputs)
 {
-    int same = match_modes(c);
-    if (same == 1) same = match_leaves(c, leaves, inputs);
-    for (int i = 0; same == 1 && i < c->nparam; i++) same = match_param(c, i, leaves);
+    int same = call_match_all(c, leaves, inputs);
     if (same < 0) return NULL;
     if (!same) Py_RETURN_NONE;
-    PyObject *made = make_outputs(c, outputs);
+    PyObject *made = call_make_outputs(c, 0, c->noutput, outputs);
     if (!made) return NULL;
     sol_status status;
-    c->running++;
+    call_begin(c);
     Py_BEGIN_ALLOW_THREADS;
     status = sol_net_run(c->net->net, inputs, outputs, threads);
     Py_END_ALLOW_THREADS;
-    if (!--c->running && PyList_Size(c->replaced)) PyList_SetSlice(c->replaced, 0, PyList_Size(c->replaced), NULL);
+    call_end(c);
     if (!status) return made;
     Py_DECREF(made);
     return core_raise(status);
@@ -424,6 +419,11 @@ static PyObject *caller_refresh(PyObject *self, PyObject *unused)
 static PyMethodDef caller_methods[] = {
     {"call", (PyCFunction)(void (*)(void))caller_call, METH_FASTCALL,
      "call(leaves, threads) -> tuple of outputs | None: something is not as this caller expects it"},
+    {"forward", call_forward, METH_VARARGS,
+     "forward(leaves, threads) -> (tuple of outputs, Saved) | None: the first half of a network with a gradient"},
+    {"backward", call_backward, METH_VARARGS,
+     "backward(saved, inputs, outputs, gradients, threads) -> tuple of gradients; None for what backward does not "
+     "read"},
     {"refresh", caller_refresh, METH_NOARGS, "refresh(): the next call takes every parameter as changed"},
     {NULL, NULL, 0, NULL},
 };
@@ -444,6 +444,7 @@ int core_add_caller(PyObject *module)
     core.caller = (PyTypeObject *)PyType_FromSpec(&caller_spec);
     text_version = PyUnicode_InternFromString("_version");
     text_is_neg = PyUnicode_InternFromString("is_neg");
-    if (!core.caller || !text_version || !text_is_neg) return -1;
+    text_requires_grad = PyUnicode_InternFromString("requires_grad");
+    if (!core.caller || !text_version || !text_is_neg || !text_requires_grad) return -1;
     return PyModule_AddType(module, core.caller);
 }

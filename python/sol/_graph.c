@@ -303,6 +303,69 @@ done:
     return result;
 }
 
+/* -- Graph: gradients */
+
+static PyObject *graph_differentiate(PyObject *self, PyObject *args)
+{
+    PyObject *of, *with, *result = NULL;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &of, &PyTuple_Type, &with)) return NULL;
+    Py_ssize_t nof = PyTuple_Size(of), nwith = PyTuple_Size(with);
+    int *outputs = PyMem_Calloc((size_t)nof + 1, sizeof *outputs);
+    int *reached = PyMem_Calloc((size_t)nwith + 1, sizeof *reached);
+    struct sol_tensor **tensors = PyMem_Calloc((size_t)nwith + 1, sizeof *tensors);
+    if (!outputs || !reached || !tensors) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < nof; i++) outputs[i] = (int)PyLong_AsLong(PyTuple_GetItem(of, i));
+    for (Py_ssize_t i = 0; i < nwith; i++)
+        if (!(tensors[i] = unwrap(self, PyTuple_GetItem(with, i)))) goto done;
+    if (PyErr_Occurred()) goto done;
+    sol_status status =
+        sol_graph_differentiate(((struct py_graph *)self)->g, (int)nof, outputs, (int)nwith, tensors, reached);
+    result = status ? core_raise(status) : PyTuple_New(nwith);
+    for (Py_ssize_t i = 0; result && i < nwith; i++)
+        if (PyTuple_SetItem(result, i, PyBool_FromLong(reached[i]))) Py_CLEAR(result);
+done:
+    PyMem_Free(outputs);
+    PyMem_Free(reached);
+    PyMem_Free(tensors);
+    return result;
+}
+
+/* Marks in `read` (by tensor) what leads to t without leaving what depends on parameters alone. */
+static void mark_read(const struct sol_graph *g, const uint8_t *program, bool *read)
+{
+    for (const struct sol_layer *l = g->last; l; l = l->prev) {
+        bool needed = program[l->id] == PROGRAM_BACKWARD;
+        for (int i = 0; i < l->nout && program[l->id] == PROGRAM_PREPARE; i++) needed |= read[l->out[i]->id];
+        for (int i = 0; i < l->nin && needed; i++)
+            if (l->in[i]) read[l->in[i]->id] = true;
+    }
+}
+
+static PyObject *graph_backward_params(PyObject *self, PyObject *unused)
+{
+    struct sol_graph *g = ((struct py_graph *)self)->g;
+    uint8_t *program = PyMem_Calloc((size_t)g->nlayers + 1, 1);
+    bool *read = PyMem_Calloc((size_t)g->ntensors + 1, sizeof *read);
+    PyObject *list = program && read ? PyList_New(0) : PyErr_NoMemory(), *result = NULL;
+    (void)unused;
+    sol_status status = list ? graph_programs(g, program) : SOL_OK;
+    if (list && !status) mark_read(g, program, read);
+    for (int i = 0; list && !status && i < g->params.n; i++) {
+        if (!read[g->params.at[i]->id]) continue;
+        PyObject *number = PyLong_FromLong(i);
+        if (!number || PyList_Append(list, number)) Py_CLEAR(list);
+        Py_XDECREF(number);
+    }
+    if (list) result = status ? core_raise(status) : PyList_AsTuple(list);
+    Py_XDECREF(list);
+    PyMem_Free(program);
+    PyMem_Free(read);
+    return result;
+}
+
 /* -- Graph: using */
 
 static PyObject *graph_text(PyObject *self)
@@ -389,6 +452,11 @@ static PyMethodDef graph_methods[] = {
     {"const", graph_const, METH_VARARGS, "const(dtype, shape, data) -> Tensor: data row-major, copied"},
     {"output", graph_name_output, METH_VARARGS, "output(name, tensor)"},
     {"layer", graph_layer, METH_VARARGS, "layer(kind, name, where, inputs, attrs, nout=1) -> tuple of Tensor"},
+    {"differentiate", graph_differentiate, METH_VARARGS,
+     "differentiate(of, with) -> tuple of bool: of outputs (numbers), with regard to tensors; which of them were "
+     "reached"},
+    {"backward_params", graph_backward_params, METH_NOARGS,
+     "backward_params() -> tuple of int: parameters whose values the backward half needs"},
     {"interpret", graph_interpret_py, METH_VARARGS,
      "interpret(inputs, params, outputs): the oracle, slow; tuples of row-major buffers"},
     {"compile", graph_compile, METH_NOARGS, "compile() -> Net"},

@@ -63,8 +63,15 @@ static PyObject *net_memory(PyObject *self, void *unused)
     struct sol_memory m;
     (void)unused;
     sol_net_memory(((struct py_net *)self)->net, &m);
-    return Py_BuildValue("{sLsLsLsLsLsL}", "params", m.params, "prepared", m.prepared, "inputs", m.inputs, "outputs",
-                         m.outputs, "workspace", m.workspace, "peak", m.peak);
+    return Py_BuildValue("{sLsLsLsLsLsLsL}", "params", m.params, "prepared", m.prepared, "inputs", m.inputs, "outputs",
+                         m.outputs, "saved", m.saved, "workspace", m.workspace, "peak", m.peak);
+}
+
+static PyObject *net_backward_reads(PyObject *self, PyObject *args)
+{
+    int output, i;
+    if (!PyArg_ParseTuple(args, "pi", &output, &i)) return NULL;
+    return PyBool_FromLong(sol_net_backward_reads(((struct py_net *)self)->net, output, i));
 }
 
 static PyObject *net_profile(PyObject *self, PyObject *unused)
@@ -149,12 +156,14 @@ static PyGetSetDef net_members[] = {
     {"inputs", net_inputs, NULL, "((name, dtype, shape), ..)", NULL},
     {"outputs", net_outputs, NULL, "((name, dtype, shape), ..)", NULL},
     {"params", net_params, NULL, "((name, dtype, shape), ..)", NULL},
-    {"memory", net_memory, NULL, "bytes: params, prepared, inputs, outputs, workspace, peak", NULL},
+    {"memory", net_memory, NULL, "bytes: params, prepared, inputs, outputs, saved, workspace, peak", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef net_methods[] = {
     {"set_param", net_set_param, METH_VARARGS, "set_param(i, address): the memory must outlive the runs"},
     {"run", net_run, METH_VARARGS, "run(inputs, outputs, threads=0): tuples of row-major buffers"},
+    {"backward_reads", net_backward_reads, METH_VARARGS,
+     "backward_reads(output, i) -> bool: does the second half of a network read input (output) i of the first?"},
     {"profile", net_profile, METH_NOARGS, "profile() -> str | None: a line for each step of the last run"},
     {NULL, NULL, 0, NULL},
 };
