@@ -292,7 +292,7 @@ class Translator:
 
     def _again(self, node: torch.fx.Node) -> Any:
         """A view of memory that was written in the meantime."""
-        target = written(node)
+        target = self.memory.same.get(node) or written(node)
         if target is not None:
             return self._read(target)
         return self._value(node, self.program.graph_module, *place(node))
@@ -318,6 +318,10 @@ class Translator:
             body, operands = self._read(node.args[1]), self._read(node.args[2:])
             inner = body.graph.find_nodes(op="placeholder")
             self.env.update(zip(inner, operands, strict=True))
+            for i, outer in zip(inner, node.args[2:], strict=True):
+                if isinstance(outer, torch.fx.Node):
+                    self.memory.same[i] = outer
+                    self.memory.enter(i)
             before, self.enabled = self.enabled, bool(node.args[0])
             self._nodes(body.graph, body)
             self.enabled = before

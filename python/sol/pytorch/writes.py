@@ -68,6 +68,7 @@ class Memory:
         self.version: dict[int, int] = {}
         self.stamp: dict[Node, int] = {}  # the version that env[node] is of
         self.roots: dict[int, Node] = {}
+        self.same: dict[Node, Node] = {}  # placeholder of an inner graph -> what it stands for
 
     def enter(self, node: Node) -> None:
         """A node was translated."""
@@ -93,10 +94,10 @@ class Memory:
             raise Refused("writing a tensor without memory of its own")
         at, made = node, value
         while at is not self.roots[key]:
-            parent = viewed(at)
+            parent = self.same.get(at) or viewed(at)
             if parent is None:
                 raise Refused(f"writing what {at.target} made")
-            if written(at) is None:
+            if at not in self.same and written(at) is None:
                 made = _put(self.b, at, self.read(parent), made)
             at = parent
         self.version[key] = self.version.get(key, 0) + 1
