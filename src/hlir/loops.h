@@ -108,6 +108,9 @@ int32_t ex_logic(struct loops *l, enum ex_kind kind, int n, const int32_t *conds
  * argument nodes are shared, so a printer that keeps a temporary for each node computes them once). A call of a
  * primitive comes back as it is. */
 int32_t ex_expand(struct loops *l, int32_t node);
+/* The derivative of the EX_CALL `node` by its argument number `arg`, from math.def; 0: the row has none. `result` is an
+ * expression of the call's value (a read of where it was stored, or the call again). */
+int32_t ex_derivative(struct loops *l, int32_t node, int32_t result, int arg);
 int32_t ex_list(struct loops *l, int n, const int32_t *nodes); /* copies the nodes and chains them; returns the first */
 int32_t ex_red(struct loops *l, int reduce_row, uint64_t bound, int32_t guard, int32_t body);
 /* Copies an expression of `from` into `to` with letters replaced by expressions of `to` (letter_map[letter], 0: error)

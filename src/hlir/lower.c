@@ -316,17 +316,36 @@ int32_t bind_lower(struct bind *b, int32_t node, int c)
     }
 }
 
-int32_t ex_expand(struct loops *l, int32_t node)
+/* The expression in `text`, in which x, y, z are the arguments of the call `node`, and r is its result. 0: it cannot be
+ * read. */
+static int32_t with_arguments(struct loops *l, int32_t node, int32_t result, const char *name, const char *text)
 {
-    struct ex e = l->ex.at[node];
-    const struct math_def *m = e.kind == EX_CALL ? math_at(e.op) : NULL;
-    static const char names[] = "xyz";
-    int32_t value, args[3] = {0}, given[3] = {0};
+    static const char names[] = "xyzr";
+    int32_t value, args[4] = {0}, given[4] = {0, 0, 0, result};
     struct row *row;
-    if (!m || !m->expr) return node;
-    if (row_parse_expression(l->arena, m->name, m->expr, &row, &value)) return node;
-    for (int32_t i = e.a, k = 0; i && k < 3; i = l->ex.at[i].next) given[k++] = i;
+    if (row_parse_expression(l->arena, name, text, &row, &value)) return 0;
+    for (int32_t i = l->ex.at[node].a, k = 0; i && k < 3; i = l->ex.at[i].next) given[k++] = i;
     for (int i = 0; i < row->attrs.n; ++i) args[i] = given[strchr(names, *row->attrs.at[i]) - names];
     struct bind b = {.arena = l->arena, .row = row, .l = l, .args = args};
     return bind_lower(&b, value, -1);
+}
+
+int32_t ex_expand(struct loops *l, int32_t node)
+{
+    const struct ex *e = &l->ex.at[node];
+    const struct math_def *m = e->kind == EX_CALL ? math_at(e->op) : NULL;
+    if (!m || !m->expr) return node;
+    int32_t made = with_arguments(l, node, node, m->name, m->expr);
+    return made ? made : node;
+}
+
+int32_t ex_derivative(struct loops *l, int32_t node, int32_t result, int arg)
+{
+    const struct math_def *m = math_at(l->ex.at[node].op);
+    const char *text = m->derivative;
+    for (; text && arg; arg--) text = (text = strchr(text, ';')) ? text + 1 : NULL;
+    if (!text) return 0;
+    const char *end = strchr(text, ';');
+    if (end) text = arena_printf(l->arena, "%.*s", (int)(end - text), text);
+    return with_arguments(l, node, result, m->name, text);
 }

@@ -52,6 +52,8 @@ int64_t floor_div(int64_t a, int64_t b); /* b > 0 */
 int64_t floor_mod(int64_t a, int64_t b);
 int64_t product(const int64_t *v, int n); /* of sizes; at most 2^47, which no tensor exceeds */
 
+/* source.c */
+BUILDER(build_row);
 /* contract.c */
 BUILDER(build_matmul);
 BUILDER(build_einsum);

@@ -25,6 +25,13 @@ BUILDER(build_fill)
     return SOL_OK;
 }
 
+BUILDER(build_row)
+{
+    (void)a, (void)def, (void)nin, (void)in;
+    text_put(out, "%s", attrs_text(attrs, "text", ""));
+    return SOL_OK;
+}
+
 /* What a plain copy into another type does is rounding of floats; integers are made by trunc, bool by a test. */
 BUILDER(build_cast)
 {

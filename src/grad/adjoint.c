@@ -1,0 +1,508 @@
+/* One layer: reverse mode over its statements. Each place that reads a tensor gives a term; the terms of a tensor
+ * together are its gradient, which the statements before it then start from. */
+#include <string.h>
+
+#include "grad/grad.h"
+
+/* Where in a statement we are: the letters that run, and what must hold. */
+struct site {
+    uint64_t ctx;
+    int nguard;
+    int32_t guard[24];
+    int32_t own; /* the value of the statement's result, as a read; 0: we are below the top */
+    int32_t own2;
+};
+
+static void go(struct adjoint *a, const struct site *s, int32_t e, int32_t adj);
+
+/* -- building */
+
+static int32_t call2(struct loops *w, const char *name, int n, int32_t x, int32_t y, int32_t z)
+{
+    int32_t args[] = {x, y, z};
+    return ex_call(w, math_row(name), n, args);
+}
+
+static bool is_number(const struct loops *w, int32_t e, double v)
+{
+    const struct ex *x = &w->ex.at[e];
+    return (x->kind == EX_INT && (double)x->u.i == v) || (x->kind == EX_REAL && x->u.r == v);
+}
+
+/* The chain rule. A condition chooses instead of multiplying: 0 * inf would leak. */
+static int32_t chain(struct loops *w, int32_t adj, int32_t by)
+{
+    if (is_number(w, by, 1)) return adj;
+    if (w->ex.at[by].kind == EX_TEST) return call2(w, "where", 3, by, adj, ex_real(w, 0));
+    return ex_binary(w, EX_MUL, adj, by);
+}
+
+static int32_t list_of(struct loops *w, int32_t first)
+{
+    int32_t nodes[SOL_MAX_DIMS];
+    int n = 0;
+    for (; first; first = w->ex.at[first].next) nodes[n++] = first;
+    return n ? ex_list(w, n, nodes) : 0;
+}
+
+static int32_t read_at(struct loops *w, int tensor, int32_t index)
+{
+    return ex_read(w, tensor, list_of(w, index), 0);
+}
+
+/* A copy of the nodes in which the letters of `bound` are fresh ones, which are added to *out_fresh. */
+struct renaming {
+    int32_t map[LOOPS_MAX_LETTERS];
+    uint64_t fresh;
+};
+
+static bool rename_letters(struct adjoint *a, uint64_t bound, struct renaming *r)
+{
+    struct loops *w = a->w;
+    int n = w->letters.n;
+    r->fresh = 0;
+    if (n + __builtin_popcountll(bound) > LOOPS_MAX_LETTERS) return false;
+    for (int i = 0; i < n; i++) {
+        if (bound >> i & 1) {
+            struct loops_letter old = w->letters.at[i];
+            int fresh = loops_letter(w, old.name, old.size);
+            r->map[i] = ex_letter(w, fresh);
+            r->fresh |= UINT64_C(1) << fresh;
+        } else {
+            r->map[i] = ex_letter(w, i);
+        }
+    }
+    return true;
+}
+
+static int32_t renamed(struct adjoint *a, const struct renaming *r, int32_t e)
+{
+    return e ? ex_copy(a->w, a->w, e, r->map, NULL) : 0;
+}
+
+/* -- what a reduction hands on */
+
+struct visit {
+    const struct adjoint *a;
+    bool found;
+};
+
+static void look(void *user, int32_t node)
+{
+    struct visit *v = user;
+    const struct ex *e = &v->a->w->ex.at[node];
+    if (e->kind == EX_READ && e->tensor < v->a->layer->loops->tensors.n && v->a->active[e->tensor]) v->found = true;
+}
+
+static bool depends(const struct adjoint *a, int32_t e)
+{
+    struct visit v = {.a = a};
+    ex_walk(a->w, e, look, &v);
+    return v.found;
+}
+
+static void add_guard(struct adjoint *a, struct site *s, int32_t cond)
+{
+    const struct ex *e = &a->w->ex.at[cond];
+    if (!cond) return;
+    if (e->kind == EX_AND) {
+        for (int32_t i = e->a; i; i = a->w->ex.at[i].next) add_guard(a, s, i);
+    } else if (s->nguard < COUNT_OF(s->guard)) {
+        s->guard[s->nguard++] = cond;
+    }
+}
+
+/* The position of the bound letters, as maxat counts: row-major by letter number. */
+static int32_t position(struct loops *w, const int32_t *map, uint64_t bound)
+{
+    int32_t p = ex_int(w, 0);
+    for (int i = 0; i < LOOPS_MAX_LETTERS; i++) {
+        if (!(bound >> i & 1)) continue;
+        p = ex_binary(w, EX_MUL, p, ex_int(w, w->letters.at[i].size));
+        p = ex_binary(w, EX_ADD, p, map[i]);
+    }
+    return p;
+}
+
+static int64_t letters_count(const struct loops *w, uint64_t set)
+{
+    int64_t n = 1;
+    for (int i = 0; i < w->letters.n; i++)
+        if (set >> i & 1) n *= w->letters.at[i].size;
+    return n;
+}
+
+/* How many elements the reduction has: a number, or a sum where a guard says. */
+static int32_t population(struct adjoint *a, const struct ex *e)
+{
+    struct renaming r;
+    if (!e->a || !rename_letters(a, e->u.bound, &r)) return ex_real(a->w, (double)letters_count(a->w, e->u.bound));
+    return ex_red(a->w, RED_SUM, r.fresh, renamed(a, &r, e->a), ex_int(a->w, 1));
+}
+
+/* The value of a reduction below the top of a statement, computed again with letters of its own. */
+static int32_t again(struct adjoint *a, const struct ex *e)
+{
+    struct renaming r;
+    if (!rename_letters(a, e->u.bound, &r)) return 0;
+    return ex_red(a->w, e->op, r.fresh, renamed(a, &r, e->a), renamed(a, &r, e->b));
+}
+
+/* Elements that are equal to the extreme share its gradient. */
+static void go_extreme(struct adjoint *a, const struct site *s, const struct ex *e, int32_t body, int32_t adj)
+{
+    struct loops *w = a->w;
+    struct renaming count;
+    int32_t own = s->own ? s->own : again(a, e);
+    if (!own || !rename_letters(a, e->u.bound, &count)) {
+        grad_refuse(a, "it has more loops than a row can name");
+        return;
+    }
+    int32_t equal = ex_test(w, ex_cmp(w, CMP_EQ, renamed(a, &count, e->b), own));
+    int32_t ties = ex_red(w, RED_SUM, count.fresh, renamed(a, &count, e->a), equal);
+    struct site in = *s;
+    in.own = 0;
+    go(a, &in, body, chain(w, ex_binary(w, EX_DIV, adj, ties), ex_test(w, ex_cmp(w, CMP_EQ, body, own))));
+}
+
+static void go_reduction(struct adjoint *a, const struct site *s, int32_t node, int32_t adj, int32_t adj2)
+{
+    struct loops *w = a->w;
+    struct ex e = w->ex.at[node];
+    struct renaming r;
+    if (!rename_letters(a, e.u.bound, &r)) {
+        grad_refuse(a, "it has more loops than a row can name");
+        return;
+    }
+    struct site in = *s;
+    in.ctx |= r.fresh;
+    add_guard(a, &in, renamed(a, &r, e.a));
+    int32_t body = renamed(a, &r, e.b);
+    if (e.op == RED_MAX || e.op == RED_MIN) {
+        go_extreme(a, &in, &e, body, adj);
+        return;
+    }
+    in.own = 0;
+    switch (e.op) {
+    case RED_SUM: go(a, &in, body, adj); return;
+    case RED_MAXAT:
+    case RED_MINAT: {
+        int32_t at = position(w, r.map, e.u.bound);
+        add_guard(a, &in, ex_cmp(w, CMP_EQ, s->own2, at));
+        go(a, &in, body, adj);
+        return;
+    }
+    case RED_SOFTSUM: /* the maximum is a shift, which does not matter: only the sum's gradient counts */
+        go(a, &in, body, chain(w, adj2, call2(w, "exp", 1, ex_binary(w, EX_SUB, body, s->own), 0, 0)));
+        return;
+    case RED_MOMENTS: {
+        int32_t total = adj, spread = ex_binary(w, EX_MUL, ex_real(w, 2), ex_binary(w, EX_SUB, body, s->own));
+        if (adj2) spread = ex_binary(w, EX_MUL, adj2, spread);
+        if (adj2) total = adj ? ex_binary(w, EX_ADD, adj, spread) : spread;
+        go(a, &in, body, ex_binary(w, EX_DIV, total, population(a, &e)));
+        return;
+    }
+    case RED_PROD: { /* times all the others */
+        struct renaming o;
+        if (!rename_letters(a, e.u.bound, &o)) return;
+        int32_t differ = ex_cmp(w, CMP_NE, position(w, r.map, e.u.bound), position(w, o.map, e.u.bound));
+        int32_t guard[2] = {differ, renamed(a, &o, e.a)};
+        int32_t others =
+            ex_red(w, RED_PROD, o.fresh, ex_logic(w, EX_AND, guard[1] ? 2 : 1, guard), renamed(a, &o, e.b));
+        go(a, &in, body, ex_binary(w, EX_MUL, adj, others));
+        return;
+    }
+    default: return; /* any, all: integers */
+    }
+}
+
+/* -- reverse mode over an expression */
+
+static void contribute(struct adjoint *a, const struct site *s, const struct ex *read, int32_t adj)
+{
+    struct term t = {.tensor = read->tensor, .ctx = s->ctx, .value = adj, .nguard = s->nguard};
+    memcpy(t.guard, s->guard, sizeof t.guard);
+    const struct loops_tensor *to = &a->w->tensors.at[read->tensor];
+    for (int32_t i = read->a; i; i = a->w->ex.at[i].next, t.npin++)
+        t.pin[t.npin] = (struct pin){.f = i, .size = to->shape[t.npin]};
+    for (int d = 0; d < to->ndim; d++) t.rest[d] = to->shape[d];
+    PUSH(a->w->arena, a->terms, t);
+}
+
+static void go_call(struct adjoint *a, const struct site *s, int32_t node, int32_t adj)
+{
+    int k = 0;
+    for (int32_t arg = a->w->ex.at[node].a; arg; arg = a->w->ex.at[arg].next, k++) {
+        if (!depends(a, arg)) continue;
+        int32_t by = ex_derivative(a->w, node, s->own ? s->own : node, k);
+        if (!by) {
+            grad_refuse(a, arena_printf(a->w->arena, "the function '%s' has no derivative in math.def",
+                                        math_at(a->w->ex.at[node].op)->name));
+            return;
+        }
+        struct site below = *s;
+        below.own = below.own2 = 0;
+        if (!is_number(a->w, by, 0)) go(a, &below, arg, chain(a->w, adj, by));
+    }
+}
+
+static void go(struct adjoint *a, const struct site *s, int32_t node, int32_t adj)
+{
+    struct loops *w = a->w;
+    struct ex e = w->ex.at[node];
+    struct site below = *s;
+    below.own = below.own2 = 0;
+    if (!depends(a, node) || is_number(w, adj, 0)) return;
+    switch (e.kind) {
+    case EX_READ:
+        if (e.b && depends(a, e.b)) {
+            grad_refuse(a, "a value outside is read from a tensor");
+            return;
+        }
+        contribute(a, s, &e, adj);
+        return;
+    case EX_NEG: go(a, &below, e.a, ex_neg(w, adj)); return;
+    case EX_ADD:
+        go(a, &below, e.a, adj);
+        go(a, &below, e.b, adj);
+        return;
+    case EX_SUB:
+        go(a, &below, e.a, adj);
+        go(a, &below, e.b, ex_neg(w, adj));
+        return;
+    case EX_MUL:
+        go(a, &below, e.a, chain(w, adj, e.b));
+        go(a, &below, e.b, chain(w, adj, e.a));
+        return;
+    case EX_DIV:
+        go(a, &below, e.a, ex_binary(w, EX_DIV, adj, e.b));
+        if (depends(a, e.b)) go(a, &below, e.b, ex_neg(w, ex_binary(w, EX_DIV, ex_binary(w, EX_MUL, adj, node), e.b)));
+        return;
+    case EX_CALL: go_call(a, s, node, adj); return;
+    case EX_RED: go_reduction(a, s, node, adj, 0); return;
+    default: return; /* conditions and integers */
+    }
+}
+
+static void go_statement(struct adjoint *a, const struct loops_stmt *st)
+{
+    struct loops *w = a->w;
+    int32_t adj[3] = {0};
+    bool any = false;
+    for (int o = 0; o < st->nout; o++) {
+        int d = a->active[st->out[o]] ? a->d[st->out[o]] : -1;
+        if (d >= 0 && w->tensors.at[d].user) adj[o] = read_at(w, d, st->index), any = true;
+    }
+    if (!any) return;
+    struct site s = {.ctx = stmt_letters(w, st), .own = read_at(w, st->out[0], st->index)};
+    if (st->nout > 1) s.own2 = read_at(w, st->out[1], st->index);
+    const struct ex *e = &w->ex.at[st->value];
+    if (e->kind == EX_RED && e->op != RED_SUM)
+        go_reduction(a, &s, st->value, adj[0] ? adj[0] : 0, adj[1]);
+    else if (adj[0])
+        go(a, &s, st->value, adj[0]);
+}
+
+/* -- the layer */
+
+static void begin(struct adjoint *a, const bool *want)
+{
+    const struct loops *l = a->layer->loops;
+    struct loops *w = a->w = loops_copy(a->g->arena, l);
+    a->d = NEW_ARRAY(w->arena, int, l->tensors.n + 1);
+    a->active = NEW_ARRAY(w->arena, bool, l->tensors.n + 1);
+    a->exposed = NEW_ARRAY(w->arena, bool, l->tensors.n + 1);
+    int in = 0, out = 0;
+    for (int i = 0; i < l->tensors.n; i++) {
+        struct loops_tensor *t = &w->tensors.at[i];
+        a->d[i] = -1;
+        if (t->role == LOOPS_INPUT) {
+            while (!a->layer->in[in]) in++;
+            a->active[i] = want[in] && dtype_def(t->dtype)->is_float;
+            t->user = a->layer->in[in++];
+        } else {
+            t->user = t->role == LOOPS_OUTPUT ? a->layer->out[out++] : NULL;
+        }
+    }
+}
+
+/* Active: an input that wants a gradient has an influence on it. Statements stand in order of need. */
+static void find_active(struct adjoint *a)
+{
+    struct loops *w = a->w;
+    for (int i = 0; i < w->stmts.n; i++) {
+        const struct loops_stmt *s = &w->stmts.at[i];
+        if (!depends(a, s->value)) continue;
+        bool shift = w->ex.at[s->value].kind == EX_RED && w->ex.at[s->value].op == RED_SOFTSUM;
+        for (int o = shift; o < s->nout; o++)
+            if (dtype_def(w->tensors.at[s->out[o]].dtype)->is_float) a->active[s->out[o]] = true;
+    }
+}
+
+static int gradient_tensor(struct adjoint *a, int of, struct sol_tensor *user)
+{
+    const struct loops_tensor t = a->w->tensors.at[of];
+    int d = loops_tensor(a->w, arena_printf(a->w->arena, "d%s", t.name), LOOPS_INPUT, t.dtype, t.ndim, t.shape);
+    a->w->tensors.at[d].user = user;
+    return d;
+}
+
+static sol_status plus(struct adjoint *a, struct sol_tensor *x, struct sol_tensor *y, struct sol_tensor **out)
+{
+    if (!x || !y) {
+        *out = x ? x : y;
+        return SOL_OK;
+    }
+    struct sol_layer *l;
+    struct sol_tensor *in[] = {x, y};
+    TRY(graph_add(a->g, NULL, "add", a->layer->name, a->layer->where, 2, in, &(struct attrs){0}, &l));
+    for (int d = 0; d < x->ndim; d++) l->out[0]->dim[d].purpose = x->dim[d].purpose;
+    *out = l->out[0];
+    return SOL_OK;
+}
+
+enum { MAX_PIECES = 256 };
+
+/* A term without a sum, whose index is letters: such terms can be one. */
+static bool is_map(const struct adjoint *a, const struct term *t)
+{
+    const struct loops_tensor *to = &a->w->tensors.at[t->tensor];
+    uint64_t seen = 0;
+    for (int d = 0; d < to->ndim; d++) {
+        const struct ex *e = &a->w->ex.at[t->index[d]];
+        if (to->shape[d] == 1) continue;
+        if (e->kind != EX_LETTER || t->rest[d] < to->shape[d] || seen >> e->tensor & 1) return false;
+        seen |= UINT64_C(1) << e->tensor;
+    }
+    return !t->ctx;
+}
+
+static void join_maps(struct adjoint *a, struct term *into, struct term *t)
+{
+    struct loops *w = a->w;
+    for (int d = 0; d < w->tensors.at[t->tensor].ndim; d++)
+        if (w->ex.at[t->index[d]].kind == EX_LETTER) term_replace(a, t, w->ex.at[t->index[d]].tensor, into->index[d]);
+    into->value = ex_binary(w, EX_ADD, term_sum(a, into), term_sum(a, t));
+    into->nguard = into->nbound = 0;
+}
+
+/* All of one tensor's terms: maps together in one layer, every sum in one by itself. */
+static sol_status finish_tensor(struct adjoint *a, int tensor, struct sol_tensor *given, struct sol_tensor **out_d)
+{
+    struct term *piece = NEW_ARRAY(a->w->arena, struct term, MAX_PIECES), maps;
+    bool any = false;
+    struct sol_tensor *part;
+    *out_d = given;
+    for (int i = 0; i < a->terms.n; i++) {
+        int n;
+        if (a->terms.at[i].tensor != tensor) continue;
+        TRY(solve_term(a, &a->terms.at[i], piece, MAX_PIECES, &n));
+        if (n == 1 && is_map(a, piece)) {
+            if (any) join_maps(a, &maps, piece);
+            if (!any) maps = piece[0];
+            any = true;
+            continue;
+        }
+        TRY(write_terms(a, piece, n, &part));
+        TRY(plus(a, *out_d, part, out_d));
+    }
+    if (any) {
+        TRY(write_terms(a, &maps, 1, &part));
+        TRY(plus(a, *out_d, part, out_d));
+    }
+    return ctx_check(a->g->ctx);
+}
+
+/* What was a temp is an output of the layer, if a gradient reads it: terms refer to w's tensors, so that is known when
+ * they are made, before any is written. */
+static void mark_exposed(void *user, int32_t node)
+{
+    struct adjoint *a = user;
+    const struct ex *e = &a->w->ex.at[node];
+    if (e->kind != EX_READ || e->tensor >= a->layer->loops->tensors.n) return;
+    if (a->w->tensors.at[e->tensor].role == LOOPS_TEMP) a->exposed[e->tensor] = true;
+}
+
+static bool writes(const struct loops_stmt *s, int tensor)
+{
+    for (int o = 0; o < s->nout; o++)
+        if (s->out[o] == tensor) return true;
+    return false;
+}
+
+/* Before any layer of the gradient is written, a dry run over the statements says which temps it will read. */
+static sol_status expose(struct adjoint *a)
+{
+    struct sol_tensor *const nobody = (struct sol_tensor *)a; /* any pointer: a gradient will be there */
+    struct loops *w = a->w;
+    int n = a->layer->loops->tensors.n;
+    void **user = NEW_ARRAY(w->arena, void *, n + 1);
+    for (int i = 0; i < n; i++) {
+        if (a->d[i] < 0) continue;
+        user[i] = w->tensors.at[a->d[i]].user;
+        if (w->tensors.at[i].role == LOOPS_TEMP) w->tensors.at[a->d[i]].user = nobody;
+    }
+    for (int i = w->stmts.n - 1; i >= 0; i--) go_statement(a, &w->stmts.at[i]);
+    for (int i = 0; i < a->terms.n; i++) {
+        const struct term *t = &a->terms.at[i];
+        ex_walk(w, t->value, mark_exposed, a);
+        for (int k = 0; k < t->nguard; k++) ex_walk(w, t->guard[k], mark_exposed, a);
+        for (int k = 0; k < t->npin; k++) ex_walk(w, t->pin[k].f, mark_exposed, a);
+    }
+    a->terms.n = 0;
+    for (int i = 0; i < n; i++)
+        if (a->d[i] >= 0) w->tensors.at[a->d[i]].user = user[i];
+    TRY(ctx_check(a->g->ctx));
+    return write_exposed(a);
+}
+
+sol_status grad_refuse(struct adjoint *a, const char *what)
+{
+    const struct sol_layer *l = a->layer;
+    return ctx_fail(a->g->ctx, SOL_ERR_UNSUPPORTED, "gradient of layer '%s' (%s)%s%s: %s", l->name, l->def->name,
+                    *l->where ? " at " : "", l->where, what);
+}
+
+sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
+                         struct sol_tensor **out_d)
+{
+    struct adjoint a = {.g = g, .layer = l};
+    int n = l->loops->tensors.n, given = 0;
+    begin(&a, want);
+    find_active(&a);
+    for (int i = 0; i < n; i++) {
+        bool in = a.w->tensors.at[i].role == LOOPS_INPUT, out = a.w->tensors.at[i].role == LOOPS_OUTPUT;
+        struct sol_tensor *user = out ? d[given++] : NULL;
+        if (a.active[i] && !in) a.d[i] = gradient_tensor(&a, i, user);
+    }
+    TRY(expose(&a));
+    bool *done = NEW_ARRAY(g->arena, bool, n + 1);
+    for (int i = a.w->stmts.n - 1; i >= 0; i--) {
+        const struct loops_stmt *s = &a.w->stmts.at[i];
+        for (int t = 0; t < n; t++) {
+            if (!writes(s, t) || done[t] || a.d[t] < 0) continue;
+            done[t] = true;
+            struct sol_tensor *whole;
+            TRY(finish_tensor(&a, t, a.w->tensors.at[a.d[t]].user, &whole));
+            a.w->tensors.at[a.d[t]].user = whole;
+        }
+        go_statement(&a, s);
+        TRY(ctx_check(g->ctx));
+    }
+    for (int i = 0, in = 0; i < n; i++) {
+        if (a.w->tensors.at[i].role != LOOPS_INPUT) continue;
+        while (!l->in[in]) in++;
+        if (a.active[i]) TRY(finish_tensor(&a, i, NULL, &out_d[in]));
+        in++;
+    }
+    return ctx_check(g->ctx);
+}
+
+bool adjoint_known(const struct sol_layer *l, const char **out_why)
+{
+    *out_why = NULL;
+    if (l->def->flags & LAYER_OPAQUE) *out_why = "it is not made of loops, and no rule gives its gradient";
+    for (int i = 0; i < l->loops->stmts.n; i++)
+        if (l->loops->stmts.at[i].scan_step) *out_why = "gradients of running sums and recurrences are not there yet";
+    return !*out_why;
+}

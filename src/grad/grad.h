@@ -1,0 +1,89 @@
+/* Gradients: the backward half of a graph, made of the loops of the forward half.
+ *
+ *   grad.c     the graph: which layers carry a gradient; sums of what comes from several readers
+ *   adjoint.c  one layer: each place that reads a tensor contributes a *term*
+ *   solve.c    a term says f(letters) == Q; letters are replaced until that is an index, a guard, or nothing
+ *   invert.c   the inverse of an integer function that is not affine, as tables
+ *   write.c    terms to layers of kind Row
+ *   rules.c    layers whose gradient is not made of their loops
+ *
+ * For `y[O] = sum[R | g] a[f(O,R)] * b[h(O,R)]` the gradient of a is the gather
+ * `da[Q] = sum[O R | g and f(O,R)==Q] dy[O] * b[h(O,R)]`: every element has one writer, whatever the layer is, so there
+ * are no atomics, and any number of threads gives the same bits. What comes out is a row again, and goes through passes
+ * and plan like any other. */
+#ifndef SOL_GRAD_H
+#define SOL_GRAD_H
+
+#include "hlir/graph.h"
+#include "layers/layers.h"
+
+/* -- one layer at a time; private to the folder from here on */
+
+struct pin { /* f == q: an index of the tensor whose gradient it is; q a letter's node, or a number where the size is 1
+              */
+    int32_t f, q; /* q 0: the index of this dimension */
+    int64_t size;
+};
+struct bound { /* 0 <= e < size */
+    int32_t e;
+    int64_t size;
+};
+#define GRAD_MAX_PINS (3 * SOL_MAX_DIMS) /* a pin may fall into several */
+/* d tensor[index] += sum over the letters `ctx`, where bounds and guards hold, of value. All nodes are in `w`. */
+struct term {
+    int tensor;
+    uint64_t ctx;
+    int npin, nbound, nguard;
+    struct pin pin[GRAD_MAX_PINS];
+    struct bound bound[24];
+    int32_t guard[24];
+    int32_t value;
+    int32_t index[SOL_MAX_DIMS]; /* what is written, by dimension; 0: not known yet */
+    int64_t rest[SOL_MAX_DIMS];  /* elements from here on are not written by the index, and are 0; the size: none */
+};
+struct adjoint {
+    struct sol_graph *g;
+    struct sol_layer *layer;
+    struct loops *w; /* the layer's letters and tensors by their numbers (tensors[i].user: of the graph), and more */
+    int *d;          /* by tensor of the layer: tensor of w that is its gradient, -1: none */
+    bool *active;    /* by tensor of the layer: does a gradient go through it? */
+    bool *exposed;   /* by tensor of the layer: a temp that a gradient reads */
+    VECTOR(struct term) terms;
+};
+
+/* "gradient of layer 'fc' (Linear) at model.py:3: .." */
+sol_status grad_refuse(struct adjoint *a, const char *what);
+
+/* adjoint.c: d[o]: the gradient of output o, or NULL; out_d[i] by input: NULL where nothing comes, or want[i] is false.
+ */
+sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
+                         struct sol_tensor **out_d);
+/* Can a gradient go through the layer, as far as its kind goes? If not, *out_why says what is missing. */
+bool adjoint_known(const struct sol_layer *l, const char **out_why);
+
+/* solve.c: the terms that together are this one, each with all of its index known and no pin left. */
+sol_status solve_term(struct adjoint *a, const struct term *t, struct term *out, int room, int *out_n);
+
+/* Puts a node of w in place of a letter, which goes from the context. */
+void term_replace(struct adjoint *a, struct term *t, int letter, int32_t node);
+/* The sum that the term is, as one node. */
+int32_t term_sum(struct adjoint *a, const struct term *t);
+
+/* invert.c: the inverse of f, a function of letters of ctx, as tables in `w` (constants of the graph): letters are
+ * replaced by reads of them. False: it cannot be done. */
+bool invert_pin(struct adjoint *a, struct term *t, int pin, int32_t q);
+
+/* write.c */
+/* A layer for solved terms of one tensor, which write disjoint parts of it. */
+sol_status write_terms(struct adjoint *a, const struct term *t, int n, struct sol_tensor **out_d);
+/* The layer again with the temps that a gradient reads as outputs; w's tensors then have them as `user`. */
+sol_status write_exposed(struct adjoint *a);
+
+/* rules.c: true if the layer's kind has a rule of its own, which is then followed. */
+bool grad_has_rule(const struct sol_layer *l);
+sol_status grad_rule(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
+                     struct sol_tensor **out_d);
+/* Layers that carry a gradient better in another form (a pool with the positions of its maxima). */
+sol_status grad_replace_layers(struct sol_graph *g, const bool *active);
+
+#endif

@@ -1,0 +1,177 @@
+/* Layers that no loops describe, or whose loops would give a worse gradient than PyTorch's rule: picking by index,
+ * whose gradient adds up what was picked. */
+#include <string.h>
+
+#include "grad/grad.h"
+
+struct rule_call {
+    struct sol_graph *g;
+    struct sol_layer *l;
+    struct sol_tensor *const *d;
+    const bool *want;
+    struct sol_tensor **out_d;
+};
+
+static sol_status add(struct rule_call *c, const char *kind, int nin, struct sol_tensor *const *in,
+                      const struct attrs *attrs, struct sol_tensor **out_t)
+{
+    struct sol_layer *l;
+    static const struct attrs none = {0};
+    TRY(graph_add(c->g, NULL, kind, c->l->name, c->l->where, nin, in, attrs ? attrs : &none, &l));
+    *out_t = l->out[0];
+    return SOL_OK;
+}
+
+static sol_status zeros_like(struct rule_call *c, const struct sol_tensor *t, struct sol_tensor **out_t)
+{
+    int64_t *shape = NEW_ARRAY(c->g->arena, int64_t, t->ndim + 1);
+    for (int d = 0; d < t->ndim; d++) shape[d] = t->dim[d].size;
+    struct row_attr at[] = {{.name = "shape", .kind = ATTR_INT, .n = t->ndim, .ints = shape},
+                            {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(t->dtype)->name}};
+    return add(c, "Fill", 0, NULL, &(struct attrs){2, at}, out_t);
+}
+
+static struct row_attr int_attr(struct arena *a, const char *name, int64_t v)
+{
+    int64_t *ints = NEW_ARRAY(a, int64_t, 1);
+    *ints = v;
+    return (struct row_attr){.name = name, .kind = ATTR_INT, .n = -1, .ints = ints};
+}
+
+static struct row_attr text_attr(const char *name, const char *text)
+{
+    return (struct row_attr){.name = name, .kind = ATTR_TEXT, .n = -1, .text = text};
+}
+
+/* zeros with `dy` added at the positions `i` along an axis */
+static sol_status add_elements(struct rule_call *c, struct sol_tensor *like, struct sol_tensor *i,
+                               struct sol_tensor *dy, int64_t axis, struct sol_tensor **out_d)
+{
+    struct sol_tensor *in[3] = {NULL, i, dy};
+    struct row_attr at[] = {int_attr(c->g->arena, "axis", axis), text_attr("mode", "add")};
+    TRY(zeros_like(c, like, &in[0]));
+    return add(c, "ScatterElements", 3, in, &(struct attrs){2, at}, out_d);
+}
+
+/* zeros with dy added where the index tensors of the dimensions `dims` say */
+static sol_status add_indexed(struct rule_call *c, struct sol_tensor *like, int n, const int64_t *dims,
+                              struct sol_tensor *const *i, struct sol_tensor *dy, struct sol_tensor **out_d)
+{
+    struct sol_tensor *in[SOL_MAX_DIMS + 2] = {NULL, dy};
+    struct row_attr at[] = {{.name = "dims", .kind = ATTR_INT, .n = n, .ints = (int64_t *)dims},
+                            text_attr("mode", "add")};
+    for (int k = 0; k < n; k++) in[k + 2] = i[k];
+    TRY(zeros_like(c, like, &in[0]));
+    return add(c, "IndexPut", n + 2, in, &(struct attrs){2, at}, out_d);
+}
+
+static sol_status rule_embedding(struct rule_call *c)
+{
+    static const int64_t first[] = {0};
+    return add_indexed(c, c->l->in[0], 1, first, &c->l->in[1], c->d[0], &c->out_d[0]);
+}
+
+static sol_status rule_gather(struct rule_call *c)
+{
+    int64_t *dims = NEW_ARRAY(c->g->arena, int64_t, 1);
+    *dims = attrs_int(&c->l->attrs, "axis", 0, 0);
+    if (*dims < 0) *dims += c->l->in[0]->ndim;
+    return add_indexed(c, c->l->in[0], 1, dims, &c->l->in[1], c->d[0], &c->out_d[0]);
+}
+
+static sol_status rule_gather_elements(struct rule_call *c)
+{
+    return add_elements(c, c->l->in[0], c->l->in[1], c->d[0], attrs_int(&c->l->attrs, "axis", 0, 0), &c->out_d[0]);
+}
+
+static sol_status rule_index(struct rule_call *c)
+{
+    const struct row_attr *dims = attrs_find(&c->l->attrs, "dims");
+    int n = dims->n < 0 ? 1 : dims->n;
+    return add_indexed(c, c->l->in[0], n, dims->ints, &c->l->in[1], c->d[0], &c->out_d[0]);
+}
+
+/* Sort, TopK: values were taken from the positions that are the second output. */
+static sol_status rule_sorted(struct rule_call *c)
+{
+    int64_t axis = attrs_int(&c->l->attrs, "axis", 0, -1);
+    return add_elements(c, c->l->in[0], c->l->out[1], c->d[0], axis, &c->out_d[0]);
+}
+
+/* A running sum's gradient is the running sum from the other end. */
+static sol_status rule_cumsum(struct rule_call *c)
+{
+    struct attrs attrs = {c->l->attrs.n,
+                          arena_memdup(c->g->arena, c->l->attrs.at, (size_t)c->l->attrs.n * sizeof *c->l->attrs.at)};
+    for (int i = 0; i < attrs.n; i++)
+        if (!strcmp(attrs.at[i].name, "reverse"))
+            attrs.at[i] = int_attr(c->g->arena, "reverse", !attrs_int(&c->l->attrs, "reverse", 0, 0));
+    return add(c, "CumSum", 1, c->d, &attrs, &c->out_d[0]);
+}
+
+static sol_status rule_reshape(struct rule_call *c)
+{
+    const struct sol_tensor *x = c->l->in[0];
+    int64_t *shape = NEW_ARRAY(c->g->arena, int64_t, x->ndim + 1);
+    for (int d = 0; d < x->ndim; d++) shape[d] = x->dim[d].size;
+    struct row_attr at = {.name = "shape", .kind = ATTR_INT, .n = x->ndim, .ints = shape};
+    TRY(add(c, "Reshape", 1, c->d, &(struct attrs){1, &at}, &c->out_d[0]));
+    for (int d = 0; d < x->ndim; d++) c->out_d[0]->dim[d].purpose = x->dim[d].purpose;
+    return SOL_OK;
+}
+
+static const struct rule {
+    const char *kind;
+    unsigned inputs; /* which inputs may want a gradient, by bit */
+    sol_status (*follow)(struct rule_call *c);
+} rules[] = {
+    {"Embedding", 1, rule_embedding}, {"Gather", 1, rule_gather},   {"GatherElements", 1, rule_gather_elements},
+    {"Index", 1, rule_index},         {"Sort", 1, rule_sorted},     {"TopK", 1, rule_sorted},
+    {"CumSum", 1, rule_cumsum},       {"Reshape", 1, rule_reshape},
+};
+
+static const struct rule *rule_of(const struct sol_layer *l)
+{
+    for (int i = 0; i < COUNT_OF(rules); i++)
+        if (!strcmp(rules[i].kind, l->def->name)) return &rules[i];
+    return NULL;
+}
+
+bool grad_has_rule(const struct sol_layer *l)
+{
+    return rule_of(l) != NULL;
+}
+
+sol_status grad_rule(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
+                     struct sol_tensor **out_d)
+{
+    struct rule_call c = {g, l, d, want, out_d};
+    const struct rule *r = rule_of(l);
+    for (int i = 0; i < l->nin; i++)
+        if (want[i] && !(r->inputs >> i & 1))
+            return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED, "gradient of layer '%s' (%s): there is none for its input %d",
+                            l->name, l->def->name, i);
+    return d[0] ? r->follow(&c) : SOL_OK;
+}
+
+/* -- layers in another form */
+
+static const char *const replaced[][2] = {{"MaxPool", "MaxPoolAt"}, {"AdaptiveMaxPool", "AdaptiveMaxPoolAt"}};
+
+/* PyTorch's gradient of a pool goes to the first of equal maxima: their positions are kept. */
+sol_status grad_replace_layers(struct sol_graph *g, const bool *active)
+{
+    for (struct sol_layer *l = g->first, *next; l; l = next) {
+        next = l->next;
+        for (int i = 0; i < COUNT_OF(replaced); i++) {
+            if (strcmp(l->def->name, replaced[i][0]) || !active[l->in[0]->id]) continue;
+            struct sol_layer *with;
+            TRY(graph_add(g, l, replaced[i][1], l->name, l->where, l->nin, l->in, &l->attrs, &with));
+            for (int d = 0; d < l->out[0]->ndim; d++) with->out[0]->dim[d].purpose = l->out[0]->dim[d].purpose;
+            graph_replace(g, l->out[0], with->out[0]);
+            graph_remove(g, l);
+            break;
+        }
+    }
+    return ctx_check(g->ctx);
+}

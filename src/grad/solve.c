@@ -1,0 +1,468 @@
+/* A term says f(letters) == Q for every dimension of the tensor whose gradient it is. Each rule below takes away a pin:
+ *
+ *   direct   f is a letter, or letters as digits (4*G+J), that cover the dimension: f itself is written at
+ *   residue  f = s*P + d*K + c: Q = s*U + r for each r, where P and K follow without a division
+ *   fixed    no letter of the context is in f: a guard
+ *   unit     a letter stands with 1 or -1: it is the rest
+ *   radix    8*A + B == Q: A = Q//8, B = Q%8
+ *   digits   e//6 and e%6 are pinned: e = 6*Q1 + Q2
+ *   divide   s*P + ..: P = (Q - ..)//s where that divides
+ *   invert   tables (invert.c)
+ *   search   all letters are tried, if they are few
+ */
+#include <string.h>
+
+#include "grad/grad.h"
+
+enum { MAX_RESIDUES = 8, SEARCHED = 1 << 24 };
+
+struct solving {
+    struct adjoint *a;
+    struct term *out;
+    int room, *n;
+};
+
+/* -- terms */
+
+void term_replace(struct adjoint *a, struct term *t, int letter, int32_t node)
+{
+    struct loops *w = a->w;
+    int32_t map[LOOPS_MAX_LETTERS];
+    for (int i = 0; i < w->letters.n; i++) map[i] = i == letter ? node : ex_letter(w, i);
+    t->ctx &= ~(UINT64_C(1) << letter);
+    for (int i = 0; i < t->npin; i++) t->pin[i].f = ex_copy(w, w, t->pin[i].f, map, NULL);
+    for (int i = 0; i < t->nbound; i++) t->bound[i].e = ex_copy(w, w, t->bound[i].e, map, NULL);
+    for (int i = 0; i < t->nguard; i++) t->guard[i] = ex_copy(w, w, t->guard[i], map, NULL);
+    for (int d = 0; d < SOL_MAX_DIMS; d++) t->index[d] = ex_copy(w, w, t->index[d], map, NULL);
+    t->value = ex_copy(w, w, t->value, map, NULL);
+}
+
+int32_t term_sum(struct adjoint *a, const struct term *t)
+{
+    struct loops *w = a->w;
+    int32_t cond[2 * COUNT_OF(t->bound) + COUNT_OF(t->guard)];
+    int n = 0;
+    for (int i = 0; i < t->nbound; i++) {
+        cond[n++] = ex_cmp(w, CMP_LE, ex_int(w, 0), t->bound[i].e);
+        cond[n++] = ex_cmp(w, CMP_LT, t->bound[i].e, ex_int(w, t->bound[i].size));
+    }
+    for (int i = 0; i < t->nguard; i++) cond[n++] = t->guard[i];
+    int32_t guard = n ? ex_logic(w, EX_AND, n, cond) : 0;
+    return t->ctx || guard ? ex_red(w, RED_SUM, t->ctx, guard, t->value) : t->value;
+}
+
+static void add_bound(struct adjoint *a, struct term *t, int32_t e, int64_t size)
+{
+    int64_t low, high;
+    if (ex_range(a->w, e, &low, &high) && low >= 0 && high < size) return;
+    if (t->nbound == COUNT_OF(t->bound))
+        grad_refuse(a, "it has too many bounds");
+    else
+        t->bound[t->nbound++] = (struct bound){e, size};
+}
+
+static void add_guard(struct adjoint *a, struct term *t, int32_t cond)
+{
+    if (t->nguard == COUNT_OF(t->guard))
+        grad_refuse(a, "it has too many conditions");
+    else
+        t->guard[t->nguard++] = cond;
+}
+
+static void drop_pin(struct term *t, int i)
+{
+    t->pin[i].f = 0;
+}
+
+static int fresh_letter(struct adjoint *a, const char *name, int64_t size)
+{
+    if (a->w->letters.n >= LOOPS_MAX_LETTERS) {
+        grad_refuse(a, "it has more loops than a row can name");
+        return 0;
+    }
+    return loops_letter(a->w, name, size);
+}
+
+/* The name of a letter that runs along dimension d of the tensor: it says what the dimension is for. */
+static const char *dimension_name(const struct adjoint *a, const struct term *t, int d)
+{
+    const struct sol_tensor *user = a->w->tensors.at[t->tensor].user;
+    char purpose = user ? user->dim[d].purpose : 0;
+    return purpose == 'C' ? "C" : purpose == 'P' ? "Q" : purpose == 'N' ? "N" : "A";
+}
+
+static int32_t pinned_to(struct adjoint *a, struct term *t, int d)
+{
+    if (t->pin[d].q) return t->pin[d].q;
+    if (!t->index[d])
+        t->index[d] = t->pin[d].size == 1 ? ex_int(a->w, 0)
+                                          : ex_letter(a->w, fresh_letter(a, dimension_name(a, t, d), t->pin[d].size));
+    return t->index[d];
+}
+
+static int64_t size_of(const struct adjoint *a, int letter)
+{
+    return a->w->letters.at[letter].size;
+}
+
+static bool in_context(const struct term *t, int letter)
+{
+    return t->ctx >> letter & 1;
+}
+
+/* -- direct */
+
+/* Are these digits, lowest first, that count from 0 without gaps? *out_n is how far. */
+static bool is_digits(const struct adjoint *a, const struct term *t, struct affine *f, int64_t *out_n)
+{
+    int64_t unit = 1;
+    if (f->c || !f->n) return false;
+    for (int i = 0; i < f->n; i++) {
+        int at = -1;
+        for (int k = i; k < f->n; k++)
+            if (f->coef[k] == unit && in_context(t, f->letter[k]) && size_of(a, f->letter[k]) > 1) at = k;
+        if (at < 0) return false;
+        int64_t coef = f->coef[at];
+        uint8_t letter = f->letter[at];
+        f->coef[at] = f->coef[i], f->letter[at] = f->letter[i];
+        f->coef[i] = coef, f->letter[i] = letter;
+        unit *= size_of(a, letter);
+    }
+    *out_n = unit;
+    return true;
+}
+
+static void direct(struct adjoint *a, struct term *t, int d)
+{
+    struct affine f;
+    int64_t n;
+    struct pin *p = &t->pin[d];
+    if (p->size == 1 || !ex_affine(a->w, p->f, &f) || !is_digits(a, t, &f, &n)) return;
+    if (n > p->size || (n < p->size && f.n == 1)) return;
+    t->index[d] = p->f;
+    t->rest[d] = n;
+    for (int i = 0; i < f.n; i++) t->ctx &= ~(UINT64_C(1) << f.letter[i]);
+    drop_pin(t, d);
+}
+
+/* -- residues */
+
+struct strided { /* s*P + k*K + c */
+    int P, K;    /* K -1: none */
+    int64_t s, k, c;
+};
+
+static bool is_strided(const struct adjoint *a, const struct term *t, int32_t node, struct strided *out)
+{
+    struct affine f;
+    if (!ex_affine(a->w, node, &f) || f.n < 1 || f.n > 2) return false;
+    int at = 0;
+    for (int i = 0; i < f.n; i++) {
+        if (!in_context(t, f.letter[i])) return false;
+        if (size_of(a, f.letter[i]) > size_of(a, f.letter[at]) ||
+            (size_of(a, f.letter[i]) == size_of(a, f.letter[at]) && f.coef[i] > f.coef[at]))
+            at = i;
+    }
+    *out = (struct strided){.P = f.letter[at], .K = -1, .s = f.coef[at], .c = f.c};
+    if (f.n == 2) out->K = f.letter[!at], out->k = f.coef[!at];
+    return out->s >= 2 && out->s <= MAX_RESIDUES;
+}
+
+static int64_t modulo(int64_t a, int64_t b)
+{
+    return (a % b + b) % b;
+}
+
+static sol_status solve(struct solving *s, struct term t);
+
+/* Nothing comes to these elements: every dimension not decided yet runs over all of its elements. */
+static sol_status solve_nothing(struct solving *s, struct term t)
+{
+    for (int d = 0; d < t.npin; d++) {
+        if (t.pin[d].f) pinned_to(s->a, &t, d);
+        drop_pin(&t, d);
+    }
+    t.ctx = 0;
+    t.nbound = t.nguard = 0;
+    t.value = ex_real(s->a->w, 0);
+    return solve(s, t);
+}
+
+static sol_status solve_residue(struct solving *s, struct term t, int d, const struct strided *f, int64_t r)
+{
+    struct adjoint *a = s->a;
+    struct loops *w = a->w;
+    int64_t size = (t.pin[d].size - r + f->s - 1) / f->s, first = 0, by = 0;
+    int32_t u = size == 1 ? ex_int(w, 0) : ex_letter(w, fresh_letter(a, dimension_name(a, &t, d), size));
+    t.index[d] = ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, ex_int(w, f->s), u), ex_int(w, r));
+    if (f->K >= 0) {
+        while (by < f->s && (by == 0 || modulo(by * f->k, f->s))) by++;
+        while (first < by && modulo(f->k * first + f->c - r, f->s)) first++;
+        if (first == by || first >= size_of(a, f->K)) return solve_nothing(s, t);
+    } else if (modulo(f->c - r, f->s)) {
+        return solve_nothing(s, t);
+    }
+    int64_t shift = (r - f->c - f->k * first) / f->s;
+    int32_t p = ex_binary(w, EX_ADD, u, ex_int(w, shift));
+    if (f->K >= 0) {
+        int64_t steps = (size_of(a, f->K) - first + by - 1) / by;
+        int letter = steps == 1 ? -1 : fresh_letter(a, w->letters.at[f->K].name, steps);
+        int32_t j = letter < 0 ? ex_int(w, 0) : ex_letter(w, letter);
+        if (letter >= 0) t.ctx |= UINT64_C(1) << letter;
+        term_replace(a, &t, f->K, ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, ex_int(w, by), j), ex_int(w, first)));
+        p = ex_binary(w, EX_SUB, p, ex_binary(w, EX_MUL, ex_int(w, f->k * by / f->s), j));
+    }
+    int64_t n = size_of(a, f->P);
+    term_replace(a, &t, f->P, p);
+    add_bound(a, &t, p, n);
+    drop_pin(&t, d);
+    return solve(s, t);
+}
+
+/* -- the other rules */
+
+static bool fixed(struct adjoint *a, struct term *t, int d)
+{
+    struct pin *p = &t->pin[d];
+    if (ex_letters(a->w, p->f) & t->ctx) return false;
+    int32_t equal = ex_cmp(a->w, CMP_EQ, p->f, pinned_to(a, t, d));
+    const struct ex *e = &a->w->ex.at[equal];
+    if (!(e->kind == EX_INT && e->u.i == 1)) add_guard(a, t, equal);
+    drop_pin(t, d);
+    return true;
+}
+
+/* Without the range: the largest letter of the context in f, its coefficient, and -(all else). */
+static int largest(struct adjoint *a, const struct term *t, int32_t node, struct affine *f)
+{
+    int at = -1;
+    if (!ex_affine(a->w, node, f)) return -1;
+    for (int i = 0; i < f->n; i++)
+        if (in_context(t, f->letter[i]) && (at < 0 || size_of(a, f->letter[i]) > size_of(a, f->letter[at]))) at = i;
+    return at;
+}
+
+static int32_t without(struct adjoint *a, struct affine f, int at)
+{
+    for (int i = at; i + 1 < f.n; i++) f.letter[i] = f.letter[i + 1], f.coef[i] = f.coef[i + 1];
+    f.n--;
+    return ex_from_affine(a->w, &f);
+}
+
+static bool unit(struct adjoint *a, struct term *t, int d)
+{
+    struct loops *w = a->w;
+    struct affine f;
+    int at = largest(a, t, t->pin[d].f, &f);
+    if (at < 0 || (f.coef[at] != 1 && f.coef[at] != -1)) return false;
+    int letter = f.letter[at];
+    int64_t n = size_of(a, letter);
+    int32_t rest = without(a, f, at), q = pinned_to(a, t, d);
+    int32_t e = f.coef[at] == 1 ? ex_binary(w, EX_SUB, q, rest) : ex_binary(w, EX_SUB, rest, q);
+    drop_pin(t, d);
+    term_replace(a, t, letter, e);
+    add_bound(a, t, e, n);
+    return true;
+}
+
+/* A sum of multiples of letters, digits such as H%2, and a number. */
+struct sum {
+    int n;
+    int32_t atom[8];
+    int64_t coef[8], c;
+};
+
+static bool as_sum(const struct loops *w, int32_t node, int64_t k, struct sum *s)
+{
+    const struct ex *e = &w->ex.at[node];
+    switch (e->kind) {
+    case EX_INT: s->c += k * e->u.i; return true;
+    case EX_ADD: return as_sum(w, e->a, k, s) && as_sum(w, e->b, k, s);
+    case EX_SUB: return as_sum(w, e->a, k, s) && as_sum(w, e->b, -k, s);
+    case EX_MUL: {
+        bool left = w->ex.at[e->a].kind == EX_INT;
+        const struct ex *factor = &w->ex.at[left ? e->a : e->b];
+        return factor->kind == EX_INT && as_sum(w, left ? e->b : e->a, k * factor->u.i, s);
+    }
+    case EX_LETTER:
+    case EX_FLOOR:
+    case EX_MOD:
+        if (s->n == COUNT_OF(s->atom)) return false;
+        s->atom[s->n] = node;
+        s->coef[s->n++] = k;
+        return true;
+    default: return false;
+    }
+}
+
+/* Brings the atoms into order, lowest first; false: they are no digits, each counting from 0 without gaps. */
+static bool sort_digits(const struct adjoint *a, const struct term *t, struct sum *s, int64_t *count, int64_t *out_n)
+{
+    int64_t unit_ = 1, low, high;
+    for (int i = 0; i < s->n; i++) {
+        int at = -1;
+        for (int k = i; k < s->n && at < 0; k++)
+            if (s->coef[k] == unit_ && !(ex_letters(a->w, s->atom[k]) & ~t->ctx)) at = k;
+        if (at < 0 || !ex_range(a->w, s->atom[at], &low, &high) || low) return false;
+        int32_t atom = s->atom[at];
+        int64_t coef = s->coef[at];
+        s->atom[at] = s->atom[i], s->coef[at] = s->coef[i];
+        s->atom[i] = atom, s->coef[i] = coef;
+        count[i] = high + 1;
+        unit_ *= count[i];
+    }
+    *out_n = unit_;
+    return true;
+}
+
+static bool radix(struct adjoint *a, struct term *t, int d)
+{
+    struct loops *w = a->w;
+    struct sum f = {0};
+    int64_t n, count[COUNT_OF(f.atom)];
+    if (!as_sum(w, t->pin[d].f, 1, &f) || f.n < 2 || t->npin + f.n > GRAD_MAX_PINS) return false;
+    if (!sort_digits(a, t, &f, count, &n)) return false;
+    int32_t q = ex_binary(w, EX_SUB, pinned_to(a, t, d), ex_int(w, f.c));
+    drop_pin(t, d);
+    add_bound(a, t, q, n);
+    for (int i = 0; i < f.n; i++) {
+        int32_t digit = ex_binary(w, EX_FLOOR, q, ex_int(w, f.coef[i]));
+        if (i + 1 < f.n) digit = ex_binary(w, EX_MOD, digit, ex_int(w, count[i]));
+        t->pin[t->npin++] = (struct pin){.f = f.atom[i], .q = digit, .size = count[i]};
+    }
+    return true;
+}
+
+/* Is the node a digit, (e // unit) % base, of an e that the context decides? base 0: no remainder is taken; 0: it is
+ * not. */
+static int32_t digit_of(const struct adjoint *a, const struct term *t, int32_t node, int64_t *unit_, int64_t *base)
+{
+    const struct ex *at = a->w->ex.at;
+    *unit_ = 1, *base = 0;
+    if (at[node].kind == EX_MOD && at[at[node].b].kind == EX_INT) *base = at[at[node].b].u.i, node = at[node].a;
+    if (at[node].kind == EX_FLOOR && at[at[node].b].kind == EX_INT) *unit_ = at[at[node].b].u.i, node = at[node].a;
+    uint64_t letters = ex_letters(a->w, node);
+    return letters && !(letters & ~t->ctx) && *unit_ > 0 && *base >= 0 ? node : 0;
+}
+
+static bool digits(struct adjoint *a, struct term *t, int d)
+{
+    struct loops *w = a->w;
+    int64_t unit_, base, low, high, reached = 1;
+    int32_t e = digit_of(a, t, t->pin[d].f, &unit_, &base);
+    int used[SOL_MAX_DIMS], n = 0;
+    if (!e || e == t->pin[d].f || !ex_range(w, e, &low, &high) || low < 0) return false;
+    while (reached <= high) {
+        int found = -1;
+        for (int i = 0; i < t->npin && found < 0; i++) {
+            int32_t other = t->pin[i].f ? digit_of(a, t, t->pin[i].f, &unit_, &base) : 0;
+            if (!other || !ex_equal(w, other, e) || unit_ != reached) continue;
+            found = i;
+            reached = base ? reached * base : high + 1;
+            if (base && base < t->pin[i].size) return false;
+        }
+        if (found < 0 || n == SOL_MAX_DIMS) return false;
+        used[n++] = found;
+    }
+    int32_t whole = ex_int(w, 0);
+    for (int i = 0; i < n; i++) {
+        digit_of(a, t, t->pin[used[i]].f, &unit_, &base);
+        whole = ex_binary(w, EX_ADD, whole, ex_binary(w, EX_MUL, ex_int(w, unit_), pinned_to(a, t, used[i])));
+        if (used[i] != d) drop_pin(t, used[i]);
+    }
+    t->pin[d].f = e; /* pinned to something else than an index: another rule's turn */
+    t->pin[d].q = whole;
+    return true;
+}
+
+static bool divide(struct adjoint *a, struct term *t, int d)
+{
+    struct loops *w = a->w;
+    struct affine f;
+    int at = largest(a, t, t->pin[d].f, &f);
+    if (at < 0 || f.coef[at] < 2) return false;
+    int letter = f.letter[at];
+    int64_t n = size_of(a, letter);
+    int32_t e = ex_binary(w, EX_SUB, pinned_to(a, t, d), without(a, f, at)), by = ex_int(w, f.coef[at]);
+    int32_t p = ex_binary(w, EX_FLOOR, e, by);
+    drop_pin(t, d);
+    add_guard(a, t, ex_cmp(w, CMP_EQ, ex_binary(w, EX_MOD, e, by), ex_int(w, 0)));
+    term_replace(a, t, letter, p);
+    add_bound(a, t, p, n);
+    return true;
+}
+
+static bool search(struct adjoint *a, struct term *t, int d)
+{
+    const struct loops_tensor *to = &a->w->tensors.at[t->tensor];
+    double work = 1;
+    for (int i = 0; i < to->ndim; i++) work *= (double)to->shape[i];
+    for (int i = 0; i < a->w->letters.n; i++)
+        if (in_context(t, i)) work *= (double)size_of(a, i);
+    if (work > SEARCHED) return false;
+    int32_t q = pinned_to(a, t, d);
+    add_guard(a, t, ex_cmp(a->w, CMP_EQ, t->pin[d].f, q));
+    drop_pin(t, d);
+    return true;
+}
+
+/* What a dimension's index leaves over is nothing: terms of value 0, which split the rest into boxes. */
+static sol_status push(struct solving *s, struct term *t)
+{
+    struct loops *w = s->a->w;
+    const struct loops_tensor *to = &w->tensors.at[t->tensor];
+    if (*s->n == s->room) return grad_refuse(s->a, "it falls into too many pieces");
+    for (int d = 0; d < to->ndim; d++)
+        if (!t->index[d]) t->index[d] = ex_int(w, 0);
+    s->out[(*s->n)++] = *t;
+    for (int d = 0; d < to->ndim; d++) {
+        if (t->rest[d] >= to->shape[d]) continue;
+        struct term zero = *t;
+        int64_t n = to->shape[d] - t->rest[d];
+        zero.ctx = 0;
+        zero.nbound = zero.nguard = 0;
+        zero.value = ex_real(w, 0);
+        zero.index[d] = ex_int(w, t->rest[d]);
+        if (n > 1)
+            zero.index[d] =
+                ex_binary(w, EX_ADD, zero.index[d], ex_letter(w, fresh_letter(s->a, dimension_name(s->a, t, d), n)));
+        for (int k = d + 1; k < to->ndim; k++) /* all of the dimensions behind; those before: only what is written */
+            if (t->rest[k] < to->shape[k])
+                zero.index[k] = ex_letter(w, fresh_letter(s->a, dimension_name(s->a, t, k), to->shape[k]));
+        if (*s->n == s->room) return grad_refuse(s->a, "it falls into too many pieces");
+        s->out[(*s->n)++] = zero;
+    }
+    return SOL_OK;
+}
+
+static sol_status solve(struct solving *s, struct term t)
+{
+    struct adjoint *a = s->a;
+    TRY(ctx_check(a->g->ctx));
+    for (int d = 0; d < t.npin; d++) {
+        struct strided f;
+        if (!t.pin[d].f || t.pin[d].q || t.index[d] || t.pin[d].size == 1 || !is_strided(a, &t, t.pin[d].f, &f))
+            continue;
+        for (int64_t r = 0; r < MIN(f.s, t.pin[d].size); r++) TRY(solve_residue(s, t, d, &f, r));
+        return SOL_OK;
+    }
+    for (int d = 0; d < t.npin; d++) {
+        while (t.pin[d].f) {
+            if (fixed(a, &t, d) || radix(a, &t, d) || unit(a, &t, d) || digits(a, &t, d) || divide(a, &t, d) ||
+                invert_pin(a, &t, d, pinned_to(a, &t, d)) || search(a, &t, d))
+                continue;
+            return grad_refuse(a, "where it reads depends on data, or in a way that has no inverse yet");
+        }
+    }
+    TRY(ctx_check(a->g->ctx));
+    return push(s, &t);
+}
+
+sol_status solve_term(struct adjoint *a, const struct term *term, struct term *out, int room, int *out_n)
+{
+    struct term t = *term;
+    struct solving s = {a, out, room, out_n};
+    *out_n = 0;
+    for (int d = 0; d < t.npin; d++) direct(a, &t, d);
+    return solve(&s, t);
+}

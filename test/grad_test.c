@@ -1,0 +1,355 @@
+/* Gradients by the adjoint identity: for a function f of tensors x, a direction v and weights u of the outputs,
+ * <u, (f(x+hv) - f(x-hv)) / 2h> is <f'(u), v>, where f' is what sol_graph_differentiate appended. All in f64 and by the
+ * interpreter, so only the gradient is tested. Positive inputs and small h keep away from kinks. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "hlir/graph.h"
+#include "sol/sol.h"
+
+static struct sol_ctx *ctx;
+
+static int make_ctx(void **state)
+{
+    (void)state;
+    return sol_ctx_create(NULL, &ctx);
+}
+
+static int drop_ctx(void **state)
+{
+    (void)state;
+    sol_ctx_destroy(ctx);
+    return 0;
+}
+
+static uint64_t seed;
+
+static double chance(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(seed >> 11) / 9007199254740992.0;
+}
+
+static void fill(const struct sol_tensor *t, void *data, double low, double high)
+{
+    for (int64_t i = 0; i < tensor_elements(t); i++) {
+        if (t->dtype == SOL_F64)
+            ((double *)data)[i] = low + chance() * (high - low);
+        else if (t->dtype == SOL_I64)
+            ((int64_t *)data)[i] = (int64_t)(chance() * 3);
+        else
+            memset(data, 0, (size_t)(tensor_elements(t) * dtype_def(t->dtype)->bytes));
+    }
+}
+
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++) s += a[i] * b[i];
+    return s;
+}
+
+struct data {
+    struct sol_graph *g;
+    void **in, **param, **out;
+};
+
+static void *room(const struct sol_tensor *t)
+{
+    return calloc((size_t)tensor_elements(t) + 1, 8);
+}
+
+static struct data data_of(struct sol_graph *g)
+{
+    struct data d = {g, calloc((size_t)g->inputs.n + 1, sizeof(void *)),
+                     calloc((size_t)g->params.n + 1, sizeof(void *)), calloc((size_t)g->outputs.n + 1, sizeof(void *))};
+    for (int i = 0; i < g->inputs.n; i++) d.in[i] = room(g->inputs.at[i]);
+    for (int i = 0; i < g->params.n; i++) d.param[i] = room(g->params.at[i]);
+    for (int i = 0; i < g->outputs.n; i++) d.out[i] = room(g->outputs.at[i].t);
+    return d;
+}
+
+static void free_data(struct data *d)
+{
+    for (int i = 0; i < d->g->inputs.n; i++) free(d->in[i]);
+    for (int i = 0; i < d->g->params.n; i++) free(d->param[i]);
+    for (int i = 0; i < d->g->outputs.n; i++) free(d->out[i]);
+    free(d->in);
+    free(d->param);
+    free(d->out);
+}
+
+static void evaluate(struct data *d)
+{
+    sol_status status = graph_interpret(d->g, (const void *const *)d->in, (const void *const *)d->param, d->out);
+    if (status) fail_msg("%s", sol_error(ctx));
+}
+
+/* The sum of the outputs with weights, which lie in the inputs behind the first `inputs`. */
+static double loss(struct data *d, int inputs, int outputs)
+{
+    double s = 0;
+    evaluate(d);
+    for (int i = 0; i < outputs; i++) s += dot(d->out[i], d->in[inputs + i], tensor_elements(d->g->outputs.at[i].t));
+    return s;
+}
+
+static void check_tensor(struct data *d, const struct sol_tensor *t, double *x, const double *dx, int inputs,
+                         int outputs)
+{
+    int64_t n = tensor_elements(t);
+    double *keep = malloc((size_t)(n + 1) * 8), *v = malloc((size_t)(n + 1) * 8), *grad = malloc((size_t)(n + 1) * 8);
+    memcpy(keep, x, (size_t)n * 8);
+    memcpy(grad, dx, (size_t)n * 8);
+    for (int round = 0; round < 6; round++) {
+        const double h = 1e-6;
+        int64_t only = (int64_t)(chance() * (double)n); /* odd rounds: one element */
+        for (int64_t i = 0; i < n; i++) v[i] = round % 2 ? (i == only) : chance() * 2 - 1;
+        for (int64_t i = 0; i < n; i++) x[i] = keep[i] + h * v[i];
+        double up = loss(d, inputs, outputs);
+        for (int64_t i = 0; i < n; i++) x[i] = keep[i] - h * v[i];
+        double down = loss(d, inputs, outputs);
+        memcpy(x, keep, (size_t)n * 8);
+        double want = (up - down) / (2 * h), got = dot(grad, v, n);
+        double size = sqrt(dot(grad, grad, n)) + fabs(want) + 1e-3;
+        if (!(fabs(want - got) <= 2e-6 * size)) {
+            char *text = NULL;
+            sol_graph_print(d->g, &text);
+            print_error("%s\n", text);
+            fail_msg("gradient of '%s': expected %.9g along a direction, got %.9g", t->name, want, got);
+        }
+    }
+    free(keep);
+    free(v);
+    free(grad);
+}
+
+static void check_range(const char *text, double low, double high)
+{
+    struct sol_graph *g;
+    if (sol_graph_parse(ctx, text, &g)) fail_msg("%s\n%s", sol_error(ctx), text);
+    int inputs = g->inputs.n, outputs = 0, of[16], nwith = 0, reached[16];
+    struct sol_tensor *with[16];
+    while (outputs < g->outputs.n && g->outputs.at[outputs].t->dtype == SOL_F64) of[outputs] = outputs, outputs++;
+    for (int i = 0; i < g->inputs.n; i++)
+        if (g->inputs.at[i]->dtype == SOL_F64) with[nwith++] = g->inputs.at[i];
+    for (int i = 0; i < g->params.n; i++)
+        if (g->params.at[i]->dtype == SOL_F64) with[nwith++] = g->params.at[i];
+    int forward = g->outputs.n;
+    if (sol_graph_differentiate(g, outputs, of, nwith, with, reached)) fail_msg("%s\n%s", sol_error(ctx), text);
+    if (graph_verify(g)) fail_msg("%s\n%s", sol_error(ctx), text);
+    struct data d = data_of(g);
+    seed = 1;
+    for (int i = 0; i < g->inputs.n; i++) fill(g->inputs.at[i], d.in[i], i < inputs ? low : -1, i < inputs ? high : 1);
+    for (int i = 0; i < g->params.n; i++) fill(g->params.at[i], d.param[i], low, high);
+    evaluate(&d);
+    for (int i = 0, k = forward; i < nwith; i++) {
+        if (!reached[i]) continue;
+        struct sol_tensor *t = with[i];
+        evaluate(&d);
+        check_tensor(&d, t, t->role == TENSOR_INPUT ? d.in[t->index] : d.param[t->index], d.out[k], inputs, outputs);
+        k++;
+    }
+    free_data(&d);
+    sol_graph_destroy(g);
+}
+
+static void check(const char *text)
+{
+    check_range(text, 0.2, 1.2);
+}
+
+#define UNARY(kind) "input %0:f64[3 5] \"x\"\n%1 = " kind "(%0)\noutput %1 \"y\"\n"
+#define BINARY(kind) "input %0:f64[3 5] \"x\"\ninput %1:f64[3 5] \"z\"\n%2 = " kind "(%0, %1)\noutput %2 \"y\"\n"
+
+static void maps(void **state)
+{
+    (void)state;
+    static const char *const unary[] = {
+        UNARY("neg"),       UNARY("exp"),        UNARY("log"),    UNARY("sqrt"),        UNARY("tanh"),
+        UNARY("sigmoid"),   UNARY("relu"),       UNARY("silu"),   UNARY("gelu"),        UNARY("gelu_tanh"),
+        UNARY("hardswish"), UNARY("abs"),        UNARY("square"), UNARY("rsqrt"),       UNARY("sin"),
+        UNARY("erf"),       UNARY("mish"),       UNARY("relu6"),  UNARY("hardsigmoid"), UNARY("selu"),
+        UNARY("softsign"),  UNARY("logsigmoid"),
+    };
+    static const char *const binary[] = {BINARY("add"),   BINARY("sub"),      BINARY("mul"), BINARY("div"),
+                                         BINARY("pow"),   BINARY("max"),      BINARY("min"), BINARY("hypot"),
+                                         BINARY("atan2"), BINARY("logaddexp")};
+    for (int i = 0; i < COUNT_OF(unary); i++) check(unary[i]);
+    for (int i = 0; i < COUNT_OF(binary); i++) check(binary[i]);
+    check("input %0:f64[3 5] \"x\"\n%1 = mul(%0, %0)\n%2 = add(%1, %0)\noutput %2 \"y\"\n");
+    check("input %0:f64[3 1] \"x\"\ninput %1:f64[5] \"z\"\n%2 = mul(%0, %1)\noutput %2 \"y\"\n");
+}
+
+static void contractions(void **state)
+{
+    (void)state;
+    check("input %0:f64[4 6] \"x\"\nparam %1:f64[5 6] \"w\"\nparam %2:f64[5] \"b\"\n%3 = Linear(%0, %1, %2)\noutput %3 "
+          "\"y\"");
+    check("input %0:f64[2 3 7 6] \"x\"\nparam %1:f64[4 3 3 3] \"w\"\nparam %2:f64[4] \"b\"\n"
+          "%3 = Conv(%0, %1, %2) p=[1,1] q=[1,1]\noutput %3 \"y\"");
+    check("input %0:f64[2 3 7 6] \"x\"\nparam %1:f64[4 3 3 3] \"w\"\n"
+          "%3 = Conv(%0, %1) p=[1,1] q=[1,1] s=[2,2]\noutput %3 \"y\"");
+    check("input %0:f64[2 3 9 8] \"x\"\nparam %1:f64[4 3 3 2] \"w\"\n"
+          "%3 = Conv(%0, %1) p=[2,0] q=[2,1] s=[3,2] d=[2,3]\noutput %3 \"y\"");
+    check("input %0:f64[2 3 9 8] \"x\"\nparam %1:f64[4 3 1 1] \"w\"\n%3 = Conv(%0, %1) s=[2,2]\noutput %3 \"y\"");
+    check("input %0:f64[2 6 5 5] \"x\"\nparam %1:f64[4 3 3 3] \"w\"\n%3 = Conv(%0, %1) g=2\noutput %3 \"y\"");
+    check("input %0:f64[2 6 5 5] \"x\"\nparam %1:f64[6 1 3 3] \"w\"\n%3 = Conv(%0, %1) g=6 p=1 q=1\noutput %3 \"y\"");
+    check("input %0:f64[2 3 8 8] \"x\"\nparam %1:f64[4 3 4 4] \"w\"\n%3 = Conv(%0, %1) s=[4,4]\noutput %3 \"y\"");
+    check("input %0:f64[2 3 9] \"x\"\nparam %1:f64[4 3 3] \"w\"\n%3 = Conv(%0, %1) s=2 p=1 q=1\noutput %3 \"y\"");
+    check("input %0:f64[2 3 4 5] \"x\"\nparam %1:f64[3 4 3 3] \"w\"\n%3 = ConvT(%0, %1) s=2 p=1 q=1 o=1\noutput %3 "
+          "\"y\"");
+    check("input %0:f64[2 3 4] \"a\"\ninput %1:f64[2 4 5] \"b\"\n%3 = MatMul(%0, %1)\noutput %3 \"y\"");
+    check("input %0:f64[2 3 4] \"a\"\ninput %1:f64[4 5] \"b\"\n%3 = MatMul(%0, %1)\noutput %3 \"y\"");
+    check(
+        "input %0:f64[2 3 4] \"a\"\ninput %1:f64[2 4 3] \"b\"\n%3 = Einsum(%0, %1) eq=\"bij,bji->b\"\noutput %3 \"y\"");
+}
+
+static void pools(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "MaxPool(%0) k=[2,2] s=[2,2]",
+        "MaxPool(%0) k=[3,3] s=[2,2] p=[1,1] q=[1,1]",
+        "AvgPool(%0) k=[2,2] s=[2,2]",
+        "AvgPool(%0) k=[3,2] s=[3,2]",
+        "AvgPool(%0) k=[3,3] s=[2,2] p=[1,1] q=[1,1] pads=0",
+        "AvgPool(%0) k=[7,6] s=[7,6]",
+        "LpPool(%0) k=[2,2] s=[2,2]",
+        "AdaptiveAvgPool(%0) o=[3,4]",
+        "AdaptiveAvgPool(%0) o=[1,1]",
+        "AdaptiveMaxPool(%0) o=[3,2]",
+        "Resize(%0) size=[2,3,14,12]",
+        "Resize(%0) size=[2,3,10,9] mode=linear",
+        "Resize(%0) size=[2,3,4,5] mode=cubic",
+    };
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        char text[400];
+        snprintf(text, sizeof text, "input %%0:f64[2 3 7 6] \"x\"\n%%1 = %s\noutput %%1 \"y\"\n", rows[i]);
+        check(text);
+    }
+}
+
+static void reductions(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "Sum(%0) axes=[1]",  "Mean(%0)",          "Prod(%0) axes=[2]",  "Max(%0) axes=[1]",
+        "Min(%0)",           "SumSquare(%0)",     "L2(%0) axes=[0]",    "LogSumExp(%0) axes=[2]",
+        "Var(%0) axes=[1]",  "Std(%0) axes=[0]",  "Softmax(%0) axis=2", "LogSoftmax(%0) axis=1",
+        "LayerNorm(%0) n=1", "LayerNorm(%0) n=2", "RMSNorm(%0) n=1",    "InstanceNorm(%0)",
+        "LRN(%0) n=3",       "MaxAt(%0) axis=1",  "CumSum(%0) axis=1",  "CumSum(%0) axis=1 exclusive=1 reverse=1",
+        "Sort(%0) axis=2",
+    };
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        char text[400];
+        snprintf(text, sizeof text, "input %%0:f64[3 4 5] \"x\"\n%%1 = %s\noutput %%1 \"y\"\n", rows[i]);
+        check(text);
+    }
+    check("input %0:f64[3 4 5] \"x\"\nparam %1:f64[4] \"w\"\nparam %2:f64[4] \"b\"\n"
+          "%3, %4, %5 = BatchNormTrain(%0, %1, %2)\noutput %3 \"y\"\n");
+    check("input %0:f64[3 4 5] \"x\"\nparam %1:f64[4] \"w\"\nparam %2:f64[4] \"b\"\nparam %3:f64[4] \"m\"\nparam "
+          "%4:f64[4] "
+          "\"v\"\n%5 = BatchNorm(%0, %1, %2, %3, %4)\noutput %5 \"y\"\n");
+    check("input %0:f64[2 6 5] \"x\"\nparam %1:f64[6] \"w\"\nparam %2:f64[6] \"b\"\n%3 = GroupNorm(%0, %1, %2) "
+          "g=3\noutput %3 "
+          "\"y\"\n");
+    check("input %0:f64[3 5] \"x\"\nparam %1:f64[5] \"w\"\nparam %2:f64[5] \"b\"\n%3 = LayerNorm(%0, %1, %2)\noutput "
+          "%3 \"y\"\n");
+}
+
+static void moves(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "Permute(%0) perm=[2,0,1]",
+        "Reshape(%0) shape=[12,6]",
+        "Reshape(%0) shape=[3,2,2,6]",
+        "Reshape(%0) shape=[9,8]",
+        "Expand(%0) shape=[2,3,4,6]",
+        "Slice(%0) axes=[1] start=[1] end=[3]",
+        "Slice(%0) axes=[2] start=[0] end=[6] step=2",
+        "Slice(%0) axes=[2] start=[5] end=[-7] step=-2",
+        "Select(%0) axis=1 index=2",
+        "Pad(%0) p=[0,1,2] q=[1,0,1]",
+        "Pad(%0) p=[0,1,2] q=[0,2,1] mode=reflect",
+        "Pad(%0) p=[0,1,2] q=[0,2,1] mode=replicate",
+        "Pad(%0) p=[0,1,2] q=[0,2,1] mode=circular",
+        "Flip(%0) axes=[1]",
+        "Roll(%0) shifts=[1] axes=[2]",
+        "Tile(%0) n=[2,1,3]",
+        "RepeatInterleave(%0) axis=1 n=3",
+        "Tril(%0)",
+        "Diagonal(%0)",
+        "Concat(%0, %0) axis=1",
+        "Stack(%0, %0) axis=0",
+        "Windows(%0) axis=2 n=3 s=1",
+    };
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        char text[400];
+        snprintf(text, sizeof text, "input %%0:f64[3 4 6] \"x\"\n%%1 = %s\noutput %%1 \"y\"\n", rows[i]);
+        check(text);
+    }
+    check("input %0:f64[2 8 3 3] \"x\"\n%1 = PixelShuffle(%0) r=2\noutput %1 \"y\"\n");
+    check("input %0:f64[3 4 6] \"x\"\n%1:f64[9 8] = Row(%0) text=\"x[A B C] -> y[D E] | #D=9; #E=8 | | "
+          "y[D E] = x[(D*8+E)//24 (D*8+E)//6%4 (D*8+E)%6]\"\noutput %1 \"y\"\n");
+    check("input %0:f64[2 3 6 6] \"x\"\n%1 = Unfold(%0) k=[3,3] p=1\noutput %1 \"y\"\n");
+    check("input %0:f64[2 8] \"x\"\n%1, %2 = Split(%0) axis=1 sizes=[3,5]\n%3 = Concat(%2, %1) axis=1\noutput %3 "
+          "\"y\"\n");
+    check("input %0:f64[3 4] \"x\"\ninput %1:i64[5] \"i\"\n%2 = Gather(%0, %1) axis=0\noutput %2 \"y\"\n");
+    check("param %0:f64[3 4] \"w\"\ninput %1:i64[5 2] \"i\"\n%2 = Embedding(%0, %1)\noutput %2 \"y\"\n");
+}
+
+static void sequences(void **state)
+{
+    (void)state;
+    check("input %0:f64[2 3 5 4] \"q\"\ninput %1:f64[2 3 6 4] \"k\"\ninput %2:f64[2 3 6 4] \"v\"\n"
+          "%3 = Attention(%0, %1, %2)\noutput %3 \"y\"\n");
+    check("input %0:f64[2 4 5 4] \"q\"\ninput %1:f64[2 2 5 4] \"k\"\ninput %2:f64[2 2 5 4] \"v\"\n"
+          "%3 = Attention(%0, %1, %2) causal=1\noutput %3 \"y\"\n");
+    check("input %0:f64[4 3] \"x\"\ninput %1:i64[4] \"t\"\n%2 = CrossEntropy(%0, %1)\noutput %2 \"y\"\n");
+}
+
+static void networks(void **state)
+{
+    (void)state;
+    check("input %0:f64[2 3 8 8] \"x\"\nparam %1:f64[4 3 3 3] \"w1\"\nparam %2:f64[4] \"g\"\nparam %3:f64[4] \"b\"\n"
+          "param %4:f64[4 4 3 3] \"w2\"\nparam %5:f64[5 4] \"w3\"\nparam %6:f64[5] \"b3\"\n"
+          "%7 = Conv(%0, %1) p=1 q=1\n%8, %9, %10 = BatchNormTrain(%7, %2, %3)\n%11 = relu(%8)\n"
+          "%12 = Conv(%11, %4) p=1 q=1\n%13 = add(%12, %11)\n%14 = MaxPool(%13) k=[2,2] s=[2,2]\n"
+          "%15 = AdaptiveAvgPool(%14) o=[1,1]\n%16 = Reshape(%15) shape=[2,4]\n%17 = Linear(%16, %5, %6)\n"
+          "%18 = LogSoftmax(%17) axis=1\noutput %18 \"y\"\n");
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    struct sol_graph *g;
+    int of = 0, reached;
+    assert_int_equal(
+        sol_graph_parse(ctx, "input %0:f64[3 4 6] \"x\"\n%1 = CumMax(%0) axis=1 \"top\"\noutput %1 \"y\"\n", &g), 0);
+    struct sol_tensor *x = g->inputs.at[0];
+    assert_int_equal(sol_graph_differentiate(g, 1, &of, 1, &x, &reached), SOL_ERR_UNSUPPORTED);
+    assert_non_null(strstr(sol_error(ctx), "top"));
+    of = 3;
+    assert_int_equal(sol_graph_differentiate(g, 1, &of, 1, &x, &reached), SOL_ERR_INVALID);
+    sol_graph_destroy(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(maps),       cmocka_unit_test(contractions), cmocka_unit_test(pools),
+        cmocka_unit_test(reductions), cmocka_unit_test(moves),        cmocka_unit_test(sequences),
+        cmocka_unit_test(networks),   cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
+}
