@@ -16,7 +16,9 @@ static const char usage[] =
     "  --parts N       independent parts of a graph (30)\n"
     "  --with A,B      settings of the compiler, each for every seed: auto nest v2 v3 v4 dfp direct matmul gemv "
     "winograd bands\n"
-    "                  v3bands nobands high clang; without it, auto and one of nest, v2, v3, bands in turn\n"
+    "                  v3bands nobands high clang joint jointbands; without it, auto and one of nest, v2, v3, bands, "
+    "joint in turn\n"
+    "  --set K=V,K=V   keys of the configuration, for all settings\n"
     "  --graph FILE    a graph from a file instead, on random data of --seeds seeds\n"
     "  --print         prints the graph of the first seed, and does nothing else\n"
     "  --seconds N     no new graph after that time\n"
@@ -25,7 +27,7 @@ static const char usage[] =
 
 struct options {
     int seeds, first, parts, seconds;
-    const char *with, *graph;
+    const char *with, *graph, *set;
     bool print, shrink, stats;
 };
 
@@ -45,6 +47,7 @@ static bool read_options(int argc, char **argv, struct options *o)
         for (int k = 0; k < COUNT_OF(numbers); k++)
             if (!strcmp(argv[i], numbers[k].name)) *numbers[k].number = atoi(value), found = true;
         if (!strcmp(argv[i], "--with")) o->with = value, found = true;
+        if (!strcmp(argv[i], "--set")) o->set = value, found = true;
         if (!strcmp(argv[i], "--graph")) o->graph = value, found = true;
         i += found;
         if (!strcmp(argv[i], "--print")) o->print = found = true;
@@ -75,7 +78,7 @@ static struct gen *make(struct sol_ctx *ctx, const struct options *o, int seed)
 
 static void list_settings(const struct options *o, int seed, char *out, size_t room)
 {
-    static const char *const turns[] = {"nest", "v3", "v2", "bands"};
+    static const char *const turns[] = {"nest", "v3", "v2", "bands", "joint"};
     if (o->with)
         snprintf(out, room, "%s", o->with);
     else
@@ -122,6 +125,20 @@ static int check_seed(struct sol_ctx *ctx, const struct options *o, int seed)
     return failures;
 }
 
+static bool set_keys(struct sol_ctx *ctx, const char *text)
+{
+    char list[400], *save = NULL;
+    snprintf(list, sizeof list, "%s", text ? text : "");
+    for (char *key = strtok_r(list, ",", &save); key; key = strtok_r(NULL, ",", &save)) {
+        char *value = strchr(key, '=');
+        if (value) *value++ = 0;
+        if (value && !sol_config_set(ctx, key, value)) continue;
+        fprintf(stderr, "--set %s: %s\n", key, value ? sol_error(ctx) : "KEY=VALUE is expected");
+        return false;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
@@ -131,6 +148,7 @@ int main(int argc, char **argv)
         return 2;
     }
     if (sol_ctx_create(NULL, &ctx)) return 2;
+    if (!set_keys(ctx, o.set)) return 2;
     int failures = recipes_missing(stderr);
     time_t start = time(NULL);
     int seed = o.first;

@@ -11,21 +11,23 @@
 #define SECONDS 100 /* that one graph may take */
 
 static const struct setting settings[] = {
-    {"auto", {NULL}, {NULL}},
-    {"nest", {"solver"}, {"nest"}},
-    {"v3", {"target"}, {"x86-64-v3"}},
-    {"v2", {"target"}, {"x86-64-v2"}},
-    {"v4", {"target"}, {"x86-64-v4"}},
-    {"dfp", {"solver"}, {"dfp"}},
-    {"direct", {"solver"}, {"direct"}},
-    {"matmul", {"solver"}, {"matmul"}},
-    {"gemv", {"solver"}, {"gemv"}},
-    {"winograd", {"solver"}, {"winograd"}},
-    {"bands", {"bands"}, {"always"}},
-    {"nobands", {"bands"}, {"off"}},
-    {"v3bands", {"bands", "target"}, {"always", "x86-64-v3"}},
-    {"high", {"precision"}, {"high"}},
-    {"clang", {"compiler::name"}, {"clang"}},
+    {"auto", {NULL}, {NULL}, false},
+    {"nest", {"solver"}, {"nest"}, false},
+    {"v3", {"target"}, {"x86-64-v3"}, false},
+    {"v2", {"target"}, {"x86-64-v2"}, false},
+    {"v4", {"target"}, {"x86-64-v4"}, false},
+    {"dfp", {"solver"}, {"dfp"}, false},
+    {"direct", {"solver"}, {"direct"}, false},
+    {"matmul", {"solver"}, {"matmul"}, false},
+    {"gemv", {"solver"}, {"gemv"}, false},
+    {"winograd", {"solver"}, {"winograd"}, false},
+    {"bands", {"bands"}, {"always"}, false},
+    {"nobands", {"bands"}, {"off"}, false},
+    {"v3bands", {"bands", "target"}, {"always", "x86-64-v3"}, false},
+    {"high", {"precision"}, {"high"}, false},
+    {"clang", {"compiler::name"}, {"clang"}, false},
+    {"joint", {NULL}, {NULL}, true},
+    {"jointbands", {"bands"}, {"always"}, true},
 };
 
 const struct setting *setting_named(const char *name)
@@ -119,6 +121,7 @@ struct run {
     const void **want; /* of outputs */
     const char *why;
     struct value *bad;
+    bool joint;
 };
 
 static struct value **values_of(struct arena *a, const struct gen *r, int n, struct sol_tensor *const *tensors)
@@ -135,11 +138,34 @@ static bool fail(struct run *k, const char *why, struct value *bad)
     return false;
 }
 
+static bool backward_output(int i)
+{
+    return i % 2 == 0;
+}
+
+/* Forward and backward, each with the pointers that it may look at. */
+static sol_status run_joint(struct run *k, int threads, char **out)
+{
+    const struct sol_graph *g = k->r->g;
+    const void **in = NEW_ARRAY(k->a, const void *, g->inputs.n + 1);
+    void **half = NEW_ARRAY(k->a, void *, g->outputs.n + 1);
+    struct sol_saved *saved;
+    for (int i = 0; i < g->outputs.n; i++) half[i] = backward_output(i) ? NULL : out[i];
+    TRY(sol_net_forward(k->net, (const void *const *)k->in_data, half, threads, &saved));
+    for (int i = 0; i < g->inputs.n; i++) in[i] = sol_net_backward_reads(k->net, 0, i) ? k->in_data[i] : NULL;
+    for (int i = 0; i < g->outputs.n; i++)
+        half[i] = backward_output(i) || sol_net_backward_reads(k->net, 1, i) ? out[i] : NULL;
+    sol_status status = sol_net_backward(k->net, saved, in, half, threads);
+    sol_saved_destroy(saved);
+    return status;
+}
+
 static bool run_net(struct run *k, int threads, char **out)
 {
     const struct sol_graph *g = k->r->g;
     for (int i = 0; i < g->outputs.n; i++) memset(out[i], 0x5a, bytes_of(k->outputs[i]));
-    if (sol_net_run(k->net, (const void *const *)k->in_data, (void *const *)out, threads))
+    if (k->joint ? run_joint(k, threads, out)
+                 : sol_net_run(k->net, (const void *const *)k->in_data, (void *const *)out, threads))
         return fail(k, arena_printf(k->a, "running: %s", sol_error(k->r->ctx)), NULL);
     for (int i = 0; i < g->outputs.n; i++)
         if (!guards_hold(out[i], bytes_of(k->outputs[i]))) return fail(k, "writes outside of an output", k->outputs[i]);
@@ -259,13 +285,14 @@ bool check_graph(struct gen *r, const struct setting *s, const char **out_why, s
 {
     char *text;
     struct sol_graph *g;
-    struct run k = {.r = r, .a = r->a};
+    struct run k = {.r = r, .a = r->a, .joint = s->joint};
     bool good = false;
     if (sol_graph_print(r->g, &text) || sol_graph_parse(r->ctx, text, &g)) {
         *out_why = sol_error(r->ctx);
         return false;
     }
     sol_free(r->ctx, text);
+    for (int i = 0; s->joint && i < g->outputs.n; i++) g->outputs.at[i].backward = backward_output(i);
     if (set(r->ctx, s, true) || sol_compile(r->ctx, g, &k.net))
         k.why = arena_printf(r->a, "compiling: %s", sol_error(r->ctx));
     else

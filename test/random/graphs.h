@@ -98,6 +98,7 @@ int recipes_missing(FILE *out); /* rows of layers.def without a recipe */
 struct setting { /* of the compiler */
     const char *name;
     const char *key[4], *value[4];
+    bool joint; /* every second output is left to the backward program */
 };
 const struct setting *setting_named(const char *name);
 /* Compiles, runs and compares. False: *out_why, and the value that differs or NULL. */
