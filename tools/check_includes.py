@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 CORE = ["sol", "base", "hlir"]
-PRINT = [*CORE, "layers", "print"]
+PRINT = [*CORE, "layers", "print", "rt/rt.h"]  # rt stands alone: it knows how many processors there are
 PLAN = [*PRINT, "dfp", "dnn", "plan"]
 EVERYTHING = [*PLAN, "passes", "grad", "schedule", "rt", "build", "runtime", "compile"]
 
@@ -17,7 +17,7 @@ MAY = {
     "include/sol": ["sol"],
     "src/base": ["sol", "base"],
     "src/rt": ["sol", "rt"],
-    "src/build": ["sol", "base", "build"],
+    "src/build": ["sol", "base", "build", "rt/rt.h"],
     "src/hlir": [*CORE, "layers/layers.h", "layers/math.def", "layers/reduce.def"],  # what a row is, and the rows
     "src/layers": [*CORE, "layers"],
     "src/grad": [*CORE, "layers", "grad"],

@@ -7,7 +7,8 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "rt/rt.h"
 
 enum { BATCH_KERNELS = 8, BATCH_BYTES = 64 << 10, PRELUDE_LEAST = 4096, ERROR_LINES = 6 };
 
@@ -15,7 +16,6 @@ struct build {
     struct sol_ctx *ctx;
     struct arena *arena;
     const struct build_request *r;
-    const char *device;
     struct cache cache;
     struct compiler cc;
     const char **symbol; /* by kernel of the request */
@@ -183,7 +183,7 @@ static sol_status refused(struct build *b, const struct job *j)
     const char *name = j->nkernel ? b->key[j->kernel[0]] : b->module_key;
     char *source;
     size_t bytes, lines = 0;
-    if (!cache_source_folder(&b->cache, b->device, &folder) &&
+    if (!cache_source_folder(&b->cache, b->r->device, &folder) &&
         !file_read(b->ctx, b->arena, j->source, &source, &bytes)) {
         kept = arena_printf(b->arena, "%s/refused_%s.c", folder, name);
         if (file_write(b->ctx, kept, source, bytes)) kept = NULL;
@@ -209,7 +209,7 @@ static void store_object(struct build *b, const struct job *j)
         hash_text(&h, keys[i]);
     }
     hash_hex(&h, hex);
-    const char *name = arena_printf(b->arena, "%s/objects/%s.o", b->device, hex);
+    const char *name = arena_printf(b->arena, "%s/objects/%s.o", b->r->device, hex);
     const char *path = cache_store(&b->cache, j->object, name, j->nkernel, keys);
     for (int i = 0; i < j->nkernel; i++) b->object[j->kernel[i]] = path;
 }
@@ -232,8 +232,7 @@ static sol_status take_objects(struct build *b, job_list *jobs, int first, int e
 
 static int processors(const struct build_request *r)
 {
-    const long n = r->jobs > 0 ? r->jobs : sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : (int)MIN(n, 256);
+    return MIN(r->jobs > 0 ? r->jobs : rt_processors(), 256);
 }
 
 static sol_status compile(struct build *b)
@@ -332,7 +331,7 @@ static sol_status build(struct build *b, bool use_cache, struct module *out_m)
     TRY(compile(b));
     const char *path = work_file(b, arena_printf(b->arena, "%s.so", b->module_key));
     TRY(link_module(b, path));
-    const char *name = arena_printf(b->arena, "%s/modules/%s.so", b->device, b->module_key);
+    const char *name = arena_printf(b->arena, "%s/modules/%s.so", b->r->device, b->module_key);
     path = cache_store(&b->cache, path, name, 1, &b->module_key);
     LOG(b->ctx, LOG_INFO, "build", "%s: %d kernels compiled by %s in %.2f s, %d from the cache", b->r->name,
         b->nkernel - found, b->cc.path, (double)(clock_ns() - start) * 1e-9, found);
@@ -346,7 +345,7 @@ static sol_status build_missing(struct build *b, struct module *out_m)
     sol_status status = SOL_OK;
     if (!b->cc.path) return compiler_missing(b->ctx, &b->cc);
     TRY(ctx_check(b->ctx));
-    if (b->debug) TRY(cache_source_folder(&b->cache, b->device, &b->sources));
+    if (b->debug) TRY(cache_source_folder(&b->cache, b->r->device, &b->sources));
     for (int use_cache = 1; use_cache >= 0; use_cache--) {
         TRY(cache_work_folder(&b->cache, use_cache, &b->work));
         status = build(b, use_cache, out_m);
@@ -374,7 +373,7 @@ static sol_status find_or_build(struct build *b, struct module *out_m)
 
 sol_status build_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct module *out_m)
 {
-    struct build b = {.ctx = ctx, .arena = a, .r = r, .device = r->device ? r->device : "x86"};
+    struct build b = {.ctx = ctx, .arena = a, .r = r};
     *out_m = (struct module){0};
     b.debug = !strcmp(ctx_config(ctx, "compiler::debug"), "1");
     cache_open(&b.cache, ctx, a);

@@ -16,7 +16,7 @@ struct build_data { /* a constant of the module; too long to be C text */
 };
 struct build_request {
     const char *name;   /* of the network: for people and file names */
-    const char *device; /* folder in the cache: "x86", "arm64"; NULL: "x86" */
+    const char *device; /* folder in the cache: "x86", "arm64" */
     const char *march;  /* for -march=; NULL: none */
     int vector_bytes;   /* of the target: 16, 32, 64 */
     int jobs;           /* compilers at the same time; 0: as many as there are processors */

@@ -17,6 +17,7 @@ static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const str
         data[i] = (struct build_data){t->data, (size_t)tensor_elements(t) * dtype_def(t->dtype)->bytes};
     }
     struct build_request r = {.name = s->plan->g->name,
+                              .device = target->device,
                               .march = target->march,
                               .vector_bytes = target->vector_bytes,
                               .nkernel = s->kernels.n,
@@ -119,6 +120,7 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
 {
     struct target *target = NEW(a, struct target);
     TRY(target_named(ctx, ctx_config(ctx, "target"), target));
+    TRY(target_check(ctx, target));
     int64_t start = clock_ns();
     TRY(passes_run(g));
     int64_t passed = clock_ns();

@@ -3,8 +3,6 @@
  * come from far away; of limits that overlap the largest counts fully and the others in part. */
 #include "dnn/solvers.h"
 
-#define L3_SLICE (32 << 20)
-
 /* Constants, measured with bench/kernels.c on Zen 5 and by the laboratory on Zen 3 and Granite Rapids. */
 static const struct {
     double turbo, memory;  /* how much faster than nominal the clock is, and reading from L3 and beyond */
@@ -71,7 +69,8 @@ static double tile_cycles(const struct blocking *b, double pixels)
     const double weights = b->vectors * (double)t->vector_bytes / constants.l2;
     if (weights > step && b->panel_elements * b->p->bytes > t->l1 / 2) step = weights;
     const double k = (double)(b->nrun * b->len) * (double)b->nchunk;
-    const double finish = fmas * (constants.store + b->p->weight * constants.node);
+    const double store = constants.store * (b->p->unit ? 1 : b->lanes); /* lane by lane */
+    const double finish = fmas * (store + b->p->weight * constants.node);
     return k * step + (double)b->nchunk * (constants.call + fmas * constants.store) + finish;
 }
 
@@ -103,12 +102,10 @@ static double reading_a(const struct blocking *b)
     return all / (bytes < (double)t->l2 * 0.6 ? t->l2_rate : t->l3_rate);
 }
 
-/* ns to read weights once: from L3 or beyond; they are cold when a layer begins. What the system calls the size of L3
- * may be that of all its slices together, of which a process gets one. */
+/* ns to read weights once: from L3 or beyond; they are cold when a layer begins. */
 static double cold(const struct target *t, double bytes)
 {
-    const double l3 = t->l3 < L3_SLICE ? (double)t->l3 : L3_SLICE;
-    return bytes / (bytes > l3 * 0.75 ? t->dram_rate : t->l3_rate) / constants.memory;
+    return bytes / (bytes > (double)t->l3 * 0.75 ? t->dram_rate : t->l3_rate) / constants.memory;
 }
 
 double cost_winograd(const struct winograd *w)

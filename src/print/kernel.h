@@ -10,10 +10,11 @@
 
 /* The machine code is generated for. */
 struct target {
-    const char *name;  /* "x86-64-v3" */
-    const char *march; /* for -march=, "native" or NULL */
-    int vector_bytes;  /* 16 SSE2 NEON, 32 AVX2, 64 AVX-512 */
-    int registers;     /* vector registers: 16 or 32 */
+    const char *name;   /* "x86-64-v3" */
+    const char *device; /* "x86", "arm64": also the folder in the cache */
+    const char *march;  /* for -march=, "native" or NULL */
+    int vector_bytes;   /* 16 SSE2 NEON, 32 AVX2, 64 AVX-512 */
+    int registers;      /* vector registers: 16 or 32 */
     bool fma;
     int cores;                                 /* that this run may use; never enters the generated code, only costs */
     int64_t l1, l2, l3;                        /* bytes */
@@ -21,7 +22,8 @@ struct target {
 };
 void target_host(struct target *out); /* target.c: this machine, by cpuid */
 sol_status target_named(struct sol_ctx *ctx, const char *name,
-                        struct target *out); /* "x86-64-v2|v3|v4", "sse2", "neon", "native" */
+                        struct target *out);                          /* "x86-64-v2|v3|v4", "sse2", "neon", "native" */
+sol_status target_check(struct sol_ctx *ctx, const struct target *t); /* fails if this machine cannot run its code */
 
 /* Where a tensor of a cluster lies: element i is at base + 4 * (sum stride[d] * i[d]) for a type of 4 bytes. Row-major
  * has stride[ndim-1] == 1. Strides are in elements and are constants of the generated code. */

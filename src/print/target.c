@@ -1,56 +1,86 @@
 /* Targets: this machine by cpuid, or one by name. Every vendor is asked the same questions: which vector instructions,
  * how large the caches are. Rates are nominal (lanes times two FMA units times a clock), good enough to rank
  * candidates. */
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "print/kernel.h"
+#include "rt/rt.h"
+
+enum { CACHES = 8, L3_PER_CORE = 16 << 20 };
 
 struct named {
-    const char *name, *march;
+    const char *name, *device, *march;
     int vector_bytes, registers;
     bool fma;
     double clock; /* GHz under full vector load */
 };
 static const struct named names[] = {
-    {"x86-64-v2", "x86-64-v2", 16, 16, false, 3.0}, {"x86-64-v3", "x86-64-v3", 32, 16, true, 3.0},
-    {"x86-64-v4", "x86-64-v4", 64, 32, true, 2.6},  {"sse2", "x86-64", 16, 16, false, 3.0},
-    {"avx2", "x86-64-v3", 32, 16, true, 3.0},       {"avx512", "x86-64-v4", 64, 32, true, 2.6},
-    {"neon", "armv8-a", 16, 32, true, 2.5},
+    {"x86-64-v2", "x86", "x86-64-v2", 16, 16, false, 3.0}, {"x86-64-v3", "x86", "x86-64-v3", 32, 16, true, 3.0},
+    {"x86-64-v4", "x86", "x86-64-v4", 64, 32, true, 2.6},  {"sse2", "x86", "x86-64", 16, 16, false, 3.0},
+    {"avx2", "x86", "x86-64-v3", 32, 16, true, 3.0},       {"avx512", "x86", "x86-64-v4", 64, 32, true, 2.6},
+    {"neon", "arm64", "armv8-a", 16, 32, true, 2.5},
 };
 
-static int processors(void)
+/* -- caches */
+
+/* The first line of a file of Linux about cache `index` of the first processor. */
+static bool cache_file(int index, const char *name, char out[64])
 {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : n > 4096 ? 4096 : (int)n;
+    char path[96];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, name);
+    FILE *f = fopen(path, "re");
+    const bool ok = f && fgets(out, 64, f);
+    if (f) fclose(f);
+    return ok;
 }
 
-/* The size of a cache, or what is usual if the system does not say. */
-static int64_t cache_bytes(int which, int64_t usual)
+/* How many processors a list such as "0-3,8-11" names. */
+static int list_count(const char *list)
 {
-    long n = which < 0 ? 0 : sysconf(which);
-    return n > 0 ? n : usual;
+    int n = 0, first, last, used;
+    for (; sscanf(list, "%d%n", &first, &used) == 1; list += *list == ',') {
+        list += used;
+        last = first;
+        if (*list == '-' && sscanf(list, "-%d%n", &last, &used) == 1) list += used;
+        n += last >= first ? last - first + 1 : 0;
+    }
+    return n;
+}
+
+/* The data caches as the kernel describes them: one instance, shared by the processors of its list. A virtual machine
+ * may be told the L3 of a whole socket, of which its few processors have a share: no processor is made with more than
+ * L3_PER_CORE for each core. */
+static void find_caches(struct target *out)
+{
+    int64_t *const size[] = {&out->l1, &out->l2, &out->l3};
+    for (int i = 0; i < CACHES; i++) {
+        char text[64];
+        int level, share = 0;
+        long kb;
+        if (!cache_file(i, "type", text) || !strncmp(text, "Instruction", 11)) continue;
+        if (!cache_file(i, "level", text) || sscanf(text, "%d", &level) != 1 || level < 1 || level > 3) continue;
+        if (!cache_file(i, "size", text) || sscanf(text, "%ldK", &kb) != 1 || kb <= 0) continue;
+        if (cache_file(i, "shared_cpu_list", text)) share = list_count(text);
+        *size[level - 1] = level < 3 ? kb << 10 : MIN(kb << 10, (int64_t)MAX(share, 1) * L3_PER_CORE);
+    }
 }
 
 static void fill(const struct named *n, struct target *out)
 {
     memset(out, 0, sizeof *out);
     out->name = n->name;
+    out->device = n->device;
     out->march = n->march;
     out->vector_bytes = n->vector_bytes;
     out->registers = n->registers;
     out->fma = n->fma;
-    out->cores = processors();
-#if defined _SC_LEVEL1_DCACHE_SIZE
-    out->l1 = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10);
-    out->l2 = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 1 << 20);
-    out->l3 = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 32 << 20);
-#else
-    out->l1 = cache_bytes(-1, 32 << 10);
-    out->l2 = cache_bytes(-1, 1 << 20);
-    out->l3 = cache_bytes(-1, 32 << 20);
-#endif
+    out->cores = rt_processors();
+    out->l1 = 32 << 10; /* where the system does not say */
+    out->l2 = 1 << 20;
+    out->l3 = 32 << 20;
+    find_caches(out);
     const double lanes = n->vector_bytes / 4, cores = out->cores;
     out->flops = cores * n->clock * lanes * (n->fma ? 4 : 2); /* two units, each a multiply and an add */
     out->l2_rate = cores * n->clock * (n->vector_bytes < 32 ? 16 : 32);
@@ -97,4 +127,15 @@ sol_status target_named(struct sol_ctx *ctx, const char *name, struct target *ou
     return ctx_fail(
         ctx, SOL_ERR_INVALID,
         "target: unknown name '%s'; use native, x86-64-v2, x86-64-v3, x86-64-v4, sse2, avx2, avx512 or neon", name);
+}
+
+sol_status target_check(struct sol_ctx *ctx, const struct target *t)
+{
+    struct target host;
+    target_host(&host);
+    if (!strcmp(t->device, host.device) && t->vector_bytes <= host.vector_bytes && (!t->fma || host.fma)) return SOL_OK;
+    return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
+                    "target: this machine (%s, vectors of %d bytes) cannot run code for '%s' (%s, %d bytes); set the "
+                    "key target to native",
+                    host.device, host.vector_bytes, t->name, t->device, t->vector_bytes);
 }
