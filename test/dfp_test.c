@@ -57,6 +57,12 @@ static const struct check_case wide_cases[] = {
     {"x[N C P..] -> y[N C P..] | | | y[N C P] = x[N C P]", "2,37,9,10", NULL, "y:0231", 0, NULL},
     {"x[N C P..] -> y[N C P..] | | | y[N C P] = relu(x[N C P])", "1,64,20,20", NULL, "x:0231", 0, NULL},
     {"w[V E..] i:int[A..] -> y[A.. E..] | | | y[A E] = w[i[A] E]", "7,100 i64:3,4<7", NULL, NULL, 0, NULL},
+    {"x[N M H P] z[N C P] -> y[N C P] -> t[N C P] | #C=#M*#H | | t[N M*#H+H P] = x[N M H P] + z[N M*#H+H P];"
+     "y[N M*#H+H P] = silu(t[N M*#H+H P])",
+     "2,3,16,32 2,48,32", NULL, "z:021 y:021", 0, NULL},
+    {"x[N C P] z[N C P] -> y[N C P] -> t[N L C P] | #L=2 | | t[N 1 C P] = x[N C P] + z[N C P]; y[N C P] = silu(t[N 1 C "
+     "P])",
+     "2,48,32 2,48,32", NULL, "z:021 y:021", 0, NULL},
     {"w[V E] i:int[A B] -> y[Q E] -> t:i64[Q] | #Q=#A*#B | |"
      "t[A*#B+B] = i[A B] + #V*[i[A B]<0]; y[A*#B+B E] = w[t[A*#B+B] E]",
      "49,2 i64:5,16<49", NULL, NULL, 0, NULL},

@@ -36,6 +36,32 @@ static uint64_t bit(int letter)
 
 /* -- planning */
 
+static bool writes_plainly(const struct loops *l, const struct print_group *g, int tensor)
+{
+    for (int i = 0; i < l->stmts.n; i++) {
+        const struct loops_stmt *s = &l->stmts.at[i];
+        for (int o = 0; o < s->nout; o++)
+            if (s->out[o] == tensor && (s->nout > 1 || s->scan_step || (stmt_letters(l, s) & ~g->shared))) return false;
+    }
+    return true;
+}
+
+static bool temp_in_register(const struct dfp *d, const struct print_group *g, int tensor)
+{
+    return d->pl->temp[tensor].elements == 1 && writes_plainly(d->loops, g, tensor);
+}
+
+/* Several points at a time need a value of each temporary for each: registers have them, memory has room for one. */
+static bool points_fit(const struct dfp *d, const struct print_group *g)
+{
+    for (int s = g->first; s < g->first + g->n; s++)
+        for (int o = 0; o < d->loops->stmts.at[s].nout; o++) {
+            const int t = d->loops->stmts.at[s].out[o], place = d->pl->temp[t].place;
+            if ((place == TEMP_LOCAL || place == TEMP_SCRATCH) && !temp_in_register(d, g, t)) return false;
+        }
+    return true;
+}
+
 static void make_groups(struct making *m, const struct variant *v)
 {
     struct dfp *d = &m->d;
@@ -55,6 +81,7 @@ static void make_groups(struct making *m, const struct variant *v)
         if (vector < 0 || lanes > rows) continue;
         p->cost = lanes;
         p->vector = d->vector = vector;
+        if (!points_fit(d, g)) continue;
         p->tile = dfp_block_letter(d, g);
         p->blocks = p->tile >= 0;
         p->points = d->lanes;
@@ -149,16 +176,6 @@ static void make_packs(struct making *m)
 
 /* -- temporaries of a group in lanes */
 
-static bool writes_plainly(const struct loops *l, const struct print_group *g, int tensor)
-{
-    for (int i = 0; i < l->stmts.n; i++) {
-        const struct loops_stmt *s = &l->stmts.at[i];
-        for (int o = 0; o < s->nout; o++)
-            if (s->out[o] == tensor && (s->nout > 1 || s->scan_step || (stmt_letters(l, s) & ~g->shared))) return false;
-    }
-    return true;
-}
-
 static void place_temps(struct making *m, const struct print_group *g)
 {
     struct dfp *d = &m->d;
@@ -170,7 +187,7 @@ static void place_temps(struct making *m, const struct print_group *g)
             struct print_temp *at = &d->pl->temp[t];
             if ((at->place != TEMP_LOCAL && at->place != TEMP_SCRATCH) || d->temp[t].row || d->temp[t].in_register)
                 continue;
-            if (at->elements == 1 && writes_plainly(d->loops, g, t)) {
+            if (temp_in_register(d, g, t)) {
                 d->temp[t].in_register = true;
                 at->place = TEMP_NONE;
                 continue;

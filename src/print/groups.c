@@ -186,7 +186,8 @@ static bool group_uses(const struct loops *l, const struct print_group *g, int t
     return u.found;
 }
 
-/* Does every write of the tensor in the group index dimension d by one shared letter? Then it needs no room there. */
+/* Does every write of the tensor in the group index dimension d by shared letters alone? Then it needs no room there:
+ * what reads it has the same index (see `mix`). */
 static bool dimension_shared(const struct loops *l, const struct print_group *g, int tensor, int d)
 {
     for (int i = g->first; i < g->first + g->n; i++)
@@ -194,8 +195,8 @@ static bool dimension_shared(const struct loops *l, const struct print_group *g,
             if (l->stmts.at[i].out[o] != tensor) continue;
             int32_t index = l->stmts.at[i].index;
             for (int k = 0; k < d; k++) index = l->ex.at[index].next;
-            const struct ex *e = &l->ex.at[index];
-            if (e->kind != EX_LETTER || !(g->shared >> e->tensor & 1)) return false;
+            const uint64_t letters = ex_letters(l, index);
+            if (!letters || letters & ~g->shared) return false;
         }
     return true;
 }
