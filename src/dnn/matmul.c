@@ -2,35 +2,19 @@
  * beforehand. b is read where it lies if its rows are whole vectors, otherwise each task packs a panel at a time. */
 #include "dnn/solvers.h"
 
-static bool suits(const struct solver_context *sc, const struct problem *p, enum b_source source, const char **why)
-{
-    const struct blocking_options o = {.pixels = 1, .vectors = 1, .chunk = 640, .tiles = 1, .source = source};
-    struct blocking b;
-    return blocking_make(p, sc->target, &o, &b, why);
-}
-
-/* The order of factors in which vectors are stored whole; of two such, the one whose b can stay where it is. */
-static bool find(const struct solver_context *sc, const struct cluster *c, struct problem *out, const char **why)
-{
-    struct problem p;
-    const char *no = "";
-    int best = -1;
-    for (int swap = 0; swap < 2; swap++) {
-        if (!problem_make(sc->arena, c, swap, &p, why)) continue;
-        const bool in_place = suits(sc, &p, B_IN_PLACE, &no);
-        if (!in_place && !suits(sc, &p, B_SCRATCH, why)) continue;
-        const int score = 2 * p.unit + in_place;
-        if (score <= best) continue;
-        best = score;
-        *out = p;
-    }
-    return best >= 0;
-}
-
+/* Either factor may be b: which of the two is a question of cost, like the rest of a variant. */
 static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
 {
     struct problem p;
-    return find(sc, c, &p, out_why);
+    struct blocking b;
+    for (int swap = 0; swap < 2; swap++)
+        for (int source = B_IN_PLACE; source <= B_SCRATCH; source++) {
+            const struct blocking_options o = {
+                .pixels = 1, .vectors = 1, .chunk = 640, .tiles = 1, .source = (enum b_source)source};
+            if (problem_make(sc->arena, c, swap, &p, out_why) && blocking_make(&p, sc->target, &o, &b, out_why))
+                return true;
+        }
+    return false;
 }
 
 static struct blocking_options options_of(const struct variant *v)
@@ -47,21 +31,24 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     const char *why;
     struct variant_list list = {.at = out};
     struct tile_shape shape[8];
-    if (!find(sc, c, &p, &why)) return 0;
     const int n = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
-    for (int source = B_IN_PLACE; source <= B_SCRATCH; source++)
+    for (int order = 0; order < 4; order++) { /* which factor is b, where b lies */
+        const int source = order & 1 ? B_SCRATCH : B_IN_PLACE, swap = order >> 1;
+        if (!problem_make(sc->arena, c, swap, &p, &why)) continue;
         for (int s = 0; s < n; s++)
             for (int i = 0; i < COUNT_OF(tiles); i++) {
-                struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], source}};
+                struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], source, swap}};
                 const struct blocking_options o = options_of(&v);
                 if (!blocking_make(&p, sc->target, &o, &b, &why) || b.vectors != o.vectors) continue;
                 if (i && b.block_tiles <= tiles[i - 1]) continue; /* as before */
                 if (blocking_scratch(&b) > sc->target->l2 * 3 / 4) continue;
                 v.cost = cost_blocking(&b);
-                v.text = arena_printf(sc->arena, "%dx%d k%d b%lld%s", v.p[0], v.p[1], v.p[2], (long long)b.block_tiles,
-                                      source == B_SCRATCH ? " packed" : "");
+                v.text = arena_printf(sc->arena, "%dx%d k%d b%lld%s%s", b.rows * b.cols, b.vectors, v.p[2],
+                                      (long long)b.block_tiles, source == B_SCRATCH ? " packed" : "",
+                                      swap ? " swapped" : "");
                 variants_add(&list, &v);
             }
+    }
     return list.n;
 }
 
@@ -72,7 +59,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     struct blocking b;
     const char *why = "";
     const struct blocking_options o = options_of(v);
-    if (!find(sc, c, &p, &why) || !blocking_make(&p, sc->target, &o, &b, &why))
+    if (!problem_make(sc->arena, c, v->p[5], &p, &why) || !blocking_make(&p, sc->target, &o, &b, &why))
         return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "matmul: %s", why);
     struct text text = text_new(sc->arena);
     blocking_print(&b, &text);
