@@ -256,6 +256,24 @@ static void no_compiler_is_said(void **state)
     sol_ctx_destroy(ctx);
 }
 
+static void code_for_another_machine_is_refused(void **state)
+{
+    (void)state;
+#if defined __aarch64__
+    static const char other[] = "sse2";
+#else
+    static const char other[] = "neon";
+#endif
+    struct sol_ctx *ctx;
+    assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "target", other), SOL_OK);
+    assert_int_equal(work(ctx), SOL_ERR_UNSUPPORTED);
+    assert_non_null(strstr(sol_error(ctx), other));
+    assert_int_equal(sol_config_set(ctx, "target", "native"), SOL_OK);
+    assert_int_equal(work(ctx), SOL_OK);
+    sol_ctx_destroy(ctx);
+}
+
 /* -- mistakes of the caller */
 
 static void mistakes_are_named(void **state)
@@ -344,6 +362,7 @@ int main(void)
 #endif
         cmocka_unit_test(each_point_can_be_interrupted),
         cmocka_unit_test(no_compiler_is_said),
+        cmocka_unit_test(code_for_another_machine_is_refused),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(empty_tensors_are_fine),
     };
