@@ -99,6 +99,31 @@ static void a_mapped_module_may_be_replaced(void **state)
     module_close(&m);
 }
 
+/* Other kernels in every round: the cache stays at the size of a few builds, and what was used last stays. */
+static void the_cache_has_a_limit(void **state)
+{
+    struct place *p = *state;
+    static char pad[1 << 20];
+    struct build_data large = {pad, sizeof pad};
+    sol_config_set(p->ctx, "cache::limit", "4");
+    p->r.data = &large;
+    memcpy(pad, datum, sizeof datum);
+    for (int i = 0; i < 12; i++) {
+        pad[sizeof pad - 1] = (char)i;
+        build_and_run(p);
+    }
+    shell("test $(ls '%s'/x86/modules | wc -l) -le 5", p->cache);
+    compiler_runs(p);
+    build_and_run(p);
+    assert_int_equal(compiler_runs(p), 0);
+    sol_config_set(p->ctx, "cache::limit", "0");
+    for (int i = 0; i < 2; i++) {
+        pad[sizeof pad - 1] = (char)(20 + i);
+        build_and_run(p);
+    }
+    shell("test $(ls '%s'/x86/modules | wc -l) = 1", p->cache);
+}
+
 /* -- rights and room. Root may write everything: these run as another user. */
 
 static int as_nobody(struct place *p, int (*what)(struct place *))
@@ -278,6 +303,7 @@ int main(void)
         TEST(a_damaged_index_is_made_anew),
         TEST(every_file_is_damaged_in_turn),
         TEST(a_mapped_module_may_be_replaced),
+        TEST(the_cache_has_a_limit),
         TEST(read_only_folder),
         TEST(folders_that_others_can_write_are_not_used),
         TEST(a_full_disk_costs_time_only),

@@ -345,6 +345,7 @@ static sol_status build_missing(struct build *b, struct module *out_m)
     sol_status status = SOL_OK;
     if (!b->cc.path) return compiler_missing(b->ctx, &b->cc);
     TRY(ctx_check(b->ctx));
+    cache_make_room(&b->cache);
     if (b->debug) TRY(cache_source_folder(&b->cache, b->r->device, &b->sources));
     for (int use_cache = 1; use_cache >= 0; use_cache--) {
         TRY(cache_work_folder(&b->cache, use_cache, &b->work));

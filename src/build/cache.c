@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 enum { SCHEMA = 1, BUSY_MS = 5000, USED_EVERY = 24 * 3600, WORK_OLD = 24 * 3600 };
-static const int64_t MOST_BYTES = (int64_t)4 << 30; /* then what was not used for longest is removed */
 static const int64_t WORK_ROOM = (int64_t)64 << 20; /* that one build may need */
 
 static const char schema[] = "BEGIN IMMEDIATE;"
@@ -254,16 +253,19 @@ void cache_drop(struct cache *c, const char *key)
 }
 
 /* Removes the files used longest ago until what is kept is well below the limit. */
-static void make_room(struct cache *c, struct cache_place *p)
+void cache_make_room(struct cache *c)
 {
+    struct cache_place *p = writable_place(c);
+    const int64_t most = (int64_t)atoll(ctx_config(c->ctx, "cache::limit")) << 20;
+    if (!p) return;
     sqlite3_stmt *s =
         prepare(p->db, "SELECT sum(b) FROM (SELECT max(bytes) AS b FROM entry GROUP BY file)", NULL, NULL);
     int64_t total = s && sqlite3_step(s) == SQLITE_ROW ? sqlite3_column_int64(s, 0) : 0;
     sqlite3_finalize(s);
-    if (total <= MOST_BYTES) return;
+    if (total <= most) return;
     VECTOR(const char *) old = {0};
     s = prepare(p->db, "SELECT file, max(bytes) FROM entry GROUP BY file ORDER BY max(used)", NULL, NULL);
-    while (s && total > MOST_BYTES / 4 * 3 && sqlite3_step(s) == SQLITE_ROW) {
+    while (s && total > most / 4 * 3 && sqlite3_step(s) == SQLITE_ROW) {
         PUSH(c->arena, old, arena_strdup(c->arena, (const char *)sqlite3_column_text(s, 0)));
         total -= sqlite3_column_int64(s, 1);
     }
@@ -272,6 +274,8 @@ static void make_room(struct cache *c, struct cache_place *p)
         finish(prepare(p->db, "DELETE FROM entry WHERE file=?1", old.at[i], NULL));
         unlink(arena_printf(c->arena, "%s/%s", p->folder, old.at[i]));
     }
+    LOG(c->ctx, LOG_INFO, "build", "cache: %d files that were not used for longest are removed (key cache::limit)",
+        old.n);
 }
 
 static bool insert(struct cache_place *p, const char *name, const char *hash, int64_t bytes, int nkey,
@@ -314,7 +318,6 @@ const char *cache_store(struct cache *c, const char *path, const char *name, int
     int64_t bytes;
     struct cache_place *p = writable_place(c);
     if (!p || !p->db || !file_hash(path, hash, &bytes)) return path;
-    make_room(c, p);
     const char *to = arena_printf(c->arena, "%s/%s", p->folder, name);
     if (!move(c, path, to)) {
         LOG(c->ctx, LOG_WARN, "build", "cache: cannot store %s: %s", to, strerror(errno));

@@ -21,6 +21,8 @@ void cache_open(struct cache *c, struct sol_ctx *ctx, struct arena *a);
 void cache_close(struct cache *c);
 /* The path of the file of this key, its content verified. NULL: none. */
 const char *cache_find(struct cache *c, const char *key);
+/* Keeps the cache below its limit. Before a build only: a build's own files stay, however large they are. */
+void cache_make_room(struct cache *c);
 /* Forgets a key. */
 void cache_drop(struct cache *c, const char *key);
 /* Moves `path` into the cache as `name` ("x86/objects/ab12.o") for all keys. Returns where it is now: `path` itself if
