@@ -137,23 +137,42 @@ static void help_command(const struct command *k)
 
 /* -- reading the command line */
 
-static int add_pair(struct pair *list, int *n, char *text)
+static int add_pair(const struct option_row *row, struct pair *list, int *n, char *text)
 {
-    if (*n == MOST_ITEMS) return cli_error(EXIT_USAGE, "more than %d of one option", MOST_ITEMS);
     char *equals = strchr(text, '=');
+    if (equals ? equals == text || !equals[1] : !*text)
+        return cli_error(EXIT_USAGE, "%s %s: expected %s", row->name, text, row->value);
+    if (*n == MOST_ITEMS) return cli_error(EXIT_USAGE, "%s: more than %d", row->name, MOST_ITEMS);
     if (equals) *equals = 0;
+    for (int i = 0; i < *n && equals; i++)
+        if (list[i].name && !strcmp(list[i].name, text))
+            return cli_error(EXIT_USAGE, "%s %s: given twice", row->name, text);
     list[(*n)++] = (struct pair){equals ? text : NULL, equals ? equals + 1 : text};
     return EXIT_GOOD;
 }
 
-static int number(const char *name, const char *text, long long most, long long *out)
+/* `what` and text are what was given: "--dim batch=" and "two". */
+static int number(const char *what, const char *text, long long least, long long most, long long *out)
 {
     char *end;
     errno = 0;
     *out = strtoll(text, &end, 10);
-    if (errno || end == text || *end || *out < 0 || *out > most)
-        return cli_error(EXIT_USAGE, "%s %s: expected a whole number from 0 to %lld", name, text, most);
+    if (errno || end == text || *end || *out < least || *out > most)
+        return cli_error(EXIT_USAGE, "%s%s: expected a whole number from %lld to %lld", what, text, least, most);
     return EXIT_GOOD;
+}
+
+static int add_dim(struct options *o, const char *name, const char *text)
+{
+    char what[128];
+    long long n;
+    if (o->ndims == MOST_ITEMS) return cli_error(EXIT_USAGE, "--dim: more than %d", MOST_ITEMS);
+    for (int i = 0; i < o->ndims; i++)
+        if (!strcmp(o->dims[i].name, name)) return cli_error(EXIT_USAGE, "--dim %s: given twice", name);
+    snprintf(what, sizeof what, "--dim %s=", name);
+    int code = number(what, text, 0, (long long)1 << 47, &n);
+    o->dims[o->ndims++] = (struct sol_onnx_dim){name, n};
+    return code;
 }
 
 static int set_option(struct cli *c, const struct option_row *row, char *value)
@@ -164,29 +183,26 @@ static int set_option(struct cli *c, const struct option_row *row, char *value)
     if (row->takes == PAIR && (!equals || equals == value))
         return cli_error(EXIT_USAGE, "%s %s: expected %s", row->name, value, row->value);
     if (row->takes == NUMBER) {
-        int code = number(row->name, value, row->place == SEED ? INT64_MAX : 1000000, &n);
+        char what[32];
+        snprintf(what, sizeof what, "%s ", row->name);
+        int code = number(what, value, row->place == ROUNDS, row->place == SEED ? INT64_MAX : 1000000, &n);
         if (code) return code;
     }
     double real = row->takes == REAL_VALUE ? strtod(value, &end) : 0;
     if (row->takes == REAL_VALUE && (end == value || *end || !(real >= 0)))
         return cli_error(EXIT_USAGE, "%s %s: expected a number from 0 on", row->name, value);
     switch (row->place) {
-    case INPUT: return add_pair(o->inputs, &o->ninputs, value);
-    case FIX: return add_pair(o->fixed, &o->nfixed, value);
-    case EXPECTED: return add_pair(o->expected, &o->nexpected, value);
-    case DIM:
-        *equals = 0;
-        if (o->ndims == MOST_ITEMS) return cli_error(EXIT_USAGE, "more than %d sizes", MOST_ITEMS);
-        if (number(value, equals + 1, INT64_MAX, &n)) return EXIT_USAGE;
-        o->dims[o->ndims++] = (struct sol_onnx_dim){value, n};
-        break;
+    case INPUT: return add_pair(row, o->inputs, &o->ninputs, value);
+    case FIX: return add_pair(row, o->fixed, &o->nfixed, value);
+    case EXPECTED: return add_pair(row, o->expected, &o->nexpected, value);
+    case DIM: *equals = 0; return add_dim(o, value, equals + 1);
     case CONFIG: {
         *equals = 0;
         sol_status status = sol_config_set(c->ctx, value, equals + 1);
         return status ? cli_error(EXIT_USAGE, "%s", sol_error(c->ctx)) : EXIT_GOOD;
     }
     case THREADS: o->threads = (int)n; break;
-    case ROUNDS: o->rounds = (int)(n ? n : 1); break;
+    case ROUNDS: o->rounds = (int)n; break;
     case SEED: o->seed = (uint64_t)n; break;
     case OUTPUT_DIR: o->output_dir = value; break;
     case RTOL: o->rtol = real; break;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -173,10 +174,25 @@ static int check_names(const struct options *o, const struct sol_net *net)
         for (int i = 0; i < sol_net_inputs(net) && !found; i++)
             found = o->inputs[k].name && !strcmp(o->inputs[k].name, sol_net_input(net, i).name);
         if (!found)
-            return cli_error(EXIT_USAGE, "--input %s: the model has no such input",
-                             o->inputs[k].name ? o->inputs[k].name : o->inputs[k].value);
+            return cli_error(EXIT_USAGE, "--input %s: the model has %d input%s, none of this name or number",
+                             o->inputs[k].name ? o->inputs[k].name : o->inputs[k].value, sol_net_inputs(net),
+                             sol_net_inputs(net) == 1 ? "" : "s");
     }
     return EXIT_GOOD;
+}
+
+/* The estimate is shown to people before the first run; what the machine cannot hold is not begun. */
+static int check_memory(const struct cli *c, const struct sol_net *net)
+{
+    struct sol_memory m;
+    char needs[32], has[32];
+    double most = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    sol_net_memory(net, &m);
+    if (c->terminal || c->o.verbose)
+        fprintf(stderr, "Estimated Peak Memory Consumption: Inference ~%s\n", human_bytes(m.peak, needs));
+    if (most <= 0 || (double)m.peak <= most) return EXIT_GOOD;
+    return cli_error(EXIT_FAILED, "%s: a run needs %s of memory, this machine has %s", c->o.file,
+                     human_bytes(m.peak, needs), human_bytes((int64_t)most, has));
 }
 
 int call_make(struct cli *c, const struct model *m, bool random, struct call *out_call)
@@ -189,6 +205,7 @@ int call_make(struct cli *c, const struct model *m, bool random, struct call *ou
     k->outputs = calloc((size_t)k->nout + 1, sizeof *k->outputs);
     if (!k->in || !k->out || !k->inputs || !k->outputs) return cli_error(EXIT_FAILED, "not enough memory");
     int code = check_names(&c->o, m->net);
+    if (!code) code = check_memory(c, m->net);
     for (int i = 0; i < k->nin && !code; i++) {
         struct sol_io io = sol_net_input(m->net, i);
         code = fill(c, &io, i, random, &k->in[i]);

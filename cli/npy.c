@@ -1,6 +1,7 @@
 /* NumPy's .npy: magic, version, length of the header, and a Python dictionary as text with type, order and shape; then
  * the data. Files may come from anywhere: sizes are checked against the file's length before memory is taken. */
 #include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -110,7 +111,7 @@ bool npy_read(const char *path, struct array *out_a)
     *out_a = (struct array){0};
     FILE *f = fopen(path, "rb");
     if (!f) {
-        cli_error(EXIT_FAILED, "cannot open '%s'", path);
+        cli_error(EXIT_FAILED, "cannot open '%s': %s", path, strerror(errno));
         return false;
     }
     bool good = fread(head, 1, 8, f) == 8 && !memcmp(head, "\x93NUMPY", 6) && head[6] >= 1 && head[6] <= 3;
@@ -119,7 +120,7 @@ bool npy_read(const char *path, struct array *out_a)
     for (size_t i = 0; i < width; i++) n |= (size_t)head[8 + i] << (8 * i);
     char *header = good && n < 1 << 20 ? calloc(n + 1, 1) : NULL;
     good = header && fread(header, 1, n, f) == n;
-    if (!good) complain(path, "this is no .npy file");
+    if (!good) complain(path, "this is no .npy file, as numpy.save writes them");
     bool fortran = false;
     good = good && read_header(path, header, out_a, &fortran) && read_data(path, f, out_a, fortran);
     free(header);
@@ -147,7 +148,7 @@ bool npy_write(const char *path, const struct array *a)
     header[used++] = '\n';
     FILE *f = fopen(path, "wb");
     if (!f || !*code) {
-        cli_error(EXIT_FAILED, "cannot write '%s'", path);
+        cli_error(EXIT_FAILED, "cannot write '%s': %s", path, f ? "its type is not NumPy's" : strerror(errno));
         if (f) fclose(f);
         return false;
     }

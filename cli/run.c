@@ -44,7 +44,9 @@ int cmd_run(struct cli *c)
     struct model m;
     struct call call = {0};
     double seconds;
-    if (c->o.output_dir && mkdir(c->o.output_dir, 0777) && errno != EEXIST)
+    struct stat about;
+    bool fresh = c->o.output_dir && !mkdir(c->o.output_dir, 0777);
+    if (c->o.output_dir && !fresh && (errno != EEXIST || stat(c->o.output_dir, &about) || !S_ISDIR(about.st_mode)))
         return cli_error(EXIT_FAILED, "cannot make folder '%s': %s", c->o.output_dir, strerror(errno));
     int code = model_load(c, &m, 0);
     if (!code) code = model_compile(c, &m);

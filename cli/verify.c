@@ -76,8 +76,6 @@ static int verify_set(struct cli *c)
     }
     if (!code && compared < c->o.nexpected)
         code = cli_error(EXIT_USAGE, "--expected: the model has no output of that name");
-    if (!code && !compared)
-        code = cli_error(EXIT_USAGE, "there is nothing to compare with: give --expected, or a folder");
     call_free(&call);
     model_free(&m);
     return code;
@@ -122,14 +120,18 @@ static void free_files(struct pair *list, int n)
 
 int cmd_verify(struct cli *c)
 {
+    if (!c->o.nfolders && !c->o.nexpected)
+        return cli_error(EXIT_USAGE, "there is nothing to compare with: give --expected, or a folder");
     if (!c->o.nfolders) return verify_set(c);
     if (c->o.ninputs || c->o.nexpected)
         return cli_error(EXIT_USAGE, "give folders, or --input and --expected, not both");
     int worst = EXIT_GOOD;
     for (int i = 0; i < c->o.nfolders && worst <= EXIT_MISMATCH; i++) {
-        printf("%s\n", c->o.folders[i]);
         int code = add_files(c, c->o.folders[i], "input", c->o.inputs, &c->o.ninputs);
         if (!code) code = add_files(c, c->o.folders[i], "output", c->o.expected, &c->o.nexpected);
+        if (!code && !c->o.nexpected)
+            code = cli_error(EXIT_FAILED, "folder '%s': there is no output_0.pb or output_0.npy", c->o.folders[i]);
+        if (!code) printf("%s\n", c->o.folders[i]);
         if (!code) code = verify_set(c);
         free_files(c->o.inputs, c->o.ninputs);
         free_files(c->o.expected, c->o.nexpected);

@@ -80,6 +80,8 @@ class Described:
 
 def describe(path: str) -> list[Described]:
     """The inputs of a model: those that are not weights."""
+    if not os.path.getsize(path):
+        raise _core.InvalidError(f"{path}: is empty, not an ONNX model")
     with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as file, memoryview(file) as data:
         try:
             return [i for graph in _all(data, 7) for i in _inputs(graph)]
@@ -111,7 +113,7 @@ def _size(dim: memoryview) -> int | str | None:
 
 
 class Network:
-    """An ONNX model as a function on arrays: in the order of its inputs, or by their names.
+    """An ONNX model as a function on arrays: in the order of its inputs, by keyword, or as one dict of names and arrays.
 
     Sizes that the model leaves open may differ from call to call; each combination is compiled when it first comes.
     """
@@ -123,7 +125,10 @@ class Network:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"sol.onnx.Network({self.path!r}: {', '.join(map(str, self.inputs))})"
+        return f"sol.onnx.Network({self.path!r}: {self._list()})"
+
+    def _list(self) -> str:
+        return ", ".join(map(str, self.inputs)) or "no inputs"
 
     def prepare(self, shapes: dict[str, tuple[int, ...]]) -> _core.Net:
         """Compiles for these shapes."""
@@ -156,22 +161,32 @@ class Network:
         return sizes
 
     def named(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by the names of the inputs."""
+        """Arguments by the names of the inputs. One dict alone is taken as names and values."""
+        if len(args) == 1 and isinstance(args[0], dict):
+            return self.named((), {**args[0], **kwargs})
         if len(args) > len(self.inputs):
-            raise _core.InvalidError(f"{self.path}: expected {len(self.inputs)} inputs ({self}), got {len(args)}")
+            count = f"{len(self.inputs)} input{'s' if len(self.inputs) != 1 else ''}"
+            raise _core.InvalidError(f"{self.path}: expected {count} ({self._list()}), got {len(args)}")
         values = {i.name: a for i, a in zip(self.inputs, args, strict=False)}
         for name, value in kwargs.items():
-            if name in values or name not in {i.name for i in self.inputs}:
-                raise _core.InvalidError(
-                    f"{self.path}: input {name!r}: given twice, or there is none of this name ({self})"
-                )
+            if name in values:
+                raise _core.InvalidError(f"{self.path}: input {name!r} is given twice, by its place and by its name")
+            if name not in {i.name for i in self.inputs}:
+                raise _core.InvalidError(f"{self.path}: there is no input {name!r}; there are {self._list()}")
             values[name] = value
         return values
 
+    def _array(self, name: str, value: Any) -> np.ndarray[Any, Any]:
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            kind = f"an array of {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise _core.InvalidError(f"{self.path}: input {name}: expected an array of numbers, got {kind}")
+        return array
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The outputs for these arrays: one array, or a tuple."""
-        values = {name: np.asarray(v) for name, v in self.named(args, kwargs).items()}
-        missing = [i.name for i in self.inputs if i.name not in values]
+        values = {name: self._array(name, v) for name, v in self.named(args, kwargs).items()}
+        missing = [str(i) for i in self.inputs if i.name not in values]
         if missing:
             raise _core.InvalidError(f"{self.path}: inputs that are missing: {', '.join(missing)}")
         net = self.prepare({name: v.shape for name, v in values.items()})

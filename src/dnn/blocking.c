@@ -137,17 +137,20 @@ static void make_boxes(struct blocking *b)
     b->block_tiles = tiles;
 }
 
-/* The sizes of pieces when `size` is cut evenly into pieces of at most `step`: marks them. */
+/* The sizes of pieces when `size` is cut evenly into pieces of at most `step`: marks them. There are two of them. */
 static void mark_pieces(int64_t size, int64_t step, bool *sizes)
 {
     const int64_t n = ceil_div(size, step);
-    for (int64_t i = 0; i < n; i++) sizes[size * (i + 1) / n - size * i / n] = true;
+    if (!n) return;
+    sizes[size / n] = true;
+    sizes[ceil_div(size, n)] = true;
 }
 
 static void mark_axis(const struct blocking *b, int axis, int step, bool *sizes)
 {
     const int64_t size = b->m.at[axis].size, n = b->nbox[axis];
-    for (int64_t i = 0; i < n; i++) mark_pieces(size * (i + 1) / n - size * i / n, step, sizes);
+    mark_pieces(size / n, step, sizes);
+    mark_pieces(ceil_div(size, n), step, sizes);
 }
 
 static void mark_tiles(struct blocking *b)

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#define MOST_TABLE (1 << 22) /* elements: they are computed while a layer is made */
+
 sol_status bind_fail(struct bind *b, const char *format, ...)
 {
     char text[512];
@@ -256,6 +258,12 @@ static void table_part(struct bind *b, const struct loops_stmt *s, int c, struct
     b->letter = letters;
     if (b->status || ex_affine(l, out->value, &affine)) return;
     if ((b->status = shape_elements(arena_ctx(b->arena), t->ndim, shape, &n))) return;
+    if (n > MOST_TABLE) {
+        b->status = ctx_fail(arena_ctx(b->arena), SOL_ERR_UNSUPPORTED,
+                             "%s: table %s would have %lld elements; at most %d are supported", b->row->name, t->name,
+                             (long long)n, MOST_TABLE);
+        return;
+    }
     enum sol_dtype type = ex_is_int(l, out->value) ? SOL_I64 : SOL_F64;
     struct loops_stmt made = {.nout = 1, .index = ex_list(l, t->ndim, index), .value = out->value};
     made.out[0] = (uint16_t)loops_tensor(l, t->name, LOOPS_OUTPUT, type, t->ndim, shape);

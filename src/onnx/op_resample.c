@@ -42,7 +42,7 @@ static int64_t scaled(struct node *n, int64_t size, double part, double scale)
 {
     if (!(scale > 0) || !(part >= 0)) nd_invalid(n, "a scale is not above 0");
     float to = floorf((float)size * (float)part * (float)scale); /* in float, as others count: 10 * 0.7 is 7 */
-    if (!(to <= INT32_MAX)) nd_invalid(n, "a scale is too large");
+    if (!(to < 0x1p31f)) nd_invalid(n, "a scale is too large");
     return n->status ? 0 : (int64_t)to;
 }
 
