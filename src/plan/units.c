@@ -160,6 +160,35 @@ static const char *layer_label(struct plan *p, const struct sol_layer *l)
     return l->name[0] ? arena_printf(p->arena, "%s %s", l->def->name, l->name) : l->def->name;
 }
 
+static void find_index_read(void *user, int32_t node)
+{
+    const struct loops **l = user;
+    if (*l && (*l)->ex.at[node].kind == EX_READ) *l = NULL;
+}
+
+/* A copy of one element, read at a place that does not depend on data, or a number that every type, or this one, holds.
+ */
+static bool copies(const struct loops *l, int32_t value, enum sol_dtype type)
+{
+    const struct ex *e = &l->ex.at[value];
+    if (e->kind == EX_INT) return type == SOL_I64 || (e->u.i >= 0 && e->u.i <= 1);
+    if (e->kind == EX_REAL) return type == SOL_F64 || (type == SOL_F32 && e->u.r == (double)(float)e->u.r);
+    if (e->kind != EX_READ || l->tensors.at[e->tensor].dtype != type) return false;
+    const struct loops *plain = l;
+    for (int32_t i = e->a; i; i = l->ex.at[i].next) ex_walk(l, i, find_index_read, &plain);
+    return plain && (!e->b || copies(l, e->b, type));
+}
+
+/* Is all that the loops do to move elements? */
+static bool is_move(const struct loops *l)
+{
+    for (int i = 0; i < l->stmts.n; i++) {
+        const struct loops_stmt *s = &l->stmts.at[i];
+        if (s->nout != 1 || s->scan_step || !copies(l, s->value, l->tensors.at[s->out[0]].dtype)) return false;
+    }
+    return true;
+}
+
 static void add_units(struct plan *p, struct sol_layer *l, enum program program)
 {
     const char *label = layer_label(p, l);
@@ -172,7 +201,7 @@ static void add_units(struct plan *p, struct sol_layer *l, enum program program)
     for (int i = 0; i < (parts ? loops->stmts.n : 1); i++) {
         struct unit *u = plan_unit(p, -1, program, parts ? loops_part(p->arena, loops, i) : loops, l, label);
         u->opaque = opaque;
-        u->move = l->def->flags & LAYER_MOVE && !opaque;
+        u->move = !opaque && is_move(u->loops);
     }
 }
 

@@ -191,7 +191,7 @@ struct value *pick_image(struct gen *r, int pixels)
 
 const struct recipe *recipe_at(int i)
 {
-    const struct recipe *const tables[] = {nn_recipes, move_recipes, map_recipes};
+    const struct recipe *const tables[] = {nn_recipes, move_recipes, map_recipes, row_recipes};
     for (int t = 0; t < COUNT_OF(tables); t++)
         for (const struct recipe *p = tables[t]; p->kind; p++)
             if (!i--) return p;

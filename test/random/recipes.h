@@ -28,7 +28,7 @@ const char *ints(struct gen *r, int n, int low, int high); /* n of them, or one 
 const char *some_axes(struct gen *r, int ndim);            /* may be empty: all */
 int some_axis(struct gen *r, int ndim);                    /* negative ones too */
 
-/* recipes_nn.c, recipes_move.c */
-extern const struct recipe nn_recipes[], move_recipes[], map_recipes[];
+/* recipes_nn.c, recipes_move.c, recipes_map.c, recipes_row.c */
+extern const struct recipe nn_recipes[], move_recipes[], map_recipes[], row_recipes[];
 
 #endif
