@@ -289,7 +289,7 @@ sol_status plan_absorb(struct plan *p)
         for (int k = 0; k < l->tensors.n; k++)
             if (l->tensors.at[k].role == LOOPS_OUTPUT) {
                 const struct store *s = plan_store(p, l->tensors.at[k].user);
-                place[s->t->id] = at;
+                place[s->t->id] = MAX(place[s->t->id], at); /* several units may write it */
                 place[s->root->id] = MAX(place[s->root->id], at);
             }
     }
