@@ -1,5 +1,6 @@
-/* Random graphs, compiled and run, against the interpreter (test/random). Without arguments: a fixed set of seeds, made
- * for a minute. A failing graph is shrunk and printed, with the command that repeats it. */
+/* Random graphs, compiled and run, against the interpreter (test/random). Without arguments: the graphs of
+ * random/cases.sol, which failed once, and a fixed set of seeds, made for a minute. A failing graph is shrunk and
+ * printed, with the command that repeats it. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ static const char usage[] =
     "joint in turn\n"
     "  --set K=V,K=V   keys of the configuration, for all settings\n"
     "  --graph FILE    a graph from a file instead, on random data of --seeds seeds\n"
+    "  --cases FILE    each graph of a file (# with A,B in front of a graph: its settings) instead\n"
     "  --print         prints the graph of the first seed, and does nothing else\n"
     "  --seconds N     no new graph after that time\n"
     "  --no-shrink     failing graphs stay as they are\n"
@@ -27,13 +29,13 @@ static const char usage[] =
 
 struct options {
     int seeds, first, parts, seconds;
-    const char *with, *graph, *set;
+    const char *with, *graph, *set, *cases;
     bool print, shrink, stats;
 };
 
 static bool read_options(int argc, char **argv, struct options *o)
 {
-    *o = (struct options){.seeds = 5, .first = 1, .parts = 30, .seconds = 1 << 30, .shrink = true};
+    *o = (struct options){.cases = argc < 2 ? "test/random/cases.sol" : NULL, .seeds = 5, .first = 1, .parts = 30, .seconds = 1 << 30, .shrink = true};
     const char *few = getenv("SOL_RANDOM_SEEDS"); /* fewer in slow builds */
     if (few) o->seeds = atoi(few);
     for (int i = 1; i < argc; i++) {
@@ -47,6 +49,7 @@ static bool read_options(int argc, char **argv, struct options *o)
         for (int k = 0; k < COUNT_OF(numbers); k++)
             if (!strcmp(argv[i], numbers[k].name)) *numbers[k].number = atoi(value), found = true;
         if (!strcmp(argv[i], "--with")) o->with = value, found = true;
+        if (!strcmp(argv[i], "--cases")) o->cases = value, o->seeds = 0, found = true;
         if (!strcmp(argv[i], "--set")) o->set = value, found = true;
         if (!strcmp(argv[i], "--graph")) o->graph = value, found = true;
         i += found;
@@ -85,43 +88,89 @@ static void list_settings(const struct options *o, int seed, char *out, size_t r
         snprintf(out, room, "auto,%s", turns[seed % COUNT_OF(turns)]);
 }
 
-/* One seed with all its settings; the number of failures. Runs in a process of its own. */
-static int check_seed(struct sol_ctx *ctx, const struct options *o, int seed)
+/* One graph with one setting, in a process of its own. */
+static bool check_one(struct gen *r, const struct setting *s, const struct options *o, const char *label,
+                      const char *repeat)
 {
-    char list[200], *save = NULL;
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        const char *why = "";
+        struct value *bad = NULL;
+        alarm(300);
+        bool good = check_graph(r, s, &why, &bad);
+        const struct sol_layer *at = bad ? bad->t->from : NULL;
+        if (!good) printf("%s, %s: %s %s: %s\n", label, s->name, at ? at->def->name : "", at ? at->name : "", why);
+        fflush(stdout);
+        _exit(good ? 0 : 2 + MIN(check_number(r, bad), 200));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!status) return true;
+    if (WIFSIGNALED(status)) printf("%s, %s: signal %d\n", label, s->name, WTERMSIG(status));
+    printf("# to repeat: random_test %s --with %s\n", repeat, s->name);
+    if (o->shrink) check_shrink(r, s, WIFEXITED(status) ? WEXITSTATUS(status) - 2 : -1, stdout);
+    fflush(stdout);
+    return false;
+}
+
+/* One graph with all its settings; the number of failures. */
+static int check_settings(struct gen *r, char *list, const struct options *o, const char *label, const char *repeat)
+{
     int failures = 0;
-    struct gen *r = make(ctx, o, seed);
-    if (!r) return 1;
-    list_settings(o, seed, list, sizeof list);
-    for (char *name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
+    char *save = NULL;
+    for (char *name = strtok_r(list, ", \n", &save); name; name = strtok_r(NULL, ", \n", &save)) {
         const struct setting *s = setting_named(name);
         if (!s) {
             fprintf(stderr, "there is no setting '%s'\n", name);
             exit(2);
         }
-        fflush(stdout);
-        pid_t child = fork();
-        if (!child) {
-            const char *why = "";
-            struct value *bad = NULL;
-            alarm(300);
-            bool good = check_graph(r, s, &why, &bad);
-            const struct sol_layer *at = bad ? bad->t->from : NULL;
-            if (!good) printf("seed %d, %s: %s %s: %s\n", seed, name, at ? at->def->name : "", at ? at->name : "", why);
-            fflush(stdout);
-            _exit(good ? 0 : 1);
-        }
-        int status = 0;
-        waitpid(child, &status, 0);
-        if (!status) continue;
-        failures++;
-        if (WIFSIGNALED(status)) printf("seed %d, %s: signal %d\n", seed, name, WTERMSIG(status));
-        printf("# to repeat: random_test --first %d --seeds 1 --parts %d --with %s\n", seed, o->parts, name);
-        if (o->shrink) check_shrink(r, s, stdout);
-        fflush(stdout);
+        failures += !check_one(r, s, o, label, repeat);
     }
+    return failures;
+}
+
+static int check_seed(struct sol_ctx *ctx, const struct options *o, int seed)
+{
+    char list[200], label[40], repeat[300];
+    struct gen *r = make(ctx, o, seed);
+    if (!r) return 1;
+    list_settings(o, seed, list, sizeof list);
+    snprintf(label, sizeof label, "seed %d", seed);
+    snprintf(repeat, sizeof repeat, "--first %d --seeds 1 --parts %d%s%s", seed, o->parts, o->graph ? " --graph " : "",
+             o->graph ? o->graph : "");
+    int failures = check_settings(r, list, o, label, repeat);
     if (o->stats) recipes_report(stdout);
     gen_destroy(r);
+    return failures;
+}
+
+/* The graphs of a file, one by one; a comment in front of a graph names its settings. */
+static int check_cases(struct sol_ctx *ctx, const struct options *o, int *out_n)
+{
+    static const char start[] = "# with ", first[] = "graph \"";
+    struct arena *a = arena_create(ctx);
+    char *text, *next;
+    size_t n;
+    int failures = 0;
+    if (file_read(ctx, a, o->cases, &text, &n)) {
+        fprintf(stderr, "%s\n", sol_error(ctx));
+        failures = 1;
+        text = NULL;
+    }
+    for (char *at = text ? strstr(text, start) : NULL; at; at = next, ++*out_n) {
+        char *graph = strstr(at, first), *list = at + strlen(start);
+        next = strstr(list, start);
+        if (next) next[-1] = 0;
+        list = arena_printf(a, "%.*s", (int)strcspn(list, "\n"), list);
+        if (o->with) list = arena_strdup(a, o->with);
+        struct gen *r = graph ? gen_parse(ctx, graph, 1) : NULL;
+        if (!r) fprintf(stderr, "%s: %.200s: %s\n", o->cases, at, sol_error(ctx));
+        const char *label = graph ? arena_printf(a, "%.*s", (int)strcspn(graph, "\n"), graph) : "";
+        failures += !r || check_settings(r, list, o, label, arena_printf(a, "--cases %s", o->cases)) != 0;
+        gen_destroy(r);
+    }
+    arena_destroy(a);
     return failures;
 }
 
@@ -162,8 +211,10 @@ int main(int argc, char **argv)
         gen_destroy(r);
         o.seeds = 0;
     }
+    int cases = 0;
+    if (o.cases) failures += check_cases(ctx, &o, &cases);
     for (; seed < o.first + o.seeds && time(NULL) - start < o.seconds; seed++) failures += check_seed(ctx, &o, seed);
-    printf("%d graphs, %d failures, %d s\n", seed - o.first, failures, (int)(time(NULL) - start));
+    printf("%d cases and %d random graphs, %d failures, %d s\n", cases, seed - o.first, failures, (int)(time(NULL) - start));
     sol_ctx_destroy(ctx);
     return failures != 0;
 }

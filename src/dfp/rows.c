@@ -257,7 +257,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
         r.loops.strip = d->loops->letters.at[r.loops.letter[r.loops.n - 1]].size > 2 * CHUNK ? CHUNK : 0;
     }
     nest_open(&d->p, &r.loops);
-    nest_range(&d->p, &r.loops, v, 0, &low, &high);
+    nest_open_last(&d->p, &r.loops, v, &low, &high);
     text_open(d->p.out, "{");
     row(&r, v, low, high, clipped ? -1 : size, chunk.name, rest);
     text_close(d->p.out, "}");

@@ -36,10 +36,11 @@ static bool is_register_type(enum sol_dtype t)
     return t == SOL_F32 || t == SOL_F64;
 }
 
+/* The view of a read, which may be a copy: composite functions are written out with copies of their arguments. */
 static int find_view(const struct problem *p, int stmt, int32_t node)
 {
     for (int i = 0; i < p->nview; i++)
-        if (p->view[i].stmt == stmt && p->view[i].node == node) return i;
+        if (p->view[i].stmt == stmt && p->view[i].node && ex_equal(p->loops, p->view[i].node, node)) return i;
     return -1;
 }
 

@@ -226,7 +226,7 @@ static void step_real(struct acc *a, int op, double x)
         break;
     case RED_SOFTSUM:
         if (x == -INFINITY) break;
-        if (x > a->r) {
+        if (x > a->r || isnan(x)) {
             a->r1 *= exp(a->r - x);
             a->r = x;
         }

@@ -275,11 +275,19 @@ void nest_open(struct print_expr *p, struct print_loops *l)
     test_ready(p, l, unknown);
     for (int i = 0; i < l->n; i++) {
         unknown &= ~bit(l->letter[i]);
-        if (is_constant(p, l->letter[i])) continue;
-        open_one(p, l, i, unknown);
+        if (!is_constant(p, l->letter[i])) open_one(p, l, i, unknown);
         test_ready(p, l, unknown);
     }
     if (l->between) l->inner_opened += l->opened;
+}
+
+void nest_open_last(struct print_expr *p, struct print_loops *l, int letter, const char **out_low,
+                    const char **out_high)
+{
+    const int before = l->opened;
+    nest_range(p, l, letter, 0, out_low, out_high);
+    test_ready(p, l, 0);
+    if (l->between) l->inner_opened += l->opened - before;
 }
 
 void nest_close(struct print_expr *p, const struct print_loops *l)

@@ -560,15 +560,28 @@ static bool fits(const struct print_expr *p, int32_t node, enum sol_dtype dtype)
     return low >= 0 && high < INT64_C(1) << bits;
 }
 
+/* A real number as an integer of a type. What does not fit is INT32_MIN for i32 and narrower types, and INT64_MIN for
+ * others, as in the interpreter. */
+static const char *real_to_int(struct print_expr *p, int32_t node, enum sol_dtype dtype)
+{
+    const enum compute own = expr_natural(p->loops, node);
+    const char *text = expr_value(p, node, own), *type = computes[own].name;
+    const char *to = dtype == SOL_U64 ? "u64" : dtype == SOL_I64 || dtype == SOL_U32 ? "i64" : "i32";
+    return p->lanes == 1 ? SAY(p, "sol_to_%s_%s(%s)", to, type, text)
+                         : SAY(p, "sol_to_%s_%sx%d(%s)", to, type, p->lanes, text);
+}
+
 const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype)
 {
     const enum compute k = compute_of(dtype);
-    if (k != C_I64 || fits(p, node, dtype)) return expr_value(p, node, k);
+    const bool real = k == C_I64 && dtype != SOL_BOOL && !ex_is_int(p->loops, node);
+    if (k != C_I64 || (!real && fits(p, node, dtype))) return expr_value(p, node, k);
     if (dtype == SOL_BOOL) {
         if (p->lanes == 1) return SAY(p, "(int64_t)%s", print_condition(p, node));
         return SAY(p, "sol_bool_i64x%d(%s)", p->lanes, expr_mask(p, node, C_I64));
     }
-    const char *text = expr_value(p, node, k);
+    const char *text = real ? real_to_int(p, node, dtype) : expr_value(p, node, k);
+    if (dtype_def(dtype)->bytes == 8) return text;
     if (p->lanes == 1) return SAY(p, "(int64_t)(%s)(%s)", dtype_def(dtype)->c_name, text);
     return expr_elements(p, expr_elements(p, text, dtype_def(dtype)->name), "i64");
 }

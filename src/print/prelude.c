@@ -54,6 +54,14 @@ static const char scalar_helpers[] =
     "{\n"
     "    return x >= -0x1p63f && x < 0x1p63f ? (int64_t)x : INT64_MIN;\n"
     "}\n"
+    "static inline int64_t sol_to_i32_f64(double x) { return x > -0x1p31 - 1 && x < 0x1p31 ? (int64_t)x : INT32_MIN; "
+    "}\n"
+    "static inline int64_t sol_to_i32_f32(float x) { return x >= -0x1p31f && x < 0x1p31f ? (int64_t)x : INT32_MIN; }\n"
+    "static inline int64_t sol_to_u64_f64(double x)\n"
+    "{\n"
+    "    return x >= 0x1p63 && x < 0x1p64 ? (int64_t)(uint64_t)x : sol_to_i64_f64(x);\n"
+    "}\n"
+    "static inline int64_t sol_to_u64_f32(float x) { return sol_to_u64_f64(x); }\n"
     "static inline int64_t sol_shl_i(int64_t a, int64_t n) { return n < 0 || n > 63 ? 0 : (int64_t)((uint64_t)a << n); "
     "}\n"
     "static inline int64_t sol_shr_i(int64_t a, int64_t n) { return a >> (n < 0 || n > 63 ? 63 : n); }\n"
@@ -362,12 +370,14 @@ static void lane_functions(struct text *out, struct token *t, int n, enum comput
         {"expm1", NULL, "expm1(x)"},
         {"log1p", NULL, "log1p(x)"},
         {"to_i64", "sol_to_i64_f32(x)", "sol_to_i64_f64(x)"},
+        {"to_i32", "sol_to_i32_f32(x)", "sol_to_i32_f64(x)"},
+        {"to_u64", "sol_to_u64_f32(x)", "sol_to_u64_f64(x)"},
     };
     const char *lanes = t[0].text, *vector = t[1].text, *scalar = t[3].text;
     for (int i = 0; i < COUNT_OF(functions); i++) {
         const char *f = k == C_F32 ? functions[i].f32 : functions[i].f64;
         if (!f) continue;
-        const bool to_int = !strcmp(functions[i].name, "to_i64");
+        const bool to_int = !strncmp(functions[i].name, "to_", 3);
         t[n] = (struct token){'F', f};
         t[n + 1] = (struct token){'N', functions[i].name};
         t[n + 2] = (struct token){'R', to_int ? "int64_t" : scalar};

@@ -74,6 +74,10 @@ void nest_range(struct print_expr *p, struct print_loops *l, int letter, uint64_
 int nest_decide(const struct print_expr *p, int32_t part); /* 1: always holds, 0: never, -1: depends */
 void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard); /* adds the parts of a guard, 0: none */
 void nest_open(struct print_expr *p, struct print_loops *l);
+/* Behind nest_open: the range of the one letter that came `later`, whose loop the caller opens, and the tests that had
+ * to wait for it. */
+void nest_open_last(struct print_expr *p, struct print_loops *l, int letter, const char **out_low,
+                    const char **out_high);
 void nest_close(struct print_expr *p, const struct print_loops *l);
 /* Orders letters so that the one that moves least in memory in the reads below `node` comes last. */
 void nest_order(const struct print_expr *p, struct print_loops *l, int32_t node);

@@ -9,6 +9,7 @@
 
 #define GUARD 64    /* bytes around each buffer that nobody may write */
 #define SECONDS 100 /* that one graph may take */
+#define MOST_REPORTED 6
 
 static const struct setting settings[] = {
     {"auto", {NULL}, {NULL}, false},
@@ -172,13 +173,21 @@ static bool run_net(struct run *k, int threads, char **out)
     return true;
 }
 
+/* What differs in the first outputs that do. */
 static bool compare(struct run *k, const char *when)
 {
-    for (int i = 0; i < k->r->g->outputs.n; i++) {
+    int found = 0;
+    for (int i = 0; i < k->r->g->outputs.n && found < MOST_REPORTED; i++) {
         const char *why = difference(k->a, k->outputs[i], k->out[i], k->want[i]);
-        if (why) return fail(k, arena_printf(k->a, "%s%s", when, why), k->outputs[i]);
+        if (!why) continue;
+        const struct sol_layer *from = k->outputs[i]->t->from;
+        if (found++)
+            k->why = arena_printf(k->a, "%s\n    also %s %s: %s", k->why, from ? from->def->name : "",
+                                  from ? from->name : "", why);
+        else
+            fail(k, arena_printf(k->a, "%s%s", when, why), k->outputs[i]);
     }
-    return true;
+    return !found;
 }
 
 /* With three threads every bit is the same. */
@@ -403,9 +412,17 @@ static void print_data(FILE *out, const struct value *v)
     fprintf(out, "\n");
 }
 
-void check_shrink(struct gen *r, const struct setting *s, FILE *out)
+int check_number(const struct gen *r, const struct value *v)
 {
-    bool smaller = fails(r, s);
+    for (int i = 0; v && i < r->g->outputs.n; i++)
+        if (r->g->outputs.at[i].t == v->t) return i;
+    return -1;
+}
+
+void check_shrink(struct gen *r, const struct setting *s, int output, FILE *out)
+{
+    struct value *v = output >= 0 ? gen_value(r, r->g->outputs.at[output].t) : NULL;
+    bool smaller = (v && adopt(&r, gen_copy(r, 1, &v, 0, NULL), s)) || fails(r, s);
     if (!smaller) {
         fprintf(out, "# it does not fail a second time: --print shows the whole graph\n");
         return;

@@ -103,7 +103,8 @@ struct setting { /* of the compiler */
 const struct setting *setting_named(const char *name);
 /* Compiles, runs and compares. False: *out_why, and the value that differs or NULL. */
 bool check_graph(struct gen *r, const struct setting *s, const char **out_why, struct value **out_bad);
-/* The smallest graph found that still fails, printed. */
-void check_shrink(struct gen *r, const struct setting *s, FILE *out);
+int check_number(const struct gen *r, const struct value *v); /* of an output; -1: it is none */
+/* The smallest graph found that still fails, printed. output: the number of one that is wrong, or -1. */
+void check_shrink(struct gen *r, const struct setting *s, int output, FILE *out);
 
 #endif

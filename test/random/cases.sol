@@ -1,0 +1,36 @@
+# Graphs that were computed wrong once, each with the settings (test/random/check.c) under which it is tried.
+
+# with auto,dfp
+graph "a guard that waits for the vector letter's"
+input %0:f64[1 1 12 5] "x"
+%1 = AdaptiveAvgPool(%0) o=[3,3]
+output %1 "y"
+
+# with auto,matmul
+graph "a composite function in an epilogue"
+input %0:f32[2 12 8] "x"
+input %1:f32[2 8 10] "w"
+input %2:f32[2 12 10] "z"
+%3 = MatMul(%0, %1)
+%4 = ldexp(%3, %2)
+output %4 "y"
+
+# with auto,nest
+graph "reals that are no integers, as integers"
+input %0:f32[37] "x"
+const %1:f32[37] = splat nan
+const %2:f32[37] = splat 1e19
+%3 = where(%0, %1, %2)
+%4 = mul(%3, %0)
+%5 = Cast(%1) to=i32
+%6 = Cast(%2) to=u64
+%7 = Cast(%4) to=i32
+%8 = Cast(%4) to=u8
+%9 = Cast(%4) to=i64
+%10 = Cast(%4) to=u64
+output %5 "a"
+output %6 "b"
+output %7 "c"
+output %8 "d"
+output %9 "e"
+output %10 "f"
