@@ -34,3 +34,14 @@ output %7 "c"
 output %8 "d"
 output %9 "e"
 output %10 "f"
+
+# with auto,v3
+graph "temporaries with an index of two letters, in tiles"
+input %0:f32[2 3 6] "x"
+param %1:f32[12 1 2] "w"
+const %2:f32[] = 0.0625
+const %3:f32[] = 50
+%4 = Conv(%0, %1, -) p=1 q=1 g=3
+%5 = clamp(%4, %2, %3)
+%6 = log1p(%5)
+output %6 "y"

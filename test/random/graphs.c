@@ -185,10 +185,19 @@ static void measure(struct value *v)
     v->tolerance = v->exact || !real ? 0 : FACTOR * v->tolerance + noise * v->scale + noise * 1e-6;
 }
 
+/* Logarithms of sums: of 1 + e nothing finer than 1's last digit is left of e, however small the result is. */
+static bool takes_log_of_sum(const struct value *v)
+{
+    static const char *const kinds[] = {"LogSoftmax", "LogSumExp", "LogCumSumExp", "CrossEntropy"};
+    for (int i = 0; v->t->from && i < COUNT_OF(kinds); i++)
+        if (!strcmp(v->t->from->def->name, kinds[i])) return true;
+    return false;
+}
+
 static void add_noise(struct gen *r, struct value *v, bool rough)
 {
     double *y = v->noisy, level = v->t->dtype == SOL_F32 ? NOISE_F32 : NOISE_F64;
-    double all = rough && v->t->dtype == SOL_F32 ? ROUGH_F32 * v->scale : 0;
+    double all = rough && v->t->dtype == SOL_F32 ? ROUGH_F32 * v->scale : takes_log_of_sum(v) ? level : 0;
     for (int64_t i = 0; i < v->elements; i++) y[i] = y[i] * (1 + gen_real(r, -level, level)) + gen_real(r, -all, all);
 }
 
