@@ -260,8 +260,6 @@ static struct row_attr read_attr(struct gen *r, char *name, char *text)
     a.reals = NEW_ARRAY(r->a, double, 64);
     if (*text != '[' && !strchr("-0123456789", *text)) {
         a.kind = ATTR_TEXT;
-        for (char *c = text; *c; c++)
-            if (*c == '~') *c = ' ';
         return a;
     }
     if (strpbrk(text, ".e") || strstr(text, "inf")) a.kind = ATTR_REAL;

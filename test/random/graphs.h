@@ -61,7 +61,7 @@ enum fill { FILL_ANY, FILL_EXACT, FILL_POSITIVE, FILL_RANGE /* integers low..hig
 struct value *gen_source(struct gen *r, enum tensor_role role, enum sol_dtype type, int ndim, const int64_t *shape,
                          enum fill fill, double low, double high);
 struct value *gen_number(struct gen *r, enum sol_dtype type, double v); /* a constant without dimensions */
-/* Adds a layer; attributes as "s=[2,1] e=0.5 mode=linear", with ~ for a space in a text. False: refused, and nothing has changed. `out` has room for
+/* Adds a layer; attributes as "s=[2,1] e=0.5 mode=linear". False: refused, and nothing has changed. `out` has room for
  * GEN_OUTPUTS. */
 bool gen_layer(struct gen *r, const char *kind, unsigned needs, int nin, struct value *const *in, const char *attrs,
                struct value **out);

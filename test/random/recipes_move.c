@@ -451,21 +451,6 @@ static bool make_random(struct gen *r, const struct recipe *p)
            NULL;
 }
 
-static bool make_row(struct gen *r, const struct recipe *p)
-{
-    static const char *const rows[] = {
-        "x[A..]~->~y[A..]~|~|~|~y[A]~=~x[A]*x[A]+x[A]",
-        "x[N~A..]~->~y[A..]~|~|~|~y[A]~=~sum[N]~x[N~A]*x[N~A]",
-        "x[A..~B]~->~y[A..~B]~z[A..]~|~|~|~z[A]~=~max[B]~x[A~B];~y[A~B]~=~x[A~B]-z[A]",
-        "x[A..~B]~->~y[A..~B]~|~|~|~y[A~B]~=~x[A~B-1]:0+x[A~B+1]:2",
-        "x[A..~B]~->~y[A..~B]~|~|~|~y[A~B]~=~sum[D~|~D<=B]~x[A~D]",
-    };
-    struct value *x = pick(r, IS_REAL, 1, 4), *out[GEN_OUTPUTS];
-    const char *text = rows[gen_below(r, COUNT_OF(rows))];
-    if (strstr(text, "max") && !x->elements) return false;
-    return gen_layer(r, p->kind, p->needs, 1, &x, format(r, "text=%s", text), out);
-}
-
 static bool make_cast(struct gen *r, const struct recipe *p)
 {
     static const char *const types[] = {"f32", "i64", "i32", "bool", "u8", "i8"};
@@ -539,7 +524,6 @@ const struct recipe move_recipes[] = {
     {"Range", make_source, KEEPS_EXACT, 2, NULL},
     {"Eye", make_source, KEEPS_EXACT, 1, NULL},
     {"Rand", make_random, 0, 2, NULL},
-    {"Row", make_row, NEED_FINITE, 3, NULL},
     {"Cast", make_cast, KEEPS_EXACT, 5, NULL},
     {"Identity", make_same, KEEPS_EXACT, 1, NULL},
     {"Dropout", make_same, KEEPS_EXACT, 1, NULL},
