@@ -124,7 +124,7 @@ sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, 
 sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net);
 void sol_net_destroy(struct sol_net *net);
 
-struct sol_memory {                                             /* bytes */
+struct sol_memory {                                                    /* bytes */
     int64_t params, prepared, inputs, outputs, saved, workspace, peak; /* peak: of all together, parameters included */
 };
 void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m);
@@ -150,9 +150,10 @@ sol_status sol_net_param(struct sol_net *net, int i, const void *data);
  * Re-entrant. */
 sol_status sol_net_run(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads);
 /* The two halves of a network with a gradient. Forward reads the inputs and writes the outputs that were there before
- * sol_graph_differentiate, and hands out what backward needs besides. Backward reads that, the gradients of outputs, and
- * what it needs of the other inputs and outputs, which must be unchanged since; it writes the gradients. In both, places
- * of the other half may be NULL. One forward may be followed by several backwards, or none; several may be in flight. */
+ * sol_graph_differentiate, and hands out what backward needs besides. Backward reads that, the gradients of outputs,
+ * and what it needs of the other inputs and outputs, which must be unchanged since; it writes the gradients. In both,
+ * places of the other half may be NULL. One forward may be followed by several backwards, or none; several may be in
+ * flight. */
 struct sol_saved;
 sol_status sol_net_forward(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads,
                            struct sol_saved **out_saved);

@@ -5,9 +5,9 @@
 #include "hlir/graph.h"
 
 enum layer_flags {
-    LAYER_MAP = 1,      /* element-wise: a row of math.def */
-    LAYER_MOVE = 2,     /* only moves elements: every output element is a copy of an input element or a constant */
-    LAYER_OPAQUE = 4,   /* no loops: computed by `run` */
+    LAYER_MAP = 1,     /* element-wise: a row of math.def */
+    LAYER_MOVE = 2,    /* only moves elements: every output element is a copy of an input element or a constant */
+    LAYER_OPAQUE = 4,  /* no loops: computed by `run` */
     LAYER_VARIADIC = 8 /* any number of inputs */
 };
 

@@ -216,7 +216,7 @@ BUILDER(build_scan)
     put_moved(out, 'y', n, -1, 0);
     text_put(out, " = ");
     if (n == 0) {
-        text_put(out, exclusive ? scans[k].start : "x[]");
+        text_put(out, "%s", exclusive ? scans[k].start : "x[]");
         return SOL_OK;
     }
     for (const char *s = scans[k].join; *s; s++) {
