@@ -195,6 +195,25 @@ def network_inputs(name, torchvision, size=IMAGE):
     return lambda b: (torch.randn(b, 3, *size),)
 
 
+@torch.no_grad()
+def enliven(model):
+    """In eval mode, with random values where a fresh network has constants: a head of zeros or a batch-norm that does
+    nothing would hide what is in front of it, or in it."""
+    for p in model.parameters():
+        if p.numel() > 1 and p.is_floating_point() and p.min() == p.max():
+            if p.ndim > 1 and p.max() == 0:
+                nn.init.normal_(p, 0, p[0].numel() ** -0.5)
+            elif p.max() == 0:
+                nn.init.normal_(p, 0, 0.1)
+            else:  # a scale; those of 1e-6 would leave nothing of a block
+                nn.init.uniform_(p, 0.5, 1.5) if p.max() >= 0.1 else nn.init.uniform_(p, 0.1, 0.5)
+    for m in model.modules():
+        if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None:
+            nn.init.normal_(m.running_mean, 0, 0.1)
+            nn.init.uniform_(m.running_var, 0.5, 1.5)
+    return model.eval()
+
+
 def network(name, torchvision):
     """A network with random weights in eval mode, and a function that makes its inputs for a batch size."""
     torch.manual_seed(0)
@@ -206,10 +225,4 @@ def network(name, torchvision):
         if "segmentation" in torchvision.models.get_model_builder(name).__module__:
             options = {"weights_backbone": None}
         model = torchvision.models.get_model(name, weights=None, **options)
-    for m in model.modules():
-        if isinstance(m, nn.modules.batchnorm._BatchNorm):
-            nn.init.normal_(m.running_mean, 0, 0.1)
-            nn.init.uniform_(m.running_var, 0.5, 1.5)
-            nn.init.uniform_(m.weight, 0.5, 1.5)
-            nn.init.normal_(m.bias, 0, 0.1)
-    return model.eval(), network_inputs(name, torchvision)
+    return enliven(model), network_inputs(name, torchvision)

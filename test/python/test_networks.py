@@ -13,6 +13,7 @@ import pytest
 import sol
 import torch
 import torch.nn.functional as F
+import zoo
 from torch import nn
 from torch.utils import _pytree as pytree
 from torch_help import TIMES_WINOGRAD, assert_as_good, check, error
@@ -201,6 +202,13 @@ def test_other(name, torchvision):
     model, inputs = networks.network(name, torchvision)
     args = inputs(2)
     check(sol.optimize(model, *args), model, args, times=TIMES_WINOGRAD)
+
+
+@pytest.mark.parametrize("name", zoo.NETWORKS)
+def test_small(name):
+    model, *args = zoo.NETWORKS[name]()
+    model = networks.enliven(model)
+    check(sol.optimize(model, *args), model, tuple(args), times=TIMES_WINOGRAD)
 
 
 def test_outputs_of_a_network_are_rebuilt(torchvision):
