@@ -11,6 +11,7 @@ import io
 import logging
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +43,8 @@ class _NoGraphs(io.TextIOBase):
 @contextlib.contextmanager
 def _tracing() -> Iterator[None]:
     """No gradients (so that no_grad() in a model traces to nothing), no fused paths for transformers, no noise."""
+    if torch.is_autocast_enabled("cpu"):
+        raise _core.UnsupportedError("autocast: not supported; call sol.optimize and the model outside of torch.autocast")
     fast, disabled = torch.backends.mha.get_fastpath_enabled(), logging.root.manager.disable
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -64,7 +67,13 @@ def export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
             reason = _untraceable(e)
             if reason is None:
                 raise
-            raise _core.UnsupportedError(f"{type(module).__name__}: cannot be traced: {reason}") from e
+            line = next((f" ({os.path.basename(f.filename)}:{f.lineno})" for f in _users(e)), "")
+            raise _core.UnsupportedError(f"{type(module).__name__}: cannot be traced: {reason}{line}") from e
+
+
+def _users(e: Exception) -> list[traceback.FrameSummary]:
+    """The frames of the user's model that an exception went through, the innermost first."""
+    return [f for f in reversed(traceback.extract_tb(e.__traceback__)) if not f.filename.startswith((*_OURS, "<"))]
 
 
 _DATA_DEPENDENT = frozenset(

@@ -405,6 +405,6 @@ def _example(declared: Any, leaf: Any, batch_size: int | None) -> Any:
     if not isinstance(declared, Input):
         return leaf
     shape = declared.sized(1 if batch_size is None else batch_size)
-    if isinstance(leaf, torch.Tensor) and tuple(leaf.shape) == shape:
+    if isinstance(leaf, torch.Tensor) and (batch_size is None or tuple(leaf.shape) == shape):
         return leaf.detach()
     return torch.empty(shape, dtype=declared.dtype)

@@ -78,7 +78,7 @@ class Program:
         self.copies = {n: _Copy(o) for n, o in owned.items() if not _is_dense(o.tensor)}
         self.owned = owned
         skeleton = _skeleton(root)
-        args, kwargs = pytree.tree_unflatten(list(leaves), spec)
+        args, kwargs = pytree.tree_unflatten(_apart(leaves), spec)
         exported = export(skeleton, args, kwargs)
         traced = time.monotonic()
         tensors = {n: self.copies[n].holder["copy"] if n in self.copies else o.tensor for n, o in owned.items()}
@@ -157,6 +157,8 @@ class Program:
     def finish(self, outputs: tuple[Any, ...], leaves: Sequence[Any]) -> list[Any]:
         """The leaves of what the model returns, from the network's outputs; writes what the model writes in place."""
         t = self.translation
+        if t.writes:
+            self._check_overlaps(leaves)
         outputs = tuple(_shaped(o, layout) for o, (layout, _) in zip(outputs, t.outputs, strict=True))
         with torch.no_grad():
             for target, number in t.writes:
@@ -170,6 +172,19 @@ class Program:
             else:
                 results.append(self._replay(r.value, leaves, outputs))
         return results
+
+    def _check_overlaps(self, leaves: Sequence[Any]) -> None:
+        """What a model writes in place must not share memory with an argument: the network took them for two tensors."""
+        spans = {i: _span(leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+        for target, _ in self.translation.writes:
+            first, last = _span(self._base(target, leaves, ()))
+            for i, (low, high) in spans.items():
+                if target != ("leaf", i) and low < last and first < high:
+                    what = f"argument {target[1]}" if target[0] == "leaf" else f"'{target[1]}'"
+                    raise _core.UnsupportedError(
+                        f"{self.name}: writes {what} in place, which shares memory with argument {i}: "
+                        "not supported; pass a clone of one of them"
+                    )
 
     def _base(self, base: tuple[str, Any], leaves: Sequence[Any], outputs: Sequence[Any]) -> Any:
         kind, which = base
@@ -213,6 +228,27 @@ def _skeleton(root: torch.nn.Module) -> torch.nn.Module:
     for name in [n for n in d if n.startswith(("_forward_hooks", "_forward_pre_hooks"))]:
         d[name] = type(d[name])()
     return skeleton
+
+
+def _span(t: torch.Tensor) -> tuple[int, int]:
+    """From where to where a tensor's elements lie in memory."""
+    if not t.numel():
+        return 0, 0
+    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return t.data_ptr(), t.data_ptr() + (last + 1) * t.element_size()
+
+
+def _apart(leaves: Sequence[Any]) -> list[Any]:
+    """The leaves, copied where they share memory: a trace would take them for one tensor."""
+    found: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            low, high = _span(leaf)
+            others = [_span(o) for o in found if isinstance(o, torch.Tensor)]
+            if any(a < high and low < b for a, b in others):
+                leaf = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, requires_grad=leaf.requires_grad)
+        found.append(leaf)
+    return found
 
 
 def _is_dense(t: torch.Tensor) -> bool:

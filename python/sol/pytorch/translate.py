@@ -145,7 +145,8 @@ class Translator:
                 self.env[node] = self._placeholder(node, kind, name)
                 self.memory.enter(node)
             except Refused as e:
-                self.problems.append(f"{node.name}: {e}")
+                where, which = self.origin[node]
+                self.problems.append(f"{'argument' if where == 'leaf' else 'parameter'} {which}: {e}")
 
     def _placeholder(self, node: torch.fx.Node, kind: InputKind, name: str) -> Any:
         val = node.meta.get("val")
@@ -213,6 +214,8 @@ class Translator:
         """Something of the right type and shape in place of what is not supported, to find what else is not."""
 
         def like(v: Any) -> Any:
+            if isinstance(v, torch.SymInt | torch.SymFloat | torch.SymBool):
+                raise Refused("a number that depends on data")
             return Value(self.graph.input("", sol_name(v.dtype), tuple(v.shape))) if isinstance(v, torch.Tensor) else v
 
         val = node.meta.get("val")
@@ -275,7 +278,7 @@ class Translator:
             log.info(f"{node.target}: cannot be decomposed: {type(e).__name__}: {e}")
             graph = None
         if graph is None:
-            raise Refused("")
+            raise Refused("SOL has no row for this operator, and PyTorch does not take it apart")
         known = len(self.problems)
         for inner, outer in zip(graph.graph.find_nodes(op="placeholder"), all_tensors(node), strict=True):
             self.env[inner] = self._read(outer)
@@ -326,7 +329,11 @@ class Translator:
             self._nodes(body.graph, body)
             self.enabled = before
             return self._read(body.graph.output_node().args[0])
-        raise Refused({"wrap_with_autocast": "autocast", "cond": "control flow"}.get(name, ""))
+        if name == "wrap_with_autocast":
+            body = self._read(node.args[4])
+            first = next((n for n in body.graph.nodes if n.op == "call_function"), node)
+            raise Refused(f"torch.autocast{_where(*place(first))}")
+        raise Refused({"cond": "control flow"}.get(name, ""))
 
     # -- results
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import torch
+
 from ..builder import Builder, Number, Refused, Value
 from .chance import drop
 from .table import op
@@ -377,11 +379,28 @@ def attention(
     scale: float | None,
     enable_gqa: bool,
 ) -> Value:
-    if dropout_p > 0:
-        raise Refused("dropout_p > 0: use dropout_p=0.0, or dropout on probabilities of your own")
     if scale == 0:
         raise Refused("scale=0")
+    if dropout_p > 0:
+        return _dropped(b, query, key, value, attn_mask, dropout_p, is_causal, scale)
     return _attention(b, query, key, value, attn_mask, is_causal, scale)
+
+
+def _dropped(
+    b: Builder, q: Value, k: Value, v: Value, mask: Value | None, p: float, causal: bool, scale: float | None
+) -> Value:
+    """Attention in its steps, so that probabilities can be dropped."""
+    if q.ndim > 2 and k.shape[-3] != q.shape[-3]:
+        times = q.shape[-3] // k.shape[-3]
+        k, v = (b.layer("RepeatInterleave", t, axis=t.ndim - 3, n=times) for t in (k, v))
+    scores = b.mul(b.layer("MatMul", q, b.transpose(k)), scale or 1 / math.sqrt(q.shape[-1]))
+    if causal:
+        mask = b.const(torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril())
+    if mask is not None and mask.is_float:
+        scores = b.map("add", scores, b.cast(mask, q.dtype))
+    elif mask is not None:
+        scores = b.where(mask, scores, -math.inf)
+    return b.layer("MatMul", drop(b, b.layer("Softmax", scores, axis=scores.ndim - 1), p), v)
 
 
 @op("_scaled_dot_product_flash_attention_for_cpu")

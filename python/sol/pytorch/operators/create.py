@@ -7,9 +7,19 @@ from collections.abc import Sequence
 import torch
 
 from ..builder import Builder, Number, Refused, Value, sol_name
-from .table import op, refuse
+from .table import op, refuse, refuse_family
 
 Size = Sequence[int]
+SPECIAL = (
+    "digamma i0 igamma igammac polygamma mvlgamma special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 "
+    "special_bessel_y1 special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v "
+    "special_chebyshev_polynomial_w special_erfcx special_hermite_polynomial_h special_hermite_polynomial_he special_i0e "
+    "special_i1 special_i1e special_laguerre_polynomial_l special_legendre_polynomial_p special_modified_bessel_i0 "
+    "special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 special_ndtri "
+    "special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 special_shifted_chebyshev_polynomial_t "
+    "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v special_shifted_chebyshev_polynomial_w "
+    "special_spherical_bessel_j0 special_zeta"
+)
 
 
 def _filled(b: Builder, value: Number) -> Value:
@@ -64,6 +74,21 @@ def arange(b: Builder, x: Number, end: Number | None = None, step: Number = 1, d
     return b.layer("Range", n=b.out.shape[0], start=float(start), step=float(step), to=sol_name(out))
 
 
+@op("linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
+def linspace_tensors(b: Builder, x: Value | Number, end: Value | Number, steps: int, dtype: object) -> Value:
+    """From both ends to the middle, as PyTorch computes it."""
+    if not b.out.dtype.is_floating_point:
+        raise Refused(f"data type {str(b.out.dtype).removeprefix('torch.')} between tensors")
+    first, last = b.to_out(x), b.to_out(end)
+    if steps < 2:
+        return b.expand(first, [steps])
+    step = b.div(b.map("sub", last, first), steps - 1)
+    at = b.layer("Range", n=steps, start=0.0, step=1.0, to=sol_name(b.out.dtype))
+    back = b.layer("Range", n=steps, start=float(steps - 1), step=-1.0, to=sol_name(b.out.dtype))
+    front = b.map("add", b.map("mul", at, step), first)
+    return b.where(b.compare("lt", at, steps // 2), front, b.map("sub", last, b.map("mul", back, step)))
+
+
 @op("linspace")
 def linspace(b: Builder, x: Number, end: Number, steps: int, dtype: object) -> Value:
     return _computed(b, torch.linspace(x, end, steps, dtype=b.out.dtype))
@@ -89,9 +114,19 @@ def triu_indices(b: Builder, x: int, col: int, offset: int, dtype: object) -> Va
     return _computed(b, torch.triu_indices(x, col, offset, dtype=b.out.dtype))
 
 
-@op("hann_window", "hann_window.periodic")
-def hann_window(b: Builder, x: int, periodic: bool = True, dtype: object = None) -> Value:
-    return _computed(b, torch.hann_window(x, periodic, dtype=b.out.dtype))
+def _window(name: str) -> None:
+    @op(f"{name}_window", f"{name}_window.periodic")
+    def window(b: Builder, x: int, periodic: bool = True, dtype: object = None) -> Value:
+        return _computed(b, getattr(torch, f"{name}_window")(x, periodic, dtype=b.out.dtype))
+
+
+for _name in ("hann", "hamming", "blackman", "bartlett"):
+    _window(_name)
+
+
+@op("kaiser_window", "kaiser_window.periodic", "kaiser_window.beta")
+def kaiser_window(b: Builder, x: int, periodic: bool = True, beta: float = 12.0, dtype: object = None) -> Value:
+    return _computed(b, torch.kaiser_window(x, periodic, beta, dtype=b.out.dtype))
 
 
 # -- checks: the shapes are known, so tracing has made them
@@ -117,5 +152,24 @@ refuse(
     "the shape of the result depends on data",
     *"nonzero nonzero_numpy masked_select unique_dim _unique2 unique_consecutive bincount repeat_interleave.Tensor".split(),
     *"repeat_interleave.self_Tensor argwhere combinations".split(),
+)
+refuse_family(
+    "linear algebra that takes matrices apart",
+    *"_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd _linalg_eigvals cholesky cholesky_inverse".split(),
+    *"cholesky_solve geqrf linalg_cholesky linalg_cholesky_ex linalg_eig linalg_eigvals linalg_householder_product".split(),
+    *"linalg_inv linalg_inv_ex linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq linalg_lu linalg_lu_factor".split(),
+    *"linalg_lu_factor_ex linalg_lu_solve linalg_matrix_exp linalg_pinv linalg_qr linalg_solve_triangular logdet".split(),
+    *"lu_unpack ormqr triangular_solve linalg_solve linalg_ldl_factor".split(),
+)
+refuse_family("a special function that is not there", *SPECIAL.split())
+refuse_family(
+    "complex numbers", "_fft_c2c", "_fft_c2r", "_fft_r2c", "complex", "polar", "view_as_complex", "view_as_real"
+)
+refuse_family(
+    "quantised tensors", "quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize"
+)
+refuse_family(
+    "gradients: SOL makes its own",
+    *"convolution_backward avg_pool2d_backward max_pool2d_with_indices_backward _adaptive_avg_pool2d_backward".split(),
 )
 refuse("a number that depends on data", "_local_scalar_dense", "item", "equal", "is_nonzero", "allclose")

@@ -29,6 +29,58 @@ def one_hot(b: Builder, x: Value, num_classes: int) -> Value:
     return b.layer("OneHot", _index(b, x), n=num_classes)
 
 
+@op("embedding_renorm_")
+def embedding_renorm(b: Builder, x: Value, indices: Value, max_norm: float, norm_type: float) -> Value:
+    """The rows that are picked, made shorter where they are longer than max_norm."""
+    norms = b.reduce("LpNorm", x, 1, True, n=float(norm_type))
+    flat = b.reshape(_index(b, indices), [math.prod(indices.shape)])
+    none = b.fill(x.shape[:1], 0, torch.int64)
+    picked = b.layer("ScatterElements", none, flat, b.fill(flat.shape, 1, torch.int64), axis=0, mode="none")
+    long = b.map("logical_and", b.compare("gt", norms, max_norm), b.cast(b.unsqueeze(picked, 1), torch.bool))
+    shorter = b.map("div", b.scalar(max_norm, x.dtype), b.add(norms, 1e-7))
+    return b.where(long, b.map("mul", x, shorter), x)
+
+
+BAGS = ("sum", "mean", "amax")
+
+
+@op("embedding_bag", "embedding_bag.padding_idx", "_embedding_bag", "_embedding_bag_forward_only")
+def embedding_bag(
+    b: Builder,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
+    mode: int,
+    per_sample_weights: Value | None,
+    include_last_offset: bool,
+    padding_idx: int | None = -1,
+) -> tuple[Value | None, ...]:
+    """Rows of each bag, reduced; a bag ends where the next begins. Of the results, the first only."""
+    bags, n = b.out[0].shape[0], indices.shape[0]
+    rows = b.layer("Embedding", weight, _index(b, indices))
+    if per_sample_weights is not None:
+        rows = b.map("mul", rows, b.unsqueeze(per_sample_weights, 1))
+    positions = b.layer("Range", n=n, start=0.0, step=1.0, to="i64")
+    starts = b.slice(_index(b, offsets), 0, 0, bags)
+    bag = b.sub(b.layer("Bucketize", positions, starts, right=1), 1)
+    if padding_idx is not None and "padding_idx" in b.target:  # below 0: from the end; the other overloads: none
+        padding_idx %= weight.shape[0]
+    if padding_idx is not None and padding_idx >= 0:  # to a bag of its own, behind the others
+        bag = b.where(b.compare("eq", _index(b, indices), padding_idx), b.scalar(bags, torch.int64), bag)
+    picks = b.expand(b.unsqueeze(bag, 1), rows.shape)
+    low = -math.inf if mode == 2 else 0
+    empty = b.fill([bags + 1, weight.shape[1]], low, weight.dtype)
+    y = b.layer("ScatterElements", empty, picks, rows, axis=0, mode=MODES[BAGS[mode] if mode != 1 else "sum"])
+    y = b.slice(y, 0, 0, bags)
+    if mode == 2:
+        y = b.where(b.map("isneginf", y), b.scalar(0, y.dtype), y)
+    if mode == 1:
+        ones = b.fill([n], 1, weight.dtype)
+        count = b.layer("ScatterElements", b.fill([bags + 1], 0, weight.dtype), bag, ones, axis=0, mode="add")
+        y = b.map("div", y, b.unsqueeze(b.map("max", b.slice(count, 0, 0, bags), b.scalar(1, y.dtype)), 1))
+    return (y, None, None, None)
+
+
 def _given(x: Value, indices: Sequence[Value | None]) -> tuple[list[int], list[Value]]:
     dims = [d for d, i in enumerate(indices) if i is not None]
     given = [i for i in indices if i is not None]
@@ -211,6 +263,15 @@ def index_fill(b: Builder, x: Value, dim: int, index: Value, value: Value | Numb
     return _along(b, x, dim, index, b.expand(b.as_value(value, x.dtype), shape), "none")
 
 
+@op("put")
+def put(b: Builder, x: Value, index: Value, source: Value, accumulate: bool) -> Value:
+    flat, n = b.reshape(x, [math.prod(x.shape)]), math.prod(index.shape)
+    at, values = b.reshape(_index(b, index), [n]), b.reshape(source, [n])
+    return b.reshape(
+        b.layer("ScatterElements", flat, at, values, axis=0, mode="add" if accumulate else "none"), x.shape
+    )
+
+
 @op("diagonal_scatter")
 def diagonal_scatter(b: Builder, x: Value, src: Value, offset: int, dim1: int, dim2: int) -> Value:
     ones = torch.zeros(x.shape, dtype=torch.bool)
@@ -222,14 +283,33 @@ def diagonal_scatter(b: Builder, x: Value, src: Value, offset: int, dim1: int, d
     return b.where(b.const(ones), b.layer("Gather", flat, b.const(at), axis=0), x)
 
 
+def _places(size: Sequence[int], stride: Sequence[int], offset: int | None) -> torch.Tensor:
+    at = torch.full((), offset or 0, dtype=torch.int64)
+    for n, s in zip(size, stride, strict=True):
+        at = at.unsqueeze(-1) + s * torch.arange(n)
+    return at
+
+
+@op("as_strided_scatter")
+def as_strided_scatter(
+    b: Builder, x: Value, src: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
+) -> Value:
+    if not b.row_major:
+        raise Refused("as_strided_scatter of a tensor that is not row-major")
+    at = _places(size, stride, storage_offset).reshape(-1)
+    if at.unique().numel() < at.numel():
+        raise Refused("as_strided_scatter to places that overlap")
+    flat = b.reshape(x, [math.prod(x.shape)])
+    values = b.reshape(b.cast(src, x.dtype), [at.numel()])
+    return b.reshape(b.layer("ScatterElements", flat, b.const(at), values, axis=0), x.shape)
+
+
 @op("as_strided", "as_strided_copy")
 def as_strided(b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None) -> Value:
     """On row-major memory: export's tensors are, unless their strides say otherwise."""
     if not b.row_major:
         raise Refused("as_strided of a tensor that is not row-major")
-    at = torch.full((), storage_offset or 0, dtype=torch.int64)
-    for n, s in zip(size, stride, strict=True):
-        at = at.unsqueeze(-1) + s * torch.arange(n)
+    at = _places(size, stride, storage_offset)
     return b.layer("Gather", b.reshape(x, [math.prod(x.shape)]), b.const(at), axis=0)
 
 
@@ -284,5 +364,5 @@ def searchsorted(
     sorter: Value | None,
 ) -> Value:
     if sorter is not None:
-        raise Refused("argument sorter")
+        sequence = b.layer("GatherElements", sequence, _index(b, sorter), axis=sequence.ndim - 1)
     return bucketize(b, self, sequence, out_int32, right or side == "right")

@@ -43,14 +43,13 @@ for _name, _function in _rows(BOOL):
 # -- two operands
 
 PROMOTED = (
-    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor fmod.Tensor fmod.Scalar maximum=max minimum=min max.other=max "
-    "min.other=min fmax fmin hypot atan2 arctan2=atan2 copysign.Tensor copysign.Scalar nextafter gcd lcm logaddexp "
-    "logaddexp2 bitwise_left_shift.Tensor=shift_left bitwise_left_shift.Tensor_Scalar=shift_left __lshift__.Scalar=shift_left "
-    "__lshift__.Tensor=shift_left bitwise_right_shift.Tensor=shift_right bitwise_right_shift.Tensor_Scalar=shift_right "
+    "maximum=max minimum=min max.other=max min.other=min fmax fmin hypot atan2 arctan2=atan2 copysign.Tensor "
+    "copysign.Scalar nextafter gcd lcm logaddexp logaddexp2 bitwise_left_shift.Tensor=shift_left "
+    "bitwise_left_shift.Tensor_Scalar=shift_left __lshift__.Scalar=shift_left __lshift__.Tensor=shift_left "
+    "bitwise_right_shift.Tensor=shift_right bitwise_right_shift.Tensor_Scalar=shift_right "
     "__rshift__.Scalar=shift_right __rshift__.Tensor=shift_right bitwise_left_shift.Scalar_Tensor=shift_left "
-    "bitwise_right_shift.Scalar_Tensor=shift_right floor_divide=floordiv floor_divide.Scalar=floordiv "
-    "xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self special_xlogy=xlogy special_xlogy.other_scalar=xlogy "
-    "special_xlogy.self_scalar=xlogy ldexp.Tensor"
+    "bitwise_right_shift.Scalar_Tensor=shift_right xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self "
+    "special_xlogy=xlogy special_xlogy.other_scalar=xlogy special_xlogy.self_scalar=xlogy ldexp.Tensor"
 )
 BITS = "and or xor"
 COMPARED = "eq ne lt le gt ge"
@@ -62,6 +61,38 @@ def _promoted(function: str) -> Function:
         return b.map(function, b.to_out(x), b.to_out(other))
 
     return row
+
+
+def _divided(b: Builder, function: str, x: Value | Number, y: Value | Number) -> Value:
+    """A quotient or what remains of one; as PyTorch, the call fails if an integer is divided by 0."""
+    divisor = b.to_out(y)
+    if not divisor.is_float and divisor.dtype != torch.bool:
+        if isinstance(y, Value):
+            divisor = _not_zero(b, divisor)
+        elif int(y) == 0:
+            raise Refused("an integer divided by 0")
+    return b.map(function, b.to_out(x), divisor)
+
+
+def _not_zero(b: Builder, y: Value) -> Value:
+    """y itself, plus what is read from two numbers: the first, 0, or behind them where y is 0, which fails."""
+    places = b.mul(b.cast(b.compare("eq", y, 0), torch.int64), 2)
+    name, b.name = b.name, f"{b.name}: no divisor may be 0"
+    read = b.layer("Embedding", b.const(torch.tensor([0, 1], dtype=y.dtype)), places)
+    b.name = name
+    return b.map("add", y, read)
+
+
+def _division(function: str) -> Function:
+    return lambda b, x, other: _divided(b, function, x, other)
+
+
+DIVISIONS = (
+    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor fmod.Tensor fmod.Scalar floor_divide=floordiv "
+    "floor_divide.Scalar=floordiv"
+)
+for _name, _function in _rows(DIVISIONS):
+    op(_name)(_division(_function.split(".")[0]))
 
 
 def _compared(function: str) -> Function:
@@ -121,8 +152,9 @@ def div(b: Builder, x: Value | Number, other: Value | Number) -> Value:
 
 @op("div.Tensor_mode", "div.Scalar_mode", "divide.Tensor_mode", "divide.Scalar_mode")
 def div_mode(b: Builder, x: Value | Number, other: Value | Number, rounding_mode: str | None) -> Value:
-    function = {None: "div", "floor": "floordiv", "trunc": "truncdiv"}[rounding_mode]
-    return b.map(function, b.to_out(x), b.to_out(other))
+    if rounding_mode is None:
+        return div(b, x, other)
+    return _divided(b, {"floor": "floordiv", "trunc": "truncdiv"}[rounding_mode], x, other)
 
 
 @op("pow.Tensor_Scalar")

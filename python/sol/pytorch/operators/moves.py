@@ -30,7 +30,7 @@ def permute(b: Builder, x: Value, dims: Sequence[int]) -> Value:
     return b.permute(x, [axis_of(d, x.ndim) for d in dims])
 
 
-@op("transpose.int", "swapaxes", "swapdims", "transpose_copy.int")
+@op("transpose.int", "transpose_", "swapaxes", "swapdims", "transpose_copy.int")
 def transpose(
     b: Builder, x: Value, dim0: int = 0, dim1: int = 1, axis0: int | None = None, axis1: int | None = None
 ) -> Value:

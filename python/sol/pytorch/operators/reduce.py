@@ -325,6 +325,23 @@ def median_dim(b: Builder, x: Value, dim: int, keepdim: bool) -> tuple[Value, Va
     return (y, at) if keepdim else (b.squeeze(y, dim), b.squeeze(at, dim))
 
 
+@op("nanmedian.dim")
+def nanmedian_dim(b: Builder, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+    """The middle one of the numbers; NaN are sorted behind them."""
+    if x.ndim == 0 or not x.is_float:
+        return median_dim(b, x, dim, keepdim)
+    dim = axis_of(dim, x.ndim)
+    numbers = b.reduce("Sum", b.cast(b.map("logical_not", b.map("isnan", x)), torch.int64), dim, True)
+    at = b.map("floordiv", b.map("max", b.sub(numbers, 1), b.scalar(0, torch.int64)), b.scalar(2, torch.int64))
+    y, where = (b.layer("GatherElements", v, at, axis=dim) for v in _sort(b, x, dim, False))
+    return (y, where) if keepdim else (b.squeeze(y, dim), b.squeeze(where, dim))
+
+
+@op("nanmedian")
+def nanmedian(b: Builder, x: Value) -> Value:
+    return nanmedian_dim(b, b.reshape(x, [math.prod(x.shape)]), 0, False)[0]
+
+
 @op("median")
 def median(b: Builder, x: Value) -> Value:
     flat = b.reshape(x, [math.prod(x.shape)])
@@ -353,6 +370,19 @@ def cummax(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
 @op("cummin")
 def cummin(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
     return _running_extreme(b, "CumMin", x, dim)
+
+
+@op("pdist", "_pdist_forward")
+def pdist(b: Builder, x: Value, p: float) -> Value:
+    """The distance of each row to each behind it."""
+    n = x.shape[0]
+    if n < 2:
+        return b.fill([0], 0, x.dtype)
+    if n > 1500:
+        raise Refused(f"the distances of {n} rows")
+    first, second = torch.triu_indices(n, n, 1)
+    pairs = [b.layer("Embedding", x, b.const(at)) for at in (first, second)]
+    return _norm(b, b.map("sub", *pairs), p, 1, False)
 
 
 @op("dist")

@@ -12,6 +12,8 @@ import keyword
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from ..builder import Builder, Refused, Value
 
 Function = Callable[..., Any]
@@ -75,6 +77,13 @@ def op(*names: str) -> Callable[[Function], Function]:
         return function
 
     return enter
+
+
+def refuse_family(why: str, *names: str) -> None:
+    """Enters all overloads of operators that are refused."""
+    for name in names:
+        packet = getattr(torch.ops.aten, name, None)
+        refuse(why, *(f"{name}.{overload}" for overload in (packet.overloads() if packet is not None else [])))
 
 
 def refuse(why: str, *names: str) -> None:
