@@ -98,6 +98,13 @@ int64_t attr_int(struct node *n, const char *name, int64_t otherwise)
     return a ? a->i : otherwise;
 }
 
+bool attr_flag(struct node *n, const char *name, bool otherwise)
+{
+    int64_t v = attr_int(n, name, otherwise);
+    if (v != 0 && v != 1) nd_invalid(n, "attribute '%s': expected 0 or 1, got %lld", name, (long long)v);
+    return v;
+}
+
 double attr_real(struct node *n, const char *name, double otherwise)
 {
     const Onnx__Attribute *a = nd_attr(n, name, ATTR_F);

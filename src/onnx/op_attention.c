@@ -50,7 +50,7 @@ static void read_attention(struct node *n, struct attention *a)
     }
     a->scale = attr_real(n, "scale", 1 / sqrt((double)MAX(1, nd_size(a->q, 3))));
     a->softcap = attr_real(n, "softcap", 0);
-    a->causal = attr_int(n, "is_causal", 0);
+    a->causal = attr_flag(n, "is_causal", 0);
     a->left = attr_int(n, "left_window_size", -1);
     a->right = attr_int(n, "right_window_size", -1);
     a->mode = attr_int(n, "qk_matmul_output_mode", 0);
@@ -178,7 +178,7 @@ sol_status op_rotary(struct node *n)
 {
     tensor x = nd_in(n, 0), c = nd_in(n, 1), s = nd_in(n, 2), at = nd_in(n, 3);
     int64_t heads = attr_int(n, "num_heads", 0), part = attr_int(n, "rotary_embedding_dim", 0);
-    bool flat = nd_rank(x) == 3, neighbours = attr_int(n, "interleaved", 0);
+    bool flat = nd_rank(x) == 3, neighbours = attr_flag(n, "interleaved", 0);
     x = by_heads(n, x, heads);
     if (n->status) return n->status;
     int64_t whole = nd_size(x, 3);

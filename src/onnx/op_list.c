@@ -85,7 +85,7 @@ sol_status op_list_erase(struct node *n)
 sol_status op_list_concat(struct node *n)
 {
     const struct value *list = list_of(n, 0);
-    bool fresh = attr_int(n, "new_axis", 0);
+    bool fresh = attr_flag(n, "new_axis", 0);
     if (!list) return n->status;
     tensor *parts = NEW_ARRAY(n->r->arena, tensor, list->nitems + 1);
     for (int i = 0; i < list->nitems; i++) TRY(value_tensor(n->r, list->items[i], &parts[i]));
@@ -102,7 +102,7 @@ sol_status op_list_split(struct node *n)
 {
     tensor x = nd_in(n, 0);
     int axis = nd_axis_of(n, attr_int(n, "axis", 0), nd_rank(x));
-    bool keep = attr_int(n, "keepdims", 1) || nd_has(n, 1);
+    bool keep = attr_flag(n, "keepdims", 1) || nd_has(n, 1);
     int64_t whole = nd_size(x, axis), sum = 0, *sizes = NEW_ARRAY(n->r->arena, int64_t, MOST_PIECES), part = 1;
     int count = -1;
     if (n->status) return n->status;

@@ -17,7 +17,7 @@ sol_status op_map_axis(struct node *n)
     int64_t shape[SOL_MAX_DIMS], wide[SOL_MAX_DIMS];
     tensor x = nd_in(n, 0), y = nd_in(n, 1);
     int r = nd_rank(x), own = nd_shape_of(y, shape);
-    bool broadcast = attr_int(n, "broadcast", 0);
+    bool broadcast = attr_flag(n, "broadcast", 0);
     int64_t axis = attr_int(n, "axis", r - own);
     if (n->status) return n->status;
     if (axis < 0) axis += r;
@@ -58,7 +58,7 @@ sol_status op_div(struct node *n)
 
 sol_status op_mod(struct node *n)
 {
-    bool truncated = attr_int(n, "fmod", 0);
+    bool truncated = attr_flag(n, "fmod", 0);
     if (nd_is_float(nd_in(n, 0)) && !truncated && n->version < 28)
         return nd_invalid(n, "fmod must be 1 for type float");
     nd_give(n, 0, nd_fn2(n, truncated ? "fmod" : "remainder", nd_in(n, 0), nd_in(n, 1)));
@@ -84,7 +84,7 @@ sol_status op_shift(struct node *n)
 
 sol_status op_is_inf(struct node *n)
 {
-    bool below = attr_int(n, "detect_negative", 1), above = attr_int(n, "detect_positive", 1);
+    bool below = attr_flag(n, "detect_negative", 1), above = attr_flag(n, "detect_positive", 1);
     tensor x = nd_in(n, 0);
     int64_t shape[SOL_MAX_DIMS];
     if (!below && !above)
@@ -273,7 +273,7 @@ sol_status op_dropout(struct node *n)
     tensor x = nd_in(n, 0);
     attr_skip(n, "ratio");
     attr_skip(n, "seed");
-    if (n->version < 7 && !attr_int(n, "is_test", 0)) return nd_refuse(n, "is_test=0 is not supported");
+    if (n->version < 7 && !attr_flag(n, "is_test", 0)) return nd_refuse(n, "is_test=0 is not supported");
     if (nd_has(n, 2) && known_int(n, 2, "training_mode", 0)) {
         double ratio = nd_has(n, 1) ? known_real(n, 1, "ratio", 0.5) : 0.5;
         if (n->status) return n->status;
@@ -305,8 +305,8 @@ sol_status op_gemm(struct node *n)
     enum sol_dtype t = nd_type_of(a);
     if (!nd_is_float(a) && (alpha != floor(alpha) || beta != floor(beta)))
         return nd_refuse(n, "alpha and beta with a fraction for integers are not supported");
-    if (attr_int(n, "transA", 0)) a = nd_swap(n, a, 0, 1);
-    if (!attr_int(n, "transB", 0)) b = nd_swap(n, b, 0, 1);
+    if (attr_flag(n, "transA", 0)) a = nd_swap(n, a, 0, 1);
+    if (!attr_flag(n, "transB", 0)) b = nd_swap(n, b, 0, 1);
     if (alpha != 1) b = nd_fn2(n, "mul", b, nd_number(n, t, alpha));
     if (c && beta != 1) c = nd_fn2(n, "mul", c, nd_number(n, t, beta));
     int64_t outputs = nd_size(b, 0);

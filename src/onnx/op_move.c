@@ -117,7 +117,7 @@ sol_status op_reshape(struct node *n)
     int64_t shape[MOST], now[MOST];
     tensor x = nd_in(n, 0);
     int r = known_ints(n, 1, "the shape", MOST, shape), from = nd_shape_of(x, now), open = -1;
-    bool zero = attr_int(n, "allowzero", 0);
+    bool zero = attr_flag(n, "allowzero", 0);
     if (n->status) return n->status;
     int64_t count = 1;
     for (int i = 0; i < r; i++) {
@@ -438,7 +438,7 @@ sol_status op_trilu(struct node *n)
 {
     int64_t k = known_int(n, 1, "k", 0), most = (int64_t)1 << 40;
     nd_give(n, 0,
-            nd_make(n, attr_int(n, "upper", 1) ? "Triu" : "Tril", IN(nd_in(n, 0)),
+            nd_make(n, attr_flag(n, "upper", 1) ? "Triu" : "Tril", IN(nd_in(n, 0)),
                     WITH(INT("k", MAX(-most, MIN(most, k))))));
     return n->status;
 }

@@ -36,7 +36,7 @@ static void read_window(struct node *n, tensor x, struct window *w, bool with_au
             return;
         }
     }
-    w->ceil = attr_int(n, "ceil_mode", 0);
+    w->ceil = attr_flag(n, "ceil_mode", 0);
     const char *mode = with_auto ? attr_text(n, "auto_pad", "NOTSET") : "NOTSET";
     bool upper = !strcmp(mode, "SAME_UPPER"), lower = !strcmp(mode, "SAME_LOWER");
     if (!strcmp(mode, "NOTSET") || !*mode) return;
@@ -193,7 +193,7 @@ sol_status op_max_pool(struct node *n)
     tensor x = nd_in(n, 0), out[2] = {0};
     if (!read_kernel(n, x, &w)) return n->status;
     read_window(n, x, &w, true);
-    bool columns = attr_int(n, "storage_order", 0);
+    bool columns = attr_flag(n, "storage_order", 0);
     if (nd_wants(n, 1))
         nd_make_all(n, "MaxPoolAt", IN(x), WITH(WINDOW(w), INT("whole", 1)), 2, out);
     else
@@ -210,7 +210,7 @@ sol_status op_average_pool(struct node *n)
     tensor x = nd_in(n, 0);
     if (!read_kernel(n, x, &w)) return n->status;
     read_window(n, x, &w, true);
-    bool counted = attr_int(n, "count_include_pad", 0);
+    bool counted = attr_flag(n, "count_include_pad", 0);
     nd_give(n, 0, nd_make(n, "AvgPool", IN(x), WITH(WINDOW(w), INT("pads", counted))));
     return n->status;
 }
@@ -220,6 +220,7 @@ sol_status op_lp_pool(struct node *n)
     struct window w;
     tensor x = nd_in(n, 0);
     int64_t p = attr_int(n, "p", 2);
+    if (p < 1) return n->status ? n->status : nd_invalid(n, "p: expected 1 or more, got %lld", (long long)p);
     if (!read_kernel(n, x, &w)) return n->status;
     read_window(n, x, &w, true);
     nd_give(n, 0, nd_make(n, "LpPool", IN(x), WITH(WINDOW(w), REAL("n", (double)p))));
@@ -238,8 +239,9 @@ sol_status op_global_pool(struct node *n)
         nd_give(n, 0, nd_reduce(n, n->op->kind, x, count, axes, true));
         return n->status;
     }
-    double p = (double)attr_int(n, "p", 2);
-    nd_give(n, 0, nd_make(n, "LpNorm", IN(x), WITH(REAL("n", p), INTS("axes", count, axes), INT("keep", 1))));
+    int64_t p = attr_int(n, "p", 2);
+    if (p < 1) return n->status ? n->status : nd_invalid(n, "p: expected 1 or more, got %lld", (long long)p);
+    nd_give(n, 0, nd_make(n, "LpNorm", IN(x), WITH(REAL("n", (double)p), INTS("axes", count, axes), INT("keep", 1))));
     return n->status;
 }
 

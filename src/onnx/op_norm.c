@@ -7,9 +7,9 @@ sol_status op_batch_norm(struct node *n)
 {
     tensor x = nd_in(n, 0), scale = nd_in(n, 1), b = nd_in(n, 2), mean = nd_in(n, 3), var = nd_in(n, 4), out[3];
     double e = attr_real(n, "epsilon", 1e-5f), momentum = attr_real(n, "momentum", 0.9f);
-    if (n->version < 7 && !attr_int(n, "is_test", 0)) return nd_refuse(n, "is_test=0 is not supported");
-    if (attr_int(n, "spatial", 1) != 1) return nd_refuse(n, "spatial=0 is not supported");
-    if (!attr_int(n, "training_mode", 0)) {
+    if (n->version < 7 && !attr_flag(n, "is_test", 0)) return nd_refuse(n, "is_test=0 is not supported");
+    if (!attr_flag(n, "spatial", 1)) return nd_refuse(n, "spatial=0 is not supported");
+    if (!attr_flag(n, "training_mode", 0)) {
         nd_give(n, 0, nd_make(n, "BatchNorm", IN(x, scale, b, mean, var), WITH(REAL("e", e))));
         return n->status;
     }

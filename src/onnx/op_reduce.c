@@ -42,7 +42,7 @@ static tensor reduce_typed(struct node *n, const char *kind, tensor x, int count
 static sol_status reduce_by(struct node *n, int count, int64_t *axes)
 {
     tensor x = nd_in(n, 0);
-    bool keep = attr_int(n, "keepdims", 1), nothing = attr_int(n, "noop_with_empty_axes", 0);
+    bool keep = attr_flag(n, "keepdims", 1), nothing = attr_flag(n, "noop_with_empty_axes", 0);
     if (n->status) return n->status;
     if (count <= 0 && nothing) { /* each element is a set of its own */
         int64_t shape[MOST + 1];
@@ -78,7 +78,7 @@ sol_status op_arg(struct node *n)
 {
     tensor x = nd_in(n, 0);
     int axis = nd_axis_of(n, attr_int(n, "axis", 0), nd_rank(x));
-    bool keep = attr_int(n, "keepdims", 1), last = attr_int(n, "select_last_index", 0);
+    bool keep = attr_flag(n, "keepdims", 1), last = attr_flag(n, "select_last_index", 0);
     nd_give(n, 0, nd_make(n, n->op->kind, IN(x), WITH(INT("axis", axis), INT("keep", keep), INT("last", last))));
     return n->status;
 }
@@ -87,7 +87,7 @@ sol_status op_scan(struct node *n)
 {
     tensor x = nd_in(n, 0);
     int axis = nd_axis_of(n, known_int(n, 1, "axis", 0), nd_rank(x));
-    bool exclusive = attr_int(n, "exclusive", 0), reverse = attr_int(n, "reverse", 0);
+    bool exclusive = attr_flag(n, "exclusive", 0), reverse = attr_flag(n, "reverse", 0);
     nd_give(
         n, 0,
         nd_make(n, n->op->kind, IN(x), WITH(INT("axis", axis), INT("exclusive", exclusive), INT("reverse", reverse))));
@@ -99,7 +99,7 @@ sol_status op_top_k(struct node *n)
     tensor x = nd_in(n, 0), out[2];
     int axis = nd_axis_of(n, attr_int(n, "axis", -1), nd_rank(x));
     int64_t k = n->version < 10 ? attr_int(n, "k", 0) : known_int(n, 1, "k", 0);
-    bool largest = attr_int(n, "largest", 1);
+    bool largest = attr_flag(n, "largest", 1);
     attr_skip(n, "sorted"); /* sorted=0 leaves the order open */
     if (n->version < 10 && n->nin > 1) return nd_invalid(n, "expected one input");
     if (n->status) return n->status;

@@ -25,7 +25,7 @@ static const char *one_of(struct node *n, const char *name, const char *otherwis
 static tensor resize(struct node *n, tensor x, const struct resize *z)
 {
     double a = attr_real(n, "cubic_coeff_a", -0.75), v = attr_real(n, "extrapolation_value", 0);
-    bool exclude = attr_int(n, "exclude_outside", 0), antialias = attr_int(n, "antialias", 0);
+    bool exclude = attr_flag(n, "exclude_outside", 0), antialias = attr_flag(n, "antialias", 0);
     if (antialias && !exclude && strcmp(z->mode, "nearest"))
         nd_refuse(n, "antialias=1 is only supported with exclude_outside=1");
     if (!nd_is_float(x) && strcmp(z->mode, "nearest")) nd_refuse(n, "mode %s for integers is not supported", z->mode);
@@ -159,7 +159,7 @@ sol_status op_grid_sample(struct node *n)
     static const char *const pads[] = {"zeros", "border", "reflection"};
     const char *mode = one_of(n, "mode", "linear", COUNT_OF(modes), modes);
     const char *pad = one_of(n, "padding_mode", "zeros", COUNT_OF(pads), pads);
-    bool align = attr_int(n, "align_corners", 0);
+    bool align = attr_flag(n, "align_corners", 0);
     if (!strncmp(mode, "bi", 2)) mode += 2;
     nd_give(n, 0,
             nd_make(n, "GridSample", IN(nd_in(n, 0), nd_in(n, 1)),
@@ -171,7 +171,7 @@ sol_status op_affine_grid(struct node *n)
 {
     int64_t shape[MOST];
     int count = known_ints(n, 1, "size", MOST, shape);
-    bool align = attr_int(n, "align_corners", 0);
+    bool align = attr_flag(n, "align_corners", 0);
     if (!n->status && count != 4 && count != 5) return nd_invalid(n, "size: expected 4 or 5 values, got %d", count);
     nd_give(n, 0,
             nd_make(n, "AffineGrid", IN(nd_in(n, 0)), WITH(INTS("size", count - 2, shape + 2), INT("align", align))));

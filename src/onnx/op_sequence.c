@@ -192,10 +192,10 @@ sol_status op_recurrent(struct node *n)
     int gates = !strcmp(n->op->name, "LSTM") ? 4 : !strcmp(n->op->name, "GRU") ? 3 : 1;
     const char *direction = attr_text(n, "direction", "forward");
     bool both = !strcmp(direction, "bidirectional"), back = !strcmp(direction, "reverse");
-    bool batch_first = attr_int(n, "layout", 0), inner = attr_int(n, "linear_before_reset", 0);
+    bool batch_first = attr_flag(n, "layout", 0), inner = attr_flag(n, "linear_before_reset", 0);
     int64_t hidden = attr_int(n, "hidden_size", nd_size(nd_in(n, 2), 2));
     if (hidden < 1 || hidden > 1 << 24) return n->status ? n->status : nd_invalid(n, "hidden_size is out of range");
-    if (attr_int(n, "input_forget", 0)) nd_refuse(n, "input_forget=1 is not supported");
+    if (attr_flag(n, "input_forget", 0)) nd_refuse(n, "input_forget=1 is not supported");
     if (!both && !back && strcmp(direction, "forward")) nd_invalid(n, "direction '%.40s' does not exist", direction);
     if (!check_shapes(n, x, gates, 1 + both, hidden)) return n->status;
     if (batch_first) x = nd_swap(n, x, 0, 1);

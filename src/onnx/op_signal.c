@@ -31,7 +31,7 @@ sol_status op_window(struct node *n)
         {"HannWindow", 0.5, 0.5, 0}, {"HammingWindow", 25.0 / 46, 21.0 / 46, 0}, {"BlackmanWindow", 0.42, 0.5, 0.08}};
     enum sol_dtype t;
     int64_t count = known_int(n, 0, "size", 0);
-    bool periodic = attr_int(n, "periodic", 1);
+    bool periodic = attr_flag(n, "periodic", 1);
     TRY(dtype_read(n->r->ctx, attr_int(n, "output_datatype", 1), "output_datatype", &t));
     if (n->status) return n->status;
     if (count < 0 || count > MOST_WINDOW) return nd_invalid(n, "size %lld is out of range", (long long)count);
@@ -146,7 +146,7 @@ sol_status op_dft(struct node *n)
     int r = nd_rank(x);
     int64_t given = n->version < 20 ? attr_int(n, "axis", 1) : known_int(n, 2, "axis", -2);
     int axis = nd_axis_of(n, given, r);
-    bool inverse = attr_int(n, "inverse", 0), onesided = attr_int(n, "onesided", 0);
+    bool inverse = attr_flag(n, "inverse", 0), onesided = attr_flag(n, "onesided", 0);
     if (n->status) return n->status;
     if (r < 2 || axis == r - 1 || nd_size(x, -1) < 1 || nd_size(x, -1) > 2)
         return nd_invalid(n, "expected [.., length, .., 1 or 2]");
@@ -168,7 +168,7 @@ sol_status op_stft(struct node *n)
     tensor x = nd_in(n, 0), window = nd_in(n, 2);
     int64_t step = known_int(n, 1, "frame_step", 0);
     int64_t length = known_int(n, 3, "frame_length", window ? nd_size(window, 0) : nd_size(x, 1));
-    bool onesided = attr_int(n, "onesided", 1);
+    bool onesided = attr_flag(n, "onesided", 1);
     if (n->status) return n->status;
     if (nd_rank(x) != 3 || nd_size(x, 2) < 1 || nd_size(x, 2) > 2 || step < 1 || length < 1 || length > nd_size(x, 1))
         return nd_invalid(n, "expected [N, length, 1 or 2], steps and frames that fit");

@@ -151,6 +151,7 @@ typedef struct sol_tensor *tensor;
 const Onnx__Attribute *nd_attr(struct node *n, const char *name, int type); /* NULL: not there */
 enum { ATTR_F = 1, ATTR_I, ATTR_S, ATTR_T, ATTR_G, ATTR_FLOATS, ATTR_INTS, ATTR_STRINGS };
 int64_t attr_int(struct node *n, const char *name, int64_t otherwise);
+bool attr_flag(struct node *n, const char *name, bool otherwise); /* 0 or 1, nothing else */
 double attr_real(struct node *n, const char *name, double otherwise);
 const char *attr_text(struct node *n, const char *name, const char *otherwise);
 bool attr_is(struct node *n, const char *name, const char *otherwise, const char *text); /* is this its text? */

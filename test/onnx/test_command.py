@@ -38,7 +38,8 @@ def net(tmp_path):
 
 
 def test_help_and_version():
-    assert "Exit codes" in sol("--help")
+    assert "Exit codes" in sol("--help") == sol("-h") == sol("help")
+    assert sol("help", "run") == sol("run", "--help") == sol("run", "-h")
     assert sol("--version").startswith("sol ")
     for command in ("info", "compile", "run", "verify", "bench", "cache", "config"):
         assert f"Usage: sol {command}" in sol(command, "--help")
@@ -146,6 +147,18 @@ def test_fixed_input(tmp_path):
         (["run", "NET", "--dim", "batch"], USAGE, "expected NAME=SIZE"),
         (["run", "NET", "--dim", "batch=two"], USAGE, "whole number"),
         (["run", "NET", "--dim", "bitch=2", "--random"], REFUSED, "no input has a dimension of that name"),
+        (["run", "NET", "--dim", "batch="], USAGE, "--dim batch=: expected a whole number"),
+        (["run", "NET", "--dim", "batch=1", "--dim", "batch=2"], USAGE, "given twice"),
+        (["run", "NET", "--dim", "batch=9999999999", "--random"], FAILED, "of memory, this machine has"),
+        (["run", "NET", "--input", "x="], USAGE, "expected [NAME=]FILE"),
+        (["run", "NET", "--input", "x=X", "--input", "x=X"], USAGE, "given twice"),
+        (["run", "NET", "--input", "X", "--input", "X"], USAGE, "the model has 1 input"),
+        (["run", "NET", "--input", "x=X", "--output-dir", "X"], FAILED, "File exists"),
+        (["bench", "NET", "--rounds", "0"], USAGE, "whole number from 1"),
+        (["verify", "NET"], USAGE, "nothing to compare"),
+        (["verify", "NET", "/nowhere"], FAILED, "there is no output_0.pb"),
+        (["help", "fly"], USAGE, "no command 'fly'"),
+        (["run", "NET", "-q"], USAGE, "no option -q"),
         (["run", "NET", "--speed"], USAGE, "no option --speed"),
         (["run", "NET", "--rounds", "3"], USAGE, "no option --rounds"),
         (["run", "NET", "--threads"], USAGE, "--threads: expected N"),

@@ -593,6 +593,30 @@ def test_slices_as_python():
         assert np.array_equal(got, x[a:b:s]), (a, b, s)
 
 
+@pytest.mark.parametrize(
+    ("m", "status", "text"),
+    [
+        (one("ReduceMax", [2, 4], keepdims=2), INVALID, "'keepdims': expected 0 or 1, got 2"),
+        (one("LpPool", [1, 1, 4], kernel_shape=[2], p=-1), INVALID, "p: expected 1 or more"),
+        (one("Conv", [1, 4, 4], weights=[tensor("w", np.ones((4, 4, 1)))], group=2**63 - 1), INVALID, "groups"),
+        (
+            one("ConvTranspose", [1, 4, 4], weights=[tensor("w", np.ones((4, 4, 1)))], output_shape=[-(2**63)]),
+            INVALID,
+            "output_shape: -9223372036854775808 is out of range",
+        ),
+        (
+            one("Resize", ["n"], weights=[tensor("roi", []), tensor("s", [2.0**17])], mode="linear"),
+            UNSUPPORTED,
+            "table",
+        ),
+        (one("SplitToSequence", [8193], weights=[tensor("k", 2, np.int64)]), UNSUPPORTED, "more than 4096 pieces"),
+    ],
+    ids=["flag", "norm", "groups", "shape", "table", "pieces"],
+)
+def test_numbers_out_of_range(m, status, text):
+    refused(m, status, text, open_size=64)
+
+
 def test_table_of_rows():
     rows = sol_c.supported()
     assert len(rows) > 170
