@@ -63,15 +63,6 @@ static int read_param(PyObject *row, struct param *p)
     return call_read_spec(spec, &p->spec);
 }
 
-static int read_mode(PyObject *row, struct mode *m)
-{
-    if (!PyArg_ParseTuple(row, "O!OO", &PyDict_Type, &m->dict, &m->key, &m->value)) return -1;
-    Py_INCREF(m->dict);
-    Py_INCREF(m->key);
-    Py_INCREF(m->value);
-    return 0;
-}
-
 static int read_all(struct py_caller *c, PyObject *leaves, PyObject *params, PyObject *modes)
 {
     int nleaf = (int)PyTuple_Size(leaves), nparam = (int)PyTuple_Size(params), nmode = (int)PyTuple_Size(modes);
@@ -87,7 +78,7 @@ static int read_all(struct py_caller *c, PyObject *leaves, PyObject *params, PyO
     for (; c->nparam < nparam; c->nparam++)
         if (read_param(PyTuple_GetItem(params, c->nparam), &c->param[c->nparam])) return -1;
     for (; c->nmode < nmode; c->nmode++)
-        if (read_mode(PyTuple_GetItem(modes, c->nmode), &c->mode[c->nmode])) return -1;
+        if (guard_read(PyTuple_GetItem(modes, c->nmode), &c->mode[c->nmode])) return -1;
     return 0;
 }
 
@@ -171,11 +162,7 @@ static int caller_clear(PyObject *self)
         Py_CLEAR(c->param[i].key);
         Py_CLEAR(c->param[i].tensor);
     }
-    for (int i = 0; i < c->nmode; i++) {
-        Py_CLEAR(c->mode[i].dict);
-        Py_CLEAR(c->mode[i].key);
-        Py_CLEAR(c->mode[i].value);
-    }
+    for (int i = 0; i < c->nmode; i++) guard_clear(&c->mode[i]);
     return 0;
 }
 
@@ -247,25 +234,19 @@ static int match_leaves(struct py_caller *c, PyObject *leaves, const void **inpu
     for (int i = 0; i < c->nleaf; i++) {
         const struct leaf *l = &c->leaf[i];
         PyObject *object = PyTuple_GetItem(leaves, i);
-        if (l->kind == LEAF_VALUE) {
-            if (object == l->value) continue;
-            if (Py_TYPE(object) != Py_TYPE(l->value)) return 0;
-            int same = PyObject_RichCompareBool(object, l->value, Py_EQ);
-            if (same != 1) return same;
-        } else {
-            int same = call_match(c, object, &l->spec, &data);
-            if (same != 1) return same;
-            if (l->input >= 0) inputs[l->input] = data;
-        }
+        int same = l->kind == LEAF_VALUE ? guard_same(object, l->value) : call_match(c, object, &l->spec, &data);
+        if (same != 1) return same;
+        if (l->kind == LEAF_TENSOR && l->input >= 0) inputs[l->input] = data;
     }
     return 1;
 }
 
 static int match_modes(const struct py_caller *c)
 {
-    for (int i = 0; i < c->nmode; i++)
-        if (PyDict_GetItemWithError(c->mode[i].dict, c->mode[i].key) != c->mode[i].value)
-            return PyErr_Occurred() ? -1 : 0;
+    for (int i = 0; i < c->nmode; i++) {
+        int same = guard_match(&c->mode[i]);
+        if (same != 1) return same;
+    }
     return 1;
 }
 
@@ -340,8 +321,8 @@ static int match_param(struct py_caller *c, int i, PyObject *leaves)
 
 int call_match_all(struct py_caller *c, PyObject *leaves, const void **inputs)
 {
-    int same = match_modes(c);
-    if (same == 1) same = match_leaves(c, leaves, inputs);
+    int same = match_leaves(c, leaves, inputs);
+    if (same == 1) same = match_modes(c);
     for (int i = 0; same == 1 && i < c->nparam; i++) same = match_param(c, i, leaves);
     return same;
 }

@@ -30,8 +30,10 @@ struct param {
     const void *data;
     uint64_t sample;
 };
-struct mode { /* what must be so in the module tree: dict[key] is value */
-    PyObject *dict, *key, *value;
+struct mode { /* what must be so in the module tree: dict[key] is value, or value[other], or the dict has `size` items
+               */
+    PyObject *dict, *key, *value, *other;
+    Py_ssize_t size;
 };
 struct py_caller {
     PyObject ob_base;
@@ -71,5 +73,11 @@ int call_read_spec(PyObject *row, struct spec *s); /* (code, bits, shape, stride
 PyObject *call_forward(PyObject *self, PyObject *args);
 PyObject *call_backward(PyObject *self, PyObject *args);
 int call_read_split(struct py_caller *c, PyObject *split);
+
+/* _guard.c */
+int guard_read(PyObject *row, struct mode *m); /* 0 or -1 */
+void guard_clear(struct mode *m);
+int guard_match(const struct mode *m);
+int guard_same(PyObject *a, PyObject *b); /* the same object, or an equal plain value */
 
 #endif

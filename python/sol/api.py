@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import platform
 import random
@@ -67,21 +68,50 @@ def memory(model: Any) -> dict[str, int]:
     return found
 
 
+class _NoSuchKey(KeyError):
+    """A KeyError that reads like other errors: without quotation marks around the text."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class Config(MutableMapping[str, Any]):
-    """`sol.config["compiler::name"]`: what can be set, with its documentation in `help()`."""
+    """What can be set, with its documentation in `help()`: `sol.config["compiler::name"]`, or `sol.config.compiler_name`."""
+
+    def _known(self, key: str) -> str:
+        keys = list(self)
+        if key in keys:
+            return key
+        near = difflib.get_close_matches(str(key), keys, n=3, cutoff=0.5)
+        advice = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(keys)}"
+        raise _NoSuchKey(f"sol.config: {key}: no such key; {advice}")
 
     def __getitem__(self, key: str) -> str:
-        return _core.config_get(key)
+        return _core.config_get(self._known(key))
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if key not in list(self):
-            raise KeyError(f"{key}: no such configuration key; there are {', '.join(self)}")
-        _core.config_set(key, str(int(value)) if isinstance(value, bool) else str(value))
+        _core.config_set(self._known(key), str(int(value)) if isinstance(value, bool) else str(value))
 
     def __delitem__(self, key: str) -> None:
         """Back to the default."""
         defaults = {k: default for k, default, _ in _core.config_keys()}
-        _core.config_set(key, defaults[key])
+        _core.config_set(key, defaults[self._known(key)])
+
+    def _attribute(self, name: str) -> str:
+        """The key whose colons are underscores in an attribute's name."""
+        return next((k for k in self if k.replace("::", "_") == name), name)
+
+    def __getattr__(self, name: str) -> str:
+        try:
+            return self[self._attribute(name)]
+        except KeyError as e:
+            raise AttributeError(str(e)) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            self[self._attribute(name)] = value
+        except KeyError as e:
+            raise AttributeError(str(e)) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(k for k, _, _ in _core.config_keys())

@@ -40,10 +40,11 @@ def info(text: str) -> None:
         _put(2, text, 2)
 
 
-def memory(kind: str, peak: int) -> None:
+def memory(kind: str, peak: int, what: str = "") -> None:
     """The estimate that is shown before a program's first run; at every level but ERROR."""
     if _level() >= 1:
-        _put(2, f"Estimated Peak Memory Consumption: {kind} ~{_bytes(peak)}", 2)
+        what = f" ({what})" if what else ""
+        _put(2, f"Estimated Peak Memory Consumption: {kind} ~{_bytes(peak)}{what}", 2)
 
 
 def _bytes(n: float) -> str:

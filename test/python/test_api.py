@@ -1,10 +1,12 @@
 """What a user of `sol` with PyTorch relies on: the optimized module, its parameters, arguments, results, errors."""
 
 import copy
+import io
 import logging
 import os
 import pickle
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +26,22 @@ class Out:
 
 
 pytree.register_dataclass(Out)
+
+
+@dataclass
+class Unknown:
+    """A dataclass that PyTorch does not know."""
+
+    a: object
+    b: object
+    name: str = "unknown"
+
+
+class Items(OrderedDict):
+    """A dict with attributes, as libraries of networks return."""
+
+    def __getattr__(self, name):
+        return self[name]
 
 
 class Nested(nn.Module):
@@ -130,6 +148,96 @@ def test_changed_parameters_are_seen(change, side):
         check(s, m, (x,))
 
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act, self.scale, self.axes, self.more = nn.LeakyReLU(0.1), 2.0, [0], {"plus": 1}
+
+    def forward(self, x):
+        y = self.act(x) * self.scale + self.more["plus"]
+        return y.sum(self.axes) if hasattr(self, "summed") else y.mean(self.axes)
+
+
+ATTRIBUTES = {
+    "number": lambda m: setattr(m, "scale", 3.0),
+    "of a layer": lambda m: setattr(m.act, "negative_slope", 0.5),
+    "list": lambda m: setattr(m, "axes", [1]),
+    "in a list": lambda m: m.axes.append(1),
+    "in a dict": lambda m: m.more.update(plus=5),
+    "new": lambda m: setattr(m, "summed", True),
+    "hook of a layer": lambda m: m.act.register_forward_hook(lambda module, args, out: out * 7),
+    "method": lambda m: setattr(m.act, "forward", lambda x: x - 1),
+    "layer": lambda m: setattr(m, "act", nn.Tanh()),
+}
+
+
+@pytest.mark.parametrize("change", ATTRIBUTES.values(), ids=ATTRIBUTES)
+def test_changed_attributes_are_seen(change):
+    plain, changed, x = Scaled().eval(), Scaled().eval(), torch.randn(2, 4)
+    s = sol.optimize(copy.deepcopy(plain), x)
+    check(s, plain, (x,))
+    change(s), change(changed)
+    for _ in range(2):
+        check(s, changed, (x,))
+    programs = s.__dict__["_sol"].programs
+    s.scale = float(s.scale)  # equal is as good as the same
+    s(x)
+    assert len(programs) == 2
+
+
+def test_layers_added_and_removed():
+    m, x = mlp(), torch.randn(2, 4)
+    s = sol.optimize(m, x)
+    s.append(nn.Sigmoid())
+    check(s, nn.Sequential(*m, nn.Sigmoid()), (x,))
+    del s[3], s[1]
+    check(s, nn.Sequential(m[0], m[2]), (x,))
+    m[2].bias = None
+    check(s, nn.Sequential(m[0], m[2]), (x,))
+
+
+def test_tied_parameters():
+    m, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).eval(), torch.randn(2, 4)
+    m[1].weight = m[0].weight
+    s = sol.optimize(m, x)
+    with torch.no_grad():
+        m[0].weight.mul_(2)
+    check(s, m, (x,))
+    m[0].weight = m[1].weight = nn.Parameter(torch.randn(4, 4))
+    check(s, m, (x,))
+    m[1].weight = nn.Parameter(torch.randn(4, 4))  # no longer
+    check(s, m, (x,))
+
+
+def test_optimizers_and_swapped_tensors():
+    m, x = mlp(), torch.randn(2, 4)
+    s = sol.optimize(m, x)
+    for optimizer in (
+        torch.optim.SGD(m.parameters(), 0.1),
+        torch.optim.Adam(s.parameters(), foreach=True),
+        torch.optim.Adam(s.parameters(), fused=True),
+    ):
+        m(x).sum().backward()
+        optimizer.step()
+        check(s, m, (x,))
+    torch.utils.swap_tensors(m[0].weight, nn.Parameter(torch.randn(6, 4)))
+    check(s, m, (x,))
+
+
+def test_moved_models():
+    m, x = mlp(), torch.randn(2, 4)
+    s = sol.optimize(m, x)
+    s.double()
+    with pytest.raises(sol.InvalidError, match=r"expected float32\[2, 4\], got float64"):
+        s(x.double())
+    s.to(torch.bfloat16)
+    with pytest.raises(sol.UnsupportedError, match="bfloat16"):
+        s(x.bfloat16())
+    s.float().to("meta")
+    with pytest.raises(sol.UnsupportedError, match=r"0\.weight is on device meta"):
+        s(x)
+
+
 def test_refresh():
     m, x = nn.Sequential(nn.Linear(64, 64)).eval(), torch.randn(2, 64)
     s = sol.optimize(m, x)
@@ -155,7 +263,9 @@ def test_deepcopy_and_pickle():
     m, x = mlp(), torch.randn(2, 4)
     s = sol.optimize(m, x)
     c, p = copy.deepcopy(s), pickle.loads(pickle.dumps(s))
-    for other in (c, p):
+    torch.save(s, file := io.BytesIO())
+    file.seek(0)
+    for other in (c, p, torch.load(file, weights_only=False)):
         check(other, m, (x,))
         with pytest.raises(sol.InvalidError):
             other(torch.randn(3, 4))
@@ -209,6 +319,19 @@ def test_optimized_inside_another_model_and_compiled():
         assert torch.allclose(torch.export.export(s, (x,)).module()(x), inner(x), atol=1e-6)
 
 
+def test_other_tools_see_the_model():
+    m, x = mlp(), torch.randn(2, 4)
+    s, x2 = sol.optimize(m, x), torch.randn(2, 4)
+    s(x)
+    for traced in (torch.jit.trace(s, x), torch.fx.symbolic_trace(s), torch.compile(s, backend="eager")):
+        check(traced, m, (x2,))
+    with torch.no_grad():
+        assert torch.allclose(torch.vmap(s)(x2), m(x2), atol=1e-6)
+        with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+            s(x)
+        assert counter.get_total_flops() == 2 * 2 * (4 * 6 + 6 * 3)
+
+
 # -- gradients
 
 
@@ -249,6 +372,8 @@ def test_wildcard_batch():
         ((torch.zeros(2, 4, dtype=torch.float16),), "argument 0: data type float16: not supported"),
         ((torch.zeros(2, 4, device="meta"),), "device meta"),
         ((torch.zeros(2, 4).to_sparse(),), "sparse"),
+        ((torch.nested.nested_tensor([torch.zeros(4)], layout=torch.jagged),), "NestedTensor: not supported"),
+        ((np.zeros((2, 4), np.float32),), r"expected float32\[2, 4\], got an object of numpy.ndarray"),
         ((torch.zeros(2, 4, dtype=torch.complex64),), "complex64"),
         ((1.0,), "got 1.0"),
         ((), "missing"),
@@ -296,6 +421,61 @@ def test_nested_arguments_and_results():
         assert got.b["transposed"][0].data_ptr() == got.a.data_ptr()
     with pytest.raises(sol.InvalidError, match="expected arguments like"):
         s(args[0], {"x": torch.randn(3), "y": torch.randn(2, 2)}, scale=2.0)
+
+
+def test_classes_that_pytorch_does_not_know():
+    class M(nn.Module):
+        def forward(self, given, x):
+            y = given.a * given.b["k"] + x
+            return Unknown(y, [y + 1, None]), Items(logits=y - 1), given.name
+
+    m, x = M().eval(), torch.randn(3)
+    s = sol.optimize(m, Unknown(x, {"k": x}, "first"), x)
+    for _ in range(2):
+        args = Unknown(torch.randn(3), {"k": torch.randn(3)}, "second"), torch.randn(3)
+        (got, items, name), (eager, more, _) = s(*args), m(*args)
+        assert type(got) is Unknown and type(items) is Items and name == "second" and got.name == "unknown"
+        assert torch.allclose(got.a, eager.a) and torch.allclose(got.b[0], eager.b[0]) and got.b[1] is None
+        assert torch.allclose(items.logits, more.logits)
+
+    class Opaque:
+        pass
+
+    class N(nn.Module):
+        def forward(self, x):
+            return Opaque()
+
+    with pytest.raises(sol.UnsupportedError, match=r"returns an object of .*Opaque.*: expected tensors"):
+        sol.optimize(N().eval(), x)
+
+
+def test_defaults():
+    class M(nn.Module):
+        def forward(self, x, mask=None, k=2, *, mode="plus"):
+            y = x * k if mask is None else x * mask
+            return y + 1 if mode == "plus" else y - 1
+
+    m, x = M().eval(), torch.randn(3)
+    s = sol.optimize(m, x)
+    for kwargs in ({}, {"mask": None}, {"k": 3}, {"mode": "minus", "k": 2}, {"k": -0.0}, {"k": 0.0}):
+        for _ in range(2):
+            check(s, m, (x,), kwargs)
+    assert str(s(torch.ones(3), k=-0.0) - 1) == str(torch.zeros(3))
+    with pytest.raises(sol.InvalidError, match=r"argument 1: expected None, got float32\[3\]"):
+        s(x, x)
+    with pytest.raises(TypeError, match=r"M.forward\(x, mask=None.*unexpected keyword argument 'q'"):
+        s(x, q=1)
+
+
+def test_programs_are_bounded(monkeypatch):
+    from sol.pytorch import module
+
+    monkeypatch.setattr(module, "MAX_PROGRAMS", 3)
+    m = mlp()
+    s = sol.optimize(m, sol.input([0, 4]))
+    for batch in (1, 2, 3, 4, 1, 5, 4):
+        check(s, m, (torch.randn(batch, 4),))
+        assert len(s.__dict__["_sol"].programs) <= 3
 
 
 def test_arguments_by_name():
@@ -376,6 +556,9 @@ def test_index_out_of_range():
 def test_exported_program():
     m, x = convnet(), torch.randn(IMAGE)
     check(sol.optimize(torch.export.export(m, (x,))), m, (x,))
+    s = sol.optimize(torch.export.export(m, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)))
+    for batch in (2, 3):
+        check(s, m, (torch.randn(batch, 3, 8, 8),))
 
 
 def test_function_and_numpy():
@@ -400,6 +583,17 @@ def test_torch_compile():
     assert c(torch.randn(IMAGE)).requires_grad
     with pytest.raises(Exception, match="there are none"):
         torch.compile(mlp(), backend="sol", options={"nonsense": 1})(torch.randn(2, 4))
+
+
+def test_torch_compile_dynamic():
+    m = convnet()
+    c = torch.compile(m, backend="sol", dynamic=True)
+    for batch in (2, 3):
+        check(c, m, (torch.randn(batch, 3, 8, 8),))
+    f = torch.compile(lambda d, k: {"y": d["x"] * k, "n": k + 1}, backend="sol", dynamic=True)
+    for k in (2, 3, 2.5):
+        got = f({"x": torch.ones(3)}, k)
+        assert torch.equal(got["y"], torch.full((3,), float(k))) and got["n"] == k + 1
 
 
 def test_torch_compile_with_graph_breaks():
@@ -440,6 +634,22 @@ def test_threads():
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_threads_that_optimize():
+    done = []
+
+    def work(i):
+        m, x = nn.Sequential(nn.Linear(4 + i, 3), nn.Tanh()).eval(), torch.randn(2, 4 + i)
+        check(sol.optimize(m, x), m, (x,))
+        done.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(done) == 4
 
 
 def test_same_bits_for_any_number_of_threads():
@@ -555,8 +765,13 @@ def test_config():
     assert sol.config["log::level"] == "ERROR"
     del sol.config["log::level"]
     sol.config["log::level"] = before
-    with pytest.raises(KeyError, match="nonsense"):
-        sol.config["nonsense"] = 1
+    sol.config.log_level = "ERROR"
+    assert sol.config.log_level == sol.config["log::level"] == "ERROR"
+    sol.config["log::level"] = before
+    with pytest.raises(KeyError, match="log:level: no such key; did you mean log::level"):
+        sol.config["log:level"] = 1
+    with pytest.raises(AttributeError, match="did you mean log::level"):
+        sol.config.loglevel = 1
     with pytest.raises(KeyError):
         sol.config["nonsense"]
     with pytest.raises(sol.InvalidError):

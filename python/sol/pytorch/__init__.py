@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 import sol as _sol
 
 # isort: split
 from sol import *  # noqa: F403
 from sol import _core
+from sol.inputs import Input
 
 from . import dynamo
 from .module import optimize_module
@@ -32,6 +34,20 @@ class _Function(torch.nn.Module):
         return self.__dict__["function"](*args, **kwargs)
 
 
+def _exported_inputs(program: torch.export.ExportedProgram, batch_size: int | None) -> Any:
+    """The arguments that a program was exported for, a first size that is dynamic as a wildcard; the batch size."""
+    leaves, spec = pytree.tree_flatten(program.example_inputs)
+    names = program.graph_signature.user_inputs
+    nodes = {n.name: n.meta.get("val") for n in program.graph.find_nodes(op="placeholder")}
+    for i, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
+        val = nodes.get(name) if isinstance(name, str) else None
+        if isinstance(val, torch.Tensor) and val.ndim and isinstance(val.shape[0], torch.SymInt):
+            batch_size = leaf.shape[0] if batch_size is None else batch_size
+            leaves[i] = Input((0, *leaf.shape[1:]), leaf.requires_grad, leaf.dtype)
+    args, kwargs = pytree.tree_unflatten(leaves, spec)
+    return args, kwargs, batch_size
+
+
 def optimize_torch(
     model: Any,
     args: tuple[Any, ...],
@@ -43,7 +59,7 @@ def optimize_torch(
     """`sol.optimize` for what PyTorch makes."""
     if isinstance(model, torch.export.ExportedProgram):
         if not args and not kwargs:
-            args, kwargs = model.example_inputs
+            args, kwargs, batch_size = _exported_inputs(model, batch_size)
         model = model.module()
     elif not isinstance(model, torch.nn.Module):
         if not callable(model):

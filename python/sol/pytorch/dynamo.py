@@ -27,12 +27,28 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
     """The backend "sol" of torch.compile."""
     if options:
         raise _core.InvalidError(f"backend sol: options {', '.join(options)}: there are none; see sol.config")
-    state = _GraphState(None, None)
+    state, numbers = _GraphState(None, None), _numbers(graph)
 
     def run(*args: Any) -> Any:
+        if numbers:
+            args = tuple(a.item() if i in numbers else a for i, a in enumerate(args))
         return state.call(graph, args, {})
 
     return run
+
+
+def _numbers(graph: torch.fx.GraphModule) -> frozenset[int]:
+    """Arguments that are numbers in the clothes of tensors (dynamic shapes: `eps` of a norm); the graph takes them bare."""
+    found = set()
+    for i, node in enumerate(graph.graph.find_nodes(op="placeholder")):
+        if node.users and all(u.op == "call_method" and u.target == "item" for u in node.users):
+            found.add(i)
+            for user in list(node.users):
+                user.replace_all_uses_with(node)
+                graph.graph.erase_node(user)
+    if found:
+        graph.recompile()
+    return frozenset(found)
 
 
 def register() -> None:

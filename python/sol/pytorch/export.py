@@ -7,10 +7,13 @@ tries; in-place operators stay, too: writes.py.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import os
+import re
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -19,8 +22,21 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
 
 from sol import _core
+
+from .structure import carries, decode, encode
+
+_lock = threading.RLock()  # PyTorch's tracing keeps its state in globals
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 _OURS = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, os.path.dirname(os.path.abspath(__file__))))
 
@@ -44,7 +60,9 @@ class _NoGraphs(io.TextIOBase):
 def _tracing() -> Iterator[None]:
     """No gradients (so that no_grad() in a model traces to nothing), no fused paths for transformers, no noise."""
     if torch.is_autocast_enabled("cpu"):
-        raise _core.UnsupportedError("autocast: not supported; call sol.optimize and the model outside of torch.autocast")
+        raise _core.UnsupportedError(
+            "autocast: not supported; call sol.optimize and the model outside of torch.autocast"
+        )
     fast, disabled = torch.backends.mha.get_fastpath_enabled(), logging.root.manager.disable
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -59,16 +77,36 @@ def _tracing() -> Iterator[None]:
 
 
 def export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
-    """Traces a module. What the model itself raises is passed on."""
-    with _tracing():
+    """Traces a module for arguments, one model at a time. What the model itself raises is passed on."""
+    with _lock, _tracing():
         try:
-            return torch.export.export(module, args, kwargs, strict=False)
+            if carries(pytree.tree_structure((args, kwargs))):
+                return torch.export.export(_carry(module), args, kwargs, strict=False)
+            try:
+                return torch.export.export(module, args, kwargs, strict=False)
+            except RuntimeError as e:
+                if "not a known type" not in str(e):
+                    raise
+                return torch.export.export(_carry(module), args, kwargs, strict=False)
         except Exception as e:
             reason = _untraceable(e)
             if reason is None:
                 raise
             line = next((f" ({os.path.basename(f.filename)}:{f.lineno})" for f in _users(e)), "")
             raise _core.UnsupportedError(f"{type(module).__name__}: cannot be traced: {reason}{line}") from e
+
+
+def _carry(module: torch.nn.Module) -> torch.nn.Module:
+    """Makes a module take and return carriers of objects that PyTorch does not know."""
+    forward = module.forward
+
+    @functools.wraps(forward)
+    def carried(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = decode((args, kwargs))
+        return encode(forward(*args, **kwargs))
+
+    module.__dict__["forward"] = carried
+    return module
 
 
 def _users(e: Exception) -> list[traceback.FrameSummary]:
@@ -84,6 +122,11 @@ _DATA_DEPENDENT = frozenset(
 def _untraceable(e: Exception) -> str | None:
     """What keeps a model from being traced, in a line; None: an error of the model's own."""
     names = {c.__name__ for c in type(e).__mro__}
+    if isinstance(e, RuntimeError) and (found := re.search("Found (.*) in output, which is not a known type", str(e))):
+        return (
+            f"it returns an object of {found[1]}: expected tensors, numbers, None, and tuples, lists, dicts or dataclasses "
+            "of them; make the class known with torch.utils._pytree.register_pytree_node"
+        )
     first = next((line for line in str(e).strip().split("\n") if line.strip()), type(e).__name__)
     if isinstance(e, SyntaxError) and (e.filename or "").startswith("<eval_with_key>"):
         return f"torch.export cannot write down {(e.text or '').split(';')[0].strip()}"

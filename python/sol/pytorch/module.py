@@ -20,14 +20,18 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from sol import _core
+from sol import _core, log
 from sol.inputs import Input
 
 from .builder import SOL_NAME
+from .guards import guards, written
 from .layout import Layout
 from .program import TENSORS, Owned, Program
 from .skeleton import copy_tree
+from .structure import encode, form, outline
 
+_SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
+MAX_PROGRAMS = 16  # of one model: each keeps packed parameters of its own
 _NO_TRAINING = (
     "training is not there yet: SOL computes the forward pass only; "
     "call the model under torch.no_grad(), or do not ask for gradients of its result"
@@ -37,22 +41,21 @@ _NO_TRAINING = (
 class Route:
     """How a call's arguments become the leaves of a program: for the next call that looks the same."""
 
-    __slots__ = ("count", "names", "order", "program", "spec")
+    __slots__ = ("count", "defaults", "form", "names", "order", "program")
 
-    def __init__(
-        self, program: Any, names: tuple[str, ...], spec: pytree.TreeSpec | None, order: tuple[int, ...]
-    ) -> None:
-        self.program = program
+    def __init__(self, names: tuple[str, ...], shape: Any, order: tuple[int, ...], defaults: tuple[Any, ...]) -> None:
+        self.program: Any = None
         self.names = names
-        self.spec = spec  # None: the arguments are leaves themselves
-        self.count = len(order)
+        self.form = shape  # None: the arguments are leaves themselves
+        self.defaults = defaults  # of arguments that are not given
+        self.count = len(order) - len(defaults)
         self.order = None if order == tuple(range(len(order))) else order
 
     def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """The leaves; None: the call looks different."""
-        if self.spec is not None:
-            flat, spec = pytree.tree_flatten((args, kwargs))
-            if spec != self.spec:
+        if self.form is not None:
+            flat: list[Any] = []
+            if (form(args, flat), form(kwargs, flat)) != self.form:
                 return None
             args = tuple(flat)
         elif kwargs or self.names:
@@ -61,7 +64,8 @@ class Route:
             args = args + tuple(kwargs.values())
         if len(args) != self.count:
             return None
-        return args if self.order is None else tuple(args[i] for i in self.order)
+        args += self.defaults
+        return args if self.order is None else tuple([args[i] for i in self.order])
 
 
 class State:
@@ -80,7 +84,7 @@ class State:
     def call(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the model returns for these arguments."""
         route = self.route
-        if route is not None and not torch.is_autocast_enabled("cpu"):
+        if route is not None and not _is_special():
             leaves = route.leaves(args, kwargs)
             if leaves is not None:
                 outputs = route.program.call(leaves, torch.get_num_threads())
@@ -91,48 +95,77 @@ class State:
     def _slow(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if torch.is_autocast_enabled("cpu"):
             raise _core.UnsupportedError("autocast: not supported; call the model outside of torch.autocast")
-        leaves, spec, route = self._canonical(args, kwargs)
-        if any(_is_traced(leaf) for leaf in leaves):
+        leaves, spec, route = self.canonical(root, args, kwargs)
+        if _is_special() or any(_is_traced(leaf) for leaf in leaves):
             return eager(root, *args, **kwargs)
-        program = self.find(root, leaves, spec)
-        dense = tuple(
-            _dense(leaf) if isinstance(leaf, torch.Tensor) else known
-            for leaf, known in zip(leaves, program.leaves, strict=True)
-        )
-        outputs = program.call(dense, torch.get_num_threads())
+        dense = tuple(_dense(_checked(i, t)) if isinstance(t, torch.Tensor) else t for i, t in enumerate(leaves))
+        program, outputs = self._known(dense, spec)
+        if outputs is None:
+            program = self.find(root, dense, spec)
+            dense = tuple(
+                leaf if isinstance(leaf, torch.Tensor) else known
+                for leaf, known in zip(dense, program.leaves, strict=True)
+            )
+            outputs = program.call(dense, torch.get_num_threads())
         if outputs is None:
             raise _core.InternalError(f"{class_name(root)}: a program does not accept the call that it was made for")
         route.program = program
         self.route = route
         return _results(program, outputs, leaves)
 
-    def _canonical(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], pytree.TreeSpec, Route]:
-        """Leaves and structure with every argument that may be positional in its place, and the way there."""
-        flat, raw = pytree.tree_flatten((args, kwargs))
-        positions = args, kwargs = pytree.tree_unflatten(list(range(len(flat))), raw)
-        if self.signature is not None:
-            bound = self.signature.bind(*args, **kwargs)
-            positions = bound.args, bound.kwargs
-        order, spec = pytree.tree_flatten(positions)
+    def _known(self, leaves: tuple[Any, ...], spec: pytree.TreeSpec) -> tuple[Any, Any]:
+        """The program of an earlier call that accepts this one, and its outputs."""
+        threads = torch.get_num_threads()
+        for program in reversed(list(self.programs.values())):
+            if program.spec == spec:
+                outputs = program.call(leaves, threads)
+                if outputs is not None:
+                    return program, outputs
+        return None, None
+
+    def canonical(
+        self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], pytree.TreeSpec, Route]:
+        """Leaves and structure with every argument that may be positional in its place, defaults too; the way there."""
+        shape = form(args, flat := []), form(kwargs, flat)
+        raw = pytree.tree_structure(encode((args, kwargs)))
+        given = len(flat)
+        positions = args, kwargs = pytree.tree_unflatten(list(range(given)), raw)
         simple = all(isinstance(a, int) for a in (*args, *kwargs.values()))
-        route = Route(None, tuple(kwargs), None if simple else raw, tuple(order))
+        names = tuple(kwargs)
+        if self.signature is not None:
+            try:
+                bound = self.signature.bind(*args, **kwargs)
+            except TypeError as e:
+                raise TypeError(f"{class_name(root)}.forward{self.signature}: {e}") from None
+            for name, parameter in self.signature.parameters.items():
+                if name not in bound.arguments and isinstance(parameter.default, _SIMPLE):
+                    bound.arguments[name] = len(flat)
+                    flat.append(parameter.default)
+            positions = bound.args, bound.kwargs
+        order, spec = pytree.tree_flatten(encode(positions))
+        route = Route(names, None if simple else shape, tuple(order), tuple(flat[given:]))
         return [flat[i] for i in order], spec, route
 
     # -- programs
 
     def find(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> Program:
-        """The program for such a call; compiles it if there is none."""
-        leaves = [
-            _dense(_checked(i, leaf)) if isinstance(leaf, torch.Tensor) else leaf for i, leaf in enumerate(leaves)
-        ]
+        """The program for such a call; compiles it if there is none, and forgets the one that was not needed longest."""
         with self.lock:
             owned = owned_tensors(root)
-            modules = tuple((name, id(m), m.training) for name, m in root.named_modules(remove_duplicate=False))
+            _check_tensors(root, owned)
+            rows = guards(root, owned)
             tensors = tuple((n, o.tensor.dtype, o.tensor.shape, o.tensor.stride()) for n, o in owned.items())
-            key = (str(spec), tuple(_leaf_key(leaf) for leaf in leaves), modules, tensors)
+            key = (str(spec), tuple(map(_leaf_key, leaves)), tuple(map(written, rows)), tensors)
             if key not in self.programs:
                 self._check_declared(root, leaves, spec)
-                self.programs[key] = Program(root, leaves, spec, owned, _modes(root), self._fixed(leaves))
+                made = Program(root, leaves, spec, owned, rows, self._fixed(leaves))
+                while len(self.programs) >= MAX_PROGRAMS:
+                    forgotten = self.programs.pop(next(iter(self.programs)))
+                    log.info(f"{made.name}: {MAX_PROGRAMS} programs are kept: forgets the one for {forgotten.what}")
+                self.programs[key] = made
+            else:
+                self.programs[key] = self.programs.pop(key)
             return self.programs[key]
 
     def _fixed(self, leaves: Sequence[Any]) -> frozenset[int]:
@@ -175,20 +208,6 @@ os.register_at_fork(after_in_child=_after_fork)
 # -- arguments
 
 
-def outline(spec: pytree.TreeSpec) -> str:
-    """The structure of arguments in words: (*, [*, *], scale=*)."""
-    if spec.is_leaf():
-        return "*"
-    parts = [outline(c) for c in spec.children()]
-    if spec.type is dict:
-        return "{" + ", ".join(f"{k}: {p}" for k, p in zip(spec.context, parts, strict=True)) + "}"
-    return (
-        f"[{', '.join(parts)}]"
-        if spec.type is list
-        else f"{'' if spec.type is tuple else spec.type.__name__}({', '.join(parts)})"
-    )
-
-
 def _leaf_key(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype, leaf.shape, leaf.stride()
@@ -197,8 +216,17 @@ def _leaf_key(leaf: Any) -> Any:
     return type(leaf), id(leaf)
 
 
+def _is_special() -> bool:
+    """Is this call recorded by torch.jit.trace, make_fx, a counter of operators, or changed by autocast?"""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None
+        or torch.is_autocast_enabled("cpu")
+    )
+
+
 def _is_traced(leaf: Any) -> bool:
-    return isinstance(leaf, FakeTensor) or (
+    return isinstance(leaf, FakeTensor | torch.fx.Proxy) or (
         isinstance(leaf, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(leaf)
     )
 
@@ -208,6 +236,8 @@ def _checked(i: int, t: torch.Tensor) -> torch.Tensor:
     what = None
     if type(t) not in TENSORS:
         what = f"tensors of class {type(t).__module__}.{type(t).__qualname__}"
+    elif t.is_nested:
+        what = "nested tensors"
     elif t.device.type != "cpu":
         what = f"tensors on device {t.device}"
     elif t.layout != torch.strided:
@@ -221,6 +251,15 @@ def _checked(i: int, t: torch.Tensor) -> torch.Tensor:
     return t
 
 
+def _check_tensors(root: torch.nn.Module, owned: dict[str, Owned]) -> None:
+    """Refuses by name what a network does not take as a parameter."""
+    for name, o in owned.items():
+        if o.tensor.device.type != "cpu":
+            raise _core.UnsupportedError(
+                f"{class_name(root)}: {name} is on device {o.tensor.device}: not supported; SOL runs on the processor"
+            )
+
+
 def _dense(t: torch.Tensor) -> torch.Tensor:
     """Without gaps and repetitions, in any order of dimensions."""
     if t.is_neg():
@@ -231,12 +270,10 @@ def _dense(t: torch.Tensor) -> torch.Tensor:
 
 def _describe(leaf: Any) -> str:
     if isinstance(leaf, torch.Tensor):
-        return (
-            str(Input(tuple(leaf.shape), dtype=leaf.dtype))
-            if 0 not in leaf.shape
-            else f"{leaf.dtype}{list(leaf.shape)}"
-        )
-    return repr(leaf)
+        return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
+    return (
+        repr(leaf) if isinstance(leaf, _SIMPLE) else f"an object of {type(leaf).__module__}.{type(leaf).__qualname__}"
+    )
 
 
 def _fits(leaf: Any, expected: Any) -> bool:
@@ -257,7 +294,7 @@ def _results(program: Program, outputs: tuple[Any, ...], leaves: Sequence[Any]) 
         outputs = _NoBackward.apply(torch.empty(0, requires_grad=True), *outputs)
     if program.single:
         return outputs[0]
-    return pytree.tree_unflatten(program.finish(outputs, leaves), program.out_spec)
+    return program.build(iter(program.finish(outputs, leaves)))
 
 
 class _NoBackward(torch.autograd.Function):
@@ -286,15 +323,6 @@ def owned_tensors(root: torch.nn.Module) -> dict[str, Owned]:
                 if isinstance(value, torch.Tensor):
                     owned[prefix + key] = Owned(prefix + key, group, key)
     return owned
-
-
-def _modes(root: torch.nn.Module) -> list[tuple[dict[str, Any], str, Any]]:
-    """What must stay as it is for a program to be the right one: train or eval, and which modules there are."""
-    rows: list[tuple[dict[str, Any], str, Any]] = []
-    for module in root.modules():
-        rows.append((module.__dict__, "training", module.training))
-        rows += [(module._modules, name, child) for name, child in module._modules.items()]
-    return rows
 
 
 def class_name(root: torch.nn.Module) -> str:
@@ -364,20 +392,17 @@ def optimize_module(
         model = cast(torch.nn.Module, model._orig_mod)  # torch.compile's wrapper
     if isinstance(model, _Optimized):
         raise _core.InvalidError(f"{type(model).__name__}: is optimized already")
-    leaves, spec = pytree.tree_flatten((args, kwargs))
-    declared = [_declare(leaf, batch_size) for leaf in leaves]
     module = attach(copy_tree(copy.deepcopy(model) if copied else model, share=True), None)
     state: State = module.__dict__["_sol"]
-    examples = [_example(d, leaf, batch_size) for d, leaf in zip(declared, leaves, strict=True)]
-    args, kwargs = pytree.tree_unflatten(list(range(len(leaves))), spec)
-    bound = state.signature.bind(*args, **kwargs)  # type: ignore[union-attr]
-    order, canonical = pytree.tree_flatten((bound.args, bound.kwargs))
-    state.declared = [declared[i] for i in order], outline(canonical)
+    leaves, spec, _ = state.canonical(module, args, kwargs)
+    declared = [_declare(leaf, batch_size) for leaf in leaves]
+    examples = [_example(i, d, leaf, batch_size) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))]
+    state.declared = declared, outline(spec)
     modes = {m: m.training for m in module.modules()}
     for m in modes:  # the inference program is what there is, and what is wanted first
         m.training = False
     try:
-        state.find(module, [examples[i] for i in order], canonical)
+        state.find(module, examples, spec)
     finally:
         for m, training in modes.items():
             m.training = training
@@ -401,10 +426,10 @@ class _Exact(Input):
         pass
 
 
-def _example(declared: Any, leaf: Any, batch_size: int | None) -> Any:
+def _example(i: int, declared: Any, leaf: Any, batch_size: int | None) -> Any:
     if not isinstance(declared, Input):
         return leaf
     shape = declared.sized(1 if batch_size is None else batch_size)
     if isinstance(leaf, torch.Tensor) and (batch_size is None or tuple(leaf.shape) == shape):
-        return leaf.detach()
-    return torch.empty(shape, dtype=declared.dtype)
+        return _dense(_checked(i, leaf).detach())
+    return _checked(i, torch.empty(shape, dtype=declared.dtype))

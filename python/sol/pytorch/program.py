@@ -16,6 +16,7 @@ from sol.api import next_seed
 from .export import export
 from .layout import Layout
 from .skeleton import copy_tree
+from .structure import builder
 from .translate import Parameter, Replay, Translator
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -69,29 +70,32 @@ class Program:
         leaves: Sequence[Any],
         spec: pytree.TreeSpec,
         owned: dict[str, Owned],
-        modes: Sequence[tuple[dict[str, Any], str, Any]],
+        modes: Sequence[tuple[Any, ...]],
         fixed: frozenset[int],
     ) -> None:
         start = time.monotonic()
         self.name = getattr(type(root), "_sol_class", type(root)).__name__
+        self.spec = spec
+        shown = [t for t in leaves if isinstance(t, torch.Tensor)]
+        self.what = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in shown)
         self.leaves = tuple(None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
         self.copies = {n: _Copy(o) for n, o in owned.items() if not _is_dense(o.tensor)}
         self.owned = owned
-        skeleton = _skeleton(root)
         args, kwargs = pytree.tree_unflatten(_apart(leaves), spec)
-        exported = export(skeleton, args, kwargs)
+        exported = export(_skeleton(root), args, kwargs)
         traced = time.monotonic()
         tensors = {n: self.copies[n].holder["copy"] if n in self.copies else o.tensor for n, o in owned.items()}
         self.translation = Translator(exported, self.name, leaves, tensors, fixed).run()
-        self.out_spec = exported.call_spec.out_spec
+        out_spec = exported.call_spec.out_spec
         translated = time.monotonic()
         self.net = self.translation.graph.compile()
         done = time.monotonic()
-        log.info(f"{self.name}: traced in {traced - start:.2f} s, translated in {translated - traced:.2f} s, "
+        log.info(f"{self.name} for {self.what}: traced in {traced - start:.2f} s, translated in {translated - traced:.2f} s, "
                  f"compiled in {done - translated:.2f} s")  # fmt: skip
-        log.memory("Inference", self.net.memory["peak"])
+        log.memory("Inference", self.net.memory["peak"], f"{self.name} for {self.what}")
         self.caller = self._make_caller(leaves, modes)
-        self.single = self.out_spec.is_leaf() and self._is_plain()
+        self.single = out_spec.is_leaf() and self._is_plain()
+        self.build = builder(out_spec)
 
     # -- making
 
@@ -246,7 +250,9 @@ def _apart(leaves: Sequence[Any]) -> list[Any]:
             low, high = _span(leaf)
             others = [_span(o) for o in found if isinstance(o, torch.Tensor)]
             if any(a < high and low < b for a, b in others):
-                leaf = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, requires_grad=leaf.requires_grad)
+                leaf = torch.empty_strided(
+                    leaf.shape, leaf.stride(), dtype=leaf.dtype, requires_grad=leaf.requires_grad
+                )
         found.append(leaf)
     return found
 

@@ -2,7 +2,7 @@
 
 The copy has its own `__dict__`s, so that tracing it, or setting `training` in it, leaves nothing behind in the original. An
 optimized model is such a copy whose `_parameters` and `_buffers` are the original's own dicts; a skeleton for tracing has its
-own dicts with the same tensors.
+own dicts with other tensors in the same memory. Hooks are copied: one that is added later belongs to one of the two.
 """
 
 from __future__ import annotations
@@ -16,20 +16,28 @@ import torch
 def copy_tree(root: torch.nn.Module, share: bool) -> torch.nn.Module:
     """The copy of a module and all below it; `share`: with the original's dicts of parameters and buffers."""
     copies: dict[int, torch.nn.Module] = {}
+    aliases: dict[int, torch.Tensor] = {}
     for module in root.modules():
         copy = object.__new__(type(module))
         copy.__dict__.update(module.__dict__)
         copies[id(module)] = copy
     for module in root.modules():
-        _rebind(module, copies[id(module)], copies, share)
+        _rebind(module, copies[id(module)], copies, None if share else aliases)
     return copies[id(root)]
 
 
-def _rebind(module: torch.nn.Module, copy: torch.nn.Module, copies: dict[int, torch.nn.Module], share: bool) -> None:
+def _rebind(
+    module: torch.nn.Module,
+    copy: torch.nn.Module,
+    copies: dict[int, torch.nn.Module],
+    aliases: dict[int, torch.Tensor] | None,
+) -> None:
     d = copy.__dict__
     for name, value in module.__dict__.items():
         if name in ("_parameters", "_buffers"):
-            d[name] = value if share else dict(value)
+            d[name] = value if aliases is None else {k: _alias(v, aliases) for k, v in value.items()}
+        elif name.endswith("_hooks"):
+            d[name] = type(value)(value)
         elif name == "_modules":
             d[name] = {key: child if child is None else copies[id(child)] for key, child in value.items()}
         else:
@@ -37,6 +45,17 @@ def _rebind(module: torch.nn.Module, copy: torch.nn.Module, copies: dict[int, to
     if isinstance(module, torch.nn.RNNBase):
         names = d["_flat_weights_names"]
         d["_flat_weights"] = [d["_parameters"].get(n, d["__dict__"].get(n) if "__dict__" in d else None) for n in names]
+
+
+def _alias(t: torch.Tensor | None, aliases: dict[int, torch.Tensor]) -> torch.Tensor | None:
+    """Another tensor with the same memory: what tracing keeps of it (weak references) does not hang on the model's own."""
+    if type(t) not in (torch.Tensor, torch.nn.Parameter):
+        return t
+    if id(t) not in aliases:
+        alias = t.detach()
+        plain = type(t) is torch.Tensor
+        aliases[id(t)] = alias.requires_grad_(t.requires_grad) if plain else torch.nn.Parameter(alias, t.requires_grad)
+    return aliases[id(t)]
 
 
 def _renew(value: Any, copies: dict[int, torch.nn.Module]) -> Any:
