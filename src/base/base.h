@@ -145,6 +145,8 @@ struct dtype_def {
     bool is_float, is_signed, is_bool;
 };
 const struct dtype_def *dtype_def(enum sol_dtype t);
+/* Element i of an integer or bool type; of u64 the bits. */
+int64_t dtype_int(enum sol_dtype t, const void *data, int64_t i);
 
 /* Sizes: SOL_ERR_INVALID with a message if the product overflows 2^47 elements or a size is negative. */
 sol_status shape_elements(struct sol_ctx *ctx, int ndim, const int64_t *shape, int64_t *out_n);

@@ -13,6 +13,20 @@ const struct dtype_def *dtype_def(enum sol_dtype t)
     return &defs[t];
 }
 
+int64_t dtype_int(enum sol_dtype t, const void *data, int64_t i)
+{
+    switch (t) {
+    case SOL_BOOL:
+    case SOL_U8: return ((const uint8_t *)data)[i];
+    case SOL_I8: return ((const int8_t *)data)[i];
+    case SOL_U16: return ((const uint16_t *)data)[i];
+    case SOL_I16: return ((const int16_t *)data)[i];
+    case SOL_U32: return ((const uint32_t *)data)[i];
+    case SOL_I32: return ((const int32_t *)data)[i];
+    default: return ((const int64_t *)data)[i];
+    }
+}
+
 sol_status shape_elements(struct sol_ctx *ctx, int ndim, const int64_t *shape, int64_t *out_n)
 {
     const int64_t most = (int64_t)1 << 47;

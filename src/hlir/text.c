@@ -58,20 +58,6 @@ static void put_type(struct text *out, const struct sol_tensor *t)
 
 /* -- constants */
 
-static long long int_at(enum sol_dtype t, const void *data, int64_t i)
-{
-    switch (t) {
-    case SOL_BOOL:
-    case SOL_U8: return ((const uint8_t *)data)[i];
-    case SOL_I8: return ((const int8_t *)data)[i];
-    case SOL_U16: return ((const uint16_t *)data)[i];
-    case SOL_I16: return ((const int16_t *)data)[i];
-    case SOL_U32: return ((const uint32_t *)data)[i];
-    case SOL_I32: return ((const int32_t *)data)[i];
-    default: return ((const int64_t *)data)[i];
-    }
-}
-
 /* Prints element i so that reading it gives the same bits; false if no number does. */
 static bool put_element(struct text *out, enum sol_dtype t, const void *data, int64_t i)
 {
@@ -99,7 +85,7 @@ static bool put_element(struct text *out, enum sol_dtype t, const void *data, in
         text_put(out, " %llu", (unsigned long long)((const uint64_t *)data)[i]);
     } else {
         if (t == SOL_BOOL && ((const uint8_t *)data)[i] > 1) return false;
-        text_put(out, " %lld", int_at(t, data, i));
+        text_put(out, " %lld", (long long)dtype_int(t, data, i));
     }
     return true;
 }

@@ -9,13 +9,6 @@
 static int64_t key_of(enum sol_dtype t, const void *data, int64_t i)
 {
     switch (t) {
-    case SOL_BOOL:
-    case SOL_U8: return ((const uint8_t *)data)[i];
-    case SOL_I8: return ((const int8_t *)data)[i];
-    case SOL_U16: return ((const uint16_t *)data)[i];
-    case SOL_I16: return ((const int16_t *)data)[i];
-    case SOL_U32: return ((const uint32_t *)data)[i];
-    case SOL_I32: return ((const int32_t *)data)[i];
     case SOL_U64: return (int64_t)(((const uint64_t *)data)[i] ^ (uint64_t)1 << 63);
     case SOL_F32: {
         float v = ((const float *)data)[i];
@@ -33,7 +26,7 @@ static int64_t key_of(enum sol_dtype t, const void *data, int64_t i)
         memcpy(&bits, &v, sizeof bits);
         return bits < 0 ? INT64_MIN - bits : bits;
     }
-    default: return ((const int64_t *)data)[i];
+    default: return dtype_int(t, data, i);
     }
 }
 

@@ -68,19 +68,6 @@ static int mode_of(const struct sol_layer *l)
 
 /* -- indices */
 
-static int64_t index_at(enum sol_dtype t, const void *data, int64_t i)
-{
-    switch (t) {
-    case SOL_U8: return ((const uint8_t *)data)[i];
-    case SOL_I8: return ((const int8_t *)data)[i];
-    case SOL_U16: return ((const uint16_t *)data)[i];
-    case SOL_I16: return ((const int16_t *)data)[i];
-    case SOL_U32: return ((const uint32_t *)data)[i];
-    case SOL_I32: return ((const int32_t *)data)[i];
-    default: return ((const int64_t *)data)[i];
-    }
-}
-
 /* An index made positive; false if it is out of range. */
 static sol_status checked(struct sol_ctx *ctx, const struct sol_layer *l, int64_t v, int64_t n, int64_t *out)
 {
@@ -144,7 +131,7 @@ OPAQUE_RUN(run_scatter_elements)
     copy_x(l, in, out);
     for (int64_t e = 0; e < n; e++) {
         int64_t to = 0, from = 0, at = 0;
-        TRY(checked(ctx, l, index_at((enum sol_dtype)i->dtype, in[1], e), x->ndim ? x->dim[axis].size : 1, &at));
+        TRY(checked(ctx, l, dtype_int((enum sol_dtype)i->dtype, in[1], e), x->ndim ? x->dim[axis].size : 1, &at));
         for (int d = 0; d < x->ndim; d++) {
             int64_t here = e / is[d] % i->dim[d].size;
             from += here * us[d];
@@ -194,7 +181,7 @@ OPAQUE_RUN(run_scatter_nd)
         int64_t to = 0;
         for (int d = 0; d < k; d++) {
             int64_t at = 0;
-            TRY(checked(ctx, l, index_at((enum sol_dtype)i->dtype, in[1], j * k + d), x->dim[d].size, &at));
+            TRY(checked(ctx, l, dtype_int((enum sol_dtype)i->dtype, in[1], j * k + d), x->dim[d].size, &at));
             to += at * xs[d];
         }
         for (int64_t b = 0; b < block; b++) join((enum sol_dtype)x->dtype, mode, out[0], to + b, in[2], j * block + b);
@@ -309,7 +296,7 @@ OPAQUE_RUN(run_index_put)
             if (p.of[d] >= 0) {
                 int i = p.of[d] + 2;
                 int64_t offset = broadcast_offset(l->in[i], at + p.first, p.nshape);
-                TRY(checked(ctx, l, index_at((enum sol_dtype)l->in[i]->dtype, in[i], offset), x->dim[d].size, &v));
+                TRY(checked(ctx, l, dtype_int((enum sol_dtype)l->in[i]->dtype, in[i], offset), x->dim[d].size, &v));
             } else {
                 if (o == p.first) o += p.nshape;
                 v = at[o++];
