@@ -1,6 +1,6 @@
 /* From bytes to messages. protobuf-c checks lengths but not depth: a file of a few kilobytes could exhaust the stack.
- * So the bytes are first walked through with the same descriptors and a limit. Afterwards control characters are taken
- * out of all names, because names reach terminals and logs. */
+ * So the bytes are first walked through with the same descriptors and a limit. Afterwards control characters and
+ * what is no UTF-8 are taken out of all names, because names reach terminals, logs and Python. */
 #include <string.h>
 
 #include "onnx/reader.h"
@@ -56,10 +56,21 @@ static sol_status check(const struct walk *w, const uint8_t *p, const uint8_t *e
     return SOL_OK;
 }
 
+/* How many bytes the UTF-8 character at s has; 0: it is none. */
+static int character(const unsigned char *s)
+{
+    int n = *s < 0x80 ? 1 : *s < 0xc2 ? 0 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : *s < 0xf5 ? 4 : 0;
+    for (int i = 1; i < n; i++)
+        if (s[i] >> 6 != 2) return 0;
+    return n;
+}
+
 static void clean_text(char *s)
 {
-    for (; s && *s; s++)
-        if ((unsigned char)*s < ' ' || *s == 127) *s = '?';
+    for (int n; s && *s; s += n ? n : 1) {
+        n = character((const unsigned char *)s);
+        if (!n || (unsigned char)*s < ' ' || *s == 127) *s = '?';
+    }
 }
 
 static void clean(ProtobufCMessage *m)

@@ -213,8 +213,12 @@ sol_status scope_add_inputs(struct reader *r, struct scope *s, const Onnx__Graph
     }
     TRY(check_given(r, g, symbols));
     TRY(open_sizes(r, s, g, dims, symbols));
-    for (size_t i = 0; i < g->n_input; i++)
-        if (!map_get(s->values, g->input[i]->name))
-            TRY(add_input(r, s, g->input[i], dims[i])); /* else: a weight's default */
-    return SOL_OK;
+    struct map *seen = map_create(r->arena);
+    for (size_t i = 0; i < g->n_input; i++) {
+        const char *name = g->input[i]->name;
+        if (map_get(seen, name)) return ctx_fail(r->ctx, SOL_ERR_INVALID, "there are two inputs '%s'", name);
+        map_set(seen, name, r);
+        if (!map_get(s->values, name)) TRY(add_input(r, s, g->input[i], dims[i])); /* else: a weight's default */
+    }
+    return ctx_check(r->ctx);
 }

@@ -161,10 +161,14 @@ static void compare_output(struct reader *r, const Onnx__ValueInfo *m, const str
 
 static sol_status add_outputs(struct reader *r, const struct scope *s, const Onnx__Graph *g)
 {
+    struct map *seen = map_create(r->arena);
+    if (!g->n_output) return ctx_fail(r->ctx, SOL_ERR_INVALID, "the model has no outputs");
     for (size_t i = 0; i < g->n_output; i++) {
         const Onnx__ValueInfo *m = g->output[i];
         struct value *v = m->name && *m->name ? scope_find(s, m->name) : NULL;
         if (!v) return ctx_fail(r->ctx, SOL_ERR_INVALID, "output '%s': nothing makes it", m->name ? m->name : "");
+        if (map_get(seen, m->name)) return ctx_fail(r->ctx, SOL_ERR_INVALID, "there are two outputs '%s'", m->name);
+        map_set(seen, m->name, r);
         if (v->refused) continue;
         struct sol_tensor *t;
         enum sol_dtype dtype;
@@ -207,11 +211,19 @@ static int64_t opset_version(const struct opset *list, const char *domain)
     return 0;
 }
 
-static struct opset *read_opsets(struct reader *r, size_t n, Onnx__OperatorSet *const *from)
+static sol_status read_opsets(struct reader *r, size_t n, Onnx__OperatorSet *const *from, const struct opset **out)
 {
     struct opset *list = NEW_ARRAY(r->arena, struct opset, n + 1);
-    for (size_t i = 0; i < n; i++) list[i] = (struct opset){domain_of(from[i]->domain), from[i]->version};
-    return list;
+    for (size_t i = 0; i < n; i++) {
+        const char *domain = domain_of(from[i]->domain);
+        int64_t other = opset_version(list, domain);
+        if (other && other != from[i]->version)
+            return ctx_fail(r->ctx, SOL_ERR_INVALID, "two opsets of domain '%s': %lld and %lld", domain,
+                            (long long)other, (long long)from[i]->version);
+        list[i] = (struct opset){domain, from[i]->version};
+    }
+    *out = list;
+    return SOL_OK;
 }
 
 static void count_operator(struct reader *r, const char *domain, const char *name)
@@ -262,12 +274,13 @@ static sol_status open_function(struct reader *r, struct scope *s, struct node *
         return ctx_fail(r->ctx, SOL_ERR_INVALID, "function '%s' has %zu inputs and %zu outputs, the node %d and %d",
                         text_or_empty(f->name), f->n_input, f->n_output, n->nin, n->nout);
     struct scope body = {.values = map_create(r->arena),
-                         .opsets = f->n_opset_import ? read_opsets(r, f->n_opset_import, f->opset_import) : s->opsets,
+                         .opsets = s->opsets,
                          .call = n->message,
                          .call_scope = s,
                          .function = f,
                          .place = arena_printf(r->arena, "%sin function '%s': ", s->place, text_or_empty(f->name)),
                          .depth = s->depth + 1};
+    if (f->n_opset_import) TRY(read_opsets(r, f->n_opset_import, f->opset_import, &body.opsets));
     for (size_t i = 0; i < f->n_input; i++)
         TRY(scope_define(r, &body, f->input[i], (int)i < n->nin && n->in[i] ? n->in[i] : &value_missing));
     TRY(translate_nodes(r, &body, f->n_node, f->node));
@@ -399,7 +412,7 @@ static sol_status read_head(struct reader *r, struct scope *top)
 {
     const Onnx__Model *m = r->file;
     if (!m->graph) return ctx_fail(r->ctx, SOL_ERR_INVALID, "there is no graph in it: it is damaged, or no ONNX model");
-    top->opsets = read_opsets(r, m->n_opset_import, m->opset_import);
+    TRY(read_opsets(r, m->n_opset_import, m->opset_import, &top->opsets));
     int64_t version = opset_version(top->opsets, "");
     bool other = m->n_opset_import && !version; /* only operators of other domains */
     if (!other && (version < ONNX_OLDEST || version > ONNX_NEWEST))

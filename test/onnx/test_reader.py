@@ -239,6 +239,21 @@ def test_names():
 def test_control_characters_stay_out_of_messages():
     m = model([node("Relu", ["\x1b[31mred\n"], ["y"])], [info("x", [2, 4])], [info("y", None)])
     assert "\x1b" not in refused(m, INVALID, "red")
+    data = one("Relu", [2, 4]).SerializeToString().replace(b"\x01x", b"\x01\xff")
+    assert Model(data).inputs[0][0] == "?"
+
+
+def test_names_that_are_there_twice():
+    x, y = info("x", [2, 4]), info("y", None)
+    relu = [node("Relu", ["x"], ["y"])]
+    refused(model(relu, [x, x], [y]), INVALID, "two inputs 'x'")
+    refused(model(relu, [x], [y, y]), INVALID, "two outputs 'y'")
+    refused(model(relu, [x], []), INVALID, "no outputs")
+    weights = [tensor("w", 1.0), tensor("w", 2.0)]
+    refused(model([node("Add", ["x", "w"], ["y"])], [x], [y], weights), INVALID, "'w' is made twice")
+    m = one("Relu", [2, 4])
+    m.opset_import.append(helper.make_opsetid("ai.onnx", 11))
+    refused(m, INVALID, "two opsets")
 
 
 def test_declared_type_must_hold():
