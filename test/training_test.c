@@ -466,6 +466,41 @@ static void idle_memory_goes(void **state)
     ctx = before;
 }
 
+/* Each allocation of a forward and a backward fails in turn: nothing leaks, and the next try works. */
+static void out_of_memory(void **state)
+{
+    (void)state;
+    struct sol_ctx *before = ctx;
+    bool failed = true;
+    for (long at = 0; failed; at++) {
+        struct fail_alloc f = {.fail_at = -1};
+        const struct sol_ctx_options o = {.size = sizeof o, .reallocate = fail_alloc, .user = &f};
+        good(sol_ctx_create(&o, &ctx));
+        good(sol_config_set(ctx, "log::level", "ERROR"));
+        struct net n = make(cnn);
+        const void *in[MOST];
+        void *out[MOST];
+        struct sol_saved *saved;
+        pointers(&n, false, in, out);
+        f.fail_at = f.n + at;
+        sol_status status = sol_net_forward(n.net, in, out, 2, &saved);
+        assert_true(!status == !!saved);
+        if (!status) status = try_backward(&n, saved, 2);
+        failed = status != SOL_OK;
+        if (failed) assert_int_equal(status, SOL_ERR_NOMEM);
+        sol_saved_destroy(saved);
+        f.fail_at = -1;
+        saved = forward(&n, 2);
+        backward(&n, saved, 2);
+        check(&n, true);
+        sol_saved_destroy(saved);
+        drop(&n);
+        sol_ctx_destroy(ctx);
+        assert_int_equal(f.alive, 0);
+    }
+    ctx = before;
+}
+
 /* -- the plan */
 
 static void a_copy_stays_a_copy(void **state)
@@ -518,6 +553,7 @@ int main(void)
         cmocka_unit_test(a_child_goes_on),
         cmocka_unit_test(saved_outlives_its_network),
         cmocka_unit_test(idle_memory_goes),
+        cmocka_unit_test(out_of_memory),
         cmocka_unit_test(a_copy_stays_a_copy),
         cmocka_unit_test(text_form),
     };

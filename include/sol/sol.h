@@ -124,8 +124,10 @@ sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, 
 sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net);
 void sol_net_destroy(struct sol_net *net);
 
-struct sol_memory {                                                    /* bytes */
-    int64_t params, prepared, inputs, outputs, saved, workspace, peak; /* peak: of all together, parameters included */
+/* Bytes. Inputs and outputs are those of both halves, if there is a gradient; saved: what one forward leaves for
+ * backward; peak: of all together, parameters included. */
+struct sol_memory {
+    int64_t params, prepared, inputs, outputs, saved, workspace, peak;
 };
 void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m);
 
@@ -153,16 +155,18 @@ sol_status sol_net_run(struct sol_net *net, const void *const *inputs, void *con
  * sol_graph_differentiate, and hands out what backward needs besides. Backward reads that, the gradients of outputs,
  * and what it needs of the other inputs and outputs, which must be unchanged since; it writes the gradients. In both,
  * places of the other half may be NULL. One forward may be followed by several backwards, or none; several may be in
- * flight. */
+ * flight. Backward uses the parameters as they are when it runs: whoever changes them in between gets another gradient.
+ * What is saved is memory of the network's: destroyed, it serves the next forward. */
 struct sol_saved;
 sol_status sol_net_forward(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads,
                            struct sol_saved **out_saved);
 sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, const void *const *inputs,
                             void *const *outputs, int threads);
-void sol_saved_destroy(struct sol_saved *saved); /* before or after its network; NULL is fine */
+void sol_saved_destroy(struct sol_saved *saved); /* before or after its network, before the context; or NULL */
 /* Does backward read input i (output i) of the forward half? Then it must be handed over again, unchanged. */
 int sol_net_backward_reads(const struct sol_net *net, int output, int i);
-/* What each step is and took in the last run with the configuration key profile=1, one line a step; NULL: nothing. */
+/* What each step is and took in the last run with the configuration key profile=1, one line a step: those
+ * of forward, then those of backward. NULL: nothing. */
 const char *sol_net_profile(struct sol_net *net);
 
 #ifdef __cplusplus

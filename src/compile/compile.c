@@ -136,7 +136,10 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
         (double)(passed - start) / 1e6, (double)(planned - passed) / 1e6, (double)(clock_ns() - planned) / 1e6,
         s->kernels.n);
     sol_status status = make_net(ctx, s, &m, out_net);
-    if (status) module_close(&m);
+    if (status)
+        module_close(&m);
+    else
+        compile_report_memory(ctx, *out_net, graph_is_joint(g));
     return status;
 }
 

@@ -26,3 +26,13 @@ void compile_report(const struct schedule *s)
         (long long)s->program[PROGRAM_FORWARD].workspace_bytes, (long long)s->program[PROGRAM_BACKWARD].workspace_bytes,
         (long long)s->prepared_bytes, (long long)s->saved_bytes);
 }
+
+void compile_report_memory(struct sol_ctx *ctx, const struct sol_net *net, bool training)
+{
+    struct sol_memory m;
+    sol_net_memory(net, &m);
+    LOG(ctx, LOG_DEBUG, "plan",
+        "Estimated Peak Memory Consumption: %s ~%.1fMB (%.1f saved, %.1f workspace, %.1f prepared)",
+        training ? "Training" : "Inference", (double)m.peak / 1e6, (double)m.saved / 1e6, (double)m.workspace / 1e6,
+        (double)m.prepared / 1e6);
+}
