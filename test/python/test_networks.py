@@ -32,6 +32,12 @@ def heads(x, *weights):
     return [F.linear(x, w).view(2, 5, 4, 8).transpose(1, 2) for w in weights]
 
 
+def exactly_float32(x, w):
+    with torch.autocast("cpu", enabled=False):
+        y = F.linear(x, w)
+    return y + 1
+
+
 PIECES = {
     "conv relu": (lambda x, w, b: F.relu(F.conv2d(x, w, b)), [(2, 3, 8, 8)], [(4, 3, 3, 3), (4,)]),
     "conv add relu": (lambda x, y, w: F.relu(F.conv2d(x, w, padding=1) + y), [(2, 3, 8, 8), (2, 4, 8, 8)], [(4, 3, 3, 3)]),
@@ -79,6 +85,7 @@ PIECES = {
     "rotary": (lambda q, c, s: q * c + turn(q) * s, [(2, 4, 5, 8), (5, 8), (5, 8)], []),
     "rotary constant": (lambda q: q * torch.arange(5.0)[:, None].cos() + turn(q) * torch.arange(5.0)[:, None].sin(), [(2, 4, 5, 8)], []),
     "gated": (lambda x, a, b, c: F.linear(F.silu(F.linear(x, a)) * F.linear(x, b), c), [(2, 5, 8)], [(16, 8), (16, 8), (8, 16)]),
+    "autocast off": (exactly_float32, [(3, 8)], [(5, 8)]),
     "mlp": (lambda x, a, b: x + F.linear(F.gelu(F.linear(x, a)), b), [(2, 5, 8)], [(16, 8), (8, 16)]),
     "rolled windows": (lambda x: torch.roll(x, (-1, -1), (1, 2)).view(2, 2, 2, 2, 2, 8).permute(0, 1, 3, 2, 4, 5).reshape(8, 4, 8), [(2, 4, 4, 8)], []),
     "two results": (lambda x, w: (F.layer_norm(x, (8,), w), torch.tanh(F.layer_norm(x, (8,), w)[:, 0])), [(2, 5, 8)], [(8,)]),

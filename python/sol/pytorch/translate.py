@@ -318,22 +318,29 @@ class Translator:
         """with torch.no_grad() and the like: a graph of its own that is just computed."""
         name = getattr(node.target, "__name__", str(node.target))
         if name == "wrap_with_set_grad_enabled":
-            body, operands = self._read(node.args[1]), self._read(node.args[2:])
-            inner = body.graph.find_nodes(op="placeholder")
-            self.env.update(zip(inner, operands, strict=True))
-            for i, outer in zip(inner, node.args[2:], strict=True):
-                if isinstance(outer, torch.fx.Node):
-                    self.memory.same[i] = outer
-                    self.memory.enter(i)
             before, self.enabled = self.enabled, bool(node.args[0])
-            self._nodes(body.graph, body)
+            results = self._inline(node.args[1], node.args[2:])
             self.enabled = before
-            return self._read(body.graph.output_node().args[0])
+            return results
         if name == "wrap_with_autocast":
-            body = self._read(node.args[4])
-            first = next((n for n in body.graph.nodes if n.op == "call_function"), node)
+            device, _, enabled, _, function, *operands = node.args
+            if device != "cpu" or not enabled:
+                return self._inline(function, operands)
+            first = next((n for n in self._read(function).graph.nodes if n.op == "call_function"), node)
             raise Refused(f"torch.autocast{_where(*place(first))}")
         raise Refused({"cond": "control flow"}.get(name, ""))
+
+    def _inline(self, function: Any, operands: Sequence[Any]) -> Any:
+        """The results of a graph inside of the graph, for these operands."""
+        body = self._read(function)
+        inner = body.graph.find_nodes(op="placeholder")
+        self.env.update(zip(inner, self._read(tuple(operands)), strict=True))
+        for i, outer in zip(inner, operands, strict=True):
+            if isinstance(outer, torch.fx.Node):
+                self.memory.same[i] = outer
+                self.memory.enter(i)
+        self._nodes(body.graph, body)
+        return self._read(body.graph.output_node().args[0])
 
     # -- results
 
