@@ -35,7 +35,12 @@ struct options {
 
 static bool read_options(int argc, char **argv, struct options *o)
 {
-    *o = (struct options){.cases = argc < 2 ? "test/random/cases.sol" : NULL, .seeds = 5, .first = 1, .parts = 30, .seconds = 1 << 30, .shrink = true};
+    *o = (struct options){.cases = argc < 2 ? "test/random/cases.sol" : NULL,
+                          .seeds = 5,
+                          .first = 1,
+                          .parts = 30,
+                          .seconds = 1 << 30,
+                          .shrink = true};
     const char *few = getenv("SOL_RANDOM_SEEDS"); /* fewer in slow builds */
     if (few) o->seeds = atoi(few);
     for (int i = 1; i < argc; i++) {
@@ -214,7 +219,8 @@ int main(int argc, char **argv)
     int cases = 0;
     if (o.cases) failures += check_cases(ctx, &o, &cases);
     for (; seed < o.first + o.seeds && time(NULL) - start < o.seconds; seed++) failures += check_seed(ctx, &o, seed);
-    printf("%d cases and %d random graphs, %d failures, %d s\n", cases, seed - o.first, failures, (int)(time(NULL) - start));
+    printf("%d cases and %d random graphs, %d failures, %d s\n", cases, seed - o.first, failures,
+           (int)(time(NULL) - start));
     sol_ctx_destroy(ctx);
     return failures != 0;
 }

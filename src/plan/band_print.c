@@ -20,12 +20,18 @@ struct printing {
 /* -- one text from several: what the sources begin with in common is kept once, their own names get the stage's number
  */
 
-/* Whole declarations only: up to a line behind which no bracket is open and that ends one. */
+/* Whole declarations only: up to a line behind which no bracket is open and that ends one. Comments do not count, and
+ * equal stages are two functions all the same. */
 static size_t common_lines(const char *a, const char *b)
 {
-    size_t safe = 0;
+    const char *kernel = strstr(a, "void KERNEL");
+    size_t safe = 0, end = kernel ? (size_t)(kernel - a) : strlen(a);
     int depth = 0;
-    for (size_t n = 0; a[n] && a[n] == b[n]; n++) {
+    bool comment = false;
+    for (size_t n = 0; n < end && a[n] == b[n]; n++) {
+        if (a[n] == '/' && a[n + 1] == '*') comment = true;
+        if (n && a[n] == '/' && a[n - 1] == '*') comment = false;
+        if (comment) continue;
         depth += (a[n] == '{' || a[n] == '(') - (a[n] == '}' || a[n] == ')');
         if (a[n] == '\n' && !depth && n && (a[n - 1] == '}' || a[n - 1] == ';' || a[n - 1] == '\n')) safe = n + 1;
     }
@@ -358,7 +364,7 @@ sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, boo
     const struct stage *last = &c->stage[c->n - 1];
     struct kernel k = {.nstep = 1, .solver = "band", .variant = last->kernel.solver, .cost = c->cost};
     if (!collect_packs(&pr, &k)) return SOL_OK;
-    size_t common = strlen(c->stage[0].kernel.source);
+    size_t common = SIZE_MAX;
     for (int i = 1; i < c->n; i++)
         common = MIN(common, common_lines(c->stage[0].kernel.source, c->stage[i].kernel.source));
     text_line(&out, "#include <math.h>\n#include <string.h>");

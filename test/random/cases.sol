@@ -45,3 +45,17 @@ const %3:f32[] = 50
 %5 = clamp(%4, %2, %3)
 %6 = log1p(%5)
 output %6 "y"
+
+# with auto,bands
+graph "a band of equal stages, whose sources have a bracket in a comment"
+input %0:f32[1 8 6 6] "x"
+param %1:f32[8 8 1 1] "u"
+%2 = Conv(%0, %1)
+%3 = tanh(%2)
+param %4:f32[8 8 1 1] "v"
+%5 = Conv(%3, %4)
+%6 = tanh(%5)
+param %7:f32[8 8 1 1] "w"
+%8 = Conv(%6, %7)
+%9 = tanh(%8)
+output %9 "y"

@@ -185,10 +185,11 @@ static void measure(struct value *v)
     v->tolerance = v->exact || !real ? 0 : FACTOR * v->tolerance + noise * v->scale + noise * 1e-6;
 }
 
-/* Logarithms of sums: of 1 + e nothing finer than 1's last digit is left of e, however small the result is. */
-static bool takes_log_of_sum(const struct value *v)
+/* What rounds numbers near 1 on the way, however small the result is: of 1 + e nothing finer than 1's last digit is
+ * left of e. */
+static bool rounds_inside(const struct value *v)
 {
-    static const char *const kinds[] = {"LogSoftmax", "LogSumExp", "LogCumSumExp", "CrossEntropy"};
+    static const char *const kinds[] = {"LogSoftmax", "LogSumExp", "LogCumSumExp", "CrossEntropy", "sinc"};
     for (int i = 0; v->t->from && i < COUNT_OF(kinds); i++)
         if (!strcmp(v->t->from->def->name, kinds[i])) return true;
     return false;
@@ -197,7 +198,7 @@ static bool takes_log_of_sum(const struct value *v)
 static void add_noise(struct gen *r, struct value *v, bool rough)
 {
     double *y = v->noisy, level = v->t->dtype == SOL_F32 ? NOISE_F32 : NOISE_F64;
-    double all = rough && v->t->dtype == SOL_F32 ? ROUGH_F32 * v->scale : takes_log_of_sum(v) ? level : 0;
+    double all = rough && v->t->dtype == SOL_F32 ? ROUGH_F32 * v->scale : rounds_inside(v) ? level : 0;
     for (int64_t i = 0; i < v->elements; i++) y[i] = y[i] * (1 + gen_real(r, -level, level)) + gen_real(r, -all, all);
 }
 
