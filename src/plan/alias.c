@@ -38,8 +38,7 @@ static struct sol_tensor *part_of(const struct unit *u)
 static bool may_move(const struct store *x, const struct store *y)
 {
     if (x->t->role != TENSOR_VALUE || x->root != x->t || x->output || x->program != y->program) return false;
-    if (!x->writers) return false;
-    return !(x->writer && x->writer->opaque);
+    return x->writers && !x->opaque;
 }
 
 /* Do all parts of y already lie side by side, in its order, in one tensor? Then y is a part of that one. */
@@ -59,7 +58,7 @@ static bool alias_whole(struct plan *p, int from, int to, struct store *y)
         }
         root = x->root;
     }
-    if (!root || root == y->t) return false;
+    if (!root || root == y->t || y->opaque) return false;
     y->root = root;
     for (int d = 0; d < y->t->ndim; d++) y->alias_at[d] = base[d];
     for (int i = from; i < to; i++) p->units.at[i]->dead = true;

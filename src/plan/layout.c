@@ -237,12 +237,7 @@ static void mark_fixed(struct plan *p)
 {
     for (int i = 0; i < p->nstores; i++) {
         struct store *s = &p->stores[i];
-        if (s->t) s->fixed = s->t->role != TENSOR_VALUE || s->output || plan_prepared(s);
-    }
-    for (int i = 0; i < p->units.n; i++) {
-        struct unit *u = p->units.at[i];
-        for (int k = 0; u->opaque && !u->dead && k < u->loops->tensors.n; k++)
-            if (u->loops->tensors.at[k].user) plan_store(p, u->loops->tensors.at[k].user)->fixed = true;
+        if (s->t) s->fixed = s->t->role != TENSOR_VALUE || s->output || plan_prepared(s) || s->opaque;
     }
 }
 

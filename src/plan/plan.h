@@ -43,6 +43,7 @@ struct store {
     bool output;                    /* a graph output is this tensor */
     bool needed;                    /* lives in memory: written and read by different units, or an output */
     bool parts;                     /* other tensors are parts of it */
+    bool opaque;                    /* a unit without loops reads or writes it: a tensor of its own, row-major */
     bool fixed;                     /* row-major: input, output, parameter, constant, packed */
     enum program program;           /* of its writers, where a unit writes it */
     int8_t order[SOL_MAX_DIMS];     /* dimensions, outermost first */

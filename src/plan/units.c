@@ -70,6 +70,7 @@ void plan_count(struct plan *p)
     for (int i = 0; i < p->nstores; i++) {
         p->stores[i].writers = p->stores[i].readers = 0;
         p->stores[i].writer = NULL;
+        p->stores[i].opaque = false;
     }
     for (int i = 0; i < p->g->outputs.n; i++) plan_store(p, p->g->outputs.at[i].t)->readers++;
     for (int i = 0; i < p->units.n; i++) {
@@ -79,6 +80,7 @@ void plan_count(struct plan *p)
             const struct loops_tensor *t = &u->loops->tensors.at[k];
             if (!t->user || t->role == LOOPS_TEMP) continue;
             struct store *s = plan_store(p, t->user);
+            s->opaque |= u->opaque;
             if (t->role == LOOPS_OUTPUT) {
                 s->writers++;
                 s->writer = u;

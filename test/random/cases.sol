@@ -59,3 +59,14 @@ param %7:f32[8 8 1 1] "w"
 %8 = Conv(%6, %7)
 %9 = tanh(%8)
 output %9 "y"
+
+# with auto,nest
+graph "an operand of a layer without loops is no part of a Concat"
+input %0:f32[1 3 16 11] "x"
+input %1:f32[1 4 16 11] "z"
+%2 = tanh(%0)
+%3, %4 = Sort(%2) axis=3 down=1
+%5 = Concat(%1, %2, %3) axis=1
+param %6:f32[10 1 3 3] "w"
+%7 = Conv(%5, %6, -) s=2 p=[0,1] q=[0,1] g=10
+output %7 "y"
