@@ -193,9 +193,7 @@ static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, cons
     }
     put(x, s, s->out[0], s->index, ex_red(l, e->op == RED_MAXAT ? RED_MAX : RED_MIN, e->u.bound, e->a, body));
     const int32_t best = ex_read(l, s->out[0], s->index, 0);
-    const int32_t either[2] = {ex_cmp(l, CMP_EQ, body, best), ex_cmp(l, CMP_NE, body, body)};
-    const int32_t found = ex_logic(l, EX_OR, 2, either), both[2] = {e->a, found};
-    const int32_t guard = e->a ? ex_logic(l, EX_AND, 2, both) : found;
+    const int32_t equal = ex_test(l, ex_cmp(l, CMP_EQ, body, best)), nan = ex_test(l, ex_cmp(l, CMP_NE, body, body));
     int32_t position = ex_int(l, 0);
     for (int k = 0; k < l->letters.n; k++) {
         if (!(e->u.bound >> k & 1)) continue;
@@ -203,13 +201,20 @@ static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, cons
             ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, position, ex_int(l, l->letters.at[k].size)), ex_letter(l, k));
     }
     /* floats hold positions exactly up to 2^24, and fill more lanes */
-    const bool narrow = !e->a && letters_points(l, e->u.bound) <= 1 << 24 && expr_natural(l, body) == C_F32;
+    const bool narrow = letters_points(l, e->u.bound) <= 1 << 24 && expr_natural(l, body) == C_F32;
     if (narrow)
         position = ex_call(l, math_row("identity"), 1, (int32_t[]){ex_binary(l, EX_MUL, position, ex_real(l, 1))});
-    int32_t first = ex_red(l, RED_MIN, e->u.bound, guard, position);
+    const int32_t nothing = narrow ? ex_real(l, 1.0 / 0.0) : ex_int(l, INT64_MAX);
+    const int where = math_row("where"); /* twice, since one comparison runs on vectors */
+    const int32_t unless[3] = {nan, position, nothing}, choice[3] = {equal, position, ex_call(l, where, 3, unless)};
+    int32_t first = ex_red(l, RED_MIN, e->u.bound, e->a, ex_call(l, where, 3, choice));
     if (e->a) { /* nothing seen: position 0 */
-        const int32_t pick[3] = {ex_test(l, ex_cmp(l, CMP_EQ, first, ex_int(l, INT64_MAX))), ex_int(l, 0), first};
-        first = ex_call(l, math_row("where"), 3, pick);
+        const uint64_t letters = stmt_letters(l, s);
+        const int t = temp(x, "at", letters, narrow ? SOL_F32 : SOL_I64);
+        put(x, s, t, letter_list(x, letters), first);
+        first = ex_read(l, t, letter_list(x, letters), 0);
+        const int32_t pick[3] = {ex_test(l, ex_cmp(l, CMP_EQ, first, nothing)), ex_int(l, 0), first};
+        first = ex_call(l, where, 3, pick);
     }
     put(x, s, s->out[1], s->index, first);
 }

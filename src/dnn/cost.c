@@ -6,7 +6,7 @@
 /* Constants, measured with bench/kernels.c on Zen 5 and by the laboratory on Zen 3 and Granite Rapids. */
 static const struct {
     double turbo, memory;  /* how much faster than nominal the clock is, and reading from L3 and beyond */
-    double l2;             /* bytes a cycle that a core reads from L2 */
+    double l2, l3;         /* bytes a cycle that a core reads from L2, and from L3 in small pieces */
     double latency;        /* cycles of an FMA: times two units, accumulators needed */
     double call;           /* cycles of a tile besides K: call, addresses, start */
     double store;          /* cycles to take a register to memory */
@@ -16,7 +16,7 @@ static const struct {
     double overlap;        /* share of the smaller limits that is not hidden */
     double step;           /* ns of a step: barrier, cold code */
     double line23, line43; /* cycles of a Winograd transform of one line */
-} constants = {1.55, 1.5, 24, 4, 10, 0.5, 0.25, 8, 1.0, 0.3, 500, 4, 12};
+} constants = {1.55, 1.5, 24, 10, 4, 10, 0.5, 0.25, 8, 1.0, 0.3, 500, 4, 12};
 
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
 {
@@ -57,6 +57,20 @@ static bool conflicts(const struct blocking *b, double pixels)
     return pixels > (double)sets * 8;
 }
 
+/* Rows of b that lie a power of two apart share few sets of L2: are there more of them than these hold, with all else
+ * that goes through? */
+static bool crowded(const struct blocking *b)
+{
+    enum { WAYS = 16, LINE = 64 };
+    if (b->options.source != B_IN_PLACE) return false;
+    int64_t s = axis_stride(&b->k.at[b->k.n - 1], b->p->b.view.s) * b->p->bytes;
+    const int64_t all = b->target->l2 / (WAYS * LINE), lines = (b->width * b->p->bytes + LINE - 1) / LINE;
+    int64_t sets = all;
+    if (s < LINE || s % LINE) return false;
+    for (s /= LINE; sets > 1 && s % 2 == 0; s /= 2) sets /= 2;
+    return (double)(b->nrun * b->len * lines) > 0.35 * WAYS * (double)MIN(all, sets * lines);
+}
+
 static double tile_cycles(const struct blocking *b, double pixels)
 {
     const struct target *t = b->target;
@@ -66,7 +80,7 @@ static double tile_cycles(const struct blocking *b, double pixels)
     if (b->group >= 0) step = fmas * 0.75; /* shuffles */
     if (loads / 2 > step) step = loads / 2;
     if (constants.latency > step) step = constants.latency;
-    const double weights = b->vectors * (double)t->vector_bytes / constants.l2;
+    const double weights = b->vectors * (double)t->vector_bytes / (crowded(b) ? constants.l3 : constants.l2);
     if (weights > step && b->panel_elements * b->p->bytes > t->l1 / 2) step = weights;
     const double k = (double)(b->nrun * b->len) * (double)b->nchunk;
     const double store = constants.store * (b->p->unit ? 1 : b->lanes); /* lane by lane */
