@@ -49,29 +49,37 @@ struct sol_ctx_options {
     void *user;
 };
 
-sol_status sol_ctx_create(const struct sol_ctx_options *options, struct sol_ctx **out_ctx); /* options may be NULL */
-void sol_ctx_destroy(struct sol_ctx *ctx);
+/* Options are copied and may be NULL. Errors: NOMEM. */
+sol_status sol_ctx_create(const struct sol_ctx_options *options, struct sol_ctx **out_ctx);
+void sol_ctx_destroy(struct sol_ctx *ctx);  /* after all graphs and networks made with it; NULL is fine */
 const char *sol_error(struct sol_ctx *ctx); /* the calling thread's last error; valid until its next call */
+/* Sets a key (docs/configuration.md) for what is called from now on. Errors: INVALID (no such key, or not one of its
+ * values). */
 sol_status sol_config_set(struct sol_ctx *ctx, const char *key, const char *value);
 const char *sol_config_get(struct sol_ctx *ctx, const char *key); /* NULL: no such key */
 /* The i-th key, its default and what it does; NULL when i is past the last. */
 const char *sol_config_key(int i, const char **out_default, const char **out_doc);
-const char *sol_version(void);
+const char *sol_version(void); /* "0.1.0" */
+/* Removes all that SOL put into the folder of the key cache::folder, and nothing else. Networks that are loaded stay.
+ * Errors: IO (not ours, or not to be removed). */
 sol_status sol_cache_clear(struct sol_ctx *ctx);
 
 /* -- a network. Tensors and layers belong to the graph and live as long as it does. */
 
+/* `name` is for people and for files; like all texts and arrays handed over here it is copied. Errors: NOMEM. */
 sol_status sol_graph_create(struct sol_ctx *ctx, const char *name, struct sol_graph **out_g);
-void sol_graph_destroy(struct sol_graph *g);
+void sol_graph_destroy(struct sol_graph *g); /* NULL is fine */
 
 /* Inputs are given at every call; parameters are handed over with sol_net_param and may change between calls; the data
- * of a constant is copied, row-major. `shape` counts elements. */
+ * of a constant is copied, row-major. `shape` counts elements, ndim is 0 to 12, sizes may be 0; the product is at most
+ * 2^47. Errors: INVALID (shape), NOMEM. */
 sol_status sol_graph_input(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,
                            struct sol_tensor **out_t);
 sol_status sol_graph_param(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,
                            struct sol_tensor **out_t);
 sol_status sol_graph_const(struct sol_graph *g, enum sol_dtype dtype, int ndim, const int64_t *shape, const void *data,
                            struct sol_tensor **out_t);
+/* Outputs are numbered as they are added; a tensor may be several of them, and an input or parameter may be one. */
 sol_status sol_graph_output(struct sol_graph *g, const char *name, struct sol_tensor *t);
 
 struct sol_attr {
@@ -86,7 +94,8 @@ struct sol_attr {
 /* Adds a layer by the name of its row in layers.def, or an element-wise function by its name in math.def, whose inputs
  * are broadcast as NumPy does and must have one type. `name` is for people ("layer1.0.conv1"), `where` is the place in
  * the user's source ("model.py:41"); both may be NULL. Attributes that are not given take the row's default. *out is
- * filled with `nout` tensors; fewer than the row has may be asked for. */
+ * filled with `nout` tensors; fewer than the row has may be asked for. Errors: INVALID (no such row or attribute;
+ * shapes and types that do not fit: the message has them), UNSUPPORTED (a type), NOMEM. */
 sol_status sol_graph_layer(struct sol_graph *g, const char *kind, const char *name, const char *where, int nin,
                            struct sol_tensor *const *in, int nattr, const struct sol_attr *attrs, int nout,
                            struct sol_tensor **out);
@@ -121,8 +130,11 @@ sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, 
 
 /* -- an optimized network. The graph may be destroyed afterwards. */
 
+/* Optimizes the graph, in place, writes and compiles its code as far as the cache lacks it, and maps it. Takes seconds
+ * the first time, milliseconds later. Errors: COMPILER (none there, or it refused), UNSUPPORTED (the key target is no
+ * code for this machine), INTERRUPTED, IO (no room to build), NOMEM. Whatever happens, the cache stays sound. */
 sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net);
-void sol_net_destroy(struct sol_net *net);
+void sol_net_destroy(struct sol_net *net); /* when no call of it is in flight; NULL is fine */
 
 /* Bytes. Inputs and outputs are those of both halves, if there is a gradient; saved: what one forward leaves for
  * backward; peak: of all together, parameters included. */
@@ -137,6 +149,8 @@ struct sol_io {
     int ndim;
     const int64_t *shape;
 };
+/* What it takes and gives, in the order in which it was added to the graph; names and shapes live as long as the
+ * network. Past the last all fields are 0. */
 int sol_net_inputs(const struct sol_net *net);
 int sol_net_outputs(const struct sol_net *net);
 int sol_net_params(const struct sol_net *net);
@@ -146,10 +160,12 @@ struct sol_io sol_net_param_io(const struct sol_net *net, int i);
 
 /* Hands over parameter i, in the order of sol_graph_param: row-major data, read while `sol_net_run` runs, owned by the
  * caller. Call it again when the data or its address changed: what depends on it is then prepared again, in the next
- * run. A call with the address that is set already means "the data changed". */
+ * run. A call with the address that is set already means "the data changed". Errors: INVALID (no such parameter). */
 sol_status sol_net_param(struct sol_net *net, int i, const void *data);
-/* Runs the network: row-major inputs and outputs, which must not overlap. threads 0: as many as there are processors.
- * Re-entrant. */
+/* Runs the network: row-major inputs and outputs, aligned to their elements, which must not overlap. threads 0: as many
+ * as there are processors; any number gives the same bits. Re-entrant. Errors: INVALID (a parameter was never handed
+ * over, a pointer is NULL), RUN (found in the data, such as an index out of range; outputs are then undefined), NOMEM.
+ */
 sol_status sol_net_run(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads);
 /* The two halves of a network with a gradient. Forward reads the inputs and writes the outputs that were there before
  * sol_graph_differentiate, and hands out what backward needs besides. Backward reads that, the gradients of outputs,
