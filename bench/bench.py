@@ -2,6 +2,7 @@
 
 make bench                                   the networks of README's table
 make bench NETWORKS="resnet50 mobilenet_v2" SYSTEMS="sol eager onnxruntime"
+make bench-train                             steps of training: forward, loss, backward, SGD with momentum
 .venv/bin/python bench/bench.py --help
 """
 
@@ -25,6 +26,11 @@ DEFAULT = [
     "alexnet", "squeezenet1_1", "vgg16", "resnet18", "resnet50", "densenet121", "inception_v3", "googlenet",
     "mobilenet_v1", "mobilenet_v2", "mnasnet1_0", "shufflenet_v2_x1_0", "resnext50_32x4d", "wide_resnet50_2",
 ]  # fmt: skip
+TRAINING_SYSTEMS = ["sol", "eager", "eager-last", "compile"]
+TRAINING = [
+    "resnet18", "resnet50", "mobilenet_v2", "densenet121", "squeezenet1_1", "shufflenet_v2_x1_0", "vgg16", "mnasnet1_0", "mlp",
+]  # fmt: skip
+BATCH = {"mlp": 64, "vgg16": 8}  # in training; others: 16
 
 
 @dataclass
@@ -39,10 +45,10 @@ class Worker:
     rounds: list[float] = field(default_factory=list)
 
     @classmethod
-    def start(cls, system: str, network: str, batch: int, threads: int) -> Worker:
+    def start(cls, system: str, network: str, batch: int, threads: int, train: bool) -> Worker:
         environment = dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONPATH=f"{HERE.parent / 'python'}:{HERE}")
         process = subprocess.Popen(
-            [sys.executable, str(HERE / "worker.py"), system, network, str(batch), str(threads)],
+            [sys.executable, str(HERE / "worker.py"), system, network, str(batch), str(threads), *(["train"] if train else [])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,
         )  # fmt: skip
         worker = cls(system, process)
@@ -87,8 +93,10 @@ def machine() -> str:
     return f"{name}, {flags}, {os.cpu_count()} cores"
 
 
-def measure(network: str, systems: list[str], batch: int, threads: int, rounds: int, seconds: float) -> list[Worker]:
-    workers = [Worker.start(s, network, batch, threads) for s in systems]
+def measure(
+    network: str, systems: list[str], batch: int, threads: int, rounds: int, seconds: float, train: bool
+) -> list[Worker]:
+    workers = [Worker.start(s, network, batch, threads, train) for s in systems]
     for _ in range(rounds):
         for w in workers:
             if not w.error:
@@ -138,9 +146,9 @@ def plot(results: dict[str, list[Worker]], path: Path, title: str) -> None:
     figure.savefig(path, dpi=120)
 
 
-def write_csv(results: dict[str, list[Worker]], path: Path, batch: int, threads: int) -> None:
+def write_csv(results: dict[str, list[Worker]], path: Path, what: str, threads: int) -> None:
     with path.open("w", newline="") as f:
-        f.write(f"# {machine()}; batch {batch}, {threads} threads\n")
+        f.write(f"# {machine()}; {what}, {threads} threads\n")
         out = csv.writer(f)
         out.writerow(["network", "system", "ms", "first_s", "memory_mib", "rounds_ms", "error"])
         for network, workers in results.items():
@@ -151,22 +159,31 @@ def write_csv(results: dict[str, list[Worker]], path: Path, batch: int, threads:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", default=DEFAULT)
-    parser.add_argument("--systems", nargs="+", default=SYSTEMS, choices=SYSTEMS)
-    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("networks", nargs="*")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS)
+    parser.add_argument("--train", action="store_true", help="steps of training instead of inference")
+    parser.add_argument("--batch", type=int, help="1; in training 16 (vgg16 8, mlp 64)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.4, help="of one round of one system")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for the table and the plot")
     a = parser.parse_args()
-    print(f"{machine()}; batch {a.batch}, {a.threads} threads; milliseconds, median of {a.rounds} interleaved rounds")
-    print(f"{'network':20}" + "".join(f"{s:>15}" for s in a.systems) + f"{'x eager':>9}{'x best':>8}", flush=True)
+    systems = a.systems or (TRAINING_SYSTEMS if a.train else SYSTEMS)
+    what = "a step of training" if a.train else f"batch {a.batch or 1}"
+    print(f"{machine()}; {what}, {a.threads} threads; milliseconds, median of {a.rounds} interleaved rounds")
+    if a.train:
+        print("MiB: peak of a step beyond parameters, gradients, the optimizer's state and the input")
+    print(f"{'network':20}" + "".join(f"{s:>15}" for s in systems) + f"{'x eager':>9}{'x best':>8}", flush=True)
     results: dict[str, list[Worker]] = {}
-    for network in a.networks:
-        results[network] = measure(network, a.systems, a.batch, a.threads, a.rounds, a.seconds)
+    for network in a.networks or (TRAINING if a.train else DEFAULT):
+        batch = a.batch or (BATCH.get(network, 16) if a.train else 1)
+        results[network] = measure(network, systems, batch, a.threads, a.rounds, a.seconds, a.train)
         cells = "".join(f"{'-' if w.error else f'{w.ms:.2f}':>15}" for w in results[network])
         r = ratios(results[network])
         print(f"{network:20}{cells}{r[0]:9.2f}{r[1]:8.2f}", flush=True)
+        if a.train:
+            cells = "".join(f"{'-' if w.error else f'{w.memory:.0f}':>15}" for w in results[network])
+            print(f"{f'  MiB, batch {batch}':20}{cells}", flush=True)
         for w in results[network]:
             if w.error:
                 print(f"    {w.system}: {w.error}", flush=True)
@@ -175,9 +192,10 @@ def main() -> None:
         f"geometric mean: {geometric_mean([e[0] for e in each]):.2f}x eager, {geometric_mean([e[1] for e in each]):.2f}x the best peer"
     )
     a.out.mkdir(parents=True, exist_ok=True)
-    write_csv(results, a.out / f"inference-b{a.batch}.csv", a.batch, a.threads)
-    plot(results, a.out / f"inference-b{a.batch}.png", f"{machine()}; batch {a.batch}, {a.threads} threads")
-    print(f"written: {a.out}/inference-b{a.batch}.csv and .png")
+    name = "training" if a.train else f"inference-b{a.batch or 1}"
+    write_csv(results, a.out / f"{name}.csv", what, a.threads)
+    plot(results, a.out / f"{name}.png", f"{machine()}; {what}, {a.threads} threads")
+    print(f"written: {a.out}/{name}.csv and .png")
 
 
 if __name__ == "__main__":

@@ -136,3 +136,42 @@ SYSTEMS: dict[str, Callable[[str, int, int], Run]] = {
     "openvino": openvino,
     "ncnn": ncnn,
 }
+
+
+# -- training: a step is forward, loss, backward, SGD with momentum
+
+
+def _training(
+    name: str, batch: int, build: Callable[[torch.nn.Module, torch.Tensor], torch.nn.Module], last: bool
+) -> Run:
+    model, x = networks.make(name).train(), networks.sample(name, batch)
+    target = torch.randint(1000, (batch,), generator=torch.Generator().manual_seed(3))
+    if last and x.ndim == 4:
+        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    ready = build(model, x)
+
+    def step() -> object:
+        optimizer.zero_grad(set_to_none=True)
+        y = ready(x)
+        loss = torch.nn.functional.cross_entropy(y if isinstance(y, torch.Tensor) else y[0], target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step.kept = (model, optimizer, x)  # type: ignore[attr-defined]
+    return step
+
+
+def _sol_model(model: torch.nn.Module, x: torch.Tensor) -> torch.nn.Module:
+    import sol as system
+
+    return system.optimize(model, x).train()  # type: ignore[no-any-return]
+
+
+TRAINING: dict[str, Callable[[str, int, int], Run]] = {
+    "sol": lambda name, batch, threads: _training(name, batch, _sol_model, False),
+    "eager": lambda name, batch, threads: _training(name, batch, lambda model, x: model, False),
+    "eager-last": lambda name, batch, threads: _training(name, batch, lambda model, x: model, True),
+    "compile": lambda name, batch, threads: _training(name, batch, lambda model, x: torch.compile(model), False),
+}

@@ -3,19 +3,43 @@ for each line it reads runs for that many seconds and answers with the times of 
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import os
 import resource
 import sys
 import time
+from typing import Any
 
 
 def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def status_mib(key: str) -> float:
+    """A line of /proc/self/status, such as VmHWM."""
+    with open("/proc/self/status", encoding="ascii") as f:
+        return next(float(line.split()[1]) for line in f if line.startswith(key + ":")) / 1024
+
+
+def step_mib(run: Any, before: float) -> float:
+    """Peak of a training step beyond the model, its gradients, the optimizer's state and the input; `before`: of imports."""
+    model, optimizer, x = run.kept
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as f:
+        f.write("5")  # the peak begins anew
+    run()
+    kept = [*model.parameters(), *model.buffers(), x]
+    kept += [p.grad for p in model.parameters() if p.grad is not None]
+    kept += [t for state in optimizer.state.values() for t in state.values() if hasattr(t, "nbytes")]
+    return status_mib("VmHWM") - before - sum(t.nbytes for t in kept) / 2**20
+
+
 def main() -> None:
     system, network, batch, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    training = sys.argv[5:] == ["train"]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a system prints does not get between
     import torch
@@ -23,17 +47,18 @@ def main() -> None:
     torch.set_num_threads(threads)
     import systems
 
-    imported = peak_mib()
+    imported, resident = peak_mib(), status_mib("VmRSS")
     try:
         start = time.perf_counter()
-        run = systems.SYSTEMS[system](network, batch, threads)
+        run = (systems.TRAINING if training else systems.SYSTEMS)[system](network, batch, threads)
         run()
         first = time.perf_counter() - start
+        memory = step_mib(run, resident) if training else peak_mib() - imported
     except Exception as error:  # a peer that cannot is reported, not fatal
         text = str(error).strip().splitlines()
         print(json.dumps({"error": f"{type(error).__name__}: {text[0] if text else ''}"}), file=answers, flush=True)
         return
-    print(json.dumps({"first": first, "memory": peak_mib() - imported}), file=answers, flush=True)
+    print(json.dumps({"first": first, "memory": memory}), file=answers, flush=True)
     for line in sys.stdin:
         seconds, times = float(line), []
         end = time.perf_counter() + seconds
@@ -41,7 +66,8 @@ def main() -> None:
             start = time.perf_counter()
             run()
             times.append(time.perf_counter() - start)
-        print(json.dumps({"times": times, "memory": peak_mib() - imported}), file=answers, flush=True)
+        memory = memory if training else peak_mib() - imported
+        print(json.dumps({"times": times, "memory": memory}), file=answers, flush=True)
 
 
 if __name__ == "__main__":

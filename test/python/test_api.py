@@ -335,16 +335,14 @@ def test_other_tools_see_the_model():
 # -- gradients
 
 
-def test_results_say_that_they_have_no_gradients():
+def test_results_have_gradients_where_pytorch_s_have():
     m, x = mlp(), torch.randn(2, 4)
-    y = sol.optimize(m, x)(x)
-    assert y.requires_grad
-    with pytest.raises(sol.UnsupportedError, match="training is not there yet"):
-        y.sum().backward()
+    assert sol.optimize(m, x)(x).requires_grad
     with torch.no_grad():
         assert not sol.optimize(m, x)(x).requires_grad
     with torch.inference_mode():
         assert sol.optimize(m, x)(x).is_inference()
+    assert not sol.optimize(m, x).requires_grad_(False)(x).requires_grad
 
 
 # -- arguments

@@ -57,14 +57,15 @@ class _NoGraphs(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def _tracing() -> Iterator[None]:
-    """No gradients (so that no_grad() in a model traces to nothing), no fused paths for transformers, no noise."""
+def _tracing(gradients: bool) -> Iterator[None]:
+    """Without gradients no_grad() in a model traces to nothing. No fused paths for transformers, no noise."""
     if torch.is_autocast_enabled("cpu"):
         raise _core.UnsupportedError(
             "autocast: not supported; call sol.optimize and the model outside of torch.autocast"
         )
     fast, disabled = torch.backends.mha.get_fastpath_enabled(), logging.root.manager.disable
-    with torch.no_grad(), warnings.catch_warnings():
+    own = _own_gradients() if gradients else contextlib.nullcontext()
+    with torch.set_grad_enabled(gradients), own, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.backends.mha.set_fastpath_enabled(False)
         logging.disable(logging.CRITICAL)
@@ -76,9 +77,46 @@ def _tracing() -> Iterator[None]:
             torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
-    """Traces a module for arguments, one model at a time. What the model itself raises is passed on."""
-    with _lock, _tracing():
+@contextlib.contextmanager
+def _own_gradients() -> Iterator[None]:
+    """Refuses what a model says of gradients itself, which a trace does not show."""
+    thread = threading.get_ident()
+
+    def refusing(owner: Any, name: str) -> tuple[Any, str, Any]:
+        original = owner.__dict__[name]
+
+        def refuse(this: Any, *args: Any, **kwargs: Any) -> Any:
+            is_class = isinstance(this, type)
+            if threading.get_ident() != thread:
+                return original.__get__(None if is_class else this, this if is_class else type(this))(*args, **kwargs)
+            what = f"{this.__name__}.{name}" if is_class else f"Tensor.{name}"
+            raise _core.UnsupportedError(
+                f"{what} (a backward of the model's own): not supported with gradients; call the model under torch.no_grad()"
+            )
+
+        setattr(owner, name, classmethod(refuse) if isinstance(original, classmethod) else refuse)
+        return owner, name, original
+
+    rows = [
+        refusing(torch.autograd.Function, "apply"),
+        refusing(torch.Tensor, "register_hook"),
+        refusing(torch.Tensor, "register_post_accumulate_grad_hook"),
+    ]
+    try:
+        yield
+    finally:
+        for owner, name, original in rows:
+            setattr(owner, name, original)
+
+
+def export(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool = False
+) -> ExportedProgram:
+    """Traces a module for arguments, one model at a time. What the model itself raises is passed on.
+
+    With `gradients`, no_grad() and detach() are in the trace.
+    """
+    with _lock, _tracing(gradients):
         try:
             if carries(pytree.tree_structure((args, kwargs))):
                 return torch.export.export(_carry(module), args, kwargs, strict=False)

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OWN = frozenset(_HOOKS) | {"_parameters", "_buffers", "_modules", "_sol", "_sol_forward"}
 _SILENT = frozenset(  # of torch.nn.Module; they say nothing of what forward computes
-    "_non_persistent_buffers_set _backward_pre_hooks _backward_hooks _is_full_backward_hook _forward_hooks_with_kwargs "
+    "_non_persistent_buffers_set _is_full_backward_hook _forward_hooks_with_kwargs "
     "_forward_hooks_always_called _forward_pre_hooks_with_kwargs _state_dict_hooks _state_dict_pre_hooks "
     "_load_state_dict_pre_hooks _load_state_dict_post_hooks _flat_weights".split()
 )

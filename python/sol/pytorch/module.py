@@ -29,13 +29,10 @@ from .layout import Layout
 from .program import TENSORS, Owned, Program
 from .skeleton import copy_tree
 from .structure import encode, form, outline
+from .training import Origin, later, refused
 
 _SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
 MAX_PROGRAMS = 16  # of one model: each keeps packed parameters of its own
-_NO_TRAINING = (
-    "training is not there yet: SOL computes the forward pass only; "
-    "call the model under torch.no_grad(), or do not ask for gradients of its result"
-)
 
 
 class Route:
@@ -76,6 +73,7 @@ class State:
         self.signature = signature
         self.programs: dict[Any, Program] = {}
         self.route: Route | None = None
+        self.differentiated = False  # did somebody ask for gradients of a call in eval mode?
         self.lock = threading.RLock()
         _states.add(self)
 
@@ -87,7 +85,7 @@ class State:
         if route is not None and not _is_special():
             leaves = route.leaves(args, kwargs)
             if leaves is not None:
-                outputs = route.program.call(leaves, torch.get_num_threads())
+                outputs = self._run(root, route.program, leaves, leaves)
                 if outputs is not None:
                     return _results(route.program, outputs, leaves)
         return self._slow(root, args, kwargs)
@@ -99,29 +97,89 @@ class State:
         if _is_special() or any(_is_traced(leaf) for leaf in leaves):
             return eager(root, *args, **kwargs)
         dense = tuple(_dense(_checked(i, t)) if isinstance(t, torch.Tensor) else t for i, t in enumerate(leaves))
-        program, outputs = self._known(dense, spec)
+        program, outputs = self._known(root, dense, leaves, spec)
         if outputs is None:
-            program = self.find(root, dense, spec)
+            program = self._choose(root, dense, leaves, spec)
             dense = tuple(
                 leaf if isinstance(leaf, torch.Tensor) else known
                 for leaf, known in zip(dense, program.leaves, strict=True)
             )
-            outputs = program.call(dense, torch.get_num_threads())
+            outputs = self._run(root, program, dense, leaves)
         if outputs is None:
             raise _core.InternalError(f"{class_name(root)}: a program does not accept the call that it was made for")
         route.program = program
         self.route = route
         return _results(program, outputs, leaves)
 
-    def _known(self, leaves: tuple[Any, ...], spec: pytree.TreeSpec) -> tuple[Any, Any]:
+    def _known(
+        self, root: torch.nn.Module, dense: tuple[Any, ...], leaves: Sequence[Any], spec: pytree.TreeSpec
+    ) -> tuple[Any, Any]:
         """The program of an earlier call that accepts this one, and its outputs."""
-        threads = torch.get_num_threads()
         for program in reversed(list(self.programs.values())):
             if program.spec == spec:
-                outputs = program.call(leaves, threads)
+                outputs = self._run(root, program, dense, leaves)
                 if outputs is not None:
                     return program, outputs
         return None, None
+
+    # -- gradients
+
+    def _choose(
+        self, root: torch.nn.Module, dense: Sequence[Any], leaves: Sequence[Any], spec: pytree.TreeSpec
+    ) -> Program:
+        """The program for a call: with gradients, unless the model is in eval mode and nobody has asked for any yet."""
+        wanted = wanted_gradients(root, leaves) if torch.is_grad_enabled() else frozenset()
+        if not wanted:
+            return self.find(root, dense, spec)
+        if any(m.training for m in root.modules()):
+            return self.find(root, dense, spec, wanted)
+        program = self.find(root, dense, spec)
+        if program.repeatable and not self.differentiated:
+            return program
+        try:
+            return self.find(root, dense, spec, wanted)
+        except _core.UnsupportedError as e:
+            program.why = str(e)
+            return program
+
+    def _run(
+        self, root: torch.nn.Module, program: Program, dense: tuple[Any, ...], leaves: Sequence[Any]
+    ) -> tuple[Any, ...] | None:
+        """The network's outputs; None: it is another program's call."""
+        if not torch.is_grad_enabled():
+            return None if program.wanted else program.call(dense, torch.get_num_threads())
+        if program.gradient:
+            return program.train(dense, leaves)
+        if program.wanted:  # nothing that is returned has a gradient
+            same = program.wanted == wanted_gradients(root, leaves)
+            return program.call(dense, torch.get_num_threads()) if same else None
+        if not program.wants_gradients(leaves):
+            return program.call(dense, torch.get_num_threads())
+        if program.why is not None:
+            outputs = program.call(dense, torch.get_num_threads())
+            return outputs and refused(program.why, outputs)
+        if self.differentiated or not program.repeatable:
+            return None
+        return later(program, dense, leaves, functools.partial(self._again, root, program))
+
+    def _again(self, root: torch.nn.Module, program: Program, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """Repeats a call of eval mode, with gradients."""
+        self.differentiated = True
+        modes = {m: m.training for m in root.modules()}
+        for m in modes:
+            m.training = False
+        try:
+            dense = tuple(_dense(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+            made = self.find(root, dense, program.spec, wanted_gradients(root, leaves))
+            outputs = made.train(dense, leaves) if made.gradient else None
+        finally:
+            for m, training in modes.items():
+                m.training = training
+        if outputs is None:
+            raise _core.InvalidError(
+                f"{class_name(root)}: backward: the model has changed since the call; ask for gradients before changing it"
+            )
+        return outputs
 
     def canonical(
         self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -149,17 +207,26 @@ class State:
 
     # -- programs
 
-    def find(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> Program:
-        """The program for such a call; compiles it if there is none, and forgets the one that was not needed longest."""
+    def find(
+        self,
+        root: torch.nn.Module,
+        leaves: Sequence[Any],
+        spec: pytree.TreeSpec,
+        wanted: frozenset[Origin] = frozenset(),
+    ) -> Program:
+        """The program for such a call; compiles it if there is none, and forgets the one that was not needed longest.
+
+        `wanted`: what requires a gradient.
+        """
         with self.lock:
             owned = owned_tensors(root)
             _check_tensors(root, owned)
             rows = guards(root, owned)
             tensors = tuple((n, o.tensor.dtype, o.tensor.shape, o.tensor.stride()) for n, o in owned.items())
-            key = (str(spec), tuple(map(_leaf_key, leaves)), tuple(map(written, rows)), tensors)
+            key = (str(spec), tuple(map(_leaf_key, leaves)), tuple(map(written, rows)), tensors, wanted)
             if key not in self.programs:
                 self._check_declared(root, leaves, spec)
-                made = Program(root, leaves, spec, owned, rows, self._fixed(leaves))
+                made = Program(root, leaves, spec, owned, rows, self._fixed(leaves), wanted)
                 while len(self.programs) >= MAX_PROGRAMS:
                     forgotten = self.programs.pop(next(iter(self.programs)))
                     log.info(f"{made.name}: {MAX_PROGRAMS} programs are kept: forgets the one for {forgotten.what}")
@@ -290,24 +357,9 @@ def _fits(leaf: Any, expected: Any) -> bool:
 
 
 def _results(program: Program, outputs: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
-    if torch.is_grad_enabled() and program.wants_gradients(leaves):
-        outputs = _NoBackward.apply(torch.empty(0, requires_grad=True), *outputs)
     if program.single:
         return outputs[0]
     return program.build(iter(program.finish(outputs, leaves)))
-
-
-class _NoBackward(torch.autograd.Function):
-    """Results that say so when somebody asks for their gradients, instead of having none."""
-
-    @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, *outputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.mark_non_differentiable(*(o for o in outputs if not o.is_floating_point()))
-        return outputs
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> None:
-        raise _core.UnsupportedError(_NO_TRAINING)
 
 
 # -- the module tree
@@ -323,6 +375,14 @@ def owned_tensors(root: torch.nn.Module) -> dict[str, Owned]:
                 if isinstance(value, torch.Tensor):
                     owned[prefix + key] = Owned(prefix + key, group, key)
     return owned
+
+
+def wanted_gradients(root: torch.nn.Module, leaves: Sequence[Any]) -> frozenset[Origin]:
+    """Arguments and tensors of the model that require a gradient."""
+    wanted: list[Origin] = [
+        ("leaf", i) for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+    ]
+    return frozenset(wanted + [("param", n) for n, o in owned_tensors(root).items() if o.tensor.requires_grad])
 
 
 def class_name(root: torch.nn.Module) -> str:

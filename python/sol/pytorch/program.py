@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import operator
 import time
+import types
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
 from sol import _core, log
 from sol.api import next_seed
 
+from . import training
 from .export import export
 from .layout import Layout
 from .skeleton import copy_tree
 from .structure import builder
+from .training import Gradient, Origin
 from .translate import Parameter, Replay, Translator
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -72,6 +76,7 @@ class Program:
         owned: dict[str, Owned],
         modes: Sequence[tuple[Any, ...]],
         fixed: frozenset[int],
+        wanted: frozenset[Origin] = frozenset(),
     ) -> None:
         start = time.monotonic()
         self.name = getattr(type(root), "_sol_class", type(root)).__name__
@@ -81,18 +86,29 @@ class Program:
         self.leaves = tuple(None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
         self.copies = {n: _Copy(o) for n, o in owned.items() if not _is_dense(o.tensor)}
         self.owned = owned
-        args, kwargs = pytree.tree_unflatten(_apart(leaves), spec)
-        exported = export(_skeleton(root), args, kwargs)
+        self.wanted = wanted  # what requires a gradient
+        self.why: str | None = None  # there is no program with gradients: what is in the way
+        self.tensor_leaves = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
+        examples = [_example(leaf, ("leaf", i) in wanted) for i, leaf in enumerate(_apart(leaves))]
+        args, kwargs = pytree.tree_unflatten(examples, spec)
+        exported = export(_skeleton(root), args, kwargs, bool(wanted))
         traced = time.monotonic()
         tensors = {n: self.copies[n].holder["copy"] if n in self.copies else o.tensor for n, o in owned.items()}
-        self.translation = Translator(exported, self.name, leaves, tensors, fixed).run()
+        self.translation = t = Translator(exported, self.name, leaves, tensors, fixed, wanted).run()
+        self.gradient = Gradient(t, wanted) if any(t.tracked) else None
         out_spec = exported.call_spec.out_spec
         translated = time.monotonic()
-        self.net = self.translation.graph.compile()
+        self.net = t.graph.compile()
+        if self.gradient:
+            self.gradient.compiled(t, self.net)
         done = time.monotonic()
         log.info(f"{self.name} for {self.what}: traced in {traced - start:.2f} s, translated in {translated - traced:.2f} s, "
                  f"compiled in {done - translated:.2f} s")  # fmt: skip
-        log.memory("Inference", self.net.memory["peak"], f"{self.name} for {self.what}")
+        log.memory(
+            "Training" if self.gradient else "Inference", self.net.memory["peak"], f"{self.name} for {self.what}"
+        )
+        self.repeatable = not t.writes and not t.random and not any(m.training for m in root.modules())
+        self.rows = tuple(self._empty(layout, dtype) for layout, dtype in t.outputs)
         self.caller = self._make_caller(leaves, modes)
         self.single = out_spec.is_leaf() and self._is_plain()
         self.build = builder(out_spec)
@@ -111,8 +127,12 @@ class Program:
         if t.random:
             rows.append((numbers[len(leaves)], _spec(torch.int64, (), ())))
         params = tuple(self._slot(p) for p in t.params)
-        results = tuple(self._empty(layout, dtype) for layout, dtype in t.outputs)
-        return _core.Caller(self.net, TENSORS, torch.empty_strided, tuple(rows), params, tuple(modes), results)
+        results, split = self.rows, None
+        if g := self.gradient:
+            results += tuple(self._empty(layout, dtype) for layout, dtype in g.layouts(t))
+            given = tuple(_spec(t.outputs[i][1], *self.rows[i][0]) for i in g.of)
+            split = (len(t.inputs), len(t.outputs), given, g.params)
+        return _core.Caller(self.net, TENSORS, torch.empty_strided, tuple(rows), params, tuple(modes), results, split)
 
     def _slot(self, p: Parameter) -> tuple[Any, ...]:
         tensor: torch.Tensor
@@ -126,7 +146,11 @@ class Program:
             tensor, owner, key = self.copies[p.name].holder["copy"], self.copies[p.name].holder, "copy"
         else:
             tensor, owner, key = self.owned[p.name].tensor, self.owned[p.name].owner, self.owned[p.name].key
-        return owner, key, not tensor.is_inference(), _spec(tensor.dtype, tensor.shape, tensor.stride())
+        spec = _spec(tensor.dtype, tensor.shape, tensor.stride())
+        wants = -1  # leaves and copies are looked at in Python
+        if self.gradient and p.name in self.owned and p.name not in self.copies and p.leaf is None:
+            wants = int(("param", p.name) in self.wanted)
+        return owner, key, not tensor.is_inference(), spec, wants
 
     @staticmethod
     def _empty(layout: Layout, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -152,11 +176,46 @@ class Program:
 
     def call(self, leaves: tuple[Any, ...], threads: int) -> tuple[Any, ...] | None:
         """The network's outputs; None: something about the call is not what this program is for."""
+        return self.caller.call(self._ready(leaves), threads)
+
+    def train(self, dense: tuple[Any, ...], leaves: Sequence[Any]) -> tuple[Any, ...] | None:
+        """The same for a program with gradients. `leaves` are the caller's own, `dense` what the network can read."""
+        assert self.gradient
+        for i in self.tensor_leaves:
+            if leaves[i].requires_grad != (("leaf", i) in self.wanted):
+                return None
+        for name in self.copies:
+            if self.owned[name].tensor.requires_grad != (("param", name) in self.wanted):
+                return None
+        wanted = [leaves[which] if kind == "leaf" else self.owned[which].tensor for kind, which in self.gradient.slots]
+        return training.forward(self, self._ready(dense), wanted)
+
+    def _ready(self, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
         for copy in self.copies.values():
             copy.refresh()
-        if self.translation.random:
-            leaves = (*leaves, draw_seed())
-        return self.caller.call(leaves, threads)
+        return (*leaves, draw_seed()) if self.translation.random else leaves
+
+    def sources(self, params: Sequence[int], leaves: Sequence[Any]) -> list[torch.Tensor]:
+        """The tensors that parameters of the network are now (constants excepted)."""
+        found = []
+        for i in params:
+            p = self.translation.params[i]
+            if p.leaf is not None:
+                found.append(leaves[p.leaf[0]])
+            elif p.constant is None:
+                found.append(self.owned[p.name].tensor)
+        return found
+
+    def lay(self, output: int, gradient: torch.Tensor | None) -> torch.Tensor:
+        """The gradient of an output in memory as the output itself."""
+        args, kwargs = self.rows[output]
+        if gradient is None:
+            return torch.empty_strided(*args, **kwargs).zero_()
+        if gradient.layout != torch.strided:
+            gradient = gradient.to_dense()
+        if gradient.stride() == args[1] and type(gradient) in TENSORS and not gradient.is_neg():
+            return gradient
+        return torch.empty_strided(*args, **kwargs).copy_(gradient.detach())
 
     def finish(self, outputs: tuple[Any, ...], leaves: Sequence[Any]) -> list[Any]:
         """The leaves of what the model returns, from the network's outputs; writes what the model writes in place."""
@@ -164,9 +223,10 @@ class Program:
         if t.writes:
             self._check_overlaps(leaves)
         outputs = tuple(_shaped(o, layout) for o, (layout, _) in zip(outputs, t.outputs, strict=True))
-        with torch.no_grad():
-            for target, number in t.writes:
-                self._base(target, leaves, outputs).copy_(outputs[number])
+        if t.writes:
+            with torch.no_grad():
+                targets = [self._base(w, leaves, outputs) for w, _ in t.writes]
+                torch._foreach_copy_(targets, [outputs[n] for _, n in t.writes])
         results = []
         for r in t.results:
             if r.kind == "value":
@@ -215,6 +275,11 @@ class Program:
         self.caller.refresh()
 
 
+def _example(leaf: Any, wanted: bool) -> Any:
+    """An argument to trace with: the same memory, without a history."""
+    return leaf.detach().requires_grad_(wanted) if isinstance(leaf, torch.Tensor) else leaf
+
+
 def draw_seed() -> torch.Tensor:
     """The seed of one call: from sol.set_seed's stream, or else from PyTorch's generator."""
     fixed = next_seed()
@@ -229,9 +294,28 @@ def _skeleton(root: torch.nn.Module) -> torch.nn.Module:
     d.pop("_sol", None)
     if "_sol_forward" in d:
         d["forward"] = d.pop("_sol_forward")
-    for name in [n for n in d if n.startswith(("_forward_hooks", "_forward_pre_hooks"))]:
+    for name in [n for n in d if n.endswith("_hooks")]:
         d[name] = type(d[name])()
+    for m in skeleton.modules():
+        if isinstance(m, _BatchNorm) and type(m).forward is _BatchNorm.forward and m.momentum is None:
+            m.__dict__["forward"] = types.MethodType(_cumulative, m)
     return skeleton
+
+
+def _cumulative(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """Batch-norm with momentum=None: running statistics are plain means over all batches. Does not ask how many there
+    were, which a trace does not know."""
+    if not self.training or not self.track_running_stats or self.num_batches_tracked is None:
+        return _BatchNorm.forward(self, x)
+    self._check_input_dim(x)
+    self.num_batches_tracked.add_(1)
+    mean, var = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
+    y = torch.nn.functional.batch_norm(x, mean, var, self.weight, self.bias, True, 1.0, self.eps)
+    share = 1.0 / self.num_batches_tracked.to(mean.dtype)
+    with torch.no_grad():
+        self.running_mean.copy_(self.running_mean * (1 - share) + mean * share)
+        self.running_var.copy_(self.running_var * (1 - share) + var * share)
+    return y
 
 
 def _span(t: torch.Tensor) -> tuple[int, int]:

@@ -1,0 +1,223 @@
+"""Training: a program's two halves as one node of PyTorch's autograd.
+
+Forward runs when the model is called, backward when autograd asks for it. What backward reads is given to autograd to keep
+(save_for_backward), so that PyTorch itself counts versions, frees early, and refuses a second backward; the block that the
+network keeps for itself hangs on one more such tensor, empty, and goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sol import _core
+
+from .builder import TORCH_TYPE
+from .layout import Layout
+from .translate import Translation
+
+if TYPE_CHECKING:
+    from .program import Program
+
+Origin = tuple[str, Any]  # ("leaf", number) or ("param", name)
+Again = Callable[[Sequence[Any]], tuple[Any, ...]]
+
+_TWICE = (
+    "gradients of gradients: not supported; for them call the model that was given to sol.optimize instead of the optimized "
+    "one: both share their parameters"
+)
+_HOOKS = "saved_tensors_hooks (such as save_on_cpu): not supported around an optimized model"
+
+
+class Differs(Exception):
+    """A call is not what its program is for."""
+
+
+class Gradient:
+    """What the backward half of a network is given and gives. Appends that half to the translation's graph."""
+
+    def __init__(self, t: Translation, wanted: frozenset[Origin]) -> None:
+        self.user = tuple(dict.fromkeys(_returned(t)))  # outputs that the caller gets, or views of them
+        self.of = tuple(i for i in self.user if t.tracked[i])
+        self.given = tuple(self.user.index(i) for i in self.of)
+        slots = [row for row in _read(t) if row[0] in wanted]
+        self.slots: tuple[Origin, ...] = tuple(origin for origin, _, _ in slots)
+        self.reached = t.graph.differentiate(self.of, tuple(handle for _, _, handle in slots))
+        self.params = t.graph.backward_params()
+        self.inputs: tuple[int, ...] = ()
+        self.outputs: tuple[int, ...] = ()
+
+    def compiled(self, t: Translation, net: _core.Net) -> None:
+        """What backward reads is known when the network is compiled."""
+        self.inputs = tuple(i for i in range(len(t.inputs)) if net.backward_reads(False, i))
+        self.outputs = tuple(i for i in range(len(t.outputs)) if net.backward_reads(True, i))
+
+    def layouts(self, t: Translation) -> list[tuple[Layout, torch.dtype]]:
+        """Of the gradients that backward writes: as the tensors lie that they are gradients of."""
+        rows = {origin: (layout, TORCH_TYPE[handle.dtype]) for origin, layout, handle in _read(t)}
+        return [rows[o] for o, r in zip(self.slots, self.reached, strict=True) if r]
+
+
+def _read(t: Translation) -> list[tuple[Origin, Layout, _core.Tensor]]:
+    """What the network reads: arguments and tensors of the model."""
+    rows: list[tuple[Origin, Layout, _core.Tensor]] = [(("leaf", i.leaf), i.layout, i.handle) for i in t.inputs]
+    for p in t.params:
+        rows.append((("leaf", p.leaf[0]) if p.leaf else ("param", p.name), p.layout, p.handle))
+    return rows
+
+
+def _returned(t: Translation) -> list[int]:
+    found = []
+    for r in t.results:
+        if r.kind == "output":
+            found.append(r.value)
+        elif r.kind == "replay" and r.value.base[0] == "output":
+            found.append(r.value.base[1])
+    return found
+
+
+class _Call:
+    """One forward call on its way through autograd."""
+
+    __slots__ = ("leaves", "outputs", "program")
+
+    def __init__(self, program: Program, leaves: tuple[Any, ...]) -> None:
+        self.program = program
+        self.leaves = leaves
+        self.outputs: list[Any] = []
+
+
+class _Step(torch.autograd.Function):
+    """Forward and backward of a network."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *wanted: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        program, leaves = call.program, call.leaves
+        g, t = program.gradient, program.translation
+        assert g is not None
+        made = program.caller.forward(leaves, torch.get_num_threads())
+        if made is None:
+            raise Differs
+        outputs, saved = made
+        holder = torch.empty(0)
+        holder.saved = saved  # type: ignore[attr-defined]
+        kept = [leaves[t.inputs[i].leaf] for i in g.inputs] + [outputs[i] for i in g.outputs]
+        ctx.save_for_backward(holder, *kept, *program.sources(g.params, leaves))
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*(outputs[i] for i in g.user if i not in g.of))
+        ctx.program = program
+        call.outputs = list(outputs)
+        return tuple(outputs[i] for i in g.user)
+
+    @staticmethod
+    def backward(ctx: Any, *given: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        program: Program = ctx.program
+        g, t = program.gradient, program.translation
+        assert g is not None
+        holder, *kept = ctx.saved_tensors
+        saved = getattr(holder, "saved", None)
+        if saved is None:
+            raise _core.UnsupportedError(_HOOKS)
+        inputs, outputs = [None] * len(t.inputs), [None] * len(t.outputs)
+        for i, tensor in zip(g.inputs, kept, strict=False):
+            inputs[i] = tensor
+        for i, tensor in zip(g.outputs, kept[len(g.inputs) :], strict=False):
+            outputs[i] = tensor
+        gradients = tuple(program.lay(i, given[k]) for i, k in zip(g.of, g.given, strict=True))
+        made = program.caller.backward(saved, tuple(inputs), tuple(outputs), gradients, torch.get_num_threads())
+        return None, *_spread(once(made), g.reached)
+
+
+def _spread(made: Sequence[torch.Tensor], reached: Sequence[bool]) -> list[torch.Tensor | None]:
+    gradients = iter(made)
+    return [next(gradients) if r else None for r in reached]
+
+
+def forward(program: Program, leaves: tuple[Any, ...], wanted: Sequence[torch.Tensor]) -> tuple[Any, ...] | None:
+    """The network's outputs, those with gradients in autograd's graph; None: the call is not what the program is for."""
+    call = _Call(program, leaves)
+    try:
+        made = _Step.apply(call, *wanted)
+    except Differs:
+        return None
+    g = program.gradient
+    assert g is not None
+    for i, tensor in zip(g.user, made, strict=True):
+        call.outputs[i] = tensor
+    return tuple(call.outputs)
+
+
+# -- refusals that wait until somebody asks
+
+
+class _Refused(torch.autograd.Function):
+    """Tensors that say why they have no gradient when somebody asks for it, instead of having none."""
+
+    @staticmethod
+    def forward(ctx: Any, why: str, anchor: torch.Tensor, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.why = why
+        ctx.mark_non_differentiable(*(t for t in tensors if not t.is_floating_point()))
+        return tensors
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> None:
+        raise _core.UnsupportedError(ctx.why)
+
+
+def refused(why: str, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """The same tensors; asking for their gradients raises."""
+    return tuple(_Refused.apply(why, torch.empty(0, requires_grad=True), *tensors))
+
+
+def once(gradients: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Gradients under create_graph=True: they may be used, but not differentiated."""
+    return refused(_TWICE, gradients) if torch.is_grad_enabled() and gradients else gradients
+
+
+# -- a model in eval mode: most calls with gradients enabled never see a backward
+
+
+class _Later(torch.autograd.Function):
+    """The inference program; only if somebody asks for gradients, the call is repeated by a program that has them."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, again: Again, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        outputs = call.program.call(call.leaves, torch.get_num_threads())
+        if outputs is None:
+            raise Differs
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*(o for o in outputs if not o.is_floating_point()))
+        ctx.program, ctx.again = call.program, again
+        ctx.others = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in call.leaves]
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *given: torch.Tensor | None) -> Any:
+        tensors, leaves = iter(ctx.saved_tensors), list(ctx.others)
+        for i in ctx.program.tensor_leaves:
+            leaves[i] = next(tensors)
+        now = ctx.program.sources(range(len(ctx.program.translation.params)), leaves)
+        if any(a is not b for a, b in zip(tensors, now, strict=True)):
+            raise _core.InvalidError("backward: a parameter was replaced since the call")
+        wanted = [t for t in ctx.saved_tensors if t.requires_grad]
+        with torch.enable_grad():
+            outputs = ctx.again(leaves)
+        pairs = [(o, g) for o, g in zip(outputs, given, strict=True) if g is not None and o.requires_grad]
+        made = torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
+        found = iter(once(tuple(m for m in made if m is not None)))
+        by_tensor = iter([next(found) if m is not None else None for m in made])
+        return None, None, *(next(by_tensor) if t.requires_grad else None for t in ctx.saved_tensors)
+
+
+def later(program: Program, dense: tuple[Any, ...], leaves: Sequence[Any], again: Again) -> tuple[Any, ...] | None:
+    """The network's outputs, without a backward half until somebody asks for it; None: as in `forward`."""
+    tensors = [leaves[i] for i in program.tensor_leaves]
+    tensors += program.sources(range(len(program.translation.params)), leaves)
+    try:
+        made: tuple[Any, ...] = _Later.apply(_Call(program, dense), again, *tensors)
+    except Differs:
+        return None
+    return made

@@ -1,0 +1,805 @@
+"""Training: gradients against PyTorch in float64, what an unchanged training loop may do, real training, no leaks."""
+
+import copy
+import gc
+import math
+import pickle
+import threading
+import weakref
+
+import pytest
+import sol
+import torch
+import torch.nn.functional as F
+from networks import FAMILIES, IMAGE, Recurrent, network, network_inputs
+from torch import nn
+from torch_help import error, tensors, to_double
+
+TIMES, PLUS = 4, 1e-5  # a gradient's error may be this many times PyTorch's own, plus this; relative L2 against float64
+
+
+def trainable(args):
+    return [a.detach().clone().requires_grad_(a.is_floating_point()) for a in args]
+
+
+def step(model, args, weights):
+    """Results, gradients of inputs and parameters, buffers after one step; `weights` make the loss."""
+    results = [t for t in tensors(model(*args)) if t.requires_grad]
+    loss = sum((r * w.to(r.dtype)).sum() for r, w in zip(results, weights, strict=True))
+    model.zero_grad()
+    loss.backward()
+    made = {f"result {i}": r.detach() for i, r in enumerate(results)}
+    made |= {f"input {i}": a.grad for i, a in enumerate(args) if a.requires_grad}
+    made |= {n: p.grad for n, p in model.named_parameters()}
+    return made | {n: b for n, b in model.named_buffers() if b.is_floating_point()}
+
+
+def check_step(model, args, last=False):
+    """One step of the optimized model is as good as PyTorch's, of whose memory formats the worse one counts."""
+    exact, eager = copy.deepcopy(model).double(), copy.deepcopy(model)
+    also = copy.deepcopy(model).to(memory_format=torch.channels_last) if last else None
+    optimized = sol.optimize(copy.deepcopy(model), *args)
+    with torch.no_grad():
+        weights = [torch.randn(t.shape) for t in tensors(copy.deepcopy(model)(*args)) if t.is_floating_point()]
+    got, theirs = step(optimized, trainable(args), weights), step(eager, trainable(args), weights)
+    right = step(exact, trainable(to_double(args)), weights)
+    other = step(also, [a.detach().requires_grad_() for a in channels_last(args)], weights) if last else theirs
+    assert got.keys() == right.keys()
+    for name, g in got.items():
+        assert (g is None) == (theirs[name] is None), name
+        if g is not None:
+            ours, worse = error(g, right[name]), max(error(theirs[name], right[name]), error(other[name], right[name]))
+            assert ours <= TIMES * worse + PLUS, f"{name}: error {ours:.3g}, PyTorch's is {worse:.3g}"
+    return optimized
+
+
+def channels_last(args):
+    return [a.clone().to(memory_format=torch.channels_last) if a.ndim == 4 else a.clone() for a in args]
+
+
+def away(*shape, gap=0.05):
+    """Random numbers that are not near each other or 0, where kinks are."""
+    n = math.prod(shape)
+    values = (torch.randperm(n) - n // 2 + 0.5) * gap
+    return values.reshape(shape)
+
+
+class Apply(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.__dict__["function"] = function
+
+    def forward(self, *args):
+        return self.__dict__["function"](*args)
+
+
+IMAGES, ROWS, PIXELS = (2, 3, 9, 8), (6, 5), (2, 4, 6, 6)
+LAYERS = {
+    "Linear": (nn.Linear(5, 4), ROWS),
+    "Linear without bias": (nn.Linear(5, 4, bias=False), (2, 3, 5)),
+    "Bilinear": (nn.Bilinear(5, 3, 4), ROWS, (6, 3)),
+    "Conv1d": (nn.Conv1d(3, 4, 3, padding=1), (2, 3, 9)),
+    "Conv2d": (nn.Conv2d(3, 4, 3), IMAGES),
+    "Conv2d stride": (nn.Conv2d(3, 4, 3, 2, 1), IMAGES),
+    "Conv2d 1x1": (nn.Conv2d(3, 8, 1), IMAGES),
+    "Conv2d 1x1 stride": (nn.Conv2d(3, 8, 1, 2), IMAGES),
+    "Conv2d dilated": (nn.Conv2d(3, 4, 3, dilation=2, padding=2), IMAGES),
+    "Conv2d 5x3": (nn.Conv2d(3, 4, (5, 3), (3, 2), (2, 1)), (2, 3, 13, 9)),
+    "Conv2d groups": (nn.Conv2d(4, 6, 3, groups=2, padding=1), PIXELS),
+    "Conv2d depthwise": (nn.Conv2d(4, 4, 3, groups=4, padding=1, stride=2), PIXELS),
+    "Conv2d many channels": (nn.Conv2d(32, 32, 3, padding=1), (2, 32, 14, 14)),
+    "Conv2d circular": (nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), IMAGES),
+    "Conv3d": (nn.Conv3d(2, 3, 2), (2, 2, 4, 5, 3)),
+    "ConvTranspose2d": (nn.ConvTranspose2d(3, 4, 3, 2, 1, 1), IMAGES),
+    "ConvTranspose1d": (nn.ConvTranspose1d(3, 4, 4, 2), (2, 3, 7)),
+    "BatchNorm1d": (nn.BatchNorm1d(5), ROWS),
+    "BatchNorm2d": (nn.BatchNorm2d(3), IMAGES),
+    "BatchNorm2d plain means": (nn.BatchNorm2d(3, momentum=None), IMAGES),
+    "BatchNorm2d not tracking": (nn.BatchNorm2d(3, track_running_stats=False), IMAGES),
+    "BatchNorm2d not affine": (nn.BatchNorm2d(3, affine=False, eps=1e-3, momentum=0.3), IMAGES),
+    "BatchNorm2d frozen": (nn.BatchNorm2d(3).eval(), IMAGES),
+    "SyncBatchNorm": (nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU()), IMAGES),
+    "InstanceNorm2d": (nn.InstanceNorm2d(3, affine=True), IMAGES),
+    "InstanceNorm2d tracking": (nn.InstanceNorm2d(3, track_running_stats=True), IMAGES),
+    "LayerNorm": (nn.LayerNorm((5,)), ROWS),
+    "LayerNorm over two": (nn.LayerNorm((9, 8)), IMAGES),
+    "RMSNorm": (nn.RMSNorm(5), ROWS),
+    "GroupNorm": (nn.GroupNorm(2, 4), PIXELS),
+    "LocalResponseNorm": (nn.LocalResponseNorm(3), IMAGES),
+    "MaxPool2d": (nn.MaxPool2d(3, 2, 1), IMAGES),
+    "MaxPool2d ceil": (nn.MaxPool2d(3, 2, ceil_mode=True), IMAGES),
+    "MaxPool1d": (nn.MaxPool1d(2), (2, 3, 9)),
+    "AvgPool2d": (nn.AvgPool2d(3, 2, 1), IMAGES),
+    "AvgPool2d ceil": (nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False), IMAGES),
+    "AdaptiveAvgPool2d": (nn.AdaptiveAvgPool2d((4, 3)), IMAGES),
+    "AdaptiveAvgPool2d 1": (nn.AdaptiveAvgPool2d(1), IMAGES),
+    "AdaptiveMaxPool2d": (nn.AdaptiveMaxPool2d((4, 3)), IMAGES),
+    "LPPool2d": (nn.LPPool2d(2, 2), IMAGES),
+    "Softmax": (nn.Softmax(1), ROWS),
+    "LogSoftmax": (nn.LogSoftmax(1), IMAGES),
+    "PReLU": (nn.PReLU(3), IMAGES),
+    "GLU": (nn.GLU(1), PIXELS),
+    "Upsample nearest": (nn.Upsample(scale_factor=2), IMAGES),
+    "Upsample bilinear": (nn.Upsample(scale_factor=2, mode="bilinear"), IMAGES),
+    "Upsample corners": (nn.Upsample((5, 17), mode="bilinear", align_corners=True), IMAGES),
+    "PixelShuffle": (nn.PixelShuffle(2), PIXELS),
+    "ChannelShuffle": (nn.ChannelShuffle(2), PIXELS),
+    "Fold": (nn.Fold((4, 5), 2), (2, 8, 12)),
+    "Unfold": (nn.Unfold(3), IMAGES),
+    "ReflectionPad2d": (nn.ReflectionPad2d(2), IMAGES),
+    "ReplicationPad2d": (nn.ReplicationPad2d((1, 2, 0, 1)), IMAGES),
+    "ZeroPad2d": (nn.ZeroPad2d((1, -1, 2, 0)), IMAGES),
+    "CosineSimilarity": (nn.CosineSimilarity(), ROWS, ROWS),
+    "MultiheadAttention": (nn.MultiheadAttention(8, 2), *[(4, 2, 8)] * 3),
+    "Transformer layer": (nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True), (2, 4, 8)),
+    "attention": (Apply(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)), *[(2, 2, 5, 4)] * 3),
+    "two results": (Apply(lambda x: (x.sin(), (x * 2).exp().sum(1))), ROWS),
+    "broadcast": (Apply(lambda x, y: x * y + y / (x * x + 1)), (2, 1, 5), (3, 1)),
+    "matmul": (Apply(lambda x, y: x @ y), (2, 3, 4, 5), (5, 6)),
+    "einsum": (Apply(lambda x, y: torch.einsum("bij,bkj->bik", x, y)), (2, 3, 4), (2, 5, 4)),
+    "cat": (Apply(lambda x, y: torch.cat([x, y.relu(), x * 2], 1)), (2, 3, 4), (2, 2, 4)),
+    "slices": (Apply(lambda x: x[:, 1:4:2] * x[:, :2] + x[:, -2:]), ROWS),
+    "index": (Apply(lambda x: x[:, [0, 2, 2]] * x.index_select(1, torch.tensor([1, 1, 0]))), ROWS),
+    "gather": (Apply(lambda x: x.gather(1, torch.tensor([[0, 0, 3]] * 6)) ** 2), ROWS),
+    "where": (Apply(lambda x, y: torch.where(x > y, x * y, x + y)), ROWS, ROWS),
+    "clamp": (Apply(lambda x: x.clamp(-0.5, 0.7)), ROWS),
+    "max": (Apply(lambda x: x.amax(1) + x.max()), ROWS),
+    "min with index": (Apply(lambda x: x.min(1)[0]), ROWS),
+    "maximum": (Apply(torch.maximum), ROWS, ROWS),
+    "std": (Apply(lambda x: x.std(1) + x.var(1, correction=0) + x.mean()), ROWS),
+    "norm": (Apply(lambda x: x.norm(dim=1) + x.norm(1, dim=1)), ROWS),
+    "logsumexp": (Apply(lambda x: x.logsumexp(1)), ROWS),
+    "prod": (Apply(lambda x: x.prod(1)), ROWS),
+    "cumsum": (Apply(lambda x: x.cumsum(1) ** 2), ROWS),
+    "flip and roll": (Apply(lambda x: x.flip(1) * x.roll(2, 0)), ROWS),
+    "tril": (Apply(lambda x: x.tril() @ x.triu().T), ROWS),
+    "sort": (Apply(lambda x: x.sort(1)[0] * torch.arange(5.0)), ROWS),
+    "topk": (Apply(lambda x: x.topk(2, 1)[0]), ROWS),
+    "in place": (Apply(lambda x: (x * 2).add_(x).mul_(x).relu_()), ROWS),
+    "written part": (Apply(lambda x: written_part(x)), ROWS),
+    "repeat": (Apply(lambda x: x.repeat(2, 3) * x[0].expand(12, 5).repeat(1, 3)), ROWS),
+    "detach": (Apply(lambda x: x * x.detach() + x.sigmoid()), ROWS),
+    "no_grad": (Apply(lambda x: without_gradient(x)), ROWS),
+    "mse_loss": (Apply(F.mse_loss), ROWS, ROWS),
+    "smooth_l1_loss": (Apply(F.smooth_l1_loss), ROWS, ROWS),
+    "bce_with_logits": (Apply(lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid())), ROWS, ROWS),
+    "cross_entropy": (Apply(lambda x: F.cross_entropy(x, torch.tensor([0, 1, 4, 2, 2, 3]), label_smoothing=0.1)), ROWS),
+    "nll_loss": (Apply(lambda x: F.nll_loss(x, torch.tensor([0, 1, 4, -100, 2, 3]))), ROWS),
+}  # fmt: skip
+LAYERS |= {
+    name: (Apply(getattr(F, name, None) or getattr(torch, name)), ROWS)
+    for name in "relu relu6 leaky_relu elu selu celu gelu silu mish hardtanh hardswish hardsigmoid softplus softsign "
+    "tanhshrink softshrink hardshrink logsigmoid sigmoid tanh exp expm1 sin cos atan sinh cosh asinh erf abs square "
+    "sinc".split()
+}
+LAYERS |= {
+    name: (nn.Sequential(Apply(lambda x: x * x + 0.5), Apply(getattr(torch, name))), ROWS)
+    for name in "log log2 log10 log1p sqrt rsqrt reciprocal lgamma digamma".split()
+}
+
+
+def written_part(x):
+    y = torch.zeros(6, 5).to(x.dtype)
+    y[:, 1:3] = x[:, :2] * 3
+    y[2] += x[1] * x[2]
+    return y * x
+
+
+def without_gradient(x):
+    with torch.no_grad():
+        scale = x.abs().amax()
+    return x / scale
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name):
+    model, *shapes = LAYERS[name]
+    check_step(model, [away(*s) / math.prod(s) ** 0.5 if name != "sort" else away(*s) for s in shapes])
+
+
+# -- networks
+
+
+def trained(name, torchvision, size):
+    """A network of the list in train mode, and what makes its inputs; the numbers of dropout are SOL's own."""
+    model, _ = network(name, torchvision)
+    for m in model.modules():
+        if isinstance(m, nn.Dropout | nn.MultiheadAttention):
+            m.p = m.dropout = 0.0
+    return model.train(), network_inputs(name, torchvision, size)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "squeezenet1_1", "unet", "bert", "gpt"])
+def test_networks(name, torchvision):
+    model, inputs = trained(name, torchvision, (64, 64))
+    check_step(model, inputs(2), last=name not in ("bert", "gpt"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [2, 5])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families(name, batch, torchvision):
+    model, inputs = trained(name, torchvision, IMAGE)
+    check_step(model, inputs(batch), last=True)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_networks_are_refused_by_name(kind):
+    x = torch.randn(2, 5, 20)
+    s = sol.optimize(Recurrent(kind), x).train()
+    with pytest.raises(sol.UnsupportedError, match=rf"{kind.__name__} 'rnn\..*networks.py"):
+        s(x)
+    y = s.eval()(x)[0]  # inference works, and says why when it is asked for more
+    with pytest.raises(sol.UnsupportedError, match="recurrences are not there yet"):
+        y.sum().backward()
+
+
+def test_random_graphs():
+    """Modules in any order, from a seed."""
+    for seed in range(3):
+        torch.manual_seed(seed)
+        parts, c = [], 4
+        for _ in range(5):
+            o = int(torch.randint(1, 5, ())) * 4
+            parts.append(
+                [
+                    nn.Sequential(nn.Conv2d(c, o, 3, padding=1, bias=False), nn.BatchNorm2d(o), nn.ReLU()),
+                    nn.Sequential(nn.Conv2d(c, o, 1), nn.SiLU()),
+                    nn.Sequential(nn.Conv2d(c, c, 3, padding=1, groups=c), nn.Conv2d(c, o, 1), nn.GELU()),
+                    nn.Sequential(nn.GroupNorm(2, c), nn.Hardswish(), nn.Conv2d(c, o, 3, padding=1)),
+                    nn.Sequential(nn.AvgPool2d(3, 1, 1), nn.Conv2d(c, o, 1, groups=4), nn.Tanh()),
+                ][int(torch.randint(5, ()))]
+            )
+            c = o
+        check_step(nn.Sequential(*parts, nn.AdaptiveAvgPool2d(2), nn.Flatten()), [torch.randn(2, 4, 6, 7)])
+
+
+# -- what a training loop may do
+
+
+def convnet():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 5)
+    )
+
+
+def pair(model, *args):
+    """An eager model and an optimized one that share nothing."""
+    return copy.deepcopy(model), sol.optimize(copy.deepcopy(model), *args)
+
+
+def same_gradients(a, b, tolerance=1e-4):
+    for (name, p), q in zip(a.named_parameters(), b.parameters(), strict=True):
+        assert (p.grad is None) == (q.grad is None), name
+        assert p.grad is None or torch.allclose(p.grad, q.grad, tolerance, tolerance), name
+
+
+X = (2, 3, 8, 8)
+
+
+def test_gradients_accumulate_and_are_fresh_tensors():
+    x = torch.randn(X)
+    eager, s = pair(convnet(), x)
+    for m in (eager, s):
+        for _ in range(3):
+            m(x).square().mean().backward()
+    same_gradients(eager, s)
+    for p in s.parameters():
+        assert p.grad.stride() == p.stride() and p.grad.is_contiguous()
+    first = [p.grad for p in s.parameters()]
+    s.zero_grad()
+    s(x).sum().backward()
+    assert all(p.grad is not f for p, f in zip(s.parameters(), first, strict=True))
+
+
+def test_several_forwards_before_a_backward_and_in_any_order():
+    x, y = torch.randn(X), torch.randn(X)
+    eager, s = pair(convnet(), x)
+    for m in (eager, s):
+        a, b = m(x), m(y)
+        b.sum().backward()
+        (a * 2).sum().backward()
+        (m(x).sum() * m(y).sum()).backward()
+    same_gradients(eager, s)
+
+
+def test_retain_graph_and_what_happens_without():
+    x = torch.randn(X)
+    eager, s = pair(convnet(), x)
+    for m in (eager, s):
+        loss = m(x).square().sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            loss.backward()
+    same_gradients(eager, s)
+
+
+def test_inputs_can_want_gradients_and_stop_wanting():
+    x = torch.randn(X)
+    eager, s = pair(convnet(), x)
+    for wants in (True, False, True):
+        a, b = x.clone().requires_grad_(wants), x.clone().requires_grad_(wants)
+        eager(a).sum().backward(), s(b).sum().backward()
+        assert (b.grad is None) == (not wants) and (not wants or torch.allclose(a.grad, b.grad, atol=1e-5))
+    z = torch.randn(X, requires_grad=True)  # not a leaf, not contiguous
+    (one,) = torch.autograd.grad(eager((z * 2).transpose(2, 3)).sum(), z)
+    (two,) = torch.autograd.grad(s((z * 2).transpose(2, 3)).sum(), z)
+    assert torch.allclose(one, two, atol=1e-5)
+
+
+def test_only_wanted_gradients_are_computed():
+    x = torch.randn(X)
+    eager, s = pair(convnet(), x)
+    for frozen in ([], [0], [0, 1], [5], [0, 1, 5]):
+        for m in (eager, s):
+            m.zero_grad()
+            for i, layer in enumerate(m):
+                layer.requires_grad_(i not in frozen)
+            y = m(x)
+            if len(frozen) < 3:
+                y.sum().backward()
+            else:
+                assert not y.requires_grad
+        same_gradients(eager, s)
+    programs = list(s.__dict__["_sol"].programs.values())
+    counts = [len(p.gradient.reached) for p in programs if p.gradient]
+    assert counts == [5, 4, 2, 3]
+
+
+def test_modes_of_submodules_while_training():
+    x = torch.randn(X)
+    eager, s = pair(convnet(), x)
+    for frozen in (False, True, False):
+        for m in (eager, s):
+            m.zero_grad()
+            m[1].train(not frozen)
+            m(x).square().sum().backward()
+        same_gradients(eager, s)
+        assert torch.allclose(eager[1].running_var, s[1].running_var)
+        assert eager[1].num_batches_tracked == s[1].num_batches_tracked
+
+
+def test_evaluation_between_steps():
+    x = torch.randn(X)
+    eager, s = pair(convnet(), x)
+    for m in (eager, s):
+        optimizer = torch.optim.SGD(m.parameters(), 0.1, momentum=0.9)
+        for _ in range(4):
+            m.train()
+            optimizer.zero_grad()
+            m(x).square().mean().backward()
+            optimizer.step()
+            m.eval()
+            with torch.no_grad():
+                m.last = m(x)
+    assert torch.allclose(eager.last, s.last, atol=1e-4)
+
+
+def test_eval_mode_with_gradients():
+    x = torch.randn(X)
+    eager, s = pair(convnet().eval(), x)
+    for k in range(3):
+        a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+        eager(a).square().sum().backward(), s(b).square().sum().backward()
+        assert torch.allclose(a.grad, b.grad, atol=1e-4), k
+    same_gradients(eager, s)
+    same = s(x)
+    with torch.no_grad():
+        x += 1
+        s[5].weight.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        same.sum().backward()
+
+
+def test_changing_a_parameter_or_input_before_backward_is_an_error():
+    x = torch.randn(X)
+    for change in (lambda m, x: m[5].weight.mul_(2), lambda m, x: x.add_(1)):
+        for m in pair(convnet(), x):
+            inside = x.clone()
+            loss = m(inside).sum()
+            with torch.no_grad():
+                change(m, inside)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                loss.backward()
+    _, s = pair(convnet(), x)
+    loss = s(x).sum()
+    with torch.no_grad():
+        s[5].bias.mul_(2)  # no gradient depends on it
+    loss.backward()
+
+
+def test_a_parameter_replaced_before_backward():
+    x = torch.randn(X)
+    eager, s = pair(convnet(), x)
+    for m in (eager, s):
+        m.train()
+        before, loss = m[5].weight, m(x).square().sum()
+        m[5].weight = nn.Parameter(torch.ones(5, 72))
+        m(x)
+        loss.backward()
+        m.grad = before.grad
+        assert m[5].weight.grad is None
+    assert torch.allclose(eager.grad, s.grad, atol=1e-4)
+
+
+def test_double_backward_is_refused():
+    m, x = sol.optimize(convnet(), torch.randn(X)), torch.randn(X, requires_grad=True)
+    (d,) = torch.autograd.grad(m(x).square().sum(), x, create_graph=True)
+    assert d.requires_grad
+    with pytest.raises(sol.UnsupportedError, match=r"gradients of gradients.*the model that was given to sol.optimize"):
+        d.sum().backward()
+
+
+def test_unused_outputs_and_parameters():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.unused = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.a(x), self.b(x).argmax(1), {"b": self.b(x)}
+
+    x = torch.randn(5, 4)
+    eager, s = pair(Two(), x)
+    for m in (eager, s):
+        a, index, d = m(x)
+        assert a.requires_grad and d["b"].requires_grad and not index.requires_grad
+        a.sum().backward()
+        assert m.unused.weight.grad is None and m.a.weight.grad is not None
+    assert torch.equal(eager.a.bias.grad, s.a.bias.grad)
+    assert s.b.weight.grad is None or not s.b.weight.grad.any()
+
+
+def test_shared_parameters():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+            self.b.weight = self.a.weight
+
+        def forward(self, x):
+            return self.b(self.a(x).tanh())
+
+    ids = torch.tensor([[1, 2, 2], [0, 6, 1]])
+    eager, s = pair(Tied(), ids)
+    assert s.a.weight is s.b.weight
+    for m in (eager, s):
+        m(ids).square().sum().backward()
+    same_gradients(eager, s)
+    for m in (eager, s):
+        m.b.weight = nn.Parameter(m.b.weight.detach() * 2)
+        m.zero_grad()
+        m(ids).square().sum().backward()
+    same_gradients(eager, s)
+
+
+def test_hooks():
+    x, seen = torch.randn(X), []
+    _, s = pair(convnet(), x)
+    s[5].weight.register_hook(lambda g: g * 2)
+    s[0].weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+    s.register_full_backward_hook(lambda m, gi, go: seen.append(go[0]))
+    s(x).sum().backward()
+    doubled = s[5].weight.grad
+    assert len(seen) == 2 and torch.equal(seen[1], s[0].weight.grad) and torch.equal(seen[0], torch.ones(2, 5))
+    s[5].weight._backward_hooks.clear()
+    s.zero_grad()
+    s[1].reset_running_stats()
+    s(x).sum().backward()
+    assert torch.allclose(doubled, 2 * s[5].weight.grad)
+    m = convnet()
+    m[2].register_full_backward_hook(lambda *a: None)
+    with pytest.raises(sol.UnsupportedError, match="BackwardHook"):
+        sol.optimize(m, x).train()(x)
+
+
+def test_own_gradients_are_refused_by_name():
+    class Straight(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.round()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    class Net(nn.Linear):
+        def forward(self, x):
+            return Straight.apply(super().forward(x))
+
+    s, x = sol.optimize(Net(3, 3), torch.randn(2, 3)), torch.randn(2, 3)
+    with torch.no_grad():
+        s(x)
+    with pytest.raises(sol.UnsupportedError, match="Straight"):
+        s(x)
+    assert Straight.apply(x).shape == (2, 3)
+
+
+def test_state_dict_goes_both_ways_and_training_resumes(tmp_path):
+    x = torch.randn(X)
+    torch.manual_seed(1)
+    whole = sol.optimize(convnet(), x)
+
+    def steps(model, optimizer, n):
+        for _ in range(n):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+    optimizer = torch.optim.Adam(whole.parameters(), 1e-2)
+    steps(whole, optimizer, 2)
+    torch.save((whole.state_dict(), optimizer.state_dict()), tmp_path / "c.pt")
+    steps(whole, optimizer, 2)
+    resumed = sol.optimize(convnet(), x)
+    again = torch.optim.Adam(resumed.parameters(), 1e-2)
+    state, optimizer_state = torch.load(tmp_path / "c.pt")
+    resumed.load_state_dict(state), again.load_state_dict(optimizer_state)
+    steps(resumed, again, 2)
+    plain = convnet()
+    plain.load_state_dict(resumed.state_dict())
+    for (name, a), b in zip(whole.state_dict().items(), plain.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_copies_train_on_their_own():
+    x = torch.randn(X)
+    _, s = pair(convnet(), x)
+    s(x).sum().backward()
+    for other in (copy.deepcopy(s), pickle.loads(pickle.dumps(s))):
+        other.zero_grad()
+        other(x).sum().backward()
+        assert other[5].weight is not s[5].weight and torch.allclose(other[5].weight.grad, s[5].weight.grad, atol=1e-5)
+
+
+def test_torch_compile_trains():
+    x = torch.randn(X)
+    eager = convnet()
+    other = copy.deepcopy(eager)
+    compiled = torch.compile(other, backend="sol")
+    for m, step_of in ((eager, eager), (other, compiled)):
+        optimizer = torch.optim.SGD(m.parameters(), 0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            step_of(x).square().mean().backward()
+            optimizer.step()
+    for (name, a), b in zip(eager.state_dict().items(), other.state_dict().values(), strict=True):
+        assert torch.allclose(a, b, atol=1e-4), name
+
+
+def test_an_error_in_the_loss_leaves_the_model_usable():
+    x = torch.randn(X)
+    eager, s = pair(convnet(), x)
+    for m in (eager, s):
+        with pytest.raises(RuntimeError, match="must match"):
+            F.mse_loss(m(x), torch.zeros(3, 7)).backward()
+        y = m(x)
+        y.register_hook(lambda g: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            y.sum().backward()
+        m.zero_grad()
+        m[1].reset_running_stats()
+        m(x).sum().backward()
+    same_gradients(eager, s)
+
+
+def test_threads_train_and_give_the_same_bits():
+    x = torch.randn(X)
+    _, s = pair(convnet(), x)
+    s[1].eval()
+    s(x).square().sum().backward()
+    expected, made = [p.grad.clone() for p in s.parameters()], {}
+
+    def work(k):
+        torch.set_num_threads(1 + k % 2)
+        for _ in range(5):
+            made[k] = torch.autograd.grad(s(x).square().sum(), list(s.parameters()))
+
+    before = torch.get_num_threads()
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    torch.set_num_threads(before)
+    assert len(made) == 4
+    for gradients in made.values():
+        assert all(map(torch.equal, gradients, expected))
+
+
+def test_memory_is_given_back():
+    """What forward saves is given back by backward though the loss lives on, and goes with the graph without a backward."""
+    x = torch.randn(X)
+    _, s = pair(convnet(), x)
+    kept = []
+
+    class Watched(torch.autograd.graph.saved_tensors_hooks):
+        def __init__(self):
+            super().__init__(lambda t: (kept.append(weakref.ref(t)) if hasattr(t, "saved") else None) or t, lambda t: t)
+
+    with Watched():
+        loss, other = s(x).sum(), s(x).sum()
+    assert len(kept) == 2 and all(k() is not None for k in kept)
+    loss.backward()
+    assert kept[0]() is None
+    del other
+    assert kept[1]() is None
+
+
+@pytest.mark.parametrize("steps", [pytest.param(300), pytest.param(10000, marks=pytest.mark.slow)])
+def test_many_steps_leak_nothing(steps):
+    x = torch.randn(X)
+    _, s = pair(convnet(), x)
+    optimizer = torch.optim.SGD(s.parameters(), 1e-3, momentum=0.9)
+
+    def train(n):
+        for k in range(n):
+            optimizer.zero_grad()
+            y = s(x)
+            if k % 3:
+                y.square().mean().backward()
+                optimizer.step()
+
+    def resident():
+        gc.collect()
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[1]) * 4096
+
+    train(100)
+    objects, before = len(gc.get_objects()), resident()
+    train(steps)
+    assert len(gc.get_objects()) - objects < 50
+    assert resident() - before < 2 << 20
+
+
+# -- chance
+
+
+def test_dropout_repeats_with_the_seed():
+    model = nn.Sequential(nn.Linear(40, 100), nn.Dropout(0.3), nn.Linear(100, 4))
+    s, x = sol.optimize(model, torch.randn(8, 40)).train(), torch.randn(8, 40)
+
+    def run():
+        torch.manual_seed(3)
+        return [torch.autograd.grad(s(x).sum(), s[0].weight)[0] for _ in range(2)]
+
+    (a, b), (c, d) = run(), run()
+    assert torch.equal(a, c) and torch.equal(b, d) and not torch.equal(a, b)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    e, _ = run()
+    torch.set_num_threads(before)
+    assert torch.equal(a, e)
+
+
+def test_dropout_in_backward_has_the_mask_of_forward():
+    s, x = sol.optimize(nn.Sequential(nn.Dropout(0.3)), torch.ones(1000)), torch.ones(1000, requires_grad=True)
+    y = s.train()(x)
+    y.sum().backward()
+    assert torch.equal(x.grad, y) and set(y.tolist()) == {0.0, torch.tensor(1 / 0.7).item()}
+    assert 250 < (y == 0).sum() < 350
+
+
+# -- real training
+
+
+def digits():
+    data = pytest.importorskip("sklearn.datasets").load_digits()
+    return torch.tensor(data.images, dtype=torch.float32)[:, None] / 16, torch.tensor(data.target)
+
+
+class Residual(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.f = nn.Sequential(
+            nn.Conv2d(c, c, 3, padding=1, bias=False), nn.BatchNorm2d(c), nn.ReLU(),
+            nn.Conv2d(c, c, 3, padding=1, bias=False), nn.BatchNorm2d(c),
+        )  # fmt: skip
+
+    def forward(self, x):
+        return F.relu(x + self.f(x))
+
+
+def resnet():
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), Residual(16), nn.MaxPool2d(2),
+        Residual(16), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10),
+    )  # fmt: skip
+
+
+def mobilenet():
+    def part(i, o, s):
+        return [
+            nn.Conv2d(i, 4 * i, 1, bias=False), nn.BatchNorm2d(4 * i), nn.ReLU6(),
+            nn.Conv2d(4 * i, 4 * i, 3, s, 1, groups=4 * i, bias=False), nn.BatchNorm2d(4 * i), nn.ReLU6(),
+            nn.Conv2d(4 * i, o, 1, bias=False), nn.BatchNorm2d(o),
+        ]  # fmt: skip
+
+    body = [nn.Conv2d(1, 8, 3, padding=1), *part(8, 12, 2), *part(12, 16, 1)]
+    return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+
+
+def mlp():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+class Dense(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(1, 8, 3, padding=1)
+        self.parts = nn.ModuleList(
+            nn.Sequential(nn.BatchNorm2d(8 + 4 * k), nn.ReLU(), nn.Conv2d(8 + 4 * k, 4, 3, padding=1)) for k in range(4)
+        )
+        self.last = nn.Linear(24, 10)
+
+    def forward(self, x):
+        x = self.first(x)
+        for p in self.parts:
+            x = torch.cat([x, p(x)], 1)
+        return self.last(x.mean((2, 3)))
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=1e-4),
+    "adam": lambda p: torch.optim.Adam(p, 5e-3),
+}
+TRAINED = [("mlp", "sgd"), ("resnet", "sgd"), ("resnet", "adam"), ("mobilenet", "adam"), ("dense", "sgd")]
+
+
+def train(make, optimizer, optimized, data, seed, steps):
+    """Loss of every step, and the share of right answers at the end."""
+    x, t = data
+    torch.manual_seed(seed)
+    model = make()
+    if optimized:
+        model = sol.optimize(model, x[:64])
+    model.train()
+    optimizer = OPTIMIZERS[optimizer](model.parameters())
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    losses, order = [], torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        batch = torch.randint(1500, (64,), generator=order)
+        optimizer.zero_grad(set_to_none=True)
+        loss = F.cross_entropy(model(x[batch]), t[batch])
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    model.eval()
+    with torch.no_grad():
+        right = (model(x[1500:]).argmax(1) == t[1500:]).float().mean().item()
+    return losses, right
+
+
+@pytest.mark.parametrize("name, optimizer", TRAINED)
+def test_real_training(name, optimizer):
+    """The loss curve lies on PyTorch's, within what two seeds differ by, and so does the accuracy at the end."""
+    make, data, steps = {"mlp": mlp, "resnet": resnet, "mobilenet": mobilenet, "dense": Dense}[name], digits(), 120
+    eager, right = train(make, optimizer, False, data, 1, steps)
+    other, right_other = train(make, optimizer, False, data, 2, steps)
+    ours, right_ours = train(make, optimizer, True, data, 1, steps)
+    assert all(abs(a - b) < 1e-3 * (1 + b) for a, b in zip(ours[:5], eager[:5], strict=True))
+
+    def smooth(losses):
+        return torch.tensor(losses).unfold(0, 20, 10).mean(1)
+
+    spread = (smooth(other) - smooth(eager)).abs().mean().item()
+    assert (smooth(ours) - smooth(eager)).abs().mean().item() <= spread + 0.02
+    assert right_ours >= right - abs(right - right_other) - 0.03
+
+
+def test_data_loader_workers():
+    x, t = torch.randn(24, 3, 8, 8), torch.randint(5, (24,))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, t), 8, num_workers=2)
+    s = sol.optimize(convnet(), x[:8]).train()
+    optimizer = torch.optim.SGD(s.parameters(), 0.05)
+    losses = []
+    for _ in range(3):
+        for batch, target in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(s(batch), target)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert losses[-1] < losses[0]
