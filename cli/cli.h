@@ -31,6 +31,7 @@ struct cli {
 };
 /* Prints the context's error and returns the exit code that belongs to it. */
 int cli_fail(struct cli *c, sol_status status);
+bool cli_stopped(void); /* by Ctrl-C */
 
 /* subcommands: return an exit code */
 int cmd_info(struct cli *c);

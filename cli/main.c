@@ -13,8 +13,13 @@ static volatile sig_atomic_t stopped;
 
 static void on_interrupt(int number)
 {
-    (void)number;
     stopped = 1;
+    signal(number, SIG_DFL); /* the second time it ends at once */
+}
+
+bool cli_stopped(void)
+{
+    return stopped;
 }
 
 static int interrupted(void *user)

@@ -93,7 +93,8 @@ int model_load(struct cli *c, struct model *m, int64_t open_size)
     for (int i = 0; i < o->ninputs; i++)
         shapes[i] = (struct sol_onnx_shape){o->inputs[i].name, i, inputs[i].ndim, inputs[i].shape};
     for (int i = 0; i < o->nfixed; i++)
-        values[i] = (struct sol_onnx_value){o->fixed[i].name, fixed[i].ndim, fixed[i].shape, fixed[i].data};
+        values[i] =
+            (struct sol_onnx_value){o->fixed[i].name, fixed[i].dtype, fixed[i].ndim, fixed[i].shape, fixed[i].data};
     struct sol_onnx_options options = {.size = sizeof options,
                                        .ndims = o->ndims,
                                        .dims = o->dims,
@@ -221,6 +222,7 @@ int call_make(struct cli *c, const struct model *m, bool random, struct call *ou
 
 int call_run(struct cli *c, const struct model *m, struct call *call, double *out_s)
 {
+    if (cli_stopped()) return cli_error(EXIT_FAILED, "interrupted");
     double start = now_s();
     sol_status status = sol_net_run(m->net, call->inputs, call->outputs, c->o.threads);
     *out_s = now_s() - start;

@@ -27,9 +27,10 @@ struct sol_onnx_dim {
 };
 struct sol_onnx_value { /* an input that always has the same value: shapes may depend on it; it is no input any more */
     const char *name;
+    enum sol_dtype dtype; /* must be the input's */
     int ndim;
     const int64_t *shape;
-    const void *data; /* row-major, of the input's type; copied */
+    const void *data; /* row-major; copied */
 };
 struct sol_onnx_shape { /* of the array that an input will get: it gives sizes that are open and not in `dims` */
     const char *name;   /* NULL: of input number `input`, counted without weights and those in `values` */

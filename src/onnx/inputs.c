@@ -178,6 +178,9 @@ static sol_status add_input(struct reader *r, struct scope *s, const Onnx__Value
     const struct sol_onnx_value *fixed = fixed_value(r, m->name);
     if (!status && fixed) {
         struct data *d = NEW(r->arena, struct data);
+        if (fixed->dtype != dtype)
+            return ctx_fail(r->ctx, SOL_ERR_INVALID, "input '%s': expected a value of type %s, got %s", m->name,
+                            dtype_name(dtype), dtype_name(fixed->dtype));
         *d = (struct data){.dtype = dtype, .ndim = fixed->ndim};
         memcpy(d->shape, dims, (size_t)fixed->ndim * sizeof *dims);
         TRY(shape_elements(r->ctx, d->ndim, d->shape, &d->elements));

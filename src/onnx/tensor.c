@@ -38,7 +38,7 @@ const char *dtype_name(enum sol_dtype t)
 {
     for (int i = 0; i < COUNT_OF(types); i++)
         if (types[i].dtype == (int)t) return types[i].name;
-    return "?";
+    return dtype_def(t)->name; /* ONNX's is not one that the reader takes */
 }
 
 int64_t data_int(const struct data *d, int64_t i)

@@ -28,7 +28,13 @@ class Dim(ctypes.Structure):
 
 
 class Value(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("ndim", c_int), ("shape", POINTER(c_int64)), ("data", c_void_p)]
+    _fields_ = [
+        ("name", c_char_p),
+        ("dtype", c_int),
+        ("ndim", c_int),
+        ("shape", POINTER(c_int64)),
+        ("data", c_void_p),
+    ]
 
 
 class Options(ctypes.Structure):
@@ -107,7 +113,8 @@ class Model:
         fixed = {k: np.array(v, order="C") for k, v in (values or {}).items()}
         shapes = [(c_int64 * 12)(*v.shape) for v in fixed.values()]
         values_c = [
-            Value(k.encode(), v.ndim, s, v.ctypes.data) for (k, v), s in zip(fixed.items(), shapes, strict=True)
+            Value(k.encode(), DTYPES.index(v.dtype), v.ndim, s, v.ctypes.data)
+            for (k, v), s in zip(fixed.items(), shapes, strict=True)
         ]
         options = Options(
             ctypes.sizeof(Options),

@@ -1,7 +1,9 @@
 """The sol command: what it prints, what it returns, what a person reads when something is wrong."""
 
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +136,21 @@ def test_fixed_input(tmp_path):
     onnx.save(m, tmp_path / "m.onnx")
     np.save(tmp_path / "s.npy", np.array([-1]))
     assert "depends on" in sol("run", tmp_path / "m.onnx", "--random", code=REFUSED)
-    assert "y  f32[8]" in sol("run", tmp_path / "m.onnx", "--random", "--fix", f"s={tmp_path / 's.npy'}")
+    args = ["run", tmp_path / "m.onnx", "--random", "--fix", f"s={tmp_path / 's.npy'}"]
+    assert "y  f32[8]" in sol(*args)
+    np.save(tmp_path / "s.npy", np.array([-1], np.int32))
+    assert "expected a value of type int64, got int32" in sol(*args, code=REFUSED)
+    np.save(tmp_path / "s.npy", np.array([-1], np.float16))
+    assert "got f16" in sol(*args, code=REFUSED)
+
+
+def test_interrupted(net):
+    args = [SOL, "bench", net, "--dim", "batch=4000", "--rounds", "1000000"]
+    with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        time.sleep(2)
+        running.send_signal(signal.SIGINT)
+        _, error = running.communicate(timeout=60)
+    assert running.returncode == FAILED and "interrupted" in error
 
 
 @pytest.mark.parametrize(
