@@ -64,8 +64,14 @@ def signature(f: Callable[..., object]) -> str:
     return re.sub(r"(: |-> )'(.*?)'", r"\1\2", str(inspect.signature(f)))
 
 
+def documentation(value: object) -> str:
+    """A docstring as Markdown: `name   what it is` becomes a row of a list; what is indented stays code."""
+    text = (value.__doc__ or "").strip() if inspect.ismodule(value) else inspect.getdoc(value) or ""
+    return re.sub(r"^(\w+) {2,}(\S.*)$", r"* `\1`: \2", text, flags=re.M)
+
+
 def python_object(name: str, value: object) -> list[str]:
-    doc = inspect.getdoc(value) or ""
+    doc = documentation(value)
     if inspect.isclass(value):
         out = [f"### class `{name}`", doc]
         for method, f in vars(value).items():
@@ -89,10 +95,14 @@ def python_page() -> str:
     seen: set[int] = set()
     for name in PYTHON:
         module = importlib.import_module(name)
-        out += [f"## {name}", inspect.getdoc(module) or ""]
+        out += [f"## {name}", documentation(module)]
         for item in getattr(module, "__all__", []):
             value = getattr(module, item)
             if inspect.ismodule(value):
+                for inner, f in vars(value).items():
+                    if inspect.isfunction(f) and f.__module__ == value.__name__ and not inner.startswith("_"):
+                        out += python_object(f"{item}.{inner}", f) if id(f) not in seen else []
+                        seen.add(id(f))
                 continue
             if id(value) in seen:
                 continue

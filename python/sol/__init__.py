@@ -1,7 +1,7 @@
 """SOL: optimizes neural networks of PyTorch and ONNX into generated C, behind the framework's own interface.
 
-import sol
-model = sol.optimize(model, torch.randn(1, 3, 224, 224))
+    import sol
+    model = sol.optimize(model, torch.randn(1, 3, 224, 224))
 """
 
 from __future__ import annotations
