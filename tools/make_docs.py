@@ -65,8 +65,8 @@ def signature(f: Callable[..., object]) -> str:
 
 
 def documentation(value: object) -> str:
-    """A docstring as Markdown: `name   what it is` becomes a row of a list; what is indented stays code."""
-    text = (value.__doc__ or "").strip() if inspect.ismodule(value) else inspect.getdoc(value) or ""
+    """A docstring as Markdown: `name   what it is` becomes a row of a list."""
+    text = inspect.getdoc(value) or ""
     return re.sub(r"^(\w+) {2,}(\S.*)$", r"* `\1`: \2", text, flags=re.M)
 
 

@@ -1,7 +1,6 @@
 """SOL: optimizes neural networks of PyTorch and ONNX into generated C, behind the framework's own interface.
 
-    import sol
-    model = sol.optimize(model, torch.randn(1, 3, 224, 224))
+`model = sol.optimize(model, torch.randn(1, 3, 224, 224))`, or `sol.optimize("net.onnx")`, is all there is to it.
 """
 
 from __future__ import annotations
