@@ -185,7 +185,8 @@ class State:
         self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], pytree.TreeSpec, Route]:
         """Leaves and structure with every argument that may be positional in its place, defaults too; the way there."""
-        shape = form(args, flat := []), form(kwargs, flat)
+        flat: list[Any] = []
+        shape = form(args, flat), form(kwargs, flat)
         raw = pytree.tree_structure(encode((args, kwargs)))
         given = len(flat)
         positions = args, kwargs = pytree.tree_unflatten(list(range(given)), raw)

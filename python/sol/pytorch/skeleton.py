@@ -49,7 +49,7 @@ def _rebind(
 
 def _alias(t: torch.Tensor | None, aliases: dict[int, torch.Tensor]) -> torch.Tensor | None:
     """Another tensor with the same memory: what tracing keeps of it (weak references) does not hang on the model's own."""
-    if type(t) not in (torch.Tensor, torch.nn.Parameter):
+    if t is None or type(t) not in (torch.Tensor, torch.nn.Parameter):
         return t
     if id(t) not in aliases:
         alias = t.detach()

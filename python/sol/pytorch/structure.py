@@ -31,7 +31,7 @@ class Carrier:
 pytree.register_pytree_node(
     Carrier,
     lambda c: (c.parts, (c.cls, c.names)),
-    lambda parts, context: Carrier(*context, list(parts)),
+    lambda parts, context: Carrier(context[0], context[1], list(parts)),
     serialized_type_name="sol.pytorch.structure.Carrier",
     flatten_with_keys_fn=lambda c: (
         [(pytree.MappingKey(n), part) for n, part in zip(c.names, c.parts, strict=True)],
@@ -40,7 +40,7 @@ pytree.register_pytree_node(
 )
 
 
-def _build(parts: list[Any], context: tuple[type, tuple[Any, ...]]) -> Any:
+def _build(parts: list[Any], context: tuple[Any, tuple[Any, ...]]) -> Any:
     """The object of a carrier."""
     cls, names = context
     made = cls.__new__(cls)
@@ -110,7 +110,7 @@ def builder(spec: pytree.TreeSpec) -> Callable[[Iterator[Any]], Any]:
         return lambda leaves: [p(leaves) for p in parts]
     if spec.type is dict:
         return lambda leaves: dict(zip(context, [p(leaves) for p in parts], strict=True))
-    unflatten = _build if spec.type is Carrier else pytree.SUPPORTED_NODES[spec.type].unflatten_fn  # type: ignore[index]
+    unflatten = _build if spec.type is Carrier else pytree.SUPPORTED_NODES[spec.type].unflatten_fn
     return lambda leaves: unflatten([p(leaves) for p in parts], context)
 
 
@@ -127,4 +127,4 @@ def outline(spec: pytree.TreeSpec) -> str:
     if spec.type is Carrier:
         cls, names = spec.context
         return f"{cls.__name__}({', '.join(f'{n}={p}' for n, p in zip(names, parts, strict=True))})"
-    return f"{'' if spec.type is tuple else spec.type.__name__}({inside})"  # type: ignore[union-attr]
+    return f"{'' if spec.type is tuple else spec.type.__name__}({inside})"
