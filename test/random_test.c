@@ -12,7 +12,7 @@
 
 static const char usage[] =
     "usage: random_test [options]\n"
-    "  --seeds N       N graphs (5)\n"
+    "  --seeds N       N graphs (3)\n"
     "  --first N       the first seed (1)\n"
     "  --parts N       independent parts of a graph (30)\n"
     "  --with A,B      settings of the compiler, each for every seed: auto nest v2 v3 v4 dfp direct matmul gemv "
@@ -21,6 +21,7 @@ static const char usage[] =
     "joint in turn\n"
     "  --set K=V,K=V   keys of the configuration, for all settings\n"
     "  --graph FILE    a graph from a file instead, on random data of --seeds seeds\n"
+    "  --rows N        N graphs that have every row of layers.def between them (0)\n"
     "  --cases FILE    each graph of a file (# with A,B in front of a graph: its settings) instead\n"
     "  --print         prints the graph of the first seed, and does nothing else\n"
     "  --seconds N     no new graph after that time\n"
@@ -28,7 +29,7 @@ static const char usage[] =
     "  --stats         how often each recipe worked\n";
 
 struct options {
-    int seeds, first, parts, seconds;
+    int seeds, first, parts, seconds, rows;
     const char *with, *graph, *set, *cases;
     bool print, shrink, stats;
 };
@@ -48,8 +49,11 @@ static bool read_options(int argc, char **argv, struct options *o)
         struct {
             const char *name;
             int *number;
-        } numbers[] = {
-            {"--seeds", &o->seeds}, {"--first", &o->first}, {"--parts", &o->parts}, {"--seconds", &o->seconds}};
+        } numbers[] = {{"--seeds", &o->seeds},
+                       {"--first", &o->first},
+                       {"--parts", &o->parts},
+                       {"--seconds", &o->seconds},
+                       {"--rows", &o->rows}};
         bool found = false;
         for (int k = 0; k < COUNT_OF(numbers); k++)
             if (!strcmp(argv[i], numbers[k].name)) *numbers[k].number = atoi(value), found = true;
@@ -150,6 +154,23 @@ static int check_seed(struct sol_ctx *ctx, const struct options *o, int seed)
     return failures;
 }
 
+/* Graphs that have every row of layers.def between them. */
+static int check_rows(struct sol_ctx *ctx, const struct options *o)
+{
+    int failures = 0;
+    for (int part = 0; part < o->rows; part++) {
+        char list[200], label[40], repeat[40];
+        struct gen *r = gen_create(ctx, (uint64_t)(o->first + part));
+        recipes_rows(r, part, o->rows, stdout, &failures);
+        snprintf(list, sizeof list, "%s", o->with ? o->with : "auto");
+        snprintf(label, sizeof label, "rows %d of %d", part, o->rows);
+        snprintf(repeat, sizeof repeat, "--first %d --rows %d", o->first, o->rows);
+        failures += check_settings(r, list, o, label, repeat);
+        gen_destroy(r);
+    }
+    return failures;
+}
+
 /* The graphs of a file, one by one; a comment in front of a graph names its settings. */
 static int check_cases(struct sol_ctx *ctx, const struct options *o, int *out_n)
 {
@@ -218,6 +239,7 @@ int main(int argc, char **argv)
     }
     int cases = 0;
     if (o.cases) failures += check_cases(ctx, &o, &cases);
+    if (o.rows) failures += check_rows(ctx, &o);
     for (; seed < o.first + o.seeds && time(NULL) - start < o.seconds; seed++) failures += check_seed(ctx, &o, seed);
     printf("%d cases and %d random graphs, %d failures, %d s\n", cases, seed - o.first, failures,
            (int)(time(NULL) - start));

@@ -91,6 +91,9 @@ const struct recipe *recipe_at(int i);
 void recipe_tried(const struct recipe *recipe, bool good);
 /* A graph of `n` sub-graphs. */
 void recipes_graph(struct gen *r, int n);
+/* A sub-graph for each row of layers.def, for every `parts`-th from `part` on. Rows that no try made are named, and
+ * counted in *out_missing. */
+void recipes_rows(struct gen *r, int part, int parts, FILE *out, int *out_missing);
 void recipes_report(FILE *out);
 int recipes_missing(FILE *out); /* rows of layers.def without a recipe */
 

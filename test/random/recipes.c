@@ -251,15 +251,17 @@ static void add_some_layer(struct gen *r)
     count(i, good);
 }
 
-static void add_subgraph(struct gen *r)
+static void begin_subgraph(struct gen *r)
 {
     r->first = r->values.n;
     r->made = 0;
     r->real = gen_chance(r, 85) ? SOL_F32 : SOL_F64;
     r->special = gen_chance(r, 8);
     r->empty = gen_chance(r, 4);
-    int layers = gen_between(r, 2, 10);
-    for (int tries = 0; r->made < layers && tries < 40; tries++) add_some_layer(r);
+}
+
+static void end_subgraph(struct gen *r)
+{
     for (int i = r->first; i < r->values.n; i++) {
         struct value *v = r->values.at[i];
         if (v->t->role == TENSOR_VALUE && (!v->read || gen_chance(r, 12))) gen_output(r, v);
@@ -267,7 +269,61 @@ static void add_subgraph(struct gen *r)
     }
 }
 
+static void add_subgraph(struct gen *r)
+{
+    begin_subgraph(r);
+    int layers = gen_between(r, 2, 10);
+    for (int tries = 0; r->made < layers && tries < 40; tries++) add_some_layer(r);
+    end_subgraph(r);
+}
+
 void recipes_graph(struct gen *r, int n)
 {
     for (int i = 0; i < n; i++) add_subgraph(r);
+}
+
+/* -- every row */
+
+static struct recipe recipe_for(const struct layer_def *d)
+{
+    const struct recipe *p;
+    for (int i = 0; (p = recipe_at(i)); i++)
+        if (!strcmp(p->kind, d->name)) return *p;
+    return (struct recipe){"*", make_map, 0, 0, d->flags & LAYER_MAP ? d->name : NULL};
+}
+
+static bool has_layer(const struct sol_layer *from, const char *kind)
+{
+    for (; from; from = from->next)
+        if (!strcmp(from->def->name, kind)) return true;
+    return false;
+}
+
+/* A recipe may refuse what it picked: several tries. */
+static bool add_row(struct gen *r, const struct layer_def *d)
+{
+    const struct recipe recipe = recipe_for(d);
+    for (int tries = 0; tries < 60; tries++) {
+        const struct sol_layer *last = r->g->last;
+        int values = r->values.n;
+        begin_subgraph(r);
+        r->special = r->empty = false;
+        recipe.make(r, &recipe);
+        const struct sol_layer *first = last ? last->next : r->g->first;
+        bool good = has_layer(first, d->name);
+        for (int k = values; !r->made && k < r->values.n; k++) r->values.at[k]->lost = true;
+        if (r->made) end_subgraph(r);
+        if (good) return true;
+    }
+    return false;
+}
+
+void recipes_rows(struct gen *r, int part, int parts, FILE *out, int *out_missing)
+{
+    const struct layer_def *d;
+    for (int i = part; (d = layer_def_at(i)); i += parts) {
+        if (((d->flags & LAYER_MAP) && !map_is_judged(d->name)) || add_row(r, d)) continue;
+        fprintf(out, "test/random made no %s: %s\n", d->name, gen_refusal());
+        ++*out_missing;
+    }
 }

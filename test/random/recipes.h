@@ -28,6 +28,10 @@ const char *ints(struct gen *r, int n, int low, int high); /* n of them, or one 
 const char *some_axes(struct gen *r, int ndim);            /* may be empty: all */
 int some_axis(struct gen *r, int ndim);                    /* negative ones too */
 
+/* recipes_map.c: the row of math.def that recipe->text names, or any */
+bool make_map(struct gen *r, const struct recipe *recipe);
+bool map_is_judged(const char *name); /* false: f32 and f64 have no result in common */
+
 /* recipes_nn.c, recipes_move.c, recipes_map.c, recipes_row.c */
 extern const struct recipe nn_recipes[], move_recipes[], map_recipes[], row_recipes[];
 

@@ -180,7 +180,12 @@ static struct value *sibling(struct gen *r, const struct value *v, char domain)
     return found ? fit(r, found, domain) : NULL;
 }
 
-static bool make_map(struct gen *r, const struct recipe *recipe)
+bool map_is_judged(const char *name)
+{
+    return domain_of(name)->in[0] != '-';
+}
+
+bool make_map(struct gen *r, const struct recipe *recipe)
 {
     const struct math_def *m = recipe->text ? math_at(math_row(recipe->text)) : math_at(gen_below(r, math_rows()));
     const struct domain *d = domain_of(m->name);

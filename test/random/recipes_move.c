@@ -420,9 +420,9 @@ static bool make_grid_sample(struct gen *r, const struct recipe *p)
 
 static bool make_affine_grid(struct gen *r, const struct recipe *p)
 {
-    int64_t n = gen_between(r, 1, 2), d = gen_between(r, 2, 3), shape[] = {n, d, d + 1}, size[5] = {n, 3};
-    for (int i = 0; i < d; i++) size[i + 2] = gen_between(r, 1, 5);
-    return ONE("AffineGrid", p->needs, format(r, "size=%s align=%d", list(r, (int)d + 2, size), gen_chance(r, 50)),
+    int64_t n = gen_between(r, 1, 2), d = gen_between(r, 2, 3), shape[] = {n, d, d + 1}, size[3];
+    for (int i = 0; i < d; i++) size[i] = gen_between(r, 1, 5);
+    return ONE("AffineGrid", p->needs, format(r, "size=%s align=%d", list(r, (int)d, size), gen_chance(r, 50)),
                new_real(r, 3, shape)) != NULL;
 }
 
