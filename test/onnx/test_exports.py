@@ -128,3 +128,28 @@ def test_export(name, dynamo, how):
     for g, e in zip(got, expected, strict=True):
         assert g.shape == tuple(e.shape)
         assert np.allclose(g, e.numpy(), 1e-4, 2e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["gpt", "lstm", "residual"])
+def test_sizes_left_open(name, tmp_path):
+    """One file, several sizes: each is code of its own."""
+    torch.manual_seed(1)
+    module, x = CASES[name][0]().eval(), CASES[name][1]()
+    axes = {i: f"axis{i}" for i in range(x.ndim) if name == "gpt" or i != x.ndim - 1}
+    if name == "residual":
+        axes = {0: "batch", 2: "height", 3: "width"}
+    path = tmp_path / "m.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module, (x,), path, dynamo=False, opset_version=17, input_names=["x"], dynamic_axes={"x": axes}
+        )
+    for more in (0, 1, 3):
+        shape = [n + more if i in axes else n for i, n in enumerate(x.shape)]
+        given = torch.rand(shape) if x.is_floating_point() else torch.randint(0, 20, shape)
+        with torch.no_grad():
+            expected = module(given)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        model = Model(path, dims={f"x.{i}": shape[i] for i in axes})
+        for g, e in zip(model.run({"x": given.numpy()}), expected, strict=True):
+            assert g.shape == tuple(e.shape) and np.allclose(g, e.numpy(), 1e-4, 2e-5)
