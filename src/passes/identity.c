@@ -22,7 +22,8 @@ static struct sol_tensor *copied(const struct sol_layer *l)
     return NULL;
 }
 
-/* x+0, x-0, x*1, x/1, x**1, with the number on the right, or on the left of + and *. -0.0 + 0 then stays -0.0. */
+/* stop(x); x+0, x-0, x*1, x/1, x**1, with the number on the right, or on the left of + and *. -0.0 + 0 then stays -0.0.
+ */
 static struct sol_tensor *neutral(const struct sol_layer *l)
 {
     static const struct {
@@ -30,6 +31,7 @@ static struct sol_tensor *neutral(const struct sol_layer *l)
         double right;
         bool commutes;
     } rows[] = {{"add", 0, true}, {"sub", 0, false}, {"mul", 1, true}, {"div", 1, false}, {"pow", 1, false}};
+    if (is_kind(l, "stop")) return l->in[0]; /* gradients are there by now */
     for (int i = 0; i < COUNT_OF(rows); i++) {
         if (!is_kind(l, rows[i].name) || l->nin != 2) continue;
         double v;
