@@ -5,6 +5,7 @@
  *   solve.c    a term says f(letters) == Q; letters are replaced until that is an index, a guard, or nothing
  *   invert.c   the inverse of an integer function that is not affine, as tables
  *   write.c    terms to layers of kind Row
+ *   again.c    what backward computes again instead of keeping it
  *   rules.c    layers whose gradient is not made of their loops
  *
  * For `y[O] = sum[R | g] a[f(O,R)] * b[h(O,R)]` the gradient of a is the gather
@@ -78,6 +79,14 @@ bool invert_pin(struct adjoint *a, struct term *t, int pin, int32_t q);
 sol_status write_terms(struct adjoint *a, const struct term *t, int n, struct sol_tensor **out_d);
 /* The layer again with the temps that a gradient reads as outputs; w's tensors then have them as `user`. */
 sol_status write_exposed(struct adjoint *a);
+
+/* The statement that writes tensor t of the graph, as a layer in front of `before`; user[i]: what stands for tensor i
+ * of its layer's loops. */
+sol_status write_again(struct sol_graph *g, struct sol_layer *before, struct sol_tensor *t, int stmt,
+                       struct sol_tensor *const *user, struct sol_tensor **out_t);
+
+/* again.c: `first` is the first layer of backward. */
+sol_status grad_recompute(struct sol_graph *g, struct sol_layer *first);
 
 /* rules.c: true if the layer's kind has a rule of its own, which is then followed. */
 bool grad_has_rule(const struct sol_layer *l);

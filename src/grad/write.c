@@ -400,6 +400,30 @@ sol_status write_terms(struct adjoint *a, const struct term *terms, int n, struc
     return SOL_OK;
 }
 
+/* -- a statement of the forward layer by itself */
+
+sol_status write_again(struct sol_graph *g, struct sol_layer *before, struct sol_tensor *t, int stmt,
+                       struct sol_tensor *const *user, struct sol_tensor **out_t)
+{
+    struct adjoint a = {.g = g, .layer = t->from, .w = loops_copy(g->arena, t->from->loops)};
+    struct loops *w = a.w;
+    const struct loops_stmt *s = &w->stmts.at[stmt];
+    struct writer *wr = writer(&a);
+    struct line *line = &wr->line[wr->nline++];
+    struct sol_layer *l;
+    int d = 0;
+    for (int i = 0; i < w->tensors.n; i++) w->tensors.at[i].user = user[i];
+    const struct loops_tensor *y = &w->tensors.at[s->out[0]];
+    wr->own[s->out[0]] = true;
+    wr->out[wr->nout++] = (struct written){.name = y->name, .like = *y, .purposes = t};
+    *line = (struct line){.nout = 1, .value = s->value};
+    for (int32_t i = s->index; i; i = w->ex.at[i].next) line->index[d++] = i;
+    TRY(write_row(wr, before, arena_printf(g->arena, "%s again", t->from->name), &l));
+    for (int k = 0; k < t->ndim; k++) l->out[0]->dim[k].purpose = t->dim[k].purpose;
+    *out_t = l->out[0];
+    return SOL_OK;
+}
+
 /* -- the forward layer with temps as outputs */
 
 /* Marks what has to be written: outputs that somebody reads, exposed temps, and what these are made of. */
