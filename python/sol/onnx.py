@@ -136,7 +136,7 @@ class Network:
         with self._lock:
             if key not in self._nets:
                 net = _core.Onnx(self.path, self._sizes(shapes)).compile()
-                log.memory("Inference", net.memory["peak"])
+                log.memory("Inference", net.memory["peak"], os.path.basename(self.path))
                 self._nets[key] = net
         return self._nets[key]
 

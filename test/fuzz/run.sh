@@ -14,5 +14,5 @@ ninja -C "$build" test/fuzz/onnx_fuzz # makes the build files anew where they ar
 mkdir -p "$build/corpus" "$build/seeds" test/fuzz/found
 [ -e "$build/seeds/function.onnx" ] || .venv/bin/python test/fuzz/make_corpus.py "$build/seeds"
 export ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-exec "$build/test/fuzz/onnx_fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=25 -rss_limit_mb=3000 \
+exec "$build/test/fuzz/onnx_fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=60 -rss_limit_mb=3000 \
     -artifact_prefix="$build/" "$build/corpus" "$build/seeds" test/fuzz/found
