@@ -23,6 +23,20 @@ const %2:f32[] = 1
 output %3 "y"
 work flops 36 -> 6, bytes 548 -> 48
 
+== where gradients end, nothing is computed
+pass identity dead
+graph "t"
+input %0:f32[2 3] "x"
+%1 = stop(%0)
+%2 = relu(%1)
+output %2 "y"
+-->
+graph "t"
+input %0:f32[2 3] "x"
+%1:f32[2 3] = relu(%0)
+output %1 "y"
+work flops 12 -> 6, bytes 96 -> 48
+
 == 0 - x, 1 / x, 1 ** x, x * 0 and x ** 0 are not x
 pass identity
 values special
