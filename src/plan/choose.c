@@ -104,25 +104,47 @@ static int collect(struct plan *p, const struct solver_context *sc, const struct
     return found;
 }
 
+/* What it takes to pack parameters again in every step of training, at the speed of the L3: read, and written, which
+ * counts twice. */
+static double packing(const struct plan *p, const struct cluster *c, const struct kernel *k)
+{
+    double bytes = 0;
+    for (int i = 0; i < k->npack && p->training; i++) {
+        const struct loops_tensor *t = k->pack[i].loops->tensors.at;
+        if (!c->memory[k->pack[i].tensor].constant) continue;
+        for (int n = 0; n < 2; n++) {
+            double size = (n + 1) * dtype_def(t[n].dtype)->bytes;
+            for (int d = 0; d < t[n].ndim; d++) size *= (double)t[n].shape[d];
+            bytes += size;
+        }
+    }
+    return bytes / p->target->l3_rate;
+}
+
 static sol_status emit_cheapest(struct plan *p, const struct solver_context *sc, const struct cluster *c,
                                 const struct unit *u, struct kernel *out)
 {
     struct candidate cand[SOLVER_MAX_VARIANTS * 4];
     int n = collect(p, sc, c, u->contraction, cand, COUNT_OF(cand));
+    bool found = false;
     for (; n > 0;) {
         int best = 0;
         for (int i = 1; i < n; i++)
             if (cand[i].variant.cost < cand[best].variant.cost) best = i;
-        *out = (struct kernel){
+        if (found && cand[best].variant.cost >= out->cost) break;
+        struct kernel k = {
             .cost = cand[best].variant.cost, .solver = cand[best].solver->name, .variant = cand[best].variant.text};
-        sol_status s = cand[best].solver->emit(sc, c, &cand[best].variant, out);
+        sol_status s = cand[best].solver->emit(sc, c, &cand[best].variant, &k);
         TRY(ctx_check(p->ctx));
-        if (!s) return SOL_OK;
-        if (s != SOL_ERR_UNSUPPORTED) return ctx_where(p->ctx, s, "%s: ", u->label);
+        if (s && s != SOL_ERR_UNSUPPORTED) return ctx_where(p->ctx, s, "%s: ", u->label);
+        k.cost += s ? 0 : packing(p, c, &k);
+        if (!s && (!found || k.cost < out->cost)) *out = k;
+        found |= !s;
         cand[best] = cand[--n];
     }
-    return ctx_fail(p->ctx, SOL_ERR_UNSUPPORTED, "%s (%s): no solver can compute these loops", u->label,
-                    u->layer ? u->layer->where : "");
+    return found ? SOL_OK
+                 : ctx_fail(p->ctx, SOL_ERR_UNSUPPORTED, "%s (%s): no solver can compute these loops", u->label,
+                            u->layer ? u->layer->where : "");
 }
 
 /* The packed form of an operand, made once for all units that want the same. */

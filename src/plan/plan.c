@@ -31,6 +31,7 @@ sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *
                        .arena = a,
                        .ctx = g->ctx,
                        .target = target,
+                       .training = graph_is_joint(g),
                        .winograd = strcmp(ctx_config(g->ctx, "precision"), "high") != 0};
     p->nstores = g->ntensors * 2 + 64;
     p->stores = NEW_ARRAY(a, struct store, p->nstores);
