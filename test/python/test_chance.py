@@ -114,3 +114,22 @@ def test_modules_that_train_drop():
 def test_what_is_refused(f, words):
     with pytest.raises(sol.UnsupportedError, match=words):
         function(f)
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize("mask", ["causal", "bool", "float", None])
+def test_attention_drops_probabilities(mask, kv_heads):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, kv_heads, 6, 8), torch.randn(2, kv_heads, 6, 8)
+    m = {"bool": torch.rand(5, 6) > 0.2, "float": torch.randn(5, 6)}.get(mask)
+
+    def f(q, k, v, p):
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, m, p, mask == "causal", enable_gqa=kv_heads < 4
+        )
+
+    torch.testing.assert_close(sol.optimize(f, q, k, v, 1e-9)(q, k, v, 1e-9), f(q, k, v, 0.0))
+    dropped = sol.optimize(f, q, k, torch.ones_like(v), 0.5)
+    sums = torch.stack([dropped(q, k, torch.ones_like(v), 0.5) for _ in range(300)])
+    assert abs(sums.mean() - 1) < 0.03
+    assert sums.std() > 0.1

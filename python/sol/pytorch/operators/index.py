@@ -130,6 +130,8 @@ def index_select(b: Builder, x: Value, dim: int, index: Value) -> Value:
 
 @op("gather")
 def gather(b: Builder, x: Value, dim: int, index: Value) -> Value:
+    if 0 in index.shape:  # of any rank, then
+        return b.fill(b.out.shape, 0, x.dtype)
     if x.ndim == 0 or index.ndim == 0:
         one = b.reshape(x, [1]) if x.ndim == 0 else x
         flat = b.reshape(index, [math.prod(index.shape)])
