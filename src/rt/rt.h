@@ -25,7 +25,7 @@ const struct rt_team *rt_team_openmp(void);
 /* The own pool: bounded spinning, then sleeping. Concurrent calls get teams of their own as far as there are
  * processors. A child process starts a new one. */
 const struct rt_team *rt_team_pool(void);
-int rt_forks(void);      /* how many forks lie between the process that loaded this code and this one */
+int rt_forks(void);      /* forks between the process that loaded this code, or the program's start, and this one */
 int rt_processors(void); /* that this process may use: affinity and cgroup quota; at least 1 */
 
 /* Steps without `run` (sol_step.call): computed by the host, on worker 0. Returns 0, or what rt_run shall return. */

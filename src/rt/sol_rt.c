@@ -289,8 +289,28 @@ int rt_forks(void)
     return pools.forks;
 }
 
+/* Was this process forked, and has not become another program since? Then OpenMP's threads may have been left behind
+ * before this code was loaded. Linux tells by PF_FORKNOEXEC in the flags of the process' first thread. */
+static bool is_fork(void)
+{
+    unsigned flags = 0;
+#if defined __linux__
+    char text[512];
+    FILE *f = fopen("/proc/self/stat", "re");
+    if (!f) return false;
+    const size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = 0;
+    const char *end =
+        strrchr(text, ')'); /* behind the name: state, parent, group, session, terminal, its group, flags */
+    if (!end || sscanf(end + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) != 1) return false;
+#endif
+    return flags & 0x40;
+}
+
 __attribute__((constructor)) static void load(void)
 {
+    pools.forks = is_fork();
     pthread_atfork(NULL, NULL, after_fork);
 }
 

@@ -5,6 +5,8 @@ import io
 import logging
 import os
 import pickle
+import subprocess
+import sys
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -673,6 +675,47 @@ def test_after_fork():
     assert os.waitpid(child, 0)[1] == 0
 
 
+LOADED_AFTER_FORK = """
+import os, signal, torch
+torch.set_num_threads(2)
+torch.randn(1 << 20).relu()  # the parent has PyTorch's threads
+if not os.fork():
+    signal.alarm(120)
+    import sol
+    sol.config["cache::folder"] = {folder!r}
+    model, x = torch.nn.Conv2d(3, 16, 3).eval(), torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        got = sol.optimize(model, x)(x)
+        torch.set_num_threads(1)
+        os._exit(0 if torch.allclose(got, model(x), atol=1e-5) else 3)
+raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_loaded_after_fork():
+    script = LOADED_AFTER_FORK.format(folder=sol.config["cache::folder"])
+    assert subprocess.run([sys.executable, "-c", script], timeout=300).returncode == 0
+
+
+def test_in_a_worker_of_a_data_loader():
+    m = convnet()
+    s = sol.optimize(m, sol.input([0, 3, 8, 8]))
+    s(torch.randn(IMAGE))
+
+    class Samples(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, i):
+            with torch.no_grad():
+                return s(torch.full((1, 3, 8, 8), float(i)))[0]
+
+    for i, batch in enumerate(torch.utils.data.DataLoader(Samples(), num_workers=2, batch_size=2, timeout=200)):
+        with torch.no_grad():
+            eager = m(torch.stack([torch.full((3, 8, 8), 2.0 * i + k) for k in range(2)]))
+        assert torch.allclose(batch, eager, atol=1e-5)
+
+
 # -- what is refused
 
 
@@ -731,6 +774,8 @@ def test_refused_calls(tmp_path):
         sol.input([1, 0, 3])
     with pytest.raises(RuntimeError):  # the model's own error
         sol.optimize(nn.Linear(3, 3), torch.randn(3, 4))
+    with pytest.raises(sol.UnsupportedError, match=r"linear\.default: operands of several types: f32, i32"):
+        sol.optimize(nn.Linear(4, 3), x.int())
 
 
 def test_no_compiler(monkeypatch, tmp_path):

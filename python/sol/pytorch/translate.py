@@ -251,7 +251,13 @@ class Translator:
         target = written(node)
         if target is not None and isinstance(made, Value):
             made = b.expand(b.cast(made, cast(torch.Tensor, val).dtype), cast(torch.Tensor, val).shape)
-        _compare(name, made, val)
+        types = {sol_name(a.dtype) for a in args if isinstance(a, Value)}
+        try:
+            _compare(name, made, val)
+        except _core.InternalError as e:
+            if len(types) > 1:  # PyTorch's shape functions do not look at types, the operators do
+                raise Refused(f"operands of several types: {', '.join(sorted(types))}") from e
+            raise
         if target is not None:
             self._write(node, target, made)
         names = [a.name for a in node.target._schema.arguments]
