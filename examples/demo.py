@@ -3,6 +3,7 @@ the `sol` command, without Python. `make demo` runs it."""
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -65,6 +66,8 @@ def main() -> None:
     scale = exact.norm()
     memory = sol.memory(fast)
     say("")
+    if os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
+        say(f"  (the machine is busy, load {os.getloadavg()[0]:.0f}: these times say little)")
     say(f"  PyTorch eager (channels last)   {eager:8.2f} ms")
     say(f"  SOL                             {ours:8.2f} ms")
     say(f"  ratio                           {eager / ours:8.2f} x")
