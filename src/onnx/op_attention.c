@@ -85,6 +85,7 @@ static tensor read_mask(struct node *n, const struct attention *a)
     int64_t p[MOST] = {0}, q[MOST] = {0}, keys = nd_size(a->k, 2);
     tensor mask = nd_in(n, 3);
     bool is_bool = nd_type_of(mask) == SOL_BOOL;
+    if (mask && !nd_rank(mask)) nd_invalid(n, "the mask has no dimensions");
     if (!mask || n->status || nd_size(mask, -1) == keys || (nd_size(mask, -1) == 1 && n->version < 24)) return mask;
     q[nd_rank(mask) - 1] = keys - nd_size(mask, -1);
     if (q[nd_rank(mask) - 1] < 0) nd_invalid(n, "the mask is wider than there are keys");
@@ -163,6 +164,7 @@ static tensor rotate(struct node *n, tensor x, tensor cosines, tensor sines, boo
 {
     int64_t shape[MOST], half = nd_size(x, -1) / 2;
     int r = nd_shape_of(x, shape), pair = neighbours ? r : r - 1;
+    if (n->status) return NULL;
     shape[r - 1] = neighbours ? half : 2;
     shape[r] = neighbours ? 2 : half;
     tensor both = nd_reshape(n, x, r + 1, shape);
@@ -189,7 +191,8 @@ sol_status op_rotary(struct node *n)
         c = nd_make(n, "Gather", IN(c, at), WITH(INT("axis", 0)));
         s = nd_make(n, "Gather", IN(s, at), WITH(INT("axis", 0)));
     }
-    if (!n->status && (nd_rank(c) != 3 || nd_size(c, 2) * 2 != part)) return nd_invalid(n, "the caches do not fit");
+    if (n->status) return n->status;
+    if (nd_rank(c) != 3 || nd_size(c, 2) != part / 2) return nd_invalid(n, "the caches do not fit");
     tensor turned = rotate(n, nd_slice(n, x, 3, 0, part), nd_unsqueeze(n, c, 1), nd_unsqueeze(n, s, 1), neighbours);
     if (part < whole) turned = nd_concat(n, 3, IN(turned, nd_slice(n, x, 3, part, whole)));
     nd_give(n, 0, flat ? from_heads(n, turned) : turned);

@@ -624,9 +624,20 @@ def test_slices_as_python():
             UNSUPPORTED,
             "table",
         ),
+        (
+            model(
+                [node("Attention", ["x", "x", "x", "m"], ["y"])],
+                [info("x", [1, 2, 3, 4])],
+                [info("y", None)],
+                [tensor("m", 0.0)],
+                opset=24,
+            ),
+            INVALID,
+            "the mask has no dimensions",
+        ),
         (one("SplitToSequence", [8193], weights=[tensor("k", 2, np.int64)]), UNSUPPORTED, "more than 4096 pieces"),
     ],
-    ids=["flag", "norm", "groups", "shape", "table", "pieces"],
+    ids=["flag", "norm", "groups", "shape", "table", "mask", "pieces"],
 )
 def test_numbers_out_of_range(m, status, text):
     refused(m, status, text, open_size=64)
