@@ -37,7 +37,8 @@ struct options {
 static bool read_options(int argc, char **argv, struct options *o)
 {
     *o = (struct options){.cases = argc < 2 ? "test/random/cases.sol" : NULL,
-                          .seeds = 5,
+                          .rows = argc < 2 ? 4 : 0,
+                          .seeds = 3,
                           .first = 1,
                           .parts = 30,
                           .seconds = 1 << 30,

@@ -181,6 +181,12 @@ static bool looks_up(const struct problem *p, int32_t first)
     return r.any;
 }
 
+static bool in_memory(const struct problem *p, int32_t node)
+{
+    const int role = p->loops->tensors.at[at(p->loops, node)->tensor].role;
+    return role != LOOPS_TABLE && role != LOOPS_TEMP;
+}
+
 static bool make_operand(struct problem *p, int32_t node, struct operand *o)
 {
     const struct ex *e = at(p->loops, node);
@@ -478,6 +484,7 @@ bool problem_make(struct arena *arena, const struct cluster *c, bool swap, struc
     p->map[c->root] = NEW_ARRAY(arena, struct affine, c->loops->letters.n);
     for (int i = 0; i < c->loops->letters.n; i++)
         p->map[c->root][i] = (struct affine){.n = 1, .letter = {(uint8_t)i}, .coef = {1}};
+    if (!in_memory(p, a) || !in_memory(p, b)) FAIL("a factor is a table or a temporary, no operand of the kernel");
     if (!make_operand(p, a, &p->a) || !make_operand(p, b, &p->b)) FAIL("a factor reads something else than 0 outside");
     cut_sum(p, root, node);
     struct made made = {0};

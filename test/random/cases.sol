@@ -70,3 +70,9 @@ input %1:f32[1 4 16 11] "z"
 param %6:f32[10 1 3 3] "w"
 %7 = Conv(%5, %6, -) s=2 p=[0,1] q=[0,1] g=10
 output %7 "y"
+
+# with auto,matmul
+graph "a table is no factor of a contraction"
+input %0:f64[3 17 16] "x"
+%1 = Resize(%0) size=[3,17,8] mode=linear coord=pytorch_half_pixel
+output %1 "y"
