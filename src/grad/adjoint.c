@@ -109,6 +109,8 @@ static void add_guard(struct adjoint *a, struct site *s, int32_t cond)
         for (int32_t i = e->a; i; i = a->w->ex.at[i].next) add_guard(a, s, i);
     } else if (s->nguard < COUNT_OF(s->guard)) {
         s->guard[s->nguard++] = cond;
+    } else {
+        grad_refuse(a, "it has more conditions than a gradient can have");
     }
 }
 
@@ -204,7 +206,10 @@ static void go_reduction(struct adjoint *a, const struct site *s, int32_t node, 
     }
     case RED_PROD: { /* times all the others */
         struct renaming o;
-        if (!rename_letters(a, e.u.bound, &o)) return;
+        if (!rename_letters(a, e.u.bound, &o)) {
+            grad_refuse(a, "it has more loops than a row can name");
+            return;
+        }
         int32_t differ = ex_cmp(w, CMP_NE, position(w, r.map, e.u.bound), position(w, o.map, e.u.bound));
         int32_t guard[2] = {differ, renamed(a, &o, e.a)};
         int32_t others =
@@ -227,6 +232,18 @@ static void contribute(struct adjoint *a, const struct site *s, const struct ex 
         t.pin[t.npin] = (struct pin){.f = i, .size = to->shape[t.npin]};
     for (int d = 0; d < to->ndim; d++) t.rest[d] = to->shape[d];
     PUSH(a->w->arena, a->terms, t);
+}
+
+/* Does the read leave its tensor, so that the value outside is read instead? */
+static int32_t leaves(struct loops *w, const struct ex *read)
+{
+    int32_t cond[2 * SOL_MAX_DIMS];
+    int n = 0;
+    for (int32_t i = read->a; i; i = w->ex.at[i].next, n += 2) {
+        cond[n] = ex_cmp(w, CMP_LT, i, ex_int(w, 0));
+        cond[n + 1] = ex_cmp(w, CMP_GE, i, ex_int(w, w->tensors.at[read->tensor].shape[n / 2]));
+    }
+    return ex_logic(w, EX_OR, n, cond);
 }
 
 static void go_call(struct adjoint *a, const struct site *s, int32_t node, int32_t adj)
@@ -255,11 +272,8 @@ static void go(struct adjoint *a, const struct site *s, int32_t node, int32_t ad
     if (!depends(a, node) || is_number(w, adj, 0)) return;
     switch (e.kind) {
     case EX_READ:
-        if (e.b && depends(a, e.b)) {
-            grad_refuse(a, "a value outside is read from a tensor");
-            return;
-        }
-        contribute(a, s, &e, adj);
+        if (a->active[e.tensor]) contribute(a, s, &e, adj);
+        if (e.b) go(a, &below, e.b, chain(w, adj, ex_test(w, leaves(w, &e))));
         return;
     case EX_NEG: go(a, &below, e.a, ex_neg(w, adj)); return;
     case EX_ADD:
@@ -459,8 +473,9 @@ static sol_status expose(struct adjoint *a)
 sol_status grad_refuse(struct adjoint *a, const char *what)
 {
     const struct sol_layer *l = a->layer;
-    return ctx_fail(a->g->ctx, SOL_ERR_UNSUPPORTED, "gradient of layer '%s' (%s)%s%s: %s", l->name, l->def->name,
-                    *l->where ? " at " : "", l->where, what);
+    a->refused = ctx_fail(a->g->ctx, SOL_ERR_UNSUPPORTED, "gradient of layer '%s' (%s)%s%s: %s", l->name, l->def->name,
+                          *l->where ? " at " : "", l->where, what);
+    return a->refused;
 }
 
 sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
@@ -487,6 +502,7 @@ sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_te
             a.w->tensors.at[a.d[t]].user = whole;
         }
         go_statement(&a, s);
+        TRY(a.refused);
         TRY(ctx_check(g->ctx));
     }
     for (int i = 0, in = 0; i < n; i++) {

@@ -50,6 +50,7 @@ struct adjoint {
     bool *active;    /* by tensor of the layer: does a gradient go through it? */
     bool *exposed;   /* by tensor of the layer: a temp that a gradient reads */
     VECTOR(struct term) terms;
+    sol_status refused; /* by grad_refuse: what walks expressions goes on, and the layer fails in the end */
 };
 
 /* "gradient of layer 'fc' (Linear) at model.py:3: .." */
