@@ -170,9 +170,3 @@ sol_status op_scan_body(struct node *n)
             nd_give(n, states + i, stack(n, (int)length, steps + (size_t)i * MOST_STEPS, to.axis[i]));
     return n->status;
 }
-
-/* Opset 8 alone: one loop for each sequence of a batch, of a length of its own. */
-sol_status op_scan_batched(struct node *n)
-{
-    return nd_refuse(n, "its form of opset 8, over batches, is not supported");
-}

@@ -16,7 +16,6 @@ sol_status op_causal_conv(struct node *n);
 sol_status op_if(struct node *n);
 sol_status op_loop(struct node *n);
 sol_status op_scan_body(struct node *n);
-sol_status op_scan_batched(struct node *n);
 
 /* op_list.c */
 sol_status op_list_construct(struct node *n);
