@@ -58,7 +58,7 @@ struct plan {
     struct sol_ctx *ctx;
     const struct target *target;
     bool winograd;
-    bool training; /* parameters change from step to step */
+    bool training;               /* parameters change from step to step */
     struct map *known;           /* kernels by their loops and memory */
     VECTOR(struct unit *) units; /* in order of execution within each program */
     struct store *stores;        /* by tensor id */
