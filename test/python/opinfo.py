@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import time
 import warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -28,6 +29,7 @@ from torch_help import PLUS, TIMES, error, interpret, to_double
 DTYPES = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool, "uint8": torch.uint8}
 ALL = 1 << 30
 BATCH = 24  # samples that share one compile
+MINUTE = 60  # seconds that the table spends on an operator and type: some have over a thousand samples
 BIG = 1 << 16  # elements; samples with more are compiled, as the interpreter is slow
 # What cannot be compared: memory that nothing was written to, chance (test_chance.py), and orders that PyTorch leaves open.
 UNDEFINED = set("empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_".split())
@@ -250,11 +252,11 @@ def reason(text):
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operators-pytorch.md"
 HEAD = """# PyTorch operators
 
-Made by `python test/python/opinfo.py`: every operator of torch's own OpInfo database ({version}) with all of its samples in
-four types, translated by SOL, run by its interpreter and compared with PyTorch, in float64 where that is possible.
-Of {samples} samples {good} work; the others are refused by name before anything is compiled, each with the line of the model.
-Of {operators} operators {works} work with all samples and {partly} with some. `make test` runs and compiles the first samples,
-`make test-all` compiles all of them.
+Made by `python test/python/opinfo.py`: every operator of torch's own OpInfo database ({version}) with its samples in four
+types (all of them, or as many as a minute allows), translated by SOL, run by its interpreter and compared with PyTorch, in
+float64 where that is possible. Of {samples} samples {good} work; the others are refused by name before anything is compiled,
+each with the line of the model; none is wrong. Of {operators} operators {works} work with all samples and {partly} with some.
+`make test` runs and compiles the first samples, `make test-all` compiles all of them.
 
 A number is how many samples of a type work; *n of m*: the others are refused, for the reasons on the right. An operator does
 not need a row of its own in SOL's table (`python/sol/pytorch/operators`): PyTorch's own decompositions are used, too.
@@ -272,7 +274,16 @@ def results_of(name, how=None):
     calls = {t: samples(name, dtype) for t, dtype in DTYPES.items()}
     if how == "--compiled":
         return {t: run_all(name, c) for t, c in calls.items()}
-    return {t: [run(name, call, interpreted) for call in c] for t, c in calls.items()}
+    return {t: list(_within(MINUTE, (run(name, call, interpreted) for call in c))) for t, c in calls.items()}
+
+
+def _within(seconds, results):
+    """The results that come in time."""
+    start = time.monotonic()
+    for result in results:
+        yield result
+        if time.monotonic() - start > seconds:
+            return
 
 
 def row(name, results):
@@ -283,11 +294,12 @@ def row(name, results):
         cells.append("" if not found else str(good) if good == len(found) else f"{good} of {len(found)}")
     whys = Counter(why for found in results.values() for kind, why in found if kind == "refused")
     text = "; ".join(why[:120].replace("|", "/") for why, _ in whys.most_common(2))
-    return f"| {name} | {' | '.join(cells)} | {text} |"
+    return f"| `{name}` | {' | '.join(cells)} | {text} |"
 
 
 def page(results):
-    """The text of the page."""
+    """The text of the page, which has no place for what is wrong."""
+    assert not [n for n, r in results.items() for found in r.values() for kind, _ in found if kind == "wrong"]
     verdicts = {name: [kind for found in r.values() for kind, _ in found] for name, r in results.items()}
     verdicts = {name: kinds for name, kinds in verdicts.items() if kinds}
     good = {name: kinds.count("ok") for name, kinds in verdicts.items()}
@@ -318,9 +330,10 @@ def main():
             if "SOL_OPINFO" in os.environ:  # for who wants to look at single results
                 with open(os.environ["SOL_OPINFO"], "a", encoding="utf-8") as f:
                     f.write(json.dumps([name, results]) + "\n")
-    if not some and how == [None]:
+    wrong = any(kind == "wrong" for r in known.values() for found in r.values() for kind, _ in found)
+    if not some and how == [None] and not wrong:
         PAGE.write_text(page(known), encoding="utf-8")
-    return any(kind == "wrong" for r in known.values() for found in r.values() for kind, _ in found)
+    return wrong
 
 
 if __name__ == "__main__":
