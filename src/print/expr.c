@@ -420,6 +420,16 @@ static enum compute argument_type(const struct print_expr *p, const struct ex *e
     return s.f64 ? C_F64 : s.f32 ? C_F32 : k == C_I64 ? C_F64 : k;
 }
 
+/* A side of a choice. Loads that may be done always are done before it: gcc 12 makes wrong masked loads of
+ * `x[i] != 0 ? y[i] : x[i]` when it vectorises the loop. */
+static const char *branch(struct print_expr *p, int32_t node, enum compute k)
+{
+    struct unsafe u = {p->loops, false};
+    ex_walk(p->loops, node, see_unsafe, &u);
+    const char *text = expr_value(p, node, k);
+    return u.found || strchr(text, '?') ? text : expr_temp(p, text, k);
+}
+
 static const char *select(struct print_expr *p, const struct ex *e, enum compute k)
 {
     const int32_t yes = at(p, e->a)->next, no = at(p, yes)->next;
@@ -427,7 +437,7 @@ static const char *select(struct print_expr *p, const struct ex *e, enum compute
         const char *mask = expr_mask(p, e->a, k), *a = expr_value(p, yes, k), *b = expr_value(p, no, k);
         return SAY(p, "sol_select_%sx%d(%s, %s, %s)", computes[k].name, p->lanes, mask, a, b);
     }
-    const char *cond = print_condition(p, e->a), *a = expr_value(p, yes, k), *b = expr_value(p, no, k);
+    const char *cond = print_condition(p, e->a), *a = branch(p, yes, k), *b = branch(p, no, k);
     return SAY(p, "(%s ? %s : %s)", cond, a, b);
 }
 

@@ -76,3 +76,14 @@ graph "a table is no factor of a contraction"
 input %0:f64[3 17 16] "x"
 %1 = Resize(%0) size=[3,17,8] mode=linear coord=pytorch_half_pixel
 output %1 "y"
+
+# with auto,nest
+graph "a choice by an operand's own zeros"
+input %0:f32[48 12] "x"
+const %1:f32[48 12] = seed 3
+const %2:f32[] = 1
+const %3:f32[] = -1
+%4 = round(%0)
+%5 = where(%4, %1, %4)
+output %4 "y"
+output %5 "z"
