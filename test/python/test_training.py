@@ -45,9 +45,12 @@ def check_step(model, args, last=False):
     right = step(exact, trainable(to_double(args)), weights)
     other = step(also, [a.detach().requires_grad_() for a in channels_last(args)], weights) if last else theirs
     assert got.keys() == right.keys()
+    largest = max((r.norm().item() for r in right.values() if r is not None), default=0.0)
     for name, g in got.items():
         assert (g is None) == (theirs[name] is None), name
-        if g is not None:
+        if g is not None and right[name].norm() < 1e-12 * largest:  # such as a bias in front of a batch-norm: 0
+            assert g.norm() <= PLUS * largest, name
+        elif g is not None:
             ours, worse = error(g, right[name]), max(error(theirs[name], right[name]), error(other[name], right[name]))
             assert ours <= TIMES * worse + PLUS, f"{name}: error {ours:.3g}, PyTorch's is {worse:.3g}"
     return optimized
@@ -98,7 +101,7 @@ LAYERS = {
     "BatchNorm2d not tracking": (nn.BatchNorm2d(3, track_running_stats=False), IMAGES),
     "BatchNorm2d not affine": (nn.BatchNorm2d(3, affine=False, eps=1e-3, momentum=0.3), IMAGES),
     "BatchNorm2d frozen": (nn.BatchNorm2d(3).eval(), IMAGES),
-    "SyncBatchNorm": (nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU()), IMAGES),
+    "Conv2d and BatchNorm2d": (nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU()), IMAGES),
     "InstanceNorm2d": (nn.InstanceNorm2d(3, affine=True), IMAGES),
     "InstanceNorm2d tracking": (nn.InstanceNorm2d(3, track_running_stats=True), IMAGES),
     "LayerNorm": (nn.LayerNorm((5,)), ROWS),
@@ -174,7 +177,7 @@ LAYERS |= {
 }
 LAYERS |= {
     name: (nn.Sequential(Apply(lambda x: x * x + 0.5), Apply(getattr(torch, name))), ROWS)
-    for name in "log log2 log10 log1p sqrt rsqrt reciprocal lgamma digamma".split()
+    for name in "log log2 log10 log1p sqrt rsqrt reciprocal".split()
 }
 
 
@@ -516,6 +519,12 @@ def test_own_gradients_are_refused_by_name():
     assert Straight.apply(x).shape == (2, 3)
 
 
+def test_what_has_no_gradient_is_refused_by_name():
+    s, x = sol.optimize(Apply(lambda x: x.exp().lgamma()), torch.randn(3)), torch.randn(3, requires_grad=True)
+    with pytest.raises(sol.UnsupportedError, match=r"test_training.py.*'lgamma' has no derivative"):
+        s.train()(x)
+
+
 def test_state_dict_goes_both_ways_and_training_resumes(tmp_path):
     x = torch.randn(X)
     torch.manual_seed(1)
@@ -684,8 +693,12 @@ def test_dropout_in_backward_has_the_mask_of_forward():
 
 
 def digits():
-    data = pytest.importorskip("sklearn.datasets").load_digits()
-    return torch.tensor(data.images, dtype=torch.float32)[:, None] / 16, torch.tensor(data.target)
+    """1800 pictures of 8x8 in ten classes: a pattern each, moved by up to a pixel, under noise."""
+    made = torch.Generator().manual_seed(5)
+    pattern, label = torch.rand(10, 8, 8, generator=made), torch.randint(10, (1800,), generator=made)
+    moved = torch.randint(-1, 2, (1800, 2), generator=made)
+    pictures = [pattern[c].roll(tuple(m), (0, 1)) for c, m in zip(label.tolist(), moved.tolist(), strict=True)]
+    return (torch.stack(pictures) + 0.3 * torch.randn(1800, 8, 8, generator=made))[:, None], label
 
 
 class Residual(nn.Module):
@@ -752,7 +765,7 @@ def train(make, optimizer, optimized, data, seed, steps):
     torch.manual_seed(seed)
     model = make()
     if optimized:
-        model = sol.optimize(model, x[:64])
+        model = sol.optimize(model, sol.input([0, 1, 8, 8]))
     model.train()
     optimizer = OPTIMIZERS[optimizer](model.parameters())
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
