@@ -224,7 +224,7 @@ struct value *gen_source(struct gen *r, enum tensor_role role, enum sol_dtype ty
     bool real = dtype_def(type)->is_float;
     int64_t n = 1;
     for (int d = 0; d < ndim; d++) n *= shape[d];
-    double *numbers = NEW_ARRAY(r->a, double, n);
+    double *numbers = NEW_ARRAY(r->a, double, n + 1);
     void *data = NEW_ARRAY(r->a, double, n + 1);
     for (int64_t i = 0; i < n; i++) {
         numbers[i] = random_number(r, real ? fill : MAX(fill, FILL_RANGE), low, high + !real);
