@@ -208,7 +208,7 @@ static struct value *constant(struct gen *r, enum sol_dtype type, int ndim, cons
     struct sol_tensor *t = graph_tensor(r->g, TENSOR_CONST, NULL, type, ndim, shape);
     struct sol_tensor *wide = graph_tensor(r->wide, TENSOR_CONST, NULL, widened(type), ndim, shape);
     size_t n = (size_t)tensor_elements(t);
-    t->data = arena_memdup(r->g->arena, data, n * dtype_def(type)->bytes + 1);
+    t->data = arena_memdup(r->g->arena, data, n * dtype_def(type)->bytes);
     void *x = type == SOL_F32 ? arena_alloc(r->wide->arena, n * 8 + 1) : (void *)(uintptr_t)t->data;
     for (size_t i = 0; type == SOL_F32 && i < n; i++) ((double *)x)[i] = ((const float *)data)[i];
     wide->data = x;
@@ -224,7 +224,7 @@ struct value *gen_source(struct gen *r, enum tensor_role role, enum sol_dtype ty
     bool real = dtype_def(type)->is_float;
     int64_t n = 1;
     for (int d = 0; d < ndim; d++) n *= shape[d];
-    double *numbers = NEW_ARRAY(r->a, double, n + 1);
+    double *numbers = NEW_ARRAY(r->a, double, n);
     void *data = NEW_ARRAY(r->a, double, n + 1);
     for (int64_t i = 0; i < n; i++) {
         numbers[i] = random_number(r, real ? fill : MAX(fill, FILL_RANGE), low, high + !real);
@@ -236,7 +236,7 @@ struct value *gen_source(struct gen *r, enum tensor_role role, enum sol_dtype ty
     const char *name = arena_printf(r->a, "s%d", r->values.n);
     struct sol_tensor *t = graph_tensor(r->g, role, name, type, ndim, shape);
     struct sol_tensor *wide = graph_tensor(r->wide, role, name, widened(type), ndim, shape);
-    size_t bytes = (size_t)n * dtype_def(wide->dtype)->bytes + 1;
+    size_t bytes = (size_t)n * dtype_def(wide->dtype)->bytes;
     const void *from = type == SOL_F32 ? (const void *)numbers : data;
     struct value *v = keep(r, t, wide, arena_memdup(r->a, from, bytes), arena_memdup(r->a, from, bytes));
     v->exact = real && short_fractions(v, 256);
@@ -290,9 +290,11 @@ static struct attrs read_attrs(struct gen *r, const char *text, bool wide)
 
 static struct attrs widened_attrs(struct gen *r, const struct attrs *from)
 {
-    struct attrs to = {from->n, arena_memdup(r->a, from->at, sizeof *from->at * (size_t)MAX(from->n, 1))};
-    for (int i = 0; i < to.n; i++)
+    struct attrs to = {from->n, NEW_ARRAY(r->a, struct row_attr, from->n + 1)};
+    for (int i = 0; i < to.n; i++) {
+        to.at[i] = from->at[i];
         if (to.at[i].kind == ATTR_TEXT && !strcmp(to.at[i].text, "f32")) to.at[i].text = "f64";
+    }
     return to;
 }
 
@@ -478,7 +480,7 @@ static struct value *copy_source(struct gen *to, const struct value *from, enum 
     const char *name = arena_printf(to->a, "s%d", to->values.n);
     struct sol_tensor *t = graph_tensor(to->g, role, name, from->t->dtype, from->t->ndim, shape);
     struct sol_tensor *wide = graph_tensor(to->wide, role, name, from->wide->dtype, from->t->ndim, shape);
-    size_t bytes = (size_t)from->elements * dtype_def(wide->dtype)->bytes + 1;
+    size_t bytes = (size_t)from->elements * dtype_def(wide->dtype)->bytes;
     void *x = arena_memdup(to->a, from->x, bytes);
     for (int64_t i = 0; t->dtype == SOL_F32 && i < from->elements; i++) ((double *)x)[i] = (float)((double *)x)[i];
     struct value *v = keep(to, t, wide, x, arena_memdup(to->a, x, bytes));
