@@ -165,12 +165,19 @@ _drawn: dict[tuple[str, int], int] = {}
 _MASK = (1 << 64) - 1
 
 
-def set_seed(seed: int, device_type: str | None = None, device_idx: int | None = None) -> None:
-    """Fixes the seed of random layers, and begins its stream anew: everywhere, for a type of device, or for one device."""
+def set_seed(seed: int | None, device_type: str | None = None, device_idx: int | None = None) -> None:
+    """Fixes the seed of random layers, and begins its stream anew: everywhere, for a type of device, or for one device.
+
+    None: the framework's own generator (`torch.manual_seed`) decides again, as it does before the first call.
+    """
     for d in devices():
         if device_type in (None, d["type"]) and device_idx in (None, d["index"]):
-            _seeds[d["type"], d["index"]] = int(seed)
-            _drawn[d["type"], d["index"]] = 0
+            key = (d["type"], d["index"])
+            _drawn[key] = 0
+            if seed is None:
+                _seeds.pop(key, None)
+            else:
+                _seeds[key] = int(seed)
 
 
 def seed(device_type: str = "x86", device_idx: int = 0) -> int:

@@ -25,3 +25,5 @@ def torchvision():
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+    yield
+    sol.set_seed(None)
