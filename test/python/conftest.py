@@ -23,7 +23,7 @@ def torchvision():
 
 
 @pytest.fixture(autouse=True)
-def seed():
+def fresh_seeds():
     torch.manual_seed(0)
     yield
     sol.set_seed(None)
