@@ -207,6 +207,12 @@ static void contractions(void **state)
     check("input %0:f64[2 3 9] \"x\"\nparam %1:f64[4 3 3] \"w\"\n%3 = Conv(%0, %1) s=2 p=1 q=1\noutput %3 \"y\"");
     check("input %0:f64[2 3 4 5] \"x\"\nparam %1:f64[3 4 3 3] \"w\"\n%3 = ConvT(%0, %1) s=2 p=1 q=1 o=1\noutput %3 "
           "\"y\"");
+    check("input %0:f64[2 3 4] \"x\"\nparam %1:f64[3 4 2] \"w\"\n%3 = ConvT(%0, %1) s=2\noutput %3 \"y\"");
+    check("input %0:f64[2 3 4] \"x\"\nparam %1:f64[3 4 3] \"w\"\n%3 = ConvT(%0, %1) s=2\noutput %3 \"y\"");
+    check("input %0:f64[2 3 4 3] \"x\"\nparam %1:f64[3 4 3 2] \"w\"\n%3 = ConvT(%0, %1) s=2\noutput %3 \"y\"");
+    check("input %0:f64[1 2 3 2 3] \"x\"\nparam %1:f64[2 2 3 3 3] \"w\"\n"
+          "%3 = ConvT(%0, %1) s=2 p=1 q=1 o=1\noutput %3 \"y\"");
+    check("input %0:f64[2 3 2 3 2] \"x\"\nparam %1:f64[3 4 2 3 2] \"w\"\n%3 = ConvT(%0, %1) s=2\noutput %3 \"y\"");
     check("input %0:f64[2 3 4] \"a\"\ninput %1:f64[2 4 5] \"b\"\n%3 = MatMul(%0, %1)\noutput %3 \"y\"");
     check("input %0:f64[2 3 4] \"a\"\ninput %1:f64[4 5] \"b\"\n%3 = MatMul(%0, %1)\noutput %3 \"y\"");
     check(

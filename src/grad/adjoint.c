@@ -138,7 +138,11 @@ static int64_t letters_count(const struct loops *w, uint64_t set)
 static int32_t population(struct adjoint *a, const struct ex *e)
 {
     struct renaming r;
-    if (!e->a || !rename_letters(a, e->u.bound, &r)) return ex_real(a->w, (double)letters_count(a->w, e->u.bound));
+    if (!e->a) return ex_real(a->w, (double)letters_count(a->w, e->u.bound));
+    if (!rename_letters(a, e->u.bound, &r)) {
+        grad_refuse(a, "it has more loops than a row can name");
+        return ex_real(a->w, 1);
+    }
     return ex_red(a->w, RED_SUM, r.fresh, renamed(a, &r, e->a), ex_int(a->w, 1));
 }
 
@@ -312,7 +316,7 @@ static void go_statement(struct adjoint *a, const struct loops_stmt *st)
     if (st->nout > 1) s.own2 = read_at(w, st->out[1], st->index);
     const struct ex *e = &w->ex.at[st->value];
     if (e->kind == EX_RED && e->op != RED_SUM)
-        go_reduction(a, &s, st->value, adj[0] ? adj[0] : 0, adj[1]);
+        go_reduction(a, &s, st->value, adj[0], adj[1]);
     else if (adj[0])
         go(a, &s, st->value, adj[0]);
 }
@@ -408,7 +412,7 @@ static sol_status finish_tensor(struct adjoint *a, int tensor, struct sol_tensor
     struct sol_tensor *part;
     *out_d = given;
     for (int i = 0; i < a->terms.n; i++) {
-        int n;
+        int n, letters = a->w->letters.n;
         if (a->terms.at[i].tensor != tensor) continue;
         TRY(solve_term(a, &a->terms.at[i], piece, MAX_PIECES, &n));
         if (n == 1 && is_map(a, piece)) {
@@ -419,11 +423,13 @@ static sol_status finish_tensor(struct adjoint *a, int tensor, struct sol_tensor
         }
         TRY(write_terms(a, piece, n, &part));
         TRY(plus(a, *out_d, part, out_d));
+        a->w->letters.n = letters; /* what is written needs its own no more */
     }
     if (any) {
         TRY(write_terms(a, &maps, 1, &part));
         TRY(plus(a, *out_d, part, out_d));
     }
+    TRY(a->refused);
     return ctx_check(a->g->ctx);
 }
 
@@ -449,7 +455,7 @@ static sol_status expose(struct adjoint *a)
 {
     struct sol_tensor *const nobody = (struct sol_tensor *)a; /* any pointer: a gradient will be there */
     struct loops *w = a->w;
-    int n = a->layer->loops->tensors.n;
+    int n = a->layer->loops->tensors.n, letters = w->letters.n;
     void **user = NEW_ARRAY(w->arena, void *, n + 1);
     for (int i = 0; i < n; i++) {
         if (a->d[i] < 0) continue;
@@ -464,9 +470,10 @@ static sol_status expose(struct adjoint *a)
         for (int k = 0; k < t->npin; k++) ex_walk(w, t->pin[k].f, mark_exposed, a);
     }
     a->terms.n = 0;
+    w->letters.n = letters; /* a row can name so many only */
     for (int i = 0; i < n; i++)
         if (a->d[i] >= 0) w->tensors.at[a->d[i]].user = user[i];
-    TRY(ctx_check(a->g->ctx));
+    TRY(a->refused);
     return write_exposed(a);
 }
 

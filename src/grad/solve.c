@@ -438,7 +438,7 @@ static sol_status push(struct solving *s, struct term *t)
 static sol_status solve(struct solving *s, struct term t)
 {
     struct adjoint *a = s->a;
-    TRY(ctx_check(a->g->ctx));
+    TRY(a->refused);
     for (int d = 0; d < t.npin; d++) {
         struct strided f;
         if (!t.pin[d].f || t.pin[d].q || t.index[d] || t.pin[d].size == 1 || !is_strided(a, &t, t.pin[d].f, &f))
@@ -454,7 +454,7 @@ static sol_status solve(struct solving *s, struct term t)
             return grad_refuse(a, "where it reads depends on data, or in a way that has no inverse yet");
         }
     }
-    TRY(ctx_check(a->g->ctx));
+    TRY(a->refused);
     return push(s, &t);
 }
 

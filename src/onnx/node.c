@@ -9,26 +9,30 @@
 #define CHEAP_ELEMENTS (1 << 16) /* of values computed while reading */
 #define CHEAP_WORK (1 << 24)     /* elements read times elements written: no layer does more than that */
 
-sol_status nd_refuse(struct node *n, const char *format, ...)
+static sol_status fail(struct node *n, sol_status status, const char *format, va_list args)
 {
     char text[512];
+    vsnprintf(text, sizeof text, format, args);
+    if (!n->status) n->status = ctx_fail(n->r->ctx, status, "%s", text);
+    return n->status;
+}
+
+sol_status nd_refuse(struct node *n, const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    const sol_status status = fail(n, SOL_ERR_UNSUPPORTED, format, args);
     va_end(args);
-    if (!n->status) n->status = ctx_fail(n->r->ctx, SOL_ERR_UNSUPPORTED, "%s", text);
-    return n->status;
+    return status;
 }
 
 sol_status nd_invalid(struct node *n, const char *format, ...)
 {
-    char text[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    const sol_status status = fail(n, SOL_ERR_INVALID, format, args);
     va_end(args);
-    if (!n->status) n->status = ctx_fail(n->r->ctx, SOL_ERR_INVALID, "%s", text);
-    return n->status;
+    return status;
 }
 
 /* -- attributes */
