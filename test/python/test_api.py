@@ -758,6 +758,8 @@ def test_refused_calls(tmp_path):
     s = sol.optimize(mlp(), x)
     with torch.autocast("cpu"), pytest.raises(sol.UnsupportedError, match="autocast"):
         s(x)
+    with pytest.raises(sol.InvalidError, match="the class Linear"):
+        sol.optimize(torch.nn.Linear, x)
     with pytest.raises(sol.UnsupportedError, match="vdims"):
         sol.optimize(mlp(), x, vdims=[True])
     with pytest.raises(sol.UnsupportedError, match="tensorflow"):
