@@ -46,7 +46,9 @@ def optimize(
     if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 0):
         raise _core.InvalidError(f"batch_size: expected a number from 0 on, got {batch_size!r}")
     if isinstance(model, type):
-        raise _core.InvalidError(f"sol.optimize: expected a model, got the class {model.__name__}; make one of it first")
+        raise _core.InvalidError(
+            f"sol.optimize: expected a model, got the class {model.__name__}; make one of it first"
+        )
     if isinstance(model, str | os.PathLike):
         from . import onnx
 
