@@ -40,4 +40,16 @@ struct module { /* mapped code */
 sol_status build_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct module *out_m);
 void module_close(struct module *m);
 
+/* For code that is built elsewhere (deploy). source.c: */
+const char *source_header(void); /* the text of sol/module.h */
+/* KERNEL_ becomes <symbol>_. */
+const char *source_kernel(struct arena *a, const char *kernel, const char *symbol);
+/* The request's module with the symbols of kernels (KERNEL<k>_ becomes <symbol[k]>_) and data in their places. */
+sol_status source_tables(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
+                         const char **out_text);
+/* compiler.c: what makes generated code fast and right; ends with NULL. */
+const char *const *compiler_code_flags(struct arena *a, const char *march, int vector_bytes, bool clang);
+/* The path of a program: as it is if it has a '/', else from PATH. NULL: there is none. */
+const char *compiler_find_program(struct arena *a, const char *name);
+
 #endif

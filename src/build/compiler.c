@@ -24,8 +24,7 @@ static bool is_program(const char *path)
     return !stat(path, &s) && S_ISREG(s.st_mode) && !access(path, X_OK);
 }
 
-/* The path of a program: as it is if it has a '/', else from PATH. NULL: there is none. */
-static const char *find_program(struct arena *a, const char *name)
+const char *compiler_find_program(struct arena *a, const char *name)
 {
     if (strchr(name, '/')) return is_program(name) ? arena_strdup(a, name) : NULL;
     const char *path = getenv("PATH");
@@ -96,7 +95,7 @@ static sol_status identify(struct sol_ctx *ctx, struct arena *a, struct cache *c
 }
 
 /* No -ffast-math: NaN and infinity keep their meaning. Predictive commoning of gcc spills register tiles. */
-static void set_flags(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct compiler *cc)
+const char *const *compiler_code_flags(struct arena *a, const char *march, int vector_bytes, bool clang)
 {
     static const char *const always[] = {"-std=gnu11",
                                          "-O3",
@@ -107,13 +106,22 @@ static void set_flags(struct sol_ctx *ctx, struct arena *a, const struct build_r
                                          "-fno-trapping-math",
                                          "-fvisibility=hidden",
                                          "-ffunction-sections",
-                                         "-fno-strict-aliasing",
-                                         "-w"};
+                                         "-fno-strict-aliasing"};
+    const char **flags = NEW_ARRAY(a, const char *, COUNT_OF(always) + 4);
     int n = 0;
-    for (int i = 0; i < COUNT_OF(always); i++) cc->flags[n++] = always[i];
-    if (r->march) cc->flags[n++] = arena_printf(a, "-march=%s", r->march);
-    if (!cc->clang) cc->flags[n++] = "-fno-predictive-commoning";
-    if (r->vector_bytes == 64) cc->flags[n++] = "-mprefer-vector-width=512";
+    for (int i = 0; i < COUNT_OF(always); i++) flags[n++] = always[i];
+    if (march) flags[n++] = arena_printf(a, "-march=%s", march);
+    if (!clang) flags[n++] = "-fno-predictive-commoning";
+    if (vector_bytes == 64) flags[n++] = "-mprefer-vector-width=512";
+    return flags;
+}
+
+static void set_flags(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct compiler *cc)
+{
+    const char *const *code = compiler_code_flags(a, r->march, r->vector_bytes, cc->clang);
+    int n = 0;
+    while (code[n]) cc->flags[n] = code[n], n++;
+    cc->flags[n++] = "-w";
     if (!strcmp(ctx_config(ctx, "compiler::debug"), "1")) cc->flags[n++] = "-g";
     cc->flags[n] = NULL;
 }
@@ -139,9 +147,9 @@ sol_status compiler_find(struct sol_ctx *ctx, struct arena *a, struct cache *c, 
     const bool choose = !*name || !strcmp(name, "auto");
     *out = (struct compiler){.wanted = choose ? "cc, gcc, clang" : arena_strdup(a, name)};
     if (choose)
-        for (int i = 0; i < COUNT_OF(names) && !out->path; i++) out->path = find_program(a, names[i]);
+        for (int i = 0; i < COUNT_OF(names) && !out->path; i++) out->path = compiler_find_program(a, names[i]);
     else
-        out->path = find_program(a, name);
+        out->path = compiler_find_program(a, name);
     if (out->path)
         TRY(identify(ctx, a, c, out));
     else if (choose)

@@ -58,10 +58,7 @@ sol_status compiler_missing(struct sol_ctx *ctx, const struct compiler *cc); /* 
 const char *compiler_ended(struct arena *a, int exit);                       /* "exit code 1", "killed by signal 9" */
 
 /* source.c */
-const char *source_header(void);                                                 /* the text of sol/module.h */
 void source_symbol(const struct compiler *cc, const char *kernel, char out[48]); /* sol_k_<hash> */
-/* KERNEL_ becomes <symbol>_. */
-const char *source_kernel(struct arena *a, const char *kernel, const char *symbol);
 /* The C text of the module, with declarations. `symbol` by kernel. Data are taken from the files d0.bin, d1.bin, ... */
 sol_status source_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
                          const char **out_text);

@@ -112,19 +112,29 @@ static void declare_kernels(struct arena *a, struct text *out, const char *text)
     }
 }
 
-sol_status source_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
+sol_status source_tables(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
                          const char **out_text)
 {
-    struct text body = text_new(a), t = text_new(a);
+    struct text body = text_new(a);
     struct scan s = {.start = r->module};
     const char *from = r->module;
     while (scan_next(&s))
         if (scan_is(&s, "KERNEL") || scan_is(&s, "DATA")) TRY(put_reference(ctx, r, symbol, &body, &s, &from));
     text_add(&body, from, (size_t)(s.at - from));
+    *out_text = body.at;
+    return SOL_OK;
+}
+
+sol_status source_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
+                         const char **out_text)
+{
+    const char *body;
+    struct text t = text_new(a);
+    TRY(source_tables(ctx, a, r, symbol, &body));
     text_put(&t, "%s", source_header());
     text_line(&t, "#define HIDDEN __attribute__((visibility(\"hidden\"))) extern");
     text_line(&t, "__attribute__((visibility(\"default\"))) extern const struct sol_module sol_module;");
-    declare_kernels(a, &t, body.at);
+    declare_kernels(a, &t, body);
     for (int i = 0; i < r->ndata; i++) {
         text_line(&t, "HIDDEN const unsigned char sol_d_%d[];", i);
         text_line(&t,
@@ -132,7 +142,7 @@ sol_status source_module(struct sol_ctx *ctx, struct arena *a, const struct buil
                   ".incbin \\\"d%d.bin\\\"\\n.byte 0\\n.previous\\n\");",
                   i, i, i, i);
     }
-    text_add(&t, body.at, body.n);
+    text_put(&t, "%s", body);
     *out_text = t.at;
     return SOL_OK;
 }

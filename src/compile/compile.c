@@ -24,7 +24,7 @@ static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const str
                               .kernel = s->kernels.at,
                               .ndata = s->constants.n,
                               .data = data,
-                              .module = schedule_module_text(s, s->plan->g->name)};
+                              .module = schedule_module_text(s, s->plan->g->name, NULL)};
     return build_module(ctx, s->arena, &r, out_m);
 }
 

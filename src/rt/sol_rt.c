@@ -3,14 +3,18 @@
  * The only mutable globals of SOL are here: the pools of this process, because threads belong to a process. Everything
  * that waits goes through a *gate*: a number that one spins on for a bounded time and then sleeps for. Times of
  * spinning were measured: a wake-up from sleep costs 5 to 50 us, so a worker spins a few times that before it gives up
- * its processor. */
+ * its processor.
+ *
+ * SOL_DEPLOYED: in a deployed library, which looks at no file and at no other library. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "rt/rt.h"
 
+#ifndef SOL_DEPLOYED
 #include <dlfcn.h>
 #include <link.h>
+#endif
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -89,6 +93,7 @@ static void gate_set(struct gate *g, uint32_t value)
 /* The processors' worth of time that a container grants, rounded up; 0: no limit. */
 static int cgroup_quota(void)
 {
+#ifndef SOL_DEPLOYED
     long long quota = -1, period = 100000;
     FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
     if (f) {
@@ -102,6 +107,9 @@ static int cgroup_quota(void)
         if (f) fclose(f);
     }
     return quota <= 0 || period <= 0 ? 0 : (int)((quota + period - 1) / period);
+#else
+    return 0;
+#endif
 }
 
 int rt_processors(void)
@@ -294,7 +302,7 @@ int rt_forks(void)
 static bool is_fork(void)
 {
     unsigned flags = 0;
-#if defined __linux__
+#if defined __linux__ && !defined SOL_DEPLOYED
     char text[512];
     FILE *f = fopen("/proc/self/stat", "re");
     if (!f) return false;
@@ -335,6 +343,7 @@ __attribute__((destructor)) static void unload(void)
     }
 }
 
+#ifndef SOL_DEPLOYED
 /* -- the OpenMP runtime of this process. libgomp, LLVM's and Intel's all know the entry that gcc calls. */
 
 struct openmp {
@@ -412,6 +421,7 @@ const struct rt_team *rt_team_openmp(void)
     pthread_mutex_unlock(&lock);
     return ok ? &team : NULL;
 }
+#endif
 
 /* -- running a program */
 

@@ -20,14 +20,14 @@ static void put_string(struct text *t, const char *s)
     text_put(t, "\"");
 }
 
-static void put_buffers(struct text *t, const struct schedule *s)
+static void put_buffers(struct text *t, const struct schedule *s, bool data)
 {
     text_line(t, "static const struct sol_buffer buffers[] = {");
     for (int i = 0; i < s->buffers.n; i++) {
         const struct sol_buffer *b = &s->buffers.at[i];
         text_put(t, "    {%s, %d, %lld, %lld, ", kind_names[b->kind], b->index, (long long)b->offset,
                  (long long)b->bytes);
-        if (b->kind == SOL_BUFFER_CONST)
+        if (b->kind == SOL_BUFFER_CONST && data)
             text_put(t, "DATA%d, %d},\n", b->index, b->given);
         else
             text_put(t, "0, %d},\n", b->given);
@@ -89,17 +89,17 @@ static void put_program_row(struct text *t, const struct schedule_program *pr, c
               (long long)pr->workspace_bytes, (long long)pr->scratch_bytes);
 }
 
-const char *schedule_module_text(const struct schedule *s, const char *name)
+const char *schedule_module_text(const struct schedule *s, const char *name, const char *symbol)
 {
     struct text t = text_new(s->arena);
     const struct sol_graph *g = s->plan->g;
     int *depends = NEW_ARRAY(s->arena, int, s->program[PROGRAM_PREPARE].steps.n + 1);
     text_line(&t, "/* The tables of network %s. */", text_identifier(s->arena, name));
-    put_buffers(&t, s);
+    put_buffers(&t, s, !symbol);
     put_depends(&t, s, depends);
     for (int i = 0; i < PROGRAMS; i++)
         put_program(&t, &s->program[i], program_name(i), i == PROGRAM_PREPARE ? depends : NULL);
-    text_line(&t, "const struct sol_module sol_module = {");
+    text_line(&t, "const struct sol_module %s = {", symbol ? symbol : "sol_module");
     text_line(&t, "    .size = sizeof(struct sol_module), .version = SOL_MODULE_VERSION,");
     text_line(&t, "    .ninput = %d, .noutput = %d, .nparam = %d, .nbuffer = %d,", g->inputs.n, g->outputs.n,
               g->params.n, s->buffers.n);

@@ -35,8 +35,8 @@ struct schedule {
 };
 
 sol_status schedule_make(struct plan *p, struct schedule **out_s);
-/* C text of the module's tables, for build_module. */
-const char *schedule_module_text(const struct schedule *s, const char *name);
+/* C text of the module's tables, for build_module; with a symbol of its own (deploy) it has no data of constants. */
+const char *schedule_module_text(const struct schedule *s, const char *name, const char *symbol);
 
 /* offsets.c: lifetimes and sizes to offsets; blocks that are alive at the same time do not overlap. Returns the size of
  * the whole. Offsets are multiples of 64. */
