@@ -171,19 +171,19 @@ static struct sol_saved *forward(struct net *n, int threads)
     return saved;
 }
 
-static sol_status try_backward(struct net *n, struct sol_saved *saved, int threads)
+static sol_status try_backward(struct net *n, struct sol_saved *saved, int keep, int threads)
 {
     const void *in[MOST];
     void *out[MOST];
     pointers(n, true, in, out);
-    return sol_net_backward(n->net, saved, in, out, threads);
+    return sol_net_backward(n->net, saved, keep, in, out, threads);
 }
 
-static void backward(struct net *n, struct sol_saved *saved, int threads)
+static void backward(struct net *n, struct sol_saved *saved, int keep, int threads)
 {
     for (int i = 0; i < n->nout; i++)
         if (n->back_out[i]) memset(n->out[i], 0x5a, n->out_n[i] * sizeof(float));
-    good(try_backward(n, saved, threads));
+    good(try_backward(n, saved, keep, threads));
 }
 
 static void check(const struct net *n, bool backward_too)
@@ -208,10 +208,13 @@ static void compare(const char *text)
     for (int threads = 1; threads <= 3; threads++) {
         struct sol_saved *saved = forward(&n, threads);
         check(&n, false);
-        backward(&n, saved, threads);
+        backward(&n, saved, 1, threads);
         check(&n, true);
-        backward(&n, saved, threads); /* the same once more */
+        backward(&n, saved, 0, threads); /* the same once more */
         check(&n, true);
+        assert_int_equal(try_backward(&n, saved, 0, threads), SOL_ERR_INVALID);
+        assert_int_equal(try_backward(&n, saved, 1, threads), SOL_ERR_INVALID);
+        assert_non_null(strstr(sol_error(ctx), "used up"));
         sol_saved_destroy(saved);
         for (int i = 0; i < n.nout; i++) {
             if (threads > 1)
@@ -262,7 +265,7 @@ static void several_in_flight(void **state)
         }
         for (int k = 0; k < FLIGHTS; k++) {
             int i = (3 * k + round) % FLIGHTS;
-            backward(&other[i], saved[i], 2);
+            backward(&other[i], saved[i], 0, 2);
             check(&other[i], true);
             sol_saved_destroy(saved[i]);
         }
@@ -319,7 +322,7 @@ static void changed_parameters(void **state)
     for (int i = 0; i < 3; i++) {
         struct sol_saved *saved = forward(&n, 1);
         check(&n, false);
-        backward(&n, saved, 1);
+        backward(&n, saved, 0, 1);
         check(&n, true);
         sol_saved_destroy(saved);
         for (int k = 0; k < 4 * 7; k++) n.param[0][k] *= 0.5f;
@@ -339,10 +342,10 @@ static void mistakes(void **state)
     assert_int_equal(sol_net_forward(n.net, in + 1, out, 1, &none), SOL_ERR_INVALID);
     assert_null(none);
     assert_non_null(strstr(sol_error(ctx), "input 0, 'x', is NULL"));
-    assert_int_equal(try_backward(&n, saved, 1), SOL_ERR_INVALID);
+    assert_int_equal(try_backward(&n, saved, 0, 1), SOL_ERR_INVALID);
     assert_non_null(strstr(sol_error(ctx), "its own sol_net_forward"));
-    assert_int_equal(try_backward(&n, NULL, 1), SOL_ERR_INVALID);
-    assert_int_equal(sol_net_backward(other.net, saved, in, out, 1), SOL_ERR_INVALID);
+    assert_int_equal(try_backward(&n, NULL, 0, 1), SOL_ERR_INVALID);
+    assert_int_equal(sol_net_backward(other.net, saved, 0, in, out, 1), SOL_ERR_INVALID);
     assert_non_null(strstr(sol_error(ctx), "input 1, 'd_y', is NULL"));
     sol_saved_destroy(saved);
     sol_saved_destroy(NULL);
@@ -356,7 +359,7 @@ static void mistakes(void **state)
     float x[4] = {-1, 2, -3, 4}, y[4];
     good(sol_net_forward(net, (const void *[]){x}, (void *[]){y}, 1, &saved));
     assert_true(y[1] == 2 && y[2] == 0);
-    assert_int_equal(sol_net_backward(net, saved, (const void *[]){x}, (void *[]){y}, 1), SOL_ERR_INVALID);
+    assert_int_equal(sol_net_backward(net, saved, 0, (const void *[]){x}, (void *[]){y}, 1), SOL_ERR_INVALID);
     assert_non_null(strstr(sol_error(ctx), "has no gradient"));
     sol_net_destroy(net);
     sol_saved_destroy(saved);
@@ -378,10 +381,10 @@ static void *train(void *user)
     struct net n = *(struct net *)user;
     for (int i = 0; i < 30; i++) {
         struct sol_saved *a = forward(&n, 1 + i % 3), *b = forward(&n, 1);
-        backward(&n, a, 1 + i % 2);
+        backward(&n, a, 0, 1 + i % 2);
         sol_saved_destroy(a);
         check(&n, true);
-        backward(&n, b, 1);
+        backward(&n, b, 0, 1);
         sol_saved_destroy(b);
         check(&n, true);
     }
@@ -412,18 +415,18 @@ static void a_child_goes_on(void **state)
     pid_t child = fork();
     if (!child) {
         alarm(60);
-        backward(&n, saved, 2);
+        backward(&n, saved, 0, 2);
         check(&n, true);
         sol_saved_destroy(saved);
         saved = forward(&n, 2);
-        backward(&n, saved, 2);
+        backward(&n, saved, 0, 2);
         check(&n, true);
         _exit(0);
     }
     int status;
     waitpid(child, &status, 0);
     assert_int_equal(status, 0);
-    backward(&n, saved, 2);
+    backward(&n, saved, 0, 2);
     check(&n, true);
     sol_saved_destroy(saved);
     drop(&n);
@@ -485,13 +488,13 @@ static void out_of_memory(void **state)
         f.fail_at = f.n + at;
         sol_status status = sol_net_forward(n.net, in, out, 2, &saved);
         assert_true(!status == !!saved);
-        if (!status) status = try_backward(&n, saved, 2);
+        if (!status) status = try_backward(&n, saved, 0, 2);
         failed = status != SOL_OK;
         if (failed) assert_int_equal(status, SOL_ERR_NOMEM);
         sol_saved_destroy(saved);
         f.fail_at = -1;
         saved = forward(&n, 2);
-        backward(&n, saved, 2);
+        backward(&n, saved, 0, 2);
         check(&n, true);
         sol_saved_destroy(saved);
         drop(&n);

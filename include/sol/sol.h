@@ -170,13 +170,15 @@ sol_status sol_net_run(struct sol_net *net, const void *const *inputs, void *con
 /* The two halves of a network with a gradient. Forward reads the inputs and writes the outputs that were there before
  * sol_graph_differentiate, and hands out what backward needs besides. Backward reads that, the gradients of outputs,
  * and what it needs of the other inputs and outputs, which must be unchanged since; it writes the gradients. In both,
- * places of the other half may be NULL. One forward may be followed by several backwards, or none; several may be in
- * flight. Backward uses the parameters as they are when it runs: whoever changes them in between gets another gradient.
- * What is saved is memory of the network's: destroyed, it serves the next forward. */
+ * places of the other half may be NULL. Backward uses the parameters as they are when it runs: whoever changes them in
+ * between gets another gradient. One forward may be followed by several backwards, or none; several may be in flight.
+ * The last one, or the only one, has `keep` 0: it works in the memory that holds what was saved, which then can only be
+ * destroyed. With `keep` 1 it works in a copy of all of that. What is saved is memory of the network's: destroyed, it
+ * serves the next forward. */
 struct sol_saved;
 sol_status sol_net_forward(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads,
                            struct sol_saved **out_saved);
-sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, const void *const *inputs,
+sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, int keep, const void *const *inputs,
                             void *const *outputs, int threads);
 void sol_saved_destroy(struct sol_saved *saved); /* before or after its network, before the context; or NULL */
 /* Does backward read input i (output i) of the forward half? Then it must be handed over again, unchanged. */

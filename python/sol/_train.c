@@ -177,7 +177,8 @@ static int restore(struct py_caller *c, const struct py_saved *saved)
     return 0;
 }
 
-static PyObject *backward(struct py_caller *c, struct py_saved *saved, const void **in, void **out, int threads)
+static PyObject *backward(struct py_caller *c, struct py_saved *saved, int keep, const void **in, void **out,
+                          int threads)
 {
     if (restore(c, saved)) return NULL;
     PyObject *made = call_make_outputs(c, c->nforward_out, c->noutput - c->nforward_out, out + c->nforward_out);
@@ -185,7 +186,7 @@ static PyObject *backward(struct py_caller *c, struct py_saved *saved, const voi
     sol_status status;
     call_begin(c);
     Py_BEGIN_ALLOW_THREADS;
-    status = sol_net_backward(c->net->net, saved->saved, in, out, threads);
+    status = sol_net_backward(c->net->net, saved->saved, keep, in, out, threads);
     Py_END_ALLOW_THREADS;
     call_end(c);
     if (!status) return made;
@@ -197,9 +198,9 @@ PyObject *call_backward(PyObject *self, PyObject *args)
 {
     struct py_caller *c = (struct py_caller *)self;
     PyObject *saved, *inputs, *outputs, *gradients, *result = NULL;
-    int threads;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!i", saved_type, &saved, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs,
-                          &PyTuple_Type, &gradients, &threads))
+    int keep, threads;
+    if (!PyArg_ParseTuple(args, "O!pO!O!O!i", saved_type, &saved, &keep, &PyTuple_Type, &inputs, &PyTuple_Type,
+                          &outputs, &PyTuple_Type, &gradients, &threads))
         return NULL;
     if (PyTuple_Size(inputs) != c->nforward_in || PyTuple_Size(outputs) != c->nforward_out ||
         PyTuple_Size(gradients) != c->ninput - c->nforward_in)
@@ -209,7 +210,7 @@ PyObject *call_backward(PyObject *self, PyObject *args)
     if (!places) return PyErr_NoMemory();
     void **out = (void **)(places + c->ninput);
     if (!place_inputs(c, inputs, gradients, places) && !place_outputs(c, outputs, out))
-        result = backward(c, (struct py_saved *)saved, places, out, threads);
+        result = backward(c, (struct py_saved *)saved, keep, places, out, threads);
     PyMem_Free(places);
     return result;
 }

@@ -130,6 +130,18 @@ static void reorder_inputs(struct plan *p)
     }
 }
 
+/* The place behind the last unit that writes t: from there on its memory is free, once it was copied. */
+static int behind_writers(const struct plan *p, const struct sol_tensor *t)
+{
+    for (int i = p->units.n - 1; i >= 0; i--) {
+        const struct loops *l = p->units.at[i]->loops;
+        for (int k = 0; k < l->tensors.n; k++)
+            if (!p->units.at[i]->dead && l->tensors.at[k].user == t && l->tensors.at[k].role == LOOPS_OUTPUT)
+                return i + 1;
+    }
+    return -1;
+}
+
 static void reorder_outputs(struct plan *p)
 {
     for (int i = 0; i < p->g->outputs.n; i++) {
@@ -149,7 +161,7 @@ static void reorder_outputs(struct plan *p)
         retarget(p, program, t, n, LOOPS_INPUT);
         retarget(p, program, t, n, LOOPS_OUTPUT);
         plan_store(p, n)->program = program;
-        copy_unit(p, -1, program, t, n, writer->layer);
+        copy_unit(p, behind_writers(p, n), program, t, n, writer->layer);
     }
 }
 

@@ -18,6 +18,7 @@ struct sol_saved {
     struct sol_net *net;
     struct sol_saved *next; /* while idle */
     struct block block;
+    atomic_bool used; /* backward has worked in it: nothing is saved there any more */
 };
 /* What one call in flight needs; kept for the next call. */
 struct slot {
@@ -90,6 +91,7 @@ struct call {
     const void *const *inputs; /* NULL: prepare */
     void *const *outputs;
     const struct sol_saved *saved; /* NULL: the program uses none */
+    struct sol_saved *uses_up;     /* the program writes over what was saved; NULL: it must not */
     const unsigned char *only;     /* by step: 0 skips it; NULL: all run */
     int threads;
     bool profile;

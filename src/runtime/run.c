@@ -86,12 +86,22 @@ static int choose_threads(struct sol_net *net, int threads)
     return threads > 0 ? MIN(threads, 1024) : rt_processors();
 }
 
+/* What a backward uses up is its own from now on. */
+static sol_status take_over(struct sol_net *net, struct sol_saved *saved)
+{
+    if (!saved || !atomic_exchange(&saved->used, true)) return SOL_OK;
+    return ctx_fail(net->ctx, SOL_ERR_INVALID,
+                    "network '%s': a backward has used up what forward saved: call all but the last with keep 1",
+                    net->parts.name);
+}
+
 static sol_status run_slot(struct sol_net *net, struct call *c, struct profile *profile)
 {
     struct slot *s;
     c->profile = !strcmp(ctx_config(net->ctx, "profile"), "1");
     TRY(slot_take(net, c->program, c->threads, &s));
-    const sol_status status = run_program(net, c, s);
+    sol_status status = take_over(net, c->uses_up);
+    if (!status) status = run_program(net, c, s);
     if (c->profile) {
         net_lock(net);
         memcpy(profile->ns, s->step_ns, (size_t)c->program->nstep * sizeof *s->step_ns);
@@ -153,7 +163,20 @@ static bool has_gradient(const struct sol_module *m)
     return any;
 }
 
-sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, const void *const *inputs,
+/* Backward in a copy of what was saved. */
+static sol_status run_in_copy(struct sol_net *net, struct call *c)
+{
+    const struct sol_saved *saved = c->saved;
+    struct sol_saved *copy;
+    TRY(saved_take(net, &copy));
+    if (saved->block.bytes) memcpy(copy->block.at, saved->block.at, (size_t)saved->block.bytes);
+    c->saved = copy;
+    const sol_status status = run(net, c, SOL_GIVEN_BACKWARD, &net->backward_profile);
+    saved_give(copy);
+    return status;
+}
+
+sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, int keep, const void *const *inputs,
                             void *const *outputs, int threads)
 {
     if (!has_gradient(net->module))
@@ -163,9 +186,14 @@ sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, const 
     if (!saved || saved->net != net)
         return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': backward needs what its own sol_net_forward saved",
                         net->parts.name);
-    struct call c = {
-        .program = &net->module->backward, .inputs = inputs, .outputs = outputs, .saved = saved, .threads = threads};
-    return run(net, &c, SOL_GIVEN_BACKWARD, &net->backward_profile);
+    if (atomic_load(&saved->used)) return take_over(net, saved);
+    struct call c = {.program = &net->module->backward,
+                     .inputs = inputs,
+                     .outputs = outputs,
+                     .saved = saved,
+                     .uses_up = keep ? NULL : saved,
+                     .threads = threads};
+    return keep ? run_in_copy(net, &c) : run(net, &c, SOL_GIVEN_BACKWARD, &net->backward_profile);
 }
 
 int sol_net_backward_reads(const struct sol_net *net, int output, int i)

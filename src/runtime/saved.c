@@ -50,7 +50,10 @@ sol_status saved_take(struct sol_net *net, struct sol_saved **out_s)
     net_unlock(net);
     free_saved(net->ctx, spare);
     *out_s = s;
-    if (s) return SOL_OK;
+    if (s) {
+        atomic_store(&s->used, false);
+        return SOL_OK;
+    }
     sol_status status = SOL_OK;
     s = ctx_realloc(net->ctx, NULL, sizeof *s);
     if (s) {

@@ -2,6 +2,7 @@
  * where memory was used last and is likely to be in the cache. */
 #include "schedule/schedule.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 static int by_first(const void *a, const void *b)
@@ -28,16 +29,20 @@ static int64_t insert(struct block **alive, int *n, struct block *b)
     return at + b->bytes;
 }
 
-int64_t offsets_assign(struct arena *a, struct block *blocks, int n)
+int64_t offsets_assign(struct arena *a, struct block *blocks, int n, struct block *given, int ngiven, int64_t room)
 {
-    struct block **order = NEW_ARRAY(a, struct block *, n + 1), **alive = NEW_ARRAY(a, struct block *, n + 1);
+    struct block **order = NEW_ARRAY(a, struct block *, n + 1);
+    struct block **alive = NEW_ARRAY(a, struct block *, n + ngiven + 2);
+    struct block end_of_room = {.offset = room, .first = -1, .last = INT_MAX};
     for (int i = 0; i < n; i++) {
         blocks[i].bytes = (blocks[i].bytes + 63) / 64 * 64;
         order[i] = &blocks[i];
     }
     qsort(order, (size_t)n, sizeof *order, by_first);
-    int64_t whole = 0;
+    int64_t whole = room;
     int nalive = 0;
+    for (int i = 0; i < ngiven; i++) alive[nalive++] = &given[i];
+    if (room) alive[nalive++] = &end_of_room; /* nothing lies across it */
     for (int i = 0; i < n; i++) {
         int kept = 0;
         for (int k = 0; k < nalive; k++)

@@ -87,6 +87,11 @@ static int64_t store_bytes(const struct store *st)
     return st->elements * dtype_def(st->t->dtype)->bytes;
 }
 
+static int64_t lines(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
 struct life { /* of a root, in each program */
     int first[PROGRAMS], last[PROGRAMS];
     bool used[PROGRAMS];
@@ -131,27 +136,54 @@ static void share(struct schedule *s, int tensor, int buffer, int64_t *bytes)
 {
     s->buffer[tensor] = buffer;
     s->offset[tensor] = *bytes;
-    *bytes += (store_bytes(&s->plan->stores[tensor]) + 63) / 64 * 64;
+    *bytes += lines(store_bytes(&s->plan->stores[tensor]));
 }
 
-/* What one program alone uses lies in the workspace. Work buffers of a kernel are alive during all of its steps: that
- * follows, since each step names all operands. */
-static void assign(struct schedule *s, const struct life *life, int program, int buffer)
+/* When a tensor lives in a program. Of forward from its end to its beginning: there what is saved lives at first and
+ * then dies, as in backward. */
+static struct block block_of(const struct schedule *s, const struct life *life, int tensor, int program)
 {
-    int n = 0;
+    const struct life *l = &life[tensor];
+    const int end = program == PROGRAM_FORWARD && s->saved_bytes ? s->program[program].steps.n : 0;
+    struct block b = {.bytes = lines(store_bytes(&s->plan->stores[tensor])),
+                      .offset = s->offset[tensor],
+                      .first = end ? end - l->last[program] : l->first[program],
+                      .last = end ? end - l->first[program] : l->last[program]};
+    return b;
+}
+
+/* What is saved, in the order of its offsets. */
+static struct block *saved_blocks(struct schedule *s, const struct life *life, int program, int saved, int *out_n)
+{
+    struct block *blocks = NEW_ARRAY(s->arena, struct block, s->plan->nstores + 1);
+    *out_n = 0;
+    for (int i = 0; i < s->plan->nstores; i++)
+        if (s->buffer[i] == saved && life[i].used[PROGRAM_FORWARD] && life[i].used[PROGRAM_BACKWARD])
+            blocks[(*out_n)++] = block_of(s, life, i, program);
+    return blocks;
+}
+
+/* What one program alone uses lies in the workspace, or among what is saved where that is not there yet, or not there
+ * any more. Work buffers of a kernel are alive during all of its steps: that follows, since each step names all
+ * operands. */
+static void assign(struct schedule *s, const struct life *life, int program, int buffer, int saved)
+{
+    int n = 0, ngiven = 0;
+    const int64_t room = program == PROGRAM_PREPARE ? 0 : s->saved_bytes;
+    struct block *given = room ? saved_blocks(s, life, program, saved, &ngiven) : NULL;
     struct block *blocks = NEW_ARRAY(s->arena, struct block, s->plan->nstores + 1);
     int *tensor = NEW_ARRAY(s->arena, int, s->plan->nstores + 1);
     for (int i = 0; i < s->plan->nstores; i++) {
         const struct store *st = &s->plan->stores[i];
         if (!st->t || st->root != st->t || s->buffer[i] >= 0 || !life[i].used[program]) continue;
         tensor[n] = i;
-        blocks[n++] =
-            (struct block){.bytes = store_bytes(st), .first = life[i].first[program], .last = life[i].last[program]};
+        blocks[n++] = block_of(s, life, i, program);
     }
-    s->program[program].workspace_bytes = offsets_assign(s->arena, blocks, n);
+    s->program[program].workspace_bytes = offsets_assign(s->arena, blocks, n, given, ngiven, room) - room;
     for (int i = 0; i < n; i++) {
-        s->buffer[tensor[i]] = buffer;
-        s->offset[tensor[i]] = blocks[i].offset;
+        const bool reused = blocks[i].offset < room;
+        s->buffer[tensor[i]] = reused ? saved : buffer;
+        s->offset[tensor[i]] = blocks[i].offset - (reused ? 0 : room);
         if (program != PROGRAM_PREPARE) continue;
         /* a buffer of its own, so that the runtime sees which steps of `prepare` belong together */
         s->buffer[tensor[i]] = push_buffer(s, SOL_BUFFER_WORKSPACE, 0, blocks[i].bytes, 0);
@@ -185,7 +217,7 @@ static void lay_buffers(struct schedule *s)
     s->buffers.at[prepared].bytes = s->prepared_bytes;
     s->buffers.at[saved].bytes = s->saved_bytes;
     for (int i = 0; i < PROGRAMS; i++) {
-        assign(s, life, i, workspace);
+        assign(s, life, i, workspace, saved);
         s->buffers.at[workspace].bytes = MAX(s->buffers.at[workspace].bytes, s->program[i].workspace_bytes);
     }
 }

@@ -39,11 +39,12 @@ sol_status schedule_make(struct plan *p, struct schedule **out_s);
 const char *schedule_module_text(const struct schedule *s, const char *name, const char *symbol);
 
 /* offsets.c: lifetimes and sizes to offsets; blocks that are alive at the same time do not overlap. Returns the size of
- * the whole. Offsets are multiples of 64. */
+ * the whole. Offsets are multiples of 64. `given` blocks, sorted by offset, lie in the first `room` bytes from the
+ * start on; when they are dead, others may lie there, but across the end of that room lies none. */
 struct block {
     int64_t bytes, offset;
     int first, last; /* steps, inclusive */
 };
-int64_t offsets_assign(struct arena *a, struct block *blocks, int n);
+int64_t offsets_assign(struct arena *a, struct block *blocks, int n, struct block *given, int ngiven, int64_t room);
 
 #endif

@@ -126,7 +126,8 @@ class _Step(torch.autograd.Function):
         for i, tensor in zip(g.outputs, kept[len(g.inputs) :], strict=False):
             outputs[i] = tensor
         gradients = tuple(program.lay(i, given[k]) for i, k in zip(g.of, g.given, strict=True))
-        made = program.caller.backward(saved, tuple(inputs), tuple(outputs), gradients, torch.get_num_threads())
+        keep = torch._C._autograd._get_current_graph_task_keep_graph()  # retain_graph: another backward may follow
+        made = program.caller.backward(saved, keep, tuple(inputs), tuple(outputs), gradients, torch.get_num_threads())
         return None, *_spread(once(made), g.reached)
 
 
