@@ -11,6 +11,31 @@ sol_status op_map(struct node *n)
     return n->status;
 }
 
+/* A divisor: y, the second input. An integer that is 0 fails the call, as in ONNX Runtime: to y is added what is read
+ * from two numbers, the first, 0, or behind them where y is 0. */
+static tensor divisor(struct node *n, tensor y)
+{
+    if (n->status || nd_is_float(y)) return y;
+    struct data d;
+    if (known_data(n, n->in[1], &d)) {
+        for (int64_t i = 0; i < d.elements; i++)
+            if (!data_int(&d, i)) nd_refuse(n, "an integer divided by 0");
+        return y;
+    }
+    const char *label = n->label;
+    n->label = arena_printf(n->r->arena, "%s: no divisor may be 0", label);
+    tensor places = nd_cast(n, nd_fn2(n, "eq", y, nd_number(n, nd_type_of(y), 0)), SOL_I64);
+    tensor first = nd_cast(n, nd_constant(n, SOL_I64, 1, (const int64_t[]){2}, (const int64_t[]){0, 1}), nd_type_of(y));
+    tensor zero = nd_make(n, "Embedding", IN(first, nd_fn2(n, "mul", places, nd_number(n, SOL_I64, 2))), PLAIN);
+    n->label = label;
+    return nd_fn2(n, "add", y, zero);
+}
+
+static tensor quotient(struct node *n, tensor x, tensor y)
+{
+    return nd_fn2(n, nd_is_float(x) ? "div" : "truncdiv", x, divisor(n, y));
+}
+
 /* Opset 6: the second input is only broadcast where the node says so, and `axis` says which dimensions it has. */
 sol_status op_map_axis(struct node *n)
 {
@@ -24,8 +49,7 @@ sol_status op_map_axis(struct node *n)
     if ((!broadcast && own != r) || axis < 0 || axis + own > r) return nd_invalid(n, "the second input does not fit");
     for (int i = 0; i < r; i++) wide[i] = i >= axis && i < axis + own ? shape[i - axis] : 1;
     y = nd_reshape(n, y, r, wide);
-    bool integers = !nd_is_float(x) && !strcmp(n->op->kind, "div");
-    nd_give(n, 0, nd_fn2(n, integers ? "truncdiv" : n->op->kind, x, y));
+    nd_give(n, 0, strcmp(n->op->kind, "div") ? nd_fn2(n, n->op->kind, x, y) : quotient(n, x, y));
     return n->status;
 }
 
@@ -52,7 +76,7 @@ sol_status op_mean(struct node *n)
 
 sol_status op_div(struct node *n)
 {
-    nd_give(n, 0, nd_fn2(n, nd_is_float(nd_in(n, 0)) ? "div" : "truncdiv", nd_in(n, 0), nd_in(n, 1)));
+    nd_give(n, 0, quotient(n, nd_in(n, 0), nd_in(n, 1)));
     return n->status;
 }
 
@@ -61,7 +85,7 @@ sol_status op_mod(struct node *n)
     bool truncated = attr_flag(n, "fmod", 0);
     if (nd_is_float(nd_in(n, 0)) && !truncated && n->version < 28)
         return nd_invalid(n, "fmod must be 1 for type float");
-    nd_give(n, 0, nd_fn2(n, truncated ? "fmod" : "remainder", nd_in(n, 0), nd_in(n, 1)));
+    nd_give(n, 0, nd_fn2(n, truncated ? "fmod" : "remainder", nd_in(n, 0), divisor(n, nd_in(n, 1))));
     return n->status;
 }
 

@@ -115,9 +115,14 @@ static struct loops *append(struct plan *p, const struct unit *into, const struc
     return to;
 }
 
+/* "Conv head" and "relu act": "Conv head + relu act"; layers of one name say it once: "eq + Cast y". */
 static const char *join_labels(struct plan *p, const char *a, const char *b)
 {
-    return strlen(a) > 160 ? a : arena_printf(p->arena, "%s + %s", a, b);
+    if (strlen(a) > 160) return a;
+    const char *name = strchr(b, ' ');
+    const size_t na = strlen(a), nb = name ? strlen(name) : 0;
+    const bool same = nb && na > nb && !strcmp(a + na - nb, name);
+    return arena_printf(p->arena, "%.*s + %s", (int)(same ? na - nb : na), a, b);
 }
 
 /* Where a tensor is complete: the place of the unit that writes it, or of the last of those that write its parts. */

@@ -99,6 +99,25 @@ def test_mistakes_of_two_inputs(two):
         two(np.array([1, 4]), x)
 
 
+@pytest.mark.parametrize(("op", "expected"), [("Div", [-2, 3]), ("Mod", [1, 0])])
+def test_integers_divided_by_zero(op, expected, tmp_path):
+    ints = [info(n, [2], TensorProto.INT32) for n in "ab"]
+    onnx.save(
+        model([node(op, ["a", "b"], ["y"], name="ratio")], ints, [info("y", None, TensorProto.INT32)]),
+        tmp_path / "m.onnx",
+    )
+    f, a = sol.optimize(tmp_path / "m.onnx"), np.array([-5, 9], np.int32)
+    assert f(a, np.array([2, 3], np.int32)).tolist() == expected
+    with pytest.raises(sol.RunError, match="no divisor may be 0"):
+        f(a, np.array([2, 0], np.int32))
+    known = [tensor("b", [2, 0], np.int32)]
+    onnx.save(
+        model([node(op, ["a", "b"], ["y"])], ints[:1], [info("y", None, TensorProto.INT32)], known), tmp_path / "k.onnx"
+    )
+    with pytest.raises(sol.UnsupportedError, match="an integer divided by 0"):
+        sol.optimize(tmp_path / "k.onnx")
+
+
 @pytest.mark.parametrize(
     ("name", "text"), [("text", "damaged"), ("empty", "is empty"), ("missing", "there is no such file")]
 )
