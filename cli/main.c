@@ -259,7 +259,7 @@ static int read_arguments(struct cli *c, const struct command *k, int argc, char
 static int run(struct cli *c, const struct command *k, int argc, char **argv)
 {
     int code = read_arguments(c, k, argc, argv);
-    if (!code && c->o.verbose) sol_config_set(c->ctx, "log::level", "INFO");
+    if (!code && c->o.verbose) sol_config_set(c->ctx, "log::level", "DEBUG");
     return code ? code : k->run(c);
 }
 

@@ -78,7 +78,7 @@ def main() -> None:
         f"  error against float64           {(result - exact).norm() / scale:8.1e} (PyTorch's own {(expected - exact).norm() / scale:.1e})"
     )
     say(f"  time to optimize and run once   {seconds:8.2f} s")
-    say(f"  estimated peak memory           {memory['peak'] / 2**20:8.0f} MiB")
+    say(f"  estimated peak memory           {memory['peak'] / 1e6:8.0f} MB")
     say("")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)

@@ -33,7 +33,7 @@ def optimize(
     framework   the framework of the result: None (the model's own), "pytorch", "numpy" (a function on arrays)
 
     Sizes are constants in what is compiled: each new batch size, memory layout, number or train/eval mode costs a
-    compilation at its first call (announced in the log at level INFO; kernels come from the cache in later processes). A
+    compilation at its first call (announced in the log at level DEBUG; kernels come from the cache in later processes). A
     model keeps the 16 programs that were used last, each with packed parameters of its own.
 
     Changes of parameters, layers, hooks and plain attributes of the model's modules are seen in the next call. Other

@@ -14,7 +14,7 @@ _start = time.monotonic()
 
 def _level() -> int:
     name = _core.config_get("log::level")
-    return _LEVELS.index(name) if name in _LEVELS else 1
+    return _LEVELS.index(name) if name in _LEVELS else 2
 
 
 def _put(level: int, text: str, depth: int) -> None:
@@ -34,15 +34,15 @@ def warn(text: str) -> None:
         _put(1, text, 2)
 
 
-def info(text: str) -> None:
+def debug(text: str) -> None:
     """What happens, for those who ask."""
-    if _level() >= 2:
-        _put(2, text, 2)
+    if _level() >= 3:
+        _put(3, text, 2)
 
 
 def memory(kind: str, peak: int, what: str = "") -> None:
-    """The estimate that is shown before a program's first run; at every level but ERROR."""
-    if _level() >= 1:
+    """The estimate that is shown before a program's first run."""
+    if _level() >= 2:
         what = f" ({what})" if what else ""
         _put(2, f"Estimated Peak Memory Consumption: {kind} ~{_bytes(peak)}{what}", 2)
 

@@ -13,7 +13,7 @@ enum log_level log_level_named(const char *name)
 {
     for (int i = 0; i < COUNT_OF(level_names); i++)
         if (!strcmp(level_names[i], name)) return (enum log_level)i;
-    return LOG_WARN;
+    return LOG_INFO;
 }
 
 /* "src/build/compiler.c" -> "Compiler" */

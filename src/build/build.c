@@ -333,7 +333,7 @@ static sol_status build(struct build *b, bool use_cache, struct module *out_m)
     TRY(link_module(b, path));
     const char *name = arena_printf(b->arena, "%s/modules/%s.so", b->r->device, b->module_key);
     path = cache_store(&b->cache, path, name, 1, &b->module_key);
-    LOG(b->ctx, LOG_INFO, "build", "%s: %d kernels compiled by %s in %.2f s, %d from the cache", b->r->name,
+    LOG(b->ctx, LOG_DEBUG, "build", "%s: %d kernels compiled by %s in %.2f s, %d from the cache", b->r->name,
         b->nkernel - found, b->cc.path, (double)(clock_ns() - start) * 1e-9, found);
     return open_module(b, path, out_m);
 }

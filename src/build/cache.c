@@ -235,7 +235,7 @@ static const char *find_in(struct cache *c, struct cache_place *p, const char *k
         touch(p, key, used);
         return path;
     }
-    if (path) LOG(c->ctx, LOG_INFO, "build", "cache: %s is gone or damaged and is built again", path);
+    if (path) LOG(c->ctx, LOG_DEBUG, "build", "cache: %s is gone or damaged and is built again", path);
     return NULL;
 }
 
@@ -274,7 +274,7 @@ void cache_make_room(struct cache *c)
         finish(prepare(p->db, "DELETE FROM entry WHERE file=?1", old.at[i], NULL));
         unlink(arena_printf(c->arena, "%s/%s", p->folder, old.at[i]));
     }
-    LOG(c->ctx, LOG_INFO, "build", "cache: %d files that were not used for longest are removed (key cache::limit)",
+    LOG(c->ctx, LOG_DEBUG, "build", "cache: %d files that were not used for longest are removed (key cache::limit)",
         old.n);
 }
 

@@ -16,7 +16,7 @@ struct value value_missing;
 void problem_add(struct reader *r, const char *what, const char *first)
 {
     const char *reason = sol_error(r->ctx);
-    LOG(r->ctx, LOG_INFO, "onnx", "refused: %s: %s: %s", first, what, reason);
+    LOG(r->ctx, LOG_DEBUG, "onnx", "refused: %s: %s: %s", first, what, reason);
     for (int i = 0; i < r->problems.n; i++) {
         struct problem *p = r->problems.at[i];
         if (strcmp(p->what, what) || strcmp(p->reason, reason)) continue;

@@ -230,7 +230,7 @@ class State:
                 made = Program(root, leaves, spec, owned, rows, self._fixed(leaves), wanted)
                 while len(self.programs) >= MAX_PROGRAMS:
                     forgotten = self.programs.pop(next(iter(self.programs)))
-                    log.info(f"{made.name}: {MAX_PROGRAMS} programs are kept: forgets the one for {forgotten.what}")
+                    log.debug(f"{made.name}: {MAX_PROGRAMS} programs are kept: forgets the one for {forgotten.what}")
                 self.programs[key] = made
             else:
                 self.programs[key] = self.programs.pop(key)

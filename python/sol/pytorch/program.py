@@ -102,7 +102,7 @@ class Program:
         if self.gradient:
             self.gradient.compiled(t, self.net)
         done = time.monotonic()
-        log.info(f"{self.name} for {self.what}: traced in {traced - start:.2f} s, translated in {translated - traced:.2f} s, "
+        log.debug(f"{self.name} for {self.what}: traced in {traced - start:.2f} s, translated in {translated - traced:.2f} s, "
                  f"compiled in {done - translated:.2f} s")  # fmt: skip
         log.memory(
             "Training" if self.gradient else "Inference", self.net.memory["peak"], f"{self.name} for {self.what}"

@@ -281,7 +281,7 @@ class Translator:
         try:
             graph = None if written(node) is not None else decompose(node)
         except Exception as e:
-            log.info(f"{node.target}: cannot be decomposed: {type(e).__name__}: {e}")
+            log.debug(f"{node.target}: cannot be decomposed: {type(e).__name__}: {e}")
             graph = None
         if graph is None:
             raise Refused("SOL has no row for this operator, and PyTorch does not take it apart")
