@@ -343,8 +343,10 @@ void blocking_print_head(const struct blocking *b, struct text *out)
 {
     print_prelude(out, b->target);
     text_put(out, "typedef %s real;\n", c_type(b->p));
-    text_put(out, "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n");
-    text_put(out, "static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }\n\n");
+    text_put(out,
+             "__attribute__((unused)) static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n");
+    text_put(out, "__attribute__((unused)) static inline int64_t most(int64_t a, int64_t b)\n{\n    return a > b ? a : "
+                  "b;\n}\n\n");
 }
 
 void blocking_print_block(const struct blocking *b, struct text *out)

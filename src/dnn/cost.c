@@ -147,6 +147,46 @@ double cost_winograd(const struct winograd *w)
            constants.step * (steps ? 3 : 1);
 }
 
+/* Cycles of a side's packing, or of its transforms, once. */
+static double packing_cycles(const struct weights *w, const struct weights_side *s)
+{
+    const double per_pixel =
+        s->stride == 1 ? 2 + 1.5 * (double)((s->panel + w->lanes - 1) / w->lanes) : 1.5 * (double)s->panel;
+    if (!w->winograd) return (double)w->nchunk * (double)s->panels * (double)(s->size / s->pitch) * per_pixel;
+    const double vectors = (double)((s->channels.size + w->lanes - 1) / w->lanes);
+    const double lines = WEIGHTS_POINTS + (s->window ? WEIGHTS_POINTS : WEIGHTS_M);
+    return (double)w->nchunk * (double)w->chunk * vectors * lines * constants.line43;
+}
+
+double cost_weights(const struct weights *w)
+{
+    const struct target *t = w->target;
+    const double fmas = (double)w->rows * w->vectors, outer = (double)w->nouter;
+    const double panels = (double)(w->a.panels * w->b.panels) * (double)w->taps * outer;
+    double step = t->fma ? fmas / 2 : fmas;
+    if ((w->rows + w->vectors) / 2.0 > step) step = (w->rows + w->vectors) / 2.0;
+    if (constants.latency > step) step = constants.latency;
+    const double k = w->winograd ? (double)(w->chunk * w->nchunk) : (double)problem_size(&w->p, w->p.k);
+    const double runs = w->winograd ? (double)w->nchunk : k / (double)w->level[WEIGHTS_COLS].box;
+    double cycles = panels * (k * step + runs * 3 + (double)w->nchunk * (2 * constants.call + fmas * 2));
+    cycles += outer * (packing_cycles(w, &w->a) * (double)w->b.nblock + packing_cycles(w, &w->b) * (double)w->a.nblock);
+    const double results = (double)problem_size(&w->p, w->p.batch | w->p.m | w->p.n);
+    const bool unit = w->p.view[w->p.nview - 1].s[w->p.vector] == 1;
+    cycles += results * (unit ? 0.3 : 1.5) + panels * fmas * (double)w->ngroup;
+    const int64_t tasks = weights_tasks(w);
+    const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
+    const double compute = cycles * cycle(t) / t->cores * busy;
+    /* operands are read for every block of the other; sums that do not stay in L2 come and go with every chunk */
+    const double pixels = (double)problem_size(&w->p, w->p.k) * outer * w->p.bytes;
+    double memory = cold(t, pixels * (double)w->a.channels.size) * (double)w->b.nblock +
+                    cold(t, pixels * (double)w->b.channels.size) * (double)w->a.nblock;
+    const double held = (double)((w->sums + (w->winograd ? w->a.size + w->b.size : 0)) * w->p.bytes);
+    const double moved = 2 * (double)w->sums * w->p.bytes * (double)w->nchunk * (double)(tasks / w->ngroup);
+    memory += moved / (held > 0.8 * (double)t->l2 ? t->l3_rate : t->l2_rate);
+    return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
+           constants.step * (w->ngroup > 1 ? 2 : 1);
+}
+
 double cost_gemv(const struct problem *p, const struct target *t)
 {
     const double elements = (double)problem_size(p, p->batch | p->n | p->k);

@@ -4,16 +4,20 @@
 
 #include "dnn/blocking.h"
 #include "dnn/dnn.h"
+#include "dnn/weights.h"
 #include "dnn/winograd.h"
 
 extern const struct solver dnn_direct;
 extern const struct solver dnn_gemv;
 extern const struct solver dnn_matmul;
+extern const struct solver dnn_weights;
+extern const struct solver dnn_weights_winograd;
 extern const struct solver dnn_winograd;
 
 /* cost.c: everything in ns on all cores of the target */
 double cost_blocking(const struct blocking *b);
 double cost_winograd(const struct winograd *w);
+double cost_weights(const struct weights *w);
 double cost_gemv(const struct problem *p, const struct target *t);
 /* Tiles (pixels x vectors) that fit the registers, most efficient first; returns how many. */
 struct tile_shape {

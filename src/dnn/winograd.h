@@ -32,5 +32,7 @@ struct winograd {
 
 /* winograd_print.c */
 void winograd_print(struct winograd *w, struct text *out);
+/* `input_line` and `output_line` on arrays of `vec`, with the constants they use. */
+void winograd_print_lines(enum winograd_kind kind, struct text *out);
 
 #endif

@@ -25,16 +25,21 @@ static const char *const lines23 =
     "static inline __attribute__((always_inline)) void output_line(const vec *m, vec *o)\n{\n"
     "    o[0] = m[0] + m[1] + m[2];\n    o[1] = m[1] - m[2] - m[3];\n}\n\n";
 
-static void transforms(const struct winograd *w, struct text *out)
+void winograd_print_lines(enum winograd_kind kind, struct text *out)
 {
-    const char *f = w->p.dtype == SOL_F64 ? "f64" : "f32";
-    text_put(out, "typedef %sx%d vec;\n", f, w->b.lanes);
-    if (w->kind == F43)
+    if (kind == F43)
         text_put(
             out,
             "static const real ca = 0.70710678118654752440, cb = 1.41421356237309504880, c2 = 2, ch = 0.5, c52 = 2.5;\n"
             "static const real ca3 = 0.35355339059327376220, cb3 = 2.82842712474619009760; /* ca and cb cubed */\n");
-    text_put(out, "%s", w->kind == F43 ? lines43 : lines23);
+    text_put(out, "%s", kind == F43 ? lines43 : lines23);
+}
+
+static void transforms(const struct winograd *w, struct text *out)
+{
+    const char *f = w->p.dtype == SOL_F64 ? "f64" : "f32";
+    text_put(out, "typedef %sx%d vec;\n", f, w->b.lanes);
+    winograd_print_lines(w->kind, out);
 }
 
 /* -- input */

@@ -1,0 +1,333 @@
+/* The solvers `weights` and `weights-winograd`; see weights.h. Here: is it such a sum, and how it is cut. */
+#include "dnn/weights.h"
+
+#include "dnn/solvers.h"
+
+#include <string.h>
+
+#define FAIL(...) return *why = __VA_ARGS__, false
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* -- letters */
+
+static uint64_t bit(int letter)
+{
+    return UINT64_C(1) << letter;
+}
+
+/* Finds the dimensions of an operand in which a summed letter and one of the result make a window: they become levels,
+ * rows before columns. */
+static bool find_windows(struct weights *w, struct weights_side *side, uint64_t free, const char **why)
+{
+    const struct problem *p = &w->p;
+    for (int d = 0; d < side->o->ndim; d++) {
+        const struct affine *f = &side->o->index[d];
+        uint64_t letters = 0;
+        for (int i = 0; i < f->n; i++) letters |= bit(f->letter[i]);
+        if (!(letters & p->k) || !(letters & free)) {
+            if (side->o->border[d]) FAIL("a border without a window");
+            continue;
+        }
+        const int k = set_has(p->k, f->letter[0]) ? 0 : 1;
+        if (f->n != 2 || !set_has(free, f->letter[1 - k]) || f->coef[0] < 1 || f->coef[1] < 1)
+            FAIL("a window of another form");
+        const struct weights_level l = {
+            .axis = {.size = p->loops->letters.at[f->letter[k]].size, .n = 1, .letter = {f->letter[k]}},
+            .tap = f->letter[1 - k],
+            .taps = p->loops->letters.at[f->letter[1 - k]].size,
+            .step = f->coef[k],
+            .dist = f->coef[1 - k],
+            .dim = d};
+        const int64_t stride = p->c->memory[side->o->tensor].stride[d];
+        if (side->o->view.s[f->letter[k]] != l.step * stride || side->o->view.s[l.tap] != l.dist * stride)
+            FAIL("a window that moves in two dimensions");
+        if (w->level[WEIGHTS_ROWS].tap >= 0) FAIL("windows in more than two dimensions");
+        w->level[WEIGHTS_ROWS] = w->level[WEIGHTS_COLS];
+        w->level[WEIGHTS_COLS] = l;
+        side->window = true;
+    }
+    return true;
+}
+
+/* The axis of channels: of unit stride if there is one, else the largest. The letters of all others are *rest. */
+static bool find_channels(const struct weights *w, struct weights_side *side, uint64_t letters, uint64_t *rest,
+                          const char **why)
+{
+    const struct problem *p = &w->p;
+    const int64_t *tables[PROBLEM_MAX_VIEWS + 1] = {side->o->view.s};
+    struct axes x;
+    int best = -1;
+    for (int i = 0; i < p->nview; i++) tables[i + 1] = p->view[i].s;
+    if (!axes_make(p, letters, 0, side->o->view.s, p->nview + 1, tables, &x)) FAIL("too many axes");
+    for (int i = 0; i < x.n; i++) {
+        const bool unit = axis_stride(&x.at[i], side->o->view.s) == 1;
+        if (best < 0 || unit || x.at[i].size > x.at[best].size) best = i;
+        if (unit) break;
+    }
+    *rest |= letters;
+    side->channels = (struct axis){.size = 1};
+    if (best < 0) return true;
+    side->channels = x.at[best];
+    side->stride = axis_stride(&x.at[best], side->o->view.s);
+    for (int i = 0; i < side->channels.n; i++) *rest &= ~bit(side->channels.letter[i]);
+    return true;
+}
+
+static int64_t axes_size(const struct axes *x)
+{
+    int64_t n = 1;
+    for (int i = 0; i < x->n; i++) n *= x->at[i].size;
+    return n;
+}
+
+/* Levels without a window: what is left of K, the longest runs of memory last. */
+static bool find_levels(struct weights *w, const char **why)
+{
+    const struct problem *p = &w->p;
+    const int64_t *x = w->a.window ? p->a.view.s : p->b.view.s;
+    uint64_t window = 0;
+    for (int i = 0; i < WEIGHTS_LEVELS; i++)
+        if (w->level[i].tap >= 0) window |= bit(w->level[i].axis.letter[0]);
+    if (!axes_make(p, p->k & ~window, 0, x, 2, (const int64_t *const[]){p->a.view.s, p->b.view.s}, &w->images))
+        FAIL("too many axes");
+    if (w->level[0].tap >= 0 &&
+        axis_stride(&w->level[0].axis, x) < axis_stride(&w->level[1].axis, x)) { /* rows outside */
+        const struct weights_level swap = w->level[0];
+        w->level[0] = w->level[1];
+        w->level[1] = swap;
+    }
+    for (int i = WEIGHTS_COLS; i >= WEIGHTS_ROWS; i--) {
+        if (w->level[i].tap >= 0) continue;
+        w->level[i] = (struct weights_level){.axis = {.size = 1}, .tap = -1, .taps = 1, .step = 1};
+        if (w->images.n && !(i == WEIGHTS_ROWS && window)) w->level[i].axis = w->images.at[--w->images.n];
+    }
+    w->nimage = axes_size(&w->images);
+    return true;
+}
+
+static bool find(const struct solver_context *sc, const struct cluster *c, bool swap, bool winograd, struct weights *w,
+                 const char **why)
+{
+    struct problem *p = &w->p;
+    memset(w, 0, sizeof *w);
+    w->target = sc->target;
+    w->winograd = winograd;
+    if (winograd && !sc->winograd) FAIL("not precise enough");
+    if (!problem_make(sc->arena, c, swap, p, why)) return false;
+    if (!p->a.affine || !p->b.affine || p->valued) FAIL("an index that is not affine, or values of letters");
+    if (!p->k) FAIL("nothing is summed");
+    w->a.o = &p->a, w->b.o = &p->b;
+    for (int i = 0; i < WEIGHTS_LEVELS; i++) w->level[i].tap = -1;
+    if (!find_windows(w, &w->a, p->m, why) || !find_windows(w, &w->b, p->n, why)) return false;
+    if (w->a.window && w->b.window) FAIL("two windows");
+    uint64_t taps = 0, rest = p->batch;
+    for (int i = 0; i < WEIGHTS_LEVELS; i++) taps |= w->level[i].tap >= 0 ? bit(w->level[i].tap) : 0;
+    if (!find_channels(w, &w->a, p->m & ~taps, &rest, why) || !find_channels(w, &w->b, p->n & ~taps, &rest, why))
+        return false;
+    if (!w->b.channels.n) FAIL("no channels for the vectors");
+    p->vector = w->b.channels.letter[w->b.channels.n - 1];
+    const int64_t *tables[PROBLEM_MAX_VIEWS + 2] = {p->a.view.s, p->b.view.s};
+    for (int i = 0; i < p->nview; i++) tables[i + 2] = p->view[i].s;
+    if (!axes_make(p, rest, 0, p->order, p->nview + 2, tables, &w->outer)) FAIL("too many axes");
+    w->nouter = axes_size(&w->outer);
+    w->lanes = w->target->vector_bytes / p->bytes;
+    if (!find_levels(w, why)) return false;
+    for (int i = 0; i < WEIGHTS_LEVELS && winograd; i++) {
+        const struct weights_level *l = &w->level[i];
+        if (l->tap < 0 || l->taps != 3 || l->step != 1 || l->dist != 1) FAIL("not a 3x3 window of stride 1");
+    }
+    if (winograd && (w->a.stride != 1 || w->b.stride != 1)) FAIL("channels do not lie side by side");
+    return true;
+}
+
+/* -- the cut */
+
+enum { V_SWAP, V_PIXELS, V_VECTORS, V_CHUNK, V_M, V_N, V_GROUPS };
+
+static void cut_side(const struct weights *w, struct weights_side *s, int64_t panel, int channels)
+{
+    s->panel = panel;
+    s->panels = ceil_div(s->channels.size, panel);
+    s->nblock = channels ? ceil_div(s->panels, MAX(1, channels / panel)) : 1;
+    s->block = ceil_div(s->panels, s->nblock);
+    s->nblock = ceil_div(s->panels, s->block);
+    s->size = w->image_box;
+    for (int i = 0; i < WEIGHTS_LEVELS; i++) {
+        const struct weights_level *l = &w->level[i];
+        const bool window = s->window && l->tap >= 0;
+        s->step[i] = window ? l->step : 1;
+        s->extent[i] = window ? l->step * (l->box - 1) + l->dist * (l->taps - 1) + 1 : l->box;
+        s->size *= s->extent[i];
+    }
+    s->pitch = panel;
+    s->size *= panel;
+    if (!w->winograd) return;
+    s->pitch = ceil_div(s->block * panel, w->lanes) * w->lanes;
+    s->plane = s->pitch * w->chunk + 64 / w->p.bytes;
+    s->size = s->plane * w->taps;
+}
+
+/* Chunks of K of about `n` elements: columns first, then rows, then images. */
+static void cut_chunks(struct weights *w, int64_t n)
+{
+    for (int i = WEIGHTS_COLS; i >= WEIGHTS_ROWS; i--) {
+        struct weights_level *l = &w->level[i];
+        const int64_t size = l->axis.size, most = MAX(1, n);
+        l->nbox = size <= most + most / 2 ? 1 : ceil_div(size, most);
+        l->box = ceil_div(size, l->nbox);
+        n = l->nbox == 1 ? n / size : 1;
+    }
+    w->image_nbox = ceil_div(w->nimage, MAX(1, MIN(n, w->nimage)));
+    w->image_box = ceil_div(w->nimage, w->image_nbox);
+    w->nchunk = w->image_nbox * w->level[0].nbox * w->level[1].nbox;
+}
+
+static bool cut(struct weights *w, const struct variant *v, const char **why)
+{
+    const int64_t vectors = ceil_div(w->b.channels.size, w->lanes), rows = w->a.channels.size;
+    w->vectors = (int)ceil_div(vectors, ceil_div(vectors, v->p[V_VECTORS]));
+    w->width = w->vectors * w->lanes;
+    w->rows = (int)ceil_div(rows, ceil_div(rows, v->p[V_PIXELS]));
+    w->taps = w->level[0].taps * w->level[1].taps;
+    if (w->winograd) {
+        w->taps = WEIGHTS_POINTS * WEIGHTS_POINTS;
+        w->tile_rows = ceil_div(w->level[0].axis.size, WEIGHTS_M);
+        w->tile_cols = ceil_div(w->level[1].axis.size, WEIGHTS_M);
+        const int64_t tiles = w->nimage * w->tile_rows * w->tile_cols;
+        w->nchunk = ceil_div(tiles, v->p[V_CHUNK]);
+        w->chunk = ceil_div(tiles, w->nchunk);
+        w->nchunk = ceil_div(tiles, w->chunk);
+    } else {
+        cut_chunks(w, v->p[V_CHUNK]);
+    }
+    cut_side(w, &w->a, w->rows, v->p[V_M]);
+    cut_side(w, &w->b, w->width, v->p[V_N]);
+    w->ngroup = v->p[V_GROUPS];
+    if (w->ngroup > w->nchunk) FAIL("fewer chunks than groups of them");
+    w->sums = w->taps * w->a.block * w->b.block * w->rows * w->width;
+    for (int i = 0; i < 2 && w->winograd; i++) { /* the last block has at least a vector of channels */
+        const struct weights_side *s = i ? &w->b : &w->a;
+        if (s->channels.size - (s->nblock - 1) * s->block * s->panel < w->lanes) FAIL("too few channels");
+    }
+    return true;
+}
+
+int64_t weights_tasks(const struct weights *w)
+{
+    return w->nouter * w->a.nblock * w->b.nblock * w->ngroup;
+}
+
+int64_t weights_scratch(const struct weights *w)
+{
+    int64_t n = w->a.size + w->b.size * (w->winograd ? 1 : w->b.block);
+    if (w->winograd) n += w->taps * MAX(w->a.pitch, w->b.pitch); /* a tile that leaves the memory */
+    return n + (w->ngroup == 1 ? w->sums : 0);
+}
+
+/* -- the solvers */
+
+static bool any(const struct solver_context *sc, const struct cluster *c, bool winograd, const char **why)
+{
+    const struct variant v = {.p = {0, 1, 1, 32, 0, 0, 1}};
+    for (int swap = 0; swap < 2; swap++) {
+        struct weights w;
+        if (find(sc, c, swap, winograd, &w, why) && cut(&w, &v, why)) return true;
+    }
+    return false;
+}
+
+static void add_variants(const struct solver_context *sc, struct weights *w, int swap, struct variant_list *list)
+{
+    static const int channels[] = {0, 256, 64}, tiles[] = {16, 32, 64};
+    struct tile_shape shape[8];
+    const int shapes = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
+    const char *why;
+    for (int s = 0; s < shapes; s++)
+        for (int i = 0; i < 9 * 5 * (w->winograd ? 3 : 1); i++) {
+            const int groups = 1 << i / 9 % 5;
+            struct variant v = {.p = {swap, shape[s].pixels, shape[s].vectors, w->winograd ? tiles[i / 45] : 224,
+                                      channels[i % 3], channels[i / 3 % 3], groups}};
+            if (!cut(w, &v, &why) || w->vectors != shape[s].vectors) continue;
+            if ((v.p[V_M] && w->a.nblock == 1) || (v.p[V_N] && w->b.nblock == 1)) continue; /* as all in one */
+            v.cost = cost_weights(w);
+            v.text = arena_printf(sc->arena, "%dx%d m%lld n%lld k%lld/%d%s", w->rows, w->vectors,
+                                  (long long)(w->a.block * w->a.panel), (long long)(w->b.block * w->b.panel),
+                                  (long long)w->nchunk, groups, swap ? " swapped" : "");
+            variants_add(list, &v);
+        }
+}
+
+static int variants(const struct solver_context *sc, const struct cluster *c, bool winograd, struct variant *out)
+{
+    struct variant_list list = {.at = out};
+    const char *why;
+    for (int swap = 0; swap < 2; swap++) {
+        struct weights w;
+        if (find(sc, c, swap, winograd, &w, &why)) add_variants(sc, &w, swap, &list);
+    }
+    return list.n;
+}
+
+static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v, bool winograd,
+                       struct kernel *out)
+{
+    struct weights w;
+    const char *why = "";
+    if (!find(sc, c, v->p[V_SWAP], winograd, &w, &why) || !cut(&w, v, &why))
+        return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "weights: %s", why);
+    struct text text = text_new(sc->arena);
+    weights_print(&w, &text);
+    out->source = text.at;
+    out->nstep = w.ngroup > 1 ? 2 : 1;
+    out->step[0].tasks = weights_tasks(&w);
+    out->scratch_bytes = ceil_div(weights_scratch(&w) * w.p.bytes, 64) * 64;
+    if (w.ngroup > 1) {
+        out->step[0].suffix = "sums";
+        out->step[1].suffix = "total";
+        out->step[1].tasks = weights_tasks(&w) / w.ngroup * w.a.block;
+        out->nwork = 1;
+        out->work_bytes[0] = weights_tasks(&w) * w.sums * w.p.bytes;
+    }
+    out->cost = v->cost;
+    out->solver = winograd ? "weights-winograd" : "weights";
+    out->variant = v->text;
+    return SOL_OK;
+}
+
+static bool applicable_direct(const struct solver_context *sc, const struct cluster *c, const char **out_why)
+{
+    return any(sc, c, false, out_why);
+}
+static int variants_direct(const struct solver_context *sc, const struct cluster *c, struct variant *out)
+{
+    return variants(sc, c, false, out);
+}
+static sol_status emit_direct(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                              struct kernel *out)
+{
+    return emit(sc, c, v, false, out);
+}
+static bool applicable_winograd(const struct solver_context *sc, const struct cluster *c, const char **out_why)
+{
+    return any(sc, c, true, out_why);
+}
+static int variants_winograd(const struct solver_context *sc, const struct cluster *c, struct variant *out)
+{
+    return variants(sc, c, true, out);
+}
+static sol_status emit_winograd(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                                struct kernel *out)
+{
+    return emit(sc, c, v, true, out);
+}
+
+const struct solver dnn_weights = {
+    .name = "weights", .applicable = applicable_direct, .variants = variants_direct, .emit = emit_direct};
+const struct solver dnn_weights_winograd = {.name = "weights-winograd",
+                                            .applicable = applicable_winograd,
+                                            .variants = variants_winograd,
+                                            .emit = emit_winograd};

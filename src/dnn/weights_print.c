@@ -1,0 +1,422 @@
+/* The code of a long sum: the micro-kernel, packing, the step's functions. */
+#include "dnn/epilogue.h"
+#include "dnn/weights.h"
+
+#define SAY(...) arena_printf(w->p.arena, __VA_ARGS__)
+
+static const char *const step_head =
+    "(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n";
+
+const char *weights_vector(const struct weights *w)
+{
+    return SAY("%sx%d", w->p.dtype == SOL_F64 ? "f64" : "f32", w->lanes);
+}
+
+void weights_digits(const struct weights *w, struct text *out, const struct axes *x, int64_t size, char letter,
+                    const char *index)
+{
+    (void)w;
+    for (int i = 0; i < x->n; i++) {
+        size /= x->at[i].size;
+        text_line(out, "const int64_t %c%d = %s / %lld %% %lld;", letter, i, index, (long long)size,
+                  (long long)x->at[i].size);
+    }
+}
+
+static void begin(struct text *out, const char *head)
+{
+    text_put(out, "%s", head);
+    out->indent++;
+}
+static void end(struct text *out)
+{
+    out->indent--;
+    text_put(out, "}\n\n");
+}
+
+/* -- the micro-kernel */
+
+static int64_t pitch_at(const struct weights *w, const struct weights_side *s, int level)
+{
+    const int64_t row = s->extent[WEIGHTS_COLS] * s->pitch;
+    (void)w;
+    return level == WEIGHTS_COLS ? s->pitch : level == WEIGHTS_ROWS ? row : s->extent[WEIGHTS_ROWS] * row;
+}
+
+#define EACH(w, r, v)                   \
+    for (int r = 0; r < (w)->rows; r++) \
+        for (int v = 0; v < (w)->vectors; v++)
+
+static void micro_kernel(const struct weights *w, struct text *out)
+{
+    const struct weights_side *a = &w->a, *b = &w->b;
+    text_put(out, "/* %d rows by %d vectors: sums += a * b over images x rows x cols pixels */\n", w->rows, w->vectors);
+    begin(out, "static __attribute__((noinline)) void rank1(const real *a, const real *b, real *sums, int64_t images, "
+               "int64_t rows, int64_t cols, int64_t add)\n{\n");
+    EACH(w, r, v) text_line(out, "vec s%d_%d = {0};", r, v);
+    text_open(out, "if (add) {");
+    EACH(w, r, v) text_line(out, "s%d_%d = *(const vec *)(sums + %d);", r, v, r * w->width + v * w->lanes);
+    text_close(out, "}");
+    text_line(out, "for (int64_t i = 0; i < images; i++)");
+    text_open(out, "for (int64_t j = 0; j < rows; j++) {");
+    text_line(out, "const real *x = a + i * %lld + j * %lld, *y = b + i * %lld + j * %lld;",
+              (long long)pitch_at(w, a, -1), (long long)(a->step[0] * pitch_at(w, a, 0)), (long long)pitch_at(w, b, -1),
+              (long long)(b->step[0] * pitch_at(w, b, 0)));
+    text_open(out, "for (int64_t k = 0; k < cols; k++) {");
+    for (int v = 0; v < w->vectors; v++) text_line(out, "const vec y%d = *(const vec *)(y + %d);", v, v * w->lanes);
+    for (int r = 0; r < w->rows; r++) {
+        text_put(out, "%*s{ const real e = x[%d];", out->indent * 4, "", r);
+        for (int v = 0; v < w->vectors; v++) text_put(out, " s%d_%d += e * y%d;", r, v, v);
+        text_put(out, " }\n");
+    }
+    text_line(out, "x += %lld, y += %lld;", (long long)(a->step[1] * a->pitch), (long long)(b->step[1] * b->pitch));
+    text_close(out, "}");
+    text_close(out, "}");
+    EACH(w, r, v) text_line(out, "*(vec *)(sums + %d) = s%d_%d;", r * w->width + v * w->lanes, r, v);
+    end(out);
+}
+
+/* -- packing */
+
+/* One pixel's `valid` channels of a panel, from `from` to `to`. */
+static void pack_pixel(const struct weights *w, struct text *out, const struct weights_side *s, int64_t valid)
+{
+    const long long bytes = w->p.bytes;
+    if (s->stride == 1)
+        text_line(out, "__builtin_memcpy(to, from, %lld);", valid * bytes);
+    else
+        text_line(out, "for (int64_t l = 0; l < %lld; l++) to[l] = from[l * INT64_C(%lld)];", (long long)valid,
+                  (long long)s->stride);
+    if (valid < s->panel)
+        text_line(out, "__builtin_memset(to + %lld, 0, %lld);", (long long)valid, (s->panel - valid) * bytes);
+}
+
+/* A level's loop over packed pixels; `continue`s over zeros where the operand ends. */
+static void pack_level(const struct weights *w, struct text *out, const struct weights_side *s, int level)
+{
+    const struct weights_level *l = &w->level[level];
+    const struct memory *m = &w->p.c->memory[s->o->tensor];
+    const bool window = s->window && l->tap >= 0, row = level == WEIGHTS_ROWS;
+    const char *n = row ? "rows" : "cols", *i = row ? "j" : "k", *first = row ? "row" : "col";
+    if (window)
+        text_line(out, "const int64_t n%s = %lld * (%s - 1) + %lld;", n, (long long)l->step, n,
+                  (long long)(l->dist * (l->taps - 1) + 1));
+    else
+        text_line(out, "const int64_t n%s = %s;", n, n);
+    text_open(out, "for (int64_t %s = 0; %s < n%s; %s++) {", i, i, n, i);
+    const int64_t stride = window ? m->stride[l->dim] : axis_stride(&l->axis, s->o->view.s);
+    text_line(out, "const real *const %s = %s + (%s * %lld + %s) * INT64_C(%lld);", row ? "from_row" : "from",
+              row ? "from_image" : "from_row", first, window ? (long long)l->step : 1, i, (long long)stride);
+    text_line(out, "real *const %s = %s + %s * %lld;", row ? "to_row" : "to", row ? "to_image" : "to_row", i,
+              (long long)pitch_at(w, s, level));
+    if (!window || !s->o->border[l->dim]) return;
+    const struct loops_tensor *t = &w->p.loops->tensors.at[s->o->tensor];
+    text_line(out, "const int64_t %s_at = %s * %lld + %s + %lld;", first, first, (long long)l->step, i,
+              (long long)s->o->index[l->dim].c);
+    text_open(out, "if (%s_at < %d || %s_at >= %lld) {", first, -m->halo_low[l->dim], first,
+              (long long)t->shape[l->dim] + m->halo_high[l->dim]);
+    text_line(out, "__builtin_memset(%s, 0, sizeof(real) * %s);", row ? "to_row" : "to",
+              row ? SAY("ncols_all * %lld", (long long)s->pitch) : SAY("%lld", (long long)s->pitch));
+    text_line(out, "continue;");
+    text_close(out, "}");
+}
+
+static void pack_function(const struct weights *w, struct text *out, const struct weights_side *s, bool last)
+{
+    const char name = s == &w->a ? 'a' : 'b';
+    const int64_t valid = last ? s->channels.size - (s->panels - 1) * s->panel : s->panel;
+    text_put(out,
+             "static void pack_%c%s(const real *x, real *panel, int64_t image, int64_t images, int64_t row, "
+             "int64_t rows, int64_t col, int64_t cols)\n{\n",
+             name, last ? "_last" : "");
+    out->indent++;
+    text_open(out, "for (int64_t i = 0; i < images; i++) {");
+    text_line(out, "const int64_t n = image + i;");
+    weights_digits(w, out, &w->images, w->nimage, 'n', "n");
+    const char *from = "x";
+    for (int i = 0; i < w->images.n; i++)
+        from = SAY("%s + n%d * INT64_C(%lld)", from, i, (long long)axis_stride(&w->images.at[i], s->o->view.s));
+    text_line(out, "const real *const from_image = %s;", from);
+    text_line(out, "real *const to_image = panel + i * %lld;", (long long)pitch_at(w, s, -1));
+    text_line(out, "const int64_t ncols_all = %lld;", (long long)s->extent[WEIGHTS_COLS]);
+    pack_level(w, out, s, WEIGHTS_ROWS);
+    pack_level(w, out, s, WEIGHTS_COLS);
+    pack_pixel(w, out, s, valid);
+    text_close(out, "}");
+    text_close(out, "}");
+    text_line(out, "(void)n, (void)ncols_all;");
+    text_close(out, "}");
+    end(out);
+}
+
+static void pack_functions(const struct weights *w, struct text *out, const struct weights_side *s)
+{
+    const bool odd = s->channels.size % s->panel;
+    if (!odd || s->panels > 1) pack_function(w, out, s, false);
+    if (odd) pack_function(w, out, s, true);
+}
+
+static void pack_call(const struct weights *w, struct text *out, const struct weights_side *s, const char *panel,
+                      const char *to)
+{
+    const char name = s == &w->a ? 'a' : 'b';
+    const bool odd = s->channels.size % s->panel;
+    const char *arguments = SAY("(%c + %s * INT64_C(%lld), %s, image, images, row, rows, col, cols);", name, panel,
+                                (long long)(s->panel * s->stride), to);
+    if (!odd)
+        text_line(out, "pack_%c%s", name, arguments);
+    else if (s->panels == 1)
+        text_line(out, "pack_%c_last%s", name, arguments);
+    else {
+        text_line(out, "if (%s < %lld)", panel, (long long)s->panels - 1);
+        text_line(out, "    pack_%c%s", name, arguments);
+        text_line(out, "else");
+        text_line(out, "    pack_%c_last%s", name, arguments);
+    }
+}
+
+/* -- a chunk */
+
+static void chunk_range(struct text *out, const char *first, const char *count, const char *number, int64_t size,
+                        int64_t pieces)
+{
+    text_line(out, "const int64_t %s = %s * %lld / %lld, %s = (%s + 1) * %lld / %lld - %s;", first, number,
+              (long long)size, (long long)pieces, count, number, (long long)size, (long long)pieces, first);
+}
+
+/* Elements that tap number `tap` of a level moves a side's packed pixels. */
+static int64_t tap_shift(const struct weights *w, const struct weights_side *s, int level)
+{
+    return s->window && w->level[level].tap >= 0 ? w->level[level].dist * pitch_at(w, s, level) : 0;
+}
+
+static void direct_chunk(const struct weights *w, struct text *out)
+{
+    const struct weights_level *l = w->level;
+    begin(out, "static void chunk_sums(const real *a, const real *b, real *scratch, real *sums, int64_t chunk, int64_t "
+               "m0, int64_t m1, int64_t n0, int64_t n1, int64_t add)\n{\n");
+    text_line(out, "real *const pack = scratch + %lld;", (long long)w->a.size);
+    text_line(out, "const int64_t cc = chunk %% %lld, cr = chunk / %lld %% %lld, ci = chunk / %lld;",
+              (long long)l[1].nbox, (long long)l[1].nbox, (long long)l[0].nbox, (long long)(l[0].nbox * l[1].nbox));
+    chunk_range(out, "image", "images", "ci", w->nimage, w->image_nbox);
+    chunk_range(out, "row", "rows", "cr", l[0].axis.size, l[0].nbox);
+    chunk_range(out, "col", "cols", "cc", l[1].axis.size, l[1].nbox);
+    text_open(out, "for (int64_t n = n0; n < n1; n++) {");
+    pack_call(w, out, &w->b, "n", SAY("pack + (n - n0) * %lld", (long long)w->b.size));
+    text_close(out, "}");
+    text_open(out, "for (int64_t m = m0; m < m1; m++) {");
+    pack_call(w, out, &w->a, "m", "scratch");
+    text_line(out, "for (int64_t n = n0; n < n1; n++)");
+    text_line(out, "    for (int64_t i = 0; i < %lld; i++)", (long long)l[0].taps);
+    text_line(out, "        for (int64_t j = 0; j < %lld; j++)", (long long)l[1].taps);
+    text_line(out, "            rank1(scratch + i * %lld + j * %lld, pack + (n - n0) * %lld + i * %lld + j * %lld,",
+              (long long)tap_shift(w, &w->a, 0), (long long)tap_shift(w, &w->a, 1), (long long)w->b.size,
+              (long long)tap_shift(w, &w->b, 0), (long long)tap_shift(w, &w->b, 1));
+    text_line(
+        out,
+        "                  sums + (((i * %lld + j) * %lld + m - m0) * %lld + n - n0) * %d, images, rows, cols, add);",
+        (long long)l[1].taps, (long long)w->a.block, (long long)w->b.block, w->rows * w->width);
+    text_close(out, "}");
+    end(out);
+}
+
+/* -- results */
+
+struct placing {
+    const struct weights *w;
+};
+
+static const char *place(void *user, struct text *out, int view)
+{
+    const struct weights *w = ((const struct placing *)user)->w;
+    const int64_t *s = w->p.view[view].s;
+    const char *text = SAY("r * INT64_C(%lld) + v * INT64_C(%lld)", (long long)axis_stride(&w->a.channels, s),
+                           (long long)(axis_stride(&w->b.channels, s) * w->lanes));
+    (void)out;
+    for (int i = 0; i < WEIGHTS_LEVELS; i++)
+        if (w->level[i].tap >= 0)
+            text = SAY("%s + %c * INT64_C(%lld)", text, i ? 'j' : 'i', (long long)s[w->level[i].tap]);
+    return SAY("(%s)", text);
+}
+
+static void result_vector(const struct weights *w, struct text *out, int valid)
+{
+    struct placing at = {w};
+    struct epilogue e = {.p = &w->p, .target = w->target, .lanes = w->lanes, .place = place, .user = &at};
+    const char *from = SAY("r * %d + v * %d", w->width, w->lanes);
+    if (w->winograd) weights_winograd_result(w, out, from);
+    text_line(out, "for (int64_t i = 0; i < %lld; i++)", (long long)w->level[0].taps);
+    text_open(out, "for (int64_t j = 0; j < %lld; j++) {", (long long)w->level[1].taps);
+    if (w->winograd)
+        text_line(out, "const vec sum = o[i][j];");
+    else
+        text_line(out, "const vec sum = total(sums + (i * %lld + j) * INT64_C(%lld) + %s);",
+                  (long long)w->level[1].taps, (long long)(w->a.block * w->b.block * w->rows * w->width), from);
+    epilogue_print(&e, out, "sum", valid);
+    text_close(out, "}");
+}
+
+/* The results of one panel of a and one of b, all taps: writing goes on in the same lines. */
+static void result_function(const struct weights *w, struct text *out, bool last)
+{
+    const int64_t lanes = last ? w->b.channels.size - (w->b.panels - 1) * w->width : w->width;
+    const int valid = (int)(lanes % w->lanes);
+    text_put(out, "static void result%s(const real *sums, int64_t rows", last ? "_last" : "");
+    epilogue_parameters(&w->p, out);
+    text_put(out, ")\n{\n");
+    out->indent++;
+    text_open(out, "for (int64_t r = 0; r < rows; r++) {");
+    if (lanes >= w->lanes) {
+        text_open(out, "for (int64_t v = 0; v < %lld; v++) {", (long long)(lanes / w->lanes));
+        result_vector(w, out, w->lanes);
+        text_close(out, "}");
+    }
+    if (valid) {
+        text_open(out, "{");
+        text_line(out, "const int64_t v = %lld;", (long long)(lanes / w->lanes));
+        result_vector(w, out, valid);
+        text_close(out, "}");
+    }
+    text_close(out, "}");
+    end(out);
+}
+
+static void total_function(const struct weights *w, struct text *out)
+{
+    begin(out, "/* What all groups of chunks summed up. */\nstatic inline vec total(const real *at)\n{\n");
+    text_line(out, "vec s = *(const vec *)at;");
+    if (w->ngroup > 1)
+        text_line(out, "for (int64_t i = 1; i < %lld; i++) s += *(const vec *)(at + i * INT64_C(%lld));",
+                  (long long)w->ngroup, (long long)w->sums);
+    text_line(out, "return s;");
+    end(out);
+}
+
+/* Panel m of a and all panels of b from n0 to n1. */
+static void panel_results(const struct weights *w, struct text *out)
+{
+    const struct problem *p = &w->p;
+    const bool odd = w->b.channels.size % w->width;
+    const struct weights_side *a = &w->a;
+    begin(out,
+          "static void results(char *const *p, const real *sums, int64_t g, int64_t m, int64_t n0, int64_t n1)\n{\n");
+    weights_digits(w, out, &w->outer, w->nouter, 'g', "g");
+    text_line(out, "const int64_t rows = least(%d, %lld - m * %d);", w->rows, (long long)a->channels.size, w->rows);
+    text_open(out, "for (int64_t n = n0; n < n1; n++) {");
+    for (int last = 0; last < 2; last++) {
+        if (last ? !odd : odd && w->b.panels == 1) continue;
+        if (odd && w->b.panels > 1) text_line(out, last ? "else" : "if (n < %lld)", (long long)w->b.panels - 1);
+        text_put(out, "%*sresult%s(sums + (n - n0) * %d, rows", out->indent * 4, "", last ? "_last" : "",
+                 w->rows * w->width);
+        for (int i = 0; i < p->nview; i++) {
+            const struct view *v = &p->view[i];
+            text_put(out, ", (%s%s *)p[%d] + INT64_C(%lld) + m * INT64_C(%lld) + n * INT64_C(%lld)",
+                     v->node ? "const " : "", dtype_def(p->loops->tensors.at[v->tensor].dtype)->c_name,
+                     problem_operand(p, v->tensor), (long long)v->c,
+                     (long long)(axis_stride(&a->channels, v->s) * w->rows),
+                     (long long)(axis_stride(&w->b.channels, v->s) * w->width));
+            for (int k = 0; k < w->outer.n; k++)
+                text_put(out, " + g%d * INT64_C(%lld)", k, (long long)axis_stride(&w->outer.at[k], v->s));
+        }
+        text_put(out, ");\n");
+    }
+    text_close(out, "}");
+    end(out);
+}
+
+/* -- steps */
+
+/* The digits of block number `at`: g, m0, m1, n0, n1. */
+static void block_digits(const struct weights *w, struct text *out, const char *at)
+{
+    const long long na = w->a.nblock, nb = w->b.nblock;
+    text_line(out, "const int64_t g = %s / %lld, mb = %s / %lld %% %lld, nb = %s %% %lld;", at, na * nb, at, nb, na, at,
+              nb);
+    text_line(out, "const int64_t m0 = mb * %lld, m1 = least(%lld, m0 + %lld);", (long long)w->a.block,
+              (long long)w->a.panels, (long long)w->a.block);
+    text_line(out, "const int64_t n0 = nb * %lld, n1 = least(%lld, n0 + %lld);", (long long)w->b.block,
+              (long long)w->b.panels, (long long)w->b.block);
+}
+
+static const char *operand_at(const struct weights *w, const struct weights_side *s)
+{
+    const struct problem *p = &w->p;
+    const char *text =
+        SAY("(const real *)p[%d] + INT64_C(%lld)", problem_operand(p, s->o->tensor), (long long)s->o->view.c);
+    for (int i = 0; i < w->outer.n; i++)
+        text = SAY("%s + g%d * INT64_C(%lld)", text, i, (long long)axis_stride(&w->outer.at[i], s->o->view.s));
+    return text;
+}
+
+static int work_operand(const struct weights *w)
+{
+    int n = 0;
+    for (int i = 0; i < w->p.was->tensors.n; i++) {
+        const int role = w->p.was->tensors.at[i].role;
+        n += role != LOOPS_TEMP && role != LOOPS_TABLE;
+    }
+    return n;
+}
+
+static void sums_step(const struct weights *w, struct text *out)
+{
+    const long long tile = (long long)w->rows * w->width;
+    text_put(out, "void KERNEL_0");
+    begin(out, step_head);
+    text_line(out, "real *const scratch = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
+    text_open(out, "for (int64_t task = task0; task < task1; task++) {");
+    text_line(out, "const int64_t at = task / %lld, group = task %% %lld;", (long long)w->ngroup, (long long)w->ngroup);
+    block_digits(w, out, "at");
+    weights_digits(w, out, &w->outer, w->nouter, 'g', "g");
+    text_line(out, "const int64_t chunk0 = group * %lld / %lld, chunk1 = (group + 1) * %lld / %lld;",
+              (long long)w->nchunk, (long long)w->ngroup, (long long)w->nchunk, (long long)w->ngroup);
+    if (w->ngroup > 1)
+        text_line(out, "real *const sums = (real *)p[%d] + task * INT64_C(%lld);", work_operand(w), (long long)w->sums);
+    else
+        text_line(out, "real *const sums = scratch + INT64_C(%lld);", (long long)(weights_scratch(w) - w->sums));
+    text_line(out, "for (int64_t chunk = chunk0; chunk < chunk1; chunk++)");
+    text_line(out, "    chunk_sums(%s, %s,", operand_at(w, &w->a), operand_at(w, &w->b));
+    text_line(out, "               scratch, sums, chunk, m0, m1, n0, n1, chunk > chunk0);");
+    if (w->ngroup == 1)
+        text_line(out, "for (int64_t m = m0; m < m1; m++) results(p, sums + (m - m0) * %lld, g, m, n0, n1);",
+                  (long long)w->b.block * tile);
+    text_close(out, "}");
+    end(out);
+}
+
+static void total_step(const struct weights *w, struct text *out)
+{
+    text_put(out, "void KERNEL_1");
+    begin(out, step_head);
+    text_open(out, "for (int64_t task = task0; task < task1; task++) {");
+    text_line(out, "const int64_t at = task / %lld, i = task %% %lld;", (long long)w->a.block, (long long)w->a.block);
+    block_digits(w, out, "at");
+    text_line(out, "if (m0 + i >= m1) continue;");
+    text_line(out, "results(p, (const real *)p[%d] + at * INT64_C(%lld) + i * %lld, g, m0 + i, n0, n1);",
+              work_operand(w), (long long)(w->sums * w->ngroup), (long long)w->b.block * w->rows * w->width);
+    text_close(out, "}");
+    text_line(out, "(void)f, (void)worker;");
+    end(out);
+}
+
+void weights_print(struct weights *w, struct text *out)
+{
+    print_prelude(out, w->target);
+    text_put(out, "typedef %s real;\ntypedef %s vec;\n", dtype_def(w->p.dtype)->c_name, weights_vector(w));
+    text_put(out, "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n");
+    text_put(out, "static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }\n\n");
+    micro_kernel(w, out);
+    if (w->winograd) {
+        weights_winograd_chunk(w, out);
+    } else {
+        pack_functions(w, out, &w->a);
+        pack_functions(w, out, &w->b);
+        direct_chunk(w, out);
+    }
+    total_function(w, out);
+    if (w->b.channels.size % w->width) result_function(w, out, true);
+    if (w->b.panels > 1 || w->b.channels.size % w->width == 0) result_function(w, out, false);
+    panel_results(w, out);
+    sums_step(w, out);
+    if (w->ngroup > 1) total_step(w, out);
+}
