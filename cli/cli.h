@@ -3,6 +3,7 @@
 #define SOL_CLI_H
 
 #include "array.h"
+#include "sol/deploy.h"
 #include "sol/onnx.h"
 
 #define MOST_ITEMS 256
@@ -16,11 +17,14 @@ struct options {
     struct sol_onnx_dim dims[MOST_ITEMS];
     int ninputs, nfixed, nexpected, ndims, threads, rounds;
     const char *output_dir;
+    const char *target; /* of a deployment */
+    struct sol_deploy_key dargs[MOST_ITEMS];
+    int ndargs;
     const char *folders[MOST_ITEMS]; /* of test data, for verify */
     int nfolders;
     uint64_t seed;
     double rtol, atol;
-    bool random, layers, memory, verbose;
+    bool random, layers, memory, verbose, list_keys;
 };
 
 /* main.c */
@@ -39,6 +43,7 @@ int cmd_compile(struct cli *c);
 int cmd_run(struct cli *c);
 int cmd_verify(struct cli *c);
 int cmd_bench(struct cli *c);
+int cmd_deploy(struct cli *c);
 int cmd_cache(struct cli *c);
 int cmd_config(struct cli *c);
 

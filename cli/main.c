@@ -64,7 +64,11 @@ enum place {
     RANDOM,
     LAYERS,
     MEMORY,
-    VERBOSE
+    VERBOSE,
+    TARGET,
+    FOLDER,
+    DARG,
+    KEYS
 };
 static const struct option_row {
     const char *name;
@@ -85,6 +89,10 @@ static const struct option_row {
     {"--dim", DIM, PAIR, "NAME=SIZE", "size of a dimension that the model leaves open: its name, or INPUT.AXIS"},
     {"--fix", FIX, PAIR, "NAME=FILE", "an input that always has this value; shapes may depend on it"},
     {"--threads", THREADS, NUMBER, "N", "most threads of a run (0: one for each processor)"},
+    {"-t", TARGET, TEXT_VALUE, "TARGET", "shared_lib, static_lib or source"},
+    {"-o", FOLDER, TEXT_VALUE, "FOLDER", "where it is written: the same as --darg path=FOLDER"},
+    {"--darg", DARG, PAIR, "KEY=VALUE", "a key of the deployment; `sol deploy --keys` lists them"},
+    {"--keys", KEYS, NOTHING, "", "lists the keys of a deployment, and ends"},
     {"--config", CONFIG, PAIR, "KEY=VALUE", "a configuration key; `sol config` lists them"},
     {"--verbose", VERBOSE, NOTHING, "", "more about what happens"},
 };
@@ -106,6 +114,8 @@ static const struct command {
      cmd_verify, MODEL | BIT(INPUT) | BIT(EXPECTED) | BIT(RTOL) | BIT(ATOL) | BIT(THREADS), 1, MOST_ITEMS},
     {"bench", "NET.onnx", "measures runs: median, least, and time to the first result", cmd_bench,
      MODEL | BIT(INPUT) | BIT(ROUNDS) | BIT(SEED) | BIT(THREADS), 1, 1},
+    {"deploy", "NET.onnx", "makes a C library of a model, or its source: shared (-t shared_lib) in this folder (-o .)",
+     cmd_deploy, MODEL | BIT(INPUT) | BIT(TARGET) | BIT(FOLDER) | BIT(DARG) | BIT(KEYS), 0, 1},
     {"cache", "clear", "empties the cache of compiled code", cmd_cache, COMMON, 1, 1},
     {"config", "", "lists the configuration keys", cmd_config, COMMON, 0, 0},
 };
@@ -180,6 +190,15 @@ static int add_dim(struct options *o, const char *name, const char *text)
     return code;
 }
 
+static int add_darg(struct options *o, const char *key, const char *value)
+{
+    if (o->ndargs == MOST_ITEMS) return cli_error(EXIT_USAGE, "--darg: more than %d", MOST_ITEMS);
+    for (int i = 0; i < o->ndargs; i++)
+        if (!strcmp(o->dargs[i].key, key)) return cli_error(EXIT_USAGE, "--darg %s: given twice", key);
+    o->dargs[o->ndargs++] = (struct sol_deploy_key){key, value};
+    return EXIT_GOOD;
+}
+
 static int set_option(struct cli *c, const struct option_row *row, char *value)
 {
     struct options *o = &c->o;
@@ -216,6 +235,10 @@ static int set_option(struct cli *c, const struct option_row *row, char *value)
     case LAYERS: o->layers = true; break;
     case MEMORY: o->memory = true; break;
     case VERBOSE: o->verbose = true; break;
+    case TARGET: o->target = value; break;
+    case KEYS: o->list_keys = true; break;
+    case FOLDER: return add_darg(o, "path", value);
+    case DARG: *equals = 0; return add_darg(o, value, equals + 1);
     }
     return EXIT_GOOD;
 }

@@ -414,7 +414,7 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     text_line(d->p.out,
               "void KERNEL_%d(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)", i);
     text_open(d->p.out, "{");
-    text_line(d->p.out, "(void)worker;");
+    text_line(d->p.out, "(void)f, (void)worker;");
     if (p->vector >= 0) place_temps(m, g);
     print_pointers(d->p.out, d->pl, g);
     tasks_open(&d->p, &t);

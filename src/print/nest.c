@@ -80,7 +80,7 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
     text_line(p->out,
               "void KERNEL_%d(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)", i);
     text_open(p->out, "{");
-    text_line(p->out, "(void)worker;");
+    text_line(p->out, "(void)f, (void)worker;");
     print_pointers(p->out, pl, g);
     tasks_open(p, &t);
     int opened = 1;

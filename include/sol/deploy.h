@@ -1,0 +1,34 @@
+/* Deploying a network: it becomes a small C library that needs nothing but libc and libm, or the source of one.
+ *
+ * What is written, how an application calls it, and every key: docs/deploy.md. */
+#ifndef SOL_DEPLOY_H
+#define SOL_DEPLOY_H
+
+#include "sol/sol.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct sol_deploy_key {
+    const char *key, *value; /* as in docs/deploy.md: "lib_name", "gcc::march"; lists are separated by commas */
+};
+struct sol_deploy_options {
+    size_t size;        /* sizeof(struct sol_deploy_options) */
+    const char *target; /* "shared_lib", "static_lib" or "source", or another spelling of these */
+    int nkeys;
+    const struct sol_deploy_key *keys; /* those that are not given have their defaults */
+    const void *const *params; /* by number of the graph's parameter: row-major data; read during the call only */
+    int seed_input;            /* number of an i64 scalar input, the last, that each call fills from the stream
+                                  of func_seed; -1: there is none */
+};
+/* Optimizes the graph, in place, and writes the library and what belongs to it into the folder of the key `path`.
+ * Errors: INVALID (a key or its value), UNSUPPORTED (a layer, a device), COMPILER (none there, or it refused), IO. */
+sol_status sol_deploy(struct sol_ctx *ctx, struct sol_graph *g, const struct sol_deploy_options *options);
+/* The i-th key, its default and what it does; NULL when i is past the last. */
+const char *sol_deploy_key_at(int i, const char **out_default, const char **out_doc);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

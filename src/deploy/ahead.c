@@ -1,0 +1,96 @@
+/* Packing ahead: the program `prepare` of a version runs here and now. Kernels are C with vectors of the compiler, so
+ * that those for another machine are compiled for this one: only what the last bits round to may differ. */
+#include <string.h>
+
+#include "build/build.h"
+#include "deploy/deploy.h"
+#include "rt/rt.h"
+
+/* The version's schedule with nothing but `prepare`, its kernels numbered anew. */
+static struct schedule *only_prepare(struct deploy *d, const struct schedule *from)
+{
+    struct schedule *s = arena_memdup(d->arena, from, sizeof *from);
+    struct schedule_program *pr = &s->program[PROGRAM_PREPARE];
+    int *number = NEW_ARRAY(d->arena, int, from->kernels.n + 1);
+    memset(&s->kernels, 0, sizeof s->kernels);
+    memset(&s->program[PROGRAM_FORWARD].steps, 0, sizeof s->program[PROGRAM_FORWARD].steps);
+    memset(&s->program[PROGRAM_BACKWARD].steps, 0, sizeof s->program[PROGRAM_BACKWARD].steps);
+    pr->steps.at = arena_memdup(d->arena, pr->steps.at, (size_t)pr->steps.n * sizeof *pr->steps.at);
+    for (int i = 0; i < pr->steps.n; i++) {
+        int *k = &pr->steps.at[i].kernel;
+        if (!number[*k]) {
+            PUSH(d->arena, s->kernels, from->kernels.at[*k]);
+            number[*k] = s->kernels.n;
+        }
+        *k = number[*k] - 1;
+    }
+    return s;
+}
+
+static sol_status build(struct deploy *d, const struct deploy_version *v, const struct schedule *s,
+                        struct module *out_m)
+{
+    struct target host;
+    target_host(&host);
+    struct build_data *data = NEW_ARRAY(d->arena, struct build_data, s->constants.n + 1);
+    for (int i = 0; i < s->constants.n; i++) {
+        const struct sol_tensor *t = s->constants.at[i];
+        data[i] = (struct build_data){t->data, (size_t)tensor_elements(t) * dtype_def(t->dtype)->bytes};
+    }
+    const struct build_request r = {.name = d->g->name,
+                                    .device = host.device,
+                                    .march = host.march,
+                                    .vector_bytes = v->target.vector_bytes,
+                                    .nkernel = s->kernels.n,
+                                    .kernel = s->kernels.at,
+                                    .ndata = s->constants.n,
+                                    .data = data,
+                                    .module = schedule_module_text(s, d->g->name, NULL)};
+    return build_module(d->ctx, d->arena, &r, out_m);
+}
+
+static void *aligned(struct deploy *d, int64_t bytes)
+{
+    char *raw = arena_try(d->arena, (size_t)bytes + 64);
+    return raw ? (char *)(((uintptr_t)raw + 63) / 64 * 64) : NULL;
+}
+
+sol_status deploy_prepare(struct deploy *d, const struct deploy_version *v, void **out_block)
+{
+    struct module m;
+    TRY(build(d, v, only_prepare(d, v->schedule), &m));
+    const struct sol_module *t = m.table;
+    const int threads = rt_processors();
+    char **base = NEW_ARRAY(d->arena, char *, t->nbuffer + 1),
+         **operands = NEW_ARRAY(d->arena, char *, t->prepare.nplace + 1);
+    char *prepared = aligned(d, t->prepared_bytes), *workspace = aligned(d, t->prepare.workspace_bytes);
+    char *scratch = aligned(d, rt_scratch_bytes(&t->prepare) * threads);
+    sol_status status = SOL_OK;
+    if (!prepared || !workspace || !scratch)
+        status = ctx_fail(d->ctx, SOL_ERR_NOMEM, "deploy: out of memory for %lld bytes of packed weights",
+                          (long long)t->prepared_bytes);
+    for (int i = 0; i < t->nbuffer && !status; i++) {
+        const struct sol_buffer *b = &t->buffer[i];
+        const void *begin = b->kind == SOL_BUFFER_PARAM       ? d->options->params[b->index]
+                            : b->kind == SOL_BUFFER_CONST     ? b->data
+                            : b->kind == SOL_BUFFER_PREPARED  ? prepared
+                            : b->kind == SOL_BUFFER_WORKSPACE ? workspace
+                                                              : NULL;
+        base[i] = (char *)((uintptr_t)begin + (uintptr_t)b->offset);
+    }
+    static const uint64_t seeds[8];
+    const struct rt_call call = {.program = &t->prepare,
+                                 .base = base,
+                                 .operands = operands,
+                                 .scratch = scratch,
+                                 .seeds = seeds,
+                                 .threads = threads,
+                                 .team = rt_team_openmp()};
+    int32_t step = 0;
+    if (!status && rt_run(&call, &step))
+        status = ctx_fail(d->ctx, SOL_ERR_RUN, "deploy: '%s': an index of the parameters is out of range",
+                          t->prepare.step[step].label);
+    module_close(&m);
+    *out_block = prepared;
+    return status;
+}

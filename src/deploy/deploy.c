@@ -1,0 +1,98 @@
+/* The way of a deployment, as one function. */
+#include "deploy/deploy.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "passes/passes.h"
+
+/* -- a folder for sources and objects that are not wanted */
+
+static sol_status make_work(struct deploy *d)
+{
+    const char *temporary = getenv("TMPDIR");
+    char *name = arena_printf(d->arena, "%s/sol-deploy-XXXXXX", temporary && *temporary ? temporary : "/tmp");
+    d->work = d->keys.path;
+    if (d->target == DEPLOY_SOURCE) return SOL_OK;
+    d->work = mkdtemp(name);
+    return d->work ? SOL_OK
+                   : ctx_fail(d->ctx, SOL_ERR_IO, "deploy: cannot make the folder '%s': %s", name, strerror(errno));
+}
+
+/* Its files, and those in folders in it. */
+static void empty(const char *path, int depth)
+{
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        char inner[4096];
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        snprintf(inner, sizeof inner, "%s/%s", path, e->d_name);
+        if (!unlink(inner) || !depth) continue;
+        empty(inner, depth - 1);
+        rmdir(inner);
+    }
+    if (dir) closedir(dir);
+}
+
+static void remove_work(const struct deploy *d)
+{
+    if (!d->work || d->target == DEPLOY_SOURCE) return;
+    empty(d->work, 1);
+    rmdir(d->work);
+}
+
+/* -- the way */
+
+static sol_status check_graph(struct deploy *d)
+{
+    const struct sol_graph *g = d->g;
+    const int seed = d->options->seed_input;
+    if (!g->outputs.n) return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: network '%s' has no outputs", g->name);
+    if (graph_is_joint(g))
+        return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED, "deploy: network '%s' has a gradient: deploy it without", g->name);
+    if (seed >= 0 &&
+        (seed != g->inputs.n - 1 || g->inputs.at[seed]->dtype != SOL_I64 || tensor_elements(g->inputs.at[seed]) != 1))
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: seed_input: expected the last input, an i64 number");
+    return SOL_OK;
+}
+
+static sol_status build(struct deploy *d)
+{
+    TRY(deploy_sources(d));
+    TRY(deploy_kit(d));
+    return d->target == DEPLOY_SOURCE ? SOL_OK : deploy_make(d);
+}
+
+static sol_status deploy(struct deploy *d)
+{
+    TRY(deploy_read_keys(d));
+    TRY(check_graph(d));
+    TRY(deploy_find_compiler(d));
+    TRY(passes_run(d->g));
+    TRY(deploy_versions(d));
+    TRY(deploy_weights(d));
+    TRY(file_make_folder(d->ctx, d->keys.path));
+    TRY(make_work(d));
+    const sol_status status = build(d);
+    remove_work(d);
+    if (!status)
+        LOG(d->ctx, LOG_INFO, "core", "%s: %s for %s written into %s, weights %.1f MB", d->g->name,
+            d->target == DEPLOY_SOURCE ? "the source" : deploy_library(d), d->device, d->keys.path,
+            (double)d->weights_bytes / 1e6);
+    return status;
+}
+
+sol_status sol_deploy(struct sol_ctx *ctx, struct sol_graph *g, const struct sol_deploy_options *options)
+{
+    struct arena *a = arena_create(ctx);
+    if (!a) return ctx_check(ctx);
+    struct deploy d = {.ctx = ctx, .arena = a, .g = g, .options = options};
+    sol_status status = deploy(&d);
+    if (status) ctx_where(ctx, status, "network %s: ", g->name);
+    arena_destroy(a);
+    return status;
+}

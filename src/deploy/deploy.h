@@ -1,0 +1,91 @@
+/* Deploy: a network becomes a library, or its source. The way (deploy.c): keys; for each instruction set a plan and a
+ * schedule; weights into one file; sources; and, for a library, compiler and linker. The sources of a library are those
+ * of the target `source`. */
+#ifndef SOL_DEPLOY_INSIDE_H
+#define SOL_DEPLOY_INSIDE_H
+
+#include "deploy/front.h"
+#include "schedule/schedule.h"
+#include "sol/deploy.h"
+
+enum deploy_target { DEPLOY_SHARED, DEPLOY_STATIC, DEPLOY_SOURCE };
+
+struct deploy_keys { /* as they were given */
+#define X(key, field, ...) const char *field;
+#include "deploy/keys.def"
+#undef X
+};
+
+/* The network for one instruction set. */
+struct deploy_version {
+    const char *name, *id; /* "x86-64-v3", x86_64_v3 */
+    const char *march;
+    struct target target;
+    const char *const *flags; /* of its kernels */
+    uint32_t needs;           /* as in front.h */
+    struct schedule *schedule;
+    const char **symbol; /* by kernel; NULL: no step uses it */
+    const char **file;   /* of kernel k, in the version's folder */
+    int64_t *param_at, *const_at, prepared_at;
+};
+
+struct deploy_piece { /* of the weights */
+    const void *data;
+    int64_t bytes, at;
+};
+
+struct deploy {
+    struct sol_ctx *ctx;
+    struct arena *arena;
+    struct sol_graph *g;
+    const struct sol_deploy_options *options;
+    enum deploy_target target;
+    struct deploy_keys keys;
+    const char *device; /* "x86" or "arm64" */
+    const char *cc;     /* path of the compiler */
+    bool clang, cross;
+    int nversion;
+    struct deploy_version *version;
+    VECTOR(struct deploy_piece) pieces;
+    int64_t weights_bytes;
+    uint64_t weights_hash;
+    const char *work;             /* folder for sources and objects: `path` itself if those are wanted */
+    VECTOR(const char *) sources; /* to compile, relative to `work`; those of version v are in its folder */
+};
+
+/* keys.c */
+sol_status deploy_read_keys(struct deploy *d);
+/* version.c: finds the compiler, and makes all versions, planned and scheduled. */
+sol_status deploy_find_compiler(struct deploy *d);
+sol_status deploy_versions(struct deploy *d);
+/* weights.c: where everything lies in the weights; their file. */
+sol_status deploy_weights(struct deploy *d);
+sol_status deploy_write_weights(struct deploy *d, const char *path);
+/* ahead.c: the prepared block of a version, computed here and now. */
+sol_status deploy_prepare(struct deploy *d, const struct deploy_version *v, void **out_block);
+/* source.c: all that is compiled, into the folder `work`. */
+sol_status deploy_sources(struct deploy *d);
+/* kit.c: header, example, Makefile, .pc, CMake configuration, Python wrapper, into `path`. */
+sol_status deploy_kit(struct deploy *d);
+/* What the function has between its brackets behind the context: in0, out0, or, not numbered, with names. */
+const char *deploy_parameters(struct deploy *d, bool numbered);
+int deploy_inputs(const struct deploy *d); /* that the caller gives: without the seed */
+/* make.c: library from sources, into `path`. */
+sol_status deploy_make(struct deploy *d);
+/* The file of the library: "libNN.so". */
+const char *deploy_library(const struct deploy *d);
+/* The program of binutils that belongs to the compiler: "aarch64-linux-gnu-ar". */
+const char *deploy_tool(const struct deploy *d, const char *name);
+/* Runs a program; what it says is in the message if it fails. `what` is for the message: "compiler". */
+sol_status deploy_run(struct deploy *d, const char *what, const char *const *argv, const char **out_output);
+
+/* text.c */
+const char *deploy_file(const struct deploy *d, const char *folder, const char *name); /* folder/name */
+const char *deploy_string(struct arena *a, const char *text); /* as a C string: plain characters only, in quotes */
+/* A template with what stands for its @names@: pairs of a name and a text, the last NULL. */
+const char *deploy_fill(struct arena *a, const char *template, const char *const *pairs);
+/* Writes a text into a file. */
+sol_status deploy_write(struct deploy *d, const char *folder, const char *name, const char *text);
+const char *deploy_text(const char *name); /* a file of the deployed library that SOL carries: "front.c" */
+
+#endif

@@ -1,0 +1,90 @@
+/* Front: what stands between a deployed network's functions and its module: which version of the code this processor
+ * runs, the weights, contexts, memory, errors. The same file for every network; it knows a network by its description,
+ * which `sol deploy` writes. Depends on libc, pthreads and rt. */
+#ifndef SOL_FRONT_H
+#define SOL_FRONT_H
+
+#include <pthread.h>
+
+#include "deploy/ext.h"
+#include "sol/module.h"
+
+#ifndef FRONT_API /* in a deployed library: hidden */
+#define FRONT_API
+#endif
+
+enum front_error {
+    FRONT_GOOD = 0,
+    FRONT_INVALID = 1, /* the caller's mistake */
+    FRONT_MEMORY = 2,
+    FRONT_DATA = 3,   /* found in the data, such as an index out of range */
+    FRONT_FILE = 4,   /* of the weights */
+    FRONT_MACHINE = 5 /* has not the instructions that the code needs */
+};
+
+/* The network's code for one instruction set. */
+struct front_version {
+    const char *name; /* "x86-64-v3" */
+    uint32_t needs;   /* bits by row of features.def */
+    const struct sol_module *module;
+    const int64_t *param_at, *const_at; /* by number: where it begins in the weights; -1: not needed */
+    int64_t prepared_at;                /* where the prepared block lies in the weights; -1: it is made when loaded */
+};
+struct front_net {
+    const char *name; /* of the functions */
+    int nversion;     /* best first */
+    const struct front_version *version;
+    int ninput, noutput; /* without the seed */
+    const struct sol_ext_tensor *input, *output;
+    int seed_input;               /* of the module: behind all others; -1: none */
+    const unsigned char *weights; /* NULL: in a file */
+    const char *weights_file;     /* its name, beside the library */
+    size_t weights_bytes;
+    uint64_t weights_hash;
+    struct front_state *state;
+};
+/* What a process knows of a network. */
+struct front_state {
+    pthread_mutex_t lock; /* for all below */
+    const struct front_version *version;
+    const unsigned char *weights;
+    const char *weights_path; /* given by the application */
+    struct front_block {      /* memory of sol_ext_malloc, aligned */
+        void *raw;
+        char *at;
+    } prepared;                 /* shared by all contexts that have no block of their own */
+    int users;                  /* of `prepared` */
+    struct front_context *idle; /* of calls without a context */
+    int threads;                /* of those calls; 0: one for each processor */
+    uint64_t seed, drawn;
+};
+#define FRONT_STATE_START                 \
+    {                                     \
+        .lock = PTHREAD_MUTEX_INITIALIZER \
+    }
+struct front_context;
+
+/* All return an enum front_error and leave a text for front_message. */
+FRONT_API int front_init(const struct front_net *net);
+FRONT_API int front_choose(const struct front_net *net, const char *version);
+#if defined FRONT_WEIGHTS_FILE
+FRONT_API int front_weights(const struct front_net *net, const char *path);
+#endif
+FRONT_API void front_seed(const struct front_net *net, int seed);
+/* block NULL: memory of sol_ext_malloc. threads 0: one for each processor. */
+FRONT_API int front_create(const struct front_net *net, void *block, size_t bytes, int threads,
+                           struct front_context **out_c);
+FRONT_API size_t front_bytes(const struct front_net *net, int threads); /* 0: failed */
+FRONT_API void front_free(struct front_context *c);
+/* c NULL: calls without a context. */
+FRONT_API int front_threads(const struct front_net *net, struct front_context *c, int threads);
+FRONT_API int front_run(const struct front_net *net, struct front_context *c, const void *const *in, void *const *out);
+/* Allocates the outputs; all NULL if it fails. */
+FRONT_API int front_predict(const struct front_net *net, struct front_context *c, const void *const *in, void **out);
+FRONT_API const char *front_version_name(const struct front_net *net); /* that runs here; NULL: none does */
+FRONT_API int front_message(char *buffer, size_t size);                /* of this thread's last error; its length */
+FRONT_API void front_unload(const struct front_net *net);
+
+extern FRONT_API const struct front_net front_here; /* the network of a deployed library */
+
+#endif

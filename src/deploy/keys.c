@@ -1,0 +1,148 @@
+/* Keys of a deployment: their defaults, what they accept, and what of it is about names and files. */
+#include <ctype.h>
+#include <string.h>
+
+#include "deploy/deploy.h"
+
+static const struct {
+    const char *key;
+    size_t place; /* in struct deploy_keys */
+    const char *otherwise, *values, *doc;
+} rows[] = {
+#define X(key, field, otherwise, values, doc) {key, offsetof(struct deploy_keys, field), otherwise, values, doc},
+#include "deploy/keys.def"
+#undef X
+};
+
+const char *sol_deploy_key_at(int i, const char **out_default, const char **out_doc)
+{
+    if (i < 0 || i >= COUNT_OF(rows)) return NULL;
+    if (out_default) *out_default = rows[i].otherwise;
+    if (out_doc) *out_doc = rows[i].doc;
+    return rows[i].key;
+}
+
+static bool is_one_of(const char *values, const char *value)
+{
+    const size_t n = strlen(value);
+    for (const char *word = values; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL)
+        if (n == strcspn(word, "|") && !strncmp(word, value, n)) return true;
+    return !*values;
+}
+
+static sol_status unknown(struct deploy *d, const char *key)
+{
+    struct text t = text_new(d->arena);
+    for (int i = 0; i < COUNT_OF(rows); i++) text_put(&t, "%s%s", i ? ", " : "", rows[i].key);
+    return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: there is no key '%s'; the keys are %s", key, t.at);
+}
+
+static sol_status set(struct deploy *d, const struct sol_deploy_key *k)
+{
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        if (strcmp(rows[i].key, k->key)) continue;
+        if (!k->value || !is_one_of(rows[i].values, k->value))
+            return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: %s: expected %s, got '%s'", k->key,
+                            *rows[i].values ? rows[i].values : "text", k->value ? k->value : "(null)");
+        memcpy((char *)&d->keys + rows[i].place, &k->value, sizeof k->value);
+        return SOL_OK;
+    }
+    return unknown(d, k->key);
+}
+
+static sol_status find_target(struct deploy *d)
+{
+    static const struct {
+        const char *name;
+        enum deploy_target target;
+    } targets[] = {
+        {"shared_lib", DEPLOY_SHARED}, {"lib::shared", DEPLOY_SHARED}, {"deployment::shared_lib", DEPLOY_SHARED},
+        {"static_lib", DEPLOY_STATIC}, {"lib::static", DEPLOY_STATIC}, {"deployment::static_lib", DEPLOY_STATIC},
+        {"source", DEPLOY_SOURCE},     {"lib::source", DEPLOY_SOURCE}, {"deployment::source", DEPLOY_SOURCE},
+    };
+    const char *name = d->options->target ? d->options->target : "(null)";
+    const char *own = !strncmp(name, "sol.deployment.", 15) ? name + 15 : name;
+    for (int i = 0; i < COUNT_OF(targets); i++) {
+        if (strcmp(targets[i].name, own)) continue;
+        d->target = targets[i].target;
+        return SOL_OK;
+    }
+    return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: target: expected shared_lib, static_lib or source, got '%s'",
+                    name);
+}
+
+/* Does a text consist of such characters and letters and digits alone? It becomes a part of files and commands. */
+static bool consists_of(const char *text, const char *more)
+{
+    if (!*text || *text == '-') return false;
+    for (const char *c = text; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr(more, *c)) return false;
+    return true;
+}
+
+static bool is_keyword(const char *name)
+{
+    static const char words[] =
+        " auto break case char const continue default do double else enum extern float for goto if inline int long "
+        "main register restrict return short signed sizeof static struct switch typedef union unsigned void volatile "
+        "while ";
+    const char *at = strstr(words, name);
+    return at && at[-1] == ' ' && at[strlen(name)] == ' ';
+}
+
+static sol_status check_names(struct deploy *d)
+{
+    const struct deploy_keys *k = &d->keys;
+    if (!consists_of(k->lib_name, "_.+-") || *k->lib_name == '.')
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: lib_name: expected letters, digits, '_', '-', '.', got '%s'",
+                        k->lib_name);
+    if (!consists_of(k->func_name, "_") || isdigit((unsigned char)*k->func_name) || is_keyword(k->func_name) ||
+        strlen(k->func_name) > 60 || !strncmp(k->func_name, "front_", 6) || !strncmp(k->func_name, "sol_ext_", 8))
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: func_name: expected a name for a function of C, got '%s'",
+                        k->func_name);
+    const char *const plain[][2] = {
+        {"gcc::march", k->march}, {"gcc::mtune", k->mtune}, {"gcc::elf", k->elf}, {"gcc::oformat", k->oformat}};
+    for (int i = 0; i < COUNT_OF(plain); i++)
+        if (!consists_of(plain[i][1], "_.+-=,"))
+            return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: %s: '%s' is no name that gcc or ld would take",
+                            plain[i][0], plain[i][1]);
+    if (*k->nvidia)
+        return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED,
+                        "deploy: nvidia::cc: there is no code for NVIDIA GPUs; device_type is x86 or arm64");
+    if (!*k->path) return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: path: expected a folder, got ''");
+    return SOL_OK;
+}
+
+static const char *this_device(void)
+{
+    struct target t;
+    target_host(&t);
+    return t.device;
+}
+
+/* device_type: "arm64", or "arm64,armv8.2-a" */
+static sol_status find_device(struct deploy *d)
+{
+    const char *name = d->keys.device_type, *comma = strchr(name, ',');
+    const char *device = comma ? arena_printf(d->arena, "%.*s", (int)(comma - name), name) : name;
+    if (comma && strcmp(d->keys.march, "native") && strcmp(d->keys.march, comma + 1))
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: device_type says '%s', but gcc::march '%s'", comma + 1,
+                        d->keys.march);
+    if (comma) d->keys.march = comma + 1;
+    d->device = !strcmp(device, "auto") ? this_device() : device;
+    if (strcmp(d->device, "x86") && strcmp(d->device, "arm64"))
+        return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED, "deploy: device_type: expected auto, x86 or arm64, got '%s'",
+                        device);
+    d->cross = strcmp(d->device, this_device()) != 0;
+    return SOL_OK;
+}
+
+sol_status deploy_read_keys(struct deploy *d)
+{
+    for (int i = 0; i < COUNT_OF(rows); i++)
+        memcpy((char *)&d->keys + rows[i].place, &rows[i].otherwise, sizeof rows[i].otherwise);
+    for (int i = 0; i < d->options->nkeys; i++) TRY(set(d, &d->options->keys[i]));
+    TRY(find_target(d));
+    TRY(check_names(d));
+    return find_device(d);
+}

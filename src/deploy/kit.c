@@ -1,0 +1,259 @@
+/* The kit: what lies beside a deployed library so that it can be used as it is. */
+#include <ctype.h>
+#include <string.h>
+
+#include "deploy/deploy.h"
+
+/* Of gcc alone: clang does not know it. The Makefile asks which of them it has. */
+#define GCC_ONLY "-fno-predictive-commoning"
+
+int deploy_inputs(const struct deploy *d)
+{
+    return d->g->inputs.n - (d->options->seed_input >= 0);
+}
+
+static void put_shape(struct text *t, const struct sol_tensor *x)
+{
+    text_put(t, "%s[", dtype_def((enum sol_dtype)x->dtype)->name);
+    for (int k = 0; k < x->ndim; k++) text_put(t, "%s%lld", k ? ", " : "", (long long)x->dim[k].size);
+    text_put(t, "]");
+}
+
+const char *deploy_parameters(struct deploy *d, bool numbered)
+{
+    struct text t = text_new(d->arena);
+    const int nin = deploy_inputs(d);
+    for (int i = 0; i < nin + d->g->outputs.n; i++) {
+        const bool in = i < nin;
+        const int number = in ? i : i - nin;
+        const struct sol_tensor *x = in ? d->g->inputs.at[number] : d->g->outputs.at[number].t;
+        const char *name = in ? x->name : d->g->outputs.at[number].name;
+        const char *type = dtype_def((enum sol_dtype)x->dtype)->c_name;
+        text_put(&t, in ? ", const %s *in%d" : ", %s **out%d", type, number);
+        if (!numbered && name && *name) text_put(&t, "_%s", text_identifier(d->arena, name));
+    }
+    return t.at ? t.at : "";
+}
+
+/* -- the header */
+
+static const char *io_comment(struct deploy *d)
+{
+    struct text t = text_new(d->arena);
+    for (int i = 0; i < deploy_inputs(d); i++) {
+        text_put(&t, " *   in%d   ", i);
+        put_shape(&t, d->g->inputs.at[i]);
+        text_put(&t, "  %s\n", deploy_string(d->arena, d->g->inputs.at[i]->name ? d->g->inputs.at[i]->name : ""));
+    }
+    for (int i = 0; i < d->g->outputs.n; i++) {
+        text_put(&t, " *   out%d  ", i);
+        put_shape(&t, d->g->outputs.at[i].t);
+        text_put(&t, "  %s\n", deploy_string(d->arena, d->g->outputs.at[i].name ? d->g->outputs.at[i].name : ""));
+    }
+    for (char *c = t.at; c && *c; c++)
+        if (*c == '*' && c[1] == '/') *c = '_';
+    return t.at ? t.at : "";
+}
+
+static sol_status write_header(struct deploy *d)
+{
+    struct text versions = text_new(d->arena);
+    const char *func = d->keys.func_name;
+    for (int i = 0; i < d->nversion; i++) text_put(&versions, "%s%s", i ? ", " : "", d->version[i].name);
+    const char *file =
+        strcmp(d->keys.weights, "file")
+            ? ""
+            : arena_printf(
+                  d->arena,
+                  "\n/* Where the file of the weights is, said before all else; the text stays. Otherwise it is "
+                  "looked for beside the\n * library (or the program that the library is a part of). */\nint "
+                  "%s_weights(const char *path);\n",
+                  func);
+    const char *const pairs[] = {
+        "name",       deploy_string(d->arena, d->g->name),
+        "sol",        sol_version(),
+        "io",         io_comment(d),
+        "guard",      arena_printf(d->arena, "SOL_%s_H", text_identifier(d->arena, d->keys.lib_name)),
+        "ext",        deploy_text("ext.h"),
+        "func",       func,
+        "parameters", deploy_parameters(d, false),
+        "versions",   versions.at,
+        "file",       file,
+        NULL};
+    return deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.h", d->keys.lib_name),
+                        deploy_fill(d->arena, deploy_text("network.h"), pairs));
+}
+
+/* -- the example */
+
+static sol_status write_example(struct deploy *d)
+{
+    struct text declare = text_new(d->arena), call = text_new(d->arena), show = text_new(d->arena);
+    struct text compare = text_new(d->arena), release = text_new(d->arena);
+    const char *func = d->keys.func_name;
+    for (int i = 0; i < deploy_inputs(d); i++) text_put(&call, ", in[%d]", i);
+    text_put(&compare, "    int same = 1;\n");
+    for (int i = 0; i < d->g->outputs.n; i++) {
+        text_put(&declare, "    %s *out%d = NULL;\n", dtype_def((enum sol_dtype)d->g->outputs.at[i].t->dtype)->c_name,
+                 i);
+        text_put(&call, ", &out%d", i);
+        text_put(&show, "    show(%s_output(%d), out%d);\n", func, i, i);
+        text_put(&compare, "    same &= !memcmp(out%d, mine[%d], %s_output(%d)->bytes);\n", i, i, func, i);
+        text_put(&release, "    sol_ext_free(out%d);\n", i);
+    }
+    const char *const pairs[] = {"lib",     d->keys.lib_name,
+                                 "func",    func,
+                                 "ninput",  arena_printf(d->arena, "%d", deploy_inputs(d)),
+                                 "noutput", arena_printf(d->arena, "%d", d->g->outputs.n),
+                                 "declare", declare.at,
+                                 "call",    call.at,
+                                 "show",    show.at,
+                                 "compare", compare.at,
+                                 "free",    release.at,
+                                 NULL};
+    return deploy_write(d, d->keys.path, "example.c", deploy_fill(d->arena, deploy_text("example.c"), pairs));
+}
+
+/* -- how to build */
+
+static const char *program_name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static const char *joined(struct deploy *d, const char *const *words)
+{
+    struct text t = text_new(d->arena);
+    for (int i = 0; words[i]; i++) text_put(&t, "%s%s", i ? " " : "", words[i]);
+    return t.at ? t.at : "";
+}
+
+/* In a cross build the example runs in an emulator. */
+static const char *runner(const struct deploy *d)
+{
+    return d->cross && !strcmp(d->device, "arm64") ? "qemu-aarch64 -L /usr/aarch64-linux-gnu " : "";
+}
+
+static sol_status write_library_makefile(struct deploy *d)
+{
+    const char *file = deploy_library(d);
+    const char *link = d->target == DEPLOY_SHARED ? arena_printf(d->arena, "-L. -l:%s -Wl,-rpath,'$$ORIGIN'", file)
+                                                  : arena_printf(d->arena, "%s -lm -pthread", file);
+    const char *const pairs[] = {"lib", d->keys.lib_name,       "file", file,      "link", link,
+                                 "cc",  program_name_of(d->cc), "run",  runner(d), NULL};
+    return deploy_write(d, d->keys.path, "Makefile", deploy_fill(d->arena, deploy_text("Makefile.lib"), pairs));
+}
+
+/* The flags of a version are those of all code, then its own. */
+static bool in_all(const struct deploy *d, const char *flag)
+{
+    for (int i = 0; i < d->nversion; i++) {
+        bool found = false;
+        for (int k = 0; d->version[i].flags[k]; k++) found |= !strcmp(d->version[i].flags[k], flag);
+        if (!found) return false;
+    }
+    return strncmp(flag, "-march", 6) && strncmp(flag, "-mtune", 6);
+}
+
+static const char *code_flags(struct deploy *d, const struct deploy_version *v, bool own)
+{
+    VECTOR(const char *) flags = {0};
+    for (int i = 0; v->flags[i]; i++)
+        if (in_all(d, v->flags[i]) != own && strcmp(v->flags[i], GCC_ONLY)) PUSH(d->arena, flags, v->flags[i]);
+    PUSH(d->arena, flags, NULL);
+    return joined(d, flags.at);
+}
+
+static sol_status write_source_makefile(struct deploy *d)
+{
+    struct text objects = text_new(d->arena), rules = text_new(d->arena), files = text_new(d->arena);
+    const bool inside = !strcmp(d->keys.weights, "inside");
+    const char *lib = d->keys.lib_name;
+    text_put(&objects, "%s.o %s_network.o%s%s%s", lib, lib, inside ? " " : "", inside ? lib : "",
+             inside ? "_weights.o" : "");
+    text_put(&files, "%s.c %s_network.c%s%s%s", lib, lib, inside ? " " : "", inside ? lib : "",
+             inside ? "_weights.c" : "");
+    for (int i = 0; i < d->nversion; i++) {
+        const struct deploy_version *v = &d->version[i];
+        text_put(&objects, " $(patsubst %%.c,%%.o,$(wildcard %s/*.c))", v->id);
+        text_put(&files, " %s/*.c", v->id);
+        text_put(&rules, "%s/%%.o: %s/%%.c %s/vectors.h sol/module.h\n\t$(CC) $(ALL_CFLAGS) %s -c $< -o $@\n\n", v->id,
+                 v->id, v->id, code_flags(d, v, true));
+    }
+    const char *one =
+        arena_printf(d->arena, "%s -shared %s %s -I. -Wa,-I. %s -o %s.so -lm -pthread", program_name_of(d->cc),
+                     code_flags(d, d->version, false), code_flags(d, d->version, true), files.at, lib);
+    const char *weights = arena_printf(d->arena, "\n%s_weights.o: %s.weights\n\n", lib, lib);
+    const char *const pairs[] = {"lib",
+                                 lib,
+                                 "cc",
+                                 program_name_of(d->cc),
+                                 "ar",
+                                 d->cross ? program_name_of(deploy_tool(d, "ar")) : "ar",
+                                 "code",
+                                 code_flags(d, d->version, false),
+                                 "objects",
+                                 objects.at,
+                                 "rules",
+                                 rules.at,
+                                 "one",
+                                 one,
+                                 "gcc",
+                                 GCC_ONLY,
+                                 "weights_rule",
+                                 inside ? weights : "\n",
+                                 "run",
+                                 runner(d),
+                                 NULL};
+    return deploy_write(d, d->keys.path, "Makefile", deploy_fill(d->arena, deploy_text("Makefile.source"), pairs));
+}
+
+/* For other build systems. */
+static sol_status write_configurations(struct deploy *d)
+{
+    const char *lib = d->keys.lib_name;
+    const bool shared = d->target == DEPLOY_SHARED;
+    const char *const pc[] = {"lib",
+                              lib,
+                              "name",
+                              deploy_string(d->arena, d->g->name),
+                              "sol",
+                              sol_version(),
+                              "libs",
+                              arena_printf(d->arena, "-L${prefix} -l:%s%s", deploy_library(d),
+                                           shared ? " -Wl,-rpath,${prefix}" : " -lm -pthread"),
+                              NULL};
+    const char *const cmake[] = {"lib",  lib,
+                                 "file", deploy_library(d),
+                                 "kind", shared ? "SHARED" : "STATIC",
+                                 "libs", shared ? "" : "\n    INTERFACE_LINK_LIBRARIES \"m;-pthread\"",
+                                 NULL};
+    TRY(deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.pc", lib),
+                     deploy_fill(d->arena, deploy_text("pkgconfig.pc"), pc)));
+    return deploy_write(d, d->keys.path, arena_printf(d->arena, "%sConfig.cmake", lib),
+                        deploy_fill(d->arena, deploy_text("config.cmake"), cmake));
+}
+
+static sol_status write_wrapper(struct deploy *d)
+{
+    const char *module = text_identifier(d->arena, d->keys.lib_name);
+    const char *const pairs[] = {"lib",    d->keys.lib_name, "func", d->keys.func_name,
+                                 "module", module,           "name", text_identifier(d->arena, d->g->name),
+                                 NULL};
+    return deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.py", module),
+                        deploy_fill(d->arena, deploy_text("wrapper.py"), pairs));
+}
+
+sol_status deploy_kit(struct deploy *d)
+{
+    TRY(write_header(d));
+    TRY(write_example(d));
+    if (d->target == DEPLOY_SOURCE) {
+        TRY(write_source_makefile(d));
+        return write_wrapper(d);
+    }
+    TRY(write_library_makefile(d));
+    TRY(write_configurations(d));
+    return d->target == DEPLOY_SHARED ? write_wrapper(d) : SOL_OK;
+}

@@ -1,0 +1,166 @@
+/* Versions: for each instruction set that the library shall have, what the compiler makes of its name, and the network
+ * planned for it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "build/build.h"
+#include "deploy/deploy.h"
+
+/* -- the compiler */
+
+sol_status deploy_find_compiler(struct deploy *d)
+{
+    static const char *const own[] = {"cc", "gcc", "clang", NULL};
+    static const char *const for_arm64[] = {"aarch64-linux-gnu-gcc", NULL}, *const for_x86[] = {"x86_64-linux-gnu-gcc",
+                                                                                                NULL};
+    const bool arm = !strcmp(d->device, "arm64");
+    const char *const *names = !d->cross ? own : arm ? for_arm64 : for_x86;
+    const char *key = ctx_config(d->ctx, "compiler::name"), *output = "";
+    if (!d->cross && *key && strcmp(key, "auto"))
+        d->cc = compiler_find_program(d->arena, key);
+    else
+        for (int i = 0; names[i] && !d->cc; i++) d->cc = compiler_find_program(d->arena, names[i]);
+    if (!d->cc && d->cross)
+        return ctx_fail(d->ctx, SOL_ERR_COMPILER,
+                        "deploy: code for %s needs the cross compiler %s, which is not in PATH: install it (Debian, "
+                        "Ubuntu: apt install %s)",
+                        d->device, names[0], arm ? "gcc-aarch64-linux-gnu" : "gcc-x86-64-linux-gnu");
+    if (!d->cc)
+        return ctx_fail(d->ctx, SOL_ERR_COMPILER,
+                        "deploy: no C compiler was found; install one (Debian, Ubuntu: apt install gcc) or set the key "
+                        "compiler::name to the path of gcc or clang");
+    TRY(deploy_run(d, "compiler", (const char *const[]){d->cc, "--version", NULL}, &output));
+    d->clang = strstr(output, "clang version") != NULL;
+    return SOL_OK;
+}
+
+/* The macros that the compiler defines for an instruction set: what it may use. */
+static sol_status ask_macros(struct deploy *d, const char *march, const char **out_macros)
+{
+    const char *const argv[] = {d->cc, arena_printf(d->arena, "-march=%s", march), "-dM", "-E", "-x", "c", "/dev/null",
+                                NULL};
+    sol_status status = deploy_run(d, "gcc::march", argv, out_macros);
+    return status == SOL_ERR_COMPILER ? ctx_where(d->ctx, SOL_ERR_INVALID, "deploy: gcc::march '%s': ", march) : status;
+}
+
+static bool defines(const char *macros, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *at = macros; (at = strstr(at, name)); at += n)
+        if (at > macros && at[-1] == ' ' && at[n] == ' ') return true;
+    return false;
+}
+
+/* -- targets */
+
+/* The name of the target that an instruction set is at least. */
+static const char *target_class(const struct deploy *d, const char *macros)
+{
+    if (!strcmp(d->device, "arm64")) return "neon";
+    if (defines(macros, "__AVX512F__") && defines(macros, "__AVX512BW__") && defines(macros, "__AVX512VL__") &&
+        defines(macros, "__AVX512DQ__"))
+        return "x86-64-v4";
+    if (defines(macros, "__AVX2__") && defines(macros, "__FMA__")) return "x86-64-v3";
+    return defines(macros, "__SSE4_2__") ? "x86-64-v2" : "sse2";
+}
+
+static uint32_t needs(const struct deploy *d, const char *macros)
+{
+    static const char *const rows[] = {
+#define X(feature, macro) macro,
+#include "deploy/features.def"
+#undef X
+    };
+    uint32_t bits = 0;
+    if (strcmp(d->device, "x86")) return 0;
+    for (int i = 0; i < COUNT_OF(rows); i++) bits |= defines(macros, rows[i]) ? UINT32_C(1) << i : 0;
+    return bits;
+}
+
+static sol_status set_vector(struct deploy *d, struct deploy_version *v)
+{
+    static const struct {
+        const char *name;
+        int bytes;
+    } widths[] = {{"sse2", 16}, {"sse4", 16}, {"avx", 32}, {"avx2", 32}, {"avx512", 64}};
+    for (int i = 0; i < COUNT_OF(widths); i++) {
+        if (strcmp(d->keys.vector, widths[i].name)) continue;
+        if (widths[i].bytes > v->target.vector_bytes || strcmp(d->device, "x86"))
+            return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: ispc::vector '%s': %s has vectors of %d bytes",
+                            d->keys.vector, v->name, v->target.vector_bytes);
+        v->target.vector_bytes = widths[i].bytes;
+    }
+    return SOL_OK;
+}
+
+static void set_flags(struct deploy *d, struct deploy_version *v)
+{
+    const char *const *code = compiler_code_flags(d->arena, v->march, v->target.vector_bytes, d->clang);
+    VECTOR(const char *) flags = {0};
+    for (int i = 0; code[i]; i++) PUSH(d->arena, flags, code[i]);
+    if (strcmp(d->keys.mtune, "native") || !strcmp(v->march, "native"))
+        PUSH(d->arena, flags, arena_printf(d->arena, "-mtune=%s", d->keys.mtune));
+    PUSH(d->arena, flags, NULL);
+    v->flags = flags.at;
+}
+
+static sol_status make_version(struct deploy *d, const char *march, struct deploy_version *v)
+{
+    const char *macros;
+    if (d->cross && !strcmp(march, "native")) march = !strcmp(d->device, "arm64") ? "armv8-a" : "x86-64-v2";
+    v->name = v->march = march;
+    v->id = text_identifier(d->arena, march);
+    TRY(ask_macros(d, march, &macros));
+    TRY(target_named(d->ctx, target_class(d, macros), &v->target));
+    v->target.name = v->name;
+    v->target.march = march;
+    v->needs = needs(d, macros);
+    TRY(set_vector(d, v));
+    set_flags(d, v);
+    return SOL_OK;
+}
+
+/* -- the network for it */
+
+static sol_status refuse_opaque(struct deploy *d, const struct schedule *s)
+{
+    struct text t = text_new(d->arena);
+    for (int i = 0; i < s->opaque.n; i++)
+        text_put(&t, "%s%s %s", i ? ", " : "", s->opaque.at[i]->def->name, s->opaque.at[i]->name);
+    if (!s->opaque.n) return SOL_OK;
+    return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED, "deploy: layers that cannot be deployed yet: %s", t.at);
+}
+
+static sol_status plan_version(struct deploy *d, struct deploy_version *v)
+{
+    struct plan *p;
+    TRY(plan_make(d->g, d->arena, &v->target, &p));
+    TRY(schedule_make(p, &v->schedule));
+    TRY(refuse_opaque(d, v->schedule));
+    return ctx_check(d->ctx);
+}
+
+/* Of two versions the one with more instructions comes first: the first that a machine can run is chosen. */
+static int better_first(const void *a, const void *b)
+{
+    const struct deploy_version *x = a, *y = b;
+    if (x->target.vector_bytes != y->target.vector_bytes) return y->target.vector_bytes - x->target.vector_bytes;
+    return __builtin_popcount(y->needs) - __builtin_popcount(x->needs);
+}
+
+sol_status deploy_versions(struct deploy *d)
+{
+    int n = 1;
+    for (const char *c = d->keys.march; *c; c++) n += *c == ',';
+    d->version = NEW_ARRAY(d->arena, struct deploy_version, n);
+    for (const char *at = d->keys.march; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        const char *march = arena_printf(d->arena, "%.*s", (int)strcspn(at, ","), at);
+        for (int i = 0; i < d->nversion; i++)
+            if (!strcmp(d->version[i].name, march))
+                return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: gcc::march '%s': given twice", march);
+        TRY(make_version(d, march, &d->version[d->nversion++]));
+    }
+    qsort(d->version, (size_t)d->nversion, sizeof *d->version, better_first);
+    for (int i = 0; i < d->nversion; i++) TRY(plan_version(d, &d->version[i]));
+    return SOL_OK;
+}
