@@ -5,7 +5,6 @@ import copy
 import torch
 from sol.pytorch.export import export
 from sol.pytorch.module import _dense, owned_tensors
-from sol.pytorch.program import _skeleton
 from sol.pytorch.translate import Translator
 from torch.utils import _pytree as pytree
 
@@ -80,9 +79,9 @@ def _physical(t, layout):
 def interpret(model, args):
     """The network's outputs as the interpreter computes the translated graph, by number of the returned leaf."""
     leaves = list(args)
-    program = export(_skeleton(model), tuple(args), {})
+    traced = export(model, tuple(args), {})
     owned = {n: _dense(o.tensor) for n, o in owned_tensors(model).items()}
-    t = Translator(program, type(model).__name__, leaves, owned, frozenset()).run()
+    t = Translator(traced, type(model).__name__, leaves, owned, frozenset()).run()
     given = [*leaves, torch.tensor(7)]  # what random numbers are made of comes last
     inputs = tuple(_physical(given[i.leaf], i.layout) for i in t.inputs)
     params = tuple(_physical(owned[p.name] if p.constant is None else p.constant, p.layout) for p in t.params)

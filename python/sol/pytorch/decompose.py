@@ -10,6 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from .trace import place
+
 
 def decompose(node: torch.fx.Node) -> torch.fx.GraphModule | None:
     """A graph of other operators, whose placeholders are the node's tensors in the order of `all_tensors`; None: there is none."""
@@ -33,8 +35,7 @@ def decompose(node: torch.fx.Node) -> torch.fx.GraphModule | None:
     with mode, torch.no_grad():
         graph = make_fx(call)(*fakes)
     for inner in graph.graph.nodes:  # what it says of its place is what this node says
-        inner.meta["stack_trace"] = node.meta.get("stack_trace")
-        inner.meta["nn_module_stack"] = node.meta.get("nn_module_stack")
+        inner.meta["place"] = place(node)
     return None if any(inner.target is target for inner in graph.graph.nodes) else graph
 
 

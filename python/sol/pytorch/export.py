@@ -1,7 +1,7 @@
-"""From a module to a graph of ATen operators: torch.export with everything that a model's author wrote kept as it is.
+"""From a module to a graph of ATen operators, with everything that a model's author wrote kept as it is.
 
-Operators are not decomposed: linear, batch_norm, attention and LSTM stay what they are. What the table lacks decompose.py
-tries; in-place operators stay, too: writes.py.
+trace.py sees most models through; torch.export gets the others. Operators are not decomposed: linear, batch_norm, attention and LSTM
+stay what they are. What the table lacks decompose.py tries; in-place operators stay, too: writes.py.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from sol import _core
+from sol import _core, log
 
+from .skeleton import model_class, skeleton
 from .structure import carries, decode, encode
+from .trace import LIBRARY, Traced, Unusual, trace
 
 _lock = threading.RLock()  # PyTorch's tracing keeps its state in globals
 
@@ -37,8 +37,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-_OURS = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, os.path.dirname(os.path.abspath(__file__))))
 
 
 class _NoGraphs(io.TextIOBase):
@@ -109,29 +107,35 @@ def _own_gradients() -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def export(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool = False
-) -> ExportedProgram:
-    """Traces a module for arguments, one model at a time. What the model itself raises is passed on.
+def export(root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool = False) -> Traced:
+    """Traces a model for arguments, one model at a time. What the model itself raises is passed on.
 
     With `gradients`, no_grad() and detach() are in the trace.
     """
     with _lock, _tracing(gradients):
         try:
-            if carries(pytree.tree_structure((args, kwargs))):
-                return torch.export.export(_carry(module), args, kwargs, strict=False)
-            try:
-                return torch.export.export(module, args, kwargs, strict=False)
-            except RuntimeError as e:
-                if "not a known type" not in str(e):
-                    raise
-                return torch.export.export(_carry(module), args, kwargs, strict=False)
+            return trace(skeleton(root), args, kwargs)
+        except Unusual as e:
+            log.debug(f"{model_class(root).__name__}: traced by torch.export: {e}")
+        try:
+            return Traced.of(_export(skeleton(root), args, kwargs))
         except Exception as e:
             reason = _untraceable(e)
             if reason is None:
                 raise
             line = next((f" ({os.path.basename(f.filename)}:{f.lineno})" for f in _users(e)), "")
-            raise _core.UnsupportedError(f"{type(module).__name__}: cannot be traced: {reason}{line}") from e
+            raise _core.UnsupportedError(f"{model_class(root).__name__}: cannot be traced: {reason}{line}") from e
+
+
+def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
+    if carries(pytree.tree_structure((args, kwargs))):
+        return torch.export.export(_carry(module), args, kwargs, strict=False)
+    try:
+        return torch.export.export(module, args, kwargs, strict=False)
+    except RuntimeError as e:
+        if "not a known type" not in str(e):
+            raise
+        return torch.export.export(_carry(module), args, kwargs, strict=False)
 
 
 def _carry(module: torch.nn.Module) -> torch.nn.Module:
@@ -149,7 +153,7 @@ def _carry(module: torch.nn.Module) -> torch.nn.Module:
 
 def _users(e: Exception) -> list[traceback.FrameSummary]:
     """The frames of the user's model that an exception went through, the innermost first."""
-    return [f for f in reversed(traceback.extract_tb(e.__traceback__)) if not f.filename.startswith((*_OURS, "<"))]
+    return [f for f in reversed(traceback.extract_tb(e.__traceback__)) if not f.filename.startswith((*LIBRARY, "<"))]
 
 
 _DATA_DEPENDENT = frozenset(
@@ -180,26 +184,3 @@ def _untraceable(e: Exception) -> str | None:
     if "torch._export" in type(e).__module__ or "torch.export" in type(e).__module__ or "dynamo" in type(e).__module__:
         return first
     return None
-
-
-def place(node: torch.fx.Node) -> tuple[str, str]:
-    """Where a node comes from: the path of its module, and the file and line in the user's model."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = next((p for p, _ in reversed(stack.values()) if p), "") if stack else ""
-    return str(path), _line(node.meta.get("stack_trace") or "")
-
-
-def _line(trace: str) -> str:
-    """The innermost line of a trace that is not PyTorch's own; else the innermost."""
-    frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
-    users = [f for f in frames if not f[6:].startswith(_OURS)]
-    if not frames:
-        return ""
-    parts = (users or frames)[-1].split(", ")
-    return f"{os.path.basename(parts[0][6:-1])}:{parts[1].removeprefix('line ')}"
-
-
-def parameter_inputs(program: ExportedProgram) -> dict[str, tuple[InputKind, str]]:
-    """Placeholders that are not the caller's: kind and the name of the tensor in the module."""
-    specs = program.graph_signature.input_specs
-    return {s.arg.name: (s.kind, s.target) for s in specs if s.kind != InputKind.USER_INPUT and s.target is not None}

@@ -27,7 +27,7 @@ from .builder import SOL_NAME
 from .guards import guards, written
 from .layout import Layout
 from .program import TENSORS, Owned, Program
-from .skeleton import copy_tree
+from .skeleton import contents_kept, copy_tree, model_class
 from .structure import encode, form, outline
 from .training import Origin, later, refused
 
@@ -106,7 +106,9 @@ class State:
             )
             outputs = self._run(root, program, dense, leaves)
         if outputs is None:
-            raise _core.InternalError(f"{class_name(root)}: a program does not accept the call that it was made for")
+            raise _core.InternalError(
+                f"{model_class(root).__name__}: a program does not accept the call that it was made for"
+            )
         route.program = program
         self.route = route
         return _results(program, outputs, leaves)
@@ -177,7 +179,7 @@ class State:
                 m.training = training
         if outputs is None:
             raise _core.InvalidError(
-                f"{class_name(root)}: backward: the model has changed since the call; ask for gradients before changing it"
+                f"{model_class(root).__name__}: backward: the model has changed since the call; ask for gradients before changing it"
             )
         return outputs
 
@@ -196,12 +198,12 @@ class State:
             try:
                 bound = self.signature.bind(*args, **kwargs)
             except TypeError as e:
-                raise TypeError(f"{class_name(root)}.forward{self.signature}: {e}") from None
+                raise TypeError(f"{model_class(root).__name__}.forward{self.signature}: {e}") from None
             for name, parameter in self.signature.parameters.items():
                 if name not in bound.arguments and isinstance(parameter.default, _SIMPLE):
                     bound.arguments[name] = len(flat)
                     flat.append(parameter.default)
-            positions = bound.args, bound.kwargs
+            positions = bound.args, dict(sorted(bound.kwargs.items()))
         order, spec = pytree.tree_flatten(encode(positions))
         route = Route(names, None if simple else shape, tuple(order), tuple(flat[given:]))
         return [flat[i] for i in order], spec, route
@@ -227,7 +229,8 @@ class State:
             key = (str(spec), tuple(map(_leaf_key, leaves)), tuple(map(written, rows)), tensors, wanted)
             if key not in self.programs:
                 self._check_declared(root, leaves, spec)
-                made = Program(root, leaves, spec, owned, rows, self._fixed(leaves), wanted)
+                with contents_kept(root):
+                    made = Program(root, leaves, spec, owned, rows, self._fixed(leaves), wanted)
                 while len(self.programs) >= MAX_PROGRAMS:
                     forgotten = self.programs.pop(next(iter(self.programs)))
                     log.debug(f"{made.name}: {MAX_PROGRAMS} programs are kept: forgets the one for {forgotten.what}")
@@ -244,7 +247,7 @@ class State:
         if self.declared is None:
             return
         expected, expected_spec = self.declared
-        what = f"{class_name(root)}: optimized for ({', '.join(map(str, expected))})"
+        what = f"{model_class(root).__name__}: optimized for ({', '.join(map(str, expected))})"
         got = f"got ({', '.join(_describe(leaf) for leaf in leaves)})"
         if len(leaves) != len(expected):
             raise _core.InvalidError(f"{what}, {got}")
@@ -324,7 +327,7 @@ def _check_tensors(root: torch.nn.Module, owned: dict[str, Owned]) -> None:
     for name, o in owned.items():
         if o.tensor.device.type != "cpu":
             raise _core.UnsupportedError(
-                f"{class_name(root)}: {name} is on device {o.tensor.device}: not supported; SOL runs on the processor"
+                f"{model_class(root).__name__}: {name} is on device {o.tensor.device}: not supported; SOL runs on the processor"
             )
 
 
@@ -386,11 +389,6 @@ def wanted_gradients(root: torch.nn.Module, leaves: Sequence[Any]) -> frozenset[
     return frozenset(wanted + [("param", n) for n, o in owned_tensors(root).items() if o.tensor.requires_grad])
 
 
-def class_name(root: torch.nn.Module) -> str:
-    """The name of a model's own class."""
-    return getattr(type(root), "_sol_class", type(root)).__name__
-
-
 def eager(root: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """The original forward, on the optimized model's own modules."""
     own = root.__dict__.get("_sol_forward")
@@ -435,7 +433,8 @@ def _optimized_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
 def attach(module: torch.nn.Module, declared: Any) -> torch.nn.Module:
     """Makes a module (a copy that is ours) an optimized one."""
     own = module.__dict__.pop("forward", None) or module.__dict__.get("_sol_forward")
-    signature = inspect.signature(own or functools.partial(type(module).forward, module))
+    # that of a decorated forward is the decorator's: it may tell a name from a place, and what is given from what is not
+    signature = inspect.signature(own or functools.partial(type(module).forward, module), follow_wrapped=False)
     module.__class__ = _optimized_class(type(module))  # type: ignore[arg-type]
     if own:
         module.__dict__["_sol_forward"] = own

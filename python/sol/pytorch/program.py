@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import operator
 import time
-import types
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
 from sol import _core, log
@@ -18,7 +16,7 @@ from sol.api import next_seed
 from . import training
 from .export import export
 from .layout import Layout
-from .skeleton import copy_tree
+from .skeleton import model_class
 from .structure import builder
 from .training import Gradient, Origin
 from .translate import Parameter, Replay, Translator
@@ -79,7 +77,7 @@ class Program:
         wanted: frozenset[Origin] = frozenset(),
     ) -> None:
         start = time.monotonic()
-        self.name = getattr(type(root), "_sol_class", type(root)).__name__
+        self.name = model_class(root).__name__
         self.spec = spec
         shown = [t for t in leaves if isinstance(t, torch.Tensor)]
         self.what = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in shown)
@@ -91,12 +89,12 @@ class Program:
         self.tensor_leaves = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
         examples = [_example(leaf, ("leaf", i) in wanted) for i, leaf in enumerate(_apart(leaves))]
         args, kwargs = pytree.tree_unflatten(examples, spec)
-        exported = export(_skeleton(root), args, kwargs, bool(wanted))
+        exported = export(root, args, kwargs, bool(wanted))
         traced = time.monotonic()
         tensors = {n: self.copies[n].holder["copy"] if n in self.copies else o.tensor for n, o in owned.items()}
         self.translation = t = Translator(exported, self.name, leaves, tensors, fixed, wanted).run()
         self.gradient = Gradient(t, wanted) if any(t.tracked) else None
-        out_spec = exported.call_spec.out_spec
+        out_spec = exported.spec
         translated = time.monotonic()
         self.net = t.graph.compile()
         if self.gradient:
@@ -104,9 +102,7 @@ class Program:
         done = time.monotonic()
         log.debug(f"{self.name} for {self.what}: traced in {traced - start:.2f} s, translated in {translated - traced:.2f} s, "
                  f"compiled in {done - translated:.2f} s")  # fmt: skip
-        log.memory(
-            "Training" if self.gradient else "Inference", self.net.memory["peak"], f"{self.name} for {self.what}"
-        )
+        log.memory("Training" if self.gradient else "Inference", self.net.memory, f"{self.name} for {self.what}")
         self.repeatable = not t.writes and not t.random and not any(m.training for m in root.modules())
         self.rows = tuple(self._empty(layout, dtype) for layout, dtype in t.outputs)
         self.caller = self._make_caller(leaves, modes)
@@ -284,38 +280,6 @@ def draw_seed() -> torch.Tensor:
     """The seed of one call: from sol.set_seed's stream, or else from PyTorch's generator."""
     fixed = next_seed()
     return torch.empty((), dtype=torch.int64).random_() if fixed is None else torch.tensor(fixed)
-
-
-def _skeleton(root: torch.nn.Module) -> torch.nn.Module:
-    """A copy to trace: the model's own class and forward, without what belongs to the optimized model's call."""
-    skeleton = copy_tree(root, share=False)
-    d = skeleton.__dict__
-    skeleton.__class__ = getattr(type(root), "_sol_class", type(root))
-    d.pop("_sol", None)
-    if "_sol_forward" in d:
-        d["forward"] = d.pop("_sol_forward")
-    for name in [n for n in d if n.endswith("_hooks")]:
-        d[name] = type(d[name])()
-    for m in skeleton.modules():
-        if isinstance(m, _BatchNorm) and type(m).forward is _BatchNorm.forward and m.momentum is None:
-            m.__dict__["forward"] = types.MethodType(_cumulative, m)
-    return skeleton
-
-
-def _cumulative(self: Any, x: torch.Tensor) -> torch.Tensor:
-    """Batch-norm with momentum=None: running statistics are plain means over all batches. Does not ask how many there
-    were, which a trace does not know."""
-    if not self.training or not self.track_running_stats or self.num_batches_tracked is None:
-        return _BatchNorm.forward(self, x)
-    self._check_input_dim(x)
-    self.num_batches_tracked.add_(1)
-    mean, var = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
-    y = torch.nn.functional.batch_norm(x, mean, var, self.weight, self.bias, True, 1.0, self.eps)
-    share = 1.0 / self.num_batches_tracked.to(mean.dtype)
-    with torch.no_grad():
-        self.running_mean.copy_(self.running_mean * (1 - share) + mean * share)
-        self.running_var.copy_(self.running_var * (1 - share) + var * share)
-    return y
 
 
 def _span(t: torch.Tensor) -> tuple[int, int]:

@@ -7,10 +7,14 @@ own dicts with other tensors in the same memory. Hooks are copied: one that is a
 
 from __future__ import annotations
 
+import contextlib
 import types
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def copy_tree(root: torch.nn.Module, share: bool) -> torch.nn.Module:
@@ -69,3 +73,92 @@ def _renew(value: Any, copies: dict[int, torch.nn.Module]) -> Any:
     if type(value) is dict and any(isinstance(v, torch.nn.Module | types.MethodType) for v in value.values()):
         return {k: _renew(v, copies) for k, v in value.items()}
     return value
+
+
+def model_class(root: torch.nn.Module) -> type[torch.nn.Module]:
+    """A model's own class, also when it is optimized."""
+    return getattr(type(root), "_sol_class", type(root))
+
+
+def skeleton(root: torch.nn.Module) -> torch.nn.Module:
+    """A copy to trace: the model's own class and forward, without what belongs to the optimized model's call."""
+    made = copy_tree(root, share=False)
+    d = made.__dict__
+    made.__class__ = model_class(root)
+    d.pop("_sol", None)
+    if "_sol_forward" in d:
+        d["forward"] = d.pop("_sol_forward")
+    for name in [n for n in d if n.endswith("_hooks")]:
+        d[name] = type(d[name])()
+    for m in made.modules():
+        if isinstance(m, _BatchNorm) and type(m).forward is _BatchNorm.forward and m.momentum is None:
+            m.__dict__["forward"] = types.MethodType(_cumulative, m)
+    return made
+
+
+def _cumulative(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """Batch-norm with momentum=None: running statistics are plain means over all batches. Does not ask how many there
+    were, which a trace does not know."""
+    if not self.training or not self.track_running_stats or self.num_batches_tracked is None:
+        return _BatchNorm.forward(self, x)
+    self._check_input_dim(x)
+    self.num_batches_tracked.add_(1)
+    mean, var = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
+    y = torch.nn.functional.batch_norm(x, mean, var, self.weight, self.bias, True, 1.0, self.eps)
+    share = 1.0 / self.num_batches_tracked.to(mean.dtype)
+    with torch.no_grad():
+        self.running_mean.copy_(self.running_mean * (1 - share) + mean * share)
+        self.running_var.copy_(self.running_var * (1 - share) + var * share)
+    return y
+
+
+# -- what a model keeps of a call
+
+
+class Contents:
+    """What is in the lists, dicts, sets and objects in a tree's attributes. They are the user's own, not copies, as hooks and
+    closures may hold them, too."""
+
+    def __init__(self, root: torch.nn.Module) -> None:
+        self.found: dict[int, tuple[Any, Any]] = {}
+        for module in root.modules():
+            _look(module.__dict__.values(), self.found)
+
+    def restore(self) -> bool:
+        """Puts back what was in them; False: something had changed."""
+        changed = [(value, before) for value, before in self.found.values() if not _holds(value, before)]
+        for value, before in changed:
+            value.clear()
+            value.extend(before) if isinstance(value, list | deque) else value.update(before)
+        return not changed
+
+
+@contextlib.contextmanager
+def contents_kept(root: torch.nn.Module) -> Iterator[None]:
+    """Tracing a model that fills a cache leaves nothing of the trace in it."""
+    contents = Contents(root)
+    try:
+        yield
+    finally:
+        contents.restore()
+
+
+def _look(values: Iterable[Any], found: dict[int, tuple[Any, Any]]) -> None:
+    """Adds the containers among values, and within them, with what is in them."""
+    waiting = [*values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, tuple):
+            waiting += value
+        elif isinstance(value, list | dict | set | deque) and id(value) not in found:
+            found[id(value)] = value, (dict(value) if isinstance(value, dict) else list(value))
+            waiting += value.values() if isinstance(value, dict) else value
+
+
+def _holds(value: Any, before: Any) -> bool:
+    """Is the same in a container as before, in the same order?"""
+    if len(value) != len(before):
+        return False
+    if isinstance(value, dict):
+        return all(a is b and value[a] is before[b] for a, b in zip(value, before, strict=True))
+    return all(a is b for a, b in zip(value, before, strict=True))

@@ -63,7 +63,9 @@ def encode(tree: Any) -> Any:
         return {k: encode(v) for k, v in tree.items()}
     if pytree._get_node_type(tree) in pytree.SUPPORTED_NODES:
         children, spec = pytree.tree_flatten(tree, is_leaf=lambda v: v is not tree)
-        return pytree.tree_unflatten([encode(v) for v in children], spec)
+        encoded = [encode(v) for v in children]
+        same = all(a is b for a, b in zip(children, encoded, strict=True))
+        return tree if same else pytree.tree_unflatten(encoded, spec)
     if isinstance(tree, dict):
         return Carrier(kind, tuple(tree), [encode(v) for v in tree.values()])
     if dataclasses.is_dataclass(tree) and not isinstance(tree, Input | type):
@@ -110,6 +112,8 @@ def builder(spec: pytree.TreeSpec) -> Callable[[Iterator[Any]], Any]:
         return lambda leaves: [p(leaves) for p in parts]
     if spec.type is dict:
         return lambda leaves: dict(zip(context, [p(leaves) for p in parts], strict=True))
+    if spec.type is torch.Size:
+        return lambda leaves: torch.Size([p(leaves) for p in parts])
     unflatten = _build if spec.type is Carrier else pytree.SUPPORTED_NODES[spec.type].unflatten_fn
     return lambda leaves: unflatten([p(leaves) for p in parts], context)
 

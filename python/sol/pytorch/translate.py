@@ -13,16 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind
 
 from sol import _core, log
 
 from . import operators
 from .builder import Builder, Refused, Value, sol_name
 from .decompose import all_tensors, decompose
-from .export import parameter_inputs, place
 from .layout import Layout
+from .trace import Source, Traced, place
 from .writes import Memory, viewed, written
 
 BIG = 1024  # elements; constants above are handed over like parameters instead of becoming code
@@ -91,7 +90,7 @@ class Translator:
 
     def __init__(
         self,
-        program: ExportedProgram,
+        traced: Traced,
         name: str,
         leaves: Sequence[Any],
         tensors: dict[str, torch.Tensor],
@@ -101,11 +100,11 @@ class Translator:
         self.fixed = fixed  # leaves that are parameters
         self.wanted = wanted  # leaves and tensors of the model that want a gradient, as in `origin`
         self.enabled = True  # False: within no_grad()
-        self.program = program
+        self.traced = traced
         self.tensors = tensors
         self.leaves = leaves
         self.graph = _core.Graph(name)
-        self.result = Translation(self.graph, constants=dict(program.constants))
+        self.result = Translation(self.graph, constants=dict(traced.constants))
         self.b = Builder(self.graph)
         self.env: dict[torch.fx.Node, Any] = {}
         self.memory = Memory(self.b, self._read, self._again, self.env)
@@ -115,7 +114,7 @@ class Translator:
     def run(self) -> Translation:
         """Translates; raises UnsupportedError with everything that is not covered."""
         self._placeholders()
-        self._nodes(self.program.graph, self.program.graph_module)
+        self._nodes(self.traced.graph, self.traced.module)
         if not self.problems:
             self._outputs()
         if self.b.seed is not None:
@@ -130,31 +129,26 @@ class Translator:
     # -- inputs and parameters
 
     def _placeholders(self) -> None:
-        named = parameter_inputs(self.program)
-        leaf = 0
-        for node in self.program.graph.find_nodes(op="placeholder"):
-            kind, name = named.get(node.name, (InputKind.USER_INPUT, ""))
-            if kind == InputKind.USER_INPUT:
-                self.origin[node] = ("leaf", leaf)
-                leaf += 1
-            else:
-                self.origin[node] = ("param", name)
+        for source in self.traced.inputs:
+            node = source.node
+            self.origin[node] = source.origin
             if not node.users:
                 continue
             try:
-                self.env[node] = self._placeholder(node, kind, name)
+                self.env[node] = self._placeholder(source)
                 self.memory.enter(node)
             except Refused as e:
                 where, which = self.origin[node]
                 self.problems.append(f"{'argument' if where == 'leaf' else 'parameter'} {which}: {e}")
 
-    def _placeholder(self, node: torch.fx.Node, kind: InputKind, name: str) -> Any:
-        val = node.meta.get("val")
-        where, which = self.origin[node]
+    def _placeholder(self, source: Source) -> Any:
+        node, kind = source.node, source.kind
+        val, (where, which) = node.meta.get("val"), source.origin
         if not isinstance(val, torch.Tensor):
             if where == "leaf":
                 return self.leaves[which]
             raise Refused(f"{kind.name.lower()} inputs")
+        name = str(which)
         check(val)
         self.b.name = node.name
         tracked = (where, which) in self.wanted
@@ -167,7 +161,7 @@ class Translator:
                 handle = self.graph.input(node.name, sol_name(val.dtype), layout.physical)
                 self.result.inputs.append(Input(which, layout, handle))
             return self._arrange(handle, layout, tracked)
-        constant = self.program.constants.get(name) if kind == InputKind.CONSTANT_TENSOR else None
+        constant = self.traced.constants.get(name) if kind == InputKind.CONSTANT_TENSOR else None
         if constant is not None and name not in self.tensors:
             if constant.numel() <= BIG or not constant.dtype.is_floating_point:
                 return self.b.const(constant)
@@ -193,6 +187,7 @@ class Translator:
 
     def _call(self, node: torch.fx.Node, module: torch.nn.Module) -> None:
         path, line = place(node)
+        self.enabled = node.meta.get("enabled", self.enabled)
         try:
             self.env[node] = self._stopped(node, self._value(node, module, path, line))
             self.memory.enter(node)
@@ -304,7 +299,7 @@ class Translator:
         target = self.memory.same.get(node) or written(node)
         if target is not None:
             return self._read(target)
-        return self._value(node, self.program.graph_module, *place(node))
+        return self._value(node, self.traced.module, *place(node))
 
     def _read(self, arg: Any) -> Any:
         if isinstance(arg, torch.fx.Node):
@@ -351,17 +346,12 @@ class Translator:
     # -- results
 
     def _outputs(self) -> None:
-        values = self.program.graph.output_node().args[0]
         seen: dict[Any, int] = {}
         for root in self.memory.written_roots():
             if root in self.origin and not self._fresh(root):
                 self.result.writes.append((self.origin[root], self._output(root, seen, root.name)))
-        specs = self.program.graph_signature.output_specs
-        for spec, value in zip(specs, values, strict=True):
-            if spec.kind == OutputKind.USER_OUTPUT:
-                self.result.results.append(self._result(value, seen))
-            else:
-                self.problems.append(f"output {spec.arg}: {spec.kind.name.lower()}")
+        self.problems += self.traced.problems
+        self.result.results += [self._result(value, seen) for value in self.traced.outputs]
 
     def _fresh(self, root: torch.fx.Node) -> bool:
         """A constant of the trace is made anew by every call: writing it has no effect behind it."""

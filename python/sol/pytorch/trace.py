@@ -1,0 +1,337 @@
+"""From a module to its operators, quickly: the model runs once on tensors without data, and each call of an operator is a node.
+
+Operators are seen as PyTorch's Python code calls them (the dispatch key PreDispatch), before autograd, so that linear, batch_norm,
+attention and LSTM stay what they are. What is out of the ordinary, the model's own errors included, is left to torch.export, which
+knows more and takes twenty times as long; `Unusual` never reaches a user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import inspect
+import operator
+import os
+import re
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, snapshot_fake
+from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from .skeleton import Contents
+from .structure import decode, encode
+
+Node = torch.fx.Node
+LIBRARY = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, os.path.dirname(os.path.abspath(__file__))))
+_LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+_PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
+
+
+class Unusual(Exception):
+    """Something that this way of tracing leaves to torch.export."""
+
+
+@dataclass
+class Source:
+    """What a placeholder stands for: the caller's leaf with this number, or the model's tensor of this name."""
+
+    node: Node
+    origin: tuple[str, Any]  # ("leaf", number) or ("param", name)
+    kind: InputKind
+
+
+@dataclass
+class Traced:
+    """A model as a graph of operators."""
+
+    graph: torch.fx.Graph
+    module: torch.nn.Module  # owner of the graphs inside of the graph
+    inputs: list[Source]
+    outputs: list[Any]  # nodes, and what is returned as it is
+    constants: dict[str, torch.Tensor]
+    spec: pytree.TreeSpec  # of what the model returns
+    problems: list[str]
+
+    @classmethod
+    def of(cls, program: ExportedProgram) -> Traced:
+        """What torch.export found."""
+        specs = {s.arg.name: s for s in program.graph_signature.input_specs if s.target is not None}
+        inputs, leaf = [], 0
+        for node in program.graph.find_nodes(op="placeholder"):
+            spec = specs.get(node.name)
+            if spec is None or spec.kind == InputKind.USER_INPUT:
+                inputs.append(Source(node, ("leaf", leaf), InputKind.USER_INPUT))
+                leaf += 1
+            else:
+                inputs.append(Source(node, ("param", spec.target), spec.kind))
+        values = program.graph.output_node().args[0]
+        outputs = program.graph_signature.output_specs
+        problems = [f"output {s.arg}: {s.kind.name.lower()}" for s in outputs if s.kind != OutputKind.USER_OUTPUT]
+        returned = [v for s, v in zip(outputs, values, strict=True) if s.kind == OutputKind.USER_OUTPUT]
+        out_spec = program.call_spec.out_spec
+        return cls(program.graph, program.graph_module, inputs, returned, dict(program.constants), out_spec, problems)
+
+
+def place(node: torch.fx.Node) -> tuple[str, str]:
+    """Where a node comes from: the path of its module, and the file and line in the user's model."""
+    if "place" in node.meta:
+        path, line = node.meta["place"]
+        return path, line
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next((p for p, _ in reversed(stack.values()) if p), "") if stack else ""
+    return str(path), _line(node.meta.get("stack_trace") or "")
+
+
+def _line(trace: str) -> str:
+    """The innermost line of a trace that is not PyTorch's own; else the innermost."""
+    frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
+    users = [f for f in frames if not f[6:].startswith(LIBRARY)]
+    if not frames:
+        return ""
+    parts = (users or frames)[-1].split(", ")
+    return f"{os.path.basename(parts[0][6:-1])}:{parts[1].removeprefix('line ')}"
+
+
+class _Recorder(ProxyTorchDispatchMode):
+    """Writes each call of an operator into a graph and lets it run on tensors without data."""
+
+    def __init__(self, root: torch.nn.Module) -> None:
+        super().__init__(None, "fake", pre_dispatch=True)  # type: ignore[arg-type]
+        self.paths = {id(m): name for name, m in root.named_modules()}
+        self.graph = torch.fx.Graph()
+        self.nodes: WeakTensorKeyDictionary = (
+            WeakTensorKeyDictionary()
+        )  # weak: PyTorch copies what it does not own alone
+        self.constants: dict[str, torch.Tensor] = {}
+        self.sources: list[Source] = []
+
+    def source(self, name: str, value: Any, origin: tuple[str, Any], kind: InputKind) -> Node:
+        """A placeholder."""
+        node = self.graph.placeholder(name)
+        node.meta["val"] = snapshot_fake(value) if isinstance(value, torch.Tensor) else value
+        self.sources.append(Source(node, origin, kind))
+        if isinstance(value, torch.Tensor):
+            self.nodes[value] = node
+        return node
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if (
+            torch.is_autocast_enabled("cpu")
+            or not isinstance(func, torch._ops.OpOverload)
+            or func.namespace == "profiler"
+        ):
+            raise Unusual(f"{func}{' in autocast' if torch.is_autocast_enabled('cpu') else ''}")
+        if func is torch.ops.prim.device.default:
+            return func(*args, **kwargs)
+        if func in _LIFTS:
+            return self._lift(args[0])
+        inputs, named = self._nodes(args), self._nodes(kwargs)
+        made = _normalized(func, args) if kwargs == {} else None
+        if made is None:
+            made = func(*args, **kwargs)
+        if isinstance(made, torch.Tensor):
+            node = self._call(func, inputs, named, snapshot_fake(made))
+            self.nodes[made] = node
+        elif isinstance(made, tuple | list):
+            self._parts(self._call(func, inputs, named, type(made)(_value(m) for m in made)), made)
+        elif made is None:
+            self._call(func, inputs, named, None)
+        elif not isinstance(made, bool | int | float):
+            raise Unusual(f"{func} makes a {type(made).__name__}")
+        return made
+
+    def _lift(self, constant: torch.Tensor) -> torch.Tensor:
+        """torch.tensor([...]) in a forward: a constant, which every call makes anew."""
+        if isinstance(constant, FakeTensor):
+            raise Unusual("lift of a tensor without data")
+        name = f"_tensor_constant{len(self.constants)}"
+        with unset_fake_temporarily():
+            self.constants[name] = constant.detach().clone()
+        made: torch.Tensor = torch.ops.aten.lift_fresh.default(constant)
+        source = self.source(name, made, ("param", name), InputKind.CONSTANT_TENSOR)
+        self.nodes[made] = self._call(torch.ops.aten.lift_fresh_copy.default, (source,), {}, snapshot_fake(made))
+        return made
+
+    def _nodes(self, arg: Any) -> Any:
+        if isinstance(arg, torch.Tensor):
+            node = self.nodes.get(arg)
+            if node is None:
+                raise Unusual("a tensor that is neither an argument nor the model's")
+            return node
+        if isinstance(arg, tuple | list):
+            return tuple(map(self._nodes, arg)) if isinstance(arg, tuple) else [self._nodes(a) for a in arg]
+        if isinstance(arg, dict):
+            return {k: self._nodes(v) for k, v in arg.items()}
+        if isinstance(arg, _PLAIN):
+            return arg
+        raise Unusual(f"an operand of {type(arg).__name__}")
+
+    def _call(self, func: Any, args: Any, kwargs: Any, value: Any) -> Node:
+        node = self.graph.create_node("call_function", func, args, kwargs, name=func.overloadpacket.__name__)
+        node.meta["val"], node.meta["enabled"] = value, torch.is_grad_enabled()
+        node.meta["place"] = self._place()
+        return node
+
+    def _parts(self, node: Node, values: Sequence[Any]) -> None:
+        for i, value in enumerate(values):
+            if isinstance(value, tuple | list):
+                raise Unusual("lists of lists")
+            if isinstance(value, torch.Tensor):
+                part = self.graph.call_function(operator.getitem, (node, i))
+                part.meta.update(node.meta, val=node.meta["val"][i])
+                self.nodes[value] = part
+
+    def _place(self) -> tuple[str, str]:
+        """The path of the innermost module that is running, and the innermost line that is the user's."""
+        path, line, users = None, "", False
+        frame: types.FrameType | None = sys._getframe(3)
+        while frame is not None and frame.f_code is not run.__code__ and (path is None or not users):
+            code = frame.f_code
+            if path is None and code.co_argcount and code.co_varnames[0] == "self":
+                path = self.paths.get(id(frame.f_locals.get("self")))
+            if not users and not code.co_filename.startswith("<"):
+                users = not code.co_filename.startswith(LIBRARY)
+                if users or not line:
+                    line = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
+            frame = frame.f_back
+        return path or "", line
+
+
+def _normalized(func: Any, args: Sequence[Any]) -> torch.Tensor | None:
+    """What batch_norm makes of its running statistics: another tensor like its input. (To find that out, PyTorch calls twenty
+    operators, for each size there is.) None: not that simple."""
+    if func is not torch.ops.aten.batch_norm.default or torch.is_grad_enabled():
+        return None
+    x, *rows, training = args[:6]
+    if training or x.ndim < 2 or not (x.is_contiguous() or x.is_contiguous(memory_format=_channels_last(x))):
+        return None
+    if any(r.dtype != x.dtype or r.shape != x.shape[1:2] for r in rows if r is not None) or None in rows[2:]:
+        return None
+    return torch.empty_like(x)
+
+
+def _channels_last(x: torch.Tensor) -> torch.memory_format:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return formats.get(x.ndim, torch.contiguous_format)
+
+
+def _value(made: Any) -> Any:
+    return snapshot_fake(made) if isinstance(made, torch.Tensor) else made
+
+
+def trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    """The operators of a module for these arguments; raises Unusual. The module's tensors are replaced: it is used up."""
+    if isinstance(module, torch.fx.GraphModule):
+        raise Unusual("a graph")
+    recorder = _Recorder(module)
+    collecting = gc.isenabled()
+    gc.disable()  # there is little garbage, and PyTorch's objects are many
+    try:
+        with FakeTensorMode() as mode:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            _enter_tensors(recorder, mode, module)
+            given = _enter_leaves(recorder, mode, leaves, _names(module, args, kwargs))
+            attributes = [(m.__dict__, dict(m.__dict__)) for m in module.modules()]
+            contents = Contents(module)
+            try:
+                with enable_python_dispatcher(), recorder, _exporting():
+                    made = run(module, *decode(pytree.tree_unflatten(given, spec)))
+            finally:
+                same = contents.restore()
+    except Unusual:
+        raise
+    except Exception as e:
+        raise Unusual(f"{type(e).__name__}: {e}") from e
+    finally:
+        if collecting:
+            gc.enable()
+    if not same or any(now.keys() != was.keys() or any(now[k] is not was[k] for k in was) for now, was in attributes):
+        raise Unusual("forward changes attributes of the model")
+    results, out_spec = pytree.tree_flatten(encode(made))
+    outputs = [recorder.nodes.get(r, r) if isinstance(r, torch.Tensor) else r for r in results]
+    if not all(isinstance(o, (Node, *_PLAIN)) for o in outputs):
+        raise Unusual("returns what no operator made")
+    recorder.graph.output(tuple(outputs))
+    return Traced(recorder.graph, module, recorder.sources, outputs, recorder.constants, out_spec, [])
+
+
+def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The frame behind which places are not looked for."""
+    return module(*args, **kwargs)
+
+
+def _enter_tensors(recorder: _Recorder, mode: FakeTensorMode, module: torch.nn.Module) -> None:
+    """The model's tensors become tensors without data, one for each that there is, whatever its names."""
+    known: dict[int, torch.Tensor] = {}
+    for path, m in module.named_modules():
+        groups = (
+            (m._parameters, InputKind.PARAMETER),
+            (m._buffers, InputKind.BUFFER),
+            (m.__dict__, InputKind.CONSTANT_TENSOR),
+        )
+        for rows, kind in groups:
+            for key, t in rows.items():
+                if not isinstance(t, torch.Tensor):
+                    continue
+                if id(t) not in known:
+                    known[id(t)] = mode.from_tensor(t)
+                    name = f"{path}.{key}" if path else key
+                    recorder.source(name.replace(".", "_"), known[id(t)], ("param", name), kind)
+                rows[key] = known[id(t)]
+        if isinstance(m, torch.nn.RNNBase):
+            m._init_flat_weights()
+
+
+def _enter_leaves(recorder: _Recorder, mode: FakeTensorMode, leaves: list[Any], names: list[str]) -> list[Any]:
+    given = []
+    for i, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
+        if not isinstance(leaf, (torch.Tensor, *_PLAIN)):
+            raise Unusual(f"an argument of {type(leaf).__name__}")
+        given.append(mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+        recorder.source(name, given[i], ("leaf", i), InputKind.USER_INPUT)
+    return given
+
+
+def _names(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """Of the leaves: what forward calls the argument, and the way to the leaf in it."""
+    known = [
+        p.name
+        for p in inspect.signature(module.forward).parameters.values()
+        if p.kind is not inspect.Parameter.KEYWORD_ONLY
+    ]
+    last = known[-1] if known else "arg"
+    heads = [
+        known[i] if i < len(known) - 1 or len(args) == len(known) else f"{last}_{i - len(known) + 1}"
+        for i in range(len(args))
+    ]
+    found = []
+    for head, value in (*zip(heads, args, strict=True), *kwargs.items()):
+        for path, _ in pytree.tree_flatten_with_path(value)[0]:
+            found.append(re.sub(r"\W+", "_", head + pytree.keystr(path)).strip("_"))
+    return found
+
+
+@contextlib.contextmanager
+def _exporting() -> Iterator[None]:
+    """Models that ask are told what torch.export tells them; no operators of particular libraries."""
+    compiler, backends = torch.compiler, torch.backends
+    flags = compiler._is_compiling_flag, compiler._is_exporting_flag
+    compiler._is_compiling_flag = compiler._is_exporting_flag = True
+    kept = [(b, b.set_flags(False)) for b in (backends.mkldnn, backends.nnpack, backends.cudnn)]
+    try:
+        yield
+    finally:
+        compiler._is_compiling_flag, compiler._is_exporting_flag = flags
+        for backend, before in kept:
+            backend.set_flags(*before)

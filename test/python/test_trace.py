@@ -1,0 +1,186 @@
+"""The quick trace finds what torch.export finds; what it cannot, it leaves to torch.export."""
+
+import pytest
+import sol
+import sol.pytorch.export as export_module
+import torch
+from sol.pytorch.skeleton import skeleton
+from sol.pytorch.trace import Traced, Unusual, place, trace
+from torch import nn
+from torch.fx import Node
+from torch.nn import functional as F
+
+
+class Apply(nn.Module):
+    def __init__(self, function, *parts):
+        super().__init__()
+        self.function = function
+        self.parts = nn.ModuleList(parts)
+        self.scale = nn.Parameter(torch.randn(4))
+        self.register_buffer("count", torch.zeros(()))
+        self.plain = torch.arange(4.0)
+
+    def forward(self, *args, **kwargs):
+        return self.function(self, *args, **kwargs)
+
+
+def no_grad(self, x):
+    with torch.no_grad():
+        mask = x > 0
+    return x * mask + x.detach()
+
+
+def views(self, x):
+    x = x * 1
+    x[:, 0].mul_(2)
+    a, b = x.split(2, dim=1)
+    b += a
+    return x.t(), a
+
+
+def counts(self, x):
+    self.count.add_(1)
+    self.count.mul_(2)
+    return x + self.count
+
+
+x = torch.randn(3, 4)
+CASES = {
+    "layers": (
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(True), nn.Flatten()),
+        [torch.randn(2, 3, 5, 5)],
+        {},
+    ),
+    "batch-norm, channels last": (
+        nn.BatchNorm2d(8),
+        [torch.randn(2, 8, 5, 5).to(memory_format=torch.channels_last)],
+        {},
+    ),
+    "batch-norm of a slice": (nn.BatchNorm1d(2), [torch.randn(3, 4)[:, ::2]], {}),
+    "batch-norm, trained": (nn.BatchNorm1d(4).train(), [x], {}),
+    "nested, by name": (
+        Apply(lambda s, a, *, rest, flag=True: {"sum": a + rest[0] * s.scale, "rest": [rest[1]["k"], 3, None]}),
+        [x],
+        {"rest": (x + 1, {"k": x + 2}), "flag": False},
+    ),
+    "constants": (Apply(lambda s, a: a + torch.tensor([1.0, 2.0, 3.0, 4.0]) * s.plain), [x], {}),
+    "a number of a constant": (Apply(lambda s, a: a * torch.tensor(3.0).item()), [x], {}),
+    "views": (Apply(views), [x], {}),
+    "buffers": (Apply(counts), [x], {}),
+    "several results": (Apply(lambda s, a: (*a.max(dim=1), *a.unbind(1), a.shape)), [x], {}),
+    "recurrent": (nn.LSTM(4, 5, 2, batch_first=True), [torch.randn(2, 3, 4)], {}),
+    "transformer": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), [torch.randn(2, 5, 8)], {}),
+    "made inside": (Apply(lambda s, a: a + torch.arange(4) + torch.zeros_like(a) + torch.ones(4)), [x], {}),
+    "random": (Apply(lambda s, a: F.dropout(a, 0.5) + torch.rand(4)), [x], {}),
+}
+
+
+DETACH = (torch.ops.aten.detach.default, torch.ops.aten.detach_.default)
+
+
+def live(traced):
+    """The calls that a result or a piece of memory depends on, in order."""
+    waiting = [o for o in traced.outputs if isinstance(o, Node)]
+    waiting += [n for n in traced.graph.nodes if n.op == "call_function" and n.is_impure() and n.target not in DETACH]
+    used = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in used:
+            used.add(node)
+            waiting += node.all_input_nodes
+    return [n for n in traced.graph.nodes if n in used and n.op == "call_function"]
+
+
+CONSTANT = ("_tensor_constant", "lifted_tensor")
+
+
+def described(traced):
+    """Calls and results, without names."""
+    names = {s.node: s.origin for s in traced.inputs}
+    names |= {
+        s.node: traced.constants[s.origin[1]].tolist() for s in traced.inputs if str(s.origin[1]).startswith(CONSTANT)
+    }
+
+    def form(v):
+        if isinstance(v, Node):
+            return names[v]
+        return [form(a) for a in v] if isinstance(v, list | tuple) else repr(v)
+
+    def shape(v):
+        return (v.dtype, v.shape, v.stride()) if isinstance(v, torch.Tensor) else [shape(a) for a in v or ()]
+
+    rows = []
+    for n in live(traced):
+        rows.append(
+            (str(n.target), form(n.args), sorted((k, form(v)) for k, v in n.kwargs.items()), shape(n.meta["val"]))
+        )
+        names[n] = ("call", len(rows))
+    return rows, form(traced.outputs), str(traced.spec)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_as_export(name):
+    """Operators, operands, shapes and strides, results and their structure."""
+    module, args, kwargs = CASES[name]
+    module = module if "trained" in name else module.eval()
+    with export_module._tracing(False):
+        quick = trace(skeleton(module), tuple(args), kwargs)
+        slow = Traced.of(export_module._export(skeleton(module), tuple(args), kwargs))
+    a, b = described(quick), described(slow)
+    for row, other in zip(a[0], b[0], strict=True):
+        assert row == other
+    assert a[1:] == b[1:]
+
+
+def test_places():
+    """Every call knows its module and the line of the model."""
+    module = nn.Sequential(nn.Linear(4, 4), Apply(lambda s, a: F.relu(a) * 2))
+    with export_module._tracing(False):
+        traced = trace(skeleton(module), (x,), {})
+    paths, lines = zip(*(place(n) for n in live(traced)), strict=True)
+    assert paths == ("0", "1", "1")
+    assert all(line.startswith("test_trace.py:") for line in lines[1:])
+
+
+def test_gradient_mode():
+    """no_grad() of the model's is seen at each call."""
+    with export_module._tracing(True):
+        traced = trace(skeleton(Apply(no_grad)), (x.clone().requires_grad_(),), {})
+    found = {n.name: n.meta["enabled"] for n in live(traced)}
+    assert found == {"gt": False, "mul": True, "detach": True, "add": True}
+
+
+class Remembers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cache = []
+        self.last = None
+
+    def forward(self, x):
+        self.cache.append(x)
+        self.last = x
+        return x + len(self.cache)
+
+
+UNUSUAL = {
+    "attributes": (Remembers(), [x]),
+    "data": (Apply(lambda s, a: a if a.sum() > 0 else -a), [x]),
+    "errors": (Apply(lambda s, a: a @ a), [x]),
+    "others' tensors": (Apply(lambda s, a: a + x), [x]),
+    "autocast": (Apply(lambda s, a: torch.autocast("cpu").__enter__() and a @ s.scale), [x]),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual(name):
+    """What is out of the ordinary is left to torch.export, and leaves nothing behind."""
+    module, args = UNUSUAL[name]
+    try:
+        with export_module._tracing(False), pytest.raises(Unusual):
+            trace(skeleton(module), tuple(args), {})
+    finally:
+        torch.clear_autocast_cache()
+        torch.set_autocast_enabled("cpu", False)
+    assert getattr(module, "cache", []) == []
+    assert not torch.compiler.is_compiling()
+    assert torch.equal(sol.optimize(nn.ReLU(), x)(x), x.relu())
