@@ -3,6 +3,7 @@
  * own: in `prepare` for parameters, in front of the unit otherwise. */
 #include "plan/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "dfp/dfp.h"
@@ -237,10 +238,46 @@ static sol_status finish(struct plan *p, struct map *packs, int *at)
     return SOL_OK;
 }
 
+struct place { /* of a unit in the new order */
+    struct unit *u;
+    int turn, at;
+};
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    return x->turn != y->turn ? x->turn - y->turn : x->at - y->at;
+}
+
+/* `prepare` computes what one of its results needs right before it: a folded weight lives until it is packed, and all
+ * of them share the memory of the largest. A unit's turn is its first reader's; that of a unit whose results nobody
+ * reads here is its place. */
+static void order_prepare(struct plan *p)
+{
+    struct place *place = NEW_ARRAY(p->arena, struct place, p->units.n + 1);
+    int *turn = NEW_ARRAY(p->arena, int, p->nstores + 1); /* of a tensor's first reader */
+    for (int i = 0; i < p->nstores; i++) turn[i] = p->units.n;
+    for (int i = p->units.n - 1; i >= 0; i--) {
+        struct unit *u = p->units.at[i];
+        place[i] = (struct place){u, p->units.n, i};
+        if (u->dead || u->program != PROGRAM_PREPARE) continue;
+        for (int k = 0; k < u->noperand; k++)
+            if (u->written[k]) place[i].turn = MIN(place[i].turn, turn[plan_store(p, u->operand[k])->root->id]);
+        if (place[i].turn == p->units.n) place[i].turn = i;
+        for (int k = 0; k < u->noperand; k++) {
+            int *reader = &turn[plan_store(p, u->operand[k])->root->id];
+            if (!u->written[k]) *reader = MIN(*reader, place[i].turn);
+        }
+    }
+    qsort(place, (size_t)p->units.n, sizeof *place, compare_places);
+    for (int i = 0; i < p->units.n; i++) p->units.at[i] = place[i].u;
+}
+
 sol_status plan_choose(struct plan *p)
 {
     struct map *packs = map_create(p->arena);
     for (int i = 0; i < p->units.n; i++)
         if (!p->units.at[i]->dead) TRY(finish(p, packs, &i));
+    order_prepare(p);
     return ctx_check(p->ctx);
 }
