@@ -146,7 +146,8 @@ static bool depends(const struct schedule_step *s, int param)
     return s->depends[param / 64] >> param % 64 & 1;
 }
 
-/* Two scaled convolutions: a step of prepare depends on the parameters of its own one alone, and each on some. */
+/* Two scaled convolutions: a step of prepare depends on the parameters of its own one alone, and each on some. What is
+ * packed of the one is gone when the other's comes: there is never more than one scaled weight. */
 static void test_prepare(void **state)
 {
     (void)state;
@@ -167,6 +168,7 @@ static void test_prepare(void **state)
         for (int k = 0; k < 4; k++) seen[k] |= depends(st, k);
     }
     for (int k = 0; k < 4; k++) assert_true(seen[k]);
+    assert_in_range(s->program[PROGRAM_PREPARE].workspace_bytes, 1, 16 * 16 * 9 * 4);
     drop(&m);
 }
 
