@@ -1,6 +1,7 @@
 """What a user of `sol` with PyTorch relies on: the optimized module, its parameters, arguments, results, errors."""
 
 import copy
+import functools
 import io
 import logging
 import os
@@ -185,6 +186,54 @@ def test_changed_attributes_are_seen(change):
     s.scale = float(s.scale)  # equal is as good as the same
     s(x)
     assert len(programs) == 2
+
+
+class Keeps(nn.Module):
+    """Keeps what it computed, for the next call and for whoever looks."""
+
+    def __init__(self):
+        super().__init__()
+        self.part, self.kept, self.seen = nn.Linear(4, 4), {}, []
+        self.part.register_forward_hook(lambda module, args, out: self.seen.append(out))
+
+    def forward(self, x):
+        if "w" not in self.kept:
+            self.kept["w"] = self.part.weight.detach() * 2
+        self.seen.clear()
+        return self.part(x) @ self.kept["w"] + self.seen[0]
+
+
+def test_what_a_model_keeps_of_a_call():
+    m = Keeps().eval()
+    s = sol.optimize(m, torch.randn(2, 4))
+    assert m.kept == {} and m.seen == []  # nothing of the trace
+    for batch in (3, 2):
+        x = torch.randn(batch, 4)
+        torch.testing.assert_close(sol.optimize(m, x)(x), m(x))
+    torch.testing.assert_close(s(x), m(x))
+
+
+def by_name_only(forward):
+    @functools.wraps(forward)
+    def wrapper(self, *args, **kwargs):
+        kwargs["scale"] = kwargs.get("scale") or 3.0
+        return forward(self, *args, **kwargs)
+
+    return wrapper
+
+
+class Decorated(nn.Module):
+    """As in transformers: the decorator fills in an argument, which nobody may then give by its place."""
+
+    @by_name_only
+    def forward(self, x, scale=None):
+        return x * scale
+
+
+def test_a_decorated_forward():
+    x = torch.randn(2, 4)
+    check(sol.optimize(Decorated(), x), Decorated(), (x,))
+    check(sol.optimize(Decorated(), scale=2.0, x=x), Decorated(), (), {"x": x, "scale": 2.0})
 
 
 def test_layers_added_and_removed():
