@@ -71,6 +71,16 @@ static bool crowded(const struct blocking *b)
     return (double)(b->nrun * b->len * lines) > 0.35 * WAYS * (double)MIN(all, sets * lines);
 }
 
+/* How much longer a step of K takes where it goes to other lines of the operands as they lie: far ones share sets. */
+static double scattered(const struct blocking *b)
+{
+    enum { LINE = 64, FAR = 16 * LINE };
+    const struct axis *k = &b->k.at[b->k.n - 1];
+    const int64_t a = axis_stride(k, b->a_stride) * b->p->bytes, w = axis_stride(k, b->p->b.view.s) * b->p->bytes;
+    const bool place = b->options.source == B_IN_PLACE && w >= LINE;
+    return (a >= FAR ? 1.15 : 1) * (place && a >= LINE ? 1.2 : 1);
+}
+
 static double tile_cycles(const struct blocking *b, double pixels)
 {
     const struct target *t = b->target;
@@ -80,6 +90,7 @@ static double tile_cycles(const struct blocking *b, double pixels)
     if (b->group >= 0) step = fmas * 0.75; /* shuffles */
     if (loads / 2 > step) step = loads / 2;
     if (constants.latency > step) step = constants.latency;
+    step *= scattered(b);
     const double weights = b->vectors * (double)t->vector_bytes / (crowded(b) ? constants.l3 : constants.l2);
     if (weights > step && b->panel_elements * b->p->bytes > t->l1 / 2) step = weights;
     const double k = (double)(b->nrun * b->len) * (double)b->nchunk;

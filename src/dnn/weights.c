@@ -223,7 +223,8 @@ int64_t weights_tasks(const struct weights *w)
 
 int64_t weights_scratch(const struct weights *w)
 {
-    int64_t n = w->a.size + w->b.size * (w->winograd ? 1 : w->b.block);
+    int64_t n =
+        w->winograd ? w->a.size + w->b.size : w->a.size * MIN(WEIGHTS_TOGETHER, w->a.block) + w->b.size * w->b.block;
     if (w->winograd) n += w->taps * MAX(w->a.pitch, w->b.pitch); /* a tile that leaves the memory */
     return n + (w->ngroup == 1 ? w->sums : 0);
 }
@@ -246,10 +247,13 @@ static void add_variants(const struct solver_context *sc, struct weights *w, int
     struct tile_shape shape[8];
     const int shapes = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
     const char *why;
-    for (int s = 0; s < shapes; s++)
+    for (int s = 0; s < shapes; s++) {
+        /* a panel of each in L1 */
+        const int64_t pixel = (shape[s].pixels + shape[s].vectors * w->lanes) * w->p.bytes;
+        const int chunk = (int)MAX(16, sc->target->l1 * 7 / 8 / pixel);
         for (int i = 0; i < 9 * 5 * (w->winograd ? 3 : 1); i++) {
             const int groups = 1 << i / 9 % 5;
-            struct variant v = {.p = {swap, shape[s].pixels, shape[s].vectors, w->winograd ? tiles[i / 45] : 224,
+            struct variant v = {.p = {swap, shape[s].pixels, shape[s].vectors, w->winograd ? tiles[i / 45] : chunk,
                                       channels[i % 3], channels[i / 3 % 3], groups}};
             if (!cut(w, &v, &why) || w->vectors != shape[s].vectors) continue;
             if ((v.p[V_M] && w->a.nblock == 1) || (v.p[V_N] && w->b.nblock == 1)) continue; /* as all in one */
@@ -259,6 +263,7 @@ static void add_variants(const struct solver_context *sc, struct weights *w, int
                                   (long long)w->nchunk, groups, swap ? " swapped" : "");
             variants_add(list, &v);
         }
+    }
 }
 
 static int variants(const struct solver_context *sc, const struct cluster *c, bool winograd, struct variant *out)

@@ -53,7 +53,8 @@ struct weights {
     int64_t chunk, nchunk, ngroup; /* chunk: Winograd, tiles */
     int64_t sums;                  /* elements of a task's sums */
 };
-#define WEIGHTS_M 4 /* pixels of a tile in one dimension */
+#define WEIGHTS_TOGETHER 4 /* panels of a that are packed together: their pixels share lines */
+#define WEIGHTS_M 4        /* pixels of a tile in one dimension */
 #define WEIGHTS_POINTS 6
 
 int64_t weights_tasks(const struct weights *w);

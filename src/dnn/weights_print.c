@@ -78,17 +78,20 @@ static void micro_kernel(const struct weights *w, struct text *out)
 
 /* -- packing */
 
-/* One pixel's `valid` channels of a panel, from `from` to `to`. */
+/* One pixel's channels of some panels, of which `valid` exist, from `from` to `to`. */
 static void pack_pixel(const struct weights *w, struct text *out, const struct weights_side *s, int64_t valid)
 {
-    const long long bytes = w->p.bytes;
+    const long long bytes = w->p.bytes, panel = s->panel;
+    text_open(out, "for (int64_t q = 0; q < panels; q++) {");
+    text_line(out, "real *const at = to + q * %lld;", (long long)s->size);
     if (s->stride == 1)
-        text_line(out, "__builtin_memcpy(to, from, %lld);", valid * bytes);
+        text_line(out, "__builtin_memcpy(at, from + q * %lld, %lld);", panel, valid * bytes);
     else
-        text_line(out, "for (int64_t l = 0; l < %lld; l++) to[l] = from[l * INT64_C(%lld)];", (long long)valid,
-                  (long long)s->stride);
-    if (valid < s->panel)
-        text_line(out, "__builtin_memset(to + %lld, 0, %lld);", (long long)valid, (s->panel - valid) * bytes);
+        text_line(out, "for (int64_t l = 0; l < %lld; l++) at[l] = from[(q * %lld + l) * INT64_C(%lld)];",
+                  (long long)valid, panel, (long long)s->stride);
+    if (valid < panel)
+        text_line(out, "__builtin_memset(at + %lld, 0, %lld);", (long long)valid, (panel - valid) * bytes);
+    text_close(out, "}");
 }
 
 /* A level's loop over packed pixels; `continue`s over zeros where the operand ends. */
@@ -115,8 +118,9 @@ static void pack_level(const struct weights *w, struct text *out, const struct w
               (long long)s->o->index[l->dim].c);
     text_open(out, "if (%s_at < %d || %s_at >= %lld) {", first, -m->halo_low[l->dim], first,
               (long long)t->shape[l->dim] + m->halo_high[l->dim]);
-    text_line(out, "__builtin_memset(%s, 0, sizeof(real) * %s);", row ? "to_row" : "to",
-              row ? SAY("ncols_all * %lld", (long long)s->pitch) : SAY("%lld", (long long)s->pitch));
+    text_line(out, "for (int64_t q = 0; q < panels; q++) __builtin_memset(%s + q * %lld, 0, %lld);",
+              row ? "to_row" : "to", (long long)s->size,
+              (long long)((row ? s->extent[WEIGHTS_COLS] : 1) * s->pitch * w->p.bytes));
     text_line(out, "continue;");
     text_close(out, "}");
 }
@@ -126,8 +130,8 @@ static void pack_function(const struct weights *w, struct text *out, const struc
     const char name = s == &w->a ? 'a' : 'b';
     const int64_t valid = last ? s->channels.size - (s->panels - 1) * s->panel : s->panel;
     text_put(out,
-             "static void pack_%c%s(const real *x, real *panel, int64_t image, int64_t images, int64_t row, "
-             "int64_t rows, int64_t col, int64_t cols)\n{\n",
+             "static void pack_%c%s(const real *x, real *panel, int64_t panels, int64_t image, int64_t images, int64_t "
+             "row, int64_t rows, int64_t col, int64_t cols)\n{\n",
              name, last ? "_last" : "");
     out->indent++;
     text_open(out, "for (int64_t i = 0; i < images; i++) {");
@@ -138,13 +142,12 @@ static void pack_function(const struct weights *w, struct text *out, const struc
         from = SAY("%s + n%d * INT64_C(%lld)", from, i, (long long)axis_stride(&w->images.at[i], s->o->view.s));
     text_line(out, "const real *const from_image = %s;", from);
     text_line(out, "real *const to_image = panel + i * %lld;", (long long)pitch_at(w, s, -1));
-    text_line(out, "const int64_t ncols_all = %lld;", (long long)s->extent[WEIGHTS_COLS]);
     pack_level(w, out, s, WEIGHTS_ROWS);
     pack_level(w, out, s, WEIGHTS_COLS);
     pack_pixel(w, out, s, valid);
     text_close(out, "}");
     text_close(out, "}");
-    text_line(out, "(void)n, (void)ncols_all;");
+    text_line(out, "(void)n;");
     text_close(out, "}");
     end(out);
 }
@@ -156,23 +159,24 @@ static void pack_functions(const struct weights *w, struct text *out, const stru
     if (odd) pack_function(w, out, s, true);
 }
 
-static void pack_call(const struct weights *w, struct text *out, const struct weights_side *s, const char *panel,
-                      const char *to)
+/* Packs panels `from` .. `to`, which are at least one. */
+static void pack_call(const struct weights *w, struct text *out, const struct weights_side *s, const char *from,
+                      const char *to, const char *memory)
 {
     const char name = s == &w->a ? 'a' : 'b';
     const bool odd = s->channels.size % s->panel;
-    const char *arguments = SAY("(%c + %s * INT64_C(%lld), %s, image, images, row, rows, col, cols);", name, panel,
-                                (long long)(s->panel * s->stride), to);
-    if (!odd)
-        text_line(out, "pack_%c%s", name, arguments);
-    else if (s->panels == 1)
-        text_line(out, "pack_%c_last%s", name, arguments);
-    else {
-        text_line(out, "if (%s < %lld)", panel, (long long)s->panels - 1);
-        text_line(out, "    pack_%c%s", name, arguments);
-        text_line(out, "else");
-        text_line(out, "    pack_%c_last%s", name, arguments);
-    }
+    const long long step = s->panel * s->stride;
+    const char *pixels = "image, images, row, rows, col, cols";
+    if (odd && s->panels > 1)
+        text_line(out, "const int64_t full_%c = least(%s, %lld);", name, to, (long long)s->panels - 1);
+    if (!odd || s->panels > 1)
+        text_line(out, "pack_%c(%c + %s * INT64_C(%lld), %s, %s - %s, %s);", name, name, from, step, memory,
+                  odd ? SAY("full_%c", name) : to, from, pixels);
+    if (odd)
+        text_line(out, "%spack_%c_last(%c + INT64_C(%lld), %s + (%lld - %s) * %lld, 1, %s);",
+                  s->panels > 1 ? SAY("if (%s == %lld) ", to, (long long)s->panels) : "", name, name,
+                  (long long)(s->panels - 1) * step, memory, (long long)s->panels - 1, from, (long long)s->size,
+                  pixels);
 }
 
 /* -- a chunk */
@@ -195,27 +199,27 @@ static void direct_chunk(const struct weights *w, struct text *out)
     const struct weights_level *l = w->level;
     begin(out, "static void chunk_sums(const real *a, const real *b, real *scratch, real *sums, int64_t chunk, int64_t "
                "m0, int64_t m1, int64_t n0, int64_t n1, int64_t add)\n{\n");
-    text_line(out, "real *const pack = scratch + %lld;", (long long)w->a.size);
+    text_line(out, "real *const pack = scratch + %lld;", (long long)(w->a.size * MIN(WEIGHTS_TOGETHER, w->a.block)));
     text_line(out, "const int64_t cc = chunk %% %lld, cr = chunk / %lld %% %lld, ci = chunk / %lld;",
               (long long)l[1].nbox, (long long)l[1].nbox, (long long)l[0].nbox, (long long)(l[0].nbox * l[1].nbox));
     chunk_range(out, "image", "images", "ci", w->nimage, w->image_nbox);
     chunk_range(out, "row", "rows", "cr", l[0].axis.size, l[0].nbox);
     chunk_range(out, "col", "cols", "cc", l[1].axis.size, l[1].nbox);
-    text_open(out, "for (int64_t n = n0; n < n1; n++) {");
-    pack_call(w, out, &w->b, "n", SAY("pack + (n - n0) * %lld", (long long)w->b.size));
-    text_close(out, "}");
-    text_open(out, "for (int64_t m = m0; m < m1; m++) {");
-    pack_call(w, out, &w->a, "m", "scratch");
-    text_line(out, "for (int64_t n = n0; n < n1; n++)");
-    text_line(out, "    for (int64_t i = 0; i < %lld; i++)", (long long)l[0].taps);
-    text_line(out, "        for (int64_t j = 0; j < %lld; j++)", (long long)l[1].taps);
-    text_line(out, "            rank1(scratch + i * %lld + j * %lld, pack + (n - n0) * %lld + i * %lld + j * %lld,",
-              (long long)tap_shift(w, &w->a, 0), (long long)tap_shift(w, &w->a, 1), (long long)w->b.size,
+    pack_call(w, out, &w->b, "n0", "n1", "pack");
+    text_open(out, "for (int64_t m2 = m0; m2 < m1; m2 += %d) {", WEIGHTS_TOGETHER);
+    text_line(out, "const int64_t m3 = least(m1, m2 + %d);", WEIGHTS_TOGETHER);
+    pack_call(w, out, &w->a, "m2", "m3", "scratch");
+    text_line(out, "for (int64_t m = m2; m < m3; m++)");
+    text_line(out, "    for (int64_t n = n0; n < n1; n++)");
+    text_line(out, "        for (int64_t i = 0; i < %lld; i++)", (long long)l[0].taps);
+    text_line(out, "            for (int64_t j = 0; j < %lld; j++)", (long long)l[1].taps);
+    text_line(out, "                rank1(scratch + (m - m2) * %lld + i * %lld + j * %lld,", (long long)w->a.size,
+              (long long)tap_shift(w, &w->a, 0), (long long)tap_shift(w, &w->a, 1));
+    text_line(out, "                      pack + (n - n0) * %lld + i * %lld + j * %lld,", (long long)w->b.size,
               (long long)tap_shift(w, &w->b, 0), (long long)tap_shift(w, &w->b, 1));
-    text_line(
-        out,
-        "                  sums + (((i * %lld + j) * %lld + m - m0) * %lld + n - n0) * %d, images, rows, cols, add);",
-        (long long)l[1].taps, (long long)w->a.block, (long long)w->b.block, w->rows * w->width);
+    text_line(out, "                      sums + (((i * %lld + j) * %lld + m - m0) * %lld + n - n0) * %d,",
+              (long long)l[1].taps, (long long)w->a.block, (long long)w->b.block, w->rows * w->width);
+    text_line(out, "                      images, rows, cols, add);");
     text_close(out, "}");
     end(out);
 }
