@@ -114,6 +114,7 @@ class _Recorder(ProxyTorchDispatchMode):
         )  # weak: PyTorch copies what it does not own alone
         self.constants: dict[str, torch.Tensor] = {}
         self.sources: list[Source] = []
+        self.step: Node | None = None  # of a graph that is run
 
     def source(self, name: str, value: Any, origin: tuple[str, Any], kind: InputKind) -> Node:
         """A placeholder."""
@@ -194,6 +195,8 @@ class _Recorder(ProxyTorchDispatchMode):
 
     def _place(self) -> tuple[str, str]:
         """The path of the innermost module that is running, and the innermost line that is the user's."""
+        if self.step:
+            return place(self.step)
         path, line, users = None, "", False
         frame: types.FrameType | None = sys._getframe(3)
         while frame is not None and frame.f_code is not run.__code__ and (path is None or not users):
@@ -232,8 +235,6 @@ def _value(made: Any) -> Any:
 
 def trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
     """The operators of a module for these arguments; raises Unusual. The module's tensors are replaced: it is used up."""
-    if isinstance(module, torch.fx.GraphModule):
-        raise Unusual("a graph")
     recorder = _Recorder(module)
     collecting = gc.isenabled()
     gc.disable()  # there is little garbage, and PyTorch's objects are many
@@ -246,7 +247,7 @@ def trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
             contents = Contents(module)
             try:
                 with enable_python_dispatcher(), recorder, _exporting():
-                    made = run(module, *decode(pytree.tree_unflatten(given, spec)))
+                    made = run(recorder, module, *decode(pytree.tree_unflatten(given, spec)))
             finally:
                 same = contents.restore()
     except Unusual:
@@ -266,9 +267,23 @@ def trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     return Traced(recorder.graph, module, recorder.sources, outputs, recorder.constants, out_spec, [])
 
 
-def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The frame behind which places are not looked for."""
+    if isinstance(module, torch.fx.GraphModule):
+        return _Steps(module, recorder).run(*args, *kwargs.values())
     return module(*args, **kwargs)
+
+
+class _Steps(torch.fx.Interpreter):
+    """A graph of Dynamo's, say: its nodes know the places."""
+
+    def __init__(self, module: torch.fx.GraphModule, recorder: _Recorder) -> None:
+        super().__init__(module)
+        self.recorder = recorder
+
+    def run_node(self, n: Node) -> Any:
+        self.recorder.step = n
+        return super().run_node(n)
 
 
 def _enter_tensors(recorder: _Recorder, mode: FakeTensorMode, module: torch.nn.Module) -> None:
