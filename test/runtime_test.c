@@ -129,7 +129,8 @@ static const int64_t shape[] = {2, 4};
 static const struct sol_io input = {"x", SOL_F32, 2, shape}, output = {"y", SOL_F32, 2, shape};
 static const struct sol_io params[] = {{"w", SOL_F32, 2, shape}, {"b", SOL_F32, 2, shape}, {"s", SOL_F32, 2, shape}};
 static const struct net_host host[] = {{NULL, NULL, 0}, {add_hundred, &hundred, 1}};
-static const struct net_parts parts = {"hand", &module, &input, &output, params, host, 2, close_module, &seven};
+static const struct net_parts parts = {"hand", &module,      &input, &output, params, host,
+                                       2,      close_module, &seven, 0,       0,      0};
 
 struct test {
     struct sol_ctx *ctx;

@@ -137,9 +137,11 @@ sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net 
 void sol_net_destroy(struct sol_net *net); /* when no call of it is in flight; NULL is fine */
 
 /* Bytes. Inputs and outputs are those of both halves, if there is a gradient; saved: what one forward leaves for
- * backward; peak: of all together, parameters included. */
+ * backward; peak: of all together, parameters included. Of a network with a gradient: about what the peak would be for
+ * other values of the configuration key training::memory; otherwise 0. */
 struct sol_memory {
     int64_t params, prepared, inputs, outputs, saved, workspace, peak;
+    int64_t if_fast, if_balanced, if_small;
 };
 void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m);
 
@@ -181,8 +183,10 @@ sol_status sol_net_forward(struct sol_net *net, const void *const *inputs, void 
 sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, int keep, const void *const *inputs,
                             void *const *outputs, int threads);
 void sol_saved_destroy(struct sol_saved *saved); /* before or after its network, before the context; or NULL */
-/* Does backward read input i (output i) of the forward half? Then it must be handed over again, unchanged. */
-int sol_net_backward_reads(const struct sol_net *net, int output, int i);
+/* Does backward read input i (output i) of the forward half? Then it must be handed over again, unchanged. Does it need
+ * the value of parameter i? */
+enum sol_what { SOL_INPUT, SOL_OUTPUT, SOL_PARAM };
+int sol_net_backward_reads(const struct sol_net *net, enum sol_what what, int i);
 /* What each step is and took in the last run with the configuration key profile=1, one line a step: those
  * of forward, then those of backward. NULL: nothing. */
 const char *sol_net_profile(struct sol_net *net);

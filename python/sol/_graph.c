@@ -333,39 +333,6 @@ done:
     return result;
 }
 
-/* Marks in `read` (by tensor) what leads to t without leaving what depends on parameters alone. */
-static void mark_read(const struct sol_graph *g, const uint8_t *program, bool *read)
-{
-    for (const struct sol_layer *l = g->last; l; l = l->prev) {
-        bool needed = program[l->id] == PROGRAM_BACKWARD;
-        for (int i = 0; i < l->nout && program[l->id] == PROGRAM_PREPARE; i++) needed |= read[l->out[i]->id];
-        for (int i = 0; i < l->nin && needed; i++)
-            if (l->in[i]) read[l->in[i]->id] = true;
-    }
-}
-
-static PyObject *graph_backward_params(PyObject *self, PyObject *unused)
-{
-    struct sol_graph *g = ((struct py_graph *)self)->g;
-    uint8_t *program = PyMem_Calloc((size_t)g->nlayers + 1, 1);
-    bool *read = PyMem_Calloc((size_t)g->ntensors + 1, sizeof *read);
-    PyObject *list = program && read ? PyList_New(0) : PyErr_NoMemory(), *result = NULL;
-    (void)unused;
-    sol_status status = list ? graph_programs(g, program) : SOL_OK;
-    if (list && !status) mark_read(g, program, read);
-    for (int i = 0; list && !status && i < g->params.n; i++) {
-        if (!read[g->params.at[i]->id]) continue;
-        PyObject *number = PyLong_FromLong(i);
-        if (!number || PyList_Append(list, number)) Py_CLEAR(list);
-        Py_XDECREF(number);
-    }
-    if (list) result = status ? core_raise(status) : PyList_AsTuple(list);
-    Py_XDECREF(list);
-    PyMem_Free(program);
-    PyMem_Free(read);
-    return result;
-}
-
 /* -- Graph: using */
 
 static PyObject *graph_text(PyObject *self)
@@ -455,8 +422,6 @@ static PyMethodDef graph_methods[] = {
     {"differentiate", graph_differentiate, METH_VARARGS,
      "differentiate(of, with) -> tuple of bool: of outputs (numbers), with regard to tensors; which of them were "
      "reached"},
-    {"backward_params", graph_backward_params, METH_NOARGS,
-     "backward_params() -> tuple of int: parameters whose values the backward half needs"},
     {"interpret", graph_interpret_py, METH_VARARGS,
      "interpret(inputs, params, outputs): the oracle, slow; tuples of row-major buffers"},
     {"compile", graph_compile, METH_NOARGS, "compile() -> Net"},
@@ -471,6 +436,11 @@ static PyType_Slot graph_slots[] = {
     {0, NULL},
 };
 static PyType_Spec graph_spec = {"sol._core.Graph", sizeof(struct py_graph), 0, Py_TPFLAGS_DEFAULT, graph_slots};
+struct sol_graph *core_graph(PyObject *graph)
+{
+    return ((struct py_graph *)graph)->g;
+}
+
 static PyMethodDef parse_function = {"parse", parse, METH_VARARGS, "parse(text) -> Graph: the text form"};
 
 int core_add_graph(PyObject *module)

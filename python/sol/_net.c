@@ -63,15 +63,32 @@ static PyObject *net_memory(PyObject *self, void *unused)
     struct sol_memory m;
     (void)unused;
     sol_net_memory(((struct py_net *)self)->net, &m);
-    return Py_BuildValue("{sLsLsLsLsLsLsL}", "params", m.params, "prepared", m.prepared, "inputs", m.inputs, "outputs",
-                         m.outputs, "saved", m.saved, "workspace", m.workspace, "peak", m.peak);
+    return Py_BuildValue("{sLsLsLsLsLsLsLsLsLsL}", "params", m.params, "prepared", m.prepared, "inputs", m.inputs,
+                         "outputs", m.outputs, "saved", m.saved, "workspace", m.workspace, "peak", m.peak, "if_fast",
+                         m.if_fast, "if_balanced", m.if_balanced, "if_small", m.if_small);
 }
 
 static PyObject *net_backward_reads(PyObject *self, PyObject *args)
 {
     int output, i;
     if (!PyArg_ParseTuple(args, "pi", &output, &i)) return NULL;
-    return PyBool_FromLong(sol_net_backward_reads(((struct py_net *)self)->net, output, i));
+    return PyBool_FromLong(sol_net_backward_reads(((struct py_net *)self)->net, output ? SOL_OUTPUT : SOL_INPUT, i));
+}
+
+static PyObject *net_backward_params(PyObject *self, PyObject *unused)
+{
+    struct sol_net *net = ((struct py_net *)self)->net;
+    PyObject *list = PyList_New(0);
+    (void)unused;
+    for (int i = 0; list && i < sol_net_params(net); i++) {
+        if (!sol_net_backward_reads(net, SOL_PARAM, i)) continue;
+        PyObject *number = PyLong_FromLong(i);
+        if (!number || PyList_Append(list, number)) Py_CLEAR(list);
+        Py_XDECREF(number);
+    }
+    PyObject *result = list ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return result;
 }
 
 static PyObject *net_profile(PyObject *self, PyObject *unused)
@@ -156,7 +173,8 @@ static PyGetSetDef net_members[] = {
     {"inputs", net_inputs, NULL, "((name, dtype, shape), ..)", NULL},
     {"outputs", net_outputs, NULL, "((name, dtype, shape), ..)", NULL},
     {"params", net_params, NULL, "((name, dtype, shape), ..)", NULL},
-    {"memory", net_memory, NULL, "bytes: params, prepared, inputs, outputs, saved, workspace, peak", NULL},
+    {"memory", net_memory, NULL,
+     "bytes: params, prepared, inputs, outputs, saved, workspace, peak, and the peak if_fast, ..", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyMethodDef net_methods[] = {
@@ -164,6 +182,8 @@ static PyMethodDef net_methods[] = {
     {"run", net_run, METH_VARARGS, "run(inputs, outputs, threads=0): tuples of row-major buffers"},
     {"backward_reads", net_backward_reads, METH_VARARGS,
      "backward_reads(output, i) -> bool: does the second half of a network read input (output) i of the first?"},
+    {"backward_params", net_backward_params, METH_NOARGS,
+     "backward_params() -> tuple of int: parameters whose values the second half needs"},
     {"profile", net_profile, METH_NOARGS, "profile() -> str | None: a line for each step of the last run"},
     {NULL, NULL, 0, NULL},
 };

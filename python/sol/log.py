@@ -40,11 +40,13 @@ def debug(text: str) -> None:
         _put(3, text, 2)
 
 
-def memory(kind: str, peak: int, what: str = "") -> None:
-    """The estimate that is shown before a program's first run."""
+def memory(kind: str, found: dict[str, int], what: str) -> None:
+    """The estimate that is shown before a program's first run; of training, for each setting of training::memory."""
     if _level() >= 2:
-        what = f" ({what})" if what else ""
-        _put(2, f"Estimated Peak Memory Consumption: {kind} ~{_bytes(peak)}{what}", 2)
+        each = {word: found[f"if_{word}"] for word in ("fast", "balanced", "small")}
+        settings = ", ".join(f"{word} ~{_bytes(n)}" for word, n in each.items()) if any(each.values()) else ""
+        _put(2, f"Estimated Peak Memory Consumption: {kind} ~{_bytes(found['peak'])}"
+                f"{f' ({settings})' if settings else ''}: {what}", 2)  # fmt: skip
 
 
 def _bytes(n: float) -> str:

@@ -135,12 +135,12 @@ class Network:
         key = tuple(sorted(shapes.items()))
         with self._lock:
             if key not in self._nets:
-                net = _core.Onnx(self.path, self._sizes(shapes)).compile()
-                log.memory("Inference", net.memory["peak"], os.path.basename(self.path))
+                net = _core.Onnx(self.path, self.sizes(shapes)).compile()
+                log.memory("Inference", net.memory, os.path.basename(self.path))
                 self._nets[key] = net
         return self._nets[key]
 
-    def _sizes(self, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
+    def sizes(self, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
         """Open sizes by "input.axis"."""
         sizes = {}
         for i in self.inputs:
@@ -209,10 +209,20 @@ def load(
     """Reads a model. Compiles it at once if the shapes are known: from the file, the inputs given here, or batch_size."""
     if framework not in (None, "numpy"):
         raise _core.UnsupportedError(f"framework {framework!r}: an ONNX model becomes a function on NumPy arrays")
+    network, shapes = _shaped(path, inputs, kwargs, batch_size)
+    if all(_is_known(s) for s in shapes.values()):
+        network.prepare(shapes)  # type: ignore[arg-type]
+    return network
+
+
+def _shaped(
+    path: str, inputs: Sequence[Any], kwargs: dict[str, Any], batch_size: int | None
+) -> tuple[Network, dict[str, Any]]:
+    """A model, and the shapes of its inputs as far as the file, the inputs given and batch_size say them."""
     if not os.path.isfile(path):
         raise _core.FileError(f"{path}: there is no such file")
     network = Network(path, describe(path))
-    shapes = {i.name: i.shape for i in network.inputs}
+    shapes: dict[str, Any] = {i.name: i.shape for i in network.inputs}
     for name, value in network.named(inputs, kwargs).items():
         shapes[name] = (
             value.sized(1 if batch_size is None else batch_size) if isinstance(value, Input) else np.shape(value)
@@ -221,7 +231,14 @@ def load(
         for name, shape in shapes.items():
             if shape and not isinstance(shape[0], int):
                 shapes[name] = (batch_size, *shape[1:])
-    known = {n: s for n, s in shapes.items() if s is not None and all(isinstance(k, int) for k in s)}
-    if len(known) == len(shapes):
-        network.prepare(known)  # type: ignore[arg-type]
-    return network
+    return network, shapes
+
+
+def _is_known(shape: Any) -> bool:
+    return shape is not None and all(isinstance(n, int) for n in shape)
+
+
+def sized(path: str, inputs: Sequence[Any], kwargs: dict[str, Any], batch_size: int | None) -> _core.Onnx:
+    """A model with all its sizes known, to be deployed."""
+    network, shapes = _shaped(path, inputs, kwargs, batch_size)
+    return _core.Onnx(path, network.sizes({n: s for n, s in shapes.items() if _is_known(s)}))

@@ -51,6 +51,8 @@ void *ctx_realloc(struct sol_ctx *ctx, void *p, size_t bytes);
 void ctx_free(struct sol_ctx *ctx, void *p);
 /* The value of a configuration key ("compiler::name"), or its default from config.def. Never NULL for known keys. */
 const char *ctx_config(struct sol_ctx *ctx, const char *key);
+/* Of a key whose value is a number of bytes ("400MB"); -1: it is a word. */
+int64_t ctx_config_bytes(struct sol_ctx *ctx, const char *key);
 
 /* log.c: `[INFO ][  8.79][core] Compiler (63): text` to stderr or the application's callback; the level from SOL_LOG or
  * the key log::level. */

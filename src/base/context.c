@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/context.h"
 
@@ -136,11 +137,36 @@ static bool is_number(const char *value)
     return digits > 0 && digits < 10 && !value[digits];
 }
 
-/* Is `value` one of the words of `values`, which are separated by '|'? */
+/* "400MB": digits, perhaps a fraction, perhaps a unit, which is a power of 1000. -1: it is none. */
+static int64_t bytes_of(const char *value)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+    char *end;
+    const size_t digits = strspn(value, "0123456789.");
+    if (!digits || digits > 15) return -1;
+    const double n = strtod(value, &end);
+    if (end != value + digits) return -1;
+    while (*end == ' ') end++;
+    for (int i = 0; i < COUNT_OF(units); i++)
+        if (!strcasecmp(end, units[i].name) && n * units[i].bytes < 1e17) return (int64_t)(n * units[i].bytes);
+    return -1;
+}
+
+int64_t ctx_config_bytes(struct sol_ctx *ctx, const char *key)
+{
+    return bytes_of(ctx_config(ctx, key));
+}
+
+/* Is `value` one of the words of `values`, which are separated by '|'? "bytes" stands for a number of them. */
 static bool accepted(const char *values, const char *value)
 {
     if (!*values) return true;
     if (!strcmp(values, "#")) return is_number(value);
+    if (strstr(values, "|bytes") && bytes_of(value) >= 0) return true;
+    if (!strcmp(value, "bytes")) return false;
     size_t n = strlen(value);
     for (const char *word = values; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL)
         if (n == strcspn(word, "|") && !strncmp(word, value, n)) return true;
@@ -185,11 +211,11 @@ sol_status sol_config_set(struct sol_ctx *ctx, const char *key, const char *valu
     if (row < 0) return unknown_key(ctx, key);
     const struct config_def *def = &config_defs[row];
     if (!value || !accepted(def->values, value))
-        return ctx_fail(ctx, SOL_ERR_INVALID, "configuration: %s: expected %s, got '%s'", key,
+        return ctx_fail(ctx, SOL_ERR_INVALID, "configuration: %s: expected %s%s, got '%s'", key,
                         !*def->values               ? "text"
                         : !strcmp(def->values, "#") ? "a whole number from 0 to 999999999"
                                                     : def->values,
-                        value ? value : "(null)");
+                        strstr(def->values, "|bytes") ? " (such as 400MB)" : "", value ? value : "(null)");
     TRY(config_put(ctx, row, value));
     level_changed(ctx);
     return SOL_OK;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "build/build.h"
+#include "grad/grad.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
 #include "schedule/schedule.h"
@@ -84,7 +85,8 @@ static void close_module(void *handle)
     module_close(&m);
 }
 
-static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, struct module *m, struct sol_net **out_net)
+static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const struct compile_memory *memory,
+                           struct module *m, struct sol_net **out_net)
 {
     struct arena *a = arena_create(ctx);
     if (!a) return ctx_check(ctx);
@@ -108,6 +110,9 @@ static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, struct
                               .params = params,
                               .host = host,
                               .nhost = s->opaque.n,
+                              .if_fast = compile_peak(s, memory, KEEP_ALL),
+                              .if_balanced = compile_peak(s, memory, KEEP_BALANCED),
+                              .if_small = compile_peak(s, memory, memory->keep ? memory->keep->small : 0),
                               .close = close_module,
                               .handle = m->handle};
     sol_status status = ctx_check(ctx);
@@ -122,6 +127,8 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
     TRY(target_named(ctx, ctx_config(ctx, "target"), target));
     TRY(target_check(ctx, target));
     int64_t start = clock_ns();
+    struct compile_memory memory;
+    TRY(compile_keep(g, target, &memory));
     TRY(passes_run(g));
     int64_t passed = clock_ns();
     struct plan *p;
@@ -135,7 +142,7 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
     LOG(ctx, LOG_DEBUG, "core", "%s: passes %.0f ms, plan %.0f ms, build %.0f ms, %d kernels", g->name,
         (double)(passed - start) / 1e6, (double)(planned - passed) / 1e6, (double)(clock_ns() - planned) / 1e6,
         s->kernels.n);
-    sol_status status = make_net(ctx, s, &m, out_net);
+    sol_status status = make_net(ctx, s, &memory, &m, out_net);
     if (status)
         module_close(&m);
     else

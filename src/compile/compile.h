@@ -7,6 +7,15 @@
 /* report.c: what was planned, into the log at DEBUG (one line a unit: solver, variant, cost) and, with compiler::debug,
  * into files of the cache folder: the network drawn (Graphviz) and the plan as text. */
 void compile_report(const struct schedule *s);
+/* memory.c: what forward keeps of a graph with a gradient, as the key training::memory says. */
+struct compile_memory {
+    const struct keep *keep; /* NULL: there is no gradient */
+    int level;
+};
+/* About what the whole needs at most at another level, as s needs it at this one. 0: there is no gradient. */
+int64_t compile_peak(const struct schedule *s, const struct compile_memory *m, int level);
+sol_status compile_keep(struct sol_graph *g, const struct target *target, struct compile_memory *out_m);
+
 /* What it needs at most, into the log. */
 void compile_report_memory(struct sol_ctx *ctx, const struct sol_net *net, bool training);
 

@@ -35,4 +35,7 @@ void compile_report_memory(struct sol_ctx *ctx, const struct sol_net *net, bool 
         "Estimated Peak Memory Consumption: %s ~%.1fMB (%.1f saved, %.1f workspace, %.1f prepared)",
         training ? "Training" : "Inference", (double)m.peak / 1e6, (double)m.saved / 1e6, (double)m.workspace / 1e6,
         (double)m.prepared / 1e6);
+    if (training)
+        LOG(ctx, LOG_DEBUG, "plan", "with training::memory fast ~%.1fMB, balanced ~%.1fMB, small ~%.1fMB",
+            (double)m.if_fast / 1e6, (double)m.if_balanced / 1e6, (double)m.if_small / 1e6);
 }

@@ -155,15 +155,11 @@ sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, 
     grow(&s);
     find_active(&s, nof, of, nwith, with);
     TRY(gradient_inputs(&s, nof, of));
-    int forward = 0; /* layers; some are replaced, one by one, on the way */
-    for (const struct sol_layer *l = g->first; l; l = l->next) forward++;
     for (struct sol_layer *l = g->last, *prev; l; l = prev) {
         prev = l->prev;
         TRY(back_through(&s, l));
         TRY(ctx_check(g->ctx));
     }
-    struct sol_layer *first = g->first;
-    while (forward--) first = first->next;
     for (int i = 0; i < nwith; i++) {
         struct sol_tensor *d = s.d[with[i]->id];
         out_reached[i] = d != NULL;
@@ -171,5 +167,5 @@ sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, 
         graph_output(g, arena_printf(g->arena, "d_%s", with[i]->name), d);
         g->outputs.at[g->outputs.n - 1].backward = true;
     }
-    return grad_recompute(g, first);
+    return ctx_check(g->ctx);
 }

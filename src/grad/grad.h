@@ -5,7 +5,8 @@
  *   solve.c    a term says f(letters) == Q; letters are replaced until that is an index, a guard, or nothing
  *   invert.c   the inverse of an integer function that is not affine, as tables
  *   write.c    terms to layers of kind Row
- *   again.c    what backward computes again instead of keeping it
+ *   keep.c     what forward keeps, and what backward computes again instead
+ *   again.c    computing it again
  *   rules.c    layers whose gradient is not made of their loops
  *
  * For `y[O] = sum[R | g] a[f(O,R)] * b[h(O,R)]` the gradient of a is the gather
@@ -86,8 +87,41 @@ sol_status write_exposed(struct adjoint *a);
 sol_status write_again(struct sol_graph *g, struct sol_layer *before, struct sol_tensor *t, int stmt,
                        struct sol_tensor *const *user, struct sol_tensor **out_t);
 
-/* again.c: `first` is the first layer of backward. */
-sol_status grad_recompute(struct sol_graph *g, struct sol_layer *first);
+/* keep.c: what forward keeps, level by level; in the graph's arena, for the graph as it is now. */
+struct fact;
+struct demand;
+struct keep_level {
+    int64_t bytes;     /* that backward needs, an estimate */
+    double cost;       /* ns of what is computed again, an estimate */
+    struct fact *drop; /* what is not kept any more, compared with the level before */
+};
+enum { KEEP_ALL, KEEP_BALANCED };
+enum { KEEP_SMALL = 8 }; /* a tensor this many times smaller than what is made of it costs nothing to keep */
+struct keep {
+    struct sol_graph *g;
+    int ntensors, nlayers;
+    uint8_t *program;   /* by layer */
+    struct fact **fact; /* by tensor: of what forward computes */
+    VECTOR(struct fact *) facts;
+    VECTOR(struct keep_level) levels;
+    int small;             /* from this level on time is worth more than memory */
+    int nplace;            /* layers of backward */
+    int64_t *base, *alive; /* by place */
+    struct demand *demand; /* by tensor */
+    struct fact **may_go;
+};
+/* With the levels KEEP_ALL and KEEP_BALANCED, at the latter. */
+sol_status keep_make(struct sol_graph *g, struct keep **out_k);
+void keep_levels(struct keep *k); /* finds the others, the last of which keeps least, and `small` */
+void keep_level(struct keep *k, int level);
+bool keeps(const struct keep *k, const struct sol_tensor *t);
+enum program keep_program(const struct keep *k, const struct sol_layer *l);
+
+/* again.c: what is not kept is computed again. */
+sol_status grad_recompute(struct sol_graph *g, const struct keep *k);
+/* The statement that makes t by itself, -1: none does; and what that reads. False: it is not element-wise. */
+int again_statement(const struct sol_tensor *t);
+bool again_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct sol_tensor ***out_t, int *out_n);
 
 /* rules.c: true if the layer's kind has a rule of its own, which is then followed. */
 bool grad_has_rule(const struct sol_layer *l);

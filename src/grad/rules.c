@@ -158,18 +158,47 @@ sol_status grad_rule(struct sol_graph *g, struct sol_layer *l, struct sol_tensor
 
 static const char *const replaced[][2] = {{"MaxPool", "MaxPoolAt"}, {"AdaptiveMaxPool", "AdaptiveMaxPoolAt"}};
 
+/* Activations that never fall, and whose gradient is 0 where they do not rise: they may as well come behind a maximum.
+ * The gradient goes to the same element, or is 0; and what backward needs of it is as small as the pool's result. */
+static const char *const late[] = {"relu", "relu6"};
+
+static bool comes_late(const struct sol_layer *l, const struct sol_tensor *read_by_pool)
+{
+    bool any = false;
+    for (int i = 0; i < COUNT_OF(late); i++) any |= !strcmp(l->def->name, late[i]);
+    return any && tensor_uses(read_by_pool) == 1;
+}
+
+static sol_status add_like(struct sol_graph *g, struct sol_layer *before, const char *kind, const struct sol_layer *l,
+                           int nin, struct sol_tensor **in, struct sol_layer **out_l)
+{
+    TRY(graph_add(g, before, kind, l->name, l->where, nin, in, &l->attrs, out_l));
+    for (int d = 0; d < l->out[0]->ndim; d++) (*out_l)->out[0]->dim[d].purpose = l->out[0]->dim[d].purpose;
+    return SOL_OK;
+}
+
+static sol_status replace(struct sol_graph *g, struct sol_layer *l, const char *kind)
+{
+    struct sol_layer *with, *last, *map = l->in[0]->from;
+    const bool swap = map && comes_late(map, l->in[0]);
+    TRY(add_like(g, l, kind, l, l->nin, swap ? map->in : l->in, &with));
+    last = with;
+    if (swap) TRY(add_like(g, l, map->def->name, map, 1, &with->out[0], &last));
+    graph_replace(g, l->out[0], last->out[0]);
+    graph_remove(g, l);
+    if (swap) graph_remove(g, map);
+    return SOL_OK;
+}
+
 /* PyTorch's gradient of a pool goes to the first of equal maxima: their positions are kept. */
 sol_status grad_replace_layers(struct sol_graph *g, const bool *active)
 {
+    graph_count_uses(g);
     for (struct sol_layer *l = g->first, *next; l; l = next) {
         next = l->next;
         for (int i = 0; i < COUNT_OF(replaced); i++) {
             if (strcmp(l->def->name, replaced[i][0]) || !active[l->in[0]->id]) continue;
-            struct sol_layer *with;
-            TRY(graph_add(g, l, replaced[i][1], l->name, l->where, l->nin, l->in, &l->attrs, &with));
-            for (int d = 0; d < l->out[0]->ndim; d++) with->out[0]->dim[d].purpose = l->out[0]->dim[d].purpose;
-            graph_replace(g, l->out[0], with->out[0]);
-            graph_remove(g, l);
+            TRY(replace(g, l, replaced[i][1]));
             break;
         }
     }

@@ -19,17 +19,12 @@ sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const
     return status ? ctx_where(ctx, status, "layer '%s' (%s): ", l->name, l->def->name) : SOL_OK;
 }
 
-static size_t tensor_bytes(const struct sol_tensor *t)
-{
-    return (size_t)tensor_elements(t) * dtype_def((enum sol_dtype)t->dtype)->bytes;
-}
-
 static sol_status interpret_layer(struct arena *a, const struct sol_layer *l, const void **data)
 {
     const void **in = NEW_ARRAY(a, const void *, l->nin);
     void **out = NEW_ARRAY(a, void *, l->nout);
     for (int i = 0; i < l->nin; i++) in[i] = l->in[i] ? data[l->in[i]->id] : NULL;
-    for (int o = 0; o < l->nout; o++) data[l->out[o]->id] = out[o] = arena_alloc(a, tensor_bytes(l->out[o]));
+    for (int o = 0; o < l->nout; o++) data[l->out[o]->id] = out[o] = arena_alloc(a, (size_t)tensor_bytes(l->out[o]));
     TRY(ctx_check(arena_ctx(a)));
     return layer_interpret(arena_ctx(a), l, in, out);
 }
@@ -46,7 +41,7 @@ static sol_status interpret(struct sol_graph *g, struct arena *a, const void *co
     for (const struct sol_layer *l = g->first; l; l = l->next) TRY(interpret_layer(a, l, data));
     for (int i = 0; i < g->outputs.n; i++) {
         const struct sol_tensor *t = g->outputs.at[i].t;
-        if (tensor_bytes(t)) memcpy(outputs[i], data[t->id], tensor_bytes(t));
+        if (tensor_bytes(t)) memcpy(outputs[i], data[t->id], (size_t)tensor_bytes(t));
     }
     return SOL_OK;
 }

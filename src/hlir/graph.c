@@ -38,6 +38,11 @@ int64_t tensor_elements(const struct sol_tensor *t)
     return n;
 }
 
+int64_t tensor_bytes(const struct sol_tensor *t)
+{
+    return tensor_elements(t) * dtype_def((enum sol_dtype)t->dtype)->bytes;
+}
+
 static struct row_input input_of(struct arena *a, const struct sol_tensor *t)
 {
     if (!t) return (struct row_input){.missing = true};
@@ -406,20 +411,25 @@ static double count_flops(const struct loops *l, int32_t node, double times)
     }
 }
 
+void layer_work(const struct sol_layer *l, double *out_flops, double *out_bytes)
+{
+    *out_flops = *out_bytes = 0;
+    for (int i = 0; i < l->loops->stmts.n; i++) {
+        const struct loops_stmt *s = &l->loops->stmts.at[i];
+        *out_flops += count_flops(l->loops, s->value, iterations(l->loops, stmt_letters(l->loops, s)));
+    }
+    for (int i = 0; i < l->nin; i++)
+        if (l->in[i]) *out_bytes += (double)tensor_bytes(l->in[i]);
+    for (int o = 0; o < l->nout; o++) *out_bytes += (double)tensor_bytes(l->out[o]);
+}
+
 void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes)
 {
-    double flops = 0, bytes = 0;
+    *out_flops = *out_bytes = 0;
     for (const struct sol_layer *l = g->first; l; l = l->next) {
-        for (int i = 0; i < l->loops->stmts.n; i++) {
-            const struct loops_stmt *s = &l->loops->stmts.at[i];
-            flops += count_flops(l->loops, s->value, iterations(l->loops, stmt_letters(l->loops, s)));
-        }
-        for (int i = 0; i < l->nin; i++)
-            if (l->in[i])
-                bytes += (double)tensor_elements(l->in[i]) * dtype_def((enum sol_dtype)l->in[i]->dtype)->bytes;
-        for (int o = 0; o < l->nout; o++)
-            bytes += (double)tensor_elements(l->out[o]) * dtype_def((enum sol_dtype)l->out[o]->dtype)->bytes;
+        double flops, bytes;
+        layer_work(l, &flops, &bytes);
+        *out_flops += flops;
+        *out_bytes += bytes;
     }
-    *out_flops = flops;
-    *out_bytes = bytes;
 }

@@ -76,6 +76,7 @@ static inline intptr_t tensor_uses(const struct sol_tensor *t)
     return (intptr_t)t->user;
 }
 int64_t tensor_elements(const struct sol_tensor *t);
+int64_t tensor_bytes(const struct sol_tensor *t);
 /* uniform.c: is t a constant all of whose elements are one number (not NaN)? */
 bool tensor_uniform(const struct sol_tensor *t, double *out_v);
 /* programs.c. A graph with a gradient holds three programs: what depends on parameters and constants alone is prepared;
@@ -88,7 +89,10 @@ const char *program_name(enum program program); /* "forward" */
 bool graph_is_joint(const struct sol_graph *g); /* does it have a backward program? */
 /* Structure, types, order, names: SOL_ERR_INTERNAL with what is wrong. Debug builds run it behind each pass. */
 sol_status graph_verify(struct sol_graph *g);
-/* Flops and bytes a graph needs, as written: for tests of passes and reports. */
+/* copy.c: names, data and loops are shared: destroy the copy first. */
+sol_status graph_copy(const struct sol_graph *g, struct sol_graph **out_g);
+/* Flops and bytes a layer, a graph needs, as written: for tests of passes, reports, and what backward computes again. */
+void layer_work(const struct sol_layer *l, double *out_flops, double *out_bytes);
 void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes);
 
 /* evaluate.c: the oracle for whole graphs. Row-major data, in the order of g->inputs, g->params, g->outputs; slow. */

@@ -191,7 +191,10 @@ void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m)
                                  .inputs = sum(m->ninput, net->input_bytes),
                                  .outputs = sum(m->noutput, net->output_bytes),
                                  .saved = m->saved_bytes,
-                                 .workspace = running};
+                                 .workspace = running,
+                                 .if_fast = net->parts.if_fast,
+                                 .if_balanced = net->parts.if_balanced,
+                                 .if_small = net->parts.if_small};
     out_m->peak = out_m->params + out_m->prepared + constants +
                   MAX(running + out_m->saved + out_m->inputs + out_m->outputs, preparing);
 }

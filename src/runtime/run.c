@@ -196,9 +196,12 @@ sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, int ke
     return keep ? run_in_copy(net, &c) : run(net, &c, SOL_GIVEN_BACKWARD, &net->backward_profile);
 }
 
-int sol_net_backward_reads(const struct sol_net *net, int output, int i)
+int sol_net_backward_reads(const struct sol_net *net, enum sol_what what, int i)
 {
-    const int32_t kind = output ? SOL_BUFFER_OUTPUT : SOL_BUFFER_INPUT;
+    static const int32_t kinds[] = {
+        [SOL_INPUT] = SOL_BUFFER_INPUT, [SOL_OUTPUT] = SOL_BUFFER_OUTPUT, [SOL_PARAM] = SOL_BUFFER_PARAM};
+    if ((unsigned)what >= COUNT_OF(kinds)) return 0;
+    const int32_t kind = kinds[what];
     for (int k = 0; k < net->module->nbuffer; k++) {
         const struct sol_buffer *b = &net->module->buffer[k];
         if (b->kind == kind && b->index == i) return b->given == (SOL_GIVEN_FORWARD | SOL_GIVEN_BACKWARD);

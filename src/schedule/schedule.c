@@ -126,7 +126,7 @@ static void user_buffers(struct schedule *s, const struct life *life)
         user_buffer(s, life, SOL_BUFFER_INPUT, i, g->inputs.at[i], g->inputs.at[i]->backward);
     for (int i = 0; i < g->params.n; i++)
         s->buffer[g->params.at[i]->id] =
-            push_buffer(s, SOL_BUFFER_PARAM, i, store_bytes(plan_store(s->plan, g->params.at[i])), 0);
+            push_buffer(s, SOL_BUFFER_PARAM, i, store_bytes(plan_store(s->plan, g->params.at[i])), SOL_GIVEN_FORWARD);
     for (int i = 0; i < g->outputs.n; i++)
         user_buffer(s, life, SOL_BUFFER_OUTPUT, i, g->outputs.at[i].t, g->outputs.at[i].backward);
 }
@@ -152,14 +152,20 @@ static struct block block_of(const struct schedule *s, const struct life *life, 
     return b;
 }
 
-/* What is saved, in the order of its offsets. */
-static struct block *saved_blocks(struct schedule *s, const struct life *life, int program, int saved, int *out_n)
+/* What backward reads last lies first: what is free in backward, and in forward for that matter, is in one piece. */
+static void push_saved(struct schedule *s, const struct life *life, int tensor)
 {
-    struct block *blocks = NEW_ARRAY(s->arena, struct block, s->plan->nstores + 1);
-    *out_n = 0;
-    for (int i = 0; i < s->plan->nstores; i++)
-        if (s->buffer[i] == saved && life[i].used[PROGRAM_FORWARD] && life[i].used[PROGRAM_BACKWARD])
-            blocks[(*out_n)++] = block_of(s, life, i, program);
+    int i = s->saved.n;
+    PUSH(s->arena, s->saved, tensor);
+    for (; i && life[s->saved.at[i - 1]].last[PROGRAM_BACKWARD] < life[tensor].last[PROGRAM_BACKWARD]; i--)
+        s->saved.at[i] = s->saved.at[i - 1];
+    s->saved.at[i] = tensor;
+}
+
+static struct block *saved_blocks(const struct schedule *s, const struct life *life, int program)
+{
+    struct block *blocks = NEW_ARRAY(s->arena, struct block, s->saved.n + 1);
+    for (int i = 0; i < s->saved.n; i++) blocks[i] = block_of(s, life, s->saved.at[i], program);
     return blocks;
 }
 
@@ -168,9 +174,9 @@ static struct block *saved_blocks(struct schedule *s, const struct life *life, i
  * operands. */
 static void assign(struct schedule *s, const struct life *life, int program, int buffer, int saved)
 {
-    int n = 0, ngiven = 0;
+    int n = 0;
     const int64_t room = program == PROGRAM_PREPARE ? 0 : s->saved_bytes;
-    struct block *given = room ? saved_blocks(s, life, program, saved, &ngiven) : NULL;
+    struct block *given = room ? saved_blocks(s, life, program) : NULL;
     struct block *blocks = NEW_ARRAY(s->arena, struct block, s->plan->nstores + 1);
     int *tensor = NEW_ARRAY(s->arena, int, s->plan->nstores + 1);
     for (int i = 0; i < s->plan->nstores; i++) {
@@ -179,7 +185,8 @@ static void assign(struct schedule *s, const struct life *life, int program, int
         tensor[n] = i;
         blocks[n++] = block_of(s, life, i, program);
     }
-    s->program[program].workspace_bytes = offsets_assign(s->arena, blocks, n, given, ngiven, room) - room;
+    s->program[program].workspace_bytes =
+        offsets_assign(s->arena, blocks, n, given, room ? s->saved.n : 0, room) - room;
     for (int i = 0; i < n; i++) {
         const bool reused = blocks[i].offset < room;
         s->buffer[tensor[i]] = reused ? saved : buffer;
@@ -211,9 +218,10 @@ static void lay_buffers(struct schedule *s)
         } else if (used[PROGRAM_PREPARE] && later) {
             share(s, i, prepared, &s->prepared_bytes);
         } else if (used[PROGRAM_FORWARD] && used[PROGRAM_BACKWARD]) {
-            share(s, i, saved, &s->saved_bytes);
+            push_saved(s, life, i);
         }
     }
+    for (int i = 0; i < s->saved.n; i++) share(s, s->saved.at[i], saved, &s->saved_bytes);
     s->buffers.at[prepared].bytes = s->prepared_bytes;
     s->buffers.at[saved].bytes = s->saved_bytes;
     for (int i = 0; i < PROGRAMS; i++) {
@@ -284,6 +292,29 @@ static void find_depends(struct schedule *s)
     }
 }
 
+static void mark_param(struct schedule *s, int i)
+{
+    s->buffers.at[s->buffer[s->plan->g->params.at[i]->id]].given |= SOL_GIVEN_BACKWARD;
+}
+
+/* Parameters whose values backward needs: it reads them, or what was prepared of them. */
+static void find_backward_params(struct schedule *s)
+{
+    const struct schedule_program *prepare = &s->program[PROGRAM_PREPARE], *backward = &s->program[PROGRAM_BACKWARD];
+    const uint64_t **of = NEW_ARRAY(s->arena, const uint64_t *, s->plan->nstores + 1);
+    for (int i = 0; i < prepare->steps.n; i++)
+        for (int k = 0; k < prepare->steps.at[i].noperand; k++)
+            if (prepare->steps.at[i].unit && prepare->steps.at[i].unit->written[k])
+                of[root_of(s, prepare->steps.at[i].operand[k])->id] = prepare->steps.at[i].depends;
+    for (int i = 0; i < backward->steps.n; i++)
+        for (int k = 0; k < backward->steps.at[i].noperand; k++) {
+            const struct sol_tensor *t = root_of(s, backward->steps.at[i].operand[k]);
+            if (t->role == TENSOR_PARAM) mark_param(s, t->index);
+            for (int n = 0; of[t->id] && n < s->plan->g->params.n; n++)
+                if (of[t->id][n / 64] >> n % 64 & 1) mark_param(s, n);
+        }
+}
+
 sol_status schedule_make(struct plan *p, struct schedule **out_s)
 {
     struct schedule *s = NEW(p->arena, struct schedule);
@@ -299,6 +330,7 @@ sol_status schedule_make(struct plan *p, struct schedule **out_s)
     lay_buffers(s);
     for (int i = 0; i < PROGRAMS; i++) set_places(s, &s->program[i]);
     find_depends(s);
+    find_backward_params(s);
     *out_s = s;
     return ctx_check(p->ctx);
 }

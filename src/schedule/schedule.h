@@ -29,6 +29,7 @@ struct schedule {
     VECTOR(const char *) kernels;          /* sources, each once */
     VECTOR(struct sol_tensor *) constants; /* datum i of the module */
     VECTOR(struct sol_layer *) opaque;     /* host function i computes this layer */
+    VECTOR(int) saved;                     /* tensors that forward leaves for backward, in the order of their offsets */
     int64_t prepared_bytes, saved_bytes;
     int64_t *offset; /* by tensor id: bytes from the start of the buffer to element 0 */
     int *buffer;     /* by tensor id: number of its buffer, -1: not stored */

@@ -295,6 +295,53 @@ def test_gradients_accumulate_and_are_fresh_tensors():
     assert all(p.grad is not f for p, f in zip(s.parameters(), first, strict=True))
 
 
+def deep():
+    block = [m for c in (8, 16, 16) for m in (nn.LazyConv2d(c, 3, padding=1), nn.BatchNorm2d(c), nn.ReLU())]
+    model = nn.Sequential(*block, nn.MaxPool2d(2), nn.Dropout(0.0), nn.LazyConv2d(8, 1), nn.Flatten(), nn.LazyLinear(5))
+    model(torch.randn(2, 3, 24, 24))
+    return model
+
+
+@pytest.mark.parametrize("setting", ["fast", "balanced", "small", "budget"])
+def test_memory_settings_change_no_gradient(setting):
+    """What is kept is a matter of memory; estimates come before the first step; what cannot be done is said."""
+    model, x = deep(), torch.randn(8, 3, 24, 24)
+    probe = copy.deepcopy(model)
+    s = sol.optimize(probe, x)
+    s(x)
+    known = sol.memory(s)
+    assert known["if_small"] < known["if_balanced"] < known["if_fast"]
+    assert abs(known["if_balanced"] - known["peak"]) <= 0.01 * known["peak"]
+    try:
+        limit = (known["if_small"] + known["if_balanced"]) // 2
+        sol.config["training::memory"] = limit if setting == "budget" else setting
+        optimized = check_step(model, [x])
+        found = sol.memory(optimized)
+        assert setting != "budget" or found["peak"] <= limit
+        assert setting != "small" or found["saved"] < 0.9 * known["saved"]
+        assert setting != "fast" or found["saved"] > 1.2 * known["saved"]
+        sol.config["training::memory"] = "10KB"
+        with pytest.raises(sol.InvalidError, match=r"is 0\.0MB, but a step needs at least .*MB, parameters"):
+            sol.optimize(copy.deepcopy(model), x)(x)
+    finally:
+        del sol.config["training::memory"]
+    with pytest.raises(sol.InvalidError, match=r"fast\|balanced\|small\|bytes \(such as 400MB\), got 'tiny'"):
+        sol.config["training::memory"] = "tiny"
+
+
+def test_retained_graphs_keep_what_backward_works_in():
+    """Backward writes over what is saved, unless the graph is retained: it says so to SOL."""
+    x = torch.randn(8, 3, 24, 24)
+    eager, s = pair(deep(), x)
+    for m in (eager, s):
+        loss = m(x).square().mean()
+        for _ in range(3):
+            loss.backward(retain_graph=True)
+        torch.autograd.grad(loss, list(m.parameters()), retain_graph=True)
+        loss.backward()
+    same_gradients(eager, s)
+
+
 def test_several_forwards_before_a_backward_and_in_any_order():
     x, y = torch.randn(X), torch.randn(X)
     eager, s = pair(convnet(), x)

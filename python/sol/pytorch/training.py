@@ -45,7 +45,7 @@ class Gradient:
         slots = [row for row in _read(t) if row[0] in wanted]
         self.slots: tuple[Origin, ...] = tuple(origin for origin, _, _ in slots)
         self.reached = t.graph.differentiate(self.of, tuple(handle for _, _, handle in slots))
-        self.params = t.graph.backward_params()
+        self.params: tuple[int, ...] = ()
         self.inputs: tuple[int, ...] = ()
         self.outputs: tuple[int, ...] = ()
 
@@ -53,6 +53,7 @@ class Gradient:
         """What backward reads is known when the network is compiled."""
         self.inputs = tuple(i for i in range(len(t.inputs)) if net.backward_reads(False, i))
         self.outputs = tuple(i for i in range(len(t.outputs)) if net.backward_reads(True, i))
+        self.params = net.backward_params()
 
     def layouts(self, t: Translation) -> list[tuple[Layout, torch.dtype]]:
         """Of the gradients that backward writes: as the tensors lie that they are gradients of."""

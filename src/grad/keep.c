@@ -1,0 +1,311 @@
+/* What forward keeps for backward, and what backward computes again instead, by cost.
+ *
+ * There is a row of *levels*, each of which keeps less than the one before. Level 0 keeps all that backward reads.
+ * Level 1 keeps no result of an element-wise statement that needs nothing big but one tensor that is kept anyway: a
+ * batch-norm and an activation behind a convolution are the usual case. From there on each level gives up the tensor
+ * whose memory costs least time to win: the convolution runs again, and what it reads is kept or made again in turn.
+ * What a level needs is estimated by the lifetimes of all big tensors in backward, where what was saved dies, what is
+ * made again and the gradients come and go; element-wise results with one reader, which is element-wise too, never
+ * reach memory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "grad/grad.h"
+
+#define LEAST_SHARE 2000.0 /* nor does one that is so small a part of all */
+#define FLOPS_A_NS 50.0    /* for weighing layers against each other */
+#define BYTES_A_NS 10.0
+#define SENSIBLE 0.1 /* a tenth of memory for the time of one forward more */
+
+struct fact { /* of a tensor that forward computes */
+    struct sol_tensor *t;
+    int64_t bytes;
+    double cost;            /* ns, to make it again */
+    bool kept, fixed;       /* fixed: it is kept whatever comes */
+    bool wanted;            /* backward reads it, or what moves make of it */
+    bool move, map, joined; /* joined: part of a concatenation, and there in place */
+    int ndep;
+    struct fact **dep; /* what it is made of, as far as it is forward's and not small */
+    int first, last;   /* readers in backward: their places; first > last: none */
+    int readers;       /* of these: how many */
+    bool by_map;       /* the last one is element-wise */
+    struct fact *leaf; /* see find_leaf */
+};
+struct demand { /* what backward reads, with what it computes again */
+    int first, last, readers;
+    bool by_map;
+};
+
+static struct fact *fact_of(const struct keep *k, const struct sol_tensor *t)
+{
+    return t->id < k->ntensors ? k->fact[t->id] : NULL;
+}
+
+enum program keep_program(const struct keep *k, const struct sol_layer *l)
+{
+    return l->id < k->nlayers ? (enum program)k->program[l->id] : PROGRAM_BACKWARD;
+}
+
+bool keeps(const struct keep *k, const struct sol_tensor *t)
+{
+    const struct fact *f = fact_of(k, t);
+    if (!f || !f->move) return !f || f->kept;
+    bool all = true; /* of what is moved: then it is composed into its reader */
+    for (int i = 0; i < f->ndep; i++) all &= keeps(k, f->dep[i]->t);
+    return all;
+}
+
+/* -- facts */
+
+static bool is_map(const struct sol_layer *l)
+{
+    if (l->def->flags & LAYER_OPAQUE) return false;
+    for (int i = 0; i < l->loops->stmts.n; i++)
+        if (l->loops->stmts.at[i].scan_step || l->loops->stmts.at[i].nout != 1) return false;
+    for (int32_t e = 0; e < l->loops->ex.n; e++)
+        if (l->loops->ex.at[e].kind == EX_RED && l->loops->ex.at[e].u.bound) return false;
+    return true;
+}
+
+static void find_deps(struct keep *k, struct fact *f)
+{
+    struct arena *a = k->g->arena;
+    const struct sol_layer *l = f->t->from;
+    struct sol_tensor **reads = l->in;
+    const int stmt = again_statement(f->t);
+    int n = l->nin, nreads;
+    struct sol_tensor **of_stmt;
+    if (stmt >= 0 && again_reads(a, f->t, stmt, &of_stmt, &nreads)) {
+        f->map = true;
+        reads = of_stmt;
+        n = nreads;
+    }
+    f->dep = NEW_ARRAY(a, struct fact *, n + 1);
+    for (int i = 0; i < n; i++) {
+        struct fact *d = reads[i] ? fact_of(k, reads[i]) : NULL;
+        if (d && !d->fixed && d->bytes * KEEP_SMALL > f->bytes) f->dep[f->ndep++] = d;
+    }
+    double flops = 0, bytes = (double)f->bytes;
+    for (int i = 0; i < f->ndep; i++) bytes += (double)f->dep[i]->bytes;
+    if (!f->map) layer_work(l, &flops, &bytes);
+    f->cost = f->move ? 0 : flops / FLOPS_A_NS + bytes / BYTES_A_NS;
+}
+
+/* Facts in the order of the layers. */
+static void find_facts(struct keep *k)
+{
+    struct sol_graph *g = k->g;
+    double all = 0;
+    for (struct sol_layer *l = g->first; l; l = l->next)
+        for (int o = 0; keep_program(k, l) == PROGRAM_FORWARD && o < l->nout; o++)
+            all += (double)tensor_bytes(l->out[o]);
+    for (struct sol_layer *l = g->first; l; l = l->next)
+        for (int o = 0; keep_program(k, l) == PROGRAM_FORWARD && o < l->nout; o++) {
+            struct sol_tensor *t = l->out[o];
+            struct fact *f = NEW(g->arena, struct fact);
+            *f = (struct fact){.t = t, .bytes = tensor_bytes(t), .kept = true, .first = 1, .last = 0};
+            f->move = l->def->flags & LAYER_MOVE;
+            f->fixed = t->output || (double)f->bytes * LEAST_SHARE < all;
+            k->fact[t->id] = f;
+            PUSH(g->arena, k->facts, f);
+        }
+    for (int i = 0; i < k->facts.n; i++) find_deps(k, k->facts.at[i]);
+}
+
+static void read_at(struct fact *f, int place, bool by_map)
+{
+    if (f->first > f->last) f->first = f->last = place;
+    f->first = MIN(f->first, place);
+    f->last = MAX(f->last, place);
+    f->readers++;
+    f->by_map = by_map;
+}
+
+/* The gradients' own memory, by place in backward, and where backward reads what forward made. */
+static void find_backward(struct keep *k)
+{
+    struct sol_graph *g = k->g;
+    struct arena *a = g->arena;
+    int *last = NEW_ARRAY(a, int, g->ntensors + 1), *readers = NEW_ARRAY(a, int, g->ntensors + 1);
+    bool *by_map = NEW_ARRAY(a, bool, g->ntensors + 1);
+    for (struct sol_layer *l = g->first; l; l = l->next) k->nplace += keep_program(k, l) == PROGRAM_BACKWARD;
+    k->base = NEW_ARRAY(a, int64_t, k->nplace + 2);
+    k->alive = NEW_ARRAY(a, int64_t, k->nplace + 2);
+    int place = k->nplace;
+    for (struct sol_layer *l = g->last; l; l = l->prev) {
+        if (keep_program(k, l) != PROGRAM_BACKWARD) continue;
+        const bool move = l->def->flags & LAYER_MOVE, map = is_map(l);
+        int until = --place;
+        for (int o = 0; o < l->nout; o++) {
+            const struct sol_tensor *t = l->out[o];
+            until = MAX(until, move ? last[t->id] : 0);
+            if (move || t->output || (readers[t->id] == 1 && by_map[t->id])) continue;
+            k->base[place] += tensor_bytes(t);
+            k->base[MAX(last[t->id], place) + 1] -= tensor_bytes(t);
+        }
+        for (int i = 0; i < l->nin; i++) {
+            if (!l->in[i]) continue;
+            struct fact *f = fact_of(k, l->in[i]);
+            if (f) read_at(f, place, map);
+            const int id = l->in[i]->id;
+            last[id] = MAX(last[id], until);
+            readers[id]++;
+            by_map[id] = map;
+        }
+    }
+}
+
+/* -- levels */
+
+/* What backward needs at most, saved tensors included, and what computing again costs. */
+static int64_t measure(struct keep *k, double *out_cost)
+{
+    struct demand *now = k->demand;
+    memcpy(k->alive, k->base, (size_t)(k->nplace + 2) * sizeof *k->alive);
+    *out_cost = 0;
+    for (int i = 0; i < k->facts.n; i++) {
+        const struct fact *f = k->facts.at[i];
+        now[f->t->id] = (struct demand){f->first, f->last, f->readers, f->by_map};
+    }
+    for (int i = k->facts.n - 1; i >= 0; i--) {
+        const struct fact *f = k->facts.at[i];
+        const struct demand *n = &now[f->t->id];
+        if (n->first > n->last || f->fixed) continue;
+        const bool again = !f->kept || f->move;
+        for (int d = 0; again && d < f->ndep; d++) {
+            struct demand *dep = &now[f->dep[d]->t->id];
+            const int until = f->move ? n->last : n->first;
+            if (dep->first > dep->last) *dep = (struct demand){n->first, until, 0, false};
+            dep->first = MIN(dep->first, n->first);
+            dep->last = MAX(dep->last, until);
+            dep->readers++;
+            dep->by_map = f->map;
+        }
+        if (f->move) continue;
+        if (!f->kept) *out_cost += f->cost;
+        if (!f->kept && f->map && n->readers == 1 && n->by_map) continue;
+        k->alive[f->kept ? 0 : n->first] += f->bytes;
+        k->alive[n->last + 1] -= f->bytes;
+    }
+    int64_t sum = 0, most = 0;
+    for (int i = 0; i <= k->nplace; i++) {
+        sum += k->alive[i];
+        most = MAX(most, sum);
+    }
+    return most;
+}
+
+/* Through moves, which are composed into what reads them. */
+static void find_wanted(struct keep *k)
+{
+    for (int i = k->facts.n - 1; i >= 0; i--) {
+        struct fact *f = k->facts.at[i];
+        f->wanted |= f->readers > 0;
+        for (int d = 0; f->wanted && f->move && d < f->ndep; d++) {
+            f->dep[d]->wanted = true;
+            f->dep[d]->joined |= f->ndep > 1;
+        }
+    }
+}
+
+/* The one big tensor that f is made of by element-wise statements alone; NULL: of small ones; f itself: there is none.
+ */
+static void find_leaf(struct fact *f)
+{
+    f->leaf = f;
+    if (!f->map) return;
+    struct fact *found = NULL;
+    for (int i = 0; i < f->ndep; i++) {
+        struct fact *leaf = f->dep[i]->leaf;
+        if (leaf && ((leaf == f->dep[i] && !leaf->wanted) || (found && found != leaf))) return;
+        if (leaf) found = leaf;
+    }
+    f->leaf = found;
+}
+
+static void push_level(struct keep *k, struct fact *drop)
+{
+    struct keep_level level = {.drop = drop};
+    level.bytes = measure(k, &level.cost);
+    PUSH(k->g->arena, k->levels, level);
+}
+
+static void set_balanced(struct keep *k)
+{
+    for (int i = 0; i < k->facts.n; i++) {
+        struct fact *f = k->facts.at[i];
+        f->kept = f->fixed || f->joined || f->leaf == f;
+    }
+}
+
+/* The next tensor to give up, NULL: no other makes it less. */
+static struct fact *cheapest(struct keep *k)
+{
+    const struct keep_level now = k->levels.at[k->levels.n - 1];
+    struct fact *best = NULL;
+    double most = 0, cost;
+    int n = 0;
+    measure(k, &cost);
+    for (int i = 0; i < k->facts.n; i++) {
+        struct fact *f = k->facts.at[i];
+        const bool saved = f->kept && !f->fixed && !f->move && !f->joined;
+        if (saved && k->demand[f->t->id].first <= k->demand[f->t->id].last) k->may_go[n++] = f;
+    }
+    for (int i = 0; i < n; i++) {
+        struct fact *f = k->may_go[i];
+        f->kept = false;
+        const int64_t bytes = measure(k, &cost);
+        f->kept = true;
+        const double worth = (double)(now.bytes - bytes) / (cost - now.cost + 1);
+        if (bytes >= now.bytes || worth <= most) continue;
+        most = worth;
+        best = f;
+    }
+    return best;
+}
+
+sol_status keep_make(struct sol_graph *g, struct keep **out_k)
+{
+    struct arena *a = g->arena;
+    struct keep *k = NEW(a, struct keep);
+    *k = (struct keep){.g = g, .ntensors = g->ntensors, .nlayers = g->nlayers};
+    k->program = NEW_ARRAY(a, uint8_t, g->nlayers + 1);
+    k->fact = NEW_ARRAY(a, struct fact *, g->ntensors + 1);
+    k->may_go = NEW_ARRAY(a, struct fact *, g->ntensors + 1);
+    k->demand = NEW_ARRAY(a, struct demand, g->ntensors + 1);
+    TRY(ctx_check(g->ctx));
+    TRY(graph_programs(g, k->program));
+    find_facts(k);
+    find_backward(k);
+    find_wanted(k);
+    for (int i = 0; i < k->facts.n; i++) find_leaf(k->facts.at[i]);
+    TRY(ctx_check(g->ctx));
+    push_level(k, NULL);
+    set_balanced(k);
+    push_level(k, NULL);
+    *out_k = k;
+    return ctx_check(g->ctx);
+}
+
+void keep_levels(struct keep *k)
+{
+    double forward = 0;
+    if (k->levels.n > KEEP_BALANCED + 1) return;
+    keep_level(k, KEEP_BALANCED);
+    for (int i = 0; i < k->facts.n; i++) forward += k->facts.at[i]->cost;
+    k->small = KEEP_BALANCED;
+    for (struct fact *f; (f = cheapest(k));) {
+        f->kept = false;
+        push_level(k, f);
+        const struct keep_level *l = &k->levels.at[k->levels.n - 1], *small = &k->levels.at[k->small];
+        const double won = (double)(small->bytes - l->bytes) / (double)small->bytes;
+        if (won > SENSIBLE * (l->cost - small->cost) / forward) k->small = k->levels.n - 1;
+    }
+}
+
+void keep_level(struct keep *k, int level)
+{
+    for (int i = 0; i < k->facts.n; i++) k->facts.at[i]->kept = true;
+    if (level >= KEEP_BALANCED) set_balanced(k);
+    for (int i = KEEP_BALANCED + 1; i <= level; i++) k->levels.at[i].drop->kept = false;
+}
