@@ -260,6 +260,31 @@ def test_tied_parameters():
     check(s, m, (x,))
 
 
+class Shares(nn.Module):
+    """Two buffers in the same memory; the one is written."""
+
+    def __init__(self, second, order):
+        super().__init__()
+        values = np.arange(6, dtype=np.float32)
+        self.register_buffer("a", torch.from_numpy(values))
+        self.register_buffer("b", second(self.a, values))
+        self.order = order
+
+    def forward(self, x):
+        read, write = (self.a, self.b) if self.order == "first" else (self.b, self.a)
+        write.add_(1)
+        return x * read.sum()
+
+
+@pytest.mark.parametrize("order", ["first", "last"])
+@pytest.mark.parametrize(
+    "second", [lambda a, v: a[2:4], lambda a, v: a.view(2, 3), lambda a, v: torch.from_numpy(v[1:])]
+)
+def test_buffers_that_share_memory(second, order):
+    with pytest.raises(sol.UnsupportedError, match=r"share.* memory"):
+        sol.optimize(Shares(second, order), torch.ones(2))
+
+
 def test_optimizers_and_swapped_tensors():
     m, x = mlp(), torch.randn(2, 4)
     s = sol.optimize(m, x)

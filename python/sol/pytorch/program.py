@@ -93,6 +93,7 @@ class Program:
         traced = time.monotonic()
         tensors = {n: self.copies[n].holder["copy"] if n in self.copies else o.tensor for n, o in owned.items()}
         self.translation = t = Translator(exported, self.name, leaves, tensors, fixed, wanted).run()
+        self._check_shared()
         self.gradient = Gradient(t, wanted) if any(t.tracked) else None
         out_spec = exported.spec
         translated = time.monotonic()
@@ -245,6 +246,23 @@ class Program:
                         f"{self.name}: writes {what} in place, which shares memory with argument {i}: "
                         "not supported; pass a clone of one of them"
                     )
+
+    def _check_shared(self) -> None:
+        """What a model writes in place must not share memory with another tensor of its own either."""
+        changed = {which for (kind, which), _ in self.translation.writes if kind == "param"}
+        names = {
+            id(self.owned[n].tensor): n for n in changed | {p.name for p in self.translation.params} if n in self.owned
+        }
+        spans = sorted((*_span(self.owned[n].tensor), n) for n in names.values()) if changed else []
+        end, furthest = 0, ""
+        for low, high, name in spans:
+            if low < min(end, high) and changed & {name, furthest}:
+                raise _core.UnsupportedError(
+                    f"{self.name}: '{furthest}' and '{name}' share memory, and the model writes it in place: "
+                    "not supported; give one of them a clone"
+                )
+            if high > end:
+                end, furthest = high, name
 
     def _base(self, base: tuple[str, Any], leaves: Sequence[Any], outputs: Sequence[Any]) -> Any:
         kind, which = base

@@ -299,6 +299,8 @@ class Translator:
         target = self.memory.same.get(node) or written(node)
         if target is not None:
             return self._read(target)
+        if node.op == "placeholder":
+            raise Refused(f"'{self.origin[node][1]}' shares memory with a tensor that the model writes in place")
         return self._value(node, self.traced.module, *place(node))
 
     def _read(self, arg: Any) -> Any:

@@ -95,6 +95,8 @@ class Memory:
         at, made = node, value
         while at is not self.roots[key]:
             parent = self.same.get(at) or viewed(at)
+            if parent is None and at.op == "placeholder":
+                raise Refused("writing a tensor in place that shares memory with another one of the model")
             if parent is None:
                 raise Refused(f"writing what {at.target} made")
             if at not in self.same and written(at) is None:
