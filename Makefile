@@ -40,6 +40,8 @@ test-python: build
 	$(PYTHON) -m pytest test -m "not slow"
 
 test-all: lint test-c test-asan build ## every network, operator table and size of the specification: hours
+	@sh tools/setup.sh all
+	SOL_RANDOM_SEEDS=60 SOL_CACHE=build/test/cache build/test/random_test
 	$(PYTHON) -m pytest test
 
 fuzz: setup ## the ONNX reader for an hour; found files lie in build-fuzz/

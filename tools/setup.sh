@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes a machine ready to build and test SOL: Debian packages (installed when run as root, named otherwise) and the
 # Python environment .venv with the versions of requirements.txt; with the argument `bench` also the systems that SOL is
-# compared with. Says what it does; does nothing the second time.
+# compared with, with `all` what `make test-all` needs. Says what it does; does nothing the second time.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -26,6 +26,7 @@ gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
 qemu-user         qemu-aarch64
 "
 TORCHVISION=0.28.0
+TIMM=1.0.31 # without its dependencies, as torchvision
 
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -107,16 +108,20 @@ for group, names in tomllib.load(open("pyproject.toml", "rb"))["project"].get("e
 PY
 }
 
-peers() { # the systems that `make bench` compares with
-    stamp=.venv/.bench-$(cksum < bench/requirements.txt | tr ' ' -)
+more() { # packages for $1, listed in the file $2
+    stamp=.venv/.$1-$(cksum < "$2" | tr ' ' -)
     [ -e "$stamp" ] && return 0
-    say "installing the systems that SOL is compared with"
-    pip install -q -r bench/requirements.txt
-    rm -f .venv/.bench-*
+    say "installing $3"
+    pip install -q -r "$2"
+    [ "$1" != all ] || pip install -q --no-deps "timm==$TIMM"
+    rm -f ".venv/.$1-"*
     : > "$stamp"
 }
 
 debian
 python_environment
 in_place
-[ "${1:-}" != bench ] || peers
+case ${1:-} in
+    bench) more bench bench/requirements.txt "the systems that SOL is compared with" ;;
+    all) more all test/python/requirements.txt "packages whose networks make test-all tries" ;;
+esac

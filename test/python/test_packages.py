@@ -1,6 +1,5 @@
-"""Networks of the packages transformers and timm, small and with random weights, where the packages are installed.
-
-.venv/bin/pip install --no-deps timm transformers tokenizers safetensors huggingface_hub regex pyyaml
+"""Networks of the packages transformers and timm, small and with random weights, where the packages are installed:
+`sh tools/setup.sh all` does that, and `make test-all` calls it.
 """
 
 import os
