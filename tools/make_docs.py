@@ -17,7 +17,7 @@ from pathlib import Path
 import docs_layers
 
 ROOT = Path(__file__).resolve().parent.parent
-HEADERS = ["sol.h", "onnx.h"]
+HEADERS = ["sol.h", "onnx.h", "deploy.h"]
 PYTHON = ["sol", "sol.pytorch"]
 
 
@@ -126,10 +126,26 @@ def configuration_page() -> str:
     return "\n".join(out) + "\n"
 
 
+def deploy_page() -> str:
+    out = [
+        "# Keys of a deployment\n",
+        "`dargs` of `sol.deploy`, `--darg KEY=VALUE` of `sol deploy`, `keys` of `sol_deploy`; see [deploy.md](deploy.md).",
+        "Made from `src/deploy/keys.def` by `make docs`.\n",
+        "| key | default | values | what |",
+        "| --- | --- | --- | --- |",
+    ]
+    row = re.compile(r'^X\("(.*?)", \w+, "(.*?)", "(.*?)", "(.*?)"\)', re.M)
+    for key, default, values, doc in row.findall((ROOT / "src/deploy/keys.def").read_text()):
+        accepted = values.replace("|", ", ") or "text"
+        out.append(f"| `{key}` | {f'`{default}`' if default else ''} | {accepted} | {doc} |")
+    return "\n".join(out) + "\n"
+
+
 PAGES = {
     "api-c.md": c_page,
     "api-python.md": python_page,
     "configuration.md": configuration_page,
+    "deploy-keys.md": deploy_page,
     "layers.md": docs_layers.page,
 }
 

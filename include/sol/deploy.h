@@ -21,6 +21,8 @@ struct sol_deploy_options {
     const void *const *params; /* by number of the graph's parameter: row-major data; read during the call only */
     int seed_input;            /* number of an i64 scalar input, the last, that each call fills from the stream
                                   of func_seed; -1: there is none */
+    /* For people: by number; NULL: those of the graph. */
+    const char *const *input_names, *const *output_names;
 };
 /* Optimizes the graph, in place, and writes the library and what belongs to it into the folder of the key `path`.
  * Errors: INVALID (a key or its value), UNSUPPORTED (a layer, a device), COMPILER (none there, or it refused), IO. */

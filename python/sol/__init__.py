@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import cache, device
+from . import cache, deployment, device
 from ._core import (
     CompilerError,
     Error,
@@ -18,6 +18,7 @@ from ._core import (
     UnsupportedError,
 )
 from .api import config, devices, memory, optimize, refresh, seed, seeds, set_seed, versions
+from .deploy import deploy
 from .inputs import Input, input
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "UnsupportedError",
     "cache",
     "config",
+    "deploy",
+    "deployment",
     "device",
     "devices",
     "input",

@@ -264,7 +264,7 @@ PyMODINIT_FUNC PyInit__core(void)
     struct sol_ctx_options options = {
         .size = sizeof options, .log = on_log, .interrupted = on_interrupt, .progress = on_progress};
     if (add_errors(module) || core_add_graph(module) || core_add_net(module) || core_add_caller(module) ||
-        core_add_saved(module) || core_add_onnx(module)) {
+        core_add_saved(module) || core_add_onnx(module) || core_add_deploy(module)) {
         Py_DECREF(module);
         return NULL;
     }

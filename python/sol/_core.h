@@ -32,12 +32,15 @@ int core_dtype_bytes(enum sol_dtype t);
 int core_shape(PyObject *sequence, int64_t shape[MAX_DIMS]);
 PyObject *core_tuple(int n, const int64_t *values);
 
-/* _graph.c, _net.c, _call.c, _train.c, _onnx.c: add their types to the module; -1 with an exception set. */
+/* _graph.c, _net.c, _call.c, _train.c, _onnx.c, _deploy.c: add their types to the module; -1 with an exception set. */
 int core_add_graph(PyObject *module);
 int core_add_net(PyObject *module);
 int core_add_caller(PyObject *module);
 int core_add_saved(PyObject *module);
 int core_add_onnx(PyObject *module);
+int core_add_deploy(PyObject *module);
+struct sol_graph *core_graph(PyObject *graph); /* of a Graph */
+struct sol_onnx *core_onnx(PyObject *onnx);    /* of an Onnx */
 
 /* _net.c */
 struct py_net {

@@ -103,6 +103,11 @@ static PyType_Slot onnx_slots[] = {
 };
 static PyType_Spec onnx_spec = {"sol._core.Onnx", sizeof(struct py_onnx), 0, Py_TPFLAGS_DEFAULT, onnx_slots};
 
+struct sol_onnx *core_onnx(PyObject *onnx)
+{
+    return ((struct py_onnx *)onnx)->model;
+}
+
 int core_add_onnx(PyObject *module)
 {
     core.onnx = (PyTypeObject *)PyType_FromSpec(&onnx_spec);

@@ -70,6 +70,8 @@ sol_status deploy_kit(struct deploy *d);
 /* What the function has between its brackets behind the context: in0, out0, or, not numbered, with names. */
 const char *deploy_parameters(struct deploy *d, bool numbered);
 int deploy_inputs(const struct deploy *d); /* that the caller gives: without the seed */
+const char *deploy_input_name(const struct deploy *d, int i);
+const char *deploy_output_name(const struct deploy *d, int i);
 /* make.c: library from sources, into `path`. */
 sol_status deploy_make(struct deploy *d);
 /* The file of the library: "libNN.so". */

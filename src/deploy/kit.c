@@ -12,6 +12,18 @@ int deploy_inputs(const struct deploy *d)
     return d->g->inputs.n - (d->options->seed_input >= 0);
 }
 
+const char *deploy_input_name(const struct deploy *d, int i)
+{
+    const char *name = d->options->input_names ? d->options->input_names[i] : d->g->inputs.at[i]->name;
+    return name ? name : "";
+}
+
+const char *deploy_output_name(const struct deploy *d, int i)
+{
+    const char *name = d->options->output_names ? d->options->output_names[i] : d->g->outputs.at[i].name;
+    return name ? name : "";
+}
+
 static void put_shape(struct text *t, const struct sol_tensor *x)
 {
     text_put(t, "%s[", dtype_def((enum sol_dtype)x->dtype)->name);
@@ -27,10 +39,10 @@ const char *deploy_parameters(struct deploy *d, bool numbered)
         const bool in = i < nin;
         const int number = in ? i : i - nin;
         const struct sol_tensor *x = in ? d->g->inputs.at[number] : d->g->outputs.at[number].t;
-        const char *name = in ? x->name : d->g->outputs.at[number].name;
+        const char *name = in ? deploy_input_name(d, number) : deploy_output_name(d, number);
         const char *type = dtype_def((enum sol_dtype)x->dtype)->c_name;
         text_put(&t, in ? ", const %s *in%d" : ", %s **out%d", type, number);
-        if (!numbered && name && *name) text_put(&t, "_%s", text_identifier(d->arena, name));
+        if (!numbered && *name) text_put(&t, "_%s", text_identifier(d->arena, name));
     }
     return t.at ? t.at : "";
 }
@@ -43,12 +55,12 @@ static const char *io_comment(struct deploy *d)
     for (int i = 0; i < deploy_inputs(d); i++) {
         text_put(&t, " *   in%d   ", i);
         put_shape(&t, d->g->inputs.at[i]);
-        text_put(&t, "  %s\n", deploy_string(d->arena, d->g->inputs.at[i]->name ? d->g->inputs.at[i]->name : ""));
+        text_put(&t, "  %s\n", deploy_string(d->arena, deploy_input_name(d, i)));
     }
     for (int i = 0; i < d->g->outputs.n; i++) {
         text_put(&t, " *   out%d  ", i);
         put_shape(&t, d->g->outputs.at[i].t);
-        text_put(&t, "  %s\n", deploy_string(d->arena, d->g->outputs.at[i].name ? d->g->outputs.at[i].name : ""));
+        text_put(&t, "  %s\n", deploy_string(d->arena, deploy_output_name(d, i)));
     }
     for (char *c = t.at; c && *c; c++)
         if (*c == '*' && c[1] == '/') *c = '_';
@@ -237,7 +249,7 @@ static sol_status write_configurations(struct deploy *d)
 
 static sol_status write_wrapper(struct deploy *d)
 {
-    const char *module = text_identifier(d->arena, d->keys.lib_name);
+    const char *module = arena_printf(d->arena, "%s_numpy", text_identifier(d->arena, d->keys.lib_name));
     const char *const pairs[] = {"lib",    d->keys.lib_name, "func", d->keys.func_name,
                                  "module", module,           "name", text_identifier(d->arena, d->g->name),
                                  NULL};

@@ -21,8 +21,6 @@ static const char *kernel_labels(struct deploy *d, const struct deploy_version *
             text_put(&t, "%s%s: %s", t.n ? "\n * " : "", program_name((enum program)program), st->label);
         }
     }
-    for (char *c = t.at; c && *c; c++)
-        if (*c == '*' && c[1] == '/') *c = '_'; /* names come from the user's model: the comment goes on */
     return t.n ? t.at : NULL;
 }
 
@@ -83,7 +81,9 @@ static sol_status write_vectors(struct deploy *d, const struct deploy_version *v
     struct text t = text_new(d->arena);
     text_put(&t,
              "/* What kernels for %s begin with: types of vectors, as GNU C has them, and functions on them. */\n"
-             "#ifndef VECTORS_H\n#define VECTORS_H\n\n#include \"sol/module.h\"\n\n",
+             "#ifndef VECTORS_H\n#define VECTORS_H\n\n#include \"sol/module.h\"\n\n"
+             "/* All are static: how wide vectors are handed over is nobody else's business. */\n"
+             "#pragma GCC diagnostic ignored \"-Wpsabi\"\n\n",
              v->name);
     text_put(&t, "%s#endif\n", prelude);
     return deploy_write(d, folder, "vectors.h", t.at);
@@ -158,17 +158,17 @@ static void put_tensor(struct text *shapes, struct text *rows, const char *what,
     text_put(shapes, "static const int64_t %s%d_shape[] = {", what, i);
     for (int k = 0; k < x->ndim; k++) text_put(shapes, "%lld, ", (long long)x->dim[k].size);
     text_put(shapes, "0};\n");
-    text_put(rows, "    {%s, \"%s\", %d, %s%d_shape, %lld},\n", deploy_string(shapes->arena, name ? name : ""),
-             type->name, x->ndim, what, i, (long long)tensor_elements(x) * type->bytes);
+    text_put(rows, "    {%s, \"%s\", %d, %s%d_shape, %lld},\n", deploy_string(shapes->arena, name), type->name, x->ndim,
+             what, i, (long long)tensor_elements(x) * type->bytes);
 }
 
 static const char *tensor_tables(struct deploy *d)
 {
     struct text shapes = text_new(d->arena), in = text_new(d->arena), out = text_new(d->arena);
     for (int i = 0; i < deploy_inputs(d); i++)
-        put_tensor(&shapes, &in, "input", i, d->g->inputs.at[i]->name, d->g->inputs.at[i]);
+        put_tensor(&shapes, &in, "input", i, deploy_input_name(d, i), d->g->inputs.at[i]);
     for (int i = 0; i < d->g->outputs.n; i++)
-        put_tensor(&shapes, &out, "output", i, d->g->outputs.at[i].name, d->g->outputs.at[i].t);
+        put_tensor(&shapes, &out, "output", i, deploy_output_name(d, i), d->g->outputs.at[i].t);
     return arena_printf(d->arena,
                         "%sstatic const struct sol_ext_tensor inputs[] = {\n%s    {0},\n};\n"
                         "static const struct sol_ext_tensor outputs[] = {\n%s    {0},\n};\n",

@@ -157,9 +157,14 @@ static struct loops *put_literals(struct loops *l)
     return rewrite_sweep(to);
 }
 
+/* Labels stand in comments of generated code: what comes from the user's model must not end one. */
 static const char *layer_label(struct plan *p, const struct sol_layer *l)
 {
-    return l->name[0] ? arena_printf(p->arena, "%s %s", l->def->name, l->name) : l->def->name;
+    if (!l->name[0]) return l->def->name;
+    char *label = arena_printf(p->arena, "%s %s", l->def->name, l->name);
+    for (char *c = label; *c; c++)
+        if (*c < ' ' || *c > '~' || *c == '"' || *c == '\\' || (*c == '*' && c[1] == '/')) *c = '_';
+    return label;
 }
 
 static void find_index_read(void *user, int32_t node)

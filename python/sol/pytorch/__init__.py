@@ -48,6 +48,21 @@ def _exported_inputs(program: torch.export.ExportedProgram, batch_size: int | No
     return args, kwargs, batch_size
 
 
+def as_module(
+    what: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None
+) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any], int | None]:
+    """What PyTorch makes as a module, and the arguments that it is called with."""
+    if isinstance(model, torch.export.ExportedProgram):
+        if not args and not kwargs:
+            args, kwargs, batch_size = _exported_inputs(model, batch_size)
+        return model.module(), args, kwargs, batch_size
+    if isinstance(model, torch.nn.Module):
+        return model, args, kwargs, batch_size
+    if not callable(model):
+        raise _core.InvalidError(f"{what}: expected a module or a function, got {type(model)}")
+    return _Function(model), args, kwargs, batch_size
+
+
 def optimize_torch(
     model: Any,
     args: tuple[Any, ...],
@@ -57,14 +72,7 @@ def optimize_torch(
     framework: str | None,
 ) -> Any:
     """`sol.optimize` for what PyTorch makes."""
-    if isinstance(model, torch.export.ExportedProgram):
-        if not args and not kwargs:
-            args, kwargs, batch_size = _exported_inputs(model, batch_size)
-        model = model.module()
-    elif not isinstance(model, torch.nn.Module):
-        if not callable(model):
-            raise _core.InvalidError(f"sol.optimize: expected a module or a function, got {type(model)}")
-        model = _Function(model)
+    model, args, kwargs, batch_size = as_module("sol.optimize", model, args, kwargs, batch_size)
     optimized = optimize_module(model, args, kwargs, batch_size, copied)
     if framework in (None, "pytorch", "torch"):
         return optimized

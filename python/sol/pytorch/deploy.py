@@ -1,0 +1,92 @@
+"""`sol.deploy` for what PyTorch makes: the model as a graph whose inputs and outputs are row-major tensors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch.utils import _pytree as pytree
+
+from sol import _core
+
+from . import as_module
+from .export import export
+from .module import _declare, _example, owned_tensors
+from .skeleton import model_class
+from .translate import Parameter, Translator
+
+
+class Deployed(torch.nn.Module):
+    """A model whose result is the tensors in what the model returns: row-major, each in memory of its own."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.names: list[str] = []  # of the outputs, when it was traced
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        paths = pytree.tree_flatten_with_path(self.model(*args, **kwargs))[0]
+        found = [(path, t) for path, t in paths if isinstance(t, torch.Tensor)]
+        self.names[:] = [_name(path) or "output" for path, _ in found]
+        return tuple(t.clone(memory_format=torch.contiguous_format) for _, t in found)
+
+
+def deploy_torch(
+    model: Any, target: str, keys: dict[str, str], args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None
+) -> None:
+    """Deploys the model as it is in eval mode, with its parameters as they are now."""
+    module, args, kwargs, batch_size = as_module("sol.deploy", model, args, kwargs, batch_size)
+    name = model_class(module).__name__
+    paths, spec = pytree.tree_flatten_with_path((args, kwargs))
+    leaves = [leaf for _, leaf in paths]
+    names = [_input_name(module, path) for path, _ in paths]
+    leaves = [_row_major(_example(i, _declare(leaf, None), leaf, batch_size)) for i, leaf in enumerate(leaves)]
+    modes = {m: m.training for m in module.modules()}
+    for m in modes:
+        m.training = False
+    try:
+        given, named = pytree.tree_unflatten(leaves, spec)
+        root = Deployed(module).eval()
+        owned = {n: o.tensor.detach() for n, o in owned_tensors(root).items()}
+        tensors = {n: _row_major(t) for n, t in owned.items()}
+        with torch.no_grad():
+            translation = Translator(export(root, given, named, False), name, leaves, tensors, frozenset()).run()
+    finally:
+        for m, training in modes.items():
+            m.training = training
+    if translation.writes:
+        what = ", ".join(str(which) for (_, which), _ in translation.writes)
+        raise _core.UnsupportedError(f"sol.deploy: {name}: writes {what} in place, which a deployed network cannot")
+    data = [_data(p, tensors) for p in translation.params]
+    seed = len(translation.inputs) - 1 if translation.random else -1
+    inputs = tuple(names[i.leaf] if i.leaf < len(names) else "seed" for i in translation.inputs)
+    addresses = tuple(t.data_ptr() for t in data)
+    _core.deploy(translation.graph, target, keys, addresses, seed, inputs, tuple(root.names) or None)
+
+
+def _name(path: Sequence[Any]) -> str:
+    """Where in a structure of lists and dicts something is: "hidden_0"."""
+    parts = [str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", "")))) for k in path]
+    return "_".join(p if not p.isdigit() or i else f"output_{p}" for i, p in enumerate(parts))
+
+
+def _input_name(module: torch.nn.Module, path: Sequence[Any]) -> str:
+    """The name of a parameter of forward, and where in it."""
+    parts = [str(getattr(k, "key", getattr(k, "idx", ""))) for k in path]
+    names = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind != p.VAR_KEYWORD]
+    if parts[0] == "0" and int(parts[1]) < len(names):
+        parts[1] = names[int(parts[1])]
+    return "_".join(parts[1:])
+
+
+def _row_major(leaf: Any) -> Any:
+    return leaf.detach().contiguous() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _data(p: Parameter, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    return cast(torch.Tensor, p.constant if p.constant is not None else tensors[p.name])
+
+
+__all__: Sequence[str] = ["deploy_torch"]

@@ -1,0 +1,483 @@
+"""sol.deploy: what is deployed is compiled and run by C programs in a folder of its own, as an application would."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sol
+import torch
+from networks import FAMILIES, OTHERS, network
+from torch import nn
+
+HERE = Path(__file__).parent.parent / "deploy"
+PATH = {"PATH": "/usr/bin:/bin", "HOME": "/nowhere"}  # no SOL, no .venv
+TARGETS = ("shared_lib", "static_lib", "source")
+ARM = shutil.which("aarch64-linux-gnu-gcc")
+EMULATOR = shutil.which("qemu-aarch64")
+needs_arm = pytest.mark.skipif(not ARM, reason="no aarch64-linux-gnu-gcc (apt install gcc-aarch64-linux-gnu)")
+needs_emulator = pytest.mark.skipif(not EMULATOR, reason="no qemu-aarch64 (apt install qemu-user)")
+
+
+class Small(nn.Module):
+    """Convolutions by several solvers, norms, a reduction, a linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 24, 3, padding=1), nn.BatchNorm2d(24)
+        self.c, self.out = nn.Conv2d(24, 24, 5, padding=2, groups=24), nn.Linear(24, 10)
+
+    def forward(self, x):
+        x = torch.relu(self.c(torch.relu(self.norm(self.b(torch.relu(self.a(x)))))))
+        return torch.softmax(self.out(x.mean((2, 3))), -1)
+
+
+class Many(nn.Module):
+    """Several inputs and outputs, of several types."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(50, 8)
+
+    def forward(self, ids, scale, flags):
+        y = self.words(ids) * scale
+        return {
+            "y": y.transpose(1, 2),
+            "best": y.argmax(-1),
+            "any": flags & (y.sum(-1) > 0),
+            "wide": y.double().sum((1, 2)),
+        }
+
+
+def small():
+    torch.manual_seed(3)
+    return Small().eval(), (torch.randn(2, 3, 12, 14),)
+
+
+def many():
+    torch.manual_seed(4)
+    return Many().eval(), (torch.randint(0, 50, (2, 5)), torch.rand(8), torch.rand(2, 5) > 0.5)
+
+
+def sh(folder, *command, env=None, **kwargs):
+    """Runs a command in a folder; what it printed."""
+    done = subprocess.run(
+        [str(c) for c in command], cwd=folder, env={**PATH, **(env or {})}, text=True, capture_output=True, **kwargs
+    )
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return done.stdout + done.stderr
+
+
+def deploy(folder, target, model, inputs, **dargs):
+    """Deploys as libnet with the function `net`."""
+    dargs = {k.replace("__", "::"): v for k, v in dargs.items()}
+    sol.deploy(model, target, {"path": folder, "lib_name": "libnet", "func_name": "net", **dargs}, *inputs)
+
+
+def build(folder, target, cc="cc", flags=(), source="driver.c"):
+    """Compiles the driver with what was deployed."""
+    if target == "source":
+        sh(folder, "make", "libnet.a", f"CC={cc}", f"CFLAGS=-Wall -Wextra -Werror {' '.join(flags)}")
+    link = ["-L.", "-l:libnet.so", "-Wl,-rpath,$ORIGIN"] if target == "shared_lib" else ["libnet.a", "-lm"]
+    sh(
+        folder, cc, "-std=gnu11", "-O1", *flags, '-DHEADER="libnet.h"', "-DFUNC=net", "-I.", HERE / source, *link,
+        "-pthread", "-o", "driver",
+    )  # fmt: skip
+
+
+def leaves(result):
+    return [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+
+
+def drive(folder, model, inputs, *mode, program=("./driver",), env=None, rtol=1e-4, atol=2e-5):
+    """Runs the driver on the inputs, and compares its outputs with the framework's."""
+    for i, t in enumerate(inputs):
+        (folder / f"in{i}").write_bytes(t.contiguous().numpy().tobytes())
+    text = sh(folder, *program, *mode, env=env)
+    with torch.no_grad():
+        expected = leaves(model(*inputs))
+    for i, t in enumerate(expected):
+        got = np.frombuffer((folder / f"out{i}").read_bytes(), t.numpy().dtype).reshape(t.shape)
+        scale = float(t.abs().max()) if t.is_floating_point() and t.numel() else 1
+        np.testing.assert_allclose(got, t.numpy(), rtol=rtol, atol=atol * max(scale, 1))
+    return text.strip()
+
+
+# -- every target
+
+
+@pytest.mark.parametrize("make", [small, many])
+@pytest.mark.parametrize("target", TARGETS)
+def test_targets(target, make, tmp_path):
+    model, inputs = make()
+    deploy(tmp_path, target, model, inputs)
+    build(tmp_path, target)
+    drive(tmp_path, model, inputs)
+    for mode in ("threads", "fork", "memory"):
+        drive(tmp_path, model, inputs, mode)
+
+
+def _by_family(names):
+    return [
+        pytest.param(n, marks=[] if n in ("linear", "logistic", "lstm", "bert", "unet") else pytest.mark.slow)
+        for n in names
+    ]
+
+
+@pytest.mark.parametrize("name", _by_family([n for n in (*FAMILIES, *OTHERS) if n != "mlp"]))
+def test_families(name, torchvision, tmp_path):
+    model, make = network(name, torchvision)
+    inputs = make(1)
+    for target in TARGETS:
+        folder = tmp_path / target
+        deploy(folder, target, model, inputs)
+        build(folder, target)
+        drive(folder, model, inputs, "once")
+
+
+def test_what_is_written(tmp_path):
+    model, inputs = small()
+    deploy(tmp_path / "s", "lib::shared", model, inputs)
+    deploy(tmp_path / "a", sol.deployment.static_lib, model, inputs)
+    deploy(tmp_path / "c", "source", model, inputs)
+    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == sorted(
+        ["libnet.so", "libnet.h", "libnet_numpy.py", "libnet.pc", "libnetConfig.cmake", "example.c", "Makefile"]
+    )
+    exported = set(re.findall(r" [TWVDBR] (\w+)", sh(tmp_path / "s", "nm", "-D", "--defined-only", "libnet.so")))
+    declared = set(re.findall(r"\b(net\w*|sol_ext_\w+)\(", (tmp_path / "s" / "libnet.h").read_text()))
+    assert exported == declared
+    assert exported == set(re.findall(r" [TWVDBR] (\w+)", sh(tmp_path / "a", "nm", "-g", "--defined-only", "libnet.a")))
+    needed = re.findall(r"NEEDED.*\[(.*)\]", sh(tmp_path / "s", "readelf", "-d", "libnet.so"))
+    assert set(needed) <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+    for folder in ("s", "a", "c"):
+        assert "both ways give the same" in sh(tmp_path / folder, "make", "run")
+
+
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+def test_source_is_clean(cc, tmp_path):
+    """One command, no warning; layers are named."""
+    if not shutil.which(cc):
+        pytest.skip(f"no {cc}")
+    model, inputs = small()
+    deploy(tmp_path, "source", model, inputs)
+    one = re.search(r"^#   cc (.*)$", (tmp_path / "Makefile").read_text(), re.M).group(1)
+    assert sh(tmp_path, "sh", "-c", f"{cc} -Wall -Wextra -Werror {one}") == ""
+    assert "Conv" in (tmp_path / "native" / "module.c").read_text()
+    build(tmp_path, "source", cc)
+    drive(tmp_path, model, inputs)
+
+
+def test_python_wrapper(tmp_path):
+    model, inputs = many()
+    deploy(tmp_path, "shared_lib", model, inputs)
+    code = (
+        "import numpy as np, libnet_numpy as libnet\n"
+        "y = libnet.run(*[np.load(f'i{i}.npy') for i in range(3)])\n"
+        "[np.save(f'o{i}.npy', v) for i, v in enumerate(y)]\n"
+        "print([t.name for t in libnet.inputs + libnet.outputs], libnet.version())"
+    )
+    for i, t in enumerate(inputs):
+        np.save(tmp_path / f"i{i}.npy", t.numpy())
+    text = sh(tmp_path, os.path.abspath(".venv/bin/python"), "-c", code)
+    assert "['ids', 'scale', 'flags', 'y', 'best', 'any', 'wide'] native" in text
+    for i, t in enumerate(leaves(model(*inputs))):
+        np.testing.assert_allclose(np.load(tmp_path / f"o{i}.npy"), t.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_build_systems(tmp_path):
+    """pkg-config and CMake find what was deployed."""
+    model, inputs = small()
+    for target, kind in (("shared_lib", "s"), ("static_lib", "a")):
+        folder = tmp_path / kind
+        deploy(folder, target, model, inputs)
+        if shutil.which("pkg-config"):
+            command = "cc example.c -o e1 $(pkg-config --cflags --libs libnet) && ./e1"
+            assert "the same" in sh(folder, "sh", "-c", command, env={"PKG_CONFIG_PATH": str(folder)})
+        if shutil.which("cmake"):
+            project = tmp_path / f"cmake_{kind}"
+            project.mkdir()
+            (project / "CMakeLists.txt").write_text(
+                "cmake_minimum_required(VERSION 3.13)\nproject(p C)\nfind_package(libnet CONFIG REQUIRED)\n"
+                f"add_executable(e {folder}/example.c)\ntarget_link_libraries(e libnet::libnet)\n"
+            )
+            sh(project, "cmake", f"-Dlibnet_DIR={folder}", "-B", "b", ".")
+            sh(project, "cmake", "--build", "b")
+            assert "the same" in sh(project, "b/e")
+
+
+# -- weights
+
+
+@pytest.mark.parametrize("pack", ["load", "ahead"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_weights_in_a_file(target, pack, tmp_path):
+    model, inputs = small()
+    deploy(tmp_path, target, model, inputs, weights="file", pack=pack)
+    build(tmp_path, target)
+    drive(tmp_path, model, inputs)
+    file = tmp_path / "libnet.weights"
+    good = file.read_bytes()
+    for bad, why in ((good[:-1], "expected"), (bytes([good[0] ^ 1]) + good[1:], "damaged"), (None, "cannot open")):
+        file.unlink()
+        if bad is not None:
+            file.write_bytes(bad)
+        done = subprocess.run(["./driver"], cwd=tmp_path, env=PATH, text=True, capture_output=True)
+        assert done.returncode == 1 and why in done.stderr, done.stderr
+        file.write_bytes(good)
+    drive(tmp_path, model, inputs)
+
+
+def test_packed_ahead(tmp_path):
+    model, inputs = small()
+    deploy(tmp_path, "shared_lib", model, inputs, pack="ahead")
+    build(tmp_path, "shared_lib")
+    drive(tmp_path, model, inputs)
+
+
+# -- instruction sets
+
+
+def test_several_instruction_sets(tmp_path):
+    model, inputs = small()
+    deploy(tmp_path, "shared_lib", model, inputs, gcc__march=["x86-64-v2", "x86-64-v4", "x86-64-v3"])
+    build(tmp_path, "shared_lib")
+    best = drive(tmp_path, model, inputs)
+    ran = []
+    for version in ("x86-64-v4", "x86-64-v3", "x86-64-v2"):
+        done = subprocess.run(["./driver", "contexts", version], cwd=tmp_path, env=PATH, text=True, capture_output=True)
+        if "this processor cannot run" in done.stderr:
+            continue
+        assert drive(tmp_path, model, inputs, "contexts", version) == version
+        ran.append(version)
+    assert ran[0] == best and ran[-1] == "x86-64-v2"
+    raw = sum(p.numel() * 4 for p in model.parameters())
+    one = tmp_path / "one"
+    deploy(one, "shared_lib", model, inputs, gcc__march="x86-64-v3")
+    assert (tmp_path / "libnet.so").stat().st_size < 3 * (one / "libnet.so").stat().st_size - raw  # weights once
+
+
+@pytest.mark.parametrize("march", ["x86-64", "sandybridge", "haswell", "skylake-avx512"])
+def test_names_of_gcc(march, tmp_path):
+    model, inputs = small()
+    deploy(
+        tmp_path,
+        "static_lib",
+        model,
+        inputs,
+        gcc__march=march,
+        gcc__mtune="generic",
+        gcc__elf="elf_x86_64",
+        gcc__oformat="elf64-x86-64",
+    )
+    build(tmp_path, "static_lib")
+    assert drive(tmp_path, model, inputs) == march
+
+
+@pytest.mark.parametrize("vector", ["sse2", "avx2"])
+def test_vector_width(vector, tmp_path):
+    model, inputs = small()
+    deploy(tmp_path, "source", model, inputs, ispc__vector=vector, gcc__march="x86-64-v3")
+    assert ("f32x8" in (tmp_path / "x86_64_v3" / "vectors.h").read_text()) == (vector == "avx2")
+    build(tmp_path, "source")
+    drive(tmp_path, model, inputs)
+
+
+@needs_arm
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("make", [small, many])
+def test_arm64(target, make, tmp_path):
+    model, inputs = make()
+    deploy(
+        tmp_path,
+        target,
+        model,
+        inputs,
+        device_type=sol.device.arm64,
+        pack="ahead" if target == "static_lib" else "load",
+    )
+    build(tmp_path, target, "aarch64-linux-gnu-gcc")
+    if not EMULATOR:
+        pytest.skip("no qemu-aarch64 (apt install qemu-user)")
+    drive(tmp_path, model, inputs, program=(EMULATOR, "-L", "/usr/aarch64-linux-gnu", "./driver"))
+
+
+def test_no_cross_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    model, inputs = small()
+    with pytest.raises(sol.CompilerError, match="apt install gcc-aarch64-linux-gnu"):
+        deploy(tmp_path, "shared_lib", model, inputs, device_type="arm64")
+
+
+# -- tools that look
+
+
+@pytest.mark.parametrize("kind", ["address,undefined", "thread"])
+def test_sanitizers(kind, tmp_path):
+    model, inputs = small()
+    deploy(tmp_path, "source", model, inputs)
+    build(tmp_path, "source", "gcc", [f"-fsanitize={kind}", "-g"])
+    modes = ("contexts", "threads", "memory") if kind != "thread" else ("contexts", "threads")
+    for mode in modes:
+        drive(
+            tmp_path, model, inputs, mode, program=("setarch", "-R", "./driver") if kind == "thread" else ("./driver",)
+        )
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="no valgrind (apt install valgrind)")
+def test_valgrind(tmp_path):
+    """It knows no AVX-512: the library chooses what it has."""
+    model, inputs = small()
+    deploy(tmp_path, "shared_lib", model, inputs, gcc__march=["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+    build(tmp_path, "shared_lib")
+    command = (
+        "valgrind",
+        "-q",
+        "--error-exitcode=9",
+        "--leak-check=full",
+        "--errors-for-leak-kinds=definite",
+        "./driver",
+    )
+    assert drive(tmp_path, model, inputs, "memory", program=command) == "x86-64-v3"
+
+
+def test_loading_and_unloading(tmp_path):
+    model, inputs = small()
+    deploy(tmp_path, "shared_lib", model, inputs)
+    sh(tmp_path, "cc", HERE / "load.c", "-o", "load", "-ldl")
+    sh(tmp_path, "./load", tmp_path / "libnet.so", "net", inputs[0].numel() * 4, 2 * 10 * 4)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_two_networks_in_one_program(target, tmp_path):
+    """The same network twice: every name is its own."""
+    model, inputs = small()
+    for n in "ab":
+        sol.deploy(model, target, {"path": tmp_path / n, "lib_name": f"lib{n}", "func_name": f"net_{n}"}, *inputs)
+        if target == "source":
+            sh(tmp_path / n, "make", f"lib{n}.a")
+    libs = (
+        ["-La", "-Lb", "-l:liba.so", "-l:libb.so", "-Wl,-rpath,$ORIGIN/a:$ORIGIN/b"]
+        if target == "shared_lib"
+        else ["a/liba.a", "b/libb.a"]
+    )
+    sh(
+        tmp_path, "cc", '-DHEADER_A="liba.h"', '-DHEADER_B="libb.h"', "-DA=net_a", "-DB=net_b", "-Ia", "-Ib", HERE / "two.c", *libs,
+        "-lm", "-pthread", "-o", "two",
+    )  # fmt: skip
+    a, b = sh(tmp_path, "./two").split()
+    assert a == b
+
+
+# -- what is asked for
+
+
+def test_what_is_refused(tmp_path):
+    model, inputs = small()
+    for dargs, what in (
+        ({"lib_nam": "x"}, "no key 'lib_nam'; the keys are lib_name, func_name"),
+        ({"func_name": "a b"}, "func_name"),
+        ({"func_name": "int"}, "func_name"),
+        ({"lib_name": "../x"}, "lib_name"),
+        ({"gcc__march": "x86-64-v9"}, "x86-64-v9"),
+        ({"gcc__march": "x86-64 -o y"}, "gcc::march"),
+        ({"gcc__march": ["x86-64-v3", "x86-64-v3"]}, "given twice"),
+        ({"ispc__vector": "avx512", "gcc__march": "x86-64-v3"}, "vectors of 32 bytes"),
+        ({"weights": "here"}, "inside|file"),
+        ({"device_type": "ve"}, "device_type"),
+        ({"nvidia__cc": 80}, "NVIDIA"),
+        ({"device_type": ("x86", "x86-64-v3"), "gcc__march": "x86-64-v2"}, "device_type says"),
+    ):
+        with pytest.raises(sol.Error, match=re.escape(what)):
+            deploy(tmp_path, "shared_lib", model, inputs, **dargs)
+    with pytest.raises(sol.InvalidError, match="expected shared_lib, static_lib or source, got 'exe'"):
+        deploy(tmp_path, "exe", model, inputs)
+    with pytest.raises(sol.UnsupportedError, match="Sort"):
+        deploy(tmp_path, "shared_lib", lambda x: x.sort(-1).values, inputs)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("func", ["net", "run", "fail", "state", "lines", "inputs", "message", "main_loop", "take"])
+def test_any_name(func, tmp_path):
+    """The function may be called as anything inside is."""
+    sol.deploy(nn.Linear(3, 2), "source", {"path": tmp_path, "func_name": func, "lib_name": "libx"}, torch.randn(1, 3))
+    assert "the same" in sh(tmp_path, "make", "run")
+
+
+def test_names_are_no_code(tmp_path):
+    """Names of a model's layers become comments and texts, never code."""
+    model = nn.Sequential()
+    for name in ("a*/ #error code", 'b"; syntax error', "c\\"):
+        model.add_module(name.replace(".", ""), nn.Conv2d(4, 4, 3, padding=1))
+        model.add_module(name + "relu", nn.ReLU())
+    x = (torch.randn(1, 4, 9, 9),)
+    deploy(tmp_path, "source", model.eval(), x)
+    build(tmp_path, "source")
+    drive(tmp_path, model, x, "once")
+
+
+def test_optimized_models_and_wildcards(tmp_path):
+    model, inputs = small()
+    optimized = sol.optimize(model, *inputs)
+    deploy(tmp_path / "o", "shared_lib", optimized, inputs)
+    build(tmp_path / "o", "shared_lib")
+    drive(tmp_path / "o", model, inputs, "once")
+    sol.deploy(
+        model,
+        "shared_lib",
+        {"path": tmp_path / "w", "lib_name": "libnet", "func_name": "net"},
+        sol.input([0, 3, 12, 14]),
+        batch_size=3,
+    )
+    build(tmp_path / "w", "shared_lib")
+    drive(tmp_path / "w", model, (torch.randn(3, 3, 12, 14),), "once")
+    model.train()
+    deploy(tmp_path / "t", "shared_lib", model, inputs)  # as in eval mode, and left as it was
+    assert all(m.training for m in model.modules())
+    build(tmp_path / "t", "shared_lib")
+    drive(tmp_path / "t", model.eval(), inputs, "once")
+
+
+def test_random_numbers(tmp_path):
+    """The stream of net_seed is that of sol.set_seed."""
+    f = lambda x: torch.nn.functional.dropout(x, 0.5, True)  # noqa: E731
+    x = torch.ones(4, 64)
+    deploy(tmp_path, "shared_lib", f, (x,))
+    code = "import numpy as np, libnet_numpy as libnet\nx = np.ones((4, 64), 'f')\nlibnet.seed(7)\nnp.save('y.npy', [libnet.run(x), libnet.run(x)])"
+    sh(tmp_path, os.path.abspath(".venv/bin/python"), "-c", code)
+    g = sol.optimize(f, x)
+    sol.set_seed(7)
+    expected = np.stack([g(x).numpy(), g(x).numpy()])
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
+    assert (expected[0] != expected[1]).any()
+
+
+def test_onnx(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    assert onnx
+    model, inputs = small()
+    torch.onnx.export(
+        model, inputs, str(tmp_path / "net.onnx"), dynamo=False, input_names=["x"], dynamic_axes={"x": {0: "batch"}}
+    )
+    deploy(tmp_path / "p", "shared_lib", str(tmp_path / "net.onnx"), inputs)
+    build(tmp_path / "p", "shared_lib")
+    drive(tmp_path / "p", model, inputs)
+    command = (
+        os.path.abspath("build/cli/sol"),
+        "deploy",
+        "net.onnx",
+        "--dim",
+        "batch=2",
+        "-t",
+        "static_lib",
+        "-o",
+        "c",
+    )
+    text = sh(tmp_path, *command, "--darg", "lib_name=libnet", "--darg", "func_name=net")
+    assert "Please link the following libraries and flags to your application." in text and "-l:libnet.a" in text
+    build(tmp_path / "c", "static_lib")
+    drive(tmp_path / "c", model, inputs)
+    done = subprocess.run([*command, "--darg", "lib_nam=x"], cwd=tmp_path, text=True, capture_output=True)
+    assert done.returncode == 3 and "there is no key 'lib_nam'; the keys are lib_name" in done.stderr
