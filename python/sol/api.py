@@ -71,11 +71,14 @@ def refresh(model: Any) -> None:
 
 
 def memory(model: Any) -> dict[str, int]:
-    """Bytes that the program compiled last needs: params, prepared, inputs, outputs, workspace, and the peak of all."""
+    """Bytes that the program needed last needs: params, prepared, inputs, outputs, what forward saved for backward,
+    workspace, and the peak of all; of training about what that peak would be for other settings of training::memory:
+    if_fast, if_balanced, if_small. Compiles the program if it was not called yet."""
     state = getattr(model, "__dict__", {}).get("_sol")
-    if state is None or not state.programs:
+    program = state and state.latest()
+    if program is None:
         raise _core.InvalidError(f"sol.memory: expected an optimized model that was called, got {type(model)}")
-    found: dict[str, int] = next(reversed(state.programs.values())).net.memory
+    found: dict[str, int] = program.net.memory
     return found
 
 

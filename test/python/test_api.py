@@ -860,7 +860,7 @@ def test_no_compiler(monkeypatch, tmp_path):
     sol.config["cache::folder"] = str(tmp_path / "cache")
     try:
         with pytest.raises(sol.CompilerError):
-            sol.optimize(nn.Linear(7, 11), torch.randn(2, 7))
+            sol.optimize(nn.Linear(7, 11).eval(), torch.randn(2, 7))
     finally:
         sol.config["cache::folder"] = before
 

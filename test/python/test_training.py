@@ -229,7 +229,9 @@ def test_families(name, batch, torchvision):
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_recurrent_networks_are_refused_by_name(kind):
     x = torch.randn(2, 5, 20)
-    s = sol.optimize(Recurrent(kind), x).train()
+    with pytest.raises(sol.UnsupportedError, match=r"(?s)recurrences are not there yet.*for inference, call eval\(\)"):
+        sol.optimize(Recurrent(kind), x)
+    s = sol.optimize(Recurrent(kind).eval(), x).train()
     with pytest.raises(sol.UnsupportedError, match=rf"{kind.__name__} 'rnn\..*networks.py"):
         s(x)
     y = s.eval()(x)[0]  # inference works, and says why when it is asked for more
@@ -340,6 +342,31 @@ def test_retained_graphs_keep_what_backward_works_in():
         torch.autograd.grad(loss, list(m.parameters()), retain_graph=True)
         loss.backward()
     same_gradients(eager, s)
+
+
+def test_programs_are_compiled_when_they_are_first_needed():
+    """optimize refuses what cannot be; which program is compiled is decided by the first call."""
+    x = torch.randn(2, 3, 24, 24)
+    s = sol.optimize(deep(), x)
+    programs = s.__dict__["_sol"].programs
+
+    def compiled():
+        return [bool(p.gradient) for p in programs.values() if p.pending is None]
+
+    assert compiled() == [] and len(programs) == 1
+    s(x).sum().backward()
+    assert compiled() == [True]
+    with torch.no_grad():
+        s.eval()(x)
+    assert compiled() == [True, False]
+    s = sol.optimize(deep().eval(), x)
+    programs = s.__dict__["_sol"].programs
+    assert compiled() == [False]
+    s = sol.optimize(
+        nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), torch.randn(1, 3)
+    )  # eager does not train on one
+    with torch.no_grad():
+        assert s.eval()(torch.randn(1, 3)).shape == (1, 4)
 
 
 def test_several_forwards_before_a_backward_and_in_any_order():

@@ -7,13 +7,14 @@ only if something differs does `_slow` look for another program, or compile one.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -29,7 +30,7 @@ from .layout import Layout
 from .program import TENSORS, Owned, Program
 from .skeleton import contents_kept, copy_tree, model_class
 from .structure import encode, form, outline
-from .training import Origin, later, refused
+from .training import NoGradientError, Origin, later, refused
 
 _SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
 MAX_PROGRAMS = 16  # of one model: each keeps packed parameters of its own
@@ -118,7 +119,7 @@ class State:
     ) -> tuple[Any, Any]:
         """The program of an earlier call that accepts this one, and its outputs."""
         for program in reversed(list(self.programs.values())):
-            if program.spec == spec:
+            if program.pending is None and program.spec == spec:
                 outputs = self._run(root, program, dense, leaves)
                 if outputs is not None:
                     return program, outputs
@@ -167,16 +168,10 @@ class State:
     def _again(self, root: torch.nn.Module, program: Program, leaves: Sequence[Any]) -> tuple[Any, ...]:
         """Repeats a call of eval mode, with gradients."""
         self.differentiated = True
-        modes = {m: m.training for m in root.modules()}
-        for m in modes:
-            m.training = False
-        try:
+        with evaluating(root):
             dense = tuple(_dense(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
             made = self.find(root, dense, program.spec, wanted_gradients(root, leaves))
             outputs = made.train(dense, leaves) if made.gradient else None
-        finally:
-            for m, training in modes.items():
-                m.training = training
         if outputs is None:
             raise _core.InvalidError(
                 f"{model_class(root).__name__}: backward: the model has changed since the call; ask for gradients before changing it"
@@ -216,8 +211,9 @@ class State:
         leaves: Sequence[Any],
         spec: pytree.TreeSpec,
         wanted: frozenset[Origin] = frozenset(),
+        compiled: bool = True,
     ) -> Program:
-        """The program for such a call; compiles it if there is none, and forgets the one that was not needed longest.
+        """The program for such a call; makes it if there is none, and forgets the one that was not needed longest.
 
         `wanted`: what requires a gradient.
         """
@@ -237,7 +233,39 @@ class State:
                 self.programs[key] = made
             else:
                 self.programs[key] = self.programs.pop(key)
+            if compiled:
+                try:
+                    self.programs[key].compile()
+                except BaseException:
+                    del self.programs[key]  # its graph is half optimized
+                    raise
             return self.programs[key]
+
+    def prepare(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> None:
+        """What optimize does. In eval mode it is inference that will be asked for. In train mode it may be either: what
+        cannot be trained is refused now, and the first call decides what is compiled."""
+        if not any(m.training for m in root.modules()):
+            self.find(root, leaves, spec)
+            return
+        wanted = wanted_gradients(root, leaves) if torch.is_grad_enabled() else frozenset()
+        try:
+            self.find(root, leaves, spec, wanted, compiled=False)
+        except NoGradientError as e:
+            raise NoGradientError(f"{e}\nfor inference, call eval() on the model before sol.optimize") from None
+        except _core.Error:
+            raise
+        except Exception as e:  # the model's own: batch-norm does not train on a batch of 1, say
+            log.debug(f"{model_class(root).__name__}: not translated for training: {e}")
+            with evaluating(root):
+                self.find(root, leaves, spec)
+
+    def latest(self) -> Program | None:
+        """The program that was needed last, compiled."""
+        with self.lock:
+            program = next(reversed(self.programs.values()), None)
+            if program is not None:
+                program.compile()
+            return program
 
     def _fixed(self, leaves: Sequence[Any]) -> frozenset[int]:
         """Leaves that are parameters (in a graph of torch.compile)."""
@@ -369,6 +397,19 @@ def _results(program: Program, outputs: tuple[Any, ...], leaves: Sequence[Any]) 
 # -- the module tree
 
 
+@contextlib.contextmanager
+def evaluating(root: torch.nn.Module) -> Iterator[None]:
+    """All modules in eval mode, for a while."""
+    modes = {m: m.training for m in root.modules()}
+    for m in modes:
+        m.training = False
+    try:
+        yield
+    finally:
+        for m, training in modes.items():
+            m.training = training
+
+
 def owned_tensors(root: torch.nn.Module) -> dict[str, Owned]:
     """Every parameter, buffer and other tensor of the tree, by its name."""
     owned: dict[str, Owned] = {}
@@ -456,16 +497,10 @@ def optimize_module(
     state: State = module.__dict__["_sol"]
     leaves, spec, _ = state.canonical(module, args, kwargs)
     declared = [_declare(leaf, batch_size) for leaf in leaves]
-    examples = [_example(i, d, leaf, batch_size) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))]
+    batch = batch_size if batch_size is not None else 2 if module.training else 1  # batch-norm trains on two at least
+    examples = [_example(i, d, leaf, batch) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))]
     state.declared = declared, outline(spec)
-    modes = {m: m.training for m in module.modules()}
-    for m in modes:  # the inference program is what there is, and what is wanted first
-        m.training = False
-    try:
-        state.find(module, examples, spec)
-    finally:
-        for m, training in modes.items():
-            m.training = training
+    state.prepare(module, examples, spec)
     return module
 
 
@@ -486,10 +521,12 @@ class _Exact(Input):
         pass
 
 
-def _example(i: int, declared: Any, leaf: Any, batch_size: int | None) -> Any:
+def _example(i: int, declared: Any, leaf: Any, batch: int | None) -> Any:
     if not isinstance(declared, Input):
         return leaf
-    shape = declared.sized(1 if batch_size is None else batch_size)
-    if isinstance(leaf, torch.Tensor) and (batch_size is None or tuple(leaf.shape) == shape):
-        return _dense(_checked(i, leaf).detach())
-    return _checked(i, torch.empty(shape, dtype=declared.dtype))
+    shape = declared.sized(1 if batch is None else batch)
+    if isinstance(leaf, torch.Tensor) and tuple(leaf.shape) == shape:
+        found = _dense(_checked(i, leaf).detach())
+    else:
+        found = _checked(i, torch.empty(shape, dtype=declared.dtype))
+    return found.requires_grad_() if declared.requires_grad else found

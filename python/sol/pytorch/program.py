@@ -64,7 +64,11 @@ class _Copy:
 
 
 class Program:
-    """Calls a compiled network on the leaves of a call's arguments."""
+    """Calls a network on the leaves of a call's arguments. What cannot be is refused when it is made; it is compiled when
+    it is first needed."""
+
+    net: _core.Net
+    caller: _core.Caller
 
     def __init__(
         self,
@@ -95,22 +99,28 @@ class Program:
         self.translation = t = Translator(exported, self.name, leaves, tensors, fixed, wanted).run()
         self._check_shared()
         self.gradient = Gradient(t, wanted) if any(t.tracked) else None
-        out_spec = exported.spec
-        translated = time.monotonic()
-        self.net = t.graph.compile()
-        if self.gradient:
-            self.gradient.compiled(t, self.net)
-        done = time.monotonic()
-        log.debug(f"{self.name} for {self.what}: traced in {traced - start:.2f} s, translated in {translated - traced:.2f} s, "
-                 f"compiled in {done - translated:.2f} s")  # fmt: skip
-        log.memory("Training" if self.gradient else "Inference", self.net.memory, f"{self.name} for {self.what}")
+        log.debug(f"{self.name} for {self.what}: traced in {traced - start:.2f} s, "
+                  f"translated in {time.monotonic() - traced:.2f} s")  # fmt: skip
         self.repeatable = not t.writes and not t.random and not any(m.training for m in root.modules())
         self.rows = tuple(self._empty(layout, dtype) for layout, dtype in t.outputs)
-        self.caller = self._make_caller(leaves, modes)
-        self.single = out_spec.is_leaf() and self._is_plain()
-        self.build = builder(out_spec)
+        self.single = exported.spec.is_leaf() and self._is_plain()
+        self.build = builder(exported.spec)
+        self.pending: tuple[Any, ...] | None = leaves, modes  # until it is compiled
 
     # -- making
+
+    def compile(self) -> None:
+        """Does nothing if it is done."""
+        if self.pending is None:
+            return
+        start = time.monotonic()
+        self.net = self.translation.graph.compile()
+        if self.gradient:
+            self.gradient.compiled(self.translation, self.net)
+        log.debug(f"{self.name} for {self.what}: compiled in {time.monotonic() - start:.2f} s")
+        log.memory("Training" if self.gradient else "Inference", self.net.memory, f"{self.name} for {self.what}")
+        self.caller = self._make_caller(*self.pending)
+        self.pending = None
 
     def _make_caller(self, leaves: Sequence[Any], modes: Any) -> _core.Caller:
         t = self.translation
@@ -286,7 +296,8 @@ class Program:
         """The next call takes every parameter as changed."""
         for c in self.copies.values():
             c.state = ()
-        self.caller.refresh()
+        if self.pending is None:
+            self.caller.refresh()
 
 
 def _example(leaf: Any, wanted: bool) -> Any:

@@ -31,6 +31,10 @@ _TWICE = (
 _HOOKS = "saved_tensors_hooks (such as save_on_cpu): not supported around an optimized model"
 
 
+class NoGradientError(_core.UnsupportedError):
+    """What is asked for has no gradient in SOL."""
+
+
 class Differs(Exception):
     """A call is not what its program is for."""
 
@@ -44,7 +48,10 @@ class Gradient:
         self.given = tuple(self.user.index(i) for i in self.of)
         slots = [row for row in _read(t) if row[0] in wanted]
         self.slots: tuple[Origin, ...] = tuple(origin for origin, _, _ in slots)
-        self.reached = t.graph.differentiate(self.of, tuple(handle for _, _, handle in slots))
+        try:
+            self.reached = t.graph.differentiate(self.of, tuple(handle for _, _, handle in slots))
+        except _core.UnsupportedError as e:
+            raise NoGradientError(str(e)) from None
         self.params: tuple[int, ...] = ()
         self.inputs: tuple[int, ...] = ()
         self.outputs: tuple[int, ...] = ()
