@@ -211,7 +211,7 @@ def load(
         raise _core.UnsupportedError(f"framework {framework!r}: an ONNX model becomes a function on NumPy arrays")
     network, shapes = _shaped(path, inputs, kwargs, batch_size)
     if all(_is_known(s) for s in shapes.values()):
-        network.prepare(shapes)  # type: ignore[arg-type]
+        network.prepare(shapes)
     return network
 
 

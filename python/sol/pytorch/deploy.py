@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -86,7 +86,7 @@ def _row_major(leaf: Any) -> Any:
 
 
 def _data(p: Parameter, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    return cast(torch.Tensor, p.constant if p.constant is not None else tensors[p.name])
+    return p.constant if p.constant is not None else tensors[p.name]
 
 
 __all__: Sequence[str] = ["deploy_torch"]
