@@ -438,9 +438,9 @@ static void environment_sets_defaults(void **state)
 static void log_lines_have_the_form(void **state)
 {
     struct fixture *f = *state;
-    LOG(f->ctx, LOG_INFO, "core", "hidden");
+    LOG(f->ctx, LOG_DEBUG, "core", "hidden");
     assert_string_equal(f->lines, "");
-    sol_config_set(f->ctx, "log::level", "INFO");
+    sol_config_set(f->ctx, "log::level", "DEBUG");
     log_put(f->ctx, LOG_INFO, "core", "../src/build/compiler.c", 63, "%s", "text");
     assert_int_equal(strncmp(f->lines, "[INFO ][  0.", 12), 0);
     assert_string_equal(f->lines + 14, "][core] Compiler (63): text\n");
