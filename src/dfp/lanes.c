@@ -298,19 +298,51 @@ static void cut_chunks(struct dfp_reduction *r)
 }
 
 struct reads {
-    const struct dfp *d;
+    const struct dfp_reduction *r;
     bool unsafe;
 };
+
+static bool add_affine(const struct loops *l, int32_t node, int64_t times, int64_t *coef, int64_t *c)
+{
+    struct affine a;
+    if (!ex_affine(l, node, &a)) return false;
+    for (int i = 0; i < a.n; i++) coef[a.letter[i]] += times * a.coef[i];
+    *c += times * a.c;
+    return true;
+}
+
+/* Does a part of the guard that is tested before the body say that index >= 0, or index <= most? */
+static bool guarded(const struct dfp_reduction *r, int32_t index, bool low, int64_t most)
+{
+    const struct loops *l = r->d->loops;
+    for (int i = 0; i < r->loops.guard.n; i++) {
+        const struct ex *e = &l->ex.at[r->loops.guard.at[i]];
+        if (e->kind != EX_CMP || e->op == CMP_EQ || e->op == CMP_NE) continue;
+        const bool less = e->op == CMP_LT || e->op == CMP_LE, strict = e->op == CMP_LT || e->op == CMP_GT;
+        /* as index * sign + rest >= 0: of small - large, what is over */
+        int64_t coef[LOOPS_MAX_LETTERS] = {0}, rest = strict ? -1 : 0;
+        bool same = add_affine(l, less ? e->b : e->a, 1, coef, &rest) &&
+                    add_affine(l, less ? e->a : e->b, -1, coef, &rest) &&
+                    add_affine(l, index, low ? -1 : 1, coef, &rest);
+        for (int k = 0; same && k < l->letters.n; k++) same = !coef[k];
+        if (same && rest <= (low ? 0 : most)) return true;
+    }
+    return false;
+}
+
 static void see_outside(void *user, int32_t node)
 {
     struct reads *s = user;
-    const struct ex *e = at(s->d, node);
+    const struct dfp *own = s->r->d;
+    const struct ex *e = at(own, node);
     if (e->kind == EX_RED) s->unsafe = true;
     if (e->kind != EX_READ || e->b) return;
     int d = 0;
-    for (int32_t i = e->a; i; i = at(s->d, i)->next, d++) {
+    for (int32_t i = e->a; i; i = at(own, i)->next, d++) {
         int64_t low, high;
-        if (!expr_range(&s->d->p, i, &low, &high) || low < 0 || high >= s->d->loops->tensors.at[e->tensor].shape[d])
+        const int64_t most = own->loops->tensors.at[e->tensor].shape[d] - 1;
+        if (!expr_range(&own->p, i, &low, &high)) low = -1, high = most + 1;
+        if ((low < 0 && !guarded(s->r, i, true, 0)) || (high > most && !guarded(s->r, i, false, most)))
             s->unsafe = true;
     }
 }
@@ -329,7 +361,7 @@ bool dfp_split_masks(struct dfp_reduction *r)
     }
     r->loops.guard.n = kept;
     if (!r->masks.n) return true;
-    struct reads s = {d, false};
+    struct reads s = {r, false};
     ex_walk(d->loops, r->e->b, see_outside, &s);
     for (int i = 0; i < r->masks.n; i++) ex_walk(d->loops, r->masks.at[i], see_outside, &s);
     return !s.unsafe;

@@ -8,6 +8,7 @@ static const struct {
     double turbo, memory;  /* how much faster than nominal the clock is, and reading from L3 and beyond */
     double l2, l3;         /* bytes a cycle that a core reads from L2, and from L3 in small pieces */
     double latency;        /* cycles of an FMA: times two units, accumulators needed */
+    double start;          /* cycles of a block besides its tiles: digits, addresses, the first misses */
     double call;           /* cycles of a tile besides K: call, addresses, start */
     double store;          /* cycles to take a register to memory */
     double node;           /* cycles for each instruction of the epilogue on a register */
@@ -16,7 +17,7 @@ static const struct {
     double overlap;        /* share of the smaller limits that is not hidden */
     double step;           /* ns of a step: barrier, cold code */
     double line23, line43; /* cycles of a Winograd transform of one line */
-} constants = {1.55, 1.5, 24, 10, 4, 10, 0.5, 0.25, 8, 1.0, 0.3, 500, 4, 12};
+} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.3, 500, 4, 12};
 
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
 {
@@ -177,9 +178,10 @@ double cost_weights(const struct weights *w)
     double step = t->fma ? fmas / 2 : fmas;
     if ((w->rows + w->vectors) / 2.0 > step) step = (w->rows + w->vectors) / 2.0;
     if (constants.latency > step) step = constants.latency;
+    const double start = (double)(weights_tasks(w) / w->ngroup * w->nchunk) * constants.start;
     const double k = w->winograd ? (double)(w->chunk * w->nchunk) : (double)problem_size(&w->p, w->p.k);
     const double runs = w->winograd ? (double)w->nchunk : k / (double)w->level[WEIGHTS_COLS].box;
-    double cycles = panels * (k * step + runs * 3 + (double)w->nchunk * (2 * constants.call + fmas * 2));
+    double cycles = start + panels * (k * step + runs * 3 + (double)w->nchunk * (2 * constants.call + fmas * 2));
     cycles += outer * (packing_cycles(w, &w->a) * (double)w->b.nblock + packing_cycles(w, &w->b) * (double)w->a.nblock);
     const double results = (double)problem_size(&w->p, w->p.batch | w->p.m | w->p.n);
     const bool unit = w->p.view[w->p.nview - 1].s[w->p.vector] == 1;
@@ -214,6 +216,7 @@ double cost_blocking(const struct blocking *b)
     const int64_t tiles = tile_count(b), tasks = blocking_tasks(b);
     const double pixels = (double)problem_size(b->p, b->p->m) / (double)tiles;
     double cycles = (double)(tiles * b->panels * b->nouter) * tile_cycles(b, pixels) + gather_cycles(b);
+    if (b->nouter > 1) cycles += (double)(b->nouter * b->nblock) * constants.start;
     if (b->options.source == B_SCRATCH)
         cycles +=
             (double)b->nblock * (double)b->nouter * (double)b->panels * (double)b->nchunk * (double)b->panel_elements;

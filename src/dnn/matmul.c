@@ -2,6 +2,15 @@
  * beforehand. b is read where it lies if its rows are whole vectors, otherwise each task packs a panel at a time. */
 #include "dnn/solvers.h"
 
+/* Short sums without rows to share what is read, such as a depthwise convolution's, are dfp's. */
+static bool find(const struct solver_context *sc, const struct cluster *c, bool swap, struct problem *out,
+                 const char **why)
+{
+    if (!problem_make(sc->arena, c, swap, out, why)) return false;
+    *why = "a short sum for each element of one factor";
+    return problem_size(out, out->k) >= 8 || (problem_size(out, out->m) > 1 && problem_size(out, out->n) > 1);
+}
+
 /* Either factor may be b: which of the two is a question of cost, like the rest of a variant. */
 static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
 {
@@ -11,8 +20,7 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
         for (int source = B_IN_PLACE; source <= B_SCRATCH; source++) {
             const struct blocking_options o = {
                 .pixels = 1, .vectors = 1, .chunk = 640, .tiles = 1, .source = (enum b_source)source};
-            if (problem_make(sc->arena, c, swap, &p, out_why) && blocking_make(&p, sc->target, &o, &b, out_why))
-                return true;
+            if (find(sc, c, swap, &p, out_why) && blocking_make(&p, sc->target, &o, &b, out_why)) return true;
         }
     return false;
 }
@@ -34,7 +42,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     const int n = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
     for (int order = 0; order < 4; order++) { /* which factor is b, where b lies */
         const int source = order & 1 ? B_SCRATCH : B_IN_PLACE, swap = order >> 1;
-        if (!problem_make(sc->arena, c, swap, &p, &why)) continue;
+        if (!find(sc, c, swap, &p, &why)) continue;
         for (int s = 0; s < n; s++)
             for (int i = 0; i < COUNT_OF(tiles); i++) {
                 struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], source, swap}};
@@ -59,7 +67,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     struct blocking b;
     const char *why = "";
     const struct blocking_options o = options_of(v);
-    if (!problem_make(sc->arena, c, v->p[5], &p, &why) || !blocking_make(&p, sc->target, &o, &b, &why))
+    if (!find(sc, c, v->p[5], &p, &why) || !blocking_make(&p, sc->target, &o, &b, &why))
         return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "matmul: %s", why);
     struct text text = text_new(sc->arena);
     blocking_print(&b, &text);

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#define SHORTEST 16 /* sum for which sums are worth a place of their own */
 #define FAIL(...) return *why = __VA_ARGS__, false
 
 static int64_t ceil_div(int64_t a, int64_t b)
@@ -119,7 +120,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
     if (winograd && !sc->winograd) FAIL("not precise enough");
     if (!problem_make(sc->arena, c, swap, p, why)) return false;
     if (!p->a.affine || !p->b.affine || p->valued) FAIL("an index that is not affine, or values of letters");
-    if (!p->k) FAIL("nothing is summed");
+    if (problem_size(p, p->k) < SHORTEST) FAIL("the sum is short");
     w->a.o = &p->a, w->b.o = &p->b;
     for (int i = 0; i < WEIGHTS_LEVELS; i++) w->level[i].tap = -1;
     if (!find_windows(w, &w->a, p->m, why) || !find_windows(w, &w->b, p->n, why)) return false;

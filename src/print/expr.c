@@ -357,6 +357,22 @@ static const char *mask_convert(struct print_expr *p, const char *mask, enum com
     return expr_elements(p, mask, computes[to].mask);
 }
 
+/* Bytes that lie side by side against a number that is the same in all lanes: compared as bytes. NULL: it is none. */
+static const char *byte_mask(struct print_expr *p, const struct ex *cmp, enum compute k)
+{
+    const struct ex *e = at(p, cmp->a);
+    int64_t low, high;
+    if (e->kind != EX_READ || e->b || p->loops->tensors.at[e->tensor].dtype != SOL_U8) return NULL;
+    if (cmp->op != CMP_EQ || expr_varies(p, cmp->b) || expr_lane_step(p, e->tensor, e->a) != 1) return NULL;
+    if (!expr_range(p, cmp->b, &low, &high) || low < 0 || high > UINT8_MAX) return NULL;
+    const int role = p->loops->tensors.at[e->tensor].role;
+    if (role == LOOPS_TEMP || role == LOOPS_TABLE) return NULL;
+    const char *name = expr_tensor(p->loops, p->out->arena, e->tensor);
+    const char *bytes = SAY(p, "*(const u8x%d *)(%s + %s)", p->lanes, name, print_offset(p, e->tensor, e->a));
+    const char *other = SAY(p, "((u8x%d){0} + (uint8_t)%s)", p->lanes, expr_scalar(p, cmp->b, C_I64));
+    return expr_elements(p, SAY(p, "((i8x%d)(%s == %s))", p->lanes, bytes, other), computes[k].mask);
+}
+
 const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
 {
     const struct ex e = *at(p, node);
@@ -364,6 +380,8 @@ const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
     if (!expr_varies(p, node)) return SAY(p, "sol_splat_%s(-(%s))", type, print_condition(p, node));
     if (e.kind == EX_TEST) return expr_mask(p, e.a, k);
     if (e.kind == EX_CMP) {
+        const char *bytes = byte_mask(p, &e, k);
+        if (bytes) return bytes;
         const enum compute c = compare_type(p, &e);
         const char *a = expr_value(p, e.a, c), *b = expr_value(p, e.b, c);
         const char *own = SAY(p, "%sx%d", computes[c].mask, p->lanes);
