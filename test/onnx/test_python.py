@@ -1,11 +1,13 @@
 """sol.optimize("net.onnx") as those who call it see it: arrays of every kind, names, messages, threads, fork."""
 
+import contextlib
 import os
 import threading
 
 import numpy as np
 import pytest
 import sol
+import sol.onnx
 
 import onnx
 from build import info, model, node, tensor
@@ -124,6 +126,14 @@ def test_integers_divided_by_zero(op, expected, tmp_path):
 def test_files_that_are_no_models(folder, name, text):
     with pytest.raises(sol.Error, match=text):
         sol.optimize(folder / f"{name}.onnx")
+
+
+def test_files_cut_off_anywhere(folder, tmp_path):
+    whole, part = (folder / "two.onnx").read_bytes(), tmp_path / "part.onnx"
+    for n in range(1, len(whole)):
+        part.write_bytes(whole[:n])
+        with contextlib.suppress(sol.InvalidError):  # and nothing else
+            sol.onnx.describe(str(part))
 
 
 def test_threads(one):
