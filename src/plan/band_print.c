@@ -41,7 +41,7 @@ static size_t common_lines(const char *a, const char *b)
 /* The name that a line at the outermost level declares: the word before its first bracket, attributes apart. */
 static const char *declared(struct arena *a, const char *line)
 {
-    static const char *const begins[] = {"static", "void KERNEL", "typedef", "#define"};
+    static const char *const begins[] = {"static", "__attribute__", "void KERNEL", "typedef", "#define"};
     const char *attribute = "__attribute__((", *from, *end;
     bool declares = false;
     for (int i = 0; i < COUNT_OF(begins); i++) declares |= !strncmp(line, begins[i], strlen(begins[i]));
