@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import threading
@@ -83,13 +82,19 @@ def describe(path: str) -> list[Described]:
     """The inputs of a model: those that are not weights."""
     if not os.path.getsize(path):
         raise _core.InvalidError(f"{path}: is empty, not an ONNX model")
-    found = None
-    with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as file, memoryview(file) as data:
-        with contextlib.suppress(IndexError, UnicodeDecodeError):  # kept no longer: they hold views of the file
-            found = [i for graph in _all(data, 7) for i in _inputs(graph)]
+    found = _described(path)
     if found is None:
         raise _core.InvalidError(f"{path}: is not an ONNX model, or it is damaged")
     return found
+
+
+def _described(path: str) -> list[Described] | None:
+    """None: it is no model. An exception would keep views of the file that is closed here."""
+    with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as file, memoryview(file) as data:
+        try:
+            return [i for graph in _all(data, 7) for i in _inputs(graph)]
+        except (IndexError, UnicodeDecodeError):
+            return None
 
 
 def _inputs(graph: memoryview) -> list[Described]:
