@@ -390,7 +390,7 @@ static struct sol_ctx *the_ctx;
 /* One variant of each solver: another one for each example. */
 static void add_jobs(const struct bound *b, const struct target *t)
 {
-    const struct solver_context sc = {.arena = b->arena, .target = t, .winograd = true};
+    const struct solver_context sc = {.arena = b->arena, .target = t, .winograd = true, .training = (b - bounds) & 1};
     bool found = false;
     for (int s = 0; dnn_solvers[s]; s++) {
         const char *why = "";
@@ -572,7 +572,7 @@ static void neon(void **state)
 
 static void random_jobs(const struct bound *b, const struct target *t)
 {
-    const struct solver_context sc = {.arena = b->arena, .target = t, .winograd = true};
+    const struct solver_context sc = {.arena = b->arena, .target = t, .winograd = true, .training = seed >> 16 & 1};
     for (int s = 0; dnn_solvers[s]; s++) {
         const char *why = "";
         struct variant v[SOLVER_MAX_VARIANTS];

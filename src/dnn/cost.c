@@ -151,6 +151,8 @@ double cost_winograd(const struct winograd *w)
     const double compute = cycles * cycle(t) / t->cores * busy;
     const double weights = points * (double)(b->nchunk * b->panels * b->panel_elements) * w->p.bytes;
     double memory = cold(t, weights);
+    if (w->weights) /* read, transformed and written, which counts twice */
+        memory += (2 * weights + weights * 9 / points) / (weights > (double)t->l3 / 2 ? t->dram_rate : t->l3_rate);
     if (steps) /* transformed tiles are written and read again, by other cores */
         memory += points * (double)(w->v_plane + w->m_plane) * w->p.bytes * 2 / t->l3_rate;
     else

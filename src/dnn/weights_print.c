@@ -304,6 +304,7 @@ static void panel_results(const struct weights *w, struct text *out)
     const struct weights_side *a = &w->a;
     begin(out,
           "static void results(char *const *p, const real *sums, int64_t g, int64_t m, int64_t n0, int64_t n1)\n{\n");
+    text_line(out, "(void)p, (void)g;");
     weights_digits(w, out, &w->outer, w->nouter, 'g', "g");
     text_line(out, "const int64_t rows = least(%d, %lld - m * %d);", w->rows, (long long)a->channels.size, w->rows);
     text_open(out, "for (int64_t n = n0; n < n1; n++) {");
@@ -336,6 +337,7 @@ static void block_digits(const struct weights *w, struct text *out, const char *
     const long long na = w->a.nblock, nb = w->b.nblock;
     text_line(out, "const int64_t g = %s / %lld, mb = %s / %lld %% %lld, nb = %s %% %lld;", at, na * nb, at, nb, na, at,
               nb);
+    text_line(out, "(void)g;");
     text_line(out, "const int64_t m0 = mb * %lld, m1 = least(%lld, m0 + %lld);", (long long)w->a.block,
               (long long)w->a.panels, (long long)w->a.block);
     text_line(out, "const int64_t n0 = nb * %lld, n1 = least(%lld, n0 + %lld);", (long long)w->b.block,
@@ -407,8 +409,10 @@ void weights_print(struct weights *w, struct text *out)
 {
     print_prelude(out, w->target);
     text_put(out, "typedef %s real;\ntypedef %s vec;\n", dtype_def(w->p.dtype)->c_name, weights_vector(w));
-    text_put(out, "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n");
-    text_put(out, "static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }\n\n");
+    text_put(out,
+             "__attribute__((unused)) static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n");
+    text_put(out, "__attribute__((unused)) static inline int64_t most(int64_t a, int64_t b)\n{\n    return a > b ? a : "
+                  "b;\n}\n\n");
     micro_kernel(w, out);
     if (w->winograd) {
         weights_winograd_chunk(w, out);

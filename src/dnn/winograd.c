@@ -57,6 +57,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
     struct axes x;
     memset(w, 0, sizeof *w);
     w->target = sc->target;
+    w->weights = sc->training;
     if (!sc->winograd) FAIL("not precise enough");
     for (int swap = 0; swap < 2; swap++) {
         struct problem *p = &w->p;
@@ -118,6 +119,15 @@ static bool make_product(struct winograd *w, const struct blocking_options *o, c
            blocking_make(&w->product, w->target, o, &w->b, why);
 }
 
+/* Do letters that are one axis elsewhere lie in b as one run, too? */
+static bool one_run(const struct problem *p, const struct axis *x)
+{
+    for (int i = 0; i + 1 < x->n; i++)
+        if (p->b.view.s[x->letter[i]] != p->b.view.s[x->letter[i + 1]] * p->loops->letters.at[x->letter[i + 1]].size)
+            return false;
+    return true;
+}
+
 /* The cut of one variant: p[0] kind, p[1] schedule, p[2] tiles in a group, p[3] pixels and p[4] vectors of a
  * micro-kernel. */
 static bool make(struct winograd *w, const struct variant *v, const char **why)
@@ -146,6 +156,7 @@ static bool make(struct winograd *w, const struct variant *v, const char **why)
     const struct blocking_options o = {
         .pixels = v->p[3], .vectors = v->p[4], .chunk = 640, .tiles = w->schedule == WINOGRAD_STEPS ? 16 : 1 << 20};
     w->outputs = n.at[0];
+    w->weights &= p->b.affine && !p->b.any_border && one_run(p, &w->channels) && one_run(p, &w->outputs);
     const int64_t vectors = ceil_div(n.at[0].size, lanes), most = ceil_div(vectors, ceil_div(vectors, o.vectors));
     w->m_pitch = w->schedule == WINOGRAD_STEPS ? ceil_div(vectors, most) * most * lanes : most * lanes;
     w->m_plane = w->group * w->m_pitch + pad;
@@ -261,27 +272,30 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     winograd_print(&w, &text);
     const int64_t x = (int64_t)w.points * w.points;
     out->source = text.at;
-    out->npack = 1;
-    out->pack[0] = (struct kernel_pack){.tensor = w.p.b.tensor, .loops = pack_weights(&w)};
     out->scratch_bytes = scratch_bytes(&w);
     out->cost = v->cost;
     out->solver = "winograd";
     out->variant = v->text;
+    if (w.weights) {
+        out->step[out->nstep].suffix = "weights transform";
+        out->step[out->nstep++].tasks = w.b.nchunk * w.b.panels;
+        out->work_bytes[out->nwork++] = x * w.b.nchunk * w.b.panels * w.b.panel_elements * w.p.bytes;
+    } else {
+        out->npack = 1;
+        out->pack[0] = (struct kernel_pack){.tensor = w.p.b.tensor, .loops = pack_weights(&w)};
+    }
     if (w.schedule == WINOGRAD_TASK) {
-        out->nstep = 1;
-        out->step[0].tasks = w.ngroup;
+        out->step[out->nstep++].tasks = w.ngroup;
         return SOL_OK;
     }
-    out->nstep = 3;
-    out->step[0].tasks = w.tiles;
-    out->step[0].suffix = "input transform";
-    out->step[1].tasks = blocking_tasks(&w.b);
-    out->step[1].suffix = "products";
-    out->step[2].tasks = w.tiles * w.b.panels;
-    out->step[2].suffix = "output transform";
-    out->nwork = 2;
-    out->work_bytes[0] = x * w.v_plane * w.p.bytes;
-    out->work_bytes[1] = x * w.m_plane * w.p.bytes;
+    out->step[out->nstep].tasks = w.tiles;
+    out->step[out->nstep++].suffix = "input transform";
+    out->step[out->nstep].tasks = blocking_tasks(&w.b);
+    out->step[out->nstep++].suffix = "products";
+    out->step[out->nstep].tasks = w.tiles * w.b.panels;
+    out->step[out->nstep++].suffix = "output transform";
+    out->work_bytes[out->nwork++] = x * w.v_plane * w.p.bytes;
+    out->work_bytes[out->nwork++] = x * w.m_plane * w.p.bytes;
     return SOL_OK;
 }
 

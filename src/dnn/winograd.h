@@ -14,13 +14,14 @@ struct winograd {
     const struct target *target;
     enum winograd_kind kind;
     enum winograd_schedule schedule;
-    int m, points;                               /* outputs and inputs of a tile in one dimension */
-    int rows, cols;                              /* letters of the pixels, */
-    int tap_rows, tap_cols;                      /* of the window */
-    int row_dim, col_dim;                        /* of a */
-    struct axes images;                          /* the other M letters */
-    struct axis outputs;                         /* the N letters, likewise */
-    struct axis channels;                        /* of a: the K letters but the window's, as one axis */
+    int m, points;          /* outputs and inputs of a tile in one dimension */
+    int rows, cols;         /* letters of the pixels, */
+    int tap_rows, tap_cols; /* of the window */
+    int row_dim, col_dim;   /* of a */
+    struct axes images;     /* the other M letters */
+    struct axis outputs;    /* the N letters, likewise */
+    struct axis channels;   /* of a: the K letters but the window's, as one axis */
+    bool weights;           /* a step of its own transforms them, the first; else they are packed */
     int64_t tile_rows, tile_cols, nimage, tiles; /* tiles: of all images */
     int64_t group, ngroup;                       /* tiles that are multiplied together; STEPS: all */
     int64_t v_pitch, v_plane;                    /* elements between tiles and between points of transformed input */

@@ -242,16 +242,111 @@ static void output_any(const struct winograd *w, struct text *out)
     text_put(out, "}\n\n");
 }
 
+/* -- weights */
+
+static const char *const weight_lines43 =
+    "static inline __attribute__((always_inline)) void weight_line(const vec *g, vec *t)\n{\n"
+    "    const vec a = c23 * (g[0] + ch * g[2]), b = c23 * ca * g[1], c = c16 * (g[0] + c2 * g[2]), d = c16 * cb * "
+    "g[1];\n"
+    "    t[0] = g[0];\n    t[1] = -a - b;\n    t[2] = b - a;\n    t[3] = c + d;\n    t[4] = c - d;\n    t[5] = g[2];\n"
+    "}\n";
+static const char *const weight_lines23 =
+    "static inline __attribute__((always_inline)) void weight_line(const vec *g, vec *t)\n{\n"
+    "    const vec a = half * (g[0] + g[2]), b = half * g[1];\n"
+    "    t[0] = g[0];\n    t[1] = a + b;\n    t[2] = a - b;\n    t[3] = g[2];\n}\n";
+
+/* One vector of outputs, of which `valid` exist: from w on to u, all taps. */
+static void weight_vector(const struct winograd *w, struct text *out, int64_t valid)
+{
+    const int64_t *s = w->p.b.view.s;
+    const struct blocking *b = &w->b;
+    const int n = w->points;
+    const long long lane = axis_stride(&w->outputs, s);
+    text_line(out, "vec h[%d][3];", n);
+    for (int j = 0; j < 3; j++) {
+        text_line(out, "{ vec g[3], o[%d];", n);
+        for (int i = 0; i < 3; i++) {
+            const char *at = SAY("INT64_C(%lld)", (long long)(i * s[w->tap_rows] + j * s[w->tap_cols]));
+            text_put(out, "%*sg[%d] = (vec){", out->indent * 4, "", i);
+            for (int64_t l = 0; l < b->lanes; l++)
+                text_put(out, l < valid ? "%sw[%s + %lld]" : "%s0", l ? ", " : "", at, l * lane);
+            text_put(out, "};\n");
+        }
+        text_line(out, "weight_line(g, o);");
+        text_line(out, "for (int i = 0; i < %d; i++) h[i][%d] = o[i]; }", n, j);
+    }
+    text_open(out, "for (int i = 0; i < %d; i++) {", n);
+    text_line(out, "vec o[%d];", n);
+    text_line(out, "weight_line(h[i], o);");
+    text_line(out, "for (int j = 0; j < %d; j++) *(vec *)(u + (i * %d + j) * INT64_C(%lld)) = o[j];", n, n,
+              (long long)(b->nchunk * b->panels * b->panel_elements));
+    text_close(out, "}");
+}
+
+static int operands(const struct winograd *w)
+{
+    int n = 0;
+    for (int i = 0; i < w->p.was->tensors.n; i++) {
+        const int role = w->p.was->tensors.at[i].role;
+        n += role != LOOPS_TEMP && role != LOOPS_TABLE;
+    }
+    return n;
+}
+
+/* The operand that holds the transformed weights. */
+static int weights_operand(const struct winograd *w)
+{
+    return w->weights ? operands(w) : problem_operand(&w->p, w->p.b.tensor);
+}
+
 /* -- steps */
 
 static const char *const step_head =
     "(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n";
 
+/* A task is a panel of a chunk. */
+static void weights_step(const struct winograd *w, struct text *out)
+{
+    const struct problem *p = &w->p;
+    const struct blocking *b = &w->b;
+    const long long in = axis_stride(&w->channels, p->b.view.s), lane = axis_stride(&w->outputs, p->b.view.s);
+    text_put(out, w->kind == F43 ? "static const real c23 = 0.66666666666666666667, c16 = 0.16666666666666666667;\n"
+                                 : "static const real half = 0.5;\n");
+    text_put(out, "%s", w->kind == F43 ? weight_lines43 : weight_lines23);
+    text_put(out, "void KERNEL_0%s", step_head);
+    out->indent++;
+    text_open(out, "for (int64_t task = task0; task < task1; task++) {");
+    text_line(out, "const int64_t chunk = task / %lld, panel = task %% %lld;", (long long)b->panels,
+              (long long)b->panels);
+    text_line(out, "const int64_t c0 = chunk * %lld, c1 = least(%lld, c0 + %lld);", (long long)b->len,
+              (long long)w->channels.size, (long long)b->len);
+    text_open(out, "for (int64_t c = c0; c < c1; c++) {");
+    text_line(out, "const real *w = (const real *)p[%d] + INT64_C(%lld) + c * INT64_C(%lld) + panel * INT64_C(%lld);",
+              problem_operand(p, p->b.tensor), (long long)p->b.view.c, in, b->width * lane);
+    text_line(out, "real *u = (real *)p[%d] + (task * %lld + c - c0) * %d;", operands(w), (long long)b->len, b->width);
+    const int64_t rest = w->outputs.size % b->lanes;
+    text_line(out, "int64_t vectors = least(%lld, %lld - panel * %lld);", (long long)b->vectors,
+              (long long)(w->outputs.size / b->lanes), (long long)b->vectors);
+    text_open(out, "for (; vectors > 0; vectors--, w += %lld, u += %d) {", b->lanes * lane, b->lanes);
+    weight_vector(w, out, b->lanes);
+    text_close(out, "}");
+    if (rest) {
+        text_open(out, "if (panel == %lld) {", (long long)b->panels - 1);
+        weight_vector(w, out, rest);
+        text_close(out, "}");
+    }
+    text_close(out, "}");
+    text_close(out, "}");
+    text_line(out, "(void)f, (void)worker;");
+    out->indent--;
+    text_put(out, "}\n\n");
+}
+
 static void task_step(const struct winograd *w, struct text *out)
 {
     const long long x = (long long)w->points * w->points;
     const long long v_at = x * w->v_pitch, m_at = v_at + x * w->v_plane;
-    text_put(out, "void KERNEL_0%s", step_head);
+    text_put(out, "void KERNEL_%d%s", w->weights, step_head);
     out->indent++;
     text_line(out, "real *const edge = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_line(out, "real *const v = edge + %lld, *const m = edge + %lld;", v_at, m_at);
@@ -261,8 +356,7 @@ static void task_step(const struct winograd *w, struct text *out)
     text_line(out, "for (int64_t i = 0; i < count; i++) input_any((const real *)p[%d], edge, t0 + i, v + i * %lld);",
               problem_operand(&w->p, w->p.a.tensor), (long long)w->v_pitch);
     text_open(out, "for (int64_t n = 0; n < %lld; n++) {", (long long)w->b.panels);
-    text_line(out, "char *const q[3] = {(char *)v, p[%d], (char *)(m - n * %d)};",
-              problem_operand(&w->p, w->p.b.tensor), w->b.width);
+    text_line(out, "char *const q[3] = {(char *)v, p[%d], (char *)(m - n * %d)};", weights_operand(w), w->b.width);
     text_line(out, "for (int64_t g = 0; g < %lld; g++) block_panels(q, 0, g, 0, n, n + 1);", x);
     text_line(out, "for (int64_t i = 0; i < count; i++) output_any(p, m + i * %lld, t0 + i, n);",
               (long long)w->m_pitch);
@@ -276,34 +370,28 @@ static void three_steps(const struct winograd *w, struct text *out)
 {
     const struct problem *p = &w->p;
     const struct blocking *b = &w->b;
-    int operands = 0;
-    for (int i = 0; i < p->was->tensors.n; i++) {
-        const int role = p->was->tensors.at[i].role;
-        operands += role != LOOPS_TEMP && role != LOOPS_TABLE;
-    }
-    text_put(out, "void KERNEL_0%s", step_head);
+    const int first = w->weights, v = operands(w) + first, m = v + 1;
+    text_put(out, "void KERNEL_%d%s", first, step_head);
     out->indent++;
     text_line(out, "real *const edge = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_line(
         out,
         "for (int64_t t = task0; t < task1; t++) input_any((const real *)p[%d], edge, t, (real *)p[%d] + t * %lld);",
-        problem_operand(p, p->a.tensor), operands, (long long)w->v_pitch);
+        problem_operand(p, p->a.tensor), v, (long long)w->v_pitch);
     out->indent--;
     text_put(out, "}\n\n");
     text_put(out, "static ");
     blocking_print_step(b, out, "products");
-    text_put(out, "\nvoid KERNEL_1%s", step_head);
+    text_put(out, "\nvoid KERNEL_%d%s", first + 1, step_head);
     out->indent++;
-    text_line(out, "char *const q[3] = {p[%d], p[%d], p[%d]};", operands, problem_operand(p, p->b.tensor),
-              operands + 1);
+    text_line(out, "char *const q[3] = {p[%d], p[%d], p[%d]};", v, weights_operand(w), m);
     text_line(out, "products(q, f, task0, task1, worker);");
     out->indent--;
-    text_put(out, "}\n\nvoid KERNEL_2%s", step_head);
+    text_put(out, "}\n\nvoid KERNEL_%d%s", first + 2, step_head);
     out->indent++;
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
     text_line(out, "const int64_t t = task / %lld, n = task %% %lld;", (long long)b->panels, (long long)b->panels);
-    text_line(out, "output_any(p, (const real *)p[%d] + t * %lld + n * %d, t, n);", operands + 1, (long long)w->m_pitch,
-              b->width);
+    text_line(out, "output_any(p, (const real *)p[%d] + t * %lld + n * %d, t, n);", m, (long long)w->m_pitch, b->width);
     text_close(out, "}");
     text_line(out, "(void)f, (void)worker;");
     out->indent--;
@@ -319,6 +407,7 @@ void winograd_print(struct winograd *w, struct text *out)
     input_any(w, out);
     output_function(w, out);
     output_any(w, out);
+    if (w->weights) weights_step(w, out);
     if (w->schedule == WINOGRAD_TASK)
         task_step(w, out);
     else

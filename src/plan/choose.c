@@ -148,26 +148,27 @@ static sol_status emit_cheapest(struct plan *p, const struct solver_context *sc,
                             u->layer ? u->layer->where : "");
 }
 
-/* The packed form of an operand, made once for all units that want the same. */
+/* The packed form of an operand, made once for all units that want the same. Training changes parameters in every step:
+ * there they are packed right before they are used, into memory that is free again behind it. */
 static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, struct unit *u,
                                  const struct kernel_pack *k)
 {
     struct sol_tensor *source = u->loops->tensors.at[k->tensor].user;
     struct text key = text_new(p->arena);
-    text_put(&key, "%d\n", source->id);
+    const bool constant = u->memory[k->tensor].constant;
+    const enum program program = constant && !p->training ? PROGRAM_PREPARE : u->program;
+    text_put(&key, "%d %d\n", source->id, program);
     loops_print(k->loops, &key);
     struct loops_tensor *t = &k->loops->tensors.at[1];
     for (int d = 0; d < t->ndim; d++) text_put(&key, " %lld", (long long)t->shape[d]);
     struct sol_tensor *made = map_get(packs, key.at);
-    if (made && u->memory[k->tensor].constant) return made;
-    bool constant = u->memory[k->tensor].constant;
+    if (made && constant) return made;
     made = plan_tensor(p, "packed", t->dtype, t->ndim, t->shape);
     struct store *s = plan_store(p, made);
     struct loops *l = loops_copy(p->arena, k->loops);
     l->tensors.at[0].user = source;
     l->tensors.at[1].user = made;
-    plan_unit(p, *at, constant ? PROGRAM_PREPARE : u->program, l, u->layer,
-              arena_printf(p->arena, "pack %s", u->label));
+    plan_unit(p, *at, program, l, u->layer, arena_printf(p->arena, "pack %s", u->label));
     s->fixed = true;
     plan_place(s);
     (*at)++;
@@ -200,7 +201,8 @@ static void set_operands(struct plan *p, struct map *packs, int *at, struct unit
 sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u,
                          struct kernel *out)
 {
-    struct solver_context sc = {.arena = p->arena, .target = p->target, .winograd = p->winograd};
+    struct solver_context sc = {
+        .arena = p->arena, .target = p->target, .winograd = p->winograd, .training = p->training};
     struct cluster c = {.loops = l, .memory = memory, .root = root};
     struct text key = text_new(p->arena);
     loops_print(l, &key);

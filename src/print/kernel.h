@@ -70,6 +70,7 @@ struct solver_context {
     struct arena *arena;
     const struct target *target;
     bool winograd; /* precision allows it */
+    bool training; /* what is constant changes before every run */
 };
 #define SOLVER_MAX_VARIANTS 24
 struct variant {
