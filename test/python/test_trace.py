@@ -1,5 +1,7 @@
 """The quick trace finds what torch.export finds; what it cannot, it leaves to torch.export."""
 
+import types
+
 import pytest
 import sol
 import sol.pytorch.export as export_module
@@ -150,20 +152,80 @@ def test_gradient_mode():
     assert found == {"gt": False, "mul": True, "detach": True, "add": True}
 
 
-class Remembers(nn.Module):
-    def __init__(self):
+class Keeps(nn.Module):
+    """A model that leaves something in its attributes."""
+
+    def __init__(self, function):
         super().__init__()
-        self.cache = []
-        self.last = None
+        self.function = function
+        self.weight = nn.Parameter(torch.randn(4))
+        self.calls, self.hidden, self.cache, self.config = 0, None, {}, types.SimpleNamespace(seen=[])
 
     def forward(self, x):
-        self.cache.append(x)
-        self.last = x
-        return x + len(self.cache)
+        return self.function(self, x)
+
+
+def shown(self, x):
+    self.hidden = torch.relu(x)
+    self.config.seen.append(self.hidden)
+    self.calls += 1
+    return x * 2
+
+
+def cached(self, x):
+    if "w" not in self.cache:
+        self.cache["w"] = self.weight.exp() + 1
+    return x * self.cache["w"]
+
+
+def reset(self, x):
+    self.hidden = x + 1
+    return self.hidden * 2
+
+
+def counted(self, x):
+    self.calls += 1
+    return x * self.calls
+
+
+def carried(self, x):
+    self.hidden = x if self.hidden is None else torch.tanh(self.hidden + x)
+    return self.hidden
+
+
+def collected(self, x):
+    self.config.seen.append(x)
+    return torch.stack([v.sum() for v in self.config.seen]).sum()
+
+
+def noisy(self, x):
+    if self.hidden is None:
+        self.hidden = torch.rand(4)
+    return x + self.hidden
+
+
+@pytest.mark.parametrize("f", [shown, cached, reset])
+def test_what_a_forward_keeps(f):
+    """What the next call does not depend on may be kept; nothing of the trace is."""
+    m = Keeps(f)
+    with torch.no_grad():
+        y = sol.optimize(m, x)(x)
+        assert (m.calls, m.hidden, m.cache, m.config.seen) == (0, None, {}, [])
+        assert torch.allclose(y, m(x))
+
+
+@pytest.mark.parametrize(
+    ("f", "what"), [(counted, "calls"), (carried, "hidden"), (collected, "config"), (noisy, "hidden")]
+)
+def test_what_a_forward_carries_on(f, what):
+    """What the next call depends on is refused by name."""
+    with pytest.raises(
+        sol.UnsupportedError, match=f"forward changes {what}, so that the next call computes something else"
+    ):
+        sol.optimize(Keeps(f), x)
 
 
 UNUSUAL = {
-    "attributes": (Remembers(), [x]),
     "data": (Apply(lambda s, a: a if a.sum() > 0 else -a), [x]),
     "errors": (Apply(lambda s, a: a @ a), [x]),
     "others' tensors": (Apply(lambda s, a: a + x), [x]),
@@ -181,6 +243,5 @@ def test_unusual(name):
     finally:
         torch.clear_autocast_cache()
         torch.set_autocast_enabled("cpu", False)
-    assert getattr(module, "cache", []) == []
     assert not torch.compiler.is_compiling()
     assert torch.equal(sol.optimize(nn.ReLU(), x)(x), x.relu())

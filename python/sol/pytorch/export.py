@@ -117,12 +117,15 @@ def export(root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any],
             return trace(skeleton(root), args, kwargs)
         except Unusual as e:
             log.debug(f"{model_class(root).__name__}: traced by torch.export: {e}")
+        made = skeleton(root)
         try:
-            return Traced.of(_export(skeleton(root), args, kwargs))
+            return Traced.of(_export(made, args, kwargs))
         except Exception as e:
             reason = _untraceable(e)
-            if reason is None:
+            if reason is None and _is_own(e):
                 raise
+            if reason is None:
+                raise _core.InvalidError(_misfit(e, made, model_class(root).__name__, (args, kwargs))) from e
             line = next((f" ({os.path.basename(f.filename)}:{f.lineno})" for f in _users(e)), "")
             raise _core.UnsupportedError(f"{model_class(root).__name__}: cannot be traced: {reason}{line}") from e
 
@@ -154,6 +157,28 @@ def _carry(module: torch.nn.Module) -> torch.nn.Module:
 def _users(e: Exception) -> list[traceback.FrameSummary]:
     """The frames of the user's model that an exception went through, the innermost first."""
     return [f for f in reversed(traceback.extract_tb(e.__traceback__)) if not f.filename.startswith((*LIBRARY, "<"))]
+
+
+def _is_own(e: Exception) -> bool:
+    """Did the model raise it, and not PyTorch?"""
+    frames = traceback.extract_tb(e.__traceback__)
+    return not frames or not frames[-1].filename.startswith((*LIBRARY, "<"))
+
+
+def _misfit(e: Exception, module: torch.nn.Module, name: str, given: Any) -> str:
+    """What PyTorch says, with the layer and the line of the model, and what the model was called with."""
+    names = {id(m): n for n, m in module.named_modules()}
+    path, at = "", e.__traceback__
+    while at is not None:
+        path, at = names.get(id(at.tb_frame.f_locals.get("self")), path), at.tb_next
+    line = next((f"{os.path.basename(f.filename)}:{f.lineno}" for f in _users(e)), "")
+    where = ", ".join(filter(None, (path, line)))
+    what = ", ".join(
+        f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" if isinstance(t, torch.Tensor) else repr(t)[:40]
+        for t in pytree.tree_leaves(given)
+    )
+    first = next((text for text in str(e).strip().split("\n") if text.strip()), type(e).__name__)
+    return f"{name}: the model does not take ({what}){f': {where}' if where else ''}: {first}"
 
 
 _DATA_DEPENDENT = frozenset(

@@ -8,6 +8,7 @@ own dicts with other tensors in the same memory. Hooks are copied: one that is a
 from __future__ import annotations
 
 import contextlib
+import sys
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -124,13 +125,46 @@ class Contents:
         for module in root.modules():
             _look(module.__dict__.values(), self.found)
 
-    def restore(self) -> bool:
-        """Puts back what was in them; False: something had changed."""
-        changed = [(value, before) for value, before in self.found.values() if not _holds(value, before)]
-        for value, before in changed:
+    def changed(self) -> set[int]:
+        """The ids of those that hold something else now."""
+        return {key for key, (value, before) in self.found.items() if not _holds(value, before)}
+
+    def restore(self) -> None:
+        """Puts back what was in them."""
+        for key in self.changed():
+            value, before = self.found[key]
             value.clear()
             value.extend(before) if isinstance(value, list | deque) else value.update(before)
-        return not changed
+
+
+class Attributes:
+    """What the attributes of a tree's modules are, and what they hold."""
+
+    def __init__(self, root: torch.nn.Module) -> None:
+        self.rows = [(path, m.__dict__, dict(m.__dict__)) for path, m in root.named_modules()]
+        self.contents = Contents(root)
+
+    def changed(self) -> list[str]:
+        """The names of those that are, or hold, something else now."""
+        held = self.contents.changed()
+        names = []
+        for path, now, before in self.rows:
+            for key in {**before, **now}:
+                same = key in now and key in before and now[key] is before[key]
+                if same and held:
+                    inside: dict[int, tuple[Any, Any]] = {}
+                    _look([now[key]], inside)
+                    same = held.isdisjoint(inside)
+                if not same:
+                    names.append(f"{path}.{key}" if path else key)
+        return names
+
+    def restore(self) -> None:
+        """Puts back what was."""
+        for _, now, before in self.rows:
+            now.clear()
+            now.update(before)
+        self.contents.restore()
 
 
 @contextlib.contextmanager
@@ -150,9 +184,28 @@ def _look(values: Iterable[Any], found: dict[int, tuple[Any, Any]]) -> None:
         value = waiting.pop()
         if isinstance(value, tuple):
             waiting += value
-        elif isinstance(value, list | dict | set | deque) and id(value) not in found:
+            continue
+        if not isinstance(value, list | dict | set | deque):
+            value = _fields(value)
+        if value is not None and id(value) not in found:
             found[id(value)] = value, (dict(value) if isinstance(value, dict) else list(value))
             waiting += value.values() if isinstance(value, dict) else value
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """The attributes of an object of the user's; None: it is no such object."""
+    if isinstance(
+        value, type | types.ModuleType | types.FunctionType | types.MethodType | torch.nn.Module | torch.Tensor
+    ):
+        return None
+    library = type(value).__module__.partition(".")[0]
+    if library in _LIBRARIES and not isinstance(value, types.SimpleNamespace):
+        return None
+    fields = getattr(value, "__dict__", None)
+    return fields if isinstance(fields, dict) else None
+
+
+_LIBRARIES = sys.stdlib_module_names | {"torch", "numpy"}
 
 
 def _holds(value: Any, before: Any) -> bool:

@@ -28,7 +28,10 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, snapshot_
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .skeleton import Contents
+from sol import _core
+
+from . import state
+from .skeleton import Attributes
 from .structure import decode, encode
 
 Node = torch.fx.Node
@@ -93,20 +96,21 @@ def place(node: torch.fx.Node) -> tuple[str, str]:
 
 
 def _line(trace: str) -> str:
-    """The innermost line of a trace that is not PyTorch's own; else the innermost."""
+    """The innermost line of a trace that is not PyTorch's own."""
     frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
     users = [f for f in frames if not f[6:].startswith(LIBRARY)]
-    if not frames:
+    if not users:
         return ""
-    parts = (users or frames)[-1].split(", ")
+    parts = users[-1].split(", ")
     return f"{os.path.basename(parts[0][6:-1])}:{parts[1].removeprefix('line ')}"
 
 
 class _Recorder(ProxyTorchDispatchMode):
     """Writes each call of an operator into a graph and lets it run on tensors without data."""
 
-    def __init__(self, root: torch.nn.Module) -> None:
+    def __init__(self, root: torch.nn.Module, before: _Recorder | None = None) -> None:
         super().__init__(None, "fake", pre_dispatch=True)  # type: ignore[arg-type]
+        self.before = before  # of an earlier call: what it made may be in the model's attributes
         self.paths = {id(m): name for name, m in root.named_modules()}
         self.graph = torch.fx.Graph()
         self.nodes: WeakTensorKeyDictionary = (
@@ -115,6 +119,10 @@ class _Recorder(ProxyTorchDispatchMode):
         self.constants: dict[str, torch.Tensor] = {}
         self.sources: list[Source] = []
         self.step: Node | None = None  # of a graph that is run
+
+    def node(self, t: torch.Tensor, default: Any) -> Any:
+        """What made a tensor."""
+        return self.nodes.get(t) or (self.before.node(t, default) if self.before else default)
 
     def source(self, name: str, value: Any, origin: tuple[str, Any], kind: InputKind) -> Node:
         """A placeholder."""
@@ -166,7 +174,7 @@ class _Recorder(ProxyTorchDispatchMode):
 
     def _nodes(self, arg: Any) -> Any:
         if isinstance(arg, torch.Tensor):
-            node = self.nodes.get(arg)
+            node = self.node(arg, None)
             if node is None:
                 raise Unusual("a tensor that is neither an argument nor the model's")
             return node
@@ -235,36 +243,48 @@ def _value(made: Any) -> Any:
 
 def trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
     """The operators of a module for these arguments; raises Unusual. The module's tensors are replaced: it is used up."""
-    recorder = _Recorder(module)
     collecting = gc.isenabled()
     gc.disable()  # there is little garbage, and PyTorch's objects are many
     try:
         with FakeTensorMode() as mode:
-            leaves, spec = pytree.tree_flatten((args, kwargs))
-            _enter_tensors(recorder, mode, module)
-            given = _enter_leaves(recorder, mode, leaves, _names(module, args, kwargs))
-            attributes = [(m.__dict__, dict(m.__dict__)) for m in module.modules()]
-            contents = Contents(module)
-            try:
-                with enable_python_dispatcher(), recorder, _exporting():
-                    made = run(recorder, module, *decode(pytree.tree_unflatten(given, spec)))
-            finally:
-                same = contents.restore()
-    except Unusual:
+            return _trace(mode, module, args, kwargs)
+    except (Unusual, _core.UnsupportedError):
         raise
     except Exception as e:
         raise Unusual(f"{type(e).__name__}: {e}") from e
     finally:
         if collecting:
             gc.enable()
-    if not same or any(now.keys() != was.keys() or any(now[k] is not was[k] for k in was) for now, was in attributes):
-        raise Unusual("forward changes attributes of the model")
+
+
+def _trace(mode: FakeTensorMode, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    rows = [*_tensors(mode, module), *_leaves(mode, leaves, _names(module, args, kwargs))]
+    given = pytree.tree_unflatten([value for _, value, (kind, _), _ in rows if kind == "leaf"], spec)
+    attributes = Attributes(module)
+    try:
+        traced, recorder = _call(module, given, rows, None)
+        if changed := attributes.changed():
+            again, _ = _call(module, given, rows, recorder)
+            state.check(traced, again, changed)
+    finally:
+        attributes.restore()
+    return traced
+
+
+def _call(module: torch.nn.Module, given: Any, rows: list[_Row], before: _Recorder | None) -> tuple[Traced, _Recorder]:
+    """One call of the module, on tensors that are entered as placeholders."""
+    recorder = _Recorder(module, before)
+    for row in rows:
+        recorder.source(*row)
+    with enable_python_dispatcher(), recorder, _exporting():
+        made = run(recorder, module, *decode(given))
     results, out_spec = pytree.tree_flatten(encode(made))
-    outputs = [recorder.nodes.get(r, r) if isinstance(r, torch.Tensor) else r for r in results]
+    outputs = [recorder.node(r, r) if isinstance(r, torch.Tensor) else r for r in results]
     if not all(isinstance(o, (Node, *_PLAIN)) for o in outputs):
         raise Unusual("returns what no operator made")
     recorder.graph.output(tuple(outputs))
-    return Traced(recorder.graph, module, recorder.sources, outputs, recorder.constants, out_spec, [])
+    return Traced(recorder.graph, module, recorder.sources, outputs, recorder.constants, out_spec, []), recorder
 
 
 def run(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -286,9 +306,13 @@ class _Steps(torch.fx.Interpreter):
         return super().run_node(n)
 
 
-def _enter_tensors(recorder: _Recorder, mode: FakeTensorMode, module: torch.nn.Module) -> None:
+_Row = tuple[str, Any, tuple[str, Any], InputKind]  # of a placeholder: name, value, origin, kind
+
+
+def _tensors(mode: FakeTensorMode, module: torch.nn.Module) -> list[_Row]:
     """The model's tensors become tensors without data, one for each that there is, whatever its names."""
     known: dict[int, torch.Tensor] = {}
+    found: list[_Row] = []
     for path, m in module.named_modules():
         groups = (
             (m._parameters, InputKind.PARAMETER),
@@ -302,20 +326,21 @@ def _enter_tensors(recorder: _Recorder, mode: FakeTensorMode, module: torch.nn.M
                 if id(t) not in known:
                     known[id(t)] = mode.from_tensor(t)
                     name = f"{path}.{key}" if path else key
-                    recorder.source(name.replace(".", "_"), known[id(t)], ("param", name), kind)
+                    found.append((name.replace(".", "_"), known[id(t)], ("param", name), kind))
                 rows[key] = known[id(t)]
         if isinstance(m, torch.nn.RNNBase):
             m._init_flat_weights()
+    return found
 
 
-def _enter_leaves(recorder: _Recorder, mode: FakeTensorMode, leaves: list[Any], names: list[str]) -> list[Any]:
-    given = []
+def _leaves(mode: FakeTensorMode, leaves: list[Any], names: list[str]) -> list[_Row]:
+    found: list[_Row] = []
     for i, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
         if not isinstance(leaf, (torch.Tensor, *_PLAIN)):
             raise Unusual(f"an argument of {type(leaf).__name__}")
-        given.append(mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf)
-        recorder.source(name, given[i], ("leaf", i), InputKind.USER_INPUT)
-    return given
+        value = mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
+        found.append((name, value, ("leaf", i), InputKind.USER_INPUT))
+    return found
 
 
 def _names(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:

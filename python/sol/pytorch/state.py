@@ -1,0 +1,68 @@
+"""Does what a forward leaves in the model's attributes change what the next forward computes?
+
+A counter does, and a hidden state that is carried on; a cache of what parameters alone decide does not. Two traces tell, the
+second made with what the first left behind: their nodes are numbered by what they compute, and the numbers must be the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sol import _core
+
+if TYPE_CHECKING:
+    from .trace import Traced
+
+Node = torch.fx.Node
+
+
+def check(first: Traced, second: Traced, changed: list[str]) -> None:
+    """Refuses a forward that computes something else when it is called again; `changed`: the attributes it changes."""
+    table: dict[Any, int] = {}
+    alone = _numbers(first, "this call", {}, table)
+    earlier = _numbers(first, "an earlier call", {}, table)
+    if _effects(first, alone) != _effects(second, _numbers(second, "this call", earlier, table)):
+        raise _core.UnsupportedError(
+            f"forward changes {', '.join(changed)}, so that the next call computes something else: not supported; "
+            "take such a state as an argument and return it, or keep it in a buffer that is written in place"
+        )
+
+
+def _numbers(traced: Traced, call: str, known: dict[Node, int], table: dict[Any, int]) -> dict[Node, int]:
+    """Equal numbers are equal computations. What comes from a call's arguments, or by chance, is that call's own."""
+    found = dict(known)
+    sources = {s.node: s.origin for s in traced.inputs}
+    for node in traced.graph.nodes:
+        key: Any = str(node.target), _form(node.args, found), _form(node.kwargs, found)
+        if node in sources:
+            kind, which = sources[node]
+            constant = traced.constants.get(which) if kind == "param" else None
+            key = (kind, which, call if kind == "leaf" else "")
+            if constant is not None:
+                key = "constant", str(constant.dtype), repr(constant.tolist())
+        elif torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            key = (*key, call)
+        found[node] = table.setdefault(key, len(table))
+    return found
+
+
+def _form(arg: Any, found: dict[Node, int]) -> Any:
+    if isinstance(arg, Node):
+        return "node", found[arg]
+    if isinstance(arg, tuple | list):
+        return tuple(_form(a, found) for a in arg)
+    if isinstance(arg, dict):
+        return tuple((k, _form(v, found)) for k, v in arg.items())
+    return repr(arg)
+
+
+def _effects(traced: Traced, numbers: dict[Node, int]) -> Any:
+    """What a call writes and returns."""
+    calls = [n for n in traced.graph.nodes if n.op == "call_function"]
+    written = [numbers[n] for n in calls if getattr(n.target, "_schema", None) and n.target._schema.is_mutable]
+    return written, _form(traced.outputs, numbers), str(traced.spec)
+
+
+__all__ = ["check"]
