@@ -23,6 +23,7 @@ struct sol_deploy_options {
                                   of func_seed; -1: there is none */
     /* For people: by number; NULL: those of the graph. */
     const char *const *input_names, *const *output_names;
+    const unsigned char *trained; /* key training: by parameter, does it learn? NULL: all of real types do */
 };
 /* Optimizes the graph, in place, and writes the library and what belongs to it into the folder of the key `path`.
  * Errors: INVALID (a key or its value), UNSUPPORTED (a layer, a device), COMPILER (none there, or it refused), IO. */

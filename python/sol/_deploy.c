@@ -46,8 +46,8 @@ static const char **read_names(PyObject *tuple)
     return names;
 }
 
-struct request { /* what deploy() was called with */
-    PyObject *network, *keys, *params, *inputs, *outputs;
+struct request {                                                    /* what deploy() was called with */
+    PyObject *network, *keys, *params, *inputs, *outputs, *trained; /* trained: bytes, or None */
     const char *target;
     int seed_input;
 };
@@ -67,8 +67,8 @@ static PyObject *deploy(PyObject *self, PyObject *args)
 {
     struct request r = {0};
     (void)self;
-    if (!PyArg_ParseTuple(args, "OsO!O!iOO", &r.network, &r.target, &PyDict_Type, &r.keys, &PyTuple_Type, &r.params,
-                          &r.seed_input, &r.inputs, &r.outputs))
+    if (!PyArg_ParseTuple(args, "OsO!O!iOOO", &r.network, &r.target, &PyDict_Type, &r.keys, &PyTuple_Type, &r.params,
+                          &r.seed_input, &r.inputs, &r.outputs, &r.trained))
         return NULL;
     if (Py_TYPE(r.network) != core.onnx && Py_TYPE(r.network) != core.graph)
         return PyErr_Format(PyExc_TypeError, "deploy: expected a Graph or an Onnx");
@@ -80,14 +80,16 @@ static PyObject *deploy(PyObject *self, PyObject *args)
         PyErr_NoMemory();
     else if (!read_params(r.network, r.params, params)) {
         const int n = read_keys(r.keys, keys);
-        const struct sol_deploy_options o = {.size = sizeof o,
-                                             .target = r.target,
-                                             .nkeys = n,
-                                             .keys = keys,
-                                             .params = params,
-                                             .seed_input = r.seed_input,
-                                             .input_names = inputs,
-                                             .output_names = outputs};
+        const struct sol_deploy_options o = {
+            .size = sizeof o,
+            .target = r.target,
+            .nkeys = n,
+            .keys = keys,
+            .params = params,
+            .seed_input = r.seed_input,
+            .input_names = inputs,
+            .output_names = outputs,
+            .trained = PyBytes_Check(r.trained) ? (const unsigned char *)PyBytes_AsString(r.trained) : NULL};
         if (!PyErr_Occurred()) status = run(&r, &o);
     }
     PyMem_Free(keys);
@@ -114,8 +116,8 @@ static PyObject *deploy_keys(PyObject *self, PyObject *unused)
 
 static PyMethodDef functions[] = {
     {"deploy", deploy, METH_VARARGS,
-     "deploy(network, target, keys, params, seed_input, input_names, output_names): writes a library; params are "
-     "addresses, names None or tuples"},
+     "deploy(network, target, keys, params, seed_input, input_names, output_names, trained): writes a library; params "
+     "are addresses, names None or tuples, trained None or a byte for each parameter"},
     {"deploy_keys", deploy_keys, METH_NOARGS, "deploy_keys() -> [(key, default, documentation)]"},
     {NULL, NULL, 0, NULL},
 };

@@ -67,7 +67,7 @@ def _deploy(
     if isinstance(model, str | os.PathLike):
         from . import onnx
 
-        _core.deploy(onnx.sized(os.fspath(model), args, kwargs, batch_size), target, keys, (), -1, None, None)
+        _core.deploy(onnx.sized(os.fspath(model), args, kwargs, batch_size), target, keys, (), -1, None, None, None)
     elif ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
         from .pytorch.deploy import deploy_torch
 

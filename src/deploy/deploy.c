@@ -60,6 +60,33 @@ static sol_status check_graph(struct deploy *d)
     return SOL_OK;
 }
 
+/* Appends the gradient, of all outputs of real types with regard to what learns. */
+static sol_status differentiate(struct deploy *d)
+{
+    struct sol_graph *g = d->g;
+    VECTOR(struct sol_tensor *) with = {0};
+    VECTOR(int) number = {0};
+    d->ninput = g->inputs.n;
+    d->noutput = g->outputs.n;
+    if (strcmp(d->keys.training, "1")) return SOL_OK;
+    if (strcmp(d->keys.pack, "load"))
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: pack: with training it is load: weights change");
+    for (int i = 0; i < g->outputs.n; i++)
+        if (dtype_def((enum sol_dtype)g->outputs.at[i].t->dtype)->is_float) PUSH(d->arena, d->given, i);
+    for (int i = 0; i < g->params.n; i++) {
+        if (!dtype_def((enum sol_dtype)g->params.at[i]->dtype)->is_float) continue;
+        if (d->options->trained && !d->options->trained[i]) continue;
+        PUSH(d->arena, with, g->params.at[i]);
+        PUSH(d->arena, number, i);
+    }
+    int *reached = NEW_ARRAY(d->arena, int, with.n + 1);
+    TRY(sol_graph_differentiate(g, d->given.n, d->given.at, with.n, with.at, reached));
+    for (int i = 0; i < with.n; i++)
+        if (reached[i]) PUSH(d->arena, d->trained, number.at[i]);
+    if (d->trained.n) return SOL_OK;
+    return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: training: no parameter has a gradient");
+}
+
 static sol_status build(struct deploy *d)
 {
     TRY(deploy_sources(d));
@@ -72,6 +99,7 @@ static sol_status deploy(struct deploy *d)
     TRY(deploy_read_keys(d));
     TRY(check_graph(d));
     TRY(deploy_find_compiler(d));
+    TRY(differentiate(d));
     TRY(passes_run(d->g));
     TRY(deploy_versions(d));
     TRY(deploy_weights(d));

@@ -44,6 +44,9 @@ struct deploy {
     const char *device; /* "x86" or "arm64" */
     const char *cc;     /* path of the compiler */
     bool clang, cross;
+    int ninput, noutput; /* without gradients; with the seed */
+    VECTOR(int) trained; /* parameters that have a gradient: their numbers */
+    VECTOR(int) given;   /* outputs whose gradients are inputs */
     int nversion;
     struct deploy_version *version;
     VECTOR(struct deploy_piece) pieces;

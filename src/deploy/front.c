@@ -25,7 +25,8 @@ struct front_context {
     int threads, room;          /* room: threads that there is scratch memory for */
     bool own;                   /* memory of sol_ext_malloc, prepared weights shared */
     char **base, **operands;
-    char *workspace, *scratch, *prepared;
+    char *workspace, *scratch, *prepared, *saved;
+    char *const *param; /* by number; NULL: the library's */
     struct front_block block[BLOCKS];
 };
 
@@ -75,25 +76,44 @@ static size_t lines(size_t bytes)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-static size_t more(int64_t a, int64_t b)
-{
-    return (size_t)(a > b ? a : b);
-}
-
 /* Bytes of the parts of a context. */
 struct sizes {
-    size_t head, workspace, scratch; /* scratch: for each thread */
+    size_t head, workspace, saved, scratch; /* scratch: for each thread; saved: behind the workspace */
 };
 
-/* With `prepares` it can run the program `prepare`, too. */
-static struct sizes sizes_of(const struct front_version *v, bool prepares)
+static size_t places(const struct sol_program *p)
+{
+    return (size_t)p->nplace;
+}
+
+static size_t workspace(const struct sol_program *p)
+{
+    return (size_t)p->workspace_bytes;
+}
+
+static size_t scratch(const struct sol_program *p)
+{
+    return (size_t)rt_scratch_bytes(p);
+}
+
+/* The most that one of the programs needs that a context runs: forward, and what `all` adds. */
+static size_t most(const struct sol_module *m, size_t (*of)(const struct sol_program *p), bool prepare, bool backward)
+{
+    size_t n = of(&m->forward);
+    if (prepare && of(&m->prepare) > n) n = of(&m->prepare);
+    if (backward && of(&m->backward) > n) n = of(&m->backward);
+    return n;
+}
+
+/* With `prepare` and `backward` it can run these programs, too. */
+static struct sizes sizes_of(const struct front_version *v, bool prepare, bool backward)
 {
     const struct sol_module *m = v->module;
-    const struct sol_program *f = &m->forward, *q = &m->prepare;
-    const size_t pointers = (size_t)m->nbuffer + more(f->nplace, prepares ? q->nplace : 0);
+    const size_t pointers = (size_t)m->nbuffer + most(m, places, prepare, backward);
     return (struct sizes){.head = lines(sizeof(struct front_context)) + lines(pointers * sizeof(char *)),
-                          .workspace = lines(more(f->workspace_bytes, prepares ? q->workspace_bytes : 0)),
-                          .scratch = more(rt_scratch_bytes(f), prepares ? rt_scratch_bytes(q) : 0)};
+                          .workspace = lines(most(m, workspace, prepare, backward)),
+                          .saved = lines((size_t)m->saved_bytes),
+                          .scratch = most(m, scratch, prepare, backward)};
 }
 
 static bool prepares(const struct front_version *v)
@@ -261,11 +281,12 @@ static const void *begin_of(const struct front_context *c, const struct sol_buff
     switch ((enum sol_buffer_kind)b->kind) {
     case SOL_BUFFER_INPUT: return b->index == c->net->seed_input ? (const void *)seed : in ? in[b->index] : NULL;
     case SOL_BUFFER_OUTPUT: return out ? out[b->index] : NULL;
-    case SOL_BUFFER_PARAM: return weights + c->version->param_at[b->index];
+    case SOL_BUFFER_PARAM:
+        return c->param ? (const void *)c->param[b->index] : weights + c->version->param_at[b->index];
     case SOL_BUFFER_CONST: return weights + c->version->const_at[b->index];
     case SOL_BUFFER_PREPARED: return c->prepared;
     case SOL_BUFFER_WORKSPACE: return c->workspace;
-    case SOL_BUFFER_SAVED: break;
+    case SOL_BUFFER_SAVED: return c->saved;
     }
     return NULL;
 }
@@ -306,7 +327,7 @@ static int count_threads(int threads)
 static int lay(const struct front_net *net, const struct sizes *s, char *block, int threads, struct front_context **out)
 {
     struct front_block part[BLOCKS] = {{0}};
-    const size_t bytes[BLOCKS] = {s->head, s->workspace, s->scratch * (size_t)threads};
+    const size_t bytes[BLOCKS] = {s->head, s->workspace + s->saved, s->scratch * (size_t)threads};
     static const char *const what[BLOCKS] = {"a context", "the workspace", "the threads' memory"};
     for (int i = 0; i < BLOCKS; i++) {
         int error = FRONT_GOOD;
@@ -325,6 +346,7 @@ static int lay(const struct front_net *net, const struct sizes *s, char *block, 
     c->base = (char **)(part[0].at + lines(sizeof *c));
     c->operands = c->base + v->module->nbuffer;
     c->workspace = part[1].at;
+    c->saved = part[1].at ? part[1].at + s->workspace : NULL;
     c->scratch = part[2].at;
     memcpy(c->block, part, sizeof part);
     *out = c;
@@ -344,7 +366,7 @@ static int share_prepared(const struct front_net *net, int threads)
     struct front_state *s = net->state;
     struct front_context *c;
     if (s->users || !prepares(s->version)) return FRONT_GOOD;
-    const struct sizes sizes = sizes_of(s->version, true);
+    const struct sizes sizes = sizes_of(s->version, true, false);
     int error = take((size_t)s->version->module->prepared_bytes, "the prepared weights", &s->prepared);
     if (!error) error = lay(net, &sizes, NULL, threads, &c);
     if (!error) {
@@ -369,7 +391,7 @@ static int create_own(const struct front_net *net, int threads, struct front_con
     int error = begin(net);
     if (!error) error = share_prepared(net, threads);
     if (error) return error;
-    const struct sizes sizes = sizes_of(net->state->version, false);
+    const struct sizes sizes = sizes_of(net->state->version, false, false);
     error = lay(net, &sizes, NULL, threads, out_c);
     if (error) {
         if (!net->state->users) drop(&net->state->prepared);
@@ -383,8 +405,8 @@ static int create_own(const struct front_net *net, int threads, struct front_con
 
 static size_t block_bytes(const struct front_version *v, int threads)
 {
-    const struct sizes s = sizes_of(v, prepares(v));
-    return LINE + s.head + s.workspace + s.scratch * (size_t)threads +
+    const struct sizes s = sizes_of(v, prepares(v), false);
+    return LINE + s.head + s.workspace + s.saved + s.scratch * (size_t)threads +
            (prepares(v) ? lines((size_t)v->module->prepared_bytes) : 0);
 }
 
@@ -398,7 +420,7 @@ static int create_in(const struct front_net *net, void *block, size_t bytes, int
     if (bytes < block_bytes(v, threads))
         return fail(FRONT_INVALID, "%s: a context for %d threads needs a block of %zu bytes, got %zu", net->name,
                     threads, block_bytes(v, threads), bytes);
-    const struct sizes s = sizes_of(v, prepares(v));
+    const struct sizes s = sizes_of(v, prepares(v), false);
     char *at = (char *)(((uintptr_t)block + LINE - 1) / LINE * LINE);
     error = lay(net, &s, at, threads, out_c);
     if (error) return error;
@@ -408,7 +430,7 @@ static int create_in(const struct front_net *net, void *block, size_t bytes, int
         c->prepared = prepared_of(net);
         return FRONT_GOOD;
     }
-    c->prepared = at + s.head + s.workspace + s.scratch * (size_t)threads;
+    c->prepared = at + s.head + s.workspace + s.saved + s.scratch * (size_t)threads;
     return run_program(c, &v->module->prepare, NULL, NULL, NULL);
 }
 
@@ -466,7 +488,8 @@ FRONT_API int front_threads(const struct front_net *net, struct front_context *c
         return fail(FRONT_INVALID, "%s: this context's block is for %d threads", c->net->name, c->room);
     if (threads > c->room) {
         struct front_block scratch;
-        const int error = take(sizes_of(c->version, false).scratch * (size_t)threads, "the threads' memory", &scratch);
+        const int error =
+            take(sizes_of(c->version, false, false).scratch * (size_t)threads, "the threads' memory", &scratch);
         if (error) return error;
         drop(&c->block[2]);
         c->block[2] = scratch;

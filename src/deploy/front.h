@@ -5,6 +5,7 @@
 #define SOL_FRONT_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "deploy/ext.h"
 #include "sol/module.h"
@@ -42,6 +43,12 @@ struct front_net {
     size_t weights_bytes;
     uint64_t weights_hash;
     struct front_state *state;
+    /* Training: parameters that have a gradient, by their numbers in the module; their gradients are the module's
+     * outputs behind noutput, in this order. Of which outputs the caller gives gradients: the inputs behind the seed.
+     */
+    int ntrained, ngiven;
+    const struct sol_ext_tensor *trained;
+    const int32_t *trained_param, *given;
 };
 /* What a process knows of a network. */
 struct front_state {
@@ -84,6 +91,20 @@ FRONT_API int front_predict(const struct front_net *net, struct front_context *c
 FRONT_API const char *front_version_name(const struct front_net *net); /* that runs here; NULL: none does */
 FRONT_API int front_message(char *buffer, size_t size);                /* of this thread's last error; its length */
 FRONT_API void front_unload(const struct front_net *net);
+
+/* front_train.c: a copy of the parameters that learns; used by one thread at a time. */
+struct front_training;
+FRONT_API int front_train(const struct front_net *net, int threads, struct front_training **out_t);
+FRONT_API void front_train_free(struct front_training *t);
+FRONT_API int front_forward(struct front_training *t, const void *const *in, void *const *out);
+/* gradients: by output; those of outputs that are no real numbers are not read. */
+FRONT_API int front_backward(struct front_training *t, const void *const *in, void *const *out,
+                             const void *const *gradients);
+FRONT_API int front_sgd(struct front_training *t, double rate, double momentum, double decay);
+FRONT_API int front_adam(struct front_training *t, double rate, double beta1, double beta2, double epsilon,
+                         double decay);
+FRONT_API void *front_parameter(struct front_training *t, int i, bool gradient);
+FRONT_API void front_changed(struct front_training *t); /* the application wrote into a parameter */
 
 extern FRONT_API const struct front_net front_here; /* the network of a deployed library */
 

@@ -9,7 +9,7 @@
 
 int deploy_inputs(const struct deploy *d)
 {
-    return d->g->inputs.n - (d->options->seed_input >= 0);
+    return d->ninput - (d->options->seed_input >= 0);
 }
 
 const char *deploy_input_name(const struct deploy *d, int i)
@@ -35,7 +35,7 @@ const char *deploy_parameters(struct deploy *d, bool numbered)
 {
     struct text t = text_new(d->arena);
     const int nin = deploy_inputs(d);
-    for (int i = 0; i < nin + d->g->outputs.n; i++) {
+    for (int i = 0; i < nin + d->noutput; i++) {
         const bool in = i < nin;
         const int number = in ? i : i - nin;
         const struct sol_tensor *x = in ? d->g->inputs.at[number] : d->g->outputs.at[number].t;
@@ -57,7 +57,7 @@ static const char *io_comment(struct deploy *d)
         put_shape(&t, d->g->inputs.at[i]);
         text_put(&t, "  %s\n", deploy_string(d->arena, deploy_input_name(d, i)));
     }
-    for (int i = 0; i < d->g->outputs.n; i++) {
+    for (int i = 0; i < d->noutput; i++) {
         text_put(&t, " *   out%d  ", i);
         put_shape(&t, d->g->outputs.at[i].t);
         text_put(&t, "  %s\n", deploy_string(d->arena, deploy_output_name(d, i)));
@@ -81,17 +81,29 @@ static sol_status write_header(struct deploy *d)
                   "looked for beside the\n * library (or the program that the library is a part of). */\nint "
                   "%s_weights(const char *path);\n",
                   func);
-    const char *const pairs[] = {
-        "name",       deploy_string(d->arena, d->g->name),
-        "sol",        sol_version(),
-        "io",         io_comment(d),
-        "guard",      arena_printf(d->arena, "SOL_%s_H", text_identifier(d->arena, d->keys.lib_name)),
-        "ext",        deploy_text("ext.h"),
-        "func",       func,
-        "parameters", deploy_parameters(d, false),
-        "versions",   versions.at,
-        "file",       file,
-        NULL};
+    const char *const pairs[] = {"name",
+                                 deploy_string(d->arena, d->g->name),
+                                 "sol",
+                                 sol_version(),
+                                 "io",
+                                 io_comment(d),
+                                 "guard",
+                                 arena_printf(d->arena, "SOL_%s_H", text_identifier(d->arena, d->keys.lib_name)),
+                                 "ext",
+                                 deploy_text("ext.h"),
+                                 "func",
+                                 func,
+                                 "parameters",
+                                 deploy_parameters(d, false),
+                                 "versions",
+                                 versions.at,
+                                 "file",
+                                 file,
+                                 "train",
+                                 strcmp(d->keys.training, "1") ? ""
+                                                               : deploy_fill(d->arena, deploy_text("network_train.h"),
+                                                                             (const char *const[]){"func", func, NULL}),
+                                 NULL};
     return deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.h", d->keys.lib_name),
                         deploy_fill(d->arena, deploy_text("network.h"), pairs));
 }
@@ -105,7 +117,7 @@ static sol_status write_example(struct deploy *d)
     const char *func = d->keys.func_name;
     for (int i = 0; i < deploy_inputs(d); i++) text_put(&call, ", in[%d]", i);
     text_put(&compare, "    int same = 1;\n");
-    for (int i = 0; i < d->g->outputs.n; i++) {
+    for (int i = 0; i < d->noutput; i++) {
         text_put(&declare, "    %s *out%d = NULL;\n", dtype_def((enum sol_dtype)d->g->outputs.at[i].t->dtype)->c_name,
                  i);
         text_put(&call, ", &out%d", i);
@@ -116,7 +128,7 @@ static sol_status write_example(struct deploy *d)
     const char *const pairs[] = {"lib",     d->keys.lib_name,
                                  "func",    func,
                                  "ninput",  arena_printf(d->arena, "%d", deploy_inputs(d)),
-                                 "noutput", arena_printf(d->arena, "%d", d->g->outputs.n),
+                                 "noutput", arena_printf(d->arena, "%d", d->noutput),
                                  "declare", declare.at,
                                  "call",    call.at,
                                  "show",    show.at,

@@ -167,12 +167,35 @@ static const char *tensor_tables(struct deploy *d)
     struct text shapes = text_new(d->arena), in = text_new(d->arena), out = text_new(d->arena);
     for (int i = 0; i < deploy_inputs(d); i++)
         put_tensor(&shapes, &in, "input", i, deploy_input_name(d, i), d->g->inputs.at[i]);
-    for (int i = 0; i < d->g->outputs.n; i++)
+    for (int i = 0; i < d->noutput; i++)
         put_tensor(&shapes, &out, "output", i, deploy_output_name(d, i), d->g->outputs.at[i].t);
     return arena_printf(d->arena,
                         "%sstatic const struct sol_ext_tensor inputs[] = {\n%s    {0},\n};\n"
                         "static const struct sol_ext_tensor outputs[] = {\n%s    {0},\n};\n",
                         shapes.at, in.at ? in.at : "", out.at ? out.at : "");
+}
+
+static bool training(const struct deploy *d)
+{
+    return !strcmp(d->keys.training, "1");
+}
+
+/* What learns, and of which outputs gradients are given. */
+static const char *training_tables(struct deploy *d)
+{
+    struct text shapes = text_new(d->arena), rows = text_new(d->arena), numbers = text_new(d->arena);
+    if (!training(d)) return "";
+    text_put(&numbers, "static const int32_t trained_param[] = {");
+    for (int i = 0; i < d->trained.n; i++) {
+        const struct sol_tensor *x = d->g->params.at[d->trained.at[i]];
+        put_tensor(&shapes, &rows, "trained", i, x->name ? x->name : "", x);
+        text_put(&numbers, "%d, ", d->trained.at[i]);
+    }
+    text_put(&numbers, "-1};\nstatic const int32_t given[] = {");
+    for (int i = 0; i < d->given.n; i++) text_put(&numbers, "%d, ", d->given.at[i]);
+    text_put(&numbers, "-1};\n");
+    return arena_printf(d->arena, "%sstatic const struct sol_ext_tensor trained[] = {\n%s    {0},\n};\n%s", shapes.at,
+                        rows.at, numbers.at);
 }
 
 static const char *version_table(struct deploy *d)
@@ -199,7 +222,7 @@ static sol_status write_network(struct deploy *d)
 {
     struct text given = text_new(d->arena), asked = text_new(d->arena);
     for (int i = 0; i < deploy_inputs(d); i++) text_put(&given, "in%d, ", i);
-    for (int i = 0; i < d->g->outputs.n; i++)
+    for (int i = 0; i < d->noutput; i++)
         text_put(&asked, "    if (out%d)\n        *out%d = out[%d];\n    else\n        sol_ext_free(out[%d]);\n", i, i,
                  i, i);
     const bool file = !strcmp(d->keys.weights, "file");
@@ -224,7 +247,7 @@ static sol_status write_network(struct deploy *d)
         "hash",
         arena_printf(d->arena, "0x%016llx", (unsigned long long)d->weights_hash),
         "tensors",
-        tensor_tables(d),
+        arena_printf(d->arena, "%s%s", tensor_tables(d), training_tables(d)),
         "versions",
         version_table(d),
         "nversion",
@@ -232,7 +255,7 @@ static sol_status write_network(struct deploy *d)
         "ninput",
         arena_printf(d->arena, "%d", deploy_inputs(d)),
         "noutput",
-        arena_printf(d->arena, "%d", d->g->outputs.n),
+        arena_printf(d->arena, "%d", d->noutput),
         "seed_input",
         arena_printf(d->arena, "%d", d->options->seed_input),
         "parameters",
@@ -241,6 +264,16 @@ static sol_status write_network(struct deploy *d)
         given.at ? given.at : "",
         "asked",
         asked.at ? asked.at : "",
+        "train_include",
+        training(d) ? "#include \"deploy/front_train.c\"\n" : "",
+        "train_fields",
+        training(d) ? "    .ntrained = sizeof trained_param / sizeof *trained_param - 1,\n"
+                      "    .ngiven = sizeof given / sizeof *given - 1,\n"
+                      "    .trained = trained,\n    .trained_param = trained_param,\n    .given = given,\n"
+                    : "",
+        "train_functions",
+        training(d) ? deploy_fill(d->arena, deploy_text("network_train.c"), (const char *const[]){"func", func, NULL})
+                    : "",
         "file_functions",
         file ? deploy_fill(d->arena, deploy_text("network_file.c"), (const char *const[]){"func", func, NULL}) : "",
         NULL};
@@ -269,9 +302,9 @@ static sol_status write_weights(struct deploy *d)
 
 static sol_status write_common(struct deploy *d)
 {
-    static const char *const files[][2] = {{"deploy", "ext.h"},   {"deploy", "features.def"}, {"deploy", "front.h"},
-                                           {"deploy", "front.c"}, {"deploy", "hash.h"},       {"rt", "rt.h"},
-                                           {"rt", "sol_rt.c"}};
+    static const char *const files[][2] = {
+        {"deploy", "ext.h"},  {"deploy", "features.def"},  {"deploy", "front.h"}, {"deploy", "front.c"},
+        {"deploy", "hash.h"}, {"deploy", "front_train.c"}, {"rt", "rt.h"},        {"rt", "sol_rt.c"}};
     for (int i = 0; i < COUNT_OF(files); i++) {
         const char *folder = deploy_file(d, d->work, files[i][0]);
         TRY(file_make_folder(d->ctx, folder));

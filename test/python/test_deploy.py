@@ -81,10 +81,10 @@ def build(folder, target, cc="cc", flags=(), source="driver.c"):
     """Compiles the driver with what was deployed."""
     if target == "source":
         sh(folder, "make", "libnet.a", f"CC={cc}", f"CFLAGS=-Wall -Wextra -Werror {' '.join(flags)}")
-    link = ["-L.", "-l:libnet.so", "-Wl,-rpath,$ORIGIN"] if target == "shared_lib" else ["libnet.a", "-lm"]
+    link = ["-L.", "-l:libnet.so", "-Wl,-rpath,$ORIGIN"] if target == "shared_lib" else ["libnet.a"]
     sh(
         folder, cc, "-std=gnu11", "-O1", *flags, '-DHEADER="libnet.h"', "-DFUNC=net", "-I.", HERE / source, *link,
-        "-pthread", "-o", "driver",
+        "-lm", "-pthread", "-o", "driver",
     )  # fmt: skip
 
 
@@ -481,3 +481,95 @@ def test_onnx(tmp_path):
     drive(tmp_path / "c", model, inputs)
     done = subprocess.run([*command, "--darg", "lib_nam=x"], cwd=tmp_path, text=True, capture_output=True)
     assert done.returncode == 3 and "there is no key 'lib_nam'; the keys are lib_name" in done.stderr
+
+
+# -- training
+
+
+def digits(batch=16):
+    """A small network, and a batch."""
+    torch.manual_seed(5)
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * 16, 32), nn.ReLU(), nn.Linear(32, 10),
+    )  # fmt: skip
+    for p in model[1].parameters():
+        p.requires_grad_(False)  # as an application would freeze it
+    return model.eval(), torch.randn(batch, 1, 16, 16), torch.randint(0, 10, (batch,))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_training(optimizer, target, tmp_path):
+    """The example's loss falls as PyTorch's, step by step."""
+    model, x, y = digits()
+    deploy(tmp_path, target, model, (x,), training=True)
+    build(tmp_path, target, source="../../examples/finetune.c")
+    x.numpy().tofile(tmp_path / "x")
+    y.numpy().tofile(tmp_path / "y")
+    losses = [float(v) for v in sh(tmp_path, "./driver", optimizer, 30, "x", "y").split()]
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if optimizer == "sgd":
+        steps = torch.optim.SGD(parameters, 0.05, 0.9, weight_decay=1e-4)
+    else:
+        steps = torch.optim.Adam(parameters, 1e-2, weight_decay=1e-4)
+    expected = []
+    for _ in range(30):
+        steps.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        steps.step()
+        expected.append(float(loss.detach()))
+    np.testing.assert_allclose(losses, expected, rtol=2e-3, atol=2e-4)
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def test_training_gradients(tmp_path):
+    """Every parameter's gradient is PyTorch's; predictions stay those of the library."""
+    model, x, _ = digits()
+    deploy(tmp_path, "shared_lib", model, (x,), training=True)
+    code = """
+import ctypes, numpy as np, libnet_numpy as w
+lib = w._lib
+lib.net_training_create.restype = lib.net_training_gradient.restype = lib.net_training_parameter.restype = ctypes.c_void_p
+lib.net_parameter.restype = ctypes.POINTER(w.Tensor)
+t = ctypes.c_void_p(lib.net_training_create(2))
+x, g, y = np.load("x.npy"), np.load("g.npy"), np.empty((16, 10), "f")
+at = lambda a: (ctypes.c_void_p * 1)(a.ctypes.data)
+w._check(lib.net_training_forward(t, at(x), at(y)))
+w._check(lib.net_training_backward(t, at(x), at(y), at(g)))
+assert lib.net_training_backward(t, at(x), at(y), at(g)) != 0
+found = {}
+for i in range(lib.net_parameters()):
+    p = lib.net_parameter(i).contents
+    read = lambda a: np.frombuffer(ctypes.string_at(a, p.bytes), p.dtype).reshape(p.shape)
+    found[p.name] = read(lib.net_training_gradient(t, i))
+np.savez("found.npz", y=y, **found)
+lib.net_training_free(t)
+assert (w.run(x) == y).all()
+"""
+    g = torch.randn(16, 10)
+    np.save(tmp_path / "x.npy", x.numpy())
+    np.save(tmp_path / "g.npy", g.numpy())
+    sh(tmp_path, os.path.abspath(".venv/bin/python"), "-c", code)
+    found = np.load(tmp_path / "found.npz")
+    out = model(x)
+    out.backward(g)
+    np.testing.assert_allclose(found["y"], out.detach().numpy(), rtol=1e-4, atol=1e-5)
+    expected = {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
+    assert {n.removeprefix("model.") for n in found.files} == {*expected, "y"}
+    for n, grad in expected.items():
+        np.testing.assert_allclose(found[f"model.{n}"], grad.numpy(), rtol=1e-3, atol=1e-3 * float(grad.abs().max()))
+
+
+@pytest.mark.parametrize("kind", ["address,undefined"])
+def test_training_sanitized(kind, tmp_path):
+    model, x, y = digits()
+    deploy(tmp_path, "source", model, (x,), training=True)
+    build(tmp_path, "source", "gcc", [f"-fsanitize={kind}", "-g"], source="../../examples/finetune.c")
+    x.numpy().tofile(tmp_path / "x")
+    y.numpy().tofile(tmp_path / "y")
+    assert len(sh(tmp_path, "./driver", "adam", 3, "x", "y").split()) == 3
+    build(tmp_path, "source", "gcc", [f"-fsanitize={kind}", "-g"])
+    drive(tmp_path, model, (x,))  # it predicts, too
+    drive(tmp_path, model, (x,), "memory")

@@ -39,6 +39,7 @@ def deploy_torch(
     """Deploys the model as it is in eval mode, with its parameters as they are now."""
     module, args, kwargs, batch_size = as_module("sol.deploy", model, args, kwargs, batch_size)
     name = model_class(module).__name__
+    training = keys.get("training", "0") == "1"
     paths, spec = pytree.tree_flatten_with_path((args, kwargs))
     leaves = [leaf for _, leaf in paths]
     names = [_input_name(module, path) for path, _ in paths]
@@ -49,21 +50,25 @@ def deploy_torch(
     try:
         given, named = pytree.tree_unflatten(leaves, spec)
         root = Deployed(module).eval()
-        owned = {n: o.tensor.detach() for n, o in owned_tensors(root).items()}
+        owned = {n: o.tensor for n, o in owned_tensors(root).items()}
         tensors = {n: _row_major(t) for n, t in owned.items()}
-        with torch.no_grad():
-            translation = Translator(export(root, given, named, False), name, leaves, tensors, frozenset()).run()
+        trained = {n for n, t in owned.items() if t.requires_grad}
+        wanted = frozenset(("param", n) for n in trained) if training else frozenset()
+        with torch.set_grad_enabled(training):
+            exported = export(root, given, named, training)
+            translation = Translator(exported, name, leaves, tensors, frozenset(), wanted).run()
     finally:
-        for m, training in modes.items():
-            m.training = training
+        for m, mode in modes.items():
+            m.training = mode
     if translation.writes:
         what = ", ".join(str(which) for (_, which), _ in translation.writes)
         raise _core.UnsupportedError(f"sol.deploy: {name}: writes {what} in place, which a deployed network cannot")
     data = [_data(p, tensors) for p in translation.params]
     seed = len(translation.inputs) - 1 if translation.random else -1
     inputs = tuple(names[i.leaf] if i.leaf < len(names) else "seed" for i in translation.inputs)
+    learns = bytes(p.constant is None and p.name in trained for p in translation.params) if training else None
     addresses = tuple(t.data_ptr() for t in data)
-    _core.deploy(translation.graph, target, keys, addresses, seed, inputs, tuple(root.names) or None)
+    _core.deploy(translation.graph, target, keys, addresses, seed, inputs, tuple(root.names) or None, learns)
 
 
 def _name(path: Sequence[Any]) -> str:

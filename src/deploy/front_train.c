@@ -1,0 +1,246 @@
+/* Training: a context with parameters of its own, gradients, and what optimizers remember. Part of the file that holds
+ * front.c. Formulas are PyTorch's (torch.optim.SGD, Adam), in single precision for f32. */
+#include <math.h>
+
+enum { WAYS = 4 }; /* parameters, gradients, and two that optimizers remember */
+
+struct front_training {
+    const struct front_net *net;
+    struct front_context *c;
+    struct front_block block[WAYS], prepared, pointers;
+    size_t bytes;    /* of all parameters, each in whole lines */
+    size_t *at;      /* by parameter of the module: where it begins in a block */
+    char **param;    /* by parameter of the module */
+    const void **in; /* of the module: the caller's, the seed's place, gradients of outputs */
+    void **out;      /* the caller's, then gradients */
+    int64_t seed;
+    long steps; /* of an optimizer */
+    bool dirty; /* parameters changed: prepare again */
+    bool ready; /* forward ran, and backward did not */
+};
+
+static size_t param_bytes(const struct sol_module *m, int i)
+{
+    for (int k = 0; k < m->nbuffer; k++)
+        if (m->buffer[k].kind == SOL_BUFFER_PARAM && m->buffer[k].index == i) return (size_t)m->buffer[k].bytes;
+    return 0;
+}
+
+FRONT_API void front_train_free(struct front_training *t)
+{
+    if (!t) return;
+    for (int i = 0; i < WAYS; i++) drop(&t->block[i]);
+    drop(&t->prepared);
+    if (t->c) drop_parts(t->c);
+    struct front_block pointers = t->pointers;
+    struct front_state *s = t->net->state;
+    pthread_mutex_lock(&s->lock);
+    s->users--;
+    if (!s->users) drop(&s->prepared);
+    pthread_mutex_unlock(&s->lock);
+    drop(&pointers); /* t lies in it */
+}
+
+/* The object itself and its tables, in one block. */
+static int make_training(const struct front_net *net, struct front_training **out_t)
+{
+    const struct sol_module *m = net->state->version->module;
+    const size_t n = (size_t)m->nparam + 1, in = (size_t)m->ninput + 1, out = (size_t)m->noutput + 1;
+    struct front_block b;
+    const int error = take(lines(sizeof(struct front_training)) + (n * 2 + in + out) * sizeof(void *), "training", &b);
+    if (error) return error;
+    struct front_training *t = (struct front_training *)b.at;
+    *t = (struct front_training){.net = net, .pointers = b, .dirty = true};
+    t->param = (char **)(b.at + lines(sizeof *t));
+    t->at = (size_t *)(t->param + n);
+    t->in = (const void **)(t->at + n);
+    t->out = (void **)(t->in + in);
+    for (int i = 0; i < m->nparam; i++) {
+        t->at[i] = t->bytes;
+        t->bytes += lines(param_bytes(m, i));
+    }
+    *out_t = t;
+    return FRONT_GOOD;
+}
+
+static int fill_training(struct front_training *t, int threads)
+{
+    const struct front_net *net = t->net;
+    const struct front_version *v = net->state->version;
+    const struct sizes sizes = sizes_of(v, true, true);
+    int error = take(t->bytes, "parameters that learn", &t->block[0]);
+    if (!error) error = take(t->bytes, "gradients", &t->block[1]);
+    if (!error) error = take((size_t)v->module->prepared_bytes, "the prepared weights", &t->prepared);
+    if (!error) error = lay(net, &sizes, NULL, threads, &t->c);
+    if (error) return error;
+    memset(t->block[1].at ? t->block[1].at : (char *)t, 0, t->block[1].at ? t->bytes : 0);
+    for (int i = 0; i < v->module->nparam; i++) {
+        t->param[i] = t->block[0].at + t->at[i];
+        if (v->param_at[i] >= 0) memcpy(t->param[i], net->state->weights + v->param_at[i], param_bytes(v->module, i));
+    }
+    for (int i = 0; i < net->ntrained; i++) t->out[net->noutput + i] = t->block[1].at + t->at[net->trained_param[i]];
+    t->c->prepared = t->prepared.at;
+    t->c->param = t->param;
+    return FRONT_GOOD;
+}
+
+FRONT_API int front_train(const struct front_net *net, int threads, struct front_training **out_t)
+{
+    struct front_training *t = NULL;
+    struct front_state *s = net->state;
+    *out_t = NULL;
+    pthread_mutex_lock(&s->lock);
+    int error = begin(net);
+    if (!error) error = make_training(net, &t);
+    if (!error) s->users++; /* of the weights, until it is freed */
+    pthread_mutex_unlock(&s->lock);
+    if (error) return error;
+    error = fill_training(t, count_threads(threads));
+    if (error)
+        front_train_free(t);
+    else
+        *out_t = t;
+    return error;
+}
+
+/* -- both halves */
+
+static int prepare_again(struct front_training *t)
+{
+    if (!t->dirty) return FRONT_GOOD;
+    const int error = run_program(t->c, &t->c->version->module->prepare, NULL, NULL, NULL);
+    t->dirty = error != FRONT_GOOD;
+    return error;
+}
+
+static int take_arrays(struct front_training *t, const void *const *in, void *const *out)
+{
+    const struct front_net *net = t->net;
+    int error = check(net, "input", net->ninput, net->input, in);
+    if (!error) error = check(net, "output", net->noutput, net->output, (const void *const *)out);
+    for (int i = 0; i < net->ninput && !error; i++) t->in[i] = in[i];
+    for (int i = 0; i < net->noutput && !error; i++) t->out[i] = out[i];
+    return error;
+}
+
+FRONT_API int front_forward(struct front_training *t, const void *const *in, void *const *out)
+{
+    int error = take_arrays(t, in, out);
+    if (!error) error = prepare_again(t);
+    if (error) return error;
+    if (t->net->seed_input >= 0) t->seed = next_seed(t->net->state);
+    error = run_program(t->c, &t->c->version->module->forward, t->in, t->out, &t->seed);
+    t->ready = !error;
+    return error;
+}
+
+FRONT_API int front_backward(struct front_training *t, const void *const *in, void *const *out,
+                             const void *const *gradients)
+{
+    const struct front_net *net = t->net;
+    int error = take_arrays(t, in, out);
+    if (error) return error;
+    if (!t->ready) return fail(FRONT_INVALID, "%s: backward comes once behind each forward", net->name);
+    const int first = net->ninput + (net->seed_input >= 0);
+    for (int i = 0; i < net->ngiven; i++) {
+        const struct sol_ext_tensor *of = &net->output[net->given[i]];
+        t->in[first + i] = gradients[net->given[i]];
+        if (!t->in[first + i] && of->bytes)
+            return fail(FRONT_INVALID, "%s: the gradient of output '%s' is NULL", net->name, of->name);
+    }
+    t->ready = false; /* it works in what was saved */
+    return run_program(t->c, &t->c->version->module->backward, t->in, t->out, &t->seed);
+}
+
+FRONT_API void *front_parameter(struct front_training *t, int i, bool gradient)
+{
+    if (i < 0 || i >= t->net->ntrained) return NULL;
+    return t->block[gradient ? 1 : 0].at + t->at[t->net->trained_param[i]];
+}
+
+FRONT_API void front_changed(struct front_training *t)
+{
+    t->dirty = true;
+    t->ready = false;
+}
+
+/* -- optimizers */
+
+/* Memory that an optimizer needs from its first step on, zero at first. */
+static int remember(struct front_training *t, int n)
+{
+    for (int i = 2; i < 2 + n; i++) {
+        if (t->block[i].at || !t->bytes) continue;
+        const int error = take(t->bytes, "what the optimizer remembers", &t->block[i]);
+        if (error) return error;
+        memset(t->block[i].at, 0, t->bytes);
+    }
+    return FRONT_GOOD;
+}
+
+struct rule { /* of one step */
+    float rate, momentum, beta1, beta2, epsilon, decay, bias1, bias2;
+    bool adam, first;
+};
+
+#define STEP(type, root)                                                                                          \
+    static void step_##type(const struct rule *r, size_t n, type *p, const type *g, type *m, type *v)             \
+    {                                                                                                             \
+        for (size_t i = 0; i < n; i++) {                                                                          \
+            const type d = g[i] + (type)r->decay * p[i];                                                          \
+            if (r->adam) {                                                                                        \
+                m[i] = (type)r->beta1 * m[i] + (1 - (type)r->beta1) * d;                                          \
+                v[i] = (type)r->beta2 * v[i] + (1 - (type)r->beta2) * d * d;                                      \
+                p[i] -= (type)r->rate / (type)r->bias1 * m[i] / (root(v[i] / (type)r->bias2) + (type)r->epsilon); \
+            } else if (r->momentum != 0) {                                                                        \
+                m[i] = r->first ? d : (type)r->momentum * m[i] + d;                                               \
+                p[i] -= (type)r->rate * m[i];                                                                     \
+            } else {                                                                                              \
+                p[i] -= (type)r->rate * d;                                                                        \
+            }                                                                                                     \
+        }                                                                                                         \
+    }
+STEP(float, sqrtf)
+STEP(double, sqrt)
+#undef STEP
+
+static void step(struct front_training *t, const struct rule *r)
+{
+    for (int i = 0; i < t->net->ntrained; i++) {
+        const struct sol_ext_tensor *x = &t->net->trained[i];
+        const size_t at = t->at[t->net->trained_param[i]];
+        char *p[WAYS];
+        for (int k = 0; k < WAYS; k++) p[k] = t->block[k].at ? t->block[k].at + at : NULL;
+        if (!strcmp(x->type, "f32"))
+            step_float(r, x->bytes / sizeof(float), (float *)p[0], (float *)p[1], (float *)p[2], (float *)p[3]);
+        else
+            step_double(r, x->bytes / sizeof(double), (double *)p[0], (double *)p[1], (double *)p[2], (double *)p[3]);
+    }
+    front_changed(t);
+}
+
+FRONT_API int front_sgd(struct front_training *t, double rate, double momentum, double decay)
+{
+    const int error = momentum != 0 ? remember(t, 1) : FRONT_GOOD;
+    if (error) return error;
+    step(t,
+         &(struct rule){.rate = (float)rate, .momentum = (float)momentum, .decay = (float)decay, .first = !t->steps++});
+    return FRONT_GOOD;
+}
+
+FRONT_API int front_adam(struct front_training *t, double rate, double beta1, double beta2, double epsilon,
+                         double decay)
+{
+    const int error = remember(t, 2);
+    if (error) return error;
+    t->steps++;
+    step(t, &(struct rule){.adam = true,
+                           .rate = (float)rate,
+                           .beta1 = (float)beta1,
+                           .beta2 = (float)beta2,
+                           .epsilon = (float)epsilon,
+                           .decay = (float)decay,
+                           .bias1 = (float)(1 - pow(beta1, (double)t->steps)),
+                           .bias2 = (float)(1 - pow(beta2, (double)t->steps))});
+    return FRONT_GOOD;
+}
