@@ -1,0 +1,161 @@
+/* Deploying from C: keys, what is refused, the files that are written, memory that runs out. What the deployed code
+ * gives is tested by test/python/test_deploy.py. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "deploy/hash.h"
+#include "fail_alloc.h"
+#include "sol/deploy.h"
+
+static const char text[] = "graph \"small\"\n"
+                           "input %0:f32[1 4 6 6] \"x\"\n"
+                           "param %1:f32[8 4 3 3] \"w\"\n"
+                           "const %2:f32[1] = 0.5\n"
+                           "%3:f32[1 8 4 4] = Conv(%0, %1, -)\n"
+                           "%4:f32[1 8 4 4] = mul(%3, %2)\n"
+                           "output %4 \"y\"\n";
+static float weights[8 * 4 * 9];
+static char folder[64];
+
+static sol_status deploy(struct sol_ctx *ctx, const char *graph, const char *target, int nkeys,
+                         const struct sol_deploy_key *more)
+{
+    const void *params[] = {weights};
+    struct sol_deploy_key keys[8] = {{"path", folder}, {"lib_name", "libnet"}, {"func_name", "net"}};
+    struct sol_graph *g;
+    for (int i = 0; i < nkeys; i++) keys[3 + i] = more[i];
+    const struct sol_deploy_options o = {
+        .size = sizeof o, .target = target, .nkeys = 3 + nkeys, .keys = keys, .params = params, .seed_input = -1};
+    sol_status status = sol_graph_parse(ctx, graph, &g);
+    if (status) return status;
+    status = sol_deploy(ctx, g, &o);
+    sol_graph_destroy(g);
+    return status;
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) weights[i] = (float)(i % 7) - 3;
+    strcpy(folder, "/tmp/sol-deploy-test-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+static int there(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return !access(path, R_OK);
+}
+
+static void files(void **state)
+{
+    struct sol_ctx *ctx;
+    (void)state;
+    assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
+    assert_int_equal(
+        deploy(ctx, text, "sol.deployment.source", 1, &(struct sol_deploy_key){"gcc::march", "x86-64-v3,x86-64-v2"}),
+        SOL_OK);
+    static const char *const names[] = {"libnet.h",    "libnet.c",       "libnet_network.c",   "libnet_weights.c",
+                                        "Makefile",    "example.c",      "x86_64_v3/module.c", "x86_64_v2/vectors.h",
+                                        "rt/sol_rt.c", "deploy/front.c", "sol/module.h",       "libnet.weights"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_true(there(names[i]));
+    sol_ctx_destroy(ctx);
+}
+
+static void refused(void **state)
+{
+    static const struct {
+        const char *key, *value, *why;
+    } rows[] = {
+        {"lib_nam", "x", "no key 'lib_nam'; the keys are lib_name"},
+        {"weights", "here", "expected inside|file, got 'here'"},
+        {"gcc::march", "x86-64;ls", "no name that gcc or ld would take"},
+        {"gcc::march", "-o", "no name that gcc or ld would take"},
+        {"gcc::march", "no-such-cpu", "gcc::march 'no-such-cpu'"},
+        {"device_type", "ve", "expected auto, x86 or arm64, got 've'"},
+        {"nvidia::cc", "70", "NVIDIA"},
+    };
+    struct sol_ctx *ctx;
+    (void)state;
+    assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_not_equal(deploy(ctx, text, "source", 1, &(struct sol_deploy_key){rows[i].key, rows[i].value}),
+                             SOL_OK);
+        if (!strstr(sol_error(ctx), rows[i].why)) fail_msg("%s: %s", rows[i].value, sol_error(ctx));
+    }
+    assert_int_equal(deploy(ctx, text, "program", 0, NULL), SOL_ERR_INVALID);
+    static const char sorts[] =
+        "graph \"s\"\ninput %0:f32[4] \"x\"\n%1:f32[4], %2:i64[4] = Sort(%0) axis=0\noutput %1 \"y\"\n";
+    assert_int_equal(deploy(ctx, sorts, "source", 0, NULL), SOL_ERR_UNSUPPORTED);
+    assert_non_null(strstr(sol_error(ctx), "Sort"));
+    const char *otherwise, *doc;
+    assert_string_equal(sol_deploy_key_at(0, &otherwise, &doc), "lib_name");
+    assert_string_equal(otherwise, "libsolpredict");
+    assert_null(sol_deploy_key_at(100, NULL, NULL));
+    sol_ctx_destroy(ctx);
+}
+
+static void out_of_memory(void **state)
+{
+    struct fail_alloc f = {.fail_at = -1};
+    const struct sol_ctx_options o = {.size = sizeof o, .reallocate = fail_alloc, .user = &f};
+    (void)state;
+    long step = 1, failed = 0;
+    for (long at = -1; at < 1000000; at += step) {
+        struct sol_ctx *ctx;
+        f.fail_at = -1;
+        assert_int_equal(sol_ctx_create(&o, &ctx), SOL_OK);
+        f.fail_at = at < 0 ? -1 : f.n + at;
+        const long before = f.n;
+        const sol_status status = deploy(ctx, text, "source", 0, NULL);
+        if (at < 0) step = (f.n - before) / 20 + 1;
+        if (status) assert_int_equal(status, SOL_ERR_NOMEM);
+        failed += status != SOL_OK;
+        f.fail_at = -1;
+        sol_ctx_destroy(ctx);
+        assert_int_equal(f.alive, 0);
+        if (!status && at >= 0) break;
+    }
+    assert_true(failed > 5);
+}
+
+static void hashes(void **state)
+{
+    unsigned char data[200] = {0};
+    (void)state;
+    const uint64_t all = front_hash(data, sizeof data);
+    assert_true(all != front_hash(data, sizeof data - 1));
+    for (size_t i = 0; i < sizeof data; i++) { /* every byte counts */
+        data[i] = 1;
+        assert_true(front_hash(data, sizeof data) != all);
+        data[i] = 0;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(hashes),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
