@@ -149,7 +149,7 @@ def test_autocast_around_and_data_in_control_flow():
             torch.nn.Linear(4, 4), torch.ones(4)
         )
     assert re.search(
-        r"depends on data .* \(test_torch_ops.py:\d+\)", refusal(lambda x: x if x.sum() > 0 else -x, torch.ones(4))
+        r"depends on data \(test_torch_ops.py:\d+\)", refusal(lambda x: x if x.sum() > 0 else -x, torch.ones(4))
     )
     assert "aten.item.default: a number that depends on data" in refusal(lambda x: x * x.sum().item(), torch.ones(4))
 

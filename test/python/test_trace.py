@@ -141,6 +141,7 @@ def test_places():
         traced = trace(skeleton(module), (x,), {})
     paths, lines = zip(*(place(n) for n in live(traced)), strict=True)
     assert paths == ("0", "1", "1")
+    assert lines[0] == ""
     assert all(line.startswith("test_trace.py:") for line in lines[1:])
 
 

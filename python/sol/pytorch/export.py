@@ -112,6 +112,11 @@ def export(root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any],
 
     With `gradients`, no_grad() and detach() are in the trace.
     """
+    for i, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
+        if type(leaf).__module__.partition(".")[0] == "numpy":
+            raise _core.UnsupportedError(
+                f"{model_class(root).__name__}: argument {i}: {type(leaf).__name__} of NumPy: not supported; use torch.from_numpy"
+            )
     with _lock, _tracing(gradients):
         try:
             return trace(skeleton(root), args, kwargs)
@@ -198,7 +203,12 @@ def _untraceable(e: Exception) -> str | None:
     if isinstance(e, SyntaxError) and (e.filename or "").startswith("<eval_with_key>"):
         return f"torch.export cannot write down {(e.text or '').split(';')[0].strip()}"
     if names & _DATA_DEPENDENT:
-        return f"control flow or a shape that depends on data ({first})"
+        return "control flow or a shape that depends on data"
+    if first.startswith(".numpy() is not supported"):
+        return "a tensor becomes an array of NumPy; use PyTorch's functions instead"
+    if first.startswith("Unsupported input type"):
+        what = first.split("<class ")[-1].split(">")[0]
+        return f"an argument of {what}: expected tensors, numbers, strings, None, and tuples, lists or dicts of them"
     if names & {
         "TorchDynamoException",
         "InternalTorchDynamoError",

@@ -160,7 +160,8 @@ class State:
             return program.call(dense, torch.get_num_threads())
         if program.why is not None:
             outputs = program.call(dense, torch.get_num_threads())
-            return outputs and refused(program.why, outputs)
+            made_of = [*leaves, *(o.tensor for o in program.owned.values())]
+            return outputs and refused(program.why, outputs, made_of)
         if self.differentiated or not program.repeatable:
             return None
         return later(program, dense, leaves, functools.partial(self._again, root, program))
@@ -319,6 +320,7 @@ def _is_special() -> bool:
     """Is this call recorded by torch.jit.trace, make_fx, a counter of operators, or changed by autocast?"""
     return (
         torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._functorch.peek_interpreter_stack() is not None  # torch.func.grad, vmap, jvp
         or torch._C._get_tracing_state() is not None
         or torch.is_autocast_enabled("cpu")
     )
@@ -330,8 +332,8 @@ def _is_traced(leaf: Any) -> bool:
     )
 
 
-def _checked(i: int, t: torch.Tensor) -> torch.Tensor:
-    """Refuses by name what a network does not take as an argument."""
+def _checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
+    """Refuses by name what a network does not take as an argument; `translated`: all but what translation refuses."""
     what = None
     if type(t) not in TENSORS:
         what = f"tensors of class {type(t).__module__}.{type(t).__qualname__}"
@@ -343,7 +345,7 @@ def _checked(i: int, t: torch.Tensor) -> torch.Tensor:
         what = f"{str(t.layout).removeprefix('torch.')} tensors"
     elif t.is_quantized:
         what = "quantised tensors"
-    elif t.dtype not in SOL_NAME:
+    elif t.dtype not in SOL_NAME and not translated:
         what = f"data type {str(t.dtype).removeprefix('torch.')}"
     if what:
         raise _core.UnsupportedError(f"argument {i}: {what}: not supported")
@@ -487,8 +489,10 @@ def optimize_module(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None, copied: bool
 ) -> torch.nn.Module:
     """The optimized model, with the program for these arguments compiled."""
-    if isinstance(model, torch.jit.ScriptModule):
-        raise _core.UnsupportedError("TorchScript modules: not supported; pass the model they were made from")
+    for name, part in model.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            where = f"{name}: " if name else ""
+            raise _core.UnsupportedError(f"{where}TorchScript modules: not supported; use what they were made from")
     if hasattr(model, "_orig_mod"):
         model = cast(torch.nn.Module, model._orig_mod)  # torch.compile's wrapper
     if isinstance(model, _Optimized):
@@ -526,7 +530,7 @@ def _example(i: int, declared: Any, leaf: Any, batch: int | None) -> Any:
         return leaf
     shape = declared.sized(1 if batch is None else batch)
     if isinstance(leaf, torch.Tensor) and tuple(leaf.shape) == shape:
-        found = _dense(_checked(i, leaf).detach())
+        found = _dense(_checked(i, leaf, True).detach())
     else:
-        found = _checked(i, torch.empty(shape, dtype=declared.dtype))
+        found = _checked(i, torch.empty(shape, dtype=declared.dtype), True)
     return found.requires_grad_() if declared.requires_grad else found

@@ -25,8 +25,8 @@ def check(first: Traced, second: Traced, changed: list[str]) -> None:
     earlier = _numbers(first, "an earlier call", {}, table)
     if _effects(first, alone) != _effects(second, _numbers(second, "this call", earlier, table)):
         raise _core.UnsupportedError(
-            f"forward changes {', '.join(changed)}, so that the next call computes something else: not supported; "
-            "take such a state as an argument and return it, or keep it in a buffer that is written in place"
+            f"{type(first.module).__name__}: forward changes {', '.join(changed)}, so that the next call computes "
+            "something else: not supported; take such a state as an argument and return it, or keep it in a buffer that is written in place"
         )
 
 

@@ -96,9 +96,9 @@ def place(node: torch.fx.Node) -> tuple[str, str]:
 
 
 def _line(trace: str) -> str:
-    """The innermost line of a trace that is not PyTorch's own."""
+    """The innermost line of a trace that is the user's."""
     frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
-    users = [f for f in frames if not f[6:].startswith(LIBRARY)]
+    users = [f for f in frames if not f[6:].startswith((*LIBRARY, "<"))]
     if not users:
         return ""
     parts = users[-1].split(", ")
@@ -205,16 +205,14 @@ class _Recorder(ProxyTorchDispatchMode):
         """The path of the innermost module that is running, and the innermost line that is the user's."""
         if self.step:
             return place(self.step)
-        path, line, users = None, "", False
+        path, line = None, ""
         frame: types.FrameType | None = sys._getframe(3)
-        while frame is not None and frame.f_code is not run.__code__ and (path is None or not users):
+        while frame is not None and frame.f_code is not run.__code__ and (path is None or not line):
             code = frame.f_code
             if path is None and code.co_argcount and code.co_varnames[0] == "self":
                 path = self.paths.get(id(frame.f_locals.get("self")))
-            if not users and not code.co_filename.startswith("<"):
-                users = not code.co_filename.startswith(LIBRARY)
-                if users or not line:
-                    line = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
+            if not line and not code.co_filename.startswith((*LIBRARY, "<")):
+                line = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
             frame = frame.f_back
         return path or "", line
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind
 
 from sol import _core, log
@@ -162,6 +165,8 @@ class Translator:
                 self.result.inputs.append(Input(which, layout, handle))
             return self._arrange(handle, layout, tracked)
         constant = self.traced.constants.get(name) if kind == InputKind.CONSTANT_TENSOR else None
+        if isinstance(constant, FakeTensor) or (constant is not None and is_functorch_wrapped_tensor(constant)):
+            raise Refused("made by a transformation of torch.func, or left by another trace")
         if constant is not None and name not in self.tensors:
             if constant.numel() <= BIG or not constant.dtype.is_floating_point:
                 return self.b.const(constant)
@@ -194,7 +199,9 @@ class Translator:
         except _Missing:
             self._stand_in(node)
         except (Refused, _core.UnsupportedError, _core.InvalidError) as e:
-            self.problems.append(f"{node.target}{': ' if str(e) else ''}{e}{_where(path, line)}")
+            function = isinstance(node.target, types.FunctionType)
+            what = node.target.__name__ if function else node.target  # type: ignore[union-attr]
+            self.problems.append(f"{what}{': ' if str(e) else ''}{e}{_where(path, line)}")
             self._stand_in(node)
 
     def _stopped(self, node: torch.fx.Node, made: Any) -> Any:
@@ -331,6 +338,8 @@ class Translator:
                 return self._inline(function, operands)
             first = next((n for n in self._read(function).graph.nodes if n.op == "call_function"), node)
             raise Refused(f"torch.autocast{_where(*place(first))}")
+        if getattr(node.target, "__module__", "").startswith("torch._functorch"):
+            raise Refused("a part of torch.func (vmap, grad, jvp)")
         raise Refused({"cond": "control flow"}.get(name, ""))
 
     def _inline(self, function: Any, operands: Sequence[Any]) -> Any:

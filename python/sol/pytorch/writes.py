@@ -28,6 +28,8 @@ def storage(node: Node) -> int | None:
 def _key(value: Any) -> int | None:
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return None
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):
+        return None
     return int(value.untyped_storage()._cdata)
 
 
