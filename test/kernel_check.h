@@ -412,7 +412,7 @@ static void check_store(struct checking *k, const void *const *given, const int6
 static bool check_emit(struct checking *k, int number, int *out_count)
 {
     const struct cluster cluster = {k->loops, k->memory, 0};
-    const struct solver_context sc = {k->a, k->tool->target, true};
+    const struct solver_context sc = {.arena = k->a, .target = k->tool->target, .winograd = true};
     struct variant v[SOLVER_MAX_VARIANTS];
     const char *why = "", *output = "";
     if (!k->solver->applicable(&sc, &cluster, &why)) return check_say(k->c, "not applicable", why);

@@ -20,7 +20,7 @@ struct net_parts {
     const struct sol_io *inputs, *outputs, *params;
     const struct net_host *host; /* NULL: no opaque layers */
     int nhost;
-    void (*close)(void *handle);            /* called with `handle` when the net dies: unmaps the module; may be NULL */
+    void (*close)(void *handle); /* called with `handle` when the net dies: unmaps the module; may be NULL */
     void *handle;
     int64_t if_fast, if_balanced, if_small; /* what sol_net_memory says of other settings of training::memory */
 };
