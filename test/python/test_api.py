@@ -827,6 +827,17 @@ def test_refused_by_name(model, message):
         sol.optimize(model, x)
 
 
+class Raises(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(4, 4)
+
+    def forward(self, ids):
+        if len(ids) == 1:
+            raise ZeroDivisionError("the model's own")
+        return self.embed(ids)
+
+
 def test_refused_calls(tmp_path):
     x = torch.randn(2, 4)
     s = sol.optimize(mlp(), x)
@@ -848,8 +859,18 @@ def test_refused_calls(tmp_path):
         sol.optimize(tmp_path / "missing.onnx")
     with pytest.raises(ValueError):
         sol.input([1, 0, 3])
-    with pytest.raises(RuntimeError):  # the model's own error
-        sol.optimize(nn.Linear(3, 3), torch.randn(3, 4))
+    with pytest.raises(sol.InvalidError, match=r"does not take \(float32\[3, 4\]\): 0\.1: .* got \[3, 4\] X \[3, 3\]"):
+        sol.optimize(nn.Sequential(nn.Sequential(nn.ReLU(), nn.Linear(3, 3))), torch.randn(3, 4))
+    with pytest.raises(
+        sol.InvalidError, match=r"does not take \(float32\[3\]\): embed, test_api.py:.*but got torch.float32"
+    ):
+        sol.optimize(Raises(), torch.randn(3))
+    with pytest.raises(ZeroDivisionError, match="own"):
+        sol.optimize(Raises(), torch.ones(1, dtype=torch.int64))
+    with pytest.raises(
+        sol.UnsupportedError, match=r"(?s)argument 0: data type float16\n.*linear\.default: data type float16"
+    ):
+        sol.optimize(nn.Linear(4, 3).half(), x.half())
     with pytest.raises(sol.UnsupportedError, match=r"linear\.default: operands of several types: f32, i32"):
         sol.optimize(nn.Linear(4, 3), x.int())
 

@@ -529,7 +529,7 @@ def _example(i: int, declared: Any, leaf: Any, batch: int | None) -> Any:
     if not isinstance(declared, Input):
         return leaf
     shape = declared.sized(1 if batch is None else batch)
-    if isinstance(leaf, torch.Tensor) and tuple(leaf.shape) == shape:
+    if isinstance(leaf, torch.Tensor) and tuple(leaf.shape) in (shape, tuple(declared.shape)):
         found = _dense(_checked(i, leaf, True).detach())
     else:
         found = _checked(i, torch.empty(shape, dtype=declared.dtype), True)
