@@ -230,6 +230,23 @@ def test_weights_in_a_file(target, pack, tmp_path):
     drive(tmp_path, model, inputs)
 
 
+def test_weights_elsewhere(tmp_path):
+    model, inputs = many()
+    deploy(tmp_path, "shared_lib", model, inputs, weights="file")
+    (tmp_path / "libnet.weights").rename(tmp_path / "else")
+    for i, t in enumerate(inputs):
+        np.save(tmp_path / f"i{i}.npy", t.numpy())
+    code = (
+        "import numpy as np, libnet_numpy as libnet\n"
+        "assert libnet._lib.net_weights(b'else') == 0\n"
+        "y = libnet.run(*[np.load(f'i{i}.npy') for i in range(3)])\n"
+        "assert libnet._lib.net_weights(b'libnet.weights') != 0\n"
+        "np.save('y.npy', y[0])"
+    )
+    sh(tmp_path, os.path.abspath(".venv/bin/python"), "-c", code)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), leaves(model(*inputs))[0].detach().numpy(), rtol=1e-5)
+
+
 def test_packed_ahead(tmp_path):
     model, inputs = small()
     deploy(tmp_path, "shared_lib", model, inputs, pack="ahead")
