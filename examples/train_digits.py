@@ -77,9 +77,7 @@ class Dense(nn.Module):
 
 
 def mlp():
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)
-    )
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
 def resnet():
@@ -141,6 +139,11 @@ def smooth(losses, width=20):
     return torch.tensor(losses).unfold(0, min(width, len(losses)), 1).mean(1)
 
 
+def span(values):
+    found = sorted(values)
+    return found[0], found[-1]
+
+
 # -- drawing
 
 LEFT, TOP, WIDTH, HEIGHT = 50, 40, 300, 180  # of one picture
@@ -176,8 +179,8 @@ def draw(runs, steps, path):
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" font-family="sans-serif" font-size="12">',
         f'<rect width="{wide}" height="{high}" fill="white"/>',
-        f'<text x="{LEFT}" y="18">training loss, mean of 20 steps: <tspan fill="#666">PyTorch (each seed a line)</tspan>, '
-        '<tspan fill="#c22">SOL</tspan></text>',
+        f'<text x="{LEFT}" y="18">training loss, mean of 20 steps: <tspan fill="#666">PyTorch</tspan>, '
+        '<tspan fill="#c22">SOL</tspan>; a line for each seed</text>',
     ]
     for i, (title, eager, ours) in enumerate(runs):
         x, y = LEFT + i % columns * (WIDTH + 2 * LEFT), TOP + 20 + i // columns * (HEIGHT + 2 * TOP)
@@ -194,19 +197,21 @@ def main():
     options.add_argument("--out", type=Path)
     given = options.parse_args()
     data, runs = digits(), []
-    print(f"{'':18}{'loss at the end':>30}{'right answers':>30}")
-    print(f"{'':18}{'PyTorch':>20}{'SOL':>10}{'PyTorch':>20}{'SOL':>10}")
+    print(f"{'':18}{'loss at the end':^40}{'right answers':^40}")
+    print(f"{'':18}" + 2 * f"{'PyTorch':>20}{'SOL':>20}")
     for network in given.networks:
         for optimizer in given.optimizers:
-            eager = [train(network, optimizer, False, data, seed, given.steps) for seed in range(given.seeds)]
-            ours, right = train(network, optimizer, True, data, 0, given.steps)
-            last = sorted(smooth(losses)[-1].item() for losses, _ in eager)
-            rights = sorted(r for _, r in eager)
-            print(
-                f"{network + ', ' + optimizer:18}{f'{last[0]:.4f} .. {last[-1]:.4f}':>20}{smooth(ours)[-1].item():>10.4f}"
-                f"{f'{rights[0]:.1%} .. {rights[-1]:.1%}':>20}{right:>10.1%}"
-            )
-            runs.append((f"{network}, {optimizer}", [losses for losses, _ in eager], [ours]))
+            made = [
+                [train(network, optimizer, with_sol, data, seed, given.steps) for seed in range(given.seeds)]
+                for with_sol in (False, True)
+            ]
+            losses = [
+                f"{low:.4f} .. {high:.4f}"
+                for low, high in (span(smooth(curve)[-1].item() for curve, _ in m) for m in made)
+            ]
+            rights = [f"{low:.1%} .. {high:.1%}" for low, high in (span(right for _, right in m) for m in made)]
+            print(f"{network + ', ' + optimizer:18}" + "".join(f"{text:>20}" for text in losses + rights))
+            runs.append((f"{network}, {optimizer}", *([curve for curve, _ in m] for m in made)))
     if given.out:
         draw(runs, given.steps, given.out)
         print(f"wrote {given.out}")

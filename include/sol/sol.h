@@ -127,6 +127,10 @@ void sol_free(struct sol_ctx *ctx, void *p);
  * ones) are refused, all by name. */
 sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, int nwith,
                                    struct sol_tensor *const *with, int *out_reached);
+/* out[i * nwith + k]: has with[k] an influence on output of[i], as a gradient sees it? Of a graph without its gradient.
+ */
+sol_status sol_graph_influences(struct sol_graph *g, int nof, const int *of, int nwith, struct sol_tensor *const *with,
+                                unsigned char *out);
 
 /* -- an optimized network. The graph may be destroyed afterwards. */
 

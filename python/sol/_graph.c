@@ -305,31 +305,68 @@ done:
 
 /* -- Graph: gradients */
 
+struct wanted { /* (of, with) of Python */
+    int *of, nof, nwith;
+    struct sol_tensor **with;
+};
+
+static int read_wanted(PyObject *self, PyObject *args, struct wanted *w)
+{
+    PyObject *of, *with;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &of, &PyTuple_Type, &with)) return -1;
+    w->nof = (int)PyTuple_Size(of);
+    w->nwith = (int)PyTuple_Size(with);
+    w->of = PyMem_Calloc((size_t)w->nof + 1, sizeof *w->of);
+    w->with = PyMem_Calloc((size_t)w->nwith + 1, sizeof *w->with);
+    if (!w->of || !w->with) return PyErr_NoMemory(), -1;
+    for (int i = 0; i < w->nof; i++) w->of[i] = (int)PyLong_AsLong(PyTuple_GetItem(of, i));
+    for (int i = 0; i < w->nwith; i++)
+        if (!(w->with[i] = unwrap(self, PyTuple_GetItem(with, i)))) return -1;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static void free_wanted(struct wanted *w)
+{
+    PyMem_Free(w->of);
+    PyMem_Free(w->with);
+}
+
 static PyObject *graph_differentiate(PyObject *self, PyObject *args)
 {
-    PyObject *of, *with, *result = NULL;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &of, &PyTuple_Type, &with)) return NULL;
-    Py_ssize_t nof = PyTuple_Size(of), nwith = PyTuple_Size(with);
-    int *outputs = PyMem_Calloc((size_t)nof + 1, sizeof *outputs);
-    int *reached = PyMem_Calloc((size_t)nwith + 1, sizeof *reached);
-    struct sol_tensor **tensors = PyMem_Calloc((size_t)nwith + 1, sizeof *tensors);
-    if (!outputs || !reached || !tensors) {
+    struct wanted w = {0};
+    PyObject *result = NULL;
+    if (read_wanted(self, args, &w)) goto done;
+    int *reached = PyMem_Calloc((size_t)w.nwith + 1, sizeof *reached);
+    if (!reached) {
         PyErr_NoMemory();
         goto done;
     }
-    for (Py_ssize_t i = 0; i < nof; i++) outputs[i] = (int)PyLong_AsLong(PyTuple_GetItem(of, i));
-    for (Py_ssize_t i = 0; i < nwith; i++)
-        if (!(tensors[i] = unwrap(self, PyTuple_GetItem(with, i)))) goto done;
-    if (PyErr_Occurred()) goto done;
-    sol_status status =
-        sol_graph_differentiate(((struct py_graph *)self)->g, (int)nof, outputs, (int)nwith, tensors, reached);
-    result = status ? core_raise(status) : PyTuple_New(nwith);
-    for (Py_ssize_t i = 0; result && i < nwith; i++)
+    sol_status status = sol_graph_differentiate(((struct py_graph *)self)->g, w.nof, w.of, w.nwith, w.with, reached);
+    result = status ? core_raise(status) : PyTuple_New(w.nwith);
+    for (int i = 0; result && i < w.nwith; i++)
         if (PyTuple_SetItem(result, i, PyBool_FromLong(reached[i]))) Py_CLEAR(result);
-done:
-    PyMem_Free(outputs);
     PyMem_Free(reached);
-    PyMem_Free(tensors);
+done:
+    free_wanted(&w);
+    return result;
+}
+
+static PyObject *graph_influences(PyObject *self, PyObject *args)
+{
+    struct wanted w = {0};
+    PyObject *result = NULL;
+    if (!read_wanted(self, args, &w)) {
+        Py_ssize_t n = (Py_ssize_t)w.nof * w.nwith;
+        result = PyBytes_FromStringAndSize(NULL, n);
+        sol_status status = result ? sol_graph_influences(((struct py_graph *)self)->g, w.nof, w.of, w.nwith, w.with,
+                                                          (unsigned char *)PyBytes_AsString(result))
+                                   : SOL_OK;
+        if (status) {
+            Py_CLEAR(result);
+            core_raise(status);
+        }
+    }
+    free_wanted(&w);
     return result;
 }
 
@@ -422,6 +459,8 @@ static PyMethodDef graph_methods[] = {
     {"differentiate", graph_differentiate, METH_VARARGS,
      "differentiate(of, with) -> tuple of bool: of outputs (numbers), with regard to tensors; which of them were "
      "reached"},
+    {"influences", graph_influences, METH_VARARGS,
+     "influences(of, with) -> bytes: for each output a row of 0 and 1: which tensors have an influence on it"},
     {"interpret", graph_interpret_py, METH_VARARGS,
      "interpret(inputs, params, outputs): the oracle, slow; tuples of row-major buffers"},
     {"compile", graph_compile, METH_NOARGS, "compile() -> Net"},

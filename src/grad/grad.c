@@ -142,6 +142,20 @@ static sol_status gradient_inputs(struct grads *s, int nof, const int *of)
     return SOL_OK;
 }
 
+sol_status sol_graph_influences(struct sol_graph *g, int nof, const int *of, int nwith, struct sol_tensor *const *with,
+                                unsigned char *out)
+{
+    struct grads s = {.g = g};
+    TRY(check_arguments(g, nof, of, nwith, with));
+    grow(&s);
+    TRY(ctx_check(g->ctx));
+    for (int i = 0; i < nof; i++) {
+        find_active(&s, 1, &of[i], nwith, with);
+        for (int k = 0; k < nwith; k++) out[i * nwith + k] = s.active[with[k]->id];
+    }
+    return ctx_check(g->ctx);
+}
+
 sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, int nwith,
                                    struct sol_tensor *const *with, int *out_reached)
 {

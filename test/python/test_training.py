@@ -4,8 +4,10 @@ import copy
 import gc
 import math
 import pickle
+import sys
 import threading
 import weakref
+from pathlib import Path
 
 import pytest
 import sol
@@ -15,6 +17,11 @@ from networks import FAMILIES, IMAGE, Recurrent, network, network_inputs
 from torch import nn
 from torch_help import error, tensors, to_double
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples"))
+
+from train_digits import NETWORKS, OPTIMIZERS, made_digits, smooth, train
+
+TRAINED = [("mlp", "sgd"), ("resnet", "sgd"), ("resnet", "adam"), ("mobilenet", "adam"), ("densenet", "sgd")]
 TIMES, PLUS = 4, 1e-5  # a gradient's error may be this many times PyTorch's own, plus this; relative L2 against float64
 
 
@@ -34,8 +41,11 @@ def step(model, args, weights):
     return made | {n: b for n, b in model.named_buffers() if b.is_floating_point()}
 
 
-def check_step(model, args, last=False):
-    """One step of the optimized model is as good as PyTorch's, of whose memory formats the worse one counts."""
+def check_step(model, args, last=False, kinks=False):
+    """One step of the optimized model is as good as PyTorch's, of whose memory formats the worse one counts.
+
+    kinks: so many activations that some lie within rounding of one, where a gradient jumps. See check_kinks.
+    """
     exact, eager = copy.deepcopy(model).double(), copy.deepcopy(model)
     also = copy.deepcopy(model).to(memory_format=torch.channels_last) if last else None
     optimized = sol.optimize(copy.deepcopy(model), *args)
@@ -45,15 +55,48 @@ def check_step(model, args, last=False):
     right = step(exact, trainable(to_double(args)), weights)
     other = step(also, [a.detach().requires_grad_() for a in channels_last(args)], weights) if last else theirs
     assert got.keys() == right.keys()
-    largest = max((r.norm().item() for r in right.values() if r is not None), default=0.0)
+    wrong = too_far(got, theirs, other, right)
+    if wrong and kinks:
+        wrong = check_kinks(model, args, weights, (theirs, other, right), wrong)
+    assert not wrong, "; ".join(f"{name}: error {ours:.3g}, PyTorch's is {worse:.3g}" for name, ours, worse in wrong)
+    return optimized
+
+
+def too_far(got, theirs, other, right):
+    """What is not within the bound: names, errors, PyTorch's errors."""
+    wrong, largest = [], max((r.norm().item() for r in right.values() if r is not None), default=0.0)
     for name, g in got.items():
         assert (g is None) == (theirs[name] is None), name
         if g is not None and right[name].norm() < 1e-12 * largest:  # such as a bias in front of a batch-norm: 0
-            assert g.norm() <= PLUS * largest, name
+            if g.norm() > PLUS * largest:
+                wrong.append((name, g.norm().item() / largest, 0.0))
         elif g is not None:
             ours, worse = error(g, right[name]), max(error(theirs[name], right[name]), error(other[name], right[name]))
-            assert ours <= TIMES * worse + PLUS, f"{name}: error {ours:.3g}, PyTorch's is {worse:.3g}"
-    return optimized
+            if ours > TIMES * worse + PLUS:
+                wrong.append((name, ours, worse))
+    return wrong
+
+
+def check_kinks(model, args, weights, known, wrong):
+    """What is wrong still. An error is a kink's if both hold: with precision=high, which rounds less, the bound is met;
+    and the exact gradient, in float64, jumps by as much when arguments and parameters move by a few roundings (1e-6)."""
+    sol.config["precision"] = "high"
+    try:
+        precise = step(sol.optimize(copy.deepcopy(model), *args), trainable(args), weights)
+    finally:
+        del sol.config["precision"]
+    still = too_far(precise, *known)
+    jumps = {name: 0.0 for name, _, _ in wrong}
+    for seed in range(6):
+        torch.manual_seed(seed)
+        moved = copy.deepcopy(model).double()
+        with torch.no_grad():
+            for p in moved.parameters():
+                p.mul_(1 + 1e-6 * torch.randn_like(p))
+        near = [a * (1 + 1e-6 * torch.randn_like(a)) if a.is_floating_point() else a for a in to_double(args)]
+        made = step(moved, trainable(near), weights)
+        jumps = {name: max(jump, error(made[name], known[-1][name])) for name, jump in jumps.items()}
+    return still + [row for row in wrong if row[1] > jumps[row[0]]]
 
 
 def channels_last(args):
@@ -223,7 +266,7 @@ def test_networks(name, torchvision):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_families(name, batch, torchvision):
     model, inputs = trained(name, torchvision, IMAGE)
-    check_step(model, inputs(batch), last=True)
+    check_step(model, inputs(batch), last=True, kinks=True)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
@@ -504,8 +547,34 @@ def test_double_backward_is_refused():
     m, x = sol.optimize(convnet(), torch.randn(X)), torch.randn(X, requires_grad=True)
     (d,) = torch.autograd.grad(m(x).square().sum(), x, create_graph=True)
     assert d.requires_grad
-    with pytest.raises(sol.UnsupportedError, match=r"gradients of gradients.*the model that was given to sol.optimize"):
+    twice = r"gradients of gradients.*the model that was given to sol.optimize"
+    with pytest.raises(sol.UnsupportedError, match=twice):
         d.sum().backward()
+    (d,) = torch.autograd.grad(m(x).square().sum(), x, create_graph=True)
+    with pytest.raises(sol.UnsupportedError, match=twice):  # not zeros
+        torch.autograd.grad(d.sum(), x, allow_unused=True)
+    (d,) = torch.autograd.grad(m(x).square().sum(), m[0].weight, create_graph=True)
+    with pytest.raises(sol.UnsupportedError, match=twice):
+        torch.autograd.grad(d.sum(), list(m.parameters()), allow_unused=True)
+    for whole in (m, m.eval()):
+        with pytest.raises(sol.UnsupportedError, match=twice):
+            torch.autograd.functional.hessian(lambda v, whole=whole: whole(v).square().sum(), x[:2])
+
+
+def test_transforms_of_functions_see_the_model():
+    """torch.func's are done by PyTorch, on the optimized model's own modules."""
+    model, x = nn.Sequential(nn.Linear(4, 3), nn.Tanh()), torch.randn(5, 4)
+    eager, s = pair(model, x)
+    s(x)
+
+    def gradient(m):
+        loss = lambda p: torch.func.functional_call(m, p, (x,)).square().sum()  # noqa: E731
+        return torch.func.grad(loss)(dict(m.named_parameters()))
+
+    for a, b in zip(gradient(eager).values(), gradient(s).values(), strict=True):
+        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(torch.func.vmap(s)(x.expand(2, 5, 4)), torch.func.vmap(eager)(x.expand(2, 5, 4)))
+    torch.testing.assert_close(torch.func.jvp(s, (x,), (x,))[1], torch.func.jvp(eager, (x,), (x,))[1])
 
 
 def test_unused_outputs_and_parameters():
@@ -525,7 +594,28 @@ def test_unused_outputs_and_parameters():
         a.sum().backward()
         assert m.unused.weight.grad is None and m.a.weight.grad is not None
     assert torch.equal(eager.a.bias.grad, s.a.bias.grad)
-    assert s.b.weight.grad is None or not s.b.weight.grad.any()
+    assert eager.b.weight.grad is None and s.b.weight.grad is None  # weight decay would see a gradient of zeros
+
+
+def test_which_gradients_are_none():
+    class Three(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.both = nn.Linear(4, 3), nn.Linear(4, 2), nn.Parameter(torch.ones(4))
+            self.stopped, self.times_0 = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            h = x * self.both
+            return self.a(h) + self.stopped.detach(), self.b(h), self.times_0 * 0, h
+
+    x = torch.randn(5, 4)
+    eager, s = pair(Three(), x)
+    for chosen in ([0], [1], [2], [3], [0, 1], [1, 2], [0, 1, 2, 3]):
+        for m in (eager, s):
+            m.zero_grad()
+            made = m(x)
+            sum(made[i].sum() for i in chosen).backward()
+        same_gradients(eager, s)
 
 
 def test_shared_parameters():
@@ -585,7 +675,10 @@ def test_own_gradients_are_refused_by_name():
         def forward(self, x):
             return Straight.apply(super().forward(x))
 
-    s, x = sol.optimize(Net(3, 3), torch.randn(2, 3)), torch.randn(2, 3)
+    x = torch.randn(2, 3)
+    with pytest.raises(sol.UnsupportedError, match=r"(?s)Straight.*for inference, call eval\(\)"):
+        sol.optimize(Net(3, 3), x)
+    s = sol.optimize(Net(3, 3).eval(), x).train()
     with torch.no_grad():
         s(x)
     with pytest.raises(sol.UnsupportedError, match="Straight"):
@@ -763,117 +856,35 @@ def test_dropout_in_backward_has_the_mask_of_forward():
     assert 250 < (y == 0).sum() < 350
 
 
-# -- real training
+# -- real training: examples/train_digits.py
 
 
-def digits():
-    """1800 pictures of 8x8 in ten classes: a pattern each, moved by up to a pixel, under noise."""
-    made = torch.Generator().manual_seed(5)
-    pattern, label = torch.rand(10, 8, 8, generator=made), torch.randint(10, (1800,), generator=made)
-    moved = torch.randint(-1, 2, (1800, 2), generator=made)
-    pictures = [pattern[c].roll(tuple(m), (0, 1)) for c, m in zip(label.tolist(), moved.tolist(), strict=True)]
-    return (torch.stack(pictures) + 0.3 * torch.randn(1800, 8, 8, generator=made))[:, None], label
+def check_training(network, optimizer, steps, seeds):
+    """The loss curve lies on PyTorch's, within what its seeds differ by, and so does the accuracy at the end."""
+    data = made_digits(1797)
+    eager = [train(network, optimizer, False, data, seed, steps) for seed in range(seeds)]
+    ours = [train(network, optimizer, True, data, seed, steps) for seed in range(seeds)]
+    for (mine, _), (theirs, _) in zip(ours, eager, strict=True):
+        assert all(abs(a - b) < 1e-3 * (1 + b) for a, b in zip(mine[:5], theirs[:5], strict=True))
+    curves = torch.stack([smooth(losses) for losses, _ in eager])
+    spread = (curves.amax(0) - curves.amin(0)).mean().item()
+    distance = (torch.stack([smooth(losses) for losses, _ in ours]).mean(0) - curves.mean(0)).abs().mean().item()
+    assert distance <= spread + 0.02, f"the curves are {distance:.3f} apart, PyTorch's own {spread:.3f}"
+    rights = [right for _, right in eager]
+    mean = sum(right for _, right in ours) / seeds
+    assert mean >= sum(rights) / seeds - (max(rights) - min(rights)) - 0.03
 
 
-class Residual(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        self.f = nn.Sequential(
-            nn.Conv2d(c, c, 3, padding=1, bias=False), nn.BatchNorm2d(c), nn.ReLU(),
-            nn.Conv2d(c, c, 3, padding=1, bias=False), nn.BatchNorm2d(c),
-        )  # fmt: skip
-
-    def forward(self, x):
-        return F.relu(x + self.f(x))
+@pytest.mark.parametrize("network, optimizer", TRAINED)
+def test_real_training(network, optimizer):
+    check_training(network, optimizer, 120, 2)
 
 
-def resnet():
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), Residual(16), nn.MaxPool2d(2),
-        Residual(16), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10),
-    )  # fmt: skip
-
-
-def mobilenet():
-    def part(i, o, s):
-        return [
-            nn.Conv2d(i, 4 * i, 1, bias=False), nn.BatchNorm2d(4 * i), nn.ReLU6(),
-            nn.Conv2d(4 * i, 4 * i, 3, s, 1, groups=4 * i, bias=False), nn.BatchNorm2d(4 * i), nn.ReLU6(),
-            nn.Conv2d(4 * i, o, 1, bias=False), nn.BatchNorm2d(o),
-        ]  # fmt: skip
-
-    body = [nn.Conv2d(1, 8, 3, padding=1), *part(8, 12, 2), *part(12, 16, 1)]
-    return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
-
-
-def mlp():
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-
-
-class Dense(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Conv2d(1, 8, 3, padding=1)
-        self.parts = nn.ModuleList(
-            nn.Sequential(nn.BatchNorm2d(8 + 4 * k), nn.ReLU(), nn.Conv2d(8 + 4 * k, 4, 3, padding=1)) for k in range(4)
-        )
-        self.last = nn.Linear(24, 10)
-
-    def forward(self, x):
-        x = self.first(x)
-        for p in self.parts:
-            x = torch.cat([x, p(x)], 1)
-        return self.last(x.mean((2, 3)))
-
-
-OPTIMIZERS = {
-    "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=1e-4),
-    "adam": lambda p: torch.optim.Adam(p, 5e-3),
-}
-TRAINED = [("mlp", "sgd"), ("resnet", "sgd"), ("resnet", "adam"), ("mobilenet", "adam"), ("dense", "sgd")]
-
-
-def train(make, optimizer, optimized, data, seed, steps):
-    """Loss of every step, and the share of right answers at the end."""
-    x, t = data
-    torch.manual_seed(seed)
-    model = make()
-    if optimized:
-        model = sol.optimize(model, sol.input([0, 1, 8, 8]))
-    model.train()
-    optimizer = OPTIMIZERS[optimizer](model.parameters())
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    losses, order = [], torch.Generator().manual_seed(seed)
-    for _ in range(steps):
-        batch = torch.randint(1500, (64,), generator=order)
-        optimizer.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(model(x[batch]), t[batch])
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 5.0)
-        optimizer.step()
-        schedule.step()
-        losses.append(loss.item())
-    model.eval()
-    with torch.no_grad():
-        right = (model(x[1500:]).argmax(1) == t[1500:]).float().mean().item()
-    return losses, right
-
-
-@pytest.mark.parametrize("name, optimizer", TRAINED)
-def test_real_training(name, optimizer):
-    """The loss curve lies on PyTorch's, within what two seeds differ by, and so does the accuracy at the end."""
-    make, data, steps = {"mlp": mlp, "resnet": resnet, "mobilenet": mobilenet, "dense": Dense}[name], digits(), 120
-    eager, right = train(make, optimizer, False, data, 1, steps)
-    other, right_other = train(make, optimizer, False, data, 2, steps)
-    ours, right_ours = train(make, optimizer, True, data, 1, steps)
-    assert all(abs(a - b) < 1e-3 * (1 + b) for a, b in zip(ours[:5], eager[:5], strict=True))
-
-    def smooth(losses):
-        return torch.tensor(losses).unfold(0, 20, 10).mean(1)
-
-    spread = (smooth(other) - smooth(eager)).abs().mean().item()
-    assert (smooth(ours) - smooth(eager)).abs().mean().item() <= spread + 0.02
-    assert right_ours >= right - abs(right - right_other) - 0.03
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_long_training(network, optimizer):
+    check_training(network, optimizer, 400, 3)
 
 
 def test_data_loader_workers():

@@ -30,7 +30,7 @@ from .layout import Layout
 from .program import TENSORS, Owned, Program
 from .skeleton import contents_kept, copy_tree, model_class
 from .structure import encode, form, outline
-from .training import NoGradientError, Origin, later, refused
+from .training import Origin, later, refused
 
 _SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
 MAX_PROGRAMS = 16  # of one model: each keeps packed parameters of its own
@@ -251,14 +251,21 @@ class State:
         wanted = wanted_gradients(root, leaves) if torch.is_grad_enabled() else frozenset()
         try:
             self.find(root, leaves, spec, wanted, compiled=False)
-        except NoGradientError as e:
-            raise NoGradientError(f"{e}\nfor inference, call eval() on the model before sol.optimize") from None
-        except _core.Error:
-            raise
-        except Exception as e:  # the model's own: batch-norm does not train on a batch of 1, say
-            log.debug(f"{model_class(root).__name__}: not translated for training: {e}")
+        except _core.Error as e:
+            if not self._infers(root, leaves, spec):
+                raise
+            if isinstance(e, _core.UnsupportedError):
+                raise type(e)(f"{e}\nfor inference, call eval() on the model before sol.optimize") from None
+            log.debug(f"{model_class(root).__name__}: not for training: {e}")  # batch-norm and a batch of 1, say
+
+    def _infers(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> bool:
+        """Could it be inference?"""
+        try:
             with evaluating(root):
-                self.find(root, leaves, spec)
+                self.find(root, leaves, spec, compiled=False)
+        except _core.Error:
+            return False
+        return True
 
     def latest(self) -> Program | None:
         """The program that was needed last, compiled."""

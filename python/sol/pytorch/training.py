@@ -31,10 +31,6 @@ _TWICE = (
 _HOOKS = "saved_tensors_hooks (such as save_on_cpu): not supported around an optimized model"
 
 
-class NoGradientError(_core.UnsupportedError):
-    """What is asked for has no gradient in SOL."""
-
-
 class Differs(Exception):
     """A call is not what its program is for."""
 
@@ -48,10 +44,12 @@ class Gradient:
         self.given = tuple(self.user.index(i) for i in self.of)
         slots = [row for row in _read(t) if row[0] in wanted]
         self.slots: tuple[Origin, ...] = tuple(origin for origin, _, _ in slots)
-        try:
-            self.reached = t.graph.differentiate(self.of, tuple(handle for _, _, handle in slots))
-        except _core.UnsupportedError as e:
-            raise NoGradientError(str(e)) from None
+        handles = tuple(handle for _, _, handle in slots)
+        found = t.graph.influences(self.of, handles)
+        self.through = [  # by slot: outputs of `of` by which a gradient comes to it
+            tuple(k for k in range(len(self.of)) if found[k * len(handles) + i]) for i in range(len(handles))
+        ]
+        self.reached = t.graph.differentiate(self.of, handles)
         self.params: tuple[int, ...] = ()
         self.inputs: tuple[int, ...] = ()
         self.outputs: tuple[int, ...] = ()
@@ -115,7 +113,7 @@ class _Step(torch.autograd.Function):
         ctx.save_for_backward(holder, *kept, *program.sources(g.params, leaves))
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(outputs[i] for i in g.user if i not in g.of))
-        ctx.program = program
+        ctx.program, ctx.wanted = program, wanted
         call.outputs = list(outputs)
         return tuple(outputs[i] for i in g.user)
 
@@ -136,12 +134,15 @@ class _Step(torch.autograd.Function):
         gradients = tuple(program.lay(i, given[k]) for i, k in zip(g.of, g.given, strict=True))
         keep = torch._C._autograd._get_current_graph_task_keep_graph()  # retain_graph: another backward may follow
         made = program.caller.backward(saved, keep, tuple(inputs), tuple(outputs), gradients, torch.get_num_threads())
-        return None, *_spread(once(made), g.reached)
-
-
-def _spread(made: Sequence[torch.Tensor], reached: Sequence[bool]) -> list[torch.Tensor | None]:
-    gradients = iter(made)
-    return [next(gradients) if r else None for r in reached]
+        found = iter(once(made, (*ctx.wanted, *given)))
+        if not keep:
+            ctx.wanted = ()
+        by_slot = [next(found) if r else None for r in g.reached]
+        asked = [
+            given[k] is not None for k in g.given
+        ]  # where no loss reads an output, eager has no gradient, not zeros
+        reached = (any(asked[k] for k in through) for through in g.through)
+        return None, *(d if r else None for d, r in zip(by_slot, reached, strict=True))
 
 
 def forward(program: Program, leaves: tuple[Any, ...], wanted: Sequence[torch.Tensor]) -> tuple[Any, ...] | None:
@@ -165,24 +166,27 @@ class _Refused(torch.autograd.Function):
     """Tensors that say why they have no gradient when somebody asks for it, instead of having none."""
 
     @staticmethod
-    def forward(ctx: Any, why: str, anchor: torch.Tensor, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, why: str, n: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.why = why
-        ctx.mark_non_differentiable(*(t for t in tensors if not t.is_floating_point()))
-        return tensors
+        ctx.mark_non_differentiable(*(t for t in tensors[:n] if not t.is_floating_point()))
+        return tensors[:n]
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> None:
         raise _core.UnsupportedError(ctx.why)
 
 
-def refused(why: str, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """The same tensors; asking for their gradients raises."""
-    return tuple(_Refused.apply(why, torch.empty(0, requires_grad=True), *tensors))
+def refused(why: str, tensors: Sequence[torch.Tensor], of: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+    """The same tensors; asking for their gradients raises: of what they are made of, which autograd has to pass by here
+    for, or of anything else."""
+    made_of = [t for t in of if isinstance(t, torch.Tensor) and t.requires_grad]
+    tensors = [t.detach() for t in tensors]
+    return tuple(_Refused.apply(why, len(tensors), *tensors, *made_of, torch.empty(0, requires_grad=True)))
 
 
-def once(gradients: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def once(gradients: tuple[torch.Tensor, ...], of: Sequence[Any]) -> tuple[torch.Tensor, ...]:
     """Gradients under create_graph=True: they may be used, but not differentiated."""
-    return refused(_TWICE, gradients) if torch.is_grad_enabled() and gradients else gradients
+    return refused(_TWICE, gradients, of) if torch.is_grad_enabled() and gradients else gradients
 
 
 # -- a model in eval mode: most calls with gradients enabled never see a backward
@@ -216,7 +220,7 @@ class _Later(torch.autograd.Function):
             outputs = ctx.again(leaves)
         pairs = [(o, g) for o, g in zip(outputs, given, strict=True) if g is not None and o.requires_grad]
         made = torch.autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
-        found = iter(once(tuple(m for m in made if m is not None)))
+        found = iter(once(tuple(m for m in made if m is not None), (*wanted, *given)))
         by_tensor = iter([next(found) if m is not None else None for m in made])
         return None, None, *(next(by_tensor) if t.requires_grad else None for t in ctx.saved_tensors)
 
