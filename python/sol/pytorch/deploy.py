@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,15 +21,15 @@ from .translate import Parameter, Translator
 class Deployed(torch.nn.Module):
     """A model whose result is the tensors in what the model returns: row-major, each in memory of its own."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, note: Callable[[tuple[str, ...]], None]) -> None:
         super().__init__()
         self.model = model
-        self.names: list[str] = []  # of the outputs, when it was traced
+        self.note = note  # is told the outputs' names when the model is traced
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         paths = pytree.tree_flatten_with_path(self.model(*args, **kwargs))[0]
         found = [(path, t) for path, t in paths if isinstance(t, torch.Tensor)]
-        self.names[:] = [_name(path) or "output" for path, _ in found]
+        self.note(tuple(_name(path) or "output" for path, _ in found))
         return tuple(t.clone(memory_format=torch.contiguous_format) for _, t in found)
 
 
@@ -44,12 +44,13 @@ def deploy_torch(
     leaves = [leaf for _, leaf in paths]
     names = [_input_name(module, path) for path, _ in paths]
     leaves = [_row_major(_example(i, _declare(leaf, None), leaf, batch_size)) for i, leaf in enumerate(leaves)]
+    noted: list[tuple[str, ...]] = []
     modes = {m: m.training for m in module.modules()}
     for m in modes:
         m.training = False
     try:
         given, named = pytree.tree_unflatten(leaves, spec)
-        root = Deployed(module).eval()
+        root = Deployed(module, noted.append).eval()
         owned = {n: o.tensor for n, o in owned_tensors(root).items()}
         tensors = {n: _row_major(t) for n, t in owned.items()}
         trained = {n for n, t in owned.items() if t.requires_grad}
@@ -68,7 +69,7 @@ def deploy_torch(
     inputs = tuple(names[i.leaf] if i.leaf < len(names) else "seed" for i in translation.inputs)
     learns = bytes(p.constant is None and p.name in trained for p in translation.params) if training else None
     addresses = tuple(t.data_ptr() for t in data)
-    _core.deploy(translation.graph, target, keys, addresses, seed, inputs, tuple(root.names) or None, learns)
+    _core.deploy(translation.graph, target, keys, addresses, seed, inputs, noted[-1] if noted else None, learns)
 
 
 def _name(path: Sequence[Any]) -> str:
