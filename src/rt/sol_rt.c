@@ -117,10 +117,12 @@ int rt_processors(void)
     static atomic_int known;
     int n = atomic_load_explicit(&known, memory_order_relaxed);
     if (n) return n;
-    n = (int)sysconf(_SC_NPROCESSORS_ONLN);
 #if defined __linux__
     cpu_set_t set;
     if (!sched_getaffinity(0, sizeof set, &set)) n = CPU_COUNT(&set);
+#endif
+    if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN); /* which looks into a file */
+#if defined __linux__
     const int quota = cgroup_quota();
     if (quota && quota < n) n = quota;
 #endif

@@ -156,6 +156,18 @@ def test_what_is_written(tmp_path):
         assert "both ways give the same" in sh(tmp_path / folder, "make", "run")
 
 
+@pytest.mark.skipif(not shutil.which("strace"), reason="no strace (apt install strace)")
+def test_no_file_is_read(tmp_path):
+    model, inputs = small()
+    deploy(tmp_path, "shared_lib", model, inputs)
+    sh(tmp_path, "make", "example")
+    opened = re.findall(
+        r'open(?:at)?\(.*"(.*)", .*= \d+$', sh(tmp_path, "strace", "-f", "-e", "trace=open,openat", "./example"), re.M
+    )
+    assert opened
+    assert [f for f in opened if not re.search(r"libnet.so|libc.so|libm.so|ld.so.cache", f)] == []
+
+
 @pytest.mark.parametrize("cc", ["gcc", "clang"])
 def test_source_is_clean(cc, tmp_path):
     """One command, no warning; layers are named."""
