@@ -16,6 +16,7 @@
 #include "hlir/graph.h"
 #include "passes/passes.h"
 #include "plan/plan.h"
+#include "schedule/schedule.h"
 
 #define MOST 16 /* inputs, parameters, outputs */
 
@@ -374,6 +375,52 @@ static void mistakes(void **state)
     sol_graph_destroy(g);
 }
 
+/* -- memory */
+
+static unsigned below(unsigned *seed, unsigned n)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (*seed >> 8) % n;
+}
+
+static void apart(const struct block *x, const struct block *y)
+{
+    if (x->last < y->first || y->last < x->first) return;
+    assert_true(x->offset + x->bytes <= y->offset || y->offset + y->bytes <= x->offset);
+}
+
+/* Blocks that live at the same time lie apart, from those that are given too, and none lies across the end of the room.
+ */
+static void blocks_lie_apart(void **state)
+{
+    (void)state;
+    enum { N = 40, GIVEN = 12, STEPS = 30 };
+    unsigned seed = 3;
+    for (int round = 0; round < 300; round++) {
+        struct arena *a = arena_create(ctx);
+        struct block b[N], given[GIVEN];
+        int64_t room = 0, whole;
+        for (int i = 0; i < GIVEN; i++) {
+            given[i] = (struct block){64 * below(&seed, 40), room, -1, (int)below(&seed, STEPS)};
+            room += given[i].bytes;
+        }
+        if (round % 3 == 0) room = 0;
+        for (int i = 0; i < N; i++) {
+            const int first = (int)below(&seed, STEPS);
+            b[i] = (struct block){below(&seed, 3000), -1, first, first + (int)below(&seed, 6)};
+        }
+        const int ngiven = room ? GIVEN : 0;
+        whole = offsets_assign(a, b, N, given, ngiven, room);
+        for (int i = 0; i < N; i++) {
+            assert_true(b[i].offset >= 0 && b[i].offset % 64 == 0 && b[i].offset + b[i].bytes <= whole);
+            assert_true(b[i].offset >= room || b[i].offset + b[i].bytes <= room);
+            for (int k = 0; k < i; k++) apart(&b[i], &b[k]);
+            for (int k = 0; k < ngiven; k++) apart(&b[i], &given[k]);
+        }
+        arena_destroy(a);
+    }
+}
+
 /* -- in many threads, in children, without its network, without memory */
 
 static void *train(void *user)
@@ -546,19 +593,13 @@ int main(void)
     if (sol_ctx_create(NULL, &ctx)) return 2;
     sol_config_set(ctx, "log::level", "ERROR");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_then_backward),
-        cmocka_unit_test(several_in_flight),
-        cmocka_unit_test(what_backward_reads),
-        cmocka_unit_test(run_is_forward),
-        cmocka_unit_test(changed_parameters),
-        cmocka_unit_test(mistakes),
-        cmocka_unit_test(many_threads),
-        cmocka_unit_test(a_child_goes_on),
-        cmocka_unit_test(saved_outlives_its_network),
-        cmocka_unit_test(idle_memory_goes),
-        cmocka_unit_test(out_of_memory),
-        cmocka_unit_test(a_copy_stays_a_copy),
-        cmocka_unit_test(text_form),
+        cmocka_unit_test(forward_then_backward), cmocka_unit_test(several_in_flight),
+        cmocka_unit_test(what_backward_reads),   cmocka_unit_test(run_is_forward),
+        cmocka_unit_test(changed_parameters),    cmocka_unit_test(mistakes),
+        cmocka_unit_test(blocks_lie_apart),      cmocka_unit_test(many_threads),
+        cmocka_unit_test(a_child_goes_on),       cmocka_unit_test(saved_outlives_its_network),
+        cmocka_unit_test(idle_memory_goes),      cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(a_copy_stays_a_copy),   cmocka_unit_test(text_form),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     sol_ctx_destroy(ctx);

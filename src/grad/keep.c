@@ -22,6 +22,7 @@ struct fact { /* of a tensor that forward computes */
     int64_t bytes;
     double cost;            /* ns, to make it again */
     bool kept, fixed;       /* fixed: it is kept whatever comes */
+    bool idle;              /* backward does not need it at KEEP_BALANCED: nobody wants it kept */
     bool wanted;            /* backward reads it, or what moves make of it */
     bool move, map, joined; /* joined: part of a concatenation, and there in place */
     int ndep;
@@ -287,13 +288,26 @@ sol_status keep_make(struct sol_graph *g, struct keep **out_k)
     return ctx_check(g->ctx);
 }
 
+static void find_idle(struct keep *k)
+{
+    double cost;
+    measure(k, &cost);
+    for (int i = 0; i < k->facts.n; i++) {
+        struct fact *f = k->facts.at[i];
+        const struct demand *d = &k->demand[f->t->id];
+        f->idle = d->first > d->last && !f->fixed;
+    }
+}
+
 void keep_levels(struct keep *k)
 {
     double forward = 0;
     if (k->levels.n > KEEP_BALANCED + 1) return;
     keep_level(k, KEEP_BALANCED);
+    find_idle(k);
     for (int i = 0; i < k->facts.n; i++) forward += k->facts.at[i]->cost;
     k->small = KEEP_BALANCED;
+    keep_level(k, KEEP_BALANCED + 1);
     for (struct fact *f; (f = cheapest(k));) {
         f->kept = false;
         push_level(k, f);
@@ -303,9 +317,11 @@ void keep_levels(struct keep *k)
     }
 }
 
+/* From the level above KEEP_BALANCED on, what is made again is made of what is kept for backward. */
 void keep_level(struct keep *k, int level)
 {
     for (int i = 0; i < k->facts.n; i++) k->facts.at[i]->kept = true;
     if (level >= KEEP_BALANCED) set_balanced(k);
-    for (int i = KEEP_BALANCED + 1; i <= level; i++) k->levels.at[i].drop->kept = false;
+    for (int i = 0; level > KEEP_BALANCED && i < k->facts.n; i++) k->facts.at[i]->kept &= !k->facts.at[i]->idle;
+    for (int i = KEEP_BALANCED + 1; i <= level && i < k->levels.n; i++) k->levels.at[i].drop->kept = false;
 }

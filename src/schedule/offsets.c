@@ -1,5 +1,6 @@
 /* Lifetimes to offsets: blocks in the order in which they come to life take the lowest gap that fits, which is also
- * where memory was used last and is likely to be in the cache. */
+ * where memory was used last and is likely to be in the cache. In training the largest come first instead where that
+ * needs less. */
 #include "schedule/schedule.h"
 
 #include <limits.h>
@@ -29,15 +30,14 @@ static int64_t insert(struct block **alive, int *n, struct block *b)
     return at + b->bytes;
 }
 
-int64_t offsets_assign(struct arena *a, struct block *blocks, int n, struct block *given, int ngiven, int64_t room)
+/* In the order of their birth. Returns the size of the whole. */
+static int64_t assign_by_time(struct arena *a, struct block *blocks, int n, struct block *given, int ngiven,
+                              int64_t room)
 {
     struct block **order = NEW_ARRAY(a, struct block *, n + 1);
     struct block **alive = NEW_ARRAY(a, struct block *, n + ngiven + 2);
     struct block end_of_room = {.offset = room, .first = -1, .last = INT_MAX};
-    for (int i = 0; i < n; i++) {
-        blocks[i].bytes = (blocks[i].bytes + 63) / 64 * 64;
-        order[i] = &blocks[i];
-    }
+    for (int i = 0; i < n; i++) order[i] = &blocks[i];
     qsort(order, (size_t)n, sizeof *order, by_first);
     int64_t whole = room;
     int nalive = 0;
@@ -52,4 +52,49 @@ int64_t offsets_assign(struct arena *a, struct block *blocks, int n, struct bloc
         whole = MAX(whole, end);
     }
     return whole;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const struct block *x = *(struct block *const *)a, *y = *(struct block *const *)b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return by_first(a, b);
+}
+
+/* The largest first, each at the lowest place that is free all its life. */
+static int64_t assign_by_size(struct arena *a, struct block *blocks, int n, struct block *given, int ngiven,
+                              int64_t room)
+{
+    struct block **order = NEW_ARRAY(a, struct block *, n + 1);
+    struct block **placed = NEW_ARRAY(a, struct block *, n + ngiven + 2); /* sorted by offset */
+    struct block **near = NEW_ARRAY(a, struct block *, n + ngiven + 3);
+    struct block end_of_room = {.offset = room, .first = -1, .last = INT_MAX};
+    int64_t whole = room;
+    int nplaced = 0;
+    for (int i = 0; i < n; i++) order[i] = &blocks[i];
+    qsort(order, (size_t)n, sizeof *order, by_size);
+    for (int i = 0; i < ngiven; i++) placed[nplaced++] = &given[i];
+    if (room) placed[nplaced++] = &end_of_room;
+    for (int i = 0; i < n; i++) {
+        struct block *b = order[i];
+        int nnear = 0;
+        for (int k = 0; k < nplaced; k++)
+            if (placed[k]->first <= b->last && placed[k]->last >= b->first) near[nnear++] = placed[k];
+        int64_t end = insert(near, &nnear, b);
+        whole = MAX(whole, end);
+        int at = nplaced++;
+        for (; at && placed[at - 1]->offset > b->offset; at--) placed[at] = placed[at - 1];
+        placed[at] = b;
+    }
+    return whole;
+}
+
+int64_t offsets_assign(struct arena *a, struct block *blocks, int n, struct block *given, int ngiven, int64_t room)
+{
+    for (int i = 0; i < n; i++) blocks[i].bytes = (blocks[i].bytes + 63) / 64 * 64;
+    const int64_t by_time = assign_by_time(a, blocks, n, given, ngiven, room);
+    if (!room) return by_time; /* what inference touches last is in the cache */
+    if (assign_by_size(a, blocks, n, given, ngiven, room) < by_time)
+        return assign_by_size(a, blocks, n, given, ngiven, room);
+    return assign_by_time(a, blocks, n, given, ngiven, room);
 }

@@ -165,7 +165,10 @@ static void push_saved(struct schedule *s, const struct life *life, int tensor)
 static struct block *saved_blocks(const struct schedule *s, const struct life *life, int program)
 {
     struct block *blocks = NEW_ARRAY(s->arena, struct block, s->saved.n + 1);
-    for (int i = 0; i < s->saved.n; i++) blocks[i] = block_of(s, life, s->saved.at[i], program);
+    for (int i = 0; i < s->saved.n; i++) {
+        blocks[i] = block_of(s, life, s->saved.at[i], program);
+        blocks[i].first = -1; /* it is there from the start, whenever it is read first */
+    }
     return blocks;
 }
 

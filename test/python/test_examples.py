@@ -38,6 +38,25 @@ def test_python(name: str) -> None:
     assert max(differences) < LARGEST[name], printed
 
 
+def test_training(tmp_path: Path) -> None:
+    few = [
+        "--steps",
+        "25",
+        "--seeds",
+        "2",
+        "--networks",
+        "mlp",
+        "--optimizers",
+        "adam",
+        "--out",
+        str(tmp_path / "curves.svg"),
+    ]
+    printed = output_of([sys.executable, str(ROOT / "examples/train_digits.py"), *few])
+    low, high, ours, most = map(float, re.findall(r"\d\.\d{4}", printed))
+    assert abs(ours - low) < 0.02 and abs(most - high) < 0.02, printed
+    assert (tmp_path / "curves.svg").read_text().count("<polyline") == 4
+
+
 def write_network(path: Path) -> np.ndarray:
     """Saves a small network; returns what it gives for the input of inference.c: i / n."""
     weight = np.linspace(-1, 2, 32, dtype=np.float32).reshape(8, 4)
