@@ -87,7 +87,9 @@ def check_kinks(model, args, weights, known, wrong):
         del sol.config["precision"]
     still = too_far(precise, *known)
     jumps = {name: 0.0 for name, _, _ in wrong}
-    for seed in range(6):
+    for seed in range(40):
+        if all(ours <= jumps[name] for name, ours, _ in wrong):
+            break
         torch.manual_seed(seed)
         moved = copy.deepcopy(model).double()
         with torch.no_grad():
