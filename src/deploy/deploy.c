@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "passes/passes.h"
 
 /* -- a folder for sources and objects that are not wanted */
 
@@ -100,7 +99,6 @@ static sol_status deploy(struct deploy *d)
     TRY(check_graph(d));
     TRY(deploy_find_compiler(d));
     TRY(differentiate(d));
-    TRY(passes_run(d->g));
     TRY(deploy_versions(d));
     TRY(deploy_weights(d));
     TRY(file_make_folder(d->ctx, d->keys.path));

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "build/build.h"
+#include "compile/compile.h"
 #include "deploy/deploy.h"
+#include "passes/passes.h"
 
 /* -- the compiler */
 
@@ -161,6 +163,9 @@ sol_status deploy_versions(struct deploy *d)
         TRY(make_version(d, march, &d->version[d->nversion++]));
     }
     qsort(d->version, (size_t)d->nversion, sizeof *d->version, better_first);
+    struct compile_memory memory; /* of a training step; a number of bytes is for the best version */
+    TRY(compile_keep(d->g, &d->version[0].target, &memory));
+    TRY(passes_run(d->g));
     for (int i = 0; i < d->nversion; i++) TRY(plan_version(d, &d->version[i]));
     return SOL_OK;
 }
