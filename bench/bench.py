@@ -122,6 +122,10 @@ def ratios(workers: list[Worker]) -> tuple[float, float]:
     return best(workers, ["eager", "eager-last"]) / mine, best(workers, SYSTEMS[1:]) / mine
 
 
+def shown(ratio: float) -> str:
+    return "-" if math.isnan(ratio) else f"{ratio:.2f}"
+
+
 def plot(results: dict[str, list[Worker]], path: Path, title: str) -> None:
     import matplotlib
 
@@ -180,7 +184,7 @@ def main() -> None:
         results[network] = measure(network, systems, batch, a.threads, a.rounds, a.seconds, a.train)
         cells = "".join(f"{'-' if w.error else f'{w.ms:.2f}':>15}" for w in results[network])
         r = ratios(results[network])
-        print(f"{network:20}{cells}{r[0]:9.2f}{r[1]:8.2f}", flush=True)
+        print(f"{network:20}{cells}{shown(r[0]):>9}{shown(r[1]):>8}", flush=True)
         if a.train:
             cells = "".join(f"{'-' if w.error else f'{w.memory:.0f}':>15}" for w in results[network])
             print(f"{f'  MiB, batch {batch}':20}{cells}", flush=True)
@@ -188,9 +192,8 @@ def main() -> None:
             if w.error:
                 print(f"    {w.system}: {w.error}", flush=True)
     each = [ratios(w) for w in results.values()]
-    print(
-        f"geometric mean: {geometric_mean([e[0] for e in each]):.2f}x eager, {geometric_mean([e[1] for e in each]):.2f}x the best peer"
-    )
+    means = [shown(geometric_mean([e[i] for e in each])) for i in (0, 1)]
+    print(f"geometric mean: {means[0]}x eager, {means[1]}x the best peer")
     a.out.mkdir(parents=True, exist_ok=True)
     name = "training" if a.train else f"inference-b{a.batch or 1}"
     write_csv(results, a.out / f"{name}.csv", what, a.threads)
