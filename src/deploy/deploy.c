@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-
 /* -- a folder for sources and objects that are not wanted */
 
 static sol_status make_work(struct deploy *d)
