@@ -20,10 +20,9 @@ static const struct check_case common_cases[] = {
     {"x[N C Q..] -> y[N C P..] i:i64[N C P..] -> m:i64[N C P..] | #K=k; #P=(#Q+2*p-#K)//s+1 | |"
      "(y,m)[N C P] = maxat[K | 0<=s*P+K-p<#Q] x[N C s*P+K-p]; i[N C P] = lin(#Q, s*P+dig(m[N C P],#K)-p)",
      "1,4,8,9", "k=3,3 s=2 p=1", "x:0231 y:0231", 0, "nan"},
-    {"m[N C P..] g[N C P..] -> d[N C Q] | #Q=2*#P | | d[N C Q] = sum[K L | 0<=Q//2-K and Q//2-K<#P and m[N C "
-     "Q//2-K]==3*K+L]"
-     " g[N C Q//2-K]",
-     "2,24,7 2,24,7", NULL, NULL, 0, NULL},
+    {"m:u8[N C P..] g[N C P..] -> d[N C Q] | #Q=2*#P; #K=2; #L=3 | |"
+     "d[N C Q] = sum[K L | 0<=Q//2-K and Q//2-K<#P and m[N C Q//2-K]==3*K+L] g[N C Q//2-K]",
+     "u8:2,24,7<7 2,24,7", NULL, NULL, 0, NULL},
     {"a[B M K] b[B K N] -> y[B M N] | | | y[B M N] = sum[K] a[B M K] * b[B K N]", "3,7,20 3,20,9", NULL, NULL, 0, NULL},
     {"x[A R B] -> y[A R B] | | | (m,z)[A B] = softsum[R] x[A R B]; y[A R B] = exp(x[A R B]-m[A B]) / z[A B]", "3,40,5",
      NULL, NULL, 0, "big"},

@@ -244,7 +244,7 @@ class State:
 
     def prepare(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> None:
         """What optimize does. In eval mode it is inference that will be asked for. In train mode it may be either: what
-        cannot be trained is refused now, and the first call decides what is compiled."""
+        cannot be trained is said now, and the first call decides what is compiled."""
         if not any(m.training for m in root.modules()):
             self.find(root, leaves, spec)
             return
@@ -254,9 +254,8 @@ class State:
         except _core.Error as e:
             if not self._infers(root, leaves, spec):
                 raise
-            if isinstance(e, _core.UnsupportedError):
-                raise type(e)(f"{e}\nfor inference, call eval() on the model before sol.optimize") from None
-            log.debug(f"{model_class(root).__name__}: not for training: {e}")  # batch-norm and a batch of 1, say
+            say = log.warn if isinstance(e, _core.UnsupportedError) else log.debug  # not: batch-norm and a batch of 1
+            say(f"{model_class(root).__name__}: is in train mode, but only inference is possible: {e}")
 
     def _infers(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> bool:
         """Could it be inference?"""
