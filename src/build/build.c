@@ -307,7 +307,7 @@ static sol_status open_module(struct build *b, const char *path, struct module *
     if (!status) return SOL_OK;
     char *data;
     size_t bytes;
-    const char *folder = cache_temporary_folder(&b->cache);
+    const char *folder = folder_temporary(b->cache.arena);
     if (!folder) return status;
     const char *copy = arena_printf(b->arena, "%s/%s.so", folder, b->module_key);
     sol_status copied = file_read(b->ctx, b->arena, path, &data, &bytes);

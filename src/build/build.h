@@ -40,7 +40,10 @@ struct module { /* mapped code */
 sol_status build_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct module *out_m);
 void module_close(struct module *m);
 
-/* For code that is built elsewhere (deploy). source.c: */
+/* For code that is built elsewhere (deploy). folder.c: */
+const char *folder_temporary(struct arena *a); /* a new private one; NULL: not possible, see errno */
+void folder_remove(const char *path);          /* with all that is in it; follows no links */
+/* source.c: */
 const char *source_header(void); /* the text of sol/module.h */
 /* KERNEL_ becomes <symbol>_. */
 const char *source_kernel(struct arena *a, const char *kernel, const char *symbol);

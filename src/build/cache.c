@@ -147,19 +147,13 @@ static bool add_place(struct cache *c, const char *folder, bool last)
     return p->writable;
 }
 
-static const char *temporary_root(void)
-{
-    const char *t = getenv("TMPDIR");
-    return t && *t == '/' ? t : "/tmp";
-}
-
 void cache_open(struct cache *c, struct sol_ctx *ctx, struct arena *a)
 {
     *c = (struct cache){.ctx = ctx, .arena = a};
     const char *folder = ctx_config(ctx, "cache::folder");
     if (!folder || !*folder) return;
     if (add_place(c, folder, false)) return;
-    add_place(c, arena_printf(a, "%s/sol-cache-%ld", temporary_root(), (long)geteuid()), true);
+    add_place(c, arena_printf(a, "%s/sol-cache-%ld", folder_temporary_root(), (long)geteuid()), true);
 }
 
 void cache_close(struct cache *c)
@@ -353,7 +347,7 @@ void cache_set_fact(struct cache *c, const char *name, const char *text)
 sol_status cache_source_folder(struct cache *c, const char *device, const char **out_path)
 {
     const struct cache_place *p = writable_place(c);
-    *out_path = arena_printf(c->arena, "%s/%s/source", p ? p->folder : temporary_root(), device);
+    *out_path = arena_printf(c->arena, "%s/%s/source", p ? p->folder : folder_temporary_root(), device);
     return file_make_folder(c->ctx, *out_path);
 }
 
@@ -367,14 +361,9 @@ sol_status cache_work_folder(struct cache *c, bool inside, const char **out_path
         folder_remove_old(tmp, WORK_OLD); /* of builds that were killed */
         if (!file_make_folder(c->ctx, tmp) && (*out_path = mkdtemp(path))) return SOL_OK;
     }
-    if ((*out_path = cache_temporary_folder(c))) return SOL_OK;
+    if ((*out_path = folder_temporary(c->arena))) return SOL_OK;
     return ctx_fail(c->ctx, SOL_ERR_IO, "build: cannot make a folder in %s: %s; make room, or set TMPDIR",
-                    temporary_root(), strerror(errno));
-}
-
-const char *cache_temporary_folder(struct cache *c)
-{
-    return mkdtemp(arena_printf(c->arena, "%s/sol-work-XXXXXX", temporary_root()));
+                    folder_temporary_root(), strerror(errno));
 }
 
 /* Removes what the cache is known to make, nothing else that may be in the folder. */

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -48,6 +49,17 @@ static void clear(int fd, time_t before)
         unlinkat(fd, e->d_name, AT_REMOVEDIR);
     }
     closedir(dir);
+}
+
+const char *folder_temporary_root(void)
+{
+    const char *t = getenv("TMPDIR");
+    return t && *t == '/' ? t : "/tmp";
+}
+
+const char *folder_temporary(struct arena *a)
+{
+    return mkdtemp(arena_printf(a, "%s/sol-work-XXXXXX", folder_temporary_root()));
 }
 
 void folder_remove(const char *path)

@@ -35,12 +35,11 @@ void cache_set_fact(struct cache *c, const char *name, const char *text);
 sol_status cache_source_folder(struct cache *c, const char *device, const char **out_path);
 /* A new private folder for one build, inside the cache if possible. */
 sol_status cache_work_folder(struct cache *c, bool inside, const char **out_path);
-const char *cache_temporary_folder(struct cache *c); /* a new one, not in the cache; NULL: not possible */
 
 /* folder.c */
 /* Is it a folder that the user owns and nobody else can write? `*out_why` says what is wrong. */
 bool folder_is_private(const char *path, const char **out_why);
-void folder_remove(const char *path);                      /* with all that is in it; follows no links */
+const char *folder_temporary_root(void);
 void folder_remove_old(const char *path, int64_t seconds); /* what in it has not been changed for so long */
 bool folder_has_room(const char *path, int64_t bytes);
 

@@ -1,46 +1,24 @@
 /* The way of a deployment, as one function. */
 #include "deploy/deploy.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "build/build.h"
 
 /* -- a folder for sources and objects that are not wanted */
 
 static sol_status make_work(struct deploy *d)
 {
-    const char *temporary = getenv("TMPDIR");
-    char *name = arena_printf(d->arena, "%s/sol-deploy-XXXXXX", temporary && *temporary ? temporary : "/tmp");
-    d->work = d->keys.path;
-    if (d->target == DEPLOY_SOURCE) return SOL_OK;
-    d->work = mkdtemp(name);
+    d->work = d->target == DEPLOY_SOURCE ? d->keys.path : folder_temporary(d->arena);
     return d->work ? SOL_OK
-                   : ctx_fail(d->ctx, SOL_ERR_IO, "deploy: cannot make the folder '%s': %s", name, strerror(errno));
-}
-
-/* Its files, and those in folders in it. */
-static void empty(const char *path, int depth)
-{
-    DIR *dir = opendir(path);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        char inner[4096];
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        snprintf(inner, sizeof inner, "%s/%s", path, e->d_name);
-        if (!unlink(inner) || !depth) continue;
-        empty(inner, depth - 1);
-        rmdir(inner);
-    }
-    if (dir) closedir(dir);
+                   : ctx_fail(d->ctx, SOL_ERR_IO,
+                              "deploy: cannot make a temporary folder: %s; make room, or set TMPDIR", strerror(errno));
 }
 
 static void remove_work(const struct deploy *d)
 {
-    if (!d->work || d->target == DEPLOY_SOURCE) return;
-    empty(d->work, 1);
-    rmdir(d->work);
+    if (d->target != DEPLOY_SOURCE) folder_remove(d->work);
 }
 
 /* -- the way */

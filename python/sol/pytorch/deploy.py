@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,8 +12,9 @@ from sol import _core
 
 from . import as_module
 from .export import export
-from .module import _declare, _example, owned_tensors
+from .module import _declare, _example, evaluating, owned_tensors
 from .skeleton import model_class
+from .trace import leaf_names
 from .translate import Parameter, Translator
 
 
@@ -40,17 +40,13 @@ def deploy_torch(
     module, args, kwargs, batch_size = as_module("sol.deploy", model, args, kwargs, batch_size)
     name = model_class(module).__name__
     training = keys.get("training", "0") == "1"
-    paths, spec = pytree.tree_flatten_with_path((args, kwargs))
-    leaves = [leaf for _, leaf in paths]
-    names = [_input_name(module, path) for path, _ in paths]
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    names = leaf_names(module, args, kwargs)
     leaves = [_row_major(_example(i, _declare(leaf, None), leaf, batch_size)) for i, leaf in enumerate(leaves)]
     noted: list[tuple[str, ...]] = []
-    modes = {m: m.training for m in module.modules()}
-    for m in modes:
-        m.training = False
-    try:
+    with evaluating(module):
         given, named = pytree.tree_unflatten(leaves, spec)
-        root = Deployed(module, noted.append).eval()
+        root = type(name, (Deployed,), {})(module, noted.append).eval()  # messages say the model's name
         owned = {n: o.tensor for n, o in owned_tensors(root).items()}
         tensors = {n: _row_major(t) for n, t in owned.items()}
         trained = {n for n, t in owned.items() if t.requires_grad}
@@ -58,9 +54,6 @@ def deploy_torch(
         with torch.set_grad_enabled(training):
             exported = export(root, given, named, training)
             translation = Translator(exported, name, leaves, tensors, frozenset(), wanted).run()
-    finally:
-        for m, mode in modes.items():
-            m.training = mode
     if translation.writes:
         what = ", ".join(str(which) for (_, which), _ in translation.writes)
         raise _core.UnsupportedError(f"sol.deploy: {name}: writes {what} in place, which a deployed network cannot")
@@ -76,15 +69,6 @@ def _name(path: Sequence[Any]) -> str:
     """Where in a structure of lists and dicts something is: "hidden_0"."""
     parts = [str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", "")))) for k in path]
     return "_".join(p if not p.isdigit() or i else f"output_{p}" for i, p in enumerate(parts))
-
-
-def _input_name(module: torch.nn.Module, path: Sequence[Any]) -> str:
-    """The name of a parameter of forward, and where in it."""
-    parts = [str(getattr(k, "key", getattr(k, "idx", ""))) for k in path]
-    names = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind != p.VAR_KEYWORD]
-    if parts[0] == "0" and int(parts[1]) < len(names):
-        parts[1] = names[int(parts[1])]
-    return "_".join(parts[1:])
 
 
 def _row_major(leaf: Any) -> Any:

@@ -257,7 +257,7 @@ def trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def _trace(mode: FakeTensorMode, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    rows = [*_tensors(mode, module), *_leaves(mode, leaves, _names(module, args, kwargs))]
+    rows = [*_tensors(mode, module), *_leaves(mode, leaves, leaf_names(module, args, kwargs))]
     given = pytree.tree_unflatten([value for _, value, (kind, _), _ in rows if kind == "leaf"], spec)
     attributes = Attributes(module)
     try:
@@ -341,7 +341,7 @@ def _leaves(mode: FakeTensorMode, leaves: list[Any], names: list[str]) -> list[_
     return found
 
 
-def _names(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+def leaf_names(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """Of the leaves: what forward calls the argument, and the way to the leaf in it."""
     known = [
         p.name
