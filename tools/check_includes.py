@@ -30,7 +30,6 @@ MAY = {
     "src/runtime": ["sol", "base", "rt", "runtime"],
     "src/compile": EVERYTHING,
     "src/deploy": [*EVERYTHING, "deploy"],
-    "src/report": [*EVERYTHING, "report"],
     "src/onnx": ["sol", "base", "onnx"],  # a frontend: the public interface, and the base for errors and arenas
     "cli": ["sol"],
     "python/sol": ["sol"],
