@@ -208,20 +208,20 @@ static double traffic(struct plan *p, const struct store *s)
 static sol_status price(struct plan *p, struct chain *c, bool *out_pays)
 {
     double parts = 0, saved = 0, again = 0, slower = 0;
-    struct kernel whole[BAND_MAX_STAGES];
+    const struct choice *whole[BAND_MAX_STAGES], *part;
     int64_t held = 0;
     *out_pays = false;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
         TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->root, st->u, &whole[i]));
-        parts += whole[i].cost;
-        if (!c->channels) slower += whole[i].cost * ROW_PENALTY * MAX(1, LONG_ROWS / (double)st->rows);
+        parts += whole[i]->kernel.cost;
+        if (!c->channels) slower += whole[i]->kernel.cost * ROW_PENALTY * MAX(1, LONG_ROWS / (double)st->rows);
         if (st->out < 0) continue;
         saved += traffic(p, plan_store(p, st->u->loops->tensors.at[st->out].user));
         held += st->row_bytes * st->ring_rows;
         const struct stage *next = &c->stage[i + 1];
         double overlap = (double)(next->high - next->low + 1 - next->step);
-        again += whole[i].cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)(st->rows * c->images);
+        again += whole[i]->kernel.cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)(st->rows * c->images);
     }
     c->cost = parts + slower + again - saved;
     if ((double)held > CACHE_SHARE * (double)p->target->l2 ||
@@ -229,10 +229,11 @@ static sol_status price(struct plan *p, struct chain *c, bool *out_pays)
         return SOL_OK;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
-        TRY(choose_kernel(p, st->sub, st->memory, st->u->root, st->u, &st->kernel));
+        TRY(choose_kernel(p, st->sub, st->memory, st->u->root, st->u, &part));
+        st->kernel = part->kernel;
         if (st->kernel.nstep != 1 || st->kernel.nwork) return SOL_OK;
         /* a solver that needs more than a row at a time, such as Winograd, is not given up for a band */
-        if (st->u->contraction && strcmp(st->kernel.solver, whole[i].solver) &&
+        if (st->u->contraction && strcmp(st->kernel.solver, whole[i]->kernel.solver) &&
             strcmp(ctx_config(p->ctx, "bands"), "always"))
             return SOL_OK;
     }

@@ -72,11 +72,6 @@ static double depth_of(const struct cluster *c)
     return n;
 }
 
-struct candidate {
-    const struct solver *solver;
-    struct variant variant;
-};
-
 static int collect(struct plan *p, const struct solver_context *sc, const struct cluster *c, bool contraction,
                    struct candidate *out, int room)
 {
@@ -122,30 +117,52 @@ static double packing(const struct plan *p, const struct cluster *c, const struc
     return bytes / p->target->l3_rate;
 }
 
-static sol_status emit_cheapest(struct plan *p, const struct solver_context *sc, const struct cluster *c,
-                                const struct unit *u, struct kernel *out)
+/* Cheapest first; of equal ones the first. */
+static void sort(struct candidate *c, int n)
 {
-    struct candidate cand[SOLVER_MAX_VARIANTS * 4];
-    int n = collect(p, sc, c, u->contraction, cand, COUNT_OF(cand));
-    bool found = false;
-    for (; n > 0;) {
-        int best = 0;
-        for (int i = 1; i < n; i++)
-            if (cand[i].variant.cost < cand[best].variant.cost) best = i;
-        if (found && cand[best].variant.cost >= out->cost) break;
-        struct kernel k = {
-            .cost = cand[best].variant.cost, .solver = cand[best].solver->name, .variant = cand[best].variant.text};
-        sol_status s = cand[best].solver->emit(sc, c, &cand[best].variant, &k);
-        TRY(ctx_check(p->ctx));
-        if (s && s != SOL_ERR_UNSUPPORTED) return ctx_where(p->ctx, s, "%s: ", u->label);
-        k.cost += s ? 0 : packing(p, c, &k);
-        if (!s && (!found || k.cost < out->cost)) *out = k;
-        found |= !s;
-        cand[best] = cand[--n];
+    for (int i = 1; i < n; i++) {
+        const struct candidate one = c[i];
+        int k = i;
+        for (; k > 0 && c[k - 1].variant.cost > one.variant.cost; k--) c[k] = c[k - 1];
+        c[k] = one;
     }
-    return found ? SOL_OK
-                 : ctx_fail(p->ctx, SOL_ERR_UNSUPPORTED, "%s (%s): no solver can compute these loops", u->label,
-                            u->layer ? u->layer->where : "");
+}
+
+/* Prints candidate i. *out_done false: it cannot be printed. */
+static sol_status emit(struct plan *p, const struct solver_context *sc, const struct cluster *c, const struct unit *u,
+                       struct choice *choice, int i, bool *out_done)
+{
+    const struct candidate *cand = &choice->candidate[i];
+    struct kernel k = {.cost = cand->variant.cost, .solver = cand->solver->name, .variant = cand->variant.text};
+    const sol_status s = cand->solver->emit(sc, c, &cand->variant, &k);
+    *out_done = false;
+    TRY(ctx_check(p->ctx));
+    if (s && s != SOL_ERR_UNSUPPORTED) return ctx_where(p->ctx, s, "%s: ", u->label);
+    k.cost += s ? 0 : packing(p, c, &k);
+    if (s || (choice->kernel.source && k.cost >= choice->kernel.cost)) return SOL_OK;
+    choice->kernel = k;
+    choice->chosen = i;
+    *out_done = true;
+    return SOL_OK;
+}
+
+/* What was picked, or the cheapest that can be printed, whose packing counts too. */
+static sol_status choose(struct plan *p, const struct solver_context *sc, const struct cluster *c, const struct unit *u,
+                         struct choice *choice)
+{
+    const int picked = p->advice ? p->advice->pick(p->advice->user, choice) : -1;
+    bool done = false;
+    if (picked >= 0 && picked < choice->n) TRY(emit(p, sc, c, u, choice, picked, &done));
+    /* bands weigh what costs say, so that advice for a unit changes that unit alone */
+    if (done) choice->kernel.cost = MIN(choice->kernel.cost, choice->candidate[0].variant.cost);
+    if (done) return SOL_OK;
+    for (int i = 0; i < choice->n; i++) {
+        if (choice->kernel.source && choice->candidate[i].variant.cost >= choice->kernel.cost) break;
+        TRY(emit(p, sc, c, u, choice, i, &done));
+    }
+    return choice->kernel.source ? SOL_OK
+                                 : ctx_fail(p->ctx, SOL_ERR_UNSUPPORTED, "%s (%s): no solver can compute these loops",
+                                            u->label, u->layer ? u->layer->where : "");
 }
 
 /* The packed form of an operand, made once for all units that want the same. Training changes parameters in every step:
@@ -199,28 +216,41 @@ static void set_operands(struct plan *p, struct map *packs, int *at, struct unit
 }
 
 sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u,
-                         struct kernel *out)
+                         const struct choice **out)
 {
     struct solver_context sc = {
         .arena = p->arena, .target = p->target, .winograd = p->winograd, .training = p->training};
     struct cluster c = {.loops = l, .memory = memory, .root = root};
-    struct text key = text_new(p->arena);
-    loops_print(l, &key);
-    print_memory(&key, &c);
-    struct kernel *k = map_get(p->known, key.at);
-    if (!k) {
-        k = NEW(p->arena, struct kernel);
-        TRY(emit_cheapest(p, &sc, &c, u, k));
-        map_set(p->known, key.at, k);
+    struct text text = text_new(p->arena);
+    struct hash h;
+    char key[33];
+    loops_print(l, &text);
+    print_memory(&text, &c);
+    hash_init(&h);
+    hash_text(&h, text.at);
+    hash_hex(&h, key);
+    struct choice *choice = map_get(p->known, key);
+    if (!choice) {
+        struct candidate cand[SOLVER_MAX_VARIANTS * 4];
+        choice = NEW(p->arena, struct choice);
+        choice->key = arena_strdup(p->arena, key);
+        choice->n = collect(p, &sc, &c, u->contraction, cand, COUNT_OF(cand));
+        choice->candidate = arena_memdup(p->arena, cand, (size_t)choice->n * sizeof *cand);
+        sort(choice->candidate, choice->n);
+        TRY(choose(p, &sc, &c, u, choice));
+        map_set(p->known, key, choice);
     }
-    *out = *k;
+    *out = choice;
     return SOL_OK;
 }
 
 static sol_status choose_unit(struct plan *p, struct unit *u)
 {
     if (!u->memory) unit_memory(p, u);
-    return u->kernel.source ? SOL_OK : choose_kernel(p, u->loops, u->memory, u->root, u, &u->kernel);
+    if (u->kernel.source) return SOL_OK;
+    TRY(choose_kernel(p, u->loops, u->memory, u->root, u, &u->choice));
+    u->kernel = u->choice->kernel;
+    return SOL_OK;
 }
 
 /* The unit at place *at: its kernel, its operands, and before it whatever they are packed by, which is finished the

@@ -25,12 +25,19 @@ static sol_status own_outputs(struct sol_graph *g)
 
 sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *target, struct plan **out_plan)
 {
+    return plan_advised(g, a, target, NULL, out_plan);
+}
+
+sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
+                        struct plan **out_plan)
+{
     TRY(own_outputs(g));
     struct plan *p = NEW(a, struct plan);
     *p = (struct plan){.g = g,
                        .arena = a,
                        .ctx = g->ctx,
                        .target = target,
+                       .advice = advice,
                        .training = graph_is_joint(g),
                        .winograd = strcmp(ctx_config(g->ctx, "precision"), "high") != 0};
     p->nstores = g->ntensors * 2 + 64;

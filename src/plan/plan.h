@@ -16,6 +16,25 @@
 #include "layers/layers.h"
 #include "print/kernel.h"
 
+/* A way to compute a cluster, as a solver offers it. */
+struct candidate {
+    const struct solver *solver;
+    struct variant variant;
+};
+/* What computes a cluster; equal clusters share it. */
+struct choice {
+    const char *key;             /* hash of loops and memory, 32 digits */
+    struct candidate *candidate; /* all that apply, cheapest first */
+    int n, chosen;
+    struct kernel kernel;
+};
+/* What somebody knows beyond costs: `pick` says which candidate shall compute a cluster, -1: the cheapest. If that one
+ * cannot print a kernel the next cheapest does. */
+struct advice {
+    int (*pick)(void *user, const struct choice *c);
+    void *user;
+};
+
 /* What becomes one kernel. loops->tensors[i].user is the graph tensor behind it (NULL for TEMPs and TABLEs). */
 struct unit {
     struct loops *loops;
@@ -28,7 +47,8 @@ struct unit {
     int root;              /* statement that dominates the work */
     struct memory *memory; /* by tensor of the loops, once laid out */
     struct kernel kernel;
-    int noperand; /* of the kernel, in order; work buffers are tensors that only the plan knows */
+    const struct choice *choice; /* that made the kernel; NULL: it is a band, or opaque */
+    int noperand;                /* of the kernel, in order; work buffers are tensors that only the plan knows */
     struct sol_tensor **operand;
     bool *written; /* by operand */
 };
@@ -59,13 +79,18 @@ struct plan {
     const struct target *target;
     bool winograd;
     bool training;               /* parameters change from step to step */
-    struct map *known;           /* kernels by their loops and memory */
+    const struct advice *advice; /* NULL: costs alone decide */
+    struct map *known;           /* choices by key */
     VECTOR(struct unit *) units; /* in order of execution within each program */
     struct store *stores;        /* by tensor id */
     int nstores;
 };
 
+/* By costs alone. */
 sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *target, struct plan **out_plan);
+/* A graph may be planned several times. `advice` lives as long as the plan; NULL: none. */
+sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
+                        struct plan **out_plan);
 
 struct store *plan_store(struct plan *p, const struct sol_tensor *t);
 /* A new tensor of the graph that only the plan knows (a packed weight, a reordered input). */
@@ -86,9 +111,9 @@ sol_status plan_layout(struct plan *p);
 sol_status plan_band(struct plan *p);
 sol_status plan_choose(struct plan *p);
 void unit_memory(struct plan *p, struct unit *u); /* u->memory, from where the tensors lie */
-/* choose.c: the cheapest kernel for loops in memory; equal ones are printed once. */
+/* choose.c: what computes loops in memory; equal ones are printed once. */
 sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u,
-                         struct kernel *out);
+                         const struct choice **out);
 /* A step that zeroes the halos of a tensor's memory, as a kernel. */
 sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel *out);
 
