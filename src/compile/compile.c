@@ -137,6 +137,7 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
     TRY(schedule_make(p, &s));
     int64_t planned = clock_ns();
     compile_report(s);
+    compile_report_steps(s);
     struct module m;
     TRY(build(ctx, s, target, &m));
     LOG(ctx, LOG_DEBUG, "core", "%s: passes %.0f ms, plan %.0f ms, build %.0f ms, %d kernels", g->name,

@@ -7,6 +7,8 @@
 /* report.c: what was planned, into the log at DEBUG (one line a unit: solver, variant, cost) and, with compiler::debug,
  * into files of the cache folder: the network drawn (Graphviz) and the plan as text. */
 void compile_report(const struct schedule *s);
+/* With compiler::debug_memory_consumption: what is in memory during each step, and of what the peak is made. */
+void compile_report_steps(const struct schedule *s);
 /* memory.c: what forward keeps of a graph with a gradient, as the key training::memory says. */
 struct compile_memory {
     const struct keep *keep; /* NULL: there is no gradient */

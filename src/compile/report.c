@@ -1,5 +1,9 @@
-/* What was planned, for people: one line a unit. */
+/* What was planned, for people: one line a unit; and, with compiler::debug_memory_consumption, one line for each step
+ * of forward and backward: what is in memory meanwhile, and for the step that needs most of it what that is. */
 #include "compile/compile.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 static const char *shape_text(struct arena *a, const struct sol_tensor *t)
 {
@@ -25,6 +29,89 @@ void compile_report(const struct schedule *s)
     LOG(p->ctx, LOG_DEBUG, "plan", "workspace %lld forward, %lld backward, prepared %lld, saved %lld bytes",
         (long long)s->program[PROGRAM_FORWARD].workspace_bytes, (long long)s->program[PROGRAM_BACKWARD].workspace_bytes,
         (long long)s->prepared_bytes, (long long)s->saved_bytes);
+}
+
+/* -- what each step keeps alive */
+
+struct lump { /* a tensor in memory that is the network's own */
+    const struct sol_tensor *t;
+    const char *maker; /* label of the first step that has to do with it */
+    int64_t bytes;
+    int first, last; /* steps */
+    bool saved;
+};
+
+static bool counts(const struct schedule *s, int buffer)
+{
+    const enum sol_buffer_kind kind = (enum sol_buffer_kind)s->buffers.at[buffer].kind;
+    return kind == SOL_BUFFER_WORKSPACE || kind == SOL_BUFFER_SAVED;
+}
+
+/* Adds the tensors of a program: in backward those that forward saved live from the start, in forward to the end. */
+static int find_lumps(const struct schedule *s, int program, struct lump *lumps)
+{
+    const struct schedule_program *pr = &s->program[program];
+    int n = 0, *at = NEW_ARRAY(s->arena, int, s->plan->nstores + 1);
+    for (int i = 0; i < pr->steps.n; i++) {
+        const struct schedule_step *st = &pr->steps.at[i];
+        for (int k = 0; k < st->noperand; k++) {
+            const struct store *store = plan_store(s->plan, plan_store(s->plan, st->operand[k])->root);
+            if (!counts(s, s->buffer[store->t->id])) continue;
+            if (!at[store->t->id]) {
+                const int64_t bytes = store->elements * dtype_def(store->t->dtype)->bytes;
+                bool saved = false;
+                for (int v = 0; v < s->saved.n; v++) saved |= s->saved.at[v] == store->t->id;
+                lumps[n] =
+                    (struct lump){store->t, st->label, bytes, saved && program == PROGRAM_BACKWARD ? 0 : i, i, saved};
+                at[store->t->id] = ++n;
+            }
+            struct lump *l = &lumps[at[store->t->id] - 1];
+            l->last = l->saved && program == PROGRAM_FORWARD ? pr->steps.n : i;
+        }
+    }
+    return n;
+}
+
+static int64_t alive_at(const struct lump *l, int n, int step)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++) bytes += l[i].first <= step && step <= l[i].last ? l[i].bytes : 0;
+    return bytes;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct lump *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return x->first != y->first ? (x->first < y->first ? -1 : 1) : 0;
+}
+
+static void report_steps(const struct schedule *s, int program)
+{
+    const struct schedule_program *pr = &s->program[program];
+    struct sol_ctx *ctx = s->plan->ctx;
+    struct lump *lumps = NEW_ARRAY(s->arena, struct lump, s->plan->nstores + 1);
+    const int n = find_lumps(s, program, lumps);
+    int peak = 0;
+    for (int i = 0; i < pr->steps.n; i++) {
+        const int64_t bytes = alive_at(lumps, n, i);
+        if (bytes > alive_at(lumps, n, peak)) peak = i;
+        LOG(ctx, LOG_INFO, "plan", "%-8s step %d: %.1fMB alive, %s", program_name(program), i, (double)bytes / 1e6,
+            pr->steps.at[i].label);
+    }
+    if (n) qsort(lumps, (size_t)n, sizeof *lumps, by_bytes);
+    for (int i = 0; i < n; i++)
+        if (lumps[i].first <= peak && peak <= lumps[i].last)
+            LOG(ctx, LOG_INFO, "plan", "%-8s peak, at step %d: %.2fMB %s, steps %d to %d: %s %s", program_name(program),
+                peak, (double)lumps[i].bytes / 1e6, lumps[i].saved ? "saved" : "worked in", lumps[i].first,
+                lumps[i].last, shape_text(s->arena, lumps[i].t), lumps[i].maker);
+}
+
+void compile_report_steps(const struct schedule *s)
+{
+    if (strcmp(ctx_config(s->plan->ctx, "compiler::debug_memory_consumption"), "1") != 0) return;
+    report_steps(s, PROGRAM_FORWARD);
+    report_steps(s, PROGRAM_BACKWARD);
 }
 
 void compile_report_memory(struct sol_ctx *ctx, const struct sol_net *net, bool training)
