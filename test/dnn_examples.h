@@ -199,6 +199,11 @@ static const struct example examples[] = {
      .must = "direct",
      .row = "x[B T C] w[O T] b[O] -> y[B O C] | | | y[B O C] = (sum[T] x[B T C] * w[O T]) + b[O]",
      .shape = {{3, 20, 40}, {30, 20}, {30}}},
+    {.name = "several loads in each statement behind it",
+     .must = "direct",
+     .row = "x[A I] w[O I] a[A O] b[A O] -> y[A O] | | | t[A O] = sum[I] x[A I] * w[O I]; "
+            "s[A O] = t[A O] * a[A O] + b[A O] * (1 - a[A O]); y[A O] = s[A O] * b[A O] - a[A O] * (1 - b[A O])",
+     .shape = {{37, 20}, {23, 20}, {37, 23}, {37, 23}}},
     {.name = "gradient 3x3",
      .must = "weights-winograd",
      .row = GRADIENT "sum[N P] dy[N G*#C+C P] * x[N G*#J+J s*P+d*K-p]:0",

@@ -154,7 +154,7 @@ void epilogue_print(struct epilogue *e, struct text *out, const char *sum, int v
                                 .temps = e->temps};
         w.stmt = s;
         const char *value = print_value(&pe, st->value, t);
-        e->temps = pe.temps;
+        e->temps = MAX(e->temps, pe.temps); /* loads counted on */
         const char *name = SAY(e, "y%d_", e->temps++);
         text_line(out, "const %s %s = %s;", vector_type(e, t), name, value);
         w.made[w.nmade].tensor = st->out[0];
