@@ -58,8 +58,8 @@ static void rows_and_signatures_agree(void **state)
         if (d->text) assert_int_equal(words_before_arrow(d->doc), tensors_before_arrow(d->text));
         if (d->text) assert_non_null(layer_row(d));
         assert_int_equal(!!(d->flags & LAYER_MAP), d->math >= 0);
-        assert_int_equal(!!(d->flags & LAYER_OPAQUE), d->run != NULL && d->shape != NULL);
-        assert_true(d->text || d->build || d->run);
+        assert_int_equal(!!(d->flags & LAYER_OPAQUE), d->describe != NULL && d->shape != NULL);
+        assert_true(d->text || d->build || d->describe);
     }
     assert_true(n > 150);
     assert_null(layer_def_at(-1));

@@ -37,46 +37,27 @@ static struct sol_io io_of(struct arena *a, const char *name, const struct sol_t
         .name = arena_strdup(a, name ? name : ""), .dtype = t->dtype, .ndim = t->ndim, .shape = shape};
 }
 
+/* What is left of an opaque layer when its graph is gone. */
+struct opaque {
+    struct alone what;
+    const char *name, *kind;
+    int nout;
+};
+
 static sol_status run_opaque(struct sol_ctx *ctx, const void *data, const void *const *in, void *const *out)
 {
-    const struct sol_layer *l = data;
-    return l->def->run(ctx, l, in, out);
+    const struct opaque *o = data;
+    return layer_run_opaque(ctx, &o->what, o->name, o->kind, in, out, o->nout);
 }
 
-/* Opaque layers outlive the graph: what their functions look at is copied. */
-static struct sol_tensor *copy_tensor(struct arena *a, const struct sol_tensor *t)
+static struct opaque *keep_opaque(struct arena *a, const struct sol_layer *l)
 {
-    if (!t) return NULL;
-    struct sol_tensor *c = arena_memdup(a, t, sizeof *t);
-    c->graph = NULL;
-    c->from = NULL;
-    c->name = NULL;
-    c->data = NULL;
-    return c;
-}
-
-static struct sol_layer *copy_layer(struct arena *a, const struct sol_layer *l)
-{
-    struct sol_layer *c = arena_memdup(a, l, sizeof *l);
-    c->name = arena_strdup(a, l->name);
-    c->where = arena_strdup(a, l->where);
-    c->loops = NULL;
-    c->prev = c->next = NULL;
-    c->in = NEW_ARRAY(a, struct sol_tensor *, l->nin + 1);
-    c->out = NEW_ARRAY(a, struct sol_tensor *, l->nout + 1);
-    for (int i = 0; i < l->nin; i++) c->in[i] = copy_tensor(a, l->in[i]);
-    for (int i = 0; i < l->nout; i++) c->out[i] = copy_tensor(a, l->out[i]);
-    c->attrs.at = NEW_ARRAY(a, struct row_attr, l->attrs.n + 1);
-    for (int i = 0; i < l->attrs.n; i++) {
-        struct row_attr *to = &c->attrs.at[i];
-        *to = l->attrs.at[i];
-        size_t n = to->n < 0 ? 1 : (size_t)to->n;
-        to->name = arena_strdup(a, to->name);
-        to->text = arena_strdup(a, to->text);
-        if (to->ints) to->ints = arena_memdup(a, to->ints, n * sizeof *to->ints);
-        if (to->reals) to->reals = arena_memdup(a, to->reals, n * sizeof *to->reals);
-    }
-    return c;
+    struct opaque *o = NEW(a, struct opaque);
+    l->def->describe(a, l, &o->what);
+    o->name = arena_strdup(a, l->name);
+    o->kind = l->def->name;
+    o->nout = l->nout;
+    return o;
 }
 
 static void close_module(void *handle)
@@ -100,8 +81,7 @@ static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const 
     struct net_host *host = NEW_ARRAY(a, struct net_host, s->opaque.n + 1);
     for (int i = 0; i < s->opaque.n; i++) {
         const struct sol_layer *l = s->opaque.at[i];
-        host[i] = (struct net_host){.run = run_opaque, .data = copy_layer(a, l)};
-        for (int k = 0; k < l->nin; k++) host[i].nin += l->in[k] != NULL;
+        host[i] = (struct net_host){.run = run_opaque, .data = keep_opaque(a, l), .nin = l->nin};
     }
     struct net_parts parts = {.name = arena_strdup(a, g->name),
                               .module = m->table,

@@ -11,8 +11,7 @@
 #define OPAQUE_SHAPE(name)                                                                                          \
     sol_status name(struct arena *a, int nin, const struct row_input *in, const struct attrs *attrs, int *out_nout, \
                     struct row_input *out)
-#define OPAQUE_RUN(name) \
-    sol_status name(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out)
+#define OPAQUE_DESCRIBE(name) void name(struct arena *a, const struct sol_layer *l, struct alone *out)
 
 /* build.c */
 
@@ -76,11 +75,11 @@ BUILDER(build_index);
 BUILDER(build_bucketize);
 /* scatter.c */
 OPAQUE_SHAPE(shape_scatter_elements);
-OPAQUE_RUN(run_scatter_elements);
+OPAQUE_DESCRIBE(describe_scatter_elements);
 OPAQUE_SHAPE(shape_scatter_nd);
-OPAQUE_RUN(run_scatter_nd);
+OPAQUE_DESCRIBE(describe_scatter_nd);
 OPAQUE_SHAPE(shape_index_put);
-OPAQUE_RUN(run_index_put);
+OPAQUE_DESCRIBE(describe_index_put);
 /* move.c */
 BUILDER(build_permute);
 BUILDER(build_reshape);
@@ -122,8 +121,8 @@ BUILDER(build_nll);
 BUILDER(build_cross_entropy);
 /* opaque.c */
 OPAQUE_SHAPE(shape_sort);
-OPAQUE_RUN(run_sort);
+OPAQUE_DESCRIBE(describe_sort);
 OPAQUE_SHAPE(shape_topk);
-OPAQUE_RUN(run_topk);
+OPAQUE_DESCRIBE(describe_topk);
 
 #endif

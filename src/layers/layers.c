@@ -14,8 +14,8 @@
 
 #define ROW(name, flags, attributes, text, doc) {#name, flags, text, attributes, doc, NULL, NULL, NULL, -1},
 #define BUILT(name, flags, attributes, build, doc) {#name, flags, NULL, attributes, doc, build, NULL, NULL, -1},
-#define OPAQUE(name, flags, attributes, shape, run, doc) \
-    {#name, (flags) | LAYER_OPAQUE, NULL, attributes, doc, NULL, shape, run, -1},
+#define OPAQUE(name, flags, attributes, shape, describe, doc) \
+    {#name, (flags) | LAYER_OPAQUE, NULL, attributes, doc, NULL, shape, describe, -1},
 static const struct layer_def rows[] = {
 #include "layers/layers.def"
 };

@@ -3,11 +3,12 @@
 #define SOL_LAYERS_H
 
 #include "hlir/graph.h"
+#include "layers/alone.h"
 
 enum layer_flags {
     LAYER_MAP = 1,     /* element-wise: a row of math.def */
     LAYER_MOVE = 2,    /* only moves elements: every output element is a copy of an input element or a constant */
-    LAYER_OPAQUE = 4,  /* no loops: computed by `run` */
+    LAYER_OPAQUE = 4,  /* no loops: computed by alone.c, as `describe` says */
     LAYER_VARIADIC = 8 /* any number of inputs */
 };
 
@@ -20,10 +21,10 @@ struct layer_def {
     /* Writes the row of one instance from its shapes and attributes (Permute, Concat, Einsum, ...). */
     sol_status (*build)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
                         const struct attrs *attrs, struct text *out_row);
-    /* OPAQUE: shapes and types of the outputs; and the function itself, on row-major data. `attrs` is the layer's. */
+    /* OPAQUE: shapes and types of the outputs; and what alone.c is to compute, in the arena. `attrs` is the layer's. */
     sol_status (*shape)(struct arena *a, int nin, const struct row_input *in, const struct attrs *attrs, int *out_nout,
                         struct row_input *out);
-    sol_status (*run)(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
+    void (*describe)(struct arena *a, const struct sol_layer *l, struct alone *out);
     int math; /* MAP: row of math.def, else -1 */
 };
 const struct layer_def *layer_def(const char *name); /* NULL: no such row; parsed rows are made once, thread-safe */
@@ -39,6 +40,10 @@ sol_status layer_bind_row(struct arena *a, const struct layer_def *def, int nin,
 /* The attributes of a layer: those given, checked and in the kind that the row asks for, and the defaults of the
  * others. */
 sol_status layer_attrs(struct arena *a, const struct layer_def *def, const struct attrs *given, struct attrs *out);
+/* opaque.c: runs what an opaque layer is described as, on row-major data; its name and kind are for messages. */
+sol_status layer_run_opaque(struct sol_ctx *ctx, const struct alone *a, const char *name, const char *kind,
+                            const void *const *in, void *const *out, int nout);
+int alone_type(enum sol_dtype t);
 /* May this attribute be left out because it has its default? */
 bool layer_attr_is_default(struct arena *a, const struct layer_def *def, const struct row_attr *v);
 

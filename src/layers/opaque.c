@@ -1,76 +1,55 @@
-/* Layers without loops: sorting. */
-#include <stdlib.h>
+/* Layers without loops: running them, and sorting. What they compute is in alone.c. */
 #include <string.h>
 
 #include "layers/build.h"
 
-/* -- sorting: positions are sorted by a key, an order-preserving integer for every type */
+/* -- running: what alone.c computes, with memory and messages */
 
-static int64_t key_of(enum sol_dtype t, const void *data, int64_t i)
+int alone_type(enum sol_dtype t)
 {
-    switch (t) {
-    case SOL_U64: return (int64_t)(((const uint64_t *)data)[i] ^ (uint64_t)1 << 63);
-    case SOL_F32: {
-        float v = ((const float *)data)[i];
-        int32_t bits;
-        if (v != v) return INT64_MAX; /* NaN is the largest */
-        v += 0.0f;                    /* -0 and 0 are equal */
-        memcpy(&bits, &v, sizeof bits);
-        return bits < 0 ? (int64_t)INT32_MIN - bits : bits;
-    }
-    case SOL_F64: {
-        double v = ((const double *)data)[i];
-        int64_t bits;
-        if (v != v) return INT64_MAX;
-        v += 0.0;
-        memcpy(&bits, &v, sizeof bits);
-        return bits < 0 ? INT64_MIN - bits : bits;
-    }
-    default: return dtype_int(t, data, i);
-    }
+    static const uint8_t types[SOL_DTYPES] = {
+        [SOL_BOOL] = ALONE_BOOL, [SOL_U8] = ALONE_U8,     [SOL_I8] = ALONE_I8,      [SOL_U16] = ALONE_U16,
+        [SOL_I16] = ALONE_I16,   [SOL_U32] = ALONE_U32,   [SOL_I32] = ALONE_I32,    [SOL_U64] = ALONE_U64,
+        [SOL_I64] = ALONE_I64,   [SOL_F16] = ALONE_OTHER, [SOL_BF16] = ALONE_OTHER, [SOL_F32] = ALONE_F32,
+        [SOL_F64] = ALONE_F64,
+    };
+    return types[t];
 }
 
-struct item {
-    int64_t key, at;
-};
-
-static int ascending(const void *a, const void *b)
+sol_status layer_run_opaque(struct sol_ctx *ctx, const struct alone *a, const char *name, const char *kind,
+                            const void *const *in, void *const *out, int nout)
 {
-    const struct item *x = a, *y = b;
-    if (x->key != y->key) return x->key < y->key ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
+    char *p[SOL_MAX_DIMS + 4];
+    struct alone_bad bad;
+    for (int i = 0; i < a->nin; i++) p[i] = (char *)(uintptr_t)in[i];
+    for (int i = 0; i < nout; i++) p[a->nin + i] = out[i];
+    const size_t bytes = alone_scratch(a);
+    void *scratch = bytes ? ctx_realloc(ctx, NULL, bytes) : NULL;
+    if (bytes && !scratch) return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory for %zu bytes", kind, bytes);
+    const int error = alone_run(a, p, scratch, &bad);
+    ctx_free(ctx, scratch);
+    if (!error) return SOL_OK;
+    return ctx_fail(ctx, SOL_ERR_RUN, "layer '%s' (%s): index %lld is out of range for size %lld", name, kind,
+                    (long long)bad.index, (long long)bad.limit);
 }
 
-static int descending(const void *a, const void *b)
-{
-    const struct item *x = a, *y = b;
-    if (x->key != y->key) return x->key > y->key ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
+/* -- sorting */
 
 /* Sorts along an axis and writes the first k of each line. */
-static sol_status sort_lines(struct sol_ctx *ctx, const struct sol_layer *l, int axis, int64_t k, bool down,
-                             const void *in, void *values, int64_t *positions)
+static void describe_lines(const struct sol_layer *l, int64_t axis, int64_t k, bool down, struct alone *out)
 {
     const struct sol_tensor *x = l->in[0];
-    int64_t n = x->ndim ? x->dim[axis].size : 1, outer = 1, inner = 1;
-    for (int d = 0; d < x->ndim; d++) *(d < axis ? &outer : &inner) *= d == axis ? 1 : x->dim[d].size;
-    size_t size = dtype_def((enum sol_dtype)x->dtype)->bytes;
-    struct item *items = ctx_realloc(ctx, NULL, (size_t)MAX(n, 1) * sizeof *items);
-    if (!items) return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory for %lld elements", l->def->name, (long long)n);
-    for (int64_t o = 0; o < outer; o++)
-        for (int64_t i = 0; i < inner; i++) {
-            for (int64_t j = 0; j < n; j++)
-                items[j] = (struct item){key_of((enum sol_dtype)x->dtype, in, (o * n + j) * inner + i), j};
-            qsort(items, (size_t)n, sizeof *items, down ? descending : ascending);
-            for (int64_t j = 0; j < k; j++) {
-                int64_t to = (o * k + j) * inner + i, from = (o * n + items[j].at) * inner + i;
-                memcpy((char *)values + (size_t)to * size, (const char *)in + (size_t)from * size, size);
-                positions[to] = items[j].at;
-            }
-        }
-    ctx_free(ctx, items);
-    return SOL_OK;
+    if (axis < 0) axis += MAX(x->ndim, 1);
+    *out = (struct alone){.kind = ALONE_SORT,
+                          .type = alone_type((enum sol_dtype)x->dtype),
+                          .bytes = dtype_def((enum sol_dtype)x->dtype)->bytes,
+                          .nin = 1,
+                          .down = down,
+                          .outer = 1,
+                          .inner = 1,
+                          .n = x->ndim ? x->dim[axis].size : 1};
+    out->keep = k < 0 ? out->n : k;
+    for (int d = 0; d < x->ndim; d++) *(d < axis ? &out->outer : &out->inner) *= d == axis ? 1 : x->dim[d].size;
 }
 
 static sol_status sortable(struct sol_ctx *ctx, const char *name, const struct row_input *in)
@@ -91,12 +70,10 @@ OPAQUE_SHAPE(shape_sort)
     return SOL_OK;
 }
 
-OPAQUE_RUN(run_sort)
+OPAQUE_DESCRIBE(describe_sort)
 {
-    int64_t axis = attrs_int(&l->attrs, "axis", 0, 0);
-    if (axis < 0) axis += MAX(l->in[0]->ndim, 1);
-    int64_t n = l->in[0]->ndim ? l->in[0]->dim[axis].size : 1;
-    return sort_lines(ctx, l, (int)axis, n, attrs_int(&l->attrs, "down", 0, 0) != 0, in[0], out[0], out[1]);
+    (void)a;
+    describe_lines(l, attrs_int(&l->attrs, "axis", 0, 0), -1, attrs_int(&l->attrs, "down", 0, 0) != 0, out);
 }
 
 OPAQUE_SHAPE(shape_topk)
@@ -119,10 +96,9 @@ OPAQUE_SHAPE(shape_topk)
     return SOL_OK;
 }
 
-OPAQUE_RUN(run_topk)
+OPAQUE_DESCRIBE(describe_topk)
 {
-    int64_t axis = attrs_int(&l->attrs, "axis", 0, -1);
-    if (axis < 0) axis += MAX(l->in[0]->ndim, 1);
-    int64_t k = attrs_int(&l->attrs, "k", 0, 1);
-    return sort_lines(ctx, l, (int)axis, k, attrs_int(&l->attrs, "largest", 0, 1) != 0, in[0], out[0], out[1]);
+    (void)a;
+    describe_lines(l, attrs_int(&l->attrs, "axis", 0, -1), attrs_int(&l->attrs, "k", 0, 1),
+                   attrs_int(&l->attrs, "largest", 0, 1) != 0, out);
 }

@@ -1,46 +1,12 @@
-/* Layers that write by index. They run as C functions: the position of a write is data, and a later write to the same
- * place must come later. */
+/* Layers that write by index. They have no loops: the position of a write is data, and a later write to the same place
+ * must come later. */
 #include <string.h>
 
 #include "layers/build.h"
 
-enum { NONE, ADD, MUL, MAXIMUM, MINIMUM };
 #define MODES "none|add|mul|max|min"
 
-/* -- joining one element with what is there */
-
-#define JOIN(type, sum, times)                                     \
-    do {                                                           \
-        type *to = (type *)y + i, v = ((const type *)u)[j];        \
-        if (mode == ADD) *to = (type)(sum);                        \
-        if (mode == MUL) *to = (type)(times);                      \
-        if (mode == MAXIMUM && !(*to >= v) && *to == *to) *to = v; \
-        if (mode == MINIMUM && !(*to <= v) && *to == *to) *to = v; \
-    } while (0)
-#define JOIN_INT(type) JOIN(type, (uint64_t)*to + (uint64_t)v, (uint64_t)*to * (uint64_t)v)
-
-static void join(enum sol_dtype t, int mode, void *y, int64_t i, const void *u, int64_t j)
-{
-    size_t size = dtype_def(t)->bytes;
-    if (mode == NONE) {
-        memcpy((char *)y + (size_t)i * size, (const char *)u + (size_t)j * size, size);
-        return;
-    }
-    switch (t) {
-    case SOL_F32: JOIN(float, *to + v, *to * v); break;
-    case SOL_F64: JOIN(double, *to + v, *to * v); break;
-    case SOL_BOOL: JOIN(uint8_t, *to | v, *to & v); break;
-    case SOL_U8: JOIN_INT(uint8_t); break;
-    case SOL_I8: JOIN_INT(int8_t); break;
-    case SOL_U16: JOIN_INT(uint16_t); break;
-    case SOL_I16: JOIN_INT(int16_t); break;
-    case SOL_U32: JOIN_INT(uint32_t); break;
-    case SOL_I32: JOIN_INT(int32_t); break;
-    case SOL_U64: JOIN_INT(uint64_t); break;
-    case SOL_I64: JOIN_INT(int64_t); break;
-    default: break; /* half types: refused by joinable */
-    }
-}
+/* -- what all of them are: a walk over u, in alone.c */
 
 /* Input u holds what is joined with x. */
 static sol_status joinable(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in, int u,
@@ -51,7 +17,7 @@ static sol_status joinable(struct sol_ctx *ctx, const struct layer_def *def, con
     if (in[0].dtype != in[u].dtype)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: u: expected type %s as x, got %s", def->name, type_name(in[0].dtype),
                         type_name(in[u].dtype));
-    if (mode != NONE && (in[0].dtype == SOL_F16 || in[0].dtype == SOL_BF16))
+    if (mode != ALONE_NONE && (in[0].dtype == SOL_F16 || in[0].dtype == SOL_BF16))
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "%s: type %s is not supported yet", def->name,
                         type_name(in[0].dtype));
     return SOL_OK;
@@ -64,17 +30,6 @@ static int mode_of(const struct sol_layer *l)
     int i = 0;
     while (i < COUNT_OF(words) - 1 && strcmp(words[i], mode) != 0) i++;
     return i;
-}
-
-/* -- indices */
-
-/* An index made positive; false if it is out of range. */
-static sol_status checked(struct sol_ctx *ctx, const struct sol_layer *l, int64_t v, int64_t n, int64_t *out)
-{
-    *out = v < 0 ? v + n : v;
-    if (*out >= 0 && *out < n) return SOL_OK;
-    return ctx_fail(ctx, SOL_ERR_RUN, "layer '%s' (%s): index %lld is out of range for size %lld", l->name,
-                    l->def->name, (long long)v, (long long)n);
 }
 
 static sol_status integers(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in, int i)
@@ -90,10 +45,41 @@ static void row_major(const struct sol_tensor *t, int64_t *stride)
     for (int d = t->ndim - 1; d >= 0; s *= t->dim[d].size, d--) stride[d] = s;
 }
 
-static void copy_x(const struct sol_layer *l, const void *const *in, void *const *out)
+static void describe(const struct sol_layer *l, int values, int ndim, const int64_t *shape, struct alone *out)
 {
-    size_t bytes = (size_t)tensor_elements(l->in[0]) * dtype_def((enum sol_dtype)l->in[0]->dtype)->bytes;
-    if (bytes) memcpy(out[0], in[0], bytes);
+    const struct sol_tensor *x = l->in[0];
+    *out = (struct alone){.kind = ALONE_SCATTER,
+                          .type = alone_type((enum sol_dtype)x->dtype),
+                          .bytes = dtype_def((enum sol_dtype)x->dtype)->bytes,
+                          .nin = l->nin,
+                          .mode = mode_of(l),
+                          .values = values,
+                          .ndim = ndim,
+                          .elements = tensor_elements(x)};
+    for (int d = 0; d < ndim; d++) out->shape[d] = shape[d];
+}
+
+/* Indices of input i along an axis of x. */
+static struct alone_index *indices(struct arena *a, const struct sol_layer *l, int i, int axis, struct alone *out)
+{
+    const struct sol_tensor *x = l->in[0];
+    int64_t stride[SOL_MAX_DIMS];
+    if (!out->index) out->index = NEW_ARRAY(a, struct alone_index, SOL_MAX_DIMS);
+    struct alone_index *index = (struct alone_index *)(uintptr_t)out->index + out->nindex++;
+    row_major(x, stride);
+    *index = (struct alone_index){.input = i,
+                                  .type = alone_type((enum sol_dtype)l->in[i]->dtype),
+                                  .limit = x->ndim ? x->dim[axis].size : 1,
+                                  .step = x->ndim ? stride[axis] : 1};
+    return index;
+}
+
+/* Strides of a tensor whose last dimension is the walk's dimension `end` - 1, broadcast. */
+static void broadcast(const struct sol_tensor *t, int end, int64_t *stride)
+{
+    int64_t own[SOL_MAX_DIMS];
+    row_major(t, own);
+    for (int d = 0; d < t->ndim; d++) stride[end - t->ndim + d] = t->dim[d].size == 1 ? 0 : own[d];
 }
 
 /* -- ScatterElements(x, i, u) */
@@ -118,28 +104,17 @@ OPAQUE_SHAPE(shape_scatter_elements)
     return SOL_OK;
 }
 
-OPAQUE_RUN(run_scatter_elements)
+OPAQUE_DESCRIBE(describe_scatter_elements)
 {
     const struct sol_tensor *x = l->in[0], *i = l->in[1];
-    int64_t axis = attrs_int(&l->attrs, "axis", 0, 0), xs[SOL_MAX_DIMS], us[SOL_MAX_DIMS], is[SOL_MAX_DIMS];
+    int64_t axis = attrs_int(&l->attrs, "axis", 0, 0), shape[SOL_MAX_DIMS];
     if (axis < 0) axis += MAX(x->ndim, 1);
-    int mode = mode_of(l);
-    int64_t n = tensor_elements(i);
-    row_major(x, xs);
-    row_major(l->in[2], us);
-    row_major(i, is);
-    copy_x(l, in, out);
-    for (int64_t e = 0; e < n; e++) {
-        int64_t to = 0, from = 0, at = 0;
-        TRY(checked(ctx, l, dtype_int((enum sol_dtype)i->dtype, in[1], e), x->ndim ? x->dim[axis].size : 1, &at));
-        for (int d = 0; d < x->ndim; d++) {
-            int64_t here = e / is[d] % i->dim[d].size;
-            from += here * us[d];
-            to += (d == axis ? at : here) * xs[d];
-        }
-        join((enum sol_dtype)x->dtype, mode, out[0], to, in[2], from);
-    }
-    return SOL_OK;
+    for (int d = 0; d < i->ndim; d++) shape[d] = i->dim[d].size;
+    describe(l, 2, i->ndim, shape, out);
+    row_major(l->in[2], out->from);
+    row_major(x, out->to);
+    if (x->ndim) out->to[axis] = 0;
+    row_major(i, indices(a, l, 1, (int)axis, out)->stride);
 }
 
 /* -- ScatterND(x, i, u): i[J.. k], u[J.. R..], x[D1..Dk R..] */
@@ -166,27 +141,23 @@ OPAQUE_SHAPE(shape_scatter_nd)
     return SOL_OK;
 }
 
-OPAQUE_RUN(run_scatter_nd)
+OPAQUE_DESCRIBE(describe_scatter_nd)
 {
-    const struct sol_tensor *x = l->in[0], *i = l->in[1];
-    int64_t xs[SOL_MAX_DIMS], k = i->dim[i->ndim - 1].size, n = k ? tensor_elements(i) / k : 0, block = 1;
-    int mode = mode_of(l);
-    if (!k) /* an index of no dimensions means all of x, once for each */
-        for (int d = 0, last = i->ndim - 1; d < last; d++) n = d ? n * i->dim[d].size : i->dim[d].size;
-    if (!k && i->ndim == 1) n = 1;
+    const struct sol_tensor *x = l->in[0], *i = l->in[1], *u = l->in[2];
+    const int64_t k = i->dim[i->ndim - 1].size;
+    const int lead = i->ndim - 1;
+    int64_t shape[SOL_MAX_DIMS], own[SOL_MAX_DIMS], xs[SOL_MAX_DIMS];
+    for (int d = 0; d < u->ndim; d++) shape[d] = u->dim[d].size;
+    describe(l, 2, u->ndim, shape, out);
+    row_major(u, out->from);
+    row_major(i, own);
     row_major(x, xs);
-    for (int d = (int)k; d < x->ndim; d++) block *= x->dim[d].size;
-    copy_x(l, in, out);
-    for (int64_t j = 0; j < n; j++) {
-        int64_t to = 0;
-        for (int d = 0; d < k; d++) {
-            int64_t at = 0;
-            TRY(checked(ctx, l, dtype_int((enum sol_dtype)i->dtype, in[1], j * k + d), x->dim[d].size, &at));
-            to += at * xs[d];
-        }
-        for (int64_t b = 0; b < block; b++) join((enum sol_dtype)x->dtype, mode, out[0], to + b, in[2], j * block + b);
+    for (int d = lead; d < u->ndim; d++) out->to[d] = xs[d - lead + k];
+    for (int n = 0; n < k; n++) {
+        struct alone_index *index = indices(a, l, 1, n, out);
+        index->offset = n;
+        for (int d = 0; d < lead; d++) index->stride[d] = own[d];
     }
-    return SOL_OK;
 }
 
 /* -- IndexPut(x, u, i..): u is broadcast to the shape that Index gives */
@@ -270,40 +241,22 @@ OPAQUE_SHAPE(shape_index_put)
     return SOL_OK;
 }
 
-/* Element of an index tensor or of u for place `at` of the result, broadcasting. */
-static int64_t broadcast_offset(const struct sol_tensor *t, const int64_t *at, int n)
-{
-    int64_t offset = 0;
-    for (int d = 0; d < t->ndim; d++)
-        offset = offset * t->dim[d].size + (t->dim[d].size == 1 ? 0 : at[n - t->ndim + d]);
-    return offset;
-}
-
-OPAQUE_RUN(run_index_put)
+OPAQUE_DESCRIBE(describe_index_put)
 {
     const struct sol_tensor *x = l->in[0];
     struct put p;
-    int64_t xs[SOL_MAX_DIMS], at[SOL_MAX_DIMS] = {0};
-    int mode = mode_of(l);
+    int64_t xs[SOL_MAX_DIMS];
     put_shape(NULL, l, &l->attrs, l->nin - 2, &p);
+    describe(l, 1, p.ndim, p.shape, out);
+    broadcast(l->in[1], p.ndim, out->from);
     row_major(x, xs);
-    copy_x(l, in, out);
-    for (int64_t e = 0, n = product(p.shape, p.ndim); e < n; e++) {
-        int64_t to = 0, rest = e;
-        for (int d = p.ndim - 1; d >= 0; rest /= p.shape[d], d--) at[d] = rest % p.shape[d];
-        for (int d = 0, o = 0; d < x->ndim; d++) {
-            int64_t v = 0;
-            if (p.of[d] >= 0) {
-                int i = p.of[d] + 2;
-                int64_t offset = broadcast_offset(l->in[i], at + p.first, p.nshape);
-                TRY(checked(ctx, l, dtype_int((enum sol_dtype)l->in[i]->dtype, in[i], offset), x->dim[d].size, &v));
-            } else {
-                if (o == p.first) o += p.nshape;
-                v = at[o++];
-            }
-            to += v * xs[d];
+    for (int d = 0, o = 0; d < x->ndim; d++) {
+        if (p.of[d] >= 0) {
+            const int i = p.of[d] + 2;
+            broadcast(l->in[i], p.first + p.nshape, indices(a, l, i, d, out)->stride);
+            continue;
         }
-        join((enum sol_dtype)x->dtype, mode, out[0], to, in[1], broadcast_offset(l->in[1], at, p.ndim));
+        if (o == p.first) o += p.nshape;
+        out->to[o++] = xs[d];
     }
-    return SOL_OK;
 }
