@@ -190,17 +190,20 @@ static sol_status replace(struct sol_graph *g, struct sol_layer *l, const char *
     return SOL_OK;
 }
 
-/* PyTorch's gradient of a pool goes to the first of equal maxima: their positions are kept. */
+/* PyTorch's gradient of a pool goes to the first of equal maxima: their positions are kept. Which layers, is asked
+ * before any of them is replaced: `active` knows no new tensors. */
 sol_status grad_replace_layers(struct sol_graph *g, const bool *active)
 {
+    struct found {
+        struct sol_layer *layer;
+        const char *with;
+    };
+    VECTOR(struct found) found = {0};
     graph_count_uses(g);
-    for (struct sol_layer *l = g->first, *next; l; l = next) {
-        next = l->next;
-        for (int i = 0; i < COUNT_OF(replaced); i++) {
-            if (strcmp(l->def->name, replaced[i][0]) || !active[l->in[0]->id]) continue;
-            TRY(replace(g, l, replaced[i][1]));
-            break;
-        }
-    }
+    for (struct sol_layer *l = g->first; l; l = l->next)
+        for (int i = 0; i < COUNT_OF(replaced); i++)
+            if (!strcmp(l->def->name, replaced[i][0]) && active[l->in[0]->id])
+                PUSH(g->arena, found, ((struct found){l, replaced[i][1]}));
+    for (int i = 0; i < found.n; i++) TRY(replace(g, found.at[i].layer, found.at[i].with));
     return ctx_check(g->ctx);
 }

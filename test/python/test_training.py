@@ -156,6 +156,7 @@ LAYERS = {
     "LocalResponseNorm": (nn.LocalResponseNorm(3), IMAGES),
     "MaxPool2d": (nn.MaxPool2d(3, 2, 1), IMAGES),
     "MaxPool2d ceil": (nn.MaxPool2d(3, 2, ceil_mode=True), IMAGES),
+    "MaxPool2d thrice": (nn.Sequential(*[nn.MaxPool2d(3, 1, 1) for _ in range(3)]), IMAGES),
     "MaxPool1d": (nn.MaxPool1d(2), (2, 3, 9)),
     "AvgPool2d": (nn.AvgPool2d(3, 2, 1), IMAGES),
     "AvgPool2d ceil": (nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False), IMAGES),
