@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE = ["sol", "base", "hlir"]
 PRINT = [*CORE, "layers", "print", "rt/rt.h"]  # rt stands alone: it knows how many processors there are
 PLAN = [*PRINT, "dfp", "dnn", "plan"]
-EVERYTHING = [*PLAN, "passes", "grad", "schedule", "rt", "build", "runtime", "compile"]
+EVERYTHING = [*PLAN, "passes", "grad", "schedule", "rt", "build", "runtime", "tune", "compile"]
 
 # folder: the folders, or single headers, that it may include; "sol" is include/sol
 MAY = {
@@ -28,6 +28,7 @@ MAY = {
     "src/plan": PLAN,
     "src/schedule": [*PLAN, "schedule"],
     "src/runtime": ["sol", "base", "rt", "runtime"],
+    "src/tune": [*PLAN, "schedule", "runtime", "build", "tune"],
     "src/compile": EVERYTHING,
     "src/deploy": [*EVERYTHING, "deploy"],
     "src/onnx": ["sol", "base", "onnx"],  # a frontend: the public interface, and the base for errors and arenas

@@ -164,9 +164,9 @@ int64_t ctx_config_bytes(struct sol_ctx *ctx, const char *key)
 static bool accepted(const char *values, const char *value)
 {
     if (!*values) return true;
-    if (!strcmp(values, "#")) return is_number(value);
+    if (strchr(values, '#') && is_number(value)) return true;
     if (strstr(values, "|bytes") && bytes_of(value) >= 0) return true;
-    if (!strcmp(value, "bytes")) return false;
+    if (!strcmp(value, "bytes") || !strcmp(value, "#")) return false;
     size_t n = strlen(value);
     for (const char *word = values; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL)
         if (n == strcspn(word, "|") && !strncmp(word, value, n)) return true;
@@ -215,7 +215,10 @@ sol_status sol_config_set(struct sol_ctx *ctx, const char *key, const char *valu
                         !*def->values               ? "text"
                         : !strcmp(def->values, "#") ? "a whole number from 0 to 999999999"
                                                     : def->values,
-                        strstr(def->values, "|bytes") ? " (such as 400MB)" : "", value ? value : "(null)");
+                        strstr(def->values, "|bytes") ? " (such as 400MB)"
+                        : strstr(def->values, "|#")   ? " (a whole number)"
+                                                      : "",
+                        value ? value : "(null)");
     TRY(config_put(ctx, row, value));
     level_changed(ctx);
     return SOL_OK;

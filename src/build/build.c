@@ -332,7 +332,7 @@ static sol_status build(struct build *b, bool use_cache, struct module *out_m)
     const char *path = work_file(b, arena_printf(b->arena, "%s.so", b->module_key));
     TRY(link_module(b, path));
     const char *name = arena_printf(b->arena, "%s/modules/%s.so", b->r->device, b->module_key);
-    path = cache_store(&b->cache, path, name, 1, &b->module_key);
+    if (!b->r->trial) path = cache_store(&b->cache, path, name, 1, &b->module_key);
     LOG(b->ctx, LOG_DEBUG, "build", "%s: %d kernels compiled by %s in %.2f s, %d from the cache", b->r->name,
         b->nkernel - found, b->cc.path, (double)(clock_ns() - start) * 1e-9, found);
     return open_module(b, path, out_m);

@@ -19,6 +19,7 @@ struct build_request {
     const char *device; /* folder in the cache: "x86", "arm64" */
     const char *march;  /* for -march=; NULL: none */
     int vector_bytes;   /* of the target: 16, 32, 64 */
+    bool trial;         /* the module is wanted now, and never again: only its objects are kept */
     int jobs;           /* compilers at the same time; 0: as many as there are processors */
     int nkernel;
     const char *const *kernel; /* C text of each; functions KERNEL_0, KERNEL_1, ... of type sol_kernel_fn, not static */
@@ -39,6 +40,12 @@ struct module { /* mapped code */
  */
 sol_status build_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct module *out_m);
 void module_close(struct module *m);
+
+/* cache.c: where a file lies that is kept beside the cache: place 0 in the folder of the configuration, place 1 in the
+ * temporary one that stands in where that cannot be written. NULL: there is no such folder, or it is not the user's own.
+ */
+#define CACHE_PLACES 2
+const char *cache_beside(struct sol_ctx *ctx, struct arena *a, int place, const char *name);
 
 /* For code that is built elsewhere (deploy). folder.c: */
 const char *folder_temporary(struct arena *a); /* a new private one; NULL: not possible, see errno */

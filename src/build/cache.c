@@ -147,13 +147,26 @@ static bool add_place(struct cache *c, const char *folder, bool last)
     return p->writable;
 }
 
+static const char *temporary_folder(struct arena *a)
+{
+    return arena_printf(a, "%s/sol-cache-%ld", folder_temporary_root(), (long)geteuid());
+}
+
 void cache_open(struct cache *c, struct sol_ctx *ctx, struct arena *a)
 {
     *c = (struct cache){.ctx = ctx, .arena = a};
     const char *folder = ctx_config(ctx, "cache::folder");
     if (!folder || !*folder) return;
     if (add_place(c, folder, false)) return;
-    add_place(c, arena_printf(a, "%s/sol-cache-%ld", folder_temporary_root(), (long)geteuid()), true);
+    add_place(c, temporary_folder(a), true);
+}
+
+const char *cache_beside(struct sol_ctx *ctx, struct arena *a, int place, const char *name)
+{
+    const char *folder = ctx_config(ctx, "cache::folder"), *why;
+    if (!*folder) return NULL;
+    if (place) folder = temporary_folder(a);
+    return folder_is_private(folder, &why) ? arena_printf(a, "%s/%s", folder, name) : NULL;
 }
 
 void cache_close(struct cache *c)

@@ -1,4 +1,5 @@
-/* The way of a network, as one function: passes, plan, schedule, build, and the object that runs it. */
+/* The way of a network: passes, plan, schedule, build, and the object that runs it; with trials of another plan, if it
+ * is to be tuned. */
 #include "compile/compile.h"
 
 #include <string.h>
@@ -8,8 +9,9 @@
 #include "passes/passes.h"
 #include "runtime/runtime.h"
 #include "schedule/schedule.h"
+#include "tune/tune.h"
 
-static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const struct target *target,
+static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const struct target *target, bool trial,
                         struct module *out_m)
 {
     struct build_data *data = NEW_ARRAY(s->arena, struct build_data, s->constants.n + 1);
@@ -18,6 +20,7 @@ static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const str
         data[i] = (struct build_data){t->data, (size_t)tensor_elements(t) * dtype_def(t->dtype)->bytes};
     }
     struct build_request r = {.name = s->plan->g->name,
+                              .trial = trial,
                               .device = target->device,
                               .march = target->march,
                               .vector_bytes = target->vector_bytes,
@@ -101,33 +104,67 @@ static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const 
     return status;
 }
 
+struct way { /* of a graph, behind its passes; it may be gone several times */
+    struct sol_graph *g;
+    const struct target *target;
+    struct compile_memory memory;
+};
+
+static sol_status build_net(const struct way *w, bool trial, struct tune_net *n)
+{
+    struct sol_ctx *ctx = w->g->ctx;
+    struct module m;
+    const int64_t start = clock_ns();
+    TRY(build(ctx, n->schedule, w->target, trial, &m));
+    LOG(ctx, LOG_DEBUG, "core", "%s: build %.0f ms, %d kernels", w->g->name, (double)(clock_ns() - start) / 1e6,
+        n->schedule->kernels.n);
+    const sol_status status = make_net(ctx, n->schedule, &w->memory, &m, &n->net);
+    if (status) module_close(&m);
+    return status;
+}
+
+static sol_status plan_net(const struct way *w, const struct advice *advice, struct tune_net *n)
+{
+    struct plan *p;
+    const int64_t start = clock_ns();
+    TRY(plan_advised(w->g, n->arena, w->target, advice, &p));
+    TRY(schedule_make(p, &n->schedule));
+    LOG(w->g->ctx, LOG_DEBUG, "core", "%s: plan %.0f ms", w->g->name, (double)(clock_ns() - start) / 1e6);
+    return SOL_OK;
+}
+
+/* From the plan on. */
+static sol_status make(void *user, const struct advice *advice, bool trial, struct tune_net *out)
+{
+    const struct way *w = user;
+    *out = (struct tune_net){.arena = arena_create(w->g->ctx)};
+    if (!out->arena) return ctx_check(w->g->ctx);
+    sol_status status = plan_net(w, advice, out);
+    if (!status) status = build_net(w, trial, out);
+    if (status) tune_net_free(out);
+    return status;
+}
+
 static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena *a, struct sol_net **out_net)
 {
     struct target *target = NEW(a, struct target);
     TRY(target_named(ctx, ctx_config(ctx, "target"), target));
     TRY(target_check(ctx, target));
-    int64_t start = clock_ns();
-    struct compile_memory memory;
-    TRY(compile_keep(g, target, &memory));
+    struct way w = {.g = g, .target = target};
+    TRY(compile_keep(g, target, &w.memory));
     TRY(passes_run(g));
-    int64_t passed = clock_ns();
-    struct plan *p;
-    TRY(plan_make(g, a, target, &p));
-    struct schedule *s;
-    TRY(schedule_make(p, &s));
-    int64_t planned = clock_ns();
-    compile_report(s);
-    compile_report_steps(s);
-    struct module m;
-    TRY(build(ctx, s, target, &m));
-    LOG(ctx, LOG_DEBUG, "core", "%s: passes %.0f ms, plan %.0f ms, build %.0f ms, %d kernels", g->name,
-        (double)(passed - start) / 1e6, (double)(planned - passed) / 1e6, (double)(clock_ns() - planned) / 1e6,
-        s->kernels.n);
-    sol_status status = make_net(ctx, s, &memory, &m, out_net);
-    if (status)
-        module_close(&m);
-    else
-        compile_report_memory(ctx, *out_net, graph_is_joint(g));
+    struct adviser *ad = adviser_make(ctx, a, target);
+    struct tune_net n;
+    TRY(make(&w, ad ? &ad->advice : NULL, false, &n));
+    sol_status status = ad ? tune_network(ad, &(struct tune_maker){make, &w}, &n) : SOL_OK;
+    if (!status) {
+        compile_report(n.schedule);
+        compile_report_steps(n.schedule);
+        compile_report_memory(ctx, n.net, graph_is_joint(g));
+        *out_net = n.net;
+        n.net = NULL;
+    }
+    tune_net_free(&n);
     return status;
 }
 

@@ -23,6 +23,22 @@ static sol_status own_outputs(struct sol_graph *g)
     return SOL_OK;
 }
 
+static const char *network_key(struct plan *p)
+{
+    struct hash h;
+    char key[33];
+    hash_init(&h);
+    hash_text(&h, ctx_config(p->ctx, "bands"));
+    for (int i = 0; i < p->units.n; i++) {
+        struct text t = text_new(p->arena);
+        if (p->units.at[i]->dead || p->units.at[i]->program == PROGRAM_PREPARE) continue;
+        loops_print(p->units.at[i]->loops, &t);
+        hash_text(&h, t.at ? t.at : "");
+    }
+    hash_hex(&h, key);
+    return arena_strdup(p->arena, key);
+}
+
 sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *target, struct plan **out_plan)
 {
     return plan_advised(g, a, target, NULL, out_plan);
@@ -53,6 +69,7 @@ sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct targe
     TRY(plan_absorb(p));
     TRY(plan_layout(p));
     p->known = map_create(a);
+    p->key = network_key(p);
     TRY(plan_band(p));
     TRY(plan_choose(p));
     *out_plan = p;

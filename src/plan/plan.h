@@ -2,6 +2,7 @@
  *
  *   units     one for each layer (a Concat: one for each piece), each in its program: prepare, forward or backward.
  *             Nothing below joins units of different programs
+ *   hoist     a reduction that does not depend on all letters around it becomes a unit
  *   compose   Moves vanish into the index expressions of their readers
  *   alias     the pieces of a Concat are written where the Concat wants them
  *   absorb    Maps go up into the producer of their last operand (an epilogue), or down into a reduction
@@ -81,6 +82,7 @@ struct plan {
     bool training;               /* parameters change from step to step */
     const struct advice *advice; /* NULL: costs alone decide */
     struct map *known;           /* choices by key */
+    const char *key;             /* hash of what is to be computed, whoever computes it: 32 digits */
     VECTOR(struct unit *) units; /* in order of execution within each program */
     struct store *stores;        /* by tensor id */
     int nstores;
@@ -104,6 +106,8 @@ void plan_place(struct store *s);          /* layout.c: order, strides, size of 
 
 /* the phases, in order; each is one file */
 sol_status plan_units(struct plan *p);
+struct loops *plan_hoist(struct plan *p, struct loops *l, enum program program, struct sol_layer *layer,
+                         const char *label); /* adds units in front; returns what is left of l */
 sol_status plan_compose(struct plan *p);
 sol_status plan_absorb(struct plan *p);
 sol_status plan_alias(struct plan *p);

@@ -98,7 +98,7 @@ static sol_status take_over(struct sol_net *net, struct sol_saved *saved)
 static sol_status run_slot(struct sol_net *net, struct call *c, struct profile *profile)
 {
     struct slot *s;
-    c->profile = !strcmp(ctx_config(net->ctx, "profile"), "1");
+    c->profile |= !strcmp(ctx_config(net->ctx, "profile"), "1");
     TRY(slot_take(net, c->program, c->threads, &s));
     sol_status status = take_over(net, c->uses_up);
     if (!status) status = run_program(net, c, s);
@@ -131,6 +131,18 @@ static sol_status forward(struct sol_net *net, const void *const *inputs, void *
         .program = &net->module->forward, .inputs = inputs, .outputs = outputs, .saved = saved, .threads = threads};
     if (net->debug && saved && saved->block.at) memset(saved->block.at, 0xff, (size_t)saved->block.bytes);
     return run(net, &c, SOL_GIVEN_FORWARD, &net->forward_profile);
+}
+
+sol_status net_measure(struct sol_net *net, const void *const *inputs, void *const *outputs, int64_t *out_ns)
+{
+    struct sol_saved *saved = NULL;
+    struct profile profile = {.ns = out_ns};
+    if (net->module->saved_bytes) TRY(saved_take(net, &saved));
+    struct call c = {
+        .program = &net->module->forward, .inputs = inputs, .outputs = outputs, .saved = saved, .profile = true};
+    const sol_status status = run(net, &c, SOL_GIVEN_FORWARD, &profile);
+    if (saved) saved_give(saved);
+    return status;
 }
 
 sol_status sol_net_forward(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads,

@@ -27,5 +27,7 @@ struct net_parts {
 /* Takes over `a`, in which all that the parts point to lives (the module's table apart): it dies with the net. On
  * failure nothing is taken over. */
 sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_parts *parts, struct sol_net **out_net);
+/* sol_net_run with as many threads as it likes, each step of forward measured: out_ns has room for all of them. */
+sol_status net_measure(struct sol_net *net, const void *const *inputs, void *const *outputs, int64_t *out_ns);
 
 #endif

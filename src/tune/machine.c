@@ -1,0 +1,41 @@
+/* The machine, as a text: what was measured on one says nothing about another. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tune/tune.h"
+
+#if defined __x86_64__ || defined __i386__
+#include <cpuid.h>
+
+static const char *processor(struct arena *a)
+{
+    unsigned r[12] = {0}, b, c, d, signature = 0;
+    if (__get_cpuid_max(0x80000000, NULL) >= 0x80000004)
+        for (unsigned i = 0; i < 3; i++)
+            __get_cpuid(0x80000002 + i, &r[i * 4], &r[i * 4 + 1], &r[i * 4 + 2], &r[i * 4 + 3]);
+    __get_cpuid(1, &signature, &b, &c, &d);
+    char *name = arena_printf(a, "%.48s", (const char *)r);
+    for (char *end = name + strlen(name); end > name && end[-1] == ' ';) *--end = 0;
+    return arena_printf(a, "%s %x", name, signature);
+}
+#else
+static const char *processor(struct arena *a)
+{
+    char text[1024] = "";
+    FILE *f = fopen("/sys/devices/system/cpu/cpu0/regs/identification/midr_el1", "r");
+    if (!f) return "unknown";
+    if (!fgets(text, sizeof text, f)) *text = 0;
+    fclose(f);
+    text[strcspn(text, "\n")] = 0;
+    return arena_strdup(a, text);
+}
+#endif
+
+const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct target *t)
+{
+    const int most = atoi(ctx_config(ctx, "threads"));
+    return arena_printf(a, "%s %dB%s, %s, L2 %lldK, %d threads%s", t->device, t->vector_bytes, t->fma ? "" : " no fma",
+                        processor(a), (long long)t->l2 >> 10, most > 0 ? most : t->cores,
+                        strcmp(ctx_config(ctx, "precision"), "high") ? "" : ", high precision");
+}
