@@ -248,12 +248,33 @@ static void reductions(void **state)
 {
     (void)state;
     static const char *const rows[] = {
-        "Sum(%0) axes=[1]",  "Mean(%0)",          "Prod(%0) axes=[2]",  "Max(%0) axes=[1]",
-        "Min(%0)",           "SumSquare(%0)",     "L2(%0) axes=[0]",    "LogSumExp(%0) axes=[2]",
-        "Var(%0) axes=[1]",  "Std(%0) axes=[0]",  "Softmax(%0) axis=2", "LogSoftmax(%0) axis=1",
-        "LayerNorm(%0) n=1", "LayerNorm(%0) n=2", "RMSNorm(%0) n=1",    "InstanceNorm(%0)",
-        "LRN(%0) n=3",       "MaxAt(%0) axis=1",  "CumSum(%0) axis=1",  "CumSum(%0) axis=1 exclusive=1 reverse=1",
+        "Sum(%0) axes=[1]",
+        "Mean(%0)",
+        "Prod(%0) axes=[2]",
+        "Max(%0) axes=[1]",
+        "Min(%0)",
+        "SumSquare(%0)",
+        "L2(%0) axes=[0]",
+        "LogSumExp(%0) axes=[2]",
+        "Var(%0) axes=[1]",
+        "Std(%0) axes=[0]",
+        "Softmax(%0) axis=2",
+        "LogSoftmax(%0) axis=1",
+        "LayerNorm(%0) n=1",
+        "LayerNorm(%0) n=2",
+        "RMSNorm(%0) n=1",
+        "InstanceNorm(%0)",
+        "LRN(%0) n=3",
+        "MaxAt(%0) axis=1",
+        "CumSum(%0) axis=1",
+        "CumSum(%0) axis=1 exclusive=1 reverse=1",
         "Sort(%0) axis=2",
+        "CumProd(%0) axis=1",
+        "CumProd(%0) axis=2 exclusive=1",
+        "CumMax(%0) axis=1",
+        "CumMin(%0) axis=0 reverse=1",
+        "LogCumSumExp(%0) axis=2",
+        "LogCumSumExp(%0) axis=0 reverse=1",
     };
     for (int i = 0; i < COUNT_OF(rows); i++) {
         char text[400];
@@ -324,6 +345,61 @@ static void sequences(void **state)
     check("input %0:f64[4 3] \"x\"\ninput %1:i64[4] \"t\"\n%2 = CrossEntropy(%0, %1)\noutput %2 \"y\"\n");
 }
 
+/* A recurrent layer of every kind, with any of its inputs and any of its outputs, in one row. */
+static void recurrent(const char *kind, int gates, int states, int t, int n, int i, int h, const char *attrs,
+                      unsigned given, unsigned used)
+{
+    static const char *const out[] = {"y", "h", "c"};
+    char text[2000], args[200] = "";
+    const int64_t shape[8][3] = {{t, n, i}, {gates * h, i}, {gates * h, h}, {gates * h}, {gates * h}, {n, h}, {n, h}};
+    const int ndim[] = {3, 2, 2, 1, 1, 2, 2};
+    int at = 0, id = 0;
+    for (int k = 0; k < 5 + states; k++) {
+        char *arg = args + strlen(args);
+        if (k > 2 && !(given >> (k - 3) & 1)) {
+            sprintf(arg, "%s-", k ? ", " : "");
+            continue;
+        }
+        sprintf(arg, "%s%%%d", k ? ", " : "", id);
+        at += sprintf(text + at, "%s %%%d:f64[%d", k == 0 || k > 4 ? "input" : "param", id++, (int)shape[k][0]);
+        for (int d = 1; d < ndim[k]; d++) at += sprintf(text + at, " %d", (int)shape[k][d]);
+        at += sprintf(text + at, "] \"in%d\"\n", k);
+    }
+    at += sprintf(text + at, "%%%d, %%%d", id, id + 1);
+    if (states > 1) at += sprintf(text + at, ", %%%d", id + 2);
+    at += sprintf(text + at, " = %s(%s) %s\n", kind, args, attrs);
+    for (int o = 0; o <= states; o++)
+        if (used >> o & 1) at += sprintf(text + at, "output %%%d \"%s\"\n", id + o, out[o]);
+    check(text);
+}
+
+static void recurrences(void **state)
+{
+    (void)state;
+    for (unsigned used = 1; used < 8; used++) recurrent("LSTM", 4, 2, 4, 2, 3, 2, "", 15, used);
+    for (unsigned given = 0; given < 16; given++) recurrent("LSTM", 4, 2, 3, 2, 3, 3, "reverse=1", given, 3);
+    for (unsigned given = 0; given < 8; given++) {
+        recurrent("GRU", 3, 1, 3, 2, 2, 3, "", given, 1);
+        recurrent("GRU", 3, 1, 3, 2, 2, 3, "reverse=1 inner=0", given, 3);
+        recurrent("RNN", 1, 1, 3, 2, 4, 2, "reverse=1", given, 2);
+        recurrent("RNN", 1, 1, 4, 2, 3, 2, "act=relu", given, 1);
+    }
+    for (int one = 0; one < 4; one++) { /* sizes of 1 */
+        int t = one == 0 ? 1 : 3, n = one == 1 ? 1 : 2, i = one == 2 ? 1 : 3, h = one == 3 ? 1 : 2;
+        recurrent("LSTM", 4, 2, t, n, i, h, "order=iofg", 15, 7);
+        recurrent("GRU", 3, 1, t, n, i, h, "order=zrn", 7, 3);
+        recurrent("RNN", 1, 1, t, n, i, h, "", 7, 3);
+    }
+    /* a state in front of its reader, two in one step, a step in the middle that is read */
+    check("input %0:f64[5 3] \"x\"\nparam %1:f64[3] \"w\"\n%2, %3 = Row(%0, %1) text=\"x[T A] w[A] -> y[T A] z[A] | "
+          "#T=5 | | "
+          "p[T A] = q[T-1 A]:1 * w[A] + x[T A]; q[T A] = sin(p[T A]) + p[T-1 A]:0; y[T A] = p[T A] * q[T A];"
+          "z[A] = q[2 A] * p[3 A]\"\noutput %2 \"y\"\noutput %3 \"z\"\n");
+    /* two scans, the second of the other direction over what the first made */
+    check("input %0:f64[2 5] \"x\"\n%1 = Row(%0) text=\"x[A T] -> y[A T] | | | p[A T] = p[A T-1]:0.5 * x[A T];"
+          "y[A T] = y[A T+1]:0 * x[A T] + p[A T]\"\noutput %1 \"y\"\n");
+}
+
 static void networks(void **state)
 {
     (void)state;
@@ -340,8 +416,11 @@ static void refusals(void **state)
     (void)state;
     struct sol_graph *g;
     int of = 0, reached;
-    assert_int_equal(
-        sol_graph_parse(ctx, "input %0:f64[3 4 6] \"x\"\n%1 = CumMax(%0) axis=1 \"top\"\noutput %1 \"y\"\n", &g), 0);
+    assert_int_equal(sol_graph_parse(ctx,
+                                     "input %0:f64[3 4 6] \"x\"\ninput %1:i64[1 2] \"i\"\ninput %2:f64[1 6] \"u\"\n"
+                                     "%3 = ScatterND(%0, %1, %2) mode=mul \"top\"\noutput %3 \"y\"\n",
+                                     &g),
+                     0);
     struct sol_tensor *x = g->inputs.at[0];
     assert_int_equal(sol_graph_differentiate(g, 1, &of, 1, &x, &reached), SOL_ERR_UNSUPPORTED);
     assert_non_null(strstr(sol_error(ctx), "top"));
@@ -353,9 +432,9 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(maps),       cmocka_unit_test(contractions), cmocka_unit_test(pools),
-        cmocka_unit_test(reductions), cmocka_unit_test(moves),        cmocka_unit_test(sequences),
-        cmocka_unit_test(networks),   cmocka_unit_test(refusals),
+        cmocka_unit_test(maps),        cmocka_unit_test(contractions), cmocka_unit_test(pools),
+        cmocka_unit_test(reductions),  cmocka_unit_test(moves),        cmocka_unit_test(sequences),
+        cmocka_unit_test(recurrences), cmocka_unit_test(networks),     cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -302,7 +302,7 @@ static void go(struct adjoint *a, const struct site *s, int32_t node, int32_t ad
     }
 }
 
-static void go_statement(struct adjoint *a, const struct loops_stmt *st)
+void adjoint_statement(struct adjoint *a, const struct loops_stmt *st)
 {
     struct loops *w = a->w;
     int32_t adj[3] = {0};
@@ -344,17 +344,22 @@ static void begin(struct adjoint *a, const bool *want)
     }
 }
 
-/* Active: an input that wants a gradient has an influence on it. Statements stand in order of need. */
-static void find_active(struct adjoint *a)
+/* Active: an input that wants a gradient has an influence on it. Statements stand in order of need, but those of a scan
+ * need each other. */
+static bool find_active(struct adjoint *a)
 {
     struct loops *w = a->w;
+    bool more = false;
     for (int i = 0; i < w->stmts.n; i++) {
         const struct loops_stmt *s = &w->stmts.at[i];
         if (!depends(a, s->value)) continue;
         bool shift = w->ex.at[s->value].kind == EX_RED && w->ex.at[s->value].op == RED_SOFTSUM;
-        for (int o = shift; o < s->nout; o++)
-            if (dtype_def(w->tensors.at[s->out[o]].dtype)->is_float) a->active[s->out[o]] = true;
+        for (int o = shift; o < s->nout; o++) {
+            if (!dtype_def(w->tensors.at[s->out[o]].dtype)->is_float || a->active[s->out[o]]) continue;
+            a->active[s->out[o]] = more = true;
+        }
     }
+    return more;
 }
 
 static int gradient_tensor(struct adjoint *a, int of, struct sol_tensor *user)
@@ -379,10 +384,7 @@ static sol_status plus(struct adjoint *a, struct sol_tensor *x, struct sol_tenso
     return SOL_OK;
 }
 
-enum { MAX_PIECES = 256 };
-
-/* A term without a sum, whose index is letters: such terms can be one. */
-static bool is_map(const struct adjoint *a, const struct term *t)
+bool term_is_map(const struct adjoint *a, const struct term *t)
 {
     const struct loops_tensor *to = &a->w->tensors.at[t->tensor];
     uint64_t seen = 0;
@@ -392,7 +394,7 @@ static bool is_map(const struct adjoint *a, const struct term *t)
         if (e->kind != EX_LETTER || t->rest[d] < to->shape[d] || seen >> e->tensor & 1) return false;
         seen |= UINT64_C(1) << e->tensor;
     }
-    return !t->ctx;
+    return true;
 }
 
 static void join_maps(struct adjoint *a, struct term *into, struct term *t)
@@ -407,15 +409,15 @@ static void join_maps(struct adjoint *a, struct term *into, struct term *t)
 /* All of one tensor's terms: maps together in one layer, every sum in one by itself. */
 static sol_status finish_tensor(struct adjoint *a, int tensor, struct sol_tensor *given, struct sol_tensor **out_d)
 {
-    struct term *piece = NEW_ARRAY(a->w->arena, struct term, MAX_PIECES), maps;
+    struct term *piece = NEW_ARRAY(a->w->arena, struct term, GRAD_MAX_PIECES), maps;
     bool any = false;
     struct sol_tensor *part;
     *out_d = given;
     for (int i = 0; i < a->terms.n; i++) {
         int n, letters = a->w->letters.n;
         if (a->terms.at[i].tensor != tensor) continue;
-        TRY(solve_term(a, &a->terms.at[i], piece, MAX_PIECES, &n));
-        if (n == 1 && is_map(a, piece)) {
+        TRY(solve_term(a, &a->terms.at[i], piece, GRAD_MAX_PIECES, &n));
+        if (n == 1 && !piece->ctx && term_is_map(a, piece)) { /* such terms can be one */
             if (any) join_maps(a, &maps, piece);
             if (!any) maps = piece[0];
             any = true;
@@ -433,14 +435,17 @@ static sol_status finish_tensor(struct adjoint *a, int tensor, struct sol_tensor
     return ctx_check(a->g->ctx);
 }
 
-/* What was a temp is an output of the layer, if a gradient reads it: terms refer to w's tensors, so that is known when
+/* What was a temp, or an output that nobody read, is an output of the layer, if a gradient reads it: terms refer to w's tensors, so that is known when
  * they are made, before any is written. */
 static void mark_exposed(void *user, int32_t node)
 {
     struct adjoint *a = user;
     const struct ex *e = &a->w->ex.at[node];
     if (e->kind != EX_READ || e->tensor >= a->layer->loops->tensors.n) return;
-    if (a->w->tensors.at[e->tensor].role == LOOPS_TEMP) a->exposed[e->tensor] = true;
+    const struct loops_tensor *t = &a->w->tensors.at[e->tensor];
+    const struct sol_tensor *out = t->user;
+    bool unread = t->role == LOOPS_OUTPUT && !out->readers.n && !out->output;
+    if (t->role == LOOPS_TEMP || unread) a->exposed[e->tensor] = true;
 }
 
 static bool writes(const struct loops_stmt *s, int tensor)
@@ -450,19 +455,36 @@ static bool writes(const struct loops_stmt *s, int tensor)
     return false;
 }
 
+/* Does a term of a tensor that nothing has come to yet make one of the statements from `first` on give terms? */
+static bool reach(struct adjoint *a, int first, int nterm)
+{
+    struct loops *w = a->w;
+    bool behind = false;
+    for (int i = nterm; i < a->terms.n; i++) {
+        int t = a->terms.at[i].tensor;
+        if (a->d[t] < 0 || w->tensors.at[a->d[t]].user) continue;
+        w->tensors.at[a->d[t]].user = GRAD_SOMEBODY(a);
+        for (int k = first; k < w->stmts.n; k++) behind |= writes(&w->stmts.at[k], t);
+    }
+    return behind;
+}
+
 /* Before any layer of the gradient is written, a dry run over the statements says which temps it will read. */
 static sol_status expose(struct adjoint *a)
 {
-    struct sol_tensor *const nobody = (struct sol_tensor *)a; /* any pointer: a gradient will be there */
     struct loops *w = a->w;
     int n = a->layer->loops->tensors.n, letters = w->letters.n;
     void **user = NEW_ARRAY(w->arena, void *, n + 1);
-    for (int i = 0; i < n; i++) {
-        if (a->d[i] < 0) continue;
-        user[i] = w->tensors.at[a->d[i]].user;
-        if (w->tensors.at[i].role == LOOPS_TEMP) w->tensors.at[a->d[i]].user = nobody;
+    for (int i = 0; i < n; i++)
+        if (a->d[i] >= 0) user[i] = w->tensors.at[a->d[i]].user;
+    for (int i = w->stmts.n - 1; i >= 0; i--) {
+        int before = a->terms.n;
+        adjoint_statement(a, &w->stmts.at[i]);
+        if (!reach(a, i, before)) continue;
+        i = w->stmts.n; /* a scan: once more */
+        a->terms.n = 0;
+        w->letters.n = letters;
     }
-    for (int i = w->stmts.n - 1; i >= 0; i--) go_statement(a, &w->stmts.at[i]);
     for (int i = 0; i < a->terms.n; i++) {
         const struct term *t = &a->terms.at[i];
         ex_walk(w, t->value, mark_exposed, a);
@@ -491,7 +513,7 @@ sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_te
     struct adjoint a = {.g = g, .layer = l};
     int n = l->loops->tensors.n, given = 0;
     begin(&a, want);
-    find_active(&a);
+    while (find_active(&a)) continue;
     for (int i = 0; i < n; i++) {
         bool in = a.w->tensors.at[i].role == LOOPS_INPUT, out = a.w->tensors.at[i].role == LOOPS_OUTPUT;
         struct sol_tensor *user = out ? d[given++] : NULL;
@@ -501,6 +523,15 @@ sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_te
     bool *done = NEW_ARRAY(g->arena, bool, n + 1);
     for (int i = a.w->stmts.n - 1; i >= 0; i--) {
         const struct loops_stmt *s = &a.w->stmts.at[i];
+        if (s->scan_step) {
+            int first = i;
+            while (first && s[first - 1 - i].scan_step == s->scan_step &&
+                   s[first - 1 - i].scan_letter == s->scan_letter)
+                first--;
+            TRY(adjoint_scan(&a, first, i));
+            i = first;
+            continue;
+        }
         for (int t = 0; t < n; t++) {
             if (!writes(s, t) || done[t] || a.d[t] < 0) continue;
             done[t] = true;
@@ -508,7 +539,7 @@ sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_te
             TRY(finish_tensor(&a, t, a.w->tensors.at[a.d[t]].user, &whole));
             a.w->tensors.at[a.d[t]].user = whole;
         }
-        go_statement(&a, s);
+        adjoint_statement(&a, s);
         TRY(a.refused);
         TRY(ctx_check(g->ctx));
     }
@@ -525,7 +556,5 @@ bool adjoint_known(const struct sol_layer *l, const char **out_why)
 {
     *out_why = NULL;
     if (l->def->flags & LAYER_OPAQUE) *out_why = "it is not made of loops, and no rule gives its gradient";
-    for (int i = 0; i < l->loops->stmts.n; i++)
-        if (l->loops->stmts.at[i].scan_step) *out_why = "gradients of running sums and recurrences are not there yet";
     return !*out_why;
 }

@@ -2,6 +2,7 @@
  *
  *   grad.c     the graph: which layers carry a gradient; sums of what comes from several readers
  *   adjoint.c  one layer: each place that reads a tensor contributes a *term*
+ *   scan.c     a recurrence: a scan from the other end
  *   solve.c    a term says f(letters) == Q; letters are replaced until that is an index, a guard, or nothing
  *   invert.c   the inverse of an integer function that is not affine, as tables
  *   write.c    terms to layers of kind Row
@@ -61,8 +62,19 @@ sol_status grad_refuse(struct adjoint *a, const char *what);
  */
 sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
                          struct sol_tensor **out_d);
+/* The terms of one statement: of each place that it reads, where a gradient of what it writes has a `user`. */
+void adjoint_statement(struct adjoint *a, const struct loops_stmt *s);
+enum { GRAD_MAX_PIECES = 256 }; /* of a term */
+/* A solved term whose index is letters, each once, over the whole tensor, its sum included. */
+bool term_is_map(const struct adjoint *a, const struct term *t);
+/* A `user` while it is only asked whether there will be one: any pointer. */
+#define GRAD_SOMEBODY(a) ((struct sol_tensor *)(a))
 /* Can a gradient go through the layer, as far as its kind goes? If not, *out_why says what is missing. */
 bool adjoint_known(const struct sol_layer *l, const char **out_why);
+
+/* scan.c: the statements first .. last, one scan: their terms, of which those of tensors that the scan itself writes
+ * become a layer. */
+sol_status adjoint_scan(struct adjoint *a, int first, int last);
 
 /* solve.c: the terms that together are this one, each with all of its index known and no pin left. */
 sol_status solve_term(struct adjoint *a, const struct term *t, struct term *out, int room, int *out_n);
@@ -79,6 +91,15 @@ bool invert_pin(struct adjoint *a, struct term *t, int pin, int32_t q);
 /* write.c */
 /* A layer for solved terms of one tensor, which write disjoint parts of it. */
 sol_status write_terms(struct adjoint *a, const struct term *t, int n, struct sol_tensor **out_d);
+/* The same, with bounds given to the reads. */
+int32_t term_written(struct adjoint *a, struct term *t);
+/* A layer with one statement for each gradient in `line`; `user` of those that are outputs is then what they are. */
+struct scan_line {
+    int tensor; /* of w: a gradient, which the other lines may read */
+    int32_t index[SOL_MAX_DIMS], value;
+    bool output;
+};
+sol_status write_scan(struct adjoint *a, const struct scan_line *line, int n);
 /* The layer again with the temps that a gradient reads as outputs; w's tensors then have them as `user`. */
 sol_status write_exposed(struct adjoint *a);
 

@@ -364,6 +364,13 @@ static struct written written(struct adjoint *a, int tensor, bool part)
     return (struct written){.name = free_name(a->w, "d"), .like = *t, .purposes = part ? NULL : t->user};
 }
 
+int32_t term_written(struct adjoint *a, struct term *t)
+{
+    take_bounds(a, t);
+    turn_letters(a, t);
+    return term_sum(a, t);
+}
+
 sol_status write_terms(struct adjoint *a, const struct term *terms, int n, struct sol_tensor **out_d)
 {
     struct loops *w = a->w;
@@ -377,11 +384,9 @@ sol_status write_terms(struct adjoint *a, const struct term *terms, int n, struc
         struct term t = terms[i];
         struct line *line = &wr->line[wr->nline++];
         if (n == 1) split_front(a, &t, &front);
-        take_bounds(a, &t);
-        turn_letters(a, &t);
         line->nout = 1;
+        line->value = term_written(a, &t);
         memcpy(line->index, t.index, sizeof line->index);
-        line->value = term_sum(a, &t);
     }
     wr->out[wr->nout++] = written(a, terms[0].tensor, front);
     TRY(write_row(wr, NULL, layer_name, &l));
@@ -397,6 +402,32 @@ sol_status write_terms(struct adjoint *a, const struct term *terms, int n, struc
     outer->out[outer->nout++] = written(a, terms[0].tensor, false);
     TRY(write_row(outer, NULL, layer_name, &l));
     *out_d = l->out[0];
+    return SOL_OK;
+}
+
+sol_status write_scan(struct adjoint *a, const struct scan_line *from, int n)
+{
+    struct loops *w = a->w;
+    struct writer *wr = writer(a);
+    struct sol_layer *l;
+    int number[MOST_OUTPUTS], outputs = 0;
+    if (n > MOST_OUTPUTS) return grad_refuse(a, "it has too many parts");
+    for (int pass = 0; pass < 2; pass++) /* outputs, temps */
+        for (int i = 0; i < n; i++) {
+            const struct loops_tensor *t = &w->tensors.at[from[i].tensor];
+            if (from[i].output != !pass) continue;
+            if (!pass) outputs++;
+            number[i] = wr->nout;
+            wr->own[from[i].tensor] = true;
+            wr->out[wr->nout++] = (struct written){.name = t->name, .like = *t, .temp = pass};
+        }
+    for (int i = 0; i < n; i++) {
+        struct line *line = &wr->line[wr->nline++];
+        *line = (struct line){.nout = 1, .out = {number[i]}, .value = from[i].value};
+        memcpy(line->index, from[i].index, sizeof line->index);
+    }
+    TRY(write_row(wr, NULL, arena_printf(w->arena, "%s'", a->layer->name), &l));
+    for (int i = 0; i < n; i++) w->tensors.at[from[i].tensor].user = number[i] < outputs ? l->out[number[i]] : NULL;
     return SOL_OK;
 }
 
@@ -438,12 +469,16 @@ static void find_needed(struct adjoint *a, bool *needed)
     for (int i = l->stmts.n - 1; i >= 0; i--) {
         const struct loops_stmt *s = &w->stmts.at[i];
         struct writer reads = {.a = a};
-        bool any = false;
+        bool any = false, more = false;
         for (int o = 0; o < s->nout; o++) any |= needed[s->out[o]];
         if (!any) continue;
         ex_walk(w, s->value, find_used, &reads);
-        for (int k = 0; k < l->tensors.n && k < MOST_TENSORS; k++) needed[k] |= reads.used[k];
-        for (int o = 0; o < s->nout; o++) needed[s->out[o]] = true;
+        for (int o = 0; o < s->nout; o++) reads.used[s->out[o]] = true;
+        for (int k = 0; k < l->tensors.n && k < MOST_TENSORS; k++) {
+            more |= reads.used[k] && !needed[k];
+            needed[k] |= reads.used[k];
+        }
+        if (more && s->scan_step) i = l->stmts.n; /* a step needs the one before it, so any statement another */
     }
 }
 

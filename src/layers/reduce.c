@@ -200,8 +200,8 @@ BUILDER(build_scan)
     } scans[] = {
         {"CumSum", "0", "$ + @"},
         {"CumProd", "1", "$ * @"},
-        {"CumMax", "(-inf)", "max($, @)"},
-        {"CumMin", "inf", "min($, @)"},
+        {"CumMax", "(-inf)", "where(@>=$ or @!=@, @, $)"}, /* of equals the later one, as PyTorch */
+        {"CumMin", "inf", "where(@<=$ or @!=@, @, $)"},
         {"LogCumSumExp", "(-inf)", "logaddexp($, @)"},
     };
     int axis, k = 0, n = in->ndim;

@@ -165,8 +165,8 @@ static void put_recurrent_head(struct text *out, const struct recurrent *r, int 
     static const char *const names[] = {" b?[A]", " e?[A]", " h0?[N H]", " c0?[N H]"};
     text_put(out, "x:float[T N I] w[A I] u[A H]");
     for (int i = 3; i < nin; i++) text_put(out, "%s", names[i - 3]);
-    text_put(out, " -> y[T N H] h[N H]%s | #K=#H | | ", cell ? " c[N H]" : "");
-    text_put(out, "g[T N A] = (sum[I] x[T N I] * w[A I])%s; ", r->b ? " + b[A]" : "");
+    text_put(out, " -> y[T N H] h[N H]%s | #K=#H; #G=%d; #A=#G*#H | | ", cell ? " c[N H]" : "", r->gates);
+    text_put(out, "g[T N G H] = (sum[I] x[T N I] * w[G*#H+H I])%s; ", r->b ? " + b[G*#H+H]" : "");
 }
 
 /* "y[T-1 N H]:h0[N H]" with K for H where it is summed */
@@ -192,17 +192,20 @@ static sol_status gate_order(struct sol_ctx *ctx, const struct layer_def *def, c
     return SOL_OK;
 }
 
-static const char *gate(struct arena *a, const char *name, int block)
-{
-    return block ? arena_printf(a, "%s[T N %d*#H+H]", name, block) : arena_printf(a, "%s[T N H]", name);
-}
-
 /* "sum over K of h u" with the weights' row written in full */
 static const char *hidden(struct arena *a, const char *h, const char *row)
 {
     return arena_printf(a, "(sum[K] %s * u[%s K])", h, row);
 }
 
+/* What the last h brings to all gates, with the bias that belongs to it. */
+static const char *hidden_gates(struct arena *a, const struct recurrent *r)
+{
+    return arena_printf(a, "%s%s", hidden(a, previous(a, r, "y", "K"), "G*#H+H"), r->e ? " + e[G*#H+H]" : "");
+}
+
+/* Sums are tensors of their own, apart from the functions behind them: gradients of both are then plain, and what
+ * backward needs is the gates. */
 BUILDER(build_lstm)
 {
     struct recurrent r;
@@ -210,10 +213,11 @@ BUILDER(build_lstm)
     TRY(read_recurrent(a, def, nin, in, attrs, 4, &r));
     TRY(gate_order(arena_ctx(a), def, attrs, "ifgo", at));
     put_recurrent_head(out, &r, nin, true);
-    text_put(out, "a[T N A] = g[T N A] + %s%s; ", hidden(a, previous(a, &r, "y", "K"), "A"), r.e ? " + e[A]" : "");
-    text_put(out, "s[T N H] = sigmoid(%s) * %s + sigmoid(%s) * tanh(%s); ", gate(a, "a", at[1]),
-             previous(a, &r, "s", "H"), gate(a, "a", at[0]), gate(a, "a", at[2]));
-    text_put(out, "y[T N H] = sigmoid(%s) * tanh(s[T N H]); ", gate(a, "a", at[3]));
+    text_put(out, "a[T N G H] = g[T N G H] + %s; ", hidden_gates(a, &r));
+    text_put(out, "gi[T N H] = sigmoid(a[T N %d H]); gf[T N H] = sigmoid(a[T N %d H]); ", at[0], at[1]);
+    text_put(out, "gg[T N H] = tanh(a[T N %d H]); go[T N H] = sigmoid(a[T N %d H]); ", at[2], at[3]);
+    text_put(out, "s[T N H] = gf[T N H] * %s + gi[T N H] * gg[T N H]; ", previous(a, &r, "s", "H"));
+    text_put(out, "y[T N H] = go[T N H] * tanh(s[T N H]); ");
     text_put(out, "h[N H] = y[%s N H]; c[N H] = s[%s N H]", r.last, r.last);
     return SOL_OK;
 }
@@ -227,20 +231,23 @@ BUILDER(build_gru)
     put_recurrent_head(out, &r, nin, false);
     const char *h = previous(a, &r, "y", "K"), *own = previous(a, &r, "y", "H");
     if (attrs_int(attrs, "inner", 0, 1)) {
-        text_put(out, "a[T N A] = %s%s; ", hidden(a, h, "A"), r.e ? " + e[A]" : "");
-        text_put(out, "r[T N H] = sigmoid(%s + %s); ", gate(a, "g", at[0]), gate(a, "a", at[0]));
-        text_put(out, "z[T N H] = sigmoid(%s + %s); ", gate(a, "g", at[1]), gate(a, "a", at[1]));
-        text_put(out, "n[T N H] = tanh(%s + r[T N H] * %s); ", gate(a, "g", at[2]), gate(a, "a", at[2]));
+        text_put(out, "a[T N G H] = %s; ", hidden_gates(a, &r));
+        text_put(out, "r[T N H] = sigmoid(g[T N %d H] + a[T N %d H]); ", at[0], at[0]);
+        text_put(out, "z[T N H] = sigmoid(g[T N %d H] + a[T N %d H]); ", at[1], at[1]);
+        text_put(out, "n[T N H] = tanh(g[T N %d H] + r[T N H] * a[T N %d H]); ", at[2], at[2]);
     } else {
         const char *row[3], *bias[3];
         for (int i = 0; i < 3; i++) {
             row[i] = arena_printf(a, "%d*#H+H", at[i]);
             bias[i] = r.e ? arena_printf(a, " + e[%s]", row[i]) : "";
         }
-        text_put(out, "r[T N H] = sigmoid(%s + %s%s); ", gate(a, "g", at[0]), hidden(a, h, row[0]), bias[0]);
-        text_put(out, "z[T N H] = sigmoid(%s + %s%s); ", gate(a, "g", at[1]), hidden(a, h, row[1]), bias[1]);
+        text_put(out, "ar[T N H] = g[T N %d H] + %s%s; r[T N H] = sigmoid(ar[T N H]); ", at[0], hidden(a, h, row[0]),
+                 bias[0]);
+        text_put(out, "az[T N H] = g[T N %d H] + %s%s; z[T N H] = sigmoid(az[T N H]); ", at[1], hidden(a, h, row[1]),
+                 bias[1]);
         text_put(out, "q[T N H] = r[T N H] * %s; ", own);
-        text_put(out, "n[T N H] = tanh(%s + %s%s); ", gate(a, "g", at[2]), hidden(a, "q[T N K]", row[2]), bias[2]);
+        text_put(out, "an[T N H] = g[T N %d H] + %s%s; n[T N H] = tanh(an[T N H]); ", at[2],
+                 hidden(a, "q[T N K]", row[2]), bias[2]);
     }
     text_put(out, "y[T N H] = (1-z[T N H]) * n[T N H] + z[T N H] * %s; h[N H] = y[%s N H]", own, r.last);
     return SOL_OK;
@@ -253,7 +260,7 @@ BUILDER(build_rnn)
     TRY(read_recurrent(a, def, nin, in, attrs, 1, &r));
     TRY(word_attr(arena_ctx(a), def, attrs, "act", "tanh|relu", &act));
     put_recurrent_head(out, &r, nin, false);
-    text_put(out, "y[T N H] = %s(g[T N H] + %s%s); h[N H] = y[%s N H]", act ? "relu" : "tanh",
-             hidden(a, previous(a, &r, "y", "K"), "H"), r.e ? " + e[H]" : "", r.last);
+    text_put(out, "a[T N G H] = g[T N G H] + %s; ", hidden_gates(a, &r));
+    text_put(out, "y[T N H] = %s(a[T N 0 H]); h[N H] = y[%s N H]", act ? "relu" : "tanh", r.last);
     return SOL_OK;
 }

@@ -13,7 +13,7 @@ import pytest
 import sol
 import torch
 import torch.nn.functional as F
-from networks import FAMILIES, IMAGE, Recurrent, network, network_inputs
+from networks import FAMILIES, IMAGE, network, network_inputs
 from torch import nn
 from torch_help import error, tensors, to_double
 
@@ -200,6 +200,11 @@ LAYERS = {
     "logsumexp": (Apply(lambda x: x.logsumexp(1)), ROWS),
     "prod": (Apply(lambda x: x.prod(1)), ROWS),
     "cumsum": (Apply(lambda x: x.cumsum(1) ** 2), ROWS),
+    "cumprod": (Apply(lambda x: x.cumprod(1)), ROWS),
+    "cumprod of zeros": (Apply(lambda x: (x.abs() * (x.abs() > 0.3)).cumprod(0)), ROWS),
+    "cummax": (Apply(lambda x: x.cummax(1)[0] * x), ROWS),
+    "cummin": (Apply(lambda x: x.cummin(0)[0] * x), ROWS),
+    "logcumsumexp": (Apply(lambda x: x.logcumsumexp(1)), ROWS),
     "flip and roll": (Apply(lambda x: x.flip(1) * x.roll(2, 0)), ROWS),
     "tril": (Apply(lambda x: x.tril() @ x.triu().T), ROWS),
     "sort": (Apply(lambda x: x.sort(1)[0] * torch.arange(5.0)), ROWS),
@@ -273,18 +278,57 @@ def test_families(name, batch, torchvision):
     check_step(model, inputs(batch), last=True, kinks=True)
 
 
+class Stepped(nn.Module):
+    """A recurrent layer: all of its results, or the last states alone."""
+
+    def __init__(self, layer, states_only=False):
+        super().__init__()
+        self.layer, self.states_only = layer, states_only
+
+    def forward(self, x, *states):
+        y, last = self.layer(x, (states if len(states) > 1 else states[0]) if states else None)
+        return last if self.states_only else (y, last)
+
+
+RECURRENT = [
+    {},
+    {"bias": False},
+    {"bidirectional": True},
+    {"num_layers": 3, "dropout": 0.0},
+    {"num_layers": 2, "bidirectional": True, "batch_first": True},
+]
+
+
+@pytest.mark.parametrize("options", RECURRENT, ids=str)
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_networks_are_refused_by_name(kind, capfd):
-    x = torch.randn(2, 5, 20)
-    s = sol.optimize(Recurrent(kind), x)
-    told = capfd.readouterr().err
-    assert "is in train mode, but only inference is possible" in told
-    assert "recurrences are not there yet" in told
-    with pytest.raises(sol.UnsupportedError, match=rf"{kind.__name__} 'rnn\..*networks.py"):
-        s(x)
-    y = s.eval()(x)[0]  # inference works, and says why when it is asked for more
-    with pytest.raises(sol.UnsupportedError, match="recurrences are not there yet"):
-        y.sum().backward()
+def test_recurrent_layers(kind, options):
+    layer, x = kind(5, 6, **options), torch.randn(7, 3, 5)
+    number = options.get("num_layers", 1) * (1 + options.get("bidirectional", 0))
+    states = [torch.randn(number, 3 if not layer.batch_first else 7, 6) for _ in range(1 + (kind is nn.LSTM))]
+    check_step(Stepped(layer), [x])
+    check_step(Stepped(layer), [x, *states])
+    check_step(Stepped(layer, states_only=True), [x])
+
+
+def test_recurrent_layers_of_one_step_and_one_unit():
+    check_step(Stepped(nn.LSTM(3, 1)), [torch.randn(4, 2, 3)])
+    check_step(Stepped(nn.GRU(3, 4)), [torch.randn(1, 2, 3)])
+    check_step(Stepped(nn.RNN(1, 4, nonlinearity="relu")), [torch.randn(5, 1, 1)])
+    check_step(Stepped(nn.LSTM(20, 33)), [torch.randn(40, 5, 20)])
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_running_extremes_of_equal_elements(name):
+    """The gradient goes to the last of equal elements, and to the last NaN."""
+    x = torch.tensor([[1.0, 1.0, 0.0, 2.0, 2.0], [3.0, math.nan, 4.0, math.nan, 1.0]])
+    weights = torch.randn(2, 5)
+    grads = []
+    for model in (Apply(lambda x: getattr(x, name)(1)[0]), None):
+        model = model or sol.optimize(Apply(lambda x: getattr(x, name)(1)[0]), x)
+        leaf = x.clone().requires_grad_()
+        model(leaf).backward(weights)
+        grads.append(leaf.grad)
+    assert torch.allclose(*grads)
 
 
 def test_random_graphs():

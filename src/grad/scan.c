@@ -1,0 +1,197 @@
+/* A scan: statements that run step by step along a letter, such as a recurrent layer's. Their gradient is a scan from
+ * the other end: of every tensor that the scan writes, one statement adds up what comes to it from later steps, from
+ * the same step and from behind the scan. All of them are one layer of kind Row, since each step needs the step behind
+ * it; what the scan reads from outside then gets its gradient from these as from any other statement. */
+#include <string.h>
+
+#include "grad/grad.h"
+
+struct back {
+    struct adjoint *a;
+    int first, last; /* statements */
+    int ntensors;    /* of the layer */
+    bool *writes;    /* by tensor: the scan does */
+    bool *reached;   /* by tensor: something comes to its gradient */
+    int *twin;       /* by letter: another of the same size; a sum's letter must not be one of the result's */
+    int nletters;
+};
+
+static bool is_own(const struct back *b, const struct term *t)
+{
+    return b->writes[t->tensor];
+}
+
+/* Where the scan writes the tensor: letters, each once, which its gradient's statement has, too. */
+static bool find_index(const struct back *b, int tensor, int32_t *out_index)
+{
+    const struct loops *w = b->a->w;
+    int found = 0;
+    for (int i = b->first; i <= b->last; i++) {
+        const struct loops_stmt *s = &w->stmts.at[i];
+        uint64_t seen = 0;
+        int d = 0;
+        for (int o = 0; o < s->nout; o++) found += s->out[o] == tensor;
+        if (s->out[0] != tensor) continue;
+        for (int32_t k = s->index; k; k = w->ex.at[k].next, d++) {
+            const struct ex *e = &w->ex.at[k];
+            out_index[d] = k;
+            if (w->tensors.at[tensor].shape[d] == 1) continue;
+            if (e->kind != EX_LETTER || seen >> e->tensor & 1) return false;
+            seen |= UINT64_C(1) << e->tensor;
+        }
+    }
+    return found == 1;
+}
+
+/* The term with the result's letters in its index, and others in its sum. */
+static bool rename_term(const struct back *b, struct term *t, const int32_t *index)
+{
+    struct adjoint *a = b->a;
+    struct loops *w = a->w;
+    int32_t map[LOOPS_MAX_LETTERS];
+    uint64_t ctx = 0, taken = 0;
+    const int ndim = w->tensors.at[t->tensor].ndim, n = w->letters.n;
+    for (int i = 0; i < n; i++) map[i] = ex_letter(w, i);
+    for (int i = 0; i < n; i++) {
+        if (!(t->ctx >> i & 1)) continue;
+        int to = -1;
+        for (int k = 0; k < b->nletters && to < 0; k++)
+            if (w->letters.at[k].size == w->letters.at[i].size && !(taken >> b->twin[k] & 1)) to = b->twin[k];
+        if (to < 0) return false;
+        taken |= UINT64_C(1) << to;
+        ctx |= UINT64_C(1) << to;
+        map[i] = ex_letter(w, to);
+    }
+    for (int d = 0; d < ndim; d++)
+        if (w->tensors.at[t->tensor].shape[d] > 1) map[w->ex.at[t->index[d]].tensor] = index[d];
+    for (int i = 0; i < t->nbound; i++) t->bound[i].e = ex_copy(w, w, t->bound[i].e, map, NULL);
+    for (int i = 0; i < t->nguard; i++) t->guard[i] = ex_copy(w, w, t->guard[i], map, NULL);
+    t->value = ex_copy(w, w, t->value, map, NULL);
+    t->ctx = ctx;
+    for (int d = 0; d < ndim; d++) t->index[d] = index[d];
+    return true;
+}
+
+struct highest {
+    const struct loops *w;
+    int letter;
+};
+
+static void find_highest(void *user, int32_t node)
+{
+    struct highest *h = user;
+    const struct ex *e = &h->w->ex.at[node];
+    if (e->kind == EX_LETTER) h->letter = MAX(h->letter, e->tensor);
+    if (e->kind == EX_RED && e->u.bound) h->letter = MAX(h->letter, 63 - __builtin_clzll(e->u.bound));
+}
+
+/* Letters that only solving needed are free again: a row can name so many only. */
+static void free_letters(struct adjoint *a, int32_t value, int letters)
+{
+    struct highest h = {a->w, letters - 1};
+    ex_walk(a->w, value, find_highest, &h);
+    a->w->letters.n = h.letter + 1;
+}
+
+/* d tensor[index] = what was given + every term. */
+static sol_status gather(struct back *b, int tensor, struct scan_line *line)
+{
+    struct adjoint *a = b->a;
+    struct loops *w = a->w;
+    struct term *piece = NEW_ARRAY(w->arena, struct term, GRAD_MAX_PIECES);
+    const int d = a->d[tensor];
+    struct sol_tensor *given = w->tensors.at[d].user;
+    *line = (struct scan_line){.tensor = d};
+    if (!find_index(b, tensor, line->index)) return grad_refuse(a, "it writes a tensor step by step and in parts");
+    for (int i = 0, n; i < a->terms.n; i++) {
+        const int letters = w->letters.n;
+        if (a->terms.at[i].tensor != tensor) continue;
+        TRY(solve_term(a, &a->terms.at[i], piece, GRAD_MAX_PIECES, &n));
+        if (n != 1 || !term_is_map(a, piece) || !rename_term(b, piece, line->index))
+            return grad_refuse(a, "how a step reads another has no inverse as a step yet");
+        int32_t value = term_written(a, piece);
+        line->value = line->value ? ex_binary(w, EX_ADD, line->value, value) : value;
+        free_letters(a, value, letters);
+    }
+    if (!given) return SOL_OK;
+    struct loops_tensor t = w->tensors.at[d];
+    int from = loops_tensor(w, arena_printf(w->arena, "%s0", t.name), LOOPS_INPUT, t.dtype, t.ndim, t.shape);
+    w->tensors.at[from].user = given;
+    int32_t read = ex_read(w, from, t.ndim ? ex_list(w, t.ndim, line->index) : 0, 0);
+    line->value = line->value ? ex_binary(w, EX_ADD, read, line->value) : read;
+    return SOL_OK;
+}
+
+/* The terms of the scan's statements; more tensors are reached by them, until none is. */
+static void make_terms(struct back *b, struct sol_tensor *const *given)
+{
+    struct adjoint *a = b->a;
+    struct loops *w = a->w;
+    const int before = a->terms.n, letters = w->letters.n;
+    for (bool more = true; more;) {
+        more = false;
+        a->terms.n = before;
+        w->letters.n = letters;
+        for (int t = 0; t < b->ntensors; t++)
+            if (b->reached[t]) w->tensors.at[a->d[t]].user = GRAD_SOMEBODY(a);
+        for (int i = b->last; i >= b->first; i--) adjoint_statement(a, &w->stmts.at[i]);
+        for (int i = before; i < a->terms.n; i++) {
+            const int t = a->terms.at[i].tensor;
+            if (!is_own(b, &a->terms.at[i]) || b->reached[t]) continue;
+            b->reached[t] = more = true;
+        }
+    }
+    for (int t = 0; t < b->ntensors; t++)
+        if (b->reached[t]) w->tensors.at[a->d[t]].user = given[t];
+}
+
+static void find_outside(void *user, int32_t node)
+{
+    struct back *b = user;
+    const struct ex *e = &b->a->w->ex.at[node];
+    if (e->kind != EX_READ) return;
+    for (int t = 0; t < b->ntensors; t++)
+        if (b->reached[t] && b->a->d[t] == e->tensor) b->a->exposed[t] = true;
+}
+
+sol_status adjoint_scan(struct adjoint *a, int first, int last)
+{
+    struct loops *w = a->w;
+    const int n = a->layer->loops->tensors.n;
+    struct back b = {.a = a, .first = first, .last = last, .ntensors = n, .nletters = a->layer->loops->letters.n};
+    struct sol_tensor **given = NEW_ARRAY(w->arena, struct sol_tensor *, n + 1);
+    struct scan_line *line = NEW_ARRAY(w->arena, struct scan_line, n + 1);
+    int nline = 0;
+    bool any = false;
+    b.writes = NEW_ARRAY(w->arena, bool, n + 1);
+    b.reached = NEW_ARRAY(w->arena, bool, n + 1);
+    b.twin = NEW_ARRAY(w->arena, int, b.nletters + 1);
+    for (int i = first; i <= last; i++)
+        for (int o = 0; o < w->stmts.at[i].nout; o++) b.writes[w->stmts.at[i].out[o]] = true;
+    for (int t = 0; t < n; t++)
+        if (b.writes[t] && a->d[t] >= 0) b.reached[t] = (given[t] = w->tensors.at[a->d[t]].user) != NULL;
+    for (int i = 0; i < a->terms.n; i++)
+        if (is_own(&b, &a->terms.at[i])) b.reached[a->terms.at[i].tensor] = true;
+    for (int t = 0; t < n; t++) any |= b.reached[t];
+    if (!any) return SOL_OK;
+    for (int i = 0; i < b.nletters; i++) {
+        if (w->letters.n == LOOPS_MAX_LETTERS) return grad_refuse(a, "it has more loops than a row can name");
+        b.twin[i] = loops_letter(w, w->letters.at[i].name, w->letters.at[i].size);
+    }
+    make_terms(&b, given);
+    TRY(a->refused);
+    memset(a->exposed, 0, (size_t)n * sizeof *a->exposed); /* from here on: of the gradients */
+    for (int i = 0; i < a->terms.n; i++) {
+        const struct term *t = &a->terms.at[i];
+        if (is_own(&b, t)) continue;
+        ex_walk(w, t->value, find_outside, &b);
+        for (int k = 0; k < t->nguard; k++) ex_walk(w, t->guard[k], find_outside, &b);
+    }
+    for (int t = 0; t < n; t++) {
+        if (!b.reached[t]) continue;
+        TRY(gather(&b, t, &line[nline]));
+        line[nline++].output = a->exposed[t];
+    }
+    TRY(a->refused);
+    return write_scan(a, line, nline);
+}
