@@ -94,7 +94,7 @@ static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const 
                               .host = host,
                               .nhost = s->opaque.n,
                               .if_fast = compile_peak(s, memory, KEEP_ALL),
-                              .if_balanced = compile_peak(s, memory, KEEP_BALANCED),
+                              .if_balanced = compile_peak(s, memory, memory->keep ? memory->keep->balanced : 0),
                               .if_small = compile_peak(s, memory, memory->keep ? memory->keep->small : 0),
                               .close = close_module,
                               .handle = m->handle};

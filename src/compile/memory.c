@@ -64,7 +64,7 @@ static sol_status meet(const struct sol_graph *g, struct keep *k, const struct t
     int64_t needs = 0, least = INT64_MAX, error = 0;
     for (int level = 0; level <= last; level++) {
         const bool hopeless = k->levels.at[level].bytes + error > budget;
-        if (hopeless && level > KEEP_BALANCED && level < last) continue;
+        if (hopeless && level > KEEP_SOURCES && level < last) continue;
         TRY(try_level(g, k, level, target, &needs));
         LOG(g->ctx, LOG_DEBUG, "grad", "training::memory: level %d of %d needs %.1fMB", level, last,
             (double)needs / 1e6);
@@ -89,7 +89,7 @@ sol_status compile_keep(struct sol_graph *g, const struct target *target, struct
 {
     const char *want = ctx_config(g->ctx, "training::memory");
     struct keep *k;
-    *out_m = (struct compile_memory){NULL, KEEP_BALANCED};
+    *out_m = (struct compile_memory){NULL, KEEP_ALL};
     if (!graph_is_joint(g)) return SOL_OK;
     TRY(keep_make(g, &k));
     keep_levels(k);
@@ -98,7 +98,9 @@ sol_status compile_keep(struct sol_graph *g, const struct target *target, struct
         out_m->level = KEEP_ALL;
     else if (!strcmp(want, "small"))
         out_m->level = k->small;
-    else if (strcmp(want, "balanced") != 0)
+    else if (!strcmp(want, "balanced"))
+        out_m->level = k->balanced;
+    else
         TRY(meet(g, k, target, ctx_config_bytes(g->ctx, "training::memory"), &out_m->level));
     out_m->keep = k;
     keep_level(k, out_m->level);

@@ -191,13 +191,15 @@ double cost_weights(const struct weights *w)
     const int64_t tasks = weights_tasks(w);
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
     const double compute = cycles * cycle(t) / t->cores * busy;
-    /* operands are read for every block of the other; sums that do not stay in L2 come and go with every chunk */
+    /* operands are read for every block of the other; sums that do not stay in L2 come and go with every chunk, and
+     * once more for the results; all cores have theirs in the L3, or nowhere near */
     const double pixels = (double)problem_size(&w->p, w->p.k) * outer * w->p.bytes;
     double memory = cold(t, pixels * (double)w->a.channels.size) * (double)w->b.nblock +
                     cold(t, pixels * (double)w->b.channels.size) * (double)w->a.nblock;
     const double held = (double)((w->sums + (w->winograd ? w->a.size + w->b.size : 0)) * w->p.bytes);
     const double moved = 2 * (double)w->sums * w->p.bytes * (double)w->nchunk * (double)(tasks / w->ngroup);
-    memory += moved / (held > 0.8 * (double)t->l2 ? t->l3_rate : t->l2_rate);
+    const bool far = held * t->cores > (double)t->l3;
+    memory += moved / (far ? t->dram_rate : held > 0.8 * (double)t->l2 ? t->l3_rate : t->l2_rate);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
            constants.step * (w->ngroup > 1 ? 2 : 1);
 }

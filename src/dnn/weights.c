@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define SHORTEST 16 /* sum for which sums are worth a place of their own */
+#define SETS 1024   /* bytes from a cache line to one that may be in the same set of the L1, or in one of few */
 #define FAIL(...) return *why = __VA_ARGS__, false
 
 static int64_t ceil_div(int64_t a, int64_t b)
@@ -168,6 +169,7 @@ static void cut_side(const struct weights *w, struct weights_side *s, int64_t pa
     s->size *= panel;
     if (!w->winograd) return;
     s->pitch = ceil_div(s->block * panel, w->lanes) * w->lanes;
+    if (s->pitch * w->p.bytes % SETS == 0) s->pitch += w->lanes; /* a panel's pixels do not meet in few cache sets */
     s->plane = s->pitch * w->chunk + 64 / w->p.bytes;
     s->size = s->plane * w->taps;
 }

@@ -116,7 +116,7 @@ struct keep_level {
     double cost;       /* ns of what is computed again, an estimate */
     struct fact *drop; /* what is not kept any more, compared with the level before */
 };
-enum { KEEP_ALL, KEEP_BALANCED };
+enum { KEEP_ALL, KEEP_SOURCES };
 enum { KEEP_SMALL = 8 }; /* a tensor this many times smaller than what is made of it costs nothing to keep */
 struct keep {
     struct sol_graph *g;
@@ -125,15 +125,16 @@ struct keep {
     struct fact **fact; /* by tensor: of what forward computes */
     VECTOR(struct fact *) facts;
     VECTOR(struct keep_level) levels;
+    int balanced;          /* up to this level it takes no time to speak of */
     int small;             /* from this level on time is worth more than memory */
     int nplace;            /* layers of backward */
     int64_t *base, *alive; /* by place */
     struct demand *demand; /* by tensor */
     struct fact **may_go;
 };
-/* With the levels KEEP_ALL and KEEP_BALANCED, at the latter. */
+/* With the levels KEEP_ALL and KEEP_SOURCES, at the latter. */
 sol_status keep_make(struct sol_graph *g, struct keep **out_k);
-void keep_levels(struct keep *k); /* finds the others, the last of which keeps least, and `small` */
+void keep_levels(struct keep *k); /* finds the others, the last of which keeps least, `balanced` and `small` */
 void keep_level(struct keep *k, int level);
 bool keeps(const struct keep *k, const struct sol_tensor *t);
 enum program keep_program(const struct keep *k, const struct sol_layer *l);

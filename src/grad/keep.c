@@ -3,7 +3,8 @@
  * There is a row of *levels*, each of which keeps less than the one before. Level 0 keeps all that backward reads.
  * Level 1 keeps no result of an element-wise statement that needs nothing big but one tensor that is kept anyway: a
  * batch-norm and an activation behind a convolution are the usual case. From there on each level gives up the tensor
- * whose memory costs least time to win: the convolution runs again, and what it reads is kept or made again in turn.
+ * whose memory costs least time to win: a sum of two that are kept is formed again, a convolution runs again, and what
+ * they read is kept or made again in turn. As far as that costs next to nothing it is the default.
  * What a level needs is estimated by the lifetimes of all big tensors in backward, where what was saved dies, what is
  * made again and the gradients come and go; element-wise results with one reader, which is element-wise too, never
  * reach memory. */
@@ -13,16 +14,17 @@
 #include "grad/grad.h"
 
 #define LEAST_SHARE 2000.0 /* nor does one that is so small a part of all */
-#define FLOPS_A_NS 50.0    /* for weighing layers against each other */
-#define BYTES_A_NS 10.0
-#define SENSIBLE 0.1 /* a tenth of memory for the time of one forward more */
+#define FLOPS_A_NS 400.0   /* for weighing layers against each other */
+#define BYTES_A_NS 30.0
+#define SENSIBLE 0.1   /* a tenth of memory for the time of one forward more */
+#define UNNOTICED 0.02 /* of forward's time: less than a hundredth of a step */
 
 struct fact { /* of a tensor that forward computes */
     struct sol_tensor *t;
     int64_t bytes;
     double cost;            /* ns, to make it again */
     bool kept, fixed;       /* fixed: it is kept whatever comes */
-    bool idle;              /* backward does not need it at KEEP_BALANCED: nobody wants it kept */
+    bool idle;              /* backward does not need it at KEEP_SOURCES: nobody wants it kept */
     bool wanted;            /* backward reads it, or what moves make of it */
     bool move, map, joined; /* joined: part of a concatenation, and there in place */
     int ndep;
@@ -34,6 +36,7 @@ struct fact { /* of a tensor that forward computes */
 };
 struct demand { /* what backward reads, with what it computes again */
     int first, last, readers;
+    int makers; /* element-wise statements that read it to make another one again */
     bool by_map;
 };
 
@@ -158,33 +161,47 @@ static void find_backward(struct keep *k)
 
 /* -- levels */
 
-/* What backward needs at most, saved tensors included, and what computing again costs. */
+/* What f, made again or moved, is made of is needed, too. */
+static void demand_deps(struct keep *k, const struct fact *f)
+{
+    const struct demand *n = &k->demand[f->t->id];
+    const int until = f->move ? n->last : n->first;
+    for (int d = 0; d < f->ndep; d++) {
+        struct demand *dep = &k->demand[f->dep[d]->t->id];
+        if (dep->first > dep->last) *dep = (struct demand){.first = n->first, .last = until};
+        dep->first = MIN(dep->first, n->first);
+        dep->last = MAX(dep->last, until);
+        dep->readers++;
+        dep->makers += f->move ? n->makers : f->map;
+        dep->by_map = f->map;
+    }
+}
+
+/* What backward needs at most, saved tensors included, and what computing again costs: an element-wise result in the
+ * middle of its only reader is not even read from memory any more, others are written; and what either is made of, if
+ * that is in memory, is read once more. */
 static int64_t measure(struct keep *k, double *out_cost)
 {
-    struct demand *now = k->demand;
     memcpy(k->alive, k->base, (size_t)(k->nplace + 2) * sizeof *k->alive);
     *out_cost = 0;
     for (int i = 0; i < k->facts.n; i++) {
         const struct fact *f = k->facts.at[i];
-        now[f->t->id] = (struct demand){f->first, f->last, f->readers, f->by_map};
+        k->demand[f->t->id] = (struct demand){f->first, f->last, f->readers, 0, f->by_map};
     }
     for (int i = k->facts.n - 1; i >= 0; i--) {
         const struct fact *f = k->facts.at[i];
-        const struct demand *n = &now[f->t->id];
+        const struct demand *n = &k->demand[f->t->id];
+        const double ns = (double)f->bytes / BYTES_A_NS;
         if (n->first > n->last || f->fixed) continue;
-        const bool again = !f->kept || f->move;
-        for (int d = 0; again && d < f->ndep; d++) {
-            struct demand *dep = &now[f->dep[d]->t->id];
-            const int until = f->move ? n->last : n->first;
-            if (dep->first > dep->last) *dep = (struct demand){n->first, until, 0, false};
-            dep->first = MIN(dep->first, n->first);
-            dep->last = MAX(dep->last, until);
-            dep->readers++;
-            dep->by_map = f->map;
-        }
+        if (!f->kept || f->move) demand_deps(k, f);
         if (f->move) continue;
-        if (!f->kept) *out_cost += f->cost;
-        if (!f->kept && f->map && n->readers == 1 && n->by_map) continue;
+        const bool within = !f->kept && f->map && n->readers == 1 && n->by_map;
+        if (within)
+            *out_cost -= f->readers ? ns : 0;
+        else if (!f->kept)
+            *out_cost += f->map ? ns : f->cost;
+        if (within) continue;
+        *out_cost += n->makers * ns;
         k->alive[f->kept ? 0 : n->first] += f->bytes;
         k->alive[n->last + 1] -= f->bytes;
     }
@@ -231,7 +248,7 @@ static void push_level(struct keep *k, struct fact *drop)
     PUSH(k->g->arena, k->levels, level);
 }
 
-static void set_balanced(struct keep *k)
+static void set_sources(struct keep *k)
 {
     for (int i = 0; i < k->facts.n; i++) {
         struct fact *f = k->facts.at[i];
@@ -257,7 +274,7 @@ static struct fact *cheapest(struct keep *k)
         f->kept = false;
         const int64_t bytes = measure(k, &cost);
         f->kept = true;
-        const double worth = (double)(now.bytes - bytes) / (cost - now.cost + 1);
+        const double worth = (double)(now.bytes - bytes) / (MAX(cost - now.cost, 0) + 1);
         if (bytes >= now.bytes || worth <= most) continue;
         most = worth;
         best = f;
@@ -282,7 +299,7 @@ sol_status keep_make(struct sol_graph *g, struct keep **out_k)
     for (int i = 0; i < k->facts.n; i++) find_leaf(k->facts.at[i]);
     TRY(ctx_check(g->ctx));
     push_level(k, NULL);
-    set_balanced(k);
+    set_sources(k);
     push_level(k, NULL);
     *out_k = k;
     return ctx_check(g->ctx);
@@ -302,26 +319,29 @@ static void find_idle(struct keep *k)
 void keep_levels(struct keep *k)
 {
     double forward = 0;
-    if (k->levels.n > KEEP_BALANCED + 1) return;
-    keep_level(k, KEEP_BALANCED);
+    if (k->levels.n > KEEP_SOURCES + 1) return;
+    keep_level(k, KEEP_SOURCES);
     find_idle(k);
     for (int i = 0; i < k->facts.n; i++) forward += k->facts.at[i]->cost;
-    k->small = KEEP_BALANCED;
-    keep_level(k, KEEP_BALANCED + 1);
+    k->small = k->balanced = KEEP_SOURCES;
+    const double least = k->levels.at[KEEP_SOURCES].cost;
+    keep_level(k, KEEP_SOURCES + 1);
     for (struct fact *f; (f = cheapest(k));) {
         f->kept = false;
         push_level(k, f);
         const struct keep_level *l = &k->levels.at[k->levels.n - 1], *small = &k->levels.at[k->small];
         const double won = (double)(small->bytes - l->bytes) / (double)small->bytes;
         if (won > SENSIBLE * (l->cost - small->cost) / forward) k->small = k->levels.n - 1;
+        const bool next = k->balanced == k->levels.n - 2;
+        if (next && l->cost - least < UNNOTICED * forward) k->balanced = k->levels.n - 1;
     }
 }
 
-/* From the level above KEEP_BALANCED on, what is made again is made of what is kept for backward. */
+/* From the level above KEEP_SOURCES on, what is made again is made of what is kept for backward. */
 void keep_level(struct keep *k, int level)
 {
     for (int i = 0; i < k->facts.n; i++) k->facts.at[i]->kept = true;
-    if (level >= KEEP_BALANCED) set_balanced(k);
-    for (int i = 0; level > KEEP_BALANCED && i < k->facts.n; i++) k->facts.at[i]->kept &= !k->facts.at[i]->idle;
-    for (int i = KEEP_BALANCED + 1; i <= level && i < k->levels.n; i++) k->levels.at[i].drop->kept = false;
+    if (level >= KEEP_SOURCES) set_sources(k);
+    for (int i = 0; level > KEEP_SOURCES && i < k->facts.n; i++) k->facts.at[i]->kept &= !k->facts.at[i]->idle;
+    for (int i = KEEP_SOURCES + 1; i <= level && i < k->levels.n; i++) k->levels.at[i].drop->kept = false;
 }
