@@ -86,6 +86,31 @@ static void test_two_readers(void **state)
            3, NULL);
 }
 
+#define ROW(text)                                                                                         \
+    "graph \"t\"\ninput %0:f32[5 9] \"x\"\n%1 = Row(%0) text=\"x[N K] -> y[N K] | #J=#K; #I=#K | | " text \
+    "\"\noutput %1 \"y\"\n"
+
+static void expect_statements(const char *graph, int n)
+{
+    struct planned m = make(graph);
+    int got = 0;
+    for (int i = 0; i < m.p->units.n; i++)
+        if (!m.p->units.at[i]->dead) got += m.p->units.at[i]->loops->stmts.n;
+    assert_int_equal(got, n);
+    drop(&m);
+}
+
+/* A sum that is the same for all of K becomes a statement of its own; one that K decides does not, nor does one whose
+ * guard keeps a read inside of its tensor. */
+static void test_hoist(void **state)
+{
+    (void)state;
+    expect_statements(ROW("y[N K] = x[N K] / sum[J] x[N J]"), 2);
+    expect_statements(ROW("y[N K] = x[N K] / sum[J] exp(x[N J] / sum[I] x[N I])"), 3);
+    expect_statements(ROW("y[N K] = x[N K] / sum[J | J<=K] x[N J]"), 1);
+    expect_statements(ROW("y[N K] = x[N K] / sum[J | N+J<5] x[N+J K]"), 1);
+}
+
 static void test_concat(void **state)
 {
     (void)state;
@@ -197,10 +222,15 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epilogue), cmocka_unit_test(test_two_readers),
-        cmocka_unit_test(test_concat),   cmocka_unit_test(test_map_behind_concat),
-        cmocka_unit_test(test_shuffle),  cmocka_unit_test(test_flatten),
-        cmocka_unit_test(test_prepare),  cmocka_unit_test(test_prepared_output),
+        cmocka_unit_test(test_epilogue),
+        cmocka_unit_test(test_two_readers),
+        cmocka_unit_test(test_hoist),
+        cmocka_unit_test(test_concat),
+        cmocka_unit_test(test_map_behind_concat),
+        cmocka_unit_test(test_shuffle),
+        cmocka_unit_test(test_flatten),
+        cmocka_unit_test(test_prepare),
+        cmocka_unit_test(test_prepared_output),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

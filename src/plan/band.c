@@ -205,39 +205,42 @@ static double traffic(struct plan *p, const struct store *s)
     return far * bytes * 3 / p->target->l3_rate + (1 - far) * bytes * 2 / p->target->l2_rate + STEP;
 }
 
-static sol_status price(struct plan *p, struct chain *c, bool *out_pays)
+static sol_status price(struct plan *p, struct chain *c)
 {
-    double parts = 0, saved = 0, again = 0, slower = 0;
-    const struct choice *whole[BAND_MAX_STAGES], *part;
+    double saved = 0, again = 0, slower = 0;
     int64_t held = 0;
-    *out_pays = false;
+    c->parts = 0;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
-        TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->root, st->u, &whole[i]));
-        parts += whole[i]->kernel.cost;
-        if (!c->channels) slower += whole[i]->kernel.cost * ROW_PENALTY * MAX(1, LONG_ROWS / (double)st->rows);
+        TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->root, st->u, &st->alone));
+        const double cost = st->alone->kernel.cost;
+        c->parts += cost;
+        if (!c->channels) slower += cost * ROW_PENALTY * MAX(1, LONG_ROWS / (double)st->rows);
         if (st->out < 0) continue;
         saved += traffic(p, plan_store(p, st->u->loops->tensors.at[st->out].user));
         held += st->row_bytes * st->ring_rows;
         const struct stage *next = &c->stage[i + 1];
         double overlap = (double)(next->high - next->low + 1 - next->step);
-        again += whole[i]->kernel.cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)(st->rows * c->images);
+        again += cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)(st->rows * c->images);
     }
-    c->cost = parts + slower + again - saved;
-    if ((double)held > CACHE_SHARE * (double)p->target->l2 ||
-        (c->cost > parts * (1 - GAIN) && strcmp(ctx_config(p->ctx, "bands"), "always")))
-        return SOL_OK;
+    c->cost = c->parts + slower + again - saved;
+    c->fits = (double)held <= CACHE_SHARE * (double)p->target->l2;
+    return SOL_OK;
+}
+
+/* Kernels for all stages; *out_can false: there is one that cannot be a part of a band. */
+static sol_status print_stages(struct plan *p, struct chain *c, bool always, bool *out_can)
+{
+    *out_can = false;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
-        TRY(choose_kernel(p, st->sub, st->memory, st->u->root, st->u, &part));
-        st->kernel = part->kernel;
+        TRY(choose_kernel(p, st->sub, st->memory, st->u->root, st->u, &st->choice));
+        st->kernel = st->choice->kernel;
         if (st->kernel.nstep != 1 || st->kernel.nwork) return SOL_OK;
         /* a solver that needs more than a row at a time, such as Winograd, is not given up for a band */
-        if (st->u->contraction && strcmp(st->kernel.solver, whole[i]->kernel.solver) &&
-            strcmp(ctx_config(p->ctx, "bands"), "always"))
-            return SOL_OK;
+        if (st->u->contraction && strcmp(st->kernel.solver, st->alone->kernel.solver) && !always) return SOL_OK;
     }
-    *out_pays = true;
+    *out_can = true;
     return SOL_OK;
 }
 
@@ -258,7 +261,7 @@ static struct unit *only_reader(struct plan *p, const struct unit *u, struct uni
         return NULL;
     *out_s = found;
     struct unit *b = reader_of[found->t->id];
-    return b && !b->dead && !b->opaque && b->program == u->program ? b : NULL;
+    return b && !b->dead && !b->opaque && !b->kernel.source && b->program == u->program ? b : NULL;
 }
 
 static int dimension(const struct store *s, char purpose)
@@ -268,11 +271,19 @@ static int dimension(const struct store *s, char purpose)
     return -1;
 }
 
-/* The best chain that begins with u: as long as it gets cheaper. */
-static sol_status best_chain(struct plan *p, struct unit *u, struct unit **reader_of, struct chain *best)
+#define MOST_CHAINS (2 * (BAND_MAX_STAGES - 1))
+struct chains {                         /* all that begin with one unit */
+    int n, longest;                     /* longest: in units */
+    double parts[BAND_MAX_STAGES + 1];  /* of the first so many units, one by one */
+    struct unit *unit[BAND_MAX_STAGES]; /* of the longest */
+    struct chain chain[MOST_CHAINS];
+};
+static const struct solver band_solver = {.name = "band"};
+
+static sol_status find_chains(struct plan *p, struct unit *u, struct unit **reader_of, struct chains *out)
 {
-    best->n = 0;
     static const char purposes[] = {'P', 'C'};
+    out->n = out->longest = 0;
     for (int k = 0; k < COUNT_OF(purposes); k++) {
         struct chain c = {0};
         struct unit *a = u;
@@ -282,17 +293,91 @@ static sol_status best_chain(struct plan *p, struct unit *u, struct unit **reade
             if (!b || s->parts) break;
             int dim = dimension(s, purposes[k]);
             if (dim < 0 || !link(p, &c, a, b, s, dim, purposes[k] == 'C')) break;
-            bool pays;
-            TRY(price(p, &c, &pays));
-            if (pays && (!best->n || c.cost < best->cost)) *best = c;
+            TRY(price(p, &c));
+            out->longest = MAX(out->longest, c.n);
+            out->parts[c.n] = c.parts;
+            out->unit[c.n - 2] = a;
+            out->unit[c.n - 1] = b;
+            out->chain[out->n++] = c;
             a = b;
         }
     }
     return SOL_OK;
 }
 
+/* A choice among the chains, and none: what each makes of the units of the longest. */
+static struct choice *choice_of(struct plan *p, const struct chains *all)
+{
+    char key[33];
+    struct hash h;
+    const double whole = all->parts[all->longest];
+    hash_init(&h);
+    hash_text(&h, "band");
+    for (int i = 0; i < all->n; i++)
+        if (all->chain[i].n == all->longest)
+            for (int k = 0; k < all->longest; k++) hash_text(&h, all->chain[i].stage[k].alone->key);
+    hash_hex(&h, key);
+    struct choice *choice = map_get(p->known, key);
+    if (choice) return choice;
+    choice = NEW(p->arena, struct choice);
+    *choice = (struct choice){.key = arena_strdup(p->arena, key),
+                              .candidate = NEW_ARRAY(p->arena, struct candidate, MOST_CHAINS + 1)};
+    choice_add(choice, &(struct candidate){&band_solver, {.p = {-1, 1}, .cost = whole, .text = "apart"}});
+    for (int i = 0; i < all->n; i++) {
+        const struct chain *c = &all->chain[i];
+        const struct variant v = {.p = {c->channels, c->n},
+                                  .cost = c->cost + whole - c->parts,
+                                  .text = arena_printf(p->arena, "%s %d", c->channels ? "channels" : "rows", c->n)};
+        if (c->fits) choice_add(choice, &(struct candidate){&band_solver, v});
+    }
+    choice->chosen = -1;
+    map_set(p->known, key, choice);
+    return choice;
+}
+
+static struct chain *chain_of(struct chains *all, const struct candidate *cand)
+{
+    for (int i = 0; i < all->n; i++)
+        if (all->chain[i].channels == cand->variant.p[0] && all->chain[i].n == cand->variant.p[1])
+            return &all->chain[i];
+    return NULL; /* the units stay apart */
+}
+
+/* One way after the other: what is advised, then by cost, until a chain can be printed, or to stay apart is better. The
+ * band runs where its last unit stood, when all operands are there. */
+static sol_status choose_chain(struct plan *p, struct chains *all, struct choice *choice)
+{
+    const bool always = !strcmp(ctx_config(p->ctx, "bands"), "always");
+    const int advised = p->advice ? p->advice->pick(p->advice->user, choice) : -1;
+    for (int i = advised < 0 ? 0 : -1; i < choice->n; i++) {
+        const int k = i < 0 ? advised : i;
+        struct chain *c = chain_of(all, &choice->candidate[k]);
+        bool can = false;
+        choice->chosen = k;
+        if (!c && always) continue;
+        if (!c) return SOL_OK;
+        if (i >= 0 && !always && c->cost > c->parts * (1 - GAIN)) continue;
+        TRY(print_stages(p, c, always || i < 0, &can));
+        struct unit *last = c->stage[c->n - 1].u;
+        if (can) TRY(band_print(p, c, last, &can));
+        if (!can) continue;
+        last->choice = c->stage[0].choice;
+        for (int n = 1; n < c->n; n++)
+            if (c->stage[n].alone->kernel.cost > last->choice->kernel.cost) last->choice = c->stage[n].choice;
+        for (int n = 0; n < c->n - 1; n++) {
+            c->stage[n].u->dead = true;
+            p->into[c->stage[n].u->number] = last->number;
+        }
+        return SOL_OK;
+    }
+    return SOL_OK;
+}
+
 sol_status plan_band(struct plan *p)
 {
+    p->numbers = p->units.n + 1;
+    p->into = NEW_ARRAY(p->arena, int, p->numbers);
+    for (int i = 0; i < p->units.n; i++) p->into[i + 1] = p->units.at[i]->number = i + 1;
     if (!strcmp(ctx_config(p->ctx, "bands"), "off")) return SOL_OK;
     plan_count(p);
     for (int i = 0; i < p->nstores; i++) {
@@ -310,14 +395,15 @@ sol_status plan_band(struct plan *p)
     }
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
-        if (u->dead || u->opaque || u->program == PROGRAM_PREPARE) continue;
-        struct chain c;
-        TRY(best_chain(p, u, reader_of, &c));
-        if (c.n < 2) continue;
-        /* the chain runs where its last unit stood, when all operands are there */
-        bool done;
-        TRY(band_print(p, &c, c.stage[c.n - 1].u, &done));
-        for (int k = 0; done && k < c.n - 1; k++) c.stage[k].u->dead = true;
+        if (u->dead || u->opaque || u->kernel.source || u->program == PROGRAM_PREPARE) continue;
+        struct chains all;
+        TRY(find_chains(p, u, reader_of, &all));
+        if (!all.n) continue;
+        struct choice *choice = choice_of(p, &all);
+        struct plan_chain chain = {.choice = choice, .n = all.longest};
+        for (int k = 0; k < all.longest; k++) chain.unit[k] = all.unit[k];
+        TRY(choose_chain(p, &all, choice));
+        PUSH(p->arena, p->chains, chain);
     }
     return ctx_check(p->ctx);
 }

@@ -30,7 +30,7 @@ struct chain;
 /* Turns u, the chain's last unit, into the whole chain. *out_done false: it cannot be printed as one kernel. */
 sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, bool *out_done);
 
-#define BAND_MAX_STAGES 4
+#define BAND_MAX_STAGES PLAN_CHAIN
 /* One unit of a chain, cut along its letter. */
 struct stage {
     struct unit *u;
@@ -41,6 +41,7 @@ struct stage {
     struct slice_operand *op, *image_op; /* by tensor */
     struct loops *sub;
     struct memory *memory;
+    const struct choice *alone, *choice; /* of the unit as it is, of what it is here */
     struct kernel kernel;
     int in, out;                   /* tensors: the ring it reads, the ring it writes; -1 */
     int64_t step, low, high;       /* row r reads rows step*r+low .. step*r+high of ring `in` */
@@ -53,7 +54,9 @@ struct chain {
     struct stage stage[BAND_MAX_STAGES];
     int64_t images;
     bool channels; /* the letter is blocks of channels, not rows */
-    double cost;
+    double cost;   /* ns; of the units one by one: parts */
+    double parts;
+    bool fits; /* what the rings hold stays in the cache */
 };
 
 #endif

@@ -117,15 +117,11 @@ static double packing(const struct plan *p, const struct cluster *c, const struc
     return bytes / p->target->l3_rate;
 }
 
-/* Cheapest first; of equal ones the first. */
-static void sort(struct candidate *c, int n)
+void choice_add(struct choice *c, const struct candidate *cand)
 {
-    for (int i = 1; i < n; i++) {
-        const struct candidate one = c[i];
-        int k = i;
-        for (; k > 0 && c[k - 1].variant.cost > one.variant.cost; k--) c[k] = c[k - 1];
-        c[k] = one;
-    }
+    int k = c->n++;
+    for (; k > 0 && c->candidate[k - 1].variant.cost > cand->variant.cost; k--) c->candidate[k] = c->candidate[k - 1];
+    c->candidate[k] = *cand;
 }
 
 /* Prints candidate i. *out_done false: it cannot be printed. */
@@ -234,9 +230,9 @@ sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory,
         struct candidate cand[SOLVER_MAX_VARIANTS * 4];
         choice = NEW(p->arena, struct choice);
         choice->key = arena_strdup(p->arena, key);
-        choice->n = collect(p, &sc, &c, u->contraction, cand, COUNT_OF(cand));
-        choice->candidate = arena_memdup(p->arena, cand, (size_t)choice->n * sizeof *cand);
-        sort(choice->candidate, choice->n);
+        const int n = collect(p, &sc, &c, u->contraction, cand, COUNT_OF(cand));
+        choice->candidate = NEW_ARRAY(p->arena, struct candidate, n + 1);
+        for (int i = 0; i < n; i++) choice_add(choice, &cand[i]);
         TRY(choose(p, &sc, &c, u, choice));
         map_set(p->known, key, choice);
     }

@@ -36,6 +36,7 @@ struct advice {
     void *user;
 };
 
+#define PLAN_CHAIN 4 /* units of a band, at most */
 /* What becomes one kernel. loops->tensors[i].user is the graph tensor behind it (NULL for TEMPs and TABLEs). */
 struct unit {
     struct loops *loops;
@@ -48,10 +49,19 @@ struct unit {
     int root;              /* statement that dominates the work */
     struct memory *memory; /* by tensor of the loops, once laid out */
     struct kernel kernel;
-    const struct choice *choice; /* that made the kernel; NULL: it is a band, or opaque */
+    const struct choice *choice; /* that made the kernel, or most of it if it is a band; NULL: opaque */
+    int number;                  /* place before bands; the same however often a graph is planned */
     int noperand;                /* of the kernel, in order; work buffers are tensors that only the plan knows */
     struct sol_tensor **operand;
     bool *written; /* by operand */
+};
+
+/* Units that hand each other a tensor, and how many of them are to be one kernel. Candidates are ways to do that:
+ * variant.p is {what is shared, how many units}. */
+struct plan_chain {
+    const struct choice *choice;
+    int n;
+    const struct unit *unit[PLAN_CHAIN];
 };
 
 /* Where a tensor is stored. */
@@ -79,9 +89,12 @@ struct plan {
     struct sol_ctx *ctx;
     const struct target *target;
     bool winograd;
-    bool training;               /* parameters change from step to step */
-    const struct advice *advice; /* NULL: costs alone decide */
-    struct map *known;           /* choices by key */
+    bool training;                    /* parameters change from step to step */
+    const struct advice *advice;      /* NULL: costs alone decide */
+    struct map *known;                /* choices by key */
+    VECTOR(struct plan_chain) chains; /* where there was something to choose */
+    int *into;                        /* by a unit's number: that of the unit which does its work */
+    int numbers;
     const char *key;             /* hash of what is to be computed, whoever computes it: 32 digits */
     VECTOR(struct unit *) units; /* in order of execution within each program */
     struct store *stores;        /* by tensor id */
@@ -118,6 +131,8 @@ void unit_memory(struct plan *p, struct unit *u); /* u->memory, from where the t
 /* choose.c: what computes loops in memory; equal ones are printed once. */
 sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u,
                          const struct choice **out);
+/* Adds a candidate to a choice that has room for it: cheapest first, of equal ones the first. */
+void choice_add(struct choice *c, const struct candidate *cand);
 /* A step that zeroes the halos of a tensor's memory, as a kernel. */
 sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel *out);
 

@@ -206,7 +206,9 @@ static void add_units(struct plan *p, struct sol_layer *l, enum program program)
     if (!opaque) loops = put_literals(loops);
     bool parts = writes_in_parts(loops);
     for (int i = 0; i < (parts ? loops->stmts.n : 1); i++) {
-        struct unit *u = plan_unit(p, -1, program, parts ? loops_part(p->arena, loops, i) : loops, l, label);
+        struct loops *part = parts ? loops_part(p->arena, loops, i) : loops;
+        if (!opaque) part = plan_hoist(p, part, program, l, label);
+        struct unit *u = plan_unit(p, -1, program, part, l, label);
         u->opaque = opaque;
         u->move = !opaque && is_move(u->loops);
     }

@@ -1,0 +1,124 @@
+/* A reduction over data inside a statement that does not depend on all the letters around it is computed once, as a
+ * unit of its own: in `d[N Q] = [x[N Q]==y[N]] * dy[N] / sum[K] [x[N K]==y[N]]` the sum would be done anew for every Q.
+ */
+#include "plan/plan.h"
+
+#define WORTH 4 /* elements of a reduction from which on a step of its own costs less */
+
+struct hoist {
+    struct loops *l;
+    int32_t found; /* the outermost reduction that may go; 0: none */
+};
+
+struct check {
+    const struct loops *l;
+    bool data, safe;
+};
+
+/* What is computed outside of its guards must not read beyond a tensor, nor divide by 0. */
+static void check_node(void *user, int32_t node)
+{
+    struct check *c = user;
+    const struct ex *e = &c->l->ex.at[node];
+    int64_t low, high;
+    if (e->kind == EX_FLOOR || e->kind == EX_MOD) c->safe &= ex_range(c->l, e->b, &low, &high) && (low > 0 || high < 0);
+    if (e->kind != EX_READ) return;
+    const struct loops_tensor *t = &c->l->tensors.at[e->tensor];
+    c->data |= t->role == LOOPS_INPUT;
+    c->safe &= t->role == LOOPS_INPUT || t->role == LOOPS_TABLE;
+    int d = 0;
+    for (int32_t i = e->a; i && !e->b; i = c->l->ex.at[i].next, d++)
+        c->safe &= ex_range(c->l, i, &low, &high) && low >= 0 && high < t->shape[d];
+}
+
+static int64_t iterations(const struct loops *l, uint64_t letters)
+{
+    int64_t n = 1;
+    for (int i = 0; i < l->letters.n; i++)
+        if (letters >> i & 1) n *= l->letters.at[i].size;
+    return n;
+}
+
+static bool may_go(const struct hoist *h, int32_t node, uint64_t scope)
+{
+    const struct ex *e = &h->l->ex.at[node];
+    const uint64_t free = ex_letters(h->l, node);
+    struct check c = {.l = h->l, .safe = e->op != RED_MOMENTS && e->op != RED_SOFTSUM};
+    if (iterations(h->l, e->u.bound) < WORTH || iterations(h->l, scope & ~free) < 2) return false;
+    if (__builtin_popcountll(free) > SOL_MAX_DIMS) return false;
+    ex_walk(h->l, node, check_node, &c);
+    return c.data && c.safe;
+}
+
+/* `scope`: the letters around a node, of the statement and of reductions. */
+static void find(struct hoist *h, int32_t node, uint64_t scope)
+{
+    const struct ex e = h->l->ex.at[node];
+    if (!node || h->found) return;
+    if (e.kind == EX_RED && may_go(h, node, scope)) {
+        h->found = node;
+        return;
+    }
+    const bool list = e.kind == EX_CALL || e.kind == EX_READ || e.kind == EX_AND || e.kind == EX_OR;
+    if (e.kind == EX_RED) scope |= e.u.bound;
+    for (int32_t i = e.a; i; i = list ? h->l->ex.at[i].next : 0) find(h, i, scope);
+    if (!list || e.kind == EX_READ) find(h, e.b, scope);
+}
+
+/* What holds the value of a reduction in this statement. */
+static bool type_of(const struct loops *l, const struct loops_stmt *s, int32_t node, enum sol_dtype *out)
+{
+    const bool whole = ex_is_int(l, node);
+    *out = whole ? SOL_I64 : (enum sol_dtype)l->tensors.at[s->out[0]].dtype;
+    return whole || dtype_def(*out)->is_float;
+}
+
+/* The list of the letters in `set`, and their sizes. */
+static int32_t index_of(struct loops *l, uint64_t set, int64_t *out_shape, int *out_n)
+{
+    int32_t index[SOL_MAX_DIMS];
+    *out_n = 0;
+    for (int i = 0; i < l->letters.n; i++) {
+        if (!(set >> i & 1)) continue;
+        out_shape[*out_n] = l->letters.at[i].size;
+        index[(*out_n)++] = ex_letter(l, i);
+    }
+    return *out_n ? ex_list(l, *out_n, index) : 0;
+}
+
+/* Returns `reduced[letters] = reduction`; in `l` the reduction becomes a read of it. */
+static struct loops *move_out(struct plan *p, struct loops *l, const char *label, int32_t node, enum sol_dtype type)
+{
+    const uint64_t free = ex_letters(l, node);
+    int64_t shape[SOL_MAX_DIMS];
+    int n;
+    struct loops *own = loops_copy(p->arena, l);
+    struct loops_stmt s = {.nout = 1, .index = index_of(own, free, shape, &n), .value = node, .label = label};
+    struct sol_tensor *t = plan_tensor(p, "reduced", type, n, shape);
+    s.out[0] = (uint16_t)loops_tensor(own, "reduced", LOOPS_OUTPUT, type, n, shape);
+    own->tensors.at[s.out[0]].user = t;
+    own->stmts.n = 0;
+    PUSH(own->arena, own->stmts, s);
+    const int in = loops_tensor(l, "reduced", LOOPS_INPUT, type, n, shape);
+    l->tensors.at[in].user = t;
+    const int32_t index = index_of(l, free, shape, &n), read = ex_read(l, in, index, 0), next = l->ex.at[node].next;
+    l->ex.at[node] = l->ex.at[read];
+    l->ex.at[node].next = next;
+    return rewrite_sweep(own);
+}
+
+struct loops *plan_hoist(struct plan *p, struct loops *l, enum program program, struct sol_layer *layer,
+                         const char *label)
+{
+    for (int i = 0; i < l->stmts.n; i++) {
+        const struct loops_stmt *s = &l->stmts.at[i];
+        for (struct hoist h = {.l = l}; s->nout == 1 && !s->scan_step; h.found = 0) {
+            enum sol_dtype type;
+            find(&h, s->value, stmt_letters(l, s));
+            if (!h.found || !type_of(l, s, h.found, &type)) break;
+            struct loops *own = move_out(p, l, label, h.found, type);
+            plan_unit(p, -1, program, plan_hoist(p, own, program, layer, label), layer, label);
+        }
+    }
+    return rewrite_sweep(l);
+}
