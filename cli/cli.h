@@ -45,6 +45,7 @@ int cmd_verify(struct cli *c);
 int cmd_bench(struct cli *c);
 int cmd_deploy(struct cli *c);
 int cmd_cache(struct cli *c);
+int cmd_wisdom(struct cli *c);
 int cmd_config(struct cli *c);
 
 /* model.c: loading, compiling, and the arrays of a call */

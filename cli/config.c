@@ -1,4 +1,4 @@
-/* sol config, sol cache. */
+/* sol config, sol cache, sol wisdom. */
 #include <string.h>
 
 #include "cli.h"
@@ -20,5 +20,31 @@ int cmd_cache(struct cli *c)
     sol_status status = sol_cache_clear(c->ctx);
     if (status) return cli_fail(c, status);
     printf("cleared %s\n", sol_config_get(c->ctx, "cache::folder"));
+    return EXIT_GOOD;
+}
+
+static int merge_wisdom(struct cli *c)
+{
+    for (int i = 0; i < c->o.nfolders; i++) {
+        int n;
+        sol_status status = sol_wisdom_merge(c->ctx, c->o.folders[i], &n);
+        if (status) return cli_fail(c, status);
+        printf("%s: %d new\n", c->o.folders[i], n);
+    }
+    return EXIT_GOOD;
+}
+
+int cmd_wisdom(struct cli *c)
+{
+    char *text;
+    if (c->o.file && !strcmp(c->o.file, "merge") && c->o.nfolders) return merge_wisdom(c);
+    const bool clear = c->o.file && !strcmp(c->o.file, "clear") && !c->o.nfolders;
+    if (c->o.file && !clear)
+        return cli_error(EXIT_USAGE, "usage: sol wisdom, sol wisdom clear, sol wisdom merge FILE..");
+    sol_status status = clear ? sol_wisdom_clear(c->ctx) : sol_wisdom_print(c->ctx, &text);
+    if (status) return cli_fail(c, status);
+    if (clear) return EXIT_GOOD;
+    printf("%s", text);
+    sol_free(c->ctx, text);
     return EXIT_GOOD;
 }

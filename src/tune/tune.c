@@ -1,6 +1,7 @@
-/* Rounds of trials. A subject is a cluster of the network: all units that do the same. A round gives every subject that
- * is worth it the next candidate, builds the network with all of them, and compares the subjects' steps with those of
- * the network as it was. Which candidate is next: the one that costs and what was measured so far make the fastest. */
+/* Rounds of trials. A subject is what one choice decides: a cluster, wherever it occurs, or which units of a chain are
+ * one kernel. A round gives every subject that is worth it its next candidate, builds the network with all of them, and
+ * compares the time of the subject's units with that in the network as it was. Which candidate is next: the one that
+ * costs and what was measured so far make the fastest. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +20,10 @@ enum { WANTED = 4 }; /* candidates that a fast tuning tries, to call a subject k
 struct subject {
     const struct choice *c; /* of the network as it was */
     const char *what, *wisdom_key;
-    int units;
-    double ns;    /* of all units, as it was; measured */
-    double *part; /* by candidate: its time as a part of that; 0: not tried */
+    int times;         /* it occurs */
+    VECTOR(int) units; /* their numbers, of all occurrences */
+    double ns;         /* of all units, as it was; measured */
+    double *part;      /* by candidate: its time as a part of that; 0: not tried */
     int tried, best, now;
     bool worth;
 };
@@ -44,36 +46,51 @@ static double seconds_since(int64_t start)
     return (double)(clock_ns() - start) * 1e-9;
 }
 
-static struct subject *subject_of(const struct tuning *t, const struct schedule_step *s)
+static struct subject *subject_of(struct tuning *t, const struct choice *c, const char *what)
 {
-    if (!s->unit || !s->unit->choice) return NULL;
-    const intptr_t i = (intptr_t)map_get(t->by_key, s->unit->choice->key);
-    return i ? &t->subjects.at[i - 1] : NULL;
+    const intptr_t i = (intptr_t)map_get(t->by_key, c->key);
+    if (i) return &t->subjects.at[i - 1];
+    const struct subject new = {.c = c,
+                                .what = what,
+                                .wisdom_key = adviser_key(t->ad, c->key),
+                                .part = NEW_ARRAY(t->arena, double, c->n),
+                                .best = c->chosen,
+                                .now = c->chosen};
+    PUSH(t->arena, t->subjects, new);
+    map_set(t->by_key, c->key, (void *)(intptr_t)t->subjects.n);
+    new.part[c->chosen] = 1;
+    return &t->subjects.at[t->subjects.n - 1];
 }
 
 static void find_subjects(struct tuning *t)
 {
-    const struct schedule_program *pr = &t->net->schedule->program[PROGRAM_FORWARD];
+    const struct plan *p = t->net->schedule->plan;
     t->by_key = map_create(t->arena);
-    for (int i = 0; i < pr->steps.n; i++) {
-        const struct schedule_step *st = &pr->steps.at[i];
-        if (!st->unit || !st->unit->choice || st->unit->choice->n < 2 || st->sub) continue;
-        struct subject *s = subject_of(t, st);
-        if (!s) {
-            const struct choice *c = st->unit->choice;
-            const struct subject new = {.c = c,
-                                        .what = st->unit->label,
-                                        .wisdom_key = adviser_key(t->ad, c->key),
-                                        .part = NEW_ARRAY(t->arena, double, c->n),
-                                        .best = c->chosen,
-                                        .now = c->chosen};
-            PUSH(t->arena, t->subjects, new);
-            s = &t->subjects.at[t->subjects.n - 1];
-            s->part[c->chosen] = 1;
-            map_set(t->by_key, c->key, (void *)(intptr_t)t->subjects.n);
-        }
-        s->units++;
+    for (int i = 0; i < p->units.n; i++) {
+        const struct unit *u = p->units.at[i];
+        if (u->dead || !u->number || u->program != PROGRAM_FORWARD || !u->choice || u->choice->n < 2) continue;
+        struct subject *s = subject_of(t, u->choice, u->label);
+        s->times++;
+        for (int k = 1; k < p->numbers; k++)
+            if (p->into[k] == u->number) PUSH(t->arena, s->units, k);
     }
+    for (int i = 0; i < p->chains.n; i++) {
+        const struct plan_chain *c = &p->chains.at[i];
+        if (c->choice->n < 2 || c->unit[0]->program != PROGRAM_FORWARD) continue;
+        struct subject *s = subject_of(t, c->choice, c->unit[0]->label);
+        s->times++;
+        for (int k = 0; k < c->n; k++) PUSH(t->arena, s->units, c->unit[k]->number);
+    }
+}
+
+/* Do the subject's units do their own work in this plan, and nobody else's? */
+static bool closed(const struct tuning *t, const struct subject *s, const struct plan *p)
+{
+    bool *own = NEW_ARRAY(t->arena, bool, p->numbers);
+    for (int i = 0; i < s->units.n; i++) own[s->units.at[i]] = true;
+    for (int k = 1; k < p->numbers; k++)
+        if (own[k] != own[p->into[k]]) return false;
+    return true;
 }
 
 /* -- what is known already */
@@ -156,6 +173,15 @@ static bool choose_next(struct subject *s, double *out_hope)
     return s->now != s->c->chosen;
 }
 
+/* Is one of its units another subject's in this round? If not they are taken. */
+static bool take_units(const struct subject *s, bool *taken)
+{
+    for (int i = 0; i < s->units.n; i++)
+        if (taken[s->units.at[i]]) return false;
+    for (int i = 0; i < s->units.n; i++) taken[s->units.at[i]] = true;
+    return true;
+}
+
 struct hope {
     struct subject *s;
     double ns;
@@ -171,76 +197,93 @@ static int most_first(const void *a, const void *b)
 static int choose_round(struct tuning *t, struct map *trial)
 {
     struct hope *hope = NEW_ARRAY(t->arena, struct hope, t->subjects.n + 1);
-    const double left = t->budget_s - seconds_since(t->start) - 2 * t->run_s;
-    int n = 0;
+    bool *taken = NEW_ARRAY(t->arena, bool, t->net->schedule->plan->numbers);
+    const int most = (int)MAX((t->budget_s - seconds_since(t->start) - 2 * t->run_s) / t->make_s, 0);
+    int n = 0, in = 0;
     for (int i = 0; i < t->subjects.n; i++) {
         struct subject *s = &t->subjects.at[i];
         if (s->worth && choose_next(s, &hope[n].ns)) hope[n++].s = s;
     }
     if (n) qsort(hope, (size_t)n, sizeof *hope, most_first);
-    const int most = (int)MAX(left / t->make_s, 0);
-    for (int i = 0; i < n; i++)
-        if (i < most)
-            map_set(trial, hope[i].s->c->key, (void *)(intptr_t)(hope[i].s->now + 1));
-        else
-            hope[i].s->now = hope[i].s->c->chosen;
-    return MIN(n, most);
+    for (int i = 0; i < n; i++) {
+        struct subject *s = hope[i].s;
+        if (in < most && take_units(s, taken)) {
+            map_set(trial, s->c->key, (void *)(intptr_t)(s->now + 1));
+            in++;
+        } else {
+            s->now = s->c->chosen;
+        }
+    }
+    return in;
 }
 
 /* -- rounds */
 
-/* A subject's time in each of two networks; units: how many of them there are in the second. */
-static void add_up(const struct tuning *t, const struct tune_net *n, const int64_t *ns, double *out_ns, int *out_units)
+static double time_of(const struct subject *s, const double *unit_ns)
+{
+    double ns = 0;
+    for (int i = 0; i < s->units.n; i++) ns += unit_ns[s->units.at[i]];
+    return ns;
+}
+
+/* The time of each unit, by number. */
+static double *unit_times(const struct tuning *t, const struct tune_net *n, const int64_t *step_ns)
 {
     const struct schedule_program *pr = &n->schedule->program[PROGRAM_FORWARD];
-    for (int i = 0; i < pr->steps.n; i++) {
-        const struct subject *s = subject_of(t, &pr->steps.at[i]);
-        if (!s) continue;
-        const int k = (int)(s - t->subjects.at);
-        out_ns[k] += (double)ns[i];
-        out_units[k] += !pr->steps.at[i].sub && pr->steps.at[i].unit->choice->chosen == s->now;
-    }
+    double *ns = NEW_ARRAY(t->arena, double, n->schedule->plan->numbers);
+    for (int i = 0; i < pr->steps.n; i++)
+        if (pr->steps.at[i].unit) ns[pr->steps.at[i].unit->number] += (double)step_ns[i];
+    return ns;
+}
+
+static void log_trial(const struct tuning *t, const struct subject *s)
+{
+    const struct candidate *now = &s->c->candidate[s->now], *was = &s->c->candidate[s->c->chosen];
+    LOG(t->ctx, LOG_TRACE, "tune", "%s: %.3f of %.1f us, cost %.1f for %.1f us: %s %s for %s %s", s->what,
+        s->part[s->now], s->ns / s->times / 1e3, now->variant.cost / 1e3, was->variant.cost / 1e3, now->solver->name,
+        now->variant.text, was->solver->name, was->variant.text);
+}
+
+static void judge(struct tuning *t, struct subject *s, const struct plan *p, double before, double after)
+{
+    const struct choice *c = map_get(p->known, s->c->key);
+    if (s->now == s->c->chosen) return;
+    const bool tried = c && c->chosen == s->now && before > 0 && after > 0 && closed(t, s, p);
+    const double part = tried ? MAX(after / before, 1e-6) : -1;
+    /* seen twice the worse counts: of many trials the best is a lucky one */
+    s->part[s->now] = tried ? MAX(part, s->part[s->now]) : part;
+    if (s->now == s->best ? part < 0 : tried && s->part[s->now] < s->part[s->best])
+        s->best = tried ? s->now : s->c->chosen;
+    s->tried++;
+    t->trials++;
+    log_trial(t, s);
 }
 
 static sol_status measure(struct tuning *t, struct tune_net *other)
 {
     struct tune_net *const both[2] = {t->net, other};
-    const int n = t->subjects.n;
     int64_t *ns[2], start = clock_ns();
-    double *sum[2];
-    int *units[2];
-    for (int k = 0; k < 2; k++) {
+    double *unit_ns[2];
+    for (int k = 0; k < 2; k++)
         ns[k] = NEW_ARRAY(t->arena, int64_t, both[k]->schedule->program[PROGRAM_FORWARD].steps.n + 1);
-        sum[k] = NEW_ARRAY(t->arena, double, n + 1);
-        units[k] = NEW_ARRAY(t->arena, int, n + 1);
-    }
     TRY(trial_steps(both, &t->data, (int64_t)(RUN_S * 1e9), ns));
-    for (int k = 0; k < 2; k++) add_up(t, both[k], ns[k], sum[k], units[k]);
-    for (int i = 0; i < n; i++) {
-        struct subject *s = &t->subjects.at[i];
-        if (!t->rounds) s->ns = sum[0][i];
-        if (s->now == s->c->chosen) continue;
-        /* where a band took units in, or let them go, nothing is known */
-        s->part[s->now] = units[1][i] == s->units && sum[0][i] > 0 ? MAX(sum[1][i] / sum[0][i], 1e-6) : -1;
-        if (s->part[s->now] > 0 && s->part[s->now] < s->part[s->best]) s->best = s->now;
-        s->tried++;
-        t->trials++;
-        LOG(t->ctx, LOG_TRACE, "tune", "%s: %.3f of %.1f us, cost %.1f for %.1f us: %s %s for %s %s", s->what,
-            s->part[s->now], s->ns / s->units / 1e3, s->c->candidate[s->now].variant.cost / 1e3,
-            s->c->candidate[s->c->chosen].variant.cost / 1e3, s->c->candidate[s->now].solver->name,
-            s->c->candidate[s->now].variant.text, s->c->candidate[s->c->chosen].solver->name,
-            s->c->candidate[s->c->chosen].variant.text);
-    }
+    for (int k = 0; k < 2; k++) unit_ns[k] = unit_times(t, both[k], ns[k]);
     if (!t->rounds)
         for (int i = 0; i < both[0]->schedule->program[PROGRAM_FORWARD].steps.n; i++) t->total_ns += (double)ns[0][i];
+    for (int i = 0; i < t->subjects.n; i++) {
+        struct subject *s = &t->subjects.at[i];
+        const double before = time_of(s, unit_ns[0]), after = time_of(s, unit_ns[1]);
+        if (!t->rounds) s->ns = before;
+        judge(t, s, other->schedule->plan, before, after);
+    }
     t->run_s = seconds_since(start);
     t->rounds++;
     return ctx_check(t->ctx);
 }
 
-static bool gains(const struct subject *s, double clear)
+static bool gains(const struct subject *s)
 {
-    return s->best != s->c->chosen && s->part[s->best] < clear;
+    return s->best != s->c->chosen && s->part[s->best] < CLEAR_GAIN;
 }
 
 static double gained_ns(const struct tuning *t, int *out_n)
@@ -249,7 +292,7 @@ static double gained_ns(const struct tuning *t, int *out_n)
     *out_n = 0;
     for (int i = 0; i < t->subjects.n; i++) {
         const struct subject *s = &t->subjects.at[i];
-        if (!gains(s, CLEAR_GAIN)) continue;
+        if (!gains(s)) continue;
         ns += s->ns * (1 - s->part[s->best]);
         ++*out_n;
     }
@@ -284,7 +327,7 @@ static void find_worth(struct tuning *t)
     for (int i = 0; i < t->subjects.n; i++) {
         struct subject *s = &t->subjects.at[i];
         const struct wisdom_entry *e = wisdom_find(t->ad->wisdom, s->wisdom_key);
-        s->worth = s->ns >= LEAST_SHARE * t->total_ns && !(fast && e);
+        s->worth = s->ns >= LEAST_SHARE * t->total_ns && !(fast && e) && closed(t, s, t->net->schedule->plan);
     }
 }
 
@@ -304,68 +347,81 @@ static sol_status rounds(struct tuning *t)
 
 /* -- what becomes of it */
 
+/* All that won so far; how many. */
+static int winners(struct tuning *t, struct map *trial)
+{
+    int n = 0;
+    for (int i = 0; i < t->subjects.n; i++) {
+        struct subject *s = &t->subjects.at[i];
+        s->now = gains(s) ? s->best : s->c->chosen;
+        if (!gains(s)) continue;
+        map_set(trial, s->c->key, (void *)(intptr_t)(s->best + 1));
+        n++;
+    }
+    return n;
+}
+
 /* The network with what won; better, or not. */
-static sol_status confirm(struct tuning *t, double clear, double out_ns[2], bool *out_better)
+static sol_status confirm(struct tuning *t, double out_ns[2])
 {
     struct tune_net other = {0};
     struct tune_net *const both[2] = {t->net, &other};
-    int n = 0;
-    *out_better = false;
+    bool better = false;
     t->ad->trial = map_create(t->arena);
-    for (int i = 0; i < t->subjects.n; i++) {
-        const struct subject *s = &t->subjects.at[i];
-        if (!gains(s, clear)) continue;
-        map_set(t->ad->trial, s->c->key, (void *)(intptr_t)(s->best + 1));
-        n++;
-    }
-    if (!n) return SOL_OK;
+    if (!winners(t, t->ad->trial)) return SOL_OK;
     sol_status status = t->m->make(t->m->user, &t->ad->advice, false, &other);
     if (!status) {
         status = trial_whole(both, &t->data, (int64_t)(2 * RUN_S * 1e9), out_ns);
-        *out_better = !status && out_ns[1] < out_ns[0] * WHOLE_GAIN;
+        better = !status && out_ns[1] < out_ns[0] * WHOLE_GAIN;
     }
     t->ad->trial = NULL;
-    if (*out_better)
+    if (better)
         t->better = other;
     else
         tune_net_free(&other);
     return status;
 }
 
-/* What was found about each subject; those with a gain that is not `clear` enough stay what they were. */
-static void keep(struct tuning *t, double clear)
+/* What was found about each subject; without a gain of the whole they stay what they were. */
+static void keep(struct tuning *t, bool better)
 {
     for (int i = 0; i < t->subjects.n; i++) {
         const struct subject *s = &t->subjects.at[i];
-        if (!s->tried) continue;
-        const struct candidate *c = &s->c->candidate[gains(s, clear) ? s->best : s->c->chosen];
-        const double ns = s->ns / s->units;
-        remember(t, s->wisdom_key, c->solver->name, c->variant.text, gains(s, clear) ? ns * s->part[s->best] : ns, ns,
-                 arena_printf(t->arena, "%s: %s", t->net->schedule->plan->g->name, s->what));
+        const bool won = better && gains(s);
+        const struct candidate *c = &s->c->candidate[won ? s->best : s->c->chosen];
+        const double ns = s->ns / s->times;
+        if (s->tried)
+            remember(t, s->wisdom_key, c->solver->name, c->variant.text, won ? ns * s->part[s->best] : ns, ns,
+                     arena_printf(t->arena, "%s: %s", t->net->schedule->plan->g->name, s->what));
     }
+}
+
+static void keep_network(struct tuning *t, const double ns[2])
+{
+    const char *name = t->net->schedule->plan->g->name;
+    const double before = t->better.net ? ns[0] : t->total_ns, after = t->better.net ? ns[1] : t->total_ns;
+    int n = 0;
+    if (t->better.net) gained_ns(t, &n);
+    remember(t, network_key(t), "network", arena_printf(t->arena, "%.1f s", t->budget_s), after, before, name);
+    LOG(t->ctx, t->trials ? LOG_INFO : LOG_DEBUG, "tune",
+        "Tuning: %s: %d of %d kernels changed, %.2f -> %.2f ms, %d trials in %.1f s", name, n, t->subjects.n,
+        before / 1e6, after / 1e6, t->trials, seconds_since(t->start));
 }
 
 static sol_status tune(struct tuning *t)
 {
-    static const double clear[] = {CLEAR_GAIN, 0.9};
-    const char *name = t->net->schedule->plan->g->name, *key = network_key(t);
     double ns[2] = {0, 0};
-    bool better = false;
     sol_status status = rounds(t);
-    if (status && status != SOL_ERR_INTERRUPTED) return status;
-    int k = 0;
-    for (; k < COUNT_OF(clear) && !status && !better; k++) status = confirm(t, clear[k], ns, &better);
-    if (status == SOL_ERR_INTERRUPTED || better || !status) keep(t, better ? clear[k - 1] : status ? CLEAR_GAIN : 0);
-    if (!status) {
-        int changed = 0;
-        for (int i = 0; i < t->subjects.n && better; i++) changed += gains(&t->subjects.at[i], clear[k - 1]);
-        remember(t, key, "network", arena_printf(t->arena, "%.1f s", t->budget_s), better ? ns[1] : t->total_ns,
-                 better ? ns[0] : t->total_ns, name);
-        LOG(t->ctx, t->trials ? LOG_INFO : LOG_DEBUG, "tune",
-            "Tuning: %s: %d of %d kernels changed, %.2f -> %.2f ms, %d trials in %.1f s", name, changed, t->subjects.n,
-            (better ? ns[0] : t->total_ns) / 1e6, (better ? ns[1] : t->total_ns) / 1e6, t->trials,
-            seconds_since(t->start));
+    if (!status) { /* a second look at what won, all at once */
+        struct map *trial = map_create(t->arena);
+        const int n = winners(t, trial), trials = t->trials;
+        if (n) status = round_of_trials(t, trial, n);
+        t->trials = trials;
     }
+    if (!status) status = confirm(t, ns);
+    if (status && status != SOL_ERR_INTERRUPTED) return status;
+    keep(t, status || t->better.net);
+    if (!status) keep_network(t, ns);
     wisdom_save(t->ctx, t->ad->wisdom);
     return status;
 }

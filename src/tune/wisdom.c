@@ -109,6 +109,8 @@ static bool read_line(char *line, struct wisdom_entry *out)
 static int read_text(struct wisdom *w, char *text, size_t bytes, bool faster)
 {
     int n = 0;
+    for (size_t i = 0; i < bytes; i++)
+        if (!text[i]) text[i] = '?'; /* damage must not hide what follows */
     if (bytes < strlen(HEADER) || memcmp(text, HEADER, strlen(HEADER))) return -1;
     for (char *line = text; *line;) {
         char *end = line + strcspn(line, "\n");

@@ -1,0 +1,415 @@
+/* The tuner: wisdom on file, whatever happens to the file; networks that are tuned, stopped, and started again. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "passes/passes.h"
+#include "tune/tune.h"
+
+#define KEY_A "0123456789abcdef0123456789abcdef"
+#define KEY_B "00000000000000000000000000000001"
+
+struct place {
+    char folder[64], file[80];
+    struct sol_ctx *ctx;
+    struct arena *a;
+    int rounds, stop_at; /* progress of tuning that was reported; where to interrupt, 0: never */
+    int tuned;           /* log lines that say a network was tuned */
+};
+
+static void on_log(void *user, int level, const char *line)
+{
+    struct place *p = user;
+    (void)level;
+    p->tuned += strstr(line, "Tuning: ") != NULL;
+}
+
+static void on_progress(void *user, const char *what, int done, int total)
+{
+    struct place *p = user;
+    (void)done, (void)total;
+    p->rounds += !strncmp(what, "Tuning", 6);
+}
+
+static int interrupted(void *user)
+{
+    const struct place *p = user;
+    return p->stop_at && p->rounds >= p->stop_at;
+}
+
+static void use_folder(struct place *p, const char *folder)
+{
+    assert_int_equal(sol_config_set(p->ctx, "cache::folder", folder), SOL_OK);
+    snprintf(p->file, sizeof p->file, "%s/wisdom", folder);
+}
+
+static int setup(void **state)
+{
+    struct place *p = calloc(1, sizeof *p);
+    strcpy(p->folder, "/tmp/sol-tune-test-XXXXXX");
+    assert_non_null(mkdtemp(p->folder));
+    const struct sol_ctx_options o = {
+        .size = sizeof o, .log = on_log, .progress = on_progress, .interrupted = interrupted, .user = p};
+    assert_int_equal(sol_ctx_create(&o, &p->ctx), SOL_OK);
+    use_folder(p, p->folder);
+    p->a = arena_create(p->ctx);
+    *state = p;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct place *p = *state;
+    char command[160];
+    snprintf(command, sizeof command, "chmod -R u+w '%s'; rm -rf '%s'", p->folder, p->folder);
+    assert_int_equal(system(command), 0);
+    arena_destroy(p->a);
+    sol_ctx_destroy(p->ctx);
+    free(p);
+    return 0;
+}
+
+/* -- wisdom */
+
+static void remember(struct place *p, const char *key, const char *variant, double ns, const char *what)
+{
+    struct wisdom *w = wisdom_load(p->ctx, p->a);
+    wisdom_put(w, &(struct wisdom_entry){.key = key,
+                                         .solver = "direct",
+                                         .variant = variant,
+                                         .ns = ns,
+                                         .before_ns = 2000,
+                                         .when = 1000,
+                                         .machine = "a machine",
+                                         .what = what,
+                                         .ours = true});
+    wisdom_save(p->ctx, w);
+}
+
+static const char *variant_of(struct place *p, const char *key)
+{
+    const struct wisdom_entry *e = wisdom_find(wisdom_load(p->ctx, p->a), key);
+    return e ? e->variant : NULL;
+}
+
+static void test_round_trip(void **state)
+{
+    struct place *p = *state;
+    assert_null(variant_of(p, KEY_A));
+    remember(p, KEY_A, "9x3 k512", 1000, "net:\ta layer\nof it");
+    remember(p, KEY_B, "6x4", 500, "");
+    remember(p, KEY_B, "14x2", 600, NULL);
+    const struct wisdom_entry *e = wisdom_find(wisdom_load(p->ctx, p->a), KEY_A);
+    assert_string_equal(e->variant, "9x3 k512");
+    assert_string_equal(e->solver, "direct");
+    assert_string_equal(e->what, "net: a layer of it");
+    assert_true(e->ns == 1000 && e->before_ns == 2000 && e->when == 1000);
+    assert_string_equal(variant_of(p, KEY_B), "14x2"); /* the later one */
+    char *text;
+    assert_int_equal(sol_wisdom_print(p->ctx, &text), SOL_OK);
+    assert_non_null(strstr(text, "9x3 k512"));
+    assert_non_null(strstr(text, "2.00x"));
+    sol_free(p->ctx, text);
+    assert_int_equal(sol_wisdom_clear(p->ctx), SOL_OK);
+    assert_int_equal(sol_wisdom_clear(p->ctx), SOL_OK);
+    assert_null(variant_of(p, KEY_A));
+}
+
+/* Whatever byte is wrong: what is found is right, and the other line is found. */
+static void test_damage(void **state)
+{
+    struct place *p = *state;
+    char *text;
+    size_t n;
+    remember(p, KEY_A, "9x3 k512", 1000, "a");
+    remember(p, KEY_B, "6x4", 500, "b");
+    assert_int_equal(file_read(p->ctx, p->a, p->file, &text, &n), SOL_OK);
+    const size_t second = (size_t)(strstr(text, KEY_B) - text);
+    for (size_t i = 0; i < n; i++) {
+        static const char with[] = {'\t', '\n', 0, 'x', '7', (char)0xff};
+        char *copy = arena_memdup(p->a, text, n);
+        copy[i] = with[i % sizeof with];
+        assert_int_equal(file_write(p->ctx, p->file, copy, n), SOL_OK);
+        const char *a = variant_of(p, KEY_A), *b = variant_of(p, KEY_B);
+        assert_true(!a || !strcmp(a, "9x3 k512"));
+        assert_true(!b || !strcmp(b, "6x4"));
+        if (i >= second) assert_non_null(a);
+        if (i >= strcspn(text, "\n") + 1 && i < second - 1) assert_non_null(b);
+    }
+    for (size_t i = 0; i < n; i++) { /* cut off */
+        assert_int_equal(file_write(p->ctx, p->file, text, i), SOL_OK);
+        assert_true((variant_of(p, KEY_A) != NULL) == (i >= second));
+        assert_null(variant_of(p, KEY_B));
+    }
+    remember(p, KEY_B, "6x4", 500, "b"); /* what was damaged is written anew */
+    assert_string_equal(variant_of(p, KEY_B), "6x4");
+}
+
+static void test_merge(void **state)
+{
+    struct place *p = *state;
+    char other[80];
+    int n;
+    remember(p, KEY_A, "slow", 1000, "a");
+    snprintf(other, sizeof other, "%s/other", p->folder);
+    assert_int_equal(rename(p->file, other), 0);
+    remember(p, KEY_A, "fast", 900, "a");
+    remember(p, KEY_B, "6x4", 500, "b");
+    assert_int_equal(sol_wisdom_merge(p->ctx, other, &n), SOL_OK);
+    assert_int_equal(n, 0);
+    assert_string_equal(variant_of(p, KEY_A), "fast");
+    assert_int_equal(rename(p->file, other), 0);
+    remember(p, KEY_A, "slow", 1000, "a");
+    assert_int_equal(sol_wisdom_merge(p->ctx, other, &n), SOL_OK);
+    assert_int_equal(n, 2);
+    assert_string_equal(variant_of(p, KEY_A), "fast");
+    assert_string_equal(variant_of(p, KEY_B), "6x4");
+    assert_int_equal(file_write(p->ctx, other, "SOL wisdom 9\n", 13), SOL_OK);
+    assert_int_equal(sol_wisdom_merge(p->ctx, other, &n), SOL_ERR_INVALID);
+    assert_int_equal(sol_wisdom_merge(p->ctx, "/nowhere/at/all", &n), SOL_ERR_IO);
+    assert_string_equal(variant_of(p, KEY_A), "fast");
+}
+
+/* Processes that save at the same time lose nothing of each other's. */
+static void test_writers(void **state)
+{
+    enum { PROCESSES = 4, EACH = 12 };
+    struct place *p = *state;
+    for (int i = 0; i < PROCESSES; i++) {
+        if (fork()) continue;
+        for (int k = 0; k < EACH; k++) remember(p, arena_printf(p->a, "%032x", i * 100 + k), "6x4", 500, "b");
+        _exit(0);
+    }
+    for (int i = 0, status; i < PROCESSES; i++) {
+        assert_true(wait(&status) > 0);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(wisdom_load(p->ctx, p->a)->entries.n, PROCESSES * EACH);
+}
+
+/* Where nothing can be kept nothing is, and that is no error. */
+static void test_no_place(void **state)
+{
+    struct place *p = *state;
+    setenv("TMPDIR", "/nowhere", 1);
+    static const char *const folders[] = {"", "/nowhere/at/all", "/dev/null"};
+    for (int i = 0; i < COUNT_OF(folders); i++) {
+        use_folder(p, folders[i]);
+        remember(p, KEY_A, "6x4", 500, "b");
+        assert_null(variant_of(p, KEY_A));
+    }
+    use_folder(p, p->folder);
+    assert_int_equal(mkdir(p->file, 0755), 0); /* a folder in its place */
+    remember(p, KEY_A, "6x4", 500, "b");
+    assert_null(variant_of(p, KEY_A));
+    unsetenv("TMPDIR");
+}
+
+/* -- networks */
+
+enum { C = 48, P = 56, ELEMENTS = C * P * P };
+static const char graph[] =
+    "graph \"t\"\ninput %0:f32[1 48 56 56] \"x\"\n"
+    "param %1:f32[48 48 3 3] \"w\"\nparam %2:f32[96 48 1 1] \"v\"\nparam %3:f32[96 1 3 3] \"d\"\n"
+    "param %4:f32[48 96 1 1] \"u\"\n"
+    "%5 = Conv(%0, %1) p=1 q=1\n%6 = relu(%5)\n%7 = Conv(%6, %2)\n%8 = relu(%7)\n"
+    "%9 = Conv(%8, %3) p=1 q=1 g=96\n%10 = relu(%9)\n%11 = Conv(%10, %4)\n%12 = add(%11, %0)\n"
+    "output %12 \"y\"\n";
+
+static float value(int i, int n)
+{
+    return (float)((i * 7 + n * 3) % 19 - 9) / 40;
+}
+
+/* Compiles and runs; the result belongs to the arena. */
+static float *compile_and_run(struct place *p, sol_status expected)
+{
+    static const int sizes[] = {48 * 48 * 9, 96 * 48, 96 * 9, 48 * 96};
+    struct sol_graph *g;
+    struct sol_net *net = NULL;
+    if (sol_graph_parse(p->ctx, graph, &g)) fail_msg("%s", sol_error(p->ctx));
+    const sol_status status = sol_compile(p->ctx, g, &net);
+    if (status != expected) fail_msg("%d: %s", status, sol_error(p->ctx));
+    sol_graph_destroy(g);
+    if (status) return NULL;
+    float *x = NEW_ARRAY(p->a, float, ELEMENTS), *y = NEW_ARRAY(p->a, float, ELEMENTS);
+    for (int i = 0; i < ELEMENTS; i++) x[i] = value(i, 9);
+    for (int k = 0; k < COUNT_OF(sizes); k++) {
+        float *w = NEW_ARRAY(p->a, float, sizes[k]);
+        for (int i = 0; i < sizes[k]; i++) w[i] = value(i, k);
+        sol_net_param(net, k, w);
+    }
+    const void *in[] = {x};
+    void *out[] = {y};
+    if (sol_net_run(net, in, out, 2)) fail_msg("%s", sol_error(p->ctx));
+    sol_net_destroy(net);
+    return y;
+}
+
+static void expect_near(const float *a, const float *b)
+{
+    double most = 0, error = 0;
+    for (int i = 0; i < ELEMENTS; i++) {
+        most = fmax(most, fabs((double)a[i]));
+        error = fmax(error, fabs((double)a[i] - (double)b[i]));
+    }
+    assert_true(most > 0.1 && error < 1e-4 * most); /* Winograd, or not */
+}
+
+/* How many lines of wisdom there are of networks, and of kernels. */
+static int lines(struct place *p, bool networks)
+{
+    int n = 0;
+    const struct wisdom *w = wisdom_load(p->ctx, p->a);
+    for (int i = 0; i < w->entries.n; i++) n += !strcmp(w->entries.at[i]->solver, "network") == networks;
+    return n;
+}
+
+static void autotune(struct place *p, const char *value)
+{
+    assert_int_equal(sol_config_set(p->ctx, "autotune", value), SOL_OK);
+}
+
+static void test_off(void **state)
+{
+    struct place *p = *state;
+    autotune(p, "off");
+    compile_and_run(p, SOL_OK);
+    assert_int_equal(p->rounds + p->tuned + lines(p, false) + lines(p, true), 0);
+    autotune(p, "0"); /* no time for trials */
+    compile_and_run(p, SOL_OK);
+    assert_int_equal(p->rounds + p->tuned + lines(p, false), 0);
+}
+
+/* Tuned once, the same choice from then on, and the same result whatever was chosen. */
+static void test_tuned(void **state)
+{
+    struct place *p = *state;
+    autotune(p, "off");
+    const float *by_cost = compile_and_run(p, SOL_OK);
+    autotune(p, "3");
+    const float *tuned = compile_and_run(p, SOL_OK);
+    assert_int_equal(lines(p, true), 1);
+    assert_int_equal(p->tuned, 1);
+    assert_true(p->rounds > 0 && lines(p, false) > 0);
+    expect_near(tuned, by_cost);
+    const int rounds = p->rounds, kernels = lines(p, false);
+    const float *again = compile_and_run(p, SOL_OK);
+    assert_true(p->rounds == rounds && lines(p, false) == kernels && p->tuned == 1);
+    assert_memory_equal(again, tuned, ELEMENTS * sizeof *tuned);
+    autotune(p, "2"); /* it had more before */
+    compile_and_run(p, SOL_OK);
+    assert_int_equal(p->tuned, 1);
+}
+
+/* What is known when it is interrupted is kept; the next time goes on from there. */
+static void test_interrupted(void **state)
+{
+    struct place *p = *state;
+    autotune(p, "30");
+    p->stop_at = 2;
+    compile_and_run(p, SOL_ERR_INTERRUPTED);
+    assert_true(lines(p, false) > 0);
+    assert_int_equal(lines(p, true), 0);
+    p->stop_at = 0;
+    autotune(p, "1");
+    compile_and_run(p, SOL_OK);
+    assert_int_equal(lines(p, true), 1);
+}
+
+/* -- advice */
+
+struct planned {
+    struct sol_graph *g;
+    struct plan *p;
+};
+
+static struct planned plan(struct place *p, const struct target *t, const struct advice *advice)
+{
+    struct planned m;
+    if (sol_graph_parse(p->ctx, graph, &m.g) || passes_run(m.g) || plan_advised(m.g, p->a, t, advice, &m.p))
+        fail_msg("%s", sol_error(p->ctx));
+    return m;
+}
+
+static int pick_last(void *user, const struct choice *c)
+{
+    (void)user;
+    return c->n - 1;
+}
+
+/* Whatever is advised is done, or the next best; advice that makes no sense is none. */
+static void test_advice(void **state)
+{
+    static const char *const bands[] = {"auto", "off", "always"};
+    struct place *p = *state;
+    struct target t;
+    target_host(&t);
+    for (int i = 0; i < COUNT_OF(bands); i++) {
+        sol_config_set(p->ctx, "bands", bands[i]);
+        const struct advice last = {pick_last, NULL};
+        struct planned m = plan(p, &t, &last);
+        for (int k = 0; k < m.p->units.n; k++) {
+            const struct unit *u = m.p->units.at[k];
+            if (!u->dead) assert_true(u->kernel.source && u->noperand > 0);
+        }
+        sol_graph_destroy(m.g);
+    }
+}
+
+/* A line of wisdom for a cluster decides how it is computed, on this machine and with these settings. */
+static void test_choice_of_wisdom(void **state)
+{
+    struct place *p = *state;
+    struct target t;
+    target_host(&t);
+    sol_config_set(p->ctx, "bands", "off");
+    autotune(p, "fast");
+    struct adviser *ad = adviser_make(p->ctx, p->a, &t);
+    struct planned m = plan(p, &t, &ad->advice);
+    int wanted = 0, done = 0;
+    for (int k = 0; k < m.p->units.n; k++) {
+        const struct unit *u = m.p->units.at[k];
+        if (u->dead || !u->contraction || u->program != PROGRAM_FORWARD || u->choice->n < 2) continue;
+        const struct candidate *c = &u->choice->candidate[1];
+        wanted++;
+        remember(p, adviser_key(ad, u->choice->key), c->variant.text, 1, "u");
+        struct wisdom *w = wisdom_load(p->ctx, p->a);
+        struct wisdom_entry e = *wisdom_find(w, adviser_key(ad, u->choice->key));
+        e.solver = c->solver->name;
+        e.ours = true;
+        wisdom_put(w, &e);
+        wisdom_save(p->ctx, w);
+    }
+    ad = adviser_make(p->ctx, p->a, &t);
+    struct planned n = plan(p, &t, &ad->advice);
+    for (int k = 0; k < n.p->units.n; k++) {
+        const struct unit *u = n.p->units.at[k];
+        if (u->dead || !u->contraction || u->program != PROGRAM_FORWARD || u->choice->n < 2) continue;
+        done += u->choice->chosen == 1;
+    }
+    assert_true(wanted >= 3);
+    assert_int_equal(done, wanted);
+    autotune(p, "off");
+    assert_null(adviser_make(p->ctx, p->a, &t));
+    sol_graph_destroy(m.g);
+    sol_graph_destroy(n.g);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(round_trip), TEST(damage), TEST(merge),       TEST(writers), TEST(no_place),
+        TEST(off),        TEST(tuned),  TEST(interrupted), TEST(advice),  TEST(choice_of_wisdom),
+    };
+    return cmocka_run_group_tests_name("tune", tests, NULL, NULL);
+}
