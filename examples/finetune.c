@@ -5,7 +5,8 @@
  *     ./finetune sgd 20 images.f32 labels.i64
  *
  * The files hold one batch, as it lies in memory: the network's input, and for each row of its output the class. Prints
- * the loss of each step, the mean of softmax and cross entropy. */
+ * the loss of each step, the mean of softmax and cross entropy. A further argument is a file for what the network then
+ * predicts, in eval mode. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +70,12 @@ int main(int argc, char **argv)
         error = strcmp(argv[1], "adam") ? net_training_sgd(t, 0.05, 0.9, 1e-4)
                                         : net_training_adam(t, 1e-2, 0.9, 0.999, 1e-8, 1e-4);
         if (error) return failed("step");
+    }
+    if (argc > 5) {
+        FILE *f = fopen(argv[5], "wb");
+        if (!f || net_training_run(t, in, (void *[]){scores})) return failed("predicting");
+        fwrite(scores, 1, output->bytes, f);
+        fclose(f);
     }
     net_training_free(t);
     free((void *)(size_t)in[0]);

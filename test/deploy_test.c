@@ -101,14 +101,51 @@ static void refused(void **state)
         if (!strstr(sol_error(ctx), rows[i].why)) fail_msg("%s: %s", rows[i].value, sol_error(ctx));
     }
     assert_int_equal(deploy(ctx, text, "program", 0, NULL), SOL_ERR_INVALID);
-    static const char sorts[] =
-        "graph \"s\"\ninput %0:f32[4] \"x\"\n%1:f32[4], %2:i64[4] = Sort(%0) axis=0\noutput %1 \"y\"\n";
-    assert_int_equal(deploy(ctx, sorts, "source", 0, NULL), SOL_ERR_UNSUPPORTED);
-    assert_non_null(strstr(sol_error(ctx), "Sort"));
     const char *otherwise, *doc;
     assert_string_equal(sol_deploy_key_at(0, &otherwise, &doc), "lib_name");
     assert_string_equal(otherwise, "libsolpredict");
     assert_null(sol_deploy_key_at(100, NULL, NULL));
+    sol_ctx_destroy(ctx);
+}
+
+/* Graphs for several batch sizes take and give the same. */
+static void several(void **state)
+{
+    static const char
+        other[] = "graph \"o\"\ninput %0:i64[4] \"x\"\n%1:i64[4], %2:i64[4] = Sort(%0) axis=0\noutput %1 \"y\"\n",
+        same[] = "graph \"o\"\ninput %0:f32[4] \"x\"\n%1:f32[4], %2:i64[4] = Sort(%0) axis=0\noutput %1 \"y\"\n";
+    static const struct {
+        const char *text;
+        int64_t batch, more;
+        sol_status status;
+        const char *why;
+    } rows[] = {
+        {other, 1, 2, SOL_ERR_UNSUPPORTED, "for batch size 2 it has other inputs or outputs than for 1"},
+        {same, 2, 2, SOL_ERR_INVALID, "batch size 2: given twice"},
+        {same, 0, 2, SOL_ERR_INVALID, "expected a number from 1 on, got 0"},
+        {same, 1, 2, SOL_OK, ""},
+    };
+    struct sol_ctx *ctx;
+    (void)state;
+    assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sol_graph *g, *more;
+        assert_int_equal(sol_graph_parse(ctx, same, &g), SOL_OK);
+        assert_int_equal(sol_graph_parse(ctx, rows[i].text, &more), SOL_OK);
+        const struct sol_deploy_graph graph = {.graph = more, .seed_input = -1, .batch = rows[i].more};
+        const struct sol_deploy_options o = {.size = sizeof o,
+                                             .target = "source",
+                                             .nkeys = 1,
+                                             .keys = &(struct sol_deploy_key){"path", folder},
+                                             .seed_input = -1,
+                                             .batch = rows[i].batch,
+                                             .nmore = 1,
+                                             .more = &graph};
+        assert_int_equal(sol_deploy(ctx, g, &o), rows[i].status);
+        if (rows[i].status && !strstr(sol_error(ctx), rows[i].why)) fail_msg("%s", sol_error(ctx));
+        sol_graph_destroy(g);
+        sol_graph_destroy(more);
+    }
     sol_ctx_destroy(ctx);
 }
 
@@ -152,10 +189,8 @@ static void hashes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files),
-        cmocka_unit_test(refused),
-        cmocka_unit_test(out_of_memory),
-        cmocka_unit_test(hashes),
+        cmocka_unit_test(files),         cmocka_unit_test(refused), cmocka_unit_test(several),
+        cmocka_unit_test(out_of_memory), cmocka_unit_test(hashes),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -87,14 +87,12 @@ class Onnx:
 
 def parse(text: str) -> Graph: ...
 def deploy(
-    network: Graph | Onnx,
+    graphs: tuple[tuple[Graph | Onnx, tuple[int, ...], int, int, bytes | None, tuple[int, ...]], ...],
     target: str,
     keys: dict[str, str],
-    params: tuple[int, ...],
-    seed_input: int,
     input_names: tuple[str, ...] | None,
     output_names: tuple[str, ...] | None,
-    trained: bytes | None,
+    training: tuple[Graph | Onnx, tuple[int, ...], int, int, bytes | None, tuple[int, ...]] | None,
 ) -> None: ...
 def deploy_keys() -> list[tuple[str, str, str]]: ...
 def config_get(key: str) -> str: ...

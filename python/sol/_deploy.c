@@ -1,6 +1,8 @@
 /* sol._core.deploy: a network becomes a C library. */
 #include "_core.h"
 
+#include <stdbool.h>
+
 #include "sol/deploy.h"
 #include "sol/onnx.h"
 
@@ -16,23 +18,18 @@ static int read_keys(PyObject *dict, struct sol_deploy_key *keys)
     return n;
 }
 
-/* Where the data of the parameters lie: an ONNX model knows, those of a graph are given by their addresses. */
-static int read_params(PyObject *network, PyObject *addresses, const void **params)
+/* Where the data of the parameters lie: an ONNX model knows, those of a graph are given by their addresses. The array
+ * is the caller's to free; NULL if it fails. */
+static const void **read_params(PyObject *network, PyObject *addresses)
 {
-    if (Py_TYPE(network) == core.onnx) {
-        const struct sol_onnx *m = core_onnx(network);
-        for (int i = 0; i < sol_onnx_params(m); i++) params[i] = sol_onnx_param(m, i);
-        return 0;
-    }
-    for (Py_ssize_t i = 0; i < PyTuple_Size(addresses); i++)
-        params[i] = (const void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GetItem(addresses, i));
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-static size_t count_params(PyObject *network, PyObject *addresses)
-{
-    return Py_TYPE(network) == core.onnx ? (size_t)sol_onnx_params(core_onnx(network))
-                                         : (size_t)PyTuple_Size(addresses);
+    const bool onnx = Py_TYPE(network) == core.onnx;
+    const Py_ssize_t n = onnx ? sol_onnx_params(core_onnx(network)) : PyTuple_Size(addresses);
+    const void **params = n < 0 ? NULL : PyMem_Calloc((size_t)n + 1, sizeof *params);
+    if (!params && !PyErr_Occurred()) PyErr_NoMemory();
+    for (Py_ssize_t i = 0; params && i < n; i++)
+        params[i] = onnx ? sol_onnx_param(core_onnx(network), (int)i)
+                         : (const void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GetItem(addresses, i));
+    return params;
 }
 
 /* A tuple of texts, or None; the array is the caller's to free. NULL, too, if it fails. */
@@ -46,19 +43,75 @@ static const char **read_names(PyObject *tuple)
     return names;
 }
 
-struct request {                                                    /* what deploy() was called with */
-    PyObject *network, *keys, *params, *inputs, *outputs, *trained; /* trained: bytes, or None */
+/* Numbers; the array is the caller's to free. NULL if it fails. */
+static int *read_numbers(PyObject *tuple)
+{
+    int *numbers = PyMem_Calloc((size_t)PyTuple_Size(tuple) + 1, sizeof *numbers);
+    for (Py_ssize_t i = 0; numbers && i < PyTuple_Size(tuple); i++)
+        numbers[i] = (int)PyLong_AsLong(PyTuple_GetItem(tuple, i));
+    if (!numbers) PyErr_NoMemory();
+    return numbers;
+}
+
+/* (network, addresses, seed_input, batch, trained, written) */
+static bool read_graph(PyObject *row, struct sol_deploy_graph *out_g)
+{
+    PyObject *network, *addresses, *trained, *written;
+    long long batch;
+    *out_g = (struct sol_deploy_graph){0};
+    if (!PyArg_ParseTuple(row, "OO!iLOO!", &network, &PyTuple_Type, &addresses, &out_g->seed_input, &batch, &trained,
+                          &PyTuple_Type, &written))
+        return false;
+    if (Py_TYPE(network) != core.onnx && Py_TYPE(network) != core.graph) {
+        PyErr_Format(PyExc_TypeError, "deploy: expected a Graph or an Onnx");
+        return false;
+    }
+    out_g->graph = Py_TYPE(network) == core.onnx ? sol_onnx_graph(core_onnx(network)) : core_graph(network);
+    out_g->params = read_params(network, addresses);
+    out_g->batch = batch;
+    out_g->trained = PyBytes_Check(trained) ? (const unsigned char *)PyBytes_AsString(trained) : NULL;
+    out_g->nwritten = (int)PyTuple_Size(written);
+    out_g->written = read_numbers(written);
+    return !PyErr_Occurred();
+}
+
+struct request { /* what deploy() was called with */
+    PyObject *graphs, *keys, *inputs, *outputs, *training;
     const char *target;
-    int seed_input;
+    struct sol_deploy_graph *graph; /* those that predict, then what trains */
 };
 
-static sol_status run(const struct request *r, const struct sol_deploy_options *o)
+static bool read_graphs(struct request *r)
 {
+    const Py_ssize_t n = PyTuple_Size(r->graphs);
+    r->graph = PyMem_Calloc((size_t)n + 2, sizeof *r->graph);
+    if (!r->graph) PyErr_NoMemory();
+    for (Py_ssize_t i = 0; r->graph && i < n; i++)
+        if (!read_graph(PyTuple_GetItem(r->graphs, i), &r->graph[i])) return false;
+    if (r->graph && r->training != Py_None) read_graph(r->training, &r->graph[n]);
+    if (!n && !PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "deploy: expected a graph");
+    return !PyErr_Occurred();
+}
+
+static sol_status run(const struct request *r, struct sol_deploy_key *keys, const char **inputs, const char **outputs)
+{
+    const int n = (int)PyTuple_Size(r->graphs);
+    const struct sol_deploy_options o = {.size = sizeof o,
+                                         .target = r->target,
+                                         .nkeys = (int)PyDict_Size(r->keys),
+                                         .keys = keys,
+                                         .params = r->graph->params,
+                                         .seed_input = r->graph->seed_input,
+                                         .input_names = inputs,
+                                         .output_names = outputs,
+                                         .trained = r->graph->trained,
+                                         .batch = r->graph->batch,
+                                         .nmore = n - 1,
+                                         .more = r->graph + 1,
+                                         .training = r->training == Py_None ? NULL : r->graph + n};
     sol_status status;
-    struct sol_graph *g =
-        Py_TYPE(r->network) == core.onnx ? sol_onnx_graph(core_onnx(r->network)) : core_graph(r->network);
     Py_BEGIN_ALLOW_THREADS;
-    status = sol_deploy(core.ctx, g, o);
+    status = sol_deploy(core.ctx, r->graph->graph, &o);
     Py_END_ALLOW_THREADS;
     return status;
 }
@@ -67,33 +120,21 @@ static PyObject *deploy(PyObject *self, PyObject *args)
 {
     struct request r = {0};
     (void)self;
-    if (!PyArg_ParseTuple(args, "OsO!O!iOOO", &r.network, &r.target, &PyDict_Type, &r.keys, &PyTuple_Type, &r.params,
-                          &r.seed_input, &r.inputs, &r.outputs, &r.trained))
+    if (!PyArg_ParseTuple(args, "O!sO!OOO", &PyTuple_Type, &r.graphs, &r.target, &PyDict_Type, &r.keys, &r.inputs,
+                          &r.outputs, &r.training))
         return NULL;
-    if (Py_TYPE(r.network) != core.onnx && Py_TYPE(r.network) != core.graph)
-        return PyErr_Format(PyExc_TypeError, "deploy: expected a Graph or an Onnx");
     struct sol_deploy_key *keys = PyMem_Calloc((size_t)PyDict_Size(r.keys) + 1, sizeof *keys);
-    const void **params = PyMem_Calloc(count_params(r.network, r.params) + 1, sizeof *params);
     const char **inputs = read_names(r.inputs), **outputs = read_names(r.outputs);
     sol_status status = SOL_OK;
-    if (!keys || !params)
-        PyErr_NoMemory();
-    else if (!read_params(r.network, r.params, params)) {
-        const int n = read_keys(r.keys, keys);
-        const struct sol_deploy_options o = {
-            .size = sizeof o,
-            .target = r.target,
-            .nkeys = n,
-            .keys = keys,
-            .params = params,
-            .seed_input = r.seed_input,
-            .input_names = inputs,
-            .output_names = outputs,
-            .trained = PyBytes_Check(r.trained) ? (const unsigned char *)PyBytes_AsString(r.trained) : NULL};
-        if (!PyErr_Occurred()) status = run(&r, &o);
+    if (!keys) PyErr_NoMemory();
+    if (keys && read_graphs(&r) && read_keys(r.keys, keys) >= 0 && !PyErr_Occurred())
+        status = run(&r, keys, inputs, outputs);
+    for (Py_ssize_t i = 0; r.graph && i < PyTuple_Size(r.graphs) + 1; i++) {
+        PyMem_Free((void *)(uintptr_t)r.graph[i].params);
+        PyMem_Free((void *)(uintptr_t)r.graph[i].written);
     }
+    PyMem_Free(r.graph);
     PyMem_Free(keys);
-    PyMem_Free(params);
     PyMem_Free(inputs);
     PyMem_Free(outputs);
     if (PyErr_Occurred()) return NULL;
@@ -116,8 +157,10 @@ static PyObject *deploy_keys(PyObject *self, PyObject *unused)
 
 static PyMethodDef functions[] = {
     {"deploy", deploy, METH_VARARGS,
-     "deploy(network, target, keys, params, seed_input, input_names, output_names, trained): writes a library; params "
-     "are addresses, names None or tuples, trained None or a byte for each parameter"},
+     "deploy(graphs, target, keys, input_names, output_names, training): writes a library. Graphs, one for each batch "
+     "size, and what is trained are (network, addresses of parameters, seed_input, batch, trained, written): trained "
+     "None or a byte for each parameter, written the parameters of which the last outputs are new values; names are "
+     "None or tuples"},
     {"deploy_keys", deploy_keys, METH_NOARGS, "deploy_keys() -> [(key, default, documentation)]"},
     {NULL, NULL, 0, NULL},
 };

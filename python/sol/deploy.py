@@ -26,7 +26,7 @@ def deploy(
     target: str,
     dargs: Mapping[str, Any] | None = None,
     *args: Any,
-    batch_size: int | None = None,
+    batch_size: int | Sequence[int] | None = None,
     autotuning: bool = True,
     **kwargs: Any,
 ) -> None:
@@ -38,7 +38,8 @@ def deploy(
     dargs       what the library shall be: docs/deploy.md has all keys, such as lib_name, func_name, path, device_type,
                 gcc::march (one instruction set, or a list: the best that a machine has is chosen when it starts)
     args        what the model is called with: tensors, numbers, `sol.input(...)`; kwargs likewise
-    batch_size  the size of the first dimension where that is a wildcard; the library is for this one
+    batch_size  the size of the first dimension where that is a wildcard; a list: the library is for all of these, and
+                begins with the first
     autotuning  False: solvers are chosen by cost alone
 
     Raises sol.UnsupportedError with everything that is not covered.
@@ -48,30 +49,47 @@ def deploy(
     for key in keys:
         if key not in known:
             raise _core.InvalidError(f"sol.deploy: there is no key '{key}'; the keys are {', '.join(known)}")
-    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-        raise _core.InvalidError(f"sol.deploy: batch_size: expected a number from 1 on, got {batch_size!r}")
+    sizes = _sizes(batch_size)
     before = _core.config_get("autotune")
     if not autotuning:
         _core.config_set("autotune", "off")
     try:
-        _deploy(model, str(target), keys, args, kwargs, batch_size)
+        _deploy(model, str(target), keys, args, kwargs, sizes)
     finally:
         _core.config_set("autotune", before)
 
 
+def _sizes(batch_size: int | Sequence[int] | None) -> list[int | None]:
+    """The batch sizes that the library shall be for; None: the arguments have theirs."""
+    if batch_size is None:
+        return [None]
+    sizes: list[Any] = list(batch_size) if isinstance(batch_size, list | tuple) else [batch_size]
+    for n in sizes:
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise _core.InvalidError(
+                f"sol.deploy: batch_size: expected a number from 1 on, or a list of them, got {n!r}"
+            )
+        if sizes.count(n) > 1:
+            raise _core.InvalidError(f"sol.deploy: batch_size: {n} is given twice")
+    if not sizes:
+        raise _core.InvalidError("sol.deploy: batch_size: expected a number from 1 on, or a list of them, got none")
+    return sizes
+
+
 def _deploy(
-    model: Any, target: str, keys: dict[str, str], args: Sequence[Any], kwargs: dict[str, Any], batch_size: int | None
+    model: Any, target: str, keys: dict[str, str], args: Sequence[Any], kwargs: dict[str, Any], sizes: list[int | None]
 ) -> None:
     if isinstance(model, type):
         raise _core.InvalidError(f"sol.deploy: expected a model, got the class {model.__name__}; make one of it first")
     if isinstance(model, str | os.PathLike):
         from . import onnx
 
-        _core.deploy(onnx.sized(os.fspath(model), args, kwargs, batch_size), target, keys, (), -1, None, None, None)
+        graphs = tuple((onnx.sized(os.fspath(model), args, kwargs, n), (), -1, n or 0, None, ()) for n in sizes)
+        _core.deploy(graphs, target, keys, None, None, None)
     elif ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
         from .pytorch.deploy import deploy_torch
 
-        deploy_torch(model, target, keys, tuple(args), kwargs, batch_size)
+        deploy_torch(model, target, keys, tuple(args), kwargs, sizes)
     else:
         raise _core.InvalidError(
             f"sol.deploy: expected a torch.nn.Module, a function on tensors, or the path of an ONNX file, got {type(model)}"

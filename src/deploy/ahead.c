@@ -1,4 +1,4 @@
-/* Packing ahead: the program `prepare` of a version runs here and now. Kernels are C with vectors of the compiler, so
+/* Packing ahead: steps of the program `prepare` run here and now. Kernels are C with vectors of the compiler, so
  * that those for another machine are compiled for this one: only what the last bits round to may differ. */
 #include <string.h>
 
@@ -6,8 +6,8 @@
 #include "deploy/deploy.h"
 #include "rt/rt.h"
 
-/* The version's schedule with nothing but `prepare`, its kernels numbered anew. */
-static struct schedule *only_prepare(struct deploy *d, const struct schedule *from)
+/* The schedule with nothing but these steps, their kernels numbered anew. */
+static struct schedule *only_prepare(struct deploy *d, const struct schedule *from, const bool *only)
 {
     struct schedule *s = arena_memdup(d->arena, from, sizeof *from);
     struct schedule_program *pr = &s->program[PROGRAM_PREPARE];
@@ -15,9 +15,12 @@ static struct schedule *only_prepare(struct deploy *d, const struct schedule *fr
     memset(&s->kernels, 0, sizeof s->kernels);
     memset(&s->program[PROGRAM_FORWARD].steps, 0, sizeof s->program[PROGRAM_FORWARD].steps);
     memset(&s->program[PROGRAM_BACKWARD].steps, 0, sizeof s->program[PROGRAM_BACKWARD].steps);
-    pr->steps.at = arena_memdup(d->arena, pr->steps.at, (size_t)pr->steps.n * sizeof *pr->steps.at);
-    for (int i = 0; i < pr->steps.n; i++) {
-        int *k = &pr->steps.at[i].kernel;
+    memset(&pr->steps, 0, sizeof pr->steps);
+    for (int i = 0; i < from->program[PROGRAM_PREPARE].steps.n; i++) {
+        if (!only[i]) continue;
+        PUSH(d->arena, pr->steps, from->program[PROGRAM_PREPARE].steps.at[i]);
+        int *k = &pr->steps.at[pr->steps.n - 1].kernel;
+        if (*k < 0) continue;
         if (!number[*k]) {
             PUSH(d->arena, s->kernels, from->kernels.at[*k]);
             number[*k] = s->kernels.n;
@@ -55,10 +58,27 @@ static void *aligned(struct deploy *d, int64_t bytes)
     return raw ? (char *)(((uintptr_t)raw + 63) / 64 * 64) : NULL;
 }
 
-sol_status deploy_prepare(struct deploy *d, const struct deploy_version *v, void **out_block)
+/* A layer without loops. */
+static int32_t run_opaque(void *user, int32_t call, char *const *p)
+{
+    const struct schedule *s = user;
+    struct sol_ctx *ctx = s->plan->g->ctx;
+    const struct sol_layer *l = s->opaque.at[call];
+    struct arena *a = arena_create(ctx);
+    if (!a) return SOL_KERNEL_INDEX;
+    struct alone what;
+    l->def->describe(a, l, &what);
+    const sol_status status =
+        layer_run_opaque(ctx, &what, l->name, l->def->name, (const void *const *)p, (void *const *)p + l->nin, l->nout);
+    arena_destroy(a);
+    return status ? SOL_KERNEL_INDEX : SOL_KERNEL_OK;
+}
+
+sol_status deploy_prepare(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v,
+                          const struct schedule *s, const bool *only, void **out_block)
 {
     struct module m;
-    TRY(build(d, v, only_prepare(d, v->schedule), &m));
+    TRY(build(d, v, only_prepare(d, s, only), &m));
     const struct sol_module *t = m.table;
     const int threads = rt_processors();
     char **base = NEW_ARRAY(d->arena, char *, t->nbuffer + 1),
@@ -71,7 +91,7 @@ sol_status deploy_prepare(struct deploy *d, const struct deploy_version *v, void
                           (long long)t->prepared_bytes);
     for (int i = 0; i < t->nbuffer && !status; i++) {
         const struct sol_buffer *b = &t->buffer[i];
-        const void *begin = b->kind == SOL_BUFFER_PARAM       ? d->options->params[b->index]
+        const void *begin = b->kind == SOL_BUFFER_PARAM       ? g->params[b->index]
                             : b->kind == SOL_BUFFER_CONST     ? b->data
                             : b->kind == SOL_BUFFER_PREPARED  ? prepared
                             : b->kind == SOL_BUFFER_WORKSPACE ? workspace
@@ -85,7 +105,9 @@ sol_status deploy_prepare(struct deploy *d, const struct deploy_version *v, void
                                  .scratch = scratch,
                                  .seeds = seeds,
                                  .threads = threads,
-                                 .team = rt_team_openmp()};
+                                 .team = rt_team_openmp(),
+                                 .host = run_opaque,
+                                 .host_user = (void *)(uintptr_t)s};
     int32_t step = 0;
     if (!status && rt_run(&call, &step))
         status = ctx_fail(d->ctx, SOL_ERR_RUN, "deploy: '%s': an index of the parameters is out of range",

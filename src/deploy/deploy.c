@@ -21,12 +21,17 @@ static void remove_work(const struct deploy *d)
     if (d->target != DEPLOY_SOURCE) folder_remove(d->work);
 }
 
-/* -- the way */
+/* -- the graphs */
 
-static sol_status check_graph(struct deploy *d)
+bool deploy_trains(const struct deploy *d)
 {
-    const struct sol_graph *g = d->g;
-    const int seed = d->options->seed_input;
+    return !strcmp(d->keys.training, "1");
+}
+
+static sol_status check_graph(struct deploy *d, const struct deploy_graph *dg)
+{
+    const struct sol_graph *g = dg->g;
+    const int seed = dg->seed_input;
     if (!g->outputs.n) return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: network '%s' has no outputs", g->name);
     if (graph_is_joint(g))
         return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED, "deploy: network '%s' has a gradient: deploy it without", g->name);
@@ -36,22 +41,67 @@ static sol_status check_graph(struct deploy *d)
     return SOL_OK;
 }
 
-/* Appends the gradient, of all outputs of real types with regard to what learns. */
-static sol_status differentiate(struct deploy *d)
+const struct sol_tensor *deploy_output(const struct deploy *d, const struct deploy_graph *g, int i)
 {
-    struct sol_graph *g = d->g;
+    const bool trains = g == &d->graph[d->npredict];
+    return g->g->outputs.at[(trains ? d->nwritten : 0) + i].t;
+}
+
+static bool alike(const struct sol_tensor *a, const struct sol_tensor *b)
+{
+    return a->dtype == b->dtype && a->ndim == b->ndim;
+}
+
+/* All graphs take and give the same, but for sizes. */
+static sol_status check_alike(struct deploy *d, const struct deploy_graph *g, int noutput)
+{
+    const struct sol_graph *first = d->g, *other = g->g;
+    const int ninput = other->inputs.n - (g->seed_input >= 0);
+    bool same = ninput == d->ninput - (d->options->seed_input >= 0) && noutput == d->noutput;
+    for (int i = 0; same && i < ninput; i++) same = alike(first->inputs.at[i], other->inputs.at[i]);
+    for (int i = 0; same && i < noutput; i++) same = alike(first->outputs.at[i].t, deploy_output(d, g, i));
+    if (same) return SOL_OK;
+    return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED,
+                    "deploy: network '%s': for batch size %lld it has other inputs or outputs than for %lld",
+                    first->name, (long long)g->batch, (long long)d->options->batch);
+}
+
+static sol_status predicting(struct deploy *d)
+{
+    const struct sol_deploy_options *o = d->options;
+    d->npredict = 1 + o->nmore;
+    d->graph = NEW_ARRAY(d->arena, struct deploy_graph, d->npredict + 1);
+    d->graph[0] = (struct deploy_graph){d->g, o->params, o->seed_input, o->batch, "", NULL};
+    for (int i = 0; i < o->nmore; i++) {
+        const struct sol_deploy_graph *m = &o->more[i];
+        d->graph[1 + i] = (struct deploy_graph){
+            m->graph, m->params, m->seed_input, m->batch, arena_printf(d->arena, "_batch%lld", (long long)m->batch),
+            NULL};
+    }
+    for (int i = 0; i < d->npredict; i++) {
+        const int64_t batch = d->graph[i].batch;
+        if (o->nmore && batch < 1)
+            return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: batch: expected a number from 1 on, got %lld",
+                            (long long)batch);
+        for (int k = 0; k < i; k++)
+            if (d->graph[k].batch == batch)
+                return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: batch size %lld: given twice", (long long)batch);
+        TRY(check_graph(d, &d->graph[i]));
+        TRY(check_alike(d, &d->graph[i], d->graph[i].g->outputs.n));
+    }
+    return SOL_OK;
+}
+
+/* Appends the gradient, of all outputs of real types with regard to what learns. */
+static sol_status differentiate(struct deploy *d, struct sol_graph *g, const unsigned char *trained)
+{
     VECTOR(struct sol_tensor *) with = {0};
     VECTOR(int) number = {0};
-    d->ninput = g->inputs.n;
-    d->noutput = g->outputs.n;
-    if (strcmp(d->keys.training, "1")) return SOL_OK;
-    if (strcmp(d->keys.pack, "load"))
-        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: pack: with training it is load: weights change");
-    for (int i = 0; i < g->outputs.n; i++)
-        if (dtype_def((enum sol_dtype)g->outputs.at[i].t->dtype)->is_float) PUSH(d->arena, d->given, i);
+    for (int i = 0; i < d->noutput; i++)
+        if (dtype_def((enum sol_dtype)d->g->outputs.at[i].t->dtype)->is_float)
+            PUSH(d->arena, d->given, d->nwritten + i);
     for (int i = 0; i < g->params.n; i++) {
-        if (!dtype_def((enum sol_dtype)g->params.at[i]->dtype)->is_float) continue;
-        if (d->options->trained && !d->options->trained[i]) continue;
+        if (!dtype_def((enum sol_dtype)g->params.at[i]->dtype)->is_float || (trained && !trained[i])) continue;
         PUSH(d->arena, with, g->params.at[i]);
         PUSH(d->arena, number, i);
     }
@@ -63,6 +113,49 @@ static sol_status differentiate(struct deploy *d)
     return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: training: no parameter has a gradient");
 }
 
+static sol_status check_written(struct deploy *d, const struct sol_graph *g)
+{
+    for (int i = 0; i < d->nwritten; i++) {
+        const int p = d->written[i];
+        const struct sol_tensor *value = g->outputs.at[i].t;
+        if (p < 0 || p >= g->params.n || !alike(g->params.at[p], value) ||
+            tensor_elements(g->params.at[p]) != tensor_elements(value))
+            return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: training: output %d is no new value of a parameter", i);
+    }
+    return SOL_OK;
+}
+
+static sol_status training(struct deploy *d)
+{
+    const struct sol_deploy_options *o = d->options;
+    const struct sol_deploy_graph *t = o->training;
+    if (!deploy_trains(d)) return SOL_OK;
+    if (strcmp(d->keys.pack, "load"))
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: pack: with training it is load: weights change");
+    if (!t) TRY(graph_copy(d->g, &d->copy));
+    d->ngraph = d->npredict + 1;
+    struct deploy_graph *g = &d->graph[d->npredict];
+    *g = t ? (struct deploy_graph){t->graph, t->params, t->seed_input, t->batch, "_training", NULL}
+           : (struct deploy_graph){d->copy, o->params, o->seed_input, o->batch, "_training", NULL};
+    d->nwritten = t ? t->nwritten : 0;
+    d->written = t ? t->written : NULL;
+    TRY(check_graph(d, g));
+    TRY(check_alike(d, g, g->g->outputs.n - d->nwritten));
+    TRY(check_written(d, g->g));
+    return differentiate(d, g->g, t ? t->trained : o->trained);
+}
+
+static sol_status graphs(struct deploy *d)
+{
+    d->ninput = d->g->inputs.n;
+    d->noutput = d->g->outputs.n;
+    TRY(predicting(d));
+    d->ngraph = d->npredict;
+    return training(d);
+}
+
+/* -- the way */
+
 static sol_status build(struct deploy *d)
 {
     TRY(deploy_sources(d));
@@ -73,9 +166,8 @@ static sol_status build(struct deploy *d)
 static sol_status deploy(struct deploy *d)
 {
     TRY(deploy_read_keys(d));
-    TRY(check_graph(d));
     TRY(deploy_find_compiler(d));
-    TRY(differentiate(d));
+    TRY(graphs(d));
     TRY(deploy_versions(d));
     TRY(deploy_weights(d));
     TRY(file_make_folder(d->ctx, d->keys.path));
@@ -96,6 +188,7 @@ sol_status sol_deploy(struct sol_ctx *ctx, struct sol_graph *g, const struct sol
     struct deploy d = {.ctx = ctx, .arena = a, .g = g, .options = options};
     sol_status status = deploy(&d);
     if (status) ctx_where(ctx, status, "network %s: ", g->name);
+    if (d.copy) sol_graph_destroy(d.copy);
     arena_destroy(a);
     return status;
 }

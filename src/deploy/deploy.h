@@ -1,6 +1,6 @@
-/* Deploy: a network becomes a library, or its source. The way (deploy.c): keys; for each instruction set a plan and a
- * schedule; weights into one file; sources; and, for a library, compiler and linker. The sources of a library are those
- * of the target `source`. */
+/* Deploy: a network becomes a library, or its source. The way (deploy.c): keys; the graphs (one for each batch size,
+ * and what trains); a plan and a schedule of each for each instruction set; weights into one file; sources; and, for a
+ * library, compiler and linker. The sources of a library are those of the target `source`. */
 #ifndef SOL_DEPLOY_INSIDE_H
 #define SOL_DEPLOY_INSIDE_H
 
@@ -16,17 +16,30 @@ struct deploy_keys { /* as they were given */
 #undef X
 };
 
-/* The network for one instruction set. */
+/* An instruction set. */
 struct deploy_version {
     const char *name, *id; /* "x86-64-v3", x86_64_v3 */
     const char *march;
     struct target target;
     const char *const *flags; /* of its kernels */
     uint32_t needs;           /* as in front.h */
+    struct map *kernels;      /* what was written: by text, its symbol */
+    int nkernel;
+};
+/* One graph's code for one instruction set. */
+struct deploy_code {
     struct schedule *schedule;
     const char **symbol; /* by kernel; NULL: no step uses it */
-    const char **file;   /* of kernel k, in the version's folder */
-    int64_t *param_at, *const_at, prepared_at;
+    int64_t *param_at, *const_at;
+};
+/* One of the library's graphs. */
+struct deploy_graph {
+    struct sol_graph *g;
+    const void *const *params;
+    int seed_input;
+    int64_t batch;
+    const char *id;           /* what its files and tables are called behind the version: "", "_batch8", "_training" */
+    struct deploy_code *code; /* by version */
 };
 
 struct deploy_piece { /* of the weights */
@@ -37,16 +50,21 @@ struct deploy_piece { /* of the weights */
 struct deploy {
     struct sol_ctx *ctx;
     struct arena *arena;
-    struct sol_graph *g;
+    struct sol_graph *g; /* the first */
     const struct sol_deploy_options *options;
     enum deploy_target target;
     struct deploy_keys keys;
     const char *device; /* "x86" or "arm64" */
     const char *cc;     /* path of the compiler */
     bool clang, cross;
-    int ninput, noutput; /* without gradients; with the seed */
-    VECTOR(int) trained; /* parameters that have a gradient: their numbers */
-    VECTOR(int) given;   /* outputs whose gradients are inputs */
+    int ninput, noutput;  /* that the caller gives and gets: without gradients, with the seed */
+    int ngraph, npredict; /* what trains is the last, behind those that predict */
+    struct deploy_graph *graph;
+    struct sol_graph *copy; /* that trains, if none was given */
+    VECTOR(int) trained;    /* parameters of what trains that have a gradient: their numbers */
+    VECTOR(int) given;      /* its outputs whose gradients are inputs */
+    int nwritten;           /* of its outputs: new values of parameters */
+    const int *written;
     int nversion;
     struct deploy_version *version;
     VECTOR(struct deploy_piece) pieces;
@@ -58,16 +76,28 @@ struct deploy {
 
 /* keys.c */
 sol_status deploy_read_keys(struct deploy *d);
-/* version.c: finds the compiler, and makes all versions, planned and scheduled. */
+/* deploy.c */
+bool deploy_trains(const struct deploy *d);
+/* Output i of the model: in what trains it comes behind what forward writes. */
+const struct sol_tensor *deploy_output(const struct deploy *d, const struct deploy_graph *g, int i);
+/* version.c: finds the compiler, and makes all versions, all graphs planned and scheduled for each. */
 sol_status deploy_find_compiler(struct deploy *d);
 sol_status deploy_versions(struct deploy *d);
+/* settle.c: what of `prepare` is computed here and now becomes constants of the code's schedule. */
+sol_status deploy_settle(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v,
+                         struct deploy_code *code);
 /* weights.c: where everything lies in the weights; their file. */
 sol_status deploy_weights(struct deploy *d);
 sol_status deploy_write_weights(struct deploy *d, const char *path);
-/* ahead.c: the prepared block of a version, computed here and now. */
-sol_status deploy_prepare(struct deploy *d, const struct deploy_version *v, void **out_block);
+/* ahead.c: the prepared block of a schedule, by those steps of `prepare` that `only` marks, computed here and now. */
+sol_status deploy_prepare(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v,
+                          const struct schedule *s, const bool *only, void **out_block);
 /* source.c: all that is compiled, into the folder `work`. */
 sol_status deploy_sources(struct deploy *d);
+/* What the tables of a graph's code for a version begin with: net_x86_64_v3_batch8. */
+const char *deploy_code_name(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v);
+/* network.c: the files that are the network's own. */
+sol_status deploy_network(struct deploy *d);
 /* kit.c: header, example, Makefile, .pc, CMake configuration, Python wrapper, into `path`. */
 sol_status deploy_kit(struct deploy *d);
 /* What the function has between its brackets behind the context: in0, out0, or, not numbered, with names. */

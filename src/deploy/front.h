@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "deploy/ext.h"
+#include "layers/alone.h"
 #include "sol/module.h"
 
 #ifndef FRONT_API /* in a deployed library: hidden */
@@ -23,46 +24,64 @@ enum front_error {
     FRONT_MACHINE = 5 /* has not the instructions that the code needs */
 };
 
-/* The network's code for one instruction set. */
+/* An instruction set. */
 struct front_version {
     const char *name; /* "x86-64-v3" */
     uint32_t needs;   /* bits by row of features.def */
+};
+/* The code of a graph for one instruction set. */
+struct front_code {
     const struct sol_module *module;
     const int64_t *param_at, *const_at; /* by number: where it begins in the weights; -1: not needed */
-    int64_t prepared_at;                /* where the prepared block lies in the weights; -1: it is made when loaded */
+    const struct alone *const *opaque;  /* by number: layers without loops */
+    size_t opaque_bytes;                /* of memory that one of them needs while it runs */
+};
+struct front_block { /* memory of sol_ext_malloc, aligned */
+    void *raw;
+    char *at;
+};
+/* One of the library's graphs: the network for one batch size, or what trains it. */
+struct front_graph {
+    int64_t batch; /* 0: there is one size */
+    const struct sol_ext_tensor *input, *output;
+    int seed_input;                /* of the module: behind all others; -1: none */
+    const struct front_code *code; /* by version */
+    const int32_t *learned;        /* by parameter: its number in the graph that trains; -1: it does not learn */
+    struct front_shared {          /* by contexts that have no block of their own */
+        struct front_block prepared;
+        int users;
+    } * shared;
 };
 struct front_net {
     const char *name; /* of the functions */
     int nversion;     /* best first */
     const struct front_version *version;
-    int ninput, noutput; /* without the seed */
-    const struct sol_ext_tensor *input, *output;
-    int seed_input;               /* of the module: behind all others; -1: none */
+    int ngraph; /* by batch size; the first unless another is chosen */
+    const struct front_graph *graph;
+    int ninput, noutput;          /* without the seed */
     const unsigned char *weights; /* NULL: in a file */
     const char *weights_file;     /* its name, beside the library */
     size_t weights_bytes;
     uint64_t weights_hash;
     struct front_state *state;
-    /* Training: parameters that have a gradient, by their numbers in the module; their gradients are the module's
-     * outputs behind noutput, in this order. Of which outputs the caller gives gradients: the inputs behind the seed.
-     */
-    int ntrained, ngiven;
+    /* Training: parameters that have a gradient, by their numbers in the module. The module's outputs are new values of
+     * parameters that forward writes, the model's outputs, the gradients. Of which outputs the caller gives gradients:
+     * the inputs behind the seed. */
+    const struct front_graph *training; /* NULL: there is none */
+    int ntrained, ngiven, nwritten;
     const struct sol_ext_tensor *trained;
-    const int32_t *trained_param, *given;
+    const int32_t *trained_param, *given, *written;
 };
 /* What a process knows of a network. */
 struct front_state {
     pthread_mutex_t lock; /* for all below */
     const struct front_version *version;
     const unsigned char *weights;
-    const char *weights_path; /* given by the application */
-    struct front_block {      /* memory of sol_ext_malloc, aligned */
-        void *raw;
-        char *at;
-    } prepared;                 /* shared by all contexts that have no block of their own */
-    int users;                  /* of `prepared` */
+    const char *weights_path;   /* given by the application */
+    int users;                  /* of the weights: contexts with own memory, and trainings */
     struct front_context *idle; /* of calls without a context */
     int threads;                /* of those calls; 0: one for each processor */
+    int graph;                  /* of those calls */
     uint64_t seed, drawn;
 };
 #define FRONT_STATE_START                 \
@@ -85,6 +104,10 @@ FRONT_API size_t front_bytes(const struct front_net *net, int threads); /* 0: fa
 FRONT_API void front_free(struct front_context *c);
 /* c NULL: calls without a context. */
 FRONT_API int front_threads(const struct front_net *net, struct front_context *c, int threads);
+/* Chooses the graph for a batch size. */
+FRONT_API int front_batch(const struct front_net *net, struct front_context *c, int64_t batch);
+/* Input or output i of the graph for a batch size; NULL: there is none. */
+FRONT_API const struct sol_ext_tensor *front_tensor(const struct front_net *net, int64_t batch, bool output, int i);
 FRONT_API int front_run(const struct front_net *net, struct front_context *c, const void *const *in, void *const *out);
 /* Allocates the outputs; all NULL if it fails. */
 FRONT_API int front_predict(const struct front_net *net, struct front_context *c, const void *const *in, void **out);
@@ -100,6 +123,8 @@ FRONT_API int front_forward(struct front_training *t, const void *const *in, voi
 /* gradients: by output; those of outputs that are no real numbers are not read. */
 FRONT_API int front_backward(struct front_training *t, const void *const *in, void *const *out,
                              const void *const *gradients);
+/* Predicts with what was learned. */
+FRONT_API int front_train_run(struct front_training *t, const void *const *in, void *const *out);
 FRONT_API int front_sgd(struct front_training *t, double rate, double momentum, double decay);
 FRONT_API int front_adam(struct front_training *t, double rate, double beta1, double beta2, double epsilon,
                          double decay);

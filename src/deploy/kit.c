@@ -67,6 +67,31 @@ static const char *io_comment(struct deploy *d)
     return t.at ? t.at : "";
 }
 
+static const char *sizes(struct deploy *d)
+{
+    struct text t = text_new(d->arena);
+    for (int i = 0; i < d->npredict; i++) text_put(&t, "%s%lld", i ? ", " : "", (long long)d->graph[i].batch);
+    return t.at;
+}
+
+static const char *batch_comment(struct deploy *d)
+{
+    if (d->npredict < 2) return "";
+    return deploy_fill(d->arena, deploy_text("network_batch.h"),
+                       (const char *const[]){"func", d->keys.func_name, "sizes", sizes(d), NULL});
+}
+
+static const char *training_comment(struct deploy *d)
+{
+    if (!deploy_trains(d)) return "";
+    const char *modes = d->nwritten ? "Batch-norm uses the statistics of the batch, and keeps a running mean of them."
+                                    : "Layers are in the modes (train or eval) that the model's had.";
+    return deploy_fill(d->arena, deploy_text("network_train.h"),
+                       (const char *const[]){"func", d->keys.func_name, "modes", modes, "sizes",
+                                             d->npredict > 1 ? ", for the batch size of calls without a context" : "",
+                                             NULL});
+}
+
 static sol_status write_header(struct deploy *d)
 {
     struct text versions = text_new(d->arena);
@@ -81,29 +106,19 @@ static sol_status write_header(struct deploy *d)
                   "looked for beside the\n * library (or the program that the library is a part of). */\nint "
                   "%s_weights(const char *path);\n",
                   func);
-    const char *const pairs[] = {"name",
-                                 deploy_string(d->arena, d->g->name),
-                                 "sol",
-                                 sol_version(),
-                                 "io",
-                                 io_comment(d),
-                                 "guard",
-                                 arena_printf(d->arena, "SOL_%s_H", text_identifier(d->arena, d->keys.lib_name)),
-                                 "ext",
-                                 deploy_text("ext.h"),
-                                 "func",
-                                 func,
-                                 "parameters",
-                                 deploy_parameters(d, false),
-                                 "versions",
-                                 versions.at,
-                                 "file",
-                                 file,
-                                 "train",
-                                 strcmp(d->keys.training, "1") ? ""
-                                                               : deploy_fill(d->arena, deploy_text("network_train.h"),
-                                                                             (const char *const[]){"func", func, NULL}),
-                                 NULL};
+    const char *const pairs[] = {
+        "name",       deploy_string(d->arena, d->g->name),
+        "sol",        sol_version(),
+        "io",         io_comment(d),
+        "guard",      arena_printf(d->arena, "SOL_%s_H", text_identifier(d->arena, d->keys.lib_name)),
+        "ext",        deploy_text("ext.h"),
+        "func",       func,
+        "parameters", deploy_parameters(d, false),
+        "versions",   versions.at,
+        "file",       file,
+        "batch",      batch_comment(d),
+        "train",      training_comment(d),
+        NULL};
     return deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.h", d->keys.lib_name),
                         deploy_fill(d->arena, deploy_text("network.h"), pairs));
 }

@@ -57,7 +57,7 @@ static const char *const *command(struct deploy *d, int i)
 {
     const char *source = d->sources.at[i];
     const struct deploy_version *v = version_of(d, source);
-    const bool kernel = v && !strstr(source, "/module.c");
+    const bool kernel = v && !strstr(source, "/module");
     const char *const *flags = kernel ? v->flags : compiler_code_flags(d->arena, NULL, 0, d->clang);
     words argv = {0};
     PUSH(d->arena, argv, d->cc);

@@ -8,12 +8,12 @@
 /* -- kernels */
 
 /* The steps that use kernel k, by the layers that they compute. */
-static const char *kernel_labels(struct deploy *d, const struct deploy_version *v, int k)
+static const char *kernel_labels(struct deploy *d, const struct schedule *s, int k)
 {
     struct text t = text_new(d->arena);
     struct map *seen = map_create(d->arena);
     for (int program = 0; program < PROGRAMS; program++) {
-        const struct schedule_program *pr = &v->schedule->program[program];
+        const struct schedule_program *pr = &s->program[program];
         for (int i = 0; i < pr->steps.n; i++) {
             const struct schedule_step *st = &pr->steps.at[i];
             if (st->kernel != k || map_get(seen, st->label)) continue;
@@ -24,30 +24,27 @@ static const char *kernel_labels(struct deploy *d, const struct deploy_version *
     return t.n ? t.at : NULL;
 }
 
-/* The first step's layer, as part of a file's name. */
-static const char *kernel_file(struct deploy *d, const struct deploy_version *v, int k)
+/* The first step that uses it. */
+static const struct schedule_step *kernel_step(const struct schedule *s, int k)
 {
-    for (int program = 0; program < PROGRAMS; program++) {
-        const struct schedule_program *pr = &v->schedule->program[program];
-        for (int i = 0; i < pr->steps.n; i++)
-            if (pr->steps.at[i].kernel == k) {
-                char *label = text_identifier(d->arena, pr->steps.at[i].label);
-                label[strlen(label) < 40 ? strlen(label) : 40] = 0;
-                return arena_printf(d->arena, "k%03d_%s.c", k, label);
-            }
-    }
+    for (int program = 0; program < PROGRAMS; program++)
+        for (int i = 0; i < s->program[program].steps.n; i++)
+            if (s->program[program].steps.at[i].kernel == k) return &s->program[program].steps.at[i];
     return NULL;
 }
 
-static const char *kernel_solver(const struct deploy_version *v, int k)
+/* Its layer is a part of the file's name. */
+static const char *kernel_file(struct deploy *d, const struct schedule *s, int k, int number)
 {
-    for (int program = 0; program < PROGRAMS; program++) {
-        const struct schedule_program *pr = &v->schedule->program[program];
-        for (int i = 0; i < pr->steps.n; i++)
-            if (pr->steps.at[i].kernel == k && pr->steps.at[i].unit && pr->steps.at[i].unit->kernel.solver)
-                return pr->steps.at[i].unit->kernel.solver;
-    }
-    return "plain";
+    char *label = text_identifier(d->arena, kernel_step(s, k)->label);
+    label[strlen(label) < 40 ? strlen(label) : 40] = 0;
+    return arena_printf(d->arena, "k%03d_%s.c", number, label);
+}
+
+static const char *kernel_solver(const struct schedule *s, int k)
+{
+    const struct unit *u = kernel_step(s, k)->unit;
+    return u && u->kernel.solver ? u->kernel.solver : "plain";
 }
 
 /* The kernel without the prelude, which stands in vectors.h. */
@@ -58,21 +55,27 @@ static const char *without_prelude(struct deploy *d, const char *text, const cha
     return at ? arena_printf(d->arena, "%.*s%s", (int)(at - text), text, at + strlen(prelude)) : text;
 }
 
-static sol_status write_kernel(struct deploy *d, struct deploy_version *v, const char *folder, const char *prelude,
-                               int k)
+/* Graphs for several batch sizes have kernels in common: each is there once. */
+static sol_status write_kernel(struct deploy *d, struct deploy_version *v, struct deploy_code *code, const char *folder,
+                               const char *prelude, int k)
 {
-    const char *labels = kernel_labels(d, v, k);
+    const char *labels = kernel_labels(d, code->schedule, k), *text = code->schedule->kernels.at[k];
     bool vectors;
     if (!labels) return SOL_OK;
-    const char *body = without_prelude(d, v->schedule->kernels.at[k], prelude, &vectors);
-    v->symbol[k] = arena_printf(d->arena, "%s_%s_k%03d", d->keys.func_name, v->id, k);
-    v->file[k] = kernel_file(d, v, k);
+    code->symbol[k] = map_get(v->kernels, text);
+    if (code->symbol[k]) return SOL_OK;
+    const char *body = without_prelude(d, text, prelude, &vectors);
+    const char *symbol = arena_printf(d->arena, "%s_%s_k%03d", d->keys.func_name, v->id, v->nkernel);
+    const char *file = kernel_file(d, code->schedule, k, v->nkernel);
+    map_set(v->kernels, text, (void *)(uintptr_t)symbol);
+    code->symbol[k] = symbol;
     struct text t = text_new(d->arena);
-    text_put(&t, "/* Kernel %d for %s, by solver %s.\n * %s */\n", k, v->name, kernel_solver(v, k), labels);
+    text_put(&t, "/* Kernel %d for %s, by solver %s.\n * %s */\n", v->nkernel++, v->name,
+             kernel_solver(code->schedule, k), labels);
     text_put(&t, "#include \"%s\"\n\n", vectors ? "vectors.h" : "sol/module.h");
-    text_put(&t, "%s", source_kernel(d->arena, body, v->symbol[k]));
-    PUSH(d->arena, d->sources, deploy_file(d, v->id, v->file[k]));
-    return deploy_write(d, folder, v->file[k], t.at);
+    text_put(&t, "%s", source_kernel(d->arena, body, symbol));
+    PUSH(d->arena, d->sources, deploy_file(d, v->id, file));
+    return deploy_write(d, folder, file, t.at);
 }
 
 static sol_status write_vectors(struct deploy *d, const struct deploy_version *v, const char *folder,
@@ -91,198 +94,66 @@ static sol_status write_vectors(struct deploy *d, const struct deploy_version *v
 
 /* -- tables */
 
-static void put_places(struct text *t, const char *func, const char *id, const char *what, int n, const int64_t *at)
+const char *deploy_code_name(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v)
 {
-    text_put(t, "const int64_t %s_%s_%s_at[] = {", func, id, what);
+    return arena_printf(d->arena, "%s_%s%s", d->keys.func_name, v->id, g->id);
+}
+
+static void put_places(struct text *t, const char *code, const char *what, int n, const int64_t *at)
+{
+    text_put(t, "const int64_t %s_%s_at[] = {", code, what);
     for (int i = 0; i < n; i++) text_put(t, "%lld, ", (long long)at[i]);
     text_put(t, "0};\n");
 }
 
-/* Packed ahead there is no program `prepare`. */
-static const struct schedule *deployed_schedule(struct deploy *d, const struct deploy_version *v)
+static void put_kernels(struct deploy *d, struct text *t, const struct deploy_code *code, const char *body)
 {
-    if (v->prepared_at < 0) return v->schedule;
-    struct schedule *s = arena_memdup(d->arena, v->schedule, sizeof *s);
-    memset(&s->program[PROGRAM_PREPARE], 0, sizeof s->program[PROGRAM_PREPARE]);
-    return s;
+    struct map *seen = map_create(d->arena);
+    for (int k = 0; k < code->schedule->kernels.n; k++)
+        for (int i = 0; code->symbol[k] && i < KERNEL_MAX_STEPS; i++) {
+            const char *name = arena_printf(d->arena, "%s_%d", code->symbol[k], i);
+            if (map_get(seen, name) || !strstr(body, arena_printf(d->arena, "{%s,", name))) continue;
+            map_set(seen, name, seen);
+            text_put(t, "void %s(char *const *, const struct sol_frame *, int64_t, int64_t, int);\n", name);
+        }
 }
 
-static sol_status write_tables(struct deploy *d, const struct deploy_version *v, const char *folder)
+static sol_status write_tables(struct deploy *d, const struct deploy_version *v, const struct deploy_graph *g,
+                               const struct deploy_code *code, const char *folder)
 {
-    const struct schedule *s = v->schedule;
-    const char *symbol = arena_printf(d->arena, "%s_%s_module", d->keys.func_name, v->id), *body;
+    const struct schedule *s = code->schedule;
+    const char *name = deploy_code_name(d, g, v), *symbol = arena_printf(d->arena, "%s_module", name), *body;
+    const char *file = arena_printf(d->arena, "module%s.c", g->id);
     const struct build_request r = {
         .name = d->g->name, .nkernel = s->kernels.n, .module = schedule_module_text(s, d->g->name, symbol)};
-    TRY(source_tables(d->ctx, d->arena, &r, v->symbol, &body));
+    TRY(source_tables(d->ctx, d->arena, &r, code->symbol, &body));
     struct text t = text_new(d->arena);
     text_put(&t, "/* The network for %s: its steps, where their operands lie, which kernel computes each. */\n",
              v->name);
     text_put(&t, "#include \"sol/module.h\"\n\n");
-    for (int k = 0; k < s->kernels.n; k++)
-        for (int i = 0; v->symbol[k] && i < KERNEL_MAX_STEPS; i++) {
-            const char *name = arena_printf(d->arena, "%s_%d", v->symbol[k], i);
-            if (strstr(body, arena_printf(d->arena, "{%s,", name)))
-                text_put(&t, "void %s(char *const *, const struct sol_frame *, int64_t, int64_t, int);\n", name);
-        }
+    put_kernels(d, &t, code, body);
     text_put(&t, "extern const struct sol_module %s;\n", symbol);
-    text_put(&t, "extern const int64_t %s_%s_param_at[], %s_%s_const_at[];\n\n", d->keys.func_name, v->id,
-             d->keys.func_name, v->id);
+    text_put(&t, "extern const int64_t %s_param_at[], %s_const_at[];\n\n", name, name);
     text_put(&t, "%s\n/* where parameters and constants begin in the weights */\n", body);
-    put_places(&t, d->keys.func_name, v->id, "param", d->g->params.n, v->param_at);
-    put_places(&t, d->keys.func_name, v->id, "const", s->constants.n, v->const_at);
-    PUSH(d->arena, d->sources, deploy_file(d, v->id, "module.c"));
-    return deploy_write(d, folder, "module.c", t.at);
+    put_places(&t, name, "param", g->g->params.n, code->param_at);
+    put_places(&t, name, "const", s->constants.n, code->const_at);
+    PUSH(d->arena, d->sources, deploy_file(d, v->id, file));
+    return deploy_write(d, folder, file, t.at);
 }
 
-static sol_status write_version(struct deploy *d, struct deploy_version *v)
+static sol_status write_version(struct deploy *d, int number)
 {
+    struct deploy_version *v = &d->version[number];
     struct text prelude = text_new(d->arena);
     const char *folder = deploy_file(d, d->work, v->id);
-    struct schedule *s = arena_memdup(d->arena, deployed_schedule(d, v), sizeof *s);
-    v->schedule = s;
-    v->symbol = NEW_ARRAY(d->arena, const char *, s->kernels.n + 1);
-    v->file = NEW_ARRAY(d->arena, const char *, s->kernels.n + 1);
     TRY(file_make_folder(d->ctx, folder));
     print_prelude(&prelude, &v->target);
     TRY(write_vectors(d, v, folder, prelude.at));
-    for (int k = 0; k < s->kernels.n; k++) TRY(write_kernel(d, v, folder, prelude.at, k));
-    return write_tables(d, v, folder);
-}
-
-/* -- the network's own file */
-
-static void put_tensor(struct text *shapes, struct text *rows, const char *what, int i, const char *name,
-                       const struct sol_tensor *x)
-{
-    const struct dtype_def *type = dtype_def((enum sol_dtype)x->dtype);
-    text_put(shapes, "static const int64_t %s%d_shape[] = {", what, i);
-    for (int k = 0; k < x->ndim; k++) text_put(shapes, "%lld, ", (long long)x->dim[k].size);
-    text_put(shapes, "0};\n");
-    text_put(rows, "    {%s, \"%s\", %d, %s%d_shape, %lld},\n", deploy_string(shapes->arena, name), type->name, x->ndim,
-             what, i, (long long)tensor_elements(x) * type->bytes);
-}
-
-static const char *tensor_tables(struct deploy *d)
-{
-    struct text shapes = text_new(d->arena), in = text_new(d->arena), out = text_new(d->arena);
-    for (int i = 0; i < deploy_inputs(d); i++)
-        put_tensor(&shapes, &in, "input", i, deploy_input_name(d, i), d->g->inputs.at[i]);
-    for (int i = 0; i < d->noutput; i++)
-        put_tensor(&shapes, &out, "output", i, deploy_output_name(d, i), d->g->outputs.at[i].t);
-    return arena_printf(d->arena,
-                        "%sstatic const struct sol_ext_tensor inputs[] = {\n%s    {0},\n};\n"
-                        "static const struct sol_ext_tensor outputs[] = {\n%s    {0},\n};\n",
-                        shapes.at, in.at ? in.at : "", out.at ? out.at : "");
-}
-
-static bool training(const struct deploy *d)
-{
-    return !strcmp(d->keys.training, "1");
-}
-
-/* What learns, and of which outputs gradients are given. */
-static const char *training_tables(struct deploy *d)
-{
-    struct text shapes = text_new(d->arena), rows = text_new(d->arena), numbers = text_new(d->arena);
-    if (!training(d)) return "";
-    text_put(&numbers, "static const int32_t trained_param[] = {");
-    for (int i = 0; i < d->trained.n; i++) {
-        const struct sol_tensor *x = d->g->params.at[d->trained.at[i]];
-        put_tensor(&shapes, &rows, "trained", i, x->name ? x->name : "", x);
-        text_put(&numbers, "%d, ", d->trained.at[i]);
-    }
-    text_put(&numbers, "-1};\nstatic const int32_t given[] = {");
-    for (int i = 0; i < d->given.n; i++) text_put(&numbers, "%d, ", d->given.at[i]);
-    text_put(&numbers, "-1};\n");
-    return arena_printf(d->arena, "%sstatic const struct sol_ext_tensor trained[] = {\n%s    {0},\n};\n%s", shapes.at,
-                        rows.at, numbers.at);
-}
-
-static const char *version_table(struct deploy *d)
-{
-    struct text t = text_new(d->arena);
-    const char *func = d->keys.func_name;
-    for (int i = 0; i < d->nversion; i++)
-        text_put(
-            &t,
-            "extern const struct sol_module %s_%s_module;\nextern const int64_t %s_%s_param_at[], %s_%s_const_at[];\n",
-            func, d->version[i].id, func, d->version[i].id, func, d->version[i].id);
-    text_put(&t, "static const struct front_version versions[] = {\n");
-    for (int i = 0; i < d->nversion; i++) {
-        const struct deploy_version *v = &d->version[i];
-        text_put(&t, "    {\"%s\", 0x%xu, &%s_%s_module, %s_%s_param_at, %s_%s_const_at, %lld},\n", v->name, v->needs,
-                 func, v->id, func, v->id, func, v->id, (long long)v->prepared_at);
-    }
-    text_put(&t, "};\n");
-    return t.at;
-}
-
-/* What predict() has between its brackets behind the context, and what it does with that. */
-static sol_status write_network(struct deploy *d)
-{
-    struct text given = text_new(d->arena), asked = text_new(d->arena);
-    for (int i = 0; i < deploy_inputs(d); i++) text_put(&given, "in%d, ", i);
-    for (int i = 0; i < d->noutput; i++)
-        text_put(&asked, "    if (out%d)\n        *out%d = out[%d];\n    else\n        sol_ext_free(out[%d]);\n", i, i,
-                 i, i);
-    const bool file = !strcmp(d->keys.weights, "file");
-    const char *func = d->keys.func_name;
-    const char *const pairs[] = {
-        "lib",
-        d->keys.lib_name,
-        "func",
-        func,
-        "name",
-        d->g->name,
-        "sol",
-        sol_version(),
-        "file_define",
-        file ? "#define FRONT_WEIGHTS_FILE\n" : "",
-        "weights",
-        file ? "NULL" : arena_printf(d->arena, "%s_weights", func),
-        "weights_extern",
-        file ? "" : arena_printf(d->arena, "extern const unsigned char %s_weights[];\n", func),
-        "bytes",
-        arena_printf(d->arena, "%lld", (long long)d->weights_bytes),
-        "hash",
-        arena_printf(d->arena, "0x%016llx", (unsigned long long)d->weights_hash),
-        "tensors",
-        arena_printf(d->arena, "%s%s", tensor_tables(d), training_tables(d)),
-        "versions",
-        version_table(d),
-        "nversion",
-        arena_printf(d->arena, "%d", d->nversion),
-        "ninput",
-        arena_printf(d->arena, "%d", deploy_inputs(d)),
-        "noutput",
-        arena_printf(d->arena, "%d", d->noutput),
-        "seed_input",
-        arena_printf(d->arena, "%d", d->options->seed_input),
-        "parameters",
-        deploy_parameters(d, true),
-        "given",
-        given.at ? given.at : "",
-        "asked",
-        asked.at ? asked.at : "",
-        "train_include",
-        training(d) ? "#include \"deploy/front_train.c\"\n" : "",
-        "train_fields",
-        training(d) ? "    .ntrained = sizeof trained_param / sizeof *trained_param - 1,\n"
-                      "    .ngiven = sizeof given / sizeof *given - 1,\n"
-                      "    .trained = trained,\n    .trained_param = trained_param,\n    .given = given,\n"
-                    : "",
-        "train_functions",
-        training(d) ? deploy_fill(d->arena, deploy_text("network_train.c"), (const char *const[]){"func", func, NULL})
-                    : "",
-        "file_functions",
-        file ? deploy_fill(d->arena, deploy_text("network_file.c"), (const char *const[]){"func", func, NULL}) : "",
-        NULL};
-    static const char *const files[][2] = {
-        {"network.c", ".c"}, {"network_inside.c", "_network.c"}, {"names.h", "_names.h"}};
-    for (int i = 0; i < COUNT_OF(files); i++) {
-        const char *name = arena_printf(d->arena, "%s%s", d->keys.lib_name, files[i][1]);
-        if (strcmp(files[i][0], "names.h")) PUSH(d->arena, d->sources, name);
-        TRY(deploy_write(d, d->work, name, deploy_fill(d->arena, deploy_text(files[i][0]), pairs)));
+    for (int i = 0; i < d->ngraph; i++) {
+        struct deploy_code *code = &d->graph[i].code[number];
+        code->symbol = NEW_ARRAY(d->arena, const char *, code->schedule->kernels.n + 1);
+        for (int k = 0; k < code->schedule->kernels.n; k++) TRY(write_kernel(d, v, code, folder, prelude.at, k));
+        TRY(write_tables(d, v, &d->graph[i], code, folder));
     }
     return SOL_OK;
 }
@@ -303,8 +174,9 @@ static sol_status write_weights(struct deploy *d)
 static sol_status write_common(struct deploy *d)
 {
     static const char *const files[][2] = {
-        {"deploy", "ext.h"},  {"deploy", "features.def"},  {"deploy", "front.h"}, {"deploy", "front.c"},
-        {"deploy", "hash.h"}, {"deploy", "front_train.c"}, {"rt", "rt.h"},        {"rt", "sol_rt.c"}};
+        {"deploy", "ext.h"},         {"deploy", "features.def"},  {"deploy", "front.h"}, {"deploy", "front.c"},
+        {"deploy", "hash.h"},        {"deploy", "front_train.c"}, {"rt", "rt.h"},        {"rt", "sol_rt.c"},
+        {"deploy", "front_begin.c"}, {"layers", "alone.h"},       {"layers", "alone.c"}};
     for (int i = 0; i < COUNT_OF(files); i++) {
         const char *folder = deploy_file(d, d->work, files[i][0]);
         TRY(file_make_folder(d->ctx, folder));
@@ -317,9 +189,9 @@ static sol_status write_common(struct deploy *d)
 
 sol_status deploy_sources(struct deploy *d)
 {
-    for (int i = 0; i < d->nversion; i++) TRY(write_version(d, &d->version[i]));
+    for (int i = 0; i < d->nversion; i++) TRY(write_version(d, i));
     TRY(write_weights(d)); /* their hash is known then */
-    TRY(write_network(d));
+    TRY(deploy_network(d));
     TRY(write_common(d));
     return ctx_check(d->ctx);
 }

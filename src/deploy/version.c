@@ -112,6 +112,7 @@ static sol_status make_version(struct deploy *d, const char *march, struct deplo
     if (d->cross && !strcmp(march, "native")) march = !strcmp(d->device, "arm64") ? "armv8-a" : "x86-64-v2";
     v->name = v->march = march;
     v->id = text_identifier(d->arena, march);
+    v->kernels = map_create(d->arena);
     TRY(ask_macros(d, march, &macros));
     TRY(target_named(d->ctx, target_class(d, macros), &v->target));
     v->target.name = v->name;
@@ -124,22 +125,14 @@ static sol_status make_version(struct deploy *d, const char *march, struct deplo
 
 /* -- the network for it */
 
-static sol_status refuse_opaque(struct deploy *d, const struct schedule *s)
-{
-    struct text t = text_new(d->arena);
-    for (int i = 0; i < s->opaque.n; i++)
-        text_put(&t, "%s%s %s", i ? ", " : "", s->opaque.at[i]->def->name, s->opaque.at[i]->name);
-    if (!s->opaque.n) return SOL_OK;
-    return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED, "deploy: layers that cannot be deployed yet: %s", t.at);
-}
-
-static sol_status plan_version(struct deploy *d, struct deploy_version *v)
+static sol_status plan_graph(struct deploy *d, struct deploy_graph *g, struct deploy_version *v,
+                             struct deploy_code *code)
 {
     struct plan *p;
-    TRY(plan_make(d->g, d->arena, &v->target, &p));
-    TRY(schedule_make(p, &v->schedule));
-    TRY(refuse_opaque(d, v->schedule));
-    return ctx_check(d->ctx);
+    TRY(plan_make(g->g, d->arena, &v->target, &p));
+    TRY(schedule_make(p, &code->schedule));
+    TRY(ctx_check(d->ctx));
+    return deploy_settle(d, g, v, code);
 }
 
 /* Of two versions the one with more instructions comes first: the first that a machine can run is chosen. */
@@ -163,9 +156,13 @@ sol_status deploy_versions(struct deploy *d)
         TRY(make_version(d, march, &d->version[d->nversion++]));
     }
     qsort(d->version, (size_t)d->nversion, sizeof *d->version, better_first);
-    struct compile_memory memory; /* of a training step; a number of bytes is for the best version */
-    TRY(compile_keep(d->g, &d->version[0].target, &memory));
-    TRY(passes_run(d->g));
-    for (int i = 0; i < d->nversion; i++) TRY(plan_version(d, &d->version[i]));
+    for (int i = 0; i < d->ngraph; i++) {
+        struct deploy_graph *g = &d->graph[i];
+        struct compile_memory memory; /* of a training step; a number of bytes is for the best version */
+        TRY(compile_keep(g->g, &d->version[0].target, &memory));
+        TRY(passes_run(g->g));
+        g->code = NEW_ARRAY(d->arena, struct deploy_code, d->nversion);
+        for (int k = 0; k < d->nversion; k++) TRY(plan_graph(d, g, &d->version[k], &g->code[k]));
+    }
     return SOL_OK;
 }

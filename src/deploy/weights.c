@@ -1,5 +1,5 @@
-/* Weights: parameters, constants and, if they are packed ahead, the prepared block of each version, one behind the
- * other in one file. What several versions read is there once. */
+/* Weights: parameters and constants, one behind the other in one file. What several versions, or graphs for several
+ * batch sizes, read is there once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,55 +31,51 @@ static int64_t place(struct deploy *d, struct map *known, const void *data, int6
     return piece->at;
 }
 
-/* Which buffers the deployed programs use: all, or, packed ahead, those of forward. */
-static bool *used_buffers(struct deploy *d, const struct deploy_version *v, bool prepare)
+/* Which buffers the deployed programs use. */
+static bool *used_buffers(struct deploy *d, const struct schedule *s)
 {
-    bool *used = NEW_ARRAY(d->arena, bool, v->schedule->buffers.n + 1);
+    bool *used = NEW_ARRAY(d->arena, bool, s->buffers.n + 1);
     for (int program = 0; program < PROGRAMS; program++) {
-        const struct schedule_program *pr = &v->schedule->program[program];
-        for (int i = 0; i < pr->steps.n && (prepare || program != PROGRAM_PREPARE); i++)
+        const struct schedule_program *pr = &s->program[program];
+        for (int i = 0; i < pr->steps.n; i++)
             for (int k = 0; k < pr->steps.at[i].noperand; k++) used[pr->steps.at[i].place[k].buffer] = true;
     }
     return used;
 }
 
-static sol_status check_param(struct deploy *d, int i)
+static sol_status check_param(struct deploy *d, const struct deploy_graph *g, int i)
 {
-    if (d->options->params && d->options->params[i]) return SOL_OK;
-    return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: parameter %d, '%s', has no data", i, d->g->params.at[i]->name);
+    if (g->params && g->params[i]) return SOL_OK;
+    return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: parameter %d, '%s', has no data", i, g->g->params.at[i]->name);
 }
 
-static sol_status place_version(struct deploy *d, struct map *known, struct deploy_version *v)
+static sol_status place_code(struct deploy *d, struct map *known, const struct deploy_graph *g,
+                             struct deploy_code *code)
 {
-    const struct schedule *s = v->schedule;
-    const bool ahead = !strcmp(d->keys.pack, "ahead");
-    const bool *used = used_buffers(d, v, !ahead);
-    v->param_at = NEW_ARRAY(d->arena, int64_t, d->g->params.n + 1);
-    v->const_at = NEW_ARRAY(d->arena, int64_t, s->constants.n + 1);
-    for (int i = 0; i < d->g->params.n; i++) v->param_at[i] = -1;
-    for (int i = 0; i < s->constants.n; i++) v->const_at[i] = -1;
+    const struct schedule *s = code->schedule;
+    const bool *used = used_buffers(d, s);
+    code->param_at = NEW_ARRAY(d->arena, int64_t, g->g->params.n + 1);
+    code->const_at = NEW_ARRAY(d->arena, int64_t, s->constants.n + 1);
+    for (int i = 0; i < g->g->params.n; i++) code->param_at[i] = -1;
+    for (int i = 0; i < s->constants.n; i++) code->const_at[i] = -1;
     for (int i = 0; i < s->buffers.n; i++) {
         const struct sol_buffer *b = &s->buffers.at[i];
         if (!used[i]) continue;
         if (b->kind == SOL_BUFFER_PARAM && b->bytes) {
-            TRY(check_param(d, b->index));
-            v->param_at[b->index] = place(d, known, d->options->params[b->index], b->bytes);
+            TRY(check_param(d, g, b->index));
+            code->param_at[b->index] = place(d, known, g->params[b->index], b->bytes);
         } else if (b->kind == SOL_BUFFER_CONST) {
-            v->const_at[b->index] = place(d, known, s->constants.at[b->index]->data, b->bytes);
+            code->const_at[b->index] = place(d, known, s->constants.at[b->index]->data, b->bytes);
         }
     }
-    v->prepared_at = -1;
-    if (!ahead || !s->program[PROGRAM_PREPARE].steps.n) return SOL_OK;
-    void *block;
-    TRY(deploy_prepare(d, v, &block));
-    v->prepared_at = place(d, known, block, s->prepared_bytes);
     return SOL_OK;
 }
 
 sol_status deploy_weights(struct deploy *d)
 {
     struct map *known = map_create(d->arena);
-    for (int i = 0; i < d->nversion; i++) TRY(place_version(d, known, &d->version[i]));
+    for (int i = 0; i < d->ngraph; i++)
+        for (int k = 0; k < d->nversion; k++) TRY(place_code(d, known, &d->graph[i], &d->graph[i].code[k]));
     if (!d->weights_bytes) d->weights_bytes = ALIGN; /* a file is not empty */
     const int64_t most = INT64_C(1900) << 20;
     if (!strcmp(d->keys.weights, "inside") && d->weights_bytes > most)

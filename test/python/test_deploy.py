@@ -52,6 +52,31 @@ class Many(nn.Module):
         }
 
 
+class Counting(nn.Module):
+    """Writes a buffer of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x + self.calls
+
+
+class Placing(nn.Module):
+    """Layers without loops: sorting, and writing by index."""
+
+    def forward(self, x, i, u):
+        values, order = x.sort(dim=-1, descending=True, stable=True)
+        top = x.topk(3, 1)
+        y = x.scatter_add(1, i, u) + x.scatter(0, i % 4, u) + x.scatter_reduce(1, i, u, "amax")
+        z = x.clone()
+        z[i[:, 0] % 4, i[:, 1]] = u[:, 0]
+        w = x.index_put((i[0, :2] % 4,), u[:2, :1], accumulate=True)
+        return values, order, top.values, top.indices, y, z, w, (x > 0).sort(dim=-1, stable=True).indices, i.sort(0).values
+
+
 def small():
     torch.manual_seed(3)
     return Small().eval(), (torch.randn(2, 3, 12, 14),)
@@ -60,6 +85,13 @@ def small():
 def many():
     torch.manual_seed(4)
     return Many().eval(), (torch.randint(0, 50, (2, 5)), torch.rand(8), torch.rand(2, 5) > 0.5)
+
+
+def placing():
+    torch.manual_seed(6)
+    x = torch.randn(4, 70)
+    x[0, 3], x[1, :4] = float("nan"), 0.0
+    return Placing(), (x, torch.randint(0, 70, (4, 5)), torch.randn(4, 5))
 
 
 def sh(folder, *command, env=None, **kwargs):
@@ -109,7 +141,7 @@ def drive(folder, model, inputs, *mode, program=("./driver",), env=None, rtol=1e
 # -- every target
 
 
-@pytest.mark.parametrize("make", [small, many])
+@pytest.mark.parametrize("make", [small, many, placing])
 @pytest.mark.parametrize("target", TARGETS)
 def test_targets(target, make, tmp_path):
     model, inputs = make()
@@ -127,7 +159,7 @@ def _by_family(names):
     ]
 
 
-@pytest.mark.parametrize("name", _by_family([n for n in (*FAMILIES, *OTHERS) if n != "mlp"]))
+@pytest.mark.parametrize("name", _by_family((*FAMILIES, *OTHERS)))
 def test_families(name, torchvision, tmp_path):
     model, make = network(name, torchvision)
     inputs = make(1)
@@ -136,6 +168,7 @@ def test_families(name, torchvision, tmp_path):
         deploy(folder, target, model, inputs)
         build(folder, target)
         drive(folder, model, inputs, "once")
+        shutil.rmtree(folder)
 
 
 def test_what_is_written(tmp_path):
@@ -343,9 +376,10 @@ def test_no_cross_compiler(tmp_path, monkeypatch):
 # -- tools that look
 
 
+@pytest.mark.parametrize("make", [small, placing])
 @pytest.mark.parametrize("kind", ["address,undefined", "thread"])
-def test_sanitizers(kind, tmp_path):
-    model, inputs = small()
+def test_sanitizers(kind, make, tmp_path):
+    model, inputs = make()
     deploy(tmp_path, "source", model, inputs)
     build(tmp_path, "source", "gcc", [f"-fsanitize={kind}", "-g"])
     modes = ("contexts", "threads", "memory") if kind != "thread" else ("contexts", "threads")
@@ -423,8 +457,11 @@ def test_what_is_refused(tmp_path):
             deploy(tmp_path, "shared_lib", model, inputs, **dargs)
     with pytest.raises(sol.InvalidError, match="expected shared_lib, static_lib or source, got 'exe'"):
         deploy(tmp_path, "exe", model, inputs)
-    with pytest.raises(sol.UnsupportedError, match="Sort"):
-        deploy(tmp_path, "shared_lib", lambda x: x.sort(-1).values, inputs)
+    with pytest.raises(sol.UnsupportedError, match="Counting: writes calls in place"):
+        deploy(tmp_path, "shared_lib", Counting(), inputs)
+    for sizes, what in ((0, "got 0"), ([1, "2"], "got '2'"), ([2, 3, 2], "2 is given twice"), ([], "got none")):
+        with pytest.raises(sol.InvalidError, match="batch_size: .*" + what):
+            sol.deploy(model, "shared_lib", {"path": tmp_path}, sol.input([0, 3, 12, 14]), batch_size=sizes)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -467,6 +504,44 @@ def test_optimized_models_and_wildcards(tmp_path):
     assert all(m.training for m in model.modules())
     build(tmp_path / "t", "shared_lib")
     drive(tmp_path / "t", model.eval(), inputs, "once")
+
+
+def test_an_index_that_is_out_of_range(tmp_path):
+    """The output stays NULL, and the message says which layer it is."""
+    x, i = torch.zeros(4), torch.tensor([1, 4])
+    deploy(tmp_path, "shared_lib", lambda x, i: x.scatter(0, i, 1.0), (x, i))
+    code = (
+        "import numpy as np, libnet_numpy as libnet\n"
+        "x = np.zeros(4, 'f')\n"
+        "assert libnet.run(x, np.array([1, -1])).tolist() == [0, 1, 0, 1]\n"
+        "try:\n    libnet.run(x, np.array([1, 4]))\nexcept RuntimeError as e:\n    print(e)"
+    )
+    assert "scatter': an index is out of range" in sh(tmp_path, os.path.abspath(".venv/bin/python"), "-c", code)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("march", ["native", ["x86-64-v2", "x86-64-v3"]])
+def test_batch_sizes(target, march, tmp_path):
+    """One library for several, with one set of weights."""
+    model, _ = small()
+    sizes = (1, 4, 9)
+    dargs = {"path": tmp_path, "lib_name": "libnet", "func_name": "net", "gcc::march": march}
+    sol.deploy(model, target, dargs, sol.input([0, 3, 12, 14]), batch_size=sizes)
+    x = {n: torch.randn(n, 3, 12, 14) for n in sizes}
+    for n in sizes:
+        (tmp_path / f"x{n}").write_bytes(x[n].numpy().tobytes())
+    flags = ["-DSIZES=" + ",".join(map(str, sizes))]
+    if target == "source":
+        flags += ["-fsanitize=address,undefined", "-g"]
+    build(tmp_path, target, flags=flags, source="batches.c")
+    sh(tmp_path, "./driver")
+    for n in sizes:
+        y = np.frombuffer((tmp_path / f"y{n}").read_bytes(), "f").reshape(n, 10)
+        with torch.no_grad():
+            np.testing.assert_allclose(y, model(x[n]).numpy(), rtol=1e-4, atol=2e-5)
+    if target == "shared_lib":
+        raw = sum(p.numel() * 4 for p in model.parameters())
+        assert (tmp_path / "libnet.so").stat().st_size < 2 * raw + (3 * len(dargs["gcc::march"][:2]) * 60 << 10)
 
 
 def test_random_numbers(tmp_path):
@@ -574,8 +649,11 @@ for i in range(lib.net_parameters()):
     read = lambda a: np.frombuffer(ctypes.string_at(a, p.bytes), p.dtype).reshape(p.shape)
     found[p.name] = read(lib.net_training_gradient(t, i))
 np.savez("found.npz", y=y, **found)
+z = np.empty((16, 10), "f")
+w._check(lib.net_training_run(t, at(x), at(z)))
 lib.net_training_free(t)
-assert (w.run(x) == y).all()
+assert (w.run(x) == z).all()
+np.testing.assert_allclose(y, z, rtol=1e-4, atol=1e-5)
 """
     g = torch.randn(16, 10)
     np.save(tmp_path / "x.npy", x.numpy())
@@ -589,6 +667,54 @@ assert (w.run(x) == y).all()
     assert {n.removeprefix("model.") for n in found.files} == {*expected, "y"}
     for n, grad in expected.items():
         np.testing.assert_allclose(found[f"model.{n}"], grad.numpy(), rtol=1e-3, atol=1e-3 * float(grad.abs().max()))
+
+
+class Residual(nn.Module):
+    """A small residual network with batch-norm and dropout."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.a = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8, momentum=None), nn.ReLU())
+        self.b = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8))
+        self.drop, self.out = nn.Dropout(p), nn.Linear(8, 10)
+
+    def forward(self, x):
+        y = self.stem(x)
+        y = torch.relu(y + self.b(self.a(y)))
+        return self.out(self.drop(y.mean((2, 3))))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_training_with_statistics(p, target, tmp_path):
+    """In train mode batch-norm uses the batch's statistics and keeps running ones, dropout drops what SOL drops in
+    PyTorch for the same seed: losses are PyTorch's, step by step, and so are predictions with what was learned."""
+    torch.manual_seed(8)
+    model, x, y = Residual(p).train(), torch.randn(16, 1, 16, 16), torch.randint(0, 10, (16,))
+    deploy(tmp_path, target, model, (x,), training=True)
+    assert all(m.training for m in model.modules())
+    build(tmp_path, target, source="../../examples/finetune.c")
+    x.numpy().tofile(tmp_path / "x")
+    y.numpy().tofile(tmp_path / "y")
+    text = sh(tmp_path, "./driver", "sgd", 12, "x", "y", "after")
+    losses = [float(v) for v in text.split()]
+    optimized = sol.optimize(model, x) if p else model
+    sol.set_seed(0)
+    steps = torch.optim.SGD(optimized.parameters(), 0.05, 0.9, weight_decay=1e-4)
+    expected = []
+    for _ in range(12):
+        steps.zero_grad()
+        loss = nn.functional.cross_entropy(optimized(x), y)
+        loss.backward()
+        steps.step()
+        expected.append(float(loss.detach()))
+    np.testing.assert_allclose(losses, expected, rtol=2e-3, atol=2e-4)
+    if p:
+        model.load_state_dict(optimized.state_dict())
+    with torch.no_grad():
+        after = model.eval()(x).numpy()
+    np.testing.assert_allclose(np.fromfile(tmp_path / "after", "f").reshape(16, 10), after, rtol=5e-3, atol=5e-3)
 
 
 @pytest.mark.parametrize("kind", ["address,undefined"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from .export import export
 from .module import _declare, _example, evaluating, owned_tensors
 from .skeleton import model_class
 from .trace import leaf_names
-from .translate import Parameter, Translator
+from .translate import Translation, Translator
 
 
 class Deployed(torch.nn.Module):
@@ -33,36 +35,108 @@ class Deployed(torch.nn.Module):
         return tuple(t.clone(memory_format=torch.contiguous_format) for _, t in found)
 
 
+@dataclass
+class Seen:
+    """The model for one batch size, in SOL's words."""
+
+    translation: Translation
+    tensors: dict[str, torch.Tensor]  # of the model, row-major
+    trained: set[str]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def graph(self, batch: int | None) -> tuple[_core.Graph, tuple[int, ...], int, int, bytes | None, tuple[int, ...]]:
+        """As `_core.deploy` takes it."""
+        t = self.translation
+        addresses = tuple((p.constant if p.constant is not None else self.tensors[p.name]).data_ptr() for p in t.params)
+        seed = len(t.inputs) - 1 if t.random else -1
+        learns = bytes(p.constant is None and p.name in self.trained for p in t.params)
+        return t.graph, addresses, seed, batch or 0, learns, self._written()
+
+    def _written(self) -> tuple[int, ...]:
+        """The parameters of which the first outputs are new values."""
+        numbers = {p.name: i for i, p in enumerate(self.translation.params) if p.constant is None}
+        found = []
+        for n, ((kind, which), output) in enumerate(self.translation.writes):
+            layout, _ = self.translation.outputs[output]
+            if (
+                kind != "param"
+                or which not in numbers
+                or output != n
+                or layout.order != tuple(range(len(layout.order)))
+            ):
+                raise _core.UnsupportedError(f"writes {_model_name(which)} in place, which a deployed network cannot")
+            found.append(numbers[which])
+        return tuple(found)
+
+
 def deploy_torch(
-    model: Any, target: str, keys: dict[str, str], args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None
+    model: Any,
+    target: str,
+    keys: dict[str, str],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    sizes: Sequence[int | None],
 ) -> None:
-    """Deploys the model as it is in eval mode, with its parameters as they are now."""
-    module, args, kwargs, batch_size = as_module("sol.deploy", model, args, kwargs, batch_size)
-    name = model_class(module).__name__
+    """Deploys the model as it is in eval mode, with its parameters as they are now; what trains it is in the modes that its
+    modules have."""
     training = keys.get("training", "0") == "1"
+    found: list[Seen] = []
+    for n in sizes:
+        module, given, named, batch = as_module("sol.deploy", model, args, kwargs, n)
+        with evaluating(module):
+            found.append(_see(module, given, named, batch, False, found[0].tensors if found else None))
+    name = model_class(module).__name__
+    with _about(name):
+        graphs = tuple(s.graph(n) for s, n in zip(found, sizes, strict=True))
+        if any(g[-1] for g in graphs):
+            which = ", ".join(_model_name(which) for s in found for (_, which), _ in s.translation.writes)
+            raise _core.UnsupportedError(f"writes {which} in place, which a deployed network cannot")
+        trains = None
+        if training:
+            module, given, named, batch = as_module("sol.deploy", model, args, kwargs, sizes[0])
+            trains = _see(module, given, named, batch, True, found[0].tensors).graph(sizes[0])
+    _core.deploy(graphs, target, keys, found[0].inputs, found[0].outputs, trains)
+
+
+@contextlib.contextmanager
+def _about(name: str) -> Iterator[None]:
+    try:
+        yield
+    except _core.UnsupportedError as e:
+        text = str(e)
+        raise _core.UnsupportedError(text if text.startswith("One thing") else f"sol.deploy: {name}: {text}") from None
+
+
+def _see(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    batch_size: int | None,
+    training: bool,
+    tensors: dict[str, torch.Tensor] | None,
+) -> Seen:
+    """`tensors`: of the model, if they are known: the same weights then have the same addresses."""
+    name = model_class(module).__name__
     leaves, spec = pytree.tree_flatten((args, kwargs))
     names = leaf_names(module, args, kwargs)
     leaves = [_row_major(_example(i, _declare(leaf, None), leaf, batch_size)) for i, leaf in enumerate(leaves)]
     noted: list[tuple[str, ...]] = []
-    with evaluating(module):
-        given, named = pytree.tree_unflatten(leaves, spec)
-        root = type(name, (Deployed,), {})(module, noted.append).eval()  # messages say the model's name
-        owned = {n: o.tensor for n, o in owned_tensors(root).items()}
-        tensors = {n: _row_major(t) for n, t in owned.items()}
-        trained = {n for n, t in owned.items() if t.requires_grad}
-        wanted = frozenset(("param", n) for n in trained) if training else frozenset()
-        with torch.set_grad_enabled(training):
-            exported = export(root, given, named, training)
-            translation = Translator(exported, name, leaves, tensors, frozenset(), wanted).run()
-    if translation.writes:
-        what = ", ".join(str(which) for (_, which), _ in translation.writes)
-        raise _core.UnsupportedError(f"sol.deploy: {name}: writes {what} in place, which a deployed network cannot")
-    data = [_data(p, tensors) for p in translation.params]
-    seed = len(translation.inputs) - 1 if translation.random else -1
+    given, named = pytree.tree_unflatten(leaves, spec)
+    root = type(name, (Deployed,), {})(module, noted.append)  # messages say the model's name
+    owned = {n: o.tensor for n, o in owned_tensors(root).items()}
+    tensors = tensors or {n: _row_major(t) for n, t in owned.items()}
+    trained = {n for n, t in owned.items() if t.requires_grad}
+    wanted = frozenset(("param", n) for n in trained) if training else frozenset()
+    with torch.set_grad_enabled(training):
+        exported = export(root, given, named, training)
+        translation = Translator(exported, name, leaves, tensors, frozenset(), wanted).run()
     inputs = tuple(names[i.leaf] if i.leaf < len(names) else "seed" for i in translation.inputs)
-    learns = bytes(p.constant is None and p.name in trained for p in translation.params) if training else None
-    addresses = tuple(t.data_ptr() for t in data)
-    _core.deploy(translation.graph, target, keys, addresses, seed, inputs, noted[-1] if noted else None, learns)
+    return Seen(translation, tensors, trained, inputs, noted[-1] if noted else ())
+
+
+def _model_name(which: Any) -> str:
+    return str(which).removeprefix("model.")
 
 
 def _name(path: Sequence[Any]) -> str:
@@ -73,10 +147,6 @@ def _name(path: Sequence[Any]) -> str:
 
 def _row_major(leaf: Any) -> Any:
     return leaf.detach().contiguous() if isinstance(leaf, torch.Tensor) else leaf
-
-
-def _data(p: Parameter, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    return p.constant if p.constant is not None else tensors[p.name]
 
 
 __all__: Sequence[str] = ["deploy_torch"]

@@ -7,78 +7,36 @@
 #endif
 #include "deploy/front.h"
 
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-
 #include "rt/rt.h"
 
-enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20, MOST_THREADS = 1024, BLOCKS = 3 };
+#include "deploy/front_begin.c"
+
+enum { MOST_THREADS = 1024, BLOCKS = 3 };
 
 struct front_context {
     const struct front_net *net;
-    const struct front_version *version;
+    const struct front_graph *graph;
+    const struct front_code *code;
     struct front_context *next; /* while idle */
     int threads, room;          /* room: threads that there is scratch memory for */
     bool own;                   /* memory of sol_ext_malloc, prepared weights shared */
     char **base, **operands;
-    char *workspace, *scratch, *prepared, *saved;
-    char *const *param; /* by number; NULL: the library's */
+    char *workspace, *saved, *opaque, *scratch, *prepared;
+    char *const *param; /* by number: what was learned; NULL: the library's */
     struct front_block block[BLOCKS];
 };
 
-/* -- errors: of each thread its last */
-
-static _Thread_local char message[256];
-
-__attribute__((format(printf, 2, 3))) static int fail(int error, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    return error;
-}
-
-FRONT_API int front_message(char *buffer, size_t size)
-{
-    if (size) snprintf(buffer, size, "%s", message);
-    return (int)strlen(message);
-}
-
-/* -- memory */
-
-static int take(size_t bytes, const char *what, struct front_block *out_b)
-{
-    const size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : LINE;
-    *out_b = (struct front_block){0};
-    if (!bytes) return FRONT_GOOD;
-    out_b->raw = sol_ext_malloc(bytes + align);
-    if (!out_b->raw) return fail(FRONT_MEMORY, "out of memory: %s needs %zu bytes", what, bytes);
-    out_b->at = (char *)(((uintptr_t)out_b->raw + align - 1) / align * align);
-#if defined MADV_HUGEPAGE
-    if (align == HUGE_PAGE) madvise(out_b->at, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-#endif
-    return FRONT_GOOD;
-}
-
-static void drop(struct front_block *b)
-{
-    sol_ext_free(b->raw);
-    *b = (struct front_block){0};
-}
+/* -- how much */
 
 static size_t lines(size_t bytes)
 {
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-/* Bytes of the parts of a context. */
+/* Bytes of the parts of a context. What is saved and what layers without loops need lies behind the workspace; scratch
+ * is for each thread. */
 struct sizes {
-    size_t head, workspace, saved, scratch; /* scratch: for each thread; saved: behind the workspace */
+    size_t head, workspace, saved, opaque, scratch, prepared;
 };
 
 static size_t places(const struct sol_program *p)
@@ -106,170 +64,66 @@ static size_t most(const struct sol_module *m, size_t (*of)(const struct sol_pro
 }
 
 /* With `prepare` and `backward` it can run these programs, too. */
-static struct sizes sizes_of(const struct front_version *v, bool prepare, bool backward)
+static struct sizes sizes_of(const struct front_code *code, bool prepare, bool backward)
 {
-    const struct sol_module *m = v->module;
+    const struct sol_module *m = code->module;
     const size_t pointers = (size_t)m->nbuffer + most(m, places, prepare, backward);
     return (struct sizes){.head = lines(sizeof(struct front_context)) + lines(pointers * sizeof(char *)),
                           .workspace = lines(most(m, workspace, prepare, backward)),
                           .saved = lines((size_t)m->saved_bytes),
-                          .scratch = most(m, scratch, prepare, backward)};
+                          .opaque = lines(code->opaque_bytes),
+                          .scratch = most(m, scratch, prepare, backward),
+                          .prepared = lines((size_t)m->prepared_bytes)};
 }
 
-static bool prepares(const struct front_version *v)
+static const struct front_code *code_of(const struct front_net *net, const struct front_graph *graph)
 {
-    return v->prepared_at < 0 && v->module->prepare.nstep > 0;
+    return &graph->code[net->state->version - net->version];
 }
 
-/* -- which code */
-
-static uint32_t machine(void)
+static bool prepares(const struct front_code *code)
 {
-    uint32_t has = 0;
-#if defined __x86_64__ || defined __i386__
-    uint32_t bit = 1;
-    __builtin_cpu_init();
-#define X(feature, macro)                              \
-    has |= __builtin_cpu_supports(feature) ? bit : 0u; \
-    bit <<= 1;
-#include "deploy/features.def"
-#undef X
-#endif
-    return has;
+    return code->module->prepare.nstep > 0;
 }
 
-static const char *missing(uint32_t needs)
+static size_t behind_workspace(const struct sizes *s)
 {
-    static const char *const names[] = {
-#define X(feature, macro) feature,
-#include "deploy/features.def"
-#undef X
-    };
-    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
-        if (needs >> i & 1) return names[i];
-    return "";
+    return s->saved + s->opaque;
 }
 
-/* Under the lock. */
-static int choose(const struct front_net *net, const char *name)
+static size_t larger(size_t a, size_t b)
 {
-    const uint32_t has = machine();
-    uint32_t lacks = 0;
-    for (int i = 0; i < net->nversion; i++) {
-        const struct front_version *v = &net->version[i];
-        if (name && strcmp(name, v->name)) continue;
-        lacks = v->needs & ~has;
-        if (lacks) continue;
-        net->state->version = v;
-        return FRONT_GOOD;
+    return a > b ? a : b;
+}
+
+/* Of a context that prepares by itself. */
+static struct sizes sizes_in_block(const struct front_code *code)
+{
+    return sizes_of(code, prepares(code), false);
+}
+
+/* Of one that can have any of the graphs. */
+static struct sizes sizes_of_all(const struct front_net *net)
+{
+    struct sizes all = {0};
+    for (int i = 0; i < net->ngraph; i++) {
+        const struct front_code *code = code_of(net, &net->graph[i]);
+        const struct sizes s = sizes_in_block(code);
+        all.head = larger(all.head, s.head);
+        all.workspace = larger(all.workspace, s.workspace + behind_workspace(&s));
+        all.scratch = larger(all.scratch, s.scratch);
+        all.prepared = larger(all.prepared, s.prepared);
     }
-    if (lacks)
-        return fail(FRONT_MACHINE, "%s: this processor cannot run the code for %s: it has no %s", net->name,
-                    name ? name : net->version[net->nversion - 1].name, missing(lacks));
-    return fail(FRONT_INVALID, "%s: there is no version '%s'", net->name, name ? name : "");
+    return all;
 }
 
-/* -- weights */
-
-#if defined FRONT_WEIGHTS_FILE
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "deploy/hash.h"
-
-/* The file's path: what the application said, or beside the library that this code is in. */
-static void weights_path(const struct front_net *net, char path[4096])
+/* Only the tables of pointers have to be large enough for every graph: the context lies where they are. */
+static struct sizes sizes_of_own(const struct front_net *net, const struct front_graph *graph)
 {
-    Dl_info info;
-    const char *slash = NULL;
-    if (!net->state->weights_path && dladdr(net->state, &info) && info.dli_fname) slash = strrchr(info.dli_fname, '/');
-    if (slash)
-        snprintf(path, 4096, "%.*s/%s", (int)(slash - info.dli_fname), info.dli_fname, net->weights_file);
-    else
-        snprintf(path, 4096, "%s", net->state->weights_path ? net->state->weights_path : net->weights_file);
-}
-
-static int map_weights(const struct front_net *net)
-{
-    char path[4096];
-    struct stat s;
-    weights_path(net, path);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return fail(FRONT_FILE, "%s: cannot open the weights '%.120s': %s", net->name, path, strerror(errno));
-    const bool fits = !fstat(fd, &s) && S_ISREG(s.st_mode) && (uint64_t)s.st_size == net->weights_bytes;
-    void *at = fits ? mmap(NULL, net->weights_bytes, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
-    close(fd);
-    if (!fits)
-        return fail(FRONT_FILE, "%s: the weights '%.120s' are not of this network: expected %zu bytes", net->name, path,
-                    net->weights_bytes);
-    if (at == MAP_FAILED) return fail(FRONT_FILE, "%s: cannot map '%.120s': %s", net->name, path, strerror(errno));
-    if (front_hash(at, net->weights_bytes) != net->weights_hash) {
-        munmap(at, net->weights_bytes);
-        return fail(FRONT_FILE, "%s: the weights '%.120s' are not of this network, or damaged", net->name, path);
-    }
-    net->state->weights = at;
-    return FRONT_GOOD;
-}
-
-static void unmap_weights(const struct front_net *net)
-{
-    if (!net->weights && net->state->weights) munmap((void *)(uintptr_t)net->state->weights, net->weights_bytes);
-    net->state->weights = NULL;
-}
-#else
-static int map_weights(const struct front_net *net)
-{
-    net->state->weights = net->weights;
-    return FRONT_GOOD;
-}
-
-static void unmap_weights(const struct front_net *net)
-{
-    net->state->weights = NULL;
-}
-#endif
-
-#if defined FRONT_WEIGHTS_FILE
-FRONT_API int front_weights(const struct front_net *net, const char *path)
-{
-    int error = FRONT_GOOD;
-    pthread_mutex_lock(&net->state->lock);
-    if (net->state->weights)
-        error = fail(FRONT_INVALID, "%s: the weights are read already: say where they are first", net->name);
-    else
-        net->state->weights_path = path;
-    pthread_mutex_unlock(&net->state->lock);
-    return error;
-}
-#endif
-
-/* Under the lock. */
-static int begin(const struct front_net *net)
-{
-    int error = net->state->version ? FRONT_GOOD : choose(net, NULL);
-    if (!error && !net->state->weights) error = map_weights(net);
-    return error;
-}
-
-FRONT_API int front_choose(const struct front_net *net, const char *version)
-{
-    pthread_mutex_lock(&net->state->lock);
-    const int error = net->state->users || net->state->idle
-                          ? fail(FRONT_INVALID, "%s: is in use: choose the version first", net->name)
-                          : choose(net, version);
-    pthread_mutex_unlock(&net->state->lock);
-    return error;
-}
-
-FRONT_API const char *front_version_name(const struct front_net *net)
-{
-    pthread_mutex_lock(&net->state->lock);
-    const int error = net->state->version ? FRONT_GOOD : choose(net, NULL);
-    pthread_mutex_unlock(&net->state->lock);
-    return error ? NULL : net->state->version->name;
+    struct sizes s = sizes_of(code_of(net, graph), false, false);
+    for (int i = 0; i < net->ngraph; i++)
+        s.head = larger(s.head, sizes_of(code_of(net, &net->graph[i]), false, false).head);
+    return s;
 }
 
 /* -- running a program */
@@ -278,12 +132,12 @@ static const void *begin_of(const struct front_context *c, const struct sol_buff
                             void *const *out, const int64_t *seed)
 {
     const unsigned char *weights = c->net->state->weights;
+    const char *learned = c->param && b->kind == SOL_BUFFER_PARAM ? c->param[b->index] : NULL;
     switch ((enum sol_buffer_kind)b->kind) {
-    case SOL_BUFFER_INPUT: return b->index == c->net->seed_input ? (const void *)seed : in ? in[b->index] : NULL;
+    case SOL_BUFFER_INPUT: return b->index == c->graph->seed_input ? (const void *)seed : in ? in[b->index] : NULL;
     case SOL_BUFFER_OUTPUT: return out ? out[b->index] : NULL;
-    case SOL_BUFFER_PARAM:
-        return c->param ? (const void *)c->param[b->index] : weights + c->version->param_at[b->index];
-    case SOL_BUFFER_CONST: return weights + c->version->const_at[b->index];
+    case SOL_BUFFER_PARAM: return learned ? (const void *)learned : weights + c->code->param_at[b->index];
+    case SOL_BUFFER_CONST: return weights + c->code->const_at[b->index];
     case SOL_BUFFER_PREPARED: return c->prepared;
     case SOL_BUFFER_WORKSPACE: return c->workspace;
     case SOL_BUFFER_SAVED: return c->saved;
@@ -291,21 +145,37 @@ static const void *begin_of(const struct front_context *c, const struct sol_buff
     return NULL;
 }
 
+#if defined FRONT_OPAQUE
+/* A layer without loops. */
+static int32_t run_opaque(void *user, int32_t call, char *const *p)
+{
+    const struct front_context *c = user;
+    struct alone_bad bad;
+    return alone_run(c->code->opaque[call], p, c->opaque, &bad) ? SOL_KERNEL_INDEX : SOL_KERNEL_OK;
+}
+#endif
+
 static int run_program(struct front_context *c, const struct sol_program *p, const void *const *in, void *const *out,
                        const int64_t *seed)
 {
     static const uint64_t seeds[8];
-    const struct sol_module *m = c->version->module;
+    const struct sol_module *m = c->code->module;
     for (int i = 0; i < m->nbuffer; i++) {
         const struct sol_buffer *b = &m->buffer[i];
         c->base[i] = (char *)((uintptr_t)begin_of(c, b, in, out, seed) + (uintptr_t)b->offset);
     }
-    const struct rt_call call = {.program = p,
-                                 .base = c->base,
-                                 .operands = c->operands,
-                                 .scratch = c->scratch,
-                                 .seeds = seeds,
-                                 .threads = c->threads};
+    const struct rt_call call = {
+        .program = p,
+        .base = c->base,
+        .operands = c->operands,
+        .scratch = c->scratch,
+        .seeds = seeds,
+#if defined FRONT_OPAQUE
+        .host = run_opaque,
+        .host_user = c,
+#endif
+        .threads = c->threads
+    };
     int32_t step = 0;
     const int32_t error = rt_run(&call, &step);
     if (!error) return FRONT_GOOD;
@@ -323,13 +193,20 @@ static int count_threads(int threads)
     return threads < MOST_THREADS ? threads : MOST_THREADS;
 }
 
-/* The parts of a context from `block`, which is large enough, or from sol_ext_malloc. */
-static int lay(const struct front_net *net, const struct sizes *s, char *block, int threads, struct front_context **out)
+static void drop_parts(struct front_block part[BLOCKS])
 {
-    struct front_block part[BLOCKS] = {{0}};
-    const size_t bytes[BLOCKS] = {s->head, s->workspace + s->saved, s->scratch * (size_t)threads};
+    struct front_block own[BLOCKS]; /* a context lies in its own first part */
+    memcpy(own, part, sizeof own);
+    for (int i = BLOCKS - 1; i >= 0; i--) drop(&own[i]);
+}
+
+/* The parts from `first` on, of `block`, which is large enough, or from sol_ext_malloc. */
+static int take_parts(const struct sizes *s, int first, char *block, int threads, struct front_block part[BLOCKS])
+{
+    const size_t bytes[BLOCKS] = {s->head, s->workspace + behind_workspace(s), s->scratch * (size_t)threads};
     static const char *const what[BLOCKS] = {"a context", "the workspace", "the threads' memory"};
-    for (int i = 0; i < BLOCKS; i++) {
+    memset(part, 0, BLOCKS * sizeof *part);
+    for (int i = first; i < BLOCKS; i++) {
         int error = FRONT_GOOD;
         part[i].at = block;
         if (block)
@@ -337,101 +214,114 @@ static int lay(const struct front_net *net, const struct sizes *s, char *block, 
         else
             error = take(bytes[i], what[i], &part[i]);
         if (!error) continue;
-        while (i--) drop(&part[i]);
+        drop_parts(part);
         return error;
     }
-    const struct front_version *v = net->state->version;
+    return FRONT_GOOD;
+}
+
+/* What depends on the graph. */
+static void set_graph(struct front_context *c, const struct front_graph *graph, const struct sizes *s)
+{
+    c->graph = graph;
+    c->code = code_of(c->net, graph);
+    c->operands = c->base + c->code->module->nbuffer;
+    c->workspace = c->block[1].at;
+    c->saved = c->workspace ? c->workspace + s->workspace : NULL;
+    c->opaque = c->workspace ? c->saved + s->saved : NULL;
+    c->scratch = c->block[2].at;
+}
+
+static int lay(const struct front_net *net, const struct front_graph *graph, const struct sizes *s, char *block,
+               int threads, struct front_context **out)
+{
+    struct front_block part[BLOCKS];
+    const int error = take_parts(s, 0, block, threads, part);
+    if (error) return error;
     struct front_context *c = (struct front_context *)part[0].at;
-    *c = (struct front_context){.net = net, .version = v, .threads = threads, .room = threads};
+    *c = (struct front_context){.net = net, .threads = threads, .room = threads};
     c->base = (char **)(part[0].at + lines(sizeof *c));
-    c->operands = c->base + v->module->nbuffer;
-    c->workspace = part[1].at;
-    c->saved = part[1].at ? part[1].at + s->workspace : NULL;
-    c->scratch = part[2].at;
     memcpy(c->block, part, sizeof part);
+    set_graph(c, graph, s);
     *out = c;
     return FRONT_GOOD;
 }
 
-static void drop_parts(struct front_context *c)
-{
-    struct front_block part[BLOCKS];
-    memcpy(part, c->block, sizeof part);
-    for (int i = BLOCKS - 1; i >= 0; i--) drop(&part[i]);
-}
-
 /* Under the lock, so that it happens once: the prepared weights of all contexts with own memory. */
-static int share_prepared(const struct front_net *net, int threads)
+static int share_prepared(const struct front_net *net, const struct front_graph *graph, int threads)
 {
-    struct front_state *s = net->state;
+    struct front_shared *shared = graph->shared;
     struct front_context *c;
-    if (s->users || !prepares(s->version)) return FRONT_GOOD;
-    const struct sizes sizes = sizes_of(s->version, true, false);
-    int error = take((size_t)s->version->module->prepared_bytes, "the prepared weights", &s->prepared);
-    if (!error) error = lay(net, &sizes, NULL, threads, &c);
+    const struct front_code *code = code_of(net, graph);
+    if (shared->users || !prepares(code)) return FRONT_GOOD;
+    const struct sizes sizes = sizes_of(code, true, false);
+    int error = take(sizes.prepared, "the prepared weights", &shared->prepared);
+    if (!error) error = lay(net, graph, &sizes, NULL, threads, &c);
     if (!error) {
-        c->prepared = s->prepared.at;
-        error = run_program(c, &s->version->module->prepare, NULL, NULL, NULL);
-        drop_parts(c);
+        c->prepared = shared->prepared.at;
+        error = run_program(c, &code->module->prepare, NULL, NULL, NULL);
+        drop_parts(c->block);
     }
-    if (error) drop(&s->prepared);
+    if (error) drop(&shared->prepared);
     return error;
 }
 
 /* Under the lock. */
-static char *prepared_of(const struct front_net *net)
+static void drop_unused(struct front_shared *shared)
 {
-    const int64_t at = net->state->version->prepared_at;
-    return at < 0 ? net->state->prepared.at : (char *)(uintptr_t)(net->state->weights + at);
+    if (!shared->users) drop(&shared->prepared);
 }
 
 /* Under the lock. */
-static int create_own(const struct front_net *net, int threads, struct front_context **out_c)
+static int create_own(const struct front_net *net, const struct front_graph *graph, int threads,
+                      struct front_context **out_c)
 {
     int error = begin(net);
-    if (!error) error = share_prepared(net, threads);
+    if (!error) error = share_prepared(net, graph, threads);
     if (error) return error;
-    const struct sizes sizes = sizes_of(net->state->version, false, false);
-    error = lay(net, &sizes, NULL, threads, out_c);
+    const struct sizes sizes = sizes_of_own(net, graph);
+    error = lay(net, graph, &sizes, NULL, threads, out_c);
     if (error) {
-        if (!net->state->users) drop(&net->state->prepared);
+        drop_unused(graph->shared);
         return error;
     }
     net->state->users++;
+    graph->shared->users++;
     (*out_c)->own = true;
-    (*out_c)->prepared = prepared_of(net);
+    (*out_c)->prepared = graph->shared->prepared.at;
     return FRONT_GOOD;
 }
 
-static size_t block_bytes(const struct front_version *v, int threads)
+static size_t block_bytes(const struct front_net *net, int threads)
 {
-    const struct sizes s = sizes_of(v, prepares(v), false);
-    return LINE + s.head + s.workspace + s.saved + s.scratch * (size_t)threads +
-           (prepares(v) ? lines((size_t)v->module->prepared_bytes) : 0);
+    const struct sizes s = sizes_of_all(net);
+    return LINE + s.head + s.workspace + s.scratch * (size_t)threads + s.prepared;
+}
+
+static int prepare_block(struct front_context *c)
+{
+    return prepares(c->code) ? run_program(c, &c->code->module->prepare, NULL, NULL, NULL) : FRONT_GOOD;
 }
 
 static int create_in(const struct front_net *net, void *block, size_t bytes, int threads, struct front_context **out_c)
 {
     pthread_mutex_lock(&net->state->lock);
     int error = begin(net);
+    const struct front_graph *graph = &net->graph[net->state->graph];
     pthread_mutex_unlock(&net->state->lock);
     if (error) return error;
-    const struct front_version *v = net->state->version;
-    if (bytes < block_bytes(v, threads))
+    if (bytes < block_bytes(net, threads))
         return fail(FRONT_INVALID, "%s: a context for %d threads needs a block of %zu bytes, got %zu", net->name,
-                    threads, block_bytes(v, threads), bytes);
-    const struct sizes s = sizes_of(v, prepares(v), false);
+                    threads, block_bytes(net, threads), bytes);
+    const struct sizes all = sizes_of_all(net), s = sizes_in_block(code_of(net, graph));
     char *at = (char *)(((uintptr_t)block + LINE - 1) / LINE * LINE);
-    error = lay(net, &s, at, threads, out_c);
+    error = lay(net, graph, &all, at, threads, out_c);
     if (error) return error;
     struct front_context *c = *out_c;
-    memset(c->block, 0, sizeof c->block); /* the caller's */
-    if (!prepares(v)) {
-        c->prepared = prepared_of(net);
-        return FRONT_GOOD;
-    }
-    c->prepared = at + s.head + s.workspace + s.saved + s.scratch * (size_t)threads;
-    return run_program(c, &v->module->prepare, NULL, NULL, NULL);
+    for (int i = 0; i < BLOCKS; i++) c->block[i].raw = NULL; /* the caller's */
+    set_graph(c, graph, &s);
+    c->prepared = at + all.head + all.workspace + all.scratch * (size_t)threads;
+    return prepare_block(c);
 }
 
 FRONT_API int front_create(const struct front_net *net, void *block, size_t bytes, int threads,
@@ -445,7 +335,7 @@ FRONT_API int front_create(const struct front_net *net, void *block, size_t byte
         return error;
     }
     pthread_mutex_lock(&net->state->lock);
-    const int error = create_own(net, threads, out_c);
+    const int error = create_own(net, &net->graph[net->state->graph], threads, out_c);
     pthread_mutex_unlock(&net->state->lock);
     return error;
 }
@@ -455,15 +345,18 @@ FRONT_API size_t front_bytes(const struct front_net *net, int threads)
     pthread_mutex_lock(&net->state->lock);
     const int error = net->state->version ? FRONT_GOOD : choose(net, NULL);
     pthread_mutex_unlock(&net->state->lock);
-    return error ? 0 : block_bytes(net->state->version, count_threads(threads));
+    return error ? 0 : block_bytes(net, count_threads(threads));
 }
 
 /* Under the lock. */
 static void free_own(struct front_context *c)
 {
     struct front_state *s = c->net->state;
-    drop_parts(c);
-    if (!--s->users) drop(&s->prepared);
+    struct front_shared *shared = c->graph->shared;
+    drop_parts(c->block);
+    s->users--;
+    shared->users--;
+    drop_unused(shared);
 }
 
 FRONT_API void front_free(struct front_context *c)
@@ -489,7 +382,7 @@ FRONT_API int front_threads(const struct front_net *net, struct front_context *c
     if (threads > c->room) {
         struct front_block scratch;
         const int error =
-            take(sizes_of(c->version, false, false).scratch * (size_t)threads, "the threads' memory", &scratch);
+            take(sizes_of(c->code, false, false).scratch * (size_t)threads, "the threads' memory", &scratch);
         if (error) return error;
         drop(&c->block[2]);
         c->block[2] = scratch;
@@ -500,6 +393,75 @@ FRONT_API int front_threads(const struct front_net *net, struct front_context *c
     return FRONT_GOOD;
 }
 
+/* -- batch sizes */
+
+static const struct front_graph *graph_for(const struct front_net *net, int64_t batch)
+{
+    for (int i = 0; i < net->ngraph; i++)
+        if (net->graph[i].batch == batch) return &net->graph[i];
+    return NULL;
+}
+
+static int no_graph(const struct front_net *net, int64_t batch)
+{
+    char sizes[128] = "";
+    size_t n = 0;
+    for (int i = 0; i < net->ngraph && n < sizeof sizes; i++)
+        n += (size_t)snprintf(sizes + n, sizeof sizes - n, "%s%lld", i ? ", " : "", (long long)net->graph[i].batch);
+    return fail(FRONT_INVALID, "%s: batch size %lld: this library is for %s", net->name, (long long)batch, sizes);
+}
+
+FRONT_API const struct sol_ext_tensor *front_tensor(const struct front_net *net, int64_t batch, bool output, int i)
+{
+    const struct front_graph *graph = graph_for(net, batch);
+    if (!graph || i < 0 || i >= (output ? net->noutput : net->ninput)) return NULL;
+    return output ? &graph->output[i] : &graph->input[i];
+}
+
+/* Under the lock. The context stays as it is if something fails. */
+static int move_own(struct front_context *c, const struct front_graph *graph)
+{
+    struct front_block part[BLOCKS];
+    const struct sizes sizes = sizes_of_own(c->net, graph);
+    int error = share_prepared(c->net, graph, c->threads);
+    if (!error) error = take_parts(&sizes, 1, NULL, c->threads, part);
+    if (error) {
+        drop_unused(graph->shared);
+        return error;
+    }
+    c->graph->shared->users--;
+    drop_unused(c->graph->shared);
+    graph->shared->users++;
+    for (int i = 1; i < BLOCKS; i++) {
+        drop(&c->block[i]);
+        c->block[i] = part[i];
+    }
+    set_graph(c, graph, &sizes);
+    c->room = c->threads;
+    c->prepared = graph->shared->prepared.at;
+    return FRONT_GOOD;
+}
+
+FRONT_API int front_batch(const struct front_net *net, struct front_context *c, int64_t batch)
+{
+    const struct front_graph *graph = graph_for(net, batch);
+    int error = FRONT_GOOD;
+    if (!graph) return no_graph(net, batch);
+    if (c && c->graph == graph) return FRONT_GOOD;
+    if (c && !c->own) {
+        const struct sizes s = sizes_in_block(code_of(net, graph));
+        set_graph(c, graph, &s);
+        return prepare_block(c);
+    }
+    pthread_mutex_lock(&net->state->lock);
+    if (c)
+        error = move_own(c, graph);
+    else
+        net->state->graph = (int)(graph - net->graph);
+    pthread_mutex_unlock(&net->state->lock);
+    return error;
+}
+
 /* -- calls without a context take one that is idle, or make one */
 
 static int take_idle(const struct front_net *net, struct front_context **out_c)
@@ -508,11 +470,14 @@ static int take_idle(const struct front_net *net, struct front_context **out_c)
     int error = FRONT_GOOD;
     pthread_mutex_lock(&s->lock);
     const int threads = s->threads;
-    *out_c = s->idle;
-    if (s->idle)
-        s->idle = s->idle->next;
+    const struct front_graph *graph = &net->graph[s->graph];
+    struct front_context **at = &s->idle;
+    while (*at && (*at)->graph != graph) at = &(*at)->next;
+    *out_c = *at;
+    if (*at)
+        *at = (*at)->next;
     else
-        error = create_own(net, count_threads(threads), out_c);
+        error = create_own(net, graph, count_threads(threads), out_c);
     pthread_mutex_unlock(&s->lock);
     if (!error && (*out_c)->threads != count_threads(threads)) error = front_threads(net, *out_c, threads);
     return error;
@@ -579,36 +544,46 @@ static int check(const struct front_net *net, const char *what, int n, const str
     return FRONT_GOOD;
 }
 
+static int run(struct front_context *c, const void *const *in, void *const *out)
+{
+    const struct front_net *net = c->net;
+    int error = check(net, "input", net->ninput, c->graph->input, in);
+    if (!error) error = check(net, "output", net->noutput, c->graph->output, (const void *const *)out);
+    if (error) return error;
+    const int64_t seed = c->graph->seed_input < 0 ? 0 : next_seed(net->state);
+    return run_program(c, &c->code->module->forward, in, out, &seed);
+}
+
 FRONT_API int front_run(const struct front_net *net, struct front_context *c, const void *const *in, void *const *out)
 {
     struct front_context *taken = NULL;
-    int error = check(net, "input", net->ninput, net->input, in);
-    if (!error) error = check(net, "output", net->noutput, net->output, (const void *const *)out);
-    if (!error && !c) {
-        error = take_idle(net, &taken);
-        c = taken;
-    }
-    if (!error) {
-        const int64_t seed = net->seed_input < 0 ? 0 : next_seed(net->state);
-        error = run_program(c, &c->version->module->forward, in, out, &seed);
-    }
+    int error = c ? FRONT_GOOD : take_idle(net, &taken);
+    if (!error) error = run(c ? c : taken, in, out);
     if (taken) give_idle(taken);
     return error;
 }
 
-FRONT_API int front_predict(const struct front_net *net, struct front_context *c, const void *const *in, void **out)
+static int run_allocating(struct front_context *c, const void *const *in, void **out)
 {
     int error = FRONT_GOOD;
-    for (int i = 0; i < net->noutput; i++) {
-        const size_t bytes = net->output[i].bytes;
-        out[i] = error ? NULL : sol_ext_malloc(bytes ? bytes : 1);
-        if (!error && !out[i])
-            error = fail(FRONT_MEMORY, "out of memory: output '%s' needs %zu bytes", net->output[i].name, bytes);
+    for (int i = 0; i < c->net->noutput && !error; i++) {
+        const struct sol_ext_tensor *t = &c->graph->output[i];
+        out[i] = sol_ext_malloc(t->bytes ? t->bytes : 1);
+        if (!out[i]) error = fail(FRONT_MEMORY, "out of memory: output '%s' needs %zu bytes", t->name, t->bytes);
     }
-    if (!error) error = front_run(net, c, in, out);
+    return error ? error : run(c, in, out);
+}
+
+FRONT_API int front_predict(const struct front_net *net, struct front_context *c, const void *const *in, void **out)
+{
+    struct front_context *taken = NULL;
+    for (int i = 0; i < net->noutput; i++) out[i] = NULL;
+    int error = c ? FRONT_GOOD : take_idle(net, &taken);
+    if (!error) error = run_allocating(c ? c : taken, in, out);
     for (int i = 0; i < net->noutput && error; i++) {
         sol_ext_free(out[i]);
         out[i] = NULL;
     }
+    if (taken) give_idle(taken);
     return error;
 }

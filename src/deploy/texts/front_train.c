@@ -4,15 +4,22 @@
 
 enum { WAYS = 4 }; /* parameters, gradients, and two that optimizers remember */
 
+/* What predicts with what was learned, made when it is asked for. */
+struct learned {
+    struct front_context *c;
+    struct front_block prepared, pointers;
+    bool dirty; /* parameters changed: prepare again */
+};
 struct front_training {
     const struct front_net *net;
     struct front_context *c;
-    struct front_block block[WAYS], prepared, pointers;
+    struct front_block block[WAYS], prepared, written, pointers;
+    struct learned run;
     size_t bytes;    /* of all parameters, each in whole lines */
     size_t *at;      /* by parameter of the module: where it begins in a block */
     char **param;    /* by parameter of the module */
     const void **in; /* of the module: the caller's, the seed's place, gradients of outputs */
-    void **out;      /* the caller's, then gradients */
+    void **out;      /* what is written, the caller's, gradients */
     int64_t seed;
     long steps; /* of an optimizer */
     bool dirty; /* parameters changed: prepare again */
@@ -26,25 +33,39 @@ static size_t param_bytes(const struct sol_module *m, int i)
     return 0;
 }
 
+static void drop_learned(struct learned *r)
+{
+    if (r->c) drop_parts(r->c->block);
+    drop(&r->prepared);
+    drop(&r->pointers);
+    *r = (struct learned){0};
+}
+
 FRONT_API void front_train_free(struct front_training *t)
 {
     if (!t) return;
     for (int i = 0; i < WAYS; i++) drop(&t->block[i]);
     drop(&t->prepared);
-    if (t->c) drop_parts(t->c);
+    drop(&t->written);
+    drop_learned(&t->run);
+    if (t->c) drop_parts(t->c->block);
     struct front_block pointers = t->pointers;
     struct front_state *s = t->net->state;
     pthread_mutex_lock(&s->lock);
     s->users--;
-    if (!s->users) drop(&s->prepared);
     pthread_mutex_unlock(&s->lock);
     drop(&pointers); /* t lies in it */
+}
+
+static const struct sol_module *module_of(const struct front_net *net)
+{
+    return code_of(net, net->training)->module;
 }
 
 /* The object itself and its tables, in one block. */
 static int make_training(const struct front_net *net, struct front_training **out_t)
 {
-    const struct sol_module *m = net->state->version->module;
+    const struct sol_module *m = module_of(net);
     const size_t n = (size_t)m->nparam + 1, in = (size_t)m->ninput + 1, out = (size_t)m->noutput + 1;
     struct front_block b;
     const int error = take(lines(sizeof(struct front_training)) + (n * 2 + in + out) * sizeof(void *), "training", &b);
@@ -63,22 +84,40 @@ static int make_training(const struct front_net *net, struct front_training **ou
     return FRONT_GOOD;
 }
 
+/* Room for what forward writes, until it may take the place of what forward reads. */
+static int take_written(struct front_training *t)
+{
+    const struct front_net *net = t->net;
+    size_t bytes = 0;
+    for (int i = 0; i < net->nwritten; i++) bytes += lines(param_bytes(module_of(net), net->written[i]));
+    const int error = take(bytes, "new values", &t->written);
+    bytes = 0;
+    for (int i = 0; i < net->nwritten && !error; i++) {
+        t->out[i] = t->written.at + bytes;
+        bytes += lines(param_bytes(module_of(net), net->written[i]));
+    }
+    return error;
+}
+
 static int fill_training(struct front_training *t, int threads)
 {
     const struct front_net *net = t->net;
-    const struct front_version *v = net->state->version;
-    const struct sizes sizes = sizes_of(v, true, true);
+    const struct front_code *code = code_of(net, net->training);
+    const struct sol_module *m = code->module;
+    const struct sizes sizes = sizes_of(code, true, true);
     int error = take(t->bytes, "parameters that learn", &t->block[0]);
     if (!error) error = take(t->bytes, "gradients", &t->block[1]);
-    if (!error) error = take((size_t)v->module->prepared_bytes, "the prepared weights", &t->prepared);
-    if (!error) error = lay(net, &sizes, NULL, threads, &t->c);
+    if (!error) error = take(sizes.prepared, "the prepared weights", &t->prepared);
+    if (!error) error = take_written(t);
+    if (!error) error = lay(net, net->training, &sizes, NULL, threads, &t->c);
     if (error) return error;
-    memset(t->block[1].at ? t->block[1].at : (char *)t, 0, t->block[1].at ? t->bytes : 0);
-    for (int i = 0; i < v->module->nparam; i++) {
+    if (t->block[1].at) memset(t->block[1].at, 0, t->bytes);
+    for (int i = 0; i < m->nparam; i++) {
         t->param[i] = t->block[0].at + t->at[i];
-        if (v->param_at[i] >= 0) memcpy(t->param[i], net->state->weights + v->param_at[i], param_bytes(v->module, i));
+        if (code->param_at[i] >= 0) memcpy(t->param[i], net->state->weights + code->param_at[i], param_bytes(m, i));
     }
-    for (int i = 0; i < net->ntrained; i++) t->out[net->noutput + i] = t->block[1].at + t->at[net->trained_param[i]];
+    for (int i = 0; i < net->ntrained; i++)
+        t->out[net->nwritten + net->noutput + i] = t->block[1].at + t->at[net->trained_param[i]];
     t->c->prepared = t->prepared.at;
     t->c->param = t->param;
     return FRONT_GOOD;
@@ -108,7 +147,7 @@ FRONT_API int front_train(const struct front_net *net, int threads, struct front
 static int prepare_again(struct front_training *t)
 {
     if (!t->dirty) return FRONT_GOOD;
-    const int error = run_program(t->c, &t->c->version->module->prepare, NULL, NULL, NULL);
+    const int error = run_program(t->c, &t->c->code->module->prepare, NULL, NULL, NULL);
     t->dirty = error != FRONT_GOOD;
     return error;
 }
@@ -116,11 +155,24 @@ static int prepare_again(struct front_training *t)
 static int take_arrays(struct front_training *t, const void *const *in, void *const *out)
 {
     const struct front_net *net = t->net;
-    int error = check(net, "input", net->ninput, net->input, in);
-    if (!error) error = check(net, "output", net->noutput, net->output, (const void *const *)out);
+    const struct front_graph *graph = net->training;
+    int error = check(net, "input", net->ninput, graph->input, in);
+    if (!error) error = check(net, "output", net->noutput, graph->output, (const void *const *)out);
     for (int i = 0; i < net->ninput && !error; i++) t->in[i] = in[i];
-    for (int i = 0; i < net->noutput && !error; i++) t->out[i] = out[i];
+    for (int i = 0; i < net->noutput && !error; i++) t->out[net->nwritten + i] = out[i];
     return error;
+}
+
+/* What forward wrote takes its place, such as the statistics of batch-norm. */
+static void write_back(struct front_training *t)
+{
+    const struct front_net *net = t->net;
+    for (int i = 0; i < net->nwritten; i++) {
+        const int p = net->written[i];
+        memcpy(t->param[p], t->out[i], param_bytes(module_of(net), p));
+    }
+    t->dirty |= net->nwritten > 0;
+    t->run.dirty |= net->nwritten > 0;
 }
 
 FRONT_API int front_forward(struct front_training *t, const void *const *in, void *const *out)
@@ -128,9 +180,10 @@ FRONT_API int front_forward(struct front_training *t, const void *const *in, voi
     int error = take_arrays(t, in, out);
     if (!error) error = prepare_again(t);
     if (error) return error;
-    if (t->net->seed_input >= 0) t->seed = next_seed(t->net->state);
-    error = run_program(t->c, &t->c->version->module->forward, t->in, t->out, &t->seed);
+    if (t->net->training->seed_input >= 0) t->seed = next_seed(t->net->state);
+    error = run_program(t->c, &t->c->code->module->forward, t->in, t->out, &t->seed);
     t->ready = !error;
+    if (!error) write_back(t);
     return error;
 }
 
@@ -141,15 +194,15 @@ FRONT_API int front_backward(struct front_training *t, const void *const *in, vo
     int error = take_arrays(t, in, out);
     if (error) return error;
     if (!t->ready) return fail(FRONT_INVALID, "%s: backward comes once behind each forward", net->name);
-    const int first = net->ninput + (net->seed_input >= 0);
+    const int first = net->ninput + (net->training->seed_input >= 0);
     for (int i = 0; i < net->ngiven; i++) {
-        const struct sol_ext_tensor *of = &net->output[net->given[i]];
+        const struct sol_ext_tensor *of = &net->training->output[net->given[i]];
         t->in[first + i] = gradients[net->given[i]];
         if (!t->in[first + i] && of->bytes)
             return fail(FRONT_INVALID, "%s: the gradient of output '%s' is NULL", net->name, of->name);
     }
     t->ready = false; /* it works in what was saved */
-    return run_program(t->c, &t->c->version->module->backward, t->in, t->out, &t->seed);
+    return run_program(t->c, &t->c->code->module->backward, t->in, t->out, &t->seed);
 }
 
 FRONT_API void *front_parameter(struct front_training *t, int i, bool gradient)
@@ -160,8 +213,47 @@ FRONT_API void *front_parameter(struct front_training *t, int i, bool gradient)
 
 FRONT_API void front_changed(struct front_training *t)
 {
-    t->dirty = true;
+    t->dirty = t->run.dirty = true;
     t->ready = false;
+}
+
+/* -- predicting with what was learned */
+
+static int take_learned(struct front_training *t, const struct front_graph *graph)
+{
+    const struct front_net *net = t->net;
+    const struct front_code *code = code_of(net, graph);
+    const struct sizes sizes = sizes_of(code, true, false);
+    struct learned *r = &t->run;
+    int error = take(sizes.prepared, "the prepared weights", &r->prepared);
+    if (!error) error = take(((size_t)code->module->nparam + 1) * sizeof(char *), "tables", &r->pointers);
+    if (!error) error = lay(net, graph, &sizes, NULL, t->c->threads, &r->c);
+    if (error) {
+        drop_learned(r);
+        return error;
+    }
+    char **param = (char **)r->pointers.at;
+    for (int i = 0; i < code->module->nparam; i++)
+        param[i] = graph->learned[i] < 0 ? NULL : t->param[graph->learned[i]];
+    r->c->prepared = r->prepared.at;
+    r->c->param = param;
+    r->dirty = true;
+    return FRONT_GOOD;
+}
+
+FRONT_API int front_train_run(struct front_training *t, const void *const *in, void *const *out)
+{
+    const struct front_net *net = t->net;
+    struct learned *r = &t->run;
+    pthread_mutex_lock(&net->state->lock);
+    const struct front_graph *graph = &net->graph[net->state->graph];
+    pthread_mutex_unlock(&net->state->lock);
+    if (r->c && r->c->graph != graph) drop_learned(r);
+    int error = r->c ? FRONT_GOOD : take_learned(t, graph);
+    if (!error && r->dirty) error = run_program(r->c, &r->c->code->module->prepare, NULL, NULL, NULL);
+    if (error) return error;
+    r->dirty = false;
+    return run(r->c, in, out);
 }
 
 /* -- optimizers */

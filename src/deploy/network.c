@@ -1,0 +1,239 @@
+/* The network's own files: what it takes and gives, its graphs, its code, as tables; the functions of its header. */
+#include <string.h>
+
+#include "deploy/deploy.h"
+
+static void put_tensor(struct text *shapes, struct text *rows, const char *what, int i, const char *name,
+                       const struct sol_tensor *x)
+{
+    const struct dtype_def *type = dtype_def((enum sol_dtype)x->dtype);
+    text_put(shapes, "static const int64_t %s%d_shape[] = {", what, i);
+    for (int k = 0; k < x->ndim; k++) text_put(shapes, "%lld, ", (long long)x->dim[k].size);
+    text_put(shapes, "0};\n");
+    text_put(rows, "    {%s, \"%s\", %d, %s%d_shape, %lld},\n", deploy_string(shapes->arena, name), type->name, x->ndim,
+             what, i, (long long)tensor_elements(x) * type->bytes);
+}
+
+/* What a graph takes and gives. */
+static void put_io(struct deploy *d, struct text *t, const struct deploy_graph *g)
+{
+    struct text in = text_new(d->arena), out = text_new(d->arena);
+    const char *inputs = arena_printf(d->arena, "inputs%s", g->id),
+               *outputs = arena_printf(d->arena, "outputs%s", g->id);
+    for (int i = 0; i < deploy_inputs(d); i++)
+        put_tensor(t, &in, inputs, i, deploy_input_name(d, i), g->g->inputs.at[i]);
+    for (int i = 0; i < d->noutput; i++)
+        put_tensor(t, &out, outputs, i, deploy_output_name(d, i), deploy_output(d, g, i));
+    text_put(t, "static const struct sol_ext_tensor %s[] = {\n%s    {0},\n};\n", inputs, in.at ? in.at : "");
+    text_put(t, "static const struct sol_ext_tensor %s[] = {\n%s    {0},\n};\n", outputs, out.at ? out.at : "");
+}
+
+/* What learns, and of which outputs gradients are given. */
+static void put_training(struct deploy *d, struct text *t)
+{
+    struct text rows = text_new(d->arena), numbers = text_new(d->arena);
+    if (!deploy_trains(d)) return;
+    text_put(&numbers, "static const int32_t trained_param[] = {");
+    for (int i = 0; i < d->trained.n; i++) {
+        const struct sol_tensor *x = d->graph[d->npredict].g->params.at[d->trained.at[i]];
+        put_tensor(t, &rows, "trained", i, x->name ? x->name : "", x);
+        text_put(&numbers, "%d, ", d->trained.at[i]);
+    }
+    text_put(&numbers, "-1};\nstatic const int32_t given[] = {");
+    for (int i = 0; i < d->given.n; i++) text_put(&numbers, "%d, ", d->given.at[i] - d->nwritten);
+    text_put(&numbers, "-1};\nstatic const int32_t written[] = {");
+    for (int i = 0; i < d->nwritten; i++) text_put(&numbers, "%d, ", d->written[i]);
+    text_put(&numbers, "-1};\n");
+    text_put(t, "static const struct sol_ext_tensor trained[] = {\n%s    {0},\n};\n%s", rows.at, numbers.at);
+}
+
+/* Which parameter of what trains each parameter of a graph is. */
+static void put_learned(struct deploy *d, struct text *t, const struct deploy_graph *g)
+{
+    const struct deploy_graph *training = &d->graph[d->npredict];
+    if (!deploy_trains(d)) return;
+    text_put(t, "static const int32_t learned%s[] = {", g->id);
+    for (int i = 0; i < g->g->params.n; i++) {
+        int same = training->g->params.n - 1;
+        while (same >= 0 && training->params[same] != g->params[i]) same--;
+        text_put(t, "%d, ", same);
+    }
+    text_put(t, "-1};\n");
+}
+
+/* Layers without loops. Returns how much memory one of them needs. */
+static size_t put_opaque(struct deploy *d, struct text *t, const char *name, const struct schedule *s)
+{
+    size_t most = 0;
+    struct text list = text_new(d->arena);
+    for (int i = 0; i < s->opaque.n; i++) {
+        struct alone a;
+        s->opaque.at[i]->def->describe(d->arena, s->opaque.at[i], &a);
+        most = MAX(most, alone_scratch(&a));
+        if (a.nindex) text_put(t, "static const struct alone_index %s_index%d[] = {\n", name, i);
+        for (int k = 0; k < a.nindex; k++) {
+            const struct alone_index *x = &a.index[k];
+            text_put(t, "    {%d, %d, %lld, %lld, %lld, {", x->input, x->type, (long long)x->offset,
+                     (long long)x->limit, (long long)x->step);
+            for (int n = 0; n < MAX(a.ndim, 1); n++) text_put(t, "%lld, ", (long long)x->stride[n]);
+            text_put(t, "}},\n");
+        }
+        if (a.nindex) text_put(t, "};\n");
+        text_put(t, "static const struct alone %s_opaque%d = { /* %s */\n", name, i,
+                 deploy_string(d->arena, s->opaque.at[i]->name));
+        text_put(t, "    .kind = %d, .type = %d, .bytes = %d, .nin = %d, .down = %d, .mode = %d, .values = %d,\n",
+                 a.kind, a.type, a.bytes, a.nin, a.down, a.mode, a.values);
+        text_put(t, "    .outer = %lld, .n = %lld, .inner = %lld, .keep = %lld, .elements = %lld,\n",
+                 (long long)a.outer, (long long)a.n, (long long)a.inner, (long long)a.keep, (long long)a.elements);
+        const int64_t *const lists[] = {a.shape, a.from, a.to};
+        static const char *const fields[] = {"shape", "from", "to"};
+        for (int f = 0; f < 3 && a.ndim; f++) {
+            text_put(t, "    .%s = {", fields[f]);
+            for (int n = 0; n < a.ndim; n++) text_put(t, "%lld, ", (long long)lists[f][n]);
+            text_put(t, "},\n");
+        }
+        text_put(t, "    .ndim = %d, .nindex = %d, .index = ", a.ndim, a.nindex);
+        text_put(t, a.nindex ? "%s_index%d,\n};\n" : "0,\n};\n", name, i);
+        text_put(&list, "&%s_opaque%d, ", name, i);
+    }
+    if (s->opaque.n) text_put(t, "static const struct alone *const %s_opaque[] = {%s};\n", name, list.at);
+    return most;
+}
+
+/* The code of a graph, by version. */
+static void put_codes(struct deploy *d, struct text *t, const struct deploy_graph *g)
+{
+    struct text rows = text_new(d->arena);
+    for (int i = 0; i < d->nversion; i++) {
+        const char *name = deploy_code_name(d, g, &d->version[i]);
+        const struct schedule *s = g->code[i].schedule;
+        text_put(t, "extern const struct sol_module %s_module;\nextern const int64_t %s_param_at[], %s_const_at[];\n",
+                 name, name, name);
+        const size_t most = put_opaque(d, t, name, s);
+        text_put(&rows, "    {&%s_module, %s_param_at, %s_const_at, %s, %zu},\n", name, name, name,
+                 s->opaque.n ? arena_printf(d->arena, "%s_opaque", name) : "0", most);
+    }
+    text_put(t, "static const struct front_code codes%s[] = {\n%s};\n", g->id, rows.at);
+}
+
+static const char *graph_row(struct deploy *d, int i)
+{
+    const struct deploy_graph *g = &d->graph[i];
+    const char *learned = deploy_trains(d) && i < d->npredict ? arena_printf(d->arena, "learned%s", g->id) : "0";
+    return arena_printf(d->arena, "    {%lld, inputs%s, outputs%s, %d, codes%s, %s, &shared[%d]},\n",
+                        d->npredict > 1 ? (long long)g->batch : 0, g->id, g->id, g->seed_input, g->id, learned, i);
+}
+
+static bool has_opaque(const struct deploy *d)
+{
+    for (int i = 0; i < d->ngraph; i++)
+        for (int k = 0; k < d->nversion; k++)
+            if (d->graph[i].code[k].schedule->opaque.n) return true;
+    return false;
+}
+
+/* The fields of struct front_net that training adds. */
+static const char *training_fields(const struct deploy *d)
+{
+    if (!deploy_trains(d)) return "";
+    return "    .training = &graphs[sizeof graphs / sizeof *graphs - 1],\n"
+           "    .ntrained = sizeof trained_param / sizeof *trained_param - 1,\n"
+           "    .ngiven = sizeof given / sizeof *given - 1,\n"
+           "    .nwritten = sizeof written / sizeof *written - 1,\n"
+           "    .trained = trained,\n    .trained_param = trained_param,\n    .given = given,\n"
+           "    .written = written,\n";
+}
+
+static const char *filled(struct deploy *d, bool wanted, const char *template)
+{
+    if (!wanted) return "";
+    return deploy_fill(d->arena, deploy_text(template), (const char *const[]){"func", d->keys.func_name, NULL});
+}
+
+/* What predict() has between its brackets behind the context, and what it does with that. */
+sol_status deploy_network(struct deploy *d)
+{
+    struct text given = text_new(d->arena), asked = text_new(d->arena);
+    struct text tensors = text_new(d->arena), codes = text_new(d->arena), graphs = text_new(d->arena),
+                versions = text_new(d->arena);
+    for (int i = 0; i < deploy_inputs(d); i++) text_put(&given, "in%d, ", i);
+    for (int i = 0; i < d->noutput; i++)
+        text_put(&asked, "    if (out%d)\n        *out%d = out[%d];\n    else\n        sol_ext_free(out[%d]);\n", i, i,
+                 i, i);
+    for (int i = 0; i < d->ngraph; i++) {
+        put_io(d, &tensors, &d->graph[i]);
+        put_codes(d, &codes, &d->graph[i]);
+        if (i < d->npredict) put_learned(d, &tensors, &d->graph[i]);
+        text_put(&graphs, "%s", graph_row(d, i));
+    }
+    put_training(d, &tensors);
+    for (int i = 0; i < d->nversion; i++)
+        text_put(&versions, "    {\"%s\", 0x%xu},\n", d->version[i].name, d->version[i].needs);
+    const bool file = !strcmp(d->keys.weights, "file"), opaque = has_opaque(d);
+    const char *func = d->keys.func_name;
+    const char *const pairs[] = {"lib",
+                                 d->keys.lib_name,
+                                 "func",
+                                 func,
+                                 "name",
+                                 d->g->name,
+                                 "sol",
+                                 sol_version(),
+                                 "file_define",
+                                 file ? "#define FRONT_WEIGHTS_FILE\n" : "",
+                                 "opaque_define",
+                                 opaque ? "#define FRONT_OPAQUE\n" : "",
+                                 "opaque_include",
+                                 opaque ? "#include \"layers/alone.c\"\n" : "",
+                                 "weights",
+                                 file ? "NULL" : arena_printf(d->arena, "%s_weights", func),
+                                 "weights_extern",
+                                 file ? "" : arena_printf(d->arena, "extern const unsigned char %s_weights[];\n", func),
+                                 "bytes",
+                                 arena_printf(d->arena, "%lld", (long long)d->weights_bytes),
+                                 "hash",
+                                 arena_printf(d->arena, "0x%016llx", (unsigned long long)d->weights_hash),
+                                 "tensors",
+                                 tensors.at,
+                                 "codes",
+                                 codes.at,
+                                 "versions",
+                                 versions.at,
+                                 "graphs",
+                                 graphs.at,
+                                 "nversion",
+                                 arena_printf(d->arena, "%d", d->nversion),
+                                 "ngraph",
+                                 arena_printf(d->arena, "%d", d->ngraph),
+                                 "npredict",
+                                 arena_printf(d->arena, "%d", d->npredict),
+                                 "ninput",
+                                 arena_printf(d->arena, "%d", deploy_inputs(d)),
+                                 "noutput",
+                                 arena_printf(d->arena, "%d", d->noutput),
+                                 "parameters",
+                                 deploy_parameters(d, true),
+                                 "given",
+                                 given.at ? given.at : "",
+                                 "asked",
+                                 asked.at ? asked.at : "",
+                                 "train_include",
+                                 deploy_trains(d) ? "#include \"deploy/front_train.c\"\n" : "",
+                                 "train_fields",
+                                 training_fields(d),
+                                 "train_functions",
+                                 filled(d, deploy_trains(d), "network_train.c"),
+                                 "batch_functions",
+                                 filled(d, d->npredict > 1, "network_batch.c"),
+                                 "file_functions",
+                                 filled(d, file, "network_file.c"),
+                                 NULL};
+    static const char *const files[][2] = {
+        {"network.c", ".c"}, {"network_inside.c", "_network.c"}, {"names.h", "_names.h"}};
+    for (int i = 0; i < COUNT_OF(files); i++) {
+        const char *name = arena_printf(d->arena, "%s%s", d->keys.lib_name, files[i][1]);
+        if (strcmp(files[i][0], "names.h")) PUSH(d->arena, d->sources, name);
+        TRY(deploy_write(d, d->work, name, deploy_fill(d->arena, deploy_text(files[i][0]), pairs)));
+    }
+    return SOL_OK;
+}

@@ -1,0 +1,201 @@
+/* Front, its first half: errors, memory, which code this processor runs, the weights. */
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
+
+/* -- errors: of each thread its last */
+
+static _Thread_local char message[256];
+
+__attribute__((format(printf, 2, 3))) static int fail(int error, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    return error;
+}
+
+FRONT_API int front_message(char *buffer, size_t size)
+{
+    if (size) snprintf(buffer, size, "%s", message);
+    return (int)strlen(message);
+}
+
+/* -- memory */
+
+static int take(size_t bytes, const char *what, struct front_block *out_b)
+{
+    const size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : LINE;
+    *out_b = (struct front_block){0};
+    if (!bytes) return FRONT_GOOD;
+    out_b->raw = sol_ext_malloc(bytes + align);
+    if (!out_b->raw) return fail(FRONT_MEMORY, "out of memory: %s needs %zu bytes", what, bytes);
+    out_b->at = (char *)(((uintptr_t)out_b->raw + align - 1) / align * align);
+#if defined MADV_HUGEPAGE
+    if (align == HUGE_PAGE) madvise(out_b->at, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+#endif
+    return FRONT_GOOD;
+}
+
+static void drop(struct front_block *b)
+{
+    sol_ext_free(b->raw);
+    *b = (struct front_block){0};
+}
+
+/* -- which code */
+
+static uint32_t machine(void)
+{
+    uint32_t has = 0;
+#if defined __x86_64__ || defined __i386__
+    uint32_t bit = 1;
+    __builtin_cpu_init();
+#define X(feature, macro)                              \
+    has |= __builtin_cpu_supports(feature) ? bit : 0u; \
+    bit <<= 1;
+#include "deploy/features.def"
+#undef X
+#endif
+    return has;
+}
+
+static const char *missing(uint32_t needs)
+{
+    static const char *const names[] = {
+#define X(feature, macro) feature,
+#include "deploy/features.def"
+#undef X
+    };
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+        if (needs >> i & 1) return names[i];
+    return "";
+}
+
+/* Under the lock. */
+static int choose(const struct front_net *net, const char *name)
+{
+    const uint32_t has = machine();
+    uint32_t lacks = 0;
+    for (int i = 0; i < net->nversion; i++) {
+        const struct front_version *v = &net->version[i];
+        if (name && strcmp(name, v->name)) continue;
+        lacks = v->needs & ~has;
+        if (lacks) continue;
+        net->state->version = v;
+        return FRONT_GOOD;
+    }
+    if (lacks)
+        return fail(FRONT_MACHINE, "%s: this processor cannot run the code for %s: it has no %s", net->name,
+                    name ? name : net->version[net->nversion - 1].name, missing(lacks));
+    return fail(FRONT_INVALID, "%s: there is no version '%s'", net->name, name ? name : "");
+}
+
+/* -- weights */
+
+#if defined FRONT_WEIGHTS_FILE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "deploy/hash.h"
+
+/* The file's path: what the application said, or beside the library that this code is in. */
+static void weights_path(const struct front_net *net, char path[4096])
+{
+    Dl_info info;
+    const char *slash = NULL;
+    if (!net->state->weights_path && dladdr(net->state, &info) && info.dli_fname) slash = strrchr(info.dli_fname, '/');
+    if (slash)
+        snprintf(path, 4096, "%.*s/%s", (int)(slash - info.dli_fname), info.dli_fname, net->weights_file);
+    else
+        snprintf(path, 4096, "%s", net->state->weights_path ? net->state->weights_path : net->weights_file);
+}
+
+static int map_weights(const struct front_net *net)
+{
+    char path[4096];
+    struct stat s;
+    weights_path(net, path);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail(FRONT_FILE, "%s: cannot open the weights '%.120s': %s", net->name, path, strerror(errno));
+    const bool fits = !fstat(fd, &s) && S_ISREG(s.st_mode) && (uint64_t)s.st_size == net->weights_bytes;
+    void *at = fits ? mmap(NULL, net->weights_bytes, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    close(fd);
+    if (!fits)
+        return fail(FRONT_FILE, "%s: the weights '%.120s' are not of this network: expected %zu bytes", net->name, path,
+                    net->weights_bytes);
+    if (at == MAP_FAILED) return fail(FRONT_FILE, "%s: cannot map '%.120s': %s", net->name, path, strerror(errno));
+    if (front_hash(at, net->weights_bytes) != net->weights_hash) {
+        munmap(at, net->weights_bytes);
+        return fail(FRONT_FILE, "%s: the weights '%.120s' are not of this network, or damaged", net->name, path);
+    }
+    net->state->weights = at;
+    return FRONT_GOOD;
+}
+
+static void unmap_weights(const struct front_net *net)
+{
+    if (!net->weights && net->state->weights) munmap((void *)(uintptr_t)net->state->weights, net->weights_bytes);
+    net->state->weights = NULL;
+}
+#else
+static int map_weights(const struct front_net *net)
+{
+    net->state->weights = net->weights;
+    return FRONT_GOOD;
+}
+
+static void unmap_weights(const struct front_net *net)
+{
+    net->state->weights = NULL;
+}
+#endif
+
+#if defined FRONT_WEIGHTS_FILE
+FRONT_API int front_weights(const struct front_net *net, const char *path)
+{
+    int error = FRONT_GOOD;
+    pthread_mutex_lock(&net->state->lock);
+    if (net->state->weights)
+        error = fail(FRONT_INVALID, "%s: the weights are read already: say where they are first", net->name);
+    else
+        net->state->weights_path = path;
+    pthread_mutex_unlock(&net->state->lock);
+    return error;
+}
+#endif
+
+/* Under the lock. */
+static int begin(const struct front_net *net)
+{
+    int error = net->state->version ? FRONT_GOOD : choose(net, NULL);
+    if (!error && !net->state->weights) error = map_weights(net);
+    return error;
+}
+
+FRONT_API int front_choose(const struct front_net *net, const char *version)
+{
+    pthread_mutex_lock(&net->state->lock);
+    const int error = net->state->users || net->state->idle
+                          ? fail(FRONT_INVALID, "%s: is in use: choose the version first", net->name)
+                          : choose(net, version);
+    pthread_mutex_unlock(&net->state->lock);
+    return error;
+}
+
+FRONT_API const char *front_version_name(const struct front_net *net)
+{
+    pthread_mutex_lock(&net->state->lock);
+    const int error = net->state->version ? FRONT_GOOD : choose(net, NULL);
+    pthread_mutex_unlock(&net->state->lock);
+    return error ? NULL : net->state->version->name;
+}
