@@ -1,5 +1,6 @@
 /* One layer: reverse mode over its statements. Each place that reads a tensor gives a term; the terms of a tensor
  * together are its gradient, which the statements before it then start from. */
+#include <math.h>
 #include <string.h>
 
 #include "grad/grad.h"
@@ -171,6 +172,27 @@ static void go_extreme(struct adjoint *a, const struct site *s, const struct ex 
     go(a, &in, body, chain(w, ex_binary(w, EX_DIV, adj, ties), ex_test(w, ex_cmp(w, CMP_EQ, body, own))));
 }
 
+/* Times all the others: the product of what is not 0, divided by the element; where there is one 0, it alone gets
+ * something. Both reductions are the same for all elements. */
+static void go_product(struct adjoint *a, const struct site *s, const struct ex *e, int32_t body, int32_t adj)
+{
+    struct loops *w = a->w;
+    struct renaming o;
+    if (!rename_letters(a, e->u.bound, &o)) {
+        grad_refuse(a, "it has more loops than a row can name");
+        return;
+    }
+    const int32_t zero = ex_real(w, 0), one = ex_real(w, 1), guard = renamed(a, &o, e->a), x = renamed(a, &o, e->b);
+    const int32_t is_zero = ex_test(w, ex_cmp(w, CMP_EQ, x, zero));
+    const int32_t zeros = ex_red(w, RED_SUM, o.fresh, guard, is_zero);
+    const int32_t rest = ex_red(w, RED_PROD, o.fresh, guard, call2(w, "where", 3, is_zero, one, x));
+    const int32_t none = ex_test(w, ex_cmp(w, CMP_EQ, zeros, ex_int(w, 0)));
+    const int32_t only[] = {ex_cmp(w, CMP_EQ, zeros, ex_int(w, 1)), ex_cmp(w, CMP_EQ, body, zero)};
+    const int32_t alone = call2(w, "where", 3, ex_test(w, ex_logic(w, EX_AND, 2, only)), rest, zero);
+    const int32_t others = call2(w, "where", 3, none, ex_binary(w, EX_DIV, rest, body), alone);
+    go(a, s, body, ex_binary(w, EX_MUL, adj, others));
+}
+
 static void go_reduction(struct adjoint *a, const struct site *s, int32_t node, int32_t adj, int32_t adj2)
 {
     struct loops *w = a->w;
@@ -198,9 +220,12 @@ static void go_reduction(struct adjoint *a, const struct site *s, int32_t node, 
         go(a, &in, body, adj);
         return;
     }
-    case RED_SOFTSUM: /* the maximum is a shift, which does not matter: only the sum's gradient counts */
-        go(a, &in, body, chain(w, adj2, call2(w, "exp", 1, ex_binary(w, EX_SUB, body, s->own), 0, 0)));
+    case RED_SOFTSUM: { /* the maximum is a shift, which does not matter: only the sum's gradient counts */
+        int32_t lowest = ex_real(w, -INFINITY), nothing = ex_test(w, ex_cmp(w, CMP_EQ, s->own, lowest));
+        int32_t shift = call2(w, "where", 3, nothing, ex_real(w, 0), s->own); /* of nothing but -inf */
+        go(a, &in, body, chain(w, adj2, call2(w, "exp", 1, ex_binary(w, EX_SUB, body, shift), 0, 0)));
         return;
+    }
     case RED_MOMENTS: {
         int32_t total = adj, spread = ex_binary(w, EX_MUL, ex_real(w, 2), ex_binary(w, EX_SUB, body, s->own));
         if (adj2) spread = ex_binary(w, EX_MUL, adj2, spread);
@@ -208,19 +233,7 @@ static void go_reduction(struct adjoint *a, const struct site *s, int32_t node, 
         go(a, &in, body, ex_binary(w, EX_DIV, total, population(a, &e)));
         return;
     }
-    case RED_PROD: { /* times all the others */
-        struct renaming o;
-        if (!rename_letters(a, e.u.bound, &o)) {
-            grad_refuse(a, "it has more loops than a row can name");
-            return;
-        }
-        int32_t differ = ex_cmp(w, CMP_NE, position(w, r.map, e.u.bound), position(w, o.map, e.u.bound));
-        int32_t guard[2] = {differ, renamed(a, &o, e.a)};
-        int32_t others =
-            ex_red(w, RED_PROD, o.fresh, ex_logic(w, EX_AND, guard[1] ? 2 : 1, guard), renamed(a, &o, e.b));
-        go(a, &in, body, ex_binary(w, EX_MUL, adj, others));
-        return;
-    }
+    case RED_PROD: go_product(a, &in, &e, body, adj); return;
     default: return; /* any, all: integers */
     }
 }
@@ -435,8 +448,8 @@ static sol_status finish_tensor(struct adjoint *a, int tensor, struct sol_tensor
     return ctx_check(a->g->ctx);
 }
 
-/* What was a temp, or an output that nobody read, is an output of the layer, if a gradient reads it: terms refer to w's tensors, so that is known when
- * they are made, before any is written. */
+/* What was a temp, or an output that nobody read, is an output of the layer, if a gradient reads it: terms refer to
+ * w's tensors, so that is known when they are made, before any is written. */
 static void mark_exposed(void *user, int32_t node)
 {
     struct adjoint *a = user;

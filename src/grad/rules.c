@@ -1,5 +1,5 @@
 /* Layers that no loops describe, or whose loops would give a worse gradient than PyTorch's rule: picking by index,
- * whose gradient adds up what was picked. */
+ * whose gradient adds up what was picked, and writing by index. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -98,6 +98,135 @@ static sol_status rule_sorted(struct rule_call *c)
     return add_elements(c, c->l->in[0], c->l->out[1], c->d[0], axis, &c->out_d[0]);
 }
 
+/* -- writing by index: what was replaced has no gradient, what was put there gets that of its place. Of several that
+ * were put in one place all get it, as PyTorch has it. */
+
+static sol_status binary(struct rule_call *c, const char *kind, struct sol_tensor *x, struct sol_tensor *y,
+                         struct sol_tensor **out_t)
+{
+    struct sol_tensor *in[] = {x, y};
+    return add(c, kind, 2, in, NULL, out_t);
+}
+
+static bool mode_is(const struct rule_call *c, const char *mode)
+{
+    return !strcmp(attrs_text(&c->l->attrs, "mode", "none"), mode);
+}
+
+/* The layer again with dy for x and nothing for u, which is input number `u`. */
+static sol_status rest_of_x(struct rule_call *c, int u)
+{
+    struct sol_tensor *in[SOL_MAX_DIMS + 2];
+    if (!c->want[0]) return SOL_OK;
+    c->out_d[0] = c->d[0];
+    if (mode_is(c, "add")) return SOL_OK;
+    memcpy(in, c->l->in, (size_t)c->l->nin * sizeof(struct sol_tensor *));
+    in[0] = c->d[0];
+    TRY(zeros_like(c, c->l->in[u], &in[u]));
+    return add(c, c->l->def->name, c->l->nin, in, &c->l->attrs, &c->out_d[0]);
+}
+
+/* What the places that the layer writes hold of t. */
+static sol_status pick_elements(struct rule_call *c, struct sol_tensor *t, struct sol_tensor **out_t)
+{
+    struct sol_tensor *in[] = {t, c->l->in[1]};
+    struct row_attr at[] = {int_attr(c->g->arena, "axis", attrs_int(&c->l->attrs, "axis", 0, 0)),
+                            int_attr(c->g->arena, "wrap", 1)};
+    return add(c, "GatherElements", 2, in, &(struct attrs){2, at}, out_t);
+}
+
+/* u may be larger than the indices: what is not written gets nothing. */
+static sol_status pad_to(struct rule_call *c, const struct sol_tensor *like, struct sol_tensor **io_t)
+{
+    const struct sol_tensor *t = *io_t;
+    int64_t *p = NEW_ARRAY(c->g->arena, int64_t, 2 * t->ndim + 1), *q = p + t->ndim;
+    bool any = false;
+    for (int d = 0; d < t->ndim; d++) any |= (q[d] = like->dim[d].size - t->dim[d].size) > 0;
+    struct row_attr at[] = {{.name = "p", .kind = ATTR_INT, .n = t->ndim, .ints = p},
+                            {.name = "q", .kind = ATTR_INT, .n = t->ndim, .ints = q}};
+    return any ? add(c, "Pad", 1, io_t, &(struct attrs){2, at}, io_t) : SOL_OK;
+}
+
+/* Largest or smallest: all that are equal to the result share its gradient. */
+static sol_status scatter_extreme(struct rule_call *c)
+{
+    struct sol_tensor *x = c->l->in[0], *i = c->l->in[1], *u = c->l->in[2], *y = c->l->out[0];
+    struct sol_tensor *value, *from_x, *from_u, *count, *share, *mask;
+    const char *type = dtype_def(x->dtype)->name;
+    struct row_attr to = text_attr("to", type);
+    for (int d = 0; d < i->ndim; d++)
+        if (u->dim[d].size != i->dim[d].size)
+            return ctx_fail(c->g->ctx, SOL_ERR_UNSUPPORTED,
+                            "gradient of layer '%s' (%s): u is larger than its indices; cut it to their shape",
+                            c->l->name, c->l->def->name);
+    TRY(pick_elements(c, y, &value));
+    TRY(binary(c, "eq", x, y, &mask));
+    TRY(add(c, "Cast", 1, &mask, &(struct attrs){1, &to}, &from_x));
+    TRY(binary(c, "eq", u, value, &mask));
+    TRY(add(c, "Cast", 1, &mask, &(struct attrs){1, &to}, &from_u));
+    struct sol_tensor *in[] = {from_x, i, from_u};
+    struct row_attr at[] = {int_attr(c->g->arena, "axis", attrs_int(&c->l->attrs, "axis", 0, 0)),
+                            text_attr("mode", "add")};
+    TRY(add(c, "ScatterElements", 3, in, &(struct attrs){2, at}, &count));
+    TRY(binary(c, "div", c->d[0], count, &share));
+    if (c->want[0]) TRY(binary(c, "mul", from_x, share, &c->out_d[0]));
+    if (!c->want[2]) return SOL_OK;
+    TRY(pick_elements(c, share, &share));
+    return binary(c, "mul", from_u, share, &c->out_d[2]);
+}
+
+static sol_status no_mode(struct rule_call *c)
+{
+    return ctx_fail(c->g->ctx, SOL_ERR_UNSUPPORTED, "gradient of layer '%s' (%s)%s%s: there is none for mode=%s yet",
+                    c->l->name, c->l->def->name, *c->l->where ? " at " : "", c->l->where,
+                    attrs_text(&c->l->attrs, "mode", "none"));
+}
+
+static sol_status rule_scatter_elements(struct rule_call *c)
+{
+    if (mode_is(c, "max") || mode_is(c, "min")) return scatter_extreme(c);
+    if (mode_is(c, "mul")) return no_mode(c);
+    TRY(rest_of_x(c, 2));
+    if (!c->want[2]) return SOL_OK;
+    TRY(pick_elements(c, c->d[0], &c->out_d[2]));
+    return pad_to(c, c->l->in[2], &c->out_d[2]);
+}
+
+static sol_status rule_scatter_nd(struct rule_call *c)
+{
+    struct sol_tensor *in[] = {c->d[0], c->l->in[1]};
+    struct row_attr wrap = int_attr(c->g->arena, "wrap", 1);
+    if (!mode_is(c, "none") && !mode_is(c, "add")) return no_mode(c);
+    TRY(rest_of_x(c, 2));
+    return c->want[2] ? add(c, "GatherND", 2, in, &(struct attrs){1, &wrap}, &c->out_d[2]) : SOL_OK;
+}
+
+/* u is broadcast to what the indices pick: its gradient is the sum over that. */
+static sol_status rule_index_put(struct rule_call *c)
+{
+    const struct sol_tensor *u = c->l->in[1];
+    struct sol_tensor *in[SOL_MAX_DIMS + 1] = {c->d[0]}, *d;
+    const struct row_attr *dims = attrs_find(&c->l->attrs, "dims");
+    struct row_attr at[] = {*dims, int_attr(c->g->arena, "wrap", 1)};
+    int64_t *axes = NEW_ARRAY(c->g->arena, int64_t, SOL_MAX_DIMS),
+            *shape = NEW_ARRAY(c->g->arena, int64_t, u->ndim + 1);
+    int n = 0;
+    if (!mode_is(c, "none") && !mode_is(c, "add")) return no_mode(c);
+    TRY(rest_of_x(c, 1));
+    if (!c->want[1]) return SOL_OK;
+    for (int i = 2; i < c->l->nin; i++) in[i - 1] = c->l->in[i];
+    TRY(add(c, "Index", c->l->nin - 1, in, &(struct attrs){2, at}, &d));
+    for (int k = 0; k < d->ndim; k++) {
+        int own = k - (d->ndim - u->ndim);
+        if (own < 0 || (u->dim[own].size == 1 && d->dim[k].size != 1)) axes[n++] = k;
+    }
+    struct row_attr sum = {.name = "axes", .kind = ATTR_INT, .n = n, .ints = axes};
+    if (n) TRY(add(c, "Sum", 1, &d, &(struct attrs){1, &sum}, &d));
+    for (int k = 0; k < u->ndim; k++) shape[k] = u->dim[k].size;
+    struct row_attr to = {.name = "shape", .kind = ATTR_INT, .n = u->ndim, .ints = shape};
+    return add(c, "Reshape", 1, &d, &(struct attrs){1, &to}, &c->out_d[1]);
+}
+
 /* A running sum's gradient is the running sum from the other end. */
 static sol_status rule_cumsum(struct rule_call *c)
 {
@@ -125,9 +254,17 @@ static const struct rule {
     unsigned inputs; /* which inputs may want a gradient, by bit */
     sol_status (*follow)(struct rule_call *c);
 } rules[] = {
-    {"Embedding", 1, rule_embedding}, {"Gather", 1, rule_gather},   {"GatherElements", 1, rule_gather_elements},
-    {"Index", 1, rule_index},         {"Sort", 1, rule_sorted},     {"TopK", 1, rule_sorted},
-    {"CumSum", 1, rule_cumsum},       {"Reshape", 1, rule_reshape},
+    {"Embedding", 1, rule_embedding},
+    {"Gather", 1, rule_gather},
+    {"GatherElements", 1, rule_gather_elements},
+    {"Index", 1, rule_index},
+    {"Sort", 1, rule_sorted},
+    {"TopK", 1, rule_sorted},
+    {"ScatterElements", 5, rule_scatter_elements},
+    {"ScatterND", 5, rule_scatter_nd},
+    {"IndexPut", 3, rule_index_put},
+    {"CumSum", 1, rule_cumsum},
+    {"Reshape", 1, rule_reshape},
 };
 
 static const struct rule *rule_of(const struct sol_layer *l)

@@ -141,7 +141,8 @@ static int32_t times(struct loops *w, int32_t x, int32_t factor, bool under)
     return ex_binary(w, under ? EX_DIV : EX_MUL, x, factor);
 }
 
-/* Splits the term's value: what depends on the letters of the sum stays, the rest is *out_front (0: nothing). */
+/* Splits the term's value: what depends on the letters of the sum stays, and what may be read under its guards alone;
+ * the rest is *out_front (0: nothing). */
 static void split_front(struct adjoint *a, struct term *t, int32_t *out_front)
 {
     struct loops *w = a->w;
@@ -151,7 +152,9 @@ static void split_front(struct adjoint *a, struct term *t, int32_t *out_front)
     if (!t->ctx) return;
     flatten(w, t->value, false, &p);
     for (int i = 0; i < p.n; i++) {
-        bool in = ex_letters(w, p.factor[i]) & t->ctx;
+        struct guarding g = {.a = a};
+        ex_walk(w, p.factor[i], find_leaving, &g);
+        bool in = g.leaves || (ex_letters(w, p.factor[i]) & t->ctx);
         int32_t *to = in ? &inner : out_front;
         *to = times(w, *to, p.factor[i], p.under[i]);
     }

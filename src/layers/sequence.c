@@ -121,9 +121,10 @@ BUILDER(build_attention)
     text_put(out, " | | ");
     put_scores(out, &t, in, at);
     text_put(out, "(m,z)[%s %s] = softsum[%s%s] s[%s %s %s]; ", at, LT, LS, guard, at, LT, LS);
-    const char *e = arena_printf(a, "exp(s[%s %s %s] - m[%s %s])", at, LT, LS, at, LT);
+    const char *m = arena_printf(a, "m[%s %s]", at, LT);
+    if (t.mask) m = arena_printf(a, "where(%s==(-inf), 0, %s)", m, m); /* all masked: 0, as PyTorch has it */
+    const char *e = arena_printf(a, "exp(s[%s %s %s] - %s)", at, LT, LS, m);
     if (t.causal) e = arena_printf(a, "where(%s<=%s, %s, 0)", LS, LT, e);
-    if (t.mask) e = arena_printf(a, "where(m[%s %s]==(-inf), 0, %s)", at, LT, e); /* all masked: 0, as PyTorch has it */
     text_put(out, "p[%s %s %s] = %s; ", at, LT, LS, e);
     const char *z = arena_printf(a, t.mask ? "where(z[%s %s]==0, 1, z[%s %s])" : "z[%s %s]", at, LT, at, LT);
     text_put(out, "y[%s %s %s] = (sum[%s] p[%s %s %s] * %s) / %s", at, LT, LE, LS, at, LT, LS,

@@ -121,6 +121,8 @@ class Apply(nn.Module):
         return self.__dict__["function"](*args)
 
 
+PLACES = torch.tensor([[0, 4, 1, 2, 3], [2, 1, 1, 0, 0], [3, 0, 2, 1, 4], [0, 0, 0, 0, 0], [4, 3, 2, 1, 0], [1] * 5])
+SEEN = torch.tensor([[1, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 1, 0, 1, 0]]).bool()
 IMAGES, ROWS, PIXELS = (2, 3, 9, 8), (6, 5), (2, 4, 6, 6)
 LAYERS = {
     "Linear": (nn.Linear(5, 4), ROWS),
@@ -190,6 +192,15 @@ LAYERS = {
     "slices": (Apply(lambda x: x[:, 1:4:2] * x[:, :2] + x[:, -2:]), ROWS),
     "index": (Apply(lambda x: x[:, [0, 2, 2]] * x.index_select(1, torch.tensor([1, 1, 0]))), ROWS),
     "gather": (Apply(lambda x: x.gather(1, torch.tensor([[0, 0, 3]] * 6)) ** 2), ROWS),
+    "scatter": (Apply(lambda x, y: x.scatter(1, PLACES[:4, :3], y) * x), ROWS, (5, 3)),
+    "scatter_add": (Apply(lambda x, y: x.scatter_add(0, PLACES, y).sin()), ROWS, ROWS),
+    "scatter amax": (Apply(lambda x, y: x.scatter_reduce(0, PLACES, y, "amax")), ROWS, ROWS),
+    "scatter amin anew": (Apply(lambda x, y: x.scatter_reduce(0, PLACES, y, "amin", include_self=False)), ROWS, ROWS),
+    "scatter mean": (Apply(lambda x, y: x.scatter_reduce(0, PLACES, y, "mean")), ROWS, ROWS),
+    "index_add": (Apply(lambda x, y: x.index_add(0, PLACES[:3, 0], y, alpha=2) * x), ROWS, (3, 5)),
+    "index_put": (Apply(lambda x, y: put_rows(x, y)), ROWS, (1, 5)),
+    "embedding_bag": (Apply(lambda w: F.embedding_bag(PLACES[:, :4], w, mode="max")), (6, 3)),
+    "hidden rows": (Apply(lambda q, k: F.scaled_dot_product_attention(q, k, k, SEEN)), (2, 4, 3), (2, 5, 3)),
     "where": (Apply(lambda x, y: torch.where(x > y, x * y, x + y)), ROWS, ROWS),
     "clamp": (Apply(lambda x: x.clamp(-0.5, 0.7)), ROWS),
     "max": (Apply(lambda x: x.amax(1) + x.max()), ROWS),
@@ -237,6 +248,13 @@ def written_part(x):
     y[:, 1:3] = x[:, :2] * 3
     y[2] += x[1] * x[2]
     return y * x
+
+
+def put_rows(x, y):
+    z = x * 2
+    z[torch.tensor([0, 2, 2])] = y
+    z[:, torch.tensor([1, 3])] += y[0, :2]
+    return z * x
 
 
 def without_gradient(x):
@@ -329,6 +347,19 @@ def test_running_extremes_of_equal_elements(name):
         model(leaf).backward(weights)
         grads.append(leaf.grad)
     assert torch.allclose(*grads)
+
+
+def test_a_model_that_cannot_train_infers(capfd):
+    model, x = Apply(lambda x: x.scatter_reduce(0, PLACES, x * 2, "prod")), away(6, 5)
+    s = sol.optimize(model, x.requires_grad_())
+    told = capfd.readouterr().err
+    assert "is in train mode, but only inference is possible" in told
+    assert "there is none for mode=mul yet" in told
+    with pytest.raises(sol.UnsupportedError, match=r"ScatterElements\) at .*test_training.py"):
+        s(x)
+    y = s.eval()(x)  # inference works, and says why when it is asked for more
+    with pytest.raises(sol.UnsupportedError, match="there is none for mode=mul yet"):
+        y.sum().backward()
 
 
 def test_random_graphs():
