@@ -7,6 +7,7 @@
 #include "compile/compile.h"
 #include "deploy/deploy.h"
 #include "passes/passes.h"
+#include "tune/tune.h"
 
 /* -- the compiler */
 
@@ -125,11 +126,36 @@ static sol_status make_version(struct deploy *d, const char *march, struct deplo
 
 /* -- the network for it */
 
+/* For this machine's own instruction set solvers are chosen as for a network that is compiled here, which is tuned
+ * first if it never was; for others by cost. */
+static sol_status tuned(struct deploy *d, const struct sol_graph *g, const struct target *t,
+                        const struct advice **out_advice)
+{
+    struct target host;
+    struct sol_graph *copy;
+    struct sol_net *net = NULL;
+    *out_advice = NULL;
+    target_host(&host);
+    if (d->cross || t->vector_bytes != host.vector_bytes || t->fma != host.fma || graph_is_joint(g) ||
+        !strcmp(ctx_config(d->ctx, "autotune"), "off"))
+        return SOL_OK;
+    TRY(graph_copy(g, &copy));
+    const sol_status status = sol_compile(d->ctx, copy, &net);
+    sol_net_destroy(net);
+    sol_graph_destroy(copy);
+    TRY(status);
+    const struct adviser *ad = adviser_make(d->ctx, d->arena, &host);
+    *out_advice = ad ? &ad->advice : NULL;
+    return SOL_OK;
+}
+
 static sol_status plan_graph(struct deploy *d, struct deploy_graph *g, struct deploy_version *v,
                              struct deploy_code *code)
 {
     struct plan *p;
-    TRY(plan_make(g->g, d->arena, &v->target, &p));
+    const struct advice *advice;
+    TRY(tuned(d, g->g, &v->target, &advice));
+    TRY(plan_advised(g->g, d->arena, &v->target, advice, &p));
     TRY(schedule_make(p, &code->schedule));
     TRY(ctx_check(d->ctx));
     return deploy_settle(d, g, v, code);

@@ -299,4 +299,5 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     return SOL_OK;
 }
 
-const struct solver dnn_winograd = {.name = "winograd", .applicable = applicable, .variants = variants, .emit = emit};
+const struct solver dnn_winograd = {
+    .name = "winograd", .whole = true, .applicable = applicable, .variants = variants, .emit = emit};

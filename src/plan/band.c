@@ -11,12 +11,13 @@
 #include <math.h>
 #include <string.h>
 
-#define CHANNEL_BLOCK 64 /* channels of one step, at most */
-#define ROW_PENALTY 0.04 /* kernels of single rows are slower than those of images by this share, if a row is long */
-#define LONG_ROWS 28.0   /* and the more the shorter: 0.08 at 14 */
-#define GAIN 0.02        /* of the time of the parts that must be saved */
-#define STEP 500.0       /* ns that a step costs by itself */
-#define CACHE_SHARE 0.6  /* of a core's L2 that rings may take */
+#define CHANNEL_BLOCK 64   /* channels of one step, at most */
+#define ROW_PENALTY 0.04   /* kernels of single rows are slower than those of images by this share, if a row is long */
+#define LONG_ROWS 28.0     /* and the more the shorter: 0.08 at 14 */
+#define BLOCK_PENALTY 0.08 /* those of blocks of channels are slower by this one; measured by the tuner on Zen 5 */
+#define GAIN 0.02          /* of the time of the parts that must be saved */
+#define STEP 500.0         /* ns that a step costs by itself */
+#define CACHE_SHARE 0.6    /* of a core's L2 that rings may take */
 
 static const struct loops_stmt *writer(const struct loops *l, int tensor)
 {
@@ -144,8 +145,9 @@ static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int le
     if (letter < 0) return false;
     if (channels) {
         int64_t size = u->loops->letters.at[letter].size, by = MIN(size, CHANNEL_BLOCK);
-        while (by > 1 && (size % by || by % 8)) by--;
-        if (by < 8 || by == size) return false;
+        const int lanes = p->target->vector_bytes / 4; /* blocks of less than whole vectors took up to twice as long */
+        while (by > 1 && (size % by || by % lanes)) by--;
+        if (by < lanes || by == size) return false;
         int outer;
         st->whole = loops_split(p->arena, u->loops, letter, by, &outer);
         st->letter = outer;
@@ -210,12 +212,14 @@ static sol_status price(struct plan *p, struct chain *c)
     double saved = 0, again = 0, slower = 0;
     int64_t held = 0;
     c->parts = 0;
+    c->whole = false;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
         TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->root, st->u, &st->alone));
         const double cost = st->alone->kernel.cost;
         c->parts += cost;
-        if (!c->channels) slower += cost * ROW_PENALTY * MAX(1, LONG_ROWS / (double)st->rows);
+        slower += cost * (c->channels ? BLOCK_PENALTY : ROW_PENALTY * MAX(1, LONG_ROWS / (double)st->rows));
+        c->whole |= st->alone->candidate[st->alone->chosen].solver->whole;
         if (st->out < 0) continue;
         saved += traffic(p, plan_store(p, st->u->loops->tensors.at[st->out].user));
         held += st->row_bytes * st->ring_rows;
@@ -311,6 +315,7 @@ static struct choice *choice_of(struct plan *p, const struct chains *all)
     char key[33];
     struct hash h;
     const double whole = all->parts[all->longest];
+    const bool always = !strcmp(ctx_config(p->ctx, "bands"), "always");
     hash_init(&h);
     hash_text(&h, "band");
     for (int i = 0; i < all->n; i++)
@@ -328,7 +333,7 @@ static struct choice *choice_of(struct plan *p, const struct chains *all)
         const struct variant v = {.p = {c->channels, c->n},
                                   .cost = c->cost + whole - c->parts,
                                   .text = arena_printf(p->arena, "%s %d", c->channels ? "channels" : "rows", c->n)};
-        if (c->fits) choice_add(choice, &(struct candidate){&band_solver, v});
+        if (c->fits && (always || !c->whole)) choice_add(choice, &(struct candidate){&band_solver, v});
     }
     choice->chosen = -1;
     map_set(p->known, key, choice);
@@ -357,7 +362,7 @@ static sol_status choose_chain(struct plan *p, struct chains *all, struct choice
         if (!c && always) continue;
         if (!c) return SOL_OK;
         if (i >= 0 && !always && c->cost > c->parts * (1 - GAIN)) continue;
-        TRY(print_stages(p, c, always || i < 0, &can));
+        TRY(print_stages(p, c, always, &can));
         struct unit *last = c->stage[c->n - 1].u;
         if (can) TRY(band_print(p, c, last, &can));
         if (!can) continue;

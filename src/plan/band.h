@@ -56,7 +56,8 @@ struct chain {
     bool channels; /* the letter is blocks of channels, not rows */
     double cost;   /* ns; of the units one by one: parts */
     double parts;
-    bool fits; /* what the rings hold stays in the cache */
+    bool fits;  /* what the rings hold stays in the cache */
+    bool whole; /* a unit's solver needs more than rows */
 };
 
 #endif

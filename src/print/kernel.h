@@ -80,6 +80,7 @@ struct variant {
 };
 struct solver {
     const char *name;
+    bool whole; /* it needs more than a row at a time, and is not given up for a band of rows */
     /* Can it do this cluster? `*out_why` gets the reason if not (for reports). */
     bool (*applicable)(const struct solver_context *sc, const struct cluster *c, const char **out_why);
     /* Fills variants with costs, at most SOLVER_MAX_VARIANTS, cheapest first; returns how many. */
