@@ -1,11 +1,35 @@
 /* Memory of calls in flight. A slot is kept when its call ends, so that the next call finds memory whose pages exist.
- */
+ * Pages are huge ones, unless they come slowly, as where a machine's host has to find memory for each: then a large
+ * block begins with small ones, and the system joins them while the block is in use. */
 #include "runtime/inside.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
+enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20, LARGE = 64 << 20, SLOW_NS = 2000000, PATIENCE = 3 };
+
+static void want_huge(char *at, int64_t bytes)
+{
+#if defined MADV_HUGEPAGE
+    madvise(at, (size_t)bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+#else
+    (void)at, (void)bytes;
+#endif
+}
+
+/* Touches the huge pages of a large block, until some came slowly. True: some did, and the rest are small ones. */
+static bool touch_huge(char *at, int64_t bytes)
+{
+    int slow = 0;
+    for (int64_t i = 0; i + HUGE_PAGE <= bytes; i += HUGE_PAGE) {
+        const int64_t start = clock_ns();
+        want_huge(at + i, HUGE_PAGE);
+        ((volatile char *)at)[i] = 0;
+        slow += clock_ns() - start > SLOW_NS;
+        if (slow == PATIENCE) return true;
+    }
+    return false;
+}
 
 sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *out_b)
 {
@@ -15,11 +39,18 @@ sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, stru
     void *raw = ctx_realloc(ctx, NULL, (size_t)bytes + align);
     if (!raw) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: %s needs %lld bytes", what, (long long)bytes);
     char *at = (char *)(((uintptr_t)raw + align - 1) / align * align);
-    *out_b = (struct block){at, raw, bytes};
-#if defined MADV_HUGEPAGE
-    if (align == HUGE_PAGE) madvise(at, (size_t)bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-#endif
+    *out_b = (struct block){at, raw, bytes, false};
+    if (bytes >= LARGE)
+        out_b->small = touch_huge(at, bytes);
+    else if (align == HUGE_PAGE)
+        want_huge(at, bytes);
     return SOL_OK;
+}
+
+void block_keep(struct block *b)
+{
+    if (b->small) want_huge(b->at, b->bytes);
+    b->small = false;
 }
 
 void block_free(struct sol_ctx *ctx, struct block *b)

@@ -12,6 +12,7 @@ struct block { /* memory aligned to 64 bytes, to huge pages if it is large */
     char *at;
     void *raw;
     int64_t bytes;
+    bool small; /* for want of large pages that come quickly */
 };
 /* What a call of forward leaves for backward. */
 struct sol_saved {
@@ -71,6 +72,7 @@ void net_free(struct sol_net *net);
 /* block.c */
 sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *out_b);
 void block_free(struct sol_ctx *ctx, struct block *b);
+void block_keep(struct block *b); /* it will be used again */
 /* Takes a slot with workspace and scratch for a call of `p`; hand it back with slot_give. */
 sol_status slot_take(struct sol_net *net, const struct sol_program *p, int threads, struct slot **out_s);
 void slot_give(struct sol_net *net, struct slot *s);

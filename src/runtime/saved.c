@@ -81,6 +81,7 @@ void saved_give(struct sol_saved *s)
     const int out = --net->saved_out, most = MAX(net->saved_most[0], net->saved_most[1]);
     const bool destroyed = net->destroyed, keep = !destroyed && net->saved_nidle + out < most;
     if (keep) {
+        block_keep(&s->block);
         s->next = net->saved_idle;
         net->saved_idle = s;
         net->saved_nidle++;
