@@ -16,6 +16,8 @@ struct options {
     struct pair inputs[MOST_ITEMS], fixed[MOST_ITEMS], expected[MOST_ITEMS];
     struct sol_onnx_dim dims[MOST_ITEMS];
     int ninputs, nfixed, nexpected, ndims, threads, rounds;
+    int64_t sizes[MOST_ITEMS]; /* of dimension `sized`, where several are given */
+    int nsizes, sized;
     const char *output_dir;
     const char *target; /* of a deployment */
     struct sol_deploy_key dargs[MOST_ITEMS];

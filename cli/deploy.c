@@ -12,20 +12,35 @@ static int list_keys(void)
     return EXIT_GOOD;
 }
 
-static int deploy(struct cli *c, const struct model *m)
+/* The caller's to free. */
+static const void **params_of(const struct model *m)
 {
     const int n = sol_onnx_params(m->onnx);
     const void **params = calloc((size_t)n + 1, sizeof *params);
-    if (!params) return cli_error(EXIT_FAILED, "not enough memory");
-    for (int i = 0; i < n; i++) params[i] = sol_onnx_param(m->onnx, i);
+    for (int i = 0; params && i < n; i++) params[i] = sol_onnx_param(m->onnx, i);
+    return params;
+}
+
+/* The model once for each size; the first is that of the options. */
+static int deploy(struct cli *c, int n, const struct model *m, struct sol_deploy_graph *graphs)
+{
+    for (int i = 0; i < n; i++) {
+        graphs[i] = (struct sol_deploy_graph){.graph = sol_onnx_graph(m[i].onnx),
+                                              .params = params_of(&m[i]),
+                                              .seed_input = -1,
+                                              .batch = n > 1 ? c->o.sizes[i] : 0};
+        if (!graphs[i].params) return cli_error(EXIT_FAILED, "not enough memory");
+    }
     const struct sol_deploy_options options = {.size = sizeof options,
                                                .target = c->o.target ? c->o.target : "shared_lib",
                                                .nkeys = c->o.ndargs,
                                                .keys = c->o.dargs,
-                                               .params = params,
-                                               .seed_input = -1};
-    const sol_status status = sol_deploy(c->ctx, sol_onnx_graph(m->onnx), &options);
-    free(params);
+                                               .params = graphs->params,
+                                               .seed_input = -1,
+                                               .batch = graphs->batch,
+                                               .nmore = n - 1,
+                                               .more = graphs + 1};
+    const sol_status status = sol_deploy(c->ctx, graphs->graph, &options);
     if (c->terminal) fprintf(stderr, "\r\033[K");
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }
@@ -34,9 +49,22 @@ int cmd_deploy(struct cli *c)
 {
     if (c->o.list_keys) return list_keys();
     if (!c->o.file) return cli_error(EXIT_USAGE, "usage: sol deploy NET.onnx [OPTIONS]; try `sol deploy --help`");
-    struct model m;
-    int code = model_load(c, &m, 0);
-    if (!code) code = deploy(c, &m);
-    model_free(&m);
+    const int n = c->o.nsizes ? c->o.nsizes : 1;
+    struct model *m = calloc((size_t)n, sizeof *m);
+    struct sol_deploy_graph *graphs = calloc((size_t)n, sizeof *graphs);
+    int code = m && graphs ? EXIT_GOOD : cli_error(EXIT_FAILED, "not enough memory");
+    const bool several = c->o.nsizes > 0;
+    c->o.nsizes = 0; /* each model has one */
+    for (int i = 0; i < n && !code; i++) {
+        if (several) c->o.dims[c->o.sized].size = c->o.sizes[i];
+        code = model_load(c, &m[i], 0);
+    }
+    if (!code) code = deploy(c, n, m, graphs);
+    for (int i = 0; i < n && m && graphs; i++) {
+        free((void *)graphs[i].params);
+        model_free(&m[i]);
+    }
+    free(graphs);
+    free(m);
     return code;
 }

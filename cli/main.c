@@ -86,7 +86,8 @@ static const struct option_row {
     {"--rounds", ROUNDS, NUMBER, "N", "runs that are measured (20)"},
     {"--memory", MEMORY, NOTHING, "", "compiles, to say how much memory a run needs"},
     {"--layers", LAYERS, NOTHING, "", "lists the layers that SOL's graphs are made of, and ends"},
-    {"--dim", DIM, PAIR, "NAME=SIZE", "size of a dimension that the model leaves open: its name, or INPUT.AXIS"},
+    {"--dim", DIM, PAIR, "NAME=SIZE",
+     "size of a dimension that the model leaves open: its name, or INPUT.AXIS; deploy: several, 1,8"},
     {"--fix", FIX, PAIR, "NAME=FILE", "an input that always has this value; shapes may depend on it"},
     {"--threads", THREADS, NUMBER, "N", "most threads of a run (0: one for each processor)"},
     {"-t", TARGET, TEXT_VALUE, "TARGET", "shared_lib, static_lib or source"},
@@ -179,17 +180,34 @@ static int number(const char *what, const char *text, long long least, long long
     return EXIT_GOOD;
 }
 
-static int add_dim(struct options *o, const char *name, const char *text)
+/* "1,8,32": the dimension that is added has several sizes. The text is taken apart. */
+static int add_sizes(struct options *o, const char *what, char *text)
+{
+    if (o->nsizes) return cli_error(EXIT_USAGE, "--dim: only one dimension has several sizes");
+    for (char *at = text, *comma; at; at = comma) {
+        long long n;
+        if ((comma = strchr(at, ','))) *comma++ = 0;
+        if (o->nsizes == MOST_ITEMS) return cli_error(EXIT_USAGE, "%s: more than %d sizes", what, MOST_ITEMS);
+        const int code = number(what, at, 1, (long long)1 << 47, &n);
+        if (code) return code;
+        o->sizes[o->nsizes++] = n;
+    }
+    o->sized = o->ndims - 1;
+    return EXIT_GOOD;
+}
+
+static int add_dim(struct options *o, const char *name, char *text)
 {
     char what[128];
-    long long n;
+    long long n = 0;
     if (o->ndims == MOST_ITEMS) return cli_error(EXIT_USAGE, "--dim: more than %d", MOST_ITEMS);
     for (int i = 0; i < o->ndims; i++)
         if (!strcmp(o->dims[i].name, name)) return cli_error(EXIT_USAGE, "--dim %s: given twice", name);
     snprintf(what, sizeof what, "--dim %s=", name);
-    int code = number(what, text, 0, (long long)1 << 47, &n);
+    const bool several = strchr(text, ',') != NULL;
+    const int code = several ? EXIT_GOOD : number(what, text, 0, (long long)1 << 47, &n);
     o->dims[o->ndims++] = (struct sol_onnx_dim){name, n};
-    return code;
+    return several ? add_sizes(o, what, text) : code;
 }
 
 static int add_darg(struct options *o, const char *key, const char *value)

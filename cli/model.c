@@ -88,6 +88,8 @@ int model_load(struct cli *c, struct model *m, int64_t open_size)
     struct sol_onnx_value values[MOST_ITEMS];
     struct sol_onnx_shape shapes[MOST_ITEMS];
     *m = (struct model){0};
+    if (o->nsizes)
+        return cli_error(EXIT_USAGE, "--dim %s: only `sol deploy` takes several sizes", o->dims[o->sized].name);
     int code = read_files(c, o->inputs, o->ninputs, inputs);
     if (!code) code = read_files(c, o->fixed, o->nfixed, fixed);
     for (int i = 0; i < o->ninputs; i++)

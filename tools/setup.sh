@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes a machine ready to build and test SOL: Debian packages (installed when run as root, named otherwise) and the
 # Python environment .venv with the versions of requirements.txt; with the argument `bench` also the systems that SOL is
-# compared with, with `all` what `make test-all` needs. Says what it does; does nothing the second time.
+# compared with, with `deploy` those that only deploy, with `all` what `make test-all` needs. Says what it does; does
+# nothing the second time.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -118,10 +119,24 @@ more() { # packages for $1, listed in the file $2
     : > "$stamp"
 }
 
+peers() { # those that are deployed only: in an environment of their own, which sees .venv, for they want much else
+    stamp=.venv-deploy/.$(cksum < bench/requirements-deploy.txt | tr ' ' -)
+    [ -e "$stamp" ] && return 0
+    say "installing the systems that SOL's deployment is compared with"
+    python3 -m venv .venv-deploy
+    echo "$PWD"/.venv/lib/python3.*/site-packages > "$(echo .venv-deploy/lib/python3.*/site-packages)/main.pth"
+    .venv-deploy/bin/python -m pip --disable-pip-version-check install -q -r bench/requirements-deploy.txt
+    : > "$stamp"
+}
+
 debian
 python_environment
 in_place
 case ${1:-} in
     bench) more bench bench/requirements.txt "the systems that SOL is compared with" ;;
+    deploy)
+        more bench bench/requirements.txt "the systems that SOL is compared with"
+        peers
+        ;;
     all) more all test/python/requirements.txt "packages whose networks make test-all tries" ;;
 esac

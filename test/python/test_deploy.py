@@ -74,7 +74,17 @@ class Placing(nn.Module):
         z = x.clone()
         z[i[:, 0] % 4, i[:, 1]] = u[:, 0]
         w = x.index_put((i[0, :2] % 4,), u[:2, :1], accumulate=True)
-        return values, order, top.values, top.indices, y, z, w, (x > 0).sort(dim=-1, stable=True).indices, i.sort(0).values
+        return (
+            values,
+            order,
+            top.values,
+            top.indices,
+            y,
+            z,
+            w,
+            (x > 0).sort(dim=-1, stable=True).indices,
+            i.sort(0).values,
+        )
 
 
 def small():
@@ -583,6 +593,12 @@ def test_onnx(tmp_path):
     assert "Please link the following libraries and flags to your application." in text and "-l:libnet.a" in text
     build(tmp_path / "c", "static_lib")
     drive(tmp_path / "c", model, inputs)
+    several = [w.replace("batch=2", "batch=2,5") for w in command[:-1]]
+    sh(tmp_path, *several, "s", "--darg", "lib_name=libnet", "--darg", "func_name=net")
+    for n in (2, 5):
+        (tmp_path / "s" / f"x{n}").write_bytes(torch.randn(n, 3, 12, 14).numpy().tobytes())
+    build(tmp_path / "s", "static_lib", flags=["-DSIZES=2,5"], source="batches.c")
+    sh(tmp_path / "s", "./driver")
     done = subprocess.run([*command, "--darg", "lib_nam=x"], cwd=tmp_path, text=True, capture_output=True)
     assert done.returncode == 3 and "there is no key 'lib_nam'; the keys are lib_name" in done.stderr
 

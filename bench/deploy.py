@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""What it takes to deploy a network: SOL's library beside what the peers ship. Bytes and files, what must be on the machine
+already, start, first call, later calls, peak memory. Every system runs in a process of its own, by turns; C programs where
+there is a C interface to build against (SOL, ONNX Runtime, OpenVINO), Python where a wheel has none (ncnn, IREE, LiteRT).
+
+Usage: bench/deploy.py [NETWORK..] [--systems sol onnxruntime] [--rounds 5] [--seconds 1] [--threads 0] [--prepare]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import networks
+import numpy as np
+import torch
+
+HERE = Path(__file__).parent / "deploy"
+CACHE = Path(os.environ.get("SOL_BENCH_CACHE", Path(tempfile.gettempdir()) / "sol-bench")) / "deploy"
+NETWORKS = ("resnet50", "mobilenet_v2", "squeezenet1_1")
+EVERYWHERE = ("libc.so", "libm.so", "ld-linux", "libpthread.so", "libdl.so", "librt.so", "libc-", "libm-")
+
+Command = tuple[list[str], list[Path]]  # what to run behind THREADS SECONDS, and the model's files
+
+
+def _folder(package: str) -> Path:
+    """Where a package lies, without importing it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise RuntimeError(f"{package} is not installed")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _run(*command: object) -> None:
+    done = subprocess.run([str(c) for c in command], text=True, capture_output=True)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]}: {done.stderr.strip().splitlines()[-1:]}")
+
+
+def _compile(source: str, folder: Path, *flags: object) -> Path:
+    program = folder / source.removesuffix(".c")
+    _run("cc", "-O2", HERE / source, "-o", program, *flags)
+    return program
+
+
+def _shape(name: str) -> list[str]:
+    return [str(n) for n in networks.sample(name).shape]
+
+
+def _onnx(name: str) -> Path:
+    path = CACHE / f"{name}.onnx"
+    if not path.exists():
+        x = networks.sample(name)
+        torch.onnx.export(networks.make(name), (x,), str(path), dynamo=False, input_names=["x"], output_names=["y"])
+    return path
+
+
+def sol(name: str, **keys: str) -> Command:
+    import sol as system
+
+    folder = CACHE / "-".join(["sol", name, *keys.values()])
+    if not (folder / "libnet.so").exists():
+        dargs = {"path": folder, "lib_name": "libnet", "func_name": "net", **keys}
+        system.deploy(networks.make(name), "shared_lib", dargs, networks.sample(name))
+    program = _compile("sol.c", folder, f"-I{folder}", f"-L{folder}", "-l:libnet.so", f"-Wl,-rpath,{folder}")
+    return [str(program)], []
+
+
+def sol_ahead(name: str) -> Command:
+    return sol(name, pack="ahead")
+
+
+def onnxruntime(name: str) -> Command:
+    library = next((_folder("onnxruntime") / "capi").glob("libonnxruntime.so.*"))
+    named = CACHE / "libonnxruntime.so.1"  # as the program asks for it
+    if not named.exists():
+        named.symlink_to(library)
+    program = _compile("onnxruntime.c", CACHE, named, f"-Wl,-rpath,{CACHE}")
+    model = _onnx(name)
+    return [str(program), "THREADS", "SECONDS", str(model), str(networks.sample(name).numel()), *_shape(name)], [model]
+
+
+def openvino(name: str) -> Command:
+    root = _folder("openvino")
+    library, model = next((root / "libs").glob("libopenvino_c.so*")), CACHE / f"{name}.xml"
+    if not model.exists():
+        import openvino as system
+
+        system.save_model(system.convert_model(str(_onnx(name))), str(model), compress_to_fp16=False)
+    program = _compile("openvino.c", CACHE, f"-I{root / 'include'}", library, f"-Wl,-rpath,{library.parent}")
+    command = [str(program), "THREADS", "SECONDS", str(model), str(networks.sample(name).numel()), *_shape(name)]
+    return command, [model, model.with_suffix(".bin")]
+
+
+def _by_python(system: str, name: str, model: str) -> list[str]:
+    return [sys.executable, str(HERE / "by_python.py"), system, "THREADS", "SECONDS", model, *_shape(name)]
+
+
+def ncnn(name: str) -> Command:
+    _folder("ncnn")
+    folder = CACHE / f"ncnn-{name}"
+    folder.mkdir(exist_ok=True)
+    if not (folder / "m.ncnn.bin").exists():
+        torch.jit.trace(networks.make(name), networks.sample(name)).save(str(folder / "m.pt"))
+        shape = f"inputshape=[{','.join(_shape(name))}]f32"
+        tools = f"{Path(sys.executable).parent}:{HERE.parent.parent / '.venv' / 'bin'}"
+        _run(shutil.which("pnnx", path=tools) or "pnnx", folder / "m.pt", shape, "fp16=0")
+    return _by_python("ncnn", name, str(folder / "m.ncnn")), [folder / "m.ncnn.param", folder / "m.ncnn.bin"]
+
+
+def iree(name: str) -> Command:
+    root, model = _folder("iree.compiler"), CACHE / f"{name}.vmfb"
+    if not model.exists():
+        text = CACHE / f"{name}.mlir"
+        _run(sys.executable, "-m", "iree.compiler.tools.import_onnx", _onnx(name), "-o", text, "--opset-version", "17")
+        flags = ("--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu")
+        _run(root / "_mlir_libs" / "iree-compile", *flags, "--iree-llvmcpu-target-cpu=host", text, "-o", model)
+    return _by_python("iree", name, str(model)), [model]
+
+
+def litert(name: str) -> Command:
+    _folder("ai_edge_litert")
+    model = CACHE / f"{name}.tflite"
+    if not model.exists():
+        import litert_torch
+
+        litert_torch.convert(networks.make(name), (networks.sample(name),)).export(str(model))
+    return _by_python("litert", name, str(model)), [model]
+
+
+SYSTEMS: dict[str, Callable[[str], Command]] = {
+    "sol": sol,
+    "sol-ahead": sol_ahead,
+    "onnxruntime": onnxruntime,
+    "openvino": openvino,
+    "ncnn": ncnn,
+    "iree": iree,
+    "litert": litert,
+}
+
+
+# -- measuring
+
+
+def once(command: list[str], threads: int, seconds: float) -> dict[str, object]:
+    if "THREADS" not in command:
+        command = [*command, "THREADS", "SECONDS"]
+    words = [{"THREADS": str(threads), "SECONDS": str(seconds)}.get(c, c) for c in command]
+    done = subprocess.run(words, text=True, capture_output=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "failed")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def shipped(found: dict[str, object], model: list[Path]) -> tuple[int, int, list[str]]:
+    """Bytes and number of files that are shipped, and what the system must have beyond libc and libm."""
+    mapped = {Path(str(f)).resolve() for f in found["files"]} | {f.resolve() for f in model}  # type: ignore[attr-defined]
+    own, needed = [], set()
+    for file in mapped:
+        if str(file).startswith(("/usr/", "/lib")):
+            if ".so" in file.name and not file.name.startswith(EVERYWHERE):
+                needed.add(file.name.split(".so")[0])
+        elif (file.suffix != ".py" and not os.access(file, os.X_OK)) or ".so" in file.name:
+            own.append(file)
+    return sum(f.stat().st_size for f in own), len(own), sorted(needed)
+
+
+def prepare(name: str, systems: list[str]) -> dict[str, Command]:
+    ready = {}
+    for system in systems:
+        try:
+            ready[system] = SYSTEMS[system](name)
+        except Exception as error:  # a peer that cannot is reported, not fatal
+            print(f"{name}: {system}: {type(error).__name__}: {str(error).splitlines()[0][:120]}", flush=True)
+    return ready
+
+
+def network(name: str, systems: list[str], rounds: int, seconds: float, threads: int) -> None:
+    ready = prepare(name, systems)
+    with torch.no_grad():
+        n = networks.sample(name).numel()
+        x = torch.from_numpy((np.arange(n) % 97 / 97).astype(np.float32)).reshape(networks.sample(name).shape)
+        expected = networks.make(name)(x).reshape(-1)[:4].numpy()
+    runs: dict[str, list[dict[str, object]]] = {s: [] for s in ready}
+    for _ in range(rounds):
+        for system, (command, _) in ready.items():
+            try:
+                runs[system].append(once(command, threads, seconds))
+            except RuntimeError as error:
+                print(f"{name}: {system}: {error}", flush=True)
+    print(f"\n| {name} | MB | files | needs | ready ms | first call ms | call ms | peak MiB |\n| --- |{' ---: |' * 7}")
+    for system, found in runs.items():
+        if not found:
+            continue
+        if not np.allclose(np.array(found[0]["result"]), expected, rtol=1e-3, atol=1e-3 * abs(expected).max()):
+            print(f"{name}: {system}: gives {found[0]['result']}, expected {expected}", flush=True)
+            continue
+        size, files, needed = shipped(found[0], ready[system][1])
+        m = {k: statistics.median(float(str(f[k])) for f in found) for k in ("ready", "first", "call", "peak")}
+        print(
+            f"| {system} | {size / 1e6:.1f} | {files} | {', '.join(needed) or '-'} | {m['ready']:.1f} | {m['first']:.1f} "
+            f"| {m['call']:.2f} | {m['peak']:.0f} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=list(SYSTEMS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--prepare", action="store_true", help="only make what is measured")
+    o = parser.parse_args()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    for name in o.networks:
+        if o.prepare:
+            prepare(name, o.systems)
+        else:
+            network(name, o.systems, o.rounds, o.seconds, o.threads)
+
+
+if __name__ == "__main__":
+    main()
