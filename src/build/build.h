@@ -42,7 +42,8 @@ sol_status build_module(struct sol_ctx *ctx, struct arena *a, const struct build
 void module_close(struct module *m);
 
 /* cache.c: where a file lies that is kept beside the cache: place 0 in the folder of the configuration, place 1 in the
- * temporary one that stands in where that cannot be written. NULL: there is no such folder, or it is not the user's own.
+ * temporary one that stands in where that cannot be written. NULL: there is no such folder, or it is not the user's
+ * own.
  */
 #define CACHE_PLACES 2
 const char *cache_beside(struct sol_ctx *ctx, struct arena *a, int place, const char *name);

@@ -11,7 +11,7 @@
 static const char *processor(struct arena *a)
 {
     unsigned r[12] = {0}, b, c, d, signature = 0;
-    if (__get_cpuid_max(0x80000000, NULL) >= 0x80000004)
+    if ((unsigned)__get_cpuid_max(0x80000000, NULL) >= 0x80000004)
         for (unsigned i = 0; i < 3; i++)
             __get_cpuid(0x80000002 + i, &r[i * 4], &r[i * 4 + 1], &r[i * 4 + 2], &r[i * 4 + 3]);
     __get_cpuid(1, &signature, &b, &c, &d);

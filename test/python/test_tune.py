@@ -1,0 +1,148 @@
+"""Tuning from Python: the same results, once, in whatever process; Ctrl-C; deploying."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import sol
+import torch
+from sol import _core
+from torch import nn
+
+
+class Net(nn.Module):
+    """An expand, depthwise, project block between convolutions; about 200 us."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU())
+        self.expand = nn.Sequential(nn.Conv2d(32, 96, 1), nn.ReLU6())
+        self.depthwise = nn.Sequential(nn.Conv2d(96, 96, 3, 1, 1, groups=96), nn.ReLU6())
+        self.project = nn.Conv2d(96, 32, 1)
+        self.conv = nn.Conv2d(32, 64, 3, 1, 1)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        x = torch.relu(self.conv(x + self.project(self.depthwise(self.expand(x)))))
+        return self.head(x.mean((2, 3)))
+
+
+@pytest.fixture
+def place(tmp_path):
+    before = {key: sol.config[key] for key in ("cache::folder", "autotune")}
+    sol.config["cache::folder"] = str(tmp_path / "cache")
+    yield tmp_path
+    for key, value in before.items():
+        sol.config[key] = value
+
+
+def wisdom(place):
+    path = place / "cache" / "wisdom"
+    return path.read_text().splitlines()[1:] if path.exists() else []
+
+
+def networks(place):
+    return [line for line in wisdom(place) if line.split("\t")[1] == "network"]
+
+
+def near(a, b):
+    assert (a - b).abs().max() <= 1e-4 * b.abs().max()
+
+
+def test_tuned_once(place):
+    x, model = torch.randn(1, 3, 112, 112), Net().eval()
+    with torch.no_grad():
+        expected = model(x)
+        sol.config["autotune"] = "off"
+        near(sol.optimize(model, x)(x), expected)
+        assert not wisdom(place)
+        sol.config["autotune"] = "3"
+        tuned = sol.optimize(model, x)
+        result = tuned(x)
+        near(result, expected)
+        assert len(networks(place)) == 1
+        found = wisdom(place)
+        assert len(found) > 1
+        assert torch.equal(sol.optimize(model, x)(x), result)
+        assert wisdom(place) == found
+    # another process: the same choice, and no time for tuning
+    torch.save((model.state_dict(), x, result), place / "state")
+    code = f"""
+import sys; sys.path.insert(0, {str(place)!r}); sys.path.insert(0, "test/python")
+import sol, torch
+from test_tune import Net
+state, x, result = torch.load({str(place / "state")!r})
+sol.config["cache::folder"] = {str(place / "cache")!r}
+sol.config["autotune"] = "3"
+model = Net().eval()
+model.load_state_dict(state)
+with torch.no_grad():
+    assert torch.equal(sol.optimize(model, x)(x), result)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Tuning" not in done.stderr
+    assert wisdom(place) == found
+
+
+def test_interrupted(place):
+    """Ctrl-C raises KeyboardInterrupt; what was found by then is kept, and the model can be optimized after that."""
+    x, model = torch.randn(1, 3, 112, 112), Net().eval()
+    rounds, stop = [], threading.Event()
+
+    def progress(what, done, total):
+        if what.startswith("Tuning"):
+            rounds.append(what)
+        if len(rounds) == 2:  # no Python runs in this thread any more that could take the signal
+            _core.set_progress(None)
+            stop.set()
+
+    def press():
+        if stop.wait(60):
+            time.sleep(0.05)
+            signal.raise_signal(signal.SIGINT)
+
+    sol.config["autotune"] = "120"
+    thread = threading.Thread(target=press)
+    thread.start()
+    _core.set_progress(progress)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sol.optimize(model, x)(x)
+            thread.join()
+    finally:
+        _core.set_progress(None)
+    thread.join()
+    assert wisdom(place) and not networks(place)
+    sol.config["autotune"] = "off"
+    with torch.no_grad():
+        near(sol.optimize(model, x)(x), model(x))
+
+
+def test_training_is_not_tuned(place):
+    sol.config["autotune"] = "2"
+    model = sol.optimize(Net(), torch.randn(1, 3, 112, 112))
+    model(torch.randn(1, 3, 112, 112)).sum().backward()
+    assert not wisdom(place)
+
+
+def test_values(place):
+    for value in ("off", "fast", "full", "7"):
+        sol.config["autotune"] = value
+        assert sol.config["autotune"] == value
+    with pytest.raises(sol.InvalidError, match=r"off\|fast\|full"):
+        sol.config["autotune"] = "always"
+
+
+def test_deploy(place):
+    """The library has the choices of the network that is tuned for it; without tuning nothing is measured."""
+    x, model = torch.randn(1, 3, 112, 112), Net().eval()
+    sol.config["autotune"] = "2"
+    sol.deploy(model, "source", {"path": str(place / "off")}, x, autotuning=False)
+    assert not wisdom(place)
+    sol.deploy(model, "source", {"path": str(place / "on")}, x)
+    assert len(networks(place)) == 1
