@@ -43,6 +43,13 @@ static struct row_attr text_attr(const char *name, const char *text)
     return (struct row_attr){.name = name, .kind = ATTR_TEXT, .n = -1, .text = text};
 }
 
+static sol_status binary(struct rule_call *c, const char *kind, struct sol_tensor *x, struct sol_tensor *y,
+                         struct sol_tensor **out_t)
+{
+    struct sol_tensor *in[] = {x, y};
+    return add(c, kind, 2, in, NULL, out_t);
+}
+
 /* zeros with `dy` added at the positions `i` along an axis */
 static sol_status add_elements(struct rule_call *c, struct sol_tensor *like, struct sol_tensor *i,
                                struct sol_tensor *dy, int64_t axis, struct sol_tensor **out_d)
@@ -65,10 +72,52 @@ static sol_status add_indexed(struct rule_call *c, struct sol_tensor *like, int 
     return add(c, "IndexPut", n + 2, in, &(struct attrs){2, at}, out_d);
 }
 
+static sol_status number(struct rule_call *c, double v, enum sol_dtype t, struct sol_tensor **out_t)
+{
+    return sol_graph_const(c->g, t, 0, NULL,
+                           t == SOL_F32   ? (void *)&(float){(float)v}
+                           : t == SOL_F64 ? (void *)&v
+                                          : (void *)&(int64_t){(int64_t)v},
+                           out_t);
+}
+
+/* t[A..] as t[A.. 1..], as many dimensions as `like` has. */
+static sol_status beside(struct rule_call *c, struct sol_tensor *t, const struct sol_tensor *like,
+                         struct sol_tensor **out_t)
+{
+    int64_t *shape = NEW_ARRAY(c->g->arena, int64_t, like->ndim + 1);
+    for (int d = 0; d < like->ndim; d++) shape[d] = d < t->ndim ? t->dim[d].size : 1;
+    struct row_attr at = {.name = "shape", .kind = ATTR_INT, .n = like->ndim, .ints = shape};
+    return add(c, "Reshape", 1, &t, &(struct attrs){1, &at}, out_t);
+}
+
 static sol_status rule_embedding(struct rule_call *c)
 {
     static const int64_t first[] = {0};
-    return add_indexed(c, c->l->in[0], 1, first, &c->l->in[1], c->d[0], &c->out_d[0]);
+    struct sol_tensor *w = c->l->in[0], *i = c->l->in[1], *d = c->d[0], *t, *zero, *one;
+    const int64_t pad = attrs_int(&c->l->attrs, "pad", 0, -1);
+    if (attrs_int(&c->l->attrs, "sparse", 0, 0))
+        return ctx_fail(c->g->ctx, SOL_ERR_UNSUPPORTED,
+                        "gradient of layer '%s' (%s)%s%s: it is to be sparse; make the embedding with sparse=False",
+                        c->l->name, c->l->def->name, *c->l->where ? " at " : "", c->l->where);
+    if (attrs_int(&c->l->attrs, "freq", 0, 0)) {
+        struct row_attr rows = {.name = "shape", .kind = ATTR_INT, .n = 1, .ints = &w->dim[0].size};
+        struct row_attr to[] = {rows, text_attr("to", dtype_def(w->dtype)->name)};
+        TRY(add(c, "Fill", 0, NULL, &(struct attrs){2, to}, &zero));
+        TRY(number(c, 1, w->dtype, &one));
+        TRY(add_indexed(c, zero, 1, first, &i, one, &t));
+        TRY(add(c, "Embedding", 2, (struct sol_tensor *[]){t, i}, NULL, &t));
+        TRY(beside(c, t, d, &t));
+        TRY(binary(c, "div", d, t, &d));
+    }
+    if (pad >= 0) {
+        TRY(number(c, (double)pad, SOL_I64, &t));
+        TRY(number(c, 0, w->dtype, &zero));
+        TRY(binary(c, "eq", i, t, &t));
+        TRY(beside(c, t, d, &t));
+        TRY(add(c, "where", 3, (struct sol_tensor *[]){t, zero, d}, NULL, &d));
+    }
+    return add_indexed(c, w, 1, first, &i, d, &c->out_d[0]);
 }
 
 static sol_status rule_gather(struct rule_call *c)
@@ -100,13 +149,6 @@ static sol_status rule_sorted(struct rule_call *c)
 
 /* -- writing by index: what was replaced has no gradient, what was put there gets that of its place. Of several that
  * were put in one place all get it, as PyTorch has it. */
-
-static sol_status binary(struct rule_call *c, const char *kind, struct sol_tensor *x, struct sol_tensor *y,
-                         struct sol_tensor **out_t)
-{
-    struct sol_tensor *in[] = {x, y};
-    return add(c, kind, 2, in, NULL, out_t);
-}
 
 static bool mode_is(const struct rule_call *c, const char *mode)
 {

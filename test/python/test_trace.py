@@ -246,3 +246,58 @@ def test_unusual(name):
         torch.set_autocast_enabled("cpu", False)
     assert not torch.compiler.is_compiling()
     assert torch.equal(sol.optimize(nn.ReLU(), x)(x), x.relu())
+
+
+class Cache:
+    """What a language model hands from call to call: layers of keys and values, which it appends to."""
+
+    def __init__(self, layers=()):
+        self.layers = list(layers)
+
+    def update(self, k, v):
+        self.layers.append((k, v))
+        return k, v
+
+
+class Decoder(nn.Module):
+    def __init__(self, made=Cache):
+        super().__init__()
+        self.k, self.v, self.made = nn.Linear(4, 4), nn.Linear(4, 4), made
+
+    def forward(self, x, cache=None):
+        cache = self.made() if cache is None else cache
+        k, v = cache.update(self.k(x), self.v(x))
+        return k * v, cache
+
+
+def test_an_object_that_a_model_returns_is_refused_by_name():
+    with pytest.raises(sol.UnsupportedError, match=r"returns an object of .*Cache.*register_pytree_node"):
+        sol.optimize(Decoder().eval(), x)
+    with pytest.raises(sol.UnsupportedError, match=r"(?s)Cache"):
+        sol.optimize(Decoder().eval(), x, Cache())
+
+
+def test_an_object_that_pytorch_knows_the_parts_of_is_carried():
+    class Known(Cache):
+        pass
+
+    torch.utils._pytree.register_pytree_node(
+        Known,
+        lambda c: (c.layers, None),
+        lambda parts, _: Known(parts),
+        serialized_type_name="test_trace.Known",
+        flatten_with_keys_fn=lambda c: (
+            [(torch.utils._pytree.SequenceKey(i), v) for i, v in enumerate(c.layers)],
+            None,
+        ),
+    )
+    model = Decoder(Known).eval()
+    s = sol.optimize(model, x)
+    for call in (model, s):
+        y, cache = call(x)
+        assert type(cache) is Known and len(cache.layers) == 1
+        assert torch.allclose(y, model(x)[0], atol=1e-6)
+        assert torch.allclose(cache.layers[0][1], model.v(x), atol=1e-6)
+    longer = sol.optimize(model, x, Known([(x, x)]))
+    _, cache = longer(x, Known([(x, x)]))
+    assert [torch.allclose(k, want, atol=1e-6) for (k, _), want in zip(cache.layers, (x, model.k(x)), strict=True)]

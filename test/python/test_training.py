@@ -192,7 +192,7 @@ LAYERS = {
     "slices": (Apply(lambda x: x[:, 1:4:2] * x[:, :2] + x[:, -2:]), ROWS),
     "index": (Apply(lambda x: x[:, [0, 2, 2]] * x.index_select(1, torch.tensor([1, 1, 0]))), ROWS),
     "gather": (Apply(lambda x: x.gather(1, torch.tensor([[0, 0, 3]] * 6)) ** 2), ROWS),
-    "scatter": (Apply(lambda x, y: x.scatter(1, PLACES[:4, :3], y) * x), ROWS, (5, 3)),
+    "scatter": (Apply(lambda x, y: x.scatter(1, PLACES[:4, :3], y) * x), ROWS, (4, 3)),
     "scatter_add": (Apply(lambda x, y: x.scatter_add(0, PLACES, y).sin()), ROWS, ROWS),
     "scatter amax": (Apply(lambda x, y: x.scatter_reduce(0, PLACES, y, "amax")), ROWS, ROWS),
     "scatter amin anew": (Apply(lambda x, y: x.scatter_reduce(0, PLACES, y, "amin", include_self=False)), ROWS, ROWS),
@@ -347,6 +347,28 @@ def test_running_extremes_of_equal_elements(name):
         model(leaf).backward(weights)
         grads.append(leaf.grad)
     assert torch.allclose(*grads)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"padding_idx": 1}, {"scale_grad_by_freq": True}, {"padding_idx": -1, "scale_grad_by_freq": True}],
+    ids=str,
+)
+def test_embeddings(options):
+    """What PyTorch's options say of the gradient, and nothing else says."""
+    i = torch.tensor([[0, 1, 1], [2, 4, 4], [3, 0, 4]])
+    check_step(nn.Embedding(5, 3, **options), [i])  # EmbeddingBag: PyTorch divides by the counts of other rows
+    sparse = sol.optimize(nn.Embedding(5, 3, sparse=True).eval(), i)
+    with pytest.raises(sol.UnsupportedError, match="sparse=False"):
+        sparse(i).sum().backward()
+
+
+@pytest.mark.parametrize("norm", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm])
+def test_spectral_norm(norm):
+    """Its vectors are written by operators with `out=`."""
+    torch.manual_seed(3)
+    model = nn.Sequential(norm(nn.Linear(5, 4)), nn.ReLU(), norm(nn.Linear(4, 3)))
+    check_step(model, [torch.randn(6, 5)])
 
 
 def test_a_model_that_cannot_train_infers(capfd):

@@ -75,6 +75,12 @@ def _tracing(gradients: bool) -> Iterator[None]:
             torch.backends.mha.set_fastpath_enabled(fast)
 
 
+INSTEAD = {
+    "CheckpointFunction.apply": "checkpoint with use_reentrant=False",
+    "BackwardHookFunction.apply": "put backward hooks on the optimized model or on parameters",
+}
+
+
 @contextlib.contextmanager
 def _own_gradients() -> Iterator[None]:
     """Refuses what a model says of gradients itself, which a trace does not show."""
@@ -88,8 +94,9 @@ def _own_gradients() -> Iterator[None]:
             if threading.get_ident() != thread:
                 return original.__get__(None if is_class else this, this if is_class else type(this))(*args, **kwargs)
             what = f"{this.__name__}.{name}" if is_class else f"Tensor.{name}"
+            instead = INSTEAD.get(what, "call the model under torch.no_grad()")
             raise _core.UnsupportedError(
-                f"{what} (a backward of the model's own): not supported with gradients; call the model under torch.no_grad()"
+                f"{what} (a backward of the model's own): not supported with gradients; {instead}"
             )
 
         setattr(owner, name, classmethod(refuse) if isinstance(original, classmethod) else refuse)

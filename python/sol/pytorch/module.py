@@ -291,7 +291,8 @@ class State:
         for i, (leaf, e) in enumerate(zip(leaves, expected, strict=True)):
             if not _fits(leaf, e):
                 raise _core.InvalidError(
-                    f"{what}: argument {i}: expected {e}, got {_describe(leaf)}; call sol.optimize again for other shapes and types"
+                    f"{what}: argument {i}: expected {e}, got {_describe(leaf)}; call sol.optimize again for other shapes and "
+                    "types, or with sol.input([0, ..]) for any batch size"
                 )
 
     def refresh(self) -> None:

@@ -239,9 +239,11 @@ class Translator:
             return self._read(node.args[0])
         if not isinstance(node.target, torch._ops.OpOverload):
             return self._higher(node, module)
-        name = str(node.target)
+        name, schema = str(node.target), node.target._schema
         row = operators.find(name)
         check(val)
+        if row is None and (plain := operators.without_out(node.target)) is not None:
+            row, schema = operators.find(str(plain)), plain._schema
         if row is None:
             return self._decomposed(node)
         args, kwargs = self._read(node.args), self._read(node.kwargs)
@@ -249,7 +251,7 @@ class Translator:
         b.name = f"{path}.{node.name}" if path else node.name
         b.line, b.out, b.target, b.writes = line, val, name, []
         b.row_major = bool(node.args) and _row_major(node.args[0])
-        made = row(b, node.target._schema, args, kwargs)
+        made = row(b, schema, args, kwargs)
         target = written(node)
         if target is not None and isinstance(made, Value):
             made = b.expand(b.cast(made, cast(torch.Tensor, val).dtype), cast(torch.Tensor, val).shape)

@@ -18,8 +18,16 @@ def _index(b: Builder, i: Value) -> Value:
 
 
 @op("embedding")
-def embedding(b: Builder, weight: Value, indices: Value) -> Value:
-    return b.layer("Embedding", weight, _index(b, indices))
+def embedding(
+    b: Builder,
+    weight: Value,
+    indices: Value,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Value:
+    attrs = {"pad": max(padding_idx, -1), "freq": int(scale_grad_by_freq), "sparse": int(sparse)}
+    return b.layer("Embedding", weight, _index(b, indices), **attrs)
 
 
 @op("one_hot")
@@ -54,10 +62,12 @@ def embedding_bag(
     per_sample_weights: Value | None,
     include_last_offset: bool,
     padding_idx: int | None = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
 ) -> tuple[Value | None, ...]:
     """Rows of each bag, reduced; a bag ends where the next begins. Of the results, the first only."""
     bags, n = b.out[0].shape[0], indices.shape[0]
-    rows = b.layer("Embedding", weight, _index(b, indices))
+    rows = b.layer("Embedding", weight, _index(b, indices), freq=int(scale_grad_by_freq), sparse=int(sparse))
     if per_sample_weights is not None:
         rows = b.map("mul", rows, b.unsqueeze(per_sample_weights, 1))
     positions = b.layer("Range", n=n, start=0.0, step=1.0, to="i64")

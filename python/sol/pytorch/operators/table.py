@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 
 IGNORED = frozenset(
     "layout device pin_memory memory_format non_blocking implicit cudnn_enabled cudnn_enable benchmark deterministic allow_tf32 "
-    "copy is_coalesced momentum padding_idx scale_grad_by_freq sparse sparse_grad requires_grad unsafe".split()
+    "copy is_coalesced momentum sparse_grad requires_grad unsafe".split()
 )
 
 
@@ -105,6 +105,19 @@ def out_of_place(name: str) -> str | None:
     if not function.endswith("_") or function.endswith("__"):
         return None
     return f"{space}.{function[:-1]}.{overload}"
+
+
+def without_out(target: Any) -> Any:
+    """The overload that one with `out=` is without: aten.div.out -> aten.div.Tensor; None: it has no `out`."""
+    arguments = target._schema.arguments
+    if not arguments or not arguments[-1].is_out:
+        return None
+    plain = [(a.name, str(a.type)) for a in arguments if not a.is_out]
+    for name in target.overloadpacket.overloads():
+        other = getattr(target.overloadpacket, name)
+        if [(a.name, str(a.type)) for a in other._schema.arguments] == plain:
+            return other
+    return None
 
 
 def find(name: str) -> Row | Refusal | None:
