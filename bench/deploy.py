@@ -12,6 +12,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -27,7 +28,7 @@ import torch
 HERE = Path(__file__).parent / "deploy"
 CACHE = Path(os.environ.get("SOL_BENCH_CACHE", Path(tempfile.gettempdir()) / "sol-bench")) / "deploy"
 NETWORKS = ("resnet50", "mobilenet_v2", "squeezenet1_1")
-EVERYWHERE = ("libc.so", "libm.so", "ld-linux", "libpthread.so", "libdl.so", "librt.so", "libc-", "libm-")
+EVERYWHERE = {"libc", "libm", "ld-linux-x86-64", "ld-linux-aarch64", "libpthread", "libdl", "librt"}  # parts of libc
 
 Command = tuple[list[str], list[Path]]  # what to run behind THREADS SECONDS, and the model's files
 
@@ -122,8 +123,9 @@ def iree(name: str) -> Command:
     if not model.exists():
         text = CACHE / f"{name}.mlir"
         _run(sys.executable, "-m", "iree.compiler.tools.import_onnx", _onnx(name), "-o", text, "--opset-version", "17")
-        flags = ("--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu")
-        _run(root / "_mlir_libs" / "iree-compile", *flags, "--iree-llvmcpu-target-cpu=host", text, "-o", model)
+        device = ("--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu")
+        best = ("--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3", "--iree-opt-data-tiling")
+        _run(root / "_mlir_libs" / "iree-compile", *device, *best, text, "-o", model)
     return _by_python("iree", name, str(model)), [model]
 
 
@@ -163,14 +165,16 @@ def once(command: list[str], threads: int, seconds: float) -> dict[str, object]:
 
 def shipped(found: dict[str, object], model: list[Path]) -> tuple[int, int, list[str]]:
     """Bytes and number of files that are shipped, and what the system must have beyond libc and libm."""
-    mapped = {Path(str(f)).resolve() for f in found["files"]} | {f.resolve() for f in model}  # type: ignore[attr-defined]
-    own, needed = [], set()
-    for file in mapped:
-        if str(file).startswith(("/usr/", "/lib")):
-            if ".so" in file.name and not file.name.startswith(EVERYWHERE):
-                needed.add(file.name.split(".so")[0])
-        elif (file.suffix != ".py" and not os.access(file, os.X_OK)) or ".so" in file.name:
-            own.append(file)
+    mapped = [Path(str(f)).resolve() for f in found["files"]]  # type: ignore[attr-defined]
+    libraries = {
+        f for f in mapped if ".so" in f.name and not str(f).startswith(("/usr/", "/lib")) and "dynload" not in str(f)
+    }
+    needed = set()
+    for file in libraries:
+        said = subprocess.run(["readelf", "-d", file], text=True, capture_output=True).stdout
+        needed |= set(re.findall(r"NEEDED.*\[(.*)\.so", said))
+    needed -= {f.name.split(".so")[0] for f in libraries} | EVERYWHERE
+    own = libraries | {f.resolve() for f in model}
     return sum(f.stat().st_size for f in own), len(own), sorted(needed)
 
 

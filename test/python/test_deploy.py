@@ -416,6 +416,14 @@ def test_valgrind(tmp_path):
     assert drive(tmp_path, model, inputs, "memory", program=command) == "x86-64-v3"
 
 
+def test_threads_that_cannot_be_had(tmp_path):
+    model, inputs = small()
+    deploy(tmp_path, "static_lib", model, inputs)
+    wrapped = ("posix_memalign", "realloc", "pthread_create")
+    build(tmp_path, "static_lib", flags=[f"-Wl,--wrap={f}" for f in wrapped], source="pool.c")
+    sh(tmp_path, "./driver")
+
+
 def test_loading_and_unloading(tmp_path):
     model, inputs = small()
     deploy(tmp_path, "shared_lib", model, inputs)
