@@ -46,6 +46,8 @@ sol_status ctx_check(struct sol_ctx *ctx);
 void ctx_clear(struct sol_ctx *ctx); /* forgets that an allocation failed */
 /* Tells the application how far the work is ("compiling", 12, 53). */
 void ctx_progress(struct sol_ctx *ctx, const char *what, int done, int total);
+/* Adds ns to the time that was spent on tuning with this context; returns all of it. */
+int64_t ctx_spent(struct sol_ctx *ctx, int64_t ns);
 /* malloc, realloc and free through the context, so that tests can make them fail. ctx_realloc(NULL, n) allocates. */
 void *ctx_realloc(struct sol_ctx *ctx, void *p, size_t bytes);
 void ctx_free(struct sol_ctx *ctx, void *p);

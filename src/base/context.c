@@ -90,6 +90,11 @@ void ctx_progress(struct sol_ctx *ctx, const char *what, int done, int total)
     if (ctx->options.progress) ctx->options.progress(ctx->options.user, what, done, total);
 }
 
+int64_t ctx_spent(struct sol_ctx *ctx, int64_t ns)
+{
+    return atomic_fetch_add(&ctx->spent_ns, ns) + ns;
+}
+
 /* -- memory */
 
 static void *raw_realloc(const struct sol_ctx_options *o, void *p, size_t bytes)

@@ -22,7 +22,8 @@ struct sol_ctx {
     pthread_mutex_t lock;
     struct config_value *values;
     _Atomic(const char *) config[CONFIG_KEYS];
-    atomic_int level; /* enum log_level of log::level */
+    atomic_int level;         /* enum log_level of log::level */
+    _Atomic int64_t spent_ns; /* on tuning */
     atomic_int out_of_memory;
     atomic_size_t failed_bytes; /* of the allocation that failed last */
 };

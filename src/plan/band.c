@@ -14,7 +14,7 @@
 #define CHANNEL_BLOCK 64   /* channels of one step, at most */
 #define ROW_PENALTY 0.04   /* kernels of single rows are slower than those of images by this share, if a row is long */
 #define LONG_ROWS 28.0     /* and the more the shorter: 0.08 at 14 */
-#define BLOCK_PENALTY 0.08 /* those of blocks of channels are slower by this one; measured by the tuner on Zen 5 */
+#define BLOCK_PENALTY 0.05 /* those of blocks of channels by this one: measured by the tuner on Zen 5 */
 #define GAIN 0.02          /* of the time of the parts that must be saved */
 #define STEP 500.0         /* ns that a step costs by itself */
 #define CACHE_SHARE 0.6    /* of a core's L2 that rings may take */

@@ -1,4 +1,5 @@
 /* The machine, as a text: what was measured on one says nothing about another. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,4 +39,14 @@ const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct targ
     return arena_printf(a, "%s %dB%s, %s, L2 %lldK, %d threads%s", t->device, t->vector_bytes, t->fma ? "" : " no fma",
                         processor(a), (long long)t->l2 >> 10, most > 0 ? most : t->cores,
                         strcmp(ctx_config(ctx, "precision"), "high") ? "" : ", high precision");
+}
+
+double machine_free_bytes(void)
+{
+    char line[128];
+    long long kib = -1;
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && kib < 0 && fgets(line, sizeof line, f)) sscanf(line, "MemAvailable: %lld kB", &kib);
+    if (f) fclose(f);
+    return kib < 0 ? HUGE_VAL : (double)kib * 1024;
 }

@@ -14,6 +14,10 @@
 #define LEAST_SHARE 0.004 /* of the network's time that a subject must take */
 #define HOPELESS 1.3      /* times the best: a candidate for which more is expected is not tried */
 #define CLEAR_GAIN 0.97   /* of its time before: otherwise a candidate is not taken */
+#define NOISE 2.0         /* and this many times as much as a network differs from itself */
+#define RUNS 30 /* of the network that must fit into the time: 2 to warm, 5 or more to measure, of two networks */
+#define MOST_FAST_S 25.0
+#define MOST_S 60.0 /* that fast tuning takes in one process, whatever it compiles: sizes of one network, say */
 #define WHOLE_GAIN 0.99
 enum { WANTED = 4 }; /* candidates that a fast tuning tries, to call a subject known */
 
@@ -37,6 +41,7 @@ struct tuning {
     struct map *by_key; /* subject + 1 */
     VECTOR(struct subject) subjects;
     double budget_s, make_s, run_s, total_ns; /* make_s: of one kernel; run_s: of a round's runs */
+    double clear;                             /* a part of its time that is a gain */
     int64_t start;
     int trials, rounds;
 };
@@ -98,7 +103,7 @@ static bool closed(const struct tuning *t, const struct subject *s, const struct
 static double budget(const struct tuning *t)
 {
     const char *key = ctx_config(t->ctx, "autotune");
-    if (!strcmp(key, "fast")) return MIN(2 + 0.45 * t->subjects.n, 25);
+    if (!strcmp(key, "fast")) return MIN(2 + 0.45 * t->subjects.n, MOST_FAST_S);
     if (!strcmp(key, "full")) return MIN(10 + 4.0 * t->subjects.n, 300);
     return atof(key);
 }
@@ -259,6 +264,18 @@ static void judge(struct tuning *t, struct subject *s, const struct plan *p, dou
     log_trial(t, s);
 }
 
+/* How much subjects of a network differ from themselves, weighed by their time: noise that no gain may be taken for. */
+static void judge_noise(struct tuning *t, double *const unit_ns[2])
+{
+    double off = 0, all = 1;
+    for (int i = 0; i < t->subjects.n; i++) {
+        const struct subject *s = &t->subjects.at[i];
+        off += fabs(time_of(s, unit_ns[0]) - time_of(s, unit_ns[1]));
+        all += s->ns;
+    }
+    t->clear = MIN(CLEAR_GAIN, 1 - NOISE * off / all);
+}
+
 static sol_status measure(struct tuning *t, struct tune_net *other)
 {
     struct tune_net *const both[2] = {t->net, other};
@@ -276,14 +293,15 @@ static sol_status measure(struct tuning *t, struct tune_net *other)
         if (!t->rounds) s->ns = before;
         judge(t, s, other->schedule->plan, before, after);
     }
+    if (!t->rounds) judge_noise(t, unit_ns);
     t->run_s = seconds_since(start);
     t->rounds++;
     return ctx_check(t->ctx);
 }
 
-static bool gains(const struct subject *s)
+static bool gains(const struct tuning *t, const struct subject *s)
 {
-    return s->best != s->c->chosen && s->part[s->best] < CLEAR_GAIN;
+    return s->best != s->c->chosen && s->part[s->best] < t->clear;
 }
 
 static double gained_ns(const struct tuning *t, int *out_n)
@@ -292,7 +310,7 @@ static double gained_ns(const struct tuning *t, int *out_n)
     *out_n = 0;
     for (int i = 0; i < t->subjects.n; i++) {
         const struct subject *s = &t->subjects.at[i];
-        if (!gains(s)) continue;
+        if (!gains(t, s)) continue;
         ns += s->ns * (1 - s->part[s->best]);
         ++*out_n;
     }
@@ -353,8 +371,8 @@ static int winners(struct tuning *t, struct map *trial)
     int n = 0;
     for (int i = 0; i < t->subjects.n; i++) {
         struct subject *s = &t->subjects.at[i];
-        s->now = gains(s) ? s->best : s->c->chosen;
-        if (!gains(s)) continue;
+        s->now = gains(t, s) ? s->best : s->c->chosen;
+        if (!gains(t, s)) continue;
         map_set(trial, s->c->key, (void *)(intptr_t)(s->best + 1));
         n++;
     }
@@ -387,7 +405,7 @@ static void keep(struct tuning *t, bool better)
 {
     for (int i = 0; i < t->subjects.n; i++) {
         const struct subject *s = &t->subjects.at[i];
-        const bool won = better && gains(s);
+        const bool won = better && gains(t, s);
         const struct candidate *c = &s->c->candidate[won ? s->best : s->c->chosen];
         const double ns = s->ns / s->times;
         if (s->tried)
@@ -426,15 +444,37 @@ static sol_status tune(struct tuning *t)
     return status;
 }
 
+/* Is there memory for a second network, and for parameters and inputs of our own; and time for a few runs? */
+static bool affordable(const struct tuning *t)
+{
+    struct sol_memory m;
+    const struct plan *p = t->net->schedule->plan;
+    double ns = 0;
+    sol_net_memory(t->net->net, &m);
+    const double need = (double)m.peak + (double)m.prepared + (double)m.workspace;
+    const double free = machine_free_bytes();
+    for (int i = 0; i < p->units.n; i++)
+        if (!p->units.at[i]->dead && p->units.at[i]->program == PROGRAM_FORWARD) ns += p->units.at[i]->kernel.cost;
+    const bool can = need < 0.5 * free && ns * RUNS < t->budget_s * 1e9;
+    if (!can)
+        LOG(t->ctx, LOG_DEBUG, "tune", "%s is not tuned: %.0f of %.0f free MB, %.1f ms a run", p->g->name, need / 1e6,
+            free / 1e6, ns / 1e6);
+    return can;
+}
+
 static sol_status begin(struct tuning *t)
 {
+    const bool fast = !strcmp(ctx_config(t->ctx, "autotune"), "fast");
     if (graph_is_joint(t->net->schedule->plan->g)) return SOL_OK;
     if (!*ctx_config(t->ctx, "cache::folder") || strcmp(ctx_config(t->ctx, "solver"), "auto")) return SOL_OK;
     find_subjects(t);
     t->budget_s = budget(t);
-    if (!t->subjects.n || had_time(t)) return SOL_OK;
+    if (!t->subjects.n || had_time(t) || !affordable(t)) return SOL_OK;
+    if (fast && (double)ctx_spent(t->ctx, 0) * 1e-9 + t->budget_s > MOST_S) return SOL_OK;
     if (!trial_data_make(t->arena, t->net->net, &t->data)) return SOL_OK;
-    return tune(t);
+    const sol_status status = tune(t);
+    ctx_spent(t->ctx, clock_ns() - t->start);
+    return status;
 }
 
 sol_status tune_network(struct adviser *ad, const struct tune_maker *m, struct tune_net *n)
@@ -442,8 +482,15 @@ sol_status tune_network(struct adviser *ad, const struct tune_maker *m, struct t
     struct sol_ctx *ctx = n->schedule->plan->ctx;
     struct arena *a = arena_create(ctx);
     if (!a) return ctx_check(ctx);
-    struct tuning t = {
-        .ad = ad, .m = m, .net = n, .ctx = ctx, .arena = a, .make_s = 0.06, .run_s = RUN_S, .start = clock_ns()};
+    struct tuning t = {.ad = ad,
+                       .m = m,
+                       .net = n,
+                       .ctx = ctx,
+                       .arena = a,
+                       .make_s = 0.06,
+                       .run_s = RUN_S,
+                       .clear = CLEAR_GAIN,
+                       .start = clock_ns()};
     const sol_status status = begin(&t);
     ad->trial = NULL;
     if (t.better.net) {

@@ -33,6 +33,7 @@ void wisdom_save(struct sol_ctx *ctx, struct wisdom *w);
 
 /* machine.c: what measured times depend on besides the cluster: "x86 64B, AMD EPYC 1a0021, L2 1024K, 2 threads" */
 const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct target *t);
+double machine_free_bytes(void); /* that could be had without swapping */
 
 /* advice.c */
 struct adviser {
