@@ -335,6 +335,16 @@ static void moves(void **state)
     check("param %0:f64[3 4] \"w\"\ninput %1:i64[5 2] \"i\"\n%2 = Embedding(%0, %1)\noutput %2 \"y\"\n");
 }
 
+/* More points than are searched: added up where they lead to. */
+static void places_that_are_data(void **state)
+{
+    (void)state;
+    check("input %0:f64[1 2 12 11] \"x\"\ninput %1:f64[1 9 14 2] \"g\"\n%2 = GridSample(%0, %1)\noutput %2 \"y\"\n");
+    check(
+        "input %0:f64[40 5] \"x\"\ninput %1:i64[90 2] \"i\"\n%2 = Row(%0, %1) text=\"x[A B] i:i64[C D] -> y[C B] | | | "
+        "y[C B] = sum[D] x[i[C D]+D-1 B]:0 * x[i[C D] B]\"\noutput %2 \"y\"\n");
+}
+
 static void sequences(void **state)
 {
     (void)state;
@@ -432,9 +442,16 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(maps),        cmocka_unit_test(contractions), cmocka_unit_test(pools),
-        cmocka_unit_test(reductions),  cmocka_unit_test(moves),        cmocka_unit_test(sequences),
-        cmocka_unit_test(recurrences), cmocka_unit_test(networks),     cmocka_unit_test(refusals),
+        cmocka_unit_test(maps),
+        cmocka_unit_test(contractions),
+        cmocka_unit_test(pools),
+        cmocka_unit_test(reductions),
+        cmocka_unit_test(moves),
+        cmocka_unit_test(sequences),
+        cmocka_unit_test(places_that_are_data),
+        cmocka_unit_test(recurrences),
+        cmocka_unit_test(networks),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -429,6 +429,11 @@ static sol_status finish_tensor(struct adjoint *a, int tensor, struct sol_tensor
     for (int i = 0; i < a->terms.n; i++) {
         int n, letters = a->w->letters.n;
         if (a->terms.at[i].tensor != tensor) continue;
+        if (term_scatters(a, &a->terms.at[i])) {
+            TRY(write_scattered(a, &a->terms.at[i], &part));
+            TRY(plus(a, *out_d, part, out_d));
+            continue;
+        }
         TRY(solve_term(a, &a->terms.at[i], piece, GRAD_MAX_PIECES, &n));
         if (n == 1 && !piece->ctx && term_is_map(a, piece)) { /* such terms can be one */
             if (any) join_maps(a, &maps, piece);

@@ -5,6 +5,7 @@
  *   scan.c     a recurrence: a scan from the other end
  *   solve.c    a term says f(letters) == Q; letters are replaced until that is an index, a guard, or nothing
  *   invert.c   the inverse of an integer function that is not affine, as tables
+ *   scatter.c  reads whose place is data
  *   write.c    terms to layers of kind Row
  *   keep.c     what forward keeps, and what backward computes again instead
  *   again.c    computing it again
@@ -84,6 +85,10 @@ void term_replace(struct adjoint *a, struct term *t, int letter, int32_t node);
 /* The sum that the term is, as one node. */
 int32_t term_sum(struct adjoint *a, const struct term *t);
 
+/* scatter.c: is a place of the term data, and searching for it not worth it? Then this is its layers. */
+bool term_scatters(const struct adjoint *a, const struct term *t);
+sol_status write_scattered(struct adjoint *a, const struct term *t, struct sol_tensor **out_d);
+
 /* invert.c: the inverse of f, a function of letters of ctx, as tables in `w` (constants of the graph): letters are
  * replaced by reads of them. False: it cannot be done. */
 bool invert_pin(struct adjoint *a, struct term *t, int pin, int32_t q);
@@ -93,13 +98,13 @@ bool invert_pin(struct adjoint *a, struct term *t, int pin, int32_t q);
 sol_status write_terms(struct adjoint *a, const struct term *t, int n, struct sol_tensor **out_d);
 /* The same, with bounds given to the reads. */
 int32_t term_written(struct adjoint *a, struct term *t);
-/* A layer with one statement for each gradient in `line`; `user` of those that are outputs is then what they are. */
-struct scan_line {
+/* A layer with one statement for each tensor in `line`; `user` of those that are outputs is then what they are. */
+struct grad_line {
     int tensor; /* of w: a gradient, which the other lines may read */
     int32_t index[SOL_MAX_DIMS], value;
     bool output;
 };
-sol_status write_scan(struct adjoint *a, const struct scan_line *line, int n);
+sol_status write_lines(struct adjoint *a, const struct grad_line *line, int n);
 /* The layer again with the temps that a gradient reads as outputs; w's tensors then have them as `user`. */
 sol_status write_exposed(struct adjoint *a);
 

@@ -94,14 +94,14 @@ static void free_letters(struct adjoint *a, int32_t value, int letters)
 }
 
 /* d tensor[index] = what was given + every term. */
-static sol_status gather(struct back *b, int tensor, struct scan_line *line)
+static sol_status gather(struct back *b, int tensor, struct grad_line *line)
 {
     struct adjoint *a = b->a;
     struct loops *w = a->w;
     struct term *piece = NEW_ARRAY(w->arena, struct term, GRAD_MAX_PIECES);
     const int d = a->d[tensor];
     struct sol_tensor *given = w->tensors.at[d].user;
-    *line = (struct scan_line){.tensor = d};
+    *line = (struct grad_line){.tensor = d};
     if (!find_index(b, tensor, line->index)) return grad_refuse(a, "it writes a tensor step by step and in parts");
     for (int i = 0, n; i < a->terms.n; i++) {
         const int letters = w->letters.n;
@@ -160,7 +160,7 @@ sol_status adjoint_scan(struct adjoint *a, int first, int last)
     const int n = a->layer->loops->tensors.n;
     struct back b = {.a = a, .first = first, .last = last, .ntensors = n, .nletters = a->layer->loops->letters.n};
     struct sol_tensor **given = NEW_ARRAY(w->arena, struct sol_tensor *, n + 1);
-    struct scan_line *line = NEW_ARRAY(w->arena, struct scan_line, n + 1);
+    struct grad_line *line = NEW_ARRAY(w->arena, struct grad_line, n + 1);
     int nline = 0;
     bool any = false;
     b.writes = NEW_ARRAY(w->arena, bool, n + 1);
@@ -193,5 +193,5 @@ sol_status adjoint_scan(struct adjoint *a, int first, int last)
         line[nline++].output = a->exposed[t];
     }
     TRY(a->refused);
-    return write_scan(a, line, nline);
+    return write_lines(a, line, nline);
 }

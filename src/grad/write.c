@@ -408,7 +408,7 @@ sol_status write_terms(struct adjoint *a, const struct term *terms, int n, struc
     return SOL_OK;
 }
 
-sol_status write_scan(struct adjoint *a, const struct scan_line *from, int n)
+sol_status write_lines(struct adjoint *a, const struct grad_line *from, int n)
 {
     struct loops *w = a->w;
     struct writer *wr = writer(a);

@@ -46,14 +46,17 @@ def check_step(model, args, last=False, kinks=False):
 
     kinks: so many activations that some lie within rounding of one, where a gradient jumps. See check_kinks.
     """
-    exact, eager = copy.deepcopy(model).double(), copy.deepcopy(model)
-    also = copy.deepcopy(model).to(memory_format=torch.channels_last) if last else None
-    optimized = sol.optimize(copy.deepcopy(model), *args)
     with torch.no_grad():
         weights = [torch.randn(t.shape) for t in tensors(copy.deepcopy(model)(*args)) if t.is_floating_point()]
-    got, theirs = step(optimized, trainable(args), weights), step(eager, trainable(args), weights)
-    right = step(exact, trainable(to_double(args)), weights)
-    other = step(also, [a.detach().requires_grad_() for a in channels_last(args)], weights) if last else theirs
+    images = any(t.ndim == 4 for t in [*model.parameters(), *args])  # else channels-last is nothing else
+    # one copy after the other: each goes when its step is done
+    right = step(copy.deepcopy(model).double(), trainable(to_double(args)), weights)
+    theirs = other = step(copy.deepcopy(model), trainable(args), weights)
+    if last and images:
+        also = [a.detach().requires_grad_() for a in channels_last(args)]
+        other = step(copy.deepcopy(model).to(memory_format=torch.channels_last), also, weights)
+    optimized = sol.optimize(copy.deepcopy(model), *args)
+    got = step(optimized, trainable(args), weights)
     assert got.keys() == right.keys()
     wrong = too_far(got, theirs, other, right)
     if wrong and kinks:
@@ -201,6 +204,10 @@ LAYERS = {
     "index_put": (Apply(lambda x, y: put_rows(x, y)), ROWS, (1, 5)),
     "embedding_bag": (Apply(lambda w: F.embedding_bag(PLACES[:, :4], w, mode="max")), (6, 3)),
     "hidden rows": (Apply(lambda q, k: F.scaled_dot_product_attention(q, k, k, SEEN)), (2, 4, 3), (2, 5, 3)),
+    "grid_sample": (Apply(lambda x, g: F.grid_sample(x, g.tanh(), align_corners=False)), (2, 3, 33, 21), (2, 19, 30, 2)),
+    "grid_sample border": (
+        Apply(lambda x, g: F.grid_sample(x, 3 * g, padding_mode="border", align_corners=True)), (2, 3, 9, 8), (2, 5, 4, 2)
+    ),
     "where": (Apply(lambda x, y: torch.where(x > y, x * y, x + y)), ROWS, ROWS),
     "clamp": (Apply(lambda x: x.clamp(-0.5, 0.7)), ROWS),
     "max": (Apply(lambda x: x.amax(1) + x.max()), ROWS),
