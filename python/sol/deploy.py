@@ -40,7 +40,7 @@ def deploy(
     args        what the model is called with: tensors, numbers, `sol.input(...)`; kwargs likewise
     batch_size  the size of the first dimension where that is a wildcard; a list: the library is for all of these, and
                 begins with the first
-    autotuning  False: solvers are chosen by cost alone
+    autotuning  False: solvers are chosen by cost alone; True: what was tuned here, when the model ran, decides
 
     Raises sol.UnsupportedError with everything that is not covered.
     """
