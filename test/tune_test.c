@@ -332,10 +332,10 @@ struct planned {
     struct plan *p;
 };
 
-static struct planned plan(struct place *p, const struct target *t, const struct advice *advice)
+static struct planned plan(struct place *p, const char *text, const struct target *t, const struct advice *advice)
 {
     struct planned m;
-    if (sol_graph_parse(p->ctx, graph, &m.g) || passes_run(m.g) || plan_advised(m.g, p->a, t, advice, &m.p))
+    if (sol_graph_parse(p->ctx, text, &m.g) || passes_run(m.g) || plan_advised(m.g, p->a, t, advice, &m.p))
         fail_msg("%s", sol_error(p->ctx));
     return m;
 }
@@ -356,7 +356,7 @@ static void test_advice(void **state)
     for (int i = 0; i < COUNT_OF(bands); i++) {
         sol_config_set(p->ctx, "bands", bands[i]);
         const struct advice last = {pick_last, NULL};
-        struct planned m = plan(p, &t, &last);
+        struct planned m = plan(p, graph, &t, &last);
         for (int k = 0; k < m.p->units.n; k++) {
             const struct unit *u = m.p->units.at[k];
             if (!u->dead) assert_true(u->kernel.source && u->noperand > 0);
@@ -374,7 +374,7 @@ static void test_choice_of_wisdom(void **state)
     sol_config_set(p->ctx, "bands", "off");
     autotune(p, "fast");
     struct adviser *ad = adviser_make(p->ctx, p->a, &t);
-    struct planned m = plan(p, &t, &ad->advice);
+    struct planned m = plan(p, graph, &t, &ad->advice);
     int wanted = 0, done = 0;
     for (int k = 0; k < m.p->units.n; k++) {
         const struct unit *u = m.p->units.at[k];
@@ -390,7 +390,7 @@ static void test_choice_of_wisdom(void **state)
         wisdom_save(p->ctx, w);
     }
     ad = adviser_make(p->ctx, p->a, &t);
-    struct planned n = plan(p, &t, &ad->advice);
+    struct planned n = plan(p, graph, &t, &ad->advice);
     for (int k = 0; k < n.p->units.n; k++) {
         const struct unit *u = n.p->units.at[k];
         if (u->dead || !u->contraction || u->program != PROGRAM_FORWARD || u->choice->n < 2) continue;
@@ -404,12 +404,70 @@ static void test_choice_of_wisdom(void **state)
     sol_graph_destroy(n.g);
 }
 
+/* Expand, depthwise, project: the graph of a block of so many channels and pixels. */
+static const char *block(struct place *p, int channels, int pixels)
+{
+    const int wide = 3 * channels;
+    return arena_printf(p->a,
+                        "graph \"b\"\ninput %%0:f32[1 %d %d %d] \"x\"\nparam %%1:f32[%d %d 1 1] \"e\"\n"
+                        "param %%2:f32[%d 1 3 3] \"d\"\nparam %%3:f32[%d %d 1 1] \"p\"\n%%4 = Conv(%%0, %%1)\n"
+                        "%%5 = Conv(%%4, %%2) p=1 q=1 g=%d\n%%6 = Conv(%%5, %%3)\noutput %%6 \"y\"\n",
+                        channels, pixels, pixels, wide, channels, wide, channels, wide, wide);
+}
+
+/* Where what lies between is larger than any cache, three units are one band; it is compared with all three of them. */
+static void test_band_of_three(void **state)
+{
+    struct place *p = *state;
+    struct target t;
+    assert_int_equal(target_named(p->ctx, "x86-64-v3", &t), SOL_OK);
+    struct planned m = plan(p, block(p, 24, 384), &t, NULL);
+    int three = 0;
+    for (int i = 0; i < m.p->chains.n; i++) {
+        const struct choice *c = m.p->chains.at[i].choice;
+        three += m.p->chains.at[i].n == 3 && c->candidate[c->chosen].variant.p[1] == 3;
+    }
+    assert_int_equal(three, 1);
+    sol_graph_destroy(m.g);
+}
+
+static int pick_apart(void *user, const struct choice *c)
+{
+    (void)user;
+    for (int i = 0; i < c->n; i++)
+        if (!strcmp(c->candidate[i].solver->name, "band") && c->candidate[i].variant.p[0] < 0) return i;
+    return -1;
+}
+
+/* A band of blocks of channels has blocks of whole vectors, or there is none. */
+static void test_blocks_are_vectors(void **state)
+{
+    struct place *p = *state;
+    struct target t;
+    assert_int_equal(target_named(p->ctx, "x86-64-v4", &t), SOL_OK);
+    for (int odd = 0; odd < 2; odd++) { /* 3 * 64 = 192 channels, or 3 * 58 = 174, which no vector divides */
+        const struct advice apart = {pick_apart, NULL}; /* so that each unit is asked what begins with it */
+        struct planned m = plan(p, block(p, odd ? 58 : 64, 14), &t, &apart);
+        int blocks = 0;
+        for (int i = 0; i < m.p->chains.n; i++) {
+            const struct choice *c = m.p->chains.at[i].choice;
+            for (int k = 0; k < c->n; k++) blocks += c->candidate[k].variant.p[0] == 1;
+        }
+        assert_int_equal(blocks > 0, !odd);
+        sol_graph_destroy(m.g);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(round_trip), TEST(damage), TEST(merge),       TEST(writers), TEST(no_place),
-        TEST(off),        TEST(tuned),  TEST(interrupted), TEST(advice),  TEST(choice_of_wisdom),
+        TEST(round_trip),    TEST(damage),
+        TEST(merge),         TEST(writers),
+        TEST(no_place),      TEST(off),
+        TEST(tuned),         TEST(interrupted),
+        TEST(advice),        TEST(choice_of_wisdom),
+        TEST(band_of_three), TEST(blocks_are_vectors),
     };
     return cmocka_run_group_tests_name("tune", tests, NULL, NULL);
 }

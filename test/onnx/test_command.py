@@ -43,7 +43,7 @@ def test_help_and_version():
     assert "Exit codes" in sol("--help") == sol("-h") == sol("help")
     assert sol("help", "run") == sol("run", "--help") == sol("run", "-h")
     assert sol("--version").startswith("sol ")
-    for command in ("info", "compile", "run", "verify", "bench", "cache", "config"):
+    for command in ("info", "compile", "run", "verify", "bench", "cache", "wisdom", "config"):
         assert f"Usage: sol {command}" in sol(command, "--help")
     assert "usage" in sol(code=USAGE).lower()
 
@@ -189,6 +189,9 @@ def test_interrupted(net):
         (["verify", "NET", "--input", "x=X"], USAGE, "nothing to compare"),
         (["cache"], USAGE, "usage"),
         (["cache", "fill"], USAGE, "sol cache clear"),
+        (["wisdom", "fill"], USAGE, "sol wisdom clear"),
+        (["wisdom", "merge"], USAGE, "sol wisdom merge"),
+        (["wisdom", "merge", "/nowhere"], FAILED, "/nowhere"),
     ],
 )
 def test_mistakes(net, tmp_path, args, code, text):
