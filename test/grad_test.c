@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "grad/grad.h"
 #include "hlir/graph.h"
 #include "sol/sol.h"
 
@@ -439,6 +440,61 @@ static void refusals(void **state)
     sol_graph_destroy(g);
 }
 
+/* A residual network: relu(norm(conv(relu(norm(conv x)))) + x), `n` times. */
+static char *residual(int n)
+{
+    char *text = malloc(4096 * (size_t)n), *at = text;
+    int id = 1, x = 0, weight[32];
+    at += sprintf(at, "input %%0:f32[1 256 8 8] \"x\"\n");
+    for (int i = 0; i < 2 * n; i++) {
+        weight[i] = id++;
+        at += sprintf(at, "param %%%d:f32[256 256 3 3] \"w%d\"\n", weight[i], i);
+    }
+    for (int i = 0, from = 0; i < 2 * n; i++) {
+        at += sprintf(at, "%%%d = Conv(%%%d, %%%d) p=[1,1] q=[1,1]\n", id, from, weight[i]);
+        at += sprintf(at, "%%%d, %%%d, %%%d = BatchNormTrain(%%%d)\n", id + 1, id + 2, id + 3, id);
+        id += 4;
+        if (i % 2) {
+            at += sprintf(at, "%%%d = add(%%%d, %%%d)\n", id, id - 3, x);
+            id++;
+        }
+        at += sprintf(at, "%%%d = relu(%%%d) \"r%d\"\n", id, i % 2 ? id - 1 : id - 3, i);
+        from = id++;
+        if (i % 2) x = from;
+    }
+    sprintf(at, "output %%%d \"y\"\n", x);
+    return text;
+}
+
+/* What is kept by default: sums of branches in the middle are formed again; each level needs less than the one before.
+ */
+static void what_is_kept(void **state)
+{
+    (void)state;
+    struct sol_graph *g;
+    struct keep *k;
+    int of = 0, reached[16];
+    char *text = residual(4);
+    if (sol_graph_parse(ctx, text, &g)) fail_msg("%s\n%s", sol_error(ctx), text);
+    assert_int_equal(sol_graph_differentiate(g, 1, &of, 8, g->params.at, reached), 0);
+    assert_int_equal(keep_make(g, &k), 0);
+    keep_levels(k);
+    assert_true(k->levels.n > KEEP_SOURCES + 1 && k->balanced > KEEP_SOURCES && k->balanced <= k->small);
+    for (int i = 1; i < k->levels.n; i++) assert_true(k->levels.at[i].bytes < k->levels.at[i - 1].bytes);
+    const int64_t tensor = INT64_C(4) * 256 * 8 * 8;
+    assert_true(k->levels.at[k->balanced].bytes <= k->levels.at[KEEP_SOURCES].bytes - tensor);
+    keep_level(k, KEEP_SOURCES);
+    struct sol_tensor *sum = NULL;
+    for (struct sol_layer *l = g->first; l; l = l->next)
+        if (!strcmp(l->name, "r3") && !strcmp(l->def->name, "relu")) sum = l->out[0];
+    assert_non_null(sum);
+    assert_true(keeps(k, sum));
+    keep_level(k, k->levels.n - 1);
+    assert_false(keeps(k, sum));
+    sol_graph_destroy(g);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -452,6 +508,7 @@ int main(void)
         cmocka_unit_test(recurrences),
         cmocka_unit_test(networks),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(what_is_kept),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }
