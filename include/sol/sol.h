@@ -60,8 +60,8 @@ const char *sol_config_get(struct sol_ctx *ctx, const char *key); /* NULL: no su
 /* The i-th key, its default and what it does; NULL when i is past the last. */
 const char *sol_config_key(int i, const char **out_default, const char **out_doc);
 const char *sol_version(void); /* "0.1.0" */
-/* Removes all that SOL put into the folder of the key cache::folder but for wisdom, and nothing else. Networks that are loaded stay.
- * Errors: IO (not ours, or not to be removed). */
+/* Removes all that SOL put into the folder of the key cache::folder but for wisdom, and nothing else. Networks that are
+ * loaded stay. Errors: IO (not ours, or not to be removed). */
 sol_status sol_cache_clear(struct sol_ctx *ctx);
 /* Wisdom: what the key autotune has measured on this machine, kept beside the cache. As a table for people, freed with
  * sol_free; all of another file (out_new lines were new, or faster); away with it. Errors: IO, INVALID (no such file),
