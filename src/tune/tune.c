@@ -16,8 +16,8 @@
 #define CLEAR_GAIN 0.97   /* of its time before: otherwise a candidate is not taken */
 #define NOISE 2.0         /* and this many times as much as a network differs from itself */
 #define RUNS 30 /* of the network that must fit into the time: 2 to warm, 5 or more to measure, of two networks */
-#define MOST_FAST_S 25.0
-#define MOST_S 60.0 /* that fast tuning takes in one process, whatever it compiles: sizes of one network, say */
+#define MOST_FAST_S 12.0
+#define MOST_S 36.0 /* that fast tuning takes in one process, whatever it compiles: sizes of one network, say */
 #define WHOLE_GAIN 0.99
 enum { WANTED = 4 }; /* candidates that a fast tuning tries, to call a subject known */
 
@@ -103,7 +103,7 @@ static bool closed(const struct tuning *t, const struct subject *s, const struct
 static double budget(const struct tuning *t)
 {
     const char *key = ctx_config(t->ctx, "autotune");
-    if (!strcmp(key, "fast")) return MIN(2 + 0.45 * t->subjects.n, MOST_FAST_S);
+    if (!strcmp(key, "fast")) return MIN(2 + 0.25 * t->subjects.n, MOST_FAST_S);
     if (!strcmp(key, "full")) return MIN(10 + 4.0 * t->subjects.n, 300);
     return atof(key);
 }
