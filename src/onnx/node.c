@@ -483,6 +483,10 @@ tensor nd_unsqueeze(struct node *n, tensor x, int axis)
     int ndim = nd_shape_of(x, shape);
     if (n->status) return NULL;
     axis += axis < 0 ? ndim + 1 : 0;
+    if (axis < 0 || axis > ndim || ndim == SOL_MAX_DIMS) {
+        nd_invalid(n, "axis %d of a new dimension does not fit %d", axis, ndim);
+        return NULL;
+    }
     memmove(shape + axis + 1, shape + axis, (size_t)(ndim - axis) * sizeof *shape);
     shape[axis] = 1;
     return nd_reshape(n, x, ndim + 1, shape);
@@ -494,6 +498,10 @@ tensor nd_squeeze(struct node *n, tensor x, int axis)
     int ndim = nd_shape_of(x, shape);
     if (n->status) return NULL;
     axis += axis < 0 ? ndim : 0;
+    if (axis < 0 || axis >= ndim) {
+        nd_invalid(n, "there is no axis %d among %d", axis, ndim);
+        return NULL;
+    }
     memmove(shape + axis, shape + axis + 1, (size_t)(ndim - axis - 1) * sizeof *shape);
     return nd_reshape(n, x, ndim - 1, shape);
 }

@@ -192,7 +192,8 @@ sol_status op_rotary(struct node *n)
         s = nd_make(n, "Gather", IN(s, at), WITH(INT("axis", 0)));
     }
     if (n->status) return n->status;
-    if (nd_rank(c) != 3 || nd_size(c, 2) != part / 2) return nd_invalid(n, "the caches do not fit");
+    if (nd_rank(c) != 3 || nd_size(c, 2) != part / 2 || nd_rank(s) != 3 || nd_size(s, 2) != part / 2)
+        return nd_invalid(n, "the caches do not fit");
     tensor turned = rotate(n, nd_slice(n, x, 3, 0, part), nd_unsqueeze(n, c, 1), nd_unsqueeze(n, s, 1), neighbours);
     if (part < whole) turned = nd_concat(n, 3, IN(turned, nd_slice(n, x, 3, part, whole)));
     nd_give(n, 0, flat ? from_heads(n, turned) : turned);
