@@ -75,6 +75,18 @@ PyObject *core_raise(sol_status status)
 
 /* -- callbacks. They may come from any thread, with or without the GIL. */
 
+/* What a callback raised is shown and forgotten, and what was set before is set again. Ctrl-C that met Python code in a
+ * callback is sent again, to on_interrupt or whatever Python code comes next. */
+static void callback_done(PyObject *callback, PyObject *type, PyObject *value, PyObject *trace)
+{
+    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+        PyErr_Clear();
+        PyErr_SetInterrupt();
+    }
+    if (PyErr_Occurred()) PyErr_WriteUnraisable(callback);
+    PyErr_Restore(type, value, trace);
+}
+
 static void on_log(void *user, int level, const char *line)
 {
     (void)user;
@@ -87,8 +99,7 @@ static void on_log(void *user, int level, const char *line)
     PyErr_Fetch(&type, &value, &trace);
     PyObject *done = core.log ? PyObject_CallFunction(core.log, "is", level, line) : NULL;
     Py_XDECREF(done);
-    if (PyErr_Occurred()) PyErr_WriteUnraisable(core.log);
-    PyErr_Restore(type, value, trace);
+    callback_done(core.log, type, value, trace);
     PyGILState_Release(gil);
 }
 
@@ -101,8 +112,7 @@ static void on_progress(void *user, const char *what, int done, int total)
     PyErr_Fetch(&type, &value, &trace);
     PyObject *result = core.progress ? PyObject_CallFunction(core.progress, "sii", what, done, total) : NULL;
     Py_XDECREF(result);
-    if (PyErr_Occurred()) PyErr_WriteUnraisable(core.progress);
-    PyErr_Restore(type, value, trace);
+    callback_done(core.progress, type, value, trace);
     PyGILState_Release(gil);
 }
 
