@@ -86,6 +86,7 @@ static const struct item *sort(struct item *a, struct item *b, int64_t n, bool d
 static void sort_lines(const struct alone *a, const char *in, char *values, int64_t *positions, struct item *items)
 {
     const size_t size = (size_t)a->bytes;
+    if (!a->n) return; /* no items either */
     for (int64_t o = 0; o < a->outer; o++)
         for (int64_t i = 0; i < a->inner; i++) {
             for (int64_t j = 0; j < a->n; j++)
