@@ -9,7 +9,6 @@
 #include "passes/passes.h"
 #include "runtime/runtime.h"
 #include "schedule/schedule.h"
-#include "tune/tune.h"
 
 static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const struct target *target, bool trial,
                         struct module *out_m)
@@ -145,14 +144,27 @@ static sol_status make(void *user, const struct advice *advice, bool trial, stru
     return status;
 }
 
+/* To the plan. */
+static sol_status begin(struct way *w)
+{
+    TRY(target_check(w->g->ctx, w->target));
+    TRY(compile_keep(w->g, w->target, &w->memory));
+    return passes_run(w->g);
+}
+
+sol_status compile_for(struct sol_graph *g, const struct target *target, struct tune_net *out)
+{
+    struct way w = {.g = g, .target = target};
+    TRY(begin(&w));
+    return make(&w, NULL, false, out);
+}
+
 static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena *a, struct sol_net **out_net)
 {
     struct target *target = NEW(a, struct target);
     TRY(target_named(ctx, ctx_config(ctx, "target"), target));
-    TRY(target_check(ctx, target));
     struct way w = {.g = g, .target = target};
-    TRY(compile_keep(g, target, &w.memory));
-    TRY(passes_run(g));
+    TRY(begin(&w));
     struct adviser *ad = adviser_make(ctx, a, target);
     struct tune_net n;
     TRY(make(&w, ad ? &ad->advice : NULL, false, &n));

@@ -2,7 +2,11 @@
 #ifndef SOL_COMPILE_H
 #define SOL_COMPILE_H
 
-#include "schedule/schedule.h"
+#include "tune/tune.h"
+
+/* compile.c: the same as sol_compile by costs alone, for a target that may be made up; with its schedule, to look at.
+ */
+sol_status compile_for(struct sol_graph *g, const struct target *target, struct tune_net *out);
 
 /* report.c: what was planned, into the log at DEBUG (one line a unit: solver, variant, cost) and, with compiler::debug,
  * into files of the cache folder: the network drawn (Graphviz) and the plan as text. */

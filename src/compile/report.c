@@ -72,13 +72,6 @@ static int find_lumps(const struct schedule *s, int program, struct lump *lumps)
     return n;
 }
 
-static int64_t alive_at(const struct lump *l, int n, int step)
-{
-    int64_t bytes = 0;
-    for (int i = 0; i < n; i++) bytes += l[i].first <= step && step <= l[i].last ? l[i].bytes : 0;
-    return bytes;
-}
-
 static int by_bytes(const void *a, const void *b)
 {
     const struct lump *x = a, *y = b;
@@ -92,10 +85,15 @@ static void report_steps(const struct schedule *s, int program)
     struct sol_ctx *ctx = s->plan->ctx;
     struct lump *lumps = NEW_ARRAY(s->arena, struct lump, s->plan->nstores + 1);
     const int n = find_lumps(s, program, lumps);
+    int64_t *change = NEW_ARRAY(s->arena, int64_t, pr->steps.n + 2), bytes = 0, most = -1;
     int peak = 0;
+    for (int i = 0; i < n; i++) {
+        change[lumps[i].first] += lumps[i].bytes;
+        change[lumps[i].last + 1] -= lumps[i].bytes;
+    }
     for (int i = 0; i < pr->steps.n; i++) {
-        const int64_t bytes = alive_at(lumps, n, i);
-        if (bytes > alive_at(lumps, n, peak)) peak = i;
+        bytes += change[i];
+        if (bytes > most) most = bytes, peak = i;
         LOG(ctx, LOG_INFO, "plan", "%-8s step %d: %.1fMB alive, %s", program_name(program), i, (double)bytes / 1e6,
             pr->steps.at[i].label);
     }

@@ -127,19 +127,11 @@ static int32_t position(struct loops *w, const int32_t *map, uint64_t bound)
     return p;
 }
 
-static int64_t letters_count(const struct loops *w, uint64_t set)
-{
-    int64_t n = 1;
-    for (int i = 0; i < w->letters.n; i++)
-        if (set >> i & 1) n *= w->letters.at[i].size;
-    return n;
-}
-
 /* How many elements the reduction has: a number, or a sum where a guard says. */
 static int32_t population(struct adjoint *a, const struct ex *e)
 {
     struct renaming r;
-    if (!e->a) return ex_real(a->w, (double)letters_count(a->w, e->u.bound));
+    if (!e->a) return ex_real(a->w, (double)letters_points(a->w, e->u.bound));
     if (!rename_letters(a, e->u.bound, &r)) {
         grad_refuse(a, "it has more loops than a row can name");
         return ex_real(a->w, 1);

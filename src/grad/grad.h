@@ -154,6 +154,9 @@ bool again_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct s
 bool grad_has_rule(const struct sol_layer *l);
 sol_status grad_rule(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
                      struct sol_tensor **out_d);
+/* A layer for the gradient of `of`: x in another shape. */
+sol_status grad_reshape(struct sol_graph *g, const struct sol_layer *of, struct sol_tensor *x, int ndim,
+                        const int64_t *shape, struct sol_tensor **out_t);
 /* Layers that carry a gradient better in another form (a pool with the positions of its maxima). */
 sol_status grad_replace_layers(struct sol_graph *g, const bool *active);
 

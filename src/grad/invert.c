@@ -7,18 +7,6 @@
 
 enum { MOST = 1 << 24 };
 
-struct look {
-    const struct loops *w;
-    bool data;
-};
-
-static void find_data(void *user, int32_t node)
-{
-    struct look *l = user;
-    const struct ex *e = &l->w->ex.at[node];
-    if (e->kind == EX_READ && l->w->tensors.at[e->tensor].role != LOOPS_TABLE) l->data = true;
-}
-
 /* f for all values of its letters, row-major by letter number. */
 static sol_status tabulate(struct adjoint *a, int32_t f, int n, const int *letter, int64_t *values)
 {
@@ -67,14 +55,12 @@ bool invert_pin(struct adjoint *a, struct term *t, int d, int32_t q)
     int32_t f = t->pin[d].f;
     int64_t all = 1, size = t->pin[d].size, most = 0;
     int n = 0, letter[LOOPS_MAX_LETTERS];
-    struct look l = {.w = w};
-    ex_walk(w, f, find_data, &l);
     if (t->pin[d].q) { /* pinned to an expression, whose range is that of the function */
         int64_t low;
         if (!ex_range(w, q, &low, &size)) return false;
         size++;
     }
-    if (l.data) return false;
+    if (ex_reads_data(w, f)) return false;
     for (int i = 0; i < w->letters.n; i++) {
         if (!(ex_letters(w, f) >> i & 1)) continue;
         if (!(t->ctx >> i & 1) || n == SOL_MAX_DIMS) return false;

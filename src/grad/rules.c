@@ -22,6 +22,28 @@ static sol_status add(struct rule_call *c, const char *kind, int nin, struct sol
     return SOL_OK;
 }
 
+sol_status grad_reshape(struct sol_graph *g, const struct sol_layer *of, struct sol_tensor *x, int ndim,
+                        const int64_t *shape, struct sol_tensor **out_t)
+{
+    struct sol_layer *l;
+    struct row_attr at = {.name = "shape",
+                          .kind = ATTR_INT,
+                          .n = ndim,
+                          .ints = arena_memdup(g->arena, shape, (size_t)(ndim + 1) * sizeof *shape)};
+    TRY(graph_add(g, NULL, "Reshape", of->name, of->where, 1, &x, &(struct attrs){1, &at}, &l));
+    *out_t = l->out[0];
+    return SOL_OK;
+}
+
+/* x in the shape of `like` */
+static sol_status reshape_as(struct rule_call *c, struct sol_tensor *x, const struct sol_tensor *like,
+                             struct sol_tensor **out_t)
+{
+    int64_t shape[SOL_MAX_DIMS + 1] = {0};
+    for (int d = 0; d < like->ndim; d++) shape[d] = like->dim[d].size;
+    return grad_reshape(c->g, c->l, x, like->ndim, shape, out_t);
+}
+
 static sol_status zeros_like(struct rule_call *c, const struct sol_tensor *t, struct sol_tensor **out_t)
 {
     int64_t *shape = NEW_ARRAY(c->g->arena, int64_t, t->ndim + 1);
@@ -85,10 +107,9 @@ static sol_status number(struct rule_call *c, double v, enum sol_dtype t, struct
 static sol_status beside(struct rule_call *c, struct sol_tensor *t, const struct sol_tensor *like,
                          struct sol_tensor **out_t)
 {
-    int64_t *shape = NEW_ARRAY(c->g->arena, int64_t, like->ndim + 1);
+    int64_t shape[SOL_MAX_DIMS + 1] = {0};
     for (int d = 0; d < like->ndim; d++) shape[d] = d < t->ndim ? t->dim[d].size : 1;
-    struct row_attr at = {.name = "shape", .kind = ATTR_INT, .n = like->ndim, .ints = shape};
-    return add(c, "Reshape", 1, &t, &(struct attrs){1, &at}, out_t);
+    return grad_reshape(c->g, c->l, t, like->ndim, shape, out_t);
 }
 
 static sol_status rule_embedding(struct rule_call *c)
@@ -250,8 +271,7 @@ static sol_status rule_index_put(struct rule_call *c)
     struct sol_tensor *in[SOL_MAX_DIMS + 1] = {c->d[0]}, *d;
     const struct row_attr *dims = attrs_find(&c->l->attrs, "dims");
     struct row_attr at[] = {*dims, int_attr(c->g->arena, "wrap", 1)};
-    int64_t *axes = NEW_ARRAY(c->g->arena, int64_t, SOL_MAX_DIMS),
-            *shape = NEW_ARRAY(c->g->arena, int64_t, u->ndim + 1);
+    int64_t *axes = NEW_ARRAY(c->g->arena, int64_t, SOL_MAX_DIMS);
     int n = 0;
     if (!mode_is(c, "none") && !mode_is(c, "add")) return no_mode(c);
     TRY(rest_of_x(c, 1));
@@ -264,9 +284,7 @@ static sol_status rule_index_put(struct rule_call *c)
     }
     struct row_attr sum = {.name = "axes", .kind = ATTR_INT, .n = n, .ints = axes};
     if (n) TRY(add(c, "Sum", 1, &d, &(struct attrs){1, &sum}, &d));
-    for (int k = 0; k < u->ndim; k++) shape[k] = u->dim[k].size;
-    struct row_attr to = {.name = "shape", .kind = ATTR_INT, .n = u->ndim, .ints = shape};
-    return add(c, "Reshape", 1, &d, &(struct attrs){1, &to}, &c->out_d[1]);
+    return reshape_as(c, d, u, &c->out_d[1]);
 }
 
 /* A running sum's gradient is the running sum from the other end. */
@@ -283,10 +301,7 @@ static sol_status rule_cumsum(struct rule_call *c)
 static sol_status rule_reshape(struct rule_call *c)
 {
     const struct sol_tensor *x = c->l->in[0];
-    int64_t *shape = NEW_ARRAY(c->g->arena, int64_t, x->ndim + 1);
-    for (int d = 0; d < x->ndim; d++) shape[d] = x->dim[d].size;
-    struct row_attr at = {.name = "shape", .kind = ATTR_INT, .n = x->ndim, .ints = shape};
-    TRY(add(c, "Reshape", 1, c->d, &(struct attrs){1, &at}, &c->out_d[0]));
+    TRY(reshape_as(c, c->d[0], x, &c->out_d[0]));
     for (int d = 0; d < x->ndim; d++) c->out_d[0]->dim[d].purpose = x->dim[d].purpose;
     return SOL_OK;
 }

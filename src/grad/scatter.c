@@ -7,28 +7,14 @@
 
 enum { SEARCHED = 1 << 18 };
 
-struct look {
-    const struct loops *w;
-    bool data;
-};
-
-static void find_data(void *user, int32_t node)
-{
-    struct look *l = user;
-    const struct ex *e = &l->w->ex.at[node];
-    if (e->kind == EX_READ && l->w->tensors.at[e->tensor].role != LOOPS_TABLE) l->data = true;
-}
-
 bool term_scatters(const struct adjoint *a, const struct term *t)
 {
     const struct loops_tensor *to = &a->w->tensors.at[t->tensor];
-    struct look l = {.w = a->w};
-    double work = 1;
-    for (int i = 0; i < t->npin; i++) ex_walk(a->w, t->pin[i].f, find_data, &l);
+    double work = (double)letters_points(a->w, t->ctx);
+    bool data = false;
+    for (int i = 0; i < t->npin; i++) data |= ex_reads_data(a->w, t->pin[i].f);
     for (int d = 0; d < to->ndim; d++) work *= (double)to->shape[d];
-    for (int i = 0; i < a->w->letters.n; i++)
-        if (t->ctx >> i & 1) work *= (double)a->w->letters.at[i].size;
-    return l.data && work > SEARCHED && __builtin_popcountll(t->ctx) <= SOL_MAX_DIMS;
+    return data && work > SEARCHED && __builtin_popcountll(t->ctx) <= SOL_MAX_DIMS;
 }
 
 /* One statement over all letters of the term. */
@@ -47,19 +33,6 @@ static void describe(struct adjoint *a, const struct term *t, const char *name, 
     line->tensor = loops_tensor(w, name, LOOPS_OUTPUT, (enum sol_dtype)dtype, n, shape);
 }
 
-static sol_status reshape(struct adjoint *a, int ndim, const int64_t *shape, struct sol_tensor *x,
-                          struct sol_tensor **out_t)
-{
-    struct sol_layer *l;
-    struct row_attr at = {.name = "shape",
-                          .kind = ATTR_INT,
-                          .n = ndim,
-                          .ints = arena_memdup(a->g->arena, shape, (size_t)(ndim + 1) * sizeof *shape)};
-    TRY(graph_add(a->g, NULL, "Reshape", a->layer->name, a->layer->where, 1, &x, &(struct attrs){1, &at}, &l));
-    *out_t = l->out[0];
-    return SOL_OK;
-}
-
 static sol_status add_up(struct adjoint *a, int tensor, struct sol_tensor *value, struct sol_tensor *place,
                          struct sol_tensor **out_d)
 {
@@ -74,11 +47,11 @@ static sol_status add_up(struct adjoint *a, int tensor, struct sol_tensor *value
     struct row_attr mode = {.name = "mode", .kind = ATTR_TEXT, .n = -1, .text = "add"};
     TRY(graph_add(a->g, NULL, "Fill", a->layer->name, a->layer->where, 0, NULL, &(struct attrs){2, fill}, &l));
     in[0] = l->out[0];
-    TRY(reshape(a, 1, points, place, &in[1]));
-    TRY(reshape(a, 1, points, value, &in[2]));
+    TRY(grad_reshape(a->g, a->layer, place, 1, points, &in[1]));
+    TRY(grad_reshape(a->g, a->layer, value, 1, points, &in[2]));
     TRY(graph_add(a->g, NULL, "ScatterElements", a->layer->name, a->layer->where, 3, in, &(struct attrs){1, &mode},
                   &l));
-    TRY(reshape(a, to.ndim, shape, l->out[0], out_d));
+    TRY(grad_reshape(a->g, a->layer, l->out[0], to.ndim, shape, out_d));
     for (int d = 0; user && d < to.ndim; d++) (*out_d)->dim[d].purpose = user->dim[d].purpose;
     return SOL_OK;
 }

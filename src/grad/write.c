@@ -509,9 +509,7 @@ static enum sol_dtype smallest_type(const struct adjoint *a, int tensor)
         const struct ex *e = &w->ex.at[s->value];
         if (s->nout < 2 || s->out[1] != tensor || e->kind != EX_RED || (e->op != RED_MAXAT && e->op != RED_MINAT))
             continue;
-        double n = 1;
-        for (int k = 0; k < w->letters.n; k++)
-            if (e->u.bound >> k & 1) n *= (double)w->letters.at[k].size;
+        const int64_t n = letters_points(w, e->u.bound);
         return n <= 256 ? SOL_U8 : n <= 65536 ? SOL_U16 : SOL_I64;
     }
     return (enum sol_dtype)w->tensors.at[tensor].dtype;

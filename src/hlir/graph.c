@@ -379,14 +379,6 @@ sol_status graph_verify(struct sol_graph *g)
 
 /* -- work */
 
-static double iterations(const struct loops *l, uint64_t letters)
-{
-    double n = 1;
-    for (int i = 0; i < l->letters.n; i++)
-        if (letters >> i & 1) n *= (double)l->letters.at[i].size;
-    return n;
-}
-
 /* Operations on values below a node that is computed `times`: indices and guards are not counted. */
 static double count_flops(const struct loops *l, int32_t node, double times)
 {
@@ -406,7 +398,7 @@ static double count_flops(const struct loops *l, int32_t node, double times)
         return n + times;
     case EX_READ: return count_flops(l, e->b, times);
     case EX_TEST: return times;
-    case EX_RED: times *= iterations(l, e->u.bound); return times + count_flops(l, e->b, times);
+    case EX_RED: times *= (double)letters_points(l, e->u.bound); return times + count_flops(l, e->b, times);
     default: return 0;
     }
 }
@@ -416,7 +408,7 @@ void layer_work(const struct sol_layer *l, double *out_flops, double *out_bytes)
     *out_flops = *out_bytes = 0;
     for (int i = 0; i < l->loops->stmts.n; i++) {
         const struct loops_stmt *s = &l->loops->stmts.at[i];
-        *out_flops += count_flops(l->loops, s->value, iterations(l->loops, stmt_letters(l->loops, s)));
+        *out_flops += count_flops(l->loops, s->value, (double)letters_points(l->loops, stmt_letters(l->loops, s)));
     }
     for (int i = 0; i < l->nin; i++)
         if (l->in[i]) *out_bytes += (double)tensor_bytes(l->in[i]);

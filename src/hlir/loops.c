@@ -142,6 +142,18 @@ uint64_t stmt_letters(const struct loops *l, const struct loops_stmt *s)
     return set;
 }
 
+int64_t letters_points(const struct loops *l, uint64_t letters)
+{
+    int64_t n = 1;
+    bool more = false;
+    for (int i = 0; i < l->letters.n; i++) {
+        if (!(letters >> i & 1)) continue;
+        if (!l->letters.at[i].size) return 0;
+        more |= __builtin_mul_overflow(n, l->letters.at[i].size, &n);
+    }
+    return more ? INT64_MAX : n;
+}
+
 void ex_walk(const struct loops *l, int32_t node, void (*visit)(void *user, int32_t node), void *user)
 {
     int32_t a, b;
@@ -151,6 +163,25 @@ void ex_walk(const struct loops *l, int32_t node, void (*visit)(void *user, int3
     children(&l->ex.at[node], &a, &list, &b);
     for (; a; a = list ? l->ex.at[a].next : 0) ex_walk(l, a, visit, user);
     ex_walk(l, b, visit, user);
+}
+
+struct data_read {
+    const struct loops *l;
+    bool found;
+};
+
+static void find_data(void *user, int32_t node)
+{
+    struct data_read *r = user;
+    const struct ex *e = &r->l->ex.at[node];
+    r->found |= e->kind == EX_READ && r->l->tensors.at[e->tensor].role != LOOPS_TABLE;
+}
+
+bool ex_reads_data(const struct loops *l, int32_t node)
+{
+    struct data_read r = {.l = l};
+    ex_walk(l, node, find_data, &r);
+    return r.found;
 }
 
 bool ex_equal(const struct loops *l, int32_t a, int32_t b)

@@ -131,6 +131,8 @@ bool ex_affine(const struct loops *l, int32_t node, struct affine *out);
 int32_t ex_from_affine(struct loops *l, const struct affine *f);
 uint64_t ex_letters(const struct loops *l, int32_t node);                 /* free letters below */
 uint64_t stmt_letters(const struct loops *l, const struct loops_stmt *s); /* the letters of what it writes */
+int64_t letters_points(const struct loops *l, uint64_t letters); /* product of the sizes; INT64_MAX if that is more */
+bool ex_reads_data(const struct loops *l, int32_t node);         /* a tensor that is no TABLE is read below */
 bool ex_range(const struct loops *l, int32_t node, int64_t *out_min, int64_t *out_max); /* of an integer expression */
 bool ex_is_int(const struct loops *l, int32_t node);
 int ex_list_length(const struct loops *l, int32_t first);

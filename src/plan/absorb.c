@@ -87,12 +87,9 @@ static const struct loops_stmt *writer_of(const struct loops *l, int tensor)
 static bool writes_all(const struct loops *l, const struct loops_stmt *s, int tensor)
 {
     const struct loops_tensor *t = &l->tensors.at[tensor];
-    uint64_t letters = stmt_letters(l, s);
-    int64_t written = 1, elements = 1;
-    for (int i = 0; i < l->letters.n; i++)
-        if (letters >> i & 1) written *= l->letters.at[i].size;
+    int64_t elements = 1;
     for (int d = 0; d < t->ndim; d++) elements *= t->shape[d];
-    return written == elements;
+    return letters_points(l, stmt_letters(l, s)) == elements;
 }
 
 /* u behind `into`, through tensor t of u. The letters of u become what `into` writes t by. */

@@ -65,11 +65,8 @@ static void depth_visit(void *user, int32_t node)
 static double depth_of(const struct cluster *c)
 {
     struct depth d = {.l = c->loops};
-    double n = 1;
     ex_walk(c->loops, c->loops->stmts.at[c->root].value, depth_visit, &d);
-    for (int i = 0; i < c->loops->letters.n; i++)
-        if ((d.bound & ~d.window) >> i & 1) n *= (double)c->loops->letters.at[i].size;
-    return n;
+    return (double)letters_points(c->loops, d.bound & ~d.window);
 }
 
 static int collect(struct plan *p, const struct solver_context *sc, const struct cluster *c, bool contraction,

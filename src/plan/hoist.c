@@ -31,20 +31,12 @@ static void check_node(void *user, int32_t node)
         c->safe &= ex_range(c->l, i, &low, &high) && low >= 0 && high < t->shape[d];
 }
 
-static int64_t iterations(const struct loops *l, uint64_t letters)
-{
-    int64_t n = 1;
-    for (int i = 0; i < l->letters.n; i++)
-        if (letters >> i & 1) n *= l->letters.at[i].size;
-    return n;
-}
-
 static bool may_go(const struct hoist *h, int32_t node, uint64_t scope)
 {
     const struct ex *e = &h->l->ex.at[node];
     const uint64_t free = ex_letters(h->l, node);
     struct check c = {.l = h->l, .safe = e->op != RED_MOMENTS && e->op != RED_SOFTSUM};
-    if (iterations(h->l, e->u.bound) < WORTH || iterations(h->l, scope & ~free) < 2) return false;
+    if (letters_points(h->l, e->u.bound) < WORTH || letters_points(h->l, scope & ~free) < 2) return false;
     if (__builtin_popcountll(free) > SOL_MAX_DIMS) return false;
     ex_walk(h->l, node, check_node, &c);
     return c.data && c.safe;

@@ -69,7 +69,7 @@ sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct targe
     TRY(plan_absorb(p));
     TRY(plan_layout(p));
     p->known = map_create(a);
-    p->key = network_key(p);
+    if (advice) p->key = network_key(p);
     TRY(plan_band(p));
     TRY(plan_choose(p));
     *out_plan = p;

@@ -95,7 +95,7 @@ struct plan {
     VECTOR(struct plan_chain) chains; /* where there was something to choose */
     int *into;                        /* by a unit's number: that of the unit which does its work */
     int numbers;
-    const char *key;             /* hash of what is to be computed, whoever computes it: 32 digits */
+    const char *key; /* hash of what is to be computed, whoever computes it: 32 digits; NULL without advice */
     VECTOR(struct unit *) units; /* in order of execution within each program */
     struct store *stores;        /* by tensor id */
     int nstores;

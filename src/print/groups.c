@@ -11,14 +11,6 @@ static uint64_t bit(int letter)
     return UINT64_C(1) << letter;
 }
 
-int64_t letters_points(const struct loops *l, uint64_t letters)
-{
-    int64_t n = 1;
-    for (int i = 0; i < l->letters.n; i++)
-        if (letters >> i & 1) n *= l->letters.at[i].size;
-    return n;
-}
-
 int groups_scan(const struct loops *l, int s)
 {
     int n = 1;

@@ -122,8 +122,7 @@ struct print_plan *groups_make(struct arena *a, const struct cluster *c, int lan
 int groups_scan(const struct loops *l, int s);
 /* The letters along which the elements of outputs lie side by side. */
 uint64_t groups_unit_letters(const struct loops *l, const struct memory *m);
-double expr_ops(const struct loops *l, int32_t node); /* operations at one point, reductions included */
-int64_t letters_points(const struct loops *l, uint64_t letters);
+double expr_ops(const struct loops *l, int32_t node);       /* operations at one point, reductions included */
 void print_tables(struct text *out, const struct loops *l); /* as constants of the source */
 /* Declares operands, work buffers and scratch of a group inside its function. */
 void print_pointers(struct text *out, const struct print_plan *pl, const struct print_group *g);
