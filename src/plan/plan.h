@@ -119,6 +119,10 @@ void plan_place(struct store *s);          /* layout.c: order, strides, size of 
 
 /* the phases, in order; each is one file */
 sol_status plan_units(struct plan *p);
+int plan_parts(struct plan *p, struct loops *l, struct loops **out_part); /* part.c: how many; room for all statements */
+/* Does one of the statements first .. last - 1 write what the expression reads? Is it a deep sum of products? */
+bool plan_reads_written(const struct loops *l, int32_t node, int first, int last);
+bool plan_is_product(const struct loops *l, int32_t value);
 struct loops *plan_hoist(struct plan *p, struct loops *l, enum program program, struct sol_layer *layer,
                          const char *label); /* adds units in front; returns what is left of l */
 sol_status plan_compose(struct plan *p);

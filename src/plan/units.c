@@ -1,5 +1,4 @@
-/* From layers to units, one for each layer; a layer whose statements write disjoint parts of one tensor (Concat)
- * becomes a unit for each part, so that a part can be written by whoever makes it. */
+/* From layers to units: one for each layer, or for each of its parts (part.c). */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -95,28 +94,6 @@ void plan_count(struct plan *p)
     }
 }
 
-/* Does no statement need another? Then each is a unit. */
-static bool writes_in_parts(const struct loops *l)
-{
-    for (int i = 0; i < l->stmts.n; i++) {
-        const struct loops_stmt *s = &l->stmts.at[i];
-        if (s->nout != 1 || s->scan_step) return false;
-        for (int k = 0; k < l->tensors.n; k++)
-            if (l->tensors.at[k].role != LOOPS_INPUT && l->tensors.at[k].role != LOOPS_TABLE &&
-                rewrite_reads(l, s->value, k))
-                return false;
-    }
-    return l->stmts.n > 1;
-}
-
-static struct loops *loops_part(struct arena *a, struct loops *l, int stmt)
-{
-    struct loops *part = loops_copy(a, l);
-    part->stmts.at[0] = l->stmts.at[stmt];
-    part->stmts.n = 1;
-    return rewrite_sweep(part);
-}
-
 static void bind_tensors(struct sol_layer *l, struct loops *loops)
 {
     int in = 0, out = 0;
@@ -204,9 +181,10 @@ static void add_units(struct plan *p, struct sol_layer *l, enum program program)
     for (int i = 0; i < loops->stmts.n; i++) loops->stmts.at[i].label = label;
     bool opaque = l->def->flags & LAYER_OPAQUE;
     if (!opaque) loops = put_literals(loops);
-    bool parts = writes_in_parts(loops);
-    for (int i = 0; i < (parts ? loops->stmts.n : 1); i++) {
-        struct loops *part = parts ? loops_part(p->arena, loops, i) : loops;
+    struct loops **parts = NEW_ARRAY(p->arena, struct loops *, loops->stmts.n + 1);
+    const int n = plan_parts(p, loops, parts);
+    for (int i = 0; i < n; i++) {
+        struct loops *part = parts[i];
         if (!opaque) part = plan_hoist(p, part, program, l, label);
         struct unit *u = plan_unit(p, -1, program, part, l, label);
         u->opaque = opaque;

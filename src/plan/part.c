@@ -1,0 +1,158 @@
+/* A layer whose statements can run apart becomes several units. Statements that write disjoint parts of one tensor
+ * (Concat) do, so that a part can be written by whoever makes it. A recurrence with products in its steps does: what
+ * goes before it, such as the product with the inputs of all steps, is then a contraction like any other, and the
+ * steps are left to scan.c. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+#include "print/print.h"
+
+#define DEEP 8 /* products in a sum from which on it is worth a kernel of its own */
+
+bool plan_reads_written(const struct loops *l, int32_t node, int first, int last)
+{
+    for (int i = first; i < last; i++)
+        for (int o = 0; o < l->stmts.at[i].nout; o++)
+            if (rewrite_reads(l, node, l->stmts.at[i].out[o])) return true;
+    return false;
+}
+
+/* Does no statement need another? */
+static bool disjoint(const struct loops *l)
+{
+    for (int i = 0; i < l->stmts.n; i++) {
+        const struct loops_stmt *s = &l->stmts.at[i];
+        if (s->nout != 1 || s->scan_step || plan_reads_written(l, s->value, 0, l->stmts.n)) return false;
+    }
+    return l->stmts.n > 1;
+}
+
+struct products {
+    const struct loops *l;
+    bool found;
+};
+
+static void find_product(void *user, int32_t node)
+{
+    struct products *p = user;
+    const struct loops *l = p->l;
+    const struct ex *e = &l->ex.at[node], *body = &l->ex.at[e->b];
+    if (e->kind != EX_RED || e->op != RED_SUM || e->a || body->kind != EX_MUL) return;
+    if (l->ex.at[body->a].kind != EX_READ || l->ex.at[body->b].kind != EX_READ) return;
+    p->found |= letters_points(l, e->u.bound) >= DEEP;
+}
+
+bool plan_is_product(const struct loops *l, int32_t value)
+{
+    struct products p = {l, false};
+    ex_walk(l, value, find_product, &p);
+    return p.found;
+}
+
+/* Does the loop over `letter` end with this index? */
+static bool is_last(const struct loops *l, int32_t index, const struct loops_stmt *scan)
+{
+    const struct ex *e = &l->ex.at[index];
+    return e->kind == EX_INT && e->u.i == (scan->scan_step > 0 ? l->letters.at[scan->scan_letter].size - 1 : 0);
+}
+
+struct ends {
+    const struct loops *l;
+    int first, last;
+    bool all; /* that is read of what the statements write is of their last step */
+};
+
+static void see_end(void *user, int32_t node)
+{
+    struct ends *e = user;
+    const struct loops *l = e->l;
+    const struct ex *read = &l->ex.at[node];
+    if (read->kind != EX_READ) return;
+    for (int i = e->first; i < e->last; i++) {
+        const struct loops_stmt *s = &l->stmts.at[i];
+        if (s->out[0] != read->tensor) continue;
+        int32_t at = read->a, w = s->index;
+        for (; w && !(l->ex.at[w].kind == EX_LETTER && l->ex.at[w].tensor == s->scan_letter); w = l->ex.at[w].next)
+            at = l->ex.at[at].next;
+        e->all &= w && is_last(l, at, s);
+    }
+}
+
+/* Statements from `last` on that take nothing but the last step of statements first .. last - 1, such as an LSTM's
+ * last state, run behind them: how many. */
+static int followers(const struct loops *l, int first, int last)
+{
+    int n = 0;
+    for (; last + n < l->stmts.n; n++) {
+        const struct loops_stmt *s = &l->stmts.at[last + n];
+        struct ends e = {l, first, last, true};
+        ex_walk(l, s->value, see_end, &e);
+        if (s->nout != 1 || s->scan_step || !e.all || !plan_reads_written(l, s->value, first, last) ||
+            plan_reads_written(l, s->value, 0, first) || plan_reads_written(l, s->value, last, l->stmts.n))
+            break;
+    }
+    return n;
+}
+
+/* How many statements from `first` on are a part. */
+static int part_length(const struct loops *l, int first)
+{
+    const int n = groups_scan(l, first);
+    return l->stmts.at[first].scan_step ? n + followers(l, first, first + n) : 1;
+}
+
+static bool has_steps(const struct loops *l)
+{
+    bool product = false;
+    for (int i = 0; i < l->stmts.n; i++) {
+        if (l->stmts.at[i].nout != 1) return false;
+        product |= l->stmts.at[i].scan_step && plan_is_product(l, l->stmts.at[i].value);
+    }
+    return product;
+}
+
+/* Temporaries that one part hands another lie in memory. */
+static void share_temps(struct plan *p, struct loops *l)
+{
+    for (int first = 0, n; first < l->stmts.n; first += n) {
+        n = part_length(l, first);
+        for (int i = first; i < first + n; i++) {
+            struct loops_tensor *t = &l->tensors.at[l->stmts.at[i].out[0]];
+            if (t->role != LOOPS_TEMP) continue;
+            for (int k = 0; k < l->stmts.n && !t->user; k++)
+                if ((k < first || k >= first + n) && rewrite_reads(l, l->stmts.at[k].value, l->stmts.at[i].out[0]))
+                    t->user = plan_tensor(p, t->name, t->dtype, t->ndim, t->shape);
+        }
+    }
+}
+
+static struct loops *part_of(struct arena *a, const struct loops *l, int first, int n)
+{
+    struct loops *part = loops_copy(a, l);
+    for (int i = 0; i < n; i++) part->stmts.at[i] = l->stmts.at[first + i];
+    part->stmts.n = n;
+    for (int i = 0; i < l->stmts.n; i++) {
+        struct loops_tensor *t = &part->tensors.at[l->stmts.at[i].out[0]];
+        if (t->user) t->role = LOOPS_INPUT;
+    }
+    for (int i = 0; i < n; i++) {
+        struct loops_tensor *t = &part->tensors.at[part->stmts.at[i].out[0]];
+        if (t->user) t->role = LOOPS_OUTPUT;
+    }
+    return rewrite_sweep(part);
+}
+
+int plan_parts(struct plan *p, struct loops *l, struct loops **out_part)
+{
+    const bool apart = disjoint(l);
+    int parts = 0;
+    out_part[0] = l;
+    if (!apart && !has_steps(l)) return 1;
+    if (!apart) share_temps(p, l);
+    for (int first = 0, n; first < l->stmts.n; first += n) {
+        n = apart ? 1 : part_length(l, first);
+        out_part[parts++] = part_of(p->arena, l, first, n);
+    }
+    return parts;
+}
