@@ -1,7 +1,7 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build asan demo test test-c test-asan test-python test-all fuzz bench bench-train bench-deploy docs lint format clean
+.PHONY: help setup build asan demo test test-c test-asan test-python test-all fuzz bench bench-train bench-deploy counts docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -58,6 +58,9 @@ bench-train: build ## the same for a step of training: time and memory
 bench-deploy: build ## what a deployed network takes, beside what the peers ship: bytes, files, start, memory, speed
 	@sh tools/setup.sh deploy
 	.venv-deploy/bin/python bench/deploy.py $(NETWORKS) $(if $(SYSTEMS),--systems $(SYSTEMS))
+
+counts: build ## renews test/counts.txt, the instructions that kernels take, for the compiler at hand
+	SOL_CACHE=build/test/cache build/test/counts_test --renew
 
 docs: build ## reference pages from headers, docstrings and config.def
 	$(PYTHON) tools/make_docs.py
