@@ -157,7 +157,7 @@ static void make_packs(struct making *m)
     if (!d->packs) return;
     for (int t = 0; t < d->loops->tensors.n; t++) {
         const struct memory *at = &d->pl->cluster.memory[t];
-        if (d->loops->tensors.at[t].role != LOOPS_INPUT || !at->constant || d->npack == KERNEL_MAX_PACKS) continue;
+        if (d->loops->tensors.at[t].role != LOOPS_INPUT || !at->constant || d->npack == DFP_MAX_PACKS) continue;
         int dim = -1;
         for (int i = 0; i < d->pl->ngroup; i++) {
             struct packing p = {d, t, m->group[i].vector, -1, false};

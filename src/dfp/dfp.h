@@ -8,6 +8,7 @@
 enum { DFP_TILE = 0, DFP_TASK = 1 }; /* points of a register tile, 0: the usual; ns of work worth a task */
 
 #define DFP_POINTS 16
+#define DFP_MAX_PACKS 3 /* operands that are packed, at most */
 struct dfp_load {
     const char *text, *name;
     struct dfp_load *next;
@@ -37,7 +38,7 @@ struct dfp {
     } * temp;                         /* by tensor; what a group in lanes does with its temporaries */
     bool packs; /* constant operands may be packed: not all are, else the kernel itself runs once */
     int npack;
-    struct kernel_pack pack[KERNEL_MAX_PACKS];
+    struct kernel_pack pack[DFP_MAX_PACKS];
 };
 
 /* expand.c: a copy of a cluster in which reductions with several results are simple ones, expressions that several

@@ -25,6 +25,11 @@ struct loops *loops_slice(struct arena *a, const struct loops *l, const struct m
 /* The letter as outer * by + inner. */
 struct loops *loops_split(struct arena *a, const struct loops *l, int letter, int64_t by, int *out_outer);
 
+/* join.c: what the sources of kernels begin with in common, in bytes; the rest of one of them as stage number `stage`.
+ */
+size_t join_common(const char *a, const char *b);
+void join_put(struct text *out, int stage, const char *text);
+
 /* band_print.c */
 struct chain;
 /* Turns u, the chain's last unit, into the whole chain. *out_done false: it cannot be printed as one kernel. */

@@ -5,7 +5,6 @@
  * image goes on where the task before stopped, so only the first task of a range makes the rows of the border twice. */
 #include "plan/band.h"
 
-#include <ctype.h>
 #include <string.h>
 
 struct printing {
@@ -16,81 +15,6 @@ struct printing {
     int *tensor[BAND_MAX_STAGES]; /* by stage and tensor: tensor of merged */
     int *operand;                 /* by tensor of merged: operand of the kernel */
 };
-
-/* -- one text from several: what the sources begin with in common is kept once, their own names get the stage's number
- */
-
-/* Whole declarations only: up to a line behind which no bracket is open and that ends one. Comments do not count, and
- * equal stages are two functions all the same. */
-static size_t common_lines(const char *a, const char *b)
-{
-    const char *kernel = strstr(a, "void KERNEL");
-    size_t safe = 0, end = kernel ? (size_t)(kernel - a) : strlen(a);
-    int depth = 0;
-    bool comment = false;
-    for (size_t n = 0; n < end && a[n] == b[n]; n++) {
-        if (a[n] == '/' && a[n + 1] == '*') comment = true;
-        if (n && a[n] == '/' && a[n - 1] == '*') comment = false;
-        if (comment) continue;
-        depth += (a[n] == '{' || a[n] == '(') - (a[n] == '}' || a[n] == ')');
-        if (a[n] == '\n' && !depth && n && (a[n - 1] == '}' || a[n - 1] == ';' || a[n - 1] == '\n')) safe = n + 1;
-    }
-    return safe;
-}
-
-/* The name that a line at the outermost level declares: the word before its first bracket, attributes apart. */
-static const char *declared(struct arena *a, const char *line)
-{
-    static const char *const begins[] = {"static", "__attribute__", "void KERNEL", "typedef", "#define"};
-    const char *attribute = "__attribute__((", *from, *end;
-    bool declares = false;
-    for (int i = 0; i < COUNT_OF(begins); i++) declares |= !strncmp(line, begins[i], strlen(begins[i]));
-    if (!declares) return NULL;
-    const char *newline = line + strcspn(line, "\n"), *skip = strstr(line, attribute);
-    const char *begin = skip && skip < newline ? strstr(skip, "))") + 2 : line;
-    end = *line == '#' ? line + 8 + strcspn(line + 8, " (\n") : begin + strcspn(begin, "([=;\n");
-    while (end > line && !(isalnum((unsigned char)end[-1]) || end[-1] == '_')) end--;
-    for (from = end; from > line && (isalnum((unsigned char)from[-1]) || from[-1] == '_'); from--) {
-    }
-    char *name = arena_alloc(a, (size_t)(end - from) + 1);
-    memcpy(name, from, (size_t)(end - from));
-    return name;
-}
-
-static struct map *own_names(struct arena *a, const char *text)
-{
-    struct map *names = map_create(a);
-    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        const char *name = declared(a, line);
-        if (name && *name) map_set(names, name, (void *)name);
-    }
-    return names;
-}
-
-static void put_stage_source(struct printing *pr, int stage, const char *text)
-{
-    struct map *names = own_names(pr->p->arena, text);
-    const char *at = text;
-    while (*at) {
-        size_t n = 0;
-        while (isalnum((unsigned char)at[n]) || at[n] == '_') n++;
-        if (!n) {
-            text_add(pr->out, at++, 1);
-            continue;
-        }
-        char *word = arena_alloc(pr->p->arena, n + 1);
-        memcpy(word, at, n);
-        bool line_begins = at == text || at[-1] == '\n';
-        if (line_begins && !strcmp(word, "void")) text_put(pr->out, "static ");
-        if (!strcmp(word, "KERNEL_0"))
-            text_put(pr->out, "stage%d", stage);
-        else if (map_get(names, word) && strncmp(word, "sol_", 4))
-            text_put(pr->out, "%s_s%d", word, stage);
-        else
-            text_add(pr->out, at, n);
-        at += n;
-    }
-}
 
 /* -- merging loops: for people, for operands, and for the reference solver */
 
@@ -240,7 +164,7 @@ static void put_call(struct printing *pr, int i)
         text_put(pr->out, ",\n");
     }
     text_line(pr->out, "};");
-    text_line(pr->out, "stage%d(q, f, 0, %lld, worker);", i, (long long)st->kernel.step[0].tasks);
+    text_line(pr->out, "stage%d_0(q, f, 0, %lld, worker);", i, (long long)st->kernel.step[0].tasks);
 }
 
 static void put_fill(struct printing *pr, int i)
@@ -366,12 +290,12 @@ sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, boo
     if (!collect_packs(&pr, &k)) return SOL_OK;
     size_t common = SIZE_MAX;
     for (int i = 1; i < c->n; i++)
-        common = MIN(common, common_lines(c->stage[0].kernel.source, c->stage[i].kernel.source));
+        common = MIN(common, join_common(c->stage[0].kernel.source, c->stage[i].kernel.source));
     text_line(&out, "#include <math.h>\n#include <string.h>");
     text_add(&out, c->stage[0].kernel.source, common);
     int64_t scratch = 0;
     for (int i = 0; i < c->n; i++) {
-        put_stage_source(&pr, i, c->stage[i].kernel.source + common);
+        join_put(&out, i, c->stage[i].kernel.source + common);
         scratch = MAX(scratch, (c->stage[i].kernel.scratch_bytes + 63) / 64 * 64);
     }
     put_state(&pr);

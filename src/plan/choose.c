@@ -99,7 +99,7 @@ static int collect(struct plan *p, const struct solver_context *sc, const struct
 
 /* What it takes to pack parameters again in every step of training, at the speed of the L3: read, and written, which
  * counts twice. */
-static double packing(const struct plan *p, const struct cluster *c, const struct kernel *k)
+static double packing(const struct plan *p, const struct cluster *c, const struct unit *u, const struct kernel *k)
 {
     double bytes = 0;
     for (int i = 0; i < k->npack && p->training; i++) {
@@ -111,7 +111,7 @@ static double packing(const struct plan *p, const struct cluster *c, const struc
             bytes += size;
         }
     }
-    return bytes / p->target->l3_rate;
+    return bytes / p->target->l3_rate / (double)MAX(u->repeats, 1);
 }
 
 void choice_add(struct choice *c, const struct candidate *cand)
@@ -131,7 +131,7 @@ static sol_status emit(struct plan *p, const struct solver_context *sc, const st
     *out_done = false;
     TRY(ctx_check(p->ctx));
     if (s && s != SOL_ERR_UNSUPPORTED) return ctx_where(p->ctx, s, "%s: ", u->label);
-    k.cost += s ? 0 : packing(p, c, &k);
+    k.cost += s ? 0 : packing(p, c, u, &k);
     if (s || (choice->kernel.source && k.cost >= choice->kernel.cost)) return SOL_OK;
     choice->kernel = k;
     choice->chosen = i;
@@ -208,17 +208,28 @@ static void set_operands(struct plan *p, struct map *packs, int *at, struct unit
     }
 }
 
+static struct target one_core(const struct target *t)
+{
+    struct target one = *t;
+    one.cores = 1;
+    one.flops /= t->cores;
+    one.l2_rate /= t->cores;
+    return one;
+}
+
 sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u,
                          const struct choice **out)
 {
+    const struct target alone = one_core(p->target);
     struct solver_context sc = {
-        .arena = p->arena, .target = p->target, .winograd = p->winograd, .training = p->training};
+        .arena = p->arena, .target = u->repeats ? &alone : p->target, .winograd = p->winograd, .training = p->training};
     struct cluster c = {.loops = l, .memory = memory, .root = root};
     struct text text = text_new(p->arena);
     struct hash h;
     char key[33];
     loops_print(l, &text);
     print_memory(&text, &c);
+    if (u->repeats) text_put(&text, "on one core\n");
     hash_init(&h);
     hash_text(&h, text.at);
     hash_hex(&h, key);

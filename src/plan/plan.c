@@ -70,6 +70,7 @@ sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct targe
     TRY(plan_layout(p));
     p->known = map_create(a);
     if (advice) p->key = network_key(p);
+    TRY(plan_scan(p));
     TRY(plan_band(p));
     TRY(plan_choose(p));
     *out_plan = p;

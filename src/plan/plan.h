@@ -7,6 +7,7 @@
  *   alias     the pieces of a Concat are written where the Concat wants them
  *   absorb    Maps go up into the producer of their last operand (an epilogue), or down into a reduction
  *   layout    order of dimensions, halos, strides of every stored tensor; reorders at the network's borders
+ *   scan      the steps of a recurrence become calls of kernels
  *   band      units that share a loop hand each other rows in scratch memory, where that saves time
  *   choose    a solver and a variant for every unit
  */
@@ -50,8 +51,9 @@ struct unit {
     struct memory *memory; /* by tensor of the loops, once laid out */
     struct kernel kernel;
     const struct choice *choice; /* that made the kernel, or most of it if it is a band; NULL: opaque */
-    int number;                  /* place before bands; the same however often a graph is planned */
-    int noperand;                /* of the kernel, in order; work buffers are tensors that only the plan knows */
+    int64_t repeats; /* its kernel runs so often within one step of the program, on one core; 0: it is that step */
+    int number;      /* place before bands; the same however often a graph is planned */
+    int noperand;    /* of the kernel, in order; work buffers are tensors that only the plan knows */
     struct sol_tensor **operand;
     bool *written; /* by operand */
 };
@@ -119,7 +121,8 @@ void plan_place(struct store *s);          /* layout.c: order, strides, size of 
 
 /* the phases, in order; each is one file */
 sol_status plan_units(struct plan *p);
-int plan_parts(struct plan *p, struct loops *l, struct loops **out_part); /* part.c: how many; room for all statements */
+int plan_parts(struct plan *p, struct loops *l,
+               struct loops **out_part); /* part.c: how many; room for all statements */
 /* Does one of the statements first .. last - 1 write what the expression reads? Is it a deep sum of products? */
 bool plan_reads_written(const struct loops *l, int32_t node, int first, int last);
 bool plan_is_product(const struct loops *l, int32_t value);
@@ -129,6 +132,7 @@ sol_status plan_compose(struct plan *p);
 sol_status plan_absorb(struct plan *p);
 sol_status plan_alias(struct plan *p);
 sol_status plan_layout(struct plan *p);
+sol_status plan_scan(struct plan *p);
 sol_status plan_band(struct plan *p);
 sol_status plan_choose(struct plan *p);
 void unit_memory(struct plan *p, struct unit *u); /* u->memory, from where the tensors lie */

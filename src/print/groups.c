@@ -79,8 +79,7 @@ static void see_read(void *user, int32_t node)
     if (e->kind == EX_RED) s->shared &= ~e->u.bound;
 }
 
-/* The letters that statements first .. last share. */
-static uint64_t share(const struct loops *l, int first, int last)
+uint64_t groups_shared(const struct loops *l, int first, int last)
 {
     struct sharing s = {l, first, last, ~UINT64_C(0)};
     for (int i = first; i <= last; i++) {
@@ -138,8 +137,8 @@ static void cut(struct print_plan *pl)
         n = groups_scan(l, s);
         double more = 0;
         for (int i = 0; i < n; i++) more += stmt_ops(l, s + i);
-        const uint64_t alone = share(l, s, s + n - 1);
-        const uint64_t together = g ? share(l, g->first, s + n - 1) : 0;
+        const uint64_t alone = groups_shared(l, s, s + n - 1);
+        const uint64_t together = g ? groups_shared(l, g->first, s + n - 1) : 0;
         if (g && (pl->ngroup == KERNEL_MAX_STEPS || worth(pl, g->shared, alone, together, ops + more))) {
             g->n += n;
             g->shared = together;

@@ -42,7 +42,7 @@ struct cluster {
 };
 
 #define KERNEL_MAX_STEPS 6
-#define KERNEL_MAX_PACKS 3
+#define KERNEL_MAX_PACKS 8
 struct kernel_pack { /* the kernel wants operand `tensor` in another form */
     int tensor;
     struct loops *loops; /* tensor 0: the operand as it is in the graph; tensor 1 (OUTPUT): the packed one, row-major */

@@ -120,6 +120,8 @@ struct print_plan {
 struct print_plan *groups_make(struct arena *a, const struct cluster *c, int lanes); /* lanes of a vector, or 1 */
 /* Statements that run together in one loop over their scan letter: how many from statement s on; 1 without a scan. */
 int groups_scan(const struct loops *l, int s);
+/* The letters that statements first .. last share: different points of them do not see each other. */
+uint64_t groups_shared(const struct loops *l, int first, int last);
 /* The letters along which the elements of outputs lie side by side. */
 uint64_t groups_unit_letters(const struct loops *l, const struct memory *m);
 double expr_ops(const struct loops *l, int32_t node);       /* operations at one point, reductions included */

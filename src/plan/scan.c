@@ -1,0 +1,345 @@
+/* Recurrences: the steps of a unit that scans along a letter become calls of kernels, one after the other.
+ *
+ *   a[T N G H] = g[T N G H] + sum[K] y[T-1 N K]:h0[N K] * u[G*#H+H K]      a stage: a contraction of one step
+ *   s[T N H] = ..; y[T N H] = ..                                          a stage: element by element
+ *
+ * A stage is statements cut along the letter (slice.c): a cluster of its own, for which any solver prints a kernel.
+ * What another step wrote is an operand as any other. Steps at the borders, where a read leaves its tensor, are cut
+ * apart from those between, so that all is affine. What only the steps see lies in scratch memory, one step of it. A
+ * letter that no step mixes, such as the batch, is cut into blocks, which are the tasks. */
+#include "plan/scan.h"
+
+#include <string.h>
+
+#include "print/print.h"
+
+#define STEP 500.0 /* ns that kernels are thought to cost by being a step, which here they are not */
+#define CALL 30.0  /* a call's */
+#define FEWER 0.95 /* blocks are worth it if they take so much less time */
+
+static int32_t nth(const struct loops *l, int32_t first, int n)
+{
+    while (n-- > 0) first = l->ex.at[first].next;
+    return first;
+}
+
+/* -- what the steps are */
+
+/* The dimension in which a statement writes the step's place; -1: none. */
+static int step_dim(const struct loops *l, const struct loops_stmt *s)
+{
+    int d = 0;
+    for (int32_t i = s->index; i; i = l->ex.at[i].next, d++)
+        if (l->ex.at[i].kind == EX_LETTER && l->ex.at[i].tensor == s->scan_letter) return d;
+    return -1;
+}
+
+struct reads { /* of what the steps write */
+    struct scan *s;
+    int stmt;
+    bool ok;
+};
+
+/* Steps may read earlier ones, at a fixed distance. */
+static void see_read(void *user, int32_t node)
+{
+    struct reads *r = user;
+    struct scan *s = r->s;
+    const struct ex *e = &s->l->ex.at[node];
+    if (e->kind != EX_READ || s->own[e->tensor].dim < 0) return;
+    struct scan_own *own = &s->own[e->tensor];
+    const int32_t at = nth(s->l, e->a, own->dim);
+    struct affine f;
+    r->ok &= ex_affine(s->l, at, &f);
+    if (!r->ok) return;
+    if (r->stmt >= s->nstep) { /* behind the last step: of that one only */
+        own->carried = true;
+        r->ok &= f.n == 0 && f.c == (s->by > 0 ? s->steps - 1 : 0);
+        return;
+    }
+    r->ok &= f.n == 1 && f.letter[0] == s->letter && f.coef[0] == 1 && f.c * s->by <= 0;
+    if (!f.c) return;
+    own->carried = true;
+    own->rows = MAX(own->rows, 1 + (f.c < 0 ? -f.c : f.c));
+}
+
+static bool find_steps(struct scan *s)
+{
+    const struct loops *l = s->l;
+    const struct loops_stmt *first = &l->stmts.at[0];
+    bool product = false;
+    if (!first->scan_step || first->scan_step < -1 || first->scan_step > 1) return false;
+    s->nstep = groups_scan(l, 0);
+    s->letter = first->scan_letter;
+    s->by = first->scan_step;
+    s->steps = l->letters.at[s->letter].size;
+    s->cluster = NEW_ARRAY(s->p->arena, int, l->stmts.n + 1);
+    s->own = NEW_ARRAY(s->p->arena, struct scan_own, l->tensors.n + 1);
+    for (int t = 0; t < l->tensors.n; t++) s->own[t] = (struct scan_own){.dim = -1, .rows = 1};
+    for (int i = 0; i < l->stmts.n; i++) {
+        const struct loops_stmt *st = &l->stmts.at[i];
+        const bool deep = i < s->nstep && plan_is_product(l, st->value);
+        product |= deep;
+        if (i) s->cluster[i] = s->cluster[i - 1] + (deep || i == s->nstep || plan_is_product(l, st[-1].value));
+        if (st->nout != 1 || (i >= s->nstep && st->scan_step)) return false;
+        if (i >= s->nstep) continue;
+        struct scan_own *own = &s->own[st->out[0]];
+        if (own->dim >= 0) return false; /* written in parts */
+        own->dim = step_dim(l, st);
+        if (own->dim < 0) return false;
+    }
+    struct reads r = {.s = s, .ok = product};
+    for (r.stmt = 0; r.stmt < l->stmts.n; r.stmt++) ex_walk(l, l->stmts.at[r.stmt].value, see_read, &r);
+    return r.ok;
+}
+
+/* -- the loops of a phase, and of a stage */
+
+struct phase_reads {
+    struct scan *s;
+    struct loops *to;
+    bool follows;
+};
+
+static int place_tensor(struct scan *s, struct loops *to, int tensor, int64_t shift)
+{
+    const struct loops_tensor *t = &s->l->tensors.at[tensor];
+    for (int i = 0; i < to->tensors.n; i++) {
+        const struct scan_place *at = to->tensors.at[i].user;
+        if (at->tensor == tensor && at->shift == shift) return i;
+    }
+    struct scan_place *place = NEW(s->p->arena, struct scan_place);
+    *place = (struct scan_place){tensor, shift};
+    const char *name = shift ? arena_printf(s->p->arena, "%s_before", t->name) : t->name;
+    const int made = loops_tensor(to, name, shift ? LOOPS_INPUT : t->role, t->dtype, t->ndim, t->shape);
+    to->tensors.at[made].table = t->table;
+    to->tensors.at[made].user = place;
+    return made;
+}
+
+/* What another step wrote is a tensor of its own. */
+static int32_t phase_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
+                          int32_t outside)
+{
+    const struct phase_reads *r = user;
+    const struct scan_own *own = &r->s->own[read->tensor];
+    struct affine f;
+    if (own->dim < 0 || r->follows || !ex_affine(r->s->l, nth(r->s->l, read->a, own->dim), &f) || !f.c) return 0;
+    return ex_read(to, place_tensor(r->s, to, read->tensor, f.c), ex_list(to, nindex, index), outside);
+}
+
+/* Statements first .. last - 1, for n steps from `from` on; the letter counts from there, or is gone. */
+static struct loops *phase_loops(struct scan *s, int64_t from, int64_t n, int first, int last)
+{
+    struct loops *to = loops_create(s->p->arena, s->l->name);
+    int32_t letter[LOOPS_MAX_LETTERS];
+    int *tensor = NEW_ARRAY(s->p->arena, int, s->l->tensors.n + 1);
+    for (int i = 0; i < s->l->letters.n; i++) {
+        const struct loops_letter *x = &s->l->letters.at[i];
+        letter[i] = ex_letter(to, loops_letter(to, x->name, i == s->letter && n > 1 ? n : x->size));
+        if (i == s->letter && first < s->nstep)
+            letter[i] = n > 1 ? ex_binary(to, EX_ADD, letter[i], ex_int(to, from)) : ex_int(to, from);
+    }
+    for (int t = 0; t < s->l->tensors.n; t++) tensor[t] = place_tensor(s, to, t, 0);
+    struct phase_reads reads = {s, to, first >= s->nstep};
+    const struct rewrite r = {
+        .to = to, .from = s->l, .letter = letter, .tensor = tensor, .read = phase_read, .user = &reads};
+    for (int i = first; i < last; i++) {
+        struct loops_stmt st = s->l->stmts.at[i];
+        st.out[0] = (uint16_t)tensor[st.out[0]];
+        st.index = rewrite_list(&r, st.index);
+        st.value = rewrite_ex(&r, st.value);
+        st.scan_step = 0;
+        PUSH(to->arena, to->stmts, st);
+    }
+    return to;
+}
+
+/* Statements first .. last - 1 of a phase: what they write is a temporary if nobody else reads it. */
+static struct loops *stage_loops(struct scan *s, const struct loops *phase, int first, int last)
+{
+    struct loops *to = loops_copy(s->p->arena, phase);
+    to->stmts.n = last - first;
+    for (int i = 0; i < to->stmts.n; i++) to->stmts.at[i] = phase->stmts.at[first + i];
+    for (int t = 0; t < to->tensors.n; t++)
+        if (to->tensors.at[t].role != LOOPS_TABLE) to->tensors.at[t].role = LOOPS_INPUT;
+    for (int i = first; i < last; i++) {
+        const int t = phase->stmts.at[i].out[0], of = ((struct scan_place *)phase->tensors.at[t].user)->tensor;
+        bool read = s->l->tensors.at[of].role == LOOPS_OUTPUT || s->own[of].carried;
+        for (int k = 0; k < phase->stmts.n && !read; k++)
+            read = (k < first || k >= last) && rewrite_reads(phase, phase->stmts.at[k].value, t);
+        to->tensors.at[t].role = read ? LOOPS_OUTPUT : LOOPS_TEMP;
+        s->own[of].scratch |= read && s->l->tensors.at[of].role == LOOPS_TEMP;
+    }
+    return rewrite_sweep(to);
+}
+
+/* Where a tensor lies that is in scratch memory: the steps' dimension has no room, since the pointer knows the step. */
+static void place_scratch(struct scan *s, int tensor)
+{
+    const struct loops_tensor *t = &s->l->tensors.at[tensor];
+    struct scan_own *own = &s->own[tensor];
+    const struct loops_stmt *w = s->l->stmts.at;
+    while (w->out[0] != tensor) w++;
+    int64_t stride = 1;
+    own->memory = (struct memory){.align = 64};
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        const struct ex *e = &s->l->ex.at[nth(s->l, w->index, d)];
+        if (d == own->dim) continue;
+        own->memory.stride[d] = stride;
+        stride *= e->kind == EX_LETTER && e->tensor == s->batch ? s->block : t->shape[d];
+    }
+    own->row_bytes = (stride * dtype_def(t->dtype)->bytes + 63) / 64 * 64;
+}
+
+static struct memory *stage_memory(struct scan *s, const struct loops *l)
+{
+    struct memory *m = NEW_ARRAY(s->p->arena, struct memory, l->tensors.n + 1);
+    for (int t = 0; t < l->tensors.n; t++) {
+        const int of = ((struct scan_place *)l->tensors.at[t].user)->tensor;
+        struct scan_own *own = &s->own[of];
+        if (s->l->tensors.at[of].role == LOOPS_TEMP && l->tensors.at[t].role != LOOPS_TEMP) place_scratch(s, of);
+        m[t] = own->scratch ? own->memory : s->u->memory[of];
+        if (own->dim >= 0) m[t].constant = false;
+    }
+    return m;
+}
+
+static int letter_named(const struct loops *l, const char *name)
+{
+    for (int i = 0; i < l->letters.n; i++)
+        if (!strcmp(l->letters.at[i].name, name)) return i;
+    return -1;
+}
+
+/* Cuts a stage: a block of the batch, then a step. False: it cannot be cut. */
+static bool cut(struct scan *s, struct scan_stage *st, struct loops *l, bool steps)
+{
+    struct arena *a = s->p->arena;
+    double nothing;
+    st->whole = st->memory = stage_memory(s, l);
+    for (int k = 1; k >= 0; k--) { /* 1: blocks, 0: steps */
+        if (k ? s->blocks < 2 : !steps) continue;
+        int letter = letter_named(l, s->l->letters.at[k ? s->batch : s->letter].name);
+        if (letter < 0) return false;
+        if (k && s->block > 1) l = loops_split(a, l, letter, s->block, &letter);
+        struct memory *memory = NEW_ARRAY(a, struct memory, l->tensors.n + 1);
+        st->op[k] = NEW_ARRAY(a, struct slice_operand, l->tensors.n + 1);
+        l = loops_slice(a, l, st->memory, letter, -1, st->op[k], memory, &nothing);
+        if (!l) return false;
+        for (int t = 0; t < l->tensors.n; t++) /* what is packed once would be packed for the first */
+            if (st->op[k][t].coef) memory[t].constant = false;
+        st->memory = memory;
+    }
+    st->sub = l;
+    return true;
+}
+
+/* -- phases */
+
+/* n steps from `from` on, or what follows them. *out_ok false: they cannot be cut. */
+static sol_status add_phase(struct scan *s, int64_t from, int64_t n, bool follows, bool *out_ok)
+{
+    const int first = follows ? s->nstep : 0, all = (follows ? s->l->stmts.n : s->nstep) - first;
+    struct loops *phase = phase_loops(s, from, n, first, first + all);
+    struct scan_phase *ph = &s->phase[s->nphase++];
+    *ph = (struct scan_phase){from, n, 0, NEW_ARRAY(s->p->arena, struct scan_stage, all + 1)};
+    for (int i = 0, k; i < all && *out_ok; i = k) {
+        for (k = i + 1; k < all && s->cluster[first + k] == s->cluster[first + i]; k++) {
+        }
+        struct scan_stage *st = &ph->stage[ph->nstage++];
+        *out_ok = cut(s, st, stage_loops(s, phase, i, k), n > 1);
+        if (!*out_ok) return SOL_OK;
+        struct unit u = *s->u;
+        u.repeats = n * s->blocks;
+        TRY(choose_kernel(s->p, st->sub, st->memory, 0, &u, &st->choice));
+        s->cost += (double)n * (MAX(st->choice->kernel.cost - STEP, 0) + CALL);
+    }
+    return SOL_OK;
+}
+
+/* All phases, with so many steps at the lower and at the upper end apart. */
+static sol_status add_phases(struct scan *s, int64_t low, int64_t high, bool *out_ok)
+{
+    s->nphase = 0;
+    s->cost = 0;
+    *out_ok = true;
+    for (int64_t i = 0, n; i < s->steps && *out_ok; i += n) {
+        const int64_t from = s->by > 0 ? i : s->steps - 1 - i; /* the first of them that runs */
+        const bool border = from < low || from >= s->steps - high;
+        n = border ? 1 : s->steps - low - high;
+        TRY(add_phase(s, s->by > 0 ? from : from - n + 1, n, false, out_ok));
+    }
+    if (*out_ok && s->l->stmts.n > s->nstep) TRY(add_phase(s, s->by > 0 ? s->steps - 1 : 0, 1, true, out_ok));
+    return SOL_OK;
+}
+
+static sol_status cut_steps(struct scan *s, bool *out_ok)
+{
+    static const int8_t borders[][2] = {{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {0, 2}, {2, 2}};
+    *out_ok = false;
+    s->block = s->batch < 0 ? 1 : s->l->letters.at[s->batch].size / s->blocks;
+    for (int i = 0; i < COUNT_OF(borders) && !*out_ok; i++) {
+        for (int t = 0; t < s->l->tensors.n; t++) s->own[t].scratch = false;
+        if (borders[i][0] + borders[i][1] <= s->steps) TRY(add_phases(s, borders[i][0], borders[i][1], out_ok));
+    }
+    const int cores = s->p->target->cores;
+    s->cost = STEP + s->cost * (double)((s->blocks + cores - 1) / cores);
+    return SOL_OK;
+}
+
+/* The letter whose points do not see each other, of the most: -1: there is none. */
+static int find_batch(const struct scan *s)
+{
+    const uint64_t shared = groups_shared(s->l, 0, s->l->stmts.n - 1);
+    int best = -1;
+    for (int i = 0; i < s->l->letters.n; i++)
+        if (shared >> i & 1 && (best < 0 || s->l->letters.at[i].size > s->l->letters.at[best].size)) best = i;
+    return best;
+}
+
+/* Tasks for as many cores as there are, if that pays. */
+static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
+{
+    struct scan best;
+    *out_ok = false;
+    s->batch = find_batch(s);
+    const int64_t most = s->batch < 0 ? 1 : MIN(s->l->letters.at[s->batch].size, s->p->target->cores);
+    for (s->blocks = 1; s->blocks <= most; s->blocks++) {
+        struct scan_own *own = NEW_ARRAY(s->p->arena, struct scan_own, s->l->tensors.n + 1);
+        bool ok = true;
+        if (s->batch >= 0 && s->l->letters.at[s->batch].size % s->blocks) continue;
+        memcpy(own, s->own, (size_t)s->l->tensors.n * sizeof *own);
+        s->own = own;
+        TRY(cut_steps(s, &ok));
+        if (!ok || (*out_ok && !always && s->cost > FEWER * best.cost)) continue;
+        best = *s;
+        *out_ok = true;
+    }
+    if (*out_ok) *s = best;
+    return SOL_OK;
+}
+
+static sol_status cut_unit(struct plan *p, struct unit *u)
+{
+    struct scan s = {.p = p, .u = u, .l = u->loops};
+    const struct choice *whole;
+    const bool always = !strcmp(ctx_config(p->ctx, "bands"), "always");
+    bool ok = false;
+    unit_memory(p, u);
+    if (!find_steps(&s)) return SOL_OK;
+    TRY(choose_blocks(&s, always, &ok));
+    if (!ok) return SOL_OK;
+    TRY(choose_kernel(p, u->loops, u->memory, u->root, u, &whole));
+    if (whole->kernel.cost <= s.cost && !always) return SOL_OK;
+    return scan_print(&s, &ok);
+}
+
+sol_status plan_scan(struct plan *p)
+{
+    for (int i = 0; i < p->units.n; i++) {
+        struct unit *u = p->units.at[i];
+        if (!u->dead && !u->opaque && u->contraction && u->loops->stmts.at[0].scan_step) TRY(cut_unit(p, u));
+    }
+    return ctx_check(p->ctx);
+}
