@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """What it takes to deploy a network: SOL's library beside what the peers ship. Bytes and files, what must be on the machine
-already, start, first call, later calls, peak memory. Every system runs in a process of its own, by turns; C programs where
+already, start, first call, later calls (by the clock, and of the processor: of one thread on a busy machine this tells
+more), peak memory. Every system runs in a process of its own, by turns; C programs where
 there is a C interface to build against (SOL, ONNX Runtime, OpenVINO), Python where a wheel has none (ncnn, IREE, LiteRT).
+
+Networks are those of bench/networks.py, and of test/python/networks.py (bert, lstm, ..) for SOL and ONNX Runtime.
 
 Usage: bench/deploy.py [NETWORK..] [--systems sol onnxruntime] [--rounds 5] [--seconds 1] [--threads 0] [--prepare]
 """
@@ -9,6 +12,7 @@ Usage: bench/deploy.py [NETWORK..] [--systems sol onnxruntime] [--rounds 5] [--s
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import os
@@ -53,15 +57,47 @@ def _compile(source: str, folder: Path, *flags: object) -> Path:
     return program
 
 
+@functools.cache
+def _network(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    """A network and the inputs that all systems are given: as input_data of measure.h."""
+    if name in networks.ALL:
+        model, given = networks.make(name), (networks.sample(name),)
+    else:
+        spec = importlib.util.spec_from_file_location("more", HERE.parent.parent / "test" / "python" / "networks.py")
+        more = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+        spec.loader.exec_module(more)  # type: ignore[union-attr]
+        networks.torchvision_models()
+        model, make = more.network(name, sys.modules["torchvision"])
+        given = make(1)
+    return model, tuple(_made_up(x) for x in given)
+
+
+def _made_up(x: torch.Tensor) -> torch.Tensor:
+    if not x.is_floating_point():
+        return torch.ones_like(x)
+    return torch.from_numpy((np.arange(x.numel()) % 97 / 97).astype(np.float32)).reshape(x.shape)
+
+
+@functools.cache
+def _expected(name: str) -> tuple[torch.Tensor, ...]:
+    model, given = _network(name)
+    with torch.no_grad():
+        return tuple(t for t in torch.utils._pytree.tree_leaves(model(*given)) if isinstance(t, torch.Tensor))
+
+
 def _shape(name: str) -> list[str]:
-    return [str(n) for n in networks.sample(name).shape]
+    given = _network(name)[1]
+    if len(given) > 1 or not given[0].is_floating_point():
+        raise RuntimeError("only networks with one input, of real numbers, are measured with this system")
+    return [str(n) for n in given[0].shape]
 
 
 def _onnx(name: str) -> Path:
     path = CACHE / f"{name}.onnx"
     if not path.exists():
-        x = networks.sample(name)
-        torch.onnx.export(networks.make(name), (x,), str(path), dynamo=False, input_names=["x"], output_names=["y"])
+        model, given = _network(name)
+        names = ([f"in{i}" for i in range(len(given))], [f"out{i}" for i in range(len(_expected(name)))])
+        torch.onnx.export(model, given, str(path), dynamo=False, input_names=names[0], output_names=names[1])
     return path
 
 
@@ -71,7 +107,8 @@ def sol(name: str, **keys: str) -> Command:
     folder = CACHE / "-".join(["sol", name, *keys.values()])
     if not (folder / "libnet.so").exists():
         dargs = {"path": folder, "lib_name": "libnet", "func_name": "net", **keys}
-        system.deploy(networks.make(name), "shared_lib", dargs, networks.sample(name))
+        model, given = _network(name)
+        system.deploy(model, "shared_lib", dargs, *given)
     program = _compile("sol.c", folder, f"-I{folder}", f"-L{folder}", "-l:libnet.so", f"-Wl,-rpath,{folder}")
     return [str(program)], []
 
@@ -87,7 +124,9 @@ def onnxruntime(name: str) -> Command:
         named.symlink_to(library)
     program = _compile("onnxruntime.c", CACHE, named, f"-Wl,-rpath,{CACHE}")
     model = _onnx(name)
-    return [str(program), "THREADS", "SECONDS", str(model), str(networks.sample(name).numel()), *_shape(name)], [model]
+    types = {torch.float32: "f32", torch.int64: "i64"}
+    inputs = [f"{types[x.dtype]}:{','.join(map(str, x.shape))}" for x in _network(name)[1]]
+    return [str(program), "THREADS", "SECONDS", str(model), str(len(_expected(name))), *inputs], [model]
 
 
 def openvino(name: str) -> Command:
@@ -98,7 +137,8 @@ def openvino(name: str) -> Command:
 
         system.save_model(system.convert_model(str(_onnx(name))), str(model), compress_to_fp16=False)
     program = _compile("openvino.c", CACHE, f"-I{root / 'include'}", library, f"-Wl,-rpath,{library.parent}")
-    command = [str(program), "THREADS", "SECONDS", str(model), str(networks.sample(name).numel()), *_shape(name)]
+    shape = _shape(name)
+    command = [str(program), "THREADS", "SECONDS", str(model), str(_network(name)[1][0].numel()), *shape]
     return command, [model, model.with_suffix(".bin")]
 
 
@@ -111,7 +151,7 @@ def ncnn(name: str) -> Command:
     folder = CACHE / f"ncnn-{name}"
     folder.mkdir(exist_ok=True)
     if not (folder / "m.ncnn.bin").exists():
-        torch.jit.trace(networks.make(name), networks.sample(name)).save(str(folder / "m.pt"))
+        torch.jit.trace(*_network(name)).save(str(folder / "m.pt"))
         shape = f"inputshape=[{','.join(_shape(name))}]f32"
         tools = f"{Path(sys.executable).parent}:{HERE.parent.parent / '.venv' / 'bin'}"
         _run(shutil.which("pnnx", path=tools) or "pnnx", folder / "m.pt", shape, "fp16=0")
@@ -135,7 +175,7 @@ def litert(name: str) -> Command:
     if not model.exists():
         import litert_torch
 
-        litert_torch.convert(networks.make(name), (networks.sample(name),)).export(str(model))
+        litert_torch.convert(*_network(name)).export(str(model))
     return _by_python("litert", name, str(model)), [model]
 
 
@@ -190,10 +230,7 @@ def prepare(name: str, systems: list[str]) -> dict[str, Command]:
 
 def network(name: str, systems: list[str], rounds: int, seconds: float, threads: int) -> None:
     ready = prepare(name, systems)
-    with torch.no_grad():
-        n = networks.sample(name).numel()
-        x = torch.from_numpy((np.arange(n) % 97 / 97).astype(np.float32)).reshape(networks.sample(name).shape)
-        expected = networks.make(name)(x).reshape(-1)[:4].numpy()
+    expected = _expected(name)[0].reshape(-1)[:4].numpy()
     runs: dict[str, list[dict[str, object]]] = {s: [] for s in ready}
     for _ in range(rounds):
         for system, (command, _) in ready.items():
@@ -201,18 +238,22 @@ def network(name: str, systems: list[str], rounds: int, seconds: float, threads:
                 runs[system].append(once(command, threads, seconds))
             except RuntimeError as error:
                 print(f"{name}: {system}: {error}", flush=True)
-    print(f"\n| {name} | MB | files | needs | ready ms | first call ms | call ms | peak MiB |\n| --- |{' ---: |' * 7}")
+    print(
+        f"\n| {name} | MB | files | needs | ready ms | first call ms | call ms | CPU ms | peak MiB |\n| --- |{' ---: |' * 8}"
+    )
     for system, found in runs.items():
         if not found:
             continue
-        if not np.allclose(np.array(found[0]["result"]), expected, rtol=1e-3, atol=1e-3 * abs(expected).max()):
+        if not np.allclose(
+            np.array(found[0]["result"])[: len(expected)], expected, rtol=1e-3, atol=1e-3 * abs(expected).max()
+        ):
             print(f"{name}: {system}: gives {found[0]['result']}, expected {expected}", flush=True)
             continue
         size, files, needed = shipped(found[0], ready[system][1])
-        m = {k: statistics.median(float(str(f[k])) for f in found) for k in ("ready", "first", "call", "peak")}
+        m = {k: statistics.median(float(str(f[k])) for f in found) for k in ("ready", "first", "call", "cpu", "peak")}
         print(
             f"| {system} | {size / 1e6:.1f} | {files} | {', '.join(needed) or '-'} | {m['ready']:.1f} | {m['first']:.1f} "
-            f"| {m['call']:.2f} | {m['peak']:.0f} |",
+            f"| {m['call']:.3g} | {m['cpu']:.3g} | {m['peak']:.0f} |",
             flush=True,
         )
 

@@ -1,4 +1,5 @@
-/* ONNX Runtime by its C interface: program THREADS SECONDS MODEL ELEMENTS DIMS.. Its wheel has the library and no
+/* ONNX Runtime by its C interface: program THREADS SECONDS MODEL OUTPUTS INPUT.. where an input is a type and sizes,
+ * f32:1,3,224,224; inputs are called in0, in1, .., outputs out0, .. in the model. Its wheel has the library and no
  * header: the interface is a table of functions whose order never changes, of which these are the places that are
  * needed. */
 #include <stdint.h>
@@ -22,10 +23,15 @@ enum {
     TENSOR_DATA = 51,
     CREATE_MEMORY_INFO = 69,
     RELEASE_VALUE = 96,
-    FLOAT = 1
+    FLOAT = 1,
+    INT64 = 7,
+    MOST = 16
 };
 static const void *const *api;
-static void *session, *value, *result;
+static void *session, *value[MOST], *result[MOST];
+static size_t inputs, outputs;
+static const char *const in_names[MOST] = {"in0", "in1", "in2", "in3"};
+static const char *const out_names[MOST] = {"out0", "out1", "out2", "out3", "out4", "out5", "out6", "out7"};
 
 static void check(void *status)
 {
@@ -36,25 +42,39 @@ static void check(void *status)
 
 static const float *call(void *user)
 {
-    static const char *const inputs[] = {"x"}, *const outputs[] = {"y"};
     float *data = NULL;
     (void)user;
-    if (result) ((void (*)(void *))api[RELEASE_VALUE])(result);
-    result = NULL;
+    for (size_t i = 0; i < outputs; i++) {
+        if (result[i]) ((void (*)(void *))api[RELEASE_VALUE])(result[i]);
+        result[i] = NULL;
+    }
     check(((void *(*)(void *, void *, const char *const *, void *const *, size_t, const char *const *, size_t,
-                      void **))api[RUN])(session, NULL, inputs, &value, 1, outputs, 1, &result));
-    check(((void *(*)(void *, float **))api[TENSOR_DATA])(result, &data));
+                      void **))api[RUN])(session, NULL, in_names, value, inputs, out_names, outputs, result));
+    check(((void *(*)(void *, float **))api[TENSOR_DATA])(result[0], &data));
     return data;
+}
+
+/* Of "f32:1,3,224,224". */
+static void *make_input(const char *text, void *memory)
+{
+    int64_t shape[8];
+    size_t n = 1, dims = 0;
+    void *made;
+    for (const char *at = strchr(text, ':'); at && dims < 8; at = strchr(at + 1, ',')) {
+        shape[dims] = atoll(at + 1);
+        n *= (size_t)shape[dims++];
+    }
+    const int type = text[0] == 'f' ? FLOAT : INT64;
+    check(((void *(*)(void *, void *, size_t, const int64_t *, size_t, int, void **))api[CREATE_TENSOR])(
+        memory, input_data(text, n), n * (type == FLOAT ? 4 : 8), shape, dims, type, &made));
+    return made;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 5) return 2;
+    if (argc < 6 || argc - 5 > 4 || atoi(argv[4]) > 8) return 2;
     void *env, *options, *memory;
-    int64_t shape[8];
-    const size_t n = strtoul(argv[4], NULL, 10), dims = (size_t)argc - 5;
-    for (size_t i = 0; i < dims; i++) shape[i] = atoll(argv[5 + i]);
-    float *x = input_data(n);
+    outputs = strtoul(argv[4], NULL, 10);
     const double begin = now_ms();
     api = OrtGetApiBase()->get(17);
     check(((void *(*)(int, const char *, void **))api[CREATE_ENV])(3, "bench", &env));
@@ -62,7 +82,6 @@ int main(int argc, char **argv)
     check(((void *(*)(void *, int))api[SET_THREADS])(options, atoi(argv[1])));
     check(((void *(*)(void *, const char *, void *, void **))api[CREATE_SESSION])(env, argv[3], options, &session));
     check(((void *(*)(int, int, void **))api[CREATE_MEMORY_INFO])(0, 0, &memory));
-    check(((void *(*)(void *, void *, size_t, const int64_t *, size_t, int, void **))api[CREATE_TENSOR])(
-        memory, x, n * sizeof *x, shape, dims, FLOAT, &value));
+    for (int i = 5; i < argc; i++) value[inputs++] = make_input(argv[i], memory);
     return measure(begin, atof(argv[2]), call, NULL);
 }

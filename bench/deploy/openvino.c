@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     ov_shape_t shape;
     int64_t dims[8];
     for (int i = 5; i < argc; i++) dims[i - 5] = atoll(argv[i]);
-    float *x = input_data(strtoul(argv[4], NULL, 10));
+    float *x = input_data("f32", strtoul(argv[4], NULL, 10));
     const double begin = now_ms();
     check(ov_core_create(&core));
     check(ov_core_read_model(core, argv[3], NULL, &model));

@@ -3,8 +3,10 @@
 
 #include "libnet.h"
 
-static const void *in[1];
-static void *out[1];
+enum { MOST = 16 };
+
+static const void *in[MOST];
+static void *out[MOST];
 
 static const float *call(void *user)
 {
@@ -13,9 +15,12 @@ static const float *call(void *user)
 
 int main(int argc, char **argv)
 {
-    if (argc < 3) return 2;
-    in[0] = input_data(net_input(0)->bytes / sizeof(float));
-    out[0] = malloc(net_output(0)->bytes);
+    if (argc < 3 || net_inputs() > MOST || net_outputs() > MOST) return 2;
+    for (int i = 0; i < net_inputs(); i++) {
+        const struct sol_ext_tensor *t = net_input(i);
+        in[i] = input_data(t->type, t->bytes / (t->type[1] == '6' ? 8 : 4));
+    }
+    for (int i = 0; i < net_outputs(); i++) out[i] = calloc(1, net_output(i)->bytes + 16);
     const double begin = now_ms();
     net_context_threads(NULL, atoi(argv[1]));
     return measure(begin, atof(argv[2]), call, NULL);

@@ -40,7 +40,8 @@ def deploy(
     args        what the model is called with: tensors, numbers, `sol.input(...)`; kwargs likewise
     batch_size  the size of the first dimension where that is a wildcard; a list: the library is for all of these, and
                 begins with the first
-    autotuning  False: solvers are chosen by cost alone; True: what was tuned here, when the model ran, decides
+    autotuning  True: the network is tuned for each instruction set that this machine can run, as the key `autotune`
+                says (docs/tuning.md), if it never was; for others, and if False, solvers are chosen by cost alone
 
     Raises sol.UnsupportedError with everything that is not covered.
     """

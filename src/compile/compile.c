@@ -159,10 +159,9 @@ sol_status compile_for(struct sol_graph *g, const struct target *target, struct 
     return make(&w, NULL, false, out);
 }
 
-static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena *a, struct sol_net **out_net)
+static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena *a, const struct target *target,
+                          struct sol_net **out_net)
 {
-    struct target *target = NEW(a, struct target);
-    TRY(target_named(ctx, ctx_config(ctx, "target"), target));
     struct way w = {.g = g, .target = target};
     TRY(begin(&w));
     struct adviser *ad = adviser_make(ctx, a, target);
@@ -180,12 +179,19 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
     return status;
 }
 
-sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net)
+sol_status compile_tuned(struct sol_graph *g, const struct target *target, struct sol_net **out_net)
 {
-    struct arena *a = arena_create(ctx);
-    if (!a) return ctx_check(ctx);
-    sol_status status = compile(ctx, g, a, out_net);
-    if (status) ctx_where(ctx, status, "network %s: ", g->name);
+    struct arena *a = arena_create(g->ctx);
+    if (!a) return ctx_check(g->ctx);
+    const sol_status status = compile(g->ctx, g, a, target, out_net);
     arena_destroy(a);
     return status;
+}
+
+sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net)
+{
+    struct target target;
+    sol_status status = target_named(ctx, ctx_config(ctx, "target"), &target);
+    if (!status) status = compile_tuned(g, &target, out_net);
+    return status ? ctx_where(ctx, status, "network %s: ", g->name) : SOL_OK;
 }

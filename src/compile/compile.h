@@ -7,6 +7,8 @@
 /* compile.c: the same as sol_compile by costs alone, for a target that may be made up; with its schedule, to look at.
  */
 sol_status compile_for(struct sol_graph *g, const struct target *target, struct tune_net *out);
+/* The same as sol_compile for another target than the key `target` says. */
+sol_status compile_tuned(struct sol_graph *g, const struct target *target, struct sol_net **out_net);
 
 /* report.c: what was planned, into the log at DEBUG (one line a unit: solver, variant, cost) and, with compiler::debug,
  * into files of the cache folder: the network drawn (Graphviz) and the plan as text. */

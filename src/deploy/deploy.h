@@ -23,6 +23,7 @@ struct deploy_version {
     struct target target;
     const char *const *flags; /* of its kernels */
     uint32_t needs;           /* as in front.h */
+    bool tuned;               /* this machine can run it, and the key autotune is not off */
     struct map *kernels;      /* what was written: by text, its symbol */
     int nkernel;
 };

@@ -126,25 +126,47 @@ static sol_status make_version(struct deploy *d, const char *march, struct deplo
 
 /* -- the network for it */
 
-/* For this machine's own instruction set solvers are chosen as for a network that is compiled here, which is tuned
- * first if it never was; for others by cost. */
-static sol_status tuned(struct deploy *d, const struct sol_graph *g, const struct target *t,
-                        const struct advice **out_advice)
+/* Can this machine run the code? What a processor of another kind than x86 has is not asked for. */
+static bool runs_here(const struct deploy *d, const struct deploy_version *v, const char *native_macros)
 {
     struct target host;
+    target_host(&host);
+    if (v->target.vector_bytes > host.vector_bytes || (v->target.fma && !host.fma)) return false;
+    return !strcmp(v->march, "native") || (!strcmp(d->device, "x86") && !(v->needs & ~needs(d, native_macros)));
+}
+
+static sol_status find_what_is_tuned(struct deploy *d)
+{
+    struct text others = text_new(d->arena);
+    const char *macros = "";
+    if (!strcmp(ctx_config(d->ctx, "autotune"), "off")) return SOL_OK;
+    if (!d->cross) TRY(ask_macros(d, "native", &macros));
+    for (int i = 0; i < d->nversion; i++) {
+        struct deploy_version *v = &d->version[i];
+        v->tuned = !d->cross && runs_here(d, v, macros);
+        if (!v->tuned) text_put(&others, "%s%s", others.n ? ", " : "", v->name);
+    }
+    if (others.n)
+        LOG(d->ctx, LOG_INFO, "tune", "Tuning: not for %s (%s), which this machine cannot run: costs decide", others.at,
+            d->device);
+    return SOL_OK;
+}
+
+/* Solvers are chosen as for a network that is compiled here for this instruction set, which is tuned first if it never
+ * was. What trains is not tuned. */
+static sol_status advice_for(struct deploy *d, const struct sol_graph *g, const struct deploy_version *v,
+                             const struct advice **out_advice)
+{
     struct sol_graph *copy;
     struct sol_net *net = NULL;
     *out_advice = NULL;
-    target_host(&host);
-    if (d->cross || t->vector_bytes != host.vector_bytes || t->fma != host.fma || graph_is_joint(g) ||
-        !strcmp(ctx_config(d->ctx, "autotune"), "off"))
-        return SOL_OK;
+    if (!v->tuned || graph_is_joint(g)) return SOL_OK;
     TRY(graph_copy(g, &copy));
-    const sol_status status = sol_compile(d->ctx, copy, &net);
+    const sol_status status = compile_tuned(copy, &v->target, &net);
     sol_net_destroy(net);
     sol_graph_destroy(copy);
     TRY(status);
-    const struct adviser *ad = adviser_make(d->ctx, d->arena, &host);
+    const struct adviser *ad = adviser_make(d->ctx, d->arena, &v->target);
     *out_advice = ad ? &ad->advice : NULL;
     return SOL_OK;
 }
@@ -154,7 +176,7 @@ static sol_status plan_graph(struct deploy *d, struct deploy_graph *g, struct de
 {
     struct plan *p;
     const struct advice *advice;
-    TRY(tuned(d, g->g, &v->target, &advice));
+    TRY(advice_for(d, g->g, v, &advice));
     TRY(plan_advised(g->g, d->arena, &v->target, advice, &p));
     TRY(schedule_make(p, &code->schedule));
     TRY(ctx_check(d->ctx));
@@ -182,6 +204,7 @@ sol_status deploy_versions(struct deploy *d)
         TRY(make_version(d, march, &d->version[d->nversion++]));
     }
     qsort(d->version, (size_t)d->nversion, sizeof *d->version, better_first);
+    TRY(find_what_is_tuned(d));
     for (int i = 0; i < d->ngraph; i++) {
         struct deploy_graph *g = &d->graph[i];
         struct compile_memory memory; /* of a training step; a number of bytes is for the best version */

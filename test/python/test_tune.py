@@ -1,5 +1,7 @@
 """Tuning from Python: the same results, once, in whatever process; Ctrl-C; deploying."""
 
+import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -135,3 +137,38 @@ def test_deploy(place):
     assert not wisdom(place)
     sol.deploy(model, "source", {"path": str(place / "on")}, x)
     assert len(networks(place)) == 1
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 instruction sets")
+def test_deploy_for_others(place):
+    """Each instruction set that this machine can run is tuned, once, and kernels are by the solvers that won."""
+    x, model = torch.randn(1, 3, 112, 112), Net().eval()
+    sol.config["autotune"] = "2"
+    dargs = {"path": str(place / "two"), "gcc::march": ["native", "x86-64-v2"]}
+    sol.deploy(model, "source", dargs, x)
+    assert len(networks(place)) == 2 and len({line.split("\t")[6] for line in networks(place)}) == 2
+    for line in wisdom(place):
+        _, solver, *_, machine, what, _ = line.split("\t")
+        if "16B no fma" not in machine or solver in ("network", "band"):
+            continue
+        layers = what.removeprefix("Net: ")
+        headers = [file.read_text()[:400] for file in (place / "two" / "x86_64_v2").glob("k*.c")]
+        assert [h for h in headers if layers in h and f"by solver {solver}." in h], what
+    found = wisdom(place)
+    sol.deploy(model, "source", dargs, x)
+    assert wisdom(place) == found
+
+
+@pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-gcc"), reason="no aarch64-linux-gnu-gcc")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="this machine is one")
+def test_deploy_elsewhere(place, capfd):
+    """What this machine cannot run is not tuned, and one line says so."""
+    sol.config["autotune"] = "2"
+    dargs = {"path": str(place / "arm"), "device_type": "arm64"}
+    for tuning in (True, False):
+        sol.deploy(Net().eval(), "source", dargs, torch.randn(1, 3, 112, 112), autotuning=tuning)
+        lines = [line for line in capfd.readouterr().err.splitlines() if "][tune]" in line]
+        assert len(lines) == tuning and all(
+            "not for armv8-a (arm64), which this machine cannot run" in s for s in lines
+        )
+    assert not wisdom(place)
