@@ -96,7 +96,7 @@ static void remember(struct place *p, const char *key, const char *variant, doub
 
 static const char *variant_of(struct place *p, const char *key)
 {
-    const struct wisdom_entry *e = wisdom_find(wisdom_load(p->ctx, p->a), key);
+    const struct wisdom_entry *e = wisdom_find(wisdom_load(p->ctx, p->a), key, "a machine");
     return e ? e->variant : NULL;
 }
 
@@ -107,7 +107,7 @@ static void test_round_trip(void **state)
     remember(p, KEY_A, "9x3 k512", 1000, "net:\ta layer\nof it");
     remember(p, KEY_B, "6x4", 500, "");
     remember(p, KEY_B, "14x2", 600, NULL);
-    const struct wisdom_entry *e = wisdom_find(wisdom_load(p->ctx, p->a), KEY_A);
+    const struct wisdom_entry *e = wisdom_find(wisdom_load(p->ctx, p->a), KEY_A, "a machine");
     assert_string_equal(e->variant, "9x3 k512");
     assert_string_equal(e->solver, "direct");
     assert_string_equal(e->what, "net: a layer of it");
@@ -365,6 +365,22 @@ static void test_advice(void **state)
     }
 }
 
+static bool to_choose(const struct unit *u)
+{
+    return !u->dead && u->contraction && u->program == PROGRAM_FORWARD && u->choice->n > 1;
+}
+
+static struct wisdom_entry line_for(const struct choice *c, int candidate, const char *machine)
+{
+    return (struct wisdom_entry){.key = c->key,
+                                 .solver = c->candidate[candidate].solver->name,
+                                 .variant = c->candidate[candidate].variant.text,
+                                 .ns = 1,
+                                 .machine = machine,
+                                 .what = "u",
+                                 .ours = true};
+}
+
 /* A line of wisdom for a cluster decides how it is computed, on this machine and with these settings. */
 static void test_choice_of_wisdom(void **state)
 {
@@ -375,33 +391,97 @@ static void test_choice_of_wisdom(void **state)
     autotune(p, "fast");
     struct adviser *ad = adviser_make(p->ctx, p->a, &t);
     struct planned m = plan(p, graph, &t, &ad->advice);
+    struct wisdom *w = wisdom_load(p->ctx, p->a);
     int wanted = 0, done = 0;
     for (int k = 0; k < m.p->units.n; k++) {
         const struct unit *u = m.p->units.at[k];
-        if (u->dead || !u->contraction || u->program != PROGRAM_FORWARD || u->choice->n < 2) continue;
-        const struct candidate *c = &u->choice->candidate[1];
+        if (!to_choose(u)) continue;
+        const struct wisdom_entry here = line_for(u->choice, 1, ad->machine), there = line_for(u->choice, 0, "another");
         wanted++;
-        remember(p, adviser_key(ad, u->choice->key), c->variant.text, 1, "u");
-        struct wisdom *w = wisdom_load(p->ctx, p->a);
-        struct wisdom_entry e = *wisdom_find(w, adviser_key(ad, u->choice->key));
-        e.solver = c->solver->name;
-        e.ours = true;
-        wisdom_put(w, &e);
-        wisdom_save(p->ctx, w);
+        wisdom_put(w, &here);
+        wisdom_put(w, &there);
     }
+    wisdom_save(p->ctx, w);
     ad = adviser_make(p->ctx, p->a, &t);
     struct planned n = plan(p, graph, &t, &ad->advice);
-    for (int k = 0; k < n.p->units.n; k++) {
-        const struct unit *u = n.p->units.at[k];
-        if (u->dead || !u->contraction || u->program != PROGRAM_FORWARD || u->choice->n < 2) continue;
-        done += u->choice->chosen == 1;
-    }
+    for (int k = 0; k < n.p->units.n; k++)
+        if (to_choose(n.p->units.at[k])) done += n.p->units.at[k]->choice->chosen == 1;
     assert_true(wanted >= 3);
     assert_int_equal(done, wanted);
     autotune(p, "off");
     assert_null(adviser_make(p->ctx, p->a, &t));
     sol_graph_destroy(m.g);
     sol_graph_destroy(n.g);
+}
+
+/* What comes with SOL is advice for every machine of its kind, unless costs speak against it or something was measured
+ * here. */
+static void test_shipped(void **state)
+{
+    struct place *p = *state;
+    struct target t;
+    target_host(&t);
+    sol_config_set(p->ctx, "bands", "off");
+    autotune(p, "fast");
+    struct adviser *ad = adviser_make(p->ctx, p->a, &t);
+    struct planned m = plan(p, graph, &t, NULL);
+    const struct choice *own = NULL;
+    for (int k = 0; k < m.p->units.n; k++) {
+        const struct unit *u = m.p->units.at[k];
+        if (!to_choose(u)) continue;
+        const struct wisdom_entry shipped = line_for(u->choice, u->choice->n - 1, ad->kind);
+        wisdom_put(ad->shipped, &shipped);
+        if (!own) {
+            own = u->choice;
+            const struct wisdom_entry here = line_for(own, 1, ad->machine);
+            wisdom_put(ad->wisdom, &here);
+        }
+    }
+    struct planned n = plan(p, graph, &t, &ad->advice);
+    int near = 0, far = 0;
+    for (int k = 0; k < n.p->units.n; k++) {
+        const struct unit *u = n.p->units.at[k];
+        if (!to_choose(u)) continue;
+        const struct choice *c = u->choice;
+        const bool doubtful = c->candidate[c->n - 1].variant.cost > 1.3 * c->candidate[0].variant.cost;
+        const int picked = !strcmp(c->key, own->key) ? 1 : doubtful ? -1 : c->n - 1;
+        assert_int_equal(ad->advice.pick(ad->advice.user, c), picked);
+        near += !doubtful;
+        far += doubtful;
+        if (picked >= 0) assert_int_equal(c->chosen, picked);
+    }
+    assert_true(near + far >= 3 && far > 0);
+    sol_graph_destroy(m.g);
+    sol_graph_destroy(n.g);
+}
+
+extern const struct {
+    const char *name, *text;
+} wisdom_texts[];
+
+/* Every line of what comes with SOL is whole, holds for a kind of machine, and is there once. */
+static void test_shipped_lines(void **state)
+{
+    struct place *p = *state;
+    const struct wisdom *w = wisdom_shipped(p->ctx, p->a);
+    int n = 0;
+    for (int i = 0; wisdom_texts[i].text; i++) {
+        for (const char *c = wisdom_texts[i].text; *c; c++) n += *c == '\n';
+        n--; /* the first says what it is */
+    }
+    assert_int_equal(w->entries.n, n);
+    for (int i = 0; i < w->entries.n; i++) {
+        assert_null(strchr(w->entries.at[i]->machine, '\t'));
+        assert_string_equal(w->entries.at[i]->machine, machine_kind(p->a, w->entries.at[i]->machine));
+        assert_string_not_equal(w->entries.at[i]->solver, "network");
+    }
+    char *text;
+    assert_int_equal(sol_wisdom_print(p->ctx, &text), SOL_OK);
+    assert_int_equal(strstr(text, " known from elsewhere") != NULL, n > 0);
+    sol_free(p->ctx, text);
+    assert_string_equal(machine_kind(p->a, "x86 64B, AMD EPYC 1a0021, L2 1024K, 2 threads"), "x86 64B");
+    assert_string_equal(machine_kind(p->a, "x86 16B no fma, A, L2 1K, 2 threads, high precision"),
+                        "x86 16B no fma, high precision");
 }
 
 /* Expand, depthwise, project: the graph of a block of so many channels and pixels. */
@@ -467,6 +547,7 @@ int main(void)
         TEST(no_place),      TEST(off),
         TEST(tuned),         TEST(interrupted),
         TEST(advice),        TEST(choice_of_wisdom),
+        TEST(shipped),       TEST(shipped_lines),
         TEST(band_of_three), TEST(blocks_are_vectors),
     };
     return cmocka_run_group_tests_name("tune", tests, NULL, NULL);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes text files as a table of C strings, by name: `embed.py OUTPUT INPUT..`. Run by the build of src/deploy."""
+"""Writes text files as a table of C strings, by name: `embed.py NAME OUTPUT INPUT..`. Run by the builds of src/deploy and src/tune."""
 
 import sys
 from pathlib import Path
@@ -13,11 +13,11 @@ def literal(text: str) -> str:
 
 def main() -> None:
     rows = []
-    for path in map(Path, sys.argv[2:]):
+    for path in map(Path, sys.argv[3:]):
         name = path.name.removesuffix(".in")
         rows.append(f'    {{"{name}", "{literal(path.read_text())}"}},\n')
-    table = "const struct {\n    const char *name, *text;\n} deploy_texts[] = {\n"
-    Path(sys.argv[1]).write_text("/* Made by tools/embed.py. */\n" + table + "".join(rows) + "    {0, 0},\n};\n")
+    table = "const struct {\n    const char *name, *text;\n} " + sys.argv[1] + "[] = {\n"
+    Path(sys.argv[2]).write_text("/* Made by tools/embed.py. */\n" + table + "".join(rows) + "    {0, 0},\n};\n")
 
 
 if __name__ == "__main__":

@@ -1,25 +1,19 @@
-/* Advice for the planner: what is being tried, else what wisdom says. */
+/* Advice for the planner: what is being tried, else what wisdom of this machine says, else what SOL comes with. */
 #include <string.h>
 
 #include "tune/tune.h"
 
-const char *adviser_key(const struct adviser *ad, const char *key)
+/* What was found on another machine, with other caches and another number of threads, is taken where costs of this one
+ * do not speak against it: its best may be blocks too large for these caches, or too few tasks for these threads. */
+#define DOUBTFUL 1.3 /* times what the cheapest costs */
+
+const struct wisdom_entry *adviser_knows(const struct adviser *ad, const char *key)
 {
-    struct hash h;
-    char hex[33];
-    hash_init(&h);
-    hash_text(&h, key);
-    hash_text(&h, ad->machine);
-    hash_hex(&h, hex);
-    return arena_strdup(ad->arena, hex);
+    return wisdom_find(ad->wisdom, key, ad->machine);
 }
 
-static int pick(void *user, const struct choice *c)
+static int candidate_of(const struct choice *c, const struct wisdom_entry *e)
 {
-    const struct adviser *ad = user;
-    const intptr_t tried = ad->trial ? (intptr_t)map_get(ad->trial, c->key) : 0;
-    if (tried) return (int)tried - 1;
-    const struct wisdom_entry *e = wisdom_find(ad->wisdom, adviser_key(ad, c->key));
     for (int i = 0; e && i < c->n; i++)
         if (!strcmp(c->candidate[i].solver->name, e->solver) && c->candidate[i].variant.text &&
             !strcmp(c->candidate[i].variant.text, e->variant))
@@ -27,11 +21,26 @@ static int pick(void *user, const struct choice *c)
     return -1;
 }
 
+static int pick(void *user, const struct choice *c)
+{
+    const struct adviser *ad = user;
+    const intptr_t tried = ad->trial ? (intptr_t)map_get(ad->trial, c->key) : 0;
+    if (tried) return (int)tried - 1;
+    const struct wisdom_entry *own = adviser_knows(ad, c->key);
+    const int i = candidate_of(c, own ? own : wisdom_find(ad->shipped, c->key, ad->kind));
+    const bool doubtful = i >= 0 && c->candidate[i].variant.cost > DOUBTFUL * c->candidate[0].variant.cost;
+    return !own && doubtful ? -1 : i;
+}
+
 struct adviser *adviser_make(struct sol_ctx *ctx, struct arena *a, const struct target *t)
 {
     if (!strcmp(ctx_config(ctx, "autotune"), "off")) return NULL;
     struct adviser *ad = NEW(a, struct adviser);
-    *ad = (struct adviser){
-        .advice = {pick, ad}, .arena = a, .wisdom = wisdom_load(ctx, a), .machine = machine_text(ctx, a, t)};
+    *ad = (struct adviser){.advice = {pick, ad},
+                           .arena = a,
+                           .wisdom = wisdom_load(ctx, a),
+                           .shipped = wisdom_shipped(ctx, a),
+                           .machine = machine_text(ctx, a, t)};
+    ad->kind = machine_kind(a, ad->machine);
     return ad;
 }

@@ -23,7 +23,7 @@ enum { WANTED = 4 }; /* candidates that a fast tuning tries, to call a subject k
 
 struct subject {
     const struct choice *c; /* of the network as it was */
-    const char *what, *wisdom_key;
+    const char *what;
     int times;         /* it occurs */
     VECTOR(int) units; /* their numbers, of all occurrences */
     double ns;         /* of all units, as it was; measured */
@@ -55,12 +55,8 @@ static struct subject *subject_of(struct tuning *t, const struct choice *c, cons
 {
     const intptr_t i = (intptr_t)map_get(t->by_key, c->key);
     if (i) return &t->subjects.at[i - 1];
-    const struct subject new = {.c = c,
-                                .what = what,
-                                .wisdom_key = adviser_key(t->ad, c->key),
-                                .part = NEW_ARRAY(t->arena, double, c->n),
-                                .best = c->chosen,
-                                .now = c->chosen};
+    const struct subject new = {
+        .c = c, .what = what, .part = NEW_ARRAY(t->arena, double, c->n), .best = c->chosen, .now = c->chosen};
     PUSH(t->arena, t->subjects, new);
     map_set(t->by_key, c->key, (void *)(intptr_t)t->subjects.n);
     new.part[c->chosen] = 1;
@@ -123,15 +119,10 @@ static void remember(struct tuning *t, const char *key, const char *solver, cons
     wisdom_put(t->ad->wisdom, &e);
 }
 
-static const char *network_key(const struct tuning *t)
-{
-    return adviser_key(t->ad, t->net->schedule->plan->key);
-}
-
 /* Has this network had as much time before? */
 static bool had_time(const struct tuning *t)
 {
-    const struct wisdom_entry *e = wisdom_find(t->ad->wisdom, network_key(t));
+    const struct wisdom_entry *e = adviser_knows(t->ad, t->net->schedule->plan->key);
     return e && strtod(e->variant, NULL) * 1.2 + 0.5 >= t->budget_s;
 }
 
@@ -344,7 +335,7 @@ static void find_worth(struct tuning *t)
     const bool fast = !strcmp(ctx_config(t->ctx, "autotune"), "fast");
     for (int i = 0; i < t->subjects.n; i++) {
         struct subject *s = &t->subjects.at[i];
-        const struct wisdom_entry *e = wisdom_find(t->ad->wisdom, s->wisdom_key);
+        const struct wisdom_entry *e = adviser_knows(t->ad, s->c->key);
         s->worth = s->ns >= LEAST_SHARE * t->total_ns && !(fast && e) && closed(t, s, t->net->schedule->plan);
     }
 }
@@ -409,7 +400,7 @@ static void keep(struct tuning *t, bool better)
         const struct candidate *c = &s->c->candidate[won ? s->best : s->c->chosen];
         const double ns = s->ns / s->times;
         if (s->tried)
-            remember(t, s->wisdom_key, c->solver->name, c->variant.text, won ? ns * s->part[s->best] : ns, ns,
+            remember(t, s->c->key, c->solver->name, c->variant.text, won ? ns * s->part[s->best] : ns, ns,
                      arena_printf(t->arena, "%s: %s", t->net->schedule->plan->g->name, s->what));
     }
 }
@@ -420,7 +411,8 @@ static void keep_network(struct tuning *t, const double ns[2])
     const double before = t->better.net ? ns[0] : t->total_ns, after = t->better.net ? ns[1] : t->total_ns;
     int n = 0;
     if (t->better.net) gained_ns(t, &n);
-    remember(t, network_key(t), "network", arena_printf(t->arena, "%.1f s", t->budget_s), after, before, name);
+    remember(t, t->net->schedule->plan->key, "network", arena_printf(t->arena, "%.1f s", t->budget_s), after, before,
+             name);
     LOG(t->ctx, t->trials ? LOG_INFO : LOG_DEBUG, "tune",
         "Tuning: %s: %d of %d kernels changed, %.2f -> %.2f ms, %d trials in %.1f s", name, n, t->subjects.n,
         before / 1e6, after / 1e6, t->trials, seconds_since(t->start));

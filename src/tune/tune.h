@@ -10,9 +10,9 @@
 #include "runtime/runtime.h"
 #include "schedule/schedule.h"
 
-/* wisdom.c: a table that is kept as text beside the cache, one line for each key */
+/* wisdom.c: a table that is kept as text beside the cache, one line for each key on each machine */
 struct wisdom_entry {
-    const char *key; /* hash of cluster and machine, 32 digits */
+    const char *key; /* of a choice, or of a network: 32 digits */
     const char *solver, *variant;
     double ns, before_ns; /* of one run, and with what costs would have chosen */
     int64_t when;         /* seconds since 1970 */
@@ -21,32 +21,38 @@ struct wisdom_entry {
 };
 struct wisdom {
     struct arena *arena;
-    struct map *by_key;
+    struct map *by_key; /* and machine */
+    bool kinds;         /* lines hold for a kind of machine */
     VECTOR(struct wisdom_entry *) entries;
 };
 /* What is on file; a damaged line, or a file that is not there, is no wisdom. */
 struct wisdom *wisdom_load(struct sol_ctx *ctx, struct arena *a);
-const struct wisdom_entry *wisdom_find(const struct wisdom *w, const char *key);
+/* What was measured on a machine (machine_text). */
+const struct wisdom_entry *wisdom_find(const struct wisdom *w, const char *key, const char *machine);
 void wisdom_put(struct wisdom *w, const struct wisdom_entry *e); /* texts are copied */
 /* Adds what is ours to what is on file by now, other processes' included. Fails quietly: then it is measured again. */
 void wisdom_save(struct sol_ctx *ctx, struct wisdom *w);
+/* What SOL comes with: lines of other machines, which hold for all of the same kind (machine_kind). */
+struct wisdom *wisdom_shipped(struct sol_ctx *ctx, struct arena *a);
 
 /* machine.c: what measured times depend on besides the cluster: "x86 64B, AMD EPYC 1a0021, L2 1024K, 2 threads" */
 const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct target *t);
+/* What is left of that for machines that were never seen: "x86 64B", with the precision. */
+const char *machine_kind(struct arena *a, const char *machine);
 double machine_free_bytes(void); /* that could be had without swapping */
 
 /* advice.c */
 struct adviser {
     struct advice advice; /* for plan_advised */
     struct arena *arena;
-    struct wisdom *wisdom;
-    const char *machine;
+    struct wisdom *wisdom, *shipped;
+    const char *machine, *kind;
     struct map *trial; /* cluster's key -> number of the candidate to be tried + 1; goes before wisdom. NULL: none */
 };
 /* What wisdom says for a target, for networks that are compiled or deployed here. NULL: the key autotune is off. */
 struct adviser *adviser_make(struct sol_ctx *ctx, struct arena *a, const struct target *t);
-/* The key of wisdom for something on this machine. */
-const char *adviser_key(const struct adviser *ad, const char *key);
+/* What was measured here. */
+const struct wisdom_entry *adviser_knows(const struct adviser *ad, const char *key);
 
 /* trial.c: a network that can be run and measured */
 struct tune_net {
