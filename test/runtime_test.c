@@ -86,14 +86,15 @@ static const struct sol_place prepare_places[] = {{W, 0}, {T, 0},           /* t
                                                   {T, 0}, {ONE, 0}, {V, 0}, /* plus_one */
                                                   {T, 0}, {S, 0},   {Q, 0}, /* times */
                                                   {S, 0}, {R, 0}};          /* copy */
-static const struct sol_step prepare_steps[] = {{twice, N, 0, 2, "twice", 0, 1, 0},
-                                                {plus_one, N, 2, 3, "plus one", 0, 1, 0},
-                                                {times, N, 5, 3, "times", 0, 2, 0},
-                                                {copy, N, 8, 2, "copy", 1, 1, 0}};
+static const struct sol_step prepare_steps[] = {{twice, N, 0, 2, "twice", 0, 1, 0, 0, 0},
+                                                {plus_one, N, 2, 3, "plus one", 0, 1, 0, 0, 0},
+                                                {times, N, 5, 3, "times", 0, 2, 0, 0, 0},
+                                                {copy, N, 8, 2, "copy", 1, 1, 0, 0, 0}};
 static const int32_t depends[] = {0, 2};
 static const struct sol_place places[] = {{X, 0}, {V, 0}, {Y1, 0}, {Y1, 0}, {Y2, 0}, {Y2, 0}, {B, 0}, {Y, 0}};
-static const struct sol_step steps[] = {
-    {times, N, 0, 3, "scale", 0, 0, 0}, {NULL, 1, 3, 2, "opaque", 0, 0, 1}, {plus, N, 5, 3, "shift + relu", 0, 0, 0}};
+static const struct sol_step steps[] = {{times, N, 0, 3, "scale", 0, 0, 0, 0, 0},
+                                        {NULL, 1, 3, 2, "opaque", 0, 0, 1, 0, 0},
+                                        {plus, N, 5, 3, "shift + relu", 0, 0, 0, 1.5e6f, 0.25e6f}};
 static const struct sol_module module = {sizeof module,
                                          SOL_MODULE_VERSION,
                                          1,
@@ -293,9 +294,9 @@ static void profile_has_a_line_a_step(void **state)
     sol_config_set(t->ctx, "profile", "1");
     assert_int_equal(run(t, 2), SOL_OK);
     const char *text = sol_net_profile(t->net);
-    assert_non_null(strstr(text, "%  scale\n"));
-    assert_non_null(strstr(text, "%  opaque\n"));
-    assert_non_null(strstr(text, "%  shift + relu\n"));
+    assert_non_null(strstr(text, "MB  scale\n"));
+    assert_non_null(strstr(text, "MB  opaque\n"));
+    assert_non_null(strstr(text, "1.500 Mflop     0.250 MB  shift + relu\n"));
     expect_ran(1, 1, 1, 1);
 }
 
@@ -421,7 +422,7 @@ static void debug_fills_the_workspace_with_nan(void **state)
     static const struct sol_buffer b[] = {{SOL_BUFFER_WORKSPACE, 0, 0, 32, NULL, 0},
                                           {SOL_BUFFER_OUTPUT, 0, 0, 32, NULL, SOL_GIVEN_FORWARD}};
     static const struct sol_place p[] = {{0, 0}, {1, 0}};
-    static const struct sol_step s[] = {{reads_the_workspace_first, 1, 0, 2, "bug", 0, 0, 0}};
+    static const struct sol_step s[] = {{reads_the_workspace_first, 1, 0, 2, "bug", 0, 0, 0, 0, 0}};
     static const struct sol_module m = {.size = sizeof m,
                                         .version = SOL_MODULE_VERSION,
                                         .noutput = 1,

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define SOL_MODULE_VERSION 2
+#define SOL_MODULE_VERSION 3
 
 /* One call in flight. */
 struct sol_frame {
@@ -58,6 +58,9 @@ struct sol_step {
     /* Where `run` is NULL the step is an opaque layer: the host's function of this number computes it, once, on one
      * worker, unless tasks is 0. Its places are its inputs, then its outputs. See struct net_host in runtime.h. */
     int32_t call;
+    /* What the layers computed are worth, for people: operations as their loops say them (Winograd does fewer), bytes
+     * of all that they read and write. Several steps in a row that compute one thing say so in the first of them. */
+    float flops, bytes;
 };
 struct sol_program {
     int32_t nstep, nplace;

@@ -197,8 +197,9 @@ void sol_saved_destroy(struct sol_saved *saved); /* before or after its network,
  * the value of parameter i? */
 enum sol_what { SOL_INPUT, SOL_OUTPUT, SOL_PARAM };
 int sol_net_backward_reads(const struct sol_net *net, enum sol_what what, int i);
-/* What each step is and took in the last run with the configuration key profile=1, one line a step: those
- * of forward, then those of backward. NULL: nothing. */
+/* What each step took in the last run with the configuration key profile=1, one line a step, those of forward, then
+ * those of backward: time, share, operations and bytes (of steps in a row for the same layers, in the first of them),
+ * layers. NULL: nothing. */
 const char *sol_net_profile(struct sol_net *net);
 
 #ifdef __cplusplus

@@ -403,13 +403,20 @@ static double count_flops(const struct loops *l, int32_t node, double times)
     }
 }
 
+double loops_flops(const struct loops *l)
+{
+    double n = 0;
+    for (int i = 0; i < l->stmts.n; i++) {
+        const struct loops_stmt *s = &l->stmts.at[i];
+        n += count_flops(l, s->value, (double)letters_points(l, stmt_letters(l, s)));
+    }
+    return n;
+}
+
 void layer_work(const struct sol_layer *l, double *out_flops, double *out_bytes)
 {
-    *out_flops = *out_bytes = 0;
-    for (int i = 0; i < l->loops->stmts.n; i++) {
-        const struct loops_stmt *s = &l->loops->stmts.at[i];
-        *out_flops += count_flops(l->loops, s->value, (double)letters_points(l->loops, stmt_letters(l->loops, s)));
-    }
+    *out_flops = loops_flops(l->loops);
+    *out_bytes = 0;
     for (int i = 0; i < l->nin; i++)
         if (l->in[i]) *out_bytes += (double)tensor_bytes(l->in[i]);
     for (int o = 0; o < l->nout; o++) *out_bytes += (double)tensor_bytes(l->out[o]);

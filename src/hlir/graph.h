@@ -91,8 +91,9 @@ bool graph_is_joint(const struct sol_graph *g); /* does it have a backward progr
 sol_status graph_verify(struct sol_graph *g);
 /* copy.c: names, data and loops are shared: destroy the copy first. */
 sol_status graph_copy(const struct sol_graph *g, struct sol_graph **out_g);
-/* Flops and bytes a layer, a graph needs, as written: for tests of passes, reports, and what backward computes again.
- */
+/* Flops and bytes that loops, a layer, a graph need, as written: for tests of passes, reports, and what backward
+ * computes again. */
+double loops_flops(const struct loops *l);
 void layer_work(const struct sol_layer *l, double *out_flops, double *out_bytes);
 void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes);
 

@@ -199,6 +199,8 @@ void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m)
                   MAX(running + out_m->saved + out_m->inputs + out_m->outputs, preparing);
 }
 
+enum { PROFILE_LINE = 256 }; /* at most */
+
 /* `prefix` stands in front of each label. Returns where the text ends. */
 static char *print_profile(const struct sol_program *p, const struct profile *of, const char *prefix, char *text,
                            const char *end)
@@ -206,9 +208,10 @@ static char *print_profile(const struct sol_program *p, const struct profile *of
     const double total = (double)MAX(sum(p->nstep, of->ns), 1);
     for (int i = 0; i < p->nstep && of->some; i++) {
         const double ns = (double)of->ns[i];
-        const char *label = p->step[i].label ? p->step[i].label : "";
-        const int n = snprintf(text, (size_t)(end - text), "%10.1f us %5.1f %%  %s%.160s\n", ns * 1e-3,
-                               100 * ns / total, prefix, label);
+        const struct sol_step *s = &p->step[i];
+        const int n =
+            snprintf(text, (size_t)(end - text), "%10.1f us %5.1f %% %10.3f Mflop %9.3f MB  %s%.160s\n", ns * 1e-3,
+                     100 * ns / total, s->flops * 1e-6, s->bytes * 1e-6, prefix, s->label ? s->label : "");
         text += MIN(n, (int)(end - text));
     }
     return text;
@@ -217,7 +220,7 @@ static char *print_profile(const struct sol_program *p, const struct profile *of
 const char *sol_net_profile(struct sol_net *net)
 {
     const struct sol_module *m = net->module;
-    const size_t room = (size_t)(m->forward.nstep + m->backward.nstep) * 210 + 1;
+    const size_t room = (size_t)(m->forward.nstep + m->backward.nstep) * PROFILE_LINE + 1;
     char *text = ctx_realloc(net->ctx, NULL, room);
     if (!text) return NULL;
     *text = 0;

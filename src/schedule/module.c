@@ -75,7 +75,8 @@ static void put_program(struct text *t, const struct schedule_program *pr, const
             text_put(t, "    {0");
         text_put(t, ", %lld, %d, %d, ", (long long)st->tasks, place, st->noperand);
         put_string(t, st->label);
-        text_put(t, ", %d, %d, %d},\n", depends ? depends[i] : 0, depends ? depends[i + 1] - depends[i] : 0, st->call);
+        text_put(t, ", %d, %d, %d, %.4g, %.4g},\n", depends ? depends[i] : 0, depends ? depends[i + 1] - depends[i] : 0,
+                 st->call, st->flops, st->bytes);
         place += st->noperand;
     }
     text_line(t, "    {0}\n};");

@@ -41,6 +41,20 @@ static bool has_halo(const struct store *s)
     return false;
 }
 
+/* Of what is not a temporary: a tensor that is read twice counts once. */
+static double operand_bytes(const struct loops *l)
+{
+    double n = 0;
+    for (int i = 0; i < l->tensors.n; i++) {
+        const struct loops_tensor *t = &l->tensors.at[i];
+        if (t->role != LOOPS_INPUT && t->role != LOOPS_OUTPUT) continue;
+        double bytes = dtype_def(t->dtype)->bytes;
+        for (int d = 0; d < t->ndim; d++) bytes *= (double)t->shape[d];
+        n += bytes;
+    }
+    return n;
+}
+
 static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_done, struct unit *u)
 {
     struct schedule_program *pr = &s->program[u->program];
@@ -65,6 +79,8 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
     for (int i = 0; i < u->kernel.nstep; i++) {
         step.sub = i;
         step.tasks = u->kernel.step[i].tasks;
+        step.flops = i ? 0 : loops_flops(u->loops);
+        step.bytes = i ? 0 : operand_bytes(u->loops);
         const char *suffix = u->kernel.step[i].suffix;
         step.label = suffix ? arena_printf(s->arena, "%s (%s)", u->label, suffix) : u->label;
         PUSH(s->arena, pr->steps, step);

@@ -11,6 +11,7 @@ struct schedule_step {
     int kernel, sub;   /* function KERNEL<kernel>_<sub>; kernel -1: opaque layer `call` */
     int call;
     int64_t tasks;
+    double flops, bytes; /* as in struct sol_step */
     const char *label;
     int noperand;
     struct sol_tensor **operand;
