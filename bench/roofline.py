@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Where the time of each network goes, against what the machine can do: writes docs/roofline.md.
+
+.venv/bin/python bench/roofline.py [NETWORK ...]      (those of bench.py; --out - prints the page)
+
+Every step of a run is measured (key `profile`), the median of many runs. A step has operations and bytes; the machine has
+a peak of multiply-adds and a rate at which it reads memory (peak.c, measured here): their quotients bound the step's time
+from below. Operations are those of a direct computation, so Winograd can be above the peak; bytes are counted once and as
+if they came from memory, so what is still in a cache can be faster than that, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
+SMALL_US = 20.0  # steps that are shorter are counted together: what bounds them is that they begin and end
+
+
+@dataclass
+class Step:
+    """What several steps in a row do for the same layers."""
+
+    label: str
+    us: float
+    flop: float
+    bytes: float
+
+    def least_us(self, peak: Peak) -> float:
+        return max(self.flop / peak.flops, self.bytes / peak.rate) * 1e6
+
+    def computes(self, peak: Peak) -> bool:
+        return self.flop / peak.flops > self.bytes / peak.rate
+
+
+@dataclass
+class Peak:
+    """Of so many threads: operations and bytes a second."""
+
+    flops: float
+    rate: float
+
+    @classmethod
+    def measure(cls, threads: int) -> Peak:
+        with tempfile.TemporaryDirectory() as folder:
+            program = f"{folder}/peak"
+            source = str(HERE / "peak.c")
+            options = ["-O3", "-march=native", "-ffp-contract=fast", "-pthread"]
+            subprocess.run(["cc", *options, source, "-o", program], check=True)
+            flops, rate = subprocess.run(
+                [program, str(threads)], check=True, capture_output=True, text=True
+            ).stdout.split()
+        return cls(float(flops) * 1e9, float(rate) * 1e9)
+
+
+def read_profile(text: str) -> list[Step]:
+    """Lines of sol_net_profile: time, share, operations, bytes, label."""
+    steps = []
+    for line in text.splitlines():
+        us, _, _, _, mflop, _, mb, _, label = line.split(maxsplit=8)
+        steps.append(Step(label, float(us), float(mflop) * 1e6, float(mb) * 1e6))
+    return steps
+
+
+def joined(steps: list[Step]) -> list[Step]:
+    """The steps of one kernel as one: `conv (input transform)`, `conv (products)`, ..."""
+    out: list[Step] = []
+    for s in steps:
+        label = s.label.rsplit(" (", 1)[0] if s.label.endswith(")") else s.label
+        if out and out[-1].label == label and label != "halo":
+            out[-1].us += s.us
+            out[-1].flop += s.flop
+            out[-1].bytes += s.bytes
+        else:
+            out.append(Step(label, s.us, s.flop, s.bytes))
+    return out
+
+
+def profile(name: str, runs: int) -> list[Step]:
+    import networks
+    import sol
+    import systems
+
+    sol.config["profile"] = "1"
+    path = systems.exported(name, 1)
+    x = networks.sample(name, 1).numpy()
+    net = sol.optimize(str(path))
+    net(x)
+    (compiled,) = net._nets.values()
+    texts = []
+    for _ in range(runs):
+        net(x)
+        texts.append(read_profile(compiled.profile()))
+    return joined([
+        Step(s.label, statistics.median(t[i].us for t in texts), s.flop, s.bytes) for i, s in enumerate(texts[0])
+    ])  # fmt: skip
+
+
+def row(name: str, steps: list[Step], peak: Peak) -> str:
+    total = sum(s.us for s in steps)
+    parts = []
+    small = [s for s in steps if s.us < SMALL_US]
+    for computes in (True, False):
+        of = [s for s in steps if s.us >= SMALL_US and s.computes(peak) == computes]
+        us = sum(s.us for s in of)
+        share = f"{100 * us / total:.0f} %"
+        parts += [share, f"{100 * sum(s.least_us(peak) for s in of) / us:.0f} %" if us else "-"]
+    parts.append(f"{100 * sum(s.us for s in small) / total:.0f} %")
+    flop = sum(s.flop for s in steps)
+    cells = [name, f"{total / 1e3:.2f}", f"{flop / 1e9:.2f}", f"{flop / total / 1e3:.0f}", *parts]
+    return "| " + " | ".join(cells) + " |"
+
+
+def left(name: str, steps: list[Step], peak: Peak, n: int = 3) -> list[str]:
+    """The steps that lose most against their bound."""
+    total = sum(s.us for s in steps)
+    worst = sorted(steps, key=lambda s: s.least_us(peak) - s.us)[:n]
+    lines = [f"* **{name}**"]
+    for s in worst:
+        kind = "operations" if s.computes(peak) else "bytes"
+        label = s.label if len(s.label) < 90 else s.label[:87] + "..."
+        lines.append(
+            f"  * {s.us:.0f} us, {100 * s.us / total:.1f} % of the time, {100 * s.least_us(peak) / s.us:.0f} % of what "
+            f"its {kind} allow: `{label}`"
+        )
+    return lines
+
+
+def main() -> None:
+    import bench
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", default=bench.DEFAULT)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--out", default=str(HERE.parent / "docs" / "roofline.md"))
+    args = parser.parse_args()
+    peak = Peak.measure(args.threads)
+    profiles = {}
+    for name in args.networks:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        profiles[name] = profile(name, args.runs)
+    text = [
+        "# Where the time goes",
+        "",
+        f"Made by `bench/roofline.py` on {bench.machine()}, {args.threads} threads: at most "
+        f"{peak.flops / 1e9:.0f} GFLOP/s of multiply-adds and {peak.rate / 1e9:.1f} GB/s read from memory (`bench/peak.c`), batch 1, "
+        f"median of {args.runs} runs.",
+        "",
+        "A step is bound by the larger of operations / peak and bytes / rate. *Bound* is what its layers would take at that",
+        "rate, in percent of what they took: operations are those of a direct computation, so that Winograd can be above 100 %,",
+        "and bytes that are still in a cache can be, too. Steps below 20 us are a class of their own: what they take is mostly",
+        "that threads meet.",
+        "",
+        "| network | ms | GFLOP | GFLOP/s | bound by operations | bound | bound by bytes | bound | small steps |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(row(name, steps, peak) for name, steps in profiles.items()),
+        "",
+        "## What is left",
+        "",
+        "The steps of each network that lose most time against their bound.",
+        "",
+        *(line for name, steps in profiles.items() for line in left(name, steps, peak)),
+    ]
+    page = "\n".join(text) + "\n"
+    if args.out == "-":
+        print(page, end="")
+    else:
+        Path(args.out).write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
