@@ -2,6 +2,7 @@
 
 make bench                                   the networks of README's table
 make bench NETWORKS="resnet50 mobilenet_v2" SYSTEMS="sol eager onnxruntime"
+make bench NETWORKS="resnet50@16 odd"        batch 16; the networks of odd.py
 make bench-train                             steps of training: forward, loss, backward, SGD with momentum
 .venv/bin/python bench/bench.py --help
 """
@@ -24,7 +25,8 @@ HERE = Path(__file__).resolve().parent
 SYSTEMS = ["sol", "eager", "eager-last", "compile", "compile-frozen", "onnxruntime", "openvino", "ncnn"]
 DEFAULT = [
     "alexnet", "squeezenet1_1", "vgg16", "resnet18", "resnet50", "densenet121", "inception_v3", "googlenet",
-    "mobilenet_v1", "mobilenet_v2", "mnasnet1_0", "shufflenet_v2_x1_0", "resnext50_32x4d", "wide_resnet50_2",
+    "mobilenet_v1", "mobilenet_v2", "mnasnet1_0", "shufflenet_v2_x1_0", "resnext50_32x4d", "wide_resnet50_2", "mlp",
+    "resnet50@16", "mobilenet_v2@16", "densenet121@16",
 ]  # fmt: skip
 TRAINING_SYSTEMS = ["sol", "eager", "eager-last", "compile"]
 TRAINING = [
@@ -161,9 +163,21 @@ def write_csv(results: dict[str, list[Worker]], path: Path, what: str, threads: 
                 out.writerow([network, w.system, f"{w.ms:.3f}", f"{w.first:.2f}", f"{w.memory:.0f}", rounds, w.error])
 
 
+def wanted(names: list[str]) -> list[str]:
+    """`odd` stands for all of odd.py. An unknown name is an error before anything is measured."""
+    from networks import ALL
+    from odd import ODD
+
+    names = [n for name in names for n in (ODD if name == "odd" else [name])]
+    unknown = [n for n in names if n.partition("@")[0] not in {*ALL, *ODD}]
+    if unknown:
+        sys.exit(f"bench.py: no such network: {', '.join(unknown)}; there are odd, {', '.join([*ALL, *ODD])}")
+    return names
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*")
+    parser.add_argument("networks", nargs="*", help="NAME or NAME@BATCH; odd: those of odd.py")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS)
     parser.add_argument("--train", action="store_true", help="steps of training instead of inference")
     parser.add_argument("--batch", type=int, help="1; in training 16 (vgg16 8, mlp 64)")
@@ -179,16 +193,17 @@ def main() -> None:
         print("MiB: peak of a step beyond parameters, gradients, the optimizer's state and the input")
     print(f"{'network':20}" + "".join(f"{s:>15}" for s in systems) + f"{'x eager':>9}{'x best':>8}", flush=True)
     results: dict[str, list[Worker]] = {}
-    for network in a.networks or (TRAINING if a.train else DEFAULT):
-        batch = a.batch or (BATCH.get(network, 16) if a.train else 1)
-        results[network] = measure(network, systems, batch, a.threads, a.rounds, a.seconds, a.train)
-        cells = "".join(f"{'-' if w.error else f'{w.ms:.2f}':>15}" for w in results[network])
-        r = ratios(results[network])
-        print(f"{network:20}{cells}{shown(r[0]):>9}{shown(r[1]):>8}", flush=True)
+    for asked in wanted(a.networks or (TRAINING if a.train else DEFAULT)):
+        network, _, own = asked.partition("@")
+        batch = int(own) if own else a.batch or (BATCH.get(network, 16) if a.train else 1)
+        results[asked] = measure(network, systems, batch, a.threads, a.rounds, a.seconds, a.train)
+        cells = "".join(f"{'-' if w.error else f'{w.ms:.2f}':>15}" for w in results[asked])
+        r = ratios(results[asked])
+        print(f"{asked:20}{cells}{shown(r[0]):>9}{shown(r[1]):>8}", flush=True)
         if a.train:
-            cells = "".join(f"{'-' if w.error else f'{w.memory:.0f}':>15}" for w in results[network])
+            cells = "".join(f"{'-' if w.error else f'{w.memory:.0f}':>15}" for w in results[asked])
             print(f"{f'  MiB, batch {batch}':20}{cells}", flush=True)
-        for w in results[network]:
+        for w in results[asked]:
             if w.error:
                 print(f"    {w.system}: {w.error}", flush=True)
     each = [ratios(w) for w in results.values()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 
+import odd
 import torch
 from torch import nn
 
@@ -81,6 +82,8 @@ def make(name: str) -> nn.Module:
     }
     if name in own:
         model = own[name]()
+    elif name in odd.ODD:
+        model = odd.ODD[name][0]()
     else:
         extra = {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
         if name == "inception_v3" or name == "googlenet":
@@ -88,7 +91,7 @@ def make(name: str) -> nn.Module:
         model = getattr(torchvision_models(), name)(weights=None, **extra)
     generator = torch.Generator().manual_seed(1)
     for m in model.modules():
-        if isinstance(m, nn.BatchNorm2d):
+        if isinstance(m, (nn.BatchNorm2d, nn.BatchNorm3d)):
             m.running_mean.uniform_(-0.1, 0.1, generator=generator)  # type: ignore[union-attr]
             m.running_var.uniform_(0.5, 1.5, generator=generator)  # type: ignore[union-attr]
     return model.eval()
@@ -99,6 +102,8 @@ def shape(name: str, batch: int = 1, pixels: tuple[int, int] | None = None) -> l
         return [batch, 8192]
     if name.endswith("_regression"):
         return [batch, 1024]
+    if name in odd.ODD:
+        return [batch, *odd.ODD[name][1]]
     size = pixels or ((299, 299) if name == "inception_v3" else (224, 224))
     return [batch, 3, *size]
 
