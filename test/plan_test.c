@@ -22,8 +22,9 @@ struct planned {
 static struct planned make(const char *text)
 {
     struct planned m = {.a = arena_create(ctx)};
-    if (sol_graph_parse(ctx, text, &m.g) || passes_run(m.g) || target_named(ctx, "x86-64-v3", &m.target) ||
-        plan_make(m.g, m.a, &m.target, &m.p))
+    sol_status status = target_named(ctx, "x86-64-v3", &m.target);
+    m.target.cores = 4; /* whatever runs the test */
+    if (status || sol_graph_parse(ctx, text, &m.g) || passes_run(m.g) || plan_make(m.g, m.a, &m.target, &m.p))
         fail_msg("%s", sol_error(ctx));
     return m;
 }
@@ -206,6 +207,45 @@ static void test_prepared_output(void **state)
     drop(&m);
 }
 
+/* The units of a network with one LSTM, cut into steps; how many of them have which solver, and what of that has
+ * several tasks. */
+static void expect_recurrence(const char *x, const char *attrs, int units, int scans, int64_t tasks)
+{
+    char text[600];
+    snprintf(
+        text, sizeof text,
+        "graph \"t\"\ninput %%0:f32%s \"x\"\nparam %%1:f32[36 9] \"w\"\nparam %%2:f32[36 9] \"u\"\n"
+        "param %%3:f32[36] \"b\"\n%%4, %%5, %%6 = LSTM(%%0, %%1, %%2, %%3) %s\noutput %%4 \"y\"\noutput %%6 \"c\"\n",
+        x, attrs);
+    struct planned m = make(text);
+    int n = 0, found = 0;
+    for (int i = 0; i < m.p->units.n; i++) {
+        const struct unit *u = m.p->units.at[i];
+        if (u->dead || u->program == PROGRAM_PREPARE) continue;
+        n++;
+        if (strcmp(u->kernel.solver, "scan")) continue;
+        found++;
+        assert_int_equal(u->kernel.step[0].tasks, tasks);
+    }
+    assert_int_equal(n, units);
+    assert_int_equal(found, scans);
+    drop(&m);
+}
+
+/* The product with the inputs of all steps is a unit; the steps are another, and the last state belongs to it. Of one
+ * step the product with what was before (0, but weights may be infinite) is a third. */
+static void test_recurrence(void **state)
+{
+    (void)state;
+    assert_int_equal(sol_config_set(ctx, "bands", "always"), SOL_OK);
+    expect_recurrence("[7 3 9]", "", 2, 1, 3);
+    expect_recurrence("[7 1 9]", "reverse=1", 2, 1, 1);
+    expect_recurrence("[2 4 9]", "", 2, 1, 4);
+    expect_recurrence("[1 4 9]", "", 3, 0, 0);
+    assert_int_equal(sol_config_set(ctx, "bands", "off"), SOL_OK);
+    expect_recurrence("[7 3 9]", "", 2, 0, 0);
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -231,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_flatten),
         cmocka_unit_test(test_prepare),
         cmocka_unit_test(test_prepared_output),
+        cmocka_unit_test(test_recurrence),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

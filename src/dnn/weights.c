@@ -122,6 +122,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
     if (!problem_make(sc->arena, c, swap, p, why)) return false;
     if (!p->a.affine || !p->b.affine || p->valued) FAIL("an index that is not affine, or values of letters");
     if (problem_size(p, p->k) < SHORTEST) FAIL("the sum is short");
+    if (problem_size(p, p->m) == 1) FAIL("a matrix times a vector: what is packed would be read once");
     w->a.o = &p->a, w->b.o = &p->b;
     for (int i = 0; i < WEIGHTS_LEVELS; i++) w->level[i].tap = -1;
     if (!find_windows(w, &w->a, p->m, why) || !find_windows(w, &w->b, p->n, why)) return false;

@@ -1,7 +1,6 @@
 /* A layer whose statements can run apart becomes several units. Statements that write disjoint parts of one tensor
- * (Concat) do, so that a part can be written by whoever makes it. A recurrence with products in its steps does: what
- * goes before it, such as the product with the inputs of all steps, is then a contraction like any other, and the
- * steps are left to scan.c. */
+ * (Concat) do, so that a part can be written by whoever makes it. Products among other statements do: in a recurrence
+ * that with the inputs of all steps is then a contraction like any other, and the steps are left to scan.c. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -30,7 +29,8 @@ static bool disjoint(const struct loops *l)
 
 struct products {
     const struct loops *l;
-    bool found;
+    int n;
+    int32_t node; /* the last */
 };
 
 static void find_product(void *user, int32_t node)
@@ -40,14 +40,44 @@ static void find_product(void *user, int32_t node)
     const struct ex *e = &l->ex.at[node], *body = &l->ex.at[e->b];
     if (e->kind != EX_RED || e->op != RED_SUM || e->a || body->kind != EX_MUL) return;
     if (l->ex.at[body->a].kind != EX_READ || l->ex.at[body->b].kind != EX_READ) return;
-    p->found |= letters_points(l, e->u.bound) >= DEEP;
+    if (letters_points(l, e->u.bound) < DEEP) return;
+    p->n++;
+    p->node = node;
+}
+
+static struct products products_of(const struct loops *l, int32_t value)
+{
+    struct products p = {.l = l};
+    ex_walk(l, value, find_product, &p);
+    return p;
 }
 
 bool plan_is_product(const struct loops *l, int32_t value)
 {
-    struct products p = {l, false};
-    ex_walk(l, value, find_product, &p);
-    return p.found;
+    return products_of(l, value).n > 0;
+}
+
+/* Of several products in one statement all but one become statements of their own: solvers compute one. */
+static void part_products(struct loops *l)
+{
+    for (int i = 0; i < l->stmts.n; i++) {
+        struct loops_stmt s = l->stmts.at[i];
+        const struct products p = products_of(l, s.value);
+        const struct loops_tensor t = l->tensors.at[s.out[0]];
+        if (p.n < 2) continue;
+        int32_t index[SOL_MAX_DIMS];
+        int d = 0;
+        for (int32_t k = s.index; k; k = l->ex.at[k].next) index[d++] = k;
+        s.value = ex_red(l, RED_SUM, l->ex.at[p.node].u.bound, 0, l->ex.at[p.node].b);
+        s.out[0] = (uint16_t)loops_tensor(l, "product", LOOPS_TEMP, t.dtype, t.ndim, t.shape);
+        s.index = ex_list(l, d, index);
+        const int32_t read = ex_read(l, s.out[0], ex_list(l, d, index), 0), next = l->ex.at[p.node].next;
+        l->ex.at[p.node] = l->ex.at[read];
+        l->ex.at[p.node].next = next;
+        PUSH(l->arena, l->stmts, s);
+        for (int k = l->stmts.n - 1; k > i; k--) l->stmts.at[k] = l->stmts.at[k - 1];
+        l->stmts.at[i] = s;
+    }
 }
 
 /* Does the loop over `letter` end with this index? */
@@ -95,21 +125,28 @@ static int followers(const struct loops *l, int first, int last)
     return n;
 }
 
-/* How many statements from `first` on are a part. */
+/* How many statements from `first` on are a part: a product, the steps of a recurrence, or others up to one of these.
+ */
 static int part_length(const struct loops *l, int first)
 {
-    const int n = groups_scan(l, first);
-    return l->stmts.at[first].scan_step ? n + followers(l, first, first + n) : 1;
+    int n = groups_scan(l, first);
+    if (l->stmts.at[first].scan_step) return n + followers(l, first, first + n);
+    if (plan_is_product(l, l->stmts.at[first].value)) return 1;
+    while (first + n < l->stmts.n && !l->stmts.at[first + n].scan_step &&
+           !plan_is_product(l, l->stmts.at[first + n].value))
+        n++;
+    return n;
 }
 
-static bool has_steps(const struct loops *l)
+/* Is one of several statements, none of which has several results, a product? */
+static bool has_products(const struct loops *l)
 {
     bool product = false;
     for (int i = 0; i < l->stmts.n; i++) {
         if (l->stmts.at[i].nout != 1) return false;
-        product |= l->stmts.at[i].scan_step && plan_is_product(l, l->stmts.at[i].value);
+        product |= plan_is_product(l, l->stmts.at[i].value);
     }
-    return product;
+    return product && l->stmts.n > 1;
 }
 
 /* Temporaries that one part hands another lie in memory. */
@@ -148,8 +185,11 @@ int plan_parts(struct plan *p, struct loops *l, struct loops **out_part)
     const bool apart = disjoint(l);
     int parts = 0;
     out_part[0] = l;
-    if (!apart && !has_steps(l)) return 1;
-    if (!apart) share_temps(p, l);
+    if (!apart && !has_products(l)) return 1;
+    if (!apart) {
+        part_products(l);
+        share_temps(p, l);
+    }
     for (int first = 0, n; first < l->stmts.n; first += n) {
         n = apart ? 1 : part_length(l, first);
         out_part[parts++] = part_of(p->arena, l, first, n);

@@ -323,21 +323,16 @@ static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
 static sol_status cut_unit(struct plan *p, struct unit *u)
 {
     struct scan s = {.p = p, .u = u, .l = u->loops};
-    const struct choice *whole;
-    const bool always = !strcmp(ctx_config(p->ctx, "bands"), "always");
     bool ok = false;
     unit_memory(p, u);
     if (!find_steps(&s)) return SOL_OK;
-    TRY(choose_blocks(&s, always, &ok));
-    if (!ok) return SOL_OK;
-    TRY(choose_kernel(p, u->loops, u->memory, u->root, u, &whole));
-    if (whole->kernel.cost <= s.cost && !always) return SOL_OK;
-    return scan_print(&s, &ok);
+    TRY(choose_blocks(&s, !strcmp(ctx_config(p->ctx, "bands"), "always"), &ok));
+    return ok ? scan_print(&s, &ok) : SOL_OK;
 }
 
 sol_status plan_scan(struct plan *p)
 {
-    for (int i = 0; i < p->units.n; i++) {
+    for (int i = 0; i < p->units.n && strcmp(ctx_config(p->ctx, "bands"), "off"); i++) {
         struct unit *u = p->units.at[i];
         if (!u->dead && !u->opaque && u->contraction && u->loops->stmts.at[0].scan_step) TRY(cut_unit(p, u));
     }

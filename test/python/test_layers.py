@@ -638,7 +638,7 @@ MASK[1], MASK[2] = False, True
 case("Attention", [*QKV, MASK], {}, lambda q, k, v, m: SDPA(q, k, v, m))
 case("Attention", [(2, 6, 4, 5), (2, 2, 6, 5), (2, 2, 6, 7)], {}, lambda q, k, v: SDPA(q, k, v, enable_gqa=True))
 case("Attention", [(4, 5), (6, 5), (6, 7)], {}, SDPA)
-for reverse, start in itertools.product((0, 1), (False, True)):
+for reverse, start, hidden in itertools.product((0, 1), (False, True), (4, 9)):
 
     def recurrent(kind, *t, reverse=reverse, start=start, **options):
         x, w, u, b, e, *states = t
@@ -653,10 +653,10 @@ for reverse, start in itertools.product((0, 1), (False, True)):
         return (y.flip(0) if reverse else y).detach(), *(h[0].detach() for h in last)
 
     for kind, gates, states in (("LSTM", 4, 2), ("GRU", 3, 1), ("RNN", 1, 1)):
-        weights = [(5, 2, 3), (4 * gates, 3), (4 * gates, 4), (4 * gates,), (4 * gates,)]
+        rows = hidden * gates
         case(
             kind,
-            weights + [(2, 4)] * (states if start else 0),
+            [(5, 2, 3), (rows, 3), (rows, hidden), (rows,), (rows,)] + [(2, hidden)] * (states if start else 0),
             dict(reverse=reverse),
             lambda *t, f=recurrent, kind=kind: f(kind, *t),
         )
@@ -685,7 +685,7 @@ case("GRU", [(5, 2, 3), (12, 3), (12, 4), (12,), (12,)], dict(order="zrn"), lamb
 
 
 def outer_gru(x, w, u, b, e):
-    h, ys = torch.zeros(2, 4, dtype=x.dtype), []
+    h, ys = torch.zeros(2, u.shape[1], dtype=x.dtype), []
     (wr, wz, wn), (ur, uz, un), (br, bz, bn), (er, ez, en) = (v.chunk(3) for v in (w, u, b, e))
     for t in x:
         r = torch.sigmoid(F.linear(t, wr, br) + F.linear(h, ur, er))
@@ -697,6 +697,7 @@ def outer_gru(x, w, u, b, e):
 
 
 case("GRU", [(5, 2, 3), (12, 3), (12, 4), (12,), (12,)], dict(inner=0), outer_gru)
+case("GRU", [(5, 2, 3), (30, 3), (30, 10), (30,), (30,)], dict(inner=0), outer_gru)
 
 # -- made of nothing, types, losses
 case("Fill", [], dict(shape=[2, 3], v=1.5), lambda: torch.full((2, 3), 1.5))

@@ -327,9 +327,9 @@ RECURRENT = [
 @pytest.mark.parametrize("options", RECURRENT, ids=str)
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_recurrent_layers(kind, options):
-    layer, x = kind(5, 6, **options), torch.randn(7, 3, 5)
+    layer, x = kind(5, 11, **options), torch.randn(7, 3, 5)
     number = options.get("num_layers", 1) * (1 + options.get("bidirectional", 0))
-    states = [torch.randn(number, 3 if not layer.batch_first else 7, 6) for _ in range(1 + (kind is nn.LSTM))]
+    states = [torch.randn(number, 3 if not layer.batch_first else 7, 11) for _ in range(1 + (kind is nn.LSTM))]
     check_step(Stepped(layer), [x])
     check_step(Stepped(layer), [x, *states])
     check_step(Stepped(layer, states_only=True), [x])
@@ -338,6 +338,7 @@ def test_recurrent_layers(kind, options):
 def test_recurrent_layers_of_one_step_and_one_unit():
     check_step(Stepped(nn.LSTM(3, 1)), [torch.randn(4, 2, 3)])
     check_step(Stepped(nn.GRU(3, 4)), [torch.randn(1, 2, 3)])
+    check_step(Stepped(nn.GRU(3, 16, 2)), [torch.randn(2, 1, 3)])
     check_step(Stepped(nn.RNN(1, 4, nonlinearity="relu")), [torch.randn(5, 1, 1)])
     check_step(Stepped(nn.LSTM(20, 33)), [torch.randn(40, 5, 20)])
 

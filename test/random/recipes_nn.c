@@ -297,7 +297,7 @@ static bool make_attention(struct gen *r, const struct recipe *p)
 static bool make_recurrent(struct gen *r, const struct recipe *p)
 {
     int gates = !strcmp(p->kind, "LSTM") ? 4 : !strcmp(p->kind, "GRU") ? 3 : 1;
-    int64_t t = gen_between(r, 1, 5), n = gen_between(r, 1, 3), i = gen_between(r, 1, 8), h = gen_between(r, 1, 8);
+    int64_t t = gen_between(r, 1, 5), n = gen_between(r, 1, 4), i = gen_between(r, 1, 8), h = gen_between(r, 1, 12);
     int64_t xs[] = {t, n, i}, ws[] = {gates * h, i}, us[] = {gates * h, h}, hs[] = {n, h};
     struct value *x = new_real(r, 3, xs), *w = new_param(r, 2, ws), *u = new_param(r, 2, us), *out[GEN_OUTPUTS];
     struct value *in[] = {x,
