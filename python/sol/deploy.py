@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _core
+from .inputs import input as sized_input
 
 
 def _text(key: str, value: Any) -> str:
@@ -37,15 +38,20 @@ def deploy(
     target      "shared_lib", "static_lib" or "source"; also "lib::shared" and the like, or sol.deployment.shared_lib
     dargs       what the library shall be: docs/deploy.md has all keys, such as lib_name, func_name, path, device_type,
                 gcc::march (one instruction set, or a list: the best that a machine has is chosen when it starts)
-    args        what the model is called with: tensors, numbers, `sol.input(...)`; kwargs likewise
-    batch_size  the size of the first dimension where that is a wildcard; a list: the library is for all of these, and
-                begins with the first
+    args        what the model is called with: tensors, numbers, `sol.input(...)`, or the sizes of one, [1, 3, 224, 224];
+                kwargs likewise
+    batch_size  the size of the first dimension where that is a wildcard, or, if it is nowhere, of all tensors; a list:
+                the library is for all of these, and begins with the first
     autotuning  True: the network is tuned for each instruction set that this machine can run, as the key `autotune`
                 says (docs/tuning.md), if it never was; for others, and if False, solvers are chosen by cost alone
 
     Raises sol.UnsupportedError with everything that is not covered.
     """
-    keys = {key: _text(key, value) for key, value in (dargs or {}).items()}
+    if dargs is not None and not isinstance(dargs, Mapping):
+        raise _core.InvalidError(
+            f"sol.deploy: dargs: expected a dict, got {type(dargs).__name__}; what the model is called with comes behind it"
+        )
+    keys = {str(key): _text(str(key), value) for key, value in (dargs or {}).items()}
     known = [key for key, _, _ in _core.deploy_keys()]
     for key in keys:
         if key not in known:
@@ -55,7 +61,13 @@ def deploy(
     if not autotuning:
         _core.config_set("autotune", "off")
     try:
-        _deploy(model, str(target), keys, args, kwargs, sizes)
+        try:
+            _deploy(model, str(target), keys, args, kwargs, sizes)
+        except _core.InvalidError:
+            if not any(_is_shape(a) for a in (*args, *kwargs.values())):
+                raise
+            given = [_as_input(a) for a in args]  # the model takes no lists of numbers
+            _deploy(model, str(target), keys, given, {k: _as_input(a) for k, a in kwargs.items()}, sizes)
     finally:
         _core.config_set("autotune", before)
 
@@ -75,6 +87,15 @@ def _sizes(batch_size: int | Sequence[int] | None) -> list[int | None]:
     if not sizes:
         raise _core.InvalidError("sol.deploy: batch_size: expected a number from 1 on, or a list of them, got none")
     return sizes
+
+
+def _is_shape(argument: Any) -> bool:
+    """Is it the sizes of a tensor, [1, 3, 224, 224]?"""
+    return isinstance(argument, list) and bool(argument) and all(type(n) is int and n >= 0 for n in argument)
+
+
+def _as_input(argument: Any) -> Any:
+    return sized_input(argument) if _is_shape(argument) else argument
 
 
 def _deploy(

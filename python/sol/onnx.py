@@ -249,4 +249,9 @@ def _is_known(shape: Any) -> bool:
 def sized(path: str, inputs: Sequence[Any], kwargs: dict[str, Any], batch_size: int | None) -> _core.Onnx:
     """A model with all its sizes known, to be deployed."""
     network, shapes = _shaped(path, inputs, kwargs, batch_size)
+    if batch_size is not None:
+        given = [i.name for i in network.inputs if i.shape is None or not all(isinstance(n, int) for n in i.shape[:1])]
+        if not given:
+            raise _core.InvalidError(f"{path}: batch_size: no input leaves its first size open: {network._list()}")
+        shapes.update({name: (batch_size, *shapes[name][1:]) for name in given if shapes[name]})
     return _core.Onnx(path, network.sizes({n: s for n, s in shapes.items() if _is_known(s)}))

@@ -12,8 +12,8 @@ static sol_status make_work(struct deploy *d)
 {
     d->work = d->target == DEPLOY_SOURCE ? d->keys.path : folder_temporary(d->arena);
     return d->work ? SOL_OK
-                   : ctx_fail(d->ctx, SOL_ERR_IO,
-                              "deploy: cannot make a temporary folder: %s; make room, or set TMPDIR", strerror(errno));
+                   : ctx_fail(d->ctx, SOL_ERR_IO, "deploy: cannot make a temporary folder in TMPDIR, or /tmp: %s",
+                              strerror(errno));
 }
 
 static void remove_work(const struct deploy *d)
@@ -47,6 +47,23 @@ const struct sol_tensor *deploy_output(const struct deploy *d, const struct depl
     return g->g->outputs.at[(trains ? d->nwritten : 0) + i].t;
 }
 
+int deploy_inputs(const struct deploy *d)
+{
+    return d->ninput - (d->options->seed_input >= 0);
+}
+
+const char *deploy_input_name(const struct deploy *d, int i)
+{
+    const char *name = d->options->input_names ? d->options->input_names[i] : d->g->inputs.at[i]->name;
+    return name ? name : "";
+}
+
+const char *deploy_output_name(const struct deploy *d, int i)
+{
+    const char *name = d->options->output_names ? d->options->output_names[i] : d->g->outputs.at[i].name;
+    return name ? name : "";
+}
+
 static bool alike(const struct sol_tensor *a, const struct sol_tensor *b)
 {
     return a->dtype == b->dtype && a->ndim == b->ndim;
@@ -57,7 +74,7 @@ static sol_status check_alike(struct deploy *d, const struct deploy_graph *g, in
 {
     const struct sol_graph *first = d->g, *other = g->g;
     const int ninput = other->inputs.n - (g->seed_input >= 0);
-    bool same = ninput == d->ninput - (d->options->seed_input >= 0) && noutput == d->noutput;
+    bool same = ninput == deploy_inputs(d) && noutput == d->noutput;
     for (int i = 0; same && i < ninput; i++) same = alike(first->inputs.at[i], other->inputs.at[i]);
     for (int i = 0; same && i < noutput; i++) same = alike(first->outputs.at[i].t, deploy_output(d, g, i));
     if (same) return SOL_OK;
@@ -166,6 +183,7 @@ static sol_status build(struct deploy *d)
 static sol_status deploy(struct deploy *d)
 {
     TRY(deploy_read_keys(d));
+    TRY(deploy_check_folder(d));
     TRY(deploy_find_compiler(d));
     TRY(graphs(d));
     TRY(deploy_versions(d));

@@ -43,6 +43,10 @@ struct deploy_graph {
     struct deploy_code *code; /* by version */
 };
 
+struct deploy_source {                      /* to be compiled */
+    const char *file;                       /* relative to `work` */
+    const struct deploy_version *kernel_of; /* NULL: runs on every machine */
+};
 struct deploy_piece { /* of the weights */
     const void *data;
     int64_t bytes, at;
@@ -71,8 +75,8 @@ struct deploy {
     VECTOR(struct deploy_piece) pieces;
     int64_t weights_bytes;
     uint64_t weights_hash;
-    const char *work;             /* folder for sources and objects: `path` itself if those are wanted */
-    VECTOR(const char *) sources; /* to compile, relative to `work`; those of version v are in its folder */
+    const char *work; /* folder for sources and objects: `path` itself if those are wanted */
+    VECTOR(struct deploy_source) sources;
 };
 
 /* keys.c */
@@ -81,6 +85,9 @@ sol_status deploy_read_keys(struct deploy *d);
 bool deploy_trains(const struct deploy *d);
 /* Output i of the model: in what trains it comes behind what forward writes. */
 const struct sol_tensor *deploy_output(const struct deploy *d, const struct deploy_graph *g, int i);
+int deploy_inputs(const struct deploy *d); /* that the caller gives: without the seed */
+const char *deploy_input_name(const struct deploy *d, int i);
+const char *deploy_output_name(const struct deploy *d, int i);
 /* version.c: finds the compiler, and makes all versions, all graphs planned and scheduled for each. */
 sol_status deploy_find_compiler(struct deploy *d);
 sol_status deploy_versions(struct deploy *d);
@@ -95,17 +102,17 @@ sol_status deploy_prepare(struct deploy *d, const struct deploy_graph *g, const 
                           const struct schedule *s, const bool *only, void **out_block);
 /* source.c: all that is compiled, into the folder `work`. */
 sol_status deploy_sources(struct deploy *d);
+void deploy_add_source(struct deploy *d, const char *file, const struct deploy_version *kernel_of);
 /* What the tables of a graph's code for a version begin with: net_x86_64_v3_batch8. */
 const char *deploy_code_name(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v);
 /* network.c: the files that are the network's own. */
 sol_status deploy_network(struct deploy *d);
 /* kit.c: header, example, Makefile, .pc, CMake configuration, Python wrapper, into `path`. */
 sol_status deploy_kit(struct deploy *d);
+/* Refuses a folder where sources would overwrite somebody else's Makefile. */
+sol_status deploy_check_folder(struct deploy *d);
 /* What the function has between its brackets behind the context: in0, out0, or, not numbered, with names. */
 const char *deploy_parameters(struct deploy *d, bool numbered);
-int deploy_inputs(const struct deploy *d); /* that the caller gives: without the seed */
-const char *deploy_input_name(const struct deploy *d, int i);
-const char *deploy_output_name(const struct deploy *d, int i);
 /* make.c: library from sources, into `path`. */
 sol_status deploy_make(struct deploy *d);
 /* The file of the library: "libNN.so". */
@@ -117,7 +124,8 @@ sol_status deploy_run(struct deploy *d, const char *what, const char *const *arg
 
 /* text.c */
 const char *deploy_file(const struct deploy *d, const char *folder, const char *name); /* folder/name */
-const char *deploy_string(struct arena *a, const char *text); /* as a C string: plain characters only, in quotes */
+const char *deploy_string(struct arena *a,
+                          const char *text); /* as a C string, or for a comment: plain characters only, in quotes */
 /* A template with what stands for its @names@: pairs of a name and a text, the last NULL. */
 const char *deploy_fill(struct arena *a, const char *template, const char *const *pairs);
 /* Writes a text into a file. */

@@ -1,5 +1,6 @@
 /* Keys of a deployment: their defaults, what they accept, and what of it is about names and files. */
 #include <ctype.h>
+#include <dlfcn.h>
 #include <string.h>
 
 #include "deploy/deploy.h"
@@ -90,6 +91,15 @@ static bool is_keyword(const char *name)
     return at && at[-1] == ' ' && at[strlen(name)] == ' ';
 }
 
+/* Is it a function of libc or libm? Our own are meant here, which have the names that all have. */
+static bool is_of_libc(const char *name)
+{
+    Dl_info info;
+    void *f = dlsym(RTLD_DEFAULT, name);
+    return f && dladdr(f, &info) && info.dli_fname &&
+           (strstr(info.dli_fname, "/libc.") || strstr(info.dli_fname, "/libm."));
+}
+
 static sol_status check_names(struct deploy *d)
 {
     const struct deploy_keys *k = &d->keys;
@@ -99,6 +109,9 @@ static sol_status check_names(struct deploy *d)
     if (!consists_of(k->func_name, "_") || isdigit((unsigned char)*k->func_name) || is_keyword(k->func_name) ||
         strlen(k->func_name) > 60 || !strncmp(k->func_name, "front_", 6) || !strncmp(k->func_name, "sol_ext_", 8))
         return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: func_name: expected a name for a function of C, got '%s'",
+                        k->func_name);
+    if (is_of_libc(k->func_name))
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: func_name: '%s' is a function of C's own library",
                         k->func_name);
     const char *const plain[][2] = {
         {"gcc::march", k->march}, {"gcc::mtune", k->mtune}, {"gcc::elf", k->elf}, {"gcc::oformat", k->oformat}};

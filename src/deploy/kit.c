@@ -7,23 +7,6 @@
 /* Of gcc alone: clang does not know it. The Makefile asks which of them it has. */
 #define GCC_ONLY "-fno-predictive-commoning"
 
-int deploy_inputs(const struct deploy *d)
-{
-    return d->ninput - (d->options->seed_input >= 0);
-}
-
-const char *deploy_input_name(const struct deploy *d, int i)
-{
-    const char *name = d->options->input_names ? d->options->input_names[i] : d->g->inputs.at[i]->name;
-    return name ? name : "";
-}
-
-const char *deploy_output_name(const struct deploy *d, int i)
-{
-    const char *name = d->options->output_names ? d->options->output_names[i] : d->g->outputs.at[i].name;
-    return name ? name : "";
-}
-
 static void put_shape(struct text *t, const struct sol_tensor *x)
 {
     text_put(t, "%s[", dtype_def((enum sol_dtype)x->dtype)->name);
@@ -47,6 +30,45 @@ const char *deploy_parameters(struct deploy *d, bool numbered)
     return t.at ? t.at : "";
 }
 
+/* -- files that are not called as the library: somebody else's may be there */
+
+#define OURS "deployed by SOL"
+
+static sol_status is_foreign(struct deploy *d, const char *name, bool *out_foreign)
+{
+    const char *path = deploy_file(d, d->keys.path, name);
+    char *text;
+    size_t bytes;
+    *out_foreign = false;
+    if (!file_exists(path)) return SOL_OK;
+    TRY(file_read(d->ctx, d->arena, path, &text, &bytes));
+    text[bytes] = 0; /* file_read has room for it */
+    *out_foreign = !strstr(text, OURS);
+    return SOL_OK;
+}
+
+static sol_status write_unless_foreign(struct deploy *d, const char *name, const char *text)
+{
+    bool foreign;
+    TRY(is_foreign(d, name, &foreign));
+    if (!foreign) return deploy_write(d, d->keys.path, name, text);
+    LOG(d->ctx, LOG_WARN, "core", "%s/%s is there, and not of a deployed network: it stays as it is", d->keys.path,
+        name);
+    return SOL_OK;
+}
+
+/* A library is one without them, but sources are built by their Makefile. */
+sol_status deploy_check_folder(struct deploy *d)
+{
+    bool foreign;
+    if (d->target != DEPLOY_SOURCE) return SOL_OK;
+    TRY(is_foreign(d, "Makefile", &foreign));
+    if (!foreign) return SOL_OK;
+    return ctx_fail(d->ctx, SOL_ERR_INVALID,
+                    "deploy: path: '%s' has a Makefile that is not of a deployed network: choose another folder",
+                    d->keys.path);
+}
+
 /* -- the header */
 
 static const char *io_comment(struct deploy *d)
@@ -62,8 +84,6 @@ static const char *io_comment(struct deploy *d)
         put_shape(&t, d->g->outputs.at[i].t);
         text_put(&t, "  %s\n", deploy_string(d->arena, deploy_output_name(d, i)));
     }
-    for (char *c = t.at; c && *c; c++)
-        if (*c == '*' && c[1] == '/') *c = '_';
     return t.at ? t.at : "";
 }
 
@@ -150,7 +170,7 @@ static sol_status write_example(struct deploy *d)
                                  "compare", compare.at,
                                  "free",    release.at,
                                  NULL};
-    return deploy_write(d, d->keys.path, "example.c", deploy_fill(d->arena, deploy_text("example.c"), pairs));
+    return write_unless_foreign(d, "example.c", deploy_fill(d->arena, deploy_text("example.c"), pairs));
 }
 
 /* -- how to build */
@@ -181,7 +201,7 @@ static sol_status write_library_makefile(struct deploy *d)
                                                   : arena_printf(d->arena, "%s -lm -pthread", file);
     const char *const pairs[] = {"lib", d->keys.lib_name,       "file", file,      "link", link,
                                  "cc",  program_name_of(d->cc), "run",  runner(d), NULL};
-    return deploy_write(d, d->keys.path, "Makefile", deploy_fill(d->arena, deploy_text("Makefile.lib"), pairs));
+    return write_unless_foreign(d, "Makefile", deploy_fill(d->arena, deploy_text("Makefile.lib"), pairs));
 }
 
 /* The flags of a version are those of all code, then its own. */
@@ -245,7 +265,7 @@ static sol_status write_source_makefile(struct deploy *d)
                                  "run",
                                  runner(d),
                                  NULL};
-    return deploy_write(d, d->keys.path, "Makefile", deploy_fill(d->arena, deploy_text("Makefile.source"), pairs));
+    return write_unless_foreign(d, "Makefile", deploy_fill(d->arena, deploy_text("Makefile.source"), pairs));
 }
 
 /* For other build systems. */

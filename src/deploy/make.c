@@ -43,22 +43,10 @@ static const char *object_of(struct deploy *d, int i)
     return arena_printf(d->arena, "%s/%d.o", d->work, i);
 }
 
-/* The version in whose folder a source lies; NULL: it runs on every machine. */
-static const struct deploy_version *version_of(const struct deploy *d, const char *source)
-{
-    for (int i = 0; i < d->nversion; i++) {
-        const size_t n = strlen(d->version[i].id);
-        if (!strncmp(source, d->version[i].id, n) && source[n] == '/') return &d->version[i];
-    }
-    return NULL;
-}
-
 static const char *const *command(struct deploy *d, int i)
 {
-    const char *source = d->sources.at[i];
-    const struct deploy_version *v = version_of(d, source);
-    const bool kernel = v && !strstr(source, "/module");
-    const char *const *flags = kernel ? v->flags : compiler_code_flags(d->arena, NULL, 0, d->clang);
+    const struct deploy_source *s = &d->sources.at[i];
+    const char *const *flags = s->kernel_of ? s->kernel_of->flags : compiler_code_flags(d->arena, NULL, 0, d->clang);
     words argv = {0};
     PUSH(d->arena, argv, d->cc);
     for (int k = 0; flags[k]; k++) PUSH(d->arena, argv, flags[k]);
@@ -67,7 +55,7 @@ static const char *const *command(struct deploy *d, int i)
     PUSH(d->arena, argv, arena_printf(d->arena, "-Wa,-I%s", d->work));
     PUSH(d->arena, argv, arena_printf(d->arena, "-I%s", d->keys.path));
     PUSH(d->arena, argv, "-c");
-    PUSH(d->arena, argv, deploy_file(d, d->work, source));
+    PUSH(d->arena, argv, deploy_file(d, d->work, s->file));
     PUSH(d->arena, argv, "-o");
     PUSH(d->arena, argv, object_of(d, i));
     PUSH(d->arena, argv, NULL);
@@ -100,7 +88,7 @@ static sol_status compile(struct deploy *d, struct process **running)
         bool ended = false;
         for (int i = 0; i < next; i++) {
             if (!running[i] || !process_done(running[i])) continue;
-            TRY(finish(d, &running[i], d->sources.at[i]));
+            TRY(finish(d, &running[i], d->sources.at[i].file));
             active--;
             ended = true;
             ctx_progress(d->ctx, "deploy", next - active, d->sources.n);
@@ -146,6 +134,7 @@ static sol_status link_shared(struct deploy *d)
 /* One object of all. */
 static sol_status link_object(struct deploy *d, const char *object)
 {
+    const bool named = strcmp(d->keys.elf, "auto") || strcmp(d->keys.oformat, "auto");
     words argv = {0};
     PUSH(d->arena, argv, d->cc);
     PUSH(d->arena, argv, "-r");
@@ -157,7 +146,7 @@ static sol_status link_object(struct deploy *d, const char *object)
     PUSH(d->arena, argv, object);
     push_objects(d, &argv);
     PUSH(d->arena, argv, NULL);
-    return deploy_run(d, "linking", argv.at, NULL);
+    return deploy_run(d, named ? "linking as gcc::elf and gcc::oformat say" : "linking", argv.at, NULL);
 }
 
 static sol_status link_static(struct deploy *d)

@@ -150,16 +150,40 @@ static const char *filled(struct deploy *d, bool wanted, const char *template)
     return deploy_fill(d->arena, deploy_text(template), (const char *const[]){"func", d->keys.func_name, NULL});
 }
 
+/* -- the texts that the templates want: pairs of a name and a text */
+
+typedef VECTOR(const char *) texts;
+
+static void put(struct deploy *d, texts *pairs, const char *name, const char *text)
+{
+    PUSH(d->arena, *pairs, name);
+    PUSH(d->arena, *pairs, text ? text : "");
+}
+
+static void put_number(struct deploy *d, texts *pairs, const char *name, int64_t n)
+{
+    put(d, pairs, name, arena_printf(d->arena, "%lld", (long long)n));
+}
+
 /* What predict() has between its brackets behind the context, and what it does with that. */
-sol_status deploy_network(struct deploy *d)
+static void put_predict(struct deploy *d, texts *pairs)
 {
     struct text given = text_new(d->arena), asked = text_new(d->arena);
-    struct text tensors = text_new(d->arena), codes = text_new(d->arena), graphs = text_new(d->arena),
-                versions = text_new(d->arena);
     for (int i = 0; i < deploy_inputs(d); i++) text_put(&given, "in%d, ", i);
     for (int i = 0; i < d->noutput; i++)
         text_put(&asked, "    if (out%d)\n        *out%d = out[%d];\n    else\n        sol_ext_free(out[%d]);\n", i, i,
                  i, i);
+    put(d, pairs, "parameters", deploy_parameters(d, true));
+    put(d, pairs, "given", given.at);
+    put(d, pairs, "asked", asked.at);
+    put_number(d, pairs, "ninput", deploy_inputs(d));
+    put_number(d, pairs, "noutput", d->noutput);
+}
+
+static void put_graphs(struct deploy *d, texts *pairs)
+{
+    struct text tensors = text_new(d->arena), codes = text_new(d->arena), graphs = text_new(d->arena);
+    struct text versions = text_new(d->arena);
     for (int i = 0; i < d->ngraph; i++) {
         put_io(d, &tensors, &d->graph[i]);
         put_codes(d, &codes, &d->graph[i]);
@@ -169,71 +193,59 @@ sol_status deploy_network(struct deploy *d)
     put_training(d, &tensors);
     for (int i = 0; i < d->nversion; i++)
         text_put(&versions, "    {\"%s\", 0x%xu},\n", d->version[i].name, d->version[i].needs);
-    const bool file = !strcmp(d->keys.weights, "file"), opaque = has_opaque(d);
-    const char *func = d->keys.func_name;
-    const char *const pairs[] = {"lib",
-                                 d->keys.lib_name,
-                                 "func",
-                                 func,
-                                 "name",
-                                 d->g->name,
-                                 "sol",
-                                 sol_version(),
-                                 "file_define",
-                                 file ? "#define FRONT_WEIGHTS_FILE\n" : "",
-                                 "opaque_define",
-                                 opaque ? "#define FRONT_OPAQUE\n" : "",
-                                 "opaque_include",
-                                 opaque ? "#include \"layers/alone.c\"\n" : "",
-                                 "weights",
-                                 file ? "NULL" : arena_printf(d->arena, "%s_weights", func),
-                                 "weights_extern",
-                                 file ? "" : arena_printf(d->arena, "extern const unsigned char %s_weights[];\n", func),
-                                 "bytes",
-                                 arena_printf(d->arena, "%lld", (long long)d->weights_bytes),
-                                 "hash",
-                                 arena_printf(d->arena, "0x%016llx", (unsigned long long)d->weights_hash),
-                                 "tensors",
-                                 tensors.at,
-                                 "codes",
-                                 codes.at,
-                                 "versions",
-                                 versions.at,
-                                 "graphs",
-                                 graphs.at,
-                                 "nversion",
-                                 arena_printf(d->arena, "%d", d->nversion),
-                                 "ngraph",
-                                 arena_printf(d->arena, "%d", d->ngraph),
-                                 "npredict",
-                                 arena_printf(d->arena, "%d", d->npredict),
-                                 "ninput",
-                                 arena_printf(d->arena, "%d", deploy_inputs(d)),
-                                 "noutput",
-                                 arena_printf(d->arena, "%d", d->noutput),
-                                 "parameters",
-                                 deploy_parameters(d, true),
-                                 "given",
-                                 given.at ? given.at : "",
-                                 "asked",
-                                 asked.at ? asked.at : "",
-                                 "train_include",
-                                 deploy_trains(d) ? "#include \"deploy/front_train.c\"\n" : "",
-                                 "train_fields",
-                                 training_fields(d),
-                                 "train_functions",
-                                 filled(d, deploy_trains(d), "network_train.c"),
-                                 "batch_functions",
-                                 filled(d, d->npredict > 1, "network_batch.c"),
-                                 "file_functions",
-                                 filled(d, file, "network_file.c"),
-                                 NULL};
-    static const char *const files[][2] = {
-        {"network.c", ".c"}, {"network_inside.c", "_network.c"}, {"names.h", "_names.h"}};
+    put(d, pairs, "tensors", tensors.at);
+    put(d, pairs, "codes", codes.at);
+    put(d, pairs, "graphs", graphs.at);
+    put(d, pairs, "versions", versions.at);
+    put_number(d, pairs, "ngraph", d->ngraph);
+    put_number(d, pairs, "npredict", d->npredict);
+    put_number(d, pairs, "nversion", d->nversion);
+}
+
+static void put_weights(struct deploy *d, texts *pairs)
+{
+    const bool file = !strcmp(d->keys.weights, "file");
+    const char *name = arena_printf(d->arena, "%s_weights", d->keys.func_name);
+    put(d, pairs, "weights", file ? "NULL" : name);
+    put(d, pairs, "weights_extern", file ? "" : arena_printf(d->arena, "extern const unsigned char %s[];\n", name));
+    put_number(d, pairs, "bytes", d->weights_bytes);
+    put(d, pairs, "hash", arena_printf(d->arena, "0x%016llx", (unsigned long long)d->weights_hash));
+}
+
+/* What only some libraries have. */
+static void put_parts(struct deploy *d, texts *pairs)
+{
+    const bool file = !strcmp(d->keys.weights, "file"), opaque = has_opaque(d), trains = deploy_trains(d);
+    put(d, pairs, "file_define", file ? "#define FRONT_WEIGHTS_FILE\n" : "");
+    put(d, pairs, "file_functions", filled(d, file, "network_file.c"));
+    put(d, pairs, "opaque_define", opaque ? "#define FRONT_OPAQUE\n" : "");
+    put(d, pairs, "opaque_include", opaque ? "#include \"layers/alone.c\"\n" : "");
+    put(d, pairs, "train_include", trains ? "#include \"deploy/front_train.c\"\n" : "");
+    put(d, pairs, "train_fields", training_fields(d));
+    put(d, pairs, "train_functions", filled(d, trains, "network_train.c"));
+    put(d, pairs, "batch_functions", filled(d, d->npredict > 1, "network_batch.c"));
+}
+
+sol_status deploy_network(struct deploy *d)
+{
+    static const struct {
+        const char *template, *end;
+        bool source;
+    } files[] = {{"network.c", ".c", true}, {"network_inside.c", "_network.c", true}, {"names.h", "_names.h", false}};
+    texts pairs = {0};
+    put(d, &pairs, "lib", d->keys.lib_name);
+    put(d, &pairs, "func", d->keys.func_name);
+    put(d, &pairs, "name", deploy_string(d->arena, d->g->name));
+    put(d, &pairs, "sol", sol_version());
+    put_predict(d, &pairs);
+    put_graphs(d, &pairs);
+    put_weights(d, &pairs);
+    put_parts(d, &pairs);
+    PUSH(d->arena, pairs, NULL);
     for (int i = 0; i < COUNT_OF(files); i++) {
-        const char *name = arena_printf(d->arena, "%s%s", d->keys.lib_name, files[i][1]);
-        if (strcmp(files[i][0], "names.h")) PUSH(d->arena, d->sources, name);
-        TRY(deploy_write(d, d->work, name, deploy_fill(d->arena, deploy_text(files[i][0]), pairs)));
+        const char *name = arena_printf(d->arena, "%s%s", d->keys.lib_name, files[i].end);
+        if (files[i].source) deploy_add_source(d, name, NULL);
+        TRY(deploy_write(d, d->work, name, deploy_fill(d->arena, deploy_text(files[i].template), pairs.at)));
     }
     return SOL_OK;
 }

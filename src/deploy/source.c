@@ -1,9 +1,17 @@
 /* Sources: for each version a folder with its kernels, one file each, and its tables; the network's own file; the files
  * that are the same for every network. */
+#include <dirent.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "build/build.h"
 #include "deploy/deploy.h"
+
+void deploy_add_source(struct deploy *d, const char *file, const struct deploy_version *kernel_of)
+{
+    const struct deploy_source s = {file, kernel_of};
+    PUSH(d->arena, d->sources, s);
+}
 
 /* -- kernels */
 
@@ -74,7 +82,7 @@ static sol_status write_kernel(struct deploy *d, struct deploy_version *v, struc
              kernel_solver(code->schedule, k), labels);
     text_put(&t, "#include \"%s\"\n\n", vectors ? "vectors.h" : "sol/module.h");
     text_put(&t, "%s", source_kernel(d->arena, body, symbol));
-    PUSH(d->arena, d->sources, deploy_file(d, v->id, file));
+    deploy_add_source(d, deploy_file(d, v->id, file), v);
     return deploy_write(d, folder, file, t.at);
 }
 
@@ -137,8 +145,26 @@ static sol_status write_tables(struct deploy *d, const struct deploy_version *v,
     text_put(&t, "%s\n/* where parameters and constants begin in the weights */\n", body);
     put_places(&t, name, "param", g->g->params.n, code->param_at);
     put_places(&t, name, "const", s->constants.n, code->const_at);
-    PUSH(d->arena, d->sources, deploy_file(d, v->id, file));
+    deploy_add_source(d, deploy_file(d, v->id, file), NULL);
     return deploy_write(d, folder, file, t.at);
+}
+
+/* Is it a file of a version's folder, or made of one: "k007_conv.c", "module_batch8.o"? */
+static bool is_code(const char *name)
+{
+    const size_t n = strlen(name), digits = strspn(name + (n > 0), "0123456789");
+    if (n < 2 || (strcmp(name + n - 2, ".c") && strcmp(name + n - 2, ".o"))) return false;
+    return (*name == 'k' && digits >= 3 && name[1 + digits] == '_') || !strncmp(name, "module", 6);
+}
+
+/* The Makefile takes what is in the folder: what another deployment left there must go. */
+static void remove_old(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    if (!dir) return;
+    for (struct dirent *e; (e = readdir(dir));)
+        if (is_code(e->d_name)) unlinkat(dirfd(dir), e->d_name, 0);
+    closedir(dir);
 }
 
 static sol_status write_version(struct deploy *d, int number)
@@ -147,6 +173,7 @@ static sol_status write_version(struct deploy *d, int number)
     struct text prelude = text_new(d->arena);
     const char *folder = deploy_file(d, d->work, v->id);
     TRY(file_make_folder(d->ctx, folder));
+    remove_old(folder);
     print_prelude(&prelude, &v->target);
     TRY(write_vectors(d, v, folder, prelude.at));
     for (int i = 0; i < d->ngraph; i++) {
@@ -165,7 +192,7 @@ static sol_status write_weights(struct deploy *d)
     TRY(deploy_write_weights(d, deploy_file(d, file ? d->keys.path : d->work, bin)));
     if (file) return SOL_OK;
     const char *name = arena_printf(d->arena, "%s_weights.c", d->keys.lib_name);
-    PUSH(d->arena, d->sources, name);
+    deploy_add_source(d, name, NULL);
     return deploy_write(d, d->work, name,
                         deploy_fill(d->arena, deploy_text("weights.c"),
                                     (const char *const[]){"lib", d->keys.lib_name, "func", d->keys.func_name, NULL}));

@@ -14,7 +14,8 @@ const char *deploy_string(struct arena *a, const char *text)
     text_put(&t, "\"");
     for (; *text; text++) {
         const unsigned char c = (unsigned char)*text;
-        const bool plain = c >= ' ' && c < 127 && c != '"' && c != '\\' && c != '?';
+        const bool comment = (c == '*' && text[1] == '/') || (c == '/' && text[1] == '*'); /* it may stand in one */
+        const bool plain = c >= ' ' && c < 127 && c != '"' && c != '\\' && c != '?' && !comment;
         text_put(&t, "%c", plain ? c : '_');
     }
     text_put(&t, "\"");

@@ -40,10 +40,12 @@ sol_status deploy_find_compiler(struct deploy *d)
 /* The macros that the compiler defines for an instruction set: what it may use. */
 static sol_status ask_macros(struct deploy *d, const char *march, const char **out_macros)
 {
-    const char *const argv[] = {d->cc, arena_printf(d->arena, "-march=%s", march), "-dM", "-E", "-x", "c", "/dev/null",
-                                NULL};
-    sol_status status = deploy_run(d, "gcc::march", argv, out_macros);
-    return status == SOL_ERR_COMPILER ? ctx_where(d->ctx, SOL_ERR_INVALID, "deploy: gcc::march '%s': ", march) : status;
+    const char *tune = strcmp(d->keys.mtune, "native") ? arena_printf(d->arena, "-mtune=%s", d->keys.mtune) : NULL;
+    const char *const argv[] = {
+        d->cc, arena_printf(d->arena, "-march=%s", march), "-dM", "-E", "-x", "c", "/dev/null", tune, NULL};
+    const char *what = arena_printf(d->arena, "gcc::march '%s', gcc::mtune '%s'", march, d->keys.mtune);
+    const sol_status status = deploy_run(d, what, argv, out_macros);
+    return status == SOL_ERR_COMPILER ? ctx_where(d->ctx, SOL_ERR_INVALID, "%s", "") : status;
 }
 
 static bool defines(const char *macros, const char *name)
@@ -110,6 +112,7 @@ static void set_flags(struct deploy *d, struct deploy_version *v)
 static sol_status make_version(struct deploy *d, const char *march, struct deploy_version *v)
 {
     const char *macros;
+    if (!*march) return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: gcc::march: expected an instruction set, got ''");
     if (d->cross && !strcmp(march, "native")) march = !strcmp(d->device, "arm64") ? "armv8-a" : "x86-64-v2";
     v->name = v->march = march;
     v->id = text_identifier(d->arena, march);

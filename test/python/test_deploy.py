@@ -200,6 +200,25 @@ def test_what_is_written(tmp_path):
         assert "both ways give the same" in sh(tmp_path / folder, "make", "run")
 
 
+def test_folders_that_are_in_use(tmp_path):
+    """What an earlier deployment left is not built with the new one; an application's own files stay."""
+    torch.manual_seed(1)
+    for model, shape in (
+        (small()[0], (2, 3, 12, 14)),
+        (nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), (1, 4)),
+    ):
+        deploy(tmp_path, "source", model.eval(), (torch.randn(shape),))
+        build(tmp_path, "source")
+        drive(tmp_path, model, (torch.randn(shape),), "once")
+        assert "both ways give the same" in sh(tmp_path, "make", "all", "run")
+    for name in ("Makefile", "example.c"):
+        (tmp_path / name).write_text("all: mine")
+    with pytest.raises(sol.InvalidError, match="has a Makefile that is not of a deployed network"):
+        deploy(tmp_path, "source", *small())
+    deploy(tmp_path, "shared_lib", *small())
+    assert (tmp_path / "Makefile").read_text() == (tmp_path / "example.c").read_text() == "all: mine"
+
+
 @pytest.mark.skipif(not shutil.which("strace"), reason="no strace (apt install strace)")
 def test_no_file_is_read(tmp_path):
     model, inputs = small()
@@ -462,6 +481,9 @@ def test_what_is_refused(tmp_path):
         ({"lib_nam": "x"}, "no key 'lib_nam'; the keys are lib_name, func_name"),
         ({"func_name": "a b"}, "func_name"),
         ({"func_name": "int"}, "func_name"),
+        ({"func_name": "malloc"}, "'malloc' is a function of C's own library"),
+        ({"gcc__mtune": "fast"}, "gcc::mtune 'fast'"),
+        ({"gcc__march": ["x86-64-v3", ""]}, "expected an instruction set, got ''"),
         ({"lib_name": "../x"}, "lib_name"),
         ({"gcc__march": "x86-64-v9"}, "x86-64-v9"),
         ({"gcc__march": "x86-64 -o y"}, "gcc::march"),
@@ -481,7 +503,28 @@ def test_what_is_refused(tmp_path):
     for sizes, what in ((0, "got 0"), ([1, "2"], "got '2'"), ([2, 3, 2], "2 is given twice"), ([], "got none")):
         with pytest.raises(sol.InvalidError, match="batch_size: .*" + what):
             sol.deploy(model, "shared_lib", {"path": tmp_path}, sol.input([0, 3, 12, 14]), batch_size=sizes)
+    with pytest.raises(sol.InvalidError, match="no argument leaves its first size open"):
+        sol.deploy(model, "shared_lib", {"path": tmp_path}, sol.input([2, 3, 12, 14]), batch_size=3)
+    with pytest.raises(sol.InvalidError, match="dargs: expected a dict, got Tensor"):
+        sol.deploy(model, "shared_lib", *inputs)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sizes(tmp_path):
+    """Sizes are those of the arguments, or of a list of numbers, and batch_size is the first."""
+    pytest.importorskip("onnx")
+    model, x = nn.Linear(4, 2).eval(), torch.randn(2, 4)
+    file = str(tmp_path / "net.onnx")
+    torch.onnx.export(model, (x,), file, dynamo=False, input_names=["x"], dynamic_axes={"x": {0: "n"}})
+    for n, (what, given, batch) in enumerate(
+        [(model, x, None), (model, x, 5), (model, [0, 4], 5), (model, [2, 4], None), (file, x, 5), (file, [2, 4], None)]
+    ):
+        path = tmp_path / str(n)
+        sol.deploy(what, "source", {"path": path, "lib_name": "libnet"}, given, batch_size=batch)
+        assert f"in0   f32[{batch or 2}, 4]" in (path / "libnet.h").read_text()
+    torch.onnx.export(model, (x,), file, dynamo=False)
+    with pytest.raises(sol.InvalidError, match="no input leaves its first size open"):
+        sol.deploy(file, "source", {"path": tmp_path / "no"}, batch_size=5)
 
 
 @pytest.mark.parametrize("func", ["net", "run", "fail", "state", "lines", "inputs", "message", "main_loop", "take"])
@@ -501,6 +544,14 @@ def test_names_are_no_code(tmp_path):
     deploy(tmp_path, "source", model.eval(), x)
     build(tmp_path, "source")
     drive(tmp_path, model, x, "once")
+    onnx = pytest.importorskip("onnx")
+    torch.onnx.export(nn.ReLU(), (x[0],), str(tmp_path / "net.onnx"), dynamo=False)
+    graph = onnx.load(tmp_path / "net.onnx")
+    graph.graph.name = '*/ #error "'
+    onnx.save(graph, tmp_path / "net.onnx")
+    for target in ("source", "static_lib"):
+        sol.deploy(str(tmp_path / "net.onnx"), target, {"path": tmp_path / target}, *x)
+        assert "the same" in sh(tmp_path / target, "make", "run")
 
 
 def test_optimized_models_and_wildcards(tmp_path):

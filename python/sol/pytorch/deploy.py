@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sol import _core
+from sol.inputs import Input
 
 from . import as_module
 from .export import export
@@ -120,7 +121,15 @@ def _see(
     name = model_class(module).__name__
     leaves, spec = pytree.tree_flatten((args, kwargs))
     names = leaf_names(module, args, kwargs)
-    leaves = [_row_major(_example(i, _declare(leaf, None), leaf, batch_size)) for i, leaf in enumerate(leaves)]
+    exact = any(isinstance(leaf, Input) and leaf.shape[:1] == (0,) for leaf in leaves)  # it says where the batch is
+    declared = [_declare(leaf, None if exact else batch_size) for leaf in leaves]
+    if batch_size is not None and not any(isinstance(d, Input) and d.shape[:1] == (0,) for d in declared):
+        raise _core.InvalidError(
+            f"{name}: batch_size: no argument leaves its first size open: give tensors, or sol.input([0, ..])"
+        )
+    leaves = [
+        _row_major(_example(i, d, leaf, batch_size)) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))
+    ]
     noted: list[tuple[str, ...]] = []
     given, named = pytree.tree_unflatten(leaves, spec)
     root = type(name, (Deployed,), {})(module, noted.append)  # messages say the model's name

@@ -221,10 +221,11 @@ static int take_parts(const struct sizes *s, int first, char *block, int threads
 }
 
 /* What depends on the graph. */
-static void set_graph(struct front_context *c, const struct front_graph *graph, const struct sizes *s)
+static void set_graph(struct front_context *c, const struct front_graph *graph, const struct front_code *code,
+                      const struct sizes *s)
 {
     c->graph = graph;
-    c->code = code_of(c->net, graph);
+    c->code = code;
     c->operands = c->base + c->code->module->nbuffer;
     c->workspace = c->block[1].at;
     c->saved = c->workspace ? c->workspace + s->workspace : NULL;
@@ -242,7 +243,7 @@ static int lay(const struct front_net *net, const struct front_graph *graph, con
     *c = (struct front_context){.net = net, .threads = threads, .room = threads};
     c->base = (char **)(part[0].at + lines(sizeof *c));
     memcpy(c->block, part, sizeof part);
-    set_graph(c, graph, s);
+    set_graph(c, graph, code_of(net, graph), s);
     *out = c;
     return FRONT_GOOD;
 }
@@ -313,13 +314,14 @@ static int create_in(const struct front_net *net, void *block, size_t bytes, int
     if (bytes < block_bytes(net, threads))
         return fail(FRONT_INVALID, "%s: a context for %d threads needs a block of %zu bytes, got %zu", net->name,
                     threads, block_bytes(net, threads), bytes);
-    const struct sizes all = sizes_of_all(net), s = sizes_in_block(code_of(net, graph));
+    const struct front_code *code = code_of(net, graph);
+    const struct sizes all = sizes_of_all(net), s = sizes_in_block(code);
     char *at = (char *)(((uintptr_t)block + LINE - 1) / LINE * LINE);
     error = lay(net, graph, &all, at, threads, out_c);
     if (error) return error;
     struct front_context *c = *out_c;
     for (int i = 0; i < BLOCKS; i++) c->block[i].raw = NULL; /* the caller's */
-    set_graph(c, graph, &s);
+    set_graph(c, graph, code, &s);
     c->prepared = at + all.head + all.workspace + all.scratch * (size_t)threads;
     return prepare_block(c);
 }
@@ -436,7 +438,7 @@ static int move_own(struct front_context *c, const struct front_graph *graph)
         drop(&c->block[i]);
         c->block[i] = part[i];
     }
-    set_graph(c, graph, &sizes);
+    set_graph(c, graph, code_of(c->net, graph), &sizes);
     c->room = c->threads;
     c->prepared = graph->shared->prepared.at;
     return FRONT_GOOD;
@@ -449,8 +451,9 @@ FRONT_API int front_batch(const struct front_net *net, struct front_context *c, 
     if (!graph) return no_graph(net, batch);
     if (c && c->graph == graph) return FRONT_GOOD;
     if (c && !c->own) {
-        const struct sizes s = sizes_in_block(code_of(net, graph));
-        set_graph(c, graph, &s);
+        const struct front_code *code = &graph->code[c->code - c->graph->code]; /* of the version it was made for */
+        const struct sizes s = sizes_in_block(code);
+        set_graph(c, graph, code, &s);
         return prepare_block(c);
     }
     pthread_mutex_lock(&net->state->lock);

@@ -147,20 +147,7 @@ static void unmap_weights(const struct front_net *net)
     if (!net->weights && net->state->weights) munmap((void *)(uintptr_t)net->state->weights, net->weights_bytes);
     net->state->weights = NULL;
 }
-#else
-static int map_weights(const struct front_net *net)
-{
-    net->state->weights = net->weights;
-    return FRONT_GOOD;
-}
 
-static void unmap_weights(const struct front_net *net)
-{
-    net->state->weights = NULL;
-}
-#endif
-
-#if defined FRONT_WEIGHTS_FILE
 FRONT_API int front_weights(const struct front_net *net, const char *path)
 {
     int error = FRONT_GOOD;
@@ -171,6 +158,17 @@ FRONT_API int front_weights(const struct front_net *net, const char *path)
         net->state->weights_path = path;
     pthread_mutex_unlock(&net->state->lock);
     return error;
+}
+#else
+static int map_weights(const struct front_net *net)
+{
+    net->state->weights = net->weights;
+    return FRONT_GOOD;
+}
+
+static void unmap_weights(const struct front_net *net)
+{
+    net->state->weights = NULL;
 }
 #endif
 
