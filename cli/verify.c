@@ -25,21 +25,24 @@ static int compare(const struct options *o, const struct array *got, const struc
         return EXIT_MISMATCH;
     }
     double worst = 0, error = 0, norm = 0;
-    int64_t wrong = 0;
+    int64_t wrong = 0, first = 0;
     for (int64_t i = 0; i < got->elements; i++) {
         double g = array_at(got, i), e = array_at(expected, i);
         bool exact = !dtype_is_float(got->dtype);
-        wrong +=
+        bool differs =
             exact ? memcmp((char *)got->data + (size_t)i * dtype_bytes(got->dtype),
                            (char *)expected->data + (size_t)i * dtype_bytes(got->dtype), dtype_bytes(got->dtype)) != 0
                   : !close_enough(o, g, e);
+        if (differs && !wrong++) first = i;
         if (!isfinite(g) || !isfinite(e)) continue;
         worst = fmax(worst, fabs(g - e));
         error += (g - e) * (g - e);
         norm += e * e;
     }
     printf("%s: %s", got->name, wrong ? "DIFFERS" : "equal");
-    if (wrong) printf(" in %lld of %lld values", (long long)wrong, (long long)got->elements);
+    if (wrong)
+        printf(" in %lld of %lld values, first in number %lld: expected %.9g, got %.9g", (long long)wrong,
+               (long long)got->elements, (long long)first, array_at(expected, first), array_at(got, first));
     printf(", largest error %.3g, relative L2 %.3g\n", worst, norm > 0 ? sqrt(error / norm) : sqrt(error));
     return wrong ? EXIT_MISMATCH : EXIT_GOOD;
 }

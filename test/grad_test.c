@@ -330,6 +330,8 @@ static void moves(void **state)
     check("input %0:f64[3 4 6] \"x\"\n%1:f64[9 8] = Row(%0) text=\"x[A B C] -> y[D E] | #D=9; #E=8 | | "
           "y[D E] = x[(D*8+E)//24 (D*8+E)//6%4 (D*8+E)%6]\"\noutput %1 \"y\"\n");
     check("input %0:f64[2 3 6 6] \"x\"\n%1 = Unfold(%0) k=[3,3] p=1\noutput %1 \"y\"\n");
+    check("input %0:f64[3 8 12 14] \"x\"\n%1 = Unfold(%0) k=[5,5] p=2\noutput %1 \"y\"\n"); /* too many to search */
+    check("input %0:f64[2 8 24 22] \"x\"\n%1 = Unfold(%0) k=[5,3] s=2 p=1\noutput %1 \"y\"\n");
     check("input %0:f64[2 8] \"x\"\n%1, %2 = Split(%0) axis=1 sizes=[3,5]\n%3 = Concat(%2, %1) axis=1\noutput %3 "
           "\"y\"\n");
     check("input %0:f64[3 4] \"x\"\ninput %1:i64[5] \"i\"\n%2 = Gather(%0, %1) axis=0\noutput %2 \"y\"\n");

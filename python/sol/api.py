@@ -38,6 +38,8 @@ def optimize(
 
     Changes of parameters, layers, hooks and plain attributes of the model's modules are seen in the next call. Other
     state of Python (globals, contents of objects in attributes) is as it was when a program was made: optimize again.
+    What a forward leaves in attributes is left by calls of the original only, and torch.distributions does not check
+    whether its arguments are in range.
 
     Raises sol.UnsupportedError with everything that is not covered, before anything is compiled.
     """

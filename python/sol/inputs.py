@@ -18,7 +18,9 @@ class Input:
     def __post_init__(self) -> None:
         for i, size in enumerate(self.shape):
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-                raise ValueError(f"sol.input: expected sizes that are whole numbers from 0 on, got {self.shape}")
+                raise ValueError(
+                    f"sol.input: expected sizes, which are whole numbers, 0 in front for any batch size, got {self.shape}"
+                )
             if size == 0 and i > 0:
                 raise ValueError(f"sol.input: only the first size may be 0 (any batch size), got {list(self.shape)}")
 

@@ -7,6 +7,7 @@
  *   radix    8*A + B == Q: A = Q//8, B = Q%8
  *   digits   e//6 and e%6 are pinned: e = 6*Q1 + Q2
  *   divide   s*P + ..: P = (Q - ..)//s where that divides
+ *   split    digits of letters, L//6 and L%6, become letters
  *   invert   tables (invert.c)
  *   search   all letters are tried, if they are few
  */
@@ -392,6 +393,26 @@ static bool divide(struct adjoint *a, struct term *t, int d)
     return true;
 }
 
+/* Where the windows of Unfold are, say: L//6 + K and L%6 + J. */
+static bool split(struct adjoint *a, struct term *t, int d)
+{
+    struct loops *w = a->w;
+    struct digits *v = NEW(w->arena, struct digits);
+    v->l = w;
+    for (int i = 0; i < t->npin; i++)
+        if (t->pin[i].f) digits_find(v, t->pin[i].f);
+    for (int i = 0; i < w->letters.n; i++) {
+        int n = digits_cuts(v, i), first = w->letters.n;
+        if (!n || !in_context(t, i) || !(ex_letters(w, t->pin[d].f) >> i & 1)) continue;
+        if (first + n + 1 > LOOPS_MAX_LETTERS) return false;
+        int32_t whole = digits_letters(v, i, w);
+        for (int k = first; k < w->letters.n; k++) t->ctx |= UINT64_C(1) << k;
+        term_replace(a, t, i, whole);
+        return true;
+    }
+    return false;
+}
+
 static bool search(struct adjoint *a, struct term *t, int d)
 {
     const struct loops_tensor *to = &a->w->tensors.at[t->tensor];
@@ -448,9 +469,9 @@ static sol_status solve(struct solving *s, struct term t)
     }
     for (int d = 0; d < t.npin; d++) {
         while (t.pin[d].f) {
-            if (fixed(a, &t, d) || radix(a, &t, d) || unit(a, &t, d) || digits(a, &t, d) || divide(a, &t, d) ||
-                invert_pin(a, &t, d, pinned_to(a, &t, d)) || search(a, &t, d))
-                continue;
+            if (fixed(a, &t, d) || radix(a, &t, d) || unit(a, &t, d) || digits(a, &t, d) || divide(a, &t, d)) continue;
+            if (split(a, &t, d)) return solve(s, t); /* residues of the new letters first */
+            if (invert_pin(a, &t, d, pinned_to(a, &t, d)) || search(a, &t, d)) continue;
             return grad_refuse(a, "where it reads depends on data, or in a way that has no inverse yet");
         }
     }

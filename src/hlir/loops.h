@@ -141,6 +141,20 @@ bool ex_equal(const struct loops *l, int32_t a, int32_t b); /* same expression, 
  */
 void ex_walk(const struct loops *l, int32_t node, void (*visit)(void *user, int32_t node), void *user);
 
+/* -- digits.c: letters that occur as L//a and L%a. digits_find walks expressions of `l`; then digits_cuts is how many
+ * places a letter is to be cut at (0: it stays), and digits_letters makes its digits, letters of `to` (which may be `l`
+ * itself), and returns the sum that stands for it. */
+#define DIGITS_MAX_CUTS 8
+struct digits {
+    const struct loops *l;
+    uint64_t bad;                                   /* letters that are not to be cut */
+    int64_t by[LOOPS_MAX_LETTERS][DIGITS_MAX_CUTS]; /* divisors met for each letter, ascending */
+    int n[LOOPS_MAX_LETTERS];
+};
+void digits_find(struct digits *d, int32_t node);
+int digits_cuts(const struct digits *d, int letter);
+int32_t digits_letters(const struct digits *d, int letter, struct loops *to);
+
 /* -- print.c: one statement a line, as the notation; for people, tests and hashes */
 void loops_print(const struct loops *l, struct text *out);
 void ex_print(const struct loops *l, int32_t node, struct text *out);

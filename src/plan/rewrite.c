@@ -114,100 +114,27 @@ int rewrite_tensor(struct loops *to, const struct loops *from, int i)
 
 /* -- digits */
 
-struct divisors {
-    const struct loops *l;
-    int64_t by[LOOPS_MAX_LETTERS][8]; /* divisors met for each letter, ascending */
-    int n[LOOPS_MAX_LETTERS];
-    uint64_t bad; /* letters that cannot be split */
-};
-
-static void divisor_add(struct divisors *d, int letter, int64_t by)
-{
-    int n = d->n[letter];
-    for (int i = 0; i < n; i++)
-        if (d->by[letter][i] == by) return;
-    if (n == 8) {
-        d->bad |= UINT64_C(1) << letter;
-        return;
-    }
-    int at = n;
-    for (; at > 0 && d->by[letter][at - 1] > by; at--) d->by[letter][at] = d->by[letter][at - 1];
-    d->by[letter][at] = by;
-    d->n[letter]++;
-}
-
-/* L//a asks for a cut at a; (L//a)%b for one at a*b as well. The argument must be one letter with coefficient 1 once
- * terms that the divisor divides are left out, which ex_binary has done. */
-static void divisor_visit(void *user, int32_t node)
-{
-    struct divisors *d = user;
-    const struct ex *e = &d->l->ex.at[node];
-    if (e->kind != EX_FLOOR && e->kind != EX_MOD) return;
-    if (d->l->ex.at[e->b].kind != EX_INT) return;
-    int64_t by = d->l->ex.at[e->b].u.i, scale = 1;
-    int32_t a = e->a;
-    while (d->l->ex.at[a].kind == EX_FLOOR && d->l->ex.at[d->l->ex.at[a].b].kind == EX_INT) {
-        scale *= d->l->ex.at[d->l->ex.at[a].b].u.i;
-        a = d->l->ex.at[a].a;
-    }
-    struct affine f;
-    if (!ex_affine(d->l, a, &f)) return;
-    int64_t cut = by * scale;
-    for (int i = 0; i < f.n; i++) {
-        if (f.coef[i] <= 0 || f.c) return;
-        if (f.coef[i] % cut == 0) continue;
-        if (cut % f.coef[i]) return;
-        divisor_add(d, f.letter[i], cut / f.coef[i]);
-    }
-}
-
-static bool divisors_chain(const struct divisors *d, int letter, int64_t size)
-{
-    int64_t last = 1;
-    for (int i = 0; i < d->n[letter]; i++) {
-        int64_t by = d->by[letter][i];
-        if (by >= size) break;
-        if (by % last || size % by) return false;
-        last = by;
-    }
-    return true;
-}
-
-/* The digits of a letter as letters of `to`; returns the sum that stands for it. */
-static int32_t split_letter(struct loops *to, const struct loops_letter *l, const int64_t *by, int n)
-{
-    int32_t sum = ex_int(to, 0);
-    int64_t size = l->size, above = size;
-    for (int i = n - 1; i >= -1; i--) {
-        int64_t unit = i < 0 ? 1 : by[i];
-        if (unit >= size) continue;
-        int digit = loops_letter(to, l->name, above / unit);
-        sum = ex_binary(to, EX_ADD, sum, ex_binary(to, EX_MUL, ex_int(to, unit), ex_letter(to, digit)));
-        above = unit;
-    }
-    return sum;
-}
-
 struct loops *rewrite_split_letters(struct loops *l)
 {
-    struct divisors *d = NEW(l->arena, struct divisors);
+    struct digits *d = NEW(l->arena, struct digits);
     d->l = l;
     for (int i = 0; i < l->stmts.n; i++) {
         if (l->stmts.at[i].scan_step) d->bad |= UINT64_C(1) << l->stmts.at[i].scan_letter;
-        ex_walk(l, l->stmts.at[i].value, divisor_visit, d);
+        digits_find(d, l->stmts.at[i].value);
     }
-    int found = 0, room = LOOPS_MAX_LETTERS - l->letters.n;
+    int found = 0, room = LOOPS_MAX_LETTERS - l->letters.n, cuts[LOOPS_MAX_LETTERS] = {0};
     for (int i = 0; i < l->letters.n; i++) {
-        if (d->bad >> i & 1 || !divisors_chain(d, i, l->letters.at[i].size) || d->n[i] > room) d->n[i] = 0;
-        room -= d->n[i];
-        for (int k = 0; k < d->n[i]; k++) found += d->by[i][k] < l->letters.at[i].size;
+        int n = digits_cuts(d, i);
+        cuts[i] = n <= room ? n : 0;
+        room -= cuts[i];
+        found += cuts[i];
     }
     if (!found) return l;
     struct loops *to = loops_create(l->arena, l->name);
     int32_t letter[LOOPS_MAX_LETTERS];
     int *tensor = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
     for (int i = 0; i < l->letters.n; i++) {
-        letter[i] = d->n[i] ? split_letter(to, &l->letters.at[i], d->by[i], d->n[i])
+        letter[i] = cuts[i] ? digits_letters(d, i, to)
                             : ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
     }
     for (int i = 0; i < l->tensors.n; i++) tensor[i] = rewrite_tensor(to, l, i);

@@ -87,7 +87,7 @@ def test_verify(net, tmp_path):
     args = ["verify", net, "--input", f"x={tmp_path / 'x.npy'}", "--expected", f"y={tmp_path / 'y.npy'}"]
     assert "equal" in sol(*args)
     np.save(tmp_path / "y.npy", np.maximum(X @ W, 0) + np.eye(2, 5, dtype=np.float32))
-    assert "DIFFERS in 2 of 10" in sol(*args, code=MISMATCH)
+    assert "DIFFERS in 2 of 10 values, first in number 0: expected " in sol(*args, code=MISMATCH)
     sol(*args, "--atol", 2)
     np.save(tmp_path / "y.npy", np.zeros((2, 6), np.float32))
     assert "shape" in sol(*args, code=MISMATCH)

@@ -213,6 +213,23 @@ def test_what_a_model_keeps_of_a_call():
     torch.testing.assert_close(s(x), m(x))
 
 
+class Leaves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = None
+
+    def forward(self, x):
+        if self.table is None:  # a cache, which no call changes again
+            self.table = torch.arange(3.0)
+        self.last = x * self.table
+        return self.last + 1
+
+
+def test_what_a_model_leaves_behind_is_said(capfd):
+    sol.optimize(Leaves().eval(), torch.randn(3))
+    assert "Leaves: forward leaves last behind" in capfd.readouterr().err
+
+
 def by_name_only(forward):
     @functools.wraps(forward)
     def wrapper(self, *args, **kwargs):
@@ -447,9 +464,10 @@ def test_wildcard_batch():
         ((torch.zeros(2, 4, device="meta"),), "device meta"),
         ((torch.zeros(2, 4).to_sparse(),), "sparse"),
         ((torch.nested.nested_tensor([torch.zeros(4)], layout=torch.jagged),), "NestedTensor: not supported"),
-        ((np.zeros((2, 4), np.float32),), r"expected float32\[2, 4\], got an object of numpy.ndarray"),
+        ((np.zeros((2, 4), np.float32),), r"expected float32\[2, 4\], got an object of numpy.ndarray; use torch.from_"),
         ((torch.zeros(2, 4, dtype=torch.complex64),), "complex64"),
-        ((1.0,), "got 1.0"),
+        ((1.0,), r"argument 0 \(input\): expected float32\[2, 4\], got 1.0"),
+        (([[1.0] * 4],), r"expected arguments like .*, got \(\(\[\[\*, \*, \*, \*\]\]\), {}\)"),
         ((), "missing"),
         ((torch.zeros(2, 4), torch.zeros(2, 4)), "too many"),
     ],
@@ -459,6 +477,13 @@ def test_wrong_arguments(args, message):
     s = sol.optimize(mlp(), torch.randn(2, 4))
     with pytest.raises((sol.Error, TypeError), match=message):
         s(*args)
+
+
+def test_made_in_inference_mode():
+    with torch.inference_mode():
+        m, x = mlp(), torch.randn(2, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(sol.optimize(m, x)(x), m(x))
 
 
 def test_strided_arguments():
@@ -655,7 +680,7 @@ def test_torch_compile():
                 check(c, m, (torch.randn(batch, 3, 8, 8),))
             m[0].weight.mul_(2) if change == 0 else m[1].running_mean.add_(1)
     assert c(torch.randn(IMAGE)).requires_grad
-    with pytest.raises(Exception, match="there are none"):
+    with pytest.raises(Exception, match="there are no options, got nonsense"):
         torch.compile(mlp(), backend="sol", options={"nonsense": 1})(torch.randn(2, 4))
 
 
@@ -816,6 +841,36 @@ def test_everything_that_is_refused_at_once():
         assert part in str(e.value)
 
 
+class Causal(nn.Module):
+    """PyTorch looks into the mask, to see whether it is the causal one."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Transformer(8, 2, 1, 1, 16, 0.0, batch_first=True)
+
+    def forward(self, x, mask):
+        return self.net(x, x, src_mask=nn.Transformer.generate_square_subsequent_mask(4, dtype=x.dtype), tgt_mask=mask)
+
+
+class Likely(nn.Module):
+    """torch.distributions looks at its arguments."""
+
+    def forward(self, x, y):
+        q, p = torch.distributions.Normal(x, x.exp()), torch.distributions.Normal(y, torch.ones_like(y))
+        return (
+            torch.distributions.kl_divergence(q, p),
+            torch.distributions.Categorical(logits=x).entropy(),
+            q.log_prob(y),
+        )
+
+
+@pytest.mark.parametrize("model, shapes", [(Causal(), [(2, 4, 8), (4, 4)]), (Likely(), [(3, 4), (3, 4)])])
+def test_pytorch_s_own_looks_into_data(model, shapes):
+    args, before = tuple(map(torch.randn, shapes)), torch.distributions.Distribution._validate_args
+    check(sol.optimize(model.eval(), *args), model, args)
+    assert torch.distributions.Distribution._validate_args == before
+
+
 @pytest.mark.parametrize(
     "model, message",
     [(Branches(), "depends on data"), (Picks(), "the shape depends on data"), (nn.Linear(3, 3).half(), "float16")],
@@ -859,6 +914,14 @@ def test_refused_calls(tmp_path):
         sol.optimize(tmp_path / "missing.onnx")
     with pytest.raises(ValueError):
         sol.input([1, 0, 3])
+    with pytest.raises(sol.InvalidError, match=r"dtype: expected one of PyTorch's such as torch.float32, got 'f4'"):
+        sol.optimize(mlp(), sol.input([2, 4], dtype="f4"))
+    with pytest.raises(sol.InvalidError, match=r"torch\.int64 has no gradients"):
+        sol.optimize(mlp(), sol.input([2, 4], True, torch.int64))
+    with pytest.raises(sol.InvalidError, match=r"0\.weight has no shape yet; call the model once"):
+        sol.optimize(nn.Sequential(nn.LazyLinear(3)), x)
+    with pytest.raises(sol.InvalidError, match=r"does not take \(2, 4\): .*; give it tensors, or sol.input"):
+        sol.optimize(mlp(), (2, 4))
     with pytest.raises(sol.InvalidError, match=r"does not take \(float32\[3, 4\]\): 0\.1: .* got \[3, 4\] X \[3, 3\]"):
         sol.optimize(nn.Sequential(nn.Sequential(nn.ReLU(), nn.Linear(3, 3))), torch.randn(3, 4))
     with pytest.raises(

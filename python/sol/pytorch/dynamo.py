@@ -26,7 +26,8 @@ def _is_parameter(leaf: Any) -> bool:
 def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """The backend "sol" of torch.compile."""
     if options:
-        raise _core.InvalidError(f"backend sol: options {', '.join(options)}: there are none; see sol.config")
+        given = ", ".join([k for k in options if k != "options"] + [*options.get("options", ())])
+        raise _core.InvalidError(f"backend sol: there are no options, got {given}; what can be set is in sol.config")
     state, numbers = _GraphState(None, None), _numbers(graph)
 
     def run(*args: Any) -> Any:

@@ -44,9 +44,12 @@ class _NoGraphs(io.TextIOBase):
 
     def __init__(self, under: Any) -> None:
         self.under = under
+        self.dropped = False
 
     def write(self, text: str) -> int:
-        if not text.lstrip().startswith(("def forward(self", "class GraphModule")):
+        starts = text.lstrip().startswith(("def forward(self", "class GraphModule"))
+        self.dropped = starts or (self.dropped and not text.strip())  # with the empty lines behind it
+        if not self.dropped:
             self.under.write(text)
         return len(text)
 
@@ -56,22 +59,34 @@ class _NoGraphs(io.TextIOBase):
 
 @contextlib.contextmanager
 def _tracing(gradients: bool) -> Iterator[None]:
-    """Without gradients no_grad() in a model traces to nothing. No fused paths for transformers, no noise."""
+    """Without gradients no_grad() in a model traces to nothing. No fused paths for transformers, no noise.
+
+    PyTorch's own code does not look into data: nn.Transformer not whether a mask is the causal one, which is a hint for
+    fused paths, torch.distributions not whether arguments are in range.
+    """
     if torch.is_autocast_enabled("cpu"):
         raise _core.UnsupportedError(
             "autocast: not supported; call sol.optimize and the model outside of torch.autocast"
         )
     fast, disabled = torch.backends.mha.get_fastpath_enabled(), logging.root.manager.disable
     own = _own_gradients() if gradients else contextlib.nullcontext()
+    layers = torch.nn.modules.transformer
+    detect = layers._detect_is_causal_mask
+    distribution = torch.distributions.Distribution
+    validate = distribution._validate_args
     with torch.set_grad_enabled(gradients), own, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.backends.mha.set_fastpath_enabled(False)
+        distribution._validate_args = False
+        layers._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
         logging.disable(logging.CRITICAL)
         try:
             with contextlib.redirect_stderr(_NoGraphs(sys.stderr)):
                 yield
         finally:
             logging.disable(disabled)
+            layers._detect_is_causal_mask = detect
+            distribution._validate_args = validate
             torch.backends.mha.set_fastpath_enabled(fast)
 
 
@@ -139,7 +154,10 @@ def export(root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any],
             if reason is None:
                 raise _core.InvalidError(_misfit(e, made, model_class(root).__name__, (args, kwargs))) from e
             line = next((f" ({os.path.basename(f.filename)}:{f.lineno})" for f in _users(e)), "")
-            raise _core.UnsupportedError(f"{model_class(root).__name__}: cannot be traced: {reason}{line}") from e
+            what, semicolon, advice = reason.partition(";")
+            raise _core.UnsupportedError(
+                f"{model_class(root).__name__}: cannot be traced: {what}{line}{semicolon}{advice}"
+            ) from e
 
 
 def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
@@ -190,7 +208,9 @@ def _misfit(e: Exception, module: torch.nn.Module, name: str, given: Any) -> str
         for t in pytree.tree_leaves(given)
     )
     first = next((text for text in str(e).strip().split("\n") if text.strip()), type(e).__name__)
-    return f"{name}: the model does not take ({what}){f': {where}' if where else ''}: {first}"
+    none = not any(isinstance(t, torch.Tensor) for t in pytree.tree_leaves(given))
+    advice = "; give it tensors, or sol.input([..]) for their shapes" if none else ""
+    return f"{name}: the model does not take ({what}){f': {where}' if where else ''}: {first}{advice}"
 
 
 _DATA_DEPENDENT = frozenset(
@@ -209,12 +229,15 @@ def _untraceable(e: Exception) -> str | None:
     first = next((line for line in str(e).strip().split("\n") if line.strip()), type(e).__name__)
     if isinstance(e, SyntaxError) and (e.filename or "").startswith("<eval_with_key>"):
         return f"torch.export cannot write down {(e.text or '').split(';')[0].strip()}"
-    if names & _DATA_DEPENDENT:
-        return "control flow or a shape that depends on data"
+    if names & _DATA_DEPENDENT or "FakeTensor" in first:
+        return (
+            "control flow or a shape that depends on data; use torch.where or a mask, or torch.compile(model, "
+            "backend='sol'), which runs such a line in Python"
+        )
     if first.startswith(".numpy() is not supported"):
         return "a tensor becomes an array of NumPy; use PyTorch's functions instead"
     if first.startswith("Unsupported input type"):
-        what = first.split("<class ")[-1].split(">")[0]
+        what = re.sub(r".*<class '(.*)'>.*", r"\1", first)
         return f"an argument of {what}: expected tensors, numbers, strings, None, and tuples, lists or dicts of them"
     if names & {
         "TorchDynamoException",

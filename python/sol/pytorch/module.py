@@ -30,6 +30,7 @@ from .layout import Layout
 from .program import TENSORS, Owned, Program
 from .skeleton import contents_kept, copy_tree, model_class
 from .structure import encode, form, outline
+from .trace import leaf_names
 from .training import Origin, later, refused
 
 _SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
@@ -283,16 +284,17 @@ class State:
             return
         expected, expected_spec = self.declared
         what = f"{model_class(root).__name__}: optimized for ({', '.join(map(str, expected))})"
-        got = f"got ({', '.join(_describe(leaf) for leaf in leaves)})"
-        if len(leaves) != len(expected):
-            raise _core.InvalidError(f"{what}, {got}")
         if outline(spec) != expected_spec:
-            raise _core.InvalidError(f"{what}: expected arguments like {expected_spec}, got {outline(spec)}")
+            raise _core.InvalidError(
+                f"{what}: expected arguments like {expected_spec}, got {outline(spec)}, which is "
+                f"({', '.join(_describe(leaf) for leaf in leaves)}); call it as sol.optimize was, or call sol.optimize again"
+            )
         for i, (leaf, e) in enumerate(zip(leaves, expected, strict=True)):
             if not _fits(leaf, e):
+                args, kwargs = pytree.tree_unflatten(leaves, spec)
                 raise _core.InvalidError(
-                    f"{what}: argument {i}: expected {e}, got {_describe(leaf)}; call sol.optimize again for other shapes and "
-                    "types, or with sol.input([0, ..]) for any batch size"
+                    f"{what}: argument {i} ({leaf_names(root, args, kwargs)[i]}): expected {e}, got {_describe(leaf)}; "
+                    f"{_instead(leaf)}"
                 )
 
     def refresh(self) -> None:
@@ -362,6 +364,10 @@ def _checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
 def _check_tensors(root: torch.nn.Module, owned: dict[str, Owned]) -> None:
     """Refuses by name what a network does not take as a parameter."""
     for name, o in owned.items():
+        if torch.nn.parameter.is_lazy(o.tensor):
+            raise _core.InvalidError(
+                f"{model_class(root).__name__}: {name} has no shape yet; call the model once before sol.optimize"
+            )
         if o.tensor.device.type != "cpu":
             raise _core.UnsupportedError(
                 f"{model_class(root).__name__}: {name} is on device {o.tensor.device}: not supported; SOL runs on the processor"
@@ -382,6 +388,13 @@ def _describe(leaf: Any) -> str:
     return (
         repr(leaf) if isinstance(leaf, _SIMPLE) else f"an object of {type(leaf).__module__}.{type(leaf).__qualname__}"
     )
+
+
+def _instead(leaf: Any) -> str:
+    """What to do about an argument that does not fit."""
+    if type(leaf).__module__.partition(".")[0] == "numpy":
+        return "use torch.from_numpy"
+    return "call sol.optimize again for other shapes and types, or with sol.input([0, ..]) for any batch size"
 
 
 def _fits(leaf: Any, expected: Any) -> bool:
@@ -497,9 +510,13 @@ def optimize_module(
 ) -> torch.nn.Module:
     """The optimized model, with the program for these arguments compiled."""
     for name, part in model.named_modules():
+        where = f"{name}: " if name else ""
         if isinstance(part, torch.jit.ScriptModule):
-            where = f"{name}: " if name else ""
             raise _core.UnsupportedError(f"{where}TorchScript modules: not supported; use what they were made from")
+        if type(part).__module__.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")):
+            raise _core.UnsupportedError(
+                f"{where}quantised layers ({type(part).__name__}): not supported; use the model before its quantisation"
+            )
     if hasattr(model, "_orig_mod"):
         model = cast(torch.nn.Module, model._orig_mod)  # torch.compile's wrapper
     if isinstance(model, _Optimized):
@@ -517,7 +534,14 @@ def optimize_module(
 
 def _declare(leaf: Any, batch_size: int | None) -> Any:
     if isinstance(leaf, Input):
-        return Input(leaf.shape, leaf.requires_grad, leaf.dtype or torch.get_default_dtype())
+        dtype = leaf.dtype or torch.get_default_dtype()
+        if not isinstance(dtype, torch.dtype):
+            raise _core.InvalidError(
+                f"sol.input: dtype: expected one of PyTorch's such as torch.float32, got {dtype!r}"
+            )
+        if leaf.requires_grad and not dtype.is_floating_point:
+            raise _core.InvalidError(f"sol.input: requires_grad: {dtype} has no gradients; leave it out")
+        return Input(leaf.shape, leaf.requires_grad, dtype)
     if isinstance(leaf, torch.Tensor):
         shape = tuple(leaf.shape)
         wildcard = batch_size is not None and len(shape) > 0

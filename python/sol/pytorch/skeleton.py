@@ -57,9 +57,11 @@ def _alias(t: torch.Tensor | None, aliases: dict[int, torch.Tensor]) -> torch.Te
     if t is None or type(t) not in (torch.Tensor, torch.nn.Parameter):
         return t
     if id(t) not in aliases:
-        alias = t.detach()
         plain = type(t) is torch.Tensor
-        aliases[id(t)] = alias.requires_grad_(t.requires_grad) if plain else torch.nn.Parameter(alias, t.requires_grad)
+        with torch.inference_mode(t.is_inference()):  # what was made in inference mode may be a parameter there only
+            alias = t.detach()
+            made = alias.requires_grad_(t.requires_grad) if plain else torch.nn.Parameter(alias, t.requires_grad)
+        aliases[id(t)] = made
     return aliases[id(t)]
 
 

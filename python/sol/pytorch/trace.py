@@ -28,7 +28,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, snapshot_
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from sol import _core
+from sol import _core, log
 
 from . import state
 from .skeleton import Attributes
@@ -263,8 +263,14 @@ def _trace(mode: FakeTensorMode, module: torch.nn.Module, args: tuple[Any, ...],
     try:
         traced, recorder = _call(module, given, rows, None)
         if changed := attributes.changed():
+            first = Attributes(module)
             again, _ = _call(module, given, rows, recorder)
             state.check(traced, again, changed)
+            if left := first.changed():
+                log.warn(
+                    f"{type(module).__name__}: forward leaves {', '.join(left)} behind: calls of the optimized model do not; "
+                    "what is wanted of a call has to be returned"
+                )
     finally:
         attributes.restore()
     return traced

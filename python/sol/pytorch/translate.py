@@ -126,7 +126,8 @@ class Translator:
         if self.problems:
             lines = list(dict.fromkeys(self.problems))
             what = "One thing in this model is" if len(lines) == 1 else f"{len(lines)} things in this model are"
-            raise _core.UnsupportedError(f"{what} not supported:\n  " + "\n  ".join(lines))
+            half = "\nmodel.float() makes a model float32" if any("float16" in line for line in lines) else ""
+            raise _core.UnsupportedError(f"{what} not supported:\n  " + "\n  ".join(lines) + half)
         return self.result
 
     # -- inputs and parameters
@@ -150,6 +151,10 @@ class Translator:
         if not isinstance(val, torch.Tensor):
             if where == "leaf":
                 return self.leaves[which]
+            if kind == InputKind.CUSTOM_OBJ:
+                raise Refused(
+                    "an object of PyTorch's, such as a torch.Generator; random numbers follow torch.manual_seed"
+                )
             raise Refused(f"{kind.name.lower()} inputs")
         name = str(which)
         check(val)
