@@ -132,11 +132,13 @@ BUILDER(build_attention)
     return SOL_OK;
 }
 
-/* -- recurrent layers: x[T N I] w[A I] u[A H] b?[A] e?[A] h0?[N H] */
+/* -- recurrent layers: x[T N I] w[A I] u[A H] b?[A] e?[A] h0?[N H]; an LSTM's c0?[N H] and p?[P H], which makes P
+ * values of the H before they are handed on */
 
 struct recurrent {
     int gates;
-    bool b, e, h0, c0;
+    bool b, e, h0, c0, p;
+    const char *own;    /* letter of what is handed on: H or P */
     const char *before; /* "T-1" or "T+1" */
     const char *last;   /* index of the last step */
 };
@@ -154,19 +156,24 @@ static sol_status read_recurrent(struct arena *a, const struct layer_def *def, i
     r->e = nin > 4 && !in[4].missing;
     r->h0 = nin > 5 && !in[5].missing;
     r->c0 = nin > 6 && !in[6].missing;
-    if (in[1].shape[0] != gates * in[2].shape[1] || in[0].shape[0] < 1)
+    r->p = nin > 7 && !in[7].missing;
+    r->own = r->p ? "P" : "H";
+    if (r->p) TRY(rank_of(ctx, def, in, 7, 2, true));
+    const int64_t hidden = in[r->p ? 7 : 2].shape[1];
+    if (in[1].shape[0] != gates * hidden || in[0].shape[0] < 1)
         return ctx_fail(ctx, SOL_ERR_INVALID,
                         "%s: expected weights of %d*%lld rows and at least one step, got %lld and %lld", def->name,
-                        gates, (long long)in[2].shape[1], (long long)in[1].shape[0], (long long)in[0].shape[0]);
+                        gates, (long long)hidden, (long long)in[1].shape[0], (long long)in[0].shape[0]);
     return SOL_OK;
 }
 
 static void put_recurrent_head(struct text *out, const struct recurrent *r, int nin, bool cell)
 {
-    static const char *const names[] = {" b?[A]", " e?[A]", " h0?[N H]", " c0?[N H]"};
-    text_put(out, "x:float[T N I] w[A I] u[A H]");
+    const char *const p = r->own, *h0 = arena_printf(out->arena, " h0?[N %s]", p);
+    const char *const names[] = {" b?[A]", " e?[A]", h0, " c0?[N H]", r->p ? " p[P H]" : " p?[P H]"};
+    text_put(out, "x:float[T N I] w[A I] u[A %s]", p);
     for (int i = 3; i < nin; i++) text_put(out, "%s", names[i - 3]);
-    text_put(out, " -> y[T N H] h[N H]%s | #K=#H; #G=%d; #A=#G*#H | | ", cell ? " c[N H]" : "", r->gates);
+    text_put(out, " -> y[T N %s] h[N %s]%s | #K=#%s; #G=%d; #A=#G*#H | | ", p, p, cell ? " c[N H]" : "", p, r->gates);
     text_put(out, "g[T N G H] = (sum[I] x[T N I] * w[G*#H+H I])%s; ", r->b ? " + b[G*#H+H]" : "");
 }
 
@@ -218,8 +225,9 @@ BUILDER(build_lstm)
     text_put(out, "gi[T N H] = sigmoid(a[T N %d H]); gf[T N H] = sigmoid(a[T N %d H]); ", at[0], at[1]);
     text_put(out, "gg[T N H] = tanh(a[T N %d H]); go[T N H] = sigmoid(a[T N %d H]); ", at[2], at[3]);
     text_put(out, "s[T N H] = gf[T N H] * %s + gi[T N H] * gg[T N H]; ", previous(a, &r, "s", "H"));
-    text_put(out, "y[T N H] = go[T N H] * tanh(s[T N H]); ");
-    text_put(out, "h[N H] = y[%s N H]; c[N H] = s[%s N H]", r.last, r.last);
+    text_put(out, "%s[T N H] = go[T N H] * tanh(s[T N H]); ", r.p ? "q" : "y");
+    if (r.p) text_put(out, "y[T N P] = sum[H] q[T N H] * p[P H]; ");
+    text_put(out, "h[N %s] = y[%s N %s]; c[N H] = s[%s N H]", r.own, r.last, r.own, r.last);
     return SOL_OK;
 }
 

@@ -684,6 +684,17 @@ case(
 case("GRU", [(5, 2, 3), (12, 3), (12, 4), (12,), (12,)], dict(order="zrn"), lambda *t: swapped("GRU", "zrn", "rzn", *t))
 
 
+def projected(x, w, u, b, e, h0, c0, p):
+    layer = torch.nn.LSTM(x.shape[2], p.shape[1], proj_size=p.shape[0], dtype=x.dtype)
+    for own, v in zip(layer.parameters(), (w, u, b, e, p), strict=True):
+        own.data.copy_(v)
+    y, (h, c) = layer(x, (h0[None], c0[None]))
+    return y.detach(), h[0].detach(), c[0].detach()
+
+
+case("LSTM", [(5, 2, 3), (36, 3), (36, 4), (36,), (36,), (2, 4), (2, 9), (4, 9)], {}, projected)
+
+
 def outer_gru(x, w, u, b, e):
     h, ys = torch.zeros(2, u.shape[1], dtype=x.dtype), []
     (wr, wz, wn), (ur, uz, un), (br, bz, bn), (er, ez, en) = (v.chunk(3) for v in (w, u, b, e))

@@ -343,6 +343,13 @@ def test_recurrent_layers_of_one_step_and_one_unit():
     check_step(Stepped(nn.LSTM(20, 33)), [torch.randn(40, 5, 20)])
 
 
+def test_recurrent_layers_with_projections():
+    layer = nn.LSTM(5, 11, num_layers=2, bidirectional=True, proj_size=3)
+    check_step(Stepped(layer), [torch.randn(7, 3, 5)])
+    check_step(Stepped(layer), [torch.randn(7, 3, 5), torch.randn(4, 3, 3), torch.randn(4, 3, 11)])
+    check_step(Stepped(nn.LSTM(4, 16, bias=False, proj_size=9)), [torch.randn(3, 1, 4)])
+
+
 @pytest.mark.parametrize("name", ["cummax", "cummin"])
 def test_running_extremes_of_equal_elements(name):
     """The gradient goes to the last of equal elements, and to the last NaN."""

@@ -228,20 +228,23 @@ def _recurrent(
     dropout: float,
     **attrs: object,
 ) -> list[Value]:
-    """Layers and directions one after the other; x is [T N I]. Returns y and the last states, [layers*directions N H] each."""
+    """Layers and directions one after the other; x is [T N I]. Returns y and the last states, [layers*directions N H] each.
+
+    With a projection (proj_size) a layer has one weight more, its last.
+    """
     directions = 2 if both else 1
-    each = 4 if biases else 2
-    if len(params) != each * layers * directions:
-        raise Refused(f"{len(params)} weights: projections (proj_size)")
+    plain = 4 if biases else 2
+    each = len(params) // (layers * directions)
     ends: list[list[Value]] = [[] for _ in states]
     for layer in range(layers):
         results = []
         x = drop(b, x, dropout) if layer else x
         for d in range(directions):
             k = layer * directions + d
-            weights = list(params[k * each : (k + 1) * each]) + [None] * (4 - each)
+            own = list(params[k * each : (k + 1) * each])
+            weights = own[:plain] + [None] * (4 - plain)
             start = [None if s is None else b.layer("Select", s, axis=0, index=k) for s in states]
-            y, *last = b.layers(kind, x, *weights, *start, outputs=1 + len(states), reverse=d, **attrs)
+            y, *last = b.layers(kind, x, *weights, *start, *own[plain:], outputs=1 + len(states), reverse=d, **attrs)
             results.append(y)
             for end, value in zip(ends, last, strict=True):
                 end.append(value)
