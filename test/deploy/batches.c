@@ -91,6 +91,31 @@ static void memory(void)
     check(alive == before, "memory is lost");
 }
 
+/* A context in a block keeps the instruction set that it was made for, whatever is chosen later. */
+static void keeping_its_version(void)
+{
+    const size_t bytes = NET(_context_bytes)(2);
+    char *block = malloc(bytes + 1);
+    struct NET(_context) *c = NET(_context_create)(block, bytes, 2);
+    check(c != NULL, "a context in a block");
+    block[bytes] = 0x5a;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < N; i++) {
+            const size_t result = NET(_batch_output)(sizes[i], 0)->bytes;
+            void *out = malloc(result);
+            check(!NET(_batch)(c, sizes[i]), "a size");
+            check(!NET(_run)(c, (const void *[]){in[i]}, &out), "a run");
+            if (!round) memcpy(expected[i], out, result);
+            check(!memcmp(expected[i], out, result), "it runs other code");
+            free(out);
+        }
+        NET(_choose_version)("x86-64-v2");
+    }
+    check(block[bytes] == 0x5a, "a context in a block writes behind it");
+    check(!NET(_choose_version)(NULL), "the best");
+    free(block);
+}
+
 int main(void)
 {
     char text[256];
@@ -98,6 +123,10 @@ int main(void)
         const size_t bytes = NET(_batch_input)(sizes[i], 0)->bytes, result = NET(_batch_output)(sizes[i], 0)->bytes;
         in[i] = file("x", i, "rb", malloc(bytes), bytes);
         expected[i] = malloc(result);
+    }
+    keeping_its_version();
+    for (int i = 0; i < N; i++) {
+        const size_t result = NET(_batch_output)(sizes[i], 0)->bytes;
         check(!NET(_batch)(NULL, sizes[i]), "a size");
         check(!NET(_run)(NULL, (const void *[]){in[i]}, &expected[i]), "the first call");
         file("y", i, "wb", expected[i], result);
