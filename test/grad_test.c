@@ -202,6 +202,8 @@ static void contractions(void **state)
     check("input %0:f64[2 3 9 8] \"x\"\nparam %1:f64[4 3 3 2] \"w\"\n"
           "%3 = Conv(%0, %1) p=[2,0] q=[2,1] s=[3,2] d=[2,3]\noutput %3 \"y\"");
     check("input %0:f64[2 3 9 8] \"x\"\nparam %1:f64[4 3 1 1] \"w\"\n%3 = Conv(%0, %1) s=[2,2]\noutput %3 \"y\"");
+    check("input %0:f64[2 2 67 45] \"x\"\nparam %1:f64[3 2 25 12] \"w\"\n" /* strides with too many residues */
+          "%3 = Conv(%0, %1) s=[10,9] p=[3,0] q=[1,0]\noutput %3 \"y\"");
     check("input %0:f64[2 6 5 5] \"x\"\nparam %1:f64[4 3 3 3] \"w\"\n%3 = Conv(%0, %1) g=2\noutput %3 \"y\"");
     check("input %0:f64[2 6 5 5] \"x\"\nparam %1:f64[6 1 3 3] \"w\"\n%3 = Conv(%0, %1) g=6 p=1 q=1\noutput %3 \"y\"");
     check("input %0:f64[2 3 8 8] \"x\"\nparam %1:f64[4 3 4 4] \"w\"\n%3 = Conv(%0, %1) s=[4,4]\noutput %3 \"y\"");

@@ -6,6 +6,7 @@
  *   unit     a letter stands with 1 or -1: it is the rest
  *   radix    8*A + B == Q: A = Q//8, B = Q%8
  *   digits   e//6 and e%6 are pinned: e = 6*Q1 + Q2
+ *   modular  s*P + K, s large: K = s*T + Q%s, P = Q//s - T
  *   divide   s*P + ..: P = (Q - ..)//s where that divides
  *   split    digits of letters, L//6 and L%6, become letters
  *   invert   tables (invert.c)
@@ -250,6 +251,32 @@ static int32_t without(struct adjoint *a, struct affine f, int at)
     return ex_from_affine(a->w, &f);
 }
 
+/* Where residues are too many: the remainder says which K there are. Not if there are fewer P to try. */
+static bool modular(struct adjoint *a, struct term *t, int d)
+{
+    struct loops *w = a->w;
+    struct affine f;
+    if (!ex_affine(w, t->pin[d].f, &f) || f.n != 2) return false;
+    if (!in_context(t, f.letter[0]) || !in_context(t, f.letter[1])) return false;
+    int one = f.coef[0] == 1 ? 0 : 1, K = f.letter[one], P = f.letter[!one];
+    int64_t s = f.coef[!one], nK = size_of(a, K), nP = size_of(a, P), taps = (nK + s - 1) / MAX(s, 1);
+    if (f.coef[one] != 1 || s <= MAX_RESIDUES || taps >= nP) return false;
+    int32_t by = ex_int(w, s), q = ex_binary(w, EX_SUB, pinned_to(a, t, d), ex_int(w, f.c)), j = ex_int(w, 0);
+    if (taps > 1) {
+        int letter = fresh_letter(a, w->letters.at[K].name, taps);
+        j = ex_letter(w, letter);
+        t->ctx |= UINT64_C(1) << letter;
+    }
+    int32_t k = ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, by, j), ex_binary(w, EX_MOD, q, by));
+    int32_t p = ex_binary(w, EX_SUB, ex_binary(w, EX_FLOOR, q, by), j);
+    drop_pin(t, d);
+    term_replace(a, t, K, k);
+    term_replace(a, t, P, p);
+    add_bound(a, t, k, nK);
+    add_bound(a, t, p, nP);
+    return true;
+}
+
 static bool unit(struct adjoint *a, struct term *t, int d)
 {
     struct loops *w = a->w;
@@ -469,7 +496,9 @@ static sol_status solve(struct solving *s, struct term t)
     }
     for (int d = 0; d < t.npin; d++) {
         while (t.pin[d].f) {
-            if (fixed(a, &t, d) || radix(a, &t, d) || unit(a, &t, d) || digits(a, &t, d) || divide(a, &t, d)) continue;
+            if (fixed(a, &t, d) || radix(a, &t, d) || modular(a, &t, d) || unit(a, &t, d) || digits(a, &t, d) ||
+                divide(a, &t, d))
+                continue;
             if (split(a, &t, d)) return solve(s, t); /* residues of the new letters first */
             if (invert_pin(a, &t, d, pinned_to(a, &t, d)) || search(a, &t, d)) continue;
             return grad_refuse(a, "where it reads depends on data, or in a way that has no inverse yet");
