@@ -2,6 +2,7 @@
  * but the functions of the header is local, so that it meets no other's names. */
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "build/build.h"
 #include "deploy/deploy.h"
@@ -157,6 +158,7 @@ static sol_status link_static(struct deploy *d)
     TRY(deploy_run(
         d, "symbols",
         (const char *const[]){deploy_tool(d, "objcopy"), "--localize-hidden", "--strip-unneeded", object, NULL}, NULL));
+    unlink(library); /* ar would add to what is there */
     TRY(deploy_run(d, "library", (const char *const[]){deploy_tool(d, "ar"), "rcsD", library, object, NULL}, NULL));
     LOG(d->ctx, LOG_INFO, "core", "Please link the following libraries and flags to your application.");
     LOG(d->ctx, LOG_INFO, "core", "    -L%s", d->keys.path);

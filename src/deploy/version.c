@@ -150,25 +150,29 @@ static sol_status find_what_is_tuned(struct deploy *d)
         if (!v->tuned) text_put(&others, "%s%s", others.n ? ", " : "", v->name);
     }
     if (others.n)
-        LOG(d->ctx, LOG_INFO, "tune", "Tuning: not for %s (%s), which this machine cannot run: costs decide", others.at,
-            d->device);
+        LOG(d->ctx, LOG_INFO, "tune", "Tuning: not for %s (%s), which this machine cannot run", others.at, d->device);
     return SOL_OK;
 }
 
-/* Solvers are chosen as for a network that is compiled here for this instruction set, which is tuned first if it never
- * was. What trains is not tuned. */
-static sol_status advice_for(struct deploy *d, const struct sol_graph *g, const struct deploy_version *v,
-                             const struct advice **out_advice)
+/* The network is tuned for the instruction set, if it never was. */
+static sol_status tune(const struct sol_graph *g, const struct deploy_version *v)
 {
     struct sol_graph *copy;
     struct sol_net *net = NULL;
-    *out_advice = NULL;
-    if (!v->tuned || graph_is_joint(g)) return SOL_OK;
     TRY(graph_copy(g, &copy));
     const sol_status status = compile_tuned(copy, &v->target, &net);
     sol_net_destroy(net);
     sol_graph_destroy(copy);
-    TRY(status);
+    return status;
+}
+
+/* Solvers are chosen as for a network that is compiled for this instruction set. What trains is not tuned. */
+static sol_status advice_for(struct deploy *d, const struct sol_graph *g, const struct deploy_version *v,
+                             const struct advice **out_advice)
+{
+    *out_advice = NULL;
+    if (graph_is_joint(g)) return SOL_OK;
+    if (v->tuned) TRY(tune(g, v));
     const struct adviser *ad = adviser_make(d->ctx, d->arena, &v->target);
     *out_advice = ad ? &ad->advice : NULL;
     return SOL_OK;

@@ -109,19 +109,26 @@ static bool put_pieces(const struct deploy *d, int fd)
     return put(fd, zero, d->weights_bytes - end);
 }
 
+/* 0, or what errno says. */
+static int write_and_hash(struct deploy *d, int fd)
+{
+    if (!put_pieces(d, fd)) return errno;
+    void *at = mmap(NULL, (size_t)d->weights_bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return errno;
+    d->weights_hash = front_hash(at, (size_t)d->weights_bytes);
+    munmap(at, (size_t)d->weights_bytes);
+    return 0;
+}
+
+/* A new file takes the place of the old one, which processes may have mapped. */
 sol_status deploy_write_weights(struct deploy *d, const char *path)
 {
-    const int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return ctx_fail(d->ctx, SOL_ERR_IO, "deploy: cannot write '%s': %s", path, strerror(errno));
-    bool good = put_pieces(d, fd);
-    void *at = good ? mmap(NULL, (size_t)d->weights_bytes, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
-    if (at != MAP_FAILED) {
-        d->weights_hash = front_hash(at, (size_t)d->weights_bytes);
-        munmap(at, (size_t)d->weights_bytes);
-    }
-    good = good && at != MAP_FAILED;
-    const int error = errno;
-    if (close(fd) || !good)
-        return ctx_fail(d->ctx, SOL_ERR_IO, "deploy: cannot write '%s': %s", path, strerror(good ? errno : error));
-    return SOL_OK;
+    const char *part = arena_printf(d->arena, "%s.%ld.part", path, (long)getpid());
+    const int fd = open(part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int error = fd < 0 ? errno : write_and_hash(d, fd);
+    if (fd >= 0 && close(fd) && !error) error = errno;
+    if (!error && rename(part, path)) error = errno;
+    if (!error) return SOL_OK;
+    unlink(part);
+    return ctx_fail(d->ctx, SOL_ERR_IO, "deploy: cannot write '%s': %s", path, strerror(error));
 }

@@ -219,6 +219,21 @@ def test_folders_that_are_in_use(tmp_path):
     assert (tmp_path / "Makefile").read_text() == (tmp_path / "example.c").read_text() == "all: mine"
 
 
+@pytest.mark.parametrize("target", ["shared_lib", "static_lib"])
+def test_deployed_again(target, tmp_path):
+    """Files that a process may have mapped are not written into: others take their place."""
+    library = tmp_path / ("libnet.so" if target == "shared_lib" else "libnet.a")
+    files = (tmp_path / "libnet.weights", library)
+    deploy(tmp_path, target, nn.Linear(4, 3), (torch.randn(1, 4),), weights="file")
+    before = [file.read_bytes() for file in files]
+    for i, file in enumerate(files):
+        os.link(file, tmp_path / f"old{i}")
+    deploy(tmp_path, target, nn.Linear(4, 3), (torch.randn(1, 4),), weights="file", gcc__march="x86-64-v2")
+    assert [(tmp_path / f"old{i}").read_bytes() for i in range(2)] == before
+    assert all(file.read_bytes() != old for file, old in zip(files, before, strict=True))
+    assert not list(tmp_path.glob("*.part"))
+
+
 @pytest.mark.skipif(not shutil.which("strace"), reason="no strace (apt install strace)")
 def test_no_file_is_read(tmp_path):
     model, inputs = small()
