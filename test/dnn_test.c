@@ -220,7 +220,7 @@ struct job {
     int id;
 };
 static struct {
-    struct job at[400];
+    struct job at[600];
     int n;
     void *handle;
     char folder[64];
@@ -390,7 +390,11 @@ static struct sol_ctx *the_ctx;
 /* One variant of each solver: another one for each example. */
 static void add_jobs(const struct bound *b, const struct target *t)
 {
-    const struct solver_context sc = {.arena = b->arena, .target = t, .winograd = true, .training = (b - bounds) & 1};
+    const struct solver_context sc = {.arena = b->arena,
+                                      .target = t,
+                                      .winograd = true,
+                                      .training = (b - bounds) & 1,
+                                      .plugins = plugins_load(the_ctx, b->arena)};
     bool found = false;
     for (int s = 0; dnn_solvers[s]; s++) {
         const char *why = "";
@@ -572,7 +576,11 @@ static void neon(void **state)
 
 static void random_jobs(const struct bound *b, const struct target *t)
 {
-    const struct solver_context sc = {.arena = b->arena, .target = t, .winograd = true, .training = seed >> 16 & 1};
+    const struct solver_context sc = {.arena = b->arena,
+                                      .target = t,
+                                      .winograd = true,
+                                      .training = seed >> 16 & 1,
+                                      .plugins = plugins_load(the_ctx, b->arena)};
     for (int s = 0; dnn_solvers[s]; s++) {
         const char *why = "";
         struct variant v[SOLVER_MAX_VARIANTS];

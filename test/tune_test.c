@@ -355,7 +355,7 @@ static void test_advice(void **state)
     target_host(&t);
     for (int i = 0; i < COUNT_OF(bands); i++) {
         sol_config_set(p->ctx, "bands", bands[i]);
-        const struct advice last = {pick_last, NULL};
+        const struct advice last = {.pick = pick_last};
         struct planned m = plan(p, graph, &t, &last);
         for (int k = 0; k < m.p->units.n; k++) {
             const struct unit *u = m.p->units.at[k];
@@ -526,7 +526,7 @@ static void test_blocks_are_vectors(void **state)
     struct target t;
     assert_int_equal(target_named(p->ctx, "x86-64-v4", &t), SOL_OK);
     for (int odd = 0; odd < 2; odd++) { /* 3 * 64 = 192 channels, or 3 * 58 = 174, which no vector divides */
-        const struct advice apart = {pick_apart, NULL}; /* so that each unit is asked what begins with it */
+        const struct advice apart = {.pick = pick_apart}; /* so that each unit is asked what begins with it */
         struct planned m = plan(p, block(p, odd ? 58 : 64, 14), &t, &apart);
         int blocks = 0;
         for (int i = 0; i < m.p->chains.n; i++) {

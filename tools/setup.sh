@@ -24,6 +24,8 @@ clang-format      clang-format
 graphviz          dot
 valgrind          valgrind
 gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
+libopenblas-dev   /usr/share/doc/libopenblas-dev
+libdnnl-dev       /usr/include/oneapi/dnnl/dnnl.h
 qemu-user         qemu-aarch64
 "
 TORCHVISION=0.28.0

@@ -160,12 +160,13 @@ sol_status compile_for(struct sol_graph *g, const struct target *target, struct 
 }
 
 static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena *a, const struct target *target,
-                          struct sol_net **out_net)
+                          bool plugins, struct sol_net **out_net)
 {
     struct way w = {.g = g, .target = target};
     TRY(begin(&w));
     struct adviser *ad = adviser_make(ctx, a, target);
     struct tune_net n;
+    if (ad && plugins) adviser_load_plugins(ctx, ad);
     TRY(make(&w, ad ? &ad->advice : NULL, false, &n));
     sol_status status = ad ? tune_network(ad, &(struct tune_maker){make, &w}, &n) : SOL_OK;
     if (!status) {
@@ -179,19 +180,25 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
     return status;
 }
 
-sol_status compile_tuned(struct sol_graph *g, const struct target *target, struct sol_net **out_net)
+static sol_status compile_in_arena(struct sol_graph *g, const struct target *target, bool plugins,
+                                   struct sol_net **out_net)
 {
     struct arena *a = arena_create(g->ctx);
     if (!a) return ctx_check(g->ctx);
-    const sol_status status = compile(g->ctx, g, a, target, out_net);
+    const sol_status status = compile(g->ctx, g, a, target, plugins, out_net);
     arena_destroy(a);
     return status;
+}
+
+sol_status compile_tuned(struct sol_graph *g, const struct target *target, struct sol_net **out_net)
+{
+    return compile_in_arena(g, target, false, out_net);
 }
 
 sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net)
 {
     struct target target;
     sol_status status = target_named(ctx, ctx_config(ctx, "target"), &target);
-    if (!status) status = compile_tuned(g, &target, out_net);
+    if (!status) status = compile_in_arena(g, &target, true, out_net);
     return status ? ctx_where(ctx, status, "network %s: ", g->name) : SOL_OK;
 }

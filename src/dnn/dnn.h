@@ -6,4 +6,18 @@
 
 extern const struct solver *const dnn_solvers[]; /* ends with NULL */
 
+/* plugins.c: other libraries, as include/sol/plugin.h has them. A solver of the same name prints kernels that call
+ * them.
+ */
+struct plugin {
+    const char *name, *library, *path;
+};
+struct plugins {
+    int n;
+    struct plugin at[4];
+};
+/* Those that are there, as the key `plugins` says; they stay loaded. NULL: none. */
+const struct plugins *plugins_load(struct sol_ctx *ctx, struct arena *a);
+bool plugins_has(const char *solver); /* is it one of theirs, there or not? */
+
 #endif

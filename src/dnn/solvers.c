@@ -1,8 +1,9 @@
 /* The table of solvers. A new one is a file, a declaration in solvers.h and a row here. */
 #include "dnn/solvers.h"
 
-const struct solver *const dnn_solvers[] = {&dnn_direct,           &dnn_gemv, &dnn_matmul, &dnn_winograd, &dnn_weights,
-                                            &dnn_weights_winograd, NULL};
+const struct solver *const dnn_solvers[] = {&dnn_direct,   &dnn_gemv,    &dnn_matmul,
+                                            &dnn_winograd, &dnn_weights, &dnn_weights_winograd,
+                                            &dnn_openblas, &dnn_onednn,  NULL};
 
 void variants_add(struct variant_list *l, const struct variant *v)
 {

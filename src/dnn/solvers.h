@@ -9,6 +9,7 @@
 
 extern const struct solver dnn_direct;
 extern const struct solver dnn_gemv;
+extern const struct solver dnn_openblas, dnn_onednn;
 extern const struct solver dnn_matmul;
 extern const struct solver dnn_weights;
 extern const struct solver dnn_weights_winograd;
@@ -19,6 +20,8 @@ double cost_blocking(const struct blocking *b);
 double cost_winograd(const struct winograd *w);
 double cost_weights(const struct weights *w);
 double cost_gemv(const struct problem *p, const struct target *t);
+/* A guess at the products of another library, in so many tasks. */
+double cost_foreign(const struct problem *p, const struct target *t, int64_t tasks);
 /* Tiles (pixels x vectors) that fit the registers, most efficient first; returns how many. */
 struct tile_shape {
     int pixels, vectors;

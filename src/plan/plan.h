@@ -35,6 +35,7 @@ struct choice {
 struct advice {
     int (*pick)(void *user, const struct choice *c);
     void *user;
+    const struct plugins *plugins; /* candidates beyond our own; NULL: none */
 };
 
 #define PLAN_CHAIN 4 /* units of a band, at most */

@@ -69,8 +69,9 @@ struct kernel {
 struct solver_context {
     struct arena *arena;
     const struct target *target;
-    bool winograd; /* precision allows it */
-    bool training; /* what is constant changes before every run */
+    bool winograd;                 /* precision allows it */
+    bool training;                 /* what is constant changes before every run */
+    const struct plugins *plugins; /* other libraries that may compute (dnn.h); NULL: none */
 };
 #define SOLVER_MAX_VARIANTS 24
 struct variant {

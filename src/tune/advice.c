@@ -1,6 +1,7 @@
 /* Advice for the planner: what is being tried, else what wisdom of this machine says, else what SOL comes with. */
 #include <string.h>
 
+#include "dnn/dnn.h"
 #include "tune/tune.h"
 
 /* What was found on another machine, with other caches and another number of threads, is taken where costs of this one
@@ -36,11 +37,18 @@ struct adviser *adviser_make(struct sol_ctx *ctx, struct arena *a, const struct 
 {
     if (!strcmp(ctx_config(ctx, "autotune"), "off")) return NULL;
     struct adviser *ad = NEW(a, struct adviser);
-    *ad = (struct adviser){.advice = {pick, ad},
+    *ad = (struct adviser){.advice = {.pick = pick, .user = ad},
                            .arena = a,
                            .wisdom = wisdom_load(ctx, a),
                            .shipped = wisdom_shipped(ctx, a),
                            .machine = machine_text(ctx, a, t)};
     ad->kind = machine_kind(a, ad->machine);
     return ad;
+}
+
+void adviser_load_plugins(struct sol_ctx *ctx, struct adviser *ad)
+{
+    bool wanted = strcmp(ctx_config(ctx, "autotune"), "fast") != 0;
+    for (int i = 0; i < ad->wisdom->entries.n; i++) wanted |= plugins_has(ad->wisdom->entries.at[i]->solver);
+    if (wanted) ad->advice.plugins = plugins_load(ctx, ad->arena);
 }

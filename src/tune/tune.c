@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "dnn/dnn.h"
 #include "tune/tune.h"
 
 #define RUN_S 0.4         /* for the runs of a round */
@@ -405,6 +406,22 @@ static void keep(struct tuning *t, bool better)
     }
 }
 
+/* How many kernels each plug-in has won. */
+static void report_plugins(const struct tuning *t)
+{
+    const struct plugins *plugins = t->ad->advice.plugins;
+    for (int i = 0; plugins && i < plugins->n; i++) {
+        int n = 0;
+        for (int k = 0; k < t->subjects.n; k++) {
+            const struct subject *s = &t->subjects.at[k];
+            const int chosen = t->better.net && gains(t, s) ? s->best : s->c->chosen;
+            n += !strcmp(s->c->candidate[chosen].solver->name, plugins->at[i].name);
+        }
+        LOG(t->ctx, LOG_INFO, "tune", "Plug-ins: %s: %d of %d kernels are %s's", t->net->schedule->plan->g->name, n,
+            t->subjects.n, plugins->at[i].library);
+    }
+}
+
 static void keep_network(struct tuning *t, const double ns[2])
 {
     const char *name = t->net->schedule->plan->g->name;
@@ -416,6 +433,7 @@ static void keep_network(struct tuning *t, const double ns[2])
     LOG(t->ctx, t->trials ? LOG_INFO : LOG_DEBUG, "tune",
         "Tuning: %s: %d of %d kernels changed, %.2f -> %.2f ms, %d trials in %.1f s", name, n, t->subjects.n,
         before / 1e6, after / 1e6, t->trials, seconds_since(t->start));
+    report_plugins(t);
 }
 
 static sol_status tune(struct tuning *t)

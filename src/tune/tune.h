@@ -51,6 +51,9 @@ struct adviser {
 };
 /* What wisdom says for a target, for networks that are compiled or deployed here. NULL: the key autotune is off. */
 struct adviser *adviser_make(struct sol_ctx *ctx, struct arena *a, const struct target *t);
+/* Other libraries become candidates, if there is the time to try them or one of them was the best before: they are not
+ * loaded for nothing. */
+void adviser_load_plugins(struct sol_ctx *ctx, struct adviser *ad);
 /* What was measured here. */
 const struct wisdom_entry *adviser_knows(const struct adviser *ad, const char *key);
 

@@ -1,0 +1,338 @@
+/* Matrix products of another library (a plug-in): a block of rows and columns is one call, whose sums lie in scratch
+ * until the epilogue has taken them to their places. It is for products without windows; the plug-in is called through
+ * a pointer, so that no module needs it to be loaded.
+ *
+ *   task: (outer, block of rows, block of columns) */
+#include <string.h>
+
+#include "dnn/epilogue.h"
+#include "dnn/solvers.h"
+
+#define SAY(...) arena_printf(g->p.arena, __VA_ARGS__)
+
+struct matrix { /* two strides, one of them 1 */
+    int64_t stride;
+    bool across; /* the summed axis is not the one of stride 1 (of a), or is it (of b) */
+};
+struct foreign {
+    struct problem p;
+    const struct plugin *by;
+    int lanes;
+    struct axes outer;
+    struct axis m, n, k;
+    struct matrix a, b;
+    int64_t nouter, rows, cols, mblocks, nblocks, pitch; /* rows, cols: of a task; pitch: of its sums */
+};
+
+static const struct plugin *find_plugin(const struct solver_context *sc, const char *name)
+{
+    for (int i = 0; sc->plugins && i < sc->plugins->n; i++)
+        if (!strcmp(sc->plugins->at[i].name, name)) return &sc->plugins->at[i];
+    return NULL;
+}
+
+/* Rows of `rows` elements `row` apart; the elements of one are `element` apart, and there are `n` of them. */
+static bool make_matrix(int64_t rows, int64_t row, int64_t n, int64_t element, struct matrix *out)
+{
+    *out = (struct matrix){element == 1 ? row : element, element != 1};
+    return element == 1 ? row >= n : row == 1 && element >= rows;
+}
+
+static uint64_t letters_of(const struct axis *x)
+{
+    uint64_t letters = 0;
+    for (int i = 0; i < x->n; i++) letters |= UINT64_C(1) << x->letter[i];
+    return letters;
+}
+
+static const struct axis *longest(const struct axes *x)
+{
+    const struct axis *most = &x->at[0];
+    for (int i = 1; i < x->n; i++)
+        if (x->at[i].size > most->size) most = &x->at[i];
+    return most;
+}
+
+static bool make_axes(struct foreign *g, const char **why)
+{
+    const struct problem *p = &g->p;
+    const int64_t *tables[PROBLEM_MAX_VIEWS + 2];
+    struct axes x;
+    int count = 0;
+    for (int i = 0; i < p->nview; i++) tables[count++] = p->view[i].s;
+    tables[count++] = p->a.view.s;
+    tables[count++] = p->b.view.s;
+    *why = "too many axes";
+    if (!axes_make(p, p->n, p->valued, p->order, count, tables, &x)) return false;
+    g->n = x.at[x.n - 1];
+    if (!axes_make(p, p->m, p->valued, p->order, count, tables, &x)) return false;
+    g->m = *longest(&x);
+    const uint64_t rest = (p->batch | p->m | p->n) & ~letters_of(&g->n) & ~letters_of(&g->m);
+    if (!axes_make(p, rest, p->valued, p->order, count, tables, &g->outer)) return false;
+    if (!axes_make(p, p->k, 0, p->b.view.s, 2, &tables[count - 2], &x)) return false;
+    *why = "the summed axes are no single one";
+    if (x.n != 1) return false;
+    g->k = x.at[0];
+    g->nouter = 1;
+    for (int i = 0; i < g->outer.n; i++) g->nouter *= g->outer.at[i].size;
+    return true;
+}
+
+static bool is_f32(const struct problem *p, int tensor)
+{
+    return p->loops->tensors.at[tensor].dtype == SOL_F32;
+}
+
+static bool find_as(const struct problem *p, struct foreign *g, const char **why)
+{
+    *why = "not float32";
+    if (p->dtype != SOL_F32 || !is_f32(p, p->a.tensor) || !is_f32(p, p->b.tensor)) return false;
+    *why = "no matrix product";
+    if (!p->m || !p->k || p->vector < 0) return false;
+    *why = "an index is not affine or leaves its tensor";
+    if (!p->a.affine || !p->b.affine || p->a.any_border || p->b.any_border) return false;
+    if (!make_axes(g, why)) return false;
+    *why = "the operands do not lie as matrices";
+    const int64_t *a = p->a.view.s, *b = p->b.view.s;
+    if (!make_matrix(g->m.size, axis_stride(&g->m, a), g->k.size, axis_stride(&g->k, a), &g->a)) return false;
+    if (!make_matrix(g->k.size, axis_stride(&g->k, b), g->n.size, axis_stride(&g->n, b), &g->b)) return false;
+    *why = "too small, or too large for a library";
+    const int64_t most = INT64_C(1) << 30;
+    return g->m.size >= 4 && g->n.size >= 4 && g->k.size >= 8 && g->a.stride < most && g->b.stride < most;
+}
+
+static bool find(const struct solver_context *sc, const struct cluster *c, const char *name, struct foreign *g,
+                 const char **why)
+{
+    *g = (struct foreign){.by = find_plugin(sc, name)};
+    *why = "there is no such plug-in";
+    if (!g->by) return false;
+    g->lanes = sc->target->vector_bytes / 4;
+    for (int swap = 0; swap < 2; swap++)
+        if (problem_make(sc->arena, c, swap, &g->p, why) && find_as(&g->p, g, why)) return true;
+    return false;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* 0: all of them. */
+static void cut(struct foreign *g, int rows, int cols)
+{
+    g->rows = rows && rows < g->m.size ? rows : g->m.size;
+    g->cols = cols && cols < g->n.size ? cols : g->n.size;
+    g->mblocks = ceil_div(g->m.size, g->rows);
+    g->nblocks = ceil_div(g->n.size, g->cols);
+    g->pitch = ceil_div(g->cols, g->lanes) * g->lanes;
+}
+
+static int64_t scratch_bytes(const struct foreign *g)
+{
+    return ceil_div(g->rows * g->pitch * 4, 64) * 64;
+}
+
+static int variants_of(const struct solver_context *sc, const struct cluster *c, const char *name, struct variant *out)
+{
+    static const int rows[] = {0, 384, 96, 32}, cols[] = {0, 256};
+    struct variant_list list = {.at = out};
+    struct foreign g;
+    const char *why;
+    if (!find(sc, c, name, &g, &why)) return 0;
+    for (int r = 0; r < COUNT_OF(rows); r++)
+        for (int s = 0; s < COUNT_OF(cols); s++) {
+            struct variant v = {.p = {rows[r], cols[s]}};
+            if ((rows[r] && rows[r] >= g.m.size) || (cols[s] && cols[s] >= g.n.size)) continue;
+            cut(&g, rows[r], cols[s]);
+            if (scratch_bytes(&g) > sc->target->l2 * 3 / 4) continue;
+            v.cost = cost_foreign(&g.p, sc->target, g.nouter * g.mblocks * g.nblocks);
+            v.text = arena_printf(sc->arena, "%lldx%lld", (long long)g.rows, (long long)g.cols);
+            variants_add(&list, &v);
+        }
+    return list.n;
+}
+
+/* -- the kernel */
+
+static const char *place(void *user, struct text *out, int view)
+{
+    (void)user, (void)out, (void)view;
+    return "0";
+}
+
+static const char *letter_value(void *user, int letter)
+{
+    const struct foreign *g = user;
+    for (int i = 0; i < g->outer.n; i++)
+        if (g->outer.at[i].letter[0] == letter) return SAY("g%d", i);
+    return g->m.letter[0] == letter ? "m" : "n";
+}
+
+/* The offset of a view at row `m` and column `n`, which are C text. */
+static const char *offset(const struct foreign *g, const struct view *v, const char *m, const char *n)
+{
+    const char *text = SAY("INT64_C(%lld)", (long long)v->c);
+    for (int i = 0; i < g->outer.n; i++)
+        if (axis_stride(&g->outer.at[i], v->s))
+            text = SAY("%s + g%d * INT64_C(%lld)", text, i, (long long)axis_stride(&g->outer.at[i], v->s));
+    if (axis_stride(&g->m, v->s)) text = SAY("%s + %s * INT64_C(%lld)", text, m, (long long)axis_stride(&g->m, v->s));
+    if (axis_stride(&g->n, v->s)) text = SAY("%s + %s * INT64_C(%lld)", text, n, (long long)axis_stride(&g->n, v->s));
+    return text;
+}
+
+/* The plug-in's function, found once; the planner has loaded it. Where it is gone since, the same in plain loops. */
+static void print_call(const struct foreign *g, struct text *out)
+{
+    text_put(
+        out,
+        "#include <dlfcn.h>\n"
+        "typedef void (*gemm_fn)(int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, int a_across, const "
+        "real *b,\n    int64_t ldb, int b_across, real *c, int64_t ldc);\n"
+        "static void plain_gemm(int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, int a_across, const "
+        "real *b,\n    int64_t ldb, int b_across, real *c, int64_t ldc)\n"
+        "{\n"
+        "    for (int64_t i = 0; i < m; i++)\n"
+        "        for (int64_t j = 0; j < n; j++) {\n"
+        "            real sum = 0;\n"
+        "            for (int64_t l = 0; l < k; l++)\n"
+        "                sum += a[a_across ? l * lda + i : i * lda + l] * b[b_across ? j * ldb + l : l * ldb + j];\n"
+        "            c[i * ldc + j] = sum;\n"
+        "        }\n"
+        "}\n");
+    text_put(out, "/* %s */\nstatic gemm_fn find_gemm(void)\n{\n", g->by->library);
+    text_put(out,
+             "    static gemm_fn known;\n"
+             "    gemm_fn gemm = __atomic_load_n(&known, __ATOMIC_RELAXED);\n"
+             "    if (gemm) return gemm;\n"
+             "    void *plugin = dlopen(\"%s\", RTLD_NOW | RTLD_LOCAL);\n"
+             "    gemm = plugin ? (gemm_fn)dlsym(plugin, \"sol_plugin_gemm\") : 0;\n"
+             "    if (!gemm) gemm = plain_gemm;\n"
+             "    __atomic_store_n(&known, gemm, __ATOMIC_RELAXED);\n"
+             "    return gemm;\n"
+             "}\n\n",
+             g->by->path);
+}
+
+/* From the sums of a task to memory. */
+static void print_epilogue(struct foreign *g, const struct target *t, struct text *out)
+{
+    struct problem *p = &g->p;
+    struct epilogue e = {.p = p, .target = t, .lanes = g->lanes, .place = place, .letter = letter_value, .user = g};
+    const int last = (int)(g->n.size % g->lanes); /* blocks of columns are whole vectors */
+    text_open(out, "for (int64_t m = row0; m < row0 + rows; m++)");
+    text_open(out, "for (int64_t n = col0; n < col0 + cols; n += %d) {", g->lanes);
+    for (int i = 0; i < p->nview; i++) {
+        const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
+        const char *qualifier = p->view[i].node ? "const " : "";
+        text_line(out, "%s%s *const e%d = (%s%s *)p[%d] + %s;", qualifier, type, i, qualifier, type,
+                  problem_operand(p, p->view[i].tensor), offset(g, &p->view[i], "m", "n"));
+    }
+    text_line(out, "const %s sum = *(const %s *)(sums + (m - row0) * %lld + (n - col0));", epilogue_type(&e),
+              epilogue_type(&e), (long long)g->pitch);
+    if (last) text_open(out, "if (n + %d <= %lld) {", g->lanes, (long long)g->n.size);
+    epilogue_print(&e, out, "sum", g->lanes);
+    if (last) {
+        text_close(out, "} else {");
+        out->indent++;
+        epilogue_print(&e, out, "sum", last);
+        text_close(out, "}");
+    }
+    text_close(out, "}");
+    out->indent--;
+}
+
+static void print_task(struct foreign *g, const struct target *t, struct text *out)
+{
+    const struct problem *p = &g->p;
+    int64_t below = g->nouter;
+    text_line(out, "const int64_t col0 = t %% %lld * %lld, row0 = t / %lld %% %lld * %lld;", (long long)g->nblocks,
+              (long long)g->cols, (long long)g->nblocks, (long long)g->mblocks, (long long)g->rows);
+    text_line(out, "const int64_t cols = %lld - col0 < %lld ? %lld - col0 : %lld;", (long long)g->n.size,
+              (long long)g->cols, (long long)g->n.size, (long long)g->cols);
+    text_line(out, "const int64_t rows = %lld - row0 < %lld ? %lld - row0 : %lld;", (long long)g->m.size,
+              (long long)g->rows, (long long)g->m.size, (long long)g->rows);
+    for (int i = 0; i < g->outer.n; i++) {
+        below /= g->outer.at[i].size;
+        text_line(out, "const int64_t g%d = t / %lld %% %lld;", i, (long long)(below * g->mblocks * g->nblocks),
+                  (long long)g->outer.at[i].size);
+    }
+    text_line(out, "gemm(rows, cols, %lld,", (long long)g->k.size);
+    text_line(out, "    (const real *)p[%d] + %s, %lld, %d,", problem_operand(p, p->a.tensor),
+              offset(g, &p->a.view, "row0", "col0"), (long long)g->a.stride, g->a.across);
+    text_line(out, "    (const real *)p[%d] + %s, %lld, %d, sums, %lld);", problem_operand(p, p->b.tensor),
+              offset(g, &p->b.view, "row0", "col0"), (long long)g->b.stride, g->b.across, (long long)g->pitch);
+    print_epilogue(g, t, out);
+}
+
+static sol_status emit_by(const struct solver_context *sc, const struct cluster *c, const char *name,
+                          const struct variant *v, struct kernel *out)
+{
+    struct foreign g;
+    const char *why = "";
+    if (!find(sc, c, name, &g, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "%s: %s", name, why);
+    cut(&g, v->p[0], v->p[1]);
+    struct text text = text_new(sc->arena);
+    print_prelude(&text, sc->target);
+    text_put(&text, "typedef float real;\n");
+    print_call(&g, &text);
+    text_put(&text,
+             "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n");
+    text.indent++;
+    text_line(&text, "real *const sums = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
+    text_line(&text, "const gemm_fn gemm = find_gemm();");
+    text_open(&text, "for (int64_t t = task0; t < task1; t++) {");
+    print_task(&g, sc->target, &text);
+    text_close(&text, "}");
+    text_put(&text, "}\n");
+    out->source = text.at;
+    out->nstep = 1;
+    out->step[0].tasks = g.nouter * g.mblocks * g.nblocks;
+    out->scratch_bytes = scratch_bytes(&g);
+    out->cost = v->cost;
+    out->solver = name;
+    out->variant = v->text;
+    return SOL_OK;
+}
+
+/* -- a solver for each library */
+
+static bool openblas_applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
+{
+    struct foreign g;
+    return find(sc, c, "openblas", &g, out_why);
+}
+
+static int openblas_variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
+{
+    return variants_of(sc, c, "openblas", out);
+}
+
+static sol_status openblas_emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                                struct kernel *out)
+{
+    return emit_by(sc, c, "openblas", v, out);
+}
+
+const struct solver dnn_openblas = {
+    .name = "openblas", .applicable = openblas_applicable, .variants = openblas_variants, .emit = openblas_emit};
+
+static bool onednn_applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
+{
+    struct foreign g;
+    return find(sc, c, "onednn", &g, out_why);
+}
+
+static int onednn_variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
+{
+    return variants_of(sc, c, "onednn", out);
+}
+
+static sol_status onednn_emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
+                              struct kernel *out)
+{
+    return emit_by(sc, c, "onednn", v, out);
+}
+
+const struct solver dnn_onednn = {
+    .name = "onednn", .applicable = onednn_applicable, .variants = onednn_variants, .emit = onednn_emit};

@@ -1,0 +1,186 @@
+/* Plug-ins: those that are there compute what SOL computes, by wisdom's word, and only where a network is compiled to
+ * run here; what is no plug-in is none. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "build/build.h"
+#include "dnn/dnn.h"
+#include "passes/passes.h"
+#include "tune/tune.h"
+
+struct place {
+    char folder[64];
+    struct sol_ctx *ctx;
+    struct arena *a;
+    const char *solver; /* log lines that say it computes a unit are counted */
+    int units, warnings;
+};
+
+static void on_log(void *user, int level, const char *line)
+{
+    struct place *p = user;
+    char word[64];
+    snprintf(word, sizeof word, "forward  %s ", p->solver ? p->solver : "-");
+    (void)level;
+    p->units += strstr(line, word) != NULL;
+    p->warnings += strstr(line, "is not used") != NULL;
+}
+
+static int setup(void **state)
+{
+    struct place *p = calloc(1, sizeof *p);
+    strcpy(p->folder, "/tmp/sol-plugins-test-XXXXXX");
+    assert_non_null(mkdtemp(p->folder));
+    const struct sol_ctx_options o = {.size = sizeof o, .log = on_log, .user = p};
+    assert_int_equal(sol_ctx_create(&o, &p->ctx), SOL_OK);
+    assert_int_equal(sol_config_set(p->ctx, "cache::folder", p->folder), SOL_OK);
+    assert_int_equal(sol_config_set(p->ctx, "log::level", "DEBUG"), SOL_OK);
+    assert_int_equal(sol_config_set(p->ctx, "bands", "off"), SOL_OK); /* units are seen one by one */
+    p->a = arena_create(p->ctx);
+    *state = p;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct place *p = *state;
+    arena_destroy(p->a);
+    sol_ctx_destroy(p->ctx);
+    folder_remove(p->folder);
+    free(p);
+    return 0;
+}
+
+/* Products of all kinds: rows and columns that are no whole vectors, operands that lie across, batches, epilogues. */
+static const char *const graphs[] = {
+    "input %0:f32[37 50]\nparam %1:f32[67 50]\nparam %2:f32[67]\n%3 = Linear(%0, %1, %2)\n%4 = relu(%3)\noutput %4",
+    "input %0:f32[3 40 33]\nparam %1:f32[3 33 21]\n%2 = MatMul(%0, %1)\noutput %2",
+    "input %0:f32[3 33 40]\nparam %1:f32[3 21 33]\n%2 = Permute(%0) perm=[0,2,1]\n%3 = Permute(%1) perm=[0,2,1]\n"
+    "%4 = MatMul(%2, %3)\noutput %4",
+    "input %0:f32[2 24 9 7]\nparam %1:f32[300 24 1 1]\nparam %2:f32[300]\nparam %3:f32[40 300 1 1]\n"
+    "%4 = Conv(%0, %1, %2)\n%5 = relu(%4)\n%6 = Conv(%5, %3)\n%7 = tanh(%6)\noutput %7",
+};
+
+/* What comes out, compiled as the configuration and wisdom say. */
+static float *run(struct place *p, const char *graph, int64_t *out_n)
+{
+    struct sol_graph *g;
+    struct sol_net *net;
+    struct trial_data d;
+    if (sol_graph_parse(p->ctx, graph, &g) || sol_compile(p->ctx, g, &net)) fail_msg("%s", sol_error(p->ctx));
+    assert_true(trial_data_make(p->a, net, &d));
+    for (int i = 0; i < sol_net_params(net); i++) sol_net_param(net, i, d.params[i]);
+    if (sol_net_run(net, d.inputs, d.outputs, 2)) fail_msg("%s", sol_error(p->ctx));
+    const struct sol_io io = sol_net_output(net, 0);
+    *out_n = 1;
+    for (int i = 0; i < io.ndim; i++) *out_n *= io.shape[i];
+    sol_net_destroy(net);
+    sol_graph_destroy(g);
+    return d.outputs[0];
+}
+
+/* Wisdom says that a solver is the best wherever it can; how many units that are, of which candidate `number`. */
+static int advise(struct place *p, const char *graph, const char *solver, int number)
+{
+    struct target t;
+    struct sol_graph *g;
+    struct plan *plan;
+    int n = 0;
+    target_host(&t);
+    struct adviser *ad = adviser_make(p->ctx, p->a, &t);
+    ad->advice.plugins = plugins_load(p->ctx, p->a);
+    if (sol_graph_parse(p->ctx, graph, &g) || passes_run(g) || plan_advised(g, p->a, &t, &ad->advice, &plan))
+        fail_msg("%s", sol_error(p->ctx));
+    for (int i = 0; i < plan->units.n; i++) {
+        const struct unit *u = plan->units.at[i];
+        if (u->dead || u->program != PROGRAM_FORWARD || !u->choice) continue;
+        for (int k = 0, found = 0; k < u->choice->n; k++) {
+            const struct candidate *c = &u->choice->candidate[k];
+            if (strcmp(c->solver->name, solver) || found++ != number) continue;
+            wisdom_put(ad->wisdom, &(struct wisdom_entry){.key = u->choice->key,
+                                                          .solver = solver,
+                                                          .variant = c->variant.text,
+                                                          .ns = 1,
+                                                          .machine = ad->machine,
+                                                          .what = "test",
+                                                          .ours = true});
+            n++;
+        }
+    }
+    wisdom_save(p->ctx, ad->wisdom);
+    sol_graph_destroy(g);
+    return n;
+}
+
+static void compare(struct place *p, const char *solver, const char *graph)
+{
+    int64_t n;
+    p->solver = solver;
+    assert_int_equal(sol_config_set(p->ctx, "autotune", "off"), SOL_OK);
+    const float *expected = run(p, graph, &n);
+    /* wisdom, and no trials: such networks are too quick for them */
+    const char *const modes[] = {"0", "fast"};
+    for (int number = 0; number < 4; number++) {
+        assert_int_equal(sol_config_set(p->ctx, "autotune", modes[number % 2]), SOL_OK);
+        const int wanted = advise(p, graph, solver, number);
+        if (!number) assert_true(wanted > 0);
+        if (!wanted) break;
+        p->units = 0;
+        const float *got = run(p, graph, &n);
+        assert_int_equal(p->units, wanted);
+        for (int64_t i = 0; i < n; i++)
+            assert_true(fabs((double)got[i] - (double)expected[i]) <= 1e-5 * (1 + fabs((double)expected[i])));
+        assert_int_equal(sol_wisdom_clear(p->ctx), SOL_OK);
+    }
+    advise(p, graph, solver, 0); /* wisdom stays, the plug-in goes: as if it said nothing */
+    assert_int_equal(sol_config_set(p->ctx, "plugins", "off"), SOL_OK);
+    p->units = 0;
+    run(p, graph, &n);
+    assert_int_equal(p->units, 0);
+    assert_int_equal(sol_config_set(p->ctx, "plugins", "auto"), SOL_OK);
+    assert_int_equal(sol_wisdom_clear(p->ctx), SOL_OK);
+}
+
+static void test_products(void **state)
+{
+    struct place *p = *state;
+    const struct plugins *there = plugins_load(p->ctx, p->a);
+    if (!there) {
+        print_message("no plug-in: neither OpenBLAS nor oneDNN was found (apt-get install libopenblas-dev "
+                      "libdnnl-dev)\n");
+        skip();
+    }
+    for (int i = 0; i < there->n; i++) {
+        print_message("%s: %s\n", there->at[i].name, there->at[i].library);
+        for (int k = 0; k < COUNT_OF(graphs); k++) compare(p, there->at[i].name, graphs[k]);
+    }
+}
+
+static void test_none(void **state)
+{
+    struct place *p = *state;
+    char path[96];
+    assert_int_equal(sol_config_set(p->ctx, "plugins", "off"), SOL_OK);
+    assert_null(plugins_load(p->ctx, p->a));
+    assert_int_equal(sol_config_set(p->ctx, "plugins", p->folder), SOL_OK);
+    assert_null(plugins_load(p->ctx, p->a));
+    assert_int_equal(p->warnings, 0);
+    snprintf(path, sizeof path, "%s/sol-openblas.so", p->folder);
+    assert_int_equal(file_write(p->ctx, path, "no library", 10), SOL_OK);
+    assert_null(plugins_load(p->ctx, p->a));
+    assert_int_equal(p->warnings, 1);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
+    const struct CMUnitTest tests[] = {TEST(products), TEST(none)};
+    return cmocka_run_group_tests_name("plugins", tests, NULL, NULL);
+}
