@@ -69,7 +69,7 @@ lint: build ## layout, includes, tables, pages, ruff, mypy, the tree by clang
 	@sh tools/lint.sh
 
 format: setup
-	find include src cli python test examples bench -name '*.[ch]' -exec clang-format -i {} +
+	find include src cli python test examples bench plugins -name '*.[ch]' -exec clang-format -i {} +
 	.venv/bin/ruff check --fix -q . || true
 	.venv/bin/ruff format -q .
 

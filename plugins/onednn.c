@@ -5,7 +5,8 @@
 #include "sol/plugin.h"
 
 #if DNNL_CPU_RUNTIME == DNNL_RUNTIME_OMP
-#include <omp.h>
+int omp_get_max_threads(void); /* of the OpenMP that oneDNN itself is linked to, whichever compiler makes this */
+void omp_set_num_threads(int n);
 #else
 static int omp_get_max_threads(void)
 {

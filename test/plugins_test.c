@@ -91,7 +91,7 @@ static int advise(struct place *p, const char *graph, const char *solver, int nu
 {
     struct target t;
     struct sol_graph *g;
-    struct plan *plan;
+    struct plan *plan = NULL;
     int n = 0;
     target_host(&t);
     struct adviser *ad = adviser_make(p->ctx, p->a, &t);
