@@ -48,7 +48,7 @@ def gained(line: str) -> bool:
 def tune(name: str, target: str, seconds: int) -> list[str]:
     """What there is to gain in a network."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"cache::folder": folder, "target": target, "autotune": str(seconds)}
+        settings = {"cache::folder": folder, "target": target, "autotune": str(seconds), "plugins": "off"}
         before = {key: sol.config[key] for key in settings}
         try:
             for key, value in settings.items():
