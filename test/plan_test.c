@@ -112,6 +112,18 @@ static void test_hoist(void **state)
     expect_statements(ROW("y[N K] = x[N K] / sum[J | N+J<5] x[N+J K]"), 1);
 }
 
+/* A sum does not run where a factor is 0 because it would be read outside. */
+static void test_shorter_sum(void **state)
+{
+    (void)state;
+    struct planned m = make(ROW("y[N K] = sum[J] x[N J] * x[N J-2]:0"));
+    struct text t = text_new(m.a);
+    loops_print(m.p->units.at[0]->loops, &t);
+    assert_null(strstr(t.at, ":0"));
+    assert_non_null(strstr(t.at, "=7")); /* of 9 */
+    drop(&m);
+}
+
 static void test_concat(void **state)
 {
     (void)state;
@@ -262,15 +274,11 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epilogue),
-        cmocka_unit_test(test_two_readers),
-        cmocka_unit_test(test_hoist),
-        cmocka_unit_test(test_concat),
-        cmocka_unit_test(test_map_behind_concat),
-        cmocka_unit_test(test_shuffle),
-        cmocka_unit_test(test_flatten),
-        cmocka_unit_test(test_prepare),
-        cmocka_unit_test(test_prepared_output),
+        cmocka_unit_test(test_epilogue),   cmocka_unit_test(test_two_readers),
+        cmocka_unit_test(test_hoist),      cmocka_unit_test(test_shorter_sum),
+        cmocka_unit_test(test_concat),     cmocka_unit_test(test_map_behind_concat),
+        cmocka_unit_test(test_shuffle),    cmocka_unit_test(test_flatten),
+        cmocka_unit_test(test_prepare),    cmocka_unit_test(test_prepared_output),
         cmocka_unit_test(test_recurrence),
     };
     return cmocka_run_group_tests(tests, begin, end);

@@ -122,6 +122,7 @@ void plan_place(struct store *s);          /* layout.c: order, strides, size of 
 
 /* the phases, in order; each is one file */
 sol_status plan_units(struct plan *p);
+struct loops *plan_shrink(struct loops *l); /* shrink.c; changes l */
 int plan_parts(struct plan *p, struct loops *l,
                struct loops **out_part); /* part.c: how many; room for all statements */
 /* Does one of the statements first .. last - 1 write what the expression reads? Is it a deep sum of products? */

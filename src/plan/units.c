@@ -180,7 +180,7 @@ static void add_units(struct plan *p, struct sol_layer *l, enum program program)
     bind_tensors(l, loops);
     for (int i = 0; i < loops->stmts.n; i++) loops->stmts.at[i].label = label;
     bool opaque = l->def->flags & LAYER_OPAQUE;
-    if (!opaque) loops = put_literals(loops);
+    if (!opaque) loops = plan_shrink(put_literals(loops));
     struct loops **parts = NEW_ARRAY(p->arena, struct loops *, loops->stmts.n + 1);
     const int n = plan_parts(p, loops, parts);
     for (int i = 0; i < n; i++) {

@@ -1,0 +1,85 @@
+/* A sum over products runs only where no factor is 0: `sum[T] a[T] * b[T-1]:0` begins with the second T, and neither
+ * needs a border then. */
+#include "plan/plan.h"
+
+struct shrink {
+    struct loops *l;
+    int32_t node;                                            /* the sum */
+    int64_t low[LOOPS_MAX_LETTERS], high[LOOPS_MAX_LETTERS]; /* by letter bound: the values that count */
+};
+
+static bool is_zero(const struct ex *e)
+{
+    return (e->kind == EX_INT && e->u.i == 0) || (e->kind == EX_REAL && e->u.r == 0);
+}
+
+/* Bounds by the factors of a product that are 0 outside, where an index is one letter of the sum and a number. */
+static void see_factor(struct shrink *s, uint64_t bound, int32_t node)
+{
+    const struct loops *l = s->l;
+    const struct ex *e = &l->ex.at[node];
+    if (e->kind == EX_MUL) {
+        see_factor(s, bound, e->a);
+        see_factor(s, bound, e->b);
+    }
+    if (e->kind != EX_READ || !e->b || !is_zero(&l->ex.at[e->b])) return;
+    int d = 0;
+    for (int32_t i = e->a; i; i = l->ex.at[i].next, d++) {
+        struct affine f;
+        if (!ex_affine(l, i, &f) || f.n != 1 || f.coef[0] != 1 || !(bound >> f.letter[0] & 1)) continue;
+        int64_t *low = &s->low[f.letter[0]], *high = &s->high[f.letter[0]];
+        *low = MAX(*low, -f.c);
+        *high = MIN(*high, l->tensors.at[e->tensor].shape[d] - f.c);
+    }
+}
+
+/* The sum over fewer values; false: over none, or it is as short as it can be. */
+static bool shorten(struct shrink *s)
+{
+    struct loops *l = s->l;
+    struct ex red = l->ex.at[s->node];
+    int32_t map[LOOPS_MAX_LETTERS];
+    bool shorter = false;
+    for (int i = 0; i < l->letters.n; i++) {
+        s->low[i] = 0;
+        s->high[i] = l->letters.at[i].size;
+    }
+    see_factor(s, red.u.bound, red.b);
+    const int n = l->letters.n;
+    uint64_t bound = red.u.bound;
+    for (int i = 0; i < n; i++) {
+        map[i] = ex_letter(l, i);
+        const int64_t size = s->high[i] - s->low[i];
+        if (size == l->letters.at[i].size) continue;
+        if (size < 2 || l->letters.n == LOOPS_MAX_LETTERS) return false;
+        const int letter = loops_letter(l, l->letters.at[i].name, size);
+        map[i] = ex_binary(l, EX_ADD, ex_letter(l, letter), ex_int(l, s->low[i]));
+        bound ^= UINT64_C(1) << i | UINT64_C(1) << letter;
+        shorter = true;
+    }
+    if (!shorter) return false;
+    red.b = ex_copy(l, l, red.b, map, NULL);
+    red.u.bound = bound;
+    l->ex.at[s->node] = red;
+    return true;
+}
+
+static void find_sum(void *user, int32_t node)
+{
+    struct shrink *s = user;
+    const struct ex *e = &s->l->ex.at[node];
+    if (e->kind == EX_RED && e->op == RED_SUM && !e->a && s->l->ex.at[e->b].kind == EX_MUL &&
+        !rewrite_has_reduction(s->l, e->b))
+        s->node = node;
+}
+
+struct loops *plan_shrink(struct loops *l)
+{
+    bool any = false;
+    for (int i = 0; i < l->stmts.n; i++) {
+        struct shrink s = {.l = l};
+        ex_walk(l, l->stmts.at[i].value, find_sum, &s);
+        any |= s.node && shorten(&s);
+    }
+    return any ? rewrite_sweep(l) : l;
+}
