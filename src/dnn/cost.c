@@ -17,8 +17,8 @@ static const struct {
     double overlap;        /* share of the smaller limits that is not hidden */
     double step;           /* ns of a step: barrier, cold code */
     double line23, line43; /* cycles of a Winograd transform of one line */
-    double foreign;        /* share of the peak that another library reaches: less, so that it is tried first */
-} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.3, 500, 4, 12, 0.6};
+    double foreign;        /* share of the peak that another library is thought to reach: enough to be tried */
+} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.3, 500, 4, 12, 0.95};
 
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
 {
@@ -221,8 +221,9 @@ double cost_foreign(const struct problem *p, const struct target *t, int64_t tas
     const double products = (double)problem_size(p, p->batch | p->m | p->n | p->k);
     const double sums = (double)problem_size(p, p->batch | p->m | p->n);
     const double compute = 2 * products / (t->flops * constants.turbo * constants.foreign) * busy;
-    return compute + 2 * sums * p->bytes / t->l2_rate +
-           cold(t, (double)problem_size(p, p->batch | p->n | p->k) * p->bytes) + constants.step;
+    const double weights = cold(t, (double)problem_size(p, p->batch | p->n | p->k) * p->bytes);
+    return MAX(compute, weights) + constants.overlap * MIN(compute, weights) + 2 * sums * p->bytes / t->l2_rate +
+           constants.step;
 }
 
 double cost_blocking(const struct blocking *b)
