@@ -382,7 +382,7 @@ sol_status cache_work_folder(struct cache *c, bool inside, const char **out_path
 /* Removes what the cache is known to make, nothing else that may be in the folder. */
 sol_status sol_cache_clear(struct sol_ctx *ctx)
 {
-    static const char *const names[] = {"x86", "arm64", "tmp", "index.db", "index.db-journal"};
+    static const char *const names[] = {"x86", "arm64", "debug", "tmp", "index.db", "index.db-journal"};
     const char *folder = ctx_config(ctx, "cache::folder"), *why;
     struct arena *a;
     if (!*folder || !file_exists(folder)) return SOL_OK;

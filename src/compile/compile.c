@@ -172,6 +172,7 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
     if (!status) {
         compile_report(n.schedule);
         compile_report_steps(n.schedule);
+        compile_draw(n.schedule);
         compile_report_memory(ctx, n.net, graph_is_joint(g));
         *out_net = n.net;
         n.net = NULL;

@@ -10,9 +10,10 @@ sol_status compile_for(struct sol_graph *g, const struct target *target, struct 
 /* The same as sol_compile for another target than the key `target` says. */
 sol_status compile_tuned(struct sol_graph *g, const struct target *target, struct sol_net **out_net);
 
-/* report.c: what was planned, into the log at DEBUG (one line a unit: solver, variant, cost) and, with compiler::debug,
- * into files of the cache folder: the network drawn (Graphviz) and the plan as text. */
+/* report.c: what was planned, into the log at DEBUG: one line a unit: solver, variant, cost. */
 void compile_report(const struct schedule *s);
+/* draw.c: with compiler::debug, the planned network for Graphviz. */
+void compile_draw(const struct schedule *s);
 /* With compiler::debug_memory_consumption: what is in memory during each step, and of what the peak is made. */
 void compile_report_steps(const struct schedule *s);
 /* memory.c: what forward keeps of a graph with a gradient, as the key training::memory says. */

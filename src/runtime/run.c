@@ -95,10 +95,19 @@ static sol_status take_over(struct sol_net *net, struct sol_saved *saved)
                     net->parts.name);
 }
 
+/* compiler::debug: what each step took. */
+static void log_times(const struct sol_net *net, const struct sol_program *p, const int64_t *ns)
+{
+    for (int i = 0; i < p->nstep; i++)
+        LOG(net->ctx, LOG_TRACE, "run", "%s: %.1f us %s", net->parts.name, (double)ns[i] * 1e-3,
+            p->step[i].label ? p->step[i].label : "");
+}
+
 static sol_status run_slot(struct sol_net *net, struct call *c, struct profile *profile)
 {
     struct slot *s;
-    c->profile |= !strcmp(ctx_config(net->ctx, "profile"), "1");
+    const bool debug = !strcmp(ctx_config(net->ctx, "compiler::debug"), "1");
+    c->profile |= debug || !strcmp(ctx_config(net->ctx, "profile"), "1");
     TRY(slot_take(net, c->program, c->threads, &s));
     sol_status status = take_over(net, c->uses_up);
     if (!status) status = run_program(net, c, s);
@@ -108,6 +117,7 @@ static sol_status run_slot(struct sol_net *net, struct call *c, struct profile *
         profile->some = true;
         net_unlock(net);
     }
+    if (debug) log_times(net, c->program, s->step_ns);
     slot_give(net, s);
     return status;
 }

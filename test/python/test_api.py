@@ -6,6 +6,8 @@ import io
 import logging
 import os
 import pickle
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -999,6 +1001,25 @@ def test_devices_versions_seeds():
 def test_memory_is_estimated(capfd):
     sol.optimize(mlp(), torch.randn(2, 4))
     assert "Estimated Peak Memory Consumption: Inference ~" in capfd.readouterr().err
+
+
+def test_debug(capfd, tmp_path, monkeypatch):
+    """The network is drawn, sources are kept, the times of each step are in the log; and it computes the same."""
+    x = torch.randn(2, 3, 8, 8)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 5))
+    for key, value in {"compiler::debug": "1", "log::level": "TRACE", "cache::folder": str(tmp_path)}.items():
+        monkeypatch.setitem(sol.config, key, value)
+    with torch.no_grad():
+        torch.testing.assert_close(sol.optimize(model, x)(x), model(x))
+    (drawing,) = (tmp_path / "debug").glob("Sequential-*.dot")
+    text, logged = drawing.read_text(), capfd.readouterr().err
+    assert 'label="f32 2x3x8x8"' in text and "Linear" in text and "Conv" in text
+    assert str(drawing) in logged and re.search(r"Sequential: [0-9.]+ us .*Linear", logged)
+    assert list((tmp_path / "x86" / "source").iterdir())
+    if dot := shutil.which("dot"):
+        assert subprocess.run([dot, "-Tsvg", drawing], capture_output=True, check=True).stdout.startswith(b"<?xml")
+    sol.cache.clear()
+    assert not drawing.exists()
 
 
 def test_tracing_leaves_no_trace():
