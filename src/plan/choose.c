@@ -139,6 +139,12 @@ static sol_status emit(struct plan *p, const struct solver_context *sc, const st
     return SOL_OK;
 }
 
+/* Costs do not know another library well enough to choose it: it is picked, or forced by name. */
+static bool only_picked(const struct plan *p, const struct candidate *c)
+{
+    return plugins_has(c->solver->name) && strcmp(ctx_config(p->ctx, "solver"), c->solver->name) != 0;
+}
+
 /* What was picked, or the cheapest that can be printed, whose packing counts too. */
 static sol_status choose(struct plan *p, const struct solver_context *sc, const struct cluster *c, const struct unit *u,
                          struct choice *choice)
@@ -151,6 +157,7 @@ static sol_status choose(struct plan *p, const struct solver_context *sc, const 
     if (done) return SOL_OK;
     for (int i = 0; i < choice->n; i++) {
         if (choice->kernel.source && choice->candidate[i].variant.cost >= choice->kernel.cost) break;
+        if (only_picked(p, &choice->candidate[i])) continue;
         TRY(emit(p, sc, c, u, choice, i, &done));
     }
     return choice->kernel.source ? SOL_OK
