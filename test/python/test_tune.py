@@ -90,15 +90,15 @@ with torch.no_grad():
 
 
 def test_interrupted(place):
-    """Ctrl-C raises KeyboardInterrupt; what was found by then is kept, and the model can be optimized after that."""
+    """Ctrl-C raises KeyboardInterrupt; the network is not thought tuned, and can be optimized after that. tune_test.c: what
+    was found by then is kept."""
     x, model = torch.randn(1, 3, 112, 112), Net().eval()
     rounds = []
 
     def progress(what, done, total):
         if what.startswith("Tuning"):
             rounds.append(what)
-        if len(rounds) == 2:  # Python runs here, so it is this callback that takes the signal
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # Python runs here, so it is this callback that takes the signal
 
     sol.config["autotune"] = "120"
     _core.set_progress(progress)
@@ -107,8 +107,7 @@ def test_interrupted(place):
             sol.optimize(model, x)(x)
     finally:
         _core.set_progress(None)
-    assert len(rounds) == 2
-    assert wisdom(place) and not networks(place)
+    assert len(rounds) == 1 and not networks(place)
     sol.config["autotune"] = "off"
     with torch.no_grad():
         near(sol.optimize(model, x)(x), model(x))
@@ -149,8 +148,8 @@ def test_deploy_for_others(place):
     assert len(networks(place)) == 2 and len({line.split("\t")[6] for line in networks(place)}) == 2
     for line in wisdom(place):
         _, solver, *_, machine, what, _ = line.split("\t")
-        if "16B no fma" not in machine or solver in ("network", "band"):
-            continue
+        if "16B no fma" not in machine or solver in ("network", "band") or " > " in what:
+            continue  # in a band (>) it made one of several kernels
         layers = what.removeprefix("Net: ")
         headers = [file.read_text()[:400] for file in (place / "two" / "x86_64_v2").glob("k*.c")]
         assert [h for h in headers if layers in h and f"by solver {solver}." in h], what
