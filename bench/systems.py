@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -107,9 +108,14 @@ def ncnn(name: str, batch: int, threads: int) -> Run:
     if not (folder / "m.ncnn.bin").exists():
         script = folder / "m.pt"
         torch.jit.trace(networks.make(name), networks.sample(name)).save(str(script))
-        tool = Path(pnnx.__file__).parent / "bin" / "pnnx"
+        tools = Path(pnnx.__file__).parent / "bin" / "pnnx", Path(sys.executable).parent / "pnnx"
         shape = ",".join(map(str, networks.shape(name)))
-        command = [str(tool if tool.exists() else "pnnx"), str(script), f"inputshape=[{shape}]f32", "fp16=0"]
+        command = [
+            next((str(t) for t in tools if t.exists()), "pnnx"),
+            str(script),
+            f"inputshape=[{shape}]f32",
+            "fp16=0",
+        ]
         subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     net = system.Net()
     net.opt.num_threads = threads
