@@ -17,7 +17,7 @@
 #define CLEAR_GAIN 0.97   /* of its time before: otherwise a candidate is not taken */
 #define NOISE 2.0         /* and this many times as much as a network differs from itself */
 #define RUNS 30 /* of the network that must fit into the time: 2 to warm, 5 or more to measure, of two networks */
-#define MOST_FAST_S 9.0
+#define MOST_FAST_S 7.0
 #define MOST_S 30.0 /* that fast tuning takes in one process, whatever it compiles: sizes of one network, say */
 #define WHOLE_GAIN 0.99
 enum { WANTED = 4 }; /* candidates that a fast tuning tries, to call a subject known */
