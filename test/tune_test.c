@@ -370,6 +370,14 @@ static bool to_choose(const struct unit *u)
     return !u->dead && u->contraction && u->program == PROGRAM_FORWARD && u->choice->n > 1;
 }
 
+static struct adviser *adviser_here(struct place *p, struct target *out)
+{
+    target_host(out);
+    sol_config_set(p->ctx, "bands", "off");
+    autotune(p, "fast");
+    return adviser_make(p->ctx, p->a, out);
+}
+
 static struct wisdom_entry line_for(const struct choice *c, int candidate, const char *machine)
 {
     return (struct wisdom_entry){.key = c->key,
@@ -386,10 +394,7 @@ static void test_choice_of_wisdom(void **state)
 {
     struct place *p = *state;
     struct target t;
-    target_host(&t);
-    sol_config_set(p->ctx, "bands", "off");
-    autotune(p, "fast");
-    struct adviser *ad = adviser_make(p->ctx, p->a, &t);
+    struct adviser *ad = adviser_here(p, &t);
     struct planned m = plan(p, graph, &t, &ad->advice);
     struct wisdom *w = wisdom_load(p->ctx, p->a);
     int wanted = 0, done = 0;
@@ -420,10 +425,7 @@ static void test_shipped(void **state)
 {
     struct place *p = *state;
     struct target t;
-    target_host(&t);
-    sol_config_set(p->ctx, "bands", "off");
-    autotune(p, "fast");
-    struct adviser *ad = adviser_make(p->ctx, p->a, &t);
+    struct adviser *ad = adviser_here(p, &t);
     struct planned m = plan(p, graph, &t, NULL);
     const struct choice *own = NULL;
     for (int k = 0; k < m.p->units.n; k++) {

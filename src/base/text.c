@@ -58,6 +58,18 @@ void text_put(struct text *t, const char *format, ...)
     va_end(args);
 }
 
+void text_string(struct text *t, const char *s)
+{
+    text_put(t, "\"");
+    for (; *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        const bool comment = (c == '*' && s[1] == '/') || (c == '/' && s[1] == '*');
+        const bool plain = c >= ' ' && c < 127 && c != '"' && c != '\\' && c != '?' && !comment;
+        text_put(t, "%c", plain ? c : '_');
+    }
+    text_put(t, "\"");
+}
+
 void text_line(struct text *t, const char *format, ...)
 {
     va_list args;

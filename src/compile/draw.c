@@ -1,95 +1,86 @@
 /* With compiler::debug: the planned network as a graph for Graphviz, debug/NAME-HASH.dot beside the cache. A box is a
  * unit of work (its layers, what computes it, its cost), an arrow a tensor. Parameters are left out. */
+#include <string.h>
+
 #include "build/build.h"
 #include "compile/compile.h"
 
-#include <string.h>
+struct drawing {
+    struct plan *p;
+    struct text out;
+    struct map *maker; /* by the tensor that a tensor is a part of: the box that wrote it last */
+};
 
-static void put_quoted(struct text *t, const char *s)
+static uint64_t place_of(struct drawing *d, const struct sol_tensor *t)
 {
-    for (; *s; s++) text_put(t, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+    return (uint64_t)plan_store(d->p, t)->root->id;
 }
 
-/* Who made a tensor, or the one that it is a part of: unit + 1, -(input + 1), 0: nobody that is drawn. */
-static int maker(struct plan *p, const struct map *makers, const struct sol_tensor *t)
+static void put_end(struct drawing *d, const char *box, const char *name)
 {
-    return (int)(intptr_t)map_get_int(makers, (uint64_t)plan_store(p, t)->root->id);
+    text_put(&d->out, "    %s [shape=oval, label=", box);
+    text_string(&d->out, name ? name : "");
+    text_put(&d->out, "];\n");
 }
 
-static void made(struct plan *p, struct map *makers, const struct sol_tensor *t, int by)
+/* What nobody wrote is a parameter, or a constant. */
+static void put_arrow(struct drawing *d, const struct sol_tensor *x, const char *to)
 {
-    map_set_int(makers, (uint64_t)plan_store(p, t)->root->id, (void *)(intptr_t)by);
+    const char *from = map_get_int(d->maker, place_of(d, x));
+    if (!from) return;
+    text_put(&d->out, "    %s -> %s [label=\"%s", from, to, dtype_def(x->dtype)->name);
+    for (int i = 0; i < x->ndim; i++) text_put(&d->out, "%s%lld", i ? "x" : " ", (long long)x->dim[i].size);
+    text_put(&d->out, "\"];\n");
 }
 
-static void put_arrow(struct text *t, const char *from, int number, const char *to, const struct sol_tensor *of)
+static void put_program(struct drawing *d, enum program program)
 {
-    text_put(t, "    %s%d -> %s [label=\"%s", from, number, to, dtype_def(of->dtype)->name);
-    for (int d = 0; d < of->ndim; d++) text_put(t, "%s%lld", d ? "x" : " ", (long long)of->dim[d].size);
-    text_put(t, "\"];\n");
-}
-
-static void put_units(struct text *t, const struct plan *p, enum program program)
-{
-    text_line(t, "    subgraph cluster_%s {", program_name(program));
-    text_line(t, "    label=\"%s\";", program_name(program));
-    for (int i = 0; i < p->units.n; i++) {
-        const struct unit *u = p->units.at[i];
+    struct text *t = &d->out;
+    text_put(t, "    subgraph cluster_%s {\n        label=\"%s\";\n", program_name(program), program_name(program));
+    for (int i = 0; i < d->p->units.n; i++) {
+        const struct unit *u = d->p->units.at[i];
         if (u->dead || u->program != program) continue;
-        text_put(t, "        u%d [label=\"", i);
-        put_quoted(t, u->label);
-        text_put(t, "\\n%s %s, %.1f us by costs, %.3g Mflop\"];\n", u->opaque ? "opaque" : u->kernel.solver,
+        text_put(t, "        u%d [label=", i);
+        text_string(t, u->label);
+        text_put(t, " + \"\\n%s %s, %.1f us by costs, %.3g Mflop\"];\n", u->opaque ? "opaque" : u->kernel.solver,
                  u->kernel.variant ? u->kernel.variant : "", u->kernel.cost / 1e3,
                  u->opaque ? 0 : loops_flops(u->loops) / 1e6);
     }
-    text_line(t, "    }");
+    text_put(t, "    }\n");
 }
 
-/* What unit i reads, from whom; then it is the last that wrote what it writes. */
-static void put_reads(struct text *t, struct plan *p, int i, struct map *writer)
+static void put_unit_arrows(struct drawing *d, int number)
 {
-    const struct unit *u = p->units.at[i];
-    const char *to = arena_printf(p->arena, "u%d", i);
-    for (int k = 0; k < u->loops->tensors.n; k++) {
-        const struct loops_tensor *x = &u->loops->tensors.at[k];
-        if (x->role != LOOPS_INPUT || !x->user) continue;
-        const int w = maker(p, writer, x->user);
-        if (w) put_arrow(t, w < 0 ? "in" : "u", w < 0 ? -w - 1 : w - 1, to, x->user);
-    }
-    for (int k = 0; k < u->loops->tensors.n; k++) {
-        const struct loops_tensor *x = &u->loops->tensors.at[k];
-        if (x->role == LOOPS_OUTPUT && x->user) made(p, writer, x->user, i + 1);
-    }
+    const struct loops *l = d->p->units.at[number]->loops;
+    const char *box = arena_printf(d->p->arena, "u%d", number);
+    for (int i = 0; i < l->tensors.n; i++)
+        if (l->tensors.at[i].role == LOOPS_INPUT && l->tensors.at[i].user) put_arrow(d, l->tensors.at[i].user, box);
+    for (int i = 0; i < l->tensors.n; i++)
+        if (l->tensors.at[i].role == LOOPS_OUTPUT && l->tensors.at[i].user)
+            map_set_int(d->maker, place_of(d, l->tensors.at[i].user), (void *)box);
 }
 
 static const char *drawn(struct plan *p)
 {
     const struct sol_graph *g = p->g;
-    struct text t = text_new(p->arena);
-    int most = 0;
-    for (int i = 0; i < p->nstores; i++) most = MAX(most, i);
-    struct map *writer = map_create(p->arena);
-    text_line(&t, "digraph {");
-    text_line(&t, "    node [shape=box, fontname=\"sans-serif\", fontsize=10];");
-    text_line(&t, "    edge [fontname=\"sans-serif\", fontsize=8];");
+    struct drawing d = {p, text_new(p->arena), map_create(p->arena)};
+    text_put(&d.out, "digraph {\n    node [shape=box, fontname=\"sans-serif\", fontsize=10];\n"
+                     "    edge [fontname=\"sans-serif\", fontsize=8];\n");
     for (int i = 0; i < g->inputs.n; i++) {
-        text_put(&t, "    in%d [shape=oval, label=\"", i);
-        put_quoted(&t, g->inputs.at[i]->name);
-        text_put(&t, "\"];\n");
-        made(p, writer, g->inputs.at[i], -(i + 1));
+        const char *box = arena_printf(p->arena, "in%d", i);
+        put_end(&d, box, g->inputs.at[i]->name);
+        map_set_int(d.maker, place_of(&d, g->inputs.at[i]), (void *)box);
     }
-    for (int i = 0; i < PROGRAMS; i++) put_units(&t, p, (enum program)i);
+    for (int i = 0; i < PROGRAMS; i++) put_program(&d, (enum program)i);
     for (int i = 0; i < p->units.n; i++)
-        if (!p->units.at[i]->dead) put_reads(&t, p, i, writer);
+        if (!p->units.at[i]->dead) put_unit_arrows(&d, i);
     for (int i = 0; i < g->outputs.n; i++) {
-        const struct sol_tensor *o = g->outputs.at[i].t;
-        const int w = maker(p, writer, o);
-        text_put(&t, "    out%d [shape=oval, label=\"", i);
-        put_quoted(&t, g->outputs.at[i].name);
-        text_put(&t, "\"];\n");
-        if (w) put_arrow(&t, w < 0 ? "in" : "u", w < 0 ? -w - 1 : w - 1, arena_printf(p->arena, "out%d", i), o);
+        const char *box = arena_printf(p->arena, "out%d", i);
+        put_end(&d, box, g->outputs.at[i].name);
+        put_arrow(&d, g->outputs.at[i].t, box);
     }
-    text_line(&t, "}");
-    return t.at;
+    text_put(&d.out, "}\n");
+    return d.out.at;
 }
 
 void compile_draw(const struct schedule *s)

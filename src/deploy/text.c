@@ -11,14 +11,7 @@ const char *deploy_file(const struct deploy *d, const char *folder, const char *
 const char *deploy_string(struct arena *a, const char *text)
 {
     struct text t = text_new(a);
-    text_put(&t, "\"");
-    for (; *text; text++) {
-        const unsigned char c = (unsigned char)*text;
-        const bool comment = (c == '*' && text[1] == '/') || (c == '/' && text[1] == '*'); /* it may stand in one */
-        const bool plain = c >= ' ' && c < 127 && c != '"' && c != '\\' && c != '?' && !comment;
-        text_put(&t, "%c", plain ? c : '_');
-    }
-    text_put(&t, "\"");
+    text_string(&t, text);
     return t.at;
 }
 

@@ -15,10 +15,9 @@ static const struct {
     double copy;           /* elements per cycle gathered in rows */
     double transpose;      /* elements per cycle gathered across */
     double overlap;        /* share of the smaller limits that is not hidden */
-    double step;           /* ns of a step: barrier, cold code */
     double line23, line43; /* cycles of a Winograd transform of one line */
     double foreign;        /* share of the peak that another library is thought to reach: enough to be tried */
-} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.3, 500, 4, 12, 0.95};
+} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.3, 4, 12, 0.95};
 
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
 {
@@ -159,7 +158,7 @@ double cost_winograd(const struct winograd *w)
     else
         memory += (double)(w->ngroup - 1) * (weights > (double)t->l2 ? cold(t, weights) : weights / t->l2_rate);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
-           constants.step * (steps ? 3 : 1);
+           KERNEL_STEP_NS * (steps ? 3 : 1);
 }
 
 /* Cycles of a side's packing, or of its transforms, once. */
@@ -202,7 +201,7 @@ double cost_weights(const struct weights *w)
     const bool far = held * t->cores > (double)t->l3;
     memory += moved / (far ? t->dram_rate : held > 0.8 * (double)t->l2 ? t->l3_rate : t->l2_rate);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
-           constants.step * (w->ngroup > 1 ? 2 : 1);
+           KERNEL_STEP_NS * (w->ngroup > 1 ? 2 : 1);
 }
 
 double cost_gemv(const struct problem *p, const struct target *t)
@@ -212,7 +211,7 @@ double cost_gemv(const struct problem *p, const struct target *t)
     const double compute = elements / lanes * (1 + 2 * lanes / k) * cycle(t) / t->cores;
     const double memory = cold(t, elements * p->bytes);
     const double hidden = constants.overlap / 3; /* nothing but loads and FMAs; and nothing is stored twice */
-    return (compute > memory ? compute + hidden * memory : memory + hidden * compute) + constants.step;
+    return (compute > memory ? compute + hidden * memory : memory + hidden * compute) + KERNEL_STEP_NS;
 }
 
 double cost_foreign(const struct problem *p, const struct target *t, int64_t tasks)
@@ -223,7 +222,7 @@ double cost_foreign(const struct problem *p, const struct target *t, int64_t tas
     const double compute = 2 * products / (t->flops * constants.turbo * constants.foreign) * busy;
     const double weights = cold(t, (double)problem_size(p, p->batch | p->n | p->k) * p->bytes);
     return MAX(compute, weights) + constants.overlap * MIN(compute, weights) + 2 * sums * p->bytes / t->l2_rate +
-           constants.step;
+           KERNEL_STEP_NS;
 }
 
 double cost_blocking(const struct blocking *b)
@@ -243,5 +242,5 @@ double cost_blocking(const struct blocking *b)
     const double again = (double)(b->nblock - 1) * weights / (weights > (double)t->l2 ? t->l3_rate : t->l2_rate);
     const double memory = cold(t, weights) + again + reading_a(b);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
-           constants.step;
+           KERNEL_STEP_NS;
 }

@@ -297,42 +297,22 @@ static sol_status emit_by(const struct solver_context *sc, const struct cluster 
 
 /* -- a solver for each library */
 
-static bool openblas_applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
-{
-    struct foreign g;
-    return find(sc, c, "openblas", &g, out_why);
-}
-
-static int openblas_variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
-{
-    return variants_of(sc, c, "openblas", out);
-}
-
-static sol_status openblas_emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
-                                struct kernel *out)
-{
-    return emit_by(sc, c, "openblas", v, out);
-}
-
-const struct solver dnn_openblas = {
-    .name = "openblas", .applicable = openblas_applicable, .variants = openblas_variants, .emit = openblas_emit};
-
-static bool onednn_applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
-{
-    struct foreign g;
-    return find(sc, c, "onednn", &g, out_why);
-}
-
-static int onednn_variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
-{
-    return variants_of(sc, c, "onednn", out);
-}
-
-static sol_status onednn_emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
-                              struct kernel *out)
-{
-    return emit_by(sc, c, "onednn", v, out);
-}
-
-const struct solver dnn_onednn = {
-    .name = "onednn", .applicable = onednn_applicable, .variants = onednn_variants, .emit = onednn_emit};
+#define X(library)                                                                                                   \
+    static bool library##_applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why) \
+    {                                                                                                                \
+        struct foreign g;                                                                                            \
+        return find(sc, c, #library, &g, out_why);                                                                   \
+    }                                                                                                                \
+    static int library##_variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)     \
+    {                                                                                                                \
+        return variants_of(sc, c, #library, out);                                                                    \
+    }                                                                                                                \
+    static sol_status library##_emit(const struct solver_context *sc, const struct cluster *c,                       \
+                                     const struct variant *v, struct kernel *out)                                    \
+    {                                                                                                                \
+        return emit_by(sc, c, #library, v, out);                                                                     \
+    }                                                                                                                \
+    const struct solver dnn_##library = {                                                                            \
+        .name = #library, .applicable = library##_applicable, .variants = library##_variants, .emit = library##_emit};
+#include "dnn/plugins.def"
+#undef X

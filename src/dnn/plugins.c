@@ -7,7 +7,11 @@
 #include "dnn/dnn.h"
 #include "sol/plugin.h"
 
-static const char *const names[] = {"openblas", "onednn"};
+static const char *const names[] = {
+#define X(name) #name,
+#include "dnn/plugins.def"
+#undef X
+};
 
 bool plugins_has(const char *solver)
 {

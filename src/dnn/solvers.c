@@ -3,7 +3,10 @@
 
 const struct solver *const dnn_solvers[] = {&dnn_direct,   &dnn_gemv,    &dnn_matmul,
                                             &dnn_winograd, &dnn_weights, &dnn_weights_winograd,
-                                            &dnn_openblas, &dnn_onednn,  NULL};
+#define X(name) &dnn_##name,
+#include "dnn/plugins.def"
+#undef X
+                                            NULL};
 
 void variants_add(struct variant_list *l, const struct variant *v)
 {

@@ -9,7 +9,9 @@
 
 extern const struct solver dnn_direct;
 extern const struct solver dnn_gemv;
-extern const struct solver dnn_openblas, dnn_onednn;
+#define X(name) extern const struct solver dnn_##name;
+#include "dnn/plugins.def"
+#undef X
 extern const struct solver dnn_matmul;
 extern const struct solver dnn_weights;
 extern const struct solver dnn_weights_winograd;

@@ -16,7 +16,6 @@
 #define LONG_ROWS 28.0     /* and the more the shorter: 0.08 at 14 */
 #define BLOCK_PENALTY 0.05 /* those of blocks of channels by this one: measured by the tuner on Zen 5 */
 #define GAIN 0.02          /* of the time of the parts that must be saved */
-#define STEP 500.0         /* ns that a step costs by itself */
 #define CACHE_SHARE 0.6    /* of a core's L2 that rings may take */
 
 static const struct loops_stmt *writer(const struct loops *l, int tensor)
@@ -204,7 +203,7 @@ static double traffic(struct plan *p, const struct store *s)
     double bytes = (double)s->elements * dtype_def(s->t->dtype)->bytes;
     double l2 = (double)p->target->l2 * p->target->cores;
     double far = MIN(MAX(bytes / l2 - 0.25, 0), 1);
-    return far * bytes * 3 / p->target->l3_rate + (1 - far) * bytes * 2 / p->target->l2_rate + STEP;
+    return far * bytes * 3 / p->target->l3_rate + (1 - far) * bytes * 2 / p->target->l2_rate + KERNEL_STEP_NS;
 }
 
 static sol_status price(struct plan *p, struct chain *c)

@@ -13,8 +13,7 @@
 
 #include "print/print.h"
 
-#define STEP 500.0 /* ns that kernels are thought to cost by being a step, which here they are not */
-#define CALL 30.0  /* a call's */
+#define CALL 30.0  /* ns of a call */
 #define FEWER 0.95 /* blocks are worth it if they take so much less time */
 
 static int32_t nth(const struct loops *l, int32_t first, int n)
@@ -253,7 +252,7 @@ static sol_status add_phase(struct scan *s, int64_t from, int64_t n, bool follow
         struct unit u = *s->u;
         u.repeats = n * s->blocks;
         TRY(choose_kernel(s->p, st->sub, st->memory, 0, &u, &st->choice));
-        s->cost += (double)n * (MAX(st->choice->kernel.cost - STEP, 0) + CALL);
+        s->cost += (double)n * (MAX(st->choice->kernel.cost - KERNEL_STEP_NS, 0) + CALL);
     }
     return SOL_OK;
 }
@@ -284,7 +283,7 @@ static sol_status cut_steps(struct scan *s, bool *out_ok)
         if (borders[i][0] + borders[i][1] <= s->steps) TRY(add_phases(s, borders[i][0], borders[i][1], out_ok));
     }
     const int cores = s->p->target->cores;
-    s->cost = STEP + s->cost * (double)((s->blocks + cores - 1) / cores);
+    s->cost = KERNEL_STEP_NS + s->cost * (double)((s->blocks + cores - 1) / cores);
     return SOL_OK;
 }
 

@@ -42,6 +42,7 @@ struct cluster {
 };
 
 #define KERNEL_MAX_STEPS 6
+#define KERNEL_STEP_NS 500.0 /* what a step costs by being one (barrier, cold code); every variant's cost has it */
 #define KERNEL_MAX_PACKS 8
 struct kernel_pack { /* the kernel wants operand `tensor` in another form */
     int tensor;

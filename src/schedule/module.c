@@ -8,18 +8,6 @@ static const char *const kind_names[] = {
     [SOL_BUFFER_SAVED] = "SOL_BUFFER_SAVED",
 };
 
-/* A label as a C string: names come from the user's model, so nothing but plain characters passes. */
-static void put_string(struct text *t, const char *s)
-{
-    text_put(t, "\"");
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        bool plain = c >= ' ' && c < 127 && c != '"' && c != '\\' && c != '?';
-        text_put(t, "%c", plain ? c : '_');
-    }
-    text_put(t, "\"");
-}
-
 static void put_buffers(struct text *t, const struct schedule *s, bool data)
 {
     text_line(t, "static const struct sol_buffer buffers[] = {");
@@ -74,7 +62,7 @@ static void put_program(struct text *t, const struct schedule_program *pr, const
         else
             text_put(t, "    {0");
         text_put(t, ", %lld, %d, %d, ", (long long)st->tasks, place, st->noperand);
-        put_string(t, st->label);
+        text_string(t, st->label);
         text_put(t, ", %d, %d, %d, %.4g, %.4g},\n", depends ? depends[i] : 0, depends ? depends[i + 1] - depends[i] : 0,
                  st->call, st->flops, st->bytes);
         place += st->noperand;
