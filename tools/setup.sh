@@ -126,7 +126,8 @@ peers() { # those that are deployed only: in an environment of their own, which 
     [ -e "$stamp" ] && return 0
     say "installing the systems that SOL's deployment is compared with"
     python3 -m venv .venv-deploy
-    echo "$PWD"/.venv/lib/python3.*/site-packages > "$(echo .venv-deploy/lib/python3.*/site-packages)/main.pth"
+    printf '%s\n' "$PWD"/.venv/lib/python3.*/site-packages "$PWD/python" \
+        > "$(echo .venv-deploy/lib/python3.*/site-packages)/main.pth"
     .venv-deploy/bin/python -m pip --disable-pip-version-check install -q -r bench/requirements-deploy.txt
     : > "$stamp"
 }
