@@ -336,17 +336,16 @@ struct token {
 
 static void fill(struct text *out, const char *template, const struct token *tokens, int n)
 {
-    for (const char *s = template; *s; s++) {
+    const char *from = template; /* not added yet; every kernel has a prelude: what needs no change goes in at once */
+    for (const char *s = template; (s = strchr(s, '$')); s++) {
         int i = 0;
-        if (*s == '$')
-            while (i < n && tokens[i].letter != s[1]) i++;
-        if (*s != '$' || i == n) {
-            text_add(out, s, 1);
-            continue;
-        }
-        text_put(out, "%s", tokens[i].text);
-        s++;
+        while (i < n && tokens[i].letter != s[1]) i++;
+        if (i == n) continue;
+        text_add(out, from, (size_t)(s - from));
+        text_add(out, tokens[i].text, strlen(tokens[i].text));
+        from = ++s + 1;
     }
+    text_add(out, from, strlen(from));
 }
 
 /* The functions that have no form of their own: f of each lane. */
@@ -493,7 +492,7 @@ static void vectors(struct text *out, int lanes)
 
 void print_prelude(struct text *out, const struct target *t)
 {
-    text_put(out, "%s", scalar_helpers);
+    text_add(out, scalar_helpers, strlen(scalar_helpers));
     for (int lanes = 2; lanes <= MAX(4, t->vector_bytes / 4); lanes *= 2) vectors(out, lanes);
     text_put(out, "\n");
 }

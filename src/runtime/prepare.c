@@ -79,7 +79,9 @@ static sol_status prepare_now(struct sol_net *net, int threads)
     net->any_dirty = net->fresh = false;
     net->preparing = true;
     net_unlock(net);
+    const int64_t start = clock_ns();
     const sol_status status = prepare(net, dirty, all, threads);
+    LOG(net->ctx, LOG_DEBUG, "run", "%s: prepared in %.1f ms", net->parts.name, (double)(clock_ns() - start) * 1e-6);
     net_lock(net);
     net->preparing = false;
     if (status) {
