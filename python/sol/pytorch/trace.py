@@ -30,7 +30,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from sol import _core, log
 
-from . import state
+from . import fake, state
 from .skeleton import Attributes
 from .structure import decode, encode
 
@@ -119,6 +119,12 @@ class _Recorder(ProxyTorchDispatchMode):
         self.constants: dict[str, torch.Tensor] = {}
         self.sources: list[Source] = []
         self.step: Node | None = None  # of a graph that is run
+        self.known = fake.Known()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """PyTorch asks: no, Dynamo never sees a call of this mode; being hidden from it would cost each call."""
+        return False
 
     def node(self, t: torch.Tensor, default: Any) -> Any:
         """What made a tensor."""
@@ -146,9 +152,7 @@ class _Recorder(ProxyTorchDispatchMode):
         if func in _LIFTS:
             return self._lift(args[0])
         inputs, named = self._nodes(args), self._nodes(kwargs)
-        made = _normalized(func, args) if kwargs == {} else None
-        if made is None:
-            made = func(*args, **kwargs)
+        made = func(*args, **kwargs) if kwargs else self._made(func, args)
         if isinstance(made, torch.Tensor):
             node = self._call(func, inputs, named, snapshot_fake(made))
             self.nodes[made] = node
@@ -158,6 +162,16 @@ class _Recorder(ProxyTorchDispatchMode):
             self._call(func, inputs, named, None)
         elif not isinstance(made, bool | int | float):
             raise Unusual(f"{func} makes a {type(made).__name__}")
+        return made
+
+    def _made(self, func: Any, args: Sequence[Any]) -> Any:
+        """What an operator makes of operands."""
+        made = _normalized(func, args)
+        if made is None:
+            made = self.known.find(func, args)
+        if made is None:
+            made = func(*args)
+            self.known.learn(made, args)
         return made
 
     def _lift(self, constant: torch.Tensor) -> torch.Tensor:
@@ -223,11 +237,16 @@ def _normalized(func: Any, args: Sequence[Any]) -> torch.Tensor | None:
     if func is not torch.ops.aten.batch_norm.default or torch.is_grad_enabled():
         return None
     x, *rows, training = args[:6]
-    if training or x.ndim < 2 or not (x.is_contiguous() or x.is_contiguous(memory_format=_channels_last(x))):
+    if (
+        training
+        or type(x) is not FakeTensor
+        or x.ndim < 2
+        or not (x.is_contiguous() or x.is_contiguous(memory_format=_channels_last(x)))
+    ):
         return None
     if any(r.dtype != x.dtype or r.shape != x.shape[1:2] for r in rows if r is not None) or None in rows[2:]:
         return None
-    return torch.empty_like(x)
+    return fake.fresh(x.fake_mode, (x.shape, x.stride(), x.dtype, x.device))
 
 
 def _channels_last(x: torch.Tensor) -> torch.memory_format:
@@ -317,21 +336,25 @@ def _tensors(mode: FakeTensorMode, module: torch.nn.Module) -> list[_Row]:
     """The model's tensors become tensors without data, one for each that there is, whatever its names."""
     known: dict[int, torch.Tensor] = {}
     found: list[_Row] = []
-    for path, m in module.named_modules():
-        groups = (
+    rows = [
+        (path, group, kind, key, t)
+        for path, m in module.named_modules()
+        for group, kind in (
             (m._parameters, InputKind.PARAMETER),
             (m._buffers, InputKind.BUFFER),
             (m.__dict__, InputKind.CONSTANT_TENSOR),
         )
-        for rows, kind in groups:
-            for key, t in rows.items():
-                if not isinstance(t, torch.Tensor):
-                    continue
-                if id(t) not in known:
-                    known[id(t)] = mode.from_tensor(t)
-                    name = f"{path}.{key}" if path else key
-                    found.append((name.replace(".", "_"), known[id(t)], ("param", name), kind))
-                rows[key] = known[id(t)]
+        for key, t in group.items()
+        if isinstance(t, torch.Tensor)
+    ]
+    make = fake.owned(mode, {id(t): t for *_, t in rows}.values())
+    for path, group, kind, key, t in rows:
+        if id(t) not in known:
+            known[id(t)] = make(t)
+            name = f"{path}.{key}" if path else key
+            found.append((name.replace(".", "_"), known[id(t)], ("param", name), kind))
+        group[key] = known[id(t)]
+    for m in module.modules():
         if isinstance(m, torch.nn.RNNBase):
             m._init_flat_weights()
     return found

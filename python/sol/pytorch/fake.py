@@ -1,0 +1,104 @@
+"""Tensors without data, made directly: PyTorch's ways to them suit every kind of tensor, and are most of what a trace takes.
+
+A model's plain tensors need sizes and strides alone. And what an operator makes of sizes it has been called with before is
+known: `Known` keeps, for one trace, the form of results that are fresh tensors. Everything else goes PyTorch's way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+_PLAIN = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
+Form = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]
+
+
+def fresh(mode: FakeTensorMode, form: Form) -> FakeTensor:
+    """A tensor of this form in a memory of its own."""
+    shape, strides, dtype, device = form
+    with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher():
+        return FakeTensor(mode, torch.empty_strided(shape, strides, dtype=dtype, device="meta"), device)
+
+
+def _form(t: torch.Tensor) -> Form | None:
+    """The form of a tensor that has its memory for itself; None: there is more to it."""
+    if t.layout != torch.strided or t.storage_offset() or t.is_conj() or t.is_neg() or t.is_inference():
+        return None
+    elements = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) if t.numel() else 0
+    if t.untyped_storage().nbytes() != elements * t.element_size():
+        return None
+    return tuple(t.shape), t.stride(), t.dtype, t.device
+
+
+def owned(mode: FakeTensorMode, tensors: Iterable[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """How to make a model's tensors into some without data. Those that share memory go on doing so."""
+    memories = Counter(t.untyped_storage().data_ptr() for t in tensors if _is_plain(t))
+
+    def make(t: torch.Tensor) -> torch.Tensor:
+        if not _is_plain(t) or memories[t.untyped_storage().data_ptr()] > 1 or (form := _form(t)) is None:
+            return mode.from_tensor(t)
+        made = fresh(mode, form)
+        if t.requires_grad:
+            made.requires_grad_()
+        if type(t) is torch.nn.Parameter:
+            made._is_param = True
+        return made
+
+    return make
+
+
+def _is_plain(t: torch.Tensor) -> bool:
+    return type(t) in (torch.Tensor, torch.nn.Parameter) and t.is_leaf and t.device.type == "cpu" and bool(t.numel())
+
+
+class Known:
+    """What operators made in a trace, by what they were given."""
+
+    def __init__(self) -> None:
+        self.forms: dict[Any, Form | None] = {}
+        self.key: Any = None
+
+    def find(self, func: Any, args: Sequence[Any]) -> torch.Tensor | None:
+        """What the operator makes of these; None: it has to be called, and `learn` told."""
+        self.key = None
+        if torch.is_grad_enabled() or func.namespace != "aten" or func._schema.is_mutable:
+            return None
+        modes: list[FakeTensorMode] = []
+        given = _outline(args, modes)
+        if given is None or not modes:
+            return None
+        self.key = func, torch.get_default_dtype(), given
+        form = self.forms.get(self.key)
+        return None if form is None else fresh(modes[0], form)
+
+    def learn(self, made: Any, args: Sequence[Any]) -> None:
+        """What it made when it was called. A result that shares memory with an operand is not only a form."""
+        key, self.key = self.key, None
+        if key is None or key in self.forms:
+            return
+        plain = type(made) is FakeTensor and made.constant is None and not made.requires_grad
+        form = _form(made) if plain else None
+        self.forms[key] = None if form is None or made.untyped_storage()._cdata in _memories(args) else form
+
+
+def _outline(arg: Any, modes: list[FakeTensorMode]) -> Any:
+    """Everything about operands that sizes may depend on; None: there is something unusual."""
+    if type(arg) is FakeTensor:
+        modes.append(arg.fake_mode)
+        if arg.layout != torch.strided or arg.constant is not None or arg.is_conj() or arg.is_neg():
+            return None
+        return arg.shape, arg.stride(), arg.dtype, arg.device
+    if isinstance(arg, tuple | list):
+        parts = tuple(_outline(a, modes) for a in arg)
+        return None if None in parts else parts
+    return (type(arg), arg) if isinstance(arg, _PLAIN) else None
+
+
+def _memories(arg: Any) -> set[int]:
+    if isinstance(arg, torch.Tensor):
+        return {arg.untyped_storage()._cdata}
+    return set().union(*map(_memories, arg)) if isinstance(arg, tuple | list) else set()
