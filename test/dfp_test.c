@@ -56,6 +56,13 @@ static const struct check_case wide_cases[] = {
      "x:0231 z:0231 y:0231+h1", 0, "nan"},
     {"x[N C P..] -> y[N C P..] | | | y[N C P] = x[N C P]", "2,37,9,10", NULL, "y:0231", 0, NULL},
     {"x[N C P..] -> y[N C P..] | | | y[N C P] = relu(x[N C P])", "1,64,20,20", NULL, "x:0231", 0, NULL},
+    /* tests that fail all along the middle, and hold at a few places of the borders */
+    {"x[N A B] -> y[N A C] | #C=#B-4 | | y[N A C] = x[N A C+2] + (sum[| 1<=C and C<=2] x[N A 2-C])"
+     " + (sum[| #C-3<=C and C<=#C-2] x[N A 2*#C-C]) + (sum[| C==0 and A==#A-1] x[N A 1])",
+     "2,3,61", NULL, NULL, 0, NULL},
+    {"x[N A B] -> y[N C B] | #C=#A-4 | | y[N C B] = x[N C+2 B] + (sum[| 1<=C and C<=2] x[N 2-C B])"
+     " + (sum[| #C-3<=C and C<=#C-2] x[N 2*#C-C B])",
+     "2,23,40", NULL, NULL, 0, NULL},
     {"w[V E..] i:int[A..] -> y[A.. E..] | | | y[A E] = w[i[A] E]", "7,100 i64:3,4<7", NULL, NULL, 0, NULL},
     {"x[N M H P] z[N C P] -> y[N C P] -> t[N C P] | #C=#M*#H | | t[N M*#H+H P] = x[N M H P] + z[N M*#H+H P];"
      "y[N M*#H+H P] = silu(t[N M*#H+H P])",

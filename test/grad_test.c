@@ -247,6 +247,38 @@ static void pools(void **state)
     }
 }
 
+/* Gradients of windows and of borders are right, and ranges with weights or a few pieces: no tables of places. */
+static void windows_and_borders(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "Resize(%0) size=[2,3,17,11] mode=linear",
+        "Resize(%0) size=[2,3,4,5] mode=linear antialias=1",
+        "Resize(%0) size=[2,3,14,12] mode=cubic coord=align_corners",
+        "Resize(%0) size=[2,3,14,12] mode=linear",
+        "Resize(%0) size=[2,3,9,13]",
+        "AdaptiveAvgPool(%0) o=[3,4]",
+        "AdaptiveAvgPool(%0) o=[9,4]",
+        "Pad(%0) p=[0,0,1,2] q=[0,0,2,1] mode=reflect",
+        "Pad(%0) p=[0,0,1,2] q=[0,0,2,1] mode=replicate",
+        "Pad(%0) p=[0,0,1,2] q=[0,0,2,1] mode=circular",
+        "Pad(%0) p=[0,0,5,4] q=[0,0,1,5] mode=reflect",
+    };
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        char text[400];
+        struct sol_graph *g;
+        int of = 0, reached;
+        snprintf(text, sizeof text, "input %%0:f64[2 3 7 6] \"x\"\n%%1 = %s\noutput %%1 \"y\"\n", rows[i]);
+        check(text);
+        assert_int_equal(sol_graph_parse(ctx, text, &g), 0);
+        assert_int_equal(sol_graph_differentiate(g, 1, &of, 1, g->inputs.at, &reached), 0);
+        for (const struct sol_layer *l = g->first; l; l = l->next)
+            for (int k = 0; k < l->nin; k++)
+                if (l->in[k] && l->in[k]->dtype == SOL_I64) fail_msg("%s: a table of places", rows[i]);
+        sol_graph_destroy(g);
+    }
+}
+
 static void reductions(void **state)
 {
     (void)state;
@@ -502,17 +534,12 @@ static void what_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(maps),
-        cmocka_unit_test(contractions),
-        cmocka_unit_test(pools),
-        cmocka_unit_test(reductions),
-        cmocka_unit_test(moves),
-        cmocka_unit_test(sequences),
-        cmocka_unit_test(places_that_are_data),
-        cmocka_unit_test(recurrences),
-        cmocka_unit_test(networks),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(what_is_kept),
+        cmocka_unit_test(maps),        cmocka_unit_test(contractions),
+        cmocka_unit_test(pools),       cmocka_unit_test(windows_and_borders),
+        cmocka_unit_test(reductions),  cmocka_unit_test(moves),
+        cmocka_unit_test(sequences),   cmocka_unit_test(places_that_are_data),
+        cmocka_unit_test(recurrences), cmocka_unit_test(networks),
+        cmocka_unit_test(refusals),    cmocka_unit_test(what_is_kept),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -43,6 +43,15 @@ bool dfp_packable(const struct dfp *d, int tensor, int32_t first)
     return true;
 }
 
+/* What an access costs for each lane if lanes lie apart: more where all of them fall into one set of the first cache,
+ * whose lines then drive one another out. */
+static double lane_cost(const struct dfp *d, int tensor, int64_t step)
+{
+    enum { SETS_BYTES = 4096, WAYS = 8 };
+    const int64_t bytes = step * (int64_t)dtype_def(d->loops->tensors.at[tensor].dtype)->bytes;
+    return bytes % SETS_BYTES == 0 && d->lanes >= WAYS ? 6 : 2;
+}
+
 static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
 {
     struct affine a;
@@ -66,7 +75,7 @@ static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
         w->cost += n * w->vectors * 3; /* transposed in registers */
         return;
     }
-    w->cost += step == 1 ? n * w->vectors : step == 0 ? n * w->vectors * 0.2 : n * size * 2;
+    w->cost += step == 1 ? n * w->vectors : step == 0 ? n * w->vectors * 0.2 : n * size * lane_cost(w->d, tensor, step);
 }
 
 static void see_cost(void *user, int32_t node)
@@ -271,8 +280,16 @@ int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
 struct borders {
     struct dfp *d;
     int letter;
-    bool inside, any;
+    bool known, any; /* each test comes out; there is one */
+    uint64_t bits;   /* what the tests say */
 };
+
+static void add_test(struct borders *b, int decided)
+{
+    b->any = true;
+    if (decided < 0) b->known = false;
+    b->bits = (b->bits ^ (uint64_t)(decided > 0)) * UINT64_C(0x9e3779b97f4a7c15) + 1;
+}
 
 static void check_part(struct borders *b, int32_t part)
 {
@@ -281,9 +298,7 @@ static void check_part(struct borders *b, int32_t part)
         for (int32_t i = e->a; i; i = b->d->loops->ex.at[i].next) check_part(b, i);
         return;
     }
-    if (!(ex_letters(b->d->loops, part) >> b->letter & 1)) return;
-    b->any = true;
-    if (nest_decide(&b->d->p, part) != 1) b->inside = false;
+    if (ex_letters(b->d->loops, part) >> b->letter & 1) add_test(b, nest_decide(&b->d->p, part));
 }
 
 static void see_border(void *user, int32_t node)
@@ -295,10 +310,10 @@ static void see_border(void *user, int32_t node)
     int d = 0;
     for (int32_t i = e->a; i; i = b->d->loops->ex.at[i].next, d++) {
         int64_t low, high;
-        if (ex_letters(b->d->loops, i) >> b->letter & 1) b->any = true;
+        const int64_t n = b->d->loops->tensors.at[e->tensor].shape[d];
         if (!(ex_letters(b->d->loops, i) >> b->letter & 1)) continue;
-        if (!expr_range(&b->d->p, i, &low, &high) || low < 0 || high >= b->d->loops->tensors.at[e->tensor].shape[d])
-            b->inside = false;
+        if (!expr_range(&b->d->p, i, &low, &high)) low = -1, high = n;
+        add_test(b, low >= 0 && high < n ? 1 : -1);
     }
 }
 
@@ -306,17 +321,17 @@ void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int letter, 
 {
     const int64_t size = d->loops->letters.at[letter].size;
     const struct print_letter old = d->letters[letter];
+    uint64_t bits = 0;
     int64_t start = 0;
     *out_low = *out_high = 0;
     for (int64_t u = 0; u < size; u++) {
-        struct borders b = {d, letter, true, false};
+        struct borders b = {.d = d, .letter = letter, .known = true};
         d->letters[letter] = (struct print_letter){true, NULL, u, u, u};
         for (int i = 0; i < n; i++) ex_walk(d->loops, s[i].value, see_border, &b);
-        if (!b.inside)
-            start = u + 1;
-        else if (u + 1 - start > *out_high - *out_low)
-            *out_low = start, *out_high = u + 1;
-        if (b.inside && !u && !b.any) { /* no guard has the letter */
+        if (!b.known || b.bits != bits) start = b.known ? u : u + 1;
+        bits = b.bits;
+        if (b.known && u + 1 - start > *out_high - *out_low) *out_low = start, *out_high = u + 1;
+        if (!u && !b.any) { /* no test has the letter */
             *out_high = size;
             break;
         }

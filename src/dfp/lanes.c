@@ -379,6 +379,36 @@ void dfp_reduction_begin(struct dfp *d, const struct ex *e, int32_t node, enum c
     *out = (struct dfp_reduction){.d = d, .e = e, .k = reduction_kind(d, node, k)};
 }
 
+static void reduce_loops(struct dfp_reduction *r)
+{
+    struct dfp *d = r->d;
+    choose_unrolled(r);
+    cut_chunks(r);
+    dfp_declare(r, r->total);
+    memcpy(r->acc, r->total, sizeof r->acc);
+    struct dfp_load *loads = d->loads;
+    nest_open(&d->p, &r->loops);
+    if (r->loops.opened) d->loads = NULL;
+    unroll(r, 0);
+    if (r->loops.between) {
+        for (int i = 0; i < r->loops.inner_opened; i++) text_close(d->p.out, "}");
+        for (int q = 0; q < d->points; q++) dfp_join(d, r->e->op, r->k, r->total[q], r->acc[q]);
+        r->loops.opened -= r->loops.inner_opened;
+    }
+    nest_close(&d->p, &r->loops);
+    d->loads = loads;
+}
+
+/* Does a part of the guard fail wherever we are? */
+static bool never(struct dfp *d, int32_t guard)
+{
+    if (!guard) return false;
+    if (at(d, guard)->kind != EX_AND) return nest_decide(&d->p, guard) == 0;
+    for (int32_t i = at(d, guard)->a; i; i = at(d, i)->next)
+        if (nest_decide(&d->p, i) == 0) return true;
+    return false;
+}
+
 /* Computes the reduction `node` for all points and names its values. */
 static void reduce(struct dfp *d, int32_t node, enum compute k)
 {
@@ -390,23 +420,13 @@ static void reduce(struct dfp *d, int32_t node, enum compute k)
         if (e.u.bound >> i & 1 && d->loops->letters.at[i].size > 1) r.loops.letter[r.loops.n++] = (uint8_t)i;
     nest_order(&d->p, &r.loops, e.b);
     dfp_use(d, 0);
-    nest_guard(&d->p, &r.loops, e.a);
-    if (!dfp_split_masks(&r)) return;
-    choose_unrolled(&r);
-    cut_chunks(&r);
-    dfp_declare(&r, r.total);
-    memcpy(r.acc, r.total, sizeof r.acc);
-    struct dfp_load *loads = d->loads;
-    nest_open(&d->p, &r.loops);
-    if (r.loops.opened) d->loads = NULL;
-    unroll(&r, 0);
-    if (r.loops.between) {
-        for (int i = 0; i < r.loops.inner_opened; i++) text_close(d->p.out, "}");
-        for (int q = 0; q < d->points; q++) dfp_join(d, r.e->op, r.k, r.total[q], r.acc[q]);
-        r.loops.opened -= r.loops.inner_opened;
+    if (never(d, e.a)) {
+        dfp_declare(&r, r.total);
+    } else {
+        nest_guard(&d->p, &r.loops, e.a);
+        if (!dfp_split_masks(&r)) return;
+        reduce_loops(&r);
     }
-    nest_close(&d->p, &r.loops);
-    d->loads = loads;
     for (int q = 0; q < d->points; q++) {
         dfp_use(d, q);
         dfp_name(d, node, r.k, r.total[q]);

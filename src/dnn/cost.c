@@ -204,11 +204,13 @@ double cost_weights(const struct weights *w)
            KERNEL_STEP_NS * (w->ngroup > 1 ? 2 : 1);
 }
 
-double cost_gemv(const struct problem *p, const struct target *t)
+double cost_gemv(const struct problem *p, const struct target *t, int64_t tasks)
 {
+    enum { START = 20 }; /* cycles of a task: places, rows that do not exist */
     const double elements = (double)problem_size(p, p->batch | p->n | p->k);
     const double lanes = t->vector_bytes / p->bytes, k = (double)problem_size(p, p->k);
-    const double compute = elements / lanes * (1 + 2 * lanes / k) * cycle(t) / t->cores;
+    const double cycles = elements / lanes * (1 + 2 * lanes / k) + START * (double)tasks;
+    const double compute = cycles * cycle(t) / t->cores;
     const double memory = cold(t, elements * p->bytes);
     const double hidden = constants.overlap / 3; /* nothing but loads and FMAs; and nothing is stored twice */
     return (compute > memory ? compute + hidden * memory : memory + hidden * compute) + KERNEL_STEP_NS;

@@ -65,7 +65,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     struct gemv g;
     const char *why;
     if (!find(sc, c, &g, &why)) return 0;
-    out[0] = (struct variant){.cost = cost_gemv(&g.p, sc->target), .text = "rows"};
+    out[0] = (struct variant){.cost = cost_gemv(&g.p, sc->target, g.nouter * g.groups), .text = "rows"};
     return 1;
 }
 
@@ -215,7 +215,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     const char *why = "";
     if (!find(sc, c, &g, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "gemv: %s", why);
     struct epilogue e = {.p = &g.p, .lanes = g.lanes};
-    struct text text = text_new(sc->arena);
+    struct text text = solver_text(sc);
     print_prelude(&text, sc->target);
     text_put(&text, "typedef %s real;\n", dtype_def(g.p.dtype)->c_name);
     dots_function(&g, &text, epilogue_type(&e));

@@ -21,7 +21,7 @@ extern const struct solver dnn_winograd;
 double cost_blocking(const struct blocking *b);
 double cost_winograd(const struct winograd *w);
 double cost_weights(const struct weights *w);
-double cost_gemv(const struct problem *p, const struct target *t);
+double cost_gemv(const struct problem *p, const struct target *t, int64_t tasks); /* tasks: vectors of results */
 /* A guess at the products of another library, in so many tasks. */
 double cost_foreign(const struct problem *p, const struct target *t, int64_t tasks);
 /* Tiles (pixels x vectors) that fit the registers, most efficient first; returns how many. */

@@ -409,38 +409,58 @@ static void join_maps(struct adjoint *a, struct term *into, struct term *t)
         if (w->ex.at[t->index[d]].kind == EX_LETTER) term_replace(a, t, w->ex.at[t->index[d]].tensor, into->index[d]);
     into->value = ex_binary(w, EX_ADD, term_sum(a, into), term_sum(a, t));
     into->nguard = into->nbound = 0;
+    into->ctx = 0;
 }
 
-/* All of one tensor's terms: maps together in one layer, every sum in one by itself. */
+/* The terms of a tensor, as they become layers: maps together in one, every sum in one by itself. */
+struct gathered {
+    struct sol_tensor *sum; /* of the layers so far */
+    struct term *piece, maps;
+    bool any; /* maps */
+};
+
+static sol_status gather(struct adjoint *a, struct term *t, bool borders, struct gathered *to)
+{
+    struct loops *w = a->w;
+    struct sol_tensor *part;
+    int n, letters = w->letters.n;
+    TRY(window_term(a, t));
+    TRY(solve_term(a, t, to->piece, GRAD_MAX_PIECES, &n));
+    bool map = !to->piece->ctx || (borders && letters_points(w, to->piece->ctx) <= GRAD_BORDER);
+    if (n == 1 && map && term_is_map(a, to->piece)) { /* such terms can be one */
+        if (to->any) join_maps(a, &to->maps, to->piece);
+        if (!to->any) to->maps = to->piece[0];
+        to->any = true;
+        return SOL_OK;
+    }
+    TRY(write_terms(a, to->piece, n, &part));
+    TRY(plus(a, to->sum, part, &to->sum));
+    w->letters.n = letters; /* what is written needs its own no more */
+    return SOL_OK;
+}
+
 static sol_status finish_tensor(struct adjoint *a, int tensor, struct sol_tensor *given, struct sol_tensor **out_d)
 {
-    struct term *piece = NEW_ARRAY(a->w->arena, struct term, GRAD_MAX_PIECES), maps;
-    bool any = false;
+    struct arena *arena = a->w->arena;
+    struct gathered to = {.sum = given, .piece = NEW_ARRAY(arena, struct term, GRAD_MAX_PIECES)};
+    struct term *run = NEW_ARRAY(arena, struct term, GRAD_MAX_RUNS);
     struct sol_tensor *part;
-    *out_d = given;
-    for (int i = 0; i < a->terms.n; i++) {
-        int n, letters = a->w->letters.n;
+    for (int i = 0, n = 1; i < a->terms.n; i++) {
         if (a->terms.at[i].tensor != tensor) continue;
         if (term_scatters(a, &a->terms.at[i])) {
             TRY(write_scattered(a, &a->terms.at[i], &part));
-            TRY(plus(a, *out_d, part, out_d));
+            TRY(plus(a, to.sum, part, &to.sum));
             continue;
         }
-        TRY(solve_term(a, &a->terms.at[i], piece, GRAD_MAX_PIECES, &n));
-        if (n == 1 && !piece->ctx && term_is_map(a, piece)) { /* such terms can be one */
-            if (any) join_maps(a, &maps, piece);
-            if (!any) maps = piece[0];
-            any = true;
-            continue;
-        }
-        TRY(write_terms(a, piece, n, &part));
-        TRY(plus(a, *out_d, part, out_d));
-        a->w->letters.n = letters; /* what is written needs its own no more */
+        run[0] = a->terms.at[i];
+        const bool borders = pieces_term(a, run, GRAD_MAX_RUNS, &n);
+        for (int k = 0; k < n; k++) TRY(gather(a, &run[k], borders, &to));
     }
-    if (any) {
-        TRY(write_terms(a, &maps, 1, &part));
-        TRY(plus(a, *out_d, part, out_d));
+    if (to.any) {
+        TRY(write_terms(a, &to.maps, 1, &part));
+        TRY(plus(a, to.sum, part, &to.sum));
     }
+    *out_d = to.sum;
     TRY(a->refused);
     return ctx_check(a->g->ctx);
 }

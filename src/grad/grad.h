@@ -4,7 +4,8 @@
  *   adjoint.c  one layer: each place that reads a tensor contributes a *term*
  *   scan.c     a recurrence: a scan from the other end
  *   solve.c    a term says f(letters) == Q; letters are replaced until that is an index, a guard, or nothing
- *   invert.c   the inverse of an integer function that is not affine, as tables
+ *   window.c   the inverse of an integer function that is not affine, where it is a short range
+ *   invert.c   any other, as tables
  *   scatter.c  reads whose place is data
  *   write.c    terms to layers of kind Row
  *   keep.c     what forward keeps, and what backward computes again instead
@@ -45,6 +46,10 @@ struct term {
     int32_t index[SOL_MAX_DIMS]; /* what is written, by dimension; 0: not known yet */
     int64_t rest[SOL_MAX_DIMS];  /* elements from here on are not written by the index, and are 0; the size: none */
 };
+struct formula { /* a table of the rows that read it: tensor[letter] = value */
+    int tensor, letter;
+    int32_t value;
+};
 struct adjoint {
     struct sol_graph *g;
     struct sol_layer *layer;
@@ -53,6 +58,7 @@ struct adjoint {
     bool *active;    /* by tensor of the layer: does a gradient go through it? */
     bool *exposed;   /* by tensor of the layer: a temp that a gradient reads */
     VECTOR(struct term) terms;
+    VECTOR(struct formula) formulas;
     sol_status refused; /* by grad_refuse: what walks expressions goes on, and the layer fails in the end */
 };
 
@@ -65,7 +71,7 @@ sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_te
                          struct sol_tensor **out_d);
 /* The terms of one statement: of each place that it reads, where a gradient of what it writes has a `user`. */
 void adjoint_statement(struct adjoint *a, const struct loops_stmt *s);
-enum { GRAD_MAX_PIECES = 256 }; /* of a term */
+enum { GRAD_MAX_PIECES = 256, GRAD_MAX_RUNS = 27, GRAD_BORDER = 64 }; /* of a term */
 /* A solved term whose index is letters, each once, over the whole tensor, its sum included. */
 bool term_is_map(const struct adjoint *a, const struct term *t);
 /* A `user` while it is only asked whether there will be one: any pointer. */
@@ -80,6 +86,9 @@ sol_status adjoint_scan(struct adjoint *a, int first, int last);
 /* solve.c: the terms that together are this one, each with all of its index known and no pin left. */
 sol_status solve_term(struct adjoint *a, const struct term *t, struct term *out, int room, int *out_n);
 
+/* Where dimension d of the gradient is written: the index, made if there is none yet. */
+int32_t term_pinned(struct adjoint *a, struct term *t, int d);
+void term_bound(struct adjoint *a, struct term *t, int32_t e, int64_t size); /* 0 <= e < size holds, or nothing comes */
 /* Puts a node of w in place of a letter, which goes from the context. */
 void term_replace(struct adjoint *a, struct term *t, int letter, int32_t node);
 /* The sum that the term is, as one node. */
@@ -89,11 +98,27 @@ int32_t term_sum(struct adjoint *a, const struct term *t);
 bool term_scatters(const struct adjoint *a, const struct term *t);
 sol_status write_scattered(struct adjoint *a, const struct term *t, struct sol_tensor **out_d);
 
-/* invert.c: the inverse of f, a function of letters of ctx, as tables in `w` (constants of the graph): letters are
+/* window.c: the letters of pins that no rule of solve.c fits, replaced by short ranges with weights; parts of the sum
+ * may become layers. */
+sol_status window_term(struct adjoint *a, struct term *t);
+/* The term as a sum of terms t[0 .. *out_n-1] of which each reads one range of the results, that goes by steps of 1, -1
+ * or 0: at most `room`. False: it is not made of such. */
+bool pieces_term(struct adjoint *a, struct term *t, int room, int *out_n);
+
+/* invert.c: an expression without data for all values of n letters, row-major: int64_t, or double of what is real */
+sol_status grad_tabulate(struct adjoint *a, int32_t f, int n, const int *letter, void *values);
+/* The inverse of f, a function of letters of ctx, as tables in `w` (constants of the graph): letters are
  * replaced by reads of them. False: it cannot be done. */
 bool invert_pin(struct adjoint *a, struct term *t, int pin, int32_t q);
 
 /* write.c */
+struct product {
+    int n;
+    int32_t factor[32];
+    bool under[32]; /* a divisor */
+};
+void grad_factors(const struct loops *w, int32_t node, struct product *p);
+int32_t grad_times(struct loops *w, int32_t x, int32_t factor, bool under); /* x 0: 1 */
 /* A layer for solved terms of one tensor, which write disjoint parts of it. */
 sol_status write_terms(struct adjoint *a, const struct term *t, int n, struct sol_tensor **out_d);
 /* The same, with bounds given to the reads. */

@@ -1,14 +1,13 @@
-/* An integer function that no rule solves (the windows of an adaptive pool, the taps of a resize, a reflected border)
- * is turned over by tabulating it: for every Q the letters that lead there, one list behind the other. The tables are
- * constants of the graph: begin[Q], and the value of each letter at begin[Q]+J. */
+/* An integer function that no rule solves is turned over by tabulating it: for every Q the letters that lead there, one
+ * list behind the other. The tables are constants of the graph: begin[Q], and the value of each letter at begin[Q]+J.
+ */
 #include <string.h>
 
 #include "grad/grad.h"
 
 enum { MOST = 1 << 24 };
 
-/* f for all values of its letters, row-major by letter number. */
-static sol_status tabulate(struct adjoint *a, int32_t f, int n, const int *letter, int64_t *values)
+sol_status grad_tabulate(struct adjoint *a, int32_t f, int n, const int *letter, void *values)
 {
     struct loops *w = a->w, *m = loops_create(w->arena, "Inverse");
     int32_t map[LOOPS_MAX_LETTERS] = {0}, index[LOOPS_MAX_LETTERS];
@@ -25,7 +24,7 @@ static sol_status tabulate(struct adjoint *a, int32_t f, int n, const int *lette
         tensor[i] = loops_tensor(m, t->name, LOOPS_TABLE, t->dtype, t->ndim, t->shape);
         m->tensors.at[tensor[i]].table = t->table;
     }
-    int y = loops_tensor(m, "f", LOOPS_OUTPUT, SOL_I64, n, shape);
+    int y = loops_tensor(m, "f", LOOPS_OUTPUT, ex_is_int(w, f) ? SOL_I64 : SOL_F64, n, shape);
     struct loops_stmt s = {.nout = 1, .out = {(uint16_t)y}};
     s.index = ex_list(m, n, index);
     s.value = ex_copy(m, w, f, map, tensor);
@@ -69,7 +68,7 @@ bool invert_pin(struct adjoint *a, struct term *t, int d, int32_t q)
         if (all > MOST) return false;
     }
     int64_t *values = NEW_ARRAY(w->arena, int64_t, all + 1), *begin = NEW_ARRAY(w->arena, int64_t, size + 2);
-    if (tabulate(a, f, n, letter, values)) return false;
+    if (grad_tabulate(a, f, n, letter, values)) return false;
     for (int64_t i = 0; i < all; i++)
         if (values[i] >= 0 && values[i] < size) begin[values[i] + 1]++;
     for (int64_t i = 0; i < size; i++) {

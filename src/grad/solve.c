@@ -9,7 +9,7 @@
  *   modular  s*P + K, s large: K = s*T + Q%s, P = Q//s - T
  *   divide   s*P + ..: P = (Q - ..)//s where that divides
  *   split    digits of letters, L//6 and L%6, become letters
- *   invert   tables (invert.c)
+ *   invert   tables (invert.c); ranges of tables were taken away before (window.c)
  *   search   all letters are tried, if they are few
  */
 #include <string.h>
@@ -53,7 +53,7 @@ int32_t term_sum(struct adjoint *a, const struct term *t)
     return t->ctx || guard ? ex_red(w, RED_SUM, t->ctx, guard, t->value) : t->value;
 }
 
-static void add_bound(struct adjoint *a, struct term *t, int32_t e, int64_t size)
+void term_bound(struct adjoint *a, struct term *t, int32_t e, int64_t size)
 {
     int64_t low, high;
     if (ex_range(a->w, e, &low, &high) && low >= 0 && high < size) return;
@@ -93,7 +93,7 @@ static const char *dimension_name(const struct adjoint *a, const struct term *t,
     return purpose == 'C' ? "C" : purpose == 'P' ? "Q" : purpose == 'N' ? "N" : "A";
 }
 
-static int32_t pinned_to(struct adjoint *a, struct term *t, int d)
+int32_t term_pinned(struct adjoint *a, struct term *t, int d)
 {
     if (t->pin[d].q) return t->pin[d].q;
     if (!t->index[d])
@@ -181,7 +181,7 @@ static sol_status solve(struct solving *s, struct term t);
 static sol_status solve_nothing(struct solving *s, struct term t)
 {
     for (int d = 0; d < t.npin; d++) {
-        if (t.pin[d].f) pinned_to(s->a, &t, d);
+        if (t.pin[d].f) term_pinned(s->a, &t, d);
         drop_pin(&t, d);
     }
     t.ctx = 0;
@@ -216,7 +216,7 @@ static sol_status solve_residue(struct solving *s, struct term t, int d, const s
     }
     int64_t n = size_of(a, f->P);
     term_replace(a, &t, f->P, p);
-    add_bound(a, &t, p, n);
+    term_bound(a, &t, p, n);
     drop_pin(&t, d);
     return solve(s, t);
 }
@@ -227,7 +227,7 @@ static bool fixed(struct adjoint *a, struct term *t, int d)
 {
     struct pin *p = &t->pin[d];
     if (ex_letters(a->w, p->f) & t->ctx) return false;
-    int32_t equal = ex_cmp(a->w, CMP_EQ, p->f, pinned_to(a, t, d));
+    int32_t equal = ex_cmp(a->w, CMP_EQ, p->f, term_pinned(a, t, d));
     const struct ex *e = &a->w->ex.at[equal];
     if (!(e->kind == EX_INT && e->u.i == 1)) add_guard(a, t, equal);
     drop_pin(t, d);
@@ -261,7 +261,7 @@ static bool modular(struct adjoint *a, struct term *t, int d)
     int one = f.coef[0] == 1 ? 0 : 1, K = f.letter[one], P = f.letter[!one];
     int64_t s = f.coef[!one], nK = size_of(a, K), nP = size_of(a, P), taps = (nK + s - 1) / MAX(s, 1);
     if (f.coef[one] != 1 || s <= MAX_RESIDUES || taps >= nP) return false;
-    int32_t by = ex_int(w, s), q = ex_binary(w, EX_SUB, pinned_to(a, t, d), ex_int(w, f.c)), j = ex_int(w, 0);
+    int32_t by = ex_int(w, s), q = ex_binary(w, EX_SUB, term_pinned(a, t, d), ex_int(w, f.c)), j = ex_int(w, 0);
     if (taps > 1) {
         int letter = fresh_letter(a, w->letters.at[K].name, taps);
         j = ex_letter(w, letter);
@@ -272,8 +272,8 @@ static bool modular(struct adjoint *a, struct term *t, int d)
     drop_pin(t, d);
     term_replace(a, t, K, k);
     term_replace(a, t, P, p);
-    add_bound(a, t, k, nK);
-    add_bound(a, t, p, nP);
+    term_bound(a, t, k, nK);
+    term_bound(a, t, p, nP);
     return true;
 }
 
@@ -285,11 +285,11 @@ static bool unit(struct adjoint *a, struct term *t, int d)
     if (at < 0 || (f.coef[at] != 1 && f.coef[at] != -1)) return false;
     int letter = f.letter[at];
     int64_t n = size_of(a, letter);
-    int32_t rest = without(a, f, at), q = pinned_to(a, t, d);
+    int32_t rest = without(a, f, at), q = term_pinned(a, t, d);
     int32_t e = f.coef[at] == 1 ? ex_binary(w, EX_SUB, q, rest) : ex_binary(w, EX_SUB, rest, q);
     drop_pin(t, d);
     term_replace(a, t, letter, e);
-    add_bound(a, t, e, n);
+    term_bound(a, t, e, n);
     return true;
 }
 
@@ -350,9 +350,9 @@ static bool radix(struct adjoint *a, struct term *t, int d)
     int64_t n, count[COUNT_OF(f.atom)];
     if (!as_sum(w, t->pin[d].f, 1, &f) || f.n < 2 || t->npin + f.n > GRAD_MAX_PINS) return false;
     if (!sort_digits(a, t, &f, count, &n)) return false;
-    int32_t q = ex_binary(w, EX_SUB, pinned_to(a, t, d), ex_int(w, f.c));
+    int32_t q = ex_binary(w, EX_SUB, term_pinned(a, t, d), ex_int(w, f.c));
     drop_pin(t, d);
-    add_bound(a, t, q, n);
+    term_bound(a, t, q, n);
     for (int i = 0; i < f.n; i++) {
         int32_t digit = ex_binary(w, EX_FLOOR, q, ex_int(w, f.coef[i]));
         if (i + 1 < f.n) digit = ex_binary(w, EX_MOD, digit, ex_int(w, count[i]));
@@ -395,7 +395,7 @@ static bool digits(struct adjoint *a, struct term *t, int d)
     int32_t whole = ex_int(w, 0);
     for (int i = 0; i < n; i++) {
         digit_of(a, t, t->pin[used[i]].f, &unit_, &base);
-        whole = ex_binary(w, EX_ADD, whole, ex_binary(w, EX_MUL, ex_int(w, unit_), pinned_to(a, t, used[i])));
+        whole = ex_binary(w, EX_ADD, whole, ex_binary(w, EX_MUL, ex_int(w, unit_), term_pinned(a, t, used[i])));
         if (used[i] != d) drop_pin(t, used[i]);
     }
     t->pin[d].f = e; /* pinned to something else than an index: another rule's turn */
@@ -411,12 +411,12 @@ static bool divide(struct adjoint *a, struct term *t, int d)
     if (at < 0 || f.coef[at] < 2) return false;
     int letter = f.letter[at];
     int64_t n = size_of(a, letter);
-    int32_t e = ex_binary(w, EX_SUB, pinned_to(a, t, d), without(a, f, at)), by = ex_int(w, f.coef[at]);
+    int32_t e = ex_binary(w, EX_SUB, term_pinned(a, t, d), without(a, f, at)), by = ex_int(w, f.coef[at]);
     int32_t p = ex_binary(w, EX_FLOOR, e, by);
     drop_pin(t, d);
     add_guard(a, t, ex_cmp(w, CMP_EQ, ex_binary(w, EX_MOD, e, by), ex_int(w, 0)));
     term_replace(a, t, letter, p);
-    add_bound(a, t, p, n);
+    term_bound(a, t, p, n);
     return true;
 }
 
@@ -448,7 +448,7 @@ static bool search(struct adjoint *a, struct term *t, int d)
     for (int i = 0; i < a->w->letters.n; i++)
         if (in_context(t, i)) work *= (double)size_of(a, i);
     if (work > SEARCHED) return false;
-    int32_t q = pinned_to(a, t, d);
+    int32_t q = term_pinned(a, t, d);
     add_guard(a, t, ex_cmp(a->w, CMP_EQ, t->pin[d].f, q));
     drop_pin(t, d);
     return true;
@@ -500,7 +500,7 @@ static sol_status solve(struct solving *s, struct term t)
                 divide(a, &t, d))
                 continue;
             if (split(a, &t, d)) return solve(s, t); /* residues of the new letters first */
-            if (invert_pin(a, &t, d, pinned_to(a, &t, d)) || search(a, &t, d)) continue;
+            if (invert_pin(a, &t, d, term_pinned(a, &t, d)) || search(a, &t, d)) continue;
             return grad_refuse(a, "where it reads depends on data, or in a way that has no inverse yet");
         }
     }

@@ -113,12 +113,6 @@ static void turn_letters(struct adjoint *a, struct term *t)
 
 /* -- factors in front of a sum that its letters are not in */
 
-struct product {
-    int n;
-    int32_t factor[32];
-    bool under[32]; /* a divisor */
-};
-
 static void flatten(const struct loops *w, int32_t node, bool under, struct product *p)
 {
     const struct ex *e = &w->ex.at[node];
@@ -135,7 +129,12 @@ static void flatten(const struct loops *w, int32_t node, bool under, struct prod
     }
 }
 
-static int32_t times(struct loops *w, int32_t x, int32_t factor, bool under)
+void grad_factors(const struct loops *w, int32_t node, struct product *p)
+{
+    flatten(w, node, false, p);
+}
+
+int32_t grad_times(struct loops *w, int32_t x, int32_t factor, bool under)
 {
     if (!x) return under ? ex_binary(w, EX_DIV, ex_real(w, 1), factor) : factor;
     return ex_binary(w, under ? EX_DIV : EX_MUL, x, factor);
@@ -150,13 +149,13 @@ static void split_front(struct adjoint *a, struct term *t, int32_t *out_front)
     int32_t inner = 0;
     *out_front = 0;
     if (!t->ctx) return;
-    flatten(w, t->value, false, &p);
+    grad_factors(w, t->value, &p);
     for (int i = 0; i < p.n; i++) {
         struct guarding g = {.a = a};
         ex_walk(w, p.factor[i], find_leaving, &g);
         bool in = g.leaves || (ex_letters(w, p.factor[i]) & t->ctx);
         int32_t *to = in ? &inner : out_front;
-        *to = times(w, *to, p.factor[i], p.under[i]);
+        *to = grad_times(w, *to, p.factor[i], p.under[i]);
     }
     if (!inner || !*out_front) {
         *out_front = 0;
@@ -280,6 +279,13 @@ static void put_line(struct writer *wr, const struct line *l)
     ex_print(wr->a->w, l->value, &wr->text);
 }
 
+static const struct formula *formula_of(const struct adjoint *a, int tensor)
+{
+    for (int i = 0; i < a->formulas.n; i++)
+        if (a->formulas.at[i].tensor == tensor) return &a->formulas.at[i];
+    return NULL;
+}
+
 /* The tensors that are read: tables of the layer become constants of the graph. */
 static sol_status put_inputs(struct writer *wr, struct sol_tensor **in, int room, int *out_nin)
 {
@@ -287,7 +293,7 @@ static sol_status put_inputs(struct writer *wr, struct sol_tensor **in, int room
     *out_nin = 0;
     for (int i = 0; i < w->tensors.n && i < MOST_TENSORS; i++) {
         struct loops_tensor *t = &w->tensors.at[i];
-        if (!wr->used[i] || wr->own[i]) continue;
+        if (!wr->used[i] || wr->own[i] || formula_of(wr->a, i)) continue;
         if (t->role == LOOPS_TABLE && !t->user) {
             struct sol_tensor *made;
             TRY(sol_graph_const(wr->a->g, t->dtype, t->ndim, t->shape, t->table, &made));
@@ -325,7 +331,16 @@ static void put_sizes(struct writer *wr)
         text_put(&wr->text, "%s#%s=%lld", between, w->letters.at[i].name, (long long)w->letters.at[i].size);
         between = "; ";
     }
-    text_put(&wr->text, " | | ");
+    text_put(&wr->text, " | ");
+    between = "";
+    for (int i = 0; i < wr->a->formulas.n; i++) {
+        const struct formula *f = &wr->a->formulas.at[i];
+        if (!wr->used[f->tensor]) continue;
+        text_put(&wr->text, "%s%s[%s] = ", between, w->tensors.at[f->tensor].name, w->letters.at[f->letter].name);
+        ex_print(w, f->value, &wr->text);
+        between = "; ";
+    }
+    text_put(&wr->text, " | ");
 }
 
 /* Adds the layer that all of this describes, in front of `before`. */
@@ -339,6 +354,8 @@ static sol_status write_row(struct writer *wr, struct sol_layer *before, const c
         for (int d = 0; d < o->like.ndim; d++) ex_walk(a->w, wr->line[i].index[d], find_used, wr);
         ex_walk(a->w, wr->line[i].value, find_used, wr);
     }
+    for (int i = 0; i < a->formulas.n; i++)
+        if (wr->used[a->formulas.at[i].tensor]) wr->letters |= UINT64_C(1) << a->formulas.at[i].letter;
     TRY(put_inputs(wr, in, COUNT_OF(in), &nin));
     put_outputs(wr);
     put_sizes(wr);

@@ -84,8 +84,9 @@ int nest_decide(const struct print_expr *p, int32_t part)
 {
     const struct ex *e = at(p, part);
     struct affine a;
-    if (e->kind != EX_CMP || e->op == CMP_EQ || e->op == CMP_NE) return -1;
+    if (e->kind != EX_CMP) return -1;
     const bool less = e->op == CMP_LT || e->op == CMP_LE, strict = e->op == CMP_LT || e->op == CMP_GT;
+    const bool equal = e->op == CMP_EQ, other = e->op == CMP_NE;
     if (!p->letters || !ex_is_int(p->loops, e->a) || !ex_is_int(p->loops, e->b)) return -1;
     if (!difference(p->loops, less ? e->a : e->b, less ? e->b : e->a, &a)) return -1;
     expr_fold(p, &a);
@@ -97,6 +98,7 @@ int nest_decide(const struct print_expr *p, int32_t part)
         most += a.coef[i] * (a.coef[i] > 0 ? high : low);
         least += a.coef[i] * (a.coef[i] > 0 ? low : high);
     }
+    if (equal || other) return most < 0 || least > 0 ? other : most == 0 && least == 0 ? equal : -1;
     if (strict ? most < 0 : most <= 0) return 1;
     return (strict ? least >= 0 : least > 0) ? 0 : -1;
 }
