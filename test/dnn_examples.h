@@ -368,6 +368,23 @@ static const struct example examples[] = {
      .in = {NHWC},
      .out = NHWC,
      .dtype = SOL_F64},
+    {.name = "winograd 5x5",
+     .must = "winograd",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{2, 19, 9, 12}, {35, 19, 5, 5}, {35}},
+     .p = {2, 2},
+     .q = {2, 1},
+     .in = {NHWC},
+     .out = NHWC},
+    {.name = "winograd, two dilations",
+     .must = "winograd",
+     .row = CONV_IN " b[O] r[N O P..]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P] + r[N O P])",
+     .shape = {{2, 16, 17, 13}, {24, 16, 3, 3}, {24}, {2, 24, 17, 13}},
+     .d = {2, 5},
+     .p = {2, 5},
+     .q = {2, 5},
+     .in = {{"0231", 2, 0}, {0}, {0}, NHWC},
+     .out = NHWC},
     {.name = "transposed, one residue",
      .must = "direct",
      .row = "x[N I Q0 Q1] w[I O K0 K1] b[O] -> y[N O P0 P1] | #P0=2*#Q0-1; #P1=2*#Q1; #U=#Q0-1; #V=#Q1; #T=2; #S=1 | | "
@@ -408,11 +425,11 @@ static void random_conv(struct example *e)
     int64_t *x = e->shape[0], *w = e->shape[1], *r = e->shape[3];
     x[0] = n, x[1] = ic * groups, w[0] = oc * groups, w[1] = ic, r[0] = n, r[1] = oc * groups;
     e->shape[2][0] = oc * groups;
-    const bool winograd = !pick(3);
+    const int winograd = pick(3) ? 0 : 2 + pick(4);
     for (int i = 0; i < rank; i++) {
-        const int k = winograd ? 3 : 1 + pick(4);
+        const int k = winograd ? winograd : 1 + pick(4);
         e->s[i] = winograd ? 1 : 1 + !pick(3);
-        e->d[i] = winograd ? 1 : 1 + !pick(4);
+        e->d[i] = 1 + (pick(4) ? 0 : 1 + pick(3));
         e->p[i] = pick(k + 1);
         e->q[i] = pick(k + 1);
         w[2 + i] = k;

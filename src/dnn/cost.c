@@ -5,19 +5,20 @@
 
 /* Constants, measured with bench/kernels.c on Zen 5 and by the laboratory on Zen 3 and Granite Rapids. */
 static const struct {
-    double turbo, memory;  /* how much faster than nominal the clock is, and reading from L3 and beyond */
-    double l2, l3;         /* bytes a cycle that a core reads from L2, and from L3 in small pieces */
-    double latency;        /* cycles of an FMA: times two units, accumulators needed */
-    double start;          /* cycles of a block besides its tiles: digits, addresses, the first misses */
-    double call;           /* cycles of a tile besides K: call, addresses, start */
-    double store;          /* cycles to take a register to memory */
-    double node;           /* cycles for each instruction of the epilogue on a register */
-    double copy;           /* elements per cycle gathered in rows */
-    double transpose;      /* elements per cycle gathered across */
-    double overlap;        /* share of the smaller limits that is not hidden */
-    double line23, line43; /* cycles of a Winograd transform of one line */
-    double foreign;        /* share of the peak that another library is thought to reach: enough to be tried */
-} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.3, 4, 12, 0.95};
+    double turbo, memory; /* how much faster than nominal the clock is, and reading from L3 and beyond */
+    double l2, l3;        /* bytes a cycle that a core reads from L2, and from L3 in small pieces */
+    double latency;       /* cycles of an FMA: times two units, accumulators needed */
+    double start;         /* cycles of a block besides its tiles: digits, addresses, the first misses */
+    double call;          /* cycles of a tile besides K: call, addresses, start */
+    double store;         /* cycles to take a register to memory */
+    double node;          /* cycles for each instruction of the epilogue on a register */
+    double copy;          /* elements per cycle gathered in rows */
+    double transpose;     /* elements per cycle gathered across */
+    double overlap;       /* share of the smaller limits that is not hidden */
+    double line4, line6;  /* cycles of a Winograd transform of one line of so many points */
+    double plane;         /* cycles to take a vector of a Winograd tile to its plane, far from its others, and back */
+    double foreign;       /* share of the peak that another library is thought to reach: enough to be tried */
+} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.3, 4, 12, 10, 0.95};
 
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
 {
@@ -140,19 +141,22 @@ double cost_winograd(const struct winograd *w)
     const struct blocking *b = &w->b;
     const bool steps = w->schedule == WINOGRAD_STEPS;
     const double points = (double)w->points * w->points, tiles = (double)(w->group * w->ngroup);
-    const double in = tiles * (double)w->channels.size / b->lanes, out = tiles * (double)b->panels * b->vectors;
-    const double line = w->kind == F23 ? constants.line23 : constants.line43;
+    const double in = tiles * (double)((w->channels.size + b->lanes - 1) / b->lanes),
+                 out = tiles * (double)b->panels * b->vectors;
+    const double line = w->points == 4 ? constants.line4 : constants.line6;
     const double pixels = (double)w->group / (double)tile_count(b);
     const double products = (double)(tile_count(b) * b->panels) * points * (double)w->ngroup * tile_cycles(b, pixels);
     const double per_pixel = w->m * w->m * (constants.store + w->p.weight * constants.node);
-    double cycles = products + in * 2 * w->points * line + out * ((w->points + w->m) * line + per_pixel);
+    const double planes = points * (in + out) * constants.plane;
+    double cycles = products + planes + in * 2 * w->points * line + out * ((w->points + w->m) * line + per_pixel);
     const int64_t tasks = steps ? blocking_tasks(b) : w->ngroup;
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
     const double compute = cycles * cycle(t) / t->cores * busy;
     const double weights = points * (double)(b->nchunk * b->panels * b->panel_elements) * w->p.bytes;
     double memory = cold(t, weights);
     if (w->weights) /* read, transformed and written, which counts twice */
-        memory += (2 * weights + weights * 9 / points) / (weights > (double)t->l3 / 2 ? t->dram_rate : t->l3_rate);
+        memory += (2 * weights + weights * w->taps * w->taps / points) /
+                  (weights > (double)t->l3 / 2 ? t->dram_rate : t->l3_rate);
     if (steps) /* transformed tiles are written and read again, by other cores */
         memory += points * (double)(w->v_plane + w->m_plane) * w->p.bytes * 2 / t->l3_rate;
     else
@@ -169,7 +173,7 @@ static double packing_cycles(const struct weights *w, const struct weights_side 
     if (!w->winograd) return (double)w->nchunk * (double)s->panels * (double)(s->size / s->pitch) * per_pixel;
     const double vectors = (double)((s->channels.size + w->lanes - 1) / w->lanes);
     const double lines = WEIGHTS_POINTS + (s->window ? WEIGHTS_POINTS : WEIGHTS_M);
-    return (double)w->nchunk * (double)w->chunk * vectors * lines * constants.line43;
+    return (double)w->nchunk * (double)w->chunk * vectors * lines * constants.line6;
 }
 
 double cost_weights(const struct weights *w)

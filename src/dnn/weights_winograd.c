@@ -108,7 +108,7 @@ void weights_winograd_chunk(const struct weights *w, struct text *out)
 {
     const struct weights_side *a = &w->a, *b = &w->b;
     const long long tiles = w->nimage * w->tile_rows * w->tile_cols, points = w->taps;
-    winograd_print_lines(F43, out);
+    winograd_print_lines(WEIGHTS_POINTS, WEIGHTS_M, out);
     text_put(out, "static const real c23 = 0.66666666666666666667, c16 = 0.16666666666666666667;\n%s", lines);
     transform_function(w, out, a, 'a');
     transform_function(w, out, b, 'b');

@@ -1,7 +1,10 @@
 /* Winograd convolution (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015): input tiles and
  * weights are transformed so that the convolution becomes `points` squared independent matrix products with 2.25
- * (F(2,3)) or 4 (F(4,3)) times fewer multiplications. F(4,3) uses the points 0, +-sqrt(1/2), +-sqrt(2), infinity: the
- * error is a quarter of that with 0, +-1, +-2.
+ * (F(2,3)), 4 (F(4,3)) or 2.8 (F(2,5)) times fewer multiplications. Six points are 0, +-sqrt(1/2), +-sqrt(2), infinity:
+ * the error is a quarter of that with 0, +-1, +-2. The input's transform depends on the points alone.
+ *
+ * A window of dilation d sees every d-th pixel: tiles take pixels d apart, and there is one lattice of tiles for each
+ * residue.
  *
  * The products are a contraction of their own and run on the blocked micro-kernels; the epilogue runs in the output
  * transform. */
@@ -11,44 +14,55 @@
 #include <string.h>
 
 #define FAIL(...) return *why = __VA_ARGS__, false
+#define MOST_TAPS 5
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
 }
 
-/* -- is it a 3x3 window? */
+/* -- is it a square window? */
 
 static int64_t size_of(const struct winograd *w, int letter)
 {
     return w->p.loops->letters.at[letter].size;
 }
 
-/* Finds the two dimensions P + K - p; all others of a must be plain. */
+/* Is f P + d*K - p, of a letter of the pixels and one of the window? Their letters. */
+static bool is_window(const struct winograd *w, const struct affine *f, int *out_m, int *out_k, int64_t *out_dilation)
+{
+    const struct problem *p = &w->p;
+    if (f->n != 2) return false;
+    const int first = set_has(p->m, f->letter[0]) ? 0 : 1;
+    *out_m = f->letter[first];
+    *out_k = f->letter[1 - first];
+    *out_dilation = f->coef[1 - first];
+    return set_has(p->m, *out_m) && set_has(p->k, *out_k) && f->coef[first] == 1 && *out_dilation >= 1;
+}
+
+/* Finds the two dimensions of the window; all others of a must be plain. */
 static bool find_window(struct winograd *w, const char **why)
 {
     const struct problem *p = &w->p;
-    int found = 0, m[2], k[2], dim[2];
+    int found = 0, m[3], k[3], dim[3];
+    int64_t dilation[3];
     for (int d = 0; d < p->a.ndim; d++) {
         const struct affine *f = &p->a.index[d];
-        if (!(f->n == 2 && f->coef[0] == 1 && f->coef[1] == 1)) {
-            if (p->a.border[d] || f->n > 1 || (f->n == 1 && f->coef[0] != 1))
-                FAIL("a has an index that is not a window of stride 1");
-            continue;
-        }
-        const int first = set_has(p->m, f->letter[0]) ? 0 : 1;
-        if (found == 2 || !set_has(p->m, f->letter[first]) || !set_has(p->k, f->letter[1 - first]))
-            FAIL("not a window in two dimensions");
-        m[found] = f->letter[first];
-        k[found] = f->letter[1 - first];
-        if (size_of(w, k[found]) != 3) FAIL("the window is not 3x3");
-        dim[found++] = d;
+        if (is_window(w, f, &m[found], &k[found], &dilation[found])) {
+            if (found == 2) FAIL("not a window in two dimensions");
+            dim[found++] = d;
+        } else if (p->a.border[d] || f->n > 1 || (f->n == 1 && f->coef[0] != 1))
+            FAIL("a has an index that is not a window of stride 1");
     }
     if (found != 2 || m[0] == m[1] || k[0] == k[1]) FAIL("not a window in two dimensions");
+    w->taps = (int)MIN(size_of(w, k[0]), MOST_TAPS + 1);
+    if (size_of(w, k[0]) != size_of(w, k[1]) || w->taps < 2 || w->taps > MOST_TAPS)
+        FAIL("the window is not square, of 2 to 5 taps");
     const int row = p->a.view.s[m[0]] > p->a.view.s[m[1]] ? 0 : 1;
     w->rows = m[row], w->cols = m[1 - row];
     w->tap_rows = k[row], w->tap_cols = k[1 - row];
     w->row_dim = dim[row], w->col_dim = dim[1 - row];
+    w->dilation[0] = dilation[row], w->dilation[1] = dilation[1 - row];
     return true;
 }
 
@@ -128,7 +142,14 @@ static bool one_run(const struct problem *p, const struct axis *x)
     return true;
 }
 
-/* The cut of one variant: p[0] kind, p[1] schedule, p[2] tiles in a group, p[3] pixels and p[4] vectors of a
+/* Tiles of m pixels, d apart, in `size`: d of them for every m * d pixels, fewer where the last ones do not exist. */
+static int64_t lattice(int64_t size, int64_t m, int64_t d)
+{
+    const int64_t whole = ceil_div(size, m * d) - 1;
+    return whole * d + MIN(d, size - whole * m * d);
+}
+
+/* The cut of one variant: p[0] points, p[1] schedule, p[2] tiles in a group, p[3] pixels and p[4] vectors of a
  * micro-kernel. */
 static bool make(struct winograd *w, const struct variant *v, const char **why)
 {
@@ -137,12 +158,12 @@ static bool make(struct winograd *w, const struct variant *v, const char **why)
     struct axes n;
     for (int i = 0; i < p->nview; i++) tables[i] = p->view[i].s;
     if (!axes_make(p, p->n, 0, p->order, p->nview, tables, &n) || n.n != 1) FAIL("output channels are not one axis");
-    w->kind = (enum winograd_kind)v->p[0];
+    w->points = v->p[0];
     w->schedule = (enum winograd_schedule)v->p[1];
-    w->m = w->kind == F23 ? 2 : 4;
-    w->points = w->m + 2;
-    w->tile_rows = ceil_div(size_of(w, w->rows), w->m);
-    w->tile_cols = ceil_div(size_of(w, w->cols), w->m);
+    w->m = w->points + 1 - w->taps;
+    if (w->m < 2) FAIL("too few points for this window");
+    w->tile_rows = lattice(size_of(w, w->rows), w->m, w->dilation[0]);
+    w->tile_cols = lattice(size_of(w, w->cols), w->m, w->dilation[1]);
     w->nimage = 1;
     for (int i = 0; i < w->images.n; i++) w->nimage *= w->images.at[i].size;
     w->tiles = w->nimage * w->tile_rows * w->tile_cols;
@@ -169,16 +190,18 @@ static bool make(struct winograd *w, const struct variant *v, const char **why)
 
 /* -- weights: u[A B chunk panel i lane] = sum[K L] g[A K] * g[B L] * w[..] */
 
-static const double root2 = 1.41421356237309504880;
-
-static const double *points_table(const struct winograd *w)
+double *winograd_weights_table(struct arena *arena, int points, int taps)
 {
-    static const double g23[] = {1, 0, 0, .5, .5, .5, .5, -.5, .5, 0, 0, 1};
-    const double a = root2 / 2, b = root2;
-    const double g43[] = {
-        1,      0,     0,         -2. / 3, -2. / 3 * a, -2. / 3 * a * a, -2. / 3, 2. / 3 * a, -2. / 3 * a * a,
-        1. / 6, b / 6, b * b / 6, 1. / 6,  -b / 6,      b * b / 6,       0,       0,          1};
-    return arena_memdup(w->p.arena, w->kind == F23 ? g23 : g43, w->kind == F23 ? sizeof g23 : sizeof g43);
+    const double a = 0.70710678118654752440, b = 1.41421356237309504880;
+    const double at4[] = {0, 1, -1}, at6[] = {0, a, -a, b, -b};
+    const double scale4[] = {1, .5, .5}, scale6[] = {1, -2. / 3, -2. / 3, 1. / 6, 1. / 6};
+    double *g = arena_alloc(arena, sizeof(double) * (size_t)(points * taps));
+    for (int i = 0; i < points; i++) /* the last point is infinity */
+        for (int k = 0; k < taps; k++)
+            g[i * taps + k] = i == points - 1 ? k == taps - 1
+                              : k             ? g[i * taps + k - 1] * (points == 4 ? at4 : at6)[i]
+                                              : (points == 4 ? scale4 : scale6)[i];
+    return g;
 }
 
 static struct loops *pack_weights(const struct winograd *w)
@@ -193,8 +216,8 @@ static struct loops *pack_weights(const struct winograd *w)
     int nguard = 0;
     const int from = loops_tensor(l, "w", LOOPS_INPUT, t->dtype, t->ndim, t->shape);
     const int to = loops_tensor(l, "packed", LOOPS_OUTPUT, t->dtype, 6, shape);
-    const int g = loops_tensor(l, "g", LOOPS_TABLE, SOL_F64, 2, (int64_t[]){w->points, 3});
-    l->tensors.at[g].table = points_table(w);
+    const int g = loops_tensor(l, "g", LOOPS_TABLE, SOL_F64, 2, (int64_t[]){w->points, w->taps});
+    l->tensors.at[g].table = winograd_weights_table(p->arena, w->points, w->taps);
     for (int i = 0; i < 6; i++)
         index[i] = shape[i] == 1 ? ex_int(l, 0) : ex_letter(l, loops_letter(l, names[i], shape[i]));
     const int32_t i = ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, ex_int(l, b->len), index[2]), index[4]);
@@ -203,7 +226,7 @@ static struct loops *pack_weights(const struct winograd *w)
     if (b->panels * b->width > w->outputs.size) guard[nguard++] = ex_cmp(l, CMP_LT, n, ex_int(l, w->outputs.size));
     for (int k = 0; k < w->channels.n; k++) letter[w->channels.letter[k]] = axis_digit_ex(p, &w->channels, k, l, i);
     for (int k = 0; k < w->outputs.n; k++) letter[w->outputs.letter[k]] = axis_digit_ex(p, &w->outputs, k, l, n);
-    const int row = loops_letter(l, "K", 3), col = loops_letter(l, "L", 3);
+    const int row = loops_letter(l, "K", w->taps), col = loops_letter(l, "L", w->taps);
     letter[w->tap_rows] = ex_letter(l, row);
     letter[w->tap_cols] = ex_letter(l, col);
     int *tensor = NEW_ARRAY(p->arena, int, p->loops->tensors.n);
@@ -225,7 +248,7 @@ static struct loops *pack_weights(const struct winograd *w)
 static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
 {
     struct winograd w;
-    const struct variant v = {.p = {F23, WINOGRAD_STEPS, 0, 6, 1}};
+    const struct variant v = {.p = {6, WINOGRAD_STEPS, 0, 6, 1}};
     return find(sc, c, &w, out_why) && make(&w, &v, out_why);
 }
 
@@ -246,15 +269,15 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     const char *why;
     if (!find(sc, c, &w, &why)) return 0;
     const int shapes = MIN(3, cost_tile_shapes(sc->target, shape, COUNT_OF(shape)));
-    for (int kind = F23; kind <= F43; kind++)
+    for (int points = 4; points <= 6; points += 2)
         for (int group = -1; group < COUNT_OF(groups); group++)
             for (int s = 1; s < shapes; s++) {
-                struct variant v = {.p = {kind, group < 0 ? WINOGRAD_STEPS : WINOGRAD_TASK,
+                struct variant v = {.p = {points, group < 0 ? WINOGRAD_STEPS : WINOGRAD_TASK,
                                           group < 0 ? 0 : groups[group], shape[s].pixels, shape[s].vectors}};
                 if (!make(&w, &v, &why)) continue;
                 if (group > 0 && w.ngroup == 1 && w.tiles < groups[group - 1]) continue;
                 v.cost = cost_winograd(&w);
-                v.text = arena_printf(sc->arena, "F(%d,3) %s %lld %dx%d", w.m, group < 0 ? "steps" : "group",
+                v.text = arena_printf(sc->arena, "F(%d,%d) %s %lld %dx%d", w.m, w.taps, group < 0 ? "steps" : "group",
                                       (long long)w.group, v.p[3], v.p[4]);
                 variants_add(&list, &v);
             }

@@ -1,10 +1,11 @@
-/* Winograd's minimal filtering for 3x3 windows, stride 1: F(2,3) and F(4,3), both in two dimensions. */
+/* Winograd's minimal filtering for square windows of stride 1, in two dimensions: F(m,r) for windows of r x r on 4 or 6
+ * points in a dimension, of which m = points + 1 - r are outputs: F(2,3), F(4,3), F(2,5). A dilated window is the same
+ * on every d-th pixel. */
 #ifndef SOL_DNN_WINOGRAD_H
 #define SOL_DNN_WINOGRAD_H
 
 #include "dnn/blocking.h"
 
-enum winograd_kind { F23, F43 };
 enum winograd_schedule {
     WINOGRAD_TASK, /* one step: a task transforms a group of tiles, multiplies and transforms back in its own scratch */
     WINOGRAD_STEPS, /* three steps over work buffers: the weights are read once, whatever the number of tasks */
@@ -12,10 +13,11 @@ enum winograd_schedule {
 struct winograd {
     struct problem p;
     const struct target *target;
-    enum winograd_kind kind;
     enum winograd_schedule schedule;
-    int m, points;          /* outputs and inputs of a tile in one dimension */
-    int rows, cols;         /* letters of the pixels, */
+    int m, points;       /* outputs and inputs of a tile in one dimension */
+    int taps;            /* of the window, likewise */
+    int64_t dilation[2]; /* pixels from one tap to the next, and from one output of a tile to the next: rows, columns */
+    int rows, cols;      /* letters of the pixels, */
     int tap_rows, tap_cols; /* of the window */
     int row_dim, col_dim;   /* of a */
     struct axes images;     /* the other M letters */
@@ -31,9 +33,12 @@ struct winograd {
     struct cluster cluster;
 };
 
+/* winograd.c: the weights' transform: [points][taps] */
+double *winograd_weights_table(struct arena *arena, int points, int taps);
+
 /* winograd_print.c */
 void winograd_print(struct winograd *w, struct text *out);
-/* `input_line` and `output_line` on arrays of `vec`, with the constants they use. */
-void winograd_print_lines(enum winograd_kind kind, struct text *out);
+/* `input_line` and `output_line` (of m outputs) on arrays of `vec`, with the constants they use. */
+void winograd_print_lines(int points, int m, struct text *out);
 
 #endif

@@ -6,40 +6,45 @@
 
 /* -- one-dimensional transforms, on arrays that the compiler keeps in registers */
 
-/* F(4,3) with a = sqrt(1/2), b = sqrt(2): rows of the input transform are the coefficients of the product of (x - q)
- * over all points q but the row's own, paired by sign; the output transform sums powers of the points. */
-static const char *const lines43 =
+/* Six points with a = sqrt(1/2), b = sqrt(2): rows of the input transform are the coefficients of the product of (x -
+ * q) over all points q but the row's own, paired by sign; the output transform sums powers of the points, and the last
+ * output has the point at infinity, too. */
+static const char *const head6 =
+    "static const real ca = 0.70710678118654752440, cb = 1.41421356237309504880, c2 = 2, ch = 0.5, c52 = 2.5;\n"
+    "static const real ca3 = 0.35355339059327376220, cb3 = 2.82842712474619009760; /* ca and cb cubed */\n"
     "static inline __attribute__((always_inline)) void input_line(const vec *d, vec *t)\n{\n"
     "    const vec ea = d[4] - c2 * d[2], oa = ca * d[3] - cb * d[1], eb = d[4] - ch * d[2], ob = cb * d[3] - ca * "
     "d[1];\n"
     "    t[0] = d[0] - c52 * d[2] + d[4];\n"
     "    t[1] = ea + oa;\n    t[2] = ea - oa;\n    t[3] = eb + ob;\n    t[4] = eb - ob;\n"
-    "    t[5] = d[1] - c52 * d[3] + d[5];\n}\n"
-    "static inline __attribute__((always_inline)) void output_line(const vec *m, vec *o)\n{\n"
-    "    const vec ea = m[1] + m[2], oa = m[1] - m[2], eb = m[3] + m[4], ob = m[3] - m[4];\n"
-    "    o[0] = m[0] + ea + eb;\n    o[1] = ca * oa + cb * ob;\n    o[2] = ch * ea + c2 * eb;\n"
-    "    o[3] = ca3 * oa + cb3 * ob + m[5];\n}\n\n";
-static const char *const lines23 =
+    "    t[5] = d[1] - c52 * d[3] + d[5];\n}\n";
+static const char *const sums6 =
+    "    const vec ea = m[1] + m[2], oa = m[1] - m[2], eb = m[3] + m[4], ob = m[3] - m[4];\n";
+static const char *const outputs6[] = {"m[0] + ea + eb", "ca * oa + cb * ob", "ch * ea + c2 * eb",
+                                       "ca3 * oa + cb3 * ob", "ch * ch * ea + c2 * c2 * eb"};
+static const char *const head4 =
     "static inline __attribute__((always_inline)) void input_line(const vec *d, vec *t)\n{\n"
-    "    t[0] = d[0] - d[2];\n    t[1] = d[1] + d[2];\n    t[2] = d[2] - d[1];\n    t[3] = d[1] - d[3];\n}\n"
-    "static inline __attribute__((always_inline)) void output_line(const vec *m, vec *o)\n{\n"
-    "    o[0] = m[0] + m[1] + m[2];\n    o[1] = m[1] - m[2] - m[3];\n}\n\n";
+    "    t[0] = d[0] - d[2];\n    t[1] = d[1] + d[2];\n    t[2] = d[2] - d[1];\n    t[3] = d[1] - d[3];\n}\n";
+static const char *const outputs4[] = {"m[0] + m[1] + m[2]", "m[1] - m[2]", "m[1] + m[2]"};
 
-void winograd_print_lines(enum winograd_kind kind, struct text *out)
+void winograd_print_lines(int points, int m, struct text *out)
 {
-    if (kind == F43)
-        text_put(
-            out,
-            "static const real ca = 0.70710678118654752440, cb = 1.41421356237309504880, c2 = 2, ch = 0.5, c52 = 2.5;\n"
-            "static const real ca3 = 0.35355339059327376220, cb3 = 2.82842712474619009760; /* ca and cb cubed */\n");
-    text_put(out, "%s", kind == F43 ? lines43 : lines23);
+    const bool six = points == 6;
+    text_put(out, "%sstatic inline __attribute__((always_inline)) void output_line(const vec *m, vec *o)\n{\n%s",
+             six ? head6 : head4, six ? sums6 : "");
+    for (int i = 0; i < m; i++)
+        text_put(out, "    o[%d] = %s%s;\n", i, (six ? outputs6 : outputs4)[i],
+                 i < m - 1 ? ""
+                 : six     ? " + m[5]"
+                           : " - m[3]");
+    text_put(out, "}\n\n");
 }
 
 static void transforms(const struct winograd *w, struct text *out)
 {
     const char *f = w->p.dtype == SOL_F64 ? "f64" : "f32";
     text_put(out, "typedef %sx%d vec;\n", f, w->b.lanes);
-    winograd_print_lines(w->kind, out);
+    winograd_print_lines(w->points, w->m, out);
 }
 
 /* -- input */
@@ -101,8 +106,23 @@ static void tile_digits(const struct winograd *w, struct text *out)
         below /= w->images.at[i].size;
         text_line(out, "const int64_t g%d = t / %lld %% %lld;", i, (long long)below, (long long)w->images.at[i].size);
     }
-    text_line(out, "const int64_t row = t / %lld %% %lld * %d, col = t %% %lld * %d;", (long long)w->tile_cols,
-              (long long)w->tile_rows, w->m, (long long)w->tile_cols, w->m);
+    text_line(out, "const int64_t i = t / %lld %% %lld, j = t %% %lld;", (long long)w->tile_cols,
+              (long long)w->tile_rows, (long long)w->tile_cols);
+    for (int k = 0; k < 2; k++) {
+        const long long d = w->dilation[k], step = w->m * d;
+        const char *name = k ? "col" : "row", *at = k ? "j" : "i";
+        if (d == 1)
+            text_line(out, "const int64_t %s = %s * %lld;", name, at, step);
+        else
+            text_line(out, "const int64_t %s = %s / %lld * %lld + %s %% %lld;", name, at, d, step, at, d);
+    }
+}
+
+/* "(x + d - 1) / d": how many steps of dilation d, rows' or columns', reach x. */
+static const char *steps(const struct winograd *w, int dim, const char *x)
+{
+    const long long d = w->dilation[dim];
+    return d == 1 ? x : SAY("(%s + %lld) / %lld", x, d - 1, d);
 }
 
 static const char *image_offset(const struct winograd *w, const struct view *v)
@@ -120,7 +140,8 @@ static void input_any(const struct winograd *w, struct text *out)
     const struct problem *p = &w->p;
     const struct memory *m = &p->c->memory[p->a.tensor];
     const struct loops_tensor *t = &p->loops->tensors.at[p->a.tensor];
-    const long long rs = p->a.view.s[w->rows], cs = p->a.view.s[w->cols], n = w->points;
+    const long long rs = p->a.view.s[w->rows] * w->dilation[0], cs = p->a.view.s[w->cols] * w->dilation[1],
+                    n = w->points;
     const int dim[2] = {w->row_dim, w->col_dim};
     text_put(out, "static void input_any(const real *a, real *edge, int64_t t, real *v)\n{\n");
     out->indent++;
@@ -130,18 +151,18 @@ static void input_any(const struct winograd *w, struct text *out)
         const char *name = i ? "col" : "row";
         const long long low = -m->halo_low[dim[i]], high = t->shape[dim[i]] + m->halo_high[dim[i]],
                         c = p->a.index[dim[i]].c;
-        text_line(out, "const int64_t %s_from = most(0, %lld - %s), %s_to = least(%lld, %lld - %s);", name, low - c,
-                  name, name, n, high - c, name);
+        text_line(out, "const int64_t %s_from = most(0, %s), %s_to = least(%lld, %s);", name,
+                  steps(w, i, SAY("%lld - %s", low - c, name)), name, n, steps(w, i, SAY("%lld - %s", high - c, name)));
     }
     text_open(out, "if (row_from == 0 && col_from == 0 && row_to == %lld && col_to == %lld) {", n, n);
     text_line(out, "input_tile(x, %lld, %lld, v);", rs, cs);
     text_line(out, "return;");
     text_close(out, "}");
     text_line(out, "__builtin_memset(edge, 0, sizeof(real) * %lld);", n * n * (long long)w->v_pitch);
-    text_line(out, "for (int64_t i = row_from; i < row_to; i++)");
-    text_line(out, "    for (int64_t j = col_from; j < col_to; j++)");
+    text_line(out, "for (int64_t r = row_from; r < row_to; r++)");
+    text_line(out, "    for (int64_t c = col_from; c < col_to; c++)");
     text_line(out,
-              "        __builtin_memcpy(edge + (i * %lld + j) * %lld, x + i * %lld + j * %lld, sizeof(real) * %lld);",
+              "        __builtin_memcpy(edge + (r * %lld + c) * %lld, x + r * %lld + c * %lld, sizeof(real) * %lld);",
               n, (long long)w->v_pitch, rs, cs, (long long)w->channels.size);
     text_line(out, "input_tile(edge, %lld, %lld, v);", n * (long long)w->v_pitch, (long long)w->v_pitch);
     out->indent--;
@@ -161,8 +182,9 @@ static const char *place(void *user, struct text *out, int view)
     const struct winograd *w = at->w;
     const int64_t *s = w->p.view[view].s;
     (void)out;
-    return SAY("(%s * INT64_C(%lld) + %s * INT64_C(%lld) + %s * INT64_C(%lld))", at->i, (long long)s[w->rows], at->j,
-               (long long)s[w->cols], at->c, (long long)(s[w->p.vector] * w->b.lanes));
+    return SAY("(%s * INT64_C(%lld) + %s * INT64_C(%lld) + %s * INT64_C(%lld))", at->i,
+               (long long)(s[w->rows] * w->dilation[0]), at->j, (long long)(s[w->cols] * w->dilation[1]), at->c,
+               (long long)(s[w->p.vector] * w->b.lanes));
 }
 
 static void output_vector(const struct winograd *w, struct text *out, const char *c, int valid)
@@ -227,8 +249,11 @@ static void output_any(const struct winograd *w, struct text *out)
     text_put(out, "static void output_any(char *const *p, const real *m, int64_t t, int64_t n)\n{\n");
     out->indent++;
     tile_digits(w, out);
-    text_line(out, "const int64_t rows = least(%d, %lld - row), cols = least(%d, %lld - col);", w->m,
-              (long long)p->loops->letters.at[w->rows].size, w->m, (long long)p->loops->letters.at[w->cols].size);
+    for (int k = 0; k < 2; k++) {
+        const long long size = p->loops->letters.at[k ? w->cols : w->rows].size;
+        text_line(out, "const int64_t %s = least(%d, %s);", k ? "cols" : "rows", w->m,
+                  steps(w, k, SAY("%lld - %s", size, k ? "col" : "row")));
+    }
     text_put(out, "    output_tile(m, rows, cols, n == %lld ? %d : %d, n == %lld", (long long)b->panels - 1, vectors,
              b->vectors, (long long)b->panels - 1);
     for (int i = 0; i < p->nview; i++) {
@@ -244,16 +269,24 @@ static void output_any(const struct winograd *w, struct text *out)
 
 /* -- weights */
 
-static const char *const weight_lines43 =
-    "static inline __attribute__((always_inline)) void weight_line(const vec *g, vec *t)\n{\n"
-    "    const vec a = c23 * (g[0] + ch * g[2]), b = c23 * ca * g[1], c = c16 * (g[0] + c2 * g[2]), d = c16 * cb * "
-    "g[1];\n"
-    "    t[0] = g[0];\n    t[1] = -a - b;\n    t[2] = b - a;\n    t[3] = c + d;\n    t[4] = c - d;\n    t[5] = g[2];\n"
-    "}\n";
-static const char *const weight_lines23 =
-    "static inline __attribute__((always_inline)) void weight_line(const vec *g, vec *t)\n{\n"
-    "    const vec a = half * (g[0] + g[2]), b = half * g[1];\n"
-    "    t[0] = g[0];\n    t[1] = a + b;\n    t[2] = a - b;\n    t[3] = g[2];\n}\n";
+/* The weights' transform of one line, its rows paired by the points' signs. */
+static void weight_line(const struct winograd *w, struct text *out)
+{
+    const int n = w->points, taps = w->taps;
+    const double *g = winograd_weights_table(w->p.arena, n, taps);
+    text_put(out, "static inline __attribute__((always_inline)) void weight_line(const vec *g, vec *t)\n{\n"
+                  "    t[0] = g[0];\n");
+    for (int i = 1; i < n - 1; i += 2) {
+        for (int odd = 0; odd < 2; odd++) {
+            text_put(out, "    const vec %c%d = ", odd ? 'o' : 'e', i);
+            for (int k = odd; k < taps; k += 2)
+                text_put(out, "%s(real)%.20g * g[%d]", k > odd ? " + " : "", g[i * taps + k], k);
+            text_put(out, ";\n");
+        }
+        text_put(out, "    t[%d] = e%d + o%d;\n    t[%d] = e%d - o%d;\n", i, i, i, i + 1, i, i);
+    }
+    text_put(out, "    t[%d] = g[%d];\n}\n", n - 1, taps - 1);
+}
 
 /* One vector of outputs, of which `valid` exist: from w on to u, all taps. */
 static void weight_vector(const struct winograd *w, struct text *out, int64_t valid)
@@ -262,10 +295,10 @@ static void weight_vector(const struct winograd *w, struct text *out, int64_t va
     const struct blocking *b = &w->b;
     const int n = w->points;
     const long long lane = axis_stride(&w->outputs, s);
-    text_line(out, "vec h[%d][3];", n);
-    for (int j = 0; j < 3; j++) {
-        text_line(out, "{ vec g[3], o[%d];", n);
-        for (int i = 0; i < 3; i++) {
+    text_line(out, "vec h[%d][%d];", n, w->taps);
+    for (int j = 0; j < w->taps; j++) {
+        text_line(out, "{ vec g[%d], o[%d];", w->taps, n);
+        for (int i = 0; i < w->taps; i++) {
             const char *at = SAY("INT64_C(%lld)", (long long)(i * s[w->tap_rows] + j * s[w->tap_cols]));
             text_put(out, "%*sg[%d] = (vec){", out->indent * 4, "", i);
             for (int64_t l = 0; l < b->lanes; l++)
@@ -310,9 +343,7 @@ static void weights_step(const struct winograd *w, struct text *out)
     const struct problem *p = &w->p;
     const struct blocking *b = &w->b;
     const long long in = axis_stride(&w->channels, p->b.view.s), lane = axis_stride(&w->outputs, p->b.view.s);
-    text_put(out, w->kind == F43 ? "static const real c23 = 0.66666666666666666667, c16 = 0.16666666666666666667;\n"
-                                 : "static const real half = 0.5;\n");
-    text_put(out, "%s", w->kind == F43 ? weight_lines43 : weight_lines23);
+    weight_line(w, out);
     text_put(out, "void KERNEL_0%s", step_head);
     out->indent++;
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");

@@ -75,11 +75,10 @@ static void look_at(void *user, int32_t node)
     if (s->found || e->kind != EX_READ || s->loops->tensors.at[e->tensor].role != LOOPS_INPUT) return;
     const struct sol_tensor *t = given_input(s->layer, e->tensor);
     int32_t index = e->a;
+    int dims = 0; /* a letter whose digits run along several stands for none of them */
     for (int d = 0; t && d < t->ndim && index; d++, index = s->loops->ex.at[index].next) {
-        struct affine f;
-        if (!t->dim[d].purpose || !ex_affine(s->loops, index, &f)) continue;
-        for (int i = 0; i < f.n; i++)
-            if (f.letter[i] == s->letter) s->found = t->dim[d].purpose;
+        if (!(ex_letters(s->loops, index) >> s->letter & 1)) continue;
+        s->found = dims++ ? 0 : t->dim[d].purpose;
     }
 }
 
