@@ -453,7 +453,7 @@ static struct making *make(const struct solver_context *sc, const struct cluster
     d->vector = d->tile = -1;
     d->points = 1;
     struct text *out = NEW(sc->arena, struct text);
-    *out = text_new(sc->arena);
+    *out = solver_text(sc);
     d->p = (struct print_expr){.out = out,
                                .loops = d->loops,
                                .memory = d->pl->cluster.memory,

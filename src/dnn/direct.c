@@ -92,7 +92,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     if (!pack)
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "direct: the packed weights have more than %d dimensions",
                         SOL_MAX_DIMS);
-    struct text text = text_new(sc->arena);
+    struct text text = solver_text(sc);
     blocking_print(&b, &text);
     out->source = text.at;
     out->nstep = 1;

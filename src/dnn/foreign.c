@@ -272,7 +272,7 @@ static sol_status emit_by(const struct solver_context *sc, const struct cluster 
     const char *why = "";
     if (!find(sc, c, name, &g, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "%s: %s", name, why);
     cut(&g, v->p[0], v->p[1]);
-    struct text text = text_new(sc->arena);
+    struct text text = solver_text(sc);
     print_prelude(&text, sc->target);
     text_put(&text, "typedef float real;\n");
     print_call(&g, &text);

@@ -69,7 +69,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     const struct blocking_options o = options_of(v);
     if (!find(sc, c, v->p[5], &p, &why) || !blocking_make(&p, sc->target, &o, &b, &why))
         return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "matmul: %s", why);
-    struct text text = text_new(sc->arena);
+    struct text text = solver_text(sc);
     blocking_print(&b, &text);
     out->source = text.at;
     out->nstep = 1;

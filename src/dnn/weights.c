@@ -288,7 +288,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     const char *why = "";
     if (!find(sc, c, v->p[V_SWAP], winograd, &w, &why) || !cut(&w, v, &why))
         return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "weights: %s", why);
-    struct text text = text_new(sc->arena);
+    struct text text = solver_text(sc);
     weights_print(&w, &text);
     out->source = text.at;
     out->nstep = w.ngroup > 1 ? 2 : 1;

@@ -291,7 +291,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     const char *why = "";
     if (!find(sc, c, &w, &why) || !make(&w, v, &why))
         return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "winograd: %s", why);
-    struct text text = text_new(sc->arena);
+    struct text text = solver_text(sc);
     winograd_print(&w, &text);
     const int64_t x = (int64_t)w.points * w.points;
     out->source = text.at;

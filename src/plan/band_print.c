@@ -274,7 +274,7 @@ static const char *chain_label(struct plan *p, const struct chain *c)
 
 sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, bool *out_done)
 {
-    struct text out = text_new(p->arena);
+    struct text out = {0};
     struct printing pr = {.p = p, .c = c, .out = &out};
     int letters = 0;
     for (int i = 0; i < c->n; i++) {
@@ -288,24 +288,28 @@ sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, boo
     const struct stage *last = &c->stage[c->n - 1];
     struct kernel k = {.nstep = 1, .solver = "band", .variant = last->kernel.solver, .cost = c->cost};
     if (!collect_packs(&pr, &k)) return SOL_OK;
+    struct arena *scratch = arena_create(p->ctx);
+    if (!scratch) return ctx_check(p->ctx);
+    out = text_new(scratch);
     size_t common = SIZE_MAX;
     for (int i = 1; i < c->n; i++)
         common = MIN(common, join_common(c->stage[0].kernel.source, c->stage[i].kernel.source));
     text_line(&out, "#include <math.h>\n#include <string.h>");
     text_add(&out, c->stage[0].kernel.source, common);
-    int64_t scratch = 0;
+    int64_t scratch_bytes = 0;
     for (int i = 0; i < c->n; i++) {
         join_put(&out, i, c->stage[i].kernel.source + common);
-        scratch = MAX(scratch, (c->stage[i].kernel.scratch_bytes + 63) / 64 * 64);
+        scratch_bytes = MAX(scratch_bytes, (c->stage[i].kernel.scratch_bytes + 63) / 64 * 64);
     }
     put_state(&pr);
     for (int i = 0; i < c->n - 1; i++) put_rows(&pr, i);
     int64_t per_task = MAX(1, last->rows * c->images / 32), per_image = (last->rows + per_task - 1) / per_task;
-    put_driver(&pr, scratch, per_task, per_image);
-    for (int i = 0; i < c->n - 1; i++) scratch += (c->stage[i].row_bytes * c->stage[i].ring_rows + 63) / 64 * 64;
-    k.source = out.at;
+    put_driver(&pr, scratch_bytes, per_task, per_image);
+    for (int i = 0; i < c->n - 1; i++) scratch_bytes += (c->stage[i].row_bytes * c->stage[i].ring_rows + 63) / 64 * 64;
+    k.source = arena_strdup(p->arena, out.at);
+    arena_destroy(scratch);
     k.step[0].tasks = per_image * c->images;
-    k.scratch_bytes = scratch;
+    k.scratch_bytes = scratch_bytes;
     u->label = chain_label(p, c);
     u->loops = pr.merged;
     u->memory = NULL;

@@ -92,7 +92,10 @@ static int collect(struct plan *p, const struct solver_context *sc, const struct
          * memory */
         if (deep && i >= first_general)
             for (int k = 0; k < nv; k++) v[k].cost *= DEEP_PENALTY;
-        for (int k = 0; k < nv && found < room; k++) out[found++] = (struct candidate){solvers[i], v[k]};
+        for (int k = 0; k < nv && found < room; k++) {
+            v[k].text = arena_strdup(p->arena, v[k].text);
+            out[found++] = (struct candidate){solvers[i], v[k]};
+        }
     }
     return found;
 }
@@ -121,14 +124,33 @@ void choice_add(struct choice *c, const struct candidate *cand)
     c->candidate[k] = *cand;
 }
 
+/* All variants of all solvers, the cheapest first. What solvers look at meanwhile is much more than what they say. */
+static sol_status find_candidates(struct plan *p, struct solver_context sc, const struct cluster *c, bool contraction,
+                                  struct choice *choice)
+{
+    struct candidate cand[SOLVER_MAX_VARIANTS * 4];
+    sc.arena = arena_create(p->ctx);
+    if (!sc.arena) return ctx_check(p->ctx);
+    const int n = collect(p, &sc, c, contraction, cand, COUNT_OF(cand));
+    arena_destroy(sc.arena);
+    choice->candidate = NEW_ARRAY(p->arena, struct candidate, n + 1);
+    for (int i = 0; i < n; i++) choice_add(choice, &cand[i]);
+    return ctx_check(p->ctx);
+}
+
 /* Prints candidate i. *out_done false: it cannot be printed. */
 static sol_status emit(struct plan *p, const struct solver_context *sc, const struct cluster *c, const struct unit *u,
                        struct choice *choice, int i, bool *out_done)
 {
     const struct candidate *cand = &choice->candidate[i];
     struct kernel k = {.cost = cand->variant.cost, .solver = cand->solver->name, .variant = cand->variant.text};
-    const sol_status s = cand->solver->emit(sc, c, &cand->variant, &k);
+    struct solver_context with_scratch = *sc;
     *out_done = false;
+    with_scratch.scratch = arena_create(p->ctx); /* sources grow by doubling: several times of what is kept */
+    if (!with_scratch.scratch) return ctx_check(p->ctx);
+    const sol_status s = cand->solver->emit(&with_scratch, c, &cand->variant, &k);
+    k.source = arena_strdup(p->arena, k.source);
+    arena_destroy(with_scratch.scratch);
     TRY(ctx_check(p->ctx));
     if (s && s != SOL_ERR_UNSUPPORTED) return ctx_where(p->ctx, s, "%s: ", u->label);
     k.cost += s ? 0 : packing(p, c, u, &k);
@@ -243,12 +265,9 @@ sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory,
     hash_hex(&h, key);
     struct choice *choice = map_get(p->known, key);
     if (!choice) {
-        struct candidate cand[SOLVER_MAX_VARIANTS * 4];
         choice = NEW(p->arena, struct choice);
         choice->key = arena_strdup(p->arena, key);
-        const int n = collect(p, &sc, &c, u->contraction, cand, COUNT_OF(cand));
-        choice->candidate = NEW_ARRAY(p->arena, struct candidate, n + 1);
-        for (int i = 0; i < n; i++) choice_add(choice, &cand[i]);
+        TRY(find_candidates(p, sc, &c, u->contraction, choice));
         TRY(choose(p, &sc, &c, u, choice));
         map_set(p->known, key, choice);
     }

@@ -69,6 +69,7 @@ struct kernel {
 
 struct solver_context {
     struct arena *arena;
+    struct arena *scratch; /* of what is printed, which whoever asks for a kernel copies; NULL: arena */
     const struct target *target;
     bool winograd;                 /* precision allows it */
     bool training;                 /* what is constant changes before every run */
@@ -132,6 +133,7 @@ struct print_letter {
  * In a template `%1 %2 %3` are the arguments (names or constants), `%f` is "f" for float and "" for double, `%S` f32,
  * f64 or i64, `%V` the vector type, `%I` its mask type, `%T` the scalar C type. */
 void print_prelude(struct text *out, const struct target *t);
+struct text solver_text(const struct solver_context *sc); /* an empty text for a kernel's source */
 /* The C text of an expression in the compute type of `dtype` ("float", "double", "int64_t", ...), p->lanes wide. */
 const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype);
 const char *print_index(struct print_expr *p, int32_t node);     /* int64_t */

@@ -106,7 +106,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
                        struct kernel *out)
 {
     struct print_plan *pl = groups_make(sc->arena, c, 1);
-    struct text text = text_new(sc->arena);
+    struct text text = solver_text(sc);
     print_prelude(&text, sc->target);
     print_tables(&text, pl->cluster.loops);
     struct print_expr p = {.out = &text,

@@ -496,3 +496,13 @@ void print_prelude(struct text *out, const struct target *t)
     for (int lanes = 2; lanes <= MAX(4, t->vector_bytes / 4); lanes *= 2) vectors(out, lanes);
     text_put(out, "\n");
 }
+
+struct text solver_text(const struct solver_context *sc)
+{
+    enum { ROOM = 256 << 10 }; /* addresses: a source grows without being copied */
+    struct text t = text_new(sc->scratch ? sc->scratch : sc->arena);
+    if (!sc->scratch) return t;
+    t.room = ROOM;
+    t.at = arena_alloc(t.arena, t.room);
+    return t;
+}
