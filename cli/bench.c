@@ -32,6 +32,7 @@ int cmd_bench(struct cli *c)
                human_time(seconds[0], least), c->o.rounds);
         printf("read %.2f s, compile %.2f s, first call %s\n", m.load_s, m.compile_s, human_time(first, call_time));
         print_memory(m.net);
+        print_process();
         const char *profile = sol_net_profile(m.net);
         if (profile) printf("%s", profile);
     }

@@ -482,8 +482,8 @@ static void test_shipped_lines(void **state)
     assert_int_equal(strstr(text, " known from elsewhere") != NULL, n > 0);
     sol_free(p->ctx, text);
     assert_string_equal(machine_kind(p->a, "x86 64B, AMD EPYC 1a0021, L2 1024K, 2 threads"), "x86 64B");
-    assert_string_equal(machine_kind(p->a, "x86 16B no fma, A, L2 1K, 2 threads, high precision"),
-                        "x86 16B no fma, high precision");
+    assert_string_equal(machine_kind(p->a, "x86 16B no fma, A, L2 1K, 2 threads, no Winograd"),
+                        "x86 16B no fma, no Winograd");
 }
 
 /* Expand, depthwise, project: the graph of a block of so many channels and pixels. */

@@ -2,13 +2,22 @@
  * So the bytes are first walked through with the same descriptors and a limit. Afterwards control characters and
  * what is no UTF-8 are taken out of all names, because names reach terminals, logs and Python. */
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "onnx/reader.h"
 
+enum { LARGE = 1 << 20 };
+struct large { /* a field of so many bytes */
+    const uint8_t *at;
+    size_t bytes;
+};
 struct walk {
     struct sol_ctx *ctx;
     const char *what;
     const uint8_t *start;
+    struct arena *arena; /* NULL: large fields are not noted */
+    VECTOR(struct large) large;
 };
 
 static sol_status damaged(const struct walk *w, const uint8_t *p, const char *how)
@@ -28,8 +37,8 @@ static bool varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
     return false;
 }
 
-static sol_status check(const struct walk *w, const uint8_t *p, const uint8_t *end,
-                        const ProtobufCMessageDescriptor *kind, int depth)
+static sol_status check(struct walk *w, const uint8_t *p, const uint8_t *end, const ProtobufCMessageDescriptor *kind,
+                        int depth)
 {
     if (depth > ONNX_DEPTH) return damaged(w, p, "more than 48 messages inside each other");
     while (p < end) {
@@ -51,6 +60,8 @@ static sol_status check(const struct walk *w, const uint8_t *p, const uint8_t *e
         const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(kind, (unsigned)(tag >> 3));
         if ((tag & 7) == 2 && f && f->type == PROTOBUF_C_TYPE_MESSAGE)
             TRY(check(w, p, p + n, f->descriptor, depth + 1));
+        if (w->arena && n >= LARGE && f && f->type == PROTOBUF_C_TYPE_BYTES)
+            PUSH(w->arena, w->large, ((struct large){p, (size_t)n}));
         p += n;
     }
     return SOL_OK;
@@ -91,22 +102,52 @@ static void clean(ProtobufCMessage *m)
     }
 }
 
+/* While protobuf-c copies the large fields of a file out of memory that nobody needs afterwards, that memory goes back
+ * page by page: weights are not there twice. It copies in the order of the file, right behind an allocation of the
+ * field's size; what is given back has been compared with its copy. */
+struct unpacking {
+    struct sol_ctx *ctx;
+    const struct large *large, *end; /* the next one to be copied */
+    const void *copy, *from;         /* of the last one; NULL: none */
+    size_t bytes;
+};
+
+static void give_back(struct unpacking *u)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)u->from + page - 1) & -page, last = ((uintptr_t)u->from + u->bytes) & -page;
+    if (u->copy && !memcmp(u->copy, u->from, u->bytes)) madvise((void *)first, last - first, MADV_DONTNEED);
+    u->copy = NULL;
+}
+
 static void *allocate(void *user, size_t bytes)
 {
-    return ctx_realloc(user, NULL, bytes ? bytes : 1);
+    struct unpacking *u = user;
+    give_back(u);
+    void *p = ctx_realloc(u->ctx, NULL, bytes ? bytes : 1);
+    if (p && u->large < u->end && bytes == u->large->bytes) {
+        u->copy = p;
+        u->from = u->large->at;
+        u->bytes = bytes;
+        u->large++;
+    }
+    return p;
 }
 
 static void release(void *user, void *p)
 {
-    ctx_free(user, p);
+    struct unpacking *u = user;
+    u->copy = NULL;
+    ctx_free(u->ctx, p);
 }
 
 sol_status message_read(struct sol_ctx *ctx, const char *what, const void *data, size_t bytes,
-                        const ProtobufCMessageDescriptor *kind, ProtobufCMessage **out_m)
+                        const ProtobufCMessageDescriptor *kind, struct arena *spent, ProtobufCMessage **out_m)
 {
-    struct walk w = {ctx, what, data};
+    struct walk w = {.ctx = ctx, .what = what, .start = data, .arena = spent};
     TRY(check(&w, data, (const uint8_t *)data + bytes, kind, 0));
-    ProtobufCAllocator allocator = {allocate, release, ctx};
+    struct unpacking u = {.ctx = ctx, .large = w.large.at, .end = w.large.at + w.large.n};
+    ProtobufCAllocator allocator = {allocate, release, &u};
     *out_m = protobuf_c_message_unpack(kind, &allocator, bytes, data);
     if (!*out_m && ctx_check(ctx) == SOL_ERR_NOMEM)
         return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: not enough memory to read %zu bytes", what, bytes);
@@ -117,6 +158,7 @@ sol_status message_read(struct sol_ctx *ctx, const char *what, const void *data,
 
 void message_free(struct sol_ctx *ctx, ProtobufCMessage *m)
 {
-    ProtobufCAllocator allocator = {allocate, release, ctx};
+    struct unpacking u = {.ctx = ctx};
+    ProtobufCAllocator allocator = {allocate, release, &u};
     if (m) protobuf_c_message_free_unpacked(m, &allocator);
 }

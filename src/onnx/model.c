@@ -447,8 +447,8 @@ static sol_status read_model(struct reader *r)
     return ctx_check(r->ctx);
 }
 
-static sol_status load(struct sol_ctx *ctx, const char *what, const void *data, size_t bytes, const char *folder,
-                       const struct sol_onnx_options *options, struct sol_onnx **out_model)
+static sol_status load(struct sol_ctx *ctx, const char *what, const void *data, size_t bytes, struct arena *spent,
+                       const char *folder, const struct sol_onnx_options *options, struct sol_onnx **out_model)
 {
     struct arena *a = arena_create(ctx);
     struct sol_onnx *model = a ? NEW(a, struct sol_onnx) : NULL;
@@ -457,7 +457,7 @@ static sol_status load(struct sol_ctx *ctx, const char *what, const void *data, 
         return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory", what);
     }
     *model = (struct sol_onnx){.ctx = ctx, .arena = a};
-    sol_status status = message_read(ctx, what, data, bytes, &onnx__model__descriptor, &model->file);
+    sol_status status = message_read(ctx, what, data, bytes, &onnx__model__descriptor, spent, &model->file);
     if (!status) {
         struct reader r = {.model = model,
                            .ctx = ctx,
@@ -487,7 +487,7 @@ sol_status sol_onnx_load_memory(struct sol_ctx *ctx, const void *data, size_t by
     if (options && options->size < sizeof *options)
         return ctx_fail(ctx, SOL_ERR_INVALID, "sol_onnx_options: size %zu: expected %zu", options->size,
                         sizeof *options);
-    return load(ctx, "model", data, bytes, options ? options->folder : NULL, options, out_model);
+    return load(ctx, "model", data, bytes, NULL, options ? options->folder : NULL, options, out_model);
 }
 
 sol_status sol_onnx_load(struct sol_ctx *ctx, const char *path, const struct sol_onnx_options *options,
@@ -506,7 +506,7 @@ sol_status sol_onnx_load(struct sol_ctx *ctx, const char *path, const struct sol
         const char *slash = strrchr(path, '/');
         char *folder = arena_strdup(a, slash ? path : ".");
         if (slash) folder[MAX(slash - path, 1)] = 0;
-        status = load(ctx, slash ? slash + 1 : path, bytes, n, folder, options, out_model);
+        status = load(ctx, slash ? slash + 1 : path, bytes, n, a, folder, options, out_model);
     }
     arena_destroy(a);
     return status;

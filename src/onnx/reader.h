@@ -15,9 +15,10 @@
 #define ONNX_NEWEST 28
 #define ONNX_DEPTH 48 /* most levels of messages, branches and functions inside each other */
 
-/* bytes.c: `what` is the file's name, for messages. The message lives until message_free. */
+/* bytes.c: `what` is the file's name, for messages. The message lives until message_free. `spent`: the arena in which
+ * the data lies, if nobody needs it afterwards (it is lost); NULL: it stays. */
 sol_status message_read(struct sol_ctx *ctx, const char *what, const void *data, size_t bytes,
-                        const ProtobufCMessageDescriptor *kind, ProtobufCMessage **out_m);
+                        const ProtobufCMessageDescriptor *kind, struct arena *spent, ProtobufCMessage **out_m);
 void message_free(struct sol_ctx *ctx, ProtobufCMessage *m);
 
 /* tensor.c: the data of a tensor message, checked: as many bytes as the shape says. */

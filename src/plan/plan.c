@@ -44,6 +44,11 @@ sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *
     return plan_advised(g, a, target, NULL, out_plan);
 }
 
+bool plan_winograd(struct sol_ctx *ctx)
+{
+    return strcmp(ctx_config(ctx, "precision"), "high") != 0 && strcmp(ctx_config(ctx, "memory"), "small") != 0;
+}
+
 sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
                         struct plan **out_plan)
 {
@@ -55,7 +60,7 @@ sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct targe
                        .target = target,
                        .advice = advice,
                        .training = graph_is_joint(g),
-                       .winograd = strcmp(ctx_config(g->ctx, "precision"), "high") != 0};
+                       .winograd = plan_winograd(g->ctx)};
     p->nstores = g->ntensors * 2 + 64;
     p->stores = NEW_ARRAY(a, struct store, p->nstores);
     for (int i = 0; i < g->tensors.n; i++) {

@@ -106,6 +106,7 @@ struct plan {
 
 /* By costs alone. */
 sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *target, struct plan **out_plan);
+bool plan_winograd(struct sol_ctx *ctx); /* do precision and memory allow it? */
 /* A graph may be planned several times. `advice` lives as long as the plan; NULL: none. */
 sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
                         struct plan **out_plan);

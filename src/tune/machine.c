@@ -6,7 +6,7 @@
 
 #include "tune/tune.h"
 
-static const char high_precision[] = ", high precision";
+static const char no_winograd[] = ", no Winograd";
 
 #if defined __x86_64__ || defined __i386__
 #include <cpuid.h>
@@ -40,13 +40,13 @@ const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct targ
     const int most = atoi(ctx_config(ctx, "threads"));
     return arena_printf(a, "%s %dB%s, %s, L2 %lldK, %d threads%s", t->device, t->vector_bytes, t->fma ? "" : " no fma",
                         processor(a), (long long)t->l2 >> 10, most > 0 ? most : t->cores,
-                        strcmp(ctx_config(ctx, "precision"), "high") ? "" : high_precision);
+                        plan_winograd(ctx) ? "" : no_winograd);
 }
 
 const char *machine_kind(struct arena *a, const char *machine)
 {
     return arena_printf(a, "%.*s%s", (int)strcspn(machine, ","), machine,
-                        strstr(machine, high_precision) ? high_precision : "");
+                        strstr(machine, no_winograd) ? no_winograd : "");
 }
 
 double machine_free_bytes(void)

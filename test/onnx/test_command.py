@@ -112,7 +112,7 @@ def test_verify_folders(net, tmp_path):
 def test_compile_bench_cache(net):
     assert "compiled in" in sol("compile", net, "--dim", "batch=1")
     text = sol("bench", net, "--dim", "batch=1", "--rounds", 3, "--threads", 2)
-    assert "median" in text and "3 rounds" in text and "peak" in text
+    assert "median" in text and "3 rounds" in text and "peak" in text and "this process: at most" in text
 
 
 def test_cache_clear(net, tmp_path):

@@ -1003,6 +1003,19 @@ def test_memory_is_estimated(capfd):
     assert "Estimated Peak Memory Consumption: Inference ~" in capfd.readouterr().err
 
 
+def test_small_memory(monkeypatch):
+    """No weights transformed for Winograd: not more than there are weights."""
+    x, model = torch.randn(1, 64, 28, 28), torch.nn.Conv2d(64, 64, 3, padding=1, bias=False)
+    prepared = {}
+    for memory in "fast", "small":
+        monkeypatch.setitem(sol.config, "memory", memory)
+        optimized = sol.optimize(model, x)
+        with torch.no_grad():
+            torch.testing.assert_close(optimized(x), model(x), rtol=1e-4, atol=1e-5)
+        prepared[memory] = sol.memory(optimized)["prepared"]
+    assert prepared["small"] <= 4 * model.weight.numel() < prepared["fast"]
+
+
 def test_debug(capfd, tmp_path, monkeypatch):
     """The network is drawn, sources are kept, the times of each step are in the log; and it computes the same."""
     x = torch.randn(2, 3, 8, 8)
