@@ -28,7 +28,8 @@
 
 enum {
     SPIN_CALL_NS = 200 * 1000,    /* a pool between two calls */
-    SPIN_BARRIER_NS = 400 * 1000, /* inside a call, where work is known to be under way */
+    SPIN_BARRIER_NS = 200 * 1000, /* inside a call, where work is known to be under way: at most, */
+    SPIN_LEAST_NS = 20 * 1000,    /* and where it was in vain before */
     SPIN_ROUND = 64               /* pauses between two looks at the clock */
 };
 
@@ -61,13 +62,13 @@ struct gate {
         .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER \
     }
 
-/* Waits until the value is no longer `old`. */
-static void gate_wait(struct gate *g, uint32_t old, int64_t spin_ns)
+/* Waits until the value is no longer `old`. True: it slept. */
+static bool gate_wait(struct gate *g, uint32_t old, int64_t spin_ns)
 {
     int64_t end = 0;
     do {
         for (int i = 0; i < SPIN_ROUND; i++) {
-            if (atomic_load_explicit(&g->value, memory_order_acquire) != old) return;
+            if (atomic_load_explicit(&g->value, memory_order_acquire) != old) return false;
             relax();
         }
         if (!end) end = now_ns() + spin_ns;
@@ -77,6 +78,7 @@ static void gate_wait(struct gate *g, uint32_t old, int64_t spin_ns)
     while (atomic_load(&g->value) == old) pthread_cond_wait(&g->changed, &g->lock);
     atomic_fetch_sub(&g->sleepers, 1);
     pthread_mutex_unlock(&g->lock);
+    return true;
 }
 
 static void gate_set(struct gate *g, uint32_t value)
@@ -438,11 +440,22 @@ struct region {
     struct barrier barrier;
 };
 
-static void meet(struct barrier *b, int n, uint32_t *phase)
+/* A worker at the barriers of one call. Others may want the processors, too: then who is waited for may not run at all,
+ * and waits for this very processor. Sleeping hands it over; a worker that had to spins half as long the next time, and
+ * twice as long when spinning was enough. */
+struct meeting {
+    uint32_t phase;
+    int64_t spin_ns;
+};
+
+static void meet(struct barrier *b, int n, struct meeting *m)
 {
-    const uint32_t old = (*phase)++;
+    const uint32_t old = m->phase++;
     if (atomic_fetch_add_explicit(&b->arrived, 1, memory_order_acq_rel) + 1 < n) {
-        gate_wait(&b->phase, old, n > rt_processors() ? 0 : SPIN_BARRIER_NS);
+        const bool slept = gate_wait(&b->phase, old, n > rt_processors() ? 0 : m->spin_ns);
+        m->spin_ns = slept ? m->spin_ns / 2 : m->spin_ns * 2;
+        if (m->spin_ns < SPIN_LEAST_NS) m->spin_ns = SPIN_LEAST_NS;
+        if (m->spin_ns > SPIN_BARRIER_NS) m->spin_ns = SPIN_BARRIER_NS;
         return;
     }
     atomic_store_explicit(&b->arrived, 0, memory_order_relaxed);
@@ -486,19 +499,19 @@ static void run_steps(void *arg, int worker, int n)
     struct region *r = arg;
     const struct rt_call *c = r->call;
     struct sol_frame f = r->frame; /* an own copy: `step` differs between workers for a moment */
-    uint32_t phase = 0;
+    struct meeting meeting = {.spin_ns = SPIN_BARRIER_NS};
     bool first = true, alone = false;
     int64_t begin = c->step_ns && worker == 0 ? now_ns() : 0;
     for (int i = 0; i < c->program->nstep; i++) {
         if (!runs(c, i)) continue;
         const struct sol_step *s = &c->program->step[i];
-        if (n > 1 && !first && !c->step_ns && !(alone && single(s))) meet(&r->barrier, n, &phase);
+        if (n > 1 && !first && !c->step_ns && !(alone && single(s))) meet(&r->barrier, n, &meeting);
         first = false;
         alone = single(s);
         f.step = i;
         run_share(r, &f, s, worker, n);
         if (!c->step_ns) continue;
-        if (n > 1) meet(&r->barrier, n, &phase);
+        if (n > 1) meet(&r->barrier, n, &meeting);
         if (worker > 0) continue;
         const int64_t end = now_ns();
         c->step_ns[i] += end - begin;
