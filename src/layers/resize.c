@@ -168,6 +168,16 @@ static sol_status read_resize(struct sol_ctx *ctx, const struct layer_def *def, 
     return SOL_OK;
 }
 
+static bool resampled(const struct resize *r, int d)
+{
+    return !r->axis[d].plain && r->axis[d].m;
+}
+
+static int64_t taps_of(const struct resize *r, int d)
+{
+    return !resampled(r, d) ? 1 : r->axis[d].support ? r->axis[d].support : r->mode == CUBIC ? 4 : 2;
+}
+
 /* -- indices and weights as text */
 
 /* "(A*5-3)": the numerator of a coordinate */
@@ -270,13 +280,12 @@ static void put_sizes_and_tables(struct text *out, const struct resize *r)
         const struct axis *x = &r->axis[d];
         text_put(out, " #%s=%lld;", letter(d), (long long)x->m);
         if (x->plain || r->mode == NEAREST) continue;
-        long long taps = x->support ? x->support : r->mode == CUBIC ? 4 : 2;
-        text_put(out, " #%s=%lld;", letter(TAPS + d), taps);
-        if (x->support) text_put(out, " #%s=%lld;", letter(TAPS + SOL_MAX_DIMS + d), taps);
+        text_put(out, " #%s=%lld;", letter(TAPS + d), (long long)taps_of(r, d));
+        if (x->support) text_put(out, " #%s=%lld;", letter(TAPS + SOL_MAX_DIMS + d), (long long)x->support);
     }
     text_put(out, " | ");
     for (int d = 0; r->mode != NEAREST && d < r->ndim; d++) {
-        if (r->axis[d].plain || !r->axis[d].m) continue;
+        if (!resampled(r, d)) continue;
         if (r->axis[d].support)
             put_wide_taps(out, r, d);
         else
@@ -301,6 +310,87 @@ static void put_outside(struct text *out, const struct resize *r, const char *va
     text_put(out, ")");
 }
 
+/* Every dimension at once: nothing is computed, so this can become an index of whoever reads it. */
+static const char *nearest(struct arena *a, const struct resize *r)
+{
+    struct text t = text_new(a);
+    text_put(&t, "x[");
+    for (int d = 0; d < r->ndim; d++) text_put(&t, " %s", resampled(r, d) ? nearest_index(a, r, d) : letter(d));
+    text_put(&t, "]");
+    return t.at;
+}
+
+/* Dimension d of `from`, where those before it are done; `behind` is the first letter of those behind it. */
+static const char *along(struct arena *a, const struct resize *r, int d, const char *from, int behind)
+{
+    struct text t = text_new(a);
+    const char *at = letter(d), *tap = letter(TAPS + d);
+    text_put(&t, "sum[%s] %s[", tap, from);
+    put_letters(&t, 0, d);
+    text_put(&t, " i%d[%s %s]", d, at, tap);
+    put_letters(&t, behind, r->ndim - d - 1);
+    text_put(&t, "] * v%d[%s %s]", d, at, tap);
+    return t.at;
+}
+
+/* Is one dimension after the other less work than all at once? What is not done yet has its old size meanwhile. */
+static bool apart(const struct resize *r)
+{
+    double once = 1, steps = 0, points = 1;
+    for (int d = 0; d < r->ndim; d++) {
+        once *= (double)r->axis[d].m * (double)taps_of(r, d);
+        points *= (double)r->axis[d].n;
+    }
+    for (int d = 0; d < r->ndim; d++) {
+        points *= resampled(r, d) ? (double)r->axis[d].m / (double)r->axis[d].n : 1;
+        if (resampled(r, d)) steps += points * (double)taps_of(r, d);
+    }
+    return steps < once;
+}
+
+/* All dimensions at once. */
+static const char *together(struct arena *a, const struct resize *r)
+{
+    struct text taps = text_new(a), index = text_new(a), weights = text_new(a);
+    for (int d = 0; d < r->ndim; d++) {
+        if (!resampled(r, d)) {
+            text_put(&index, " %s", letter(d));
+            continue;
+        }
+        text_put(&taps, " %s", letter(TAPS + d));
+        text_put(&index, " i%d[%s %s]", d, letter(d), letter(TAPS + d));
+        text_put(&weights, " * v%d[%s %s]", d, letter(d), letter(TAPS + d));
+    }
+    return arena_printf(a, "(sum[%s] x[%s]%s)", taps.at, index.at, weights.at);
+}
+
+/* One dimension after the other, the outermost first, whose taps lie in whole rows: statements for all but the last of
+ * them, whose value is returned. */
+static const char *in_turn(struct text *out, const struct resize *r)
+{
+    const char *from = "x";
+    int last = r->ndim - 1;
+    while (!resampled(r, last)) last--;
+    for (int d = 0; d < last; d++) {
+        if (!resampled(r, d)) continue;
+        const char *value = along(out->arena, r, d, from, INNER + d + 1);
+        from = arena_printf(out->arena, "s%d", d);
+        text_put(out, "%s[", from);
+        put_letters(out, 0, d + 1);
+        put_letters(out, INNER + d + 1, r->ndim - d - 1);
+        text_put(out, "] = %s; ", value);
+    }
+    return arena_printf(out->arena, "(%s)", along(out->arena, r, last, from, last + 1));
+}
+
+static const char *value(struct text *out, const struct resize *r)
+{
+    bool any = false;
+    for (int d = 0; d < r->ndim; d++) any = any || resampled(r, d);
+    if (r->mode == NEAREST || !any) return nearest(out->arena, r);
+    return apart(r) ? in_turn(out, r) : together(out->arena, r);
+}
+
 BUILDER(build_resize)
 {
     struct resize r = {0};
@@ -312,26 +402,14 @@ BUILDER(build_resize)
     put_letters(out, 0, r.ndim);
     text_put(out, "] |");
     put_sizes_and_tables(out, &r);
-    text_put(out, " | y[");
+    text_put(out, " | ");
+    const char *v = value(out, &r);
+    text_put(out, "y[");
     put_letters(out, 0, r.ndim);
     text_put(out, "] = ");
-    struct text taps = text_new(a), index = text_new(a), weights = text_new(a);
-    for (int d = 0; d < r.ndim; d++) {
-        const struct axis *x = &r.axis[d];
-        if (x->plain || !x->m) {
-            text_put(&index, " %s", letter(d));
-        } else if (r.mode == NEAREST) {
-            text_put(&index, " %s", nearest_index(a, &r, d));
-        } else {
-            text_put(&taps, " %s", letter(TAPS + d));
-            text_put(&index, " i%d[%s %s]", d, letter(d), letter(TAPS + d));
-            text_put(&weights, " * v%d[%s %s]", d, letter(d), letter(TAPS + d));
-        }
-    }
-    const char *value = arena_printf(a, taps.n ? "(sum[%s] x[%s]%s)" : "%sx[%s]%s", taps.at, index.at, weights.at);
     if (r.coord == TF_CROP_AND_RESIZE)
-        put_outside(out, &r, value, attrs_real(attrs, "v", 0), in->dtype);
+        put_outside(out, &r, v, attrs_real(attrs, "v", 0), in->dtype);
     else
-        text_put(out, "%s", value);
+        text_put(out, "%s", v);
     return SOL_OK;
 }
