@@ -9,6 +9,11 @@
 #include "dfp/dfp.h"
 #include "kernel_cases.h"
 
+/* A batch-norm of a training step with what follows it: a running mean stands between its map and the ReLU. */
+#define NORM                                                                                        \
+    "x[N C P..] w[C] r[C] -> y[N C P..] q[C] -> t[N C P..] | | | (u,v)[C] = moments[N P] x[N C P];" \
+    "t[N C P] = (x[N C P]-u[C]) / sqrt(v[C]+e) * w[C]; q[C] = r[C]*0.9 + u[C]*0.1; y[N C P] = relu(t[N C P])"
+
 /* What only matters to vectors: channels that fill them and a rest, borders, tiles, halos, long rows. */
 static const struct check_case wide_cases[] = {
     {CONV, "1,40,13,15 40,1,3,3 40", "s=1 p=1 d=1 g=40", "x:0231 y:0231", 0, NULL},
@@ -47,6 +52,8 @@ static const struct check_case wide_cases[] = {
      "2,37,9,10", "e=1e-5", "x:0231 y:0231", 0, NULL},
     {"x[N C P..] -> y[N C P..] | | | (u,v)[C] = moments[N P] x[N C P]; y[N C P] = (x[N C P]-u[C]) / sqrt(v[C]+e)",
      "2,37,9,10", "e=1e-5", NULL, 0, NULL},
+    {NORM, "3,64,15,15 64 64", "e=1e-5", "x:0231 y:0231", 0, NULL},
+    {NORM, "3,40,15,15 40 40", "e=1e-5", NULL, 0, NULL},
     {"x[A R] -> y[A] i:i64[A] | | | (y,i)[A] = maxat[R] x[A R]", "6,100", NULL, NULL, 0, "nan"},
     {"x[A R B] -> y[A B] i:i64[A B] | | | (y,i)[A B] = minat[R] x[A R B]", "3,10,40", NULL, NULL, 0, "nan"},
     {"x[N C P..] z[N C P..] s[N C] -> y[N C P..] | | | t[N C P] = x[N C P] * s[N C] + z[N C P]; y[N C P] = relu(t[N C "
@@ -168,10 +175,45 @@ static void test_neon(void **state)
     for (int i = 0; i < COUNT_OF(chosen); i++) assert_true(check_case(ctx, &dfp_solver, &wide_cases[chosen[i]], &tool));
 }
 
+/* However many elements a channel has, no map of the whole tensor goes through memory: in a step of its own the ReLU
+ * finds its operand in registers, and what is kept are numbers for each channel. */
+static void test_map_in_registers(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"16,512,28,28 512 512", "16,2048,7,7 2048 2048", "16,64,56,56 64 64",
+                                         "4,1000,14,14 1000 1000"};
+    struct target v4;
+    assert_int_equal(target_named(ctx, "x86-64-v4", &v4), SOL_OK);
+    v4.l2 = 1 << 20;
+    for (int i = 0; i < COUNT_OF(shapes); i++) {
+        const struct check_case c = {NORM, shapes[i], "e=1e-5", "x:0231 y:0231", 0, NULL};
+        struct arena *a = arena_create(ctx);
+        int64_t limits[8] = {0};
+        struct loops *l = check_bind(a, &c, limits);
+        if (!l) fail_msg("%s", sol_error(ctx));
+        struct memory *m = NEW_ARRAY(a, struct memory, l->tensors.n);
+        int64_t bytes = 0;
+        for (int t = 0; t < l->tensors.n; t++) {
+            struct check_tensor at;
+            check_place(&l->tensors.at[t], check_word(c.layout, l->tensors.at[t].name), &m[t], &at);
+            if (!bytes) bytes = at.stored_elements * 4;
+        }
+        const struct cluster cluster = {l, m, 0};
+        const struct solver_context sc = {.arena = a, .target = &v4};
+        struct variant v[SOLVER_MAX_VARIANTS];
+        struct kernel k = {0};
+        assert_int_equal(dfp_solver.variants(&sc, &cluster, v), 1);
+        assert_int_equal(dfp_solver.emit(&sc, &cluster, v, &k), SOL_OK);
+        const int64_t kept = k.scratch_bytes + (k.nwork ? k.work_bytes[0] : 0);
+        if (kept > bytes / 8) fail_msg("%s: keeps %lld of %lld bytes", shapes[i], (long long)kept, (long long)bytes);
+        arena_destroy(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_common), cmocka_unit_test(test_sse2),
-                                       cmocka_unit_test(test_avx2), cmocka_unit_test(test_avx512),
-                                       cmocka_unit_test(test_neon)};
+                                       cmocka_unit_test(test_avx2),   cmocka_unit_test(test_avx512),
+                                       cmocka_unit_test(test_neon),   cmocka_unit_test(test_map_in_registers)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -444,7 +444,7 @@ static struct making *make(const struct solver_context *sc, const struct cluster
     d->sc = sc;
     d->lanes = lanes_for(sc, c->loops);
     const struct cluster expanded = dfp_expand(sc, c, d->lanes);
-    d->pl = groups_make(sc->arena, &expanded, d->lanes);
+    d->pl = groups_make(sc, &expanded, d->lanes);
     dfp_collapse(d->pl);
     d->loops = d->pl->cluster.loops;
     d->letters = NEW_ARRAY(sc->arena, struct print_letter, LOOPS_MAX_LETTERS);

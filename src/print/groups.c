@@ -1,10 +1,15 @@
 /* Groups: a kernel's statements are cut into steps. Inside a step statements share outer loops, the letters that all of
  * them write and that no read mixes: a value made at one point of these letters is read at that point alone. So a
- * temporary that lives inside a step needs no room along them, and their points can be tasks in any order. */
+ * temporary that lives inside a step needs no room along them, and their points can be tasks in any order. Statements
+ * that share all of their letters are brought together first; others are one step where that leaves enough tasks and
+ * what a task touches stays near. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "print/print.h"
+
+#define PAGE 4096 /* bytes; within one, addresses that lie so far apart are of one set of a cache */
 
 static uint64_t bit(int letter)
 {
@@ -106,54 +111,7 @@ uint64_t groups_unit_letters(const struct loops *l, const struct memory *m)
     return letters;
 }
 
-/* Tasks that the shared letters allow: the one along which results lie side by side makes vectors. */
-static int64_t parallel(const struct print_plan *pl, uint64_t shared)
-{
-    const struct loops *l = pl->cluster.loops;
-    const uint64_t unit = groups_unit_letters(l, pl->cluster.memory) & shared;
-    const int64_t n = letters_points(l, shared);
-    return unit ? n / MIN(pl->lanes, MAX(1, letters_points(l, unit))) : n;
-}
-
-/* Is one step over statements with these shared letters as parallel as two? */
-static bool worth(const struct print_plan *pl, uint64_t before, uint64_t alone, uint64_t together, double ops)
-{
-    const int64_t now = parallel(pl, together);
-    if (ops < 2e5) return true; /* small: a step more costs more than it brings */
-    return now >= 32 || (now >= parallel(pl, before) && now >= parallel(pl, alone));
-}
-
-static double stmt_ops(const struct loops *l, int s)
-{
-    return (double)letters_points(l, stmt_letters(l, &l->stmts.at[s])) * (expr_ops(l, l->stmts.at[s].value) + 1);
-}
-
-static void cut(struct print_plan *pl)
-{
-    const struct loops *l = pl->cluster.loops;
-    struct print_group *g = NULL;
-    double ops = 0;
-    for (int s = 0, n; s < l->stmts.n; s += n) {
-        n = groups_scan(l, s);
-        double more = 0;
-        for (int i = 0; i < n; i++) more += stmt_ops(l, s + i);
-        const uint64_t alone = groups_shared(l, s, s + n - 1);
-        const uint64_t together = g ? groups_shared(l, g->first, s + n - 1) : 0;
-        if (g && (pl->ngroup == KERNEL_MAX_STEPS || worth(pl, g->shared, alone, together, ops + more))) {
-            g->n += n;
-            g->shared = together;
-        } else {
-            g = &pl->group[pl->ngroup++];
-            *g = (struct print_group){s, n, alone, 0};
-            ops = 0;
-        }
-        ops += more;
-        g->ops = ops / (double)MAX(1, letters_points(l, g->shared));
-        pl->ops += more;
-    }
-}
-
-/* -- temporaries */
+/* -- who uses a tensor */
 
 struct user {
     const struct loops *l;
@@ -177,6 +135,147 @@ static bool group_uses(const struct loops *l, const struct print_group *g, int t
     return u.found;
 }
 
+/* -- order */
+
+/* Must statement b stay behind statement a? */
+static bool behind(const struct loops *l, int a, int b)
+{
+    const struct print_group one = {a, 1, 0, 0}, other = {b, 1, 0, 0};
+    for (int o = 0; o < l->stmts.at[a].nout; o++)
+        if (group_uses(l, &other, l->stmts.at[a].out[o])) return true;
+    for (int o = 0; o < l->stmts.at[b].nout; o++)
+        if (group_uses(l, &one, l->stmts.at[b].out[o])) return true;
+    return false;
+}
+
+static void move_up(struct loops *l, int from, int to)
+{
+    const struct loops_stmt s = l->stmts.at[from];
+    memmove(&l->stmts.at[to + 1], &l->stmts.at[to], (size_t)(from - to) * sizeof s);
+    l->stmts.at[to] = s;
+}
+
+/* Behind statements first .. at - 1 comes the first that may and with which they share as much as it has and they have;
+ * false: there is none. */
+static bool bring(struct loops *l, int first, int at)
+{
+    const uint64_t shared = groups_shared(l, first, at - 1);
+    for (int s = at; s < l->stmts.n; s++) {
+        bool may = true;
+        for (int i = at; i < s && may; i++) may = !behind(l, i, s);
+        if (!may || groups_shared(l, s, s) != shared) continue;
+        move_up(l, s, at);
+        if (groups_shared(l, first, at) == shared) return true;
+        const struct loops_stmt back = l->stmts.at[at]; /* to where it was */
+        memmove(&l->stmts.at[at], &l->stmts.at[at + 1], (size_t)(s - at) * sizeof back);
+        l->stmts.at[s] = back;
+    }
+    return false;
+}
+
+/* Statements that share all their letters with each other become neighbours. Those of scans stay where they are. */
+static void order(struct loops *l)
+{
+    for (int s = 0; s < l->stmts.n; s++)
+        if (l->stmts.at[s].scan_step) return;
+    for (int at = 1, first = 0; at < l->stmts.n; at++)
+        if (!bring(l, first, at)) first = at;
+}
+
+/* -- cutting into steps */
+
+/* Tasks that the shared letters allow: the one along which results lie side by side makes vectors. */
+static int64_t parallel(const struct print_plan *pl, uint64_t shared)
+{
+    const struct loops *l = pl->cluster.loops;
+    const uint64_t unit = pl->unit & shared;
+    const int64_t n = letters_points(l, shared);
+    return unit ? n / MIN(pl->lanes, MAX(1, letters_points(l, unit))) : n;
+}
+
+/* Bytes between the lines of a tensor of which a task over one vector of the letter side by side reads a part each: how
+ * many times as much of a cache as they are long do they fill, where the distance is a multiple of a power of two? */
+static double spread(const struct print_plan *pl, int tensor)
+{
+    const struct loops_tensor *t = &pl->cluster.loops->tensors.at[tensor];
+    const int64_t bytes = dtype_def(t->dtype)->bytes;
+    int64_t stride = 0;
+    for (int d = 0; d < t->ndim; d++) {
+        const int64_t by = llabs(pl->cluster.memory[tensor].stride[d]) * bytes;
+        if (t->shape[d] > 1 && by > bytes && (!stride || by < stride)) stride = by;
+    }
+    return (double)MAX(1, MIN(stride & -stride, PAGE) / (pl->lanes * bytes));
+}
+
+/* Bytes of cache that a task over one vector of the shared letters needs to find again what it touched. */
+static double touched(const struct print_plan *pl, const struct print_group *g)
+{
+    const struct loops *l = pl->cluster.loops;
+    const bool columns = pl->unit & g->shared;
+    double bytes = 0;
+    for (int t = 0; t < l->tensors.n; t++) {
+        if (l->tensors.at[t].role == LOOPS_TABLE || !group_uses(l, g, t)) continue;
+        double n = dtype_def(l->tensors.at[t].dtype)->bytes;
+        for (int d = 0; d < l->tensors.at[t].ndim; d++) n *= (double)l->tensors.at[t].shape[d];
+        bytes += columns ? n * spread(pl, t) : n;
+    }
+    return bytes / (double)MAX(1, parallel(pl, g->shared));
+}
+
+/* Is it better to add the group `more` to `g`, which then share `together`, than to have two steps? Statements that
+ * lose letters run one after the other in a task, which finds again what it touched if that is little. */
+static bool worth(const struct print_plan *pl, const struct print_group *g, const struct print_group *more,
+                  uint64_t together)
+{
+    const int64_t now = parallel(pl, together);
+    const struct print_group both = {g->first, g->n + more->n, together, 0};
+    if (g->ops + more->ops < 2e5) return true; /* small: a step more costs more than it brings */
+    if ((together != g->shared || together != more->shared) && touched(pl, &both) > pl->near) return false;
+    return now >= 32 || (now >= parallel(pl, g->shared) && now >= parallel(pl, more->shared));
+}
+
+static double stmt_ops(const struct loops *l, int s)
+{
+    return (double)letters_points(l, stmt_letters(l, &l->stmts.at[s])) * (expr_ops(l, l->stmts.at[s].value) + 1);
+}
+
+/* The statements from s on that share all of their letters, or one scan. */
+static struct print_group run_from(const struct loops *l, int s)
+{
+    struct print_group g = {s, groups_scan(l, s), 0, 0};
+    g.shared = groups_shared(l, s, s + g.n - 1);
+    for (int at = s + g.n, n; at < l->stmts.n; at += n) {
+        n = groups_scan(l, at);
+        if (groups_shared(l, at, at + n - 1) != g.shared || groups_shared(l, s, at + n - 1) != g.shared) break;
+        g.n += n;
+    }
+    for (int i = s; i < s + g.n; i++) g.ops += stmt_ops(l, i);
+    return g;
+}
+
+static void cut(struct print_plan *pl)
+{
+    const struct loops *l = pl->cluster.loops;
+    struct print_group *g = NULL;
+    for (int s = 0; s < l->stmts.n;) {
+        const struct print_group run = run_from(l, s);
+        const uint64_t together = g ? groups_shared(l, g->first, s + run.n - 1) : 0;
+        s += run.n;
+        pl->ops += run.ops;
+        if (g && (pl->ngroup == KERNEL_MAX_STEPS || worth(pl, g, &run, together))) {
+            g->n += run.n;
+            g->shared = together;
+            g->ops += run.ops;
+        } else {
+            g = &pl->group[pl->ngroup++];
+            *g = run;
+        }
+    }
+    for (int i = 0; i < pl->ngroup; i++) pl->group[i].ops /= (double)MAX(1, letters_points(l, pl->group[i].shared));
+}
+
+/* -- temporaries */
+
 /* Does every write of the tensor in the group index dimension d by shared letters alone? Then it needs no room there:
  * what reads it has the same index (see `mix`). */
 static bool dimension_shared(const struct loops *l, const struct print_group *g, int tensor, int d)
@@ -190,6 +289,21 @@ static bool dimension_shared(const struct loops *l, const struct print_group *g,
             if (!letters || letters & ~g->shared) return false;
         }
     return true;
+}
+
+/* The dimension that is indexed by the letter along which outputs lie side by side; -1: none. */
+static int side_by_side(const struct print_plan *pl, int tensor)
+{
+    const struct loops *l = pl->cluster.loops;
+    for (int s = 0; s < l->stmts.n; s++) {
+        const struct loops_stmt *st = &l->stmts.at[s];
+        bool writes = false;
+        for (int o = 0; o < st->nout; o++) writes = writes || st->out[o] == tensor;
+        int d = 0;
+        for (int32_t i = st->index; i && writes; i = l->ex.at[i].next, d++)
+            if (l->ex.at[i].kind == EX_LETTER && (pl->unit >> l->ex.at[i].tensor & 1)) return d;
+    }
+    return -1;
 }
 
 static void place(struct print_plan *pl, int tensor)
@@ -208,7 +322,9 @@ static void place(struct print_plan *pl, int tensor)
     const int bytes = dtype_def(t->dtype)->bytes;
     *m = (struct memory){.align = 64};
     at->elements = 1;
-    for (int d = t->ndim - 1; d >= 0; d--) {
+    const int last = side_by_side(pl, tensor);
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        const int d = last < 0 || i < last ? i : i == t->ndim - 1 ? last : i + 1;
         if (users == 1 && dimension_shared(l, only, tensor, d)) continue; /* stride 0 */
         m->stride[d] = at->elements;
         at->elements *= t->shape[d];
@@ -226,9 +342,11 @@ static void place(struct print_plan *pl, int tensor)
     *total += room;
 }
 
-struct print_plan *groups_make(struct arena *a, const struct cluster *c, int lanes)
+struct print_plan *groups_make(const struct solver_context *sc, const struct cluster *c, int lanes)
 {
+    struct arena *a = sc->arena;
     struct print_plan *pl = NEW(a, struct print_plan);
+    pl->near = (double)sc->target->l2 / 2;
     pl->cluster = *c;
     pl->lanes = lanes;
     pl->cluster.loops = loops_copy(a, c->loops);
@@ -237,6 +355,8 @@ struct print_plan *groups_make(struct arena *a, const struct cluster *c, int lan
     pl->cluster.memory = NEW_ARRAY(a, struct memory, l->tensors.n);
     pl->temp = NEW_ARRAY(a, struct print_temp, l->tensors.n);
     for (int i = 0; i < l->tensors.n; i++) pl->cluster.memory[i] = c->memory[i];
+    pl->unit = groups_unit_letters(l, pl->cluster.memory);
+    order(l);
     cut(pl);
     for (int i = 0; i < l->tensors.n; i++) {
         const struct loops_tensor *t = &l->tensors.at[i];

@@ -27,7 +27,7 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
 {
-    const struct print_plan *pl = groups_make(sc->arena, c, 1);
+    const struct print_plan *pl = groups_make(sc, c, 1);
     *out = (struct variant){.text = "scalar"};
     out->cost = pl->ops / (NEST_RATE * sc->target->cores) + pl->bytes / sc->target->dram_rate + 1000.0 * pl->ngroup;
     return 1;
@@ -105,7 +105,7 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
 static sol_status emit(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
                        struct kernel *out)
 {
-    struct print_plan *pl = groups_make(sc->arena, c, 1);
+    struct print_plan *pl = groups_make(sc, c, 1);
     struct text text = solver_text(sc);
     print_prelude(&text, sc->target);
     print_tables(&text, pl->cluster.loops);

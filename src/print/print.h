@@ -116,8 +116,11 @@ struct print_plan {
     struct print_temp *temp; /* by tensor */
     int64_t scratch_bytes, work_bytes;
     double ops, bytes;
+    double near;   /* bytes that a task finds again in its core's cache */
+    uint64_t unit; /* letters along which the elements of outputs lie side by side */
 };
-struct print_plan *groups_make(struct arena *a, const struct cluster *c, int lanes); /* lanes of a vector, or 1 */
+/* lanes of a vector, or 1 */
+struct print_plan *groups_make(const struct solver_context *sc, const struct cluster *c, int lanes);
 /* Statements that run together in one loop over their scan letter: how many from statement s on; 1 without a scan. */
 int groups_scan(const struct loops *l, int s);
 /* The letters that statements first .. last share: different points of them do not see each other. */
