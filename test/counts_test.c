@@ -55,6 +55,10 @@ static const struct kernel_row {
     {"winograd", NULL, NULL,
      "input %0:f32[1 32 16 16]\nparam %1:f32[32 32 3 3]\nparam %2:f32[32]\n%3 = Conv(%0, %1, %2) p=1 q=1\n"
      "%4 = relu(%3)\noutput %4"},
+    {"winograd5x5", NULL, NULL,
+     "input %0:f32[1 64 16 16]\nparam %1:f32[64 64 5 5]\n%2 = Conv(%0, %1) p=2 q=2\noutput %2"},
+    {"winograd_dilated", NULL, NULL,
+     "input %0:f32[1 32 16 16]\nparam %1:f32[32 32 3 3]\n%2 = Conv(%0, %1) d=2 p=2 q=2\noutput %2"},
     {"conv1x1", NULL, NULL,
      "input %0:f32[1 64 14 14]\nparam %1:f32[128 64 1 1]\nparam %2:f32[128]\n%3 = Conv(%0, %1, %2)\n"
      "%4 = relu(%3)\noutput %4"},

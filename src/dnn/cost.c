@@ -16,9 +16,11 @@ static const struct {
     double transpose;     /* elements per cycle gathered across */
     double overlap;       /* share of the smaller limits that is not hidden */
     double line4, line6;  /* cycles of a Winograd transform of one line of so many points */
-    double plane;         /* cycles to take a vector of a Winograd tile to its plane, far from its others, and back */
+    double plane;         /* cycles to take a line of a Winograd tile to its plane, far from its others, and back */
     double foreign;       /* share of the peak that another library is thought to reach: enough to be tried */
 } constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.3, 4, 12, 10, 0.95};
+
+enum { LINE = 64 }; /* bytes of a cache's line */
 
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
 {
@@ -63,7 +65,7 @@ static bool conflicts(const struct blocking *b, double pixels)
  * that goes through? */
 static bool crowded(const struct blocking *b)
 {
-    enum { WAYS = 16, LINE = 64 };
+    enum { WAYS = 16 };
     if (b->options.source != B_IN_PLACE) return false;
     int64_t s = axis_stride(&b->k.at[b->k.n - 1], b->p->b.view.s) * b->p->bytes;
     const int64_t all = b->target->l2 / (WAYS * LINE), lines = (b->width * b->p->bytes + LINE - 1) / LINE;
@@ -76,7 +78,7 @@ static bool crowded(const struct blocking *b)
 /* How much longer a step of K takes where it goes to other lines of the operands as they lie: far ones share sets. */
 static double scattered(const struct blocking *b)
 {
-    enum { LINE = 64, FAR = 16 * LINE };
+    enum { FAR = 16 * LINE };
     const struct axis *k = &b->k.at[b->k.n - 1];
     const int64_t a = axis_stride(k, b->a_stride) * b->p->bytes, w = axis_stride(k, b->p->b.view.s) * b->p->bytes;
     const bool place = b->options.source == B_IN_PLACE && w >= LINE;
@@ -147,8 +149,9 @@ double cost_winograd(const struct winograd *w)
     const double pixels = (double)w->group / (double)tile_count(b);
     const double products = (double)(tile_count(b) * b->panels) * points * (double)w->ngroup * tile_cycles(b, pixels);
     const double per_pixel = w->m * w->m * (constants.store + w->p.weight * constants.node);
-    const double planes = points * (in + out) * constants.plane;
-    double cycles = products + planes + in * 2 * w->points * line + out * ((w->points + w->m) * line + per_pixel);
+    const double lines = points * (in + out) * t->vector_bytes / LINE;
+    double cycles =
+        products + lines * constants.plane + in * 2 * w->points * line + out * ((w->points + w->m) * line + per_pixel);
     const int64_t tasks = steps ? blocking_tasks(b) : w->ngroup;
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
     const double compute = cycles * cycle(t) / t->cores * busy;

@@ -53,12 +53,16 @@ static struct row_input input_of(struct arena *a, const struct sol_tensor *t)
 
 /* -- purposes: what an output's dimension is for */
 
-struct search { /* for a read whose dimension runs with `letter` */
+#define THROUGH 4 /* statements that a purpose is looked for through what they leave for each other */
+
+struct search { /* for a read whose dimension runs with `letter`, in statement `stmt` */
     const struct sol_layer *layer;
     const struct loops *loops;
-    int letter;
+    int letter, stmt, depth;
     char found;
 };
+
+static char purpose_read(const struct sol_layer *l, int out_tensor, int dim, int before, int depth);
 
 /* The i-th input that is given: loops have no tensor for a missing one. */
 static const struct sol_tensor *given_input(const struct sol_layer *l, int i)
@@ -72,21 +76,27 @@ static void look_at(void *user, int32_t node)
 {
     struct search *s = user;
     const struct ex *e = &s->loops->ex.at[node];
-    if (s->found || e->kind != EX_READ || s->loops->tensors.at[e->tensor].role != LOOPS_INPUT) return;
-    const struct sol_tensor *t = given_input(s->layer, e->tensor);
+    if (s->found || e->kind != EX_READ) return;
+    const bool input = s->loops->tensors.at[e->tensor].role == LOOPS_INPUT;
+    const struct sol_tensor *t = input ? given_input(s->layer, e->tensor) : NULL;
+    int found = -1; /* a letter whose digits run along several dimensions stands for none of them */
     int32_t index = e->a;
-    int dims = 0; /* a letter whose digits run along several stands for none of them */
-    for (int d = 0; t && d < t->ndim && index; d++, index = s->loops->ex.at[index].next) {
+    for (int d = 0; index; d++, index = s->loops->ex.at[index].next) {
         if (!(ex_letters(s->loops, index) >> s->letter & 1)) continue;
-        s->found = dims++ ? 0 : t->dim[d].purpose;
+        if (found >= 0) return;
+        found = d;
     }
+    if (found < 0) return;
+    if (t && found < t->ndim) s->found = t->dim[found].purpose;
+    if (!input && s->depth < THROUGH) s->found = purpose_read(s->layer, e->tensor, found, s->stmt, s->depth + 1);
 }
 
-/* By structure: the purpose of the first input dimension that is read along this output dimension. */
-static char purpose_read(const struct sol_layer *l, int out_tensor, int dim)
+/* By structure: the purpose of the first input dimension that is read along this dimension of what statements in front
+ * of `before` write. */
+static char purpose_read(const struct sol_layer *l, int out_tensor, int dim, int before, int depth)
 {
     const struct loops *p = l->loops;
-    for (int i = 0; i < p->stmts.n; i++) {
+    for (int i = 0; i < before; i++) {
         const struct loops_stmt *s = &p->stmts.at[i];
         bool writes = false;
         for (int o = 0; o < s->nout; o++) writes |= s->out[o] == out_tensor;
@@ -96,7 +106,7 @@ static char purpose_read(const struct sol_layer *l, int out_tensor, int dim)
         struct affine f;
         if (!index || !ex_affine(p, index, &f)) continue;
         for (int k = 0; k < f.n; k++) {
-            struct search search = {l, p, f.letter[k], 0};
+            struct search search = {l, p, f.letter[k], i, depth, 0};
             ex_walk(p, s->value, look_at, &search);
             if (search.found) return search.found;
         }
@@ -110,7 +120,7 @@ static void set_purposes(struct sol_layer *l, const struct row *row, int first_o
         for (int d = 0; d < l->out[o]->ndim; d++) {
             bool own = row && !(l->def->flags & (LAYER_MOVE | LAYER_MAP));
             char says = own ? row_purpose(row, true, o, d, l->out[o]->ndim) : 0;
-            char read = says == 'C' || says == 'P' ? says : purpose_read(l, first_out + o, d);
+            char read = says == 'C' || says == 'P' ? says : purpose_read(l, first_out + o, d, l->loops->stmts.n, 0);
             l->out[o]->dim[d].purpose = read ? read : l->def->text ? says : 0;
         }
 }
