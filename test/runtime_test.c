@@ -9,12 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "fail_alloc.h"
+#include "runtime/inside.h"
 #include "runtime/runtime.h"
 
 enum { N = 8 };
@@ -470,6 +472,45 @@ static void out_of_memory(void **state)
     for (int i = 0; i < 4; i++) ran[i] = 0;
 }
 
+/* Is the mapping around `at` marked for huge pages? -1: this system says nothing of that. */
+static int wants_huge(const char *at)
+{
+    FILE *f = fopen("/proc/self/smaps", "r");
+    char line[512];
+    bool inside = false;
+    int answer = -1;
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long begin, end;
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2) inside = begin <= (uintptr_t)at && (uintptr_t)at < end;
+        if (inside && !strncmp(line, "VmFlags:", 8)) answer = strstr(line, " hg") != NULL;
+    }
+    if (f) fclose(f);
+    return answer;
+}
+
+/* A large output's pages are asked for as huge ones: whole ones inside of it, no byte of its neighbours. */
+static void large_outputs_get_huge_pages(void **state)
+{
+    (void)state;
+    enum { HUGE = 2 << 20, LARGE = 33 << 20 };
+    const size_t room = LARGE + 3 * (size_t)HUGE;
+    char *map = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(map, MAP_FAILED);
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) || wants_huge(map) < 0) {
+        munmap(map, room);
+        skip(); /* no huge pages, or no way to see them */
+    }
+    char *whole = map + (HUGE - (uintptr_t)map % HUGE) % HUGE + HUGE;
+    block_fresh(whole - 64, LARGE / 2);
+    assert_int_equal(wants_huge(map), 0); /* small outputs stay as they are */
+    block_fresh(whole - 64, LARGE);
+    assert_int_equal(wants_huge(whole), 1);
+    assert_int_equal(wants_huge(map), 0);
+    char *end = whole + (LARGE - 64) / HUGE * HUGE;
+    assert_int_equal(wants_huge(end), 0);
+    munmap(map, room);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -479,6 +520,7 @@ int main(void)
         TEST(profile_has_a_line_a_step),          TEST(closes_its_module),
         TEST(calls_while_parameters_change),      TEST(children_of_a_busy_process),
         TEST(debug_fills_the_workspace_with_nan), TEST(out_of_memory),
+        TEST(large_outputs_get_huge_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20, LARGE = 64 << 20, SLOW_NS = 2000000, PATIENCE = 3 };
+enum { LINE = 64, HUGE_PAGE = 2 << 20, SLOW_NS = 2000000, PATIENCE = 3 };
+enum { HUGE_FROM = 4 << 20, FRESH = 32 << 20, LARGE = 64 << 20 }; /* bytes */
 
 static void want_huge(char *at, int64_t bytes)
 {
@@ -45,6 +46,12 @@ sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, stru
     else if (align == HUGE_PAGE)
         want_huge(at, bytes);
     return SOL_OK;
+}
+
+void block_fresh(char *at, int64_t bytes)
+{
+    const int64_t skip = (int64_t)(-(uintptr_t)at % HUGE_PAGE);
+    if (bytes >= FRESH) want_huge(at + skip, bytes - skip);
 }
 
 void block_keep(struct block *b)

@@ -73,6 +73,9 @@ void net_free(struct sol_net *net);
 sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *out_b);
 void block_free(struct sol_ctx *ctx, struct block *b);
 void block_keep(struct block *b); /* it will be used again */
+/* Memory of somebody else's that is about to be written. If it is large it is as a rule new, as a gradient of every
+ * step is, since allocators give such memory back: with huge pages that is written several times as fast. */
+void block_fresh(char *at, int64_t bytes);
 /* Takes a slot with workspace and scratch for a call of `p`; hand it back with slot_give. */
 sol_status slot_take(struct sol_net *net, const struct sol_program *p, int threads, struct slot **out_s);
 void slot_give(struct sol_net *net, struct slot *s);

@@ -80,6 +80,15 @@ static sol_status check_pointers(struct sol_net *net, enum sol_buffer_kind kind,
     return SOL_OK;
 }
 
+static void expect_outputs(const struct sol_net *net, int given, void *const *outputs)
+{
+    for (int k = 0; outputs && k < net->module->nbuffer; k++) {
+        const struct sol_buffer *b = &net->module->buffer[k];
+        if (b->kind == SOL_BUFFER_OUTPUT && b->given & given)
+            block_fresh(outputs[b->index], net->output_bytes[b->index]);
+    }
+}
+
 static int choose_threads(struct sol_net *net, int threads)
 {
     if (threads <= 0) threads = atoi(ctx_config(net->ctx, "threads"));
@@ -127,6 +136,7 @@ static sol_status run(struct sol_net *net, struct call *c, int given, struct pro
     TRY(check_pointers(net, SOL_BUFFER_INPUT, given, net->parts.inputs, net->input_bytes, c->inputs));
     TRY(check_pointers(net, SOL_BUFFER_OUTPUT, given, net->parts.outputs, net->output_bytes,
                        (const void *const *)c->outputs));
+    expect_outputs(net, given, c->outputs);
     c->threads = choose_threads(net, c->threads);
     TRY(prepare_enter(net, c->threads));
     const sol_status status = run_slot(net, c, profile);
