@@ -49,6 +49,16 @@ bool plan_winograd(struct sol_ctx *ctx)
     return strcmp(ctx_config(ctx, "precision"), "high") != 0 && strcmp(ctx_config(ctx, "memory"), "small") != 0;
 }
 
+/* Every kernel begins with the same prelude: it is printed once. */
+static const struct target *with_prelude(struct arena *a, const struct target *t)
+{
+    struct text prelude = text_new(a);
+    struct target *own = arena_memdup(a, t, sizeof *t);
+    print_prelude(&prelude, t);
+    own->prelude = prelude.at;
+    return own;
+}
+
 sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
                         struct plan **out_plan)
 {
@@ -57,7 +67,7 @@ sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct targe
     *p = (struct plan){.g = g,
                        .arena = a,
                        .ctx = g->ctx,
-                       .target = target,
+                       .target = with_prelude(a, target),
                        .advice = advice,
                        .training = graph_is_joint(g),
                        .winograd = plan_winograd(g->ctx)};

@@ -19,6 +19,7 @@ struct target {
     int cores;                                 /* that this run may use; never enters the generated code, only costs */
     int64_t l1, l2, l3;                        /* bytes */
     double flops, l2_rate, l3_rate, dram_rate; /* per ns (GFLOP/s, GB/s), of all cores */
+    const char *prelude;                       /* what print_prelude puts, where it is known already */
 };
 void target_host(struct target *out); /* target.c: this machine, by cpuid */
 sol_status target_named(struct sol_ctx *ctx, const char *name,

@@ -492,6 +492,10 @@ static void vectors(struct text *out, int lanes)
 
 void print_prelude(struct text *out, const struct target *t)
 {
+    if (t->prelude) {
+        text_add(out, t->prelude, strlen(t->prelude));
+        return;
+    }
     text_add(out, scalar_helpers, strlen(scalar_helpers));
     for (int lanes = 2; lanes <= MAX(4, t->vector_bytes / 4); lanes *= 2) vectors(out, lanes);
     text_put(out, "\n");
