@@ -53,21 +53,14 @@ void print_memory(const struct sol_net *net)
 }
 
 /* VmHWM: what getrusage says begins with what the process had before it became this command. */
-static int64_t peak_of_process(void)
+void print_process(void)
 {
     char line[128];
     long long kib = 0;
     FILE *f = fopen("/proc/self/status", "r");
     while (f && fgets(line, sizeof line, f)) sscanf(line, "VmHWM: %lld", &kib);
     if (f) fclose(f);
-    return kib * 1024;
-}
-
-void print_process(void)
-{
-    char text[32];
-    const int64_t bytes = peak_of_process();
-    if (bytes) printf("this process: at most %s of memory\n", human_bytes(bytes, text));
+    if (kib) printf("this process: at most %.1f MB of memory\n", (double)kib * 1.024e-3);
 }
 
 static bool read_pb(struct cli *c, const char *path, struct array *out_a)
