@@ -14,11 +14,12 @@ static const struct {
     double node;          /* cycles for each instruction of the epilogue on a register */
     double copy;          /* elements per cycle gathered in rows */
     double transpose;     /* elements per cycle gathered across */
+    double waits;         /* share of the smaller limit where weights come from L3 in small pieces */
     double overlap;       /* share of the smaller limits that is not hidden */
     double line4, line6;  /* cycles of a Winograd transform of one line of so many points */
     double plane;         /* cycles to take a line of a Winograd tile to its plane, far from its others, and back */
     double foreign;       /* share of the peak that another library is thought to reach: enough to be tried */
-} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.3, 4, 12, 10, 0.95};
+} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.55, 0.3, 4, 12, 10, 0.95};
 
 enum { LINE = 64 }; /* bytes of a cache's line */
 
@@ -95,8 +96,12 @@ static double tile_cycles(const struct blocking *b, double pixels)
     if (loads / 2 > step) step = loads / 2;
     if (constants.latency > step) step = constants.latency;
     step *= scattered(b);
-    const double weights = b->vectors * (double)t->vector_bytes / (crowded(b) ? constants.l3 : constants.l2);
-    if (weights > step && b->panel_elements * b->p->bytes > t->l1 / 2) step = weights;
+    const bool far = crowded(b);
+    const double weights = b->vectors * (double)t->vector_bytes / (far ? constants.l3 : constants.l2);
+    if (far) /* a page or more each: what comes is waited for */
+        step = MAX(step, weights) + constants.waits * MIN(step, weights);
+    else if (weights > step && b->panel_elements * b->p->bytes > t->l1 / 2)
+        step = weights;
     const double k = (double)(b->nrun * b->len) * (double)b->nchunk;
     const double store = constants.store * (b->p->unit ? 1 : b->lanes); /* lane by lane */
     const double finish = fmas * (store + b->p->weight * constants.node);
