@@ -72,7 +72,7 @@ int call_run(struct cli *c, const struct model *m, struct call *call, double *ou
 void call_free(struct call *call);
 void print_io(const struct sol_io *io, const char *indent);
 void print_memory(const struct sol_net *net);
-void print_process(void); /* the most memory it has had */
+void print_process(void);                                              /* the most memory it has had */
 bool array_read(struct cli *c, const char *path, struct array *out_a); /* .npy, or .pb of ONNX test data */
 double now_s(void);
 const char *human_bytes(int64_t bytes, char out[32]);
