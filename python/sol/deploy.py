@@ -109,7 +109,7 @@ def _deploy(
         graphs = tuple((onnx.sized(os.fspath(model), args, kwargs, n), (), -1, n or 0, None, ()) for n in sizes)
         _core.deploy(graphs, target, keys, None, None, None)
     elif ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
-        from .pytorch.deploy import deploy_torch
+        from .pytorch.deployed import deploy_torch
 
         deploy_torch(model, target, keys, tuple(args), kwargs, sizes)
     else:

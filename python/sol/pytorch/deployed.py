@@ -1,4 +1,6 @@
-"""`sol.deploy` for what PyTorch makes: the model as a graph whose inputs and outputs are row-major tensors."""
+"""`sol.deploy` for what PyTorch makes: the model as a graph whose inputs and outputs are row-major tensors.
+
+(A module `deploy` would hide the function of `sol.pytorch` once it is imported.)"""
 
 from __future__ import annotations
 
