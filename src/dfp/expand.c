@@ -1,6 +1,7 @@
 /* Rewrites before planning. moments, softsum, maxat and minat become statements with one simple reduction each, so that
  * lanes and partial results need no rules of their own: two passes over data that is near are faster than one with long
- * chains, and more exact. What both passes and a later statement need (exp(x - m)) is computed once, into a row. */
+ * chains, and more exact. What both passes and a later statement need (exp(x - m)) is computed once, into a row. Long
+ * reductions fall into parts: tasks, or for moments what stays in the cache from one pass to the next. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,6 +143,44 @@ static int32_t share(struct expand *x, const struct loops_stmt *s, int from, con
     return read;
 }
 
+/* -- reductions in parts */
+
+struct split { /* letter = outer*block + inner */
+    struct expand *x;
+    const struct loops_stmt *s;
+    int letter, outer, inner;
+    int64_t block;
+};
+
+static void split_letter(struct split *w, int letter, int64_t block)
+{
+    struct loops *l = w->x->l;
+    const struct loops_letter old = l->letters.at[letter];
+    w->letter = letter;
+    w->block = block;
+    w->outer = loops_letter(l, arena_printf(l->arena, "%sb", old.name), (old.size + block - 1) / block);
+    w->inner = loops_letter(l, old.name, block);
+}
+
+static int32_t split_index(const struct split *w)
+{
+    struct loops *l = w->x->l;
+    const int32_t base = ex_binary(l, EX_MUL, ex_letter(l, w->outer), ex_int(l, w->block));
+    return ex_binary(l, EX_ADD, base, ex_letter(l, w->inner));
+}
+
+/* The expression with the letter replaced. */
+static int32_t split_copy(const struct split *w, int32_t node)
+{
+    struct loops *l = w->x->l;
+    int32_t letter_map[LOOPS_MAX_LETTERS];
+    int *tensor_map = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
+    for (int i = 0; i < l->letters.n; i++) letter_map[i] = ex_letter(l, i);
+    for (int i = 0; i < l->tensors.n; i++) tensor_map[i] = i;
+    letter_map[w->letter] = split_index(w);
+    return node ? ex_copy(l, l, node, letter_map, tensor_map) : 0;
+}
+
 /* -- reductions with two results */
 
 static int32_t count(struct loops *l, const struct ex *e)
@@ -156,10 +195,54 @@ static int32_t mean(struct loops *l, int32_t sum, int32_t n)
     return ex_binary(l, EX_DIV, sum, n);
 }
 
+/* Means and squared distances of parts that stay in the cache between the two passes, then of all together: a mean m
+ * of n values with the sum of squares q of each part give v = sum(q + n*(m-u)^2). False: it all stays in the cache. */
+static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const struct ex *e, int32_t body)
+{
+    enum { STRIP = 256 }; /* bytes of a point that are gone through together where a row of results lies side by side */
+    struct loops *l = x->l;
+    const uint64_t own = stmt_letters(l, s);
+    const int64_t most = x->target->l2 / 4 / (x->unit & own ? STRIP : 4);
+    struct split w = {.x = x, .s = s};
+    uint64_t inner = e->u.bound, parts = 0;
+    if (e->a || letters_points(l, inner) <= most) return false;
+    for (int i = 0; i < l->letters.n && letters_points(l, inner) > most; i++) {
+        const uint64_t bit = UINT64_C(1) << i;
+        const int64_t size = l->letters.at[i].size;
+        if (!(inner & bit)) continue;
+        int64_t block = MAX(most / letters_points(l, inner & ~bit), 1);
+        while (size % block) block--;
+        inner &= ~bit;
+        if (block > 1 && l->letters.n + 2 <= LOOPS_MAX_LETTERS) {
+            split_letter(&w, i, block);
+            body = split_copy(&w, body);
+            inner |= UINT64_C(1) << w.inner;
+            parts |= UINT64_C(1) << w.outer;
+            break;
+        }
+        parts |= bit;
+    }
+    const uint64_t letters = own | parts;
+    if (!inner || __builtin_popcountll(letters) > SOL_MAX_DIMS) return false;
+    const enum sol_dtype dtype = expr_natural(l, body) == C_F64 ? SOL_F64 : SOL_F32;
+    const int part[2] = {temp(x, "part", letters, dtype), temp(x, "square", letters, dtype)};
+    const int32_t n = ex_int(l, letters_points(l, inner));
+    const int32_t m = ex_read(l, part[0], letter_list(x, letters), 0), off = ex_binary(l, EX_SUB, body, m);
+    put(x, s, part[0], letter_list(x, letters), mean(l, ex_red(l, RED_SUM, inner, 0, body), n));
+    put(x, s, part[1], letter_list(x, letters), ex_red(l, RED_SUM, inner, 0, ex_call(l, math_row("square"), 1, &off)));
+    put(x, s, s->out[0], s->index, mean(l, ex_red(l, RED_SUM, parts, 0, m), ex_int(l, letters_points(l, parts))));
+    const int32_t u = ex_read(l, s->out[0], s->index, 0), away = ex_binary(l, EX_SUB, m, u);
+    const int32_t apart = ex_binary(l, EX_MUL, n, ex_call(l, math_row("square"), 1, &away));
+    const int32_t all = ex_binary(l, EX_ADD, ex_read(l, part[1], letter_list(x, letters), 0), apart);
+    put(x, s, s->out[1], s->index, mean(l, ex_red(l, RED_SUM, parts, 0, all), count(l, e)));
+    return true;
+}
+
 static void moments(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
     struct loops *l = x->l;
     const int32_t body = share(x, s, i, "r", e->b, e->u.bound, 4);
+    if (moments_of_parts(x, s, e, body)) return;
     put(x, s, s->out[0], s->index, mean(l, ex_red(l, RED_SUM, e->u.bound, e->a, body), count(l, e)));
     const int32_t u = ex_read(l, s->out[0], s->index, 0), off = ex_binary(l, EX_SUB, body, u);
     const int32_t square = ex_call(l, math_row("square"), 1, &off);
@@ -258,7 +341,7 @@ static int32_t invert(const struct expand *x, int32_t node)
     return a == e.a && b == e.b ? node : ex_binary(l, (enum ex_kind)e.kind, a, b);
 }
 
-/* -- long reductions to few results: parts that are tasks, then the parts together */
+/* -- long reductions to few results: their parts are tasks */
 
 #define PARTS 64          /* tasks that are wanted */
 #define PARTS_WORK 262144 /* operations from which on a step more pays */
@@ -281,26 +364,13 @@ static int64_t parts_of(int64_t size, int64_t want)
     return best >= (want + 1) / 2 ? best : want;
 }
 
-struct split {
-    struct expand *x;
-    const struct loops_stmt *s;
-    int letter, outer, inner;
-    int64_t block;
-};
-
 /* part[outer ..] = red[inner ..] body; the reduction over the parts comes back. */
 static int32_t make_parts(struct split *w, const struct ex *e, enum sol_dtype dtype)
 {
     struct loops *l = w->x->l;
-    int32_t letter_map[LOOPS_MAX_LETTERS];
-    int *tensor_map = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
-    for (int i = 0; i < l->letters.n; i++) letter_map[i] = ex_letter(l, i);
-    for (int i = 0; i < l->tensors.n; i++) tensor_map[i] = i;
-    const int32_t base = ex_binary(l, EX_MUL, ex_letter(l, w->outer), ex_int(l, w->block));
-    letter_map[w->letter] = ex_binary(l, EX_ADD, base, ex_letter(l, w->inner));
-    const int32_t body = ex_copy(l, l, e->b, letter_map, tensor_map);
-    int32_t guard = e->a ? ex_copy(l, l, e->a, letter_map, tensor_map) : 0;
-    const int32_t within = ex_cmp(l, CMP_LT, letter_map[w->letter], ex_int(l, l->letters.at[w->letter].size));
+    const int32_t body = split_copy(w, e->b);
+    int32_t guard = split_copy(w, e->a);
+    const int32_t within = ex_cmp(l, CMP_LT, split_index(w), ex_int(l, l->letters.at[w->letter].size));
     const int32_t both[2] = {within, guard};
     if (l->ex.at[within].kind != EX_INT) guard = guard ? ex_logic(l, EX_AND, 2, both) : within;
     const uint64_t bound = (e->u.bound & ~(UINT64_C(1) << w->letter)) | UINT64_C(1) << w->inner;
@@ -329,10 +399,7 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
         if (w.letter >= 0) {
             const int64_t size = l->letters.at[w.letter].size, parts = parts_of(size, PARTS / have);
             const enum compute k = ex_is_int(l, red[0]) ? C_I64 : expr_natural(l, red[0]);
-            w.block = (size + parts - 1) / parts;
-            w.outer = loops_letter(l, arena_printf(l->arena, "%sb", l->letters.at[w.letter].name),
-                                   (size + w.block - 1) / w.block);
-            w.inner = loops_letter(l, l->letters.at[w.letter].name, w.block);
+            split_letter(&w, w.letter, (size + parts - 1) / parts);
             whole.value = replace(l, s->value, red[0],
                                   make_parts(&w, &e,
                                              k == C_F64   ? SOL_F64
