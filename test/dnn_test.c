@@ -250,8 +250,9 @@ static pid_t start_compiler(const char *cc, const struct target *t, int from, in
     if (pid) return pid;
     static char text[65536];
     int n = snprintf(text, sizeof text,
-                     "%s -O1 -std=gnu11 -w -march=%s%s -fPIC -shared -I%.*s../include -o %s/part%d_%d.so", cc, t->march,
-                     strstr(cc, "clang") && t->vector_bytes == 64 ? " -mprefer-vector-width=512" : "",
+                     "%s -O1 -std=gnu11 -Wall -Wextra -Werror -Wno-psabi -Wno-unused-function -march=%s%s -fPIC "
+                     "-shared -I%.*s../include -o %s/part%d_%d.so",
+                     cc, t->march, strstr(cc, "clang") && t->vector_bytes == 64 ? " -mprefer-vector-width=512" : "",
                      (int)(sizeof __FILE__ - sizeof "dnn_test.c"), __FILE__, jobs.folder, jobs.serial, part);
     for (int i = from; i < to; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, " %s/k%d.c", jobs.folder, jobs.at[i].id);

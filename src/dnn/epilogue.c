@@ -171,3 +171,9 @@ void epilogue_parameters(const struct problem *p, struct text *out)
         text_put(out, ", %s%s *e%d", p->view[i].node ? "const " : "", d->c_name, i);
     }
 }
+
+void epilogue_parameters_used(const struct problem *p, struct text *out)
+{
+    for (int i = 0; i < p->nview; i++) text_put(out, "%s(void)e%d", i ? ", " : "    ", i);
+    if (p->nview) text_put(out, ";\n");
+}

@@ -26,5 +26,6 @@ void epilogue_print(struct epilogue *e, struct text *out, const char *sum, int v
 const char *epilogue_hold(struct epilogue *e, struct text *out, int view, int valid);
 /* The parameters `const float *e0, float *e1, ..` and the arguments that go with them: " e0 + offset, .." */
 void epilogue_parameters(const struct problem *p, struct text *out);
+void epilogue_parameters_used(const struct problem *p, struct text *out); /* for compilers that miss a use of one */
 
 #endif

@@ -304,6 +304,7 @@ void tile_print(const struct blocking *b, struct text *out, int rows, int cols, 
     else
         finish_loop(&t, &e);
     text_line(out, "(void)sums, (void)chunk, (void)value, (void)next;");
+    epilogue_parameters_used(b->p, out);
     out->indent--;
     text_put(out, "}\n\n");
 }

@@ -269,6 +269,7 @@ static void result_function(const struct weights *w, struct text *out, bool last
     epilogue_parameters(&w->p, out);
     text_put(out, ")\n{\n");
     out->indent++;
+    epilogue_parameters_used(&w->p, out);
     text_open(out, "for (int64_t r = 0; r < rows; r++) {");
     if (lanes >= w->lanes) {
         text_open(out, "for (int64_t v = 0; v < %lld; v++) {", (long long)(lanes / w->lanes));

@@ -11,7 +11,6 @@
  * output has the point at infinity, too. */
 static const char *const head6 =
     "static const real ca = 0.70710678118654752440, cb = 1.41421356237309504880, c2 = 2, ch = 0.5, c52 = 2.5;\n"
-    "static const real ca3 = 0.35355339059327376220, cb3 = 2.82842712474619009760; /* ca and cb cubed */\n"
     "static inline __attribute__((always_inline)) void input_line(const vec *d, vec *t)\n{\n"
     "    const vec ea = d[4] - c2 * d[2], oa = ca * d[3] - cb * d[1], eb = d[4] - ch * d[2], ob = cb * d[3] - ca * "
     "d[1];\n"
@@ -21,7 +20,7 @@ static const char *const head6 =
 static const char *const sums6 =
     "    const vec ea = m[1] + m[2], oa = m[1] - m[2], eb = m[3] + m[4], ob = m[3] - m[4];\n";
 static const char *const outputs6[] = {"m[0] + ea + eb", "ca * oa + cb * ob", "ch * ea + c2 * eb",
-                                       "ca3 * oa + cb3 * ob", "ch * ch * ea + c2 * c2 * eb"};
+                                       "ch * ca * oa + c2 * cb * ob", "ch * ch * ea + c2 * c2 * eb"};
 static const char *const head4 =
     "static inline __attribute__((always_inline)) void input_line(const vec *d, vec *t)\n{\n"
     "    t[0] = d[0] - d[2];\n    t[1] = d[1] + d[2];\n    t[2] = d[2] - d[1];\n    t[3] = d[1] - d[3];\n}\n";
@@ -236,6 +235,7 @@ static void output_function(const struct winograd *w, struct text *out)
         text_close(out, "}");
     }
     text_line(out, "(void)last;");
+    epilogue_parameters_used(&w->p, out);
     out->indent--;
     text_put(out, "}\n\n");
 }
