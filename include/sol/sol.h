@@ -129,7 +129,8 @@ void sol_free(struct sol_ctx *ctx, void *p);
 /* Appends the gradient to a graph that is complete. For each output of[i] comes an input of its shape and type, the
  * gradient that the caller will have of it, in this order behind the inputs that are there; for each tensor with[i], an
  * input or a parameter of a real type, an output: its gradient, behind the outputs that are there. out_reached[i] is 0,
- * and there is no such output, where with[i] has no influence on any output of[]. Layers that have no gradient (opaque
+ * and there is no such output, where with[i] has no influence on any output of[]: through integers, or what is
+ * `stop`ped. (Where the derivative is 0, as of round, the gradient is zeros.) Layers that have no gradient (opaque
  * ones) are refused, all by name. */
 sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, int nwith,
                                    struct sol_tensor *const *with, int *out_reached);

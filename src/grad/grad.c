@@ -39,12 +39,13 @@ static void find_active(struct grads *s, int nof, const int *of, int nwith, stru
     for (struct sol_layer *l = g->first; l; l = l->next) {
         bool any = false;
         for (int i = 0; i < l->nin; i++) any |= l->in[i] && s->active[l->in[i]->id];
+        any &= strcmp(l->def->name, "stop") != 0; /* what was detached */
         for (int o = 0; o < l->nout; o++) s->active[l->out[o]->id] = any && is_real(l->out[o]);
     }
     for (int i = 0; i < nof; i++) reaches[g->outputs.at[of[i]].t->id] = true;
     for (struct sol_layer *l = g->last; l; l = l->prev) {
         bool any = false;
-        for (int o = 0; o < l->nout; o++) any |= reaches[l->out[o]->id];
+        for (int o = 0; o < l->nout; o++) any |= reaches[l->out[o]->id] && s->active[l->out[o]->id];
         for (int i = 0; i < l->nin; i++)
             if (l->in[i] && any) reaches[l->in[i]->id] = true;
     }
@@ -127,6 +128,17 @@ static sol_status check_arguments(struct sol_graph *g, int nof, const int *of, i
     return SOL_OK;
 }
 
+sol_status grad_zeros(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, int64_t *shape,
+                      struct sol_tensor **out)
+{
+    struct sol_layer *l;
+    struct row_attr fill[] = {{.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape},
+                              {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(dtype)->name}};
+    TRY(graph_add(g, NULL, "Fill", name, "", 0, NULL, &(struct attrs){2, fill}, &l));
+    *out = l->out[0];
+    return SOL_OK;
+}
+
 static sol_status gradient_inputs(struct grads *s, int nof, const int *of)
 {
     for (int i = 0; i < nof; i++) {
@@ -176,8 +188,12 @@ sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, 
     }
     for (int i = 0; i < nwith; i++) {
         struct sol_tensor *d = s.d[with[i]->id];
-        out_reached[i] = d != NULL;
-        if (!d) continue;
+        out_reached[i] = s.active[with[i]->id];
+        if (!out_reached[i]) continue;
+        int64_t *shape = NEW_ARRAY(g->arena, int64_t, with[i]->ndim + 1);
+        for (int k = 0; k < with[i]->ndim; k++) shape[k] = with[i]->dim[k].size;
+        if (!d) /* an influence whose derivative is 0 everywhere: through round(), say */
+            TRY(grad_zeros(g, with[i]->name, (enum sol_dtype)with[i]->dtype, with[i]->ndim, shape, &d));
         graph_output(g, arena_printf(g->arena, "d_%s", with[i]->name), d);
         g->outputs.at[g->outputs.n - 1].backward = true;
     }

@@ -42,11 +42,8 @@ static sol_status add_up(struct adjoint *a, int tensor, struct sol_tensor *value
     for (int d = 0; d < to.ndim; d++) all[0] *= shape[d] = to.shape[d];
     struct sol_tensor *in[3];
     struct sol_layer *l;
-    struct row_attr fill[] = {{.name = "shape", .kind = ATTR_INT, .n = 1, .ints = all},
-                              {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(to.dtype)->name}};
     struct row_attr mode = {.name = "mode", .kind = ATTR_TEXT, .n = -1, .text = "add"};
-    TRY(graph_add(a->g, NULL, "Fill", a->layer->name, a->layer->where, 0, NULL, &(struct attrs){2, fill}, &l));
-    in[0] = l->out[0];
+    TRY(grad_zeros(a->g, a->layer->name, (enum sol_dtype)to.dtype, 1, all, &in[0]));
     TRY(grad_reshape(a->g, a->layer, place, 1, points, &in[1]));
     TRY(grad_reshape(a->g, a->layer, value, 1, points, &in[2]));
     TRY(graph_add(a->g, NULL, "ScatterElements", a->layer->name, a->layer->where, 3, in, &(struct attrs){1, &mode},

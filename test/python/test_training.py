@@ -935,6 +935,36 @@ def test_memory_is_given_back():
     assert kept[1]() is None
 
 
+FLAT = {
+    "round": torch.round,
+    "sign": torch.sign,
+    "compare": lambda x: (x > 0.3).float(),
+    "argmax": lambda x: x.argmax() + x.detach(),
+    "detach": lambda x: x.detach() * x.floor(),
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_derivative_of_zero(name):
+    """Zeros where the derivative is 0, None where there is none: an optimizer with weight decay tells them apart."""
+
+    class Flat(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.p = nn.Parameter(torch.rand(4))
+
+        def forward(self, x):
+            return FLAT[name](x * self.p) + x.sum()
+
+    x = torch.rand(4)
+    gradients = []
+    for model in (eager := Flat(), sol.optimize(copy.deepcopy(eager), x)):
+        model(x.clone().requires_grad_()).sum().backward()
+        gradients.append(model.get_parameter("p").grad)
+    assert (gradients[0] is None) == (gradients[1] is None)
+    assert gradients[0] is None or torch.equal(*gradients)
+
+
 @pytest.mark.parametrize("steps", [pytest.param(300), pytest.param(10000, marks=pytest.mark.slow)])
 def test_many_steps_leak_nothing(steps):
     x = torch.randn(X)
