@@ -107,8 +107,9 @@ static void clean(ProtobufCMessage *m)
  * field's size; what is given back has been compared with its copy. */
 struct unpacking {
     struct sol_ctx *ctx;
-    const struct large *large, *end; /* the next one to be copied */
-    const void *copy, *from;         /* of the last one; NULL: none */
+    const struct large *large; /* the next one to be copied, of `left` */
+    int left;
+    const void *copy, *from; /* of the last one; NULL: none */
     size_t bytes;
 };
 
@@ -125,11 +126,12 @@ static void *allocate(void *user, size_t bytes)
     struct unpacking *u = user;
     give_back(u);
     void *p = ctx_realloc(u->ctx, NULL, bytes ? bytes : 1);
-    if (p && u->large < u->end && bytes == u->large->bytes) {
+    if (p && u->left && bytes == u->large->bytes) {
         u->copy = p;
         u->from = u->large->at;
         u->bytes = bytes;
         u->large++;
+        u->left--;
     }
     return p;
 }
@@ -145,8 +147,10 @@ sol_status message_read(struct sol_ctx *ctx, const char *what, const void *data,
                         const ProtobufCMessageDescriptor *kind, struct arena *spent, ProtobufCMessage **out_m)
 {
     struct walk w = {.ctx = ctx, .what = what, .start = data, .arena = spent};
-    TRY(check(&w, data, (const uint8_t *)data + bytes, kind, 0));
-    struct unpacking u = {.ctx = ctx, .large = w.large.at, .end = w.large.at + w.large.n};
+    const uint8_t *end = data; /* NULL if there is nothing */
+    if (bytes) end += bytes;
+    TRY(check(&w, data, end, kind, 0));
+    struct unpacking u = {.ctx = ctx, .large = w.large.at, .left = w.large.n};
     ProtobufCAllocator allocator = {allocate, release, &u};
     *out_m = protobuf_c_message_unpack(kind, &allocator, bytes, data);
     if (!*out_m && ctx_check(ctx) == SOL_ERR_NOMEM)
