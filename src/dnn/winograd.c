@@ -204,41 +204,80 @@ double *winograd_weights_table(struct arena *arena, int points, int taps)
     return g;
 }
 
+/* The weight of input channel i, output channel n and a tap, in the operand as it is in the graph. */
+static int32_t weight_at(const struct winograd *w, struct loops *l, int from, int32_t i, int32_t n, int row, int col)
+{
+    const struct problem *p = &w->p;
+    int32_t letter[LOOPS_MAX_LETTERS] = {0};
+    for (int k = 0; k < w->channels.n; k++) letter[w->channels.letter[k]] = axis_digit_ex(p, &w->channels, k, l, i);
+    for (int k = 0; k < w->outputs.n; k++) letter[w->outputs.letter[k]] = axis_digit_ex(p, &w->outputs, k, l, n);
+    letter[w->tap_rows] = ex_letter(l, row);
+    letter[w->tap_cols] = ex_letter(l, col);
+    int *tensor = NEW_ARRAY(p->arena, int, p->loops->tensors.n);
+    tensor[p->b.tensor] = from;
+    return ex_copy(l, p->loops, p->b.view.node, letter, tensor);
+}
+
+/* A statement t[at.. x y] = value; the reading of t behind it. */
+static int32_t step(struct loops *l, const char *name, enum sol_dtype dtype, const int32_t at[4], int x, int y,
+                    int32_t value)
+{
+    int64_t shape[6];
+    int32_t index[6];
+    for (int d = 0; d < 4; d++) {
+        index[d] = at[d];
+        shape[d] = ex_letters(l, at[d]) ? l->letters.at[__builtin_ctzll(ex_letters(l, at[d]))].size : 1;
+    }
+    index[4] = ex_letter(l, x), shape[4] = l->letters.at[x].size;
+    index[5] = ex_letter(l, y), shape[5] = l->letters.at[y].size;
+    const int t = loops_tensor(l, name, LOOPS_TEMP, dtype, 6, shape);
+    const struct loops_stmt s = {
+        .nout = 1, .out = {(uint16_t)t}, .index = ex_list(l, 6, index), .value = value, .label = "winograd weights"};
+    PUSH(l->arena, l->stmts, s);
+    return ex_read(l, t, s.index, 0);
+}
+
+/* sum[k] g[to k] * value */
+static int32_t transform(struct loops *l, int g, int to, int k, int32_t value)
+{
+    const int32_t factor = ex_read(l, g, ex_list(l, 2, (int32_t[]){ex_letter(l, to), ex_letter(l, k)}), 0);
+    return ex_red(l, RED_SUM, UINT64_C(1) << k, 0, ex_binary(l, EX_MUL, factor, value));
+}
+
+/* Each weight is read once, its lanes from far apart; then the window's rows are transformed, then its columns. */
 static struct loops *pack_weights(const struct winograd *w)
 {
     const struct problem *p = &w->p;
     const struct blocking *b = &w->b;
     struct loops *l = loops_create(p->arena, "winograd");
     const struct loops_tensor *t = &p->loops->tensors.at[p->b.tensor];
+    const enum sol_dtype dtype = (enum sol_dtype)t->dtype;
     const int64_t shape[] = {w->points, w->points, b->nchunk, b->panels, b->len, b->width};
     static const char *const names[] = {"A", "B", "Q", "P", "I", "J"};
-    int32_t index[6], letter[LOOPS_MAX_LETTERS] = {0}, guard[2];
-    int nguard = 0;
-    const int from = loops_tensor(l, "w", LOOPS_INPUT, t->dtype, t->ndim, t->shape);
-    const int to = loops_tensor(l, "packed", LOOPS_OUTPUT, t->dtype, 6, shape);
+    int32_t index[6], guard[2];
+    int letter[6], nguard = 0;
+    const int from = loops_tensor(l, "w", LOOPS_INPUT, dtype, t->ndim, t->shape);
+    const int to = loops_tensor(l, "packed", LOOPS_OUTPUT, dtype, 6, shape);
     const int g = loops_tensor(l, "g", LOOPS_TABLE, SOL_F64, 2, (int64_t[]){w->points, w->taps});
     l->tensors.at[g].table = winograd_weights_table(p->arena, w->points, w->taps);
-    for (int i = 0; i < 6; i++)
-        index[i] = shape[i] == 1 ? ex_int(l, 0) : ex_letter(l, loops_letter(l, names[i], shape[i]));
+    for (int i = 0; i < 6; i++) {
+        letter[i] = shape[i] == 1 ? -1 : loops_letter(l, names[i], shape[i]);
+        index[i] = letter[i] < 0 ? ex_int(l, 0) : ex_letter(l, letter[i]);
+    }
+    const int row = loops_letter(l, "K", w->taps), col = loops_letter(l, "L", w->taps);
     const int32_t i = ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, ex_int(l, b->len), index[2]), index[4]);
     const int32_t n = ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, ex_int(l, b->width), index[3]), index[5]);
     if (b->nchunk * b->len > w->channels.size) guard[nguard++] = ex_cmp(l, CMP_LT, i, ex_int(l, w->channels.size));
     if (b->panels * b->width > w->outputs.size) guard[nguard++] = ex_cmp(l, CMP_LT, n, ex_int(l, w->outputs.size));
-    for (int k = 0; k < w->channels.n; k++) letter[w->channels.letter[k]] = axis_digit_ex(p, &w->channels, k, l, i);
-    for (int k = 0; k < w->outputs.n; k++) letter[w->outputs.letter[k]] = axis_digit_ex(p, &w->outputs, k, l, n);
-    const int row = loops_letter(l, "K", w->taps), col = loops_letter(l, "L", w->taps);
-    letter[w->tap_rows] = ex_letter(l, row);
-    letter[w->tap_cols] = ex_letter(l, col);
-    int *tensor = NEW_ARRAY(p->arena, int, p->loops->tensors.n);
-    tensor[p->b.tensor] = from;
-    const int32_t value = ex_copy(l, p->loops, p->b.view.node, letter, tensor);
-    const int32_t ga = ex_read(l, g, ex_list(l, 2, (int32_t[]){index[0], ex_letter(l, row)}), 0);
-    const int32_t gb = ex_read(l, g, ex_list(l, 2, (int32_t[]){index[1], ex_letter(l, col)}), 0);
-    const int32_t body = ex_binary(l, EX_MUL, ex_binary(l, EX_MUL, ga, gb), value);
-    int32_t sum = ex_red(l, RED_SUM, UINT64_C(1) << row | UINT64_C(1) << col, 0, body);
-    if (nguard) sum = ex_red(l, RED_SUM, 0, ex_logic(l, EX_AND, nguard, guard), sum);
-    const struct loops_stmt s = {
-        .nout = 1, .out = {(uint16_t)to}, .index = ex_list(l, 6, index), .value = sum, .label = "winograd weights"};
+    int32_t value = weight_at(w, l, from, i, n, row, col);
+    if (nguard) value = ex_red(l, RED_SUM, 0, ex_logic(l, EX_AND, nguard, guard), value);
+    value = step(l, "taps", dtype, index + 2, row, col, value);
+    value = step(l, "rows", dtype, index + 2, letter[0], col, transform(l, g, letter[0], row, value));
+    const struct loops_stmt s = {.nout = 1,
+                                 .out = {(uint16_t)to},
+                                 .index = ex_list(l, 6, index),
+                                 .value = transform(l, g, letter[1], col, value),
+                                 .label = "winograd weights"};
     PUSH(p->arena, l->stmts, s);
     return l;
 }
