@@ -1,7 +1,8 @@
 /* Rewrites before planning. moments, softsum, maxat and minat become statements with one simple reduction each, so that
  * lanes and partial results need no rules of their own: two passes over data that is near are faster than one with long
- * chains, and more exact. What both passes and a later statement need (exp(x - m)) is computed once, into a row. Long
- * reductions fall into parts: tasks, or for moments what stays in the cache from one pass to the next. */
+ * chains, and more exact. A long mean counts from its first value, so that one far from 0 is as exact. What both passes
+ * and a later statement need (exp(x - m)) is computed once, into a row. Long reductions fall into parts: tasks, or for
+ * moments what stays in the cache from one pass to the next. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ struct expand {
     const struct target *target;
     uint64_t softsums; /* by tensor: sums of exponentials */
     uint64_t unit;     /* letters along which outputs lie side by side */
+    int lanes;         /* of a vector */
     VECTOR(struct loops_stmt) stmts;
 };
 
@@ -195,6 +197,39 @@ static int32_t mean(struct loops *l, int32_t sum, int32_t n)
     return ex_binary(l, EX_DIV, sum, n);
 }
 
+/* The sum of what values are more than `from`: a mean far from 0 does not drown the digits behind it. */
+static int32_t sum_from(struct expand *x, uint64_t bound, int32_t guard, int32_t body, int32_t from)
+{
+    return ex_red(x->l, RED_SUM, bound, guard, from ? ex_binary(x->l, EX_SUB, body, from) : body);
+}
+
+/* Is it a sum of so many floats for each lane that one in double would be better? */
+static bool is_long(const struct expand *x, uint64_t letters, uint64_t bound, int32_t body)
+{
+    const int64_t side = x->unit & letters ? 1 : x->lanes;
+    return expr_natural(x->l, body) == C_F32 && letters_points(x->l, bound) > 64 * side;
+}
+
+/* A value to subtract, before the statement: the first one, or 0 where many times it is not finite. */
+static int32_t origin(struct expand *x, const struct loops_stmt *s, uint64_t letters, uint64_t bound, int32_t body)
+{
+    struct loops *l = x->l;
+    int32_t letter_map[LOOPS_MAX_LETTERS];
+    int *tensor_map = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
+    for (int i = 0; i < l->letters.n; i++) letter_map[i] = bound >> i & 1 ? ex_int(l, 0) : ex_letter(l, i);
+    for (int i = 0; i < l->tensors.n; i++) tensor_map[i] = i;
+    const int32_t first = ex_copy(l, l, body, letter_map, tensor_map), size = ex_call(l, math_row("abs"), 1, &first);
+    const int32_t fit = ex_test(l, ex_cmp(l, CMP_LT, size, ex_real(l, 1e30)));
+    const int t = temp(x, "origin", letters, SOL_F32);
+    put(x, s, t, letter_list(x, letters), ex_call(l, math_row("where"), 3, (int32_t[]){fit, first, ex_real(l, 0)}));
+    return ex_read(l, t, letter_list(x, letters), 0);
+}
+
+static int32_t mean_from(struct expand *x, int32_t from, int32_t sum, int32_t n)
+{
+    return from ? ex_binary(x->l, EX_ADD, from, mean(x->l, sum, n)) : mean(x->l, sum, n);
+}
+
 /* Means and squared distances of parts that stay in the cache between the two passes, then of all together: a mean m
  * of n values with the sum of squares q of each part give v = sum(q + n*(m-u)^2). False: it all stays in the cache. */
 static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const struct ex *e, int32_t body)
@@ -228,9 +263,12 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
     const int part[2] = {temp(x, "part", letters, dtype), temp(x, "square", letters, dtype)};
     const int32_t n = ex_int(l, letters_points(l, inner));
     const int32_t m = ex_read(l, part[0], letter_list(x, letters), 0), off = ex_binary(l, EX_SUB, body, m);
-    put(x, s, part[0], letter_list(x, letters), mean(l, ex_red(l, RED_SUM, inner, 0, body), n));
+    const int32_t from = is_long(x, letters, inner, body) ? origin(x, s, letters, inner, body) : 0;
+    put(x, s, part[0], letter_list(x, letters), mean_from(x, from, sum_from(x, inner, 0, body, from), n));
     put(x, s, part[1], letter_list(x, letters), ex_red(l, RED_SUM, inner, 0, ex_call(l, math_row("square"), 1, &off)));
-    put(x, s, s->out[0], s->index, mean(l, ex_red(l, RED_SUM, parts, 0, m), ex_int(l, letters_points(l, parts))));
+    const int32_t first = from ? origin(x, s, own, parts, m) : 0;
+    put(x, s, s->out[0], s->index,
+        mean_from(x, first, sum_from(x, parts, 0, m, first), ex_int(l, letters_points(l, parts))));
     const int32_t u = ex_read(l, s->out[0], s->index, 0), away = ex_binary(l, EX_SUB, m, u);
     const int32_t apart = ex_binary(l, EX_MUL, n, ex_call(l, math_row("square"), 1, &away));
     const int32_t all = ex_binary(l, EX_ADD, ex_read(l, part[1], letter_list(x, letters), 0), apart);
@@ -243,7 +281,9 @@ static void moments(struct expand *x, const struct loops_stmt *s, int i, const s
     struct loops *l = x->l;
     const int32_t body = share(x, s, i, "r", e->b, e->u.bound, 4);
     if (moments_of_parts(x, s, e, body)) return;
-    put(x, s, s->out[0], s->index, mean(l, ex_red(l, RED_SUM, e->u.bound, e->a, body), count(l, e)));
+    const uint64_t own = stmt_letters(l, s), bound = e->u.bound;
+    const int32_t from = !e->a && is_long(x, own, bound, body) ? origin(x, s, own, bound, body) : 0;
+    put(x, s, s->out[0], s->index, mean_from(x, from, sum_from(x, bound, e->a, body, from), count(l, e)));
     const int32_t u = ex_read(l, s->out[0], s->index, 0), off = ex_binary(l, EX_SUB, body, u);
     const int32_t square = ex_call(l, math_row("square"), 1, &off);
     put(x, s, s->out[1], s->index, mean(l, ex_red(l, RED_SUM, e->u.bound, e->a, square), count(l, e)));
@@ -413,7 +453,7 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
 struct cluster dfp_expand(const struct solver_context *sc, const struct cluster *c, int lanes)
 {
     struct loops *l = loops_copy(sc->arena, c->loops);
-    struct expand x = {.l = l, .target = sc->target, .unit = groups_unit_letters(l, c->memory)};
+    struct expand x = {.l = l, .target = sc->target, .unit = groups_unit_letters(l, c->memory), .lanes = lanes};
     for (int i = 0; i < l->stmts.n; i++) {
         const struct loops_stmt s = l->stmts.at[i];
         const struct ex e = l->ex.at[s.value];

@@ -175,10 +175,11 @@ sol_status grad_recompute(struct sol_graph *g, const struct keep *k);
 int again_statement(const struct sol_tensor *t);
 bool again_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct sol_tensor ***out_t, int *out_n);
 
-/* rules.c: true if the layer's kind has a rule of its own, which is then followed. */
-/* A tensor of zeros; `shape` is kept. */
+/* grad.c: a tensor of zeros; `shape` is kept. */
 sol_status grad_zeros(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, int64_t *shape,
                       struct sol_tensor **out);
+
+/* rules.c: true if the layer's kind has a rule of its own, which is then followed. */
 bool grad_has_rule(const struct sol_layer *l);
 sol_status grad_rule(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
                      struct sol_tensor **out_d);
