@@ -391,11 +391,14 @@ static struct sol_ctx *the_ctx;
 /* One variant of each solver: another one for each example. */
 static void add_jobs(const struct bound *b, const struct target *t)
 {
+    struct target host; /* where other libraries run */
+    target_host(&host);
     const struct solver_context sc = {.arena = b->arena,
                                       .target = t,
                                       .winograd = true,
                                       .training = (b - bounds) & 1,
-                                      .plugins = plugins_load(the_ctx, b->arena)};
+                                      .plugins =
+                                          strcmp(t->device, host.device) ? NULL : plugins_load(the_ctx, b->arena)};
     bool found = false;
     for (int s = 0; dnn_solvers[s]; s++) {
         const char *why = "";

@@ -68,6 +68,19 @@ static const char *const graphs[] = {
     "%4 = Conv(%0, %1, %2)\n%5 = relu(%4)\n%6 = Conv(%5, %3)\n%7 = tanh(%6)\noutput %7",
 };
 
+/* Convolutions: borders that are read and borders that lie in memory, strides, dilations, groups, one to three
+ * dimensions, several images, channels that are no whole vectors. */
+static const char *const convolutions[] = {
+    "input %0:f32[2 35 13 11]\nparam %1:f32[67 35 3 3]\nparam %2:f32[67]\nparam %3:f32[40 67 3 3]\n"
+    "%4 = Conv(%0, %1, %2) p=1 q=1\n%5 = relu(%4)\n%6 = Conv(%5, %3) s=2 p=1 q=1\n%7 = tanh(%6)\noutput %7",
+    "input %0:f32[1 32 14 14]\nparam %1:f32[32 32 3 3]\nparam %2:f32[48 32 1 1]\nparam %3:f32[32 48 5 5]\n"
+    "%4 = Conv(%0, %1) d=2 p=2 q=2\n%5 = relu(%4)\n%6 = Conv(%5, %2) s=2\n%7 = Conv(%6, %3) p=2 q=2\noutput %7",
+    "input %0:f32[1 48 15 9]\nparam %1:f32[48 1 3 3]\nparam %2:f32[64 12 3 3]\n"
+    "%3 = Conv(%0, %1) g=48 p=1 q=1\n%4 = relu(%3)\n%5 = Conv(%4, %2) g=4 p=1 q=1\noutput %5",
+    "input %0:f32[2 16 50]\nparam %1:f32[32 16 5]\n%2 = Conv(%0, %1) p=2 q=2\n%3 = relu(%2)\noutput %3",
+    "input %0:f32[1 16 6 7 8]\nparam %1:f32[32 16 3 3 3]\n%2 = Conv(%0, %1) p=1 q=1\n%3 = relu(%2)\noutput %3",
+};
+
 /* What comes out, compiled as the configuration and wisdom say. */
 static float *run(struct place *p, const char *graph, int64_t *out_n)
 {
@@ -163,6 +176,19 @@ static void test_products(void **state)
     }
 }
 
+static void test_convolutions(void **state)
+{
+    struct place *p = *state;
+    const struct plugins *there = plugins_load(p->ctx, p->a);
+    int n = 0;
+    for (int i = 0; there && i < there->n; i++)
+        for (int k = 0; k < COUNT_OF(convolutions) && there->at[i].conv_plan; k++, n++)
+            compare(p, there->at[i].name, convolutions[k]);
+    if (n) return;
+    print_message("no plug-in with convolutions: oneDNN 2 was not found (apt-get install libdnnl-dev)\n");
+    skip();
+}
+
 static void test_none(void **state)
 {
     struct place *p = *state;
@@ -181,6 +207,6 @@ static void test_none(void **state)
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
-    const struct CMUnitTest tests[] = {TEST(products), TEST(none)};
+    const struct CMUnitTest tests[] = {TEST(products), TEST(convolutions), TEST(none)};
     return cmocka_run_group_tests_name("plugins", tests, NULL, NULL);
 }

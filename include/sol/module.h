@@ -20,7 +20,12 @@ struct sol_frame {
     volatile int32_t *error_step;
     int32_t step; /* the step that runs, for messages */
 };
-enum { SOL_KERNEL_OK = 0, SOL_KERNEL_INDEX = 1 /* an index was out of range */, SOL_KERNEL_DIVISION = 2 };
+enum {
+    SOL_KERNEL_OK = 0,
+    SOL_KERNEL_INDEX = 1, /* an index was out of range */
+    SOL_KERNEL_DIVISION = 2,
+    SOL_KERNEL_PLUGIN = 3 /* another library failed, or is gone */
+};
 
 /* p[i]: where operand i begins. */
 typedef void (*sol_kernel_fn)(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker);

@@ -9,8 +9,11 @@ extern const struct solver *const dnn_solvers[]; /* ends with NULL */
 /* plugins.c: other libraries, as include/sol/plugin.h has them. A solver of the same name prints kernels that call
  * them.
  */
+struct sol_plugin_conv;
 struct plugin {
     const char *name, *library, *path;
+    bool gemm;                                   /* it has matrix products */
+    int (*conv_plan)(struct sol_plugin_conv *c); /* NULL: it has no convolutions */
 };
 struct plugins {
     int n;

@@ -1,12 +1,10 @@
-/* Matrix products of another library (a plug-in): a block of rows and columns is one call, whose sums lie in scratch
- * until the epilogue has taken them to their places. It is for products without windows; the plug-in is called through
- * a pointer, so that no module needs it to be loaded.
+/* The solvers of other libraries, and their matrix products: a block of rows and columns is one call. It is for
+ * products without windows; foreign_conv.c has those with.
  *
  *   task: (outer, block of rows, block of columns) */
-#include <string.h>
+#include "dnn/foreign.h"
 
-#include "dnn/epilogue.h"
-#include "dnn/solvers.h"
+#include <string.h>
 
 #define SAY(...) arena_printf(g->p.arena, __VA_ARGS__)
 
@@ -78,15 +76,16 @@ static bool make_axes(struct foreign *g, const char **why)
     return true;
 }
 
-static bool is_f32(const struct problem *p, int tensor)
+bool foreign_is_f32(const struct problem *p)
 {
-    return p->loops->tensors.at[tensor].dtype == SOL_F32;
+    const struct loops_tensor *t = p->loops->tensors.at;
+    return p->dtype == SOL_F32 && t[p->a.tensor].dtype == SOL_F32 && t[p->b.tensor].dtype == SOL_F32;
 }
 
 static bool find_as(const struct problem *p, struct foreign *g, const char **why)
 {
     *why = "not float32";
-    if (p->dtype != SOL_F32 || !is_f32(p, p->a.tensor) || !is_f32(p, p->b.tensor)) return false;
+    if (!foreign_is_f32(p)) return false;
     *why = "no matrix product";
     if (!p->m || !p->k || p->vector < 0) return false;
     *why = "an index is not affine or leaves its tensor";
@@ -101,12 +100,12 @@ static bool find_as(const struct problem *p, struct foreign *g, const char **why
     return g->m.size >= 4 && g->n.size >= 4 && g->k.size >= 8 && g->a.stride < most && g->b.stride < most;
 }
 
-static bool find(const struct solver_context *sc, const struct cluster *c, const char *name, struct foreign *g,
+static bool find(const struct solver_context *sc, const struct cluster *c, const struct plugin *by, struct foreign *g,
                  const char **why)
 {
-    *g = (struct foreign){.by = find_plugin(sc, name)};
-    *why = "there is no such plug-in";
-    if (!g->by) return false;
+    *g = (struct foreign){.by = by};
+    *why = "it has no matrix product";
+    if (!by->gemm) return false;
     g->lanes = sc->target->vector_bytes / 4;
     for (int swap = 0; swap < 2; swap++)
         if (problem_make(sc->arena, c, swap, &g->p, why) && find_as(&g->p, g, why)) return true;
@@ -133,13 +132,13 @@ static int64_t scratch_bytes(const struct foreign *g)
     return ceil_div(g->rows * g->pitch * 4, 64) * 64;
 }
 
-static int variants_of(const struct solver_context *sc, const struct cluster *c, const char *name, struct variant *out)
+static void gemm_variants(const struct solver_context *sc, const struct cluster *c, const struct plugin *by,
+                          struct variant_list *list)
 {
     static const int rows[] = {0, 384, 96, 32}, cols[] = {0, 256};
-    struct variant_list list = {.at = out};
     struct foreign g;
     const char *why;
-    if (!find(sc, c, name, &g, &why)) return 0;
+    if (!find(sc, c, by, &g, &why)) return;
     for (int r = 0; r < COUNT_OF(rows); r++)
         for (int s = 0; s < COUNT_OF(cols); s++) {
             struct variant v = {.p = {rows[r], cols[s]}};
@@ -148,14 +147,13 @@ static int variants_of(const struct solver_context *sc, const struct cluster *c,
             if (scratch_bytes(&g) > sc->target->l2 * 3 / 4) continue;
             v.cost = cost_foreign(&g.p, sc->target, g.nouter * g.mblocks * g.nblocks);
             v.text = arena_printf(sc->arena, "%lldx%lld", (long long)g.rows, (long long)g.cols);
-            variants_add(&list, &v);
+            variants_add(list, &v);
         }
-    return list.n;
 }
 
 /* -- the kernel */
 
-static const char *place(void *user, struct text *out, int view)
+const char *foreign_place(void *user, struct text *out, int view)
 {
     (void)user, (void)out, (void)view;
     return "0";
@@ -181,63 +179,72 @@ static const char *offset(const struct foreign *g, const struct view *v, const c
     return text;
 }
 
-/* The plug-in's function, found once; the planner has loaded it. Where it is gone since, the same in plain loops. */
-static void print_call(const struct foreign *g, struct text *out)
+void foreign_begin(const struct solver_context *sc, const struct plugin *by, struct text *out)
 {
-    text_put(
-        out,
-        "#include <dlfcn.h>\n"
-        "typedef void (*gemm_fn)(int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, int a_across, const "
-        "real *b,\n    int64_t ldb, int b_across, real *c, int64_t ldc);\n"
-        "static void plain_gemm(int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, int a_across, const "
-        "real *b,\n    int64_t ldb, int b_across, real *c, int64_t ldc)\n"
-        "{\n"
-        "    for (int64_t i = 0; i < m; i++)\n"
-        "        for (int64_t j = 0; j < n; j++) {\n"
-        "            real sum = 0;\n"
-        "            for (int64_t l = 0; l < k; l++)\n"
-        "                sum += a[a_across ? l * lda + i : i * lda + l] * b[b_across ? j * ldb + l : l * ldb + j];\n"
-        "            c[i * ldc + j] = sum;\n"
-        "        }\n"
-        "}\n");
-    text_put(out, "/* %s */\nstatic gemm_fn find_gemm(void)\n{\n", g->by->library);
+    print_prelude(out, sc->target);
     text_put(out,
+             "typedef float real;\n"
+             "#include <dlfcn.h>\n"
+             "/* %s */\n"
+             "static void *plugin_function(const char *name)\n{\n"
+             "    void *plugin = dlopen(\"%s\", RTLD_NOW | RTLD_LOCAL);\n"
+             "    return plugin ? dlsym(plugin, name) : 0;\n"
+             "}\n",
+             by->library, by->path);
+}
+
+static void print_find(struct text *out)
+{
+    text_put(out,
+             "typedef void (*gemm_fn)(int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, int a_across, const "
+             "real *b,\n    int64_t ldb, int b_across, real *c, int64_t ldc);\n"
+             "static gemm_fn find_gemm(void)\n{\n"
              "    static gemm_fn known;\n"
              "    gemm_fn gemm = __atomic_load_n(&known, __ATOMIC_RELAXED);\n"
-             "    if (gemm) return gemm;\n"
-             "    void *plugin = dlopen(\"%s\", RTLD_NOW | RTLD_LOCAL);\n"
-             "    gemm = plugin ? (gemm_fn)dlsym(plugin, \"sol_plugin_gemm\") : 0;\n"
-             "    if (!gemm) gemm = plain_gemm;\n"
-             "    __atomic_store_n(&known, gemm, __ATOMIC_RELAXED);\n"
+             "    if (!gemm) {\n"
+             "        gemm = (gemm_fn)plugin_function(\"sol_plugin_gemm\");\n"
+             "        __atomic_store_n(&known, gemm, __ATOMIC_RELAXED);\n"
+             "    }\n"
              "    return gemm;\n"
-             "}\n\n",
-             g->by->path);
+             "}\n\n");
+}
+
+void foreign_epilogue(struct epilogue *e, struct text *out, const char *place, const char *at, int64_t all,
+                      const char *(*where)(const void *user, const struct view *v))
+{
+    const struct problem *p = e->p;
+    const int last = (int)(all % e->lanes);
+    for (int i = 0; i < p->nview; i++) {
+        const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
+        const char *qualifier = p->view[i].node ? "const " : "";
+        text_line(out, "%s%s *const e%d = (%s%s *)p[%d] + %s;", qualifier, type, i, qualifier, type,
+                  problem_operand(p, p->view[i].tensor), where(e->user, &p->view[i]));
+    }
+    text_line(out, "const %s sum = *(const %s *)(%s);", epilogue_type(e), epilogue_type(e), place);
+    if (last) text_open(out, "if (%s + %d <= %lld) {", at, e->lanes, (long long)all);
+    epilogue_print(e, out, "sum", e->lanes);
+    if (!last) return;
+    text_close(out, "} else {");
+    out->indent++;
+    epilogue_print(e, out, "sum", last);
+    text_close(out, "}");
+}
+
+static const char *offset_here(const void *user, const struct view *v)
+{
+    return offset(user, v, "m", "n");
 }
 
 /* From the sums of a task to memory. */
 static void print_epilogue(struct foreign *g, const struct target *t, struct text *out)
 {
     struct problem *p = &g->p;
-    struct epilogue e = {.p = p, .target = t, .lanes = g->lanes, .place = place, .letter = letter_value, .user = g};
-    const int last = (int)(g->n.size % g->lanes); /* blocks of columns are whole vectors */
+    struct epilogue e = {
+        .p = p, .target = t, .lanes = g->lanes, .place = foreign_place, .letter = letter_value, .user = g};
     text_open(out, "for (int64_t m = row0; m < row0 + rows; m++)");
-    text_open(out, "for (int64_t n = col0; n < col0 + cols; n += %d) {", g->lanes);
-    for (int i = 0; i < p->nview; i++) {
-        const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
-        const char *qualifier = p->view[i].node ? "const " : "";
-        text_line(out, "%s%s *const e%d = (%s%s *)p[%d] + %s;", qualifier, type, i, qualifier, type,
-                  problem_operand(p, p->view[i].tensor), offset(g, &p->view[i], "m", "n"));
-    }
-    text_line(out, "const %s sum = *(const %s *)(sums + (m - row0) * %lld + (n - col0));", epilogue_type(&e),
-              epilogue_type(&e), (long long)g->pitch);
-    if (last) text_open(out, "if (n + %d <= %lld) {", g->lanes, (long long)g->n.size);
-    epilogue_print(&e, out, "sum", g->lanes);
-    if (last) {
-        text_close(out, "} else {");
-        out->indent++;
-        epilogue_print(&e, out, "sum", last);
-        text_close(out, "}");
-    }
+    text_open(out, "for (int64_t n = col0; n < col0 + cols; n += %d) {", g->lanes); /* blocks are whole vectors */
+    foreign_epilogue(&e, out, SAY("sums + (m - row0) * %lld + (n - col0)", (long long)g->pitch), "n", g->n.size,
+                     offset_here);
     text_close(out, "}");
     out->indent--;
 }
@@ -265,23 +272,23 @@ static void print_task(struct foreign *g, const struct target *t, struct text *o
     print_epilogue(g, t, out);
 }
 
-static sol_status emit_by(const struct solver_context *sc, const struct cluster *c, const char *name,
-                          const struct variant *v, struct kernel *out)
+static sol_status gemm_emit(const struct solver_context *sc, const struct cluster *c, const struct plugin *by,
+                            const struct variant *v, struct kernel *out)
 {
     struct foreign g;
     const char *why = "";
-    if (!find(sc, c, name, &g, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "%s: %s", name, why);
+    if (!find(sc, c, by, &g, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "%s: %s", by->name, why);
     cut(&g, v->p[0], v->p[1]);
     struct text text = solver_text(sc);
-    print_prelude(&text, sc->target);
-    text_put(&text, "typedef float real;\n");
-    print_call(&g, &text);
+    foreign_begin(sc, by, &text);
+    print_find(&text);
     text_put(&text,
              "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n");
     text.indent++;
     text_line(&text, "real *const sums = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_line(&text, "const gemm_fn gemm = find_gemm();");
-    text_open(&text, "for (int64_t t = task0; t < task1; t++) {");
+    text_line(&text, "if (!gemm) sol_error(f, SOL_KERNEL_PLUGIN);");
+    text_open(&text, "for (int64_t t = task0; gemm && t < task1; t++) {");
     print_task(&g, sc->target, &text);
     text_close(&text, "}");
     text_put(&text, "}\n");
@@ -289,19 +296,45 @@ static sol_status emit_by(const struct solver_context *sc, const struct cluster 
     out->nstep = 1;
     out->step[0].tasks = g.nouter * g.mblocks * g.nblocks;
     out->scratch_bytes = scratch_bytes(&g);
+    return SOL_OK;
+}
+
+/* -- a solver for each library */
+
+static bool applicable(const struct solver_context *sc, const struct cluster *c, const char *name, const char **out_why)
+{
+    const struct plugin *by = find_plugin(sc, name);
+    struct foreign g;
+    *out_why = "there is no such plug-in";
+    return by && (find(sc, c, by, &g, out_why) || foreign_conv_applicable(sc, c, by, out_why));
+}
+
+static int variants_of(const struct solver_context *sc, const struct cluster *c, const char *name, struct variant *out)
+{
+    const struct plugin *by = find_plugin(sc, name);
+    struct variant_list list = {.at = out};
+    if (!by) return 0;
+    gemm_variants(sc, c, by, &list);
+    foreign_conv_variants(sc, c, by, &list);
+    return list.n;
+}
+
+static sol_status emit_by(const struct solver_context *sc, const struct cluster *c, const char *name,
+                          const struct variant *v, struct kernel *out)
+{
+    const struct plugin *by = find_plugin(sc, name);
+    if (!by) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "%s: there is no such plug-in", name);
+    TRY((v->p[2] == FOREIGN_CONV ? foreign_conv_emit : gemm_emit)(sc, c, by, v, out));
     out->cost = v->cost;
     out->solver = name;
     out->variant = v->text;
     return SOL_OK;
 }
 
-/* -- a solver for each library */
-
 #define X(library)                                                                                                   \
     static bool library##_applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why) \
     {                                                                                                                \
-        struct foreign g;                                                                                            \
-        return find(sc, c, #library, &g, out_why);                                                                   \
+        return applicable(sc, c, #library, out_why);                                                                 \
     }                                                                                                                \
     static int library##_variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)     \
     {                                                                                                                \

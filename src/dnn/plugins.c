@@ -39,11 +39,16 @@ static bool load(struct sol_ctx *ctx, struct arena *a, const char *folder, const
     free(real);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     const struct sol_plugin *p = handle ? dlsym(handle, "sol_plugin") : NULL;
-    const bool good = p && p->size >= sizeof *p && p->version == SOL_PLUGIN_VERSION && !strcmp(p->name, name) &&
-                      dlsym(handle, "sol_plugin_gemm");
-    if (good)
-        *out = (struct plugin){.name = name, .library = arena_strdup(a, p->library), .path = path};
-    else
+    const bool ours = p && p->size >= sizeof *p && p->version == SOL_PLUGIN_VERSION && !strcmp(p->name, name);
+    *out = (struct plugin){.name = name, .path = path};
+    if (ours) {
+        out->library = arena_strdup(a, p->library);
+        out->gemm = dlsym(handle, "sol_plugin_gemm") != NULL;
+        if (dlsym(handle, "sol_plugin_conv_find") && dlsym(handle, "sol_plugin_conv_run"))
+            out->conv_plan = (int (*)(struct sol_plugin_conv *))dlsym(handle, "sol_plugin_conv_plan");
+    }
+    const bool good = out->gemm || out->conv_plan;
+    if (!good)
         LOG(ctx, LOG_WARN, "dnn", "plug-in %s is not used: %s", path,
             handle ? "expected the symbols and the version of sol/plugin.h" : dlerror());
     if (handle) dlclose(handle);

@@ -33,6 +33,12 @@ static sol_status explain(struct sol_net *net, const struct sol_step *s, int32_t
 {
     const char *name = net->parts.name;
     if (error < 0) return ctx_where(net->ctx, -error, "network '%s', '%s': ", name, s->label);
+    if (error == SOL_KERNEL_PLUGIN)
+        return ctx_fail(
+            net->ctx, SOL_ERR_RUN,
+            "network '%s', '%s': the plug-in that computes it has failed, or is gone: set the key plugins to "
+            "off and compile again",
+            name, s->label);
     const char *what = error == SOL_KERNEL_INDEX      ? "an index is out of range"
                        : error == SOL_KERNEL_DIVISION ? "an integer is divided by zero"
                                                       : "a kernel reports an unknown error";
