@@ -5,7 +5,7 @@
 
 #include "deploy/deploy.h"
 
-enum { ROOM = 256 << 10 }; /* bytes that the file may be larger: packed blocks have whole vectors */
+enum { ROOM = 512 << 10 }; /* bytes that the file may be larger: packed blocks have whole vectors */
 
 struct settling {
     struct deploy *d;

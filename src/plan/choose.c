@@ -11,6 +11,7 @@
 #include "print/print.h"
 
 #define DEEP 8.0         /* products in a sum from which on it is a matter of blocking */
+#define SCALING 4.0      /* operations, reads among them, of what is done to parameters while they are packed */
 #define DEEP_PENALTY 4.0 /* what dfp and the nest take longer then than they think */
 
 static void print_memory(struct text *out, const struct cluster *c)
@@ -187,6 +188,21 @@ static sol_status choose(struct plan *p, const struct solver_context *sc, const 
                                             u->label, u->layer ? u->layer->where : "");
 }
 
+/* What only scales a parameter for this one reader (a folded batch-norm) is done on the way: the parameter is packed,
+ * not a copy of it. */
+static struct loops *pack_source(struct plan *p, struct loops *l, enum program program)
+{
+    const struct store *s = plan_store(p, l->tensors.at[0].user);
+    struct unit *w = s->writers == 1 && s->readers == 1 ? s->writer : NULL;
+    if (!w || w->opaque || w->program != PROGRAM_PREPARE || program != PROGRAM_PREPARE) return l;
+    if (s->root != s->t || s->parts || w->kernel.npack || w->loops->stmts.n != 1) return l;
+    if (expr_ops(w->loops, w->loops->stmts.at[0].value) > SCALING) return l;
+    struct loops *whole = plan_composed(p, l, 0, w->loops);
+    if (!whole) return l;
+    w->dead = true;
+    return whole;
+}
+
 /* The packed form of an operand, made once for all units that want the same. Training changes parameters in every step:
  * there they are packed right before they are used, into memory that is free again behind it. */
 static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, struct unit *u,
@@ -207,6 +223,7 @@ static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, str
     struct loops *l = loops_copy(p->arena, k->loops);
     l->tensors.at[0].user = source;
     l->tensors.at[1].user = made;
+    l = pack_source(p, l, program);
     plan_unit(p, *at, program, l, u->layer, arena_printf(p->arena, "pack %s", u->label));
     s->fixed = true;
     plan_place(s);
@@ -339,6 +356,7 @@ static void order_prepare(struct plan *p)
 sol_status plan_choose(struct plan *p)
 {
     struct map *packs = map_create(p->arena);
+    plan_count(p);
     for (int i = 0; i < p->units.n; i++)
         if (!p->units.at[i]->dead) TRY(finish(p, packs, &i));
     order_prepare(p);

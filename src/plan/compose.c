@@ -136,10 +136,8 @@ static bool invertible_write(const struct loops *l, const struct loops_stmt *s)
     return true;
 }
 
-/* Puts the move that writes tensor `t` of u into u. NULL: it does not pay or cannot be. */
-static struct loops *compose(struct plan *p, struct unit *u, int t, struct unit *move)
+struct loops *plan_composed(struct plan *p, struct loops *from, int t, const struct loops *m)
 {
-    struct loops *from = u->loops, *m = move->loops;
     if (m->stmts.n != 1 || m->stmts.at[0].nout != 1 || m->stmts.at[0].scan_step ||
         !invertible_write(m, &m->stmts.at[0]))
         return NULL;
@@ -157,7 +155,7 @@ static struct loops *compose(struct plan *p, struct unit *u, int t, struct unit 
         .to = to, .from = from, .letter = letter, .tensor = tensor, .read = compose_read, .user = &c});
     if (c.failed) return NULL;
     to = rewrite_sweep(rewrite_split_letters(to));
-    bool map = u->loops->stmts.n == 1 && !rewrite_has_reduction(from, from->stmts.at[0].value);
+    bool map = from->stmts.n == 1 && !rewrite_has_reduction(from, from->stmts.at[0].value);
     if (count_non_affine(to) > count_non_affine(from) &&
         !(map && plan_store(p, from->tensors.at[t].user)->readers == 1))
         return NULL;
@@ -190,7 +188,7 @@ static void compose_unit(struct plan *p, struct unit *u)
         struct store *s = plan_store(p, lt->user);
         if (s->writers != 1 || !s->writer->move || s->writer->dead || s->writer == u) continue;
         if (!source_at_hand(p, u, s->writer)) continue;
-        struct loops *l = compose(p, u, t, s->writer);
+        struct loops *l = plan_composed(p, u->loops, t, s->writer->loops);
         if (!l) continue;
         u->loops = l;
         t = -1; /* the tensors were numbered anew */

@@ -132,6 +132,9 @@ bool plan_is_product(const struct loops *l, int32_t value);
 struct loops *plan_hoist(struct plan *p, struct loops *l, enum program program, struct sol_layer *layer,
                          const char *label); /* adds units in front; returns what is left of l */
 sol_status plan_compose(struct plan *p);
+/* compose.c: the loops with what writes tensor `t`, one statement, in place of its reads; NULL: it does not pay or
+ * cannot be. */
+struct loops *plan_composed(struct plan *p, struct loops *from, int t, const struct loops *writer);
 sol_status plan_absorb(struct plan *p);
 sol_status plan_alias(struct plan *p);
 sol_status plan_layout(struct plan *p);
