@@ -9,7 +9,6 @@ The machine should do nothing else meanwhile. Then `make`: the files are texts o
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 
@@ -19,25 +18,22 @@ import torch
 
 FOLDER = Path(__file__).resolve().parent.parent / "src/tune/defaults"
 SETS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3"}  # file: the key target
-HEADER = "SOL wisdom 2"
 LEAST_GAIN = 1.05
 NETWORKS = (
     "squeezenet1_1 mobilenet_v1 mobilenet_v2 mnasnet1_0 shufflenet_v2_x1_0 resnet18 resnet50 resnext50_32x4d googlenet"
 )
 
 
-def lines(path: Path) -> list[str]:
-    """The lines of a file of wisdom, without the one that says what it is."""
+def read(path: Path) -> tuple[str, list[str]]:
+    """A file of wisdom: the line that says what it is, with its version, and the others."""
     text = path.read_text().splitlines() if path.exists() else []
-    if text[:1] not in ([], [HEADER]):
-        sys.exit(f"{path}: expected '{HEADER}' in its first line, got '{text[0]}'")
-    return text[1:]
+    return (text[0], text[1:]) if text else ("", [])
 
 
 def kind(line: str) -> tuple[str, str]:
     """What a line is about: its key, and what of the machine counts (machine_kind in src/tune/machine.c)."""
     key, machine = line.split("\t")[0], line.split("\t")[6].split(", ")
-    return key, ", ".join([machine[0], *[m for m in machine if m == "high precision"]])
+    return key, ", ".join([machine[0], *[m for m in machine if m == "no Winograd"]])
 
 
 def gained(line: str) -> bool:
@@ -45,10 +41,16 @@ def gained(line: str) -> bool:
     return solver != "network" and float(before) >= LEAST_GAIN * float(ns) > 0
 
 
-def tune(name: str, target: str, seconds: int) -> list[str]:
-    """What there is to gain in a network."""
+def tune(name: str, target: str, seconds: int) -> tuple[str, list[str]]:
+    """What there is to gain in a network, and how such a file begins."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"cache::folder": folder, "target": target, "autotune": str(seconds), "plugins": "off"}
+        settings = {
+            "cache::folder": folder,
+            "target": target,
+            "autotune": str(seconds),
+            "plugins": "off",
+            "wisdom": "own",
+        }
         before = {key: sol.config[key] for key in settings}
         try:
             for key, value in settings.items():
@@ -59,7 +61,8 @@ def tune(name: str, target: str, seconds: int) -> list[str]:
         finally:
             for key, value in before.items():
                 sol.config[key] = value
-        return [line for line in lines(Path(folder) / "wisdom") if gained(line)]
+        header, lines = read(Path(folder) / "wisdom")
+        return header, [line for line in lines if gained(line)]
 
 
 def main() -> None:
@@ -69,20 +72,31 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), help="instruction sets")
     parser.add_argument("--seconds", type=int, default=20, help="that tuning a network may take (20)")
     parser.add_argument("--anew", action="store_true", help="forget what is in the files")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the files (src/tune/defaults)")
     args = parser.parse_args()
-    FOLDER.mkdir(exist_ok=True)
+    args.folder.mkdir(exist_ok=True)
     for file in args.sets:
-        path = FOLDER / f"{file}.wisdom"
-        known = {} if args.anew else {kind(line): line for line in lines(path)}
+        path = args.folder / f"{file}.wisdom"
+        was, old = read(path)
+        known: dict[tuple[str, str], str] | None = {} if args.anew else None
         for name in args.networks:
             try:
-                new = {kind(line): line for line in tune(name, SETS[file], args.seconds)}
+                header, lines = tune(name, SETS[file], args.seconds)
             except sol.UnsupportedError as error:  # an instruction set that is not there
                 print(f"{file}: {error}")
                 break
-            known |= new
-            print(f"{file}: {name}: {len(new)} kernels gained, {len(known)} known")
-            path.write_text("\n".join([HEADER, *sorted(known.values(), key=lambda line: (kind(line)[1], line))]) + "\n")
+            if not header:  # nothing was tuned
+                print(f"{file}: {name}: not tuned")
+                continue
+            if known is None:
+                known = {kind(line): line for line in old} if header == was else {}
+                if was not in ("", header):
+                    print(f"{file}: what is there is of another version ('{was}') and forgotten")
+            known |= {kind(line): line for line in lines}
+            print(f"{file}: {name}: {len(lines)} kernels gained, {len(known)} known", flush=True)
+            path.write_text(
+                "\n".join([header, *sorted(known.values(), key=lambda line: (line.split("\t")[6], line))]) + "\n"
+            )
 
 
 if __name__ == "__main__":

@@ -480,7 +480,10 @@ static void test_shipped_lines(void **state)
     char *text;
     assert_int_equal(sol_wisdom_print(p->ctx, &text), SOL_OK);
     assert_int_equal(strstr(text, " known from elsewhere") != NULL, n > 0);
+    assert_true(!n || strstr(text, w->entries.at[0]->from)); /* and where from */
     sol_free(p->ctx, text);
+    assert_int_equal(sol_config_set(p->ctx, "wisdom", "own"), SOL_OK);
+    assert_int_equal(wisdom_shipped(p->ctx, p->a)->entries.n, 0);
     assert_string_equal(machine_kind(p->a, "x86 64B, AMD EPYC 1a0021, L2 1024K, 2 threads"), "x86 64B");
     assert_string_equal(machine_kind(p->a, "x86 16B no fma, A, L2 1K, 2 threads, no Winograd"),
                         "x86 16B no fma, no Winograd");

@@ -17,7 +17,8 @@ struct wisdom_entry {
     double ns, before_ns; /* of one run, and with what costs would have chosen */
     int64_t when;         /* seconds since 1970 */
     const char *machine, *what;
-    bool ours; /* found here, to be saved */
+    const char *from; /* the machine of a line that holds for a kind; NULL: `machine` is it */
+    bool ours;        /* found here, to be saved */
 };
 struct wisdom {
     struct arena *arena;
@@ -32,7 +33,8 @@ const struct wisdom_entry *wisdom_find(const struct wisdom *w, const char *key, 
 void wisdom_put(struct wisdom *w, const struct wisdom_entry *e); /* texts are copied */
 /* Adds what is ours to what is on file by now, other processes' included. Fails quietly: then it is measured again. */
 void wisdom_save(struct sol_ctx *ctx, struct wisdom *w);
-/* What SOL comes with: lines of other machines, which hold for all of the same kind (machine_kind). */
+/* What SOL comes with: lines of other machines, which hold for all of the same kind (machine_kind). None: the key
+ * wisdom says so. */
 struct wisdom *wisdom_shipped(struct sol_ctx *ctx, struct arena *a);
 
 /* machine.c: what measured times depend on besides the cluster: "x86 64B, AMD EPYC 1a0021, L2 1024K, 2 threads" */

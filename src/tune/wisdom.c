@@ -13,6 +13,9 @@
 #include "build/build.h"
 #include "tune/tune.h"
 
+/* The number is of the form and of the kernels: it is raised when code is generated so differently that what was
+ * measured before misleads. Files with another number are no wisdom; those that SOL comes with are then to be made
+ * again. */
 #define HEADER "SOL wisdom 2\n"
 enum { FIELDS = 9, CHECK_DIGITS = 8, MOST_TEXT = 120 };
 
@@ -61,6 +64,7 @@ void wisdom_put(struct wisdom *w, const struct wisdom_entry *e)
     own->variant = field(w->arena, e->variant);
     own->machine = field(w->arena, e->machine);
     own->what = field(w->arena, e->what);
+    own->from = e->from ? field(w->arena, e->from) : NULL;
 }
 
 /* -- lines */
@@ -129,6 +133,7 @@ static int read_text(struct wisdom *w, char *text, size_t bytes, bool faster)
         struct wisdom_entry e;
         *end = 0;
         if (whole && read_line(line, &e)) {
+            e.from = w->kinds ? e.machine : NULL;
             if (w->kinds) e.machine = machine_kind(w->arena, e.machine);
             const struct wisdom_entry *old = wisdom_find(w, e.key, e.machine);
             e.ours = faster;
@@ -164,7 +169,7 @@ struct wisdom *wisdom_shipped(struct sol_ctx *ctx, struct arena *a)
 {
     struct wisdom *w = wisdom_new(a);
     w->kinds = true;
-    for (int i = 0; wisdom_texts[i].text; i++)
+    for (int i = 0; wisdom_texts[i].text && strcmp(ctx_config(ctx, "wisdom"), "own") != 0; i++)
         if (read_text(w, arena_strdup(a, wisdom_texts[i].text), strlen(wisdom_texts[i].text), false) < 0)
             LOG(ctx, LOG_WARN, "tune", "%s is no file of wisdom", wisdom_texts[i].name);
     return w;
@@ -222,14 +227,15 @@ static void print_entry(struct text *t, const struct wisdom_entry *e)
              e->ns > 0 ? e->before_ns / e->ns : 1, day, e->solver, e->variant, e->what, e->machine);
 }
 
-/* How many lines SOL comes with, by the kind of machine they hold for. */
+/* How many lines SOL comes with, by the kind of machine they hold for and the machine they were measured on. */
 static void print_shipped(struct sol_ctx *ctx, struct text *t, struct arena *a)
 {
     const struct wisdom *w = wisdom_shipped(ctx, a);
     for (int i = 0, n; i < w->entries.n; i += n) {
-        const char *kind = w->entries.at[i]->machine;
-        for (n = 1; i + n < w->entries.n && !strcmp(w->entries.at[i + n]->machine, kind);) n++;
-        text_put(t, "%d kernels are known from elsewhere, for machines of the kind %s\n", n, kind);
+        const struct wisdom_entry *first = w->entries.at[i];
+        for (n = 1; i + n < w->entries.n && !strcmp(w->entries.at[i + n]->from, first->from);) n++;
+        text_put(t, "%d kernels are known from elsewhere, for machines of the kind %s: measured on %s\n", n,
+                 first->machine, first->from);
     }
 }
 

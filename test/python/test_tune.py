@@ -1,5 +1,6 @@
 """Tuning from Python: the same results, once, in whatever process; Ctrl-C; deploying."""
 
+import os
 import platform
 import shutil
 import signal
@@ -171,3 +172,26 @@ def test_deploy_elsewhere(place, capfd):
             "not for armv8-a (arm64), which this machine cannot run" in s for s in lines
         )
     assert not wisdom(place)
+
+
+def test_wisdom_made(place):
+    """bench/wisdom.py end to end: a file for an instruction set, of what was clearly gained; another version's is forgotten."""
+    made = place / "made"
+    made.mkdir()
+    (made / "avx2.wisdom").write_text("SOL wisdom 1\nold\n")
+    command = "bench/wisdom.py mobilenet_v1 --sets avx2 --seconds 2 --folder".split()
+    out = subprocess.run([sys.executable, *command, str(made)], capture_output=True, text=True, timeout=600)
+    if "x86-64-v3" in out.stdout:
+        pytest.skip(f"no AVX2 here: {out.stdout}")
+    assert out.returncode == 0, out.stderr
+    assert "of another version" in out.stdout
+    header, *lines = (made / "avx2.wisdom").read_text().splitlines()
+    assert header.startswith("SOL wisdom ") and header != "SOL wisdom 1"
+    assert f"avx2: mobilenet_v1: {len(lines)} kernels gained, {len(lines)} known" in out.stdout
+    for line in lines:
+        _, solver, _, ns, before, _, machine = line.split("\t")[:7]
+        assert machine.startswith("x86 32B, ") and solver != "network" and float(before) >= 1.05 * float(ns)
+    env = {**os.environ, "SOL_CACHE": str(place / "other")}
+    merge = ["build/cli/sol", "wisdom", "merge", str(made / "avx2.wisdom")]
+    merged = subprocess.run(merge, capture_output=True, text=True, env=env)
+    assert merged.returncode == 0, merged.stderr
