@@ -81,6 +81,10 @@ static const char *const convolutions[] = {
     "input %0:f32[1 16 6 7 8]\nparam %1:f32[32 16 3 3 3]\n%2 = Conv(%0, %1) p=1 q=1\n%3 = relu(%2)\noutput %3",
 };
 
+static const char band[] =
+    "input %0:f32[1 16 28 28]\nparam %1:f32[96 16 1 1]\nparam %2:f32[96 1 3 3]\nparam %3:f32[24 96 1 1]\n"
+    "%4 = Conv(%0, %1)\n%5 = relu(%4)\n%6 = Conv(%5, %2) g=96 p=1 q=1\n%7 = relu(%6)\n%8 = Conv(%7, %3)\noutput %8";
+
 /* What comes out, compiled as the configuration and wisdom say. */
 static float *run(struct place *p, const char *graph, int64_t *out_n)
 {
@@ -189,6 +193,31 @@ static void test_convolutions(void **state)
     skip();
 }
 
+/* Rows of a band are no library's: a trial of one would never be what runs. */
+static void test_bands(void **state)
+{
+    struct place *p = *state;
+    struct target t;
+    struct sol_graph *g;
+    struct plan *plan = NULL;
+    int bands = 0;
+    assert_int_equal(sol_config_set(p->ctx, "bands", "always"), SOL_OK);
+    assert_int_equal(sol_config_set(p->ctx, "autotune", "full"), SOL_OK);
+    target_host(&t);
+    struct adviser *ad = adviser_make(p->ctx, p->a, &t);
+    ad->advice.plugins = plugins_load(p->ctx, p->a);
+    if (sol_graph_parse(p->ctx, band, &g) || passes_run(g) || plan_advised(g, p->a, &t, &ad->advice, &plan))
+        fail_msg("%s", sol_error(p->ctx));
+    for (int i = 0; i < plan->units.n; i++) {
+        const struct unit *u = plan->units.at[i];
+        if (u->dead || !u->choice || !strstr(u->label, " > ")) continue;
+        bands++;
+        for (int k = 0; k < u->choice->n; k++) assert_false(plugins_has(u->choice->candidate[k].solver->name));
+    }
+    assert_true(bands > 0);
+    sol_graph_destroy(g);
+}
+
 static void test_none(void **state)
 {
     struct place *p = *state;
@@ -207,6 +236,6 @@ static void test_none(void **state)
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
-    const struct CMUnitTest tests[] = {TEST(products), TEST(convolutions), TEST(none)};
+    const struct CMUnitTest tests[] = {TEST(products), TEST(convolutions), TEST(bands), TEST(none)};
     return cmocka_run_group_tests_name("plugins", tests, NULL, NULL);
 }

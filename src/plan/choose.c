@@ -269,7 +269,8 @@ sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory,
     const struct target alone = one_core(p->target);
     struct solver_context sc = {
         .arena = p->arena, .target = u->repeats ? &alone : p->target, .winograd = p->winograd, .training = p->training};
-    if (p->advice && !p->training) sc.plugins = p->advice->plugins;
+    const bool part = u->repeats || l != u->loops; /* of a recurrence or a band: no library is for a row or a step */
+    if (p->advice && !p->training && !part) sc.plugins = p->advice->plugins;
     struct cluster c = {.loops = l, .memory = memory, .root = root};
     struct text text = text_new(p->arena);
     struct hash h;
