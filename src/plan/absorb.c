@@ -261,16 +261,47 @@ static void absorb_down(struct plan *p, struct unit *u)
     }
 }
 
+static bool is_read(const struct loops *l, int tensor)
+{
+    for (int i = 0; i < l->stmts.n; i++)
+        if (rewrite_reads(l, l->stmts.at[i].value, tensor)) return true;
+    return false;
+}
+
+static bool is_needed(const struct loops *l, const struct loops_stmt *s)
+{
+    for (int o = 0; o < s->nout; o++)
+        if (l->tensors.at[s->out[o]].role != LOOPS_TEMP || is_read(l, s->out[o])) return true;
+    return false;
+}
+
+/* Statements that compute what nobody reads go (the last state of a recurrence whose results are wanted). */
+static void drop_statements(struct unit *u)
+{
+    struct loops *l = u->loops;
+    bool any = false;
+    for (int i = l->stmts.n - 1; i >= 0; i--) {
+        if (is_needed(l, &l->stmts.at[i])) continue;
+        for (int k = i; k + 1 < l->stmts.n; k++) l->stmts.at[k] = l->stmts.at[k + 1];
+        l->stmts.n--;
+        any = true;
+    }
+    u->dead = !l->stmts.n;
+    if (any && !u->dead) unit_loops(u, rewrite_sweep(l));
+}
+
 /* What a unit writes and only its own epilogue reads stays in registers. */
 static void drop_stores(struct plan *p)
 {
     plan_count(p);
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
-        for (int k = 0; k < u->loops->tensors.n && !u->dead; k++) {
+        if (u->dead || u->opaque) continue;
+        for (int k = 0; k < u->loops->tensors.n; k++) {
             struct loops_tensor *t = &u->loops->tensors.at[k];
-            if (t->role == LOOPS_OUTPUT && !plan_store(p, t->user)->readers && !u->opaque) t->role = LOOPS_TEMP;
+            if (t->role == LOOPS_OUTPUT && !plan_store(p, t->user)->readers) t->role = LOOPS_TEMP;
         }
+        drop_statements(u);
     }
 }
 

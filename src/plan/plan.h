@@ -119,7 +119,8 @@ struct unit *plan_unit(struct plan *p, int at, enum program program, struct loop
                        const char *label);
 bool plan_prepared(const struct store *s); /* is it written by `prepare`? */
 void plan_count(struct plan *p);           /* writers, readers */
-void plan_place(struct store *s);          /* layout.c: order, strides, size of one root */
+void unit_loops(struct unit *u, struct loops *l);
+void plan_place(struct store *s); /* layout.c: order, strides, size of one root */
 
 /* the phases, in order; each is one file */
 sol_status plan_units(struct plan *p);

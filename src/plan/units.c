@@ -52,7 +52,7 @@ struct unit *plan_unit(struct plan *p, int at, enum program program, struct loop
 {
     struct unit *u = NEW(p->arena, struct unit);
     *u = (struct unit){.loops = l, .layer = layer, .label = label, .program = program};
-    u->root = unit_root(l, &u->contraction);
+    unit_loops(u, l);
     for (int i = 0; i < l->tensors.n; i++)
         if (l->tensors.at[i].role == LOOPS_OUTPUT) plan_store(p, l->tensors.at[i].user)->program = program;
     struct unit *last = u;
@@ -62,6 +62,12 @@ struct unit *plan_unit(struct plan *p, int at, enum program program, struct loop
         p->units.at[i - 1] = u;
     }
     return u;
+}
+
+void unit_loops(struct unit *u, struct loops *l)
+{
+    u->loops = l;
+    u->root = unit_root(l, &u->contraction);
 }
 
 void plan_count(struct plan *p)

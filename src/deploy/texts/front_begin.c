@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
+enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 2 << 20 };
 
 /* -- errors: of each thread its last */
 
