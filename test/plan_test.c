@@ -275,6 +275,26 @@ static void test_recurrence(void **state)
     expect_recurrence("[7 3 9]", "", 2, 0, 0);
 }
 
+#define NORM                                                                                                          \
+    "graph \"t\"\ninput %0:f32[3 8 16 16] \"x\"\nparam %1:f32[24 8 1 1] \"w\"\n"                                      \
+    "%2 = Conv(%0, %1)\n%3, %4, %5 = BatchNormTrain(%2)\n%6 = Sum(%2) axes=[2,3]\noutput %3 \"y\"\noutput %4 \"u\"\n" \
+    "output %5 \"v\"\noutput %6 \"s\"\n"
+
+/* What is reduced of a convolution's output begins in one unit behind it, a stage of its band. */
+static void test_partial(void **state)
+{
+    (void)state;
+    expect(NORM, 3, "Conv (parts)"); /* small tensors are left alone */
+    assert_int_equal(sol_config_set(ctx, "bands", "always"), SOL_OK);
+    struct planned m = make(NORM);
+    const char *got = units(&m);
+    assert_int_equal(count(got, "\n"), 3);
+    assert_int_equal(count(got, "(parts)"), 1);
+    assert_non_null(strstr(got, "> Sum + BatchNormTrain (parts)\n"));
+    drop(&m);
+    assert_int_equal(sol_config_set(ctx, "bands", "off"), SOL_OK);
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -297,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_shuffle),         cmocka_unit_test(test_flatten),
         cmocka_unit_test(test_prepare),         cmocka_unit_test(test_prepare_in_turn),
         cmocka_unit_test(test_prepared_output), cmocka_unit_test(test_recurrence),
+        cmocka_unit_test(test_partial),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -73,6 +73,22 @@ static const char borders[] =
     "output %4 \"y\"\noutput %6 \"d_x\" backward\noutput %7 \"d_w\" backward\noutput %3 \"d_same\" backward\n"
     "output %8 \"d_decay\" backward\noutput %6 \"again\" backward\noutput %2 \"given\" backward\n";
 
+/* Sums of what both programs just wrote, which may begin in parts of rows: statistics, gradients of scale and shift. */
+static const char sums[] =
+    "graph \"sums\"\n"
+    "input %0:f32[3 4 16 14] \"x\"\nparam %1:f32[24 4 1 1] \"w\"\nparam %2:f32[24] \"s\"\nparam %3:f32[4 24 1 1] "
+    "\"r\"\n"
+    "input %4:f32[N=3 C=4 P=16 P=14] \"d_y\" backward\n"
+    "%5 = Conv(%0, %1)\n%6, %7, %8 = BatchNormTrain(%5, %2)\n%9 = relu(%6)\n%10 = Conv(%9, %3)\n%11 = Sum(%5) "
+    "axes=[3,2]\n"
+    "%12 = Row(%4, %3) text=\"d[N O P..] w[O I K..] -> y[N I P..] | | | y[N I P] = sum[O K] d[N O P] * w[O I K]\"\n"
+    "%13 = Row(%12, %9) text=\"d[A..] y[A..] -> x[A..] | | | x[A] = where(y[A] > 0, d[A], 0)\"\n"
+    "%14 = Row(%13, %5, %7) text=\"d[N C P..] x[N C P..] u[C] -> g[C] | | | g[C] = sum[N P] d[N C P]*(x[N C "
+    "P]-u[C])\"\n"
+    "%15 = Sum(%13) axes=[0,2,3]\n"
+    "output %10 \"y\"\noutput %7 \"u\"\noutput %8 \"v\"\noutput %11 \"t\"\noutput %14 \"d_s\" backward\n"
+    "output %15 \"d_b\" backward\noutput %13 \"d_x\" backward\n";
+
 /* Moves: forward's reshape and slice are composed into backward, a concatenation is saved once. */
 static const char moves[] =
     "graph \"moves\"\n"
@@ -235,6 +251,7 @@ static void with(const char *key, const char *value)
     compare(sigmoid);
     compare(borders);
     compare(moves);
+    compare(sums);
 }
 
 static void forward_then_backward(void **state)

@@ -36,8 +36,7 @@ static void reading_visit(void *user, int32_t node)
         if (!ex_equal(r->l, a, b)) r->same = false;
 }
 
-/* Are all reads of tensor t in the statement the same, by distinct plain letters that cover exactly `letters`? */
-static bool reads_plainly(const struct loops *l, int32_t value, int t, uint64_t letters, int32_t *out_index)
+bool plan_reads_plainly(const struct loops *l, int32_t value, int t, uint64_t letters, int32_t *out_index)
 {
     struct reading r = {.l = l, .tensor = t, .same = true};
     ex_walk(l, value, reading_visit, &r);
@@ -52,8 +51,7 @@ static bool reads_plainly(const struct loops *l, int32_t value, int t, uint64_t 
     return r.same && seen == letters;
 }
 
-/* Does every letter that indexes t run over the whole of its dimension? */
-static bool covers(const struct loops *l, int t, int32_t index)
+bool plan_covers(const struct loops *l, int t, int32_t index)
 {
     int d = 0;
     for (int32_t i = index; i; i = l->ex.at[i].next, d++) {
@@ -112,8 +110,7 @@ static struct loops *append(struct plan *p, const struct unit *into, const struc
     return to;
 }
 
-/* "Conv head" and "relu act": "Conv head + relu act"; layers of one name say it once: "eq + Cast y". */
-static const char *join_labels(struct plan *p, const char *a, const char *b)
+const char *plan_join_labels(struct plan *p, const char *a, const char *b)
 {
     if (strlen(a) > 160) return a;
     const char *name = strchr(b, ' ');
@@ -152,13 +149,14 @@ static bool absorb_up(struct plan *p, struct unit *u, const int *place)
     if (into == u || into->dead || into->opaque || into->program != u->program || s->writers != 1) return false;
     int32_t index;
     const struct loops_stmt *st = &u->loops->stmts.at[0];
-    if (!reads_plainly(u->loops, st->value, t, stmt_letters(u->loops, st), &index) || !covers(u->loops, t, index))
+    if (!plan_reads_plainly(u->loops, st->value, t, stmt_letters(u->loops, st), &index) ||
+        !plan_covers(u->loops, t, index))
         return false;
     struct loops *l = append(p, into, u, t, index, s->readers != 1 || s->output);
     if (!l) return false;
     into->loops = l;
     into->move = false;
-    into->label = join_labels(p, into->label, u->label);
+    into->label = plan_join_labels(p, into->label, u->label);
     u->dead = true;
     return true;
 }
@@ -208,7 +206,7 @@ static struct loops *inline_map(struct plan *p, const struct unit *u, int t, con
         if (from->ex.at[i].kind != EX_LETTER || seen >> from->ex.at[i].tensor & 1) return NULL;
         seen |= UINT64_C(1) << from->ex.at[i].tensor;
     }
-    if (!r.same || !covers(from, t, r.index)) return NULL;
+    if (!r.same || !plan_covers(from, t, r.index)) return NULL;
     uint64_t loops_over = stmt_letters(from, &from->stmts.at[reader]);
     for (int32_t k = 1; k < from->ex.n; k++)
         if (from->ex.at[k].kind == EX_RED && rewrite_reads(from, k, t)) loops_over |= from->ex.at[k].u.bound;
@@ -255,7 +253,7 @@ static void absorb_down(struct plan *p, struct unit *u)
         struct loops *l = inline_map(p, u, t, map);
         if (!l) continue;
         u->loops = l;
-        u->label = join_labels(p, map->label, u->label);
+        u->label = plan_join_labels(p, map->label, u->label);
         map->dead = true;
         t = -1;
     }

@@ -1,7 +1,10 @@
-/* Depth first: units that share a loop (the rows of an image, or blocks of channels) run as one kernel, which goes
+/* Depth first: units that share a loop (rows of an image, or blocks of channels) run as one kernel, which goes
  * through that loop once and hands rows from stage to stage in scratch memory that stays in the cache.
  *
  *   expand 1x1 ─ ring of rows ─▶ depthwise 3x3 ─ one row ─▶ project 1x1
+ *
+ * What others read, too, lies in memory all the same, and the next stage finds it in the cache: sums over it
+ * (partial.c).
  *
  * A stage is its unit's loops cut along the shared letter (slice.c): a cluster of its own, for which any solver prints
  * a kernel. So no solver knows of bands, and bands know of no solver. Whether it pays is a question of cost: what the
@@ -15,6 +18,8 @@
 #define ROW_PENALTY 0.04   /* kernels of single rows are slower than those of images by this share, if a row is long */
 #define LONG_ROWS 28.0     /* and the more the shorter: 0.08 at 14 */
 #define BLOCK_PENALTY 0.05 /* those of blocks of channels by this one: measured by the tuner on Zen 5 */
+#define ROWS_PENALTY 0.02  /* and those of several rows by this one, */
+#define DEEP_ROWS 0.06     /* contractions by this one: 0.05 to 0.16 on Zen 5 */
 #define GAIN 0.02          /* of the time of the parts that must be saved */
 #define CACHE_SHARE 0.6    /* of a core's L2 that rings may take */
 
@@ -89,13 +94,13 @@ static int image_dim(const struct store *s, int dim)
     return found;
 }
 
-static void ring_memory(const struct store *s, struct stage *st, int tensor, int dim, int image, bool channels)
+static void ring_memory(const struct store *s, struct stage *st, int tensor, int dim, int image, bool blocks)
 {
     struct memory *m = &st->memory[tensor];
     int64_t stride = 1, origin = 0;
     for (int i = s->t->ndim - 1; i >= 0; i--) {
         int d = s->order[i];
-        if (d == image || (d == dim && !channels)) continue;
+        if (d == image || (d == dim && !blocks)) continue;
         int64_t size = d == dim ? st->sub->tensors.at[tensor].shape[d] : s->t->dim[d].size;
         m->stride[d] = stride;
         m->halo_low[d] = s->memory.halo_low[d];
@@ -103,7 +108,7 @@ static void ring_memory(const struct store *s, struct stage *st, int tensor, int
         origin += m->halo_low[d] * stride;
         stride *= m->halo_low[d] + size + m->halo_high[d];
     }
-    if (!channels) m->stride[dim] = stride;
+    if (!blocks) m->stride[dim] = stride;
     if (image >= 0) m->stride[image] = 0;
     m->constant = false;
     int bytes = dtype_def(s->t->dtype)->bytes;
@@ -137,16 +142,28 @@ static bool cut(struct plan *p, struct stage *st)
     return st->sub != NULL;
 }
 
-static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int letter, int image, bool channels, int in,
+/* How many values of a letter of this size are a step: a divisor. 0: there is none. */
+static int64_t step_of(struct plan *p, enum band_kind kind, const struct sol_tensor *t, int dim)
+{
+    const int lanes = p->target->vector_bytes / 4; /* blocks of less than whole vectors took up to twice as long */
+    const int64_t size = t->dim[dim].size;
+    int64_t by = MIN(size, CHANNEL_BLOCK);
+    if (kind != BAND_CHANNELS) return kind == BAND_BLOCKS ? plan_block_rows(t) : 1;
+    while (by > 1 && (size % by || by % lanes)) by--;
+    return by < lanes || by == size ? 0 : by;
+}
+
+static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int letter, int image, int64_t by, int in,
                         int out)
 {
     *st = (struct stage){.u = u, .whole = u->loops, .letter = letter, .image = image, .in = in, .out = out};
-    if (letter < 0) return false;
-    if (channels) {
-        int64_t size = u->loops->letters.at[letter].size, by = MIN(size, CHANNEL_BLOCK);
-        const int lanes = p->target->vector_bytes / 4; /* blocks of less than whole vectors took up to twice as long */
-        while (by > 1 && (size % by || by % lanes)) by--;
-        if (by < lanes || by == size) return false;
+    st->own_letter = letter;
+    st->own_image = image;
+    st->by = by;
+    if (letter < 0 || !by) return false;
+    const int64_t size = u->loops->letters.at[letter].size;
+    if (by > 1 && size % by) return false;
+    if (by > 1) {
         int outer;
         st->whole = loops_split(p->arena, u->loops, letter, by, &outer);
         st->letter = outer;
@@ -156,9 +173,10 @@ static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int le
     return cut(p, st);
 }
 
-/* The producer of t, and the unit that reads it, cut along dimension `dim` of t. */
+/* The producer of t, and the unit that reads it, cut along dimension `dim` of t. `kept`: t lies in memory all the same.
+ */
 static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b, const struct store *s, int dim,
-                 bool channels)
+                 enum band_kind kind, bool kept)
 {
     int image = image_dim(s, dim), ta = tensor_of(a->loops, s->t), tb = tensor_of(b->loops, s->t);
     if (image == -2 || ta < 0 || tb < 0 || c->n >= BAND_MAX_STAGES) return false;
@@ -167,15 +185,17 @@ static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b
     if (image >= 0 && (ia < 0 || ib < 0 || a->loops->letters.at[ia].size != b->loops->letters.at[ib].size))
         return false;
     struct stage *first = &c->stage[MAX(c->n - 1, 0)], *second = first + 1;
+    const int64_t by = step_of(p, kind, s->t, dim);
     if (c->n == 0) {
-        if (!begin_stage(p, first, a, written_letter(a->loops, ta, dim), ia, channels, -1, ta)) return false;
+        if (!begin_stage(p, first, a, written_letter(a->loops, ta, dim), ia, by, -1, ta)) return false;
         c->n = 1;
     } else {
-        int letter = written_letter(a->loops, ta, dim);
-        if (first->whole != a->loops || letter != first->letter || ia != first->image) return false;
+        const int letter = written_letter(a->loops, ta, dim);
+        if (first->by != by || letter != first->own_letter || ia != first->own_image) return false;
         first->out = ta;
     }
-    if (!begin_stage(p, second, b, read_letter(b->loops, tb, dim), ib, channels, tb, -1)) return false;
+    const bool blocks = kind == BAND_BLOCKS && kept; /* that is what the sums' letter counts */
+    if (!begin_stage(p, second, b, read_letter(b->loops, tb, dim), ib, blocks ? 1 : by, tb, -1)) return false;
     const struct slice_operand *w = &first->op[ta], *r = &second->op[tb];
     if (w->dim != dim || r->dim != dim || w->coef <= 0 || r->coef <= 0 || r->coef % w->coef || w->min) return false;
     if (image >= 0 && (first->image_op[ta].dim != image || second->image_op[tb].dim != image ||
@@ -184,12 +204,16 @@ static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b
     second->step = r->coef / w->coef;
     second->low = (int64_t)floor((double)r->min / (double)w->coef);
     second->high = (int64_t)floor((double)r->max / (double)w->coef);
-    if (channels && (second->low || second->high || second->step != 1)) return false;
-    ring_memory(s, first, ta, dim, image, channels);
-    second->memory[tb] = first->memory[ta];
     int64_t window = second->high - second->low + 1;
-    first->ring_rows = window == 1 ? 1 : window + MAX(8, 2 * second->step);
-    c->channels = channels;
+    if (kind != BAND_ROWS && (second->low || window != 1 || second->step != 1)) return false;
+    if (kept && window != second->step) return false;
+    first->kept = kept;
+    if (!kept) {
+        ring_memory(s, first, ta, dim, image, kind != BAND_ROWS);
+        second->memory[tb] = first->memory[ta];
+        first->ring_rows = window == 1 ? 1 : window + MAX(8, 2 * second->step);
+    }
+    c->kind = kind;
     c->images = image < 0 ? 1 : a->loops->letters.at[ia].size;
     c->n++;
     return true;
@@ -197,13 +221,24 @@ static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b
 
 /* -- does it pay? */
 
-/* Time that a tensor costs by lying in memory: written (which counts twice) and read, as far as it leaves the L2. */
-static double traffic(struct plan *p, const struct store *s)
+/* Time that a tensor costs by lying in memory: written (which counts twice) and read, as far as it leaves the L2. One
+ * that is `kept` is still written. */
+static double traffic(struct plan *p, const struct store *s, bool kept)
 {
     double bytes = (double)s->elements * dtype_def(s->t->dtype)->bytes;
     double l2 = (double)p->target->l2 * p->target->cores;
     double far = MIN(MAX(bytes / l2 - 0.25, 0), 1);
-    return far * bytes * 3 / p->target->l3_rate + (1 - far) * bytes * 2 / p->target->l2_rate + KERNEL_STEP_NS;
+    return far * bytes * (kept ? 1 : 3) / p->target->l3_rate + (1 - far) * bytes * (kept ? 1 : 2) / p->target->l2_rate +
+           KERNEL_STEP_NS;
+}
+
+static double penalty(enum band_kind kind, const struct stage *st)
+{
+    switch (kind) {
+    case BAND_CHANNELS: return BLOCK_PENALTY;
+    case BAND_BLOCKS: return st->u->contraction ? DEEP_ROWS : ROWS_PENALTY;
+    default: return ROW_PENALTY * MAX(1, LONG_ROWS / (double)st->rows);
+    }
 }
 
 static sol_status price(struct plan *p, struct chain *c)
@@ -217,10 +252,10 @@ static sol_status price(struct plan *p, struct chain *c)
         TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->root, st->u, &st->alone));
         const double cost = st->alone->kernel.cost;
         c->parts += cost;
-        slower += cost * (c->channels ? BLOCK_PENALTY : ROW_PENALTY * MAX(1, LONG_ROWS / (double)st->rows));
+        slower += cost * penalty(c->kind, st);
         c->whole |= st->alone->candidate[st->alone->chosen].solver->whole;
         if (st->out < 0) continue;
-        saved += traffic(p, plan_store(p, st->u->loops->tensors.at[st->out].user));
+        saved += traffic(p, plan_store(p, st->u->loops->tensors.at[st->out].user), st->kept);
         held += st->row_bytes * st->ring_rows;
         const struct stage *next = &c->stage[i + 1];
         double overlap = (double)(next->high - next->low + 1 - next->step);
@@ -237,11 +272,14 @@ static sol_status print_stages(struct plan *p, struct chain *c, bool always, boo
     *out_can = false;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
-        TRY(choose_kernel(p, st->sub, st->memory, st->u->root, st->u, &st->choice));
+        struct unit u = *st->u;
+        if (p->training) u.repeats = st->rows * c->images; /* what a step packs, it packs once */
+        TRY(choose_kernel(p, st->sub, st->memory, u.root, &u, &st->choice));
         st->kernel = st->choice->kernel;
         if (st->kernel.nstep != 1 || st->kernel.nwork) return SOL_OK;
-        /* a solver that needs more than a row at a time, such as Winograd, is not given up for a band */
-        if (st->u->contraction && strcmp(st->kernel.solver, st->alone->kernel.solver) && !always) return SOL_OK;
+        /* a solver that needs more than a row at a time, such as Winograd, is not given up for a band of rows */
+        const bool changed = st->u->contraction && strcmp(st->kernel.solver, st->alone->kernel.solver);
+        if (changed && c->kind != BAND_BLOCKS && !always) return SOL_OK;
     }
     *out_can = true;
     return SOL_OK;
@@ -267,6 +305,17 @@ static struct unit *only_reader(struct plan *p, const struct unit *u, struct uni
     return b && !b->dead && !b->opaque && !b->kernel.source && b->program == u->program ? b : NULL;
 }
 
+/* The unit that begins the sums over what u writes, and that tensor; NULL: there is none. */
+static struct unit *sums_over(struct plan *p, const struct unit *u, struct store **out_s)
+{
+    for (int k = 0; k < u->loops->tensors.n; k++) {
+        const struct loops_tensor *t = &u->loops->tensors.at[k];
+        *out_s = t->role == LOOPS_OUTPUT ? plan_store(p, t->user) : NULL;
+        if (*out_s && (*out_s)->sums && !(*out_s)->sums->dead) return (*out_s)->sums;
+    }
+    return NULL;
+}
+
 static int dimension(const struct store *s, char purpose)
 {
     for (int i = 0; i < s->t->ndim; i++)
@@ -274,7 +323,7 @@ static int dimension(const struct store *s, char purpose)
     return -1;
 }
 
-#define MOST_CHAINS (2 * (BAND_MAX_STAGES - 1))
+#define MOST_CHAINS (BAND_KINDS * (BAND_MAX_STAGES - 1))
 struct chains {                         /* all that begin with one unit */
     int n, longest;                     /* longest: in units */
     double parts[BAND_MAX_STAGES + 1];  /* of the first so many units, one by one */
@@ -285,23 +334,25 @@ static const struct solver band_solver = {.name = "band"};
 
 static sol_status find_chains(struct plan *p, struct unit *u, struct unit **reader_of, struct chains *out)
 {
-    static const char purposes[] = {'P', 'C'};
+    static const char purposes[BAND_KINDS] = {[BAND_ROWS] = 'P', [BAND_CHANNELS] = 'C', [BAND_BLOCKS] = 'P'};
     out->n = out->longest = 0;
-    for (int k = 0; k < COUNT_OF(purposes); k++) {
+    for (int k = 0; k < BAND_KINDS; k++) {
         struct chain c = {0};
         struct unit *a = u;
         struct store *s;
         for (;;) {
             struct unit *b = only_reader(p, a, reader_of, &s);
+            const bool kept = !b;
+            if (kept) b = sums_over(p, a, &s);
             if (!b || s->parts) break;
             int dim = dimension(s, purposes[k]);
-            if (dim < 0 || !link(p, &c, a, b, s, dim, purposes[k] == 'C')) break;
+            if (dim < 0 || !link(p, &c, a, b, s, dim, k, kept)) break;
             TRY(price(p, &c));
             out->longest = MAX(out->longest, c.n);
             out->parts[c.n] = c.parts;
             out->unit[c.n - 2] = a;
             out->unit[c.n - 1] = b;
-            out->chain[out->n++] = c;
+            if (k != BAND_BLOCKS || kept) out->chain[out->n++] = c;
             a = b;
         }
     }
@@ -311,6 +362,7 @@ static sol_status find_chains(struct plan *p, struct unit *u, struct unit **read
 /* A choice among the chains, and none: what each makes of the units of the longest. */
 static struct choice *choice_of(struct plan *p, const struct chains *all)
 {
+    static const char *const kinds[BAND_KINDS] = {"rows", "channels", "blocks"};
     char key[33];
     struct hash h;
     const double whole = all->parts[all->longest];
@@ -329,9 +381,9 @@ static struct choice *choice_of(struct plan *p, const struct chains *all)
     choice_add(choice, &(struct candidate){&band_solver, {.p = {-1, 1}, .cost = whole, .text = "apart"}});
     for (int i = 0; i < all->n; i++) {
         const struct chain *c = &all->chain[i];
-        const struct variant v = {.p = {c->channels, c->n},
+        const struct variant v = {.p = {c->kind, c->n},
                                   .cost = c->cost + whole - c->parts,
-                                  .text = arena_printf(p->arena, "%s %d", c->channels ? "channels" : "rows", c->n)};
+                                  .text = arena_printf(p->arena, "%s %d", kinds[c->kind], c->n)};
         if (c->fits && (always || !c->whole)) choice_add(choice, &(struct candidate){&band_solver, v});
     }
     choice->chosen = -1;
@@ -342,7 +394,7 @@ static struct choice *choice_of(struct plan *p, const struct chains *all)
 static struct chain *chain_of(struct chains *all, const struct candidate *cand)
 {
     for (int i = 0; i < all->n; i++)
-        if (all->chain[i].channels == cand->variant.p[0] && all->chain[i].n == cand->variant.p[1])
+        if ((int)all->chain[i].kind == cand->variant.p[0] && all->chain[i].n == cand->variant.p[1])
             return &all->chain[i];
     return NULL; /* the units stay apart */
 }

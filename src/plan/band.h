@@ -36,19 +36,23 @@ struct chain;
 sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, bool *out_done);
 
 #define BAND_MAX_STAGES PLAN_CHAIN
+enum band_kind { BAND_ROWS, BAND_CHANNELS, BAND_BLOCKS, BAND_KINDS }; /* a step: a row, some channels, some rows */
 /* One unit of a chain, cut along its letter. */
 struct stage {
     struct unit *u;
-    struct loops *whole; /* the unit's, with the letter split if it is channels */
+    struct loops *whole; /* the unit's, with the letter split if its values are blocks */
     int letter;
-    int64_t rows;                        /* values of the letter */
-    int image;                           /* letter over images, -1: none */
+    int64_t rows;              /* values of the letter */
+    int image;                 /* letter over images, -1: none */
+    int own_letter, own_image; /* these two in the unit's loops, where `by` values are one of `letter` */
+    int64_t by;
     struct slice_operand *op, *image_op; /* by tensor */
     struct loops *sub;
     struct memory *memory;
     const struct choice *alone, *choice; /* of the unit as it is, of what it is here */
     struct kernel kernel;
     int in, out;                   /* tensors: the ring it reads, the ring it writes; -1 */
+    bool kept;                     /* `out` is no ring but lies in memory: others read it, too */
     int64_t step, low, high;       /* row r reads rows step*r+low .. step*r+high of ring `in` */
     double fill;                   /* what rows outside of ring `in` are */
     int64_t row_bytes, row_origin; /* of ring `out`; origin: to element 0, behind a halo */
@@ -58,8 +62,8 @@ struct chain {
     int n;
     struct stage stage[BAND_MAX_STAGES];
     int64_t images;
-    bool channels; /* the letter is blocks of channels, not rows */
-    double cost;   /* ns; of the units one by one: parts */
+    enum band_kind kind;
+    double cost; /* ns; of the units one by one: parts */
     double parts;
     bool fits;  /* what the rings hold stays in the cache */
     bool whole; /* a unit's solver needs more than rows */

@@ -27,7 +27,7 @@ static struct loops *merge(struct printing *pr)
         int32_t letter[LOOPS_MAX_LETTERS];
         rewrite_letters(to, st->u->loops, letter);
         for (int t = 0; t < st->u->loops->tensors.n; t++) pr->tensor[i][t] = rewrite_tensor(to, st->u->loops, t);
-        if (st->out >= 0) to->tensors.at[pr->tensor[i][st->out]].role = LOOPS_TEMP;
+        if (st->out >= 0 && !st->kept) to->tensors.at[pr->tensor[i][st->out]].role = LOOPS_TEMP;
         rewrite_stmts(&(struct rewrite){.to = to, .from = st->u->loops, .letter = letter, .tensor = pr->tensor[i]});
     }
     return to;
@@ -122,13 +122,13 @@ static void put_pointer(struct printing *pr, int i, int t)
     const struct stage *st = &pr->c->stage[i];
     const struct loops_tensor *lt = &st->whole->tensors.at[t];
     const struct kernel_pack *k = pack_of(st, t);
-    if (t == st->in) {
+    if (t == st->in && !pr->c->stage[i - 1].kept) {
         const struct stage *before = &pr->c->stage[i - 1];
         text_put(pr->out, "b->ring%d + (%lld * row + %lld - b->from%d) * %lld + %lld", i - 1, (long long)st->step,
                  (long long)st->low, i - 1, (long long)before->row_bytes, (long long)before->row_origin);
         return;
     }
-    if (t == st->out) {
+    if (t == st->out && !st->kept) {
         text_put(pr->out, "b->ring%d + (row - b->from%d) * %lld + %lld", i, i, (long long)st->row_bytes,
                  (long long)st->row_origin);
         return;
@@ -185,20 +185,11 @@ static void put_fill(struct printing *pr, int i)
               type->c_name, value);
 }
 
-static void put_rows(struct printing *pr, int i)
+/* A full ring begins anew; rows outside are filled. */
+static void put_room(struct printing *pr, int i)
 {
     const struct stage *st = &pr->c->stage[i];
     struct text *t = pr->out;
-    text_line(t, "/* rows of ring %d: %s */", i, st->u->label);
-    text_line(t,
-              "static void rows%d(char *const *p, const struct sol_frame *f, int worker, struct bands *b, int64_t "
-              "image, int64_t first, int64_t last)",
-              i);
-    text_open(t, "{");
-    text_line(t, "(void)p, (void)image;");
-    text_line(t, "if (b->next%d < first) b->from%d = b->next%d = first;", i, i, i);
-    text_open(t, "for (; b->next%d <= last; b->next%d++) {", i, i);
-    text_line(t, "const int64_t row = b->next%d;", i);
     text_open(t, "if (row - b->from%d == %lld) {", i, (long long)st->ring_rows);
     text_line(t, "memmove(b->ring%d, b->ring%d + (first - b->from%d) * %lld, (size_t)((row - first) * %lld));", i, i, i,
               (long long)st->row_bytes, (long long)st->row_bytes);
@@ -208,6 +199,23 @@ static void put_rows(struct printing *pr, int i)
     put_fill(pr, i);
     text_line(t, "continue;");
     text_close(t, "}");
+}
+
+static void put_rows(struct printing *pr, int i)
+{
+    const struct stage *st = &pr->c->stage[i];
+    struct text *t = pr->out;
+    text_line(t, "/* rows of %s %d: %s */", st->kept ? "stage" : "ring", i, st->u->label);
+    text_line(t,
+              "static void rows%d(char *const *p, const struct sol_frame *f, int worker, struct bands *b, int64_t "
+              "image, int64_t first, int64_t last)",
+              i);
+    text_open(t, "{");
+    text_line(t, "(void)p, (void)image;");
+    text_line(t, "if (b->next%d < first) b->from%d = b->next%d = first;", i, i, i);
+    text_open(t, "for (; b->next%d <= last; b->next%d++) {", i, i);
+    text_line(t, "const int64_t row = b->next%d;", i);
+    if (!st->kept) put_room(pr, i);
     if (i > 0)
         text_line(t, "rows%d(p, f, worker, b, image, %lld * row + %lld, %lld * row + %lld);", i - 1,
                   (long long)st->step, (long long)st->low, (long long)st->step, (long long)st->high);
@@ -219,7 +227,10 @@ static void put_rows(struct printing *pr, int i)
 static void put_state(struct printing *pr)
 {
     text_open(pr->out, "struct bands { /* ring i holds rows from_i .. next_i - 1 */");
-    for (int i = 0; i < pr->c->n - 1; i++) text_line(pr->out, "char *ring%d;\n    int64_t from%d, next%d;", i, i, i);
+    for (int i = 0; i < pr->c->n - 1; i++) {
+        if (!pr->c->stage[i].kept) text_line(pr->out, "char *ring%d;", i);
+        text_line(pr->out, "int64_t from%d, next%d;", i, i);
+    }
     text_close(pr->out, "};");
 }
 
@@ -232,6 +243,7 @@ static void put_driver(struct printing *pr, int64_t scratch, int64_t rows_per_ta
     text_open(t, "{");
     text_line(t, "struct bands state = {0}, *const b = &state;");
     for (int i = 0; i < c->n - 1; i++) {
+        if (c->stage[i].kept) continue;
         text_line(t, "b->ring%d = (char *)f->scratch + worker * f->scratch_bytes + %lld;", i, (long long)scratch);
         text_line(t, "memset(b->ring%d, 0, %lld);", i, (long long)(c->stage[i].row_bytes * c->stage[i].ring_rows));
         scratch += (c->stage[i].row_bytes * c->stage[i].ring_rows + 63) / 64 * 64;

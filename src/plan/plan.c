@@ -82,6 +82,7 @@ sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct targe
     TRY(plan_compose(p));
     TRY(plan_alias(p));
     TRY(plan_absorb(p));
+    TRY(plan_partial(p));
     TRY(plan_layout(p));
     p->known = map_create(a);
     if (advice) p->key = network_key(p);

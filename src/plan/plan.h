@@ -6,6 +6,7 @@
  *   compose   Moves vanish into the index expressions of their readers
  *   alias     the pieces of a Concat are written where the Concat wants them
  *   absorb    Maps go up into the producer of their last operand (an epilogue), or down into a reduction
+ *   partial   sums over images and pixels begin in parts, right behind what makes their operand
  *   layout    order of dimensions, halos, strides of every stored tensor; reorders at the network's borders
  *   scan      the steps of a recurrence become calls of kernels
  *   band      units that share a loop hand each other rows in scratch memory, where that saves time
@@ -77,6 +78,7 @@ struct store {
     bool output;                    /* a graph output is this tensor */
     bool needed;                    /* lives in memory: written and read by different units, or an output */
     bool parts;                     /* other tensors are parts of it */
+    struct unit *sums;              /* begins what is reduced of it (partial.c); NULL: none does */
     bool opaque;                    /* a unit without loops reads or writes it: a tensor of its own, row-major */
     bool fixed;                     /* row-major: input, output, parameter, constant, packed */
     enum program program;           /* of its writers, where a unit writes it */
@@ -137,6 +139,8 @@ sol_status plan_compose(struct plan *p);
  * cannot be. */
 struct loops *plan_composed(struct plan *p, struct loops *from, int t, const struct loops *writer);
 sol_status plan_absorb(struct plan *p);
+sol_status plan_partial(struct plan *p);
+int64_t plan_block_rows(const struct sol_tensor *t); /* partial.c: of pixels that make a part; 0: it has none */
 sol_status plan_alias(struct plan *p);
 sol_status plan_layout(struct plan *p);
 sol_status plan_scan(struct plan *p);
@@ -148,6 +152,12 @@ sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory,
                          const struct choice **out);
 /* Adds a candidate to a choice that has room for it: cheapest first, of equal ones the first. */
 void choice_add(struct choice *c, const struct candidate *cand);
+/* absorb.c. Are all reads of tensor t in an expression the same, by distinct plain letters that are exactly `letters`?
+ * Does every letter of such an index run over the whole of its dimension? */
+bool plan_reads_plainly(const struct loops *l, int32_t value, int t, uint64_t letters, int32_t *out_index);
+bool plan_covers(const struct loops *l, int t, int32_t index);
+/* "Conv head" and "relu act": "Conv head + relu act"; layers of one name say it once: "eq + Cast y". */
+const char *plan_join_labels(struct plan *p, const char *a, const char *b);
 /* A step that zeroes the halos of a tensor's memory, as a kernel. */
 sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel *out);
 

@@ -1,0 +1,342 @@
+/* Sums over what was just written begin while it is near. A reduction over images and pixels, such as the statistics of
+ * a batch-norm or the gradient of a bias, falls into
+ *
+ *   part[N R C] = sum[p Q] f(x[N C R*rows+p Q])   right behind the unit that writes x: band.c may join the two
+ *   s[C] = sum[N R] part[N R C]                   where s was computed
+ *
+ * and all that is reduced of one tensor is reduced in one pass. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+#include "print/print.h"
+
+#define PIXELS 96 /* that are reduced to one part, at least if there are so many */
+#define FEW 32    /* for which no part pays */
+
+struct reader {
+    struct unit *u;
+    struct reader *next;
+};
+struct partial { /* of tensor t */
+    struct plan *p;
+    struct sol_tensor *t;
+    struct unit *writer;
+    int first; /* the first dimension of pixels, of which `rows` rows make a part */
+    int64_t rows;
+    struct loops *to;
+    int32_t at[SOL_MAX_DIMS];      /* the indices of t in `to` */
+    int nkept, kept[SOL_MAX_DIMS]; /* the dimensions that parts have, channels last */
+    int letter[SOL_MAX_DIMS];      /* of `to`, by dimension: of a part's index */
+    uint64_t inner;                /* letters of `to` that are reduced */
+    const char *label;
+};
+
+/* -- the shape of parts */
+
+static bool is_pixel(const struct sol_tensor *t, int d)
+{
+    return t->dim[d].purpose == 'P' && t->dim[d].size > 1;
+}
+
+/* The dimension of rows: the first of pixels. -1: there is none. *out_rest: pixels of a row. */
+static int row_dim(const struct sol_tensor *t, int64_t *out_rest)
+{
+    int first = -1;
+    *out_rest = 1;
+    for (int d = 0; d < t->ndim; d++) {
+        if (!is_pixel(t, d)) continue;
+        if (first >= 0) *out_rest *= t->dim[d].size;
+        if (first < 0) first = d;
+    }
+    return first;
+}
+
+int64_t plan_block_rows(const struct sol_tensor *t)
+{
+    int64_t rest, rows = 1;
+    const int first = row_dim(t, &rest);
+    const int64_t size = first < 0 ? 0 : t->dim[first].size;
+    while (rows < size && (size % rows || rows * rest < PIXELS)) rows++;
+    return first < 0 ? 0 : rows;
+}
+
+/* False: t is small, or has few pixels. */
+static bool choose_rows(struct partial *c)
+{
+    int64_t rest, bytes = dtype_def(c->t->dtype)->bytes;
+    c->first = row_dim(c->t, &rest);
+    c->rows = plan_block_rows(c->t);
+    for (int d = 0; d < c->t->ndim; d++) bytes *= c->t->dim[d].size;
+    if (!strcmp(ctx_config(c->p->ctx, "bands"), "always")) return c->first >= 0;
+    return c->rows * rest >= FEW && bytes >= c->p->target->l2;
+}
+
+/* Letters of the loops that compute parts. */
+static void begin(struct partial *c)
+{
+    const struct sol_tensor *t = c->t;
+    struct loops *to = c->to = loops_create(c->p->arena, "parts");
+    c->nkept = 0;
+    c->inner = 0;
+    for (int d = 0; d < t->ndim; d++) {
+        const bool pixel = is_pixel(t, d);
+        const int64_t parts = d == c->first ? t->dim[d].size / c->rows : pixel ? 1 : t->dim[d].size;
+        const int64_t within = t->dim[d].size / parts;
+        const char *name = pixel ? "P" : t->dim[d].purpose == 'C' ? "C" : "N";
+        c->at[d] = ex_int(to, 0);
+        if (parts > 1) {
+            c->letter[d] = loops_letter(to, d == c->first ? "R" : name, parts);
+            c->at[d] = ex_binary(to, EX_MUL, ex_int(to, within), ex_letter(to, c->letter[d]));
+        }
+        if (within > 1) {
+            const int letter = loops_letter(to, name, within);
+            c->at[d] = ex_binary(to, EX_ADD, c->at[d], ex_letter(to, letter));
+            c->inner |= UINT64_C(1) << letter;
+        }
+    }
+    for (int channel = 0; channel < 2; channel++)
+        for (int d = 0; d < t->ndim; d++)
+            if (ex_letters(to, c->at[d]) & ~c->inner && (t->dim[d].purpose == 'C') == channel) c->kept[c->nkept++] = d;
+}
+
+/* -- which reductions */
+
+struct check {
+    const struct partial *c;
+    const struct loops *l;
+    bool ok;
+};
+
+/* What else is read must be there when t is. */
+static void check_node(void *user, int32_t node)
+{
+    struct check *k = user;
+    const struct ex *e = &k->l->ex.at[node];
+    if (e->kind == EX_RED) k->ok = false;
+    if (e->kind != EX_READ) return;
+    const struct loops_tensor *t = &k->l->tensors.at[e->tensor];
+    if (t->role != LOOPS_INPUT || !t->user) {
+        k->ok &= t->role == LOOPS_TABLE;
+        return;
+    }
+    const struct store *s = plan_store(k->c->p, t->user);
+    const struct unit *writer = k->c->writer;
+    if (s->t == k->c->t || !s->writer || s->writer->program != writer->program) return;
+    k->ok &= s->root == s->t && s->writers == 1 && s->writer->number < writer->number;
+}
+
+/* Is this node of unit u's loops a reduction of t = tensor x over all pixels, and of nothing else? */
+static bool is_sum(const struct partial *c, const struct loops *l, int x, int32_t node, int32_t *out_index)
+{
+    const struct ex *e = &l->ex.at[node];
+    const uint64_t bound = e->u.bound;
+    if (e->kind != EX_RED || e->a || (e->op != RED_SUM && e->op != RED_MOMENTS)) return false;
+    if (!plan_reads_plainly(l, e->b, x, ex_letters(l, e->b), out_index) || !plan_covers(l, x, *out_index)) return false;
+    int d = 0;
+    for (int32_t i = *out_index; i; i = l->ex.at[i].next, d++) {
+        const uint64_t letter = ex_letters(l, i);
+        if (is_pixel(c->t, d) && !(letter & bound)) return false;
+        if (c->t->dim[d].purpose == 'C' && letter & bound) return false;
+    }
+    const enum compute k = expr_natural(l, e->b);
+    struct check check = {c, l, k == C_F32 || k == C_F64};
+    ex_walk(l, e->b, check_node, &check);
+    return check.ok;
+}
+
+struct search {
+    const struct partial *c;
+    const struct loops *l;
+    int x;
+    int32_t found, index;
+};
+
+static void search_node(void *user, int32_t node)
+{
+    struct search *s = user;
+    if (!s->found && is_sum(s->c, s->l, s->x, node, &s->index)) s->found = node;
+}
+
+/* -- splitting */
+
+static int32_t lazy_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
+                         int32_t outside)
+{
+    const struct loops *from = user;
+    return ex_read(to, rewrite_tensor(to, from, read->tensor), nindex ? ex_list(to, nindex, index) : 0, outside);
+}
+
+/* A statement of c->to that writes parts: n results of one reduction. */
+static void put_parts(struct partial *c, const struct loops *l, const struct search *found,
+                      const struct loops_stmt *like, int n, struct sol_tensor **out_part)
+{
+    const struct ex e = l->ex.at[found->found];
+    struct loops *to = c->to;
+    int32_t letter[LOOPS_MAX_LETTERS] = {0}, index[SOL_MAX_DIMS];
+    int64_t shape[SOL_MAX_DIMS];
+    int d = 0;
+    for (int32_t i = found->index; i; i = l->ex.at[i].next, d++)
+        if (l->ex.at[i].kind == EX_LETTER) letter[l->ex.at[i].tensor] = c->at[d];
+    for (int k = 0; k < c->nkept; k++) {
+        index[k] = ex_letter(to, c->letter[c->kept[k]]);
+        shape[k] = to->letters.at[c->letter[c->kept[k]]].size;
+    }
+    const enum sol_dtype dtype = expr_natural(l, e.b) == C_F64 ? SOL_F64 : SOL_F32;
+    struct rewrite r = {.to = to, .from = l, .letter = letter, .read = lazy_read, .user = (void *)l};
+    struct loops_stmt s = {.nout = (uint8_t)n, .label = like->label};
+    s.value = ex_red(to, e.op, c->inner, 0, rewrite_ex(&r, e.b));
+    s.index = c->nkept ? ex_list(to, c->nkept, index) : 0;
+    for (int i = 0; i < n; i++) {
+        const char *name = i ? "spread" : "part";
+        out_part[i] = plan_tensor(c->p, name, dtype, c->nkept, shape);
+        s.out[i] = (uint16_t)loops_tensor(to, name, LOOPS_OUTPUT, dtype, c->nkept, shape);
+        to->tensors.at[s.out[i]].user = out_part[i];
+    }
+    PUSH(to->arena, to->stmts, s);
+}
+
+/* What is left in l: a read of the part, and the letters that are still to be reduced. */
+static int32_t read_part(const struct partial *c, struct loops *l, const struct search *found, uint64_t bound,
+                         int rows_letter, struct sol_tensor *part, uint64_t *out_bound)
+{
+    int32_t index[SOL_MAX_DIMS], own[SOL_MAX_DIMS];
+    int64_t shape[SOL_MAX_DIMS];
+    int d = 0;
+    for (int32_t i = found->index; i; i = l->ex.at[i].next) own[d++] = i;
+    *out_bound = 0;
+    for (int k = 0; k < c->nkept; k++) {
+        d = c->kept[k];
+        index[k] = d == c->first ? ex_letter(l, rows_letter) : own[d];
+        shape[k] = part->dim[k].size;
+        *out_bound |= ex_letters(l, index[k]) & (bound | (d == c->first ? ex_letters(l, index[k]) : 0));
+    }
+    const int in = loops_tensor(l, part->name, LOOPS_INPUT, part->dtype, c->nkept, shape);
+    l->tensors.at[in].user = part;
+    return ex_read(l, in, c->nkept ? ex_list(l, c->nkept, index) : 0, 0);
+}
+
+static int32_t total(struct loops *l, uint64_t bound, int32_t value)
+{
+    return bound ? ex_red(l, RED_SUM, bound, 0, value) : value;
+}
+
+/* Mean u and variance v of parts of one size with mean m and variance q: v = mean(q + (m-u)^2). */
+static void put_moments(struct loops *l, int at, uint64_t bound, int32_t m, int32_t q)
+{
+    struct loops_stmt mean = l->stmts.at[at], spread = mean;
+    const int32_t n = ex_int(l, letters_points(l, bound));
+    mean.nout = spread.nout = 1;
+    mean.value = ex_binary(l, EX_DIV, total(l, bound, m), n);
+    spread.out[0] = mean.out[1];
+    const int32_t away = ex_binary(l, EX_SUB, m, ex_read(l, mean.out[0], mean.index, 0));
+    const int32_t apart = ex_call(l, math_row("square"), 1, &away);
+    spread.value = ex_binary(l, EX_DIV, total(l, bound, ex_binary(l, EX_ADD, q, apart)), n);
+    PUSH(l->arena, l->stmts, spread);
+    for (int i = l->stmts.n - 1; i > at + 1; i--) l->stmts.at[i] = l->stmts.at[i - 1];
+    l->stmts.at[at] = mean;
+    l->stmts.at[at + 1] = spread;
+}
+
+/* Statement number i of l; false: nothing of it can be computed in parts. */
+static bool split_stmt(struct partial *c, struct loops *l, int x, int i, int *rows_letter)
+{
+    const struct loops_stmt s = l->stmts.at[i];
+    struct search found = {.c = c, .l = l, .x = x};
+    struct sol_tensor *part[2];
+    uint64_t bound;
+    if (s.scan_step) return false;
+    ex_walk(l, s.value, search_node, &found);
+    if (!found.found) return false;
+    const struct ex e = l->ex.at[found.found];
+    const bool moments = e.op == RED_MOMENTS;
+    if (s.nout != 1 + moments || (moments && found.found != s.value) || l->letters.n + 1 >= LOOPS_MAX_LETTERS)
+        return false;
+    if (!c->to) begin(c);
+    if (*rows_letter < 0) *rows_letter = loops_letter(l, "R", c->t->dim[c->first].size / c->rows);
+    put_parts(c, l, &found, &s, s.nout, part);
+    const int32_t m = read_part(c, l, &found, e.u.bound, *rows_letter, part[0], &bound);
+    if (moments) {
+        put_moments(l, i, bound, m, read_part(c, l, &found, e.u.bound, *rows_letter, part[1], &bound));
+        return true;
+    }
+    const int32_t all = total(l, bound, m), next = e.next;
+    l->ex.at[found.found] = l->ex.at[all];
+    l->ex.at[found.found].next = next;
+    return true;
+}
+
+static void split_unit(struct partial *c, struct unit *u)
+{
+    struct loops *l = loops_copy(c->p->arena, u->loops);
+    int rows_letter = -1, x = 0;
+    while (l->tensors.at[x].user != c->t) x++;
+    for (int i = 0; i < l->stmts.n; i++) {
+        const char *label = l->stmts.at[i].label;
+        if (!split_stmt(c, l, x, i, &rows_letter)) continue;
+        while (split_stmt(c, l, x, i, &rows_letter)) {
+        }
+        c->label = c->label ? plan_join_labels(c->p, c->label, label) : label;
+    }
+    if (rows_letter < 0) return;
+    unit_loops(u, rewrite_sweep(l));
+}
+
+/* -- all tensors */
+
+/* Units that read each tensor, the last first. */
+static struct reader **find_readers(struct plan *p)
+{
+    struct reader **of = NEW_ARRAY(p->arena, struct reader *, p->nstores + 1);
+    for (int i = 0; i < p->units.n; i++) {
+        struct unit *u = p->units.at[i];
+        u->number = i;
+        for (int k = 0; k < u->loops->tensors.n && !u->dead && !u->opaque; k++) {
+            const struct loops_tensor *t = &u->loops->tensors.at[k];
+            if (t->role != LOOPS_INPUT || !t->user) continue;
+            struct reader *r = NEW(p->arena, struct reader);
+            *r = (struct reader){u, of[((struct sol_tensor *)t->user)->id]};
+            of[((struct sol_tensor *)t->user)->id] = r;
+        }
+    }
+    return of;
+}
+
+/* The unit that computes parts of what is reduced of t; NULL: there is nothing of that kind. */
+static struct unit *split_tensor(struct plan *p, struct unit *writer, struct sol_tensor *t,
+                                 const struct reader *readers)
+{
+    struct partial c = {.p = p, .t = t, .writer = writer};
+    const struct store *s = plan_store(p, t);
+    if (s->writers != 1 || s->root != t || !choose_rows(&c)) return NULL;
+    for (const struct reader *r = readers; r; r = r->next)
+        if (r->u->program == writer->program && r->u != writer) split_unit(&c, r->u);
+    if (!c.to) return NULL;
+    const char *label = arena_printf(p->arena, "%s (parts)", c.label);
+    struct unit *u = plan_unit(p, -1, writer->program, rewrite_sweep(c.to), readers->u->layer, label);
+    plan_store(p, t)->sums = u;
+    return u;
+}
+
+sol_status plan_partial(struct plan *p)
+{
+    plan_count(p);
+    struct reader **readers = find_readers(p);
+    const int n = p->units.n, tensors = p->nstores;
+    VECTOR(struct unit *) order = {0};
+    for (int i = 0; i < n; i++) {
+        struct unit *u = p->units.at[i];
+        PUSH(p->arena, order, u);
+        for (int k = 0; k < u->loops->tensors.n && !u->dead && !u->opaque; k++) {
+            const struct loops_tensor *t = &u->loops->tensors.at[k];
+            if (t->role != LOOPS_OUTPUT || u->program == PROGRAM_PREPARE ||
+                ((struct sol_tensor *)t->user)->id >= tensors)
+                continue;
+            struct unit *parts = split_tensor(p, u, t->user, readers[((struct sol_tensor *)t->user)->id]);
+            if (parts) PUSH(p->arena, order, parts);
+        }
+    }
+    for (int i = 0; i < order.n; i++) p->units.at[i] = order.at[i];
+    plan_count(p);
+    return ctx_check(p->ctx);
+}
