@@ -1,6 +1,7 @@
 /* A read whose place is data (a sampled grid, say) has no inverse: what it hands back is computed for every point of
- * its loops, beside the place that it goes to, and added up there by ScatterElements. Searching all points for every
- * place is left to what is small. */
+ * its loops, beside the place that it goes to, and added up there by IndexPut. Dimensions that letters of their own run
+ * along (channels) have no part in the place: whole rows of them are added. Searching all points for every place is
+ * left to what is small. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -17,59 +18,124 @@ bool term_scatters(const struct adjoint *a, const struct term *t)
     return data && work > SEARCHED && __builtin_popcountll(t->ctx) <= SOL_MAX_DIMS;
 }
 
-/* One statement over all letters of the term. */
-static void describe(struct adjoint *a, const struct term *t, const char *name, int dtype, int32_t value,
+struct places {
+    uint64_t row;              /* letters that run along dimensions of their own */
+    int n, of[SOL_MAX_DIMS];   /* the letters that are left, then those of the row */
+    int nplace;                /* how many are left */
+    int nat, at[SOL_MAX_DIMS]; /* dimensions of the tensor that are in the place, then the others: by letter */
+    int64_t size;              /* of the place */
+};
+
+static uint64_t letters_but(const struct adjoint *a, const struct term *t, int pin)
+{
+    uint64_t letters = 0;
+    for (int i = 0; i < t->npin; i++)
+        if (i != pin) letters |= ex_letters(a->w, t->pin[i].f);
+    return letters;
+}
+
+static void find_places(const struct adjoint *a, const struct term *t, struct places *p)
+{
+    const struct loops *w = a->w;
+    int letter[SOL_MAX_DIMS] = {0};
+    *p = (struct places){.size = 1};
+    for (int d = 0; d < t->npin; d++) {
+        const struct ex *e = &w->ex.at[t->pin[d].f];
+        const uint64_t own = e->kind == EX_LETTER ? UINT64_C(1) << e->tensor : 0;
+        if (!(own & t->ctx) || own & letters_but(a, t, d) || w->letters.at[e->tensor].size != t->pin[d].size) continue;
+        letter[d] = e->tensor + 1;
+        p->row |= own;
+    }
+    for (int i = 0; i < w->letters.n; i++)
+        if ((t->ctx & ~p->row) >> i & 1) p->of[p->n++] = i;
+    p->nplace = p->n;
+    for (int side = 0; side < 2; side++)
+        for (int d = 0; d < t->npin; d++) {
+            if (!letter[d] != !side) continue;
+            p->at[p->nat++] = d;
+            if (letter[d]) p->of[p->n++] = letter[d] - 1;
+            if (!letter[d]) p->size *= t->pin[d].size;
+        }
+}
+
+/* One statement over n letters. */
+static void describe(struct adjoint *a, const struct places *p, int n, const char *name, int dtype, int32_t value,
                      struct grad_line *line)
 {
     struct loops *w = a->w;
     int64_t shape[SOL_MAX_DIMS];
-    int n = 0;
     *line = (struct grad_line){.value = value, .output = true};
-    for (int i = 0; i < w->letters.n; i++) {
-        if (!(t->ctx >> i & 1)) continue;
-        line->index[n] = ex_letter(w, i);
-        shape[n++] = w->letters.at[i].size;
+    for (int i = 0; i < n; i++) {
+        line->index[i] = ex_letter(w, p->of[i]);
+        shape[i] = w->letters.at[p->of[i]].size;
     }
     line->tensor = loops_tensor(w, name, LOOPS_OUTPUT, (enum sol_dtype)dtype, n, shape);
 }
 
-static sol_status add_up(struct adjoint *a, int tensor, struct sol_tensor *value, struct sol_tensor *place,
-                         struct sol_tensor **out_d)
+/* Rows [.. row] into zeros of [place row], which then take the form of the tensor. */
+static sol_status add_up(struct adjoint *a, const struct places *p, int tensor, struct sol_tensor *value,
+                         struct sol_tensor *place, struct sol_tensor **out_d)
 {
     const struct loops_tensor to = a->w->tensors.at[tensor];
     const struct sol_tensor *user = to.user;
-    int64_t shape[SOL_MAX_DIMS + 1] = {0}, all[2] = {1}, points[2] = {tensor_elements(value)};
-    for (int d = 0; d < to.ndim; d++) all[0] *= shape[d] = to.shape[d];
-    struct sol_tensor *in[3];
+    const int n = p->n - p->nplace;
+    int64_t *rows = NEW_ARRAY(a->g->arena, int64_t, SOL_MAX_DIMS + 1), shape[SOL_MAX_DIMS + 1], perm[SOL_MAX_DIMS + 1];
+    int64_t axis = 0;
+    struct sol_tensor *in[3] = {NULL, value, place};
     struct sol_layer *l;
-    struct row_attr mode = {.name = "mode", .kind = ATTR_TEXT, .n = -1, .text = "add"};
-    TRY(grad_zeros(a->g, a->layer->name, (enum sol_dtype)to.dtype, 1, all, &in[0]));
-    TRY(grad_reshape(a->g, a->layer, place, 1, points, &in[1]));
-    TRY(grad_reshape(a->g, a->layer, value, 1, points, &in[2]));
-    TRY(graph_add(a->g, NULL, "ScatterElements", a->layer->name, a->layer->where, 3, in, &(struct attrs){1, &mode},
-                  &l));
+    struct row_attr at[2] = {{.name = "dims", .kind = ATTR_INT, .n = 1, .ints = &axis},
+                             {.name = "mode", .kind = ATTR_TEXT, .n = -1, .text = "add"}};
+    rows[0] = p->size;
+    for (int i = 0; i < n; i++) rows[i + 1] = a->w->letters.at[p->of[p->nplace + i]].size;
+    TRY(grad_zeros(a->g, a->layer->name, (enum sol_dtype)to.dtype, n + 1, rows, &in[0]));
+    TRY(graph_add(a->g, NULL, "IndexPut", a->layer->name, a->layer->where, 3, in, &(struct attrs){2, at}, &l));
+    for (int d = 0; d < to.ndim; d++) {
+        shape[d] = to.shape[p->at[d]];
+        perm[p->at[d]] = d;
+    }
     TRY(grad_reshape(a->g, a->layer, l->out[0], to.ndim, shape, out_d));
+    at[0] = (struct row_attr){.name = "perm", .kind = ATTR_INT, .n = to.ndim, .ints = perm};
+    if (n) {
+        in[0] = *out_d;
+        TRY(graph_add(a->g, NULL, "Permute", a->layer->name, a->layer->where, 1, in, &(struct attrs){1, at}, &l));
+        *out_d = l->out[0];
+    }
     for (int d = 0; user && d < to.ndim; d++) (*out_d)->dim[d].purpose = user->dim[d].purpose;
     return SOL_OK;
+}
+
+/* The place of a point, and its conditions, do not depend on where in its row it is. */
+static void leave_row(const struct adjoint *a, struct term *t, const struct places *p)
+{
+    int bounds = 0, guards = 0;
+    for (int i = 0; i < t->nbound; i++)
+        if (!(ex_letters(a->w, t->bound[i].e) & p->row)) t->bound[bounds++] = t->bound[i];
+    for (int i = 0; i < t->nguard; i++)
+        if (!(ex_letters(a->w, t->guard[i]) & p->row)) t->guard[guards++] = t->guard[i];
+    t->nbound = bounds;
+    t->nguard = guards;
 }
 
 sol_status write_scattered(struct adjoint *a, const struct term *term, struct sol_tensor **out_d)
 {
     struct loops *w = a->w;
     struct term t = *term;
+    struct places p;
     struct grad_line line[2];
     int32_t place = ex_int(w, 0);
-    for (int i = 0; i < t.npin; i++) {
+    find_places(a, &t, &p);
+    for (int i = 0; i < t.npin - (p.n - p.nplace); i++) {
+        const struct pin *pin = &t.pin[p.at[i]];
         if (t.nbound == COUNT_OF(t.bound)) return grad_refuse(a, "it has too many bounds");
-        t.bound[t.nbound++] = (struct bound){t.pin[i].f, t.pin[i].size};
-        place = ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, place, ex_int(w, t.pin[i].size)), t.pin[i].f);
+        t.bound[t.nbound++] = (struct bound){pin->f, pin->size};
+        place = ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, place, ex_int(w, pin->size)), pin->f);
     }
-    struct term here = t;
-    here.ctx = 0; /* a point by itself: 0, and at place 0, if it is outside */
-    describe(a, &t, "points", w->tensors.at[t.tensor].dtype, term_sum(a, &here), &line[0]);
-    here.value = place;
-    describe(a, &t, "places", SOL_I64, term_sum(a, &here), &line[1]);
+    t.ctx = 0; /* a point by itself: 0, and at place 0, if it is outside */
+    describe(a, &p, p.n, "points", w->tensors.at[t.tensor].dtype, term_sum(a, &t), &line[0]);
+    leave_row(a, &t, &p);
+    t.value = place;
+    describe(a, &p, p.nplace, "places", SOL_I64, term_sum(a, &t), &line[1]);
     TRY(a->refused);
     TRY(write_lines(a, line, 2));
-    return add_up(a, t.tensor, w->tensors.at[line[0].tensor].user, w->tensors.at[line[1].tensor].user, out_d);
+    return add_up(a, &p, t.tensor, w->tensors.at[line[0].tensor].user, w->tensors.at[line[1].tensor].user, out_d);
 }

@@ -3,7 +3,8 @@
  *
  *   window  f(P, K..) == Q holds for P in first(Q) .. first(Q)+m-1 only: P = first(Q) + U, where first is (a*Q+b)//c
  *           kept inside, a table; what depends on P and the letters K alone are weights w[Q U], 0 where nothing is
- *           read. Several dimensions are done one after the other where that costs less.
+ *           read. Several dimensions are done one after the other where that costs less. Where f is g(P) + K and data
+ *           says which K counts (a maximum's place), K stays: it is Q - g(P).
  *   pieces  f(P) == Q goes up or down by 1, or stays, over a few ranges of P: a term for each range. */
 #include <string.h>
 
@@ -13,6 +14,7 @@ enum { MOST = 1 << 22, MOST_RUNS = 4, MOST_PINS = 3 };
 
 struct window {
     int d, P;           /* the dimension; the letter that becomes first + U */
+    int K;              /* the letter that becomes Q - g(P); -1: none, letters but P go into the weights */
     uint64_t letters;   /* of f */
     int64_t n, size, m; /* of P, of the dimension, of U */
     int64_t a, b, c;    /* first(Q) = (a*Q + b) // c, which c > 1 keeps within 0 .. n-m */
@@ -70,17 +72,32 @@ static bool is_fixed(const struct adjoint *a, int32_t node, uint64_t letters)
     return own && !(own & ~letters) && !ex_reads_data(a->w, node);
 }
 
-/* The letter that the rest of the term has, the others being of what is fixed. False: it has several. */
+/* What is added to letter K in f, which has it nowhere else; 0: f is not such a sum. */
+static int32_t beside(struct loops *w, int32_t f, int K)
+{
+    const struct ex *e = &w->ex.at[f];
+    if (e->kind == EX_LETTER && e->tensor == K) return ex_int(w, 0);
+    if (e->kind != EX_ADD) return 0;
+    const int32_t a = e->a, b = e->b;
+    const bool left = ex_letters(w, a) >> K & 1;
+    const int32_t other = left ? b : a, rest = ex_letters(w, other) >> K & 1 ? 0 : beside(w, left ? a : b, K);
+    return rest ? ex_binary(w, EX_ADD, rest, other) : 0;
+}
+
+/* The letter that the rest of the term has, the others being of what is fixed; or two, of which one is K. */
 static bool find_rest(const struct adjoint *a, const struct term *t, const struct product *p, struct window *v)
 {
-    const struct loops *w = a->w;
+    struct loops *w = a->w;
     uint64_t rest = 0;
+    v->K = -1;
     for (int i = 0; i < p->n; i++)
         if (!is_fixed(a, p->factor[i], v->letters)) rest |= ex_letters(w, p->factor[i]);
     for (int i = 0; i < t->nguard; i++)
         if (!is_fixed(a, t->guard[i], v->letters)) rest |= ex_letters(w, t->guard[i]);
     for (int i = 0; i < t->nbound; i++) rest |= ex_letters(w, t->bound[i].e);
     rest &= v->letters;
+    for (int i = 0; i < w->letters.n && rest == v->letters && __builtin_popcountll(rest) == 2; i++)
+        if (rest >> i & 1 && beside(w, t->pin[v->d].f, i)) v->K = i, rest &= ~bit(i);
     if (!rest || rest & (rest - 1)) return false;
     v->P = __builtin_ctzll(rest);
     v->n = w->letters.at[v->P].size;
@@ -234,13 +251,13 @@ static sol_status weights(struct adjoint *a, const struct term *t, const struct 
     return SOL_OK;
 }
 
-static sol_status use_window(struct adjoint *a, struct term *t, const struct window *v)
+/* What is fixed goes from the term: the weights have it. */
+static void leave_fixed(struct adjoint *a, struct term *t, const struct window *v)
 {
     struct loops *w = a->w;
     struct product p = {0};
-    int32_t rest = 0, q = term_pinned(a, t, v->d), u = ex_int(w, 0);
+    int32_t rest = 0;
     int kept = 0;
-    uint64_t sum = 0;
     grad_factors(w, t->value, &p);
     for (int i = 0; i < p.n; i++)
         if (!is_fixed(a, p.factor[i], v->letters)) rest = grad_times(w, rest, p.factor[i], p.under[i]);
@@ -248,6 +265,20 @@ static sol_status use_window(struct adjoint *a, struct term *t, const struct win
     for (int i = 0; i < t->nguard; i++)
         if (!is_fixed(a, t->guard[i], v->letters)) t->guard[kept++] = t->guard[i];
     t->nguard = kept;
+}
+
+static sol_status use_window(struct adjoint *a, struct term *t, const struct window *v)
+{
+    struct loops *w = a->w;
+    int32_t q = term_pinned(a, t, v->d), u = ex_int(w, 0);
+    uint64_t sum = 0;
+    if (v->K < 0) {
+        leave_fixed(a, t, v);
+    } else {
+        const int32_t k = ex_binary(w, EX_SUB, q, beside(w, t->pin[v->d].f, v->K));
+        term_replace(a, t, v->K, k);
+        term_bound(a, t, k, w->letters.at[v->K].size);
+    }
     t->pin[v->d].f = 0;
     if (v->m > 1) {
         if (w->letters.n + 2 >= LOOPS_MAX_LETTERS) return grad_refuse(a, "it has more loops than a row can name");
@@ -259,7 +290,7 @@ static sol_status use_window(struct adjoint *a, struct term *t, const struct win
     term_replace(a, t, v->P, at);
     t->ctx = (t->ctx & ~v->letters) | sum;
     if (v->c == 1) term_bound(a, t, at, v->n);
-    if (v->plain) return SOL_OK;
+    if (v->plain || v->K >= 0) return SOL_OK;
     int32_t by;
     TRY(weights(a, t, v, q, u, &by));
     t->value = ex_binary(w, EX_MUL, t->value, by);
@@ -377,9 +408,10 @@ sol_status window_term(struct adjoint *a, struct term *t)
 {
     struct window v[MOST_PINS], later[MOST_PINS];
     int k = 0, order[MOST_PINS];
+    bool sums = true;
     for (int d = 0; d < t->npin && k < MOST_PINS; d++)
-        if (is_odd(a, t, d) && find_window(a, t, d, &v[k])) k++;
-    if (k > 1 && others_plain(a, t, v, k) && find_order(a, t, v, k, order))
+        if (is_odd(a, t, d) && find_window(a, t, d, &v[k])) sums &= v[k++].K < 0;
+    if (k > 1 && sums && others_plain(a, t, v, k) && find_order(a, t, v, k, order))
         for (; k > 1; k--) {
             struct window now = v[order[0]];
             for (int i = 1; i < k; i++) later[i - 1] = v[order[i]];

@@ -185,6 +185,9 @@ LAYERS = {
     "AdaptiveAvgPool2d": (nn.AdaptiveAvgPool2d((4, 3)), IMAGES),
     "AdaptiveAvgPool2d 1": (nn.AdaptiveAvgPool2d(1), IMAGES),
     "AdaptiveMaxPool2d": (nn.AdaptiveMaxPool2d((4, 3)), IMAGES),
+    "AdaptiveMaxPool1d": (nn.AdaptiveMaxPool1d(9), (2, 3, 31)),
+    "AdaptiveMaxPool2d small": (nn.AdaptiveMaxPool2d((20, 5)), IMAGES),
+    "AdaptiveMaxPool3d": (nn.AdaptiveMaxPool3d((3, 2, 4)), (2, 3, 7, 6, 9)),
     "LPPool2d": (nn.LPPool2d(2, 2), IMAGES),
     "Softmax": (nn.Softmax(1), ROWS),
     "LogSoftmax": (nn.LogSoftmax(1), IMAGES),
@@ -222,6 +225,10 @@ LAYERS = {
     "embedding_bag": (Apply(lambda w: F.embedding_bag(PLACES[:, :4], w, mode="max")), (6, 3)),
     "hidden rows": (Apply(lambda q, k: F.scaled_dot_product_attention(q, k, k, SEEN)), (2, 4, 3), (2, 5, 3)),
     "grid_sample": (Apply(lambda x, g: F.grid_sample(x, g.tanh(), align_corners=False)), (2, 3, 33, 21), (2, 19, 30, 2)),
+    "grid_sample 3d": (
+        Apply(lambda x, g: F.grid_sample(x, g.tanh(), align_corners=False)), (2, 3, 5, 17, 9), (2, 3, 7, 8, 3)
+    ),
+    "index at one place": (Apply(lambda x: x[:, PLACES[0, 1:2]] * x[PLACES[1, 1:2]]), (600, 600)),
     "grid_sample border": (
         Apply(lambda x, g: F.grid_sample(x, 3 * g, padding_mode="border", align_corners=True)), (2, 3, 9, 8), (2, 5, 4, 2)
     ),
@@ -933,6 +940,13 @@ def test_memory_is_given_back():
     assert kept[0]() is None
     del other
     assert kept[1]() is None
+
+
+@pytest.mark.parametrize("shape", [(7, 33, 61, 59), (16, 64, 56, 56), (70000, 5), (3, 4, 40000)], ids=str)
+def test_statistics_far_from_zero(shape):
+    """Long reductions are taken in parts: mean and variance are as good as PyTorch's where the mean is 1000 deviations."""
+    layer = (nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d)(shape[1])
+    check_step(layer.train(), [torch.randn(shape) + 1000], last=True)
 
 
 FLAT = {
