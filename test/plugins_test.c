@@ -218,6 +218,45 @@ static void test_bands(void **state)
     sol_graph_destroy(g);
 }
 
+/* A library that takes part, with weights in the order they have, and then fails. */
+static const char failing[] =
+    "#include \"sol/plugin.h\"\n"
+    "const struct sol_plugin sol_plugin = {sizeof sol_plugin, SOL_PLUGIN_VERSION, \"onednn\", \"nothing 1\"};\n"
+    "int sol_plugin_conv_plan(struct sol_plugin_conv *c)\n{\n"
+    "    const int64_t dims[] = {c->groups, c->out, c->in, c->d[0].window, c->d[1].window, c->d[2].window};\n"
+    "    c->weights = 1;\n"
+    "    for (int i = 2 + (int)c->ndim; i >= 0; c->weights *= dims[i--]) {\n"
+    "        c->w_padded[i] = dims[i];\n"
+    "        c->w_stride[i] = c->weights;\n"
+    "    }\n"
+    "    return 0;\n"
+    "}\n"
+    "const void *sol_plugin_conv_find(const struct sol_plugin_conv *c) { return c; }\n"
+    "int sol_plugin_conv_run(const void *c, const float *x, const float *w, float *y, void *s) { return 1; }\n";
+
+static void test_failing(void **state)
+{
+    struct place *p = *state;
+    struct sol_graph *g;
+    struct sol_net *net;
+    struct trial_data d;
+    char *command = arena_printf(p->a, "cc -shared -fPIC -w -I'%.*s../include' -o %s/sol-onednn.so %s/failing.c",
+                                 (int)(sizeof __FILE__ - sizeof "plugins_test.c"), __FILE__, p->folder, p->folder);
+    assert_int_equal(file_write(p->ctx, arena_printf(p->a, "%s/failing.c", p->folder), failing, strlen(failing)),
+                     SOL_OK);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(sol_config_set(p->ctx, "plugins", p->folder), SOL_OK);
+    assert_int_equal(sol_config_set(p->ctx, "autotune", "fast"), SOL_OK);
+    assert_int_equal(advise(p, convolutions[3], "onednn", 0), 1);
+    if (sol_graph_parse(p->ctx, convolutions[3], &g) || sol_compile(p->ctx, g, &net)) fail_msg("%s", sol_error(p->ctx));
+    assert_true(trial_data_make(p->a, net, &d));
+    for (int i = 0; i < sol_net_params(net); i++) sol_net_param(net, i, d.params[i]);
+    assert_int_equal(sol_net_run(net, d.inputs, d.outputs, 2), SOL_ERR_RUN);
+    assert_non_null(strstr(sol_error(p->ctx), "the plug-in that computes it has failed, or is gone"));
+    sol_net_destroy(net);
+    sol_graph_destroy(g);
+}
+
 static void test_none(void **state)
 {
     struct place *p = *state;
@@ -236,6 +275,6 @@ static void test_none(void **state)
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
-    const struct CMUnitTest tests[] = {TEST(products), TEST(convolutions), TEST(bands), TEST(none)};
+    const struct CMUnitTest tests[] = {TEST(products), TEST(convolutions), TEST(bands), TEST(failing), TEST(none)};
     return cmocka_run_group_tests_name("plugins", tests, NULL, NULL);
 }
