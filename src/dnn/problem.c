@@ -469,6 +469,8 @@ bool problem_make(struct arena *arena, const struct cluster *c, bool swap, struc
     const struct loops_stmt *root = &c->loops->stmts.at[c->root];
     int32_t node;
     if (root->nout != 1 || root->scan_step) FAIL("the root is a scan or has several results");
+    for (int i = 0; i < c->loops->letters.n; i++)
+        if (!c->loops->letters.at[i].size) FAIL("there is nothing to compute");
     if (!find_sum(c->loops, root->value, &node, why)) return false;
     const struct ex body = *at(c->loops, at(c->loops, node)->b);
     const uint64_t bound = at(c->loops, node)->u.bound;

@@ -68,7 +68,7 @@ static bool choose_rows(struct partial *c)
     c->first = row_dim(c->t, &rest);
     c->rows = plan_block_rows(c->t);
     for (int d = 0; d < c->t->ndim; d++) bytes *= c->t->dim[d].size;
-    if (!strcmp(ctx_config(c->p->ctx, "bands"), "always")) return c->first >= 0;
+    if (!strcmp(ctx_config(c->p->ctx, "bands"), "always")) return c->first >= 0 && bytes > 0;
     return c->rows * rest >= FEW && bytes >= c->p->target->l2;
 }
 

@@ -87,3 +87,12 @@ const %3:f32[] = -1
 %5 = where(%4, %1, %4)
 output %4 "y"
 output %5 "z"
+
+# with auto,bands,joint
+graph "a product of empty matrices behind a split"
+input %0:f32[3 7 1 5] "x"
+param %1:f32[16 5] "w"
+param %2:f32[16] "b"
+%3:f32[3 0 1 5], %4:f32[3 1 1 5], %5:f32[3 6 1 5] = Split(%0) axis=1 sizes=[0,1,6]
+%6:f32[N=3 N=0 N=1 C=16] = Linear(%3, %1, %2)
+output %6 "y"
