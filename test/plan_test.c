@@ -290,7 +290,7 @@ static void test_partial(void **state)
     const char *got = units(&m);
     assert_int_equal(count(got, "\n"), 3);
     assert_int_equal(count(got, "(parts)"), 1);
-    assert_non_null(strstr(got, "> Sum + BatchNormTrain (parts)\n"));
+    assert_non_null(strstr(got, "> BatchNormTrain + Sum (parts)\n"));
     drop(&m);
     assert_int_equal(sol_config_set(ctx, "bands", "off"), SOL_OK);
 }

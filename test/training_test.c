@@ -86,6 +86,7 @@ static const char sums[] =
     "%14 = Row(%13, %5, %7) text=\"d[N C P..] x[N C P..] u[C] -> g[C] | | | g[C] = sum[N P] d[N C P]*(x[N C "
     "P]-u[C])\"\n"
     "%15 = Sum(%13) axes=[0,2,3]\n"
+    "%16 = Row(%13) text=\"d[N C P..] -> g[C] | #K=3 | | g[C] = sum[K N P] d[N C P]\"\noutput %16 \"d_3\" backward\n"
     "output %10 \"y\"\noutput %7 \"u\"\noutput %8 \"v\"\noutput %11 \"t\"\noutput %14 \"d_s\" backward\n"
     "output %15 \"d_b\" backward\noutput %13 \"d_x\" backward\n";
 

@@ -132,6 +132,7 @@ static bool is_sum(const struct partial *c, const struct loops *l, int x, int32_
     const struct ex *e = &l->ex.at[node];
     const uint64_t bound = e->u.bound;
     if (e->kind != EX_RED || e->a || (e->op != RED_SUM && e->op != RED_MOMENTS)) return false;
+    if (bound & ~ex_letters(l, e->b)) return false; /* a sum of equal terms */
     if (!plan_reads_plainly(l, e->b, x, ex_letters(l, e->b), out_index) || !plan_covers(l, x, *out_index)) return false;
     int d = 0;
     for (int32_t i = *out_index; i; i = l->ex.at[i].next, d++) {
@@ -270,8 +271,8 @@ static void split_unit(struct partial *c, struct unit *u)
 {
     struct loops *l = loops_copy(c->p->arena, u->loops);
     int rows_letter = -1, x = 0;
-    while (l->tensors.at[x].user != c->t) x++;
-    for (int i = 0; i < l->stmts.n; i++) {
+    while (x < l->tensors.n && l->tensors.at[x].user != c->t) x++;
+    for (int i = 0; i < l->stmts.n && x < l->tensors.n; i++) {
         const char *label = l->stmts.at[i].label;
         if (!split_stmt(c, l, x, i, &rows_letter)) continue;
         while (split_stmt(c, l, x, i, &rows_letter)) {
@@ -284,11 +285,11 @@ static void split_unit(struct partial *c, struct unit *u)
 
 /* -- all tensors */
 
-/* Units that read each tensor, the last first. */
+/* Units that read each tensor, in order. */
 static struct reader **find_readers(struct plan *p)
 {
     struct reader **of = NEW_ARRAY(p->arena, struct reader *, p->nstores + 1);
-    for (int i = 0; i < p->units.n; i++) {
+    for (int i = p->units.n - 1; i >= 0; i--) {
         struct unit *u = p->units.at[i];
         u->number = i;
         for (int k = 0; k < u->loops->tensors.n && !u->dead && !u->opaque; k++) {
