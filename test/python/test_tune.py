@@ -103,10 +103,12 @@ def test_interrupted(place):
 
     sol.config["autotune"] = "120"
     _core.set_progress(progress)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
         with pytest.raises(KeyboardInterrupt):
             sol.optimize(model, x)(x)
     finally:
+        signal.signal(signal.SIGINT, before)
         _core.set_progress(None)
     assert len(rounds) == 1 and not networks(place)
     sol.config["autotune"] = "off"
