@@ -208,7 +208,8 @@ static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b
     if (kind != BAND_ROWS && (second->low || window != 1 || second->step != 1)) return false;
     if (kept && window != second->step) return false;
     first->kept = kept;
-    if (!kept) {
+    if (!kept) { /* of the shorter chain it is the last stage, whose output lies elsewhere */
+        first->memory = arena_memdup(p->arena, first->memory, (size_t)first->sub->tensors.n * sizeof *first->memory);
         ring_memory(s, first, ta, dim, image, kind != BAND_ROWS);
         second->memory[tb] = first->memory[ta];
         first->ring_rows = window == 1 ? 1 : window + MAX(8, 2 * second->step);
