@@ -32,6 +32,13 @@ def heads(x, *weights):
     return [F.linear(x, w).view(2, 5, 4, 8).transpose(1, 2) for w in weights]
 
 
+def scaled_head(x, y, *w):
+    """A band of two units, where there could be one of three."""
+    y = F.relu(F.conv2d(y, w[0], padding=1))
+    wide = F.interpolate(y * torch.sigmoid(F.conv2d(x, w[1])), scale_factor=2, mode="bilinear")
+    return F.conv2d(y, w[2]), F.conv2d(wide, w[3])
+
+
 def exactly_float32(x, w):
     with torch.autocast("cpu", enabled=False):
         y = F.linear(x, w)
@@ -43,6 +50,7 @@ PIECES = {
     "conv add relu": (lambda x, y, w: F.relu(F.conv2d(x, w, padding=1) + y), [(2, 3, 8, 8), (2, 4, 8, 8)], [(4, 3, 3, 3)]),
     "conv pool": (lambda x, w: F.max_pool2d(F.relu(F.conv2d(x, w, padding=1)), 3, 2, 1), [(2, 3, 9, 9)], [(4, 3, 3, 3)]),
     "conv upsample": (lambda x, w: F.interpolate(F.conv2d(x, w), scale_factor=2), [(2, 3, 8, 8)], [(4, 3, 1, 1)]),
+    "scaled head": (scaled_head, [(1, 96, 1, 1), (1, 128, 14, 14)], [(128, 128, 3, 3), (128, 96, 1, 1), (8, 128, 1, 1), (21, 128, 1, 1)]),
     "depthwise": (lambda x, w, v: F.conv2d(F.relu6(F.conv2d(x, w, padding=1, groups=8)), v), [(2, 8, 7, 7)], [(8, 1, 3, 3), (4, 8, 1, 1)]),
     "grouped": (lambda x, w, b: F.relu(F.conv2d(x, w, b, padding=1, groups=4)), [(2, 16, 7, 7)], [(32, 4, 3, 3), (32,)]),
     "grouped wide": (lambda x, w: F.conv2d(x, w, padding=1, stride=2, groups=2), [(2, 64, 9, 9)], [(64, 32, 3, 3)]),
