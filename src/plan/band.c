@@ -161,10 +161,9 @@ static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int le
     st->own_image = image;
     st->by = by;
     if (letter < 0 || !by) return false;
-    const int64_t size = u->loops->letters.at[letter].size;
-    if (by > 1 && size % by) return false;
     if (by > 1) {
         int outer;
+        if (u->loops->letters.at[letter].size % by) return false;
         st->whole = loops_split(p->arena, u->loops, letter, by, &outer);
         st->letter = outer;
         if (image > letter) st->image++;

@@ -197,21 +197,22 @@ static void put_parts(struct partial *c, const struct loops *l, const struct sea
     PUSH(to->arena, to->stmts, s);
 }
 
-/* What is left in l: a read of the part, and the letters that are still to be reduced. */
-static int32_t read_part(const struct partial *c, struct loops *l, const struct search *found, uint64_t bound,
-                         int rows_letter, struct sol_tensor *part, uint64_t *out_bound)
+/* What is left in l: a read of the part, and those letters of `bound` that are still to be reduced. */
+static int32_t read_part(const struct partial *c, struct loops *l, const struct search *found, int rows_letter,
+                         struct sol_tensor *part, uint64_t *bound)
 {
     int32_t index[SOL_MAX_DIMS], own[SOL_MAX_DIMS];
     int64_t shape[SOL_MAX_DIMS];
+    uint64_t letters = 0;
     int d = 0;
     for (int32_t i = found->index; i; i = l->ex.at[i].next) own[d++] = i;
-    *out_bound = 0;
     for (int k = 0; k < c->nkept; k++) {
         d = c->kept[k];
         index[k] = d == c->first ? ex_letter(l, rows_letter) : own[d];
         shape[k] = part->dim[k].size;
-        *out_bound |= ex_letters(l, index[k]) & (bound | (d == c->first ? ex_letters(l, index[k]) : 0));
+        letters |= ex_letters(l, index[k]);
     }
+    *bound = (*bound | UINT64_C(1) << rows_letter) & letters;
     const int in = loops_tensor(l, part->name, LOOPS_INPUT, part->dtype, c->nkept, shape);
     l->tensors.at[in].user = part;
     return ex_read(l, in, c->nkept ? ex_list(l, c->nkept, index) : 0, 0);
@@ -222,20 +223,24 @@ static int32_t total(struct loops *l, uint64_t bound, int32_t value)
     return bound ? ex_red(l, RED_SUM, bound, 0, value) : value;
 }
 
-/* Mean u and variance v of parts of one size with mean m and variance q: v = mean(q + (m-u)^2). */
+/* Mean u and variance v of parts of one size with mean m and variance q: v is the means' own and the mean of q. */
 static void put_moments(struct loops *l, int at, uint64_t bound, int32_t m, int32_t q)
 {
-    struct loops_stmt mean = l->stmts.at[at], spread = mean;
-    const int32_t n = ex_int(l, letters_points(l, bound));
-    mean.nout = spread.nout = 1;
-    mean.value = ex_binary(l, EX_DIV, total(l, bound, m), n);
-    spread.out[0] = mean.out[1];
-    const int32_t away = ex_binary(l, EX_SUB, m, ex_read(l, mean.out[0], mean.index, 0));
-    const int32_t apart = ex_call(l, math_row("square"), 1, &away);
-    spread.value = ex_binary(l, EX_DIV, total(l, bound, ex_binary(l, EX_ADD, q, apart)), n);
+    struct loops_stmt means = l->stmts.at[at], spread = means;
+    const struct loops_tensor v = l->tensors.at[means.out[1]];
+    spread.nout = 1;
+    spread.out[0] = means.out[1];
+    spread.value = ex_binary(l, EX_DIV, total(l, bound, q), ex_int(l, letters_points(l, bound)));
+    means.value = m;
+    if (!bound) means.nout = 1;
+    if (bound) {
+        means.out[1] = (uint16_t)loops_tensor(l, "apart", LOOPS_TEMP, v.dtype, v.ndim, v.shape);
+        means.value = ex_red(l, RED_MOMENTS, bound, 0, m);
+        spread.value = ex_binary(l, EX_ADD, ex_read(l, means.out[1], means.index, 0), spread.value);
+    }
     PUSH(l->arena, l->stmts, spread);
     for (int i = l->stmts.n - 1; i > at + 1; i--) l->stmts.at[i] = l->stmts.at[i - 1];
-    l->stmts.at[at] = mean;
+    l->stmts.at[at] = means;
     l->stmts.at[at + 1] = spread;
 }
 
@@ -245,7 +250,6 @@ static bool split_stmt(struct partial *c, struct loops *l, int x, int i, int *ro
     const struct loops_stmt s = l->stmts.at[i];
     struct search found = {.c = c, .l = l, .x = x};
     struct sol_tensor *part[2];
-    uint64_t bound;
     if (s.scan_step) return false;
     ex_walk(l, s.value, search_node, &found);
     if (!found.found) return false;
@@ -256,9 +260,11 @@ static bool split_stmt(struct partial *c, struct loops *l, int x, int i, int *ro
     if (!c->to) begin(c);
     if (*rows_letter < 0) *rows_letter = loops_letter(l, "R", c->t->dim[c->first].size / c->rows);
     put_parts(c, l, &found, &s, s.nout, part);
-    const int32_t m = read_part(c, l, &found, e.u.bound, *rows_letter, part[0], &bound);
+    uint64_t bound = e.u.bound;
+    const int32_t m = read_part(c, l, &found, *rows_letter, part[0], &bound);
     if (moments) {
-        put_moments(l, i, bound, m, read_part(c, l, &found, e.u.bound, *rows_letter, part[1], &bound));
+        const int32_t q = read_part(c, l, &found, *rows_letter, part[1], &bound);
+        put_moments(l, i, bound, m, q);
         return true;
     }
     const int32_t all = total(l, bound, m), next = e.next;

@@ -949,6 +949,21 @@ def test_statistics_far_from_zero(shape):
     check_step(layer.train(), [torch.randn(shape) + 1000], last=True)
 
 
+@pytest.mark.parametrize("shape", [(16, 8, 56, 56), (5, 8, 3, 40), (1, 8, 8, 12)], ids=str)
+@pytest.mark.parametrize("bands", ["auto", "always"])
+def test_statistics_far_from_zero_behind_a_convolution(shape, bands):
+    """The same where they begin in the band of what makes their operand; of one part, too."""
+    model = nn.Sequential(nn.Conv2d(8, 64, 1), nn.BatchNorm2d(64)).train()
+    with torch.no_grad():
+        model[0].bias.add_(1000)
+    model[0].bias.requires_grad_(False)  # it would be 0
+    sol.config["bands"] = bands
+    try:
+        check_step(model, [torch.randn(shape)], last=True)
+    finally:
+        del sol.config["bands"]
+
+
 FLAT = {
     "round": torch.round,
     "sign": torch.sign,
