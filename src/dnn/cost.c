@@ -212,6 +212,11 @@ double cost_weights(const struct weights *w)
     const double moved = 2 * (double)w->sums * w->p.bytes * (double)w->nchunk * (double)(tasks / w->ngroup);
     const bool far = held * t->cores > (double)t->l3;
     memory += moved / (far ? t->dram_rate : held > 0.8 * (double)t->l2 ? t->l3_rate : t->l2_rate);
+    /* a packed block of b is read for every panel of a; in L2 nobody waits for it */
+    const double packed = w->winograd ? 0 : (double)(w->b.size * w->b.block * w->p.bytes);
+    if (packed > 0.8 * (double)t->l2)
+        memory += pixels * (double)(w->b.channels.size * w->a.panels) /
+                  (packed * t->cores > (double)t->l3 ? t->dram_rate : t->l3_rate);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
            KERNEL_STEP_NS * (w->ngroup > 1 ? 2 : 1);
 }

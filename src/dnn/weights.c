@@ -153,9 +153,11 @@ enum { V_SWAP, V_PIXELS, V_VECTORS, V_CHUNK, V_M, V_N, V_GROUPS };
 
 static void cut_side(const struct weights *w, struct weights_side *s, int64_t panel, int channels)
 {
+    const int cores = w->target->cores;
     s->panel = panel;
     s->panels = ceil_div(s->channels.size, panel);
     s->nblock = channels ? ceil_div(s->panels, MAX(1, channels / panel)) : 1;
+    if (s->nblock > cores) s->nblock = ceil_div(s->nblock, cores) * cores; /* as many for each */
     s->block = ceil_div(s->panels, s->nblock);
     s->nblock = ceil_div(s->panels, s->block);
     s->size = w->image_box;
@@ -247,7 +249,7 @@ static bool any(const struct solver_context *sc, const struct cluster *c, bool w
 
 static void add_variants(const struct solver_context *sc, struct weights *w, int swap, struct variant_list *list)
 {
-    static const int channels[] = {0, 256, 64}, tiles[] = {16, 32, 64};
+    static const int channels[] = {0, 1024, 256, 64}, tiles[] = {16, 32, 64};
     struct tile_shape shape[8];
     const int shapes = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
     const char *why;
@@ -255,10 +257,10 @@ static void add_variants(const struct solver_context *sc, struct weights *w, int
         /* a panel of each in L1 */
         const int64_t pixel = (shape[s].pixels + shape[s].vectors * w->lanes) * w->p.bytes;
         const int chunk = (int)MAX(16, sc->target->l1 * 7 / 8 / pixel);
-        for (int i = 0; i < 9 * 5 * (w->winograd ? 3 : 1); i++) {
-            const int groups = 1 << i / 9 % 5;
-            struct variant v = {.p = {swap, shape[s].pixels, shape[s].vectors, w->winograd ? tiles[i / 45] : chunk,
-                                      channels[i % 3], channels[i / 3 % 3], groups}};
+        for (int i = 0; i < 16 * 5 * (w->winograd ? 3 : 1); i++) {
+            const int groups = 1 << i / 16 % 5;
+            struct variant v = {.p = {swap, shape[s].pixels, shape[s].vectors, w->winograd ? tiles[i / 80] : chunk,
+                                      channels[i % 4], channels[i / 4 % 4], groups}};
             if (!cut(w, &v, &why) || w->vectors != shape[s].vectors) continue;
             if ((v.p[V_M] && w->a.nblock == 1) || (v.p[V_N] && w->b.nblock == 1)) continue; /* as all in one */
             v.cost = cost_weights(w);
