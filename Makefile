@@ -15,13 +15,13 @@ setup: ## Debian packages and .venv
 	@sh tools/setup.sh
 
 build: setup ## libsol, the sol command, the Python extension
-	@test -e build/build.ninja || $(MESON) setup build --prefix=/usr/local
+	@test -e build/build.ninja || $(MESON) setup build --prefix=/usr/local -Dwerror=true
 	@$(MESON) compile -C build
 	@ln -sf ../../build/python/_core.abi3.so python/sol/_core.abi3.so
 
 asan: setup # warnings are the other build's: instrumented code has false ones
 	@test -e build-asan/build.ninja || $(MESON) setup build-asan -Db_sanitize=address,undefined -Db_lundef=false \
-	    -Dpython=disabled -Doptimization=1 -Dwerror=false
+	    -Dpython=disabled -Doptimization=1
 	@$(MESON) compile -C build-asan
 
 demo: build ## ResNet-50 from PyTorch and as ONNX, compared and measured

@@ -23,7 +23,7 @@ check() { # a name, then the command
 layout() { find include src cli python test examples bench plugins -name '*.[ch]' -exec clang-format --dry-run -Werror {} +; }
 
 clang_build() { # clang's warnings are others than gcc's; nothing is run, so it is compiled as fast as can be
-    [ -e build-clang/build.ninja ] || CC=clang meson setup build-clang -Doptimization=0 -Ddebug=false || return 1
+    [ -e build-clang/build.ninja ] || CC=clang meson setup build-clang -Dwerror=true -Doptimization=0 -Ddebug=false || return 1
     meson compile -C build-clang
 }
 
