@@ -3,6 +3,7 @@
 make bench                                   the networks of README's table
 make bench NETWORKS="resnet50 mobilenet_v2" SYSTEMS="sol eager onnxruntime"
 make bench NETWORKS="resnet50@16 odd"        batch 16; the networks of odd.py
+.venv/bin/python bench/bench.py --isa avx2   as on a machine without AVX-512
 make bench-train                             steps of training: forward, loss, backward, SGD with momentum
 .venv/bin/python bench/bench.py --help
 """
@@ -33,6 +34,12 @@ TRAINING = [
     "resnet18", "resnet50", "mobilenet_v2", "densenet121", "squeezenet1_1", "shufflenet_v2_x1_0", "vgg16", "mnasnet1_0", "mlp",
 ]  # fmt: skip
 BATCH = {"mlp": 64, "vgg16": 8}  # in training; others: 16
+# What tells a system which instructions to leave alone. ONNX Runtime and ncnn ask the processor, and are not compared then.
+ISA = {
+    "native": {},
+    "avx2": {"SOL_TARGET": "x86-64-v3", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+}
+ASK_PROCESSOR = ["onnxruntime", "ncnn"]
 
 
 @dataclass
@@ -47,8 +54,10 @@ class Worker:
     rounds: list[float] = field(default_factory=list)
 
     @classmethod
-    def start(cls, system: str, network: str, batch: int, threads: int, train: bool) -> Worker:
-        environment = dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONPATH=f"{HERE.parent / 'python'}:{HERE}")
+    def start(cls, system: str, network: str, batch: int, threads: int, train: bool, isa: dict[str, str]) -> Worker:
+        environment = (
+            dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONPATH=f"{HERE.parent / 'python'}:{HERE}") | isa
+        )
         process = subprocess.Popen(
             [sys.executable, str(HERE / "worker.py"), system, network, str(batch), str(threads), *(["train"] if train else [])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,
@@ -96,9 +105,16 @@ def machine() -> str:
 
 
 def measure(
-    network: str, systems: list[str], batch: int, threads: int, rounds: int, seconds: float, train: bool
+    network: str,
+    systems: list[str],
+    batch: int,
+    threads: int,
+    rounds: int,
+    seconds: float,
+    train: bool,
+    isa: dict[str, str],
 ) -> list[Worker]:
-    workers = [Worker.start(s, network, batch, threads, train) for s in systems]
+    workers = [Worker.start(s, network, batch, threads, train, isa) for s in systems]
     for _ in range(rounds):
         for w in workers:
             if not w.error:
@@ -184,10 +200,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.4, help="of one round of one system")
+    parser.add_argument("--isa", choices=ISA, default="native", help="of the systems that can be told")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for the table and the plot")
     a = parser.parse_args()
     systems = a.systems or (TRAINING_SYSTEMS if a.train else SYSTEMS)
     what = "a step of training" if a.train else f"batch {a.batch or 1}"
+    if ISA[a.isa]:
+        systems = [s for s in systems if s not in ASK_PROCESSOR]
+        what += f", {a.isa}"
     print(f"{machine()}; {what}, {a.threads} threads; milliseconds, median of {a.rounds} interleaved rounds")
     if a.train:
         print("MiB: peak of a step beyond parameters, gradients, the optimizer's state and the input")
@@ -196,7 +216,7 @@ def main() -> None:
     for asked in wanted(a.networks or (TRAINING if a.train else DEFAULT)):
         network, _, own = asked.partition("@")
         batch = int(own) if own else a.batch or (BATCH.get(network, 16) if a.train else 1)
-        results[asked] = measure(network, systems, batch, a.threads, a.rounds, a.seconds, a.train)
+        results[asked] = measure(network, systems, batch, a.threads, a.rounds, a.seconds, a.train, ISA[a.isa])
         cells = "".join(f"{'-' if w.error else f'{w.ms:.2f}':>15}" for w in results[asked])
         r = ratios(results[asked])
         print(f"{asked:20}{cells}{shown(r[0]):>9}{shown(r[1]):>8}", flush=True)
