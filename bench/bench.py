@@ -147,25 +147,29 @@ def shown(ratio: float) -> str:
 def plot(results: dict[str, list[Worker]], path: Path, title: str) -> None:
     import matplotlib
 
-    matplotlib.use("Agg")
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "sol"})
     import matplotlib.pyplot as plt
 
     names = list(results)
-    figure, axes = plt.subplots(figsize=(max(8, len(names) * 0.9), 4.5))
-    systems = [
-        s for s in SYSTEMS[1:] if any(w.system == s and not math.isnan(w.ms) for r in results.values() for w in r)
-    ]
-    width = 0.8 / max(1, len(systems))
-    for i, s in enumerate(systems):
-        heights = [best(results[n], [s]) / best(results[n], ["sol"]) for n in names]
-        axes.bar([k + i * width for k in range(len(names))], heights, width, label=s)
+    bars = {"PyTorch eager": ["eager", "eager-last"], **{s: [s] for s in SYSTEMS if not s.startswith(("sol", "eager"))}}
+    bars = {k: s for k, s in bars.items() if any(not math.isnan(best(w, s)) for w in results.values())}
+    figure, axes = plt.subplots(figsize=(max(8, len(names) * 0.7), 4))
+    axes.set_yscale("log", base=2)
+    width = 0.8 / max(1, len(bars))
+    for i, (label, systems) in enumerate(bars.items()):
+        ratio = [best(results[n], systems) / best(results[n], ["sol"]) for n in names]
+        axes.bar([k + i * width for k in range(len(names))], [r - 1 for r in ratio], width, 1, label=label)
     axes.axhline(1, color="black", linewidth=1)
+    axes.grid(axis="y", linewidth=0.3)
+    axes.set_axisbelow(True)
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xticks([k + 0.4 - width / 2 for k in range(len(names))], names, rotation=35, ha="right")
-    axes.set_ylabel("time of the peer / time of SOL")
+    axes.set_ylabel("times as long as SOL")
     axes.set_title(title, fontsize=9)
     axes.legend(fontsize=8, ncols=4)
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, metadata={"Date": None})
 
 
 def write_csv(results: dict[str, list[Worker]], path: Path, what: str, threads: int) -> None:
@@ -232,8 +236,8 @@ def main() -> None:
     a.out.mkdir(parents=True, exist_ok=True)
     name = "training" if a.train else f"inference-b{a.batch or 1}"
     write_csv(results, a.out / f"{name}.csv", what, a.threads)
-    plot(results, a.out / f"{name}.png", f"{machine()}; {what}, {a.threads} threads")
-    print(f"written: {a.out}/{name}.csv and .png")
+    plot(results, a.out / f"{name}.svg", f"{machine()}; {what}, {a.threads} threads")
+    print(f"written: {a.out}/{name}.csv and .svg")
 
 
 if __name__ == "__main__":
