@@ -36,7 +36,10 @@ static struct loops *merge(struct printing *pr)
 /* -- packs */
 
 struct widening {
-    int32_t step; /* what is added to the index in dimension dim */
+    const struct loops *from; /* of one step */
+    const int *tensor;        /* number in `to` */
+    int32_t which;            /* step */
+    int32_t at;               /* what is added to the operand's index in dimension dim */
     int dim;
 };
 
@@ -44,35 +47,45 @@ static int32_t widened_read(void *user, struct loops *to, const struct ex *read,
                             int32_t outside)
 {
     const struct widening *w = user;
-    int32_t moved[SOL_MAX_DIMS];
+    int32_t moved[SOL_MAX_DIMS] = {w->which};
+    if (w->from->tensors.at[read->tensor].role == LOOPS_TEMP) { /* what a pack computes on its way */
+        for (int d = 0; d < nindex; d++) moved[d + 1] = index[d];
+        return ex_read(to, w->tensor[read->tensor], ex_list(to, nindex + 1, moved), outside);
+    }
     if (read->tensor != 0) return 0;
-    for (int d = 0; d < nindex; d++) moved[d] = d == w->dim ? ex_binary(to, EX_ADD, index[d], w->step) : index[d];
+    for (int d = 0; d < nindex; d++) moved[d] = d == w->dim ? ex_binary(to, EX_ADD, index[d], w->at) : index[d];
     return ex_read(to, 0, ex_list(to, nindex, moved), outside);
+}
+
+/* Tensor t of a pack for all steps: what it writes has a dimension more. */
+static int widened_tensor(struct loops *to, const struct loops *from, int t, int64_t steps)
+{
+    const struct loops_tensor *one = &from->tensors.at[t];
+    int64_t shape[SOL_MAX_DIMS] = {steps};
+    if (one->role != LOOPS_OUTPUT && one->role != LOOPS_TEMP) return rewrite_tensor(to, from, t);
+    for (int d = 0; d < one->ndim; d++) shape[d + 1] = one->shape[d];
+    return loops_tensor(to, one->name, one->role, one->dtype, one->ndim + 1, shape);
 }
 
 /* The packed form of an operand that moves with the letter: all its steps, one behind the other. */
 static struct loops *pack_all(struct printing *pr, const struct stage *st, const struct kernel_pack *k)
 {
     const struct slice_operand *op = &st->op[k->tensor];
-    const struct loops_tensor *source = &st->u->loops->tensors.at[k->tensor], *packed = &k->loops->tensors.at[1];
+    const struct loops_tensor *source = &st->u->loops->tensors.at[k->tensor];
     if (!op->coef) return k->loops;
     struct loops *to = loops_create(pr->p->arena, k->loops->name);
-    int64_t shape[SOL_MAX_DIMS] = {st->rows};
-    for (int d = 0; d < packed->ndim; d++) shape[d + 1] = packed->shape[d];
-    int s = loops_letter(to, "S", st->rows);
+    const int s = loops_letter(to, "S", st->rows);
     int32_t letter[LOOPS_MAX_LETTERS];
     rewrite_letters(to, k->loops, letter);
     loops_tensor(to, source->name, LOOPS_INPUT, source->dtype, source->ndim, source->shape);
-    loops_tensor(to, packed->name, LOOPS_OUTPUT, packed->dtype, packed->ndim + 1, shape);
     int *tensor = NEW_ARRAY(pr->p->arena, int, k->loops->tensors.n + 1);
-    tensor[1] = 1;
-    for (int t = 2; t < k->loops->tensors.n; t++) tensor[t] = rewrite_tensor(to, k->loops, t);
-    struct widening w = {.dim = op->dim};
-    w.step = ex_binary(to, EX_ADD, ex_binary(to, EX_MUL, ex_int(to, op->coef), ex_letter(to, s)), ex_int(to, op->min));
+    for (int t = 1; t < k->loops->tensors.n; t++) tensor[t] = widened_tensor(to, k->loops, t, st->rows);
+    struct widening w = {.from = k->loops, .tensor = tensor, .which = ex_letter(to, s), .dim = op->dim};
+    w.at = ex_binary(to, EX_ADD, ex_binary(to, EX_MUL, ex_int(to, op->coef), w.which), ex_int(to, op->min));
     rewrite_stmts(&(struct rewrite){
         .to = to, .from = k->loops, .letter = letter, .tensor = tensor, .read = widened_read, .user = &w});
     for (int i = 0; i < to->stmts.n; i++) {
-        int32_t index[SOL_MAX_DIMS + 1] = {ex_letter(to, s)};
+        int32_t index[SOL_MAX_DIMS + 1] = {w.which};
         int n = 1;
         for (int32_t x = to->stmts.at[i].index; x; x = to->ex.at[x].next) index[n++] = x;
         to->stmts.at[i].index = ex_list(to, n, index);

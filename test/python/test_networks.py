@@ -121,6 +121,32 @@ def test_piece(name):
     check(sol.optimize(model, *args), model, args)
 
 
+class Widened(nn.Module):
+    """A convolution whose blocks of channels go on into a resize that no band of rows takes."""
+
+    def __init__(self, channels=96):
+        super().__init__()
+        self.first, self.a, self.b = (
+            nn.Conv2d(channels, channels, 3, padding=1),
+            nn.Conv2d(channels, 8, 1),
+            nn.Conv2d(channels, 8, 1),
+        )
+
+    def forward(self, x):
+        y = F.relu(self.first(F.max_pool2d(x, 2)))
+        y = F.interpolate(y, scale_factor=2, mode="bilinear", align_corners=True)
+        return self.a(y), self.b(y)
+
+
+def test_weights_that_winograd_transforms_for_blocks_of_channels():
+    model, x = Widened().eval(), torch.randn(1, 96, 16, 16)
+    sol.config["bands"] = "always"
+    try:
+        check(sol.optimize(model, x), model, (x,), times=TIMES_WINOGRAD)
+    finally:
+        del sol.config["bands"]
+
+
 # -- networks of MISSION: in every way, with every batch size
 
 WAYS = ("pytorch", "compile", "onnx")
