@@ -113,6 +113,7 @@ FRONT_API int front_run(const struct front_net *net, struct front_context *c, co
 FRONT_API int front_predict(const struct front_net *net, struct front_context *c, const void *const *in, void **out);
 FRONT_API const char *front_version_name(const struct front_net *net); /* that runs here; NULL: none does */
 FRONT_API int front_message(char *buffer, size_t size);                /* of this thread's last error; its length */
+FRONT_API void front_load(const struct front_net *net);
 FRONT_API void front_unload(const struct front_net *net);
 
 /* front_train.c: a copy of the parameters that learns; used by one thread at a time. */

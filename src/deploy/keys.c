@@ -81,14 +81,24 @@ static bool consists_of(const char *text, const char *more)
     return true;
 }
 
-static bool is_keyword(const char *name)
+/* Of C, of C++, which may include the header, of GNU's dialects; and what common headers define. */
+static const char words_of_c[] =
+    "alignas|alignof|and|and_eq|asm|assert|auto|bitand|bitor|bool|break|case|catch|char|char8_t|class|co_await|"
+    "co_return|co_yield|compl|complex|concept|const|const_cast|consteval|constexpr|constinit|continue|decltype|"
+    "default|delete|do|double|dynamic_cast|else|enum|errno|explicit|export|extern|false|float|for|friend|goto|if|"
+    "inline|int|linux|long|main|mutable|namespace|new|noexcept|noreturn|not|not_eq|nullptr|operator|or|or_eq|"
+    "private|protected|public|register|reinterpret_cast|requires|restrict|return|short|signed|sizeof|static|"
+    "static_assert|static_cast|struct|switch|template|this|thread_local|throw|true|try|typedef|typeid|typename|"
+    "typeof|union|unix|unsigned|using|virtual|void|volatile|wchar_t|while|xor|xor_eq|NULL|EOF";
+
+/* May a function be called so in C and C++? Names that begin with _ or end with _t are the system's. */
+static bool is_free(const char *name)
 {
-    static const char words[] =
-        " auto break case char const continue default do double else enum extern float for goto if inline int long "
-        "main register restrict return short signed sizeof static struct switch typedef union unsigned void volatile "
-        "while ";
-    const char *at = strstr(words, name);
-    return at && at[-1] == ' ' && at[strlen(name)] == ' ';
+    static const char *const ours[] = {"alone_", "front_", "rt_", "sol_ext_"}; /* in the files beside it */
+    const size_t n = strlen(name);
+    for (int i = 0; i < COUNT_OF(ours); i++)
+        if (!strncmp(name, ours[i], strlen(ours[i]))) return false;
+    return *name != '_' && (n < 2 || strcmp(name + n - 2, "_t")) && !is_one_of(words_of_c, name);
 }
 
 /* Is it a function of libc or libm? Our own are meant here, which have the names that all have. */
@@ -106,10 +116,10 @@ static sol_status check_names(struct deploy *d)
     if (!consists_of(k->lib_name, "_.+-") || *k->lib_name == '.')
         return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: lib_name: expected letters, digits, '_', '-', '.', got '%s'",
                         k->lib_name);
-    if (!consists_of(k->func_name, "_") || isdigit((unsigned char)*k->func_name) || is_keyword(k->func_name) ||
-        strlen(k->func_name) > 60 || !strncmp(k->func_name, "front_", 6) || !strncmp(k->func_name, "sol_ext_", 8))
-        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: func_name: expected a name for a function of C, got '%s'",
-                        k->func_name);
+    if (!consists_of(k->func_name, "_") || isdigit((unsigned char)*k->func_name) || !is_free(k->func_name) ||
+        strlen(k->func_name) > 60)
+        return ctx_fail(d->ctx, SOL_ERR_INVALID,
+                        "deploy: func_name: expected a name for a function of C and C++, got '%s'", k->func_name);
     if (is_of_libc(k->func_name))
         return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: func_name: '%s' is a function of C's own library",
                         k->func_name);

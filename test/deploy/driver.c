@@ -120,6 +120,9 @@ static void contexts(void)
     }
     const void *none[MOST] = {0};
     if (nin) check(NET(_run)(NULL, none, expected) != 0, "no input, and no error");
+    if (nin) check(NET(_run)(NULL, NULL, expected) != 0, "no inputs, and no error");
+    check(NET(_run)(NULL, in, NULL) != 0, "no outputs, and no error");
+    check(NET(_error)(NULL, 9) > 0, "no message");
 }
 
 static void *many(void *own)

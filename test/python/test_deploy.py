@@ -337,6 +337,18 @@ def test_weights_elsewhere(tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), leaves(model(*inputs))[0].detach().numpy(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("target", ["shared_lib", "static_lib"])
+def test_weights_are_beside_the_library(target, tmp_path):
+    """However the program was found, and wherever it has gone since it was loaded."""
+    deploy(tmp_path, target, nn.Linear(4, 3), (torch.randn(1, 4),), weights="file")
+    gone = '#include <unistd.h>\n#include "libnet.h"\nint main(void) { float x[4] = {0}, *y; if (chdir("/")) return 2; net(0, x, &y); return !y; }'
+    (tmp_path / "gone.c").write_text(gone)
+    link = "-L. -l:libnet.so -Wl,-rpath,." if target == "shared_lib" else "libnet.a -lm -pthread"
+    sh(tmp_path, "sh", "-c", f"cc -I. gone.c {link} -o gone && ./gone")
+    sh(tmp_path, "make", "example")
+    sh("/", "example", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+
+
 def test_packed_ahead(tmp_path):
     model, inputs = small()
     deploy(tmp_path, "shared_lib", model, inputs, pack="ahead")
@@ -496,6 +508,10 @@ def test_what_is_refused(tmp_path):
         ({"lib_nam": "x"}, "no key 'lib_nam'; the keys are lib_name, func_name"),
         ({"func_name": "a b"}, "func_name"),
         ({"func_name": "int"}, "func_name"),
+        ({"func_name": "class"}, "func_name: expected a name for a function of C and C++, got 'class'"),
+        ({"func_name": "linux"}, "func_name: expected a name"),
+        ({"func_name": "_Generic"}, "func_name: expected a name"),
+        ({"func_name": "rt_run"}, "func_name: expected a name"),
         ({"func_name": "malloc"}, "'malloc' is a function of C's own library"),
         ({"gcc__mtune": "fast"}, "gcc::mtune 'fast'"),
         ({"gcc__march": ["x86-64-v3", ""]}, "expected an instruction set, got ''"),
@@ -761,6 +777,9 @@ at = lambda a: (ctypes.c_void_p * 1)(a.ctypes.data)
 w._check(lib.net_training_forward(t, at(x), at(y)))
 w._check(lib.net_training_backward(t, at(x), at(y), at(g)))
 assert lib.net_training_backward(t, at(x), at(y), at(g)) != 0
+assert lib.net_training_forward(None, at(x), at(y)) != 0 and lib.net_training_forward(t, None, at(y)) != 0
+assert lib.net_training_forward(t, at(x), at(y)) == 0 and lib.net_training_backward(t, at(x), at(y), None) != 0
+assert lib.net_training_run(None, at(x), at(y)) != 0 and not lib.net_training_parameter(None, 0)
 found = {}
 for i in range(lib.net_parameters()):
     p = lib.net_parameter(i).contents
@@ -785,6 +804,47 @@ np.testing.assert_allclose(y, z, rtol=1e-4, atol=1e-5)
     assert {n.removeprefix("model.") for n in found.files} == {*expected, "y"}
     for n, grad in expected.items():
         np.testing.assert_allclose(found[f"model.{n}"], grad.numpy(), rtol=1e-3, atol=1e-3 * float(grad.abs().max()))
+
+
+def test_steps_of_optimizers(tmp_path):
+    """In double precision they are PyTorch's to the last digits; another optimizer begins anew."""
+    torch.manual_seed(2)
+    model, x, g = nn.Linear(3, 2).double(), torch.randn(4, 3).double(), torch.randn(4, 2).double()
+    deploy(tmp_path, "shared_lib", model, (x,), training=True)
+    code = """
+import ctypes, numpy as np, libnet_numpy as w
+lib, real = w._lib, ctypes.c_double
+lib.net_training_create.restype = lib.net_training_parameter.restype = ctypes.c_void_p
+lib.net_parameter.restype = ctypes.POINTER(w.Tensor)
+t = ctypes.c_void_p(lib.net_training_create(1))
+x, g, y = np.load("x.npy"), np.load("g.npy"), np.empty((4, 2))
+at = lambda a: (ctypes.c_void_p * 1)(a.ctypes.data)
+for step in range(9):
+    w._check(lib.net_training_forward(t, at(x), at(y)))
+    w._check(lib.net_training_backward(t, at(x), at(y), at(g)))
+    if step // 3 == 1:
+        lib.net_training_sgd(t, real(0.1), real(0.7), real(0.01))
+    else:
+        lib.net_training_adam(t, real(0.1), real(0.8), real(0.97), real(1e-3), real(0.01))
+for i in range(lib.net_parameters()):
+    np.save(f"p{i}.npy", np.frombuffer(ctypes.string_at(lib.net_training_parameter(t, i), lib.net_parameter(i).contents.bytes)))
+lib.net_training_free(t)
+"""
+    np.save(tmp_path / "x.npy", x.numpy())
+    np.save(tmp_path / "g.npy", g.numpy())
+    sh(tmp_path, os.path.abspath(".venv/bin/python"), "-c", code)
+    for step in range(9):
+        if step % 3 == 0:
+            taken = (
+                torch.optim.SGD(model.parameters(), 0.1, 0.7, weight_decay=0.01)
+                if step == 3
+                else torch.optim.Adam(model.parameters(), 0.1, (0.8, 0.97), 1e-3, 0.01)
+            )
+        taken.zero_grad()
+        model(x).backward(g)
+        taken.step()
+    for i, p in enumerate(model.parameters()):
+        np.testing.assert_allclose(np.load(tmp_path / f"p{i}.npy"), p.detach().numpy().ravel(), rtol=1e-12)
 
 
 class Residual(nn.Module):

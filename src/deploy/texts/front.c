@@ -541,7 +541,7 @@ static int check(const struct front_net *net, const char *what, int n, const str
                  const void *const *p)
 {
     for (int i = 0; i < n; i++)
-        if (t[i].bytes && !p[i])
+        if (t[i].bytes && (!p || !p[i]))
             return fail(FRONT_INVALID, "%s: %s %d, '%s', is NULL, expected %zu bytes", net->name, what, i, t[i].name,
                         t[i].bytes);
     return FRONT_GOOD;

@@ -23,7 +23,7 @@ __attribute__((format(printf, 2, 3))) static int fail(int error, const char *for
 
 FRONT_API int front_message(char *buffer, size_t size)
 {
-    if (size) snprintf(buffer, size, "%s", message);
+    if (buffer && size) snprintf(buffer, size, "%s", message);
     return (int)strlen(message);
 }
 
@@ -108,21 +108,37 @@ static int choose(const struct front_net *net, const char *name)
 
 #include "deploy/hash.h"
 
-/* The file's path: what the application said, or beside the library that this code is in. */
-static void weights_path(const struct front_net *net, char path[4096])
+/* Folder of the library, or program, that this code is in, with a slash behind it; "": not known. */
+static char home[4096];
+
+/* Asked when it is loaded: what dladdr says may begin in the folder that is the working one then, and of a program that
+ * was found in PATH it is the name alone. */
+FRONT_API void front_load(const struct front_net *net)
 {
     Dl_info info;
-    const char *slash = NULL;
-    if (!net->state->weights_path && dladdr(net->state, &info) && info.dli_fname) slash = strrchr(info.dli_fname, '/');
-    if (slash)
-        snprintf(path, 4096, "%.*s/%s", (int)(slash - info.dli_fname), info.dli_fname, net->weights_file);
-    else
-        snprintf(path, 4096, "%s", net->state->weights_path ? net->state->weights_path : net->weights_file);
+    char here[sizeof home] = "";
+    const char *file = dladdr(net->state, &info) && info.dli_fname ? info.dli_fname : "";
+    if (!strchr(file, '/')) {
+        const ssize_t n = readlink("/proc/self/exe", home, sizeof home - 1);
+        home[n > 0 ? n : 0] = 0;
+    } else if (*file == '/' || getcwd(here, sizeof here)) {
+        const int n = snprintf(home, sizeof home, "%s%s%s", here, *here ? "/" : "", file);
+        if (n >= (int)sizeof home) *home = 0;
+    }
+    char *slash = strrchr(home, '/');
+    if (slash) slash[1] = 0;
+}
+
+/* The file's path: what the application said, or beside the library that this code is in. */
+static void weights_path(const struct front_net *net, char path[8192])
+{
+    const char *said = net->state->weights_path;
+    snprintf(path, 8192, "%s%s", said ? "" : home, said ? said : net->weights_file);
 }
 
 static int map_weights(const struct front_net *net)
 {
-    char path[4096];
+    char path[8192];
     struct stat s;
     weights_path(net, path);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -160,6 +176,11 @@ FRONT_API int front_weights(const struct front_net *net, const char *path)
     return error;
 }
 #else
+FRONT_API void front_load(const struct front_net *net)
+{
+    (void)net;
+}
+
 static int map_weights(const struct front_net *net)
 {
     net->state->weights = net->weights;

@@ -21,7 +21,8 @@ struct front_training {
     const void **in; /* of the module: the caller's, the seed's place, gradients of outputs */
     void **out;      /* what is written, the caller's, gradients */
     int64_t seed;
-    long steps; /* of an optimizer */
+    long steps; /* of the optimizer */
+    bool adam;  /* which that is */
     bool dirty; /* parameters changed: prepare again */
     bool ready; /* forward ran, and backward did not */
 };
@@ -152,14 +153,21 @@ static int prepare_again(struct front_training *t)
     return error;
 }
 
+/* One that could not be made is NULL. */
+static int check_training(const struct front_training *t)
+{
+    return t ? FRONT_GOOD : fail(FRONT_INVALID, "expected what training_create returned, got NULL");
+}
+
 static int take_arrays(struct front_training *t, const void *const *in, void *const *out)
 {
+    if (!t) return check_training(t);
     const struct front_net *net = t->net;
     const struct front_graph *graph = net->training;
     int error = check(net, "input", net->ninput, graph->input, in);
     if (!error) error = check(net, "output", net->noutput, graph->output, (const void *const *)out);
-    for (int i = 0; i < net->ninput && !error; i++) t->in[i] = in[i];
-    for (int i = 0; i < net->noutput && !error; i++) t->out[net->nwritten + i] = out[i];
+    for (int i = 0; i < net->ninput && !error; i++) t->in[i] = in ? in[i] : NULL;
+    for (int i = 0; i < net->noutput && !error; i++) t->out[net->nwritten + i] = out ? out[i] : NULL;
     return error;
 }
 
@@ -190,14 +198,14 @@ FRONT_API int front_forward(struct front_training *t, const void *const *in, voi
 FRONT_API int front_backward(struct front_training *t, const void *const *in, void *const *out,
                              const void *const *gradients)
 {
-    const struct front_net *net = t->net;
-    int error = take_arrays(t, in, out);
+    const int error = take_arrays(t, in, out);
     if (error) return error;
+    const struct front_net *net = t->net;
     if (!t->ready) return fail(FRONT_INVALID, "%s: backward comes once behind each forward", net->name);
     const int first = net->ninput + (net->training->seed_input >= 0);
     for (int i = 0; i < net->ngiven; i++) {
         const struct sol_ext_tensor *of = &net->training->output[net->given[i]];
-        t->in[first + i] = gradients[net->given[i]];
+        t->in[first + i] = gradients ? gradients[net->given[i]] : NULL;
         if (!t->in[first + i] && of->bytes)
             return fail(FRONT_INVALID, "%s: the gradient of output '%s' is NULL", net->name, of->name);
     }
@@ -207,12 +215,13 @@ FRONT_API int front_backward(struct front_training *t, const void *const *in, vo
 
 FRONT_API void *front_parameter(struct front_training *t, int i, bool gradient)
 {
-    if (i < 0 || i >= t->net->ntrained) return NULL;
+    if (!t || i < 0 || i >= t->net->ntrained) return NULL;
     return t->block[gradient ? 1 : 0].at + t->at[t->net->trained_param[i]];
 }
 
 FRONT_API void front_changed(struct front_training *t)
 {
+    if (!t) return;
     t->dirty = t->run.dirty = true;
     t->ready = false;
 }
@@ -243,6 +252,7 @@ static int take_learned(struct front_training *t, const struct front_graph *grap
 
 FRONT_API int front_train_run(struct front_training *t, const void *const *in, void *const *out)
 {
+    if (!t) return check_training(t);
     const struct front_net *net = t->net;
     struct learned *r = &t->run;
     pthread_mutex_lock(&net->state->lock);
@@ -258,39 +268,46 @@ FRONT_API int front_train_run(struct front_training *t, const void *const *in, v
 
 /* -- optimizers */
 
-/* Memory that an optimizer needs from its first step on, zero at first. */
-static int remember(struct front_training *t, int n)
+/* Memory that an optimizer needs from its first step on, zero at first. Another optimizer than in the last step begins
+ * anew. */
+static int remember(struct front_training *t, int n, bool adam)
 {
+    int error = check_training(t);
+    if (error) return error;
     for (int i = 2; i < 2 + n; i++) {
         if (t->block[i].at || !t->bytes) continue;
-        const int error = take(t->bytes, "what the optimizer remembers", &t->block[i]);
+        error = take(t->bytes, "what the optimizer remembers", &t->block[i]);
         if (error) return error;
         memset(t->block[i].at, 0, t->bytes);
     }
+    for (int i = 2; i < WAYS && t->adam != adam; i++)
+        if (t->block[i].at) memset(t->block[i].at, 0, t->bytes);
+    if (t->adam != adam) t->steps = 0;
+    t->adam = adam;
     return FRONT_GOOD;
 }
 
 struct rule { /* of one step */
-    float rate, momentum, beta1, beta2, epsilon, decay, bias1, bias2;
-    bool adam, first;
+    double rate, momentum, beta1, beta2, epsilon, decay, bias1, bias2;
+    bool adam;
 };
 
-#define STEP(type, root)                                                                                          \
-    static void step_##type(const struct rule *r, size_t n, type *p, const type *g, type *m, type *v)             \
-    {                                                                                                             \
-        for (size_t i = 0; i < n; i++) {                                                                          \
-            const type d = g[i] + (type)r->decay * p[i];                                                          \
-            if (r->adam) {                                                                                        \
-                m[i] = (type)r->beta1 * m[i] + (1 - (type)r->beta1) * d;                                          \
-                v[i] = (type)r->beta2 * v[i] + (1 - (type)r->beta2) * d * d;                                      \
-                p[i] -= (type)r->rate / (type)r->bias1 * m[i] / (root(v[i] / (type)r->bias2) + (type)r->epsilon); \
-            } else if (r->momentum != 0) {                                                                        \
-                m[i] = r->first ? d : (type)r->momentum * m[i] + d;                                               \
-                p[i] -= (type)r->rate * m[i];                                                                     \
-            } else {                                                                                              \
-                p[i] -= (type)r->rate * d;                                                                        \
-            }                                                                                                     \
-        }                                                                                                         \
+#define STEP(type, root)                                                                                      \
+    static void step_##type(const struct rule *r, size_t n, type *p, const type *g, type *m, type *v)         \
+    {                                                                                                         \
+        for (size_t i = 0; i < n; i++) {                                                                      \
+            const type d = g[i] + (type)r->decay * p[i];                                                      \
+            if (r->adam) {                                                                                    \
+                m[i] = (type)r->beta1 * m[i] + (type)(1 - r->beta1) * d;                                      \
+                v[i] = (type)r->beta2 * v[i] + (type)(1 - r->beta2) * d * d;                                  \
+                p[i] -= (type)(r->rate / r->bias1) * m[i] / (root(v[i] / (type)r->bias2) + (type)r->epsilon); \
+            } else if (r->momentum != 0) {                                                                    \
+                m[i] = (type)r->momentum * m[i] + d;                                                          \
+                p[i] -= (type)r->rate * m[i];                                                                 \
+            } else {                                                                                          \
+                p[i] -= (type)r->rate * d;                                                                    \
+            }                                                                                                 \
+        }                                                                                                     \
     }
 STEP(float, sqrtf)
 STEP(double, sqrt)
@@ -313,26 +330,25 @@ static void step(struct front_training *t, const struct rule *r)
 
 FRONT_API int front_sgd(struct front_training *t, double rate, double momentum, double decay)
 {
-    const int error = momentum != 0 ? remember(t, 1) : FRONT_GOOD;
+    const int error = remember(t, momentum != 0, false);
     if (error) return error;
-    step(t,
-         &(struct rule){.rate = (float)rate, .momentum = (float)momentum, .decay = (float)decay, .first = !t->steps++});
+    step(t, &(struct rule){.rate = rate, .momentum = momentum, .decay = decay});
     return FRONT_GOOD;
 }
 
 FRONT_API int front_adam(struct front_training *t, double rate, double beta1, double beta2, double epsilon,
                          double decay)
 {
-    const int error = remember(t, 2);
+    const int error = remember(t, 2, true);
     if (error) return error;
     t->steps++;
     step(t, &(struct rule){.adam = true,
-                           .rate = (float)rate,
-                           .beta1 = (float)beta1,
-                           .beta2 = (float)beta2,
-                           .epsilon = (float)epsilon,
-                           .decay = (float)decay,
-                           .bias1 = (float)(1 - pow(beta1, (double)t->steps)),
-                           .bias2 = (float)(1 - pow(beta2, (double)t->steps))});
+                           .rate = rate,
+                           .beta1 = beta1,
+                           .beta2 = beta2,
+                           .epsilon = epsilon,
+                           .decay = decay,
+                           .bias1 = 1 - pow(beta1, (double)t->steps),
+                           .bias2 = 1 - pow(beta2, (double)t->steps)});
     return FRONT_GOOD;
 }
