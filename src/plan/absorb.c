@@ -273,13 +273,29 @@ static bool is_needed(const struct loops *l, const struct loops_stmt *s)
     return false;
 }
 
+/* Of the extreme and its position only the first is wanted (a pooling whose indices nobody reads): no search for it. */
+static bool drop_position(struct loops *l, struct loops_stmt *s)
+{
+    struct ex e = l->ex.at[s->value];
+    if (s->nout != 2 || s->scan_step || e.kind != EX_RED || (e.op != RED_MAXAT && e.op != RED_MINAT)) return false;
+    if (l->tensors.at[s->out[1]].role != LOOPS_TEMP || is_read(l, s->out[1])) return false;
+    e.op = e.op == RED_MAXAT ? RED_MAX : RED_MIN;
+    PUSH(l->arena, l->ex, e);
+    s->value = l->ex.n - 1;
+    s->nout = 1;
+    return true;
+}
+
 /* Statements that compute what nobody reads go (the last state of a recurrence whose results are wanted). */
 static void drop_statements(struct unit *u)
 {
     struct loops *l = u->loops;
     bool any = false;
     for (int i = l->stmts.n - 1; i >= 0; i--) {
-        if (is_needed(l, &l->stmts.at[i])) continue;
+        if (is_needed(l, &l->stmts.at[i])) {
+            any |= drop_position(l, &l->stmts.at[i]);
+            continue;
+        }
         for (int k = i; k + 1 < l->stmts.n; k++) l->stmts.at[k] = l->stmts.at[k + 1];
         l->stmts.n--;
         any = true;

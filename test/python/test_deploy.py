@@ -260,6 +260,15 @@ def test_source_is_clean(cc, tmp_path):
     drive(tmp_path, model, inputs)
 
 
+def test_positions_that_nobody_reads(tmp_path):
+    """Of a pooling whose indices are dropped nothing computes them."""
+    model, x = nn.Sequential(nn.AdaptiveMaxPool1d(3), nn.AdaptiveMaxPool1d(2)), torch.randn(4, 8, 10)
+    deploy(tmp_path, "source", model, (x,))
+    build(tmp_path, "source")
+    drive(tmp_path, model, (x,), "once")
+    assert not [f for f in (tmp_path / "native").glob("k*.c") if "where" in f.read_text()]
+
+
 def test_python_wrapper(tmp_path):
     model, inputs = many()
     deploy(tmp_path, "shared_lib", model, inputs)
