@@ -89,6 +89,7 @@ const char *dfp_type_name(struct dfp *d, enum compute k); /* "f32x16", "f32": in
 const char *dfp_start(struct dfp *d, int op, enum compute k);
 void dfp_join(struct dfp *d, int op, enum compute k, const char *acc, const char *value); /* acc = acc (op) value */
 void dfp_declare(struct dfp_reduction *r, const char **names); /* accumulators for all points */
+int64_t dfp_chunk(int64_t terms); /* of a long sum: terms that are added up before they join it */
 void dfp_accumulate(struct dfp_reduction *r);
 bool dfp_split_masks(struct dfp_reduction *r); /* false: the body may not be computed where the guard fails */
 

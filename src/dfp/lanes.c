@@ -8,7 +8,6 @@
 #include "dfp/dfp.h"
 
 #define UNROLL_MOST 96 /* terms times points in unrolled code */
-#define CHUNK 256      /* terms that are added up before they join a longer sum */
 
 #define SAY(d, ...) arena_printf((d)->p.out->arena, __VA_ARGS__)
 
@@ -277,19 +276,28 @@ static void begin_chunk(void *user)
     dfp_declare(r, r->acc);
 }
 
-/* Long sums are added up in chunks: errors grow with the length of a chunk and with their number, not with both. */
+/* Errors grow with the length of a chunk and with the number of chunks: the least is near the root of all terms. */
+int64_t dfp_chunk(int64_t terms)
+{
+    int64_t n = 32;
+    while (n < 256 && n * n < terms) n *= 2;
+    return n;
+}
+
+/* Long sums are added up in chunks. */
 static void cut_chunks(struct dfp_reduction *r)
 {
     struct dfp *d = r->d;
     int64_t terms = 1, inner = 1;
     for (int i = 0; i < r->loops.n; i++) terms *= d->loops->letters.at[r->loops.letter[i]].size;
-    if (terms <= 2 * CHUNK || (r->e->op != RED_SUM && r->e->op != RED_PROD)) return;
+    const int64_t chunk = dfp_chunk(terms);
+    if (terms <= 2 * chunk || (r->e->op != RED_SUM && r->e->op != RED_PROD)) return;
     int first = r->loops.n;
-    while (first > 0 && inner * d->loops->letters.at[r->loops.letter[first - 1]].size <= CHUNK)
+    while (first > 0 && inner * d->loops->letters.at[r->loops.letter[first - 1]].size <= chunk)
         inner *= d->loops->letters.at[r->loops.letter[--first]].size;
     if (first == r->loops.n) {
         first--;
-        r->loops.strip = CHUNK;
+        r->loops.strip = chunk;
     }
     if (first == 0 && !r->loops.strip) return;
     r->loops.between = begin_chunk;

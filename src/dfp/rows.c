@@ -6,7 +6,6 @@
 #include "dfp/dfp.h"
 
 #define ACCUMULATORS 4
-#define CHUNK 256 /* vectors that are added up before they join a longer sum */
 
 #define SAY(d, ...) arena_printf((d)->p.out->arena, __VA_ARGS__)
 
@@ -141,7 +140,8 @@ static void row(struct dfp_reduction *r, int v, const char *low, const char *hig
     const char *name = d->loops->letters.at[v].name;
     const int64_t size = d->loops->letters.at[v].size;
     const int many = n < 0 || n >= d->lanes * ACCUMULATORS ? ACCUMULATORS : 1;
-    const bool strips = size > (int64_t)d->lanes * many * CHUNK && (r->e->op == RED_SUM || r->e->op == RED_PROD);
+    const int64_t strip = d->lanes * many * dfp_chunk(size / (d->lanes * many));
+    const bool strips = size > strip && (r->e->op == RED_SUM || r->e->op == RED_PROD);
     const char *end = high;
     text_line(d->p.out, "int64_t %s = %s;", name, low);
     d->letters[v] = (struct print_letter){true, name, 0, 0, size - 1};
@@ -149,8 +149,7 @@ static void row(struct dfp_reduction *r, int v, const char *low, const char *hig
         if (strips) {
             end = expr_name(&d->p);
             text_open(d->p.out, "while (%s + %d <= %s) {", name, d->lanes, high);
-            text_line(d->p.out, "const int64_t %s = sol_min_i64(%s, %s + %d);", end, high, name,
-                      d->lanes * many * CHUNK);
+            text_line(d->p.out, "const int64_t %s = sol_min_i64(%s, %s + %" PRId64 ");", end, high, name, strip);
         } else {
             text_open(d->p.out, "{");
         }
@@ -250,11 +249,12 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     struct row_chunk chunk = {d, r.k, e.op, total};
     int64_t rows = 1;
     for (int i = 0; i < r.loops.n; i++) rows *= d->loops->letters.at[r.loops.letter[i]].size;
-    if (rows > 2 * CHUNK && size >= d->lanes && (e.op == RED_SUM || e.op == RED_PROD)) {
+    const int64_t most = dfp_chunk(rows);
+    if (rows > 2 * most && size >= d->lanes && (e.op == RED_SUM || e.op == RED_PROD)) {
         r.loops.between = begin_row_chunk;
         r.loops.user = &chunk;
         r.loops.inner = r.loops.n - 1;
-        r.loops.strip = d->loops->letters.at[r.loops.letter[r.loops.n - 1]].size > 2 * CHUNK ? CHUNK : 0;
+        r.loops.strip = d->loops->letters.at[r.loops.letter[r.loops.n - 1]].size > 2 * most ? most : 0;
     }
     nest_open(&d->p, &r.loops);
     nest_open_last(&d->p, &r.loops, v, &low, &high);

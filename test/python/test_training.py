@@ -653,6 +653,42 @@ def test_eval_mode_with_gradients():
         same.sum().backward()
 
 
+class Labelled(nn.Module):
+    """Returns a loss where it is given what to compare with."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x, target=None):
+        y = self.layer(x)
+        return y if target is None else torch.nn.functional.cross_entropy(y, target)
+
+
+def test_an_argument_that_is_left_out():
+    x, target = torch.randn(2, 4), torch.tensor([0, 2])
+    s = sol.optimize(Labelled(), x, target)
+    s(x, target).backward()
+    for call in (s, s.eval()):
+        with pytest.raises(sol.InvalidError, match=r"argument 1 \(target\): expected int64\[2\], got None"):
+            call(x)
+    s.train()(x, target).backward()
+
+
+def test_a_data_parallel_wrapper_is_refused_by_name(tmp_path):
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        eager, s = pair(convnet(), x := torch.randn(X))
+        for m in (eager, torch.nn.parallel.DistributedDataParallel(s)):
+            m(x).sum().backward()
+        same_gradients(eager, s)
+        with pytest.raises(sol.UnsupportedError, match="put it around"):
+            sol.optimize(torch.nn.parallel.DistributedDataParallel(eager), x)
+    finally:
+        distributed.destroy_process_group()
+
+
 def test_changing_a_parameter_or_input_before_backward_is_an_error():
     x = torch.randn(X)
     for change in (lambda m, x: m[5].weight.mul_(2), lambda m, x: x.add_(1)):
@@ -962,6 +998,14 @@ def test_statistics_far_from_zero_behind_a_convolution(shape, bands):
         check_step(model, [torch.randn(shape)], last=True)
     finally:
         del sol.config["bands"]
+
+
+@pytest.mark.parametrize("shape", [(4, 16, 12, 10), (2, 16, 12, 21), (2, 16, 3, 8, 9)], ids=str)
+def test_sums_of_equal_terms(shape):
+    """Behind a mean all pixels have the same gradient: a sum that takes hundreds of them one by one rounds one way."""
+    norm = (nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm3d)(16)
+    pool = (nn.AdaptiveAvgPool2d if len(shape) == 4 else nn.AdaptiveAvgPool3d)(1)
+    check_step(nn.Sequential(norm, pool).train(), [torch.randn(shape)])
 
 
 FLAT = {
