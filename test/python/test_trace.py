@@ -1,7 +1,10 @@
 """The quick trace finds what torch.export finds; what it cannot, it leaves to torch.export."""
 
+import random
 import types
+from unittest import mock
 
+import numpy
 import pytest
 import sol
 import sol.pytorch.export as export_module
@@ -224,6 +227,22 @@ def test_what_a_forward_carries_on(f, what):
         sol.UnsupportedError, match=f"forward changes {what}, so that the next call computes something else"
     ):
         sol.optimize(Keeps(f), x)
+
+
+@pytest.mark.parametrize(
+    ("what", "draw"), [("Python's random", random.random), ("NumPy's random", numpy.random.rand)], ids=str
+)
+def test_what_a_forward_draws_unseen(what, draw, capfd):
+    """Random numbers that a trace does not see would be the same in every call. In eval mode nothing is drawn."""
+    m = Apply(lambda s, a: a * 2 if s.training and draw() < 2 else a)
+    with mock.patch("threading.active_count", lambda: 1):
+        with pytest.raises(sol.UnsupportedError, match=f"forward draws from {what}"):
+            sol.optimize(m.train(), x)(x)
+        assert torch.equal(sol.optimize(m.eval(), x)(x), m(x))
+    with mock.patch("threading.active_count", lambda: 2), torch.no_grad():
+        capfd.readouterr()
+        assert torch.equal(sol.optimize(m.train(), x)(x), m(x))
+        assert f"another thread that does so: Apply: forward draws from {what}" in capfd.readouterr().err
 
 
 UNUSUAL = {

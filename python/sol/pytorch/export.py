@@ -11,6 +11,8 @@ import functools
 import io
 import logging
 import os
+import pickle
+import random
 import re
 import sys
 import threading
@@ -129,6 +131,33 @@ def _own_gradients() -> Iterator[None]:
             setattr(owner, name, original)
 
 
+@contextlib.contextmanager
+def _nothing_drawn(name: str) -> Iterator[None]:
+    """Refuses a forward that draws numbers where a trace does not see it, and puts the generators back. Where other threads
+    could have drawn them it is a warning."""
+    numpy = sys.modules.get("numpy.random")
+    rows: list[tuple[str, Any, Any]] = [("Python's random", random.getstate, random.setstate)]
+    if numpy is not None:
+        rows.append(("NumPy's random", numpy.get_state, numpy.set_state))
+    before = [get() for _, get, _ in rows]
+    yield
+    pairs = zip(rows, before, strict=True)
+    drawn = [(what, put, s) for (what, get, put), s in pairs if pickle.dumps(get()) != pickle.dumps(s)]
+    if not drawn:
+        return
+    text = (
+        f"{name}: forward draws from {' and '.join(what for what, _, _ in drawn)}, and every call would repeat what was drawn "
+        "once: not supported; compute with numbers that PyTorch draws (torch.rand), or use torch.compile(model, "
+        "backend='sol'), which runs such a line in Python"
+    )
+    if threading.active_count() > 1:
+        log.warn(f"if it is not another thread that does so: {text}")
+        return
+    for _, put, s in drawn:
+        put(s)
+    raise _core.UnsupportedError(text)
+
+
 def export(root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool = False) -> Traced:
     """Traces a model for arguments, one model at a time. What the model itself raises is passed on.
 
@@ -139,7 +168,12 @@ def export(root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any],
             raise _core.UnsupportedError(
                 f"{model_class(root).__name__}: argument {i}: {type(leaf).__name__} of NumPy: not supported; use torch.from_numpy"
             )
-    with _lock, _tracing(gradients):
+    if any(isinstance(m, torch.nn.parallel.DistributedDataParallel) for m in root.modules()):
+        raise _core.UnsupportedError(
+            "DistributedDataParallel: not supported inside of an optimized model; put it around: "
+            "DistributedDataParallel(sol.optimize(model, ..))"
+        )
+    with _lock, _nothing_drawn(model_class(root).__name__), _tracing(gradients):
         try:
             return trace(skeleton(root), args, kwargs)
         except Unusual as e:

@@ -189,7 +189,7 @@ class Program:
         """The same for a program with gradients. `leaves` are the caller's own, `dense` what the network can read."""
         assert self.gradient
         for i in self.tensor_leaves:
-            if leaves[i].requires_grad != (("leaf", i) in self.wanted):
+            if not isinstance(leaves[i], torch.Tensor) or leaves[i].requires_grad != (("leaf", i) in self.wanted):
                 return None
         for name in self.copies:
             if self.owned[name].tensor.requires_grad != (("param", name) in self.wanted):
