@@ -227,7 +227,7 @@ static const char *table_name(const struct blocking *b)
 {
     const bool odd = blocking_last(b) < b->width;
     const char *at = "[rows - 1][cols - 1]";
-    if (odd && b->panels > 1) return SAY("(n == %lld ? tiles_last : tiles)%s", (long long)b->panels - 1, at);
+    if (odd && b->panels > 1) return SAY("(n == %lld ? tiles_last%s : tiles%s)", (long long)b->panels - 1, at, at);
     return SAY("%s%s", odd ? "tiles_last" : "tiles", at);
 }
 

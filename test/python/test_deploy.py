@@ -88,6 +88,20 @@ class Placing(nn.Module):
         )
 
 
+class Recurrent(nn.Module):
+    """Products of few columns, with tiles that are made for the last panel alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.gru = nn.GRU(7, 13, 2, bidirectional=True, batch_first=True)
+        self.lstm = nn.LSTM(26, 9, proj_size=5, batch_first=True)
+
+    def forward(self, x, h):
+        y, h = self.gru(x, h)
+        y, (a, b) = self.lstm(y)
+        return y, h, a, b
+
+
 def small():
     torch.manual_seed(3)
     return Small().eval(), (torch.randn(2, 3, 12, 14),)
@@ -96,6 +110,11 @@ def small():
 def many():
     torch.manual_seed(4)
     return Many().eval(), (torch.randint(0, 50, (2, 5)), torch.rand(8), torch.rand(2, 5) > 0.5)
+
+
+def recurrent():
+    torch.manual_seed(7)
+    return Recurrent().eval(), (torch.randn(3, 6, 7), torch.randn(4, 3, 13))
 
 
 def placing():
@@ -442,12 +461,12 @@ def test_no_cross_compiler(tmp_path, monkeypatch):
 # -- tools that look
 
 
-@pytest.mark.parametrize("make", [small, placing])
+@pytest.mark.parametrize("make", [small, placing, recurrent])
 @pytest.mark.parametrize("kind", ["address,undefined", "thread"])
 def test_sanitizers(kind, make, tmp_path):
     model, inputs = make()
     deploy(tmp_path, "source", model, inputs)
-    build(tmp_path, "source", "gcc", [f"-fsanitize={kind}", "-g"])
+    build(tmp_path, "source", "gcc", [f"-fsanitize={kind}", "-fno-sanitize-recover=all", "-g"])
     modes = ("contexts", "threads", "memory") if kind != "thread" else ("contexts", "threads")
     for mode in modes:
         drive(
@@ -642,7 +661,7 @@ def test_batch_sizes(target, march, tmp_path):
         (tmp_path / f"x{n}").write_bytes(x[n].numpy().tobytes())
     flags = ["-DSIZES=" + ",".join(map(str, sizes))]
     if target == "source":
-        flags += ["-fsanitize=address,undefined", "-g"]
+        flags += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
     build(tmp_path, target, flags=flags, source="batches.c")
     sh(tmp_path, "./driver")
     for n in sizes:
@@ -897,8 +916,14 @@ def test_training_with_statistics(p, target, tmp_path):
 def test_training_sanitized(kind, tmp_path):
     model, x, y = digits()
     deploy(tmp_path, "source", model, (x,), training=True)
-    build(tmp_path, "source", "gcc", [f"-fsanitize={kind}", "-g"], source="../../examples/finetune.c")
+    build(
+        tmp_path,
+        "source",
+        "gcc",
+        [f"-fsanitize={kind}", "-fno-sanitize-recover=all", "-g"],
+        source="../../examples/finetune.c",
+    )
     assert len(finetune(tmp_path, "adam", x, y, 3)) == 3
-    build(tmp_path, "source", "gcc", [f"-fsanitize={kind}", "-g"])
+    build(tmp_path, "source", "gcc", [f"-fsanitize={kind}", "-fno-sanitize-recover=all", "-g"])
     drive(tmp_path, model, (x,))  # it predicts, too
     drive(tmp_path, model, (x,), "memory")
