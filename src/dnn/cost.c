@@ -210,11 +210,12 @@ double cost_weights(const struct weights *w)
                     cold(t, pixels * (double)w->b.channels.size) * (double)w->a.nblock;
     const double held = (double)((w->sums + (w->winograd ? w->a.size + w->b.size : 0)) * w->p.bytes);
     const double moved = 2 * (double)w->sums * w->p.bytes * (double)w->nchunk * (double)(tasks / w->ngroup);
+    const double room = 0.8 * (double)t->l2;
     const bool far = held * t->cores > (double)t->l3;
-    memory += moved / (far ? t->dram_rate : held > 0.8 * (double)t->l2 ? t->l3_rate : t->l2_rate);
+    memory += moved / (far ? t->dram_rate : held > room ? t->l3_rate : t->l2_rate);
     /* a packed block of b is read for every panel of a; in L2 nobody waits for it */
     const double packed = w->winograd ? 0 : (double)(w->b.size * w->b.block * w->p.bytes);
-    if (packed > 0.8 * (double)t->l2)
+    if (packed > room)
         memory += pixels * (double)(w->b.channels.size * w->a.panels) /
                   (packed * t->cores > (double)t->l3 ? t->dram_rate : t->l3_rate);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +

@@ -250,6 +250,7 @@ static bool any(const struct solver_context *sc, const struct cluster *c, bool w
 static void add_variants(const struct solver_context *sc, struct weights *w, int swap, struct variant_list *list)
 {
     static const int channels[] = {0, 1024, 256, 64}, tiles[] = {16, 32, 64};
+    enum { WAYS = COUNT_OF(channels), BLOCKS = WAYS * WAYS, GROUPS = 5, EACH = BLOCKS * GROUPS };
     struct tile_shape shape[8];
     const int shapes = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
     const char *why;
@@ -257,10 +258,10 @@ static void add_variants(const struct solver_context *sc, struct weights *w, int
         /* a panel of each in L1 */
         const int64_t pixel = (shape[s].pixels + shape[s].vectors * w->lanes) * w->p.bytes;
         const int chunk = (int)MAX(16, sc->target->l1 * 7 / 8 / pixel);
-        for (int i = 0; i < 16 * 5 * (w->winograd ? 3 : 1); i++) {
-            const int groups = 1 << i / 16 % 5;
-            struct variant v = {.p = {swap, shape[s].pixels, shape[s].vectors, w->winograd ? tiles[i / 80] : chunk,
-                                      channels[i % 4], channels[i / 4 % 4], groups}};
+        for (int i = 0; i < EACH * (w->winograd ? COUNT_OF(tiles) : 1); i++) {
+            const int groups = 1 << i / BLOCKS % GROUPS;
+            struct variant v = {.p = {swap, shape[s].pixels, shape[s].vectors, w->winograd ? tiles[i / EACH] : chunk,
+                                      channels[i % WAYS], channels[i / WAYS % WAYS], groups}};
             if (!cut(w, &v, &why) || w->vectors != shape[s].vectors) continue;
             if ((v.p[V_M] && w->a.nblock == 1) || (v.p[V_N] && w->b.nblock == 1)) continue; /* as all in one */
             v.cost = cost_weights(w);
