@@ -24,6 +24,7 @@ clang-format      clang-format
 graphviz          dot
 valgrind          valgrind
 gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
+libc6-dev-arm64-cross /usr/aarch64-linux-gnu/include/stdio.h
 libopenblas-dev   /usr/share/doc/libopenblas-dev
 libdnnl-dev       /usr/include/oneapi/dnnl/dnnl.h
 qemu-user         qemu-aarch64

@@ -11,6 +11,21 @@
 
 /* -- the compiler */
 
+/* A cross compiler may be there without the C library that it compiles for. */
+static sol_status check_headers(struct deploy *d)
+{
+    const char *const argv[] = {d->cc, "-include", "stdlib.h", "-E", "-x", "c", "/dev/null", NULL};
+    const sol_status status = deploy_run(d, "compiler", argv, NULL);
+    const char *package = !d->cross                     ? "libc6-dev"
+                          : !strcmp(d->device, "arm64") ? "libc6-dev-arm64-cross"
+                                                        : "libc6-dev-amd64-cross";
+    if (status != SOL_ERR_COMPILER) return status;
+    return ctx_fail(d->ctx, SOL_ERR_COMPILER,
+                    "deploy: %s does not find stdlib.h: install the C library it compiles for (Debian, Ubuntu: apt "
+                    "install %s)",
+                    d->cc, package);
+}
+
 sol_status deploy_find_compiler(struct deploy *d)
 {
     static const char *const own[] = {"cc", "gcc", "clang", NULL};
@@ -34,7 +49,7 @@ sol_status deploy_find_compiler(struct deploy *d)
                         "compiler::name to the path of gcc or clang");
     TRY(deploy_run(d, "compiler", (const char *const[]){d->cc, "--version", NULL}, &output));
     d->clang = strstr(output, "clang version") != NULL;
-    return SOL_OK;
+    return check_headers(d);
 }
 
 /* The macros that the compiler defines for an instruction set: what it may use. */
