@@ -1,9 +1,10 @@
 /* GFLOP/s of the contraction kernels, one thread, one layer after the other, against the FMA peak of the core.
  *
- *   kernels [-t target] [-s solver] [-v] [-k seconds] [-o folder] [name ...]
+ *   kernels [-t target] [-s solver] [-v] [-k seconds] [-o folder] [-n variants] [-e MiB] [name ...]
  *
- * For every layer the cheapest variants of each solver are compiled and timed (hot: the same buffers again and again),
- * and printed with the time the cost model expected. Not a test: nothing is checked here but that the code runs. */
+ * For every layer the cheapest variants of each solver are compiled and timed (hot: the same buffers again and again;
+ * with -e so much other memory is read before each run, so that weights are as cold as in a network), and printed with
+ * the time the cost model expected. Not a test: nothing is checked here but that the code runs. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -62,7 +63,7 @@ struct options {
     const char *target, *solver, *folder;
     bool verbose, nchw, halo;
     double seconds;
-    int top;
+    int top, evict;
 };
 
 static double now(void)
@@ -209,9 +210,12 @@ static double time_kernel(const struct options *o, const struct target *t, const
     for (int i = 0; i < k->nwork; i++, n++) p[n] = whole[n] = filled((size_t)k->work_bytes[i]);
     struct sol_frame f = {
         .base = NULL, .scratch = filled((size_t)k->scratch_bytes + 4096), .scratch_bytes = k->scratch_bytes};
+    const size_t other = (size_t)o->evict << 20;
+    char *evicting = filled(other + 1);
     double times[2000], start = now();
     int runs = 0;
     do {
+        for (size_t i = 0; i < other; i += 64) *(volatile char *)(evicting + i);
         const double begin = now();
         for (int s = 0; s < k->nstep; s++) {
             char name[32];
@@ -230,6 +234,7 @@ static double time_kernel(const struct options *o, const struct target *t, const
         }
     for (int i = 0; i < n; i++) free(whole[i]);
     free(f.scratch);
+    free(evicting);
     dlclose(handle);
     *out_least = times[0];
     return times[runs / 2];
@@ -281,13 +286,14 @@ int main(int argc, char **argv)
 {
     struct options o = {.target = "native", .folder = "/tmp", .seconds = 0.2, .top = 1, .halo = false};
     int opt;
-    while ((opt = getopt(argc, argv, "t:s:vk:o:n:ch")) > 0) {
+    while ((opt = getopt(argc, argv, "t:s:vk:o:n:e:ch")) > 0) {
         if (opt == 't') o.target = optarg;
         if (opt == 's') o.solver = optarg;
         if (opt == 'v') o.verbose = true;
         if (opt == 'k') o.seconds = atof(optarg);
         if (opt == 'o') o.folder = optarg;
         if (opt == 'n') o.top = atoi(optarg);
+        if (opt == 'e') o.evict = atoi(optarg);
         if (opt == 'c') o.nchw = true;
         if (opt == 'h') o.halo = true;
     }

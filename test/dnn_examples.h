@@ -25,6 +25,7 @@ struct example {
     enum sol_dtype dtype;
     struct layout in[MAX_INPUTS], out;
     int activation; /* input 1 is not constant */
+    bool inference; /* weights do not change */
 };
 #define NHWC         \
     {                \
@@ -385,6 +386,38 @@ static const struct example examples[] = {
      .q = {2, 5},
      .in = {{"0231", 2, 0}, {0}, {0}, NHWC},
      .out = NHWC},
+    {.name = "winograd panels, chunks with a rest, two panels",
+     .must = "winograd",
+     .variant = "F(4,3) panel",
+     .row = CONV_IN " b[O] r[N O P..]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P] + r[N O P])",
+     .shape = {{1, 150, 9, 14}, {131, 150, 3, 3}, {131}, {1, 131, 9, 14}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {{"0231", 1, 0}, {0}, {0}, NHWC},
+     .out = NHWC,
+     .inference = true},
+    {.name = "winograd panels, F(2,3), images, a chunk of all",
+     .must = "winograd",
+     .variant = "F(2,3) panel",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{3, 9, 5, 4}, {20, 9, 3, 3}, {20}},
+     .p = {1, 1},
+     .q = {1, 1},
+     .in = {NHWC},
+     .out = NHWC,
+     .inference = true},
+    {.name = "winograd panels 5x5, f64, dilation",
+     .must = "winograd",
+     .variant = "F(2,5) panel",
+     .row = CONV_IN " b[O]" CONV_OUT " + b[G*#C+C]; y[N O P] = relu(t[N O P])",
+     .shape = {{1, 40, 15, 11}, {21, 40, 5, 5}, {21}},
+     .d = {2, 1},
+     .p = {4, 2},
+     .q = {4, 2},
+     .in = {NHWC},
+     .out = NHWC,
+     .dtype = SOL_F64,
+     .inference = true},
     {.name = "transposed, one residue",
      .must = "direct",
      .row = "x[N I Q0 Q1] w[I O K0 K1] b[O] -> y[N O P0 P1] | #P0=2*#Q0-1; #P1=2*#Q1; #U=#Q0-1; #V=#Q1; #T=2; #S=1 | | "

@@ -326,7 +326,7 @@ static void check_output(const struct job *j, int i, const char *base, const str
         if (isnan(e)) continue; /* no statement writes it */
         seen[(at - g->at) / bytes] = 1;
         if (!(fabs(v - e) <= limit * most)) {
-            print_error("%s, %s %s, %s: %s at %lld: %.9g, not %.9g\n", b->e->name, j->k.solver, j->k.variant,
+            print_error("%s, %s %s, %s: %s at %lld: %.17g, not %.17g\n", b->e->name, j->k.solver, j->k.variant,
                         j->target->name, t->name, (long long)k, v, e);
             fail();
         }
@@ -396,7 +396,7 @@ static void add_jobs(const struct bound *b, const struct target *t)
     const struct solver_context sc = {.arena = b->arena,
                                       .target = t,
                                       .winograd = true,
-                                      .training = (b - bounds) & 1,
+                                      .training = (b - bounds) & 1 && !b->e->inference,
                                       .plugins =
                                           strcmp(t->device, host.device) ? NULL : plugins_load(the_ctx, b->arena)};
     bool found = false;
@@ -414,10 +414,10 @@ static void add_jobs(const struct bound *b, const struct target *t)
         assert_in_range(n, 1, SOLVER_MAX_VARIANTS);
         struct job *j = &jobs.at[jobs.n];
         const struct variant *pick = &v[(b - bounds) * 7 % n];
-        if (b->e->variant && t->vector_bytes == 64 && !strcmp(dnn_solvers[s]->name, b->e->must)) {
+        if (b->e->variant && !strcmp(dnn_solvers[s]->name, b->e->must)) {
             for (int i = n - 1; i >= 0; i--)
                 if (strstr(v[i].text, b->e->variant)) pick = &v[i];
-            assert_non_null(strstr(pick->text, b->e->variant));
+            if (t->vector_bytes == 64) assert_non_null(strstr(pick->text, b->e->variant));
         }
         *j = (struct job){.b = b, .target = t, .id = jobs.n};
         if (dnn_solvers[s]->emit(&sc, &b->c, pick, &j->k)) {

@@ -136,6 +136,7 @@ static sol_status make_version(struct deploy *d, const char *march, struct deplo
     TRY(target_named(d->ctx, target_class(d, macros), &v->target));
     v->target.name = v->name;
     v->target.march = march;
+    v->target.starts = !strcmp(d->keys.pack, "load");
     v->needs = needs(d, macros);
     TRY(set_vector(d, v));
     set_flags(d, v);

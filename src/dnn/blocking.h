@@ -15,7 +15,8 @@
 enum b_source {
     B_PACKED,   /* a pack of the kernel: [outer][chunk][panel][k][width] */
     B_IN_PLACE, /* unit stride along the vector */
-    B_SCRATCH   /* packed by each task, panel by panel */
+    B_SCRATCH,  /* packed by each task, panel by panel */
+    B_CALLER    /* the caller hands over one chunk of a panel, [k][width] */
 };
 struct blocking_options {
     int pixels;  /* in a tile, at most */
@@ -23,8 +24,9 @@ struct blocking_options {
     int chunk;   /* of K, about */
     int tiles;   /* in a block, about */
     enum b_source source;
-    bool gather; /* a, even if it need not be */
-    bool groups; /* several groups of a grouped convolution in one vector */
+    bool gather;   /* a, even if it need not be */
+    bool groups;   /* several groups of a grouped convolution in one vector */
+    int64_t fetch; /* B_CALLER: bytes of what the next chunk comes from, which a panel's tiles fetch together */
 };
 #define BLOCKING_MAX_PIXELS 32
 struct blocking {
@@ -70,7 +72,8 @@ int64_t blocking_packed_elements(const struct blocking *b);
 /* blocking_print.c: the whole source of a kernel of one step, */
 void blocking_print(const struct blocking *b, struct text *out);
 /* or its parts: prelude and types; micro-kernels and `static void block_panels(char *const *p, real *scratch, int64_t
- * g, int64_t block, int64_t lo, int64_t hi)`; the function of a step over all of it. */
+ * g, int64_t block, int64_t lo, int64_t hi)`, with B_CALLER `(.., int64_t n, int64_t q, const char *next)` for a chunk
+ * of a panel; the function of a step over all of it. */
 void blocking_print_head(const struct blocking *b, struct text *out);
 void blocking_print_block(const struct blocking *b, struct text *out);
 void blocking_print_step(const struct blocking *b, struct text *out, const char *name);

@@ -123,6 +123,7 @@ static const char *a_position(const struct blocking *b)
 static const char *b_panel(const struct blocking *b, const char *g, const char *q, const char *n)
 {
     const struct problem *p = b->p;
+    if (b->options.source == B_CALLER) return "b";
     if (b->options.source == B_PACKED)
         return SAY("b + ((%s * %lld + %s) * %lld + %s) * INT64_C(%lld)", g, (long long)b->nchunk, q,
                    (long long)b->panels, n, (long long)b->panel_elements);
@@ -212,6 +213,7 @@ static void panel_loops(const struct blocking *b, struct text *out)
  * outer index or block. */
 static void next_panel(const struct blocking *b, struct text *out)
 {
+    if (b->options.source == B_CALLER) return; /* it says where */
     if (b->options.source != B_PACKED) {
         text_line(out, "const char *next = (const char *)w;");
         return;
@@ -285,16 +287,17 @@ static void operands(const struct blocking *b, struct text *out)
 
 static void block_function(const struct blocking *b, struct text *out)
 {
-    text_put(out, "/* The pixels of one block for the panels [lo, hi) */\n");
-    text_put(out, "static void block_panels(char *const *p, real *scratch, int64_t g, int64_t block, int64_t lo, "
-                  "int64_t hi)\n{\n");
+    const bool one = b->options.source == B_CALLER;
+    text_put(out, "/* The pixels of one block for %s */\n", one ? "chunk q of panel n" : "the panels [lo, hi)");
+    text_put(out, "static void block_panels(char *const *p, real *scratch, int64_t g, int64_t block, int64_t %s)\n{\n",
+             one ? "n, int64_t q, const char *next" : "lo, int64_t hi");
     out->indent++;
     operands(b, out);
     outer_digits(b, out);
     box_ranges(b, out);
-    text_open(out, "for (int64_t q = 0; q < %lld; q++) {", (long long)b->nchunk);
+    if (!one) text_open(out, "for (int64_t q = 0; q < %lld; q++) {", (long long)b->nchunk);
     if (b->gather) gather_print(b, out);
-    text_open(out, "for (int64_t n = lo; n < hi; n++) {");
+    if (!one) text_open(out, "for (int64_t n = lo; n < hi; n++) {");
     if (b->options.source == B_SCRATCH) panel_loops(b, out);
     text_line(out, "const real *const w = %s;", b->options.source == B_SCRATCH ? "panel_b" : b_panel(b, "g", "q", "n"));
     next_panel(b, out);
@@ -303,8 +306,7 @@ static void block_function(const struct blocking *b, struct text *out)
     call_tile(b, out);
     close_tile_loops(b, out);
     text_line(out, "(void)tile;");
-    text_close(out, "}");
-    text_close(out, "}");
+    for (int i = 0; i < 2 && !one; i++) text_close(out, "}");
     text_line(out, "(void)block, (void)g;");
     out->indent--;
     text_put(out, "}\n\n");

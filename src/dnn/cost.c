@@ -17,9 +17,10 @@ static const struct {
     double waits;         /* share of the smaller limit where weights come from L3 in small pieces */
     double overlap;       /* share of the smaller limits that is not hidden */
     double line4, line6;  /* cycles of a Winograd transform of one line of so many points */
-    double plane;         /* cycles to take a line of a Winograd tile to its plane, far from its others, and back */
-    double foreign;       /* share of the peak that another library is thought to reach: enough to be tried */
-} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.55, 0.3, 4, 12, 10, 0.95};
+    double spread;  /* cycles to store a vector of transformed weights, or to take one of unfinished sums out and in */
+    double plane;   /* cycles to take a line of a Winograd tile to its plane, far from its others, and back */
+    double foreign; /* share of the peak that another library is thought to reach: enough to be tried */
+} constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.55, 0.3, 4, 12, 1.6, 10, 0.95};
 
 enum { LINE = 64 }; /* bytes of a cache's line */
 
@@ -146,7 +147,7 @@ double cost_winograd(const struct winograd *w)
 {
     const struct target *t = w->target;
     const struct blocking *b = &w->b;
-    const bool steps = w->schedule == WINOGRAD_STEPS;
+    const bool steps = w->schedule == WINOGRAD_STEPS, panel = w->schedule == WINOGRAD_PANEL;
     const double points = (double)w->points * w->points, tiles = (double)(w->group * w->ngroup);
     const double in = tiles * (double)((w->channels.size + b->lanes - 1) / b->lanes),
                  out = tiles * (double)b->panels * b->vectors;
@@ -157,20 +158,31 @@ double cost_winograd(const struct winograd *w)
     const double lines = points * (in + out) * t->vector_bytes / LINE;
     double cycles =
         products + lines * constants.plane + in * 2 * w->points * line + out * ((w->points + w->m) * line + per_pixel);
-    const int64_t tasks = steps ? blocking_tasks(b) : w->ngroup;
+    const double taps = (double)w->taps * w->taps,
+                 weight_vectors = (double)(b->nchunk * b->len * b->panels * b->vectors);
+    if (panel) { /* a chunk's weights go to their planes, its sums come from theirs; few tiles wait for weights */
+        const double wait = MAX(0, t->vector_bytes / constants.l2 - tiles / 2);
+        cycles +=
+            points * (weight_vectors * (constants.spread + wait) + out * (double)(b->nchunk - 1) * constants.spread);
+    }
+    const int64_t tasks = steps ? blocking_tasks(b) : panel ? b->panels : w->ngroup;
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
     const double compute = cycles * cycle(t) / t->cores * busy;
-    const double weights = points * (double)(b->nchunk * b->panels * b->panel_elements) * w->p.bytes;
+    const double weights = (panel ? taps : points) * weight_vectors * t->vector_bytes;
     double memory = cold(t, weights);
     if (w->weights) /* read, transformed and written, which counts twice */
-        memory += (2 * weights + weights * w->taps * w->taps / points) /
-                  (weights > (double)t->l3 / 2 ? t->dram_rate : t->l3_rate);
+        memory += (2 * weights + weights * taps / points) / (weights > (double)t->l3 / 2 ? t->dram_rate : t->l3_rate);
     if (steps) /* transformed tiles are written and read again, by other cores */
         memory += points * (double)(w->v_plane + w->m_plane) * w->p.bytes * 2 / t->l3_rate;
-    else
+    else if (panel) { /* each panel reads all tiles; without room in L2 for all it needs, from far, as some weights */
+        const double plane = points * w->p.bytes, all = plane * (double)w->v_plane;
+        const bool near = all + plane * (double)(w->u_plane + w->m_plane) < 0.8 * (double)t->l2;
+        memory += 2 * all / t->l3_rate;
+        if (!near) memory += (all * (double)b->panels + plane * weight_vectors * b->lanes / 2) / t->l3_rate;
+    } else
         memory += (double)(w->ngroup - 1) * (weights > (double)t->l2 ? cold(t, weights) : weights / t->l2_rate);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +
-           KERNEL_STEP_NS * (steps ? 3 : 1);
+           KERNEL_STEP_NS * (1 + panel + 2 * steps);
 }
 
 /* Cycles of a side's packing, or of its transforms, once. */

@@ -161,9 +161,9 @@ int tile_unroll(const struct blocking *b)
 
 int tile_fetch_lines(const struct blocking *b)
 {
-    if (b->options.source != B_PACKED) return 0;
-    const int64_t bytes = (int64_t)tile_unroll(b) * b->width * b->p->bytes;
-    return (int)((bytes + 64 * b->block_tiles - 1) / (64 * b->block_tiles));
+    const int64_t bytes = b->options.source == B_PACKED ? b->panel_elements * b->p->bytes : b->options.fetch;
+    const int64_t lines = 64 * b->block_tiles * b->nrun * b->len; /* one for each step of K */
+    return (int)((bytes * tile_unroll(b) + lines - 1) / lines);
 }
 
 static void sum(const struct tile *t)

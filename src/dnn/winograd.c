@@ -11,6 +11,7 @@
 #include "dnn/winograd.h"
 #include "dnn/solvers.h"
 
+#include <math.h>
 #include <string.h>
 
 #define FAIL(...) return *why = __VA_ARGS__, false
@@ -149,8 +150,8 @@ static int64_t lattice(int64_t size, int64_t m, int64_t d)
     return whole * d + MIN(d, size - whole * m * d);
 }
 
-/* The cut of one variant: p[0] points, p[1] schedule, p[2] tiles in a group, p[3] pixels and p[4] vectors of a
- * micro-kernel. */
+/* The cut of one variant: p[0] points, p[1] schedule, p[2] tiles in a group or, PANEL, channels in a chunk, p[3] pixels
+ * and p[4] vectors of a micro-kernel. */
 static bool make(struct winograd *w, const struct variant *v, const char **why)
 {
     struct problem *p = &w->p;
@@ -167,15 +168,20 @@ static bool make(struct winograd *w, const struct variant *v, const char **why)
     w->nimage = 1;
     for (int i = 0; i < w->images.n; i++) w->nimage *= w->images.at[i].size;
     w->tiles = w->nimage * w->tile_rows * w->tile_cols;
-    w->group = w->schedule == WINOGRAD_STEPS ? w->tiles : MIN(w->tiles, v->p[2]);
+    w->group = w->schedule == WINOGRAD_TASK ? MIN(w->tiles, v->p[2]) : w->tiles;
     w->ngroup = ceil_div(w->tiles, w->group);
     w->group = ceil_div(w->tiles, w->ngroup);
     const int lanes = w->target->vector_bytes / p->bytes, pad = 64 / p->bytes;
     const int64_t channels = ceil_div(w->channels.size, lanes) * lanes;
     w->v_pitch = channels + pad; /* so that tiles do not meet in the same cache sets */
     w->v_plane = w->group * w->v_pitch;
-    const struct blocking_options o = {
-        .pixels = v->p[3], .vectors = v->p[4], .chunk = 640, .tiles = w->schedule == WINOGRAD_STEPS ? 16 : 1 << 20};
+    const bool panel = w->schedule == WINOGRAD_PANEL;
+    const struct blocking_options o = {.pixels = v->p[3],
+                                       .vectors = v->p[4],
+                                       .chunk = panel ? v->p[2] : 640,
+                                       .tiles = w->schedule == WINOGRAD_STEPS ? 16 : 1 << 20,
+                                       .source = panel ? B_CALLER : B_PACKED};
+    if (panel && w->weights) FAIL("weights that change are transformed at once");
     w->outputs = n.at[0];
     w->weights &= p->b.affine && !p->b.any_border && one_run(p, &w->channels) && one_run(p, &w->outputs);
     const int64_t vectors = ceil_div(n.at[0].size, lanes), most = ceil_div(vectors, ceil_div(vectors, o.vectors));
@@ -184,23 +190,36 @@ static bool make(struct winograd *w, const struct variant *v, const char **why)
     if (!make_product(w, &o, why)) return false;
     if (w->b.lanes != lanes || w->b.gather || w->b.nouter != (int64_t)w->points * w->points)
         FAIL("too few output channels");
-    if (w->schedule == WINOGRAD_TASK && w->b.nblock != 1) FAIL("more than one block of tiles");
+    if (w->schedule != WINOGRAD_STEPS && w->b.nblock != 1) FAIL("more than one block of tiles");
+    w->u_plane = w->b.panel_elements + pad;
+    if (panel && (w->u_plane + w->m_plane) * w->points * w->points * p->bytes > w->target->l2 / 4 * 3)
+        FAIL("a chunk and its products do not fit the cache");
+    w->b.options.fetch = w->b.panel_elements * p->bytes * w->taps * w->taps / (w->points * w->points);
     return true;
 }
 
-/* -- weights: u[A B chunk panel i lane] = sum[K L] g[A K] * g[B L] * w[..] */
+/* -- weights: u[A B ..] = sum[K L] g[A K] * g[B L] * w[K L ..] */
+
+const struct winograd_pair *winograd_pairs(int points)
+{
+    static const struct winograd_pair four[] = {{1, 1, 1. / 2}}, six[] = {{1. / 2, 1, -2. / 3}, {2, 1. / 2, 1. / 3}};
+    return points == 4 ? four : six;
+}
+
+double winograd_power(const struct winograd_pair *pair, int k)
+{
+    return pow(pair->square, k / 2) * (k % 2 ? sqrt(pair->square) : 1);
+}
 
 double *winograd_weights_table(struct arena *arena, int points, int taps)
 {
-    const double a = 0.70710678118654752440, b = 1.41421356237309504880;
-    const double at4[] = {0, 1, -1}, at6[] = {0, a, -a, b, -b};
-    const double scale4[] = {1, .5, .5}, scale6[] = {1, -2. / 3, -2. / 3, 1. / 6, 1. / 6};
-    double *g = arena_alloc(arena, sizeof(double) * (size_t)(points * taps));
-    for (int i = 0; i < points; i++) /* the last point is infinity */
+    double *g = NEW_ARRAY(arena, double, points *taps);
+    g[0] = g[points * taps - 1] = 1; /* the last point is infinity */
+    for (int i = 1; i < points - 1; i++) {
+        const struct winograd_pair *pair = &winograd_pairs(points)[(i - 1) / 2];
         for (int k = 0; k < taps; k++)
-            g[i * taps + k] = i == points - 1 ? k == taps - 1
-                              : k             ? g[i * taps + k - 1] * (points == 4 ? at4 : at6)[i]
-                                              : (points == 4 ? scale4 : scale6)[i];
+            g[i * taps + k] = pair->weight * winograd_power(pair, k) * (i % 2 == 0 && k % 2 ? -1 : 1);
+    }
     return g;
 }
 
@@ -244,42 +263,81 @@ static int32_t transform(struct loops *l, int g, int to, int k, int32_t value)
     return ex_red(l, RED_SUM, UINT64_C(1) << k, 0, ex_binary(l, EX_MUL, factor, value));
 }
 
-/* Each weight is read once, its lanes from far apart; then the window's rows are transformed, then its columns. */
-static struct loops *pack_weights(const struct winograd *w)
+/* A pack is loops over letters: Q chunks, P panels, I channels of a chunk, J lanes of a panel, K and L the window's
+ * rows and columns; -1 for those of size 1. */
+enum { CHUNK, PANEL, CHANNEL, LANE, PACK_LETTERS };
+struct pack {
+    struct loops *l;
+    int to, row, col;
+    int32_t index[PACK_LETTERS];
+};
+
+static int32_t pack_letter(struct loops *l, const char *name, int64_t size)
 {
-    const struct problem *p = &w->p;
+    return size == 1 ? ex_int(l, 0) : ex_letter(l, loops_letter(l, name, size));
+}
+
+/* Begins a pack of that shape; returns the weight at its letters, 0 where there is none. */
+static int32_t pack_begin(const struct winograd *w, struct pack *k, const int64_t shape[6])
+{
     const struct blocking *b = &w->b;
-    struct loops *l = loops_create(p->arena, "winograd");
-    const struct loops_tensor *t = &p->loops->tensors.at[p->b.tensor];
-    const enum sol_dtype dtype = (enum sol_dtype)t->dtype;
-    const int64_t shape[] = {w->points, w->points, b->nchunk, b->panels, b->len, b->width};
-    static const char *const names[] = {"A", "B", "Q", "P", "I", "J"};
-    int32_t index[6], guard[2];
-    int letter[6], nguard = 0;
-    const int from = loops_tensor(l, "w", LOOPS_INPUT, dtype, t->ndim, t->shape);
-    const int to = loops_tensor(l, "packed", LOOPS_OUTPUT, dtype, 6, shape);
-    const int g = loops_tensor(l, "g", LOOPS_TABLE, SOL_F64, 2, (int64_t[]){w->points, w->taps});
-    l->tensors.at[g].table = winograd_weights_table(p->arena, w->points, w->taps);
-    for (int i = 0; i < 6; i++) {
-        letter[i] = shape[i] == 1 ? -1 : loops_letter(l, names[i], shape[i]);
-        index[i] = letter[i] < 0 ? ex_int(l, 0) : ex_letter(l, letter[i]);
-    }
-    const int row = loops_letter(l, "K", w->taps), col = loops_letter(l, "L", w->taps);
-    const int32_t i = ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, ex_int(l, b->len), index[2]), index[4]);
-    const int32_t n = ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, ex_int(l, b->width), index[3]), index[5]);
+    const struct loops_tensor *t = &w->p.loops->tensors.at[w->p.b.tensor];
+    const int64_t size[PACK_LETTERS] = {b->nchunk, b->panels, b->len, b->width};
+    static const char *const names[] = {"Q", "P", "I", "J"};
+    struct loops *l = k->l = loops_create(w->p.arena, "winograd");
+    int32_t guard[2];
+    int nguard = 0;
+    const int from = loops_tensor(l, "w", LOOPS_INPUT, t->dtype, t->ndim, t->shape);
+    k->to = loops_tensor(l, "packed", LOOPS_OUTPUT, t->dtype, 6, shape);
+    for (int i = 0; i < PACK_LETTERS; i++) k->index[i] = pack_letter(l, names[i], size[i]);
+    k->row = loops_letter(l, "K", w->taps), k->col = loops_letter(l, "L", w->taps);
+    const int32_t i = ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, ex_int(l, b->len), k->index[CHUNK]), k->index[CHANNEL]);
+    const int32_t n = ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, ex_int(l, b->width), k->index[PANEL]), k->index[LANE]);
     if (b->nchunk * b->len > w->channels.size) guard[nguard++] = ex_cmp(l, CMP_LT, i, ex_int(l, w->channels.size));
     if (b->panels * b->width > w->outputs.size) guard[nguard++] = ex_cmp(l, CMP_LT, n, ex_int(l, w->outputs.size));
-    int32_t value = weight_at(w, l, from, i, n, row, col);
-    if (nguard) value = ex_red(l, RED_SUM, 0, ex_logic(l, EX_AND, nguard, guard), value);
-    value = step(l, "taps", dtype, index + 2, row, col, value);
-    value = step(l, "rows", dtype, index + 2, letter[0], col, transform(l, g, letter[0], row, value));
+    const int32_t value = weight_at(w, l, from, i, n, k->row, k->col);
+    return nguard ? ex_red(l, RED_SUM, 0, ex_logic(l, EX_AND, nguard, guard), value) : value;
+}
+
+static struct loops *pack_end(const struct winograd *w, struct pack *k, const int32_t index[6], int32_t value)
+{
     const struct loops_stmt s = {.nout = 1,
-                                 .out = {(uint16_t)to},
-                                 .index = ex_list(l, 6, index),
-                                 .value = transform(l, g, letter[1], col, value),
+                                 .out = {(uint16_t)k->to},
+                                 .index = ex_list(k->l, 6, index),
+                                 .value = value,
                                  .label = "winograd weights"};
-    PUSH(p->arena, l->stmts, s);
-    return l;
+    PUSH(w->p.arena, k->l->stmts, s);
+    return k->l;
+}
+
+/* Transformed: u[A B Q P I J]. Each weight is read once, its lanes from far apart; then the window's rows are
+ * transformed, then its columns. */
+static struct loops *pack_transformed(const struct winograd *w)
+{
+    const struct blocking *b = &w->b;
+    struct pack k;
+    int32_t value = pack_begin(w, &k, (int64_t[]){w->points, w->points, b->nchunk, b->panels, b->len, b->width});
+    const int g = loops_tensor(k.l, "g", LOOPS_TABLE, SOL_F64, 2, (int64_t[]){w->points, w->taps});
+    k.l->tensors.at[g].table = winograd_weights_table(w->p.arena, w->points, w->taps);
+    const int up = loops_letter(k.l, "A", w->points), across = loops_letter(k.l, "B", w->points);
+    value = step(k.l, "taps", w->p.dtype, k.index, k.row, k.col, value);
+    value = step(k.l, "rows", w->p.dtype, k.index, up, k.col, transform(k.l, g, up, k.row, value));
+    return pack_end(w, &k,
+                    (int32_t[]){ex_letter(k.l, up), ex_letter(k.l, across), k.index[CHUNK], k.index[PANEL],
+                                k.index[CHANNEL], k.index[LANE]},
+                    transform(k.l, g, across, k.col, value));
+}
+
+/* As they are: w[P Q I K L J]. */
+static struct loops *pack_plain(const struct winograd *w)
+{
+    const struct blocking *b = &w->b;
+    struct pack k;
+    const int32_t value = pack_begin(w, &k, (int64_t[]){b->panels, b->nchunk, b->len, w->taps, w->taps, b->width});
+    return pack_end(w, &k,
+                    (int32_t[]){k.index[PANEL], k.index[CHUNK], k.index[CHANNEL], ex_letter(k.l, k.row),
+                                ex_letter(k.l, k.col), k.index[LANE]},
+                    value);
 }
 
 /* -- the solver */
@@ -296,28 +354,53 @@ static int64_t scratch_bytes(const struct winograd *w)
     const int64_t x = (int64_t)w->points * w->points, edge = x * w->v_pitch;
     int64_t n = edge;
     if (w->schedule == WINOGRAD_TASK) n += x * w->v_plane + x * w->m_plane;
+    if (w->schedule == WINOGRAD_PANEL) n = MAX(n, x * w->u_plane + x * w->m_plane);
     return ceil_div(n * w->p.bytes, 64) * 64;
+}
+
+/* Bytes that transformed weights take more than they are. */
+static double grows(const struct winograd *w)
+{
+    const double more = w->points * w->points - w->taps * w->taps;
+    return w->schedule == WINOGRAD_PANEL ? 0 : more * (double)(w->channels.size * w->outputs.size * w->p.bytes);
+}
+
+/* Is a group of so many tiles, or a chunk of so many channels, all there is? */
+static bool all_in_one(const struct winograd *w, int size)
+{
+    return w->schedule == WINOGRAD_TASK ? w->tiles <= size : w->b.nchunk == 1 && w->channels.size <= size + size / 4;
 }
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
 {
-    static const int groups[] = {14, 28, 56, 98};
+    static const struct {
+        const char *name;
+        enum winograd_schedule schedule;
+        int size; /* tiles, or channels */
+        int shapes[2];
+    } rows[] = {
+        {"steps", WINOGRAD_STEPS, 0, {1, 2}},  {"group", WINOGRAD_TASK, 14, {1, 2}},
+        {"group", WINOGRAD_TASK, 28, {1, 2}},  {"group", WINOGRAD_TASK, 56, {1, 2}},
+        {"group", WINOGRAD_TASK, 98, {1, 2}},  {"panel", WINOGRAD_PANEL, 16, {0, 3}},
+        {"panel", WINOGRAD_PANEL, 32, {0, 3}}, {"panel", WINOGRAD_PANEL, 64, {0, 3}},
+    };
     struct variant_list list = {.at = out};
     struct tile_shape shape[8];
     struct winograd w;
     const char *why;
     if (!find(sc, c, &w, &why)) return 0;
-    const int shapes = MIN(3, cost_tile_shapes(sc->target, shape, COUNT_OF(shape)));
+    const int shapes = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
     for (int points = 4; points <= 6; points += 2)
-        for (int group = -1; group < COUNT_OF(groups); group++)
-            for (int s = 1; s < shapes; s++) {
-                struct variant v = {.p = {points, group < 0 ? WINOGRAD_STEPS : WINOGRAD_TASK,
-                                          group < 0 ? 0 : groups[group], shape[s].pixels, shape[s].vectors}};
+        for (int i = 0; i < COUNT_OF(rows); i++)
+            for (int s = rows[i].shapes[0]; s <= rows[i].shapes[1] && s < shapes; s++) {
+                struct variant v = {.p = {points, rows[i].schedule, rows[i].size, shape[s].pixels, shape[s].vectors}};
                 if (!make(&w, &v, &why)) continue;
-                if (group > 0 && w.ngroup == 1 && w.tiles < groups[group - 1]) continue;
-                v.cost = cost_winograd(&w);
-                v.text = arena_printf(sc->arena, "F(%d,%d) %s %lld %dx%d", w.m, w.taps, group < 0 ? "steps" : "group",
-                                      (long long)w.group, v.p[3], v.p[4]);
+                if (i && rows[i - 1].schedule == rows[i].schedule && all_in_one(&w, rows[i - 1].size)) continue;
+                if (grows(&w) > 0 && isinf(sc->once)) continue;
+                v.once = grows(&w) > 0 && !sc->training ? sc->once * grows(&w) : 0;
+                v.cost = cost_winograd(&w) + v.once;
+                v.text = arena_printf(sc->arena, "F(%d,%d) %s %lld %dx%d", w.m, w.taps, rows[i].name,
+                                      (long long)(w.schedule == WINOGRAD_PANEL ? w.b.len : w.group), v.p[3], v.p[4]);
                 variants_add(&list, &v);
             }
     return list.n;
@@ -344,7 +427,8 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
         out->work_bytes[out->nwork++] = x * w.b.nchunk * w.b.panels * w.b.panel_elements * w.p.bytes;
     } else {
         out->npack = 1;
-        out->pack[0] = (struct kernel_pack){.tensor = w.p.b.tensor, .loops = pack_weights(&w)};
+        out->pack[0] = (struct kernel_pack){
+            .tensor = w.p.b.tensor, .loops = w.schedule == WINOGRAD_PANEL ? pack_plain(&w) : pack_transformed(&w)};
     }
     if (w.schedule == WINOGRAD_TASK) {
         out->step[out->nstep++].tasks = w.ngroup;
@@ -352,11 +436,15 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     }
     out->step[out->nstep].tasks = w.tiles;
     out->step[out->nstep++].suffix = "input transform";
+    out->work_bytes[out->nwork++] = x * w.v_plane * w.p.bytes;
+    if (w.schedule == WINOGRAD_PANEL) {
+        out->step[out->nstep++].tasks = w.b.panels;
+        return SOL_OK;
+    }
     out->step[out->nstep].tasks = blocking_tasks(&w.b);
     out->step[out->nstep++].suffix = "products";
     out->step[out->nstep].tasks = w.tiles * w.b.panels;
     out->step[out->nstep++].suffix = "output transform";
-    out->work_bytes[out->nwork++] = x * w.v_plane * w.p.bytes;
     out->work_bytes[out->nwork++] = x * w.m_plane * w.p.bytes;
     return SOL_OK;
 }

@@ -9,6 +9,8 @@
 enum winograd_schedule {
     WINOGRAD_TASK, /* one step: a task transforms a group of tiles, multiplies and transforms back in its own scratch */
     WINOGRAD_STEPS, /* three steps over work buffers: the weights are read once, whatever the number of tasks */
+    WINOGRAD_PANEL, /* two steps: tiles, then a task is a panel of outputs, all tiles of it: it transforms its weights
+                       chunk by chunk, so that they take no more memory than they are, and transforms back */
 };
 struct winograd {
     struct problem p;
@@ -23,17 +25,26 @@ struct winograd {
     struct axes images;     /* the other M letters */
     struct axis outputs;    /* the N letters, likewise */
     struct axis channels;   /* of a: the K letters but the window's, as one axis */
-    bool weights;           /* a step of its own transforms them, the first; else they are packed */
+    bool weights;           /* a step of its own transforms them, the first; else they are packed: transformed, but
+                               for PANEL, which has them as they are, in its order */
     int64_t tile_rows, tile_cols, nimage, tiles; /* tiles: of all images */
-    int64_t group, ngroup;                       /* tiles that are multiplied together; STEPS: all */
+    int64_t group, ngroup;                       /* tiles that are multiplied together; TASK: of one task, else all */
     int64_t v_pitch, v_plane;                    /* elements between tiles and between points of transformed input */
     int64_t m_pitch, m_plane;                    /* the same of products */
+    int64_t u_plane;                             /* PANEL: elements between points of a chunk's transformed weights */
     struct problem product;                      /* m[X T O] = sum[I] v[X T I] * u[X I O] */
     struct blocking b;                           /* of it */
     struct cluster cluster;
 };
 
-/* winograd.c: the weights' transform: [points][taps] */
+/* winograd.c: between point 0 and infinity are pairs of points, +-at. Weights are evaluated there times `weight`, so
+ * that few of the factors are not 1; what is missing of the interpolation's factor is in the way back. */
+struct winograd_pair {
+    double square, weight, back; /* square: of `at` */
+};
+const struct winograd_pair *winograd_pairs(int points); /* (points - 2) / 2 of them */
+double winograd_power(const struct winograd_pair *pair, int k);
+/* The weights' transform: [points][taps] */
 double *winograd_weights_table(struct arena *arena, int points, int taps);
 
 /* winograd_print.c */

@@ -6,9 +6,8 @@
 
 /* -- one-dimensional transforms, on arrays that the compiler keeps in registers */
 
-/* Six points with a = sqrt(1/2), b = sqrt(2): rows of the input transform are the coefficients of the product of (x -
- * q) over all points q but the row's own, paired by sign; the output transform sums powers of the points, and the last
- * output has the point at infinity, too. */
+/* Rows of the input transform of six points, a = sqrt(1/2), b = sqrt(2), are the coefficients of the product of (x - q)
+ * over all points q but the row's own, paired by sign. */
 static const char *const head6 =
     "static const real ca = 0.70710678118654752440, cb = 1.41421356237309504880, c2 = 2, ch = 0.5, c52 = 2.5;\n"
     "static inline __attribute__((always_inline)) void input_line(const vec *d, vec *t)\n{\n"
@@ -17,25 +16,36 @@ static const char *const head6 =
     "    t[0] = d[0] - c52 * d[2] + d[4];\n"
     "    t[1] = ea + oa;\n    t[2] = ea - oa;\n    t[3] = eb + ob;\n    t[4] = eb - ob;\n"
     "    t[5] = d[1] - c52 * d[3] + d[5];\n}\n";
-static const char *const sums6 =
-    "    const vec ea = m[1] + m[2], oa = m[1] - m[2], eb = m[3] + m[4], ob = m[3] - m[4];\n";
-static const char *const outputs6[] = {"m[0] + ea + eb", "ca * oa + cb * ob", "ch * ea + c2 * eb",
-                                       "ch * ca * oa + c2 * cb * ob", "ch * ch * ea + c2 * c2 * eb"};
 static const char *const head4 =
     "static inline __attribute__((always_inline)) void input_line(const vec *d, vec *t)\n{\n"
     "    t[0] = d[0] - d[2];\n    t[1] = d[1] + d[2];\n    t[2] = d[2] - d[1];\n    t[3] = d[1] - d[3];\n}\n";
-static const char *const outputs4[] = {"m[0] + m[1] + m[2]", "m[1] - m[2]", "m[1] + m[2]"};
 
+/* " + factor * what", without what is not needed of it; a sum's first term with `first`. */
+static void factor_term(struct text *out, bool first, double factor, const char *what)
+{
+    text_put(out, "%s", first ? "" : " + ");
+    if (factor != 1) text_put(out, "(real)%.20g * ", factor);
+    text_put(out, "%s", what);
+}
+
+/* The output transform sums powers of the points, paired by sign; the last output has the point at infinity, too. */
 void winograd_print_lines(int points, int m, struct text *out)
 {
-    const bool six = points == 6;
-    text_put(out, "%sstatic inline __attribute__((always_inline)) void output_line(const vec *m, vec *o)\n{\n%s",
-             six ? head6 : head4, six ? sums6 : "");
-    for (int i = 0; i < m; i++)
-        text_put(out, "    o[%d] = %s%s;\n", i, (six ? outputs6 : outputs4)[i],
-                 i < m - 1 ? ""
-                 : six     ? " + m[5]"
-                           : " - m[3]");
+    const int pairs = (points - 2) / 2;
+    text_put(out, "%sstatic inline __attribute__((always_inline)) void output_line(const vec *m, vec *o)\n{\n",
+             points == 6 ? head6 : head4);
+    for (int p = 0; p < pairs; p++)
+        text_put(out, "    const vec e%d = m[%d] + m[%d], o%d = m[%d] - m[%d];\n", p, 2 * p + 1, 2 * p + 2, p,
+                 2 * p + 1, 2 * p + 2);
+    for (int i = 0; i < m; i++) {
+        text_put(out, "    o[%d] = %s", i, i ? "" : "m[0]");
+        for (int p = 0; p < pairs; p++) {
+            const struct winograd_pair *pair = &winograd_pairs(points)[p];
+            const char name[] = {i % 2 ? 'o' : 'e', (char)('0' + p), 0};
+            factor_term(out, i && !p, pair->back * winograd_power(pair, i), name);
+        }
+        text_put(out, "%s;\n", i < m - 1 ? "" : points == 6 ? " + m[5]" : " - m[3]");
+    }
     text_put(out, "}\n\n");
 }
 
@@ -279,8 +289,7 @@ static void weight_line(const struct winograd *w, struct text *out)
     for (int i = 1; i < n - 1; i += 2) {
         for (int odd = 0; odd < 2; odd++) {
             text_put(out, "    const vec %c%d = ", odd ? 'o' : 'e', i);
-            for (int k = odd; k < taps; k += 2)
-                text_put(out, "%s(real)%.20g * g[%d]", k > odd ? " + " : "", g[i * taps + k], k);
+            for (int k = odd; k < taps; k += 2) factor_term(out, k == odd, g[i * taps + k], SAY("g[%d]", k));
             text_put(out, ";\n");
         }
         text_put(out, "    t[%d] = e%d + o%d;\n    t[%d] = e%d - o%d;\n", i, i, i, i + 1, i, i);
@@ -288,21 +297,25 @@ static void weight_line(const struct winograd *w, struct text *out)
     text_put(out, "    t[%d] = g[%d];\n}\n", n - 1, taps - 1);
 }
 
-/* One vector of outputs, of which `valid` exist: from w on to u, all taps. */
-static void weight_vector(const struct winograd *w, struct text *out, int64_t valid)
+/* One vector of outputs, of which `valid` exist: from w on, where rows, columns and lanes are so far apart, to u, where
+ * points are. */
+static void weight_vector(const struct winograd *w, struct text *out, int64_t row, int64_t col, int64_t lane,
+                          int64_t plane, int64_t valid)
 {
-    const int64_t *s = w->p.b.view.s;
     const struct blocking *b = &w->b;
     const int n = w->points;
-    const long long lane = axis_stride(&w->outputs, s);
     text_line(out, "vec h[%d][%d];", n, w->taps);
     for (int j = 0; j < w->taps; j++) {
         text_line(out, "{ vec g[%d], o[%d];", w->taps, n);
         for (int i = 0; i < w->taps; i++) {
-            const char *at = SAY("INT64_C(%lld)", (long long)(i * s[w->tap_rows] + j * s[w->tap_cols]));
+            const char *at = SAY("INT64_C(%lld)", (long long)(i * row + j * col));
+            if (lane == 1 && valid == b->lanes) {
+                text_line(out, "g[%d] = *(const vec *)(w + %s);", i, at);
+                continue;
+            }
             text_put(out, "%*sg[%d] = (vec){", out->indent * 4, "", i);
             for (int64_t l = 0; l < b->lanes; l++)
-                text_put(out, l < valid ? "%sw[%s + %lld]" : "%s0", l ? ", " : "", at, l * lane);
+                text_put(out, l < valid ? "%sw[%s + %lld]" : "%s0", l ? ", " : "", at, (long long)(l * lane));
             text_put(out, "};\n");
         }
         text_line(out, "weight_line(g, o);");
@@ -312,7 +325,7 @@ static void weight_vector(const struct winograd *w, struct text *out, int64_t va
     text_line(out, "vec o[%d];", n);
     text_line(out, "weight_line(h[i], o);");
     text_line(out, "for (int j = 0; j < %d; j++) *(vec *)(u + (i * %d + j) * INT64_C(%lld)) = o[j];", n, n,
-              (long long)(b->nchunk * b->panels * b->panel_elements));
+              (long long)plane);
     text_close(out, "}");
 }
 
@@ -342,8 +355,9 @@ static void weights_step(const struct winograd *w, struct text *out)
 {
     const struct problem *p = &w->p;
     const struct blocking *b = &w->b;
-    const long long in = axis_stride(&w->channels, p->b.view.s), lane = axis_stride(&w->outputs, p->b.view.s);
-    weight_line(w, out);
+    const int64_t *s = p->b.view.s;
+    const long long in = axis_stride(&w->channels, s), lane = axis_stride(&w->outputs, s),
+                    plane = b->nchunk * b->panels * b->panel_elements;
     text_put(out, "void KERNEL_0%s", step_head);
     out->indent++;
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
@@ -359,11 +373,11 @@ static void weights_step(const struct winograd *w, struct text *out)
     text_line(out, "int64_t vectors = least(%lld, %lld - panel * %lld);", (long long)b->vectors,
               (long long)(w->outputs.size / b->lanes), (long long)b->vectors);
     text_open(out, "for (; vectors > 0; vectors--, w += %lld, u += %d) {", b->lanes * lane, b->lanes);
-    weight_vector(w, out, b->lanes);
+    weight_vector(w, out, s[w->tap_rows], s[w->tap_cols], lane, plane, b->lanes);
     text_close(out, "}");
     if (rest) {
         text_open(out, "if (panel == %lld) {", (long long)b->panels - 1);
-        weight_vector(w, out, rest);
+        weight_vector(w, out, s[w->tap_rows], s[w->tap_cols], lane, plane, rest);
         text_close(out, "}");
     }
     text_close(out, "}");
@@ -397,20 +411,61 @@ static void task_step(const struct winograd *w, struct text *out)
     text_put(out, "}\n");
 }
 
-static void three_steps(const struct winograd *w, struct text *out)
+static void input_step(const struct winograd *w, struct text *out, int first, int v)
 {
-    const struct problem *p = &w->p;
-    const struct blocking *b = &w->b;
-    const int first = w->weights, v = operands(w) + first, m = v + 1;
     text_put(out, "void KERNEL_%d%s", first, step_head);
     out->indent++;
     text_line(out, "real *const edge = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_line(
         out,
         "for (int64_t t = task0; t < task1; t++) input_any((const real *)p[%d], edge, t, (real *)p[%d] + t * %lld);",
-        problem_operand(p, p->a.tensor), v, (long long)w->v_pitch);
+        problem_operand(&w->p, w->p.a.tensor), v, (long long)w->v_pitch);
     out->indent--;
     text_put(out, "}\n\n");
+}
+
+/* A task is a panel of outputs. */
+static void panel_steps(const struct winograd *w, struct text *out)
+{
+    const struct blocking *b = &w->b;
+    const int v = operands(w);
+    const long long x = (long long)w->points * w->points, taps = (long long)w->taps * w->taps, width = b->width;
+    input_step(w, out, 0, v);
+    text_put(out, "void KERNEL_1%s", step_head);
+    out->indent++;
+    text_line(
+        out, "real *const points = (real *)((char *)f->scratch + worker * f->scratch_bytes), *const m = points + %lld;",
+        x * w->u_plane);
+    text_open(out, "for (int64_t n = task0; n < task1; n++) {");
+    text_open(out, "for (int64_t q = 0; q < %lld; q++) {", (long long)b->nchunk);
+    text_line(out, "const real *const weights = (const real *)p[%d] + (n * %lld + q) * INT64_C(%lld);",
+              weights_operand(w), (long long)b->nchunk, b->panel_elements * taps);
+    text_line(out, "const char *const next = (const char *)(weights + INT64_C(%lld));", b->panel_elements * taps);
+    text_open(out, "for (int64_t c = 0; c < %lld; c++) {", (long long)b->len);
+    text_open(out, "for (int64_t j = 0; j < %lld; j += %d) {", width, b->lanes);
+    text_line(out, "const real *const w = weights + c * %lld + j;", taps * width);
+    text_line(out, "real *const u = points + c * %lld + j;", width);
+    weight_vector(w, out, w->taps * width, width, 1, w->u_plane, b->lanes);
+    text_close(out, "}");
+    text_close(out, "}");
+    text_open(out, "for (int64_t g = 0; g < %lld; g++) {", x);
+    text_line(out, "char *const at[3] = {p[%d], (char *)(points + g * %lld), (char *)(m - n * %lld)};", v,
+              (long long)w->u_plane, width);
+    text_line(out, "block_panels(at, 0, g, 0, n, q, next + g * %lld);", (long long)b->options.fetch);
+    text_close(out, "}");
+    text_close(out, "}");
+    text_line(out, "for (int64_t t = 0; t < %lld; t++) output_any(p, m + t * %lld, t, n);", (long long)w->tiles,
+              (long long)w->m_pitch);
+    text_close(out, "}");
+    out->indent--;
+    text_put(out, "}\n");
+}
+
+static void three_steps(const struct winograd *w, struct text *out)
+{
+    const struct blocking *b = &w->b;
+    const int first = w->weights, v = operands(w) + first, m = v + 1;
+    input_step(w, out, first, v);
     text_put(out, "static ");
     blocking_print_step(b, out, "products");
     text_put(out, "\nvoid KERNEL_%d%s", first + 1, step_head);
@@ -438,9 +493,9 @@ void winograd_print(struct winograd *w, struct text *out)
     input_any(w, out);
     output_function(w, out);
     output_any(w, out);
+    if (w->weights || w->schedule == WINOGRAD_PANEL) weight_line(w, out);
     if (w->weights) weights_step(w, out);
-    if (w->schedule == WINOGRAD_TASK)
-        task_step(w, out);
-    else
-        three_steps(w, out);
+    static void (*const steps[])(const struct winograd *, struct text *) = {
+        [WINOGRAD_TASK] = task_step, [WINOGRAD_STEPS] = three_steps, [WINOGRAD_PANEL] = panel_steps};
+    steps[w->schedule](w, out);
 }

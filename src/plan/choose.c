@@ -267,8 +267,11 @@ sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory,
                          const struct choice **out)
 {
     const struct target alone = one_core(p->target);
-    struct solver_context sc = {
-        .arena = p->arena, .target = u->repeats ? &alone : p->target, .winograd = p->winograd, .training = p->training};
+    struct solver_context sc = {.arena = p->arena,
+                                .target = u->repeats ? &alone : p->target,
+                                .winograd = p->winograd,
+                                .once = p->once,
+                                .training = p->training};
     const bool part = u->repeats || l != u->loops; /* of a recurrence or a band: no library is for a row or a step */
     if (p->advice && !p->training && !part) sc.plugins = p->advice->plugins;
     struct cluster c = {.loops = l, .memory = memory, .root = root};

@@ -1,6 +1,7 @@
 /* The plan of a graph: the phases of plan.h, in order. */
 #include "plan/plan.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Every output gets a tensor of its own that a layer of its program writes: not an input, not the same one twice, and a
@@ -44,10 +45,32 @@ sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *
     return plan_advised(g, a, target, NULL, out_plan);
 }
 
-bool plan_winograd(struct sol_ctx *ctx)
+/* -- what the configuration allows */
+
+static const struct limit {
+    const char *memory, *text;
+    double once; /* balanced: a byte takes up to 2 ns to come and to be written, which is to pay within 100 runs */
+} limits[] = {{"fast", "", 0}, {"balanced", ", memory=balanced", 0.02}, {"small", ", memory=small", INFINITY}};
+
+static const struct limit *limit_of(struct sol_ctx *ctx, const struct target *t)
 {
-    return strcmp(ctx_config(ctx, "precision"), "high") != 0 && strcmp(ctx_config(ctx, "memory"), "small") != 0;
+    const char *memory = ctx_config(ctx, "memory");
+    for (int i = 0; i < COUNT_OF(limits); i++)
+        if (!strcmp(limits[i].memory, memory)) return &limits[i];
+    return &limits[t->starts]; /* auto: fast or balanced */
 }
+
+static bool winograd_allowed(struct sol_ctx *ctx)
+{
+    return strcmp(ctx_config(ctx, "precision"), "high") != 0;
+}
+
+const char *plan_limits(struct sol_ctx *ctx, const struct target *t)
+{
+    return winograd_allowed(ctx) ? limit_of(ctx, t)->text : ", no Winograd";
+}
+
+/* -- plans */
 
 /* Every kernel begins with the same prelude: it is printed once. */
 static const struct target *with_prelude(struct arena *a, const struct target *t)
@@ -70,7 +93,8 @@ sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct targe
                        .target = with_prelude(a, target),
                        .advice = advice,
                        .training = graph_is_joint(g),
-                       .winograd = plan_winograd(g->ctx)};
+                       .winograd = winograd_allowed(g->ctx),
+                       .once = limit_of(g->ctx, target)->once};
     p->nstores = g->ntensors * 2 + 64;
     p->stores = NEW_ARRAY(a, struct store, p->nstores);
     for (int i = 0; i < g->tensors.n; i++) {

@@ -93,7 +93,8 @@ struct plan {
     struct arena *arena;
     struct sol_ctx *ctx;
     const struct target *target;
-    bool winograd;
+    bool winograd;                    /* precision allows it */
+    double once;                      /* as in struct solver_context */
     bool training;                    /* parameters change from step to step */
     const struct advice *advice;      /* NULL: costs alone decide */
     struct map *known;                /* choices by key */
@@ -108,7 +109,8 @@ struct plan {
 
 /* By costs alone. */
 sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *target, struct plan **out_plan);
-bool plan_winograd(struct sol_ctx *ctx); /* do precision and memory allow it? */
+/* What keys of the configuration keep from solvers, as a text; "": nothing. */
+const char *plan_limits(struct sol_ctx *ctx, const struct target *t);
 /* A graph may be planned several times. `advice` lives as long as the plan; NULL: none. */
 sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
                         struct plan **out_plan);

@@ -20,6 +20,7 @@ struct target {
     int64_t l1, l2, l3;                        /* bytes */
     double flops, l2_rate, l3_rate, dram_rate; /* per ns (GFLOP/s, GB/s), of all cores */
     const char *prelude;                       /* what print_prelude puts, where it is known already */
+    bool starts; /* a program that starts often: what is done before the first run counts, too */
 };
 void target_host(struct target *out); /* target.c: this machine, by cpuid */
 sol_status target_named(struct sol_ctx *ctx, const char *name,
@@ -73,13 +74,16 @@ struct solver_context {
     struct arena *scratch; /* of what is printed, which whoever asks for a kernel copies; NULL: arena */
     const struct target *target;
     bool winograd;                 /* precision allows it */
+    double once;                   /* ns of a run that a byte counts for which weights grow by when they are packed;
+                                      INFINITY: they may not grow */
     bool training;                 /* what is constant changes before every run */
     const struct plugins *plugins; /* other libraries that may compute (dnn.h); NULL: none */
 };
 #define SOLVER_MAX_VARIANTS 24
 struct variant {
     int p[8];         /* the solver's own */
-    double cost;      /* ns */
+    double cost;      /* ns, with once */
+    double once;      /* of it: not of the run, but for what is done before the first */
     const char *text; /* "9x3 k512" */
 };
 struct solver {

@@ -6,8 +6,6 @@
 
 #include "tune/tune.h"
 
-static const char no_winograd[] = ", no Winograd";
-
 #if defined __x86_64__ || defined __i386__
 #include <cpuid.h>
 
@@ -39,14 +37,13 @@ const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct targ
 {
     const int most = atoi(ctx_config(ctx, "threads"));
     return arena_printf(a, "%s %dB%s, %s, L2 %lldK, %d threads%s", t->device, t->vector_bytes, t->fma ? "" : " no fma",
-                        processor(a), (long long)t->l2 >> 10, most > 0 ? most : t->cores,
-                        plan_winograd(ctx) ? "" : no_winograd);
+                        processor(a), (long long)t->l2 >> 10, most > 0 ? most : t->cores, plan_limits(ctx, t));
 }
 
 const char *machine_kind(struct arena *a, const char *machine)
 {
-    return arena_printf(a, "%.*s%s", (int)strcspn(machine, ","), machine,
-                        strstr(machine, no_winograd) ? no_winograd : "");
+    const char *threads = strstr(machine, " threads");
+    return arena_printf(a, "%.*s%s", (int)strcspn(machine, ","), machine, threads ? threads + strlen(" threads") : "");
 }
 
 double machine_free_bytes(void)

@@ -245,6 +245,8 @@ static void judge(struct tuning *t, struct subject *s, const struct plan *p, dou
 {
     const struct choice *c = map_get(p->known, s->c->key);
     if (s->now == s->c->chosen) return;
+    before += s->times * s->c->candidate[s->c->chosen].variant.once;
+    after += s->times * s->c->candidate[s->now].variant.once;
     const bool tried = c && c->chosen == s->now && before > 0 && after > 0 && closed(t, s, p);
     const double part = tried ? MAX(after / before, 1e-6) : -1;
     /* seen twice the worse counts: of many trials the best is a lucky one */
