@@ -544,7 +544,8 @@ static void neon(void **state)
     (void)state;
     static const char *const names[] = {"3x3 relu", "linear", "one row", "matmul, odd"};
     struct target t;
-    if (system("aarch64-linux-gnu-gcc --version >/dev/null 2>&1") || system("qemu-aarch64 --version >/dev/null 2>&1"))
+    if (system("aarch64-linux-gnu-gcc -include stdlib.h -E -x c /dev/null >/dev/null 2>&1") ||
+        system("qemu-aarch64 --version >/dev/null 2>&1"))
         skip();
     assert_int_equal(target_named(the_ctx, "neon", &t), 0);
     jobs.n = 0;

@@ -20,6 +20,7 @@ python3           python3
 # Wanted by `make lint`, by tests that otherwise say why they are skipped, and by pictures
 EXTRAS="
 clang             clang
+libclang-rt-dev   /usr/share/doc/libclang-rt-dev
 clang-format      clang-format
 graphviz          dot
 valgrind          valgrind

@@ -17,9 +17,13 @@ from torch import nn
 HERE = Path(__file__).parent.parent / "deploy"
 PATH = {"PATH": "/usr/bin:/bin", "HOME": "/nowhere"}  # no SOL, no .venv
 TARGETS = ("shared_lib", "static_lib", "source")
-ARM = shutil.which("aarch64-linux-gnu-gcc")
+CROSS = "aarch64-linux-gnu-gcc"
+HEADERS = (CROSS, "-include", "stdlib.h", "-E", "-x", "c", "/dev/null")
+ARM = shutil.which(CROSS) and not subprocess.run(HEADERS, capture_output=True).returncode
 EMULATOR = shutil.which("qemu-aarch64")
-needs_arm = pytest.mark.skipif(not ARM, reason="no aarch64-linux-gnu-gcc (apt install gcc-aarch64-linux-gnu)")
+needs_arm = pytest.mark.skipif(
+    not ARM, reason="no cross compiler (apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)"
+)
 needs_emulator = pytest.mark.skipif(not EMULATOR, reason="no qemu-aarch64 (apt install qemu-user)")
 
 
@@ -455,6 +459,11 @@ def test_no_cross_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     model, inputs = small()
     with pytest.raises(sol.CompilerError, match="apt install gcc-aarch64-linux-gnu"):
+        deploy(tmp_path, "shared_lib", model, inputs, device_type="arm64")
+    alone = tmp_path / CROSS  # without the C library it compiles for
+    alone.write_text('#!/bin/sh\ntest "$1" = --version\n')
+    alone.chmod(0o755)
+    with pytest.raises(sol.CompilerError, match=r"does not find stdlib.h: .*apt install libc6-dev-arm64-cross"):
         deploy(tmp_path, "shared_lib", model, inputs, device_type="arm64")
 
 
