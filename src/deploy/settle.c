@@ -1,6 +1,7 @@
 /* Settling: what `prepare` makes of the weights becomes weights, where it is wanted (pack=ahead), or where it takes no
  * more room than what it is made of: then the library starts sooner, and the file is as large. Steps of `prepare` that
  * share a parameter, or what one of them makes, are settled together. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "deploy/deploy.h"
@@ -77,17 +78,31 @@ static void weigh(struct settling *x)
         }
 }
 
-/* All groups, or those that make the file no larger, then, as long as there is room, those that do by little. */
+struct gain {
+    int64_t bytes;
+    int root;
+};
+
+static int most_first(const void *a, const void *b)
+{
+    const struct gain *x = a, *y = b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->root - y->root;
+}
+
+/* All groups, or those that make the file no larger, then, as long as there is room, those that do by the least. */
 static void choose(struct settling *x, bool all)
 {
-    int64_t room = ROOM;
+    struct gain *gain = NEW_ARRAY(x->d->arena, struct gain, x->nstep + 1);
     bool *chosen = NEW_ARRAY(x->d->arena, bool, x->nstep + 1);
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < x->nstep; i++) {
-            if (x->group[i] != i || chosen[i]) continue;
-            chosen[i] = all || x->gain[i] >= 0 || (pass && room + x->gain[i] >= 0);
-            if (chosen[i]) room += x->gain[i];
-        }
+    int64_t room = ROOM;
+    int n = 0;
+    for (int i = 0; i < x->nstep; i++)
+        if (x->group[i] == i) gain[n++] = (struct gain){x->gain[i], i};
+    qsort(gain, (size_t)n, sizeof *gain, most_first);
+    for (int i = 0; i < n && (all || room + MIN(gain[i].bytes, 0) >= 0); i++) {
+        room += MIN(gain[i].bytes, 0);
+        chosen[gain[i].root] = true;
+    }
     for (int i = 0; i < x->nstep; i++) x->settled[i] = chosen[root(x, i)];
 }
 
