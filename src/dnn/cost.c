@@ -137,6 +137,12 @@ static double reading_a(const struct blocking *b)
     return all / (bytes < (double)t->l2 * 0.6 ? t->l2_rate : t->l3_rate);
 }
 
+/* Bytes that stay in L2 while all else goes through. */
+static double room(const struct target *t)
+{
+    return 0.8 * (double)t->l2;
+}
+
 /* ns to read weights once: from L3 or beyond; they are cold when a layer begins. */
 static double cold(const struct target *t, double bytes)
 {
@@ -176,7 +182,7 @@ double cost_winograd(const struct winograd *w)
         memory += points * (double)(w->v_plane + w->m_plane) * w->p.bytes * 2 / t->l3_rate;
     else if (panel) { /* each panel reads all tiles; without room in L2 for all it needs, from far, as some weights */
         const double plane = points * w->p.bytes, all = plane * (double)w->v_plane;
-        const bool near = all + plane * (double)(w->u_plane + w->m_plane) < 0.8 * (double)t->l2;
+        const bool near = all + plane * (double)(w->u_plane + w->m_plane) < room(t);
         memory += 2 * all / t->l3_rate;
         if (!near) memory += (all * (double)b->panels + plane * weight_vectors * b->lanes / 2) / t->l3_rate;
     } else
@@ -222,12 +228,11 @@ double cost_weights(const struct weights *w)
                     cold(t, pixels * (double)w->b.channels.size) * (double)w->a.nblock;
     const double held = (double)((w->sums + (w->winograd ? w->a.size + w->b.size : 0)) * w->p.bytes);
     const double moved = 2 * (double)w->sums * w->p.bytes * (double)w->nchunk * (double)(tasks / w->ngroup);
-    const double room = 0.8 * (double)t->l2;
     const bool far = held * t->cores > (double)t->l3;
-    memory += moved / (far ? t->dram_rate : held > room ? t->l3_rate : t->l2_rate);
+    memory += moved / (far ? t->dram_rate : held > room(t) ? t->l3_rate : t->l2_rate);
     /* a packed block of b is read for every panel of a; in L2 nobody waits for it */
     const double packed = w->winograd ? 0 : (double)(w->b.size * w->b.block * w->p.bytes);
-    if (packed > room)
+    if (packed > room(t))
         memory += pixels * (double)(w->b.channels.size * w->a.panels) /
                   (packed * t->cores > (double)t->l3 ? t->dram_rate : t->l3_rate);
     return (compute > memory ? compute + constants.overlap * memory : memory + constants.overlap * compute) +

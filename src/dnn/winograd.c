@@ -213,8 +213,9 @@ double winograd_power(const struct winograd_pair *pair, int k)
 
 double *winograd_weights_table(struct arena *arena, int points, int taps)
 {
-    double *g = NEW_ARRAY(arena, double, points *taps);
-    g[0] = g[points * taps - 1] = 1; /* the last point is infinity */
+    const int n = points * taps;
+    double *g = NEW_ARRAY(arena, double, n);
+    g[0] = g[n - 1] = 1; /* the last point is infinity */
     for (int i = 1; i < points - 1; i++) {
         const struct winograd_pair *pair = &winograd_pairs(points)[(i - 1) / 2];
         for (int k = 0; k < taps; k++)
@@ -264,7 +265,7 @@ static int32_t transform(struct loops *l, int g, int to, int k, int32_t value)
 }
 
 /* A pack is loops over letters: Q chunks, P panels, I channels of a chunk, J lanes of a panel, K and L the window's
- * rows and columns; -1 for those of size 1. */
+ * rows and columns. */
 enum { CHUNK, PANEL, CHANNEL, LANE, PACK_LETTERS };
 struct pack {
     struct loops *l;
@@ -353,8 +354,8 @@ static int64_t scratch_bytes(const struct winograd *w)
 {
     const int64_t x = (int64_t)w->points * w->points, edge = x * w->v_pitch;
     int64_t n = edge;
-    if (w->schedule == WINOGRAD_TASK) n += x * w->v_plane + x * w->m_plane;
-    if (w->schedule == WINOGRAD_PANEL) n = MAX(n, x * w->u_plane + x * w->m_plane);
+    if (w->schedule == WINOGRAD_TASK) n += x * (w->v_plane + w->m_plane);
+    if (w->schedule == WINOGRAD_PANEL) n = MAX(n, x * (w->u_plane + w->m_plane));
     return ceil_div(n * w->p.bytes, 64) * 64;
 }
 
