@@ -22,9 +22,9 @@ int cmd_bench(struct cli *c)
     for (int i = 0; i < 2 && !code; i++) code = call_run(c, &m, &call, &seconds[0]); /* warm */
     for (int i = 0; i < c->o.rounds && !code; i++) {
         code = call_run(c, &m, &call, &seconds[i]);
-        if (c->terminal) fprintf(stderr, "\r\033[K[%d/%d]", i + 1, c->o.rounds);
+        sol_progress(c->ctx, "Running", i + 1, c->o.rounds);
     }
-    if (c->terminal) fprintf(stderr, "\r\033[K");
+    sol_progress(c->ctx, NULL, 0, 0);
     if (!code) {
         qsort(seconds, (size_t)c->o.rounds, sizeof *seconds, by_value);
         char median[32], least[32], call_time[32];

@@ -33,7 +33,7 @@ struct options {
 struct cli {
     struct sol_ctx *ctx;
     struct options o;
-    bool terminal; /* progress is shown */
+    bool terminal; /* people read stderr */
 };
 /* Prints the context's error and returns the exit code that belongs to it. */
 int cli_fail(struct cli *c, sol_status status);

@@ -41,7 +41,6 @@ static int deploy(struct cli *c, int n, const struct model *m, struct sol_deploy
                                                .nmore = n - 1,
                                                .more = graphs + 1};
     const sol_status status = sol_deploy(c->ctx, graphs->graph, &options);
-    if (c->terminal) fprintf(stderr, "\r\033[K");
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }
 

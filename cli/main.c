@@ -28,20 +28,8 @@ static int interrupted(void *user)
     return stopped;
 }
 
-static void progress(void *user, const char *what, int done, int total)
-{
-    struct cli *c = user;
-    if (!c->terminal) return;
-    if (total > 0)
-        fprintf(stderr, "\r\033[K[%d/%d] %.100s", done, total, what);
-    else
-        fprintf(stderr, "\r\033[K%.100s", what);
-    fflush(stderr);
-}
-
 int cli_fail(struct cli *c, sol_status status)
 {
-    if (c->terminal) fprintf(stderr, "\r\033[K");
     int code = status == SOL_ERR_INVALID || status == SOL_ERR_UNSUPPORTED ? EXIT_REFUSED : EXIT_FAILED;
     return cli_error(code, "%s", sol_error(c->ctx));
 }
@@ -332,8 +320,7 @@ int main(int argc, char **argv)
             help_command(&commands[i]);
             return EXIT_GOOD;
         }
-        struct sol_ctx_options options = {
-            .size = sizeof options, .interrupted = interrupted, .progress = progress, .user = &c};
+        struct sol_ctx_options options = {.size = sizeof options, .interrupted = interrupted};
         signal(SIGINT, on_interrupt);
         if (sol_ctx_create(&options, &c.ctx)) return cli_error(EXIT_FAILED, "cannot start: not enough memory");
         int code = run(&c, &commands[i], argc, argv);

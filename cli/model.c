@@ -136,7 +136,6 @@ int model_compile(struct cli *c, struct model *m)
     sol_status status = sol_compile(c->ctx, sol_onnx_graph(m->onnx), &m->net);
     if (!status) status = sol_onnx_bind(m->onnx, m->net);
     m->compile_s = now_s() - start;
-    if (c->terminal) fprintf(stderr, "\r\033[K");
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }
 

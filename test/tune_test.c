@@ -36,7 +36,7 @@ static void on_progress(void *user, const char *what, int done, int total)
 {
     struct place *p = user;
     (void)done, (void)total;
-    p->rounds += !strncmp(what, "Tuning", 6);
+    p->rounds += what && !strncmp(what, "Tuning", 6);
 }
 
 static int interrupted(void *user)

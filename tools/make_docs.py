@@ -100,7 +100,12 @@ def python_page() -> str:
             value = getattr(module, item)
             if inspect.ismodule(value):
                 for inner, f in vars(value).items():
-                    if inspect.isfunction(f) and f.__module__ == value.__name__ and not inner.startswith("_"):
+                    if (
+                        inspect.isfunction(f)
+                        and inner in getattr(value, "__all__", vars(value))
+                        and f.__module__ == value.__name__
+                        and not inner.startswith("_")
+                    ):
                         out += python_object(f"{item}.{inner}", f) if id(f) not in seen else []
                         seen.add(id(f))
                 continue

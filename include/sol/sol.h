@@ -43,9 +43,9 @@ struct sol_net;
 struct sol_ctx_options {
     size_t size;                                                         /* sizeof(struct sol_ctx_options) */
     void *(*reallocate)(void *user, void *p, size_t bytes);              /* bytes 0 frees; NULL: the C library's */
-    void (*log)(void *user, int level, const char *line);                /* NULL: stderr */
+    void (*log)(void *user, int level, const char *line);                /* NULL: a line on stderr */
     int (*interrupted)(void *user);                                      /* non-zero stops a compile; NULL: never */
-    void (*progress)(void *user, const char *what, int done, int total); /* NULL: none */
+    void (*progress)(void *user, const char *what, int done, int total); /* NULL: a bar, see sol_progress */
     void *user;
 };
 
@@ -60,6 +60,15 @@ const char *sol_config_get(struct sol_ctx *ctx, const char *key); /* NULL: no su
 /* The i-th key, its default and what it does; NULL when i is past the last. */
 const char *sol_config_key(int i, const char **out_default, const char **out_doc);
 const char *sol_version(void); /* "0.1.0" */
+/* The callbacks of the options, set anew; their user stays. NULL as there. */
+void sol_on_log(struct sol_ctx *ctx, void (*log)(void *user, int level, const char *line));
+void sol_on_progress(struct sol_ctx *ctx, void (*progress)(void *user, const char *what, int done, int total));
+/* A line of the application's own in the log: level 0 (error) to 4 (trace), the place that it is about. */
+void sol_log(struct sol_ctx *ctx, int level, const char *module, const char *file, int line, const char *text);
+/* How far work is: SOL tells it of what takes long, an application may of its own work. Without a callback it is a bar
+ * in the last line of a terminal, as the key progress says. total 0: nobody knows. what NULL, to the callback, too: the
+ * work is done, or was given up. */
+void sol_progress(struct sol_ctx *ctx, const char *what, int done, int total);
 /* Removes all that SOL put into the folder of the key cache::folder but for wisdom, and nothing else. Networks that are
  * loaded stay. Errors: IO (not ours, or not to be removed). */
 sol_status sol_cache_clear(struct sol_ctx *ctx);

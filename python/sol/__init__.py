@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import cache, deployment, device
+from . import cache, deployment, device, log, notebook
 from ._core import (
     CompilerError,
     Error,
@@ -39,6 +39,7 @@ __all__ = [
     "device",
     "devices",
     "input",
+    "log",
     "memory",
     "optimize",
     "refresh",
@@ -48,3 +49,4 @@ __all__ = [
     "versions",
 ]
 __version__ = versions()["sol"]
+notebook.begin()

@@ -90,10 +90,6 @@ static void callback_done(PyObject *callback, PyObject *type, PyObject *value, P
 static void on_log(void *user, int level, const char *line)
 {
     (void)user;
-    if (!core.log) {
-        fprintf(stderr, "%s\n", line);
-        return;
-    }
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -106,11 +102,10 @@ static void on_log(void *user, int level, const char *line)
 static void on_progress(void *user, const char *what, int done, int total)
 {
     (void)user;
-    if (!core.progress) return;
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
-    PyObject *result = core.progress ? PyObject_CallFunction(core.progress, "sii", what, done, total) : NULL;
+    PyObject *result = core.progress ? PyObject_CallFunction(core.progress, "zii", what, done, total) : NULL;
     Py_XDECREF(result);
     callback_done(core.progress, type, value, trace);
     PyGILState_Release(gil);
@@ -198,13 +193,41 @@ static PyObject *set_callback(PyObject **slot, PyObject *f)
 static PyObject *set_log(PyObject *self, PyObject *f)
 {
     (void)self;
-    return set_callback(&core.log, f);
+    PyObject *done = set_callback(&core.log, f);
+    if (done) sol_on_log(core.ctx, core.log ? on_log : NULL);
+    return done;
 }
 
 static PyObject *set_progress(PyObject *self, PyObject *f)
 {
     (void)self;
-    return set_callback(&core.progress, f);
+    PyObject *done = set_callback(&core.progress, f);
+    if (done) sol_on_progress(core.ctx, core.progress ? on_progress : NULL);
+    return done;
+}
+
+static PyObject *write_log(PyObject *self, PyObject *args)
+{
+    int level, line;
+    const char *module, *file, *text;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "issis", &level, &module, &file, &line, &text)) return NULL;
+    Py_BEGIN_ALLOW_THREADS; /* a callback takes the GIL, a terminal may wait */
+    sol_log(core.ctx, level, module, file, line, text);
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
+
+static PyObject *progress(PyObject *self, PyObject *args)
+{
+    const char *what;
+    int done, total;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "zii", &what, &done, &total)) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    sol_progress(core.ctx, what, done, total);
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
@@ -215,7 +238,10 @@ static PyMethodDef functions[] = {
     {"version", version, METH_NOARGS, "version() -> str"},
     {"layer_known", layer_known, METH_VARARGS, "layer_known(kind) -> bool: is there a row of this name?"},
     {"set_log", set_log, METH_O, "set_log(f): f(level, line) for every line of the log; None: standard error"},
-    {"set_progress", set_progress, METH_O, "set_progress(f): f(what, done, total) while optimizing; None: nothing"},
+    {"set_progress", set_progress, METH_O,
+     "set_progress(f): f(what, done, total) while optimizing, f(None, 0, 0) at the end; None: a bar on a terminal"},
+    {"log", write_log, METH_VARARGS, "log(level, module, file, line, text): a line in the log"},
+    {"progress", progress, METH_VARARGS, "progress(what, done, total): how far work is; what None: its end"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -271,8 +297,7 @@ PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
-    struct sol_ctx_options options = {
-        .size = sizeof options, .log = on_log, .interrupted = on_interrupt, .progress = on_progress};
+    struct sol_ctx_options options = {.size = sizeof options, .interrupted = on_interrupt};
     if (add_errors(module) || core_add_graph(module) || core_add_net(module) || core_add_caller(module) ||
         core_add_saved(module) || core_add_onnx(module) || core_add_deploy(module)) {
         Py_DECREF(module);

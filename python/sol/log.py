@@ -1,15 +1,33 @@
-"""Log lines of the Python side, in the form of the C side's: `[INFO ][  8.79][pytorch] Program (63): text`."""
+"""The log. Lines of both sides go through C, in one form and by one clock: `[INFO ][  8.79][pytorch] Program (63): text`."""
 
 from __future__ import annotations
 
-import os
+import logging
+import re
 import sys
-import time
 
 from . import _core
 
 _LEVELS = ("ERROR", "WARN", "INFO", "DEBUG", "TRACE")
-_start = time.monotonic()
+_LOGGING = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, 5)  # logging has no name for TRACE
+_LINE = re.compile(r"\[\w+ *\]\[ *[\d.]+\]\[(\w+)\] (\w+) \((\d+)\): (.*)", re.DOTALL)
+
+
+def to_logging(logger: str | None = "sol") -> None:
+    """Hands the log to Python's `logging`, to children of this logger (`sol.core`, `sol.pytorch`, ..); None: to standard
+    error, as before. The key log::level still says which lines there are; handlers and levels of `logging` are yours."""
+    if logger is None:
+        _core.set_log(None)
+        return
+
+    def hand_over(level: int, line: str) -> None:
+        found = _LINE.fullmatch(line)
+        module, file, number, text = found.groups() if found else ("core", "sol", "0", line)
+        to = logging.getLogger(f"{logger}.{module}")
+        if to.isEnabledFor(_LOGGING[level]):
+            to.handle(to.makeRecord(to.name, _LOGGING[level], file, int(number), text, (), None))
+
+    _core.set_log(hand_over)
 
 
 def _level() -> int:
@@ -19,19 +37,14 @@ def _level() -> int:
 
 def _put(level: int, text: str, depth: int) -> None:
     frame = sys._getframe(depth)
-    name = os.path.splitext(os.path.basename(frame.f_code.co_filename))[0].capitalize()
     module = frame.f_globals.get("__name__", "sol").split(".")
     where = module[1] if len(module) > 2 else "python"
-    seconds = time.monotonic() - _start
-    print(
-        f"[{_LEVELS[level]:5s}][{seconds:6.2f}][{where}] {name} ({frame.f_lineno}): {text}", file=sys.stderr, flush=True
-    )
+    _core.log(level, where, frame.f_code.co_filename, frame.f_lineno, text)
 
 
 def warn(text: str) -> None:
     """Something a user should know."""
-    if _level() >= 1:
-        _put(1, text, 2)
+    _put(1, text, 2)
 
 
 def debug(text: str) -> None:
@@ -55,3 +68,6 @@ def _bytes(n: float) -> str:
             return f"{n:.0f}{unit}" if unit == "B" or n >= 10 else f"{n:.1f}{unit}"
         n /= 1000
     raise AssertionError
+
+
+__all__ = ["to_logging"]

@@ -44,7 +44,8 @@ sol_status ctx_where(struct sol_ctx *ctx, sol_status status, const char *format,
  * application's interrupt callback says so; else SOL_OK. */
 sol_status ctx_check(struct sol_ctx *ctx);
 void ctx_clear(struct sol_ctx *ctx); /* forgets that an allocation failed */
-/* Tells the application how far the work is ("compiling", 12, 53). */
+/* progress.c: tells the application, or shows on a terminal, how far the work is ("Compiling", 12, 53); what NULL: it
+ * is done, or given up. */
 void ctx_progress(struct sol_ctx *ctx, const char *what, int done, int total);
 /* Adds ns to the time that was spent on tuning with this context; returns all of it. */
 int64_t ctx_spent(struct sol_ctx *ctx, int64_t ns);

@@ -85,11 +85,6 @@ void ctx_out_of_memory(struct sol_ctx *ctx, size_t bytes)
     atomic_store_explicit(&ctx->out_of_memory, 1, memory_order_relaxed);
 }
 
-void ctx_progress(struct sol_ctx *ctx, const char *what, int done, int total)
-{
-    if (ctx->options.progress) ctx->options.progress(ctx->options.user, what, done, total);
-}
-
 int64_t ctx_spent(struct sol_ctx *ctx, int64_t ns)
 {
     return atomic_fetch_add(&ctx->spent_ns, ns) + ns;
@@ -282,6 +277,8 @@ sol_status sol_ctx_create(const struct sol_ctx_options *options, struct sol_ctx 
     if (!ctx) return ctx_fail(NULL, SOL_ERR_NOMEM, "sol_ctx_create: out of memory");
     memset(ctx, 0, sizeof *ctx);
     ctx->options = o;
+    atomic_init(&ctx->on_log, o.log);
+    atomic_init(&ctx->on_progress, o.progress);
     ctx->start_ns = clock_ns();
     pthread_mutex_init(&ctx->lock, NULL);
     sol_status status = config_defaults(ctx);

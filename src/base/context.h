@@ -10,15 +10,26 @@
 #ifndef SOL_VERSION /* the build system says it */
 #define SOL_VERSION "0.1.0"
 #endif
-#define CONFIG_KEYS 17 /* rows of config.def; checked in context.c */
+#define CONFIG_KEYS 18 /* rows of config.def; checked in context.c */
 
 struct config_value { /* a value that was set once; lives as long as the context */
     struct config_value *older;
     char text[];
 };
+typedef void (*on_log_fn)(void *user, int level, const char *line);
+typedef void (*on_progress_fn)(void *user, const char *what, int done, int total);
+struct bar { /* progress on a terminal; guarded by the lock of stderr */
+    bool shown;
+    int64_t begin_ns, drawn_ns; /* begin 0: nothing is under way */
+    char what[64];              /* its begin, as it was drawn last */
+};
 struct sol_ctx {
     struct sol_ctx_options options;
-    int64_t start_ns; /* the log counts seconds from here */
+    _Atomic(on_log_fn) on_log; /* those of the options, or what was set since */
+    _Atomic(on_progress_fn) on_progress;
+    struct bar bar;
+    atomic_bool progressing; /* progress was told, and not yet its end */
+    int64_t start_ns;        /* the log counts seconds from here */
     pthread_mutex_t lock;
     struct config_value *values;
     _Atomic(const char *) config[CONFIG_KEYS];
@@ -32,6 +43,14 @@ struct sol_ctx {
 void *ctx_allocate(struct sol_ctx *ctx, size_t bytes); /* NULL, and no mark, if it cannot be had */
 /* Marks the context; the next ctx_check returns SOL_ERR_NOMEM. */
 void ctx_out_of_memory(struct sol_ctx *ctx, size_t bytes);
+
+/* progress.c */
+static inline on_progress_fn ctx_on_progress(struct sol_ctx *ctx)
+{
+    return atomic_load(&ctx->on_progress);
+}
+/* Takes the bar away before something else is written to stderr, whose lock the caller holds. */
+void bar_wipe(struct sol_ctx *ctx);
 
 /* log.c: the level of a name that config.def accepts. */
 enum log_level log_level_named(const char *name);

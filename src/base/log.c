@@ -31,7 +31,7 @@ void log_put(struct sol_ctx *ctx, enum log_level level, const char *module, cons
              const char *format, ...)
 {
     if ((int)level > atomic_load_explicit(&ctx->level, memory_order_relaxed)) return;
-    char text[2048], name[32];
+    char text[16384], name[32];
     stem(file, name);
     int n = snprintf(text, sizeof text, "[%-5s][%6.2f][%s] %s (%d): ", level_names[level],
                      (double)(clock_ns() - ctx->start_ns) * 1e-9, module, name, line);
@@ -40,11 +40,25 @@ void log_put(struct sol_ctx *ctx, enum log_level level, const char *module, cons
     int m = n < 0 ? -1 : vsnprintf(text + n, sizeof text - 1 - (size_t)n, format, args);
     va_end(args);
     if (m < 0) return;
-    if (ctx->options.log) {
-        ctx->options.log(ctx->options.user, (int)level, text);
+    const on_log_fn tell = atomic_load(&ctx->on_log);
+    if (tell) {
+        tell(ctx->options.user, (int)level, text);
         return;
     }
     size_t length = strlen(text);
     text[length] = '\n';
+    flockfile(stderr);
+    bar_wipe(ctx);
     fwrite(text, 1, length + 1, stderr);
+    funlockfile(stderr);
+}
+
+void sol_on_log(struct sol_ctx *ctx, void (*log)(void *user, int level, const char *line))
+{
+    atomic_store(&ctx->on_log, log);
+}
+
+void sol_log(struct sol_ctx *ctx, int level, const char *module, const char *file, int line, const char *text)
+{
+    log_put(ctx, (enum log_level)MIN(MAX(level, LOG_ERROR), LOG_TRACE), module, file, line, "%s", text);
 }

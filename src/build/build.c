@@ -239,7 +239,7 @@ static sol_status compile(struct build *b)
 {
     job_list jobs = {0};
     int total = 0;
-    for (int k = 0; k < b->nkernel; k++) total += !b->object[k];
+    for (int k = 0; k < b->nkernel && !b->r->trial; k++) total += !b->object[k]; /* a trial is progress of tuning */
     TRY(add_module_job(b, &jobs));
     TRY(add_kernel_jobs(b, &jobs, processors(b->r)));
     for (int first = 0, end; first < jobs.n; first = end) {

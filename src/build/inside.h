@@ -78,8 +78,8 @@ struct job {
     struct process *process;
 };
 typedef VECTOR(struct job) job_list;
-/* Runs the jobs from number `first` on, at most `limit` at the same time, and reports `total` kernels as progress. Jobs
- * that the compiler refuses are marked by `exit`; an interrupt kills what runs. */
+/* Runs the jobs from number `first` on, at most `limit` at the same time, and reports `total` kernels as progress, if
+ * that is not 0. Jobs that the compiler refuses are marked by `exit`; an interrupt kills what runs. */
 sol_status jobs_run(struct sol_ctx *ctx, struct arena *a, const struct compiler *cc, const char *work,
                     const job_list *jobs, int first, int limit, int total);
 

@@ -40,7 +40,8 @@ static sol_status run(struct sol_ctx *ctx, struct arena *a, const struct compile
                       const job_list *jobs, int first, int limit, int total)
 {
     int next = first, running = 0, kernels = 0;
-    if (total) ctx_progress(ctx, "compile", 0, total);
+    for (int i = 0; i < first; i++) kernels += jobs->at[i].exit ? 0 : jobs->at[i].nkernel;
+    if (total) ctx_progress(ctx, "Compiling", kernels, total);
     while (next < jobs->n || running) {
         TRY(ctx_check(ctx));
         while (next < jobs->n && running < limit) {
@@ -55,7 +56,7 @@ static sol_status run(struct sol_ctx *ctx, struct arena *a, const struct compile
             running--;
             ended = true;
             if (!j->exit) kernels += j->nkernel;
-            if (total) ctx_progress(ctx, "compile", kernels, total);
+            if (total) ctx_progress(ctx, "Compiling", kernels, total);
         }
         if (!ended) nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
     }

@@ -201,5 +201,6 @@ sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net 
     struct target target;
     sol_status status = target_named(ctx, ctx_config(ctx, "target"), &target);
     if (!status) status = compile_in_arena(g, &target, true, out_net);
+    ctx_progress(ctx, NULL, 0, 0);
     return status ? ctx_where(ctx, status, "network %s: ", g->name) : SOL_OK;
 }

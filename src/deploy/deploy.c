@@ -205,6 +205,7 @@ sol_status sol_deploy(struct sol_ctx *ctx, struct sol_graph *g, const struct sol
     if (!a) return ctx_check(ctx);
     struct deploy d = {.ctx = ctx, .arena = a, .g = g, .options = options};
     sol_status status = deploy(&d);
+    ctx_progress(ctx, NULL, 0, 0);
     if (status) ctx_where(ctx, status, "network %s: ", g->name);
     if (d.copy) sol_graph_destroy(d.copy);
     arena_destroy(a);

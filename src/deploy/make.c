@@ -92,7 +92,7 @@ static sol_status compile(struct deploy *d, struct process **running)
             TRY(finish(d, &running[i], d->sources.at[i].file));
             active--;
             ended = true;
-            ctx_progress(d->ctx, "deploy", next - active, d->sources.n);
+            ctx_progress(d->ctx, "Compiling the library", next - active, d->sources.n);
         }
         if (!ended) nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
     }

@@ -97,7 +97,7 @@ def test_interrupted(place):
     rounds = []
 
     def progress(what, done, total):
-        if what.startswith("Tuning"):
+        if what and what.startswith("Tuning"):
             rounds.append(what)
             signal.raise_signal(signal.SIGINT)  # Python runs here, so it is this callback that takes the signal
 
