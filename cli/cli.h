@@ -54,6 +54,7 @@ int cmd_config(struct cli *c);
 struct model {
     struct sol_onnx *onnx;
     struct sol_net *net;
+    struct sol_params *params;
     double load_s, compile_s;
 };
 struct call {

@@ -134,13 +134,14 @@ int model_compile(struct cli *c, struct model *m)
 {
     double start = now_s();
     sol_status status = sol_compile(c->ctx, sol_onnx_graph(m->onnx), &m->net);
-    if (!status) status = sol_onnx_bind(m->onnx, m->net);
+    if (!status) status = sol_onnx_bind(m->onnx, m->net, &m->params);
     m->compile_s = now_s() - start;
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }
 
 void model_free(struct model *m)
 {
+    sol_params_destroy(m->params);
     sol_net_destroy(m->net);
     sol_onnx_destroy(m->onnx);
 }
@@ -236,7 +237,7 @@ int call_run(struct cli *c, const struct model *m, struct call *call, double *ou
 {
     if (cli_stopped()) return cli_error(EXIT_FAILED, "interrupted");
     double start = now_s();
-    sol_status status = sol_net_run(m->net, call->inputs, call->outputs, c->o.threads);
+    sol_status status = sol_net_run(m->net, m->params, call->inputs, call->outputs, c->o.threads);
     *out_s = now_s() - start;
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }

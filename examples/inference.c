@@ -16,20 +16,22 @@ static int run(struct sol_ctx *ctx, const char *path)
 {
     struct sol_onnx *model = NULL;
     struct sol_net *net = NULL;
+    struct sol_params *params = NULL;
     int failed = sol_onnx_load(ctx, path, NULL, &model) || sol_compile(ctx, sol_onnx_graph(model), &net) ||
-                 sol_onnx_bind(model, net);
+                 sol_onnx_bind(model, net, &params);
     if (!failed) {
         /* one input and one output of float; sol_net_input and sol_net_output describe them */
         int64_t n = elements(sol_net_input(net, 0)), m = elements(sol_net_output(net, 0));
         float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)m * sizeof *y);
         for (int64_t i = 0; i < n; i++) x[i] = (float)i / (float)n;
-        failed = sol_net_run(net, (const void *[]){x}, (void *[]){y}, 0);
+        failed = sol_net_run(net, params, (const void *[]){x}, (void *[]){y}, 0);
         for (int64_t i = 0; i < m && i < 5 && !failed; i++)
             printf("%s[%lld] = %f\n", sol_net_output(net, 0).name, (long long)i, y[i]);
         free(x);
         free(y);
     }
     if (failed) fprintf(stderr, "%s\n", sol_error(ctx));
+    sol_params_destroy(params);
     sol_net_destroy(net);
     sol_onnx_destroy(model);
     return failed;

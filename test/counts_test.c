@@ -131,8 +131,8 @@ static sol_status make(struct sol_ctx *ctx, struct arena *a, const struct kernel
     const struct trial_data *d = &out->data;
     struct sol_net *net = out->n.net;
     if (!trial_data_make(a, net, &out->data)) return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory", row->name);
-    for (int i = 0; i < sol_net_params(net); i++) TRY(sol_net_param(net, i, d->params[i]));
-    return sol_net_run(net, d->inputs, d->outputs, 1);
+    TRY(trial_params(net, d, &out->n.params));
+    return sol_net_run(net, out->n.params, d->inputs, d->outputs, 1);
 }
 
 /* Every kernel once. Callgrind writes a file for each; it is slow to begin, so it does that once. */
@@ -149,7 +149,7 @@ static sol_status run_all(struct sol_ctx *ctx, struct arena *a, struct counts *o
     CALLGRIND_START_INSTRUMENTATION;
     for (int i = 0; i < out->n && !status; i++) {
         CALLGRIND_ZERO_STATS;
-        status = sol_net_run(nets[i].n.net, nets[i].data.inputs, nets[i].data.outputs, 1);
+        status = sol_net_run(nets[i].n.net, nets[i].n.params, nets[i].data.inputs, nets[i].data.outputs, 1);
         CALLGRIND_DUMP_STATS;
     }
     CALLGRIND_STOP_INSTRUMENTATION;

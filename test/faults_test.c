@@ -85,9 +85,13 @@ static sol_status describe(struct sol_graph *g)
 static sol_status run(struct sol_net *net)
 {
     float out[N][O];
-    TRY(sol_net_param(net, 0, w));
-    TRY(sol_net_param(net, 1, b));
-    TRY(sol_net_run(net, (const void *[]){x}, (void *[]){out}, 1));
+    struct sol_params *params;
+    TRY(sol_params_create(net, &params));
+    sol_status status = sol_params_set(params, 0, w);
+    if (!status) status = sol_params_set(params, 1, b);
+    if (!status) status = sol_net_run(net, params, (const void *[]){x}, (void *[]){out}, 1);
+    sol_params_destroy(params);
+    TRY(status);
     for (int i = 0; i < N * O; i++) assert_float_equal((&out[0][0])[i], (&y[0][0])[i], 1e-5);
     return SOL_OK;
 }
@@ -339,13 +343,17 @@ static void empty_tensors_are_fine(void **state)
         sol_status status = sol_compile(ctx, g, &net);
         if (status) print_error("%s\n", sol_error(ctx));
         assert_int_equal(status, SOL_OK);
-        assert_int_equal(sol_net_param(net, 0, eye), SOL_OK);
-        assert_int_equal(sol_net_run(net, (const void *[]){in}, (void *[]){one, sum, product, both}, 2), SOL_OK);
+        struct sol_params *params;
+        assert_int_equal(sol_params_create(net, &params), SOL_OK);
+        assert_int_equal(sol_params_set(params, 0, eye), SOL_OK);
+        assert_int_equal(sol_net_run(net, params, (const void *[]){in}, (void *[]){one, sum, product, both}, 2),
+                         SOL_OK);
         for (int i = 0; i < 3; i++) {
             assert_float_equal(one[i], rows ? exp(in[i]) : 9, 1e-5);
             assert_float_equal(sum[i], rows ? in[i] : 0, 0);
             assert_float_equal(product[i], rows ? in[i] : 9, 1e-6);
         }
+        sol_params_destroy(params);
         sol_net_destroy(net);
         sol_graph_destroy(g);
         sol_ctx_destroy(ctx);

@@ -89,15 +89,17 @@ static const char band[] =
 static float *run(struct place *p, const char *graph, int64_t *out_n)
 {
     struct sol_graph *g;
-    struct sol_net *net;
+    struct sol_net *net = NULL;
+    struct sol_params *params;
     struct trial_data d;
     if (sol_graph_parse(p->ctx, graph, &g) || sol_compile(p->ctx, g, &net)) fail_msg("%s", sol_error(p->ctx));
     assert_true(trial_data_make(p->a, net, &d));
-    for (int i = 0; i < sol_net_params(net); i++) sol_net_param(net, i, d.params[i]);
-    if (sol_net_run(net, d.inputs, d.outputs, 2)) fail_msg("%s", sol_error(p->ctx));
+    assert_int_equal(trial_params(net, &d, &params), SOL_OK);
+    if (sol_net_run(net, params, d.inputs, d.outputs, 2)) fail_msg("%s", sol_error(p->ctx));
     const struct sol_io io = sol_net_output(net, 0);
     *out_n = 1;
     for (int i = 0; i < io.ndim; i++) *out_n *= io.shape[i];
+    sol_params_destroy(params);
     sol_net_destroy(net);
     sol_graph_destroy(g);
     return d.outputs[0];
@@ -238,7 +240,8 @@ static void test_failing(void **state)
 {
     struct place *p = *state;
     struct sol_graph *g;
-    struct sol_net *net;
+    struct sol_net *net = NULL;
+    struct sol_params *params;
     struct trial_data d;
     char *command = arena_printf(p->a, "cc -shared -fPIC -w -I'%.*s../include' -o %s/sol-onednn.so %s/failing.c",
                                  (int)(sizeof __FILE__ - sizeof "plugins_test.c"), __FILE__, p->folder, p->folder);
@@ -250,9 +253,10 @@ static void test_failing(void **state)
     assert_int_equal(advise(p, convolutions[3], "onednn", 0), 1);
     if (sol_graph_parse(p->ctx, convolutions[3], &g) || sol_compile(p->ctx, g, &net)) fail_msg("%s", sol_error(p->ctx));
     assert_true(trial_data_make(p->a, net, &d));
-    for (int i = 0; i < sol_net_params(net); i++) sol_net_param(net, i, d.params[i]);
-    assert_int_equal(sol_net_run(net, d.inputs, d.outputs, 2), SOL_ERR_RUN);
+    assert_int_equal(trial_params(net, &d, &params), SOL_OK);
+    assert_int_equal(sol_net_run(net, params, d.inputs, d.outputs, 2), SOL_ERR_RUN);
     assert_non_null(strstr(sol_error(p->ctx), "the plug-in that computes it has failed, or is gone"));
+    sol_params_destroy(params);
     sol_net_destroy(net);
     sol_graph_destroy(g);
 }

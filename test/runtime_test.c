@@ -138,6 +138,7 @@ static const struct net_parts parts = {"hand", &module,      &input, &output, pa
 struct test {
     struct sol_ctx *ctx;
     struct sol_net *net;
+    struct sol_params *params;
     float w[N], b[N], s[N], x[N], y[N];
 };
 
@@ -147,6 +148,7 @@ static int setup(void **state)
     if (sol_ctx_create(NULL, &t->ctx)) return 1;
     sol_config_set(t->ctx, "log::level", "ERROR");
     if (net_create(t->ctx, arena_create(t->ctx), &parts, &t->net)) return 1;
+    if (sol_params_create(t->net, &t->params)) return 1;
     for (int i = 0; i < N; i++) {
         t->w[i] = (float)i;
         t->b[i] = 10.0f * (float)i;
@@ -160,6 +162,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct test *t = *state;
+    sol_params_destroy(t->params);
     sol_net_destroy(t->net);
     sol_ctx_destroy(t->ctx);
     free(t);
@@ -168,16 +171,16 @@ static int teardown(void **state)
 
 static void hand_over(struct test *t)
 {
-    assert_int_equal(sol_net_param(t->net, 0, t->w), SOL_OK);
-    assert_int_equal(sol_net_param(t->net, 1, t->b), SOL_OK);
-    assert_int_equal(sol_net_param(t->net, 2, t->s), SOL_OK);
+    assert_int_equal(sol_params_set(t->params, 0, t->w), SOL_OK);
+    assert_int_equal(sol_params_set(t->params, 1, t->b), SOL_OK);
+    assert_int_equal(sol_params_set(t->params, 2, t->s), SOL_OK);
 }
 
 static sol_status run(struct test *t, int threads)
 {
     const void *in[] = {t->x};
     void *out[] = {t->y};
-    return sol_net_run(t->net, in, out, threads);
+    return sol_net_run(t->net, t->params, in, out, threads);
 }
 
 static void check(struct test *t)
@@ -210,18 +213,18 @@ static void runs_and_prepares_what_changed(void **state)
     }
     expect_ran(1, 1, 1, 1);
     t->w[3] = 17;
-    sol_net_param(t->net, 0, t->w);
+    sol_params_set(t->params, 0, t->w);
     assert_int_equal(run(t, 1), SOL_OK);
     check(t);
     expect_ran(1, 1, 1, 0);
     t->b[3] = 18; /* read where it is: nothing to prepare, not even to hand over */
     assert_int_equal(run(t, 1), SOL_OK);
     check(t);
-    sol_net_param(t->net, 1, t->b);
+    sol_params_set(t->params, 1, t->b);
     assert_int_equal(run(t, 1), SOL_OK);
     expect_ran(0, 0, 0, 0);
-    sol_net_param(t->net, 2,
-                  t->s); /* step 2 reads what step 0 left in the workspace: it runs too, and so does step 1 */
+    sol_params_set(t->params, 2,
+                   t->s); /* step 2 reads what step 0 left in the workspace: it runs too, and so does step 1 */
     assert_int_equal(run(t, 2), SOL_OK);
     check(t);
     expect_ran(1, 1, 1, 1);
@@ -232,19 +235,20 @@ static void runs_and_prepares_what_changed(void **state)
 static void mistakes_are_named(void **state)
 {
     struct test *t = *state;
-    sol_net_param(t->net, 0, t->w);
-    sol_net_param(t->net, 1, t->b);
+    sol_params_set(t->params, 0, t->w);
+    sol_params_set(t->params, 1, t->b);
     expect_error(t, run(t, 1), SOL_ERR_INVALID, "parameter 2, 's', has no data");
     expect_ran(0, 0, 0, 0);
-    sol_net_param(t->net, 2, t->s);
-    expect_error(t, sol_net_param(t->net, 3, t->s), SOL_ERR_INVALID, "no parameter 3");
-    expect_error(t, sol_net_param(t->net, 1, NULL), SOL_ERR_INVALID, "'b', is NULL, expected 32 bytes");
+    sol_params_set(t->params, 2, t->s);
+    expect_error(t, sol_params_set(t->params, 3, t->s), SOL_ERR_INVALID, "no parameter 3");
+    expect_error(t, sol_net_run(t->net, NULL, NULL, NULL, 1), SOL_ERR_INVALID, "parameters of its own");
+    expect_error(t, sol_params_set(t->params, 1, NULL), SOL_ERR_INVALID, "'b', is NULL, expected 32 bytes");
     const void *in[] = {NULL};
     void *out[] = {t->y};
-    expect_error(t, sol_net_run(t->net, in, out, 1), SOL_ERR_INVALID, "input 0, 'x', is NULL");
-    expect_error(t, sol_net_run(t->net, NULL, out, 1), SOL_ERR_INVALID, "input 0, 'x', is NULL");
+    expect_error(t, sol_net_run(t->net, t->params, in, out, 1), SOL_ERR_INVALID, "input 0, 'x', is NULL");
+    expect_error(t, sol_net_run(t->net, t->params, NULL, out, 1), SOL_ERR_INVALID, "input 0, 'x', is NULL");
     in[0] = t->x;
-    expect_error(t, sol_net_run(t->net, in, NULL, 1), SOL_ERR_INVALID, "output 0, 'y', is NULL");
+    expect_error(t, sol_net_run(t->net, t->params, in, NULL, 1), SOL_ERR_INVALID, "output 0, 'y', is NULL");
     assert_int_equal(run(t, 1), SOL_OK);
     check(t);
     expect_ran(1, 1, 1, 1);
@@ -306,6 +310,8 @@ static void closes_its_module(void **state)
 {
     struct test *t = *state;
     closed = 0;
+    sol_params_destroy(t->params);
+    t->params = NULL;
     sol_net_destroy(t->net);
     t->net = NULL;
     assert_int_equal(closed, 7);
@@ -315,6 +321,7 @@ static void closes_its_module(void **state)
 
 struct crowd {
     struct sol_net *net;
+    struct sol_params *params;
     float w[2][N], b[N], s[N];
     atomic_int stop, wrong, calls;
 };
@@ -326,7 +333,7 @@ static void *caller(void *arg)
     float x[N], y[N];
     for (int k = 0; !c->stop; k++) {
         for (int i = 0; i < N; i++) x[i] = (float)(i + k % 7);
-        if (sol_net_run(c->net, (const void *[]){x}, (void *[]){y}, 1 + k % 3)) c->wrong++;
+        if (sol_net_run(c->net, c->params, (const void *[]){x}, (void *[]){y}, 1 + k % 3)) c->wrong++;
         for (int which = 0, bad = 0; which < 2; which++) {
             bool same = true;
             for (int i = 0; i < N; i++) same &= y[i] == x[i] * (2 * c->w[which][i] + 1) + hundred + c->b[i];
@@ -338,18 +345,19 @@ static void *caller(void *arg)
     return NULL;
 }
 
-static void crowd_start(struct test *t, struct crowd *c, pthread_t *thread, int n)
+static void crowd_start(struct test *t, struct crowd *c, float least, pthread_t *thread, int n)
 {
     memset(c, 0, sizeof *c);
     c->net = t->net;
+    c->params = t->params;
     for (int i = 0; i < N; i++) {
-        c->w[0][i] = (float)i;
-        c->w[1][i] = (float)(50 - i);
+        c->w[0][i] = least + (float)i;
+        c->w[1][i] = least + (float)(50 - i);
         c->b[i] = c->s[i] = 1;
     }
-    sol_net_param(t->net, 0, c->w[0]);
-    sol_net_param(t->net, 1, c->b);
-    sol_net_param(t->net, 2, c->s);
+    sol_params_set(t->params, 0, c->w[0]);
+    sol_params_set(t->params, 1, c->b);
+    sol_params_set(t->params, 2, c->s);
     for (int i = 0; i < n; i++) assert_int_equal(pthread_create(&thread[i], NULL, caller, c), 0);
     while (c->calls < 10) usleep(100);
 }
@@ -366,13 +374,35 @@ static void calls_while_parameters_change(void **state)
     struct test *t = *state;
     pthread_t thread[4];
     struct crowd c;
-    crowd_start(t, &c, thread, 4);
+    crowd_start(t, &c, 0, thread, 4);
     for (int k = 0; k < 200; k++) {
-        sol_net_param(t->net, 0, c.w[k % 2]);
+        sol_params_set(t->params, 0, c.w[k % 2]);
         const int calls = c.calls;
         while (k % 10 == 0 && c.calls < calls + 3) usleep(100);
     }
     crowd_stop(&c, thread, 4);
+    for (int i = 0; i < 4; i++) ran[i] = 0;
+}
+
+/* Two owners of one network, one of which changes its parameters all the time: neither sees the other's. */
+static void owners_do_not_meet(void **state)
+{
+    struct test *t = *state;
+    struct sol_params *other;
+    pthread_t thread[2];
+    struct crowd c, d;
+    assert_int_equal(sol_params_create(t->net, &other), SOL_OK);
+    crowd_start(t, &c, 0, &thread[0], 1);
+    struct test u = {.net = t->net, .params = other};
+    crowd_start(&u, &d, 1000, &thread[1], 1);
+    for (int k = 0; k < 100; k++) {
+        sol_params_set(t->params, 0, c.w[k % 2]);
+        const int calls = c.calls + d.calls;
+        while (k % 10 == 0 && c.calls + d.calls < calls + 6) usleep(100);
+    }
+    crowd_stop(&c, &thread[0], 1);
+    crowd_stop(&d, &thread[1], 1);
+    sol_params_destroy(other);
     for (int i = 0; i < 4; i++) ran[i] = 0;
 }
 
@@ -385,14 +415,14 @@ static void children_of_a_busy_process(void **state)
     pthread_t thread[3];
     struct crowd c;
     int bad = 0;
-    crowd_start(t, &c, thread, 3);
+    crowd_start(t, &c, 0, thread, 3);
     for (int k = 0; k < 10; k++) {
-        sol_net_param(t->net, 0, c.w[k % 2]);
+        sol_params_set(t->params, 0, c.w[k % 2]);
         const pid_t child = fork();
         if (!child) {
             alarm(20);
             pthread_t inner[2];
-            struct crowd d = {.net = t->net};
+            struct crowd d = {.net = t->net, .params = t->params};
             memcpy(d.w, c.w, sizeof d.w);
             memcpy(d.b, c.b, sizeof d.b);
             for (int i = 0; i < 2; i++) pthread_create(&inner[i], NULL, caller, &d);
@@ -435,7 +465,10 @@ static void debug_fills_the_workspace_with_nan(void **state)
     struct sol_net *net;
     sol_config_set(t->ctx, "compiler::debug", "1");
     assert_int_equal(net_create(t->ctx, arena_create(t->ctx), &bug, &net), SOL_OK);
-    assert_int_equal(sol_net_run(net, NULL, (void *[]){t->y}, 1), SOL_OK);
+    struct sol_params *none;
+    assert_int_equal(sol_params_create(net, &none), SOL_OK);
+    assert_int_equal(sol_net_run(net, none, NULL, (void *[]){t->y}, 1), SOL_OK);
+    sol_params_destroy(none);
     for (int i = 0; i < N; i++) assert_true(t->y[i] != t->y[i]);
     sol_net_destroy(net);
 }
@@ -445,6 +478,7 @@ static void out_of_memory(void **state)
     struct test *t = *state;
     struct sol_ctx *ctx = t->ctx;
     struct sol_net *net = t->net;
+    struct sol_params *params = t->params;
     bool failed = true;
     for (long at = 0; failed; at++) {
         struct fail_alloc f = {.fail_at = -1};
@@ -455,6 +489,7 @@ static void out_of_memory(void **state)
         struct arena *a = arena_create(t->ctx);
         sol_status status = a ? net_create(t->ctx, a, &parts, &t->net) : SOL_ERR_NOMEM;
         if (a && status) arena_destroy(a);
+        if (!status && (status = sol_params_create(t->net, &t->params))) sol_net_destroy(t->net);
         if (!status) {
             hand_over(t);
             status = run(t, 2);
@@ -462,6 +497,7 @@ static void out_of_memory(void **state)
             if (failed) assert_int_equal(status, SOL_ERR_NOMEM);
             assert_int_equal(run(t, 2), SOL_OK); /* now there is memory again */
             check(t);
+            sol_params_destroy(t->params);
             sol_net_destroy(t->net);
         }
         sol_ctx_destroy(t->ctx);
@@ -469,6 +505,7 @@ static void out_of_memory(void **state)
     }
     t->ctx = ctx;
     t->net = net;
+    t->params = params;
     for (int i = 0; i < 4; i++) ran[i] = 0;
 }
 
@@ -515,11 +552,17 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(runs_and_prepares_what_changed),     TEST(mistakes_are_named),
-        TEST(errors_of_a_call_name_the_step),     TEST(what_it_takes_and_needs),
-        TEST(profile_has_a_line_a_step),          TEST(closes_its_module),
-        TEST(calls_while_parameters_change),      TEST(children_of_a_busy_process),
-        TEST(debug_fills_the_workspace_with_nan), TEST(out_of_memory),
+        TEST(runs_and_prepares_what_changed),
+        TEST(mistakes_are_named),
+        TEST(errors_of_a_call_name_the_step),
+        TEST(what_it_takes_and_needs),
+        TEST(profile_has_a_line_a_step),
+        TEST(closes_its_module),
+        TEST(calls_while_parameters_change),
+        TEST(owners_do_not_meet),
+        TEST(children_of_a_busy_process),
+        TEST(debug_fills_the_workspace_with_nan),
+        TEST(out_of_memory),
         TEST(large_outputs_get_huge_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

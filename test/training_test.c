@@ -106,6 +106,7 @@ static const char moves[] =
 struct net {
     struct sol_graph *g;
     struct sol_net *net;
+    struct sol_params *params;
     int nin, nout, nparam;
     bool back_in[MOST], back_out[MOST];
     float *in[MOST], *param[MOST], *want[MOST], *out[MOST];
@@ -154,7 +155,8 @@ static struct net make(const char *text)
     }
     good(sol_compile(ctx, g, &n.net));
     sol_graph_destroy(g);
-    for (int i = 0; i < n.nparam; i++) good(sol_net_param(n.net, i, n.param[i]));
+    good(sol_params_create(n.net, &n.params));
+    for (int i = 0; i < n.nparam; i++) good(sol_params_set(n.params, i, n.param[i]));
     expect(&n);
     return n;
 }
@@ -164,6 +166,7 @@ static void drop(struct net *n)
     for (int i = 0; i < n->nin; i++) free(n->in[i]);
     for (int i = 0; i < n->nparam; i++) free(n->param[i]);
     for (int i = 0; i < n->nout; i++) free(n->out[i]), free(n->want[i]);
+    sol_params_destroy(n->params);
     sol_net_destroy(n->net);
     sol_graph_destroy(n->g);
 }
@@ -184,7 +187,7 @@ static struct sol_saved *forward(struct net *n, int threads)
     struct sol_saved *saved;
     pointers(n, false, in, out);
     for (int i = 0; i < n->nout; i++) memset(n->out[i], 0x5a, n->out_n[i] * sizeof(float));
-    good(sol_net_forward(n->net, in, out, threads, &saved));
+    good(sol_net_forward(n->net, n->params, in, out, threads, &saved));
     assert_non_null(saved);
     return saved;
 }
@@ -194,7 +197,7 @@ static sol_status try_backward(struct net *n, struct sol_saved *saved, int keep,
     const void *in[MOST];
     void *out[MOST];
     pointers(n, true, in, out);
-    return sol_net_backward(n->net, saved, keep, in, out, threads);
+    return sol_net_backward(n->net, n->params, saved, keep, in, out, threads);
 }
 
 static void backward(struct net *n, struct sol_saved *saved, int keep, int threads)
@@ -327,7 +330,7 @@ static void run_is_forward(void **state)
     pointers(&n, false, in, out);
     for (int i = 0; i < 3; i++) {
         memset(n.out[0], 0x5a, n.out_n[0] * sizeof(float));
-        good(sol_net_run(n.net, in, out, 2));
+        good(sol_net_run(n.net, n.params, in, out, 2));
         check(&n, false);
     }
     drop(&n);
@@ -345,7 +348,7 @@ static void changed_parameters(void **state)
         check(&n, true);
         sol_saved_destroy(saved);
         for (int k = 0; k < 4 * 7; k++) n.param[0][k] *= 0.5f;
-        good(sol_net_param(n.net, 0, n.param[0]));
+        good(sol_params_set(n.params, 0, n.param[0]));
         expect(&n);
     }
     drop(&n);
@@ -358,13 +361,13 @@ static void mistakes(void **state)
     const void *in[MOST] = {n.in[0]};
     void *out[MOST] = {n.out[0]};
     struct sol_saved *saved = forward(&other, 1), *none = saved;
-    assert_int_equal(sol_net_forward(n.net, in + 1, out, 1, &none), SOL_ERR_INVALID);
+    assert_int_equal(sol_net_forward(n.net, n.params, in + 1, out, 1, &none), SOL_ERR_INVALID);
     assert_null(none);
     assert_non_null(strstr(sol_error(ctx), "input 0, 'x', is NULL"));
     assert_int_equal(try_backward(&n, saved, 0, 1), SOL_ERR_INVALID);
     assert_non_null(strstr(sol_error(ctx), "its own sol_net_forward"));
     assert_int_equal(try_backward(&n, NULL, 0, 1), SOL_ERR_INVALID);
-    assert_int_equal(sol_net_backward(other.net, saved, 0, in, out, 1), SOL_ERR_INVALID);
+    assert_int_equal(sol_net_backward(other.net, other.params, saved, 0, in, out, 1), SOL_ERR_INVALID);
     assert_non_null(strstr(sol_error(ctx), "input 1, 'd_y', is NULL"));
     sol_saved_destroy(saved);
     sol_saved_destroy(NULL);
@@ -373,13 +376,16 @@ static void mistakes(void **state)
 
     struct sol_graph *g;
     struct sol_net *net;
+    struct sol_params *params;
     good(sol_graph_parse(ctx, "input %0:f32[4] \"x\"\n%1 = relu(%0)\noutput %1 \"y\"\n", &g));
     good(sol_compile(ctx, g, &net));
     float x[4] = {-1, 2, -3, 4}, y[4];
-    good(sol_net_forward(net, (const void *[]){x}, (void *[]){y}, 1, &saved));
+    good(sol_params_create(net, &params));
+    good(sol_net_forward(net, params, (const void *[]){x}, (void *[]){y}, 1, &saved));
     assert_true(y[1] == 2 && y[2] == 0);
-    assert_int_equal(sol_net_backward(net, saved, 0, (const void *[]){x}, (void *[]){y}, 1), SOL_ERR_INVALID);
+    assert_int_equal(sol_net_backward(net, params, saved, 0, (const void *[]){x}, (void *[]){y}, 1), SOL_ERR_INVALID);
     assert_non_null(strstr(sol_error(ctx), "has no gradient"));
+    sol_params_destroy(params);
     sol_net_destroy(net);
     sol_saved_destroy(saved);
     sol_graph_destroy(g);
@@ -551,7 +557,7 @@ static void out_of_memory(void **state)
         struct sol_saved *saved;
         pointers(&n, false, in, out);
         f.fail_at = f.n + at;
-        sol_status status = sol_net_forward(n.net, in, out, 2, &saved);
+        sol_status status = sol_net_forward(n.net, n.params, in, out, 2, &saved);
         assert_true(!status == !!saved);
         if (!status) status = try_backward(&n, saved, 0, 2);
         failed = status != SOL_OK;

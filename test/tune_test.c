@@ -235,21 +235,24 @@ static float *compile_and_run(struct place *p, sol_status expected)
     static const int sizes[] = {48 * 48 * 9, 96 * 48, 96 * 9, 48 * 96};
     struct sol_graph *g;
     struct sol_net *net = NULL;
+    struct sol_params *params;
     if (sol_graph_parse(p->ctx, graph, &g)) fail_msg("%s", sol_error(p->ctx));
     const sol_status status = sol_compile(p->ctx, g, &net);
     if (status != expected) fail_msg("%d: %s", status, sol_error(p->ctx));
     sol_graph_destroy(g);
     if (status) return NULL;
+    assert_int_equal(sol_params_create(net, &params), SOL_OK);
     float *x = NEW_ARRAY(p->a, float, ELEMENTS), *y = NEW_ARRAY(p->a, float, ELEMENTS);
     for (int i = 0; i < ELEMENTS; i++) x[i] = value(i, 9);
     for (int k = 0; k < COUNT_OF(sizes); k++) {
         float *w = NEW_ARRAY(p->a, float, sizes[k]);
         for (int i = 0; i < sizes[k]; i++) w[i] = value(i, k);
-        sol_net_param(net, k, w);
+        sol_params_set(params, k, w);
     }
     const void *in[] = {x};
     void *out[] = {y};
-    if (sol_net_run(net, in, out, 2)) fail_msg("%s", sol_error(p->ctx));
+    if (sol_net_run(net, params, in, out, 2)) fail_msg("%s", sol_error(p->ctx));
+    sol_params_destroy(params);
     sol_net_destroy(net);
     return y;
 }

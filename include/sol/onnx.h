@@ -4,9 +4,9 @@
  *
  *     sol_onnx_load(ctx, "net.onnx", NULL, &model);
  *     sol_compile(ctx, sol_onnx_graph(model), &net);
- *     sol_onnx_bind(model, net);          hands all weights to the network
- *     sol_net_run(net, inputs, outputs, 0);
- *     sol_net_destroy(net), sol_onnx_destroy(model);
+ *     sol_onnx_bind(model, net, &params);          the weights as parameters of the network
+ *     sol_net_run(net, params, inputs, outputs, 0);
+ *     sol_params_destroy(params), sol_net_destroy(net), sol_onnx_destroy(model);
  *
  * Files may come from anybody: sizes are checked before memory is taken, and data in other files is only read from the
  * model's own folder. What SOL cannot translate is reported all at once, by node, operator and opset. */
@@ -71,8 +71,8 @@ const char *sol_onnx_open(const struct sol_onnx *model, int i, int64_t *out_size
 int sol_onnx_params(const struct sol_onnx *model);
 const void *sol_onnx_param(const struct sol_onnx *model, int i);
 struct sol_io sol_onnx_param_io(const struct sol_onnx *model, int i);
-/* sol_net_param for every parameter. */
-sol_status sol_onnx_bind(const struct sol_onnx *model, struct sol_net *net);
+/* sol_params_create, and sol_params_set for every parameter. The model must outlive them. */
+sol_status sol_onnx_bind(const struct sol_onnx *model, struct sol_net *net, struct sol_params **out_params);
 
 /* What is in the file. The i-th kind of operator ("Conv", "com.example.Foo") and how often it occurs, in order of first
  * use, functions opened; NULL past the last. */

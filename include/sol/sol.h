@@ -37,6 +37,7 @@ struct sol_ctx;
 struct sol_graph;
 struct sol_tensor;
 struct sol_net;
+struct sol_params;
 
 /* -- context: configuration, error, log, cache. May be shared by threads; one compile at a time per graph. */
 
@@ -85,7 +86,7 @@ sol_status sol_wisdom_clear(struct sol_ctx *ctx);
 sol_status sol_graph_create(struct sol_ctx *ctx, const char *name, struct sol_graph **out_g);
 void sol_graph_destroy(struct sol_graph *g); /* NULL is fine */
 
-/* Inputs are given at every call; parameters are handed over with sol_net_param and may change between calls; the data
+/* Inputs are given at every call; parameters are handed over with sol_params_set and may change between calls; the data
  * of a constant is copied, row-major. `shape` counts elements, ndim is 0 to 12, sizes may be 0; the product is at most
  * 2^47. Errors: INVALID (shape), NOMEM. */
 sol_status sol_graph_input(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,
@@ -180,28 +181,35 @@ struct sol_io sol_net_input(const struct sol_net *net, int i);
 struct sol_io sol_net_output(const struct sol_net *net, int i);
 struct sol_io sol_net_param_io(const struct sol_net *net, int i);
 
+/* Parameters belong to whoever calls: a network may be called with those of several owners (instances of one model,
+ * say), by turns and at once. What is prepared of them (packed, folded) lies here, too. Destroy them before the
+ * network, when no call with them is in flight; NULL is fine. A network without parameters needs an object as well.
+ * Errors: NOMEM. */
+sol_status sol_params_create(struct sol_net *net, struct sol_params **out_params);
+void sol_params_destroy(struct sol_params *params);
 /* Hands over parameter i, in the order of sol_graph_param: row-major data, read while `sol_net_run` runs, owned by the
  * caller. Call it again when the data or its address changed: what depends on it is then prepared again, in the next
  * run. A call with the address that is set already means "the data changed". Errors: INVALID (no such parameter). */
-sol_status sol_net_param(struct sol_net *net, int i, const void *data);
+sol_status sol_params_set(struct sol_params *params, int i, const void *data);
 /* Runs the network: row-major inputs and outputs, aligned to their elements, which must not overlap. threads 0: as many
- * as there are processors; any number gives the same bits. Re-entrant. Errors: INVALID (a parameter was never handed
- * over, a pointer is NULL), RUN (found in the data, such as an index out of range; outputs are then undefined), NOMEM.
- */
-sol_status sol_net_run(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads);
+ * as there are processors; any number gives the same bits. Re-entrant. Errors: INVALID (parameters of another network,
+ * one that was never handed over, a pointer is NULL), RUN (found in the data, such as an index out of range; outputs
+ * are then undefined), NOMEM. */
+sol_status sol_net_run(struct sol_net *net, struct sol_params *params, const void *const *inputs, void *const *outputs,
+                       int threads);
 /* The two halves of a network with a gradient. Forward reads the inputs and writes the outputs that were there before
  * sol_graph_differentiate, and hands out what backward needs besides. Backward reads that, the gradients of outputs,
  * and what it needs of the other inputs and outputs, which must be unchanged since; it writes the gradients. In both,
- * places of the other half may be NULL. Backward uses the parameters as they are when it runs: whoever changes them in
- * between gets another gradient. One forward may be followed by several backwards, or none; several may be in flight.
- * The last one, or the only one, has `keep` 0: it works in the memory that holds what was saved, which then can only be
- * destroyed. With `keep` 1 it works in a copy of all of that. What is saved is memory of the network's: destroyed, it
- * serves the next forward. */
+ * places of the other half may be NULL. Backward uses the parameters that it is given, as they are when it runs:
+ * whoever changes them in between gets another gradient. One forward may be followed by several backwards, or none;
+ * several may be in flight. The last one, or the only one, has `keep` 0: it works in the memory that holds what was
+ * saved, which then can only be destroyed. With `keep` 1 it works in a copy of all of that. What is saved is memory of
+ * the network's: destroyed, it serves the next forward. */
 struct sol_saved;
-sol_status sol_net_forward(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads,
-                           struct sol_saved **out_saved);
-sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, int keep, const void *const *inputs,
-                            void *const *outputs, int threads);
+sol_status sol_net_forward(struct sol_net *net, struct sol_params *params, const void *const *inputs,
+                           void *const *outputs, int threads, struct sol_saved **out_saved);
+sol_status sol_net_backward(struct sol_net *net, struct sol_params *params, struct sol_saved *saved, int keep,
+                            const void *const *inputs, void *const *outputs, int threads);
 void sol_saved_destroy(struct sol_saved *saved); /* before or after its network, before the context; or NULL */
 /* Does backward read input i (output i) of the forward half? Then it must be handed over again, unchanged. Does it need
  * the value of parameter i? */

@@ -2,13 +2,12 @@
  *
  * It knows what a call must look like (leaves of the arguments, modes of modules, parameters) and compares; whatever
  * differs makes it return None, and Python sorts it out. What matches costs some tens of nanoseconds per tensor:
- * tensors are read through DLPack's C interface. A parameter is handed over again if its identity, version, address or
- * a sample of its bytes changed. */
+ * tensors are read through DLPack's C interface. Which parameters the network is called with is up to _params.c. */
 #include "_call.h"
 
 #include <string.h>
 
-static PyObject *text_version, *text_is_neg, *text_requires_grad;
+static PyObject *text_is_neg, *text_requires_grad;
 
 /* -- making */
 
@@ -116,13 +115,11 @@ static PyObject *caller_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     c->types = types;
     c->empty = empty;
     c->results = results;
-    c->replaced = PyList_New(0);
     c->noutput = (int)PyTuple_Size(results);
     c->ninput = sol_net_inputs(c->net->net);
     c->nforward_in = c->ninput;
     c->nforward_out = c->noutput;
-    if (c->replaced && !read_all(c, leaves, params, modes) && !call_read_split(c, split) && !check_counts(c))
-        return (PyObject *)c;
+    if (!read_all(c, leaves, params, modes) && !call_read_split(c, split) && !check_counts(c)) return (PyObject *)c;
     Py_DECREF(c);
     return NULL;
 }
@@ -135,32 +132,27 @@ static int caller_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(c->types);
     Py_VISIT(c->empty);
     Py_VISIT(c->results);
-    Py_VISIT(c->replaced);
     for (int i = 0; i < c->nleaf; i++) Py_VISIT(c->leaf[i].value);
-    for (int i = 0; i < c->nparam; i++) {
-        Py_VISIT(c->param[i].owner);
-        Py_VISIT(c->param[i].tensor);
-    }
+    for (int i = 0; i < c->nparam; i++) Py_VISIT(c->param[i].owner);
     for (int i = 0; i < c->nmode; i++) {
         Py_VISIT(c->mode[i].dict);
         Py_VISIT(c->mode[i].value);
     }
-    return 0;
+    return params_visit(c, visit, arg);
 }
 
 static int caller_clear(PyObject *self)
 {
     struct py_caller *c = (struct py_caller *)self;
+    params_free(c);
     Py_CLEAR(c->net);
     Py_CLEAR(c->types);
     Py_CLEAR(c->empty);
     Py_CLEAR(c->results);
-    Py_CLEAR(c->replaced);
     for (int i = 0; i < c->nleaf; i++) Py_CLEAR(c->leaf[i].value);
     for (int i = 0; i < c->nparam; i++) {
         Py_CLEAR(c->param[i].owner);
         Py_CLEAR(c->param[i].key);
-        Py_CLEAR(c->param[i].tensor);
     }
     for (int i = 0; i < c->nmode; i++) guard_clear(&c->mode[i]);
     return 0;
@@ -177,7 +169,6 @@ static void caller_dealloc(PyObject *self)
     PyMem_Free(c->param);
     PyMem_Free(c->mode);
     PyMem_Free(c->gradient);
-    PyMem_Free(c->read);
     f(self);
     Py_DECREF(type);
 }
@@ -227,7 +218,7 @@ int call_match(const struct py_caller *c, PyObject *object, const struct spec *s
     return 1;
 }
 
-static int match_leaves(struct py_caller *c, PyObject *leaves, const void **inputs)
+static int match_leaves(const struct py_caller *c, PyObject *leaves, const void **inputs)
 {
     const void *data;
     if (PyTuple_Size(leaves) != c->nleaf) return 0;
@@ -250,63 +241,9 @@ static int match_modes(const struct py_caller *c)
     return 1;
 }
 
-static uint64_t sample(const struct spec *s, const void *data)
+static int match_param(const struct py_caller *c, int i, PyObject *leaves, struct seen *out)
 {
-    size_t bytes = s->bits / 8u;
-    for (int i = 0; i < s->ndim; i++) bytes *= (size_t)s->shape[i];
-    size_t from = bytes / 2 / 8 * 8, n = bytes - from < 32 ? bytes - from : 32;
-    uint64_t word[4] = {0};
-    memcpy(word, (const char *)data + from, n);
-    return word[0] * 0x9E3779B97F4A7C15u + word[1] * 0xC2B2AE3D27D4EB4Fu + word[2] * 0x165667B19E3779F9u +
-           word[3] * 0x27D4EB2F165667C5u;
-}
-
-static int read_version(PyObject *tensor, long long *out)
-{
-    PyObject *v = PyObject_GetAttr(tensor, text_version);
-    if (!v) return -1;
-    *out = PyLong_AsLongLong(v);
-    Py_DECREF(v);
-    return *out == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
-static int replace(struct py_caller *c, PyObject **slot, PyObject *object)
-{
-    PyObject *old = *slot;
-    if (old && c->running && PyList_Append(c->replaced, old)) return -1;
-    Py_INCREF(object);
-    *slot = object;
-    Py_XDECREF(old);
-    return 0;
-}
-
-int call_hand_over(struct py_caller *c, int i, PyObject *object)
-{
-    struct param *p = &c->param[i];
-    const void *data;
-    long long version = 0;
-    int same = call_match(c, object, &p->spec, &data);
-    if (same != 1) return same;
-    if (p->versioned && read_version(object, &version)) return -1;
-    uint64_t bytes = sample(&p->spec, data);
-    if (p->known && object == p->tensor && version == p->version && data == p->data && bytes == p->sample) return 1;
-    sol_status status = sol_net_param(c->net->net, i, data);
-    if (status) {
-        core_raise(status);
-        return -1;
-    }
-    if (replace(c, &p->tensor, object)) return -1;
-    p->known = true;
-    p->version = version;
-    p->data = data;
-    p->sample = bytes;
-    c->changes++;
-    return 1;
-}
-
-static int match_param(struct py_caller *c, int i, PyObject *leaves)
-{
-    struct param *p = &c->param[i];
+    const struct param *p = &c->param[i];
     PyObject *object = p->owner ? PyDict_GetItemWithError(p->owner, p->key) : PyTuple_GetItem(leaves, p->leaf);
     if (!object) return PyErr_Occurred() ? -1 : 0;
     if (p->wants >= 0) {
@@ -316,14 +253,14 @@ static int match_param(struct py_caller *c, int i, PyObject *leaves)
         Py_DECREF(wants); /* True or False, which are always there */
         if (p->wants != (wants == Py_True)) return 0;
     }
-    return call_hand_over(c, i, object);
+    return params_see(c, i, object, out);
 }
 
-int call_match_all(struct py_caller *c, PyObject *leaves, const void **inputs)
+int call_match_all(const struct py_caller *c, PyObject *leaves, const void **inputs, struct seen *now)
 {
     int same = match_leaves(c, leaves, inputs);
     if (same == 1) same = match_modes(c);
-    for (int i = 0; same == 1 && i < c->nparam; i++) same = match_param(c, i, leaves);
+    for (int i = 0; same == 1 && i < c->nparam; i++) same = match_param(c, i, leaves, &now[i]);
     return same;
 }
 
@@ -343,32 +280,32 @@ PyObject *call_make_outputs(struct py_caller *c, int first, int n, void **output
     return made;
 }
 
-void call_begin(struct py_caller *c)
+static PyObject *run_with(struct py_caller *c, struct param_set *set, int threads, const void **inputs, void **outputs)
 {
-    c->running++;
-}
-
-void call_end(struct py_caller *c)
-{
-    if (!--c->running && PyList_Size(c->replaced)) PyList_SetSlice(c->replaced, 0, PyList_Size(c->replaced), NULL);
+    PyObject *made = call_make_outputs(c, 0, c->noutput, outputs);
+    if (!made) return NULL;
+    sol_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = sol_net_run(c->net->net, params_of(set), inputs, outputs, threads);
+    Py_END_ALLOW_THREADS;
+    if (!status) return made;
+    Py_DECREF(made);
+    return core_raise(status);
 }
 
 static PyObject *run(struct py_caller *c, PyObject *leaves, int threads, const void **inputs, void **outputs)
 {
-    int same = call_match_all(c, leaves, inputs);
-    if (same < 0) return NULL;
+    struct seen *now = params_room(c);
+    PyObject *result = NULL;
+    int same = now ? call_match_all(c, leaves, inputs, now) : -1;
+    struct param_set *set = same == 1 ? params_enter(c, now) : NULL;
+    if (set) {
+        result = run_with(c, set, threads, inputs, outputs);
+        params_leave(c, set);
+    }
+    params_room_free(c, now);
     if (!same) Py_RETURN_NONE;
-    PyObject *made = call_make_outputs(c, 0, c->noutput, outputs);
-    if (!made) return NULL;
-    sol_status status;
-    call_begin(c);
-    Py_BEGIN_ALLOW_THREADS;
-    status = sol_net_run(c->net->net, inputs, outputs, threads);
-    Py_END_ALLOW_THREADS;
-    call_end(c);
-    if (!status) return made;
-    Py_DECREF(made);
-    return core_raise(status);
+    return result;
 }
 
 static PyObject *caller_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -393,7 +330,7 @@ static PyObject *caller_refresh(PyObject *self, PyObject *unused)
 {
     struct py_caller *c = (struct py_caller *)self;
     (void)unused;
-    for (int i = 0; i < c->nparam; i++) c->param[i].known = false;
+    params_forget(c);
     Py_RETURN_NONE;
 }
 
@@ -423,9 +360,8 @@ static PyType_Spec caller_spec = {"sol._core.Caller", sizeof(struct py_caller), 
 int core_add_caller(PyObject *module)
 {
     core.caller = (PyTypeObject *)PyType_FromSpec(&caller_spec);
-    text_version = PyUnicode_InternFromString("_version");
     text_is_neg = PyUnicode_InternFromString("is_neg");
     text_requires_grad = PyUnicode_InternFromString("requires_grad");
-    if (!core.caller || !text_version || !text_is_neg || !text_requires_grad) return -1;
+    if (!core.caller || !text_is_neg || !text_requires_grad || params_init()) return -1;
     return PyModule_AddType(module, core.caller);
 }

@@ -1,5 +1,5 @@
-/* What _call.c and _train.c share: the expectations of a caller, and comparing with them. The functions return 1: as
- * expected, 0: not so, -1: an exception is set. */
+/* What _call.c, _params.c and _train.c share: the expectations of a caller, and comparing with them. The functions
+ * return 1: as expected, 0: not so, -1: an exception is set. */
 #ifndef SOL_PYTHON_CALL_H
 #define SOL_PYTHON_CALL_H
 
@@ -24,12 +24,14 @@ struct param {
     bool versioned;
     int wants; /* what its requires_grad must be; -1: either */
     struct spec spec;
-    bool known; /* the following is what the network has */
+};
+struct seen { /* a tensor that a call has as a parameter */
     PyObject *tensor;
     long long version;
     const void *data;
     uint64_t sample;
 };
+struct param_set;
 struct mode { /* what must be so in the module tree: dict[key] is value, or value[other], or the dict has `size` items
                */
     PyObject *dict, *key, *value, *other;
@@ -49,25 +51,34 @@ struct py_caller {
     /* of a network with a gradient: inputs and outputs of the forward half, which come first */
     int nforward_in, nforward_out;
     struct spec *gradient; /* of the other inputs: gradients of outputs */
-    int nread;             /* parameters that backward reads: their numbers */
-    int *read;
-    long long changes;  /* how often a parameter was handed over */
-    int running;        /* calls in flight */
-    PyObject *replaced; /* list: parameters that those may still read */
+    struct param_set *sets;
+    long long epochs; /* how often parameters of a set changed */
 };
 
 /* Is it a tensor that looks like this? Then where its data is. */
 int call_match(const struct py_caller *c, PyObject *object, const struct spec *s, const void **out_data);
-/* Leaves, modes and parameters are as expected; parameters that changed were handed to the network. */
-int call_match_all(struct py_caller *c, PyObject *leaves, const void **inputs);
-/* The network computes with this tensor as parameter i from now on. */
-int call_hand_over(struct py_caller *c, int i, PyObject *object);
+/* Leaves, modes and parameters are as expected. */
+int call_match_all(const struct py_caller *c, PyObject *leaves, const void **inputs, struct seen *now);
 /* New tensors for the outputs from `first` on, `n` of them, and where their data is. */
 PyObject *call_make_outputs(struct py_caller *c, int first, int n, void **outputs);
-/* Around each run: parameters that are replaced meanwhile stay alive. */
-void call_begin(struct py_caller *c);
-void call_end(struct py_caller *c);
 int call_read_spec(PyObject *row, struct spec *s); /* (code, bits, shape, strides); 0 or -1 */
+
+/* _params.c. Room for the parameters of a call, all of which it keeps alive. */
+int params_init(void);
+struct seen *params_room(const struct py_caller *c);
+void params_room_free(const struct py_caller *c, struct seen *now);
+/* Takes a tensor for parameter i, if it looks as it must. */
+int params_see(const struct py_caller *c, int i, PyObject *object, struct seen *out);
+/* Around each run: the set of these parameters, handed to the network as far as they changed. NULL: an exception. */
+struct param_set *params_enter(struct py_caller *c, const struct seen *now);
+void params_leave(struct py_caller *c, struct param_set *set);
+/* The set of this epoch: parameters that are as they were then. NULL without an exception: there is none any more. */
+struct param_set *params_enter_again(struct py_caller *c, long long epoch);
+struct sol_params *params_of(const struct param_set *set);
+long long params_epoch(const struct param_set *set);
+void params_forget(struct py_caller *c); /* the next call hands over all of them */
+int params_visit(struct py_caller *c, visitproc visit, void *arg);
+void params_free(struct py_caller *c);
 
 /* _train.c: methods of the caller, and what the argument `split` of its constructor says. */
 PyObject *call_forward(PyObject *self, PyObject *args);

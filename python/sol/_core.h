@@ -46,9 +46,10 @@ struct sol_onnx *core_onnx(PyObject *onnx);    /* of an Onnx */
 struct py_net {
     PyObject ob_base;
     struct sol_net *net;
-    PyObject *keep; /* owns data that the network reads; may be NULL */
+    struct sol_params *params; /* of set_param and run; NULL: not needed yet */
+    PyObject *keep;            /* owns data that the network reads; may be NULL */
 };
-/* Takes over the network, also if it fails. */
-PyObject *core_net(struct sol_net *net, PyObject *keep);
+/* Takes over the network, and parameters if they are not NULL, also if it fails. */
+PyObject *core_net(struct sol_net *net, struct sol_params *params, PyObject *keep);
 
 #endif

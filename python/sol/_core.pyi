@@ -65,7 +65,7 @@ class Caller:
         params: tuple[Any, ...],
         modes: tuple[Any, ...],
         results: tuple[Any, ...],
-        split: tuple[int, int, tuple[Any, ...], tuple[int, ...]] | None = ...,
+        split: tuple[int, int, tuple[Any, ...]] | None = ...,
     ) -> None: ...
     def forward(self, leaves: tuple[Any, ...], threads: int) -> tuple[tuple[Any, ...], Saved] | None: ...
     def backward(

@@ -391,7 +391,7 @@ static PyObject *graph_compile(PyObject *self, PyObject *unused)
     Py_BEGIN_ALLOW_THREADS;
     status = sol_compile(core.ctx, g, &net);
     Py_END_ALLOW_THREADS;
-    return status ? core_raise(status) : core_net(net, NULL);
+    return status ? core_raise(status) : core_net(net, NULL, NULL);
 }
 
 /* Buffers of a tuple; returns how many were opened, -1 with an exception set if one was not (all are closed then). */

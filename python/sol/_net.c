@@ -2,16 +2,18 @@
  * frameworks. */
 #include "_core.h"
 
-PyObject *core_net(struct sol_net *net, PyObject *keep)
+PyObject *core_net(struct sol_net *net, struct sol_params *params, PyObject *keep)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(core.net, Py_tp_alloc);
     struct py_net *p = (struct py_net *)alloc(core.net, 0);
     if (!p) {
+        sol_params_destroy(params);
         sol_net_destroy(net);
         return NULL;
     }
     Py_XINCREF(keep);
     p->net = net;
+    p->params = params;
     p->keep = keep;
     return (PyObject *)p;
 }
@@ -20,6 +22,7 @@ static void net_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     freefunc f = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    sol_params_destroy(((struct py_net *)self)->params);
     sol_net_destroy(((struct py_net *)self)->net);
     Py_XDECREF(((struct py_net *)self)->keep);
     f(self);
@@ -117,17 +120,26 @@ static int get_buffer(PyObject *object, Py_buffer *b, struct sol_io io, bool wri
     return -1;
 }
 
+/* Its own parameters, with which `run` calls it. */
+static int need_params(struct py_net *p)
+{
+    const sol_status status = p->params ? SOL_OK : sol_params_create(p->net, &p->params);
+    if (status) core_raise(status);
+    return status ? -1 : 0;
+}
+
 static PyObject *net_set_param(PyObject *self, PyObject *args)
 {
     int i;
     unsigned long long address;
     if (!PyArg_ParseTuple(args, "iK", &i, &address)) return NULL;
-    sol_status status = sol_net_param(((struct py_net *)self)->net, i, (const void *)(uintptr_t)address);
+    if (need_params((struct py_net *)self)) return NULL;
+    sol_status status = sol_params_set(((struct py_net *)self)->params, i, (const void *)(uintptr_t)address);
     if (status) return core_raise(status);
     Py_RETURN_NONE;
 }
 
-static PyObject *run_buffers(struct sol_net *net, Py_buffer *in, int nin, Py_buffer *out, int nout, int threads)
+static PyObject *run_buffers(struct py_net *p, Py_buffer *in, int nin, Py_buffer *out, int nout, int threads)
 {
     const void **inputs = PyMem_Calloc((size_t)nin + 1, sizeof *inputs);
     void **outputs = PyMem_Calloc((size_t)nout + 1, sizeof *outputs);
@@ -136,7 +148,7 @@ static PyObject *run_buffers(struct sol_net *net, Py_buffer *in, int nin, Py_buf
         for (int i = 0; i < nin; i++) inputs[i] = in[i].buf;
         for (int i = 0; i < nout; i++) outputs[i] = out[i].buf;
         Py_BEGIN_ALLOW_THREADS;
-        status = sol_net_run(net, inputs, outputs, threads);
+        status = sol_net_run(p->net, p->params, inputs, outputs, threads);
         Py_END_ALLOW_THREADS;
     } else {
         PyErr_NoMemory();
@@ -162,7 +174,8 @@ static PyObject *net_run(PyObject *self, PyObject *args)
         if (get_buffer(PyTuple_GetItem(ins, n), &b[n], sol_net_input(net, n), false)) goto done;
     for (; n < nin + nout; n++)
         if (get_buffer(PyTuple_GetItem(outs, n - nin), &b[n], sol_net_output(net, n - nin), true)) goto done;
-    result = run_buffers(net, b, nin, b + nin, nout, threads);
+    if (need_params((struct py_net *)self)) goto done;
+    result = run_buffers((struct py_net *)self, b, nin, b + nin, nout, threads);
 done:
     for (int i = 0; i < n; i++) PyBuffer_Release(&b[i]);
     PyMem_Free(b);

@@ -56,13 +56,14 @@ static PyObject *onnx_compile(PyObject *self, PyObject *unused)
 {
     struct sol_onnx *model = ((struct py_onnx *)self)->model;
     struct sol_net *net = NULL;
+    struct sol_params *params = NULL;
     sol_status status;
     (void)unused;
     Py_BEGIN_ALLOW_THREADS;
     status = sol_compile(core.ctx, sol_onnx_graph(model), &net);
-    if (!status) status = sol_onnx_bind(model, net);
+    if (!status) status = sol_onnx_bind(model, net, &params);
     Py_END_ALLOW_THREADS;
-    if (!status) return core_net(net, self);
+    if (!status) return core_net(net, params, self);
     core_raise(status);
     sol_net_destroy(net);
     return NULL;

@@ -1,8 +1,8 @@
 /* The two halves of a network with a gradient: Caller.forward, Caller.backward, and what lies between them.
  *
  * Backward may come much later, or never. What it needs beside the caller's tensors is a Saved, which keeps the
- * parameters that backward reads: if the network was given others in the meantime, it gets those back first. That their
- * values are the same still is for the framework to say, which counts versions. */
+ * parameters of the forward call: backward is called with these. That their values are the same still is for the
+ * framework to say, which counts versions. */
 #include <string.h>
 
 #include "_call.h"
@@ -10,8 +10,8 @@
 struct py_saved {
     PyObject ob_base;
     struct sol_saved *saved;
-    PyObject *params;  /* tuple: of c->read */
-    long long changes; /* of the caller, when these were its parameters */
+    PyObject *params; /* tuple */
+    long long epoch;  /* of their set */
 };
 static PyTypeObject *saved_type;
 
@@ -29,37 +29,18 @@ static int read_gradients(struct py_caller *c, PyObject *rows)
     return 0;
 }
 
-static int read_numbers(struct py_caller *c, PyObject *numbers)
-{
-    Py_ssize_t n = PyTuple_Size(numbers);
-    c->read = PyMem_Calloc((size_t)n + 1, sizeof *c->read);
-    if (!c->read) return PyErr_NoMemory(), -1;
-    for (; c->nread < n; c->nread++) {
-        long i = PyLong_AsLong(PyTuple_GetItem(numbers, c->nread));
-        if (i == -1 && PyErr_Occurred()) return -1;
-        if (i < 0 || i >= c->nparam) {
-            PyErr_SetString(core.error[SOL_ERR_INVALID], "caller: split: there is no such parameter");
-            return -1;
-        }
-        c->read[c->nread] = (int)i;
-    }
-    return 0;
-}
-
-/* (forward inputs, forward outputs, specs of the gradients of outputs, parameters that backward reads), or None */
+/* (forward inputs, forward outputs, specs of the gradients of outputs), or None */
 int call_read_split(struct py_caller *c, PyObject *split)
 {
-    PyObject *gradients, *reads;
+    PyObject *gradients;
     if (split == Py_None) return 0;
-    if (!PyArg_ParseTuple(split, "iiO!O!", &c->nforward_in, &c->nforward_out, &PyTuple_Type, &gradients, &PyTuple_Type,
-                          &reads))
-        return -1;
+    if (!PyArg_ParseTuple(split, "iiO!", &c->nforward_in, &c->nforward_out, &PyTuple_Type, &gradients)) return -1;
     if (c->nforward_in < 0 || c->nforward_out < 0 || c->nforward_in + PyTuple_Size(gradients) != c->ninput ||
         c->nforward_out > c->noutput) {
         PyErr_SetString(core.error[SOL_ERR_INVALID], "caller: split: does not fit the network's inputs and outputs");
         return -1;
     }
-    return read_gradients(c, gradients) || read_numbers(c, reads) ? -1 : 0;
+    return read_gradients(c, gradients);
 }
 
 /* -- Saved */
@@ -74,16 +55,15 @@ static void saved_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-static struct py_saved *new_saved(const struct py_caller *c)
+static struct py_saved *new_saved(const struct py_caller *c, const struct seen *now, const struct param_set *set)
 {
     struct py_saved *s = (struct py_saved *)((allocfunc)PyType_GetSlot(saved_type, Py_tp_alloc))(saved_type, 0);
     if (!s) return NULL;
-    s->changes = c->changes;
-    s->params = PyTuple_New(c->nread);
-    for (int i = 0; s->params && i < c->nread; i++) {
-        PyObject *tensor = c->param[c->read[i]].tensor;
-        Py_INCREF(tensor);
-        if (PyTuple_SetItem(s->params, i, tensor)) Py_CLEAR(s->params);
+    s->epoch = params_epoch(set);
+    s->params = PyTuple_New(c->nparam);
+    for (int i = 0; s->params && i < c->nparam; i++) {
+        Py_INCREF(now[i].tensor);
+        if (PyTuple_SetItem(s->params, i, now[i].tensor)) Py_CLEAR(s->params);
     }
     if (s->params) return s;
     Py_DECREF((PyObject *)s);
@@ -92,24 +72,32 @@ static struct py_saved *new_saved(const struct py_caller *c)
 
 /* -- forward */
 
+static PyObject *forward_with(struct py_caller *c, struct param_set *set, struct py_saved *saved, int threads,
+                              const void **inputs, void **outputs)
+{
+    PyObject *made = call_make_outputs(c, 0, c->nforward_out, outputs);
+    if (!made) return NULL;
+    sol_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = sol_net_forward(c->net->net, params_of(set), inputs, outputs, threads, &saved->saved);
+    Py_END_ALLOW_THREADS;
+    PyObject *result = status ? core_raise(status) : PyTuple_Pack(2, made, (PyObject *)saved);
+    Py_DECREF(made);
+    return result;
+}
+
 static PyObject *forward(struct py_caller *c, PyObject *leaves, int threads, const void **inputs, void **outputs)
 {
-    int same = call_match_all(c, leaves, inputs);
-    if (same < 0) return NULL;
-    if (!same) Py_RETURN_NONE;
-    struct py_saved *saved = new_saved(c);
-    PyObject *made = saved ? call_make_outputs(c, 0, c->nforward_out, outputs) : NULL, *result = NULL;
-    if (!made) goto done;
-    sol_status status;
-    call_begin(c);
-    Py_BEGIN_ALLOW_THREADS;
-    status = sol_net_forward(c->net->net, inputs, outputs, threads, &saved->saved);
-    Py_END_ALLOW_THREADS;
-    call_end(c);
-    result = status ? core_raise(status) : PyTuple_Pack(2, made, (PyObject *)saved);
-done:
-    Py_XDECREF(made);
+    struct seen *now = params_room(c);
+    PyObject *result = NULL;
+    int same = now ? call_match_all(c, leaves, inputs, now) : -1;
+    struct param_set *set = same == 1 ? params_enter(c, now) : NULL;
+    struct py_saved *saved = set ? new_saved(c, now, set) : NULL;
+    if (saved) result = forward_with(c, set, saved, threads, inputs, outputs);
     Py_XDECREF((PyObject *)saved);
+    if (set) params_leave(c, set);
+    params_room_free(c, now);
+    if (!same) Py_RETURN_NONE;
     return result;
 }
 
@@ -164,34 +152,43 @@ static int place_outputs(const struct py_caller *c, PyObject *outputs, void **ou
     return 0;
 }
 
-/* Parameters are those of the forward call again. */
-static int restore(struct py_caller *c, const struct py_saved *saved)
+/* The parameters of the forward call again. */
+static struct param_set *enter_again(struct py_caller *c, const struct py_saved *saved)
 {
-    if (c->changes == saved->changes) return 0;
-    for (int i = 0; i < c->nread; i++) {
-        int same = call_hand_over(c, c->read[i], PyTuple_GetItem(saved->params, i));
-        if (!same)
-            PyErr_SetString(core.error[SOL_ERR_INVALID], "backward: a parameter does not lie as it did in forward");
-        if (same != 1) return -1;
-    }
-    return 0;
+    struct param_set *set = params_enter_again(c, saved->epoch);
+    if (set) return set;
+    struct seen *now = params_room(c);
+    int same = now ? 1 : -1;
+    for (int i = 0; same == 1 && i < c->nparam; i++)
+        same = params_see(c, i, PyTuple_GetItem(saved->params, i), &now[i]);
+    if (!same) PyErr_SetString(core.error[SOL_ERR_INVALID], "backward: a parameter does not lie as it did in forward");
+    if (same == 1) set = params_enter(c, now);
+    params_room_free(c, now); /* `saved` keeps them alive */
+    return set;
+}
+
+static PyObject *backward_with(struct py_caller *c, struct param_set *set, struct sol_saved *saved, int keep,
+                               const void **in, void **out, int threads)
+{
+    PyObject *made = call_make_outputs(c, c->nforward_out, c->noutput - c->nforward_out, out + c->nforward_out);
+    if (!made) return NULL;
+    sol_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = sol_net_backward(c->net->net, params_of(set), saved, keep, in, out, threads);
+    Py_END_ALLOW_THREADS;
+    if (!status) return made;
+    Py_DECREF(made);
+    return core_raise(status);
 }
 
 static PyObject *backward(struct py_caller *c, struct py_saved *saved, int keep, const void **in, void **out,
                           int threads)
 {
-    if (restore(c, saved)) return NULL;
-    PyObject *made = call_make_outputs(c, c->nforward_out, c->noutput - c->nforward_out, out + c->nforward_out);
-    if (!made) return NULL;
-    sol_status status;
-    call_begin(c);
-    Py_BEGIN_ALLOW_THREADS;
-    status = sol_net_backward(c->net->net, saved->saved, keep, in, out, threads);
-    Py_END_ALLOW_THREADS;
-    call_end(c);
-    if (!status) return made;
-    Py_DECREF(made);
-    return core_raise(status);
+    struct param_set *set = enter_again(c, saved);
+    if (!set) return NULL;
+    PyObject *result = backward_with(c, set, saved->saved, keep, in, out, threads);
+    params_leave(c, set);
+    return result;
 }
 
 PyObject *call_backward(PyObject *self, PyObject *args)

@@ -560,10 +560,15 @@ const void *sol_onnx_param(const struct sol_onnx *model, int i)
     return i >= 0 && i < model->params.n ? model->params.at[i] : NULL;
 }
 
-sol_status sol_onnx_bind(const struct sol_onnx *model, struct sol_net *net)
+sol_status sol_onnx_bind(const struct sol_onnx *model, struct sol_net *net, struct sol_params **out_params)
 {
-    for (int i = 0; i < model->params.n; i++) TRY(sol_net_param(net, i, model->params.at[i]));
-    return SOL_OK;
+    TRY(sol_params_create(net, out_params));
+    sol_status status = SOL_OK;
+    for (int i = 0; i < model->params.n && !status; i++) status = sol_params_set(*out_params, i, model->params.at[i]);
+    if (!status) return SOL_OK;
+    sol_params_destroy(*out_params);
+    *out_params = NULL;
+    return status;
 }
 
 const char *sol_onnx_operator(const struct sol_onnx *model, int i, int64_t *out_count)

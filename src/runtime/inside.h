@@ -1,5 +1,5 @@
-/* The inside of the runtime, for the files of this folder alone: a network, its blocks of memory, its calls in flight.
- */
+/* The inside of the runtime, for the files of this folder alone: a network, parameters of its callers, its blocks of
+ * memory, its calls in flight. */
 #ifndef SOL_RUNTIME_INSIDE_H
 #define SOL_RUNTIME_INSIDE_H
 
@@ -33,6 +33,24 @@ struct profile { /* of the last run of a program that was measured */
     bool some;
     int64_t *ns; /* by step */
 };
+/* A mutex with a condition that survives fork(): a child makes it anew, for whoever held it does not exist there. */
+struct lock {
+    atomic_int forks; /* of the process in which it is good */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+};
+/* Parameters of one owner: where their data are, and what was prepared of them. */
+struct sol_params {
+    struct sol_net *net;
+    struct lock lock;   /* for all below */
+    const void **param; /* as they were handed over last */
+    bool *dirty;        /* by parameter: what depends on it is to be prepared again */
+    bool any_dirty;     /* or nothing was prepared yet */
+    bool fresh;         /* nothing was prepared yet */
+    bool preparing;
+    int running; /* calls in flight */
+    struct block prepared;
+};
 struct sol_net {
     struct sol_ctx *ctx;
     struct arena *arena;
@@ -43,17 +61,8 @@ struct sol_net {
     const struct rt_team *team;
     bool debug; /* fills the workspace with NaN before each call */
 
-    atomic_int forks;     /* of the process in which what follows is good: see net_lock */
-    pthread_mutex_t lock; /* for all below */
-    pthread_cond_t changed;
-    const void **param; /* as they were handed over last */
-    bool *dirty;        /* by parameter: what depends on it is to be prepared again */
-    bool any_dirty;     /* or nothing was prepared yet */
-    bool fresh;         /* nothing was prepared yet */
-    bool preparing;
-    int running; /* calls in flight */
+    struct lock lock; /* for all below */
     struct slot *idle;
-    struct block prepared;
     struct sol_saved *saved_idle; /* kept for the next call of forward */
     int saved_nidle, saved_out;   /* out: handed out, not destroyed */
     int saved_most[2];            /* the most that were out at once: lately, and just before that */
@@ -63,7 +72,15 @@ struct sol_net {
     char *profile_text; /* handed out last */
 };
 
-/* net.c. In a child process the lock is made anew: whoever held it does not exist there. */
+/* lock.c */
+void lock_init(struct lock *l);
+void lock_destroy(struct lock *l);
+/* `mend` puts `of`, which the lock guards, right in a child process, where calls of the parent's other threads never
+ * end; NULL: there is nothing to put right. */
+void lock_take(struct lock *l, void (*mend)(void *of), void *of);
+void lock_give(struct lock *l);
+
+/* net.c */
 void net_lock(struct sol_net *net);
 void net_unlock(struct sol_net *net);
 /* Frees what is left of a network that was destroyed, when nothing that is saved holds it any more. */
@@ -86,13 +103,18 @@ sol_status saved_take(struct sol_net *net, struct sol_saved **out_s);
 void saved_give(struct sol_saved *s);
 void saved_free_idle(struct sol_net *net);
 
+/* params.c */
+void params_lock(struct sol_params *params);
+void params_unlock(struct sol_params *params);
+
 /* prepare.c. Between enter and leave the prepared block is good, and nobody writes it. */
-sol_status prepare_enter(struct sol_net *net, int threads);
-void prepare_leave(struct sol_net *net);
+sol_status prepare_enter(struct sol_params *params, int threads);
+void prepare_leave(struct sol_params *params);
 
 /* run.c */
 struct call {
     const struct sol_program *program;
+    struct sol_params *params;
     const void *const *inputs; /* NULL: prepare */
     void *const *outputs;
     const struct sol_saved *saved; /* NULL: the program uses none */

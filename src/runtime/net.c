@@ -1,7 +1,7 @@
-/* The network object: what it consists of, its parameters, its numbers. Running is in run.c and prepare.c. */
+/* The network object: what it consists of, its numbers. Parameters are in params.c, running is in run.c and prepare.c.
+ */
 #include "runtime/inside.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,18 +47,13 @@ sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_par
     net->output_bytes = all_bytes(a, m->noutput, parts->outputs);
     net->param_bytes = all_bytes(a, m->nparam, parts->params);
     net->prepares = NEW_ARRAY(a, bool, m->nparam);
-    net->param = NEW_ARRAY(a, const void *, m->nparam);
-    net->dirty = NEW_ARRAY(a, bool, m->nparam);
     net->forward_profile.ns = NEW_ARRAY(a, int64_t, m->forward.nstep);
     net->backward_profile.ns = NEW_ARRAY(a, int64_t, m->backward.nstep);
     TRY(ctx_check(ctx));
     mark_prepares(net);
     net->team = rt_team_openmp();
     net->debug = !strcmp(ctx_config(ctx, "compiler::debug"), "1");
-    net->any_dirty = net->fresh = true;
-    atomic_init(&net->forks, rt_forks());
-    pthread_mutex_init(&net->lock, NULL);
-    pthread_cond_init(&net->changed, NULL);
+    lock_init(&net->lock);
     *out_net = net;
     return SOL_OK;
 }
@@ -70,7 +65,6 @@ void sol_net_destroy(struct sol_net *net)
         next = s->next;
         slot_free(net, s);
     }
-    block_free(net->ctx, &net->prepared);
     ctx_free(net->ctx, net->profile_text);
     if (net->parts.close) net->parts.close(net->parts.handle);
     net_lock(net);
@@ -83,41 +77,18 @@ void sol_net_destroy(struct sol_net *net)
 
 void net_free(struct sol_net *net)
 {
-    pthread_mutex_destroy(&net->lock);
-    pthread_cond_destroy(&net->changed);
+    lock_destroy(&net->lock);
     arena_destroy(net->arena);
-}
-
-/* -- the lock. In a child process calls of the parent's other threads never end: they are forgotten, and what they may
- * have been preparing is prepared again. Of the child's threads the first that comes here does it. */
-
-static void mend_after_fork(struct sol_net *net, int now)
-{
-    enum { MENDING = -1 };
-    int before = atomic_load(&net->forks);
-    if (before == now) return;
-    if (before == MENDING || !atomic_compare_exchange_strong(&net->forks, &before, MENDING)) {
-        while (atomic_load(&net->forks) != now) sched_yield();
-        return;
-    }
-    pthread_mutex_init(&net->lock, NULL);
-    pthread_cond_init(&net->changed, NULL);
-    net->running = 0;
-    if (net->preparing) net->any_dirty = net->fresh = true;
-    net->preparing = false;
-    atomic_store(&net->forks, now);
 }
 
 void net_lock(struct sol_net *net)
 {
-    const int now = rt_forks();
-    if (atomic_load_explicit(&net->forks, memory_order_acquire) != now) mend_after_fork(net, now);
-    pthread_mutex_lock(&net->lock);
+    lock_take(&net->lock, NULL, NULL);
 }
 
 void net_unlock(struct sol_net *net)
 {
-    pthread_mutex_unlock(&net->lock);
+    lock_give(&net->lock);
 }
 
 /* -- what it takes and gives */
@@ -155,21 +126,6 @@ struct sol_io sol_net_output(const struct sol_net *net, int i)
 struct sol_io sol_net_param_io(const struct sol_net *net, int i)
 {
     return io_at(net->parts.params, net->module->nparam, i);
-}
-
-sol_status sol_net_param(struct sol_net *net, int i, const void *data)
-{
-    if (i < 0 || i >= net->module->nparam)
-        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': there is no parameter %d, it has %d", net->parts.name,
-                        i, net->module->nparam);
-    if (!data && net->param_bytes[i] > 0)
-        return ctx_fail(net->ctx, SOL_ERR_INVALID, "network '%s': parameter %d, '%s', is NULL, expected %lld bytes",
-                        net->parts.name, i, net->parts.params[i].name, (long long)net->param_bytes[i]);
-    net_lock(net);
-    net->param[i] = data;
-    if (net->prepares[i]) net->dirty[i] = net->any_dirty = true;
-    net_unlock(net);
-    return SOL_OK;
 }
 
 /* -- numbers */

@@ -27,12 +27,14 @@ static void mark_steps(const struct sol_net *net, const bool *dirty, bool all, b
     }
 }
 
-static sol_status run_steps(struct sol_net *net, const unsigned char *only, int threads)
+static sol_status run_steps(struct sol_params *params, const unsigned char *only, int threads)
 {
     struct slot *s;
+    struct sol_net *net = params->net;
     const struct sol_program *p = &net->module->prepare;
     TRY(slot_take(net, p, threads, &s));
-    const sol_status status = run_program(net, &(struct call){.program = p, .only = only, .threads = threads}, s);
+    const struct call c = {.program = p, .params = params, .only = only, .threads = threads};
+    const sol_status status = run_program(net, &c, s);
     const struct sol_module *m = net->module;
     const bool large = s->workspace.bytes > MAX(m->forward.workspace_bytes, m->backward.workspace_bytes);
     if (large)
@@ -42,77 +44,82 @@ static sol_status run_steps(struct sol_net *net, const unsigned char *only, int 
     return status;
 }
 
-static sol_status prepare(struct sol_net *net, const bool *dirty, bool all, int threads)
+static sol_status prepare(struct sol_params *params, const bool *dirty, bool all, int threads)
 {
+    const struct sol_net *net = params->net;
     const struct sol_module *m = net->module;
-    if (!net->prepared.at) TRY(block_make(net->ctx, m->prepared_bytes, "the prepared parameters", &net->prepared));
+    if (!params->prepared.at)
+        TRY(block_make(net->ctx, m->prepared_bytes, "the prepared parameters", &params->prepared));
     unsigned char *only = ctx_realloc(net->ctx, NULL, (size_t)(m->prepare.nstep + m->nbuffer));
     if (!only) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: preparing '%s'", net->parts.name);
     bool *needed = (bool *)only + m->prepare.nstep;
     memset(needed, 0, (size_t)m->nbuffer * sizeof *needed);
     mark_steps(net, dirty, all, needed, only);
-    const sol_status status = run_steps(net, only, threads);
+    const sol_status status = run_steps(params, only, threads);
     ctx_free(net->ctx, only);
     return status;
 }
 
 /* Under the lock: every parameter has data. */
-static sol_status check_params(struct sol_net *net)
+static sol_status check_params(const struct sol_params *params)
 {
+    const struct sol_net *net = params->net;
     for (int i = 0; i < net->module->nparam; i++)
-        if (!net->param[i] && net->param_bytes[i] > 0)
+        if (!params->param[i] && net->param_bytes[i] > 0)
             return ctx_fail(net->ctx, SOL_ERR_INVALID,
-                            "network '%s': parameter %d, '%s', has no data: hand it over with sol_net_param",
+                            "network '%s': parameter %d, '%s', has no data: hand it over with sol_params_set",
                             net->parts.name, i, net->parts.params[i].name);
     return SOL_OK;
 }
 
 /* Under the lock, which is given up while steps run. */
-static sol_status prepare_now(struct sol_net *net, int threads)
+static sol_status prepare_now(struct sol_params *params, int threads)
 {
-    const size_t n = (size_t)net->module->nparam;
-    bool *dirty = ctx_realloc(net->ctx, NULL, n * sizeof *dirty);
-    if (!dirty) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: preparing '%s'", net->parts.name);
-    const bool all = net->fresh;
-    memcpy(dirty, net->dirty, n * sizeof *dirty);
-    memset(net->dirty, 0, n * sizeof *dirty);
-    net->any_dirty = net->fresh = false;
-    net->preparing = true;
-    net_unlock(net);
+    struct sol_ctx *ctx = params->net->ctx;
+    const char *name = params->net->parts.name;
+    const size_t n = (size_t)params->net->module->nparam;
+    bool *dirty = ctx_realloc(ctx, NULL, n * sizeof *dirty);
+    if (!dirty) return ctx_fail(ctx, SOL_ERR_NOMEM, "out of memory: preparing '%s'", name);
+    const bool all = params->fresh;
+    memcpy(dirty, params->dirty, n * sizeof *dirty);
+    memset(params->dirty, 0, n * sizeof *dirty);
+    params->any_dirty = params->fresh = false;
+    params->preparing = true;
+    params_unlock(params);
     const int64_t start = clock_ns();
-    const sol_status status = prepare(net, dirty, all, threads);
-    LOG(net->ctx, LOG_DEBUG, "run", "%s: prepared in %.1f ms", net->parts.name, (double)(clock_ns() - start) * 1e-6);
-    net_lock(net);
-    net->preparing = false;
+    const sol_status status = prepare(params, dirty, all, threads);
+    LOG(ctx, LOG_DEBUG, "run", "%s: prepared in %.1f ms", name, (double)(clock_ns() - start) * 1e-6);
+    params_lock(params);
+    params->preparing = false;
     if (status) {
-        for (size_t i = 0; i < n; i++) net->dirty[i] |= dirty[i];
-        net->any_dirty = true;
-        net->fresh |= all;
+        for (size_t i = 0; i < n; i++) params->dirty[i] |= dirty[i];
+        params->any_dirty = true;
+        params->fresh |= all;
     }
-    pthread_cond_broadcast(&net->changed);
-    ctx_free(net->ctx, dirty);
+    pthread_cond_broadcast(&params->lock.changed);
+    ctx_free(ctx, dirty);
     return status;
 }
 
-sol_status prepare_enter(struct sol_net *net, int threads)
+sol_status prepare_enter(struct sol_params *params, int threads)
 {
     sol_status status = SOL_OK;
-    net_lock(net);
-    while (!status && (net->any_dirty || net->preparing)) {
-        if (net->preparing || net->running)
-            pthread_cond_wait(&net->changed, &net->lock);
-        else if (!(status = check_params(net)))
-            status = prepare_now(net, threads);
+    params_lock(params);
+    while (!status && (params->any_dirty || params->preparing)) {
+        if (params->preparing || params->running)
+            pthread_cond_wait(&params->lock.changed, &params->lock.mutex);
+        else if (!(status = check_params(params)))
+            status = prepare_now(params, threads);
     }
-    if (!status) net->running++;
-    net_unlock(net);
+    if (!status) params->running++;
+    params_unlock(params);
     return status;
 }
 
-void prepare_leave(struct sol_net *net)
+void prepare_leave(struct sol_params *params)
 {
-    net_lock(net);
-    net->running--;
-    if (!net->running && net->any_dirty) pthread_cond_broadcast(&net->changed);
-    net_unlock(net);
+    params_lock(params);
+    params->running--;
+    if (!params->running && params->any_dirty) pthread_cond_broadcast(&params->lock.changed);
+    params_unlock(params);
 }

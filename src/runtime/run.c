@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *begin_of(const struct sol_net *net, const struct sol_buffer *b, const struct slot *s, const struct call *c)
+static char *begin_of(const struct sol_buffer *b, const struct slot *s, const struct call *c)
 {
     const void *begin = NULL;
     switch ((enum sol_buffer_kind)b->kind) {
     case SOL_BUFFER_INPUT: begin = c->inputs ? c->inputs[b->index] : NULL; break;
     case SOL_BUFFER_OUTPUT: begin = c->outputs ? c->outputs[b->index] : NULL; break;
-    case SOL_BUFFER_PARAM: begin = net->param[b->index]; break;
-    case SOL_BUFFER_PREPARED: begin = net->prepared.at; break;
+    case SOL_BUFFER_PARAM: begin = c->params->param[b->index]; break;
+    case SOL_BUFFER_PREPARED: begin = c->params->prepared.at; break;
     case SOL_BUFFER_WORKSPACE: begin = s->workspace.at; break;
     case SOL_BUFFER_CONST: begin = b->data; break;
     case SOL_BUFFER_SAVED: begin = c->saved ? c->saved->block.at : NULL; break;
@@ -50,9 +50,9 @@ sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s
     static const uint64_t seeds[8];
     const struct sol_module *m = net->module;
     const struct sol_program *p = c->program;
-    net_lock(net); /* for the parameters' addresses */
-    for (int i = 0; i < m->nbuffer; i++) s->base[i] = begin_of(net, &m->buffer[i], s, c);
-    net_unlock(net);
+    params_lock(c->params); /* for the parameters' addresses */
+    for (int i = 0; i < m->nbuffer; i++) s->base[i] = begin_of(&m->buffer[i], s, c);
+    params_unlock(c->params);
     if (net->debug && s->workspace.at) memset(s->workspace.at, 0xff, (size_t)s->workspace.bytes); /* NaN, and -1 */
     if (c->profile) memset(s->step_ns, 0, (size_t)p->nstep * sizeof *s->step_ns);
     const struct rt_call call = {.program = p,
@@ -139,45 +139,53 @@ static sol_status run_slot(struct sol_net *net, struct call *c, struct profile *
 
 static sol_status run(struct sol_net *net, struct call *c, int given, struct profile *profile)
 {
+    if (!c->params || c->params->net != net)
+        return ctx_fail(net->ctx, SOL_ERR_INVALID,
+                        "network '%s': a call needs parameters of its own: sol_params_create", net->parts.name);
     TRY(check_pointers(net, SOL_BUFFER_INPUT, given, net->parts.inputs, net->input_bytes, c->inputs));
     TRY(check_pointers(net, SOL_BUFFER_OUTPUT, given, net->parts.outputs, net->output_bytes,
                        (const void *const *)c->outputs));
     expect_outputs(net, given, c->outputs);
     c->threads = choose_threads(net, c->threads);
-    TRY(prepare_enter(net, c->threads));
+    TRY(prepare_enter(c->params, c->threads));
     const sol_status status = run_slot(net, c, profile);
-    prepare_leave(net);
+    prepare_leave(c->params);
     return status;
 }
 
-static sol_status forward(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads,
-                          struct sol_saved *saved)
+static sol_status forward(struct sol_net *net, struct call c, struct sol_saved *saved)
 {
-    struct call c = {
-        .program = &net->module->forward, .inputs = inputs, .outputs = outputs, .saved = saved, .threads = threads};
+    c.program = &net->module->forward;
+    c.saved = saved;
     if (net->debug && saved && saved->block.at) memset(saved->block.at, 0xff, (size_t)saved->block.bytes);
     return run(net, &c, SOL_GIVEN_FORWARD, &net->forward_profile);
 }
 
-sol_status net_measure(struct sol_net *net, const void *const *inputs, void *const *outputs, int64_t *out_ns)
+sol_status net_measure(struct sol_net *net, struct sol_params *params, const void *const *inputs, void *const *outputs,
+                       int64_t *out_ns)
 {
     struct sol_saved *saved = NULL;
     struct profile profile = {.ns = out_ns};
     if (net->module->saved_bytes) TRY(saved_take(net, &saved));
-    struct call c = {
-        .program = &net->module->forward, .inputs = inputs, .outputs = outputs, .saved = saved, .profile = true};
+    struct call c = {.program = &net->module->forward,
+                     .params = params,
+                     .inputs = inputs,
+                     .outputs = outputs,
+                     .saved = saved,
+                     .profile = true};
     const sol_status status = run(net, &c, SOL_GIVEN_FORWARD, &profile);
     if (saved) saved_give(saved);
     return status;
 }
 
-sol_status sol_net_forward(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads,
-                           struct sol_saved **out_saved)
+sol_status sol_net_forward(struct sol_net *net, struct sol_params *params, const void *const *inputs,
+                           void *const *outputs, int threads, struct sol_saved **out_saved)
 {
+    const struct call c = {.params = params, .inputs = inputs, .outputs = outputs, .threads = threads};
     struct sol_saved *saved;
     *out_saved = NULL;
     TRY(saved_take(net, &saved));
-    const sol_status status = forward(net, inputs, outputs, threads, saved);
+    const sol_status status = forward(net, c, saved);
     if (status)
         saved_give(saved);
     else
@@ -185,11 +193,13 @@ sol_status sol_net_forward(struct sol_net *net, const void *const *inputs, void 
     return status;
 }
 
-sol_status sol_net_run(struct sol_net *net, const void *const *inputs, void *const *outputs, int threads)
+sol_status sol_net_run(struct sol_net *net, struct sol_params *params, const void *const *inputs, void *const *outputs,
+                       int threads)
 {
-    if (!net->module->saved_bytes) return forward(net, inputs, outputs, threads, NULL);
+    const struct call c = {.params = params, .inputs = inputs, .outputs = outputs, .threads = threads};
+    if (!net->module->saved_bytes) return forward(net, c, NULL);
     struct sol_saved *saved;
-    TRY(sol_net_forward(net, inputs, outputs, threads, &saved));
+    TRY(sol_net_forward(net, params, inputs, outputs, threads, &saved));
     saved_give(saved);
     return SOL_OK;
 }
@@ -214,8 +224,8 @@ static sol_status run_in_copy(struct sol_net *net, struct call *c)
     return status;
 }
 
-sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, int keep, const void *const *inputs,
-                            void *const *outputs, int threads)
+sol_status sol_net_backward(struct sol_net *net, struct sol_params *params, struct sol_saved *saved, int keep,
+                            const void *const *inputs, void *const *outputs, int threads)
 {
     if (!has_gradient(net->module))
         return ctx_fail(net->ctx, SOL_ERR_INVALID,
@@ -226,6 +236,7 @@ sol_status sol_net_backward(struct sol_net *net, struct sol_saved *saved, int ke
                         net->parts.name);
     if (atomic_load(&saved->used)) return take_over(net, saved);
     struct call c = {.program = &net->module->backward,
+                     .params = params,
                      .inputs = inputs,
                      .outputs = outputs,
                      .saved = saved,

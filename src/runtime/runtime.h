@@ -1,4 +1,5 @@
-/* Runtime: the network object behind sol_net_*: parameters, prepared block, workspaces of calls in flight, running.
+/* Runtime: behind sol_net_* the network object, workspaces of calls in flight, running; behind sol_params_* what its
+ * callers own: parameters and what was prepared of them.
  * Sees a module's table only; who compiled it does not matter. */
 #ifndef SOL_RUNTIME_H
 #define SOL_RUNTIME_H
@@ -28,6 +29,7 @@ struct net_parts {
  * failure nothing is taken over. */
 sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_parts *parts, struct sol_net **out_net);
 /* sol_net_run with as many threads as it likes, each step of forward measured: out_ns has room for all of them. */
-sol_status net_measure(struct sol_net *net, const void *const *inputs, void *const *outputs, int64_t *out_ns);
+sol_status net_measure(struct sol_net *net, struct sol_params *params, const void *const *inputs, void *const *outputs,
+                       int64_t *out_ns);
 
 #endif

@@ -8,6 +8,7 @@ enum { WARM = 2, LEAST_RUNS = 5, MOST_RUNS = 60 };
 
 void tune_net_free(struct tune_net *n)
 {
+    sol_params_destroy(n->params);
     sol_net_destroy(n->net);
     arena_destroy(n->arena);
     *n = (struct tune_net){0};
@@ -73,16 +74,23 @@ bool trial_data_make(struct arena *a, const struct sol_net *net, struct trial_da
     return good;
 }
 
+sol_status trial_params(struct sol_net *net, const struct trial_data *d, struct sol_params **out_params)
+{
+    TRY(sol_params_create(net, out_params));
+    for (int i = 0; i < sol_net_params(net); i++) TRY(sol_params_set(*out_params, i, d->params[i]));
+    return SOL_OK;
+}
+
 /* -- runs */
 
 static sol_status warm(struct tune_net *const n[2], const struct trial_data *d, int64_t *out_ns)
 {
     for (int k = 0; k < 2; k++)
-        for (int i = 0; i < sol_net_params(n[k]->net); i++) TRY(sol_net_param(n[k]->net, i, d->params[i]));
+        if (!n[k]->params) TRY(trial_params(n[k]->net, d, &n[k]->params));
     int64_t start = 0;
     for (int i = 0; i < WARM; i++) {
         start = clock_ns();
-        for (int k = 0; k < 2; k++) TRY(sol_net_run(n[k]->net, d->inputs, d->outputs, 0));
+        for (int k = 0; k < 2; k++) TRY(sol_net_run(n[k]->net, n[k]->params, d->inputs, d->outputs, 0));
     }
     *out_ns = MAX(clock_ns() - start, 1000);
     return SOL_OK;
@@ -104,7 +112,7 @@ sol_status trial_steps(struct tune_net *const n[2], const struct trial_data *d, 
             const int steps = n[k]->schedule->program[PROGRAM_FORWARD].steps.n;
             int64_t *now = NEW_ARRAY(n[k]->arena, int64_t, steps + 1);
             TRY(ctx_check(ctx));
-            TRY(net_measure(n[k]->net, d->inputs, d->outputs, now));
+            TRY(net_measure(n[k]->net, n[k]->params, d->inputs, d->outputs, now));
             for (int s = 0; s < steps; s++) ns[k][s] = i ? MIN(ns[k][s], now[s]) : now[s];
         }
     return SOL_OK;
@@ -125,7 +133,7 @@ sol_status trial_whole(struct tune_net *const n[2], const struct trial_data *d, 
         for (int k = 0; k < 2; k++) {
             TRY(ctx_check(n[0]->schedule->plan->ctx));
             const int64_t start = clock_ns();
-            TRY(sol_net_run(n[k]->net, d->inputs, d->outputs, 0));
+            TRY(sol_net_run(n[k]->net, n[k]->params, d->inputs, d->outputs, 0));
             ns[k][i] = clock_ns() - start;
         }
     for (int k = 0; k < 2; k++) {

@@ -509,6 +509,8 @@ sol_status tune_network(struct adviser *ad, const struct tune_maker *m, struct t
         tune_net_free(n); /* only now: what is known of subjects lies in its plan */
         *n = t.better;
     }
+    sol_params_destroy(n->params); /* its data lie in the arena */
+    n->params = NULL;
     arena_destroy(a);
     if (!status || status == SOL_ERR_INTERRUPTED) return status;
     LOG(ctx, LOG_DEBUG, "tune", "tuning has stopped: %s", sol_error(ctx));

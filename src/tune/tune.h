@@ -64,6 +64,7 @@ struct tune_net {
     struct arena *arena; /* of the schedule */
     struct schedule *schedule;
     struct sol_net *net;
+    struct sol_params *params; /* made-up ones, from its first run on */
 };
 void tune_net_free(struct tune_net *n);
 struct trial_data { /* of all networks of one graph */
@@ -72,6 +73,7 @@ struct trial_data { /* of all networks of one graph */
 };
 /* Made-up data in the arena: finite, no denormals. False: there is not enough memory. */
 bool trial_data_make(struct arena *a, const struct sol_net *net, struct trial_data *out);
+sol_status trial_params(struct sol_net *net, const struct trial_data *d, struct sol_params **out_params);
 /* Runs two networks by turns, at least so long, and takes each step's least time: ns has room for all steps. */
 sol_status trial_steps(struct tune_net *const n[2], const struct trial_data *d, int64_t run_ns, int64_t *const ns[2]);
 /* The same for whole runs: the lower quartile. */

@@ -61,7 +61,14 @@ def _load() -> ctypes.CDLL:
     lib.sol_onnx_operator.restype = c_char_p
     lib.sol_onnx_supported.restype = c_char_p
     lib.sol_onnx_about.restype = c_char_p
-    for name in ("sol_onnx_graph", "sol_onnx_params", "sol_onnx_destroy", "sol_net_destroy", "sol_onnx_about"):
+    for name in (
+        "sol_onnx_graph",
+        "sol_onnx_params",
+        "sol_onnx_destroy",
+        "sol_params_destroy",
+        "sol_net_destroy",
+        "sol_onnx_about",
+    ):
         getattr(lib, name).argtypes = [c_void_p]
     lib.sol_onnx_param.argtypes = [c_void_p, c_int]
     lib.sol_onnx_operator.argtypes = [c_void_p, c_int, POINTER(c_int64)]
@@ -108,7 +115,7 @@ class Model:
         open_size: int = 0,
     ) -> None:
         self._model = c_void_p()
-        self._net = c_void_p()
+        self._net, self._params = c_void_p(), c_void_p()
         entries = [Dim(k.encode(), v) for k, v in (dims or {}).items()]
         fixed = {k: np.array(v, order="C") for k, v in (values or {}).items()}
         shapes = [(c_int64 * 12)(*v.shape) for v in fixed.values()]
@@ -137,6 +144,7 @@ class Model:
 
     def __del__(self) -> None:
         if self._net:
+            LIB.sol_params_destroy(self._params)
             LIB.sol_net_destroy(self._net)
         if self._model:
             LIB.sol_onnx_destroy(self._model)
@@ -182,6 +190,6 @@ class Model:
         given, out = self._arrays(inputs)
         if not self._net:
             check(LIB.sol_compile(CTX, c_void_p(self._graph), byref(self._net)))
-            check(LIB.sol_onnx_bind(self._model, self._net))
-        check(LIB.sol_net_run(self._net, self._pointers(given), self._pointers(out), c_int32(threads)))
+            check(LIB.sol_onnx_bind(self._model, self._net, byref(self._params)))
+        check(LIB.sol_net_run(self._net, self._params, self._pointers(given), self._pointers(out), c_int32(threads)))
         return out

@@ -117,6 +117,7 @@ struct run {
     struct gen *r;
     struct arena *a;
     struct sol_net *net;
+    struct sol_params *bound;               /* param_data */
     struct value **in, **params, **outputs; /* in the order of the graph */
     char **in_data, **param_data, **out;
     const void **want; /* of outputs */
@@ -152,11 +153,11 @@ static sol_status run_joint(struct run *k, int threads, char **out)
     void **half = NEW_ARRAY(k->a, void *, g->outputs.n + 1);
     struct sol_saved *saved;
     for (int i = 0; i < g->outputs.n; i++) half[i] = backward_output(i) ? NULL : out[i];
-    TRY(sol_net_forward(k->net, (const void *const *)k->in_data, half, threads, &saved));
+    TRY(sol_net_forward(k->net, k->bound, (const void *const *)k->in_data, half, threads, &saved));
     for (int i = 0; i < g->inputs.n; i++) in[i] = sol_net_backward_reads(k->net, 0, i) ? k->in_data[i] : NULL;
     for (int i = 0; i < g->outputs.n; i++)
         half[i] = backward_output(i) || sol_net_backward_reads(k->net, 1, i) ? out[i] : NULL;
-    sol_status status = sol_net_backward(k->net, saved, 0, in, half, threads);
+    sol_status status = sol_net_backward(k->net, k->bound, saved, 0, in, half, threads);
     sol_saved_destroy(saved);
     return status;
 }
@@ -166,7 +167,7 @@ static bool run_net(struct run *k, int threads, char **out)
     const struct sol_graph *g = k->r->g;
     for (int i = 0; i < g->outputs.n; i++) memset(out[i], 0x5a, bytes_of(k->outputs[i]));
     if (k->joint ? run_joint(k, threads, out)
-                 : sol_net_run(k->net, (const void *const *)k->in_data, (void *const *)out, threads))
+                 : sol_net_run(k->net, k->bound, (const void *const *)k->in_data, (void *const *)out, threads))
         return fail(k, arena_printf(k->a, "running: %s", sol_error(k->r->ctx)), NULL);
     for (int i = 0; i < g->outputs.n; i++)
         if (!guards_hold(out[i], bytes_of(k->outputs[i]))) return fail(k, "writes outside of an output", k->outputs[i]);
@@ -228,7 +229,7 @@ static bool change_parameter(struct run *k, int number)
         if (scale > 3 * v->scale + 1 || v->special) return true; /* the tolerance does not fit any more */
         k->want[i] = out[i];
     }
-    if (sol_net_param(k->net, number, typed(k->a, p, true))) return fail(k, "sol_net_param", NULL);
+    if (sol_params_set(k->bound, number, typed(k->a, p, true))) return fail(k, "sol_params_set", NULL);
     if (!run_net(k, 1, k->out)) return false;
     for (int i = 0; i < r->wide->outputs.n; i++) { /* NaN in other places, steps elsewhere: not judged */
         const struct value *v = k->outputs[i];
@@ -257,9 +258,10 @@ static bool prepare_run(struct run *k)
         k->out[i] = guarded(k->a, bytes_of(k->outputs[i]));
         k->want[i] = k->outputs[i]->x;
     }
+    if (sol_params_create(k->net, &k->bound)) return fail(k, "sol_params_create", NULL);
     for (int i = 0; i < g->params.n; i++) {
         k->param_data[i] = typed(k->a, k->params[i], false);
-        if (sol_net_param(k->net, i, k->param_data[i])) return fail(k, "sol_net_param", NULL);
+        if (sol_params_set(k->bound, i, k->param_data[i])) return fail(k, "sol_params_set", NULL);
     }
     return true;
 }
@@ -284,7 +286,7 @@ static bool run_and_compare(struct run *k)
         if (!dtype_def(p->t->dtype)->is_float || p->elements < 2) continue;
         tried++;
         if (!change_parameter(k, number)) return false;
-        if (sol_net_param(k->net, number, k->param_data[number])) return fail(k, "sol_net_param", NULL);
+        if (sol_params_set(k->bound, number, k->param_data[number])) return fail(k, "sol_params_set", NULL);
         for (int o = 0; o < g->outputs.n; o++) k->want[o] = k->outputs[o]->x;
     }
     return !tried || (run_net(k, 2, k->out) && compare(k, "with parameters changed and changed back: "));
@@ -307,6 +309,7 @@ bool check_graph(struct gen *r, const struct setting *s, const char **out_why, s
     else
         good = run_and_compare(&k);
     set(r->ctx, s, false);
+    sol_params_destroy(k.bound);
     sol_net_destroy(k.net);
     sol_graph_destroy(g);
     *out_why = k.why;

@@ -138,7 +138,7 @@ class Program:
         if g := self.gradient:
             results += tuple(self._empty(layout, dtype) for layout, dtype in g.layouts(t))
             given = tuple(_spec(t.outputs[i][1], *self.rows[i][0]) for i in g.of)
-            split = (len(t.inputs), len(t.outputs), given, g.params)
+            split = (len(t.inputs), len(t.outputs), given)
         return _core.Caller(self.net, TENSORS, torch.empty_strided, tuple(rows), params, tuple(modes), results, split)
 
     def _slot(self, p: Parameter) -> tuple[Any, ...]:

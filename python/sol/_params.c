@@ -1,0 +1,246 @@
+/* Parameters of a caller. One network serves several owners: instances of a model that torch.compile gives one graph,
+ * copies made by averaging, weights that a call brings along. So a caller keeps a few sets, each of one owner's tensors
+ * with what the network prepared of them, and a call uses the set whose tensors are its own. A tensor is handed over
+ * again if its version, its address or a sample of its bytes changed.
+ *
+ * A set holds its tensors. (It cannot do so weakly: torch.utils.swap_tensors takes none that has weak references.)
+ * Those that nobody else holds any more tell that the owner is gone; then the next owner's call takes over the set. */
+#include "_call.h"
+
+#include <string.h>
+
+enum { MOST_SETS = 8 }; /* kept while no call uses them */
+
+struct given {      /* what the network has */
+    struct seen as; /* `tensor` NULL: nothing yet */
+    bool fresh;     /* false: to be handed over again */
+};
+struct param_set {
+    struct param_set *next; /* from the one used last to the one not used longest */
+    struct sol_params *params;
+    struct given *given;
+    int running; /* calls in flight */
+    long long epoch;
+};
+
+static PyObject *text_version;
+
+int params_init(void)
+{
+    text_version = PyUnicode_InternFromString("_version");
+    return text_version ? 0 : -1;
+}
+
+/* -- what a call brings */
+
+struct seen *params_room(const struct py_caller *c)
+{
+    struct seen *now = PyMem_Calloc((size_t)c->nparam + 1, sizeof *now);
+    if (!now) PyErr_NoMemory();
+    return now;
+}
+
+void params_room_free(const struct py_caller *c, struct seen *now)
+{
+    for (int i = 0; now && i < c->nparam; i++) Py_XDECREF(now[i].tensor);
+    PyMem_Free(now);
+}
+
+static uint64_t sample(const struct spec *s, const void *data)
+{
+    size_t bytes = s->bits / 8u;
+    for (int i = 0; i < s->ndim; i++) bytes *= (size_t)s->shape[i];
+    size_t from = bytes / 2 / 8 * 8, n = bytes - from < 32 ? bytes - from : 32;
+    uint64_t word[4] = {0};
+    memcpy(word, (const char *)data + from, n);
+    return word[0] * 0x9E3779B97F4A7C15u + word[1] * 0xC2B2AE3D27D4EB4Fu + word[2] * 0x165667B19E3779F9u +
+           word[3] * 0x27D4EB2F165667C5u;
+}
+
+static int read_version(PyObject *tensor, long long *out)
+{
+    PyObject *v = PyObject_GetAttr(tensor, text_version);
+    if (!v) return -1;
+    *out = PyLong_AsLongLong(v);
+    Py_DECREF(v);
+    return *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+int params_see(const struct py_caller *c, int i, PyObject *object, struct seen *out)
+{
+    const struct param *p = &c->param[i];
+    int same = call_match(c, object, &p->spec, &out->data);
+    if (same != 1) return same;
+    if (p->versioned && read_version(object, &out->version)) return -1;
+    out->sample = sample(&p->spec, out->data);
+    Py_INCREF(object);
+    out->tensor = object;
+    return 1;
+}
+
+/* -- sets */
+
+static void set_free(struct py_caller *c, struct param_set *s)
+{
+    for (int i = 0; s->given && i < c->nparam; i++) Py_XDECREF(s->given[i].as.tensor);
+    sol_params_destroy(s->params);
+    PyMem_Free(s->given);
+    PyMem_Free(s);
+}
+
+static struct param_set *set_new(struct py_caller *c)
+{
+    struct param_set *s = PyMem_Calloc(1, sizeof *s);
+    if (!s) return PyErr_NoMemory(), NULL;
+    s->given = PyMem_Calloc((size_t)c->nparam + 1, sizeof *s->given);
+    sol_status status = SOL_OK;
+    if (!s->given)
+        PyErr_NoMemory();
+    else if ((status = sol_params_create(c->net->net, &s->params)))
+        core_raise(status);
+    if (s->params) return s;
+    set_free(c, s);
+    return NULL;
+}
+
+static void unlink_set(struct py_caller *c, const struct param_set *s)
+{
+    struct param_set **at = &c->sets;
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+}
+
+static void put_first(struct py_caller *c, struct param_set *s)
+{
+    s->next = c->sets;
+    c->sets = s;
+}
+
+static bool has_tensors(const struct py_caller *c, const struct param_set *s, const struct seen *now)
+{
+    for (int i = 0; i < c->nparam; i++)
+        if (s->given[i].as.tensor != now[i].tensor) return false;
+    return true;
+}
+
+static bool is_orphan(const struct py_caller *c, const struct param_set *s)
+{
+    for (int i = 0; i < c->nparam; i++)
+        if (s->given[i].as.tensor && Py_REFCNT(s->given[i].as.tensor) == 1) return true;
+    return false;
+}
+
+/* A set for new tensors: one whose owner is gone (what is still the same then need not be prepared again), a new one,
+ * or, if there are many, that which was not used longest. Other sets whose owners are gone are dropped. */
+static struct param_set *recycle(struct py_caller *c)
+{
+    struct param_set *orphan = NULL, *oldest = NULL, *next;
+    int n = 0;
+    for (struct param_set *s = c->sets; s; s = next) {
+        next = s->next;
+        n++;
+        if (s->running) continue;
+        oldest = s;
+        if (!is_orphan(c, s)) continue;
+        if (!orphan) {
+            orphan = s;
+            continue;
+        }
+        unlink_set(c, s);
+        set_free(c, s);
+        n--;
+        oldest = orphan;
+    }
+    struct param_set *found = orphan ? orphan : n >= MOST_SETS ? oldest : NULL;
+    if (!found) return set_new(c);
+    unlink_set(c, found);
+    return found;
+}
+
+static int hand_over(struct py_caller *c, struct param_set *s, const struct seen *now)
+{
+    for (int i = 0; i < c->nparam; i++) {
+        struct given *g = &s->given[i];
+        if (g->fresh && g->as.tensor == now[i].tensor && g->as.version == now[i].version && g->as.data == now[i].data &&
+            g->as.sample == now[i].sample)
+            continue;
+        sol_status status = sol_params_set(s->params, i, now[i].data);
+        if (status) return core_raise(status), -1;
+        PyObject *before = g->as.tensor;
+        Py_INCREF(now[i].tensor);
+        g->as = now[i];
+        g->fresh = true;
+        s->epoch = ++c->epochs;
+        Py_XDECREF(before);
+    }
+    return 0;
+}
+
+struct param_set *params_enter(struct py_caller *c, const struct seen *now)
+{
+    struct param_set *s = c->sets;
+    while (s && !has_tensors(c, s, now)) s = s->next;
+    if (s)
+        unlink_set(c, s);
+    else if (!(s = recycle(c)))
+        return NULL;
+    put_first(c, s);
+    s->running++; /* from now on nobody recycles it */
+    if (!hand_over(c, s, now)) return s;
+    s->running--;
+    return NULL;
+}
+
+struct param_set *params_enter_again(struct py_caller *c, long long epoch)
+{
+    for (struct param_set *s = c->sets; s; s = s->next)
+        if (s->epoch == epoch) {
+            s->running++;
+            return s;
+        }
+    return NULL;
+}
+
+void params_leave(struct py_caller *c, struct param_set *set)
+{
+    int n = 0;
+    set->running--;
+    for (struct param_set *s = c->sets, *next; s; s = next) { /* many calls at once need more sets than are kept */
+        next = s->next;
+        if (++n <= MOST_SETS || s->running) continue;
+        unlink_set(c, s);
+        set_free(c, s);
+    }
+}
+
+struct sol_params *params_of(const struct param_set *set)
+{
+    return set->params;
+}
+
+long long params_epoch(const struct param_set *set)
+{
+    return set->epoch;
+}
+
+void params_forget(struct py_caller *c)
+{
+    for (struct param_set *s = c->sets; s; s = s->next)
+        for (int i = 0; i < c->nparam; i++) s->given[i].fresh = false;
+}
+
+int params_visit(struct py_caller *c, visitproc visit, void *arg)
+{
+    for (struct param_set *s = c->sets; s; s = s->next)
+        for (int i = 0; i < c->nparam; i++) Py_VISIT(s->given[i].as.tensor);
+    return 0;
+}
+
+void params_free(struct py_caller *c)
+{
+    for (struct param_set *s = c->sets, *next; s; s = next) {
+        next = s->next;
+        set_free(c, s);
+    }
+    c->sets = NULL;
+}

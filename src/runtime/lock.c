@@ -1,0 +1,49 @@
+/* A lock that survives fork(). In a child process it may be held by a thread of the parent's, which does not exist
+ * there: the first of the child's threads that wants it makes it anew. */
+#include <sched.h>
+
+#include "runtime/inside.h"
+
+static void make(struct lock *l)
+{
+    pthread_mutex_init(&l->mutex, NULL);
+    pthread_cond_init(&l->changed, NULL);
+}
+
+void lock_init(struct lock *l)
+{
+    make(l);
+    atomic_init(&l->forks, rt_forks());
+}
+
+void lock_destroy(struct lock *l)
+{
+    pthread_mutex_destroy(&l->mutex);
+    pthread_cond_destroy(&l->changed);
+}
+
+static void mend_after_fork(struct lock *l, int now, void (*mend)(void *), void *of)
+{
+    enum { MENDING = -1 };
+    int before = atomic_load(&l->forks);
+    if (before == now) return;
+    if (before == MENDING || !atomic_compare_exchange_strong(&l->forks, &before, MENDING)) {
+        while (atomic_load(&l->forks) != now) sched_yield();
+        return;
+    }
+    make(l);
+    if (mend) mend(of);
+    atomic_store(&l->forks, now);
+}
+
+void lock_take(struct lock *l, void (*mend)(void *), void *of)
+{
+    const int now = rt_forks();
+    if (atomic_load_explicit(&l->forks, memory_order_acquire) != now) mend_after_fork(l, now, mend, of);
+    pthread_mutex_lock(&l->mutex);
+}
+
+void lock_give(struct lock *l)
+{
+    pthread_mutex_unlock(&l->mutex);
+}

@@ -1,0 +1,203 @@
+"""Parameters belong to whoever calls: one network serves several owners of parameters, by turns and at once."""
+
+import gc
+import threading
+import weakref
+
+import pytest
+import sol
+import torch
+from torch import nn
+from torch.func import functional_call
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Linear(64, 64) for _ in range(3)])
+
+    def forward(self, x):
+        return torch.relu(self.layers(x))
+
+
+@pytest.fixture
+def prepared(capfd):
+    """How often parameters were prepared since the last time."""
+    before = sol.config["log::level"]
+    sol.config["log::level"] = "DEBUG"
+    yield lambda: capfd.readouterr().err.count(": prepared in ")
+    sol.config["log::level"] = before
+
+
+@pytest.fixture
+def instances():
+    """Instances of one class: Dynamo gives them one graph, whose parameters are arguments."""
+    torch._dynamo.reset()
+    models = [Net().eval() for _ in range(4)]
+    yield models, [torch.compile(m, backend="sol") for m in models]
+    torch._dynamo.reset()
+
+
+def at_once(*work):
+    """Runs functions in threads; raises what they raise."""
+    raised = []
+
+    def guarded(f):
+        try:
+            f()
+        except BaseException as e:
+            raised.append(e)
+
+    threads = [threading.Thread(target=guarded, args=(f,)) for f in work]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if raised:
+        raise raised[0]
+
+
+def test_instances_in_threads(instances):
+    models, compiled = instances
+    x = torch.randn(8, 64)
+    wrong = []
+
+    def work(model, net):
+        with torch.no_grad():
+            y = model(x)
+            wrong.append(sum(not torch.allclose(net(x), y, atol=1e-4) for _ in range(700)))
+
+    with torch.no_grad():
+        for net in compiled:
+            net(x)
+    at_once(*(lambda m=m, c=c: work(m, c) for m, c in zip(models, compiled, strict=True)))
+    assert wrong == [0, 0, 0, 0]
+
+
+def test_instances_by_turns(instances, prepared):
+    models, compiled = instances
+    x = torch.randn(8, 64)
+    with torch.no_grad():
+        for net in compiled:
+            net(x)
+        assert prepared() == len(models)
+        for model, net in [*zip(models, compiled, strict=True)] * 3:
+            assert torch.allclose(net(x), model(x), atol=1e-5)
+        assert prepared() == 0
+        models[2].layers[0].weight.mul_(2)
+        for model, net in zip(models, compiled, strict=True):
+            assert torch.allclose(net(x), model(x), atol=1e-5)
+        assert prepared() == 1
+
+
+def test_training_of_instances(instances):
+    """Forwards of all, then backwards of all: each with its own parameters."""
+    models, compiled = instances
+    x = torch.randn(8, 64)
+    for m in models:
+        m.train()
+    outputs = [net(x) for net in compiled]
+    for y in outputs:
+        y.square().sum().backward()
+    for model in models:
+        found = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        model(x).square().sum().backward()
+        for g, p in zip(found, model.parameters(), strict=True):
+            assert torch.allclose(g, p.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_training_of_instances_in_threads(instances):
+    models, compiled = instances
+    x = torch.randn(8, 64)
+    reference = []
+    for model in models:
+        model.train()(x).square().sum().backward()
+        reference.append([p.grad.clone() for p in model.parameters()])
+    compiled[0](x)
+
+    def work(model, net, expected):
+        for _ in range(50):
+            model.zero_grad()
+            net(x).square().sum().backward()
+            for p, g in zip(model.parameters(), expected, strict=True):
+                assert torch.allclose(p.grad, g, rtol=1e-4, atol=1e-4)
+
+    at_once(*(lambda row=row: work(*row) for row in zip(models, compiled, reference, strict=True)))
+
+
+def test_replaced_parameters_are_given_up():
+    """While calls are in flight all the time in one thread, another replaces a parameter again and again."""
+    model = Net().eval()
+    optimized = sol.optimize(model, torch.randn(8, 64))
+    x = torch.randn(8, 64)
+    stop = threading.Event()
+    alive: weakref.WeakSet = weakref.WeakSet()
+    most = 0
+
+    def call():
+        with torch.no_grad():
+            while not stop.is_set():
+                optimized(x)
+
+    def replace():
+        nonlocal most
+        try:
+            for _ in range(300):
+                replaced = nn.Parameter(torch.randn(64, 64))
+                optimized.layers[1].weight = replaced
+                alive.add(_Mark(replaced))
+                with torch.no_grad():
+                    optimized(x)
+                most = max(most, len(alive))
+        finally:
+            stop.set()
+
+    at_once(call, call, replace)
+    gc.collect()
+    assert most < 30
+    with torch.no_grad():
+        model.load_state_dict(optimized.state_dict())
+        assert torch.allclose(optimized(x), model(x), atol=1e-5)
+
+
+class _Mark:
+    """Lives as long as a tensor. (A weak reference to the tensor itself would be in swap_tensors' way.)"""
+
+    def __init__(self, tensor):
+        tensor.mark = self
+
+
+def test_weights_of_calls(prepared):
+    """Weights that each call brings along: right, and of those that are gone nothing is kept."""
+    optimized = sol.optimize(Net().eval(), torch.randn(8, 64))
+    x = torch.randn(8, 64)
+    alive: weakref.WeakSet = weakref.WeakSet()
+    reference = Net().eval()
+    with torch.no_grad():
+        for _ in range(40):
+            weights = {n: torch.randn_like(p) * 0.1 for n, p in reference.named_parameters()}
+            for t in weights.values():
+                alive.add(_Mark(t))
+            expected = functional_call(reference, weights, (x,))
+            assert torch.allclose(functional_call(optimized, weights, (x,)), expected, atol=1e-5)
+    del weights, t
+    gc.collect()
+    assert len(alive) <= 12  # of one set, perhaps two
+
+
+def test_a_few_owners_are_kept(prepared):
+    """Twenty sets of weights in turn: bounded memory, right results."""
+    optimized = sol.optimize(Net().eval(), torch.randn(8, 64))
+    reference = Net().eval()
+    x = torch.randn(8, 64)
+    owners = [{n: torch.randn_like(p) * 0.1 for n, p in reference.named_parameters()} for _ in range(20)]
+    with torch.no_grad():
+        for weights in owners * 2:
+            assert torch.allclose(
+                functional_call(optimized, weights, (x,)), functional_call(reference, weights, (x,)), atol=1e-5
+            )
+        prepared()
+        for weights in owners[-6:] * 3:
+            functional_call(optimized, weights, (x,))
+        assert prepared() == 0
