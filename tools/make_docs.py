@@ -18,7 +18,7 @@ import docs_layers
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADERS = ["sol.h", "onnx.h", "deploy.h"]
-PYTHON = ["sol", "sol.pytorch"]
+PYTHON = ["sol", "sol.pytorch", "sol.onnx"]
 
 
 def comment_text(comment: str) -> str:

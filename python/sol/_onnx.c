@@ -17,36 +17,95 @@ static void onnx_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-static int read_dims(PyObject *dict, struct sol_onnx_dim *dims)
+/* What the options of a load point to: the dicts of the call own the texts and data. */
+struct given {
+    struct sol_onnx_dim *dims;
+    struct sol_onnx_value *values;
+    int64_t (*shapes)[MAX_DIMS]; /* of the values */
+    struct sol_onnx_options options;
+};
+
+static int read_dims(PyObject *dict, struct given *out)
 {
     PyObject *key, *value;
     int n = 0;
     for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value); n++) {
-        dims[n].name = PyUnicode_AsUTF8AndSize(key, NULL);
-        dims[n].size = PyLong_AsLongLong(value);
+        out->dims[n].name = PyUnicode_AsUTF8AndSize(key, NULL);
+        out->dims[n].size = PyLong_AsLongLong(value);
         if (PyErr_Occurred()) return -1;
     }
-    return n;
+    out->options.ndims = n;
+    out->options.dims = out->dims;
+    return 0;
+}
+
+/* {name: (dtype, shape, bytes)} */
+static int read_values(PyObject *dict, struct given *out)
+{
+    PyObject *key, *row, *shape;
+    const char *dtype, *data;
+    int n = 0;
+    for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &row); n++) {
+        struct sol_onnx_value *v = &out->values[n];
+        Py_ssize_t bytes, expected;
+        if (!(v->name = PyUnicode_AsUTF8AndSize(key, NULL))) return -1;
+        if (!PyArg_ParseTuple(row, "sO!y#", &dtype, &PyTuple_Type, &shape, &data, &bytes)) return -1;
+        const int type = core_dtype(dtype);
+        if (type < 0 || (v->ndim = core_shape(shape, out->shapes[n])) < 0) return -1;
+        expected = core_dtype_bytes(type);
+        for (int i = 0; i < v->ndim; i++) expected *= (Py_ssize_t)out->shapes[n][i];
+        if (bytes != expected) {
+            PyErr_Format(core.error[SOL_ERR_INVALID], "%s: expected %zd bytes, got %zd", v->name, expected, bytes);
+            return -1;
+        }
+        v->dtype = (enum sol_dtype)type;
+        v->shape = out->shapes[n];
+        v->data = data;
+    }
+    out->options.nvalues = n;
+    out->options.values = out->values;
+    return 0;
+}
+
+/* Reads the model from the file of that name or, if it is no text, from the memory of a buffer. */
+static sol_status load(PyObject *source, const struct sol_onnx_options *options, struct sol_onnx **out_model)
+{
+    Py_buffer b;
+    sol_status status;
+    const bool is_path = PyUnicode_Check(source);
+    const char *path = is_path ? PyUnicode_AsUTF8AndSize(source, NULL) : NULL;
+    if (is_path ? !path : PyObject_GetBuffer(source, &b, PyBUF_SIMPLE)) return SOL_ERR_INVALID;
+    Py_BEGIN_ALLOW_THREADS;
+    status = is_path ? sol_onnx_load(core.ctx, path, options, out_model)
+                     : sol_onnx_load_memory(core.ctx, b.buf, (size_t)b.len, options, out_model);
+    Py_END_ALLOW_THREADS;
+    if (!is_path) PyBuffer_Release(&b);
+    return status;
 }
 
 static PyObject *onnx_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"path", "dims", NULL};
-    const char *path;
-    PyObject *dict;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO!", names, &path, &PyDict_Type, &dict)) return NULL;
-    struct sol_onnx_dim *dims = PyMem_Calloc((size_t)PyDict_Size(dict) + 1, sizeof *dims);
+    static char *names[] = {"source", "dims", "values", NULL};
+    PyObject *source, *dims, *values = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!|O!", names, &source, &PyDict_Type, &dims, &PyDict_Type,
+                                     &values))
+        return NULL;
+    const size_t nvalues = values ? (size_t)PyDict_Size(values) : 0;
+    struct given g = {.dims = PyMem_Calloc((size_t)PyDict_Size(dims) + 1, sizeof *g.dims),
+                      .values = PyMem_Calloc(nvalues + 1, sizeof *g.values),
+                      .shapes = PyMem_Calloc(nvalues + 1, sizeof *g.shapes),
+                      .options = {.size = sizeof g.options}};
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    struct py_onnx *self = dims ? (struct py_onnx *)alloc(type, 0) : NULL;
-    int n = self ? read_dims(dict, dims) : -1;
-    sol_status status = SOL_ERR_INVALID;
-    if (n >= 0) {
-        struct sol_onnx_options options = {.size = sizeof options, .ndims = n, .dims = dims};
-        Py_BEGIN_ALLOW_THREADS;
-        status = sol_onnx_load(core.ctx, path, &options, &self->model);
-        Py_END_ALLOW_THREADS;
+    struct py_onnx *self = g.dims && g.values && g.shapes ? (struct py_onnx *)alloc(type, 0) : NULL;
+    sol_status status = SOL_ERR_NOMEM;
+    if (!self) {
+        PyErr_NoMemory();
+    } else if (!read_dims(dims, &g) && (!values || !read_values(values, &g))) {
+        status = load(source, &g.options, &self->model);
     }
-    PyMem_Free(dims);
+    PyMem_Free(g.dims);
+    PyMem_Free(g.values);
+    PyMem_Free(g.shapes);
     if (!status) return (PyObject *)self;
     if (self) Py_DECREF((PyObject *)self);
     return core_raise(status);
@@ -99,7 +158,8 @@ static PyType_Slot onnx_slots[] = {
     {Py_tp_dealloc, onnx_dealloc},
     {Py_tp_methods, onnx_methods},
     {Py_tp_str, onnx_text},
-    {Py_tp_doc, "A model from an ONNX file; str() says what wrote it."},
+    {Py_tp_doc,
+     "Onnx(path or buffer, {dimension: size}, {input: (dtype, shape, bytes)}); str() says what wrote the model."},
     {0, NULL},
 };
 static PyType_Spec onnx_spec = {"sol._core.Onnx", sizeof(struct py_onnx), 0, Py_TPFLAGS_DEFAULT, onnx_slots};

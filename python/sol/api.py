@@ -11,6 +11,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from . import _core
+from .onnx_file import is_model
 
 
 def optimize(
@@ -24,9 +25,11 @@ def optimize(
 ) -> Any:
     """Optimizes a model and hands back one of the same kind.
 
-    model       a torch.nn.Module, a torch.export.ExportedProgram, a function on tensors, or the path of an ONNX file
+    model       a torch.nn.Module, a torch.export.ExportedProgram, a function on tensors, or an ONNX model: the path of a
+                file, its bytes, or an onnx.ModelProto
     inputs      what it will be called with: tensors, numbers, `sol.input(...)`, nested as the model wants them
-    kwargs      keyword arguments of the model, likewise
+    kwargs      keyword arguments of the model, likewise; of an ONNX model also fix={"batch": 4, "shape": array}: sizes of
+                dimensions by their names, and values of inputs that never change
     batch_size  the batch size to compile for now; other batch sizes are then accepted, too
     copy        the result gets parameters of its own instead of sharing the model's
     vdims       sizes that may vary between calls: not supported yet
@@ -51,16 +54,17 @@ def optimize(
         raise _core.InvalidError(
             f"sol.optimize: expected a model, got the class {model.__name__}; make one of it first"
         )
-    if isinstance(model, str | os.PathLike):
+    if is_model(model):
         from . import onnx
 
-        return onnx.load(os.fspath(model), *inputs, batch_size=batch_size, framework=framework, **kwargs)
+        return onnx.load(model, *inputs, batch_size=batch_size, framework=framework, **kwargs)
     if ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
         from . import pytorch
 
         return pytorch.optimize_torch(model, inputs, kwargs, batch_size, copy, framework)
     raise _core.InvalidError(
-        f"sol.optimize: expected a torch.nn.Module, a function on tensors, or the path of an ONNX file, got {type(model)}"
+        "sol.optimize: expected a torch.nn.Module, a function on tensors, or an ONNX model (path, bytes or ModelProto), "
+        f"got {type(model)}"
     )
 
 
@@ -76,6 +80,10 @@ def memory(model: Any) -> dict[str, int]:
     """Bytes that the program needed last needs: params, prepared, inputs, outputs, what forward saved for backward,
     workspace, and the peak of all; of training about what that peak would be for other settings of training::memory:
     if_fast, if_balanced, if_small. Compiles the program if it was not called yet."""
+    from . import onnx
+
+    if isinstance(model, onnx.Network):
+        return model.memory()
     state = getattr(model, "__dict__", {}).get("_sol")
     program = state and state.latest()
     if program is None:

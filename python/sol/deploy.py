@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _core
 from .inputs import input as sized_input
+from .onnx_file import is_model
 
 
 def _text(key: str, value: Any) -> str:
@@ -103,10 +104,10 @@ def _deploy(
 ) -> None:
     if isinstance(model, type):
         raise _core.InvalidError(f"sol.deploy: expected a model, got the class {model.__name__}; make one of it first")
-    if isinstance(model, str | os.PathLike):
+    if is_model(model):
         from . import onnx
 
-        graphs = tuple((onnx.sized(os.fspath(model), args, kwargs, n), (), -1, n or 0, None, ()) for n in sizes)
+        graphs = tuple((onnx.sized(model, args, kwargs, n), (), -1, n or 0, None, ()) for n in sizes)
         _core.deploy(graphs, target, keys, None, None, None)
     elif ("torch" in sys.modules and callable(model)) or type(model).__name__ == "ExportedProgram":
         from .pytorch.deployed import deploy_torch
@@ -114,5 +115,6 @@ def _deploy(
         deploy_torch(model, target, keys, tuple(args), kwargs, sizes)
     else:
         raise _core.InvalidError(
-            f"sol.deploy: expected a torch.nn.Module, a function on tensors, or the path of an ONNX file, got {type(model)}"
+            "sol.deploy: expected a torch.nn.Module, a function on tensors, or an ONNX model (path, bytes or ModelProto), "
+            f"got {type(model)}"
         )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,120 +14,37 @@ import sol as _sol
 from sol import *  # noqa: F403
 from sol import _core, log
 from sol.inputs import Input
+from sol.onnx_file import Described, Source, describe, source_of
+from sol.programs import Programs
 
 __all__ = [*_sol.__all__, "Network", "load"]
 
 _NUMPY = {"bool": "bool", "u8": "uint8", "i8": "int8", "u16": "uint16", "i16": "int16", "u32": "uint32", "i32": "int32",
           "u64": "uint64", "i64": "int64", "f16": "float16", "f32": "float32", "f64": "float64"}  # fmt: skip
+_CORE = {name: core for core, name in _NUMPY.items()}
 
-
-# -- what a file says of its inputs: the few fields of its protobuf messages that are needed, without reading the weights
-
-
-def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """Numbers and values of a message's fields: numbers, or slices of the data."""
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while at < len(data):
-        key = varint()
-        kind = key & 7
-        if kind == 0:
-            yield key >> 3, varint()
-        elif kind in (1, 5):
-            size = 8 if kind == 1 else 4
-            yield key >> 3, data[at : at + size]
-            at += size
-        elif kind == 2:
-            size = varint()
-            if size > len(data) - at:
-                raise IndexError
-            yield key >> 3, data[at : at + size]
-            at += size
-        else:
-            raise IndexError
-
-
-def _all(data: memoryview, field: int) -> list[Any]:
-    return [value for number, value in _fields(data) if number == field]
-
-
-@dataclass
-class Described:
-    """An input as the file describes it; an open size is its name, or None."""
-
-    name: str
-    shape: tuple[int | str | None, ...] | None
-
-    def __str__(self) -> str:
-        if self.shape is None:
-            return self.name
-        return f"{self.name}[{', '.join('*' if n is None else str(n) for n in self.shape)}]"
-
-
-def describe(path: str) -> list[Described]:
-    """The inputs of a model: those that are not weights."""
-    if not os.path.getsize(path):
-        raise _core.InvalidError(f"{path}: is empty, not an ONNX model")
-    found = _described(path)
-    if found is None:
-        raise _core.InvalidError(f"{path}: is not an ONNX model, or it is damaged")
-    return found
-
-
-def _described(path: str) -> list[Described] | None:
-    """None: it is no model. An exception would keep views of the file that is closed here."""
-    with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as file, memoryview(file) as data:
-        try:
-            return [i for graph in _all(data, 7) for i in _inputs(graph)]
-        except (IndexError, UnicodeDecodeError):
-            return None
-
-
-def _inputs(graph: memoryview) -> list[Described]:
-    weights = {bytes(name).decode() for tensor in _all(graph, 5) for name in _all(tensor, 8)}
-    found = []
-    for info in _all(graph, 11):
-        name = bytes(_all(info, 1)[0]).decode()
-        if name not in weights:
-            shapes = [s for kind in _all(info, 2) for tensor in _all(kind, 1) for s in _all(tensor, 2)]
-            found.append(Described(name, tuple(_size(d) for d in _all(shapes[0], 1)) if shapes else None))
-    return found
-
-
-def _size(dim: memoryview) -> int | str | None:
-    for number, value in _fields(dim):
-        if number == 1:
-            return int(value)
-        if number == 2 and len(value):
-            return bytes(value).decode()
-    return None
-
-
-# -- the function
+Shapes = dict[str, tuple[int, ...]]
 
 
 class Network:
     """An ONNX model as a function on arrays: in the order of its inputs, by keyword, or as one dict of names and arrays.
 
-    Sizes that the model leaves open may differ from call to call; each combination is compiled when it first comes.
+    Sizes that the model leaves open may differ from call to call; each combination is compiled when it first comes, and
+    the 16 that were used last are kept. Any number of threads may call it.
+
+    `inputs` and `outputs` say what it takes and gives: name, shape (an open size is its name, or None) and dtype.
     """
 
-    def __init__(self, path: str, described: Sequence[Described]) -> None:
-        self.path = path
-        self.inputs = tuple(described)
-        self._nets: dict[Any, _core.Net] = {}
-        self._lock = threading.Lock()
+    def __init__(self, source: Source, fix: Mapping[str, Any] | None = None) -> None:
+        self.source = source
+        self.path = source.label
+        inputs, outputs = describe(source)
+        self._fixed_sizes: dict[str, int] = {}
+        self._fixed_values: dict[str, np.ndarray[Any, Any]] = {}
+        self._take_fixed(inputs, fix or {})
+        self.inputs = tuple(self._with_sizes(i) for i in inputs if i.name not in self._fixed_values)
+        self.outputs = tuple(self._with_sizes(o) for o in outputs)
+        self._programs: Programs[_core.Net] = Programs(self._compile, _bytes)
 
     def __repr__(self) -> str:
         return f"sol.onnx.Network({self.path!r}: {self._list()})"
@@ -138,17 +52,56 @@ class Network:
     def _list(self) -> str:
         return ", ".join(map(str, self.inputs)) or "no inputs"
 
-    def prepare(self, shapes: dict[str, tuple[int, ...]]) -> _core.Net:
-        """Compiles for these shapes."""
-        key = tuple(sorted(shapes.items()))
-        with self._lock:
-            if key not in self._nets:
-                net = _core.Onnx(self.path, self.sizes(shapes)).compile()
-                log.memory("Inference", net.memory, os.path.basename(self.path))
-                self._nets[key] = net
-        return self._nets[key]
+    # -- what is fixed
 
-    def sizes(self, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
+    def _take_fixed(self, inputs: Sequence[Described], fix: Mapping[str, Any]) -> None:
+        sizes = list(dict.fromkeys(_open_name(i, axis) for i in inputs for axis in _open_axes(i)))
+        names = {i.name: i for i in inputs}
+        for name, value in fix.items():
+            if name in names:
+                self._fixed_values[name] = self._array(name, value, names[name].dtype)
+            elif name not in sizes:
+                raise _core.InvalidError(
+                    f"{self.path}: fix={{{name!r}: ..}}: expected an open dimension ({', '.join(sizes) or 'there is none'}) "
+                    f"or an input ({', '.join(map(str, inputs)) or 'there is none'})"
+                )
+            elif isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+                raise _core.InvalidError(f"{self.path}: fix={{{name!r}: ..}}: expected a size from 0 on, got {value!r}")
+            else:
+                self._fixed_sizes[name] = int(value)
+
+    def _with_sizes(self, d: Described) -> Described:
+        """With the open sizes that are fixed."""
+        fixed = {axis: self._fixed_sizes.get(_open_name(d, axis)) for axis in _open_axes(d)}
+        shape = d.shape and tuple(n if fixed.get(axis) is None else fixed[axis] for axis, n in enumerate(d.shape))
+        return Described(d.name, shape, d.dtype)
+
+    # -- programs
+
+    def prepare(self, shapes: Shapes) -> _core.Net:
+        """Compiles for these shapes."""
+        return self._programs.get(tuple(sorted(shapes.items())))
+
+    def memory(self) -> dict[str, int]:
+        """See `sol.memory`: of the program that was used last."""
+        net = self._programs.latest()
+        if net is None:
+            raise _core.InvalidError(
+                f"sol.memory: {self.path}: not compiled yet, for it leaves sizes open: call it first, or fix them"
+            )
+        return net.memory
+
+    def _compile(self, key: Any) -> _core.Net:
+        net = self._read(dict(key)).compile()
+        log.memory("Inference", net.memory, os.path.basename(self.path))
+        return net
+
+    def _read(self, shapes: Shapes) -> _core.Onnx:
+        """The model with these shapes of its inputs."""
+        values = {name: (_CORE[v.dtype.name], v.shape, v.tobytes()) for name, v in self._fixed_values.items()}
+        return _core.Onnx(self.source.data, {**self._fixed_sizes, **self._sizes(shapes)}, values)
+
+    def _sizes(self, shapes: Shapes) -> dict[str, int]:
         """Open sizes by "input.axis"."""
         sizes = {}
         for i in self.inputs:
@@ -168,10 +121,12 @@ class Network:
                     sizes[f"{i.name}.{axis}"] = given
         return sizes
 
-    def named(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    # -- calls
+
+    def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by the names of the inputs. One dict alone is taken as names and values."""
-        if len(args) == 1 and isinstance(args[0], dict):
-            return self.named((), {**args[0], **kwargs})
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            return self._named((), {**args[0], **kwargs})
         if len(args) > len(self.inputs):
             count = f"{len(self.inputs)} input{'s' if len(self.inputs) != 1 else ''}"
             raise _core.InvalidError(f"{self.path}: expected {count} ({self._list()}), got {len(args)}")
@@ -180,58 +135,150 @@ class Network:
             if name in values:
                 raise _core.InvalidError(f"{self.path}: input {name!r} is given twice, by its place and by its name")
             if name not in {i.name for i in self.inputs}:
-                raise _core.InvalidError(f"{self.path}: there is no input {name!r}; there are {self._list()}")
+                fixed = f"input {name!r} is fixed" if name in self._fixed_values else f"there is no input {name!r}"
+                raise _core.InvalidError(f"{self.path}: {fixed}; there are {self._list()}")
             values[name] = value
         return values
 
-    def _array(self, name: str, value: Any) -> np.ndarray[Any, Any]:
-        array = np.asarray(value)
+    def _array(self, name: str, value: Any, dtype: str | None = None) -> np.ndarray[Any, Any]:
+        """dtype: of numbers that are no array yet."""
+        array = np.asarray(value, dtype if isinstance(value, bool | int | float | list | tuple) else None)
         if array.dtype.kind not in "biuf":
             kind = f"an array of {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
             raise _core.InvalidError(f"{self.path}: input {name}: expected an array of numbers, got {kind}")
         return array
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs for these arrays: one array, or a tuple."""
-        values = {name: self._array(name, v) for name, v in self.named(args, kwargs).items()}
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        """The outputs for these arrays: one array, or a tuple.
+
+        out   arrays that take them: one, a sequence in the order of the outputs, or a dict by name; they are handed back.
+              Outputs that a dict does not name get new arrays. (An input called `out` is given by its place or in a dict.)
+        """
+        values = {name: self._array(name, v) for name, v in self._named(args, kwargs).items()}
         missing = [str(i) for i in self.inputs if i.name not in values]
         if missing:
             raise _core.InvalidError(f"{self.path}: inputs that are missing: {', '.join(missing)}")
         net = self.prepare({name: v.shape for name, v in values.items()})
-        arrays = []
-        for name, dtype, shape in net.inputs:
-            v = values[name]
-            if v.dtype != _NUMPY.get(dtype) or v.shape != shape:
+        inputs = tuple(self._input(values[name], name, dtype, shape) for name, dtype, shape in net.inputs)
+        wanted = self._wanted(net, out)
+        work = tuple(
+            np.empty(shape, _NUMPY[dtype]) if to is None or not _writable_in_place(to, inputs) else to
+            for to, (_, dtype, shape) in zip(wanted, net.outputs, strict=True)
+        )
+        net.run(inputs, work)
+        for to, made in zip(wanted, work, strict=True):
+            if to is not None and to is not made:
+                to[...] = made
+        results = tuple(made if to is None else to for to, made in zip(wanted, work, strict=True))
+        return results[0] if len(results) == 1 else results
+
+    def run(self, names: Sequence[str] | None, feed: Mapping[str, Any]) -> list[Any]:
+        """As ONNX Runtime's: a list of the outputs with these names, all of them with None, for a dict of inputs."""
+        known = [o.name for o in self.outputs]
+        unknown = [name for name in names or () if name not in known]
+        if unknown:
+            raise _core.InvalidError(
+                f"{self.path}: there is no output {unknown[0]!r}; there are {', '.join(map(str, self.outputs))}"
+            )
+        result = self(feed)
+        by_name = dict(zip(known, result if isinstance(result, tuple) else (result,), strict=True))
+        return [by_name[name] for name in (known if names is None else names)]
+
+    def _input(self, v: np.ndarray[Any, Any], name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        if v.dtype != _NUMPY.get(dtype) or v.shape != shape:
+            raise _core.InvalidError(
+                f"{self.path}: input {name}: expected {_NUMPY.get(dtype)}{list(shape)}, got {v.dtype}{list(v.shape)}"
+            )
+        return np.ascontiguousarray(v)
+
+    def _wanted(self, net: _core.Net, out: Any) -> list[np.ndarray[Any, Any] | None]:
+        """The user's arrays for the outputs, checked."""
+        names = [name for name, _, _ in net.outputs]
+        if isinstance(out, Mapping):
+            unknown = [name for name in out if name not in names]
+            if unknown:
                 raise _core.InvalidError(
-                    f"{self.path}: input {name}: expected {_NUMPY.get(dtype)}{list(shape)}, got {v.dtype}{list(v.shape)}"
+                    f"{self.path}: out: there is no output {unknown[0]!r}; there are {', '.join(names)}"
                 )
-            arrays.append(np.ascontiguousarray(v))
-        outputs = tuple(np.empty(shape, _NUMPY[dtype]) for _, dtype, shape in net.outputs)
-        net.run(tuple(arrays), outputs)
-        return outputs[0] if len(outputs) == 1 else outputs
+            wanted = [out.get(name) for name in names]
+        elif isinstance(out, list | tuple):
+            wanted = list(out)
+        else:
+            wanted = [out] if out is not None else [None] * len(names)
+        if len(wanted) != len(names):
+            raise _core.InvalidError(
+                f"{self.path}: out: expected {len(names)} arrays ({', '.join(names)}), got {len(wanted)}"
+            )
+        for i, (to, (name, dtype, shape)) in enumerate(zip(wanted, net.outputs, strict=True)):
+            if to is None:
+                continue
+            if not isinstance(to, np.ndarray) or to.dtype != _NUMPY[dtype] or to.shape != shape:
+                got = f"{to.dtype}{list(to.shape)}" if isinstance(to, np.ndarray) else type(to).__name__
+                raise _core.InvalidError(
+                    f"{self.path}: out: {name}: expected an array {_NUMPY[dtype]}{list(shape)}, got {got}"
+                )
+            if not to.flags.writeable:
+                raise _core.InvalidError(f"{self.path}: out: {name}: the array is read-only")
+            if any(other is not None and np.may_share_memory(to, other) for other in wanted[:i]):
+                raise _core.InvalidError(f"{self.path}: out: {name}: the array shares memory with another one")
+        return wanted
+
+
+def _open_axes(d: Described) -> list[int]:
+    return [axis for axis, n in enumerate(d.shape or ()) if not isinstance(n, int)]
+
+
+def _open_name(d: Described, axis: int) -> str:
+    """What an open dimension is called: its symbol, or "input.axis"."""
+    name = d.shape[axis] if d.shape else None
+    return name if isinstance(name, str) else f"{d.name}.{axis}"
+
+
+def _writable_in_place(to: np.ndarray[Any, Any], inputs: Sequence[np.ndarray[Any, Any]]) -> bool:
+    """May a network write this array itself, while it reads the inputs?"""
+    flags = to.flags
+    return flags.c_contiguous and flags.aligned and not any(np.may_share_memory(to, i) for i in inputs)
+
+
+def _bytes(net: _core.Net) -> int:
+    """What a program that is kept holds."""
+    found = net.memory
+    return found["params"] + found["prepared"] + found["workspace"]
 
 
 def load(
-    path: str, *inputs: Any, batch_size: int | None = None, framework: str | None = None, **kwargs: Any
+    model: Any,
+    *inputs: Any,
+    batch_size: int | None = None,
+    framework: str | None = None,
+    fix: Mapping[str, Any] | None = None,
+    **kwargs: Any,
 ) -> Network:
-    """Reads a model. Compiles it at once if the shapes are known: from the file, the inputs given here, or batch_size."""
+    """Reads a model. Compiles it at once if the shapes are known: from the file, the inputs given here, batch_size or fix.
+
+    model   the path of a file, the bytes of one, or an onnx.ModelProto
+    fix     sizes of dimensions by their names, {"batch": 4}, and values of inputs that never change: shapes may depend on
+            them, and the function does not take them any more
+    """
     if framework not in (None, "numpy"):
         raise _core.UnsupportedError(f"framework {framework!r}: an ONNX model becomes a function on NumPy arrays")
-    network, shapes = _shaped(path, inputs, kwargs, batch_size)
+    network, shapes = _shaped(model, inputs, kwargs, batch_size, fix)
     if all(_is_known(s) for s in shapes.values()):
         network.prepare(shapes)
     return network
 
 
 def _shaped(
-    path: str, inputs: Sequence[Any], kwargs: dict[str, Any], batch_size: int | None
+    model: Any,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    batch_size: int | None,
+    fix: Mapping[str, Any] | None = None,
 ) -> tuple[Network, dict[str, Any]]:
-    """A model, and the shapes of its inputs as far as the file, the inputs given and batch_size say them."""
-    if not os.path.isfile(path):
-        raise _core.FileError(f"{path}: there is no such file")
-    network = Network(path, describe(path))
+    """A model, and the shapes of its inputs as far as the file, the inputs given, fix and batch_size say them."""
+    network = Network(source_of(model), fix)
     shapes: dict[str, Any] = {i.name: i.shape for i in network.inputs}
-    for name, value in network.named(inputs, kwargs).items():
+    for name, value in network._named(inputs, kwargs).items():
         shapes[name] = (
             value.sized(1 if batch_size is None else batch_size) if isinstance(value, Input) else np.shape(value)
         )
@@ -246,12 +293,24 @@ def _is_known(shape: Any) -> bool:
     return shape is not None and all(isinstance(n, int) for n in shape)
 
 
-def sized(path: str, inputs: Sequence[Any], kwargs: dict[str, Any], batch_size: int | None) -> _core.Onnx:
+def sized(model: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], batch_size: int | None) -> _core.Onnx:
     """A model with all its sizes known, to be deployed."""
-    network, shapes = _shaped(path, inputs, kwargs, batch_size)
+    given = dict(kwargs)
+    network, shapes = _shaped(model, inputs, given, batch_size, given.pop("fix", None))
     if batch_size is not None:
-        given = [i.name for i in network.inputs if i.shape is None or not all(isinstance(n, int) for n in i.shape[:1])]
-        if not given:
-            raise _core.InvalidError(f"{path}: batch_size: no input leaves its first size open: {network._list()}")
-        shapes.update({name: (batch_size, *shapes[name][1:]) for name in given if shapes[name]})
-    return _core.Onnx(path, network.sizes({n: s for n, s in shapes.items() if _is_known(s)}))
+        open_ = [i.name for i in network.inputs if i.shape is None or not all(isinstance(n, int) for n in i.shape[:1])]
+        if not open_:
+            raise _core.InvalidError(
+                f"{network.path}: batch_size: no input leaves its first size open: {network._list()}"
+            )
+        shapes.update({name: (batch_size, *shapes[name][1:]) for name in open_ if shapes[name]})
+    return network._read({n: s for n, s in shapes.items() if _is_known(s)})
+
+
+def __getattr__(name: str) -> Any:
+    """`Backend`, which needs the package `onnx`."""
+    if name == "Backend":
+        from sol.onnx_backend import Backend
+
+        return Backend
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,107 @@
+"""The programs of one function, for each combination of sizes: those that were used last.
+
+A program is made once, outside of the lock: a thread whose program is there does not wait for one that compiles another,
+and threads that want the same program wait for the one that makes it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Program = TypeVar("Program")
+
+MOST_PROGRAMS = 16
+SHARE_OF_MEMORY = 0.25  # of the machine's: what the programs may hold together
+
+
+class _Entry(Generic[Program]):
+    """A program, or that a thread is making it."""
+
+    def __init__(self) -> None:
+        self.program: Program | None = None
+        self.done = threading.Event()
+
+
+class Programs(Generic[Program]):
+    """At most `most` programs, fewer if their bytes together are more than a share of the machine's memory."""
+
+    def __init__(
+        self, make: Callable[[Hashable], Program], bytes_of: Callable[[Program], int], most: int = MOST_PROGRAMS
+    ) -> None:
+        self._make = make
+        self._bytes_of = bytes_of
+        self._most = most
+        self._limit = SHARE_OF_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self._entries: OrderedDict[Hashable, _Entry[Program]] = OrderedDict()
+        self._lock = threading.Lock()
+        _alive.add(self)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Hashable) -> Program:
+        """The program for this key, made if it is not there. What `make` raises is raised in every thread that asks."""
+        while True:
+            with self._lock:
+                entry = self._entries.get(key)
+                mine = entry is None
+                if entry is None:
+                    entry = self._entries[key] = _Entry()
+                self._entries.move_to_end(key)
+            if mine:
+                return self._fill(key, entry)
+            entry.done.wait()
+            if entry.program is not None:
+                return entry.program  # otherwise it failed: this thread tries itself, and raises what it finds
+
+    def latest(self) -> Program | None:
+        """The one that was used last."""
+        with self._lock:
+            return next((e.program for e in reversed(self._entries.values()) if e.program is not None), None)
+
+    def _fill(self, key: Hashable, entry: _Entry[Program]) -> Program:
+        try:
+            program = self._make(key)
+        except BaseException:
+            with self._lock:
+                del self._entries[key]
+            raise
+        else:
+            entry.program = program
+            self._drop()
+            return program
+        finally:
+            entry.done.set()
+
+    def _drop(self) -> None:
+        """Forgets those that were not used for longest; the last one stays."""
+        with self._lock:
+            ready = [(key, e.program) for key, e in self._entries.items() if e.program is not None]
+            total = sum(self._bytes_of(program) for _, program in ready)
+            for key, program in ready[:-1]:
+                if len(ready) <= self._most and total <= self._limit:
+                    break
+                total -= self._bytes_of(program)
+                ready = ready[1:]
+                del self._entries[key]
+
+    def _after_fork(self) -> None:
+        """In the child: threads that held the lock, or made a program, are not there."""
+        self._lock = threading.Lock()
+        for key in [key for key, entry in self._entries.items() if not entry.done.is_set()]:
+            del self._entries[key]
+
+
+_alive: weakref.WeakSet[Programs] = weakref.WeakSet()
+
+
+def _renew() -> None:
+    for programs in list(_alive):
+        programs._after_fork()
+
+
+os.register_at_fork(after_in_child=_renew)
