@@ -51,6 +51,32 @@ static const struct check_case common_cases[] = {
      "i64:50 i64:50", NULL, NULL, 0, NULL},
     {"x[A] z[A] -> y[A] q[A] | | | y[A] = floordiv(x[A], z[A]); q[A] = remainder(x[A], z[A])", "50 50", NULL, NULL, 0,
      NULL},
+    /* u64 beyond 2^63: what has another result than with a sign */
+    {"x[A] z[A] -> a[A] b[A] c[A] d[A] e[A] g[A] h[A] | | | a[A] = floordiv(x[A], z[A]); b[A] = truncdiv(x[A], z[A]);"
+     "c[A] = remainder(x[A], z[A]); d[A] = fmod(x[A], z[A]); e[A] = gcd(x[A], z[A]); g[A] = lcm(x[A], z[A]);"
+     "h[A] = pow(x[A], z[A])",
+     "u64:77 u64:77", NULL, NULL, 0, NULL},
+    {"x[A] z[A] -> a[A] b[A] c[A] d[A] e[A] g[A] h[A] | | | a[A] = max(x[A], z[A]); b[A] = min(x[A], z[A]);"
+     "c[A] = fmax(x[A], z[A]); d[A] = clamp(x[A], 3, z[A]); e[A] = shift_right(x[A], z[A]); "
+     "g[A] = shift_left(x[A], z[A]); h[A] = where(x[A]<z[A], x[A], z[A])",
+     "u64:77 u64:77", NULL, NULL, 0, NULL},
+    {"x[A] z[A] -> a:bool[A] b:bool[A] c:bool[A] d:bool[A] e:bool[A] g:bool[A] | | | a[A] = lt(x[A], z[A]);"
+     "b[A] = ge(x[A], z[A]); c[A] = gt(x[A], 9); d[A] = [x[A]<=z[A]]; e[A] = logical_and(x[A], z[A]);"
+     "g[A] = signbit(x[A])",
+     "u64:77 u64:77", NULL, NULL, 0, NULL},
+    {"x[A] z[A] -> a[A] b[A] c[A] d[A] e[A] g[A] h[A] | | | a[A] = abs(x[A]); b[A] = sign(x[A]); c[A] = relu(x[A]);"
+     "d[A] = neg(x[A]) * z[A] - 3; e[A] = threshold(x[A], z[A], 5); g[A] = relu6(x[A]); h[A] = bit_not(x[A])",
+     "u64:77 u64:77", NULL, NULL, 0, NULL},
+    {"x[A] z[A] k[A] -> a:f32[A] b:f64[A] c:x[A] d:i64[A] e:f32[A] g:bool[A] | | | a[A] = x[A]; b[A] = x[A] * 0.5;"
+     "c[A] = z[A] * 1e17; d[A] = x[A]; e[A] = x[A] / 3; g[A] = [x[A]<k[A]]",
+     "u64:77 f64:77 f64:77", NULL, NULL, 0, "big"},
+    {"x[A R] -> a[A] b[A] c[A] d[A] e:f32[A] g:f32[A R] | | | a[A] = max[R] x[A R]; b[A] = min[R] x[A R];"
+     "c[A] = sum[R] x[A R]; d[A] = prod[R] x[A R]; e[A] = max[R] x[A R]; g[A R] = x[A R] + 0.0",
+     "u64:5,90", NULL, NULL, 0, NULL},
+    {"x[R A] -> a[A] b[A] c[A] m:i64[A] n:i64[A] | | | a[A] = max[R] x[R A]; (b,m)[A] = maxat[R] x[R A];"
+     "(c,n)[A] = minat[R] x[R A]",
+     "u64:9,40", NULL, NULL, 0, NULL},
+    {"x[A] -> y[] z[] | | | y[] = max[A] x[A]; z[] = min[A] x[A]", "u64:70000", NULL, NULL, 0, NULL},
     {"x:int[A] -> y:x[A] | | | y[A] = x[A] * 100 + 100", "i8:50", NULL, NULL, 0, NULL},
     {"x[A B] -> y[A B] | | | y[A B] = max(x[A B], 0.25) + min(x[A B], x[A B] * 2)", "5,21", NULL, NULL, 0, "nan"},
     {"x[A] -> y[] | | | y[] = sum[A] x[A]", "5000", NULL, NULL, 2e-5, NULL},

@@ -100,6 +100,7 @@ static void check_fill(const struct loops_tensor *t, int64_t n, int64_t limit, c
 {
     const bool special = values && !strcmp(values, "nan"), big = values && !strcmp(values, "big");
     static const double odd[] = {NAN, INFINITY, -INFINITY, 0, -0.0, 1e-40, 3e38, -3e38};
+    static const uint64_t edges[] = {0, 1, 2, 3, 63, 64, INT64_MAX, UINT64_C(1) << 63, UINT64_MAX - 1, UINT64_MAX};
     for (int64_t i = 0; i < n; i++) {
         double x = (double)check_random() / 1073741824.0 - 1;
         if (big) x *= 100;
@@ -110,6 +111,11 @@ static void check_fill(const struct loops_tensor *t, int64_t n, int64_t limit, c
         case SOL_F64: ((double *)out)[i] = x; break;
         case SOL_BOOL: ((uint8_t *)out)[i] = check_random() & 1; break;
         case SOL_I64: ((int64_t *)out)[i] = k; break;
+        case SOL_U64: {
+            const uint64_t any = check_random() << 33 ^ check_random();
+            ((uint64_t *)out)[i] = check_random() % 2 ? any : edges[check_random() % COUNT_OF(edges)];
+            break;
+        }
         case SOL_I32: ((int32_t *)out)[i] = (int32_t)k; break;
         case SOL_I8: ((int8_t *)out)[i] = (int8_t)k; break;
         default: ((uint8_t *)out)[i] = (uint8_t)llabs(k); break;
@@ -123,6 +129,7 @@ static double check_number(int dtype, const char *data, int64_t i)
     case SOL_F32: return ((const float *)data)[i];
     case SOL_F64: return ((const double *)data)[i];
     case SOL_I64: return (double)((const int64_t *)data)[i];
+    case SOL_U64: return (double)((const uint64_t *)data)[i];
     case SOL_I32: return ((const int32_t *)data)[i];
     case SOL_I8: return ((const int8_t *)data)[i];
     default: return ((const uint8_t *)data)[i];
@@ -134,7 +141,7 @@ static struct loops *check_bind(struct arena *a, const struct check_case *c, int
     static const struct {
         const char *name;
         int dtype;
-    } types[] = {{"f64:", SOL_F64},   {"i64:", SOL_I64}, {"i32:", SOL_I32},
+    } types[] = {{"f64:", SOL_F64},   {"i64:", SOL_I64}, {"i32:", SOL_I32}, {"u64:", SOL_U64},
                  {"bool:", SOL_BOOL}, {"u8:", SOL_U8},   {"i8:", SOL_I8}};
     struct row_input in[8];
     memset(in, 0, sizeof in);
@@ -331,7 +338,11 @@ static bool check_compare(const struct check_case *c, const struct loops *l, int
         const double w = check_number(lt->dtype, want, e);
         const double g = check_number(lt->dtype, t->stored, t->origin + check_offset(lt, m, e));
         double error = isnan(w) || isnan(g) ? (isnan(w) && isnan(g) ? 0 : INFINITY) : w == g ? 0 : fabs(w - g);
-        if (!dtype_def(lt->dtype)->is_float && error) error = INFINITY;
+        const size_t size = (size_t)dtype_def(lt->dtype)->bytes;
+        if (!dtype_def(lt->dtype)->is_float) /* doubles do not hold all of 64 bits */
+            error = memcmp(want + (size_t)e * size, t->stored + (size_t)(t->origin + check_offset(lt, m, e)) * size, size)
+                        ? INFINITY
+                        : 0;
         if (error > worst) worst = error, at = e;
     }
     if (worst <= tolerance) return true;

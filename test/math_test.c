@@ -61,7 +61,7 @@ static void test_composites(void **state)
 
 static bool is_placeholder(const char *at, int arity)
 {
-    return (at[1] >= '1' && at[1] <= '0' + arity) || strchr("fVI", at[1]);
+    return (at[1] >= '1' && at[1] <= '0' + arity) || strchr("fSVI", at[1]);
 }
 
 /* Columns are well-formed: derivatives parse, one for each argument; templates name only arguments that exist. */
@@ -232,21 +232,59 @@ static void test_half(void **state)
     }
 }
 
+/* u64 is computed without a sign: every row whose result would differ. */
 static void test_unsigned(void **state)
 {
-    uint64_t x[] = {UINT64_MAX, 3}, y[2] = {0};
-    int64_t shape[] = {2}, none[1] = {0};
-    uint8_t more = 2;
-    struct row_input in = {.dtype = SOL_U64, .ndim = 1, .shape = shape};
+    static const struct {
+        const char *row;
+        uint64_t x, z, want;
+    } cases[] = {{"floordiv(x[A],z[A])", UINT64_MAX, 3, UINT64_MAX / 3},
+                 {"truncdiv(x[A],z[A])", UINT64_MAX, 10, UINT64_MAX / 10},
+                 {"floordiv(x[A],z[A])", 5, UINT64_MAX, 0},
+                 {"floordiv(x[A],z[A])", 5, 0, 0},
+                 {"remainder(x[A],z[A])", UINT64_MAX, 10, 5},
+                 {"fmod(x[A],z[A])", UINT64_MAX - 1, UINT64_MAX, UINT64_MAX - 1},
+                 {"max(x[A],z[A])", UINT64_MAX, 1, UINT64_MAX},
+                 {"min(x[A],z[A])", UINT64_MAX, 1, 1},
+                 {"fmax(x[A],z[A])", 1, UINT64_MAX, UINT64_MAX},
+                 {"fmin(x[A],z[A])", 1, UINT64_MAX, 1},
+                 {"clamp(x[A],z[A],9)", UINT64_MAX, 4, 9},
+                 {"shift_right(x[A],z[A])", UINT64_MAX, 63, 1},
+                 {"shift_right(x[A],z[A])", UINT64_MAX, 64, 0},
+                 {"shift_left(x[A],z[A])", 1, UINT64_MAX, 0},
+                 {"pow(x[A],z[A])", 3, UINT64_MAX, UINT64_C(12297829382473034411)},
+                 {"gcd(x[A],z[A])", UINT64_MAX, 15, 15},
+                 {"lcm(x[A],z[A])", UINT64_MAX, 15, UINT64_MAX},
+                 {"abs(x[A])", UINT64_MAX, 0, UINT64_MAX},
+                 {"sign(x[A])", UINT64_MAX, 0, 1},
+                 {"relu(x[A])", UINT64_MAX, 0, UINT64_MAX},
+                 {"threshold(x[A],z[A],7)", UINT64_MAX - 1, 5, UINT64_MAX - 1},
+                 {"relu6(x[A])", UINT64_MAX, 0, 6},
+                 {"where(x[A],z[A],1)", UINT64_MAX, UINT64_MAX - 2, UINT64_MAX - 2},
+                 {"lt(x[A],z[A])", UINT64_MAX, 1, 0},
+                 {"le(x[A],z[A])", UINT64_MAX, 1, 0},
+                 {"gt(x[A],z[A])", UINT64_MAX, 1, 1},
+                 {"ge(x[A],z[A])", UINT64_MAX, 1, 1},
+                 {"signbit(x[A])", UINT64_MAX, 0, 0},
+                 {"[x[A]>z[A]]", UINT64_MAX, 1, 1},
+                 {"max[B] (x[A]+B)", UINT64_MAX - 1, 1, UINT64_MAX},
+                 {"min[B] (x[A]+B)", UINT64_MAX - 1, 1, UINT64_MAX - 1}};
     struct attrs attrs = {0};
-    struct loops *l;
-    void *data[] = {x, y, &more};
+    int64_t shape[] = {1};
+    struct row_input in[] = {{.dtype = SOL_U64, .ndim = 1, .shape = shape},
+                             {.dtype = SOL_U64, .ndim = 1, .shape = shape}};
     (void)state;
-    (void)none;
-    struct row *row = parse("x[A] -> y[A] b:bool[] | y[A] = floordiv(max(x[A],x[1]),x[1]); b[] = gt(x[0],x[1])");
-    assert_int_equal(row_bind(arena, row, 1, &in, &attrs, &l), SOL_OK);
-    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
-    assert_true(y[0] == UINT64_MAX / 3 && y[1] == 1 && more == 1);
+    for (int i = 0; i < COUNT_OF(cases); ++i) {
+        uint64_t x = cases[i].x, z = cases[i].z, y = 77;
+        void *data[] = {&x, &z, &y};
+        struct loops *l;
+        struct row *row = parse(arena_printf(arena, "x[A] z[A] -> y[A] | #B=2 | | y[A] = %s", cases[i].row));
+        if (row_bind(arena, row, 2, in, &attrs, &l)) fail_msg("%s: %s", cases[i].row, sol_error(ctx));
+        assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+        if (y != cases[i].want)
+            fail_msg("%s of %llu, %llu is %llu, expected %llu", cases[i].row, (unsigned long long)x,
+                     (unsigned long long)z, (unsigned long long)y, (unsigned long long)cases[i].want);
+    }
 }
 
 /* NaN counts as the largest; positions are of the first; infinities leave no NaN behind where PyTorch has none. */

@@ -438,12 +438,13 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
             if (e.u.bound >> i & 1 && l->letters.at[i].size >= 8 && w.letter < 0) w.letter = i;
         if (w.letter >= 0) {
             const int64_t size = l->letters.at[w.letter].size, parts = parts_of(size, PARTS / have);
-            const enum compute k = ex_is_int(l, red[0]) ? C_I64 : expr_natural(l, red[0]);
+            const enum compute k = expr_natural(l, red[0]);
             split_letter(&w, w.letter, (size + parts - 1) / parts);
             whole.value = replace(l, s->value, red[0],
                                   make_parts(&w, &e,
                                              k == C_F64   ? SOL_F64
                                              : k == C_I64 ? SOL_I64
+                                             : k == C_U64 ? SOL_U64
                                                           : SOL_F32));
         }
     }

@@ -72,7 +72,7 @@ static const char *transposed(struct dfp *d, const struct ex *e)
     const enum compute k = compute_of((enum sol_dtype)t->dtype);
     const int64_t apart = letter_step(d, e, p->vector_letter);
     const int point = d->point, lanes = p->lanes, first = point / lanes * lanes;
-    if (!d->blocks || dtype_def((enum sol_dtype)t->dtype)->bytes != (k == C_F32 ? 4 : 8)) return NULL;
+    if (!d->blocks || k == C_U64 || dtype_def((enum sol_dtype)t->dtype)->bytes != (k == C_F32 ? 4 : 8)) return NULL;
     if (apart == 0 || apart == 1 || letter_step(d, e, d->tile) != 1 || first + lanes > d->points) return NULL;
     const char *name = expr_tensor(d->loops, p->out->arena, e->tensor);
     const char *key = SAY(d, "%s %s", name, print_offset(p, e->tensor, e->a)), *found = find_load(d, key);
@@ -377,9 +377,9 @@ bool dfp_split_masks(struct dfp_reduction *r)
 
 static enum compute reduction_kind(struct dfp *d, int32_t node, enum compute k)
 {
-    if (ex_is_int(d->loops, node)) return C_I64;
     const enum compute own = expr_natural(d->loops, node);
-    return k == C_I64 || own == C_F64 ? (k == C_F32 ? C_F32 : own) : k;
+    if (compute_is_int(own)) return own;
+    return compute_is_int(k) || own == C_F64 ? (k == C_F32 ? C_F32 : own) : k;
 }
 
 void dfp_reduction_begin(struct dfp *d, const struct ex *e, int32_t node, enum compute k, struct dfp_reduction *out)
@@ -423,6 +423,7 @@ static void reduce(struct dfp *d, int32_t node, enum compute k)
     const struct ex e = *at(d, node);
     struct dfp_reduction r;
     dfp_reduction_begin(d, &e, node, k, &r);
+    if (r.k == C_U64) return; /* printed with its value, lane by lane */
     if (e.op != RED_SUM && e.op != RED_PROD && e.op != RED_MAX && e.op != RED_MIN) return;
     for (int i = 0; i < d->loops->letters.n; i++)
         if (e.u.bound >> i & 1 && d->loops->letters.at[i].size > 1) r.loops.letter[r.loops.n++] = (uint8_t)i;

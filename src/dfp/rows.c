@@ -76,7 +76,7 @@ void dfp_hoist(struct dfp *d, int32_t node, uint64_t inner, enum compute k)
     if (!(ex_letters(d->loops, node) & inner) && s.ok && !is_int) {
         for (const struct print_known *i = d->hoisted; i; i = i->next)
             if (i->node == node) return;
-        const enum compute own = k == C_I64 ? expr_natural(d->loops, node) : k;
+        const enum compute own = compute_is_int(k) ? expr_natural(d->loops, node) : k;
         const char *value = expr_value(&d->p, node, own);
         const char *name = expr_name(&d->p);
         text_line(d->p.out, "const %s %s = %s;", compute_def(own)->type, name, value);
@@ -204,6 +204,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     struct dfp_reduction r;
     if (e.op != RED_SUM && e.op != RED_PROD && e.op != RED_MAX && e.op != RED_MIN) return false;
     dfp_reduction_begin(d, &e, node, k, &r);
+    if (r.k == C_U64) return false;
     for (int i = 0; i < d->loops->letters.n; i++)
         if (e.u.bound >> i & 1 && i != v) r.loops.letter[r.loops.n++] = (uint8_t)i;
     r.loops.later = bit(v);

@@ -14,6 +14,7 @@ struct interp {
     int64_t letter[LOOPS_MAX_LETTERS];
     void **data;
     uint8_t *value; /* by node: enum value */
+    int32_t *body;  /* by node: of integers' composite rows, what they expand to: doubles would lose their low bits */
     sol_status status;
     int rand;
 };
@@ -116,33 +117,12 @@ static void store_real(void *data, int64_t at, int type, double v)
 
 /* -- how a node is computed */
 
-static enum value value_of(struct interp *p, int32_t node);
-
-static bool any_unsigned(struct interp *p, int32_t node, bool list)
-{
-    for (; node; node = list ? p->l->ex.at[node].next : 0)
-        if (value_of(p, node) == UNSIGNED) return true;
-    return false;
-}
-
 static enum value value_of(struct interp *p, int32_t node)
 {
-    const struct ex *e = &p->l->ex.at[node];
     if (!node) return INT;
-    if (p->value[node]) return (enum value)p->value[node];
-    enum value v = INT;
-    if (!ex_is_int(p->l, node))
-        v = REAL;
-    else if (e->kind == EX_READ)
-        v = p->l->tensors.at[e->tensor].dtype == SOL_U64 ? UNSIGNED : INT;
-    else if (e->kind == EX_CALL)
-        v = strcmp(math_at(e->op)->type, "bool") && any_unsigned(p, e->a, true) ? UNSIGNED : INT;
-    else if (e->kind == EX_RED)
-        v = e->op <= RED_MINAT && value_of(p, e->b) == UNSIGNED ? UNSIGNED : INT;
-    else if (e->kind >= EX_NEG && e->kind <= EX_MOD)
-        v = any_unsigned(p, e->a, false) || any_unsigned(p, e->b, false) ? UNSIGNED : INT;
-    p->value[node] = (uint8_t)v;
-    return v;
+    if (!p->value[node])
+        p->value[node] = !ex_is_int(p->l, node) ? REAL : ex_is_unsigned(p->l, node) ? UNSIGNED : INT;
+    return (enum value)p->value[node];
 }
 
 /* -- expressions */
@@ -286,26 +266,6 @@ static void reduction(struct interp *p, const struct ex *e, struct acc *a)
     reduce(p, e, e->u.bound, 0, a);
 }
 
-/* Rows whose result on unsigned numbers differs from that on signed ones. */
-static int64_t call_unsigned(int row, const int64_t *a)
-{
-    uint64_t x = (uint64_t)a[0], y = (uint64_t)a[1];
-    const char *name = math_at(row)->name;
-    if (!strcmp(name, "floordiv") || !strcmp(name, "truncdiv")) return y ? (int64_t)(x / y) : 0;
-    if (!strcmp(name, "remainder") || !strcmp(name, "fmod")) return y ? (int64_t)(x % y) : 0;
-    if (!strcmp(name, "max") || !strcmp(name, "fmax")) return (int64_t)MAX(x, y);
-    if (!strcmp(name, "min") || !strcmp(name, "fmin")) return (int64_t)MIN(x, y);
-    if (!strcmp(name, "clamp")) return (int64_t)MIN(MAX(x, y), (uint64_t)a[2]);
-    if (!strcmp(name, "shift_right")) return y > 63 ? 0 : (int64_t)(x >> y);
-    if (!strcmp(name, "lt")) return x < y;
-    if (!strcmp(name, "le")) return x <= y;
-    if (!strcmp(name, "gt")) return x > y;
-    if (!strcmp(name, "ge")) return x >= y;
-    if (!strcmp(name, "abs") || !strcmp(name, "relu")) return a[0];
-    if (!strcmp(name, "sign")) return x != 0;
-    return math_eval_int(row, a);
-}
-
 static double call_real(struct interp *p, const struct ex *e)
 {
     double args[3];
@@ -321,6 +281,7 @@ static double call_real(struct interp *p, const struct ex *e)
 static int64_t call_whole(struct interp *p, const struct ex *e)
 {
     int64_t args[3] = {0};
+    uint64_t without_sign[3];
     bool reals = false, unsig = false;
     int n = 0;
     for (int32_t i = e->a; i; i = p->l->ex.at[i].next) {
@@ -331,7 +292,8 @@ static int64_t call_whole(struct interp *p, const struct ex *e)
     bool choose = *math_at(e->op)->type == 'y'; /* where: the condition may be of any type */
     if (reals && !choose) return call_real(p, e) != 0;
     for (int32_t i = e->a; i; i = p->l->ex.at[i].next, ++n) args[n] = choose && !n ? holds(p, i) : whole(p, i);
-    return unsig ? call_unsigned(e->op, args) : math_eval_int(e->op, args);
+    memcpy(without_sign, args, sizeof args);
+    return unsig ? (int64_t)math_eval_unsigned(e->op, without_sign) : math_eval_int(e->op, args);
 }
 
 static int64_t divide(struct interp *p, const struct ex *e, bool remainder)
@@ -365,7 +327,11 @@ static int64_t whole(struct interp *p, int32_t node)
         if (at < 0) return e->b ? whole(p, e->b) : 0;
         return load_int(memory(p, e->tensor), at, t->dtype);
     }
-    case EX_CALL: return call_whole(p, e);
+    case EX_CALL: {
+        const int32_t body = p->body[node];
+        if (!body) return call_whole(p, e);
+        return value_of(p, body) == REAL ? real_to_int(real(p, body), SOL_I64) : whole(p, body);
+    }
     case EX_RED: {
         struct acc a;
         reduction(p, e, &a);
@@ -458,7 +424,7 @@ static void store_second(const struct ex *e, const struct acc *a, void *data, in
 
 static void store_value(struct interp *p, int32_t value, const struct acc *a, void *data, int64_t at, int type)
 {
-    enum value v = a ? (a->is_int ? INT : REAL) : value_of(p, value);
+    enum value v = !a ? value_of(p, value) : !a->is_int ? REAL : a->is_unsigned ? UNSIGNED : INT;
     if (v == INT || v == UNSIGNED) {
         int64_t i = a ? a->i : whole(p, value);
         if (!dtype_def((enum sol_dtype)type)->is_float)
@@ -533,12 +499,37 @@ static sol_status temps(struct interp *p, struct arena *a, void *const *data)
     return ctx_check(p->ctx);
 }
 
+static bool is_whole_composite(const struct loops *l, int32_t node)
+{
+    const struct ex *e = &l->ex.at[node];
+    return e->kind == EX_CALL && math_at(e->op)->expr && ex_is_int(l, node);
+}
+
+/* The loops, with what composite rows on integers expand to, if there are any. */
+static const struct loops *with_bodies(struct arena *a, const struct loops *l, int32_t **out_body)
+{
+    const int32_t n = l->ex.n;
+    struct loops *copy = NULL;
+    int32_t *body = NEW_ARRAY(a, int32_t, n);
+    for (int32_t i = 1; i < n; i++) {
+        if (!is_whole_composite(l, i)) continue;
+        if (!copy) copy = loops_copy(a, l);
+        body[i] = ex_expand(copy, i);
+    }
+    *out_body = body;
+    if (!copy) return l;
+    *out_body = NEW_ARRAY(a, int32_t, copy->ex.n);
+    memcpy(*out_body, body, (size_t)n * sizeof *body);
+    return copy;
+}
+
 sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *l, void *const *data)
 {
     struct interp p = {.ctx = ctx, .l = l, .rand = math_row("rand")};
     struct arena *a = arena_create(ctx);
     if (!a) return SOL_ERR_NOMEM;
-    p.value = NEW_ARRAY(a, uint8_t, l->ex.n);
+    p.l = with_bodies(a, l, &p.body);
+    p.value = NEW_ARRAY(a, uint8_t, p.l->ex.n);
     p.status = temps(&p, a, data);
     for (int i = 0; i < l->stmts.n && !p.status;) {
         if (l->stmts.at[i].scan_step) {

@@ -240,6 +240,34 @@ bool ex_is_int(const struct loops *l, int32_t node)
     }
 }
 
+static bool has_unsigned(const struct loops *l, int32_t node)
+{
+    const struct ex *e = &l->ex.at[node];
+    const char *type = e->kind == EX_CALL ? math_at(e->op)->type : "";
+    switch (e->kind) {
+    case EX_READ: return l->tensors.at[e->tensor].dtype == SOL_U64;
+    case EX_NEG:
+    case EX_ADD:
+    case EX_SUB:
+    case EX_MUL:
+    case EX_FLOOR:
+    case EX_MOD: return has_unsigned(l, e->a) || has_unsigned(l, e->b);
+    case EX_RED: return e->op <= RED_MINAT && has_unsigned(l, e->b);
+    case EX_CALL:
+        for (int32_t a = *type == 'y' ? l->ex.at[e->a].next : e->a; a; a = l->ex.at[a].next)
+            if (has_unsigned(l, a)) return strcmp(type, "bool") != 0;
+        return false;
+    default: return false;
+    }
+}
+
+bool ex_is_unsigned(const struct loops *l, int32_t node)
+{
+    bool any = false; /* as a rule there is no u64 at all */
+    for (int i = 0; i < l->tensors.n; ++i) any |= l->tensors.at[i].dtype == SOL_U64;
+    return any && ex_is_int(l, node) && has_unsigned(l, node);
+}
+
 /* Adds k * letter. */
 static bool affine_term(struct affine *f, int letter, int64_t k)
 {

@@ -135,6 +135,7 @@ int64_t letters_points(const struct loops *l, uint64_t letters); /* product of t
 bool ex_reads_data(const struct loops *l, int32_t node);         /* a tensor that is no TABLE is read below */
 bool ex_range(const struct loops *l, int32_t node, int64_t *out_min, int64_t *out_max); /* of an integer expression */
 bool ex_is_int(const struct loops *l, int32_t node);
+bool ex_is_unsigned(const struct loops *l, int32_t node); /* an integer that, as in C, has no sign: u64 is in it */
 int ex_list_length(const struct loops *l, int32_t first);
 bool ex_equal(const struct loops *l, int32_t a, int32_t b); /* same expression, by structure */
 /* Calls visit(user, node) for every node below and including `node`, parents first; shared nodes once for each parent.
@@ -222,7 +223,7 @@ struct math_def {
      * vector type of the same width. Helpers `sol_NAME_%V` (select, bool, floor, exp, ...) come from the prelude;
      * sol_select_%V takes a mask of type %I, sol_bool_%V makes 1.0 and 0.0 of one. */
     const char *c_vector;
-    const char *c_int;      /* on int64_t; NULL: floats only */
+    const char *c_int;      /* on int64_t, or on uint64_t; %S is "i64" or "u64"; NULL: floats only */
     const char *derivative; /* one for each argument, separated by ';'; may name the result r; NULL: none */
     const char *doc;
 };
@@ -231,6 +232,7 @@ const struct math_def *math_at(int row);
 int math_rows(void);
 double math_eval(int row, const double *args); /* the oracle's value of a primitive or composite, in double */
 int64_t math_eval_int(int row, const int64_t *args);
+uint64_t math_eval_unsigned(int row, const uint64_t *args); /* where an argument is u64; of rows that have c_int */
 double math_eval_rand(int64_t seed, int64_t position); /* the row `rand`, whose arguments need all of their 64 bits */
 
 /* The row's number in reduce.def. */

@@ -81,6 +81,70 @@ static int64_t shift_right(int64_t x, int64_t y)
     return x >> (y < 0 || y > 63 ? 63 : y);
 }
 
+/* -- the same without a sign, for u64: what math.def names is chosen by the type of y. Sums and products have the same
+ * bits with and without. */
+
+static uint64_t div_unsigned(uint64_t x, uint64_t y)
+{
+    return y ? x / y : 0;
+}
+
+static uint64_t rest_unsigned(uint64_t x, uint64_t y)
+{
+    return y ? x % y : 0;
+}
+
+static uint64_t pow_unsigned(uint64_t x, uint64_t y)
+{
+    uint64_t out = 1;
+    for (; y; y >>= 1, x *= x)
+        if (y & 1) out *= x;
+    return out;
+}
+
+static uint64_t gcd_unsigned(uint64_t x, uint64_t y)
+{
+    while (y) {
+        const uint64_t t = x % y;
+        x = y;
+        y = t;
+    }
+    return x;
+}
+
+static uint64_t lcm_unsigned(uint64_t x, uint64_t y)
+{
+    const uint64_t g = gcd_unsigned(x, y);
+    return g ? x / g * y : 0;
+}
+
+static uint64_t left_unsigned(uint64_t x, uint64_t y)
+{
+    return y > 63 ? 0 : x << y;
+}
+
+static uint64_t right_unsigned(uint64_t x, uint64_t y)
+{
+    return y > 63 ? 0 : x >> y;
+}
+
+static uint64_t sub_unsigned(uint64_t x, uint64_t y)
+{
+    return x - y;
+}
+
+#define BY_SIGN(with, without, x, y) _Generic((y), uint64_t: without, default: with)(x, y)
+#define wrap_sub(x, y) BY_SIGN(wrap_sub, sub_unsigned, x, y)
+#define trunc_div_int(x, y) BY_SIGN(trunc_div_int, div_unsigned, x, y)
+#define floor_div_int(x, y) BY_SIGN(floor_div_int, div_unsigned, x, y)
+#define remainder_int(x, y) BY_SIGN(remainder_int, rest_unsigned, x, y)
+#define fmod_int(x, y) BY_SIGN(fmod_int, rest_unsigned, x, y)
+#define pow_int(x, y) BY_SIGN(pow_int, pow_unsigned, x, y)
+#define gcd_int(x, y) BY_SIGN(gcd_int, gcd_unsigned, x, y)
+#define lcm_int(x, y) BY_SIGN(lcm_int, lcm_unsigned, x, y)
+#define shift_left(x, y) BY_SIGN(shift_left, left_unsigned, x, y)
+#define shift_right(x, y) BY_SIGN(shift_right, right_unsigned, x, y)
+
 static double max(double x, double y)
 {
     return x > y || x != x ? x : y;
@@ -157,6 +221,8 @@ double math_eval_rand(int64_t seed, int64_t position)
 #define USE_3 (void)x, (void)y, (void)z
 #define abs(v) fabs(v)
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtype-limits" /* `x < 0` on uint64_t */
 #define P(name, n, type, real, integer, c_scalar, c_vector, c_int, derivative, doc) \
     static double real_##name(const double *a)                                      \
     {                                                                               \
@@ -167,6 +233,11 @@ double math_eval_rand(int64_t seed, int64_t position)
     {                                                                               \
         TAKE_##n(int64_t) USE_##n;                                                  \
         return integer;                                                             \
+    }                                                                               \
+    static uint64_t unsigned_##name(const uint64_t *a)                              \
+    {                                                                               \
+        TAKE_##n(uint64_t) USE_##n;                                                 \
+        return (uint64_t)(integer);                                                 \
     }
 #define C(name, n, type, expr, derivative, doc) \
     static double real_##name(const double *a)  \
@@ -177,19 +248,21 @@ double math_eval_rand(int64_t seed, int64_t position)
 #include "layers/math.def"
 #undef P
 #undef C
+#pragma GCC diagnostic pop
 
 static const struct {
     struct math_def def;
     double (*real)(const double *);
     int64_t (*integer)(const int64_t *);
+    uint64_t (*without_sign)(const uint64_t *);
 } rows[] = {
 #define PARAMS_1 "x"
 #define PARAMS_2 "x y"
 #define PARAMS_3 "x y z"
 #define P(name, n, type, real, integer, c_scalar, c_vector, c_int, derivative, doc) \
-    {{#name, n, PARAMS_##n, NULL, type, c_scalar, c_vector, c_int, derivative, doc}, real_##name, int_##name},
+    {{#name, n, PARAMS_##n, NULL, type, c_scalar, c_vector, c_int, derivative, doc}, real_##name, int_##name, unsigned_##name},
 #define C(name, n, type, expr, derivative, doc) \
-    {{#name, n, PARAMS_##n, #expr, type, NULL, NULL, NULL, derivative, doc}, real_##name, NULL},
+    {{#name, n, PARAMS_##n, #expr, type, NULL, NULL, NULL, derivative, doc}, real_##name, NULL, NULL},
 #include "layers/math.def"
 #undef P
 #undef C
@@ -225,4 +298,9 @@ int64_t math_eval_int(int row, const int64_t *args)
     for (int i = 0; i < rows[row].def.arity; ++i) real[i] = (double)args[i];
     double v = rows[row].real(real);
     return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
+}
+
+uint64_t math_eval_unsigned(int row, const uint64_t *args)
+{
+    return rows[row].without_sign(args);
 }

@@ -1,6 +1,7 @@
 /* Expressions as C text, scalar or on GNU vectors of `lanes` elements along one letter.
  *
- * Key ideas. Three compute types: float, double, int64_t; a node that is an integer is computed as one and converted.
+ * Key ideas. Four compute types: float, double, int64_t, uint64_t; a node that is an integer is computed as one, without
+ * a sign where u64 is in it, and converted.
  * What does not vary along the vector letter is printed as a scalar and spread. What has no vector form (a gather, a
  * border that cuts through the lanes) is printed as a loop over lanes. Text that is needed twice is put in a variable
  * first. */
@@ -15,6 +16,7 @@ static const struct compute_def computes[] = {
     [C_F32] = {"float", "f32", "i32", "f"},
     [C_F64] = {"double", "f64", "i64", ""},
     [C_I64] = {"int64_t", "i64", "i64", ""},
+    [C_U64] = {"uint64_t", "u64", "i64", ""},
 };
 const struct compute_def *compute_def(enum compute k)
 {
@@ -23,7 +25,7 @@ const struct compute_def *compute_def(enum compute k)
 
 enum compute compute_of(enum sol_dtype t)
 {
-    return t == SOL_F64 ? C_F64 : dtype_def(t)->is_float ? C_F32 : C_I64;
+    return t == SOL_F64 ? C_F64 : dtype_def(t)->is_float ? C_F32 : t == SOL_U64 ? C_U64 : C_I64;
 }
 
 #define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
@@ -64,7 +66,7 @@ static void see_float(void *user, int32_t node)
 
 enum compute expr_natural(const struct loops *l, int32_t node)
 {
-    if (ex_is_int(l, node)) return C_I64;
+    if (ex_is_int(l, node)) return ex_is_unsigned(l, node) ? C_U64 : C_I64;
     struct natural s = {l, false, false};
     ex_walk(l, node, see_float, &s);
     return s.f32 && !s.f64 ? C_F32 : C_F64; /* of integers alone: as exact as can be */
@@ -109,14 +111,19 @@ const char *expr_elements(struct print_expr *p, const char *text, const char *el
 const char *expr_convert(struct print_expr *p, const char *text, enum compute from, enum compute to)
 {
     if (from == to) return text;
-    if (to == C_I64)
-        return SAY(p, "sol_to_i64_%s%s(%s)", computes[from].name, p->lanes == 1 ? "" : SAY(p, "x%d", p->lanes), text);
+    if (compute_is_int(from) && compute_is_int(to)) return SAY(p, "(%s)(%s)", expr_type(p, to), text);
+    if (compute_is_int(to)) {
+        const char *type = p->lanes == 1 ? computes[from].name : expr_type(p, from);
+        text = SAY(p, "sol_to_%s_%s(%s)", computes[to].name, type, text);
+        return to == C_I64 ? text : SAY(p, "(%s)%s", expr_type(p, to), text);
+    }
     if (p->lanes == 1) return SAY(p, "(%s)(%s)", computes[to].type, text);
     return expr_elements(p, text, computes[to].name);
 }
 
 const char *expr_splat(struct print_expr *p, const char *scalar, enum compute k)
 {
+    if (k == C_U64) return SAY(p, "((u64x%d){0} + %s)", p->lanes, scalar);
     return SAY(p, "sol_splat_%sx%d(%s)", computes[k].name, p->lanes, scalar);
 }
 
@@ -230,26 +237,26 @@ static bool small(const struct print_expr *p, int32_t node)
     return expr_range(p, node, &low, &high) && low > -(INT64_C(1) << 30) && high < INT64_C(1) << 30;
 }
 
-static const char *divide_int(struct print_expr *p, const struct ex *e, const char *a, const char *b)
+static const char *divide_int(struct print_expr *p, const struct ex *e, const char *a, const char *b, enum compute k)
 {
     const struct ex *by = at(p, e->b);
     int64_t low, high;
     const bool plain = by->kind == EX_INT && by->u.i > 0 && expr_range(p, e->a, &low, &high) && low >= 0;
-    const char *name = e->kind == EX_FLOOR ? "floordiv" : "remainder";
+    const char *name = SAY(p, "sol_%s_%s", e->kind == EX_FLOOR ? "floordiv" : "remainder", computes[k].name);
     if (plain && p->lanes == 1) return SAY(p, "(%s %s %s)", a, e->kind == EX_FLOOR ? "/" : "%", b);
-    if (p->lanes == 1) return SAY(p, "sol_%s_i(%s, %s)", name, a, b);
-    struct call c = {2, {a, b}, C_I64, p->lanes, NULL};
-    return call_lanes(p, &c, SAY(p, "sol_%s_i(%%1, %%2)", name), C_I64);
+    if (p->lanes == 1) return SAY(p, "%s(%s, %s)", name, a, b);
+    struct call c = {2, {a, b}, k, p->lanes, NULL};
+    return call_lanes(p, &c, SAY(p, "%s(%%1, %%2)", name), k);
 }
 
-static const char *operate_int(struct print_expr *p, int32_t node)
+static const char *operate_int(struct print_expr *p, int32_t node, enum compute k)
 {
     const struct ex e = *at(p, node);
-    const char *a = expr_value(p, e.a, C_I64), *b = e.b ? expr_value(p, e.b, C_I64) : NULL;
-    if (e.kind == EX_FLOOR || e.kind == EX_MOD) return divide_int(p, &e, a, b);
+    const char *a = expr_value(p, e.a, k), *b = e.b ? expr_value(p, e.b, k) : NULL;
+    if (e.kind == EX_FLOOR || e.kind == EX_MOD) return divide_int(p, &e, a, b, k);
     static const char *const names[] = {[EX_NEG] = "neg", [EX_ADD] = "add", [EX_SUB] = "sub", [EX_MUL] = "mul"};
     static const char *const signs[] = {[EX_NEG] = "-", [EX_ADD] = "+", [EX_SUB] = "-", [EX_MUL] = "*"};
-    if (small(p, e.a) && (!e.b || small(p, e.b))) {
+    if (k == C_U64 || (small(p, e.a) && (!e.b || small(p, e.b)))) {
         if (e.kind == EX_NEG) return SAY(p, "(-(%s))", a);
         return SAY(p, "(%s %s %s)", a, signs[e.kind], b);
     }
@@ -275,6 +282,7 @@ static enum compute compare_type(const struct print_expr *p, const struct ex *e)
 {
     const enum compute a = expr_natural(p->loops, e->a), b = expr_natural(p->loops, e->b);
     if (a == b) return a;
+    if (compute_is_int(a) && compute_is_int(b)) return C_U64;
     struct natural s = {p->loops, false, false};
     ex_walk(p->loops, e->a, see_float, &s);
     ex_walk(p->loops, e->b, see_float, &s);
@@ -396,8 +404,7 @@ const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
     const enum compute c = is_condition(&e) ? C_I64 : expr_natural(p->loops, node);
     const char *value = is_condition(&e) ? expr_lanes(p, node, c) : expr_value(p, node, c);
     return mask_convert(
-        p, SAY(p, "(%sx%d)(%s != sol_splat_%sx%d(0))", computes[c].mask, p->lanes, value, computes[c].name, p->lanes),
-        c, k);
+        p, SAY(p, "(%sx%d)(%s != %s)", computes[c].mask, p->lanes, value, expr_splat(p, "0", c)), c, k);
 }
 
 static const char *test(struct print_expr *p, int32_t cond, enum compute k)
@@ -420,6 +427,13 @@ static bool all_int(const struct print_expr *p, int32_t first)
     return true;
 }
 
+static bool any_unsigned(const struct print_expr *p, int32_t first)
+{
+    for (; first; first = at(p, first)->next)
+        if (ex_is_unsigned(p->loops, first)) return true;
+    return false;
+}
+
 static bool same_type(const struct math_def *def)
 {
     return !strcmp(def->type, "x") || !strcmp(def->type, "y");
@@ -430,12 +444,12 @@ static enum compute argument_type(const struct print_expr *p, const struct ex *e
 {
     const struct math_def *def = math_at(e->op);
     const bool ints = all_int(p, e->a);
-    if (ints && def->c_int && (k == C_I64 || !same_type(def))) return C_I64;
-    if (same_type(def)) return k == C_I64 ? C_F64 : k;
+    if (ints && def->c_int && (compute_is_int(k) || !same_type(def))) return any_unsigned(p, e->a) ? C_U64 : C_I64;
+    if (same_type(def)) return compute_is_int(k) ? C_F64 : k;
     if (ints) return k == C_F32 ? C_F32 : C_F64;
     struct natural s = {p->loops, false, false};
     for (int32_t i = e->a; i; i = at(p, i)->next) ex_walk(p->loops, i, see_float, &s);
-    return s.f64 ? C_F64 : s.f32 ? C_F32 : k == C_I64 ? C_F64 : k;
+    return s.f64 ? C_F64 : s.f32 ? C_F32 : compute_is_int(k) ? C_F64 : k;
 }
 
 /* A side of a choice. Loads that may be done always are done before it: gcc 12 makes wrong masked loads of
@@ -452,8 +466,9 @@ static const char *select(struct print_expr *p, const struct ex *e, enum compute
 {
     const int32_t yes = at(p, e->a)->next, no = at(p, yes)->next;
     if (p->lanes > 1) {
-        const char *mask = expr_mask(p, e->a, k), *a = expr_value(p, yes, k), *b = expr_value(p, no, k);
-        return SAY(p, "sol_select_%sx%d(%s, %s, %s)", computes[k].name, p->lanes, mask, a, b);
+        const enum compute c = k == C_U64 ? C_I64 : k; /* the same bits */
+        const char *mask = expr_mask(p, e->a, c), *a = expr_value(p, yes, c), *b = expr_value(p, no, c);
+        return expr_convert(p, SAY(p, "sol_select_%sx%d(%s, %s, %s)", computes[c].name, p->lanes, mask, a, b), c, k);
     }
     const char *cond = print_condition(p, e->a), *a = branch(p, yes, k), *b = branch(p, no, k);
     return SAY(p, "(%s ? %s : %s)", cond, a, b);
@@ -467,7 +482,7 @@ static const char *composite(struct print_expr *p, int32_t node, enum compute k)
     for (int32_t i = at(p, node)->a; i; i = at(p, i)->next) {
         const struct ex *e = at(p, i);
         if (e->kind == EX_INT || e->kind == EX_REAL || is_condition(e)) continue;
-        const enum compute own = k != C_I64 ? k : expr_natural(p->loops, i);
+        const enum compute own = !compute_is_int(k) ? k : expr_natural(p->loops, i);
         struct print_known *known = NEW(p->out->arena, struct print_known);
         *known = (struct print_known){i, own, p->lanes, NULL, p->lane, NULL};
         known->text = expr_temp(p, expr_value(p, i, own), own);
@@ -489,7 +504,7 @@ static bool is_number(const struct print_expr *p, int32_t node)
 static const char *bounded(struct print_expr *p, const struct ex *e, const char *name, enum compute k)
 {
     const bool less = !strcmp(name, "min"), relu = !strcmp(name, "relu");
-    if (k == C_I64 || p->lanes == 1 || (!less && !relu && strcmp(name, "max"))) return NULL;
+    if (compute_is_int(k) || p->lanes == 1 || (!less && !relu && strcmp(name, "max"))) return NULL;
     int32_t x = e->a, bound = at(p, e->a)->next;
     if (!relu && !is_number(p, bound)) {
         x = bound;
@@ -511,9 +526,10 @@ static const char *call(struct print_expr *p, int32_t node, enum compute k)
     if (simple) return expr_convert(p, simple, c.k, k);
     for (int32_t i = e.a; i && c.n < COUNT_OF(c.arg); i = at(p, i)->next)
         c.arg[c.n++] = expr_temp(p, expr_value(p, i, c.k), c.k);
-    const char *template = c.k == C_I64 ? def->c_int : def->c_scalar;
-    const enum compute result = !strcmp(def->type, "bool") ? C_I64 : same_type(def) || c.k != C_I64 ? c.k : C_F64;
-    if (p->lanes > 1 && !(def->c_vector && c.k != C_I64))
+    const bool ints = compute_is_int(c.k);
+    const char *template = ints ? def->c_int : def->c_scalar;
+    const enum compute result = !strcmp(def->type, "bool") ? C_I64 : same_type(def) || !ints ? c.k : C_F64;
+    if (p->lanes > 1 && !(def->c_vector && !ints))
         return expr_convert(p, call_lanes(p, &c, template, result), result, k);
     struct text t = text_new(p->out->arena);
     fill_template(&t, p->lanes > 1 ? def->c_vector : template, &c);
@@ -522,7 +538,7 @@ static const char *call(struct print_expr *p, int32_t node, enum compute k)
 
 /* -- values */
 
-static const char *value_int(struct print_expr *p, int32_t node)
+static const char *value_int(struct print_expr *p, int32_t node, enum compute k)
 {
     const struct ex e = *at(p, node);
     switch (e.kind) {
@@ -530,14 +546,14 @@ static const char *value_int(struct print_expr *p, int32_t node)
     case EX_LETTER:
         return p->lanes > 1 ? SAY(p, "sol_iota_i64x%d(%s)", p->lanes, expr_letter(p, e.tensor))
                             : expr_letter(p, e.tensor);
-    case EX_READ: return expr_read(p, node, C_I64);
-    case EX_CALL: return call(p, node, C_I64);
+    case EX_READ: return expr_read(p, node, k);
+    case EX_CALL: return call(p, node, k);
     case EX_TEST: return test(p, e.a, C_I64);
     case EX_CMP:
     case EX_AND:
     case EX_OR: return test(p, node, C_I64);
-    case EX_RED: return print_reduction(p, node, C_I64);
-    default: return operate_int(p, node);
+    case EX_RED: return print_reduction(p, node, k);
+    default: return operate_int(p, node, k);
     }
 }
 
@@ -563,14 +579,15 @@ const char *expr_value(struct print_expr *p, int32_t node, enum compute k)
         if (hook) return expr_convert(p, hook, compute_of(p->loops->tensors.at[e->tensor].dtype), k);
         return expr_splat(p, expr_scalar(p, node, k), k);
     }
-    if (ex_is_int(p->loops, node)) {
-        if (k == C_I64) return value_int(p, node);
-        if (e->kind == EX_INT) return constant(p, (double)e->u.i, k);
-        if (e->kind == EX_READ) return expr_read(p, node, k);
-        if (e->kind == EX_TEST || is_condition(e)) return test(p, node, k);
-        return expr_convert(p, value_int(p, node), C_I64, k);
+    const enum compute natural = expr_natural(p->loops, node);
+    if (compute_is_int(natural)) {
+        const bool real = !compute_is_int(k);
+        if (real && e->kind == EX_INT) return constant(p, (double)e->u.i, k);
+        if (real && e->kind == EX_READ) return expr_read(p, node, k);
+        if (real && (e->kind == EX_TEST || is_condition(e))) return test(p, node, k);
+        return expr_convert(p, value_int(p, node, natural), natural, k);
     }
-    const enum compute own = k == C_I64 ? expr_natural(p->loops, node) : k;
+    const enum compute own = compute_is_int(k) ? natural : k;
     return expr_convert(p, value_float(p, node, own), own, k);
 }
 
@@ -594,7 +611,8 @@ static const char *real_to_int(struct print_expr *p, int32_t node, enum sol_dtyp
 {
     const enum compute own = expr_natural(p->loops, node);
     const char *text = expr_value(p, node, own), *type = computes[own].name;
-    const char *to = dtype == SOL_U64 ? "u64" : dtype == SOL_I64 || dtype == SOL_U32 ? "i64" : "i32";
+    const char *to = dtype == SOL_U32 ? "i64" : "i32";
+    if (dtype_def(dtype)->bytes == 8) return expr_convert(p, text, own, compute_of(dtype));
     return p->lanes == 1 ? SAY(p, "sol_to_%s_%s(%s)", to, type, text)
                          : SAY(p, "sol_to_%s_%sx%d(%s)", to, type, p->lanes, text);
 }
@@ -602,8 +620,8 @@ static const char *real_to_int(struct print_expr *p, int32_t node, enum sol_dtyp
 const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype)
 {
     const enum compute k = compute_of(dtype);
-    const bool real = k == C_I64 && dtype != SOL_BOOL && !ex_is_int(p->loops, node);
-    if (k != C_I64 || (!real && fits(p, node, dtype))) return expr_value(p, node, k);
+    const bool real = compute_is_int(k) && dtype != SOL_BOOL && !ex_is_int(p->loops, node);
+    if (!compute_is_int(k) || (!real && fits(p, node, dtype))) return expr_value(p, node, k);
     if (dtype == SOL_BOOL) {
         if (p->lanes == 1) return SAY(p, "(int64_t)%s", print_condition(p, node));
         return SAY(p, "sol_bool_i64x%d(%s)", p->lanes, expr_mask(p, node, C_I64));

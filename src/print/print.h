@@ -4,8 +4,12 @@
 
 #include "print/kernel.h"
 
-/* The three types that expressions are computed in. */
-enum compute { C_F32, C_F64, C_I64 };
+/* The types that expressions are computed in. The prelude has no functions on vectors of C_U64. */
+enum compute { C_F32, C_F64, C_I64, C_U64 };
+static inline bool compute_is_int(enum compute k)
+{
+    return k >= C_I64;
+}
 struct compute_def {
     const char *type;   /* "float" */
     const char *name;   /* "f32": in helpers and vector types */

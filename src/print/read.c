@@ -225,7 +225,7 @@ static const char *load(struct print_expr *p, const struct ex *e, const char *of
         return expr_convert(p, text, own, k);
     }
     const char *text = SAY(p, "*(const %sx%d *)(%s + %s)", t->dtype == SOL_BOOL ? "u8" : d->name, p->lanes, name, off);
-    if (t->dtype == SOL_U64 && k == C_I64) return SAY(p, "(i64x%d)(%s)", p->lanes, text);
+    if (own == C_U64) return expr_convert(p, text, own, k);
     if (own == k && d->bytes == (k == C_F32 ? 4 : 8)) return text;
     if (own == C_I64 && k != C_I64) return expr_elements(p, text, compute_def(k)->name);
     if (own == C_I64) return expr_elements(p, text, "i64");

@@ -31,6 +31,7 @@ struct pieces {
 
 static const char *limit(enum compute k, bool high)
 {
+    if (k == C_U64) return high ? "UINT64_MAX" : "0";
     if (k == C_I64) return high ? "INT64_MAX" : "INT64_MIN";
     return high ? "INFINITY" : "(-INFINITY)";
 }
@@ -152,6 +153,8 @@ static const char *count(struct print_expr *p, const struct ex *e, enum compute 
 void print_reduction_all(struct print_expr *p, int32_t node, enum compute k, const char **out_value)
 {
     const struct ex e = p->loops->ex.at[node];
+    const enum compute natural = expr_natural(p->loops, node);
+    if (compute_is_int(k) && compute_is_int(natural)) k = natural;
     out_value[0] = count(p, &e, k);
     if (!out_value[0]) reduce(p, &e, k, out_value);
 }

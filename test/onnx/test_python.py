@@ -160,3 +160,37 @@ def test_after_fork(one):
         good = all(np.allclose(one(x), expected(x), 1e-4, 1e-4) for x in (X, np.ones((7, 4), np.float32)))
         os._exit(0 if good else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+UNSIGNED = {  # beyond 2^63, where a sign would show: operator: number of inputs, weights, attributes, reference
+    "Max": (2, [], {}, np.maximum),
+    "Min": (2, [], {}, np.minimum),
+    "Less": (2, [], {}, np.less),
+    "GreaterOrEqual": (2, [], {}, np.greater_equal),
+    "Div": (2, [], {}, np.floor_divide),
+    "Mod": (2, [], {}, np.mod),
+    "BitShift": (2, [], {"direction": "RIGHT"}, np.right_shift),
+    "ReduceMax": (1, [tensor("w", [1], np.int64)], {}, lambda x: x.max(1, keepdims=True)),
+    "ReduceMin": (1, [tensor("w", [0], np.int64)], {}, lambda x: x.min(0, keepdims=True)),
+    "ArgMax": (1, [], {"axis": 1}, lambda x: x.argmax(1)[:, None]),
+    "Cast": (1, [], {"to": TensorProto.FLOAT}, lambda x: x.astype(np.float32)),
+    "Clip": (1, [tensor("l", 7, np.uint64), tensor("h", 2**63 + 9, np.uint64)], {}, lambda x: x.clip(7, 2**63 + 9)),
+    "Sign": (1, [], {}, np.sign),
+}
+
+
+@pytest.mark.parametrize("op", UNSIGNED)
+def test_unsigned_numbers_beyond_2_to_63(op, tmp_path):
+    inputs, weights, attributes, reference = UNSIGNED[op]
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 2**64, (2, 9, 75), np.uint64)
+    y = (y % 64 if op == "BitShift" else np.maximum(y >> rng.integers(0, 64, y.shape, np.uint64), 1)).astype(np.uint64)
+    names = ["x", "y"][:inputs]
+    made = node(op, [*names, *[w.name for w in weights]], ["z"], **attributes)
+    given = [info(n, x.shape, TensorProto.UINT64) for n in names]
+    want = reference(*(x, y)[:inputs])
+    made_of = info("z", None, onnx.helper.np_dtype_to_tensor_dtype(want.dtype))
+    onnx.save(model([made], given, [made_of], weights, opset=18), tmp_path / "u.onnx")
+    got = sol.optimize(tmp_path / "u.onnx")(*(x, y)[:inputs])
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
