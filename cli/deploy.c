@@ -21,6 +21,25 @@ static const void **params_of(const struct model *m)
     return params;
 }
 
+static struct sol_deploy_options target_and_keys(const struct cli *c)
+{
+    return (struct sol_deploy_options){.size = sizeof(struct sol_deploy_options),
+                                       .target = c->o.target ? c->o.target : "shared_lib",
+                                       .nkeys = c->o.ndargs,
+                                       .keys = c->o.dargs,
+                                       .seed_input = -1};
+}
+
+/* The command line is wrong, not the model. */
+static int check_keys(struct cli *c)
+{
+    const struct sol_deploy_options options = target_and_keys(c);
+    const sol_status status = sol_deploy_check(c->ctx, &options);
+    if (status == SOL_ERR_INVALID || status == SOL_ERR_UNSUPPORTED)
+        return cli_error(EXIT_USAGE, "%s", sol_error(c->ctx));
+    return status ? cli_fail(c, status) : EXIT_GOOD;
+}
+
 /* The model once for each size; the first is that of the options. */
 static int deploy(struct cli *c, int n, const struct model *m, struct sol_deploy_graph *graphs)
 {
@@ -31,15 +50,11 @@ static int deploy(struct cli *c, int n, const struct model *m, struct sol_deploy
                                               .batch = n > 1 ? c->o.sizes[i] : 0};
         if (!graphs[i].params) return cli_error(EXIT_FAILED, "not enough memory");
     }
-    const struct sol_deploy_options options = {.size = sizeof options,
-                                               .target = c->o.target ? c->o.target : "shared_lib",
-                                               .nkeys = c->o.ndargs,
-                                               .keys = c->o.dargs,
-                                               .params = graphs->params,
-                                               .seed_input = -1,
-                                               .batch = graphs->batch,
-                                               .nmore = n - 1,
-                                               .more = graphs + 1};
+    struct sol_deploy_options options = target_and_keys(c);
+    options.params = graphs->params;
+    options.batch = graphs->batch;
+    options.nmore = n - 1;
+    options.more = graphs + 1;
     const sol_status status = sol_deploy(c->ctx, graphs->graph, &options);
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }
@@ -48,10 +63,12 @@ int cmd_deploy(struct cli *c)
 {
     if (c->o.list_keys) return list_keys();
     if (!c->o.file) return cli_error(EXIT_USAGE, "usage: sol deploy NET.onnx [OPTIONS]; try `sol deploy --help`");
+    int code = check_keys(c);
+    if (code) return code;
     const int n = c->o.nsizes ? c->o.nsizes : 1;
     struct model *m = calloc((size_t)n, sizeof *m);
     struct sol_deploy_graph *graphs = calloc((size_t)n, sizeof *graphs);
-    int code = m && graphs ? EXIT_GOOD : cli_error(EXIT_FAILED, "not enough memory");
+    code = m && graphs ? EXIT_GOOD : cli_error(EXIT_FAILED, "not enough memory");
     const bool several = c->o.nsizes > 0;
     c->o.nsizes = 0; /* each model has one */
     for (int i = 0; i < n && !code; i++) {

@@ -44,6 +44,8 @@ struct sol_deploy_options {
 /* Optimizes the graphs, in place, and writes the library and what belongs to it into the folder of the key `path`.
  * Errors: INVALID (a key or its value), UNSUPPORTED (a layer, a device), COMPILER (none there, or it refused), IO. */
 sol_status sol_deploy(struct sol_ctx *ctx, struct sol_graph *g, const struct sol_deploy_options *options);
+/* Target and keys alone, so that a mistake in them is known before a network is read. */
+sol_status sol_deploy_check(struct sol_ctx *ctx, const struct sol_deploy_options *options);
 /* The i-th key, its default and what it does; NULL when i is past the last. */
 const char *sol_deploy_key_at(int i, const char **out_default, const char **out_doc);
 

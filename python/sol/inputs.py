@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from . import _core
+
 
 @dataclass(frozen=True)
 class Input:
@@ -18,11 +20,14 @@ class Input:
     def __post_init__(self) -> None:
         for i, size in enumerate(self.shape):
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-                raise ValueError(
+                raise _core.InvalidError(
                     f"sol.input: expected sizes, which are whole numbers, 0 in front for any batch size, got {self.shape}"
                 )
             if size == 0 and i > 0:
-                raise ValueError(f"sol.input: only the first size may be 0 (any batch size), got {list(self.shape)}")
+                raise _core.InvalidError(
+                    f"sol.input: only the first size may be 0 (any batch size), got {list(self.shape)}: for an empty "
+                    "dimension give a tensor, such as torch.zeros(sizes)"
+                )
 
     def sized(self, batch: int) -> tuple[int, ...]:
         """The sizes with a number for the wildcard."""

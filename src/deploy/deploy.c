@@ -147,8 +147,6 @@ static sol_status training(struct deploy *d)
     const struct sol_deploy_options *o = d->options;
     const struct sol_deploy_graph *t = o->training;
     if (!deploy_trains(d)) return SOL_OK;
-    if (strcmp(d->keys.pack, "load"))
-        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: pack: with training it is load: weights change");
     if (!t) TRY(graph_copy(d->g, &d->copy));
     d->ngraph = d->npredict + 1;
     struct deploy_graph *g = &d->graph[d->npredict];
@@ -180,13 +178,20 @@ static sol_status build(struct deploy *d)
     return d->target == DEPLOY_SOURCE ? SOL_OK : deploy_make(d);
 }
 
-static sol_status deploy(struct deploy *d)
+/* What is known without a network. */
+static sol_status options(struct deploy *d)
 {
     TRY(deploy_read_keys(d));
     TRY(deploy_check_folder(d));
     TRY(deploy_find_compiler(d));
+    return deploy_versions(d);
+}
+
+static sol_status deploy(struct deploy *d)
+{
+    TRY(options(d));
     TRY(graphs(d));
-    TRY(deploy_versions(d));
+    TRY(deploy_plan(d));
     TRY(deploy_weights(d));
     TRY(file_make_folder(d->ctx, d->keys.path));
     TRY(make_work(d));
@@ -208,6 +213,16 @@ sol_status sol_deploy(struct sol_ctx *ctx, struct sol_graph *g, const struct sol
     ctx_progress(ctx, NULL, 0, 0);
     if (status) ctx_where(ctx, status, "network %s: ", g->name);
     if (d.copy) sol_graph_destroy(d.copy);
+    arena_destroy(a);
+    return status;
+}
+
+sol_status sol_deploy_check(struct sol_ctx *ctx, const struct sol_deploy_options *o)
+{
+    struct arena *a = arena_create(ctx);
+    if (!a) return ctx_check(ctx);
+    struct deploy d = {.ctx = ctx, .arena = a, .options = o};
+    const sol_status status = options(&d);
     arena_destroy(a);
     return status;
 }

@@ -88,9 +88,10 @@ const struct sol_tensor *deploy_output(const struct deploy *d, const struct depl
 int deploy_inputs(const struct deploy *d); /* that the caller gives: without the seed */
 const char *deploy_input_name(const struct deploy *d, int i);
 const char *deploy_output_name(const struct deploy *d, int i);
-/* version.c: finds the compiler, and makes all versions, all graphs planned and scheduled for each. */
+/* version.c: finds the compiler, makes the instruction sets, plans and schedules all graphs for each. */
 sol_status deploy_find_compiler(struct deploy *d);
 sol_status deploy_versions(struct deploy *d);
+sol_status deploy_plan(struct deploy *d);
 /* settle.c: what of `prepare` is computed here and now becomes constants of the code's schedule. */
 sol_status deploy_settle(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v,
                          struct deploy_code *code);

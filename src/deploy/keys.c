@@ -132,6 +132,8 @@ static sol_status check_names(struct deploy *d)
     if (*k->nvidia)
         return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED,
                         "deploy: nvidia::cc: there is no code for NVIDIA GPUs; device_type is x86 or arm64");
+    if (!strcmp(k->training, "1") && strcmp(k->pack, "load"))
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: pack: with training it is load: weights change");
     if (!*k->path) return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: path: expected a folder, got ''");
     return SOL_OK;
 }

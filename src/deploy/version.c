@@ -227,6 +227,11 @@ sol_status deploy_versions(struct deploy *d)
         TRY(make_version(d, march, &d->version[d->nversion++]));
     }
     qsort(d->version, (size_t)d->nversion, sizeof *d->version, better_first);
+    return SOL_OK;
+}
+
+sol_status deploy_plan(struct deploy *d)
+{
     TRY(find_what_is_tuned(d));
     for (int i = 0; i < d->ngraph; i++) {
         struct deploy_graph *g = &d->graph[i];

@@ -76,6 +76,13 @@ def test_info_takes_open_sizes_as_one(net):
     assert "x  f32[1, 4]" in text and "batch=1" in text
 
 
+def test_info_says_every_open_size(tmp_path):
+    x = info("x", ["batch", "words", 4])
+    onnx.save(model([node("Relu", ["x"], ["y"])], [x], [info("y", None)]), tmp_path / "two.onnx")
+    text = sol("info", tmp_path / "two.onnx", "--dim", "batch=2", "--dim", "words=7")
+    assert "open sizes, here: batch=2, words=7 (--dim NAME=SIZE for others)" in text, text
+
+
 def test_random_data_is_the_same_for_a_seed(net, tmp_path):
     a = sol("run", net, "--random", "--dim", "batch=3", "--seed", 7)
     assert a == sol("run", net, "--random", "--dim=batch=3", "--seed=7", "--threads", 2)

@@ -914,8 +914,10 @@ def test_refused_calls(tmp_path):
         sol.optimize(3, x)
     with pytest.raises(sol.FileError, match="no such file"):
         sol.optimize(tmp_path / "missing.onnx")
-    with pytest.raises(ValueError):
+    with pytest.raises(sol.InvalidError, match=r"only the first size may be 0 .* got \[1, 0, 3\]: .* give a tensor"):
         sol.input([1, 0, 3])
+    with pytest.raises(sol.InvalidError, match=r"expected sizes.* got \(-1, 3\)"):
+        sol.input([-1, 3])
     with pytest.raises(sol.InvalidError, match=r"dtype: expected one of PyTorch's such as torch.float32, got 'f4'"):
         sol.optimize(mlp(), sol.input([2, 4], dtype="f4"))
     with pytest.raises(sol.InvalidError, match=r"torch\.int64 has no gradients"):

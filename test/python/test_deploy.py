@@ -223,6 +223,11 @@ def test_what_is_written(tmp_path):
         assert "both ways give the same" in sh(tmp_path / folder, "make", "run")
 
 
+def test_the_example_shows_what_is_there(tmp_path):
+    deploy(tmp_path, "source", nn.Linear(4, 3).eval(), (torch.ones(1, 4),))
+    assert re.search(r"12 bytes:( [-.e\d]+){3}$", sh(tmp_path, "make", "run"), re.M)
+
+
 def test_folders_that_are_in_use(tmp_path):
     """What an earlier deployment left is not built with the new one; an application's own files stay."""
     torch.manual_seed(1)
@@ -727,8 +732,14 @@ def test_onnx(tmp_path):
         (tmp_path / "s" / f"x{n}").write_bytes(torch.randn(n, 3, 12, 14).numpy().tobytes())
     build(tmp_path / "s", "static_lib", flags=["-DSIZES=2,5"], source="batches.c")
     sh(tmp_path / "s", "./driver")
-    done = subprocess.run([*command, "--darg", "lib_nam=x"], cwd=tmp_path, text=True, capture_output=True)
-    assert done.returncode == 3 and "there is no key 'lib_nam'; the keys are lib_name" in done.stderr
+    for wrong, why in {
+        "lib_nam=x": "there is no key 'lib_nam'; the keys are lib_name",
+        "pack=later": "pack: expected load|ahead, got 'later'",
+        "device_type=mips": "device_type: expected auto, x86",
+        "gcc::march=z80": "gcc::march 'z80'",
+    }.items():
+        done = subprocess.run([*command, "--darg", wrong], cwd=tmp_path, text=True, capture_output=True)
+        assert done.returncode == 2 and why in done.stderr, done.stderr
 
 
 # -- training
