@@ -914,6 +914,11 @@ def test_refused_calls(tmp_path):
         sol.optimize(3, x)
     with pytest.raises(sol.FileError, match="no such file"):
         sol.optimize(tmp_path / "missing.onnx")
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(3, 2, 4), [3, 1])
+    with pytest.raises(sol.UnsupportedError, match="a PackedSequence: how many .* give the padded tensor and mask"):
+        sol.optimize(nn.LSTM(4, 5), packed)
+    with pytest.raises(sol.UnsupportedError, match="a PackedSequence"):
+        sol.optimize(nn.LSTM(4, 5), torch.randn(3, 2, 4))(packed)
     with pytest.raises(sol.InvalidError, match=r"only the first size may be 0 .* got \[1, 0, 3\]: .* give a tensor"):
         sol.input([1, 0, 3])
     with pytest.raises(sol.InvalidError, match=r"expected sizes.* got \(-1, 3\)"):

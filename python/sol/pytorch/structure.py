@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
+from sol import _core
 from sol.inputs import Input
 
 _ATOMS = frozenset((torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None)))
@@ -61,6 +63,12 @@ def encode(tree: Any) -> Any:
         return kind([encode(v) for v in tree])
     if kind is dict:
         return {k: encode(v) for k, v in tree.items()}
+    if kind is PackedSequence:
+        raise _core.UnsupportedError(
+            "arguments: a PackedSequence: how many sequences each step has is data, and sizes are constants of compiled code; "
+            "give the padded tensor and mask what lies behind the ends, or use torch.compile(model, backend='sol'), which "
+            "runs such a layer in PyTorch"
+        )
     if pytree._get_node_type(tree) in pytree.SUPPORTED_NODES:
         children, spec = pytree.tree_flatten(tree, is_leaf=lambda v: v is not tree)
         encoded = [encode(v) for v in children]
