@@ -340,9 +340,10 @@ static bool check_compare(const struct check_case *c, const struct loops *l, int
         double error = isnan(w) || isnan(g) ? (isnan(w) && isnan(g) ? 0 : INFINITY) : w == g ? 0 : fabs(w - g);
         const size_t size = (size_t)dtype_def(lt->dtype)->bytes;
         if (!dtype_def(lt->dtype)->is_float) /* doubles do not hold all of 64 bits */
-            error = memcmp(want + (size_t)e * size, t->stored + (size_t)(t->origin + check_offset(lt, m, e)) * size, size)
-                        ? INFINITY
-                        : 0;
+            error =
+                memcmp(want + (size_t)e * size, t->stored + (size_t)(t->origin + check_offset(lt, m, e)) * size, size)
+                    ? INFINITY
+                    : 0;
         if (error > worst) worst = error, at = e;
     }
     if (worst <= tolerance) return true;

@@ -120,8 +120,7 @@ static void store_real(void *data, int64_t at, int type, double v)
 static enum value value_of(struct interp *p, int32_t node)
 {
     if (!node) return INT;
-    if (!p->value[node])
-        p->value[node] = !ex_is_int(p->l, node) ? REAL : ex_is_unsigned(p->l, node) ? UNSIGNED : INT;
+    if (!p->value[node]) p->value[node] = !ex_is_int(p->l, node) ? REAL : ex_is_unsigned(p->l, node) ? UNSIGNED : INT;
     return (enum value)p->value[node];
 }
 

@@ -133,7 +133,7 @@ static uint64_t sub_unsigned(uint64_t x, uint64_t y)
     return x - y;
 }
 
-#define BY_SIGN(with, without, x, y) _Generic((y), uint64_t: without, default: with)(x, y)
+#define BY_SIGN(with, without, x, y) _Generic((y), uint64_t : without, default : with)(x, y)
 #define wrap_sub(x, y) BY_SIGN(wrap_sub, sub_unsigned, x, y)
 #define trunc_div_int(x, y) BY_SIGN(trunc_div_int, div_unsigned, x, y)
 #define floor_div_int(x, y) BY_SIGN(floor_div_int, div_unsigned, x, y)
@@ -259,8 +259,11 @@ static const struct {
 #define PARAMS_1 "x"
 #define PARAMS_2 "x y"
 #define PARAMS_3 "x y z"
-#define P(name, n, type, real, integer, c_scalar, c_vector, c_int, derivative, doc) \
-    {{#name, n, PARAMS_##n, NULL, type, c_scalar, c_vector, c_int, derivative, doc}, real_##name, int_##name, unsigned_##name},
+#define P(name, n, type, real, integer, c_scalar, c_vector, c_int, derivative, doc)  \
+    {{#name, n, PARAMS_##n, NULL, type, c_scalar, c_vector, c_int, derivative, doc}, \
+     real_##name,                                                                    \
+     int_##name,                                                                     \
+     unsigned_##name},
 #define C(name, n, type, expr, derivative, doc) \
     {{#name, n, PARAMS_##n, #expr, type, NULL, NULL, NULL, derivative, doc}, real_##name, NULL, NULL},
 #include "layers/math.def"

@@ -1,10 +1,9 @@
 /* Expressions as C text, scalar or on GNU vectors of `lanes` elements along one letter.
  *
- * Key ideas. Four compute types: float, double, int64_t, uint64_t; a node that is an integer is computed as one, without
- * a sign where u64 is in it, and converted.
- * What does not vary along the vector letter is printed as a scalar and spread. What has no vector form (a gather, a
- * border that cuts through the lanes) is printed as a loop over lanes. Text that is needed twice is put in a variable
- * first. */
+ * Key ideas. Four compute types: float, double, int64_t, uint64_t; a node that is an integer is computed as one,
+ * without a sign where u64 is in it, and converted. What does not vary along the vector letter is printed as a scalar
+ * and spread. What has no vector form (a gather, a border that cuts through the lanes) is printed as a loop over lanes.
+ * Text that is needed twice is put in a variable first. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -403,8 +402,7 @@ const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
     }
     const enum compute c = is_condition(&e) ? C_I64 : expr_natural(p->loops, node);
     const char *value = is_condition(&e) ? expr_lanes(p, node, c) : expr_value(p, node, c);
-    return mask_convert(
-        p, SAY(p, "(%sx%d)(%s != %s)", computes[c].mask, p->lanes, value, expr_splat(p, "0", c)), c, k);
+    return mask_convert(p, SAY(p, "(%sx%d)(%s != %s)", computes[c].mask, p->lanes, value, expr_splat(p, "0", c)), c, k);
 }
 
 static const char *test(struct print_expr *p, int32_t cond, enum compute k)
