@@ -915,7 +915,7 @@ def test_refused_calls(tmp_path):
     with pytest.raises(sol.FileError, match="no such file"):
         sol.optimize(tmp_path / "missing.onnx")
     packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(3, 2, 4), [3, 1])
-    with pytest.raises(sol.UnsupportedError, match="a PackedSequence: how many .* give the padded tensor and mask"):
+    with pytest.raises(sol.UnsupportedError, match=r"a PackedSequence: how many .* give the padded tensor and mask"):
         sol.optimize(nn.LSTM(4, 5), packed)
     with pytest.raises(sol.UnsupportedError, match="a PackedSequence"):
         sol.optimize(nn.LSTM(4, 5), torch.randn(3, 2, 4))(packed)
