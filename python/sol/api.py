@@ -39,10 +39,9 @@ def optimize(
     compilation at its first call (announced in the log at level DEBUG; kernels come from the cache in later processes). A
     model keeps the 16 programs that were used last, each with packed parameters of its own.
 
-    Changes of parameters, layers, hooks and plain attributes of the model's modules are seen in the next call. Other
-    state of Python (globals, contents of objects in attributes) is as it was when a program was made: optimize again.
-    What a forward leaves in attributes is left by calls of the original only, and torch.distributions does not check
-    whether its arguments are in range.
+    The result and the model are one in all but their class: changes of parameters, layers, modes, plain attributes and
+    hooks are made in both, and seen in the next call. docs/pytorch.md says what is not seen or refused: hooks on inner
+    modules, globals, contents of objects in attributes.
 
     Raises sol.UnsupportedError with everything that is not covered, before anything is compiled.
     """
@@ -70,7 +69,7 @@ def optimize(
 
 def refresh(model: Any) -> None:
     """Takes every parameter of an optimized model as changed: after writes that PyTorch does not count (`.data`)."""
-    state = getattr(model, "__dict__", {}).get("_sol")
+    state = getattr(model, "_sol", None)
     if state is None:
         raise _core.InvalidError(f"sol.refresh: expected an optimized model, got {type(model)}")
     state.refresh()
@@ -84,7 +83,7 @@ def memory(model: Any) -> dict[str, int]:
 
     if isinstance(model, onnx.Network):
         return model.memory()
-    state = getattr(model, "__dict__", {}).get("_sol")
+    state = getattr(model, "_sol", None)
     program = state and state.latest()
     if program is None:
         raise _core.InvalidError(f"sol.memory: expected an optimized model that was called, got {type(model)}")

@@ -145,11 +145,7 @@ def test_changed_parameters_are_seen(change, side):
     s = sol.optimize(m, x)
     check(s, m, (x,))
     change(m if side == "model" else s)
-    if change is CHANGES["submodule"]:  # the tree is the model's own: modules are not shared
-        plain = nn.Sequential(*s.children())
-        check(s, plain, (x,))
-    else:
-        check(s, m, (x,))
+    for _ in range(2):
         check(s, m, (x,))
 
 
@@ -170,7 +166,6 @@ ATTRIBUTES = {
     "in a list": lambda m: m.axes.append(1),
     "in a dict": lambda m: m.more.update(plus=5),
     "new": lambda m: setattr(m, "summed", True),
-    "hook of a layer": lambda m: m.act.register_forward_hook(lambda module, args, out: out * 7),
     "method": lambda m: setattr(m.act, "forward", lambda x: x - 1),
     "layer": lambda m: setattr(m, "act", nn.Tanh()),
 }
@@ -184,7 +179,7 @@ def test_changed_attributes_are_seen(change):
     change(s), change(changed)
     for _ in range(2):
         check(s, changed, (x,))
-    programs = s.__dict__["_sol"].programs
+    programs = s._sol.programs
     s.scale = float(s.scale)  # equal is as good as the same
     s(x)
     assert len(programs) == 2
@@ -257,13 +252,14 @@ def test_a_decorated_forward():
 
 def test_layers_added_and_removed():
     m, x = mlp(), torch.randn(2, 4)
+    first, _, last = m
     s = sol.optimize(m, x)
     s.append(nn.Sigmoid())
-    check(s, nn.Sequential(*m, nn.Sigmoid()), (x,))
-    del s[3], s[1]
-    check(s, nn.Sequential(m[0], m[2]), (x,))
-    m[2].bias = None
-    check(s, nn.Sequential(m[0], m[2]), (x,))
+    check(s, nn.Sequential(first, nn.ReLU(), last, nn.Sigmoid()), (x,))
+    del s[3], m[1]
+    check(s, nn.Sequential(first, last), (x,))
+    last.bias = None
+    check(s, m, (x,))
 
 
 def test_tied_parameters():
@@ -576,7 +572,7 @@ def test_programs_are_bounded(monkeypatch):
     s = sol.optimize(m, sol.input([0, 4]))
     for batch in (1, 2, 3, 4, 1, 5, 4):
         check(s, m, (torch.randn(batch, 4),))
-        assert len(s.__dict__["_sol"].programs) <= 3
+        assert len(s._sol.programs) <= 3
 
 
 def test_arguments_by_name():

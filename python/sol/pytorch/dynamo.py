@@ -15,6 +15,8 @@ from .module import State
 class _GraphState(State):
     """Programs of one of Dynamo's graphs; parameters and buffers are among its arguments."""
 
+    runs_hooks = True
+
     def _fixed(self, leaves: Sequence[Any]) -> frozenset[int]:
         return frozenset(i for i, leaf in enumerate(leaves) if _is_parameter(leaf))
 

@@ -94,7 +94,6 @@ def _tracing(gradients: bool) -> Iterator[None]:
 
 INSTEAD = {
     "CheckpointFunction.apply": "checkpoint with use_reentrant=False",
-    "BackwardHookFunction.apply": "put backward hooks on the optimized model or on parameters",
 }
 
 

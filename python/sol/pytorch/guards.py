@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+from .hooks import GLOBAL, KINDS
+
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_OWN = frozenset(_HOOKS) | {"_parameters", "_buffers", "_modules", "_sol", "_sol_forward"}
+_OWN = frozenset(KINDS) | {"_parameters", "_buffers", "_modules"}
 _SILENT = frozenset(  # of torch.nn.Module; they say nothing of what forward computes
     "_non_persistent_buffers_set _is_full_backward_hook _forward_hooks_with_kwargs "
     "_forward_hooks_always_called _forward_pre_hooks_with_kwargs _state_dict_hooks _state_dict_pre_hooks "
@@ -26,7 +27,7 @@ Row = tuple[Any, ...]
 
 def guards(root: torch.nn.Module, tied: dict[str, Any]) -> list[Row]:
     """The rows of a model; `tied` are its tensors by name, each with `owner` (a dict), `key` and `tensor`."""
-    rows: list[Row] = []
+    rows: list[Row] = [(hooks, None, len(hooks)) for hooks in GLOBAL.values()]
     for module in root.modules():
         rows += _of_module(module, module is root)
     first: dict[int, Any] = {}
@@ -47,7 +48,7 @@ def _of_module(module: torch.nn.Module, is_root: bool) -> Iterator[Row]:
         for key, value in group.items():
             if value is None or name == "_modules":
                 yield group, key, value
-    for name in () if is_root else _HOOKS:  # the root's own are run by PyTorch, around the program
+    for name in () if is_root else KINDS:  # the root's own are run by PyTorch, around the program
         hooks = d[name]
         yield d, name, hooks, None
         yield hooks, None, len(hooks)

@@ -1,4 +1,4 @@
-"""The optimized model: a torch.nn.Module with the tree, parameters and buffers of the original, and SOL's forward.
+"""What an optimized model computes with: programs, and the way from a call to one.
 
 Programs are compiled when they are first needed, one for each structure of arguments, shapes and types, and mode of the
 modules. The way of a call is short: `Caller.call` (in C) compares everything with what the last program expects and runs;
@@ -25,13 +25,15 @@ from sol import _core, log
 from sol.inputs import Input
 
 from .builder import SOL_NAME
+from .face import Face, attach, eager
 from .guards import guards, written
+from .hooks import check_hooks
 from .layout import Layout
 from .program import TENSORS, Owned, Program
-from .skeleton import contents_kept, copy_tree, model_class
+from .skeleton import contents_kept, model_class
 from .structure import encode, form, outline
 from .trace import leaf_names
-from .training import Origin, later, refused
+from .training import Differs, Origin, later, refused
 
 _SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
 MAX_PROGRAMS = 16  # of one model: each keeps packed parameters of its own
@@ -69,6 +71,8 @@ class Route:
 
 class State:
     """What SOL knows of one optimized model or graph: its programs, and which one ran last."""
+
+    runs_hooks = False  # does whoever calls run the hooks of the modules?
 
     def __init__(self, declared: tuple[list[Any], str] | None, signature: inspect.Signature | None) -> None:
         self.declared = declared  # leaves (Input for tensors) and structure of the call given to optimize; None: any
@@ -150,6 +154,14 @@ class State:
         self, root: torch.nn.Module, program: Program, dense: tuple[Any, ...], leaves: Sequence[Any]
     ) -> tuple[Any, ...] | None:
         """The network's outputs; None: it is another program's call."""
+        try:
+            return self._run_program(root, program, dense, leaves)
+        except Differs:
+            return None
+
+    def _run_program(
+        self, root: torch.nn.Module, program: Program, dense: tuple[Any, ...], leaves: Sequence[Any]
+    ) -> tuple[Any, ...] | None:
         if not torch.is_grad_enabled():
             return None if program.wanted else program.call(dense, torch.get_num_threads())
         if program.gradient:
@@ -222,6 +234,8 @@ class State:
         with self.lock:
             owned = owned_tensors(root)
             _check_tensors(root, owned)
+            if not self.runs_hooks:
+                check_hooks(root, bool(wanted))
             rows = guards(root, owned)
             tensors = tuple((n, o.tensor.dtype, o.tensor.shape, o.tensor.stride()) for n, o in owned.items())
             key = (str(spec), tuple(map(_leaf_key, leaves)), tuple(map(written, rows)), tensors, wanted)
@@ -452,59 +466,6 @@ def wanted_gradients(root: torch.nn.Module, leaves: Sequence[Any]) -> frozenset[
     return frozenset(wanted + [("param", n) for n, o in owned_tensors(root).items() if o.tensor.requires_grad])
 
 
-def eager(root: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """The original forward, on the optimized model's own modules."""
-    own = root.__dict__.get("_sol_forward")
-    return own(*args, **kwargs) if own else type(root)._sol_class.forward(root, *args, **kwargs)  # type: ignore[attr-defined]
-
-
-class _Optimized:
-    """What is put in front of the model's own class."""
-
-    _sol_class: type[torch.nn.Module]
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        state = dict(self.__getstate__() or {})  # type: ignore[call-overload]
-        sol = state.pop("_sol", None)
-        return _rebuild, (self._sol_class, state, sol and sol.declared)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        build, args = self.__reduce_ex__(4)
-        made = build(args[0], copy.deepcopy(args[1], memo), args[2])
-        memo[id(self)] = made
-        return made
-
-
-def _rebuild(cls: type[torch.nn.Module], state: dict[str, Any], declared: Any) -> torch.nn.Module:
-    module = object.__new__(cls)
-    module.__setstate__(state)
-    return attach(module, declared)
-
-
-@functools.cache
-def _optimized_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
-    @functools.wraps(cls.forward)
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return eager(self, *args, **kwargs)
-        return self.__dict__["_sol"].call(self, args, kwargs)
-
-    body = {"forward": forward, "_sol_class": cls, "__module__": cls.__module__, "__doc__": cls.__doc__}
-    return type(f"Sol{cls.__name__}", (_Optimized, cls), body)
-
-
-def attach(module: torch.nn.Module, declared: Any) -> torch.nn.Module:
-    """Makes a module (a copy that is ours) an optimized one."""
-    own = module.__dict__.pop("forward", None) or module.__dict__.get("_sol_forward")
-    # that of a decorated forward is the decorator's: it may tell a name from a place, and what is given from what is not
-    signature = inspect.signature(own or functools.partial(type(module).forward, module), follow_wrapped=False)
-    module.__class__ = _optimized_class(type(module))  # type: ignore[arg-type]
-    if own:
-        module.__dict__["_sol_forward"] = own
-    module.__dict__["_sol"] = State(declared, signature)
-    return module
-
-
 def optimize_module(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None, copied: bool
 ) -> torch.nn.Module:
@@ -519,10 +480,10 @@ def optimize_module(
             )
     if hasattr(model, "_orig_mod"):
         model = cast(torch.nn.Module, model._orig_mod)  # torch.compile's wrapper
-    if isinstance(model, _Optimized):
+    if isinstance(model, Face):
         raise _core.InvalidError(f"{type(model).__name__}: is optimized already")
-    module = attach(copy_tree(copy.deepcopy(model) if copied else model, share=True), None)
-    state: State = module.__dict__["_sol"]
+    module = attach(copy.deepcopy(model) if copied else model, State, None)
+    state: State = module._sol  # type: ignore[assignment]
     leaves, spec, _ = state.canonical(module, args, kwargs)
     declared = [_declare(leaf, batch_size) for leaf in leaves]
     batch = batch_size if batch_size is not None else 2 if module.training else 1  # batch-norm trains on two at least

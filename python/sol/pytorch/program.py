@@ -43,7 +43,10 @@ class Owned:
     @property
     def tensor(self) -> torch.Tensor:
         """The tensor that is there now."""
-        return self.owner[self.key]
+        t: torch.Tensor | None = self.owner.get(self.key)
+        if t is None:
+            raise training.Differs(f"{self.name}: is no longer in the model, which has changed since the call")
+        return t
 
 
 class _Copy:

@@ -1,8 +1,6 @@
-"""Copies of a module tree that share the parameters.
+"""Copies of a module tree to trace, and what a forward leaves in the attributes of one.
 
-The copy has its own `__dict__`s, so that tracing it, or setting `training` in it, leaves nothing behind in the original. An
-optimized model is such a copy whose `_parameters` and `_buffers` are the original's own dicts; a skeleton for tracing has its
-own dicts with other tensors in the same memory. Hooks are copied: one that is added later belongs to one of the two.
+The copy has its own `__dict__`s, with other tensors in the same memory, so that tracing it leaves nothing behind in the model.
 """
 
 from __future__ import annotations
@@ -17,34 +15,31 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+_Copies = dict[int, torch.nn.Module]  # by the id of the `__dict__`, which a model and its optimized one have in common
 
-def copy_tree(root: torch.nn.Module, share: bool) -> torch.nn.Module:
-    """The copy of a module and all below it; `share`: with the original's dicts of parameters and buffers."""
-    copies: dict[int, torch.nn.Module] = {}
+
+def _copy_tree(root: torch.nn.Module) -> torch.nn.Module:
+    """The copy of a module and all below it, of the classes that the user's modules have."""
+    copies: _Copies = {}
     aliases: dict[int, torch.Tensor] = {}
     for module in root.modules():
-        copy = object.__new__(type(module))
+        copy = object.__new__(model_class(module))
         copy.__dict__.update(module.__dict__)
-        copies[id(module)] = copy
+        copies[id(module.__dict__)] = copy
     for module in root.modules():
-        _rebind(module, copies[id(module)], copies, None if share else aliases)
-    return copies[id(root)]
+        _rebind(module, copies[id(module.__dict__)], copies, aliases)
+    return copies[id(root.__dict__)]
 
 
-def _rebind(
-    module: torch.nn.Module,
-    copy: torch.nn.Module,
-    copies: dict[int, torch.nn.Module],
-    aliases: dict[int, torch.Tensor] | None,
-) -> None:
+def _rebind(module: torch.nn.Module, copy: torch.nn.Module, copies: _Copies, aliases: dict[int, torch.Tensor]) -> None:
     d = copy.__dict__
     for name, value in module.__dict__.items():
         if name in ("_parameters", "_buffers"):
-            d[name] = value if aliases is None else {k: _alias(v, aliases) for k, v in value.items()}
+            d[name] = {k: _alias(v, aliases) for k, v in value.items()}
         elif name.endswith("_hooks"):
             d[name] = type(value)(value)
         elif name == "_modules":
-            d[name] = {key: child if child is None else copies[id(child)] for key, child in value.items()}
+            d[name] = {key: child if child is None else copies[id(child.__dict__)] for key, child in value.items()}
         else:
             d[name] = _renew(value, copies)
     if isinstance(module, torch.nn.RNNBase):
@@ -65,12 +60,12 @@ def _alias(t: torch.Tensor | None, aliases: dict[int, torch.Tensor]) -> torch.Te
     return aliases[id(t)]
 
 
-def _renew(value: Any, copies: dict[int, torch.nn.Module]) -> Any:
+def _renew(value: Any, copies: _Copies) -> Any:
     """An attribute's value, with modules and their methods replaced by the copies'."""
     if isinstance(value, torch.nn.Module):
-        return copies.get(id(value), value)
-    if isinstance(value, types.MethodType) and id(value.__self__) in copies:
-        return types.MethodType(value.__func__, copies[id(value.__self__)])
+        return copies.get(id(value.__dict__), value)
+    if isinstance(value, types.MethodType) and isinstance(value.__self__, torch.nn.Module):
+        return types.MethodType(value.__func__, _renew(value.__self__, copies))
     if type(value) in (list, tuple) and any(isinstance(v, torch.nn.Module | types.MethodType) for v in value):
         return type(value)(_renew(v, copies) for v in value)
     if type(value) is dict and any(isinstance(v, torch.nn.Module | types.MethodType) for v in value.values()):
@@ -84,13 +79,9 @@ def model_class(root: torch.nn.Module) -> type[torch.nn.Module]:
 
 
 def skeleton(root: torch.nn.Module) -> torch.nn.Module:
-    """A copy to trace: the model's own class and forward, without what belongs to the optimized model's call."""
-    made = copy_tree(root, share=False)
+    """A copy to trace: the model's own class and forward, without the hooks that PyTorch runs around an optimized model."""
+    made = _copy_tree(root)
     d = made.__dict__
-    made.__class__ = model_class(root)
-    d.pop("_sol", None)
-    if "_sol_forward" in d:
-        d["forward"] = d.pop("_sol_forward")
     for name in [n for n in d if n.endswith("_hooks")]:
         d[name] = type(d[name])()
     for m in made.modules():
@@ -123,9 +114,7 @@ class Contents:
     closures may hold them, too."""
 
     def __init__(self, root: torch.nn.Module) -> None:
-        self.found: dict[int, tuple[Any, Any]] = {}
-        for module in root.modules():
-            _look(module.__dict__.values(), self.found)
+        self.found = contents(v for m in root.modules() for v in m.__dict__.values())
 
     def changed(self) -> set[int]:
         """The ids of those that hold something else now."""
@@ -154,9 +143,7 @@ class Attributes:
             for key in {**before, **now}:
                 same = key in now and key in before and now[key] is before[key]
                 if same and held:
-                    inside: dict[int, tuple[Any, Any]] = {}
-                    _look([now[key]], inside)
-                    same = held.isdisjoint(inside)
+                    same = held.isdisjoint(contents([now[key]]))
                 if not same:
                     names.append(f"{path}.{key}" if path else key)
         return names
@@ -179,8 +166,9 @@ def contents_kept(root: torch.nn.Module) -> Iterator[None]:
         contents.restore()
 
 
-def _look(values: Iterable[Any], found: dict[int, tuple[Any, Any]]) -> None:
-    """Adds the containers among values, and within them, with what is in them."""
+def contents(values: Iterable[Any]) -> dict[int, tuple[Any, Any]]:
+    """The containers among values, and within them, with what is in them; by their ids, of objects those of the `__dict__`s."""
+    found: dict[int, tuple[Any, Any]] = {}
     waiting = [*values]
     while waiting:
         value = waiting.pop()
@@ -192,6 +180,7 @@ def _look(values: Iterable[Any], found: dict[int, tuple[Any, Any]]) -> None:
         if value is not None and id(value) not in found:
             found[id(value)] = value, (dict(value) if isinstance(value, dict) else list(value))
             waiting += value.values() if isinstance(value, dict) else value
+    return found
 
 
 def _fields(value: Any) -> dict[str, Any] | None:

@@ -31,6 +31,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from sol import _core, log
 
 from . import fake, state
+from .hooks import computed
 from .skeleton import Attributes
 from .structure import decode, encode
 
@@ -278,14 +279,14 @@ def _trace(mode: FakeTensorMode, module: torch.nn.Module, args: tuple[Any, ...],
     leaves, spec = pytree.tree_flatten((args, kwargs))
     rows = [*_tensors(mode, module), *_leaves(mode, leaves, leaf_names(module, args, kwargs))]
     given = pytree.tree_unflatten([value for _, value, (kind, _), _ in rows if kind == "leaf"], spec)
-    attributes = Attributes(module)
+    attributes, kept = Attributes(module), computed(module)
     try:
         traced, recorder = _call(module, given, rows, None)
         if changed := attributes.changed():
             first = Attributes(module)
             again, _ = _call(module, given, rows, recorder)
             state.check(traced, again, changed)
-            if left := first.changed():
+            if left := [name for name in first.changed() if name not in kept]:
                 log.warn(
                     f"{type(module).__name__}: forward leaves {', '.join(left)} behind: calls of the optimized model do not; "
                     "what is wanted of a call has to be returned"

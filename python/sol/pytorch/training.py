@@ -31,7 +31,7 @@ _TWICE = (
 _HOOKS = "saved_tensors_hooks (such as save_on_cpu): not supported around an optimized model"
 
 
-class Differs(Exception):
+class Differs(_core.InvalidError):
     """A call is not what its program is for."""
 
 
