@@ -28,7 +28,15 @@ gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
 libc6-dev-arm64-cross /usr/aarch64-linux-gnu/include/stdio.h
 libopenblas-dev   /usr/share/doc/libopenblas-dev
 libdnnl-dev       /usr/include/oneapi/dnnl/dnnl.h
+gcc-arm-linux-gnueabihf arm-linux-gnueabihf-gcc
+libc6-dev-armhf-cross /usr/arm-linux-gnueabihf/include/stdio.h
+gcc-riscv64-linux-gnu riscv64-linux-gnu-gcc
+libc6-dev-riscv64-cross /usr/riscv64-linux-gnu/include/stdio.h
+gcc-arm-none-eabi arm-none-eabi-gcc
+libnewlib-arm-none-eabi /usr/share/doc/libnewlib-arm-none-eabi
 qemu-user         qemu-aarch64
+qemu-system-arm   qemu-system-arm
+cmake             cmake
 "
 TORCHVISION=0.28.0
 TIMM=1.0.31 # without its dependencies, as torchvision

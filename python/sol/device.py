@@ -5,7 +5,13 @@ from __future__ import annotations
 from . import _core
 
 X86 = "x86"
-x86, arm64, auto = X86, "arm64", "auto"  # of sol.deploy: arm64 is compiled for, wherever SOL runs
+x86, arm64, arm, riscv64, auto = (
+    X86,
+    "arm64",
+    "arm",
+    "riscv64",
+    "auto",
+)  # of sol.deploy: compiled for, wherever SOL runs
 
 
 def set(device: str, index: int = 0) -> None:

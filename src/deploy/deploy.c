@@ -164,6 +164,7 @@ static sol_status graphs(struct deploy *d)
 {
     d->ninput = d->g->inputs.n;
     d->noutput = d->g->outputs.n;
+    deploy_hash_model(d);
     TRY(predicting(d));
     d->ngraph = d->npredict;
     return training(d);
@@ -199,7 +200,7 @@ static sol_status deploy(struct deploy *d)
     remove_work(d);
     if (!status)
         LOG(d->ctx, LOG_INFO, "core", "%s: %s for %s written into %s, weights %.1f MB", d->g->name,
-            d->target == DEPLOY_SOURCE ? "the source" : deploy_library(d), d->device, d->keys.path,
+            d->target == DEPLOY_SOURCE ? "the source" : deploy_library(d), d->device->name, d->keys.path,
             (double)d->weights_bytes / 1e6);
     return status;
 }

@@ -16,6 +16,11 @@ struct deploy_keys { /* as they were given */
 #undef X
 };
 
+/* A row of devices.def. */
+struct deploy_device {
+    const char *name, *compiler, *package, *headers, *march, *target, *runner;
+};
+
 /* An instruction set. */
 struct deploy_version {
     const char *name, *id; /* "x86-64-v3", x86_64_v3 */
@@ -59,8 +64,8 @@ struct deploy {
     const struct sol_deploy_options *options;
     enum deploy_target target;
     struct deploy_keys keys;
-    const char *device; /* "x86" or "arm64" */
-    const char *cc;     /* path of the compiler */
+    const struct deploy_device *device;
+    const char *cc; /* path of the compiler */
     bool clang, cross;
     int ninput, noutput;  /* that the caller gives and gets: without gradients, with the seed */
     int ngraph, npredict; /* what trains is the last, behind those that predict */
@@ -75,12 +80,18 @@ struct deploy {
     VECTOR(struct deploy_piece) pieces;
     int64_t weights_bytes;
     uint64_t weights_hash;
+    char model[33];   /* its hash */
     const char *work; /* folder for sources and objects: `path` itself if those are wanted */
     VECTOR(struct deploy_source) sources;
 };
 
 /* keys.c */
 sol_status deploy_read_keys(struct deploy *d);
+const char *deploy_device_names(struct arena *a); /* "x86, arm64, .." */
+/* model.c */
+void deploy_hash_model(struct deploy *d);
+/* sizes.c: the header's macros. */
+const char *deploy_sizes(struct deploy *d);
 /* deploy.c */
 bool deploy_trains(const struct deploy *d);
 /* Output i of the model: in what trains it comes behind what forward writes. */
@@ -91,6 +102,8 @@ const char *deploy_output_name(const struct deploy *d, int i);
 /* version.c: finds the compiler, makes the instruction sets, plans and schedules all graphs for each. */
 sol_status deploy_find_compiler(struct deploy *d);
 sol_status deploy_versions(struct deploy *d);
+/* The flags of all code, NULL: that runs on every machine. */
+const char *const *deploy_flags(struct deploy *d, const struct deploy_version *v);
 sol_status deploy_plan(struct deploy *d);
 /* settle.c: what of `prepare` is computed here and now becomes constants of the code's schedule. */
 sol_status deploy_settle(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v,
@@ -108,6 +121,7 @@ void deploy_add_source(struct deploy *d, const char *file, const struct deploy_v
 const char *deploy_code_name(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v);
 /* network.c: the files that are the network's own. */
 sol_status deploy_network(struct deploy *d);
+size_t deploy_opaque_bytes(struct deploy *d, const struct schedule *s); /* memory that one layer without loops needs */
 /* kit.c: header, example, Makefile, .pc, CMake configuration, Python wrapper, into `path`. */
 sol_status deploy_kit(struct deploy *d);
 /* Refuses a folder where sources would overwrite somebody else's Makefile. */

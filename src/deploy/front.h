@@ -15,6 +15,8 @@
 #define FRONT_API
 #endif
 
+enum { FRONT_CONTEXT_BYTES = 256 }; /* of a block, for struct front_context: what the header's macros count with */
+
 enum front_error {
     FRONT_GOOD = 0,
     FRONT_INVALID = 1, /* the caller's mistake */
@@ -53,8 +55,9 @@ struct front_graph {
     } * shared;
 };
 struct front_net {
-    const char *name; /* of the functions */
-    int nversion;     /* best first */
+    const char *name;  /* of the functions */
+    const char *model; /* "sol-model:" and the hash of what it was made of */
+    int nversion;      /* best first */
     const struct front_version *version;
     int ngraph; /* by batch size; the first unless another is chosen */
     const struct front_graph *graph;

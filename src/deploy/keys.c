@@ -129,13 +129,35 @@ static sol_status check_names(struct deploy *d)
         if (!consists_of(plain[i][1], "_.+-=,"))
             return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: %s: '%s' is no name that gcc or ld would take",
                             plain[i][0], plain[i][1]);
+    for (const char *flag = k->flags; *flag; flag += strcspn(flag, " "), flag += strspn(flag, " "))
+        if (*flag != '-')
+            return ctx_fail(d->ctx, SOL_ERR_INVALID,
+                            "deploy: gcc::flags: expected flags such as -mfloat-abi=hard, got '%s'", k->flags);
+    if (strpbrk(k->flags, "$`\"'\\;&|<>()#\n"))
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: gcc::flags: '%s' has characters that a shell would read",
+                        k->flags);
     if (*k->nvidia)
         return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED,
-                        "deploy: nvidia::cc: there is no code for NVIDIA GPUs; device_type is x86 or arm64");
+                        "deploy: nvidia::cc: there is no code for NVIDIA GPUs; device_type is one of %s",
+                        deploy_device_names(d->arena));
     if (!strcmp(k->training, "1") && strcmp(k->pack, "load"))
         return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: pack: with training it is load: weights change");
     if (!*k->path) return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: path: expected a folder, got ''");
     return SOL_OK;
+}
+
+static const struct deploy_device devices[] = {
+#define X(name, compiler, package, headers, march, target, runner) \
+    {name, compiler, package, headers, march, target, runner},
+#include "deploy/devices.def"
+#undef X
+};
+
+const char *deploy_device_names(struct arena *a)
+{
+    struct text t = text_new(a);
+    for (int i = 0; i < COUNT_OF(devices); i++) text_put(&t, "%s%s", i ? ", " : "", devices[i].name);
+    return t.at;
 }
 
 static const char *this_device(void)
@@ -154,11 +176,13 @@ static sol_status find_device(struct deploy *d)
         return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: device_type says '%s', but gcc::march '%s'", comma + 1,
                         d->keys.march);
     if (comma) d->keys.march = comma + 1;
-    d->device = !strcmp(device, "auto") ? this_device() : device;
-    if (strcmp(d->device, "x86") && strcmp(d->device, "arm64"))
-        return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED, "deploy: device_type: expected auto, x86 or arm64, got '%s'",
-                        device);
-    d->cross = strcmp(d->device, this_device()) != 0;
+    if (!strcmp(device, "auto")) device = this_device();
+    for (int i = 0; i < COUNT_OF(devices); i++)
+        if (!strcmp(devices[i].name, device)) d->device = &devices[i];
+    if (!d->device)
+        return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED, "deploy: device_type: expected auto, %s, got '%s'",
+                        deploy_device_names(d->arena), device);
+    d->cross = strcmp(device, this_device()) != 0;
     return SOL_OK;
 }
 

@@ -138,6 +138,9 @@ static sol_status write_header(struct deploy *d)
         "file",       file,
         "batch",      batch_comment(d),
         "train",      training_comment(d),
+        "model",      d->model,
+        "sizes",      deploy_sizes(d),
+        "sized",      d->npredict > 1 ? "of the first batch size, and by batch size" : "elements, bytes, shapes",
         NULL};
     return deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.h", d->keys.lib_name),
                         deploy_fill(d->arena, deploy_text("network.h"), pairs));
@@ -191,7 +194,7 @@ static const char *joined(struct deploy *d, const char *const *words)
 /* In a cross build the example runs in an emulator. */
 static const char *runner(const struct deploy *d)
 {
-    return d->cross && !strcmp(d->device, "arm64") ? "qemu-aarch64 -L /usr/aarch64-linux-gnu " : "";
+    return d->cross ? d->device->runner : "";
 }
 
 static sol_status write_library_makefile(struct deploy *d)
@@ -268,6 +271,52 @@ static sol_status write_source_makefile(struct deploy *d)
     return write_unless_foreign(d, "Makefile", deploy_fill(d->arena, deploy_text("Makefile.source"), pairs));
 }
 
+/* A list of CMake, as a text in quotes has it. */
+static const char *as_list(struct deploy *d, const char *words)
+{
+    char *list = arena_strdup(d->arena, words);
+    for (char *c = list; *c; c++)
+        if (*c == ' ') *c = ';';
+    return list;
+}
+
+static sol_status write_source_cmake(struct deploy *d)
+{
+    struct text sources = text_new(d->arena);
+    const bool inside = !strcmp(d->keys.weights, "inside");
+    const char *lib = d->keys.lib_name, *id = text_identifier(d->arena, lib);
+    if (inside)
+        text_put(&sources,
+                 "set_source_files_properties(%s_weights.c PROPERTIES\n"
+                 "  OBJECT_DEPENDS \"${CMAKE_CURRENT_SOURCE_DIR}/%s.weights\")\n",
+                 lib, lib);
+    for (int i = 0; i < d->nversion; i++) {
+        const struct deploy_version *v = &d->version[i];
+        text_put(&sources,
+                 "\nfile(GLOB %s_%s CONFIGURE_DEPENDS \"${CMAKE_CURRENT_SOURCE_DIR}/%s/*.c\")\n"
+                 "set_source_files_properties(${%s_%s} PROPERTIES COMPILE_OPTIONS \"%s\")\n"
+                 "target_sources(%s PRIVATE ${%s_%s})\n",
+                 id, v->id, v->id, id, v->id, as_list(d, code_flags(d, v, true)), lib, id, v->id);
+    }
+    const char *const pairs[] = {"lib",
+                                 lib,
+                                 "id",
+                                 id,
+                                 "files",
+                                 arena_printf(d->arena, "%s.c %s_network.c%s", lib, lib,
+                                              inside ? arena_printf(d->arena, " %s_weights.c", lib) : ""),
+                                 "code",
+                                 code_flags(d, d->version, false),
+                                 "gcc",
+                                 GCC_ONLY,
+                                 "libs",
+                                 "m -pthread",
+                                 "sources",
+                                 sources.at,
+                                 NULL};
+    return write_unless_foreign(d, "CMakeLists.txt", deploy_fill(d->arena, deploy_text("CMakeLists.source"), pairs));
+}
+
 /* For other build systems. */
 static sol_status write_configurations(struct deploy *d)
 {
@@ -310,6 +359,7 @@ sol_status deploy_kit(struct deploy *d)
     TRY(write_example(d));
     if (d->target == DEPLOY_SOURCE) {
         TRY(write_source_makefile(d));
+        TRY(write_source_cmake(d));
         return write_wrapper(d);
     }
     TRY(write_library_makefile(d));

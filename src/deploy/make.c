@@ -47,7 +47,7 @@ static const char *object_of(struct deploy *d, int i)
 static const char *const *command(struct deploy *d, int i)
 {
     const struct deploy_source *s = &d->sources.at[i];
-    const char *const *flags = s->kernel_of ? s->kernel_of->flags : compiler_code_flags(d->arena, NULL, 0, d->clang);
+    const char *const *flags = deploy_flags(d, s->kernel_of);
     words argv = {0};
     PUSH(d->arena, argv, d->cc);
     for (int k = 0; flags[k]; k++) PUSH(d->arena, argv, flags[k]);

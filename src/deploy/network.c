@@ -61,15 +61,24 @@ static void put_learned(struct deploy *d, struct text *t, const struct deploy_gr
     text_put(t, "-1};\n");
 }
 
-/* Layers without loops. Returns how much memory one of them needs. */
-static size_t put_opaque(struct deploy *d, struct text *t, const char *name, const struct schedule *s)
+size_t deploy_opaque_bytes(struct deploy *d, const struct schedule *s)
 {
     size_t most = 0;
-    struct text list = text_new(d->arena);
     for (int i = 0; i < s->opaque.n; i++) {
         struct alone a;
         s->opaque.at[i]->def->describe(d->arena, s->opaque.at[i], &a);
         most = MAX(most, alone_scratch(&a));
+    }
+    return most;
+}
+
+/* Layers without loops. */
+static void put_opaque(struct deploy *d, struct text *t, const char *name, const struct schedule *s)
+{
+    struct text list = text_new(d->arena);
+    for (int i = 0; i < s->opaque.n; i++) {
+        struct alone a;
+        s->opaque.at[i]->def->describe(d->arena, s->opaque.at[i], &a);
         if (a.nindex) text_put(t, "static const struct alone_index %s_index%d[] = {\n", name, i);
         for (int k = 0; k < a.nindex; k++) {
             const struct alone_index *x = &a.index[k];
@@ -97,7 +106,6 @@ static size_t put_opaque(struct deploy *d, struct text *t, const char *name, con
         text_put(&list, "&%s_opaque%d, ", name, i);
     }
     if (s->opaque.n) text_put(t, "static const struct alone *const %s_opaque[] = {%s};\n", name, list.at);
-    return most;
 }
 
 /* The code of a graph, by version. */
@@ -109,9 +117,9 @@ static void put_codes(struct deploy *d, struct text *t, const struct deploy_grap
         const struct schedule *s = g->code[i].schedule;
         text_put(t, "extern const struct sol_module %s_module;\nextern const int64_t %s_param_at[], %s_const_at[];\n",
                  name, name, name);
-        const size_t most = put_opaque(d, t, name, s);
+        put_opaque(d, t, name, s);
         text_put(&rows, "    {&%s_module, %s_param_at, %s_const_at, %s, %zu},\n", name, name, name,
-                 s->opaque.n ? arena_printf(d->arena, "%s_opaque", name) : "0", most);
+                 s->opaque.n ? arena_printf(d->arena, "%s_opaque", name) : "0", deploy_opaque_bytes(d, s));
     }
     text_put(t, "static const struct front_code codes%s[] = {\n%s};\n", g->id, rows.at);
 }
@@ -237,6 +245,7 @@ sol_status deploy_network(struct deploy *d)
     put(d, &pairs, "func", d->keys.func_name);
     put(d, &pairs, "name", deploy_string(d->arena, d->g->name));
     put(d, &pairs, "sol", sol_version());
+    put(d, &pairs, "model", d->model);
     put_predict(d, &pairs);
     put_graphs(d, &pairs);
     put_weights(d, &pairs);

@@ -16,9 +16,7 @@ static sol_status check_headers(struct deploy *d)
 {
     const char *const argv[] = {d->cc, "-include", "stdlib.h", "-E", "-x", "c", "/dev/null", NULL};
     const sol_status status = deploy_run(d, "compiler", argv, NULL);
-    const char *package = !d->cross                     ? "libc6-dev"
-                          : !strcmp(d->device, "arm64") ? "libc6-dev-arm64-cross"
-                                                        : "libc6-dev-amd64-cross";
+    const char *package = d->cross ? d->device->headers : "libc6-dev";
     if (status != SOL_ERR_COMPILER) return status;
     return ctx_fail(d->ctx, SOL_ERR_COMPILER,
                     "deploy: %s does not find stdlib.h: install the C library it compiles for (Debian, Ubuntu: apt "
@@ -29,10 +27,8 @@ static sol_status check_headers(struct deploy *d)
 sol_status deploy_find_compiler(struct deploy *d)
 {
     static const char *const own[] = {"cc", "gcc", "clang", NULL};
-    static const char *const for_arm64[] = {"aarch64-linux-gnu-gcc", NULL}, *const for_x86[] = {"x86_64-linux-gnu-gcc",
-                                                                                                NULL};
-    const bool arm = !strcmp(d->device, "arm64");
-    const char *const *names = !d->cross ? own : arm ? for_arm64 : for_x86;
+    const char *const across[] = {d->device->compiler, NULL};
+    const char *const *names = d->cross ? across : own;
     const char *key = ctx_config(d->ctx, "compiler::name"), *output = "";
     if (!d->cross && *key && strcmp(key, "auto"))
         d->cc = compiler_find_program(d->arena, key);
@@ -42,7 +38,7 @@ sol_status deploy_find_compiler(struct deploy *d)
         return ctx_fail(d->ctx, SOL_ERR_COMPILER,
                         "deploy: code for %s needs the cross compiler %s, which is not in PATH: install it (Debian, "
                         "Ubuntu: apt install %s)",
-                        d->device, names[0], arm ? "gcc-aarch64-linux-gnu" : "gcc-x86-64-linux-gnu");
+                        d->device->name, names[0], d->device->package);
     if (!d->cc)
         return ctx_fail(d->ctx, SOL_ERR_COMPILER,
                         "deploy: no C compiler was found; install one (Debian, Ubuntu: apt install gcc) or set the key "
@@ -76,7 +72,7 @@ static bool defines(const char *macros, const char *name)
 /* The name of the target that an instruction set is at least. */
 static const char *target_class(const struct deploy *d, const char *macros)
 {
-    if (!strcmp(d->device, "arm64")) return "neon";
+    if (d->device->target) return d->device->target;
     if (defines(macros, "__AVX512F__") && defines(macros, "__AVX512BW__") && defines(macros, "__AVX512VL__") &&
         defines(macros, "__AVX512DQ__"))
         return "x86-64-v4";
@@ -92,7 +88,7 @@ static uint32_t needs(const struct deploy *d, const char *macros)
 #undef X
     };
     uint32_t bits = 0;
-    if (strcmp(d->device, "x86")) return 0;
+    if (strcmp(d->device->name, "x86")) return 0;
     for (int i = 0; i < COUNT_OF(rows); i++) bits |= defines(macros, rows[i]) ? UINT32_C(1) << i : 0;
     return bits;
 }
@@ -105,7 +101,7 @@ static sol_status set_vector(struct deploy *d, struct deploy_version *v)
     } widths[] = {{"sse2", 16}, {"sse4", 16}, {"avx", 32}, {"avx2", 32}, {"avx512", 64}};
     for (int i = 0; i < COUNT_OF(widths); i++) {
         if (strcmp(d->keys.vector, widths[i].name)) continue;
-        if (widths[i].bytes > v->target.vector_bytes || strcmp(d->device, "x86"))
+        if (widths[i].bytes > v->target.vector_bytes || strcmp(d->device->name, "x86"))
             return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: ispc::vector '%s': %s has vectors of %d bytes",
                             d->keys.vector, v->name, v->target.vector_bytes);
         v->target.vector_bytes = widths[i].bytes;
@@ -113,22 +109,25 @@ static sol_status set_vector(struct deploy *d, struct deploy_version *v)
     return SOL_OK;
 }
 
-static void set_flags(struct deploy *d, struct deploy_version *v)
+const char *const *deploy_flags(struct deploy *d, const struct deploy_version *v)
 {
-    const char *const *code = compiler_code_flags(d->arena, v->march, v->target.vector_bytes, d->clang);
+    const char *const *code =
+        compiler_code_flags(d->arena, v ? v->march : NULL, v ? v->target.vector_bytes : 0, d->clang);
     VECTOR(const char *) flags = {0};
     for (int i = 0; code[i]; i++) PUSH(d->arena, flags, code[i]);
-    if (strcmp(d->keys.mtune, "native") || !strcmp(v->march, "native"))
+    if (v && (strcmp(d->keys.mtune, "native") || !strcmp(v->march, "native")))
         PUSH(d->arena, flags, arena_printf(d->arena, "-mtune=%s", d->keys.mtune));
+    for (const char *flag = d->keys.flags; *flag; flag += strcspn(flag, " "), flag += strspn(flag, " "))
+        PUSH(d->arena, flags, arena_printf(d->arena, "%.*s", (int)strcspn(flag, " "), flag));
     PUSH(d->arena, flags, NULL);
-    v->flags = flags.at;
+    return flags.at;
 }
 
 static sol_status make_version(struct deploy *d, const char *march, struct deploy_version *v)
 {
     const char *macros;
     if (!*march) return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: gcc::march: expected an instruction set, got ''");
-    if (d->cross && !strcmp(march, "native")) march = !strcmp(d->device, "arm64") ? "armv8-a" : "x86-64-v2";
+    if (d->cross && !strcmp(march, "native")) march = d->device->march;
     v->name = v->march = march;
     v->id = text_identifier(d->arena, march);
     v->kernels = map_create(d->arena);
@@ -139,7 +138,7 @@ static sol_status make_version(struct deploy *d, const char *march, struct deplo
     v->target.starts = !strcmp(d->keys.pack, "load");
     v->needs = needs(d, macros);
     TRY(set_vector(d, v));
-    set_flags(d, v);
+    v->flags = deploy_flags(d, v);
     return SOL_OK;
 }
 
@@ -151,7 +150,7 @@ static bool runs_here(const struct deploy *d, const struct deploy_version *v, co
     struct target host;
     target_host(&host);
     if (v->target.vector_bytes > host.vector_bytes || (v->target.fma && !host.fma)) return false;
-    return !strcmp(v->march, "native") || (!strcmp(d->device, "x86") && !(v->needs & ~needs(d, native_macros)));
+    return !strcmp(v->march, "native") || (!strcmp(d->device->name, "x86") && !(v->needs & ~needs(d, native_macros)));
 }
 
 static sol_status find_what_is_tuned(struct deploy *d)
@@ -166,7 +165,8 @@ static sol_status find_what_is_tuned(struct deploy *d)
         if (!v->tuned) text_put(&others, "%s%s", others.n ? ", " : "", v->name);
     }
     if (others.n)
-        LOG(d->ctx, LOG_INFO, "tune", "Tuning: not for %s (%s), which this machine cannot run", others.at, d->device);
+        LOG(d->ctx, LOG_INFO, "tune", "Tuning: not for %s (%s), which this machine cannot run", others.at,
+            d->device->name);
     return SOL_OK;
 }
 

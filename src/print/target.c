@@ -17,10 +17,16 @@ struct named {
     double clock; /* GHz under full vector load */
 };
 static const struct named names[] = {
-    {"x86-64-v2", "x86", "x86-64-v2", 16, 16, false, 3.0}, {"x86-64-v3", "x86", "x86-64-v3", 32, 16, true, 3.0},
-    {"x86-64-v4", "x86", "x86-64-v4", 64, 32, true, 2.6},  {"sse2", "x86", "x86-64", 16, 16, false, 3.0},
-    {"avx2", "x86", "x86-64-v3", 32, 16, true, 3.0},       {"avx512", "x86", "x86-64-v4", 64, 32, true, 2.6},
+    {"x86-64-v2", "x86", "x86-64-v2", 16, 16, false, 3.0},
+    {"x86-64-v3", "x86", "x86-64-v3", 32, 16, true, 3.0},
+    {"x86-64-v4", "x86", "x86-64-v4", 64, 32, true, 2.6},
+    {"sse2", "x86", "x86-64", 16, 16, false, 3.0},
+    {"avx2", "x86", "x86-64-v3", 32, 16, true, 3.0},
+    {"avx512", "x86", "x86-64-v4", 64, 32, true, 2.6},
     {"neon", "arm64", "armv8-a", 16, 32, true, 2.5},
+    /* vectors that the compiler cuts into scalars */
+    {"arm", "arm", "armv7-a+fp", 16, 16, false, 1.0},
+    {"riscv64", "riscv64", "rv64gc", 16, 16, true, 1.0},
 };
 
 /* -- caches */
@@ -100,6 +106,10 @@ void target_host(struct target *out)
     const char *name = "sse2";
 #if defined __aarch64__
     name = "neon";
+#elif defined __arm__
+    name = "arm";
+#elif defined __riscv
+    name = "riscv64";
 #elif defined __x86_64__ || defined __i386__
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -124,9 +134,10 @@ sol_status target_named(struct sol_ctx *ctx, const char *name, struct target *ou
         fill(n, out);
         return SOL_OK;
     }
-    return ctx_fail(
-        ctx, SOL_ERR_INVALID,
-        "target: unknown name '%s'; use native, x86-64-v2, x86-64-v3, x86-64-v4, sse2, avx2, avx512 or neon", name);
+    return ctx_fail(ctx, SOL_ERR_INVALID,
+                    "target: unknown name '%s'; use native, x86-64-v2, x86-64-v3, x86-64-v4, sse2, avx2, avx512, neon, "
+                    "arm or riscv64",
+                    name);
 }
 
 sol_status target_check(struct sol_ctx *ctx, const struct target *t)

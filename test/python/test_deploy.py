@@ -17,14 +17,11 @@ from torch import nn
 HERE = Path(__file__).parent.parent / "deploy"
 PATH = {"PATH": "/usr/bin:/bin", "HOME": "/nowhere"}  # no SOL, no .venv
 TARGETS = ("shared_lib", "static_lib", "source")
-CROSS = "aarch64-linux-gnu-gcc"
-HEADERS = (CROSS, "-include", "stdlib.h", "-E", "-x", "c", "/dev/null")
-ARM = shutil.which(CROSS) and not subprocess.run(HEADERS, capture_output=True).returncode
-EMULATOR = shutil.which("qemu-aarch64")
-needs_arm = pytest.mark.skipif(
-    not ARM, reason="no cross compiler (apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)"
-)
-needs_emulator = pytest.mark.skipif(not EMULATOR, reason="no qemu-aarch64 (apt install qemu-user)")
+CROSS = {
+    "arm64": ("aarch64-linux-gnu", "qemu-aarch64"),
+    "arm": ("arm-linux-gnueabihf", "qemu-arm"),
+    "riscv64": ("riscv64-linux-gnu", "qemu-riscv64"),
+}
 
 
 class Small(nn.Module):
@@ -152,6 +149,13 @@ def build(folder, target, cc="cc", flags=(), source="driver.c"):
         folder, cc, "-std=gnu11", "-O1", *flags, '-DHEADER="libnet.h"', "-DFUNC=net", "-I.", HERE / source, *link,
         "-lm", "-pthread", "-o", "driver",
     )  # fmt: skip
+
+
+def needs_compiler(cc):
+    """Skips without this cross compiler, or the C library that it compiles for."""
+    command = (cc, "-include", "stdlib.h", "-E", "-x", "c", "/dev/null")
+    if not shutil.which(cc) or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip(f"no {cc} with its C library (tools/setup.sh installs them)")
 
 
 def leaves(result):
@@ -335,6 +339,91 @@ def test_build_systems(tmp_path):
             assert "the same" in sh(project, "b/e")
 
 
+@pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake (apt install cmake)")
+@pytest.mark.parametrize("shared", ["OFF", "ON"])
+def test_source_by_cmake(shared, tmp_path):
+    """By itself, and as a part of another project; for two instruction sets."""
+    model, inputs = small()
+    deploy(tmp_path / "net", "source", model, inputs, gcc__march=["x86-64-v2", "x86-64-v3"])
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.13)\nproject(p C)\nadd_subdirectory(net)\n"
+        f'add_executable(driver {HERE / "driver.c"})\ntarget_compile_definitions(driver PRIVATE HEADER="libnet.h" FUNC=net)\n'
+        "target_link_libraries(driver PRIVATE libnet)\n"
+    )
+    for folder in (tmp_path / "net", tmp_path):
+        flags = ("-DCMAKE_C_FLAGS=-Wall -Wextra -Werror", f"-DBUILD_SHARED_LIBS={shared}")
+        sh(folder, "cmake", *flags, "-B", "b", ".")
+        sh(folder, "cmake", "--build", "b", "-j2")
+    sh(tmp_path / "net" / "b", "ctest")
+    drive(tmp_path, model, inputs, "once", program=("b/driver",))
+    library = next((tmp_path / "b").glob("net/libnet.*"))
+    assert library.suffix == (".so" if shared == "ON" else ".a")
+
+
+SIZES = """
+#include <stdio.h>
+#include <string.h>
+#include "libnet.h"
+static float in[NET_IN0_ELEMENTS], out[NET_OUT0_ELEMENTS], more[NET_BATCH5_IN0_ELEMENTS];
+static const int64_t shape[NET_IN0_DIMS] = NET_IN0_SHAPE;
+static char block[NET_CONTEXT_BYTES(2)];
+int main(void)
+{
+    const void *inputs[NET_INPUTS] = {in};
+    void *outputs[NET_OUTPUTS] = {out};
+    const struct sol_ext_tensor *t = net_input(0);
+    for (int threads = 1; threads < 9; threads++)
+        if (NET_CONTEXT_BYTES(threads) != net_context_bytes(threads)) return 1;
+    if (t->bytes != sizeof in || t->ndim != NET_IN0_DIMS || memcmp(t->shape, shape, sizeof shape)) return 2;
+    if (net_output(0)->bytes != NET_OUT0_BYTES || net_batch_input(5, 0)->bytes != sizeof more) return 3;
+    struct net_context *c = net_context_create(block, sizeof block, 2);
+    return !c || net_run(c, inputs, outputs) || net_batch(c, 5);
+}
+"""
+
+
+@pytest.mark.parametrize("make", [small, placing])
+def test_sizes_as_constants(make, tmp_path):
+    model, inputs = make()
+    deploy(tmp_path, "static_lib", model, inputs)
+    if make is placing:  # layers without loops need memory of their own
+        text = "#include <stdio.h>\n#include <libnet.h>\nint main(void) { return NET_CONTEXT_BYTES(3) != net_context_bytes(3); }"
+    else:
+        sol.deploy(
+            model, "static_lib", {"path": tmp_path, "lib_name": "libnet", "func_name": "net"},
+            sol.input([0, 3, 12, 14]), batch_size=[2, 5],
+        )  # fmt: skip
+        text = SIZES
+    (tmp_path / "sizes.c").write_text(text)
+    sh(tmp_path, "cc", "-Wall", "-Wextra", "-Werror", "-I.", "sizes.c", "libnet.a", "-lm", "-pthread", "-o", "sizes")
+    sh(tmp_path, "./sizes")
+
+
+def test_which_model_it_was_made_of(tmp_path):
+    """The hash is that of graph and parameters, whatever the library is."""
+
+    def marks(folder, target, model, **dargs):
+        deploy(folder, target, model, (torch.ones(1, 4),), **dargs)
+        said = re.search(r'"([0-9a-f]{32})"', (folder / "libnet.h").read_text())[1]
+        if target != "source":
+            library = next(folder.glob("libnet.[as]*"))
+            assert re.findall(rb"sol-model:(\w+)", library.read_bytes()) == [said.encode()]
+            code = "import libnet_numpy as n; print(n.model())"
+            if target == "shared_lib":
+                assert sh(folder, os.path.abspath(".venv/bin/python"), "-c", code).strip() == said
+        return said
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    first = marks(tmp_path / "s", "shared_lib", model)
+    assert first == marks(tmp_path / "a", "static_lib", model, gcc__march="x86-64-v2", weights="file", pack="ahead")
+    assert first == marks(tmp_path / "c", "source", model, training="1")
+    assert first != marks(tmp_path / "d", "source", nn.Sequential(model[0], nn.Tanh()))
+    with torch.no_grad():
+        model[0].bias[1] += 1e-6
+    assert first != marks(tmp_path / "e", "source", model)
+
+
 # -- weights
 
 
@@ -441,23 +530,22 @@ def test_vector_width(vector, tmp_path):
     drive(tmp_path, model, inputs)
 
 
-@needs_arm
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("make", [small, many])
-def test_arm64(target, make, tmp_path):
+@pytest.mark.parametrize(
+    ("device", "target", "make"),
+    [("arm64", target, make) for target in TARGETS for make in (small, many)]
+    + [(d, *c) for d in ("arm", "riscv64") for c in (("static_lib", small), ("source", many), ("shared_lib", placing))],
+)
+def test_other_devices(device, target, make, tmp_path):
+    prefix, emulator = CROSS[device]
+    needs_compiler(f"{prefix}-gcc")
     model, inputs = make()
-    deploy(
-        tmp_path,
-        target,
-        model,
-        inputs,
-        device_type=sol.device.arm64,
-        pack="ahead" if target == "static_lib" else "load",
-    )
-    build(tmp_path, target, "aarch64-linux-gnu-gcc")
-    if not EMULATOR:
-        pytest.skip("no qemu-aarch64 (apt install qemu-user)")
-    drive(tmp_path, model, inputs, program=(EMULATOR, "-L", "/usr/aarch64-linux-gnu", "./driver"))
+    deploy(tmp_path, target, model, inputs, device_type=device, pack="ahead" if target == "static_lib" else "load")
+    build(tmp_path, target, f"{prefix}-gcc")
+    if not shutil.which(emulator):
+        pytest.skip(f"no {emulator} (apt install qemu-user)")
+    drive(tmp_path, model, inputs, program=(emulator, "-L", f"/usr/{prefix}", "./driver"))
+    if target != "source":
+        assert "both ways give the same" in sh(tmp_path, "make", "run")
 
 
 def test_no_cross_compiler(tmp_path, monkeypatch):
@@ -465,7 +553,7 @@ def test_no_cross_compiler(tmp_path, monkeypatch):
     model, inputs = small()
     with pytest.raises(sol.CompilerError, match="apt install gcc-aarch64-linux-gnu"):
         deploy(tmp_path, "shared_lib", model, inputs, device_type="arm64")
-    alone = tmp_path / CROSS  # without the C library it compiles for
+    alone = tmp_path / "aarch64-linux-gnu-gcc"  # without the C library it compiles for
     alone.write_text('#!/bin/sh\ntest "$1" = --version\n')
     alone.chmod(0o755)
     with pytest.raises(sol.CompilerError, match=r"does not find stdlib.h: .*apt install libc6-dev-arm64-cross"):

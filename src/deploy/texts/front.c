@@ -26,6 +26,8 @@ struct front_context {
     struct front_block block[BLOCKS];
 };
 
+_Static_assert(sizeof(struct front_context) <= FRONT_CONTEXT_BYTES, "macros of the header count with less");
+
 /* -- how much */
 
 static size_t lines(size_t bytes)
@@ -68,7 +70,7 @@ static struct sizes sizes_of(const struct front_code *code, bool prepare, bool b
 {
     const struct sol_module *m = code->module;
     const size_t pointers = (size_t)m->nbuffer + most(m, places, prepare, backward);
-    return (struct sizes){.head = lines(sizeof(struct front_context)) + lines(pointers * sizeof(char *)),
+    return (struct sizes){.head = FRONT_CONTEXT_BYTES + lines(pointers * sizeof(char *)),
                           .workspace = lines(most(m, workspace, prepare, backward)),
                           .saved = lines((size_t)m->saved_bytes),
                           .opaque = lines(code->opaque_bytes),
@@ -241,7 +243,7 @@ static int lay(const struct front_net *net, const struct front_graph *graph, con
     if (error) return error;
     struct front_context *c = (struct front_context *)part[0].at;
     *c = (struct front_context){.net = net, .threads = threads, .room = threads};
-    c->base = (char **)(part[0].at + lines(sizeof *c));
+    c->base = (char **)(part[0].at + FRONT_CONTEXT_BYTES);
     memcpy(c->block, part, sizeof part);
     set_graph(c, graph, code_of(net, graph), s);
     *out = c;

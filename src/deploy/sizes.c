@@ -1,0 +1,88 @@
+/* Sizes as macros of the header, so that an application can declare arrays: of inputs, outputs and contexts. What a
+ * context needs is what front.c computes when it runs, here the most of all instruction sets; only pointers have
+ * another size on the other machine, which stands in the macro. */
+#include <ctype.h>
+#include <string.h>
+
+#include "deploy/deploy.h"
+
+static const char *upper(struct deploy *d, const char *name)
+{
+    char *text = arena_strdup(d->arena, name);
+    for (char *c = text; *c; c++) *c = (char)toupper((unsigned char)*c);
+    return text;
+}
+
+static void put_tensor(struct text *t, const char *name, const char *what, int i, const struct sol_tensor *x)
+{
+    const int64_t n = tensor_elements(x);
+    text_put(t, "#define %s_%s%d_DIMS %d\n", name, what, i, x->ndim);
+    text_put(t, "#define %s_%s%d_SHAPE {", name, what, i);
+    for (int k = 0; k < x->ndim; k++) text_put(t, "%s%lld", k ? ", " : "", (long long)x->dim[k].size);
+    text_put(t, "}\n#define %s_%s%d_ELEMENTS %lld\n", name, what, i, (long long)n);
+    text_put(t, "#define %s_%s%d_BYTES %lld\n", name, what, i,
+             (long long)(n * dtype_def((enum sol_dtype)x->dtype)->bytes));
+}
+
+static void put_graph(struct deploy *d, struct text *t, const char *name, const struct deploy_graph *g)
+{
+    for (int i = 0; i < deploy_inputs(d); i++) put_tensor(t, name, "IN", i, g->g->inputs.at[i]);
+    for (int i = 0; i < d->noutput; i++) put_tensor(t, name, "OUT", i, deploy_output(d, g, i));
+}
+
+/* -- contexts: as sizes_of_all in front.c */
+
+struct most {
+    int64_t pointers, workspace, scratch, prepared;
+};
+
+static int64_t lines(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static int64_t places(const struct schedule_program *p)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->steps.n; i++) n += p->steps.at[i].noperand;
+    return n;
+}
+
+static void add_code(const struct schedule *s, int64_t opaque, struct most *most)
+{
+    const struct schedule_program *forward = &s->program[PROGRAM_FORWARD], *prepare = &s->program[PROGRAM_PREPARE];
+    const bool prepares = prepare->steps.n > 0;
+    const int64_t workspace = MAX(forward->workspace_bytes, prepares ? prepare->workspace_bytes : 0);
+    const int64_t scratch = MAX(forward->scratch_bytes, prepares ? prepare->scratch_bytes : 0);
+    const int64_t pointers = s->buffers.n + MAX(places(forward), prepares ? places(prepare) : 0);
+    most->pointers = MAX(most->pointers, pointers);
+    most->workspace = MAX(most->workspace, lines(workspace) + lines(s->saved_bytes) + lines(opaque));
+    most->scratch = MAX(most->scratch, lines(scratch));
+    most->prepared = MAX(most->prepared, lines(s->prepared_bytes));
+}
+
+static void put_context(struct deploy *d, struct text *t, const char *name)
+{
+    struct most most = {0};
+    for (int i = 0; i < d->npredict; i++)
+        for (int k = 0; k < d->nversion; k++) {
+            const struct schedule *s = d->graph[i].code[k].schedule;
+            add_code(s, (int64_t)deploy_opaque_bytes(d, s), &most);
+        }
+    text_put(t, "#define %s_CONTEXT_BYTES(threads) \\\n    (%lld + (%lld * sizeof(void *) + 63) / 64 * 64", name,
+             (long long)(64 + FRONT_CONTEXT_BYTES + most.workspace + most.prepared), (long long)most.pointers);
+    text_put(t, most.scratch ? " + (size_t)(threads) * %lld)\n" : " + 0 * (size_t)(threads) * %lld)\n",
+             (long long)most.scratch);
+}
+
+const char *deploy_sizes(struct deploy *d)
+{
+    struct text t = text_new(d->arena);
+    const char *name = upper(d, d->keys.func_name);
+    text_put(&t, "#define %s_INPUTS %d\n#define %s_OUTPUTS %d\n", name, deploy_inputs(d), name, d->noutput);
+    put_graph(d, &t, name, &d->graph[0]);
+    for (int i = 0; i < d->npredict && d->npredict > 1; i++)
+        put_graph(d, &t, arena_printf(d->arena, "%s_BATCH%lld", name, (long long)d->graph[i].batch), &d->graph[i]);
+    put_context(d, &t, name);
+    return t.at;
+}
