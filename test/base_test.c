@@ -6,8 +6,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -113,6 +115,44 @@ static void arena_survives_each_failing_allocation(void **state)
         }
         assert_true(allocations > 3);
     }
+}
+
+/* Where addresses are few (ulimit -v): many arenas, and what they do when there are none left. */
+static int with_few_addresses(struct sol_ctx *ctx)
+{
+    enum { ARENAS = 200 };
+    struct arena *a[ARENAS];
+    const struct rlimit limit = {(rlim_t)512 << 20, (rlim_t)512 << 20};
+    if (setrlimit(RLIMIT_AS, &limit)) return 70;
+    for (int i = 0; i < ARENAS; i++) {
+        if (!(a[i] = arena_create(ctx))) return 10;
+        fill(a[i]);
+    }
+    if (ctx_check(ctx)) return 11;
+    for (int i = 0; i < 2000; i++) /* more than there is */
+        memset(arena_alloc(a[i % ARENAS], 1 << 20), i, 1 << 20);
+    if (ctx_check(ctx) != SOL_ERR_NOMEM) return 12;
+    for (int i = 0; i < ARENAS; i++) arena_destroy(a[i]);
+    ctx_clear(ctx);
+    struct arena *again = arena_create(ctx);
+    fill(again);
+    arena_destroy(again);
+    return ctx_check(ctx) ? 13 : 0;
+}
+
+static void arenas_need_few_addresses(void **state)
+{
+#if defined __SANITIZE_ADDRESS__
+    (void)state;
+    skip(); /* the sanitizer's own memory needs terabytes of them */
+#else
+    struct fixture *f = *state;
+    pid_t child = fork();
+    if (!child) _exit(with_few_addresses(f->ctx));
+    int status = 0;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+#endif
 }
 
 static void arena_try_says_no(void **state)
@@ -320,6 +360,46 @@ static void waiting_can_be_interrupted(void **state)
     sol_ctx_destroy(ctx);
 }
 
+static void reap(int number)
+{
+    (void)number;
+    while (waitpid(-1, NULL, WNOHANG) > 0) {
+    }
+}
+
+/* Exit codes are ours whatever the application does with SIGCHLD. */
+static void applications_do_as_they_like_with_their_children(void **state)
+{
+    struct fixture *f = *state;
+    const char *usual; /* a child that fails is seen, and there is no descriptor too many */
+    run(f, "sh", "(exit 3); echo $?; ls /proc/self/fd | wc -l", &usual);
+    static const struct sigaction actions[] = {
+        {.sa_handler = SIG_IGN}, {.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDWAIT}, {.sa_handler = reap}};
+    for (int i = 0; i < COUNT_OF(actions); i++) {
+        struct sigaction before;
+        const char *output, *const strange[] = {"printf", "%s|", "a b", "$HOME", "'\"`;", "", NULL};
+        struct process *p;
+        int exit = -1;
+        assert_int_equal(sigaction(SIGCHLD, &actions[i], &before), 0);
+        const int code = run(f, "sh", "exit 7", &output);
+        const int inner = run(f, "sh", "(exit 3); echo $?; ls /proc/self/fd | wc -l", &output);
+        const int killed = run(f, "sh", "kill -9 $$", &(const char *){0});
+        assert_int_equal(process_start(f->ctx, strange, &p), SOL_OK);
+        assert_int_equal(process_wait(f->ctx, p, &exit, &(const char *){0}), SOL_OK);
+        while (!process_done(p)) {
+        }
+        assert_int_equal(sigaction(SIGCHLD, &before, NULL), 0);
+        assert_int_equal(code, 7);
+        assert_int_equal(killed, 128 + SIGKILL);
+        assert_int_equal(inner, 0);
+        assert_string_equal(output, usual);
+        assert_int_equal(process_wait(f->ctx, p, &exit, &output), SOL_OK);
+        assert_string_equal(output, "a b|$HOME|'\"`;||");
+        assert_int_equal(exit, 0);
+        process_free(f->ctx, p);
+    }
+}
+
 /* -- files */
 
 static void files_come_back(void **state)
@@ -516,6 +596,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(arena_is_zeroed_and_aligned),
         T(arena_survives_each_failing_allocation),
+        T(arenas_need_few_addresses),
         T(arena_try_says_no),
         T(vectors_grow),
         T(text_grows_and_indents),
@@ -527,6 +608,7 @@ int main(void)
         T(freeing_kills),
         T(processes_leak_no_files),
         T(waiting_can_be_interrupted),
+        T(applications_do_as_they_like_with_their_children),
         T(files_come_back),
         T(a_failed_write_leaves_nothing),
         T(a_full_disk_keeps_the_old_file),

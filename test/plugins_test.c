@@ -220,10 +220,12 @@ static void test_bands(void **state)
     sol_graph_destroy(g);
 }
 
-/* A library that takes part, with weights in the order they have, and then fails. */
+/* A library that takes part, with weights in the order they have, and then fails. Where it lies and what it is called
+ * are text of others, which must not become code. */
 static const char failing[] =
     "#include \"sol/plugin.h\"\n"
-    "const struct sol_plugin sol_plugin = {sizeof sol_plugin, SOL_PLUGIN_VERSION, \"onednn\", \"nothing 1\"};\n"
+    "const struct sol_plugin sol_plugin = {sizeof sol_plugin, SOL_PLUGIN_VERSION, \"onednn\", \"*/ int 1 /*\"};\n"
+    "int setenv(const char *, const char *, int);\n"
     "int sol_plugin_conv_plan(struct sol_plugin_conv *c)\n{\n"
     "    const int64_t dims[] = {c->groups, c->out, c->in, c->d[0].window, c->d[1].window, c->d[2].window};\n"
     "    c->weights = 1;\n"
@@ -234,7 +236,10 @@ static const char failing[] =
     "    return 0;\n"
     "}\n"
     "const void *sol_plugin_conv_find(const struct sol_plugin_conv *c) { return c; }\n"
-    "int sol_plugin_conv_run(const void *c, const float *x, const float *w, float *y, void *s) { return 1; }\n";
+    "int sol_plugin_conv_run(const void *c, const float *x, const float *w, float *y, void *s)\n{\n"
+    "    return setenv(\"SOL_TEST_PLUGIN\", \"ran\", 1), 1;\n}\n";
+static const char hostile[] = "a\"b\\c\n \xc3\xa4?"
+                              "?/KERNEL_0,";
 
 static void test_failing(void **state)
 {
@@ -243,12 +248,14 @@ static void test_failing(void **state)
     struct sol_net *net = NULL;
     struct sol_params *params;
     struct trial_data d;
-    char *command = arena_printf(p->a, "cc -shared -fPIC -w -I'%.*s../include' -o %s/sol-onednn.so %s/failing.c",
-                                 (int)(sizeof __FILE__ - sizeof "plugins_test.c"), __FILE__, p->folder, p->folder);
+    const char *folder = arena_printf(p->a, "%s/%s", p->folder, hostile);
+    char *command = arena_printf(p->a, "cc -shared -fPIC -w -I'%.*s../include' -o '%s/sol-onednn.so' %s/failing.c",
+                                 (int)(sizeof __FILE__ - sizeof "plugins_test.c"), __FILE__, folder, p->folder);
+    assert_int_equal(file_make_folder(p->ctx, folder), SOL_OK);
     assert_int_equal(file_write(p->ctx, arena_printf(p->a, "%s/failing.c", p->folder), failing, strlen(failing)),
                      SOL_OK);
     assert_int_equal(system(command), 0);
-    assert_int_equal(sol_config_set(p->ctx, "plugins", p->folder), SOL_OK);
+    assert_int_equal(sol_config_set(p->ctx, "plugins", folder), SOL_OK);
     assert_int_equal(sol_config_set(p->ctx, "autotune", "fast"), SOL_OK);
     assert_int_equal(advise(p, convolutions[3], "onednn", 0), 1);
     if (sol_graph_parse(p->ctx, convolutions[3], &g) || sol_compile(p->ctx, g, &net)) fail_msg("%s", sol_error(p->ctx));
@@ -257,6 +264,7 @@ static void test_failing(void **state)
     assert_int_equal(sol_net_run(net, params, d.inputs, d.outputs, 2), SOL_ERR_RUN);
     assert_non_null(strstr(sol_error(p->ctx), "the plug-in that computes it has failed, or is gone"));
     sol_params_destroy(params);
+    assert_non_null(getenv("SOL_TEST_PLUGIN"));
     sol_net_destroy(net);
     sol_graph_destroy(g);
 }

@@ -1,14 +1,19 @@
 /* Rt: programs of many steps give the same bits for every number of workers and every team, from several threads at
  * once, from inside each other, in a child process, with errors and with steps of the host. */
+#include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -267,6 +272,142 @@ static void errors_name_their_step(void **state)
     }
 }
 
+/* Every worker meets an error of its own kind, the one with the lowest tasks last. */
+static void fails_by_task(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
+{
+    (void)p, (void)task1, (void)worker;
+    if (!task0) nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+    if (*f->error) return;
+    *f->error_step = f->step;
+    *f->error = task0 ? SOL_KERNEL_PLUGIN : SOL_KERNEL_INDEX;
+}
+
+static void the_error_of_one_worker_is_the_error_of_all(void **state)
+{
+    (void)state;
+    struct sol_step step[STEPS];
+    struct result got;
+    for (int threads = 1; threads <= 4; threads++) {
+        fill(step);
+        step[9].run = step[10].run = fails_by_task;
+        run_on(step, threads, NULL, &got);
+        assert_int_equal(got.error, SOL_KERNEL_INDEX);
+        assert_int_equal(got.error_step, 9);
+    }
+}
+
+/* -- processors */
+
+static int processors_of_machine; /* 0: the real one */
+
+/* Before libc's: a machine with so many processors, all of them granted. */
+int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
+{
+    (void)pid;
+    const int n = processors_of_machine ? processors_of_machine : 2;
+    if (bytes * 8 < (size_t)n) {
+        errno = EINVAL;
+        return -1;
+    }
+    memset(set, 0, bytes);
+    for (int i = 0; i < n; i++) CPU_SET_S(i, bytes, set);
+    return 0;
+}
+
+static void more_processors_than_libc_has_room_for(void **state)
+{
+    (void)state;
+    pid_t child = fork(); /* the number is asked for once */
+    if (!child) {
+        processors_of_machine = 3000;
+        const int quota = rt_quota(""), n = rt_processors();
+        _exit(n != (quota && quota < 3000 ? quota : 3000));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+}
+
+static char root[64];
+
+static void put(const char *path, const char *text)
+{
+    char full[512];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    for (char *at = full + strlen(root) + 1; (at = strchr(at, '/')); *at++ = '/') {
+        *at = 0;
+        mkdir(full, 0755);
+    }
+    FILE *f = fopen(full, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+#define MOUNT "1 0 0:2 / / rw - ext4 /dev/sda rw\n"
+static const struct {
+    const char *mounts, *groups;
+    const char *file[4][2];
+    int quota;
+} machines[] = {
+    /* no group limits anything */
+    {MOUNT "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n", "0::/\n", {{NULL}}, 0},
+    {MOUNT "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",
+     "0::/a/b\n",
+     {{"/sys/fs/cgroup/a/b/cpu.max", "max 100000\n"}},
+     0},
+    /* a service, in a slice that grants less; two and a half are three */
+    {MOUNT "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n",
+     "0::/slice/some service\n",
+     {{"/sys/fs/cgroup/slice/some service/cpu.max", "400000 100000\n"},
+      {"/sys/fs/cgroup/slice/cpu.max", "250000 100000\n"},
+      {"/sys/fs/cgroup/other/cpu.max", "100000 100000\n"}},
+     3},
+    /* a container that sees its group as the root */
+    {MOUNT "30 24 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+     "0::/\n",
+     {{"/sys/fs/cgroup/cpu.max", "50000 100000\n"}},
+     1},
+    /* v1: the group of the controller, below what is mounted of it */
+    {MOUNT "33 32 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+           "34 32 0:30 /docker/12 /sys/fs/cgroup/cpu,cpuacct ro master:5 - cgroup cgroup rw,cpu,cpuacct\n",
+     "7:memory:/docker/12\n4:cpuset:/no\n3:cpu,cpuacct:/docker/12/job\n1:name=systemd:/x\n0::/x\n",
+     {{"/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n"},
+      {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "20000\n"},
+      {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "10000\n"}},
+     2},
+    /* both, and a group that is not below what is mounted */
+    {MOUNT "34 32 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+           "35 32 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n",
+     "3:cpu:/job\n0::/\n",
+     {{"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "500000\n"},
+      {"/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n"},
+      {"/sys/fs/cgroup/unified/cpu.max", "600000 100000\n"}},
+     5},
+    {MOUNT "30 24 0:26 /docker/12 /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+     "0::/elsewhere\n",
+     {{"/sys/fs/cgroup/cpu.max", "700000 100000\n"}},
+     7},
+};
+
+static void quotas_of_all_groups_hold(void **state)
+{
+    (void)state;
+    char command[128];
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+        strcpy(root, "/tmp/sol-rt-test-XXXXXX");
+        assert_non_null(mkdtemp(root));
+        put("/proc/self/mountinfo", machines[i].mounts);
+        put("/proc/self/cgroup", machines[i].groups);
+        for (int k = 0; k < 4 && machines[i].file[k][0]; k++) put(machines[i].file[k][0], machines[i].file[k][1]);
+        const int quota = rt_quota(root);
+        snprintf(command, sizeof command, "rm -rf %s", root);
+        assert_int_equal(system(command), 0);
+        if (quota != machines[i].quota) fail_msg("machine %zu: %d, expected %d", i, quota, machines[i].quota);
+    }
+    assert_int_equal(rt_quota("/nowhere"), 0);
+}
+
 static void some_steps_only_and_their_times(void **state)
 {
     (void)state;
@@ -301,6 +442,8 @@ static void some_steps_only_and_their_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        /* before others ask */
+        cmocka_unit_test(more_processors_than_libc_has_room_for),
         cmocka_unit_test(same_bits_for_every_number_of_workers),
         cmocka_unit_test(a_team_may_be_smaller),
         cmocka_unit_test(the_openmp_runtime_of_the_process),
@@ -308,6 +451,8 @@ int main(void)
         cmocka_unit_test(a_host_step_may_run_a_program),
         cmocka_unit_test(a_child_starts_its_own_pool),
         cmocka_unit_test(errors_name_their_step),
+        cmocka_unit_test(the_error_of_one_worker_is_the_error_of_all),
+        cmocka_unit_test(quotas_of_all_groups_hold),
         cmocka_unit_test(some_steps_only_and_their_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@ struct sol_frame {
     void *scratch;     /* `scratch_bytes` for each worker, 64-byte aligned; worker w begins at w * scratch_bytes */
     int64_t scratch_bytes;
     const uint64_t *seeds;   /* random streams */
-    volatile int32_t *error; /* 0, or the first SOL_KERNEL_* that a kernel met */
+    volatile int32_t *error; /* 0, or the first SOL_KERNEL_* that this worker met */
     volatile int32_t *error_step;
     int32_t step; /* the step that runs, for messages */
 };

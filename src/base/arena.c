@@ -1,9 +1,9 @@
 /* The arena: memory that is handed out by moving an offset and given back all at once.
  *
  * Blocks grow geometrically and come from the application's allocator, or from mmap where there is none. If they cannot
- * be had, the context is marked and the arena goes on with memory of its own: first mmap, and where the system has none
- * left, a range of addresses reserved when the arena was made, which is used over and over. What is computed from then
- * on is thrown away by the next ctx_check; it only has to be safe to write. */
+ * be had, the context is marked and the arena goes on with other memory: first mmap, and where the system has none
+ * left, the reserve: a range of addresses that the context keeps for all its arenas, used over and over. What is
+ * computed from then on is thrown away by the next ctx_check; it only has to be safe to write. */
 #include "base/base.h"
 
 #include <stdio.h>
@@ -31,7 +31,6 @@ enum { RED_ZONE = 0 };
 #endif
 
 enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LARGEST_BLOCK = 16 << 20 };
-#define RESERVE ((size_t)256 << 20)
 
 enum origin { FROM_APPLICATION, FROM_SYSTEM };
 struct block { /* lies in front of the memory it describes */
@@ -43,9 +42,6 @@ struct arena {
     struct sol_ctx *ctx;
     struct block *newest;
     size_t next_bytes; /* of the next block */
-    char *reserve;     /* addresses without memory, until the system has none left */
-    size_t reserve_used;
-    bool reserve_open;
 };
 
 static size_t round_up(size_t n)
@@ -63,11 +59,8 @@ struct arena *arena_create(struct sol_ctx *ctx)
 {
     struct arena *a = ctx_realloc(ctx, NULL, sizeof *a);
     if (!a) return NULL;
-    *a = (struct arena){.ctx = ctx, .next_bytes = FIRST_BLOCK, .reserve = system_map(RESERVE, PROT_NONE)};
-    if (a->reserve) return a;
-    ctx_out_of_memory(ctx, RESERVE);
-    ctx_free(ctx, a);
-    return NULL;
+    *a = (struct arena){.ctx = ctx, .next_bytes = FIRST_BLOCK};
+    return a;
 }
 
 void arena_destroy(struct arena *a)
@@ -82,7 +75,6 @@ void arena_destroy(struct arena *a)
         else
             munmap(b, bytes);
     }
-    munmap(a->reserve, RESERVE);
     ctx_free(a->ctx, a);
 }
 
@@ -122,26 +114,13 @@ static struct block *add_block(struct arena *a, size_t n, bool insist)
     return b;
 }
 
-/* The system has no memory left: the context is marked, and the reserve is used in turns. A request larger than the
- * whole reserve cannot be met by any address; callers whose sizes come from outside use arena_try. */
-static void *from_reserve(struct arena *a, size_t bytes)
-{
-    ctx_out_of_memory(a->ctx, bytes);
-    if (!a->reserve_open) a->reserve_open = !mprotect(a->reserve, RESERVE, PROT_READ | PROT_WRITE);
-    if (a->reserve_used + bytes > RESERVE) a->reserve_used = 0;
-    char *p = a->reserve + a->reserve_used;
-    a->reserve_used += MIN(bytes, RESERVE);
-    if (a->reserve_open) memset(p, 0, MIN(bytes, RESERVE));
-    return p;
-}
-
 static void *take(struct arena *a, size_t bytes, bool insist)
 {
-    if (bytes > SIZE_MAX / 4) return insist ? from_reserve(a, bytes) : NULL;
+    if (bytes > SIZE_MAX / 4) return insist ? ctx_reserve(a->ctx, bytes) : NULL;
     size_t need = round_up(MAX(bytes, 1)) + RED_ZONE;
     struct block *b = a->newest;
     if (!b || b->bytes - b->used < need) b = add_block(a, need, insist);
-    if (!b) return insist ? from_reserve(a, bytes) : NULL;
+    if (!b) return insist ? ctx_reserve(a->ctx, bytes) : NULL;
     char *p = (char *)b + b->used;
     b->used += need;
     ASAN_UNPOISON_MEMORY_REGION(p, bytes);

@@ -104,6 +104,7 @@ void text_put(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3);
 void text_line(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3); /* indented, with a newline */
 /* As a C string in quotes: what is not plain, or would begin or end a comment, is an underscore. */
 void text_string(struct text *t, const char *s);
+void text_literal(struct text *t, const char *s);                           /* as a C string that is these very bytes */
 void text_open(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3);  /* a line, then one level deeper */
 void text_close(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3); /* one level up, then a line */
 void text_add(struct text *t, const char *bytes, size_t n);

@@ -10,8 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
 
 #include "base/context.h"
+
+#define RESERVE ((size_t)64 << 20) /* a phase between two calls of ctx_check allocates less */
 
 static const struct config_def {
     const char *key, *env, *value, *values, *doc;
@@ -103,6 +106,19 @@ static void *raw_realloc(const struct sol_ctx_options *o, void *p, size_t bytes)
 void *ctx_allocate(struct sol_ctx *ctx, size_t bytes)
 {
     return raw_realloc(&ctx->options, NULL, bytes);
+}
+
+void *ctx_reserve(struct sol_ctx *ctx, size_t bytes)
+{
+    const size_t n = MIN((bytes + 15) & ~(size_t)15, RESERVE);
+    ctx_out_of_memory(ctx, bytes);
+    pthread_mutex_lock(&ctx->lock);
+    mprotect(ctx->reserve, RESERVE, PROT_READ | PROT_WRITE);
+    if (ctx->reserve_used + n > RESERVE) ctx->reserve_used = 0;
+    char *p = ctx->reserve + ctx->reserve_used;
+    ctx->reserve_used += n;
+    pthread_mutex_unlock(&ctx->lock);
+    return memset(p, 0, n);
 }
 
 void *ctx_realloc(struct sol_ctx *ctx, void *p, size_t bytes)
@@ -281,7 +297,11 @@ sol_status sol_ctx_create(const struct sol_ctx_options *options, struct sol_ctx 
     atomic_init(&ctx->on_progress, o.progress);
     ctx->start_ns = clock_ns();
     pthread_mutex_init(&ctx->lock, NULL);
+    ctx->reserve = mmap(NULL, RESERVE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     sol_status status = config_defaults(ctx);
+    if (ctx->reserve == MAP_FAILED && !status)
+        status = ctx_fail(NULL, SOL_ERR_NOMEM,
+                          "sol_ctx_create: out of memory: the system refuses %zu bytes of addresses", RESERVE);
     if (status) {
         sol_ctx_destroy(ctx);
         return status;
@@ -297,6 +317,7 @@ void sol_ctx_destroy(struct sol_ctx *ctx)
         older = v->older;
         ctx_free(ctx, v);
     }
+    if (ctx->reserve != MAP_FAILED) munmap(ctx->reserve, RESERVE);
     pthread_mutex_destroy(&ctx->lock);
     ctx_free(ctx, ctx);
 }

@@ -37,12 +37,18 @@ struct sol_ctx {
     _Atomic int64_t spent_ns; /* on tuning */
     atomic_int out_of_memory;
     atomic_size_t failed_bytes; /* of the allocation that failed last */
+    char *reserve;              /* addresses without memory, until the system has none left */
+    size_t reserve_used;        /* under the lock */
 };
 
 /* context.c */
 void *ctx_allocate(struct sol_ctx *ctx, size_t bytes); /* NULL, and no mark, if it cannot be had */
 /* Marks the context; the next ctx_check returns SOL_ERR_NOMEM. */
 void ctx_out_of_memory(struct sol_ctx *ctx, size_t bytes);
+/* Memory that can be written, zeroed, where there is none: marks the context. What was handed out before is handed out
+ * again. A request above the whole reserve (64 MiB) cannot be met by any address; callers whose sizes come from outside
+ * use arena_try. */
+void *ctx_reserve(struct sol_ctx *ctx, size_t bytes);
 
 /* progress.c */
 static inline on_progress_fn ctx_on_progress(struct sol_ctx *ctx)

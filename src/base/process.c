@@ -1,6 +1,10 @@
-/* Runs a program without a shell: no quoting, nothing in a file name becomes a command. Standard output and error go to
- * one pipe, of which the first MiB is kept; standard input is empty. The child leads a process group of its own, so
- * that a compiler dies together with the programs it started. */
+/* Runs a program, and nothing in a file name becomes a command. Standard output and error go to one pipe, of which the
+ * first MiB is kept; standard input is empty. The child leads a process group of its own, so that a compiler dies
+ * together with the programs it started.
+ *
+ * An exit code belongs to the application as much as to us: it may ignore SIGCHLD, as daemons do, and then there is
+ * none, or wait for any child and take ours. Where it does anything with that signal, /bin/sh stands between: it gets
+ * the arguments as they are, waits for the program and writes the code into a pipe. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -8,6 +12,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +22,8 @@ enum { OUTPUT_MOST = 1 << 20 };
 struct process {
     struct sol_ctx *ctx;
     pid_t pid;
-    int fd; /* our end of the pipe, -1 when closed */
+    int fd;   /* our end of the pipe, -1 when closed */
+    int code; /* of the pipe for the exit code; -1: none, it comes from the system */
     bool ended;
     int exit;
     char name[64]; /* of the program, for messages */
@@ -27,7 +33,14 @@ struct process {
 
 extern char **environ;
 
-static int spawn(const char *const argv[], int out, pid_t *pid)
+static bool children_are_ours(void)
+{
+    struct sigaction a;
+    return !sigaction(SIGCHLD, NULL, &a) && a.sa_handler == SIG_DFL && !(a.sa_flags & SA_NOCLDWAIT);
+}
+
+/* `code`: -1, or what becomes descriptor 3. */
+static int spawn(const char *const argv[], int out, int code, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
@@ -36,6 +49,7 @@ static int spawn(const char *const argv[], int out, pid_t *pid)
     sigemptyset(&defaults);
     sigaddset(&defaults, SIGPIPE);
     sigaddset(&defaults, SIGINT);
+    sigaddset(&defaults, SIGCHLD);
     int error = posix_spawn_file_actions_init(&files);
     if (error) return error;
     error = posix_spawnattr_init(&attr);
@@ -46,6 +60,7 @@ static int spawn(const char *const argv[], int out, pid_t *pid)
     error = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, out, 1);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, out, 2);
+    if (!error && code >= 0) error = posix_spawn_file_actions_adddup2(&files, code, 3);
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &defaults);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
@@ -72,24 +87,51 @@ static int make_pipe(int ends[2])
     return error;
 }
 
+/* Starts the program, with /bin/sh before it where its exit code would be lost. */
+static int start(struct process *p, const char *const argv[])
+{
+    static const char *const shell[] = {"/bin/sh", "-c", "\"$@\" 3>&-; code=$?; echo $code >&3; exit $code", "sh"};
+    int out[2], code[2] = {-1, -1}, n = 0;
+    const bool ours = children_are_ours();
+    while (argv[n]) n++;
+    const char **all = ctx_realloc(p->ctx, NULL, (size_t)(COUNT_OF(shell) + n + 1) * sizeof *all);
+    if (!all) return ENOMEM;
+    memcpy(all, shell, sizeof shell);
+    memcpy(all + COUNT_OF(shell), argv, (size_t)(n + 1) * sizeof *argv);
+    int error = make_pipe(out);
+    if (!error) {
+        if (!ours) error = make_pipe(code);
+        if (!error) error = spawn(ours ? argv : all, out[1], code[1], &p->pid);
+        close(out[1]);
+        if (code[1] >= 0) close(code[1]);
+        p->fd = out[0];
+        p->code = code[0];
+    }
+    ctx_free(p->ctx, all);
+    return error;
+}
+
+static void close_pipes(struct process *p)
+{
+    if (p->fd >= 0) close(p->fd);
+    if (p->code >= 0) close(p->code);
+    p->fd = p->code = -1;
+}
+
 sol_status process_start(struct sol_ctx *ctx, const char *const argv[], struct process **out_p)
 {
     *out_p = NULL;
     struct process *p = ctx_realloc(ctx, NULL, sizeof *p);
     if (!p) return ctx_fail(ctx, SOL_ERR_NOMEM, "cannot start '%s': out of memory", argv[0]);
-    *p = (struct process){.ctx = ctx, .fd = -1};
+    *p = (struct process){.ctx = ctx, .fd = -1, .code = -1};
     strncpy(p->name, argv[0], sizeof p->name - 1);
-    int ends[2], error = make_pipe(ends);
-    if (!error) {
-        error = spawn(argv, ends[1], &p->pid);
-        close(ends[1]);
-        if (error) close(ends[0]);
-    }
+    const int error = start(p, argv);
     if (error) {
+        close_pipes(p);
         ctx_free(ctx, p);
-        return ctx_fail(ctx, SOL_ERR_IO, "cannot start '%s': %s", argv[0], strerror(error));
+        return ctx_fail(ctx, error == ENOMEM ? SOL_ERR_NOMEM : SOL_ERR_IO, "cannot start '%s': %s", argv[0],
+                        strerror(error));
     }
-    p->fd = ends[0];
     fcntl(p->fd, F_SETFL, O_NONBLOCK);
     *out_p = p;
     return SOL_OK;
@@ -127,6 +169,14 @@ static void drain(struct process *p)
     }
 }
 
+/* The exit code that the shell has written. */
+static int written_code(const struct process *p)
+{
+    char text[16] = "";
+    const ssize_t n = p->code >= 0 ? read(p->code, text, sizeof text - 1) : 0;
+    return n > 0 ? atoi(text) : 127; /* 127: someone else in this program waited for our child */
+}
+
 static void collect(struct process *p, int flags)
 {
     int status = 0;
@@ -136,7 +186,7 @@ static void collect(struct process *p, int flags)
     if (!r) return;
     p->ended = true;
     if (r < 0)
-        p->exit = 127; /* someone else in this program waited for our child */
+        p->exit = written_code(p);
     else
         p->exit = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
@@ -177,7 +227,7 @@ void process_free(struct sol_ctx *ctx, struct process *p)
         kill(-p->pid, SIGKILL);
         collect(p, 0);
     }
-    if (p->fd >= 0) close(p->fd);
+    close_pipes(p);
     ctx_free(ctx, p->output);
     ctx_free(ctx, p);
 }

@@ -70,6 +70,17 @@ void text_string(struct text *t, const char *s)
     text_put(t, "\"");
 }
 
+void text_literal(struct text *t, const char *s)
+{
+    text_put(t, "\"");
+    for (; *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        const bool plain = c >= ' ' && c < 127 && c != '"' && c != '\\' && c != '?';
+        text_put(t, plain ? "%c" : "\\%03o", c);
+    }
+    text_put(t, "\"");
+}
+
 void text_line(struct text *t, const char *format, ...)
 {
     va_list args;

@@ -182,15 +182,17 @@ static const char *offset(const struct foreign *g, const struct view *v, const c
 void foreign_begin(const struct solver_context *sc, const struct plugin *by, struct text *out)
 {
     print_prelude(out, sc->target);
-    text_put(out,
-             "typedef float real;\n"
-             "#include <dlfcn.h>\n"
-             "/* %s */\n"
-             "static void *plugin_function(const char *name)\n{\n"
-             "    void *plugin = dlopen(\"%s\", RTLD_NOW | RTLD_LOCAL);\n"
-             "    return plugin ? dlsym(plugin, name) : 0;\n"
-             "}\n",
-             by->library, by->path);
+    text_put(out, "typedef float real;\n"
+                  "#include <dlfcn.h>\n"
+                  "/* ");
+    text_string(out, by->library);
+    text_put(out, " */\n"
+                  "static void *plugin_function(const char *name)\n{\n"
+                  "    void *plugin = dlopen(");
+    text_literal(out, by->path);
+    text_put(out, ", RTLD_NOW | RTLD_LOCAL);\n"
+                  "    return plugin ? dlsym(plugin, name) : 0;\n"
+                  "}\n");
 }
 
 static void print_find(struct text *out)

@@ -27,6 +27,9 @@ const struct rt_team *rt_team_openmp(void);
 const struct rt_team *rt_team_pool(void);
 int rt_forks(void);      /* forks between the process that loaded this code, or the program's start, and this one */
 int rt_processors(void); /* that this process may use: affinity and cgroup quota; at least 1 */
+/* The processors' worth of time that the groups of this process grant (a container, a service), rounded up; 0: no
+ * limit. `root` is put before the names of files: "" but for tests. */
+int rt_quota(const char *root);
 
 /* Steps without `run` (sol_step.call): computed by the host, on worker 0. Returns 0, or what rt_run shall return. */
 typedef int32_t (*rt_host_fn)(void *user, int32_t call, char *const *p);

@@ -5,7 +5,8 @@
  * spinning were measured: a wake-up from sleep costs 5 to 50 us, so a worker spins a few times that before it gives up
  * its processor.
  *
- * SOL_DEPLOYED: in a deployed library, which looks at no file and at no other library. */
+ * SOL_DEPLOYED: in a deployed library, which looks at no other library, and at no file but those that say how many
+ * processors there are. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -15,6 +16,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #endif
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -92,27 +94,103 @@ static void gate_set(struct gate *g, uint32_t value)
 
 /* -- processors */
 
-/* The processors' worth of time that a container grants, rounded up; 0: no limit. */
-static int cgroup_quota(void)
+#if defined __linux__
+enum { CGROUP_LINE = 4096 };
+
+/* Two numbers of a file, as far as they are there. */
+static void read_numbers(const char *folder, const char *name, long long *a, long long *b)
 {
-#ifndef SOL_DEPLOYED
-    long long quota = -1, period = 100000;
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (f) {
-        if (fscanf(f, "%lld %lld", &quota, &period) != 2) quota = -1; /* "max": no limit */
-        fclose(f);
-    } else if ((f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "re"))) {
-        if (fscanf(f, "%lld", &quota) != 1) quota = -1;
-        fclose(f);
-        f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "re");
-        if (f && fscanf(f, "%lld", &period) != 1) quota = -1;
-        if (f) fclose(f);
-    }
-    return quota <= 0 || period <= 0 ? 0 : (int)((quota + period - 1) / period);
-#else
-    return 0;
-#endif
+    char path[2 * CGROUP_LINE + 64];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "re");
+    if (!f) return;
+    if (fscanf(f, "%lld %lld", a, b) < 1) *a = -1; /* "max": no limit */
+    fclose(f);
 }
+
+/* What one group grants, rounded up: "200000 100000" in cgroup v2, in v1 two files. 0: no limit. */
+static int group_quota(const char *folder)
+{
+    long long quota = -1, period = 100000, none;
+    read_numbers(folder, "cpu.max", &quota, &period);
+    read_numbers(folder, "cpu.cfs_quota_us", &quota, &none);
+    read_numbers(folder, "cpu.cfs_period_us", &period, &none);
+    if (quota <= 0 || period <= 0) return 0;
+    quota = (quota - 1) / period + 1;
+    return quota < 1 << 20 ? (int)quota : 0;
+}
+
+/* The group of this process in the hierarchy of v2, or in that of v1 which limits processors. */
+static bool own_group(const char *root, bool v2, char out[CGROUP_LINE])
+{
+    char line[CGROUP_LINE + 300], list[256] = ",";
+    bool found = false;
+    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(line, "re");
+    while (f && !found && fgets(line, sizeof line, f)) {
+        const bool first = !strncmp(line, "0::", 3);
+        if (v2 && first) found = sscanf(line, "0::%4095[^\n]", out) == 1;
+        if (!v2 && !first && sscanf(line, "%*d:%250[^:]:%4095[^\n]", list + 1, out) == 2)
+            found = strstr(strcat(list, ","), ",cpu,");
+    }
+    if (f) fclose(f);
+    return found;
+}
+
+/* The least quota from the process' own group up to where a hierarchy is mounted: all of them hold. `mount` is a line
+ * of mountinfo. */
+static int mounted_quota(const char *root, const char *mount)
+{
+    char below[CGROUP_LINE], at[CGROUP_LINE], group[CGROUP_LINE], folder[2 * CGROUP_LINE];
+    int least = 0;
+    const char *type = strstr(mount, " - cgroup");
+    if (!type || sscanf(mount, "%*d %*d %*s %4095s %4095s", below, at) != 2) return 0;
+    if (!own_group(root, !strncmp(type, " - cgroup2 ", 11), group)) return 0;
+    const size_t n = strcmp(below, "/") ? strlen(below) : 0; /* only a part of the hierarchy may be mounted */
+    const bool inside = !strncmp(group, below, n) && (group[n] == '/' || !group[n]);
+    snprintf(folder, sizeof folder, "%s%s%s", root, at, inside ? group + n : "");
+    for (const size_t top = strlen(root) + strlen(at);; *strrchr(folder, '/') = 0) {
+        const int quota = group_quota(folder);
+        if (quota && (!least || quota < least)) least = quota;
+        if (strlen(folder) <= top) return least;
+    }
+}
+
+int rt_quota(const char *root)
+{
+    char line[3 * CGROUP_LINE];
+    int least = 0;
+    snprintf(line, sizeof line, "%s/proc/self/mountinfo", root);
+    FILE *f = fopen(line, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        const int quota = mounted_quota(root, line);
+        if (quota && (!least || quota < least)) least = quota;
+    }
+    if (f) fclose(f);
+    return least;
+}
+
+/* The kernel refuses a set that is smaller than its own; that of libc's type has 1024 processors. */
+static int affinity(void)
+{
+    for (int room = 1024; room <= 1 << 20; room *= 2) {
+        cpu_set_t *set = CPU_ALLOC(room);
+        if (!set) return 0;
+        const size_t bytes = CPU_ALLOC_SIZE(room);
+        const bool ok = !sched_getaffinity(0, bytes, set);
+        const int n = ok ? CPU_COUNT_S(bytes, set) : 0;
+        CPU_FREE(set);
+        if (ok || errno != EINVAL) return n;
+    }
+    return 0;
+}
+#else
+int rt_quota(const char *root)
+{
+    (void)root;
+    return 0;
+}
+#endif
 
 int rt_processors(void)
 {
@@ -120,14 +198,11 @@ int rt_processors(void)
     int n = atomic_load_explicit(&known, memory_order_relaxed);
     if (n) return n;
 #if defined __linux__
-    cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set, &set)) n = CPU_COUNT(&set);
+    n = affinity();
 #endif
     if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN); /* which looks into a file */
-#if defined __linux__
-    const int quota = cgroup_quota();
+    const int quota = n > 1 ? rt_quota("") : 0;
     if (quota && quota < n) n = quota;
-#endif
     if (n < 1) n = 1;
     atomic_store_explicit(&known, n, memory_order_relaxed);
     return n;
@@ -436,7 +511,10 @@ struct barrier {
 struct region {
     const struct rt_call *call;
     struct sol_frame frame;
-    volatile int32_t error, error_step;
+    atomic_flag lock; /* of the three below */
+    atomic_int error;
+    int32_t error_step;
+    int error_worker;
     struct barrier barrier;
 };
 
@@ -473,14 +551,26 @@ static bool single(const struct sol_step *s)
     return s->tasks == 1 || !s->run;
 }
 
+/* Of several errors the one counts that a single worker would have met first: that of the first step, and in it of the
+ * lowest tasks. */
+static void report(struct region *r, int32_t error, int32_t step, int worker)
+{
+    while (atomic_flag_test_and_set_explicit(&r->lock, memory_order_acquire)) relax();
+    const bool earlier = step < r->error_step || (step == r->error_step && worker < r->error_worker);
+    if (!atomic_load(&r->error) || earlier) {
+        r->error_step = step;
+        r->error_worker = worker;
+        atomic_store(&r->error, error);
+    }
+    atomic_flag_clear_explicit(&r->lock, memory_order_release);
+}
+
 static void run_host(struct region *r, const struct sol_step *s, int step)
 {
     const struct rt_call *c = r->call;
-    if (r->error) return; /* its inputs may be nonsense */
+    if (atomic_load(&r->error)) return; /* its inputs may be nonsense */
     const int32_t error = c->host(c->host_user, s->call, c->operands + s->place0);
-    if (!error) return;
-    r->error = error;
-    r->error_step = step;
+    if (error) report(r, error, step, 0);
 }
 
 static void run_share(struct region *r, const struct sol_frame *f, const struct sol_step *s, int worker, int n)
@@ -498,7 +588,11 @@ static void run_steps(void *arg, int worker, int n)
 {
     struct region *r = arg;
     const struct rt_call *c = r->call;
-    struct sol_frame f = r->frame; /* an own copy: `step` differs between workers for a moment */
+    struct sol_frame f = r->frame; /* an own copy: `step` differs between workers for a moment, and so do errors */
+    volatile int32_t error = 0, error_step = 0;
+    bool reported = false;
+    f.error = &error;
+    f.error_step = &error_step;
     struct meeting meeting = {.spin_ns = SPIN_BARRIER_NS};
     bool first = true, alone = false;
     int64_t begin = c->step_ns && worker == 0 ? now_ns() : 0;
@@ -510,6 +604,8 @@ static void run_steps(void *arg, int worker, int n)
         alone = single(s);
         f.step = i;
         run_share(r, &f, s, worker, n);
+        if (error && !reported) report(r, error, error_step, worker);
+        reported = error;
         if (!c->step_ns) continue;
         if (n > 1) meet(&r->barrier, n, &meeting);
         if (worker > 0) continue;
@@ -536,13 +632,11 @@ int32_t rt_run(const struct rt_call *c, int32_t *out_step)
         c->operands[i] = (char *)((uintptr_t)c->base[p->place[i].buffer] + (uintptr_t)p->place[i].offset);
     struct region r;
     r.call = c;
-    r.error = r.error_step = 0;
-    r.frame = (struct sol_frame){.base = c->base,
-                                 .scratch = c->scratch,
-                                 .scratch_bytes = rt_scratch_bytes(p),
-                                 .seeds = c->seeds,
-                                 .error = &r.error,
-                                 .error_step = &r.error_step};
+    atomic_flag_clear(&r.lock);
+    atomic_init(&r.error, 0);
+    r.error_step = r.error_worker = 0;
+    r.frame = (struct sol_frame){
+        .base = c->base, .scratch = c->scratch, .scratch_bytes = rt_scratch_bytes(p), .seeds = c->seeds};
     const int n = useful_workers(c);
     if (n <= 1) {
         run_steps(&r, 0, 1);
@@ -552,5 +646,5 @@ int32_t rt_run(const struct rt_call *c, int32_t *out_step)
         team->parallel(team->user, n, run_steps, &r);
     }
     if (out_step) *out_step = r.error_step;
-    return r.error;
+    return atomic_load(&r.error);
 }
