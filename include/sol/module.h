@@ -24,7 +24,8 @@ enum {
     SOL_KERNEL_OK = 0,
     SOL_KERNEL_INDEX = 1, /* an index was out of range */
     SOL_KERNEL_DIVISION = 2,
-    SOL_KERNEL_PLUGIN = 3 /* another library failed, or is gone */
+    SOL_KERNEL_PLUGIN = 3, /* another library failed, or is gone */
+    SOL_KERNEL_MATRIX = 4  /* a matrix cannot be taken apart */
 };
 
 /* p[i]: where operand i begins. */

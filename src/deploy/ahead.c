@@ -58,20 +58,20 @@ static void *aligned(struct deploy *d, int64_t bytes)
     return raw ? (char *)(((uintptr_t)raw + 63) / 64 * 64) : NULL;
 }
 
-/* A layer without loops. */
+/* A layer without loops. Its errors become negative, so that they differ from those of kernels. */
 static int32_t run_opaque(void *user, int32_t call, char *const *p)
 {
     const struct schedule *s = user;
     struct sol_ctx *ctx = s->plan->g->ctx;
     const struct sol_layer *l = s->opaque.at[call];
     struct arena *a = arena_create(ctx);
-    if (!a) return SOL_KERNEL_INDEX;
+    if (!a) return -SOL_ERR_NOMEM;
     struct alone what;
     l->def->describe(a, l, &what);
     const sol_status status =
         layer_run_opaque(ctx, &what, l->name, l->def->name, (const void *const *)p, (void *const *)p + l->nin, l->nout);
     arena_destroy(a);
-    return status ? SOL_KERNEL_INDEX : SOL_KERNEL_OK;
+    return -(int32_t)status;
 }
 
 sol_status deploy_prepare(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v,
@@ -109,7 +109,9 @@ sol_status deploy_prepare(struct deploy *d, const struct deploy_graph *g, const 
                                  .host = run_opaque,
                                  .host_user = (void *)(uintptr_t)s};
     int32_t step = 0;
-    if (!status && rt_run(&call, &step))
+    const int32_t error = status ? 0 : rt_run(&call, &step);
+    if (error < 0) status = ctx_where(d->ctx, -error, "deploy: '%s': ", t->prepare.step[step].label);
+    if (error > 0)
         status = ctx_fail(d->ctx, SOL_ERR_RUN, "deploy: '%s': an index of the parameters is out of range",
                           t->prepare.step[step].label);
     module_close(&m);

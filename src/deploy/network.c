@@ -61,6 +61,13 @@ static void put_learned(struct deploy *d, struct text *t, const struct deploy_gr
     text_put(t, "-1};\n");
 }
 
+static void carry(struct deploy *d, const char *file)
+{
+    for (int i = 0; i < d->alone.n; i++)
+        if (!strcmp(d->alone.at[i], file)) return;
+    PUSH(d->arena, d->alone, file);
+}
+
 size_t deploy_opaque_bytes(struct deploy *d, const struct schedule *s)
 {
     size_t most = 0;
@@ -79,6 +86,7 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
     for (int i = 0; i < s->opaque.n; i++) {
         struct alone a;
         s->opaque.at[i]->def->describe(d->arena, s->opaque.at[i], &a);
+        carry(d, a.kind->file);
         if (a.nindex) text_put(t, "static const struct alone_index %s_index%d[] = {\n", name, i);
         for (int k = 0; k < a.nindex; k++) {
             const struct alone_index *x = &a.index[k];
@@ -90,10 +98,13 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
         if (a.nindex) text_put(t, "};\n");
         text_put(t, "static const struct alone %s_opaque%d = { /* %s */\n", name, i,
                  deploy_string(d->arena, s->opaque.at[i]->name));
-        text_put(t, "    .kind = %d, .type = %d, .bytes = %d, .nin = %d, .down = %d, .mode = %d, .values = %d,\n",
-                 a.kind, a.type, a.bytes, a.nin, a.down, a.mode, a.values);
+        text_put(t, "    .kind = &%s, .type = %d, .bytes = %d, .nin = %d, .down = %d, .mode = %d, .values = %d,\n",
+                 a.kind->name, a.type, a.bytes, a.nin, a.down, a.mode, a.values);
         text_put(t, "    .outer = %lld, .n = %lld, .inner = %lld, .keep = %lld, .elements = %lld,\n",
                  (long long)a.outer, (long long)a.n, (long long)a.inner, (long long)a.keep, (long long)a.elements);
+        if (a.rows || a.cols)
+            text_put(t, "    .rows = %lld, .cols = %lld, .rhs = %lld, .option = %d, .check = %d,\n", (long long)a.rows,
+                     (long long)a.cols, (long long)a.rhs, a.option, a.check);
         const int64_t *const lists[] = {a.shape, a.from, a.to};
         static const char *const fields[] = {"shape", "from", "to"};
         for (int f = 0; f < 3 && a.ndim; f++) {
@@ -130,14 +141,6 @@ static const char *graph_row(struct deploy *d, int i)
     const char *learned = deploy_trains(d) && i < d->npredict ? arena_printf(d->arena, "learned%s", g->id) : "0";
     return arena_printf(d->arena, "    {%lld, inputs%s, outputs%s, %d, codes%s, %s, &shared[%d]},\n",
                         d->npredict > 1 ? (long long)g->batch : 0, g->id, g->id, g->seed_input, g->id, learned, i);
-}
-
-static bool has_opaque(const struct deploy *d)
-{
-    for (int i = 0; i < d->ngraph; i++)
-        for (int k = 0; k < d->nversion; k++)
-            if (d->graph[i].code[k].schedule->opaque.n) return true;
-    return false;
 }
 
 /* The fields of struct front_net that training adds. */
@@ -223,11 +226,13 @@ static void put_weights(struct deploy *d, texts *pairs)
 /* What only some libraries have. */
 static void put_parts(struct deploy *d, texts *pairs)
 {
-    const bool file = !strcmp(d->keys.weights, "file"), opaque = has_opaque(d), trains = deploy_trains(d);
+    const bool file = !strcmp(d->keys.weights, "file"), opaque = d->alone.n > 0, trains = deploy_trains(d);
     put(d, pairs, "file_define", file ? "#define FRONT_WEIGHTS_FILE\n" : "");
     put(d, pairs, "file_functions", filled(d, file, "network_file.c"));
     put(d, pairs, "opaque_define", opaque ? "#define FRONT_OPAQUE\n" : "");
-    put(d, pairs, "opaque_include", opaque ? "#include \"layers/alone.c\"\n" : "");
+    struct text includes = text_new(d->arena);
+    for (int i = 0; i < d->alone.n; i++) text_put(&includes, "#include \"layers/%s\"\n", d->alone.at[i]);
+    put(d, pairs, "opaque_include", includes.at);
     put(d, pairs, "train_include", trains ? "#include \"deploy/front_train.c\"\n" : "");
     put(d, pairs, "train_fields", training_fields(d));
     put(d, pairs, "train_functions", filled(d, trains, "network_train.c"));

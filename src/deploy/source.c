@@ -198,17 +198,21 @@ static sol_status write_weights(struct deploy *d)
                                     (const char *const[]){"lib", d->keys.lib_name, "func", d->keys.func_name, NULL}));
 }
 
+static sol_status write_file(struct deploy *d, const char *in, const char *name)
+{
+    const char *folder = deploy_file(d, d->work, in);
+    TRY(file_make_folder(d->ctx, folder));
+    return deploy_write(d, folder, name, deploy_text(name));
+}
+
 static sol_status write_common(struct deploy *d)
 {
     static const char *const files[][2] = {
         {"deploy", "ext.h"},         {"deploy", "features.def"},  {"deploy", "front.h"}, {"deploy", "front.c"},
         {"deploy", "hash.h"},        {"deploy", "front_train.c"}, {"rt", "rt.h"},        {"rt", "sol_rt.c"},
-        {"deploy", "front_begin.c"}, {"layers", "alone.h"},       {"layers", "alone.c"}};
-    for (int i = 0; i < COUNT_OF(files); i++) {
-        const char *folder = deploy_file(d, d->work, files[i][0]);
-        TRY(file_make_folder(d->ctx, folder));
-        TRY(deploy_write(d, folder, files[i][1], deploy_text(files[i][1])));
-    }
+        {"deploy", "front_begin.c"}, {"layers", "alone.h"},       {"layers", "alone_matrix.h"}};
+    for (int i = 0; i < COUNT_OF(files); i++) TRY(write_file(d, files[i][0], files[i][1]));
+    for (int i = 0; i < d->alone.n; i++) TRY(write_file(d, "layers", d->alone.at[i]));
     const char *folder = deploy_file(d, d->work, "sol");
     TRY(file_make_folder(d->ctx, folder));
     return deploy_write(d, folder, "module.h", source_header());

@@ -11,6 +11,7 @@
  *   keep.c     what forward keeps, and what backward computes again instead
  *   again.c    computing it again
  *   rules.c    layers whose gradient is not made of their loops
+ *   linear.c   those that take matrices apart
  *
  * For `y[O] = sum[R | g] a[f(O,R)] * b[h(O,R)]` the gradient of a is the gather
  * `da[Q] = sum[O R | g and f(O,R)==Q] dy[O] * b[h(O,R)]`: every element has one writer, whatever the layer is, so there
@@ -179,6 +180,21 @@ bool again_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct s
 sol_status grad_zeros(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, int64_t *shape,
                       struct sol_tensor **out);
 
+struct rule_call { /* d by output: NULL where no gradient comes; out_d by input */
+    struct sol_graph *g;
+    struct sol_layer *l;
+    struct sol_tensor *const *d;
+    const bool *want;
+    struct sol_tensor **out_d;
+    sol_status status; /* linear.c: the first error; what comes behind it does nothing */
+};
+struct rule {
+    const char *kind;
+    unsigned inputs, outputs; /* which may want, or have, a gradient, by bit */
+    sol_status (*follow)(struct rule_call *c);
+};
+/* linear.c: of layers that take matrices apart; ends with an empty row. */
+extern const struct rule grad_linear_rules[];
 /* rules.c: true if the layer's kind has a rule of its own, which is then followed. */
 bool grad_has_rule(const struct sol_layer *l);
 sol_status grad_rule(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,

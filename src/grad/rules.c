@@ -4,14 +4,6 @@
 
 #include "grad/grad.h"
 
-struct rule_call {
-    struct sol_graph *g;
-    struct sol_layer *l;
-    struct sol_tensor *const *d;
-    const bool *want;
-    struct sol_tensor **out_d;
-};
-
 static sol_status add(struct rule_call *c, const char *kind, int nin, struct sol_tensor *const *in,
                       const struct attrs *attrs, struct sol_tensor **out_t)
 {
@@ -306,28 +298,27 @@ static sol_status rule_reshape(struct rule_call *c)
     return SOL_OK;
 }
 
-static const struct rule {
-    const char *kind;
-    unsigned inputs; /* which inputs may want a gradient, by bit */
-    sol_status (*follow)(struct rule_call *c);
-} rules[] = {
-    {"Embedding", 1, rule_embedding},
-    {"Gather", 1, rule_gather},
-    {"GatherElements", 1, rule_gather_elements},
-    {"Index", 1, rule_index},
-    {"Sort", 1, rule_sorted},
-    {"TopK", 1, rule_sorted},
-    {"ScatterElements", 5, rule_scatter_elements},
-    {"ScatterND", 5, rule_scatter_nd},
-    {"IndexPut", 3, rule_index_put},
-    {"CumSum", 1, rule_cumsum},
-    {"Reshape", 1, rule_reshape},
+static const struct rule rules[] = {
+    {"Embedding", 1, 1, rule_embedding},
+    {"Gather", 1, 1, rule_gather},
+    {"GatherElements", 1, 1, rule_gather_elements},
+    {"Index", 1, 1, rule_index},
+    {"Sort", 1, 1, rule_sorted},
+    {"TopK", 1, 1, rule_sorted},
+    {"ScatterElements", 5, 1, rule_scatter_elements},
+    {"ScatterND", 5, 1, rule_scatter_nd},
+    {"IndexPut", 3, 1, rule_index_put},
+    {"CumSum", 1, 1, rule_cumsum},
+    {"Reshape", 1, 1, rule_reshape},
+    {0},
 };
 
 static const struct rule *rule_of(const struct sol_layer *l)
 {
-    for (int i = 0; i < COUNT_OF(rules); i++)
-        if (!strcmp(rules[i].kind, l->def->name)) return &rules[i];
+    static const struct rule *const tables[] = {rules, grad_linear_rules};
+    for (int i = 0; i < COUNT_OF(tables); i++)
+        for (const struct rule *r = tables[i]; r->kind; r++)
+            if (!strcmp(r->kind, l->def->name)) return r;
     return NULL;
 }
 
@@ -339,13 +330,20 @@ bool grad_has_rule(const struct sol_layer *l)
 sol_status grad_rule(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
                      struct sol_tensor **out_d)
 {
-    struct rule_call c = {g, l, d, want, out_d};
+    struct rule_call c = {.g = g, .l = l, .d = d, .want = want, .out_d = out_d};
     const struct rule *r = rule_of(l);
+    bool any = false;
     for (int i = 0; i < l->nin; i++)
         if (want[i] && !(r->inputs >> i & 1))
             return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED, "gradient of layer '%s' (%s): there is none for its input %d",
                             l->name, l->def->name, i);
-    return d[0] ? r->follow(&c) : SOL_OK;
+    for (int o = 0; o < l->nout; o++) {
+        if (d[o] && !(r->outputs >> o & 1))
+            return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED, "gradient of layer '%s' (%s): there is none of its output %d",
+                            l->name, l->def->name, o);
+        any |= d[o] != NULL;
+    }
+    return any ? r->follow(&c) : SOL_OK;
 }
 
 /* -- layers in another form */

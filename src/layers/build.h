@@ -9,8 +9,8 @@
     sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in, \
                     const struct attrs *attrs, struct text *out)
 #define OPAQUE_SHAPE(name)                                                                                          \
-    sol_status name(struct arena *a, int nin, const struct row_input *in, const struct attrs *attrs, int *out_nout, \
-                    struct row_input *out)
+    sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,              \
+                    const struct attrs *attrs, int *out_nout, struct row_input *out)
 #define OPAQUE_DESCRIBE(name) void name(struct arena *a, const struct sol_layer *l, struct alone *out)
 
 /* build.c */
@@ -119,6 +119,9 @@ BUILDER(build_fill);
 BUILDER(build_cast);
 BUILDER(build_nll);
 BUILDER(build_cross_entropy);
+/* linear.c */
+OPAQUE_SHAPE(shape_linear);
+OPAQUE_DESCRIBE(describe_linear);
 /* opaque.c */
 OPAQUE_SHAPE(shape_sort);
 OPAQUE_DESCRIBE(describe_sort);

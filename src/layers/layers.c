@@ -345,7 +345,7 @@ static sol_status bind_opaque(struct arena *a, const struct layer_def *def, int 
 {
     struct row_input out[SOL_MAX_DIMS] = {0};
     int nout = 0;
-    TRY(def->shape(a, nin, in, attrs, &nout, out));
+    TRY(def->shape(a, def, nin, in, attrs, &nout, out));
     struct loops *l = loops_create(a, def->name);
     for (int i = 0; i < nin; i++)
         if (!in[i].missing)

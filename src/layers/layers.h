@@ -8,7 +8,7 @@
 enum layer_flags {
     LAYER_MAP = 1,     /* element-wise: a row of math.def */
     LAYER_MOVE = 2,    /* only moves elements: every output element is a copy of an input element or a constant */
-    LAYER_OPAQUE = 4,  /* no loops: computed by alone.c, as `describe` says */
+    LAYER_OPAQUE = 4,  /* no loops: computed by alone_*.c, as `describe` says */
     LAYER_VARIADIC = 8 /* any number of inputs */
 };
 
@@ -21,9 +21,9 @@ struct layer_def {
     /* Writes the row of one instance from its shapes and attributes (Permute, Concat, Einsum, ...). */
     sol_status (*build)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
                         const struct attrs *attrs, struct text *out_row);
-    /* OPAQUE: shapes and types of the outputs; and what alone.c is to compute, in the arena. `attrs` is the layer's. */
-    sol_status (*shape)(struct arena *a, int nin, const struct row_input *in, const struct attrs *attrs, int *out_nout,
-                        struct row_input *out);
+    /* OPAQUE: shapes and types of the outputs; and what a kind of alone.h is to compute, in the arena. `attrs` is the layer's. */
+    sol_status (*shape)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+                        const struct attrs *attrs, int *out_nout, struct row_input *out);
     void (*describe)(struct arena *a, const struct sol_layer *l, struct alone *out);
     int math; /* MAP: row of math.def, else -1 */
 };

@@ -1,9 +1,9 @@
-/* Layers without loops: running them, and sorting. What they compute is in alone.c. */
+/* Layers without loops: running them, and sorting. What they compute is in alone_*.c. */
 #include <string.h>
 
 #include "layers/build.h"
 
-/* -- running: what alone.c computes, with memory and messages */
+/* -- running: what a description says, with memory and messages */
 
 int alone_type(enum sol_dtype t)
 {
@@ -16,6 +16,21 @@ int alone_type(enum sol_dtype t)
     return types[t];
 }
 
+/* With the layer's name and kind, and the two numbers of struct alone_bad. */
+static const char *explanation(enum alone_error error)
+{
+    switch (error) {
+    case ALONE_SINGULAR: return "layer '%s' (%s): matrix %lld is singular: pivot %lld is zero";
+    case ALONE_INDEFINITE:
+        return "layer '%s' (%s): matrix %lld is not positive definite: its leading minor of order %lld is not positive";
+    case ALONE_DIVERGED:
+        return "layer '%s' (%s): matrix %lld has NaN or infinities, or the iteration does not end (%lld)";
+    case ALONE_INDEX:
+    case ALONE_GOOD: break;
+    }
+    return "layer '%s' (%s): index %lld is out of range for size %lld";
+}
+
 sol_status layer_run_opaque(struct sol_ctx *ctx, const struct alone *a, const char *name, const char *kind,
                             const void *const *in, void *const *out, int nout)
 {
@@ -26,11 +41,10 @@ sol_status layer_run_opaque(struct sol_ctx *ctx, const struct alone *a, const ch
     const size_t bytes = alone_scratch(a);
     void *scratch = bytes ? ctx_realloc(ctx, NULL, bytes) : NULL;
     if (bytes && !scratch) return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory for %zu bytes", kind, bytes);
-    const int error = alone_run(a, p, scratch, &bad);
+    const enum alone_error error = a->kind->run(a, p, scratch, &bad);
     ctx_free(ctx, scratch);
     if (!error) return SOL_OK;
-    return ctx_fail(ctx, SOL_ERR_RUN, "layer '%s' (%s): index %lld is out of range for size %lld", name, kind,
-                    (long long)bad.index, (long long)bad.limit);
+    return ctx_fail(ctx, SOL_ERR_RUN, explanation(error), name, kind, (long long)bad.index, (long long)bad.limit);
 }
 
 /* -- sorting */
@@ -40,7 +54,7 @@ static void describe_lines(const struct sol_layer *l, int64_t axis, int64_t k, b
 {
     const struct sol_tensor *x = l->in[0];
     if (axis < 0) axis += MAX(x->ndim, 1);
-    *out = (struct alone){.kind = ALONE_SORT,
+    *out = (struct alone){.kind = &alone_sort,
                           .type = alone_type((enum sol_dtype)x->dtype),
                           .bytes = dtype_def((enum sol_dtype)x->dtype)->bytes,
                           .nin = 1,
@@ -62,8 +76,8 @@ OPAQUE_SHAPE(shape_sort)
 {
     int axis;
     (void)nin;
-    TRY(sortable(arena_ctx(a), "Sort", in));
-    TRY(axis_attr(arena_ctx(a), layer_def("Sort"), attrs, "axis", MAX(in->ndim, 1), &axis));
+    TRY(sortable(arena_ctx(a), def->name, in));
+    TRY(axis_attr(arena_ctx(a), def, attrs, "axis", MAX(in->ndim, 1), &axis));
     *out_nout = 2;
     out[0] = out[1] = *in;
     out[1].dtype = SOL_I64;
@@ -81,8 +95,8 @@ OPAQUE_SHAPE(shape_topk)
     int axis;
     int64_t k = attrs_int(attrs, "k", 0, 1);
     (void)nin;
-    TRY(sortable(arena_ctx(a), "TopK", in));
-    TRY(axis_attr(arena_ctx(a), layer_def("TopK"), attrs, "axis", MAX(in->ndim, 1), &axis));
+    TRY(sortable(arena_ctx(a), def->name, in));
+    TRY(axis_attr(arena_ctx(a), def, attrs, "axis", MAX(in->ndim, 1), &axis));
     int64_t n = in->ndim ? in->shape[axis] : 1;
     if (k < 0 || k > n)
         return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "TopK: k: expected 0..%lld, got %lld", (long long)n,

@@ -6,7 +6,7 @@
 
 #define MODES "none|add|mul|max|min"
 
-/* -- what all of them are: a walk over u, in alone.c */
+/* -- what all of them are: a walk over u, in alone_scatter.c */
 
 /* Input u holds what is joined with x. */
 static sol_status joinable(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in, int u,
@@ -48,7 +48,7 @@ static void row_major(const struct sol_tensor *t, int64_t *stride)
 static void describe(const struct sol_layer *l, int values, int ndim, const int64_t *shape, struct alone *out)
 {
     const struct sol_tensor *x = l->in[0];
-    *out = (struct alone){.kind = ALONE_SCATTER,
+    *out = (struct alone){.kind = &alone_scatter,
                           .type = alone_type((enum sol_dtype)x->dtype),
                           .bytes = dtype_def((enum sol_dtype)x->dtype)->bytes,
                           .nin = l->nin,
@@ -86,7 +86,6 @@ static void broadcast(const struct sol_tensor *t, int end, int64_t *stride)
 
 OPAQUE_SHAPE(shape_scatter_elements)
 {
-    const struct layer_def *def = layer_def("ScatterElements");
     struct sol_ctx *ctx = arena_ctx(a);
     int axis;
     (void)nin;
@@ -121,7 +120,6 @@ OPAQUE_DESCRIBE(describe_scatter_elements)
 
 OPAQUE_SHAPE(shape_scatter_nd)
 {
-    const struct layer_def *def = layer_def("ScatterND");
     struct sol_ctx *ctx = arena_ctx(a);
     (void)nin;
     TRY(joinable(ctx, def, in, 2, attrs));
@@ -220,7 +218,6 @@ static bool put_shape(const struct row_input *in, const struct sol_layer *l, con
 
 OPAQUE_SHAPE(shape_index_put)
 {
-    const struct layer_def *def = layer_def("IndexPut");
     struct sol_ctx *ctx = arena_ctx(a);
     struct put p;
     int count = attr_length(attrs, "dims");

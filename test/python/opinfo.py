@@ -2,7 +2,7 @@
 
 Either translated and run by the interpreter, or compiled, many samples together. As a script it runs all of them and writes
 docs/operators-pytorch.md: what works, what is refused and why. `opinfo.py NAME ..` runs some and prints what is wrong,
-`opinfo.py --compiled ..` compiles them.
+`opinfo.py --compiled ..` compiles them, `opinfo.py --renew NAME ..` runs some and renews their rows of the page.
 """
 
 import contextlib
@@ -44,8 +44,10 @@ CHANCE |= {
     "nn.functional.dropout3d",
 }
 CHANCE |= {"nn.functional.feature_alpha_dropout", "nn.functional.rrelu", "nn.functional.scaled_dot_product_attention"}
-CHANCE |= {"nn.functional.multi_head_attention_forward"}
+CHANCE |= {"nn.functional.multi_head_attention_forward", "pca_lowrank", "svd_lowrank"}
 ANY_ORDER = {"topk", "sort", "argsort", "msort", "kthvalue", "median", "mode", "nanmedian"}
+# Signs of vectors are open: OpInfo's own function of the results says what is not.
+ANY_SIGN = {"linalg.eigh", "linalg.svd", "svd", "pca_lowrank", "svd_lowrank"}
 NEEDS_GPU = ("jiterator",)
 # Errors may be larger where PyTorch computes in another way: op -> relative to float64.
 LOOSE = {
@@ -66,17 +68,18 @@ NAMES = {
 class Call(torch.nn.Module):
     """An operator with its arguments, whose tensors are inputs."""
 
-    def __init__(self, op, sample):
+    def __init__(self, op, sample, process=None):
         super().__init__()
         leaves, spec = pytree.tree_flatten(((sample.input, *sample.args), dict(sample.kwargs)))
         fixed = [None if isinstance(v, torch.Tensor) else (v,) for v in leaves]
         inputs = tuple(v.detach() for v in leaves if isinstance(v, torch.Tensor))
-        self.__dict__.update(op=op, spec=spec, fixed=fixed, inputs=inputs, training=False)
+        self.__dict__.update(op=op, spec=spec, fixed=fixed, inputs=inputs, process=process, training=False)
 
     def forward(self, *tensors):
         given = iter(tensors)
         args, kwargs = pytree.tree_unflatten([f[0] if f else next(given) for f in self.fixed], self.spec)
-        return self.op(*args, **kwargs)
+        results = self.op(*args, **kwargs)
+        return self.process(results) if self.process else results
 
     def by_chance(self, name):
         """Do the results depend on chance? (OpInfo's own functions set the seed.)"""
@@ -117,7 +120,7 @@ def samples(name, dtype, count=ALL):
     with warnings.catch_warnings(), contextlib.suppress(NotImplementedError):
         warnings.simplefilter("ignore")
         for s in itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=False), count):
-            made.append(Call(info.op, s))
+            made.append(Call(info.op, s, s.output_process_fn_grad if name in ANY_SIGN else None))
     return made
 
 
@@ -308,28 +311,39 @@ def row(name, results):
     return f"| `{name}` | {' | '.join(cells)} | {text} |"
 
 
-def page(results):
-    """The text of the page, which has no place for what is wrong."""
-    assert not [n for n, r in results.items() for found in r.values() for kind, _ in found if kind == "wrong"]
-    verdicts = {name: [kind for found in r.values() for kind, _ in found] for name, r in results.items()}
-    verdicts = {name: kinds for name, kinds in verdicts.items() if kinds}
-    good = {name: kinds.count("ok") for name, kinds in verdicts.items()}
-    works = sum(good[n] == len(v) for n, v in verdicts.items())
+def counts(line):
+    """(samples that work, samples) of a row of the table."""
+    cells = [c.split(" of ") for c in line.split(" | ")[1 : 1 + len(DTYPES)] if c.strip()]
+    return sum(int(c[0]) for c in cells), sum(int(c[-1]) for c in cells)
+
+
+def page(rows):
+    """The text of the page, of its rows by operator."""
+    of = {name: counts(line) for name, line in rows.items()}
+    of = {name: (good, n) for name, (good, n) in of.items() if n}
+    works = sum(good == n for good, n in of.values())
     head = HEAD.format(
         version=f"torch {torch.__version__.split('+')[0]}",
-        samples=sum(map(len, verdicts.values())),
-        good=sum(good.values()),
-        operators=len(verdicts),
+        samples=sum(n for _, n in of.values()),
+        good=sum(good for good, _ in of.values()),
+        operators=len(of),
         works=works,
-        partly=sum(good[n] > 0 for n in verdicts) - works,
+        partly=sum(good > 0 for good, _ in of.values()) - works,
         types=" | ".join(DTYPES),
         lines="---|" * len(DTYPES),
     )
-    return head + "\n".join(row(n, results[n]) for n in sorted(verdicts)) + "\n"
+    return head + "\n".join(rows[n] for n in sorted(of)) + "\n"
+
+
+def page_rows():
+    """The rows of the page as it is."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    return {line.split("`")[1]: line for line in lines if line.startswith("| `")}
 
 
 def main():
-    how, some = (["--compiled"], sys.argv[2:]) if "--compiled" in sys.argv[1:2] else ([None], sys.argv[1:])
+    option = sys.argv[1] if sys.argv[1:] and sys.argv[1].startswith("--") else None
+    how, some = [option if option == "--compiled" else None], sys.argv[2:] if option else sys.argv[1:]
     todo, known = some or sorted(NAMES), {}
     with ProcessPoolExecutor(int(os.environ.get("SOL_OPINFO_JOBS", "2"))) as pool:
         for name, results in zip(todo, pool.map(results_of, todo, how * len(todo)), strict=True):
@@ -342,8 +356,9 @@ def main():
                 with open(os.environ["SOL_OPINFO"], "a", encoding="utf-8") as f:
                     f.write(json.dumps([name, results]) + "\n")
     wrong = any(kind == "wrong" for r in known.values() for found in r.values() for kind, _ in found)
-    if not some and how == [None] and not wrong:
-        PAGE.write_text(page(known), encoding="utf-8")
+    rows = {name: row(name, results) for name, results in known.items()}
+    if not wrong and (option == "--renew" or (not some and not option)):  # the page has no place for what is wrong
+        PAGE.write_text(page((page_rows() if some else {}) | rows), encoding="utf-8")
     return wrong
 
 

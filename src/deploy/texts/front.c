@@ -153,7 +153,9 @@ static int32_t run_opaque(void *user, int32_t call, char *const *p)
 {
     const struct front_context *c = user;
     struct alone_bad bad;
-    return alone_run(c->code->opaque[call], p, c->opaque, &bad) ? SOL_KERNEL_INDEX : SOL_KERNEL_OK;
+    const struct alone *a = c->code->opaque[call];
+    const enum alone_error error = a->kind->run(a, p, c->opaque, &bad);
+    return !error ? SOL_KERNEL_OK : error == ALONE_INDEX ? SOL_KERNEL_INDEX : SOL_KERNEL_MATRIX;
 }
 #endif
 
@@ -184,6 +186,7 @@ static int run_program(struct front_context *c, const struct sol_program *p, con
     return fail(FRONT_DATA, "%s: '%s': %s", c->net->name, p->step[step].label,
                 error == SOL_KERNEL_INDEX      ? "an index is out of range"
                 : error == SOL_KERNEL_DIVISION ? "an integer is divided by zero"
+                : error == SOL_KERNEL_MATRIX   ? "a matrix is singular, not positive definite, or not finite"
                                                : "an unknown error");
 }
 

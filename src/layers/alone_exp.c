@@ -1,0 +1,59 @@
+/* The exponential of a matrix: halved until its norm is at most 1/2, a Taylor polynomial, squared as often. */
+#include "layers/alone_matrix.h"
+
+enum { EXP_TERMS = 14, EXP_HALVED = 1100 }; /* 2^-14 / 14! is below half a digit of double; a norm is below 2^1024 */
+
+static size_t exp_scratch(const struct alone *a)
+{
+    return 3 * (size_t)(a->rows * a->rows) * sizeof(double);
+}
+
+/* c = a b */
+static void multiply(const double *x, const double *y, int64_t n, double *to)
+{
+    for (int64_t i = 0; i < n * n; i++) to[i] = 0;
+    alone_subtract((struct alone_part){to, n, n, n}, x, n, y, n, n);
+    for (int64_t i = 0; i < n * n; i++) to[i] = -to[i];
+}
+
+/* Halves x; returns how often. */
+static int halve(double *x, int64_t n)
+{
+    double norm = 0;
+    int halved = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < n; j++) sum += fabs(x[i * n + j]);
+        norm = fmax(norm, sum);
+    }
+    while (norm > 0.5 && halved < EXP_HALVED) {
+        norm /= 2;
+        halved++;
+    }
+    for (int64_t i = 0; i < n * n && halved; i++) x[i] = ldexp(x[i], -halved);
+    return halved;
+}
+
+static enum alone_error run_exp(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+{
+    const int64_t n = a->rows, size = n * n;
+    double *x = scratch, *y = x + size, *t = y + size;
+    (void)out_bad;
+    for (int64_t o = 0; o < a->outer; o++) {
+        alone_load(a, p[0], o * size, size, x);
+        const int halved = halve(x, n);
+        alone_eye(y, n, n);
+        for (int k = EXP_TERMS; k > 0; k--) { /* y = I + x y / k */
+            multiply(x, y, n, t);
+            for (int64_t i = 0; i < size; i++) y[i] = t[i] / k + (i % (n + 1) == 0);
+        }
+        for (int k = 0; k < halved; k++) {
+            multiply(y, y, n, t);
+            memcpy(y, t, (size_t)size * sizeof *y);
+        }
+        alone_store(a, y, size, p[1], o * size);
+    }
+    return ALONE_GOOD;
+}
+
+ALONE_KIND alone_matrix_exp = {"alone_matrix_exp", "alone_exp.c", exp_scratch, run_exp};

@@ -1,0 +1,197 @@
+/* What is made of P A = L U: the factors, solutions, the inverse, determinants. Partial pivoting (the largest of a column,
+ * the first of equals, as LAPACK's getrf), by panels of columns; what is right of a panel is one product. */
+#include "layers/alone_matrix.h"
+
+enum { LU_PANEL = 32 };
+
+static void swap_rows(double *a, int64_t cols, int64_t i, int64_t j)
+{
+    for (int64_t k = 0; i != j && k < cols; k++) {
+        const double t = a[i * cols + k];
+        a[i * cols + k] = a[j * cols + k];
+        a[j * cols + k] = t;
+    }
+}
+
+/* One column of a panel that ends before column `end`. False: its pivot is 0. */
+static int eliminate(double *a, int64_t rows, int64_t cols, int64_t k, int64_t end, int32_t *pivot)
+{
+    int64_t p = k;
+    for (int64_t i = k + 1; i < rows; i++)
+        if (fabs(a[i * cols + k]) > fabs(a[p * cols + k])) p = i;
+    pivot[k] = (int32_t)(p + 1);
+    if (a[p * cols + k] == 0) return 0;
+    swap_rows(a, cols, k, p);
+    for (int64_t i = k + 1; i < rows; i++) {
+        const double by = a[i * cols + k] /= a[k * cols + k];
+        for (int64_t j = k + 1; j < end; j++) a[i * cols + j] -= by * a[k * cols + j];
+    }
+    return 1;
+}
+
+/* pivot[k]: the row that changed places with row k, from 1. Returns the first pivot that is 0, from 1; 0: there is none. */
+static int32_t factor_lu(double *a, int64_t rows, int64_t cols, int32_t *pivot)
+{
+    const int64_t n = rows < cols ? rows : cols;
+    int32_t info = 0;
+    for (int64_t from = 0; from < n; from += LU_PANEL) {
+        const int64_t end = n - from < LU_PANEL ? n : from + LU_PANEL, right = cols - end;
+        for (int64_t k = from; k < end; k++)
+            if (!eliminate(a, rows, cols, k, end, pivot) && !info) info = (int32_t)(k + 1);
+        for (int64_t i = from + 1; i < end; i++)
+            alone_subtract((struct alone_part){a + i * cols + end, cols, 1, right}, a + i * cols + from, cols,
+                           a + from * cols + end, cols, i - from);
+        alone_subtract((struct alone_part){a + end * cols + end, cols, rows - end, right}, a + end * cols + from, cols,
+                       a + from * cols + end, cols, end - from);
+    }
+    return info;
+}
+
+/* x = A^-1 x of n x r. */
+static void solve_lu(const double *lu, const int32_t *pivot, int64_t n, double *x, int64_t r)
+{
+    for (int64_t i = 0; i < n; i++) swap_rows(x, r, i, pivot[i] - 1);
+    for (int64_t i = 1; i < n; i++) alone_subtract((struct alone_part){x + i * r, r, 1, r}, lu + i * n, n, x, r, i);
+    for (int64_t i = n - 1; i >= 0; i--) {
+        alone_subtract((struct alone_part){x + i * r, r, 1, r}, lu + i * n + i + 1, n, x + (i + 1) * r, r, n - 1 - i);
+        for (int64_t j = 0; j < r; j++) x[i * r + j] /= lu[i * n + i];
+    }
+}
+
+/* x = A'^-1 x: with U', then L', by columns of them, which are rows here. */
+static void solve_lu_transposed(const double *lu, const int32_t *pivot, int64_t n, double *x, int64_t r)
+{
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < r; j++) x[i * r + j] /= lu[i * n + i];
+        for (int64_t k = i + 1; k < n; k++)
+            for (int64_t j = 0; j < r; j++) x[k * r + j] -= lu[i * n + k] * x[i * r + j];
+    }
+    for (int64_t i = n - 1; i > 0; i--)
+        for (int64_t k = 0; k < i; k++)
+            for (int64_t j = 0; j < r; j++) x[k * r + j] -= lu[i * n + k] * x[i * r + j];
+    for (int64_t i = n - 1; i >= 0; i--) swap_rows(x, r, i, pivot[i] - 1);
+}
+
+static enum alone_error singular(int64_t matrix, int32_t info, struct alone_bad *out_bad)
+{
+    *out_bad = (struct alone_bad){matrix, info};
+    return ALONE_SINGULAR;
+}
+
+static size_t lu_scratch(const struct alone *a)
+{
+    return (size_t)(a->cols * (a->rows + a->rhs)) * sizeof(double) + (size_t)a->rows * sizeof(int64_t);
+}
+
+/* -- a -> lu pivots info */
+
+static enum alone_error run_lu(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+{
+    double *lu = scratch;
+    const int64_t size = a->rows * a->cols, n = a->rows < a->cols ? a->rows : a->cols;
+    int32_t *info = (int32_t *)p[3];
+    for (int64_t o = 0; o < a->outer; o++) {
+        alone_load(a, p[0], o * size, size, lu);
+        info[o] = factor_lu(lu, a->rows, a->cols, (int32_t *)p[2] + o * n);
+        alone_store(a, lu, size, p[1], o * size);
+        if (a->check && info[o]) return singular(o, info[o], out_bad);
+    }
+    return ALONE_GOOD;
+}
+
+ALONE_KIND alone_lu = {"alone_lu", "alone_lu.c", lu_scratch, run_lu};
+
+/* -- lu pivots b -> x; option 1: with the transposed matrix */
+
+static enum alone_error run_lu_solve(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+{
+    const int64_t n = a->rows, size = n * n, part = n * a->rhs;
+    double *lu = scratch, *x = lu + size;
+    for (int64_t o = 0; o < a->outer; o++) {
+        const int32_t *pivot = (const int32_t *)p[1] + o * n;
+        for (int64_t i = 0; i < n; i++) {
+            *out_bad = (struct alone_bad){pivot[i], n + 1};
+            if (pivot[i] < 1 || pivot[i] > n) return ALONE_INDEX;
+        }
+        alone_load(a, p[0], o * size, size, lu);
+        alone_load(a, p[2], o * part, part, x);
+        (a->option ? solve_lu_transposed : solve_lu)(lu, pivot, n, x, a->rhs);
+        alone_store(a, x, part, p[3], o * part);
+    }
+    return ALONE_GOOD;
+}
+
+ALONE_KIND alone_lu_solve = {"alone_lu_solve", "alone_lu.c", lu_scratch, run_lu_solve};
+
+/* -- a b -> x lu pivots info */
+
+static enum alone_error run_solve(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+{
+    const int64_t n = a->rows, size = n * n, part = n * a->rhs;
+    double *lu = scratch, *x = lu + size;
+    int32_t *info = (int32_t *)p[5];
+    for (int64_t o = 0; o < a->outer; o++) {
+        int32_t *pivot = (int32_t *)p[4] + o * n;
+        alone_load(a, p[0], o * size, size, lu);
+        alone_load(a, p[1], o * part, part, x);
+        info[o] = factor_lu(lu, n, n, pivot);
+        if (a->check && info[o]) return singular(o, info[o], out_bad);
+        alone_store(a, lu, size, p[3], o * size);
+        solve_lu(lu, pivot, n, x, a->rhs);
+        alone_store(a, x, part, p[2], o * part);
+    }
+    return ALONE_GOOD;
+}
+
+ALONE_KIND alone_solve = {"alone_solve", "alone_lu.c", lu_scratch, run_solve};
+
+/* -- a -> y info; rhs is rows */
+
+static enum alone_error run_inverse(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+{
+    const int64_t n = a->rows, size = n * n;
+    double *lu = scratch, *x = lu + size;
+    int32_t *pivot = (int32_t *)(x + size), *info = (int32_t *)p[2];
+    for (int64_t o = 0; o < a->outer; o++) {
+        alone_load(a, p[0], o * size, size, lu);
+        alone_eye(x, n, n);
+        info[o] = factor_lu(lu, n, n, pivot);
+        if (a->check && info[o]) return singular(o, info[o], out_bad);
+        solve_lu(lu, pivot, n, x, n);
+        alone_store(a, x, size, p[1], o * size);
+    }
+    return ALONE_GOOD;
+}
+
+ALONE_KIND alone_inverse = {"alone_inverse", "alone_lu.c", lu_scratch, run_inverse};
+
+/* -- a -> det lu pivots; option 1: a -> sign log|det| lu pivots */
+
+static enum alone_error run_det(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+{
+    const int64_t n = a->rows, size = n * n;
+    double *lu = scratch;
+    const int out = a->option ? 3 : 2; /* where lu goes */
+    (void)out_bad;
+    for (int64_t o = 0; o < a->outer; o++) {
+        int32_t *pivot = (int32_t *)p[out + 1] + o * n;
+        double det = 1, sign = 1, sum = 0;
+        alone_load(a, p[0], o * size, size, lu);
+        factor_lu(lu, n, n, pivot);
+        alone_store(a, lu, size, p[out], o * size);
+        for (int64_t i = 0; i < n; i++) {
+            const double d = lu[i * n + i];
+            if (pivot[i] != i + 1) sign = -sign;
+            det *= d;
+            sign *= d != d ? d : (d > 0) - (d < 0);
+            sum += log(fabs(d));
+        }
+        for (int64_t i = 0; i < n; i++)
+            if (pivot[i] != i + 1) det = -det;
+        alone_store(a, a->option ? &sign : &det, 1, p[1], o);
+        if (a->option) alone_store(a, &sum, 1, p[2], o);
+    }
+    return ALONE_GOOD;
+}
+
+ALONE_KIND alone_det = {"alone_det", "alone_lu.c", lu_scratch, run_det};

@@ -1,0 +1,88 @@
+/* A = Q R by Householder's reflections, with LAPACK's signs. */
+#include "layers/alone_matrix.h"
+
+static int64_t fewer(const struct alone *a)
+{
+    return a->rows < a->cols ? a->rows : a->cols;
+}
+
+/* a, q, tau, a row */
+static size_t qr_scratch(const struct alone *a)
+{
+    const int64_t most = a->rows > a->cols ? a->rows : a->cols;
+    return (size_t)(a->rows * (a->cols + most) + 2 * most) * sizeof(double);
+}
+
+struct qr_room {
+    double *a, *q, *tau, *w;
+};
+
+static struct qr_room qr_room(const struct alone *a, void *scratch)
+{
+    const int64_t most = a->rows > a->cols ? a->rows : a->cols;
+    struct qr_room r = {.a = scratch};
+    r.q = r.a + a->rows * a->cols;
+    r.tau = r.q + a->rows * most;
+    r.w = r.tau + most;
+    return r;
+}
+
+/* -- a -> q r; option 1: Q is square and R has all rows */
+
+static enum alone_error run_qr(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+{
+    const struct qr_room r = qr_room(a, scratch);
+    const int64_t m = a->rows, n = a->cols, k = fewer(a), width = a->option ? m : k;
+    (void)out_bad;
+    for (int64_t o = 0; o < a->outer; o++) {
+        alone_load(a, p[0], o * m * n, m * n, r.a);
+        alone_factor_qr(r.a, m, n, r.tau, r.w);
+        alone_eye(r.q, m, width);
+        alone_apply_all(r.a, n, r.tau, k, (struct alone_part){r.q, width, m, width}, r.w);
+        alone_store(a, r.q, m * width, p[1], o * m * width);
+        for (int64_t i = 0; i < width; i++) {
+            for (int64_t j = 0; j < i && j < n; j++) r.a[i * n + j] = 0;
+            alone_store(a, r.a + i * n, n, p[2], (o * width + i) * n);
+        }
+    }
+    return ALONE_GOOD;
+}
+
+ALONE_KIND alone_qr = {"alone_qr", "alone_qr.c", qr_scratch, run_qr};
+
+/* -- a -> reflections tau: LAPACK's geqrf */
+
+static enum alone_error run_reflectors(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+{
+    const struct qr_room r = qr_room(a, scratch);
+    const int64_t size = a->rows * a->cols, k = fewer(a);
+    (void)out_bad;
+    for (int64_t o = 0; o < a->outer; o++) {
+        alone_load(a, p[0], o * size, size, r.a);
+        alone_factor_qr(r.a, a->rows, a->cols, r.tau, r.w);
+        alone_store(a, r.a, size, p[1], o * size);
+        alone_store(a, r.tau, k, p[2], o * k);
+    }
+    return ALONE_GOOD;
+}
+
+ALONE_KIND alone_reflectors = {"alone_reflectors", "alone_qr.c", qr_scratch, run_reflectors};
+
+/* -- reflections tau[rhs] -> q: the first columns of their product, as many as there are in `reflections`; option 1: all */
+
+static enum alone_error run_reflected(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+{
+    const struct qr_room r = qr_room(a, scratch);
+    const int64_t m = a->rows, n = a->cols, width = a->option ? m : n;
+    (void)out_bad;
+    for (int64_t o = 0; o < a->outer; o++) {
+        alone_load(a, p[0], o * m * n, m * n, r.a);
+        alone_load(a, p[1], o * a->rhs, a->rhs, r.tau);
+        alone_eye(r.q, m, width);
+        alone_apply_all(r.a, n, r.tau, a->rhs, (struct alone_part){r.q, width, m, width}, r.w);
+        alone_store(a, r.q, m * width, p[2], o * m * width);
+    }
+    return ALONE_GOOD;
+}
+
+ALONE_KIND alone_reflected = {"alone_reflected", "alone_qr.c", qr_scratch, run_reflected};

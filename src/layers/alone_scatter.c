@@ -1,0 +1,109 @@
+/* Writing elements to places that tensors of indices say, one after the other: the walk is an odometer. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "layers/alone.h"
+
+#define JOIN(type, sum, times)                                                \
+    for (int64_t k = 0; k < n; k++) {                                         \
+        type *to = (type *)y + i + k * di, v = ((const type *)u)[j + k * dj]; \
+        if (a->mode == ALONE_ADD) *to = (type)(sum);                          \
+        if (a->mode == ALONE_MUL) *to = (type)(times);                        \
+        if (a->mode == ALONE_MAX && !(*to >= v) && *to == *to) *to = v;       \
+        if (a->mode == ALONE_MIN && !(*to <= v) && *to == *to) *to = v;       \
+    }                                                                         \
+    break
+#define JOIN_INT(type) JOIN(type, (uint64_t)*to + (uint64_t)v, (uint64_t)*to * (uint64_t)v)
+
+/* n elements of y, from i on, di apart, with those of u. */
+static void join(const struct alone *a, int64_t n, char *y, int64_t i, int64_t di, const char *u, int64_t j, int64_t dj)
+{
+    if (a->mode == ALONE_NONE) {
+        for (int64_t k = 0; k < n; k++)
+            memcpy(y + (i + k * di) * a->bytes, u + (j + k * dj) * a->bytes, (size_t)a->bytes);
+        return;
+    }
+    if (a->mode == ALONE_ADD && a->type == ALONE_F32 && di == 1 && dj == 1) { /* the usual row */
+        float *to = (float *)y + i;
+        const float *from = (const float *)u + j;
+        for (int64_t k = 0; k < n; k++) to[k] += from[k];
+        return;
+    }
+    switch (a->type) {
+    case ALONE_F32: JOIN(float, *to + v, *to * v);
+    case ALONE_F64: JOIN(double, *to + v, *to * v);
+    case ALONE_BOOL: JOIN(uint8_t, *to | v, *to & v);
+    case ALONE_U8: JOIN_INT(uint8_t);
+    case ALONE_I8: JOIN_INT(int8_t);
+    case ALONE_U16: JOIN_INT(uint16_t);
+    case ALONE_I16: JOIN_INT(int16_t);
+    case ALONE_U32: JOIN_INT(uint32_t);
+    case ALONE_I32: JOIN_INT(int32_t);
+    case ALONE_U64: JOIN_INT(uint64_t);
+    case ALONE_I64: JOIN_INT(int64_t);
+    default: break; /* what is copied only */
+    }
+}
+
+/* A walk over the first dimensions: places in what is read and written, and in the indices. */
+struct walk {
+    int64_t at[ALONE_DIMS], from, to, index[ALONE_DIMS];
+};
+
+static void step(const struct alone *a, int ndim, struct walk *w)
+{
+    for (int d = ndim - 1; d >= 0; d--) {
+        const bool end = ++w->at[d] == a->shape[d];
+        const int64_t by = end ? 1 - a->shape[d] : 1;
+        w->from += by * a->from[d];
+        w->to += by * a->to[d];
+        for (int k = 0; k < a->nindex; k++) w->index[k] += by * a->index[k].stride[d];
+        if (!end) return;
+        w->at[d] = 0;
+    }
+}
+
+/* Where the indices say; false: one is out of range. */
+static bool find(const struct alone *a, const struct walk *w, char *const *p, int64_t *to, struct alone_bad *out_bad)
+{
+    for (int k = 0; k < a->nindex; k++) {
+        const struct alone_index *x = &a->index[k];
+        int64_t v = alone_integer(x->type, p[x->input], x->offset + w->index[k]);
+        if (v < -x->limit || v >= x->limit) {
+            *out_bad = (struct alone_bad){v, x->limit};
+            return false;
+        }
+        *to += (v < 0 ? v + x->limit : v) * x->step;
+    }
+    return true;
+}
+
+/* Dimensions of the walk from the result on make rows: the indices do not change along a row, which is the last one or
+ * none. */
+static int row_from(const struct alone *a)
+{
+    bool moves = a->ndim == 0;
+    for (int k = 0; k < a->nindex && !moves; k++) moves = a->index[k].stride[a->ndim - 1] != 0;
+    return moves ? a->ndim : a->ndim - 1;
+}
+
+static enum alone_error scatter(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+{
+    const int last = row_from(a);
+    const int64_t row = last < a->ndim ? a->shape[last] : 1;
+    const int64_t di = last < a->ndim ? a->to[last] : 0, dj = last < a->ndim ? a->from[last] : 0;
+    struct walk w = {0};
+    int64_t n = 1;
+    (void)scratch;
+    for (int d = 0; d < last; d++) n *= a->shape[d];
+    if (a->elements) memcpy(p[a->nin], p[0], (size_t)(a->elements * a->bytes));
+    if (!row) return ALONE_GOOD; /* indices that nothing uses may be anything */
+    for (; n > 0; n--, step(a, last, &w)) {
+        int64_t to = w.to;
+        if (!find(a, &w, p, &to, out_bad)) return ALONE_INDEX;
+        join(a, row, p[a->nin], to, di, p[a->values], w.from, dj);
+    }
+    return ALONE_GOOD;
+}
+
+ALONE_KIND alone_scatter = {"alone_scatter", "alone_scatter.c", NULL, scatter};

@@ -1,0 +1,104 @@
+/* Sorting lines, as pairs of a key, which is an integer that has the order of the values, and a position. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "layers/alone.h"
+
+struct item {
+    int64_t key, at;
+};
+
+/* An integer that has the order of the values. */
+static int64_t key_of(int type, const void *data, int64_t i)
+{
+    switch (type) {
+    case ALONE_U64: return (int64_t)(((const uint64_t *)data)[i] ^ (uint64_t)1 << 63);
+    case ALONE_F32: {
+        float v = ((const float *)data)[i];
+        int32_t bits;
+        if (v != v) return INT64_MAX; /* NaN is the largest */
+        v += 0.0f;                    /* -0 and 0 are equal */
+        memcpy(&bits, &v, sizeof bits);
+        return bits < 0 ? (int64_t)INT32_MIN - bits : bits;
+    }
+    case ALONE_F64: {
+        double v = ((const double *)data)[i];
+        int64_t bits;
+        if (v != v) return INT64_MAX;
+        v += 0.0;
+        memcpy(&bits, &v, sizeof bits);
+        return bits < 0 ? INT64_MIN - bits : bits;
+    }
+    default: return alone_integer(type, data, i);
+    }
+}
+
+static bool before(const struct item *x, const struct item *y, bool down)
+{
+    return down ? x->key > y->key : x->key < y->key;
+}
+
+static void insert(struct item *a, int64_t n, bool down)
+{
+    for (int64_t i = 1; i < n; i++) {
+        const struct item v = a[i];
+        int64_t j = i;
+        for (; j > 0 && before(&v, &a[j - 1], down); j--) a[j] = a[j - 1];
+        a[j] = v;
+    }
+}
+
+static void merge(const struct item *a, int64_t n, int64_t m, struct item *out, bool down)
+{
+    const struct item *b = a + n, *const a_end = b, *const b_end = b + m;
+    while (a < a_end && b < b_end) *out++ = before(b, a, down) ? *b++ : *a++;
+    memcpy(out, a, (size_t)(a_end - a) * sizeof *out);
+    memcpy(out + (a_end - a), b, (size_t)(b_end - b) * sizeof *out);
+}
+
+/* Stable. Returns where the result is: in `a` or in `b`, which has the same room. */
+static const struct item *sort(struct item *a, struct item *b, int64_t n, bool down)
+{
+    enum { RUN = 16 };
+    for (int64_t i = 0; i < n; i += RUN) insert(a + i, n - i < RUN ? n - i : RUN, down);
+    for (int64_t run = RUN; run < n; run *= 2) {
+        for (int64_t i = 0; i < n; i += 2 * run) {
+            const int64_t left = n - i < run ? n - i : run, right = n - i - left < run ? n - i - left : run;
+            merge(a + i, left, right, b + i, down);
+        }
+        struct item *const swap = a;
+        a = b;
+        b = swap;
+    }
+    return a;
+}
+
+static size_t sort_scratch(const struct alone *a)
+{
+    return 2 * (size_t)a->n * sizeof(struct item);
+}
+
+static enum alone_error sort_lines(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+{
+    const size_t size = (size_t)a->bytes;
+    const char *in = p[0];
+    char *values = p[a->nin];
+    int64_t *positions = (int64_t *)p[a->nin + 1];
+    struct item *items = scratch;
+    (void)out_bad;
+    if (!a->n) return ALONE_GOOD; /* no items either */
+    for (int64_t o = 0; o < a->outer; o++)
+        for (int64_t i = 0; i < a->inner; i++) {
+            for (int64_t j = 0; j < a->n; j++)
+                items[j] = (struct item){key_of(a->type, in, (o * a->n + j) * a->inner + i), j};
+            const struct item *sorted = sort(items, items + a->n, a->n, a->down != 0);
+            for (int64_t j = 0; j < a->keep; j++) {
+                const int64_t to = (o * a->keep + j) * a->inner + i, from = (o * a->n + sorted[j].at) * a->inner + i;
+                memcpy(values + (size_t)to * size, in + (size_t)from * size, size);
+                positions[to] = sorted[j].at;
+            }
+        }
+    return ALONE_GOOD;
+}
+
+ALONE_KIND alone_sort = {"alone_sort", "alone_sort.c", sort_scratch, sort_lines};
