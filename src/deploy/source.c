@@ -208,9 +208,10 @@ static sol_status write_file(struct deploy *d, const char *in, const char *name)
 static sol_status write_common(struct deploy *d)
 {
     static const char *const files[][2] = {
-        {"deploy", "ext.h"},         {"deploy", "features.def"},  {"deploy", "front.h"}, {"deploy", "front.c"},
-        {"deploy", "hash.h"},        {"deploy", "front_train.c"}, {"rt", "rt.h"},        {"rt", "sol_rt.c"},
-        {"deploy", "front_begin.c"}, {"layers", "alone.h"},       {"layers", "alone_matrix.h"}};
+        {"deploy", "ext.h"},   {"deploy", "features.def"},  {"deploy", "front.h"},
+        {"deploy", "front.c"}, {"deploy", "hash.h"},        {"deploy", "front_train.c"},
+        {"rt", "rt.h"},        {"rt", "sol_rt.c"},          {"deploy", "front_begin.c"},
+        {"layers", "alone.h"}, {"layers", "alone_matrix.h"}};
     for (int i = 0; i < COUNT_OF(files); i++) TRY(write_file(d, files[i][0], files[i][1]));
     for (int i = 0; i < d->alone.n; i++) TRY(write_file(d, "layers", d->alone.at[i]));
     const char *folder = deploy_file(d, d->work, "sol");

@@ -1,6 +1,7 @@
-/* Layers that take matrices apart: their gradients are products, triangles and solutions, as layers. The formulas are known
- * (M. Giles: An extended collection of matrix derivative results, 2008; M. Seeger et al.: Auto-differentiating linear algebra,
- * 2017); they stand at each rule, with x' for the transpose, dx for the gradient of x. A tensor that is NULL is zero. */
+/* Layers that take matrices apart: their gradients are products, triangles and solutions, as layers. The formulas are
+ * known (M. Giles: An extended collection of matrix derivative results, 2008; M. Seeger et al.: Auto-differentiating
+ * linear algebra, 2017); they stand at each rule, with x' for the transpose, dx for the gradient of x. A tensor that is
+ * NULL is zero. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -81,8 +82,7 @@ static tensor *turned(struct rule_call *c, tensor *x)
     if (!x) return NULL;
     int64_t *perm = NEW_ARRAY(c->g->arena, int64_t, x->ndim);
     for (int d = 0; d < x->ndim; d++) perm[d] = d < x->ndim - 2 ? d : 2 * x->ndim - 3 - d;
-    return one(c, "Permute", x, 1,
-               &(struct row_attr){.name = "perm", .kind = ATTR_INT, .n = x->ndim, .ints = perm});
+    return one(c, "Permute", x, 1, &(struct row_attr){.name = "perm", .kind = ATTR_INT, .n = x->ndim, .ints = perm});
 }
 
 /* What is on and below (above) diagonal k. */
@@ -126,7 +126,8 @@ static tensor *beside(struct rule_call *c, tensor *x, bool flat)
 static tensor *times_identity(struct rule_call *c, tensor *x, int64_t n)
 {
     if (!x) return NULL;
-    struct row_attr at[] = {whole(c, "n", n), whole(c, "m", n),
+    struct row_attr at[] = {whole(c, "n", n),
+                            whole(c, "m", n),
                             {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(x->dtype)->name}};
     struct sol_layer *eye = layer(c, "Eye", 0, NULL, 3, at);
     return eye ? times(c, beside(c, beside(c, x, false), false), eye->out[0]) : NULL;
@@ -213,8 +214,8 @@ static tensor *parity(struct rule_call *c, tensor *p, const tensor *like)
     return one(c, "Prod", sign, 1, &axes);
 }
 
-/* da = det a'^-1 dd. A pivot that is 0 counts as a very small one, in the determinant, too: what is left is right where the
- * rank is one less than the size. */
+/* da = det a'^-1 dd. A pivot that is 0 counts as a very small one, in the determinant, too: what is left is right where
+ * the rank is one less than the size. */
 static sol_status rule_det(struct rule_call *c)
 {
     tensor *lu = c->l->out[1], *p = c->l->out[2], *zero = number(c, lu, 0);
@@ -238,38 +239,39 @@ static sol_status rule_slogdet(struct rule_call *c)
     return c->status;
 }
 
-/* The permutation matrix p with p a = l u, transposed: as columns of the identity, solved with l = u = 1. */
-static tensor *unpermuted(struct rule_call *c, tensor *x)
+/* The exchanges p of rows, applied to x, or (`back`) undone: a system with l = u = 1. `lu` has the size. */
+static tensor *permuted(struct rule_call *c, const tensor *lu, tensor *p, tensor *x, bool back)
 {
-    const tensor *lu = c->l->out[0];
     tensor *zeros = NULL;
     if (!x || c->status) return NULL;
     int64_t shape[SOL_MAX_DIMS];
     for (int d = 0; d < lu->ndim; d++) shape[d] = d == lu->ndim - 1 ? rows(lu) : lu->dim[d].size;
-    c->status = grad_zeros(c->g, c->l->name, (enum sol_dtype)lu->dtype, lu->ndim, arena_memdup(c->g->arena, shape, sizeof shape),
-                           &zeros);
-    struct row_attr at[] = {whole(c, "n", rows(lu)), whole(c, "m", rows(lu)),
+    c->status = grad_zeros(c->g, c->l->name, (enum sol_dtype)lu->dtype, lu->ndim,
+                           arena_memdup(c->g->arena, shape, sizeof shape), &zeros);
+    struct row_attr at[] = {whole(c, "n", rows(lu)),
+                            whole(c, "m", rows(lu)),
                             {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(lu->dtype)->name}};
     struct sol_layer *eye = layer(c, "Eye", 0, NULL, 3, at);
     if (!eye) return NULL;
-    tensor *p = c->l->out[1];
     const int64_t missing = rows(lu) - columns(p);
     if (missing > 0) { /* rows that were not pivots stay where they are */
-        struct row_attr range[] = {whole(c, "n", missing),
-                                   {.name = "start", .kind = ATTR_REAL, .n = -1, .reals = (double[]){(double)columns(p) + 1}},
-                                   {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = "i32"}};
+        struct row_attr range[] = {
+            whole(c, "n", missing),
+            {.name = "start", .kind = ATTR_REAL, .n = -1, .reals = (double[]){(double)columns(p) + 1}},
+            {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = "i32"}};
         struct sol_layer *rest = layer(c, "Range", 0, NULL, 3, range);
         for (int d = 0; d < p->ndim; d++) shape[d] = d == p->ndim - 1 ? missing : p->dim[d].size;
-        struct row_attr to = {.name = "shape", .kind = ATTR_INT, .n = p->ndim,
-                              .ints = arena_memdup(c->g->arena, shape, sizeof shape)};
+        struct row_attr to = {
+            .name = "shape", .kind = ATTR_INT, .n = p->ndim, .ints = arena_memdup(c->g->arena, shape, sizeof shape)};
         p = joined(c, p, rest ? one(c, "Expand", rest->out[0], 1, &to) : NULL, 1);
     }
-    return solved_lu(c, plus(c, zeros, eye->out[0]), p, x, 1);
+    return solved_lu(c, plus(c, zeros, eye->out[0]), p, x, back);
 }
 
 /* With l and u as they are, p a = l u:
  *   square or wide, u = [u1 u2]: da1 = p' l'^-1 (tril(l'dl - du2 u2', -1) + triu(du1 u1')) u1'^-1, da2 = p' l'^-1 du2
- *   tall, l = [l1; l2]:          da1 = p' l1'^-1 (tril(l1'dl1, -1) + triu(du u' - l2'dl2)) u'^-1,  da2 = p' dl2 u'^-1 */
+ *   tall, l = [l1; l2]:          da1 = p' l1'^-1 (tril(l1'dl1, -1) + triu(du u' - l2'dl2)) u'^-1,  da2 = p' dl2 u'^-1
+ */
 static sol_status rule_lu(struct rule_call *c)
 {
     tensor *lu = c->l->out[0], *d = c->d[0];
@@ -291,7 +293,31 @@ static sol_status rule_lu(struct rule_call *c)
     tensor *da = solved_right(c, solved(c, l1t, inner, UPPER | UNIT), u1t, 0);
     if (n > k) da = joined(c, da, solved(c, l1t, rest, UPPER | UNIT), 1);
     if (m > k) da = joined(c, da, solved_right(c, rest, u1t, 0), 2);
-    c->out_d[0] = unpermuted(c, da);
+    c->out_d[0] = permuted(c, lu, c->l->out[1], da, true);
+    return c->status;
+}
+
+/* db = a'^-1 dx, and
+ *   g = u'^-1 dx x', du = -triu(g), dl = -tril(l'^-1 g u', -1)
+ *   adjoint: y = p x, dw = l^-1 p dx, du = -triu(l' y db'), dl = -tril(y dw', -1) */
+static sol_status rule_lu_solve(struct rule_call *c)
+{
+    const bool adjoint = attrs_int(&c->l->attrs, "adjoint", 0, 0) != 0;
+    tensor *lu = c->l->in[0], *p = c->l->in[1], *x = c->l->out[0], *dx = c->d[0], *du, *dl;
+    c->out_d[2] = solved_lu(c, lu, p, dx, !adjoint);
+    if (!c->want[0]) return c->status;
+    tensor *lut = turned(c, lu);
+    if (adjoint) {
+        tensor *y = permuted(c, lu, p, x, false);
+        tensor *dw = solved(c, lu, permuted(c, lu, p, dx, false), UNIT);
+        tensor *lt = plus(c, product(c, upper(c, lut, 1), y), y);
+        du = product(c, lt, turned(c, c->out_d[2]));
+        dl = product(c, y, turned(c, dw));
+    } else {
+        du = product(c, solved(c, lut, dx, 0), turned(c, x));
+        dl = product(c, solved(c, lut, du, UPPER | UNIT), lower(c, lut, 0));
+    }
+    c->out_d[0] = negative(c, plus(c, upper(c, du, 0), lower(c, dl, -1)));
     return c->status;
 }
 
@@ -326,17 +352,18 @@ static sol_status rule_cholesky(struct rule_call *c)
     return c->status;
 }
 
-/* With f = triu(dr r' - q'dq), da = (dq + q (f + f' with half its diagonal)) r'^-1. Columns of a that are not among q's come
- * of r2 = q'a2: da2 = q dr2, and dq has a2 dr2' more. */
+/* With f = triu(dr r' - q'dq), da = (dq + q (f + f' with half its diagonal)) r'^-1. Columns of a that are not among q's
+ * come of r2 = q'a2: da2 = q dr2, and dq has a2 dr2' more. */
 static sol_status rule_qr(struct rule_call *c)
 {
     tensor *a = c->l->in[0], *q = c->l->out[0], *r = c->l->out[1], *dq = c->d[0], *dr = c->d[1], *da2 = NULL;
     const int64_t m = rows(a), n = columns(a);
     if (columns(q) > n)
-        return ctx_fail(c->g->ctx, SOL_ERR_UNSUPPORTED,
-                        "gradient of layer '%s' (QR)%s%s: there is none of columns of Q beyond those of the matrix; use "
-                        "mode='reduced'",
-                        c->l->name, *c->l->where ? " at " : "", c->l->where);
+        return ctx_fail(
+            c->g->ctx, SOL_ERR_UNSUPPORTED,
+            "gradient of layer '%s' (QR)%s%s: there is none of columns of Q beyond those of the matrix; use "
+            "mode='reduced'",
+            c->l->name, *c->l->where ? " at " : "", c->l->where);
     if (n > m) {
         tensor *dr2 = part(c, dr, 1, m, n), *zero = NULL;
         dq = plus(c, dq, product(c, part(c, a, 1, m, n), turned(c, dr2)));
@@ -363,15 +390,11 @@ static sol_status rule_qr(struct rule_call *c)
 static tensor *with_ones(struct rule_call *c, tensor *x)
 {
     if (!x) return NULL;
-    struct row_attr at[] = {whole(c, "n", columns(x)), whole(c, "m", columns(x)),
+    struct row_attr at[] = {whole(c, "n", columns(x)),
+                            whole(c, "m", columns(x)),
                             {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(x->dtype)->name}};
     struct sol_layer *eye = layer(c, "Eye", 0, NULL, 3, at);
     return eye ? plus(c, x, eye->out[0]) : NULL;
-}
-
-static tensor *without_diagonal(struct rule_call *c, tensor *x)
-{
-    return minus(c, x, diagonal_matrix(c, diagonal(c, x)));
 }
 
 /* The layer again, with its vectors, if it was asked for values alone. */
@@ -382,7 +405,13 @@ static struct sol_layer *with_vectors(struct rule_call *c)
     return layer(c, c->l->def->name, 1, c->l->in, !strcmp(c->l->def->name, "Eigh"), &at);
 }
 
-/* da = v (diag(dw) + v'dv / e) v', e[i j] = w[j] - w[i], nothing on the diagonal */
+/* x - x' */
+static tensor *skew(struct rule_call *c, tensor *x)
+{
+    return minus(c, x, turned(c, x));
+}
+
+/* da = v (diag(dw) + skew(v'dv) / 2e) v', e[i j] = w[j] - w[i]: symmetric, as a is */
 static sol_status rule_eigh(struct rule_call *c)
 {
     const struct sol_layer *l = with_vectors(c);
@@ -390,16 +419,11 @@ static sol_status rule_eigh(struct rule_call *c)
     tensor *w = l->out[0], *v = l->out[1], *vt = turned(c, v), *inner = diagonal_matrix(c, c->d[0]);
     if (l == c->l && c->d[1]) {
         tensor *e = with_ones(c, minus(c, beside(c, w, true), beside(c, w, false)));
-        inner = plus(c, inner, over(c, without_diagonal(c, product(c, vt, c->d[1])), e));
+        tensor *part_of_v = over(c, skew(c, product(c, vt, c->d[1])), e);
+        inner = plus(c, inner, times(c, part_of_v, number(c, w, 0.5)));
     }
     c->out_d[0] = product(c, v, product(c, inner, vt));
     return c->status;
-}
-
-/* x - x' */
-static tensor *skew(struct rule_call *c, tensor *x)
-{
-    return minus(c, x, turned(c, x));
 }
 
 /* a = u diag(s) v, e[i j] = s[j]^2 - s[i]^2:
@@ -414,10 +438,11 @@ static sol_status rule_svd(struct rule_call *c)
     tensor *du = alone ? NULL : c->d[0], *ds = c->d[alone ? 0 : 1], *dv = alone ? NULL : c->d[2];
     const int64_t m = rows(a), n = columns(a), k = MIN(m, n);
     if ((du && columns(u) > k) || (dv && rows(v) > k))
-        return ctx_fail(c->g->ctx, SOL_ERR_UNSUPPORTED,
-                        "gradient of layer '%s' (SVD)%s%s: there is none of singular vectors beyond the singular values; "
-                        "use full_matrices=False",
-                        c->l->name, *c->l->where ? " at " : "", c->l->where);
+        return ctx_fail(
+            c->g->ctx, SOL_ERR_UNSUPPORTED,
+            "gradient of layer '%s' (SVD)%s%s: there is none of singular vectors beyond the singular values; "
+            "use full_matrices=False",
+            c->l->name, *c->l->where ? " at " : "", c->l->where);
     u = part(c, u, 1, 0, k);
     v = part(c, v, 2, 0, k);
     tensor *ut = turned(c, u), *vt = turned(c, v), *inner = diagonal_matrix(c, ds);
@@ -472,6 +497,7 @@ const struct rule grad_linear_rules[] = {
     {"Det", 1, 1, rule_det},
     {"SlogDet", 1, 3, rule_slogdet},
     {"LU", 1, 1, rule_lu},
+    {"LUSolve", 5, 1, rule_lu_solve},
     {"SolveTriangular", 3, 1, rule_triangular},
     {"Cholesky", 1, 1, rule_cholesky},
     {"QR", 1, 3, rule_qr},

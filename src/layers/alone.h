@@ -1,6 +1,6 @@
-/* Alone: what layers without loops compute, as C that needs nothing but libm: in libsol and in deployed libraries, where
- * descriptions are tables. Each kind is a variable, with its functions and the name of its file: a deployed library
- * carries the files of the kinds that its network has. All data are row-major. */
+/* Alone: what layers without loops compute, as C that needs nothing but libm: in libsol and in deployed libraries,
+ * where descriptions are tables. Each kind is a variable, with its functions and the name of its file: a deployed
+ * library carries the files of the kinds that its network has. All data are row-major. */
 #ifndef SOL_ALONE_H
 #define SOL_ALONE_H
 
@@ -60,8 +60,8 @@ struct alone_bad { /* the index and what it should be below; the matrix, counted
     int64_t index, limit;
 };
 struct alone_kind {
-    const char *name, *file;                   /* of the variable, and where it is */
-    size_t (*scratch)(const struct alone *a);  /* bytes that it needs while it runs, 8-byte aligned; NULL: none */
+    const char *name, *file;                  /* of the variable, and where it is */
+    size_t (*scratch)(const struct alone *a); /* bytes that it needs while it runs, 8-byte aligned; NULL: none */
     enum alone_error (*run)(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad);
 };
 

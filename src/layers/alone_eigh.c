@@ -1,5 +1,5 @@
-/* Eigenvalues and eigenvectors of symmetric matrices: reflections make A tridiagonal, and the implicit QL iteration (Bowdler,
- * Martin, Reinsch, Wilkinson: The QR and QL algorithms for symmetric matrices, 1968) makes that diagonal. */
+/* Eigenvalues and eigenvectors of symmetric matrices: reflections make A tridiagonal, and the implicit QL iteration
+ * (Bowdler, Martin, Reinsch, Wilkinson: The QR and QL algorithms for symmetric matrices, 1968) makes that diagonal. */
 #include <float.h>
 
 #include "layers/alone_matrix.h"

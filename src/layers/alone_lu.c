@@ -1,5 +1,5 @@
-/* What is made of P A = L U: the factors, solutions, the inverse, determinants. Partial pivoting (the largest of a column,
- * the first of equals, as LAPACK's getrf), by panels of columns; what is right of a panel is one product. */
+/* What is made of P A = L U: the factors, solutions, the inverse, determinants. Partial pivoting (the largest of a
+ * column, the first of equals, as LAPACK's getrf), by panels of columns; what is right of a panel is one product. */
 #include "layers/alone_matrix.h"
 
 enum { LU_PANEL = 32 };
@@ -29,7 +29,8 @@ static int eliminate(double *a, int64_t rows, int64_t cols, int64_t k, int64_t e
     return 1;
 }
 
-/* pivot[k]: the row that changed places with row k, from 1. Returns the first pivot that is 0, from 1; 0: there is none. */
+/* pivot[k]: the row that changed places with row k, from 1. Returns the first pivot that is 0, from 1; 0: there is
+ * none. */
 static int32_t factor_lu(double *a, int64_t rows, int64_t cols, int32_t *pivot)
 {
     const int64_t n = rows < cols ? rows : cols;
@@ -181,13 +182,14 @@ static enum alone_error run_det(const struct alone *a, char *const *p, void *scr
         alone_store(a, lu, size, p[out], o * size);
         for (int64_t i = 0; i < n; i++) {
             const double d = lu[i * n + i];
-            if (pivot[i] != i + 1) sign = -sign;
+            if (pivot[i] != i + 1) {
+                sign = -sign;
+                det = -det;
+            }
             det *= d;
             sign *= d != d ? d : (d > 0) - (d < 0);
             sum += log(fabs(d));
         }
-        for (int64_t i = 0; i < n; i++)
-            if (pivot[i] != i + 1) det = -det;
         alone_store(a, a->option ? &sign : &det, 1, p[1], o);
         if (a->option) alone_store(a, &sum, 1, p[2], o);
     }

@@ -1,6 +1,6 @@
-/* Matrices in scratch memory, row-major: all of alone's linear algebra computes in double, so that results of float32 are
- * rounded once. What several kinds need: moving in and out, a product, reflections, scalar products. Inner loops run along
- * rows, so that a compiler makes vectors of them. */
+/* Matrices in scratch memory, row-major: all of alone's linear algebra computes in double, so that results of float32
+ * are rounded once. What several kinds need: moving in and out, a product, reflections, scalar products. Inner loops
+ * run along rows, so that a compiler makes vectors of them. */
 #ifndef SOL_ALONE_MATRIX_H
 #define SOL_ALONE_MATRIX_H
 
@@ -61,8 +61,8 @@ static inline double alone_dot(const double *x, const double *y, int64_t n)
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/* Makes the reflection H = I - tau v v', v[0] = 1, with H x = (beta, 0..), as LAPACK's larfg does: of x[n], `step` apart,
- * beta and v[1..] are left. Returns tau, 0 where nothing is to do. */
+/* Makes the reflection H = I - tau v v', v[0] = 1, with H x = (beta, 0..), as LAPACK's larfg does: of x[n], `step`
+ * apart, beta and v[1..] are left. Returns tau, 0 where nothing is to do. */
 static inline double alone_reflect(double *x, int64_t n, int64_t step)
 {
     double most = 0, sum = 0;

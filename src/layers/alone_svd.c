@@ -1,6 +1,6 @@
-/* A = U S V' by Hestenes' one-sided Jacobi rotations behind a QR factorisation (Drmac, Veselic: New fast and accurate Jacobi
- * SVD algorithm, 2008): rows of the square factor are turned until they are orthogonal; small singular values are
- * exact relative to themselves. */
+/* A = U S V' by Hestenes' one-sided Jacobi rotations behind a QR factorisation (Drmac, Veselic: New fast and accurate
+ * Jacobi SVD algorithm, 2008): rows of the square factor are turned until they are orthogonal; small singular values
+ * are exact relative to themselves. */
 #include <float.h>
 
 #include "layers/alone_matrix.h"
@@ -111,8 +111,8 @@ static void complete(struct svd_room *r)
     }
 }
 
-/* Of matrix o, or of its transpose if it has more columns: s; rows of v, which are the right vectors of R' = (rows of g)
- * and so the left ones of R; rows of g, the right ones. */
+/* Of matrix o, or of its transpose if it has more columns: s; rows of v, which are the right vectors of R' = (rows of
+ * g) and so the left ones of R; rows of g, the right ones. */
 static int take_apart(const struct alone *a, const char *from, int64_t o, struct svd_room *r)
 {
     const int64_t m = r->m, n = r->n, size = m * n;

@@ -8,8 +8,8 @@
 #define BUILDER(name)                                                                                  \
     sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in, \
                     const struct attrs *attrs, struct text *out)
-#define OPAQUE_SHAPE(name)                                                                                          \
-    sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,              \
+#define OPAQUE_SHAPE(name)                                                                             \
+    sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in, \
                     const struct attrs *attrs, int *out_nout, struct row_input *out)
 #define OPAQUE_DESCRIBE(name) void name(struct arena *a, const struct sol_layer *l, struct alone *out)
 

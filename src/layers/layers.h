@@ -21,7 +21,8 @@ struct layer_def {
     /* Writes the row of one instance from its shapes and attributes (Permute, Concat, Einsum, ...). */
     sol_status (*build)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
                         const struct attrs *attrs, struct text *out_row);
-    /* OPAQUE: shapes and types of the outputs; and what a kind of alone.h is to compute, in the arena. `attrs` is the layer's. */
+    /* OPAQUE: shapes and types of the outputs; and what a kind of alone.h is to compute, in the arena. `attrs` is the
+     * layer's. */
     sol_status (*shape)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
                         const struct attrs *attrs, int *out_nout, struct row_input *out);
     void (*describe)(struct arena *a, const struct sol_layer *l, struct alone *out);

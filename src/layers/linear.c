@@ -1,11 +1,11 @@
-/* Layers that take matrices apart: a table says which kind of alone.h a layer is, and the dimensions of its operands behind
- * the leading ones, which all operands have in common. */
+/* Layers that take matrices apart: a table says which kind of alone.h a layer is, and the dimensions of its operands
+ * behind the leading ones, which all operands have in common. */
 #include <string.h>
 
 #include "layers/build.h"
 
-/* Dimensions are letters: M and N by the first input, R and T by another, K the smaller of M and N, W what the attribute
- * `full` makes of it. An operand of i32 ends with '!'. Those are apart by commas. */
+/* Dimensions are letters: M and N by the first input, R and T by another, K the smaller of M and N, W what the
+ * attribute `full` makes of it. An operand of i32 ends with '!'. Those are apart by commas. */
 static const struct linear {
     const char *layer;
     const struct alone_kind *kind;
@@ -86,7 +86,8 @@ static sol_status measure(struct sol_ctx *ctx, const struct layer_def *def, cons
         const int64_t expected = size ? *size : in[0].shape[d];
         if (given != expected)
             return ctx_fail(ctx, SOL_ERR_INVALID, "%s: input %d: dimension %d: expected %lld, got %lld%s", def->name, i,
-                            d, (long long)expected, (long long)given, i || !size ? "" : ": the matrices must be square");
+                            d, (long long)expected, (long long)given,
+                            i || !size ? "" : ": the matrices must be square");
     }
     return SOL_OK;
 }

@@ -89,6 +89,26 @@ class Placing(nn.Module):
         )
 
 
+class Matrices(nn.Module):
+    """Layers without loops: linear algebra."""
+
+    def forward(self, a, x):
+        linalg, definite = torch.linalg, a @ a.mT + torch.eye(a.shape[-1])
+        q, r = linalg.qr(a)
+        w, v = linalg.eigh(definite)
+        u, s, vh = linalg.svd(a, full_matrices=False)
+        return (
+            linalg.solve(a, x),
+            linalg.inv(a),
+            linalg.det(a),
+            linalg.cholesky(definite),
+            linalg.pinv(a),
+            torch.matrix_exp(a),
+            torch.geqrf(a)[1],
+            (q, r, w, v.abs(), u.abs(), s, vh.abs()),
+        )
+
+
 class Recurrent(nn.Module):
     """Products of few columns, with tiles that are made for the last panel alone."""
 
@@ -123,6 +143,11 @@ def placing():
     x = torch.randn(4, 70)
     x[0, 3], x[1, :4] = float("nan"), 0.0
     return Placing(), (x, torch.randint(0, 70, (4, 5)), torch.randn(4, 5))
+
+
+def matrices():
+    torch.manual_seed(8)
+    return Matrices(), (torch.randn(3, 5, 5), torch.randn(3, 5, 2))
 
 
 def sh(folder, *command, env=None, **kwargs):
@@ -179,7 +204,7 @@ def drive(folder, model, inputs, *mode, program=("./driver",), env=None, rtol=1e
 # -- every target
 
 
-@pytest.mark.parametrize("make", [small, many, placing])
+@pytest.mark.parametrize("make", [small, many, placing, matrices])
 @pytest.mark.parametrize("target", TARGETS)
 def test_targets(target, make, tmp_path):
     model, inputs = make()

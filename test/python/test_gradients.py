@@ -17,7 +17,7 @@ NAMES = {
     "bool": "bool",
 }
 TYPES = {"f64": torch.float64, "f32": torch.float32, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
-REFUSED = {("ScatterElements", "mul")}
+REFUSED = {("ScatterElements", "mul"), ("HouseholderProduct", None)}
 KINDS = sorted({kind for kind, *_ in CASES})
 
 
@@ -45,12 +45,15 @@ def numbers(inputs, kind):
 
 
 def expected(reference, inputs, wanted, weights):
+    """The gradients; of results that have none in PyTorch, the weights go."""
     leaves = [t.clone().requires_grad_() if i in wanted else t for i, t in enumerate(inputs)]
     results = reference(*leaves)
     results = results if isinstance(results, tuple | list) else [results]
-    loss = sum((results[i] * w).sum() for i, w in weights.items() if results[i].requires_grad)
-    if not isinstance(loss, torch.Tensor):
+    for i in [i for i in weights if not results[i].requires_grad]:
+        del weights[i]
+    if not weights:
         return None
+    loss = sum((results[i] * w).sum() for i, w in weights.items())
     return torch.autograd.grad(loss, [leaves[i] for i in wanted], allow_unused=True)
 
 
@@ -69,7 +72,7 @@ def check(kind, arrays, attrs, reference):
         return False
     if right is None:
         return False
-    reached = graph.differentiate(tuple(real), tuple(x[i] for i in wanted))
+    reached = graph.differentiate(tuple(weights), tuple(x[i] for i in wanted))
     outputs = [torch.empty(t.shape, dtype=TYPES[t.dtype]) for t in y]
     outputs += [torch.zeros_like(inputs[i]) for i, r in zip(wanted, reached, strict=True) if r]
     given = [t for t in [*inputs, *weights.values()] if t is not None]
@@ -91,7 +94,7 @@ def test_gradients(kind):
             continue
         torch.manual_seed(number)
         if (kind, attrs.get("mode")) in REFUSED:
-            with pytest.raises(sol.UnsupportedError, match=f"{kind}.*mode={attrs['mode']}"):
+            with pytest.raises(sol.UnsupportedError, match=f"{kind}"):
                 check(kind, arrays, attrs, reference)
         else:
             compared += check(kind, arrays, attrs, reference)

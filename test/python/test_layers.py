@@ -743,6 +743,67 @@ for mode, weighted in itertools.product(("none", "sum", "mean"), (False, True)):
 case("CrossEntropy", [(4,), np.array(2)], {}, F.cross_entropy)
 case("NLLLoss", [(5, 4), ints(4, 5)], dict(ignore=1), lambda x, t: F.nll_loss(x, t, ignore_index=1))
 
+# -- matrices; signs of eigenvectors and singular vectors are open: test_linear.py
+LINALG = torch.linalg
+
+
+def square(n, *lead):
+    return fill((*lead, n, n), n, "square") + 2 * np.eye(n)
+
+
+def definite(n, *lead):
+    a = square(n, *lead)
+    return a @ np.swapaxes(a, -1, -2) + np.eye(n)
+
+
+for lead, n in (((), 4), ((2, 3), 1), ((2,), 37), ((0,), 3), ((2,), 0)):
+    a = square(n, *lead)
+    case("Inverse", [a], dict(check=1), LINALG.inv_ex)
+    case("Solve", [a, (*lead, n, 3)], {}, lambda a, x: (LINALG.solve(a, x), *LINALG.lu_factor_ex(a.detach())))
+    case("Det", [a], {}, lambda a: (LINALG.det(a), *LINALG.lu_factor(a.detach())))
+    case("SlogDet", [a], {}, lambda a: (*LINALG.slogdet(a), *LINALG.lu_factor(a.detach())))
+    case("MatrixExp", [a], {}, LINALG.matrix_exp)
+    case("Eigh", [a], dict(values=1), lambda a: LINALG.eigvalsh(a))
+    case("Eigh", [a], dict(values=1, upper=1), lambda a: LINALG.eigvalsh(a, UPLO="U"))
+    for upper in (0, 1):
+        case(
+            "Cholesky",
+            [definite(n, *lead)],
+            dict(upper=upper),
+            lambda a, u=upper: LINALG.cholesky_ex(a, upper=bool(u)),
+        )
+        for unit in (0, 1):
+            case(
+                "SolveTriangular",
+                [a / (n + 1 if unit else 1), (*lead, n, 2)],
+                dict(upper=upper, unit=unit),
+                lambda a, x, u=upper, d=unit: LINALG.solve_triangular(a, x, upper=bool(u), unitriangular=bool(d)),
+            )
+    for adjoint in (0, 1):
+        factors = [t.numpy() for t in LINALG.lu_factor(torch.from_numpy(a))]
+        case(
+            "LUSolve",
+            [*factors, (*lead, n, 3)],
+            dict(adjoint=adjoint),
+            lambda lu, p, x, d=adjoint: LINALG.lu_solve(lu, p, x, adjoint=bool(d)),
+        )
+for m, n in ((4, 4), (5, 3), (3, 5), (40, 33), (0, 2)):
+    case("LU", [(2, m, n)], {}, lambda a: LINALG.lu_factor_ex(a))
+    case("QR", [(2, m, n)], {}, LINALG.qr)
+    case("QR", [(2, m, n)], dict(full=1), lambda a: LINALG.qr(a, mode="complete"))
+    case("Householder", [(2, m, n)], {}, torch.geqrf)
+    case("SVD", [(2, m, n)], dict(values=1), LINALG.svdvals)
+    case("Pinv", [(2, m, n), np.zeros(2), np.full(2, 1e-9)], {}, lambda a, t, r: LINALG.pinv(a, atol=t, rtol=r))
+    if m >= n:
+        factors = [t.numpy() for t in torch.geqrf(torch.from_numpy(fill((2, m, n), 0, "q")))]
+        case("HouseholderProduct", factors, {}, LINALG.householder_product)
+        case(
+            "HouseholderProduct",
+            factors,
+            dict(full=1),
+            lambda v, t, m=m: torch.ormqr(v, t, torch.eye(m).expand(2, m, m).double()),
+        )
+
 # -- opaque
 for axis, down in ((0, 0), (1, 1), (-1, 0)):
     case(
@@ -835,6 +896,11 @@ def test_random_layers_have_the_right_moments():
         ("Pad", [(2, 3)], dict(p=0, q=0, mode="mirror"), "expected constant|reflect|replicate|circular, got 'mirror'"),
         ("Nothing", [(2, 3)], {}, "no layer is called 'Nothing'"),
         ("Max", [(0, 3)], dict(axes=[0]), "no value over an axis of size 0"),
+        ("Inverse", [(2, 3)], {}, "input 0: dimension 1: expected 2, got 3: the matrices must be square"),
+        ("Solve", [(2, 2), (3, 2)], {}, "input 1: dimension 0: expected 2, got 3"),
+        ("Solve", [(4, 2, 2), (3, 2, 2)], {}, "input 1: dimension 0: expected 4, got 3"),
+        ("Cholesky", [(2,)], {}, "expected at least 2 dimensions"),
+        ("HouseholderProduct", [(2, 3), (2,)], {}, "2 reflections in a matrix of 2 x 3"),
     ],
 )
 def test_mistakes_are_refused_by_name(kind, inputs, attrs, words):
@@ -848,6 +914,24 @@ def test_index_out_of_range_stops_the_run():
         more = [np.zeros(1)] if kind[0] == "S" else []
         with pytest.raises(Refused, match="index"):
             run_layer(kind, [np.zeros(5), np.array(i), *more], dict(axis=0))
+
+
+def test_matrices_that_cannot_be_taken_apart_stop_the_run():
+    bad = np.eye(3)
+    bad[1, 1] = 0
+    both = np.stack([np.eye(3), bad])
+    for kind, attrs, words in (
+        ("Inverse", dict(check=1), r"\(Inverse\): matrix 1 is singular: pivot 2 is zero"),
+        ("LU", dict(check=1), r"\(LU\): matrix 1 is singular: pivot 2 is zero"),
+        ("Cholesky", dict(check=1), "matrix 1 is not positive definite: its leading minor of order 2"),
+    ):
+        with pytest.raises(Refused, match=words):
+            run_layer(kind, [both], attrs)
+    for kind, outputs in (("Eigh", 2), ("SVD", 3)):
+        with pytest.raises(Refused, match="matrix 0 has NaN or infinities"):
+            run_layer(kind, [np.full((2, 2), np.nan)], {}, outputs)
+    info = run_layer("Inverse", [both], {}, 2)[1]
+    assert info.tolist() == [0, 2]
 
 
 def test_elementwise_layers_broadcast():
