@@ -3,7 +3,7 @@
 
 .venv/bin/python bench/roofline.py [NETWORK ...]      (those of bench.py; --out - prints the page)
 
-Every step of a run is measured (key `profile`), the median of many runs. A step has operations and bytes; the machine has
+Every kernel of a run is measured (`sol.profile`), the median of many runs. A step has operations and bytes; the machine has
 a peak of multiply-adds and a rate at which it reads memory (peak.c, measured before and behind each network, for rented
 machines change by a factor of two within seconds): their quotients bound the step's time from below. Operations are those
 of a direct computation, so Winograd can be above the peak; bytes are counted once and as if they came from memory, so what
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,7 @@ SMALL_US = 20.0  # steps that are shorter are counted together: what bounds them
 
 @dataclass
 class Step:
-    """What several steps in a row do for the same layers."""
+    """What a kernel does."""
 
     label: str
     us: float
@@ -66,49 +65,18 @@ class Peak:
         return Peak(max(self.flops, other.flops), max(self.rate, other.rate))
 
 
-def read_profile(text: str) -> list[Step]:
-    """Lines of sol_net_profile: time, share, operations, bytes, label."""
-    steps = []
-    for line in text.splitlines():
-        us, _, _, _, mflop, _, mb, _, label = line.split(maxsplit=8)
-        steps.append(Step(label, float(us), float(mflop) * 1e6, float(mb) * 1e6))
-    return steps
-
-
-def joined(steps: list[Step]) -> list[Step]:
-    """The steps of one kernel as one: `conv (input transform)`, `conv (products)`, ..."""
-    out: list[Step] = []
-    for s in steps:
-        label = s.label.rsplit(" (", 1)[0] if s.label.endswith(")") else s.label
-        if out and out[-1].label == label and label != "halo":
-            out[-1].us += s.us
-            out[-1].flop += s.flop
-            out[-1].bytes += s.bytes
-        else:
-            out.append(Step(label, s.us, s.flop, s.bytes))
-    return out
-
-
 def profile(name: str, runs: int, peak: Callable[[], Peak]) -> tuple[list[Step], Peak]:
     """The median of every step, and the peak right before the runs."""
     import networks
     import sol
     import systems
 
-    sol.config["profile"] = "1"
     path = systems.exported(name, 1)
     x = networks.sample(name, 1).numpy()
     net = sol.optimize(str(path))
     net(x)
-    (compiled,) = net._nets.values()
     before = peak()
-    net(x)
-    texts = []
-    for _ in range(runs):
-        net(x)
-        texts.append(read_profile(compiled.profile()))
-    steps = [Step(s.label, statistics.median(t[i].us for t in texts), s.flop, s.bytes) for i, s in enumerate(texts[0])]
-    return joined(steps), before
+    return [Step(k.layers, k.us, k.flops, k.bytes) for k in sol.profile(net, x, runs=runs).kernels], before
 
 
 def row(name: str, steps: list[Step], peak: Peak) -> str:

@@ -9,6 +9,29 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static int print_profile(struct cli *c, struct sol_net *net)
+{
+    char *text;
+    const sol_status status = sol_net_profile_print(net, &text);
+    if (status) return cli_fail(c, status);
+    printf("\n%s", text);
+    sol_free(c->ctx, text);
+    return EXIT_GOOD;
+}
+
+/* Runs of their own, since measuring each step takes time. */
+static int profile(struct cli *c, const struct model *m, struct call *call)
+{
+    double s;
+    int code = EXIT_GOOD;
+    sol_config_set(c->ctx, "profile", "1");
+    for (int i = 0; i < c->o.rounds && !code; i++) {
+        code = call_run(c, m, call, &s);
+        sol_progress(c->ctx, "Profiling", i + 1, c->o.rounds);
+    }
+    return code;
+}
+
 int cmd_bench(struct cli *c)
 {
     struct model m;
@@ -24,6 +47,7 @@ int cmd_bench(struct cli *c)
         code = call_run(c, &m, &call, &seconds[i]);
         sol_progress(c->ctx, "Running", i + 1, c->o.rounds);
     }
+    if (!code && c->o.profile) code = profile(c, &m, &call);
     sol_progress(c->ctx, NULL, 0, 0);
     if (!code) {
         qsort(seconds, (size_t)c->o.rounds, sizeof *seconds, by_value);
@@ -33,8 +57,7 @@ int cmd_bench(struct cli *c)
         printf("read %.2f s, compile %.2f s, first call %s\n", m.load_s, m.compile_s, human_time(first, call_time));
         print_memory(m.net);
         print_process();
-        const char *profile = sol_net_profile(m.net);
-        if (profile) printf("%s", profile);
+        if (c->o.profile) code = print_profile(c, m.net);
     }
     free(seconds);
     call_free(&call);

@@ -26,7 +26,7 @@ struct options {
     int nfolders;
     uint64_t seed;
     double rtol, atol;
-    bool random, layers, memory, verbose, list_keys;
+    bool random, layers, memory, profile, verbose, list_keys;
 };
 
 /* main.c */

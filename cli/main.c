@@ -52,6 +52,7 @@ enum place {
     RANDOM,
     LAYERS,
     MEMORY,
+    PROFILE,
     VERBOSE,
     TARGET,
     FOLDER,
@@ -73,6 +74,7 @@ static const struct option_row {
     {"--atol", ATOL, REAL_VALUE, "X", "absolute tolerance (1e-5)"},
     {"--rounds", ROUNDS, NUMBER, "N", "runs that are measured (20)"},
     {"--memory", MEMORY, NOTHING, "", "compiles, to say how much memory a run needs"},
+    {"--profile", PROFILE, NOTHING, "", "also measures each kernel: a table, what takes longest first"},
     {"--layers", LAYERS, NOTHING, "", "lists the layers that SOL's graphs are made of, and ends"},
     {"--dim", DIM, PAIR, "NAME=SIZE",
      "size of a dimension that the model leaves open: its name, or INPUT.AXIS; deploy: several, 1,8"},
@@ -102,7 +104,7 @@ static const struct command {
     {"verify", "NET.onnx [FOLDER..]", "compares outputs with expected ones; a FOLDER has input_0.pb, output_0.pb, ..",
      cmd_verify, MODEL | BIT(INPUT) | BIT(EXPECTED) | BIT(RTOL) | BIT(ATOL) | BIT(THREADS), 1, MOST_ITEMS},
     {"bench", "NET.onnx", "measures runs: median, least, and time to the first result", cmd_bench,
-     MODEL | BIT(INPUT) | BIT(ROUNDS) | BIT(SEED) | BIT(THREADS), 1, 1},
+     MODEL | BIT(INPUT) | BIT(ROUNDS) | BIT(SEED) | BIT(THREADS) | BIT(PROFILE), 1, 1},
     {"deploy", "NET.onnx", "makes a C library of a model, or its source: shared (-t shared_lib) in this folder (-o .)",
      cmd_deploy, MODEL | BIT(INPUT) | BIT(TARGET) | BIT(FOLDER) | BIT(DARG) | BIT(KEYS), 0, 1},
     {"cache", "clear", "empties the cache of compiled code", cmd_cache, COMMON, 1, 1},
@@ -242,6 +244,7 @@ static int set_option(struct cli *c, const struct option_row *row, char *value)
     case RANDOM: o->random = true; break;
     case LAYERS: o->layers = true; break;
     case MEMORY: o->memory = true; break;
+    case PROFILE: o->profile = true; break;
     case VERBOSE: o->verbose = true; break;
     case TARGET: o->target = value; break;
     case KEYS: o->list_keys = true; break;

@@ -132,8 +132,10 @@ static const int64_t shape[] = {2, 4};
 static const struct sol_io input = {"x", SOL_F32, 2, shape}, output = {"y", SOL_F32, 2, shape};
 static const struct sol_io params[] = {{"w", SOL_F32, 2, shape}, {"b", SOL_F32, 2, shape}, {"s", SOL_F32, 2, shape}};
 static const struct net_host host[] = {{NULL, NULL, 0}, {add_hundred, &hundred, 1}};
-static const struct net_parts parts = {"hand", &module,      &input, &output, params, host,
-                                       2,      close_module, &seven, 0,       0,      0};
+static const struct net_note notes[] = {
+    {"scale + opaque", "direct", "model.py:7", false}, {"scale + opaque", "direct", "model.py:7", true}, {0}};
+static const struct net_parts parts = {"hand",        &module,      &input, &output, params, host, 2,
+                                       {notes, NULL}, close_module, &seven, 0,       0,      0};
 
 struct test {
     struct sol_ctx *ctx;
@@ -290,20 +292,62 @@ static void what_it_takes_and_needs(void **state)
     assert_int_equal(m.peak, 96 + 192 + 4 + MAX(m.workspace + 64, 160));
 }
 
-static void profile_has_a_line_a_step(void **state)
+static void profile_has_a_row_a_kernel(void **state)
+{
+    struct test *t = *state;
+    struct sol_profile_row r;
+    char *text;
+    hand_over(t);
+    assert_int_equal(run(t, 2), SOL_OK);
+    assert_true(sol_net_profile(t->net, 0, &r) && r.runs == 0);
+    assert_int_equal(sol_net_profile_print(t->net, &text), SOL_OK);
+    assert_non_null(strstr(text, "no run was measured"));
+    sol_free(t->ctx, text);
+    sol_config_set(t->ctx, "profile", "1");
+    for (int i = 0; i < 70; i++) assert_int_equal(run(t, 2), SOL_OK);
+    assert_true(sol_net_profile(t->net, 0, &r)); /* two steps, one kernel */
+    assert_string_equal(r.label, "scale + opaque");
+    assert_string_equal(r.solver, "direct");
+    assert_string_equal(r.where, "model.py:7");
+    assert_true(r.runs == 64 && r.least_ns > 0 && r.median_ns >= r.least_ns && !r.backward);
+    assert_true(sol_net_profile(t->net, 1, &r)); /* of which nothing is known but its label */
+    assert_string_equal(r.label, "shift + relu");
+    assert_true(r.flops == 1.5e6 && r.bytes == 0.25e6 && !*r.solver && !*r.where);
+    assert_false(sol_net_profile(t->net, 2, &r));
+    assert_int_equal(sol_net_profile_print(t->net, &text), SOL_OK);
+    assert_non_null(strstr(text, "median of 64 runs"));
+    assert_non_null(strstr(text, " scale + opaque (model.py:7)\n"));
+    sol_free(t->ctx, text);
+    sol_net_profile_clear(t->net);
+    assert_true(sol_net_profile(t->net, 0, &r) && r.runs == 0);
+}
+
+static struct {
+    int begun, ended;
+    char last[32];
+} told;
+
+static void on_step(void *user, const char *label)
+{
+    (void)user;
+    told.begun += label != NULL;
+    told.ended += label == NULL;
+    if (label) snprintf(told.last, sizeof told.last, "%s", label);
+}
+
+static void tells_of_steps(void **state)
 {
     struct test *t = *state;
     hand_over(t);
-    assert_null(sol_net_profile(t->net));
     assert_int_equal(run(t, 2), SOL_OK);
-    assert_null(sol_net_profile(t->net));
-    sol_config_set(t->ctx, "profile", "1");
+    memset(&told, 0, sizeof told);
+    sol_on_step(t->ctx, on_step);
     assert_int_equal(run(t, 2), SOL_OK);
-    const char *text = sol_net_profile(t->net);
-    assert_non_null(strstr(text, "MB  scale\n"));
-    assert_non_null(strstr(text, "MB  opaque\n"));
-    assert_non_null(strstr(text, "1.500 Mflop     0.250 MB  shift + relu\n"));
-    expect_ran(1, 1, 1, 1);
+    assert_true(told.begun == 3 && told.ended == 1);
+    assert_string_equal(told.last, "shift + relu");
+    sol_on_step(t->ctx, NULL);
+    assert_int_equal(run(t, 2), SOL_OK);
+    assert_int_equal(told.begun, 3);
 }
 
 static void closes_its_module(void **state)
@@ -556,7 +600,8 @@ int main(void)
         TEST(mistakes_are_named),
         TEST(errors_of_a_call_name_the_step),
         TEST(what_it_takes_and_needs),
-        TEST(profile_has_a_line_a_step),
+        TEST(profile_has_a_row_a_kernel),
+        TEST(tells_of_steps),
         TEST(closes_its_module),
         TEST(calls_while_parameters_change),
         TEST(owners_do_not_meet),

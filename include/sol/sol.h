@@ -215,10 +215,25 @@ void sol_saved_destroy(struct sol_saved *saved); /* before or after its network,
  * the value of parameter i? */
 enum sol_what { SOL_INPUT, SOL_OUTPUT, SOL_PARAM };
 int sol_net_backward_reads(const struct sol_net *net, enum sol_what what, int i);
-/* What each step took in the last run with the configuration key profile=1, one line a step, those of forward, then
- * those of backward: time, share, operations and bytes (of steps in a row for the same layers, in the first of them),
- * layers. NULL: nothing. */
-const char *sol_net_profile(struct sol_net *net);
+/* With the configuration key profile=1 every run is measured, kernel by kernel. A row is a kernel, those of forward in
+ * their order, then those of backward; times are of the last runs, 64 at most. Operations are those of the layers as
+ * they are written: Winograd needs fewer. Bytes are what the layers read and write. */
+struct sol_profile_row {
+    const char *label;  /* the layers; texts live as long as the network */
+    const char *solver; /* what computes them, and how */
+    const char *where;  /* the place of the first of them in the user's source; "": not known */
+    int backward;       /* 0: of forward */
+    int runs;           /* 0: none was measured */
+    double flops, bytes, median_ns, least_ns;
+};
+/* Row i; 0: there is none. */
+int sol_net_profile(struct sol_net *net, int i, struct sol_profile_row *out_row);
+/* The rows that were measured as a table, what takes longest first. Freed with sol_free. Errors: NOMEM. */
+sol_status sol_net_profile_print(struct sol_net *net, char **out_text);
+void sol_net_profile_clear(struct sol_net *net); /* forgets all runs */
+/* For profilers of applications: called in the thread of a call when a step begins, with its layers, and at the end of
+ * a program's steps with NULL. Runs are slower meanwhile. NULL: as before. */
+void sol_on_step(struct sol_ctx *ctx, void (*step)(void *user, const char *label));
 
 #ifdef __cplusplus
 }

@@ -20,6 +20,7 @@ from ._core import (
 from .api import config, devices, memory, optimize, refresh, seed, seeds, set_seed, versions
 from .deploy import deploy
 from .inputs import Input, input
+from .profiles import Kernel, Profile, profile
 
 __all__ = [
     "CompilerError",
@@ -29,7 +30,9 @@ __all__ = [
     "InternalError",
     "InterruptedError",
     "InvalidError",
+    "Kernel",
     "OutOfMemoryError",
+    "Profile",
     "RunError",
     "UnsupportedError",
     "cache",
@@ -42,6 +45,7 @@ __all__ = [
     "log",
     "memory",
     "optimize",
+    "profile",
     "refresh",
     "seed",
     "seeds",

@@ -111,6 +111,18 @@ static void on_progress(void *user, const char *what, int done, int total)
     PyGILState_Release(gil);
 }
 
+static void on_step(void *user, const char *label)
+{
+    (void)user;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *done = core.step ? PyObject_CallFunction(core.step, "z", label) : NULL;
+    Py_XDECREF(done);
+    callback_done(core.step, type, value, trace);
+    PyGILState_Release(gil);
+}
+
 /* Ctrl-C: the exception stays set in this thread and is what the interrupted function raises. */
 static int on_interrupt(void *user)
 {
@@ -206,6 +218,14 @@ static PyObject *set_progress(PyObject *self, PyObject *f)
     return done;
 }
 
+static PyObject *set_step(PyObject *self, PyObject *f)
+{
+    (void)self;
+    PyObject *done = set_callback(&core.step, f);
+    if (done) sol_on_step(core.ctx, core.step ? on_step : NULL);
+    return done;
+}
+
 static PyObject *write_log(PyObject *self, PyObject *args)
 {
     int level, line;
@@ -240,6 +260,8 @@ static PyMethodDef functions[] = {
     {"set_log", set_log, METH_O, "set_log(f): f(level, line) for every line of the log; None: standard error"},
     {"set_progress", set_progress, METH_O,
      "set_progress(f): f(what, done, total) while optimizing, f(None, 0, 0) at the end; None: a bar on a terminal"},
+    {"set_step", set_step, METH_O,
+     "set_step(f): f(label) when a step of a run begins, f(None) behind the last; None: nothing"},
     {"log", write_log, METH_VARARGS, "log(level, module, file, line, text): a line in the log"},
     {"progress", progress, METH_VARARGS, "progress(what, done, total): how far work is; what None: its end"},
     {NULL, NULL, 0, NULL},

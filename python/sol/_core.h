@@ -16,7 +16,7 @@
 
 struct core { /* one process, one context; made when the module is imported, never freed */
     struct sol_ctx *ctx;
-    PyObject *log, *progress;              /* callables or NULL */
+    PyObject *log, *progress, *step;       /* callables or NULL */
     PyObject *error[SOL_ERR_INTERNAL + 1]; /* exception class by status; [0]: the base class */
     PyTypeObject *graph, *tensor, *net, *caller, *onnx;
 };

@@ -96,10 +96,36 @@ static PyObject *net_backward_params(PyObject *self, PyObject *unused)
 
 static PyObject *net_profile(PyObject *self, PyObject *unused)
 {
+    struct sol_net *net = ((struct py_net *)self)->net;
+    struct sol_profile_row r;
+    PyObject *list = PyList_New(0);
     (void)unused;
-    const char *text = sol_net_profile(((struct py_net *)self)->net);
-    if (!text) Py_RETURN_NONE;
-    return PyUnicode_FromString(text);
+    for (int i = 0; list && sol_net_profile(net, i, &r); i++) {
+        if (!r.runs) continue;
+        PyObject *row = Py_BuildValue("(sssNidddd)", r.label, r.solver, r.where, PyBool_FromLong(r.backward), r.runs,
+                                      r.flops, r.bytes, r.median_ns, r.least_ns);
+        if (!row || PyList_Append(list, row)) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
+static PyObject *net_profile_text(PyObject *self, PyObject *unused)
+{
+    char *text;
+    (void)unused;
+    const sol_status status = sol_net_profile_print(((struct py_net *)self)->net, &text);
+    if (status) return core_raise(status);
+    PyObject *result = PyUnicode_FromString(text);
+    sol_free(core.ctx, text);
+    return result;
+}
+
+static PyObject *net_profile_clear(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    sol_net_profile_clear(((struct py_net *)self)->net);
+    Py_RETURN_NONE;
 }
 
 /* -- buffers: objects of the buffer protocol, row-major, as many bytes as the network expects */
@@ -197,7 +223,10 @@ static PyMethodDef net_methods[] = {
      "backward_reads(output, i) -> bool: does the second half of a network read input (output) i of the first?"},
     {"backward_params", net_backward_params, METH_NOARGS,
      "backward_params() -> tuple of int: parameters whose values the second half needs"},
-    {"profile", net_profile, METH_NOARGS, "profile() -> str | None: a line for each step of the last run"},
+    {"profile", net_profile, METH_NOARGS,
+     "profile() -> [(label, solver, where, backward, runs, flops, bytes, median_ns, least_ns)]: kernels as measured"},
+    {"profile_text", net_profile_text, METH_NOARGS, "profile_text() -> str: the same as a table"},
+    {"profile_clear", net_profile_clear, METH_NOARGS, "profile_clear(): forgets all runs"},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot net_slots[] = {

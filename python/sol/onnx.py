@@ -82,9 +82,13 @@ class Network:
         """Compiles for these shapes."""
         return self._programs.get(tuple(sorted(shapes.items())))
 
+    def latest(self) -> _core.Net | None:
+        """The program that was used last."""
+        return self._programs.latest()
+
     def memory(self) -> dict[str, int]:
         """See `sol.memory`: of the program that was used last."""
-        net = self._programs.latest()
+        net = self.latest()
         if net is None:
             raise _core.InvalidError(
                 f"sol.memory: {self.path}: not compiled yet, for it leaves sizes open: call it first, or fix them"

@@ -47,6 +47,9 @@ void ctx_clear(struct sol_ctx *ctx); /* forgets that an allocation failed */
 /* progress.c: tells the application, or shows on a terminal, how far the work is ("Compiling", 12, 53); what NULL: it
  * is done, or given up. */
 void ctx_progress(struct sol_ctx *ctx, const char *what, int done, int total);
+/* Steps of runs, if the application wants to know of them. */
+bool ctx_tells_steps(struct sol_ctx *ctx);
+void ctx_step(struct sol_ctx *ctx, const char *label);
 /* Adds ns to the time that was spent on tuning with this context; returns all of it. */
 int64_t ctx_spent(struct sol_ctx *ctx, int64_t ns);
 /* malloc, realloc and free through the context, so that tests can make them fail. ctx_realloc(NULL, n) allocates. */

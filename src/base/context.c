@@ -88,6 +88,22 @@ void ctx_out_of_memory(struct sol_ctx *ctx, size_t bytes)
     atomic_store_explicit(&ctx->out_of_memory, 1, memory_order_relaxed);
 }
 
+bool ctx_tells_steps(struct sol_ctx *ctx)
+{
+    return atomic_load_explicit(&ctx->on_step, memory_order_relaxed) != NULL;
+}
+
+void ctx_step(struct sol_ctx *ctx, const char *label)
+{
+    const on_step_fn tell = atomic_load(&ctx->on_step);
+    if (tell) tell(ctx->options.user, label);
+}
+
+void sol_on_step(struct sol_ctx *ctx, void (*step)(void *user, const char *label))
+{
+    atomic_store(&ctx->on_step, step);
+}
+
 int64_t ctx_spent(struct sol_ctx *ctx, int64_t ns)
 {
     return atomic_fetch_add(&ctx->spent_ns, ns) + ns;

@@ -18,6 +18,7 @@ struct config_value { /* a value that was set once; lives as long as the context
 };
 typedef void (*on_log_fn)(void *user, int level, const char *line);
 typedef void (*on_progress_fn)(void *user, const char *what, int done, int total);
+typedef void (*on_step_fn)(void *user, const char *label);
 struct bar { /* progress on a terminal; guarded by the lock of stderr */
     bool shown;
     int64_t begin_ns, drawn_ns; /* begin 0: nothing is under way */
@@ -27,6 +28,7 @@ struct sol_ctx {
     struct sol_ctx_options options;
     _Atomic(on_log_fn) on_log; /* those of the options, or what was set since */
     _Atomic(on_progress_fn) on_progress;
+    _Atomic(on_step_fn) on_step;
     struct bar bar;
     atomic_bool progressing; /* progress was told, and not yet its end */
     int64_t start_ns;        /* the log counts seconds from here */

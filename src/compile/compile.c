@@ -68,6 +68,30 @@ static void close_module(void *handle)
     module_close(&m);
 }
 
+/* The unit that step i is of. A halo is of the unit that comes behind it, which writes the tensor. */
+static const struct unit *unit_of(const struct schedule_program *p, int i)
+{
+    while (i < p->steps.n && !p->steps.at[i].unit) i++;
+    return i < p->steps.n ? p->steps.at[i].unit : NULL;
+}
+
+/* What is known of the steps of a program, for profiles; in the network's arena. */
+static const struct net_note *notes_of(struct arena *a, const struct schedule_program *p)
+{
+    struct net_note *notes = NEW_ARRAY(a, struct net_note, p->steps.n + 1);
+    for (int i = 0; i < p->steps.n; i++) {
+        const struct unit *u = unit_of(p, i);
+        if (!u) continue;
+        const char *variant = u->opaque ? NULL : u->kernel.variant;
+        notes[i] = (struct net_note){.label = arena_strdup(a, u->label),
+                                     .solver = arena_printf(a, "%s%s%s", u->opaque ? "opaque" : u->kernel.solver,
+                                                            variant ? " " : "", variant ? variant : ""),
+                                     .where = u->layer ? arena_strdup(a, u->layer->where) : NULL,
+                                     .continues = i && unit_of(p, i - 1) == u};
+    }
+    return notes;
+}
+
 static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const struct compile_memory *memory,
                            struct module *m, struct sol_net **out_net)
 {
@@ -85,18 +109,20 @@ static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const 
         const struct sol_layer *l = s->opaque.at[i];
         host[i] = (struct net_host){.run = run_opaque, .data = keep_opaque(a, l), .nin = l->nin};
     }
-    struct net_parts parts = {.name = arena_strdup(a, g->name),
-                              .module = m->table,
-                              .inputs = in,
-                              .outputs = out,
-                              .params = params,
-                              .host = host,
-                              .nhost = s->opaque.n,
-                              .if_fast = compile_peak(s, memory, KEEP_ALL),
-                              .if_balanced = compile_peak(s, memory, memory->keep ? memory->keep->balanced : 0),
-                              .if_small = compile_peak(s, memory, memory->keep ? memory->keep->small : 0),
-                              .close = close_module,
-                              .handle = m->handle};
+    struct net_parts parts = {
+        .name = arena_strdup(a, g->name),
+        .module = m->table,
+        .inputs = in,
+        .outputs = out,
+        .params = params,
+        .host = host,
+        .nhost = s->opaque.n,
+        .notes = {notes_of(a, &s->program[PROGRAM_FORWARD]), notes_of(a, &s->program[PROGRAM_BACKWARD])},
+        .if_fast = compile_peak(s, memory, KEEP_ALL),
+        .if_balanced = compile_peak(s, memory, memory->keep ? memory->keep->balanced : 0),
+        .if_small = compile_peak(s, memory, memory->keep ? memory->keep->small : 0),
+        .close = close_module,
+        .handle = m->handle};
     sol_status status = ctx_check(ctx);
     if (!status) status = net_create(ctx, a, &parts, out_net);
     if (status) arena_destroy(a);

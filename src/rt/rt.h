@@ -46,6 +46,9 @@ struct rt_call {
     rt_host_fn host;
     void *host_user;
     int64_t *step_ns; /* NULL, or by step: its time up to the barrier behind it is added */
+    /* With step_ns: called by the calling thread when a step begins; NULL: nobody wants to know. */
+    void (*on_step)(void *user, int32_t step);
+    void *on_step_user;
 };
 /* One worker's scratch: in whole cache lines. */
 static inline int64_t rt_scratch_bytes(const struct sol_program *p)

@@ -603,6 +603,7 @@ static void run_steps(void *arg, int worker, int n)
         first = false;
         alone = single(s);
         f.step = i;
+        if (c->on_step && worker == 0) c->on_step(c->on_step_user, i);
         run_share(r, &f, s, worker, n);
         if (error && !reported) report(r, error, error_step, worker);
         reported = error;

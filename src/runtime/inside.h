@@ -29,9 +29,10 @@ struct slot {
     char **operands;  /* by place */
     int64_t *step_ns; /* of the call, if it is measured */
 };
-struct profile { /* of the last run of a program that was measured */
-    bool some;
-    int64_t *ns; /* by step */
+#define PROFILE_RUNS 64
+struct profile { /* of the last runs of a program that were measured */
+    int64_t runs;
+    int64_t *ns; /* by run, modulo PROFILE_RUNS, and step; NULL: none yet */
 };
 /* A mutex with a condition that survives fork(): a child makes it anew, for whoever held it does not exist there. */
 struct lock {
@@ -69,7 +70,6 @@ struct sol_net {
     int saved_calls;              /* of forward, since `lately` began */
     bool destroyed;               /* only what is saved still holds it */
     struct profile forward_profile, backward_profile;
-    char *profile_text; /* handed out last */
 };
 
 /* lock.c */
@@ -106,6 +106,8 @@ void saved_free_idle(struct sol_net *net);
 /* params.c */
 void params_lock(struct sol_params *params);
 void params_unlock(struct sol_params *params);
+/* profile.c: adds a run. */
+void profile_add(struct sol_net *net, struct profile *p, int nstep, const int64_t *ns);
 
 /* prepare.c. Between enter and leave the prepared block is good, and nobody writes it. */
 sol_status prepare_enter(struct sol_params *params, int threads);
@@ -122,6 +124,7 @@ struct call {
     const unsigned char *only;     /* by step: 0 skips it; NULL: all run */
     int threads;
     bool profile;
+    int64_t *out_ns; /* by step; NULL: what is measured becomes part of the profile */
 };
 sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s);
 

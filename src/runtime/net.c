@@ -2,7 +2,6 @@
  */
 #include "runtime/inside.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static int64_t io_bytes(const struct sol_io *io)
@@ -47,8 +46,6 @@ sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_par
     net->output_bytes = all_bytes(a, m->noutput, parts->outputs);
     net->param_bytes = all_bytes(a, m->nparam, parts->params);
     net->prepares = NEW_ARRAY(a, bool, m->nparam);
-    net->forward_profile.ns = NEW_ARRAY(a, int64_t, m->forward.nstep);
-    net->backward_profile.ns = NEW_ARRAY(a, int64_t, m->backward.nstep);
     TRY(ctx_check(ctx));
     mark_prepares(net);
     net->team = rt_team_openmp();
@@ -65,7 +62,8 @@ void sol_net_destroy(struct sol_net *net)
         next = s->next;
         slot_free(net, s);
     }
-    ctx_free(net->ctx, net->profile_text);
+    ctx_free(net->ctx, net->forward_profile.ns);
+    ctx_free(net->ctx, net->backward_profile.ns);
     if (net->parts.close) net->parts.close(net->parts.handle);
     net_lock(net);
     saved_free_idle(net);
@@ -153,39 +151,4 @@ void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m)
                                  .if_small = net->parts.if_small};
     out_m->peak = out_m->params + out_m->prepared + constants +
                   MAX(running + out_m->saved + out_m->inputs + out_m->outputs, preparing);
-}
-
-enum { PROFILE_LINE = 256 }; /* at most */
-
-/* `prefix` stands in front of each label. Returns where the text ends. */
-static char *print_profile(const struct sol_program *p, const struct profile *of, const char *prefix, char *text,
-                           const char *end)
-{
-    const double total = (double)MAX(sum(p->nstep, of->ns), 1);
-    for (int i = 0; i < p->nstep && of->some; i++) {
-        const double ns = (double)of->ns[i];
-        const struct sol_step *s = &p->step[i];
-        const int n =
-            snprintf(text, (size_t)(end - text), "%10.1f us %5.1f %% %10.3f Mflop %9.3f MB  %s%.160s\n", ns * 1e-3,
-                     100 * ns / total, s->flops * 1e-6, s->bytes * 1e-6, prefix, s->label ? s->label : "");
-        text += MIN(n, (int)(end - text));
-    }
-    return text;
-}
-
-const char *sol_net_profile(struct sol_net *net)
-{
-    const struct sol_module *m = net->module;
-    const size_t room = (size_t)(m->forward.nstep + m->backward.nstep) * PROFILE_LINE + 1;
-    char *text = ctx_realloc(net->ctx, NULL, room);
-    if (!text) return NULL;
-    *text = 0;
-    net_lock(net);
-    const bool some = net->forward_profile.some || net->backward_profile.some;
-    char *at = print_profile(&m->forward, &net->forward_profile, "", text, text + room);
-    print_profile(&m->backward, &net->backward_profile, "backward: ", at, text + room);
-    ctx_free(net->ctx, net->profile_text);
-    net->profile_text = text;
-    net_unlock(net);
-    return some ? text : NULL;
 }

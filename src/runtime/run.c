@@ -45,6 +45,18 @@ static sol_status explain(struct sol_net *net, const struct sol_step *s, int32_t
     return ctx_fail(net->ctx, SOL_ERR_RUN, "network '%s', '%s': %s in the data of this call", name, s->label, what);
 }
 
+struct steps { /* of a call, to be told of */
+    struct sol_ctx *ctx;
+    const struct sol_program *program;
+};
+
+static void tell_step(void *user, int32_t step)
+{
+    const struct steps *s = user;
+    const char *label = s->program->step[step].label;
+    ctx_step(s->ctx, label ? label : "");
+}
+
 sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s)
 {
     static const uint64_t seeds[8];
@@ -54,7 +66,9 @@ sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s
     for (int i = 0; i < m->nbuffer; i++) s->base[i] = begin_of(&m->buffer[i], s, c);
     params_unlock(c->params);
     if (net->debug && s->workspace.at) memset(s->workspace.at, 0xff, (size_t)s->workspace.bytes); /* NaN, and -1 */
-    if (c->profile) memset(s->step_ns, 0, (size_t)p->nstep * sizeof *s->step_ns);
+    struct steps steps = {net->ctx, p};
+    const bool tells = ctx_tells_steps(net->ctx), timed = c->profile || tells;
+    if (timed) memset(s->step_ns, 0, (size_t)p->nstep * sizeof *s->step_ns);
     const struct rt_call call = {.program = p,
                                  .base = s->base,
                                  .operands = s->operands,
@@ -65,9 +79,12 @@ sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s
                                  .team = net->team,
                                  .host = call_host,
                                  .host_user = net,
-                                 .step_ns = c->profile ? s->step_ns : NULL};
+                                 .step_ns = timed ? s->step_ns : NULL,
+                                 .on_step = tells ? tell_step : NULL,
+                                 .on_step_user = &steps};
     int32_t step = 0;
     const int32_t error = rt_run(&call, &step);
+    if (tells) ctx_step(net->ctx, NULL);
     return error ? explain(net, &p->step[step], error) : SOL_OK;
 }
 
@@ -127,10 +144,10 @@ static sol_status run_slot(struct sol_net *net, struct call *c, struct profile *
     sol_status status = take_over(net, c->uses_up);
     if (!status) status = run_program(net, c, s);
     if (c->profile) {
-        net_lock(net);
-        memcpy(profile->ns, s->step_ns, (size_t)c->program->nstep * sizeof *s->step_ns);
-        profile->some = true;
-        net_unlock(net);
+        if (c->out_ns)
+            memcpy(c->out_ns, s->step_ns, (size_t)c->program->nstep * sizeof *s->step_ns);
+        else if (!status)
+            profile_add(net, profile, c->program->nstep, s->step_ns);
     }
     if (debug) log_times(net, c->program, s->step_ns);
     slot_give(net, s);
@@ -165,15 +182,15 @@ sol_status net_measure(struct sol_net *net, struct sol_params *params, const voi
                        int64_t *out_ns)
 {
     struct sol_saved *saved = NULL;
-    struct profile profile = {.ns = out_ns};
     if (net->module->saved_bytes) TRY(saved_take(net, &saved));
     struct call c = {.program = &net->module->forward,
                      .params = params,
                      .inputs = inputs,
                      .outputs = outputs,
                      .saved = saved,
-                     .profile = true};
-    const sol_status status = run(net, &c, SOL_GIVEN_FORWARD, &profile);
+                     .profile = true,
+                     .out_ns = out_ns};
+    const sol_status status = run(net, &c, SOL_GIVEN_FORWARD, NULL);
     if (saved) saved_give(saved);
     return status;
 }

@@ -15,13 +15,18 @@ struct net_host {
     const void *data; /* in the net's arena */
     int nin;
 };
+struct net_note {                       /* of a step, for people */
+    const char *label, *solver, *where; /* of its kernel: layers, what computes it, a place in the user's source */
+    bool continues;                     /* it is of the same kernel as the step in front of it */
+};
 struct net_parts {
     const char *name;
     const struct sol_module *module; /* counts of inputs, outputs, parameters stand there */
     const struct sol_io *inputs, *outputs, *params;
     const struct net_host *host; /* NULL: no opaque layers */
     int nhost;
-    void (*close)(void *handle); /* called with `handle` when the net dies: unmaps the module; may be NULL */
+    const struct net_note *notes[2]; /* by step of forward and of backward; NULL: nothing is known */
+    void (*close)(void *handle);     /* called with `handle` when the net dies: unmaps the module; may be NULL */
     void *handle;
     int64_t if_fast, if_balanced, if_small; /* what sol_net_memory says of other settings of training::memory */
 };

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from sol import _core, log
 from sol.api import next_seed
 
-from . import training
+from . import profiling, training
 from .export import export
 from .layout import Layout
 from .skeleton import model_class
@@ -186,6 +186,7 @@ class Program:
 
     def call(self, leaves: tuple[Any, ...], threads: int) -> tuple[Any, ...] | None:
         """The network's outputs; None: something about the call is not what this program is for."""
+        profiling.watch()
         return self.caller.call(self._ready(leaves), threads)
 
     def train(self, dense: tuple[Any, ...], leaves: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -198,6 +199,7 @@ class Program:
             if self.owned[name].tensor.requires_grad != (("param", name) in self.wanted):
                 return None
         wanted = [leaves[which] if kind == "leaf" else self.owned[which].tensor for kind, which in self.gradient.slots]
+        profiling.watch()
         return training.forward(self, self._ready(dense), wanted)
 
     def _ready(self, leaves: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ network keeps for itself hangs on one more such tensor, empty, and goes with it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,12 @@ class _Call:
         self.outputs: list[Any] = []
 
 
+@functools.cache
+def _named(node: Any, name: str) -> Any:
+    """A kind of node under the network's name, by which PyTorch's profiler and graphs show it."""
+    return type(node)(f"Sol{name}", (node,), {})
+
+
 class _Step(torch.autograd.Function):
     """Forward and backward of a network."""
 
@@ -149,7 +156,7 @@ def forward(program: Program, leaves: tuple[Any, ...], wanted: Sequence[torch.Te
     """The network's outputs, those with gradients in autograd's graph; None: the call is not what the program is for."""
     call = _Call(program, leaves)
     try:
-        made = _Step.apply(call, *wanted)
+        made = _named(_Step, call.program.name).apply(call, *wanted)
     except Differs:
         return None
     g = program.gradient
@@ -230,7 +237,7 @@ def later(program: Program, dense: tuple[Any, ...], leaves: Sequence[Any], again
     tensors = [leaves[i] for i in program.tensor_leaves]
     tensors += program.sources(range(len(program.translation.params)), leaves)
     try:
-        made: tuple[Any, ...] = _Later.apply(_Call(program, dense), again, *tensors)
+        made: tuple[Any, ...] = _named(_Later, program.name).apply(_Call(program, dense), again, *tensors)
     except Differs:
         return None
     return made
