@@ -1,7 +1,7 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build asan demo test test-c test-asan test-python test-all fuzz bench bench-train bench-deploy counts docs lint format clean
+.PHONY: help setup build asan demo test test-c test-asan test-python test-all fuzz bench bench-train bench-deploy wheel wheel-try counts docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -46,6 +46,12 @@ test-all: lint test-c test-asan build ## every network, operator table and size 
 
 fuzz: setup ## the ONNX reader for an hour; found files lie in build-fuzz/
 	test/fuzz/run.sh 3600
+
+wheel: ## Python wheels for x86-64 and ARM64 with glibc 2.28 or newer, in dist/
+	@sh tools/wheel.sh
+
+wheel-try: ## the same, tried: in a fresh Debian by chroot, and in an emulator (root, debootstrap, qemu-user)
+	@sh tools/wheel_try.sh
 
 bench: build ## SOL beside other systems; NETWORKS="resnet50 vgg16" SYSTEMS="sol eager" narrow it
 	@sh tools/setup.sh bench

@@ -49,6 +49,7 @@ int cmd_deploy(struct cli *c);
 int cmd_cache(struct cli *c);
 int cmd_wisdom(struct cli *c);
 int cmd_config(struct cli *c);
+int cmd_doctor(struct cli *c);
 
 /* model.c: loading, compiling, and the arrays of a call */
 struct model {

@@ -1,4 +1,4 @@
-/* sol config, sol cache, sol wisdom. */
+/* sol config, sol cache, sol wisdom, sol doctor. */
 #include <string.h>
 
 #include "cli.h"
@@ -47,4 +47,24 @@ int cmd_wisdom(struct cli *c)
     printf("%s", text);
     sol_free(c->ctx, text);
     return EXIT_GOOD;
+}
+
+static void show_check(void *user, const struct sol_check *check)
+{
+    static const char *const states[] = {[SOL_GOOD] = "ok", [SOL_LACKS] = "missing", [SOL_BROKEN] = "BROKEN"};
+    (void)user;
+    printf("%-8s %-15s %s\n", states[check->state], check->what, check->text);
+    if (check->advice) printf("%24s -> %s\n", "", check->advice);
+    fflush(stdout);
+}
+
+int cmd_doctor(struct cli *c)
+{
+    int broken;
+    printf("%-8s %-15s %s\n", "ok", "sol", sol_version());
+    c->terminal = false; /* progress would be in the way */
+    sol_status status = sol_doctor(c->ctx, show_check, NULL, &broken);
+    if (status) return cli_fail(c, status);
+    printf(broken ? "\nSOL cannot work like this: see what is BROKEN.\n" : "\nSOL works here.\n");
+    return broken ? EXIT_FAILED : EXIT_GOOD;
 }

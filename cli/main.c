@@ -111,6 +111,8 @@ static const struct command {
     {"wisdom", "[clear|merge FILE..]", "lists what tuning has found out on this machine, forgets it, or adds a file's",
      cmd_wisdom, COMMON, 0, MOST_ITEMS},
     {"config", "", "lists the configuration keys", cmd_config, COMMON, 0, 0},
+    {"doctor", "", "tries what SOL needs of this machine: what works, what is missing, what to do", cmd_doctor, COMMON,
+     0, 0},
 };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 

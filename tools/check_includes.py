@@ -30,6 +30,7 @@ MAY = {
     "src/runtime": ["sol", "base", "rt", "runtime"],
     "src/tune": [*PLAN, "schedule", "runtime", "build", "tune"],
     "src/compile": EVERYTHING,
+    "src/doctor": EVERYTHING,
     "src/deploy": [*EVERYTHING, "deploy"],
     "src/onnx": ["sol", "base", "onnx"],  # a frontend: the public interface, and the base for errors and arenas
     "cli": ["sol"],

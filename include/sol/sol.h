@@ -80,6 +80,20 @@ sol_status sol_wisdom_print(struct sol_ctx *ctx, char **out_text);
 sol_status sol_wisdom_merge(struct sol_ctx *ctx, const char *path, int *out_new);
 sol_status sol_wisdom_clear(struct sol_ctx *ctx);
 
+/* -- what SOL needs of this machine. */
+
+/* GOOD: it works. LACKS: something that not everybody needs is missing. BROKEN: networks cannot be optimized. */
+enum sol_state { SOL_GOOD, SOL_LACKS, SOL_BROKEN };
+struct sol_check {
+    const char *what; /* "C compiler" */
+    enum sol_state state;
+    const char *text, *advice; /* what was found; what to do, or NULL */
+};
+/* Tries it out, some things for a second, and shows each; texts live while `show` runs. *out_broken: how many are
+ * BROKEN. Errors: NOMEM. */
+sol_status sol_doctor(struct sol_ctx *ctx, void (*show)(void *user, const struct sol_check *check), void *user,
+                      int *out_broken);
+
 /* -- a network. Tensors and layers belong to the graph and live as long as it does. */
 
 /* `name` is for people and for files; like all texts and arrays handed over here it is copied. Errors: NOMEM. */

@@ -176,6 +176,33 @@ static PyObject *cache_clear(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static void add_check(void *user, const struct sol_check *check)
+{
+    static const char *const states[] = {[SOL_GOOD] = "ok", [SOL_LACKS] = "missing", [SOL_BROKEN] = "broken"};
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *row = PyErr_Occurred()
+                        ? NULL
+                        : Py_BuildValue("(sssz)", check->what, states[check->state], check->text, check->advice);
+    if (row) PyList_Append(user, row);
+    Py_XDECREF(row);
+    PyGILState_Release(gil);
+}
+
+static PyObject *doctor(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    PyObject *list = PyList_New(0);
+    sol_status status = SOL_OK;
+    int broken;
+    if (!list) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    status = sol_doctor(core.ctx, add_check, list, &broken);
+    Py_END_ALLOW_THREADS;
+    if (!status && !PyErr_Occurred()) return list;
+    Py_DECREF(list);
+    return core_raise(status);
+}
+
 static PyObject *version(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -255,6 +282,7 @@ static PyMethodDef functions[] = {
     {"config_set", config_set, METH_VARARGS, "config_set(key, value)"},
     {"config_keys", config_keys, METH_NOARGS, "config_keys() -> [(key, default, documentation)]"},
     {"cache_clear", cache_clear, METH_NOARGS, "cache_clear(): forgets every compiled kernel and module"},
+    {"doctor", doctor, METH_NOARGS, "doctor() -> [(what, \"ok\", \"missing\" or \"broken\", text, advice or None)]"},
     {"version", version, METH_NOARGS, "version() -> str"},
     {"layer_known", layer_known, METH_VARARGS, "layer_known(kind) -> bool: is there a row of this name?"},
     {"set_log", set_log, METH_O, "set_log(f): f(level, line) for every line of the log; None: standard error"},

@@ -11,6 +11,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from . import _core
+from .device import HOST
 from .onnx_file import is_model
 
 
@@ -145,6 +146,11 @@ class Config(MutableMapping[str, Any]):
     def __repr__(self) -> str:
         return "\n".join(f"{k} = {self[k]!r}" for k in self)
 
+    def print(self) -> None:
+        """Prints every key with its value, and whether it was changed."""
+        for key, default, _ in _core.config_keys():
+            print(f"{key:38}{self[key] or '-'}{' (changed)' if self[key] != default else ''}")
+
     def help(self) -> str:
         """Every key, its default and what it does."""
         return "\n".join(f"{k} (default {default!r}): {doc}" for k, default, doc in _core.config_keys())
@@ -162,7 +168,7 @@ def devices() -> list[dict[str, Any]]:
     except OSError:
         pass
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return [{"type": "x86", "index": 0, "name": name, "cores": cores, "default": True}]
+    return [{"type": HOST, "index": 0, "name": name, "cores": cores, "default": True}]
 
 
 def versions() -> dict[str, str]:
@@ -196,7 +202,7 @@ def set_seed(seed: int | None, device_type: str | None = None, device_idx: int |
                 _seeds[key] = int(seed)
 
 
-def seed(device_type: str = "x86", device_idx: int = 0) -> int:
+def seed(device_type: str = HOST, device_idx: int = 0) -> int:
     """The seed of a device: as it was set, or else PyTorch's; without PyTorch, one that is drawn now and kept."""
     if not any((d["type"], d["index"]) == (device_type, device_idx) for d in devices()):
         raise _core.InvalidError(f"sol.seed: there is no device {device_type}:{device_idx}")
@@ -210,7 +216,7 @@ def seeds() -> dict[str, int]:
     return {f"{d['type']}:{d['index']}": seed(d["type"], d["index"]) for d in devices()}
 
 
-def next_seed(device_type: str = "x86", device_idx: int = 0) -> int | None:
+def next_seed(device_type: str = HOST, device_idx: int = 0) -> int | None:
     """The next number of a device's stream, of 63 bits; None: no seed was set, the framework's generator shall say."""
     key = (device_type, device_idx)
     if key not in _seeds:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import platform
+
 from . import _core
 
-X86 = "x86"
-x86, arm64, arm, riscv64, auto = (
-    X86,
-    "arm64",
-    "arm",
-    "riscv64",
-    "auto",
-)  # of sol.deploy: compiled for, wherever SOL runs
+# what sol.deploy compiles for, wherever SOL runs
+x86, arm64, arm, riscv64, auto = "x86", "arm64", "arm", "riscv64", "auto"
+X86 = x86
+HOST = arm64 if platform.machine() in ("aarch64", "arm64") else x86
 
 
 def set(device: str, index: int = 0) -> None:
     """Chooses the device. There is one so far: the processor this runs on."""
-    if device.lower() not in (X86, "cpu") or index != 0:
-        raise _core.UnsupportedError(f"device {device}:{index}: not supported; there is {X86}:0")
+    if device.lower() not in (HOST, "cpu") or index != 0:
+        raise _core.UnsupportedError(f"device {device}:{index}: not supported; there is {HOST}:0")

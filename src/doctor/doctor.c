@@ -1,0 +1,343 @@
+/* sol_doctor: what SOL needs of this machine, tried out one by one, with what to do where something is missing.
+ *
+ * Each row of the table finds out one thing and says it. What counts is tried, not looked up: a source is compiled as
+ * kernels are, with headers of the C library, linked and mapped, and at last a network runs. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "build/build.h"
+#include "dnn/dnn.h"
+#include "print/kernel.h"
+#include "rt/rt.h"
+
+enum { MIB = 1 << 20, ROOM_MIB = 100 }; /* of free space in the cache's folder: one network takes a few */
+
+struct doctor {
+    struct sol_ctx *ctx;
+    struct arena *arena;
+    const char *cc; /* NULL: none was found */
+    bool clang, compiles;
+    struct sol_check found;
+};
+
+static void say(struct doctor *d, enum sol_state state, const char *text, const char *advice)
+{
+    d->found.state = state;
+    d->found.text = text;
+    d->found.advice = advice;
+}
+
+/* -- programs */
+
+/* Runs a program; returns whether it ended well, and the first line of its output. */
+static bool runs(struct doctor *d, const char *const *argv, const char **out_line)
+{
+    struct process *p;
+    int exit = 0;
+    const char *output = "";
+    if (process_start(d->ctx, argv, &p)) {
+        *out_line = arena_strdup(d->arena, sol_error(d->ctx));
+        return false;
+    }
+    const bool waited = !process_wait(d->ctx, p, &exit, &output);
+    *out_line = arena_printf(d->arena, "%.*s", (int)MIN(strcspn(output, "\n"), 200u), output);
+    process_free(d->ctx, p);
+    return waited && !exit;
+}
+
+static const char *first_of(struct doctor *d, const char *const *names)
+{
+    const char *path = NULL;
+    for (int i = 0; names[i] && !path; i++) path = compiler_find_program(d->arena, names[i]);
+    return path;
+}
+
+static void check_compiler(struct doctor *d)
+{
+    static const char *const names[] = {"cc", "gcc", "clang", NULL};
+    const char *key = ctx_config(d->ctx, "compiler::name"), *line;
+    const bool choose = !*key || !strcmp(key, "auto");
+    const char *cc = choose ? first_of(d, names) : compiler_find_program(d->arena, key);
+    if (!cc) {
+        say(d, SOL_BROKEN,
+            choose ? "neither cc nor gcc nor clang is in PATH" : arena_printf(d->arena, "%s: no such program", key),
+            choose ? "install one (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc); without one "
+                     "only networks run that are in the cache"
+                   : "set the key compiler::name (or SOL_COMPILER) to gcc or clang, or to auto");
+        return;
+    }
+    if (!runs(d, (const char *const[]){cc, "--version", NULL}, &line)) {
+        say(d, SOL_BROKEN, arena_printf(d->arena, "%s --version fails: %s", cc, line),
+            "set the key compiler::name (or SOL_COMPILER) to gcc or clang");
+        return;
+    }
+    d->cc = cc;
+    d->clang = strstr(line, "clang version") != NULL;
+    say(d, SOL_GOOD, arena_printf(d->arena, "%s: %s", cc, line), NULL);
+}
+
+/* Compiles, links and maps a source in `folder` as kernels are; returns what went wrong, or NULL. */
+static const char *compile_fails(struct doctor *d, const char *folder)
+{
+    static const char text[] = "#include <math.h>\n"
+                               "#include <stdint.h>\n"
+                               "__attribute__((visibility(\"default\"))) int32_t sol_doctor_try(float x)\n"
+                               "{ return (int32_t)sqrtf(x); }\n";
+    const char *source = arena_printf(d->arena, "%s/try.c", folder),
+               *library = arena_printf(d->arena, "%s/try.so", folder), *line;
+    if (file_write(d->ctx, source, text, sizeof text - 1)) return arena_strdup(d->arena, sol_error(d->ctx));
+    struct target t;
+    if (target_named(d->ctx, ctx_config(d->ctx, "target"), &t)) target_host(&t);
+    const char *const *flags = compiler_code_flags(d->arena, t.march, t.vector_bytes, d->clang);
+    const char *argv[32] = {d->cc};
+    int n = 1;
+    for (int i = 0; flags[i] && n < 24; i++) argv[n++] = flags[i];
+    const char *const rest[] = {"-w", "-shared", "-o", library, source, "-lm"};
+    for (int i = 0; i < COUNT_OF(rest); i++) argv[n++] = rest[i];
+    if (!runs(d, argv, &line)) return line;
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) return arena_strdup(d->arena, dlerror());
+    int32_t (*function)(float);
+    void *found = dlsym(handle, "sol_doctor_try");
+    memcpy(&function, &found, sizeof function);
+    const bool right = found && function(16) == 4;
+    dlclose(handle);
+    return right ? NULL : "what was compiled gives a wrong result";
+}
+
+static void check_compiles(struct doctor *d)
+{
+    if (!d->cc) {
+        say(d, SOL_BROKEN, "not tried: there is no compiler", NULL);
+        return;
+    }
+    const char *folder = folder_temporary(d->arena);
+    if (!folder) {
+        say(d, SOL_BROKEN,
+            arena_printf(d->arena, "no folder can be made in %s: %s", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
+                         strerror(errno)),
+            "set TMPDIR to a folder that you can write");
+        return;
+    }
+    const char *wrong = compile_fails(d, folder);
+    folder_remove(folder);
+    d->compiles = !wrong;
+    if (!wrong) {
+        say(d, SOL_GOOD, "headers of the C library, linker and loader work", NULL);
+        return;
+    }
+    const bool header = strstr(wrong, ".h") && strstr(wrong, "error");
+    const bool map = strstr(wrong, "failed to map");
+    say(d, SOL_BROKEN, wrong,
+        header ? "install the headers of the C library (Debian, Ubuntu: apt install libc6-dev; Fedora: dnf install "
+                 "glibc-devel)"
+        : map  ? "the temporary folder is mounted noexec: set TMPDIR to one that is not"
+              : "the compiler must make shared objects: try another one with the key compiler::name (or SOL_COMPILER)");
+}
+
+/* -- the machine */
+
+static void check_processor(struct doctor *d)
+{
+    struct target host;
+    target_host(&host);
+    say(d, SOL_GOOD,
+        arena_printf(d->arena, "%s, vectors of %d bytes, %d processor%s, caches of %lld KiB, %lld KiB and %lld MiB",
+                     host.device, host.vector_bytes, host.cores, host.cores == 1 ? "" : "s", (long long)host.l1 >> 10,
+                     (long long)host.l2 >> 10, (long long)host.l3 >> 20),
+        NULL);
+}
+
+static void check_target(struct doctor *d)
+{
+    struct target t;
+    const char *name = ctx_config(d->ctx, "target");
+    sol_status status = target_named(d->ctx, name, &t);
+    if (!status) status = target_check(d->ctx, &t);
+    if (status)
+        say(d, SOL_BROKEN, arena_strdup(d->arena, sol_error(d->ctx)), "set the key target (or SOL_TARGET) to native");
+    else
+        say(d, SOL_GOOD, arena_strdup(d->arena, name), NULL);
+}
+
+static void check_threads(struct doctor *d)
+{
+    const char *most = ctx_config(d->ctx, "threads");
+    const char *whose =
+        rt_team_openmp() ? "those of the OpenMP runtime that is loaded" : "its own (no OpenMP runtime is loaded)";
+    say(d, SOL_GOOD, arena_printf(d->arena, "%d at most, %s", strcmp(most, "0") ? atoi(most) : rt_processors(), whose),
+        NULL);
+}
+
+/* -- the cache */
+
+static void check_cache(struct doctor *d)
+{
+    const char *folder = ctx_config(d->ctx, "cache::folder");
+    if (!*folder) {
+        say(d, SOL_LACKS, "the key cache::folder is empty: every network is compiled anew",
+            "set cache::folder (or SOL_CACHE) to a folder of your own");
+        return;
+    }
+    struct stat s;
+    struct statvfs v;
+    if (stat(folder, &s) && errno == ENOENT && file_make_folder(d->ctx, folder)) {
+        say(d, SOL_LACKS, arena_strdup(d->arena, sol_error(d->ctx)),
+            "set the key cache::folder (or SOL_CACHE) to a folder that you can write");
+        return;
+    }
+    const char *real = realpath(folder, NULL), *path = real ? arena_strdup(d->arena, real) : folder;
+    free((char *)real);
+    if (!cache_beside(d->ctx, d->arena, 0, "x")) {
+        say(d, SOL_LACKS, arena_printf(d->arena, "%s: it is not a folder of your own that nobody else can write", path),
+            "chmod 700 it, or set the key cache::folder (or SOL_CACHE) to another one");
+        return;
+    }
+    if (access(folder, W_OK)) {
+        say(d, SOL_LACKS, arena_printf(d->arena, "%s: it cannot be written", path),
+            "a temporary cache stands in; set the key cache::folder (or SOL_CACHE) to a folder that you can write");
+        return;
+    }
+    const double room = statvfs(folder, &v) ? 0 : (double)v.f_bavail * (double)v.f_frsize / MIB;
+    say(d, room < ROOM_MIB ? SOL_LACKS : SOL_GOOD,
+        arena_printf(d->arena, "%s, %.0f MiB free, kept below %s MiB", path, room, ctx_config(d->ctx, "cache::limit")),
+        room < ROOM_MIB ? "make room, or set the key cache::folder (or SOL_CACHE) to another disk" : NULL);
+}
+
+/* -- what only some need */
+
+struct wanted { /* a program, and what is missing without it */
+    const char *what, *const *names, *without, *package;
+};
+
+static void check_program(struct doctor *d, const struct wanted *w)
+{
+    const char *path = first_of(d, w->names);
+    if (!path) {
+        say(d, SOL_LACKS, arena_printf(d->arena, "there is no %s: %s", w->names[0], w->without),
+            arena_printf(d->arena, "Debian, Ubuntu: apt install %s", w->package));
+        return;
+    }
+    say(d, SOL_GOOD, path, NULL);
+}
+
+/* A cross compiler may be there without the C library that it compiles for. */
+static void check_cross(struct doctor *d)
+{
+#if defined __aarch64__
+    static const char *const names[] = {"x86_64-linux-gnu-gcc", NULL};
+    static const struct wanted w = {"cross", names, "no deployment for x86",
+                                    "gcc-x86-64-linux-gnu libc6-dev-amd64-cross"};
+#else
+    static const char *const names[] = {"aarch64-linux-gnu-gcc", NULL};
+    static const struct wanted w = {"cross", names, "no deployment for ARM64",
+                                    "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"};
+#endif
+    const char *line;
+    check_program(d, &w);
+    if (d->found.state != SOL_GOOD) return;
+    const char *const argv[] = {d->found.text, "-include", "stdlib.h",  "-E",        "-x",
+                                "c",           "-o",       "/dev/null", "/dev/null", NULL};
+    if (!runs(d, argv, &line))
+        say(d, SOL_LACKS, arena_printf(d->arena, "%s does not find stdlib.h", d->found.text),
+            arena_printf(d->arena, "Debian, Ubuntu: apt install %s", strchr(w.package, ' ') + 1));
+}
+
+static void check_dot(struct doctor *d)
+{
+    static const char *const names[] = {"dot", NULL};
+    check_program(d, &(struct wanted){"dot", names, "networks drawn with compiler::debug stay text", "graphviz"});
+}
+
+static void check_plugins(struct doctor *d)
+{
+    const char *key = ctx_config(d->ctx, "plugins");
+    const struct plugins *p = plugins_load(d->ctx, d->arena);
+    struct text t = text_new(d->arena);
+    for (int i = 0; p && i < p->n; i++) text_put(&t, "%s%s (%s)", i ? ", " : "", p->at[i].library, p->at[i].path);
+    if (p) {
+        say(d, SOL_GOOD, t.at, NULL);
+    } else if (!strcmp(key, "off")) {
+        say(d, SOL_GOOD, "off, by the key plugins", NULL);
+    } else {
+        const bool own = *key && strcmp(key, "auto");
+        say(d, own ? SOL_LACKS : SOL_GOOD,
+            own ? arena_printf(d->arena, "none in %s that can be loaded", key)
+                : "none: SOL's own kernels are all there is",
+            own ? "set the key plugins (or SOL_PLUGINS) to the folder of sol-openblas.so or sol-onednn.so, or to auto"
+                : NULL);
+    }
+}
+
+/* -- all of it: a network */
+
+struct tried {
+    struct sol_graph *g;
+    struct sol_net *net;
+    struct sol_params *params;
+};
+
+static sol_status try_network(struct sol_ctx *ctx, struct tried *t, float out[4])
+{
+    struct sol_tensor *x, *y;
+    const float in[4] = {0, 1, -2, 4};
+    const int64_t shape[1] = {4};
+    TRY(sol_graph_create(ctx, "doctor", &t->g));
+    TRY(sol_graph_input(t->g, "x", SOL_F32, 1, shape, &x));
+    TRY(sol_graph_layer(t->g, "abs", "doctor", NULL, 1, &x, 0, NULL, 1, &y));
+    TRY(sol_graph_output(t->g, "y", y));
+    TRY(sol_compile(ctx, t->g, &t->net));
+    TRY(sol_params_create(t->net, &t->params));
+    return sol_net_run(t->net, t->params, (const void *const[]){in}, (void *const[]){out}, 0);
+}
+
+static void check_network(struct doctor *d)
+{
+    struct tried t = {0};
+    float out[4] = {0};
+    const bool ran = !try_network(d->ctx, &t, out);
+    const bool right = out[0] == 0 && out[1] == 1 && out[2] == 2 && out[3] == 4;
+    if (!ran)
+        say(d, SOL_BROKEN, arena_strdup(d->arena, sol_error(d->ctx)), NULL);
+    else if (!right)
+        say(d, SOL_BROKEN, "it runs, and its results are wrong", "please report this");
+    else
+        say(d, SOL_GOOD, d->compiles ? "optimized and run" : "run from the cache; nothing new can be compiled", NULL);
+    sol_params_destroy(t.params);
+    sol_net_destroy(t.net);
+    sol_graph_destroy(t.g);
+}
+
+static const struct {
+    const char *what;
+    void (*check)(struct doctor *d);
+} rows[] = {
+    {"processor", check_processor}, {"target", check_target},        {"threads", check_threads},
+    {"C compiler", check_compiler}, {"compiling", check_compiles},   {"cache", check_cache},
+    {"a network", check_network},   {"cross compiler", check_cross}, {"dot (Graphviz)", check_dot},
+    {"plug-ins", check_plugins},
+};
+
+sol_status sol_doctor(struct sol_ctx *ctx, void (*show)(void *user, const struct sol_check *check), void *user,
+                      int *out_broken)
+{
+    struct arena *a = arena_create(ctx);
+    *out_broken = 0;
+    if (!a) return SOL_ERR_NOMEM;
+    struct doctor d = {.ctx = ctx, .arena = a};
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        d.found = (struct sol_check){.what = rows[i].what};
+        rows[i].check(&d);
+        *out_broken += d.found.state == SOL_BROKEN;
+        show(user, &d.found);
+    }
+    arena_destroy(a);
+    return SOL_OK;
+}

@@ -1,0 +1,127 @@
+"""`sol doctor`, `python -m sol`, `sol.config.print()`: what works here, what is missing, what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sol
+
+SOL = Path(__file__).resolve().parents[2] / "build/cli/sol"
+
+
+def doctor(
+    tmp_path: Path, *, command: list[str] | None = None, **more: str
+) -> tuple[int, dict[str, tuple[str, str, str]]]:
+    """The exit code, and for each row its state, what was found, and the advice."""
+    environment = {**os.environ, "SOL_CACHE": str(tmp_path / "cache"), **more}
+    done = subprocess.run(
+        command or [str(SOL), "doctor"], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+    )
+    rows: dict[str, tuple[str, str, str]] = {}
+    for line in done.stdout.splitlines():
+        row = re.match(r"(ok|missing|BROKEN) +(.*?)  +(.*)", line)
+        advice = re.match(r" +-> (.*)", line)
+        if row:
+            last, rows[row[2]] = row[2], (row[1], row[3], "")
+        elif advice:
+            rows[last] = (*rows[last][:2], advice[1])
+    return done.returncode, rows
+
+
+def compiler(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "compiler"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_all_is_well(tmp_path):
+    code, rows = doctor(tmp_path)
+    assert code == 0
+    assert {rows[what][0] for what in ("sol", "processor", "C compiler", "compiling", "cache", "a network")} == {"ok"}
+    assert rows["cache"][1].startswith(str(tmp_path / "cache"))
+
+
+def test_without_a_compiler(tmp_path):
+    code, rows = doctor(tmp_path, PATH="/nowhere")
+    assert code == 4
+    assert rows["C compiler"][0] == "BROKEN" and "apt install gcc" in rows["C compiler"][2]
+    assert rows["compiling"][0] == rows["a network"][0] == "BROKEN"
+    assert rows["cross compiler"][0] == rows["dot (Graphviz)"][0] == "missing"
+    assert "gcc-aarch64-linux-gnu" in rows["cross compiler"][2] or "gcc-x86-64-linux-gnu" in rows["cross compiler"][2]
+
+
+def test_what_is_in_the_cache_runs_without_a_compiler(tmp_path):
+    assert doctor(tmp_path)[0] == 0
+    code, rows = doctor(tmp_path, PATH="/nowhere")
+    assert code == 4 and rows["a network"] == ("ok", "run from the cache; nothing new can be compiled", "")
+
+
+@pytest.mark.parametrize(
+    ("script", "row", "text", "advice"),
+    [
+        ('exec cc -nostdinc "$@"', "compiling", r"math\.h", "apt install libc6-dev"),
+        ('[ "$1" = --version ] && exec cc "$@"; echo "no luck"; exit 1', "compiling", "no luck", "another one"),
+        ("echo broken; exit 3", "C compiler", "--version fails: broken", "compiler::name"),
+    ],
+)
+def test_a_compiler_that_does_not_do(tmp_path, script, row, text, advice):
+    code, rows = doctor(tmp_path, SOL_COMPILER=compiler(tmp_path, script))
+    assert code == 4
+    assert rows[row][0] == "BROKEN" and re.search(text, rows[row][1]) and advice in rows[row][2]
+
+
+def test_a_cache_that_others_can_write(tmp_path):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    code, rows = doctor(tmp_path)
+    assert code == 0  # a temporary one stands in
+    assert rows["cache"][0] == "missing" and "chmod 700" in rows["cache"][2]
+
+
+def test_a_target_of_another_machine(tmp_path):
+    code, rows = doctor(tmp_path, SOL_TARGET="neon" if sol.device.HOST == "x86" else "avx2")
+    assert code == 4 and rows["target"][0] == "BROKEN" and "native" in rows["target"][2]
+
+
+def test_from_python(tmp_path):
+    code, rows = doctor(tmp_path, command=[sys.executable, "-m", "sol", "--config"])
+    assert code == 0 and rows["a network"][0] == "ok"
+    code, rows = doctor(tmp_path, command=[sys.executable, "-m", "sol"], SOL_COMPILER="/nowhere/cc")
+    assert code == 4 and rows["C compiler"] == (
+        "BROKEN",
+        "/nowhere/cc: no such program",
+        "set the key compiler::name (or SOL_COMPILER) to gcc or clang, or to auto",
+    )
+
+
+def test_versions_and_configuration(tmp_path):
+    command = [sys.executable, "-m", "sol", "--config"]
+    environment = {**os.environ, "SOL_CACHE": str(tmp_path), "SOL_AUTOTUNE": "off"}
+    printed = subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
+    for text in (
+        f"sol  .*{sol.__version__}",
+        r"pytorch: torch \d",
+        r"onnx: onnx \d",
+        r"numpy: numpy \d",
+        rf"{sol.device.HOST}:0: ",
+    ):
+        assert re.search(text, printed), text
+    assert re.search(r"^autotune +off", printed, re.M) and re.search(r"^solver +auto$", printed, re.M)
+
+
+def test_config_print(capsys):
+    before = sol.config["solver"]
+    sol.config["solver"] = "nest"
+    try:
+        sol.config.print()
+    finally:
+        sol.config["solver"] = before
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) == len(sol.config)
+    assert re.search(r"^solver +nest \(changed\)$", printed, re.M)
