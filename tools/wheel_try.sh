@@ -45,13 +45,15 @@ try_x86_64() {
         within sol doctor > "$TRY/without.log" || code=$?
         grep -A1 BROKEN "$TRY/without.log"
         [ "$code" = 4 ] || fail "without a compiler: exit code $code, expected 4"
-        within python3 onnx_numpy.py 2>&1 | tail -1 || true
+        within python3 /root/onnx_numpy.py 2>&1 | tail -1 || true
         say "installing gcc there"
         within apt-get update -qq
         within apt-get install -y -qq --no-install-recommends gcc libc6-dev > "$TRY/apt.log" 2>&1
     fi
     within sol doctor || fail "the doctor finds something broken"
     within python3 -m sol > "$TRY/python.log" || fail "python -m sol"
+    if grep -qw avx512dq /proc/cpuinfo; then bytes=64; elif grep -qw avx2 /proc/cpuinfo; then bytes=32; else bytes=16; fi
+    grep -q "vectors of $bytes bytes" "$TRY/python.log" || fail "it does not see this processor's vectors of $bytes bytes"
     within python3 /root/onnx_numpy.py
     within env SOL_COMPILER=/nowhere python3 /root/onnx_numpy.py > /dev/null 2>&1 && say "runs from the cache"
     say "x86_64: good"

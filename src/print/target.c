@@ -5,6 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#if defined __x86_64__ || defined __i386__
+#include <cpuid.h>
+#endif
+
 #include "print/kernel.h"
 #include "rt/rt.h"
 
@@ -101,6 +105,23 @@ static const struct named *find(const char *name)
     return NULL;
 }
 
+#if defined __x86_64__ || defined __i386__
+/* Asked here and not by __builtin_cpu_supports: what stands behind that is the compiler's own library, and with some of
+ * them (clang's of Zig) the answer is always no. A set counts if the system saves its registers, too. */
+static const char *x86_name(void)
+{
+    enum { FMA = 1 << 12, OSXSAVE = 1 << 27, AVX = 1 << 28 };                        /* leaf 1, ecx */
+    enum { AVX2 = 1 << 5 };                                                          /* leaf 7, ebx */
+    const unsigned avx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;               /* F, DQ, BW, VL */
+    const unsigned first = OSXSAVE | AVX | FMA, ymm = 1 << 1 | 1 << 2, zmm = 7 << 5; /* of XCR0 */
+    unsigned a, b, c, d, saved, unused;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & first) != first) return "sse2";
+    __asm__("xgetbv" : "=a"(saved), "=d"(unused) : "c"(0));
+    if ((saved & ymm) != ymm || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & AVX2)) return "sse2";
+    return (b & avx512) == avx512 && (saved & zmm) == zmm ? "avx512" : "avx2";
+}
+#endif
+
 void target_host(struct target *out)
 {
     const char *name = "sse2";
@@ -111,12 +132,7 @@ void target_host(struct target *out)
 #elif defined __riscv
     name = "riscv64";
 #elif defined __x86_64__ || defined __i386__
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq"))
-        name = "avx512";
-    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        name = "avx2";
+    name = x86_name();
 #endif
     fill(find(name), out);
     out->name = "native";

@@ -47,6 +47,14 @@ def test_all_is_well(tmp_path):
     assert rows["cache"][1].startswith(str(tmp_path / "cache"))
 
 
+@pytest.mark.skipif(sol.device.HOST != "x86", reason="instruction sets of x86")
+def test_the_processor_is_known(tmp_path):
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+        has = set(next(line for line in f if line.startswith("flags")).split())
+    most = 64 if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= has else 32 if {"avx2", "fma"} <= has else 16
+    assert f"vectors of {most} bytes" in doctor(tmp_path)[1]["processor"][1]
+
+
 def test_without_a_compiler(tmp_path):
     code, rows = doctor(tmp_path, PATH="/nowhere")
     assert code == 4
