@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static PyObject *text_is_neg, *text_requires_grad;
+static PyObject *text_is_neg, *text_is_conj, *text_requires_grad;
 
 /* -- making */
 
@@ -183,16 +183,27 @@ static int is_tensor(const struct py_caller *c, PyObject *object)
     return 0;
 }
 
-/* A tensor of one element may be a negated view (of a complex one's imaginary part) and look like any other. */
-static int is_negated(PyObject *object, const struct spec *s)
+static int ask(PyObject *object, PyObject *method)
 {
-    for (int i = 0; i < s->ndim; i++)
-        if (s->shape[i] != 1) return 0;
-    PyObject *answer = PyObject_CallMethodObjArgs(object, text_is_neg, NULL);
+    PyObject *answer = PyObject_CallMethodObjArgs(object, method, NULL);
     if (!answer) return -1;
-    int negated = PyObject_IsTrue(answer);
+    int yes = PyObject_IsTrue(answer);
     Py_DECREF(answer);
-    return negated;
+    return yes;
+}
+
+/* Is what lies in memory not the tensor's numbers yet? A conjugated view looks like any other complex tensor, and one
+ * element of a negated view (of a complex tensor's imaginary part) like any other. */
+static int is_lazy(PyObject *object, const struct spec *s)
+{
+    if (s->code == DL_COMPLEX) {
+        int conjugated = ask(object, text_is_conj);
+        if (conjugated) return conjugated;
+    } else {
+        for (int i = 0; i < s->ndim; i++)
+            if (s->shape[i] != 1) return 0;
+    }
+    return ask(object, text_is_neg);
 }
 
 int call_match(const struct py_caller *c, PyObject *object, const struct spec *s, const void **out_data)
@@ -212,8 +223,8 @@ int call_match(const struct py_caller *c, PyObject *object, const struct spec *s
         strided &= s->shape[i] == 1 || !t.strides || t.strides[i] == s->strides[i];
     }
     if (!strided && !empty) return 0;
-    int negated = is_negated(object, s);
-    if (negated) return negated < 0 ? -1 : 0;
+    int lazy = is_lazy(object, s);
+    if (lazy) return lazy < 0 ? -1 : 0;
     *out_data = t.data ? (const char *)t.data + t.byte_offset : (const void *)c; /* any address for no elements */
     return 1;
 }
@@ -361,7 +372,8 @@ int core_add_caller(PyObject *module)
 {
     core.caller = (PyTypeObject *)PyType_FromSpec(&caller_spec);
     text_is_neg = PyUnicode_InternFromString("is_neg");
+    text_is_conj = PyUnicode_InternFromString("is_conj");
     text_requires_grad = PyUnicode_InternFromString("requires_grad");
-    if (!core.caller || !text_is_neg || !text_requires_grad || params_init()) return -1;
+    if (!core.caller || !text_is_neg || !text_is_conj || !text_requires_grad || params_init()) return -1;
     return PyModule_AddType(module, core.caller);
 }

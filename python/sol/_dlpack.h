@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 enum { DL_CPU = 1 };
-enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BOOL = 6 };
+enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_COMPLEX = 5, DL_BOOL = 6 };
 
 struct dl_tensor {
     void *data;

@@ -160,6 +160,11 @@ static double where(double x, double y, double z)
     return x != 0 ? y : z;
 }
 
+static double square(double x)
+{
+    return x * x;
+}
+
 static double remainder_real(double x, double y)
 {
     double r = fmod(x, y);

@@ -24,7 +24,7 @@ from sol.pytorch.export import export
 from sol.pytorch.translate import Translator
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
-from torch_help import PLUS, TIMES, error, interpret, to_double
+from torch_help import DOUBLE, PLUS, TIMES, error, interpret, to_double
 
 DTYPES = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool, "uint8": torch.uint8}
 ALL = 1 << 30
@@ -129,16 +129,18 @@ def samples(name, dtype, count=ALL):
 
 def _exact(call, eager, digit=0.0):
     """The results in float64; the eager ones where the operator does not take it. `digit`: of inputs changed by so much."""
-    if not any(isinstance(e, torch.Tensor) and e.dtype == torch.float32 for e in eager):
+    if not any(isinstance(e, torch.Tensor) and e.dtype in DOUBLE for e in eager):
         return eager
-    some = any(t.dtype == torch.float32 for t in call.inputs)
+    some = any(t.dtype in DOUBLE for t in call.inputs)
     inputs = [t.clone() for t in call.inputs]
     with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, IndexError):
         inputs = to_double(inputs) if some else [t.double() for t in inputs]
         if digit:
             chance = torch.Generator().manual_seed(0)
             signs = [torch.randint(0, 2, t.shape, generator=chance) * 2.0 - 1 for t in inputs]
-            inputs = [t * (1 + digit * s) if t.is_floating_point() else t for t, s in zip(inputs, signs, strict=True)]
+            inputs = [
+                t * (1 + digit * s) if t.dtype in DOUBLE.values() else t for t, s in zip(inputs, signs, strict=True)
+            ]
         return pytree.tree_leaves(call(*inputs))
     return eager
 
@@ -170,7 +172,7 @@ def compare(name, call, got, eager):
         if chance or name in UNDEFINED or (name.split(".")[0] in ANY_ORDER and not g.is_floating_point()):
             continue
         problem = _far(name, g, e, exact[k])
-        if problem and not (g.is_floating_point() and _cancels(g, exact[k], _exact(call, eager, LAST_DIGIT)[k])):
+        if problem and not (g.dtype in DOUBLE and _cancels(g, exact[k], _exact(call, eager, LAST_DIGIT)[k])):
             return problem
     return None
 
@@ -274,8 +276,9 @@ each with the line of the model; none is wrong. Of {operators} operators {works}
 
 A number is how many samples of a type work; *n of m*: the others are refused, for the reasons on the right. An operator does
 not need a row of its own in SOL's table (`python/sol/pytorch/operators`): PyTorch's own decompositions are used, too.
-Refused everywhere: complex numbers, float16 and bfloat16, sparse and quantised tensors, results whose shape or control flow
-depends on data. Random numbers have PyTorch's distributions (`test/python/test_chance.py`), not its values.
+Complex tensors are pairs of real ones: operators that make them or take them are rows here, what they do with complex operands
+is in `test/python/test_complex.py`. Refused everywhere: float16 and bfloat16, sparse and quantised tensors, results whose shape
+or control flow depends on data. Random numbers have PyTorch's distributions (`test/python/test_chance.py`), not its values.
 
 | operator | {types} | refused |
 |---|{lines}---|

@@ -463,7 +463,7 @@ def test_wildcard_batch():
         ((torch.zeros(2, 4).to_sparse(),), "sparse"),
         ((torch.nested.nested_tensor([torch.zeros(4)], layout=torch.jagged),), "NestedTensor: not supported"),
         ((np.zeros((2, 4), np.float32),), r"expected float32\[2, 4\], got an object of numpy.ndarray; use torch.from_"),
-        ((torch.zeros(2, 4, dtype=torch.complex64),), "complex64"),
+        ((torch.zeros(2, 4, dtype=torch.complex64),), r"expected float32\[2, 4\], got complex64\[2, 4\]"),
         ((1.0,), r"argument 0 \(input\): expected float32\[2, 4\], got 1.0"),
         (([[1.0] * 4],), r"expected arguments like .*, got \(\(\[\[\*, \*, \*, \*\]\]\), {}\)"),
         ((), "missing"),
@@ -818,8 +818,8 @@ def test_in_a_worker_of_a_data_loader():
 
 class Refused(nn.Module):
     def forward(self, x):
-        y = torch.fft.fft(x).real
-        return y + torch.special.i0(x) + torch.linalg.svd(x)[1].sum()
+        y = torch.complex(x, x).acos().real
+        return y + x[x > 0].sum() + x.to_sparse().to_dense()
 
 
 class Branches(nn.Module):
@@ -835,7 +835,7 @@ class Picks(nn.Module):
 def test_everything_that_is_refused_at_once():
     with pytest.raises(sol.UnsupportedError) as e:
         sol.optimize(Refused(), torch.randn(3, 3))
-    for part in ("3 things", "aten.fft_fft", "complex64", "aten.special_i0", "svd", "test_api.py:"):
+    for part in ("things", "aten.acos", "complex", "the shape depends on data", "sparse", "test_api.py:"):
         assert part in str(e.value)
 
 

@@ -80,12 +80,12 @@ TRANSFORMERS = {  # name -> model's class, what its configuration changes, argum
     "swin": ("SwinModel", WINDOWS, picture()),
     "swinv2": ("Swinv2Model", WINDOWS, picture()),
     "segformer": ("SegformerModel", {**PYRAMID, "num_attention_heads": [1, 2, 4, 4]}, picture(64)),
+    "fnet": ("FNetModel", {**SMALL, "vocab_size": 100, "max_position_embeddings": 64}, words()),
     "convnext": ("ConvNextModel", PYRAMID, picture(64)),
     "convnextv2": ("ConvNextV2Model", PYRAMID, picture(64)),
     "poolformer": ("PoolFormerModel", PYRAMID, picture(64)),
 }  # fmt: skip
 REFUSED = {  # and what the message says
-    "fnet": ("FNetModel", {**SMALL, "vocab_size": 100, "max_position_embeddings": 64}, words(), "aten.fft_fftn.default: .*complex64"),
     "mixtral": ("MixtralForCausalLM", {**GROUPED, "num_local_experts": 4}, words(use_cache=False), "grouped_mm"),
 }  # fmt: skip
 

@@ -17,16 +17,19 @@ def tensors(tree):
     return [v for v in pytree.tree_leaves(tree) if isinstance(v, torch.Tensor)]
 
 
+DOUBLE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
 def to_double(tree):
-    return pytree.tree_map(
-        lambda v: v.double() if isinstance(v, torch.Tensor) and v.dtype == torch.float32 else v, tree
-    )
+    return pytree.tree_map(lambda v: v.to(DOUBLE.get(v.dtype, v.dtype)) if isinstance(v, torch.Tensor) else v, tree)
 
 
 def error(got, exact):
     """Relative L2 over what is finite; what is not must be the same. Integers: the largest difference."""
     got, exact = got.detach(), exact.detach()
     assert got.shape == exact.shape, f"shape {tuple(got.shape)}, expected {tuple(exact.shape)}"
+    if exact.is_complex():
+        return error(*(torch.view_as_real(t.resolve_conj()) for t in (got, exact)))
     if not exact.is_floating_point():
         return float((got.double() - exact.double()).abs().max()) if got.numel() else 0.0
     got, exact = got.double(), exact.double()
@@ -75,7 +78,11 @@ def check(optimized, model, args, kwargs=None, times=TIMES):
 
 
 def _physical(t, layout):
-    return t.detach().permute(layout.order).contiguous().numpy()
+    return _as_real(t.detach().permute(layout.order).contiguous()).numpy()
+
+
+def _as_real(t):
+    return torch.view_as_real(t.resolve_conj()) if t.is_complex() else t
 
 
 def interpret(model, args):
@@ -88,7 +95,7 @@ def interpret(model, args):
     inputs = tuple(_physical(given[i.leaf], i.layout) for i in t.inputs)
     params = tuple(_physical(owned[p.name] if p.constant is None else p.constant, p.layout) for p in t.params)
     outputs = [torch.zeros(layout.physical, dtype=dtype) for layout, dtype in t.outputs]
-    t.graph.interpret(inputs, params, tuple(o.numpy() for o in outputs))
+    t.graph.interpret(inputs, params, tuple(_as_real(o).numpy() for o in outputs))
     shaped = [o.permute(layout.inverse).expand(layout.shape) for o, (layout, _) in zip(outputs, t.outputs, strict=True)]
     return {k: shaped[r.value] for k, r in enumerate(t.results) if r.kind == "output"}
 

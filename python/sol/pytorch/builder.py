@@ -29,6 +29,7 @@ SOL_NAME = {
     torch.float64: "f64",
 }
 TORCH_TYPE = {name: dtype for dtype, name in SOL_NAME.items()}
+REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}  # of what a complex number is a pair
 _FORMAT = {"bool": "?", "u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I", "i32": "i", "u64": "Q", "i64": "q",
            "f32": "f", "f64": "d"}  # fmt: skip
 
@@ -70,6 +71,34 @@ class Value:
 
 
 Number = bool | int | float
+
+
+class Complex:
+    """A complex tensor: two real ones of one shape and type. `im` None: the imaginary part is 0 everywhere."""
+
+    __slots__ = ("im", "re")
+
+    def __init__(self, re: Value, im: Value | None) -> None:
+        self.re, self.im = re, im
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.re.dtype.to_complex()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.re.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.re.ndim
+
+    @property
+    def tracked(self) -> bool:
+        return self.re.tracked or (self.im is not None and self.im.tracked)
+
+    def __repr__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
 
 
 def sol_name(dtype: torch.dtype) -> str:
@@ -145,6 +174,21 @@ class Builder:
         data = data.detach().contiguous()
         raw = data.view(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
         return Value(self.graph.const(name, tuple(data.shape), raw))
+
+    # -- complex numbers: in memory, pairs along a last dimension
+
+    def pairs(self, x: Complex) -> Value:
+        """A complex tensor as it lies in memory: real and imaginary parts side by side."""
+        return self.layer("Stack", x.re, self.imaginary(x), axis=x.ndim)
+
+    def from_pairs(self, x: Value) -> Complex:
+        """The complex tensor that lies in memory like this."""
+        re, im = (self.layer("Select", x, axis=x.ndim - 1, index=k) for k in (0, 1))
+        return Complex(re, im)
+
+    def imaginary(self, x: Complex) -> Value:
+        """The imaginary part, also where it is 0."""
+        return self.fill(x.shape, 0, x.re.dtype) if x.im is None else x.im
 
     def ints(self, values: Sequence[int]) -> Value:
         """A list of indices."""

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from sol import _core, log
 from sol.inputs import Input
 
-from .builder import SOL_NAME
+from .builder import REAL, SOL_NAME
 from .face import Face, attach, eager
 from .guards import guards, written
 from .hooks import check_hooks
@@ -368,7 +368,7 @@ def _checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
         what = f"{str(t.layout).removeprefix('torch.')} tensors"
     elif t.is_quantized:
         what = "quantised tensors"
-    elif t.dtype not in SOL_NAME and not translated:
+    elif t.dtype not in SOL_NAME and t.dtype not in REAL and not translated:
         what = f"data type {str(t.dtype).removeprefix('torch.')}"
     if what:
         raise _core.UnsupportedError(f"argument {i}: {what}: not supported")
@@ -390,8 +390,8 @@ def _check_tensors(root: torch.nn.Module, owned: dict[str, Owned]) -> None:
 
 def _dense(t: torch.Tensor) -> torch.Tensor:
     """Without gaps and repetitions, in any order of dimensions."""
-    if t.is_neg():
-        t = t.resolve_neg()
+    if t.is_neg() or t.is_conj():
+        t = t.resolve_neg().resolve_conj()
     layout = Layout.of(t)
     return t if layout.dense and not layout.repeated else t.contiguous()
 
@@ -500,7 +500,7 @@ def _declare(leaf: Any, batch_size: int | None) -> Any:
             raise _core.InvalidError(
                 f"sol.input: dtype: expected one of PyTorch's such as torch.float32, got {dtype!r}"
             )
-        if leaf.requires_grad and not dtype.is_floating_point:
+        if leaf.requires_grad and not (dtype.is_floating_point or dtype.is_complex):
             raise _core.InvalidError(f"sol.input: requires_grad: {dtype} has no gradients; leave it out")
         return Input(leaf.shape, leaf.requires_grad, dtype)
     if isinstance(leaf, torch.Tensor):

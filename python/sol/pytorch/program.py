@@ -22,7 +22,14 @@ from .training import Gradient, Origin
 from .translate import Parameter, Replay, Translator
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
-_CODE = {torch.bool: 6, torch.float32: 2, torch.float64: 2}  # DLPack's; other types are (un)signed integers
+_CODE = {
+    torch.bool: 6,
+    torch.float32: 2,
+    torch.float64: 2,
+    torch.complex64: 5,
+    torch.complex128: 5,
+}  # DLPack's; other types
+# are (un)signed integers
 
 
 def _spec(
@@ -62,7 +69,7 @@ class _Copy:
         t = self.source.tensor
         state = (id(t), t._version, t.data_ptr())
         if state != self.state:
-            self.holder["copy"] = t.detach().contiguous()
+            self.holder["copy"] = t.detach().resolve_conj().resolve_neg().contiguous()
             self.state = state
 
 
@@ -225,7 +232,8 @@ class Program:
             return torch.empty_strided(*args, **kwargs).zero_()
         if gradient.layout != torch.strided:
             gradient = gradient.to_dense()
-        if gradient.stride() == args[1] and type(gradient) in TENSORS and not gradient.is_neg():
+        lazy = gradient.is_neg() or gradient.is_conj()
+        if gradient.stride() == args[1] and type(gradient) in TENSORS and not lazy:
             return gradient
         return torch.empty_strided(*args, **kwargs).copy_(gradient.detach())
 
@@ -341,7 +349,7 @@ def _apart(leaves: Sequence[Any]) -> list[Any]:
 
 def _is_dense(t: torch.Tensor) -> bool:
     layout = Layout.of(t)
-    return layout.dense and not layout.repeated
+    return layout.dense and not layout.repeated and not t.is_conj() and not t.is_neg()
 
 
 def _shaped(t: torch.Tensor, layout: Layout) -> torch.Tensor:

@@ -63,7 +63,7 @@ class Gradient:
 
     def layouts(self, t: Translation) -> list[tuple[Layout, torch.dtype]]:
         """Of the gradients that backward writes: as the tensors lie that they are gradients of."""
-        rows = {origin: (layout, TORCH_TYPE[handle.dtype]) for origin, layout, handle in _read(t)}
+        rows = {origin: (layout, _type(layout, handle)) for origin, layout, handle in _read(t)}
         return [rows[o] for o, r in zip(self.slots, self.reached, strict=True) if r]
 
 
@@ -73,6 +73,16 @@ def _read(t: Translation) -> list[tuple[Origin, Layout, _core.Tensor]]:
     for p in t.params:
         rows.append((("leaf", p.leaf[0]) if p.leaf else ("param", p.name), p.layout, p.handle))
     return rows
+
+
+def _type(layout: Layout, handle: _core.Tensor) -> torch.dtype:
+    """What PyTorch says the type is: a complex number is a pair along one more dimension."""
+    dtype = TORCH_TYPE[handle.dtype]
+    return dtype.to_complex() if len(handle.shape) > len(layout.shape) else dtype
+
+
+def _has_gradients(t: torch.Tensor) -> bool:
+    return t.is_floating_point() or t.is_complex()
 
 
 def _returned(t: Translation) -> list[int]:
@@ -175,7 +185,7 @@ class _Refused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, why: str, n: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.why = why
-        ctx.mark_non_differentiable(*(t for t in tensors[:n] if not t.is_floating_point()))
+        ctx.mark_non_differentiable(*(t for t in tensors[:n] if not _has_gradients(t)))
         return tensors[:n]
 
     @staticmethod
@@ -209,7 +219,7 @@ class _Later(torch.autograd.Function):
             raise Differs
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(o for o in outputs if not o.is_floating_point()))
+        ctx.mark_non_differentiable(*(o for o in outputs if not _has_gradients(o)))
         ctx.program, ctx.again = call.program, again
         ctx.others = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in call.leaves]
         return outputs

@@ -21,7 +21,7 @@ from torch.export.graph_signature import InputKind
 from sol import _core, log
 
 from . import operators
-from .builder import Builder, Refused, Value, sol_name
+from .builder import REAL, Builder, Complex, Refused, Value, sol_name
 from .decompose import all_tensors, decompose
 from .layout import Layout
 from .trace import Source, Traced, place
@@ -163,28 +163,33 @@ class Translator:
         if where == "leaf":
             layout = Layout.of(self.leaves[which])
             if which in self.fixed:
-                handle = self.graph.param(node.name, sol_name(val.dtype), layout.physical)
+                handle = self.graph.param(node.name, *_physical(val.dtype, layout))
                 self.result.params.append(Parameter(node.name, None, layout, handle, (which, self.leaves[which])))
             else:
-                handle = self.graph.input(node.name, sol_name(val.dtype), layout.physical)
+                handle = self.graph.input(node.name, *_physical(val.dtype, layout))
                 self.result.inputs.append(Input(which, layout, handle))
             return self._arrange(handle, layout, tracked)
         constant = self.traced.constants.get(name) if kind == InputKind.CONSTANT_TENSOR else None
         if isinstance(constant, FakeTensor) or (constant is not None and is_functorch_wrapped_tensor(constant)):
             raise Refused("made by a transformation of torch.func, or left by another trace")
         if constant is not None and name not in self.tensors:
-            if constant.numel() <= BIG or not constant.dtype.is_floating_point:
+            if constant.numel() <= BIG or not (constant.is_floating_point() or constant.is_complex()):
+                if constant.is_complex():
+                    return self.b.from_pairs(self.b.const(torch.view_as_real(constant.resolve_conj())))
                 return self.b.const(constant)
             constant = constant.contiguous()
         tensor = self.tensors[name] if constant is None or name in self.tensors else constant
         layout = Layout.of(tensor)
-        handle = self.graph.param(name, sol_name(val.dtype), layout.physical)
+        handle = self.graph.param(name, *_physical(val.dtype, layout))
         self.result.params.append(Parameter(name, None if name in self.tensors else constant, layout, handle))
         return self._arrange(handle, layout, tracked)
 
-    def _arrange(self, handle: _core.Tensor, layout: Layout, tracked: bool) -> Value:
+    def _arrange(self, handle: _core.Tensor, layout: Layout, tracked: bool) -> Value | Complex:
         """A tensor as it lies in memory, as PyTorch sees it."""
-        return self.b.permute(Value(handle, tracked), layout.inverse)
+        value, ndim = Value(handle, tracked), len(layout.inverse)
+        if value.ndim == ndim:
+            return self.b.permute(value, layout.inverse)
+        return self.b.from_pairs(self.b.permute(value, [*layout.inverse, ndim]))
 
     # -- operators
 
@@ -215,6 +220,8 @@ class Translator:
             return made
         if isinstance(made, list | tuple):
             return type(made)(self._stopped(node, m) for m in made)
+        if isinstance(made, Complex):
+            return Complex(self._stopped(node, made.re), self._stopped(node, made.im))
         return self.b.layer("stop", made) if isinstance(made, Value) and made.tracked else made
 
     def _stand_in(self, node: torch.fx.Node) -> None:
@@ -223,7 +230,10 @@ class Translator:
         def like(v: Any) -> Any:
             if isinstance(v, torch.SymInt | torch.SymFloat | torch.SymBool):
                 raise Refused("a number that depends on data")
-            return Value(self.graph.input("", sol_name(v.dtype), tuple(v.shape))) if isinstance(v, torch.Tensor) else v
+            if not isinstance(v, torch.Tensor):
+                return v
+            stand_in = Value(self.graph.input("", sol_name(REAL.get(v.dtype, v.dtype)), tuple(v.shape)))
+            return Complex(stand_in, stand_in) if v.is_complex() else stand_in
 
         val = node.meta.get("val")
         with contextlib.suppress(Refused, _core.Error, TypeError):
@@ -247,7 +257,9 @@ class Translator:
         name, schema = str(node.target), node.target._schema
         row = operators.find(name)
         check(val)
-        if row is None and (plain := operators.without_out(node.target)) is not None:
+        if operators.is_complex(val) or any(operators.is_complex(n.meta.get("val")) for n in node.all_input_nodes):
+            row = operators.find_complex(name)
+        elif row is None and (plain := operators.without_out(node.target)) is not None:
             row, schema = operators.find(str(plain)), plain._schema
         if row is None:
             return self._decomposed(node)
@@ -260,6 +272,8 @@ class Translator:
         target = written(node)
         if target is not None and isinstance(made, Value):
             made = b.expand(b.cast(made, cast(torch.Tensor, val).dtype), cast(torch.Tensor, val).shape)
+        elif target is not None and isinstance(made, Complex):
+            made = operators.like_out(b, made)
         types = {sol_name(a.dtype) for a in args if isinstance(a, Value)}
         try:
             _compare(name, made, val)
@@ -293,7 +307,9 @@ class Translator:
             log.debug(f"{node.target}: cannot be decomposed: {type(e).__name__}: {e}")
             graph = None
         if graph is None:
-            raise Refused("SOL has no row for this operator, and PyTorch does not take it apart")
+            complex_ = any(operators.is_complex(n.meta.get("val")) for n in (node, *node.all_input_nodes))
+            of = " of complex numbers" if complex_ else ""
+            raise Refused(f"SOL has no row for this operator{of}, and PyTorch does not take it apart")
         known = len(self.problems)
         for inner, outer in zip(graph.graph.find_nodes(op="placeholder"), all_tensors(node), strict=True):
             self.env[inner] = self._read(outer)
@@ -392,11 +408,14 @@ class Translator:
         node = _original(node)
         if node not in seen:
             layout, dtype = Layout.of(node.meta["val"]), node.meta["val"].dtype
-            value: Value = self._read(node)
+            value: Value | Complex = self._read(node)
             self.b.name, self.b.line = node.name, place(node)[1]
+            order = list(layout.order)
+            if isinstance(value, Complex):
+                value, order = self.b.pairs(value), [*order, len(order)]
             for d in layout.repeated:
                 value = self.b.slice(value, d, 0, 1)
-            self.graph.output(name, self.b.permute(value, layout.order).handle)
+            self.graph.output(name, self.b.permute(value, order).handle)
             seen[node] = len(self.result.outputs)
             self.result.outputs.append((layout, dtype))
             self.result.tracked.append(value.tracked)
@@ -455,15 +474,22 @@ def check(val: Any) -> None:
             raise Refused(f"device {v.device}")
         if any(not isinstance(s, int) for s in v.shape):
             raise Refused("the shape depends on data")
-        sol_name(v.dtype)
+        sol_name(REAL.get(v.dtype, v.dtype))
+
+
+def _physical(dtype: torch.dtype, layout: Layout) -> tuple[str, tuple[int, ...]]:
+    """Type and sizes of a tensor in memory; a complex one has a last dimension of two."""
+    if dtype in REAL:
+        return sol_name(REAL[dtype]), (*layout.physical, 2)
+    return sol_name(dtype), layout.physical
 
 
 def _compare(name: str, made: Any, val: Any) -> None:
     """The safety net under the table: what was made has the types and shapes that PyTorch says."""
     if isinstance(val, torch.Tensor):
-        if not isinstance(made, Value) or made.shape != tuple(val.shape) or made.dtype != val.dtype:
-            got = repr(made)
-            raise _core.InternalError(f"{name}: expected {sol_name(val.dtype)}{list(val.shape)}, got {got}")
+        if not isinstance(made, Value | Complex) or made.shape != tuple(val.shape) or made.dtype != val.dtype:
+            expected = f"{str(val.dtype).removeprefix('torch.')}{list(val.shape)}"
+            raise _core.InternalError(f"{name}: expected {expected}, got {made!r}")
     elif isinstance(val, list | tuple):
         for m, v in zip(made, val, strict=False):
             if m is not None:

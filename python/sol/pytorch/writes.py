@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .builder import Builder, Refused, Value
+from .builder import Builder, Complex, Refused, Value
 
 Node = torch.fx.Node
 
@@ -141,6 +141,8 @@ def _put(b: Builder, node: Node, whole: Value | list[Value], part: Any) -> Any:
         pieces[node.args[1]] = part  # type: ignore[index]
         return pieces
     name = node.target._schema.name.split("::")[-1]  # type: ignore[union-attr]
+    if isinstance(whole, Complex) or isinstance(part, Complex):
+        return _put_complex(b, node, name, whole, part)
     assert isinstance(whole, Value)
     rest = _arguments(node)
     if name in _PIECES:
@@ -162,6 +164,23 @@ def _put(b: Builder, node: Node, whole: Value | list[Value], part: Any) -> Any:
 
         return diagonal_scatter(b, whole, part, rest["offset"], rest["dim1"], rest["dim2"])
     raise Refused(f"writing through a view made by {name}")
+
+
+def _put_complex(b: Builder, node: Node, name: str, whole: Any, part: Any) -> Any:
+    """A view of one part, or of both as pairs; any other is a view of each."""
+    if name == "view_as_complex":
+        return b.pairs(part)
+    if name == "view_as_real":
+        return b.from_pairs(part)
+    if name in ("real", "imag"):
+        return Complex(part, b.imaginary(whole)) if name == "real" else Complex(whole.re, part)
+    if name in ("conj", "_conj"):
+        return Complex(part.re, b.map("neg", b.imaginary(part)))
+    if name in _PIECES:
+        re = [p.re for p in part], [b.imaginary(p) for p in part]
+        return Complex(*(_join(b, node, w, p) for w, p in zip((whole.re, b.imaginary(whole)), re, strict=True)))
+    pairs = (whole.re, part.re), (b.imaginary(whole), b.imaginary(part))
+    return Complex(*(_put(b, node, w, p) for w, p in pairs))
 
 
 def _arguments(node: Node) -> dict[str, Any]:

@@ -1,8 +1,38 @@
 """The table of ATen operators (`OPERATORS`), one file per family."""
 
-from . import chance, contract, create, index, linear, losses, maths, moves, norms, reduce, resample
-from .table import OPERATORS, Refusal, Row, find, out_of_place, without_out
+from . import (
+    chance,
+    contract,
+    create,
+    fourier,
+    index,
+    linear,
+    losses,
+    maths,
+    moves,
+    norms,
+    pairs,
+    phases,
+    reduce,
+    resample,
+)
+from .pairs import OfReal, find_complex, is_complex, like_out
+from .table import COMPLEX, OPERATORS, Refusal, Row, find, out_of_place, without_out
 
-__all__ = ["OPERATORS", "Refusal", "Row", "find", "out_of_place", "without_out"]
+__all__ = [
+    "COMPLEX",
+    "OPERATORS",
+    "OfReal",
+    "Refusal",
+    "Row",
+    "find",
+    "find_complex",
+    "is_complex",
+    "like_out",
+    "out_of_place",
+    "without_out",
+]
 
-_FAMILIES = (chance, contract, create, index, linear, losses, maths, moves, norms, reduce, resample)
+_FAMILIES = (
+    *(chance, contract, create, fourier, index, linear, losses, maths, moves, norms, pairs, phases, reduce, resample),
+)

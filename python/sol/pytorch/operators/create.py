@@ -159,9 +159,6 @@ refuse_family(
 )
 refuse_family("a special function that is not there", *SPECIAL.split())
 refuse_family(
-    "complex numbers", "_fft_c2c", "_fft_c2r", "_fft_r2c", "complex", "polar", "view_as_complex", "view_as_real"
-)
-refuse_family(
     "quantised tensors", "quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize"
 )
 refuse_family(

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Refused, Value
+from ..builder import Builder, Complex, Refused, Value
 
 Function = Callable[..., Any]
 
@@ -51,7 +51,7 @@ class Row:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    if value is None or isinstance(value, Value):
+    if value is None or isinstance(value, Value | Complex):
         return value is None
     return bool(value == default)
 
@@ -73,7 +73,20 @@ def op(*names: str) -> Callable[[Function], Function]:
     """Enters a function under overloads: "add.Tensor"; without an overload: ".default"."""
 
     def enter(function: Function) -> Function:
-        _enter(Row(function), names)
+        _enter(Row(function), names, OPERATORS)
+        return function
+
+    return enter
+
+
+COMPLEX: dict[str, Any] = {}  # overloads of complex tensors that are not their real rows, part by part
+
+
+def complex_op(*names: str) -> Callable[[Function], Function]:
+    """Enters a function under overloads, for operands or a result that is complex."""
+
+    def enter(function: Function) -> Function:
+        _enter(Row(function), names, COMPLEX)
         return function
 
     return enter
@@ -88,15 +101,19 @@ def refuse_family(why: str, *names: str) -> None:
 
 def refuse(why: str, *names: str) -> None:
     """Enters overloads that are refused."""
-    _enter(Refusal(why), names)
+    _enter(Refusal(why), names, OPERATORS)
 
 
-def _enter(row: Row | Refusal, names: tuple[str, ...]) -> None:
-    for name in names:
-        full = f"aten.{name}" if "." in name else f"aten.{name}.default"
-        if full in OPERATORS:
+def _enter(row: Any, names: tuple[str, ...], table: dict[str, Any]) -> None:
+    for full in map(full_name, names):
+        if full in table:
             raise ValueError(f"{full} is in the table twice")
-        OPERATORS[full] = row
+        table[full] = row
+
+
+def full_name(name: str) -> str:
+    """Of an overload: "add.Tensor" -> "aten.add.Tensor", "abs" -> "aten.abs.default"."""
+    return f"aten.{name}" if "." in name else f"aten.{name}.default"
 
 
 def out_of_place(name: str) -> str | None:
