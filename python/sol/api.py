@@ -28,13 +28,18 @@ def optimize(
 
     model       a torch.nn.Module, a torch.export.ExportedProgram, a function on tensors, or an ONNX model: the path of a
                 file, its bytes, or an onnx.ModelProto
-    inputs      what it will be called with: tensors, numbers, `sol.input(...)`, nested as the model wants them
+    inputs      what it will be called with: tensors, numbers, `sol.input(...)`, nested as the model wants them; none at all:
+                nothing is compiled yet, and calls of any sizes are accepted
     kwargs      keyword arguments of the model, likewise; of an ONNX model also fix={"batch": 4, "shape": array}: sizes of
                 dimensions by their names, and values of inputs that never change
     batch_size  the batch size to compile for now; other batch sizes are then accepted, too
     copy        the result gets parameters of its own instead of sharing the model's
     vdims       sizes that may vary between calls: not supported yet
     framework   the framework of the result: None (the model's own), "pytorch", "numpy" (a function on arrays)
+
+    Calls with the arguments that were given here have their shapes. An argument that comes, goes or becomes None is another
+    kind of call, of which nothing was said. Objects with attributes (a cache of keys and values) are structures like lists: what
+    forward changes in one that it is given is changed in the caller's.
 
     Sizes are constants in what is compiled: each new batch size, memory layout, number or train/eval mode costs a
     compilation at its first call (announced in the log at level DEBUG; kernels come from the cache in later processes). A

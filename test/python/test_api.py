@@ -536,7 +536,7 @@ def test_classes_that_pytorch_does_not_know():
         assert torch.allclose(items.logits, more.logits)
 
     class Opaque:
-        pass
+        __slots__ = ()
 
     class N(nn.Module):
         def forward(self, x):
@@ -558,8 +558,10 @@ def test_defaults():
         for _ in range(2):
             check(s, m, (x,), kwargs)
     assert str(s(torch.ones(3), k=-0.0) - 1) == str(torch.zeros(3))
-    with pytest.raises(sol.InvalidError, match=r"argument 1 \(mask\): expected None, got float32\[3\]"):
-        s(x, x)
+    check(s, m, (x, x))  # an argument that comes is another program's, and one that goes
+    check(s, m, (x,))
+    with pytest.raises(sol.InvalidError, match=r"argument 0 \(x\): expected float32\[3\], got float32\[4\]"):
+        s(torch.randn(4))
     with pytest.raises(TypeError, match=r"M.forward\(x, mask=None.*unexpected keyword argument 'q'"):
         s(x, q=1)
 

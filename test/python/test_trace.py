@@ -289,11 +289,61 @@ class Decoder(nn.Module):
         return k * v, cache
 
 
-def test_an_object_that_a_model_returns_is_refused_by_name():
-    with pytest.raises(sol.UnsupportedError, match=r"returns an object of .*Cache.*register_pytree_node"):
-        sol.optimize(Decoder().eval(), x)
-    with pytest.raises(sol.UnsupportedError, match=r"(?s)Cache"):
-        sol.optimize(Decoder().eval(), x, Cache())
+def test_an_object_is_known_by_its_attributes():
+    """One that a model makes is made, one that it is given is the caller's: what is changed in it, is changed in it."""
+    m, given, theirs = Decoder().eval(), Cache(), Cache()
+    s = sol.optimize(m)
+    for _ in range(3):  # the cache grows: a program for each size
+        for cache in (None, given):
+            y, made = s(x, cache)
+            eager, expected = m(x, cache and theirs)
+            assert torch.allclose(y, eager) and type(made) is Cache and (made is cache or cache is None)
+            assert len(made.layers) == len(expected.layers)
+            for a, b in zip(made.layers, expected.layers, strict=True):
+                assert torch.allclose(a[0], b[0]) and torch.allclose(a[1], b[1])
+    assert len(s.__dict__["_sol"].programs) == 4
+
+
+class Paged(Cache):
+    """Written in place, as caches of a fixed size are; an object inside of an object."""
+
+    class Counter:
+        def __init__(self):
+            self.calls, self.seen = 0, None
+
+    def __init__(self):
+        self.keys, self.counter, self.kind = torch.zeros(3, 4), Paged.Counter(), Paged
+
+    def update(self, k, v):
+        self.keys += k
+        self.counter.calls += 1
+        self.counter.seen = v
+        return self.keys, v
+
+
+def test_an_object_is_changed_in_place():
+    m, given, theirs = Decoder().eval(), Paged(), Paged()
+    keys, counter = given.keys, given.counter
+    s = sol.optimize(m)
+    for calls in range(1, 4):
+        with torch.no_grad():
+            (y, made), (eager, _) = s(x, cache=given), m(x, cache=theirs)
+        assert torch.allclose(y, eager) and made is given and given.counter is counter and given.keys is keys
+        assert torch.allclose(given.keys, theirs.keys) and torch.allclose(counter.seen, theirs.counter.seen)
+        assert counter.calls == calls
+    given.again = counter
+    with pytest.raises(sol.UnsupportedError, match="an object of Counter is in the arguments twice, and forward chan"):
+        s(x, cache=given)
+
+
+def test_an_object_without_attributes_is_refused_by_name():
+    class Slots:
+        __slots__ = ("layers",)
+        update = Cache.update
+        __init__ = Cache.__init__
+
+    with pytest.raises(sol.UnsupportedError, match=r"returns an object of .*Slots.*register_pytree_node"):
+        sol.optimize(Decoder(Slots).eval(), x)
 
 
 def test_an_object_that_pytorch_knows_the_parts_of_is_carried():

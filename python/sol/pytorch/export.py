@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 from sol import _core, log
 
 from .skeleton import model_class, skeleton
-from .structure import carries, decode, encode
+from .structure import called, carries
 from .trace import LIBRARY, Traced, Unusual, trace
 
 _lock = threading.RLock()  # PyTorch's tracing keeps its state in globals
@@ -210,8 +210,7 @@ def _carry(module: torch.nn.Module) -> torch.nn.Module:
 
     @functools.wraps(forward)
     def carried(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = decode((args, kwargs))
-        return encode(forward(*args, **kwargs))
+        return called(lambda both: forward(*both[0], **both[1]), (args, kwargs))
 
     module.__dict__["forward"] = carried
     return module

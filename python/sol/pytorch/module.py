@@ -31,21 +31,30 @@ from .hooks import check_hooks
 from .layout import Layout
 from .program import TENSORS, Owned, Program
 from .skeleton import contents_kept, model_class
-from .structure import encode, form, outline
+from .structure import Reply, encode, form, objects, outline
 from .trace import leaf_names
 from .training import Differs, Origin, later, refused
 
 _SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
+Declared = tuple[list[Any], str, frozenset[Any]]  # leaves (Input for tensors), structure, which arguments are given
 MAX_PROGRAMS = 16  # of one model: each keeps packed parameters of its own
 
 
 class Route:
     """How a call's arguments become the leaves of a program: for the next call that looks the same."""
 
-    __slots__ = ("count", "defaults", "form", "names", "order", "program")
+    __slots__ = ("count", "defaults", "form", "names", "objects", "order", "program")
 
-    def __init__(self, names: tuple[str, ...], shape: Any, order: tuple[int, ...], defaults: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        shape: Any,
+        order: tuple[int, ...],
+        defaults: tuple[Any, ...],
+        objects: tuple[int, ...],
+    ) -> None:
         self.program: Any = None
+        self.objects = objects  # by number in the program: which of the caller's, in the order in which they come
         self.names = names
         self.form = shape  # None: the arguments are leaves themselves
         self.defaults = defaults  # of arguments that are not given
@@ -74,8 +83,8 @@ class State:
 
     runs_hooks = False  # does whoever calls run the hooks of the modules?
 
-    def __init__(self, declared: tuple[list[Any], str] | None, signature: inspect.Signature | None) -> None:
-        self.declared = declared  # leaves (Input for tensors) and structure of the call given to optimize; None: any
+    def __init__(self, declared: Declared | None, signature: inspect.Signature | None) -> None:
+        self.declared = declared  # the call given to optimize; None: any
         self.signature = signature
         self.programs: dict[Any, Program] = {}
         self.route: Route | None = None
@@ -93,7 +102,7 @@ class State:
             if leaves is not None:
                 outputs = self._run(root, route.program, leaves, leaves)
                 if outputs is not None:
-                    return _results(route.program, outputs, leaves)
+                    return _results(route, outputs, leaves, args, kwargs)
         return self._slow(root, args, kwargs)
 
     def _slow(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -117,7 +126,7 @@ class State:
             )
         route.program = program
         self.route = route
-        return _results(program, outputs, leaves)
+        return _results(route, outputs, leaves, args, kwargs)
 
     def _known(
         self, root: torch.nn.Module, dense: tuple[Any, ...], leaves: Sequence[Any], spec: pytree.TreeSpec
@@ -201,6 +210,7 @@ class State:
         raw = pytree.tree_structure(encode((args, kwargs)))
         given = len(flat)
         positions = args, kwargs = pytree.tree_unflatten(list(range(given)), raw)
+        carriers = {id(c): i for i, c in enumerate(objects(positions))}
         simple = all(isinstance(a, int) for a in (*args, *kwargs.values()))
         names = tuple(kwargs)
         if self.signature is not None:
@@ -214,7 +224,8 @@ class State:
                     flat.append(parameter.default)
             positions = bound.args, dict(sorted(bound.kwargs.items()))
         order, spec = pytree.tree_flatten(encode(positions))
-        route = Route(names, None if simple else shape, tuple(order), tuple(flat[given:]))
+        own = tuple(carriers[id(c)] for c in objects(positions))
+        route = Route(names, None if simple else shape, tuple(order), tuple(flat[given:]), own)
         return [flat[i] for i in order], spec, route
 
     # -- programs
@@ -296,7 +307,9 @@ class State:
     def _check_declared(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> None:
         if self.declared is None:
             return
-        expected, expected_spec = self.declared
+        expected, expected_spec, present = self.declared
+        if _present(leaves, spec) != present:
+            return  # an argument came, went or became None: nothing was said of such calls
         what = f"{model_class(root).__name__}: optimized for ({', '.join(map(str, expected))})"
         if outline(spec) != expected_spec:
             raise _core.InvalidError(
@@ -396,6 +409,12 @@ def _dense(t: torch.Tensor) -> torch.Tensor:
     return t if layout.dense and not layout.repeated else t.contiguous()
 
 
+def _present(leaves: Sequence[Any], spec: pytree.TreeSpec) -> frozenset[Any]:
+    """Which arguments a call has, by place or name: those that are not None."""
+    args, kwargs = pytree.tree_unflatten(leaves, spec)
+    return frozenset(k for k, v in (*enumerate(args), *kwargs.items()) if v is not None)
+
+
 def _describe(leaf: Any) -> str:
     if isinstance(leaf, torch.Tensor):
         return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
@@ -424,10 +443,17 @@ def _fits(leaf: Any, expected: Any) -> bool:
 # -- results
 
 
-def _results(program: Program, outputs: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
+def _results(
+    route: Route, outputs: tuple[Any, ...], leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    program = route.program
     if program.single:
         return outputs[0]
-    return program.build(iter(program.finish(outputs, leaves)))
+    made = program.build(iter(program.finish(outputs, leaves)))
+    if type(made) is not Reply:
+        return made
+    own = objects((args, kwargs))
+    return made.settle([own[i] for i in route.objects])
 
 
 # -- the module tree
@@ -484,11 +510,13 @@ def optimize_module(
         raise _core.InvalidError(f"{type(model).__name__}: is optimized already")
     module = attach(copy.deepcopy(model) if copied else model, State, None)
     state: State = module._sol  # type: ignore[assignment]
+    if not args and not kwargs and state.signature is not None and state.signature.parameters:
+        return module  # nothing is said of calls: each makes its program when it comes
     leaves, spec, _ = state.canonical(module, args, kwargs)
     declared = [_declare(leaf, batch_size) for leaf in leaves]
     batch = batch_size if batch_size is not None else 2 if module.training else 1  # batch-norm trains on two at least
     examples = [_example(i, d, leaf, batch) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))]
-    state.declared = declared, outline(spec)
+    state.declared = declared, outline(spec), _present(leaves, spec)
     state.prepare(module, examples, spec)
     return module
 

@@ -1,13 +1,18 @@
 """The structure of arguments and results: nested tuples, lists, dicts and whatever is registered as a pytree.
 
-Dataclasses and subclasses of dict that are *not* registered go as a `Carrier`, a registered node that knows their class and
-lets it be built again. The rest is speed: what PyTorch does in tens of microseconds for each call is
-prepared here once, or compared without making objects.
+Dataclasses, subclasses of dict and other objects with attributes that are *not* registered go as a `Carrier`, a registered
+node that knows their class and lets it be built again. An object among the arguments is the caller's: what a forward changes
+in it (a cache of keys and values grows) is changed in the caller's after the call, and where it is returned the caller gets
+his own (`Reply`). The rest is speed: what PyTorch does in tens of microseconds for each call is prepared here once, or
+compared without making objects.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
+import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,6 +47,74 @@ pytree.register_pytree_node(
 )
 
 
+@dataclasses.dataclass
+class Given:
+    """In what a forward returns: the caller's own object of this number."""
+
+    number: int
+
+
+@dataclasses.dataclass
+class Reply:
+    """What a forward returns, and what it changed in the caller's objects: attributes by the number of the object."""
+
+    result: Any
+    changes: dict[int, dict[str, Any]]
+
+    def settle(self, objects: list[Any]) -> Any:
+        """Changes the caller's objects; what the call returns, with them in it."""
+        for number in self.changes:  # the forward that was traced had two objects
+            if sum(o is objects[number] for o in objects) > 1:
+                raise _core.UnsupportedError(
+                    f"an object of {type(objects[number]).__name__} is in the arguments twice, and forward changes it: "
+                    "not supported; give it once, or a copy"
+                )
+        for number, attributes in self.changes.items():
+            vars(objects[number]).update(_own(attributes, objects))
+        return _own(self.result, objects)
+
+
+pytree.register_pytree_node(
+    Given,
+    lambda g: ([], g.number),
+    lambda parts, number: Given(number),
+    serialized_type_name="sol.pytorch.structure.Given",
+    flatten_with_keys_fn=lambda g: ([], g.number),
+)
+pytree.register_pytree_node(
+    Reply,
+    lambda r: ([r.result, r.changes], None),
+    lambda parts, _: Reply(*parts),
+    serialized_type_name="sol.pytorch.structure.Reply",
+    flatten_with_keys_fn=lambda r: (
+        [(pytree.GetAttrKey("result"), r.result), (pytree.GetAttrKey("changes"), r.changes)],
+        None,
+    ),
+)
+
+
+def _own(tree: Any, objects: list[Any]) -> Any:
+    """The tree with the caller's objects in their places."""
+    leaves, spec = pytree.tree_flatten(encode(tree), is_leaf=lambda v: type(v) is Given)
+    return builder(spec)(iter([objects[v.number] if type(v) is Given else v for v in leaves]))
+
+
+_NO_OBJECTS = (
+    dict, list, tuple, set, frozenset, str, int, float, enum.Enum, type, types.ModuleType, types.FunctionType, types.MethodType,
+    torch.nn.Module, torch.Tensor, Input,
+)  # fmt: skip
+_LIBRARIES = sys.stdlib_module_names - {"__main__"} | {"torch", "numpy"}
+
+
+def is_object(value: Any) -> bool:
+    """Is it an object of the user's (or of a package of models) that is known by its attributes?"""
+    if isinstance(value, _NO_OBJECTS):
+        return False
+    if type(value).__module__.partition(".")[0] in _LIBRARIES or dataclasses.is_dataclass(value):
+        return False
+    return type(getattr(value, "__dict__", None)) is dict
+
+
 def _build(parts: list[Any], context: tuple[Any, tuple[Any, ...]]) -> Any:
     """The object of a carrier."""
     cls, names = context
@@ -51,41 +124,104 @@ def _build(parts: list[Any], context: tuple[Any, tuple[Any, ...]]) -> Any:
             made[name] = part
         if dataclasses.is_dataclass(cls):
             object.__setattr__(made, name, part)
+        elif not isinstance(made, dict):
+            made.__dict__[name] = part
     return made
 
 
-def encode(tree: Any) -> Any:
-    """The tree with carriers in place of the objects that PyTorch does not know."""
+def encode(tree: Any, found: list[Any] | None = None, given: dict[int, int] | None = None) -> Any:
+    """The tree with carriers in place of the objects that PyTorch does not know.
+
+    `found` takes the objects (or, in an encoded tree, their carriers) in the order in which they come; `given` are numbers of
+    objects by their id, which become Given.
+    """
     kind = type(tree)
     if kind in _ATOMS:
         return tree
     if kind is tuple or kind is list:
-        return kind([encode(v) for v in tree])
+        return kind([encode(v, found, given) for v in tree])
     if kind is dict:
-        return {k: encode(v) for k, v in tree.items()}
+        return {k: encode(v, found, given) for k, v in tree.items()}
     if kind is PackedSequence:
         raise _core.UnsupportedError(
             "arguments: a PackedSequence: how many sequences each step has is data, and sizes are constants of compiled code; "
             "give the padded tensor and mask what lies behind the ends, or use torch.compile(model, backend='sol'), which "
             "runs such a layer in PyTorch"
         )
-    if pytree._get_node_type(tree) in pytree.SUPPORTED_NODES:
+    if given is not None and id(tree) in given:
+        return Given(given[id(tree)])
+    known = pytree._get_node_type(tree) in pytree.SUPPORTED_NODES
+    whole = is_object(tree) and not known
+    if found is not None and (whole or (kind is Carrier and _of_object(tree.cls))):
+        found.append(tree)
+    if known:
         children, spec = pytree.tree_flatten(tree, is_leaf=lambda v: v is not tree)
-        encoded = [encode(v) for v in children]
+        encoded = [encode(v, found, given) for v in children]
         same = all(a is b for a, b in zip(children, encoded, strict=True))
         return tree if same else pytree.tree_unflatten(encoded, spec)
     if isinstance(tree, dict):
-        return Carrier(kind, tuple(tree), [encode(v) for v in tree.values()])
+        return Carrier(kind, tuple(tree), [encode(v, found, given) for v in tree.values()])
     if dataclasses.is_dataclass(tree) and not isinstance(tree, Input | type):
         names = tuple(f.name for f in dataclasses.fields(tree))
-        return Carrier(kind, names, [encode(getattr(tree, n)) for n in names])
+        return Carrier(kind, names, [encode(getattr(tree, n), found, given) for n in names])
+    if whole:
+        return Carrier(kind, tuple(vars(tree)), [encode(v, found, given) for v in vars(tree).values()])
     return tree
+
+
+def _of_object(cls: type) -> bool:
+    return not issubclass(cls, dict) and not dataclasses.is_dataclass(cls)
+
+
+def objects(tree: Any) -> list[Any]:
+    """The objects in a tree that carriers stand for, in order; those that are there twice, twice."""
+    found: list[Any] = []
+    encode(tree, found)
+    return found
 
 
 def decode(tree: Any) -> Any:
     """The tree with objects in place of their carriers."""
     leaves, spec = pytree.tree_flatten(tree)
     return builder(spec)(iter(leaves))
+
+
+def called(function: Callable[[Any], Any], tree: Any) -> Any:
+    """What a function makes of encoded arguments, encoded: a `Reply` where it changes or returns objects among them."""
+    args = decode(tree)
+    known = objects(args)
+    before = [dict(zip(vars(o), map(_inside, vars(o).values()), strict=True)) for o in known]
+    made = function(args)
+    numbers: dict[int, int] = {}
+    for i, o in enumerate(known):
+        numbers.setdefault(id(o), i)
+    changes = {}
+    for i, (o, was) in enumerate(zip(known, before, strict=True)):
+        if gone := was.keys() - vars(o).keys():
+            raise _core.UnsupportedError(
+                f"forward deletes {', '.join(sorted(gone))} of an argument of {type(o).__name__}: not supported"
+            )
+        now = {n: v for n, v in vars(o).items() if n not in was or not _same(_inside(v), was[n])}
+        if now:
+            changes[i] = {n: encode(v, None, numbers) for n, v in now.items()}
+    result = encode(made, None, numbers)
+    uses = known and pytree.tree_any_only(Given, lambda _: True, result, is_leaf=lambda v: type(v) is Given)
+    return Reply(result, changes) if changes or uses else result
+
+
+def _inside(value: Any) -> Any:
+    """A value as it is: itself, or what a container of plain ones holds; objects stand for themselves."""
+    if type(value) in (list, tuple):
+        return [type(value), *map(_inside, value)]
+    if type(value) is dict:
+        return [dict, *value, *map(_inside, value.values())]
+    return value
+
+
+def _same(a: Any, b: Any) -> bool:
+    if type(a) is list and type(b) is list:
+        return len(a) == len(b) and all(map(_same, a, b))
+    return a is b or (type(a) is type(b) and isinstance(a, int | float | str) and a == b)
 
 
 def carries(spec: pytree.TreeSpec) -> bool:
@@ -103,6 +239,8 @@ def form(tree: Any, leaves: list[Any]) -> Any:
         return kind, [form(v, leaves) for v in tree]
     if kind is dict:
         return list(tree), [form(v, leaves) for v in tree.values()]
+    if pytree._get_node_type(tree) not in pytree.SUPPORTED_NODES and is_object(tree):
+        return kind, list(tree.__dict__), [form(v, leaves) for v in tree.__dict__.values()]
     flat, spec = pytree.tree_flatten(encode(tree))
     leaves += flat
     return spec

@@ -8,6 +8,7 @@ knows more and takes twenty times as long; `Unusual` never reaches a user.
 from __future__ import annotations
 
 import contextlib
+import enum
 import gc
 import inspect
 import operator
@@ -33,12 +34,13 @@ from sol import _core, log
 from . import fake, state
 from .hooks import computed
 from .skeleton import Attributes
-from .structure import decode, encode
+from .structure import called
 
 Node = torch.fx.Node
 LIBRARY = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, os.path.dirname(os.path.abspath(__file__))))
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
+_VALUES = (*_PLAIN, type, enum.Enum)  # arguments and results that are no tensors
 
 
 class Unusual(Exception):
@@ -302,10 +304,10 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], before: _Record
     for row in rows:
         recorder.source(*row)
     with enable_python_dispatcher(), recorder, _exporting():
-        made = run(recorder, module, *decode(given))
-    results, out_spec = pytree.tree_flatten(encode(made))
+        made = called(lambda both: run(recorder, module, *both), given)
+    results, out_spec = pytree.tree_flatten(made)
     outputs = [recorder.node(r, r) if isinstance(r, torch.Tensor) else r for r in results]
-    if not all(isinstance(o, (Node, *_PLAIN)) for o in outputs):
+    if not all(isinstance(o, (Node, *_VALUES)) for o in outputs):
         raise Unusual("returns what no operator made")
     recorder.graph.output(tuple(outputs))
     return Traced(recorder.graph, module, recorder.sources, outputs, recorder.constants, out_spec, []), recorder
@@ -364,7 +366,7 @@ def _tensors(mode: FakeTensorMode, module: torch.nn.Module) -> list[_Row]:
 def _leaves(mode: FakeTensorMode, leaves: list[Any], names: list[str]) -> list[_Row]:
     found: list[_Row] = []
     for i, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
-        if not isinstance(leaf, (torch.Tensor, *_PLAIN)):
+        if not isinstance(leaf, (torch.Tensor, *_VALUES)):
             raise Unusual(f"an argument of {type(leaf).__name__}")
         value = mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
         found.append((name, value, ("leaf", i), InputKind.USER_INPUT))
