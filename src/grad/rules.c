@@ -1,5 +1,5 @@
 /* Layers that no loops describe, or whose loops would give a worse gradient than PyTorch's rule: picking by index,
- * whose gradient adds up what was picked, and writing by index. */
+ * whose gradient adds up what was picked, and writing by index. And a gradient that the user's model says itself. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -298,6 +298,37 @@ static sol_status rule_reshape(struct rule_call *c)
     return SOL_OK;
 }
 
+/* The layers between m and t again, with d in place of m. What came before m does not depend on it. */
+static sol_status replant(struct rule_call *c, struct sol_tensor *d, struct sol_tensor **made, struct sol_tensor *t,
+                          struct sol_tensor **out_t)
+{
+    const struct sol_tensor *m = c->l->in[1];
+    *out_t = t == m ? d : t;
+    if (t->id <= m->id || !t->from) return SOL_OK;
+    if (!made[t->id]) {
+        const struct sol_layer *l = t->from;
+        struct sol_tensor **in = NEW_ARRAY(c->g->arena, struct sol_tensor *, l->nin + 1);
+        struct sol_layer *copy;
+        bool same = true;
+        for (int i = 0; i < l->nin; i++) {
+            if (l->in[i]) TRY(replant(c, d, made, l->in[i], &in[i]));
+            same &= in[i] == l->in[i];
+        }
+        if (!same) TRY(graph_add(c->g, NULL, l->def->name, l->name, l->where, l->nin, in, &l->attrs, &copy));
+        for (int o = 0; o < l->nout; o++) made[l->out[o]->id] = same ? l->out[o] : copy->out[o];
+    }
+    *out_t = made[t->id];
+    return SOL_OK;
+}
+
+static sol_status rule_graft(struct rule_call *c)
+{
+    c->out_d[0] = c->want[0] ? c->d[0] : NULL;
+    if (!c->want[2]) return SOL_OK;
+    struct sol_tensor **made = NEW_ARRAY(c->g->arena, struct sol_tensor *, c->g->ntensors + 1);
+    return replant(c, c->d[0], made, c->l->in[3], &c->out_d[2]);
+}
+
 static const struct rule rules[] = {
     {"Embedding", 1, 1, rule_embedding},
     {"Gather", 1, 1, rule_gather},
@@ -310,6 +341,7 @@ static const struct rule rules[] = {
     {"IndexPut", 3, 1, rule_index_put},
     {"CumSum", 1, 1, rule_cumsum},
     {"Reshape", 1, 1, rule_reshape},
+    {"Graft", 15, 1, rule_graft},
     {0},
 };
 

@@ -320,6 +320,7 @@ for axis in (0, 1, -1):
         dict(axis=axis),
         lambda x, i, a=axis: x.gather(a, i),
     )
+case("Graft", [(3, 4), (3, 4), (2,), (2,)], {}, lambda y, m, x, d: y)
 case("Gather", [(4, 5), np.array(2)], dict(axis=1), lambda x, i: x[:, 2])
 case("GatherElements", [(4, 5), ints(4, 4, 2, low=-4)], dict(axis=0, wrap=1), lambda x, i: x.gather(0, i % 4))
 case("GatherND", [(4, 5, 6), ints(4, 3, 2)], {}, lambda x, i: x[i[:, 0], i[:, 1]])

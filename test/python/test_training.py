@@ -838,30 +838,6 @@ def test_hooks():
         sol.optimize(m, x).train()(x)
 
 
-def test_own_gradients_are_refused_by_name(capfd):
-    class Straight(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.round()
-
-        @staticmethod
-        def backward(ctx, g):
-            return g
-
-    class Net(nn.Linear):
-        def forward(self, x):
-            return Straight.apply(super().forward(x))
-
-    x = torch.randn(2, 3)
-    s = sol.optimize(Net(3, 3), x)
-    assert "Straight" in capfd.readouterr().err
-    with torch.no_grad():
-        s(x)
-    with pytest.raises(sol.UnsupportedError, match="Straight"):
-        s(x)
-    assert Straight.apply(x).shape == (2, 3)
-
-
 def test_what_has_no_gradient_is_refused_by_name():
     s, x = sol.optimize(Apply(lambda x: x.exp().lgamma()), torch.randn(3)), torch.randn(3, requires_grad=True)
     with pytest.raises(sol.UnsupportedError, match=r"test_training.py.*'lgamma' has no derivative"):

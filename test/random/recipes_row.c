@@ -74,10 +74,21 @@ static bool make_conv_gradient(struct gen *r, const struct recipe *p)
                       sizes, guard, read)) != NULL;
 }
 
+/* The identity, said by the gradient: of what was stopped it is none, and what marks the gradient is the gradient. */
+static bool make_graft(struct gen *r, const struct recipe *p)
+{
+    struct value *x = pick(r, IS_REAL, 0, 4);
+    int64_t shape[SOL_MAX_DIMS];
+    shape_of(x, shape);
+    struct value *m = new_real(r, x->t->ndim, shape), *y = gen_one(r, "stop", p->needs, 1, &x, "");
+    return y && gen_one(r, "Graft", p->needs, 4, (struct value *[]){y, m, x, m}, "");
+}
+
 const struct recipe row_recipes[] = {
     {"Row", make_copy, KEEPS_EXACT, 10, NULL},
     {"Row", make_function, NEED_FINITE | KEEPS_EXACT, 6, NULL},
     {"Row", make_spread, 0, 3, NULL},
     {"Row", make_conv_gradient, NEED_FINITE | KEEPS_EXACT, 16, NULL},
+    {"Graft", make_graft, KEEPS_EXACT, 3, NULL},
     {NULL, NULL, 0, 0, NULL},
 };

@@ -28,7 +28,7 @@ from sol import _core, log
 
 from .skeleton import model_class, skeleton
 from .structure import called, carries
-from .trace import LIBRARY, Traced, Unusual, trace
+from .trace import LIBRARY, Traced, Unusual, recorder, trace
 
 _lock = threading.RLock()  # PyTorch's tracing keeps its state in globals
 
@@ -99,7 +99,8 @@ INSTEAD = {
 
 @contextlib.contextmanager
 def _own_gradients() -> Iterator[None]:
-    """Refuses what a model says of gradients itself, which a trace does not show."""
+    """What a model says of gradients itself, which a trace does not show: a Function's backward is traced, too (function.py);
+    what cannot be is refused."""
     thread = threading.get_ident()
 
     def refusing(owner: Any, name: str) -> tuple[Any, str, Any]:
@@ -110,9 +111,19 @@ def _own_gradients() -> Iterator[None]:
             if threading.get_ident() != thread:
                 return original.__get__(None if is_class else this, this if is_class else type(this))(*args, **kwargs)
             what = f"{this.__name__}.{name}" if is_class else f"Tensor.{name}"
+            why = ""
+            if is_class and what not in INSTEAD and (by := recorder()) is not None:
+                if by.inside:  # the backward of an operator, which is looked up by the operator's name
+                    return original.__get__(None, this)(*args, **kwargs)
+                try:
+                    return by.own_backward(this, args)
+                except _core.UnsupportedError as e:
+                    why = f": {e}"
+                except Exception as e:
+                    why = f": {type(e).__name__}: {e}"
             instead = INSTEAD.get(what, "call the model under torch.no_grad()")
             raise _core.UnsupportedError(
-                f"{what} (a backward of the model's own): not supported with gradients; {instead}"
+                f"{what} (a backward of the model's own){why}: not supported with gradients; {instead}"
             )
 
         setattr(owner, name, classmethod(refuse) if isinstance(original, classmethod) else refuse)

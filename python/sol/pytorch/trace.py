@@ -31,7 +31,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from sol import _core, log
 
-from . import fake, state
+from . import fake, function, state
 from .hooks import computed
 from .skeleton import Attributes
 from .structure import called
@@ -123,6 +123,7 @@ class _Recorder(ProxyTorchDispatchMode):
         self.sources: list[Source] = []
         self.step: Node | None = None  # of a graph that is run
         self.known = fake.Known()
+        self.inside = 0  # operators that are running
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -155,7 +156,11 @@ class _Recorder(ProxyTorchDispatchMode):
         if func in _LIFTS:
             return self._lift(args[0])
         inputs, named = self._nodes(args), self._nodes(kwargs)
-        made = func(*args, **kwargs) if kwargs else self._made(func, args)
+        self.inside += 1
+        try:
+            made = func(*args, **kwargs) if kwargs else self._made(func, args)
+        finally:
+            self.inside -= 1
         if isinstance(made, torch.Tensor):
             node = self._call(func, inputs, named, snapshot_fake(made))
             self.nodes[made] = node
@@ -204,7 +209,9 @@ class _Recorder(ProxyTorchDispatchMode):
         raise Unusual(f"an operand of {type(arg).__name__}")
 
     def _call(self, func: Any, args: Any, kwargs: Any, value: Any) -> Node:
-        node = self.graph.create_node("call_function", func, args, kwargs, name=func.overloadpacket.__name__)
+        node = self.graph.create_node(
+            "call_function", func, args, kwargs, name=getattr(func, "overloadpacket", func).__name__
+        )
         node.meta["val"], node.meta["enabled"] = value, torch.is_grad_enabled()
         node.meta["place"] = self._place()
         return node
@@ -217,6 +224,16 @@ class _Recorder(ProxyTorchDispatchMode):
                 part = self.graph.call_function(operator.getitem, (node, i))
                 part.meta.update(node.meta, val=node.meta["val"][i])
                 self.nodes[value] = part
+
+    def own_backward(self, target: Any, args: tuple[Any, ...]) -> Any:
+        """A model calls `apply` of an autograd.Function of its own."""
+
+        def add(values: tuple[Any, Any], marker: Any, pairs: Any) -> None:
+            made, seen = values
+            args = self._nodes((made, marker, pairs))
+            self.nodes[seen] = self._call(function.graft, args, {}, snapshot_fake(seen))
+
+        return function.apply(target, args, add)
 
     def _place(self) -> tuple[str, str]:
         """The path of the innermost module that is running, and the innermost line that is the user's."""
@@ -303,7 +320,7 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], before: _Record
     recorder = _Recorder(module, before)
     for row in rows:
         recorder.source(*row)
-    with enable_python_dispatcher(), recorder, _exporting():
+    with enable_python_dispatcher(), recorder, _exporting(), _recording(recorder):
         made = called(lambda both: run(recorder, module, *both), given)
     results, out_spec = pytree.tree_flatten(made)
     outputs = [recorder.node(r, r) if isinstance(r, torch.Tensor) else r for r in results]
@@ -311,6 +328,23 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], before: _Record
         raise Unusual("returns what no operator made")
     recorder.graph.output(tuple(outputs))
     return Traced(recorder.graph, module, recorder.sources, outputs, recorder.constants, out_spec, []), recorder
+
+
+_recorders: list[_Recorder] = []  # of the trace that is being made: there is one at a time
+
+
+def recorder() -> _Recorder | None:
+    """What records the model that is being traced; None: torch.export does."""
+    return _recorders[-1] if _recorders else None
+
+
+@contextlib.contextmanager
+def _recording(recorder: _Recorder) -> Iterator[None]:
+    _recorders.append(recorder)
+    try:
+        yield
+    finally:
+        _recorders.pop()
 
 
 def run(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

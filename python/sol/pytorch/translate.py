@@ -23,6 +23,7 @@ from sol import _core, log
 from . import operators
 from .builder import REAL, Builder, Complex, Refused, Value, sol_name
 from .decompose import all_tensors, decompose
+from .function import graft
 from .layout import Layout
 from .trace import Source, Traced, place
 from .writes import Memory, viewed, written
@@ -252,6 +253,8 @@ class Translator:
             return source[node.args[1]]
         if isinstance(node.target, type) and issubclass(node.target, tuple):
             return self._read(node.args[0])
+        if node.target is graft:
+            return self._graft(node, path, line)
         if not isinstance(node.target, torch._ops.OpOverload):
             return self._higher(node, module)
         name, schema = str(node.target), node.target._schema
@@ -298,6 +301,15 @@ class Translator:
         if isinstance(whole, Value) and whole.tracked and not through:
             raise Refused("writing in place under no_grad() or through detach() what has a gradient")
         self.memory.write(target, self._stopped(node, value))
+
+    def _graft(self, node: torch.fx.Node, path: str, line: str) -> Any:
+        """What an autograd.Function made, with the gradient that its backward says."""
+        made, marker, pairs = self._read(node.args)
+        self.b.name, self.b.line = f"{path}.{node.name}" if path else node.name, line
+        for x, d in pairs:
+            if x.tracked:
+                made = self.b.layer("Graft", made, marker, x, d)
+        return made
 
     def _decomposed(self, node: torch.fx.Node) -> Any:
         """An operator that the table lacks, by what PyTorch says it is."""

@@ -1,0 +1,145 @@
+"""Functions with a backward of the model's own (torch.autograd.Function) in training: the gradient is what backward says."""
+
+import copy
+
+import pytest
+import sol
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch_help import assert_as_good, to_double
+
+SHAPE = (3, 4)
+
+
+class Straight(torch.autograd.Function):
+    """Its backward is not the derivative: rounding hands gradients on."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Pair(torch.autograd.Function):
+    """Two results and arguments, a number, one that has no gradient; what forward saw is kept."""
+
+    @staticmethod
+    def forward(ctx, x, y, scale, index):
+        ctx.save_for_backward(x, y)
+        ctx.scale = scale
+        return x * y * scale, x[:, index] + y.sum(1, keepdim=True)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, a, b):
+        x, y = ctx.saved_tensors
+        assert ctx.needs_input_grad == (True, True, False, False)
+        return 2 * a * y * ctx.scale + b.sum() / 8, a.cumsum(-1) * x + 3 * b.mean(1, keepdim=True), None, None
+
+
+class Apart(torch.autograd.Function):
+    """forward without ctx; a result that is no result of a differentiable kind."""
+
+    @staticmethod
+    def forward(x, y):
+        return torch.where(x > y, x, y), (x > y).float()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx, g, _):
+        (mask,) = ctx.saved_tensors
+        return g * mask * 2, None
+
+
+class Net(nn.Module):
+    def __init__(self, use):
+        super().__init__()
+        self.a, self.b, self.use = nn.Linear(4, 4), nn.Linear(4, 4), use
+
+    def forward(self, x):
+        return self.use(self.a(x), self.b(x).tanh()).relu() * x
+
+
+def _pair(x, y):
+    p, q = Pair.apply(x, y, 0.5, torch.tensor([2, 0, 1, 1]))
+    return p * q + p
+
+
+def _apart(x, y):
+    value, mask = Apart.apply(x, y)
+    return value + mask * y
+
+
+USES = {
+    "straight": lambda x, y: Straight.apply(3 * x) * y,
+    "two": _pair,
+    "apart": _apart,
+    "in turn": lambda x, y: Straight.apply(_pair(Straight.apply(x), _apart(x, y))),
+}
+
+
+def _step(model, x):
+    x = x.detach().requires_grad_()
+    y = model(x)
+    y.square().sum().backward()
+    return [y, x.grad, *(p.grad for p in model.parameters())]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_gradients(use):
+    torch.manual_seed(1)
+    m, x = Net(USES[use]), torch.randn(SHAPE)
+    exact = _step(to_double(copy.deepcopy(m).double()), x.double())
+    eager = _step(copy.deepcopy(m), x)
+    s = sol.optimize(m, x.requires_grad_())
+    assert_as_good(_step(s, x), eager, exact)
+    with torch.no_grad():
+        assert torch.equal(s(x).isnan(), torch.zeros(SHAPE, dtype=torch.bool))
+
+
+class Dirty(Straight):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.round_()
+
+
+class Again(Straight):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        with torch.enable_grad():
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            return torch.autograd.grad(x.sin(), x, g)
+
+
+class Looks(Straight):
+    @staticmethod
+    def backward(ctx, g):
+        return g if g.sum() > 0 else -g
+
+
+@pytest.mark.parametrize("function, why", [(Dirty, "mark_dirty"), (Again, "runs autograd"), (Looks, "DataDependent")])
+def test_what_cannot_be_traced_is_refused_by_name(function, why, capfd):
+    m, x = Net(lambda x, y: function.apply(x + y)), torch.randn(SHAPE)
+    s = sol.optimize(m, x)
+    assert function.__name__ in capfd.readouterr().err
+    with torch.no_grad():
+        s(x)
+    with pytest.raises(
+        sol.UnsupportedError, match=rf"{function.__name__}.apply \(a backward of the model's own\): .*{why}"
+    ):
+        s(x)
+    assert function.apply(x).shape == SHAPE
