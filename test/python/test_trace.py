@@ -297,10 +297,11 @@ def test_an_object_is_known_by_its_attributes():
         for cache in (None, given):
             y, made = s(x, cache)
             eager, expected = m(x, cache and theirs)
-            assert torch.allclose(y, eager) and type(made) is Cache and (made is cache or cache is None)
+            torch.testing.assert_close(y, eager)
+            assert type(made) is Cache and (made is cache or cache is None)
             assert len(made.layers) == len(expected.layers)
             for a, b in zip(made.layers, expected.layers, strict=True):
-                assert torch.allclose(a[0], b[0]) and torch.allclose(a[1], b[1])
+                torch.testing.assert_close(a, b)
     assert len(s.__dict__["_sol"].programs) == 4
 
 
@@ -328,8 +329,8 @@ def test_an_object_is_changed_in_place():
     for calls in range(1, 4):
         with torch.no_grad():
             (y, made), (eager, _) = s(x, cache=given), m(x, cache=theirs)
-        assert torch.allclose(y, eager) and made is given and given.counter is counter and given.keys is keys
-        assert torch.allclose(given.keys, theirs.keys) and torch.allclose(counter.seen, theirs.counter.seen)
+        assert made is given and given.counter is counter and given.keys is keys
+        torch.testing.assert_close((y, keys, counter.seen), (eager, theirs.keys, theirs.counter.seen))
         assert counter.calls == calls
     given.again = counter
     with pytest.raises(sol.UnsupportedError, match="an object of Counter is in the arguments twice, and forward chan"):
