@@ -302,7 +302,7 @@ def test_an_object_is_known_by_its_attributes():
             assert len(made.layers) == len(expected.layers)
             for a, b in zip(made.layers, expected.layers, strict=True):
                 torch.testing.assert_close(a, b)
-    assert len(s.__dict__["_sol"].programs) == 4
+    assert len(s._sol.programs) == 4
 
 
 class Paged(Cache):
