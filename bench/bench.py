@@ -1,6 +1,6 @@
 """Compares SOL with its peers, network by network: one process for each system, rounds interleaved, medians, ratios.
 
-make bench                                   the networks of README's table
+make bench                                   the networks of docs/performance.md's table
 make bench NETWORKS="resnet50 mobilenet_v2" SYSTEMS="sol eager onnxruntime"
 make bench NETWORKS="resnet50@16 odd"        batch 16; the networks of odd.py
 .venv/bin/python bench/bench.py --isa avx2   as on a machine without AVX-512
@@ -22,6 +22,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from plot import draw, title
+
 HERE = Path(__file__).resolve().parent
 SYSTEMS = ["sol", "eager", "eager-last", "compile", "compile-frozen", "onnxruntime", "openvino", "ncnn"]
 DEFAULT = [
@@ -31,7 +33,7 @@ DEFAULT = [
 ]  # fmt: skip
 TRAINING_SYSTEMS = ["sol", "eager", "eager-last", "compile"]
 TRAINING = [
-    "resnet18", "resnet50", "mobilenet_v2", "densenet121", "squeezenet1_1", "shufflenet_v2_x1_0", "vgg16", "mnasnet1_0", "mlp",
+    "resnet18", "resnet50", "densenet121", "vgg16", "squeezenet1_1", "mobilenet_v2", "mnasnet1_0", "shufflenet_v2_x1_0", "mlp",
 ]  # fmt: skip
 BATCH = {"mlp": 64, "vgg16": 8}  # in training; others: 16
 # What tells a system which instructions to leave alone. ONNX Runtime and ncnn ask the processor, and are not compared then.
@@ -144,32 +146,10 @@ def shown(ratio: float) -> str:
     return "-" if math.isnan(ratio) else f"{ratio:.2f}"
 
 
-def plot(results: dict[str, list[Worker]], path: Path, title: str) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "sol"})
-    import matplotlib.pyplot as plt
-
-    names = list(results)
-    bars = {"PyTorch eager": ["eager", "eager-last"], **{s: [s] for s in SYSTEMS if not s.startswith(("sol", "eager"))}}
-    bars = {k: s for k, s in bars.items() if any(not math.isnan(best(w, s)) for w in results.values())}
-    figure, axes = plt.subplots(figsize=(max(8, len(names) * 0.7), 4))
-    axes.set_yscale("log", base=2)
-    width = 0.8 / max(1, len(bars))
-    for i, (label, systems) in enumerate(bars.items()):
-        ratio = [best(results[n], systems) / best(results[n], ["sol"]) for n in names]
-        axes.bar([k + i * width for k in range(len(names))], [r - 1 for r in ratio], width, 1, label=label)
-    axes.axhline(1, color="black", linewidth=1)
-    axes.grid(axis="y", linewidth=0.3)
-    axes.set_axisbelow(True)
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_xticks([k + 0.4 - width / 2 for k in range(len(names))], names, rotation=35, ha="right")
-    axes.set_ylabel("times as long as SOL")
-    axes.set_title(title, fontsize=9)
-    axes.legend(fontsize=8, ncols=4)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+def plot(results: dict[str, list[Worker]], path: Path, what: str) -> None:
+    bars = {"SOL": ["sol"], "PyTorch eager": ["eager", "eager-last"]}
+    bars |= {title(s): [s] for s in SYSTEMS if not s.startswith(("sol", "eager"))}
+    draw({title(n): {k: best(w, s) for k, s in bars.items()} for n, w in results.items()}, path, what)
 
 
 def write_csv(results: dict[str, list[Worker]], path: Path, what: str, threads: int) -> None:

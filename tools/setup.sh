@@ -100,7 +100,8 @@ python_environment() {
     fi
     say "installing Python packages of requirements.txt"
     pip install -q -r requirements.txt
-    pip install -q --no-deps "torchvision==$TORCHVISION"
+    # its CPU build goes with that of torch; the default build does not, and `import torchvision` then fails outside of tests
+    pip install -q --no-deps "torchvision==$TORCHVISION+cpu" 2>/dev/null || pip install -q --no-deps "torchvision==$TORCHVISION"
     rm -f .venv/.sol-*
     : > "$stamp"
     say "ready"
