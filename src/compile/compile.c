@@ -68,26 +68,19 @@ static void close_module(void *handle)
     module_close(&m);
 }
 
-/* The unit that step i is of. A halo is of the unit that comes behind it, which writes the tensor. */
-static const struct unit *unit_of(const struct schedule_program *p, int i)
-{
-    while (i < p->steps.n && !p->steps.at[i].unit) i++;
-    return i < p->steps.n ? p->steps.at[i].unit : NULL;
-}
-
 /* What is known of the steps of a program, for profiles; in the network's arena. */
 static const struct net_note *notes_of(struct arena *a, const struct schedule_program *p)
 {
     struct net_note *notes = NEW_ARRAY(a, struct net_note, p->steps.n + 1);
     for (int i = 0; i < p->steps.n; i++) {
-        const struct unit *u = unit_of(p, i);
+        const struct unit *u = compile_unit_of(p, i);
         if (!u) continue;
         const char *variant = u->opaque ? NULL : u->kernel.variant;
         notes[i] = (struct net_note){.label = arena_strdup(a, u->label),
                                      .solver = arena_printf(a, "%s%s%s", u->opaque ? "opaque" : u->kernel.solver,
                                                             variant ? " " : "", variant ? variant : ""),
                                      .where = u->layer ? arena_strdup(a, u->layer->where) : NULL,
-                                     .continues = i && unit_of(p, i - 1) == u};
+                                     .continues = i && compile_unit_of(p, i - 1) == u};
     }
     return notes;
 }

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static int64_t tensors_bytes(int n, struct sol_tensor *const *t)
+int64_t compile_bytes(int n, struct sol_tensor *const *t)
 {
     int64_t bytes = 0;
     for (int i = 0; i < n; i++) bytes += tensor_bytes(t[i]);
@@ -19,8 +19,8 @@ static int64_t peak_of(const struct schedule *s)
 {
     const struct sol_graph *g = s->plan->g;
     const struct schedule_program *p = s->program;
-    int64_t bytes = s->prepared_bytes + s->saved_bytes + tensors_bytes(g->inputs.n, g->inputs.at) +
-                    tensors_bytes(g->params.n, g->params.at) + tensors_bytes(s->constants.n, s->constants.at);
+    int64_t bytes = s->prepared_bytes + s->saved_bytes + compile_bytes(g->inputs.n, g->inputs.at) +
+                    compile_bytes(g->params.n, g->params.at) + compile_bytes(s->constants.n, s->constants.at);
     for (int i = 0; i < g->outputs.n; i++) bytes += tensor_bytes(g->outputs.at[i].t);
     return bytes + MAX(p[PROGRAM_FORWARD].workspace_bytes, p[PROGRAM_BACKWARD].workspace_bytes) +
            MAX(p[PROGRAM_FORWARD].scratch_bytes, p[PROGRAM_BACKWARD].scratch_bytes) * rt_processors();

@@ -1,6 +1,8 @@
 /* What was planned, for people: one line a unit; and, with compiler::debug_memory_consumption, one line for each step
- * of forward and backward: what is in memory meanwhile, and for the step that needs most of it what that is. */
+ * of forward and backward: what is in memory meanwhile, and for the step that needs most of it what that is. The same
+ * is drawn (picture.c). */
 #include "compile/compile.h"
+#include "rt/rt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +12,12 @@ static const char *shape_text(struct arena *a, const struct sol_tensor *t)
     struct text s = text_new(a);
     for (int d = 0; d < t->ndim; d++) text_put(&s, "%s%lld", d ? "x" : "", (long long)t->dim[d].size);
     return s.at;
+}
+
+const struct unit *compile_unit_of(const struct schedule_program *p, int i)
+{
+    while (i < p->steps.n && !p->steps.at[i].unit) i++;
+    return i < p->steps.n ? p->steps.at[i].unit : NULL;
 }
 
 void compile_report(const struct schedule *s)
@@ -79,20 +87,50 @@ static int by_bytes(const void *a, const void *b)
     return x->first != y->first ? (x->first < y->first ? -1 : 1) : 0;
 }
 
-static void report_steps(const struct schedule *s, int program)
+/* The bars of a program: the steps of a kernel are one, with the most that any of them needs. Returns how many. */
+static int find_bars(const struct schedule *s, int program, const int64_t *saved, const int64_t *work,
+                     struct memory_bar *bars)
+{
+    const struct schedule_program *pr = &s->program[program];
+    const struct sol_graph *g = s->plan->g;
+    const struct unit *last = NULL;
+    int n = 0;
+    int64_t outputs = 0;
+    for (int i = 0; i < g->outputs.n; i++) outputs += tensor_bytes(g->outputs.at[i].t);
+    for (int i = 0; i < pr->steps.n; i++) {
+        const struct unit *u = compile_unit_of(pr, i);
+        if (!n || u != last)
+            bars[n++] = (struct memory_bar){.label = u ? u->label : pr->steps.at[i].label,
+                                            .backward = program == PROGRAM_BACKWARD,
+                                            .bytes = {[MEMORY_PARAMS] = compile_bytes(g->params.n, g->params.at),
+                                                      [MEMORY_PREPARED] = s->prepared_bytes,
+                                                      [MEMORY_INPUTS] = compile_bytes(g->inputs.n, g->inputs.at),
+                                                      [MEMORY_OUTPUTS] = outputs}};
+        int64_t *bytes = bars[n - 1].bytes;
+        bytes[MEMORY_SAVED] = MAX(bytes[MEMORY_SAVED], saved[i]);
+        bytes[MEMORY_WORK] = MAX(bytes[MEMORY_WORK], work[i] + pr->scratch_bytes * rt_processors());
+        last = u;
+    }
+    return n;
+}
+
+/* Into the log, and as bars; returns how many. */
+static int report_steps(const struct schedule *s, int program, struct memory_bar *bars)
 {
     const struct schedule_program *pr = &s->program[program];
     struct sol_ctx *ctx = s->plan->ctx;
     struct lump *lumps = NEW_ARRAY(s->arena, struct lump, s->plan->nstores + 1);
     const int n = find_lumps(s, program, lumps);
-    int64_t *change = NEW_ARRAY(s->arena, int64_t, pr->steps.n + 2), bytes = 0, most = -1;
+    int64_t *alive[2], most = -1; /* by step: worked in, saved */
     int peak = 0;
+    for (int k = 0; k < 2; k++) alive[k] = NEW_ARRAY(s->arena, int64_t, pr->steps.n + 2);
     for (int i = 0; i < n; i++) {
-        change[lumps[i].first] += lumps[i].bytes;
-        change[lumps[i].last + 1] -= lumps[i].bytes;
+        alive[lumps[i].saved][lumps[i].first] += lumps[i].bytes;
+        alive[lumps[i].saved][lumps[i].last + 1] -= lumps[i].bytes;
     }
     for (int i = 0; i < pr->steps.n; i++) {
-        bytes += change[i];
+        for (int k = 0; k < 2 && i; k++) alive[k][i] += alive[k][i - 1];
+        const int64_t bytes = alive[0][i] + alive[1][i];
         if (bytes > most) most = bytes, peak = i;
         LOG(ctx, LOG_INFO, "plan", "%-8s step %d: %.1fMB alive, %s", program_name(program), i, (double)bytes / 1e6,
             pr->steps.at[i].label);
@@ -103,13 +141,17 @@ static void report_steps(const struct schedule *s, int program)
             LOG(ctx, LOG_INFO, "plan", "%-8s peak, at step %d: %.2fMB %s, steps %d to %d: %s %s", program_name(program),
                 peak, (double)lumps[i].bytes / 1e6, lumps[i].saved ? "saved" : "worked in", lumps[i].first,
                 lumps[i].last, shape_text(s->arena, lumps[i].t), lumps[i].maker);
+    return find_bars(s, program, alive[1], alive[0], bars);
 }
 
 void compile_report_steps(const struct schedule *s)
 {
     if (strcmp(ctx_config(s->plan->ctx, "compiler::debug_memory_consumption"), "1") != 0) return;
-    report_steps(s, PROGRAM_FORWARD);
-    report_steps(s, PROGRAM_BACKWARD);
+    const int most = s->program[PROGRAM_FORWARD].steps.n + s->program[PROGRAM_BACKWARD].steps.n;
+    struct memory_bar *bars = NEW_ARRAY(s->arena, struct memory_bar, most + 1);
+    int n = report_steps(s, PROGRAM_FORWARD, bars);
+    n += report_steps(s, PROGRAM_BACKWARD, bars + n);
+    compile_keep_file(s, "-memory.svg", picture_memory(s->arena, s->plan->g->name, bars, n), "");
 }
 
 void compile_report_memory(struct sol_ctx *ctx, const struct sol_net *net, bool training)

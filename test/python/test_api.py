@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import xml.etree.ElementTree
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -1041,6 +1042,63 @@ def test_debug(capfd, tmp_path, monkeypatch):
         assert subprocess.run([dot, "-Tsvg", drawing], capture_output=True, check=True).stdout.startswith(b"<?xml")
     sol.cache.clear()
     assert not drawing.exists()
+
+
+def boxes_wide(dot, drawing):
+    """How many typical boxes stand side by side in a drawing."""
+    text = subprocess.run([dot, "-Tplain", drawing], capture_output=True, text=True, check=True).stdout
+    width = float(text.split()[2])
+    return width / sorted(float(row.split()[4]) for row in text.splitlines() if row.startswith("node u"))[-1]
+
+
+def test_a_drawing_is_narrow(tmp_path, monkeypatch):
+    """However long the network is: boxes stand below each other, parameters' kernels and outputs of training not beside."""
+    layers = [
+        part
+        for _ in range(12)
+        for part in (torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+    ]
+    model, x = torch.nn.Sequential(*layers), torch.randn(2, 8, 16, 16)
+    for key, value in {
+        "compiler::debug": "1",
+        "autotune": "off",
+        "bands": "off",
+        "cache::folder": str(tmp_path),
+    }.items():
+        monkeypatch.setitem(sol.config, key, value)
+    with torch.no_grad():
+        sol.optimize(copy.deepcopy(model).eval(), x)(x)
+    (inference,) = (tmp_path / "debug").glob("*.dot")
+    sol.optimize(model, x)(x).sum().backward()
+    (training,) = set((tmp_path / "debug").glob("*.dot")) - {inference}
+    text = training.read_text()
+    assert "saved: " in text and "gives: d_0.weight" in text and "prepare: " in inference.read_text()
+    if dot := shutil.which("dot"):
+        assert boxes_wide(dot, inference) < 3 and boxes_wide(dot, training) < 10
+
+
+def test_memory_is_drawn(capfd, tmp_path, monkeypatch):
+    """A bar for each kernel, stacked by kind; the highest is what the log says, and what sol.memory estimates is not less."""
+    model, x = nn.Sequential(nn.Linear(256, 300), nn.Sigmoid(), nn.Linear(300, 200)), torch.randn(64, 256)
+    for key, value in {
+        "compiler::debug_memory_consumption": "1",
+        "autotune": "off",
+        "cache::folder": str(tmp_path),
+    }.items():
+        monkeypatch.setitem(sol.config, key, value)
+    optimized = sol.optimize(model.train(), x)
+    optimized(x).sum().backward()
+    (drawing,) = (tmp_path / "debug").glob("*-memory.svg")
+    assert str(drawing) in capfd.readouterr().err
+    root = xml.etree.ElementTree.parse(drawing).getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    bars = root.findall(f"{space}g")
+    texts = [bar.find(f"{space}title").text for bar in bars]
+    assert len(bars) > 3 and all(", parameters " in t for t in texts) and any("saved for backward" in t for t in texts)
+    heights = [sum(float(r.get("height")) for r in bar.iter(f"{space}rect")) for bar in bars]
+    assert max(heights) == pytest.approx(300, abs=0.1)
+    most = max(float(re.search(r": ([\d.]+) MB", t)[1]) for t in texts)
+    assert 0 < most <= sol.memory(optimized)["peak"] / 1e6 + 0.01
 
 
 def test_tracing_leaves_no_trace():
