@@ -464,8 +464,8 @@ static void refusals(void **state)
     struct sol_graph *g;
     int of = 0, reached;
     assert_int_equal(sol_graph_parse(ctx,
-                                     "input %0:f64[3 4 6] \"x\"\ninput %1:i64[1 2] \"i\"\ninput %2:f64[1 6] \"u\"\n"
-                                     "%3 = ScatterND(%0, %1, %2) mode=mul \"top\"\noutput %3 \"y\"\n",
+                                     "input %0:f64[4 3] \"x\"\ninput %1:f64[3] \"t\"\n"
+                                     "%3 = HouseholderProduct(%0, %1) \"top\"\noutput %3 \"y\"\n",
                                      &g),
                      0);
     struct sol_tensor *x = g->inputs.at[0];

@@ -168,115 +168,166 @@ static bool mode_is(const struct rule_call *c, const char *mode)
     return !strcmp(attrs_text(&c->l->attrs, "mode", "none"), mode);
 }
 
-/* The layer again with dy for x and nothing for u, which is input number `u`. */
-static sol_status rest_of_x(struct rule_call *c, int u)
+/* Which input is u, what is put there. */
+static int put_in(const struct rule_call *c)
+{
+    return strcmp(c->l->def->name, "IndexPut") ? 2 : 1;
+}
+
+/* The layer again, with other values: u has one for each place that is written. */
+static sol_status put_again(struct rule_call *c, struct sol_tensor *x, struct sol_tensor *u, const char *mode,
+                            struct sol_tensor **out_t)
 {
     struct sol_tensor *in[SOL_MAX_DIMS + 2];
-    if (!c->want[0]) return SOL_OK;
-    c->out_d[0] = c->d[0];
-    if (mode_is(c, "add")) return SOL_OK;
-    memcpy(in, c->l->in, (size_t)c->l->nin * sizeof(struct sol_tensor *));
-    in[0] = c->d[0];
-    TRY(zeros_like(c, c->l->in[u], &in[u]));
-    return add(c, c->l->def->name, c->l->nin, in, &c->l->attrs, &c->out_d[0]);
+    struct row_attr *at = arena_memdup(c->g->arena, c->l->attrs.at, (size_t)c->l->attrs.n * sizeof *at);
+    memcpy(in, c->l->in, (size_t)c->l->nin * sizeof *in);
+    in[0] = x;
+    in[put_in(c)] = u;
+    for (int i = 0; i < c->l->attrs.n; i++)
+        if (!strcmp(at[i].name, "mode")) at[i] = text_attr("mode", mode);
+    return add(c, c->l->def->name, c->l->nin, in, &(struct attrs){c->l->attrs.n, at}, out_t);
 }
 
 /* What the places that the layer writes hold of t. */
-static sol_status pick_elements(struct rule_call *c, struct sol_tensor *t, struct sol_tensor **out_t)
+static sol_status picked(struct rule_call *c, struct sol_tensor *t, struct sol_tensor **out_t)
 {
-    struct sol_tensor *in[] = {t, c->l->in[1]};
-    struct row_attr at[] = {int_attr(c->g->arena, "axis", attrs_int(&c->l->attrs, "axis", 0, 0)),
-                            int_attr(c->g->arena, "wrap", 1)};
-    return add(c, "GatherElements", 2, in, &(struct attrs){2, at}, out_t);
+    struct row_attr wrap = int_attr(c->g->arena, "wrap", 1);
+    struct sol_tensor *in[SOL_MAX_DIMS + 1] = {t, c->l->in[1]};
+    if (!strcmp(c->l->def->name, "ScatterND")) return add(c, "GatherND", 2, in, &(struct attrs){1, &wrap}, out_t);
+    if (!strcmp(c->l->def->name, "ScatterElements")) {
+        struct row_attr at[] = {int_attr(c->g->arena, "axis", attrs_int(&c->l->attrs, "axis", 0, 0)), wrap};
+        return add(c, "GatherElements", 2, in, &(struct attrs){2, at}, out_t);
+    }
+    struct row_attr at[] = {*attrs_find(&c->l->attrs, "dims"), wrap};
+    for (int i = 2; i < c->l->nin; i++) in[i - 1] = c->l->in[i];
+    return add(c, "Index", c->l->nin - 1, in, &(struct attrs){2, at}, out_t);
 }
 
-/* u may be larger than the indices: what is not written gets nothing. */
-static sol_status pad_to(struct rule_call *c, const struct sol_tensor *like, struct sol_tensor **io_t)
+/* u, as `places` is: cut, where it is larger than its indices, or broadcast. */
+static sol_status put_values(struct rule_call *c, const struct sol_tensor *places, struct sol_tensor **out_t)
 {
-    const struct sol_tensor *t = *io_t;
-    int64_t *p = NEW_ARRAY(c->g->arena, int64_t, 2 * t->ndim + 1), *q = p + t->ndim;
-    bool any = false;
-    for (int d = 0; d < t->ndim; d++) any |= (q[d] = like->dim[d].size - t->dim[d].size) > 0;
-    struct row_attr at[] = {{.name = "p", .kind = ATTR_INT, .n = t->ndim, .ints = p},
-                            {.name = "q", .kind = ATTR_INT, .n = t->ndim, .ints = q}};
-    return any ? add(c, "Pad", 1, io_t, &(struct attrs){2, at}, io_t) : SOL_OK;
+    struct sol_tensor *u = c->l->in[put_in(c)];
+    int64_t *sizes = NEW_ARRAY(c->g->arena, int64_t, 3 * places->ndim + 1), *axes = sizes + places->ndim;
+    bool same = u->ndim == places->ndim;
+    for (int d = 0; d < places->ndim; d++) {
+        sizes[d] = places->dim[d].size;
+        axes[d] = d;
+        same &= u->ndim == places->ndim && u->dim[d].size == sizes[d];
+    }
+    *out_t = u;
+    if (same) return SOL_OK;
+    if (put_in(c) == 1) {
+        struct row_attr shape = {.name = "shape", .kind = ATTR_INT, .n = places->ndim, .ints = sizes};
+        return add(c, "Expand", 1, &u, &(struct attrs){1, &shape}, out_t);
+    }
+    struct row_attr at[] = {{.name = "axes", .kind = ATTR_INT, .n = places->ndim, .ints = axes},
+                            {.name = "start", .kind = ATTR_INT, .n = places->ndim, .ints = axes + places->ndim},
+                            {.name = "end", .kind = ATTR_INT, .n = places->ndim, .ints = sizes}};
+    return add(c, "Slice", 1, &u, &(struct attrs){3, at}, out_t);
+}
+
+/* The gradient of put_values: zeros for what was cut off, or sums over what was broadcast. */
+static sol_status put_back(struct rule_call *c, struct sol_tensor *d, struct sol_tensor **out_d)
+{
+    const struct sol_tensor *u = c->l->in[put_in(c)];
+    int64_t *p = NEW_ARRAY(c->g->arena, int64_t, 3 * d->ndim + 1), *q = p + d->ndim, *axes = q + d->ndim;
+    bool smaller = false;
+    int n = 0;
+    for (int k = 0; k < d->ndim; k++) {
+        const int own = k - (d->ndim - u->ndim);
+        if (own < 0 || (u->dim[own].size == 1 && d->dim[k].size != 1)) axes[n++] = k;
+        if (own >= 0) smaller |= (q[k] = u->dim[own].size - d->dim[k].size) > 0;
+    }
+    *out_d = d;
+    if (put_in(c) == 1) {
+        struct row_attr sum = {.name = "axes", .kind = ATTR_INT, .n = n, .ints = axes};
+        if (n) TRY(add(c, "Sum", 1, &d, &(struct attrs){1, &sum}, &d));
+        return reshape_as(c, d, u, out_d);
+    }
+    struct row_attr at[] = {{.name = "p", .kind = ATTR_INT, .n = d->ndim, .ints = p},
+                            {.name = "q", .kind = ATTR_INT, .n = d->ndim, .ints = q}};
+    return smaller ? add(c, "Pad", 1, &d, &(struct attrs){2, at}, out_d) : SOL_OK;
+}
+
+/* 1 where x == y, of x's type */
+static sol_status equal(struct rule_call *c, struct sol_tensor *x, struct sol_tensor *y, struct sol_tensor **out_t)
+{
+    struct row_attr to = text_attr("to", dtype_def(x->dtype)->name);
+    TRY(binary(c, "eq", x, y, out_t));
+    return add(c, "Cast", 1, out_t, &(struct attrs){1, &to}, out_t);
 }
 
 /* Largest or smallest: all that are equal to the result share its gradient. */
-static sol_status scatter_extreme(struct rule_call *c)
+static sol_status put_extreme(struct rule_call *c)
 {
-    struct sol_tensor *x = c->l->in[0], *i = c->l->in[1], *u = c->l->in[2], *y = c->l->out[0];
-    struct sol_tensor *value, *from_x, *from_u, *count, *share, *mask;
-    const char *type = dtype_def(x->dtype)->name;
-    struct row_attr to = text_attr("to", type);
-    for (int d = 0; d < i->ndim; d++)
-        if (u->dim[d].size != i->dim[d].size)
-            return ctx_fail(c->g->ctx, SOL_ERR_UNSUPPORTED,
-                            "gradient of layer '%s' (%s): u is larger than its indices; cut it to their shape",
-                            c->l->name, c->l->def->name);
-    TRY(pick_elements(c, y, &value));
-    TRY(binary(c, "eq", x, y, &mask));
-    TRY(add(c, "Cast", 1, &mask, &(struct attrs){1, &to}, &from_x));
-    TRY(binary(c, "eq", u, value, &mask));
-    TRY(add(c, "Cast", 1, &mask, &(struct attrs){1, &to}, &from_u));
-    struct sol_tensor *in[] = {from_x, i, from_u};
-    struct row_attr at[] = {int_attr(c->g->arena, "axis", attrs_int(&c->l->attrs, "axis", 0, 0)),
-                            text_attr("mode", "add")};
-    TRY(add(c, "ScatterElements", 3, in, &(struct attrs){2, at}, &count));
+    struct sol_tensor *x = c->l->in[0], *u, *value, *from_x, *from_u, *count, *share;
+    TRY(picked(c, c->l->out[0], &value));
+    TRY(put_values(c, value, &u));
+    TRY(equal(c, x, c->l->out[0], &from_x));
+    TRY(equal(c, u, value, &from_u));
+    TRY(put_again(c, from_x, from_u, "add", &count));
     TRY(binary(c, "div", c->d[0], count, &share));
-    if (c->want[0]) TRY(binary(c, "mul", from_x, share, &c->out_d[0]));
-    if (!c->want[2]) return SOL_OK;
-    TRY(pick_elements(c, share, &share));
-    return binary(c, "mul", from_u, share, &c->out_d[2]);
+    TRY(binary(c, "mul", from_x, share, &c->out_d[0]));
+    TRY(picked(c, share, &share));
+    TRY(binary(c, "mul", from_u, share, &share));
+    return put_back(c, share, &c->out_d[put_in(c)]);
 }
 
-static sol_status no_mode(struct rule_call *c)
+/* A factor's gradient: the product of all that are not 0, divided by itself, if no other is 0. `zeros`, `own`: how many
+ * factors are 0, and whether this one is. */
+static sol_status of_factor(struct rule_call *c, struct sol_tensor *product, struct sol_tensor *factor,
+                            struct sol_tensor *zeros, struct sol_tensor *own, struct sol_tensor **out_d)
 {
-    return ctx_fail(c->g->ctx, SOL_ERR_UNSUPPORTED, "gradient of layer '%s' (%s)%s%s: there is none for mode=%s yet",
-                    c->l->name, c->l->def->name, *c->l->where ? " at " : "", c->l->where,
-                    attrs_text(&c->l->attrs, "mode", "none"));
+    struct sol_tensor *zero, *rest;
+    TRY(number(c, 0, factor->dtype, &zero));
+    TRY(binary(c, "div", product, factor, &rest));
+    TRY(binary(c, "eq", zeros, own, &zeros));
+    return add(c, "where", 3, (struct sol_tensor *[]){zeros, rest, zero}, NULL, out_d);
 }
 
-static sol_status rule_scatter_elements(struct rule_call *c)
+static sol_status put_product(struct rule_call *c)
 {
-    if (mode_is(c, "max") || mode_is(c, "min")) return scatter_extreme(c);
-    if (mode_is(c, "mul")) return no_mode(c);
-    TRY(rest_of_x(c, 2));
-    if (!c->want[2]) return SOL_OK;
-    TRY(pick_elements(c, c->d[0], &c->out_d[2]));
-    return pad_to(c, c->l->in[2], &c->out_d[2]);
-}
-
-static sol_status rule_scatter_nd(struct rule_call *c)
-{
-    struct sol_tensor *in[] = {c->d[0], c->l->in[1]};
-    struct row_attr wrap = int_attr(c->g->arena, "wrap", 1);
-    if (!mode_is(c, "none") && !mode_is(c, "add")) return no_mode(c);
-    TRY(rest_of_x(c, 2));
-    return c->want[2] ? add(c, "GatherND", 2, in, &(struct attrs){1, &wrap}, &c->out_d[2]) : SOL_OK;
-}
-
-/* u is broadcast to what the indices pick: its gradient is the sum over that. */
-static sol_status rule_index_put(struct rule_call *c)
-{
-    const struct sol_tensor *u = c->l->in[1];
-    struct sol_tensor *in[SOL_MAX_DIMS + 1] = {c->d[0]}, *d;
-    const struct row_attr *dims = attrs_find(&c->l->attrs, "dims");
-    struct row_attr at[] = {*dims, int_attr(c->g->arena, "wrap", 1)};
-    int64_t *axes = NEW_ARRAY(c->g->arena, int64_t, SOL_MAX_DIMS);
-    int n = 0;
-    if (!mode_is(c, "none") && !mode_is(c, "add")) return no_mode(c);
-    TRY(rest_of_x(c, 1));
-    if (!c->want[1]) return SOL_OK;
-    for (int i = 2; i < c->l->nin; i++) in[i - 1] = c->l->in[i];
-    TRY(add(c, "Index", c->l->nin - 1, in, &(struct attrs){2, at}, &d));
-    for (int k = 0; k < d->ndim; k++) {
-        int own = k - (d->ndim - u->ndim);
-        if (own < 0 || (u->dim[own].size == 1 && d->dim[k].size != 1)) axes[n++] = k;
+    struct sol_tensor *factor[2] = {c->l->in[0]}, *own[2], *zero, *one, *product, *zeros, *places;
+    TRY(picked(c, c->l->out[0], &places));
+    TRY(put_values(c, places, &factor[1]));
+    TRY(number(c, 0, factor[0]->dtype, &zero));
+    TRY(number(c, 1, factor[0]->dtype, &one));
+    for (int i = 0; i < 2; i++) {
+        TRY(equal(c, factor[i], zero, &own[i]));
+        TRY(add(c, "where", 3, (struct sol_tensor *[]){own[i], one, factor[i]}, NULL, &factor[i]));
     }
-    struct row_attr sum = {.name = "axes", .kind = ATTR_INT, .n = n, .ints = axes};
-    if (n) TRY(add(c, "Sum", 1, &d, &(struct attrs){1, &sum}, &d));
-    return reshape_as(c, d, u, &c->out_d[1]);
+    TRY(put_again(c, factor[0], factor[1], "mul", &product));
+    TRY(put_again(c, own[0], own[1], "add", &zeros));
+    TRY(binary(c, "mul", product, c->d[0], &product));
+    TRY(of_factor(c, product, factor[0], zeros, own[0], &c->out_d[0]));
+    TRY(picked(c, product, &product));
+    TRY(picked(c, zeros, &zeros));
+    TRY(of_factor(c, product, factor[1], zeros, own[1], &product));
+    return put_back(c, product, &c->out_d[put_in(c)]);
+}
+
+static sol_status rule_put(struct rule_call *c)
+{
+    const int u = put_in(c);
+    struct sol_tensor *d, *nothing;
+    if (mode_is(c, "max") || mode_is(c, "min")) return put_extreme(c);
+    if (mode_is(c, "mul")) return put_product(c);
+    c->out_d[0] = c->d[0];
+    if (c->want[0] && !mode_is(c, "add")) {
+        TRY(zeros_like(c, c->l->in[u], &nothing));
+        TRY(put_again(c, c->d[0], nothing, "none", &c->out_d[0]));
+    }
+    if (!c->want[u]) return SOL_OK;
+    TRY(picked(c, c->d[0], &d));
+    return put_back(c, d, &c->out_d[u]);
+}
+
+/* -- others */
+
+static sol_status rule_ctc(struct rule_call *c)
+{
+    struct sol_tensor *in[] = {c->l->in[0], c->l->in[1], c->l->in[2], c->l->in[3], c->d[0]};
+    return add(c, "CTCLossGrad", 5, in, &c->l->attrs, &c->out_d[0]);
 }
 
 /* A running sum's gradient is the running sum from the other end. */
@@ -336,9 +387,10 @@ static const struct rule rules[] = {
     {"Index", 1, 1, rule_index},
     {"Sort", 1, 1, rule_sorted},
     {"TopK", 1, 1, rule_sorted},
-    {"ScatterElements", 5, 1, rule_scatter_elements},
-    {"ScatterND", 5, 1, rule_scatter_nd},
-    {"IndexPut", 3, 1, rule_index_put},
+    {"ScatterElements", 5, 1, rule_put},
+    {"ScatterND", 5, 1, rule_put},
+    {"IndexPut", 3, 1, rule_put},
+    {"CTCLoss", 1, 1, rule_ctc},
     {"CumSum", 1, 1, rule_cumsum},
     {"Reshape", 1, 1, rule_reshape},
     {"Graft", 15, 1, rule_graft},

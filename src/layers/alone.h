@@ -73,6 +73,7 @@ extern const struct alone_kind alone_sort, alone_scatter;
 extern const struct alone_kind alone_lu, alone_lu_solve, alone_solve, alone_inverse, alone_det;
 extern const struct alone_kind alone_cholesky, alone_triangular;
 extern const struct alone_kind alone_qr, alone_reflectors, alone_reflected;
+extern const struct alone_kind alone_ctc;
 extern const struct alone_kind alone_eigh, alone_svd, alone_pinv, alone_matrix_exp;
 #endif
 

@@ -4,13 +4,17 @@
 
 #include "layers/alone.h"
 
+/* One element v with what is at `to`. */
+#define JOIN_ONE(sum, times)                                        \
+    if (a->mode == ALONE_NONE) *to = v;                             \
+    if (a->mode == ALONE_ADD) *to = (sum);                          \
+    if (a->mode == ALONE_MUL) *to = (times);                        \
+    if (a->mode == ALONE_MAX && !(*to >= v) && *to == *to) *to = v; \
+    if (a->mode == ALONE_MIN && !(*to <= v) && *to == *to) *to = v
 #define JOIN(type, sum, times)                                                \
     for (int64_t k = 0; k < n; k++) {                                         \
         type *to = (type *)y + i + k * di, v = ((const type *)u)[j + k * dj]; \
-        if (a->mode == ALONE_ADD) *to = (type)(sum);                          \
-        if (a->mode == ALONE_MUL) *to = (type)(times);                        \
-        if (a->mode == ALONE_MAX && !(*to >= v) && *to == *to) *to = v;       \
-        if (a->mode == ALONE_MIN && !(*to <= v) && *to == *to) *to = v;       \
+        JOIN_ONE((type)(sum), (type)(times));                                 \
     }                                                                         \
     break
 #define JOIN_INT(type) JOIN(type, (uint64_t)*to + (uint64_t)v, (uint64_t)*to * (uint64_t)v)
@@ -87,9 +91,39 @@ static int row_from(const struct alone *a)
     return moves ? a->ndim : a->ndim - 1;
 }
 
+/* A line of single elements of a floating type, each with an index of its own. */
+#define LINE(type)                                                                                 \
+    for (int64_t k = 0; k < n; k++) {                                                              \
+        const int64_t given = index[k * x->stride[d]], at = given + (given < 0 ? x->limit : 0);    \
+        *out_bad = (struct alone_bad){given, x->limit};                                            \
+        if (at < 0 || at >= x->limit) return false;                                                \
+        type *to = (type *)y + at * x->step + k * a->to[d], v = ((const type *)u)[k * a->from[d]]; \
+        JOIN_ONE(*to + v, *to * v);                                                                \
+    }                                                                                              \
+    return true
+
+static bool has_lines(const struct alone *a)
+{
+    return a->nindex == 1 && a->ndim && a->index->type == ALONE_I64 && (a->type == ALONE_F32 || a->type == ALONE_F64);
+}
+
+static bool line(const struct alone *a, const struct walk *w, char *const *p, struct alone_bad *out_bad)
+{
+    const struct alone_index *x = a->index;
+    const int d = a->ndim - 1;
+    const int64_t n = a->shape[d], *index = (const int64_t *)p[x->input] + x->offset + w->index[0];
+    char *y = p[a->nin] + w->to * a->bytes;
+    const char *u = p[a->values] + w->from * a->bytes;
+    if (a->type == ALONE_F32) {
+        LINE(float);
+    }
+    LINE(double);
+}
+
 static enum alone_error scatter(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
 {
-    const int last = row_from(a);
+    const bool lines = row_from(a) == a->ndim && has_lines(a);
+    const int last = lines ? a->ndim - 1 : row_from(a);
     const int64_t row = last < a->ndim ? a->shape[last] : 1;
     const int64_t di = last < a->ndim ? a->to[last] : 0, dj = last < a->ndim ? a->from[last] : 0;
     struct walk w = {0};
@@ -100,6 +134,8 @@ static enum alone_error scatter(const struct alone *a, char *const *p, void *scr
     if (!row) return ALONE_GOOD; /* indices that nothing uses may be anything */
     for (; n > 0; n--, step(a, last, &w)) {
         int64_t to = w.to;
+        if (lines && !line(a, &w, p, out_bad)) return ALONE_INDEX;
+        if (lines) continue;
         if (!find(a, &w, p, &to, out_bad)) return ALONE_INDEX;
         join(a, row, p[a->nin], to, di, p[a->values], w.from, dj);
     }

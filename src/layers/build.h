@@ -119,6 +119,9 @@ BUILDER(build_fill);
 BUILDER(build_cast);
 BUILDER(build_nll);
 BUILDER(build_cross_entropy);
+/* ctc.c */
+OPAQUE_SHAPE(shape_ctc);
+OPAQUE_DESCRIBE(describe_ctc);
 /* linear.c */
 OPAQUE_SHAPE(shape_linear);
 OPAQUE_DESCRIBE(describe_linear);

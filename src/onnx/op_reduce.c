@@ -111,6 +111,14 @@ sol_status op_top_k(struct node *n)
     return n->status;
 }
 
+sol_status op_det(struct node *n)
+{
+    tensor out[3]; /* and its LU factors */
+    nd_make_all(n, "Det", IN(nd_in(n, 0)), PLAIN, COUNT_OF(out), out);
+    nd_give(n, 0, out[0]);
+    return n->status;
+}
+
 /* -- softmax: opsets before 13 take everything from the axis on as one dimension */
 
 static tensor softmax(struct node *n, tensor x, int axis)

@@ -120,6 +120,7 @@ sol_status op_reduce(struct node *n);
 sol_status op_arg(struct node *n);
 sol_status op_scan(struct node *n);
 sol_status op_top_k(struct node *n);
+sol_status op_det(struct node *n);
 sol_status op_softmax(struct node *n);
 sol_status op_softmax_flat(struct node *n);
 

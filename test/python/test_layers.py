@@ -1,6 +1,7 @@
 """Every row of layers.def against PyTorch in float64, by the interpreter: one entry a setting."""
 
 import itertools
+import math
 import subprocess
 import zlib
 
@@ -513,6 +514,10 @@ def scatter(mode, x, i, u, axis):
     return x.scatter_reduce(axis, i, u, name)
 
 
+def put_from_the_end(x, i, u):
+    return x.scatter_add(0, i % 3, u)
+
+
 def put_apart(x, u, i, j):
     y = x.numpy().copy()
     y[j.numpy(), :, i.numpy()] = u.numpy()
@@ -538,6 +543,41 @@ case(
     dict(mode="add"),
     lambda x, i, u: x.index_put((i[:, 0], i[:, 1]), u, True),
 )
+zeros = np.array([[0.0, 2, 3, 0, 1], [1, 0, 2, 5, 0], [4, 1, 0, 2, 0]])
+for x in (positive(4, 5), np.eye(4, 5)):  # products with no, one and two factors of 0
+    for axis, j in ((0, ints(2, 3, 5)), (1, ints(2, 3, 5, low=1))):
+        case(
+            "ScatterElements",
+            [x, j, zeros],
+            dict(axis=axis, mode="mul"),
+            lambda x, i, u, a=axis: x.scatter_reduce(a, i, u, "prod"),
+        )
+for mode in ("mul", "max", "min"):
+    case(
+        "IndexPut",
+        [(4, 5), (3, 5), np.array([1, 3, 1])],
+        dict(dims=[0], mode=mode),
+        lambda x, u, i, m=mode: scatter(m, x, i[:, None].expand(3, 5), u, 0),
+    )
+    case(
+        "IndexPut",
+        [(4, 5), (1,), np.array([0, 4, 2, 0])],
+        dict(dims=[1], mode=mode),
+        lambda x, u, i, m=mode: scatter(m, x, i.expand(4, 4), u.expand(4, 4), 1),
+    )
+    case(
+        "ScatterND",
+        [(4, 5, 6), ints(4, 7, 1), (7, 5, 6)],
+        dict(mode=mode),
+        lambda x, i, u, m=mode: scatter(m, x, i[:, :, None].expand(7, 5, 6), u, 0),
+    )
+    case(  # u is larger than its indices
+        "ScatterElements",
+        [(4, 5), ints(4, 2, 3), (3, 4)],
+        dict(axis=0, mode=mode),
+        lambda x, i, u, m=mode: scatter(m, x, i, u[:2, :3], 0),
+    )
+case("ScatterElements", [(3, 4), np.array([[0, -1], [2, -3]]), (2, 2)], dict(axis=0, mode="add"), put_from_the_end)
 case("IndexPut", [(4, 5), (3, 5), np.array([0, 3, -2])], dict(dims=[0]), lambda x, u, i: x.index_put((i,), u))
 case("IndexPut", [(4, 5, 6), (3, 5), np.array([1, 4, 2]), np.array([[1], [0]])], dict(dims=[2, 0]), put_apart)
 case(
@@ -804,6 +844,39 @@ for m, n in ((4, 4), (5, 3), (3, 5), (40, 33), (0, 2)):
             dict(full=1),
             lambda v, t, m=m: torch.ormqr(v, t, torch.eye(m).expand(2, m, m).double()),
         )
+
+
+# -- CTC
+def logs(*shape):
+    return torch.from_numpy(fill(shape, 0, "ctc")).log_softmax(-1).numpy()
+
+
+def ctc(x, t, n, m, blank=0, zero=0):
+    y = F.ctc_loss(x, t, n, m, blank, "none", bool(zero))
+    # where there is no way, the layer says so; the frontend makes it 0
+    return torch.where(F.ctc_loss(x, t, n, m, blank, "none").isinf(), math.inf, y) if zero else y
+
+
+for times, labels in (([7, 5, 1], [3, 2, 0]), ([7, 0, 6], [0, 0, 1]), ([3, 2, 5], [2, 1, 3])):
+    given = [np.array(times), np.array(labels)]
+    case("CTCLoss", [logs(7, 3, 5), ints(5, 3, 3, low=1), *given], {}, ctc)
+    case("CTCLoss", [logs(7, 3, 5), ints(4, 3, 3), *given], dict(blank=4), lambda *a: ctc(*a, 4))
+    case("CTCLoss", [logs(7, 3, 5), ints(3, sum(labels), low=1), *given], dict(), ctc)
+case(
+    "CTCLoss",
+    [logs(4, 1, 3), np.array([[1, 1, 1]]), np.array([4]), np.array([3])],
+    dict(zero=1),
+    lambda *a: ctc(*a, 0, 1),
+)
+for zero in (0, 1):
+
+    def ctc_gradient(x, t, n, m, d, zero=zero):
+        x = x.requires_grad_()
+        return torch.autograd.grad(F.ctc_loss(x, t, n, m, 0, "none", bool(zero)), x, d)[0]
+
+    given = [np.array([7, 5, 2]), np.array([3, 2, 2])]  # no way to two equal labels within two times
+    labels = np.array([[1, 2, 2], [3, 1, 0], [4, 4, 0]])
+    case("CTCLossGrad", [logs(7, 3, 5), labels, *given, (3,)], dict(zero=zero), ctc_gradient)
 
 # -- opaque
 for axis, down in ((0, 0), (1, 1), (-1, 0)):

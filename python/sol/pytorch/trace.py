@@ -31,7 +31,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from sol import _core, log
 
-from . import fake, function, state
+from . import fake, function, operators, state
 from .hooks import computed
 from .skeleton import Attributes
 from .structure import called
@@ -156,9 +156,10 @@ class _Recorder(ProxyTorchDispatchMode):
         if func in _LIFTS:
             return self._lift(args[0])
         inputs, named = self._nodes(args), self._nodes(kwargs)
+        known = operators.SHAPES.get(func)
         self.inside += 1
         try:
-            made = func(*args, **kwargs) if kwargs else self._made(func, args)
+            made = known(*args, **kwargs) if known else func(*args, **kwargs) if kwargs else self._made(func, args)
         finally:
             self.inside -= 1
         if isinstance(made, torch.Tensor):

@@ -17,11 +17,12 @@ from . import (
     resample,
 )
 from .pairs import OfReal, find_complex, is_complex, like_out
-from .table import COMPLEX, OPERATORS, Refusal, Row, find, out_of_place, without_out
+from .table import COMPLEX, OPERATORS, SHAPES, Refusal, Row, find, out_of_place, without_out
 
 __all__ = [
     "COMPLEX",
     "OPERATORS",
+    "SHAPES",
     "OfReal",
     "Refusal",
     "Row",

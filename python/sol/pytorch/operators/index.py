@@ -77,10 +77,9 @@ def embedding_bag(
         padding_idx %= weight.shape[0]
     if padding_idx is not None and padding_idx >= 0:  # to a bag of its own, behind the others
         bag = b.where(b.compare("eq", _index(b, indices), padding_idx), b.scalar(bags, torch.int64), bag)
-    picks = b.expand(b.unsqueeze(bag, 1), rows.shape)
     low = -math.inf if mode == 2 else 0
     empty = b.fill([bags + 1, weight.shape[1]], low, weight.dtype)
-    y = b.layer("ScatterElements", empty, picks, rows, axis=0, mode=MODES[BAGS[mode] if mode != 1 else "sum"])
+    y = b.layer("IndexPut", empty, rows, bag, dims=[0], mode=MODES[BAGS[mode] if mode != 1 else "sum"])
     y = b.slice(y, 0, 0, bags)
     if mode == 2:
         y = b.where(b.map("isneginf", y), b.scalar(0, y.dtype), y)
@@ -149,6 +148,26 @@ def gather(b: Builder, x: Value, dim: int, index: Value) -> Value:
     return b.layer("GatherElements", x, _index(b, index), axis=axis_of(dim, x.ndim))
 
 
+@op("mode")
+def mode(b: Builder, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+    """The smallest of the values that are there most often, and where the last of it is."""
+    if x.ndim == 0:
+        return x, b.fill([], 0, torch.int64)
+    dim = axis_of(dim, x.ndim)
+    line = b.transpose(b.cast(x, torch.uint8) if x.dtype == torch.bool else x, dim, -1)
+    n = line.shape[-1]
+    same = b.map("eq", b.unsqueeze(line, -1), b.unsqueeze(line, -2))
+    count = b.reduce("Sum", b.cast(same, torch.int64), -1)
+    often = b.map("eq", count, b.reduce("Max", count, -1, keep=True))
+    most = b.scalar(_identity(line, "amin"), line.dtype)
+    value = b.reduce("Min", b.where(often, line, b.expand(most, line.shape)), -1, keep=True)
+    places = b.layer("Range", n=n, start=0.0, step=1.0, to="i64")
+    places = b.where(b.map("eq", line, value), b.expand(places, line.shape), -1)
+    at = b.map("max", b.reduce("Max", places, -1, keep=True), b.scalar(0, torch.int64))
+    made = [b.transpose(t, dim, -1) for t in (b.cast(value, x.dtype), at)]
+    return tuple(t if keepdim else b.squeeze(t, dim) for t in made)  # type: ignore[return-value]
+
+
 @op("take")
 def take(b: Builder, x: Value, index: Value) -> Value:
     return b.layer("Gather", b.reshape(x, [math.prod(x.shape)]), _index(b, index), axis=0, wrap=1)
@@ -205,7 +224,7 @@ def scatter_value_with(b: Builder, x: Value, dim: int, index: Value, value: Numb
 
 def _identity(x: Value, reduce: str) -> Number:
     if x.dtype == torch.bool:
-        raise Refused(f"reduce={reduce!r} of bool")
+        return reduce in ("prod", "amin")
     limits = torch.finfo(x.dtype) if x.is_float else torch.iinfo(x.dtype)
     high, low = (math.inf, -math.inf) if x.is_float else (int(limits.max), int(limits.min))
     return {"sum": 0, "mean": 0, "prod": 1, "amax": low, "amin": high}[reduce]
@@ -252,10 +271,8 @@ def _along(b: Builder, x: Value, dim: int, index: Value, source: Value, mode: st
     index = index if index.ndim else b.reshape(index, [1])
     shape = list(x.shape)
     shape[dim] = index.shape[0]
-    picks = b.reshape(index, [index.shape[0]] + [1] * (x.ndim - 1 - dim))
-    if source.ndim < x.ndim:
-        source = b.reshape(source, shape)
-    return _scatter(b, x, dim, b.expand(picks, shape), b.cast(source, x.dtype), mode)
+    source = b.cast(b.reshape(source, shape) if source.ndim < x.ndim else source, x.dtype)
+    return b.layer("IndexPut", x, source, _index(b, index), dims=[dim], mode=mode)
 
 
 @op("index_add")
@@ -266,6 +283,18 @@ def index_add(b: Builder, x: Value, dim: int, index: Value, source: Value, alpha
 @op("index_copy")
 def index_copy(b: Builder, x: Value, dim: int, index: Value, source: Value) -> Value:
     return _along(b, x, dim, index, source, "none")
+
+
+@op("nonzero_static")
+def nonzero_static(b: Builder, x: Value, size: int, fill_value: int) -> Value:
+    """The first `size` places that are not 0, in order; what comes behind goes to a place that is cut off."""
+    n = math.prod(x.shape)
+    found = b.cast(b.compare("ne", b.reshape(x, [n]), 0), torch.int64)
+    number = b.sub(b.layer("CumSum", found, axis=0), 1) if n else found
+    to = b.map("min", b.where(found, number, size), b.scalar(size, torch.int64))
+    places = torch.stack(torch.unravel_index(torch.arange(n), x.shape), -1) if x.ndim else torch.zeros(n, 0).long()
+    start = b.fill([size + 1, x.ndim], fill_value, torch.int64)
+    return b.slice(b.layer("IndexPut", start, b.const(places), to, dims=[0]), 0, 0, size)
 
 
 @op("index_fill.int_Scalar", "index_fill.int_Tensor")
@@ -338,6 +367,52 @@ def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
     at = b.map("clamp", b.sub(count, 1), b.scalar(0, torch.int64), b.scalar(max(rows.shape[0] - 1, 0), torch.int64))
     picked = b.reshape(b.layer("Gather", rows, at, axis=0), shape)
     return b.where(mask, picked, b.expand(x, shape))
+
+
+# -- segments
+
+
+def _segments(b: Builder, x: Value, axis: int, ends: Value, n: int) -> Value:
+    """The number of the segment that each index along the axis is in; n: in none."""
+    positions = b.layer("Range", n=x.shape[axis], start=0.0, step=1.0, to="i64")
+    places = b.expand(positions, (*ends.shape[:-1], x.shape[axis]))
+    return b.map("min", b.layer("Bucketize", places, ends, right=1), b.scalar(n, torch.int64))
+
+
+@op("segment_reduce")
+def segment_reduce(
+    b: Builder,
+    x: Value,
+    reduce: str,
+    lengths: Value | None,
+    offsets: Value | None,
+    axis: int,
+    initial: Number | None,
+    unsafe: bool = False,
+) -> Value:
+    """Runs along an axis, each reduced; what is behind the last counts nowhere."""
+    axis = axis_of(axis, x.ndim)
+    if offsets is not None:
+        ends = b.slice(_index(b, offsets), -1, 1, offsets.shape[-1])
+        sizes = b.map("sub", ends, b.slice(_index(b, offsets), -1, 0, offsets.shape[-1] - 1))
+    elif lengths is not None:
+        sizes = _index(b, lengths)
+        ends = b.layer("CumSum", sizes, axis=sizes.ndim - 1)
+    else:
+        raise Refused("neither lengths nor offsets")
+    n, rest = sizes.shape[-1], (1,) * (x.ndim - 1 - axis)
+    picks = b.expand(b.reshape(_segments(b, x, axis, ends, n), (*x.shape[: axis + 1], *rest)), x.shape)
+    reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
+    first = _identity(x, reduce) if initial is None else initial
+    start = b.fill((*x.shape[:axis], n + 1, *x.shape[axis + 1 :]), first, x.dtype)
+    mode = MODES["sum" if reduce == "mean" else reduce]
+    y = b.slice(b.layer("ScatterElements", start, picks, x, axis=axis, mode=mode), axis, 0, n)
+    if reduce != "mean":
+        return y
+    sizes = b.reshape(sizes, (*sizes.shape, *rest))
+    empty = b.scalar(math.nan if initial is None else initial, x.dtype)
+    mean = b.map("div", y, b.cast(sizes, x.dtype))
+    return b.where(b.expand(b.compare("eq", sizes, 0), y.shape), b.expand(empty, y.shape), mean)
 
 
 # -- searching

@@ -235,6 +235,7 @@ def householder_product(b: Builder, a: Value, tau: Value) -> Value:
 
 @op("ormqr")
 def ormqr(b: Builder, a: Value, input2: Value, input3: Value, left: bool, transpose: bool) -> Value:
+    a = b.slice(a, -1, 0, input2.shape[-1])
     q = b.layer("HouseholderProduct", a, input2, full=1)
     q = b.transpose(q) if transpose else q
     return b.layer("MatMul", q, input3) if left else b.layer("MatMul", input3, q)

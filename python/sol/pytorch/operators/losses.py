@@ -2,14 +2,61 @@
 
 from __future__ import annotations
 
-from ..builder import Builder, Value
-from .table import op
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ..builder import Builder, Refused, Value
+from .table import op, shape
 
 MODES = ("none", "mean", "sum")
 
 
 def _reduced(b: Builder, y: Value, reduction: int) -> Value:
     return y if reduction == 0 else b.reduce({1: "Mean", 2: "Sum"}[reduction], y, None)
+
+
+@shape("ctc_loss.IntList", "ctc_loss.Tensor")
+def ctc_shape(
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: object,
+    target_lengths: object,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> torch.Tensor:
+    """What the loss is like: PyTorch itself looks at the lengths."""
+    return x.new_empty(x.shape[1:2] if reduction == 0 and x.ndim == 3 else ())
+
+
+@op("ctc_loss.IntList", "ctc_loss.Tensor")
+def ctc_loss(
+    b: Builder,
+    x: Value,
+    targets: Value,
+    input_lengths: Value | Sequence[int],
+    target_lengths: Value | Sequence[int],
+    blank: int,
+    reduction: int,
+    zero_infinity: bool,
+) -> Value:
+    def lengths(n: Value | Sequence[int]) -> Value:
+        n = b.ints(n) if not isinstance(n, Value) else b.cast(n, torch.int64)
+        return b.reshape(n, [count])
+
+    single, count = x.ndim == 2, 1 if x.ndim == 2 else x.shape[1]
+    x = b.unsqueeze(x, 1) if single else x
+    if targets.is_float:
+        raise Refused("targets that are no integers")
+    times, labels = lengths(input_lengths), lengths(target_lengths)
+    y = b.layer("CTCLoss", x, b.cast(targets, torch.int64), times, labels, blank=blank, zero=int(zero_infinity))
+    if zero_infinity:
+        y = b.where(b.compare("eq", y, math.inf), b.scalar(0, y.dtype), y)
+    if reduction == 1:
+        y = b.map("div", y, b.cast(b.map("max", labels, b.scalar(1, torch.int64)), y.dtype))
+    return b.reshape(_reduced(b, y, reduction), b.out.shape)
 
 
 @op("mse_loss")

@@ -229,7 +229,8 @@ def lerp(b: Builder, x: Value, end: Value, weight: Value | Number) -> Value:
 
 @op("heaviside")
 def heaviside(b: Builder, x: Value, values: Value) -> Value:
-    return b.map("heaviside", b.to_out(x), b.to_out(values))
+    x, values = b.to_out(x), b.to_out(values)
+    return b.map("max" if x.dtype == torch.bool else "heaviside", x, values)
 
 
 @op("log_sigmoid_forward")

@@ -56,6 +56,21 @@ def _is_default(value: Any, default: Any) -> bool:
     return bool(value == default)
 
 
+SHAPES: dict[Any, Function] = {}
+
+
+def shape(*names: str) -> Callable[[Function], Function]:
+    """Enters what the results of overloads are like, as a function of their arguments: PyTorch would look at the data."""
+
+    def enter(function: Function) -> Function:
+        for name in names:
+            packet, _, overload = name.partition(".")
+            SHAPES[getattr(getattr(torch.ops.aten, packet), overload or "default")] = function
+        return function
+
+    return enter
+
+
 class Refusal:
     """An operator that SOL does not do, with the reason."""
 
