@@ -53,15 +53,15 @@ static void show_check(void *user, const struct sol_check *check)
 {
     static const char *const states[] = {[SOL_GOOD] = "ok", [SOL_LACKS] = "missing", [SOL_BROKEN] = "BROKEN"};
     (void)user;
-    printf("%-8s %-15s %s\n", states[check->state], check->what, check->text);
-    if (check->advice) printf("%24s -> %s\n", "", check->advice);
+    printf("%-8s %-16s %s\n", states[check->state], check->what, check->text);
+    if (check->advice) printf("%25s -> %s\n", "", check->advice);
     fflush(stdout);
 }
 
 int cmd_doctor(struct cli *c)
 {
     int broken;
-    printf("%-8s %-15s %s\n", "ok", "sol", sol_version());
+    printf("%-8s %-16s %s\n", "ok", "sol", sol_version());
     c->terminal = false; /* progress would be in the way */
     sol_status status = sol_doctor(c->ctx, show_check, NULL, &broken);
     if (status) return cli_fail(c, status);

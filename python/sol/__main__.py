@@ -49,9 +49,9 @@ def main() -> int:
         print()
     checks = _core.doctor()
     for what, state, text, advice in checks:
-        print(f"{state.upper() if state == 'broken' else state:8} {what:16}{text}")
+        print(f"{state.upper() if state == 'broken' else state:8} {what:16} {text}")
         if advice:
-            print(f"{'':25}-> {advice}")
+            print(f"{'':26}-> {advice}")
     broken = any(state == "broken" for _, state, _, _ in checks)
     print("\nSOL cannot work like this: see what is BROKEN." if broken else "\nSOL works here.")
     return _EXIT_FAILED if broken else 0

@@ -213,47 +213,48 @@ static void check_cache(struct doctor *d)
 
 /* -- what only some need */
 
-struct wanted { /* a program, and what is missing without it */
-    const char *what, *const *names, *without, *package;
-};
-
-static void check_program(struct doctor *d, const struct wanted *w)
-{
-    const char *path = first_of(d, w->names);
-    if (!path) {
-        say(d, SOL_LACKS, arena_printf(d->arena, "there is no %s: %s", w->names[0], w->without),
-            arena_printf(d->arena, "Debian, Ubuntu: apt install %s", w->package));
-        return;
-    }
-    say(d, SOL_GOOD, path, NULL);
-}
-
-/* A cross compiler may be there without the C library that it compiles for. */
+/* Compilers for the devices that sol.deploy knows. One may be there without the C library that it compiles for. */
 static void check_cross(struct doctor *d)
 {
-#if defined __aarch64__
-    static const char *const names[] = {"x86_64-linux-gnu-gcc", NULL};
-    static const struct wanted w = {"cross", names, "no deployment for x86",
-                                    "gcc-x86-64-linux-gnu libc6-dev-amd64-cross"};
-#else
-    static const char *const names[] = {"aarch64-linux-gnu-gcc", NULL};
-    static const struct wanted w = {"cross", names, "no deployment for ARM64",
-                                    "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"};
-#endif
+    static const struct {
+        const char *device, *compiler, *packages;
+    } devices[] = {
+#define X(device, compiler, package, library, ...) {device, compiler, package " " library},
+#include "deploy/devices.def"
+#undef X
+    };
+    struct target host;
+    struct text there = text_new(d->arena), lacking = text_new(d->arena), install = text_new(d->arena);
     const char *line;
-    check_program(d, &w);
-    if (d->found.state != SOL_GOOD) return;
-    const char *const argv[] = {d->found.text, "-include", "stdlib.h",  "-E",        "-x",
-                                "c",           "-o",       "/dev/null", "/dev/null", NULL};
-    if (!runs(d, argv, &line))
-        say(d, SOL_LACKS, arena_printf(d->arena, "%s does not find stdlib.h", d->found.text),
-            arena_printf(d->arena, "Debian, Ubuntu: apt install %s", strchr(w.package, ' ') + 1));
+    target_host(&host);
+    for (int i = 0; i < COUNT_OF(devices); i++) {
+        const char *path = compiler_find_program(d->arena, devices[i].compiler);
+        const char *const argv[] = {path, "-include", "stdlib.h",  "-E",        "-x",
+                                    "c",  "-o",       "/dev/null", "/dev/null", NULL};
+        if (!strcmp(devices[i].device, host.device)) continue;
+        if (path && runs(d, argv, &line)) {
+            text_put(&there, "%s%s", there.n ? ", " : "", devices[i].device);
+            continue;
+        }
+        text_put(&lacking, "%s%s", lacking.n ? ", " : "", devices[i].device);
+        text_put(&install, " %s", devices[i].packages);
+    }
+    const char *found = there.n ? arena_printf(d->arena, "for %s", there.at) : "none";
+    if (lacking.n)
+        say(d, SOL_LACKS, arena_printf(d->arena, "%s; no deployment for %s", found, lacking.at),
+            arena_printf(d->arena, "Debian, Ubuntu: apt install%s", install.at));
+    else
+        say(d, SOL_GOOD, found, NULL);
 }
 
 static void check_dot(struct doctor *d)
 {
-    static const char *const names[] = {"dot", NULL};
-    check_program(d, &(struct wanted){"dot", names, "networks drawn with compiler::debug stay text", "graphviz"});
+    const char *path = compiler_find_program(d->arena, "dot");
+    if (path)
+        say(d, SOL_GOOD, path, NULL);
+    else
+        say(d, SOL_LACKS, "there is none: networks drawn with compiler::debug stay text",
+            "Debian, Ubuntu: apt install graphviz");
 }
 
 static void check_plugins(struct doctor *d)
@@ -319,9 +320,9 @@ static const struct {
     const char *what;
     void (*check)(struct doctor *d);
 } rows[] = {
-    {"processor", check_processor}, {"target", check_target},        {"threads", check_threads},
-    {"C compiler", check_compiler}, {"compiling", check_compiles},   {"cache", check_cache},
-    {"a network", check_network},   {"cross compiler", check_cross}, {"dot (Graphviz)", check_dot},
+    {"processor", check_processor}, {"target", check_target},         {"threads", check_threads},
+    {"C compiler", check_compiler}, {"compiling", check_compiles},    {"cache", check_cache},
+    {"a network", check_network},   {"cross compilers", check_cross}, {"dot (Graphviz)", check_dot},
     {"plug-ins", check_plugins},
 };
 
