@@ -67,6 +67,7 @@ class Traced:
     constants: dict[str, torch.Tensor]
     spec: pytree.TreeSpec  # of what the model returns
     problems: list[str]
+    unusual: Node | None = None  # of a graph that was run: where this way of tracing gave up
 
     @classmethod
     def of(cls, program: ExportedProgram) -> Traced:
@@ -214,7 +215,7 @@ class _Recorder(ProxyTorchDispatchMode):
             "call_function", func, args, kwargs, name=getattr(func, "overloadpacket", func).__name__
         )
         node.meta["val"], node.meta["enabled"] = value, torch.is_grad_enabled()
-        node.meta["place"] = self._place()
+        node.meta["place"], node.meta["step"] = self._place(), self.step
         return node
 
     def _parts(self, node: Node, values: Sequence[Any]) -> None:

@@ -25,6 +25,8 @@ from .builder import REAL, Builder, Complex, Refused, Value, sol_name
 from .decompose import all_tensors, decompose
 from .function import graft
 from .layout import Layout
+from .problems import Problem, refusal
+from .problems import where as _where
 from .trace import Source, Traced, place
 from .writes import Memory, viewed, written
 
@@ -113,7 +115,7 @@ class Translator:
         self.env: dict[torch.fx.Node, Any] = {}
         self.memory = Memory(self.b, self._read, self._again, self.env)
         self.origin: dict[torch.fx.Node, tuple[str, Any]] = {}  # placeholder -> ("leaf", i) or ("param", name)
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
 
     def run(self) -> Translation:
         """Translates; raises UnsupportedError with everything that is not covered."""
@@ -125,10 +127,7 @@ class Translator:
             self.result.random = True
             self.result.inputs.append(Input(len(self.leaves), Layout((), (), (), (), True), self.b.seed.handle))
         if self.problems:
-            lines = list(dict.fromkeys(self.problems))
-            what = "One thing in this model is" if len(lines) == 1 else f"{len(lines)} things in this model are"
-            half = "\nmodel.float() makes a model float32" if any("float16" in line for line in lines) else ""
-            raise _core.UnsupportedError(f"{what} not supported:\n  " + "\n  ".join(lines) + half)
+            raise refusal(self.problems, self.traced.unusual)
         return self.result
 
     # -- inputs and parameters
@@ -144,7 +143,7 @@ class Translator:
                 self.memory.enter(node)
             except Refused as e:
                 where, which = self.origin[node]
-                self.problems.append(f"{'argument' if where == 'leaf' else 'parameter'} {which}: {e}")
+                self.problems.append(Problem("argument" if where == "leaf" else "parameter", str(e), str(which)))
 
     def _placeholder(self, source: Source) -> Any:
         node, kind = source.node, source.kind
@@ -212,7 +211,7 @@ class Translator:
         except (Refused, _core.UnsupportedError, _core.InvalidError) as e:
             function = isinstance(node.target, types.FunctionType)
             what = node.target.__name__ if function else node.target  # type: ignore[union-attr]
-            self.problems.append(f"{what}{': ' if str(e) else ''}{e}{_where(path, line)}")
+            self.problems.append(Problem(str(what), str(e), _where(path, line), node.meta.get("step")))
             self._stand_in(node)
 
     def _stopped(self, node: torch.fx.Node, made: Any) -> Any:
@@ -327,8 +326,9 @@ class Translator:
             self.env[inner] = self._read(outer)
             self.memory.enter(inner)
         self._nodes(graph.graph, graph)
-        for i in range(known, len(self.problems)):
-            self.problems[i] = f"{node.target}: needs {self.problems[i]}"
+        for problem in self.problems[known:]:
+            problem.what = f"{node.target}: needs {problem.what}"
+            problem.step = node.meta.get("step")
         made = self._read(graph.graph.output_node().args[0])
         val = node.meta["val"]
         if isinstance(val, list | tuple) and (not isinstance(made, list | tuple) or len(made) != len(val)):
@@ -372,7 +372,7 @@ class Translator:
             if device != "cpu" or not enabled:
                 return self._inline(function, operands)
             first = next((n for n in self._read(function).graph.nodes if n.op == "call_function"), node)
-            raise Refused(f"torch.autocast{_where(*place(first))}")
+            raise Refused(f"torch.autocast {_where(*place(first))}".rstrip())
         if getattr(node.target, "__module__", "").startswith("torch._functorch"):
             raise Refused("a part of torch.func (vmap, grad, jvp)")
         raise Refused({"cond": "control flow"}.get(name, ""))
@@ -396,7 +396,7 @@ class Translator:
         for root in self.memory.written_roots():
             if root in self.origin and not self._fresh(root):
                 self.result.writes.append((self.origin[root], self._output(root, seen, root.name)))
-        self.problems += self.traced.problems
+        self.problems += [Problem(text) for text in self.traced.problems]
         self.result.results += [self._result(value, seen) for value in self.traced.outputs]
 
     def _fresh(self, root: torch.fx.Node) -> bool:
@@ -462,10 +462,6 @@ def _has_node(arg: Any) -> bool:
     if isinstance(arg, list | tuple):
         return any(_has_node(a) for a in arg)
     return isinstance(arg, torch.fx.Node)
-
-
-def _where(path: str, line: str) -> str:
-    return (f" in {path}" if path else "") + (f" ({line})" if line else "")
 
 
 def _row_major(arg: Any) -> bool:

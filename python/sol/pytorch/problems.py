@@ -1,0 +1,68 @@
+"""What of a model is not supported, and the one message that says it: equal reasons once, with how many there are and the first place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from sol import _core
+
+_SHOWN = 3  # of what a data type refuses, which is all of a model
+
+
+@dataclass
+class Problem:
+    """Something that is refused."""
+
+    what: str  # the operator; "argument" or "parameter"
+    why: str = ""
+    where: str = ""  # path and line; of an argument or parameter, its name
+    step: torch.fx.Node | None = None  # of the graph that was traced, if it was one
+
+    @property
+    def subject(self) -> str:
+        """With its place."""
+        return f"{self.what} {self.where}" if self.where else self.what
+
+
+def where(path: str, line: str) -> str:
+    """A place in words."""
+    return " ".join(([f"in {path}"] if path else []) + ([f"({line})"] if line else []))
+
+
+def refusal(problems: Sequence[Problem], unusual: torch.fx.Node | None = None) -> Exception:
+    """The exception; its `steps` are the nodes of the traced graph that are in the way, None: that is not known."""
+    reasons: dict[str, list[Problem]] = {}
+    for p in problems:
+        reasons.setdefault(p.why or p.what, []).append(p)
+    lines = [_line(group) for group in reasons.values()]
+    half = "\nmodel.float() makes a model float32" if any("float16" in line for line in lines) else ""
+    what = "One thing in this model is" if len(lines) == 1 else f"{len(lines)} things in this model are"
+    error = _core.UnsupportedError(f"{what} not supported:\n  " + "\n  ".join(lines) + half)
+    steps = {p.step or unusual for p in problems}
+    error.steps = None if None in steps else steps
+    return error
+
+
+def _line(group: Sequence[Problem]) -> str:
+    """Problems of one reason."""
+    kinds: dict[str, list[str]] = {}
+    for p in group:
+        found = kinds.setdefault(p.what, [])
+        if p.subject not in found:
+            found.append(p.subject)
+    shown = [places[0] + (f" and {len(places) - 1} more" if len(places) > 1 else "") for places in kinds.values()]
+    why = group[0].why
+    if len(shown) == 1:
+        what, (first, *_) = next(iter(kinds.items()))
+        places = shown[0].removeprefix(what)
+        return f"{what}: {why}{places}" if why and what not in ("argument", "parameter") else f"{shown[0]}{': ' if why else ''}{why}"
+    if why.startswith("data type "):
+        rest = sum(len(places) for places in list(kinds.values())[_SHOWN:])
+        shown = shown[:_SHOWN] + ([f"{rest} more"] if rest else [])
+    return f"{why}: {', '.join(shown)}"
+
+
+__all__ = ["Problem", "refusal", "where"]
