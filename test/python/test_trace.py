@@ -130,7 +130,7 @@ def test_same_as_export(name):
     module = module if "trained" in name else module.eval()
     with export_module._tracing(False):
         quick = trace(skeleton(module), tuple(args), kwargs)
-        slow = Traced.of(export_module._export(skeleton(module), tuple(args), kwargs))
+        slow = Traced.of(export_module._export(skeleton(module), tuple(args), kwargs), None)
     a, b = described(quick), described(slow)
     for row, other in zip(a[0], b[0], strict=True):
         assert row == other

@@ -1,21 +1,87 @@
-"""`torch.compile(model, backend="sol")`: Dynamo finds the graphs, each is exported again and compiled when it first runs."""
+"""`torch.compile(model, backend="sol")`: Dynamo finds the graphs, each is exported again and compiled when it first runs.
+
+What SOL cannot translate runs in PyTorch (parts.py), unless fullgraph=True was asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from sol import _core
+from sol.api import config
 
 from .module import State
+from .parts import Parts
+from .program import Program
+
+_MODES: dict[str, dict[str, Any]] = {  # of torch.compile; what they set
+    "default": {},
+    "reduce-overhead": {},  # there is little: a call of a program compares its arguments, and runs
+    "max-autotune": {"autotune": "full"},
+    "max-autotune-no-cudagraphs": {"autotune": "full"},
+}
+_RUNNING = ("log::level", "profile", "threads")  # keys that say how programs run, not what they are
+_configuring = threading.RLock()
+
+
+def _after_fork() -> None:
+    global _configuring
+    _configuring = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextlib.contextmanager
+def _configured(settings: dict[str, Any]) -> Iterator[None]:
+    """Keys of sol.config, for a while."""
+    if not settings:
+        yield
+        return
+    with _configuring:
+        before = {key: config[key] for key in settings}
+        try:
+            for key, value in settings.items():
+                config[key] = value
+            yield
+        finally:
+            for key, value in before.items():
+                config[key] = value
+
+
+def _settings(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
+    """What `mode` and `options` of torch.compile set, checked."""
+    if mode not in (None, *_MODES):
+        raise _core.InvalidError(f"backend sol: mode: expected one of {', '.join(_MODES)}, got {mode!r}")
+    settings = dict(options or _MODES[mode or "default"])
+    if found := [key for key in settings if key in _RUNNING]:
+        raise _core.InvalidError(f"backend sol: options: {found[0]}: not of one graph; set it in sol.config")
+    try:
+        with _configured(settings):
+            return settings
+    except KeyError as e:
+        raise _core.InvalidError(f"backend sol: options: {e}") from None
 
 
 class _GraphState(State):
     """Programs of one of Dynamo's graphs; parameters and buffers are among its arguments."""
 
     runs_hooks = True
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(None, None)
+        self.settings = settings
+
+    def find(self, *args: Any, **kwargs: Any) -> Program:
+        """As for any model, with the graph's own settings."""
+        with _configured(self.settings):
+            return super().find(*args, **kwargs)
 
     def _fixed(self, leaves: Sequence[Any]) -> frozenset[int]:
         return frozenset(i for i, leaf in enumerate(leaves) if _is_parameter(leaf))
@@ -25,19 +91,32 @@ def _is_parameter(leaf: Any) -> bool:
     return isinstance(leaf, torch.nn.Parameter) or hasattr(leaf, "_dynamo_static_input_type")
 
 
-def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
-    """The backend "sol" of torch.compile."""
-    if options:
-        given = ", ".join([k for k in options if k != "options"] + [*options.get("options", ())])
-        raise _core.InvalidError(f"backend sol: there are no options, got {given}; what can be set is in sol.config")
-    state, numbers = _GraphState(None, None), _numbers(graph)
+def backend(
+    graph: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """The backend "sol" of torch.compile; `options` are keys of sol.config, for this model."""
+    settings, numbers = _settings(mode, options), _numbers(graph)
+    torch._dynamo.config.skip_nnmodule_hook_guards = False  # or a hook that is registered later would not be seen
+    parts = Parts(graph, lambda: _GraphState(settings), _is_whole())
 
     def run(*args: Any) -> Any:
         if numbers:
             args = tuple(a.item() if i in numbers else a for i, a in enumerate(args))
-        return state.call(graph, args, {})
+        return parts(args)
 
     return run
+
+
+def _is_whole() -> bool:
+    """Was fullgraph=True asked for? Dynamo, which is compiling now, knows."""
+    from torch._dynamo.symbolic_convert import tls
+
+    tx = getattr(tls, "current_tx", None)
+    return tx is not None and bool(tx.one_graph or tx.error_on_graph_break)
 
 
 def _numbers(graph: torch.fx.GraphModule) -> frozenset[int]:

@@ -26,6 +26,7 @@ from torch.utils import _pytree as pytree
 
 from sol import _core, log
 
+from .problems import located
 from .skeleton import model_class, skeleton
 from .structure import called, carries
 from .trace import LIBRARY, Traced, Unusual, recorder, trace
@@ -188,20 +189,23 @@ def export(root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any],
             return trace(skeleton(root), args, kwargs)
         except Unusual as e:
             log.debug(f"{model_class(root).__name__}: traced by torch.export: {e}")
+            step = e.step
         made = skeleton(root)
         try:
-            return Traced.of(_export(made, args, kwargs))
+            return Traced.of(_export(made, args, kwargs), step)
         except Exception as e:
             reason = _untraceable(e)
             if reason is None and _is_own(e):
                 raise
             if reason is None:
-                raise _core.InvalidError(_misfit(e, made, model_class(root).__name__, (args, kwargs))) from e
+                misfit = _core.InvalidError(_misfit(e, made, model_class(root).__name__, (args, kwargs)))
+                raise located(misfit, step) from e
             line = next((f" ({os.path.basename(f.filename)}:{f.lineno})" for f in _users(e)), "")
             what, semicolon, advice = reason.partition(";")
-            raise _core.UnsupportedError(
+            error = _core.UnsupportedError(
                 f"{model_class(root).__name__}: cannot be traced: {what}{line}{semicolon}{advice}"
-            ) from e
+            )
+            raise located(error, step) from e
 
 
 def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:

@@ -41,8 +41,12 @@ def refusal(problems: Sequence[Problem], unusual: torch.fx.Node | None = None) -
     half = "\nmodel.float() makes a model float32" if any("float16" in line for line in lines) else ""
     what = "One thing in this model is" if len(lines) == 1 else f"{len(lines)} things in this model are"
     error = _core.UnsupportedError(f"{what} not supported:\n  " + "\n  ".join(lines) + half)
-    steps = {p.step or unusual for p in problems}
-    error.steps = None if None in steps else steps
+    return located(error, *(p.step or unusual for p in problems))
+
+
+def located(error: Exception, *steps: torch.fx.Node | None) -> Exception:
+    """Enters in an error the nodes of the traced graph that are in the way; parts.py cuts it there."""
+    error.steps = None if None in steps else set(steps)  # type: ignore[attr-defined]
     return error
 
 
@@ -56,13 +60,17 @@ def _line(group: Sequence[Problem]) -> str:
     shown = [places[0] + (f" and {len(places) - 1} more" if len(places) > 1 else "") for places in kinds.values()]
     why = group[0].why
     if len(shown) == 1:
-        what, (first, *_) = next(iter(kinds.items()))
+        what = group[0].what
         places = shown[0].removeprefix(what)
-        return f"{what}: {why}{places}" if why and what not in ("argument", "parameter") else f"{shown[0]}{': ' if why else ''}{why}"
+        return (
+            f"{what}: {why}{places}"
+            if why and what not in ("argument", "parameter")
+            else f"{shown[0]}{': ' if why else ''}{why}"
+        )
     if why.startswith("data type "):
         rest = sum(len(places) for places in list(kinds.values())[_SHOWN:])
         shown = shown[:_SHOWN] + ([f"{rest} more"] if rest else [])
     return f"{why}: {', '.join(shown)}"
 
 
-__all__ = ["Problem", "refusal", "where"]
+__all__ = ["Problem", "located", "refusal", "where"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import gc
 import inspect
 import operator
@@ -16,7 +17,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ from sol import _core, log
 
 from . import fake, function, operators, state
 from .hooks import computed
+from .problems import located
 from .skeleton import Attributes
 from .structure import called
 
@@ -44,7 +46,9 @@ _VALUES = (*_PLAIN, type, enum.Enum)  # arguments and results that are no tensor
 
 
 class Unusual(Exception):
-    """Something that this way of tracing leaves to torch.export."""
+    """Something that this way of tracing leaves to torch.export; at which node, if it is a graph that was run."""
+
+    step: Node | None = None
 
 
 @dataclass
@@ -70,7 +74,7 @@ class Traced:
     unusual: Node | None = None  # of a graph that was run: where this way of tracing gave up
 
     @classmethod
-    def of(cls, program: ExportedProgram) -> Traced:
+    def of(cls, program: ExportedProgram, unusual: Node | None) -> Traced:
         """What torch.export found."""
         specs = {s.arg.name: s for s in program.graph_signature.input_specs if s.target is not None}
         inputs, leaf = [], 0
@@ -86,7 +90,8 @@ class Traced:
         problems = [f"output {s.arg}: {s.kind.name.lower()}" for s in outputs if s.kind != OutputKind.USER_OUTPUT]
         returned = [v for s, v in zip(outputs, values, strict=True) if s.kind == OutputKind.USER_OUTPUT]
         out_spec = program.call_spec.out_spec
-        return cls(program.graph, program.graph_module, inputs, returned, dict(program.constants), out_spec, problems)
+        constants = dict(program.constants)
+        return cls(program.graph, program.graph_module, inputs, returned, constants, out_spec, problems, unusual)
 
 
 def place(node: torch.fx.Node) -> tuple[str, str]:
@@ -356,16 +361,63 @@ def run(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwa
     return module(*args, **kwargs)
 
 
+_CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
+
+
+def enters(node: Node) -> bool:
+    """Does a node of Dynamo's begin a mode (autocast, say) or a transformation of torch.func?"""
+    name = getattr(node.target, "__name__", "")
+    return name.startswith("_enter_") or name.endswith("_increment_nesting")
+
+
+def leaves(node: Node) -> bool:
+    """Does it end one?"""
+    name = getattr(node.target, "__name__", "")
+    return name.startswith("_exit_") or name.endswith("_decrement_nesting")
+
+
+def _leaving(target: Any, made: Any) -> Callable[[], Any]:
+    if hasattr(made, "__exit__"):
+        return functools.partial(made.__exit__, None, None, None)
+    found: Callable[[], Any] = getattr(torch._C._functorch, target.__name__.replace("increment", "decrement"))
+    return found
+
+
 class _Steps(torch.fx.Interpreter):
     """A graph of Dynamo's, say: its nodes know the places."""
 
     def __init__(self, module: torch.fx.GraphModule, recorder: _Recorder) -> None:
         super().__init__(module)
         self.recorder = recorder
+        self.entered: list[Callable[[], Any]] = []  # how to leave what was entered
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().run(*args, **kwargs)
+        finally:
+            for leave in reversed(self.entered):
+                leave()
 
     def run_node(self, n: Node) -> Any:
         self.recorder.step = n
-        return super().run_node(n)
+        try:
+            made = self._inside(n) if n.target is _CHECKPOINT else super().run_node(n)
+            if enters(n):
+                self.entered.append(_leaving(n.target, made))
+            elif leaves(n) and self.entered:
+                self.entered.pop()
+            return made
+        except _core.UnsupportedError as e:
+            raise located(e, n) from None
+        except Exception as e:
+            unusual = e if isinstance(e, Unusual) else Unusual(f"{type(e).__name__}: {e}")
+            unusual.step = n
+            raise unusual from e
+
+    def _inside(self, n: Node) -> Any:
+        """What a checkpoint computes; what is kept for backward is SOL's own matter."""
+        body, *operands = self.fetch_args_kwargs_from_env(n)[0]
+        return body(*operands)
 
 
 _Row = tuple[str, Any, tuple[str, Any], InputKind]  # of a placeholder: name, value, origin, kind
