@@ -15,6 +15,7 @@ from . import (
     phases,
     reduce,
     resample,
+    transformer,
 )
 from .pairs import OfReal, find_complex, is_complex, like_out
 from .table import COMPLEX, OPERATORS, SHAPES, Refusal, Row, find, out_of_place, without_out
@@ -35,5 +36,21 @@ __all__ = [
 ]
 
 _FAMILIES = (
-    *(chance, contract, create, fourier, index, linear, losses, maths, moves, norms, pairs, phases, reduce, resample),
+    *(
+        chance,
+        contract,
+        create,
+        fourier,
+        index,
+        linear,
+        losses,
+        maths,
+        moves,
+        norms,
+        pairs,
+        phases,
+        reduce,
+        resample,
+        transformer,
+    ),
 )

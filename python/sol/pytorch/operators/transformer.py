@@ -1,0 +1,79 @@
+"""PyTorch's fused layers of transformers, as they are in eval mode without gradients, in the operators that they are made of."""
+
+from __future__ import annotations
+
+from ..builder import Builder, Refused, Value
+from .contract import attention, linear
+from .norms import layer_norm
+from .table import op
+
+
+def _self_attention(
+    b: Builder, x: Value, heads: int, qkv: tuple[Value, Value], project: tuple[Value, Value], mask: Value | None
+) -> Value:
+    """Attention of x[N L E] on itself; `mask` as for attention."""
+    n, length, width = x.shape
+    packed = b.reshape(linear(b, x, *qkv), (n, length, 3, heads, width // heads))
+    q, k, v = (b.reshape(b.slice(packed, 2, i, i + 1), (n, length, heads, width // heads)) for i in range(3))
+    q, k, v = (b.permute(t, (0, 2, 1, 3)) for t in (q, k, v))
+    y = attention(b, q, k, v, mask, 0.0, False, None, False)
+    return linear(b, b.reshape(b.permute(y, (0, 2, 1, 3)), x.shape), *project)
+
+
+def _mask(b: Builder, mask: Value | None, kind: int | None) -> Value | None:
+    """True, or what is added to the scores: who sees whom. PyTorch's own is True, or -inf, where nobody sees."""
+    if mask is None:
+        return None
+    if kind not in (0, 1, 2):
+        raise Refused(f"argument mask_type={kind!r}")
+    if kind == 1:  # of keys: [N L]
+        mask = b.reshape(mask, (mask.shape[0], 1, 1, mask.shape[1]))
+    return mask if mask.is_float else b.map("logical_not", mask)
+
+
+@op("_transformer_encoder_layer_fwd")
+def encoder_layer(
+    b: Builder,
+    src: Value,
+    num_heads: int,
+    qkv_weight: Value,
+    qkv_bias: Value,
+    proj_weight: Value,
+    proj_bias: Value,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Value,
+    norm_bias_1: Value,
+    norm_weight_2: Value,
+    norm_bias_2: Value,
+    ffn_weight_1: Value,
+    ffn_bias_1: Value,
+    ffn_weight_2: Value,
+    ffn_bias_2: Value,
+    embed_dim: int,
+    mask: Value | None = None,
+    mask_type: int | None = None,
+) -> Value:
+    def first(x: Value) -> Value:
+        return layer_norm(b, x, [embed_dim], norm_weight_1, norm_bias_1, eps)
+
+    def second(x: Value) -> Value:
+        return layer_norm(b, x, [embed_dim], norm_weight_2, norm_bias_2, eps)
+
+    def attend(x: Value) -> Value:
+        seen = _mask(b, mask, mask_type)
+        return _self_attention(b, x, num_heads, (qkv_weight, qkv_bias), (proj_weight, proj_bias), seen)
+
+    def feed_forward(x: Value) -> Value:
+        inner = b.map("gelu" if use_gelu else "relu", linear(b, x, ffn_weight_1, ffn_bias_1))
+        return linear(b, inner, ffn_weight_2, ffn_bias_2)
+
+    if norm_first:
+        x = b.add(src, attend(first(src)))
+        return b.add(x, feed_forward(second(x)))
+    x = first(b.add(src, attend(src)))
+    return second(b.add(x, feed_forward(x)))
+
+
+__all__ = ["encoder_layer"]
