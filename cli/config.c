@@ -16,10 +16,14 @@ int cmd_config(struct cli *c)
 
 int cmd_cache(struct cli *c)
 {
-    if (strcmp(c->o.file, "clear")) return cli_error(EXIT_USAGE, "usage: sol cache clear");
-    sol_status status = sol_cache_clear(c->ctx);
+    char *folder;
+    const bool clear = c->o.file && !strcmp(c->o.file, "clear");
+    if (c->o.file && !clear) return cli_error(EXIT_USAGE, "usage: sol cache, sol cache clear");
+    sol_status status = clear ? sol_cache_clear(c->ctx) : SOL_OK;
+    if (!status) status = sol_cache_folder(c->ctx, &folder);
     if (status) return cli_fail(c, status);
-    printf("cleared %s\n", sol_config_get(c->ctx, "cache::folder"));
+    printf("%s%s\n", clear ? "cleared " : "", *folder ? folder : "there is no cache (key cache::folder)");
+    sol_free(c->ctx, folder);
     return EXIT_GOOD;
 }
 

@@ -107,7 +107,7 @@ static const struct command {
      MODEL | BIT(INPUT) | BIT(ROUNDS) | BIT(SEED) | BIT(THREADS) | BIT(PROFILE), 1, 1},
     {"deploy", "NET.onnx", "makes a C library of a model, or its source: shared (-t shared_lib) in this folder (-o .)",
      cmd_deploy, MODEL | BIT(INPUT) | BIT(TARGET) | BIT(FOLDER) | BIT(DARG) | BIT(KEYS), 0, 1},
-    {"cache", "clear", "empties the cache of compiled code", cmd_cache, COMMON, 1, 1},
+    {"cache", "[clear]", "says where the cache of compiled code is, or empties it", cmd_cache, COMMON, 0, 1},
     {"wisdom", "[clear|merge FILE..]", "lists what tuning has found out on this machine, forgets it, or adds a file's",
      cmd_wisdom, COMMON, 0, MOST_ITEMS},
     {"config", "", "lists the configuration keys", cmd_config, COMMON, 0, 0},

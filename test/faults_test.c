@@ -155,7 +155,7 @@ static void each_allocation_fails_in_turn(void **state)
 }
 
 #if !defined __SANITIZE_ADDRESS__
-/* -- memory of the C library. SQLite, the loader and the runtime's threads take theirs from malloc: it fails in turn
+/* -- memory of the C library. The loader and the runtime's threads take theirs from malloc: it fails in turn
  * for all of them. Where memory is short in another library, its call fails in its own way. */
 
 static atomic_long mallocs, malloc_fails; /* so far, and which one fails: 0 none */

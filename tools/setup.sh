@@ -13,7 +13,7 @@ make              make
 pkg-config        pkg-config
 protobuf-c-compiler protoc-c
 libprotobuf-c-dev /usr/include/protobuf-c/protobuf-c.h
-libsqlite3-dev    /usr/include/sqlite3.h
+libsodium-dev     /usr/include/sodium.h
 libcmocka-dev     /usr/include/cmocka.h
 python3           python3
 "

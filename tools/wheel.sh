@@ -3,7 +3,7 @@
 # architecture given, x86_64 and aarch64 by default. They are written to dist/.
 #
 # Symbols of this machine's glibc may be newer than 2.28, so the compiler is clang as PyPI's `ziglang` packs it, which has the
-# symbol tables of every glibc and cross-compiles. What SOL links besides (sqlite, protobuf-c) is linked statically, from
+# symbol tables of every glibc and cross-compiles. What SOL links besides (libsodium, protobuf-c) is linked statically, from
 # Debian's packages of that architecture; they are unpacked below build-wheel/, and nothing is installed. auditwheel has the last
 # word. `sh tools/wheel_try.sh` tries the result.
 set -eu
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 GLIBC=2.28
 HERE=$PWD/build-wheel
 PYTHON=$HERE/venv/bin/python
-PACKAGES="libsqlite3-dev libprotobuf-c-dev"
+PACKAGES="libsodium-dev libprotobuf-c-dev"
 
 say() { printf 'wheel: %s\n' "$*"; }
 
@@ -46,7 +46,7 @@ libraries() { # $1: architecture, $2: Debian's name of it; headers and static li
     (cd "$root/debian" && apt "$root" "$2" download $PACKAGES)
     for package in "$root"/debian/*.deb; do dpkg-deb -x "$package" "$root/debian"; done
     cp -r "$root/debian/usr/include" "$root/include"
-    for name in sqlite3:-lm protobuf-c:; do
+    for name in sodium:-pthread protobuf-c:; do
         cp "$root/debian/usr/lib/$1-linux-gnu/lib${name%%:*}.a" "$root/lib"
         file=$root/debian/usr/lib/$1-linux-gnu/pkgconfig
         for pc in "$file/${name%%:*}.pc" "$file/lib${name%%:*}.pc"; do
@@ -69,7 +69,7 @@ strip = '/bin/true'
 pkg-config = 'pkg-config'
 [built-in options]
 c_args = ['-I$HERE/$1/include', '-Wno-macro-redefined'] # pyconfig.h
-c_link_args = ['-Wl,-s']
+c_link_args = ['-Wl,-s', '-Wl,--exclude-libs,ALL'] # libsodium.a is not made for shared objects otherwise
 [properties]
 pkg_config_libdir = '$HERE/$1/lib/pkgconfig'
 needs_exe_wrapper = true

@@ -73,6 +73,9 @@ void sol_progress(struct sol_ctx *ctx, const char *what, int done, int total);
 /* Removes all that SOL put into the folder of the key cache::folder but for wisdom, and nothing else. Networks that are
  * loaded stay. Errors: IO (not ours, or not to be removed). */
 sol_status sol_cache_clear(struct sol_ctx *ctx);
+/* The folder that the cache is in, as text that sol_free releases; "": the key cache::folder is empty. Errors: IO (it
+ * cannot be used, with the reason), NOMEM. */
+sol_status sol_cache_folder(struct sol_ctx *ctx, char **out_path);
 /* Wisdom: what the key autotune has measured on this machine, kept beside the cache. As a table for people, freed with
  * sol_free; all of another file (out_new lines were new, or faster); away with it. Errors: IO, INVALID (no such file),
  * NOMEM. */

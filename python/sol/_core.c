@@ -203,6 +203,17 @@ static PyObject *doctor(PyObject *self, PyObject *unused)
     return core_raise(status);
 }
 
+static PyObject *cache_folder(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    char *path;
+    sol_status status = sol_cache_folder(core.ctx, &path);
+    if (status) return core_raise(status);
+    PyObject *text = PyUnicode_DecodeFSDefault(path);
+    sol_free(core.ctx, path);
+    return text;
+}
+
 static PyObject *version(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -281,6 +292,7 @@ static PyMethodDef functions[] = {
     {"config_get", config_get, METH_VARARGS, "config_get(key) -> str"},
     {"config_set", config_set, METH_VARARGS, "config_set(key, value)"},
     {"config_keys", config_keys, METH_NOARGS, "config_keys() -> [(key, default, documentation)]"},
+    {"cache_folder", cache_folder, METH_NOARGS, "cache_folder() -> path; empty: there is no cache"},
     {"cache_clear", cache_clear, METH_NOARGS, "cache_clear(): forgets every compiled kernel and module"},
     {"doctor", doctor, METH_NOARGS, "doctor() -> [(what, \"ok\", \"missing\" or \"broken\", text, advice or None)]"},
     {"version", version, METH_NOARGS, "version() -> str"},

@@ -146,6 +146,17 @@ void process_free(struct sol_ctx *ctx, struct process *p); /* kills it if it sti
 sol_status file_read(struct sol_ctx *ctx, struct arena *a, const char *path, char **out_data, size_t *out_bytes);
 sol_status file_write(struct sol_ctx *ctx, const char *path, const void *data, size_t bytes);
 sol_status file_make_folder(struct sol_ctx *ctx, const char *path); /* and its parents */
+/* In an open folder; a link at the end of the name is not followed. A file may be written in parts. */
+struct file_part {
+    const void *data;
+    size_t bytes;
+};
+sol_status file_read_at(struct sol_ctx *ctx, struct arena *a, int folder, const char *name, char **out_data,
+                        size_t *out_bytes);
+sol_status file_write_at(struct sol_ctx *ctx, int folder, const char *name, int n, const struct file_part *part);
+/* All of an open file; `path` is for messages. */
+sol_status file_read_open(struct sol_ctx *ctx, struct arena *a, int fd, const char *path, char **out_data,
+                          size_t *out_bytes);
 bool file_exists(const char *path);
 
 /* dtypes.c: what dtypes.def says of a type. */

@@ -27,28 +27,40 @@ static sol_status read_all(struct sol_ctx *ctx, int fd, const char *path, char *
     return SOL_OK;
 }
 
+sol_status file_read_open(struct sol_ctx *ctx, struct arena *a, int fd, const char *path, char **out_data,
+                          size_t *out_bytes)
+{
+    struct stat s;
+    *out_data = NULL;
+    *out_bytes = 0;
+    if (fstat(fd, &s)) return ctx_fail(ctx, SOL_ERR_IO, "cannot read '%s': %s", path, strerror(errno));
+    if (!S_ISREG(s.st_mode)) return ctx_fail(ctx, SOL_ERR_IO, "cannot read '%s': it is not a regular file", path);
+    char *data = arena_try(a, (size_t)s.st_size + 1);
+    if (!data)
+        return ctx_fail(ctx, SOL_ERR_NOMEM, "cannot read '%s': out of memory for %lld bytes", path,
+                        (long long)s.st_size);
+    TRY(read_all(ctx, fd, path, data, (size_t)s.st_size));
+    *out_data = data;
+    *out_bytes = (size_t)s.st_size;
+    return SOL_OK;
+}
+
+sol_status file_read_at(struct sol_ctx *ctx, struct arena *a, int folder, const char *name, char **out_data,
+                        size_t *out_bytes)
+{
+    size_t bytes;
+    const int strict = folder == AT_FDCWD ? 0 : O_NOFOLLOW | O_NONBLOCK;
+    const int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | strict);
+    *out_data = NULL;
+    if (fd < 0) return ctx_fail(ctx, SOL_ERR_IO, "cannot open '%s': %s", name, strerror(errno));
+    const sol_status status = file_read_open(ctx, a, fd, name, out_data, out_bytes ? out_bytes : &bytes);
+    close(fd);
+    return status;
+}
+
 sol_status file_read(struct sol_ctx *ctx, struct arena *a, const char *path, char **out_data, size_t *out_bytes)
 {
-    *out_data = NULL;
-    if (out_bytes) *out_bytes = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return ctx_fail(ctx, SOL_ERR_IO, "cannot open '%s': %s", path, strerror(errno));
-    struct stat s;
-    sol_status status = SOL_OK;
-    if (fstat(fd, &s))
-        status = ctx_fail(ctx, SOL_ERR_IO, "cannot read '%s': %s", path, strerror(errno));
-    else if (!S_ISREG(s.st_mode))
-        status = ctx_fail(ctx, SOL_ERR_IO, "cannot read '%s': it is not a regular file", path);
-    char *data = status ? NULL : arena_try(a, (size_t)s.st_size + 1);
-    if (!status && !data)
-        status =
-            ctx_fail(ctx, SOL_ERR_NOMEM, "cannot read '%s': out of memory for %lld bytes", path, (long long)s.st_size);
-    if (!status) status = read_all(ctx, fd, path, data, (size_t)s.st_size);
-    close(fd);
-    if (status) return status;
-    *out_data = data;
-    if (out_bytes) *out_bytes = (size_t)s.st_size;
-    return SOL_OK;
+    return file_read_at(ctx, a, AT_FDCWD, path, out_data, out_bytes);
 }
 
 static int write_all(int fd, const char *data, size_t bytes)
@@ -63,23 +75,29 @@ static int write_all(int fd, const char *data, size_t bytes)
     return 0;
 }
 
-sol_status file_write(struct sol_ctx *ctx, const char *path, const void *data, size_t bytes)
+sol_status file_write_at(struct sol_ctx *ctx, int folder, const char *name, int n, const struct file_part *part)
 {
     char temp[4096];
-    int fd = -1;
+    int fd = -1, error = 0;
     do {
-        int n = snprintf(temp, sizeof temp, "%s.%ld-%llx.tmp", path, (long)getpid(), (unsigned long long)clock_ns());
-        if (n < 0 || n >= (int)sizeof temp)
-            return ctx_fail(ctx, SOL_ERR_IO, "cannot write '%s': the name is too long", path);
-        fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        int length =
+            snprintf(temp, sizeof temp, "%s.%ld-%llx.tmp", name, (long)getpid(), (unsigned long long)clock_ns());
+        if (length < 0 || length >= (int)sizeof temp)
+            return ctx_fail(ctx, SOL_ERR_IO, "cannot write '%s': the name is too long", name);
+        fd = openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     } while (fd < 0 && (errno == EEXIST || errno == EINTR));
-    if (fd < 0) return ctx_fail(ctx, SOL_ERR_IO, "cannot write '%s': %s", path, strerror(errno));
-    int error = write_all(fd, data, bytes);
+    if (fd < 0) return ctx_fail(ctx, SOL_ERR_IO, "cannot write '%s': %s", name, strerror(errno));
+    for (int i = 0; i < n && !error; i++) error = write_all(fd, part[i].data, part[i].bytes);
     if (close(fd) && !error) error = errno;
-    if (!error && rename(temp, path)) error = errno;
+    if (!error && renameat(folder, temp, folder, name)) error = errno;
     if (!error) return SOL_OK;
-    unlink(temp);
-    return ctx_fail(ctx, SOL_ERR_IO, "cannot write '%s': %s", path, strerror(error));
+    unlinkat(folder, temp, 0);
+    return ctx_fail(ctx, SOL_ERR_IO, "cannot write '%s': %s", name, strerror(error));
+}
+
+sol_status file_write(struct sol_ctx *ctx, const char *path, const void *data, size_t bytes)
+{
+    return file_write_at(ctx, AT_FDCWD, path, 1, &(struct file_part){data, bytes});
 }
 
 sol_status file_make_folder(struct sol_ctx *ctx, const char *path)

@@ -1,12 +1,17 @@
 /* Building a module: keys, what the cache lacks, compilers, link, map.
  *
  * The module's key holds its own text, the hashes of its kernels and data and the compiler, so that a network built
- * before is one look into the index and one mapped file. */
+ * before is one file. What is linked and mapped are copies of the bytes whose seal was verified, where nobody can
+ * change them any more. */
 #include "build/inside.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "rt/rt.h"
 
@@ -19,6 +24,7 @@ struct build {
     struct cache cache;
     struct compiler cc;
     const char **symbol; /* by kernel of the request */
+    struct map *number;  /* 1 + number of the distinct kernel, by symbol */
     int nkernel;         /* distinct */
     const char **key;    /* their symbols */
     const char **kernel; /* their texts; with their symbols once they are to be compiled */
@@ -33,7 +39,7 @@ struct build {
 static void number_kernels(struct build *b)
 {
     const struct build_request *r = b->r;
-    struct map *seen = map_create(b->arena);
+    b->number = map_create(b->arena);
     b->symbol = NEW_ARRAY(b->arena, const char *, r->nkernel);
     b->key = NEW_ARRAY(b->arena, const char *, r->nkernel);
     b->kernel = NEW_ARRAY(b->arena, const char *, r->nkernel);
@@ -42,22 +48,22 @@ static void number_kernels(struct build *b)
         char symbol[48];
         source_symbol(&b->cc, r->kernel[k], symbol);
         b->symbol[k] = arena_strdup(b->arena, symbol);
-        if (map_get(seen, symbol)) continue;
-        map_set(seen, symbol, b);
+        if (map_get(b->number, symbol)) continue;
         b->key[b->nkernel] = b->symbol[k];
         b->kernel[b->nkernel++] = r->kernel[k];
+        map_set(b->number, symbol, (void *)(uintptr_t)b->nkernel);
     }
 }
 
 static void make_module_key(struct build *b)
 {
     char hex[33];
-    struct hash h;
-    hash_init(&h);
-    hash_text(&h, b->cc.id);
-    hash_text(&h, b->module);
-    for (int d = 0; d < b->r->ndata; d++) hash_add(&h, b->r->data[d].bytes, b->r->data[d].n);
-    hash_hex(&h, hex);
+    struct digest d;
+    digest_init(&d, NULL);
+    digest_text(&d, b->cc.id);
+    digest_text(&d, b->module);
+    for (int i = 0; i < b->r->ndata; i++) digest_add(&d, b->r->data[i].bytes, b->r->data[i].n);
+    digest_hex(&d, hex);
     b->module_key = arena_printf(b->arena, "sol_m_%s", hex);
 }
 
@@ -71,9 +77,8 @@ static const char *work_file(const struct build *b, const char *name)
 /* In debug builds sources are kept, where the debugger looks for them. */
 static const char *source_path(const struct build *b, const char *work_name, const char *symbol)
 {
-    const char *name = text_identifier(b->arena, b->r->name);
     if (!b->debug) return work_file(b, work_name);
-    return arena_printf(b->arena, "%s/%s%s%s.c", b->sources, name, *symbol ? "_" : "", symbol);
+    return arena_printf(b->arena, "%s/%s_%s.c", b->sources, text_identifier(b->arena, b->r->name), symbol);
 }
 
 /* Adds a job that compiles these kernels. */
@@ -96,7 +101,7 @@ static sol_status add_module_job(struct build *b, job_list *jobs)
         const char *path = work_file(b, arena_printf(b->arena, "d%d.bin", d));
         TRY(file_write(b->ctx, path, b->r->data[d].bytes, b->r->data[d].n));
     }
-    struct job j = {.source = source_path(b, "module.c", ""), .object = work_file(b, "module.o")};
+    struct job j = {.source = source_path(b, "module.c", b->module_key), .object = work_file(b, "module.o")};
     TRY(file_write(b->ctx, j.source, b->module, strlen(b->module)));
     PUSH(b->arena, *jobs, j);
     return SOL_OK;
@@ -183,8 +188,7 @@ static sol_status refused(struct build *b, const struct job *j)
     const char *name = j->nkernel ? b->key[j->kernel[0]] : b->module_key;
     char *source;
     size_t bytes, lines = 0;
-    if (!cache_source_folder(&b->cache, b->r->device, &folder) &&
-        !file_read(b->ctx, b->arena, j->source, &source, &bytes)) {
+    if (!cache_source_folder(&b->cache, &folder) && !file_read(b->ctx, b->arena, j->source, &source, &bytes)) {
         kept = arena_printf(b->arena, "%s/refused_%s.c", folder, name);
         if (file_write(b->ctx, kept, source, bytes)) kept = NULL;
     }
@@ -200,18 +204,25 @@ static sol_status refused(struct build *b, const struct job *j)
 
 static void store_object(struct build *b, const struct job *j)
 {
-    char hex[33];
-    struct hash h;
-    hash_init(&h);
+    char *data;
+    size_t bytes;
     const char **keys = NEW_ARRAY(b->arena, const char *, j->nkernel);
-    for (int i = 0; i < j->nkernel; i++) {
-        keys[i] = b->key[j->kernel[i]];
-        hash_text(&h, keys[i]);
+    for (int i = 0; i < j->nkernel; i++) keys[i] = b->key[j->kernel[i]];
+    if (b->cache.nplace && !file_read(b->ctx, b->cache.arena, j->object, &data, &bytes))
+        cache_keep(&b->cache, CACHE_OBJECT, data, bytes, j->nkernel, keys);
+    for (int i = 0; i < j->nkernel; i++) b->object[j->kernel[i]] = j->object;
+}
+
+/* Copies the object of kernel k, which may hold others, out of the cache: the linker reads what was verified. */
+static void take_from_cache(struct build *b, int k)
+{
+    struct cache_entry e;
+    const char *path = work_file(b, arena_printf(b->arena, "c%d.o", k));
+    if (!cache_find(&b->cache, CACHE_OBJECT, b->key[k], &e) || file_write(b->ctx, path, e.data, e.bytes)) return;
+    for (int i = 0; i < e.keys.n; i++) {
+        const int of = (int)(uintptr_t)map_get(b->number, e.keys.at[i]) - 1;
+        if (of >= 0 && !b->object[of]) b->object[of] = path;
     }
-    hash_hex(&h, hex);
-    const char *name = arena_printf(b->arena, "%s/objects/%s.o", b->r->device, hex);
-    const char *path = cache_store(&b->cache, j->object, name, j->nkernel, keys);
-    for (int i = 0; i < j->nkernel; i++) b->object[j->kernel[i]] = path;
 }
 
 /* Takes the objects of jobs [first, end); the kernels of a text that was refused become jobs of their own. */
@@ -300,21 +311,56 @@ static sol_status open_at(struct build *b, const char *path, struct module *out_
     return ctx_fail(b->ctx, SOL_ERR_INTERNAL, "build: %s has no sol_module of version %d", path, SOL_MODULE_VERSION);
 }
 
-/* The cache may be in a file system from which no code may run: then a copy among the temporary files is mapped. */
-static sol_status open_module(struct build *b, const char *path, struct module *out_m)
+/* A copy in memory, which nobody can change. The loader takes a name that it has seen for the library it has, and the
+ * numbers of descriptors come again: so the key is part of the name, as slashes, which mean nothing. */
+static sol_status open_copy(struct build *b, const char *data, size_t bytes, struct module *out_m)
 {
-    const sol_status status = open_at(b, path, out_m);
-    if (!status) return SOL_OK;
-    char *data;
-    size_t bytes;
-    const char *folder = folder_temporary(b->cache.arena);
+    struct text name = text_new(b->arena);
+    const int fd = memfd_create(b->module_key, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return ctx_fail(b->ctx, SOL_ERR_IO, "build: cannot map %s from memory", b->module_key);
+    for (size_t done = 0, n = 1; done < bytes && n; done += n) {
+        const ssize_t written = write(fd, data + done, bytes - done);
+        n = written > 0 ? (size_t)written : 0;
+    }
+    const bool whole = lseek(fd, 0, SEEK_CUR) == (off_t)bytes;
+    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
+    text_put(&name, "/proc/self/fd");
+    for (const char *at = b->module_key; *at; at++) {
+        text_put(&name, "/.");
+        for (int i = *at % 32; i > 0; i--) text_put(&name, "/");
+    }
+    text_put(&name, "/%d", fd);
+    const bool mapped = whole && !open_at(b, name.at, out_m);
+    close(fd);
+    return mapped ? SOL_OK : ctx_fail(b->ctx, SOL_ERR_IO, "build: cannot map %s from memory", b->module_key);
+}
+
+/* Maps what the cache holds: from memory, or where there is no /proc, from a private folder. */
+static sol_status open_cached(struct build *b, const struct cache_entry *e, struct module *out_m)
+{
+    const sol_status status = open_copy(b, e->data, e->bytes, out_m);
+    const char *folder = status ? folder_temporary(b->arena) : NULL;
     if (!folder) return status;
     const char *copy = arena_printf(b->arena, "%s/%s.so", folder, b->module_key);
-    sol_status copied = file_read(b->ctx, b->arena, path, &data, &bytes);
-    if (!copied) copied = file_write(b->ctx, copy, data, bytes);
+    sol_status copied = file_write(b->ctx, copy, e->data, e->bytes);
     if (!copied) copied = open_at(b, copy, out_m);
     folder_remove(folder);
     return copied;
+}
+
+/* Maps what was just linked and keeps it. */
+static sol_status open_linked(struct build *b, const char *path, struct module *out_m)
+{
+    char *data;
+    size_t bytes;
+    if (file_read(b->ctx, b->cache.arena, path, &data, &bytes)) return open_at(b, path, out_m);
+    if (b->debug) { /* where a debugger finds it */
+        const char *name = text_identifier(b->arena, b->r->name);
+        const char *kept = arena_printf(b->arena, "%s/%s_%s.so", b->sources, name, b->module_key);
+        return open_at(b, file_write(b->ctx, kept, data, bytes) ? path : kept, out_m);
+    }
+    if (!b->r->trial) cache_keep(&b->cache, CACHE_MODULE, data, bytes, 1, &b->module_key);
+    return open_copy(b, data, bytes, out_m) ? open_at(b, path, out_m) : SOL_OK;
 }
 
 /* -- all of it */
@@ -322,33 +368,36 @@ static sol_status open_module(struct build *b, const char *path, struct module *
 static sol_status build(struct build *b, bool use_cache, struct module *out_m)
 {
     int found = 0;
+    for (int k = 0; k < b->nkernel; k++) b->object[k] = NULL;
     for (int k = 0; k < b->nkernel; k++) {
         const bool look = use_cache && (!b->debug || file_exists(source_path(b, NULL, b->key[k])));
-        b->object[k] = look ? cache_find(&b->cache, b->key[k]) : NULL;
+        if (look && !b->object[k]) take_from_cache(b, k);
         found += b->object[k] != NULL;
     }
     const int64_t start = clock_ns();
     TRY(compile(b));
     const char *path = work_file(b, arena_printf(b->arena, "%s.so", b->module_key));
     TRY(link_module(b, path));
-    const char *name = arena_printf(b->arena, "%s/modules/%s.so", b->r->device, b->module_key);
-    if (!b->r->trial) path = cache_store(&b->cache, path, name, 1, &b->module_key);
     LOG(b->ctx, LOG_DEBUG, "build", "%s: %d kernels compiled by %s in %.2f s, %d from the cache", b->r->name,
         b->nkernel - found, b->cc.path, (double)(clock_ns() - start) * 1e-9, found);
-    return open_module(b, path, out_m);
+    return open_linked(b, path, out_m);
 }
 
-/* If it fails with the cache's objects, in the cache's folder, it may be the cache: full, or cleared by another
- * process. */
+/* If it fails with the cache's objects, it may be these: a compiler may have written nonsense. */
 static sol_status build_missing(struct build *b, struct module *out_m)
 {
     sol_status status = SOL_OK;
     if (!b->cc.path) return compiler_missing(b->ctx, &b->cc);
     TRY(ctx_check(b->ctx));
     cache_make_room(&b->cache);
-    if (b->debug) TRY(cache_source_folder(&b->cache, b->r->device, &b->sources));
+    if (b->debug) {
+        TRY(cache_source_folder(&b->cache, &b->sources));
+        LOG(b->ctx, LOG_INFO, "build", "the sources of '%s' are in %s", b->r->name, b->sources);
+    }
     for (int use_cache = 1; use_cache >= 0; use_cache--) {
-        TRY(cache_work_folder(&b->cache, use_cache, &b->work));
+        if (!(b->work = folder_temporary(b->arena)))
+            return ctx_fail(b->ctx, SOL_ERR_IO, "build: cannot make a folder in %s: %s; make room, or set TMPDIR",
+                            folder_temporary_root(), strerror(errno));
         status = build(b, use_cache, out_m);
         folder_remove(b->work);
         if (!status || status == SOL_ERR_INTERRUPTED || status == SOL_ERR_NOMEM) break;
@@ -363,11 +412,11 @@ static sol_status find_or_build(struct build *b, struct module *out_m)
     TRY(source_module(b->ctx, b->arena, b->r, b->symbol, &b->module));
     make_module_key(b);
     TRY(ctx_check(b->ctx));
-    const char *path = cache_find(&b->cache, b->module_key);
-    if (path && !b->debug) {
-        if (!open_module(b, path, out_m)) return SOL_OK;
+    struct cache_entry e;
+    if (!b->debug && cache_find(&b->cache, CACHE_MODULE, b->module_key, &e)) {
+        if (!open_cached(b, &e, out_m)) return SOL_OK;
         LOG(b->ctx, LOG_WARN, "build", "%s; it is built again", sol_error(b->ctx));
-        cache_drop(&b->cache, b->module_key);
+        cache_drop(&b->cache, CACHE_MODULE, b->module_key);
     }
     return build_missing(b, out_m);
 }
@@ -377,7 +426,7 @@ sol_status build_module(struct sol_ctx *ctx, struct arena *a, const struct build
     struct build b = {.ctx = ctx, .arena = a, .r = r};
     *out_m = (struct module){0};
     b.debug = !strcmp(ctx_config(ctx, "compiler::debug"), "1");
-    cache_open(&b.cache, ctx, a);
+    cache_open(&b.cache, ctx, r->device);
     const sol_status status = find_or_build(&b, out_m);
     cache_close(&b.cache);
     return status;

@@ -2,8 +2,8 @@
  * networks.
  *
  * Every kernel is one source with a content hash; equal sources share an object. Objects and linked modules are cached
- * in a folder (key cache::folder), so that a warm start only maps a file. Whatever is wrong with the cache (read-only,
- * full, damaged, shared with other processes, killed while writing) costs time, never the result. */
+ * in a folder (key cache::folder), so that a warm start only reads a file. Whatever is wrong with the cache (read-only,
+ * full, damaged, forged, shared with other processes, killed while writing) costs time, never the result. */
 #ifndef SOL_BUILD_H
 #define SOL_BUILD_H
 
@@ -41,14 +41,16 @@ struct module { /* mapped code */
 sol_status build_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct module *out_m);
 void module_close(struct module *m);
 
-/* cache.c: where a file lies that is kept beside the cache: place 0 in the folder of the configuration, place 1 in the
- * temporary one that stands in where that cannot be written. NULL: there is no such folder, or it is not the user's
- * own.
- */
+/* place.c: opens the folder of the cache, beside whose entries other files may be kept: place 0 is that of the
+ * configuration, place 1 the temporary one that stands in where that cannot be written. -1: there is none, or it is not
+ * the user's own; *out_why says what is wrong. *out_path is for messages. */
 #define CACHE_PLACES 2
-const char *cache_beside(struct sol_ctx *ctx, struct arena *a, int place, const char *name);
+int place_open(struct sol_ctx *ctx, struct arena *a, int place, bool make, const char **out_path, const char **out_why);
 
-/* For code that is built elsewhere (deploy). folder.c: */
+/* folder.c: opens a folder in an open one, if it is the user's own and closed to others; follows no link. -1: it is
+ * not, see *out_why. `make`: where it is not there. */
+int folder_open(int at, const char *name, bool make, const char **out_why);
+/* For code that is built elsewhere (deploy): */
 const char *folder_temporary(struct arena *a); /* a new private one; NULL: not possible, see errno */
 void folder_remove(const char *path);          /* with all that is in it; follows no links */
 /* source.c: */

@@ -1,13 +1,14 @@
-/* The cache: <folder>/index.db says which file holds what a key stands for, and the hash of its content. A file is
- * moved to its place under its final name in one step, and is used only if its content has that hash: so a crash, a
- * full disk, a damaged file or index is never more than a miss. Rollback journal (it works in read-only folders), no
- * waiting for the disk: the hashes find out what a power failure lost. */
+/* The cache: a file for every key, <folder>/<device>/modules/<key>.so and its like. Behind the content stand the keys
+ * that it is for, its length, and a seal: a keyed digest of all of that. A file is moved to its place in one step and
+ * is used only if its seal is good, from the very bytes that were looked at: so a crash, a full disk, damage and
+ * forgery are never more than a miss. A file of several keys (kernels that were compiled together) has several names.
+ *
+ * When it was used last is its time of modification. */
 #include "build/inside.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,104 +17,22 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SCHEMA = 1, BUSY_MS = 5000, USED_EVERY = 24 * 3600, WORK_OLD = 24 * 3600 };
-static const int64_t WORK_ROOM = (int64_t)64 << 20; /* that one build may need */
+enum { USED_EVERY = 24 * 3600, LENGTH_DIGITS = 16, SEAL_DIGITS = 2 * SEAL_BYTES };
+enum { FOOT = LENGTH_DIGITS + 1 + SEAL_DIGITS, KEYS_MOST = 1 << 20 }; /* behind the keys */
 
-static const char schema[] = "BEGIN IMMEDIATE;"
-                             "CREATE TABLE IF NOT EXISTS entry(key TEXT PRIMARY KEY, file TEXT NOT NULL,"
-                             " hash TEXT NOT NULL, bytes INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID;"
-                             "CREATE TABLE IF NOT EXISTS fact(name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;"
-                             "PRAGMA user_version=1;"
-                             "COMMIT";
-
-/* -- the index */
-
-static bool damaged(int rc)
-{
-    return (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB;
-}
-
-static int user_version(sqlite3 *db, int *out_version)
-{
-    sqlite3_stmt *s = NULL;
-    int rc = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &s, NULL);
-    if (rc == SQLITE_OK && (rc = sqlite3_step(s)) == SQLITE_ROW) {
-        *out_version = sqlite3_column_int(s, 0);
-        rc = SQLITE_OK;
-    }
-    sqlite3_finalize(s);
-    return rc;
-}
-
-static int index_try(const char *path, bool writable, sqlite3 **out_db)
-{
-    int version = 0;
-    const int flags = writable ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
-    int rc = sqlite3_open_v2(path, out_db, flags, NULL);
-    if (rc == SQLITE_OK) {
-        sqlite3_busy_timeout(*out_db, BUSY_MS);
-        if (writable) sqlite3_exec(*out_db, "PRAGMA synchronous=OFF", NULL, NULL, NULL);
-        rc = user_version(*out_db, &version);
-    }
-    if (rc == SQLITE_OK && version == 0 && writable) {
-        rc = sqlite3_exec(*out_db, schema, NULL, NULL, NULL);
-        if (rc == SQLITE_OK) rc = user_version(*out_db, &version);
-    }
-    if (rc == SQLITE_OK && version != SCHEMA) rc = SQLITE_NOTADB; /* of another SOL */
-    if (rc == SQLITE_OK) return rc;
-    sqlite3_close(*out_db);
-    *out_db = NULL;
-    return rc;
-}
-
-/* A damaged index is thrown away: what its files hold is built again when it is needed. */
-static sqlite3 *index_anew(struct cache *c, const char *path)
-{
-    sqlite3 *db = NULL;
-    LOG(c->ctx, LOG_WARN, "build", "cache: %s is damaged, or of another version, and is made anew", path);
-    unlink(path);
-    unlink(arena_printf(c->arena, "%s-journal", path));
-    index_try(path, true, &db);
-    return db;
-}
-
-static sqlite3 *index_open(struct cache *c, const char *folder, bool writable)
-{
-    sqlite3 *db = NULL;
-    const char *path = arena_printf(c->arena, "%s/index.db", folder);
-    const int rc = index_try(path, writable, &db);
-    if (damaged(rc) && writable) return index_anew(c, path);
-    if (rc != SQLITE_OK && (writable || rc != SQLITE_CANTOPEN))
-        LOG(c->ctx, LOG_WARN, "build", "cache: %s cannot be used: %s", path, sqlite3_errstr(rc));
-    return db;
-}
-
-/* Behind every use: damage that only shows in a deeper page. */
-static void renew_if_damaged(struct cache *c, struct cache_place *p)
-{
-    if (!p->db || !damaged(sqlite3_errcode(p->db))) return;
-    sqlite3_close(p->db);
-    p->db = p->writable ? index_anew(c, arena_printf(c->arena, "%s/index.db", p->folder)) : NULL;
-}
-
-/* Prepares a statement with text for ?1 and ?2 (NULL: none). */
-static sqlite3_stmt *prepare(sqlite3 *db, const char *sql, const char *first, const char *second)
-{
-    sqlite3_stmt *s = NULL;
-    if (!db || sqlite3_prepare_v2(db, sql, -1, &s, NULL) != SQLITE_OK) return NULL;
-    if (first) sqlite3_bind_text(s, 1, first, -1, SQLITE_TRANSIENT);
-    if (second) sqlite3_bind_text(s, 2, second, -1, SQLITE_TRANSIENT);
-    return s;
-}
-
-/* Runs a statement to its end. */
-static bool finish(sqlite3_stmt *s)
-{
-    if (!s) return false;
-    const int rc = sqlite3_step(s);
-    sqlite3_finalize(s);
-    return rc == SQLITE_DONE || rc == SQLITE_ROW;
-}
+/* What SOL puts into its folder, and what of it `clear` may remove: names that end with at least eight digits of a
+ * digest and this. */
+static const struct {
+    const char *folder, *ending;
+    bool by_device; /* <folder>/<device>/... */
+} kinds[] = {
+    [CACHE_OBJECT] = {"objects", ".o", true},
+    [CACHE_MODULE] = {"modules", ".so", true},
+    [CACHE_FACT] = {"facts", "", false},
+    {"source", ".c", true},
+    {"source", ".so", true},
+    {"debug", ".dot", false},
+};
 
 /* -- opening */
 
@@ -126,53 +45,41 @@ static void warn_once(struct sol_ctx *ctx, const char *folder, const char *why)
         folder, why);
 }
 
-/* Adds a folder if it can be used, at least to read. */
-static bool add_place(struct cache *c, const char *folder, bool last)
+/* Adds a folder if it can be used, at least to read. True: to write, too. */
+static bool add_place(struct cache *c, int place)
 {
-    char absolute[PATH_MAX];
-    const char *why = NULL;
-    if (file_make_folder(c->ctx, folder) || !realpath(folder, absolute)) {
-        if (!last) warn_once(c->ctx, folder, sol_error(c->ctx));
-        return false;
-    }
-    if (!folder_is_private(absolute, &why)) {
-        if (!last) warn_once(c->ctx, folder, why);
-        return false;
-    }
-    struct cache_place *p = &c->place[c->nplace++];
-    p->folder = arena_strdup(c->arena, absolute);
-    p->writable = !access(absolute, W_OK | X_OK);
-    if (!p->writable && !last) warn_once(c->ctx, folder, strerror(errno));
-    p->db = index_open(c, p->folder, p->writable);
+    struct cache_place *p = &c->place[c->nplace];
+    const char *why;
+    *p = (struct cache_place){0};
+    p->fd = place_open(c->ctx, c->arena, place, true, &p->path, &why);
+    for (int i = 0; i < CACHE_ENTRIES; i++) p->kind[i] = -1;
+    p->writable = p->fd >= 0 && !faccessat(p->fd, ".", W_OK | X_OK, AT_EACCESS);
+    c->nplace += p->fd >= 0;
+    if (!p->writable && !place) warn_once(c->ctx, p->path, p->fd < 0 ? why : strerror(errno));
     return p->writable;
 }
 
-static const char *temporary_folder(struct arena *a)
+void cache_open(struct cache *c, struct sol_ctx *ctx, const char *device)
 {
-    return arena_printf(a, "%s/sol-cache-%ld", folder_temporary_root(), (long)geteuid());
-}
-
-void cache_open(struct cache *c, struct sol_ctx *ctx, struct arena *a)
-{
-    *c = (struct cache){.ctx = ctx, .arena = a};
-    const char *folder = ctx_config(ctx, "cache::folder");
-    if (!folder || !*folder) return;
-    if (add_place(c, folder, false)) return;
-    add_place(c, temporary_folder(a), true);
-}
-
-const char *cache_beside(struct sol_ctx *ctx, struct arena *a, int place, const char *name)
-{
-    const char *folder = ctx_config(ctx, "cache::folder"), *why;
-    if (!*folder) return NULL;
-    if (place) folder = temporary_folder(a);
-    return folder_is_private(folder, &why) ? arena_printf(a, "%s/%s", folder, name) : NULL;
+    *c = (struct cache){.ctx = ctx, .arena = arena_create(ctx), .device = device};
+    if (!c->arena || !*ctx_config(ctx, "cache::folder")) return;
+    if (!place_secret(ctx, c->arena, c->secret)) {
+        LOG(ctx, LOG_WARN, "build",
+            "cache: nothing is kept: there is no folder for its secret (XDG_STATE_HOME, TMPDIR)");
+        return;
+    }
+    if (!add_place(c, 0)) add_place(c, 1);
 }
 
 void cache_close(struct cache *c)
 {
-    for (int i = 0; i < c->nplace; i++) sqlite3_close(c->place[i].db);
-    c->nplace = 0;
+    for (int i = 0; i < c->nplace; i++) {
+        for (int k = 0; k < CACHE_ENTRIES; k++)
+            if (c->place[i].kind[k] >= 0) close(c->place[i].kind[k]);
+        close(c->place[i].fd);
+    }
+    arena_destroy(c->arena);
+    *c = (struct cache){.ctx = c->ctx};
 }
 
 static struct cache_place *writable_place(struct cache *c)
@@ -182,219 +89,351 @@ static struct cache_place *writable_place(struct cache *c)
     return NULL;
 }
 
+/* A folder of the layout; -1: it is not there. */
+static int open_kind(const struct cache_place *p, const char *device, int kind, bool make)
+{
+    const char *why;
+    const int at = kinds[kind].by_device ? folder_open(p->fd, device, make, &why) : p->fd;
+    const int fd = at < 0 ? -1 : folder_open(at, kinds[kind].folder, make, &why);
+    if (at != p->fd && at >= 0) close(at);
+    return fd;
+}
+
+static int kind_folder(const struct cache *c, struct cache_place *p, enum cache_kind kind, bool make)
+{
+    if (p->kind[kind] < 0) p->kind[kind] = open_kind(p, c->device, kind, make);
+    return p->kind[kind];
+}
+
+/* -- seals */
+
+static void seal(const struct cache *c, const char *data, size_t bytes, const char *keys, size_t n,
+                 char out[SEAL_DIGITS + 1])
+{
+    struct digest d;
+    unsigned char raw[SEAL_BYTES];
+    digest_init(&d, c->secret);
+    digest_text(&d, "SOL cache 1");
+    digest_add(&d, data, bytes);
+    digest_add(&d, keys, n);
+    digest_end(&d, raw);
+    sodium_bin2hex(out, SEAL_DIGITS + 1, raw, sizeof raw);
+}
+
+/* Takes a file apart: content, "\nkey\nkey\n", length, blank, seal. False: it is not what we wrote, or not for `key`.
+ */
+static bool unseal(const struct cache *c, const char *key, char *file, size_t bytes, struct cache_entry *out)
+{
+    char want[SEAL_DIGITS + 1], *end;
+    if (bytes < FOOT) return false;
+    char *foot = file + bytes - FOOT;
+    *out = (struct cache_entry){.data = file, .bytes = strtoull(foot, &end, 16)};
+    const size_t rest = bytes - SEAL_DIGITS;
+    if (end != foot + LENGTH_DIGITS || out->bytes > bytes - FOOT) return false;
+    seal(c, file, out->bytes, file + out->bytes, rest - out->bytes, want);
+    if (sodium_memcmp(want, file + rest, SEAL_DIGITS)) return false;
+    bool found = false;
+    for (char *at = file + out->bytes + 1, *next; at < foot; at = next) {
+        next = at + strcspn(at, "\n");
+        *next++ = 0;
+        PUSH(c->arena, out->keys, at);
+        found |= !strcmp(at, key);
+    }
+    return found;
+}
+
 /* -- files */
 
-/* The hash of a file's content. */
-static bool file_hash(const char *path, char out_hex[33], int64_t *out_bytes)
+static const char *entry_name(const struct cache *c, enum cache_kind kind, const char *key)
 {
-    char block[1 << 16];
-    struct hash h;
-    hash_init(&h);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return arena_printf(c->arena, "%s%s", key, kinds[kind].ending);
+}
+
+/* Its time says when it was last used, to a day. */
+static void touch(int fd)
+{
+    struct stat s;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (!fstat(fd, &s) && (now.tv_sec - s.st_mtime >= USED_EVERY || s.st_mtime > now.tv_sec)) futimens(fd, NULL);
+}
+
+/* Nobody makes us read a terabyte of nothing: the foot must fit the size. */
+static bool is_whole(int fd)
+{
+    struct stat s;
+    char foot[FOOT + 1] = "", *end;
+    if (fstat(fd, &s) || !S_ISREG(s.st_mode) || s.st_size < FOOT) return false;
+    if (pread(fd, foot, FOOT, s.st_size - FOOT) != FOOT) return false;
+    const unsigned long long bytes = strtoull(foot, &end, 16), all = (unsigned long long)s.st_size - FOOT;
+    return end == foot + LENGTH_DIGITS && bytes <= all && all - bytes <= KEYS_MOST;
+}
+
+static bool find_in(struct cache *c, struct cache_place *p, enum cache_kind kind, const char *key,
+                    struct cache_entry *out)
+{
+    char *file;
+    size_t bytes;
+    const char *name = entry_name(c, kind, key);
+    const int folder = kind_folder(c, p, kind, false);
+    const int fd = folder < 0 ? -1 : openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return false;
-    *out_bytes = 0;
-    for (size_t have = 0;;) { /* in full blocks, however short the reads are */
-        const ssize_t n = read(fd, block + have, sizeof block - have);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) {
-            close(fd);
-            return false;
-        }
-        have += (size_t)n;
-        if (n > 0 && have < sizeof block) continue;
-        hash_add(&h, block, have);
-        *out_bytes += (int64_t)have;
-        have = 0;
-        if (!n) break;
-    }
+    const bool good =
+        is_whole(fd) && !file_read_open(c->ctx, c->arena, fd, name, &file, &bytes) && unseal(c, key, file, bytes, out);
+    if (good && p->writable) touch(fd);
     close(fd);
-    hash_hex(&h, out_hex);
-    return true;
+    if (!good)
+        LOG(c->ctx, LOG_DEBUG, "build", "cache: %s in %s is damaged, or not of this user, and is made again", name,
+            p->path);
+    return good;
 }
 
-static void touch(struct cache_place *p, const char *key, int64_t used)
-{
-    const int64_t now = time(NULL);
-    if (!p->writable || (now - used < USED_EVERY && used <= now)) return;
-    sqlite3_stmt *s = prepare(p->db, "UPDATE entry SET used=?2 WHERE key=?1", key, NULL);
-    if (s) sqlite3_bind_int64(s, 2, now);
-    finish(s);
-}
-
-static const char *find_in(struct cache *c, struct cache_place *p, const char *key)
-{
-    sqlite3_stmt *s = prepare(p->db, "SELECT file, hash, bytes, used FROM entry WHERE key=?1", key, NULL);
-    if (!s) renew_if_damaged(c, p);
-    if (!s) return NULL;
-    char hash[33];
-    int64_t bytes;
-    const char *path = NULL;
-    bool good = false;
-    if (sqlite3_step(s) == SQLITE_ROW) {
-        const char *name = (const char *)sqlite3_column_text(s, 0), *want = (const char *)sqlite3_column_text(s, 1);
-        path = arena_printf(c->arena, "%s/%s", p->folder, name ? name : "");
-        good = want && file_hash(path, hash, &bytes) && bytes == sqlite3_column_int64(s, 2) && !strcmp(hash, want);
-    }
-    const int64_t used = path ? sqlite3_column_int64(s, 3) : 0;
-    sqlite3_finalize(s);
-    renew_if_damaged(c, p);
-    if (good) {
-        touch(p, key, used);
-        return path;
-    }
-    if (path) LOG(c->ctx, LOG_DEBUG, "build", "cache: %s is gone or damaged and is built again", path);
-    return NULL;
-}
-
-const char *cache_find(struct cache *c, const char *key)
-{
-    const char *path = NULL;
-    for (int i = 0; i < c->nplace && !path; i++) path = find_in(c, &c->place[i], key);
-    return path;
-}
-
-void cache_drop(struct cache *c, const char *key)
+bool cache_find(struct cache *c, enum cache_kind kind, const char *key, struct cache_entry *out)
 {
     for (int i = 0; i < c->nplace; i++)
-        if (c->place[i].writable) finish(prepare(c->place[i].db, "DELETE FROM entry WHERE key=?1", key, NULL));
+        if (find_in(c, &c->place[i], kind, key, out)) return true;
+    return false;
 }
 
-/* Removes the files used longest ago until what is kept is well below the limit. */
-void cache_make_room(struct cache *c)
+void cache_drop(struct cache *c, enum cache_kind kind, const char *key)
 {
+    for (int i = 0; i < c->nplace; i++) {
+        const int folder = kind_folder(c, &c->place[i], kind, false);
+        if (folder >= 0) unlinkat(folder, entry_name(c, kind, key), 0);
+    }
+}
+
+void cache_keep(struct cache *c, enum cache_kind kind, const char *data, size_t bytes, int nkey, const char *const *key)
+{
+    char hex[SEAL_DIGITS + 1];
     struct cache_place *p = writable_place(c);
-    const int64_t most = (int64_t)atoll(ctx_config(c->ctx, "cache::limit")) << 20;
-    if (!p) return;
-    sqlite3_stmt *s =
-        prepare(p->db, "SELECT sum(b) FROM (SELECT max(bytes) AS b FROM entry GROUP BY file)", NULL, NULL);
-    int64_t total = s && sqlite3_step(s) == SQLITE_ROW ? sqlite3_column_int64(s, 0) : 0;
-    sqlite3_finalize(s);
-    if (total <= most) return;
-    VECTOR(const char *) old = {0};
-    s = prepare(p->db, "SELECT file, max(bytes) FROM entry GROUP BY file ORDER BY max(used)", NULL, NULL);
-    while (s && total > most / 4 * 3 && sqlite3_step(s) == SQLITE_ROW) {
-        PUSH(c->arena, old, arena_strdup(c->arena, (const char *)sqlite3_column_text(s, 0)));
-        total -= sqlite3_column_int64(s, 1);
+    const int folder = p ? kind_folder(c, p, kind, true) : -1;
+    if (folder < 0) return;
+    struct text t = text_new(c->arena);
+    for (int i = 0; i < nkey; i++) text_put(&t, "\n%s", key[i]);
+    text_put(&t, "\n%0*llx ", LENGTH_DIGITS, (unsigned long long)bytes);
+    seal(c, data, bytes, t.at, t.n, hex);
+    text_put(&t, "%s", hex);
+    const char *first = entry_name(c, kind, key[0]);
+    const struct file_part parts[] = {{data, bytes}, {t.at, t.n}};
+    if (file_write_at(c->ctx, folder, first, COUNT_OF(parts), parts)) {
+        LOG(c->ctx, LOG_WARN, "build", "cache: %s is not kept: %s", p->path, sol_error(c->ctx));
+        return;
     }
-    sqlite3_finalize(s);
-    for (int i = 0; i < old.n; i++) {
-        finish(prepare(p->db, "DELETE FROM entry WHERE file=?1", old.at[i], NULL));
-        unlink(arena_printf(c->arena, "%s/%s", p->folder, old.at[i]));
+    for (int i = 1; i < nkey; i++) { /* a name that cannot be had is a miss */
+        const char *name = entry_name(c, kind, key[i]);
+        unlinkat(folder, name, 0);
+        linkat(folder, first, folder, name, 0);
     }
-    LOG(c->ctx, LOG_DEBUG, "build", "cache: %d files that were not used for longest are removed (key cache::limit)",
-        old.n);
-}
-
-static bool insert(struct cache_place *p, const char *name, const char *hash, int64_t bytes, int nkey,
-                   const char *const *key)
-{
-    if (sqlite3_exec(p->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK) return false;
-    bool ok = true;
-    for (int i = 0; i < nkey && ok; i++) {
-        sqlite3_stmt *s =
-            prepare(p->db, "INSERT OR REPLACE INTO entry(key, file, hash, bytes, used) VALUES(?1, ?2, ?3, ?4, ?5)",
-                    key[i], name);
-        if (s) {
-            sqlite3_bind_text(s, 3, hash, -1, SQLITE_TRANSIENT);
-            sqlite3_bind_int64(s, 4, bytes);
-            sqlite3_bind_int64(s, 5, time(NULL));
-        }
-        ok = finish(s);
-    }
-    if (ok) ok = sqlite3_exec(p->db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK;
-    if (!ok) sqlite3_exec(p->db, "ROLLBACK", NULL, NULL, NULL);
-    return ok;
-}
-
-/* Moves a file, or copies it to another file system. */
-static bool move(struct cache *c, const char *from, const char *to)
-{
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(to, '/') - to), to);
-    if (file_make_folder(c->ctx, folder)) return false;
-    if (!rename(from, to)) return true;
-    if (errno != EXDEV) return false;
-    char *data;
-    size_t bytes;
-    return !file_read(c->ctx, c->arena, from, &data, &bytes) && !file_write(c->ctx, to, data, bytes);
-}
-
-const char *cache_store(struct cache *c, const char *path, const char *name, int nkey, const char *const *key)
-{
-    char hash[33];
-    int64_t bytes;
-    struct cache_place *p = writable_place(c);
-    if (!p || !p->db || !file_hash(path, hash, &bytes)) return path;
-    const char *to = arena_printf(c->arena, "%s/%s", p->folder, name);
-    if (!move(c, path, to)) {
-        LOG(c->ctx, LOG_WARN, "build", "cache: cannot store %s: %s", to, strerror(errno));
-        return path;
-    }
-    if (!insert(p, name, hash, bytes, nkey, key))
-        LOG(c->ctx, LOG_WARN, "build", "cache: cannot write the index in %s: %s", p->folder, sqlite3_errmsg(p->db));
-    renew_if_damaged(c, p);
-    return to;
 }
 
 /* -- facts */
 
+static const char *fact_key(struct cache *c, const char *name)
+{
+    char hex[33];
+    struct digest d;
+    digest_init(&d, NULL);
+    digest_text(&d, name);
+    digest_hex(&d, hex);
+    return arena_printf(c->arena, "sol_f_%s", hex);
+}
+
 const char *cache_fact(struct cache *c, const char *name)
 {
-    const char *text = NULL;
-    for (int i = 0; i < c->nplace && !text; i++) {
-        sqlite3_stmt *s = prepare(c->place[i].db, "SELECT text FROM fact WHERE name=?1", name, NULL);
-        if (s && sqlite3_step(s) == SQLITE_ROW) text = arena_strdup(c->arena, (const char *)sqlite3_column_text(s, 0));
-        sqlite3_finalize(s);
-    }
-    return text;
+    struct cache_entry e;
+    if (!c->nplace || !cache_find(c, CACHE_FACT, fact_key(c, name), &e)) return NULL;
+    return arena_printf(c->arena, "%.*s", (int)e.bytes, e.data);
 }
 
 void cache_set_fact(struct cache *c, const char *name, const char *text)
 {
-    struct cache_place *p = writable_place(c);
-    if (p) finish(prepare(p->db, "INSERT OR REPLACE INTO fact(name, text) VALUES(?1, ?2)", name, text));
+    if (c->nplace) cache_keep(c, CACHE_FACT, text, strlen(text), 1, (const char *[]){fact_key(c, name)});
 }
 
-/* -- other folders */
+/* -- what is there */
 
-sol_status cache_source_folder(struct cache *c, const char *device, const char **out_path)
+static bool ends_with(const char *name, const char *ending)
 {
-    const struct cache_place *p = writable_place(c);
-    *out_path = arena_printf(c->arena, "%s/%s/source", p ? p->folder : folder_temporary_root(), device);
-    return file_make_folder(c->ctx, *out_path);
+    const size_t n = strlen(name), k = strlen(ending);
+    return n >= k && !strcmp(name + n - k, ending);
 }
 
-/* `inside` the cache a file is moved to its place and not copied; else where temporary files are. */
-sol_status cache_work_folder(struct cache *c, bool inside, const char **out_path)
+/* Digits of a digest and the ending; or what a killed process left of such a file. */
+static bool is_made(const char *name, const char *ending)
 {
-    const struct cache_place *p = writable_place(c);
-    if (inside && p && folder_has_room(p->folder, WORK_ROOM)) {
-        const char *tmp = arena_printf(c->arena, "%s/tmp", p->folder);
-        char *path = arena_printf(c->arena, "%s/work-XXXXXX", tmp);
-        folder_remove_old(tmp, WORK_OLD); /* of builds that were killed */
-        if (!file_make_folder(c->ctx, tmp) && (*out_path = mkdtemp(path))) return SOL_OK;
+    if (ends_with(name, ".tmp")) return strstr(name, "sol_") != NULL;
+    if (!ends_with(name, ending)) return false;
+    const char *end = name + strlen(name) - strlen(ending), *digits = end;
+    while (digits > name && strchr("0123456789abcdef", digits[-1])) digits--;
+    return end - digits >= 8 && digits > name && (digits[-1] == '_' || digits[-1] == '-');
+}
+
+struct made { /* a file */
+    int folder;
+    const char *name;
+    struct timespec used;
+    int64_t bytes; /* its part, where it has several names */
+};
+typedef VECTOR(struct made) made_list;
+struct folders { /* that are open */
+    struct arena *arena;
+    VECTOR(int) at;
+    made_list files;
+};
+
+/* The names in a folder, "." and ".." apart. */
+static char **names_in(struct arena *a, int fd, int *out_n)
+{
+    VECTOR(char *) names = {0};
+    const int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    if (!dir && copy >= 0) close(copy);
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) PUSH(a, names, arena_strdup(a, e->d_name));
+    if (dir) closedir(dir);
+    *out_n = names.n;
+    return names.at;
+}
+
+static void list_folder(struct folders *f, int fd, const char *ending)
+{
+    int n;
+    if (fd < 0) return;
+    char **names = names_in(f->arena, fd, &n);
+    PUSH(f->arena, f->at, fd);
+    for (int i = 0; i < n; i++) {
+        struct stat s;
+        if (!is_made(names[i], ending) || fstatat(fd, names[i], &s, AT_SYMLINK_NOFOLLOW) || !S_ISREG(s.st_mode))
+            continue;
+        const struct made m = {fd, names[i], s.st_mtim, (int64_t)s.st_blocks * 512 / MAX((int64_t)s.st_nlink, 1)};
+        PUSH(f->arena, f->files, m);
     }
-    if ((*out_path = folder_temporary(c->arena))) return SOL_OK;
+}
+
+/* Lists what was made in the first `nkind` kinds of folders, for all devices. */
+static struct folders list(struct arena *a, const struct cache_place *p, int nkind)
+{
+    int n;
+    struct folders f = {.arena = a};
+    char **names = names_in(a, p->fd, &n);
+    for (int k = 0; k < nkind; k++) {
+        if (!kinds[k].by_device) list_folder(&f, open_kind(p, NULL, k, false), kinds[k].ending);
+        for (int i = 0; i < n && kinds[k].by_device; i++)
+            list_folder(&f, open_kind(p, names[i], k, false), kinds[k].ending);
+    }
+    return f;
+}
+
+static void close_folders(struct folders *f)
+{
+    for (int i = 0; i < f->at.n; i++) close(f->at.at[i]);
+}
+
+static int oldest_first(const void *x, const void *y)
+{
+    const struct made *a = x, *b = y;
+    if (a->used.tv_sec != b->used.tv_sec) return a->used.tv_sec < b->used.tv_sec ? -1 : 1;
+    if (a->used.tv_nsec != b->used.tv_nsec) return a->used.tv_nsec < b->used.tv_nsec ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+void cache_make_room(struct cache *c)
+{
+    struct cache_place *p = writable_place(c);
+    const int64_t most = (int64_t)atoll(ctx_config(c->ctx, "cache::limit")) << 20;
+    int64_t total = 0;
+    int removed = 0;
+    if (!p) return;
+    struct folders f = list(c->arena, p, CACHE_FACT);
+    for (int i = 0; i < f.files.n; i++) total += f.files.at[i].bytes;
+    if (total > most) {
+        qsort(f.files.at, (size_t)f.files.n, sizeof *f.files.at, oldest_first);
+        for (; removed < f.files.n && total > most / 4 * 3; removed++) {
+            unlinkat(f.files.at[removed].folder, f.files.at[removed].name, 0);
+            total -= f.files.at[removed].bytes;
+        }
+        LOG(c->ctx, LOG_DEBUG, "build", "cache: %d files that were not used for longest are removed (key cache::limit)",
+            removed);
+    }
+    close_folders(&f);
+}
+
+/* -- for people */
+
+sol_status cache_source_folder(struct cache *c, const char **out_path)
+{
+    struct cache_place *p = writable_place(c);
+    int source = 0;
+    while (strcmp(kinds[source].folder, "source")) source++;
+    const int fd = p ? open_kind(p, c->device, source, true) : -1;
+    if (fd >= 0) close(fd);
+    *out_path = fd < 0 ? NULL : arena_printf(c->arena, "%s/%s/source", p->path, c->device);
+    if (*out_path && folder_is_reached_safely(*out_path)) return SOL_OK;
+    *out_path = mkdtemp(arena_printf(c->arena, "%s/sol-source-XXXXXX", folder_temporary_root()));
+    if (*out_path) return SOL_OK;
     return ctx_fail(c->ctx, SOL_ERR_IO, "build: cannot make a folder in %s: %s; make room, or set TMPDIR",
                     folder_temporary_root(), strerror(errno));
 }
 
-/* Removes what the cache is known to make, nothing else that may be in the folder. */
+sol_status sol_cache_folder(struct sol_ctx *ctx, char **out_path)
+{
+    const char *path, *why;
+    *out_path = NULL;
+    struct arena *a = arena_create(ctx);
+    if (!a) return ctx_check(ctx);
+    sol_status status = SOL_OK;
+    const int fd = *ctx_config(ctx, "cache::folder") ? place_open(ctx, a, 0, true, &path, &why) : -1;
+    if (fd >= 0)
+        close(fd);
+    else if (*ctx_config(ctx, "cache::folder"))
+        status = ctx_fail(ctx, SOL_ERR_IO, "cache: folder '%s' cannot be used: %s", path, why);
+    else
+        path = "";
+    if (!status && !(*out_path = ctx_realloc(ctx, NULL, strlen(path) + 1)))
+        status = ctx_fail(ctx, SOL_ERR_NOMEM, "cache: out of memory");
+    if (!status) strcpy(*out_path, path);
+    arena_destroy(a);
+    return status;
+}
+
+static sol_status clear(struct sol_ctx *ctx, struct arena *a, const struct cache_place *p)
+{
+    int n;
+    sol_status status = SOL_OK;
+    struct folders f = list(a, p, COUNT_OF(kinds));
+    for (int i = 0; i < f.files.n; i++)
+        if (unlinkat(f.files.at[i].folder, f.files.at[i].name, 0) && errno != ENOENT)
+            status = ctx_fail(ctx, SOL_ERR_IO, "cache: cannot remove '%s' in '%s': %s", f.files.at[i].name, p->path,
+                              strerror(errno));
+    close_folders(&f);
+    char **names = names_in(a, p->fd, &n);
+    for (int k = 0; k < COUNT_OF(kinds); k++) /* folders that are empty by now */
+        for (int i = 0; i < n; i++) {
+            const char *below = kinds[k].by_device ? names[i] : ".", *why;
+            const int at = folder_open(p->fd, below, false, &why);
+            if (at < 0) continue;
+            unlinkat(at, kinds[k].folder, AT_REMOVEDIR);
+            close(at);
+        }
+    return status;
+}
+
 sol_status sol_cache_clear(struct sol_ctx *ctx)
 {
-    static const char *const names[] = {"x86", "arm64", "debug", "tmp", "index.db", "index.db-journal"};
-    const char *folder = ctx_config(ctx, "cache::folder"), *why;
-    struct arena *a;
-    if (!*folder || !file_exists(folder)) return SOL_OK;
-    if (!folder_is_private(folder, &why))
-        return ctx_fail(ctx, SOL_ERR_IO, "cache: folder '%s' is not cleared: %s", folder, why);
-    if (!(a = arena_create(ctx))) return SOL_ERR_NOMEM;
     sol_status status = SOL_OK;
-    for (int i = 0; i < COUNT_OF(names); i++) {
-        const char *path = arena_printf(a, "%s/%s", folder, names[i]);
-        folder_remove(path);
-        if (file_exists(path) && unlink(path))
-            status = ctx_fail(ctx, SOL_ERR_IO, "cache: cannot remove '%s': %s", path, strerror(errno));
+    struct arena *a = arena_create(ctx);
+    if (!a) return SOL_ERR_NOMEM;
+    for (int i = 0; i < CACHE_PLACES && *ctx_config(ctx, "cache::folder"); i++) {
+        const char *why;
+        struct cache_place p;
+        p.fd = place_open(ctx, a, i, false, &p.path, &why);
+        if (p.fd < 0 && !i && file_exists(p.path))
+            status = ctx_fail(ctx, SOL_ERR_IO, "cache: folder '%s' is not cleared: %s", p.path, why);
+        if (p.fd < 0) continue;
+        const sol_status cleared = clear(ctx, a, &p);
+        if (!status) status = cleared;
+        close(p.fd);
     }
     arena_destroy(a);
     return status;

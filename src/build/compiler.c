@@ -38,7 +38,7 @@ const char *compiler_find_program(struct arena *a, const char *name)
 }
 
 /* What -march=native stands for on this machine. */
-static void add_cpu(struct hash *h)
+static void add_cpu(struct digest *d)
 {
 #if defined __x86_64__ || defined __i386__
     static const unsigned leaves[][2] = {{0, 0}, {1, 0}, {7, 0}, {7, 1}, {0x80000001, 0}};
@@ -46,11 +46,11 @@ static void add_cpu(struct hash *h)
         unsigned r[4] = {0};
         __cpuid_count(leaves[i][0], leaves[i][1], r[0], r[1], r[2], r[3]);
         if (leaves[i][0] == 1) r[1] = 0; /* the number of the core that asks */
-        hash_add(h, r, sizeof r);
+        digest_add(d, r, sizeof r);
     }
 #elif defined __linux__
     const unsigned long r[2] = {getauxval(AT_HWCAP), getauxval(AT_HWCAP2)};
-    hash_add(h, r, sizeof r);
+    digest_add(d, r, sizeof r);
 #endif
 }
 
@@ -129,13 +129,13 @@ static void set_flags(struct sol_ctx *ctx, struct arena *a, const struct build_r
 static void add_flags(struct arena *a, const struct build_request *r, struct compiler *cc)
 {
     char hex[33];
-    struct hash h;
-    hash_init(&h);
-    hash_text(&h, cc->id);
-    hash_text(&h, sol_version());
-    for (int i = 0; cc->flags[i]; i++) hash_text(&h, cc->flags[i]);
-    if (r->march && !strcmp(r->march, "native")) add_cpu(&h);
-    hash_hex(&h, hex);
+    struct digest d;
+    digest_init(&d, NULL);
+    digest_text(&d, cc->id);
+    digest_text(&d, sol_version());
+    for (int i = 0; cc->flags[i]; i++) digest_text(&d, cc->flags[i]);
+    if (r->march && !strcmp(r->march, "native")) add_cpu(&d);
+    digest_hex(&d, hex);
     cc->id = arena_strdup(a, hex);
 }
 

@@ -2,46 +2,68 @@
 #ifndef SOL_BUILD_INSIDE_H
 #define SOL_BUILD_INSIDE_H
 
+#include <sodium.h>
+
 #include "build/build.h"
 
-/* cache.c: files by key, in one or two folders, with an index in SQLite. No function fails: whatever is wrong is a
- * miss. */
+/* digest.c */
+#define SECRET_BYTES 32
+#define SEAL_BYTES 32
+struct digest {
+    crypto_generichash_state state;
+};
+void digest_init(struct digest *d, const unsigned char *secret); /* NULL: everybody can compute it */
+void digest_add(struct digest *d, const void *data, size_t bytes);
+void digest_text(struct digest *d, const char *text);
+void digest_end(struct digest *d, unsigned char out[SEAL_BYTES]);
+void digest_hex(struct digest *d, char out[33]); /* ends it, too: 128 bits of it */
+
+/* place.c: the secret of this user's seals, made where there is none. False: there is no place for it. */
+bool place_secret(struct sol_ctx *ctx, struct arena *a, unsigned char out[SECRET_BYTES]);
+
+/* cache.c: contents by key, in one or two folders. No function fails: whatever is wrong is a miss. */
+enum cache_kind { CACHE_OBJECT, CACHE_MODULE, CACHE_FACT, CACHE_ENTRIES };
 struct cache_place {
-    const char *folder; /* absolute */
+    int fd;
+    const char *path; /* absolute, for people */
     bool writable;
-    void *db; /* sqlite3; NULL: no index, so nothing is found */
+    int kind[CACHE_ENTRIES]; /* folders of entries; -1: not open yet */
 };
 struct cache {
     struct sol_ctx *ctx;
-    struct arena *arena;
+    struct arena *arena; /* until cache_close */
+    const char *device;
     int nplace;
-    struct cache_place place[2]; /* the folder of the configuration; a temporary one if that cannot be written */
+    struct cache_place place[CACHE_PLACES];
+    unsigned char secret[SECRET_BYTES];
 };
-void cache_open(struct cache *c, struct sol_ctx *ctx, struct arena *a);
+struct cache_entry {
+    const char *data;
+    size_t bytes;
+    VECTOR(const char *) keys; /* that it is for */
+};
+void cache_open(struct cache *c, struct sol_ctx *ctx, const char *device);
 void cache_close(struct cache *c);
-/* The path of the file of this key, its content verified. NULL: none. */
-const char *cache_find(struct cache *c, const char *key);
+/* What was kept for this key, its seal verified; lives as long as the cache is open. */
+bool cache_find(struct cache *c, enum cache_kind kind, const char *key, struct cache_entry *out);
+/* Keys are names of files: letters, digits, '_'. */
+void cache_keep(struct cache *c, enum cache_kind kind, const char *data, size_t bytes, int nkey,
+                const char *const *key);
+void cache_drop(struct cache *c, enum cache_kind kind, const char *key);
 /* Keeps the cache below its limit. Before a build only: a build's own files stay, however large they are. */
 void cache_make_room(struct cache *c);
-/* Forgets a key. */
-void cache_drop(struct cache *c, const char *key);
-/* Moves `path` into the cache as `name` ("x86/objects/ab12.o") for all keys. Returns where it is now: `path` itself if
- * it could not be stored. */
-const char *cache_store(struct cache *c, const char *path, const char *name, int nkey, const char *const *key);
 /* Small facts: text by name. NULL: not there. */
 const char *cache_fact(struct cache *c, const char *name);
 void cache_set_fact(struct cache *c, const char *name, const char *text);
-/* The folder for files that people read: <folder>/<device>/source. */
-sol_status cache_source_folder(struct cache *c, const char *device, const char **out_path);
-/* A new private folder for one build, inside the cache if possible. */
-sol_status cache_work_folder(struct cache *c, bool inside, const char **out_path);
+/* The folder for files that people and debuggers read: <folder>/<device>/source, or one that is new and stays. */
+sol_status cache_source_folder(struct cache *c, const char **out_path);
 
 /* folder.c */
-/* Is it a folder that the user owns and nobody else can write? `*out_why` says what is wrong. */
-bool folder_is_private(const char *path, const char **out_why);
+/* As folder_open, by path: without following a link at its end. */
+int folder_open_path(struct sol_ctx *ctx, const char *path, bool make, const char **out_why);
+/* Can nobody else put another folder in its place? */
+bool folder_is_reached_safely(const char *path);
 const char *folder_temporary_root(void);
-void folder_remove_old(const char *path, int64_t seconds); /* what in it has not been changed for so long */
-bool folder_has_room(const char *path, int64_t bytes);
 
 /* compiler.c */
 struct compiler {

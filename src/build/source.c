@@ -28,12 +28,12 @@ const char *source_header(void)
 void source_symbol(const struct compiler *cc, const char *kernel, char out[48])
 {
     char hex[33];
-    struct hash h;
-    hash_init(&h);
-    hash_text(&h, cc->id);
-    hash_text(&h, source_header());
-    hash_text(&h, kernel);
-    hash_hex(&h, hex);
+    struct digest d;
+    digest_init(&d, NULL);
+    digest_text(&d, cc->id);
+    digest_text(&d, source_header());
+    digest_text(&d, kernel);
+    digest_hex(&d, hex);
     snprintf(out, 48, "sol_k_%s", hex);
 }
 

@@ -3,6 +3,7 @@
  * What backward reads of forward is said in its boxes, as are outputs where there are many. Parameters are left out,
  * and what is made of them is one box. */
 #include <string.h>
+#include <unistd.h>
 
 #include "build/build.h"
 #include "compile/compile.h"
@@ -217,18 +218,22 @@ void compile_keep_file(const struct schedule *s, const char *suffix, const char 
     struct sol_ctx *ctx = p->ctx;
     struct hash h;
     char key[33];
-    const char *folder = cache_beside(ctx, p->arena, 0, "debug");
     hash_init(&h);
     hash_text(&h, text);
     hash_hex(&h, key);
     key[8] = 0;
-    const char *path =
-        arena_printf(p->arena, "%s/%s-%s%s", folder ? folder : "", text_identifier(p->arena, p->g->name), key, suffix);
-    if (!folder || file_make_folder(ctx, folder) || file_write(ctx, path, text, strlen(text)))
-        LOG(ctx, LOG_WARN, "core", "%s is not drawn: %s", p->g->name,
-            folder ? sol_error(ctx) : "there is no cache folder of one's own");
+    const char *path, *why;
+    const char *name = arena_printf(p->arena, "%s-%s%s", text_identifier(p->arena, p->g->name), key, suffix);
+    const int cache = place_open(ctx, p->arena, 0, true, &path, &why);
+    const int folder = cache < 0 ? -1 : folder_open(cache, "debug", true, &why);
+    const struct file_part all = {text, strlen(text)};
+    if (folder >= 0 && file_write_at(ctx, folder, name, 1, &all)) why = sol_error(ctx);
+    if (why)
+        LOG(ctx, LOG_WARN, "core", "%s is not drawn: %s", p->g->name, why);
     else
-        LOG(ctx, LOG_INFO, "core", "%s is drawn in %s%s", p->g->name, path, what);
+        LOG(ctx, LOG_INFO, "core", "%s is drawn in %s/debug/%s%s", p->g->name, path, name, what);
+    if (folder >= 0) close(folder);
+    if (cache >= 0) close(cache);
 }
 
 void compile_draw(const struct schedule *s)

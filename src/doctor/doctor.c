@@ -4,10 +4,10 @@
  * kernels are, with headers of the C library, linked and mapped, and at last a network runs. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -180,32 +180,23 @@ static void check_threads(struct doctor *d)
 
 static void check_cache(struct doctor *d)
 {
-    const char *folder = ctx_config(d->ctx, "cache::folder");
-    if (!*folder) {
+    struct statvfs v;
+    const char *path, *why;
+    if (!*ctx_config(d->ctx, "cache::folder")) {
         say(d, SOL_LACKS, "the key cache::folder is empty: every network is compiled anew",
             "set cache::folder (or SOL_CACHE) to a folder of your own");
         return;
     }
-    struct stat s;
-    struct statvfs v;
-    if (stat(folder, &s) && errno == ENOENT && file_make_folder(d->ctx, folder)) {
-        say(d, SOL_LACKS, arena_strdup(d->arena, sol_error(d->ctx)),
-            "set the key cache::folder (or SOL_CACHE) to a folder that you can write");
+    const int fd = place_open(d->ctx, d->arena, 0, true, &path, &why);
+    if (fd < 0 || faccessat(fd, ".", W_OK, AT_EACCESS)) {
+        say(d, SOL_LACKS, arena_printf(d->arena, "%s: %s", path, fd < 0 ? why : "it cannot be written"),
+            "a temporary cache stands in; chmod 700 it, or set the key cache::folder (or SOL_CACHE) to a folder of "
+            "your own");
+        if (fd >= 0) close(fd);
         return;
     }
-    const char *real = realpath(folder, NULL), *path = real ? arena_strdup(d->arena, real) : folder;
-    free((char *)real);
-    if (!cache_beside(d->ctx, d->arena, 0, "x")) {
-        say(d, SOL_LACKS, arena_printf(d->arena, "%s: it is not a folder of your own that nobody else can write", path),
-            "chmod 700 it, or set the key cache::folder (or SOL_CACHE) to another one");
-        return;
-    }
-    if (access(folder, W_OK)) {
-        say(d, SOL_LACKS, arena_printf(d->arena, "%s: it cannot be written", path),
-            "a temporary cache stands in; set the key cache::folder (or SOL_CACHE) to a folder that you can write");
-        return;
-    }
-    const double room = statvfs(folder, &v) ? 0 : (double)v.f_bavail * (double)v.f_frsize / MIB;
+    const double room = fstatvfs(fd, &v) ? 0 : (double)v.f_bavail * (double)v.f_frsize / MIB;
+    close(fd);
     say(d, room < ROOM_MIB ? SOL_LACKS : SOL_GOOD,
         arena_printf(d->arena, "%s, %.0f MiB free, kept below %s MiB", path, room, ctx_config(d->ctx, "cache::limit")),
         room < ROOM_MIB ? "make room, or set the key cache::folder (or SOL_CACHE) to another disk" : NULL);

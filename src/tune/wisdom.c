@@ -17,6 +17,7 @@
  * measured before misleads. Files with another number are no wisdom; those that SOL comes with are then to be made
  * again. */
 #define HEADER "SOL wisdom 2\n"
+#define FILE_NAME "wisdom"
 enum { FIELDS = 9, CHECK_DIGITS = 8, MOST_TEXT = 120 };
 
 extern const struct {
@@ -147,21 +148,27 @@ static int read_text(struct wisdom *w, char *text, size_t bytes, bool faster)
     return n;
 }
 
-/* How many lines were new; -1: it is no file of wisdom. */
-static int read_file(struct sol_ctx *ctx, struct wisdom *w, const char *path, bool faster)
+/* What stands in a folder of the cache, if anything. */
+static void read_folder(struct sol_ctx *ctx, struct wisdom *w, int folder)
 {
     char *text;
     size_t bytes;
-    if (!path || !file_exists(path) || file_read(ctx, w->arena, path, &text, &bytes)) return -1;
-    text[bytes] = 0; /* file_read has room for it */
-    return read_text(w, text, bytes, faster);
+    if (faccessat(folder, FILE_NAME, F_OK, AT_SYMLINK_NOFOLLOW)) return;
+    if (file_read_at(ctx, w->arena, folder, FILE_NAME, &text, &bytes)) return;
+    text[bytes] = 0; /* file_read_at has room for it */
+    read_text(w, text, bytes, false);
 }
 
 struct wisdom *wisdom_load(struct sol_ctx *ctx, struct arena *a)
 {
     struct wisdom *w = wisdom_new(a);
-    for (int place = CACHE_PLACES - 1; place >= 0; place--)
-        read_file(ctx, w, cache_beside(ctx, a, place, "wisdom"), false);
+    for (int place = CACHE_PLACES - 1; place >= 0; place--) {
+        const char *path, *why;
+        const int folder = place_open(ctx, a, place, false, &path, &why);
+        if (folder < 0) continue;
+        read_folder(ctx, w, folder);
+        close(folder);
+    }
     return w;
 }
 
@@ -178,40 +185,43 @@ struct wisdom *wisdom_shipped(struct sol_ctx *ctx, struct arena *a)
 /* -- saving */
 
 /* Waits for other writers; -1: there is no lock to be had, and then the last writer wins. */
-static int lock(struct arena *a, const char *path)
+static int lock(int folder)
 {
-    const int fd = open(arena_printf(a, "%s.lock", path), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const int fd = openat(folder, FILE_NAME ".lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     while (fd >= 0 && flock(fd, LOCK_EX) && errno == EINTR) {
     }
     return fd;
 }
 
-static sol_status write_file(struct sol_ctx *ctx, const char *path, const struct wisdom *w)
+static sol_status write_file(struct sol_ctx *ctx, int folder, const struct wisdom *w)
 {
     struct text t = text_new(w->arena);
     text_put(&t, HEADER);
     for (int i = 0; i < w->entries.n; i++) put_line(&t, w->entries.at[i]);
-    return file_write(ctx, path, t.at, t.n);
+    return file_write_at(ctx, folder, FILE_NAME, 1, &(struct file_part){t.at, t.n});
 }
 
-static sol_status save_at(struct sol_ctx *ctx, const struct wisdom *ours, const char *path)
+static sol_status save_at(struct sol_ctx *ctx, const struct wisdom *ours, int place, bool make)
 {
+    const char *path, *why;
     struct wisdom *all = wisdom_new(ours->arena);
-    const int fd = lock(all->arena, path);
-    read_file(ctx, all, path, false);
+    const int folder = place_open(ctx, all->arena, place, make, &path, &why);
+    if (folder < 0)
+        return ctx_fail(ctx, SOL_ERR_IO, "wisdom: it cannot be kept in '%s': %s; set the key cache::folder", path, why);
+    const int fd = lock(folder);
+    read_folder(ctx, all, folder);
     for (int i = 0; i < ours->entries.n; i++)
         if (ours->entries.at[i]->ours) wisdom_put(all, ours->entries.at[i]);
-    const sol_status status = write_file(ctx, path, all);
+    const sol_status status = write_file(ctx, folder, all);
     if (fd >= 0) close(fd);
+    close(folder);
     return status;
 }
 
 void wisdom_save(struct sol_ctx *ctx, struct wisdom *w)
 {
-    for (int place = 0; place < CACHE_PLACES; place++) {
-        const char *path = cache_beside(ctx, w->arena, place, "wisdom");
-        if (path && !save_at(ctx, w, path)) return;
-    }
+    for (int place = 0; place < CACHE_PLACES; place++)
+        if (!save_at(ctx, w, place, false)) return; /* the network was built: the folder is there */
     LOG(ctx, LOG_DEBUG, "tune", "wisdom is not kept: %s", sol_error(ctx));
 }
 
@@ -269,12 +279,7 @@ static sol_status merge(struct sol_ctx *ctx, struct arena *a, const char *path, 
     if (*out_new < 0)
         return ctx_fail(ctx, SOL_ERR_INVALID, "wisdom: '%s' is no file of wisdom: expected '%.12s' in its first line",
                         path, HEADER);
-    const char *own = cache_beside(ctx, a, 0, "wisdom");
-    if (!own)
-        return ctx_fail(ctx, SOL_ERR_IO,
-                        "wisdom: there is no folder of one's own to keep it in: set the key "
-                        "cache::folder to one");
-    return save_at(ctx, w, own);
+    return save_at(ctx, w, 0, true);
 }
 
 sol_status sol_wisdom_merge(struct sol_ctx *ctx, const char *path, int *out_new)
@@ -282,7 +287,6 @@ sol_status sol_wisdom_merge(struct sol_ctx *ctx, const char *path, int *out_new)
     struct arena *a = arena_create(ctx);
     *out_new = 0;
     if (!a) return ctx_check(ctx);
-    file_make_folder(ctx, ctx_config(ctx, "cache::folder"));
     const sol_status status = merge(ctx, a, path, out_new);
     arena_destroy(a);
     return status;
@@ -294,9 +298,12 @@ sol_status sol_wisdom_clear(struct sol_ctx *ctx)
     sol_status status = SOL_OK;
     if (!a) return ctx_check(ctx);
     for (int place = 0; place < CACHE_PLACES; place++) {
-        const char *path = cache_beside(ctx, a, place, "wisdom");
-        if (path && unlink(path) && errno != ENOENT)
-            status = ctx_fail(ctx, SOL_ERR_IO, "wisdom: cannot remove '%s': %s", path, strerror(errno));
+        const char *path, *why;
+        const int folder = place_open(ctx, a, place, false, &path, &why);
+        if (folder < 0) continue;
+        if (unlinkat(folder, FILE_NAME, 0) && errno != ENOENT)
+            status = ctx_fail(ctx, SOL_ERR_IO, "wisdom: cannot remove it in '%s': %s", path, strerror(errno));
+        close(folder);
     }
     arena_destroy(a);
     return status;

@@ -9,8 +9,10 @@ import torch
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """Kernels compiled here stay for the session; SOL_TEST_CACHE keeps them between sessions."""
-    sol.config["cache::folder"] = os.environ.get("SOL_TEST_CACHE") or str(tmp_path_factory.mktemp("cache"))
+    """Kernels compiled here stay for the session; SOL_TEST_CACHE keeps them between sessions, with the secret beside them."""
+    kept = os.environ.get("SOL_TEST_CACHE")
+    os.environ["XDG_STATE_HOME"] = f"{kept}-state" if kept else str(tmp_path_factory.mktemp("state"))
+    sol.config["cache::folder"] = kept or str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")
