@@ -50,9 +50,8 @@ try_x86_64() {
     if grep -qw avx512dq /proc/cpuinfo; then bytes=64; elif grep -qw avx2 /proc/cpuinfo; then bytes=32; else bytes=16; fi
     grep -q "vectors of $bytes bytes" "$TRY/python.log" || fail "it does not see this processor's vectors of $bytes bytes"
     within python3 /root/onnx_numpy.py
-    within apt-get purge -y -qq gcc "gcc-*" > "$TRY/apt.log" 2>&1
-    within python3 /root/onnx_numpy.py > "$TRY/python.log" 2>&1 || fail "without the compiler it does not run from the cache"
-    say "without the compiler it runs from the cache"
+    within env PATH=/v/bin python3 /root/onnx_numpy.py > "$TRY/python.log" 2>&1 || fail "without a compiler in PATH it does not run from the cache"
+    say "without a compiler in PATH it runs from the cache"
     say "x86_64: good"
 }
 
