@@ -141,6 +141,10 @@ static void test_functions(void **state)
     assert_true(isinf(eval("floordiv", 1, 0, 0)) && eval("truncdiv", -7, 2, 0) == -3);
     for (double x = -0.999; x < 1; x += 0.037) assert_true(fabs(erf(eval("erfinv", x, 0, 0)) - x) < 1e-15);
     assert_true(fabs(erfc(eval("erfinv", 1 - 0x1p-50, 0, 0)) * 0x1p50 - 1) < 1e-12 && isinf(eval("erfinv", 1, 0, 0)));
+    assert_true(fabs(eval("digamma", 1, 0, 0) + 0.5772156649015329) < 1e-15 && isnan(eval("digamma", -2, 0, 0)));
+    assert_true(fabs(eval("zeta", 1, 2, 0) - 1.6449340668482264) < 1e-14 && isinf(eval("zeta", -3, 2, 0)));
+    assert_true(fabs(eval("i0", 1, 0, 0) - 1.2660658777520084) < 1e-14);
+    assert_true(fabs(eval("i1", -20, 0, 0) / -42454973.385127775 - 1) < 1e-13);
     assert_int_equal(eval_int("floordiv", -7, 2), -4);
     assert_int_equal(eval_int("floordiv", 7, 0), 0);
     assert_int_equal(eval_int("truncdiv", INT64_MIN, -1), INT64_MIN);

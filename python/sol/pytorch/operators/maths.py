@@ -17,7 +17,8 @@ FLOAT = (
     "sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
     "arcsin=asin arccos=acos arctan=atan arcsinh=asinh arccosh=acosh arctanh=atanh sinc erf erfc erfinv lgamma sigmoid silu mish "
     "hardsigmoid hardswish selu log_sigmoid=logsigmoid special_expit=sigmoid special_erf=erf special_erfc=erfc special_exp2=exp2 "
-    "special_expm1=expm1 special_log1p=log1p special_sinc=sinc special_gammaln=lgamma special_erfinv=erfinv"
+    "special_expm1=expm1 special_log1p=log1p special_sinc=sinc special_gammaln=lgamma special_erfinv=erfinv "
+    "digamma i0 special_i0e=i0e special_i1=i1 special_i1e=i1e special_modified_bessel_i0=i0 special_modified_bessel_i1=i1"
 )
 BOOL = "isnan isinf isposinf isneginf isfinite signbit logical_not"
 
@@ -225,6 +226,22 @@ def addcdiv(b: Builder, x: Value, tensor1: Value, tensor2: Value, value: Number)
 @op("lerp.Scalar", "lerp.Tensor")
 def lerp(b: Builder, x: Value, end: Value, weight: Value | Number) -> Value:
     return b.map("lerp", b.to_out(x), b.to_out(end), b.to_out(weight))
+
+
+@op("special_zeta", "special_zeta.self_scalar", "special_zeta.other_scalar")
+def zeta(b: Builder, x: Value | Number, other: Value | Number) -> Value:
+    if isinstance(x, Value) and x.tracked:
+        raise Refused("a gradient of zeta by its first argument")
+    return b.map("zeta", b.to_out(other), b.to_out(x))
+
+
+@op("polygamma")
+def polygamma(b: Builder, n: int, self: Value) -> Value:
+    x = b.to_out(self)
+    if n == 0:
+        return b.map("digamma", x)
+    value = b.map("zeta", x, b.scalar(n + 1, x.dtype))
+    return b.mul(value, float((-1) ** (n + 1) * math.factorial(n)))
 
 
 @op("heaviside")
