@@ -1,6 +1,5 @@
 """Complex numbers and Fourier transforms: every length, networks that use them, memory that is written or conjugated."""
 
-import copy
 import math
 
 import opinfo
@@ -9,10 +8,8 @@ import sol
 import torch
 from sol.pytorch import operators
 from torch import nn
-from torch.utils import _pytree as pytree
-from torch_help import DOUBLE, error, interpret
+from torch_help import DOUBLES, check_with_gradients, error, interpret
 
-DOUBLES = 1e-10  # relative error in float64
 LENGTHS = (1, 2, 5, 30, 64, 67, 96, 131, 262, 1000, 1155)  # primes, smooth ones, with a large prime factor
 COMPLEX = (  # operators of which all first samples work with complex64
     "add sub mul div.no_rounding_mode neg reciprocal pow exp log log1p expm1 sqrt rsqrt sin cos tan sinh cosh tanh sigmoid abs angle sgn "
@@ -21,33 +18,6 @@ COMPLEX = (  # operators of which all first samples work with complex64
     "roll diagonal tril masked_fill full_like zeros_like new_ones fill nn.functional.pad.constant lerp addcdiv fft.fft fft.ifftn "
     "fft.irfft fft.hfft2 stft"
 ).split()
-
-
-def double(model):
-    return copy.deepcopy(model)._apply(lambda t: t.to(DOUBLE.get(t.dtype, t.dtype)))
-
-
-def check_with_gradients(model, *inputs):
-    """Results and gradients in float64 are PyTorch's."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        model = double(model).train()
-        given = [[t.to(DOUBLE[t.dtype]).requires_grad_() for t in inputs] for _ in range(2)]
-        optimized = sol.optimize(model, *given[0])
-        results, gradients = [], []
-        for m, args in zip((optimized, model), given, strict=True):
-            made = pytree.tree_leaves(m(*args))
-            torch.manual_seed(0)
-            wanted = [*args, *m.parameters()]
-            gradients.append(torch.autograd.grad(made, wanted, [torch.randn_like(t) for t in made], allow_unused=True))
-            results.append([t.detach() for t in made])
-    finally:
-        torch.set_default_dtype(before)
-    for got, expected in (*zip(*results, strict=True), *zip(*gradients, strict=True)):
-        assert (got is None) == (expected is None)
-        if got is not None:
-            assert got.dtype == expected.dtype and error(got, expected) < DOUBLES
 
 
 class Transforms(nn.Module):

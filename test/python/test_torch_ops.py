@@ -7,6 +7,7 @@ import pytest
 import sol
 import torch
 from sol.pytorch import operators
+from sol.pytorch.builder import Refused
 from sol.pytorch.decompose import _rules
 
 # Core ATen that is refused, with the reason; everything else in it has a row or PyTorch's decomposition.
@@ -14,7 +15,6 @@ BACKWARD = "training is not there yet"
 DATA = "depends on data"
 REFUSED = {
     "_adaptive_avg_pool2d_backward": BACKWARD, "avg_pool2d_backward": BACKWARD, "convolution_backward": BACKWARD,
-    "max_pool2d_with_indices_backward": BACKWARD, "_native_batch_norm_legit.default": BACKWARD,
     "nonzero": DATA, "_local_scalar_dense": DATA,
     "sym_numel": "a number when tracing", "sym_storage_offset": "a number when tracing",
 }  # fmt: skip
@@ -108,8 +108,9 @@ def test_arguments_that_no_row_mentions():
     def f(x):
         return x.bernoulli(0.5, generator=torch.Generator())
 
-    text = refusal(lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear", antialias=True, align_corners=True), torch.randn(1, 1, 4, 4))  # fmt: skip
-    assert "antialias=True with align_corners=True" in text
+    row = operators.Row(lambda b, x, other: x)
+    with pytest.raises(Refused, match="argument alpha=2"):
+        row(None, torch.ops.aten.add.Tensor._schema, (1, 2), {"alpha": 2})
     with pytest.raises((sol.UnsupportedError, AssertionError)):
         sol.optimize(f, torch.ones(3))
 

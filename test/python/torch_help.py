@@ -3,6 +3,7 @@
 import copy
 from unittest import mock
 
+import sol
 import torch
 from sol.pytorch.export import export
 from sol.pytorch.module import _dense, owned_tensors
@@ -11,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 TIMES, PLUS = 2, 1e-6  # an error may be this many times PyTorch's own, plus this; relative L2 against float64
 TIMES_WINOGRAD = 4
+DOUBLES = 1e-10  # relative error in float64
 
 
 def tensors(tree):
@@ -77,6 +79,33 @@ def check(optimized, model, args, kwargs=None, times=TIMES):
     return got
 
 
+def double(model):
+    return copy.deepcopy(model)._apply(lambda t: t.to(DOUBLE.get(t.dtype, t.dtype)))
+
+
+def check_with_gradients(model, *inputs):
+    """Results and gradients in float64 are PyTorch's."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = double(model).train()
+        given = [[t.to(DOUBLE[t.dtype]).requires_grad_() for t in inputs] for _ in range(2)]
+        optimized = sol.optimize(model, *given[0])
+        results, gradients = [], []
+        for m, args in zip((optimized, model), given, strict=True):
+            made = pytree.tree_leaves(m(*args))
+            results.append([t.detach() for t in made])
+            torch.manual_seed(0)
+            wanted, made = [*args, *m.parameters()], [t for t in made if t.requires_grad]
+            gradients.append(torch.autograd.grad(made, wanted, [torch.randn_like(t) for t in made], allow_unused=True))
+    finally:
+        torch.set_default_dtype(before)
+    for got, expected in (*zip(*results, strict=True), *zip(*gradients, strict=True)):
+        assert (got is None) == (expected is None)
+        if got is not None:
+            assert got.dtype == expected.dtype and error(got, expected) < DOUBLES
+
+
 def _physical(t, layout):
     return _as_real(t.detach().permute(layout.order).contiguous()).numpy()
 
@@ -100,4 +129,4 @@ def interpret(model, args):
     return {k: shaped[r.value] for k, r in enumerate(t.results) if r.kind == "output"}
 
 
-__all__ = ["assert_as_good", "check", "error", "exactly", "interpret", "tensors", "to_double"]
+__all__ = ["assert_as_good", "check", "check_with_gradients", "error", "exactly", "interpret", "tensors", "to_double"]

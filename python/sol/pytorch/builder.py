@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -122,6 +122,7 @@ class Builder:
         self.line = ""
         self.target = ""
         self.row_major = False
+        self.memory: Callable[[], tuple[Value, Any, int]]   # behind the operator's first argument, see Translator._memory
         self.out: Any = None
         self.seed: Value | None = None  # the input that random layers take: made when the first of them comes
         self.writes: list[

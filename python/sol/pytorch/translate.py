@@ -7,6 +7,8 @@ user's model. After each operator, types and shapes are compared with what PyTor
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 import operator
 import types
 from collections.abc import Sequence
@@ -270,6 +272,7 @@ class Translator:
         b.name = f"{path}.{node.name}" if path else node.name
         b.line, b.out, b.target, b.writes = line, val, name, []
         b.row_major = bool(node.args) and _row_major(node.args[0])
+        b.memory = functools.partial(self._memory, next(iter(node.all_input_nodes), None))
         made = row(b, schema, args, kwargs)
         target = written(node)
         if target is not None and isinstance(made, Value):
@@ -292,6 +295,19 @@ class Translator:
                 raise _core.InternalError(f"{node.target}: {argument}: expected a tensor to write")
             self._write(node, given, self.b.layer("stop", value) if value.tracked else value)
         return made
+
+    def _memory(self, node: torch.fx.Node | None) -> tuple[Value, Any, int]:
+        """All elements of the memory that a tensor lies in, row-major, the address of each, and where the tensor begins."""
+        whole = None if node is None else self.memory.root(node)
+        root = None if node is None else self.memory.root_node(node)
+        if not isinstance(whole, Value) or node is None or root is None:
+            raise Refused("of memory that is not a tensor's of its own")
+        val = root.meta["val"]
+        addresses = torch.full((), val.storage_offset())
+        for n, s in zip(val.shape, val.stride(), strict=True):
+            addresses = addresses.unsqueeze(-1) + s * torch.arange(n)
+        flat = self.b.reshape(whole, [math.prod(whole.shape)])
+        return flat, addresses.reshape(-1), node.meta["val"].storage_offset()
 
     def _write(self, node: torch.fx.Node, target: torch.fx.Node, value: Any) -> None:
         """An operator writes the memory behind `target`: values of it that were read before keep their gradients."""

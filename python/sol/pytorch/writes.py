@@ -33,9 +33,14 @@ def _key(value: Any) -> int | None:
     return int(value.untyped_storage()._cdata)
 
 
+_BY_ROWS = frozenset(("aten::_native_batch_norm_legit", "aten::_batch_norm_with_update"))  # these use Builder.write
+
+
 def written(node: Node) -> Node | None:
-    """The argument that an operator writes; None: it writes nothing."""
+    """The argument that an operator writes; None: it writes nothing, or its row says what."""
     schema = getattr(node.target, "_schema", None)
+    if schema is not None and schema.name in _BY_ROWS:
+        return None
     if schema is None or not schema.is_mutable or torch.Tag.inplace_view in node.target.tags:  # type: ignore[union-attr]
         return None
     found = []
@@ -113,6 +118,11 @@ class Memory:
         """The newest value of the whole memory that a node names a part of."""
         key = storage(node)
         return None if key is None or key not in self.roots else self.env.get(self.roots[key])
+
+    def root_node(self, node: Node) -> Node | None:
+        """What made the whole memory that a node names a part of."""
+        key = storage(node)
+        return None if key is None else self.roots.get(key)
 
     def written_roots(self) -> list[Node]:
         """The roots of what was written."""

@@ -3,6 +3,7 @@
 from . import (
     chance,
     contract,
+    counting,
     create,
     fourier,
     index,
@@ -39,6 +40,7 @@ _FAMILIES = (
     *(
         chance,
         contract,
+        counting,
         create,
         fourier,
         index,

@@ -76,16 +76,15 @@ def arange(b: Builder, x: Number, end: Number | None = None, step: Number = 1, d
 @op("linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
 def linspace_tensors(b: Builder, x: Value | Number, end: Value | Number, steps: int, dtype: object) -> Value:
     """From both ends to the middle, as PyTorch computes it."""
-    if not b.out.dtype.is_floating_point:
-        raise Refused(f"data type {str(b.out.dtype).removeprefix('torch.')} between tensors")
-    first, last = b.to_out(x), b.to_out(end)
+    dtype = b.out.dtype if b.out.dtype.is_floating_point else torch.float64
+    first, last = (b.as_value(b.to_out(v), dtype) for v in (x, end))
     if steps < 2:
-        return b.expand(first, [steps])
+        return b.to_out(b.expand(first, [steps]))
     step = b.div(b.map("sub", last, first), steps - 1)
-    at = b.layer("Range", n=steps, start=0.0, step=1.0, to=sol_name(b.out.dtype))
-    back = b.layer("Range", n=steps, start=float(steps - 1), step=-1.0, to=sol_name(b.out.dtype))
+    at = b.layer("Range", n=steps, start=0.0, step=1.0, to=sol_name(dtype))
+    back = b.layer("Range", n=steps, start=float(steps - 1), step=-1.0, to=sol_name(dtype))
     front = b.map("add", b.map("mul", at, step), first)
-    return b.where(b.compare("lt", at, steps // 2), front, b.map("sub", last, b.map("mul", back, step)))
+    return b.to_out(b.where(b.compare("lt", at, steps // 2), front, b.map("sub", last, b.map("mul", back, step))))
 
 
 @op("linspace")
@@ -150,7 +149,7 @@ def nothing(
 refuse(
     "the shape of the result depends on data",
     *"nonzero nonzero_numpy masked_select unique_dim _unique2 unique_consecutive bincount repeat_interleave.Tensor".split(),
-    *"repeat_interleave.self_Tensor argwhere combinations".split(),
+    *"repeat_interleave.self_Tensor argwhere".split(),
 )
 refuse_family(
     "linear algebra that takes matrices apart",
@@ -162,6 +161,6 @@ refuse_family(
 )
 refuse_family(
     "gradients: SOL makes its own",
-    *"convolution_backward avg_pool2d_backward max_pool2d_with_indices_backward _adaptive_avg_pool2d_backward".split(),
+    *"convolution_backward avg_pool2d_backward _adaptive_avg_pool2d_backward".split(),
 )
 refuse("a number that depends on data", "_local_scalar_dense", "item", "equal", "is_nonzero", "allclose")

@@ -117,6 +117,27 @@ def index_put(b: Builder, x: Value, indices: Sequence[Value | None], values: Val
     return b.layer("IndexPut", x, values, *(_index(b, i) for i in given), dims=dims, mode=mode)
 
 
+def _clamped(b: Builder, x: Value, indices: Sequence[Value | None]) -> list[Value | None]:
+    """Indices that are certain to be inside."""
+    return [
+        i and b.map("clamp", _index(b, i), b.scalar(-n, torch.int64), b.scalar(n - 1, torch.int64))
+        for i, n in zip(indices, x.shape, strict=False)
+    ]
+
+
+@op("_unsafe_masked_index")
+def masked_index(b: Builder, x: Value, mask: Value, indices: Sequence[Value | None], fill: Number) -> Value:
+    """Where the mask does not hold, `fill`, whatever the index."""
+    picked = index(b, x, _clamped(b, x, indices))
+    return b.where(b.cast(mask, torch.bool), picked, b.scalar(fill, x.dtype))
+
+
+@op("_unsafe_masked_index_put_accumulate")
+def masked_index_put(b: Builder, x: Value, mask: Value, indices: Sequence[Value | None], values: Value) -> Value:
+    kept = b.where(b.cast(mask, torch.bool), values, b.scalar(0, values.dtype))
+    return index_put(b, x, _clamped(b, x, indices), kept, True)
+
+
 def _put_masked(b: Builder, x: Value, mask: Value, values: Value, accumulate: bool) -> Value:
     """x[mask] = values, where all places get the same values."""
     rest = x.ndim - mask.ndim
@@ -331,27 +352,40 @@ def _places(size: Sequence[int], stride: Sequence[int], offset: int | None) -> t
     return at
 
 
+def _strided(b: Builder, size: Sequence[int], stride: Sequence[int], offset: int | None) -> tuple[Value, torch.Tensor]:
+    """All elements of the memory behind the first argument, and at which of them the places are."""
+    flat, addresses, start = b.memory()
+    wanted = _places(size, stride, start if offset is None else offset)
+    at = torch.full((1 + max(int(t.max()) if t.numel() else 0 for t in (wanted, addresses)),), -1)
+    at[addresses] = torch.arange(len(addresses))
+    found = at[wanted]
+    if bool((found < 0).any()):
+        raise Refused("reads memory behind the tensor that no other tensor of the network has")
+    return flat, found
+
+
 @op("as_strided_scatter")
 def as_strided_scatter(
     b: Builder, x: Value, src: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
 ) -> Value:
     if not b.row_major:
         raise Refused("as_strided_scatter of a tensor that is not row-major")
+    flat = b.reshape(x, [math.prod(x.shape)])
     at = _places(size, stride, storage_offset).reshape(-1)
     if at.unique().numel() < at.numel():
         raise Refused("as_strided_scatter to places that overlap")
-    flat = b.reshape(x, [math.prod(x.shape)])
+    if at.numel() and int(at.max()) >= flat.shape[0]:
+        raise Refused("as_strided_scatter of a tensor whose memory is larger")
     values = b.reshape(b.cast(src, x.dtype), [at.numel()])
     return b.reshape(b.layer("ScatterElements", flat, b.const(at), values, axis=0), x.shape)
 
 
 @op("as_strided", "as_strided_copy")
 def as_strided(b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None) -> Value:
-    """On row-major memory: export's tensors are, unless their strides say otherwise."""
-    if not b.row_major:
-        raise Refused("as_strided of a tensor that is not row-major")
-    at = _places(size, stride, storage_offset)
-    return b.layer("Gather", b.reshape(x, [math.prod(x.shape)]), b.const(at), axis=0)
+    """Elements of the memory behind a tensor, which may be a view of part of it, in any order."""
+    flat, at = _strided(b, size, stride, storage_offset)
+    flat = b.layer("stop", flat) if flat.tracked and not x.tracked else flat
+    return b.layer("Gather", flat, b.const(at), axis=0)
 
 
 @op("masked_scatter")

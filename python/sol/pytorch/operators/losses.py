@@ -146,3 +146,22 @@ def kl_div(b: Builder, x: Value, target: Value, reduction: int, log_target: bool
     else:
         y = b.map("sub", b.map("xlogy", target, target), b.map("mul", target, x))
     return _reduced(b, y, reduction)
+
+
+@op("multilabel_margin_loss_forward")
+def multilabel_margin_loss(b: Builder, x: Value, target: Value, reduction: int) -> tuple[Value, Value]:
+    """Each class in front of the first -1 against each that is not in the list."""
+    shape, n = target.shape, x.shape[-1] if x.ndim else 1
+    x, target = (
+        b.reshape(x, [math.prod(x.shape) // max(n, 1), n]),
+        b.reshape(target, [math.prod(shape) // max(n, 1), n]),
+    )
+    listed = b.layer("CumProd", b.cast(b.compare("ge", target, 0), torch.int64), axis=1)
+    safe = b.where(b.cast(listed, torch.bool), target, 0)
+    is_target = b.layer("ScatterElements", b.fill(x.shape, 0, torch.int64), safe, listed, axis=1, mode="max")
+    chosen = b.unsqueeze(b.layer("GatherElements", x, safe, axis=1), 2)
+    margin = b.map("relu", b.map("sub", b.unsqueeze(x, 1), b.sub(chosen, 1)))
+    counted = b.map("mul", b.unsqueeze(listed, 2), b.sub(b.map("neg", b.unsqueeze(is_target, 1)), -1))
+    y = b.div(b.reduce("Sum", b.map("mul", margin, b.cast(counted, x.dtype)), [1, 2]), n)
+    y = _reduced(b, y, reduction) if reduction else b.reshape(y, b.out[0].shape)
+    return y, b.reshape(b.cast(is_target, x.dtype), shape)

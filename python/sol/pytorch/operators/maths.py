@@ -250,6 +250,27 @@ def heaviside(b: Builder, x: Value, values: Value) -> Value:
     return b.map("max" if x.dtype == torch.bool else "heaviside", x, values)
 
 
+@op("frexp.Tensor")
+def frexp(b: Builder, x: Value) -> tuple[Value, Value]:
+    """A fraction of 0.5 or more, below 1, and a power of two. The logarithm is a guess, which may be off by one."""
+    size = b.map("abs", x)
+    plain = b.map("logical_and", b.map("isfinite", x), b.compare("ne", x, 0))
+    small = b.compare("lt", size, torch.finfo(x.dtype).tiny)  # scaled up, as 2^-e would overflow
+    size = b.where(plain, b.where(small, b.mul(size, 2.0**64), size), b.scalar(0.5, x.dtype))
+    power = b.add(b.map("floor", b.map("log2", size)), 1)
+    half = b.map("exp2", b.map("floor", b.mul(power, -0.5)))  # in two steps, as 2^-power may overflow
+    fraction = b.map(
+        "mul",
+        b.map("mul", size, half),
+        b.map("exp2", b.map("sub", b.map("neg", power), b.map("floor", b.mul(power, -0.5)))),
+    )
+    high, low = b.compare("ge", fraction, 1), b.compare("lt", fraction, 0.5)
+    fraction = b.where(high, b.mul(fraction, 0.5), b.where(low, b.mul(fraction, 2), fraction))
+    power = b.map("sub", b.map("add", power, b.cast(high, x.dtype)), b.cast(low, x.dtype))
+    power = b.where(plain, b.where(small, b.sub(power, 64), power), b.scalar(0, x.dtype))
+    return b.where(plain, b.map("copysign", fraction, x), x), b.cast(power, torch.int32)
+
+
 @op("log_sigmoid_forward")
 def log_sigmoid_forward(b: Builder, x: Value) -> tuple[Value, Value]:
     return b.map("logsigmoid", x), b.fill(b.out[1].shape, 0, x.dtype)

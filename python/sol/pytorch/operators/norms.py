@@ -27,6 +27,8 @@ def _batch_norm(
     eps: float,
     momentum: float = 0.0,
 ) -> Value:
+    if 0 in x.shape:
+        return x
     if not training and mean is not None and var is not None:
         return b.layer("BatchNorm", x, weight, bias, mean, var, e=float(eps))
     y, batch_mean, batch_var = b.layers("BatchNormTrain", x, weight, bias, outputs=3, e=float(eps))
@@ -62,6 +64,29 @@ def native_batch_norm(
 ) -> tuple[Value | None, ...]:
     empty = b.fill([0], 0, x.dtype)
     return _batch_norm(b, x, weight, bias, running_mean, running_var, False, eps), empty, empty
+
+
+@op("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "_batch_norm_no_update")
+def batch_norm_and_statistics(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    momentum: float,
+    eps: float,
+    training: bool | None = None,
+) -> tuple[Value, ...]:
+    """The mean and the root of the inverse variance that were used, or nothing, and a reserve that is empty here."""
+    training = "_with_update" in b.target if training is None else training
+    y = _batch_norm(b, x, weight, bias, running_mean, running_var, training, eps, momentum)
+    rest = [b.fill(out.shape, 0, out.dtype) for out in b.out[1:]]
+    if rest[0].shape != (0,):
+        dims = [d for d in range(x.ndim) if d != 1]
+        variance = b.reduce("Var", x, dims, correction=0)
+        rest[:2] = b.reduce("Mean", x, dims), b.map("rsqrt", b.add(variance, eps))
+    return y, *(b.layer("stop", v) if v.tracked else v for v in rest)
 
 
 @op("_native_batch_norm_legit.no_stats")
@@ -165,6 +190,26 @@ def safe_softmax(b: Builder, x: Value, dim: int, dtype: object = None) -> Value:
 
 
 # -- pooling
+
+
+@op("max_pool2d_with_indices_backward")
+def max_pool_backward(
+    b: Builder,
+    grad_output: Value,
+    self: Value,
+    kernel_size: object,
+    stride: object,
+    padding: object,
+    dilation: object,
+    ceil_mode: object,
+    indices: Value,
+) -> Value:
+    """Gradients are added up where the largest elements were."""
+    pixels = self.shape[-2] * self.shape[-1]
+    rows = math.prod(self.shape[:-2])
+    at, values = (b.reshape(v, [rows, math.prod(v.shape[-2:])]) for v in (indices, grad_output))
+    y = b.layer("ScatterElements", b.fill([rows, pixels], 0, self.dtype), at, values, axis=1, mode="add")
+    return b.reshape(y, self.shape)
 
 
 def _pool(b: Builder, kind: str, x: Value, pixels: int, outputs: int = 1, **attrs: object) -> tuple[Value, ...]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
 
 from ..builder import Builder, Refused, Value
 from .table import op
@@ -19,10 +22,85 @@ def _resize(b: Builder, x: Value, scales: Sequence[Scale], **attrs: object) -> V
     return b.layer("Resize", x, size=list(b.out.shape), scale=[0.0, 0.0, *given], **attrs)
 
 
-def _antialiased(align: bool, mode: dict[str, object]) -> dict[str, object]:
-    if align:
-        raise Refused("antialias=True with align_corners=True")
-    return mode | {"antialias": 1, "exclude": 1}
+def _antialiased(b: Builder, x: Value, scales: Sequence[Scale], align: bool, cubic: bool) -> Value:
+    if align or x.dtype == torch.uint8:
+        return _weighted(b, x, scales, Filter(cubic, align, True))
+    mode = _cubic(False) | {"a": -0.5} if cubic else _linear(False)
+    return _resize(b, x, scales, **mode, antialias=1, exclude=1)
+
+
+def _plain(b: Builder, x: Value, scales: Sequence[Scale], align: bool, cubic: bool) -> Value:
+    if x.dtype == torch.uint8:
+        return _weighted(b, x, scales, Filter(cubic, align, False))
+    return _resize(b, x, scales, **(_cubic(align) if cubic else _linear(align)))
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What an interpolation weighs neighbours with."""
+
+    cubic: bool
+    align: bool
+    antialias: bool
+
+    def weights(self, n: int, out: int, scale: Scale) -> tuple[torch.Tensor, torch.Tensor]:
+        """For each of `out` results: positions among n, and weights (float64)."""
+        step = 1 / scale if scale is not None and scale > 0 else n / out
+        if self.align:
+            step = (n - 1) / (out - 1) if out > 1 else 0.0
+        half = 2 if self.cubic else 1
+        if not self.antialias:  # neighbours outside are those at the border
+            centre = step * torch.arange(out, dtype=torch.float64)
+            centre = centre if self.align else centre + 0.5 * step - 0.5
+            first = centre.floor().long() + 1 - half
+            at = first[:, None] + torch.arange(2 * half)
+            weight = self._curve((at - centre[:, None]).abs())
+            dense = torch.zeros(out, n, dtype=torch.float64).scatter_add(1, at.clamp(0, n - 1), weight)
+            at = first.clamp(min=0)[:, None] + torch.arange(2 * half)
+            return at.clamp(max=n - 1), torch.where(at < n, dense.gather(1, at.clamp(max=n - 1)), 0.0)
+        wide = max(step, 1.0)
+        centre = step * (torch.arange(out, dtype=torch.float64) + 0.5)
+        first = (centre - half * wide + 0.5).trunc().long().clamp(min=0)
+        count = (centre + half * wide + 0.5).trunc().long().clamp(max=n) - first
+        at = first[:, None] + torch.arange(int(count.max()))
+        weight = self._curve(((at - centre[:, None] + 0.5) / wide).abs())
+        weight = torch.where(at < (first + count)[:, None], weight, 0.0)
+        return at.clamp(max=n - 1), weight / weight.sum(1, keepdim=True)
+
+    def _curve(self, t: torch.Tensor) -> torch.Tensor:
+        if not self.cubic:
+            return (1 - t).clamp(min=0)
+        a = -0.5 if self.antialias else -0.75
+        near, far = ((a + 2) * t - (a + 3)) * t * t + 1, ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+        return torch.where(t < 1, near, torch.where(t < 2, far, 0.0))
+
+
+def _weighted(b: Builder, x: Value, scales: Sequence[Scale], kind: Filter) -> Value:
+    """One dimension after the other, the last one first. Bytes are weighed by integers of 16 bits, as PyTorch does."""
+    given = list(scales) or [None] * (x.ndim - 2)
+    for d in range(x.ndim - 1, 1, -1):
+        n, out = x.shape[d], b.out.shape[d]
+        if n == out:
+            continue
+        at, weight = kind.weights(n, out, given[d - 2])
+        x = _taps(b, x, d, at, weight)
+    return x
+
+
+def _taps(b: Builder, x: Value, d: int, at: torch.Tensor, weight: torch.Tensor) -> Value:
+    picked = b.layer("Gather", x, b.const(at), axis=d)
+    tail = [1] * (x.ndim - 1 - d)
+    if x.dtype != torch.uint8:
+        return b.reduce("Sum", b.map("mul", picked, b.const(weight.to(x.dtype).reshape(*weight.shape, *tail))), d + 1)
+    largest, bits = float(weight.max()), 0
+    while bits < 22 and int(0.5 + largest * (1 << (bits + 1))) < 1 << 15:
+        bits += 1
+    scaled = weight * (1 << bits)
+    whole = torch.where(scaled < 0, (scaled - 0.5).ceil(), (scaled + 0.5).floor()).to(torch.int32)
+    products = b.map("mul", b.cast(picked, torch.int32), b.const(whole.reshape(*whole.shape, *tail)))
+    total = b.add(b.reduce("Sum", products, d + 1), 1 << (bits - 1))
+    down = b.map("shift_right", total, b.scalar(bits, torch.int32))
+    return b.cast(b.map("clamp", down, b.scalar(0, torch.int32), b.scalar(255, torch.int32)), torch.uint8)
 
 
 def _linear(align: bool) -> dict[str, object]:
@@ -81,7 +159,7 @@ def exact(
 def linear_vec(
     b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None
 ) -> Value:
-    return _resize(b, x, scale_factors or (), **_linear(align_corners))
+    return _plain(b, x, scale_factors or (), align_corners, False)
 
 
 @op("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
@@ -95,45 +173,45 @@ def linear(
     scales_h: Scale = None,
     scales_w: Scale = None,
 ) -> Value:
-    return _resize(b, x, _scales(x, scales, scales_d, scales_h, scales_w), **_linear(align_corners))
+    return _plain(b, x, _scales(x, scales, scales_d, scales_h, scales_w), align_corners, False)
 
 
 @op("upsample_bicubic2d.vec")
 def cubic_vec(
     b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None
 ) -> Value:
-    return _resize(b, x, scale_factors or (), **_cubic(align_corners))
+    return _plain(b, x, scale_factors or (), align_corners, True)
 
 
 @op("upsample_bicubic2d")
 def cubic(b: Builder, x: Value, output_size: object, align_corners: bool, scales_h: Scale, scales_w: Scale) -> Value:
-    return _resize(b, x, [scales_h, scales_w], **_cubic(align_corners))
+    return _plain(b, x, [scales_h, scales_w], align_corners, True)
 
 
 @op("_upsample_bilinear2d_aa.vec")
 def linear_aa_vec(
     b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None
 ) -> Value:
-    return _resize(b, x, scale_factors or (), **_antialiased(align_corners, _linear(False)))
+    return _antialiased(b, x, scale_factors or (), align_corners, False)
 
 
 @op("_upsample_bilinear2d_aa")
 def linear_aa(
     b: Builder, x: Value, output_size: object, align_corners: bool, scales_h: Scale, scales_w: Scale
 ) -> Value:
-    return _resize(b, x, [scales_h, scales_w], **_antialiased(align_corners, _linear(False)))
+    return _antialiased(b, x, [scales_h, scales_w], align_corners, False)
 
 
 @op("_upsample_bicubic2d_aa.vec")
 def cubic_aa_vec(
     b: Builder, x: Value, output_size: object, align_corners: bool, scale_factors: Sequence[float] | None
 ) -> Value:
-    return _resize(b, x, scale_factors or (), **_antialiased(align_corners, _cubic(False) | {"a": -0.5}))
+    return _antialiased(b, x, scale_factors or (), align_corners, True)
 
 
 @op("_upsample_bicubic2d_aa")
 def cubic_aa(b: Builder, x: Value, output_size: object, align_corners: bool, scales_h: Scale, scales_w: Scale) -> Value:
-    return _resize(b, x, [scales_h, scales_w], **_antialiased(align_corners, _cubic(False) | {"a": -0.5}))
+    return _antialiased(b, x, [scales_h, scales_w], align_corners, True)
 
 
 @op("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
