@@ -18,7 +18,9 @@ struct deploy_keys { /* as they were given */
 
 /* A row of devices.def. */
 struct deploy_device {
-    const char *name, *compiler, *package, *headers, *march, *target, *runner;
+    const char *name;
+    int threads;
+    const char *compiler, *package, *headers, *march, *target, *runner;
 };
 
 /* An instruction set. */
@@ -65,10 +67,10 @@ struct deploy {
     enum deploy_target target;
     struct deploy_keys keys;
     const struct deploy_device *device;
-    const char *cc; /* path of the compiler */
-    bool clang, cross;
-    int ninput, noutput;  /* that the caller gives and gets: without gradients, with the seed */
-    int ngraph, npredict; /* what trains is the last, behind those that predict */
+    const char *cc;          /* path of the compiler */
+    bool clang, cross, bare; /* bare: key threads=0 */
+    int ninput, noutput;     /* that the caller gives and gets: without gradients, with the seed */
+    int ngraph, npredict;    /* what trains is the last, behind those that predict */
     struct deploy_graph *graph;
     struct sol_graph *copy; /* that trains, if none was given */
     VECTOR(int) trained;    /* parameters of what trains that have a gradient: their numbers */
@@ -93,6 +95,7 @@ const char *deploy_device_names(struct arena *a); /* "x86, arm64, .." */
 void deploy_hash_model(struct deploy *d);
 /* sizes.c: the header's macros. */
 const char *deploy_sizes(struct deploy *d);
+const char *deploy_macro_name(struct deploy *d); /* what they begin with: PREDICT */
 /* deploy.c */
 bool deploy_trains(const struct deploy *d);
 /* Output i of the model: in what trains it comes behind what forward writes. */

@@ -1,13 +1,17 @@
 /* Front: what stands between a deployed network's functions and its module: which version of the code this processor
  * runs, the weights, contexts, memory, errors. The same file for every network; it knows a network by its description,
- * which `sol deploy` writes. Depends on libc, pthreads and rt. */
+ * which `sol deploy` writes. Depends on libc, pthreads and rt; with FRONT_BARE (front_bare.c instead of front.c) on rt
+ * alone. */
 #ifndef SOL_FRONT_H
 #define SOL_FRONT_H
 
-#include <pthread.h>
 #include <stdbool.h>
+#if !defined FRONT_BARE
+#include <pthread.h>
 
 #include "deploy/ext.h"
+#endif
+#include "deploy/tensor.h"
 #include "layers/alone.h"
 #include "sol/module.h"
 
@@ -77,7 +81,9 @@ struct front_net {
 };
 /* What a process knows of a network. */
 struct front_state {
+#if !defined FRONT_BARE
     pthread_mutex_t lock; /* for all below */
+#endif
     const struct front_version *version;
     const unsigned char *weights;
     const char *weights_path;   /* given by the application */
@@ -87,10 +93,17 @@ struct front_state {
     int graph;                  /* of those calls */
     uint64_t seed, drawn;
 };
+#if defined FRONT_BARE
+#define FRONT_STATE_START \
+    {                     \
+        0                 \
+    }
+#else
 #define FRONT_STATE_START                 \
     {                                     \
         .lock = PTHREAD_MUTEX_INITIALIZER \
     }
+#endif
 struct front_context;
 
 /* All return an enum front_error and leave a text for front_message. */

@@ -147,8 +147,8 @@ static sol_status check_names(struct deploy *d)
 }
 
 static const struct deploy_device devices[] = {
-#define X(name, compiler, package, headers, march, target, runner) \
-    {name, compiler, package, headers, march, target, runner},
+#define X(name, threads, compiler, package, headers, march, target, runner) \
+    {name, threads, compiler, package, headers, march, target, runner},
 #include "deploy/devices.def"
 #undef X
 };
@@ -156,7 +156,8 @@ static const struct deploy_device devices[] = {
 const char *deploy_device_names(struct arena *a)
 {
     struct text t = text_new(a);
-    for (int i = 0; i < COUNT_OF(devices); i++) text_put(&t, "%s%s", i ? ", " : "", devices[i].name);
+    for (int i = 0; i < COUNT_OF(devices); i++)
+        if (devices[i].threads) text_put(&t, "%s%s", i ? ", " : "", devices[i].name);
     return t.at;
 }
 
@@ -178,12 +179,25 @@ static sol_status find_device(struct deploy *d)
     if (comma) d->keys.march = comma + 1;
     if (!strcmp(device, "auto")) device = this_device();
     for (int i = 0; i < COUNT_OF(devices); i++)
-        if (!strcmp(devices[i].name, device)) d->device = &devices[i];
+        if (!strcmp(devices[i].name, device) && (devices[i].threads || d->bare) && !d->device) d->device = &devices[i];
     if (!d->device)
         return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED, "deploy: device_type: expected auto, %s, got '%s'",
                         deploy_device_names(d->arena), device);
     d->cross = strcmp(device, this_device()) != 0;
     return SOL_OK;
+}
+
+static sol_status check_bare(struct deploy *d)
+{
+    const struct deploy_keys *k = &d->keys;
+    d->bare = !strcmp(k->threads, "0");
+    const char *what = d->target == DEPLOY_SHARED      ? "the target is static_lib or source: there is no loader"
+                       : strcmp(k->weights, "inside")  ? "weights is inside: there are no files"
+                       : !strcmp(k->training, "1")     ? "training takes memory as it goes"
+                       : strchr(k->march, ',') != NULL ? "gcc::march is one instruction set"
+                                                       : NULL;
+    if (!d->bare || !what) return SOL_OK;
+    return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: threads: with 0, no operating system, %s", what);
 }
 
 sol_status deploy_read_keys(struct deploy *d)
@@ -193,5 +207,6 @@ sol_status deploy_read_keys(struct deploy *d)
     for (int i = 0; i < d->options->nkeys; i++) TRY(set(d, &d->options->keys[i]));
     TRY(find_target(d));
     TRY(check_names(d));
+    TRY(check_bare(d));
     return find_device(d);
 }

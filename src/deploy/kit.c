@@ -112,6 +112,14 @@ static const char *training_comment(struct deploy *d)
                                              NULL});
 }
 
+/* How it is called: with contexts alone where there is no operating system. */
+static const char *calls(struct deploy *d)
+{
+    return deploy_fill(
+        d->arena, deploy_text(d->bare ? "network_bare.h" : "network_memory.h"),
+        (const char *const[]){"func", d->keys.func_name, "parameters", deploy_parameters(d, false), NULL});
+}
+
 static sol_status write_header(struct deploy *d)
 {
     struct text versions = text_new(d->arena);
@@ -126,21 +134,44 @@ static sol_status write_header(struct deploy *d)
                   "looked for beside the\n * library (or the program that the library is a part of). */\nint "
                   "%s_weights(const char *path);\n",
                   func);
+    const char *chosen =
+        d->bare ? ""
+                : arena_printf(d->arena,
+                               "int %s_choose_version(const char *version); /* another one, before all else; NULL: the "
+                               "best */\n",
+                               func);
     const char *const pairs[] = {
-        "name",       deploy_string(d->arena, d->g->name),
-        "sol",        sol_version(),
-        "io",         io_comment(d),
-        "guard",      arena_printf(d->arena, "SOL_%s_H", text_identifier(d->arena, d->keys.lib_name)),
-        "ext",        deploy_text("ext.h"),
-        "func",       func,
-        "parameters", deploy_parameters(d, false),
-        "versions",   versions.at,
-        "file",       file,
-        "batch",      batch_comment(d),
-        "train",      training_comment(d),
-        "model",      d->model,
-        "sizes",      deploy_sizes(d),
-        "sized",      d->npredict > 1 ? "of the first batch size, and by batch size" : "elements, bytes, shapes",
+        "name",
+        deploy_string(d->arena, d->g->name),
+        "sol",
+        sol_version(),
+        "io",
+        io_comment(d),
+        "guard",
+        arena_printf(d->arena, "SOL_%s_H", text_identifier(d->arena, d->keys.lib_name)),
+        "ext",
+        d->bare ? deploy_text("tensor.h")
+                : arena_printf(d->arena, "%s\n%s", deploy_text("tensor.h"), deploy_text("ext.h")),
+        "calls",
+        calls(d),
+        "chosen",
+        chosen,
+        "func",
+        func,
+        "versions",
+        versions.at,
+        "file",
+        file,
+        "batch",
+        batch_comment(d),
+        "train",
+        training_comment(d),
+        "model",
+        d->model,
+        "sizes",
+        deploy_sizes(d),
+        "sized",
+        d->npredict > 1 ? "of the first batch size, and by batch size" : "elements, bytes, shapes",
         NULL};
     return deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.h", d->keys.lib_name),
                         deploy_fill(d->arena, deploy_text("network.h"), pairs));
@@ -148,16 +179,39 @@ static sol_status write_header(struct deploy *d)
 
 /* -- the example */
 
+static const char *c_type(const struct sol_tensor *t)
+{
+    return dtype_def((enum sol_dtype)t->dtype)->c_name;
+}
+
+static sol_status write_bare_example(struct deploy *d)
+{
+    struct text arrays = text_new(d->arena), in = text_new(d->arena), out = text_new(d->arena);
+    const char *name = deploy_macro_name(d);
+    for (int i = 0; i < deploy_inputs(d); i++) {
+        text_put(&arrays, "static %s in%d[%s_IN%d_ELEMENTS + 1];\n", c_type(d->g->inputs.at[i]), i, name, i);
+        text_put(&in, "in%d, ", i);
+    }
+    for (int i = 0; i < d->noutput; i++) {
+        text_put(&arrays, "static %s out%d[%s_OUT%d_ELEMENTS + 1];\n", c_type(d->g->outputs.at[i].t), i, name, i);
+        text_put(&out, "out%d, ", i);
+    }
+    const char *const pairs[] = {"lib",      d->keys.lib_name, "func",    d->keys.func_name, "FUNC",
+                                 name,       "arrays",         arrays.at, "in_list",         in.at ? in.at : "",
+                                 "out_list", out.at,           NULL};
+    return write_unless_foreign(d, "example.c", deploy_fill(d->arena, deploy_text("example_bare.c"), pairs));
+}
+
 static sol_status write_example(struct deploy *d)
 {
     struct text declare = text_new(d->arena), call = text_new(d->arena), show = text_new(d->arena);
     struct text compare = text_new(d->arena), release = text_new(d->arena);
     const char *func = d->keys.func_name;
+    if (d->bare) return write_bare_example(d);
     for (int i = 0; i < deploy_inputs(d); i++) text_put(&call, ", in[%d]", i);
     text_put(&compare, "    int same = 1;\n");
     for (int i = 0; i < d->noutput; i++) {
-        text_put(&declare, "    %s *out%d = NULL;\n", dtype_def((enum sol_dtype)d->g->outputs.at[i].t->dtype)->c_name,
-                 i);
+        text_put(&declare, "    %s *out%d = NULL;\n", c_type(d->g->outputs.at[i].t), i);
         text_put(&call, ", &out%d", i);
         text_put(&show, "    show(%s_output(%d), out%d);\n", func, i, i);
         text_put(&compare, "    same &= !memcmp(out%d, mine[%d], %s_output(%d)->bytes);\n", i, i, func, i);
@@ -197,13 +251,27 @@ static const char *runner(const struct deploy *d)
     return d->cross ? d->device->runner : "";
 }
 
+/* What a program links besides. */
+static const char *libraries(const struct deploy *d)
+{
+    return d->bare ? "-lm" : "-lm -pthread";
+}
+
+/* Where there is no operating system, all code of a program has the flags of the processor. */
+static const char *processor_flags(struct deploy *d)
+{
+    if (!d->bare) return "";
+    return arena_printf(d->arena, " -march=%s%s%s", d->version[0].march, *d->keys.flags ? " " : "", d->keys.flags);
+}
+
 static sol_status write_library_makefile(struct deploy *d)
 {
     const char *file = deploy_library(d);
     const char *link = d->target == DEPLOY_SHARED ? arena_printf(d->arena, "-L. -l:%s -Wl,-rpath,'$$ORIGIN'", file)
-                                                  : arena_printf(d->arena, "%s -lm -pthread", file);
-    const char *const pairs[] = {"lib", d->keys.lib_name,       "file", file,      "link", link,
-                                 "cc",  program_name_of(d->cc), "run",  runner(d), NULL};
+                                                  : arena_printf(d->arena, "%s %s", file, libraries(d));
+    const char *const pairs[] = {"lib", d->keys.lib_name,       "file", file,      "link",  link,
+                                 "cc",  program_name_of(d->cc), "run",  runner(d), "flags", processor_flags(d),
+                                 NULL};
     return write_unless_foreign(d, "Makefile", deploy_fill(d->arena, deploy_text("Makefile.lib"), pairs));
 }
 
@@ -215,7 +283,7 @@ static bool in_all(const struct deploy *d, const char *flag)
         for (int k = 0; d->version[i].flags[k]; k++) found |= !strcmp(d->version[i].flags[k], flag);
         if (!found) return false;
     }
-    return strncmp(flag, "-march", 6) && strncmp(flag, "-mtune", 6);
+    return d->bare || (strncmp(flag, "-march", 6) && strncmp(flag, "-mtune", 6));
 }
 
 static const char *code_flags(struct deploy *d, const struct deploy_version *v, bool own)
@@ -243,10 +311,15 @@ static sol_status write_source_makefile(struct deploy *d)
         text_put(&rules, "%s/%%.o: %s/%%.c %s/vectors.h sol/module.h\n\t$(CC) $(ALL_CFLAGS) %s -c $< -o $@\n\n", v->id,
                  v->id, v->id, code_flags(d, v, true));
     }
-    const char *one =
-        arena_printf(d->arena, "%s -shared %s %s -I. -Wa,-I. %s -o %s.so -lm -pthread", program_name_of(d->cc),
-                     code_flags(d, d->version, false), code_flags(d, d->version, true), files.at, lib);
-    const char *weights = arena_printf(d->arena, "\n%s_weights.o: %s.weights\n\n", lib, lib);
+    const char *one = arena_printf(
+        d->arena, d->bare ? "%s -c %s %s -I. -Wa,-I. %s" : "%s -shared %s %s -I. -Wa,-I. %s -o %s.so -lm -pthread",
+        program_name_of(d->cc), code_flags(d, d->version, false), code_flags(d, d->version, true), files.at, lib);
+    const char *shared = arena_printf(d->arena,
+                                      "%s.so: $(OBJECTS)\n\t$(CC) -shared -o $@ $(OBJECTS) -Wl,--gc-sections "
+                                      "-Wl,--as-needed $(LDLIBS)\n\n",
+                                      lib);
+    const char *weights = arena_printf(
+        d->arena, "\n%s_weights.o: %s_weights.c %s.weights\n\t$(CC) $(ALL_CFLAGS) -c $< -o $@\n\n", lib, lib, lib);
     const char *const pairs[] = {"lib",
                                  lib,
                                  "cc",
@@ -267,6 +340,21 @@ static sol_status write_source_makefile(struct deploy *d)
                                  inside ? weights : "\n",
                                  "run",
                                  runner(d),
+                                 "what",
+                                 d->bare ? "" : ", shared and static, and the example",
+                                 "all",
+                                 d->bare ? arena_printf(d->arena, "%s.a", lib)
+                                         : arena_printf(d->arena, "%s.so %s.a example", lib, lib),
+                                 "shared_rule",
+                                 d->bare ? "" : shared,
+                                 "libs",
+                                 libraries(d),
+                                 "flags",
+                                 processor_flags(d),
+                                 "front",
+                                 d->bare ? "front_bare.c" : "front.c",
+                                 "rt",
+                                 d->bare ? "rt_bare.c" : "sol_rt.c",
                                  NULL};
     return write_unless_foreign(d, "Makefile", deploy_fill(d->arena, deploy_text("Makefile.source"), pairs));
 }
@@ -285,6 +373,9 @@ static sol_status write_source_cmake(struct deploy *d)
     struct text sources = text_new(d->arena);
     const bool inside = !strcmp(d->keys.weights, "inside");
     const char *lib = d->keys.lib_name, *id = text_identifier(d->arena, lib);
+    const char *example = d->bare ? ""
+                                  : deploy_fill(d->arena, deploy_text("CMakeLists.example"),
+                                                (const char *const[]){"lib", lib, "id", id, NULL});
     if (inside)
         text_put(&sources,
                  "set_source_files_properties(%s_weights.c PROPERTIES\n"
@@ -310,9 +401,15 @@ static sol_status write_source_cmake(struct deploy *d)
                                  "gcc",
                                  GCC_ONLY,
                                  "libs",
-                                 "m -pthread",
+                                 d->bare ? "m" : "m -pthread",
                                  "sources",
                                  sources.at,
+                                 "kind",
+                                 d->bare ? "STATIC " : "",
+                                 "what",
+                                 d->bare ? "" : ", static, or shared with -DBUILD_SHARED_LIBS=ON, and the example",
+                                 "example",
+                                 example,
                                  NULL};
     return write_unless_foreign(d, "CMakeLists.txt", deploy_fill(d->arena, deploy_text("CMakeLists.source"), pairs));
 }
@@ -330,13 +427,20 @@ static sol_status write_configurations(struct deploy *d)
                               sol_version(),
                               "libs",
                               arena_printf(d->arena, "-L${prefix} -l:%s%s", deploy_library(d),
-                                           shared ? " -Wl,-rpath,${prefix}" : " -lm -pthread"),
+                                           shared    ? " -Wl,-rpath,${prefix}"
+                                           : d->bare ? " -lm"
+                                                     : " -lm -pthread"),
                               NULL};
-    const char *const cmake[] = {"lib",  lib,
-                                 "file", deploy_library(d),
-                                 "kind", shared ? "SHARED" : "STATIC",
-                                 "libs", shared ? "" : "\n    INTERFACE_LINK_LIBRARIES \"m;-pthread\"",
-                                 NULL};
+    const char *const cmake[] = {
+        "lib",
+        lib,
+        "file",
+        deploy_library(d),
+        "kind",
+        shared ? "SHARED" : "STATIC",
+        "libs",
+        shared ? "" : d->bare ? "\n    INTERFACE_LINK_LIBRARIES m" : "\n    INTERFACE_LINK_LIBRARIES \"m;-pthread\"",
+        NULL};
     TRY(deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.pc", lib),
                      deploy_fill(d->arena, deploy_text("pkgconfig.pc"), pc)));
     return deploy_write(d, d->keys.path, arena_printf(d->arena, "%sConfig.cmake", lib),
@@ -360,7 +464,7 @@ sol_status deploy_kit(struct deploy *d)
     if (d->target == DEPLOY_SOURCE) {
         TRY(write_source_makefile(d));
         TRY(write_source_cmake(d));
-        return write_wrapper(d);
+        return d->bare ? SOL_OK : write_wrapper(d);
     }
     TRY(write_library_makefile(d));
     TRY(write_configurations(d));

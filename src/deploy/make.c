@@ -164,7 +164,7 @@ static sol_status link_static(struct deploy *d)
     LOG(d->ctx, LOG_INFO, "core", "    -L%s", d->keys.path);
     LOG(d->ctx, LOG_INFO, "core", "    -l:%s", deploy_library(d));
     LOG(d->ctx, LOG_INFO, "core", "    -lm");
-    LOG(d->ctx, LOG_INFO, "core", "    -pthread");
+    if (!d->bare) LOG(d->ctx, LOG_INFO, "core", "    -pthread");
     return SOL_OK;
 }
 

@@ -155,15 +155,19 @@ static const char *training_fields(const struct deploy *d)
            "    .written = written,\n";
 }
 
-static const char *filled(struct deploy *d, bool wanted, const char *template)
-{
-    if (!wanted) return "";
-    return deploy_fill(d->arena, deploy_text(template), (const char *const[]){"func", d->keys.func_name, NULL});
-}
-
 /* -- the texts that the templates want: pairs of a name and a text */
 
 typedef VECTOR(const char *) texts;
+
+/* A template, with what is known so far. */
+static const char *filled(struct deploy *d, const texts *pairs, bool wanted, const char *template)
+{
+    texts known = {0};
+    if (!wanted) return "";
+    for (int i = 0; i < pairs->n; i++) PUSH(d->arena, known, pairs->at[i]);
+    PUSH(d->arena, known, NULL);
+    return deploy_fill(d->arena, deploy_text(template), known.at);
+}
 
 static void put(struct deploy *d, texts *pairs, const char *name, const char *text)
 {
@@ -228,15 +232,21 @@ static void put_parts(struct deploy *d, texts *pairs)
 {
     const bool file = !strcmp(d->keys.weights, "file"), opaque = d->alone.n > 0, trains = deploy_trains(d);
     put(d, pairs, "file_define", file ? "#define FRONT_WEIGHTS_FILE\n" : "");
-    put(d, pairs, "file_functions", filled(d, file, "network_file.c"));
+    put(d, pairs, "file_functions", filled(d, pairs, file, "network_file.c"));
     put(d, pairs, "opaque_define", opaque ? "#define FRONT_OPAQUE\n" : "");
     struct text includes = text_new(d->arena);
     for (int i = 0; i < d->alone.n; i++) text_put(&includes, "#include \"layers/%s\"\n", d->alone.at[i]);
     put(d, pairs, "opaque_include", includes.at);
     put(d, pairs, "train_include", trains ? "#include \"deploy/front_train.c\"\n" : "");
     put(d, pairs, "train_fields", training_fields(d));
-    put(d, pairs, "train_functions", filled(d, trains, "network_train.c"));
-    put(d, pairs, "batch_functions", filled(d, d->npredict > 1, "network_batch.c"));
+    put(d, pairs, "train_functions", filled(d, pairs, trains, "network_train.c"));
+    put(d, pairs, "bare_define", d->bare ? "#define FRONT_BARE\n" : "");
+    put(d, pairs, "rt", d->bare ? "rt_bare.c" : "sol_rt.c");
+    put(d, pairs, "front", d->bare ? "front_bare.c" : "front.c");
+    put(d, pairs, "load", filled(d, pairs, !d->bare, "network_load.c"));
+    put(d, pairs, "memory_include", d->bare ? "" : "#include <stdlib.h>\n\n");
+    put(d, pairs, "memory_functions", filled(d, pairs, !d->bare, "network_memory.c"));
+    put(d, pairs, "batch_functions", filled(d, pairs, d->npredict > 1, "network_batch.c"));
 }
 
 sol_status deploy_network(struct deploy *d)

@@ -6,9 +6,9 @@
 
 #include "deploy/deploy.h"
 
-static const char *upper(struct deploy *d, const char *name)
+const char *deploy_macro_name(struct deploy *d)
 {
-    char *text = arena_strdup(d->arena, name);
+    char *text = arena_strdup(d->arena, d->keys.func_name);
     for (char *c = text; *c; c++) *c = (char)toupper((unsigned char)*c);
     return text;
 }
@@ -78,7 +78,7 @@ static void put_context(struct deploy *d, struct text *t, const char *name)
 const char *deploy_sizes(struct deploy *d)
 {
     struct text t = text_new(d->arena);
-    const char *name = upper(d, d->keys.func_name);
+    const char *name = deploy_macro_name(d);
     text_put(&t, "#define %s_INPUTS %d\n#define %s_OUTPUTS %d\n", name, deploy_inputs(d), name, d->noutput);
     put_graph(d, &t, name, &d->graph[0]);
     for (int i = 0; i < d->npredict && d->npredict > 1; i++)

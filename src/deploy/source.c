@@ -195,7 +195,8 @@ static sol_status write_weights(struct deploy *d)
     deploy_add_source(d, name, NULL);
     return deploy_write(d, d->work, name,
                         deploy_fill(d->arena, deploy_text("weights.c"),
-                                    (const char *const[]){"lib", d->keys.lib_name, "func", d->keys.func_name, NULL}));
+                                    (const char *const[]){"lib", d->keys.lib_name, "func", d->keys.func_name, "align",
+                                                          d->bare ? "64" : "4096", NULL}));
 }
 
 static sol_status write_file(struct deploy *d, const char *in, const char *name)
@@ -207,12 +208,28 @@ static sol_status write_file(struct deploy *d, const char *in, const char *name)
 
 static sol_status write_common(struct deploy *d)
 {
-    static const char *const files[][2] = {
-        {"deploy", "ext.h"},   {"deploy", "features.def"},  {"deploy", "front.h"},
-        {"deploy", "front.c"}, {"deploy", "hash.h"},        {"deploy", "front_train.c"},
-        {"rt", "rt.h"},        {"rt", "sol_rt.c"},          {"deploy", "front_begin.c"},
-        {"layers", "alone.h"}, {"layers", "alone_matrix.h"}};
-    for (int i = 0; i < COUNT_OF(files); i++) TRY(write_file(d, files[i][0], files[i][1]));
+    enum where { BOTH, SYSTEM, BARE };
+    static const struct {
+        enum where where;
+        const char *folder, *name;
+    } files[] = {{BOTH, "deploy", "front.h"},
+                 {BOTH, "deploy", "front_block.c"},
+                 {BOTH, "deploy", "front_error.c"},
+                 {BOTH, "deploy", "tensor.h"},
+                 {BOTH, "rt", "rt.h"},
+                 {BOTH, "layers", "alone.h"},
+                 {BOTH, "layers", "alone_matrix.h"},
+                 {SYSTEM, "deploy", "ext.h"},
+                 {SYSTEM, "deploy", "features.def"},
+                 {SYSTEM, "deploy", "front.c"},
+                 {SYSTEM, "deploy", "hash.h"},
+                 {SYSTEM, "deploy", "front_train.c"},
+                 {SYSTEM, "deploy", "front_begin.c"},
+                 {SYSTEM, "rt", "sol_rt.c"},
+                 {BARE, "deploy", "front_bare.c"},
+                 {BARE, "rt", "rt_bare.c"}};
+    for (int i = 0; i < COUNT_OF(files); i++)
+        if (files[i].where != (d->bare ? SYSTEM : BARE)) TRY(write_file(d, files[i].folder, files[i].name));
     for (int i = 0; i < d->alone.n; i++) TRY(write_file(d, "layers", d->alone.at[i]));
     const char *folder = deploy_file(d, d->work, "sol");
     TRY(file_make_folder(d->ctx, folder));

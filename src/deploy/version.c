@@ -111,10 +111,11 @@ static sol_status set_vector(struct deploy *d, struct deploy_version *v)
 
 const char *const *deploy_flags(struct deploy *d, const struct deploy_version *v)
 {
-    const char *const *code =
-        compiler_code_flags(d->arena, v ? v->march : NULL, v ? v->target.vector_bytes : 0, d->clang);
+    const char *march = v ? v->march : d->bare ? d->version[0].march : NULL; /* floats go another way without an FPU */
+    const char *const *code = compiler_code_flags(d->arena, march, v ? v->target.vector_bytes : 0, d->clang);
     VECTOR(const char *) flags = {0};
-    for (int i = 0; code[i]; i++) PUSH(d->arena, flags, code[i]);
+    for (int i = 0; code[i]; i++)
+        if (!d->bare || strcmp(code[i], "-fPIC")) PUSH(d->arena, flags, code[i]);
     if (v && (strcmp(d->keys.mtune, "native") || !strcmp(v->march, "native")))
         PUSH(d->arena, flags, arena_printf(d->arena, "-mtune=%s", d->keys.mtune));
     for (const char *flag = d->keys.flags; *flag; flag += strcspn(flag, " "), flag += strspn(flag, " "))

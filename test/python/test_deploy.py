@@ -573,6 +573,56 @@ def test_other_devices(device, target, make, tmp_path):
         assert "both ways give the same" in sh(tmp_path, "make", "run")
 
 
+BARE = {"device_type": "arm", "threads": "0", "gcc__march": "armv7e-m+fp", "gcc__flags": "-mthumb -mfloat-abi=hard"}
+
+
+@pytest.mark.parametrize(("target", "make"), [("static_lib", small), ("source", placing)])
+def test_without_an_operating_system(target, make, tmp_path):
+    """On a Cortex-M4: no heap, no thread, nothing of the C library but what moves memory; a network beside PyTorch."""
+    needs_compiler("arm-none-eabi-gcc")
+    model, inputs = make()
+    deploy(tmp_path, target, model, inputs, **BARE)
+    if target == "source":
+        sh(tmp_path, "make", "CFLAGS=-Wall -Wextra -Werror")
+        sh(tmp_path, "arm-none-eabi-gcc", "-Wall", "-Wextra", "-Werror", "-I.", "-c", "example.c")
+    names = set(re.findall(r" U (\w+)", sh(tmp_path, "arm-none-eabi-nm", "-u", "libnet.a")))
+    own = set(re.findall(r" [TDRBd] (\w+)", sh(tmp_path, "arm-none-eabi-nm", "-g", "--defined-only", "libnet.a")))
+    assert {n for n in names - own if not n.startswith("__aeabi_")} <= {"memcpy", "memmove", "memset", "strlen", "expf"}
+    if not shutil.which("qemu-system-arm"):
+        pytest.skip("no qemu-system-arm (tools/setup.sh installs it)")
+    sh(
+        tmp_path, "arm-none-eabi-gcc", "-Wall", "-Wextra", "-Werror", *BARE["gcc__flags"].split(), "-nostartfiles",
+        f"-march={BARE['gcc__march']}", "--specs=rdimon.specs", "-T", HERE / "bare.ld", "-Wl,--wrap=malloc", "-I.",
+        HERE / "bare.c", "libnet.a", "-lm", "-o", "bare.elf",
+    )  # fmt: skip
+    board = (
+        "qemu-system-arm", "-M", "mps2-an386", "-nographic", "-monitor", "none", "-serial", "none",
+        "-semihosting-config", "enable=on,target=native", "-kernel", "bare.elf",
+    )  # fmt: skip
+    said = drive(tmp_path, model, inputs, program=board)
+    assert "a context for 1 threads needs a block of" in said and "is NULL, expected" in said
+
+
+@pytest.mark.parametrize(
+    ("target", "keys", "why"),
+    [
+        ("shared_lib", {}, "the target is static_lib or source"),
+        ("source", {"weights": "file"}, "there are no files"),
+        ("source", {"training": "1"}, "training takes memory"),
+        ("source", {"gcc::march": "x86-64-v2,x86-64-v3"}, "is one instruction set"),
+    ],
+)
+def test_what_takes_an_operating_system(target, keys, why, tmp_path):
+    with pytest.raises(sol.InvalidError, match=f"threads: with 0, no operating system, .*{why}"):
+        sol.deploy(nn.Linear(4, 3), target, {"path": tmp_path, "threads": "0", **keys}, torch.ones(1, 4))
+
+
+def test_one_thread_here(tmp_path):
+    """threads=0 for this machine: the same library without the system; its example."""
+    deploy(tmp_path, "static_lib", *small(), threads="0", gcc__march="x86-64-v2")
+    assert re.search(r"2 dimensions, 80 bytes:( 0\.\d+){4} \.\.$", sh(tmp_path, "make", "run"), re.M)
+
+
 def test_no_cross_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     model, inputs = small()

@@ -1,37 +1,29 @@
-/* Front, its first half: errors, memory, which code this processor runs, the weights. */
-#include <stdarg.h>
+/* Front, its first part: memory, which code this processor runs, the weights. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 2 << 20 };
+#include "deploy/front_error.c"
 
-/* -- errors: of each thread its last */
+enum { MOST_THREADS = 1024, HUGE_PAGE = 2 << 20, HUGE_FROM = 2 << 20, ALIGN = 64 };
 
-static _Thread_local char message[256];
-
-__attribute__((format(printf, 2, 3))) static int fail(int error, const char *format, ...)
+static void lock(const struct front_net *net)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    return error;
+    pthread_mutex_lock(&net->state->lock);
 }
 
-FRONT_API int front_message(char *buffer, size_t size)
+static void unlock(const struct front_net *net)
 {
-    if (buffer && size) snprintf(buffer, size, "%s", message);
-    return (int)strlen(message);
+    pthread_mutex_unlock(&net->state->lock);
 }
 
 /* -- memory */
 
 static int take(size_t bytes, const char *what, struct front_block *out_b)
 {
-    const size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : LINE;
+    const size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : ALIGN;
     *out_b = (struct front_block){0};
     if (!bytes) return FRONT_GOOD;
     out_b->raw = sol_ext_malloc(bytes + align);
@@ -167,12 +159,12 @@ static void unmap_weights(const struct front_net *net)
 FRONT_API int front_weights(const struct front_net *net, const char *path)
 {
     int error = FRONT_GOOD;
-    pthread_mutex_lock(&net->state->lock);
+    lock(net);
     if (net->state->weights)
         error = fail(FRONT_INVALID, "%s: the weights are read already: say where they are first", net->name);
     else
         net->state->weights_path = path;
-    pthread_mutex_unlock(&net->state->lock);
+    unlock(net);
     return error;
 }
 #else
@@ -203,18 +195,24 @@ static int begin(const struct front_net *net)
 
 FRONT_API int front_choose(const struct front_net *net, const char *version)
 {
-    pthread_mutex_lock(&net->state->lock);
+    lock(net);
     const int error = net->state->users || net->state->idle
                           ? fail(FRONT_INVALID, "%s: is in use: choose the version first", net->name)
                           : choose(net, version);
-    pthread_mutex_unlock(&net->state->lock);
+    unlock(net);
     return error;
 }
 
 FRONT_API const char *front_version_name(const struct front_net *net)
 {
-    pthread_mutex_lock(&net->state->lock);
+    lock(net);
     const int error = net->state->version ? FRONT_GOOD : choose(net, NULL);
-    pthread_mutex_unlock(&net->state->lock);
+    unlock(net);
     return error ? NULL : net->state->version->name;
+}
+
+static int count_threads(int threads)
+{
+    if (threads <= 0) threads = rt_processors();
+    return threads < MOST_THREADS ? threads : MOST_THREADS;
 }

@@ -110,7 +110,7 @@ static int fill_training(struct front_training *t, int threads)
     if (!error) error = take(t->bytes, "gradients", &t->block[1]);
     if (!error) error = take(sizes.prepared, "the prepared weights", &t->prepared);
     if (!error) error = take_written(t);
-    if (!error) error = lay(net, net->training, &sizes, NULL, threads, &t->c);
+    if (!error) error = lay_own(net, net->training, &sizes, threads, &t->c);
     if (error) return error;
     if (t->block[1].at) memset(t->block[1].at, 0, t->bytes);
     for (int i = 0; i < m->nparam; i++) {
@@ -188,7 +188,7 @@ FRONT_API int front_forward(struct front_training *t, const void *const *in, voi
     int error = take_arrays(t, in, out);
     if (!error) error = prepare_again(t);
     if (error) return error;
-    if (t->net->training->seed_input >= 0) t->seed = next_seed(t->net->state);
+    if (t->net->training->seed_input >= 0) t->seed = next_seed(t->net);
     error = run_program(t->c, &t->c->code->module->forward, t->in, t->out, &t->seed);
     t->ready = !error;
     if (!error) write_back(t);
@@ -236,7 +236,7 @@ static int take_learned(struct front_training *t, const struct front_graph *grap
     struct learned *r = &t->run;
     int error = take(sizes.prepared, "the prepared weights", &r->prepared);
     if (!error) error = take(((size_t)code->module->nparam + 1) * sizeof(char *), "tables", &r->pointers);
-    if (!error) error = lay(net, graph, &sizes, NULL, t->c->threads, &r->c);
+    if (!error) error = lay_own(net, graph, &sizes, t->c->threads, &r->c);
     if (error) {
         drop_learned(r);
         return error;

@@ -1,0 +1,317 @@
+/* Front, the part that takes no memory: contexts in the caller's blocks, running a program, tensors, random numbers.
+ * Part of the file that holds front.c or front_bare.c: `lock`, `unlock`, `choose`, `begin` and `count_threads` are
+ * theirs. */
+enum { LINE = 64, BLOCKS = 3 };
+
+struct front_context {
+    const struct front_net *net;
+    const struct front_graph *graph;
+    const struct front_code *code;
+    struct front_context *next; /* while idle */
+    int threads, room;          /* room: threads that there is scratch memory for */
+    bool own;                   /* memory of sol_ext_malloc, prepared weights shared */
+    char **base, **operands;
+    char *workspace, *saved, *opaque, *scratch, *prepared;
+    char *const *param; /* by number: what was learned; NULL: the library's */
+    struct front_block block[BLOCKS];
+};
+
+_Static_assert(sizeof(struct front_context) <= FRONT_CONTEXT_BYTES, "macros of the header count with less");
+
+/* -- how much */
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+/* Bytes of the parts of a context. What is saved and what layers without loops need lies behind the workspace; scratch
+ * is for each thread. */
+struct sizes {
+    size_t head, workspace, saved, opaque, scratch, prepared;
+};
+
+static size_t places(const struct sol_program *p)
+{
+    return (size_t)p->nplace;
+}
+
+static size_t workspace(const struct sol_program *p)
+{
+    return (size_t)p->workspace_bytes;
+}
+
+static size_t scratch(const struct sol_program *p)
+{
+    return (size_t)rt_scratch_bytes(p);
+}
+
+/* The most that one of the programs needs that a context runs: forward, and what `all` adds. */
+static size_t most(const struct sol_module *m, size_t (*of)(const struct sol_program *p), bool prepare, bool backward)
+{
+    size_t n = of(&m->forward);
+    if (prepare && of(&m->prepare) > n) n = of(&m->prepare);
+    if (backward && of(&m->backward) > n) n = of(&m->backward);
+    return n;
+}
+
+/* With `prepare` and `backward` it can run these programs, too. */
+static struct sizes sizes_of(const struct front_code *code, bool prepare, bool backward)
+{
+    const struct sol_module *m = code->module;
+    const size_t pointers = (size_t)m->nbuffer + most(m, places, prepare, backward);
+    return (struct sizes){.head = FRONT_CONTEXT_BYTES + lines(pointers * sizeof(char *)),
+                          .workspace = lines(most(m, workspace, prepare, backward)),
+                          .saved = lines((size_t)m->saved_bytes),
+                          .opaque = lines(code->opaque_bytes),
+                          .scratch = most(m, scratch, prepare, backward),
+                          .prepared = lines((size_t)m->prepared_bytes)};
+}
+
+static const struct front_code *code_of(const struct front_net *net, const struct front_graph *graph)
+{
+    return &graph->code[net->state->version - net->version];
+}
+
+static bool prepares(const struct front_code *code)
+{
+    return code->module->prepare.nstep > 0;
+}
+
+static size_t behind_workspace(const struct sizes *s)
+{
+    return s->saved + s->opaque;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Of a context that prepares by itself. */
+static struct sizes sizes_in_block(const struct front_code *code)
+{
+    return sizes_of(code, prepares(code), false);
+}
+
+/* Of one that can have any of the graphs. */
+static struct sizes sizes_of_all(const struct front_net *net)
+{
+    struct sizes all = {0};
+    for (int i = 0; i < net->ngraph; i++) {
+        const struct front_code *code = code_of(net, &net->graph[i]);
+        const struct sizes s = sizes_in_block(code);
+        all.head = larger(all.head, s.head);
+        all.workspace = larger(all.workspace, s.workspace + behind_workspace(&s));
+        all.scratch = larger(all.scratch, s.scratch);
+        all.prepared = larger(all.prepared, s.prepared);
+    }
+    return all;
+}
+
+/* -- running a program */
+
+static const void *begin_of(const struct front_context *c, const struct sol_buffer *b, const void *const *in,
+                            void *const *out, const int64_t *seed)
+{
+    const unsigned char *weights = c->net->state->weights;
+    const char *learned = c->param && b->kind == SOL_BUFFER_PARAM ? c->param[b->index] : NULL;
+    switch ((enum sol_buffer_kind)b->kind) {
+    case SOL_BUFFER_INPUT: return b->index == c->graph->seed_input ? (const void *)seed : in ? in[b->index] : NULL;
+    case SOL_BUFFER_OUTPUT: return out ? out[b->index] : NULL;
+    case SOL_BUFFER_PARAM: return learned ? (const void *)learned : weights + c->code->param_at[b->index];
+    case SOL_BUFFER_CONST: return weights + c->code->const_at[b->index];
+    case SOL_BUFFER_PREPARED: return c->prepared;
+    case SOL_BUFFER_WORKSPACE: return c->workspace;
+    case SOL_BUFFER_SAVED: return c->saved;
+    }
+    return NULL;
+}
+
+#if defined FRONT_OPAQUE
+/* A layer without loops. */
+static int32_t run_opaque(void *user, int32_t call, char *const *p)
+{
+    const struct front_context *c = user;
+    struct alone_bad bad;
+    const struct alone *a = c->code->opaque[call];
+    const enum alone_error error = a->kind->run(a, p, c->opaque, &bad);
+    return !error ? SOL_KERNEL_OK : error == ALONE_INDEX ? SOL_KERNEL_INDEX : SOL_KERNEL_MATRIX;
+}
+#endif
+
+static int run_program(struct front_context *c, const struct sol_program *p, const void *const *in, void *const *out,
+                       const int64_t *seed)
+{
+    static const uint64_t seeds[8];
+    const struct sol_module *m = c->code->module;
+    for (int i = 0; i < m->nbuffer; i++) {
+        const struct sol_buffer *b = &m->buffer[i];
+        c->base[i] = (char *)((uintptr_t)begin_of(c, b, in, out, seed) + (uintptr_t)b->offset);
+    }
+    const struct rt_call call = {
+        .program = p,
+        .base = c->base,
+        .operands = c->operands,
+        .scratch = c->scratch,
+        .seeds = seeds,
+#if defined FRONT_OPAQUE
+        .host = run_opaque,
+        .host_user = c,
+#endif
+        .threads = c->threads
+    };
+    int32_t step = 0;
+    const int32_t error = rt_run(&call, &step);
+    if (!error) return FRONT_GOOD;
+    return fail(FRONT_DATA, "%s: '%s': %s", c->net->name, p->step[step].label,
+                error == SOL_KERNEL_INDEX      ? "an index is out of range"
+                : error == SOL_KERNEL_DIVISION ? "an integer is divided by zero"
+                : error == SOL_KERNEL_MATRIX   ? "a matrix is singular, not positive definite, or not finite"
+                                               : "an unknown error");
+}
+
+/* -- contexts */
+
+/* What depends on the graph. */
+static void set_graph(struct front_context *c, const struct front_graph *graph, const struct front_code *code,
+                      const struct sizes *s)
+{
+    c->graph = graph;
+    c->code = code;
+    c->operands = c->base + c->code->module->nbuffer;
+    c->workspace = c->block[1].at;
+    c->saved = c->workspace ? c->workspace + s->workspace : NULL;
+    c->opaque = c->workspace ? c->saved + s->saved : NULL;
+    c->scratch = c->block[2].at;
+}
+
+/* A context in its parts. */
+static struct front_context *lay(const struct front_net *net, const struct front_graph *graph, const struct sizes *s,
+                                 const struct front_block part[BLOCKS], int threads)
+{
+    struct front_context *c = (struct front_context *)part[0].at;
+    *c = (struct front_context){.net = net, .threads = threads, .room = threads};
+    c->base = (char **)(part[0].at + FRONT_CONTEXT_BYTES);
+    memcpy(c->block, part, sizeof c->block);
+    set_graph(c, graph, code_of(net, graph), s);
+    return c;
+}
+
+static size_t block_bytes(const struct front_net *net, int threads)
+{
+    const struct sizes s = sizes_of_all(net);
+    return LINE + s.head + s.workspace + s.scratch * (size_t)threads + s.prepared;
+}
+
+static int prepare_block(struct front_context *c)
+{
+    return prepares(c->code) ? run_program(c, &c->code->module->prepare, NULL, NULL, NULL) : FRONT_GOOD;
+}
+
+/* In the caller's block. */
+static int create_in(const struct front_net *net, void *block, size_t bytes, int threads, struct front_context **out_c)
+{
+    lock(net);
+    int error = begin(net);
+    const struct front_graph *graph = &net->graph[net->state->graph];
+    unlock(net);
+    if (error) return error;
+    if (bytes < block_bytes(net, threads))
+        return fail(FRONT_INVALID, "%s: a context for %d threads needs a block of %zu bytes, got %zu", net->name,
+                    threads, block_bytes(net, threads), bytes);
+    const struct front_code *code = code_of(net, graph);
+    const struct sizes all = sizes_of_all(net), s = sizes_in_block(code);
+    char *at = (char *)(((uintptr_t)block + LINE - 1) / LINE * LINE);
+    char *scratch_at = at + all.head + all.workspace, *prepared_at = scratch_at + all.scratch * (size_t)threads;
+    const struct front_block part[BLOCKS] = {{.at = at}, {.at = at + all.head}, {.at = scratch_at}};
+    struct front_context *c = lay(net, graph, &s, part, threads);
+    c->prepared = prepared_at;
+    *out_c = c;
+    error = prepare_block(c);
+    if (error) *out_c = NULL;
+    return error;
+}
+
+FRONT_API size_t front_bytes(const struct front_net *net, int threads)
+{
+    lock(net);
+    const int error = net->state->version ? FRONT_GOOD : choose(net, NULL);
+    unlock(net);
+    return error ? 0 : block_bytes(net, count_threads(threads));
+}
+
+/* -- batch sizes */
+
+static const struct front_graph *graph_for(const struct front_net *net, int64_t batch)
+{
+    for (int i = 0; i < net->ngraph; i++)
+        if (net->graph[i].batch == batch) return &net->graph[i];
+    return NULL;
+}
+
+static int no_graph(const struct front_net *net, int64_t batch)
+{
+    char sizes[128] = "";
+    struct line list = {sizes, sizeof sizes, 0};
+    for (int i = 0; i < net->ngraph; i++) put(&list, "%s%lld", i ? ", " : "", (long long)net->graph[i].batch);
+    return fail(FRONT_INVALID, "%s: batch size %lld: this library is for %s", net->name, (long long)batch, sizes);
+}
+
+FRONT_API const struct sol_ext_tensor *front_tensor(const struct front_net *net, int64_t batch, bool output, int i)
+{
+    const struct front_graph *graph = graph_for(net, batch);
+    if (!graph || i < 0 || i >= (output ? net->noutput : net->ninput)) return NULL;
+    return output ? &graph->output[i] : &graph->input[i];
+}
+
+/* A context in the caller's block: it is for every graph. */
+static int move_in_block(struct front_context *c, const struct front_graph *graph)
+{
+    const struct front_code *code = &graph->code[c->code - c->graph->code]; /* of the version it was made for */
+    const struct sizes s = sizes_in_block(code);
+    set_graph(c, graph, code, &s);
+    return prepare_block(c);
+}
+
+/* -- calls */
+
+FRONT_API void front_seed(const struct front_net *net, int seed)
+{
+    lock(net);
+    net->state->seed = (uint64_t)(int64_t)seed;
+    net->state->drawn = 0;
+    unlock(net);
+}
+
+/* The next number of the stream, as sol.set_seed's in Python: splitmix64. */
+static int64_t next_seed(const struct front_net *net)
+{
+    struct front_state *s = net->state;
+    lock(net);
+    uint64_t z = s->seed * 0xD1342543DE82EF95u + ++s->drawn * 0x9E3779B97F4A7C15u;
+    unlock(net);
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return (int64_t)((z ^ z >> 31) >> 1);
+}
+
+static int check(const struct front_net *net, const char *what, int n, const struct sol_ext_tensor *t,
+                 const void *const *p)
+{
+    for (int i = 0; i < n; i++)
+        if (t[i].bytes && (!p || !p[i]))
+            return fail(FRONT_INVALID, "%s: %s %d, '%s', is NULL, expected %zu bytes", net->name, what, i, t[i].name,
+                        t[i].bytes);
+    return FRONT_GOOD;
+}
+
+static int run(struct front_context *c, const void *const *in, void *const *out)
+{
+    const struct front_net *net = c->net;
+    int error = check(net, "input", net->ninput, c->graph->input, in);
+    if (!error) error = check(net, "output", net->noutput, c->graph->output, (const void *const *)out);
+    if (error) return error;
+    const int64_t seed = c->graph->seed_input < 0 ? 0 : next_seed(net);
+    return run_program(c, &c->code->module->forward, in, out, &seed);
+}
