@@ -89,7 +89,7 @@ static void refused(void **state)
         {"gcc::march", "x86-64;ls", "no name that gcc or ld would take"},
         {"gcc::march", "-o", "no name that gcc or ld would take"},
         {"gcc::march", "no-such-cpu", "gcc::march 'no-such-cpu'"},
-        {"device_type", "ve", "expected auto, x86 or arm64, got 've'"},
+        {"device_type", "ve", "expected auto, x86, arm64, arm, riscv64, got 've'"},
         {"nvidia::cc", "70", "NVIDIA"},
     };
     struct sol_ctx *ctx;

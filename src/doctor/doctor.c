@@ -210,7 +210,8 @@ static void check_cross(struct doctor *d)
     static const struct {
         const char *device, *compiler, *packages;
     } devices[] = {
-#define X(device, compiler, package, library, ...) {device, compiler, package " " library},
+#define X(device, threads, compiler, package, library, ...) \
+    {threads ? device : device " without an operating system", compiler, package " " library},
 #include "deploy/devices.def"
 #undef X
     };
