@@ -1,0 +1,140 @@
+"""Hugging Face: models of transformers with random weights, forward and gradients; `generate` with a static cache, Trainer and
+accelerate on an optimized model. A few families in `make test`, all of families.py in `make test-all`."""
+
+import copy
+
+import families
+import networks
+import pytest
+import sol
+import torch
+from torch_help import TIMES_WINOGRAD, assert_as_good, check, tensors
+
+SAMPLE = ("bert (classifier)", "llama", "t5", "bloom")
+EVERY = [pytest.param(n, marks=() if n in SAMPLE else pytest.mark.slow) for n in families.FAMILIES]
+
+
+@pytest.fixture(autouse=True)
+def package(torchvision):
+    pytest.importorskip("transformers")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_forward(name):
+    model, kwargs = families.make(name)
+    check(sol.optimize(model, **kwargs), model, (), kwargs, TIMES_WINOGRAD)
+
+
+def gradients(model, kwargs):
+    """Of a loss that reads every result that has a gradient."""
+    made = [t for t in tensors(dict(model(**kwargs))) if t.requires_grad]
+    sum((t * torch.linspace(-1, 1, t.numel(), dtype=t.dtype).view(t.shape)).sum() for t in made).backward()
+    return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_gradients(name):
+    model, kwargs = families.make(name)
+    with torch.no_grad():
+        model(**kwargs)  # what a model sets up in its first call
+    double = {k: v.double() if v.is_floating_point() else v for k, v in kwargs.items()}
+    exact, eager = gradients(copy.deepcopy(model).double(), double), gradients(copy.deepcopy(model), kwargs)
+    got = gradients(sol.optimize(model), kwargs)
+    assert got.keys() == eager.keys() == exact.keys()
+    scale = max(g.norm().item() for g in exact.values())
+    real = [
+        n for n, g in exact.items() if g.norm() > 1e-6 * scale
+    ]  # of a bias in front of a softmax it is 0 and rounding
+    assert_as_good([got[n] for n in real], [eager[n] for n in real], [exact[n] for n in real], 4, 1e-5)
+
+
+def llama(**more):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    return networks.enliven(LlamaForCausalLM(LlamaConfig(**families.GROUPED, **more)))
+
+
+def test_generate_with_a_static_cache():
+    """The same tokens as PyTorch, and two programs for each batch size: one for the prompt and one for a token."""
+    m, ids = llama(), torch.randint(3, 100, (1, 6))
+    s = sol.optimize(m)
+    given = {"max_new_tokens": 6, "cache_implementation": "static", "pad_token_id": 0, "eos_token_id": None}
+    for way, programs in (
+        ({"do_sample": False}, 2),
+        ({"do_sample": True}, 2),
+        ({"num_beams": 2, "do_sample": False}, 4),
+    ):
+        torch.manual_seed(1)
+        expected = m.generate(ids, **given, **way)
+        torch.manual_seed(1)
+        assert torch.equal(s.generate(ids, **given, **way), expected)
+        assert len(s._sol.programs) == programs
+
+
+def test_cache_in_and_out():
+    """A call hands its cache to the next, and the caller's own grows."""
+    from transformers import DynamicCache
+
+    m, ids = llama(), torch.randint(3, 100, (2, 5))
+    s, own, theirs = sol.optimize(m, input_ids=ids), DynamicCache(), DynamicCache()
+    with torch.no_grad():
+        torch.testing.assert_close(s(input_ids=ids).logits, m(input_ids=ids).logits)
+        for piece in (ids[:, :3], ids[:, 3:]):
+            got, expected = s(piece, past_key_values=own), m(piece, past_key_values=theirs)
+            torch.testing.assert_close(got.logits, expected.logits)
+            assert got.past_key_values is own and own.get_seq_length() == theirs.get_seq_length()
+            for a, b in zip(own.layers, theirs.layers, strict=True):
+                torch.testing.assert_close((a.keys, a.values), (b.keys, b.values))
+
+
+class Sentences(torch.utils.data.Dataset):
+    def __init__(self):
+        self.ids = torch.randint(3, 100, (8, 10), generator=torch.Generator().manual_seed(0))
+
+    def __len__(self):
+        return len(self.ids)
+
+    def __getitem__(self, i):
+        return {"input_ids": self.ids[i], "labels": self.ids[i]}
+
+
+def trained(model, folder):
+    from transformers import Trainer, TrainingArguments
+
+    more = {"report_to": [], "save_strategy": "no", "use_cpu": True, "disable_tqdm": True, "seed": 3}
+    args = TrainingArguments(
+        folder, per_device_train_batch_size=4, num_train_epochs=2, logging_steps=1, optim="sgd", **more
+    )
+    trainer = Trainer(model=model, args=args, train_dataset=Sentences(), eval_dataset=Sentences())
+    trainer.train()
+    last = trainer.evaluate()["eval_loss"]
+    return torch.tensor([h["loss"] for h in trainer.state.log_history if "loss" in h] + [last])
+
+
+def test_trainer(tmp_path):
+    pytest.importorskip("accelerate")
+    m = llama()
+    expected = trained(copy.deepcopy(m), str(tmp_path))
+    torch.testing.assert_close(trained(sol.optimize(m), str(tmp_path)), expected)
+    assert len(expected) == 5 and expected[0] != expected[3]
+
+
+def test_accelerate():
+    accelerate = pytest.importorskip("accelerate")
+    m, ids = llama(), torch.randint(3, 100, (4, 10))
+
+    def losses(model):
+        accelerator = accelerate.Accelerator(cpu=True)
+        prepared, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
+        found = []
+        for _ in range(3):
+            loss = prepared(input_ids=ids, labels=ids).loss
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss.detach())
+        return torch.stack(found)
+
+    expected = losses(copy.deepcopy(m).train())
+    torch.testing.assert_close(losses(sol.optimize(m).train()), expected)
