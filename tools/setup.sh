@@ -127,7 +127,6 @@ more() { # packages for $1, listed in the file $2
     [ -e "$stamp" ] && return 0
     say "installing $3"
     pip install -q -r "$2"
-    [ "$1" != all ] || pip install -q --no-deps "timm==$TIMM"
     rm -f ".venv/.$1-"*
     : > "$stamp"
 }
@@ -152,5 +151,8 @@ case ${1:-} in
         more bench bench/requirements.txt "the systems that SOL is compared with"
         peers
         ;;
-    all) more all test/python/requirements.txt "packages whose networks make test-all tries" ;;
+    all)
+        say "installing timm, whose networks make test-all tries"
+        pip install -q --no-deps "timm==$TIMM"
+        ;;
 esac

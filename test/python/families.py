@@ -1,9 +1,11 @@
 """Small models with random weights of the families of Hugging Face's transformers: nothing is downloaded.
 
-A row is the model's class, what its configuration changes, and the arguments of a call.
+`python families.py` writes docs/huggingface.md of the two tables; test_huggingface.py tries each row.
 """
 
 import os
+from importlib.metadata import version
+from pathlib import Path
 
 import torch
 
@@ -72,6 +74,10 @@ def pair(**more):
     return lambda: {"input_ids": ids(), "decoder_input_ids": ids(7), **more}
 
 
+def masked_pair():
+    return {**masked()(), "decoder_input_ids": ids(7), "decoder_attention_mask": torch.ones(2, 7, dtype=torch.long)}
+
+
 def sound(samples=800):
     return lambda: {"input_values": torch.randn(2, samples)}
 
@@ -88,7 +94,7 @@ def listened():
     return {"input_features": torch.randn(2, 80, 60), "decoder_input_ids": ids(7)}
 
 
-FAMILIES = {
+FAMILIES = {  # the class, what its configuration changes, the arguments of a call
     # encoders of text
     "bert": ("BertModel", TEXT, masked()),
     "bert (eager attention)": ("BertModel", {**TEXT, "attn_implementation": "eager"}, masked()),
@@ -181,7 +187,7 @@ FAMILIES = {
                                               "first_k_dense_replace": 1, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8,
                                               "v_head_dim": 16, "num_key_value_heads": 4}, words()),
     "gpt-oss": ("GptOssForCausalLM", {**HEADS, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4}, words()),
-    "switch": ("SwitchTransformersModel", {**T5, "num_experts": 4, "expert_capacity": 8, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}, pair()),
+    "switch": ("SwitchTransformersModel", {**T5, "num_experts": 4, "expert_capacity": 8, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}, masked_pair),
     # state space models and other recurrences
     "mamba": ("MambaModel", {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8}, words()),
     "mamba2": ("Mamba2Model", {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 2,
@@ -195,7 +201,7 @@ FAMILIES = {
     "t5": ("T5Model", T5, pair()),
     "mt5": ("MT5Model", T5, pair()),
     "umt5": ("UMT5Model", T5, pair()),
-    "longt5": ("LongT5Model", {**T5, "local_radius": 3}, pair()),
+    "longt5": ("LongT5Model", {**T5, "local_radius": 3}, masked_pair),
     "bart": ("BartModel", PAIR, words()),
     "mbart": ("MBartModel", PAIR, words()),
     "pegasus": ("PegasusModel", PAIR, pair()),
@@ -224,7 +230,7 @@ FAMILIES = {
     "mobilevit": ("MobileViTModel", {"image_size": 64, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 16, 24, 24, 32], "num_attention_heads": 4}, picture(64)),
     "mobilenet-v2": ("MobileNetV2Model", {"depth_multiplier": 0.35}, picture()),
     "efficientnet": ("EfficientNetModel", {"width_coefficient": 0.25, "depth_coefficient": 0.25, "hidden_dim": 320}, picture(64)),
-    "cvt": ("CvtModel", {"embed_dim": [16, 32], "num_heads": [1, 2], "depth": [1, 1], "patch_sizes": [7, 3], "patch_stride": [4, 2], "patch_padding": [2, 1],
+    "cvt": ("CvtModel", {"embed_dim": [16, 32], "num_heads": [1, 2], "depth": [1, 2], "patch_sizes": [7, 3], "patch_stride": [4, 2], "patch_padding": [2, 1],
                          "mlp_ratio": [2.0, 2.0], "attention_drop_rate": [0.0, 0.0], "drop_rate": [0.0, 0.0], "drop_path_rate": [0.0, 0.0], "qkv_bias": [True, True],
                          "cls_token": [False, True], "qkv_projection_method": ["dw_bn", "dw_bn"], "kernel_qkv": [3, 3], "padding_kv": [1, 1], "stride_kv": [2, 2],
                          "padding_q": [1, 1], "stride_q": [1, 1]}, picture(64)),
@@ -265,6 +271,31 @@ FAMILIES = {
                                    "num_attention_heads": 2, "ffn_dim": 32}, lambda: {"past_values": torch.randn(2, 16, 2)}),
 }  # fmt: skip
 
+NUMBER, CONTROL = "a number that depends on data", "control flow or a shape that depends on data"
+REFUSED = {  # what is: every call, or calls in train mode; what the message says
+    "xlm": ("forward", NUMBER),
+    "longformer": ("forward", CONTROL),
+    "bigbird (sparse)": ("train mode", "draws from NumPy's random"),
+    "reformer": ("forward", NUMBER),
+    "nystromformer": ("forward", "Attempting to broadcast"),  # transformers makes a mask of another form while traced
+    "rwkv": ("forward", "changes layers_are_rescaled"),
+    "recurrent-gemma": ("forward", "data type bfloat16"),
+    "m2m100": ("train mode", CONTROL),
+    "led": ("forward", CONTROL),
+    "efficientnet": ("forward", "AvgPool: W is negative"),
+    "detr": ("train mode", CONTROL),
+    "wav2vec2": ("train mode", CONTROL),
+    "hubert": ("train mode", CONTROL),
+    "wavlm": ("train mode", CONTROL),
+    "data2vec-audio": ("train mode", CONTROL),
+    "encodec": ("forward", CONTROL),
+    "vilt": ("forward", CONTROL),
+    "llava": ("forward", "forward hook"),
+    "time-series": ("train mode", CONTROL),
+    **dict.fromkeys(("mixtral", "qwen2-moe", "qwen3-moe", "phimoe", "olmoe", "granite-moe", "deepseek-v3", "gpt-oss", "jamba"), ("forward", "grouped_mm")),
+    "dbrx": ("forward", CONTROL),
+}  # fmt: skip
+
 
 def make(name):
     """A model of a family in eval mode, and arguments for it."""
@@ -280,3 +311,46 @@ def make(name):
     if attention:
         config._attn_implementation = attention
     return networks.enliven(cls(config)), arguments()
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "huggingface.md"
+HEAD = """# Hugging Face
+
+```python
+model = sol.optimize(model)                    # any model of transformers; Trainer and accelerate take the result
+model.generate(ids, cache_implementation="static")
+```
+
+* **Calls** are those of the original: keyword arguments, caches in and out, `ModelOutput`. Arguments that come, go or become None
+  make another program.
+* **`generate`**: with a static cache, two programs for each batch size: one for the prompt, one for a token. A cache that grows makes a
+  program for every length: it works, and compiles at each token.
+* **`Trainer` and `accelerate`** train an optimized model in PyTorch's autograd, with any optimizer.
+* Weights are float32: `model.float()` first.
+
+## Families
+
+Made by `python test/python/families.py` of the tables that `make test-all` tries: transformers {version}, {n} small models with random
+weights. Each is compared in eval mode with PyTorch in float32 and in float64, results and gradients of all parameters, and does a
+step in train mode. {good} do all of that, {partly} all but train mode. `torch.compile(model, backend="sol")` runs what is refused
+in PyTorch, between SOL's parts.
+
+| family | class | refused |
+|---|---|---|
+"""
+
+
+def page():
+    whole = [n for n, (what, _) in REFUSED.items() if what == "forward"]
+    head = HEAD.format(
+        version=version("transformers"),
+        n=len(FAMILIES),
+        good=len(FAMILIES) - len(REFUSED),
+        partly=len(REFUSED) - len(whole),
+    )
+    rows = (f"| {n} | `{FAMILIES[n][0]}` | {': '.join(REFUSED.get(n, ()))} |" for n in FAMILIES)
+    return head + "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
