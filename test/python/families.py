@@ -129,8 +129,6 @@ FAMILIES = {  # the class, what its configuration changes, the arguments of a ca
     "nystromformer": ("NystromformerModel", {**TEXT, "num_landmarks": 5, "segment_means_seq_len": 10}, words()),
     "layoutlm": ("LayoutLMModel", TEXT, boxes),
     "splinter": ("SplinterModel", TEXT, words()),
-    "canine": ("CanineModel", {**SMALL, "max_position_embeddings": 64, "num_hash_buckets": 32, "downsampling_rate": 4, "local_transformer_stride": 8},
-               lambda: {"input_ids": ids(16)}),
     "modernbert": ("ModernBertModel", {**TEXT, "global_attn_every_n_layers": 2, "local_attention": 8, "cls_token_id": 1, "sep_token_id": 2}, words()),
     "esm": ("EsmModel", {**TEXT, "mask_token_id": 3}, words()),
     "ernie": ("ErnieModel", TEXT, words()),
