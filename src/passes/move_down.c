@@ -1,6 +1,14 @@
 /* map(move(x)) = move(map(x)) for a move that only rearranges: the map then stands directly behind what makes x, which
- * can compute it on the way, and the move goes into the index of whoever reads. */
+ * can compute it on the way, and the move goes into the index of whoever reads.
+ *
+ * Moves behind each other form a run. A map behind a run is added once, in front of all its moves, which stay what they
+ * are; if it changed the data type they are made anew when all maps have passed. So the pass is linear in a chain. */
 #include "passes/passes.h"
+
+struct run { /* moves, each of which only the next one reads */
+    VECTOR(struct sol_layer *) moves;
+    bool retyped; /* they read another type than they were made for */
+};
 
 static bool rearranges(const struct sol_layer *l)
 {
@@ -20,49 +28,75 @@ static int only_tensor(const struct sol_layer *map)
     return found;
 }
 
-static sol_status swap(struct sol_graph *g, struct sol_layer *map, int at, struct sol_layer *move,
-                       struct sol_tensor **out_t)
+/* The number that is everywhere in t, as a tensor that can be broadcast to any shape. */
+static struct sol_tensor *number_of(struct sol_graph *g, struct sol_tensor *t)
 {
-    struct sol_tensor **in = NEW_ARRAY(g->arena, struct sol_tensor *, map->nin), *y;
-    for (int i = 0; i < map->nin; i++) {
-        in[i] = i == at ? move->in[0] : map->in[i];
-        while (i != at && in[i]->role == TENSOR_VALUE)
-            in[i] = in[i]->from->in[0]; /* the number itself, broadcast anew */
+    while (t->role == TENSOR_VALUE) t = t->from->in[0];
+    if (!t->ndim) return t;
+    struct sol_tensor *c = graph_tensor(g, TENSOR_CONST, t->name, (enum sol_dtype)t->dtype, 0, NULL);
+    c->data = t->data;
+    return c;
+}
+
+/* The run that ends with t, if nobody else reads t. */
+static struct run *run_behind(struct run *const *runs, int n, const struct sol_tensor *t)
+{
+    return t->role == TENSOR_VALUE && t->id < n && tensor_uses(t) == 1 ? runs[t->id] : NULL;
+}
+
+static sol_status pass_below(struct sol_graph *g, struct sol_layer *map, int at, struct run *r)
+{
+    struct sol_tensor **in = NEW_ARRAY(g->arena, struct sol_tensor *, map->nin), *y, *end = map->in[at];
+    struct sol_layer *first = r->moves.at[0];
+    const enum sol_dtype before = (enum sol_dtype)first->in[0]->dtype;
+    for (int i = 0; i < map->nin; i++) in[i] = i == at ? first->in[0] : number_of(g, map->in[i]);
+    TRY(pass_add(g, first, map->def->name, map, map->nin, in, &map->attrs, &y));
+    first->in[0] = y;
+    PUSH(g->arena, y->readers, first);
+    y->user = (void *)(intptr_t)1;
+    r->retyped |= y->dtype != before;
+    end->user = map->out[0]->user;
+    graph_replace(g, map->out[0], end);
+    graph_remove(g, map);
+    return SOL_OK;
+}
+
+/* Makes the moves of a run for the type that they read now. */
+static sol_status retype(struct sol_graph *g, struct run *r)
+{
+    struct sol_tensor *t = r->moves.at[0]->in[0];
+    for (int i = 0; i < r->moves.n; i++) {
+        struct sol_layer *old = r->moves.at[i];
+        TRY(pass_add(g, old, old->def->name, old, 1, &t, &old->attrs, &t));
+        if (i == r->moves.n - 1) graph_replace(g, old->out[0], t);
     }
-    TRY(pass_add(g, map, map->def->name, map, map->nin, in, &map->attrs, &y));
-    struct sol_layer *l;
-    TRY(graph_add(g, map, move->def->name, move->name, move->where, 1, &y, &move->attrs, &l));
-    *out_t = l->out[0];
+    for (int i = r->moves.n - 1; i >= 0; i--) graph_remove(g, r->moves.at[i]);
     return SOL_OK;
 }
 
 sol_status pass_move_down(struct sol_graph *g)
 {
+    const int n = g->ntensors;
+    struct run **by_tensor = NEW_ARRAY(g->arena, struct run *, n + 1);
+    VECTOR(struct run *) runs = {0};
     graph_count_uses(g);
     for (struct sol_layer *l = g->first, *next; l; l = next) {
         next = l->next;
-        if (!(l->def->flags & LAYER_MAP)) continue;
-        int at = only_tensor(l);
-        if (at < 0 || l->in[at]->role != TENSOR_VALUE || tensor_uses(l->in[at]) != 1) continue;
-        struct sol_layer *move = l->in[at]->from;
-        if (!rearranges(move) || move->in[0]->role != TENSOR_VALUE) continue;
-        bool scalars = true; /* a number that is not of one element cannot be broadcast to another shape */
-        for (int i = 0; i < l->nin; i++) {
-            const struct sol_tensor *t = l->in[i];
-            while (i != at && t->role == TENSOR_VALUE) t = t->from->in[0];
-            scalars &= i == at || tensor_elements(t) == 1;
-            scalars &= i == at || t->ndim <= move->in[0]->ndim;
+        if (rearranges(l) && l->in[0]->role == TENSOR_VALUE) {
+            struct run *r = run_behind(by_tensor, n, l->in[0]);
+            if (!r) {
+                r = NEW(g->arena, struct run);
+                PUSH(g->arena, runs, r);
+            }
+            PUSH(g->arena, r->moves, l);
+            by_tensor[l->out[0]->id] = r;
+        } else if (l->def->flags & LAYER_MAP) {
+            const int at = only_tensor(l);
+            struct run *r = at < 0 ? NULL : run_behind(by_tensor, n, l->in[at]);
+            if (r) TRY(pass_below(g, l, at, r));
         }
-        if (!scalars) continue;
-        struct sol_tensor *y;
-        intptr_t uses = tensor_uses(l->out[0]);
-        TRY(swap(g, l, at, move, &y));
-        y->user = (void *)uses;
-        next = y->from->in[0]->from; /* the map again: there may be another move in front of it */
-        next->out[0]->user = (void *)(intptr_t)1;
-        graph_replace(g, l->out[0], y);
-        graph_remove(g, l);
-        graph_remove(g, move);
     }
+    for (int i = 0; i < runs.n; i++)
+        if (runs.at[i]->retyped) TRY(retype(g, runs.at[i]));
     return SOL_OK;
 }

@@ -87,7 +87,7 @@ output %5 "y"
 --> same
 
 == a number with more dimensions than what is rearranged
-pass move_down
+pass move_down dead
 graph "t"
 input %0:f32[12] "x"
 const %1:f32[1 1] = 2
@@ -95,10 +95,21 @@ const %1:f32[1 1] = 2
 %3 = Reshape(%2) shape=[3,4]
 %4 = mul(%3, %1)
 output %4 "y"
---> same
+-->
+graph "t"
+input %0:f32[12] "x"
+const %1:f32[1 1] = 2
+const %2:f32[] = 2
+%3:f32[12] = exp(%0)
+%4:f32[12] = Expand(%2) shape=[12]
+%5:f32[12] = mul(%3, %4)
+%6:f32[3 4] = Reshape(%5) shape=[3,4]
+output %6 "y"
+work flops 24 -> 24, bytes 388 -> 388
+
 
 == a bias by channel, the same number everywhere
-pass move_down
+pass move_down dead
 graph "t"
 input %0:f32[3 4] "x"
 const %1:f32[3] = 2 2 2
@@ -106,4 +117,44 @@ const %1:f32[3] = 2 2 2
 %3 = Permute(%2) perm=[1,0]
 %4 = mul(%3, %1)
 output %4 "y"
---> same
+-->
+graph "t"
+input %0:f32[3 4] "x"
+const %1:f32[3] = 2 2 2
+const %2:f32[] = 2
+%3:f32[3 4] = exp(%0)
+%4:f32[3 4] = Expand(%2) shape=[3,4]
+%5:f32[3 4] = mul(%3, %4)
+%6:f32[4 3] = Permute(%5) perm=[1,0]
+output %6 "y"
+work flops 24 -> 24, bytes 396 -> 388
+
+== maps by turns with moves, types that change
+pass move_down dead
+values special
+graph "t"
+input %0:f32[4 6] "x"
+const %1:f32[] = 0
+%2 = exp(%0)
+%3 = Permute(%2) perm=[1,0]
+%4 = gt(%3, %1)
+%5 = Reshape(%4) shape=[4,6]
+%6 = Cast(%5) to="f32"
+%7 = Flip(%6) axes=[0]
+%8 = tanh(%7)
+output %8 "y"
+-->
+graph "t"
+input %0:f32[4 6] "x"
+const %1:f32[] = 0
+%2:f32[4 6] = exp(%0)
+%3:f32[4 6] = Expand(%1) shape=[4,6]
+%4:bool[4 6] = gt(%2, %3)
+%5:bool[6 4] = Permute(%4) perm=[1,0]
+%6:bool[4 6] = Reshape(%5) shape=[4,6]
+%7:f32[4 6] = Cast(%6) to=f32
+%8:f32[4 6] = tanh(%7)
+%9:f32[4 6] = Flip(%8) axes=[0]
+output %9 "y"
+work flops 72 -> 72, bytes 1252 -> 1108
+
