@@ -142,10 +142,11 @@ sol_status write_again(struct sol_graph *g, struct sol_layer *before, struct sol
 /* keep.c: what forward keeps, level by level; in the graph's arena, for the graph as it is now. */
 struct fact;
 struct demand;
+struct trials;
 struct keep_level {
-    int64_t bytes;     /* that backward needs, an estimate */
-    double cost;       /* ns of what is computed again, an estimate */
-    struct fact *drop; /* what is not kept any more, compared with the level before */
+    int64_t bytes; /* that backward needs, an estimate */
+    double cost;   /* ns of what is computed again, an estimate */
+    int dropped;   /* how many of `dropped` below are not kept any more */
 };
 enum { KEEP_ALL, KEEP_SOURCES };
 enum { KEEP_SMALL = 8 }; /* a tensor this many times smaller than what is made of it costs nothing to keep */
@@ -156,12 +157,13 @@ struct keep {
     struct fact **fact; /* by tensor: of what forward computes */
     VECTOR(struct fact *) facts;
     VECTOR(struct keep_level) levels;
-    int balanced;          /* up to this level it takes no time to speak of */
-    int small;             /* from this level on time is worth more than memory */
-    int nplace;            /* layers of backward */
-    int64_t *base, *alive; /* by place */
-    struct demand *demand; /* by tensor */
-    struct fact **may_go;
+    int balanced;                  /* up to this level it takes no time to speak of */
+    int small;                     /* from this level on time is worth more than memory */
+    int nplace;                    /* layers of backward */
+    int64_t *base, *alive;         /* by place */
+    struct demand *demand;         /* by tensor */
+    struct trials *trials;         /* give_up.c's */
+    VECTOR(struct fact *) dropped; /* beyond KEEP_SOURCES, in order */
 };
 /* With the levels KEEP_ALL and KEEP_SOURCES, at the latter. */
 sol_status keep_make(struct sol_graph *g, struct keep **out_k);

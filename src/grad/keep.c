@@ -11,34 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "grad/grad.h"
+#include "grad/keep.h"
 
 #define LEAST_SHARE 2000.0 /* nor does one that is so small a part of all */
 #define FLOPS_A_NS 400.0   /* for weighing layers against each other */
-#define BYTES_A_NS 30.0
-#define SENSIBLE 0.1   /* a tenth of memory for the time of one forward more */
-#define UNNOTICED 0.02 /* of forward's time: less than a hundredth of a step */
-
-struct fact { /* of a tensor that forward computes */
-    struct sol_tensor *t;
-    int64_t bytes;
-    double cost;            /* ns, to make it again */
-    bool kept, fixed;       /* fixed: it is kept whatever comes */
-    bool idle;              /* backward does not need it at KEEP_SOURCES: nobody wants it kept */
-    bool wanted;            /* backward reads it, or what moves make of it */
-    bool move, map, joined; /* joined: part of a concatenation, and there in place */
-    int ndep;
-    struct fact **dep; /* what it is made of, as far as it is forward's and not small */
-    int first, last;   /* readers in backward: their places; first > last: none */
-    int readers;       /* of these: how many */
-    bool by_map;       /* the last one is element-wise */
-    struct fact *leaf; /* see find_leaf */
-};
-struct demand { /* what backward reads, with what it computes again */
-    int first, last, readers;
-    int makers; /* element-wise statements that read it to make another one again */
-    bool by_map;
-};
+#define SENSIBLE 0.1       /* a tenth of memory for the time of one forward more */
+#define UNNOTICED 0.02     /* of forward's time: less than a hundredth of a step */
+#define MOST_LEVELS 160
 
 static struct fact *fact_of(const struct keep *k, const struct sol_tensor *t)
 {
@@ -95,6 +74,22 @@ static void find_deps(struct keep *k, struct fact *f)
     f->cost = f->move ? 0 : flops / FLOPS_A_NS + bytes / BYTES_A_NS;
 }
 
+static void find_users(struct keep *k)
+{
+    for (int i = 0; i < k->facts.n; i++)
+        for (int d = 0; d < k->facts.at[i]->ndep; d++) k->facts.at[i]->dep[d]->nuser++;
+    for (int i = 0; i < k->facts.n; i++) {
+        struct fact *f = k->facts.at[i];
+        f->user = NEW_ARRAY(k->g->arena, struct fact *, f->nuser + 1);
+        f->nuser = 0;
+    }
+    for (int i = k->facts.n - 1; i >= 0; i--) /* the last first, as `measure` comes by them */
+        for (int d = 0; d < k->facts.at[i]->ndep; d++) {
+            struct fact *f = k->facts.at[i]->dep[d];
+            f->user[f->nuser++] = k->facts.at[i];
+        }
+}
+
 /* Facts in the order of the layers. */
 static void find_facts(struct keep *k)
 {
@@ -111,9 +106,11 @@ static void find_facts(struct keep *k)
             f->move = l->def->flags & LAYER_MOVE;
             f->fixed = t->output || (double)f->bytes * LEAST_SHARE < all;
             k->fact[t->id] = f;
+            f->number = k->facts.n;
             PUSH(g->arena, k->facts, f);
         }
     for (int i = 0; i < k->facts.n; i++) find_deps(k, k->facts.at[i]);
+    find_users(k);
 }
 
 static void read_at(struct fact *f, int place, bool by_map)
@@ -161,25 +158,35 @@ static void find_backward(struct keep *k)
 
 /* -- levels */
 
-/* What f, made again or moved, is made of is needed, too. */
-static void demand_deps(struct keep *k, const struct fact *f)
+bool keep_demands(const struct fact *f, const struct demand *n)
 {
-    const struct demand *n = &k->demand[f->t->id];
-    const int until = f->move ? n->last : n->first;
-    for (int d = 0; d < f->ndep; d++) {
-        struct demand *dep = &k->demand[f->dep[d]->t->id];
-        if (dep->first > dep->last) *dep = (struct demand){.first = n->first, .last = until};
-        dep->first = MIN(dep->first, n->first);
-        dep->last = MAX(dep->last, until);
-        dep->readers++;
-        dep->makers += f->move ? n->makers : f->map;
-        dep->by_map = f->map;
-    }
+    return n->first <= n->last && !f->fixed && (!f->kept || f->move);
 }
 
-/* What backward needs at most, saved tensors included, and what computing again costs: an element-wise result in the
- * middle of its only reader is not even read from memory any more, others are written; and what either is made of, if
- * that is in memory, is read once more. */
+/* What f, made again or moved, is made of is needed, too. */
+void keep_demand(struct demand *dep, const struct fact *f, const struct demand *n)
+{
+    const int until = f->move ? n->last : n->first;
+    if (dep->first > dep->last) *dep = (struct demand){.first = n->first, .last = until};
+    dep->first = MIN(dep->first, n->first);
+    dep->last = MAX(dep->last, until);
+    dep->readers++;
+    dep->makers += f->move ? n->makers : f->map;
+    dep->by_map = f->map;
+}
+
+/* An element-wise result in the middle of its only reader is not even read from memory any more, others are written;
+ * and what either is made of, if that is in memory, is read once more. */
+struct share keep_share(const struct fact *f, const struct demand *n)
+{
+    const double ns = (double)f->bytes / BYTES_A_NS;
+    if (n->first > n->last || f->fixed || f->move) return (struct share){0};
+    if (!f->kept && f->map && n->readers == 1 && n->by_map) return (struct share){.ns = f->readers ? -ns : 0};
+    const double again = f->kept ? 0 : f->map ? ns : f->cost;
+    return (struct share){again + n->makers * ns, f->bytes, f->kept ? 0 : n->first, n->last};
+}
+
+/* What backward needs at most, saved tensors included, and what computing again costs. */
 static int64_t measure(struct keep *k, double *out_cost)
 {
     memcpy(k->alive, k->base, (size_t)(k->nplace + 2) * sizeof *k->alive);
@@ -191,23 +198,16 @@ static int64_t measure(struct keep *k, double *out_cost)
     for (int i = k->facts.n - 1; i >= 0; i--) {
         const struct fact *f = k->facts.at[i];
         const struct demand *n = &k->demand[f->t->id];
-        const double ns = (double)f->bytes / BYTES_A_NS;
-        if (n->first > n->last || f->fixed) continue;
-        if (!f->kept || f->move) demand_deps(k, f);
-        if (f->move) continue;
-        const bool within = !f->kept && f->map && n->readers == 1 && n->by_map;
-        if (within)
-            *out_cost -= f->readers ? ns : 0;
-        else if (!f->kept)
-            *out_cost += f->map ? ns : f->cost;
-        if (within) continue;
-        *out_cost += n->makers * ns;
-        k->alive[f->kept ? 0 : n->first] += f->bytes;
-        k->alive[n->last + 1] -= f->bytes;
+        for (int d = 0; d < f->ndep && keep_demands(f, n); d++) keep_demand(&k->demand[f->dep[d]->t->id], f, n);
+        const struct share s = keep_share(f, n);
+        *out_cost += s.ns;
+        k->alive[s.first] += s.bytes;
+        k->alive[s.last + 1] -= s.bytes;
     }
     int64_t sum = 0, most = 0;
     for (int i = 0; i <= k->nplace; i++) {
         sum += k->alive[i];
+        k->alive[i] = sum;
         most = MAX(most, sum);
     }
     return most;
@@ -241,9 +241,9 @@ static void find_leaf(struct fact *f)
     f->leaf = found;
 }
 
-static void push_level(struct keep *k, struct fact *drop)
+static void push_level(struct keep *k)
 {
-    struct keep_level level = {.drop = drop};
+    struct keep_level level = {.dropped = k->dropped.n};
     level.bytes = measure(k, &level.cost);
     PUSH(k->g->arena, k->levels, level);
 }
@@ -256,32 +256,6 @@ static void set_sources(struct keep *k)
     }
 }
 
-/* The next tensor to give up, NULL: no other makes it less. */
-static struct fact *cheapest(struct keep *k)
-{
-    const struct keep_level now = k->levels.at[k->levels.n - 1];
-    struct fact *best = NULL;
-    double most = 0, cost;
-    int n = 0;
-    measure(k, &cost);
-    for (int i = 0; i < k->facts.n; i++) {
-        struct fact *f = k->facts.at[i];
-        const bool saved = f->kept && !f->fixed && !f->move && !f->joined;
-        if (saved && k->demand[f->t->id].first <= k->demand[f->t->id].last) k->may_go[n++] = f;
-    }
-    for (int i = 0; i < n; i++) {
-        struct fact *f = k->may_go[i];
-        f->kept = false;
-        const int64_t bytes = measure(k, &cost);
-        f->kept = true;
-        const double worth = (double)(now.bytes - bytes) / (MAX(cost - now.cost, 0) + 1);
-        if (bytes >= now.bytes || worth <= most) continue;
-        most = worth;
-        best = f;
-    }
-    return best;
-}
-
 sol_status keep_make(struct sol_graph *g, struct keep **out_k)
 {
     struct arena *a = g->arena;
@@ -289,7 +263,6 @@ sol_status keep_make(struct sol_graph *g, struct keep **out_k)
     *k = (struct keep){.g = g, .ntensors = g->ntensors, .nlayers = g->nlayers};
     k->program = NEW_ARRAY(a, uint8_t, g->nlayers + 1);
     k->fact = NEW_ARRAY(a, struct fact *, g->ntensors + 1);
-    k->may_go = NEW_ARRAY(a, struct fact *, g->ntensors + 1);
     k->demand = NEW_ARRAY(a, struct demand, g->ntensors + 1);
     TRY(ctx_check(g->ctx));
     TRY(graph_programs(g, k->program));
@@ -298,9 +271,9 @@ sol_status keep_make(struct sol_graph *g, struct keep **out_k)
     find_wanted(k);
     for (int i = 0; i < k->facts.n; i++) find_leaf(k->facts.at[i]);
     TRY(ctx_check(g->ctx));
-    push_level(k, NULL);
+    push_level(k);
     set_sources(k);
-    push_level(k, NULL);
+    push_level(k);
     *out_k = k;
     return ctx_check(g->ctx);
 }
@@ -316,9 +289,24 @@ static void find_idle(struct keep *k)
     }
 }
 
+/* One more level; false: no tensor makes it less. A level is one tensor, or in a large network several. */
+static bool add_level(struct keep *k, int at_once, struct fact **drop)
+{
+    double cost;
+    measure(k, &cost);
+    const int n = keep_give_up(k, at_once, drop);
+    for (int i = 0; i < n; i++) {
+        drop[i]->kept = false;
+        PUSH(k->g->arena, k->dropped, drop[i]);
+    }
+    if (n) push_level(k);
+    return n > 0;
+}
+
 void keep_levels(struct keep *k)
 {
     double forward = 0;
+    int kept = 0;
     if (k->levels.n > KEEP_SOURCES + 1) return;
     keep_level(k, KEEP_SOURCES);
     find_idle(k);
@@ -326,9 +314,10 @@ void keep_levels(struct keep *k)
     k->small = k->balanced = KEEP_SOURCES;
     const double least = k->levels.at[KEEP_SOURCES].cost;
     keep_level(k, KEEP_SOURCES + 1);
-    for (struct fact *f; (f = cheapest(k));) {
-        f->kept = false;
-        push_level(k, f);
+    for (int i = 0; i < k->facts.n; i++) kept += k->facts.at[i]->kept && !k->facts.at[i]->fixed;
+    const int at_once = (kept + MOST_LEVELS - 1) / MOST_LEVELS;
+    struct fact **drop = NEW_ARRAY(k->g->arena, struct fact *, at_once + 1);
+    while (add_level(k, at_once, drop)) {
         const struct keep_level *l = &k->levels.at[k->levels.n - 1], *small = &k->levels.at[k->small];
         const double won = (double)(small->bytes - l->bytes) / (double)small->bytes;
         if (won > SENSIBLE * (l->cost - small->cost) / forward) k->small = k->levels.n - 1;
@@ -343,5 +332,5 @@ void keep_level(struct keep *k, int level)
     for (int i = 0; i < k->facts.n; i++) k->facts.at[i]->kept = true;
     if (level >= KEEP_SOURCES) set_sources(k);
     for (int i = 0; level > KEEP_SOURCES && i < k->facts.n; i++) k->facts.at[i]->kept &= !k->facts.at[i]->idle;
-    for (int i = KEEP_SOURCES + 1; i <= level && i < k->levels.n; i++) k->levels.at[i].drop->kept = false;
+    for (int i = 0; level < k->levels.n && i < k->levels.at[level].dropped; i++) k->dropped.at[i]->kept = false;
 }

@@ -1,0 +1,163 @@
+/* What it would bring not to keep one tensor more. Each tensor is tried by what changes alone: its own share of memory
+ * and cost, and that of what it is made of, as far as demands change. The peak of backward's memory with a few changes
+ * is put together from largest values of ranges (a sparse table). So a level costs little more than the number of
+ * tensors. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "grad/keep.h"
+
+enum { MOST_POWERS = 32 };
+struct change {
+    struct fact *f;
+    struct demand before;
+};
+struct event { /* from this place on there is so much more */
+    int place;
+    int64_t bytes;
+};
+struct trials {
+    struct keep *k;
+    int n;                         /* places */
+    int64_t *highest[MOST_POWERS]; /* [p][i]: of the places i .. i + 2^p - 1 */
+    VECTOR(struct fact *) queue;   /* whose demand may change, the last of the facts at the end */
+    VECTOR(struct change) changes;
+    VECTOR(struct event) events;
+    double ns; /* more than now */
+};
+
+static void make_highest(struct trials *t)
+{
+    t->highest[0] = t->k->alive;
+    for (int p = 1; 1 << p <= t->n; p++) {
+        if (!t->highest[p]) t->highest[p] = NEW_ARRAY(t->k->g->arena, int64_t, t->n);
+        for (int i = 0; i + (1 << p) <= t->n; i++)
+            t->highest[p][i] = MAX(t->highest[p - 1][i], t->highest[p - 1][i + (1 << (p - 1))]);
+    }
+}
+
+/* Of the places from .. to - 1. */
+static int64_t highest_of(const struct trials *t, int from, int to)
+{
+    if (from >= to) return INT64_MIN;
+    const int p = 31 - __builtin_clz((unsigned)(to - from));
+    return MAX(t->highest[p][from], t->highest[p][to - (1 << p)]);
+}
+
+static void enqueue(struct trials *t, struct fact *f)
+{
+    int at = t->queue.n;
+    while (at && t->queue.at[at - 1]->number > f->number) at--;
+    if (at && t->queue.at[at - 1] == f) return;
+    PUSH(t->k->g->arena, t->queue, f);
+    memmove(t->queue.at + at + 1, t->queue.at + at, (size_t)(t->queue.n - 1 - at) * sizeof f);
+    t->queue.at[at] = f;
+}
+
+static struct demand demand_now(const struct keep *k, const struct fact *f)
+{
+    struct demand n = {f->first, f->last, f->readers, 0, f->by_map};
+    for (int i = 0; i < f->nuser; i++) {
+        const struct demand *of = &k->demand[f->user[i]->t->id];
+        if (keep_demands(f->user[i], of)) keep_demand(&n, f->user[i], of);
+    }
+    return n;
+}
+
+static void push_events(struct trials *t, const struct share *s, int sign)
+{
+    struct arena *a = t->k->g->arena;
+    if (!s->bytes) return;
+    const struct event from = {s->first, sign * s->bytes}, to = {s->last + 1, -sign * s->bytes};
+    PUSH(a, t->events, from);
+    PUSH(a, t->events, to);
+}
+
+static bool same_demand(const struct demand *a, const struct demand *b)
+{
+    return a->first == b->first && a->last == b->last && a->readers == b->readers && a->makers == b->makers &&
+           a->by_map == b->by_map;
+}
+
+/* The fact's demand becomes `now`, and those that it is made of are looked at. `given_up`: this is where it begins. */
+static void change(struct trials *t, struct fact *f, struct demand now, bool given_up)
+{
+    struct demand *n = &t->k->demand[f->t->id];
+    const struct change c = {f, *n};
+    const struct share before = keep_share(f, n);
+    bool passes = keep_demands(f, n);
+    PUSH(t->k->g->arena, t->changes, c);
+    *n = now;
+    if (given_up) f->kept = false;
+    const struct share after = keep_share(f, n);
+    t->ns += after.ns - before.ns;
+    push_events(t, &before, -1);
+    push_events(t, &after, 1);
+    passes |= keep_demands(f, n);
+    for (int d = 0; passes && d < f->ndep; d++) enqueue(t, f->dep[d]);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    return ((const struct event *)a)->place - ((const struct event *)b)->place;
+}
+
+static int64_t peak(struct trials *t)
+{
+    qsort(t->events.at, (size_t)t->events.n, sizeof *t->events.at, by_place);
+    int64_t more = 0, most = INT64_MIN;
+    int from = 0;
+    for (int i = 0; i < t->events.n; i++) {
+        const int place = MIN(t->events.at[i].place, t->n);
+        if (place > from) most = MAX(most, highest_of(t, from, place) + more);
+        from = MAX(from, place);
+        more += t->events.at[i].bytes;
+    }
+    return from < t->n ? MAX(most, highest_of(t, from, t->n) + more) : most;
+}
+
+/* What backward would need without f. */
+static int64_t try_without(struct trials *t, struct fact *f)
+{
+    struct keep *k = t->k;
+    t->queue.n = t->changes.n = t->events.n = 0;
+    t->ns = 0;
+    change(t, f, k->demand[f->t->id], true);
+    while (t->queue.n) {
+        struct fact *dep = t->queue.at[--t->queue.n];
+        const struct demand now = demand_now(k, dep);
+        if (!same_demand(&now, &k->demand[dep->t->id])) change(t, dep, now, false);
+    }
+    const int64_t bytes = peak(t);
+    for (int i = t->changes.n - 1; i >= 0; i--) k->demand[t->changes.at[i].f->t->id] = t->changes.at[i].before;
+    f->kept = true;
+    return bytes;
+}
+
+int keep_give_up(struct keep *k, int most, struct fact **out)
+{
+    if (!k->trials) k->trials = NEW(k->g->arena, struct trials);
+    struct trials *t = k->trials;
+    const int64_t now = k->levels.at[k->levels.n - 1].bytes;
+    double *worth = NEW_ARRAY(k->g->arena, double, most + 1);
+    int n = 0;
+    t->k = k;
+    t->n = k->nplace + 1;
+    make_highest(t);
+    for (int i = 0; i < k->facts.n; i++) {
+        struct fact *f = k->facts.at[i];
+        const struct demand *d = &k->demand[f->t->id];
+        if (!f->kept || f->fixed || f->move || f->joined || d->first > d->last) continue;
+        const int64_t bytes = try_without(t, f);
+        const double w = (double)(now - bytes) / (MAX(t->ns, 0) + 1);
+        if (bytes >= now || (n == most && w <= worth[n - 1])) continue;
+        int at = n == most ? n - 1 : n++;
+        for (; at && worth[at - 1] < w; at--) {
+            worth[at] = worth[at - 1];
+            out[at] = out[at - 1];
+        }
+        worth[at] = w;
+        out[at] = f;
+    }
+    return n;
+}

@@ -1,0 +1,47 @@
+/* The inside of what forward keeps, for keep.c and give_up.c alone. */
+#ifndef SOL_GRAD_KEEP_H
+#define SOL_GRAD_KEEP_H
+
+#include "grad/grad.h"
+
+#define BYTES_A_NS 30.0 /* for weighing layers against each other */
+
+struct fact { /* of a tensor that forward computes */
+    struct sol_tensor *t;
+    int64_t bytes;
+    double cost;            /* ns, to make it again */
+    bool kept, fixed;       /* fixed: it is kept whatever comes */
+    bool idle;              /* backward does not need it at KEEP_SOURCES: nobody wants it kept */
+    bool wanted;            /* backward reads it, or what moves make of it */
+    bool move, map, joined; /* joined: part of a concatenation, and there in place */
+    int ndep;
+    struct fact **dep; /* what it is made of, as far as it is forward's and not small */
+    int first, last;   /* readers in backward: their places; first > last: none */
+    int readers;       /* of these: how many */
+    bool by_map;       /* the last one is element-wise */
+    struct fact *leaf; /* see find_leaf */
+    int number;        /* place among the facts */
+    int nuser;
+    struct fact **user; /* that have it among their `dep` */
+};
+struct demand { /* what backward reads, with what it computes again */
+    int first, last, readers;
+    int makers; /* element-wise statements that read it to make another one again */
+    bool by_map;
+};
+
+/* What a fact adds to a level's memory and cost. */
+struct share {
+    double ns;
+    int64_t bytes; /* in memory at the places first .. last of backward; 0: none */
+    int first, last;
+};
+bool keep_demands(const struct fact *f, const struct demand *n); /* does it need what it is made of? */
+void keep_demand(struct demand *dep, const struct fact *f, const struct demand *n);
+struct share keep_share(const struct fact *f, const struct demand *n);
+
+/* give_up.c: the next tensors to give up, those whose memory costs least time to win, best first; at most `most`.
+ * k->demand and k->alive are those of the facts as they are. */
+int keep_give_up(struct keep *k, int most, struct fact **out);
+
+#endif
