@@ -37,10 +37,51 @@ static void row_major(int8_t *order, int ndim)
     for (int d = 0; d < ndim; d++) order[d] = (int8_t)d;
 }
 
-/* `to[L] = from[L]` */
-static void copy_unit(struct plan *p, int at, enum program program, struct sol_tensor *to, struct sol_tensor *from,
-                      struct sol_layer *layer)
+/* -- reorders. They are found with the units as they are, and put in at the end, all at once. */
+
+struct reorder {
+    struct unit *unit;
+    int at;      /* in front of this unit */
+    bool behind; /* as close as can be to the unit before */
+};
+struct reorders {
+    struct plan *p;
+    int nunits; /* before any reorder */
+    int *first; /* by tensor: where its units begin in `user` */
+    int *user;  /* places of the units that have it as an operand */
+    VECTOR(struct reorder) found;
+};
+
+/* Operands of a unit that are tensors of the graph: counts them, or notes the unit's place. */
+static void each_operand(struct reorders *r, int place, bool note)
 {
+    const struct unit *u = r->p->units.at[place];
+    for (int k = 0; !u->dead && k < u->loops->tensors.n; k++) {
+        const struct sol_tensor *t = u->loops->tensors.at[k].user;
+        if (!t) continue;
+        if (note) r->user[r->first[t->id]] = place;
+        r->first[t->id + (note ? 0 : 1)]++;
+    }
+}
+
+static void find_users(struct reorders *r)
+{
+    const int n = r->p->nstores;
+    r->nunits = r->p->units.n;
+    r->first = NEW_ARRAY(r->p->arena, int, n + 2);
+    for (int i = 0; i < r->nunits; i++) each_operand(r, i, false);
+    for (int i = 0; i < n; i++) r->first[i + 1] += r->first[i];
+    r->user = NEW_ARRAY(r->p->arena, int, r->first[n] + 1);
+    for (int i = 0; i < r->nunits; i++) each_operand(r, i, true);
+    for (int i = n; i > 0; i--) r->first[i] = r->first[i - 1];
+    r->first[0] = 0;
+}
+
+/* `to[L] = from[L]` */
+static void copy_unit(struct reorders *r, int at, bool behind, enum program program, struct sol_tensor *to,
+                      struct sol_tensor *from, struct sol_layer *layer)
+{
+    struct plan *p = r->p;
     struct loops *l = loops_create(p->arena, "Reorder");
     int64_t shape[SOL_MAX_DIMS];
     int32_t index[2][SOL_MAX_DIMS];
@@ -57,31 +98,35 @@ static void copy_unit(struct plan *p, int at, enum program program, struct sol_t
     s.index = to->ndim ? ex_list(l, to->ndim, index[0]) : 0;
     s.value = ex_read(l, x, to->ndim ? ex_list(l, to->ndim, index[1]) : 0, 0);
     PUSH(p->arena, l->stmts, s);
-    plan_unit(p, at, program, l, layer, s.label);
+    const struct reorder found = {plan_unit(p, -1, program, l, layer, s.label), at, behind};
+    PUSH(p->arena, r->found, found);
 }
 
-/* Every unit of a program that has `old` as an operand in `role` takes `with` instead. Returns the place of the first,
- * -1: there is none. */
-static int retarget(struct plan *p, enum program program, const struct sol_tensor *old, struct sol_tensor *with,
-                    int role)
+/* Every unit of a program that has `old` as an operand in `role` takes `with` instead. Returns how many; the places of
+ * the first and the last. */
+static int retarget(struct reorders *r, enum program program, const struct sol_tensor *old, struct sol_tensor *with,
+                    int role, int out_place[2])
 {
-    int first = -1;
-    for (int i = p->units.n - 1; i >= 0; i--) {
-        struct unit *u = p->units.at[i];
-        for (int k = 0; u->program == program && !u->dead && k < u->loops->tensors.n; k++) {
+    int n = 0;
+    for (int i = r->first[old->id]; i < r->first[old->id + 1]; i++) {
+        const struct unit *u = r->p->units.at[r->user[i]];
+        for (int k = 0; u->program == program && k < u->loops->tensors.n; k++) {
             if (u->loops->tensors.at[k].user != old || u->loops->tensors.at[k].role != role) continue;
             u->loops->tensors.at[k].user = with;
-            first = i;
+            if (!n++) out_place[0] = r->user[i];
+            out_place[1] = r->user[i];
         }
     }
-    return first;
+    return n;
 }
 
 /* The purposes that the readers of a tensor of the user give its dimensions. */
-static bool purposes_from_readers(struct plan *p, const struct sol_tensor *t, char *purpose)
+static bool purposes_from_readers(const struct sol_tensor *t, char *purpose)
 {
-    for (struct sol_layer *l = p->g->first; l; l = l->next) {
-        const struct row *row = layer_row(l->def);
+    for (int k = 0; k < t->readers.n; k++) {
+        const struct sol_layer *l = t->readers.at[k];
+        const bool removed = l->nout && l->out[0]->from != l;
+        const struct row *row = removed ? NULL : layer_row(l->def);
         for (int i = 0; row && i < l->nin; i++) {
             if (l->in[i] != t) continue;
             bool pixel = false;
@@ -111,58 +156,75 @@ static struct sol_tensor *twin(struct plan *p, const struct sol_tensor *t, const
 }
 
 /* The units of a program that read t, which lies in the user's memory, read a reordered copy of it. */
-static void reorder_for(struct plan *p, enum program program, struct sol_tensor *t, const char *purpose)
+static void reorder_for(struct reorders *r, enum program program, struct sol_tensor *t, const char *purpose)
 {
-    struct sol_tensor *n = twin(p, t, purpose, "inner");
-    int first = retarget(p, program, t, n, LOOPS_INPUT);
-    if (first >= 0) copy_unit(p, first, program, n, t, p->units.at[first]->layer);
+    struct sol_tensor *n = twin(r->p, t, purpose, "inner");
+    int place[2];
+    if (!retarget(r, program, t, n, LOOPS_INPUT, place)) return;
+    copy_unit(r, place[0], false, program, n, t, r->p->units.at[place[0]]->layer);
 }
 
 /* A network's input that windows or contractions read goes through one reorder. Backward reorders it again: that takes
  * less memory than saving the copy, and little time. */
-static void reorder_inputs(struct plan *p)
+static void reorder_inputs(struct reorders *r)
 {
+    struct plan *p = r->p;
     for (int i = 0; i < p->g->inputs.n; i++) {
         struct sol_tensor *t = p->g->inputs.at[i];
         char purpose[SOL_MAX_DIMS];
-        if (!plan_store(p, t)->readers || !purposes_from_readers(p, t, purpose)) continue;
-        for (int program = PROGRAM_FORWARD; program < PROGRAMS; program++) reorder_for(p, program, t, purpose);
+        if (!plan_store(p, t)->readers || !purposes_from_readers(t, purpose)) continue;
+        for (int program = PROGRAM_FORWARD; program < PROGRAMS; program++) reorder_for(r, program, t, purpose);
     }
 }
 
-/* The place behind the last unit that writes t: from there on its memory is free, once it was copied. */
-static int behind_writers(const struct plan *p, const struct sol_tensor *t)
+static void reorder_outputs(struct reorders *r)
 {
-    for (int i = p->units.n - 1; i >= 0; i--) {
-        const struct loops *l = p->units.at[i]->loops;
-        for (int k = 0; k < l->tensors.n; k++)
-            if (!p->units.at[i]->dead && l->tensors.at[k].user == t && l->tensors.at[k].role == LOOPS_OUTPUT)
-                return i + 1;
-    }
-    return -1;
-}
-
-static void reorder_outputs(struct plan *p)
-{
+    struct plan *p = r->p;
     for (int i = 0; i < p->g->outputs.n; i++) {
         struct sol_tensor *t = p->g->outputs.at[i].t;
         struct store *s = plan_store(p, t);
         char purpose[SOL_MAX_DIMS];
         int8_t want[SOL_MAX_DIMS], have[SOL_MAX_DIMS];
+        int place[2];
         own_purposes(t, purpose);
         natural_order(purpose, t->ndim, want);
         row_major(have, t->ndim);
         if (!s->writer || s->writer->opaque || same_order(t, want, have)) continue;
         const struct unit *writer = s->writer;
-        if (s->program == PROGRAM_FORWARD) reorder_for(p, PROGRAM_BACKWARD, t, purpose);
-        if (writer->move && s->readers == 1) continue;
+        const bool only_move = writer->move && s->readers == 1;
+        if (s->program == PROGRAM_FORWARD) reorder_for(r, PROGRAM_BACKWARD, t, purpose);
+        if (only_move) continue;
         enum program program = writer->program;
         struct sol_tensor *n = twin(p, t, purpose, "inner");
-        retarget(p, program, t, n, LOOPS_INPUT);
-        retarget(p, program, t, n, LOOPS_OUTPUT);
+        retarget(r, program, t, n, LOOPS_INPUT, place);
+        if (!retarget(r, program, t, n, LOOPS_OUTPUT, place)) continue;
         plan_store(p, n)->program = program;
-        copy_unit(p, behind_writers(p, n), program, t, n, writer->layer);
+        /* behind the last that writes it: from there on its memory is free, once it was copied */
+        copy_unit(r, place[1] + 1, true, program, t, n, writer->layer);
     }
+}
+
+/* Between two units come those that belong behind the first, then those in front of the second. */
+static void put_reorders(struct reorders *r)
+{
+    struct plan *p = r->p;
+    const int all = p->units.n;
+    struct unit **units = NEW_ARRAY(p->arena, struct unit *, all + 1);
+    int *count = NEW_ARRAY(p->arena, int, r->nunits + 2);
+    for (int i = 0; i < r->found.n; i++) count[r->found.at[i].at + 1]++;
+    for (int i = 0; i <= r->nunits; i++) count[i + 1] += count[i];
+    int *front = arena_memdup(p->arena, count, (size_t)(r->nunits + 2) * sizeof *count);
+    for (int i = r->found.n - 1; i >= 0; i--) { /* of those behind one unit the last found is the closest */
+        const struct reorder *o = &r->found.at[i];
+        if (o->behind) units[o->at + front[o->at]++] = o->unit;
+    }
+    for (int i = 0; i < r->found.n; i++) {
+        const struct reorder *o = &r->found.at[i];
+        if (!o->behind) units[o->at + front[o->at]++] = o->unit;
+    }
+    for (int i = 0; i < r->nunits; i++) units[i + count[i + 1]] = p->units.at[i];
+    p->units.at = units;
+    p->units.room = all + 1;
 }
 
 /* -- halos */
@@ -272,8 +334,11 @@ void plan_place(struct store *s)
 sol_status plan_layout(struct plan *p)
 {
     plan_count(p);
-    reorder_outputs(p);
-    reorder_inputs(p);
+    struct reorders r = {.p = p};
+    find_users(&r);
+    reorder_outputs(&r);
+    reorder_inputs(&r);
+    put_reorders(&r);
     plan_count(p);
     mark_fixed(p);
     find_halos(p);
