@@ -17,12 +17,30 @@ bool plan_reads_written(const struct loops *l, int32_t node, int first, int last
     return false;
 }
 
+struct written {
+    const struct loops *l;
+    const bool *tensor; /* by tensor: a statement writes it */
+    bool read;
+};
+
+static void see_written(void *user, int32_t node)
+{
+    struct written *w = user;
+    const struct ex *e = &w->l->ex.at[node];
+    w->read |= e->kind == EX_READ && w->tensor[e->tensor];
+}
+
 /* Does no statement need another? */
 static bool disjoint(const struct loops *l)
 {
+    bool *tensor = NEW_ARRAY(l->arena, bool, l->tensors.n + 1);
+    struct written w = {.l = l, .tensor = tensor};
+    for (int i = 0; i < l->stmts.n; i++)
+        for (int o = 0; o < l->stmts.at[i].nout; o++) tensor[l->stmts.at[i].out[o]] = true;
     for (int i = 0; i < l->stmts.n; i++) {
         const struct loops_stmt *s = &l->stmts.at[i];
-        if (s->nout != 1 || s->scan_step || plan_reads_written(l, s->value, 0, l->stmts.n)) return false;
+        ex_walk(l, s->value, see_written, &w);
+        if (s->nout != 1 || s->scan_step || w.read) return false;
     }
     return l->stmts.n > 1;
 }
@@ -164,20 +182,19 @@ static void share_temps(struct plan *p, struct loops *l)
     }
 }
 
-static struct loops *part_of(struct arena *a, const struct loops *l, int first, int n)
+/* Statements first .. first + n - 1 as loops of their own: what other parts write is an input. */
+static struct loops *part_of(const struct rewrite_part *all, int first, int n)
 {
-    struct loops *part = loops_copy(a, l);
-    for (int i = 0; i < n; i++) part->stmts.at[i] = l->stmts.at[first + i];
-    part->stmts.n = n;
-    for (int i = 0; i < l->stmts.n; i++) {
-        struct loops_tensor *t = &part->tensors.at[l->stmts.at[i].out[0]];
-        if (t->user) t->role = LOOPS_INPUT;
+    struct loops *part = rewrite_part(all, first, n);
+    for (int i = 0; i < part->tensors.n; i++) {
+        struct loops_tensor *t = &part->tensors.at[i];
+        if (t->user && t->role != LOOPS_TABLE) t->role = LOOPS_INPUT;
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < part->stmts.n; i++) {
         struct loops_tensor *t = &part->tensors.at[part->stmts.at[i].out[0]];
         if (t->user) t->role = LOOPS_OUTPUT;
     }
-    return rewrite_sweep(part);
+    return part;
 }
 
 int plan_parts(struct plan *p, struct loops *l, struct loops **out_part)
@@ -190,9 +207,10 @@ int plan_parts(struct plan *p, struct loops *l, struct loops **out_part)
         part_products(l);
         share_temps(p, l);
     }
+    const struct rewrite_part all = rewrite_parts(l);
     for (int first = 0, n; first < l->stmts.n; first += n) {
         n = apart ? 1 : part_length(l, first);
-        out_part[parts++] = part_of(p->arena, l, first, n);
+        out_part[parts++] = part_of(&all, first, n);
     }
     return parts;
 }

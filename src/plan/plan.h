@@ -186,7 +186,15 @@ void rewrite_stmts(const struct rewrite *r);
 int rewrite_tensor(struct loops *to, const struct loops *from, int i);
 /* Splits letters that occur as L//a and L%a into digits, so that their indices become affine. */
 struct loops *rewrite_split_letters(struct loops *l);
-/* Drops tensors that nothing reads or writes, and letters that nothing uses. */
+/* n statements as loops of their own, without tensors and letters that nothing uses. Several parts of the same loops are
+ * made in time that goes by their own size. */
+struct rewrite_part {
+    const struct loops *l;
+    int *map, *seen; /* by tensor of l: tensor of the part, -1: none; numbers of tensors that were seen */
+};
+struct rewrite_part rewrite_parts(const struct loops *l);
+struct loops *rewrite_part(const struct rewrite_part *all, int first, int n);
+/* All statements as one part. */
 struct loops *rewrite_sweep(struct loops *l);
 bool rewrite_has_reduction(const struct loops *l, int32_t node);
 bool rewrite_reads(const struct loops *l, int32_t node, int tensor);

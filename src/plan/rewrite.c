@@ -2,6 +2,7 @@
  * letters, a map of tensors, and a function that says what a read becomes. */
 #include "plan/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 int32_t rewrite_list(const struct rewrite *r, int32_t first)
@@ -87,9 +88,9 @@ void rewrite_letters(struct loops *to, const struct loops *from, int32_t *letter
         letter[i] = ex_letter(to, loops_letter(to, from->letters.at[i].name, from->letters.at[i].size));
 }
 
-void rewrite_stmts(const struct rewrite *r)
+static void rewrite_some(const struct rewrite *r, int first, int n)
 {
-    for (int i = 0; i < r->from->stmts.n; i++) {
+    for (int i = first; i < first + n; i++) {
         struct loops_stmt s = r->from->stmts.at[i];
         for (int o = 0; o < s.nout; o++) s.out[o] = (uint16_t)r->tensor[s.out[o]];
         s.index = rewrite_list(r, s.index);
@@ -97,6 +98,11 @@ void rewrite_stmts(const struct rewrite *r)
         if (s.scan_step) s.scan_letter = (uint8_t)r->to->ex.at[r->letter[s.scan_letter]].tensor;
         PUSH(r->to->arena, r->to->stmts, s);
     }
+}
+
+void rewrite_stmts(const struct rewrite *r)
+{
+    rewrite_some(r, 0, r->from->stmts.n);
 }
 
 int rewrite_tensor(struct loops *to, const struct loops *from, int i)
@@ -142,41 +148,70 @@ struct loops *rewrite_split_letters(struct loops *l)
     return to;
 }
 
-/* -- sweeping */
+/* -- parts */
 
 struct seen {
-    const struct loops *l;
+    const struct rewrite_part *all;
     uint64_t letters;
-    bool *tensor;
+    int n; /* tensors */
 };
+
+static void see_tensor(struct seen *s, int tensor)
+{
+    if (s->all->map[tensor] >= 0) return;
+    s->all->map[tensor] = 0;
+    s->all->seen[s->n++] = tensor;
+}
 
 static void seen_visit(void *user, int32_t node)
 {
     struct seen *s = user;
-    const struct ex *e = &s->l->ex.at[node];
-    if (e->kind == EX_READ) s->tensor[e->tensor] = true;
+    const struct ex *e = &s->all->l->ex.at[node];
+    if (e->kind == EX_READ) see_tensor(s, e->tensor);
     if (e->kind == EX_LETTER) s->letters |= UINT64_C(1) << e->tensor;
     if (e->kind == EX_RED) s->letters |= e->u.bound;
 }
 
-struct loops *rewrite_sweep(struct loops *l)
+static int ascending(const void *a, const void *b)
 {
-    struct seen s = {.l = l, .tensor = NEW_ARRAY(l->arena, bool, l->tensors.n + 1)};
-    for (int i = 0; i < l->stmts.n; i++) {
+    return *(const int *)a - *(const int *)b;
+}
+
+struct rewrite_part rewrite_parts(const struct loops *l)
+{
+    const int n = l->tensors.n;
+    struct rewrite_part all = {
+        .l = l, .map = NEW_ARRAY(l->arena, int, n + 1), .seen = NEW_ARRAY(l->arena, int, n + 1)};
+    for (int i = 0; i < n; i++) all.map[i] = -1;
+    return all;
+}
+
+struct loops *rewrite_part(const struct rewrite_part *all, int first, int n)
+{
+    const struct loops *l = all->l;
+    struct seen s = {.all = all};
+    for (int i = first; i < first + n; i++) {
         const struct loops_stmt *st = &l->stmts.at[i];
-        for (int o = 0; o < st->nout; o++) s.tensor[st->out[o]] = true;
+        for (int o = 0; o < st->nout; o++) see_tensor(&s, st->out[o]);
         for (int32_t k = st->index; k; k = l->ex.at[k].next) ex_walk(l, k, seen_visit, &s);
         ex_walk(l, st->value, seen_visit, &s);
     }
+    qsort(all->seen, (size_t)s.n, sizeof *all->seen, ascending);
     struct loops *to = loops_create(l->arena, l->name);
     int32_t letter[LOOPS_MAX_LETTERS] = {0};
-    int *tensor = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
     for (int i = 0; i < l->letters.n; i++)
         if (s.letters >> i & 1)
             letter[i] = ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
-    for (int i = 0; i < l->tensors.n; i++) tensor[i] = s.tensor[i] ? rewrite_tensor(to, l, i) : -1;
-    rewrite_stmts(&(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = tensor});
+    for (int i = 0; i < s.n; i++) all->map[all->seen[i]] = rewrite_tensor(to, l, all->seen[i]);
+    rewrite_some(&(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = all->map}, first, n);
+    for (int i = 0; i < s.n; i++) all->map[all->seen[i]] = -1;
     return to;
+}
+
+struct loops *rewrite_sweep(struct loops *l)
+{
+    const struct rewrite_part all = rewrite_parts(l);
+    return rewrite_part(&all, 0, l->stmts.n);
 }
 
 /* -- questions */
