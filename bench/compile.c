@@ -158,7 +158,7 @@ static const struct shape {
 
 struct cost {
     double keep_ms, passes_ms, plan_ms, schedule_ms; /* keep: what training saves */
-    double kib;
+    double kib, made_kib, passes_kib, plan_kib;      /* at most, when each phase had ended */
     int kernels;
 };
 
@@ -168,6 +168,13 @@ static double now_ms(void)
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static double most_kib(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)used.ru_maxrss;
 }
 
 static double since(double *start)
@@ -189,21 +196,22 @@ static void measure(const struct shape *s, int n, struct cost *out)
     must(g, sol_config_set(ctx, "log::level", "ERROR"));
     must(g, target_named(ctx, "x86-64-v3", &target));
     s->make(g, n);
+    out->made_kib = most_kib();
     double start = now_ms();
     must(g, compile_keep(g, &target, &memory));
     out->keep_ms = since(&start);
     must(g, passes_run(g));
     out->passes_ms = since(&start);
+    out->passes_kib = most_kib();
     struct arena *a = arena_create(ctx);
     must(g, plan_make(g, a, &target, &plan));
     out->plan_ms = since(&start);
+    out->plan_kib = most_kib();
     must(g, schedule_make(plan, &schedule));
     schedule_module_text(schedule, s->name, NULL);
     out->schedule_ms = since(&start);
     out->kernels = schedule->kernels.n;
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    out->kib = (double)used.ru_maxrss;
+    out->kib = most_kib();
 }
 
 static struct cost measure_apart(const struct shape *s, int n)
@@ -234,9 +242,11 @@ static void report(const struct shape *s, int count, const int *layers)
         const double all = c.keep_ms + c.passes_ms + c.plan_ms + c.schedule_ms, each = all / layers[i];
         if (!i) first = each;
         printf("  %5d  %9.1f ms (keep %.1f, passes %.1f, plan %.1f, schedule %.1f), %d kernels  %7.3f ms a layer (%.2f)"
-               "  %7.1f KiB a layer\n",
+               "  %7.1f KiB a layer (graph %.1f, passes %.1f, plan %.1f, schedule %.1f)\n",
                layers[i], all, c.keep_ms, c.passes_ms, c.plan_ms, c.schedule_ms, c.kernels, each, each / first,
-               (c.kib - none.kib) / layers[i]);
+               (c.kib - none.kib) / layers[i], (c.made_kib - none.made_kib) / layers[i],
+               (c.passes_kib - c.made_kib) / layers[i], (c.plan_kib - c.passes_kib) / layers[i],
+               (c.kib - c.plan_kib) / layers[i]);
         fflush(stdout);
     }
 }

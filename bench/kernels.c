@@ -188,7 +188,7 @@ static void *compile(const struct options *o, const struct target *t, const char
 static double time_kernel(const struct options *o, const struct target *t, const struct cluster *c,
                           const struct kernel *k, int id, double *out_least)
 {
-    void *handle = compile(o, t, k->source, id);
+    void *handle = compile(o, t, kernel_text(c->loops->arena, t, k->source).text, id);
     if (!handle) return NAN;
     char *p[32], *whole[32];
     int n = 0;

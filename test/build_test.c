@@ -37,7 +37,7 @@ static void another_module_shares_kernels(void **state)
 static void equal_kernels_are_compiled_once(void **state)
 {
     struct place *p = *state;
-    const char *const four[] = {kernels[0], kernels[1], kernels[1], kernels[0]};
+    const struct source_text four[] = {kernels[0], kernels[1], kernels[1], kernels[0]};
     p->r.kernel = four;
     p->r.nkernel = 4;
     build_and_run(p);
@@ -48,10 +48,10 @@ static void many_kernels_share_a_text(void **state)
 {
     struct place *p = *state;
     char text[16][1024];
-    const char *list[16] = {kernels[0], kernels[1]};
+    struct source_text list[16] = {kernels[0], kernels[1]};
     for (int i = 2; i < 16; i++) {
-        snprintf(text[i], sizeof text[i], "%s/* %d */\n", kernels[1], i);
-        list[i] = text[i];
+        snprintf(text[i], sizeof text[i], "%s/* %d */\n", kernels[1].text, i);
+        list[i] = (struct source_text){text[i], kernels[1].head};
     }
     p->r.kernel = list;
     p->r.nkernel = 16;
@@ -61,17 +61,18 @@ static void many_kernels_share_a_text(void **state)
     for (int i = 0; i < 16; i++) {
         snprintf(text[i], sizeof text[i],
                  "enum { SIZE = %d };\ntypedef int real;\n#define VALUE %d\nstatic real mine(int x);\n"
-                 "static real mine(int x) { return x + SIZE == VALUE; }\n%s"
+                 "static real mine(int x) { return x + SIZE == VALUE; }\n" HELPERS "%s"
                  "static const int table[2] = {SIZE};\nstatic const int *KERNEL_use = &table[0];\n",
-                 i, i, kernels[i > 0]);
-        list[i] = text[i];
+                 i, i, kernels[i > 0].text + kernels[0].head);
+        list[i] = (struct source_text){text[i], 0};
     }
     build_and_run(p);
     assert_in_range(compiler_runs(p), 4, 8);
     /* Where they do, each is compiled alone. */
     for (int i = 0; i < 16; i++) {
-        snprintf(text[i], sizeof text[i], "static int sol_mine = %d;\n%s", i, kernels[i > 0]);
-        list[i] = text[i];
+        snprintf(text[i], sizeof text[i], "static int sol_mine = %d;\n" HELPERS "%s", i,
+                 kernels[i > 0].text + kernels[0].head);
+        list[i] = (struct source_text){text[i], 0};
     }
     build_and_run(p);
     assert_in_range(compiler_runs(p), 18, 24);
@@ -171,7 +172,7 @@ static void no_compiler(void **state)
 static void code_that_the_compiler_refuses(void **state)
 {
     struct place *p = *state;
-    const char *const bad[] = {kernels[0], "void KERNEL_0(void)\n{\n    here_is_an_error;\n}\n"};
+    const struct source_text bad[] = {kernels[0], {"void KERNEL_0(void)\n{\n    here_is_an_error;\n}\n", 0}};
     p->r.kernel = bad;
     expect_error(p, SOL_ERR_COMPILER, (const char *[]){"test net", "here_is_an_error", "/x86/source/refused_", NULL});
     shell("grep -q here_is_an_error '%s'/x86/source/refused_*", p->cache);

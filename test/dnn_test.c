@@ -211,6 +211,8 @@ static struct guarded place_pack(struct sol_ctx *ctx, const struct bound *b, con
     return g;
 }
 
+static struct sol_ctx *the_ctx;
+
 /* -- kernels: all of one compiler and target in one shared object */
 
 struct job {
@@ -230,11 +232,13 @@ static struct {
 static void write_job(const struct job *j)
 {
     char path[128];
+    struct arena *a = arena_create(the_ctx);
     snprintf(path, sizeof path, "%s/k%d.c", jobs.folder, j->id);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    fprintf(f, "#include <sol/module.h>\n#include <math.h>\n");
-    for (const char *s = j->k.source; *s; s++) { /* KERNEL_ becomes the job's own name */
+    fprintf(f, "#include <sol/module.h>\n");
+    for (const char *s = kernel_text(a, j->target, j->k.source).text; *s;
+         s++) { /* KERNEL_ becomes the job's own name */
         if (!strncmp(s, "KERNEL_", 7) && s[7] >= '0' && s[7] <= '9') {
             fprintf(f, "KERNEL%d_", j->id);
             s += 6;
@@ -242,6 +246,7 @@ static void write_job(const struct job *j)
             fputc(*s, f);
     }
     fclose(f);
+    arena_destroy(a);
 }
 
 static pid_t start_compiler(const char *cc, const struct target *t, int from, int to, int part)
@@ -386,7 +391,6 @@ static void run_job(struct sol_ctx *ctx, const struct job *j)
 /* -- the tests */
 
 static struct bound bounds[COUNT_OF(examples)];
-static struct sol_ctx *the_ctx;
 
 /* One variant of each solver: another one for each example. */
 static void add_jobs(const struct bound *b, const struct target *t)

@@ -264,7 +264,7 @@ static bool check_emulate(struct sol_ctx *ctx, struct arena *a, const struct che
     const char *data_file = arena_printf(a, "%s.data", base);
     struct text c = text_new(a), data = text_new(a);
     text_put(&c, "%s\n%s\n#include <stdio.h>\n#include <stdlib.h>\nstatic const long bytes[] = {", source_header(),
-             k->source);
+             kernel_text(a, tool->target, k->source).text);
     for (int i = 0; i < n; i++) text_put(&c, "%lld, ", (long long)block[i].bytes);
     text_put(&c, "0}, origin[] = {");
     for (int i = 0; i < n; i++) text_put(&c, "%lld, ", (long long)block[i].origin);
@@ -433,7 +433,8 @@ static bool check_emit(struct checking *k, int number, int *out_count)
     *out_count = k->solver->variants(&sc, &cluster, v);
     if (k->solver->emit(&sc, &cluster, &v[number], &k->kernel)) return check_say(k->c, "emit", sol_error(k->ctx));
     if (k->tool->emulator) return true;
-    k->handle = check_compile(k->ctx, k->a, k->tool, k->kernel.source, &output);
+    k->handle =
+        check_compile(k->ctx, k->a, k->tool, kernel_text(k->a, k->tool->target, k->kernel.source).text, &output);
     return k->handle || check_say(k->c, "compiler", output);
 }
 

@@ -77,6 +77,7 @@ static void test_functions(void **state)
         struct target target;
         assert_int_equal(target_named(ctx, targets[t][0], &target), SOL_OK);
         struct text text = text_new(a);
+        text_put(&text, "#include <math.h>\n");
         print_prelude(&text, &target);
         text_put(&text, "%s", SWEEP);
         const struct check_tool tool = {

@@ -111,11 +111,18 @@ void text_literal(struct text *t, const char *s);                           /* a
 void text_open(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3);  /* a line, then one level deeper */
 void text_close(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3); /* one level up, then a line */
 void text_add(struct text *t, const char *bytes, size_t n);
+struct map;
+/* C text that begins with declarations which other sources may have, too: an empty line stands behind each. */
+struct source_text {
+    const char *text;
+    size_t head; /* characters of them */
+};
+/* Adds the declarations that are not in `seen` yet, and puts them there. */
+void text_heads(struct text *t, struct map *seen, const struct source_text *s);
 /* A name that is safe in C and in a file name: letters, digits, '_'; at most 63 characters. */
 char *text_identifier(struct arena *a, const char *name);
 
 /* map.c: open addressing from a string or a number to a pointer, in an arena. */
-struct map;
 struct map *map_create(struct arena *a);
 void map_set(struct map *m, const char *key, void *value); /* the key is copied */
 void *map_get(const struct map *m, const char *key);       /* NULL: not there */

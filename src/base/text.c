@@ -134,3 +134,14 @@ char *text_identifier(struct arena *a, const char *name)
     if (is_keyword(out)) memcpy(out + n, "_", 2);
     return out;
 }
+
+void text_heads(struct text *t, struct map *seen, const struct source_text *s)
+{
+    for (const char *at = s->text, *end = at + s->head, *next; at < end; at = next) {
+        next = strstr(at, "\n\n") + 2;
+        const char *one = arena_printf(t->arena, "%.*s", (int)(next - at), at);
+        if (map_get(seen, one)) continue;
+        map_set(seen, one, seen);
+        text_add(t, at, (size_t)(next - at));
+    }
+}

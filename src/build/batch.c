@@ -1,45 +1,12 @@
 /* Batch: several kernels in one text for the compiler.
  *
- * A compiler needs 20 ms to start and as long to read the prelude of a kernel, which is often more than the kernel
- * itself takes. What the kernels begin with in common is written once; names that two of them declare for themselves
- * get a number. This reads C as it is generated here, not all of C: what it gets wrong the compiler refuses, and then
- * the kernels are compiled one by one. */
+ * A compiler needs 20 ms to start and to read headers and helpers, a kernel 20 to 50. Helpers that the kernels have in
+ * common are written once; names that two of them declare for themselves get a number. This reads C as it is generated
+ * here, not all of C: what it gets wrong the compiler refuses, and then the kernels are compiled one by one. */
 #include "build/inside.h"
 
 #include <ctype.h>
 #include <string.h>
-
-/* -- the common begin */
-
-/* Does a declaration or a directive end with the line that ends at `end`? */
-static bool line_ends_declaration(const char *text, const char *end)
-{
-    const char *line = end;
-    while (line > text && line[-1] != '\n') line--;
-    if (end == line) return true;
-    return end[-1] == ';' || end[-1] == '}' || (*line == '#' && end[-1] != '\\');
-}
-
-size_t batch_common(int n, const char *const *kernel)
-{
-    size_t same = strlen(kernel[0]), depth = 0, safe = 0;
-    for (int i = 1; i < n; i++) {
-        size_t k = 0;
-        while (k < same && kernel[0][k] == kernel[i][k]) k++;
-        same = k;
-    }
-    bool comment = false;
-    for (size_t k = 0; k + 1 < same; k++) {
-        const char *at = kernel[0] + k;
-        if (!comment && at[0] == '/' && at[1] == '*') comment = true;
-        if (comment && at[0] == '*' && at[1] == '/') comment = false;
-        if (comment) continue;
-        if (*at == '{' || *at == '(') depth++;
-        if ((*at == '}' || *at == ')') && depth) depth--;
-        if (*at == '\n' && !depth && line_ends_declaration(kernel[0], at)) safe = k + 1;
-    }
-    return safe;
-}
 
 /* -- names. A walk over the words of C text that knows how deep in brackets they stand. */
 
@@ -142,21 +109,20 @@ static void own_names(struct arena *a, const struct map *known, const char *text
     }
 }
 
-const char *batch_source(struct arena *a, int n, const char *const *kernel)
+const char *batch_source(struct arena *a, int n, const struct source_text *kernel)
 {
     struct text t = text_new(a);
-    const size_t common = batch_common(n, kernel);
-    struct map *known = map_create(a), *seen = map_create(a);
+    struct map *heads = map_create(a), *known = map_create(a), *seen = map_create(a);
     text_put(&t, "%s", source_header());
-    text_add(&t, kernel[0], common);
+    for (int i = 0; i < n; i++) text_heads(&t, heads, &kernel[i]);
     if (n > 1) learn_words(a, known, t.at);
     for (int i = 0; i < n; i++) {
         struct text defines = text_new(a), undefines = text_new(a);
-        const char *rest = kernel[i] + common;
-        if (n > 1) own_names(a, known, rest, seen, &defines, &undefines, i);
+        const char *body = kernel[i].text + kernel[i].head;
+        if (n > 1) own_names(a, known, body, seen, &defines, &undefines, i);
         text_add(&t, defines.at, defines.n);
         text_put(&t, "\n");
-        text_add(&t, rest, strlen(rest));
+        text_add(&t, body, strlen(body));
         text_put(&t, "\n");
         text_add(&t, undefines.at, undefines.n);
     }

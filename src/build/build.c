@@ -15,7 +15,7 @@
 
 #include "rt/rt.h"
 
-enum { BATCH_KERNELS = 8, BATCH_BYTES = 64 << 10, PRELUDE_LEAST = 4096, ERROR_LINES = 6 };
+enum { BATCH_KERNELS = 8, BATCH_BYTES = 64 << 10, ERROR_LINES = 6 };
 
 struct build {
     struct sol_ctx *ctx;
@@ -23,12 +23,12 @@ struct build {
     const struct build_request *r;
     struct cache cache;
     struct compiler cc;
-    const char **symbol; /* by kernel of the request */
-    struct map *number;  /* 1 + number of the distinct kernel, by symbol */
-    int nkernel;         /* distinct */
-    const char **key;    /* their symbols */
-    const char **kernel; /* their texts; with their symbols once they are to be compiled */
-    const char **object; /* where they are; NULL: to be compiled */
+    const char **symbol;        /* by kernel of the request */
+    struct map *number;         /* 1 + number of the distinct kernel, by symbol */
+    int nkernel;                /* distinct */
+    const char **key;           /* their symbols */
+    struct source_text *kernel; /* their texts; with their symbols once they are to be compiled */
+    const char **object;        /* where they are; NULL: to be compiled */
     const char *module, *module_key;
     const char *work;    /* folder of this build alone */
     bool debug;          /* one text for each kernel, and sources are kept */
@@ -42,11 +42,11 @@ static void number_kernels(struct build *b)
     b->number = map_create(b->arena);
     b->symbol = NEW_ARRAY(b->arena, const char *, r->nkernel);
     b->key = NEW_ARRAY(b->arena, const char *, r->nkernel);
-    b->kernel = NEW_ARRAY(b->arena, const char *, r->nkernel);
+    b->kernel = NEW_ARRAY(b->arena, struct source_text, r->nkernel);
     b->object = NEW_ARRAY(b->arena, const char *, r->nkernel);
     for (int k = 0; k < r->nkernel; k++) {
         char symbol[48];
-        source_symbol(&b->cc, r->kernel[k], symbol);
+        source_symbol(&b->cc, r->kernel[k].text, symbol);
         b->symbol[k] = arena_strdup(b->arena, symbol);
         if (map_get(b->number, symbol)) continue;
         b->key[b->nkernel] = b->symbol[k];
@@ -84,7 +84,7 @@ static const char *source_path(const struct build *b, const char *work_name, con
 /* Adds a job that compiles these kernels. */
 static sol_status add_job(struct build *b, job_list *jobs, int n, const int *kernel)
 {
-    const char **text = NEW_ARRAY(b->arena, const char *, n);
+    struct source_text *text = NEW_ARRAY(b->arena, struct source_text, n);
     for (int i = 0; i < n; i++) text[i] = b->kernel[kernel[i]];
     struct job j = {.nkernel = n, .kernel = arena_memdup(b->arena, kernel, (size_t)n * sizeof *kernel)};
     j.source = source_path(b, arena_printf(b->arena, "%d.c", jobs->n), b->key[kernel[0]]);
@@ -108,9 +108,8 @@ static sol_status add_module_job(struct build *b, job_list *jobs)
 }
 
 struct missing {
-    size_t n; /* bytes */
+    size_t n; /* bytes, helpers apart */
     int kernel;
-    bool dealt;
 };
 
 static int larger_first(const void *x, const void *y)
@@ -125,59 +124,30 @@ static int missing_kernels(struct build *b, struct missing *out)
     int n = 0;
     for (int k = 0; k < b->nkernel; k++) {
         if (b->object[k]) continue;
-        b->kernel[k] = source_kernel(b->arena, b->kernel[k], b->key[k]);
-        out[n++] = (struct missing){.n = strlen(b->kernel[k]), .kernel = k};
+        b->kernel[k].text = source_kernel(b->arena, b->kernel[k].text, b->key[k]);
+        out[n++] = (struct missing){.n = strlen(b->kernel[k].text) - b->kernel[k].head, .kernel = k};
     }
     if (n) qsort(out, (size_t)n, sizeof *out, larger_first);
     return n;
 }
 
-/* Takes the first kernel that is not dealt, and all that share its prelude (or are, as it, no more than a prelude's
- * part). The bytes are those that they do not have in common. */
-static int take_group(struct build *b, struct missing *m, int n, int *out_kernel, size_t *out_bytes)
-{
-    int in = 0;
-    size_t common = SIZE_MAX;
-    for (int i = 0; i < n; i++) {
-        if (m[i].dealt) continue;
-        const char *pair[] = {b->kernel[in ? out_kernel[0] : m[i].kernel], b->kernel[m[i].kernel]};
-        const size_t same = batch_common(2, pair);
-        if (in && same < PRELUDE_LEAST && strlen(pair[0]) >= PRELUDE_LEAST) continue;
-        common = MIN(common, same);
-        m[i].dealt = true;
-        *out_bytes += m[i].n;
-        out_kernel[in++] = m[i].kernel;
-    }
-    *out_bytes -= in ? (size_t)in * common : 0;
-    return in;
-}
-
-/* Deals the kernels of a group to texts of about the same size: so many that no compiler is idle, so few that starting
- * compilers and reading preludes does not count. */
-static sol_status deal_group(struct build *b, job_list *jobs, int n, const int *kernel, size_t bytes, int limit)
-{
-    int batches = MAX((n + BATCH_KERNELS - 1) / BATCH_KERNELS, (int)(bytes / BATCH_BYTES + 1));
-    batches = b->debug ? n : MIN((batches + limit - 1) / limit * limit, n);
-    int *batch = NEW_ARRAY(b->arena, int, n);
-    for (int i = 0; i < batches; i++) {
-        int in = 0;
-        for (int k = i; k < n; k += batches) batch[in++] = kernel[k];
-        TRY(add_job(b, jobs, in, batch));
-    }
-    return SOL_OK;
-}
-
+/* Deals the kernels to texts of about the same size: so many that no compiler is idle, so few that starting compilers
+ * and reading helpers does not count. */
 static sol_status add_kernel_jobs(struct build *b, job_list *jobs, int limit)
 {
     struct missing *m = NEW_ARRAY(b->arena, struct missing, b->nkernel);
-    int *kernel = NEW_ARRAY(b->arena, int, b->nkernel);
     const int n = missing_kernels(b, m);
-    for (;;) {
-        size_t bytes = 0;
-        const int in = take_group(b, m, n, kernel, &bytes);
-        if (!in) return SOL_OK;
-        TRY(deal_group(b, jobs, in, kernel, bytes, limit));
+    size_t bytes = 0;
+    for (int i = 0; i < n; i++) bytes += m[i].n;
+    int batches = MAX((n + BATCH_KERNELS - 1) / BATCH_KERNELS, (int)(bytes / BATCH_BYTES + 1));
+    batches = b->debug ? n : MIN((batches + limit - 1) / limit * limit, n);
+    int *batch = NEW_ARRAY(b->arena, int, n + 1);
+    for (int i = 0; i < batches; i++) {
+        int in = 0;
+        for (int k = i; k < n; k += batches) batch[in++] = m[k].kernel;
+        TRY(add_job(b, jobs, in, batch));
     }
+    return SOL_OK;
 }
 
 /* -- errors */

@@ -22,7 +22,7 @@ struct build_request {
     bool trial;         /* the module is wanted now, and never again: only its objects are kept */
     int jobs;           /* compilers at the same time; 0: as many as there are processors */
     int nkernel;
-    const char *const *kernel; /* C text of each; functions KERNEL_0, KERNEL_1, ... of type sol_kernel_fn, not static */
+    const struct source_text *kernel; /* functions KERNEL_0, KERNEL_1, ... of type sol_kernel_fn, not static */
     int ndata;
     const struct build_data *data;
     /* C text that defines `const struct sol_module sol_module`. It calls step i of kernel k KERNEL<k>_<i> (as

@@ -85,10 +85,8 @@ sol_status source_module(struct sol_ctx *ctx, struct arena *a, const struct buil
                          const char **out_text);
 
 /* batch.c */
-/* How many bytes the texts begin with in common, up to the end of a declaration. */
-size_t batch_common(int n, const char *const *kernel);
-/* One text of several kernels: the common begin, once, then the rest of each. */
-const char *batch_source(struct arena *a, int n, const char *const *kernel);
+/* One text of several kernels: what they use of helpers, each once, then the rest of each. */
+const char *batch_source(struct arena *a, int n, const struct source_text *kernel);
 
 /* jobs.c: compilers side by side */
 struct job {

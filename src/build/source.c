@@ -1,7 +1,6 @@
 /* Sources: names that hold a hash are put in, and kernels that begin alike are put into one text.
  *
- * A compiler needs 20 ms to start and to read a prelude, a kernel 20 to 50: several kernels in one text build a network
- * in two thirds of the time. Each keeps its own key. */
+ * Each kernel keeps its own key, though several are compiled as one text (batch.c). */
 #include "build/inside.h"
 
 #include <ctype.h>

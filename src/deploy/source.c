@@ -55,24 +55,15 @@ static const char *kernel_solver(const struct schedule *s, int k)
     return u && u->kernel.solver ? u->kernel.solver : "plain";
 }
 
-/* The kernel without the prelude, which stands in vectors.h. */
-static const char *without_prelude(struct deploy *d, const char *text, const char *prelude, bool *out_vectors)
-{
-    const char *at = strstr(text, prelude);
-    *out_vectors = at != NULL;
-    return at ? arena_printf(d->arena, "%.*s%s", (int)(at - text), text, at + strlen(prelude)) : text;
-}
-
 /* Graphs for several batch sizes have kernels in common: each is there once. */
 static sol_status write_kernel(struct deploy *d, struct deploy_version *v, struct deploy_code *code, const char *folder,
-                               const char *prelude, int k)
+                               int k)
 {
-    const char *labels = kernel_labels(d, code->schedule, k), *text = code->schedule->kernels.at[k];
-    bool vectors;
+    const struct source_text *source = &code->schedule->kernels.at[k];
+    const char *labels = kernel_labels(d, code->schedule, k), *text = source->text;
     if (!labels) return SOL_OK;
     code->symbol[k] = map_get(v->kernels, text);
     if (code->symbol[k]) return SOL_OK;
-    const char *body = without_prelude(d, text, prelude, &vectors);
     const char *symbol = arena_printf(d->arena, "%s_%s_k%03d", d->keys.func_name, v->id, v->nkernel);
     const char *file = kernel_file(d, code->schedule, k, v->nkernel);
     map_set(v->kernels, text, (void *)(uintptr_t)symbol);
@@ -80,15 +71,16 @@ static sol_status write_kernel(struct deploy *d, struct deploy_version *v, struc
     struct text t = text_new(d->arena);
     text_put(&t, "/* Kernel %d for %s, by solver %s.\n * %s */\n", v->nkernel++, v->name,
              kernel_solver(code->schedule, k), labels);
-    text_put(&t, "#include \"%s\"\n\n", vectors ? "vectors.h" : "sol/module.h");
-    text_put(&t, "%s", source_kernel(d->arena, body, symbol));
+    text_put(&t, "#include \"%s\"\n\n", source->head ? "vectors.h" : "sol/module.h");
+    text_put(&t, "%s", source_kernel(d->arena, text + source->head, symbol));
     deploy_add_source(d, deploy_file(d, v->id, file), v);
     return deploy_write(d, folder, file, t.at);
 }
 
-static sol_status write_vectors(struct deploy *d, const struct deploy_version *v, const char *folder,
-                                const char *prelude)
+/* The helpers of all kernels. */
+static sol_status write_vectors(struct deploy *d, const struct deploy_version *v, const char *folder, int number)
 {
+    struct map *seen = map_create(d->arena);
     struct text t = text_new(d->arena);
     text_put(&t,
              "/* What kernels for %s begin with: types of vectors, as GNU C has them, and functions on them. */\n"
@@ -96,7 +88,11 @@ static sol_status write_vectors(struct deploy *d, const struct deploy_version *v
              "/* All are static: how wide vectors are handed over is nobody else's business. */\n"
              "#pragma GCC diagnostic ignored \"-Wpsabi\"\n\n",
              v->name);
-    text_put(&t, "%s#endif\n", prelude);
+    for (int i = 0; i < d->ngraph; i++) {
+        const struct schedule *s = d->graph[i].code[number].schedule;
+        for (int k = 0; k < s->kernels.n; k++) text_heads(&t, seen, &s->kernels.at[k]);
+    }
+    text_put(&t, "#endif\n");
     return deploy_write(d, folder, "vectors.h", t.at);
 }
 
@@ -170,16 +166,14 @@ static void remove_old(const char *folder)
 static sol_status write_version(struct deploy *d, int number)
 {
     struct deploy_version *v = &d->version[number];
-    struct text prelude = text_new(d->arena);
     const char *folder = deploy_file(d, d->work, v->id);
     TRY(file_make_folder(d->ctx, folder));
     remove_old(folder);
-    print_prelude(&prelude, &v->target);
-    TRY(write_vectors(d, v, folder, prelude.at));
+    TRY(write_vectors(d, v, folder, number));
     for (int i = 0; i < d->ngraph; i++) {
         struct deploy_code *code = &d->graph[i].code[number];
         code->symbol = NEW_ARRAY(d->arena, const char *, code->schedule->kernels.n + 1);
-        for (int k = 0; k < code->schedule->kernels.n; k++) TRY(write_kernel(d, v, code, folder, prelude.at, k));
+        for (int k = 0; k < code->schedule->kernels.n; k++) TRY(write_kernel(d, v, code, folder, k));
         TRY(write_tables(d, v, &d->graph[i], code, folder));
     }
     return SOL_OK;

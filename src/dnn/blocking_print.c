@@ -343,7 +343,6 @@ void blocking_print_step(const struct blocking *b, struct text *out, const char 
 
 void blocking_print_head(const struct blocking *b, struct text *out)
 {
-    print_prelude(out, b->target);
     text_put(out, "typedef %s real;\n", c_type(b->p));
     text_put(out,
              "__attribute__((unused)) static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n");

@@ -179,9 +179,8 @@ static const char *offset(const struct foreign *g, const struct view *v, const c
     return text;
 }
 
-void foreign_begin(const struct solver_context *sc, const struct plugin *by, struct text *out)
+void foreign_begin(const struct plugin *by, struct text *out)
 {
-    print_prelude(out, sc->target);
     text_put(out, "typedef float real;\n"
                   "#include <dlfcn.h>\n"
                   "/* ");
@@ -282,7 +281,7 @@ static sol_status gemm_emit(const struct solver_context *sc, const struct cluste
     if (!find(sc, c, by, &g, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "%s: %s", by->name, why);
     cut(&g, v->p[0], v->p[1]);
     struct text text = solver_text(sc);
-    foreign_begin(sc, by, &text);
+    foreign_begin(by, &text);
     print_find(&text);
     text_put(&text,
              "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n");

@@ -9,8 +9,8 @@
 
 /* foreign.c */
 bool foreign_is_f32(const struct problem *p); /* both operands, and what is computed in */
-/* How a source begins: the prelude, `real`, and `plugin_function(name)`, which finds a function of the plug-in. */
-void foreign_begin(const struct solver_context *sc, const struct plugin *by, struct text *out);
+/* How a source begins: `real`, and `plugin_function(name)`, which finds a function of the plug-in. */
+void foreign_begin(const struct plugin *by, struct text *out);
 /* For `place` of an epilogue whose views begin at the vector. */
 const char *foreign_place(void *user, struct text *out, int view);
 /* The statements that take one vector of sums, at `place` (C text), to memory, `all` elements in a row of which the

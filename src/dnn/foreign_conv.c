@@ -572,7 +572,7 @@ sol_status foreign_conv_emit(const struct solver_context *sc, const struct clust
     struct loops *pack = find(sc, cluster, by, &c, &why) && cut(&c, v->p[0], v->p[1]) ? make_pack(&c, sc->arena) : NULL;
     if (!pack) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "%s: %s", by->name, why);
     struct text text = solver_text(sc);
-    foreign_begin(sc, by, &text);
+    foreign_begin(by, &text);
     print_tables(&c, &text);
     text_put(&text,
              "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n");

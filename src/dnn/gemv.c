@@ -216,7 +216,6 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     if (!find(sc, c, &g, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "gemv: %s", why);
     struct epilogue e = {.p = &g.p, .lanes = g.lanes};
     struct text text = solver_text(sc);
-    print_prelude(&text, sc->target);
     text_put(&text, "typedef %s real;\n", dtype_def(g.p.dtype)->c_name);
     dots_function(&g, &text, epilogue_type(&e));
     text_put(&text,

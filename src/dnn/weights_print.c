@@ -408,7 +408,6 @@ static void total_step(const struct weights *w, struct text *out)
 
 void weights_print(struct weights *w, struct text *out)
 {
-    print_prelude(out, w->target);
     text_put(out, "typedef %s real;\ntypedef %s vec;\n", dtype_def(w->p.dtype)->c_name, weights_vector(w));
     text_put(out,
              "__attribute__((unused)) static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n");

@@ -72,13 +72,11 @@ const char *plan_limits(struct sol_ctx *ctx, const struct target *t)
 
 /* -- plans */
 
-/* Every kernel begins with the same prelude: it is printed once. */
-static const struct target *with_prelude(struct arena *a, const struct target *t)
+/* The helpers of all kernels are looked up in one table. */
+static const struct target *with_helpers(struct arena *a, const struct target *t)
 {
-    struct text prelude = text_new(a);
     struct target *own = arena_memdup(a, t, sizeof *t);
-    print_prelude(&prelude, t);
-    own->prelude = prelude.at;
+    own->helpers = helpers_make(a, t);
     return own;
 }
 
@@ -90,7 +88,7 @@ sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct targe
     *p = (struct plan){.g = g,
                        .arena = a,
                        .ctx = g->ctx,
-                       .target = with_prelude(a, target),
+                       .target = with_helpers(a, target),
                        .advice = advice,
                        .training = graph_is_joint(g),
                        .winograd = winograd_allowed(g->ctx),

@@ -186,8 +186,8 @@ void rewrite_stmts(const struct rewrite *r);
 int rewrite_tensor(struct loops *to, const struct loops *from, int i);
 /* Splits letters that occur as L//a and L%a into digits, so that their indices become affine. */
 struct loops *rewrite_split_letters(struct loops *l);
-/* n statements as loops of their own, without tensors and letters that nothing uses. Several parts of the same loops are
- * made in time that goes by their own size. */
+/* n statements as loops of their own, without tensors and letters that nothing uses. Several parts of the same loops
+ * are made in time that goes by their own size. */
 struct rewrite_part {
     const struct loops *l;
     int *map, *seen; /* by tensor of l: tensor of the part, -1: none; numbers of tensors that were seen */

@@ -180,8 +180,7 @@ static int ascending(const void *a, const void *b)
 struct rewrite_part rewrite_parts(const struct loops *l)
 {
     const int n = l->tensors.n;
-    struct rewrite_part all = {
-        .l = l, .map = NEW_ARRAY(l->arena, int, n + 1), .seen = NEW_ARRAY(l->arena, int, n + 1)};
+    struct rewrite_part all = {.l = l, .map = NEW_ARRAY(l->arena, int, n + 1), .seen = NEW_ARRAY(l->arena, int, n + 1)};
     for (int i = 0; i < n; i++) all.map[i] = -1;
     return all;
 }

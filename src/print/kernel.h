@@ -19,7 +19,7 @@ struct target {
     int cores;                                 /* that this run may use; never enters the generated code, only costs */
     int64_t l1, l2, l3;                        /* bytes */
     double flops, l2_rate, l3_rate, dram_rate; /* per ns (GFLOP/s, GB/s), of all cores */
-    const char *prelude;                       /* what print_prelude puts, where it is known already */
+    const struct helpers *helpers;             /* helpers_make, where that was called already; or NULL */
     bool starts; /* a program that starts often: what is done before the first run counts, too */
 };
 void target_host(struct target *out); /* target.c: this machine, by cpuid */
@@ -51,8 +51,8 @@ struct kernel_pack { /* the kernel wants operand `tensor` in another form */
     struct loops *loops; /* tensor 0: the operand as it is in the graph; tensor 1 (OUTPUT): the packed one, row-major */
 };
 struct kernel {
-    char *source; /* C text of all functions; functions of step i are named KERNEL_i: `build` puts in the content's hash
-                   */
+    char *source; /* C text of all functions, without the helpers that they use (kernel_text puts those in front);
+                   * functions of step i are named KERNEL_i: `build` puts in the content's hash */
     int nstep;
     struct {
         int64_t tasks;
@@ -137,7 +137,10 @@ struct print_letter {
  *   sol_to_i64_S(x): truncates, INT64_MIN for NaN and what does not fit                   f32 f64
  * In a template `%1 %2 %3` are the arguments (names or constants), `%f` is "f" for float and "" for double, `%S` f32,
  * f64 or i64, `%V` the vector type, `%I` its mask type, `%T` the scalar C type. */
-void print_prelude(struct text *out, const struct target *t);
+void print_prelude(struct text *out, const struct target *t); /* all of them */
+/* helpers.c: the source of a kernel with those of the helpers that it uses in front, an empty line behind each. */
+const struct helpers *helpers_make(struct arena *a, const struct target *t);
+struct source_text kernel_text(struct arena *a, const struct target *t, const char *source);
 struct text solver_text(const struct solver_context *sc); /* an empty text for a kernel's source */
 /* The C text of an expression in the compute type of `dtype` ("float", "double", "int64_t", ...), p->lanes wide. */
 const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype);

@@ -107,7 +107,6 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 {
     struct print_plan *pl = groups_make(sc, c, 1);
     struct text text = solver_text(sc);
-    print_prelude(&text, sc->target);
     print_tables(&text, pl->cluster.loops);
     struct print_expr p = {.out = &text,
                            .loops = pl->cluster.loops,

@@ -9,7 +9,6 @@
 #include "print/print.h"
 
 static const char scalar_helpers[] =
-    "#include <math.h>\n"
     "static inline float sol_max_f32(float a, float b) { return a > b || a != a ? a : b; }\n"
     "static inline float sol_min_f32(float a, float b) { return a < b || a != a ? a : b; }\n"
     "static inline double sol_max_f64(double a, double b) { return a > b || a != a ? a : b; }\n"
@@ -576,10 +575,6 @@ static void vectors(struct text *out, int lanes)
 
 void print_prelude(struct text *out, const struct target *t)
 {
-    if (t->prelude) {
-        text_add(out, t->prelude, strlen(t->prelude));
-        return;
-    }
     text_add(out, scalar_helpers, strlen(scalar_helpers));
     for (int lanes = 2; lanes <= MAX(4, t->vector_bytes / 4); lanes *= 2) vectors(out, lanes);
     text_put(out, "\n");

@@ -12,7 +12,8 @@ static int kernel_number(struct schedule *s, struct map *known, const char *sour
 {
     intptr_t k = (intptr_t)map_get_int(known, (uint64_t)(uintptr_t)source);
     if (!k) {
-        PUSH(s->arena, s->kernels, source);
+        const struct source_text text = kernel_text(s->arena, s->plan->target, source);
+        PUSH(s->arena, s->kernels, text);
         k = s->kernels.n;
         map_set_int(known, (uint64_t)(uintptr_t)source, (void *)k);
     }

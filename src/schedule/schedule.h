@@ -27,7 +27,7 @@ struct schedule {
     struct arena *arena;
     struct schedule_program program[PROGRAMS];
     VECTOR(struct sol_buffer) buffers;
-    VECTOR(const char *) kernels;          /* sources, each once */
+    VECTOR(struct source_text) kernels;    /* each once */
     VECTOR(struct sol_tensor *) constants; /* datum i of the module */
     VECTOR(struct sol_layer *) opaque;     /* host function i computes this layer */
     VECTOR(int) saved;                     /* tensors that forward leaves for backward, in the order of their offsets */
