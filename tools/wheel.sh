@@ -37,7 +37,8 @@ apt() { # apt-get with a state of its own, so that the machine's stays as it is
 
 libraries() { # $1: architecture, $2: Debian's name of it; headers and static libraries alone, in one folder
     root=$HERE/$1
-    [ -e "$root/ready" ] && return 0
+    stamp=$root/.sol-$(echo "$PACKAGES" | cksum | tr ' ' -)
+    [ -e "$stamp" ] && return 0
     say "unpacking Debian's $PACKAGES for $2"
     rm -rf "$root"
     mkdir -p "$root/debian" "$root/lib/pkgconfig"
@@ -57,7 +58,7 @@ libraries() { # $1: architecture, $2: Debian's name of it; headers and static li
         done
     done
     rm -rf "$root/debian" "$root/apt"
-    : > "$root/ready"
+    : > "$stamp"
 }
 
 machine_file() { # $1: architecture
