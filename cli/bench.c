@@ -38,7 +38,8 @@ int cmd_bench(struct cli *c)
     struct call call = {0};
     double first = 0, *seconds = calloc((size_t)c->o.rounds, sizeof *seconds);
     if (!seconds) return cli_error(EXIT_FAILED, "not enough memory");
-    int code = model_load(c, &m, 0);
+    int code = model_load(c, &m, 1);
+    if (!code) print_open(stderr, &m, &c->o);
     if (!code) code = model_compile(c, &m);
     if (!code) code = call_make(c, &m, true, &call);
     if (!code) code = call_run(c, &m, &call, &first);

@@ -73,6 +73,8 @@ int call_make(struct cli *c, const struct model *m, bool random,
 int call_run(struct cli *c, const struct model *m, struct call *call, double *out_s);
 void call_free(struct call *call);
 void print_io(const struct sol_io *io, const char *indent);
+/* The sizes that the model leaves open, and what they are, as a line; those that the options give are left out. */
+void print_open(FILE *to, const struct model *m, const struct options *given);
 void print_memory(const struct sol_net *net);
 void print_process(void);                                              /* the most memory it has had */
 bool array_read(struct cli *c, const char *path, struct array *out_a); /* .npy, or .pb of ONNX test data */

@@ -31,7 +31,7 @@ int cmd_info(struct cli *c)
     int code = model_load(c, &m, 1);
     if (code) return code;
     char text[32];
-    int64_t count, size, after, elements, bytes = parameter_bytes(m.onnx, &elements);
+    int64_t count, elements, bytes = parameter_bytes(m.onnx, &elements);
     double flops, moved;
     printf("%s: %s\ninputs:\n", c->o.file, sol_onnx_about(m.onnx));
     for (int i = 0; i < sol_onnx_inputs(m.onnx); i++) {
@@ -39,9 +39,7 @@ int cmd_info(struct cli *c)
         print_io(&io, "  ");
     }
     const char *name;
-    for (int i = 0; (name = sol_onnx_open(m.onnx, i, &size)); i++)
-        printf("%s%s=%lld%s", i ? ", " : "open sizes, here: ", name, (long long)size,
-               sol_onnx_open(m.onnx, i + 1, &after) ? "" : " (--dim NAME=SIZE for others)\n");
+    print_open(stdout, &m, NULL);
     printf("outputs:\n");
     for (int i = 0; i < sol_onnx_outputs(m.onnx); i++) {
         struct sol_io io = sol_onnx_output(m.onnx, i);

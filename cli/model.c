@@ -36,6 +36,23 @@ void print_io(const struct sol_io *io, const char *indent)
     printf("\n");
 }
 
+static bool has_dim(const struct options *o, const char *name)
+{
+    for (int i = 0; o && i < o->ndims; i++)
+        if (!strcmp(o->dims[i].name, name)) return true;
+    return false;
+}
+
+void print_open(FILE *to, const struct model *m, const struct options *given)
+{
+    int64_t size;
+    const char *name;
+    int n = 0;
+    for (int i = 0; (name = sol_onnx_open(m->onnx, i, &size)); i++)
+        if (!has_dim(given, name)) fprintf(to, "%s%s=%lld", n++ ? ", " : "open sizes, here: ", name, (long long)size);
+    if (n) fprintf(to, " (--dim NAME=SIZE for others)\n");
+}
+
 void print_memory(const struct sol_net *net)
 {
     struct sol_memory m;

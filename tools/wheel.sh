@@ -70,7 +70,7 @@ strip = '/bin/true'
 pkg-config = 'pkg-config'
 [built-in options]
 c_args = ['-I$HERE/$1/include', '-Wno-macro-redefined'] # pyconfig.h
-c_link_args = ['-Wl,-s', '-Wl,--exclude-libs,ALL'] # libsodium.a is not made for shared objects otherwise
+c_link_args = ['-Wl,-s']
 [properties]
 pkg_config_libdir = '$HERE/$1/lib/pkgconfig'
 needs_exe_wrapper = true

@@ -32,6 +32,7 @@ static const struct {
     {"source", ".c", true},
     {"source", ".so", true},
     {"debug", ".dot", false},
+    {"debug", "-memory.svg", false},
 };
 
 /* -- opening */

@@ -83,6 +83,26 @@ def test_info_says_every_open_size(tmp_path):
     assert "open sizes, here: batch=2, words=7 (--dim NAME=SIZE for others)" in text, text
 
 
+def test_random_runs_and_bench_take_open_sizes_as_one_and_say_so(tmp_path):
+    x, w = info("x", ["batch", "words", 4]), info("w", ["words"])
+    m = model([node("Relu", ["x"], ["y"]), node("Abs", ["w"], ["z"])], [x, w], [info("y", None), info("z", None)])
+    onnx.save(m, tmp_path / "two.onnx")
+    np.save(tmp_path / "w.npy", np.zeros(7, np.float32))
+
+    def both(*args):
+        done = subprocess.run([SOL, *map(str, args)], capture_output=True, text=True, check=True)
+        return done.stdout, done.stderr
+
+    out, error = both("run", tmp_path / "two.onnx", "--random")
+    assert "y  f32[1, 1, 4]" in out and "open sizes, here: batch=1, words=1 (--dim NAME=SIZE for others)" in error
+    out, error = both("run", tmp_path / "two.onnx", "--random", "--dim", "batch=3", "--input", f"w={tmp_path / 'w.npy'}")
+    assert "y  f32[3, 7, 4]" in out and "open sizes, here: words=7 (" in error
+    out, error = both("bench", tmp_path / "two.onnx", "--rounds", 2, "--dim", "words=5", "--dim", "batch=2")
+    assert "2 rounds" in out and "open sizes" not in error
+    out, error = both("bench", tmp_path / "two.onnx", "--rounds", 2, "--dim", "words=5")
+    assert "2 rounds" in out and "open sizes, here: batch=1 (" in error
+
+
 def test_random_data_is_the_same_for_a_seed(net, tmp_path):
     a = sol("run", net, "--random", "--dim", "batch=3", "--seed", 7)
     assert a == sol("run", net, "--random", "--dim=batch=3", "--seed=7", "--threads", 2)
@@ -126,6 +146,7 @@ def test_cache_clear(net, tmp_path):
     cache = f"cache::folder={tmp_path / 'cache'}"
     sol("compile", net, "--dim", "batch=1", "--config", cache)
     assert any((tmp_path / "cache").rglob("*"))
+    assert sol("cache", "--config", cache).strip() == str(tmp_path / "cache")
     sol("cache", "clear", "--config", cache)
     assert not any(p.is_file() and p.suffix == ".so" for p in (tmp_path / "cache").rglob("*"))
 
@@ -194,7 +215,6 @@ def test_interrupted(net):
         (["run", "X", "--random"], REFUSED, "no ONNX file"),
         (["info", "."], FAILED, "regular file"),
         (["verify", "NET", "--input", "x=X"], USAGE, "nothing to compare"),
-        (["cache"], USAGE, "usage"),
         (["cache", "fill"], USAGE, "sol cache clear"),
         (["wisdom", "fill"], USAGE, "sol wisdom clear"),
         (["wisdom", "merge"], USAGE, "sol wisdom merge"),

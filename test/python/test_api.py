@@ -849,12 +849,12 @@ def test_equal_refusals_are_one_line():
     assert "float32" in advice
     with pytest.raises(sol.UnsupportedError) as e:
         sol.optimize(nn.Sequential(*[Special() for _ in range(30)]), torch.randn(3))
-    assert re.search(r"special_i1.*\(test_api.py:\d+\) and 29 more$", str(e.value)) and str(e.value).count("\n") == 1
+    assert re.search(r"special_airy_ai.*\(test_api.py:\d+\) and 29 more$", str(e.value)) and str(e.value).count("\n") == 1
 
 
 class Special(nn.Module):
     def forward(self, x):
-        return torch.special.i1(x)
+        return torch.special.airy_ai(x)
 
 
 class Causal(nn.Module):
@@ -1114,6 +1114,17 @@ def test_memory_is_drawn(capfd, tmp_path, monkeypatch):
     assert max(heights) == pytest.approx(300, abs=0.1)
     most = max(float(re.search(r": ([\d.]+) MB", t)[1]) for t in texts)
     assert 0 < most <= sol.memory(optimized)["peak"] / 1e6 + 0.01
+
+
+def test_drawings_go_with_the_cache(tmp_path, monkeypatch):
+    keys = {"compiler::debug": "1", "compiler::debug_memory_consumption": "1", "cache::folder": str(tmp_path)}
+    for key, value in keys.items():
+        monkeypatch.setitem(sol.config, key, value)
+    sol.optimize(mlp(), torch.randn(2, 4))(torch.randn(2, 4))
+    (tmp_path / "debug" / "my-memory.svg").write_text("mine")
+    assert len(list((tmp_path / "debug").iterdir())) == 3
+    sol.cache.clear()
+    assert [p.name for p in (tmp_path / "debug").iterdir()] == ["my-memory.svg"]
 
 
 def test_tracing_leaves_no_trace():
