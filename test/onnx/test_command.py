@@ -95,7 +95,9 @@ def test_random_runs_and_bench_take_open_sizes_as_one_and_say_so(tmp_path):
 
     out, error = both("run", tmp_path / "two.onnx", "--random")
     assert "y  f32[1, 1, 4]" in out and "open sizes, here: batch=1, words=1 (--dim NAME=SIZE for others)" in error
-    out, error = both("run", tmp_path / "two.onnx", "--random", "--dim", "batch=3", "--input", f"w={tmp_path / 'w.npy'}")
+    out, error = both(
+        "run", tmp_path / "two.onnx", "--random", "--dim", "batch=3", "--input", f"w={tmp_path / 'w.npy'}"
+    )
     assert "y  f32[3, 7, 4]" in out and "open sizes, here: words=7 (" in error
     out, error = both("bench", tmp_path / "two.onnx", "--rounds", 2, "--dim", "words=5", "--dim", "batch=2")
     assert "2 rounds" in out and "open sizes" not in error

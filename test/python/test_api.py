@@ -849,7 +849,9 @@ def test_equal_refusals_are_one_line():
     assert "float32" in advice
     with pytest.raises(sol.UnsupportedError) as e:
         sol.optimize(nn.Sequential(*[Special() for _ in range(30)]), torch.randn(3))
-    assert re.search(r"special_airy_ai.*\(test_api.py:\d+\) and 29 more$", str(e.value)) and str(e.value).count("\n") == 1
+    assert (
+        re.search(r"special_airy_ai.*\(test_api.py:\d+\) and 29 more$", str(e.value)) and str(e.value).count("\n") == 1
+    )
 
 
 class Special(nn.Module):
