@@ -290,7 +290,6 @@ REFUSED = {  # what is: every call, or calls in train mode; what the message say
     "vilt": ("forward", CONTROL),
     "llava": ("forward", "forward hook"),
     "time-series": ("train mode", CONTROL),
-    **dict.fromkeys(("mixtral", "qwen2-moe", "qwen3-moe", "phimoe", "olmoe", "granite-moe", "deepseek-v3", "gpt-oss", "jamba"), ("forward", "grouped_mm")),
     "dbrx": ("forward", CONTROL),
 }  # fmt: skip
 
@@ -324,6 +323,9 @@ model.generate(ids, cache_implementation="static")
 * **`generate`**: with a static cache, two programs for each batch size: one for the prompt, one for a token. A cache that grows makes a
   program for every length: it works, and compiles at each token.
 * **`Trainer` and `accelerate`** train an optimized model in PyTorch's autograd, with any optimizer.
+* **Mixtures of experts** give what PyTorch gives, at a price: each token is multiplied by the matrices of all experts, and one of the
+  products is picked, so a model with 8 experts of which 2 are used does 4 times the products. `experts_implementation="eager"` and
+  DBRX loop over what the data says, and are refused.
 * Weights are float32: `model.float()` first.
 
 ## Families

@@ -9,7 +9,7 @@ import torch
 
 from ..builder import Builder, Number, Refused, Value
 from .chance import drop
-from .table import op
+from .table import op, shape
 
 Ints = Sequence[int]
 
@@ -211,6 +211,36 @@ def einsum(b: Builder, equation: str, tensors: Sequence[Value]) -> Value:
 @op("_cdist_forward", "cdist")
 def cdist(b: Builder, x1: Value, x2: Value, p: float, compute_mode: object) -> Value:
     return b.layer("CDist", x1, x2, n=float(p))
+
+
+def _grouped(b: Builder, x: Value, weight: Value, offs: Value) -> Value:
+    """Rows of x up to offs[e] times weight[e], e=0,1,.. (a mixture of experts), and 0 behind the last. How long groups are is data, and
+    sizes in generated code are constants: so each row is multiplied by every matrix, and one of the results is picked."""
+    if x.ndim != 2 or weight.ndim != 3:
+        raise Refused(f"groups of {x.ndim} by {weight.ndim} dimensions: only rows of a matrix are grouped")
+    products = b.layer("MatMul", b.unsqueeze(x, 0), weight)
+    row = b.const(torch.arange(x.shape[0]))
+    which = b.layer("Bucketize", row, b.cast(offs, torch.int64), right=1)
+    return b.layer("Row", products, which, text="p[E S N] i:int[S] -> y:p[S N] | | | y[S N] = p[i[S] S N]:0")
+
+
+@op("transformers.grouped_mm_fallback.default")
+def grouped_mm_fallback(b: Builder, x: Value, weight: Value, offs: Value) -> Value:
+    return _grouped(b, x, weight, offs)
+
+
+@shape("_grouped_mm")
+def grouped_mm_shape(
+    x: torch.Tensor, mat2: torch.Tensor, offs: torch.Tensor | None = None, **more: object
+) -> torch.Tensor:
+    """PyTorch computes in float32, too, but says while it traces that it takes bfloat16 only."""
+    groups = [offs.shape[0]] if offs is not None and x.ndim == mat2.ndim == 2 else []
+    return x.new_empty([*groups, *x.shape[:-1], mat2.shape[-1]])
+
+
+@op("_grouped_mm")
+def grouped_mm(b: Builder, x: Value, mat2: Value, offs: Value | None) -> Value:
+    return b.layer("MatMul", x, mat2) if offs is None else _grouped(b, x, mat2, offs)
 
 
 # -- recurrent layers

@@ -127,8 +127,8 @@ def _enter(row: Any, names: tuple[str, ...], table: dict[str, Any]) -> None:
 
 
 def full_name(name: str) -> str:
-    """Of an overload: "add.Tensor" -> "aten.add.Tensor", "abs" -> "aten.abs.default"."""
-    return f"aten.{name}" if "." in name else f"aten.{name}.default"
+    """Of an overload: "add.Tensor" -> "aten.add.Tensor", "abs" -> "aten.abs.default"; with a package's name it is whole."""
+    return (name, f"aten.{name}", f"aten.{name}.default")[2 - name.count(".")]
 
 
 def out_of_place(name: str) -> str | None:
