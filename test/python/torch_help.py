@@ -53,19 +53,24 @@ def assert_as_good(got, eager, exact, times=TIMES, plus=PLUS):
         assert ours <= times * theirs + plus, f"result {i}: error {ours:.3g}, PyTorch's is {theirs:.3g}"
 
 
+def in_double(call):
+    """The result; what a float64 model makes by itself, with .float() too, is float64 where it would not run else."""
+    try:
+        return call()
+    except RuntimeError:
+        torch.set_default_dtype(torch.float64)
+        try:
+            with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
+                return call()
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
 def exactly(model, args, kwargs=None):
-    """What the model gives in float64; what it makes by itself, with .float() too, is float64 where it would not run else."""
+    """What the model gives in float64."""
     double, args, kwargs = copy.deepcopy(model).double(), to_double(args), to_double(kwargs or {})
     with torch.no_grad():
-        try:
-            return double(*args, **kwargs)
-        except RuntimeError:
-            torch.set_default_dtype(torch.float64)
-            try:
-                with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
-                    return double(*args, **kwargs)
-            finally:
-                torch.set_default_dtype(torch.float32)
+        return in_double(lambda: double(*args, **kwargs))
 
 
 def check(optimized, model, args, kwargs=None, times=TIMES):
@@ -129,4 +134,14 @@ def interpret(model, args):
     return {k: shaped[r.value] for k, r in enumerate(t.results) if r.kind == "output"}
 
 
-__all__ = ["assert_as_good", "check", "check_with_gradients", "error", "exactly", "interpret", "tensors", "to_double"]
+__all__ = [
+    "assert_as_good",
+    "check",
+    "check_with_gradients",
+    "error",
+    "exactly",
+    "in_double",
+    "interpret",
+    "tensors",
+    "to_double",
+]
