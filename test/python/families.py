@@ -288,7 +288,8 @@ REFUSED = {  # what is: every call, or calls in train mode; what the message say
     "data2vec-audio": ("train mode", CONTROL),
     "encodec": ("forward", CONTROL),
     "vilt": ("forward", CONTROL),
-    "llava": ("forward", "forward hook"),
+    "llava": ("forward", "torch.dtype"),  # transformers' capture of inner outputs
+    "switch": ("forward", "Couldn't swap Linear.weight"),  # its forward changes a parameter's type
     "time-series": ("train mode", CONTROL),
     "dbrx": ("forward", CONTROL),
 }  # fmt: skip
