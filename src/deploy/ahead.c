@@ -1,5 +1,6 @@
-/* Packing ahead: steps of the program `prepare` run here and now. Kernels are C with vectors of the compiler, so
- * that those for another machine are compiled for this one: only what the last bits round to may differ. */
+/* Running here and now: steps of the program `prepare`, to pack ahead; the network, for golden.c. Kernels are C with
+ * vectors of the compiler, so that those for another machine are compiled for this one: only what the last bits round
+ * to may differ. */
 #include <string.h>
 
 #include "build/build.h"
@@ -74,47 +75,70 @@ static int32_t run_opaque(void *user, int32_t call, char *const *p)
     return -(int32_t)status;
 }
 
+sol_status deploy_open(struct deploy *d, const struct deploy_version *v, const struct schedule *s,
+                       struct deploy_here *out_h)
+{
+    struct deploy_here *h = out_h;
+    *h = (struct deploy_here){.d = d, .schedule = s, .threads = rt_processors()};
+    TRY(build(d, v, s, &h->module));
+    const struct sol_module *t = h->module.table;
+    const int64_t scratch = MAX(rt_scratch_bytes(&t->prepare), rt_scratch_bytes(&t->forward));
+    h->base = NEW_ARRAY(d->arena, char *, t->nbuffer + 1);
+    h->operands = NEW_ARRAY(d->arena, char *, MAX(t->prepare.nplace, t->forward.nplace) + 1);
+    h->prepared = aligned(d, t->prepared_bytes);
+    h->workspace = aligned(d, MAX(t->prepare.workspace_bytes, t->forward.workspace_bytes));
+    h->scratch = aligned(d, scratch * h->threads);
+    if (h->prepared && h->workspace && h->scratch) return SOL_OK;
+    module_close(&h->module);
+    return ctx_fail(d->ctx, SOL_ERR_NOMEM, "deploy: out of memory for %lld bytes of packed weights",
+                    (long long)t->prepared_bytes);
+}
+
+static const void *begin_of(const struct deploy_here *h, const struct sol_buffer *b, const struct deploy_data *data)
+{
+    switch ((enum sol_buffer_kind)b->kind) {
+    case SOL_BUFFER_INPUT: return data->inputs ? data->inputs[b->index] : NULL;
+    case SOL_BUFFER_OUTPUT: return data->outputs ? data->outputs[b->index] : NULL;
+    case SOL_BUFFER_PARAM: return data->params ? data->params[b->index] : NULL;
+    case SOL_BUFFER_PREPARED: return h->prepared;
+    case SOL_BUFFER_WORKSPACE: return h->workspace;
+    case SOL_BUFFER_CONST: return data->consts ? data->consts[b->index] : b->data;
+    case SOL_BUFFER_SAVED: return NULL; /* of what trains */
+    }
+    return NULL;
+}
+
+sol_status deploy_run_here(struct deploy_here *h, const struct sol_program *p, const struct deploy_data *data)
+{
+    static const uint64_t seeds[8];
+    const struct sol_module *t = h->module.table;
+    for (int i = 0; i < t->nbuffer; i++)
+        h->base[i] = (char *)((uintptr_t)begin_of(h, &t->buffer[i], data) + (uintptr_t)t->buffer[i].offset);
+    const struct rt_call call = {.program = p,
+                                 .base = h->base,
+                                 .operands = h->operands,
+                                 .scratch = h->scratch,
+                                 .seeds = seeds,
+                                 .threads = h->threads,
+                                 .team = rt_team_openmp(),
+                                 .host = run_opaque,
+                                 .host_user = (void *)(uintptr_t)h->schedule};
+    int32_t step = 0;
+    const int32_t error = rt_run(&call, &step);
+    if (!error) return SOL_OK;
+    if (error < 0) return ctx_where(h->d->ctx, -error, "deploy: '%s': ", p->step[step].label);
+    return ctx_fail(h->d->ctx, SOL_ERR_RUN, "deploy: '%s': %s", p->step[step].label,
+                    error == SOL_KERNEL_INDEX ? "an index is out of range" : "an integer is divided by zero");
+}
+
 sol_status deploy_prepare(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v,
                           const struct schedule *s, const bool *only, void **out_block)
 {
-    struct module m;
-    TRY(build(d, v, only_prepare(d, s, only), &m));
-    const struct sol_module *t = m.table;
-    const int threads = rt_processors();
-    char **base = NEW_ARRAY(d->arena, char *, t->nbuffer + 1),
-         **operands = NEW_ARRAY(d->arena, char *, t->prepare.nplace + 1);
-    char *prepared = aligned(d, t->prepared_bytes), *workspace = aligned(d, t->prepare.workspace_bytes);
-    char *scratch = aligned(d, rt_scratch_bytes(&t->prepare) * threads);
-    sol_status status = SOL_OK;
-    if (!prepared || !workspace || !scratch)
-        status = ctx_fail(d->ctx, SOL_ERR_NOMEM, "deploy: out of memory for %lld bytes of packed weights",
-                          (long long)t->prepared_bytes);
-    for (int i = 0; i < t->nbuffer && !status; i++) {
-        const struct sol_buffer *b = &t->buffer[i];
-        const void *begin = b->kind == SOL_BUFFER_PARAM       ? g->params[b->index]
-                            : b->kind == SOL_BUFFER_CONST     ? b->data
-                            : b->kind == SOL_BUFFER_PREPARED  ? prepared
-                            : b->kind == SOL_BUFFER_WORKSPACE ? workspace
-                                                              : NULL;
-        base[i] = (char *)((uintptr_t)begin + (uintptr_t)b->offset);
-    }
-    static const uint64_t seeds[8];
-    const struct rt_call call = {.program = &t->prepare,
-                                 .base = base,
-                                 .operands = operands,
-                                 .scratch = scratch,
-                                 .seeds = seeds,
-                                 .threads = threads,
-                                 .team = rt_team_openmp(),
-                                 .host = run_opaque,
-                                 .host_user = (void *)(uintptr_t)s};
-    int32_t step = 0;
-    const int32_t error = status ? 0 : rt_run(&call, &step);
-    if (error < 0) status = ctx_where(d->ctx, -error, "deploy: '%s': ", t->prepare.step[step].label);
-    if (error > 0)
-        status = ctx_fail(d->ctx, SOL_ERR_RUN, "deploy: '%s': an index of the parameters is out of range",
-                          t->prepare.step[step].label);
-    module_close(&m);
-    *out_block = prepared;
+    struct deploy_here here;
+    TRY(deploy_open(d, v, only_prepare(d, s, only), &here));
+    const struct deploy_data data = {.params = g->params};
+    const sol_status status = deploy_run_here(&here, &here.module.table->prepare, &data);
+    module_close(&here.module);
+    *out_block = here.prepared;
     return status;
 }

@@ -88,12 +88,17 @@ static sol_status predicting(struct deploy *d)
     const struct sol_deploy_options *o = d->options;
     d->npredict = 1 + o->nmore;
     d->graph = NEW_ARRAY(d->arena, struct deploy_graph, d->npredict + 1);
-    d->graph[0] = (struct deploy_graph){d->g, o->params, o->seed_input, o->batch, "", NULL};
+    d->graph[0] = (struct deploy_graph){d->g, o->params, o->seed_input, o->batch, "", NULL, NULL, 0};
     for (int i = 0; i < o->nmore; i++) {
         const struct sol_deploy_graph *m = &o->more[i];
-        d->graph[1 + i] = (struct deploy_graph){
-            m->graph, m->params, m->seed_input, m->batch, arena_printf(d->arena, "_batch%lld", (long long)m->batch),
-            NULL};
+        d->graph[1 + i] = (struct deploy_graph){m->graph,
+                                                m->params,
+                                                m->seed_input,
+                                                m->batch,
+                                                arena_printf(d->arena, "_batch%lld", (long long)m->batch),
+                                                NULL,
+                                                NULL,
+                                                0};
     }
     for (int i = 0; i < d->npredict; i++) {
         const int64_t batch = d->graph[i].batch;
@@ -150,8 +155,8 @@ static sol_status training(struct deploy *d)
     if (!t) TRY(graph_copy(d->g, &d->copy));
     d->ngraph = d->npredict + 1;
     struct deploy_graph *g = &d->graph[d->npredict];
-    *g = t ? (struct deploy_graph){t->graph, t->params, t->seed_input, t->batch, "_training", NULL}
-           : (struct deploy_graph){d->copy, o->params, o->seed_input, o->batch, "_training", NULL};
+    *g = t ? (struct deploy_graph){t->graph, t->params, t->seed_input, t->batch, "_training", NULL, NULL, 0}
+           : (struct deploy_graph){d->copy, o->params, o->seed_input, o->batch, "_training", NULL, NULL, 0};
     d->nwritten = t ? t->nwritten : 0;
     d->written = t ? t->written : NULL;
     TRY(check_graph(d, g));
@@ -194,6 +199,7 @@ static sol_status deploy(struct deploy *d)
     TRY(graphs(d));
     TRY(deploy_plan(d));
     TRY(deploy_weights(d));
+    TRY(deploy_golden(d));
     TRY(file_make_folder(d->ctx, d->keys.path));
     TRY(make_work(d));
     const sol_status status = build(d);

@@ -4,6 +4,7 @@
 #ifndef SOL_DEPLOY_INSIDE_H
 #define SOL_DEPLOY_INSIDE_H
 
+#include "build/build.h"
 #include "deploy/front.h"
 #include "schedule/schedule.h"
 #include "sol/deploy.h"
@@ -48,6 +49,8 @@ struct deploy_graph {
     int64_t batch;
     const char *id;           /* what its files and tables are called behind the version: "", "_batch8", "_training" */
     struct deploy_code *code; /* by version */
+    struct front_golden *golden; /* key selftest: by output */
+    int made_up;                 /* what its inputs are then: MADE_UP_SIGNED, .. */
 };
 
 struct deploy_source {                      /* to be compiled */
@@ -115,9 +118,29 @@ sol_status deploy_settle(struct deploy *d, const struct deploy_graph *g, const s
 /* weights.c: where everything lies in the weights; their file. */
 sol_status deploy_weights(struct deploy *d);
 sol_status deploy_write_weights(struct deploy *d, const char *path);
-/* ahead.c: the prepared block of a schedule, by those steps of `prepare` that `only` marks, computed here and now. */
+/* ahead.c: a schedule's code, compiled for this machine; closed by module_close. Its memory is the arena's. */
+struct deploy_here {
+    struct deploy *d;
+    const struct schedule *schedule;
+    struct module module;
+    char **base, **operands, *prepared, *workspace, *scratch;
+    int threads;
+};
+struct deploy_data { /* by number; consts NULL: as they are */
+    const void *const *params, *const *consts, *const *inputs;
+    void *const *outputs;
+};
+sol_status deploy_open(struct deploy *d, const struct deploy_version *v, const struct schedule *s,
+                       struct deploy_here *out_h);
+sol_status deploy_run_here(struct deploy_here *h, const struct sol_program *p, const struct deploy_data *data);
+/* The prepared block of a schedule, by those steps of `prepare` that `only` marks, computed here and now. */
 sol_status deploy_prepare(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v,
                           const struct schedule *s, const bool *only, void **out_block);
+/* golden.c: what the self-test compares with; its table, and what a graph's row has of it. */
+enum { GOLDEN_SAMPLES = 64 }; /* of an output, at most */
+sol_status deploy_golden(struct deploy *d);
+bool deploy_tests_itself(const struct deploy *d);
+void deploy_put_golden(struct deploy *d, struct text *t, const struct deploy_graph *g);
 /* source.c: all that is compiled, into the folder `work`. */
 sol_status deploy_sources(struct deploy *d);
 void deploy_add_source(struct deploy *d, const char *file, const struct deploy_version *kernel_of);

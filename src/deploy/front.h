@@ -46,6 +46,16 @@ struct front_block { /* memory of sol_ext_malloc, aligned */
     void *raw;
     char *at;
 };
+/* For the self-test: an element of an output, as it was when the network was deployed. */
+struct front_sample {
+    size_t element;
+    uint64_t bits;    /* the element's own, the lowest first */
+    double tolerance; /* below 0: rounding alone can make anything of it */
+};
+struct front_golden {
+    int64_t n;
+    const struct front_sample *sample;
+};
 /* One of the library's graphs: the network for one batch size, or what trains it. */
 struct front_graph {
     int64_t batch; /* 0: there is one size */
@@ -57,6 +67,8 @@ struct front_graph {
         struct front_block prepared;
         int users;
     } * shared;
+    const struct front_golden *golden; /* by output; NULL: there is no self-test */
+    int made_up;                       /* its inputs: MADE_UP_SIGNED, .. */
 };
 struct front_net {
     const char *name;  /* of the functions */
@@ -147,6 +159,13 @@ FRONT_API int front_adam(struct front_training *t, double rate, double beta1, do
                          double decay);
 FRONT_API void *front_parameter(struct front_training *t, int i, bool gradient);
 FRONT_API void front_changed(struct front_training *t); /* the application wrote into a parameter */
+
+#if defined FRONT_SELFTEST /* front_selftest.c */
+#include "deploy/selftest.h"
+
+FRONT_API int front_selftest(const struct front_net *net, struct front_context *c, void *const *in, void *const *out,
+                             struct sol_ext_selftest *found);
+#endif
 
 extern FRONT_API const struct front_net front_here; /* the network of a deployed library */
 

@@ -112,6 +112,17 @@ static const char *training_comment(struct deploy *d)
                                              NULL});
 }
 
+static const char *selftest_comment(struct deploy *d)
+{
+    if (!deploy_tests_itself(d)) return "";
+    const char *memory = d->bare ? "The memory is the caller's."
+                                 : "c NULL: a context that the library keeps. inputs or outputs NULL: memory of "
+                                   "sol_ext_malloc, given back at once.\n *";
+    return deploy_fill(d->arena, deploy_text("network_selftest.h"),
+                       (const char *const[]){"func", d->keys.func_name, "samples",
+                                             arena_printf(d->arena, "%d", GOLDEN_SAMPLES), "memory", memory, NULL});
+}
+
 /* How it is called: with contexts alone where there is no operating system. */
 static const char *calls(struct deploy *d)
 {
@@ -140,39 +151,42 @@ static sol_status write_header(struct deploy *d)
                                "int %s_choose_version(const char *version); /* another one, before all else; NULL: the "
                                "best */\n",
                                func);
-    const char *const pairs[] = {
-        "name",
-        deploy_string(d->arena, d->g->name),
-        "sol",
-        sol_version(),
-        "io",
-        io_comment(d),
-        "guard",
-        arena_printf(d->arena, "SOL_%s_H", text_identifier(d->arena, d->keys.lib_name)),
-        "ext",
-        d->bare ? deploy_text("tensor.h")
-                : arena_printf(d->arena, "%s\n%s", deploy_text("tensor.h"), deploy_text("ext.h")),
-        "calls",
-        calls(d),
-        "chosen",
-        chosen,
-        "func",
-        func,
-        "versions",
-        versions.at,
-        "file",
-        file,
-        "batch",
-        batch_comment(d),
-        "train",
-        training_comment(d),
-        "model",
-        d->model,
-        "sizes",
-        deploy_sizes(d),
-        "sized",
-        d->npredict > 1 ? "of the first batch size, and by batch size" : "elements, bytes, shapes",
-        NULL};
+    const char *const pairs[] = {"name",
+                                 deploy_string(d->arena, d->g->name),
+                                 "sol",
+                                 sol_version(),
+                                 "io",
+                                 io_comment(d),
+                                 "guard",
+                                 arena_printf(d->arena, "SOL_%s_H", text_identifier(d->arena, d->keys.lib_name)),
+                                 "ext",
+                                 arena_printf(d->arena, "%s%s%s%s%s", deploy_text("tensor.h"), d->bare ? "" : "\n",
+                                              d->bare ? "" : deploy_text("ext.h"), deploy_tests_itself(d) ? "\n" : "",
+                                              deploy_tests_itself(d) ? deploy_text("selftest.h") : ""),
+                                 "calls",
+                                 calls(d),
+                                 "chosen",
+                                 chosen,
+                                 "func",
+                                 func,
+                                 "versions",
+                                 versions.at,
+                                 "file",
+                                 file,
+                                 "batch",
+                                 batch_comment(d),
+                                 "train",
+                                 training_comment(d),
+                                 "selftest",
+                                 selftest_comment(d),
+                                 "model",
+                                 d->model,
+                                 "sizes",
+                                 deploy_sizes(d),
+                                 "sized",
+                                 d->npredict > 1 ? "of the first batch size, and by batch size"
+                                                 : "elements, bytes, shapes",
+                                 NULL};
     return deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.h", d->keys.lib_name),
                         deploy_fill(d->arena, deploy_text("network.h"), pairs));
 }
@@ -184,7 +198,8 @@ static const char *c_type(const struct sol_tensor *t)
     return dtype_def((enum sol_dtype)t->dtype)->c_name;
 }
 
-static sol_status write_bare_example(struct deploy *d)
+/* A program for a library that takes no memory: arrays for inputs and outputs. */
+static sol_status write_bare_program(struct deploy *d, const char *template, const char *file)
 {
     struct text arrays = text_new(d->arena), in = text_new(d->arena), out = text_new(d->arena);
     const char *name = deploy_macro_name(d);
@@ -196,10 +211,29 @@ static sol_status write_bare_example(struct deploy *d)
         text_put(&arrays, "static %s out%d[%s_OUT%d_ELEMENTS + 1];\n", c_type(d->g->outputs.at[i].t), i, name, i);
         text_put(&out, "out%d, ", i);
     }
-    const char *const pairs[] = {"lib",      d->keys.lib_name, "func",    d->keys.func_name, "FUNC",
-                                 name,       "arrays",         arrays.at, "in_list",         in.at ? in.at : "",
-                                 "out_list", out.at,           NULL};
-    return write_unless_foreign(d, "example.c", deploy_fill(d->arena, deploy_text("example_bare.c"), pairs));
+    text_put(&arrays, "static char block[%s_CONTEXT_BYTES(1)];\n\n", name);
+    const char *lists =
+        arena_printf(d->arena, "    void *in[] = {%sNULL}, *out[] = {%sNULL};", in.at ? in.at : "", out.at);
+    const char *func = d->keys.func_name;
+    const char *call = arena_printf(d->arena,
+                                    "%s\n    struct %s_context *c = %s_context_create(block, sizeof block, 1);\n"
+                                    "    const int error = c ? %s_selftest(c, in, out, &found) : 1;",
+                                    lists, func, func, func);
+    const char *const pairs[] = {"lib",     d->keys.lib_name, "func", func,   "FUNC", name, "arrays",
+                                 arrays.at, "lists",          lists,  "call", call,   NULL};
+    return write_unless_foreign(d, file, deploy_fill(d->arena, deploy_text(template), pairs));
+}
+
+static sol_status write_check(struct deploy *d)
+{
+    if (!deploy_tests_itself(d)) return SOL_OK;
+    if (d->bare) return write_bare_program(d, "check.c", "check.c");
+    const char *call =
+        arena_printf(d->arena, "    const int error = %s_selftest(NULL, NULL, NULL, &found);", d->keys.func_name);
+    return write_unless_foreign(d, "check.c",
+                                deploy_fill(d->arena, deploy_text("check.c"),
+                                            (const char *const[]){"lib", d->keys.lib_name, "func", d->keys.func_name,
+                                                                  "arrays", "", "call", call, NULL}));
 }
 
 static sol_status write_example(struct deploy *d)
@@ -207,7 +241,7 @@ static sol_status write_example(struct deploy *d)
     struct text declare = text_new(d->arena), call = text_new(d->arena), show = text_new(d->arena);
     struct text compare = text_new(d->arena), release = text_new(d->arena);
     const char *func = d->keys.func_name;
-    if (d->bare) return write_bare_example(d);
+    if (d->bare) return write_bare_program(d, "example_bare.c", "example.c");
     for (int i = 0; i < deploy_inputs(d); i++) text_put(&call, ", in[%d]", i);
     text_put(&compare, "    int same = 1;\n");
     for (int i = 0; i < d->noutput; i++) {
@@ -264,13 +298,31 @@ static const char *processor_flags(struct deploy *d)
     return arena_printf(d->arena, " -march=%s%s%s", d->version[0].march, *d->keys.flags ? " " : "", d->keys.flags);
 }
 
+/* The rules of `make check`: how the program is made of what. */
+static const char *check_rule(struct deploy *d, const char *needs, const char *link)
+{
+    if (!deploy_tests_itself(d)) return "";
+    return arena_printf(d->arena,
+                        "selftest: check.c %s.h %s\n\t$(CC) $(CFLAGS)%s check.c -o $@ -I. $(LDFLAGS) %s\n\n"
+                        "check: selftest\n\t%s./selftest\n\n",
+                        d->keys.lib_name, needs, processor_flags(d), link, runner(d));
+}
+
 static sol_status write_library_makefile(struct deploy *d)
 {
+    const bool checks = deploy_tests_itself(d);
     const char *file = deploy_library(d);
     const char *link = d->target == DEPLOY_SHARED ? arena_printf(d->arena, "-L. -l:%s -Wl,-rpath,'$$ORIGIN'", file)
                                                   : arena_printf(d->arena, "%s %s", file, libraries(d));
-    const char *const pairs[] = {"lib", d->keys.lib_name,       "file", file,      "link",  link,
-                                 "cc",  program_name_of(d->cc), "run",  runner(d), "flags", processor_flags(d),
+    const char *const pairs[] = {"lib",        d->keys.lib_name,
+                                 "file",       file,
+                                 "link",       link,
+                                 "cc",         program_name_of(d->cc),
+                                 "run",        runner(d),
+                                 "flags",      processor_flags(d),
+                                 "check_file", checks ? " selftest" : "",
+                                 "check_name", checks ? " check" : "",
+                                 "check",      check_rule(d, file, link),
                                  NULL};
     return write_unless_foreign(d, "Makefile", deploy_fill(d->arena, deploy_text("Makefile.lib"), pairs));
 }
@@ -320,42 +372,48 @@ static sol_status write_source_makefile(struct deploy *d)
                                       lib);
     const char *weights = arena_printf(
         d->arena, "\n%s_weights.o: %s_weights.c %s.weights\n\t$(CC) $(ALL_CFLAGS) -c $< -o $@\n\n", lib, lib, lib);
-    const char *const pairs[] = {"lib",
-                                 lib,
-                                 "cc",
-                                 program_name_of(d->cc),
-                                 "ar",
-                                 d->cross ? program_name_of(deploy_tool(d, "ar")) : "ar",
-                                 "code",
-                                 code_flags(d, d->version, false),
-                                 "objects",
-                                 objects.at,
-                                 "rules",
-                                 rules.at,
-                                 "one",
-                                 one,
-                                 "gcc",
-                                 GCC_ONLY,
-                                 "weights_rule",
-                                 inside ? weights : "\n",
-                                 "run",
-                                 runner(d),
-                                 "what",
-                                 d->bare ? "" : ", shared and static, and the example",
-                                 "all",
-                                 d->bare ? arena_printf(d->arena, "%s.a", lib)
-                                         : arena_printf(d->arena, "%s.so %s.a example", lib, lib),
-                                 "shared_rule",
-                                 d->bare ? "" : shared,
-                                 "libs",
-                                 libraries(d),
-                                 "flags",
-                                 processor_flags(d),
-                                 "front",
-                                 d->bare ? "front_bare.c" : "front.c",
-                                 "rt",
-                                 d->bare ? "rt_bare.c" : "sol_rt.c",
-                                 NULL};
+    const char *const pairs[] = {
+        "lib",
+        lib,
+        "cc",
+        program_name_of(d->cc),
+        "ar",
+        d->cross ? program_name_of(deploy_tool(d, "ar")) : "ar",
+        "code",
+        code_flags(d, d->version, false),
+        "objects",
+        objects.at,
+        "rules",
+        rules.at,
+        "one",
+        one,
+        "gcc",
+        GCC_ONLY,
+        "weights_rule",
+        inside ? weights : "\n",
+        "run",
+        runner(d),
+        "what",
+        d->bare ? "" : ", shared and static, and the example",
+        "all",
+        d->bare ? arena_printf(d->arena, "%s.a", lib) : arena_printf(d->arena, "%s.so %s.a example", lib, lib),
+        "shared_rule",
+        d->bare ? "" : shared,
+        "libs",
+        libraries(d),
+        "flags",
+        processor_flags(d),
+        "front",
+        d->bare ? "front_bare.c" : "front.c",
+        "rt",
+        d->bare ? "rt_bare.c" : "sol_rt.c",
+        "check_file",
+        deploy_tests_itself(d) ? " selftest" : "",
+        "check_name",
+        deploy_tests_itself(d) ? " check" : "",
+        "check",
+        check_rule(d, arena_printf(d->arena, "%s.a", lib), arena_printf(d->arena, "%s.a $(LDLIBS)", lib)),
+        NULL};
     return write_unless_foreign(d, "Makefile", deploy_fill(d->arena, deploy_text("Makefile.source"), pairs));
 }
 
@@ -461,6 +519,7 @@ sol_status deploy_kit(struct deploy *d)
 {
     TRY(write_header(d));
     TRY(write_example(d));
+    TRY(write_check(d));
     if (d->target == DEPLOY_SOURCE) {
         TRY(write_source_makefile(d));
         TRY(write_source_cmake(d));

@@ -139,8 +139,10 @@ static const char *graph_row(struct deploy *d, int i)
 {
     const struct deploy_graph *g = &d->graph[i];
     const char *learned = deploy_trains(d) && i < d->npredict ? arena_printf(d->arena, "learned%s", g->id) : "0";
-    return arena_printf(d->arena, "    {%lld, inputs%s, outputs%s, %d, codes%s, %s, &shared[%d]},\n",
-                        d->npredict > 1 ? (long long)g->batch : 0, g->id, g->id, g->seed_input, g->id, learned, i);
+    const char *golden = g->golden ? arena_printf(d->arena, "golden%s", g->id) : "0";
+    return arena_printf(d->arena, "    {%lld, inputs%s, outputs%s, %d, codes%s, %s, &shared[%d], %s, %d},\n",
+                        d->npredict > 1 ? (long long)g->batch : 0, g->id, g->id, g->seed_input, g->id, learned, i,
+                        golden, g->made_up);
 }
 
 /* The fields of struct front_net that training adds. */
@@ -202,6 +204,7 @@ static void put_graphs(struct deploy *d, texts *pairs)
     for (int i = 0; i < d->ngraph; i++) {
         put_io(d, &tensors, &d->graph[i]);
         put_codes(d, &codes, &d->graph[i]);
+        deploy_put_golden(d, &tensors, &d->graph[i]);
         if (i < d->npredict) put_learned(d, &tensors, &d->graph[i]);
         text_put(&graphs, "%s", graph_row(d, i));
     }
@@ -240,6 +243,12 @@ static void put_parts(struct deploy *d, texts *pairs)
     put(d, pairs, "train_include", trains ? "#include \"deploy/front_train.c\"\n" : "");
     put(d, pairs, "train_fields", training_fields(d));
     put(d, pairs, "train_functions", filled(d, pairs, trains, "network_train.c"));
+    put(d, pairs, "selftest_define",
+        deploy_tests_itself(d)
+            ? arena_printf(d->arena, "#define FRONT_SELFTEST\n#define FRONT_PLACES %d\n", deploy_inputs(d) + d->noutput)
+            : "");
+    put(d, pairs, "selftest_include", deploy_tests_itself(d) ? "#include \"deploy/front_selftest.c\"\n" : "");
+    put(d, pairs, "selftest_functions", filled(d, pairs, deploy_tests_itself(d), "network_selftest.c"));
     put(d, pairs, "bare_define", d->bare ? "#define FRONT_BARE\n" : "");
     put(d, pairs, "rt", d->bare ? "rt_bare.c" : "sol_rt.c");
     put(d, pairs, "front", d->bare ? "front_bare.c" : "front.c");

@@ -202,7 +202,7 @@ static sol_status write_file(struct deploy *d, const char *in, const char *name)
 
 static sol_status write_common(struct deploy *d)
 {
-    enum where { BOTH, SYSTEM, BARE };
+    enum where { BOTH, SYSTEM, BARE, TESTED };
     static const struct {
         enum where where;
         const char *folder, *name;
@@ -220,10 +220,14 @@ static sol_status write_common(struct deploy *d)
                  {SYSTEM, "deploy", "front_train.c"},
                  {SYSTEM, "deploy", "front_begin.c"},
                  {SYSTEM, "rt", "sol_rt.c"},
+                 {TESTED, "deploy", "front_selftest.c"},
+                 {TESTED, "deploy", "made_up.h"},
+                 {TESTED, "deploy", "selftest.h"},
                  {BARE, "deploy", "front_bare.c"},
                  {BARE, "rt", "rt_bare.c"}};
     for (int i = 0; i < COUNT_OF(files); i++)
-        if (files[i].where != (d->bare ? SYSTEM : BARE)) TRY(write_file(d, files[i].folder, files[i].name));
+        if (files[i].where == TESTED ? deploy_tests_itself(d) : files[i].where != (d->bare ? SYSTEM : BARE))
+            TRY(write_file(d, files[i].folder, files[i].name));
     for (int i = 0; i < d->alone.n; i++) TRY(write_file(d, "layers", d->alone.at[i]));
     const char *folder = deploy_file(d, d->work, "sol");
     TRY(file_make_folder(d->ctx, folder));

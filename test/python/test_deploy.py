@@ -573,7 +573,13 @@ def test_other_devices(device, target, make, tmp_path):
         assert "both ways give the same" in sh(tmp_path, "make", "run")
 
 
-BARE = {"device_type": "arm", "threads": "0", "gcc__march": "armv7e-m+fp", "gcc__flags": "-mthumb -mfloat-abi=hard"}
+BARE = {
+    "device_type": "arm",
+    "threads": "0",
+    "selftest": "1",
+    "gcc__march": "armv7e-m+fp",
+    "gcc__flags": "-mthumb -mfloat-abi=hard",
+}
 
 
 @pytest.mark.parametrize(("target", "make"), [("static_lib", small), ("source", placing)])
@@ -584,7 +590,7 @@ def test_without_an_operating_system(target, make, tmp_path):
     deploy(tmp_path, target, model, inputs, **BARE)
     if target == "source":
         sh(tmp_path, "make", "CFLAGS=-Wall -Wextra -Werror")
-        sh(tmp_path, "arm-none-eabi-gcc", "-Wall", "-Wextra", "-Werror", "-I.", "-c", "example.c")
+        sh(tmp_path, "arm-none-eabi-gcc", "-Wall", "-Wextra", "-Werror", "-I.", "-c", "example.c", "check.c")
     names = set(re.findall(r" U (\w+)", sh(tmp_path, "arm-none-eabi-nm", "-u", "libnet.a")))
     own = set(re.findall(r" [TDRBd] (\w+)", sh(tmp_path, "arm-none-eabi-nm", "-g", "--defined-only", "libnet.a")))
     assert {n for n in names - own if not n.startswith("__aeabi_")} <= {"memcpy", "memmove", "memset", "strlen", "expf"}
@@ -619,8 +625,9 @@ def test_what_takes_an_operating_system(target, keys, why, tmp_path):
 
 def test_one_thread_here(tmp_path):
     """threads=0 for this machine: the same library without the system; its example."""
-    deploy(tmp_path, "static_lib", *small(), threads="0", gcc__march="x86-64-v2")
+    deploy(tmp_path, "static_lib", *small(), threads="0", gcc__march="x86-64-v2", selftest="1")
     assert re.search(r"2 dimensions, 80 bytes:( 0\.\d+){4} \.\.$", sh(tmp_path, "make", "run"), re.M)
+    assert "the self-test passed" in sh(tmp_path, "make", "check")
 
 
 def test_no_cross_compiler(tmp_path, monkeypatch):
@@ -633,6 +640,94 @@ def test_no_cross_compiler(tmp_path, monkeypatch):
     alone.chmod(0o755)
     with pytest.raises(sol.CompilerError, match=r"does not find stdlib.h: .*apt install libc6-dev-arm64-cross"):
         deploy(tmp_path, "shared_lib", model, inputs, device_type="arm64")
+
+
+# -- self-test
+
+EVERY = """
+#include "libnet.h"
+int main(void)
+{
+    const char *versions[] = {"x86-64-v2", "x86-64-v3", "x86-64-v4"};
+    struct sol_ext_selftest found;
+    int ran = 0;
+    for (int v = 0; v < 3; v++)
+        for (int n = 2; n < 6; n += 3) {
+            if (net_choose_version(versions[v])) continue; /* this machine cannot run it */
+            struct net_context *c = net_context_create(0, 0, v + 1);
+            if (!c || net_batch(c, n) || net_selftest(c, 0, 0, &found) || found.compared != 10u * (unsigned)n) return 1;
+            net_context_free(c);
+            ran++;
+        }
+    return ran < 2 || found.distance > 1;
+}
+"""
+
+
+def cpp(folder):
+    """The header is one of C++, too."""
+    if shutil.which("g++"):
+        sh(folder, "g++", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++", "libnet.h")
+
+
+@pytest.mark.parametrize(
+    ("target", "make", "device"),
+    [
+        ("shared_lib", many, "auto"),
+        ("static_lib", placing, "auto"),
+        pytest.param("source", recurrent, "auto", marks=pytest.mark.slow),
+        ("static_lib", small, "arm64"),
+        pytest.param("source", small, "arm", marks=pytest.mark.slow),
+        ("source", many, "riscv64"),
+    ],
+)
+def test_golden_vectors(target, make, device, tmp_path):
+    """What was computed here at deployment is what the library computes, on processors of every kind."""
+    if device in CROSS:
+        needs_compiler(f"{CROSS[device][0]}-gcc")
+        if not shutil.which(CROSS[device][1]):
+            pytest.skip(f"no {CROSS[device][1]} (apt install qemu-user)")
+    deploy(tmp_path, target, *make(), device_type=device, selftest="1")
+    said = sh(tmp_path, "make", "check", "CFLAGS=-Wall -Wextra -Werror")
+    assert re.search(r"\d+ elements; output \d+, element \d+ differs most", said) and "the self-test passed" in said
+    cpp(tmp_path)
+
+
+def test_golden_vectors_of_every_size(tmp_path):
+    """Each batch size and instruction set is tested."""
+    dargs = {"path": tmp_path, "lib_name": "libnet", "func_name": "net", "selftest": "1"}
+    marches = ["x86-64-v2", "x86-64-v3", "x86-64-v4"]
+    sol.deploy(small()[0], "static_lib", {**dargs, "gcc::march": marches}, sol.input([0, 3, 12, 14]), batch_size=[2, 5])
+    (tmp_path / "every.c").write_text(EVERY)
+    sh(tmp_path, "cc", "-Wall", "-Wextra", "-Werror", "-I.", "every.c", "libnet.a", "-lm", "-pthread", "-o", "every")
+    sh(tmp_path, "./every")
+
+
+def test_golden_vectors_find_what_is_wrong(tmp_path):
+    """One number of the weights, a thousandth of itself away, is found. The output is named."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    deploy(tmp_path, "source", model, (torch.ones(1, 4),), selftest="1")
+    check = ("make", "check", "CFLAGS=-fsanitize=address,undefined -fno-sanitize-recover=all")
+    assert "the self-test passed" in sh(tmp_path, *check)
+    weights = tmp_path / "libnet.weights"
+    data = weights.read_bytes()
+    number = model[2].weight.detach().numpy()[1, 2]
+    place = data.index(number.tobytes())
+    weights.write_bytes(data[:place] + (number * np.float32(1.001)).tobytes() + data[place + 4 :])
+    done = subprocess.run(check, cwd=tmp_path, env=PATH, text=True, capture_output=True)
+    assert done.returncode and "self-test: output 0" in done.stdout and "element 1 is not what it was" in done.stdout
+
+
+def test_golden_vectors_that_cannot_be(tmp_path):
+    """Random layers have the same numbers always; a network that takes no made-up inputs is refused; the key decides."""
+    f = lambda x: torch.nn.functional.dropout(x, 0.5, True)  # noqa: E731
+    deploy(tmp_path / "d", "source", f, (torch.ones(4, 64),), selftest="1")
+    assert "the self-test passed" in sh(tmp_path / "d", "make", "check")
+    with pytest.raises(sol.Error, match=r"selftest: the network takes no made-up inputs: .*(definite|singular)"):
+        deploy(tmp_path / "c", "source", lambda x: torch.linalg.cholesky(x - 9), (torch.eye(3),), selftest="1")
+    deploy(tmp_path / "n", "source", f, (torch.ones(4, 64),))
+    assert not (tmp_path / "n" / "check.c").exists() and "selftest" not in (tmp_path / "n" / "libnet.h").read_text()
 
 
 # -- tools that look

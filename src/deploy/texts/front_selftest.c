@@ -1,0 +1,103 @@
+/* Front, the self-test: runs the network on made-up inputs and compares elements of its outputs with what is stored.
+ * How far an element may be away is stored beside it: src/deploy/golden.c of SOL says where that comes from. */
+#include "deploy/made_up.h"
+
+static double number_of(const char *type, const void *at)
+{
+    float narrow;
+    double wide;
+    int64_t whole = 0;
+    const size_t size = made_up_size(type);
+    memcpy(&narrow, at, size == sizeof narrow ? sizeof narrow : 0);
+    memcpy(&wide, at, size == sizeof wide ? sizeof wide : 0);
+    memcpy(&whole, at, size);
+    return *type != 'f' ? (double)whole : size == sizeof narrow ? (double)narrow : wide;
+}
+
+/* How far an element is away, in tolerances: 0, the same; above 1, wrong. */
+static double away(const struct front_sample *s, const char *type, const void *at, double got, double expected)
+{
+    const double far = got > expected ? got - expected : expected - got;
+    uint64_t bits = 0;
+    memcpy(&bits, at, made_up_size(type));
+    if (bits == s->bits || (got != got && expected != expected)) return 0;
+    return *type == 'f' && s->tolerance > 0 && far == far ? far / s->tolerance : __builtin_inf();
+}
+
+static void compare(const struct front_graph *graph, int noutput, void *const *out, struct sol_ext_selftest *found)
+{
+    for (int i = 0; i < noutput; i++)
+        for (int64_t k = 0; k < graph->golden[i].n; k++) {
+            const struct front_sample *s = &graph->golden[i].sample[k];
+            const char *type = graph->output[i].type, *at = (const char *)out[i] + s->element * made_up_size(type);
+            const double got = number_of(type, at), expected = number_of(type, &s->bits);
+            const double distance = away(s, type, at, got, expected);
+            found->compared += s->tolerance >= 0;
+            if (s->tolerance < 0 || (found->output >= 0 && distance <= found->distance)) continue;
+            found->output = i;
+            found->element = s->element;
+            found->got = got;
+            found->expected = expected;
+            found->tolerance = s->tolerance;
+            found->distance = distance;
+        }
+}
+
+/* With all memory there. The stream of random numbers stays where it is. */
+static int selftest(struct front_context *c, void *const *in, void *const *out, struct sol_ext_selftest *found)
+{
+    const struct front_net *net = c->net;
+    const struct front_graph *graph = c->graph;
+    const int64_t seed = 1;
+    int error = check(net, "input", net->ninput, graph->input, (const void *const *)in);
+    if (!error) error = check(net, "output", net->noutput, graph->output, (const void *const *)out);
+    if (error) return error;
+    for (int i = 0; i < net->ninput; i++)
+        made_up(graph->input[i].type, graph->input[i].bytes, graph->made_up, i, in[i]);
+    error = run_program(c, &c->code->module->forward, (const void *const *)in, out, &seed);
+    if (error) return error;
+    compare(graph, net->noutput, out, found);
+    if (found->output < 0 || found->distance <= 1) return FRONT_GOOD;
+    return fail(FRONT_DATA,
+                "%s: self-test: output %d, '%s', element %zu is not what it was when the network was deployed",
+                net->name, found->output, graph->output[found->output].name, found->element);
+}
+
+#if !defined FRONT_BARE
+/* One block for all inputs and outputs. */
+static int selftest_taking(struct front_context *c, void *const *in, void *const *out, struct sol_ext_selftest *found)
+{
+    void *places[FRONT_PLACES] = {NULL};
+    struct front_block memory;
+    const int nin = c->net->ninput, n = nin + c->net->noutput;
+    size_t bytes = 0, at = 0;
+    for (int i = 0; i < n; i++) bytes += lines(i < nin ? c->graph->input[i].bytes : c->graph->output[i - nin].bytes);
+    int error = take(bytes, "the self-test", &memory);
+    if (error) return error;
+    for (int i = 0; i < n; i++) {
+        places[i] = memory.at ? memory.at + at : NULL;
+        at += lines(i < nin ? c->graph->input[i].bytes : c->graph->output[i - nin].bytes);
+    }
+    error = selftest(c, in ? in : places, out ? out : places + nin, found);
+    drop(&memory);
+    return error;
+}
+#endif
+
+FRONT_API int front_selftest(const struct front_net *net, struct front_context *c, void *const *in, void *const *out,
+                             struct sol_ext_selftest *found)
+{
+    struct sol_ext_selftest own;
+    if (!found) found = &own;
+    *found = (struct sol_ext_selftest){.output = -1};
+#if defined FRONT_BARE
+    const int error = check_context(net, c);
+    return error ? error : selftest(c, in, out, found);
+#else
+    struct front_context *taken = NULL;
+    int error = c ? FRONT_GOOD : take_idle(net, &taken);
+    if (!error) error = (in && out ? selftest : selftest_taking)(c ? c : taken, in, out, found);
+    if (taken) give_idle(taken);
+    return error;
+#endif
+}
