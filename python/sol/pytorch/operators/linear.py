@@ -228,9 +228,14 @@ def geqrf(b: Builder, a: Value) -> tuple[Value, ...]:
     return b.layers("Householder", a, outputs=2)
 
 
-@op("linalg_householder_product", "orgqr")
+@op("linalg_householder_product")
 def householder_product(b: Builder, a: Value, tau: Value) -> Value:
     return b.layer("HouseholderProduct", a, tau)
+
+
+@op("orgqr")
+def orgqr(b: Builder, a: Value, input2: Value) -> Value:
+    return b.layer("HouseholderProduct", a, input2)
 
 
 @op("ormqr")
