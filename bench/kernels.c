@@ -300,7 +300,6 @@ int main(int argc, char **argv)
     struct sol_ctx *ctx;
     struct target t;
     if (sol_ctx_create(NULL, &ctx) || target_named(ctx, o.target, &t)) return 1;
-    t.flops /= t.cores;
     t.l2_rate /= t.cores;
     t.cores = 1;
     for (int i = 0; i < COUNT_OF(layers); i++) {

@@ -134,8 +134,18 @@ static const struct sol_io params[] = {{"w", SOL_F32, 2, shape}, {"b", SOL_F32, 
 static const struct net_host host[] = {{NULL, NULL, 0}, {add_hundred, &hundred, 1}};
 static const struct net_note notes[] = {
     {"scale + opaque", "direct", "model.py:7", false}, {"scale + opaque", "direct", "model.py:7", true}, {0}};
-static const struct net_parts parts = {"hand",        &module,      &input, &output, params, host, 2,
-                                       {notes, NULL}, close_module, &seven, 0,       0,      0};
+static const struct net_parts parts = {
+    .name = "hand",
+    .module = &module,
+    .inputs = &input,
+    .outputs = &output,
+    .params = params,
+    .host = host,
+    .nhost = 2,
+    .notes = {notes, NULL},
+    .close = close_module,
+    .handle = &seven,
+    .machine = {.source = "given", .threads = 2, .flops = 100, .l2_rate = 40, .l2_bytes = 1 << 20, .memory_rate = 20}};
 
 struct test {
     struct sol_ctx *ctx;
@@ -313,9 +323,12 @@ static void profile_has_a_row_a_kernel(void **state)
     assert_true(sol_net_profile(t->net, 1, &r)); /* of which nothing is known but its label */
     assert_string_equal(r.label, "shift + relu");
     assert_true(r.flops == 1.5e6 && r.bytes == 0.25e6 && !*r.solver && !*r.where);
+    assert_true(r.of_peak == r.flops / r.median_ns / 100 && r.of_rate == r.bytes / r.median_ns / 40);
+    assert_string_equal(r.level, "L2");
     assert_false(sol_net_profile(t->net, 2, &r));
     assert_int_equal(sol_net_profile_print(t->net, &text), SOL_OK);
     assert_non_null(strstr(text, "median of 64 runs"));
+    assert_non_null(strstr(text, "\nmachine (given): 2 threads, 100 GFLOP/s; reads L2 40, L3 0, memory 20 GB/s\n"));
     assert_non_null(strstr(text, " scale + opaque (model.py:7)\n"));
     sol_free(t->ctx, text);
     sol_net_profile_clear(t->net);

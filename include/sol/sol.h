@@ -97,6 +97,19 @@ struct sol_check {
 sol_status sol_doctor(struct sol_ctx *ctx, void (*show)(void *user, const struct sol_check *check), void *user,
                       int *out_broken);
 
+/* What a machine can do, all its threads together: how far a kernel is from it says what there is to gain. */
+struct sol_machine {
+    const char *source; /* "measured"; "assumed" (key machine, or nothing can be measured); "given", by that key */
+    int threads, vector_bytes;
+    double clock, fma; /* GHz; vectors that a core multiplies and adds in a cycle */
+    double flops;      /* GFLOP/s, of multiply-adds in float32 */
+    double l2_rate, l3_rate, memory_rate; /* GB/s that are read */
+    int64_t l2_bytes, l3_bytes;
+};
+/* Of the key `target`. The first call for a kind of processor measures it, which takes some milliseconds and a
+ * compiler. Errors: INVALID (keys), INTERRUPTED, NOMEM. */
+sol_status sol_machine(struct sol_ctx *ctx, struct sol_machine *out);
+
 /* -- a network. Tensors and layers belong to the graph and live as long as it does. */
 
 /* `name` is for people and for files; like all texts and arrays handed over here it is copied. Errors: NOMEM. */
@@ -242,6 +255,10 @@ struct sol_profile_row {
     int backward;       /* 0: of forward */
     int runs;           /* 0: none was measured */
     double flops, bytes, median_ns, least_ns;
+    /* Of what the machine can do (sol_machine): operations; bytes, if they come from the nearest level of memory that
+     * holds all of them: "L2", "L3" or "mem". 0 and "": it is not known. */
+    double of_peak, of_rate;
+    const char *level;
 };
 /* Row i; 0: there is none. */
 int sol_net_profile(struct sol_net *net, int i, struct sol_profile_row *out_row);

@@ -20,7 +20,7 @@ from ._core import (
 from .api import config, devices, memory, optimize, refresh, seed, seeds, set_seed, versions
 from .deploy import deploy
 from .inputs import Input, input
-from .profiles import Kernel, Profile, profile
+from .profiles import Kernel, Machine, Profile, machine, profile
 
 __all__ = [
     "CompilerError",
@@ -31,6 +31,7 @@ __all__ = [
     "InterruptedError",
     "InvalidError",
     "Kernel",
+    "Machine",
     "OutOfMemoryError",
     "Profile",
     "RunError",
@@ -43,6 +44,7 @@ __all__ = [
     "devices",
     "input",
     "log",
+    "machine",
     "memory",
     "optimize",
     "profile",

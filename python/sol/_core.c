@@ -203,6 +203,19 @@ static PyObject *doctor(PyObject *self, PyObject *unused)
     return core_raise(status);
 }
 
+static PyObject *machine(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    struct sol_machine m;
+    sol_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = sol_machine(core.ctx, &m);
+    Py_END_ALLOW_THREADS;
+    if (status) return core_raise(status);
+    return Py_BuildValue("(sidddddd)", m.source, m.threads, m.clock, m.fma, m.flops, m.l2_rate, m.l3_rate,
+                         m.memory_rate);
+}
+
 static PyObject *cache_folder(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -294,6 +307,7 @@ static PyMethodDef functions[] = {
     {"config_keys", config_keys, METH_NOARGS, "config_keys() -> [(key, default, documentation)]"},
     {"cache_folder", cache_folder, METH_NOARGS, "cache_folder() -> path; empty: there is no cache"},
     {"cache_clear", cache_clear, METH_NOARGS, "cache_clear(): forgets every compiled kernel and module"},
+    {"machine", machine, METH_NOARGS, "machine() -> (source, threads, clock, fma, flops, l2, l3 and memory rate)"},
     {"doctor", doctor, METH_NOARGS, "doctor() -> [(what, \"ok\", \"missing\" or \"broken\", text, advice or None)]"},
     {"version", version, METH_NOARGS, "version() -> str"},
     {"layer_known", layer_known, METH_VARARGS, "layer_known(kind) -> bool: is there a row of this name?"},

@@ -28,6 +28,9 @@ class Kernel:
     share: float  # of the time of all kernels
     flops: float  # operations of the layers as they are written: Winograd needs fewer
     bytes: float  # that the layers read and write
+    of_peak: float  # operations, as a share of what the machine can do (sol.machine)
+    of_rate: float  # bytes, as a share of the rate at which it reads `level`
+    level: str  # the nearest that holds all the bytes: "L2", "L3" or "mem"
 
     @property
     def gflops(self) -> float:
@@ -50,8 +53,8 @@ class Profile:
         self.runs = min((row[4] for row in rows), default=0)
         self.call_us = call_us  # the median of whole calls, with what measuring costs
         self.kernels = [
-            Kernel(label, solver, where, backward, median / 1e3, least / 1e3, median / total, flops, moved)
-            for label, solver, where, backward, _, flops, moved, median, least in rows
+            Kernel(label, solver, where, backward, median / 1e3, least / 1e3, median / total, flops, moved, *machine)
+            for label, solver, where, backward, _, flops, moved, median, least, *machine in rows
         ]
         self._text = net.profile_text()
 
@@ -82,12 +85,32 @@ class Profile:
         at = 0.0
         for k in self.kernels:
             args = {"solver": k.solver, "where": k.where, "share": round(k.share, 4), "GFLOP/s": round(k.gflops, 1),
-                    "GB/s": round(k.gbps, 1)}  # fmt: skip
+                    "GB/s": round(k.gbps, 1), "of peak": round(k.of_peak, 3),
+                    f"of {k.level}'s rate": round(k.of_rate, 3)}  # fmt: skip
             events.append({"ph": "X", "pid": 1, "tid": 1, "cat": "backward" if k.backward else "forward",
                            "name": k.layers, "ts": round(at, 3), "dur": round(k.us, 3), "args": args})  # fmt: skip
             at += k.us
         with open(path, "w", encoding="utf-8") as f:
             json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, f)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this machine can do, all its threads together."""
+
+    source: str  # "measured", "assumed", or "given" by sol.config["machine"]
+    threads: int
+    clock: float  # GHz
+    fma: float  # vectors that a core multiplies and adds in a cycle
+    gflops: float  # GFLOP/s, of multiply-adds in float32
+    l2_gbps: float  # GB/s that are read
+    l3_gbps: float
+    memory_gbps: float
+
+
+def machine() -> Machine:
+    """What this machine can do: measured once, in some milliseconds, and kept in the cache."""
+    return Machine(*_core.machine())
 
 
 @contextlib.contextmanager

@@ -41,6 +41,15 @@ struct module { /* mapped code */
 sol_status build_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct module *out_m);
 void module_close(struct module *m);
 
+/* cache.c: a text about this machine that is found out once and kept: what is on file under `name`, or else what `make`
+ * says now. *out_text is NULL where nothing can be kept, and make is not asked then. */
+struct fact_maker {
+    sol_status (*make)(void *user, const char **out_text);
+    void *user;
+};
+sol_status cache_find_out(struct sol_ctx *ctx, struct arena *a, const char *name, const struct fact_maker *m,
+                          const char **out_text);
+
 /* place.c: opens the folder of the cache, beside whose entries other files may be kept: place 0 is that of the
  * configuration, place 1 the temporary one that stands in where that cannot be written. -1: there is none, or it is not
  * the user's own; *out_why says what is wrong. *out_path is for messages. */

@@ -252,6 +252,25 @@ void cache_set_fact(struct cache *c, const char *name, const char *text)
     if (c->nplace) cache_keep(c, CACHE_FACT, text, strlen(text), 1, (const char *[]){fact_key(c, name)});
 }
 
+/* Of several processes that find it out at the same time the first is right, so that all say the same from then on. */
+sol_status cache_find_out(struct sol_ctx *ctx, struct arena *a, const char *name, const struct fact_maker *m,
+                          const char **out_text)
+{
+    struct cache c;
+    const char *made;
+    sol_status status = SOL_OK;
+    cache_open(&c, ctx, "");
+    *out_text = cache_fact(&c, name);
+    if (!*out_text && writable_place(&c)) {
+        status = m->make(m->user, &made);
+        *out_text = status ? NULL : cache_fact(&c, name);
+        if (!status && !*out_text) cache_set_fact(&c, name, *out_text = made);
+    }
+    if (*out_text) *out_text = arena_strdup(a, *out_text);
+    cache_close(&c);
+    return status;
+}
+
 /* -- what is there */
 
 static bool ends_with(const char *name, const char *ending)

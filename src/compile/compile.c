@@ -111,6 +111,7 @@ static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const 
         .host = host,
         .nhost = s->opaque.n,
         .notes = {notes_of(a, &s->program[PROGRAM_FORWARD]), notes_of(a, &s->program[PROGRAM_BACKWARD])},
+        .machine = machine_show(s->plan->target),
         .if_fast = compile_peak(s, memory, KEEP_ALL),
         .if_balanced = compile_peak(s, memory, memory->keep ? memory->keep->balanced : 0),
         .if_small = compile_peak(s, memory, memory->keep ? memory->keep->small : 0),
@@ -218,7 +219,7 @@ sol_status compile_tuned(struct sol_graph *g, const struct target *target, struc
 sol_status sol_compile(struct sol_ctx *ctx, struct sol_graph *g, struct sol_net **out_net)
 {
     struct target target;
-    sol_status status = target_named(ctx, ctx_config(ctx, "target"), &target);
+    sol_status status = machine_target(ctx, &target);
     if (!status) status = compile_in_arena(g, &target, true, out_net);
     ctx_progress(ctx, NULL, 0, 0);
     return status ? ctx_where(ctx, status, "network %s: ", g->name) : SOL_OK;

@@ -139,6 +139,7 @@ static sol_status make_version(struct deploy *d, const char *march, struct deplo
     v->target.starts = !strcmp(d->keys.pack, "load");
     v->needs = needs(d, macros);
     TRY(set_vector(d, v));
+    TRY(machine_find(d->ctx, &v->target));
     v->flags = deploy_flags(d, v);
     return SOL_OK;
 }

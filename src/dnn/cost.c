@@ -40,7 +40,7 @@ int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
 /* ns of a cycle. */
 static double cycle(const struct target *t)
 {
-    return t->cores * (double)(t->vector_bytes / 4) * (t->fma ? 4 : 2) / (t->flops * constants.turbo);
+    return 1 / (t->clock * constants.turbo);
 }
 
 static int64_t tile_count(const struct blocking *b)
@@ -91,9 +91,8 @@ static double tile_cycles(const struct blocking *b, double pixels)
 {
     const struct target *t = b->target;
     const double fmas = pixels * b->vectors, loads = pixels * (conflicts(b, pixels) ? 2 : 1) + b->vectors;
-    double step = fmas / 2;
-    if (!t->fma) step = fmas;              /* multiply and add */
-    if (b->group >= 0) step = fmas * 0.75; /* shuffles */
+    double step = fmas / t->units;
+    if (b->group >= 0) step = MAX(step, fmas * 0.75); /* shuffles */
     if (loads / 2 > step) step = loads / 2;
     if (constants.latency > step) step = constants.latency;
     step *= scattered(b);
@@ -207,7 +206,7 @@ double cost_weights(const struct weights *w)
     const struct target *t = w->target;
     const double fmas = (double)w->rows * w->vectors, outer = (double)w->nouter;
     const double panels = (double)(w->a.panels * w->b.panels) * (double)w->taps * outer;
-    double step = t->fma ? fmas / 2 : fmas;
+    double step = fmas / t->units;
     if ((w->rows + w->vectors) / 2.0 > step) step = (w->rows + w->vectors) / 2.0;
     if (constants.latency > step) step = constants.latency;
     const double start = (double)(weights_tasks(w) / w->ngroup * w->nchunk) * constants.start;
@@ -256,7 +255,8 @@ double cost_foreign(const struct problem *p, const struct target *t, int64_t tas
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
     const double products = (double)problem_size(p, p->batch | p->m | p->n | p->k);
     const double sums = (double)problem_size(p, p->batch | p->m | p->n);
-    const double compute = 2 * products / (t->flops * constants.turbo * constants.foreign) * busy;
+    const double lanes = t->vector_bytes / 4;
+    const double compute = products / (lanes * t->units * constants.foreign) * cycle(t) / t->cores * busy;
     const double weights = cold(t, (double)problem_size(p, p->batch | p->n | p->k) * p->bytes);
     return MAX(compute, weights) + constants.overlap * MIN(compute, weights) + 2 * sums * p->bytes / t->l2_rate +
            KERNEL_STEP_NS;

@@ -155,6 +155,22 @@ static void check_processor(struct doctor *d)
         NULL);
 }
 
+/* What costs and profiles go by. */
+static void check_machine(struct doctor *d)
+{
+    struct sol_machine m;
+    if (sol_machine(d->ctx, &m)) {
+        say(d, SOL_BROKEN, arena_strdup(d->arena, sol_error(d->ctx)), "set the key machine (or SOL_MACHINE) to auto");
+        return;
+    }
+    say(d, SOL_GOOD,
+        arena_printf(d->arena,
+                     "%.0f GFLOP/s (%d threads of %.2f GHz, %.3g FMA a cycle); reads L2 %.0f, L3 %.0f, memory %.0f GB/s; "
+                     "%s",
+                     m.flops, m.threads, m.clock, m.fma, m.l2_rate, m.l3_rate, m.memory_rate, m.source),
+        NULL);
+}
+
 static void check_target(struct doctor *d)
 {
     struct target t;
@@ -314,6 +330,7 @@ static const struct {
 } rows[] = {
     {"processor", check_processor}, {"target", check_target},         {"threads", check_threads},
     {"C compiler", check_compiler}, {"compiling", check_compiles},    {"cache", check_cache},
+    {"speed", check_machine},
     {"a network", check_network},   {"cross compilers", check_cross}, {"dot (Graphviz)", check_dot},
     {"plug-ins", check_plugins},
 };

@@ -258,7 +258,6 @@ static struct target one_core(const struct target *t)
 {
     struct target one = *t;
     one.cores = 1;
-    one.flops /= t->cores;
     one.l2_rate /= t->cores;
     return one;
 }

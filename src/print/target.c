@@ -1,6 +1,6 @@
 /* Targets: this machine by cpuid, or one by name. Every vendor is asked the same questions: which vector instructions,
- * how large the caches are. Rates are nominal (lanes times two FMA units times a clock), good enough to rank
- * candidates. */
+ * how large the caches are. Clocks and
+ * rates are assumed, good enough to rank candidates; src/tune/measure.c measures those of this machine. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -73,6 +73,7 @@ static void find_caches(struct target *out)
         if (!cache_file(i, "level", text) || sscanf(text, "%d", &level) != 1 || level < 1 || level > 3) continue;
         if (!cache_file(i, "size", text) || sscanf(text, "%ldK", &kb) != 1 || kb <= 0) continue;
         if (cache_file(i, "shared_cpu_list", text)) share = list_count(text);
+        if (level == 3 && share) out->l3_cores = share;
         *size[level - 1] = level < 3 ? kb << 10 : MIN(kb << 10, (int64_t)MAX(share, 1) * L3_PER_CORE);
     }
 }
@@ -90,9 +91,11 @@ static void fill(const struct named *n, struct target *out)
     out->l1 = 32 << 10; /* where the system does not say */
     out->l2 = 1 << 20;
     out->l3 = 32 << 20;
+    out->l3_cores = out->cores;
     find_caches(out);
-    const double lanes = n->vector_bytes / 4, cores = out->cores;
-    out->flops = cores * n->clock * lanes * (n->fma ? 4 : 2); /* two units, each a multiply and an add */
+    const double cores = out->cores;
+    out->clock = n->clock;
+    out->units = n->fma ? 2 : 1;
     out->l2_rate = cores * n->clock * (n->vector_bytes < 32 ? 16 : 32);
     out->l3_rate = cores * 40;
     out->dram_rate = cores < 4 ? cores * 12 : 40 + cores * 2;

@@ -51,6 +51,17 @@ static void measure(const struct profile *p, int nstep, int first, int end, stru
     row->least_ns = n ? (double)ns[0] : 0;
 }
 
+/* Against what the machine can do. What a kernel reads and writes was used right before it, or will be right behind
+ * it: it is looked for in the nearest cache that holds all of it. */
+static void compare(const struct sol_machine *m, struct sol_profile_row *row)
+{
+    const bool l2 = row->bytes <= (double)m->l2_bytes, l3 = row->bytes <= (double)m->l3_bytes;
+    const double ns = row->median_ns, rate = l2 ? m->l2_rate : l3 ? m->l3_rate : m->memory_rate;
+    row->level = rate <= 0 ? "" : l2 ? "L2" : l3 ? "L3" : "mem";
+    row->of_peak = ns > 0 && m->flops > 0 ? row->flops / ns / m->flops : 0;
+    row->of_rate = ns > 0 && rate > 0 ? row->bytes / ns / rate : 0;
+}
+
 /* The row that begins with step `first`; returns where the next one begins. */
 static int row_at(struct sol_net *net, int backward, int first, struct sol_profile_row *row)
 {
@@ -70,6 +81,7 @@ static int row_at(struct sol_net *net, int backward, int first, struct sol_profi
     net_lock(net);
     measure(backward ? &net->backward_profile : &net->forward_profile, p->nstep, first, end, row);
     net_unlock(net);
+    compare(&net->parts.machine, row);
     return end;
 }
 
@@ -100,21 +112,30 @@ struct sums {
     int runs;
 };
 
+static void put_machine(struct text *t, const struct sol_machine *m)
+{
+    if (!m->source || !*m->source) return;
+    text_put(t, "machine (%s): %d threads, %.0f GFLOP/s; reads L2 %.0f, L3 %.0f, memory %.0f GB/s\n", m->source, m->threads,
+             m->flops, m->l2_rate, m->l3_rate, m->memory_rate);
+}
+
 static void put_head(struct text *t, const struct sol_net *net, const struct sums *s)
 {
     const double ns = s->ns[0] + s->ns[1];
     text_put(t, "%s: %.3f ms", net->parts.name, ns / 1e6);
     if (s->ns[1] > 0) text_put(t, " (forward %.3f, backward %.3f)", s->ns[0] / 1e6, s->ns[1] / 1e6);
     text_put(t, ", %.1f GFLOP/s; median of %d runs\n", s->flops / ns, s->runs);
-    text_put(t, "%10s %6s %8s %7s  %-28s %s\n", "us", "share", "GFLOP/s", "GB/s", "solver", "layers");
+    put_machine(t, &net->parts.machine);
+    text_put(t, "%10s %6s %8s %5s %7s %9s  %-28s %s\n", "us", "share", "GFLOP/s", "peak", "GB/s", "rate", "solver",
+             "layers");
 }
 
 static void put_row(struct text *t, const struct sol_profile_row *r, const struct sums *s)
 {
     const double ns = MAX(r->median_ns, 1);
-    text_put(t, "%10.1f %5.1f%% %8.1f %7.1f  %-28.28s %s%.100s", r->median_ns / 1e3,
-             100 * r->median_ns / (s->ns[0] + s->ns[1]), r->flops / ns, r->bytes / ns, r->solver,
-             r->backward ? "backward: " : "", r->label);
+    text_put(t, "%10.1f %5.1f%% %8.1f %4.0f%% %7.1f %4.0f%% %-4s  %-28.28s %s%.100s", r->median_ns / 1e3,
+             100 * r->median_ns / (s->ns[0] + s->ns[1]), r->flops / ns, 100 * r->of_peak, r->bytes / ns,
+             100 * r->of_rate, r->level, r->solver, r->backward ? "backward: " : "", r->label);
     text_put(t, "%s%s%s\n", *r->where ? " (" : "", r->where, *r->where ? ")" : "");
 }
 

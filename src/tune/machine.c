@@ -9,7 +9,7 @@
 #if defined __x86_64__ || defined __i386__
 #include <cpuid.h>
 
-static const char *processor(struct arena *a)
+const char *machine_processor(struct arena *a)
 {
     unsigned r[12] = {0}, b, c, d, signature = 0;
     if ((unsigned)__get_cpuid_max(0x80000000, NULL) >= 0x80000004)
@@ -21,7 +21,7 @@ static const char *processor(struct arena *a)
     return arena_printf(a, "%s %x", name, signature);
 }
 #else
-static const char *processor(struct arena *a)
+const char *machine_processor(struct arena *a)
 {
     char text[1024] = "";
     FILE *f = fopen("/sys/devices/system/cpu/cpu0/regs/identification/midr_el1", "r");
@@ -37,7 +37,7 @@ const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct targ
 {
     const int most = atoi(ctx_config(ctx, "threads"));
     return arena_printf(a, "%s %dB%s, %s, L2 %lldK, %d threads%s", t->device, t->vector_bytes, t->fma ? "" : " no fma",
-                        processor(a), (long long)t->l2 >> 10, most > 0 ? most : t->cores, plan_limits(ctx, t));
+                        machine_processor(a), (long long)t->l2 >> 10, most > 0 ? most : t->cores, plan_limits(ctx, t));
 }
 
 const char *machine_kind(struct arena *a, const char *machine)

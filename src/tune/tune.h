@@ -37,10 +37,18 @@ void wisdom_save(struct sol_ctx *ctx, struct wisdom *w);
  * wisdom says so. */
 struct wisdom *wisdom_shipped(struct sol_ctx *ctx, struct arena *a);
 
+/* measure.c: fills t->machine. If the target is this machine (-march=native) that is by the key machine what was
+ * measured, now or earlier, or what is given, and costs follow it. */
+sol_status machine_find(struct sol_ctx *ctx, struct target *t);
+/* The target that the key of this name says, and its machine. */
+sol_status machine_target(struct sol_ctx *ctx, struct target *out);
+struct sol_machine machine_show(const struct target *t);
+
 /* machine.c: what measured times depend on besides the cluster: "x86 64B, AMD EPYC 1a0021, L2 1024K, 2 threads" */
 const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct target *t);
 /* What is left of that for machines that were never seen: "x86 64B", with the precision. */
 const char *machine_kind(struct arena *a, const char *machine);
+const char *machine_processor(struct arena *a); /* "AMD EPYC 1a0021": with its signature */
 double machine_free_bytes(void); /* that could be had without swapping */
 
 /* advice.c */

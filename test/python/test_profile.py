@@ -45,9 +45,25 @@ def test_inference():
     times = [row["us"] for row in p.rows()]
     assert times == sorted(times, reverse=True) and p.rows()[0]["gflops"] > 0
     lines = str(p).splitlines()
-    assert "Net: " in lines[0] and "median of 7 runs" in lines[0] and len(lines) == 2 + len(p.kernels)
-    shown = [float(line.split()[0]) for line in lines[2:]]
+    assert "Net: " in lines[0] and "median of 7 runs" in lines[0] and len(lines) == 3 + len(p.kernels)
+    shown = [float(line.split()[0]) for line in lines[3:]]
     assert shown == sorted(shown, reverse=True)
+
+
+def test_shares_of_the_machine(monkeypatch):
+    monkeypatch.setitem(sol.config, "machine", "clock=2,fma=1,l2=200,l3=50,dram=1e-1")
+    m = sol.machine()
+    assert (m.source, m.clock, m.fma, m.l2_gbps, m.l3_gbps, m.memory_gbps) == ("given", 2, 1, 200, 50, 0.1)
+    p = sol.profile(torch.nn.Linear(64, 32).eval(), torch.randn(16, 64), runs=3)
+    (linear,) = named(p, "inear")
+    assert linear.of_peak == pytest.approx(linear.gflops / m.gflops)
+    assert linear.level == "L2" and linear.of_rate == pytest.approx(linear.gbps / 200)
+    assert f"machine (given): {m.threads} threads, {m.gflops:.0f} GFLOP/s; reads L2 200, L3 50, " in str(p)
+    (far,) = sol.profile(torch.nn.ReLU(), torch.randn(1 << 25), runs=2).kernels
+    assert far.level == "mem" and far.of_rate == pytest.approx(far.gbps / 0.1)
+    monkeypatch.setitem(sol.config, "machine", "fast")
+    with pytest.raises(sol.InvalidError, match="machine: expected auto, assumed, or numbers such as clock=4.*got 'fast'"):
+        sol.optimize(torch.nn.Linear(65, 32).eval())(torch.randn(2, 65))
 
 
 def test_training_changes_nothing():
@@ -74,7 +90,7 @@ def test_other_models(tmp_path):
     done = subprocess.run(
         [SOL, "bench", path, "--profile", "--rounds", "3"], capture_output=True, text=True, check=True
     )
-    assert "GFLOP/s; median of 3 runs\n" in done.stdout and done.stdout.count("%") == len(p.kernels)
+    assert "GFLOP/s; median of 3 runs\n" in done.stdout and done.stdout.count("%") == 3 * len(p.kernels)
 
 
 def test_refused():
