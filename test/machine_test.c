@@ -50,7 +50,7 @@ static void numbers_can_be_given(void **state)
     sol_config_set(*state, "machine", "fma=1"); /* all else is assumed */
     assert_int_equal(sol_machine(*state, &m), SOL_OK);
     assert_true(m.fma == 1 && m.clock > 1 && m.l3_rate > 1);
-    static const char *const wrong[] = {"",      "yes",    "fma=",    "fma=2,", "fma=2x", "clock=0", "l2=-1",
+    static const char *const wrong[] = {"",      "yes",    "fma=",    "fma=2,", "fma=2x", "clock=0",    "l2=-1",
                                         "cpu=1", "l2=nan", "l2=1e99", "fma=0",  "=3",     "fma=2,,l2=3"};
     for (int i = 0; i < COUNT_OF(wrong); i++) {
         sol_config_set(*state, "machine", wrong[i]);

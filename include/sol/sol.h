@@ -101,8 +101,8 @@ sol_status sol_doctor(struct sol_ctx *ctx, void (*show)(void *user, const struct
 struct sol_machine {
     const char *source; /* "measured"; "assumed" (key machine, or nothing can be measured); "given", by that key */
     int threads, vector_bytes;
-    double clock, fma; /* GHz; vectors that a core multiplies and adds in a cycle */
-    double flops;      /* GFLOP/s, of multiply-adds in float32 */
+    double clock, fma;                    /* GHz; vectors that a core multiplies and adds in a cycle */
+    double flops;                         /* GFLOP/s, of multiply-adds in float32 */
     double l2_rate, l3_rate, memory_rate; /* GB/s that are read */
     int64_t l2_bytes, l3_bytes;
 };

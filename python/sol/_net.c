@@ -102,8 +102,8 @@ static PyObject *net_profile(PyObject *self, PyObject *unused)
     (void)unused;
     for (int i = 0; list && sol_net_profile(net, i, &r); i++) {
         if (!r.runs) continue;
-        PyObject *row = Py_BuildValue("(sssNidddddds)", r.label, r.solver, r.where, PyBool_FromLong(r.backward),
-                                      r.runs, r.flops, r.bytes, r.median_ns, r.least_ns, r.of_peak, r.of_rate, r.level);
+        PyObject *row = Py_BuildValue("(sssNidddddds)", r.label, r.solver, r.where, PyBool_FromLong(r.backward), r.runs,
+                                      r.flops, r.bytes, r.median_ns, r.least_ns, r.of_peak, r.of_rate, r.level);
         if (!row || PyList_Append(list, row)) Py_CLEAR(list);
         Py_XDECREF(row);
     }

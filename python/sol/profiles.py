@@ -53,8 +53,21 @@ class Profile:
         self.runs = min((row[4] for row in rows), default=0)
         self.call_us = call_us  # the median of whole calls, with what measuring costs
         self.kernels = [
-            Kernel(label, solver, where, backward, median / 1e3, least / 1e3, median / total, flops, moved, *machine)
-            for label, solver, where, backward, _, flops, moved, median, least, *machine in rows
+            Kernel(
+                label,
+                solver,
+                where,
+                backward,
+                median / 1e3,
+                least / 1e3,
+                median / total,
+                flops,
+                moved,
+                peak,
+                rate,
+                level,
+            )
+            for label, solver, where, backward, _, flops, moved, median, least, peak, rate, level in rows
         ]
         self._text = net.profile_text()
 

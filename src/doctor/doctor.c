@@ -164,10 +164,11 @@ static void check_machine(struct doctor *d)
         return;
     }
     say(d, SOL_GOOD,
-        arena_printf(d->arena,
-                     "%.0f GFLOP/s (%d threads of %.2f GHz, %.3g FMA a cycle); reads L2 %.0f, L3 %.0f, memory %.0f GB/s; "
-                     "%s",
-                     m.flops, m.threads, m.clock, m.fma, m.l2_rate, m.l3_rate, m.memory_rate, m.source),
+        arena_printf(
+            d->arena,
+            "%.0f GFLOP/s (%d threads of %.2f GHz, %.3g FMA a cycle); reads L2 %.0f, L3 %.0f, memory %.0f GB/s; "
+            "%s",
+            m.flops, m.threads, m.clock, m.fma, m.l2_rate, m.l3_rate, m.memory_rate, m.source),
         NULL);
 }
 
@@ -328,11 +329,10 @@ static const struct {
     const char *what;
     void (*check)(struct doctor *d);
 } rows[] = {
-    {"processor", check_processor}, {"target", check_target},         {"threads", check_threads},
-    {"C compiler", check_compiler}, {"compiling", check_compiles},    {"cache", check_cache},
-    {"speed", check_machine},
-    {"a network", check_network},   {"cross compilers", check_cross}, {"dot (Graphviz)", check_dot},
-    {"plug-ins", check_plugins},
+    {"processor", check_processor}, {"target", check_target},      {"threads", check_threads},
+    {"C compiler", check_compiler}, {"compiling", check_compiles}, {"cache", check_cache},
+    {"speed", check_machine},       {"a network", check_network},  {"cross compilers", check_cross},
+    {"dot (Graphviz)", check_dot},  {"plug-ins", check_plugins},
 };
 
 sol_status sol_doctor(struct sol_ctx *ctx, void (*show)(void *user, const struct sol_check *check), void *user,

@@ -22,14 +22,14 @@ struct target {
     int vector_bytes;   /* 16 SSE2 NEON, 32 AVX2, 64 AVX-512 */
     int registers;      /* vector registers: 16 or 32 */
     bool fma;
-    int cores;           /* that this run may use; never enters the generated code, only costs */
-    int64_t l1, l2, l3;  /* bytes */
-    int l3_cores;        /* that share an L3 */
-    double clock, units; /* GHz; vectors that a core multiplies and adds in a cycle */
+    int cores;                          /* that this run may use; never enters the generated code, only costs */
+    int64_t l1, l2, l3;                 /* bytes */
+    int l3_cores;                       /* that share an L3 */
+    double clock, units;                /* GHz; vectors that a core multiplies and adds in a cycle */
     double l2_rate, l3_rate, dram_rate; /* GB/s of all cores */
     struct machine machine;             /* src/tune/measure.c; costs look at the others alone */
     const struct helpers *helpers;      /* helpers_make, where that was called already; or NULL */
-    bool starts; /* a program that starts often: what is done before the first run counts, too */
+    bool starts;                        /* a program that starts often: what is done before the first run counts, too */
 };
 void target_host(struct target *out); /* target.c: this machine, by cpuid */
 sol_status target_named(struct sol_ctx *ctx, const char *name,

@@ -115,8 +115,8 @@ struct sums {
 static void put_machine(struct text *t, const struct sol_machine *m)
 {
     if (!m->source || !*m->source) return;
-    text_put(t, "machine (%s): %d threads, %.0f GFLOP/s; reads L2 %.0f, L3 %.0f, memory %.0f GB/s\n", m->source, m->threads,
-             m->flops, m->l2_rate, m->l3_rate, m->memory_rate);
+    text_put(t, "machine (%s): %d threads, %.0f GFLOP/s; reads L2 %.0f, L3 %.0f, memory %.0f GB/s\n", m->source,
+             m->threads, m->flops, m->l2_rate, m->l3_rate, m->memory_rate);
 }
 
 static void put_head(struct text *t, const struct sol_net *net, const struct sums *s)

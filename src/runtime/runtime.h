@@ -28,7 +28,7 @@ struct net_parts {
     const struct net_note *notes[2]; /* by step of forward and of backward; NULL: nothing is known */
     void (*close)(void *handle);     /* called with `handle` when the net dies: unmaps the module; may be NULL */
     void *handle;
-    struct sol_machine machine;      /* that runs it, for profiles */
+    struct sol_machine machine;             /* that runs it, for profiles */
     int64_t if_fast, if_balanced, if_small; /* what sol_net_memory says of other settings of training::memory */
 };
 /* Takes over `a`, in which all that the parts point to lives (the module's table apart): it dies with the net. On

@@ -49,7 +49,7 @@ const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct targ
 /* What is left of that for machines that were never seen: "x86 64B", with the precision. */
 const char *machine_kind(struct arena *a, const char *machine);
 const char *machine_processor(struct arena *a); /* "AMD EPYC 1a0021": with its signature */
-double machine_free_bytes(void); /* that could be had without swapping */
+double machine_free_bytes(void);                /* that could be had without swapping */
 
 /* advice.c */
 struct adviser {
