@@ -119,7 +119,7 @@ static sol_status build(struct sol_ctx *ctx, struct arena *a, const struct targe
         .vector_bytes = t->vector_bytes,
         .trial = true,
         .nkernel = 1,
-        .kernel = (const char *const[]){kernel.at},
+        .kernel = &(struct source_text){.text = kernel.at},
         .module = "static const struct sol_step steps[] = {{KERNEL0_0}, {KERNEL0_1}, {KERNEL0_2}};\n"
                   "const struct sol_module sol_module = {.size = sizeof(struct sol_module), .version = "
                   "SOL_MODULE_VERSION,\n    .forward = {.nstep = 3, .step = steps}};\n"};
