@@ -18,7 +18,8 @@ NAMES = {
 }
 TYPES = {"f64": torch.float64, "f32": torch.float32, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
 REFUSED = {"HouseholderProduct"}
-KINDS = sorted({kind for kind, *_ in CASES})
+GIVEN = {"Graft"}  # its gradient is what the model says, not the derivative of its value: test_function.py
+KINDS = sorted({kind for kind, *_ in CASES} - GIVEN)
 
 
 def made(kind, inputs, attrs):
