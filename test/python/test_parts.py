@@ -133,7 +133,12 @@ def test_it_is_said_once_with_reason_and_line(capfd):
     for batch in (4, 4, 3):
         compiled(torch.randn(batch, 8), torch.ones(batch, 8))
     lines = [line for line in capfd.readouterr().err.splitlines() if "runs in PyTorch" in line]
-    assert len(lines) == 1 and "special_erfcx" in lines[0] and "special_log_ndtr" in lines[0] and "(test_parts.py:" in lines[0]
+    assert (
+        len(lines) == 1
+        and "special_erfcx" in lines[0]
+        and "special_log_ndtr" in lines[0]
+        and "(test_parts.py:" in lines[0]
+    )
 
 
 def test_most_of_a_graph_is_compiled():

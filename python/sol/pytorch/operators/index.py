@@ -352,9 +352,17 @@ def _places(size: Sequence[int], stride: Sequence[int], offset: int | None) -> t
     return at
 
 
-def _strided(b: Builder, size: Sequence[int], stride: Sequence[int], offset: int | None) -> tuple[Value, torch.Tensor]:
+def _strided(
+    b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None
+) -> tuple[Value, torch.Tensor]:
     """All elements of the memory behind the first argument, and at which of them the places are."""
-    flat, addresses, start = b.memory()
+    try:
+        flat, addresses, start = b.memory()
+    except Refused:  # part of a complex number: if it begins its memory, it is what is known of it
+        if not b.row_major:
+            raise
+        n = math.prod(x.shape)
+        flat, addresses, start = b.reshape(x, [n]), torch.arange(n), 0
     wanted = _places(size, stride, start if offset is None else offset)
     at = torch.full((1 + max(int(t.max()) if t.numel() else 0 for t in (wanted, addresses)),), -1)
     at[addresses] = torch.arange(len(addresses))
@@ -383,7 +391,7 @@ def as_strided_scatter(
 @op("as_strided", "as_strided_copy")
 def as_strided(b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None) -> Value:
     """Elements of the memory behind a tensor, which may be a view of part of it, in any order."""
-    flat, at = _strided(b, size, stride, storage_offset)
+    flat, at = _strided(b, x, size, stride, storage_offset)
     flat = b.layer("stop", flat) if flat.tracked and not x.tracked else flat
     return b.layer("Gather", flat, b.const(at), axis=0)
 
