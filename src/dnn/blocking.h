@@ -71,7 +71,7 @@ int64_t blocking_packed_elements(const struct blocking *b);
 
 /* blocking_print.c: the whole source of a kernel of one step, */
 void blocking_print(const struct blocking *b, struct text *out);
-/* or its parts: prelude and types; micro-kernels and `static void block_panels(char *const *p, real *scratch, int64_t
+/* or its parts: types; micro-kernels and `static void block_panels(char *const *p, real *scratch, int64_t
  * g, int64_t block, int64_t lo, int64_t hi)`, with B_CALLER `(.., int64_t n, int64_t q, const char *next)` for a chunk
  * of a panel; the function of a step over all of it. */
 void blocking_print_head(const struct blocking *b, struct text *out);

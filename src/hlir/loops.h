@@ -220,7 +220,7 @@ struct math_def {
      * once, so they must be names, constants or loads. %f is "f" for float and "" for double. */
     const char *c_scalar; /* float and double; NULL: integers only */
     /* The same on GNU vectors, element by element if NULL: %V is the vector type's name ("f32x16"), %I the integer
-     * vector type of the same width. Helpers `sol_NAME_%V` (select, bool, floor, exp, ...) come from the prelude;
+     * vector type of the same width. Helpers `sol_NAME_%V` (select, bool, floor, exp, ...) stand in print/prelude.c;
      * sol_select_%V takes a mask of type %I, sol_bool_%V makes 1.0 and 0.0 of one. */
     const char *c_vector;
     const char *c_int;      /* on int64_t, or on uint64_t; %S is "i64" or "u64"; NULL: floats only */

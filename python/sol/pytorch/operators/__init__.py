@@ -1,23 +1,7 @@
 """The table of ATen operators (`OPERATORS`), one file per family."""
 
-from . import (
-    chance,
-    contract,
-    counting,
-    create,
-    fourier,
-    index,
-    linear,
-    losses,
-    maths,
-    moves,
-    norms,
-    pairs,
-    phases,
-    reduce,
-    resample,
-    transformer,
-)
+import importlib
+
 from .pairs import OfReal, find_complex, is_complex, like_out
 from .table import COMPLEX, OPERATORS, SHAPES, Refusal, Row, find, out_of_place, without_out
 
@@ -36,23 +20,8 @@ __all__ = [
     "without_out",
 ]
 
-_FAMILIES = (
-    *(
-        chance,
-        contract,
-        counting,
-        create,
-        fourier,
-        index,
-        linear,
-        losses,
-        maths,
-        moves,
-        norms,
-        pairs,
-        phases,
-        reduce,
-        resample,
-        transformer,
-    ),
-)
+# Each puts its rows into the table when it is imported.
+for _family in (
+    "chance contract counting create fourier index linear losses maths moves norms pairs phases reduce resample transformer"
+).split():
+    importlib.import_module(f".{_family}", __name__)
