@@ -275,6 +275,22 @@ static void links_are_not_followed(void **state)
 }
 
 /* Sources that are kept where there is no cache lie in a new folder, not in one that somebody else has made. */
+/* A name in the cache that is a second one of a user's file: neither building nor clearing changes that file. */
+static void hard_links_lead_nowhere(void **state)
+{
+    struct place *p = *state;
+    shell("echo precious >'%s'", in(p, "mine"));
+    build_and_run(p);
+    compiler_runs(p);
+    shell("cd '%s'/x86/modules && for f in *; do ln -f '%s' \"$f\"; done", p->cache, in(p, "mine"));
+    build_and_run(p);
+    assert_int_equal(compiler_runs(p), 2); /* the module, the link */
+    shell("test \"$(cat '%s')\" = precious && test $(stat -c %%h '%s') = 1", in(p, "mine"), in(p, "mine"));
+    shell("cd '%s'/x86/objects && for f in *; do ln -f '%s' \"$f\"; done", p->cache, in(p, "mine"));
+    assert_int_equal(sol_cache_clear(p->ctx), SOL_OK);
+    shell("test \"$(cat '%s')\" = precious && test $(stat -c %%h '%s') = 1", in(p, "mine"), in(p, "mine"));
+}
+
 static void sources_lie_in_folders_of_ones_own(void **state)
 {
     struct place *p = *state;
@@ -307,6 +323,7 @@ int main(void)
         TEST(the_default_is_the_users_cache),
         TEST(files_of_the_user_stay),
         TEST(links_are_not_followed),
+        TEST(hard_links_lead_nowhere),
         TEST(sources_lie_in_folders_of_ones_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

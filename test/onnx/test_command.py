@@ -153,6 +153,25 @@ def test_cache_clear(net, tmp_path):
     assert not any(p.is_file() and p.suffix == ".so" for p in (tmp_path / "cache").rglob("*"))
 
 
+def test_one_cache_from_every_folder(net, tmp_path, monkeypatch):
+    """What one process compiled another finds, wherever it runs, and needs no compiler."""
+    monkeypatch.delenv("SOL_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folders = tmp_path / "a", tmp_path / "b"
+    for folder in folders:
+        folder.mkdir()
+    path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "compiler" in sol("run", net, "--random", "--dim", "batch=3", cwd=folders[0], code=FAILED)
+    monkeypatch.setenv("PATH", path)
+    first = sol("run", net, "--random", "--dim", "batch=3", cwd=folders[0])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert sol("run", net, "--random", "--dim", "batch=3", cwd=folders[1]) == first
+    assert not any(os.listdir(f) for f in folders)
+    assert os.listdir(tmp_path / "cache") == ["sol"]
+
+
 def test_config():
     text = sol("config", "--config", "target=sse2")
     assert "compiler::name" in text
