@@ -1,6 +1,6 @@
 /* Targets: this machine by cpuid, or one by name. Every vendor is asked the same questions: which vector instructions,
- * how large the caches are. Clocks and
- * rates are assumed, good enough to rank candidates; src/tune/measure.c measures those of this machine. */
+ * how large the caches are. Clocks and rates are assumed, good enough to rank candidates; src/tune/measure.c measures
+ * those of this machine. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
