@@ -66,7 +66,6 @@ bench-deploy: build ## what a deployed network takes, beside what the peers ship
 	.venv-deploy/bin/python bench/deploy.py $(NETWORKS) $(if $(SYSTEMS),--systems $(SYSTEMS))
 
 bench-compile: build ## what planning and printing cost a layer, over networks of growing size
-	@.venv/bin/ninja -C build test/bench-compile >/dev/null
 	build/test/bench-compile
 
 counts: build ## renews test/counts.txt, the instructions that kernels take, for the compiler at hand

@@ -2,6 +2,7 @@
  * layers are all alike, so that whatever grows faster than the network shows. No C compiler runs.
  *
  *   bench-compile [shape ...] [-n layers,layers,..]
+ *   bench-compile --once shape layers     in this process, for a profiler; prints nothing
  *
  * Each network is made in a process of its own, and the memory is the most that process had, less that of a network
  * with a few layers. */
@@ -251,8 +252,18 @@ static void report(const struct shape *s, int count, const int *layers)
     }
 }
 
+static int once(const char *name, int layers)
+{
+    struct cost c;
+    for (int k = 0; k < COUNT_OF(shapes); k++)
+        if (!strcmp(name, shapes[k].name)) return measure(&shapes[k], layers, &c), 0;
+    fprintf(stderr, "bench-compile: there is no shape %s\n", name);
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 4 && !strcmp(argv[1], "--once")) return once(argv[2], atoi(argv[3]));
     int layers[16] = {100, 400, 1600}, count = 3, named = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "-n")) {
