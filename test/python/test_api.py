@@ -963,6 +963,26 @@ def test_refused_calls(tmp_path):
         sol.optimize(nn.Linear(4, 3), x.int())
 
 
+class Packing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LSTM(5, 7, batch_first=True)
+
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(self.layer(packed)[0], batch_first=True)[0]
+
+
+def test_packing_inside_is_named():
+    model, x, lengths = Packing().eval(), torch.randn(3, 6, 5), torch.tensor([6, 2, 4])
+    with pytest.raises(
+        sol.UnsupportedError, match=r"a packed sequence, .* \(test_api.py:\d+\).*; leave sequences padded"
+    ):
+        sol.optimize(model, x, lengths)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(model, backend="sol")(x, lengths), model(x, lengths))
+
+
 def test_no_compiler(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     before = sol.config["cache::folder"]
