@@ -184,7 +184,11 @@ def export(root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any],
             "DistributedDataParallel: not supported inside of an optimized model; put it around: "
             "DistributedDataParallel(sol.optimize(model, ..))"
         )
-    with _lock, _nothing_drawn(model_class(root).__name__), _tracing(gradients):
+    # A trace sets flags of the whole process, as Dynamo does while it compiles: overlapping in two threads, one would
+    # put back what the other had set. Dynamo calls this with its lock held, so that one comes first.
+    from torch._dynamo.convert_frame import compile_lock
+
+    with compile_lock, _lock, _nothing_drawn(model_class(root).__name__), _tracing(gradients):
         try:
             return trace(skeleton(root), args, kwargs)
         except Unusual as e:

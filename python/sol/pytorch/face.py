@@ -69,7 +69,7 @@ def _rebuild(cls: type[torch.nn.Module], state: dict[str, Any], make: Any, decla
 def _optimized_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
     @functools.wraps(cls.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             return eager(self, *args, **kwargs)
         return self._sol.call(self, args, kwargs)
 
