@@ -41,6 +41,49 @@ def test_dynamo_and_sol_compile_at_once():
     assert not torch.compiler.is_compiling() and not torch.compiler.is_exporting()
 
 
+def test_settings_of_graphs_that_compile_at_once():
+    """One thread compiles a graph with its own settings, another is in Dynamo: neither waits for ever."""
+
+    def work(first):
+        for n in range(first, first + 4):
+            compiled = torch.compile(nn.Linear(n, 3).eval(), backend="sol", options={"autotune": "off"}, dynamic=False)
+            with torch.no_grad():
+                compiled(torch.ones(2, n))
+
+    threads = [threading.Thread(target=work, args=(first,), daemon=True) for first in (1, 5, 9)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert not any(t.is_alive() for t in threads)
+
+
+def test_a_refusal_in_two_threads():
+    """The first calls of a graph that is cut into parts come from several threads."""
+
+    def model(x):
+        return torch.special.erfcx(x.sin().cos().exp().tanh()).sin().cos().exp().tanh()
+
+    x, wrong = torch.randn(4, 4), []
+    for _ in range(3):
+        torch._dynamo.reset()
+        compiled, barrier = torch.compile(model, backend="sol"), threading.Barrier(4)
+
+        def work(compiled=compiled, barrier=barrier):
+            barrier.wait()
+            try:
+                torch.testing.assert_close(compiled(x), model(x))
+            except BaseException as e:
+                wrong.append(e)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    assert not wrong
+
+
 def test_a_flag_that_another_thread_has_set(monkeypatch):
     """While another thread compiles, calls of this one are SOL's all the same."""
     x = torch.ones(2, 4)

@@ -16,6 +16,7 @@ import torch
 from sol import _core
 from sol.api import config
 
+from .export import dynamo_lock
 from .module import State
 from .parts import Parts
 from .program import Program
@@ -44,7 +45,7 @@ def _configured(settings: dict[str, Any]) -> Iterator[None]:
     if not settings:
         yield
         return
-    with _configuring:
+    with dynamo_lock(), _configuring:
         before = {key: config[key] for key in settings}
         try:
             for key, value in settings.items():

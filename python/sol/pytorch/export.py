@@ -169,6 +169,14 @@ def _nothing_drawn(name: str) -> Iterator[None]:
     raise _core.UnsupportedError(text)
 
 
+def dynamo_lock() -> contextlib.AbstractContextManager[Any]:
+    """Dynamo's own lock. A trace sets flags of the whole process, as Dynamo does while it compiles: overlapping in two threads, one
+    would put back what the other had set. Dynamo calls SOL with this lock held, so of several it is the first to be taken."""
+    from torch._dynamo.convert_frame import compile_lock  # late: it takes longer to import than SOL
+
+    return compile_lock
+
+
 def export(root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool = False) -> Traced:
     """Traces a model for arguments, one model at a time. What the model itself raises is passed on.
 
@@ -184,11 +192,7 @@ def export(root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any],
             "DistributedDataParallel: not supported inside of an optimized model; put it around: "
             "DistributedDataParallel(sol.optimize(model, ..))"
         )
-    # A trace sets flags of the whole process, as Dynamo does while it compiles: overlapping in two threads, one would
-    # put back what the other had set. Dynamo calls this with its lock held, so that one comes first.
-    from torch._dynamo.convert_frame import compile_lock
-
-    with compile_lock, _lock, _nothing_drawn(model_class(root).__name__), _tracing(gradients):
+    with dynamo_lock(), _lock, _nothing_drawn(model_class(root).__name__), _tracing(gradients):
         try:
             return trace(skeleton(root), args, kwargs)
         except Unusual as e:

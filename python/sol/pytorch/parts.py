@@ -37,11 +37,12 @@ class Parts:
 
     def __call__(self, args: tuple[Any, ...]) -> Any:
         """What the graph returns."""
+        state = self.state  # first: another thread may cut the graph, and sets the parts before it lets go of this
         if self.parts is None and self.turns_on and not torch.is_grad_enabled():
             self._cut(set())
         if self.parts is None:
             try:
-                return self.state.call(self.graph, args, {})
+                return state.call(self.graph, args, {})
             except _core.Error as e:
                 steps = getattr(e, "steps", None)
                 if self.whole or (steps is None and not isinstance(e, _core.UnsupportedError)):
@@ -54,7 +55,9 @@ class Parts:
         runs = [_Run(False, nodes)] if refused is None else _runs(nodes, refused)
         if why is not None:
             _say("; ".join(_lines(str(why))), any(r.compiled for r in runs))
-        self.parts = list(self._parts(runs))
+        parts = list(self._parts(runs))
+        if self.parts is None:
+            self.parts = parts
         self.state = None
 
     def _parts(self, runs: Sequence[_Run]) -> Iterator[_Part]:
