@@ -20,9 +20,9 @@ static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const str
     }
     struct build_request r = {.name = s->plan->g->name,
                               .trial = trial,
-                              .device = target->device,
+                              .device = target->device->name,
                               .march = target->march,
-                              .vector_bytes = target->vector_bytes,
+                              .flag = target_flag(target),
                               .nkernel = s->kernels.n,
                               .kernel = s->kernels.at,
                               .ndata = s->constants.n,

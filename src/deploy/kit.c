@@ -282,7 +282,7 @@ static const char *joined(struct deploy *d, const char *const *words)
 /* In a cross build the example runs in an emulator. */
 static const char *runner(const struct deploy *d)
 {
-    return d->cross ? d->device->runner : "";
+    return d->cross ? d->toolchain->runner : "";
 }
 
 /* What a program links besides. */
