@@ -317,7 +317,8 @@ static void an_unknown_solver_is_refused(void **state)
     (void)state;
     assert_int_equal(sol_config_set(ctx, "solver", "wingrad"), SOL_OK);
     assert_int_equal(target_named(ctx, "x86-64-v3", &t), SOL_OK);
-    assert_int_equal(sol_graph_parse(ctx, "graph \"t\"\ninput %0:f32[4] \"x\"\n%1 = relu(%0)\noutput %1 \"y\"\n", &g), SOL_OK);
+    assert_int_equal(sol_graph_parse(ctx, "graph \"t\"\ninput %0:f32[4] \"x\"\n%1 = relu(%0)\noutput %1 \"y\"\n", &g),
+                     SOL_OK);
     assert_int_equal(plan_make(g, a, &t, &p), SOL_ERR_INVALID);
     assert_string_equal(sol_error(ctx), "solver: there is none called 'wingrad'; expected auto, direct, gemv, matmul, "
                                         "winograd, weights, weights-winograd, openblas, onednn, dfp, nest");
