@@ -1,7 +1,7 @@
 # Everything one does here, by name. `make` builds; nothing needs an environment to be activated.
 .DEFAULT_GOAL := build
 
-.PHONY: help setup build asan demo test test-c test-asan test-python test-all fuzz bench bench-train bench-deploy wheel wheel-try counts docs lint format clean
+.PHONY: help setup build asan demo test test-c test-asan test-python test-all fuzz bench bench-train bench-deploy wheel wheel-try replay counts docs lint format clean
 
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
@@ -68,6 +68,9 @@ bench-deploy: build ## what a deployed network takes, beside what the peers ship
 bench-compile: build ## what planning and printing cost a layer, over networks of growing size
 	build/test/bench-compile
 
+replay: build ## is the generated C that of another commit? BASE=main, QUICK=1, V=1 shows texts, NETWORKS="resnet50" narrows it
+	@$(PYTHON) tools/replay.py $(if $(BASE),--base $(BASE)) $(if $(QUICK),--quick) $(if $(V),-v) $(NETWORKS)
+
 counts: build ## renews test/counts.txt, the instructions that kernels take, for the compiler at hand
 	SOL_CACHE=build/test/cache build/test/counts_test --renew
 
@@ -83,4 +86,4 @@ format: setup
 	.venv/bin/ruff format -q .
 
 clean:
-	rm -rf build build-asan build-clang build-fuzz python/sol/_core.abi3.so
+	rm -rf build build-asan build-clang build-fuzz build-replay python/sol/_core.abi3.so

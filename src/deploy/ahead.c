@@ -42,9 +42,9 @@ static sol_status build(struct deploy *d, const struct deploy_version *v, const 
         data[i] = (struct build_data){t->data, (size_t)tensor_elements(t) * dtype_def(t->dtype)->bytes};
     }
     const struct build_request r = {.name = d->g->name,
-                                    .device = host.device->name,
+                                    .device = host.device,
                                     .march = host.march,
-                                    .flag = target_flag(&v->target),
+                                    .vector_bytes = v->target.vector_bytes,
                                     .nkernel = s->kernels.n,
                                     .kernel = s->kernels.at,
                                     .ndata = s->constants.n,

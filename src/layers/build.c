@@ -1,4 +1,4 @@
-/* What builders of operator definitions share: index variables, axes, lists, and the refusal of invalid attributes. */
+/* What the builders of rows share: letters, axes, lists, and how they refuse what makes no sense. */
 #include "layers/build.h"
 
 #include <math.h>

@@ -1,11 +1,10 @@
-/* Builders write operator definitions that depend on the instance. Here are their helpers for index variables, axes and
- * lists, and the prototype of every builder of layers.def. */
+/* For the files that write rows: letters, axes and lists, and every builder of layers.def. */
 #ifndef SOL_LAYERS_BUILD_H
 #define SOL_LAYERS_BUILD_H
 
 #include "layers/layers.h"
 
-/* The arguments of every builder. */
+/* What every builder gets. */
 #define BUILDER(name)                                                                                  \
     sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in, \
                     const struct attrs *attrs, struct text *out)
@@ -16,7 +15,7 @@
 
 /* build.c */
 
-/* Index variable number i, below 64 (a definition has at most 64). Its name implies no purpose of a dimension. */
+/* Letter number i, below 64 (a row has no more): none that says something of a purpose. */
 const char *letter(int i);
 /* "A B C": letters from..from+n-1; an axis `skip` (or -1) is left out. */
 void put_letters(struct text *out, int from, int n);

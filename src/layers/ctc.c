@@ -1,4 +1,4 @@
-/* The layers CTC loss and its gradient; alone_ctc.c computes them. */
+/* CTC loss and its gradient: what alone_ctc.c computes. */
 #include "layers/build.h"
 
 OPAQUE_SHAPE(shape_ctc)

@@ -1,4 +1,4 @@
-/* Runs the passes in their order. */
+/* The passes in their order. */
 #include "passes/passes.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Questions that several passes ask about a graph. */
+/* What several passes ask of a graph. */
 #include "passes/passes.h"
 
 #include <string.h>

@@ -5,4 +5,3 @@ if(NOT TARGET @lib@::@lib@)
     IMPORTED_LOCATION "${CMAKE_CURRENT_LIST_DIR}/@file@"
     INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}"@libs@)
 endif()
-@selftest@
