@@ -268,10 +268,8 @@ static sol_status link_module(struct build *b, const char *path)
 
 /* -- map */
 
-static sol_status open_at(struct build *b, const char *path, struct module *out_m)
+static sol_status take_table(struct build *b, void *handle, const char *path, struct module *out_m)
 {
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) return ctx_fail(b->ctx, SOL_ERR_IO, "build: cannot map %s: %s", path, dlerror());
     const struct sol_module *table = dlsym(handle, "sol_module");
     if (table && table->size >= sizeof *table && table->version == SOL_MODULE_VERSION) {
         *out_m = (struct module){handle, table};
@@ -281,13 +279,24 @@ static sol_status open_at(struct build *b, const char *path, struct module *out_
     return ctx_fail(b->ctx, SOL_ERR_INTERNAL, "build: %s has no sol_module of version %d", path, SOL_MODULE_VERSION);
 }
 
-/* A copy in memory, which nobody can change. The loader takes a name that it has seen for the library it has, and the
- * numbers of descriptors come again: so the key is part of the name, as slashes, which mean nothing. */
-static sol_status open_copy(struct build *b, const char *data, size_t bytes, struct module *out_m)
+static sol_status open_at(struct build *b, const char *path, struct module *out_m)
 {
-    struct text name = text_new(b->arena);
-    const int fd = memfd_create(b->module_key, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) return ctx_fail(b->ctx, SOL_ERR_IO, "build: cannot map %s from memory", b->module_key);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (handle) return take_table(b, handle, path, out_m);
+    const char *why = arena_strdup(b->arena, dlerror());
+    return ctx_fail(b->ctx, SOL_ERR_IO, "build: cannot map %s%s", why,
+                    strstr(why, "failed to map")
+                        ? ": set TMPDIR, and with compiler::debug SOL_CACHE, to a folder that is not mounted noexec"
+                        : "");
+}
+
+/* The loader takes a name that it has seen for the library it has, and the numbers of descriptors come again: so the
+ * key is part of the name, as slashes, which mean nothing. */
+void *module_map_copy(struct arena *a, const char *key, const char *data, size_t bytes)
+{
+    struct text name = text_new(a);
+    const int fd = memfd_create(key, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return NULL;
     for (size_t done = 0, n = 1; done < bytes && n; done += n) {
         const ssize_t written = write(fd, data + done, bytes - done);
         n = written > 0 ? (size_t)written : 0;
@@ -295,14 +304,21 @@ static sol_status open_copy(struct build *b, const char *data, size_t bytes, str
     const bool whole = lseek(fd, 0, SEEK_CUR) == (off_t)bytes;
     fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
     text_put(&name, "/proc/self/fd");
-    for (const char *at = b->module_key; *at; at++) {
+    for (const char *at = key; *at; at++) {
         text_put(&name, "/.");
         for (int i = *at % 32; i > 0; i--) text_put(&name, "/");
     }
     text_put(&name, "/%d", fd);
-    const bool mapped = whole && !open_at(b, name.at, out_m);
+    void *handle = whole ? dlopen(name.at, RTLD_NOW | RTLD_LOCAL) : NULL;
     close(fd);
-    return mapped ? SOL_OK : ctx_fail(b->ctx, SOL_ERR_IO, "build: cannot map %s from memory", b->module_key);
+    return handle;
+}
+
+static sol_status open_copy(struct build *b, const char *data, size_t bytes, struct module *out_m)
+{
+    void *handle = module_map_copy(b->arena, b->module_key, data, bytes);
+    if (handle && !take_table(b, handle, b->module_key, out_m)) return SOL_OK;
+    return ctx_fail(b->ctx, SOL_ERR_IO, "build: cannot map %s from memory", b->module_key);
 }
 
 /* Maps what the cache holds: from memory, or where there is no /proc, from a private folder. */

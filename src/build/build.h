@@ -40,6 +40,9 @@ struct module { /* mapped code */
  */
 sol_status build_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct module *out_m);
 void module_close(struct module *m);
+/* As modules are mapped: a shared object by dlopen, from a copy in memory that nobody can change. key: a name of its
+ * own. NULL: memory cannot be mapped here (there is no /proc). */
+void *module_map_copy(struct arena *a, const char *key, const char *data, size_t bytes);
 
 /* cache.c: a text about this machine that is found out once and kept: what is on file under `name`, or else what `make`
  * says now. *out_text is NULL where nothing can be kept, and make is not asked then. */
@@ -55,6 +58,7 @@ sol_status cache_find_out(struct sol_ctx *ctx, struct arena *a, const char *name
  * the user's own; *out_why says what is wrong. *out_path is for messages. */
 #define CACHE_PLACES 2
 int place_open(struct sol_ctx *ctx, struct arena *a, int place, bool make, const char **out_path, const char **out_why);
+bool place_has_secret(struct sol_ctx *ctx, struct arena *a); /* without one nothing is kept */
 
 /* folder.c: opens a folder in an open one, if it is the user's own and closed to others; follows no link. -1: it is
  * not, see *out_why. `make`: where it is not there. */

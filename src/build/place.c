@@ -171,3 +171,9 @@ bool place_secret(struct sol_ctx *ctx, struct arena *a, unsigned char out[SECRET
     return secret_in(ctx, base_folder(a, "XDG_STATE_HOME", ".local/state"), out) ||
            secret_in(ctx, arena_printf(a, "%s/sol-state-%ld", root, (long)geteuid()), out);
 }
+
+bool place_has_secret(struct sol_ctx *ctx, struct arena *a)
+{
+    unsigned char secret[SECRET_BYTES];
+    return place_secret(ctx, a, secret);
+}

@@ -101,8 +101,12 @@ static const char *compile_fails(struct doctor *d, const char *folder)
     for (int i = 0; flags[i] && n < 24; i++) argv[n++] = flags[i];
     const char *const rest[] = {"-w", "-shared", "-o", library, source, "-lm"};
     for (int i = 0; i < COUNT_OF(rest); i++) argv[n++] = rest[i];
+    char *data;
+    size_t bytes;
     if (!runs(d, argv, &line)) return line;
-    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (file_read(d->ctx, d->arena, library, &data, &bytes)) return arena_strdup(d->arena, sol_error(d->ctx));
+    void *handle = module_map_copy(d->arena, "doctor", data, bytes);
+    if (!handle) handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!handle) return arena_strdup(d->arena, dlerror());
     int32_t (*function)(float);
     void *found = dlsym(handle, "sol_doctor_try");
@@ -138,8 +142,10 @@ static void check_compiles(struct doctor *d)
     say(d, SOL_BROKEN, wrong,
         header ? "install the headers of the C library (Debian, Ubuntu: apt install libc6-dev; Fedora: dnf install "
                  "glibc-devel)"
-        : map  ? "the temporary folder is mounted noexec: set TMPDIR to one that is not"
-              : "the compiler must make shared objects: try another one with the key compiler::name (or SOL_COMPILER)");
+        : map
+            ? "nothing can be mapped from memory (is there a /proc?), and the temporary folder is mounted noexec: set "
+              "TMPDIR to one that is not"
+            : "the compiler must make shared objects: try another one with the key compiler::name (or SOL_COMPILER)");
 }
 
 /* -- the machine */
@@ -210,6 +216,12 @@ static void check_cache(struct doctor *d)
             "a temporary cache stands in; chmod 700 it, or set the key cache::folder (or SOL_CACHE) to a folder of "
             "your own");
         if (fd >= 0) close(fd);
+        return;
+    }
+    if (!place_has_secret(d->ctx, d->arena)) {
+        say(d, SOL_LACKS, arena_printf(d->arena, "%s: nothing is kept: there is no folder for its secret", path),
+            "set HOME or XDG_STATE_HOME, or else TMPDIR, to a folder of your own that you can write");
+        close(fd);
         return;
     }
     const double room = fstatvfs(fd, &v) ? 0 : (double)v.f_bavail * (double)v.f_frsize / MIB;

@@ -95,6 +95,44 @@ def test_a_cache_that_others_can_write(tmp_path):
     assert rows["cache"][0] == "missing" and "chmod 700" in rows["cache"][2]
 
 
+def test_no_folder_for_the_secret(tmp_path):
+    """Without it nothing is kept."""
+    (tmp_path / f"sol-state-{os.geteuid()}").touch()
+    code, rows = doctor(tmp_path, XDG_STATE_HOME="/dev/null", TMPDIR=str(tmp_path))
+    assert code == 0 and rows["a network"][0] == "ok"
+    assert rows["cache"][0] == "missing" and "no folder for its secret" in rows["cache"][1]
+    assert "XDG_STATE_HOME" in rows["cache"][2]
+
+
+def mounted_noexec(folder: Path, inside: str) -> list[str]:
+    """A command that runs another one in a private mount namespace, where the folder is mounted noexec."""
+    command = ["unshare", "-rm", "sh", "-c", f"mount -t tmpfs -o noexec tmpfs '{folder}' && {inside}"]
+    try:
+        possible = not subprocess.run([*command[:4], command[4].split(" && ")[0]], capture_output=True).returncode
+    except FileNotFoundError:
+        possible = False
+    if not possible:
+        pytest.skip("needs a user namespace of its own that may mount (unshare -rm)")
+    return command
+
+
+def test_folders_mounted_noexec(tmp_path):
+    """Code is mapped from memory: only with compiler::debug from a file, and then the message says what to do."""
+    folder = tmp_path / "noexec"
+    folder.mkdir()
+    command = mounted_noexec(folder, f"'{SOL}' doctor")
+    code, rows = doctor(tmp_path, command=command, SOL_CACHE=str(folder / "cache"), TMPDIR=str(folder))
+    assert code == 0 and rows["compiling"][0] == "ok" and rows["a network"] == ("ok", "optimized and run", "")
+    script = (
+        "import sol, torch; sol.config['compiler::debug'] = 1; sol.optimize(torch.relu, torch.ones(3))(torch.ones(3))"
+    )
+    done = subprocess.run(
+        mounted_noexec(folder, f'exec "{sys.executable}" -c "{script}"'),
+        capture_output=True, text=True, env={**os.environ, "SOL_CACHE": str(folder / "cache")}, check=False,
+    )  # fmt: skip
+    assert "failed to map" in done.stderr and "SOL_CACHE, to a folder that is not mounted noexec" in done.stderr
+
+
 def test_a_target_of_another_machine(tmp_path):
     code, rows = doctor(tmp_path, SOL_TARGET="neon" if sol.device.HOST == "x86" else "avx2")
     assert code == 4 and rows["target"][0] == "BROKEN" and "native" in rows["target"][2]

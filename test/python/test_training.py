@@ -576,6 +576,17 @@ def test_retain_graph_and_what_happens_without():
     same_gradients(eager, s)
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_from_the_first_call(reentrant):
+    """Tensors that tracing saves are not the call's."""
+    eager, s = pair(convnet(), torch.randn(X))
+    for _ in range(2):
+        x = torch.randn(X)
+        for m in (eager, s):
+            torch.utils.checkpoint.checkpoint(m, x.clone().requires_grad_(), use_reentrant=reentrant).sum().backward()
+    same_gradients(eager, s)
+
+
 def test_inputs_can_want_gradients_and_stop_wanting():
     x = torch.randn(X)
     eager, s = pair(convnet(), x)

@@ -65,7 +65,8 @@ def _tracing(gradients: bool) -> Iterator[None]:
     """Without gradients no_grad() in a model traces to nothing. No fused paths for transformers, no noise.
 
     PyTorch's own code does not look into data: nn.Transformer not whether a mask is the causal one, which is a hint for
-    fused paths, torch.distributions not whether arguments are in range.
+    fused paths, torch.distributions not whether arguments are in range. Hooks on saved tensors around the first call
+    (torch.utils.checkpoint counts them) do not see what the trace saves.
     """
     if torch.is_autocast_enabled("cpu"):
         raise _core.UnsupportedError(
@@ -77,7 +78,8 @@ def _tracing(gradients: bool) -> Iterator[None]:
     detect = layers._detect_is_causal_mask
     distribution = torch.distributions.Distribution
     validate = distribution._validate_args
-    with torch.set_grad_enabled(gradients), own, warnings.catch_warnings():
+    unseen = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
+    with torch.set_grad_enabled(gradients), own, unseen, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.backends.mha.set_fastpath_enabled(False)
         distribution._validate_args = False
