@@ -88,7 +88,7 @@ static void bind(struct bound *b, struct sol_ctx *ctx, const struct example *e)
         print_error("%s: %s\n", e->name, sol_error(ctx));
         fail();
     }
-    struct loops *l = b->c.loops;
+    const struct loops *l = b->c.loops;
     b->ntensor = l->tensors.n;
     b->c.memory = NEW_ARRAY(b->arena, struct memory, l->tensors.n);
     seed = 7;
@@ -103,8 +103,11 @@ static void bind(struct bound *b, struct sol_ctx *ctx, const struct example *e)
     }
     /* the oracle: the same loops in double */
     struct loops *exact = loops_copy(b->arena, l);
-    for (int i = 0; i < exact->tensors.n; i++)
-        if (exact->tensors.at[i].dtype == SOL_F32) exact->tensors.at[i].dtype = SOL_F64;
+    for (int i = 0; i < exact->tensors.n; i++) {
+        struct loops_tensor t = exact->tensors.at[i];
+        if (t.dtype == SOL_F32) t.dtype = SOL_F64;
+        loops_set_tensor(exact, i, t);
+    }
     if (loops_interpret(ctx, exact, (void *const *)b->exact)) {
         print_error("%s: interpreter: %s\n", e->name, sol_error(ctx));
         fail();

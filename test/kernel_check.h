@@ -136,7 +136,7 @@ static double check_number(int dtype, const char *data, int64_t i)
     }
 }
 
-static struct loops *check_bind(struct arena *a, const struct check_case *c, int64_t *limits)
+static const struct loops *check_bind(struct arena *a, const struct check_case *c, int64_t *limits)
 {
     static const struct {
         const char *name;
@@ -184,7 +184,7 @@ static struct loops *check_bind(struct arena *a, const struct check_case *c, int
         if (at->n == 0) at->n = n;
     }
     struct row *row;
-    struct loops *l = NULL;
+    const struct loops *l = NULL;
     if (row_parse(a, "check", c->row, &row) || row_bind(a, row, nin, in, &attrs, &l)) return NULL;
     return l;
 }
@@ -376,7 +376,7 @@ struct checking {
     const struct solver *solver;
     const struct check_case *c;
     const struct check_tool *tool;
-    struct loops *loops;
+    const struct loops *loops;
     struct memory *memory;
     struct check_tensor *t;
     void **plain; /* by tensor: inputs, then what the interpreter says */
@@ -492,9 +492,9 @@ static bool check_results(struct checking *k)
 }
 
 /* Loops through one variant of a solver; `given`: data of the inputs, by tensor, NULL: made. */
-static bool check_loops(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c, struct loops *l,
-                        const void *const *given, const int64_t *limits, const struct check_tool *tool, int number,
-                        int *out_count)
+static bool check_loops(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c,
+                        const struct loops *l, const void *const *given, const int64_t *limits,
+                        const struct check_tool *tool, int number, int *out_count)
 {
     struct arena *a = arena_create(ctx);
     const int n = l->tensors.n;
@@ -534,7 +534,7 @@ static bool check_case(struct sol_ctx *ctx, const struct solver *solver, const s
 {
     struct arena *a = arena_create(ctx);
     int64_t limits[8] = {0};
-    struct loops *l = check_bind(a, c, limits);
+    const struct loops *l = check_bind(a, c, limits);
     bool ok = l || check_say(c, "binding", sol_error(ctx));
     int n = 1;
     for (int i = 0; ok && i < n; i++) ok = check_loops(ctx, solver, c, l, NULL, limits, tool, i, &n);

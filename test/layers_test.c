@@ -161,7 +161,7 @@ static int read_shapes(const char *text, struct row_input *in)
 static void loops_are(const char *kind, const char *shapes, int nattr, struct row_attr *attrs, const char *want)
 {
     struct row_input in[8];
-    struct loops *l;
+    const struct loops *l;
     struct text out = text_new(arena);
     int nin = read_shapes(shapes, in);
     if (layer_bind(arena, layer_def(kind), "", nin, in, &(struct attrs){nattr, attrs}, &l))
@@ -218,7 +218,7 @@ static void loops_of_layers(void **state)
 static void refused(const char *kind, const char *shapes, int nattr, struct row_attr *attrs, const char *message)
 {
     struct row_input in[8];
-    struct loops *l;
+    const struct loops *l;
     int nin = read_shapes(shapes, in);
     assert_int_not_equal(layer_bind(arena, layer_def(kind), "the layer", nin, in, &(struct attrs){nattr, attrs}, &l),
                          SOL_OK);

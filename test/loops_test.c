@@ -45,7 +45,7 @@ static void check_example(const struct example *x)
     void *data[64] = {0}, *given[16] = {0};
     struct attrs attrs = read_attrs(x->attrs);
     struct row *row;
-    struct loops *l;
+    const struct loops *l;
     int n = read_inputs(x->inputs, in, given), k = 0, at = 0;
     if (row_parse(arena, x->name, x->row, &row)) fail_msg("%s", sol_error(ctx));
     if (row_bind(arena, row, n, in, &attrs, &l)) fail_msg("%s", sol_error(ctx));
@@ -135,7 +135,7 @@ static void test_print_parses(void **state)
     (void)state;
     for (int i = 0; i < COUNT_OF(examples); ++i) {
         const struct example *x = &examples[i];
-        struct loops *l = bind(x->row, x->attrs, x->inputs), *again;
+        const struct loops *l = bind(x->row, x->attrs, x->inputs), *again;
         struct text head = text_new(arena), out = text_new(arena), sizes = text_new(arena);
         struct row_input in[16];
         struct attrs none = {0};
@@ -223,7 +223,7 @@ static void test_tables(void **state)
     BODY("x[Q..] -> y[Q..] | | t[Q] = 0.5+Q*0 | y[Q] = x[Q] * t[Q]", "", "f:2x2",
          "y[Q0 Q1] = x[Q0 Q1]*(t0[Q0]*t1[Q1])");
     BODY("x[Q..] -> y[Q..] | | t[Q] = 0.5 | y[Q] = x[Q] * t[Q]", "", "f:", "y[] = x[]");
-    struct loops *l = bind("x[Q] -> y[P] | #P=4 | t[P] = P*5//4 | y[P] = x[t[P]]", "", "f:5");
+    const struct loops *l = bind("x[Q] -> y[P] | #P=4 | t[P] = P*5//4 | y[P] = x[t[P]]", "", "f:5");
     const struct loops_tensor *t = &l->tensors.at[2];
     assert_int_equal(t->role, LOOPS_TABLE);
     static const int64_t want[] = {0, 1, 2, 3};
@@ -253,7 +253,7 @@ static const char *bind_error(const char *text, const char *attrs, const char *i
     struct row_input in[16];
     void *data[16];
     struct attrs a = read_attrs(attrs);
-    struct loops *l;
+    const struct loops *l;
     int n = read_inputs(inputs, in, data);
     if (row_bind(arena, parse(text), n, in, &a, &l) == SOL_OK) fail_msg("'%s' is bound to %s", text, body(l));
     return sol_error(ctx);
@@ -317,10 +317,10 @@ static void test_empty(void **state)
 
 static void test_types(void **state)
 {
-    struct loops *l = bind("i:int[A] x[A] -> y[A] z:x[A] u:bool[A] v:=to[A] w:float[A] -> t:i8[A]"
-                           "| y[A] = i[A]; z[A] = t[A]; u[A] = s[A]; v[A] = q[A]; w[A] = 1; t[A] = 1;"
-                           " s[A] = x[A]; (r,q)[A] = maxat[] x[A]",
-                           "to=bf16", "i4:3 f:3");
+    const struct loops *l = bind("i:int[A] x[A] -> y[A] z:x[A] u:bool[A] v:=to[A] w:float[A] -> t:i8[A]"
+                                 "| y[A] = i[A]; z[A] = t[A]; u[A] = s[A]; v[A] = q[A]; w[A] = 1; t[A] = 1;"
+                                 " s[A] = x[A]; (r,q)[A] = maxat[] x[A]",
+                                 "to=bf16", "i4:3 f:3");
     static const enum sol_dtype want[] = {SOL_I64, SOL_F64, SOL_I64, SOL_F64, SOL_BOOL, SOL_BF16,
                                           SOL_F32, SOL_I8,  SOL_F64, SOL_F64, SOL_I64};
     static const char *const names[] = {"i", "x", "y", "z", "u", "v", "w", "t", "s", "r", "q"};
@@ -421,9 +421,7 @@ static void test_algebra(void **state)
             if (kind == EX_DIV) kind = EX_MOD;
             if (kind != EX_ADD && kind != EX_SUB) q = v = ex_int(l, 1 + (int64_t)(seed >> 24) % 12);
             pool[n] = ex_binary(l, (enum ex_kind)kind, p, q);
-            struct ex e = {.kind = (uint8_t)kind, .a = u, .b = v};
-            PUSH(arena, l->ex, e);
-            plain[n] = l->ex.n - 1;
+            plain[n] = ex_put(l, (struct ex){.kind = (uint8_t)kind, .a = u, .b = v});
         }
         for (int64_t a = 0; a < na; ++a)
             for (int64_t b = 0; b < nb; ++b)
@@ -453,7 +451,7 @@ static void test_division(void **state)
 
 static void test_copy(void **state)
 {
-    struct loops *from =
+    const struct loops *from =
         bind("x[A K] w[K] -> y[A] | y[A] = sum[K | K<=A] x[A K] * w[K] + exp(x[A 0])", "", "f:4x3 f:3");
     struct loops *to = loops_create(arena, "to");
     int64_t shape[] = {8, 3};
@@ -475,7 +473,8 @@ static void test_copy(void **state)
 /* Positions stay what they are when letters change their order. */
 static void test_copy_position(void **state)
 {
-    struct loops *from = bind("x[A B] -> y[] i:i64[] | t[B A] = x[A B]; (y,i)[] = maxat[A B] t[B A]", "", "f:2x3");
+    const struct loops *from =
+        bind("x[A B] -> y[] i:i64[] | t[B A] = x[A B]; (y,i)[] = maxat[A B] t[B A]", "", "f:2x3");
     struct loops *to = loops_create(arena, "to");
     int map_tensor[8], at[2];
     int32_t map[8], *letters = map;
@@ -500,7 +499,7 @@ static void test_copy_position(void **state)
         for (int32_t e = s.index; e; e = from->ex.at[e].next) index[n++] = ex_copy(to, from, e, map, map_tensor);
         s.index = ex_list(to, n, index);
         s.value = ex_copy(to, from, s.value, map, map_tensor);
-        PUSH(arena, to->stmts, s);
+        loops_stmt(to, s);
     }
     assert_int_equal(loops_interpret(ctx, from, data), SOL_OK);
     assert_true(y == 7 && i == 4);
@@ -526,7 +525,7 @@ static void test_no_memory(void **state)
         if (sol_ctx_create(&o, &mine)) continue;
         struct arena *a = arena_create(mine);
         struct row *row;
-        struct loops *l;
+        const struct loops *l;
         sol_status status = a ? SOL_OK : SOL_ERR_NOMEM;
         if (!status)
             status = row_parse(

@@ -25,7 +25,7 @@ static double computed(struct loops *l, int32_t e)
     struct loops_stmt s = {.nout = 1, .value = e};
     s.out[0] = (uint16_t)loops_tensor(l, "y", LOOPS_OUTPUT, SOL_F64, 0, &scalar);
     data[s.out[0]] = &out;
-    PUSH(arena, l->stmts, s);
+    loops_stmt(l, s);
     assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
     return out;
 }
@@ -44,11 +44,8 @@ static void test_composites(void **state)
             int32_t list[3];
             for (int k = 0; k < m->arity; ++k) { /* hidden in a product, so that the call does not fold */
                 int64_t scalar = 0;
-                int t = loops_tensor(l, "t", LOOPS_TABLE, SOL_F64, 0, &scalar);
-                l->tensors.at[t].table = arena_memdup(arena, &args[k], sizeof args[k]);
-                struct ex e = {.kind = EX_READ, .tensor = (uint16_t)t};
-                PUSH(arena, l->ex, e);
-                list[k] = l->ex.n - 1;
+                int t = loops_table(l, "t", SOL_F64, 0, &scalar, arena_memdup(arena, &args[k], sizeof args[k]));
+                list[k] = ex_put(l, (struct ex){.kind = EX_READ, .tensor = (uint16_t)t});
             }
             int32_t call = ex_call(l, row, m->arity, list), made = ex_expand(l, call);
             assert_int_not_equal(made, call);
@@ -116,7 +113,7 @@ static void test_derivatives(void **state)
                                            {"z", ATTR_REAL, -1, NULL, (double[]){x[2]}, NULL},
                                            {"r", ATTR_REAL, -1, NULL, &r, NULL}};
                 struct attrs attrs = {4, given};
-                struct loops *l;
+                const struct loops *l;
                 struct row *parsed = parse(arena_printf(arena, "-> b:f64[] | b[] = %s", d));
                 void *data[1] = {&got};
                 if (row_bind(arena, parsed, 0, NULL, &attrs, &l)) fail_msg("%s", sol_error(ctx));
@@ -168,7 +165,7 @@ static void convert(const char *type, double x, void *out)
     struct row_input in = {.dtype = SOL_F64};
     struct row_attr to = {.name = "to", .kind = ATTR_TEXT, .text = type};
     struct attrs attrs = {1, &to};
-    struct loops *l;
+    const struct loops *l;
     void *data[] = {&x, out};
     assert_int_equal(row_bind(arena, row, 1, &in, &attrs, &l), SOL_OK);
     assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
@@ -219,7 +216,7 @@ static void test_half(void **state)
     int64_t shape[] = {65536};
     struct row_input in = {.dtype = SOL_F16, .ndim = 1, .shape = shape};
     struct attrs none = {0};
-    struct loops *l;
+    const struct loops *l;
     void *data[] = {x, y};
     (void)state;
     for (int type = SOL_F16; type <= SOL_BF16; ++type) {
@@ -281,7 +278,7 @@ static void test_unsigned(void **state)
     for (int i = 0; i < COUNT_OF(cases); ++i) {
         uint64_t x = cases[i].x, z = cases[i].z, y = 77;
         void *data[] = {&x, &z, &y};
-        struct loops *l;
+        const struct loops *l;
         struct row *row = parse(arena_printf(arena, "x[A] z[A] -> y[A] | #B=2 | | y[A] = %s", cases[i].row));
         if (row_bind(arena, row, 2, in, &attrs, &l)) fail_msg("%s: %s", cases[i].row, sol_error(ctx));
         assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
@@ -298,7 +295,7 @@ static void test_reductions(void **state)
     int64_t i[1];
     void *data[] = {x, y, i};
     (void)state;
-    struct loops *l = bind("x[A] -> y[] i:i64[] | (y,i)[] = maxat[A | A<n] x[A]", "n=3", "f:6");
+    const struct loops *l = bind("x[A] -> y[] i:i64[] | (y,i)[] = maxat[A | A<n] x[A]", "n=3", "f:6");
     assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
     assert_true(y[0] == 3 && i[0] == 1);
     l = bind("x[A] -> y[] i:i64[] | (y,i)[] = minat[A] x[A]", "", "f:6");
@@ -327,7 +324,7 @@ static void test_integer_sum(void **state)
     int64_t y[1], shape[] = {3};
     struct row_input in = {.dtype = SOL_I32, .ndim = 1, .shape = shape};
     struct attrs none = {0};
-    struct loops *l;
+    const struct loops *l;
     void *data[] = {x, y};
     (void)state;
     assert_int_equal(row_bind(arena, parse("x[A] -> y:i64[] | y[] = sum[A] x[A]"), 1, &in, &none, &l), SOL_OK);
@@ -341,7 +338,7 @@ static void test_index_outside(void **state)
     double w[] = {1, 2, 3, 4}, y[4];
     void *data[] = {i, w, y};
     (void)state;
-    struct loops *l = bind("i:int[A] w[V E] -> y:w[A E] | y[A E] = w[i[A] E]", "", "i2:2 f:2x2");
+    const struct loops *l = bind("i:int[A] w[V E] -> y:w[A E] | y[A E] = w[i[A] E]", "", "i2:2 f:2x2");
     assert_int_equal(loops_interpret(ctx, l, data), SOL_ERR_RUN);
     assert_non_null(strstr(sol_error(ctx), "index 7 is outside dimension 0 of w, which has 2 elements"));
 }
@@ -351,7 +348,7 @@ static void test_rand(void **state)
     double y[3];
     void *data[] = {y};
     (void)state;
-    struct loops *l = bind("-> y:f64[A] | #A=3 | y[A] = rand(k,A)", "k=42", "");
+    const struct loops *l = bind("-> y:f64[A] | #A=3 | y[A] = rand(k,A)", "k=42", "");
     assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
     for (int i = 0; i < 3; ++i) assert_true(y[i] == math_eval_rand(42, i) && y[i] >= 0 && y[i] < 1);
     assert_true(y[0] != y[1]);

@@ -115,12 +115,12 @@ static inline struct row *parse(const char *text)
     return row;
 }
 
-static inline struct loops *bind(const char *text, const char *attrs, const char *inputs)
+static inline const struct loops *bind(const char *text, const char *attrs, const char *inputs)
 {
     struct row_input in[16];
     void *data[16];
     struct attrs a = read_attrs(attrs);
-    struct loops *l;
+    const struct loops *l;
     int n = read_inputs(inputs, in, data);
     if (row_bind(arena, parse(text), n, in, &a, &l)) fail_msg("%s", sol_error(ctx));
     return l;

@@ -86,15 +86,15 @@ static bool joinable(const struct print_plan *pl, int outer, int inner)
 /* The outer letter's loop becomes one of size 1; the inner runs over the points of both. Offsets stay affine. */
 void dfp_collapse(struct print_plan *pl)
 {
-    struct loops *l = pl->cluster.loops;
+    struct loops *l = pl->loops;
     for (bool again = true; again;) {
         again = false;
         for (int o = 0; o < l->letters.n; o++)
             for (int i = 0; i < l->letters.n; i++) {
                 if (o == i || l->letters.at[o].size <= 1 || l->letters.at[i].size <= 1) continue;
                 if (!joinable(pl, o, i)) continue;
-                l->letters.at[i].size *= l->letters.at[o].size;
-                l->letters.at[o].size = 1;
+                loops_set_size(l, i, l->letters.at[i].size * l->letters.at[o].size);
+                loops_set_size(l, o, 1);
                 again = true;
             }
     }

@@ -137,7 +137,7 @@ static void pack(struct dfp *d, int tensor, int dim)
     struct loops_stmt s = {.nout = 1, .out = {1}};
     s.value = ex_read(l, 0, ex_list(l, t->ndim, from), 0);
     s.index = ex_list(l, n, to);
-    PUSH(l->arena, l->stmts, s);
+    loops_stmt(l, s);
     d->pack[d->npack++] = (struct kernel_pack){tensor, l};
     struct memory *m = &d->pl->cluster.memory[tensor];
     int64_t step = t->shape[dim];
@@ -446,7 +446,7 @@ static struct making *make(const struct solver_context *sc, const struct cluster
     const struct cluster expanded = dfp_expand(sc, c, d->lanes);
     d->pl = groups_make(sc, &expanded, d->lanes);
     dfp_collapse(d->pl);
-    d->loops = d->pl->cluster.loops;
+    d->loops = d->pl->loops;
     d->letters = NEW_ARRAY(sc->arena, struct print_letter, LOOPS_MAX_LETTERS);
     for (int i = 0; i < d->loops->letters.n; i++)
         if (d->loops->letters.at[i].size == 1) d->letters[i].known = true; /* 0 */

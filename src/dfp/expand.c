@@ -58,53 +58,11 @@ static void put(struct expand *x, const struct loops_stmt *like, int out, int32_
     PUSH(x->l->arena, x->stmts, s);
 }
 
-/* -- replacing an expression */
-
-static int32_t replace(struct loops *l, int32_t node, int32_t old, int32_t with);
-
-static int32_t replace_list(struct loops *l, int32_t first, int32_t old, int32_t with, bool *changed)
+static void set_value(struct loops *l, int i, int32_t value)
 {
-    int32_t node[SOL_MAX_DIMS];
-    int n = 0;
-    for (int32_t i = first; i && n < SOL_MAX_DIMS; i = l->ex.at[i].next, n++) {
-        node[n] = replace(l, i, old, with);
-        *changed = *changed || node[n] != i;
-    }
-    return *changed ? ex_list(l, n, node) : first;
-}
-
-/* The expression with every part that equals `old` replaced. */
-static int32_t replace(struct loops *l, int32_t node, int32_t old, int32_t with)
-{
-    if (!node) return 0;
-    if (ex_equal(l, node, old)) return with;
-    const struct ex e = l->ex.at[node];
-    bool changed = false;
-    switch (e.kind) {
-    case EX_NEG: {
-        const int32_t a = replace(l, e.a, old, with);
-        return a == e.a ? node : ex_neg(l, a);
-    }
-    case EX_ADD:
-    case EX_SUB:
-    case EX_MUL:
-    case EX_DIV: {
-        const int32_t a = replace(l, e.a, old, with), b = replace(l, e.b, old, with);
-        return a == e.a && b == e.b ? node : ex_binary(l, (enum ex_kind)e.kind, a, b);
-    }
-    case EX_CALL: {
-        const int32_t first = replace_list(l, e.a, old, with, &changed);
-        int32_t arg[4];
-        int n = 0;
-        for (int32_t i = first; changed && i && n < 4; i = l->ex.at[i].next) arg[n++] = i;
-        return changed ? ex_call(l, e.op, n, arg) : node;
-    }
-    case EX_RED: {
-        const int32_t body = replace(l, e.b, old, with);
-        return body == e.b ? node : ex_red(l, e.op, e.u.bound, e.a, body);
-    }
-    default: return node;
-    }
+    struct loops_stmt s = l->stmts.at[i];
+    s.value = value;
+    loops_set_stmt(l, i, s);
 }
 
 /* -- is it worth a temporary, and may it be computed everywhere? */
@@ -141,7 +99,7 @@ static int32_t share(struct expand *x, const struct loops_stmt *s, int from, con
     const int t = temp(x, name, letters, dtype);
     put(x, s, t, letter_list(x, letters), node);
     const int32_t read = ex_read(l, t, letter_list(x, letters), 0);
-    for (int i = from; i < l->stmts.n; i++) l->stmts.at[i].value = replace(l, l->stmts.at[i].value, node, read);
+    for (int i = from; i < l->stmts.n; i++) set_value(l, i, ex_replace(l, l->stmts.at[i].value, node, read));
     return read;
 }
 
@@ -352,9 +310,7 @@ static bool exact(const struct loops *l, const struct loops_stmt *s, int32_t bod
 
 static void take(struct expand *x)
 {
-    x->l->stmts.at = x->stmts.at;
-    x->l->stmts.n = x->stmts.n;
-    x->l->stmts.room = x->stmts.room;
+    loops_set_stmts(x->l, x->stmts.n, x->stmts.at);
     memset(&x->stmts, 0, sizeof x->stmts);
 }
 
@@ -440,12 +396,12 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
             const int64_t size = l->letters.at[w.letter].size, parts = parts_of(size, PARTS / have);
             const enum compute k = expr_natural(l, red[0]);
             split_letter(&w, w.letter, (size + parts - 1) / parts);
-            whole.value = replace(l, s->value, red[0],
-                                  make_parts(&w, &e,
-                                             k == C_F64   ? SOL_F64
-                                             : k == C_I64 ? SOL_I64
-                                             : k == C_U64 ? SOL_U64
-                                                          : SOL_F32));
+            whole.value = ex_replace(l, s->value, red[0],
+                                     make_parts(&w, &e,
+                                                k == C_F64   ? SOL_F64
+                                                : k == C_I64 ? SOL_I64
+                                                : k == C_U64 ? SOL_U64
+                                                             : SOL_F32));
         }
     }
     PUSH(l->arena, x->stmts, whole);
@@ -469,7 +425,7 @@ struct cluster dfp_expand(const struct solver_context *sc, const struct cluster 
             PUSH(l->arena, x.stmts, s);
     }
     take(&x);
-    for (int i = 0; i < l->stmts.n; i++) l->stmts.at[i].value = invert(&x, l->stmts.at[i].value);
+    for (int i = 0; i < l->stmts.n; i++) set_value(l, i, invert(&x, l->stmts.at[i].value));
     for (int i = 0; i < l->stmts.n; i++) {
         const struct loops_stmt s = l->stmts.at[i];
         split_long(&x, &s, lanes);

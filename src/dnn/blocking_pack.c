@@ -83,6 +83,6 @@ struct loops *blocking_pack(const struct blocking *b, struct arena *arena)
     if (k.nguard) value = ex_red(k.to, RED_SUM, 0, ex_logic(k.to, EX_AND, k.nguard, k.guard), value);
     const struct loops_stmt s = {
         .nout = 1, .out = {(uint16_t)out}, .index = ex_list(k.to, k.ndim, k.index), .value = value, .label = "pack"};
-    PUSH(arena, k.to->stmts, s);
+    loops_stmt(k.to, s);
     return k.to;
 }

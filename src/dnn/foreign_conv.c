@@ -447,7 +447,7 @@ static struct loops *make_pack(const struct conv *c, struct arena *arena)
     if (nguard) value = ex_red(k.to, RED_SUM, 0, ex_logic(k.to, EX_AND, nguard, guard), value);
     const struct loops_stmt s = {
         .nout = 1, .out = {(uint16_t)out}, .index = ex_list(k.to, k.ndim, k.index), .value = value, .label = "pack"};
-    PUSH(arena, k.to->stmts, s);
+    loops_stmt(k.to, s);
     return k.to;
 }
 

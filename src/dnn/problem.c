@@ -71,16 +71,16 @@ static bool find_sum(const struct loops *l, int32_t value, int32_t *out_node, co
     return true;
 }
 
-/* The copy in which the sum is a read of a tensor `sum`, indexed as the root's result. */
+/* In the copy the sum becomes a read of a tensor `sum`, indexed as the root's result. */
 static void cut_sum(struct problem *p, const struct loops_stmt *root, int32_t node)
 {
     int64_t shape[SOL_MAX_DIMS];
-    p->loops = loops_copy(p->arena, p->was);
     const struct loops_tensor *t = &p->was->tensors.at[root->out[0]];
     memcpy(shape, t->shape, sizeof shape);
     p->sum = loops_tensor(p->loops, "sum", LOOPS_TEMP, t->dtype, t->ndim, shape);
-    p->loops->ex.at[node] =
-        (struct ex){.kind = EX_READ, .tensor = (uint16_t)p->sum, .a = root->index, .next = at(p->was, node)->next};
+    struct loops_stmt s = *root;
+    s.value = ex_replace(p->loops, s.value, node, ex_read(p->loops, p->sum, root->index, 0));
+    loops_set_stmt(p->loops, (int)(root - p->was->stmts.at), s);
 }
 
 /* -- views */
@@ -464,7 +464,7 @@ bool problem_make(struct arena *arena, const struct cluster *c, bool swap, struc
     memset(p, 0, sizeof *p);
     p->arena = arena;
     p->c = c;
-    p->was = p->loops = c->loops;
+    p->was = c->loops;
     if (c->root) FAIL("there are statements before the root");
     const struct loops_stmt *root = &c->loops->stmts.at[c->root];
     int32_t node;
@@ -472,6 +472,7 @@ bool problem_make(struct arena *arena, const struct cluster *c, bool swap, struc
     for (int i = 0; i < c->loops->letters.n; i++)
         if (!c->loops->letters.at[i].size) FAIL("there is nothing to compute");
     if (!find_sum(c->loops, root->value, &node, why)) return false;
+    p->loops = loops_copy(arena, c->loops);
     const struct ex body = *at(c->loops, at(c->loops, node)->b);
     const uint64_t bound = at(c->loops, node)->u.bound;
     const int32_t a = swap ? body.b : body.a, b = swap ? body.a : body.b;

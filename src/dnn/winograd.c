@@ -129,7 +129,7 @@ static bool make_product(struct winograd *w, const struct blocking_options *o, c
     const int32_t index = ex_list(l, 3, (int32_t[]){ex_letter(l, lx), T_INDEX, ex_letter(l, ln)});
 #undef T_INDEX
     const struct loops_stmt s = {.nout = 1, .out = {2}, .index = index, .value = sum};
-    PUSH(arena, l->stmts, s);
+    loops_stmt(l, s);
     return problem_make(arena, &w->cluster, false, &w->product, why) &&
            blocking_make(&w->product, w->target, o, &w->b, why);
 }
@@ -253,7 +253,7 @@ static int32_t step(struct loops *l, const char *name, enum sol_dtype dtype, con
     const int t = loops_tensor(l, name, LOOPS_TEMP, dtype, 6, shape);
     const struct loops_stmt s = {
         .nout = 1, .out = {(uint16_t)t}, .index = ex_list(l, 6, index), .value = value, .label = "winograd weights"};
-    PUSH(l->arena, l->stmts, s);
+    loops_stmt(l, s);
     return ex_read(l, t, s.index, 0);
 }
 
@@ -300,14 +300,14 @@ static int32_t pack_begin(const struct winograd *w, struct pack *k, const int64_
     return nguard ? ex_red(l, RED_SUM, 0, ex_logic(l, EX_AND, nguard, guard), value) : value;
 }
 
-static struct loops *pack_end(const struct winograd *w, struct pack *k, const int32_t index[6], int32_t value)
+static struct loops *pack_end(struct pack *k, const int32_t index[6], int32_t value)
 {
     const struct loops_stmt s = {.nout = 1,
                                  .out = {(uint16_t)k->to},
                                  .index = ex_list(k->l, 6, index),
                                  .value = value,
                                  .label = "winograd weights"};
-    PUSH(w->p.arena, k->l->stmts, s);
+    loops_stmt(k->l, s);
     return k->l;
 }
 
@@ -318,12 +318,12 @@ static struct loops *pack_transformed(const struct winograd *w)
     const struct blocking *b = &w->b;
     struct pack k;
     int32_t value = pack_begin(w, &k, (int64_t[]){w->points, w->points, b->nchunk, b->panels, b->len, b->width});
-    const int g = loops_tensor(k.l, "g", LOOPS_TABLE, SOL_F64, 2, (int64_t[]){w->points, w->taps});
-    k.l->tensors.at[g].table = winograd_weights_table(w->p.arena, w->points, w->taps);
+    const int g = loops_table(k.l, "g", SOL_F64, 2, (int64_t[]){w->points, w->taps},
+                              winograd_weights_table(w->p.arena, w->points, w->taps));
     const int up = loops_letter(k.l, "A", w->points), across = loops_letter(k.l, "B", w->points);
     value = step(k.l, "taps", w->p.dtype, k.index, k.row, k.col, value);
     value = step(k.l, "rows", w->p.dtype, k.index, up, k.col, transform(k.l, g, up, k.row, value));
-    return pack_end(w, &k,
+    return pack_end(&k,
                     (int32_t[]){ex_letter(k.l, up), ex_letter(k.l, across), k.index[CHUNK], k.index[PANEL],
                                 k.index[CHANNEL], k.index[LANE]},
                     transform(k.l, g, across, k.col, value));
@@ -335,7 +335,7 @@ static struct loops *pack_plain(const struct winograd *w)
     const struct blocking *b = &w->b;
     struct pack k;
     const int32_t value = pack_begin(w, &k, (int64_t[]){b->panels, b->nchunk, b->len, w->taps, w->taps, b->width});
-    return pack_end(w, &k,
+    return pack_end(&k,
                     (int32_t[]){k.index[PANEL], k.index[CHUNK], k.index[CHANNEL], ex_letter(k.l, k.row),
                                 ex_letter(k.l, k.col), k.index[LANE]},
                     value);

@@ -337,14 +337,14 @@ static void begin(struct adjoint *a, const bool *want)
     a->exposed = NEW_ARRAY(w->arena, bool, l->tensors.n + 1);
     int in = 0, out = 0;
     for (int i = 0; i < l->tensors.n; i++) {
-        struct loops_tensor *t = &w->tensors.at[i];
+        const struct loops_tensor *t = &w->tensors.at[i];
         a->d[i] = -1;
         if (t->role == LOOPS_INPUT) {
             while (!a->layer->in[in]) in++;
             a->active[i] = want[in] && dtype_def(t->dtype)->is_float;
-            t->user = a->layer->in[in++];
+            loops_set_user(w, i, a->layer->in[in++]);
         } else {
-            t->user = t->role == LOOPS_OUTPUT ? a->layer->out[out++] : NULL;
+            loops_set_user(w, i, t->role == LOOPS_OUTPUT ? a->layer->out[out++] : NULL);
         }
     }
 }
@@ -371,7 +371,7 @@ static int gradient_tensor(struct adjoint *a, int of, struct sol_tensor *user)
 {
     const struct loops_tensor t = a->w->tensors.at[of];
     int d = loops_tensor(a->w, arena_printf(a->w->arena, "d%s", t.name), LOOPS_INPUT, t.dtype, t.ndim, t.shape);
-    a->w->tensors.at[d].user = user;
+    loops_set_user(a->w, d, user);
     return d;
 }
 
@@ -435,7 +435,7 @@ static sol_status gather(struct adjoint *a, struct term *t, bool borders, struct
     }
     TRY(write_terms(a, to->piece, n, &part));
     TRY(plus(a, to->sum, part, &to->sum));
-    w->letters.n = letters; /* what is written needs its own no more */
+    loops_drop_letters(w, letters); /* what is written needs its own no more */
     return SOL_OK;
 }
 
@@ -493,7 +493,7 @@ static bool reach(struct adjoint *a, int first, int nterm)
     for (int i = nterm; i < a->terms.n; i++) {
         int t = a->terms.at[i].tensor;
         if (a->d[t] < 0 || w->tensors.at[a->d[t]].user) continue;
-        w->tensors.at[a->d[t]].user = GRAD_SOMEBODY(a);
+        loops_set_user(w, a->d[t], GRAD_SOMEBODY(a));
         for (int k = first; k < w->stmts.n; k++) behind |= writes(&w->stmts.at[k], t);
     }
     return behind;
@@ -513,7 +513,7 @@ static sol_status expose(struct adjoint *a)
         if (!reach(a, i, before)) continue;
         i = w->stmts.n; /* a scan: once more */
         a->terms.n = 0;
-        w->letters.n = letters;
+        loops_drop_letters(w, letters);
     }
     for (int i = 0; i < a->terms.n; i++) {
         const struct term *t = &a->terms.at[i];
@@ -522,9 +522,9 @@ static sol_status expose(struct adjoint *a)
         for (int k = 0; k < t->npin; k++) ex_walk(w, t->pin[k].f, mark_exposed, a);
     }
     a->terms.n = 0;
-    w->letters.n = letters; /* a row can name so many only */
+    loops_drop_letters(w, letters); /* a row can name so many only */
     for (int i = 0; i < n; i++)
-        if (a->d[i] >= 0) w->tensors.at[a->d[i]].user = user[i];
+        if (a->d[i] >= 0) loops_set_user(w, a->d[i], user[i]);
     TRY(a->refused);
     return write_exposed(a);
 }
@@ -567,7 +567,7 @@ sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_te
             done[t] = true;
             struct sol_tensor *whole;
             TRY(finish_tensor(&a, t, a.w->tensors.at[a.d[t]].user, &whole));
-            a.w->tensors.at[a.d[t]].user = whole;
+            loops_set_user(a.w, a.d[t], whole);
         }
         adjoint_statement(&a, s);
         TRY(a.refused);

@@ -118,7 +118,7 @@ struct product {
     int32_t factor[32];
     bool under[32]; /* a divisor */
 };
-void grad_factors(const struct loops *w, int32_t node, struct product *p);
+void grad_factors(struct loops *w, int32_t node, struct product *p);
 int32_t grad_times(struct loops *w, int32_t x, int32_t factor, bool under); /* x 0: 1 */
 /* A layer for solved terms of one tensor, which write disjoint parts of it. */
 sol_status write_terms(struct adjoint *a, const struct term *t, int n, struct sol_tensor **out_d);

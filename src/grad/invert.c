@@ -21,14 +21,13 @@ sol_status grad_tabulate(struct adjoint *a, int32_t f, int n, const int *letter,
     for (int i = 0; i < w->tensors.n; i++) {
         const struct loops_tensor *t = &w->tensors.at[i];
         if (t->role != LOOPS_TABLE) continue;
-        tensor[i] = loops_tensor(m, t->name, LOOPS_TABLE, t->dtype, t->ndim, t->shape);
-        m->tensors.at[tensor[i]].table = t->table;
+        tensor[i] = loops_table(m, t->name, t->dtype, t->ndim, t->shape, t->table);
     }
     int y = loops_tensor(m, "f", LOOPS_OUTPUT, ex_is_int(w, f) ? SOL_I64 : SOL_F64, n, shape);
     struct loops_stmt s = {.nout = 1, .out = {(uint16_t)y}};
     s.index = ex_list(m, n, index);
     s.value = ex_copy(m, w, f, map, tensor);
-    PUSH(m->arena, m->stmts, s);
+    loops_stmt(m, s);
     void **data = NEW_ARRAY(w->arena, void *, m->tensors.n + 1);
     data[y] = values;
     return loops_interpret(a->g->ctx, m, data);
@@ -39,7 +38,7 @@ static sol_status table(struct adjoint *a, const char *name, int64_t n, const in
     struct sol_tensor *t;
     TRY(sol_graph_const(a->g, SOL_I64, 1, &n, values, &t));
     *out_tensor = loops_tensor(a->w, name, LOOPS_INPUT, SOL_I64, 1, &n);
-    a->w->tensors.at[*out_tensor].user = t;
+    loops_set_user(a->w, *out_tensor, t);
     return SOL_OK;
 }
 

@@ -90,7 +90,7 @@ static void free_letters(struct adjoint *a, int32_t value, int letters)
 {
     struct highest h = {a->w, letters - 1};
     ex_walk(a->w, value, find_highest, &h);
-    a->w->letters.n = h.letter + 1;
+    loops_drop_letters(a->w, h.letter + 1);
 }
 
 /* d tensor[index] = what was given + every term. */
@@ -116,7 +116,7 @@ static sol_status gather(struct back *b, int tensor, struct grad_line *line)
     if (!given) return SOL_OK;
     struct loops_tensor t = w->tensors.at[d];
     int from = loops_tensor(w, arena_printf(w->arena, "%s0", t.name), LOOPS_INPUT, t.dtype, t.ndim, t.shape);
-    w->tensors.at[from].user = given;
+    loops_set_user(w, from, given);
     int32_t read = ex_read(w, from, t.ndim ? ex_list(w, t.ndim, line->index) : 0, 0);
     line->value = line->value ? ex_binary(w, EX_ADD, read, line->value) : read;
     return SOL_OK;
@@ -131,9 +131,9 @@ static void make_terms(struct back *b, struct sol_tensor *const *given)
     for (bool more = true; more;) {
         more = false;
         a->terms.n = before;
-        w->letters.n = letters;
+        loops_drop_letters(w, letters);
         for (int t = 0; t < b->ntensors; t++)
-            if (b->reached[t]) w->tensors.at[a->d[t]].user = GRAD_SOMEBODY(a);
+            if (b->reached[t]) loops_set_user(w, a->d[t], GRAD_SOMEBODY(a));
         for (int i = b->last; i >= b->first; i--) adjoint_statement(a, &w->stmts.at[i]);
         for (int i = before; i < a->terms.n; i++) {
             const int t = a->terms.at[i].tensor;
@@ -142,7 +142,7 @@ static void make_terms(struct back *b, struct sol_tensor *const *given)
         }
     }
     for (int t = 0; t < b->ntensors; t++)
-        if (b->reached[t]) w->tensors.at[a->d[t]].user = given[t];
+        if (b->reached[t]) loops_set_user(w, a->d[t], given[t]);
 }
 
 static void find_outside(void *user, int32_t node)

@@ -220,8 +220,7 @@ static int32_t first_read(struct adjoint *a, const struct window *v, int32_t q)
     int32_t high[] = {ex_call(w, math_row("min"), 2, low), ex_int(w, 0)};
     int64_t *values = NEW_ARRAY(w->arena, int64_t, v->size + 1);
     for (int64_t i = 0; i < v->size; i++) values[i] = first_of(v, i);
-    int tensor = loops_tensor(w, "first", LOOPS_TABLE, SOL_I64, 1, &v->size);
-    w->tensors.at[tensor].table = values;
+    int tensor = loops_table(w, "first", SOL_I64, 1, &v->size, values);
     struct formula f = {.tensor = tensor, .letter = L, .value = ex_call(w, math_row("max"), 2, high)};
     PUSH(w->arena, a->formulas, f);
     return ex_read(w, tensor, ex_list(w, 1, &q), 0);
@@ -245,7 +244,7 @@ static sol_status weights(struct adjoint *a, const struct term *t, const struct 
         for (int64_t i = 0; i < v->size * v->m; i++) ((float *)values)[i] = (float)values[i];
     TRY(sol_graph_const(a->g, type, 2, shape, values, &made));
     int tensor = loops_tensor(w, "w", LOOPS_INPUT, type, 2, shape);
-    w->tensors.at[tensor].user = made;
+    loops_set_user(w, tensor, made);
     const int32_t index[] = {q, u};
     *out = ex_read(w, tensor, ex_list(w, 2, index), 0);
     return SOL_OK;
@@ -371,9 +370,9 @@ static sol_status stage(struct adjoint *a, struct term *t, const struct window *
     int letters = w->letters.n;
     TRY(solve_term(a, &part, &piece, 1, &n));
     TRY(write_terms(a, &piece, n, &made));
-    w->letters.n = letters;
+    loops_drop_letters(w, letters);
     for (int d = 0; user && d < ndim; d++) made->dim[d].purpose = user->dim[d].purpose;
-    w->tensors.at[part.tensor].user = made;
+    loops_set_user(w, part.tensor, made);
     /* the term reads that: letters of the other dimensions' own, or of its index */
     uint64_t used = 0;
     t->pin[v->d].f = 0;

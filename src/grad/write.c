@@ -113,7 +113,7 @@ static void turn_letters(struct adjoint *a, struct term *t)
 
 /* -- factors in front of a sum that its letters are not in */
 
-static void flatten(const struct loops *w, int32_t node, bool under, struct product *p)
+static void flatten(struct loops *w, int32_t node, bool under, struct product *p)
 {
     const struct ex *e = &w->ex.at[node];
     if ((e->kind == EX_MUL || e->kind == EX_DIV) && p->n < COUNT_OF(p->factor) - 2) {
@@ -121,7 +121,7 @@ static void flatten(const struct loops *w, int32_t node, bool under, struct prod
         flatten(w, e->b, e->kind == EX_DIV ? !under : under, p);
     } else if (e->kind == EX_NEG && p->n < COUNT_OF(p->factor) - 2) {
         flatten(w, e->a, under, p);
-        p->factor[p->n] = ex_int((struct loops *)w, -1);
+        p->factor[p->n] = ex_int(w, -1);
         p->under[p->n++] = false;
     } else {
         p->factor[p->n] = node;
@@ -129,7 +129,7 @@ static void flatten(const struct loops *w, int32_t node, bool under, struct prod
     }
 }
 
-void grad_factors(const struct loops *w, int32_t node, struct product *p)
+void grad_factors(struct loops *w, int32_t node, struct product *p)
 {
     flatten(w, node, false, p);
 }
@@ -292,12 +292,12 @@ static sol_status put_inputs(struct writer *wr, struct sol_tensor **in, int room
     struct loops *w = wr->a->w;
     *out_nin = 0;
     for (int i = 0; i < w->tensors.n && i < MOST_TENSORS; i++) {
-        struct loops_tensor *t = &w->tensors.at[i];
+        const struct loops_tensor *t = &w->tensors.at[i];
         if (!wr->used[i] || wr->own[i] || formula_of(wr->a, i)) continue;
         if (t->role == LOOPS_TABLE && !t->user) {
             struct sol_tensor *made;
             TRY(sol_graph_const(wr->a->g, t->dtype, t->ndim, t->shape, t->table, &made));
-            t->user = made;
+            loops_set_user(w, i, made);
         }
         if (!t->user || *out_nin == room)
             return ctx_fail(wr->a->g->ctx, SOL_ERR_INTERNAL, "gradient of layer '%s' (%s): '%s' cannot be read",
@@ -413,7 +413,7 @@ sol_status write_terms(struct adjoint *a, const struct term *terms, int n, struc
     *out_d = l->out[0];
     if (!front) return SOL_OK;
     int core = loops_tensor(w, "s", LOOPS_INPUT, to.dtype, to.ndim, to.shape);
-    w->tensors.at[core].user = *out_d;
+    loops_set_user(w, core, *out_d);
     struct writer *outer = writer(a);
     struct line *line = &outer->line[outer->nline++];
     *line = wr->line[0];
@@ -447,7 +447,7 @@ sol_status write_lines(struct adjoint *a, const struct grad_line *from, int n)
         memcpy(line->index, from[i].index, sizeof line->index);
     }
     TRY(write_row(wr, NULL, arena_printf(w->arena, "%s'", a->layer->name), &l));
-    for (int i = 0; i < n; i++) w->tensors.at[from[i].tensor].user = number[i] < outputs ? l->out[number[i]] : NULL;
+    for (int i = 0; i < n; i++) loops_set_user(w, from[i].tensor, number[i] < outputs ? l->out[number[i]] : NULL);
     return SOL_OK;
 }
 
@@ -463,7 +463,7 @@ sol_status write_again(struct sol_graph *g, struct sol_layer *before, struct sol
     struct line *line = &wr->line[wr->nline++];
     struct sol_layer *l;
     int d = 0;
-    for (int i = 0; i < w->tensors.n; i++) w->tensors.at[i].user = user[i];
+    for (int i = 0; i < w->tensors.n; i++) loops_set_user(w, i, user[i]);
     const struct loops_tensor *y = &w->tensors.at[s->out[0]];
     wr->own[s->out[0]] = true;
     wr->out[wr->nout++] = (struct written){.name = y->name, .like = *y, .purposes = t};
@@ -544,24 +544,25 @@ sol_status write_exposed(struct adjoint *a)
     find_needed(a, needed);
     for (int pass = 0; pass < 3; pass++) /* outputs, exposed temps, other temps */
         for (int i = 0; i < n; i++) {
-            struct loops_tensor *t = &w->tensors.at[i];
-            const struct sol_tensor *user = t->user;
-            bool output = t->role == LOOPS_OUTPUT && (user->readers.n || user->output);
-            if (t->role == LOOPS_INPUT || t->role == LOOPS_TABLE || !needed[i]) continue;
+            struct loops_tensor t = w->tensors.at[i];
+            const struct sol_tensor *user = t.user;
+            bool output = t.role == LOOPS_OUTPUT && (user->readers.n || user->output);
+            if (t.role == LOOPS_INPUT || t.role == LOOPS_TABLE || !needed[i]) continue;
             if ((output ? 0 : a->exposed[i] ? 1 : 2) != pass) continue;
             if (wr->nout == MOST_OUTPUTS || old->loops->stmts.n > MOST_STATEMENTS)
                 return grad_refuse(a, "it has too many parts");
-            if (pass) t->dtype = (uint8_t)smallest_type(a, i);
+            if (pass) t.dtype = (uint8_t)smallest_type(a, i);
+            loops_set_tensor(w, i, t);
             number[i] = wr->nout;
             wr->own[i] = true;
-            wr->out[wr->nout++] = (struct written){.name = t->name, .like = *t, .purposes = user, .temp = pass == 2};
+            wr->out[wr->nout++] = (struct written){.name = t.name, .like = t, .purposes = user, .temp = pass == 2};
         }
     describe(wr, number, needed);
     TRY(write_row(wr, old, old->name, &l));
     for (int i = 0; i < n; i++) {
         if (!wr->own[i] || number[i] >= l->nout) continue;
         struct sol_tensor *was = w->tensors.at[i].user;
-        w->tensors.at[i].user = l->out[number[i]];
+        loops_set_user(w, i, l->out[number[i]]);
         if (!was) continue;
         for (int d = 0; d < was->ndim; d++) l->out[number[i]]->dim[d].purpose = was->dim[d].purpose;
         graph_replace(a->g, was, l->out[number[i]]);

@@ -21,15 +21,9 @@ struct lin {
     int64_t c;
 };
 
-static int32_t put(struct loops *l, struct ex e)
-{
-    PUSH(l->arena, l->ex, e);
-    return l->ex.n - 1;
-}
-
 static int32_t raw(struct loops *l, enum ex_kind kind, int32_t a, int32_t b)
 {
-    return put(l, (struct ex){.kind = (uint8_t)kind, .a = a, .b = b});
+    return ex_put(l, (struct ex){.kind = (uint8_t)kind, .a = a, .b = b});
 }
 
 static bool is_const(const struct loops *l, int32_t node, int64_t v)
@@ -443,7 +437,7 @@ int32_t ex_cmp(struct loops *l, enum ex_cmp op, int32_t a, int32_t b)
     } else if (number(l, a, &p) && number(l, b, &q) && !isnan(p) && !isnan(q)) {
         return ex_int(l, decide(op, p < q ? -1 : p > q, p < q ? -1 : p > q));
     }
-    return put(l, (struct ex){.kind = EX_CMP, .op = (uint8_t)op, .a = a, .b = b});
+    return ex_put(l, (struct ex){.kind = EX_CMP, .op = (uint8_t)op, .a = a, .b = b});
 }
 
 int32_t ex_test(struct loops *l, int32_t cond)
@@ -524,7 +518,7 @@ int32_t ex_read(struct loops *l, int tensor, int32_t first_index, int32_t outsid
     if (changed) first_index = ex_list(l, n, index);
     int32_t known = inside ? fold_table(l, &t, first_index) : 0;
     if (known) return known;
-    return put(l, (struct ex){.kind = EX_READ, .tensor = (uint16_t)tensor, .a = first_index, .b = outside});
+    return ex_put(l, (struct ex){.kind = EX_READ, .tensor = (uint16_t)tensor, .a = first_index, .b = outside});
 }
 
 /* A call of constants; 0: stays a call. */
@@ -584,7 +578,7 @@ int32_t ex_call(struct loops *l, int math_row, int n, const int32_t *args)
     if (!made) made = fold_known(l, math_at(math_row)->name, args);
     if (made) return made;
     int32_t list = ex_list(l, n, args);
-    return put(l, (struct ex){.kind = EX_CALL, .op = (uint8_t)math_row, .a = list});
+    return ex_put(l, (struct ex){.kind = EX_CALL, .op = (uint8_t)math_row, .a = list});
 }
 
 int32_t ex_red(struct loops *l, int reduce_row, uint64_t bound, int32_t guard, int32_t body)
@@ -607,5 +601,5 @@ int32_t ex_red(struct loops *l, int reduce_row, uint64_t bound, int32_t guard, i
         if (reduce_row == RED_ANY || reduce_row == RED_ALL) return ex_test(l, ex_cmp(l, CMP_NE, body, ex_int(l, 0)));
         if (reduce_row <= RED_MIN) return body;
     }
-    return put(l, (struct ex){.kind = EX_RED, .op = (uint8_t)reduce_row, .a = guard, .b = body, .u.bound = bound});
+    return ex_put(l, (struct ex){.kind = EX_RED, .op = (uint8_t)reduce_row, .a = guard, .b = body, .u.bound = bound});
 }

@@ -267,7 +267,7 @@ static void table_part(struct bind *b, const struct loops_stmt *s, int c, struct
     enum sol_dtype type = ex_is_int(l, out->value) ? SOL_I64 : SOL_F64;
     struct loops_stmt made = {.nout = 1, .index = ex_list(l, t->ndim, index), .value = out->value};
     made.out[0] = (uint16_t)loops_tensor(l, t->name, LOOPS_OUTPUT, type, t->ndim, shape);
-    PUSH(b->arena, l->stmts, made);
+    loops_stmt(l, made);
     void *data[1] = {arena_try(b->arena, (size_t)n * 8)};
     if (!data[0]) {
         b->status = ctx_fail(arena_ctx(b->arena), SOL_ERR_NOMEM, "%s: no memory for table %s", b->row->name, t->name);
@@ -275,8 +275,7 @@ static void table_part(struct bind *b, const struct loops_stmt *s, int c, struct
     }
     b->status = loops_interpret(arena_ctx(b->arena), l, data);
     const char *name = b->table[s->out[0]].ncomp > 1 ? arena_printf(b->arena, "%s%d", t->name, c) : t->name;
-    int tensor = loops_tensor(outer, name, LOOPS_TABLE, type, t->ndim, shape);
-    outer->tensors.at[tensor].table = data[0];
+    int tensor = loops_table(outer, name, type, t->ndim, shape, data[0]);
     out->tensor = tensor + 1;
 }
 
@@ -312,17 +311,18 @@ static void statement(struct bind *b, const struct loops_stmt *s)
     made.value = bind_lower(b, s->value, -1);
     for (int i = 0; i < s->nout; ++i) {
         made.out[i] = (uint16_t)b->tensor[s->out[i]];
-        struct loops_tensor *out = &b->l->tensors.at[made.out[i]];
-        if (out->ndim != ndim || memcmp(out->shape, b->l->tensors.at[made.out[0]].shape, (size_t)ndim * 8))
-            bind_fail(b, "%s and %s are written together but differ in shape", t->name, out->name);
-        if (!i && out->role == LOOPS_TEMP && !b->row->tensors.at[s->out[0]].type && !dtype_def(out->dtype)->is_float &&
+        struct loops_tensor out = b->l->tensors.at[made.out[i]];
+        if (out.ndim != ndim || memcmp(out.shape, b->l->tensors.at[made.out[0]].shape, (size_t)ndim * 8))
+            bind_fail(b, "%s and %s are written together but differ in shape", t->name, out.name);
+        if (!i && out.role == LOOPS_TEMP && !b->row->tensors.at[s->out[0]].type && !dtype_def(out.dtype)->is_float &&
             !ex_is_int(b->l, made.value))
-            out->dtype = (uint8_t)bind_float_type(b);
-        if (i && out->role == LOOPS_TEMP && !b->row->tensors.at[s->out[i]].type &&
+            out.dtype = (uint8_t)bind_float_type(b);
+        if (i && out.role == LOOPS_TEMP && !b->row->tensors.at[s->out[i]].type &&
             !b->row->tensors.at[s->out[i]].position)
-            out->dtype = b->l->tensors.at[made.out[0]].dtype;
+            out.dtype = b->l->tensors.at[made.out[0]].dtype;
+        loops_set_tensor(b->l, made.out[i], out);
     }
-    PUSH(b->arena, b->l->stmts, made);
+    loops_stmt(b->l, made);
 }
 
 /* Temps that hold reals although the first input is an integer: the first float type among the inputs. */
@@ -346,7 +346,7 @@ static void position_letters(struct bind *b)
 }
 
 sol_status row_bind(struct arena *a, const struct row *r, int nin, const struct row_input *in,
-                    const struct attrs *attrs, struct loops **out_loops)
+                    const struct attrs *attrs, const struct loops **out_loops)
 {
     struct bind b = {.arena = a, .row = r, .nin = nin, .in = in, .attrs = attrs};
     if (nin != r->nin)

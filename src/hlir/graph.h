@@ -36,7 +36,7 @@ struct sol_layer {
     int nin, nout;
     struct sol_tensor **in; /* NULL: an input that is missing */
     struct sol_tensor **out;
-    struct loops *loops; /* bound */
+    const struct loops *loops; /* bound */
     struct sol_layer *prev, *next;
     void *user;
 };

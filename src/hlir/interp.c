@@ -438,7 +438,7 @@ static void store_value(struct interp *p, int32_t value, const struct acc *a, vo
 static void store(struct interp *p, const struct loops_stmt *s)
 {
     const struct ex *e = &p->l->ex.at[s->value];
-    struct loops_tensor *t = &p->l->tensors.at[s->out[0]];
+    const struct loops_tensor *t = &p->l->tensors.at[s->out[0]];
     int64_t at = offset(p, t, s->index, false);
     if (at < 0) return;
     if (s->nout == 1) {

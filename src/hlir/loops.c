@@ -1,5 +1,5 @@
-/* Loops: making them and asking about them. Nodes are appended to one array and never changed, so a rewrite is a copy
- * that goes through the constructors again, which fold (algebra.c). */
+/* Loops: making them and asking about them. Nodes are appended to one array and never changed: the array can be written
+ * in this file alone. */
 #include "hlir/loops.h"
 
 #include <assert.h>
@@ -8,30 +8,57 @@
 
 /* -- making */
 
-struct loops *loops_create(struct arena *a, const char *name)
+/* The rows that `struct loops` shows, where they can be written. */
+struct loops_memory {
+    VECTOR(struct ex) ex;
+    VECTOR(struct loops_letter) letters;
+    VECTOR(struct loops_tensor) tensors;
+    VECTOR(struct loops_stmt) stmts;
+};
+#define SHOW(l, rows) ((l)->rows.at = (l)->memory->rows.at, (l)->rows.n = (l)->memory->rows.n)
+#define APPEND(l, rows, row)                      \
+    do {                                          \
+        PUSH((l)->arena, (l)->memory->rows, row); \
+        SHOW(l, rows);                            \
+    } while (0)
+#define COPY(l, rows, count, from)                                                                             \
+    do {                                                                                                       \
+        (l)->memory->rows.at = arena_memdup((l)->arena, from, (size_t)(count) * sizeof *(l)->memory->rows.at); \
+        (l)->memory->rows.n = (l)->memory->rows.room = (count);                                                \
+        SHOW(l, rows);                                                                                         \
+    } while (0)
+
+static struct loops *empty(struct arena *a, const char *name)
 {
     struct loops *l = NEW(a, struct loops);
-    struct ex none = {0};
     l->arena = a;
-    l->name = arena_strdup(a, name ? name : "");
-    PUSH(a, l->ex, none);
+    l->name = name;
+    l->memory = NEW(a, struct loops_memory);
+    return l;
+}
+
+struct loops *loops_create(struct arena *a, const char *name)
+{
+    struct loops *l = empty(a, arena_strdup(a, name ? name : ""));
+    ex_put(l, (struct ex){0});
+    return l;
+}
+
+struct loops *loops_copy_with(struct arena *a, const struct loops *from, int n, const struct loops_stmt *stmts)
+{
+    struct loops *l = empty(a, from->name);
+    l->memory->ex = from->memory->ex; /* the same nodes: what is appended to a copy without room goes elsewhere */
+    l->memory->ex.room = l->memory->ex.n;
+    SHOW(l, ex);
+    COPY(l, letters, from->letters.n, from->letters.at);
+    COPY(l, tensors, from->tensors.n, from->tensors.at);
+    COPY(l, stmts, n, stmts);
     return l;
 }
 
 struct loops *loops_copy(struct arena *a, const struct loops *from)
 {
-    struct loops *l = NEW(a, struct loops);
-    *l = *from;
-    l->arena = a;
-    l->ex.at = arena_memdup(a, from->ex.at, (size_t)from->ex.n * sizeof *from->ex.at);
-    l->letters.at = arena_memdup(a, from->letters.at, (size_t)from->letters.n * sizeof *from->letters.at);
-    l->tensors.at = arena_memdup(a, from->tensors.at, (size_t)from->tensors.n * sizeof *from->tensors.at);
-    l->stmts.at = arena_memdup(a, from->stmts.at, (size_t)from->stmts.n * sizeof *from->stmts.at);
-    l->ex.room = l->ex.n;
-    l->letters.room = l->letters.n;
-    l->tensors.room = l->tensors.n;
-    l->stmts.room = l->stmts.n;
-    return l;
+    return loops_copy_with(a, from, from->stmts.n, from->stmts.at);
 }
 
 static bool letter_taken(const struct loops *l, const char *name)
@@ -48,7 +75,7 @@ int loops_letter(struct loops *l, const char *name, int64_t size)
     snprintf(letter.name, sizeof letter.name, "%.8s", name);
     for (int i = 2; letter_taken(l, letter.name); ++i)
         snprintf(letter.name, sizeof letter.name, "%.6s_%hhu", name, (unsigned char)i);
-    PUSH(l->arena, l->letters, letter);
+    APPEND(l, letters, letter);
     return l->letters.n - 1;
 }
 
@@ -59,38 +86,98 @@ static bool tensor_taken(const struct loops *l, const char *name)
     return false;
 }
 
-int loops_tensor(struct loops *l, const char *name, enum loops_role role, enum sol_dtype t, int ndim,
-                 const int64_t *shape)
+int loops_tensor_like(struct loops *l, const struct loops_tensor *t)
 {
-    struct loops_tensor tensor = {.role = (uint8_t)role, .dtype = (uint8_t)t, .ndim = (uint8_t)ndim};
-    assert(ndim <= SOL_MAX_DIMS && l->tensors.n < UINT16_MAX);
-    const char *plain = tensor.name = text_identifier(l->arena, name);
+    struct loops_tensor tensor = *t;
+    assert(l->tensors.n < UINT16_MAX);
+    const char *plain = tensor.name = text_identifier(l->arena, t->name);
     for (int i = 2; tensor_taken(l, tensor.name); ++i) tensor.name = arena_printf(l->arena, "%.50s_%d", plain, i);
-    for (int i = 0; i < ndim; ++i) tensor.shape[i] = shape[i];
-    PUSH(l->arena, l->tensors, tensor);
+    APPEND(l, tensors, tensor);
     return l->tensors.n - 1;
 }
 
-static int32_t put(struct loops *l, struct ex e)
+int loops_tensor(struct loops *l, const char *name, enum loops_role role, enum sol_dtype t, int ndim,
+                 const int64_t *shape)
 {
-    PUSH(l->arena, l->ex, e);
+    struct loops_tensor tensor = {.name = name, .role = (uint8_t)role, .dtype = (uint8_t)t, .ndim = (uint8_t)ndim};
+    assert(ndim <= SOL_MAX_DIMS);
+    for (int i = 0; i < ndim; ++i) tensor.shape[i] = shape[i];
+    return loops_tensor_like(l, &tensor);
+}
+
+int loops_table(struct loops *l, const char *name, enum sol_dtype t, int ndim, const int64_t *shape, const void *values)
+{
+    const int made = loops_tensor(l, name, LOOPS_TABLE, t, ndim, shape);
+    l->memory->tensors.at[made].table = values;
+    return made;
+}
+
+void loops_stmt(struct loops *l, struct loops_stmt s)
+{
+    APPEND(l, stmts, s);
+}
+
+void loops_set_tensor(struct loops *l, int i, struct loops_tensor t)
+{
+    l->memory->tensors.at[i] = t;
+}
+
+void loops_set_role(struct loops *l, int tensor, enum loops_role role)
+{
+    l->memory->tensors.at[tensor].role = (uint8_t)role;
+}
+
+void loops_set_user(struct loops *l, int tensor, void *user)
+{
+    l->memory->tensors.at[tensor].user = user;
+}
+
+void loops_set_stmt(struct loops *l, int i, struct loops_stmt s)
+{
+    l->memory->stmts.at[i] = s;
+}
+
+void loops_drop_stmt(struct loops *l, int i)
+{
+    for (; i + 1 < l->stmts.n; ++i) loops_set_stmt(l, i, l->stmts.at[i + 1]);
+    l->stmts.n = --l->memory->stmts.n;
+}
+
+void loops_set_stmts(struct loops *l, int n, const struct loops_stmt *s)
+{
+    COPY(l, stmts, n, s);
+}
+
+void loops_set_size(struct loops *l, int letter, int64_t size)
+{
+    l->memory->letters.at[letter].size = size;
+}
+
+void loops_drop_letters(struct loops *l, int n)
+{
+    l->letters.n = l->memory->letters.n = n;
+}
+
+int32_t ex_put(struct loops *l, struct ex e)
+{
+    APPEND(l, ex, e);
     return l->ex.n - 1;
 }
 
 int32_t ex_int(struct loops *l, int64_t v)
 {
-    return put(l, (struct ex){.kind = EX_INT, .u.i = v});
+    return ex_put(l, (struct ex){.kind = EX_INT, .u.i = v});
 }
 
 int32_t ex_real(struct loops *l, double v)
 {
-    return put(l, (struct ex){.kind = EX_REAL, .u.r = v});
+    return ex_put(l, (struct ex){.kind = EX_REAL, .u.r = v});
 }
 
 int32_t ex_letter(struct loops *l, int letter)
 {
     assert(letter >= 0 && letter < l->letters.n);
-    return put(l, (struct ex){.kind = EX_LETTER, .tensor = (uint16_t)letter});
+    return ex_put(l, (struct ex){.kind = EX_LETTER, .tensor = (uint16_t)letter});
 }
 
 int32_t ex_list(struct loops *l, int n, const int32_t *nodes)
@@ -99,7 +186,7 @@ int32_t ex_list(struct loops *l, int n, const int32_t *nodes)
     for (int i = 0; i < n; ++i) {
         struct ex e = l->ex.at[nodes[i]];
         e.next = i + 1 < n ? first + i + 1 : 0;
-        put(l, e);
+        ex_put(l, e);
     }
     return n ? first : 0;
 }
@@ -327,118 +414,4 @@ int32_t ex_from_affine(struct loops *l, const struct affine *f)
     for (int i = 0; i < f->n; ++i)
         e = ex_binary(l, EX_ADD, e, ex_binary(l, EX_MUL, ex_int(l, f->coef[i]), ex_letter(l, f->letter[i])));
     return e;
-}
-
-/* -- copying */
-
-struct copy {
-    struct loops *to;
-    const struct loops *from;
-    const int32_t *letters;
-    const int *tensors;
-    int32_t *done; /* by node of `from`: shared nodes stay shared */
-};
-
-static int32_t copy(struct copy *c, int32_t node);
-
-static int copy_list(struct copy *c, int32_t first, int32_t *out, int room)
-{
-    int n = 0;
-    for (; first; first = c->from->ex.at[first].next) {
-        assert(n < room);
-        (void)room;
-        out[n++] = copy(c, first);
-    }
-    return n;
-}
-
-/* Bound letters must map to letters, or to constants where they have the size 1. */
-static uint64_t copy_bound(struct copy *c, uint64_t bound)
-{
-    uint64_t out = 0;
-    for (int i = 0; i < c->from->letters.n; ++i) {
-        if (!(bound >> i & 1)) continue;
-        const struct ex *e = &c->to->ex.at[c->letters[i]];
-        assert(e->kind == EX_LETTER || (e->kind == EX_INT && c->from->letters.at[i].size == 1));
-        if (e->kind == EX_LETTER) out |= 1ull << e->tensor;
-    }
-    return out;
-}
-
-/* Positions count by letter number: does the mapping keep the order? */
-static bool keeps_order(const struct copy *c, uint64_t bound)
-{
-    int last = -1;
-    for (int i = 0; i < c->from->letters.n; ++i) {
-        if (!(bound >> i & 1) || c->to->ex.at[c->letters[i]].kind != EX_LETTER) continue;
-        if (c->to->ex.at[c->letters[i]].tensor < last) return false;
-        last = c->to->ex.at[c->letters[i]].tensor;
-    }
-    return true;
-}
-
-static int32_t copy_red(struct copy *c, const struct ex *e)
-{
-    int32_t map[LOOPS_MAX_LETTERS];
-    struct copy fresh = *c;
-    if ((e->op == RED_MAXAT || e->op == RED_MINAT) && !keeps_order(c, e->u.bound)) {
-        memcpy(map, c->letters, (size_t)c->from->letters.n * sizeof *map);
-        for (int i = 0, n = c->from->letters.n; i < n; ++i) {
-            struct loops_letter letter = c->from->letters.at[i];
-            if (e->u.bound >> i & 1) map[i] = ex_letter(c->to, loops_letter(c->to, letter.name, letter.size));
-        }
-        fresh.letters = map;
-        fresh.done = NEW_ARRAY(c->to->arena, int32_t, c->from->ex.n);
-    }
-    uint64_t bound = copy_bound(&fresh, e->u.bound);
-    int32_t guard = e->a ? copy(&fresh, e->a) : 0;
-    return ex_red(c->to, e->op, bound, guard, copy(&fresh, e->b));
-}
-
-static int32_t copy_node(struct copy *c, const struct ex *e)
-{
-    int32_t part[64], a, b;
-    int n;
-    switch (e->kind) {
-    case EX_LETTER: assert(c->letters[e->tensor]); return c->letters[e->tensor];
-    case EX_READ: {
-        int tensor = c->tensors ? c->tensors[e->tensor] : e->tensor;
-        assert(tensor >= 0);
-        n = copy_list(c, e->a, part, COUNT_OF(part));
-        b = e->b ? copy(c, e->b) : 0;
-        return ex_read(c->to, tensor, ex_list(c->to, n, part), b);
-    }
-    case EX_CALL: n = copy_list(c, e->a, part, COUNT_OF(part)); return ex_call(c->to, e->op, n, part);
-    case EX_AND:
-    case EX_OR: n = copy_list(c, e->a, part, COUNT_OF(part)); return ex_logic(c->to, (enum ex_kind)e->kind, n, part);
-    case EX_NEG: return ex_neg(c->to, copy(c, e->a));
-    case EX_TEST: return ex_test(c->to, copy(c, e->a));
-    case EX_RED: return copy_red(c, e);
-    default: break;
-    }
-    a = e->a ? copy(c, e->a) : 0;
-    b = e->b ? copy(c, e->b) : 0;
-    if (e->kind == EX_CMP) return ex_cmp(c->to, (enum ex_cmp)e->op, a, b);
-    if (e->kind >= EX_ADD && e->kind <= EX_MOD) return ex_binary(c->to, (enum ex_kind)e->kind, a, b);
-    assert(e->kind == EX_INT || e->kind == EX_REAL);
-    return put(c->to, (struct ex){.kind = e->kind, .u = e->u});
-}
-
-static int32_t copy(struct copy *c, int32_t node)
-{
-    if (!c->done[node]) {
-        struct ex e = c->from->ex.at[node]; /* `to` may be `from`, whose array may move */
-        int32_t made = copy_node(c, &e);
-        c->done[node] = made;
-    }
-    return c->done[node];
-}
-
-int32_t ex_copy(struct loops *to, const struct loops *from, int32_t node, const int32_t *letter_map,
-                const int *tensor_map)
-{
-    struct copy c = {to, from, letter_map, tensor_map, NULL};
-    if (!node) return 0;
-    c.done = NEW_ARRAY(to->arena, int32_t, from->ex.n);
-    return copy(&c, node);
 }

@@ -5,9 +5,11 @@
  * A *row* is symbolic: a letter may stand for a group of dimensions. *Binding* it to shapes and attributes gives
  * `struct loops`: each letter is one loop with a known size, attributes and sizes are numbers, letters of size 1 are
  * gone. The same structure describes one layer and a fused cluster of many, and is all that the interpreter, the
- * planner, the printers and the solvers look at. Expressions are nodes in one array, children by number, 0 is "none": a
- * rewrite is a copy. Nodes are immutable once made; sharing a node between two parents is fine, except for `next`
- * lists. */
+ * planner, the printers and the solvers look at. Expressions are nodes in one array, children by number, 0 is "none".
+ *
+ * Nodes never change once made: a rewrite is a copy (rewrite.c), and two parents may share a node, except for `next`
+ * lists. A `struct loops *` is loops that are being made: the functions below append to it. Finished loops are `const`,
+ * and whoever wants them otherwise makes new ones. */
 #ifndef SOL_LOOPS_H
 #define SOL_LOOPS_H
 
@@ -76,21 +78,42 @@ struct loops_stmt {
     uint8_t scan_letter;
     const char *label; /* for comments: the layer's name; may be NULL */
 };
+#define LOOPS_ROWS(type) \
+    struct {             \
+        const type *at;  \
+        int n;           \
+    }
 struct loops {
     struct arena *arena;
     const char *name;
-    VECTOR(struct ex) ex; /* ex.at[0] is "none" */
-    VECTOR(struct loops_letter) letters;
-    VECTOR(struct loops_tensor) tensors;
-    VECTOR(struct loops_stmt) stmts; /* in order of need */
+    LOOPS_ROWS(struct ex) ex; /* ex.at[0] is "none" */
+    LOOPS_ROWS(struct loops_letter) letters;
+    LOOPS_ROWS(struct loops_tensor) tensors;
+    LOOPS_ROWS(struct loops_stmt) stmts; /* in order of need */
+    struct loops_memory *memory;         /* of these rows: loops.c's */
 };
 
 /* -- loops.c: making */
 struct loops *loops_create(struct arena *a, const char *name);
 struct loops *loops_copy(struct arena *a, const struct loops *l);
+struct loops *loops_copy_with(struct arena *a, const struct loops *l, int n, const struct loops_stmt *stmts);
 int loops_letter(struct loops *l, const char *name, int64_t size); /* a fresh letter; the name gets a number if taken */
 int loops_tensor(struct loops *l, const char *name, enum loops_role role, enum sol_dtype t, int ndim,
                  const int64_t *shape);
+int loops_table(struct loops *l, const char *name, enum sol_dtype t, int ndim, const int64_t *shape,
+                const void *values);
+int loops_tensor_like(struct loops *l, const struct loops_tensor *t); /* all of t, but the name is made unique */
+void loops_stmt(struct loops *l, struct loops_stmt s);
+/* Only of loops that are being made: row i is from now on this one; the statements are these; letters from n on go. */
+void loops_set_tensor(struct loops *l, int i, struct loops_tensor t);
+void loops_set_role(struct loops *l, int tensor, enum loops_role role);
+void loops_set_user(struct loops *l, int tensor, void *user);
+void loops_set_stmt(struct loops *l, int i, struct loops_stmt s);
+void loops_drop_stmt(struct loops *l, int i);
+void loops_set_stmts(struct loops *l, int n, const struct loops_stmt *s);
+void loops_set_size(struct loops *l, int letter, int64_t size);
+void loops_drop_letters(struct loops *l, int n);
+int32_t ex_put(struct loops *l, struct ex e); /* a node as it is: for what the functions below do not make */
 int32_t ex_int(struct loops *l, int64_t v);
 int32_t ex_real(struct loops *l, double v);
 int32_t ex_letter(struct loops *l, int letter);
@@ -113,12 +136,6 @@ int32_t ex_expand(struct loops *l, int32_t node);
 int32_t ex_derivative(struct loops *l, int32_t node, int32_t result, int arg);
 int32_t ex_list(struct loops *l, int n, const int32_t *nodes); /* copies the nodes and chains them; returns the first */
 int32_t ex_red(struct loops *l, int reduce_row, uint64_t bound, int32_t guard, int32_t body);
-/* Copies an expression of `from` into `to` with letters replaced by expressions of `to` (letter_map[letter], 0: error)
- * and tensors renumbered (tensor_map NULL: the same numbers). Letters bound inside are mapped too: to plain letters (or
- * to a constant where the size is 1). maxat and minat, whose positions count by letter number, get letters of their own
- * where the map changes that order. Folds while copying. */
-int32_t ex_copy(struct loops *to, const struct loops *from, int32_t node, const int32_t *letter_map,
-                const int *tensor_map);
 
 /* -- loops.c: asking */
 struct affine { /* c + sum of coef[i] * letter[i]; coefficients are never 0, letters ascend */
@@ -141,6 +158,55 @@ bool ex_equal(const struct loops *l, int32_t a, int32_t b); /* same expression, 
 /* Calls visit(user, node) for every node below and including `node`, parents first; shared nodes once for each parent.
  */
 void ex_walk(const struct loops *l, int32_t node, void (*visit)(void *user, int32_t node), void *user);
+
+/* -- rewrite.c: copies of expressions and loops with changes; everything folds while it is copied. */
+
+/* What a read of `from` becomes; 0: a plain copy. `index` are the rewritten indices (nodes of `to`), `outside`
+ * likewise. */
+typedef int32_t (*rewrite_read)(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
+                                int32_t outside);
+struct rewrite {
+    struct loops *to;
+    const struct loops *from;
+    const int32_t *letter; /* by letter of `from`: expression of `to` */
+    const int *tensor;     /* by tensor of `from`: tensor of `to`, -1: dealt with by `read`; NULL: the same */
+    rewrite_read read;     /* may be NULL */
+    void *user;
+    int32_t *done; /* by node of `from`: what it became, so that shared nodes stay shared; NULL: each use is a copy */
+};
+int32_t rewrite_ex(const struct rewrite *r, int32_t node);
+int32_t rewrite_list(const struct rewrite *r, int32_t first);
+/* Copies an expression of `from` into `to` with letters replaced by expressions of `to` (letter_map[letter], 0: error)
+ * and tensors renumbered (tensor_map NULL: the same numbers). Letters bound inside are mapped too: to plain letters (or
+ * to a constant where the size is 1). maxat and minat, whose positions count by letter number, get letters of their own
+ * where the map changes that order. Folds while copying. */
+int32_t ex_copy(struct loops *to, const struct loops *from, int32_t node, const int32_t *letter_map,
+                const int *tensor_map);
+/* The expression with what `change` makes of each node below, children first; what it returns as it is, and has only
+ * such children, stays the same node. */
+typedef int32_t (*ex_change)(void *user, struct loops *l, int32_t node);
+int32_t ex_map(struct loops *l, int32_t node, ex_change change, void *user);
+/* The expression with every part that equals `old` replaced. */
+int32_t ex_replace(struct loops *l, int32_t node, int32_t old, int32_t with);
+/* Copies letters (identity map into `letter`) and statements of `from`. */
+void rewrite_letters(struct loops *to, const struct loops *from, int32_t *letter);
+void rewrite_stmts(const struct rewrite *r);
+/* Copies tensor i of `from` into `to`, or finds it there by its graph tensor. */
+int rewrite_tensor(struct loops *to, const struct loops *from, int i);
+/* Splits letters that occur as L//a and L%a into digits, so that their indices become affine. */
+const struct loops *rewrite_split_letters(const struct loops *l);
+/* n statements as loops of their own, without tensors and letters that nothing uses. Several parts of the same loops
+ * are made in time that goes by their own size. */
+struct rewrite_part {
+    const struct loops *l;
+    int *map, *seen; /* by tensor of l: tensor of the part, -1: none; numbers of tensors that were seen */
+};
+struct rewrite_part rewrite_parts(const struct loops *l);
+struct loops *rewrite_part(const struct rewrite_part *all, int first, int n);
+/* All statements as one part. */
+struct loops *rewrite_sweep(const struct loops *l);
+bool rewrite_has_reduction(const struct loops *l, int32_t node);
+bool rewrite_reads(const struct loops *l, int32_t node, int tensor);
 
 /* -- digits.c: letters that occur as L//a and L%a. digits_find walks expressions of `l`; then digits_cuts is how many
  * places a letter is to be cut at (0: it stays), and digits_letters makes its digits, letters of `to` (which may be `l`
@@ -198,7 +264,7 @@ struct row_input {
 /* Binds a row. Errors name the row, the tensor, the letter, the sizes that disagree. Inputs that are missing get no
  * tensor; the loops' tensors begin with the given inputs in order, then the outputs in order, then temps and tables. */
 sol_status row_bind(struct arena *a, const struct row *r, int nin, const struct row_input *in,
-                    const struct attrs *attrs, struct loops **out_loops);
+                    const struct attrs *attrs, const struct loops **out_loops);
 /* The purpose that the row's head gives dimension `dim` of its i-th input (or output): 'N', 'C', 'P', by the letter:
  * C G I O are channels, P Q K pixels, others none. 0 if the row has none for it. */
 char row_purpose(const struct row *r, bool output, int tensor, int dim, int ndim);

@@ -131,7 +131,7 @@ static sol_status emit_scan(struct order *o, struct visitor *v, const int *seque
         if (used) rename_letter(l, v->letter, letter, &s);
         s.scan_letter = (uint8_t)letter;
         s.scan_step = (int8_t)v->step;
-        PUSH(l->arena, l->stmts, s);
+        loops_stmt(l, s);
     }
     return SOL_OK;
 }
@@ -143,7 +143,7 @@ static sol_status emit(struct order *o, const int *group, int n)
     int *sequence = NEW_ARRAY(o->l->arena, int, n), done = 0;
     uint64_t *now = NEW_ARRAY(o->l->arena, uint64_t, (size_t)o->n * (size_t)o->words);
     if (n == 1 && !get_bit(o->needs + group[0] * o->words, group[0])) {
-        PUSH(o->l->arena, o->l->stmts, o->from[group[0]]);
+        loops_stmt(o->l, o->from[group[0]]);
         return SOL_OK;
     }
     for (int i = 0; i < n; ++i) o->in_group[group[i]] = true;
@@ -204,7 +204,11 @@ static void connect(struct order *o, int v)
 
 sol_status loops_order(struct sol_ctx *ctx, struct loops *l)
 {
-    struct order o = {.ctx = ctx, .l = l, .from = l->stmts.at, .n = l->stmts.n, .words = (l->stmts.n + 63) / 64};
+    struct order o = {.ctx = ctx,
+                      .l = l,
+                      .from = arena_memdup(l->arena, l->stmts.at, (size_t)l->stmts.n * sizeof *l->stmts.at),
+                      .n = l->stmts.n,
+                      .words = (l->stmts.n + 63) / 64};
     struct arena *a = l->arena;
     o.index = NEW_ARRAY(a, int, o.n + 1);
     o.low = NEW_ARRAY(a, int, o.n + 1);
@@ -212,8 +216,7 @@ sol_status loops_order(struct sol_ctx *ctx, struct loops *l)
     o.on_stack = NEW_ARRAY(a, bool, o.n + 1);
     o.in_group = NEW_ARRAY(a, bool, o.n + 1);
     o.needs = NEW_ARRAY(a, uint64_t, (size_t)o.n * (size_t)o.words + 1);
-    l->stmts.at = NULL;
-    l->stmts.n = l->stmts.room = 0;
+    loops_set_stmts(l, 0, NULL);
     for (int i = 0; i < o.n; ++i) {
         struct visitor v = {.row = o.needs + i * o.words};
         walk(&o, i, need, &v);

@@ -341,7 +341,7 @@ bool layer_attr_is_default(struct arena *a, const struct layer_def *def, const s
 /* -- binding */
 
 static sol_status bind_opaque(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
-                              const struct attrs *attrs, struct loops **out_loops)
+                              const struct attrs *attrs, const struct loops **out_loops)
 {
     struct row_input out[SOL_MAX_DIMS] = {0};
     int nout = 0;
@@ -357,7 +357,7 @@ static sol_status bind_opaque(struct arena *a, const struct layer_def *def, int 
 }
 
 sol_status layer_bind_row(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
-                          const struct attrs *given, struct loops **out_loops, const struct row **out_row)
+                          const struct attrs *given, const struct loops **out_loops, const struct row **out_row)
 {
     struct attrs attrs;
     TRY(check_inputs(arena_ctx(a), def, nin, in));
@@ -380,7 +380,7 @@ sol_status layer_bind_row(struct arena *a, const struct layer_def *def, int nin,
 }
 
 sol_status layer_bind(struct arena *a, const struct layer_def *def, const char *name, int nin,
-                      const struct row_input *in, const struct attrs *attrs, struct loops **out_loops)
+                      const struct row_input *in, const struct attrs *attrs, const struct loops **out_loops)
 {
     const struct row *row;
     sol_status status = layer_bind_row(a, def, nin, in, attrs, out_loops, &row);

@@ -34,10 +34,10 @@ const struct row *layer_row(const struct layer_def *def); /* NULL if `build` mak
 /* Binds (def, inputs, attributes) to loops: the row or the built row. OPAQUE: loops without statements, tensors only.
  */
 sol_status layer_bind(struct arena *a, const struct layer_def *def, const char *name, int nin,
-                      const struct row_input *in, const struct attrs *attrs, struct loops **out_loops);
+                      const struct row_input *in, const struct attrs *attrs, const struct loops **out_loops);
 /* The same, and the parsed row (NULL for OPAQUE). */
 sol_status layer_bind_row(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
-                          const struct attrs *attrs, struct loops **out_loops, const struct row **out_row);
+                          const struct attrs *attrs, const struct loops **out_loops, const struct row **out_row);
 /* The attributes of a layer: those given, checked and in the kind that the row asks for, and the defaults of the
  * others. */
 sol_status layer_attrs(struct arena *a, const struct layer_def *def, const struct attrs *given, struct attrs *out);

@@ -91,8 +91,8 @@ static bool writes_all(const struct loops *l, const struct loops_stmt *s, int te
 }
 
 /* u behind `into`, through tensor t of u. The letters of u become what `into` writes t by. */
-static struct loops *append(struct plan *p, const struct unit *into, const struct unit *u, int t, int32_t index,
-                            bool keep)
+static const struct loops *append(struct plan *p, const struct unit *into, const struct unit *u, int t, int32_t index,
+                                  bool keep)
 {
     const struct loops *a = into->loops, *b = u->loops;
     int ta = find_tensor(a, b->tensors.at[t].user);
@@ -105,7 +105,7 @@ static struct loops *append(struct plan *p, const struct unit *into, const struc
         if (b->ex.at[i].kind == EX_LETTER) letter[b->ex.at[i].tensor] = from;
     int *tensor = NEW_ARRAY(p->arena, int, b->tensors.n + 1);
     for (int i = 0; i < b->tensors.n; i++) tensor[i] = i == t ? ta : rewrite_tensor(to, b, i);
-    to->tensors.at[ta].role = keep ? LOOPS_OUTPUT : LOOPS_TEMP;
+    loops_set_role(to, ta, keep ? LOOPS_OUTPUT : LOOPS_TEMP);
     rewrite_stmts(&(struct rewrite){.to = to, .from = b, .letter = letter, .tensor = tensor});
     return to;
 }
@@ -152,7 +152,7 @@ static bool absorb_up(struct plan *p, struct unit *u, const int *place)
     if (!plan_reads_plainly(u->loops, st->value, t, stmt_letters(u->loops, st), &index) ||
         !plan_covers(u->loops, t, index))
         return false;
-    struct loops *l = append(p, into, u, t, index, s->readers != 1 || s->output);
+    const struct loops *l = append(p, into, u, t, index, s->readers != 1 || s->output);
     if (!l) return false;
     into->loops = l;
     into->move = false;
@@ -192,7 +192,7 @@ static int count_reading_stmts(const struct loops *l, int tensor)
 }
 
 /* Computes the Map that makes tensor t of u inside u, where t is read once for each of its elements. */
-static struct loops *inline_map(struct plan *p, const struct unit *u, int t, const struct unit *map)
+static const struct loops *inline_map(struct plan *p, const struct unit *u, int t, const struct unit *map)
 {
     const struct loops *from = u->loops, *m = map->loops;
     if (count_reading_stmts(from, t) != 1) return NULL;
@@ -250,7 +250,7 @@ static void absorb_down(struct plan *p, struct unit *u)
             continue;
         if (!plain_map(map) || !writes_all(map->loops, &map->loops->stmts.at[0], map->loops->stmts.at[0].out[0]))
             continue;
-        struct loops *l = inline_map(p, u, t, map);
+        const struct loops *l = inline_map(p, u, t, map);
         if (!l) continue;
         u->loops = l;
         u->label = plan_join_labels(p, map->label, u->label);
@@ -276,32 +276,30 @@ static bool is_needed(const struct loops *l, const struct loops_stmt *s)
 /* Of the extreme and its position only the first is wanted (a pooling whose indices nobody reads): no search for it. */
 static bool drop_position(struct loops *l, struct loops_stmt *s)
 {
-    struct ex e = l->ex.at[s->value];
+    const struct ex e = l->ex.at[s->value];
     if (s->nout != 2 || s->scan_step || e.kind != EX_RED || (e.op != RED_MAXAT && e.op != RED_MINAT)) return false;
     if (l->tensors.at[s->out[1]].role != LOOPS_TEMP || is_read(l, s->out[1])) return false;
-    e.op = e.op == RED_MAXAT ? RED_MAX : RED_MIN;
-    PUSH(l->arena, l->ex, e);
-    s->value = l->ex.n - 1;
+    s->value = ex_red(l, e.op == RED_MAXAT ? RED_MAX : RED_MIN, e.u.bound, e.a, e.b);
     s->nout = 1;
     return true;
 }
 
 /* Statements that compute what nobody reads go (the last state of a recurrence whose results are wanted). */
-static void drop_statements(struct unit *u)
+static void drop_statements(struct unit *u, struct loops *l)
 {
-    struct loops *l = u->loops;
     bool any = false;
     for (int i = l->stmts.n - 1; i >= 0; i--) {
-        if (is_needed(l, &l->stmts.at[i])) {
-            any |= drop_position(l, &l->stmts.at[i]);
-            continue;
+        struct loops_stmt s = l->stmts.at[i];
+        if (is_needed(l, &s)) {
+            if (!drop_position(l, &s)) continue;
+            loops_set_stmt(l, i, s);
+        } else {
+            loops_drop_stmt(l, i);
         }
-        for (int k = i; k + 1 < l->stmts.n; k++) l->stmts.at[k] = l->stmts.at[k + 1];
-        l->stmts.n--;
         any = true;
     }
     u->dead = !l->stmts.n;
-    if (any && !u->dead) unit_loops(u, rewrite_sweep(l));
+    if (!u->dead) unit_loops(u, any ? rewrite_sweep(l) : l);
 }
 
 /* What a unit writes and only its own epilogue reads stays in registers. */
@@ -311,11 +309,12 @@ static void drop_stores(struct plan *p)
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
         if (u->dead || u->opaque) continue;
-        for (int k = 0; k < u->loops->tensors.n; k++) {
-            struct loops_tensor *t = &u->loops->tensors.at[k];
-            if (t->role == LOOPS_OUTPUT && !plan_store(p, t->user)->readers) t->role = LOOPS_TEMP;
+        struct loops *l = loops_copy(p->arena, u->loops);
+        for (int k = 0; k < l->tensors.n; k++) {
+            const struct loops_tensor *t = &l->tensors.at[k];
+            if (t->role == LOOPS_OUTPUT && !plan_store(p, t->user)->readers) loops_set_role(l, k, LOOPS_TEMP);
         }
-        drop_statements(u);
+        drop_statements(u, l);
     }
 }
 

@@ -122,7 +122,7 @@ static void ring_memory(const struct store *s, struct stage *st, int tensor, int
 static bool cut(struct plan *p, struct stage *st)
 {
     int n = st->whole->tensors.n + 1;
-    struct loops *l = st->whole;
+    const struct loops *l = st->whole;
     struct memory *memory = st->u->memory;
     int letter = st->letter;
     double nothing;

@@ -40,14 +40,14 @@ enum band_kind { BAND_ROWS, BAND_CHANNELS, BAND_BLOCKS, BAND_KINDS }; /* a step:
 /* One unit of a chain, cut along its letter. */
 struct stage {
     struct unit *u;
-    struct loops *whole; /* the unit's, with the letter split if its values are blocks */
+    const struct loops *whole; /* the unit's, with the letter split if its values are blocks */
     int letter;
     int64_t rows;              /* values of the letter */
     int image;                 /* letter over images, -1: none */
     int own_letter, own_image; /* these two in the unit's loops, where `by` values are one of `letter` */
     int64_t by;
     struct slice_operand *op, *image_op; /* by tensor */
-    struct loops *sub;
+    const struct loops *sub;
     struct memory *memory;
     const struct choice *alone, *choice; /* of the unit as it is, of what it is here */
     struct kernel kernel;

@@ -27,7 +27,7 @@ static struct loops *merge(struct printing *pr)
         int32_t letter[LOOPS_MAX_LETTERS];
         rewrite_letters(to, st->u->loops, letter);
         for (int t = 0; t < st->u->loops->tensors.n; t++) pr->tensor[i][t] = rewrite_tensor(to, st->u->loops, t);
-        if (st->out >= 0 && !st->kept) to->tensors.at[pr->tensor[i][st->out]].role = LOOPS_TEMP;
+        if (st->out >= 0 && !st->kept) loops_set_role(to, pr->tensor[i][st->out], LOOPS_TEMP);
         rewrite_stmts(&(struct rewrite){.to = to, .from = st->u->loops, .letter = letter, .tensor = pr->tensor[i]});
     }
     return to;
@@ -68,7 +68,7 @@ static int widened_tensor(struct loops *to, const struct loops *from, int t, int
 }
 
 /* The packed form of an operand that moves with the letter: all its steps, one behind the other. */
-static struct loops *pack_all(struct printing *pr, const struct stage *st, const struct kernel_pack *k)
+static const struct loops *pack_all(struct printing *pr, const struct stage *st, const struct kernel_pack *k)
 {
     const struct slice_operand *op = &st->op[k->tensor];
     const struct loops_tensor *source = &st->u->loops->tensors.at[k->tensor];
@@ -85,10 +85,12 @@ static struct loops *pack_all(struct printing *pr, const struct stage *st, const
     rewrite_stmts(&(struct rewrite){
         .to = to, .from = k->loops, .letter = letter, .tensor = tensor, .read = widened_read, .user = &w});
     for (int i = 0; i < to->stmts.n; i++) {
+        struct loops_stmt s = to->stmts.at[i];
         int32_t index[SOL_MAX_DIMS + 1] = {w.which};
         int n = 1;
-        for (int32_t x = to->stmts.at[i].index; x; x = to->ex.at[x].next) index[n++] = x;
-        to->stmts.at[i].index = ex_list(to, n, index);
+        for (int32_t x = s.index; x; x = to->ex.at[x].next) index[n++] = x;
+        s.index = ex_list(to, n, index);
+        loops_set_stmt(to, i, s);
     }
     return to;
 }

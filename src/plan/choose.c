@@ -190,14 +190,14 @@ static sol_status choose(struct plan *p, const struct solver_context *sc, const 
 
 /* What only scales a parameter for this one reader (a folded batch-norm) is done on the way: the parameter is packed,
  * not a copy of it. */
-static struct loops *pack_source(struct plan *p, struct loops *l, enum program program)
+static const struct loops *pack_source(struct plan *p, const struct loops *l, enum program program)
 {
     const struct store *s = plan_store(p, l->tensors.at[0].user);
     struct unit *w = s->writers == 1 && s->readers == 1 ? s->writer : NULL;
     if (!w || w->opaque || w->program != PROGRAM_PREPARE || program != PROGRAM_PREPARE) return l;
     if (s->root != s->t || s->parts || w->kernel.npack || w->loops->stmts.n != 1) return l;
     if (expr_ops(w->loops, w->loops->stmts.at[0].value) > SCALING) return l;
-    struct loops *whole = plan_composed(p, l, 0, w->loops);
+    const struct loops *whole = plan_composed(p, l, 0, w->loops);
     if (!whole) return l;
     w->dead = true;
     return whole;
@@ -214,17 +214,16 @@ static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, str
     const enum program program = constant && !p->training ? PROGRAM_PREPARE : u->program;
     text_put(&key, "%d %d\n", source->id, program);
     loops_print(k->loops, &key);
-    struct loops_tensor *t = &k->loops->tensors.at[1];
+    const struct loops_tensor *t = &k->loops->tensors.at[1];
     for (int d = 0; d < t->ndim; d++) text_put(&key, " %lld", (long long)t->shape[d]);
     struct sol_tensor *made = map_get(packs, key.at);
     if (made && constant) return made;
     made = plan_tensor(p, "packed", t->dtype, t->ndim, t->shape);
     struct store *s = plan_store(p, made);
     struct loops *l = loops_copy(p->arena, k->loops);
-    l->tensors.at[0].user = source;
-    l->tensors.at[1].user = made;
-    l = pack_source(p, l, program);
-    plan_unit(p, *at, program, l, u->layer, arena_printf(p->arena, "pack %s", u->label));
+    loops_set_user(l, 0, source);
+    loops_set_user(l, 1, made);
+    plan_unit(p, *at, program, pack_source(p, l, program), u->layer, arena_printf(p->arena, "pack %s", u->label));
     s->fixed = true;
     plan_place(s);
     (*at)++;
@@ -262,7 +261,7 @@ static struct target one_core(const struct target *t)
     return one;
 }
 
-sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u,
+sol_status choose_kernel(struct plan *p, const struct loops *l, struct memory *memory, int root, const struct unit *u,
                          const struct choice **out)
 {
     const struct target alone = one_core(p->target);

@@ -136,7 +136,7 @@ static bool invertible_write(const struct loops *l, const struct loops_stmt *s)
     return true;
 }
 
-struct loops *plan_composed(struct plan *p, struct loops *from, int t, const struct loops *m)
+const struct loops *plan_composed(struct plan *p, const struct loops *from, int t, const struct loops *m)
 {
     if (m->stmts.n != 1 || m->stmts.at[0].nout != 1 || m->stmts.at[0].scan_step ||
         !invertible_write(m, &m->stmts.at[0]))
@@ -188,7 +188,7 @@ static void compose_unit(struct plan *p, struct unit *u)
         struct store *s = plan_store(p, lt->user);
         if (s->writers != 1 || !s->writer->move || s->writer->dead || s->writer == u) continue;
         if (!source_at_hand(p, u, s->writer)) continue;
-        struct loops *l = plan_composed(p, u->loops, t, s->writer->loops);
+        const struct loops *l = plan_composed(p, u->loops, t, s->writer->loops);
         if (!l) continue;
         u->loops = l;
         t = -1; /* the tensors were numbered anew */

@@ -6,7 +6,7 @@
 #define WORTH 4 /* elements of a reduction from which on a step of its own costs less */
 
 struct hoist {
-    struct loops *l;
+    const struct loops *l;
     int32_t found; /* the outermost reduction that may go; 0: none */
 };
 
@@ -78,38 +78,40 @@ static int32_t index_of(struct loops *l, uint64_t set, int64_t *out_shape, int *
     return *out_n ? ex_list(l, *out_n, index) : 0;
 }
 
-/* Returns `reduced[letters] = reduction`; in `l` the reduction becomes a read of it. */
-static struct loops *move_out(struct plan *p, struct loops *l, const char *label, int32_t node, enum sol_dtype type)
+/* Returns `reduced[letters] = reduction`, and in `l` the read that stands for it. */
+static const struct loops *move_out(struct plan *p, struct loops *l, const char *label, int32_t node,
+                                    enum sol_dtype type, int32_t *out_read)
 {
     const uint64_t free = ex_letters(l, node);
     int64_t shape[SOL_MAX_DIMS];
     int n;
-    struct loops *own = loops_copy(p->arena, l);
+    struct loops *own = loops_copy_with(p->arena, l, 0, NULL);
     struct loops_stmt s = {.nout = 1, .index = index_of(own, free, shape, &n), .value = node, .label = label};
     struct sol_tensor *t = plan_tensor(p, "reduced", type, n, shape);
     s.out[0] = (uint16_t)loops_tensor(own, "reduced", LOOPS_OUTPUT, type, n, shape);
-    own->tensors.at[s.out[0]].user = t;
-    own->stmts.n = 0;
-    PUSH(own->arena, own->stmts, s);
+    loops_set_user(own, s.out[0], t);
+    loops_stmt(own, s);
     const int in = loops_tensor(l, "reduced", LOOPS_INPUT, type, n, shape);
-    l->tensors.at[in].user = t;
-    const int32_t index = index_of(l, free, shape, &n), read = ex_read(l, in, index, 0), next = l->ex.at[node].next;
-    l->ex.at[node] = l->ex.at[read];
-    l->ex.at[node].next = next;
+    loops_set_user(l, in, t);
+    *out_read = ex_read(l, in, index_of(l, free, shape, &n), 0);
     return rewrite_sweep(own);
 }
 
-struct loops *plan_hoist(struct plan *p, struct loops *l, enum program program, struct sol_layer *layer,
-                         const char *label)
+const struct loops *plan_hoist(struct plan *p, const struct loops *from, enum program program, struct sol_layer *layer,
+                               const char *label)
 {
+    struct loops *l = loops_copy(p->arena, from);
     for (int i = 0; i < l->stmts.n; i++) {
-        const struct loops_stmt *s = &l->stmts.at[i];
-        for (struct hoist h = {.l = l}; s->nout == 1 && !s->scan_step; h.found = 0) {
+        struct loops_stmt s = l->stmts.at[i];
+        for (struct hoist h = {.l = l}; s.nout == 1 && !s.scan_step; h.found = 0) {
             enum sol_dtype type;
-            find(&h, s->value, stmt_letters(l, s));
-            if (!h.found || !type_of(l, s, h.found, &type)) break;
-            struct loops *own = move_out(p, l, label, h.found, type);
+            int32_t read;
+            find(&h, s.value, stmt_letters(l, &s));
+            if (!h.found || !type_of(l, &s, h.found, &type)) break;
+            const struct loops *own = move_out(p, l, label, h.found, type, &read);
             plan_unit(p, -1, program, plan_hoist(p, own, program, layer, label), layer, label);
+            s.value = ex_replace(l, s.value, h.found, read);
+            loops_set_stmt(l, i, s);
         }
     }
     return rewrite_sweep(l);

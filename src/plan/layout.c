@@ -92,12 +92,12 @@ static void copy_unit(struct reorders *r, int at, bool behind, enum program prog
     }
     int x = loops_tensor(l, "x", LOOPS_INPUT, from->dtype, from->ndim, shape);
     int y = loops_tensor(l, "y", LOOPS_OUTPUT, to->dtype, to->ndim, shape);
-    l->tensors.at[x].user = from;
-    l->tensors.at[y].user = to;
+    loops_set_user(l, x, from);
+    loops_set_user(l, y, to);
     struct loops_stmt s = {.nout = 1, .out = {(uint16_t)y}, .label = "reorder"};
     s.index = to->ndim ? ex_list(l, to->ndim, index[0]) : 0;
     s.value = ex_read(l, x, to->ndim ? ex_list(l, to->ndim, index[1]) : 0, 0);
-    PUSH(p->arena, l->stmts, s);
+    loops_stmt(l, s);
     const struct reorder found = {plan_unit(p, -1, program, l, layer, s.label), at, behind};
     PUSH(p->arena, r->found, found);
 }
@@ -109,10 +109,12 @@ static int retarget(struct reorders *r, enum program program, const struct sol_t
 {
     int n = 0;
     for (int i = r->first[old->id]; i < r->first[old->id + 1]; i++) {
-        const struct unit *u = r->p->units.at[r->user[i]];
+        struct unit *u = r->p->units.at[r->user[i]];
         for (int k = 0; u->program == program && k < u->loops->tensors.n; k++) {
             if (u->loops->tensors.at[k].user != old || u->loops->tensors.at[k].role != role) continue;
-            u->loops->tensors.at[k].user = with;
+            struct loops *moved = loops_copy(r->p->arena, u->loops);
+            loops_set_user(moved, k, with);
+            u->loops = moved;
             if (!n++) out_place[0] = r->user[i];
             out_place[1] = r->user[i];
         }

@@ -76,26 +76,22 @@ bool plan_is_product(const struct loops *l, int32_t value)
 }
 
 /* Of several products in one statement all but one become statements of their own: solvers compute one. */
-static void part_products(struct loops *l)
+static struct loops *part_products(const struct loops *from)
 {
-    for (int i = 0; i < l->stmts.n; i++) {
-        struct loops_stmt s = l->stmts.at[i];
-        const struct products p = products_of(l, s.value);
-        const struct loops_tensor t = l->tensors.at[s.out[0]];
-        if (p.n < 2) continue;
-        int32_t index[SOL_MAX_DIMS];
-        int d = 0;
-        for (int32_t k = s.index; k; k = l->ex.at[k].next) index[d++] = k;
-        s.value = ex_red(l, RED_SUM, l->ex.at[p.node].u.bound, 0, l->ex.at[p.node].b);
-        s.out[0] = (uint16_t)loops_tensor(l, "product", LOOPS_TEMP, t.dtype, t.ndim, t.shape);
-        s.index = ex_list(l, d, index);
-        const int32_t read = ex_read(l, s.out[0], ex_list(l, d, index), 0), next = l->ex.at[p.node].next;
-        l->ex.at[p.node] = l->ex.at[read];
-        l->ex.at[p.node].next = next;
-        PUSH(l->arena, l->stmts, s);
-        for (int k = l->stmts.n - 1; k > i; k--) l->stmts.at[k] = l->stmts.at[k - 1];
-        l->stmts.at[i] = s;
+    struct loops *l = loops_copy_with(from->arena, from, 0, NULL);
+    for (int i = 0; i < from->stmts.n; i++) {
+        struct loops_stmt rest = from->stmts.at[i];
+        const struct loops_tensor t = l->tensors.at[rest.out[0]];
+        for (struct products p = products_of(l, rest.value); p.n > 1; p = products_of(l, rest.value)) {
+            struct loops_stmt s = rest;
+            s.value = ex_red(l, RED_SUM, l->ex.at[p.node].u.bound, 0, l->ex.at[p.node].b);
+            s.out[0] = (uint16_t)loops_tensor(l, "product", LOOPS_TEMP, t.dtype, t.ndim, t.shape);
+            loops_stmt(l, s);
+            rest.value = ex_replace(l, rest.value, p.node, ex_read(l, s.out[0], s.index, 0));
+        }
+        loops_stmt(l, rest);
     }
+    return l;
 }
 
 /* Does the loop over `letter` end with this index? */
@@ -173,11 +169,12 @@ static void share_temps(struct plan *p, struct loops *l)
     for (int first = 0, n; first < l->stmts.n; first += n) {
         n = part_length(l, first);
         for (int i = first; i < first + n; i++) {
-            struct loops_tensor *t = &l->tensors.at[l->stmts.at[i].out[0]];
+            const int out = l->stmts.at[i].out[0];
+            const struct loops_tensor *t = &l->tensors.at[out];
             if (t->role != LOOPS_TEMP) continue;
             for (int k = 0; k < l->stmts.n && !t->user; k++)
-                if ((k < first || k >= first + n) && rewrite_reads(l, l->stmts.at[k].value, l->stmts.at[i].out[0]))
-                    t->user = plan_tensor(p, t->name, t->dtype, t->ndim, t->shape);
+                if ((k < first || k >= first + n) && rewrite_reads(l, l->stmts.at[k].value, out))
+                    loops_set_user(l, out, plan_tensor(p, t->name, t->dtype, t->ndim, t->shape));
         }
     }
 }
@@ -186,26 +183,25 @@ static void share_temps(struct plan *p, struct loops *l)
 static struct loops *part_of(const struct rewrite_part *all, int first, int n)
 {
     struct loops *part = rewrite_part(all, first, n);
-    for (int i = 0; i < part->tensors.n; i++) {
-        struct loops_tensor *t = &part->tensors.at[i];
-        if (t->user && t->role != LOOPS_TABLE) t->role = LOOPS_INPUT;
-    }
+    for (int i = 0; i < part->tensors.n; i++)
+        if (part->tensors.at[i].user && part->tensors.at[i].role != LOOPS_TABLE) loops_set_role(part, i, LOOPS_INPUT);
     for (int i = 0; i < part->stmts.n; i++) {
-        struct loops_tensor *t = &part->tensors.at[part->stmts.at[i].out[0]];
-        if (t->user) t->role = LOOPS_OUTPUT;
+        const int out = part->stmts.at[i].out[0];
+        if (part->tensors.at[out].user) loops_set_role(part, out, LOOPS_OUTPUT);
     }
     return part;
 }
 
-int plan_parts(struct plan *p, struct loops *l, struct loops **out_part)
+int plan_parts(struct plan *p, const struct loops *l, const struct loops **out_part)
 {
     const bool apart = disjoint(l);
     int parts = 0;
     out_part[0] = l;
     if (!apart && !has_products(l)) return 1;
     if (!apart) {
-        part_products(l);
-        share_temps(p, l);
+        struct loops *shared = part_products(l);
+        share_temps(p, shared);
+        l = shared;
     }
     const struct rewrite_part all = rewrite_parts(l);
     for (int first = 0, n; first < l->stmts.n; first += n) {

@@ -164,13 +164,13 @@ static void search_node(void *user, int32_t node)
 static int32_t lazy_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
                          int32_t outside)
 {
-    const struct loops *from = user;
-    return ex_read(to, rewrite_tensor(to, from, read->tensor), nindex ? ex_list(to, nindex, index) : 0, outside);
+    const struct search *found = user;
+    return ex_read(to, rewrite_tensor(to, found->l, read->tensor), nindex ? ex_list(to, nindex, index) : 0, outside);
 }
 
 /* A statement of c->to that writes parts: n results of one reduction. */
-static void put_parts(struct partial *c, const struct loops *l, const struct search *found,
-                      const struct loops_stmt *like, int n, struct sol_tensor **out_part)
+static void put_parts(struct partial *c, const struct loops *l, struct search *found, const struct loops_stmt *like,
+                      int n, struct sol_tensor **out_part)
 {
     const struct ex e = l->ex.at[found->found];
     struct loops *to = c->to;
@@ -184,7 +184,7 @@ static void put_parts(struct partial *c, const struct loops *l, const struct sea
         shape[k] = to->letters.at[c->letter[c->kept[k]]].size;
     }
     const enum sol_dtype dtype = expr_natural(l, e.b) == C_F64 ? SOL_F64 : SOL_F32;
-    struct rewrite r = {.to = to, .from = l, .letter = letter, .read = lazy_read, .user = (void *)l};
+    struct rewrite r = {.to = to, .from = l, .letter = letter, .read = lazy_read, .user = found};
     struct loops_stmt s = {.nout = (uint8_t)n, .label = like->label};
     s.value = ex_red(to, e.op, c->inner, 0, rewrite_ex(&r, e.b));
     s.index = c->nkept ? ex_list(to, c->nkept, index) : 0;
@@ -192,9 +192,9 @@ static void put_parts(struct partial *c, const struct loops *l, const struct sea
         const char *name = i ? "spread" : "part";
         out_part[i] = plan_tensor(c->p, name, dtype, c->nkept, shape);
         s.out[i] = (uint16_t)loops_tensor(to, name, LOOPS_OUTPUT, dtype, c->nkept, shape);
-        to->tensors.at[s.out[i]].user = out_part[i];
+        loops_set_user(to, s.out[i], out_part[i]);
     }
-    PUSH(to->arena, to->stmts, s);
+    loops_stmt(to, s);
 }
 
 /* What is left in l: a read of the part, and those letters of `bound` that are still to be reduced. */
@@ -214,7 +214,7 @@ static int32_t read_part(const struct partial *c, struct loops *l, const struct 
     }
     *bound = (*bound | UINT64_C(1) << rows_letter) & letters;
     const int in = loops_tensor(l, part->name, LOOPS_INPUT, part->dtype, c->nkept, shape);
-    l->tensors.at[in].user = part;
+    loops_set_user(l, in, part);
     return ex_read(l, in, c->nkept ? ex_list(l, c->nkept, index) : 0, 0);
 }
 
@@ -238,16 +238,16 @@ static void put_moments(struct loops *l, int at, uint64_t bound, int32_t m, int3
         means.value = ex_red(l, RED_MOMENTS, bound, 0, m);
         spread.value = ex_binary(l, EX_ADD, ex_read(l, means.out[1], means.index, 0), spread.value);
     }
-    PUSH(l->arena, l->stmts, spread);
-    for (int i = l->stmts.n - 1; i > at + 1; i--) l->stmts.at[i] = l->stmts.at[i - 1];
-    l->stmts.at[at] = means;
-    l->stmts.at[at + 1] = spread;
+    loops_stmt(l, spread);
+    for (int i = l->stmts.n - 1; i > at + 1; i--) loops_set_stmt(l, i, l->stmts.at[i - 1]);
+    loops_set_stmt(l, at, means);
+    loops_set_stmt(l, at + 1, spread);
 }
 
 /* Statement number i of l; false: nothing of it can be computed in parts. */
 static bool split_stmt(struct partial *c, struct loops *l, int x, int i, int *rows_letter)
 {
-    const struct loops_stmt s = l->stmts.at[i];
+    struct loops_stmt s = l->stmts.at[i];
     struct search found = {.c = c, .l = l, .x = x};
     struct sol_tensor *part[2];
     if (s.scan_step) return false;
@@ -267,9 +267,8 @@ static bool split_stmt(struct partial *c, struct loops *l, int x, int i, int *ro
         put_moments(l, i, bound, m, q);
         return true;
     }
-    const int32_t all = total(l, bound, m), next = e.next;
-    l->ex.at[found.found] = l->ex.at[all];
-    l->ex.at[found.found].next = next;
+    s.value = ex_replace(l, s.value, found.found, total(l, bound, m));
+    loops_set_stmt(l, i, s);
     return true;
 }
 

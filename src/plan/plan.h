@@ -42,7 +42,7 @@ struct advice {
 #define PLAN_CHAIN 4 /* units of a band, at most */
 /* What becomes one kernel. loops->tensors[i].user is the graph tensor behind it (NULL for TEMPs and TABLEs). */
 struct unit {
-    struct loops *loops;
+    const struct loops *loops;
     struct sol_layer *layer; /* the first layer in it; gives position and name */
     const char *label;       /* "conv1 + relu" */
     enum program program;
@@ -119,27 +119,27 @@ struct store *plan_store(struct plan *p, const struct sol_tensor *t);
 /* A new tensor of the graph that only the plan knows (a packed weight, a reordered input). */
 struct sol_tensor *plan_tensor(struct plan *p, const char *name, enum sol_dtype t, int ndim, const int64_t *shape);
 /* Puts a unit in front of unit `at`, -1: behind all. */
-struct unit *plan_unit(struct plan *p, int at, enum program program, struct loops *l, struct sol_layer *layer,
+struct unit *plan_unit(struct plan *p, int at, enum program program, const struct loops *l, struct sol_layer *layer,
                        const char *label);
 bool plan_prepared(const struct store *s); /* is it written by `prepare`? */
 void plan_count(struct plan *p);           /* writers, readers */
-void unit_loops(struct unit *u, struct loops *l);
+void unit_loops(struct unit *u, const struct loops *l);
 void plan_place(struct store *s); /* layout.c: order, strides, size of one root */
 
 /* the phases, in order; each is one file */
 sol_status plan_units(struct plan *p);
-struct loops *plan_shrink(struct loops *l); /* shrink.c; changes l */
-int plan_parts(struct plan *p, struct loops *l,
-               struct loops **out_part); /* part.c: how many; room for all statements */
+const struct loops *plan_shrink(const struct loops *l); /* shrink.c */
+int plan_parts(struct plan *p, const struct loops *l,
+               const struct loops **out_part); /* part.c: how many; room for all statements */
 /* Does one of the statements first .. last - 1 write what the expression reads? Is it a deep sum of products? */
 bool plan_reads_written(const struct loops *l, int32_t node, int first, int last);
 bool plan_is_product(const struct loops *l, int32_t value);
-struct loops *plan_hoist(struct plan *p, struct loops *l, enum program program, struct sol_layer *layer,
-                         const char *label); /* adds units in front; returns what is left of l */
+const struct loops *plan_hoist(struct plan *p, const struct loops *l, enum program program, struct sol_layer *layer,
+                               const char *label); /* adds units in front; returns what is left of l */
 sol_status plan_compose(struct plan *p);
 /* compose.c: the loops with what writes tensor `t`, one statement, in place of its reads; NULL: it does not pay or
  * cannot be. */
-struct loops *plan_composed(struct plan *p, struct loops *from, int t, const struct loops *writer);
+const struct loops *plan_composed(struct plan *p, const struct loops *from, int t, const struct loops *writer);
 sol_status plan_absorb(struct plan *p);
 sol_status plan_partial(struct plan *p);
 int64_t plan_block_rows(const struct sol_tensor *t); /* partial.c: of pixels that make a part; 0: it has none */
@@ -150,7 +150,7 @@ sol_status plan_band(struct plan *p);
 sol_status plan_choose(struct plan *p);
 void unit_memory(struct plan *p, struct unit *u); /* u->memory, from where the tensors lie */
 /* choose.c: what computes loops in memory; equal ones are printed once. */
-sol_status choose_kernel(struct plan *p, struct loops *l, struct memory *memory, int root, const struct unit *u,
+sol_status choose_kernel(struct plan *p, const struct loops *l, struct memory *memory, int root, const struct unit *u,
                          const struct choice **out);
 /* Adds a candidate to a choice that has room for it: cheapest first, of equal ones the first. */
 void choice_add(struct choice *c, const struct candidate *cand);
@@ -162,41 +162,5 @@ bool plan_covers(const struct loops *l, int t, int32_t index);
 const char *plan_join_labels(struct plan *p, const char *a, const char *b);
 /* A step that zeroes the halos of a tensor's memory, as a kernel. */
 sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel *out);
-
-/* rewrite.c: copies of loops with changes */
-
-/* What a read of `from` becomes; 0: a plain copy. `index` are the rewritten indices (nodes of `to`), `outside`
- * likewise. */
-typedef int32_t (*rewrite_read)(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
-                                int32_t outside);
-struct rewrite {
-    struct loops *to;
-    const struct loops *from;
-    const int32_t *letter; /* by letter of `from`: expression of `to` */
-    const int *tensor;     /* by tensor of `from`: tensor of `to`, -1: dealt with by `read` */
-    rewrite_read read;     /* may be NULL */
-    void *user;
-};
-int32_t rewrite_ex(const struct rewrite *r, int32_t node);
-int32_t rewrite_list(const struct rewrite *r, int32_t first);
-/* Copies letters (identity map into `letter`) and statements of `from`. */
-void rewrite_letters(struct loops *to, const struct loops *from, int32_t *letter);
-void rewrite_stmts(const struct rewrite *r);
-/* Copies tensor i of `from` into `to`, or finds it there by its graph tensor. */
-int rewrite_tensor(struct loops *to, const struct loops *from, int i);
-/* Splits letters that occur as L//a and L%a into digits, so that their indices become affine. */
-struct loops *rewrite_split_letters(struct loops *l);
-/* n statements as loops of their own, without tensors and letters that nothing uses. Several parts of the same loops
- * are made in time that goes by their own size. */
-struct rewrite_part {
-    const struct loops *l;
-    int *map, *seen; /* by tensor of l: tensor of the part, -1: none; numbers of tensors that were seen */
-};
-struct rewrite_part rewrite_parts(const struct loops *l);
-struct loops *rewrite_part(const struct rewrite_part *all, int first, int n);
-/* All statements as one part. */
-struct loops *rewrite_sweep(struct loops *l);
-bool rewrite_has_reduction(const struct loops *l, int32_t node);
-bool rewrite_reads(const struct loops *l, int32_t node, int tensor);
 
 #endif

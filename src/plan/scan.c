@@ -109,11 +109,12 @@ static int place_tensor(struct scan *s, struct loops *to, int tensor, int64_t sh
     }
     struct scan_place *place = NEW(s->p->arena, struct scan_place);
     *place = (struct scan_place){tensor, shift};
-    const char *name = shift ? arena_printf(s->p->arena, "%s_before", t->name) : t->name;
-    const int made = loops_tensor(to, name, shift ? LOOPS_INPUT : t->role, t->dtype, t->ndim, t->shape);
-    to->tensors.at[made].table = t->table;
-    to->tensors.at[made].user = place;
-    return made;
+    struct loops_tensor moved = *t;
+    moved.user = place;
+    if (!shift) return loops_tensor_like(to, &moved);
+    moved.name = arena_printf(s->p->arena, "%s_before", t->name);
+    moved.role = LOOPS_INPUT;
+    return loops_tensor_like(to, &moved);
 }
 
 /* What another step wrote is a tensor of its own. */
@@ -149,7 +150,7 @@ static struct loops *phase_loops(struct scan *s, int64_t from, int64_t n, int fi
         st.index = rewrite_list(&r, st.index);
         st.value = rewrite_ex(&r, st.value);
         st.scan_step = 0;
-        PUSH(to->arena, to->stmts, st);
+        loops_stmt(to, st);
     }
     return to;
 }
@@ -157,17 +158,15 @@ static struct loops *phase_loops(struct scan *s, int64_t from, int64_t n, int fi
 /* Statements first .. last - 1 of a phase: what they write is a temporary if nobody else reads it. */
 static struct loops *stage_loops(struct scan *s, const struct loops *phase, int first, int last)
 {
-    struct loops *to = loops_copy(s->p->arena, phase);
-    to->stmts.n = last - first;
-    for (int i = 0; i < to->stmts.n; i++) to->stmts.at[i] = phase->stmts.at[first + i];
+    struct loops *to = loops_copy_with(s->p->arena, phase, last - first, &phase->stmts.at[first]);
     for (int t = 0; t < to->tensors.n; t++)
-        if (to->tensors.at[t].role != LOOPS_TABLE) to->tensors.at[t].role = LOOPS_INPUT;
+        if (to->tensors.at[t].role != LOOPS_TABLE) loops_set_role(to, t, LOOPS_INPUT);
     for (int i = first; i < last; i++) {
         const int t = phase->stmts.at[i].out[0], of = ((struct scan_place *)phase->tensors.at[t].user)->tensor;
         bool read = s->l->tensors.at[of].role == LOOPS_OUTPUT || s->own[of].carried;
         for (int k = 0; k < phase->stmts.n && !read; k++)
             read = (k < first || k >= last) && rewrite_reads(phase, phase->stmts.at[k].value, t);
-        to->tensors.at[t].role = read ? LOOPS_OUTPUT : LOOPS_TEMP;
+        loops_set_role(to, t, read ? LOOPS_OUTPUT : LOOPS_TEMP);
         s->own[of].scratch |= read && s->l->tensors.at[of].role == LOOPS_TEMP;
     }
     return rewrite_sweep(to);
@@ -212,7 +211,7 @@ static int letter_named(const struct loops *l, const char *name)
 }
 
 /* Cuts a stage: a block of the batch, then a step. False: it cannot be cut. */
-static bool cut(struct scan *s, struct scan_stage *st, struct loops *l, bool steps)
+static bool cut(struct scan *s, struct scan_stage *st, const struct loops *l, bool steps)
 {
     struct arena *a = s->p->arena;
     double nothing;

@@ -10,7 +10,7 @@ struct scan_place {
     int64_t shift;
 };
 struct scan_stage {
-    struct loops *sub;           /* of one step and one block; tensors[].user: its struct scan_place */
+    const struct loops *sub;     /* of one step and one block; tensors[].user: its struct scan_place */
     struct slice_operand *op[2]; /* by tensor, along the steps and along the blocks; NULL: not cut there */
     const struct memory *whole;  /* by tensor, before it was cut */
     struct memory *memory;

@@ -66,7 +66,7 @@ static bool collect_packs(struct printing *pr, const struct scan_stage *st)
         if (packed_tensor(pr, st, pack) >= 0) continue;
         if (pr->k.npack == KERNEL_MAX_PACKS) return false;
         const int made = loops_tensor(pr->merged, t->name, LOOPS_INPUT, t->dtype, t->ndim, t->shape);
-        pr->merged->tensors.at[made].user = t->user;
+        loops_set_user(pr->merged, made, t->user);
         pr->k.pack[pr->k.npack++] = (struct kernel_pack){made, pack->loops};
     }
     return true;

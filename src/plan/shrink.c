@@ -33,11 +33,11 @@ static void see_factor(struct shrink *s, uint64_t bound, int32_t node)
     }
 }
 
-/* The sum over fewer values; false: over none, or it is as short as it can be. */
-static bool shorten(struct shrink *s)
+/* The sum over fewer values; 0: over none, or it is as short as it can be. */
+static int32_t shorten(struct shrink *s)
 {
     struct loops *l = s->l;
-    struct ex red = l->ex.at[s->node];
+    const struct ex red = l->ex.at[s->node];
     int32_t map[LOOPS_MAX_LETTERS];
     bool shorter = false;
     for (int i = 0; i < l->letters.n; i++) {
@@ -51,17 +51,13 @@ static bool shorten(struct shrink *s)
         map[i] = ex_letter(l, i);
         const int64_t size = s->high[i] - s->low[i];
         if (size == l->letters.at[i].size) continue;
-        if (size < 2 || l->letters.n == LOOPS_MAX_LETTERS) return false;
+        if (size < 2 || l->letters.n == LOOPS_MAX_LETTERS) return 0;
         const int letter = loops_letter(l, l->letters.at[i].name, size);
         map[i] = ex_binary(l, EX_ADD, ex_letter(l, letter), ex_int(l, s->low[i]));
         bound ^= UINT64_C(1) << i | UINT64_C(1) << letter;
         shorter = true;
     }
-    if (!shorter) return false;
-    red.b = ex_copy(l, l, red.b, map, NULL);
-    red.u.bound = bound;
-    l->ex.at[s->node] = red;
-    return true;
+    return shorter ? ex_red(l, red.op, bound, 0, ex_copy(l, l, red.b, map, NULL)) : 0;
 }
 
 static void find_sum(void *user, int32_t node)
@@ -73,13 +69,19 @@ static void find_sum(void *user, int32_t node)
         s->node = node;
 }
 
-struct loops *plan_shrink(struct loops *l)
+const struct loops *plan_shrink(const struct loops *l)
 {
+    struct loops *to = loops_copy(l->arena, l);
     bool any = false;
     for (int i = 0; i < l->stmts.n; i++) {
-        struct shrink s = {.l = l};
-        ex_walk(l, l->stmts.at[i].value, find_sum, &s);
-        any |= s.node && shorten(&s);
+        struct loops_stmt s = l->stmts.at[i];
+        struct shrink sum = {.l = to};
+        ex_walk(to, s.value, find_sum, &sum);
+        const int32_t shorter = sum.node ? shorten(&sum) : 0;
+        if (!shorter) continue;
+        s.value = ex_replace(to, s.value, sum.node, shorter);
+        loops_set_stmt(to, i, s);
+        any = true;
     }
-    return any ? rewrite_sweep(l) : l;
+    return any ? rewrite_sweep(to) : l;
 }

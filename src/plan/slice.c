@@ -139,7 +139,7 @@ static void sliced_stmts(const struct rewrite *r, const struct slicing *c)
         for (int o = 0; o < s.nout; o++) s.out[o] = (uint16_t)r->tensor[s.out[o]];
         s.index = d ? ex_list(r->to, d, index) : 0;
         s.value = rewrite_ex(r, s.value);
-        PUSH(r->to->arena, r->to->stmts, s);
+        loops_stmt(r->to, s);
     }
 }
 
@@ -170,12 +170,9 @@ struct loops *loops_slice(struct arena *a, const struct loops *l, const struct m
             i == letter ? ex_int(to, 0) : ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
     for (int i = 0; i < l->tensors.n; i++) {
         const struct loops_tensor *t = &l->tensors.at[i];
-        int64_t shape[SOL_MAX_DIMS];
-        for (int d = 0; d < t->ndim; d++)
-            shape[d] = op[i].coef && d == op[i].dim ? op[i].max - op[i].min + 1 : t->shape[d];
-        tensor[i] = loops_tensor(to, t->name, t->role, t->dtype, t->ndim, shape);
-        to->tensors.at[i].table = t->table;
-        to->tensors.at[i].user = t->user;
+        struct loops_tensor part = *t;
+        if (op[i].coef) part.shape[op[i].dim] = op[i].max - op[i].min + 1;
+        tensor[i] = loops_tensor_like(to, &part);
         out_memory[i] = memory[i];
         if (!op[i].coef) continue;
         out_memory[i].halo_low[op[i].dim] = out_memory[i].halo_high[op[i].dim] = 0;

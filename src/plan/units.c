@@ -47,7 +47,7 @@ bool plan_prepared(const struct store *s)
     return s->t->role == TENSOR_VALUE && s->program == PROGRAM_PREPARE;
 }
 
-struct unit *plan_unit(struct plan *p, int at, enum program program, struct loops *l, struct sol_layer *layer,
+struct unit *plan_unit(struct plan *p, int at, enum program program, const struct loops *l, struct sol_layer *layer,
                        const char *label)
 {
     struct unit *u = NEW(p->arena, struct unit);
@@ -64,7 +64,7 @@ struct unit *plan_unit(struct plan *p, int at, enum program program, struct loop
     return u;
 }
 
-void unit_loops(struct unit *u, struct loops *l)
+void unit_loops(struct unit *u, const struct loops *l)
 {
     u->loops = l;
     u->root = unit_root(l, &u->contraction);
@@ -100,26 +100,37 @@ void plan_count(struct plan *p)
     }
 }
 
-static void bind_tensors(struct sol_layer *l, struct loops *loops)
+/* The layer's loops, with the graph's tensors behind theirs. */
+static struct loops *layer_loops(struct plan *p, const struct sol_layer *l, const char *label)
 {
+    struct loops *to = loops_copy(p->arena, l->loops);
     int in = 0, out = 0;
-    for (int i = 0; i < loops->tensors.n; i++) {
-        struct loops_tensor *t = &loops->tensors.at[i];
-        if (t->role == LOOPS_INPUT) {
+    for (int i = 0; i < to->tensors.n; i++) {
+        if (to->tensors.at[i].role == LOOPS_INPUT) {
             while (in < l->nin && !l->in[in]) in++;
-            t->user = l->in[in++];
-        } else if (t->role == LOOPS_OUTPUT) {
-            t->user = l->out[out++];
+            loops_set_user(to, i, l->in[in++]);
+        } else if (to->tensors.at[i].role == LOOPS_OUTPUT) {
+            loops_set_user(to, i, l->out[out++]);
         }
     }
+    for (int i = 0; i < to->stmts.n; i++) {
+        struct loops_stmt s = to->stmts.at[i];
+        s.label = label;
+        loops_set_stmt(to, i, s);
+    }
+    return to;
 }
+
+struct literals {
+    const struct loops *l;
+};
 
 /* A constant that is the same number everywhere is that number. */
 static int32_t literal_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
                             int32_t outside)
 {
-    const struct loops *from = user;
-    const struct sol_tensor *t = from->tensors.at[read->tensor].user;
+    const struct literals *from = user;
+    const struct sol_tensor *t = from->l->tensors.at[read->tensor].user;
     double v;
     (void)index, (void)nindex;
     if (outside || !t || t->role != TENSOR_CONST || !tensor_uniform(t, &v)) return 0;
@@ -128,15 +139,16 @@ static int32_t literal_read(void *user, struct loops *to, const struct ex *read,
 }
 
 /* Also: the same graph tensor as two inputs of a layer (x*x) becomes one tensor of the loops. */
-static struct loops *put_literals(struct loops *l)
+static const struct loops *put_literals(const struct loops *l)
 {
     struct loops *to = loops_create(l->arena, l->name);
     int32_t letter[LOOPS_MAX_LETTERS];
     int *tensor = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
     rewrite_letters(to, l, letter);
     for (int i = 0; i < l->tensors.n; i++) tensor[i] = rewrite_tensor(to, l, i);
-    rewrite_stmts(
-        &(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = tensor, .read = literal_read, .user = l});
+    struct literals from = {l};
+    rewrite_stmts(&(struct rewrite){
+        .to = to, .from = l, .letter = letter, .tensor = tensor, .read = literal_read, .user = &from});
     return rewrite_sweep(to);
 }
 
@@ -182,15 +194,13 @@ static bool is_move(const struct loops *l)
 static void add_units(struct plan *p, struct sol_layer *l, enum program program)
 {
     const char *label = layer_label(p, l);
-    struct loops *loops = loops_copy(p->arena, l->loops);
-    bind_tensors(l, loops);
-    for (int i = 0; i < loops->stmts.n; i++) loops->stmts.at[i].label = label;
+    const struct loops *loops = layer_loops(p, l, label);
     bool opaque = l->def->flags & LAYER_OPAQUE;
     if (!opaque) loops = plan_shrink(put_literals(loops));
-    struct loops **parts = NEW_ARRAY(p->arena, struct loops *, loops->stmts.n + 1);
+    const struct loops **parts = NEW_ARRAY(p->arena, const struct loops *, loops->stmts.n + 1);
     const int n = plan_parts(p, loops, parts);
     for (int i = 0; i < n; i++) {
-        struct loops *part = parts[i];
+        const struct loops *part = parts[i];
         if (!opaque) part = plan_hoist(p, part, program, l, label);
         struct unit *u = plan_unit(p, -1, program, part, l, label);
         u->opaque = opaque;

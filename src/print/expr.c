@@ -475,7 +475,7 @@ static const char *select(struct print_expr *p, const struct ex *e, enum compute
 /* A composite row: its expression, with the arguments computed once. */
 static const char *composite(struct print_expr *p, int32_t node, enum compute k)
 {
-    const int32_t body = ex_expand((struct loops *)p->loops, node);
+    const int32_t body = ex_expand(p->loops, node);
     const struct print_known *old = p->known;
     for (int32_t i = at(p, node)->a; i; i = at(p, i)->next) {
         const struct ex *e = at(p, i);

@@ -148,11 +148,12 @@ static bool behind(const struct loops *l, int a, int b)
     return false;
 }
 
-static void move_up(struct loops *l, int from, int to)
+static void move(struct loops *l, int from, int to)
 {
     const struct loops_stmt s = l->stmts.at[from];
-    memmove(&l->stmts.at[to + 1], &l->stmts.at[to], (size_t)(from - to) * sizeof s);
-    l->stmts.at[to] = s;
+    const int step = from < to ? 1 : -1;
+    for (int i = from; i != to; i += step) loops_set_stmt(l, i, l->stmts.at[i + step]);
+    loops_set_stmt(l, to, s);
 }
 
 /* Behind statements first .. at - 1 comes the first that may and with which they share as much as it has and they have;
@@ -164,11 +165,9 @@ static bool bring(struct loops *l, int first, int at)
         bool may = true;
         for (int i = at; i < s && may; i++) may = !behind(l, i, s);
         if (!may || groups_shared(l, s, s) != shared) continue;
-        move_up(l, s, at);
+        move(l, s, at);
         if (groups_shared(l, first, at) == shared) return true;
-        const struct loops_stmt back = l->stmts.at[at]; /* to where it was */
-        memmove(&l->stmts.at[at], &l->stmts.at[at + 1], (size_t)(s - at) * sizeof back);
-        l->stmts.at[s] = back;
+        move(l, at, s);
     }
     return false;
 }
@@ -308,7 +307,7 @@ static int side_by_side(const struct print_plan *pl, int tensor)
 
 static void place(struct print_plan *pl, int tensor)
 {
-    struct loops *l = pl->cluster.loops;
+    const struct loops *l = pl->cluster.loops;
     const struct loops_tensor *t = &l->tensors.at[tensor];
     struct print_temp *at = &pl->temp[tensor];
     struct memory *m = &pl->cluster.memory[tensor];
@@ -349,8 +348,8 @@ struct print_plan *groups_make(const struct solver_context *sc, const struct clu
     pl->near = (double)sc->target->l2 / 2;
     pl->cluster = *c;
     pl->lanes = lanes;
-    pl->cluster.loops = loops_copy(a, c->loops);
-    struct loops *l = pl->cluster.loops;
+    struct loops *l = pl->loops = loops_copy(a, c->loops);
+    pl->cluster.loops = l;
     guards_from_reads(l, c->memory);
     pl->cluster.memory = NEW_ARRAY(a, struct memory, l->tensors.n);
     pl->temp = NEW_ARRAY(a, struct print_temp, l->tensors.n);

@@ -67,20 +67,24 @@ static int32_t strip(struct gather *g, int32_t node)
     return node;
 }
 
-void guards_from_reads(struct loops *l, const struct memory *memory)
+static int32_t guarded(void *user, struct loops *l, int32_t node)
 {
-    const int n = l->ex.n;
-    for (int32_t node = 1; node < n; node++) {
-        const struct ex e = l->ex.at[node];
-        if (e.kind != EX_RED) continue;
-        struct gather g = {.l = l, .memory = memory, .op = e.op};
-        const int32_t body = strip(&g, e.b);
-        if (body == e.b) continue;
-        VECTOR(int32_t) parts = {0};
-        if (e.a) PUSH(l->arena, parts, e.a);
-        for (int i = 0; i < g.conds.n; i++) PUSH(l->arena, parts, g.conds.at[i]);
-        const int32_t guard = ex_logic(l, EX_AND, parts.n, parts.at);
-        l->ex.at[node].a = guard;
-        l->ex.at[node].b = body;
+    const struct ex e = l->ex.at[node];
+    if (e.kind != EX_RED) return node;
+    struct gather g = {.l = l, .memory = user, .op = e.op};
+    const int32_t body = strip(&g, e.b);
+    if (body == e.b) return node;
+    VECTOR(int32_t) parts = {0};
+    if (e.a) PUSH(l->arena, parts, e.a);
+    for (int i = 0; i < g.conds.n; i++) PUSH(l->arena, parts, g.conds.at[i]);
+    return ex_red(l, e.op, e.u.bound, ex_logic(l, EX_AND, parts.n, parts.at), body);
+}
+
+void guards_from_reads(struct loops *l, struct memory *memory)
+{
+    for (int i = 0; i < l->stmts.n; i++) {
+        struct loops_stmt s = l->stmts.at[i];
+        s.value = ex_map(l, s.value, guarded, memory);
+        loops_set_stmt(l, i, s);
     }
 }

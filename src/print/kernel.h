@@ -47,7 +47,7 @@ struct memory {
     bool constant; /* a parameter or a constant: may be packed by `prepare` */
 };
 struct cluster {
-    struct loops *loops;
+    const struct loops *loops;
     struct memory *memory; /* by tensor; TEMPs and TABLEs: not used */
     int root; /* statement that dominates the work (a contraction or reduction); those behind are epilogue */
 };
@@ -57,7 +57,8 @@ struct cluster {
 #define KERNEL_MAX_PACKS 8
 struct kernel_pack { /* the kernel wants operand `tensor` in another form */
     int tensor;
-    struct loops *loops; /* tensor 0: the operand as it is in the graph; tensor 1 (OUTPUT): the packed one, row-major */
+    const struct loops
+        *loops; /* tensor 0: the operand as it is in the graph; tensor 1 (OUTPUT): the packed one, row-major */
 };
 struct kernel {
     char *source; /* C text of all functions, without the helpers that they use (kernel_text puts those in front);
@@ -112,8 +113,8 @@ struct solver {
  * p->lane set, of that lane), or NULL for the default, a load from memory at the affine offset. Solvers use it to put
  * registers in place of the root's result. */
 struct print_expr {
-    struct text *out; /* statements that must come before (temporaries) are put here */
-    const struct loops *loops;
+    struct text *out;    /* statements that must come before (temporaries) are put here */
+    struct loops *loops; /* the solver's copy: composite functions are expanded in it */
     const struct memory *memory;
     const struct target *target;
     int lanes;         /* 1: scalar; else a GNU vector of that many elements along `vector_letter` */

@@ -36,14 +36,14 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
 /* Loops over the letters that a statement has for itself, and its body. */
 static void statement(struct print_expr *p, const struct print_plan *pl, const struct loops_stmt *s, uint64_t open)
 {
-    const struct loops *l = pl->cluster.loops;
+    struct loops *l = pl->loops;
     struct text note = text_new(p->out->arena);
     for (int o = 0; o < s->nout; o++) text_put(&note, "%s%s", o ? ", " : "", l->tensors.at[s->out[o]].name);
     text_line(p->out, "/* %s%s%s */", s->label ? s->label : "", s->label ? ": " : "", note.at);
     struct print_loops own = {0};
     for (int i = 0; i < l->letters.n; i++)
         if ((stmt_letters(l, s) & ~open) >> i & 1) own.letter[own.n++] = (uint8_t)i;
-    const int32_t target = ex_read((struct loops *)l, s->out[0], s->index, 0);
+    const int32_t target = ex_read(l, s->out[0], s->index, 0);
     nest_order(p, &own, target);
     nest_open(p, &own);
     const enum compute k = compute_of(l->tensors.at[s->out[0]].dtype);
@@ -109,7 +109,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     struct text text = solver_text(sc);
     print_tables(&text, pl->cluster.loops);
     struct print_expr p = {.out = &text,
-                           .loops = pl->cluster.loops,
+                           .loops = pl->loops,
                            .memory = pl->cluster.memory,
                            .target = sc->target,
                            .lanes = 1,

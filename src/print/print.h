@@ -94,7 +94,7 @@ void print_reduction_all(struct print_expr *p, int32_t node, enum compute k, con
 enum compute reduction_type(const struct print_expr *p, int32_t node, int i, enum compute k);
 
 /* -- guards.c: reads `t[i]:v` that a reduction skips without changing its result lose their test: its guard gets it */
-void guards_from_reads(struct loops *l, const struct memory *memory); /* zeros in halos need no test at all */
+void guards_from_reads(struct loops *l, struct memory *memory); /* zeros in halos need no test at all */
 
 /* -- groups.c: which statements share loops and tasks, and where their temporaries lie */
 enum temp_place {
@@ -114,6 +114,7 @@ struct print_group { /* statements first .. first + n - 1: one step */
 };
 struct print_plan {
     struct cluster cluster; /* a copy that may be changed: loops, memory with the strides of temporaries */
+    struct loops *loops;    /* of the cluster: what is printed in other words is appended */
     int lanes;
     int ngroup;
     struct print_group group[KERNEL_MAX_STEPS];

@@ -1,0 +1,330 @@
+/* Copies of loops with changes, through a map of letters, a map of tensors, and a function that says what a read
+ * becomes. Every node goes through the constructors again, which fold (algebra.c). */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hlir/loops.h"
+
+/* -- nodes */
+
+#define FEW 8 /* parts of a list that need no memory */
+
+static bool is_list(const struct ex *e)
+{
+    return e->kind == EX_READ || e->kind == EX_CALL || e->kind == EX_AND || e->kind == EX_OR;
+}
+
+static int32_t *room_for(struct loops *l, int n, int32_t *few)
+{
+    return n <= FEW ? few : NEW_ARRAY(l->arena, int32_t, n);
+}
+
+/* A node like `e` with these children: n of a list, or a; and b. */
+static int32_t rebuild(struct loops *l, const struct ex *e, int n, const int32_t *list, int32_t a, int32_t b)
+{
+    switch (e->kind) {
+    case EX_INT: return ex_int(l, e->u.i);
+    case EX_REAL: return ex_real(l, e->u.r);
+    case EX_NEG: return ex_neg(l, a);
+    case EX_TEST: return ex_test(l, a);
+    case EX_CMP: return ex_cmp(l, (enum ex_cmp)e->op, a, b);
+    case EX_READ: return ex_read(l, e->tensor, ex_list(l, n, list), b);
+    case EX_CALL: return ex_call(l, e->op, n, list);
+    case EX_AND:
+    case EX_OR: return ex_logic(l, (enum ex_kind)e->kind, n, list);
+    case EX_RED: return ex_red(l, e->op, e->u.bound, a, b);
+    default: assert(e->kind >= EX_ADD && e->kind <= EX_MOD); return ex_binary(l, (enum ex_kind)e->kind, a, b);
+    }
+}
+
+static int rewrite_nodes(const struct rewrite *r, int32_t first, int32_t *out)
+{
+    int n = 0;
+    for (int32_t i = first; i; i = r->from->ex.at[i].next) out[n++] = rewrite_ex(r, i);
+    return n;
+}
+
+int32_t rewrite_list(const struct rewrite *r, int32_t first)
+{
+    int32_t few[FEW], *list = room_for(r->to, ex_list_length(r->from, first), few);
+    const int n = rewrite_nodes(r, first, list);
+    return ex_list(r->to, n, list);
+}
+
+static uint64_t rewrite_bound(const struct rewrite *r, uint64_t bound)
+{
+    uint64_t out = 0;
+    for (int i = 0; i < r->from->letters.n; i++)
+        if (bound >> i & 1) out |= ex_letters(r->to, r->letter[i]);
+    return out;
+}
+
+/* Positions count by letter number: does the map keep the order? A letter may become its digits. */
+static bool keeps_order(const struct rewrite *r, uint64_t bound)
+{
+    int last = -1;
+    for (int i = 0; i < r->from->letters.n; i++) {
+        struct affine f;
+        if (!(bound >> i & 1)) continue;
+        if (!ex_affine(r->to, r->letter[i], &f) || (f.n && (f.c || f.coef[f.n - 1] != 1))) return false;
+        for (int k = 0; k < f.n; last = f.letter[k++])
+            if (f.letter[k] < last || (k && f.coef[k] >= f.coef[k - 1])) return false;
+    }
+    return true;
+}
+
+static int32_t rewrite_red(const struct rewrite *r, const struct ex *e)
+{
+    int32_t map[LOOPS_MAX_LETTERS];
+    struct rewrite fresh = *r;
+    if ((e->op == RED_MAXAT || e->op == RED_MINAT) && !keeps_order(r, e->u.bound)) {
+        for (int i = 0, n = r->from->letters.n; i < n; i++) {
+            const struct loops_letter letter = r->from->letters.at[i];
+            const bool bound = e->u.bound >> i & 1;
+            map[i] = bound ? ex_letter(r->to, loops_letter(r->to, letter.name, letter.size)) : r->letter[i];
+        }
+        fresh.letter = map;
+        if (r->done) fresh.done = NEW_ARRAY(r->to->arena, int32_t, r->from->ex.n);
+    }
+    struct ex to = *e;
+    to.u.bound = rewrite_bound(&fresh, e->u.bound);
+    const int32_t guard = rewrite_ex(&fresh, e->a);
+    return rebuild(r->to, &to, 0, NULL, guard, rewrite_ex(&fresh, e->b));
+}
+
+static int32_t rewrite_node(const struct rewrite *r, struct ex e)
+{
+    int32_t few[FEW];
+    if (e.kind == EX_LETTER) {
+        assert(r->letter[e.tensor]);
+        return r->letter[e.tensor];
+    }
+    if (e.kind == EX_RED) return rewrite_red(r, &e);
+    if (!is_list(&e)) {
+        const int32_t a = rewrite_ex(r, e.a);
+        return rebuild(r->to, &e, 0, NULL, a, rewrite_ex(r, e.b));
+    }
+    int32_t *list = room_for(r->to, ex_list_length(r->from, e.a), few);
+    const int n = rewrite_nodes(r, e.a, list);
+    const int32_t outside = rewrite_ex(r, e.b);
+    const int32_t read = e.kind == EX_READ && r->read ? r->read(r->user, r->to, &e, list, n, outside) : 0;
+    if (read) return read;
+    if (e.kind == EX_READ && r->tensor) {
+        assert(r->tensor[e.tensor] >= 0);
+        e.tensor = (uint16_t)r->tensor[e.tensor];
+    }
+    return rebuild(r->to, &e, n, list, 0, outside);
+}
+
+int32_t rewrite_ex(const struct rewrite *r, int32_t node)
+{
+    if (!node || (r->done && r->done[node])) return node ? r->done[node] : 0;
+    const int32_t made = rewrite_node(r, r->from->ex.at[node]); /* by value: `to` may be `from`, whose array may move */
+    if (r->done) r->done[node] = made;
+    return made;
+}
+
+int32_t ex_copy(struct loops *to, const struct loops *from, int32_t node, const int32_t *letter_map,
+                const int *tensor_map)
+{
+    struct rewrite r = {.to = to, .from = from, .letter = letter_map, .tensor = tensor_map};
+    r.done = NEW_ARRAY(to->arena, int32_t, from->ex.n);
+    return rewrite_ex(&r, node);
+}
+
+int32_t ex_map(struct loops *l, int32_t node, ex_change change, void *user)
+{
+    if (!node) return 0;
+    const struct ex e = l->ex.at[node];
+    const bool list = is_list(&e);
+    int32_t few[FEW], *part = room_for(l, list ? ex_list_length(l, e.a) : 0, few);
+    int n = 0;
+    bool changed = false;
+    for (int32_t i = list ? e.a : 0; i; i = l->ex.at[i].next, n++) {
+        part[n] = ex_map(l, i, change, user);
+        changed |= part[n] != i;
+    }
+    const int32_t a = list ? 0 : ex_map(l, e.a, change, user), b = ex_map(l, e.b, change, user);
+    changed |= b != e.b || (!list && a != e.a);
+    return change(user, l, changed ? rebuild(l, &e, n, part, a, b) : node);
+}
+
+struct replacement {
+    int32_t old, with;
+};
+
+static int32_t replace(void *user, struct loops *l, int32_t node)
+{
+    const struct replacement *r = user;
+    return ex_equal(l, node, r->old) ? r->with : node;
+}
+
+int32_t ex_replace(struct loops *l, int32_t node, int32_t old, int32_t with)
+{
+    return ex_map(l, node, replace, &(struct replacement){old, with});
+}
+
+/* -- statements and tensors */
+
+void rewrite_letters(struct loops *to, const struct loops *from, int32_t *letter)
+{
+    for (int i = 0; i < from->letters.n; i++)
+        letter[i] = ex_letter(to, loops_letter(to, from->letters.at[i].name, from->letters.at[i].size));
+}
+
+static void rewrite_some(const struct rewrite *r, int first, int n)
+{
+    for (int i = first; i < first + n; i++) {
+        struct loops_stmt s = r->from->stmts.at[i];
+        for (int o = 0; o < s.nout; o++) s.out[o] = (uint16_t)r->tensor[s.out[o]];
+        s.index = rewrite_list(r, s.index);
+        s.value = rewrite_ex(r, s.value);
+        if (s.scan_step) s.scan_letter = (uint8_t)r->to->ex.at[r->letter[s.scan_letter]].tensor;
+        loops_stmt(r->to, s);
+    }
+}
+
+void rewrite_stmts(const struct rewrite *r)
+{
+    rewrite_some(r, 0, r->from->stmts.n);
+}
+
+int rewrite_tensor(struct loops *to, const struct loops *from, int i)
+{
+    const struct loops_tensor *t = &from->tensors.at[i];
+    if (t->user) {
+        for (int k = 0; k < to->tensors.n; k++)
+            if (to->tensors.at[k].user == t->user) return k;
+    }
+    return loops_tensor_like(to, t);
+}
+
+/* -- digits */
+
+const struct loops *rewrite_split_letters(const struct loops *l)
+{
+    struct digits *d = NEW(l->arena, struct digits);
+    d->l = l;
+    for (int i = 0; i < l->stmts.n; i++) {
+        if (l->stmts.at[i].scan_step) d->bad |= UINT64_C(1) << l->stmts.at[i].scan_letter;
+        digits_find(d, l->stmts.at[i].value);
+    }
+    int found = 0, room = LOOPS_MAX_LETTERS - l->letters.n, cuts[LOOPS_MAX_LETTERS] = {0};
+    for (int i = 0; i < l->letters.n; i++) {
+        int n = digits_cuts(d, i);
+        cuts[i] = n <= room ? n : 0;
+        room -= cuts[i];
+        found += cuts[i];
+    }
+    if (!found) return l;
+    struct loops *to = loops_create(l->arena, l->name);
+    int32_t letter[LOOPS_MAX_LETTERS];
+    int *tensor = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
+    for (int i = 0; i < l->letters.n; i++) {
+        letter[i] = cuts[i] ? digits_letters(d, i, to)
+                            : ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
+    }
+    for (int i = 0; i < l->tensors.n; i++) tensor[i] = rewrite_tensor(to, l, i);
+    rewrite_stmts(&(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = tensor});
+    return to;
+}
+
+/* -- parts */
+
+struct seen {
+    const struct rewrite_part *all;
+    uint64_t letters;
+    int n; /* tensors */
+};
+
+static void see_tensor(struct seen *s, int tensor)
+{
+    if (s->all->map[tensor] >= 0) return;
+    s->all->map[tensor] = 0;
+    s->all->seen[s->n++] = tensor;
+}
+
+static void seen_visit(void *user, int32_t node)
+{
+    struct seen *s = user;
+    const struct ex *e = &s->all->l->ex.at[node];
+    if (e->kind == EX_READ) see_tensor(s, e->tensor);
+    if (e->kind == EX_LETTER) s->letters |= UINT64_C(1) << e->tensor;
+    if (e->kind == EX_RED) s->letters |= e->u.bound;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+struct rewrite_part rewrite_parts(const struct loops *l)
+{
+    const int n = l->tensors.n;
+    struct rewrite_part all = {.l = l, .map = NEW_ARRAY(l->arena, int, n + 1), .seen = NEW_ARRAY(l->arena, int, n + 1)};
+    for (int i = 0; i < n; i++) all.map[i] = -1;
+    return all;
+}
+
+struct loops *rewrite_part(const struct rewrite_part *all, int first, int n)
+{
+    const struct loops *l = all->l;
+    struct seen s = {.all = all};
+    for (int i = first; i < first + n; i++) {
+        const struct loops_stmt *st = &l->stmts.at[i];
+        for (int o = 0; o < st->nout; o++) see_tensor(&s, st->out[o]);
+        for (int32_t k = st->index; k; k = l->ex.at[k].next) ex_walk(l, k, seen_visit, &s);
+        ex_walk(l, st->value, seen_visit, &s);
+    }
+    qsort(all->seen, (size_t)s.n, sizeof *all->seen, ascending);
+    struct loops *to = loops_create(l->arena, l->name);
+    int32_t letter[LOOPS_MAX_LETTERS] = {0};
+    for (int i = 0; i < l->letters.n; i++)
+        if (s.letters >> i & 1)
+            letter[i] = ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
+    for (int i = 0; i < s.n; i++) all->map[all->seen[i]] = rewrite_tensor(to, l, all->seen[i]);
+    rewrite_some(&(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = all->map}, first, n);
+    for (int i = 0; i < s.n; i++) all->map[all->seen[i]] = -1;
+    return to;
+}
+
+struct loops *rewrite_sweep(const struct loops *l)
+{
+    const struct rewrite_part all = rewrite_parts(l);
+    return rewrite_part(&all, 0, l->stmts.n);
+}
+
+/* -- questions */
+
+struct find {
+    const struct loops *l;
+    int tensor;
+    bool found;
+};
+
+static void find_reduction(void *user, int32_t node)
+{
+    struct find *f = user;
+    if (f->l->ex.at[node].kind == EX_RED) f->found = true;
+}
+
+static void find_read(void *user, int32_t node)
+{
+    struct find *f = user;
+    if (f->l->ex.at[node].kind == EX_READ && f->l->ex.at[node].tensor == f->tensor) f->found = true;
+}
+
+bool rewrite_has_reduction(const struct loops *l, int32_t node)
+{
+    struct find f = {.l = l};
+    ex_walk(l, node, find_reduction, &f);
+    return f.found;
+}
+
+bool rewrite_reads(const struct loops *l, int32_t node, int tensor)
+{
+    struct find f = {.l = l, .tensor = tensor};
+    ex_walk(l, node, find_read, &f);
+    return f.found;
+}
