@@ -73,15 +73,17 @@ static void bind(struct bound *b, struct sol_ctx *ctx, const struct example *e)
         b->nin++;
     }
     const int pixels = in[0].ndim - 2;
-    int64_t s[3], d[3], g = e->g ? e->g : 1;
+    int64_t s[3], d[3], p[3], q[3], g = e->g ? e->g : 1;
     for (int i = 0; i < 3; i++) {
         s[i] = e->s[i] ? e->s[i] : 1;
         d[i] = e->d[i] ? e->d[i] : 1;
+        p[i] = e->p[i];
+        q[i] = e->q[i];
     }
     struct row_attr at[] = {{.name = "s", .kind = ATTR_INT, .n = pixels, .ints = s},
                             {.name = "d", .kind = ATTR_INT, .n = pixels, .ints = d},
-                            {.name = "p", .kind = ATTR_INT, .n = pixels, .ints = (int64_t *)e->p},
-                            {.name = "q", .kind = ATTR_INT, .n = pixels, .ints = (int64_t *)e->q},
+                            {.name = "p", .kind = ATTR_INT, .n = pixels, .ints = p},
+                            {.name = "q", .kind = ATTR_INT, .n = pixels, .ints = q},
                             {.name = "g", .kind = ATTR_INT, .n = -1, .ints = &g}};
     const struct attrs attrs = {COUNT_OF(at), at};
     if (row_parse(b->arena, e->name, e->row, &r) || row_bind(b->arena, r, b->nin, in, &attrs, &b->c.loops)) {
@@ -621,6 +623,7 @@ static void random_problems(void **state)
     uint32_t at = wanted && strchr(wanted, '@') ? (uint32_t)atoi(strchr(wanted, '@') + 1) : 1;
     static struct bound many[12];
     static struct example made[12];
+    char *row[12];
     for (; left > 0; left -= COUNT_OF(many)) {
         struct target t;
         seed = at++ * 7919;
@@ -634,7 +637,7 @@ static void random_problems(void **state)
         for (int i = 0; i < n; i++) {
             seed = at * 104729 + (uint32_t)i * 1299709;
             (pick(3) ? random_conv : random_product)(&made[i]);
-            made[i].row = strdup(made[i].row);
+            made[i].row = row[i] = strdup(made[i].row);
             bind(&many[i], the_ctx, &made[i]);
             random_jobs(&many[i], &t);
         }
@@ -644,7 +647,7 @@ static void random_problems(void **state)
         for (int k = 0; k < PARTS; k++) dlclose(parts[k]);
         for (int i = 0; i < n; i++) {
             arena_destroy(many[i].arena);
-            free((void *)made[i].row);
+            free(row[i]);
         }
     }
 }

@@ -141,8 +141,8 @@ static bool came_before(struct drawing *d, const struct loops *l, int i)
 
 static void put_arrows(struct drawing *d, int number)
 {
-    const struct unit *u = d->p->units.at[number];
-    const char *box = arena_printf(d->p->arena, "u%d", number);
+    struct unit *u = d->p->units.at[number];
+    char *box = arena_printf(d->p->arena, "u%d", number);
     bool any = false;
     for (int i = 0; i < u->loops->tensors.n; i++) {
         const struct loops_tensor *t = &u->loops->tensors.at[i];
@@ -155,8 +155,8 @@ static void put_arrows(struct drawing *d, int number)
     for (int i = 0; i < u->loops->tensors.n; i++) {
         const struct loops_tensor *t = &u->loops->tensors.at[i];
         if (t->role != LOOPS_OUTPUT || !t->user) continue;
-        map_set_int(d->maker, place_of(d, t->user), (void *)box);
-        map_set_int(d->unit, place_of(d, t->user), (void *)u);
+        map_set_int(d->maker, place_of(d, t->user), box);
+        map_set_int(d->unit, place_of(d, t->user), u);
     }
 }
 
@@ -191,9 +191,9 @@ static const char *drawn(struct plan *p)
                      "    edge [fontname=\"sans-serif\", fontsize=8];\n    fontname=\"sans-serif\";\n");
     put_prepare(&d);
     for (int i = 0; i < g->inputs.n; i++) {
-        const char *box = arena_printf(p->arena, "in%d", i);
+        char *box = arena_printf(p->arena, "in%d", i);
         put_end(&d, box, g->inputs.at[i]->name);
-        map_set_int(d.maker, place_of(&d, g->inputs.at[i]), (void *)box);
+        map_set_int(d.maker, place_of(&d, g->inputs.at[i]), box);
     }
     for (int i = 0; i < PROGRAMS; i++) d.boxes[i] = text_new(p->arena);
     for (int i = 0; i < p->units.n; i++)

@@ -239,7 +239,7 @@ static void statements(struct dfp *d, void *user)
 }
 
 /* The statements for `points` values of the tile's letter from `from` on, in a block or a loop. */
-static void region(struct dfp *d, const struct making *m, int64_t from, int64_t to, int points, bool constant)
+static void region(struct dfp *d, struct making *m, int64_t from, int64_t to, int points, bool constant)
 {
     const int tile = m->plan->tile;
     const char *name = d->loops->letters.at[tile].name;
@@ -258,7 +258,7 @@ static void region(struct dfp *d, const struct making *m, int64_t from, int64_t 
     d->point = 0;
     d->loads = NULL;
     for (int q = 0; q < DFP_POINTS; q++) d->known[q] = known;
-    statements(d, (void *)m);
+    statements(d, m);
     text_close(d->p.out, "}");
     d->letters[tile].known = false;
     d->tile = -1;
@@ -268,7 +268,7 @@ static void region(struct dfp *d, const struct making *m, int64_t from, int64_t 
     d->loads = NULL;
 }
 
-static void border(struct dfp *d, const struct making *m, int64_t from, int64_t to)
+static void border(struct dfp *d, struct making *m, int64_t from, int64_t to)
 {
     if (to - from > 4)
         region(d, m, from, to, 1, false);
@@ -279,7 +279,7 @@ static void border(struct dfp *d, const struct making *m, int64_t from, int64_t 
 /* Blocks of as many points as lanes, over the task's range of the tile's letter. */
 static void blocks(struct dfp *d, void *user)
 {
-    const struct making *m = user;
+    struct making *m = user;
     const int tile = m->plan->tile;
     const char *name = d->loops->letters.at[tile].name;
     const int64_t size = d->loops->letters.at[tile].size;
@@ -311,7 +311,7 @@ static void blocks(struct dfp *d, void *user)
 /* Left border, tiles of one or two sizes, right border. */
 static void tiles(struct dfp *d, void *user)
 {
-    const struct making *m = user;
+    struct making *m = user;
     const struct group_plan *p = m->plan;
     const int64_t n = p->high - p->low, count = (n + p->points - 1) / p->points;
     border(d, m, 0, p->low);

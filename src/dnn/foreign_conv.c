@@ -453,14 +453,18 @@ static struct loops *make_pack(const struct conv *c, struct arena *arena)
 
 /* -- the kernel */
 
-static const char *letter_value(void *user, int letter)
+static const char *value_of(const struct conv *c, int letter)
 {
-    const struct conv *c = user;
     for (int i = 0; i < c->nouter; i++)
         if (c->outer[i] == letter) return SAY("o%d", i);
     for (int i = 0; i < c->ndim; i++)
         if (c->pixel[i].y == letter) return i ? SAY("q%d", i) : "(row0 + r)";
     return letter != c->p.vector ? "g" : c->out != NONE ? "(col0 + n)" : "n";
+}
+
+static const char *letter_value(void *user, int letter)
+{
+    return value_of(user, letter);
 }
 
 /* The offset of a view at the vector. */
@@ -470,7 +474,7 @@ static const char *offset(const void *user, const struct view *v)
     const char *text = SAY("INT64_C(%lld)", (long long)v->c);
     for (int i = 0; i < c->p.loops->letters.n; i++)
         if (set_has(c->p.batch | c->p.m | c->p.n, i) && v->s[i])
-            text = SAY("%s + %s * INT64_C(%lld)", text, letter_value((void *)c, i), (long long)v->s[i]);
+            text = SAY("%s + %s * INT64_C(%lld)", text, value_of(c, i), (long long)v->s[i]);
     return text;
 }
 

@@ -79,8 +79,9 @@ static sol_status add_indexed(struct rule_call *c, struct sol_tensor *like, int 
                               struct sol_tensor *const *i, struct sol_tensor *dy, struct sol_tensor **out_d)
 {
     struct sol_tensor *in[SOL_MAX_DIMS + 2] = {NULL, dy};
-    struct row_attr at[] = {{.name = "dims", .kind = ATTR_INT, .n = n, .ints = (int64_t *)dims},
-                            text_attr("mode", "add")};
+    struct row_attr at[] = {
+        {.name = "dims", .kind = ATTR_INT, .n = n, .ints = arena_memdup(c->g->arena, dims, (size_t)n * sizeof *dims)},
+        text_attr("mode", "add")};
     for (int k = 0; k < n; k++) in[k + 2] = i[k];
     TRY(zeros_like(c, like, &in[0]));
     return add(c, "IndexPut", n + 2, in, &(struct attrs){2, at}, out_d);

@@ -15,6 +15,8 @@
 
 #include "base/base.h"
 
+#pragma GCC diagnostic warning "-Wcast-qual" /* whoever sees loops casts no const away */
+
 #define LOOPS_MAX_LETTERS 64 /* a set of letters is a bit mask */
 
 enum ex_kind {

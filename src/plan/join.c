@@ -24,7 +24,7 @@ size_t join_common(const char *a, const char *b)
 }
 
 /* The name that a line at the outermost level declares: the word before its first bracket, attributes apart. */
-static const char *declared(struct arena *a, const char *line)
+static char *declared(struct arena *a, const char *line)
 {
     static const char *const begins[] = {"static", "__attribute__", "void KERNEL", "typedef", "#define"};
     const char *attribute = "__attribute__((", *from, *end;
@@ -46,8 +46,8 @@ static struct map *own_names(struct arena *a, const char *text)
 {
     struct map *names = map_create(a);
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        const char *name = declared(a, line);
-        if (name && *name) map_set(names, name, (void *)name);
+        char *name = declared(a, line);
+        if (name && *name) map_set(names, name, name);
     }
     return names;
 }
