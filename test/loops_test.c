@@ -508,6 +508,25 @@ static void test_copy_position(void **state)
     assert_true(y == 7 && i == 4);
 }
 
+/* What is replaced is replaced everywhere, and folds; loops of which a copy was made stay as they are. */
+static void test_replace(void **state)
+{
+    const struct loops *from =
+        bind("x[A K] -> y[A] | y[A] = (sum[K] x[A K]) + exp(x[A 0])*2 - (sum[K] x[A K])", "", "f:4x3");
+    struct loops *to = loops_copy(arena, from);
+    const int32_t value = from->stmts.at[0].value, sum = from->ex.at[from->ex.at[value].a].a, nodes = from->ex.n;
+    struct loops_stmt s = from->stmts.at[0];
+    (void)state;
+    assert_int_equal(ex_replace(to, value, ex_int(to, 99), sum), value); /* not in it */
+    s.value = ex_replace(to, value, sum, ex_int(to, 7));
+    loops_set_stmt(to, 0, s);
+    loops_set_role(to, 0, LOOPS_TEMP);
+    assert_string_equal(body(to), "y[A] = 7 + exp(x[A 0])*2 - 7");
+    assert_string_equal(body(from), "y[A] = (sum[K] x[A K]) + exp(x[A 0])*2 - (sum[K] x[A K])");
+    assert_int_equal(from->ex.n, nodes);
+    assert_int_equal(from->tensors.at[0].role, LOOPS_INPUT);
+}
+
 /* Each allocation in turn fails: NOMEM, or the result; never a crash. */
 static void test_no_memory(void **state)
 {
@@ -562,8 +581,8 @@ int main(void)
         TEST(test_print_parses), TEST(test_bodies),       TEST(test_reshape),       TEST(test_tables),
         TEST(test_scans),        TEST(test_order),        TEST(test_bind_errors),   TEST(test_empty),
         TEST(test_types),        TEST(test_purposes),     TEST(test_affine),        TEST(test_algebra),
-        TEST(test_division),     TEST(test_copy),         TEST(test_copy_position), TEST(test_no_memory),
-        TEST(test_names),
+        TEST(test_division),     TEST(test_copy),         TEST(test_copy_position), TEST(test_replace),
+        TEST(test_no_memory),    TEST(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

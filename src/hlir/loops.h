@@ -92,11 +92,12 @@ struct loops {
     LOOPS_ROWS(struct loops_letter) letters;
     LOOPS_ROWS(struct loops_tensor) tensors;
     LOOPS_ROWS(struct loops_stmt) stmts; /* in order of need */
-    struct loops_memory *memory;         /* of these rows: loops.c's */
+    struct loops_memory *memory;         /* of these rows; only loops.c writes there */
 };
 
 /* -- loops.c: making */
 struct loops *loops_create(struct arena *a, const char *name);
+/* Copies share the nodes of the original. loops_copy_with: with these statements, which are over the same nodes. */
 struct loops *loops_copy(struct arena *a, const struct loops *l);
 struct loops *loops_copy_with(struct arena *a, const struct loops *l, int n, const struct loops_stmt *stmts);
 int loops_letter(struct loops *l, const char *name, int64_t size); /* a fresh letter; the name gets a number if taken */
@@ -106,7 +107,8 @@ int loops_table(struct loops *l, const char *name, enum sol_dtype t, int ndim, c
                 const void *values);
 int loops_tensor_like(struct loops *l, const struct loops_tensor *t); /* all of t, but the name is made unique */
 void loops_stmt(struct loops *l, struct loops_stmt s);
-/* Only of loops that are being made: row i is from now on this one; the statements are these; letters from n on go. */
+/* While loops are being made: other values for a tensor, a statement, all statements, a letter's size.
+ * loops_drop_letters: letters from number n on are gone, nothing may use them. */
 void loops_set_tensor(struct loops *l, int i, struct loops_tensor t);
 void loops_set_role(struct loops *l, int tensor, enum loops_role role);
 void loops_set_user(struct loops *l, int tensor, void *user);
