@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Where the time of each network goes, against what the machine can do: writes docs/roofline.md.
+"""Compares the time of each network with the limits of the machine, and writes docs/roofline.md.
 
 .venv/bin/python bench/roofline.py [NETWORK ...]      (those of bench.py; --out - prints the page)
 
-Every kernel of a run is measured (`sol.profile`), the median of many runs. A step has operations and bytes; the machine has
-a peak of multiply-adds and a rate at which it reads memory (peak.c, measured before and behind each network, for rented
-machines change by a factor of two within seconds): their quotients bound the step's time from below. Operations are those
-of a direct computation, so Winograd can be above the peak; bytes are counted once and as if they came from memory, so what
-is still in a cache can be faster than that, too.
+`sol.profile` measures the median time of every kernel over many runs. peak.c measures the machine's multiply-add rate and
+memory bandwidth before and after each network, because rented machines vary by a factor of two within seconds. Operations /
+rate and bytes / bandwidth bound the time of a kernel from below. Operations are counted as for a direct computation, so
+Winograd can exceed the limit. Bytes are counted once and as if they came from memory, so cached data can exceed it, too.
 """
 
 from __future__ import annotations
@@ -104,8 +103,8 @@ def left(name: str, steps: list[Step], peak: Peak, n: int = 3) -> list[str]:
         kind = "operations" if s.computes(peak) else "bytes"
         label = s.label if len(s.label) < 90 else s.label[:87] + "..."
         lines.append(
-            f"  * {s.us:.0f} us, {100 * s.us / total:.1f} % of the time, {100 * s.least_us(peak) / s.us:.0f} % of what "
-            f"its {kind} allow: `{label}`"
+            f"  * {s.us:.0f} us, {100 * s.us / total:.1f} % of the time, {100 * s.least_us(peak) / s.us:.0f} % of the "
+            f"limit by {kind}: `{label}`"
         )
     return lines
 
@@ -127,24 +126,24 @@ def main() -> None:
             steps, before = profile(name, args.runs, lambda: Peak.measure(program, args.threads))
             profiles[name] = steps, before.or_better(Peak.measure(program, args.threads))
     text = [
-        "# Where the time goes",
+        "# Networks and the limits of the machine",
         "",
-        f"Made by `bench/roofline.py` on {bench.machine()}, {args.threads} threads, batch 1, median of {args.runs} runs. *Peak* is",
-        "what the machine could multiply and add (GFLOP/s) and read from memory (GB/s) right before and behind each network",
-        "(`bench/peak.c`), the better of the two: a rented machine gives now more, now less.",
+        f"`bench/roofline.py` wrote this page on {bench.machine()}, {args.threads} threads, batch 1, median of {args.runs} runs.",
+        "*Peak* is the machine's multiply-add rate (GFLOP/s) and *GB/s* its memory bandwidth, measured immediately before and",
+        "after each network (`bench/peak.c`). The table shows the higher of the two values, because rented machines vary.",
         "",
-        "A step is bound by the larger of operations / peak and bytes / rate. *Bound* is what its layers would take at that",
-        "rate, in percent of what they took: operations are those of a direct computation, so that Winograd can be above 100 %,",
-        "and bytes that are still in a cache can be, too. Steps below 20 us are a class of their own: what they take is mostly",
-        "that threads meet.",
+        "Each step (kernel) is bound by its operations or its bytes, whichever takes longer at the machine's limits. The columns",
+        "*bound by* show the share of time in steps of each kind. *Bound* is the time at that limit in percent of the measured",
+        "time, so 100 % is the machine's limit. Operations are counted as for a direct computation, so Winograd can exceed 100 %.",
+        "Data that is still in a cache can exceed it, too. *Small steps* take less than 20 us, mostly for thread synchronization.",
         "",
         "| network | ms | GFLOP | GFLOP/s | peak | GB/s | bound by operations | bound | bound by bytes | bound | small steps |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
         *(row(name, steps, peak) for name, (steps, peak) in profiles.items()),
         "",
-        "## What is left",
+        "## Steps with the largest loss",
         "",
-        "The steps of each network that lose most time against their bound.",
+        "The three steps of each network that lose the most time compared with their limit.",
         "",
         *(line for name, (steps, peak) in profiles.items() for line in left(name, steps, peak)),
     ]

@@ -100,7 +100,6 @@ static int setup(void **state)
     p->data = (struct build_data){datum, sizeof datum};
     p->r = (struct build_request){.name = "test net",
                                   .device = "x86",
-                                  .vector_bytes = 16,
                                   .jobs = 2,
                                   .nkernel = 2,
                                   .kernel = kernels,

@@ -135,7 +135,7 @@ static void a_changed_compiler_builds_anew(void **state)
     make_compiler(p, ": another version");
     build_and_run(p);
     assert_int_equal(compiler_runs(p), 4);
-    p->r.vector_bytes = 64; /* other flags */
+    p->r.flag = "-mprefer-vector-width=512";
     p->r.march = "x86-64";
     build_and_run(p);
     assert_int_equal(compiler_runs(p), 4);
@@ -163,7 +163,7 @@ static void no_compiler(void **state)
     build_and_run(p);
     setenv("PATH", p->folder, 1); /* what was built before needs no compiler */
     build_and_run(p);
-    p->r.vector_bytes = 64;
+    p->r.flag = "-mprefer-vector-width=512";
     expect_error(p, SOL_ERR_COMPILER, (const char *[]){"cc, gcc, clang", NULL});
     setenv("PATH", path, 1);
     free(path);

@@ -18,6 +18,7 @@
 
 #include "dnn/dnn.h"
 #include "dnn_examples.h"
+#include "plan/plan.h"
 #include "sol/module.h"
 
 /* -- a problem in memory */
@@ -406,30 +407,30 @@ static void add_jobs(const struct bound *b, const struct target *t)
                                       .target = t,
                                       .winograd = true,
                                       .training = (b - bounds) & 1 && !b->e->inference,
-                                      .plugins =
-                                          strcmp(t->device, host.device) ? NULL : plugins_load(the_ctx, b->arena)};
+                                      .plugins = t->device != host.device ? NULL : plugins_load(the_ctx, b->arena)};
     bool found = false;
-    for (int s = 0; dnn_solvers[s]; s++) {
+    for (int s = 0; solvers[s]; s++) {
+        if (!solvers[s]->blocks) continue; /* other tests' */
         const char *why = "";
-        if (strcmp(dnn_solvers[s]->name, b->e->must) && (b - bounds) % 3) continue; /* the others now and then */
-        if (!dnn_solvers[s]->applicable(&sc, &b->c, &why)) {
-            if (!strcmp(dnn_solvers[s]->name, b->e->must)) print_error("%s: %s\n", b->e->name, why);
+        if (strcmp(solvers[s]->name, b->e->must) && (b - bounds) % 3) continue; /* the others now and then */
+        if (!solvers[s]->applicable(&sc, &b->c, &why)) {
+            if (!strcmp(solvers[s]->name, b->e->must)) print_error("%s: %s\n", b->e->name, why);
             continue;
         }
-        found |= !strcmp(dnn_solvers[s]->name, b->e->must);
+        found |= !strcmp(solvers[s]->name, b->e->must);
         struct variant v[SOLVER_MAX_VARIANTS];
         memset(v, 0, sizeof v);
-        const int n = dnn_solvers[s]->variants(&sc, &b->c, v);
+        const int n = solvers[s]->variants(&sc, &b->c, v);
         assert_in_range(n, 1, SOLVER_MAX_VARIANTS);
         struct job *j = &jobs.at[jobs.n];
         const struct variant *pick = &v[(b - bounds) * 7 % n];
-        if (b->e->variant && !strcmp(dnn_solvers[s]->name, b->e->must)) {
+        if (b->e->variant && !strcmp(solvers[s]->name, b->e->must)) {
             for (int i = n - 1; i >= 0; i--)
                 if (strstr(v[i].text, b->e->variant)) pick = &v[i];
             if (t->vector_bytes == 64) assert_non_null(strstr(pick->text, b->e->variant));
         }
         *j = (struct job){.b = b, .target = t, .id = jobs.n};
-        if (dnn_solvers[s]->emit(&sc, &b->c, pick, &j->k)) {
+        if (solvers[s]->emit(&sc, &b->c, pick, &j->k)) {
             print_error("%s: %s\n", b->e->name, sol_error(the_ctx));
             fail();
         }
@@ -595,17 +596,18 @@ static void random_jobs(const struct bound *b, const struct target *t)
                                       .winograd = true,
                                       .training = seed >> 16 & 1,
                                       .plugins = plugins_load(the_ctx, b->arena)};
-    for (int s = 0; dnn_solvers[s]; s++) {
+    for (int s = 0; solvers[s]; s++) {
+        if (!solvers[s]->blocks) continue; /* other tests' */
         const char *why = "";
         struct variant v[SOLVER_MAX_VARIANTS];
         memset(v, 0, sizeof v);
-        if (!dnn_solvers[s]->applicable(&sc, &b->c, &why)) continue;
-        const int n = dnn_solvers[s]->variants(&sc, &b->c, v);
+        if (!solvers[s]->applicable(&sc, &b->c, &why)) continue;
+        const int n = solvers[s]->variants(&sc, &b->c, v);
         if (!n) continue;
         seed = seed * 1664525u + 1013904223u;
         struct job *j = &jobs.at[jobs.n];
         *j = (struct job){.b = b, .target = t, .id = jobs.n};
-        if (dnn_solvers[s]->emit(&sc, &b->c, &v[(seed >> 8) % (uint32_t)n], &j->k)) {
+        if (solvers[s]->emit(&sc, &b->c, &v[(seed >> 8) % (uint32_t)n], &j->k)) {
             print_error("%s: %s\n", b->e->name, sol_error(the_ctx));
             fail();
         }

@@ -308,6 +308,25 @@ static int end(void **state)
     return 0;
 }
 
+static void an_unknown_solver_is_refused(void **state)
+{
+    struct sol_graph *g;
+    struct target t;
+    struct plan *p;
+    struct arena *a = arena_create(ctx);
+    (void)state;
+    assert_int_equal(sol_config_set(ctx, "solver", "wingrad"), SOL_OK);
+    assert_int_equal(target_named(ctx, "x86-64-v3", &t), SOL_OK);
+    assert_int_equal(sol_graph_parse(ctx, "graph \"t\"\ninput %0:f32[4] \"x\"\n%1 = relu(%0)\noutput %1 \"y\"\n", &g),
+                     SOL_OK);
+    assert_int_equal(plan_make(g, a, &t, &p), SOL_ERR_INVALID);
+    assert_string_equal(sol_error(ctx), "solver: there is none called 'wingrad'; expected auto, direct, gemv, matmul, "
+                                        "winograd, weights, weights-winograd, openblas, onednn, dfp, nest");
+    assert_int_equal(sol_config_set(ctx, "solver", "auto"), SOL_OK);
+    sol_graph_destroy(g);
+    arena_destroy(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,7 +336,7 @@ int main(void)
         cmocka_unit_test(test_shuffle),         cmocka_unit_test(test_flatten),
         cmocka_unit_test(test_prepare),         cmocka_unit_test(test_prepare_in_turn),
         cmocka_unit_test(test_prepared_output), cmocka_unit_test(test_recurrence),
-        cmocka_unit_test(test_partial),
+        cmocka_unit_test(test_partial),         cmocka_unit_test(an_unknown_solver_is_refused),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

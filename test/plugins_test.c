@@ -214,7 +214,7 @@ static void test_bands(void **state)
         const struct unit *u = plan->units.at[i];
         if (u->dead || !u->choice || !strstr(u->label, " > ")) continue;
         bands++;
-        for (int k = 0; k < u->choice->n; k++) assert_false(plugins_has(u->choice->candidate[k].solver->name));
+        for (int k = 0; k < u->choice->n; k++) assert_false(u->choice->candidate[k].solver->foreign);
     }
     assert_true(bands > 0);
     sol_graph_destroy(g);

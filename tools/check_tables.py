@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Every source file stands in the table (meson.build) of its folder, and every row has its file.
 
+What differs between devices is a column of the table in src/print/target.c: no other file has a device's name.
 With --fix the lists are rewritten from what is in the folders. Run by `make lint`.
 """
 
@@ -30,8 +31,26 @@ def tables() -> list[tuple[Path, str, list[str], str]]:
     return found
 
 
+DEVICES = ROOT / "src/print/target.c"
+
+
+def device_names() -> int:
+    """Says where a name of a device is a text of its own, outside of the table: it would be compared with one."""
+    names = re.findall(r"static const struct device \w+ = \{\s*\.name = (\"\w+\")", DEVICES.read_text())
+    bad = 0 if names else 1
+    if bad:
+        print(f"{DEVICES.relative_to(ROOT)}: found no device")
+    for path in sorted(p for f in ("src", "cli", "plugins", "include") for p in (ROOT / f).rglob("*.[chd]*")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for name in names:
+                if path != DEVICES and name in re.sub(r"/\*.*?\*/", "", line):
+                    print(f"{path.relative_to(ROOT)}:{number}: {name} is a device: ask its row in src/print/target.c")
+                    bad += 1
+    return bad
+
+
 def main() -> int:
-    fix, bad = "--fix" in sys.argv, 0
+    fix, bad = "--fix" in sys.argv, device_names()
     for build, head, wanted, closing in tables():
         text = build.read_text()
         start = text.find(head)

@@ -1,4 +1,4 @@
-"""The page docs/layers.md from layers.def and math.def: every layer with its signature, attributes and what it computes."""
+"""Writes docs/layers.md from layers.def and math.def: every layer with its signature, attributes and formula."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 LAYERS = Path(__file__).resolve().parent.parent / "src/layers"
 HEAD = """# The layers
 
-Made from `src/layers/layers.def` and `src/layers/math.def` by `make docs`. These are the words for `sol_graph_layer`, for
-the text form of a graph (docs/text-form.md) and for frontends.
+`make docs` makes this page from `src/layers/layers.def` and `src/layers/math.def`. `sol_graph_layer`, the
+[text form](text-form.md) of graphs and all frontends use these layers.
 
-* **Signature**: `x w b? -> y`: inputs and outputs in order; `?` may be missing, `*` any number of them.
-* **Attributes**: `s=1` may be left out, `axis:int` must be given. `int`, `real` and `text` are one value; `ints` and `reals`
-  a list with a value for each dimension, or one value for all; where a default is one number, a list may be given, too.
-  Axes count from the front, negative ones from the back.
-* Formulas are in the notation of docs/notation.md. Layers without one write it for their shapes and attributes:
+* **Signature**: `x w b? -> y` lists inputs and outputs in order. `?` marks an optional one, `*` any number of them.
+* **Attributes**: `s=1` is optional with default 1, `axis:int` is required. `int`, `real` and `text` are single values. `ints` and
+  `reals` are a list with one value for each dimension, or one value for all. An attribute whose default is one number also
+  accepts a list. Axes count from the front, negative axes from the back.
+* Formulas are in [the notation](notation.md). Layers without a formula here generate it for their shapes and attributes;
   `sol-opt --loops` shows it. *Opaque* layers are C functions.
-* A layer is refused by name if an attribute is unknown, a shape does not fit, or a type is not supported.
+* SOL rejects a layer by name if an attribute is unknown, a shape does not fit, or a type is not supported.
 """
 
 

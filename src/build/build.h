@@ -16,9 +16,9 @@ struct build_data { /* a constant of the module; too long to be C text */
 };
 struct build_request {
     const char *name;   /* of the network: for people and file names */
-    const char *device; /* folder in the cache: "x86", "arm64" */
+    const char *device; /* its folder in the cache */
     const char *march;  /* for -march=; NULL: none */
-    int vector_bytes;   /* of the target: 16, 32, 64 */
+    const char *flag;   /* another one of the target; NULL: none */
     bool trial;         /* the module is wanted now, and never again: only its objects are kept */
     int jobs;           /* compilers at the same time; 0: as many as there are processors */
     int nkernel;
@@ -74,7 +74,7 @@ const char *source_kernel(struct arena *a, const char *kernel, const char *symbo
 sol_status source_tables(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
                          const char **out_text);
 /* compiler.c: what makes generated code fast and right; ends with NULL. */
-const char *const *compiler_code_flags(struct arena *a, const char *march, int vector_bytes, bool clang);
+const char *const *compiler_code_flags(struct arena *a, const char *march, const char *flag, bool clang);
 /* The path of a program: as it is if it has a '/', else from PATH. NULL: there is none. */
 const char *compiler_find_program(struct arena *a, const char *name);
 

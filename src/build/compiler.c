@@ -95,7 +95,7 @@ static sol_status identify(struct sol_ctx *ctx, struct arena *a, struct cache *c
 }
 
 /* No -ffast-math: NaN and infinity keep their meaning. Predictive commoning of gcc spills register tiles. */
-const char *const *compiler_code_flags(struct arena *a, const char *march, int vector_bytes, bool clang)
+const char *const *compiler_code_flags(struct arena *a, const char *march, const char *flag, bool clang)
 {
     static const char *const always[] = {"-std=gnu11",
                                          "-O3",
@@ -112,13 +112,13 @@ const char *const *compiler_code_flags(struct arena *a, const char *march, int v
     for (int i = 0; i < COUNT_OF(always); i++) flags[n++] = always[i];
     if (march) flags[n++] = arena_printf(a, "-march=%s", march);
     if (!clang) flags[n++] = "-fno-predictive-commoning";
-    if (vector_bytes == 64) flags[n++] = "-mprefer-vector-width=512";
+    if (flag) flags[n++] = flag;
     return flags;
 }
 
 static void set_flags(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct compiler *cc)
 {
-    const char *const *code = compiler_code_flags(a, r->march, r->vector_bytes, cc->clang);
+    const char *const *code = compiler_code_flags(a, r->march, r->flag, cc->clang);
     int n = 0;
     while (code[n]) cc->flags[n] = code[n], n++;
     cc->flags[n++] = "-w";

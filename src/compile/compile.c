@@ -1,5 +1,5 @@
-/* The way of a network: passes, plan, schedule, build, and the object that runs it; with trials of another plan, if it
- * is to be tuned. */
+/* Compiles a network: passes, plan, schedule, build, and the object that runs it. If the network is to be tuned, trials
+ * of other plans follow. */
 #include "compile/compile.h"
 
 #include <string.h>
@@ -20,9 +20,9 @@ static sol_status build(struct sol_ctx *ctx, const struct schedule *s, const str
     }
     struct build_request r = {.name = s->plan->g->name,
                               .trial = trial,
-                              .device = target->device,
+                              .device = target->device->name,
                               .march = target->march,
-                              .vector_bytes = target->vector_bytes,
+                              .flag = target_flag(target),
                               .nkernel = s->kernels.n,
                               .kernel = s->kernels.at,
                               .ndata = s->constants.n,
@@ -39,7 +39,7 @@ static struct sol_io io_of(struct arena *a, const char *name, const struct sol_t
         .name = arena_strdup(a, name ? name : ""), .dtype = t->dtype, .ndim = t->ndim, .shape = shape};
 }
 
-/* What is left of an opaque layer when its graph is gone. */
+/* The part of an opaque layer that outlives its graph. */
 struct opaque {
     struct alone what;
     const char *name, *kind;
@@ -68,7 +68,7 @@ static void close_module(void *handle)
     module_close(&m);
 }
 
-/* What is known of the steps of a program, for profiles; in the network's arena. */
+/* The facts about the steps of a program that profiles show, in the network's arena. */
 static const struct net_note *notes_of(struct arena *a, const struct schedule_program *p)
 {
     struct net_note *notes = NEW_ARRAY(a, struct net_note, p->steps.n + 1);
@@ -123,7 +123,7 @@ static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const 
     return status;
 }
 
-struct way { /* of a graph, behind its passes; it may be gone several times */
+struct way { /* what compiling a graph needs after the passes; it may be compiled several times */
     struct sol_graph *g;
     const struct target *target;
     struct compile_memory memory;
@@ -152,7 +152,7 @@ static sol_status plan_net(const struct way *w, const struct advice *advice, str
     return SOL_OK;
 }
 
-/* From the plan on. */
+/* All phases from the plan on. */
 static sol_status make(void *user, const struct advice *advice, bool trial, struct tune_net *out)
 {
     const struct way *w = user;
@@ -164,7 +164,7 @@ static sol_status make(void *user, const struct advice *advice, bool trial, stru
     return status;
 }
 
-/* To the plan. */
+/* All phases up to the plan. */
 static sol_status begin(struct way *w)
 {
     TRY(target_check(w->g->ctx, w->target));

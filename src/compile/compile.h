@@ -1,31 +1,31 @@
-/* Compile: the way of a network (sol_compile). */
+/* The compilation of a network (sol_compile). */
 #ifndef SOL_COMPILE_H
 #define SOL_COMPILE_H
 
 #include "tune/tune.h"
 
-/* compile.c: the same as sol_compile by costs alone, for a target that may be made up; with its schedule, to look at.
+/* compile.c: compiles like sol_compile, by costs alone, for any target, and also returns the schedule for inspection.
  */
 sol_status compile_for(struct sol_graph *g, const struct target *target, struct tune_net *out);
-/* The same as sol_compile for another target than the key `target` says. */
+/* Compiles like sol_compile, for another target than the key `target` names. */
 sol_status compile_tuned(struct sol_graph *g, const struct target *target, struct sol_net **out_net);
 
-/* report.c: the unit that step i is of, NULL: none. A halo is of the unit behind it, which writes the tensor. */
+/* report.c: the unit of step i, NULL: none. A halo belongs to the unit behind it, which writes the tensor. */
 const struct unit *compile_unit_of(const struct schedule_program *p, int i);
-/* What was planned, into the log at DEBUG: one line a unit: solver, variant, cost. */
+/* Logs the plan at level DEBUG: one line for each unit with its solver, variant and cost. */
 void compile_report(const struct schedule *s);
-/* draw.c: with compiler::debug, the planned network for Graphviz. */
+/* draw.c: draws the planned network for Graphviz, with compiler::debug. */
 void compile_draw(const struct schedule *s);
-/* Writes a file into the folder debug beside the cache, as NAME-HASH and a suffix; the log says `what` lies there. */
+/* Writes a file NAME-HASH with a suffix into the folder `debug` beside the cache; the log says where `what` is. */
 void compile_keep_file(const struct schedule *s, const char *suffix, const char *text, const char *what);
-/* picture.c: memory while a kernel runs, by kind; all of them as SVG. */
+/* picture.c: draws memory while each kernel runs, by kind, as one SVG. */
 enum memory_kind {
     MEMORY_PARAMS,
     MEMORY_PREPARED,
     MEMORY_INPUTS,
     MEMORY_OUTPUTS,
     MEMORY_SAVED,
-    MEMORY_WORK, /* with the workers' scratch */
+    MEMORY_WORK, /* including the workers' scratch */
     MEMORY_KINDS
 };
 struct memory_bar {
@@ -34,22 +34,21 @@ struct memory_bar {
     int64_t bytes[MEMORY_KINDS];
 };
 const char *picture_memory(struct arena *a, const char *name, const struct memory_bar *bars, int n);
-/* With compiler::debug_memory_consumption: what is in memory during each step, and of what the peak is made; drawn,
- * too.
- */
+/* Logs what is in memory during each step and what makes up the peak, and draws it, with
+ * compiler::debug_memory_consumption. */
 void compile_report_steps(const struct schedule *s);
-/* memory.c: bytes of tensors together. */
+/* memory.c: the bytes of all tensors of a role. */
 int64_t compile_bytes(int n, struct sol_tensor *const *t);
-/* What forward keeps of a graph with a gradient, as the key training::memory says. */
+/* Applies the key training::memory: chooses what forward saves in a graph with a gradient. */
 struct compile_memory {
-    const struct keep *keep; /* NULL: there is no gradient */
+    const struct keep *keep; /* NULL: the graph has no gradient */
     int level;
 };
-/* About what the whole needs at most at another level, as s needs it at this one. 0: there is no gradient. */
+/* Estimates the peak memory at another level, given the peak of s at its own. 0: the graph has no gradient. */
 int64_t compile_peak(const struct schedule *s, const struct compile_memory *m, int level);
 sol_status compile_keep(struct sol_graph *g, const struct target *target, struct compile_memory *out_m);
 
-/* What it needs at most, into the log. */
+/* Logs the peak memory. */
 void compile_report_memory(struct sol_ctx *ctx, const struct sol_net *net, bool training);
 
 #endif

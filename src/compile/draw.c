@@ -1,20 +1,20 @@
-/* With compiler::debug: the planned network as a graph for Graphviz, debug/NAME-HASH.dot beside the cache. A box is a
- * unit of work (its layers, what computes it, its cost; the redder the more of its program's), an arrow a tensor.
- * What backward reads of forward is said in its boxes, as are outputs where there are many. Parameters are left out,
- * and what is made of them is one box. */
+/* Draws the planned network for Graphviz, with compiler::debug, as debug/NAME-HASH.dot beside the cache. A box is a
+ * unit: its layers, its solver, and its cost (the redder, the larger its share of the program). An arrow is a tensor.
+ * Boxes name the saved tensors that backward reads, and outputs where there are many. Parameters are left out, and
+ * everything that `prepare` makes of them is one box. */
 #include <string.h>
 #include <unistd.h>
 
 #include "build/build.h"
 #include "compile/compile.h"
 
-enum { LINE = 44, LINES = 8, ENDS = 8 }; /* of a box: characters, layers; outputs that are drawn */
+enum { LINE = 44, LINES = 8, ENDS = 8 }; /* limits of a box: characters, layers, outputs that are drawn */
 
 struct drawing {
     struct plan *p;
     struct text out, boxes[PROGRAMS];
-    struct map *maker; /* by the tensor that a tensor is a part of: the box that wrote it last */
-    struct map *unit;  /* the same: the unit */
+    struct map *maker; /* by root tensor: the last box that wrote it */
+    struct map *unit;  /* likewise: the unit */
     double cost[PROGRAMS];
     const char *last[PROGRAMS]; /* box */
 };
@@ -34,7 +34,7 @@ static void put_words(struct text *t, const char *s, size_t n, size_t most)
     if (n > most) text_put(t, "..");
 }
 
-/* "Conv conv1 + relu relu > MaxPool pool": a line for each layer, what it is joined by in front. */
+/* "Conv conv1 + relu relu > MaxPool pool": a line for each layer, with the sign that joins it in front. */
 static void put_layers(struct text *t, const char *label)
 {
     for (int lines = 0; *label; lines++) {
@@ -63,7 +63,7 @@ static void put_end(struct drawing *d, const char *box, const char *name)
     text_put(&d->out, "\"];\n");
 }
 
-/* What nobody wrote is a parameter, or a constant: then there is none. */
+/* Returns NULL for a tensor that nothing writes: a parameter or a constant. */
 static bool put_arrow(struct drawing *d, const struct sol_tensor *x, const char *to)
 {
     const char *from = map_get_int(d->maker, place_of(d, x));
@@ -74,20 +74,20 @@ static bool put_arrow(struct drawing *d, const struct sol_tensor *x, const char 
     return true;
 }
 
-/* Is x what a unit of forward left for u, a unit of backward? */
+/* Did a forward unit save x for u, a backward unit? */
 static const struct unit *saved_by(struct drawing *d, const struct unit *u, const struct sol_tensor *x)
 {
     const struct unit *of = map_get_int(d->unit, place_of(d, x));
     return of && of->program != u->program ? of : NULL;
 }
 
-/* Are outputs of a program drawn? Gradients and statistics are many: then the boxes name them. */
+/* Are outputs of a program drawn? Gradients and statistics are many; the boxes name those instead. */
 static bool has_ends(const struct drawing *d, enum program program)
 {
     return program == PROGRAM_FORWARD && d->p->g->outputs.n <= ENDS;
 }
 
-/* What a unit reads that forward saved; outputs that it gives and that are not drawn. */
+/* The saved tensors that a unit reads, and the outputs that it writes and that are not drawn. */
 static void put_borders(struct drawing *d, struct text *out, const struct unit *u)
 {
     for (int i = 0; i < u->loops->tensors.n; i++) {
@@ -128,7 +128,7 @@ static void put_unit(struct drawing *d, int number)
              u->opaque ? 0 : loops_flops(u->loops) / 1e6);
 }
 
-/* Is there an arrow from where input i comes from already? */
+/* Is there already an arrow from the source of input i? */
 static bool came_before(struct drawing *d, const struct loops *l, int i)
 {
     const void *from = map_get_int(d->maker, place_of(d, l->tensors.at[i].user));
@@ -149,7 +149,7 @@ static void put_arrows(struct drawing *d, int number)
         if (t->role == LOOPS_INPUT && t->user && !saved_by(d, u, t->user) && !came_before(d, u->loops, i))
             any |= put_arrow(d, t->user, box);
     }
-    if (!any && d->last[u->program]) /* below the one before, not beside all others */
+    if (!any && d->last[u->program]) /* below the previous one, not beside all others */
         text_put(&d->out, "    %s -> %s [style=invis];\n", d->last[u->program], box);
     d->last[u->program] = box;
     for (int i = 0; i < u->loops->tensors.n; i++) {

@@ -1,5 +1,6 @@
-/* What forward keeps for backward: the key training::memory. A word is a level of grad/keep.c; for a number of bytes
- * the levels are planned, on copies, until one needs no more than that: what solvers work in is known only then. */
+/* Chooses what forward saves for backward (the key training::memory). A word is a level of grad/keep.c. For a number of
+ * bytes, levels are planned on copies of the graph until one needs no more, because the solvers' work memory is known
+ * only then. */
 #include "compile/compile.h"
 #include "grad/grad.h"
 #include "passes/passes.h"
@@ -14,7 +15,7 @@ int64_t compile_bytes(int n, struct sol_tensor *const *t)
     return bytes;
 }
 
-/* As sol_net_memory will say it. */
+/* The same sum as sol_net_memory's. */
 static int64_t peak_of(const struct schedule *s)
 {
     const struct sol_graph *g = s->plan->g;
@@ -40,7 +41,7 @@ static sol_status plan_level(struct sol_graph *copy, struct keep *k, int level, 
     return SOL_OK;
 }
 
-/* What a network needs with a level, without compiling it. */
+/* The memory that a network needs at a level, without compiling it. */
 static sol_status try_level(const struct sol_graph *g, struct keep *k, int level, const struct target *target,
                             int64_t *out_bytes)
 {
@@ -56,7 +57,7 @@ static sol_status try_level(const struct sol_graph *g, struct keep *k, int level
     return status;
 }
 
-/* The first level that needs no more than the budget: guessed by the estimates, whose error the last try shows. */
+/* Finds the first level within the budget. Estimates give the first guess, and each try corrects their error. */
 static sol_status meet(const struct sol_graph *g, struct keep *k, const struct target *target, int64_t budget,
                        int *out_level)
 {

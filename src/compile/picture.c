@@ -1,5 +1,5 @@
-/* Memory over the kernels of a network, as a picture: a bar for each kernel of forward and backward, stacked by kind.
- * It is SVG, written by hand: any browser shows it, and says of a bar which layers it is. */
+/* Draws memory over the kernels of a network: a stacked bar for each kernel of forward and backward, by kind. The SVG
+ * is written directly; any browser shows it, and a tooltip names the layers of each bar. */
 #include "compile/compile.h"
 
 #include <string.h>

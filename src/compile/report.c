@@ -1,6 +1,5 @@
-/* What was planned, for people: one line a unit; and, with compiler::debug_memory_consumption, one line for each step
- * of forward and backward: what is in memory meanwhile, and for the step that needs most of it what that is. The same
- * is drawn (picture.c). */
+/* Reports the plan: one line for each unit. With compiler::debug_memory_consumption it also reports one line for each
+ * step of forward and backward with what is in memory, and what makes up the peak; picture.c draws the same. */
 #include "compile/compile.h"
 #include "rt/rt.h"
 
@@ -39,11 +38,11 @@ void compile_report(const struct schedule *s)
         (long long)s->prepared_bytes, (long long)s->saved_bytes);
 }
 
-/* -- what each step keeps alive */
+/* -- live tensors of each step */
 
-struct lump { /* a tensor in memory that is the network's own */
+struct lump { /* a tensor in the network's own memory */
     const struct sol_tensor *t;
-    const char *maker; /* label of the first step that has to do with it */
+    const char *maker; /* label of the first step that uses it */
     int64_t bytes;
     int first, last; /* steps */
     bool saved;
@@ -55,7 +54,7 @@ static bool counts(const struct schedule *s, int buffer)
     return kind == SOL_BUFFER_WORKSPACE || kind == SOL_BUFFER_SAVED;
 }
 
-/* Adds the tensors of a program: in backward those that forward saved live from the start, in forward to the end. */
+/* Adds the tensors of a program. Saved tensors are live from the start of backward, and to the end of forward. */
 static int find_lumps(const struct schedule *s, int program, struct lump *lumps)
 {
     const struct schedule_program *pr = &s->program[program];
@@ -87,7 +86,7 @@ static int by_bytes(const void *a, const void *b)
     return x->first != y->first ? (x->first < y->first ? -1 : 1) : 0;
 }
 
-/* The bars of a program: the steps of a kernel are one, with the most that any of them needs. Returns how many. */
+/* Makes the bars of a program: one for each kernel, with the largest need of its steps. Returns their number. */
 static int find_bars(const struct schedule *s, int program, const int64_t *saved, const int64_t *work,
                      struct memory_bar *bars)
 {
@@ -114,14 +113,14 @@ static int find_bars(const struct schedule *s, int program, const int64_t *saved
     return n;
 }
 
-/* Into the log, and as bars; returns how many. */
+/* Logs the steps and makes the bars; returns their number. */
 static int report_steps(const struct schedule *s, int program, struct memory_bar *bars)
 {
     const struct schedule_program *pr = &s->program[program];
     struct sol_ctx *ctx = s->plan->ctx;
     struct lump *lumps = NEW_ARRAY(s->arena, struct lump, s->plan->nstores + 1);
     const int n = find_lumps(s, program, lumps);
-    int64_t *alive[2], most = -1; /* by step: worked in, saved */
+    int64_t *alive[2], most = -1; /* by step: workspace, saved */
     int peak = 0;
     for (int k = 0; k < 2; k++) alive[k] = NEW_ARRAY(s->arena, int64_t, pr->steps.n + 2);
     for (int i = 0; i < n; i++) {

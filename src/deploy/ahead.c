@@ -42,9 +42,9 @@ static sol_status build(struct deploy *d, const struct deploy_version *v, const 
         data[i] = (struct build_data){t->data, (size_t)tensor_elements(t) * dtype_def(t->dtype)->bytes};
     }
     const struct build_request r = {.name = d->g->name,
-                                    .device = host.device,
+                                    .device = host.device->name,
                                     .march = host.march,
-                                    .vector_bytes = v->target.vector_bytes,
+                                    .flag = target_flag(&v->target),
                                     .nkernel = s->kernels.n,
                                     .kernel = s->kernels.at,
                                     .ndata = s->constants.n,

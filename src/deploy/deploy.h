@@ -17,13 +17,6 @@ struct deploy_keys { /* as they were given */
 #undef X
 };
 
-/* A row of devices.def. */
-struct deploy_device {
-    const char *name;
-    int threads;
-    const char *compiler, *package, *headers, *march, *target, *runner;
-};
-
 /* An instruction set. */
 struct deploy_version {
     const char *name, *id; /* "x86-64-v3", x86_64_v3 */
@@ -69,11 +62,12 @@ struct deploy {
     const struct sol_deploy_options *options;
     enum deploy_target target;
     struct deploy_keys keys;
-    const struct deploy_device *device;
-    const char *cc;          /* path of the compiler */
-    bool clang, cross, bare; /* bare: key threads=0 */
-    int ninput, noutput;     /* that the caller gives and gets: without gradients, with the seed */
-    int ngraph, npredict;    /* what trains is the last, behind those that predict */
+    const struct device *device;
+    const struct toolchain *toolchain; /* that makes programs for it elsewhere */
+    const char *cc;                    /* path of the compiler */
+    bool clang, cross, bare;           /* bare: key threads=0 */
+    int ninput, noutput;               /* that the caller gives and gets: without gradients, with the seed */
+    int ngraph, npredict;              /* what trains is the last, behind those that predict */
     struct deploy_graph *graph;
     struct sol_graph *copy; /* that trains, if none was given */
     VECTOR(int) trained;    /* parameters of what trains that have a gradient: their numbers */
@@ -93,7 +87,6 @@ struct deploy {
 
 /* keys.c */
 sol_status deploy_read_keys(struct deploy *d);
-const char *deploy_device_names(struct arena *a); /* "x86, arm64, .." */
 /* model.c */
 void deploy_hash_model(struct deploy *d);
 /* sizes.c: the header's macros. */

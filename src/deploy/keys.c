@@ -139,51 +139,34 @@ static sol_status check_names(struct deploy *d)
     if (*k->nvidia)
         return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED,
                         "deploy: nvidia::cc: there is no code for NVIDIA GPUs; device_type is one of %s",
-                        deploy_device_names(d->arena));
+                        device_names(d->arena));
     if (!strcmp(k->training, "1") && strcmp(k->pack, "load"))
         return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: pack: with training it is load: weights change");
     if (!*k->path) return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: path: expected a folder, got ''");
     return SOL_OK;
 }
 
-static const struct deploy_device devices[] = {
-#define X(name, threads, compiler, package, headers, march, target, runner) \
-    {name, threads, compiler, package, headers, march, target, runner},
-#include "deploy/devices.def"
-#undef X
-};
-
-const char *deploy_device_names(struct arena *a)
-{
-    struct text t = text_new(a);
-    for (int i = 0; i < COUNT_OF(devices); i++)
-        if (devices[i].threads) text_put(&t, "%s%s", i ? ", " : "", devices[i].name);
-    return t.at;
-}
-
-static const char *this_device(void)
-{
-    struct target t;
-    target_host(&t);
-    return t.device;
-}
-
 /* device_type: "arm64", or "arm64,armv8.2-a" */
 static sol_status find_device(struct deploy *d)
 {
-    const char *name = d->keys.device_type, *comma = strchr(name, ',');
+    const struct deploy_keys *k = &d->keys;
+    const char *name = k->device_type, *comma = strchr(name, ',');
     const char *device = comma ? arena_printf(d->arena, "%.*s", (int)(comma - name), name) : name;
-    if (comma && strcmp(d->keys.march, "native") && strcmp(d->keys.march, comma + 1))
+    if (comma && strcmp(k->march, "native") && strcmp(k->march, comma + 1))
         return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: device_type says '%s', but gcc::march '%s'", comma + 1,
-                        d->keys.march);
+                        k->march);
     if (comma) d->keys.march = comma + 1;
-    if (!strcmp(device, "auto")) device = this_device();
-    for (int i = 0; i < COUNT_OF(devices); i++)
-        if (!strcmp(devices[i].name, device) && (devices[i].threads || d->bare) && !d->device) d->device = &devices[i];
+    struct target host;
+    target_host(&host);
+    d->device = strcmp(device, "auto") ? device_named(device) : host.device;
     if (!d->device)
         return ctx_fail(d->ctx, SOL_ERR_UNSUPPORTED, "deploy: device_type: expected auto, %s, got '%s'",
-                        deploy_device_names(d->arena), device);
-    d->cross = strcmp(device, this_device()) != 0;
+                        device_names(d->arena), device);
+    if (strcmp(k->host_type, "auto") && !device_named(k->host_type))
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: host_type: expected auto, %s, got '%s'",
+                        device_names(d->arena), k->host_type);
+    d->toolchain = d->bare && d->device->bare.compiler ? &d->device->bare : &d->device->hosted;
+    d->cross = d->device != host.device;
     return SOL_OK;
 }
 

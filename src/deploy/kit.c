@@ -282,7 +282,7 @@ static const char *joined(struct deploy *d, const char *const *words)
 /* In a cross build the example runs in an emulator. */
 static const char *runner(const struct deploy *d)
 {
-    return d->cross ? d->device->runner : "";
+    return d->cross ? d->toolchain->runner : "";
 }
 
 /* What a program links besides. */
@@ -426,6 +426,26 @@ static const char *as_list(struct deploy *d, const char *words)
     return list;
 }
 
+/* CMake's function that adds the self-test to a project, for what is linked by that name. */
+static const char *cmake_selftest(struct deploy *d, const char *target)
+{
+    if (!deploy_tests_itself(d)) return "";
+    return deploy_fill(d->arena, deploy_text("selftest.cmake"),
+                       (const char *const[]){"id", text_identifier(d->arena, d->keys.lib_name), "target", target,
+                                             "flags", processor_flags(d), NULL});
+}
+
+/* Sources that are a project of their own have it in their tests, where its program runs. */
+static const char *cmake_own_selftest(struct deploy *d)
+{
+    if (!deploy_tests_itself(d)) return "";
+    return arena_printf(d->arena,
+                        "%sif(CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR\n"
+                        "    AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))\n"
+                        "  enable_testing()\n  %s_add_selftest()\nendif()\n",
+                        cmake_selftest(d, d->keys.lib_name), text_identifier(d->arena, d->keys.lib_name));
+}
+
 static sol_status write_source_cmake(struct deploy *d)
 {
     struct text sources = text_new(d->arena);
@@ -468,6 +488,8 @@ static sol_status write_source_cmake(struct deploy *d)
                                  d->bare ? "" : ", static, or shared with -DBUILD_SHARED_LIBS=ON, and the example",
                                  "example",
                                  example,
+                                 "selftest",
+                                 cmake_own_selftest(d),
                                  NULL};
     return write_unless_foreign(d, "CMakeLists.txt", deploy_fill(d->arena, deploy_text("CMakeLists.source"), pairs));
 }
@@ -489,16 +511,19 @@ static sol_status write_configurations(struct deploy *d)
                                            : d->bare ? " -lm"
                                                      : " -lm -pthread"),
                               NULL};
-    const char *const cmake[] = {
-        "lib",
-        lib,
-        "file",
-        deploy_library(d),
-        "kind",
-        shared ? "SHARED" : "STATIC",
-        "libs",
-        shared ? "" : d->bare ? "\n    INTERFACE_LINK_LIBRARIES m" : "\n    INTERFACE_LINK_LIBRARIES \"m;-pthread\"",
-        NULL};
+    const char *const cmake[] = {"lib",
+                                 lib,
+                                 "file",
+                                 deploy_library(d),
+                                 "kind",
+                                 shared ? "SHARED" : "STATIC",
+                                 "libs",
+                                 shared    ? ""
+                                 : d->bare ? "\n    INTERFACE_LINK_LIBRARIES m"
+                                           : "\n    INTERFACE_LINK_LIBRARIES \"m;-pthread\"",
+                                 "selftest",
+                                 cmake_selftest(d, arena_printf(d->arena, "%s::%s", lib, lib)),
+                                 NULL};
     TRY(deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.pc", lib),
                      deploy_fill(d->arena, deploy_text("pkgconfig.pc"), pc)));
     return deploy_write(d, d->keys.path, arena_printf(d->arena, "%sConfig.cmake", lib),
@@ -511,8 +536,10 @@ static sol_status write_wrapper(struct deploy *d)
     const char *const pairs[] = {"lib",    d->keys.lib_name, "func", d->keys.func_name,
                                  "module", module,           "name", text_identifier(d->arena, d->g->name),
                                  NULL};
-    return deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.py", module),
-                        deploy_fill(d->arena, deploy_text("wrapper.py"), pairs));
+    const char *text = deploy_fill(d->arena, deploy_text("wrapper.py"), pairs);
+    if (deploy_tests_itself(d))
+        text = arena_printf(d->arena, "%s%s", text, deploy_fill(d->arena, deploy_text("selftest.py"), pairs));
+    return deploy_write(d, d->keys.path, arena_printf(d->arena, "%s.py", module), text);
 }
 
 sol_status deploy_kit(struct deploy *d)

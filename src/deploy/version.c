@@ -16,7 +16,7 @@ static sol_status check_headers(struct deploy *d)
 {
     const char *const argv[] = {d->cc, "-include", "stdlib.h", "-E", "-x", "c", "/dev/null", NULL};
     const sol_status status = deploy_run(d, "compiler", argv, NULL);
-    const char *package = d->cross ? d->device->headers : "libc6-dev";
+    const char *package = d->cross ? d->toolchain->headers : "libc6-dev";
     if (status != SOL_ERR_COMPILER) return status;
     return ctx_fail(d->ctx, SOL_ERR_COMPILER,
                     "deploy: %s does not find stdlib.h: install the C library it compiles for (Debian, Ubuntu: apt "
@@ -27,7 +27,7 @@ static sol_status check_headers(struct deploy *d)
 sol_status deploy_find_compiler(struct deploy *d)
 {
     static const char *const own[] = {"cc", "gcc", "clang", NULL};
-    const char *const across[] = {d->device->compiler, NULL};
+    const char *const across[] = {d->toolchain->compiler, NULL};
     const char *const *names = d->cross ? across : own;
     const char *key = ctx_config(d->ctx, "compiler::name"), *output = "";
     if (!d->cross && *key && strcmp(key, "auto"))
@@ -38,7 +38,7 @@ sol_status deploy_find_compiler(struct deploy *d)
         return ctx_fail(d->ctx, SOL_ERR_COMPILER,
                         "deploy: code for %s needs the cross compiler %s, which is not in PATH: install it (Debian, "
                         "Ubuntu: apt install %s)",
-                        d->device->name, names[0], d->device->package);
+                        d->device->name, names[0], d->toolchain->package);
     if (!d->cc)
         return ctx_fail(d->ctx, SOL_ERR_COMPILER,
                         "deploy: no C compiler was found; install one (Debian, Ubuntu: apt install gcc) or set the key "
@@ -59,28 +59,10 @@ static sol_status ask_macros(struct deploy *d, const char *march, const char **o
     return status == SOL_ERR_COMPILER ? ctx_where(d->ctx, SOL_ERR_INVALID, "%s", "") : status;
 }
 
-static bool defines(const char *macros, const char *name)
-{
-    const size_t n = strlen(name);
-    for (const char *at = macros; (at = strstr(at, name)); at += n)
-        if (at > macros && at[-1] == ' ' && at[n] == ' ') return true;
-    return false;
-}
-
 /* -- targets */
 
-/* The name of the target that an instruction set is at least. */
-static const char *target_class(const struct deploy *d, const char *macros)
-{
-    if (d->device->target) return d->device->target;
-    if (defines(macros, "__AVX512F__") && defines(macros, "__AVX512BW__") && defines(macros, "__AVX512VL__") &&
-        defines(macros, "__AVX512DQ__"))
-        return "x86-64-v4";
-    if (defines(macros, "__AVX2__") && defines(macros, "__FMA__")) return "x86-64-v3";
-    return defines(macros, "__SSE4_2__") ? "x86-64-v2" : "sse2";
-}
-
-static uint32_t needs(const struct deploy *d, const char *macros)
+/* What of features.def the code may use. */
+static uint32_t needs(const char *macros)
 {
     static const char *const rows[] = {
 #define X(feature, macro) macro,
@@ -88,31 +70,27 @@ static uint32_t needs(const struct deploy *d, const char *macros)
 #undef X
     };
     uint32_t bits = 0;
-    if (strcmp(d->device->name, "x86")) return 0;
-    for (int i = 0; i < COUNT_OF(rows); i++) bits |= defines(macros, rows[i]) ? UINT32_C(1) << i : 0;
+    for (int i = 0; i < COUNT_OF(rows); i++) bits |= target_defines(macros, rows[i]) ? UINT32_C(1) << i : 0;
     return bits;
 }
 
+/* Vectors as long as those of another target of the device. */
 static sol_status set_vector(struct deploy *d, struct deploy_version *v)
 {
-    static const struct {
-        const char *name;
-        int bytes;
-    } widths[] = {{"sse2", 16}, {"sse4", 16}, {"avx", 32}, {"avx2", 32}, {"avx512", 64}};
-    for (int i = 0; i < COUNT_OF(widths); i++) {
-        if (strcmp(d->keys.vector, widths[i].name)) continue;
-        if (widths[i].bytes > v->target.vector_bytes || strcmp(d->device->name, "x86"))
-            return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: ispc::vector '%s': %s has vectors of %d bytes",
-                            d->keys.vector, v->name, v->target.vector_bytes);
-        v->target.vector_bytes = widths[i].bytes;
-    }
+    struct target like;
+    if (!strcmp(d->keys.vector, "native")) return SOL_OK;
+    TRY(target_named(d->ctx, d->keys.vector, &like));
+    if (like.vector_bytes > v->target.vector_bytes || like.device != d->device)
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: ispc::vector '%s': %s has vectors of %d bytes",
+                        d->keys.vector, v->name, v->target.vector_bytes);
+    v->target.vector_bytes = like.vector_bytes;
     return SOL_OK;
 }
 
 const char *const *deploy_flags(struct deploy *d, const struct deploy_version *v)
 {
     const char *march = v ? v->march : d->bare ? d->version[0].march : NULL; /* floats go another way without an FPU */
-    const char *const *code = compiler_code_flags(d->arena, march, v ? v->target.vector_bytes : 0, d->clang);
+    const char *const *code = compiler_code_flags(d->arena, march, v ? target_flag(&v->target) : NULL, d->clang);
     VECTOR(const char *) flags = {0};
     for (int i = 0; code[i]; i++)
         if (!d->bare || strcmp(code[i], "-fPIC")) PUSH(d->arena, flags, code[i]);
@@ -128,16 +106,16 @@ static sol_status make_version(struct deploy *d, const char *march, struct deplo
 {
     const char *macros;
     if (!*march) return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: gcc::march: expected an instruction set, got ''");
-    if (d->cross && !strcmp(march, "native")) march = d->device->march;
+    if (d->cross && !strcmp(march, "native")) march = d->toolchain->march;
     v->name = v->march = march;
     v->id = text_identifier(d->arena, march);
     v->kernels = map_create(d->arena);
     TRY(ask_macros(d, march, &macros));
-    TRY(target_named(d->ctx, target_class(d, macros), &v->target));
+    target_of_macros(d->device, macros, &v->target);
     v->target.name = v->name;
     v->target.march = march;
     v->target.starts = !strcmp(d->keys.pack, "load");
-    v->needs = needs(d, macros);
+    v->needs = needs(macros);
     TRY(set_vector(d, v));
     TRY(machine_find(d->ctx, &v->target));
     v->flags = deploy_flags(d, v);
@@ -146,13 +124,13 @@ static sol_status make_version(struct deploy *d, const char *march, struct deplo
 
 /* -- the network for it */
 
-/* Can this machine run the code? What a processor of another kind than x86 has is not asked for. */
+/* Can this machine run the code? Where it cannot be asked what it has: only its own. */
 static bool runs_here(const struct deploy *d, const struct deploy_version *v, const char *native_macros)
 {
     struct target host;
     target_host(&host);
-    if (v->target.vector_bytes > host.vector_bytes || (v->target.fma && !host.fma)) return false;
-    return !strcmp(v->march, "native") || (!strcmp(d->device->name, "x86") && !(v->needs & ~needs(d, native_macros)));
+    if (!target_runs_on(&v->target, &host)) return false;
+    return !strcmp(v->march, "native") || (d->device->features && !(v->needs & ~needs(native_macros)));
 }
 
 static sol_status find_what_is_tuned(struct deploy *d)

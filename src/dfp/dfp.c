@@ -434,7 +434,7 @@ static int lanes_for(const struct solver_context *sc, const struct loops *l)
     bool narrow = false;
     for (int i = 0; i < l->tensors.n; i++)
         narrow = narrow || (l->tensors.at[i].role != LOOPS_TABLE && l->tensors.at[i].dtype == SOL_F32);
-    return MAX(2, sc->target->vector_bytes / (narrow ? 4 : 8));
+    return MAX(2, target_lanes(sc->target, narrow ? 4 : 8));
 }
 
 static struct making *make(const struct solver_context *sc, const struct cluster *c, const struct variant *v)

@@ -13,7 +13,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
 
 int blocking_lanes(const struct problem *p, const struct target *t)
 {
-    int lanes = t->vector_bytes / p->bytes;
+    int lanes = target_lanes(t, p->bytes);
     while (lanes > 2 && lanes > 16 / p->bytes && lanes / 2 >= problem_size(p, p->n)) lanes /= 2;
     return lanes;
 }
@@ -346,7 +346,7 @@ bool blocking_make(const struct problem *p, const struct target *t, const struct
     if (p->vector < 0) FAIL("no letter for the vectors");
     if (!p->a.affine) FAIL("the index of a is not affine");
     if (o->source != B_PACKED && (!p->b.affine || p->b.any_border)) FAIL("b has borders");
-    b->lanes = o->groups ? t->vector_bytes / p->bytes : blocking_lanes(p, t);
+    b->lanes = o->groups ? target_lanes(t, p->bytes) : blocking_lanes(p, t);
     b->group = o->groups ? find_group(p, b->lanes, &b->group_size) : -1;
     if (o->groups && (b->group < 0 || o->source != B_PACKED || o->vectors != 1)) FAIL("no groups that share a vector");
     b->gather = o->gather || p->a.any_border;

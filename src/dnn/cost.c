@@ -242,7 +242,7 @@ double cost_gemv(const struct problem *p, const struct target *t, int64_t tasks)
 {
     enum { START = 20 }; /* cycles of a task: places, rows that do not exist */
     const double elements = (double)problem_size(p, p->batch | p->n | p->k);
-    const double lanes = t->vector_bytes / p->bytes, k = (double)problem_size(p, p->k);
+    const double lanes = target_lanes(t, p->bytes), k = (double)problem_size(p, p->k);
     const double cycles = elements / lanes * (1 + 2 * lanes / k) + START * (double)tasks;
     const double compute = cycles * cycle(t) / t->cores;
     const double memory = cold(t, elements * p->bytes);
@@ -255,7 +255,7 @@ double cost_foreign(const struct problem *p, const struct target *t, int64_t tas
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
     const double products = (double)problem_size(p, p->batch | p->m | p->n | p->k);
     const double sums = (double)problem_size(p, p->batch | p->m | p->n);
-    const double lanes = t->vector_bytes / 4;
+    const double lanes = target_lanes(t, 4);
     const double compute = products / (lanes * t->units * constants.foreign) * cycle(t) / t->cores * busy;
     const double weights = cold(t, (double)problem_size(p, p->batch | p->n | p->k) * p->bytes);
     return MAX(compute, weights) + constants.overlap * MIN(compute, weights) + 2 * sums * p->bytes / t->l2_rate +

@@ -106,4 +106,5 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     return SOL_OK;
 }
 
-const struct solver dnn_direct = {.name = "direct", .applicable = applicable, .variants = variants, .emit = emit};
+const struct solver dnn_direct = {
+    .name = "direct", .blocks = true, .applicable = applicable, .variants = variants, .emit = emit};

@@ -1,10 +1,8 @@
-/* DNN: solvers for contractions. One file and one row in `dnn_solvers` each. */
+/* DNN: solvers for contractions, one file each (solvers.h). Here: what others ask of the libraries that compute. */
 #ifndef SOL_DNN_DNN_H
 #define SOL_DNN_DNN_H
 
 #include "print/kernel.h"
-
-extern const struct solver *const dnn_solvers[]; /* ends with NULL */
 
 /* plugins.c: other libraries, as include/sol/plugin.h has them. A solver of the same name prints kernels that call
  * them.
@@ -21,6 +19,5 @@ struct plugins {
 };
 /* Those that are there, as the key `plugins` says; they stay loaded. NULL: none. */
 const struct plugins *plugins_load(struct sol_ctx *ctx, struct arena *a);
-bool plugins_has(const char *solver); /* is it one of theirs, there or not? */
 
 #endif

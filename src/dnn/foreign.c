@@ -106,7 +106,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, const
     *g = (struct foreign){.by = by};
     *why = "it has no matrix product";
     if (!by->gemm) return false;
-    g->lanes = sc->target->vector_bytes / 4;
+    g->lanes = target_lanes(sc->target, 4);
     for (int swap = 0; swap < 2; swap++)
         if (problem_make(sc->arena, c, swap, &g->p, why) && find_as(&g->p, g, why)) return true;
     return false;
@@ -346,7 +346,11 @@ static sol_status emit_by(const struct solver_context *sc, const struct cluster 
     {                                                                                                                \
         return emit_by(sc, c, #library, v, out);                                                                     \
     }                                                                                                                \
-    const struct solver dnn_##library = {                                                                            \
-        .name = #library, .applicable = library##_applicable, .variants = library##_variants, .emit = library##_emit};
+    const struct solver dnn_##library = {.name = #library,                                                           \
+                                         .blocks = true,                                                             \
+                                         .foreign = true,                                                            \
+                                         .applicable = library##_applicable,                                         \
+                                         .variants = library##_variants,                                             \
+                                         .emit = library##_emit};
 #include "dnn/plugins.def"
 #undef X

@@ -231,7 +231,7 @@ static bool find(const struct solver_context *sc, const struct cluster *cluster,
 {
     memset(c, 0, sizeof *c); /* plug-ins compare descriptions as bytes */
     c->by = by;
-    c->lanes = sc->target->vector_bytes / 4;
+    c->lanes = target_lanes(sc->target, 4);
     *why = "it has no convolutions";
     if (!by->conv_plan) return false;
     for (int swap = 0; swap < 2; swap++)

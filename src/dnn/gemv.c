@@ -45,7 +45,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
         *why = "an index is not affine or leaves its tensor";
         if (!out->p.a.affine || !out->p.b.affine || out->p.a.any_border || out->p.b.any_border) continue;
         if (!make_axes(out, why)) continue;
-        out->lanes = sc->target->vector_bytes / out->p.bytes;
+        out->lanes = target_lanes(sc->target, out->p.bytes);
         out->nouter = 1;
         for (int i = 0; i < out->outer.n; i++) out->nouter *= out->outer.at[i].size;
         out->groups = (out->n.size + out->lanes - 1) / out->lanes;
@@ -235,4 +235,5 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     return SOL_OK;
 }
 
-const struct solver dnn_gemv = {.name = "gemv", .applicable = applicable, .variants = variants, .emit = emit};
+const struct solver dnn_gemv = {
+    .name = "gemv", .blocks = true, .applicable = applicable, .variants = variants, .emit = emit};

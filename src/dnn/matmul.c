@@ -81,4 +81,5 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     return SOL_OK;
 }
 
-const struct solver dnn_matmul = {.name = "matmul", .applicable = applicable, .variants = variants, .emit = emit};
+const struct solver dnn_matmul = {
+    .name = "matmul", .blocks = true, .applicable = applicable, .variants = variants, .emit = emit};

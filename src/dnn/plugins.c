@@ -13,13 +13,6 @@ static const char *const names[] = {
 #undef X
 };
 
-bool plugins_has(const char *solver)
-{
-    for (int i = 0; i < COUNT_OF(names); i++)
-        if (!strcmp(solver, names[i])) return true;
-    return false;
-}
-
 /* Where they are in a source checkout: beside the folder that this code was loaded from, or in it. */
 static const char *build_folder(struct arena *a, const char *below)
 {

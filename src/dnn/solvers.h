@@ -1,4 +1,4 @@
-/* The rows of the table of solvers, and what they share. */
+/* The solvers, rows of the table in plan/solvers.c, and what they share. */
 #ifndef SOL_DNN_SOLVERS_H
 #define SOL_DNN_SOLVERS_H
 
@@ -30,7 +30,7 @@ struct tile_shape {
 };
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room);
 
-/* solvers.c */
+/* variants.c */
 /* Sorts by cost and keeps the cheapest SOLVER_MAX_VARIANTS. */
 struct variant_list {
     int n;

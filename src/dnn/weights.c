@@ -137,7 +137,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
     for (int i = 0; i < p->nview; i++) tables[i + 2] = p->view[i].s;
     if (!axes_make(p, rest, 0, p->order, p->nview + 2, tables, &w->outer)) FAIL("too many axes");
     w->nouter = axes_size(&w->outer);
-    w->lanes = w->target->vector_bytes / p->bytes;
+    w->lanes = target_lanes(w->target, p->bytes);
     if (!find_levels(w, why)) return false;
     for (int i = 0; i < WEIGHTS_LEVELS && winograd; i++) {
         const struct weights_level *l = &w->level[i];
@@ -337,9 +337,13 @@ static sol_status emit_winograd(const struct solver_context *sc, const struct cl
     return emit(sc, c, v, true, out);
 }
 
-const struct solver dnn_weights = {
-    .name = "weights", .applicable = applicable_direct, .variants = variants_direct, .emit = emit_direct};
+const struct solver dnn_weights = {.name = "weights",
+                                   .blocks = true,
+                                   .applicable = applicable_direct,
+                                   .variants = variants_direct,
+                                   .emit = emit_direct};
 const struct solver dnn_weights_winograd = {.name = "weights-winograd",
+                                            .blocks = true,
                                             .applicable = applicable_winograd,
                                             .variants = variants_winograd,
                                             .emit = emit_winograd};

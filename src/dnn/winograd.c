@@ -171,7 +171,7 @@ static bool make(struct winograd *w, const struct variant *v, const char **why)
     w->group = w->schedule == WINOGRAD_TASK ? MIN(w->tiles, v->p[2]) : w->tiles;
     w->ngroup = ceil_div(w->tiles, w->group);
     w->group = ceil_div(w->tiles, w->ngroup);
-    const int lanes = w->target->vector_bytes / p->bytes, pad = 64 / p->bytes;
+    const int lanes = target_lanes(w->target, p->bytes), pad = 64 / p->bytes;
     const int64_t channels = ceil_div(w->channels.size, lanes) * lanes;
     w->v_pitch = channels + pad; /* so that tiles do not meet in the same cache sets */
     w->v_plane = w->group * w->v_pitch;
@@ -451,4 +451,4 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 }
 
 const struct solver dnn_winograd = {
-    .name = "winograd", .whole = true, .applicable = applicable, .variants = variants, .emit = emit};
+    .name = "winograd", .blocks = true, .whole = true, .applicable = applicable, .variants = variants, .emit = emit};

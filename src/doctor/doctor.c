@@ -95,7 +95,7 @@ static const char *compile_fails(struct doctor *d, const char *folder)
     if (file_write(d->ctx, source, text, sizeof text - 1)) return arena_strdup(d->arena, sol_error(d->ctx));
     struct target t;
     if (target_named(d->ctx, ctx_config(d->ctx, "target"), &t)) target_host(&t);
-    const char *const *flags = compiler_code_flags(d->arena, t.march, t.vector_bytes, d->clang);
+    const char *const *flags = compiler_code_flags(d->arena, t.march, target_flag(&t), d->clang);
     const char *argv[32] = {d->cc};
     int n = 1;
     for (int i = 0; flags[i] && n < 24; i++) argv[n++] = flags[i];
@@ -156,8 +156,8 @@ static void check_processor(struct doctor *d)
     target_host(&host);
     say(d, SOL_GOOD,
         arena_printf(d->arena, "%s, vectors of %d bytes, %d processor%s, caches of %lld KiB, %lld KiB and %lld MiB",
-                     host.device, host.vector_bytes, host.cores, host.cores == 1 ? "" : "s", (long long)host.l1 >> 10,
-                     (long long)host.l2 >> 10, (long long)host.l3 >> 20),
+                     host.device->name, host.vector_bytes, host.cores, host.cores == 1 ? "" : "s",
+                     (long long)host.l1 >> 10, (long long)host.l2 >> 10, (long long)host.l3 >> 20),
         NULL);
 }
 
@@ -233,37 +233,37 @@ static void check_cache(struct doctor *d)
 
 /* -- what only some need */
 
-/* Compilers for the devices that sol.deploy knows. One may be there without the C library that it compiles for. */
+struct cross { /* names of devices, and of packages */
+    struct text there, lacking, install;
+};
+
+/* A compiler may be there without the C library that it compiles for. */
+static void find_cross(struct doctor *d, const char *device, const struct toolchain *t, struct cross *c)
+{
+    const char *path = compiler_find_program(d->arena, t->compiler), *line;
+    const char *const argv[] = {path, "-include", "stdlib.h", "-E", "-x", "c", "-o", "/dev/null", "/dev/null", NULL};
+    const bool works = path && runs(d, argv, &line);
+    struct text *list = works ? &c->there : &c->lacking;
+    text_put(list, "%s%s", list->n ? ", " : "", device);
+    if (!works) text_put(&c->install, " %s %s", t->package, t->headers);
+}
+
+/* Compilers for the devices that sol.deploy knows. */
 static void check_cross(struct doctor *d)
 {
-    static const struct {
-        const char *device, *compiler, *packages;
-    } devices[] = {
-#define X(device, threads, compiler, package, library, ...) \
-    {threads ? device : device " without an operating system", compiler, package " " library},
-#include "deploy/devices.def"
-#undef X
-    };
     struct target host;
-    struct text there = text_new(d->arena), lacking = text_new(d->arena), install = text_new(d->arena);
-    const char *line;
+    struct cross c = {text_new(d->arena), text_new(d->arena), text_new(d->arena)};
     target_host(&host);
-    for (int i = 0; i < COUNT_OF(devices); i++) {
-        const char *path = compiler_find_program(d->arena, devices[i].compiler);
-        const char *const argv[] = {path, "-include", "stdlib.h",  "-E",        "-x",
-                                    "c",  "-o",       "/dev/null", "/dev/null", NULL};
-        if (!strcmp(devices[i].device, host.device)) continue;
-        if (path && runs(d, argv, &line)) {
-            text_put(&there, "%s%s", there.n ? ", " : "", devices[i].device);
-            continue;
-        }
-        text_put(&lacking, "%s%s", lacking.n ? ", " : "", devices[i].device);
-        text_put(&install, " %s", devices[i].packages);
+    for (int i = 0; device_at(i); i++) {
+        const struct device *x = device_at(i);
+        if (x != host.device) find_cross(d, x->name, &x->hosted, &c);
+        if (x->bare.compiler)
+            find_cross(d, arena_printf(d->arena, "%s without an operating system", x->name), &x->bare, &c);
     }
-    const char *found = there.n ? arena_printf(d->arena, "for %s", there.at) : "none";
-    if (lacking.n)
-        say(d, SOL_LACKS, arena_printf(d->arena, "%s; no deployment for %s", found, lacking.at),
-            arena_printf(d->arena, "Debian, Ubuntu: apt install%s", install.at));
+    const char *found = c.there.n ? arena_printf(d->arena, "for %s", c.there.at) : "none";
+    if (c.lacking.n)
+        say(d, SOL_LACKS, arena_printf(d->arena, "%s; no deployment for %s", found, c.lacking.at),
+            arena_printf(d->arena, "Debian, Ubuntu: apt install%s", c.install.at));
     else
         say(d, SOL_GOOD, found, NULL);
 }

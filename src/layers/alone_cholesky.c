@@ -1,7 +1,8 @@
-/* Positive definite matrices, and systems with triangular ones. */
+/* Cholesky factors of positive definite matrices, and solutions of triangular systems. */
 #include "layers/alone_matrix.h"
 
-/* -- a -> l info; option 1: the upper factor, of the upper half. Computed is A = U' U, so that loops run along rows. */
+/* -- a -> l info; option 1: the upper factor, from the upper half. The factorization is A = U' U, so that loops run
+ * along rows. */
 
 static int32_t factor_cholesky(double *u, int64_t n)
 {
@@ -47,7 +48,7 @@ static enum alone_error run_cholesky(const struct alone *a, char *const *p, void
 
 ALONE_KIND alone_cholesky = {"alone_cholesky", "alone_cholesky.c", cholesky_scratch, run_cholesky};
 
-/* -- a b -> x: A x = b; option 1: A is what is above the diagonal, 2: its diagonal counts as 1 */
+/* -- a b -> x with A x = b; option 1: A is the upper triangle; 2: its diagonal counts as 1 */
 
 static size_t triangular_scratch(const struct alone *a)
 {

@@ -1,8 +1,8 @@
-/* CTC: the probability of all ways to a sequence of labels, and its gradient (A. Graves et al.: Connectionist temporal
- * classification, 2006). Between labels, in front and behind them stand blanks, which may be left out; sums of
- * probabilities are kept as logarithms. Matrices: rows are times, `outer` sequences at each, cols labels; rhs is how
- * many targets a sequence has in their tensor, 0: they lie one behind the other, n of them. option: the blank's label;
- * check: where there is no way, nothing has a gradient. */
+/* CTC loss: the probability of all alignments of a label sequence, and its gradient (A. Graves et al.: Connectionist
+ * temporal classification, 2006). Optional blanks stand before, between and behind the labels. Sums of probabilities
+ * are kept as logarithms. Matrices: rows are times, with `outer` sequences each; columns are labels. rhs is the length
+ * of a sequence's row in the tensor of targets; 0: targets are concatenated, n in all. option: the blank's label.
+ * check: sequences without any alignment have a zero gradient. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct ctc {
     double *alpha;
 };
 
-/* Most labels that one sequence can have. */
+/* The largest number of labels of one sequence. */
 static int64_t most_targets(const struct alone *a)
 {
     return a->rhs ? a->rhs : a->n;
@@ -38,13 +38,13 @@ static double log_add(double x, double y)
     return most == -INFINITY ? most : most + log1p(exp(-fabs(x - y)));
 }
 
-/* May state s be reached from s - 2, past a blank? */
+/* May an alignment go from state s - 2 to state s, past a blank? */
 static bool skips(const struct ctc *c, int64_t s)
 {
     return s >= 2 && c->label[s] != c->label[s - 2] && s % 2;
 }
 
-/* alpha[t s]: the logarithm of all ways that are in state s at time t. Returns the loss. */
+/* alpha[t s]: the logarithm of the probability of all alignments that are in state s at time t. Returns the loss. */
 static double ctc_forward(struct ctc *c)
 {
     if (!c->times) return c->states > 1 ? INFINITY : 0;
@@ -60,7 +60,8 @@ static double ctc_forward(struct ctc *c)
     return -(c->states > 1 ? log_add(last[0], last[-1]) : last[0]);
 }
 
-/* d[times x labels]: exp(x) less the share of a label at a time, times dy; beta is alpha from the other end. */
+/* d[times x labels]: exp(x) minus the share of each label at a time, times dy. beta is alpha of the reversed sequence.
+ */
 static void ctc_backward(struct ctc *c, double loss, double dy, double *beta, double *d)
 {
     double *now = beta, *later = beta + c->states;
@@ -82,7 +83,7 @@ static void ctc_backward(struct ctc *c, double loss, double dy, double *beta, do
     }
 }
 
-/* Sequence i, with targets from place *io_from on where they lie one behind the other. */
+/* Reads sequence i. Concatenated targets begin at *io_from. */
 static enum alone_error read_sequence(const struct alone *a, char *const *p, int64_t i, int64_t *io_from, struct ctc *c,
                                       double *x, int64_t *label, struct alone_bad *out_bad)
 {
@@ -107,7 +108,7 @@ static enum alone_error read_sequence(const struct alone *a, char *const *p, int
     return ALONE_GOOD;
 }
 
-/* With dy the gradient goes to the output, else the loss. */
+/* With dy the output is the gradient, else the loss. */
 static enum alone_error run_ctc(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
 {
     const int64_t states = 2 * most_targets(a) + 1, size = a->rows * a->cols;

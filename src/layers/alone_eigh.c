@@ -1,4 +1,4 @@
-/* Eigenvalues and eigenvectors of symmetric matrices: reflections make A tridiagonal, and the implicit QL iteration
+/* Eigenvalues and eigenvectors of symmetric matrices. Reflections make A tridiagonal; the implicit QL iteration
  * (Bowdler, Martin, Reinsch, Wilkinson: The QR and QL algorithms for symmetric matrices, 1968) makes that diagonal. */
 #include <float.h>
 
@@ -6,7 +6,7 @@
 
 enum { EIGH_STEPS = 60 }; /* for one eigenvalue; 2 or 3 are usual */
 
-/* Diagonal d and what is beside it, e, of H A H' with H = H[n-3] .. H[0]; reflection k stays in row k, right of the
+/* The diagonal d and subdiagonal e of H A H' with H = H[n-3] .. H[0]. Reflection k stays in row k, right of the
  * diagonal. w: a row. */
 static void make_tridiagonal(double *a, int64_t n, double *d, double *e, double *tau, double *w)
 {
@@ -29,7 +29,7 @@ static void make_tridiagonal(double *a, int64_t n, double *d, double *e, double 
     if (n) e[n - 1] = 0;
 }
 
-/* z = H', whose columns are what the tridiagonal matrix's are to be multiplied by, transposed: H itself. */
+/* z = H, the transpose of what multiplies the eigenvectors of the tridiagonal matrix from the left. */
 static void make_vectors(const double *a, int64_t n, const double *tau, double *z, double *w)
 {
     alone_eye(z, n, n);
@@ -37,7 +37,7 @@ static void make_vectors(const double *a, int64_t n, const double *tau, double *
         alone_apply(a + k * n + k + 1, 1, tau[k], (struct alone_part){z + (k + 1) * n, n, n - k - 1, n}, w);
 }
 
-/* One step from the top `m` down to l, with Wilkinson's shift: rotations of neighbours, of z's rows, too. */
+/* One step from the top `m` down to l, with Wilkinson's shift: rotates neighbouring rows of z, too. */
 static void ql_step(double *d, double *e, int64_t l, int64_t m, double *z, int64_t n)
 {
     double g = (d[l + 1] - d[l]) / (2 * e[l]), s = 1, c = 1, shift = 0;
@@ -45,7 +45,7 @@ static void ql_step(double *d, double *e, int64_t l, int64_t m, double *z, int64
     for (int64_t i = m - 1; i >= l; i--) {
         const double f = s * e[i], b = c * e[i], r = hypot(f, g);
         e[i + 1] = r;
-        if (r == 0) { /* it falls apart here */
+        if (r == 0) { /* the matrix decouples here */
             d[i + 1] -= shift;
             e[m] = 0;
             return;
@@ -67,7 +67,7 @@ static void ql_step(double *d, double *e, int64_t l, int64_t m, double *z, int64
     e[m] = 0;
 }
 
-/* False: it does not end. */
+/* Returns false if the iteration does not converge. */
 static int make_diagonal(double *d, double *e, double *z, int64_t n)
 {
     double most = 0;
@@ -108,7 +108,7 @@ static size_t eigh_scratch(const struct alone *a)
     return (size_t)(2 * a->rows * a->rows + 4 * a->rows) * sizeof(double);
 }
 
-/* a -> w v?; option 1: the upper half counts, else the lower one; 2: no vectors */
+/* -- a -> w v?; option 1: reads the upper half, else the lower one; 2: no vectors */
 static enum alone_error run_eigh(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
 {
     const int64_t n = a->rows, size = n * n;

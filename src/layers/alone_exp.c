@@ -1,7 +1,11 @@
-/* The exponential of a matrix: halved until its norm is at most 1/2, a Taylor polynomial, squared as often. */
+/* The exponential of a matrix by scaling and squaring: halve until the norm is at most 1/2, evaluate a Taylor
+ * polynomial, square as often. */
 #include "layers/alone_matrix.h"
 
-enum { EXP_TERMS = 14, EXP_HALVED = 1100 }; /* 2^-14 / 14! is below half a digit of double; a norm is below 2^1024 */
+enum {
+    EXP_TERMS = 14,
+    EXP_HALVED = 1100
+}; /* 2^-14 / 14! is below half a unit in the last place of a double; a norm is below 2^1024 */
 
 static size_t exp_scratch(const struct alone *a)
 {
@@ -16,7 +20,7 @@ static void multiply(const double *x, const double *y, int64_t n, double *to)
     for (int64_t i = 0; i < n * n; i++) to[i] = -to[i];
 }
 
-/* Halves x; returns how often. */
+/* Halves x until its norm is at most 1/2; returns how often. */
 static int halve(double *x, int64_t n)
 {
     double norm = 0;

@@ -1,5 +1,6 @@
-/* What is made of P A = L U: the factors, solutions, the inverse, determinants. Partial pivoting (the largest of a
- * column, the first of equals, as LAPACK's getrf), by panels of columns; what is right of a panel is one product. */
+/* LU factors (P A = L U), and solutions, inverses and determinants from them. Pivoting is partial: the largest of a
+ * column, the first of equals, as in LAPACK's getrf. Columns are factored in panels; the update to the right of a panel
+ * is one product. */
 #include "layers/alone_matrix.h"
 
 enum { LU_PANEL = 32 };
@@ -13,7 +14,7 @@ static void swap_rows(double *a, int64_t cols, int64_t i, int64_t j)
     }
 }
 
-/* One column of a panel that ends before column `end`. False: its pivot is 0. */
+/* Factors one column of a panel that ends before column `end`. Returns false if its pivot is 0. */
 static int eliminate(double *a, int64_t rows, int64_t cols, int64_t k, int64_t end, int32_t *pivot)
 {
     int64_t p = k;
@@ -29,8 +30,8 @@ static int eliminate(double *a, int64_t rows, int64_t cols, int64_t k, int64_t e
     return 1;
 }
 
-/* pivot[k]: the row that changed places with row k, from 1. Returns the first pivot that is 0, from 1; 0: there is
- * none. */
+/* pivot[k]: the row that was swapped with row k, counted from 1. Returns the first zero pivot, counted from 1; 0: none.
+ */
 static int32_t factor_lu(double *a, int64_t rows, int64_t cols, int32_t *pivot)
 {
     const int64_t n = rows < cols ? rows : cols;
@@ -48,7 +49,7 @@ static int32_t factor_lu(double *a, int64_t rows, int64_t cols, int32_t *pivot)
     return info;
 }
 
-/* x = A^-1 x of n x r. */
+/* x = A^-1 x for x of n x r. */
 static void solve_lu(const double *lu, const int32_t *pivot, int64_t n, double *x, int64_t r)
 {
     for (int64_t i = 0; i < n; i++) swap_rows(x, r, i, pivot[i] - 1);
@@ -59,7 +60,7 @@ static void solve_lu(const double *lu, const int32_t *pivot, int64_t n, double *
     }
 }
 
-/* x = A'^-1 x: with U', then L', by columns of them, which are rows here. */
+/* x = A'^-1 x: solves with U', then L', by their columns, which are rows here. */
 static void solve_lu_transposed(const double *lu, const int32_t *pivot, int64_t n, double *x, int64_t r)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -1,6 +1,6 @@
-/* Matrices in scratch memory, row-major: all of alone's linear algebra computes in double, so that results of float32
- * are rounded once. What several kinds need: moving in and out, a product, reflections, scalar products. Inner loops
- * run along rows, so that a compiler makes vectors of them. */
+/* Matrices in scratch memory, row-major, for all linear algebra of opaque layers. It computes in double, so that
+ * float32 results are rounded once. Here are loads and stores, products, reflections and dot products. Inner loops run
+ * along rows, so that a compiler vectorizes them. */
 #ifndef SOL_ALONE_MATRIX_H
 #define SOL_ALONE_MATRIX_H
 
@@ -25,13 +25,13 @@ static inline void alone_store(const struct alone *a, const double *from, int64_
             ((double *)to)[at + i] = from[i];
 }
 
-/* A matrix within another: rows x cols, rows `ld` elements apart. */
+/* A submatrix: rows x cols, with `ld` elements between rows. */
 struct alone_part {
     double *at;
     int64_t ld, rows, cols;
 };
 
-/* c -= a b; four rows of b at a time. */
+/* c -= a b, four rows of b at a time. */
 static inline void alone_subtract(struct alone_part c, const double *a, int64_t lda, const double *b, int64_t ldb,
                                   int64_t inner)
 {
@@ -50,7 +50,7 @@ static inline void alone_subtract(struct alone_part c, const double *a, int64_t 
     }
 }
 
-/* The scalar product, as four sums. */
+/* The dot product, as four sums. */
 static inline double alone_dot(const double *x, const double *y, int64_t n)
 {
     double sum[4] = {0};
@@ -61,8 +61,8 @@ static inline double alone_dot(const double *x, const double *y, int64_t n)
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/* Makes the reflection H = I - tau v v', v[0] = 1, with H x = (beta, 0..), as LAPACK's larfg does: of x[n], `step`
- * apart, beta and v[1..] are left. Returns tau, 0 where nothing is to do. */
+/* Makes the reflection H = I - tau v v', v[0] = 1, with H x = (beta, 0..), like LAPACK's larfg. x[n], `step` elements
+ * apart, becomes beta and v[1..]. Returns tau, 0 if x needs no reflection. */
 static inline double alone_reflect(double *x, int64_t n, int64_t step)
 {
     double most = 0, sum = 0;
@@ -76,7 +76,7 @@ static inline double alone_reflect(double *x, int64_t n, int64_t step)
     return (beta - alpha) / beta;
 }
 
-/* c = H c, with v[1..] `step` apart; w has room for a row. */
+/* c = H c, with v[1..] `step` elements apart; w has room for a row. */
 static inline void alone_apply(const double *v, int64_t step, double tau, struct alone_part c, double *w)
 {
     if (tau == 0 || !c.rows) return;
@@ -89,7 +89,7 @@ static inline void alone_apply(const double *v, int64_t step, double tau, struct
     }
 }
 
-/* The first reflections of a[rows x cols], below its diagonal, times c, one after the other from the last on. */
+/* Multiplies c by the first reflections of a[rows x cols], which lie below its diagonal, from the last to the first. */
 static inline void alone_apply_all(const double *a, int64_t cols, const double *tau, int64_t n, struct alone_part c,
                                    double *w)
 {
@@ -97,7 +97,7 @@ static inline void alone_apply_all(const double *a, int64_t cols, const double *
         alone_apply(a + j * cols + j, cols, tau[j], (struct alone_part){c.at + j * c.ld, c.ld, c.rows - j, c.cols}, w);
 }
 
-/* a = Q R by reflections: R above, they below. w: a row. */
+/* a = Q R by reflections: R above the diagonal, the reflections below. w: a row. */
 static inline void alone_factor_qr(double *a, int64_t rows, int64_t cols, double *tau, double *w)
 {
     for (int64_t j = 0; j < cols && j < rows; j++) {

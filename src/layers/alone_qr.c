@@ -1,4 +1,4 @@
-/* A = Q R by Householder's reflections, with LAPACK's signs. */
+/* QR factors by Householder reflections, with LAPACK's signs. */
 #include "layers/alone_matrix.h"
 
 static int64_t fewer(const struct alone *a)
@@ -68,8 +68,8 @@ static enum alone_error run_reflectors(const struct alone *a, char *const *p, vo
 
 ALONE_KIND alone_reflectors = {"alone_reflectors", "alone_qr.c", qr_scratch, run_reflectors};
 
-/* -- reflections tau[rhs] -> q: the first columns of their product, as many as there are in `reflections`; option 1:
- * all */
+/* -- reflections tau[rhs] -> q: the first columns of the product of all reflections, as many as `reflections` has;
+ * option 1: all columns */
 
 static enum alone_error run_reflected(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
 {

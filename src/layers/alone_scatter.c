@@ -1,10 +1,10 @@
-/* Writing elements to places that tensors of indices say, one after the other: the walk is an odometer. */
+/* Writes elements at positions given by index tensors, one after the other. An odometer walks over them. */
 #include <stdbool.h>
 #include <string.h>
 
 #include "layers/alone.h"
 
-/* One element v with what is at `to`. */
+/* Combines one element v with the element at `to`. */
 #define JOIN_ONE(sum, times)                                        \
     if (a->mode == ALONE_NONE) *to = v;                             \
     if (a->mode == ALONE_ADD) *to = (sum);                          \
@@ -19,7 +19,7 @@
     break
 #define JOIN_INT(type) JOIN(type, (uint64_t)*to + (uint64_t)v, (uint64_t)*to * (uint64_t)v)
 
-/* n elements of y, from i on, di apart, with those of u. */
+/* Combines n elements of y, from i on, di apart, with those of u. */
 static void join(const struct alone *a, int64_t n, char *y, int64_t i, int64_t di, const char *u, int64_t j, int64_t dj)
 {
     if (a->mode == ALONE_NONE) {
@@ -45,11 +45,11 @@ static void join(const struct alone *a, int64_t n, char *y, int64_t i, int64_t d
     case ALONE_I32: JOIN_INT(int32_t);
     case ALONE_U64: JOIN_INT(uint64_t);
     case ALONE_I64: JOIN_INT(int64_t);
-    default: break; /* what is copied only */
+    default: break; /* types that are only copied */
     }
 }
 
-/* A walk over the first dimensions: places in what is read and written, and in the indices. */
+/* A walk over the first dimensions: offsets in what is read and written, and in the index tensors. */
 struct walk {
     int64_t at[ALONE_DIMS], from, to, index[ALONE_DIMS];
 };
@@ -67,7 +67,7 @@ static void step(const struct alone *a, int ndim, struct walk *w)
     }
 }
 
-/* Where the indices say; false: one is out of range. */
+/* Finds the position that the indices name; false: one is out of range. */
 static bool find(const struct alone *a, const struct walk *w, char *const *p, int64_t *to, struct alone_bad *out_bad)
 {
     for (int k = 0; k < a->nindex; k++) {
@@ -82,8 +82,7 @@ static bool find(const struct alone *a, const struct walk *w, char *const *p, in
     return true;
 }
 
-/* Dimensions of the walk from the result on make rows: the indices do not change along a row, which is the last one or
- * none. */
+/* The trailing dimensions of the walk form rows along which the indices do not change: the last dimension, or none. */
 static int row_from(const struct alone *a)
 {
     bool moves = a->ndim == 0;
@@ -131,7 +130,7 @@ static enum alone_error scatter(const struct alone *a, char *const *p, void *scr
     (void)scratch;
     for (int d = 0; d < last; d++) n *= a->shape[d];
     if (a->elements) memcpy(p[a->nin], p[0], (size_t)(a->elements * a->bytes));
-    if (!row) return ALONE_GOOD; /* indices that nothing uses may be anything */
+    if (!row) return ALONE_GOOD; /* indices that nothing uses may have any value */
     for (; n > 0; n--, step(a, last, &w)) {
         int64_t to = w.to;
         if (lines && !line(a, &w, p, out_bad)) return ALONE_INDEX;

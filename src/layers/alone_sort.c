@@ -1,4 +1,4 @@
-/* Sorting lines, as pairs of a key, which is an integer that has the order of the values, and a position. */
+/* Sorts lines as pairs of a key and a position. The key is an integer with the order of the values. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@ struct item {
     int64_t key, at;
 };
 
-/* An integer that has the order of the values. */
+/* The integer with the order of the values. */
 static int64_t key_of(int type, const void *data, int64_t i)
 {
     switch (type) {
@@ -56,7 +56,7 @@ static void merge(const struct item *a, int64_t n, int64_t m, struct item *out, 
     memcpy(out + (a_end - a), b, (size_t)(b_end - b) * sizeof *out);
 }
 
-/* Stable. Returns where the result is: in `a` or in `b`, which has the same room. */
+/* Sorts stably. Returns where the result is: `a`, or `b`, which has the same size. */
 static const struct item *sort(struct item *a, struct item *b, int64_t n, bool down)
 {
     enum { RUN = 16 };

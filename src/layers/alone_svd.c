@@ -1,13 +1,13 @@
-/* A = U S V' by Hestenes' one-sided Jacobi rotations behind a QR factorisation (Drmac, Veselic: New fast and accurate
- * Jacobi SVD algorithm, 2008): rows of the square factor are turned until they are orthogonal; small singular values
- * are exact relative to themselves. */
+/* Singular values by Hestenes' one-sided Jacobi rotations after a QR factorization (Drmac, Veselic: New fast and
+ * accurate Jacobi SVD algorithm, 2008). Rows of the square factor are rotated until they are orthogonal; small singular
+ * values have a small relative error. */
 #include <float.h>
 
 #include "layers/alone_matrix.h"
 
 enum { SVD_SWEEPS = 60 }; /* 6 to 10 are usual */
 
-/* Of a matrix with m >= n: a[m x n], g[n x n], v[n x n] and the vectors u[m x m], s, tau, a row. */
+/* Of a matrix with m >= n: a[m x n], g[n x n], v[n x n], vectors u[m x m], s, tau, and a row. */
 struct svd_room {
     double *a, *g, *v, *u, *s, *tau, *w;
     int64_t m, n;
@@ -41,7 +41,7 @@ static void turn(double *x, double *y, int64_t n, double c, double s)
     }
 }
 
-/* Makes two rows of g orthogonal; v is turned with them. True: they were not. */
+/* Rotates two rows of g, and those of v, until they are orthogonal. Returns true if they were not. */
 static int turn_rows(struct svd_room *r, int64_t i, int64_t j)
 {
     const int64_t n = r->n;
@@ -55,7 +55,7 @@ static int turn_rows(struct svd_room *r, int64_t i, int64_t j)
     return 1;
 }
 
-/* The rows of g become orthogonal, largest first: g = diag(s) u with rows u of length 1, where s is not 0. */
+/* Makes the rows of g orthogonal, largest first: g = diag(s) u with unit rows u where s is not 0. */
 static int diagonalize(struct svd_room *r)
 {
     const int64_t n = r->n;
@@ -83,8 +83,8 @@ static int diagonalize(struct svd_room *r)
     return 1;
 }
 
-/* Rows that nothing came of (s is 0) become unit vectors at right angles to all before them: of the one that has most
- * left, what the others do not have. */
+/* Completes the basis: rows with s = 0 become unit vectors orthogonal to all rows before. Each is the axis with the
+ * largest rest, without its part in those rows. */
 static void complete(struct svd_room *r)
 {
     const int64_t n = r->n;
@@ -111,8 +111,8 @@ static void complete(struct svd_room *r)
     }
 }
 
-/* Of matrix o, or of its transpose if it has more columns: s; rows of v, which are the right vectors of R' = (rows of
- * g) and so the left ones of R; rows of g, the right ones. */
+/* Factors matrix o, or its transpose if it has more columns than rows: s; the rows of v are the right singular vectors
+ * of R' = (rows of g), hence the left ones of R; the rows of g are the right ones. */
 static int take_apart(const struct alone *a, const char *from, int64_t o, struct svd_room *r)
 {
     const int64_t m = r->m, n = r->n, size = m * n;
@@ -135,7 +135,8 @@ static int take_apart(const struct alone *a, const char *from, int64_t o, struct
     return 1;
 }
 
-/* The long vectors, as the first `width` columns of u: reflections of those of R, and of unit vectors behind them. */
+/* The long vectors, as the first `width` columns of u: the reflections applied to those of R, and to unit vectors
+ * behind them. */
 static void long_vectors(struct svd_room *r, int64_t width)
 {
     const int64_t m = r->m, n = r->n;
@@ -163,7 +164,7 @@ static enum alone_error run_svd(const struct alone *a, char *const *p, void *scr
             alone_store(a, r.g, n * n, p[3], o * n * n);
             continue;
         }
-        for (int64_t i = 0; i < m; i++) /* the right vectors are the long ones, as rows */
+        for (int64_t i = 0; i < m; i++) /* the right singular vectors are the long ones, as rows */
             for (int64_t j = 0; j < width; j++) alone_store(a, &r.u[i * width + j], 1, p[3], (o * width + j) * m + i);
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++) alone_store(a, &r.g[j * n + i], 1, p[1], (o * n + i) * n + j);
@@ -173,7 +174,7 @@ static enum alone_error run_svd(const struct alone *a, char *const *p, void *scr
 
 ALONE_KIND alone_svd = {"alone_svd", "alone_svd.c", svd_scratch, run_svd};
 
-/* -- a atol rtol -> p: the pseudoinverse; singular values up to max(atol, rtol times the largest) count as 0 */
+/* -- a atol rtol -> p: the pseudoinverse; singular values up to max(atol, rtol * largest) count as 0 */
 
 static enum alone_error run_pinv(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
 {
@@ -190,7 +191,7 @@ static enum alone_error run_pinv(const struct alone *a, char *const *p, void *sc
             const double by = r.s[i] > fmax(atol, rtol * r.s[0]) ? 1 / r.s[i] : 0;
             for (int64_t k = 0; k < n; k++) r.g[i * n + k] *= by;
         }
-        memset(r.a, 0, (size_t)(m * n) * sizeof *r.a); /* minus the product: of m x n, which is P where A is wide */
+        memset(r.a, 0, (size_t)(m * n) * sizeof *r.a); /* minus the product of m x n, which is P where A is wide */
         alone_subtract((struct alone_part){r.a, n, m, n}, r.u, n, r.g, n, n);
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++) {

@@ -1,4 +1,4 @@
-/* What the builders of rows share: letters, axes, lists, and how they refuse what makes no sense. */
+/* What builders of operator definitions share: index variables, axes, lists, and the refusal of invalid attributes. */
 #include "layers/build.h"
 
 #include <math.h>

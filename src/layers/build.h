@@ -1,10 +1,11 @@
-/* For the files that write rows: letters, axes and lists, and every builder of layers.def. */
+/* Builders write operator definitions that depend on the instance. Here are their helpers for index variables, axes and
+ * lists, and the prototype of every builder of layers.def. */
 #ifndef SOL_LAYERS_BUILD_H
 #define SOL_LAYERS_BUILD_H
 
 #include "layers/layers.h"
 
-/* What every builder gets. */
+/* The arguments of every builder. */
 #define BUILDER(name)                                                                                  \
     sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in, \
                     const struct attrs *attrs, struct text *out)
@@ -15,7 +16,7 @@
 
 /* build.c */
 
-/* Letter number i, below 64 (a row has no more): none that says something of a purpose. */
+/* Index variable number i, below 64 (a definition has at most 64). Its name implies no purpose of a dimension. */
 const char *letter(int i);
 /* "A B C": letters from..from+n-1; an axis `skip` (or -1) is left out. */
 void put_letters(struct text *out, int from, int n);

@@ -1,5 +1,5 @@
-/* Rows of contractions whose dimensions depend on the instance: matrix products and einsum with broadcasting,
- * transposed convolution as dense ones. */
+/* Definitions of contractions whose dimensions depend on the instance: matrix products and einsum with broadcasting,
+ * and transposed convolutions as dense ones. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,16 +7,16 @@
 
 #include "layers/build.h"
 
-/* -- two tensors whose leading dimensions are broadcast */
+/* -- two tensors with broadcast leading dimensions */
 
-enum { OWN = 20 }; /* letters of leading dimensions that have size 1 in one of the two */
+enum { OWN = 20 }; /* letters of leading dimensions whose size is 1 in one of the two */
 
 struct batch {
     int n; /* leading dimensions of the result: letters 0.. */
     int64_t size[SOL_MAX_DIMS];
 };
 
-/* `inner[i]` dimensions of input i are its own. */
+/* Input i has `inner[i]` dimensions of its own. */
 static sol_status read_batch(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct row_input *in,
                              const int *inner, struct batch *b)
 {
@@ -37,7 +37,7 @@ static sol_status read_batch(struct sol_ctx *ctx, const struct layer_def *def, i
     return SOL_OK;
 }
 
-/* The leading letters of an input: in the head a letter each, in the body index 0 where its size is 1 and it is
+/* The leading letters of an input. The head has a letter for each; the body has index 0 where the size is 1 and is
  * repeated. */
 static void put_batch(struct text *out, const struct batch *b, const struct row_input *in, int inner, bool head)
 {
@@ -122,16 +122,16 @@ BUILDER(build_cdist)
     return SOL_OK;
 }
 
-/* -- einsum. A label is a letter of the equation or, from ELLIPSIS on, a dimension that "..." stands for. */
+/* -- einsum. A label is a letter of the equation, or, from ELLIPSIS on, a dimension of "...". */
 
 enum { LABELS = 64, ELLIPSIS = 52, FRESH = 40 };
 struct einsum {
     int nlabels; /* in order of appearance: number i has letter(i) */
     int number[LABELS];
     int64_t size[LABELS];
-    int last[LABELS]; /* operand that uses it last; nin: the output */
+    int last[LABELS]; /* the last operand that uses it; nin: the output */
     bool in_head[LABELS];
-    int fresh;                            /* letters given to dimensions that are no plain label */
+    int fresh;                            /* letters of dimensions that are no plain label */
     int rank[16], dims[16][SOL_MAX_DIMS]; /* numbers, by operand; [nin]: the output */
     int dots;                             /* dimensions of "..." */
 };
@@ -180,7 +180,7 @@ static sol_status read_labels(struct sol_ctx *ctx, struct einsum *e, const char 
     return SOL_OK;
 }
 
-/* How many dimensions "..." has in an operand: what its letters leave over. -1: there is no "...". */
+/* The number of dimensions that "..." has in an operand: those without a letter. -1: there is no "...". */
 static int dots_of(const char *at, int ndim)
 {
     bool dots = false;
@@ -249,7 +249,7 @@ static sol_status read_sizes(struct sol_ctx *ctx, struct einsum *e, const char *
     return SOL_OK;
 }
 
-/* In the head a letter may stand once in an operand and only with its own size. */
+/* In the head an operand has each letter at most once, and only with that letter's own size. */
 static void put_operand_head(struct text *out, struct einsum *e, int i, const struct row_input *in)
 {
     text_put(out, "x%d[", i);
@@ -271,14 +271,15 @@ static void put_operand(struct text *out, const struct einsum *e, int i, const s
     text_put(out, "]");
 }
 
-/* Numbers used up to operand i that are needed later; with `gone`, those needed no more. */
+/* Numbers used up to operand i that later operands need; with `gone`, those that none needs. */
 static void put_numbers(struct text *out, const struct einsum *e, const bool *live, int i, bool gone)
 {
     for (int k = 0; k < e->nlabels; k++)
         if (live[k] && (e->last[k] <= i) == gone) text_put(out, " %s", letter(k));
 }
 
-/* One statement for each operand after the first: t1 = x0 * x1 summed over what is needed no more, y = t1 * x2, ... */
+/* Writes one statement for each operand after the first: t1 = x0 * x1, summed over the labels that nothing needs later,
+ * y = t1 * x2, ... */
 static void put_chain(struct text *out, const struct einsum *e, int nin, const struct row_input *in)
 {
     bool live[LABELS] = {false};
@@ -424,7 +425,7 @@ static void put_residues(struct text *out, const struct transposed *t)
     }
 }
 
-/* For large strides: one statement that finds the residue of each output pixel. T counts the weights of a residue. */
+/* For large strides: one statement computes the residue of each output pixel. T counts the weights of a residue. */
 static void put_modular(struct text *out, const struct transposed *t)
 {
     text_put(out, "y[N G*#J+J");

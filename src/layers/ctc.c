@@ -1,4 +1,4 @@
-/* CTC loss and its gradient: what alone_ctc.c computes. */
+/* The layers CTC loss and its gradient; alone_ctc.c computes them. */
 #include "layers/build.h"
 
 OPAQUE_SHAPE(shape_ctc)

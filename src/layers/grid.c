@@ -1,6 +1,6 @@
-/* Rows of sampling at positions that are data. A position is unnormalised, padded, split into an integer (a tensor that
- * indexes) and a fraction (which makes the weights). x[N C pixels..], grid[N out.. D]: the last pixel dimension comes
- * first in the grid. */
+/* Definitions that sample at positions given by data. A position is unnormalized, padded, and split into an integer (a
+ * tensor used as an index) and a fraction (which gives the weights). x[N C pixels..], grid[N out.. D]: the grid's first
+ * coordinate belongs to the last pixel dimension. */
 #include <string.h>
 
 #include "layers/build.h"
@@ -15,7 +15,7 @@ struct grid {
     const char *out_letters; /* " A B" */
 };
 
-/* c[N A B]: the position along dimension d with n pixels, in pixels, padded where the mode does it here */
+/* c[N A B]: the position along dimension d with n pixels, in pixels. Modes that pad positions do it here. */
 static void put_position(struct text *out, const struct grid *g, int d, int64_t n)
 {
     struct arena *a = out->arena;
@@ -54,7 +54,7 @@ static const char *cubic_weight(struct arena *a, const char *t)
     return arena_printf(a, "where(%s<=1, (1.25*%s-2.25)*%s*%s+1, ((-0.75*%s+3.75)*%s-6)*%s+3)", t, t, t, t, t, t, t);
 }
 
-/* Statements of dimension d: c the position, f its whole part, i that as an integer; cubic: u the weights. */
+/* Statements of dimension d: the position c, its integer part f, f as an integer i; cubic: the weights u. */
 static void put_dimension(struct text *out, const struct grid *g, int d, int64_t n)
 {
     const char *o = g->out_letters;

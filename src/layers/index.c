@@ -1,5 +1,5 @@
-/* Rows that pick by integer tensors. With wrap, a statement in front adds the axis' size to negative indices. Output
- * dimension i has letter i; input dimensions that are no output dimension have letters from OWN on. */
+/* Definitions that gather by integer tensors. With wrap, a first statement adds the axis size to negative indices.
+ * Output dimension i has letter i; input dimensions that are no output dimension have letters from OWN on. */
 #include <string.h>
 
 #include "layers/build.h"
@@ -127,7 +127,7 @@ BUILDER(build_gather_nd)
 
 struct indexing {
     int of[SOL_MAX_DIMS]; /* by dimension of x: index tensor, or -1 */
-    int nshape, first;    /* dimensions of all index tensors together; where they stand in the result */
+    int nshape, first;    /* dimensions of all index tensors together; where they are in the result */
     int64_t shape[SOL_MAX_DIMS];
 };
 
@@ -166,7 +166,7 @@ static sol_status read_indexing(struct sol_ctx *ctx, const struct layer_def *def
     return fits(ctx, def, n - count + x->nshape);
 }
 
-/* The letters of index tensor i: its own in the head, where broadcast 0 in the body. */
+/* The letters of index tensor i: its own in the head; 0 in the body where it is broadcast. */
 static void put_index_letters(struct text *out, const struct indexing *x, const struct row_input *in, bool head, int i)
 {
     int lead = x->nshape - in->ndim;

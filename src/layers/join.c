@@ -1,4 +1,4 @@
-/* Rows that put tensors together or take them apart along one axis: one statement for each piece. Letters 0.. are the
+/* Definitions that join or split tensors along one axis, with one statement for each piece. Letters 0.. are the
  * dimensions; pieces of equal size share a letter along the axis. */
 #include <string.h>
 
@@ -7,11 +7,11 @@
 enum { PIECES = SOL_MAX_DIMS, MOST_SIZES = 38 }; /* letters for the sizes along the axis */
 
 struct pieces {
-    int ndim, axis; /* of the whole */
+    int ndim, axis; /* of the joined tensor */
     bool flat;      /* a piece lacks the axis */
     int n;
     int *letter;    /* of each piece */
-    int64_t *start; /* of each piece in the whole */
+    int64_t *start; /* offset of each piece in the joined tensor */
     int nsizes;
     int64_t sizes[MOST_SIZES];
     int64_t total;
@@ -31,7 +31,7 @@ static sol_status add_piece(struct sol_ctx *ctx, const struct layer_def *def, st
     return SOL_OK;
 }
 
-/* "[A X B]" of piece i, or of the whole with the piece's place "[A X+8 B]" */
+/* "[A X B]" for piece i, or "[A X+8 B]" for its place in the joined tensor */
 static void put_piece(struct text *out, const struct pieces *p, int i, bool whole)
 {
     text_put(out, "[");

@@ -1,7 +1,8 @@
 /* The table of layers: lookup by name, attributes with their defaults, binding to loops.
  *
- * The table is layers.def followed by one row for each function of math.def. It is sorted and its rows are parsed once,
- * at the first use. What a row's documentation begins with ("x w b? -> y:") is its signature and checked here. */
+ * The table is layers.def followed by one row for each function of math.def. It is sorted, and its definitions are
+ * parsed once, at the first use. The documentation of a row begins with its signature ("x w b? -> y:"), which is
+ * checked here. */
 #include "layers/layers.h"
 
 #include <ctype.h>
@@ -36,13 +37,13 @@ static struct {
     struct entry *by_order, *by_name;
 } table = {.once = PTHREAD_ONCE_INIT};
 
-/* The row of an element-wise function: `x0[A..] x1[A..] -> y:f32[A..] | | | y[A] = f(x0[A], x1[A])`. */
+/* The definition of an element-wise function: `x0[A..] x1[A..] -> y:f32[A..] | | | y[A] = f(x0[A], x1[A])`. */
 static sol_status build_map(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
                             const struct attrs *attrs, struct text *out)
 {
     (void)attrs;
     const struct math_def *m = math_at(def->math);
-    int same = !strcmp(m->type, "y") ? 1 : 0; /* where: the condition has a type of its own */
+    int same = !strcmp(m->type, "y") ? 1 : 0; /* where: the condition has its own type */
     for (int i = same + 1; i < nin; i++)
         if (in[i].dtype != in[same].dtype)
             return ctx_fail(arena_ctx(a), SOL_ERR_INVALID,
@@ -137,7 +138,7 @@ const struct row *layer_row(const struct layer_def *def)
 /* -- the signature */
 
 struct signature {
-    int least, most; /* inputs; most -1: any number */
+    int least, most; /* number of inputs; most -1: any number */
 };
 
 static struct signature signature(const struct layer_def *def)
@@ -183,9 +184,9 @@ static sol_status check_inputs(struct sol_ctx *ctx, const struct layer_def *def,
 /* -- attributes */
 
 struct spec {                 /* one word of `defaults` */
-    const char *name, *value; /* value: NULL if it must be given */
+    const char *name, *value; /* value: NULL if it is required */
     int name_n, value_n, kind;
-    bool single, empty; /* must it be one value; may it be an empty list */
+    bool single, empty; /* is it a single value; may it be an empty list */
 };
 
 static bool next_spec(const char **at, struct spec *out)
@@ -241,8 +242,8 @@ static const char *kind_name(int kind)
     return kind == ATTR_INT ? "an integer" : kind == ATTR_REAL ? "a real number" : "text";
 }
 
-/* Strides, paddings, kernels (the attributes with short names) stay small enough that sums of products do not overflow.
- */
+/* Limits strides, paddings and kernel sizes (the attributes with short names), so that sums of products do not
+ * overflow. */
 enum { LARGEST = 1 << 30 };
 
 static bool too_large(const struct row_attr *v, size_t n)
@@ -253,12 +254,12 @@ static bool too_large(const struct row_attr *v, size_t n)
     return large;
 }
 
-/* The given value in the kind that the row asks for. */
+/* The given value, converted to the kind that the definition wants. */
 static sol_status convert(struct arena *a, const struct layer_def *def, const struct spec *s,
                           const struct row_attr *given, struct row_attr *out)
 {
     size_t n = given->n < 0 ? 1 : (size_t)given->n;
-    *out = *given; /* a copy of all: the caller's may not live as long */
+    *out = *given; /* a copy of everything: the caller's may be freed earlier */
     out->name = arena_strdup(a, given->name);
     out->text = arena_strdup(a, given->text);
     if (given->kind == ATTR_INT) out->ints = arena_memdup(a, given->ints, n * sizeof *out->ints);

@@ -1,4 +1,4 @@
-/* The rows of layers.def, and what a row cannot say. */
+/* The rows of layers.def, and the code that a row cannot contain. */
 #ifndef SOL_LAYERS_H
 #define SOL_LAYERS_H
 
@@ -7,45 +7,43 @@
 
 enum layer_flags {
     LAYER_MAP = 1,     /* element-wise: a row of math.def */
-    LAYER_MOVE = 2,    /* only moves elements: every output element is a copy of an input element or a constant */
-    LAYER_OPAQUE = 4,  /* no loops: computed by alone_*.c, as `describe` says */
+    LAYER_MOVE = 2,    /* a view: every output element is a copy of an input element or a constant */
+    LAYER_OPAQUE = 4,  /* no loops: computed by alone_*.c, from what `describe` returns */
     LAYER_VARIADIC = 8 /* any number of inputs */
 };
 
 struct layer_def {
     const char *name;
     unsigned flags;
-    const char *text;     /* the row; NULL: `build` writes it */
-    const char *defaults; /* "s=1 p=0 d=1": attributes that may be left out, with their values; lists as [1,1] */
+    const char *text;     /* the definition; NULL: `build` writes it */
+    const char *defaults; /* "s=1 p=0 d=1": optional attributes with their defaults; lists as [1,1] */
     const char *doc;
-    /* Writes the row of one instance from its shapes and attributes (Permute, Concat, Einsum, ...). */
+    /* Writes the definition of one instance from its shapes and attributes (Permute, Concat, Einsum, ...). */
     sol_status (*build)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
                         const struct attrs *attrs, struct text *out_row);
-    /* OPAQUE: shapes and types of the outputs; and what a kind of alone.h is to compute, in the arena. `attrs` is the
-     * layer's. */
+    /* OPAQUE: the shapes and types of the outputs, and the arguments of a kind of alone.h, in the arena. `attrs`
+     * belongs to the layer. */
     sol_status (*shape)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
                         const struct attrs *attrs, int *out_nout, struct row_input *out);
     void (*describe)(struct arena *a, const struct sol_layer *l, struct alone *out);
     int math; /* MAP: row of math.def, else -1 */
 };
-const struct layer_def *layer_def(const char *name); /* NULL: no such row; parsed rows are made once, thread-safe */
-const struct layer_def *layer_def_at(int i);         /* NULL past the last; element-wise rows of math.def come last */
+const struct layer_def *layer_def(const char *name); /* NULL: no such row. Definitions are parsed once, thread-safe */
+const struct layer_def *layer_def_at(int i);         /* NULL behind the last; element-wise rows of math.def come last */
 const struct row *layer_row(const struct layer_def *def); /* NULL if `build` makes it */
-/* Binds (def, inputs, attributes) to loops: the row or the built row. OPAQUE: loops without statements, tensors only.
- */
+/* Binds (def, inputs, attributes) to loops. OPAQUE: loops without statements, with tensors only. */
 sol_status layer_bind(struct arena *a, const struct layer_def *def, const char *name, int nin,
                       const struct row_input *in, const struct attrs *attrs, const struct loops **out_loops);
-/* The same, and the parsed row (NULL for OPAQUE). */
+/* The same, with the parsed definition (NULL for OPAQUE). */
 sol_status layer_bind_row(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
                           const struct attrs *attrs, const struct loops **out_loops, const struct row **out_row);
-/* The attributes of a layer: those given, checked and in the kind that the row asks for, and the defaults of the
- * others. */
+/* The attributes of a layer: the given ones, checked and converted, and the defaults of the others. */
 sol_status layer_attrs(struct arena *a, const struct layer_def *def, const struct attrs *given, struct attrs *out);
-/* opaque.c: runs what an opaque layer is described as, on row-major data; its name and kind are for messages. */
+/* opaque.c: computes an opaque layer from its description, on row-major data. Messages use its name and kind. */
 sol_status layer_run_opaque(struct sol_ctx *ctx, const struct alone *a, const char *name, const char *kind,
                             const void *const *in, void *const *out, int nout);
 int alone_type(enum sol_dtype t);
-/* May this attribute be left out because it has its default? */
+/* May this attribute be omitted because it has its default? */
 bool layer_attr_is_default(struct arena *a, const struct layer_def *def, const struct row_attr *v);
 
 #endif

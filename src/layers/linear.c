@@ -1,11 +1,11 @@
-/* Layers that take matrices apart: a table says which kind of alone.h a layer is, and the dimensions of its operands
- * behind the leading ones, which all operands have in common. */
+/* Linear algebra layers. A table gives for each layer its kind of alone.h and the trailing dimensions of its operands;
+ * all operands share the leading ones. */
 #include <string.h>
 
 #include "layers/build.h"
 
-/* Dimensions are letters: M and N by the first input, R and T by another, K the smaller of M and N, W what the
- * attribute `full` makes of it. An operand of i32 ends with '!'. Those are apart by commas. */
+/* Dimensions are letters: M and N of the first input, R and T of another, K = min(M, N), W as the attribute `full`
+ * decides. '!' behind an operand marks i32. Commas separate operands. */
 static const struct linear {
     const char *layer;
     const struct alone_kind *kind;
@@ -36,7 +36,7 @@ static const struct linear *row_of(const struct layer_def *def)
     return NULL;
 }
 
-/* The letters of operand i, and how many there are. */
+/* The letters of operand i, and their number. */
 static const char *letters(const char *all, int i, int *out_n)
 {
     for (; i; i--) all += strcspn(all, ",") + 1;
@@ -55,7 +55,7 @@ struct sizes {
     int64_t of[128]; /* by letter; -1: not known yet */
 };
 
-/* What follows from M and N. */
+/* The sizes that follow from M and N. */
 static void derive(const struct layer_def *def, const struct attrs *attrs, struct sizes *s)
 {
     const int64_t m = s->of['M'], n = s->of['N'];
@@ -110,7 +110,7 @@ OPAQUE_SHAPE(shape_linear)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: %lld reflections in a matrix of %lld x %lld", def->name,
                         (long long)s.of['T'], (long long)s.of['M'], (long long)s.of['N']);
     *out_nout = attrs_int(attrs, "values", 0, 0) ? 1 : operands(t->out);
-    const bool skip = *out_nout == 1 && !strcmp(def->name, "SVD"); /* values are its second result */
+    const bool skip = *out_nout == 1 && !strcmp(def->name, "SVD"); /* the values are its second result */
     for (int o = 0; o < *out_nout; o++) {
         int n;
         const char *of = letters(t->out, o + skip, &n);

@@ -1,13 +1,13 @@
-/* Rows that move elements of one input: output dimension i has letter i, and each dimension of the input gets an index
- * made of them. */
+/* Definitions of views of one input: output dimension i has letter i, and each input dimension gets an index over those
+ * letters. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "layers/build.h"
 
-enum { INNER = SOL_MAX_DIMS }; /* letters from here on belong to the input's head */
+enum { INNER = SOL_MAX_DIMS }; /* letters from here on are for the input's head */
 
-/* "x[input letters] -> y[output letters] | sizes | | y[output letters] = x[": the caller puts the indices and "]". */
+/* "x[input letters] -> y[output letters] | sizes | | y[output letters] = x[": the caller adds the indices and "]". */
 static void put_move(struct text *out, const struct row_input *in, int ndim, const int64_t *shape)
 {
     text_put(out, "x[");
@@ -75,7 +75,7 @@ static sol_status reshape_sizes(struct sol_ctx *ctx, const struct layer_def *def
     return SOL_OK;
 }
 
-/* Indices of input dimensions i0..i1 over output dimensions o0..o1, which hold equally many elements. */
+/* Indices of input dimensions i0..i1 over output dimensions o0..o1, which have equally many elements. */
 static void put_segment(struct text *out, const struct row_input *in, int i0, int i1, const int64_t *shape, int o0,
                         int o1)
 {
@@ -118,7 +118,7 @@ BUILDER(build_reshape)
         put_zeros(out, in->ndim);
         i = in->ndim;
     }
-    while (i < in->ndim) { /* the shortest stretches of both that hold equally many elements */
+    while (i < in->ndim) { /* the shortest ranges of both that have equally many elements */
         int i1 = i + 1, o1 = o;
         int64_t inner = in->shape[i], outer = 1;
         while (inner != outer || (o1 == o && inner != 1)) {
@@ -208,7 +208,7 @@ struct slice {
     int64_t start, step, size;
 };
 
-/* start:end:step of n elements, as Python has it. */
+/* start:end:step of n elements, with Python's meaning. */
 static struct slice python_slice(int64_t n, int64_t start, int64_t end, int64_t step)
 {
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
@@ -280,8 +280,8 @@ BUILDER(build_select)
     return SOL_OK;
 }
 
-/* y = u where the slice reads, else x: one read of u whose value outside is x. With a step, what lies between two
- * elements of the slice is sent far outside of u. */
+/* y = u inside of the slice, else x: one read of u whose value outside is x. With a step, positions between two
+ * elements of the slice are mapped far outside of u. */
 BUILDER(build_slice_scatter)
 {
     (void)nin;
@@ -331,7 +331,7 @@ BUILDER(build_flip)
     return SOL_OK;
 }
 
-/* All dimensions as one: the position is shifted, then taken apart. */
+/* All dimensions as one: the linear position is shifted, then split again. */
 static void put_flat_roll(struct text *out, const struct row_input *in, int64_t shift)
 {
     struct text p = text_new(out->arena);
@@ -379,7 +379,7 @@ BUILDER(build_roll)
 
 enum { PAD_CONSTANT, PAD_REFLECT, PAD_REPLICATE, PAD_CIRCULAR };
 
-/* The index of a dimension with n elements, p of them made up in front and q behind. */
+/* The index of a dimension with n elements and padding of p in front and q behind. */
 static void put_padded(struct text *out, int d, int64_t n, int64_t p, int64_t q, int mode)
 {
     struct text e = text_new(out->arena);

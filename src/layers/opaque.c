@@ -1,9 +1,9 @@
-/* Layers without loops: running them, and sorting. What they compute is in alone_*.c. */
+/* Runs layers without loops, and defines sorting. alone_*.c compute them. */
 #include <string.h>
 
 #include "layers/build.h"
 
-/* -- running: what a description says, with memory and messages */
+/* -- running a description, with memory and messages */
 
 int alone_type(enum sol_dtype t)
 {
@@ -16,7 +16,7 @@ int alone_type(enum sol_dtype t)
     return types[t];
 }
 
-/* With the layer's name and kind, and the two numbers of struct alone_bad. */
+/* The message has the layer's name and kind, and the two numbers of struct alone_bad. */
 static const char *explanation(enum alone_error error)
 {
     switch (error) {
@@ -49,7 +49,7 @@ sol_status layer_run_opaque(struct sol_ctx *ctx, const struct alone *a, const ch
 
 /* -- sorting */
 
-/* Sorts along an axis and writes the first k of each line. */
+/* Sorts along an axis and writes the first k elements of each line. */
 static void describe_lines(const struct sol_layer *l, int64_t axis, int64_t k, bool down, struct alone *out)
 {
     const struct sol_tensor *x = l->in[0];

@@ -1,4 +1,4 @@
-/* Rows that pick by a fixed pattern: diagonals and triangles, blocks of pixels, windows. */
+/* Definitions with a fixed pattern: diagonals and triangles, blocks of pixels, windows. */
 #include <string.h>
 
 #include "layers/build.h"
@@ -52,7 +52,7 @@ BUILDER(build_diagonal)
     return SOL_OK;
 }
 
-/* One statement fills with zeros, which a read outside gives: what is not on the diagonal is sent outside. */
+/* One statement also fills with zeros: positions off the diagonal are mapped outside, where a read gives 0. */
 BUILDER(build_diag_embed)
 {
     (void)nin;
@@ -78,7 +78,7 @@ BUILDER(build_diag_embed)
     return SOL_OK;
 }
 
-/* -- blocks of pixels: C, H, W are the last three dimensions, letters 0.. those in front */
+/* -- blocks of pixels: C, H, W are the last three dimensions; letters 0.. are the leading ones */
 
 BUILDER(build_pixel_shuffle)
 {
@@ -122,7 +122,7 @@ BUILDER(build_pixel_shuffle)
     return SOL_OK;
 }
 
-/* -- windows. Kernel letters follow the output's. */
+/* -- windows. Letters of the kernel follow those of the output. */
 
 struct windows {
     int rank; /* pixel dimensions */
@@ -149,7 +149,7 @@ static sol_status read_windows(struct sol_ctx *ctx, const struct layer_def *def,
     return SOL_OK;
 }
 
-/* The part of position `e` that belongs to dimension i of `sizes`, row-major. */
+/* The component i of linear position `e` in a row-major shape `sizes`. */
 static void put_digit(struct text *out, const char *e, int rank, const int64_t *sizes, int i)
 {
     int64_t stride = product(sizes + i + 1, rank - i - 1);
@@ -187,8 +187,8 @@ BUILDER(build_unfold)
     return SOL_OK;
 }
 
-/* y[N C pixels] = sum over the kernel of the columns that cover the pixel: the window is (pixel + p - d*K) / s, if that
- * is an integer. */
+/* y[N C pixels] = sum over the kernel of the columns that cover the pixel: the window is (pixel + p - d*K) / s, where
+ * that is an integer. */
 BUILDER(build_fold)
 {
     (void)nin;

@@ -1,10 +1,10 @@
-/* Rows of average pools, whose divisor depends on the instance, and of adaptive pools. Letters are groups, so that one
- * text serves any number of pixel dimensions. */
+/* Definitions of average pools, whose divisor depends on the instance, and of adaptive pools. Letters are groups, so
+ * one text serves any number of pixel dimensions. */
 #include <string.h>
 
 #include "layers/build.h"
 
-/* Do all windows of the instance hold k elements that count? */
+/* Do all windows of the instance contain k elements that count? */
 static bool windows_full(const struct row_input *in, const struct attrs *attrs, int64_t *out_k)
 {
     bool full = true;

@@ -1,17 +1,17 @@
-/* Rows of reductions over any axes, running reductions along one, and softmax. Input dimension i has letter i; what is
- * kept of it stands in the output. */
+/* Definitions of reductions over any axes, running reductions along one axis, and softmax. Input dimension i has letter
+ * i; the output has the letters that are not reduced. */
 #include <math.h>
 #include <string.h>
 
 #include "layers/build.h"
 
-enum { ONES = 26 }; /* letters from here on have size 1: axes that are reduced and kept */
+enum { ONES = 26 }; /* letters from here on have size 1: reduced axes that are kept */
 
 struct parts {
     int ndim;
     bool reduced[SOL_MAX_DIMS];
     bool keep;
-    double elements; /* reduced together */
+    double elements; /* consecutive axes that are reduced together */
 };
 
 static void put_input(struct text *out, const struct parts *p)
@@ -21,7 +21,7 @@ static void put_input(struct text *out, const struct parts *p)
     text_put(out, "]");
 }
 
-/* The letters reduced. A scalar has none: it gets one of size 1. */
+/* The reduced letters. A scalar has none; it gets one of size 1. */
 static void put_reduced(struct text *out, const struct parts *p)
 {
     for (int d = 0; d < p->ndim; d++)
@@ -29,7 +29,7 @@ static void put_reduced(struct text *out, const struct parts *p)
     if (!p->ndim) text_put(out, " %s", letter(0));
 }
 
-/* The letters left: "[A C]", or with `keep` "[A B' C]" where B is reduced. */
+/* The remaining letters: "[A C]", or with `keep` "[A B' C]" where B is reduced. */
 static void put_kept(struct text *out, const struct parts *p, bool keep)
 {
     text_put(out, "[");
@@ -56,11 +56,11 @@ static void put_head(struct text *out, const struct parts *p, const char *output
 }
 
 struct reduction {
-    const char *name, *outputs; /* of the head: $ stands for the letters left */
+    const char *name, *outputs; /* the head; $ stands for the remaining letters */
     /* $R letters reduced; $x $y the tensors; $p, $u, $v a pair and its tensors; $n elements, $s n/(n - correction), $c
      * the attribute n, $i 1/n; $k what is kept, for the index of another output */
     const char *stmts;
-    bool needs_one; /* of nothing there is no value */
+    bool needs_one; /* an empty reduction without an initial value has no result */
 };
 static const struct reduction reductions[] = {
     {"Sum", "y$", "$y = sum[$R] $x", false},
@@ -143,7 +143,7 @@ BUILDER(build_reduce)
     return put_reduction(arena_ctx(a), def, &p, attrs, out);
 }
 
-/* An axis of the input; a scalar has one axis, 0 or -1, that does not exist. */
+/* An axis of the input. A scalar has one axis, 0 or -1, that does not exist. */
 static sol_status one_axis(struct arena *a, const struct layer_def *def, const struct row_input *in,
                            const struct attrs *attrs, int *out_axis)
 {
@@ -151,7 +151,7 @@ static sol_status one_axis(struct arena *a, const struct layer_def *def, const s
     return SOL_OK;
 }
 
-/* The last of several equal ones is the first of the reversed input, counted from the back. */
+/* The last of equal elements is the first of the reversed input, counted from the back. */
 static void put_last_arg(struct text *out, const struct parts *p, int axis, bool max)
 {
     put_head(out, p, "k:i64$");
@@ -179,7 +179,7 @@ BUILDER(build_arg_reduce)
     return put_reduction(arena_ctx(a), def, &p, attrs, out);
 }
 
-/* -- running reductions: y at a step is made of y at the step before */
+/* -- running reductions: y at a step depends on y at the previous step */
 
 /* "y[A B-1 C]" with the axis moved */
 static void put_moved(struct text *out, char name, int ndim, int axis, int by)

@@ -1,5 +1,5 @@
-/* Batch-norm with given statistics is x*s + t, where s = w / sqrt(v+e) and t = b - m*s are made of parameters alone, so
- * that `prepare` computes them and the weights pass may put them into a convolution. */
+/* Rewrites batch-norm with given statistics to x*s + t. s = w / sqrt(v+e) and t = b - m*s depend on parameters alone,
+ * so `prepare` computes them, and the weights pass may fold them into a convolution. */
 #include "passes/passes.h"
 
 static sol_status scalar(struct sol_graph *g, enum sol_dtype type, double v, struct sol_tensor **out_t)
@@ -12,7 +12,7 @@ static sol_status scalar(struct sol_graph *g, enum sol_dtype type, double v, str
     return SOL_OK;
 }
 
-/* A vector over channels, as a tensor that broadcasts to x. */
+/* A vector over channels as a tensor that broadcasts to x. */
 static sol_status by_channel(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *v, struct sol_tensor **out_t)
 {
     int64_t shape[SOL_MAX_DIMS];
@@ -44,7 +44,7 @@ static sol_status split(struct sol_graph *g, struct sol_layer *l)
     return SOL_OK;
 }
 
-/* Numbers can be written down in these types only, and element-wise layers want one type. */
+/* Constants exist in these types only, and element-wise layers need operands of one type. */
 static bool one_type(const struct sol_layer *l)
 {
     int type = l->in[0]->dtype;

@@ -1,5 +1,5 @@
-/* The same layer twice: same row, same attributes, same inputs. Of a graph with a gradient in one program alone: what
- * backward computes again shall not be saved instead. */
+/* Removes common subexpressions: layers with the same definition, attributes and inputs. In a graph with a gradient
+ * both must belong to one program, so that what backward recomputes is not saved instead. */
 #include "passes/passes.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Layers that reach no output go: backwards, so that whole chains go in one sweep. */
+/* Removes layers that reach no output. It goes backwards, so that one sweep removes whole chains. */
 #include "passes/passes.h"
 
 sol_status pass_dead(struct sol_graph *g)

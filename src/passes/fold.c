@@ -1,11 +1,11 @@
-/* What depends on constants alone is computed by the interpreter, unless the result is much larger than what it is made
- * of: a broadcast costs nothing as an index and a lot as data. */
+/* Folds constants: the interpreter computes layers whose inputs are all constants. Results much larger than their
+ * inputs stay, because a broadcast costs nothing as an index and a lot as data. */
 #include "passes/passes.h"
 
 #include <string.h>
 
-#define FOLD_SMALL 4096       /* elements that may always be made */
-#define FOLD_WORK 100000000.0 /* element operations that the interpreter may take */
+#define FOLD_SMALL 4096       /* results up to this many elements are always folded */
+#define FOLD_WORK 100000000.0 /* element operations that the interpreter may execute */
 
 static bool foldable(const struct sol_layer *l)
 {

@@ -1,9 +1,8 @@
-/* Layers that change nothing. Which those are is seen in the loops, `y[A B] = x[A B]`, and not in names: dropout in
- * inference, a cast to the same type, a reshape, slice, pad, transpose or repeat that leaves everything in its place.
- */
+/* Removes layers that change nothing. The loops tell which those are, `y[A B] = x[A B]`, not the names: dropout in
+ * inference, a cast to the same type, or a reshape, slice, pad, transpose or repeat that moves no element. */
 #include "passes/passes.h"
 
-/* The tensor that l hands on as it is; NULL: none. */
+/* The tensor that l returns unchanged; NULL: none. */
 static struct sol_tensor *copied(const struct sol_layer *l)
 {
     const struct loops *o = l->loops;
@@ -16,14 +15,14 @@ static struct sol_tensor *copied(const struct sol_layer *l)
     int d = 0;
     for (int32_t a = s->index, b = v->a; a && b; a = o->ex.at[a].next, b = o->ex.at[b].next, d++)
         if (!ex_equal(o, a, b) || x->shape[d] != y->shape[d]) return NULL;
-    int given = v->tensor; /* inputs that are missing have no tensor in the loops */
+    int given = v->tensor; /* missing inputs have no tensor in the loops */
     for (int i = 0; i < l->nin; i++)
         if (l->in[i] && !given--) return l->in[i];
     return NULL;
 }
 
-/* stop(x); x+0, x-0, x*1, x/1, x**1, with the number on the right, or on the left of + and *. -0.0 + 0 then stays -0.0.
- */
+/* stop(x), x+0, x-0, x*1, x/1, x**1, with the constant on the right, or on either side of + and *. -0.0 + 0 then stays
+ * -0.0. */
 static struct sol_tensor *neutral(const struct sol_layer *l)
 {
     static const struct {
@@ -31,7 +30,7 @@ static struct sol_tensor *neutral(const struct sol_layer *l)
         double right;
         bool commutes;
     } rows[] = {{"add", 0, true}, {"sub", 0, false}, {"mul", 1, true}, {"div", 1, false}, {"pow", 1, false}};
-    if (is_kind(l, "stop")) return l->in[0]; /* gradients are there by now */
+    if (is_kind(l, "stop")) return l->in[0]; /* gradients exist by now */
     for (int i = 0; i < COUNT_OF(rows); i++) {
         if (!is_kind(l, rows[i].name) || l->nin != 2) continue;
         double v;

@@ -1,5 +1,5 @@
-/* avgpool(conv1x1(x)) = conv1x1(avgpool(x)): both are linear, and a mean keeps a bias. The convolution then works on
- * fewer pixels: a quarter in DenseNet's transitions. */
+/* Swaps an average pool with a 1x1 convolution: avgpool(conv1x1(x)) = conv1x1(avgpool(x)), because both are linear and
+ * a mean keeps the bias. The convolution then computes fewer pixels: a quarter in DenseNet's transitions. */
 #include "passes/passes.h"
 
 static bool is_pointwise(const struct sol_layer *conv)
@@ -12,7 +12,7 @@ static bool is_pointwise(const struct sol_layer *conv)
     return true;
 }
 
-/* Does the pool give the mean of real pixels only? With padding that counts, a bias would not survive. */
+/* Is every window's mean over real pixels only? Padding that counts would change the bias. */
 static bool is_mean(const struct sol_layer *pool)
 {
     if (attrs_int(&pool->attrs, "div", 0, 0)) return false;
@@ -24,7 +24,7 @@ static bool is_mean(const struct sol_layer *pool)
     return true;
 }
 
-/* Multiplications before and behind, the pool's additions counted. */
+/* Multiplications before and after, including the pool's additions. */
 static bool pays(const struct sol_layer *conv, const struct sol_layer *pool)
 {
     double in = (double)conv->in[0]->dim[1].size, out = (double)conv->out[0]->dim[1].size;

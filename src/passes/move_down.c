@@ -1,11 +1,13 @@
-/* map(move(x)) = move(map(x)) for a move that only rearranges: the map then stands directly behind what makes x, which
- * can compute it on the way, and the move goes into the index of whoever reads.
+/* Moves element-wise layers in front of views: map(view(x)) = view(map(x)) for views that only rearrange elements. The
+ * element-wise layer then follows the layer that computes x and becomes its epilogue, and the view becomes an index of
+ * its readers.
  *
- * Moves behind each other form a run. A map behind a run is added once, in front of all its moves, which stay what they
- * are; if it changed the data type they are made anew when all maps have passed. So the pass is linear in a chain. */
+ * Consecutive views form a run. An element-wise layer behind a run is inserted once, in front of all
+ * views of the run. If it changes the data type, the views are made anew after the last one has passed. So the pass is
+ * linear in the length of a chain. */
 #include "passes/passes.h"
 
-struct run { /* moves, each of which only the next one reads */
+struct run { /* views, each of which only the next one reads */
     VECTOR(struct sol_layer *) moves;
     bool retyped; /* they read another type than they were made for */
 };
@@ -15,7 +17,7 @@ static bool rearranges(const struct sol_layer *l)
     return is_kind(l, "Permute") || is_kind(l, "Reshape") || is_kind(l, "Flip");
 }
 
-/* The one input of a map that is not the same number everywhere; -1 if there are several. */
+/* The only input of an element-wise layer that is not a broadcast constant; -1 if there are several. */
 static int only_tensor(const struct sol_layer *map)
 {
     int found = -1;
@@ -28,7 +30,7 @@ static int only_tensor(const struct sol_layer *map)
     return found;
 }
 
-/* The number that is everywhere in t, as a tensor that can be broadcast to any shape. */
+/* The constant that fills t, as a tensor that broadcasts to any shape. */
 static struct sol_tensor *number_of(struct sol_graph *g, struct sol_tensor *t)
 {
     while (t->role == TENSOR_VALUE) t = t->from->in[0];
@@ -38,7 +40,7 @@ static struct sol_tensor *number_of(struct sol_graph *g, struct sol_tensor *t)
     return c;
 }
 
-/* The run that ends with t, if nobody else reads t. */
+/* The run that ends with t, if t has no other reader. */
 static struct run *run_behind(struct run *const *runs, int n, const struct sol_tensor *t)
 {
     return t->role == TENSOR_VALUE && t->id < n && tensor_uses(t) == 1 ? runs[t->id] : NULL;
@@ -61,7 +63,7 @@ static sol_status pass_below(struct sol_graph *g, struct sol_layer *map, int at,
     return SOL_OK;
 }
 
-/* Makes the moves of a run for the type that they read now. */
+/* Makes the views of a run again for the type that they read now. */
 static sol_status retype(struct sol_graph *g, struct run *r)
 {
     struct sol_tensor *t = r->moves.at[0]->in[0];

@@ -1,4 +1,4 @@
-/* The passes in their order. */
+/* Runs the passes in their order. */
 #include "passes/passes.h"
 
 #include <string.h>

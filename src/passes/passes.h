@@ -1,28 +1,28 @@
-/* Passes: each rewrites the graph into one that computes the same with less. Their order is passes.def. */
+/* Passes. Each rewrites the graph to an equivalent one that computes less. passes.def is their order. */
 #ifndef SOL_PASSES_H
 #define SOL_PASSES_H
 
 #include "hlir/graph.h"
 #include "layers/layers.h"
 
-/* Runs all passes in the order of passes.def; in debug builds (and with compiler::debug) the verifier behind each. */
+/* Runs all passes in the order of passes.def. In debug builds, and with compiler::debug, the verifier runs after each.
+ */
 sol_status passes_run(struct sol_graph *g);
-/* Runs one pass by its name. */
+/* Runs the pass of this name. */
 sol_status passes_run_one(struct sol_graph *g, const char *name);
-const char *passes_name(int i, const char **out_doc); /* NULL past the last */
+const char *passes_name(int i, const char **out_doc); /* NULL behind the last pass */
 
-/* util.c: what several passes ask */
+/* util.c: questions that several passes ask */
 
-/* One layer with one output in front of `before`; a shorthand of graph_add. */
+/* Inserts one layer with one output in front of `before`; a shorthand for graph_add. */
 sol_status pass_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const struct sol_layer *origin,
                     int nin, struct sol_tensor *const *in, const struct attrs *attrs, struct sol_tensor **out_t);
 bool is_kind(const struct sol_layer *l, const char *kind);
-/* The layer of this kind that makes t, if it is t's maker and nobody else reads t; NULL otherwise. Needs
- * graph_count_uses. */
+/* The layer of this kind that computes t, if t has one reader only; NULL otherwise. Needs graph_count_uses. */
 struct sol_layer *only_maker(const struct sol_tensor *t, const char *kind);
 /* Does t depend on parameters and constants alone? Needs mark_prepared. */
 void mark_prepared(struct sol_graph *g, bool *by_tensor_id);
-/* The value of a tensor all of whose elements are the same constant (also through Expand, Reshape, Cast). */
+/* The value of a tensor whose elements are all the same constant, also through Expand, Reshape and Cast. */
 bool known_scalar(const struct sol_tensor *t, double *out_v);
 
 #define X(name, doc) sol_status pass_##name(struct sol_graph *g);

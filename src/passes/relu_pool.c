@@ -1,8 +1,8 @@
-/* max(0, maxpool(x)) and maxpool(max(0, x)) are one layer: a pool whose least value is 0. Padding then is 0 as well,
- * which lies around the tensor in memory, so that the kernel needs no border. (-0.0 may become 0.) */
+/* Fuses ReLU and max-pool: max(0, maxpool(x)) and maxpool(max(0, x)) become a pool whose initial value is 0. Padding is
+ * then 0 as well; it is stored around the tensor, so the kernel needs no border cases. (-0.0 may become 0.) */
 #include "passes/passes.h"
 
-/* Does every window see an element of x? One that sees padding alone gives -inf, and not the least value. */
+/* Does every window contain an element of x? A window of padding alone gives -inf, not the initial value. */
 static bool no_empty_window(const struct sol_layer *pool)
 {
     for (int i = 0; i < pool->in[0]->ndim - 2; i++) {
@@ -10,7 +10,7 @@ static bool no_empty_window(const struct sol_layer *pool)
         int64_t p = attrs_int(&pool->attrs, "p", i, 0), d = attrs_int(&pool->attrs, "d", i, 1);
         for (int64_t o = 0; o < pool->out[0]->dim[i + 2].size; o++) {
             int64_t at = o * s - p,
-                    skip = at < 0 ? (-at + d - 1) / d : 0; /* the window's first element that is not in front */
+                    skip = at < 0 ? (-at + d - 1) / d : 0; /* the window's first element that is not padding */
             if (skip >= k || at + skip * d >= pool->in[0]->dim[i + 2].size) return false;
         }
     }

@@ -1,5 +1,5 @@
-/* slice(map(x, ..)) = map(slice(x), ..): what is cut off is never computed. Backwards, so that a slice rises as far as
- * it can in one sweep. */
+/* Moves slices in front of element-wise layers: slice(map(x, ..)) = map(slice(x), ..), so that elements which are cut
+ * off are never computed. It goes backwards, so that one sweep moves a slice as far as possible. */
 #include "passes/passes.h"
 
 static bool same_shape(const struct sol_tensor *a, const struct sol_tensor *b)
@@ -9,8 +9,8 @@ static bool same_shape(const struct sol_tensor *a, const struct sol_tensor *b)
     return same;
 }
 
-/* The slice of one operand. Unless it must be `whole`, a number that was broadcast is broadcast anew, so that it stays
- * known as one. */
+/* The slice of one operand. A broadcast constant is broadcast anew, so that it stays known as a constant, unless it
+ * must be `whole`. */
 static sol_status sliced(struct sol_graph *g, struct sol_layer *slice, struct sol_tensor *x, bool whole,
                          struct sol_tensor **out_t)
 {
@@ -33,7 +33,7 @@ sol_status pass_slice_up(struct sol_graph *g)
         struct sol_layer *map = t->from;
         if (tensor_elements(l->out[0]) >= tensor_elements(t)) continue;
         struct sol_tensor **in = NEW_ARRAY(g->arena, struct sol_tensor *, map->nin);
-        bool shaped = false; /* does an operand have the shape of the result? */
+        bool shaped = false; /* does an operand have the result's shape? */
         for (int i = 0; i < map->nin; i++) {
             TRY(sliced(g, l, map->in[i], !shaped && i == map->nin - 1, &in[i]));
             shaped |= same_shape(in[i], l->out[0]);

@@ -1,4 +1,4 @@
-/* What several passes ask of a graph. */
+/* Questions that several passes ask about a graph. */
 #include "passes/passes.h"
 
 #include <string.h>

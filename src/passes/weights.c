@@ -1,9 +1,10 @@
-/* y = conv(x, w, b) * s + t, with s and t by output channel and made of parameters alone, is a convolution with other
- * weights: w*s and b*s + t, which `prepare` computes. The same for linear layers and transposed convolutions, and for a
- * division or subtraction. Where a scale is 0, infinite or NaN, results that are not finite may differ. */
+/* Folds scales and shifts into weights: y = conv(x, w, b) * s + t, with s and t by output channel and computed from
+ * parameters alone, is a convolution with the weights w*s and the bias b*s + t, which `prepare` computes. The same
+ * holds for linear layers and transposed convolutions, and for division and subtraction. Results that are not finite
+ * may differ where a scale is 0, infinite or NaN. */
 #include "passes/passes.h"
 
-/* The dimensions of the output and of the weights that are the output channel. */
+/* The dimensions of the output and of the weights that are the output channels. */
 static bool channels_of(const struct sol_layer *l, int *out_dim, int *out_wdim)
 {
     if (is_kind(l, "Conv")) {
@@ -24,7 +25,7 @@ static bool channels_of(const struct sol_layer *l, int *out_dim, int *out_wdim)
     return false;
 }
 
-/* Is t constant along all dimensions but `dim`? Then out_v has as many elements as that dimension, or one. */
+/* Is t constant along all dimensions but `dim`? out_v then has one element, or as many as that dimension. */
 static bool by_channel(struct sol_tensor *t, int dim, struct sol_tensor **out_v)
 {
     int ndim = t->ndim;
@@ -45,7 +46,7 @@ static sol_status reshaped(struct sol_graph *g, struct sol_layer *at, struct sol
     return pass_add(g, at, "Reshape", at, 1, &v, &attrs, out_t);
 }
 
-/* A scalar bias or shift must be spelled out by channel. */
+/* A scalar bias or shift is written out by channel. */
 static sol_status spread(struct sol_graph *g, struct sol_layer *at, struct sol_tensor *v, int64_t n,
                          struct sol_tensor **out_t)
 {
@@ -90,7 +91,7 @@ static sol_status into_weights(struct sol_graph *g, struct sol_layer *op, struct
     return SOL_OK;
 }
 
-/* Which input of op is a layer with weights that nobody else reads, and is the other one by channel? */
+/* Which input of op comes from a layer with weights and has no other reader, while the other input is by channel? */
 static bool match(const struct sol_layer *op, const bool *prepared, int ntensors, int side, struct sol_layer **out_conv,
                   struct sol_tensor **out_v, int *out_dim, int *out_wdim)
 {
@@ -135,7 +136,7 @@ static sol_status sweep(struct sol_graph *g, bool *out_changed)
     return SOL_OK;
 }
 
-/* Each sweep takes one operation behind a layer; a batch-norm takes two. */
+/* Each sweep folds one operation behind a layer; a batch-norm consists of two. */
 sol_status pass_weights(struct sol_graph *g)
 {
     bool changed = true;

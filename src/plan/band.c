@@ -145,7 +145,7 @@ static bool cut(struct plan *p, struct stage *st)
 /* How many values of a letter of this size are a step: a divisor. 0: there is none. */
 static int64_t step_of(struct plan *p, enum band_kind kind, const struct sol_tensor *t, int dim)
 {
-    const int lanes = p->target->vector_bytes / 4; /* blocks of less than whole vectors took up to twice as long */
+    const int lanes = target_lanes(p->target, 4); /* blocks of less than whole vectors took up to twice as long */
     const int64_t size = t->dim[dim].size;
     int64_t by = MIN(size, CHANNEL_BLOCK);
     if (kind != BAND_CHANNELS) return kind == BAND_BLOCKS ? plan_block_rows(t) : 1;

@@ -6,13 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dfp/dfp.h"
-#include "dnn/dnn.h"
 #include "print/print.h"
 
 #define DEEP 8.0         /* products in a sum from which on it is a matter of blocking */
 #define SCALING 4.0      /* operations, reads among them, of what is done to parameters while they are packed */
-#define DEEP_PENALTY 4.0 /* what dfp and the nest take longer then than they think */
+#define DEEP_PENALTY 4.0 /* what a solver that does not block products takes longer then than it thinks */
 
 static void print_memory(struct text *out, const struct cluster *c)
 {
@@ -70,32 +68,29 @@ static double depth_of(const struct cluster *c)
     return (double)letters_points(c->loops, d.bound & ~d.window);
 }
 
+/* Costs do not know another library well enough to choose it: it is picked, or forced. */
+static bool only_picked(const struct plan *p, const struct solver *s)
+{
+    return s->foreign && s != p->forced;
+}
+
 static int collect(struct plan *p, const struct solver_context *sc, const struct cluster *c, bool contraction,
                    struct candidate *out, int room)
 {
-    const struct solver *solvers[32];
-    int n = 0, found = 0;
-    const char *only = ctx_config(p->ctx, "solver");
-    for (int i = 0; dnn_solvers[i] && n < 28; i++) solvers[n++] = dnn_solvers[i];
-    const int first_general = n;
+    int found = 0;
     const bool deep = contraction && depth_of(c) >= DEEP;
-    solvers[n++] = &dfp_solver;
-    solvers[n++] = &nest_solver;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; solvers[i]; i++) {
+        const struct solver *s = solvers[i];
         const char *why = NULL;
-        bool reference = solvers[i] == &nest_solver;
-        if (strcmp(only, "auto") && strcmp(only, solvers[i]->name) && !reference) continue;
-        if (!solvers[i]->applicable(sc, c, &why)) continue;
+        if (p->forced && p->forced != s && !s->reference) continue;
+        if (!s->applicable(sc, c, &why)) continue;
         struct variant v[SOLVER_MAX_VARIANTS];
         memset(v, 0, sizeof v);
-        int nv = solvers[i]->variants(sc, c, v);
-        /* a deep contraction needs blocking, which only the solvers of dnn do: without it every product waits for
-         * memory */
-        if (deep && i >= first_general)
-            for (int k = 0; k < nv; k++) v[k].cost *= DEEP_PENALTY;
+        const int nv = s->variants(sc, c, v);
         for (int k = 0; k < nv && found < room; k++) {
+            if (deep && !s->blocks) v[k].cost *= DEEP_PENALTY;
             v[k].text = arena_strdup(p->arena, v[k].text);
-            out[found++] = (struct candidate){solvers[i], v[k]};
+            out[found++] = (struct candidate){s, v[k]};
         }
     }
     return found;
@@ -162,12 +157,6 @@ static sol_status emit(struct plan *p, const struct solver_context *sc, const st
     return SOL_OK;
 }
 
-/* Costs do not know another library well enough to choose it: it is picked, or forced by name. */
-static bool only_picked(const struct plan *p, const struct candidate *c)
-{
-    return plugins_has(c->solver->name) && strcmp(ctx_config(p->ctx, "solver"), c->solver->name) != 0;
-}
-
 /* What was picked, or the cheapest that can be printed, whose packing counts too. */
 static sol_status choose(struct plan *p, const struct solver_context *sc, const struct cluster *c, const struct unit *u,
                          struct choice *choice)
@@ -180,7 +169,7 @@ static sol_status choose(struct plan *p, const struct solver_context *sc, const 
     if (done) return SOL_OK;
     for (int i = 0; i < choice->n; i++) {
         if (choice->kernel.source && choice->candidate[i].variant.cost >= choice->kernel.cost) break;
-        if (only_picked(p, &choice->candidate[i])) continue;
+        if (only_picked(p, choice->candidate[i].solver)) continue;
         TRY(emit(p, sc, c, u, choice, i, &done));
     }
     return choice->kernel.source ? SOL_OK

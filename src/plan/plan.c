@@ -83,6 +83,8 @@ static const struct target *with_helpers(struct arena *a, const struct target *t
 sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
                         struct plan **out_plan)
 {
+    const struct solver *forced;
+    TRY(solver_forced(g->ctx, &forced));
     TRY(own_outputs(g));
     struct plan *p = NEW(a, struct plan);
     *p = (struct plan){.g = g,
@@ -90,6 +92,7 @@ sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct targe
                        .ctx = g->ctx,
                        .target = with_helpers(a, target),
                        .advice = advice,
+                       .forced = forced,
                        .training = graph_is_joint(g),
                        .winograd = winograd_allowed(g->ctx),
                        .once = limit_of(g->ctx, target)->once};

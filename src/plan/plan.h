@@ -96,6 +96,7 @@ struct plan {
     bool winograd;                    /* precision allows it */
     double once;                      /* as in struct solver_context */
     bool training;                    /* parameters change from step to step */
+    const struct solver *forced;      /* key solver; NULL: all may compute */
     const struct advice *advice;      /* NULL: costs alone decide */
     struct map *known;                /* choices by key */
     VECTOR(struct plan_chain) chains; /* where there was something to choose */
@@ -106,6 +107,12 @@ struct plan {
     struct store *stores;        /* by tensor id */
     int nstores;
 };
+
+/* solvers.c: all there are; ends with NULL */
+extern const struct solver *const solvers[];
+const struct solver *solver_named(const char *name); /* NULL: there is none */
+/* The one that the key `solver` names; NULL: none. */
+sol_status solver_forced(struct sol_ctx *ctx, const struct solver **out);
 
 /* By costs alone. */
 sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *target, struct plan **out_plan);

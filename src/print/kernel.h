@@ -14,13 +14,30 @@ struct machine {
     double l2, l3, dram; /* GB/s that are read */
     enum machine_source { MACHINE_UNKNOWN, MACHINE_ASSUMED, MACHINE_MEASURED, MACHINE_GIVEN } source;
 };
+/* What compiles for a device on another machine. */
+struct toolchain {
+    const char *compiler, *package; /* "aarch64-linux-gnu-gcc"; the Debian package that has it, */
+    const char *headers;            /* and that of its C library */
+    const char *march;              /* for -march= where none is said */
+    const char *runner;             /* what a command that runs its programs here begins with: "qemu-arm -L .. " */
+};
+/* A kind of processor: a row of target.c. */
+struct device {
+    const char *name;              /* "x86", "arm64": also its folder in the cache */
+    bool features;                 /* deploy/features.def has what its processors may have */
+    struct toolchain hosted, bare; /* with an operating system and without; bare.compiler NULL: it is the same */
+};
+const struct device *device_at(int i); /* NULL: there are no more */
+const struct device *device_named(const char *name);
+const char *device_names(struct arena *a); /* "x86, arm64, .." */
+
 /* The machine code is generated for. */
 struct target {
-    const char *name;   /* "x86-64-v3" */
-    const char *device; /* "x86", "arm64": also the folder in the cache */
-    const char *march;  /* for -march=, "native" or NULL */
-    int vector_bytes;   /* 16 SSE2 NEON, 32 AVX2, 64 AVX-512 */
-    int registers;      /* vector registers: 16 or 32 */
+    const char *name; /* "x86-64-v3" */
+    const struct device *device;
+    const char *march; /* for -march=, "native" or NULL */
+    int vector_bytes;  /* 16 SSE2 NEON, 32 AVX2, 64 AVX-512 */
+    int registers;     /* vector registers: 16 or 32 */
     bool fma;
     int cores;                          /* that this run may use; never enters the generated code, only costs */
     int64_t l1, l2, l3;                 /* bytes */
@@ -32,9 +49,19 @@ struct target {
     bool starts;                        /* a program that starts often: what is done before the first run counts, too */
 };
 void target_host(struct target *out); /* target.c: this machine, by cpuid */
-sol_status target_named(struct sol_ctx *ctx, const char *name,
-                        struct target *out);                          /* "x86-64-v2|v3|v4", "sse2", "neon", "native" */
+/* "x86-64-v2|v3|v4", "sse2", "neon", "native" */
+sol_status target_named(struct sol_ctx *ctx, const char *name, struct target *out);
+/* The best of a device that has no more than a compiler defines: `macros` are its lines "#define NAME VALUE". */
+void target_of_macros(const struct device *device, const char *macros, struct target *out);
+bool target_defines(const char *macros, const char *name);
+bool target_runs_on(const struct target *t, const struct target *host);
 sol_status target_check(struct sol_ctx *ctx, const struct target *t); /* fails if this machine cannot run its code */
+const char *target_flag(const struct target *t); /* of compilers, for vectors that are as long; NULL: none */
+/* Elements of so many bytes in a vector: the only place that says how many lanes there are. */
+static inline int target_lanes(const struct target *t, int bytes)
+{
+    return t->vector_bytes / bytes;
+}
 
 /* Where a tensor of a cluster lies: element i is at base + 4 * (sum stride[d] * i[d]) for a type of 4 bytes. Row-major
  * has stride[ndim-1] == 1. Strides are in elements and are constants of the generated code. */
@@ -96,9 +123,12 @@ struct variant {
     double once;      /* of it: not of the run, but for what is done before the first */
     const char *text; /* "9x3 k512" */
 };
-struct solver {
+struct solver { /* a row of plan/solvers.c */
     const char *name;
-    bool whole; /* it needs more than a row at a time, and is not given up for a band of rows */
+    bool reference; /* applies to everything, and is tried whatever the key `solver` says */
+    bool blocks;    /* keeps blocks of a product in registers and caches; without, every product waits for memory */
+    bool foreign;   /* another library's, which costs do not know well enough to choose: it is picked, or forced */
+    bool whole;     /* it needs more than a row at a time, and is not given up for a band of rows */
     /* Can it do this cluster? `*out_why` gets the reason if not (for reports). */
     bool (*applicable)(const struct solver_context *sc, const struct cluster *c, const char **out_why);
     /* Fills variants with costs, at most SOLVER_MAX_VARIANTS, cheapest first; returns how many. */
@@ -138,7 +168,7 @@ struct print_letter {
 };
 /* Declarations a source begins with: vector types `f32x16`, helpers that expressions use. All static inline.
  *
- * Types: f32xL f64xL i8xL u8xL ... i64xL for L = 2, 4, 8, 16 (up to vector_bytes / 4). Helpers that templates in
+ * Types: f32xL f64xL i8xL u8xL ... i64xL for L = 2, 4, 8, 16 (up to target_lanes(t, 4)). Helpers that templates in
  * math.def may name, S: f32 f64 i64, V: f32xL f64xL i64xL, I: i32xL for f32xL, i64xL for f64xL and i64xL (a mask is 0
  * or -1): sol_splat_V(s) sol_select_V(I mask, V a, V b) sol_bool_V(I mask) sol_max_S sol_max_V sol_min_S sol_min_V (NaN
  * wins), sol_abs_V sol_relu_V (keeps NaN)  f32 f64 i64 sol_sqrt_V sol_floor_V sol_ceil_V sol_trunc_V sol_round_V (half

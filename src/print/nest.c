@@ -123,4 +123,5 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     return SOL_OK;
 }
 
-const struct solver nest_solver = {.name = "nest", .applicable = applicable, .variants = variants, .emit = emit};
+const struct solver nest_solver = {
+    .name = "nest", .reference = true, .applicable = applicable, .variants = variants, .emit = emit};

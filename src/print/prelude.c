@@ -576,7 +576,7 @@ static void vectors(struct text *out, int lanes)
 void print_prelude(struct text *out, const struct target *t)
 {
     text_add(out, scalar_helpers, strlen(scalar_helpers));
-    for (int lanes = 2; lanes <= MAX(4, t->vector_bytes / 4); lanes *= 2) vectors(out, lanes);
+    for (int lanes = 2; lanes <= MAX(4, target_lanes(t, 4)); lanes *= 2) vectors(out, lanes);
     text_put(out, "\n");
 }
 

@@ -1,6 +1,6 @@
-/* Targets: this machine by cpuid, or one by name. Every vendor is asked the same questions: which vector instructions,
- * how large the caches are. Clocks and rates are assumed, good enough to rank candidates; src/tune/measure.c measures
- * those of this machine. */
+/* Devices and targets: this machine by cpuid, or one by name. Every vendor is asked the same questions: which vector
+ * instructions, how large the caches are. Clocks and rates are assumed, good enough to rank candidates;
+ * src/tune/measure.c measures those of this machine. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,24 +14,114 @@
 
 enum { CACHES = 8, L3_PER_CORE = 16 << 20 };
 
+/* -- devices: the only place that knows them by name (tools/check_tables.py) */
+
+static const struct device x86 = {
+    .name = "x86",
+    .features = true,
+    .hosted = {.compiler = "x86_64-linux-gnu-gcc",
+               .package = "gcc-x86-64-linux-gnu",
+               .headers = "libc6-dev-amd64-cross",
+               .march = "x86-64-v2",
+               .runner = ""},
+};
+static const struct device arm64 = {
+    .name = "arm64",
+    .hosted = {.compiler = "aarch64-linux-gnu-gcc",
+               .package = "gcc-aarch64-linux-gnu",
+               .headers = "libc6-dev-arm64-cross",
+               .march = "armv8-a",
+               .runner = "qemu-aarch64 -L /usr/aarch64-linux-gnu "},
+};
+static const struct device arm = {
+    .name = "arm",
+    .hosted = {.compiler = "arm-linux-gnueabihf-gcc",
+               .package = "gcc-arm-linux-gnueabihf",
+               .headers = "libc6-dev-armhf-cross",
+               .march = "armv7-a+fp",
+               .runner = "qemu-arm -L /usr/arm-linux-gnueabihf "},
+    .bare = {.compiler = "arm-none-eabi-gcc",
+             .package = "gcc-arm-none-eabi",
+             .headers = "libnewlib-arm-none-eabi",
+             .march = "armv7e-m+fp",
+             .runner = ""},
+};
+static const struct device riscv64 = {
+    .name = "riscv64",
+    .hosted = {.compiler = "riscv64-linux-gnu-gcc",
+               .package = "gcc-riscv64-linux-gnu",
+               .headers = "libc6-dev-riscv64-cross",
+               .march = "rv64gc",
+               .runner = "qemu-riscv64 -L /usr/riscv64-linux-gnu "},
+};
+static const struct device *const devices[] = {&x86, &arm64, &arm, &riscv64};
+
+const struct device *device_at(int i)
+{
+    return i >= 0 && i < COUNT_OF(devices) ? devices[i] : NULL;
+}
+
+const struct device *device_named(const char *name)
+{
+    for (int i = 0; i < COUNT_OF(devices); i++)
+        if (!strcmp(devices[i]->name, name)) return devices[i];
+    return NULL;
+}
+
+const char *device_names(struct arena *a)
+{
+    struct text t = text_new(a);
+    for (int i = 0; i < COUNT_OF(devices); i++) text_put(&t, "%s%s", i ? ", " : "", devices[i]->name);
+    return t.at;
+}
+
+/* -- targets: instruction sets of devices */
+
 struct named {
-    const char *name, *device, *march;
+    const char *name;
+    const struct device *device;
+    const char *march;
     int vector_bytes, registers;
     bool fma;
     double clock; /* GHz under full vector load */
+    /* What a compiler defines for an instruction set that has at least this one; of a device's rows the first counts.
+     * NULL: another name, or one that only people choose. */
+    const char *macros;
 };
 static const struct named names[] = {
-    {"x86-64-v2", "x86", "x86-64-v2", 16, 16, false, 3.0},
-    {"x86-64-v3", "x86", "x86-64-v3", 32, 16, true, 3.0},
-    {"x86-64-v4", "x86", "x86-64-v4", 64, 32, true, 2.6},
-    {"sse2", "x86", "x86-64", 16, 16, false, 3.0},
-    {"avx2", "x86", "x86-64-v3", 32, 16, true, 3.0},
-    {"avx512", "x86", "x86-64-v4", 64, 32, true, 2.6},
-    {"neon", "arm64", "armv8-a", 16, 32, true, 2.5},
+    {"x86-64-v4", &x86, "x86-64-v4", 64, 32, true, 2.6, "__AVX512F__ __AVX512BW__ __AVX512VL__ __AVX512DQ__"},
+    {"x86-64-v3", &x86, "x86-64-v3", 32, 16, true, 3.0, "__AVX2__ __FMA__"},
+    {"x86-64-v2", &x86, "x86-64-v2", 16, 16, false, 3.0, "__SSE4_2__"},
+    {"sse2", &x86, "x86-64", 16, 16, false, 3.0, ""},
+    {"sse4", &x86, "x86-64-v2", 16, 16, false, 3.0, NULL},
+    {"avx", &x86, "sandybridge", 32, 16, false, 3.0, NULL},
+    {"avx2", &x86, "x86-64-v3", 32, 16, true, 3.0, NULL},
+    {"avx512", &x86, "x86-64-v4", 64, 32, true, 2.6, NULL},
+    {"neon", &arm64, "armv8-a", 16, 32, true, 2.5, ""},
     /* vectors that the compiler cuts into scalars */
-    {"arm", "arm", "armv7-a+fp", 16, 16, false, 1.0},
-    {"riscv64", "riscv64", "rv64gc", 16, 16, true, 1.0},
+    {"arm", &arm, "armv7-a+fp", 16, 16, false, 1.0, ""},
+    {"riscv64", &riscv64, "rv64gc", 16, 16, true, 1.0, ""},
 };
+
+bool target_defines(const char *macros, const char *name)
+{
+    const size_t n = strcspn(name, " ");
+    for (const char *at = macros; (at = strstr(at, " ")); at++)
+        if (!strncmp(at + 1, name, n) && at[1 + n] == ' ') return true;
+    return false;
+}
+
+static bool defines_all(const char *macros, const char *wanted)
+{
+    for (; *wanted; wanted += strcspn(wanted, " "), wanted += strspn(wanted, " "))
+        if (!target_defines(macros, wanted)) return false;
+    return true;
+}
+
+const char *target_flag(const struct target *t)
+{
+    return t->vector_bytes == 64 ? "-mprefer-vector-width=512" : NULL;
+}
 
 /* -- caches */
 
@@ -153,19 +243,32 @@ sol_status target_named(struct sol_ctx *ctx, const char *name, struct target *ou
         fill(n, out);
         return SOL_OK;
     }
-    return ctx_fail(ctx, SOL_ERR_INVALID,
-                    "target: unknown name '%s'; use native, x86-64-v2, x86-64-v3, x86-64-v4, sse2, avx2, avx512, neon, "
-                    "arm or riscv64",
-                    name);
+    char list[256];
+    int used = 0;
+    for (int i = 0; i < COUNT_OF(names) && used < (int)sizeof list; i++)
+        used += snprintf(list + used, sizeof list - (size_t)used, ", %s", names[i].name);
+    return ctx_fail(ctx, SOL_ERR_INVALID, "target: unknown name '%s'; use native%s", name, list);
+}
+
+void target_of_macros(const struct device *device, const char *macros, struct target *out)
+{
+    const struct named *n = names; /* every device has a row that needs no macros */
+    while (n->device != device || !n->macros || !defines_all(macros, n->macros)) n++;
+    fill(n, out);
+}
+
+bool target_runs_on(const struct target *t, const struct target *host)
+{
+    return t->device == host->device && t->vector_bytes <= host->vector_bytes && (!t->fma || host->fma);
 }
 
 sol_status target_check(struct sol_ctx *ctx, const struct target *t)
 {
     struct target host;
     target_host(&host);
-    if (!strcmp(t->device, host.device) && t->vector_bytes <= host.vector_bytes && (!t->fma || host.fma)) return SOL_OK;
+    if (target_runs_on(t, &host)) return SOL_OK;
     return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
                     "target: this machine (%s, vectors of %d bytes) cannot run code for '%s' (%s, %d bytes); set the "
                     "key target to native",
-                    host.device, host.vector_bytes, t->name, t->device, t->vector_bytes);
+                    host.device->name, host.vector_bytes, t->name, t->device->name, t->vector_bytes);
 }

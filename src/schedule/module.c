@@ -1,4 +1,4 @@
-/* The tables of a module as C text: what include/sol/module.h declares, and nothing else. */
+/* Prints the tables of a module as C text. They are what include/sol/module.h declares, and nothing else. */
 #include "schedule/schedule.h"
 
 static const char *const kind_names[] = {

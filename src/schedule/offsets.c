@@ -1,6 +1,6 @@
-/* Lifetimes to offsets: blocks in the order in which they come to life take the lowest gap that fits, which is also
- * where memory was used last and is likely to be in the cache. In training the largest come first instead where that
- * needs less. */
+/* Assigns offsets to blocks by their lifetimes. Inference takes blocks in the order in which they become live; each
+ * gets the lowest gap that fits, which is also the memory used last and likely still in the cache. Training uses the
+ * order by size, largest first, where that needs less memory. */
 #include "schedule/schedule.h"
 
 #include <limits.h>
@@ -14,7 +14,7 @@ static int by_first(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Inserts b among the blocks alive, which are sorted by offset. */
+/* Inserts b into the live blocks, which are sorted by offset. */
 static int64_t insert(struct block **alive, int *n, struct block *b)
 {
     int64_t at = 0;
@@ -30,7 +30,7 @@ static int64_t insert(struct block **alive, int *n, struct block *b)
     return at + b->bytes;
 }
 
-/* In the order of their birth. Returns the size of the whole. */
+/* Places blocks in order of their first step. Returns the total size. */
 static int64_t assign_by_time(struct arena *a, struct block *blocks, int n, struct block *given, int ngiven,
                               int64_t room)
 {
@@ -42,7 +42,7 @@ static int64_t assign_by_time(struct arena *a, struct block *blocks, int n, stru
     int64_t whole = room;
     int nalive = 0;
     for (int i = 0; i < ngiven; i++) alive[nalive++] = &given[i];
-    if (room) alive[nalive++] = &end_of_room; /* nothing lies across it */
+    if (room) alive[nalive++] = &end_of_room; /* no given block crosses it */
     for (int i = 0; i < n; i++) {
         int kept = 0;
         for (int k = 0; k < nalive; k++)
@@ -61,7 +61,7 @@ static int by_size(const void *a, const void *b)
     return by_first(a, b);
 }
 
-/* The largest first, each at the lowest place that is free all its life. */
+/* Places blocks by size, largest first, each at the lowest offset that is free during its whole lifetime. */
 static int64_t assign_by_size(struct arena *a, struct block *blocks, int n, struct block *given, int ngiven,
                               int64_t room)
 {
@@ -93,7 +93,7 @@ int64_t offsets_assign(struct arena *a, struct block *blocks, int n, struct bloc
 {
     for (int i = 0; i < n; i++) blocks[i].bytes = (blocks[i].bytes + 63) / 64 * 64;
     const int64_t by_time = assign_by_time(a, blocks, n, given, ngiven, room);
-    if (!room) return by_time; /* what inference touches last is in the cache */
+    if (!room) return by_time; /* the memory that inference used last is still in the cache */
     if (assign_by_size(a, blocks, n, given, ngiven, room) < by_time)
         return assign_by_size(a, blocks, n, given, ngiven, room);
     return assign_by_time(a, blocks, n, given, ngiven, room);

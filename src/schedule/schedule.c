@@ -1,4 +1,5 @@
-/* Steps in the order of the plan, each with the places of its operands; lifetimes; offsets. */
+/* Makes the steps in the order of the plan, with their operands' buffers and offsets, from the lifetimes of all
+ * tensors. */
 #include "schedule/schedule.h"
 
 #include <string.h>
@@ -26,7 +27,7 @@ static sol_status push_halo(struct schedule *s, struct schedule_program *pr, str
     const struct store *st = plan_store(s->plan, t);
     struct kernel k;
     TRY(plan_halo_kernel(s->plan, st, &k));
-    /* equal halos print the same text, which the build compiles once */
+    /* equal halos give the same text, which the build compiles once */
     struct schedule_step step = {
         .kernel = kernel_number(s, known, k.source), .tasks = k.step[0].tasks, .label = "halo", .noperand = 1};
     step.operand = NEW_ARRAY(s->arena, struct sol_tensor *, 1);
@@ -42,7 +43,7 @@ static bool has_halo(const struct store *s)
     return false;
 }
 
-/* Of what is not a temporary: a tensor that is read twice counts once. */
+/* Counts the bytes of all tensors but temporaries. A tensor that is read twice counts once. */
 static double operand_bytes(const struct loops *l)
 {
     double n = 0;
@@ -109,7 +110,7 @@ static int64_t lines(int64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-struct life { /* of a root, in each program */
+struct life { /* of a root tensor, in each program */
     int first[PROGRAMS], last[PROGRAMS];
     bool used[PROGRAMS];
 };
@@ -148,7 +149,7 @@ static void user_buffers(struct schedule *s, const struct life *life)
         user_buffer(s, life, SOL_BUFFER_OUTPUT, i, g->outputs.at[i].t, g->outputs.at[i].backward);
 }
 
-/* The buffer that holds what more than one program uses. */
+/* The buffer of tensors that more than one program uses. */
 static void share(struct schedule *s, int tensor, int buffer, int64_t *bytes)
 {
     s->buffer[tensor] = buffer;
@@ -156,8 +157,8 @@ static void share(struct schedule *s, int tensor, int buffer, int64_t *bytes)
     *bytes += lines(store_bytes(&s->plan->stores[tensor]));
 }
 
-/* When a tensor lives in a program. Of forward from its end to its beginning: there what is saved lives at first and
- * then dies, as in backward. */
+/* When a tensor is live in a program. Time in forward is counted from its last step to its first, so that saved tensors
+ * are live at the beginning and then die, as they do in backward. */
 static struct block block_of(const struct schedule *s, const struct life *life, int tensor, int program)
 {
     const struct life *l = &life[tensor];
@@ -169,7 +170,8 @@ static struct block block_of(const struct schedule *s, const struct life *life, 
     return b;
 }
 
-/* What backward reads last lies first: what is free in backward, and in forward for that matter, is in one piece. */
+/* Tensors that backward reads last get the lowest offsets. So the memory that becomes free in backward, and that is not
+ * in use yet in forward, is one contiguous piece. */
 static void push_saved(struct schedule *s, const struct life *life, int tensor)
 {
     int i = s->saved.n;
@@ -184,14 +186,13 @@ static struct block *saved_blocks(const struct schedule *s, const struct life *l
     struct block *blocks = NEW_ARRAY(s->arena, struct block, s->saved.n + 1);
     for (int i = 0; i < s->saved.n; i++) {
         blocks[i] = block_of(s, life, s->saved.at[i], program);
-        blocks[i].first = -1; /* it is there from the start, whenever it is read first */
+        blocks[i].first = -1; /* it is live from the start, whenever it is first read */
     }
     return blocks;
 }
 
-/* What one program alone uses lies in the workspace, or among what is saved where that is not there yet, or not there
- * any more. Work buffers of a kernel are alive during all of its steps: that follows, since each step names all
- * operands. */
+/* A tensor that only one program uses lies in the workspace, or in memory of saved tensors that are not yet, or no
+ * longer, live. Work buffers of a kernel are live during all of its steps, because each step names all operands. */
 static void assign(struct schedule *s, const struct life *life, int program, int buffer, int saved)
 {
     int n = 0;
@@ -212,7 +213,7 @@ static void assign(struct schedule *s, const struct life *life, int program, int
         s->buffer[tensor[i]] = reused ? saved : buffer;
         s->offset[tensor[i]] = blocks[i].offset - (reused ? 0 : room);
         if (program != PROGRAM_PREPARE) continue;
-        /* a buffer of its own, so that the runtime sees which steps of `prepare` belong together */
+        /* in a buffer of its own, which tells the runtime which steps of `prepare` belong together */
         s->buffer[tensor[i]] = push_buffer(s, SOL_BUFFER_WORKSPACE, 0, blocks[i].bytes, 0);
         s->buffers.at[s->buffers.n - 1].offset = blocks[i].offset;
         s->offset[tensor[i]] = 0;
@@ -264,7 +265,7 @@ static void set_places(struct schedule *s, struct schedule_program *pr)
     }
 }
 
-/* -- what each step of `prepare` depends on */
+/* -- dependencies of each step of `prepare` */
 
 static int words(const struct schedule *s)
 {
@@ -276,8 +277,8 @@ static void merge(uint64_t *into, const uint64_t *from, int n)
     for (int i = 0; i < n; i++) into[i] |= from[i];
 }
 
-/* Forward: through what was computed before. Backward: an intermediate that lives in the workspace is made again
- * whenever one of its readers runs. */
+/* Forward: a step depends on a parameter also through earlier steps. Backward: an intermediate tensor in the workspace
+ * is computed again whenever one of its readers runs. */
 static void find_depends(struct schedule *s)
 {
     const struct schedule_program *pr = &s->program[PROGRAM_PREPARE];
@@ -317,7 +318,7 @@ static void mark_param(struct schedule *s, int i)
     s->buffers.at[s->buffer[s->plan->g->params.at[i]->id]].given |= SOL_GIVEN_BACKWARD;
 }
 
-/* Parameters whose values backward needs: it reads them, or what was prepared of them. */
+/* Parameters whose values backward needs, because it reads them or something prepared from them. */
 static void find_backward_params(struct schedule *s)
 {
     const struct schedule_program *prepare = &s->program[PROGRAM_PREPARE], *backward = &s->program[PROGRAM_BACKWARD];

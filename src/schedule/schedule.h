@@ -1,5 +1,5 @@
-/* The schedule: from a plan to the tables of a module: steps, operands' places, buffers, offsets in the workspace. All
- * is fixed ahead of time, so the peak of memory is known before the first run. */
+/* The schedule turns a plan into the tables of a module: steps, operands, buffers, and offsets in the workspace.
+ * Everything is fixed ahead of time, so the peak of memory is known before the first run. */
 #ifndef SOL_SCHEDULE_H
 #define SOL_SCHEDULE_H
 
@@ -30,19 +30,20 @@ struct schedule {
     VECTOR(struct source_text) kernels;    /* each once */
     VECTOR(struct sol_tensor *) constants; /* datum i of the module */
     VECTOR(struct sol_layer *) opaque;     /* host function i computes this layer */
-    VECTOR(int) saved;                     /* tensors that forward leaves for backward, in the order of their offsets */
+    VECTOR(int) saved;                     /* tensors that forward saves for backward, in the order of their offsets */
     int64_t prepared_bytes, saved_bytes;
     int64_t *offset; /* by tensor id: bytes from the start of the buffer to element 0 */
     int *buffer;     /* by tensor id: number of its buffer, -1: not stored */
 };
 
 sol_status schedule_make(struct plan *p, struct schedule **out_s);
-/* C text of the module's tables, for build_module; with a symbol of its own (deploy) it has no data of constants. */
+/* The C text of the module's tables, for build_module. With a symbol of its own (deploy) it has no constant data. */
 const char *schedule_module_text(const struct schedule *s, const char *name, const char *symbol);
 
-/* offsets.c: lifetimes and sizes to offsets; blocks that are alive at the same time do not overlap. Returns the size of
- * the whole. Offsets are multiples of 64. `given` blocks, sorted by offset, lie in the first `room` bytes from the
- * start on; when they are dead, others may lie there, but across the end of that room lies none. */
+/* offsets.c: assigns an offset to each block from lifetimes and sizes. Blocks that are live at the same time do not
+ * overlap. Offsets are multiples of 64. Returns the total size. The `given` blocks, sorted by offset, are live from the
+ * start in the first `room` bytes. Other blocks may reuse that memory once those are dead, but no block crosses the end
+ * of that room. */
 struct block {
     int64_t bytes, offset;
     int first, last; /* steps, inclusive */

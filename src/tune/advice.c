@@ -49,6 +49,9 @@ struct adviser *adviser_make(struct sol_ctx *ctx, struct arena *a, const struct 
 void adviser_load_plugins(struct sol_ctx *ctx, struct adviser *ad)
 {
     bool wanted = strcmp(ctx_config(ctx, "autotune"), "fast") != 0;
-    for (int i = 0; i < ad->wisdom->entries.n; i++) wanted |= plugins_has(ad->wisdom->entries.at[i]->solver);
+    for (int i = 0; i < ad->wisdom->entries.n; i++) {
+        const struct solver *s = solver_named(ad->wisdom->entries.at[i]->solver);
+        wanted |= s && s->foreign;
+    }
     if (wanted) ad->advice.plugins = plugins_load(ctx, ad->arena);
 }

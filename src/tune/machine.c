@@ -36,8 +36,9 @@ const char *machine_processor(struct arena *a)
 const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct target *t)
 {
     const int most = atoi(ctx_config(ctx, "threads"));
-    return arena_printf(a, "%s %dB%s, %s, L2 %lldK, %d threads%s", t->device, t->vector_bytes, t->fma ? "" : " no fma",
-                        machine_processor(a), (long long)t->l2 >> 10, most > 0 ? most : t->cores, plan_limits(ctx, t));
+    return arena_printf(a, "%s %dB%s, %s, L2 %lldK, %d threads%s", t->device->name, t->vector_bytes,
+                        t->fma ? "" : " no fma", machine_processor(a), (long long)t->l2 >> 10,
+                        most > 0 ? most : t->cores, plan_limits(ctx, t));
 }
 
 const char *machine_kind(struct arena *a, const char *machine)

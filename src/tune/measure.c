@@ -114,9 +114,9 @@ static sol_status build(struct sol_ctx *ctx, struct arena *a, const struct targe
     print_read(&kernel);
     const struct build_request r = {
         .name = "machine",
-        .device = t->device,
+        .device = t->device->name,
         .march = t->march,
-        .vector_bytes = t->vector_bytes,
+        .flag = target_flag(t),
         .trial = true,
         .nkernel = 1,
         .kernel = &(struct source_text){.text = kernel.at},
@@ -190,7 +190,7 @@ static struct reading run_kind(const struct gauge *g, enum kind k, char *block, 
 static void work(void *arg, int worker, int workers)
 {
     struct gauge *g = arg;
-    const int n = g->target->vector_bytes / 4;
+    const int n = target_lanes(g->target, 4);
     char *block = g->memory + worker * (g->part + PAGE); /* pages of its own */
     float *factors = (float *)(void *)(block + g->part);
     int met = 0;
@@ -360,8 +360,8 @@ static sol_status make(void *user, const char **out_text)
 static sol_status find_measured(struct sol_ctx *ctx, struct arena *a, const struct target *t, struct machine *m)
 {
     const char *text, *name = arena_printf(a, "machine %d: %s %dB, %s, L2 %lldK, L3 %lldK of %d, %d cores", VERSION,
-                                           t->device, t->vector_bytes, machine_processor(a), (long long)t->l2 >> 10,
-                                           (long long)t->l3 >> 10, t->l3_cores, t->cores);
+                                           t->device->name, t->vector_bytes, machine_processor(a),
+                                           (long long)t->l2 >> 10, (long long)t->l3 >> 10, t->l3_cores, t->cores);
     const struct making mk = {ctx, a, t};
     const sol_status status = cache_find_out(ctx, a, name, &(struct fact_maker){make, (void *)(uintptr_t)&mk}, &text);
     if (status == SOL_ERR_INTERRUPTED) return status;
@@ -417,7 +417,7 @@ struct sol_machine machine_show(const struct target *t)
                                 .vector_bytes = t->vector_bytes,
                                 .l2_bytes = t->l2 * t->cores,
                                 .l3_bytes = t->l3,
-                                .flops = 2 * t->cores * m->clock * m->fma * (double)(t->vector_bytes / 4),
+                                .flops = 2 * t->cores * m->clock * m->fma * target_lanes(t, 4),
                                 .l2_rate = m->l2,
                                 .l3_rate = m->l3,
                                 .memory_rate = m->dram};

@@ -214,14 +214,14 @@ def report(results: list[Result], out) -> None:
     count = collections.Counter(r.state for r in results)
     print("# Operators of ONNX\n", file=out)
     print(
-        f"Made by `python test/onnx/backend.py`: the {len(results)} backend test cases of onnx {onnx.__version__}.\n\n"
-        f"{count['pass']} pass, {count['fixed']} pass with inputs that shapes depend on made constants "
-        f"(`values` of `sol_onnx_options`), {count['refused']} are refused by name before anything is compiled, "
+        f"`python test/onnx/backend.py` wrote this page from the {len(results)} backend test cases of onnx {onnx.__version__}.\n\n"
+        f"{count['pass']} pass. {count['fixed']} (*fixed*) pass if inputs that determine shapes are fixed at compile time "
+        f"(`values` of `sol_onnx_options`). SOL rejects {count['refused']} by name before it compiles anything. "
         f"{count['wrong']} are wrong.\n",
         file=out,
     )
     print("## Cases by operator\n", file=out)
-    print("| operator | pass | fixed | refused | wrong | why refused |\n|-|-:|-:|-:|-:|-|", file=out)
+    print("| operator | pass | fixed | rejected | wrong | reason |\n|-|-:|-:|-:|-:|-|", file=out)
     groups = collections.defaultdict(list)
     for r in results:
         groups[r.case.operator].append(r)

@@ -319,24 +319,24 @@ model = sol.optimize(model)  # any model of transformers; Trainer and accelerate
 model.generate(ids, cache_implementation="static")
 ```
 
-* **Calls** are those of the original: keyword arguments, caches in and out, `ModelOutput`. Arguments that come, go or become None
-  make another program.
-* **`generate`**: with a static cache, two programs for each batch size: one for the prompt, one for a token. A cache that grows makes a
-  program for every length: it works, and compiles at each token.
-* **`Trainer` and `accelerate`** train an optimized model in PyTorch's autograd, with any optimizer.
-* **Mixtures of experts** give what PyTorch gives, at a price: each token is multiplied by the matrices of all experts, and one of the
-  products is picked, so a model with 8 experts of which 2 are used does 4 times the products. `experts_implementation="eager"` and
-  DBRX loop over what the data says, and are refused.
-* Weights are float32: `model.float()` first.
+* **Calls** work as with the original model: keyword arguments, caches as arguments and results, `ModelOutput`. SOL compiles another
+  program when arguments appear, disappear or become None.
+* **`generate`** with a static cache needs two programs for each batch size: one for the prompt and one for a token. A growing cache works,
+  but SOL then compiles a program for every length, that is, at each token.
+* **`Trainer` and `accelerate`** train an optimized model through PyTorch's autograd, with any optimizer.
+* **Mixtures of experts** compute the same results as in PyTorch, but at a price: SOL multiplies each token by the matrices of all experts
+  and then selects. A model with 8 experts, 2 of them active, does 4 times the work. SOL rejects `experts_implementation="eager"` and DBRX,
+  because their loops depend on the data.
+* Weights must be float32: call `model.float()` first.
 
 ## Families
 
-Made by `python test/python/families.py` of the tables that `make test-all` tries: transformers {version}, {n} small models with random
-weights. Each is compared in eval mode with PyTorch in float32 and in float64, results and gradients of all parameters, and does a
-step in train mode. {good} do all of that, {partly} all but train mode. `torch.compile(model, backend="sol")` runs what is refused
-in PyTorch, between SOL's parts.
+The table lists {n} small models of transformers {version} with random weights. SOL's tests compare each model in eval mode with PyTorch in
+float32 and float64, both its results and the gradients of all parameters, and run one step in train mode. {good} models pass all tests;
+{partly} pass all except train mode. `torch.compile(model, backend="sol")` runs the unsupported operations in PyTorch and the rest with SOL.
+`python test/python/families.py` writes this page from the tables of these tests (`make test-all`).
 
-| family | class | refused |
+| family | class | rejected |
 |---|---|---|
 """
 

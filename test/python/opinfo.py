@@ -268,19 +268,20 @@ def reason(text):
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operators-pytorch.md"
 HEAD = """# PyTorch operators
 
-Made by `python test/python/opinfo.py`: every operator of torch's own OpInfo database ({version}) with its samples in four
-types (all of them, or as many as a minute allows), translated by SOL, run by its interpreter and compared with PyTorch, in
-float64 where that is possible. Of {samples} samples {good} work; the others are refused by name before anything is compiled,
-each with the line of the model; none is wrong. Of {operators} operators {works} work with all samples and {partly} with some.
-`make test` runs and compiles the first samples, `make test-all` compiles all of them.
+`python test/python/opinfo.py` wrote this page from torch's own OpInfo database ({version}). SOL translates every sample of every
+operator in four types (or as many samples as a minute allows) and runs them in its interpreter. The results are compared
+with PyTorch's, in float64 where possible. Of {samples} samples {good} work. SOL rejects the others by name, with the line of the
+model, before it compiles anything. No sample is wrong. Of {operators} operators, {works} work with all samples and {partly} with some.
+`make test` compiles and runs the first samples of each operator, `make test-all` all samples.
 
-A number is how many samples of a type work; *n of m*: the others are refused, for the reasons on the right. An operator does
-not need a row of its own in SOL's table (`python/sol/pytorch/operators`): PyTorch's own decompositions are used, too.
-Complex tensors are pairs of real ones: operators that make them or take them are rows here, what they do with complex operands
-is in `test/python/test_complex.py`. Refused everywhere: float16 and bfloat16, sparse and quantised tensors, results whose shape
-or control flow depends on data. Random numbers have PyTorch's distributions (`test/python/test_chance.py`), not its values.
+A cell is the number of samples that work. In *n of m*, SOL rejects the other samples for the reasons on the right. An operator
+without an entry in SOL's table (`python/sol/pytorch/operators`) may still work through PyTorch's decompositions. Complex tensors
+are supported as pairs of real tensors: the table lists operators that create or take them, and
+`test/python/test_complex.py` tests operators with complex operands. SOL always rejects float16 and bfloat16, sparse and quantized
+tensors, and results whose shape or control flow depends on data. Random numbers have the same distributions as PyTorch's
+(`test/python/test_chance.py`), but other values.
 
-| operator | {types} | refused |
+| operator | {types} | rejected |
 |---|{lines}---|
 """
 

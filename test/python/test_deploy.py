@@ -329,27 +329,29 @@ def test_positions_that_nobody_reads(tmp_path):
 
 def test_python_wrapper(tmp_path):
     model, inputs = many()
-    deploy(tmp_path, "shared_lib", model, inputs)
+    deploy(tmp_path, "shared_lib", model, inputs, selftest="1")
     code = (
         "import numpy as np, libnet_numpy as libnet\n"
         "y = libnet.run(*[np.load(f'i{i}.npy') for i in range(3)])\n"
         "[np.save(f'o{i}.npy', v) for i, v in enumerate(y)]\n"
-        "print([t.name for t in libnet.inputs + libnet.outputs], libnet.version())"
+        "print([t.name for t in libnet.inputs + libnet.outputs], libnet.version())\n"
+        "print(libnet.selftest(threads=2))"
     )
     for i, t in enumerate(inputs):
         np.save(tmp_path / f"i{i}.npy", t.numpy())
     text = sh(tmp_path, os.path.abspath(".venv/bin/python"), "-c", code)
     assert "['ids', 'scale', 'flags', 'y', 'best', 'any', 'wide'] native" in text
+    assert re.search(r"Found\(output=\d, .*compared=\d+\)", text)
     for i, t in enumerate(leaves(model(*inputs))):
         np.testing.assert_allclose(np.load(tmp_path / f"o{i}.npy"), t.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_build_systems(tmp_path):
-    """pkg-config and CMake find what was deployed."""
+    """pkg-config and CMake find what was deployed; its self-test runs among the tests of a project."""
     model, inputs = small()
     for target, kind in (("shared_lib", "s"), ("static_lib", "a")):
         folder = tmp_path / kind
-        deploy(folder, target, model, inputs)
+        deploy(folder, target, model, inputs, selftest="1")
         if shutil.which("pkg-config"):
             command = "cc example.c -o e1 $(pkg-config --cflags --libs libnet) && ./e1"
             assert "the same" in sh(folder, "sh", "-c", command, env={"PKG_CONFIG_PATH": str(folder)})
@@ -359,10 +361,12 @@ def test_build_systems(tmp_path):
             (project / "CMakeLists.txt").write_text(
                 "cmake_minimum_required(VERSION 3.13)\nproject(p C)\nfind_package(libnet CONFIG REQUIRED)\n"
                 f"add_executable(e {folder}/example.c)\ntarget_link_libraries(e libnet::libnet)\n"
+                "enable_testing()\nlibnet_add_selftest()\n"
             )
             sh(project, "cmake", f"-Dlibnet_DIR={folder}", "-B", "b", ".")
             sh(project, "cmake", "--build", "b")
             assert "the same" in sh(project, "b/e")
+            assert "the self-test passed" in sh(project / "b", "ctest", "-V")
 
 
 @pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake (apt install cmake)")
@@ -370,7 +374,7 @@ def test_build_systems(tmp_path):
 def test_source_by_cmake(shared, tmp_path):
     """By itself, and as a part of another project; for two instruction sets."""
     model, inputs = small()
-    deploy(tmp_path / "net", "source", model, inputs, gcc__march=["x86-64-v2", "x86-64-v3"])
+    deploy(tmp_path / "net", "source", model, inputs, gcc__march=["x86-64-v2", "x86-64-v3"], selftest="1")
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.13)\nproject(p C)\nadd_subdirectory(net)\n"
         f'add_executable(driver {HERE / "driver.c"})\ntarget_compile_definitions(driver PRIVATE HEADER="libnet.h" FUNC=net)\n'
@@ -380,7 +384,7 @@ def test_source_by_cmake(shared, tmp_path):
         flags = ("-DCMAKE_C_FLAGS=-Wall -Wextra -Werror", f"-DBUILD_SHARED_LIBS={shared}")
         sh(folder, "cmake", *flags, "-B", "b", ".")
         sh(folder, "cmake", "--build", "b", "-j2")
-    sh(tmp_path / "net" / "b", "ctest")
+    assert re.search("example .*Passed(.|\n)*libnet_selftest .*Passed", sh(tmp_path / "net" / "b", "ctest"))
     drive(tmp_path, model, inputs, "once", program=("b/driver",))
     library = next((tmp_path / "b").glob("net/libnet.*"))
     assert library.suffix == (".so" if shared == "ON" else ".a")
@@ -718,6 +722,10 @@ def test_golden_vectors_find_what_is_wrong(tmp_path):
     weights.write_bytes(data[:place] + (number * np.float32(1.001)).tobytes() + data[place + 4 :])
     done = subprocess.run(check, cwd=tmp_path, env=PATH, text=True, capture_output=True)
     assert done.returncode and "self-test: output 0" in done.stdout and "element 1 is not what it was" in done.stdout
+    sh(tmp_path, "make", "clean", "libnet.so")
+    python = (os.path.abspath(".venv/bin/python"), "-c", "import libnet_numpy; libnet_numpy.selftest()")
+    done = subprocess.run(python, cwd=tmp_path, env=PATH, text=True, capture_output=True)
+    assert "RuntimeError: net: self-test: output 0" in done.stderr
 
 
 def test_golden_vectors_that_cannot_be(tmp_path):

@@ -5,3 +5,4 @@ if(NOT TARGET @lib@::@lib@)
     IMPORTED_LOCATION "${CMAKE_CURRENT_LIST_DIR}/@file@"
     INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}"@libs@)
 endif()
+@selftest@

@@ -1,0 +1,33 @@
+/* The table of solvers: a new one is its file and a row here. What else whoever chooses must know of one stands in
+ * struct solver. Of two that cost the same the first is chosen. */
+#include <stdio.h>
+#include <string.h>
+
+#include "dfp/dfp.h"
+#include "dnn/solvers.h"
+#include "plan/plan.h"
+
+const struct solver *const solvers[] = {&dnn_direct,   &dnn_gemv,    &dnn_matmul,
+                                        &dnn_winograd, &dnn_weights, &dnn_weights_winograd,
+#define X(name) &dnn_##name,
+#include "dnn/plugins.def"
+#undef X
+                                        &dfp_solver,   &nest_solver, NULL};
+
+const struct solver *solver_named(const char *name)
+{
+    for (int i = 0; solvers[i]; i++)
+        if (!strcmp(solvers[i]->name, name)) return solvers[i];
+    return NULL;
+}
+
+sol_status solver_forced(struct sol_ctx *ctx, const struct solver **out)
+{
+    const char *name = ctx_config(ctx, "solver");
+    char list[256] = "";
+    *out = strcmp(name, "auto") ? solver_named(name) : NULL;
+    if (*out || !strcmp(name, "auto")) return SOL_OK;
+    for (int i = 0; solvers[i]; i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), ", %s", solvers[i]->name);
+    return ctx_fail(ctx, SOL_ERR_INVALID, "solver: there is none called '%s'; expected auto%s", name, list);
+}
