@@ -35,13 +35,13 @@ static const struct source_text kernels[] = {
              "    for (int64_t i = task0; i < task1; i++)\n"
              "        ((float *)p[1])[i] = twice(((const float *)p[0])[i]) + (KERNEL_name[6] == '_' ? 0 : 100);\n"
              "}\n",
-     sizeof HELPERS - 1},
+     sizeof HELPERS - 1, NULL},
     {HELPERS "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n"
              "{\n"
              "    for (int64_t i = task0; i < task1; i++)\n"
              "        ((float *)p[2])[i] = sqrtf(twice(((const float *)p[0])[i])) + ((const float *)p[1])[i];\n"
              "}\n",
-     sizeof HELPERS - 1}};
+     sizeof HELPERS - 1, NULL}};
 static const char module_text[] =
     "static const struct sol_buffer buffers[] = {{SOL_BUFFER_INPUT, 0, 0, 16, 0}, {SOL_BUFFER_WORKSPACE, 0, 0, 16, "
     "0},\n"

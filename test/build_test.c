@@ -51,7 +51,7 @@ static void many_kernels_share_a_text(void **state)
     struct source_text list[16] = {kernels[0], kernels[1]};
     for (int i = 2; i < 16; i++) {
         snprintf(text[i], sizeof text[i], "%s/* %d */\n", kernels[1].text, i);
-        list[i] = (struct source_text){text[i], kernels[1].head};
+        list[i] = (struct source_text){.text = text[i], .head = kernels[1].head};
     }
     p->r.kernel = list;
     p->r.nkernel = 16;
@@ -64,7 +64,7 @@ static void many_kernels_share_a_text(void **state)
                  "static real mine(int x) { return x + SIZE == VALUE; }\n" HELPERS "%s"
                  "static const int table[2] = {SIZE};\nstatic const int *KERNEL_use = &table[0];\n",
                  i, i, kernels[i > 0].text + kernels[0].head);
-        list[i] = (struct source_text){text[i], 0};
+        list[i] = (struct source_text){.text = text[i]};
     }
     build_and_run(p);
     assert_in_range(compiler_runs(p), 4, 8);
@@ -72,7 +72,7 @@ static void many_kernels_share_a_text(void **state)
     for (int i = 0; i < 16; i++) {
         snprintf(text[i], sizeof text[i], "static int sol_mine = %d;\n" HELPERS "%s", i,
                  kernels[i > 0].text + kernels[0].head);
-        list[i] = (struct source_text){text[i], 0};
+        list[i] = (struct source_text){.text = text[i]};
     }
     build_and_run(p);
     assert_in_range(compiler_runs(p), 18, 24);
@@ -172,7 +172,7 @@ static void no_compiler(void **state)
 static void code_that_the_compiler_refuses(void **state)
 {
     struct place *p = *state;
-    const struct source_text bad[] = {kernels[0], {"void KERNEL_0(void)\n{\n    here_is_an_error;\n}\n", 0}};
+    const struct source_text bad[] = {kernels[0], {.text = "void KERNEL_0(void)\n{\n    here_is_an_error;\n}\n"}};
     p->r.kernel = bad;
     expect_error(p, SOL_ERR_COMPILER, (const char *[]){"test net", "here_is_an_error", "/x86/source/refused_", NULL});
     shell("grep -q here_is_an_error '%s'/x86/source/refused_*", p->cache);

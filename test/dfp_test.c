@@ -203,7 +203,7 @@ static void test_map_in_registers(void **state)
         struct variant v[SOLVER_MAX_VARIANTS];
         struct kernel k = {0};
         assert_int_equal(dfp_solver.variants(&sc, &cluster, v), 1);
-        assert_int_equal(dfp_solver.emit(&sc, &cluster, v, &k), SOL_OK);
+        assert_int_equal(solver_emit(&dfp_solver, &sc, &cluster, v, &k), SOL_OK);
         const int64_t kept = k.scratch_bytes + (k.nwork ? k.work_bytes[0] : 0);
         if (kept > bytes / 8) fail_msg("%s: keeps %lld of %lld bytes", shapes[i], (long long)kept, (long long)bytes);
         arena_destroy(a);

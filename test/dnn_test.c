@@ -430,7 +430,7 @@ static void add_jobs(const struct bound *b, const struct target *t)
             if (t->vector_bytes == 64) assert_non_null(strstr(pick->text, b->e->variant));
         }
         *j = (struct job){.b = b, .target = t, .id = jobs.n};
-        if (solvers[s]->emit(&sc, &b->c, pick, &j->k)) {
+        if (solver_emit(solvers[s], &sc, &b->c, pick, &j->k)) {
             print_error("%s: %s\n", b->e->name, sol_error(the_ctx));
             fail();
         }
@@ -607,7 +607,7 @@ static void random_jobs(const struct bound *b, const struct target *t)
         seed = seed * 1664525u + 1013904223u;
         struct job *j = &jobs.at[jobs.n];
         *j = (struct job){.b = b, .target = t, .id = jobs.n};
-        if (solvers[s]->emit(&sc, &b->c, &v[(seed >> 8) % (uint32_t)n], &j->k)) {
+        if (solver_emit(solvers[s], &sc, &b->c, &v[(seed >> 8) % (uint32_t)n], &j->k)) {
             print_error("%s: %s\n", b->e->name, sol_error(the_ctx));
             fail();
         }

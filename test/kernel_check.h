@@ -431,7 +431,8 @@ static bool check_emit(struct checking *k, int number, int *out_count)
     const char *why = "", *output = "";
     if (!k->solver->applicable(&sc, &cluster, &why)) return check_say(k->c, "not applicable", why);
     *out_count = k->solver->variants(&sc, &cluster, v);
-    if (k->solver->emit(&sc, &cluster, &v[number], &k->kernel)) return check_say(k->c, "emit", sol_error(k->ctx));
+    if (solver_emit(k->solver, &sc, &cluster, &v[number], &k->kernel))
+        return check_say(k->c, "emit", sol_error(k->ctx));
     if (k->tool->emulator) return true;
     k->handle =
         check_compile(k->ctx, k->a, k->tool, kernel_text(k->a, k->tool->target, k->kernel.source).text, &output);

@@ -115,7 +115,8 @@ struct map;
 /* C text that begins with declarations which other sources may have, too: an empty line stands behind each. */
 struct source_text {
     const char *text;
-    size_t head; /* characters of them */
+    size_t head;      /* characters of them */
+    const char *note; /* a comment for whoever reads the source, and no part of it; NULL: none */
 };
 /* Adds the declarations that are not in `seen` yet, and puts them there. */
 void text_heads(struct text *t, struct map *seen, const struct source_text *s);

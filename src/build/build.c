@@ -90,6 +90,7 @@ static sol_status add_job(struct build *b, job_list *jobs, int n, const int *ker
     j.source = source_path(b, arena_printf(b->arena, "%d.c", jobs->n), b->key[kernel[0]]);
     j.object = work_file(b, arena_printf(b->arena, "%d.o", jobs->n));
     const char *source = batch_source(b->arena, n, text);
+    if (b->debug && text[0].note) source = arena_printf(b->arena, "%s%s", text[0].note, source);
     TRY(file_write(b->ctx, j.source, source, strlen(source)));
     PUSH(b->arena, *jobs, j);
     return SOL_OK;

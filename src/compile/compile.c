@@ -148,6 +148,7 @@ static sol_status plan_net(const struct way *w, const struct advice *advice, str
     const int64_t start = clock_ns();
     TRY(plan_advised(w->g, n->arena, w->target, advice, &p));
     TRY(schedule_make(p, &n->schedule));
+    if (!strcmp(ctx_config(w->g->ctx, "compiler::debug"), "1")) schedule_notes(n->schedule);
     LOG(w->g->ctx, LOG_DEBUG, "core", "%s: plan %.0f ms", w->g->name, (double)(clock_ns() - start) / 1e6);
     return SOL_OK;
 }

@@ -15,23 +15,6 @@ void deploy_add_source(struct deploy *d, const char *file, const struct deploy_v
 
 /* -- kernels */
 
-/* The steps that use kernel k, by the layers that they compute. */
-static const char *kernel_labels(struct deploy *d, const struct schedule *s, int k)
-{
-    struct text t = text_new(d->arena);
-    struct map *seen = map_create(d->arena);
-    for (int program = 0; program < PROGRAMS; program++) {
-        const struct schedule_program *pr = &s->program[program];
-        for (int i = 0; i < pr->steps.n; i++) {
-            const struct schedule_step *st = &pr->steps.at[i];
-            if (st->kernel != k || map_get(seen, st->label)) continue;
-            map_set(seen, st->label, seen);
-            text_put(&t, "%s%s: %s", t.n ? "\n * " : "", program_name((enum program)program), st->label);
-        }
-    }
-    return t.n ? t.at : NULL;
-}
-
 /* The first step that uses it. */
 static const struct schedule_step *kernel_step(const struct schedule *s, int k)
 {
@@ -60,8 +43,8 @@ static sol_status write_kernel(struct deploy *d, struct deploy_version *v, struc
                                int k)
 {
     const struct source_text *source = &code->schedule->kernels.at[k];
-    const char *labels = kernel_labels(d, code->schedule, k), *text = source->text;
-    if (!labels) return SOL_OK;
+    const char *text = source->text;
+    if (!source->note) return SOL_OK; /* no step uses it */
     code->symbol[k] = map_get(v->kernels, text);
     if (code->symbol[k]) return SOL_OK;
     const char *symbol = arena_printf(d->arena, "%s_%s_k%03d", d->keys.func_name, v->id, v->nkernel);
@@ -69,8 +52,8 @@ static sol_status write_kernel(struct deploy *d, struct deploy_version *v, struc
     map_set(v->kernels, text, (void *)(uintptr_t)symbol);
     code->symbol[k] = symbol;
     struct text t = text_new(d->arena);
-    text_put(&t, "/* Kernel %d for %s, by solver %s.\n * %s */\n", v->nkernel++, v->name,
-             kernel_solver(code->schedule, k), labels);
+    text_put(&t, "%s/* Kernel %d for %s, by solver %s */\n", source->note, v->nkernel++, v->name,
+             kernel_solver(code->schedule, k));
     text_put(&t, "#include \"%s\"\n\n", source->head ? "vectors.h" : "sol/module.h");
     text_put(&t, "%s", source_kernel(d->arena, text + source->head, symbol));
     deploy_add_source(d, deploy_file(d, v->id, file), v);
@@ -173,6 +156,7 @@ static sol_status write_version(struct deploy *d, int number)
     for (int i = 0; i < d->ngraph; i++) {
         struct deploy_code *code = &d->graph[i].code[number];
         code->symbol = NEW_ARRAY(d->arena, const char *, code->schedule->kernels.n + 1);
+        schedule_notes(code->schedule);
         for (int k = 0; k < code->schedule->kernels.n; k++) TRY(write_kernel(d, v, code, folder, k));
         TRY(write_tables(d, v, &d->graph[i], code, folder));
     }

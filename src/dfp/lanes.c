@@ -37,7 +37,7 @@ void dfp_name(struct dfp *d, int32_t node, enum compute k, const char *text)
 static const char *row_place(struct dfp *d, int tensor, int32_t index)
 {
     const struct dtype_def *t = dtype_def((enum sol_dtype)d->loops->tensors.at[tensor].dtype);
-    const char *name = expr_tensor(d->loops, d->p.out->arena, tensor);
+    const char *name = d->loops->tensors.at[tensor].name;
     return SAY(d, "*(%sx%d *)(%s + %s)", t->name, d->p.lanes, name, print_offset(&d->p, tensor, index));
 }
 
@@ -74,7 +74,7 @@ static const char *transposed(struct dfp *d, const struct ex *e)
     const int point = d->point, lanes = p->lanes, first = point / lanes * lanes;
     if (!d->blocks || k == C_U64 || dtype_def((enum sol_dtype)t->dtype)->bytes != (k == C_F32 ? 4 : 8)) return NULL;
     if (apart == 0 || apart == 1 || letter_step(d, e, d->tile) != 1 || first + lanes > d->points) return NULL;
-    const char *name = expr_tensor(d->loops, p->out->arena, e->tensor);
+    const char *name = d->loops->tensors.at[e->tensor].name;
     const char *key = SAY(d, "%s %s", name, print_offset(p, e->tensor, e->a)), *found = find_load(d, key);
     if (found) return found;
     const char *block = expr_name(p), *type = expr_type(p, k);
@@ -125,7 +125,7 @@ const char *dfp_read(void *user, struct print_expr *p, int32_t node)
         return p->lane ? SAY(d, "%s[%s]", name, p->lane) : name;
     }
     if (temp && temp->row && p->lanes == 1) {
-        const char *name = expr_tensor(d->loops, p->out->arena, e->tensor), *lane = p->lane;
+        const char *name = d->loops->tensors.at[e->tensor].name, *lane = p->lane;
         p->lane = NULL; /* where the vector lies */
         const char *off = print_offset(p, e->tensor, e->a);
         p->lane = lane;
@@ -444,17 +444,6 @@ static void reduce(struct dfp *d, int32_t node, enum compute k)
 
 /* -- statements */
 
-static void comment(struct dfp *d, const struct loops_stmt *s)
-{
-    struct text t = text_new(d->p.out->arena);
-    for (int o = 0; o < s->nout; o++) text_put(&t, "%s%s", o ? ", " : "", d->loops->tensors.at[s->out[o]].name);
-    text_put(&t, " = ");
-    ex_print(d->loops, s->value, &t);
-    for (char *c = t.at; *c; c++) /* a comment must not end early */
-        if (*c == '*' && c[1] == '/') c[1] = ' ';
-    text_line(d->p.out, "/* %s%s%s */", s->label ? s->label : "", s->label ? ": " : "", t.at);
-}
-
 /* Has the reduction been computed, as this node or as an equal one? Then it has that name too. */
 static bool named(struct dfp *d, int32_t node)
 {
@@ -495,7 +484,7 @@ void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
     const enum sol_dtype dtype = (enum sol_dtype)d->loops->tensors.at[out].dtype;
     const enum compute k = compute_of(dtype);
     struct print_loops own = {0};
-    comment(d, s);
+    print_comment(d->p.out, d->loops, s);
     for (int i = 0; i < d->loops->letters.n; i++)
         if ((stmt_letters(d->loops, s) & ~open) >> i & 1) own.letter[own.n++] = (uint8_t)i;
     nest_order(&d->p, &own, ex_read(d->loops, out, s->index, 0));

@@ -228,6 +228,7 @@ int32_t digits_letters(const struct digits *d, int letter, struct loops *to);
 
 /* -- print.c: one statement a line, as the notation; for people, tests and hashes */
 void loops_print(const struct loops *l, struct text *out);
+void stmt_print(const struct loops *l, const struct loops_stmt *s, struct text *out); /* without an end of line */
 void ex_print(const struct loops *l, int32_t node, struct text *out);
 
 /* -- rows.c: symbolic rows: parsing and binding.

@@ -152,7 +152,7 @@ void ex_print(const struct loops *l, int32_t node, struct text *out)
     show(l, node, SUM, out);
 }
 
-static void show_stmt(const struct loops *l, const struct loops_stmt *s, struct text *out)
+void stmt_print(const struct loops *l, const struct loops_stmt *s, struct text *out)
 {
     if (s->nout > 1) text_put(out, "(");
     for (int i = 0; i < s->nout; ++i) text_put(out, i ? ",%s" : "%s", l->tensors.at[s->out[i]].name);
@@ -197,7 +197,7 @@ void loops_print(const struct loops *l, struct text *out)
     for (int i = 0; i < l->stmts.n; ++i) {
         const struct loops_stmt *s = &l->stmts.at[i];
         text_put(out, "    ");
-        show_stmt(l, s, out);
+        stmt_print(l, s, out);
         if (s->scan_step) text_put(out, "  -- scan %s%+d", l->letters.at[s->scan_letter].name, s->scan_step);
         text_put(out, "\n");
     }

@@ -220,7 +220,7 @@ static void put_rows(struct printing *pr, int i)
 {
     const struct stage *st = &pr->c->stage[i];
     struct text *t = pr->out;
-    text_line(t, "/* rows of %s %d: %s */", st->kept ? "stage" : "ring", i, st->u->label);
+    text_line(t, "/* rows of %s %d */", st->kept ? "stage" : "ring", i);
     text_line(t,
               "static void rows%d(char *const *p, const struct sol_frame *f, int worker, struct bands *b, int64_t "
               "image, int64_t first, int64_t last)",

@@ -144,7 +144,7 @@ static sol_status emit(struct plan *p, const struct solver_context *sc, const st
     *out_done = false;
     with_scratch.scratch = arena_create(p->ctx); /* sources grow by doubling: several times of what is kept */
     if (!with_scratch.scratch) return ctx_check(p->ctx);
-    const sol_status s = cand->solver->emit(&with_scratch, c, &cand->variant, &k);
+    const sol_status s = solver_emit(cand->solver, &with_scratch, c, &cand->variant, &k);
     k.source = arena_strdup(p->arena, k.source);
     arena_destroy(with_scratch.scratch);
     TRY(ctx_check(p->ctx));

@@ -374,7 +374,7 @@ static const char *byte_mask(struct print_expr *p, const struct ex *cmp, enum co
     if (!expr_range(p, cmp->b, &low, &high) || low < 0 || high > UINT8_MAX) return NULL;
     const int role = p->loops->tensors.at[e->tensor].role;
     if (role == LOOPS_TEMP || role == LOOPS_TABLE) return NULL;
-    const char *name = expr_tensor(p->loops, p->out->arena, e->tensor);
+    const char *name = p->loops->tensors.at[e->tensor].name;
     const char *bytes = SAY(p, "*(const u8x%d *)(%s + %s)", p->lanes, name, print_offset(p, e->tensor, e->a));
     const char *other = SAY(p, "((u8x%d){0} + (uint8_t)%s)", p->lanes, expr_scalar(p, cmp->b, C_I64));
     return expr_elements(p, SAY(p, "((i8x%d)(%s == %s))", p->lanes, bytes, other), computes[k].mask);
@@ -636,7 +636,7 @@ void print_store(struct print_expr *p, int tensor, int32_t first_index, const ch
 {
     const struct loops_tensor *t = &p->loops->tensors.at[tensor];
     const struct dtype_def *d = dtype_def(t->dtype);
-    const char *name = expr_tensor(p->loops, p->out->arena, tensor);
+    const char *name = p->loops->tensors.at[tensor].name;
     const enum compute k = compute_of(t->dtype);
     const bool narrow = k == C_I64 && t->dtype != SOL_I64;
     if (p->lanes == 1) {
@@ -661,16 +661,4 @@ void print_store(struct print_expr *p, int tensor, int32_t first_index, const ch
               print_offset(p, tensor, first_index), v, lane);
     p->lanes = lanes;
     p->lane = old;
-}
-
-void print_operands(struct text *out, const struct cluster *c)
-{
-    int n = 0;
-    for (int i = 0; i < c->loops->tensors.n; i++) {
-        const struct loops_tensor *t = &c->loops->tensors.at[i];
-        if (t->role == LOOPS_TEMP || t->role == LOOPS_TABLE) continue;
-        const char *name = expr_tensor(c->loops, out->arena, i), *type = dtype_def(t->dtype)->c_name;
-        const char *qualifier = t->role == LOOPS_INPUT ? "const " : "";
-        text_line(out, "%s%s *restrict %s = (%s%s *)p[%d];", qualifier, type, name, qualifier, type, n++);
-    }
 }

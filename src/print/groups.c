@@ -378,7 +378,7 @@ static void table(struct text *out, const struct loops *l, int tensor)
     int64_t n = 1;
     for (int d = 0; d < t->ndim; d++) n *= t->shape[d];
     const bool ints = t->dtype == SOL_I64;
-    text_put(out, "static const %s %s[%lld] = {", ints ? "int64_t" : "double", expr_tensor(l, out->arena, tensor),
+    text_put(out, "static const %s %s[%lld] = {", ints ? "int64_t" : "double", l->tensors.at[tensor].name,
              (long long)MAX(n, 1));
     for (int64_t i = 0; i < n; i++) {
         if (i) text_put(out, i % 16 ? ", " : ",\n    ");
@@ -405,7 +405,7 @@ void print_pointers(struct text *out, const struct print_plan *pl, const struct 
     int n = 0;
     for (int i = 0; i < l->tensors.n; i++) {
         const struct loops_tensor *t = &l->tensors.at[i];
-        const char *name = expr_tensor(l, out->arena, i), *type = dtype_def(t->dtype)->c_name;
+        const char *name = l->tensors.at[i].name, *type = dtype_def(t->dtype)->c_name;
         if (t->role == LOOPS_TEMP || t->role == LOOPS_TABLE) continue;
         const char *qualifier = t->role == LOOPS_INPUT ? "const " : "";
         if (group_uses(l, g, i))
@@ -415,7 +415,7 @@ void print_pointers(struct text *out, const struct print_plan *pl, const struct 
     for (int i = 0; i < l->tensors.n; i++) {
         const enum temp_place where = pl->temp[i].place;
         if ((where != TEMP_SCRATCH && where != TEMP_WORK) || !group_uses(l, g, i)) continue;
-        const char *name = expr_tensor(l, out->arena, i), *type = dtype_def(l->tensors.at[i].dtype)->c_name;
+        const char *name = l->tensors.at[i].name, *type = dtype_def(l->tensors.at[i].dtype)->c_name;
         if (where == TEMP_WORK)
             text_line(out, "%s *restrict %s = (%s *)(p[%d] + %lld);", type, name, type, n,
                       (long long)pl->temp[i].offset);
@@ -430,6 +430,6 @@ void print_locals(struct text *out, const struct print_plan *pl, const struct pr
     const struct loops *l = pl->cluster.loops;
     for (int i = 0; i < l->tensors.n; i++)
         if (pl->temp[i].place == TEMP_LOCAL && group_uses(l, g, i))
-            text_line(out, "%s %s[%lld];", dtype_def(l->tensors.at[i].dtype)->c_name, expr_tensor(l, out->arena, i),
+            text_line(out, "%s %s[%lld];", dtype_def(l->tensors.at[i].dtype)->c_name, l->tensors.at[i].name,
                       (long long)pl->temp[i].elements);
 }

@@ -162,7 +162,7 @@ struct source_text kernel_text(struct arena *a, const struct target *t, const ch
 {
     const struct helpers *h = t->helpers ? t->helpers : helpers_make(a, t);
     struct arena *scratch = arena_create(arena_ctx(a));
-    if (!scratch) return (struct source_text){body, 0};
+    if (!scratch) return (struct source_text){.text = body};
     bool *used = NEW_ARRAY(scratch, bool, h->at.n);
     size_t n = 0;
     mark(h, scratch, body, strlen(body), used);
@@ -179,5 +179,5 @@ struct source_text kernel_text(struct arena *a, const struct target *t, const ch
     }
     memcpy(at, body, strlen(body) + 1);
     arena_destroy(scratch);
-    return (struct source_text){text, n};
+    return (struct source_text){.text = text, .head = n};
 }

@@ -136,6 +136,11 @@ struct solver { /* a row of plan/solvers.c */
     sol_status (*emit)(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
                        struct kernel *out);
 };
+/* names.c: the kernel of a variant: loops that differ in names alone give the same text. */
+sol_status solver_emit(const struct solver *s, const struct solver_context *sc, const struct cluster *c,
+                       const struct variant *v, struct kernel *out);
+/* What a kernel of these loops computes, for people: statements with the names that its text has, one a line. */
+const char *kernel_what(struct arena *a, const struct loops *l);
 
 /* expr.c: C text of expressions, scalar or on GNU vectors; shared by the plain nest, dfp and dnn (epilogues). */
 
@@ -190,7 +195,5 @@ const char *print_condition(struct print_expr *p, int32_t node); /* scalar int *
 const char *print_offset(struct print_expr *p, int tensor, int32_t first_index);
 /* Stores `value` (compute type of the tensor, p->lanes wide) at the index list. */
 void print_store(struct print_expr *p, int tensor, int32_t first_index, const char *value);
-/* The pointer declarations `const float *restrict x = (const float *)p[0];` of all operands of a cluster. */
-void print_operands(struct text *out, const struct cluster *c);
 
 #endif

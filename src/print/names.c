@@ -1,5 +1,5 @@
-/* Names in generated code: those of the graph, unless C, the prelude or a letter has taken them. Names that end in "_"
- * are the printers' own. */
+/* Names in generated code: of tensors by role and place, of letters as the loops have them. A kernel's text knows no
+ * layer, so that equal kernels of different layers are one text. Names that end in "_" are the printers' own. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -7,47 +7,47 @@
 
 #define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
 
-static bool reserved(const char *name)
+/* x0 is operand 0, which is read, y1 operand 1, which is written; t0 a temporary, table0 a table. */
+static const struct loops *named(struct arena *a, const struct loops *l)
 {
-    static const char *const words[] = {
-        "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
-        "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
-        "sizeof", "static", "struct", "switch", "typedef", "typeof", "union", "unsigned", "void", "volatile", "while",
-        "asm", "bool",
-        /* parameters of a kernel and functions that expressions call */
-        "p", "f", "task0", "task1", "worker", "scratch", "exp", "expf", "log", "logf", "sqrt", "sqrtf", "sin", "sinf",
-        "cos", "cosf", "tan", "tanf", "tanh", "tanhf", "erf", "erff", "pow", "powf", "floor", "floorf", "ceil", "ceilf",
-        "round", "roundf", "trunc", "truncf", "fabs", "fabsf", "fmod", "fmodf", "unix", "linux", "main", "index_check",
-        "main", "memcpy", "memset", "isnan", "isinf", "signbit", "copysign", "copysignf"};
-    for (int i = 0; i < COUNT_OF(words); i++)
-        if (!strcmp(words[i], name)) return true;
-    return false;
+    static const char *const role[] = {
+        [LOOPS_INPUT] = "x", [LOOPS_OUTPUT] = "y", [LOOPS_TEMP] = "t", [LOOPS_TABLE] = "table"};
+    struct loops *own = loops_copy(a, l);
+    int operands = 0, temps = 0, tables = 0;
+    for (int i = 0; i < l->tensors.n; i++) {
+        struct loops_tensor t = l->tensors.at[i];
+        int *number = t.role == LOOPS_TEMP ? &temps : t.role == LOOPS_TABLE ? &tables : &operands;
+        t.name = arena_printf(a, "%s%d", role[t.role], (*number)++);
+        loops_set_tensor(own, i, t);
+    }
+    return own;
 }
 
-/* Names ending in "_" are our own, "_t" marks a name that was changed, so that two tensors never get one name. */
-const char *expr_tensor(const struct loops *l, struct arena *a, int tensor)
+const char *kernel_what(struct arena *a, const struct loops *l)
 {
-    const char *name = l->tensors.at[tensor].name;
-    const size_t n = strlen(name);
-    bool change =
-        reserved(name) || name[0] == '_' || (n && name[n - 1] == '_') || (n > 1 && !strcmp(name + n - 2, "_t"));
-    /* helpers and vector types carry a type in their name */
-    static const char *const marks[] = {"f32", "f64", "i64", "i32", "u8x", "i8x", "16x", "u32", "u64", "__", "KERNEL"};
-    for (int i = 0; i < COUNT_OF(marks); i++) change = change || strstr(name, marks[i]);
-    static const char *const ends[] = {"f", "l", "p"}; /* libm: acosf, j0l, ... are as good as reserved */
-    static const char *const libm[] = {"acos",   "asin",   "atan",  "atan2",     "acosh", "asinh", "atanh", "cosh",
-                                       "sinh",   "cbrt",   "exp2",  "expm1",     "log2",  "log10", "log1p", "erfc",
-                                       "lgamma", "tgamma", "rint",  "nearbyint", "fmax",  "fmin",  "hypot", "remainder",
-                                       "fma",    "ldexp",  "frexp", "abs",       "labs",  "llabs", "div"};
-    for (int i = 0; i < COUNT_OF(libm); i++) {
-        const size_t k = strlen(libm[i]);
-        if (!strncmp(name, libm[i], k)) {
-            change = change || !name[k];
-            for (int e = 0; e < COUNT_OF(ends); e++) change = change || !strcmp(name + k, ends[e]);
-        }
+    const struct loops *own = named(a, l);
+    struct text t = text_new(a);
+    for (int i = 0; i < own->stmts.n; i++) {
+        if (i) text_put(&t, "\n");
+        stmt_print(own, &own->stmts.at[i], &t);
     }
-    for (int i = 0; i < l->letters.n; i++) change = change || !strcmp(l->letters.at[i].name, name);
-    return change ? arena_printf(a, "%s_t", name) : name;
+    return t.at;
+}
+
+sol_status solver_emit(const struct solver *s, const struct solver_context *sc, const struct cluster *c,
+                       const struct variant *v, struct kernel *out)
+{
+    const struct cluster own = {named(sc->arena, c->loops), c->memory, c->root};
+    TRY(s->emit(sc, &own, v, out));
+    for (int i = 0; i < out->npack; i++) out->pack[i].loops = named(sc->arena, out->pack[i].loops);
+    return SOL_OK;
+}
+
+void print_comment(struct text *out, const struct loops *l, const struct loops_stmt *s)
+{
+    struct text t = text_new(out->arena);
+    stmt_print(l, s, &t);
+    text_line(out, "/* %s */", t.at);
 }
 
 /* The name of a letter, without what is added to it. */

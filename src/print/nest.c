@@ -37,9 +37,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
 static void statement(struct print_expr *p, const struct print_plan *pl, const struct loops_stmt *s, uint64_t open)
 {
     struct loops *l = pl->loops;
-    struct text note = text_new(p->out->arena);
-    for (int o = 0; o < s->nout; o++) text_put(&note, "%s%s", o ? ", " : "", l->tensors.at[s->out[o]].name);
-    text_line(p->out, "/* %s%s%s */", s->label ? s->label : "", s->label ? ": " : "", note.at);
+    print_comment(p->out, l, s);
     struct print_loops own = {0};
     for (int i = 0; i < l->letters.n; i++)
         if ((stmt_letters(l, s) & ~open) >> i & 1) own.letter[own.n++] = (uint8_t)i;

@@ -27,6 +27,9 @@ struct print_known {
     const struct print_known *next;
 };
 
+/* names.c */
+void print_comment(struct text *out, const struct loops *l, const struct loops_stmt *s); /* the statement */
+
 /* expr.c */
 /* The compute type that an expression has by itself: of its float tensors; of integers where it is one. */
 enum compute expr_natural(const struct loops *l, int32_t node);
@@ -39,8 +42,7 @@ const char *expr_type(struct print_expr *p, enum compute k);                   /
 bool expr_varies(const struct print_expr *p, int32_t node);                    /* along the vector letter */
 const char *expr_name(struct print_expr *p); /* a fresh name: ends with '_', as no tensor's or letter's does */
 const char *expr_letter(struct print_expr *p, int letter);
-const char *expr_letter_base(struct print_expr *p, int letter);              /* without what the solver adds to it */
-const char *expr_tensor(const struct loops *l, struct arena *a, int tensor); /* the tensor's name in C */
+const char *expr_letter_base(struct print_expr *p, int letter); /* without what the solver adds to it */
 /* Bounds of an integer expression, with what the solver knows of letters. False: unknown. */
 bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max);
 /* Puts what the solver knows of letters into an affine form: constants fold. */

@@ -218,7 +218,7 @@ static const char *load(struct print_expr *p, const struct ex *e, const char *of
     const struct loops_tensor *t = &p->loops->tensors.at[e->tensor];
     const struct dtype_def *d = dtype_def(t->dtype);
     const enum compute own = compute_of(t->dtype);
-    const char *name = expr_tensor(p->loops, p->out->arena, e->tensor);
+    const char *name = p->loops->tensors.at[e->tensor].name;
     if (p->lanes == 1) {
         const char *text = SAY(p, "%s[%s]", name, off);
         if (own == k) return t->dtype == SOL_I64 || own != C_I64 ? text : SAY(p, "(int64_t)%s", text);

@@ -9,14 +9,19 @@ static struct sol_tensor *root_of(const struct schedule *s, const struct sol_ten
     return plan_store(s->plan, t)->root;
 }
 
+/* Equal texts are one kernel. */
 static int kernel_number(struct schedule *s, struct map *known, const char *source)
 {
-    intptr_t k = (intptr_t)map_get_int(known, (uint64_t)(uintptr_t)source);
+    struct hash h;
+    char key[33];
+    hash_init(&h);
+    hash_text(&h, source);
+    hash_hex(&h, key);
+    intptr_t k = (intptr_t)map_get(known, key);
     if (!k) {
-        const struct source_text text = kernel_text(s->arena, s->plan->target, source);
-        PUSH(s->arena, s->kernels, text);
+        PUSH(s->arena, s->kernels, kernel_text(s->arena, s->plan->target, source));
         k = s->kernels.n;
-        map_set_int(known, (uint64_t)(uintptr_t)source, (void *)k);
+        map_set(known, key, (void *)k);
     }
     return (int)k - 1;
 }
@@ -27,7 +32,6 @@ static sol_status push_halo(struct schedule *s, struct schedule_program *pr, str
     const struct store *st = plan_store(s->plan, t);
     struct kernel k;
     TRY(plan_halo_kernel(s->plan, st, &k));
-    /* equal halos give the same text, which the build compiles once */
     struct schedule_step step = {
         .kernel = kernel_number(s, known, k.source), .tasks = k.step[0].tasks, .label = "halo", .noperand = 1};
     step.operand = NEW_ARRAY(s->arena, struct sol_tensor *, 1);
@@ -89,6 +93,40 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
     }
     pr->scratch_bytes = MAX(pr->scratch_bytes, u->kernel.scratch_bytes);
     return SOL_OK;
+}
+
+/* Puts a line for each statement that a step computes. */
+static void put_statements(struct text *t, struct arena *a, const struct schedule_step *st)
+{
+    const char *line = st->unit ? kernel_what(a, st->unit->loops) : "y0 = 0 around its elements";
+    for (size_t n; *line; line += n + (line[n] == '\n')) {
+        n = strcspn(line, "\n");
+        text_put(t, "%s %.*s\n", t->n ? " *" : "/*", (int)n, line);
+    }
+    text_put(t, " *\n");
+}
+
+void schedule_notes(struct schedule *s)
+{
+    struct map *seen = map_create(s->arena);
+    struct text *note = NEW_ARRAY(s->arena, struct text, s->kernels.n + 1);
+    for (int i = 0; i < PROGRAMS; i++)
+        for (int k = 0; k < s->program[i].steps.n; k++) {
+            const struct schedule_step *st = &s->program[i].steps.at[k];
+            if (st->kernel < 0) continue;
+            struct text *t = &note[st->kernel];
+            const char *line = arena_printf(s->arena, "%s: %s", program_name(i), st->label);
+            const char *key = arena_printf(s->arena, "%d %s", st->kernel, line);
+            if (map_get(seen, key)) continue;
+            map_set(seen, key, seen);
+            if (!t->n) {
+                *t = text_new(s->arena);
+                put_statements(t, s->arena, st);
+            }
+            text_put(t, " * %s\n", line);
+        }
+    for (int i = 0; i < s->kernels.n; i++)
+        if (note[i].n) s->kernels.at[i].note = arena_printf(s->arena, "%s */\n", note[i].at);
 }
 
 /* -- buffers */

@@ -37,6 +37,8 @@ struct schedule {
 };
 
 sol_status schedule_make(struct plan *p, struct schedule **out_s);
+/* Gives each kernel its note: what it computes, and for which layers. */
+void schedule_notes(struct schedule *s);
 /* The C text of the module's tables, for build_module. With a symbol of its own (deploy) it has no constant data. */
 const char *schedule_module_text(const struct schedule *s, const char *name, const char *symbol);
 
