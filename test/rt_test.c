@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,6 +20,12 @@
 #include <cmocka.h>
 
 #include "rt/rt.h"
+
+/* What runs where there is no operating system. */
+int32_t bare_run(const struct rt_call *c, int32_t *out_step);
+#define rt_run bare_run
+#include "../src/deploy/texts/rt_bare.c"
+#undef rt_run
 
 enum { CELLS = 64, STEPS = 40 };
 
@@ -76,6 +83,7 @@ static void fill(struct sol_step *step)
                                     .places = 2,
                                     .label = "step"};
     }
+    step[11].kind = SOL_STEP_HOST;
     step[11].run = NULL;
     step[11].tasks = CELLS;
     step[11].call = 7;
@@ -210,7 +218,8 @@ static void a_host_step_may_run_a_program(void **state)
     (void)state;
     struct result want, got;
     expected(&want);
-    const struct sol_step step[] = {{.run = mix, .tasks = 8, .places = 2}, {.tasks = 1, .places = 2}};
+    const struct sol_step step[] = {{.run = mix, .tasks = 8, .places = 2},
+                                    {.kind = SOL_STEP_HOST, .tasks = 1, .places = 2}};
     const struct sol_program program = {2, 4, step, places, 0, 0};
     uint64_t cells[2][CELLS] = {0};
     char *base[2] = {(char *)cells[0], (char *)cells[1]}, *operands[4];
@@ -439,6 +448,132 @@ static void some_steps_only_and_their_times(void **state)
     }
 }
 
+/* -- teams */
+
+enum { PHASES = 50 };
+
+/* A recurrence: each of many phases reads what all workers wrote in the last one, and is shared anew. */
+static void recurrence(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
+{
+    (void)task0, (void)task1;
+    uint64_t *cells[2] = {(uint64_t *)p[0], (uint64_t *)p[1]};
+    for (int phase = 0; phase < PHASES; phase++) {
+        const int n = f->team->workers, wanted = CELLS >> phase % 7;
+        const int first = wanted * worker / n, end = wanted * (worker + 1) / n;
+        const uint64_t *from = cells[phase % 2];
+        for (int i = first; i < end; i++) {
+            uint64_t sum = (uint64_t)(i + phase);
+            for (int k = 0; k < CELLS; k++) sum = sum * 6364136223846793005u + from[k];
+            cells[!(phase % 2)][i] = sum;
+        }
+        f->team->meet(f->team->user);
+    }
+}
+
+/* Steps before and behind read and write the same cells. */
+static int32_t run_team(int32_t (*run)(const struct rt_call *, int32_t *), int threads, const struct rt_team *team,
+                        int64_t tasks, bool times, uint64_t cells[2][CELLS])
+{
+    const struct sol_step step[] = {{.run = mix, .tasks = CELLS, .places = 2},
+                                    {.kind = SOL_STEP_TEAM, .run = recurrence, .tasks = tasks, .places = 2},
+                                    {.run = mix, .tasks = 1, .place0 = 2, .places = 2},
+                                    {.kind = SOL_STEP_TEAM, .run = recurrence, .tasks = tasks, .places = 2}};
+    const struct sol_program program = {4, 4, step, places, 0, 0};
+    char *base[2] = {(char *)cells[0], (char *)cells[1]}, *operands[4];
+    int64_t ns[4] = {0};
+    const struct rt_call call = {.program = &program,
+                                 .base = base,
+                                 .operands = operands,
+                                 .threads = threads,
+                                 .team = team,
+                                 .step_ns = times ? ns : NULL};
+    return run(&call, NULL);
+}
+
+static void a_team_meets_inside_a_step(void **state)
+{
+    (void)state;
+    uint64_t want[2][CELLS] = {{5}}, got[2][CELLS];
+    assert_int_equal(run_team(rt_run, 1, NULL, CELLS, false, want), 0);
+    int asked = 0;
+    const struct rt_team one = {only_one, &asked};
+    const struct rt_team *const teams[] = {NULL, &one, rt_team_openmp()};
+    for (int threads = 1; threads <= 8; threads++)
+        for (int i = 0; i < 12; i++) {
+            memcpy(got, (uint64_t[2][CELLS]){{5}}, sizeof got);
+            /* also where most workers have an empty share */
+            assert_int_equal(run_team(rt_run, threads, teams[i % 3], i % 4 ? CELLS : 3, i % 5 == 4, got), 0);
+            assert_memory_equal(want, got, sizeof got);
+        }
+    memcpy(got, (uint64_t[2][CELLS]){{5}}, sizeof got);
+    assert_int_equal(run_team(bare_run, 1, NULL, CELLS, false, got), 0);
+    assert_memory_equal(want, got, sizeof got);
+}
+
+/* A worker that fails goes on meeting the others. */
+static void fails_in_a_team(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
+{
+    (void)p, (void)worker;
+    for (int phase = 0; phase < PHASES; phase++) {
+        if (phase == 20 && task0 < task1 && task1 == CELLS) {
+            *f->error_step = f->step;
+            *f->error = SOL_KERNEL_DIVISION;
+        }
+        f->team->meet(f->team->user);
+    }
+}
+
+static void a_team_with_an_error_ends(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 4; threads++) {
+        const struct sol_step step[] = {{.run = mix, .tasks = CELLS, .places = 2},
+                                        {.kind = SOL_STEP_TEAM, .run = fails_in_a_team, .tasks = CELLS, .places = 2}};
+        const struct sol_program program = {2, 4, step, places, 0, 0};
+        uint64_t cells[2][CELLS] = {{0}};
+        char *base[2] = {(char *)cells[0], (char *)cells[1]}, *operands[4];
+        const struct rt_call call = {.program = &program, .base = base, .operands = operands, .threads = threads};
+        int32_t where = -1;
+        assert_int_equal(rt_run(&call, &where), SOL_KERNEL_DIVISION);
+        assert_int_equal(where, 1);
+    }
+}
+
+/* -- sizes known only while running */
+
+/* The same program with numbers and with sizes of the call. */
+static void sizes_of_a_call(void **state)
+{
+    (void)state;
+    const struct sol_place sized[] = {{0, 0}, {1, SOL_SIZE + 1}, {1, SOL_SIZE + 1}, {0, 0}};
+    struct sol_step step[] = {{.run = mix, .tasks = SOL_SIZE, .places = 2},
+                              {.run = through_scratch, .tasks = SOL_SIZE, .place0 = 2, .places = 2}};
+    const struct sol_program with_sizes = {2, 4, step, sized, 0, SOL_SIZE + 2};
+    for (int64_t n = 0; n <= CELLS; n += 8)
+        for (int threads = 0; threads <= 4; threads++) {
+            const int64_t sizes[] = {n, 8 * (n / 2), CELLS * 8};
+            const struct sol_place fixed[] = {{0, 0}, {1, sizes[1]}, {1, sizes[1]}, {0, 0}};
+            struct sol_step number[] = {step[0], step[1]};
+            number[0].tasks = number[1].tasks = n;
+            const struct sol_program with_numbers = {2, 4, number, fixed, 0, sizes[2]};
+            uint64_t want[2][2 * CELLS] = {{7}}, got[2][2 * CELLS] = {{7}}, scratch[4][CELLS];
+            char *operands[4];
+            struct rt_call call = {.program = &with_numbers,
+                                   .base = (char *[]){(char *)want[0], (char *)want[1]},
+                                   .operands = operands,
+                                   .scratch = scratch,
+                                   .threads = 1};
+            assert_int_equal(rt_run(&call, NULL), 0);
+            call.program = &with_sizes;
+            call.base = (char *[]){(char *)got[0], (char *)got[1]};
+            call.sizes = sizes;
+            call.threads = threads;
+            assert_int_equal(threads ? rt_run(&call, NULL) : bare_run(&call, NULL), 0);
+            assert_memory_equal(want, got, sizeof got);
+            assert_int_equal(n > 0, got[1][sizes[1] / 8] != 0);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +581,9 @@ int main(void)
         cmocka_unit_test(more_processors_than_libc_has_room_for),
         cmocka_unit_test(same_bits_for_every_number_of_workers),
         cmocka_unit_test(a_team_may_be_smaller),
+        cmocka_unit_test(a_team_meets_inside_a_step),
+        cmocka_unit_test(a_team_with_an_error_ends),
+        cmocka_unit_test(sizes_of_a_call),
         cmocka_unit_test(the_openmp_runtime_of_the_process),
         cmocka_unit_test(many_threads_call_at_once),
         cmocka_unit_test(a_host_step_may_run_a_program),

@@ -71,32 +71,32 @@ static void plus(char *const *p, const struct sol_frame *f, int64_t t0, int64_t 
 enum { X, Y, W, B, S, T, V, Q, R, ONE, Y1, Y2, BUFFERS };
 static const float one[1] = {1};
 static const struct sol_buffer buffers[BUFFERS] = {
-    [X] = {SOL_BUFFER_INPUT, 0, 0, 32, NULL, SOL_GIVEN_FORWARD},
-    [Y] = {SOL_BUFFER_OUTPUT, 0, 0, 32, NULL, SOL_GIVEN_FORWARD},
-    [W] = {SOL_BUFFER_PARAM, 0, 0, 32, NULL, 0},
-    [B] = {SOL_BUFFER_PARAM, 1, 0, 32, NULL, 0},
-    [S] = {SOL_BUFFER_PARAM, 2, 0, 32, NULL, 0},
-    [T] = {SOL_BUFFER_WORKSPACE, 0, 128, 32, NULL, 0},
-    [V] = {SOL_BUFFER_PREPARED, 0, 0, 32, NULL, 0},
-    [Q] = {SOL_BUFFER_PREPARED, 0, 64, 32, NULL, 0},
-    [R] = {SOL_BUFFER_PREPARED, 0, 128, 32, NULL, 0},
-    [ONE] = {SOL_BUFFER_CONST, 0, 0, 4, one, 0},
-    [Y1] = {SOL_BUFFER_WORKSPACE, 0, 0, 32, NULL, 0},
-    [Y2] = {SOL_BUFFER_WORKSPACE, 0, 64, 32, NULL, 0},
+    [X] = {SOL_BUFFER_INPUT, 0, 0, 32, NULL, SOL_GIVEN_FORWARD, SOL_SPACE_HOST},
+    [Y] = {SOL_BUFFER_OUTPUT, 0, 0, 32, NULL, SOL_GIVEN_FORWARD, SOL_SPACE_HOST},
+    [W] = {SOL_BUFFER_PARAM, 0, 0, 32, NULL, 0, SOL_SPACE_HOST},
+    [B] = {SOL_BUFFER_PARAM, 1, 0, 32, NULL, 0, SOL_SPACE_HOST},
+    [S] = {SOL_BUFFER_PARAM, 2, 0, 32, NULL, 0, SOL_SPACE_HOST},
+    [T] = {SOL_BUFFER_WORKSPACE, 0, 128, 32, NULL, 0, SOL_SPACE_HOST},
+    [V] = {SOL_BUFFER_PREPARED, 0, 0, 32, NULL, 0, SOL_SPACE_HOST},
+    [Q] = {SOL_BUFFER_PREPARED, 0, 64, 32, NULL, 0, SOL_SPACE_HOST},
+    [R] = {SOL_BUFFER_PREPARED, 0, 128, 32, NULL, 0, SOL_SPACE_HOST},
+    [ONE] = {SOL_BUFFER_CONST, 0, 0, 4, one, 0, SOL_SPACE_HOST},
+    [Y1] = {SOL_BUFFER_WORKSPACE, 0, 0, 32, NULL, 0, SOL_SPACE_HOST},
+    [Y2] = {SOL_BUFFER_WORKSPACE, 0, 64, 32, NULL, 0, SOL_SPACE_HOST},
 };
 static const struct sol_place prepare_places[] = {{W, 0}, {T, 0},           /* twice */
                                                   {T, 0}, {ONE, 0}, {V, 0}, /* plus_one */
                                                   {T, 0}, {S, 0},   {Q, 0}, /* times */
                                                   {S, 0}, {R, 0}};          /* copy */
-static const struct sol_step prepare_steps[] = {{twice, N, 0, 2, "twice", 0, 1, 0, 0, 0},
-                                                {plus_one, N, 2, 3, "plus one", 0, 1, 0, 0, 0},
-                                                {times, N, 5, 3, "times", 0, 2, 0, 0, 0},
-                                                {copy, N, 8, 2, "copy", 1, 1, 0, 0, 0}};
+static const struct sol_step prepare_steps[] = {{twice, N, 0, 2, "twice", 0, 1, SOL_STEP_KERNEL, 0, 0, 0},
+                                                {plus_one, N, 2, 3, "plus one", 0, 1, SOL_STEP_KERNEL, 0, 0, 0},
+                                                {times, N, 5, 3, "times", 0, 2, SOL_STEP_KERNEL, 0, 0, 0},
+                                                {copy, N, 8, 2, "copy", 1, 1, SOL_STEP_KERNEL, 0, 0, 0}};
 static const int32_t depends[] = {0, 2};
 static const struct sol_place places[] = {{X, 0}, {V, 0}, {Y1, 0}, {Y1, 0}, {Y2, 0}, {Y2, 0}, {B, 0}, {Y, 0}};
-static const struct sol_step steps[] = {{times, N, 0, 3, "scale", 0, 0, 0, 0, 0},
-                                        {NULL, 1, 3, 2, "opaque", 0, 0, 1, 0, 0},
-                                        {plus, N, 5, 3, "shift + relu", 0, 0, 0, 1.5e6f, 0.25e6f}};
+static const struct sol_step steps[] = {{times, N, 0, 3, "scale", 0, 0, SOL_STEP_KERNEL, 0, 0, 0},
+                                        {NULL, 1, 3, 2, "opaque", 0, 0, SOL_STEP_HOST, 1, 0, 0},
+                                        {plus, N, 5, 3, "shift + relu", 0, 0, SOL_STEP_KERNEL, 0, 1.5e6f, 0.25e6f}};
 static const struct sol_module module = {sizeof module,
                                          SOL_MODULE_VERSION,
                                          1,
@@ -109,7 +109,8 @@ static const struct sol_module module = {sizeof module,
                                          0,
                                          {4, 10, prepare_steps, prepare_places, 160, 0},
                                          {3, 8, steps, places, 96, 4},
-                                         {0}};
+                                         {0},
+                                         0};
 
 static sol_status add_hundred(struct sol_ctx *ctx, const void *data, const void *const *in, void *const *out)
 {
@@ -508,10 +509,10 @@ static void reads_the_workspace_first(char *const *p, const struct sol_frame *f,
 static void debug_fills_the_workspace_with_nan(void **state)
 {
     struct test *t = *state;
-    static const struct sol_buffer b[] = {{SOL_BUFFER_WORKSPACE, 0, 0, 32, NULL, 0},
-                                          {SOL_BUFFER_OUTPUT, 0, 0, 32, NULL, SOL_GIVEN_FORWARD}};
+    static const struct sol_buffer b[] = {{SOL_BUFFER_WORKSPACE, 0, 0, 32, NULL, 0, SOL_SPACE_HOST},
+                                          {SOL_BUFFER_OUTPUT, 0, 0, 32, NULL, SOL_GIVEN_FORWARD, SOL_SPACE_HOST}};
     static const struct sol_place p[] = {{0, 0}, {1, 0}};
-    static const struct sol_step s[] = {{reads_the_workspace_first, 1, 0, 2, "bug", 0, 0, 0, 0, 0}};
+    static const struct sol_step s[] = {{reads_the_workspace_first, 1, 0, 2, "bug", 0, 0, SOL_STEP_KERNEL, 0, 0, 0}};
     static const struct sol_module m = {.size = sizeof m,
                                         .version = SOL_MODULE_VERSION,
                                         .noutput = 1,
@@ -528,6 +529,43 @@ static void debug_fills_the_workspace_with_nan(void **state)
     sol_params_destroy(none);
     for (int i = 0; i < N; i++) assert_true(t->y[i] != t->y[i]);
     sol_net_destroy(net);
+}
+
+/* What no processor can do is refused when a network is made, by what and where. */
+static void modules_that_cannot_run(void **state)
+{
+    struct test *t = *state;
+    static const struct sol_place p[] = {{0, 0}, {1, 0}};
+    struct sol_buffer b[] = {{.kind = SOL_BUFFER_WORKSPACE, .bytes = 32}, {.kind = SOL_BUFFER_OUTPUT, .bytes = 32}};
+    struct sol_step s = {reads_the_workspace_first, 1, 0, 2, "conv1", 0, 0, SOL_STEP_KERNEL, 0, 0, 0};
+    struct sol_module m = {.size = sizeof m,
+                           .version = SOL_MODULE_VERSION,
+                           .noutput = 1,
+                           .nbuffer = 2,
+                           .buffer = b,
+                           .forward = {1, 2, &s, p, 32, 0}};
+    const struct net_parts parts_of_m = {.name = "net", .module = &m, .outputs = &output};
+    const struct {
+        int32_t kind, space, sizes;
+        const char *says;
+    } cases[] = {
+        {SOL_STEP_LAUNCH, 0, 0, "module of 'net': step 0 (conv1) cannot run: a device is to run it, and there is none"},
+        {SOL_STEP_COPY, 0, 0,
+         "module of 'net': step 0 (conv1) cannot run: it copies to or from a device, and there is "
+         "none"},
+        {17, 0, 0, "module of 'net': step 0 (conv1) cannot run: it is of a kind that is not known"},
+        {SOL_STEP_TEAM, SOL_SPACE_DEVICE, 0, "module of 'net': buffer 1 is a device's memory, and there is no device"},
+        {SOL_STEP_TEAM, 0, 3, "module of 'net': 3 sizes are known only while running: expected fixed sizes"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena *a = arena_create(t->ctx);
+        struct sol_net *net;
+        s.kind = cases[i].kind;
+        b[1].space = cases[i].space;
+        m.nsize = cases[i].sizes;
+        assert_int_equal(net_create(t->ctx, a, &parts_of_m, &net), SOL_ERR_UNSUPPORTED);
+        assert_string_equal(sol_error(t->ctx), cases[i].says);
+        arena_destroy(a);
+    }
 }
 
 static void out_of_memory(void **state)
@@ -620,6 +658,7 @@ int main(void)
         TEST(owners_do_not_meet),
         TEST(children_of_a_busy_process),
         TEST(debug_fills_the_workspace_with_nan),
+        TEST(modules_that_cannot_run),
         TEST(out_of_memory),
         TEST(large_outputs_get_huge_pages),
     };

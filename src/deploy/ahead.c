@@ -82,7 +82,7 @@ sol_status deploy_open(struct deploy *d, const struct deploy_version *v, const s
     *h = (struct deploy_here){.d = d, .schedule = s, .threads = rt_processors()};
     TRY(build(d, v, s, &h->module));
     const struct sol_module *t = h->module.table;
-    const int64_t scratch = MAX(rt_scratch_bytes(&t->prepare), rt_scratch_bytes(&t->forward));
+    const int64_t scratch = MAX(rt_scratch_bytes(&t->prepare, NULL), rt_scratch_bytes(&t->forward, NULL));
     h->base = NEW_ARRAY(d->arena, char *, t->nbuffer + 1);
     h->operands = NEW_ARRAY(d->arena, char *, MAX(t->prepare.nplace, t->forward.nplace) + 1);
     h->prepared = aligned(d, t->prepared_bytes);

@@ -31,15 +31,16 @@ int rt_processors(void); /* that this process may use: affinity and cgroup quota
  * limit. `root` is put before the names of files: "" but for tests. */
 int rt_quota(const char *root);
 
-/* Steps without `run` (sol_step.call): computed by the host, on worker 0. Returns 0, or what rt_run shall return. */
+/* Steps of kind SOL_STEP_HOST: computed by the host, on worker 0. Returns 0, or what rt_run shall return. */
 typedef int32_t (*rt_host_fn)(void *user, int32_t call, char *const *p);
 
 struct rt_call {
     const struct sol_program *program;
     char *const *base; /* start of every buffer of the module */
     char **operands;   /* room for program->nplace pointers */
-    void *scratch;     /* threads * rt_scratch_bytes(program), 64-byte aligned */
+    void *scratch;     /* threads * rt_scratch_bytes(program, sizes), 64-byte aligned */
     const uint64_t *seeds;
+    const int64_t *sizes;       /* known only while running: module->nsize of them; NULL: there are none */
     const unsigned char *only;  /* by step: 0 skips it; NULL: all run */
     int threads;                /* at most so many workers; 1: no region, no pool */
     const struct rt_team *team; /* NULL: the own pool */
@@ -50,13 +51,18 @@ struct rt_call {
     void (*on_step)(void *user, int32_t step);
     void *on_step_user;
 };
-/* One worker's scratch: in whole cache lines. */
-static inline int64_t rt_scratch_bytes(const struct sol_program *p)
+static inline int64_t rt_quantity(int64_t q, const int64_t *sizes)
 {
-    return (p->scratch_bytes + 63) / 64 * 64;
+    return q < SOL_SIZE ? q : sizes[q - SOL_SIZE];
 }
-/* Runs the program. Returns SOL_KERNEL_OK, the first error that a kernel met, or what the host returned; *out_step is
- * then the step. Re-entrant. */
+/* One worker's scratch: in whole cache lines. */
+static inline int64_t rt_scratch_bytes(const struct sol_program *p, const int64_t *sizes)
+{
+    return (rt_quantity(p->scratch_bytes, sizes) + 63) / 64 * 64;
+}
+/* Runs the program, whose steps are of kinds KERNEL, TEAM and HOST and whose memory is the host's. Returns
+ * SOL_KERNEL_OK, the first error that a kernel met, or what the host returned; *out_step is then the step. Re-entrant.
+ */
 int32_t rt_run(const struct rt_call *call, int32_t *out_step);
 
 #ifdef __cplusplus

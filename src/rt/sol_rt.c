@@ -12,10 +12,6 @@
 #endif
 #include "rt/rt.h"
 
-#ifndef SOL_DEPLOYED
-#include <dlfcn.h>
-#include <link.h>
-#endif
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -422,86 +418,6 @@ __attribute__((destructor)) static void unload(void)
     }
 }
 
-#ifndef SOL_DEPLOYED
-/* -- the OpenMP runtime of this process. libgomp, LLVM's and Intel's all know the entry that gcc calls. */
-
-struct openmp {
-    void (*parallel)(void (*fn)(void *), void *data, unsigned n, unsigned flags);
-    int (*threads)(void), (*thread)(void);
-};
-struct openmp_region {
-    const struct openmp *omp;
-    region_fn fn;
-    void *arg;
-};
-
-static void openmp_enter(void *data)
-{
-    const struct openmp_region *r = data;
-    r->fn(r->arg, r->omp->thread(), r->omp->threads());
-}
-
-static void openmp_parallel(void *user, int n, region_fn fn, void *arg)
-{
-    if (pools.forks) {
-        pool_parallel(NULL, n, fn, arg);
-        return;
-    }
-    struct openmp_region r = {user, fn, arg};
-    r.omp->parallel(openmp_enter, &r, (unsigned)n, 0);
-}
-
-static void *symbol(void *handle, const char *name, void *function)
-{
-    void *p = dlsym(handle, name);
-    memcpy(function, &p, sizeof p); /* ISO C has no conversion from an object pointer to a function pointer */
-    return p;
-}
-
-static bool openmp_find(void *handle, struct openmp *out)
-{
-    return symbol(handle, "GOMP_parallel", &out->parallel) && symbol(handle, "omp_get_num_threads", &out->threads) &&
-           symbol(handle, "omp_get_thread_num", &out->thread);
-}
-
-/* A framework may have loaded its OpenMP runtime without showing its symbols to everyone. */
-static int openmp_library(struct dl_phdr_info *info, size_t size, void *data)
-{
-    (void)size;
-    static const char *const names[] = {"libgomp", "libiomp5", "libomp"};
-    const char *file = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
-    for (size_t i = 0; file && i < sizeof names / sizeof *names; i++) {
-        const size_t n = strlen(names[i]);
-        if (strncmp(file + 1, names[i], n) || (file[1 + n] != '.' && file[1 + n] != '-')) continue;
-        snprintf(data, 4096, "%s", info->dlpi_name);
-        return 1;
-    }
-    return 0;
-}
-
-const struct rt_team *rt_team_openmp(void)
-{
-    static struct openmp omp;
-    static const struct rt_team team = {.parallel = openmp_parallel, .user = &omp};
-    static atomic_bool found;
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    if (pools.forks) return NULL;
-    if (atomic_load_explicit(&found, memory_order_acquire)) return &team;
-    pthread_mutex_lock(&lock);
-    struct openmp o;
-    bool ok = openmp_find(RTLD_DEFAULT, &o);
-    char path[4096];
-    if (!ok && dl_iterate_phdr(openmp_library, path)) {
-        void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD); /* stays open: its threads will run our code */
-        ok = handle && openmp_find(handle, &o);
-    }
-    if (ok && !atomic_load(&found)) omp = o;
-    if (ok) atomic_store_explicit(&found, true, memory_order_release);
-    pthread_mutex_unlock(&lock);
-    return ok ? &team : NULL;
-}
-#endif
-
 /* -- running a program */
 
 struct barrier {
@@ -522,12 +438,18 @@ struct region {
  * and waits for this very processor. Sleeping hands it over; a worker that had to spins half as long the next time, and
  * twice as long when spinning was enough. */
 struct meeting {
+    struct barrier *barrier;
+    int n;
     uint32_t phase;
     int64_t spin_ns;
 };
 
-static void meet(struct barrier *b, int n, struct meeting *m)
+static void meet(void *user)
 {
+    struct meeting *m = user;
+    struct barrier *b = m->barrier;
+    const int n = m->n;
+    if (n == 1) return;
     const uint32_t old = m->phase++;
     if (atomic_fetch_add_explicit(&b->arrived, 1, memory_order_acq_rel) + 1 < n) {
         const bool slept = gate_wait(&b->phase, old, n > rt_processors() ? 0 : m->spin_ns);
@@ -542,13 +464,13 @@ static void meet(struct barrier *b, int n, struct meeting *m)
 
 static bool runs(const struct rt_call *c, int step)
 {
-    return c->program->step[step].tasks > 0 && (!c->only || c->only[step]);
+    return rt_quantity(c->program->step[step].tasks, c->sizes) > 0 && (!c->only || c->only[step]);
 }
 
 /* One worker can do it all. */
-static bool single(const struct sol_step *s)
+static bool single(const struct rt_call *c, const struct sol_step *s)
 {
-    return s->tasks == 1 || !s->run;
+    return s->kind == SOL_STEP_HOST || (s->kind == SOL_STEP_KERNEL && rt_quantity(s->tasks, c->sizes) == 1);
 }
 
 /* Of several errors the one counts that a single worker would have met first: that of the first step, and in it of the
@@ -575,12 +497,13 @@ static void run_host(struct region *r, const struct sol_step *s, int step)
 
 static void run_share(struct region *r, const struct sol_frame *f, const struct sol_step *s, int worker, int n)
 {
-    if (!s->run) {
+    if (s->kind == SOL_STEP_HOST) {
         if (worker == 0) run_host(r, s, f->step);
         return;
     }
-    const int64_t task0 = (s->tasks * worker + n - 1) / n, task1 = (s->tasks * (worker + 1) + n - 1) / n;
-    if (task0 < task1) s->run(r->call->operands + s->place0, f, task0, task1, worker);
+    const int64_t tasks = rt_quantity(s->tasks, r->call->sizes);
+    const int64_t task0 = (tasks * worker + n - 1) / n, task1 = (tasks * (worker + 1) + n - 1) / n;
+    if (task0 < task1 || s->kind == SOL_STEP_TEAM) s->run(r->call->operands + s->place0, f, task0, task1, worker);
 }
 
 /* All steps, as worker `worker` of n. Between two steps that worker 0 does alone nobody has to wait. */
@@ -593,22 +516,24 @@ static void run_steps(void *arg, int worker, int n)
     bool reported = false;
     f.error = &error;
     f.error_step = &error_step;
-    struct meeting meeting = {.spin_ns = SPIN_BARRIER_NS};
+    struct meeting meeting = {.barrier = &r->barrier, .n = n, .spin_ns = SPIN_BARRIER_NS};
+    const struct sol_team team = {n, meet, &meeting};
+    f.team = &team;
     bool first = true, alone = false;
     int64_t begin = c->step_ns && worker == 0 ? now_ns() : 0;
     for (int i = 0; i < c->program->nstep; i++) {
         if (!runs(c, i)) continue;
         const struct sol_step *s = &c->program->step[i];
-        if (n > 1 && !first && !c->step_ns && !(alone && single(s))) meet(&r->barrier, n, &meeting);
+        if (!first && !c->step_ns && !(alone && single(c, s))) meet(&meeting);
         first = false;
-        alone = single(s);
+        alone = single(c, s);
         f.step = i;
         if (c->on_step && worker == 0) c->on_step(c->on_step_user, i);
         run_share(r, &f, s, worker, n);
         if (error && !reported) report(r, error, error_step, worker);
         reported = error;
         if (!c->step_ns) continue;
-        if (n > 1) meet(&r->barrier, n, &meeting);
+        meet(&meeting);
         if (worker > 0) continue;
         const int64_t end = now_ns();
         c->step_ns[i] += end - begin;
@@ -620,9 +545,10 @@ static void run_steps(void *arg, int worker, int n)
 static int useful_workers(const struct rt_call *c)
 {
     int64_t most = 1;
-    for (int i = 0; i < c->program->nstep; i++)
-        if (runs(c, i) && !single(&c->program->step[i]) && c->program->step[i].tasks > most)
-            most = c->program->step[i].tasks;
+    for (int i = 0; i < c->program->nstep; i++) {
+        const int64_t tasks = rt_quantity(c->program->step[i].tasks, c->sizes);
+        if (tasks > most && runs(c, i) && !single(c, &c->program->step[i])) most = tasks;
+    }
     return most < c->threads ? (int)most : c->threads;
 }
 
@@ -630,14 +556,18 @@ int32_t rt_run(const struct rt_call *c, int32_t *out_step)
 {
     const struct sol_program *p = c->program;
     for (int i = 0; i < p->nplace; i++) /* an operand without elements may have the base NULL */
-        c->operands[i] = (char *)((uintptr_t)c->base[p->place[i].buffer] + (uintptr_t)p->place[i].offset);
+        c->operands[i] =
+            (char *)((uintptr_t)c->base[p->place[i].buffer] + (uintptr_t)rt_quantity(p->place[i].offset, c->sizes));
     struct region r;
     r.call = c;
     atomic_flag_clear(&r.lock);
     atomic_init(&r.error, 0);
     r.error_step = r.error_worker = 0;
-    r.frame = (struct sol_frame){
-        .base = c->base, .scratch = c->scratch, .scratch_bytes = rt_scratch_bytes(p), .seeds = c->seeds};
+    r.frame = (struct sol_frame){.base = c->base,
+                                 .scratch = c->scratch,
+                                 .scratch_bytes = rt_scratch_bytes(p, c->sizes),
+                                 .seeds = c->seeds,
+                                 .sizes = c->sizes};
     const int n = useful_workers(c);
     if (n <= 1) {
         run_steps(&r, 0, 1);

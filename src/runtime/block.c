@@ -115,7 +115,8 @@ sol_status slot_take(struct sol_net *net, const struct sol_program *p, int threa
     if (!s) return ctx_fail(net->ctx, SOL_ERR_NOMEM, "out of memory: a call of '%s'", net->parts.name);
     sol_status status = block_need(net->ctx, p->workspace_bytes, "the workspace", &s->workspace);
     if (!status)
-        status = block_need(net->ctx, rt_scratch_bytes(p) * threads, "the scratch memory of the threads", &s->scratch);
+        status =
+            block_need(net->ctx, rt_scratch_bytes(p, NULL) * threads, "the scratch memory of the threads", &s->scratch);
     if (status)
         slot_free(net, s);
     else

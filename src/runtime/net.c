@@ -33,11 +33,51 @@ static void mark_prepares(struct sol_net *net)
             net->prepares[net->module->depends[p->step[i].depends0 + k]] = true;
 }
 
+/* -- what rt runs: kernels, teams and functions of the host, on memory of the host, with sizes that are fixed */
+
+static const char *refused(const struct sol_step *s)
+{
+    switch (s->kind) {
+    case SOL_STEP_KERNEL:
+    case SOL_STEP_TEAM: return s->run ? NULL : "it has no function";
+    case SOL_STEP_HOST: return NULL;
+    case SOL_STEP_LAUNCH: return "a device is to run it, and there is none";
+    case SOL_STEP_COPY: return "it copies to or from a device, and there is none";
+    default: return "it is of a kind that is not known";
+    }
+}
+
+static sol_status check_program(struct sol_ctx *ctx, const char *name, const struct sol_program *p)
+{
+    for (int i = 0; i < p->nstep; i++) {
+        const char *why = refused(&p->step[i]);
+        if (why)
+            return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "module of '%s': step %d (%s) cannot run: %s", name, i,
+                            p->step[i].label, why);
+    }
+    return SOL_OK;
+}
+
+static sol_status check_module(struct sol_ctx *ctx, const char *name, const struct sol_module *m)
+{
+    if (m->nsize)
+        return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
+                        "module of '%s': %d sizes are known only while running: expected fixed sizes", name, m->nsize);
+    for (int i = 0; i < m->nbuffer; i++)
+        if (m->buffer[i].space != SOL_SPACE_HOST)
+            return ctx_fail(ctx, SOL_ERR_UNSUPPORTED,
+                            "module of '%s': buffer %d is a device's memory, and there is no device", name, i);
+    TRY(check_program(ctx, name, &m->prepare));
+    TRY(check_program(ctx, name, &m->forward));
+    return check_program(ctx, name, &m->backward);
+}
+
 sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_parts *parts, struct sol_net **out_net)
 {
     const struct sol_module *m = parts->module;
     struct sol_net *net = NEW(a, struct sol_net);
     *out_net = NULL;
+    TRY(check_module(ctx, parts->name, m));
     net->ctx = ctx;
     net->arena = a;
     net->parts = *parts;
@@ -137,9 +177,9 @@ void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m)
     for (int i = 0; i < m->nbuffer; i++)
         if (m->buffer[i].kind == SOL_BUFFER_CONST) constants += m->buffer[i].bytes;
     /* a slot is for both: each of its blocks is as large as one of them needs */
-    const int64_t running =
-        MAX(f->workspace_bytes, b->workspace_bytes) + MAX(rt_scratch_bytes(f), rt_scratch_bytes(b)) * threads;
-    const int64_t preparing = q->workspace_bytes + rt_scratch_bytes(q) * threads;
+    const int64_t running = MAX(f->workspace_bytes, b->workspace_bytes) +
+                            MAX(rt_scratch_bytes(f, NULL), rt_scratch_bytes(b, NULL)) * threads;
+    const int64_t preparing = q->workspace_bytes + rt_scratch_bytes(q, NULL) * threads;
     *out_m = (struct sol_memory){.params = sum(m->nparam, net->param_bytes),
                                  .prepared = m->prepared_bytes,
                                  .inputs = sum(m->ninput, net->input_bytes),

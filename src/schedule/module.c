@@ -7,7 +7,6 @@ static const char *const kind_names[] = {
     [SOL_BUFFER_WORKSPACE] = "SOL_BUFFER_WORKSPACE", [SOL_BUFFER_CONST] = "SOL_BUFFER_CONST",
     [SOL_BUFFER_SAVED] = "SOL_BUFFER_SAVED",
 };
-
 static void put_buffers(struct text *t, const struct schedule *s, bool data)
 {
     text_line(t, "static const struct sol_buffer buffers[] = {");
@@ -16,9 +15,9 @@ static void put_buffers(struct text *t, const struct schedule *s, bool data)
         text_put(t, "    {%s, %d, %lld, %lld, ", kind_names[b->kind], b->index, (long long)b->offset,
                  (long long)b->bytes);
         if (b->kind == SOL_BUFFER_CONST && data)
-            text_put(t, "DATA%d, %d},\n", b->index, b->given);
+            text_put(t, "DATA%d, %d, %d},\n", b->index, b->given, b->space);
         else
-            text_put(t, "0, %d},\n", b->given);
+            text_put(t, "0, %d, %d},\n", b->given, b->space);
     }
     text_line(t, "    {0}\n};");
 }
@@ -63,7 +62,8 @@ static void put_program(struct text *t, const struct schedule_program *pr, const
             text_put(t, "    {0");
         text_put(t, ", %lld, %d, %d, ", (long long)st->tasks, place, st->noperand);
         text_string(t, st->label);
-        text_put(t, ", %d, %d, %d, %.4g, %.4g},\n", depends ? depends[i] : 0, depends ? depends[i + 1] - depends[i] : 0,
+        text_put(t, ", %d, %d, %s, %d, %.4g, %.4g},\n", depends ? depends[i] : 0,
+                 depends ? depends[i + 1] - depends[i] : 0, st->kernel >= 0 ? "SOL_STEP_KERNEL" : "SOL_STEP_HOST",
                  st->call, st->flops, st->bytes);
         place += st->noperand;
     }

@@ -43,7 +43,7 @@ static size_t workspace(const struct sol_program *p)
 
 static size_t scratch(const struct sol_program *p)
 {
-    return (size_t)rt_scratch_bytes(p);
+    return (size_t)rt_scratch_bytes(p, NULL);
 }
 
 /* The most that one of the programs needs that a context runs: forward, and what `all` adds. */
