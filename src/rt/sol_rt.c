@@ -462,15 +462,16 @@ static void meet(void *user)
     gate_set(&b->phase, old + 1);
 }
 
-static bool runs(const struct rt_call *c, int step)
+/* The tasks of a step; 0: it is not to run. */
+static int64_t tasks_of(const struct rt_call *c, int step)
 {
-    return rt_quantity(c->program->step[step].tasks, c->sizes) > 0 && (!c->only || c->only[step]);
+    return c->only && !c->only[step] ? 0 : rt_quantity(c->program->step[step].tasks, c->sizes);
 }
 
 /* One worker can do it all. */
-static bool single(const struct rt_call *c, const struct sol_step *s)
+static bool single(const struct sol_step *s, int64_t tasks)
 {
-    return s->kind == SOL_STEP_HOST || (s->kind == SOL_STEP_KERNEL && rt_quantity(s->tasks, c->sizes) == 1);
+    return s->kind == SOL_STEP_HOST || (tasks == 1 && s->kind == SOL_STEP_KERNEL);
 }
 
 /* Of several errors the one counts that a single worker would have met first: that of the first step, and in it of the
@@ -495,14 +496,20 @@ static void run_host(struct region *r, const struct sol_step *s, int step)
     if (error) report(r, error, step, 0);
 }
 
-static void run_share(struct region *r, const struct sol_frame *f, const struct sol_step *s, int worker, int n)
+/* Where worker's tasks begin. One worker need not divide. */
+static int64_t share(int64_t tasks, int worker, int n)
 {
+    return n == 1 ? tasks * worker : (tasks * worker + n - 1) / n;
+}
+
+static void run_share(struct region *r, const struct sol_frame *f, int64_t tasks, int worker, int n)
+{
+    const struct sol_step *s = &r->call->program->step[f->step];
     if (s->kind == SOL_STEP_HOST) {
         if (worker == 0) run_host(r, s, f->step);
         return;
     }
-    const int64_t tasks = rt_quantity(s->tasks, r->call->sizes);
-    const int64_t task0 = (tasks * worker + n - 1) / n, task1 = (tasks * (worker + 1) + n - 1) / n;
+    const int64_t task0 = share(tasks, worker, n), task1 = share(tasks, worker + 1, n);
     if (task0 < task1 || s->kind == SOL_STEP_TEAM) s->run(r->call->operands + s->place0, f, task0, task1, worker);
 }
 
@@ -522,14 +529,15 @@ static void run_steps(void *arg, int worker, int n)
     bool first = true, alone = false;
     int64_t begin = c->step_ns && worker == 0 ? now_ns() : 0;
     for (int i = 0; i < c->program->nstep; i++) {
-        if (!runs(c, i)) continue;
-        const struct sol_step *s = &c->program->step[i];
-        if (!first && !c->step_ns && !(alone && single(c, s))) meet(&meeting);
+        const int64_t tasks = tasks_of(c, i);
+        if (tasks <= 0) continue;
+        const bool was_alone = alone;
+        alone = single(&c->program->step[i], tasks);
+        if (n > 1 && !first && !c->step_ns && !(was_alone && alone)) meet(&meeting);
         first = false;
-        alone = single(c, s);
         f.step = i;
         if (c->on_step && worker == 0) c->on_step(c->on_step_user, i);
-        run_share(r, &f, s, worker, n);
+        run_share(r, &f, tasks, worker, n);
         if (error && !reported) report(r, error, error_step, worker);
         reported = error;
         if (!c->step_ns) continue;
@@ -546,8 +554,8 @@ static int useful_workers(const struct rt_call *c)
 {
     int64_t most = 1;
     for (int i = 0; i < c->program->nstep; i++) {
-        const int64_t tasks = rt_quantity(c->program->step[i].tasks, c->sizes);
-        if (tasks > most && runs(c, i) && !single(c, &c->program->step[i])) most = tasks;
+        const int64_t tasks = tasks_of(c, i);
+        if (tasks > most && !single(&c->program->step[i], tasks)) most = tasks;
     }
     return most < c->threads ? (int)most : c->threads;
 }
