@@ -1,10 +1,10 @@
-/* What generated code, the runtime and a deployed library agree on. C standard headers only.
+/* The binary interface between generated code, the runtime and deployed libraries. Includes C standard headers only.
  *
- * A module is constant data: programs made of steps, steps made of a function and the places of its operands. A kernel
- * computes the tasks [task0, task1) of its step; any split of the tasks gives the same bits.
+ * A module is constant data. It has programs, a program has steps, and a step has a function and the addresses of its
+ * operands. A kernel computes the tasks [task0, task1) of its step, and every split of the tasks gives the same bits.
  *
- * A *quantity* is a number, or, from SOL_SIZE on, a size known only while running: quantity SOL_SIZE + i is size i of
- * the call. A module without such sizes has numbers alone. */
+ * A *quantity* is a number below SOL_SIZE, or a size known only at run time: quantity SOL_SIZE + i is size i of the
+ * call. A module without such sizes has numbers only. */
 #ifndef SOL_MODULE_H
 #define SOL_MODULE_H
 
@@ -20,44 +20,44 @@ struct sol_team {
     void (*meet)(void *user); /* a barrier: returns when all workers have called it as often as this one */
     void *user;
 };
-/* One call in flight. */
+/* One running call. */
 struct sol_frame {
     char *const *base; /* start of every buffer of the module, by its number */
     void *scratch;     /* `scratch_bytes` for each worker, 64-byte aligned; worker w begins at w * scratch_bytes */
     int64_t scratch_bytes;
     const uint64_t *seeds;   /* random streams */
-    volatile int32_t *error; /* 0, or the first SOL_KERNEL_* that this worker met */
+    volatile int32_t *error; /* 0, or the first SOL_KERNEL_* error of this worker */
     volatile int32_t *error_step;
     int32_t step;                /* the step that runs, for messages */
-    const int64_t *sizes;        /* known only while running; NULL: there are none */
-    const struct sol_team *team; /* only steps of kind SOL_STEP_TEAM may use it */
+    const int64_t *sizes;        /* sizes known only at run time; NULL: none */
+    const struct sol_team *team; /* for steps of kind SOL_STEP_TEAM only */
 };
 enum {
     SOL_KERNEL_OK = 0,
     SOL_KERNEL_INDEX = 1, /* an index was out of range */
     SOL_KERNEL_DIVISION = 2,
-    SOL_KERNEL_PLUGIN = 3, /* another library failed, or is gone */
-    SOL_KERNEL_MATRIX = 4  /* a matrix cannot be taken apart */
+    SOL_KERNEL_PLUGIN = 3, /* a plug-in failed, or is missing */
+    SOL_KERNEL_MATRIX = 4  /* a matrix cannot be factorized */
 };
 
-/* p[i]: where operand i begins. */
+/* p[i] is the address of operand i. */
 typedef void (*sol_kernel_fn)(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker);
 
 enum sol_buffer_kind {
     SOL_BUFFER_INPUT, /* index: which input */
     SOL_BUFFER_OUTPUT,
     SOL_BUFFER_PARAM,     /* the framework's memory */
-    SOL_BUFFER_PREPARED,  /* written by `prepare`, kept by the model; offset and bytes in one block */
+    SOL_BUFFER_PREPARED,  /* written by `prepare`, owned by the parameter set; offset and bytes in one block */
     SOL_BUFFER_WORKSPACE, /* one block per call */
     SOL_BUFFER_CONST,     /* in the module */
     SOL_BUFFER_SAVED      /* written by `forward`, read by `backward`: one block per call of forward */
 };
-/* Programs that are given an input, or an output: bits. A gradient is backward's alone; an input or output of forward
- * that backward reads has both. */
+/* Bits: the programs that receive an input or output. Gradients have the bit of backward only. An input or output of
+ * forward that backward reads has both bits. */
 enum { SOL_GIVEN_FORWARD = 1, SOL_GIVEN_BACKWARD = 2 };
-enum sol_space { /* whose memory it is */
+enum sol_space { /* the memory of a buffer */
                  SOL_SPACE_HOST,
-                 SOL_SPACE_DEVICE /* that only steps which are launched, and copies, may touch */
+                 SOL_SPACE_DEVICE /* accessible only to launched steps and copies */
 };
 struct sol_buffer {
     int32_t kind, index;
@@ -66,32 +66,31 @@ struct sol_buffer {
     int32_t given;    /* INPUT, OUTPUT */
     int32_t space;
 };
-struct sol_place { /* an operand: a buffer and where the operand's element 0 begins in it */
+struct sol_place { /* the address of an operand: a buffer and the offset of the operand's element 0 in it */
     int32_t buffer;
     int64_t offset; /* bytes, a quantity; negative is possible (a flipped view) */
 };
 enum sol_step_kind {
     SOL_STEP_KERNEL, /* workers call `run` for shares of the tasks, at any time and in any order */
-    /* All workers call `run` at the same time, also those whose share of the tasks is empty; it may meet the others at
-     * barriers (f->team), all of them equally often: a worker that met an error goes on meeting. */
+    /* All workers call `run` at the same time, even with an empty share of the tasks. They may wait at barriers
+     * (f->team), each the same number of times; a worker continues to do so after an error. */
     SOL_STEP_TEAM,
-    SOL_STEP_HOST,   /* function `call` of the host, once, on one worker: an opaque layer */
-    SOL_STEP_LAUNCH, /* a device runs the tasks: `run` queues them, and nobody waits */
-    SOL_STEP_COPY    /* the first operand is copied to the second, between spaces */
+    SOL_STEP_HOST,   /* one worker calls function `call` of the host once: an opaque layer */
+    SOL_STEP_LAUNCH, /* a device runs the tasks: `run` queues them and does not wait */
+    SOL_STEP_COPY    /* copies the first operand to the second, between memory spaces */
 };
 struct sol_step {
-    sol_kernel_fn run;      /* NULL: a step of the host, or a copy */
-    int64_t tasks;          /* a quantity; 0: nothing is to be done */
-    int32_t place0, places; /* in the program's table of places */
-    const char *label;      /* the layers computed, for people: "layer1.0.conv1 + relu" */
-    /* `prepare` only: a range of the module's `depends`: the parameters that the step's result depends on, also through
-     * earlier steps. */
+    sol_kernel_fn run;      /* NULL: a host step or a copy */
+    int64_t tasks;          /* a quantity; 0: nothing to do */
+    int32_t place0, places; /* a range of the program's table of operands */
+    const char *label;      /* its layers, for messages: "layer1.0.conv1 + relu" */
+    /* `prepare` only: a range of the module's `depends`: the parameters that determine the step's result, directly or
+     * through earlier steps. */
     int32_t depends0, depends;
     int32_t kind; /* enum sol_step_kind */
-    int32_t
-        call; /* HOST: the function's number; its places are inputs, then outputs. See struct net_host in runtime.h */
-    /* What the layers computed are worth, for people: operations as their loops say them (Winograd does fewer), bytes
-     * of all that they read and write. Several steps in a row that compute one thing say so in the first of them. */
+    int32_t call; /* HOST: the function's number; operands are inputs, then outputs (struct net_host in runtime.h) */
+    /* For profiles: operations of the layers as defined (Winograd needs fewer), and the bytes that they read and write.
+     * If several consecutive steps compute one kernel, the first has the numbers of all. */
     float flops, bytes;
 };
 struct sol_program {

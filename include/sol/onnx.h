@@ -1,15 +1,15 @@
-/* ONNX models and tensors, read into SOL.
+/* Reading ONNX models and tensors.
  *
- * `sol_onnx_load` translates a model into a graph and keeps the data of its weights, which are parameters of the graph:
+ * `sol_onnx_load` translates a model into a graph. It keeps the data of the weights, which are parameters of the graph:
  *
  *     sol_onnx_load(ctx, "net.onnx", NULL, &model);
  *     sol_compile(ctx, sol_onnx_graph(model), &net);
- *     sol_onnx_bind(model, net, &params);          the weights as parameters of the network
+ *     sol_onnx_bind(model, net, &params);          sets the weights as parameters of the network
  *     sol_net_run(net, params, inputs, outputs, 0);
  *     sol_params_destroy(params), sol_net_destroy(net), sol_onnx_destroy(model);
  *
- * Files may come from anybody: sizes are checked before memory is taken, and data in other files is only read from the
- * model's own folder. What SOL cannot translate is reported all at once, by node, operator and opset. */
+ * The reader accepts untrusted files: it checks sizes before it allocates memory, and reads external data from the
+ * model's own folder only. An error lists everything that SOL cannot translate, by node, operator and opset. */
 #ifndef SOL_ONNX_H
 #define SOL_ONNX_H
 
@@ -22,67 +22,70 @@ extern "C" {
 struct sol_onnx; /* a loaded model: the graph, and the data of its weights */
 
 struct sol_onnx_dim {
-    const char *name; /* a symbolic dimension ("batch"), or input and axis ("x.0"), whether it has a symbol or not */
+    const char *name; /* a symbolic dimension ("batch"), or any dimension by input and axis ("x.0") */
     int64_t size;
 };
-struct sol_onnx_value { /* an input that always has the same value: shapes may depend on it; it is no input any more */
+/* Fixes the value of an input. Shapes may then depend on it, and the graph no longer has this input. */
+struct sol_onnx_value {
     const char *name;
-    enum sol_dtype dtype; /* must be the input's */
+    enum sol_dtype dtype; /* must be the input's type */
     int ndim;
     const int64_t *shape;
     const void *data; /* row-major; copied */
 };
-struct sol_onnx_shape { /* of the array that an input will get: it gives sizes that are open and not in `dims` */
-    const char *name;   /* NULL: of input number `input`, counted without weights and those in `values` */
+/* The shape of an array that the caller will pass. It determines open sizes that are not in `dims`. */
+struct sol_onnx_shape {
+    const char *name; /* NULL: input number `input`, not counting weights and the inputs in `values` */
     int input, ndim;
     const int64_t *shape;
 };
 struct sol_onnx_options {
     size_t size; /* sizeof(struct sol_onnx_options) */
-    int ndims;   /* sizes of dimensions that the model leaves open; one that is not given is an error that names it */
+    int ndims;   /* sizes that the model leaves open; a missing one is an error that names it */
     const struct sol_onnx_dim *dims;
-    int constants; /* 1: weights are constants of the graph; 0: parameters, apart from scalars and small integers */
-    const char *folder; /* sol_onnx_load_memory: where files with external data may lie; NULL: none are allowed */
+    int constants;      /* 1: weights are constants of the graph; 0: parameters, except scalars and small integers */
+    const char *folder; /* sol_onnx_load_memory: the folder of external data; NULL: external data is an error */
     int nvalues;
     const struct sol_onnx_value *values;
-    int nshapes; /* what the model says is not compared with them: the caller finds its arrays unfit afterwards */
+    int nshapes; /* the reader does not compare them with the model's sizes; check the inputs afterwards */
     const struct sol_onnx_shape *shapes;
-    int64_t open_size; /* of dimensions that are still open; 0: that is an error */
+    int64_t open_size; /* the size of all dimensions that are still open; 0: an open dimension is an error */
 };
 
-/* Options may be NULL. Errors: IO (file), INVALID (not a sound model), UNSUPPORTED (lists every node refused). */
+/* Options may be NULL. Errors: IO (file), INVALID (damaged model), UNSUPPORTED (lists all unsupported nodes). */
 sol_status sol_onnx_load(struct sol_ctx *ctx, const char *path, const struct sol_onnx_options *options,
                          struct sol_onnx **out_model);
 sol_status sol_onnx_load_memory(struct sol_ctx *ctx, const void *data, size_t bytes,
                                 const struct sol_onnx_options *options, struct sol_onnx **out_model);
-/* Also destroys the graph. Networks made of it must not run any more unless they got other parameters. NULL is fine. */
+/* Also destroys the graph and the weights. Networks compiled from it may run only with other parameters. Accepts NULL.
+ */
 void sol_onnx_destroy(struct sol_onnx *model);
 
 struct sol_graph *sol_onnx_graph(struct sol_onnx *model); /* belongs to the model */
-/* Inputs and outputs as the file orders them; they live as long as the model. */
+/* Inputs and outputs in the order of the file; they live as long as the model. */
 int sol_onnx_inputs(const struct sol_onnx *model);
 int sol_onnx_outputs(const struct sol_onnx *model);
 struct sol_io sol_onnx_input(const struct sol_onnx *model, int i);
 struct sol_io sol_onnx_output(const struct sol_onnx *model, int i);
-/* The i-th dimension that the model leaves open: its symbol, or input and axis ("x.0"), and the size that it got; NULL
- * past the last. */
+/* Returns the i-th dimension that the model leaves open, as its symbol or as input and axis ("x.0"), and the size used
+ * for it. NULL: i is past the last. */
 const char *sol_onnx_open(const struct sol_onnx *model, int i, int64_t *out_size);
-/* Row-major data of parameter i of the graph (and of the network compiled from it); lives as long as the model. */
+/* Returns the row-major data of parameter i of the graph and of its compiled network; it lives as long as the model. */
 int sol_onnx_params(const struct sol_onnx *model);
 const void *sol_onnx_param(const struct sol_onnx *model, int i);
 struct sol_io sol_onnx_param_io(const struct sol_onnx *model, int i);
-/* sol_params_create, and sol_params_set for every parameter. The model must outlive them. */
+/* Calls sol_params_create, and sol_params_set for every parameter. The model must outlive the parameters. */
 sol_status sol_onnx_bind(const struct sol_onnx *model, struct sol_net *net, struct sol_params **out_params);
 
-/* What is in the file. The i-th kind of operator ("Conv", "com.example.Foo") and how often it occurs, in order of first
- * use, functions opened; NULL past the last. */
+/* Returns the i-th kind of operator in the file ("Conv", "com.example.Foo") and how often it occurs, in order of first
+ * use, with functions inlined. NULL: i is past the last. */
 const char *sol_onnx_operator(const struct sol_onnx *model, int i, int64_t *out_count);
-/* Producer and version, opset ("pytorch 2.13, opset 18"), for people. */
+/* Describes producer, version and opset ("pytorch 2.13, opset 18"). */
 const char *sol_onnx_about(const struct sol_onnx *model);
-/* The i-th operator that the reader has a row for, its first and last opset (0: the newest); NULL past the last. */
+/* Returns the i-th supported operator with its first and last opset (0: the newest). NULL: i is past the last. */
 const char *sol_onnx_supported(int i, const char **out_domain, int *out_first, int *out_last);
 
-/* A tensor in a file of its own, as in the test data of ONNX models (input_0.pb). */
+/* A tensor in a separate file, as in the test data of ONNX models (input_0.pb). */
 struct sol_onnx_tensor {
     char *name;
     enum sol_dtype dtype;
