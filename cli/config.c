@@ -69,6 +69,6 @@ int cmd_doctor(struct cli *c)
     c->terminal = false; /* progress would be in the way */
     sol_status status = sol_doctor(c->ctx, show_check, NULL, &broken);
     if (status) return cli_fail(c, status);
-    printf(broken ? "\nSOL cannot work like this: see what is BROKEN.\n" : "\nSOL works here.\n");
+    printf(broken ? "\nSOL cannot optimize networks here: fix what is BROKEN.\n" : "\nSOL works here.\n");
     return broken ? EXIT_FAILED : EXIT_GOOD;
 }

@@ -1,4 +1,4 @@
-/* sol: what is common to all subcommands. Options are a table; a subcommand says in its row which of them it takes. */
+/* The command `sol`: code common to all subcommands. Options are a table; the row of a subcommand lists its options. */
 #include <ctype.h>
 #include <errno.h>
 #include <signal.h>
@@ -14,7 +14,7 @@ static volatile sig_atomic_t stopped;
 static void on_interrupt(int number)
 {
     stopped = 1;
-    signal(number, SIG_DFL); /* the second time it ends at once */
+    signal(number, SIG_DFL); /* a second interrupt ends the process immediately */
 }
 
 bool cli_stopped(void)
@@ -65,27 +65,28 @@ static const struct option_row {
     enum takes takes;
     const char *value, *doc;
 } option_rows[] = {
-    {"--input", INPUT, TEXT_VALUE, "[NAME=]FILE", "an input, .npy or .pb; without a name: in the model's order"},
-    {"--random", RANDOM, NOTHING, "", "random data for inputs that are not given"},
-    {"--seed", SEED, NUMBER, "N", "of the random data (1)"},
+    {"--input", INPUT, TEXT_VALUE, "[NAME=]FILE",
+     "an input, .npy or .pb; without names, files follow the model's order"},
+    {"--random", RANDOM, NOTHING, "", "uses random data for missing inputs"},
+    {"--seed", SEED, NUMBER, "N", "seed of the random data (1)"},
     {"--output-dir", OUTPUT_DIR, TEXT_VALUE, "FOLDER", "writes each output as FOLDER/NAME.npy"},
-    {"--expected", EXPECTED, TEXT_VALUE, "[NAME=]FILE", "what an output must be"},
+    {"--expected", EXPECTED, TEXT_VALUE, "[NAME=]FILE", "the expected value of an output"},
     {"--rtol", RTOL, REAL_VALUE, "X", "relative tolerance (1e-3)"},
     {"--atol", ATOL, REAL_VALUE, "X", "absolute tolerance (1e-5)"},
-    {"--rounds", ROUNDS, NUMBER, "N", "runs that are measured (20)"},
-    {"--memory", MEMORY, NOTHING, "", "compiles, to say how much memory a run needs"},
-    {"--profile", PROFILE, NOTHING, "", "also measures each kernel: a table, what takes longest first"},
-    {"--layers", LAYERS, NOTHING, "", "lists the layers that SOL's graphs are made of, and ends"},
+    {"--rounds", ROUNDS, NUMBER, "N", "number of measured runs (20)"},
+    {"--memory", MEMORY, NOTHING, "", "compiles, and prints the memory of a run"},
+    {"--profile", PROFILE, NOTHING, "", "also measures each kernel, and prints a table, slowest first"},
+    {"--layers", LAYERS, NOTHING, "", "lists the layers of SOL's graphs, and exits"},
     {"--dim", DIM, PAIR, "NAME=SIZE",
-     "size of a dimension that the model leaves open: its name, or INPUT.AXIS; deploy: several, 1,8"},
-    {"--fix", FIX, PAIR, "NAME=FILE", "an input that always has this value; shapes may depend on it"},
-    {"--threads", THREADS, NUMBER, "N", "most threads of a run (0: one for each processor)"},
+     "size of an open dimension, by its name or INPUT.AXIS; deploy: also several sizes, 1,8"},
+    {"--fix", FIX, PAIR, "NAME=FILE", "fixes the value of an input; shapes may depend on it"},
+    {"--threads", THREADS, NUMBER, "N", "maximum number of threads (0: one for each processor)"},
     {"-t", TARGET, TEXT_VALUE, "TARGET", "shared_lib, static_lib or source"},
-    {"-o", FOLDER, TEXT_VALUE, "FOLDER", "where it is written: the same as --darg path=FOLDER"},
-    {"--darg", DARG, PAIR, "KEY=VALUE", "a key of the deployment; `sol deploy --keys` lists them"},
-    {"--keys", KEYS, NOTHING, "", "lists the keys of a deployment, and ends"},
-    {"--config", CONFIG, PAIR, "KEY=VALUE", "a configuration key; `sol config` lists them"},
-    {"--verbose", VERBOSE, NOTHING, "", "more about what happens"},
+    {"-o", FOLDER, TEXT_VALUE, "FOLDER", "output folder, the same as --darg path=FOLDER"},
+    {"--darg", DARG, PAIR, "KEY=VALUE", "sets a key of the deployment; `sol deploy --keys` lists them"},
+    {"--keys", KEYS, NOTHING, "", "lists the keys of a deployment, and exits"},
+    {"--config", CONFIG, PAIR, "KEY=VALUE", "sets a configuration key; `sol config` lists them"},
+    {"--verbose", VERBOSE, NOTHING, "", "prints more messages"},
 };
 #define BIT(p) (1u << (p))
 #define COMMON (BIT(CONFIG) | BIT(VERBOSE))
@@ -96,34 +97,33 @@ static const struct command {
     unsigned options;
     int least, most; /* arguments */
 } commands[] = {
-    {"info", "NET.onnx", "inputs, outputs, operators, parameters, operations of a model", cmd_info,
+    {"info", "NET.onnx", "lists inputs, outputs, operators, parameters and operations of a model", cmd_info,
      MODEL | BIT(LAYERS) | BIT(MEMORY) | BIT(INPUT), 0, 1},
     {"compile", "NET.onnx", "compiles a model into the cache", cmd_compile, MODEL | BIT(INPUT) | BIT(THREADS), 1, 1},
     {"run", "NET.onnx", "runs a model", cmd_run,
      MODEL | BIT(INPUT) | BIT(RANDOM) | BIT(SEED) | BIT(OUTPUT_DIR) | BIT(THREADS), 1, 1},
-    {"verify", "NET.onnx [FOLDER..]", "compares outputs with expected ones; a FOLDER has input_0.pb, output_0.pb, ..",
+    {"verify", "NET.onnx [FOLDER..]", "compares outputs with expected values; a FOLDER has input_0.pb, output_0.pb, ..",
      cmd_verify, MODEL | BIT(INPUT) | BIT(EXPECTED) | BIT(RTOL) | BIT(ATOL) | BIT(THREADS), 1, MOST_ITEMS},
-    {"bench", "NET.onnx", "measures runs: median, least, and time to the first result", cmd_bench,
+    {"bench", "NET.onnx", "measures runs: median, minimum, and time to the first result", cmd_bench,
      MODEL | BIT(INPUT) | BIT(ROUNDS) | BIT(SEED) | BIT(THREADS) | BIT(PROFILE), 1, 1},
-    {"deploy", "NET.onnx", "makes a C library of a model, or its source: shared (-t shared_lib) in this folder (-o .)",
-     cmd_deploy, MODEL | BIT(INPUT) | BIT(TARGET) | BIT(FOLDER) | BIT(DARG) | BIT(KEYS), 0, 1},
-    {"cache", "[clear]", "says where the cache of compiled code is, or empties it", cmd_cache, COMMON, 0, 1},
-    {"wisdom", "[clear|merge FILE..]", "lists what tuning has found out on this machine, forgets it, or adds a file's",
+    {"deploy", "NET.onnx", "makes a C library from a model, or its source (default: -t shared_lib -o .)", cmd_deploy,
+     MODEL | BIT(INPUT) | BIT(TARGET) | BIT(FOLDER) | BIT(DARG) | BIT(KEYS), 0, 1},
+    {"cache", "[clear]", "prints the folder of the cache, or empties the cache", cmd_cache, COMMON, 0, 1},
+    {"wisdom", "[clear|merge FILE..]", "lists the tuning results of this machine, deletes them, or adds those of files",
      cmd_wisdom, COMMON, 0, MOST_ITEMS},
     {"config", "", "lists the configuration keys", cmd_config, COMMON, 0, 0},
-    {"doctor", "", "tries what SOL needs of this machine: what works, what is missing, what to do", cmd_doctor, COMMON,
-     0, 0},
+    {"doctor", "", "checks this machine: what works, what is missing, and how to install it", cmd_doctor, COMMON, 0, 0},
 };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-#define EXIT_CODES "Exit codes: 0 good, 1 outputs differ, 2 usage, 3 model refused, 4 failed.\n"
+#define EXIT_CODES "Exit codes: 0 success, 1 outputs differ, 2 usage error, 3 model rejected, 4 failure.\n"
 
 static void help(FILE *to)
 {
-    fprintf(to, "Usage: sol COMMAND [ARGUMENTS] [OPTIONS]\n\nRuns neural networks as generated C.\n\n");
+    fprintf(to, "Usage: sol COMMAND [ARGUMENTS] [OPTIONS]\n\nCompiles neural networks to C code and runs them.\n\n");
     for (size_t i = 0; i < COUNT(commands); i++)
         fprintf(to, "  %-8s %-20s %s\n", commands[i].name, commands[i].arguments, commands[i].doc);
-    fprintf(to, "\n`sol COMMAND --help` lists a command's options; `man sol` says more.\n" EXIT_CODES);
+    fprintf(to, "\n`sol COMMAND --help` lists a command's options; see also `man sol`.\n" EXIT_CODES);
 }
 
 static bool is_help(const char *text)

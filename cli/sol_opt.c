@@ -1,6 +1,5 @@
-/* sol-opt: a tool for the inside. Reads a graph as text, runs chosen passes on it, and prints it, counts its work, or
- * evaluates it by the interpreter. A test of a pass is a graph in and a graph out; a test of a layer is numbers in and
- * numbers out. */
+/* sol-opt: a tool for developers of SOL. It reads a graph as text, runs passes on it, and prints it, counts its work,
+ * or evaluates it in the interpreter. Tests of passes compare graphs, tests of layers compare numbers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,17 +12,17 @@
 const char cli_name[] = "sol-opt";
 static const char usage[] =
     "usage: sol-opt [options] GRAPH\n"
-    "Reads the text of a graph (docs/text-form.md) from the file GRAPH, or from the standard input if it is -.\n"
-    "  --pass NAME          runs a pass; may be given several times\n"
+    "Reads a graph as text (docs/text-form.md) from the file GRAPH, or from standard input if GRAPH is -.\n"
+    "  --pass NAME          runs a pass; may be repeated\n"
     "  --all                runs all passes in their order\n"
     "  --passes             lists the passes\n"
-    "  --layers             lists the layers, their attributes and what they do\n"
-    "  --print              prints the graph (what happens if nothing else is asked for)\n"
-    "  --loops              prints what each layer computes\n"
-    "  --work               prints flops and bytes\n"
-    "  --known              prints which outputs are known before running\n"
-    "  --interpret FILE...  evaluates the graph on .npy files: the inputs, then the parameters, in the graph's order\n"
-    "  --out PREFIX         where --interpret writes outputs: PREFIX0.npy, PREFIX1.npy, ... (default: out)\n";
+    "  --layers             lists the layers with attributes and descriptions\n"
+    "  --print              prints the graph (the default)\n"
+    "  --loops              prints the loops of each layer\n"
+    "  --work               prints the number of operations and bytes\n"
+    "  --known              prints which outputs are known at compile time\n"
+    "  --interpret FILE...  evaluates the graph on .npy files: inputs, then parameters, in the graph's order\n"
+    "  --out PREFIX         prefix of the outputs of --interpret: PREFIX0.npy, PREFIX1.npy, ... (default: out)\n";
 
 /* -- what can be asked for */
 

@@ -24,9 +24,9 @@ HEAD = """# The layers
 def calls(text: str, names: str) -> list[tuple[str, list[str]]]:
     """Macro calls at the start of a line, with their arguments as text; and `/* -- title` comments as ("", [title])."""
     found = []
-    for m in re.finditer(rf"^(?:/\* -- ((?:.|\n)*?)(?:\*/|\n \*)|({names})\()", text, re.M):
+    for m in re.finditer(rf"^(?:/\* -- ((?:.|\n)*?)\*/|({names})\()", text, re.M):
         if m.group(1):
-            found.append(("", [" ".join(m.group(1).split())]))
+            found.append(("", [" ".join(re.sub(r"\n \*", " ", m.group(1)).split())]))
             continue
         depth, quoted, args, at = 1, False, [""], m.end()
         while depth:

@@ -56,7 +56,10 @@ def header_page(name: str) -> str:
 
 def c_page() -> str:
     pages = [header_page(name) for name in HEADERS if (ROOT / "include/sol" / name).exists()]
-    return "\n\n".join(["# The C interface", "Made from `include/sol/` by `make docs`.", *pages]) + "\n"
+    return (
+        "\n\n".join(["# The C interface", "`make docs` makes this page from the headers in `include/sol/`.", *pages])
+        + "\n"
+    )
 
 
 def signature(f: Callable[..., object]) -> str:
@@ -91,7 +94,7 @@ def python_object(name: str, value: object) -> list[str]:
 
 
 def python_page() -> str:
-    out = ["# The Python interface", "Made from docstrings by `make docs`."]
+    out = ["# The Python interface", "`make docs` makes this page from docstrings."]
     seen: set[int] = set()
     for name in PYTHON:
         module = importlib.import_module(name)
@@ -119,8 +122,8 @@ def python_page() -> str:
 def configuration_page() -> str:
     out = [
         "# Configuration\n",
-        "`sol.config[key] = value` in Python, `sol_config_set` in C, `--config key=value` for the command.",
-        "Made from `src/base/config.def` by `make docs`.\n",
+        "Set a key with `sol.config[key] = value` in Python, `sol_config_set` in C, or `--config key=value` on the command line.",
+        "`make docs` makes this page from `src/base/config.def`.\n",
         "| key | default | values | variable | what |",
         "| --- | --- | --- | --- | --- |",
     ]
@@ -134,8 +137,9 @@ def configuration_page() -> str:
 def deploy_page() -> str:
     out = [
         "# Keys of a deployment\n",
-        "`dargs` of `sol.deploy`, `--darg KEY=VALUE` of `sol deploy`, `keys` of `sol_deploy`; see [deploy.md](deploy.md).",
-        "Made from `src/deploy/keys.def` by `make docs`.\n",
+        "Pass keys in `dargs` of `sol.deploy`, with `--darg KEY=VALUE` of `sol deploy`, or in `keys` of `sol_deploy`.",
+        "[deploy.md](deploy.md) explains them.",
+        "`make docs` makes this page from `src/deploy/keys.def`.\n",
         "| key | default | values | what |",
         "| --- | --- | --- | --- |",
     ]

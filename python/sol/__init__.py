@@ -1,6 +1,6 @@
-"""SOL: optimizes neural networks of PyTorch and ONNX into generated C, behind the framework's own interface.
+"""SOL compiles neural networks of PyTorch and ONNX to C code, and keeps the framework's own interface.
 
-`model = sol.optimize(model, torch.randn(1, 3, 224, 224))`, or `sol.optimize("net.onnx")`, is all there is to it.
+Use it with `model = sol.optimize(model, torch.randn(1, 3, 224, 224))` or `sol.optimize("net.onnx")`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m sol`: versions, devices, frameworks, deployments, and what works of what SOL needs of this machine."""
+"""`python -m sol`: prints versions, frameworks and devices, and checks what SOL needs on this machine."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 
 from . import _core, api
 
-_FRAMEWORKS = {"pytorch": "torch", "onnx": "onnx", "numpy": "numpy"}  # SOL's name of it, and the package
+_FRAMEWORKS = {"pytorch": "torch", "onnx": "onnx", "numpy": "numpy"}  # SOL's name, and the package
 _WITHOUT = {"onnx": "not installed: files and bytes work without it, onnx.ModelProto and sol.onnx.Backend do not"}
-_EXIT_FAILED = 4  # as of the `sol` command
+_EXIT_FAILED = 4  # the same as for the command `sol`
 
 
 def _installed(package: str) -> str | None:
@@ -32,9 +32,9 @@ def _frameworks() -> None:
 
 
 def main() -> int:
-    """Prints it all; the exit code is 4 if networks cannot be optimized here."""
+    """Prints everything. The exit code is 4 if this machine cannot optimize networks."""
     parser = argparse.ArgumentParser(prog="python -m sol", description=__doc__.partition(": ")[2] if __doc__ else None)
-    parser.add_argument("--config", action="store_true", help="the configuration as well")
+    parser.add_argument("--config", action="store_true", help="also prints the configuration")
     options = parser.parse_args()
     _row("sol", _core.version())
     _row("python", f"{sys.version.split()[0]} ({sys.executable})")
@@ -53,7 +53,7 @@ def main() -> int:
         if advice:
             print(f"{'':26}-> {advice}")
     broken = any(state == "broken" for _, state, _, _ in checks)
-    print("\nSOL cannot work like this: see what is BROKEN." if broken else "\nSOL works here.")
+    print("\nSOL cannot optimize networks here: fix what is BROKEN." if broken else "\nSOL works here.")
     return _EXIT_FAILED if broken else 0
 
 

@@ -1,4 +1,4 @@
-"""The functions of `sol`, whatever the framework."""
+"""The functions of `sol` that do not depend on the framework."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ def optimize(
     framework: str | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Optimizes a model and hands back one of the same kind.
+    """Optimizes a model and returns a model of the same kind.
 
     model       a torch.nn.Module, a torch.export.ExportedProgram, a function on tensors, or an ONNX model: the path of a
                 file, its bytes, or an onnx.ModelProto
-    inputs      what it will be called with: tensors, numbers, `sol.input(...)`, nested as the model wants them; none at all:
-                nothing is compiled yet, and calls of any sizes are accepted
-    kwargs      keyword arguments of the model, likewise; of an ONNX model also fix={"batch": 4, "shape": array}: sizes of
-                dimensions by their names, and values of inputs that never change
-    batch_size  the batch size to compile for now; other batch sizes are then accepted, too
-    copy        the result gets parameters of its own instead of sharing the model's
-    vdims       sizes that may vary between calls: not supported yet
+    inputs      example arguments: tensors, numbers, `sol.input(...)`, nested as in a call of the model; without any,
+                SOL compiles at the first call and accepts any sizes
+    kwargs      keyword arguments of the model; for an ONNX model also fix={"batch": 4, "shape": array}, which fixes sizes of
+                dimensions by name and values of inputs
+    batch_size  the batch size to compile for now; the model then accepts other batch sizes, too
+    copy        True: the result has its own parameters instead of sharing those of the model
+    vdims       sizes that may vary between calls; not supported yet
     framework   the framework of the result: None (the model's own), "pytorch", "numpy" (a function on arrays)
 
-    Calls with the arguments that were given here have their shapes. An argument that comes, goes or becomes None is another
-    kind of call, of which nothing was said. Objects with attributes (a cache of keys and values) are structures like lists: what
-    forward changes in one that it is given is changed in the caller's.
+    Calls with the same arguments must have the shapes given here. A call with additional, missing or None arguments may
+    have any shapes. Objects with attributes (such as a cache of keys and values) are structures like lists: if forward
+    changes an object that it receives, the caller's object changes.
 
-    Sizes are constants in what is compiled: each new batch size, memory layout, number or train/eval mode costs a
-    compilation at its first call (announced in the log at level DEBUG; kernels come from the cache in later processes). A
-    model keeps the 16 programs that were used last, each with packed parameters of its own.
+    Sizes are constants of the compiled code. Each new batch size, memory layout, number argument or train/eval mode is
+    compiled at its first call (logged at level DEBUG); later processes find the kernels in the cache. A model keeps the
+    16 programs that it used last, each with its own packed parameters.
 
-    The result and the model are one in all but their class: changes of parameters, layers, modes, plain attributes and
-    hooks are made in both, and seen in the next call. docs/pytorch.md says what is not seen or refused: hooks on inner
-    modules, globals, contents of objects in attributes.
+    The result differs from the model only in its class. Parameters, layers, modes, plain attributes and hooks belong to
+    both, and the next call notices changes. docs/pytorch.md lists the exceptions: SOL rejects hooks on inner modules, and
+    does not notice changes of globals and of the contents of objects in attributes.
 
-    Raises sol.UnsupportedError with everything that is not covered, before anything is compiled.
+    Raises sol.UnsupportedError, which lists everything that SOL cannot translate, before it compiles anything.
     """
     if vdims is not None and any(vdims if isinstance(vdims, list | tuple) else [vdims]):
         raise _core.UnsupportedError("vdims: not supported yet; a batch size of 0 in sol.input accepts any batch")
@@ -74,7 +74,7 @@ def optimize(
 
 
 def refresh(model: Any) -> None:
-    """Takes every parameter of an optimized model as changed: after writes that PyTorch does not count (`.data`)."""
+    """Marks all parameters of an optimized model as changed. Call it after writes that PyTorch does not count (`.data`)."""
     state = getattr(model, "_sol", None)
     if state is None:
         raise _core.InvalidError(f"sol.refresh: expected an optimized model, got {type(model)}")
@@ -82,9 +82,9 @@ def refresh(model: Any) -> None:
 
 
 def memory(model: Any) -> dict[str, int]:
-    """Bytes that the program needed last needs: params, prepared, inputs, outputs, what forward saved for backward,
-    workspace, and the peak of all; of training about what that peak would be for other settings of training::memory:
-    if_fast, if_balanced, if_small. Compiles the program if it was not called yet."""
+    """Returns the memory of the program used last, in bytes: params, prepared (packed parameters), inputs, outputs, saved
+    (by forward for backward), workspace, and peak (all together). For training, if_fast, if_balanced and if_small estimate
+    the peak for other settings of training::memory. Compiles the program if the model was not called yet."""
     from . import onnx
 
     if isinstance(model, onnx.Network):
@@ -98,14 +98,14 @@ def memory(model: Any) -> dict[str, int]:
 
 
 class _NoSuchKey(KeyError):
-    """A KeyError that reads like other errors: without quotation marks around the text."""
+    """A KeyError whose text has no quotation marks around it, like other errors."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class Config(MutableMapping[str, Any]):
-    """What can be set, with its documentation in `help()`: `sol.config["compiler::name"]`, or `sol.config.compiler_name`."""
+    """The configuration: `sol.config["compiler::name"]` or `sol.config.compiler_name`; `help()` lists all keys."""
 
     def _known(self, key: str) -> str:
         keys = list(self)
@@ -122,7 +122,7 @@ class Config(MutableMapping[str, Any]):
         _core.config_set(self._known(key), str(int(value)) if isinstance(value, bool) else str(value))
 
     def __delitem__(self, key: str) -> None:
-        """Back to the default."""
+        """Restores the default."""
         defaults = {k: default for k, default, _ in _core.config_keys()}
         _core.config_set(key, defaults[self._known(key)])
 
@@ -157,7 +157,7 @@ class Config(MutableMapping[str, Any]):
             print(f"{key:38}{self[key] or '-'}{' (changed)' if self[key] != default else ''}")
 
     def help(self) -> str:
-        """Every key, its default and what it does."""
+        """Prints every key with its default and description."""
         return "\n".join(f"{k} (default {default!r}): {doc}" for k, default, doc in _core.config_keys())
 
 
@@ -165,7 +165,7 @@ config = Config()
 
 
 def devices() -> list[dict[str, Any]]:
-    """The devices networks can run on."""
+    """Lists the devices that networks can run on."""
     name = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
@@ -177,7 +177,7 @@ def devices() -> list[dict[str, Any]]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of SOL, Python and of the frameworks that are loaded."""
+    """Returns the versions of SOL, Python and the loaded frameworks."""
     found = {"sol": _core.version(), "python": platform.python_version()}
     for name in ("torch", "numpy", "onnx"):
         if name in sys.modules:
@@ -185,17 +185,17 @@ def versions() -> dict[str, str]:
     return found
 
 
-# -- random streams: one for each device. Every call of a network with random layers takes the next number of its stream.
+# -- random streams, one for each device. Every call of a network with random layers takes the next number of its stream.
 
-_seeds: dict[tuple[str, int], int] = {}  # what set_seed fixed; without: the framework's own generator
+_seeds: dict[tuple[str, int], int] = {}  # set by set_seed; otherwise the framework's own generator is used
 _drawn: dict[tuple[str, int], int] = {}
 _MASK = (1 << 64) - 1
 
 
 def set_seed(seed: int | None, device_type: str | None = None, device_idx: int | None = None) -> None:
-    """Fixes the seed of random layers, and begins its stream anew: everywhere, for a type of device, or for one device.
+    """Sets the seed of random layers and restarts their stream: for all devices, for a type of device, or for one device.
 
-    None: the framework's own generator (`torch.manual_seed`) decides again, as it does before the first call.
+    With None, the framework's own generator (`torch.manual_seed`) is used again, as before the first call.
     """
     for d in devices():
         if device_type in (None, d["type"]) and device_idx in (None, d["index"]):
@@ -208,7 +208,7 @@ def set_seed(seed: int | None, device_type: str | None = None, device_idx: int |
 
 
 def seed(device_type: str = HOST, device_idx: int = 0) -> int:
-    """The seed of a device: as it was set, or else PyTorch's; without PyTorch, one that is drawn now and kept."""
+    """Returns the seed of a device: the one that was set, otherwise PyTorch's, otherwise one that is drawn now and kept."""
     if not any((d["type"], d["index"]) == (device_type, device_idx) for d in devices()):
         raise _core.InvalidError(f"sol.seed: there is no device {device_type}:{device_idx}")
     if (device_type, device_idx) not in _seeds and "torch" in sys.modules:
@@ -217,12 +217,12 @@ def seed(device_type: str = HOST, device_idx: int = 0) -> int:
 
 
 def seeds() -> dict[str, int]:
-    """The seeds of all devices."""
+    """Returns the seeds of all devices."""
     return {f"{d['type']}:{d['index']}": seed(d["type"], d["index"]) for d in devices()}
 
 
 def next_seed(device_type: str = HOST, device_idx: int = 0) -> int | None:
-    """The next number of a device's stream, of 63 bits; None: no seed was set, the framework's generator shall say."""
+    """The next 63-bit number of a device's stream. None: no seed was set; use the framework's generator."""
     key = (device_type, device_idx)
     if key not in _seeds:
         return None

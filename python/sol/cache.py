@@ -6,10 +6,10 @@ from . import _core
 
 
 def folder() -> str:
-    """Where it is; empty: the key says that there is none."""
+    """Returns the folder of the cache; an empty text means that the cache is turned off."""
     return _core.cache_folder()
 
 
 def clear() -> None:
-    """Forgets everything that was compiled; networks that exist keep running."""
+    """Deletes everything that was compiled. Existing networks remain usable."""
     _core.cache_clear()

@@ -1,4 +1,4 @@
-"""`sol.deploy`: a trained network becomes a C library that needs nothing, or the source of one."""
+"""`sol.deploy`: turns a trained network into a stand-alone C library, or its source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .onnx_file import is_model
 
 
 def _text(key: str, value: Any) -> str:
-    """The value of a key as the C side takes it: numbers and truth values as text, lists with commas."""
+    """The value of a key in the form of the C interface: numbers and booleans as text, lists with commas."""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list | tuple):
@@ -32,21 +32,21 @@ def deploy(
     autotuning: bool = True,
     **kwargs: Any,
 ) -> None:
-    """Writes a model as a C library, with its header and what else is needed to use it.
+    """Writes a model as a C library, with its header and all files needed to use it.
 
     model       a torch.nn.Module, optimized by SOL or not (it is deployed as in eval()), a function on tensors, a
                 torch.export.ExportedProgram, or the path of an ONNX file
     target      "shared_lib", "static_lib" or "source"; also "lib::shared" and the like, or sol.deployment.shared_lib
-    dargs       what the library shall be: docs/deploy.md has all keys, such as lib_name, func_name, path, device_type,
-                gcc::march (one instruction set, or a list: the best that a machine has is chosen when it starts)
-    args        what the model is called with: tensors, numbers, `sol.input(...)`, or the sizes of one, [1, 3, 224, 224];
-                kwargs likewise
-    batch_size  the size of the first dimension where that is a wildcard, or, if it is nowhere, of all tensors; a list:
-                the library is for all of these, and begins with the first
-    autotuning  True: the network is tuned for each instruction set that this machine can run, as the key `autotune`
-                says (docs/tuning.md), if it never was; for others, and if False, solvers are chosen by cost alone
+    dargs       keys of the deployment (docs/deploy-keys.md), such as lib_name, func_name, path, device_type, gcc::march (one
+                instruction set, or a list, from which the library selects the best when it starts)
+    args        example arguments: tensors, numbers, `sol.input(...)`, or the sizes of a tensor, [1, 3, 224, 224]; the same
+                for kwargs
+    batch_size  the size of the first dimension of all arguments in which it is open, or of all arguments if it is open in
+                none; for a list, the library supports all these sizes and starts with the first
+    autotuning  True: tunes the network for each instruction set that this machine can run, as the key `autotune` says
+                (docs/tuning.md), unless tuning results exist; False, or for other instruction sets: the cost model decides
 
-    Raises sol.UnsupportedError with everything that is not covered.
+    Raises sol.UnsupportedError, which lists everything that SOL cannot translate.
     """
     if dargs is not None and not isinstance(dargs, Mapping):
         raise _core.InvalidError(
@@ -67,14 +67,14 @@ def deploy(
         except _core.InvalidError:
             if not any(_is_shape(a) for a in (*args, *kwargs.values())):
                 raise
-            given = [_as_input(a) for a in args]  # the model takes no lists of numbers
+            given = [_as_input(a) for a in args]  # the model has no arguments that are lists of numbers
             _deploy(model, str(target), keys, given, {k: _as_input(a) for k, a in kwargs.items()}, sizes)
     finally:
         _core.config_set("autotune", before)
 
 
 def _sizes(batch_size: int | Sequence[int] | None) -> list[int | None]:
-    """The batch sizes that the library shall be for; None: the arguments have theirs."""
+    """The batch sizes of the library. None: the arguments determine it."""
     if batch_size is None:
         return [None]
     sizes: list[Any] = list(batch_size) if isinstance(batch_size, list | tuple) else [batch_size]
@@ -91,7 +91,7 @@ def _sizes(batch_size: int | Sequence[int] | None) -> list[int | None]:
 
 
 def _is_shape(argument: Any) -> bool:
-    """Is it the sizes of a tensor, [1, 3, 224, 224]?"""
+    """Whether this is the shape of a tensor, [1, 3, 224, 224]."""
     return isinstance(argument, list) and bool(argument) and all(type(n) is int and n >= 0 for n in argument)
 
 

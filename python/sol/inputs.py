@@ -1,4 +1,4 @@
-"""`sol.input`: what an argument looks like, without its data."""
+"""`sol.input`: describes an argument without its data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import _core
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor argument: its sizes (0 in front: any batch size), its type, and whether gradients for it are wanted."""
+    """A tensor argument: its shape (a leading 0: any batch size), its type, and whether it requires a gradient."""
 
     shape: tuple[int, ...]
     requires_grad: bool = False
@@ -30,7 +30,7 @@ class Input:
                 )
 
     def sized(self, batch: int) -> tuple[int, ...]:
-        """The sizes with a number for the wildcard."""
+        """The shape with this batch size in place of the leading 0."""
         return (batch, *self.shape[1:]) if self.shape and self.shape[0] == 0 else self.shape
 
     def __str__(self) -> str:
@@ -39,5 +39,5 @@ class Input:
 
 
 def input(shape: Sequence[int], requires_grad: bool = False, dtype: Any = None) -> Input:
-    """Describes a tensor argument: `sol.input([0, 3, 224, 224], dtype=torch.float32)`; 0 in front is any batch size."""
+    """Describes a tensor argument: `sol.input([0, 3, 224, 224], dtype=torch.float32)`; a leading 0 is any batch size."""
     return Input(tuple(shape), requires_grad, dtype)

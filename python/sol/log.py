@@ -1,4 +1,4 @@
-"""The log. Lines of both sides go through C, in one form and by one clock: `[INFO ][  8.79][pytorch] Program (63): text`."""
+"""The log. Lines of Python and C go through C, so format and clock are the same: `[INFO ][  8.79][pytorch] Program (63): text`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LINE = re.compile(r"\[\w+ *\]\[ *[\d.]+\]\[(\w+)\] (\w+) \((\d+)\): (.*)", re.D
 
 
 def to_logging(logger: str | None = "sol") -> None:
-    """Hands the log to Python's `logging`, to children of this logger (`sol.core`, `sol.pytorch`, ..); None: to standard
-    error, as before. The key log::level still says which lines there are; handlers and levels of `logging` are yours."""
+    """Sends the log to Python's `logging`, to children of this logger (`sol.core`, `sol.pytorch`, ..). None: back to standard
+    error. The key log::level still selects the lines; handlers and levels of `logging` then apply to them."""
     if logger is None:
         _core.set_log(None)
         return
@@ -43,18 +43,18 @@ def _put(level: int, text: str, depth: int) -> None:
 
 
 def warn(text: str) -> None:
-    """Something a user should know."""
+    """Logs a warning."""
     _put(1, text, 2)
 
 
 def debug(text: str) -> None:
-    """What happens, for those who ask."""
+    """Logs a detail."""
     if _level() >= 3:
         _put(3, text, 2)
 
 
 def memory(kind: str, found: dict[str, int], what: str) -> None:
-    """The estimate that is shown before a program's first run; of training, for each setting of training::memory."""
+    """Logs the memory estimate before a program's first run; for training, for each setting of training::memory."""
     if _level() >= 2:
         each = {word: found[f"if_{word}"] for word in ("fast", "balanced", "small")}
         settings = ", ".join(f"{word} ~{_bytes(n)}" for word, n in each.items()) if any(each.values()) else ""

@@ -1,4 +1,4 @@
-"""A bar in notebooks while a network is compiled or tuned. Terminals have theirs from the C side (src/base/progress.c)."""
+"""A progress bar in notebooks during compiling and tuning. src/base/progress.c draws the one in terminals."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _EVERY_S = 0.1
 
 
 def _is_notebook() -> bool:
-    """Does this process belong to a notebook? Jupyter's shells have a kernel, IPython's on a terminal has none."""
+    """Whether this process belongs to a notebook. Jupyter's shells have a kernel; IPython's shell on a terminal has none."""
     ipython = sys.modules.get("IPython")
     get = getattr(ipython, "get_ipython", None)
     return getattr(get() if get else None, "kernel", None) is not None
 
 
 class _Bar:
-    """Shown when work begins, renewed as often as one can see it, and gone when the work is done."""
+    """The bar appears when work begins, is updated a few times a second, and disappears when the work is done."""
 
     def __init__(self) -> None:
         self.shown: Any = None  # IPython's handle of what is displayed

@@ -14,7 +14,7 @@ __all__ = [*_sol.__all__, "from_torch"]
 
 
 def from_torch(module: Any) -> Callable[..., Any]:
-    """An optimized PyTorch model as a function on arrays, without gradients."""
+    """Turns an optimized PyTorch model into a function on arrays, without gradients."""
     import numpy as np
     import torch
     from torch.utils import _pytree as pytree

@@ -27,12 +27,12 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 class Network:
-    """An ONNX model as a function on arrays: in the order of its inputs, by keyword, or as one dict of names and arrays.
+    """An ONNX model as a function on arrays. Arrays are passed in the order of its inputs, by keyword, or as one dict.
 
-    Sizes that the model leaves open may differ from call to call; each combination is compiled when it first comes, and
-    the 16 that were used last are kept. Any number of threads may call it.
+    Sizes that the model leaves open may differ from call to call. SOL compiles each combination at its first call and
+    keeps the 16 programs used last. Any number of threads may call the function.
 
-    `inputs` and `outputs` say what it takes and gives: name, shape (an open size is its name, or None) and dtype.
+    `inputs` and `outputs` describe its arguments and results: name, shape (an open size is its name, or None) and dtype.
     """
 
     def __init__(self, source: Source, fix: Mapping[str, Any] | None = None) -> None:
@@ -52,7 +52,7 @@ class Network:
     def _list(self) -> str:
         return ", ".join(map(str, self.inputs)) or "no inputs"
 
-    # -- what is fixed
+    # -- fixed sizes and values
 
     def _take_fixed(self, inputs: Sequence[Described], fix: Mapping[str, Any]) -> None:
         sizes = list(dict.fromkeys(_open_name(i, axis) for i in inputs for axis in _open_axes(i)))
@@ -71,7 +71,7 @@ class Network:
                 self._fixed_sizes[name] = int(value)
 
     def _with_sizes(self, d: Described) -> Described:
-        """With the open sizes that are fixed."""
+        """The shape with the fixed sizes filled in."""
         fixed = {axis: self._fixed_sizes.get(_open_name(d, axis)) for axis in _open_axes(d)}
         shape = d.shape and tuple(n if fixed.get(axis) is None else fixed[axis] for axis, n in enumerate(d.shape))
         return Described(d.name, shape, d.dtype)
@@ -83,11 +83,11 @@ class Network:
         return self._programs.get(tuple(sorted(shapes.items())))
 
     def latest(self) -> _core.Net | None:
-        """The program that was used last."""
+        """Returns the program used last."""
         return self._programs.latest()
 
     def memory(self) -> dict[str, int]:
-        """See `sol.memory`: of the program that was used last."""
+        """Returns the memory of the program used last; see `sol.memory`."""
         net = self.latest()
         if net is None:
             raise _core.InvalidError(
@@ -101,7 +101,7 @@ class Network:
         return net
 
     def _read(self, shapes: Shapes) -> _core.Onnx:
-        """The model with these shapes of its inputs."""
+        """Reads the model with these input shapes."""
         values = {name: (_CORE[v.dtype.name], v.shape, v.tobytes()) for name, v in self._fixed_values.items()}
         return _core.Onnx(self.source.data, {**self._fixed_sizes, **self._sizes(shapes)}, values)
 
@@ -128,7 +128,7 @@ class Network:
     # -- calls
 
     def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments by the names of the inputs. One dict alone is taken as names and values."""
+        """The arguments by input names. A single dict argument contains names and values."""
         if len(args) == 1 and isinstance(args[0], Mapping):
             return self._named((), {**args[0], **kwargs})
         if len(args) > len(self.inputs):
@@ -145,7 +145,7 @@ class Network:
         return values
 
     def _array(self, name: str, value: Any, dtype: str | None = None) -> np.ndarray[Any, Any]:
-        """dtype: of numbers that are no array yet."""
+        """Converts an argument to an array; dtype applies to plain numbers."""
         array = np.asarray(value, dtype if isinstance(value, bool | int | float | list | tuple) else None)
         if array.dtype.kind not in "biuf":
             kind = f"an array of {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
@@ -153,10 +153,10 @@ class Network:
         return array
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
-        """The outputs for these arrays: one array, or a tuple.
+        """Returns the outputs for these arrays: one array, or a tuple.
 
-        out   arrays that take them: one, a sequence in the order of the outputs, or a dict by name; they are handed back.
-              Outputs that a dict does not name get new arrays. (An input called `out` is given by its place or in a dict.)
+        out   arrays for the outputs, which are also returned: one, a sequence in the order of the outputs, or a dict by name.
+              Outputs missing from a dict get new arrays. (Pass an input named `out` by position or in a dict.)
         """
         values = {name: self._array(name, v) for name, v in self._named(args, kwargs).items()}
         missing = [str(i) for i in self.inputs if i.name not in values]
@@ -177,7 +177,7 @@ class Network:
         return results[0] if len(results) == 1 else results
 
     def run(self, names: Sequence[str] | None, feed: Mapping[str, Any]) -> list[Any]:
-        """As ONNX Runtime's: a list of the outputs with these names, all of them with None, for a dict of inputs."""
+        """The same as in ONNX Runtime: returns a list of the named outputs (None: all outputs) for a dict of inputs."""
         known = [o.name for o in self.outputs]
         unknown = [name for name in names or () if name not in known]
         if unknown:
@@ -196,7 +196,7 @@ class Network:
         return np.ascontiguousarray(v)
 
     def _wanted(self, net: _core.Net, out: Any) -> list[np.ndarray[Any, Any] | None]:
-        """The user's arrays for the outputs, checked."""
+        """Checks the user's arrays for the outputs."""
         names = [name for name, _, _ in net.outputs]
         if isinstance(out, Mapping):
             unknown = [name for name in out if name not in names]
@@ -233,19 +233,19 @@ def _open_axes(d: Described) -> list[int]:
 
 
 def _open_name(d: Described, axis: int) -> str:
-    """What an open dimension is called: its symbol, or "input.axis"."""
+    """The name of an open dimension: its symbol, or "input.axis"."""
     name = d.shape[axis] if d.shape else None
     return name if isinstance(name, str) else f"{d.name}.{axis}"
 
 
 def _writable_in_place(to: np.ndarray[Any, Any], inputs: Sequence[np.ndarray[Any, Any]]) -> bool:
-    """May a network write this array itself, while it reads the inputs?"""
+    """Whether a network may write directly into this array while it reads the inputs."""
     flags = to.flags
     return flags.c_contiguous and flags.aligned and not any(np.may_share_memory(to, i) for i in inputs)
 
 
 def _bytes(net: _core.Net) -> int:
-    """What a program that is kept holds."""
+    """The memory that a kept program holds."""
     found = net.memory
     return found["params"] + found["prepared"] + found["workspace"]
 
@@ -258,11 +258,11 @@ def load(
     fix: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Network:
-    """Reads a model. Compiles it at once if the shapes are known: from the file, the inputs given here, batch_size or fix.
+    """Reads a model. Compiles it immediately if all shapes are known from the file, inputs, batch_size and fix.
 
-    model   the path of a file, the bytes of one, or an onnx.ModelProto
-    fix     sizes of dimensions by their names, {"batch": 4}, and values of inputs that never change: shapes may depend on
-            them, and the function does not take them any more
+    model   the path of a file, its bytes, or an onnx.ModelProto
+    fix     sizes of dimensions by name, {"batch": 4}, and values of inputs; shapes may depend on such values, and the
+            function no longer has these inputs
     """
     if framework not in (None, "numpy"):
         raise _core.UnsupportedError(f"framework {framework!r}: an ONNX model becomes a function on NumPy arrays")
@@ -279,7 +279,7 @@ def _shaped(
     batch_size: int | None,
     fix: Mapping[str, Any] | None = None,
 ) -> tuple[Network, dict[str, Any]]:
-    """A model, and the shapes of its inputs as far as the file, the inputs given, fix and batch_size say them."""
+    """A model, and the input shapes as far as the file, the given inputs, fix and batch_size determine them."""
     network = Network(source_of(model), fix)
     shapes: dict[str, Any] = {i.name: i.shape for i in network.inputs}
     for name, value in network._named(inputs, kwargs).items():
@@ -298,7 +298,7 @@ def _is_known(shape: Any) -> bool:
 
 
 def sized(model: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], batch_size: int | None) -> _core.Onnx:
-    """A model with all its sizes known, to be deployed."""
+    """A model with all sizes known, for deployment."""
     given = dict(kwargs)
     network, shapes = _shaped(model, inputs, given, batch_size, given.pop("fix", None))
     if batch_size is not None:

@@ -1,4 +1,4 @@
-"""SOL behind `onnx.backend.base`, the interface that ONNX's own test suite calls; `sol.onnx.Backend`."""
+"""`sol.onnx.Backend` implements `onnx.backend.base`, the interface that ONNX's own test suite calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Prepared(BackendRep):
         self._results = namedtupledict("Outputs", [o.name for o in network.outputs])
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs, as a tuple that is also indexed by their names. Inputs: an array, a sequence of them, or a dict."""
+        """Returns the outputs as a named tuple. The inputs are an array, a sequence of arrays, or a dict."""
         if not isinstance(inputs, Mapping):
             inputs = dict(
                 zip(
@@ -45,7 +45,7 @@ class Backend(Base):
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether SOL can translate the model; sizes that it leaves open are taken as 1."""
+        """Whether SOL can translate the model, with open sizes taken as 1."""
         if not cls.supports_device(device):
             return False
         try:
@@ -56,7 +56,7 @@ class Backend(Base):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
-        """Compiles the model if all sizes are known, otherwise when it is first run; `fix` is as in `sol.optimize`."""
+        """Compiles the model if all sizes are known, otherwise at its first run. `fix` has the same meaning as in `sol.optimize`."""
         if not cls.supports_device(device):
             raise _core.UnsupportedError(f"device {device!r}: not supported; there is 'CPU'")
         super().prepare(model, device, **kwargs)  # checks the model

@@ -1,5 +1,5 @@
-"""What an ONNX model says of its inputs and outputs: the few fields of its protobuf messages that are needed, without
-reading the weights. `onnx` itself is not needed."""
+"""Reads the inputs and outputs of an ONNX model. It parses only the necessary fields of the protobuf messages, without
+the weights, and does not need the package `onnx`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPES = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32
 
 @dataclass
 class Described:
-    """An input or output as the model describes it: an open size is its name, or None; so is a type that is no tensor's."""
+    """An input or output of a model. An open size is its name, or None. A type that is not a tensor is None."""
 
     name: str
     shape: tuple[int | str | None, ...] | None
@@ -32,14 +32,14 @@ class Described:
 
 @dataclass(frozen=True)
 class Source:
-    """A model: a file, or the bytes of one. `label` is what messages call it."""
+    """A model: a file, or its bytes. `label` is its name in messages."""
 
     label: str
     data: str | bytes
 
     @contextmanager
     def bytes(self) -> Iterator[memoryview]:
-        """All of it, mapped if it is a file."""
+        """All bytes of the model; a file is mapped."""
         if isinstance(self.data, bytes):
             yield memoryview(self.data)
             return
@@ -52,7 +52,7 @@ class Source:
 
 
 def is_model(model: Any) -> bool:
-    """Is it a path, bytes, or an onnx.ModelProto?"""
+    """Whether this is a path, bytes, or an onnx.ModelProto."""
     return isinstance(model, str | os.PathLike | bytes | bytearray | memoryview) or _is_proto(model)
 
 
@@ -61,11 +61,11 @@ def _is_proto(model: Any) -> bool:
 
 
 def source_of(model: Any) -> Source:
-    """The path of a file, its bytes, or an onnx.ModelProto, as one thing to read from."""
+    """Wraps the path of a file, its bytes, or an onnx.ModelProto."""
     if _is_proto(model):
         try:
             return Source(f"ModelProto {model.graph.name!r}", model.SerializeToString())
-        except Exception as e:  # protobuf's own, for what is larger than 2 GiB
+        except Exception as e:  # raised by protobuf for models larger than 2 GiB
             raise _core.InvalidError(
                 f"ModelProto {model.graph.name!r}: protobuf cannot serialize it: {e}; save it with "
                 "onnx.save(model, path, save_as_external_data=True) and give the path"
@@ -79,7 +79,7 @@ def source_of(model: Any) -> Source:
 
 
 def describe(source: Source) -> tuple[list[Described], list[Described]]:
-    """The inputs of a model, those that are not weights, and its outputs."""
+    """Returns the inputs of a model (without weights) and its outputs."""
     size = len(source.data) if isinstance(source.data, bytes) else os.path.getsize(source.data)
     if not size:
         raise _core.InvalidError(f"{source.label}: is empty, not an ONNX model")
@@ -90,7 +90,7 @@ def describe(source: Source) -> tuple[list[Described], list[Described]]:
 
 
 def _described(source: Source) -> tuple[list[Described], list[Described]] | None:
-    """None: it is no model. An exception would keep views of the file that is closed here."""
+    """None: not a model. (An exception would keep views of the file, which is closed here.)"""
     with source.bytes() as data:
         try:
             return _inputs_and_outputs(data)
@@ -110,7 +110,7 @@ def _inputs(graph: memoryview) -> list[Described]:
 
 
 def _value(info: memoryview) -> Described:
-    """Of a ValueInfoProto."""
+    """Reads a ValueInfoProto."""
     tensors = [tensor for kind in _all(info, 2) for tensor in _all(kind, 1)]
     shapes = [shape for tensor in tensors for shape in _all(tensor, 2)]
     types = [number for tensor in tensors for number in _all(tensor, 1)]
@@ -135,7 +135,7 @@ def _all(data: memoryview, field: int) -> list[Any]:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """Numbers and values of a message's fields: numbers, or slices of the data."""
+    """The field numbers and values of a message. Values are integers, or slices of the data."""
     at = 0
 
     def varint() -> int:

@@ -1,4 +1,4 @@
-"""Profiles: where the time of a network goes, kernel by kernel."""
+"""Profiles: the time of each kernel of a network."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from . import _core
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of a network: the layers that it computes, and what it takes: the median of the runs, in microseconds."""
+    """A kernel of a network: its layers and its median time in microseconds."""
 
     layers: str
     solver: str
-    where: str  # the place of the first layer in the model's source; "": not known
+    where: str  # location of the first layer in the model's source; "": unknown
     backward: bool
     us: float
     least_us: float
-    share: float  # of the time of all kernels
-    flops: float  # operations of the layers as they are written: Winograd needs fewer
+    share: float  # share of the time of all kernels
+    flops: float  # operations of the layers as defined; Winograd needs fewer
     bytes: float  # that the layers read and write
-    of_peak: float  # operations, as a share of what the machine can do (sol.machine)
-    of_rate: float  # bytes, as a share of the rate at which it reads `level`
-    level: str  # the nearest that holds all the bytes: "L2", "L3" or "mem"
+    of_peak: float  # share of the machine's peak arithmetic (sol.machine)
+    of_rate: float  # share of the bandwidth of `level`
+    level: str  # the nearest memory level that holds all the data: "L2", "L3" or "mem"
 
     @property
     def gflops(self) -> float:
@@ -44,14 +44,14 @@ class Kernel:
 
 
 class Profile:
-    """What `sol.profile` found: `print` shows a table, `kernels` are its rows in the order in which they run."""
+    """The result of `sol.profile`. `print` shows it as a table; `kernels` has its rows in execution order."""
 
     def __init__(self, name: str, net: _core.Net, call_us: float) -> None:
         rows = net.profile()
         total = sum(row[7] for row in rows) or 1.0
         self.name = name
         self.runs = min((row[4] for row in rows), default=0)
-        self.call_us = call_us  # the median of whole calls, with what measuring costs
+        self.call_us = call_us  # the median of whole calls, including the cost of measuring
         self.kernels = [
             Kernel(
                 label,
@@ -82,16 +82,16 @@ class Profile:
 
     @property
     def us(self) -> float:
-        """The time of all kernels, in microseconds."""
+        """The total time of all kernels, in microseconds."""
         return sum(k.us for k in self.kernels)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The kernels as dicts, what takes longest first: for a data frame, or for json."""
+        """Returns the kernels as dicts, slowest first, for a data frame or for json."""
         found = [{**asdict(k), "gflops": k.gflops, "gbps": k.gbps} for k in self.kernels]
         return sorted(found, key=lambda row: -row["us"])
 
     def trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes the kernels one behind the other, each as long as its median, for chrome://tracing and ui.perfetto.dev."""
+        """Writes a trace for chrome://tracing and ui.perfetto.dev: the kernels in sequence, each with its median time."""
         events: list[dict[str, Any]] = [
             {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": f"SOL: {self.name}"}}
         ]
@@ -109,20 +109,20 @@ class Profile:
 
 @dataclass(frozen=True)
 class Machine:
-    """What this machine can do, all its threads together."""
+    """The limits of this machine, for all its threads together."""
 
     source: str  # "measured", "assumed", or "given" by sol.config["machine"]
     threads: int
     clock: float  # GHz
-    fma: float  # vectors that a core multiplies and adds in a cycle
-    gflops: float  # GFLOP/s, of multiply-adds in float32
-    l2_gbps: float  # GB/s that are read
+    fma: float  # vector multiply-adds a cycle and core
+    gflops: float  # GFLOP/s of multiply-adds in float32
+    l2_gbps: float  # GB/s of reading
     l3_gbps: float
     memory_gbps: float
 
 
 def machine() -> Machine:
-    """What this machine can do: measured once, in some milliseconds, and kept in the cache."""
+    """Returns the limits of this machine. SOL measures them once, in some milliseconds, and caches them."""
     return Machine(*_core.machine())
 
 
@@ -138,7 +138,7 @@ def _measuring() -> Iterator[None]:
 
 
 def _runs(name: str, net: _core.Net, call: Callable[[], Any], runs: int) -> Profile:
-    """The profile of a network that was called before."""
+    """Profiles a network that was called before."""
     call()
     times = []
     with _measuring():
@@ -152,14 +152,14 @@ def _runs(name: str, net: _core.Net, call: Callable[[], Any], runs: int) -> Prof
 
 
 def profile(model: Any, *inputs: Any, runs: int = 30, **kwargs: Any) -> Profile:
-    """Calls an optimized model many times and says what each kernel took: the median of the runs.
+    """Calls an optimized model many times and returns the median time of each kernel.
 
-    model   what sol.optimize made; of PyTorch or ONNX. Anything else is optimized for the occasion
-    inputs  what it is called with, as are kwargs
-    runs    how many calls are measured, 64 at most
+    model   an optimized model of PyTorch or ONNX; any other model is optimized first
+    inputs  arguments of the calls; the same for kwargs
+    runs    number of measured calls, at most 64
 
-    In train mode a run is forward and backward, of the sum of all outputs: gradients are not added to anything, and
-    buffers (the statistics of batch-norm) are put back. In eval mode it is a call without gradients.
+    In train mode a run is forward and the backward of the sum of all outputs. It does not accumulate gradients, and it
+    restores buffers (statistics of batch-norm). In eval mode a run is a call without gradients.
     """
     if not 1 <= runs <= 64:
         raise _core.InvalidError(f"sol.profile: runs: expected a number from 1 to 64, got {runs!r}")

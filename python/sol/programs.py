@@ -1,7 +1,7 @@
-"""The programs of one function, for each combination of sizes: those that were used last.
+"""The programs of one function, one for each combination of sizes, limited to those used last.
 
-A program is made once, outside of the lock: a thread whose program is there does not wait for one that compiles another,
-and threads that want the same program wait for the one that makes it."""
+A program is compiled once, without holding the lock. A thread whose program exists does not wait for a thread that
+compiles another one. Threads that need the same new program wait for the thread that compiles it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Generic, TypeVar
 Program = TypeVar("Program")
 
 MOST_PROGRAMS = 16
-SHARE_OF_MEMORY = 0.25  # of the machine's: what the programs may hold together
+SHARE_OF_MEMORY = 0.25  # share of the machine's memory that all programs together may hold
 
 
 class _Entry(Generic[Program]):
-    """A program, or that a thread is making it."""
+    """A program, or a mark that a thread is compiling it."""
 
     def __init__(self) -> None:
         self.program: Program | None = None
@@ -44,7 +44,7 @@ class Programs(Generic[Program]):
         return len(self._entries)
 
     def get(self, key: Hashable) -> Program:
-        """The program for this key, made if it is not there. What `make` raises is raised in every thread that asks."""
+        """Returns the program for this key, and makes it if necessary. An exception of `make` is raised in every waiting thread."""
         while True:
             with self._lock:
                 entry = self._entries.get(key)
@@ -56,10 +56,10 @@ class Programs(Generic[Program]):
                 return self._fill(key, entry)
             entry.done.wait()
             if entry.program is not None:
-                return entry.program  # otherwise it failed: this thread tries itself, and raises what it finds
+                return entry.program  # the other thread failed: this thread tries itself and raises its own exception
 
     def latest(self) -> Program | None:
-        """The one that was used last."""
+        """The program used last."""
         with self._lock:
             return next((e.program for e in reversed(self._entries.values()) if e.program is not None), None)
 
@@ -78,7 +78,7 @@ class Programs(Generic[Program]):
             entry.done.set()
 
     def _drop(self) -> None:
-        """Forgets those that were not used for longest; the last one stays."""
+        """Drops the least recently used programs, but never the last one."""
         with self._lock:
             ready = [(key, e.program) for key, e in self._entries.items() if e.program is not None]
             total = sum(self._bytes_of(program) for _, program in ready)
@@ -90,7 +90,7 @@ class Programs(Generic[Program]):
                 del self._entries[key]
 
     def _after_fork(self) -> None:
-        """In the child: threads that held the lock, or made a program, are not there."""
+        """In a forked child: threads that held the lock or compiled a program do not exist."""
         self._lock = threading.Lock()
         for key in [key for key, entry in self._entries.items() if not entry.done.is_set()]:
             del self._entries[key]
