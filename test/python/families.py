@@ -269,29 +269,26 @@ FAMILIES = {  # the class, what its configuration changes, the arguments of a ca
                                    "num_attention_heads": 2, "ffn_dim": 32}, lambda: {"past_values": torch.randn(2, 16, 2)}),
 }  # fmt: skip
 
-NUMBER, CONTROL = "a number that depends on data", "control flow or a shape that depends on data"
+DATA, CHANCE = "a value of the model's", "a value of random numbers"
+TRAINED_ONLY = ("reformer",)  # has no gradients in eval mode in PyTorch either
 REFUSED = {  # what is: every call, or calls in train mode; what the message says
-    "xlm": ("forward", NUMBER),
-    "longformer": ("forward", CONTROL),
     "bigbird (sparse)": ("train mode", "draws from NumPy's random"),
-    "reformer": ("forward", NUMBER),
+    "reformer": ("train mode", "_ReversibleFunction.apply"),
     "nystromformer": ("forward", "Attempting to broadcast"),  # transformers makes a mask of another form while traced
     "rwkv": ("forward", "changes layers_are_rescaled"),
     "recurrent-gemma": ("forward", "data type bfloat16"),
-    "m2m100": ("train mode", CONTROL),
-    "led": ("forward", CONTROL),
+    "m2m100": ("train mode", CHANCE),
     "efficientnet": ("forward", "AvgPool: W is negative"),
-    "detr": ("train mode", CONTROL),
-    "wav2vec2": ("train mode", CONTROL),
-    "hubert": ("train mode", CONTROL),
-    "wavlm": ("train mode", CONTROL),
-    "data2vec-audio": ("train mode", CONTROL),
-    "encodec": ("forward", CONTROL),
-    "vilt": ("forward", CONTROL),
+    "detr": ("train mode", DATA),
+    "wav2vec2": ("train mode", CHANCE),
+    "hubert": ("train mode", CHANCE),
+    "wavlm": ("train mode", CHANCE),
+    "data2vec-audio": ("train mode", CHANCE),
+    "vilt": ("forward", "aten.multinomial"),
     "llava": ("forward", "torch.dtype"),  # transformers' capture of inner outputs
     "switch": ("forward", "Couldn't swap Linear.weight"),  # its forward changes a parameter's type
-    "time-series": ("train mode", CONTROL),
-    "dbrx": ("forward", CONTROL),
+    "time-series": ("train mode", CHANCE),
+    "dbrx": ("forward", DATA),
 }  # fmt: skip
 
 
@@ -327,6 +324,9 @@ model.generate(ids, cache_implementation="static")
 * **Mixtures of experts** compute the same results as in PyTorch, but at a price: SOL multiplies each token by the matrices of all experts
   and then selects. A model with 8 experts, 2 of them active, does 4 times the work. SOL rejects `experts_implementation="eager"` and DBRX,
   because their loops depend on the data.
+* **Values of arguments** that forward reads (lengths, masks) select the program
+  ([pytorch.md](pytorch.md#values-that-forward-reads)). SOL rejects values that depend on weights or on chance. LayerDrop in train mode is
+  such a case: set `layerdrop` (`encoder_layerdrop`, `decoder_layerdrop`) to 0 in the configuration.
 * Weights must be float32: call `model.float()` first.
 
 ## Families

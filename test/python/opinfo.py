@@ -22,6 +22,7 @@ import sol
 import torch
 from sol.pytorch.export import export
 from sol.pytorch.translate import Translator
+from sol.pytorch.values import Given
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 from torch_help import DOUBLE, PLUS, TIMES, error, interpret, to_double
@@ -222,7 +223,9 @@ def compiled(call):
 
 def _translated(call):
     """Only raises what translation raises."""
-    Translator(export(call, call.inputs, {}), "Call", list(call.inputs), {}, frozenset()).run()
+    Translator(
+        export(call, call.inputs, {}, given=Given(call.inputs, {})), "Call", list(call.inputs), {}, frozenset()
+    ).run()
     return {}
 
 
@@ -278,8 +281,8 @@ A cell is the number of samples that work. In *n of m*, SOL rejects the other sa
 without an entry in SOL's table (`python/sol/pytorch/operators`) may still work through PyTorch's decompositions. Complex tensors
 are supported as pairs of real tensors: the table lists operators that create or take them, and
 `test/python/test_complex.py` tests operators with complex operands. SOL always rejects float16 and bfloat16, sparse and quantized
-tensors, and results whose shape or control flow depends on data. Random numbers have the same distributions as PyTorch's
-(`test/python/test_chance.py`), but other values.
+tensors. Sizes may depend on [values of the arguments](pytorch.md#values-that-forward-reads). Random numbers have the same
+distributions as PyTorch's (`test/python/test_chance.py`), but other values.
 
 | operator | {types} | rejected |
 |---|{lines}---|

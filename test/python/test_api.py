@@ -820,23 +820,23 @@ def test_in_a_worker_of_a_data_loader():
 class Refused(nn.Module):
     def forward(self, x):
         y = torch.complex(x, x).acos().real
-        return y + x[x > 0].sum() + x.to_sparse().to_dense()
+        return y + x.to_sparse().to_dense()
 
 
-class Branches(nn.Module):
+class Branches(nn.Linear):
     def forward(self, x):
-        return x if x.sum() > 0 else -x
+        return x if super().forward(x).sum() > 0 else -x
 
 
-class Picks(nn.Module):
+class Picks(nn.Linear):
     def forward(self, x):
-        return x[x > 0]
+        return x[super().forward(x) > 0]
 
 
 def test_everything_that_is_refused_at_once():
     with pytest.raises(sol.UnsupportedError) as e:
         sol.optimize(Refused(), torch.randn(3, 3))
-    for part in ("things", "aten.acos", "complex", "the shape depends on data", "sparse", "test_api.py:"):
+    for part in ("things", "aten.acos", "complex", "sparse", "test_api.py:"):
         assert part in str(e.value)
 
 
@@ -891,7 +891,11 @@ def test_pytorch_s_own_looks_into_data(model, shapes):
 
 @pytest.mark.parametrize(
     "model, message",
-    [(Branches(), "depends on data"), (Picks(), "the shape depends on data"), (nn.Linear(3, 3).half(), "float16")],
+    [
+        (Branches(3, 3), "depends on data"),
+        (Picks(3, 3), "a shape that depends on data"),
+        (nn.Linear(3, 3).half(), "float16"),
+    ],
     ids=["branch", "mask", "half"],
 )
 def test_refused_by_name(model, message):

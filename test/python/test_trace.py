@@ -246,7 +246,6 @@ def test_what_a_forward_draws_unseen(what, draw, capfd):
 
 
 UNUSUAL = {
-    "data": (Apply(lambda s, a: a if a.sum() > 0 else -a), [x]),
     "errors": (Apply(lambda s, a: a @ a), [x]),
     "others' tensors": (Apply(lambda s, a: a + x), [x]),
     "autocast": (Apply(lambda s, a: torch.autocast("cpu").__enter__() and a @ s.scale), [x]),

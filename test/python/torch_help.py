@@ -8,6 +8,7 @@ import torch
 from sol.pytorch.export import export
 from sol.pytorch.module import _dense, owned_tensors
 from sol.pytorch.translate import Translator
+from sol.pytorch.values import Given
 from torch.utils import _pytree as pytree
 
 TIMES, PLUS = 2, 1e-6  # an error may be this many times PyTorch's own, plus this; relative L2 against float64
@@ -122,7 +123,7 @@ def _as_real(t):
 def interpret(model, args):
     """The network's outputs as the interpreter computes the translated graph, by number of the returned leaf."""
     leaves = list(args)
-    traced = export(model, tuple(args), {})
+    traced = export(model, tuple(args), {}, given=Given(args, {}))
     owned = {n: _dense(o.tensor) for n, o in owned_tensors(model).items()}
     t = Translator(traced, type(model).__name__, leaves, owned, frozenset()).run()
     given = [*leaves, torch.tensor(7)]  # what random numbers are made of comes last

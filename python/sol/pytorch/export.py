@@ -30,6 +30,7 @@ from .problems import located
 from .skeleton import model_class, skeleton
 from .structure import called, carries
 from .trace import LIBRARY, Traced, Unusual, recorder, trace
+from .values import Given
 
 _lock = threading.RLock()  # PyTorch's tracing keeps its state in globals
 
@@ -179,10 +180,16 @@ def dynamo_lock() -> contextlib.AbstractContextManager[Any]:
     return compile_lock
 
 
-def export(root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool = False) -> Traced:
+def export(
+    root: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    gradients: bool = False,
+    given: Given | None = None,
+) -> Traced:
     """Traces a model for arguments, one model at a time. What the model itself raises is passed on.
 
-    With `gradients`, no_grad() and detach() are in the trace.
+    With `gradients`, no_grad() and detach() are in the trace. `given`: what values that forward reads are computed with.
     """
     for i, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
         if type(leaf).__module__.partition(".")[0] == "numpy":
@@ -196,12 +203,15 @@ def export(root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any],
         )
     with dynamo_lock(), _lock, _nothing_drawn(model_class(root).__name__), _tracing(gradients):
         try:
-            return trace(skeleton(root), args, kwargs)
+            return trace(skeleton(root), args, kwargs, given)
         except Unusual as e:
-            log.debug(f"{model_class(root).__name__}: traced by torch.export: {e}")
-            step = e.step
+            step, own = e.step, e.__cause__ if e.reads else None
+            if own is None:
+                log.debug(f"{model_class(root).__name__}: traced by torch.export: {e}")
         made = skeleton(root)
         try:
+            if own is not None:
+                raise own
             return Traced.of(_export(made, args, kwargs), step)
         except Exception as e:
             reason = _untraceable(e)

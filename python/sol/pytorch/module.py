@@ -34,10 +34,12 @@ from .skeleton import contents_kept, model_class
 from .structure import Reply, encode, form, objects, outline
 from .trace import leaf_names
 from .training import Differs, Origin, later, refused
+from .values import shortened
 
 _SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
 Declared = tuple[list[Any], str, frozenset[Any]]  # leaves (Input for tensors), structure, which arguments are given
 MAX_PROGRAMS = 16  # of one model: each keeps packed parameters of its own
+MANY_VALUES = 7  # changes of a value that forward reads until it is said
 
 
 class Route:
@@ -88,6 +90,7 @@ class State:
         self.signature = signature
         self.programs: dict[Any, Program] = {}
         self.route: Route | None = None
+        self.changes: dict[str, int] = {}  # by line: programs that were made because forward read another value there
         self.differentiated = False  # did somebody ask for gradients of a call in eval mode?
         self.lock = threading.RLock()
         _states.add(self)
@@ -163,6 +166,8 @@ class State:
         self, root: torch.nn.Module, program: Program, dense: tuple[Any, ...], leaves: Sequence[Any]
     ) -> tuple[Any, ...] | None:
         """The network's outputs; None: it is another program's call."""
+        if program.reads is not None and not program.reads_the_same(dense):
+            return None
         try:
             return self._run_program(root, program, dense, leaves)
         except Differs:
@@ -237,10 +242,11 @@ class State:
         spec: pytree.TreeSpec,
         wanted: frozenset[Origin] = frozenset(),
         compiled: bool = True,
+        absent: frozenset[int] = frozenset(),
     ) -> Program:
         """The program for such a call; makes it if there is none, and forgets the one that was not needed longest.
 
-        `wanted`: what requires a gradient.
+        `wanted`: what requires a gradient. `absent`: leaves without data.
         """
         with self.lock:
             owned = owned_tensors(root)
@@ -249,11 +255,16 @@ class State:
                 check_hooks(root, bool(wanted))
             rows = guards(root, owned)
             tensors = tuple((n, o.tensor.dtype, o.tensor.shape, o.tensor.stride()) for n, o in owned.items())
-            key = (str(spec), tuple(map(_leaf_key, leaves)), tuple(map(written, rows)), tensors, wanted)
-            if key not in self.programs:
+            kind = (str(spec), tuple(map(_leaf_key, leaves)), tuple(map(written, rows)), tensors, wanted)
+            alike = [k for k in self.programs if k[0] == kind]  # but for the values that forward reads
+            key = next((k for k in alike if self.programs[k].reads_the_same(leaves)), None)
+            if key is None:
                 self._check_declared(root, leaves, spec)
                 with contents_kept(root):
-                    made = Program(root, leaves, spec, owned, rows, self._fixed(leaves), wanted)
+                    made = Program(root, leaves, spec, owned, rows, self._fixed(leaves), wanted, absent)
+                key = kind, made.reads and made.reads.values
+                if alike and made.reads:
+                    self._say_changed(made, self.programs[alike[-1]])
                 while len(self.programs) >= MAX_PROGRAMS:
                     forgotten = self.programs.pop(next(iter(self.programs)))
                     log.debug(f"{made.name}: {MAX_PROGRAMS} programs are kept: forgets the one for {forgotten.what}")
@@ -268,26 +279,46 @@ class State:
                     raise
             return self.programs[key]
 
-    def prepare(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> None:
+    def _say_changed(self, made: Program, before: Program) -> None:
+        """A program is made because of a value that forward reads."""
+        assert made.reads and before.reads
+        i = made.reads.differs(before.reads)
+        where = made.reads.rows[i].where
+        values = " after ".join(shortened(p.reads.values[i]) for p in (made, before) if p.reads)
+        log.debug(f"{made.name} for {made.what}: forward reads another value ({where}): {values}: one more program")
+        self.changes[where] = count = self.changes.get(where, 0) + 1
+        if count == MANY_VALUES:
+            log.warn(
+                f"{made.name}: forward reads a value of its arguments ({where}), and {count + 1} programs were compiled, each for "
+                f"another one, the last for {values}; {MAX_PROGRAMS} are kept. Let few values come (pad to multiples, group by "
+                "length), compute with the tensor itself (torch.where, a mask), or use torch.compile(model, backend='sol'), which "
+                "runs such a line in Python"
+            )
+
+    def prepare(
+        self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, absent: frozenset[int]
+    ) -> None:
         """What optimize does. In eval mode it is inference that will be asked for. In train mode it may be either: what
         cannot be trained is said now, and the first call decides what is compiled."""
         if not any(m.training for m in root.modules()):
-            self.find(root, leaves, spec)
+            self.find(root, leaves, spec, absent=absent)
             return
         wanted = wanted_gradients(root, leaves) if torch.is_grad_enabled() else frozenset()
         try:
-            self.find(root, leaves, spec, wanted, compiled=False)
+            self.find(root, leaves, spec, wanted, compiled=False, absent=absent)
         except _core.Error as e:
-            if not self._infers(root, leaves, spec):
+            if not self._infers(root, leaves, spec, absent):
                 raise
             say = log.warn if isinstance(e, _core.UnsupportedError) else log.debug  # not: batch-norm and a batch of 1
             say(f"{model_class(root).__name__}: is in train mode, but only inference is possible: {e}")
 
-    def _infers(self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> bool:
+    def _infers(
+        self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, absent: frozenset[int]
+    ) -> bool:
         """Could it be inference?"""
         try:
             with evaluating(root):
-                self.find(root, leaves, spec, compiled=False)
+                self.find(root, leaves, spec, compiled=False, absent=absent)
         except _core.Error:
             return False
         return True
@@ -517,7 +548,8 @@ def optimize_module(
     batch = batch_size if batch_size is not None else 2 if module.training else 1  # batch-norm trains on two at least
     examples = [_example(i, d, leaf, batch) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))]
     state.declared = declared, outline(spec), _present(leaves, spec)
-    state.prepare(module, examples, spec)
+    absent = frozenset(i for i, (leaf, e) in enumerate(zip(leaves, examples, strict=True)) if _is_absent(leaf, e))
+    state.prepare(module, examples, spec, absent)
     return module
 
 
@@ -543,6 +575,12 @@ class _Exact(Input):
 
     def __post_init__(self) -> None:
         pass
+
+
+def _is_absent(leaf: Any, example: Any) -> bool:
+    """Does what stands for an argument have no data: a description, or a tensor of another batch size?"""
+    same = isinstance(leaf, torch.Tensor) and isinstance(example, torch.Tensor) and leaf.shape == example.shape
+    return isinstance(example, torch.Tensor) and not same
 
 
 def _example(i: int, declared: Any, leaf: Any, batch: int | None) -> Any:

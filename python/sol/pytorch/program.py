@@ -20,6 +20,7 @@ from .skeleton import model_class
 from .structure import builder
 from .training import Gradient, Origin
 from .translate import Parameter, Replay, Translator
+from .values import Given
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 _CODE = {
@@ -89,6 +90,7 @@ class Program:
         modes: Sequence[tuple[Any, ...]],
         fixed: frozenset[int],
         wanted: frozenset[Origin] = frozenset(),
+        absent: frozenset[int] = frozenset(),
     ) -> None:
         start = time.monotonic()
         self.name = model_class(root).__name__
@@ -103,7 +105,8 @@ class Program:
         self.tensor_leaves = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
         examples = [_example(leaf, ("leaf", i) in wanted) for i, leaf in enumerate(_apart(leaves))]
         args, kwargs = pytree.tree_unflatten(examples, spec)
-        exported = export(root, args, kwargs, bool(wanted))
+        exported = export(root, args, kwargs, bool(wanted), Given(leaves, owned, absent, fixed))
+        self.reads = exported.reads if exported.reads.rows else None  # values of the arguments that it is for
         traced = time.monotonic()
         tensors = {n: self.copies[n].holder["copy"] if n in self.copies else o.tensor for n, o in owned.items()}
         self.translation = t = Translator(exported, self.name, leaves, tensors, fixed, wanted).run()
@@ -190,6 +193,10 @@ class Program:
         return plain and in_order and not t.writes
 
     # -- calling
+
+    def reads_the_same(self, leaves: Sequence[Any]) -> bool:
+        """Would forward read the values in these arguments that the program is for?"""
+        return self.reads is None or self.reads.hold(leaves, self.owned)
 
     def call(self, leaves: tuple[Any, ...], threads: int) -> tuple[Any, ...] | None:
         """The network's outputs; None: something about the call is not what this program is for."""

@@ -18,7 +18,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -37,6 +37,7 @@ from .hooks import computed
 from .problems import located
 from .skeleton import Attributes
 from .structure import called
+from .values import Given, Reads, Values
 
 Node = torch.fx.Node
 LIBRARY = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, os.path.dirname(os.path.abspath(__file__))))
@@ -49,6 +50,7 @@ class Unusual(Exception):
     """Something that this way of tracing leaves to torch.export; at which node, if it is a graph that was run."""
 
     step: Node | None = None
+    reads = False  # did forward read values? torch.export would stop there
 
 
 @dataclass
@@ -72,6 +74,7 @@ class Traced:
     spec: pytree.TreeSpec  # of what the model returns
     problems: list[str]
     unusual: Node | None = None  # of a graph that was run: where this way of tracing gave up
+    reads: Reads = field(default_factory=Reads)  # values of arguments that forward looked at
 
     @classmethod
     def of(cls, program: ExportedProgram, unusual: Node | None) -> Traced:
@@ -117,7 +120,7 @@ def _line(trace: str) -> str:
 class _Recorder(ProxyTorchDispatchMode):
     """Writes each call of an operator into a graph and lets it run on tensors without data."""
 
-    def __init__(self, root: torch.nn.Module, before: _Recorder | None = None) -> None:
+    def __init__(self, root: torch.nn.Module, before: _Recorder | None = None, given: Given | None = None) -> None:
         super().__init__(None, "fake", pre_dispatch=True)  # type: ignore[arg-type]
         self.before = before  # of an earlier call: what it made may be in the model's attributes
         self.paths = {id(m): name for name, m in root.named_modules()}
@@ -126,7 +129,8 @@ class _Recorder(ProxyTorchDispatchMode):
             WeakTensorKeyDictionary()
         )  # weak: PyTorch copies what it does not own alone
         self.constants: dict[str, torch.Tensor] = {}
-        self.sources: list[Source] = []
+        self.sources: dict[Node, Source] = {}
+        self.values = Values(given, type(root).__name__, self.constants)
         self.step: Node | None = None  # of a graph that is run
         self.known = fake.Known()
         self.inside = 0  # operators that are running
@@ -144,7 +148,7 @@ class _Recorder(ProxyTorchDispatchMode):
         """A placeholder."""
         node = self.graph.placeholder(name)
         node.meta["val"] = snapshot_fake(value) if isinstance(value, torch.Tensor) else value
-        self.sources.append(Source(node, origin, kind))
+        self.sources[node] = Source(node, origin, kind)
         if isinstance(value, torch.Tensor):
             self.nodes[value] = node
         return node
@@ -161,11 +165,18 @@ class _Recorder(ProxyTorchDispatchMode):
             return func(*args, **kwargs)
         if func in _LIFTS:
             return self._lift(args[0])
+        if func in operators.NUMBERS:
+            tensors = [a for a in args if isinstance(a, torch.Tensor)]
+            return self.read(functools.partial(_called, func, args[len(tensors) :], kwargs), *tensors)
+        func, args = operators.plain(self.__torch_dispatch__, self.read, func, args)
         inputs, named = self._nodes(args), self._nodes(kwargs)
-        known = operators.SHAPES.get(func)
+        known, sized = operators.SHAPES.get(func), operators.SIZES.get(func)
         self.inside += 1
         try:
-            made = known(*args, **kwargs) if known else func(*args, **kwargs) if kwargs else self._made(func, args)
+            if sized:
+                made = sized(self.read, *args, **kwargs)
+            else:
+                made = known(*args, **kwargs) if known else func(*args, **kwargs) if kwargs else self._made(func, args)
         finally:
             self.inside -= 1
         if isinstance(made, torch.Tensor):
@@ -178,6 +189,11 @@ class _Recorder(ProxyTorchDispatchMode):
         elif not isinstance(made, bool | int | float):
             raise Unusual(f"{func} makes a {type(made).__name__}")
         return made
+
+    def read(self, function: Callable[..., Any], *tensors: torch.Tensor) -> Any:
+        """What a function makes of tensors with data in them: the program is for this value."""
+        nodes = self._nodes(tensors)
+        return self.values.read(function, nodes, self.sources, self._place()[1])
 
     def _made(self, func: Any, args: Sequence[Any]) -> Any:
         """What an operator makes of operands."""
@@ -258,6 +274,10 @@ class _Recorder(ProxyTorchDispatchMode):
         return path or "", line
 
 
+def _called(func: Any, more: tuple[Any, ...], kwargs: dict[str, Any], *tensors: torch.Tensor) -> Any:
+    return func(*tensors, *more, **kwargs)
+
+
 def _normalized(func: Any, args: Sequence[Any]) -> torch.Tensor | None:
     """What batch_norm makes of its running statistics: another tensor like its input. (To find that out, PyTorch calls twenty
     operators, for each size there is.) None: not that simple."""
@@ -285,13 +305,15 @@ def _value(made: Any) -> Any:
     return snapshot_fake(made) if isinstance(made, torch.Tensor) else made
 
 
-def trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
-    """The operators of a module for these arguments; raises Unusual. The module's tensors are replaced: it is used up."""
+def trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], given: Given | None = None) -> Traced:
+    """The operators of a module for these arguments; raises Unusual. The module's tensors are replaced: it is used up.
+
+    `given`: what values that forward reads are computed with."""
     collecting = gc.isenabled()
     gc.disable()  # there is little garbage, and PyTorch's objects are many
     try:
         with FakeTensorMode() as mode:
-            return _trace(mode, module, args, kwargs)
+            return _trace(mode, module, args, kwargs, given)
     except (Unusual, _core.UnsupportedError):
         raise
     except Exception as e:
@@ -301,16 +323,18 @@ def trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
             gc.enable()
 
 
-def _trace(mode: FakeTensorMode, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+def _trace(
+    mode: FakeTensorMode, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], values: Given | None
+) -> Traced:
     leaves, spec = pytree.tree_flatten((args, kwargs))
     rows = [*_tensors(mode, module), *_leaves(mode, leaves, leaf_names(module, args, kwargs))]
     given = pytree.tree_unflatten([value for _, value, (kind, _), _ in rows if kind == "leaf"], spec)
     attributes, kept = Attributes(module), computed(module)
     try:
-        traced, recorder = _call(module, given, rows, None)
+        traced, recorder = _call(module, given, rows, _Recorder(module, None, values))
         if changed := attributes.changed():
             first = Attributes(module)
-            again, _ = _call(module, given, rows, recorder)
+            again, _ = _call(module, given, rows, _Recorder(module, recorder, values))
             state.check(traced, again, changed)
             if left := [name for name in first.changed() if name not in kept]:
                 log.warn(
@@ -322,9 +346,8 @@ def _trace(mode: FakeTensorMode, module: torch.nn.Module, args: tuple[Any, ...],
     return traced
 
 
-def _call(module: torch.nn.Module, given: Any, rows: list[_Row], before: _Recorder | None) -> tuple[Traced, _Recorder]:
+def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Recorder) -> tuple[Traced, _Recorder]:
     """One call of the module, on tensors that are entered as placeholders."""
-    recorder = _Recorder(module, before)
     for row in rows:
         recorder.source(*row)
     with enable_python_dispatcher(), recorder, _exporting(), _recording(recorder):
@@ -334,7 +357,10 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], before: _Record
     if not all(isinstance(o, (Node, *_VALUES)) for o in outputs):
         raise Unusual("returns what no operator made")
     recorder.graph.output(tuple(outputs))
-    return Traced(recorder.graph, module, recorder.sources, outputs, recorder.constants, out_spec, []), recorder
+    recorder.values.erase(recorder.graph)
+    sources, reads = list(recorder.sources.values()), recorder.values.made
+    made = Traced(recorder.graph, module, sources, outputs, recorder.constants, out_spec, [], reads=reads)
+    return made, recorder
 
 
 _recorders: list[_Recorder] = []  # of the trace that is being made: there is one at a time
@@ -349,9 +375,33 @@ def recorder() -> _Recorder | None:
 def _recording(recorder: _Recorder) -> Iterator[None]:
     _recorders.append(recorder)
     try:
-        yield
+        with _lists(recorder):
+            yield
+    except (_core.UnsupportedError, Unusual):
+        raise
+    except Exception as e:
+        if not recorder.values.used:
+            raise
+        unusual = Unusual(f"{type(e).__name__}: {e}")
+        unusual.reads = True
+        raise unusual from e
     finally:
         _recorders.pop()
+
+
+@contextlib.contextmanager
+def _lists(recorder: _Recorder) -> Iterator[None]:
+    """`tolist` reads all numbers of a tensor at once, not one after the other."""
+    before = FakeTensor.tolist
+
+    def tolist(t: FakeTensor) -> Any:
+        return recorder.read(torch.Tensor.tolist, t) if recorder.node(t, None) is not None else before(t)
+
+    FakeTensor.tolist = tolist  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        FakeTensor.tolist = before  # type: ignore[method-assign]
 
 
 def run(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

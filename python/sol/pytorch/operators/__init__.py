@@ -3,12 +3,15 @@
 import importlib
 
 from .pairs import OfReal, find_complex, is_complex, like_out
-from .table import COMPLEX, OPERATORS, SHAPES, Refusal, Row, find, out_of_place, without_out
+from .sized import plain
+from .table import COMPLEX, NUMBERS, OPERATORS, SHAPES, SIZES, Refusal, Row, find, out_of_place, without_out
 
 __all__ = [
     "COMPLEX",
+    "NUMBERS",
     "OPERATORS",
     "SHAPES",
+    "SIZES",
     "OfReal",
     "Refusal",
     "Row",
@@ -17,11 +20,12 @@ __all__ = [
     "is_complex",
     "like_out",
     "out_of_place",
+    "plain",
     "without_out",
 ]
 
 # Each puts its rows into the table when it is imported.
 for _family in (
-    "chance contract counting create fourier index linear losses maths moves norms pairs phases reduce resample transformer"
+    "chance contract counting create fourier index linear losses maths moves norms pairs phases reduce resample sized transformer"
 ).split():
     importlib.import_module(f".{_family}", __name__)

@@ -146,11 +146,6 @@ def nothing(
     return None
 
 
-refuse(
-    "the shape of the result depends on data",
-    *"nonzero nonzero_numpy masked_select unique_dim _unique2 unique_consecutive bincount repeat_interleave.Tensor".split(),
-    *"repeat_interleave.self_Tensor argwhere".split(),
-)
 refuse_family(
     "linear algebra that takes matrices apart",
     *"_linalg_eigvals linalg_eig linalg_eigvals linalg_ldl_factor linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq".split(),

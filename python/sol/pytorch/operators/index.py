@@ -30,13 +30,6 @@ def embedding(
     return b.layer("Embedding", weight, _index(b, indices), **attrs)
 
 
-@op("one_hot")
-def one_hot(b: Builder, x: Value, num_classes: int) -> Value:
-    if num_classes < 0:
-        raise Refused("num_classes=-1: the shape depends on data")
-    return b.layer("OneHot", _index(b, x), n=num_classes)
-
-
 @op("embedding_renorm_")
 def embedding_renorm(b: Builder, x: Value, indices: Value, max_norm: float, norm_type: float) -> Value:
     """The rows that are picked, made shorter where they are longer than max_norm."""
@@ -304,18 +297,6 @@ def index_add(b: Builder, x: Value, dim: int, index: Value, source: Value, alpha
 @op("index_copy")
 def index_copy(b: Builder, x: Value, dim: int, index: Value, source: Value) -> Value:
     return _along(b, x, dim, index, source, "none")
-
-
-@op("nonzero_static")
-def nonzero_static(b: Builder, x: Value, size: int, fill_value: int) -> Value:
-    """The first `size` places that are not 0, in order; what comes behind goes to a place that is cut off."""
-    n = math.prod(x.shape)
-    found = b.cast(b.compare("ne", b.reshape(x, [n]), 0), torch.int64)
-    number = b.sub(b.layer("CumSum", found, axis=0), 1) if n else found
-    to = b.map("min", b.where(found, number, size), b.scalar(size, torch.int64))
-    places = torch.stack(torch.unravel_index(torch.arange(n), x.shape), -1) if x.ndim else torch.zeros(n, 0).long()
-    start = b.fill([size + 1, x.ndim], fill_value, torch.int64)
-    return b.slice(b.layer("IndexPut", start, b.const(places), to, dims=[0]), 0, 0, size)
 
 
 @op("index_fill.int_Scalar", "index_fill.int_Tensor")

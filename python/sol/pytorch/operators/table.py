@@ -71,6 +71,27 @@ def shape(*names: str) -> Callable[[Function], Function]:
     return enter
 
 
+SIZES: dict[Any, Function] = {}
+
+
+def sizes(*names: str) -> Callable[[Function], Function]:
+    """Enters what results are like whose sizes follow from data, as a function of `read` and the overload's arguments: what
+    `read(function, *tensors)` says is a value that the program is for (values.py)."""
+
+    def enter(function: Function) -> Function:
+        for name in names:
+            packet, _, overload = name.partition(".")
+            SIZES[getattr(getattr(torch.ops.aten, packet), overload or "default")] = function
+        return function
+
+    return enter
+
+
+NUMBERS = frozenset(  # operators that read tensors, and make no tensor
+    getattr(torch.ops.aten, n).default for n in ("item", "_local_scalar_dense", "is_nonzero", "equal", "allclose")
+)
+
+
 class Refusal:
     """An operator that SOL does not do, with the reason."""
 

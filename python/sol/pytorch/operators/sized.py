@@ -1,0 +1,305 @@
+"""Operators whose results have sizes that follow from data: places that are not 0, values without repetitions, counts.
+
+A trace asks for the numbers that decide the sizes (`sizes`), and the program is for these; what is in the results SOL computes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..builder import Builder, Value
+from .counting import tally
+from .table import op, sizes
+
+Read = Callable[..., Any]
+aten = torch.ops.aten
+_MASKS = (torch.bool, torch.uint8)
+
+
+def _flat(b: Builder, x: Value) -> Value:
+    return b.reshape(x, [math.prod(x.shape)])
+
+
+def _range(b: Builder, n: int, start: int = 0) -> Value:
+    return b.layer("Range", n=n, start=float(start), step=1.0, to="i64")
+
+
+# -- places that are not 0
+
+
+def places(b: Builder, x: Value, n: int) -> Value:
+    """The first n places that are not 0 in x, which counts as one row; where there are fewer, the length of the row."""
+    if not n or not math.prod(x.shape):
+        return b.fill([n], 0, torch.int64)
+    found = b.cast(b.compare("ne", _flat(b, x), 0), torch.int64)
+    return b.layer("Bucketize", _range(b, n, 1), b.layer("CumSum", found, axis=0), right=0)
+
+
+def _unraveled(b: Builder, at: Value, shape: Sequence[int]) -> list[Value]:
+    """A place in a row as one index for each dimension."""
+    found = []
+    for n in reversed(shape):
+        size = b.scalar(max(n, 1), torch.int64)
+        found.append(b.map("remainder", at, size))
+        at = b.map("floordiv", at, size)
+    return found[::-1]
+
+
+def _count(x: torch.Tensor) -> int:
+    return int(torch.count_nonzero(x))
+
+
+@sizes("nonzero", "argwhere")
+def nonzero_like(read: Read, x: torch.Tensor) -> torch.Tensor:
+    """In memory one dimension behind the other, as PyTorch makes it."""
+    return x.new_empty((x.ndim, read(_count, x)), dtype=torch.int64).t()
+
+
+@op("nonzero", "argwhere")
+def nonzero(b: Builder, x: Value) -> Value:
+    return _stacked(b, _unraveled(b, places(b, x, b.out.shape[0]), x.shape))
+
+
+def _stacked(b: Builder, columns: Sequence[Value]) -> Value:
+    return b.layer("Stack", *columns, axis=1) if columns else b.fill(b.out.shape, 0, torch.int64)
+
+
+@op("nonzero_static")
+def nonzero_static(b: Builder, x: Value, size: int, fill_value: int) -> Value:
+    """The first `size` places; where there are fewer, `fill_value`."""
+    n = math.prod(x.shape)
+    at = places(b, x, size)
+    missing = b.compare("ge", at, n)
+    return _stacked(b, [b.where(missing, b.scalar(fill_value, torch.int64), i) for i in _unraveled(b, at, x.shape)])
+
+
+@sizes("nonzero_numpy", "where")
+def nonzero_numpy_like(read: Read, x: torch.Tensor) -> list[torch.Tensor]:
+    n = read(_count, x)
+    return [x.new_empty(n, dtype=torch.int64) for _ in range(max(x.ndim, 1))]
+
+
+@op("nonzero_numpy", "where")
+def nonzero_numpy(b: Builder, x: Value) -> list[Value]:
+    return _unraveled(b, places(b, x, b.out[0].shape[0]), x.shape or (1,))
+
+
+@sizes("masked_select")
+def masked_select_like(read: Read, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    shape = torch.broadcast_shapes(x.shape, mask.shape)
+    each = math.prod(shape) // max(mask.numel(), 1)
+    return x.new_empty(read(_count, mask) * each)
+
+
+@op("masked_select")
+def masked_select(b: Builder, x: Value, mask: Value) -> Value:
+    shape = torch.broadcast_shapes(x.shape, mask.shape)
+    at = places(b, b.expand(mask, shape), b.out.shape[0])
+    return b.layer("Gather", _flat(b, b.expand(x, shape)), at, axis=0) if b.out.shape[0] else b.fill([0], 0, x.dtype)
+
+
+_READING = (aten.index.Tensor, aten._unsafe_index.Tensor)
+_WRITING = (aten.index_put.default, aten.index_put_.default, aten._unsafe_index_put.default)
+
+
+def plain(call: Callable[..., Any], read: Read, func: Any, args: Any) -> tuple[Any, Any]:
+    """An operator and its arguments, so that sizes are no data: masks as the indices of what they let through, numbers in place
+    of tensors that say where to cut. `call` makes a call of an operator."""
+    if func in _READING or func in _WRITING:
+        return func, _without_masks(call, func, args)
+    if func is aten.narrow.Tensor:
+        return aten.narrow.default, (*args[:2], read(torch.Tensor.item, args[2]), *args[3:])
+    if func is aten.tensor_split.tensor_indices_or_sections:
+        at = read(torch.Tensor.tolist, args[1])
+        return (aten.tensor_split.indices if args[1].ndim else aten.tensor_split.sections), (args[0], at, *args[2:])
+    return func, args
+
+
+def _without_masks(call: Callable[..., Any], func: Any, args: Any) -> Any:
+    """Where all places of one mask get the same values it may stay."""
+    x, indices, *more = args
+    if not any(i is not None and i.dtype in _MASKS for i in indices):
+        return args
+    if func in _WRITING and len(indices) == 1 and indices[0].dtype == torch.bool:
+        rest, values = x.ndim - indices[0].ndim, more[0]
+        if values.ndim <= rest or (values.ndim == rest + 1 and values.shape[0] == 1):
+            return args
+    found: list[Any] = []
+    for i in indices:
+        if i is None or i.dtype not in _MASKS:
+            found.append(i)
+        elif i.shape != x.shape[len(found) : len(found) + i.ndim] or not i.ndim:
+            return args  # PyTorch says what is wrong
+        else:
+            found += call(aten.nonzero_numpy.default, (), (i,))
+    return (x, found, *more)
+
+
+# -- values without repetitions
+
+
+def _groups(b: Builder, x: Value, n: int) -> tuple[Value, Value, Value]:
+    """Of rows: whether each begins a group of equal ones, as numbers of groups; where the groups begin; how many each has."""
+    size = x.shape[0]
+    if size < 2:
+        zero = b.fill([size], 0, torch.int64)
+        return zero, zero, b.fill([size], 1, torch.int64)
+    differ = b.map("ne", b.slice(x, 0, 1, size), b.slice(x, 0, 0, size - 1))
+    for _ in range(x.ndim - 1):
+        differ = b.cast(b.reduce("Max", b.cast(differ, torch.int64), differ.ndim - 1), torch.bool)
+    new = b.cast(b.concat([b.fill([1], 1, torch.bool), differ], 0), torch.int64)
+    starts = places(b, new, n)
+    ends = b.concat([b.slice(starts, 0, 1, n), b.fill([1], size, torch.int64)], 0)
+    return b.sub(b.layer("CumSum", new, axis=0), 1), starts, b.sub(ends, starts)
+
+
+def _none(b: Builder) -> Value:
+    return b.fill([0], 0, torch.int64)
+
+
+def _unique_like(x: torch.Tensor, n: int, inverse: bool, counts: bool, shape: Sequence[int]) -> tuple[Any, ...]:
+    return (
+        x.new_empty(n),
+        x.new_empty(shape if inverse else 0, dtype=torch.int64),
+        x.new_empty(n if counts else 0, dtype=torch.int64),
+    )
+
+
+def _distinct(x: torch.Tensor) -> int:
+    return len(torch.unique(x))
+
+
+@sizes("_unique2")
+def unique_like(
+    read: Read, x: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[Any, ...]:
+    return _unique_like(x, read(_distinct, x), return_inverse, return_counts, x.shape)
+
+
+@op("_unique2")
+def unique(b: Builder, x: Value, sorted: bool, return_inverse: bool, return_counts: bool) -> tuple[Value, ...]:
+    """In order, whether it is asked for or not."""
+    flat = b.cast(_flat(b, x), torch.uint8 if x.dtype == torch.bool else x.dtype)
+    size = flat.shape[0]
+    if not size:
+        return b.fill([0], 0, x.dtype), b.fill(b.out[1].shape, 0, torch.int64), _none(b)
+    values, order = b.layers("Sort", flat, outputs=2, axis=0, down=0)
+    group, starts, counts = _groups(b, values, b.out[0].shape[0])
+    inverse = b.layer("ScatterElements", b.fill([size], 0, torch.int64), order, group, axis=0)
+    return (
+        b.cast(b.layer("Gather", values, starts, axis=0), x.dtype),
+        b.reshape(inverse, x.shape) if return_inverse else _none(b),
+        counts if return_counts else _none(b),
+    )
+
+
+@sizes("unique_consecutive")
+def unique_consecutive_like(
+    read: Read, x: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> tuple[Any, ...]:
+    n = read(lambda t: torch.unique_consecutive(t, dim=dim).shape[dim or 0], x)
+    if dim is None:
+        return _unique_like(x, n, return_inverse, return_counts, x.shape)
+    shape = [n if d == dim % x.ndim else s for d, s in enumerate(x.shape)]
+    shape[0], shape[dim] = shape[dim], shape[0]  # in memory it comes first
+    _, inverse, counts = _unique_like(x, n, return_inverse, return_counts, [x.shape[dim]])
+    return x.new_empty(shape).transpose(0, dim), inverse, counts
+
+
+@op("unique_consecutive")
+def unique_consecutive(
+    b: Builder, x: Value, return_inverse: bool, return_counts: bool, dim: int | None
+) -> tuple[Value, ...]:
+    axis = 0 if dim is None else dim % x.ndim
+    whole = _flat(b, x) if dim is None else x
+    rows = b.transpose(whole, 0, axis) if axis else whole
+    rows = b.reshape(rows, [rows.shape[0], math.prod(rows.shape[1:])]) if rows.ndim > 1 else rows
+    if not math.prod(rows.shape):  # without elements all rows are equal
+        zeros = b.fill(b.out[1].shape, 0, torch.int64)
+        return b.fill(b.out[0].shape, 0, x.dtype), zeros, b.fill(b.out[2].shape, rows.shape[0], torch.int64)
+    group, starts, counts = _groups(b, rows, b.out[0].shape[axis])
+    return (
+        b.layer("Gather", whole, starts, axis=axis),
+        b.reshape(group, b.out[1].shape) if return_inverse else _none(b),
+        counts if return_counts else _none(b),
+    )
+
+
+# -- counts and repetitions
+
+
+def _bins(x: torch.Tensor) -> int:
+    return len(torch.bincount(x))
+
+
+@sizes("bincount")
+def bincount_like(read: Read, x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+    n = max(read(_bins, x), minlength)
+    dtype = torch.int64 if weights is None else torch.float32 if weights.dtype == torch.float32 else torch.float64
+    return x.new_empty(n, dtype=dtype)
+
+
+@op("bincount")
+def bincount(b: Builder, x: Value, weights: Value | None, minlength: int) -> Value:
+    dtype = b.out.dtype
+    weight = b.fill(x.shape, 1, dtype) if weights is None else b.cast(weights, dtype)
+    n = b.out.shape[0]
+    return tally(b, b.cast(x, torch.int64), n, weight) if n else b.fill([0], 0, dtype)
+
+
+def _repeats(x: torch.Tensor) -> int:
+    return len(torch.repeat_interleave(x.reshape(-1)))
+
+
+@sizes("repeat_interleave.Tensor")
+def repeated_like(read: Read, x: torch.Tensor, output_size: int | None = None) -> torch.Tensor:
+    return x.new_empty(read(_repeats, x))
+
+
+@op("repeat_interleave.Tensor")
+def repeated(b: Builder, x: Value, output_size: object) -> Value:
+    """Each number as many times as the element at its place says."""
+    n = b.out.shape[0]
+    if not n:
+        return b.fill([0], 0, x.dtype)
+    ends = b.layer("CumSum", b.cast(x, torch.int64), axis=0)
+    return b.cast(b.layer("Bucketize", _range(b, n), ends, right=1), x.dtype)
+
+
+@sizes("repeat_interleave.self_Tensor")
+def repeat_like(
+    read: Read, x: torch.Tensor, repeats: torch.Tensor, dim: int | None = None, output_size: int | None = None
+) -> torch.Tensor:
+    flat, axis = (x.reshape(-1), 0) if dim is None else (x, dim % max(x.ndim, 1))
+    shape = list(flat.shape)
+    shape[axis] = read(_repeats, repeats) * (shape[axis] if repeats.numel() == 1 else 1)
+    return x.new_empty(shape)
+
+
+@op("repeat_interleave.self_Tensor")
+def repeat(b: Builder, x: Value, repeats: Value, dim: int | None, output_size: object) -> Value:
+    flat, axis = (_flat(b, x), 0) if dim is None else (x, dim % max(x.ndim, 1))
+    n = b.out.shape[axis]
+    if not math.prod(b.out.shape):
+        return b.fill(b.out.shape, 0, x.dtype)
+    ends = b.layer("CumSum", b.cast(b.expand(_flat(b, repeats), [flat.shape[axis]]), torch.int64), axis=0)
+    return b.layer("Gather", flat, b.layer("Bucketize", _range(b, n), ends, right=1), axis=axis)
+
+
+def _classes(x: torch.Tensor) -> int:
+    return torch.nn.functional.one_hot(x).shape[-1]
+
+
+@sizes("one_hot")
+def one_hot_like(read: Read, x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    n = read(_classes, x) if num_classes < 0 else num_classes
+    return x.new_empty((*x.shape, n), dtype=torch.int64)
+
+
+@op("one_hot")
+def one_hot(b: Builder, x: Value, num_classes: int) -> Value:
+    return b.layer("OneHot", b.cast(x, torch.int64), n=b.out.shape[-1])

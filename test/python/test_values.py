@@ -1,0 +1,265 @@
+"""Forward reads values of its arguments: `.item()`, `if t:`, sizes that follow from data. A program is for the values it was traced with."""
+
+import threading
+
+import pytest
+import sol
+import torch
+from sol.pytorch.module import MANY_VALUES, MAX_PROGRAMS
+from torch import nn
+from torch.utils import _pytree as pytree
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setitem(sol.config, "autotune", "off")
+
+
+def programs(model):
+    return len(model._sol.programs)
+
+
+def assert_same(got, want):
+    got, want = pytree.tree_leaves(got), pytree.tree_leaves(want)
+    assert len(got) == len(want)
+    for a, b in zip(got, want, strict=True):
+        if isinstance(b, torch.Tensor):
+            torch.testing.assert_close(a, b, equal_nan=True)
+            assert a.stride() == b.stride() or not b.numel() or 1 in b.shape
+        else:
+            assert type(a) is type(b) and a == b
+
+
+def written(x):
+    y = x.clone()
+    y[0] = 5
+    y.add_(1)
+    return x * y.sum().item(), y[1:].tolist()
+
+
+def written_argument(x):
+    before = x.sum().item()
+    view = x[1:]
+    view.mul_(2)
+    return x * x.sum().item() + before
+
+
+def picked(x, v):
+    y = x.clone()
+    y[x > 0.5] = v[: int((x > 0.5).sum())]
+    return y
+
+
+def steps(x, lengths):
+    return [part.cumsum(0) for part in x.split(lengths.tolist())]
+
+
+def nothing_or(x):
+    return x + 1 if x.numel() and x.max() > 0 else x - 1
+
+
+A, B, C = (torch.tensor(v) for v in ([1.0, 2.0, 0.0], [0.0, 2.0, 0.0], [-1.0, 0.0, -3.0]))
+M = torch.rand(4, 5, generator=torch.Generator().manual_seed(3))
+N, O = torch.tensor([3, 1, 2, 1, 0, 3, 1]), torch.tensor([1, 1, 1, 0, 0, 4, 4])
+R = torch.tensor([[1, 1, 2, 2], [1, 1, 2, 3]])
+READS = {  # a function, calls of one shape, the programs that they need
+    "item": (lambda x: x * x.sum().item(), [(A,), (B,), (A,)], 2),
+    "a number of a number": (lambda x: [x, x + 1, x + 2][int(x.argmax())], [(A,), (B,), (C,)], 1),
+    "branch": (lambda x: x + 1 if x.sum() > 0 else x - 1, [(A,), (B,), (C,)], 2),
+    "branch on nan": (lambda x: x + x.max().item(), [(A,), (A * torch.nan,), (A * torch.nan,)], 2),
+    "minus zero": (lambda x: x / x.prod().item(), [(A,), (-A,)], 2),
+    "tolist": (lambda x: [v * 2 for v in x.tolist()], [(A,), (B,)], 2),
+    "equal": (lambda x, y: x + 1 if torch.equal(x, y) else x, [(A, A.clone()), (A, B)], 2),
+    "allclose": (lambda x, y: x if torch.allclose(x, y, atol=2) else -x, [(A, A.clone()), (A, C)], 2),
+    "a range": (lambda x: torch.arange(x.max()) + x[: int(x.max())].sum(), [(A,), (A * 0.5,)], 2),
+    "loop": (lambda x, n: sum(x**i for i in range(n)), [(A, torch.tensor(2)), (A, torch.tensor(3))], 2),
+    "steps": (steps, [(M.repeat(2, 1), torch.tensor([1, 3, 4])), (M.repeat(2, 1), torch.tensor([3, 4, 1]))], 2),
+    "written in place": (written, [(A,), (B,)], 2),
+    "nonzero": (lambda x: x.nonzero() * 2, [(A,), (B,), (C,), (A.flip(0),)], 2),
+    "nonzero of nothing": (lambda x: x.nonzero(), [(A * 0,), (A,)], 2),
+    "nonzero of a matrix": (lambda x: (x > 0.5).nonzero(), [(M,), (1 - M,)], 2),
+    "nonzero of a number": (lambda x: (x.sum().nonzero(), x.sum().nonzero(as_tuple=True)), [(A,)], 1),
+    "nonzero as tuple": (lambda x: (x > 0.5).nonzero(as_tuple=True), [(M,), (1 - M,), (M.flip(0),)], 2),
+    "where": (lambda x: torch.where(x > 0.5), [(M,), (1 - M,)], 2),
+    "argwhere": (lambda x: torch.argwhere(x > 0.5), [(M,), (1 - M,)], 2),
+    "mask": (lambda x, m: x[m > 0.5] * 2, [(M, M), (M, 1 - M), (M, M.flip(1))], 2),
+    "mask of bytes": (lambda x, m: x[(m > 0.5).byte()] * 2, [(M, M)], 1),
+    "mask of a dimension": (lambda x, m: x[:, m > 0.5] * 2, [(M, M[0]), (M, 1 - M[0])], 2),
+    "mask and an index": (lambda x, m: x[m > 0.5, 2], [(M, M[:, 0])], 1),
+    "masked_select": (lambda x, m: x.masked_select(m > 0.5), [(M, M), (M, 1 - M), (M, M[0])], 3),
+    "written by a mask": (picked, [(M, torch.arange(20.0)), (1 - M, torch.arange(20.0))], 2),
+    "unique": (lambda x: torch.unique(x, return_inverse=True, return_counts=True), [(N,), (O,)], 2),
+    "unique of floats": (lambda x: torch.unique(x), [(M,), (M.round(),)], 2),
+    "unique_consecutive": (lambda x: torch.unique_consecutive(x, True, True), [(N,), (O,)], 2),
+    "unique_consecutive of columns": (lambda x: torch.unique_consecutive(x, True, True, 1), [(R,), (R.flip(0),)], 1),
+    "bincount": (lambda x: torch.bincount(x, minlength=3), [(N,), (O,)], 2),
+    "bincount with weights": (lambda x, w: torch.bincount(x, w), [(N, M.view(-1)[:7]), (O, M.view(-1)[:7])], 2),
+    "repeat_interleave": (lambda x: torch.repeat_interleave(x), [(N,), (O,)], 1),
+    "repeat_interleave along": (lambda x, n: x.repeat_interleave(n, 1), [(M, N[:5]), (M, O[:5])], 2),
+    "one_hot": (lambda x: nn.functional.one_hot(x), [(N,), (O,)], 2),
+    "no elements": (nothing_or, [(torch.zeros(0),), (torch.zeros(0),)], 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reads(name):
+    """Each call has PyTorch's result, and calls with values that were there compile nothing."""
+    f, calls, most = READS[name]
+    model = sol.optimize(f)
+    for _ in range(2):
+        for call in calls:
+            assert_same(model(*call), f(*call))
+    assert programs(model) <= most
+
+
+def test_an_argument_is_not_written_twice():
+    """Looking at what forward reads behind a write leaves the argument alone."""
+    model = sol.optimize(written_argument)
+    for x in (A, A, B):
+        mine, theirs = x.clone(), x.clone()
+        assert_same((model(mine), mine), (written_argument(theirs), theirs))
+    assert programs(model) == 2
+
+
+class Steps(nn.Module):
+    """A loop over the lengths that a call says, and a mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 3)
+        self.register_buffer("doubled", torch.tensor(False))
+
+    def forward(self, x, lengths, mask):
+        y = self.layer(x)
+        parts = [row[:n].logsumexp(0) for row, n in zip(y, lengths.tolist(), strict=True)]
+        result = torch.stack(parts).sum() + y[mask].prod(0).sum()
+        return result * 2 if self.doubled else result
+
+
+def call(first, second):
+    lengths = torch.tensor([first, second])
+    return torch.randn(2, 4, 5, requires_grad=True), lengths, torch.arange(4) >= lengths[:, None] - 1
+
+
+def gradients(model, arguments):
+    y = model(*arguments)
+    return (y.detach(), *torch.autograd.grad(y, (arguments[0], *model.parameters())))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_gradients(training):
+    m = Steps().train(training)
+    s = sol.optimize(m)
+    for lengths in ((4, 2), (3, 1), (4, 2)):
+        arguments = call(*lengths)
+        torch.testing.assert_close(gradients(s, arguments), gradients(m, arguments))
+
+
+def test_buffers_are_seen():
+    """A flag of the model's own is a value like an argument's."""
+    m, arguments = Steps().eval(), call(4, 2)
+    s = sol.optimize(m, *arguments)
+    with torch.no_grad():
+        torch.testing.assert_close(s(*arguments), m(*arguments))
+        m.doubled.fill_(True)
+        torch.testing.assert_close(s(*arguments), m(*arguments))
+        assert programs(s) == 2
+
+
+def test_in_threads():
+    """Threads with values of their own get results of their own; each value is compiled once."""
+    m = Steps().eval()
+    s, wrong = sol.optimize(m), []
+    calls = [call(*lengths) for lengths in ((4, 2), (3, 1), (2, 2), (1, 4))]
+    with torch.no_grad():
+        expected = [m(*c) for c in calls]
+
+    def run(k):
+        torch.set_num_threads(1)
+        with torch.no_grad():
+            for i in range(60):
+                j = (i * (k + 1) + k) % len(calls)
+                if not torch.allclose(s(*calls[j]), expected[j], rtol=1e-4, atol=1e-5):
+                    wrong.append((k, j))
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong and programs(s) == 4
+
+
+def test_many_values(capfd):
+    """The programs are bounded, and a value that never comes again is said, with its line: once."""
+    s = sol.optimize(lambda x: x * x.sum().item())
+    for i in range(MAX_PROGRAMS + 3):
+        assert_same(s(A * i), A * i * (3.0 * i))
+    assert programs(s) == MAX_PROGRAMS
+    err = capfd.readouterr().err
+    assert err.count("Let few values come") == 1
+    assert f"(test_values.py:{test_many_values.__code__.co_firstlineno + 2}), and {MANY_VALUES + 1} programs" in err
+
+
+class Reading(nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.weight, self.layer, self.f = nn.Parameter(torch.ones(3)), nn.Linear(3, 3), f
+
+    def forward(self, x):
+        return x if self.f(self, x) > 0 else -x
+
+
+@pytest.mark.parametrize(
+    ("f", "what"),
+    [
+        (lambda s, x: s.weight.sum(), r"the model's 'weight'; compute with the tensor itself .*torch.compile"),
+        (lambda s, x: (x * s.weight).sum(), "the model's 'weight'"),
+        (lambda s, x: s.layer(x).sum(), r"the model's 'layer\.(weight|bias)'"),
+        (lambda s, x: (x @ x).sum(), r"a product \(matmul\), which SOL computes"),
+        (lambda s, x: torch.rand([]), r"random numbers \(rand\); if they are those of LayerDrop, set it to 0"),
+        (lambda s, x: len(s.layer(x).nonzero()), "the model's 'layer"),
+        (lambda s, x: len(x[s.weight > 0]), "the model's 'weight'"),
+    ],
+    ids=["weight", "of a weight", "layer", "product", "random", "nonzero", "mask"],
+)
+def test_refused(f, what):
+    """What would have to be computed in front of the network is refused, with the line."""
+    with pytest.raises(
+        sol.UnsupportedError, match=rf"Reading: .* depends on data \(test_values.py:\d+\): .* of {what}"
+    ):
+        sol.optimize(Reading(f), A)
+
+
+def test_examples_without_data():
+    branch = Reading(lambda s, x: x.sum())
+    with pytest.raises(
+        sol.UnsupportedError, match=r"argument x, which has no data; give sol.optimize an example tensor"
+    ):
+        sol.optimize(branch, sol.input([3]))
+    assert_same(sol.optimize(branch, A)(C), -C)
+
+
+def test_errors_are_the_model_s_own():
+    """A model that looks at values and raises is not said to be untraceable."""
+
+    def f(x):
+        if x.min() < 0:
+            raise ValueError("negative")
+        return torch.bincount(x)
+
+    s = sol.optimize(f, N)
+    with pytest.raises(ValueError, match="negative"):
+        s(-N)
+    with pytest.raises(sol.InvalidError, match=r"test_values.py:\d+: .* non-negative"):
+        sol.optimize(lambda x: torch.bincount(x))(-N)
+
+
+def test_deployed_networks_read_nothing(tmp_path):
+    with pytest.raises(sol.UnsupportedError, match=r"argument .*, which a deployed network cannot"):
+        sol.deploy(Reading(lambda s, x: x.sum()), "net", {"path": str(tmp_path)}, A)
+
+
+def test_calls_that_read_nothing_look_at_nothing():
+    s = sol.optimize(nn.Linear(3, 3), A)
+    assert s._sol.latest().reads is None
