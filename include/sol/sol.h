@@ -107,8 +107,8 @@ struct sol_machine {
     double l2_rate, l3_rate, memory_rate; /* GB/s of reading */
     int64_t l2_bytes, l3_bytes;
 };
-/* Returns the limits for the key `target`. The first call for a kind of processor measures them, which needs some
- * milliseconds and a compiler. Errors: INVALID (keys), INTERRUPTED, NOMEM. */
+/* Returns the limits for the key `target`. The first call for a kind of processor measures them, which needs about
+ * 50 ms. Errors: INVALID (keys), INTERRUPTED, NOMEM. */
 sol_status sol_machine(struct sol_ctx *ctx, struct sol_machine *out);
 
 /* -- a network. Tensors and layers belong to the graph and live as long as it does. */

@@ -122,7 +122,7 @@ class Machine:
 
 
 def machine() -> Machine:
-    """Returns the limits of this machine. SOL measures them once, in some milliseconds, and caches them."""
+    """Returns the limits of this machine. SOL measures them once, in about 50 ms, and caches them."""
     return Machine(*_core.machine())
 
 

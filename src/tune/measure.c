@@ -1,7 +1,7 @@
 /* What this machine can do: multiply-adds in registers, and bytes read from L2, L3 and memory, on all its threads.
  *
- * A few loops are compiled as kernels are, and run for some milliseconds, once for each kind of processor; the result
- * is a fact in the cache. What was measured is for people. Costs take of it how many units multiply, and whole factors
+ * A few loops (gauge.c) run for some milliseconds, once for each kind of processor; the result is a fact in the cache.
+ * What was measured is for people. Costs take of it how many units multiply, and whole factors
  * of two between the other numbers and those of the machine on which their constants were fitted: so choices among
  * kernels do not hang on noise, and are there what they were.
  *
@@ -19,8 +19,10 @@
 #include "rt/rt.h"
 #include "tune/tune.h"
 
-enum { VERSION = 1, ROUNDS = 8, TRIES = 3, CACHE_LINE = 64, PAGE = 2 << 20 };
-enum { CHAIN_LENGTH = 16, CHAIN_TURNS = 8192, MULTIPLY_TURNS = 8192, READS = 8 };
+enum { VERSION = 2, CACHE_LINE = 64, PAGE = 4096, READS = 8 };
+enum { FEW = 3, ENOUGH = 8, ROUNDS = 24 }; /* rounds */
+enum { USUAL_NS = 30000000, MOST_NS = 150000000 };
+enum { CHAIN_TURNS = 16384, MULTIPLY_TURNS = 8192 };
 enum { NEAR_BYTES = 8 << 20 };            /* read from L2 in a round */
 static const double most_bytes = 1 << 30; /* to read from memory, of all workers */
 
@@ -53,79 +55,6 @@ static bool is_usual(const struct machine *m, const struct target *t)
            factor(m->l3, usual.l3) == 1 && factor(m->dram, usual.dram) == 1;
 }
 
-/* -- the loops. Each is called for tasks [0, n): n turns, or n bytes. p[0]: what they read; p[1]: where results go */
-
-/* 2 * CHAIN_LENGTH instructions that wait for each other: a cycle each. */
-static void print_chain(struct text *t)
-{
-    text_line(t, "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t from, int64_t to, int worker)");
-    text_line(t, "{");
-    text_line(t, "    const uint32_t *in = (const uint32_t *)p[0], a = in[0], b = in[1];");
-    text_line(t, "    uint32_t x = in[2];");
-    text_line(t, "    for (int64_t i = from; i < to; i++) {");
-    for (int i = 0; i < CHAIN_LENGTH; i++) text_line(t, "        x = (x ^ a) + b;");
-    text_line(t, "    }");
-    text_line(t, "    *(uint32_t *)p[1] = x;");
-    text_line(t, "}");
-}
-
-static int sums(const struct target *t)
-{
-    return t->registers - 4;
-}
-
-/* So many sums that none has to wait for itself. */
-static void print_multiply(struct text *t, int n)
-{
-    text_line(t, "void KERNEL_1(char *const *p, const struct sol_frame *f, int64_t from, int64_t to, int worker)");
-    text_line(t, "{");
-    text_line(t, "    const vector *in = (const vector *)p[0], a = in[0], b = in[1];");
-    for (int i = 0; i < n; i++) text_line(t, "    vector s%d = a + %d;", i, i);
-    text_line(t, "    for (int64_t i = from; i < to; i++) {");
-    for (int i = 0; i < n; i++) text_line(t, "        s%d = s%d * a + b;", i, i);
-    text_line(t, "    }");
-    for (int i = 1; i < n; i++) text_line(t, "    s0 += s%d;", i);
-    text_line(t, "    *(vector *)p[1] = s0;");
-    text_line(t, "}");
-}
-
-static void print_read(struct text *t)
-{
-    text_line(t, "void KERNEL_2(char *const *p, const struct sol_frame *f, int64_t from, int64_t to, int worker)");
-    text_line(t, "{");
-    for (int i = 0; i < READS; i++) text_line(t, "    vector s%d = {0};", i);
-    text_line(t,
-              "    for (const vector *v = (const vector *)(p[0] + from), *end = (const vector *)(p[0] + to); v < end;");
-    text_line(t, "         v += %d) {", READS);
-    for (int i = 0; i < READS; i++) text_line(t, "        s%d += v[%d];", i, i);
-    text_line(t, "    }");
-    for (int i = 1; i < READS; i++) text_line(t, "    s0 += s%d;", i);
-    text_line(t, "    *(vector *)p[1] = s0;");
-    text_line(t, "}");
-}
-
-static sol_status build(struct sol_ctx *ctx, struct arena *a, const struct target *t, struct module *out_m)
-{
-    struct text kernel = text_new(a);
-    text_line(&kernel, "typedef float vector __attribute__((vector_size(%d), aligned(%d)));", t->vector_bytes,
-              t->vector_bytes);
-    print_chain(&kernel);
-    print_multiply(&kernel, sums(t));
-    print_read(&kernel);
-    const struct build_request r = {
-        .name = "machine",
-        .device = t->device->name,
-        .march = t->march,
-        .flag = target_flag(t),
-        .trial = true,
-        .nkernel = 1,
-        .kernel = &(struct source_text){.text = kernel.at},
-        .module = "static const struct sol_step steps[] = {{KERNEL0_0}, {KERNEL0_1}, {KERNEL0_2}};\n"
-                  "const struct sol_module sol_module = {.size = sizeof(struct sol_module), .version = "
-                  "SOL_MODULE_VERSION,\n    .forward = {.nstep = 3, .step = steps}};\n"};
-    return build_module(ctx, a, &r, out_m);
-}
-
 /* -- running them */
 
 enum kind { CHAIN, MULTIPLY, L2, L3, DRAM, KINDS };
@@ -134,15 +63,15 @@ struct reading {   /* of a worker in a round */
     double rate;   /* turns, or bytes, in a ns */
     bool together; /* with all others, and nobody else had the processor */
 };
-struct gauge {
+struct gauge_run {
     const struct target *target;
-    const struct sol_step *loop;
+    const struct gauge *loops;
     char *memory;
     int64_t part;         /* of each worker */
     int64_t near, middle; /* of it, for L2 and L3 */
     atomic_int arrived;
-    struct reading (*reading)[KINDS][TRIES * ROUNDS]; /* by worker */
-    int rounds;                                       /* that were read before */
+    struct reading (*reading)[KINDS][ROUNDS]; /* by worker */
+    int rounds;                               /* that were read before */
     int workers;
 };
 
@@ -153,9 +82,9 @@ static int64_t thread_ns(void)
 }
 
 /* Waits for the others, but not for one that has no processor. Have all come? */
-static bool meet(struct gauge *g, int times, int workers)
+static bool meet(struct gauge_run *g, int times, int workers)
 {
-    enum { PATIENCE = 2000000 }; /* ns */
+    enum { PATIENCE = 1000000 }; /* ns */
     const int64_t start = clock_ns();
     atomic_fetch_add(&g->arrived, 1);
     while (atomic_load(&g->arrived) < times * workers)
@@ -163,60 +92,69 @@ static bool meet(struct gauge *g, int times, int workers)
     return true;
 }
 
-/* Runs a loop for n tasks, `times` times. */
-static struct reading run(const struct sol_step *loop, char *from, char *to, int64_t n, int64_t times)
+typedef void loop(const void *in, int64_t n, void *out);
+
+/* Runs a loop for n turns or bytes, `times` times. */
+static struct reading run(loop *loop, const char *from, char *to, int64_t n, int64_t times)
 {
-    char *const p[] = {from, to};
-    const struct sol_frame f = {0};
     const int64_t wall = clock_ns(), own = thread_ns();
-    for (int64_t i = 0; i < times; i++) loop->run(p, &f, 0, n, 0);
+    for (int64_t i = 0; i < times; i++) loop(from, n, to);
     const int64_t own_end = thread_ns(), all = MAX(clock_ns() - wall, 1);
     const int64_t ns =
         own < 0 || own_end - own < all / 32 ? all : MIN(own_end - own, all); /* a clock of coarse steps */
     return (struct reading){(double)n * (double)times / (double)ns, (double)ns > 0.9 * (double)all};
 }
 
-static struct reading run_kind(const struct gauge *g, enum kind k, char *block, char *factors)
+/* Brings what is read to where it is to be read from. */
+static void place(const struct gauge_run *g, enum kind k, const char *block, char *results)
 {
-    char *results = factors + 2 * CACHE_LINE;
-    if (k == CHAIN) return run(&g->loop[0], factors, results, CHAIN_TURNS, 1);
-    if (k == MULTIPLY) return run(&g->loop[1], factors, results, MULTIPLY_TURNS, 1);
-    if (k == L2) return run(&g->loop[2], block, results, g->near, MAX(NEAR_BYTES / g->near, 1));
-    if (k == L3) run(&g->loop[2], block, results, g->middle, 1); /* brings it there */
-    return run(&g->loop[2], block, results, k == L3 ? g->middle : g->part, 1);
+    if (k == L3) g->loops->read(block, g->middle, results);
+    if (k == DRAM) gauge_flush(block, g->part);
 }
 
-/* All kinds in turn, so that what disturbs for a while does not disturb all rounds of one of them. */
+static struct reading run_kind(const struct gauge_run *g, enum kind k, const char *block, char *factors)
+{
+    char *results = factors + 2 * CACHE_LINE;
+    if (k == CHAIN) return run(g->loops->chain, factors, results, CHAIN_TURNS, 1);
+    if (k == MULTIPLY) return run(g->loops->multiply, factors, results, MULTIPLY_TURNS, 1);
+    if (k == L2) return run(g->loops->read, block, results, g->near, MAX(NEAR_BYTES / g->near, 1));
+    return run(g->loops->read, block, results, k == L3 ? g->middle : g->part, 1);
+}
+
+/* A round: all kinds in turn, so that what disturbs for a while does not disturb all rounds of one of them. */
 static void work(void *arg, int worker, int workers)
 {
-    struct gauge *g = arg;
+    struct gauge_run *g = arg;
     const int n = target_lanes(g->target, 4);
     char *block = g->memory + worker * (g->part + PAGE); /* pages of its own */
     float *factors = (float *)(void *)(block + g->part);
-    int met = 0;
     if (!worker) g->workers = workers;
     if (!g->rounds) memset(block, 0, (size_t)g->part); /* memory that was never written is one page of zeros */
     for (int i = 0; i < 2 * n; i++) factors[i] = i < n ? 0.9F : 0.1F; /* sums become 1: no infinities, no denormals */
-    for (int r = g->rounds; r < g->rounds + ROUNDS; r++)
-        for (int k = 0; k < KINDS; k++) {
-            const bool all = meet(g, ++met, workers);
-            struct reading *of = &g->reading[worker][k][r];
-            *of = run_kind(g, k, block, (char *)factors);
-            of->together &= all;
-        }
+    for (int k = 0; k < KINDS; k++) {
+        place(g, k, block, (char *)factors + 2 * CACHE_LINE);
+        const bool all = meet(g, k + 1, workers);
+        struct reading *of = &g->reading[worker][k][g->rounds];
+        *of = run_kind(g, k, block, (char *)factors);
+        of->together &= all;
+    }
+}
+
+static bool is_together(const struct gauge_run *g, enum kind k, int round)
+{
+    bool together = true;
+    for (int w = 0; w < g->workers; w++) together &= g->reading[w][k][round].together;
+    return together;
 }
 
 /* What all workers did in their best round: of those in which they shared L3 and memory, if there are any. */
-static double best(const struct gauge *g, enum kind k)
+static double best(const struct gauge_run *g, enum kind k)
 {
     double most[2] = {0, 0};
     for (int r = 0; r < g->rounds; r++) {
+        const bool together = is_together(g, k, r);
         double all = 0;
-        bool together = true;
-        for (int w = 0; w < g->workers; w++) {
-            all += g->reading[w][k][r].rate;
-            together &= g->reading[w][k][r].together;
-        }
+        for (int w = 0; w < g->workers; w++) all += g->reading[w][k][r].rate;
         most[together] = MAX(most[together], all);
     }
     return most[1] > 0 ? most[1] : most[0];
@@ -228,11 +166,12 @@ static double power(double x)
     return exp2(round(log2(x)));
 }
 
-static struct machine evaluate(const struct gauge *g)
+static struct machine evaluate(const struct gauge_run *g)
 {
     const struct target *t = g->target;
     const double cores = t->cores, share = cores / g->workers;
-    const double cycles = best(g, CHAIN) * 2 * CHAIN_LENGTH, vectors = best(g, MULTIPLY) * sums(t);
+    const double cycles = best(g, CHAIN) * 2 * GAUGE_CHAIN;
+    const double vectors = best(g, MULTIPLY) * g->loops->sums;
     const double units = MIN(MAX(power(vectors / cycles), 0.125), 4);
     return (struct machine){.clock = vectors / units / g->workers,
                             .fma = units,
@@ -242,48 +181,61 @@ static struct machine evaluate(const struct gauge *g)
                             .source = MACHINE_MEASURED};
 }
 
-/* Blocks of which half a cache is full, and blocks that are twice all of it. */
-static void set_sizes(struct gauge *g)
+/* For L2 half of it, for L3 what L2 cannot keep. From memory the same is read after it was flushed; where a processor
+ * cannot do that, twice as much as L3 holds, which takes longer: new memory costs more time than all that is measured.
+ */
+static void set_sizes(struct gauge_run *g)
 {
     const struct target *t = g->target;
     const int64_t row = (int64_t)READS * t->vector_bytes, sharers = MAX(MIN(t->l3_cores, t->cores), 1);
     const double most = MIN(most_bytes, machine_free_bytes() / 4) / t->cores;
+    const bool flushes = gauge_flush(g->memory, 0);
     g->near = t->l2 / 2 / row * row;
-    g->middle = MAX(t->l3 / 2 / sharers, t->l2 * 3 / 2) / row * row;
-    g->part = MAX((int64_t)MIN((double)(2 * t->l3 / sharers), most), g->middle) / PAGE * PAGE + PAGE;
+    g->middle = MAX(MIN(t->l3 / 2 / sharers, t->l2 * 4), t->l2 * 3 / 2) / row * row;
+    g->part = flushes ? g->middle : MAX((int64_t)MIN((double)(2 * t->l3 / sharers), most), g->middle);
+    g->part = g->part / PAGE * PAGE + PAGE;
 }
 
-/* What is far from what is assumed is measured again: something may have disturbed. */
-static void measure_in(struct gauge *g, struct machine *out)
+/* A few rounds are enough in which all had a processor, or some more where others work here, too. What is far from
+ * what is assumed is measured for longer: something may have disturbed. */
+static bool is_enough(const struct gauge_run *g, const struct machine *m, int64_t ns)
 {
-    const struct timespec pause = {.tv_nsec = 20000000};
+    int good = 0;
+    for (int r = 0; r < g->rounds; r++) {
+        bool together = true;
+        for (int k = 0; k < KINDS; k++) together &= is_together(g, k, r);
+        good += together;
+    }
+    if (g->rounds == ROUNDS || (g->rounds >= ENOUGH && ns > MOST_NS)) return true;
+    return is_usual(m, g->target) && (good >= FEW || (g->rounds >= FEW && ns > USUAL_NS));
+}
+
+static void measure_in(struct gauge_run *g, struct machine *out)
+{
+    const int64_t start = clock_ns();
     const struct rt_team *team = rt_team_openmp();
     if (!team) team = rt_team_pool();
-    for (int i = 0; i < TRIES && (!i || !is_usual(out, g->target)); i++) {
-        if (i) nanosleep(&pause, NULL);
+    do {
         atomic_store(&g->arrived, 0);
         team->parallel(team->user, g->target->cores, work, g);
-        g->rounds += ROUNDS;
+        g->rounds++;
         *out = evaluate(g);
-    }
+    } while (!is_enough(g, out, clock_ns() - start));
 }
 
 static sol_status measure(struct sol_ctx *ctx, struct arena *a, const struct target *t, struct machine *out)
 {
-    struct module m;
-    struct gauge g = {.target = t};
+    struct gauge_run g = {.target = t, .loops = gauge_find(t->vector_bytes)};
+    if (!g.loops) return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "machine: this build of SOL is not optimized");
     set_sizes(&g);
     const size_t bytes = (size_t)(g.part + PAGE) * (size_t)t->cores;
-    TRY(build(ctx, a, t, &m));
-    g.loop = m.table->forward.step;
     g.reading = arena_alloc(a, (size_t)t->cores * sizeof *g.reading);
+    TRY(ctx_check(ctx));
     g.memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    sol_status status = ctx_check(ctx);
-    if (g.memory == MAP_FAILED) status = ctx_fail(ctx, SOL_ERR_NOMEM, "machine: no memory for %zu bytes", bytes);
-    if (!status) measure_in(&g, out);
-    if (g.memory != MAP_FAILED) munmap(g.memory, bytes);
-    module_close(&m);
-    return status;
+    if (g.memory == MAP_FAILED) return ctx_fail(ctx, SOL_ERR_NOMEM, "machine: no memory for %zu bytes", bytes);
+    measure_in(&g, out);
+    munmap(g.memory, bytes);
+    return SOL_OK;
 }
 
 /* -- as a text: "clock=4.03,fma=2,l2=373,l3=59,dram=34" */
@@ -348,7 +300,7 @@ static sol_status make(void *user, const char **out_text)
 {
     const struct making *mk = user;
     const int64_t start = clock_ns();
-    struct machine m;
+    struct machine m = assumed(mk->target);
     TRY(measure(mk->ctx, mk->arena, mk->target, &m));
     *out_text = write_machine(mk->arena, &m);
     LOG(mk->ctx, LOG_DEBUG, "tune", "this machine: %s, measured in %.0f ms", *out_text,
@@ -356,7 +308,7 @@ static sol_status make(void *user, const char **out_text)
     return SOL_OK;
 }
 
-/* What was measured; where that is not possible (no compiler, no cache, no memory): what is assumed. */
+/* What was measured; where that is not possible (no cache, no memory): what is assumed. */
 static sol_status find_measured(struct sol_ctx *ctx, struct arena *a, const struct target *t, struct machine *m)
 {
     const char *text, *name = arena_printf(a, "machine %d: %s %dB, %s, L2 %lldK, L3 %lldK of %d, %d cores", VERSION,

@@ -37,6 +37,16 @@ void wisdom_save(struct sol_ctx *ctx, struct wisdom *w);
  * wisdom says so. */
 struct wisdom *wisdom_shipped(struct sol_ctx *ctx, struct arena *a);
 
+/* gauge.c: loops that show what a processor can do. in: for chain and multiply the factors; n: turns, or bytes. */
+#define GAUGE_CHAIN 8
+struct gauge {
+    int vector_bytes, sums;                              /* sums: multiply-adds in a turn of multiply */
+    void (*chain)(const void *in, int64_t n, void *out); /* a turn is 2 * GAUGE_CHAIN cycles */
+    void (*multiply)(const void *in, int64_t n, void *out);
+    void (*read)(const void *in, int64_t n, void *out);
+};
+const struct gauge *gauge_find(int vector_bytes); /* NULL: there are none (SOL was built without optimization) */
+bool gauge_flush(const char *at, int64_t bytes);  /* out of all caches. False: this processor cannot */
 /* measure.c: fills t->machine. If the target is this machine (-march=native) that is by the key machine what was
  * measured, now or earlier, or what is given, and costs follow it. */
 sol_status machine_find(struct sol_ctx *ctx, struct target *t);
