@@ -133,6 +133,24 @@ static void check_tensor(struct data *d, const struct sol_tensor *t, double *x, 
     free(grad);
 }
 
+/* The graph's text form is read again as the same loops. */
+static void check_text(struct sol_graph *g)
+{
+    struct sol_graph *again;
+    struct text text = text_new(g->arena);
+    graph_print(g, &text);
+    if (sol_graph_parse(ctx, text.at, &again)) fail_msg("%s\n%s", sol_error(ctx), text.at);
+    const struct sol_layer *b = again->first;
+    for (const struct sol_layer *a = g->first; a; a = a->next, b = b->next) {
+        struct text was = text_new(g->arena), is = text_new(g->arena);
+        assert_non_null(b);
+        loops_print(a->loops, &was);
+        loops_print(b->loops, &is);
+        assert_string_equal(is.at, was.at);
+    }
+    sol_graph_destroy(again);
+}
+
 static void check_range(const char *text, double low, double high)
 {
     struct sol_graph *g;
@@ -147,6 +165,7 @@ static void check_range(const char *text, double low, double high)
     int forward = g->outputs.n;
     if (sol_graph_differentiate(g, outputs, of, nwith, with, reached)) fail_msg("%s\n%s", sol_error(ctx), text);
     if (graph_verify(g)) fail_msg("%s\n%s", sol_error(ctx), text);
+    check_text(g);
     struct data d = data_of(g);
     seed = 1;
     for (int i = 0; i < g->inputs.n; i++) fill(g->inputs.at[i], d.in[i], i < inputs ? low : -1, i < inputs ? high : 1);
@@ -447,6 +466,34 @@ static void recurrences(void **state)
           "y[A T] = y[A T+1]:0 * x[A T] + p[A T]\"\noutput %1 \"y\"\n");
 }
 
+/* n statements, each over what the one before it wrote; every result is needed by the gradient. As a scan: all of them
+ * in each step. */
+static void many_statements(int n, bool scan)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    const char *at = scan ? "A T" : "A";
+    fprintf(f, "input %%0:f64[%s] \"x\"\n%%1 = Row(%%0) text=\"x[%s] -> y[%s] | | | ", scan ? "2 3" : "3", at, at);
+    if (scan)
+        fprintf(f, "t0[A T] = sin(x[A T] + t%d[A T-1]:0)", n - 1);
+    else
+        fprintf(f, "t0[A] = sin(x[A])");
+    for (int i = 1; i < n; i++) fprintf(f, "; t%d[%s] = sin(t%d[%s] + %d)", i, at, i - 1, at, i % 3);
+    fprintf(f, "; y[%s] = t%d[%s]\"\noutput %%1 \"y\"\n", at, n - 1, at);
+    fclose(f);
+    check(text);
+    free(text);
+}
+
+static void large_layers(void **state)
+{
+    (void)state;
+    many_statements(40, false);
+    many_statements(320, false);
+    many_statements(40, true);
+}
+
 static void networks(void **state)
 {
     (void)state;
@@ -534,12 +581,13 @@ static void what_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(maps),        cmocka_unit_test(contractions),
-        cmocka_unit_test(pools),       cmocka_unit_test(windows_and_borders),
-        cmocka_unit_test(reductions),  cmocka_unit_test(moves),
-        cmocka_unit_test(sequences),   cmocka_unit_test(places_that_are_data),
-        cmocka_unit_test(recurrences), cmocka_unit_test(networks),
-        cmocka_unit_test(refusals),    cmocka_unit_test(what_is_kept),
+        cmocka_unit_test(maps),         cmocka_unit_test(contractions),
+        cmocka_unit_test(pools),        cmocka_unit_test(windows_and_borders),
+        cmocka_unit_test(reductions),   cmocka_unit_test(moves),
+        cmocka_unit_test(sequences),    cmocka_unit_test(places_that_are_data),
+        cmocka_unit_test(recurrences),  cmocka_unit_test(networks),
+        cmocka_unit_test(large_layers), cmocka_unit_test(refusals),
+        cmocka_unit_test(what_is_kept),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -110,12 +110,8 @@ static sol_status again_by_layer(struct again *c, struct sol_layer *before, cons
     struct sol_layer *copy;
     for (int i = 0; i < l->nin; i++)
         if (l->in[i]) TRY(read_again(c, before, l->out[0], l->in[i], &in[i]));
-    TRY(graph_add(c->g, before, l->def->name, arena_printf(c->g->arena, "%s again", l->name), l->where, l->nin, in,
-                  &l->attrs, &copy));
-    for (int o = 0; o < l->nout; o++) {
-        for (int d = 0; d < l->out[o]->ndim; d++) copy->out[o]->dim[d].purpose = l->out[o]->dim[d].purpose;
-        c->made[l->out[o]->id] = copy->out[o];
-    }
+    TRY(graph_add_again(c->g, before, l, arena_printf(c->g->arena, "%s again", l->name), in, &copy));
+    for (int o = 0; o < l->nout; o++) c->made[l->out[o]->id] = copy->out[o];
     return SOL_OK;
 }
 

@@ -1,5 +1,5 @@
-/* Solved terms as layers of kind Row: the text of a row with the sizes as numbers, which then goes through the parser
- * like any other row. */
+/* Solved terms as layers of kind Row, whose loops are made here. */
+#include <assert.h>
 #include <string.h>
 
 #include "grad/grad.h"
@@ -164,119 +164,83 @@ static void split_front(struct adjoint *a, struct term *t, int32_t *out_front)
     t->value = inner;
 }
 
-/* -- text */
+/* -- layers of loops */
 
-enum { MOST_OUTPUTS = 32, MOST_STATEMENTS = 300, MOST_TENSORS = 1024 };
-
-struct written { /* an output or a temp of the row */
+struct written { /* an output or a temp */
     const char *name;
     struct loops_tensor like;
     const struct sol_tensor *purposes; /* NULL: none */
     bool temp;
-    char head[SOL_MAX_DIMS][16]; /* letters of its dimensions */
+    int own; /* of w: the tensor that other lines read it by; -1: none does */
 };
 struct line {
     int nout, out[3];
     int32_t index[SOL_MAX_DIMS], value;
 };
-struct writer {
+struct writer { /* what a layer is to be */
     struct adjoint *a;
-    struct text text;
-    int nout, nline;
-    struct written out[MOST_OUTPUTS];
-    struct line *line;
-    bool own[MOST_TENSORS];  /* tensors of w that the row itself writes */
-    bool used[MOST_TENSORS]; /* tensors of w that are read */
-    uint64_t letters;
-    int nname; /* head letters: one for each purpose and size */
-    char name[64][16], purpose[64];
-    int64_t size[64];
+    VECTOR(struct written) out; /* outputs, then temps */
+    VECTOR(struct line) lines;
+    struct loops *to;
+    int *tensor;                       /* by tensor of w: of `to`, -1: not read */
+    int32_t letter[LOOPS_MAX_LETTERS]; /* by letter of w: node of `to`, 0: not met yet */
+    uint64_t positions;                /* letters of w whose positions count */
 };
 
 static struct writer *writer(struct adjoint *a)
 {
     struct writer *wr = NEW(a->w->arena, struct writer);
     wr->a = a;
-    wr->text = text_new(a->w->arena);
-    wr->line = NEW_ARRAY(a->w->arena, struct line, MOST_STATEMENTS);
     return wr;
 }
 
+static int put_written(struct writer *wr, struct written o)
+{
+    PUSH(wr->a->w->arena, wr->out, o);
+    return wr->out.n - 1;
+}
+
+static void put_line(struct writer *wr, struct line line)
+{
+    PUSH(wr->a->w->arena, wr->lines, line);
+}
+
+static void each_node(struct writer *wr, void (*visit)(void *user, int32_t node))
+{
+    for (int i = 0; i < wr->lines.n; i++) {
+        const struct line *l = &wr->lines.at[i];
+        for (int d = 0; d < wr->out.at[l->out[0]].like.ndim; d++) ex_walk(wr->a->w, l->index[d], visit, wr);
+        ex_walk(wr->a->w, l->value, visit, wr);
+    }
+}
+
+/* Which tensors are read (0), and which letters have positions. */
 static void find_used(void *user, int32_t node)
 {
     struct writer *wr = user;
     const struct ex *e = &wr->a->w->ex.at[node];
-    if (e->kind == EX_READ && e->tensor < MOST_TENSORS) wr->used[e->tensor] = true;
-    if (e->kind == EX_LETTER) wr->letters |= UINT64_C(1) << e->tensor;
-    if (e->kind == EX_RED) wr->letters |= e->u.bound;
+    if (e->kind == EX_READ) wr->tensor[e->tensor] = 0;
+    if (e->kind == EX_RED && (e->op == RED_MAXAT || e->op == RED_MINAT)) wr->positions |= e->u.bound;
 }
 
-static char purpose_letter(const struct sol_tensor *t, int d)
+/* Letters come in the order in which they are met; of size 1 there are none. */
+static void meet_letters(struct writer *wr, uint64_t letters)
 {
-    char p = t ? t->dim[d].purpose : 0;
-    return p == 'C' || p == 'P' || p == 'N' ? p : 'A';
-}
-
-static bool name_taken(const struct loops *w, const char *name)
-{
-    for (int i = 0; i < w->letters.n; i++)
-        if (!strcmp(w->letters.at[i].name, name)) return true;
-    return false;
-}
-
-static const char *head_letter(struct writer *wr, char purpose, int64_t size)
-{
-    for (int i = 0; i < wr->nname; i++)
-        if (wr->purpose[i] == purpose && wr->size[i] == size) return wr->name[i];
-    if (wr->nname == COUNT_OF(wr->size)) return "A"; /* the row then does not parse, and says so */
-    int i = wr->nname++, number = i;
-    wr->purpose[i] = purpose;
-    wr->size[i] = size;
-    do {
-        const char *name = arena_printf(wr->text.arena, "%c%d", purpose, number);
-        memcpy(wr->name[i], name, strlen(name) + 1);
-        number += 64;
-    } while (name_taken(wr->a->w, wr->name[i]));
-    return wr->name[i];
-}
-
-/* " x:f32[N1 C2]" */
-static void put_tensor(struct writer *wr, const char *name, const struct loops_tensor *t, const struct sol_tensor *user,
-                       char (*head)[16])
-{
-    text_put(&wr->text, " %s:%s[", name, dtype_def(t->dtype)->name);
-    for (int d = 0; d < t->ndim; d++) {
-        const char *letter = head_letter(wr, purpose_letter(user, d), t->shape[d]);
-        if (head) memcpy(head[d], letter, strlen(letter) + 1);
-        text_put(&wr->text, d ? " %s" : "%s", letter);
-    }
-    text_put(&wr->text, "]");
-}
-
-/* An index must not hold blanks, which would end it. */
-static void put_index(struct writer *wr, const struct written *o, const struct line *l)
-{
-    for (int d = 0; d < o->like.ndim; d++) {
-        if (d) text_put(&wr->text, " ");
-        if (o->like.shape[d] == 1) {
-            text_put(&wr->text, "%s", o->head[d]);
-            continue;
-        }
-        struct text index = text_new(wr->text.arena);
-        ex_print(wr->a->w, l->index[d], &index);
-        for (size_t i = 0; i < index.n; i++)
-            if (index.at[i] != ' ') text_add(&wr->text, &index.at[i], 1);
+    const struct loops *w = wr->a->w;
+    for (int i = 0; i < w->letters.n; i++) {
+        const struct loops_letter *x = &w->letters.at[i];
+        if (!(letters >> i & 1) || wr->letter[i]) continue;
+        const char *name = arena_printf(w->arena, "%.6s", x->name);
+        wr->letter[i] = x->size == 1 ? ex_int(wr->to, 0) : ex_letter(wr->to, loops_letter(wr->to, name, x->size));
     }
 }
 
-static void put_line(struct writer *wr, const struct line *l)
+static void meet(void *user, int32_t node)
 {
-    if (l->nout > 1) text_put(&wr->text, "(");
-    for (int o = 0; o < l->nout; o++) text_put(&wr->text, o ? ",%s" : "%s", wr->out[l->out[o]].name);
-    text_put(&wr->text, l->nout > 1 ? ")[" : "[");
-    put_index(wr, &wr->out[l->out[0]], l);
-    text_put(&wr->text, "] = ");
-    ex_print(wr->a->w, l->value, &wr->text);
+    struct writer *wr = user;
+    const struct ex *e = &wr->a->w->ex.at[node];
+    if (e->kind == EX_LETTER) meet_letters(wr, UINT64_C(1) << e->tensor);
+    if (e->kind == EX_RED) meet_letters(wr, e->u.bound);
 }
 
 static const struct formula *formula_of(const struct adjoint *a, int tensor)
@@ -287,85 +251,113 @@ static const struct formula *formula_of(const struct adjoint *a, int tensor)
 }
 
 /* The tensors that are read: tables of the layer become constants of the graph. */
-static sol_status put_inputs(struct writer *wr, struct sol_tensor **in, int room, int *out_nin)
+static sol_status put_inputs(struct writer *wr, struct sol_tensor **in, int *out_nin)
 {
     struct loops *w = wr->a->w;
     *out_nin = 0;
-    for (int i = 0; i < w->tensors.n && i < MOST_TENSORS; i++) {
-        const struct loops_tensor *t = &w->tensors.at[i];
-        if (!wr->used[i] || wr->own[i] || formula_of(wr->a, i)) continue;
-        if (t->role == LOOPS_TABLE && !t->user) {
+    for (int i = 0; i < w->tensors.n; i++) {
+        struct loops_tensor t = w->tensors.at[i];
+        bool own = false;
+        for (int o = 0; o < wr->out.n; o++) own |= wr->out.at[o].own == i;
+        if (wr->tensor[i] < 0 || own || formula_of(wr->a, i)) continue;
+        if (t.role == LOOPS_TABLE && !t.user) {
             struct sol_tensor *made;
-            TRY(sol_graph_const(wr->a->g, t->dtype, t->ndim, t->shape, t->table, &made));
+            TRY(sol_graph_const(wr->a->g, t.dtype, t.ndim, t.shape, t.table, &made));
             loops_set_user(w, i, made);
+            t.user = made;
         }
-        if (!t->user || *out_nin == room)
+        if (!t.user)
             return ctx_fail(wr->a->g->ctx, SOL_ERR_INTERNAL, "gradient of layer '%s' (%s): '%s' cannot be read",
-                            wr->a->layer->name, wr->a->layer->def->name, t->name);
-        in[(*out_nin)++] = t->user;
-        put_tensor(wr, t->name, t, t->user, NULL);
+                            wr->a->layer->name, wr->a->layer->def->name, t.name);
+        in[(*out_nin)++] = t.user;
+        t.role = LOOPS_INPUT;
+        t.user = NULL;
+        wr->tensor[i] = loops_tensor_like(wr->to, &t);
     }
     return SOL_OK;
 }
 
-static void put_outputs(struct writer *wr)
+/* Returns the number of the first. */
+static int put_outputs(struct writer *wr)
 {
-    bool temps = false;
-    text_put(&wr->text, " ->");
-    for (int o = 0; o < wr->nout; o++) {
-        if (wr->out[o].temp && !temps) text_put(&wr->text, " ->");
-        temps |= wr->out[o].temp;
-        put_tensor(wr, wr->out[o].name, &wr->out[o].like, wr->out[o].purposes, wr->out[o].head);
+    const int first = wr->to->tensors.n;
+    for (int o = 0; o < wr->out.n; o++) {
+        const struct written *out = &wr->out.at[o];
+        const struct loops_tensor *t = &out->like;
+        const int made =
+            loops_tensor(wr->to, out->name, out->temp ? LOOPS_TEMP : LOOPS_OUTPUT, t->dtype, t->ndim, t->shape);
+        if (out->own >= 0) wr->tensor[out->own] = made;
+    }
+    return first;
+}
+
+static void put_tables(struct writer *wr)
+{
+    const struct loops *w = wr->a->w;
+    for (int i = 0; i < wr->a->formulas.n; i++) {
+        const struct formula *f = &wr->a->formulas.at[i];
+        struct loops_tensor t = w->tensors.at[f->tensor];
+        struct text formula = text_new(w->arena);
+        struct affine affine;
+        if (wr->tensor[f->tensor] < 0 || ex_affine(w, f->value, &affine)) continue;
+        ex_print(w, f->value, &formula);
+        t.letter = w->letters.at[f->letter].name;
+        t.formula = formula.at;
+        wr->tensor[f->tensor] = loops_tensor_like(wr->to, &t);
     }
 }
 
-static void put_sizes(struct writer *wr)
+/* An affine table is put in place of its reads. */
+static int32_t read_table(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
+                          int32_t outside)
 {
-    const struct loops *w = wr->a->w;
-    const char *between = "";
-    text_put(&wr->text, " | ");
-    for (int i = 0; i < wr->nname; i++, between = "; ")
-        text_put(&wr->text, "%s#%s=%lld", between, wr->name[i], (long long)wr->size[i]);
-    for (int i = 0; i < w->letters.n; i++) {
-        if (!(wr->letters >> i & 1)) continue;
-        text_put(&wr->text, "%s#%s=%lld", between, w->letters.at[i].name, (long long)w->letters.at[i].size);
-        between = "; ";
-    }
-    text_put(&wr->text, " | ");
-    between = "";
-    for (int i = 0; i < wr->a->formulas.n; i++) {
-        const struct formula *f = &wr->a->formulas.at[i];
-        if (!wr->used[f->tensor]) continue;
-        text_put(&wr->text, "%s%s[%s] = ", between, w->tensors.at[f->tensor].name, w->letters.at[f->letter].name);
-        ex_print(w, f->value, &wr->text);
-        between = "; ";
-    }
-    text_put(&wr->text, " | ");
+    const struct writer *wr = user;
+    const struct formula *f = formula_of(wr->a, read->tensor);
+    int32_t map[LOOPS_MAX_LETTERS] = {0};
+    struct affine affine;
+    if (!f || !ex_affine(wr->a->w, f->value, &affine)) return 0;
+    assert(nindex == 1 && !outside);
+    (void)nindex, (void)outside;
+    map[f->letter] = *index;
+    return ex_copy(to, wr->a->w, f->value, map, NULL);
+}
+
+static void put_statement(struct writer *wr, const struct line *l, int first_out)
+{
+    const struct loops_tensor *t = &wr->out.at[l->out[0]].like;
+    const struct rewrite r = {
+        .to = wr->to, .from = wr->a->w, .letter = wr->letter, .tensor = wr->tensor, .read = read_table, .user = wr};
+    struct loops_stmt s = {.nout = (uint8_t)l->nout};
+    int32_t index[SOL_MAX_DIMS];
+    for (int d = 0; d < t->ndim; d++) index[d] = t->shape[d] == 1 ? ex_int(wr->to, 0) : rewrite_ex(&r, l->index[d]);
+    s.index = ex_list(wr->to, t->ndim, index);
+    s.value = rewrite_ex(&r, l->value);
+    for (int o = 0; o < l->nout; o++) s.out[o] = (uint16_t)(first_out + l->out[o]);
+    loops_stmt(wr->to, s);
 }
 
 /* Adds the layer that all of this describes, in front of `before`. */
 static sol_status write_row(struct writer *wr, struct sol_layer *before, const char *name, struct sol_layer **out_l)
 {
     struct adjoint *a = wr->a;
-    struct sol_tensor *in[256];
+    struct loops *w = a->w;
     int nin;
-    for (int i = 0; i < wr->nline; i++) {
-        const struct written *o = &wr->out[wr->line[i].out[0]];
-        for (int d = 0; d < o->like.ndim; d++) ex_walk(a->w, wr->line[i].index[d], find_used, wr);
-        ex_walk(a->w, wr->line[i].value, find_used, wr);
-    }
-    for (int i = 0; i < a->formulas.n; i++)
-        if (wr->used[a->formulas.at[i].tensor]) wr->letters |= UINT64_C(1) << a->formulas.at[i].letter;
-    TRY(put_inputs(wr, in, COUNT_OF(in), &nin));
-    put_outputs(wr);
-    put_sizes(wr);
-    for (int i = 0; i < wr->nline; i++) {
-        if (i) text_put(&wr->text, "; ");
-        put_line(wr, &wr->line[i]);
-    }
+    wr->to = loops_create(w->arena, "Row");
+    wr->tensor = NEW_ARRAY(w->arena, int, w->tensors.n + 1);
+    for (int i = 0; i < w->tensors.n; i++) wr->tensor[i] = -1;
+    each_node(wr, find_used);
+    struct sol_tensor **in = NEW_ARRAY(w->arena, struct sol_tensor *, w->tensors.n + 1);
+    const struct sol_tensor **like = NEW_ARRAY(w->arena, const struct sol_tensor *, wr->out.n + 1);
+    TRY(put_inputs(wr, in, &nin));
+    const int first = put_outputs(wr);
+    put_tables(wr);
+    meet_letters(wr, wr->positions);
+    each_node(wr, meet);
+    for (int i = 0; i < wr->lines.n; i++) put_statement(wr, &wr->lines.at[i], first);
+    for (int o = 0; o < wr->out.n; o++) like[o] = wr->out.at[o].purposes;
     TRY(ctx_check(a->g->ctx));
-    struct row_attr attr = {.name = "text", .kind = ATTR_TEXT, .n = -1, .text = wr->text.at};
-    return graph_add(a->g, before, "Row", name, a->layer->where, nin, in, &(struct attrs){1, &attr}, out_l);
+    TRY(loops_order(a->g->ctx, wr->to));
+    return graph_add_loops(a->g, before, name, a->layer->where, nin, in, wr->to, like, out_l);
 }
 
 /* A name that no tensor of w has. */
@@ -378,10 +370,11 @@ static const char *free_name(const struct loops *w, const char *wanted)
 
 /* All results are called the same and a sum by itself has no purposes, so that equal rows have equal texts, which a
  * pass makes one layer of. */
-static struct written written(struct adjoint *a, int tensor, bool part)
+static int written(struct writer *wr, int tensor, bool part)
 {
-    const struct loops_tensor *t = &a->w->tensors.at[tensor];
-    return (struct written){.name = free_name(a->w, "d"), .like = *t, .purposes = part ? NULL : t->user};
+    const struct loops_tensor *t = &wr->a->w->tensors.at[tensor];
+    const char *name = free_name(wr->a->w, "d");
+    return put_written(wr, (struct written){.name = name, .like = *t, .purposes = part ? NULL : t->user, .own = -1});
 }
 
 int32_t term_written(struct adjoint *a, struct term *t)
@@ -399,27 +392,26 @@ sol_status write_terms(struct adjoint *a, const struct term *terms, int n, struc
     struct writer *wr = writer(a);
     struct sol_layer *l;
     int32_t front = 0;
-    if (n > MOST_STATEMENTS) return grad_refuse(a, "it falls into too many pieces");
     for (int i = 0; i < n; i++) {
         struct term t = terms[i];
-        struct line *line = &wr->line[wr->nline++];
+        struct line line = {.nout = 1};
         if (n == 1) split_front(a, &t, &front);
-        line->nout = 1;
-        line->value = term_written(a, &t);
-        memcpy(line->index, t.index, sizeof line->index);
+        line.value = term_written(a, &t);
+        memcpy(line.index, t.index, sizeof line.index);
+        put_line(wr, line);
     }
-    wr->out[wr->nout++] = written(a, terms[0].tensor, front);
+    written(wr, terms[0].tensor, front);
     TRY(write_row(wr, NULL, layer_name, &l));
     *out_d = l->out[0];
     if (!front) return SOL_OK;
     int core = loops_tensor(w, "s", LOOPS_INPUT, to.dtype, to.ndim, to.shape);
     loops_set_user(w, core, *out_d);
     struct writer *outer = writer(a);
-    struct line *line = &outer->line[outer->nline++];
-    *line = wr->line[0];
-    int32_t read = ex_read(w, core, to.ndim ? ex_list(w, to.ndim, line->index) : 0, 0);
-    line->value = ex_binary(w, EX_MUL, read, front);
-    outer->out[outer->nout++] = written(a, terms[0].tensor, false);
+    struct line line = wr->lines.at[0];
+    int32_t read = ex_read(w, core, to.ndim ? ex_list(w, to.ndim, line.index) : 0, 0);
+    line.value = ex_binary(w, EX_MUL, read, front);
+    put_line(outer, line);
+    written(outer, terms[0].tensor, false);
     TRY(write_row(outer, NULL, layer_name, &l));
     *out_d = l->out[0];
     return SOL_OK;
@@ -430,21 +422,19 @@ sol_status write_lines(struct adjoint *a, const struct grad_line *from, int n)
     struct loops *w = a->w;
     struct writer *wr = writer(a);
     struct sol_layer *l;
-    int number[MOST_OUTPUTS], outputs = 0;
-    if (n > MOST_OUTPUTS) return grad_refuse(a, "it has too many parts");
+    int *number = NEW_ARRAY(w->arena, int, n + 1), outputs = 0;
     for (int pass = 0; pass < 2; pass++) /* outputs, temps */
         for (int i = 0; i < n; i++) {
             const struct loops_tensor *t = &w->tensors.at[from[i].tensor];
             if (from[i].output != !pass) continue;
             if (!pass) outputs++;
-            number[i] = wr->nout;
-            wr->own[from[i].tensor] = true;
-            wr->out[wr->nout++] = (struct written){.name = t->name, .like = *t, .temp = pass};
+            number[i] =
+                put_written(wr, (struct written){.name = t->name, .like = *t, .temp = pass, .own = from[i].tensor});
         }
     for (int i = 0; i < n; i++) {
-        struct line *line = &wr->line[wr->nline++];
-        *line = (struct line){.nout = 1, .out = {number[i]}, .value = from[i].value};
-        memcpy(line->index, from[i].index, sizeof line->index);
+        struct line line = {.nout = 1, .out = {number[i]}, .value = from[i].value};
+        memcpy(line.index, from[i].index, sizeof line.index);
+        put_line(wr, line);
     }
     TRY(write_row(wr, NULL, arena_printf(w->arena, "%s'", a->layer->name), &l));
     for (int i = 0; i < n; i++) loops_set_user(w, from[i].tensor, number[i] < outputs ? l->out[number[i]] : NULL);
@@ -460,15 +450,14 @@ sol_status write_again(struct sol_graph *g, struct sol_layer *before, struct sol
     struct loops *w = a.w;
     const struct loops_stmt *s = &w->stmts.at[stmt];
     struct writer *wr = writer(&a);
-    struct line *line = &wr->line[wr->nline++];
+    struct line line = {.nout = 1, .value = s->value};
     struct sol_layer *l;
     int d = 0;
     for (int i = 0; i < w->tensors.n; i++) loops_set_user(w, i, user[i]);
     const struct loops_tensor *y = &w->tensors.at[s->out[0]];
-    wr->own[s->out[0]] = true;
-    wr->out[wr->nout++] = (struct written){.name = y->name, .like = *y, .purposes = t};
-    *line = (struct line){.nout = 1, .value = s->value};
-    for (int32_t i = s->index; i; i = w->ex.at[i].next) line->index[d++] = i;
+    put_written(wr, (struct written){.name = y->name, .like = *y, .purposes = t, .own = s->out[0]});
+    for (int32_t i = s->index; i; i = w->ex.at[i].next) line.index[d++] = i;
+    put_line(wr, line);
     TRY(write_row(wr, before, arena_printf(g->arena, "%s again", t->from->name), &l));
     for (int k = 0; k < t->ndim; k++) l->out[0]->dim[k].purpose = t->dim[k].purpose;
     *out_t = l->out[0];
@@ -476,6 +465,20 @@ sol_status write_again(struct sol_graph *g, struct sol_layer *before, struct sol
 }
 
 /* -- the forward layer with temps as outputs */
+
+struct needs {
+    const struct loops *w;
+    bool *needed; /* by tensor */
+    bool more;
+};
+
+static void find_need(void *user, int32_t node)
+{
+    struct needs *s = user;
+    const struct ex *e = &s->w->ex.at[node];
+    if (e->kind != EX_READ || s->needed[e->tensor]) return;
+    s->needed[e->tensor] = s->more = true;
+}
 
 /* Marks what has to be written: outputs that somebody reads, exposed temps, and what these are made of. */
 static void find_needed(struct adjoint *a, bool *needed)
@@ -488,17 +491,16 @@ static void find_needed(struct adjoint *a, bool *needed)
     }
     for (int i = l->stmts.n - 1; i >= 0; i--) {
         const struct loops_stmt *s = &w->stmts.at[i];
-        struct writer reads = {.a = a};
-        bool any = false, more = false;
+        struct needs needs = {w, needed, false};
+        bool any = false;
         for (int o = 0; o < s->nout; o++) any |= needed[s->out[o]];
         if (!any) continue;
-        ex_walk(w, s->value, find_used, &reads);
-        for (int o = 0; o < s->nout; o++) reads.used[s->out[o]] = true;
-        for (int k = 0; k < l->tensors.n && k < MOST_TENSORS; k++) {
-            more |= reads.used[k] && !needed[k];
-            needed[k] |= reads.used[k];
+        ex_walk(w, s->value, find_need, &needs);
+        for (int o = 0; o < s->nout; o++) {
+            needs.more |= !needed[s->out[o]];
+            needed[s->out[o]] = true;
         }
-        if (more && s->scan_step) i = l->stmts.n; /* a step needs the one before it, so any statement another */
+        if (needs.more && s->scan_step) i = l->stmts.n; /* a step needs the one before it, so any statement another */
     }
 }
 
@@ -508,12 +510,11 @@ static void describe(struct writer *wr, const int *number, const bool *needed)
     for (int i = 0; i < wr->a->layer->loops->stmts.n; i++) {
         const struct loops_stmt *s = &w->stmts.at[i];
         if (!needed[s->out[0]]) continue;
-        struct line *l = &wr->line[wr->nline++];
+        struct line line = {.nout = s->nout, .value = s->value};
         int d = 0;
-        l->nout = s->nout;
-        for (int o = 0; o < s->nout; o++) l->out[o] = number[s->out[o]];
-        for (int32_t k = s->index; k; k = w->ex.at[k].next) l->index[d++] = k;
-        l->value = s->value;
+        for (int o = 0; o < s->nout; o++) line.out[o] = number[s->out[o]];
+        for (int32_t k = s->index; k; k = w->ex.at[k].next) line.index[d++] = k;
+        put_line(wr, line);
     }
 }
 
@@ -537,6 +538,7 @@ sol_status write_exposed(struct adjoint *a)
     struct loops *w = a->w;
     struct sol_layer *old = a->layer, *l;
     int n = old->loops->tensors.n, *number = NEW_ARRAY(w->arena, int, n + 1), any = 0;
+    for (int i = 0; i < n; i++) number[i] = -1;
     bool *needed = NEW_ARRAY(w->arena, bool, n + 1);
     struct writer *wr = writer(a);
     for (int i = 0; i < n; i++) any |= a->exposed[i];
@@ -549,18 +551,15 @@ sol_status write_exposed(struct adjoint *a)
             bool output = t.role == LOOPS_OUTPUT && (user->readers.n || user->output);
             if (t.role == LOOPS_INPUT || t.role == LOOPS_TABLE || !needed[i]) continue;
             if ((output ? 0 : a->exposed[i] ? 1 : 2) != pass) continue;
-            if (wr->nout == MOST_OUTPUTS || old->loops->stmts.n > MOST_STATEMENTS)
-                return grad_refuse(a, "it has too many parts");
             if (pass) t.dtype = (uint8_t)smallest_type(a, i);
             loops_set_tensor(w, i, t);
-            number[i] = wr->nout;
-            wr->own[i] = true;
-            wr->out[wr->nout++] = (struct written){.name = t.name, .like = t, .purposes = user, .temp = pass == 2};
+            number[i] = put_written(
+                wr, (struct written){.name = t.name, .like = t, .purposes = user, .temp = pass == 2, .own = i});
         }
     describe(wr, number, needed);
     TRY(write_row(wr, old, old->name, &l));
     for (int i = 0; i < n; i++) {
-        if (!wr->own[i] || number[i] >= l->nout) continue;
+        if (number[i] < 0 || number[i] >= l->nout) continue;
         struct sol_tensor *was = w->tensors.at[i].user;
         loops_set_user(w, i, l->out[number[i]]);
         if (!was) continue;

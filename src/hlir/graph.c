@@ -114,12 +114,15 @@ static char purpose_read(const struct sol_layer *l, int out_tensor, int dim, int
     return 0;
 }
 
-static void set_purposes(struct sol_layer *l, const struct row *row, int first_out)
+/* Its purposes are what the row or `like` says (one of them may be NULL), or what the loops show. */
+static void set_purposes(struct sol_layer *l, const struct row *row, const struct sol_tensor *const *like,
+                         int first_out)
 {
     for (int o = 0; o < l->nout; o++)
         for (int d = 0; d < l->out[o]->ndim; d++) {
             bool own = row && !(l->def->flags & (LAYER_MOVE | LAYER_MAP));
             char says = own ? row_purpose(row, true, o, d, l->out[o]->ndim) : 0;
+            if (like && like[o]) says = like[o]->dim[d].purpose;
             char read = says == 'C' || says == 'P' ? says : purpose_read(l, first_out + o, d, l->loops->stmts.n, 0);
             l->out[o]->dim[d].purpose = read ? read : l->def->text ? says : 0;
         }
@@ -188,29 +191,33 @@ static sol_status broadcast(struct sol_graph *g, struct sol_layer *before, const
     return SOL_OK;
 }
 
-static sol_status make_outputs(struct sol_graph *g, struct sol_layer *l, const struct row *row)
+static int given_inputs(const struct sol_layer *l)
 {
-    int first = 0;
-    for (int i = 0; i < l->nin; i++) first += l->in[i] != NULL;
-    for (int i = first; i < l->loops->tensors.n && l->loops->tensors.at[i].role == LOOPS_OUTPUT; i++) l->nout++;
+    int n = 0;
+    for (int i = 0; i < l->nin; i++) n += l->in[i] != NULL;
+    return n;
+}
+
+static sol_status make_outputs(struct sol_graph *g, struct sol_layer *l)
+{
+    const struct loops_tensor *t = l->loops->tensors.at;
+    const int first = given_inputs(l);
+    for (int i = first; i < l->loops->tensors.n && t[i].role == LOOPS_OUTPUT; i++) l->nout++;
     l->out = NEW_ARRAY(g->arena, struct sol_tensor *, l->nout);
     for (int o = 0; o < l->nout; o++) {
-        const struct loops_tensor *t = &l->loops->tensors.at[first + o];
+        const struct loops_tensor *made = &t[first + o];
         int64_t elements;
-        TRY(shape_elements(g->ctx, t->ndim, t->shape, &elements));
-        l->out[o] = graph_tensor(g, TENSOR_VALUE, NULL, (enum sol_dtype)t->dtype, t->ndim, t->shape);
+        TRY(shape_elements(g->ctx, made->ndim, made->shape, &elements));
+        l->out[o] = graph_tensor(g, TENSOR_VALUE, NULL, (enum sol_dtype)made->dtype, made->ndim, made->shape);
         l->out[o]->from = l;
         l->out[o]->from_out = o;
     }
-    if (row) set_purposes(l, row, first);
     return SOL_OK;
 }
 
-static sol_status add_layer(struct sol_graph *g, struct sol_layer *before, const struct layer_def *def,
-                            const char *name, const char *where, int nin, struct sol_tensor *const *in,
-                            const struct attrs *attrs, struct sol_layer **out_layer)
+static struct sol_layer *new_layer(struct arena *a, const struct layer_def *def, const char *name, const char *where,
+                                   int nin, struct sol_tensor *const *in)
 {
-    struct arena *a = g->arena;
     struct sol_layer *l = NEW(a, struct sol_layer);
     l->def = def;
     l->name = arena_strdup(a, name);
@@ -218,19 +225,78 @@ static sol_status add_layer(struct sol_graph *g, struct sol_layer *before, const
     l->nin = nin;
     l->in = NEW_ARRAY(a, struct sol_tensor *, nin);
     if (nin) memcpy(l->in, in, (size_t)nin * sizeof *in);
+    return l;
+}
+
+/* Bound, with outputs: becomes a part of the graph. */
+static void join(struct sol_graph *g, struct sol_layer *before, struct sol_layer *l)
+{
+    l->id = g->nlayers++;
+    link_layer(g, before, l);
+    for (int i = 0; i < l->nin; i++)
+        if (l->in[i]) PUSH(g->arena, l->in[i]->readers, l);
+}
+
+static sol_status add_layer(struct sol_graph *g, struct sol_layer *before, const struct layer_def *def,
+                            const char *name, const char *where, int nin, struct sol_tensor *const *in,
+                            const struct attrs *attrs, struct sol_layer **out_layer)
+{
+    struct arena *a = g->arena;
+    struct sol_layer *l = new_layer(a, def, name, where, nin, in);
     if (def->flags & LAYER_MAP) TRY(broadcast(g, before, def->name, name, where, nin, l->in));
     struct row_input *shapes = NEW_ARRAY(a, struct row_input, nin);
     for (int i = 0; i < nin; i++) shapes[i] = input_of(a, l->in[i]);
     const struct row *row;
     TRY(layer_attrs(a, def, attrs, &l->attrs));
     TRY(layer_bind_row(a, def, nin, shapes, &l->attrs, &l->loops, &row));
-    TRY(make_outputs(g, l, row));
-    l->id = g->nlayers++;
-    link_layer(g, before, l);
-    for (int i = 0; i < nin; i++)
-        if (l->in[i]) PUSH(a, l->in[i]->readers, l);
+    TRY(make_outputs(g, l));
+    if (row) set_purposes(l, row, NULL, given_inputs(l));
+    join(g, before, l);
     *out_layer = l;
     return SOL_OK;
+}
+
+/* The text of a layer of kind Row, for people and the text form. */
+static const char *row_text(const struct sol_layer *l, const struct sol_tensor *const *like)
+{
+    struct arena *a = l->loops->arena;
+    struct text text = text_new(a);
+    char(*purpose)[SOL_MAX_DIMS] = arena_alloc(a, ((size_t)l->loops->tensors.n + 1) * sizeof *purpose);
+    memset(purpose, 0, ((size_t)l->loops->tensors.n + 1) * sizeof *purpose);
+    for (int i = 0; i < l->nin + l->nout; i++) {
+        const struct sol_tensor *t = i < l->nin ? l->in[i] : like[i - l->nin];
+        for (int d = 0; t && d < t->ndim; d++) purpose[i][d] = t->dim[d].purpose;
+    }
+    loops_print_row(l->loops, purpose, &text);
+    return text.at;
+}
+
+sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const char *name, const char *where, int nin,
+                           struct sol_tensor *const *in, const struct loops *loops,
+                           const struct sol_tensor *const *like, struct sol_layer **out_layer)
+{
+    struct sol_layer *l = new_layer(g->arena, layer_def("Row"), name, where, nin, in);
+    l->loops = loops;
+    TRY(make_outputs(g, l));
+    const struct row_attr text = {.name = "text", .kind = ATTR_TEXT, .n = -1, .text = row_text(l, like)};
+    l->attrs = (struct attrs){1, arena_memdup(g->arena, &text, sizeof text)};
+    set_purposes(l, NULL, like, nin);
+    join(g, before, l);
+    *out_layer = l;
+    return ctx_check(g->ctx);
+}
+
+sol_status graph_add_again(struct sol_graph *g, struct sol_layer *before, const struct sol_layer *from,
+                           const char *name, struct sol_tensor *const *in, struct sol_layer **out_layer)
+{
+    struct sol_layer *l = new_layer(g->arena, from->def, name, from->where, from->nin, in);
+    l->loops = from->loops;
+    l->attrs = from->attrs;
+    TRY(make_outputs(g, l));
+    for (int o = 0; o < l->nout; o++) memcpy(l->out[o]->dim, from->out[o]->dim, sizeof l->out[o]->dim);
+    join(g, before, l);
+    *out_layer = l;
+    return ctx_check(g->ctx);
 }
 
 sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const char *name,

@@ -63,6 +63,14 @@ struct sol_tensor *graph_tensor(struct sol_graph *g, enum tensor_role role, cons
 sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const char *name,
                      const char *where, int nin, struct sol_tensor *const *in, const struct attrs *attrs,
                      struct sol_layer **out_layer);
+/* A layer of kind Row with these loops, whose tensors begin with the inputs and outputs in order. An output takes the
+ * channels and pixels of `like` (NULL: none) as its own. */
+sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const char *name, const char *where, int nin,
+                           struct sol_tensor *const *in, const struct loops *loops,
+                           const struct sol_tensor *const *like, struct sol_layer **out_layer);
+/* What `l` does, on other inputs of the same shapes and types. */
+sol_status graph_add_again(struct sol_graph *g, struct sol_layer *before, const struct sol_layer *l, const char *name,
+                           struct sol_tensor *const *in, struct sol_layer **out_layer);
 /* Its outputs must have no readers. They may stay in g->tensors for a while. */
 void graph_remove(struct sol_graph *g, struct sol_layer *l);
 void graph_output(struct sol_graph *g, const char *name, struct sol_tensor *t);

@@ -68,8 +68,9 @@ struct loops_tensor {
     const char *name; /* unique within the loops; a valid C identifier */
     uint8_t role, dtype, ndim;
     int64_t shape[SOL_MAX_DIMS];
-    const void *table; /* TABLE: its values, row-major, of `dtype` (SOL_I64 or SOL_F64) */
-    void *user;        /* the planner's: the graph tensor behind it */
+    const void *table;            /* TABLE: its values, row-major, of `dtype` (SOL_I64 or SOL_F64) */
+    const char *letter, *formula; /* TABLE: its values as an expression of the index, for people; NULL: not known */
+    void *user;                   /* the planner's: the graph tensor behind it */
 };
 struct loops_stmt {
     uint8_t nout;
@@ -212,6 +213,9 @@ struct loops *rewrite_sweep(const struct loops *l);
 bool rewrite_has_reduction(const struct loops *l, int32_t node);
 bool rewrite_reads(const struct loops *l, int32_t node, int tensor);
 
+/* -- order.c: brings statements into order of need, and marks scans. */
+sol_status loops_order(struct sol_ctx *ctx, struct loops *l);
+
 /* -- digits.c: letters that occur as L//a and L%a. digits_find walks expressions of `l`; then digits_cuts is how many
  * places a letter is to be cut at (0: it stays), and digits_letters makes its digits, letters of `to` (which may be `l`
  * itself), and returns the sum that stands for it. */
@@ -230,6 +234,8 @@ int32_t digits_letters(const struct digits *d, int letter, struct loops *to);
 void loops_print(const struct loops *l, struct text *out);
 void stmt_print(const struct loops *l, const struct loops_stmt *s, struct text *out); /* without an end of line */
 void ex_print(const struct loops *l, int32_t node, struct text *out);
+/* A row that binds to these loops. purpose: of the dimensions of each tensor, 0: none, which give their letters. */
+void loops_print_row(const struct loops *l, char (*purpose)[SOL_MAX_DIMS], struct text *out);
 
 /* -- rows.c: symbolic rows: parsing and binding.
  *

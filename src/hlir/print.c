@@ -202,3 +202,81 @@ void loops_print(const struct loops *l, struct text *out)
         text_put(out, "\n");
     }
 }
+
+/* -- as a row */
+
+/* Letters of the head: one for each purpose and size, that no loop is called by. */
+struct heads {
+    const struct loops *l;
+    struct text sizes;
+    VECTOR(struct head {
+        char purpose;
+        int64_t size;
+        const char *name;
+    })
+    all;
+};
+
+static bool is_letter(const struct heads *h, const char *name)
+{
+    for (int i = 0; i < h->l->letters.n; ++i)
+        if (!strcmp(h->l->letters.at[i].name, name)) return true;
+    for (int i = 0; i < h->l->tensors.n; ++i)
+        if (h->l->tensors.at[i].formula && !strcmp(h->l->tensors.at[i].letter, name)) return true;
+    return false;
+}
+
+static void put_size(struct heads *h, const char *name, int64_t size)
+{
+    text_put(&h->sizes, "%s#%s=%lld", h->sizes.n ? "; " : "", name, (long long)size);
+}
+
+static const char *head_letter(struct heads *h, char purpose, int64_t size)
+{
+    for (int i = 0; i < h->all.n; ++i)
+        if (h->all.at[i].purpose == purpose && h->all.at[i].size == size) return h->all.at[i].name;
+    struct head head = {purpose, size, NULL};
+    int number = h->all.n;
+    do head.name = arena_printf(h->l->arena, "%c%d", purpose, number);
+    while (is_letter(h, head.name) && (number += 64));
+    PUSH(h->l->arena, h->all, head);
+    put_size(h, head.name, size);
+    return head.name;
+}
+
+static void show_heads(struct heads *h, enum loops_role role, char (*purpose)[SOL_MAX_DIMS], const char *before,
+                       struct text *out)
+{
+    for (int i = 0; i < h->l->tensors.n; ++i) {
+        const struct loops_tensor *t = &h->l->tensors.at[i];
+        if (t->role != role) continue;
+        text_put(out, "%s %s:%s[", before, t->name, dtype_def((enum sol_dtype)t->dtype)->name);
+        for (int d = 0; d < t->ndim; ++d) {
+            const char p = purpose[i][d];
+            text_put(out, d ? " %s" : "%s", head_letter(h, p == 'C' || p == 'P' || p == 'N' ? p : 'A', t->shape[d]));
+        }
+        text_put(out, "]");
+        before = "";
+    }
+}
+
+void loops_print_row(const struct loops *l, char (*purpose)[SOL_MAX_DIMS], struct text *out)
+{
+    struct heads h = {.l = l, .sizes = text_new(l->arena)};
+    struct text tables = text_new(l->arena);
+    show_heads(&h, LOOPS_INPUT, purpose, "", out);
+    show_heads(&h, LOOPS_OUTPUT, purpose, " ->", out);
+    show_heads(&h, LOOPS_TEMP, purpose, " ->", out);
+    for (int i = 0; i < l->letters.n; ++i) put_size(&h, l->letters.at[i].name, l->letters.at[i].size);
+    for (int i = 0; i < l->tensors.n; ++i) {
+        const struct loops_tensor *t = &l->tensors.at[i];
+        if (!t->formula) continue;
+        put_size(&h, t->letter, *t->shape);
+        text_put(&tables, "%s%s[%s] = %s", tables.n ? "; " : "", t->name, t->letter, t->formula);
+    }
+    text_put(out, " | %s | %s | ", h.sizes.at, tables.at);
+    for (int i = 0; i < l->stmts.n; ++i) {
+        if (i) text_put(out, "; ");
+        stmt_print(l, &l->stmts.at[i], out);
+    }
+}

@@ -52,7 +52,4 @@ struct row {
 /* An expression over attributes x, y, z: what composites of math.def consist of. */
 sol_status row_parse_expression(struct arena *a, const char *name, const char *text, struct row **out_row,
                                 int32_t *out_e);
-/* order.c: brings statements into order of need, and marks scans. */
-sol_status loops_order(struct sol_ctx *ctx, struct loops *l);
-
 #endif
