@@ -1,9 +1,9 @@
-/* The arena: memory that is handed out by moving an offset and given back all at once.
+/* The arena allocates by moving an offset, and frees everything at once.
  *
- * Blocks grow geometrically and come from the application's allocator, or from mmap where there is none. If they cannot
- * be had, the context is marked and the arena goes on with other memory: first mmap, and where the system has none
- * left, the reserve: a range of addresses that the context keeps for all its arenas, used over and over. What is
- * computed from then on is thrown away by the next ctx_check; it only has to be safe to write. */
+ * Blocks grow geometrically. They come from the application's allocator, or from mmap without one. If allocation fails,
+ * the arena marks the context and continues with other memory: first from mmap, then from the reserve, a range of
+ * addresses that all arenas of the context share and reuse. The next ctx_check discards what was computed after the
+ * failure, so this memory only has to be safe to write. */
 #include "base/base.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #endif
 #ifdef POISON
 #include <sanitizer/asan_interface.h>
-enum { RED_ZONE = 16 };    /* between allocations, so that a write past the end is seen */
+enum { RED_ZONE = 16 };    /* between allocations, to detect writes past the end */
 #define BLOCKS_FROM_MMAP 0 /* the leak checker looks for pointers in memory from malloc only */
 #else
 #define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
@@ -33,7 +33,7 @@ enum { RED_ZONE = 0 };
 enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LARGEST_BLOCK = 16 << 20 };
 
 enum origin { FROM_APPLICATION, FROM_SYSTEM };
-struct block { /* lies in front of the memory it describes */
+struct block { /* precedes the memory that it describes */
     struct block *older;
     size_t bytes, used; /* both with this header */
     enum origin origin;
@@ -83,7 +83,8 @@ struct sol_ctx *arena_ctx(const struct arena *a)
     return a->ctx;
 }
 
-/* A block with room for n bytes, or NULL. With `insist` the system is asked after the application has refused. */
+/* Returns a block with room for n bytes, or NULL. With `insist` it asks the system if the application's allocator
+ * fails. */
 static struct block *add_block(struct arena *a, size_t n, bool insist)
 {
     if (n > SIZE_MAX / 2) return NULL;

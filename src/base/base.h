@@ -1,8 +1,8 @@
-/* What every other folder stands on: status values, arenas, text, vectors, logging, processes.
+/* Base: status values, arenas, text, vectors, logging, processes. All other folders use it.
  *
- * Memory rule: everything a compile makes lives in one arena and dies with it. An arena allocation never returns NULL:
- * when memory runs out it marks the context (sol_ctx_failed) and hands out memory that is still valid to write, so that
- * code needs no test per allocation; TRY(ctx_check(ctx)) at the end of each pass turns the mark into SOL_ERR_NOMEM. */
+ * Memory rule: everything that a compilation allocates lives in one arena, which is freed as a whole. arena_alloc never
+ * returns NULL. When memory runs out it marks the context and returns memory that is still valid to write, so code
+ * does not test each allocation. TRY(ctx_check(ctx)) at the end of each pass turns the mark into SOL_ERR_NOMEM. */
 #ifndef SOL_BASE_H
 #define SOL_BASE_H
 
@@ -18,7 +18,7 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* Hands a failure on. */
+/* Returns a failure to the caller. */
 #define TRY(call)                            \
     do {                                     \
         sol_status try_status_ = (call);     \
@@ -33,31 +33,31 @@
 
 struct arena;
 
-/* context.c: configuration, the last error, the log, the allocator. Thread-safe except for the error text, which
- * belongs to the thread that made the call (thread-local). */
+/* context.c: configuration, the last error, the log, the allocator. All functions are thread-safe; each thread has its
+ * own error text. */
 
 /* Records "what, where, expected, got, what to do" and returns `status`, so that one writes `return ctx_fail(...)`. */
 sol_status ctx_fail(struct sol_ctx *ctx, sol_status status, const char *format, ...) PRINTF_LIKE(3, 4);
-/* Puts text in front of the recorded error ("while compiling layer conv1: "). Returns `status`. */
+/* Prepends text to the recorded error ("while compiling layer conv1: "). Returns `status`. */
 sol_status ctx_where(struct sol_ctx *ctx, sol_status status, const char *format, ...) PRINTF_LIKE(3, 4);
 /* SOL_ERR_NOMEM if an allocation failed since the context was made or ctx_clear was called; SOL_ERR_INTERRUPTED if the
  * application's interrupt callback says so; else SOL_OK. */
 sol_status ctx_check(struct sol_ctx *ctx);
 void ctx_clear(struct sol_ctx *ctx); /* forgets that an allocation failed */
-/* progress.c: tells the application, or shows on a terminal, how far the work is ("Compiling", 12, 53); what NULL: it
- * is done, or given up. */
+/* progress.c: reports progress ("Compiling", 12, 53) to the application or on a terminal. what NULL: the work is
+ * finished or cancelled. */
 void ctx_progress(struct sol_ctx *ctx, const char *what, int done, int total);
-/* Steps of runs, if the application wants to know of them. */
+/* Reports the steps of runs to the application's callback (sol_on_step). */
 bool ctx_tells_steps(struct sol_ctx *ctx);
 void ctx_step(struct sol_ctx *ctx, const char *label);
-/* Adds ns to the time that was spent on tuning with this context; returns all of it. */
+/* Adds ns to the tuning time of this context, and returns the total. */
 int64_t ctx_spent(struct sol_ctx *ctx, int64_t ns);
 /* malloc, realloc and free through the context, so that tests can make them fail. ctx_realloc(NULL, n) allocates. */
 void *ctx_realloc(struct sol_ctx *ctx, void *p, size_t bytes);
 void ctx_free(struct sol_ctx *ctx, void *p);
 /* The value of a configuration key ("compiler::name"), or its default from config.def. Never NULL for known keys. */
 const char *ctx_config(struct sol_ctx *ctx, const char *key);
-/* Of a key whose value is a number of bytes ("400MB"); -1: it is a word. */
+/* The value of a key as a number of bytes ("400MB"); -1: the value is a word. */
 int64_t ctx_config_bytes(struct sol_ctx *ctx, const char *key);
 
 /* log.c: `[INFO ][  8.79][core] Compiler (63): text` to stderr or the application's callback; the level from SOL_LOG or
@@ -72,8 +72,7 @@ struct arena *arena_create(struct sol_ctx *ctx); /* NULL: out of memory, recorde
 void arena_destroy(struct arena *a);             /* NULL is fine */
 struct sol_ctx *arena_ctx(const struct arena *a);
 void *arena_alloc(struct arena *a, size_t bytes); /* zeroed, aligned to 16 */
-/* The same for data whose size comes from outside (a file, a tensor's shape): NULL, and no mark, if it cannot be had.
- */
+/* For data whose size comes from outside (a file, a tensor's shape): returns NULL without a mark if memory runs out. */
 void *arena_try(struct arena *a, size_t bytes);
 char *arena_printf(struct arena *a, const char *format, ...) PRINTF_LIKE(2, 3);
 char *arena_strdup(struct arena *a, const char *text); /* NULL stays NULL */
@@ -81,7 +80,7 @@ void *arena_memdup(struct arena *a, const void *data, size_t bytes);
 #define NEW(a, type) ((type *)arena_alloc(a, sizeof(type)))
 #define NEW_ARRAY(a, type, n) ((type *)arena_alloc(a, (size_t)(n) * sizeof(type)))
 
-/* A growing array in an arena: `struct { type *at; int n, room; }`. Old storage stays until the arena dies. */
+/* A growing array in an arena: `struct { type *at; int n, room; }`. Old storage is freed with the arena. */
 #define VECTOR(type) \
     struct {         \
         type *at;    \
@@ -94,8 +93,7 @@ void *arena_memdup(struct arena *a, const void *data, size_t bytes);
     } while (0)
 void *vector_grow(struct arena *a, void *at, int *room, size_t size);
 
-/* text.c: text that grows, in an arena; `at` is always terminated. `indent` counts levels of four blanks for text_line.
- */
+/* text.c: growing text in an arena; `at` is always terminated. `indent` counts levels of four blanks for text_line. */
 struct text {
     struct arena *arena;
     char *at;
@@ -105,22 +103,22 @@ struct text {
 struct text text_new(struct arena *a);
 void text_put(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3);
 void text_line(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3); /* indented, with a newline */
-/* As a C string in quotes: what is not plain, or would begin or end a comment, is an underscore. */
+/* Writes a C string literal. Characters that are not plain, or would begin or end a comment, become underscores. */
 void text_string(struct text *t, const char *s);
-void text_literal(struct text *t, const char *s);                           /* as a C string that is these very bytes */
+void text_literal(struct text *t, const char *s); /* a C string literal with exactly these bytes */
 void text_open(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3);  /* a line, then one level deeper */
 void text_close(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3); /* one level up, then a line */
 void text_add(struct text *t, const char *bytes, size_t n);
 struct map;
-/* C text that begins with declarations which other sources may have, too: an empty line stands behind each. */
+/* C text that begins with declarations which other sources may share, each followed by an empty line. */
 struct source_text {
     const char *text;
     size_t head;      /* characters of them */
-    const char *note; /* a comment for whoever reads the source, and no part of it; NULL: none */
+    const char *note; /* a comment for readers, not part of the key; NULL: none */
 };
-/* Adds the declarations that are not in `seen` yet, and puts them there. */
+/* Appends the declarations that are not in `seen`, and adds them to it. */
 void text_heads(struct text *t, struct map *seen, const struct source_text *s);
-/* A name that is safe in C and in a file name: letters, digits, '_'; at most 63 characters. */
+/* Makes a name that is safe in C and in file names: letters, digits, '_'; at most 63 characters. */
 char *text_identifier(struct arena *a, const char *name);
 
 /* map.c: open addressing from a string or a number to a pointer, in an arena. */
@@ -139,22 +137,20 @@ void hash_add(struct hash *h, const void *data, size_t bytes);
 void hash_text(struct hash *h, const char *text); /* with its terminator */
 void hash_hex(const struct hash *h, char out[33]);
 
-/* process.c: runs a program without a shell. argv ends with NULL; argv[0] is looked up in PATH. */
+/* process.c: runs a program without a shell. argv ends with NULL; PATH is searched for argv[0]. */
 struct process;
 sol_status process_start(struct sol_ctx *ctx, const char *const argv[],
                          struct process **out_p); /* stdout+stderr kept */
-/* Waits; *out_exit is the exit code (128 + signal if killed); *out_output lives as long as the process. Use
- * process_free. */
+/* Waits for the end. *out_exit is the exit code (128 + signal if killed). *out_output is valid until process_free. */
 sol_status process_wait(struct sol_ctx *ctx, struct process *p, int *out_exit, const char **out_output);
 bool process_done(struct process *p);                      /* does not block */
-void process_free(struct sol_ctx *ctx, struct process *p); /* kills it if it still runs */
+void process_free(struct sol_ctx *ctx, struct process *p); /* kills the program if it still runs */
 
-/* file.c: whole files; writing goes to a temporary name in the same folder, then rename, so that no reader sees a part.
- */
+/* file.c: whole files. Files are written under a temporary name and then renamed, so no reader sees a partial file. */
 sol_status file_read(struct sol_ctx *ctx, struct arena *a, const char *path, char **out_data, size_t *out_bytes);
 sol_status file_write(struct sol_ctx *ctx, const char *path, const void *data, size_t bytes);
 sol_status file_make_folder(struct sol_ctx *ctx, const char *path); /* and its parents */
-/* In an open folder; a link at the end of the name is not followed. A file may be written in parts. */
+/* Files in an open folder. A symbolic link at the end of the name is not followed. Files may be written in pieces. */
 struct file_part {
     const void *data;
     size_t bytes;
@@ -162,12 +158,12 @@ struct file_part {
 sol_status file_read_at(struct sol_ctx *ctx, struct arena *a, int folder, const char *name, char **out_data,
                         size_t *out_bytes);
 sol_status file_write_at(struct sol_ctx *ctx, int folder, const char *name, int n, const struct file_part *part);
-/* All of an open file; `path` is for messages. */
+/* Reads all of an open file; `path` is for messages. */
 sol_status file_read_open(struct sol_ctx *ctx, struct arena *a, int fd, const char *path, char **out_data,
                           size_t *out_bytes);
 bool file_exists(const char *path);
 
-/* dtypes.c: what dtypes.def says of a type. */
+/* dtypes.c: properties of types, from dtypes.def. */
 struct dtype_def {
     const char *name;   /* "f32" */
     const char *c_name; /* "float" */
@@ -175,10 +171,10 @@ struct dtype_def {
     bool is_float, is_signed, is_bool;
 };
 const struct dtype_def *dtype_def(enum sol_dtype t);
-/* Element i of an integer or bool type; of u64 the bits. */
+/* Element i of an array of an integer or bool type; for u64 its bits. */
 int64_t dtype_int(enum sol_dtype t, const void *data, int64_t i);
 
-/* Sizes: SOL_ERR_INVALID with a message if the product overflows 2^47 elements or a size is negative. */
+/* Number of elements. SOL_ERR_INVALID with a message if it exceeds 2^47 or a size is negative. */
 sol_status shape_elements(struct sol_ctx *ctx, int ndim, const int64_t *shape, int64_t *out_n);
 
 /* clock.c */

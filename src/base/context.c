@@ -1,7 +1,7 @@
-/* The context: configuration, the thread's last error, the allocator, and the callbacks of the application.
+/* The context: configuration, the thread's last error, the allocator, and the application's callbacks.
  *
- * Configuration values are never freed before the context, so that a pointer once returned stays valid while another
- * thread sets the key. */
+ * Configuration values live as long as the context, so a returned pointer stays valid while another thread sets the
+ * key. */
 #include "base/base.h"
 
 #include <pthread.h>
@@ -169,7 +169,7 @@ static bool is_number(const char *value)
     return digits > 0 && digits < 10 && !value[digits];
 }
 
-/* "400MB": digits, perhaps a fraction, perhaps a unit, which is a power of 1000. -1: it is none. */
+/* Parses "400MB": digits, an optional fraction, an optional unit (a power of 1000). -1: not a number of bytes. */
 static int64_t bytes_of(const char *value)
 {
     static const struct {
@@ -192,7 +192,7 @@ int64_t ctx_config_bytes(struct sol_ctx *ctx, const char *key)
     return bytes_of(ctx_config(ctx, key));
 }
 
-/* Is `value` one of the words of `values`, which are separated by '|'? "bytes" stands for a number of them. */
+/* Whether `value` is one of the words of `values`, which are separated by '|'. "bytes" stands for a number of bytes. */
 static bool accepted(const char *values, const char *value)
 {
     if (!*values) return true;
@@ -275,7 +275,7 @@ const char *sol_config_key(int i, const char **out_default, const char **out_doc
     return config_defs[i].key;
 }
 
-/* Defaults, and what the environment says; a value there that is not accepted is reported and left out. */
+/* Sets the defaults, then the values of environment variables. Invalid values there are reported and ignored. */
 static sol_status config_defaults(struct sol_ctx *ctx)
 {
     for (int i = 0; i < CONFIG_KEYS; i++) atomic_init(&ctx->config[i], config_defs[i].value);
@@ -293,7 +293,7 @@ static sol_status config_defaults(struct sol_ctx *ctx)
     return SOL_OK;
 }
 
-/* -- life */
+/* -- creation and destruction */
 
 sol_status sol_ctx_create(const struct sol_ctx_options *options, struct sol_ctx **out_ctx)
 {

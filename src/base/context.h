@@ -1,4 +1,4 @@
-/* The inside of a context, for the files of this folder alone. */
+/* The internals of a context, for the files of this folder only. */
 #ifndef SOL_BASE_CONTEXT_H
 #define SOL_BASE_CONTEXT_H
 
@@ -44,12 +44,11 @@ struct sol_ctx {
 };
 
 /* context.c */
-void *ctx_allocate(struct sol_ctx *ctx, size_t bytes); /* NULL, and no mark, if it cannot be had */
+void *ctx_allocate(struct sol_ctx *ctx, size_t bytes); /* NULL without a mark if memory runs out */
 /* Marks the context; the next ctx_check returns SOL_ERR_NOMEM. */
 void ctx_out_of_memory(struct sol_ctx *ctx, size_t bytes);
-/* Memory that can be written, zeroed, where there is none: marks the context. What was handed out before is handed out
- * again. A request above the whole reserve (64 MiB) cannot be met by any address; callers whose sizes come from outside
- * use arena_try. */
+/* Returns writable, zeroed memory after memory ran out, and marks the context. It returns the same memory again and
+ * again. Requests above the size of the reserve (64 MiB) fail; callers whose sizes come from outside use arena_try. */
 void *ctx_reserve(struct sol_ctx *ctx, size_t bytes);
 
 /* progress.c */
@@ -57,10 +56,10 @@ static inline on_progress_fn ctx_on_progress(struct sol_ctx *ctx)
 {
     return atomic_load(&ctx->on_progress);
 }
-/* Takes the bar away before something else is written to stderr, whose lock the caller holds. */
+/* Removes the bar before other output to stderr. The caller holds the lock of stderr. */
 void bar_wipe(struct sol_ctx *ctx);
 
-/* log.c: the level of a name that config.def accepts. */
+/* log.c: the level for a name of config.def. */
 enum log_level log_level_named(const char *name);
 
 #endif

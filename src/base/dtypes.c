@@ -1,4 +1,4 @@
-/* What dtypes.def says of a data type, and the number of elements of a shape. */
+/* Properties of data types (dtypes.def), and the number of elements of a shape. */
 #include "base/base.h"
 
 static const struct dtype_def defs[] = {

@@ -1,5 +1,5 @@
-/* Whole files. A file is written under a temporary name in its own folder and then renamed: a reader, or a process that
- * starts after a crash, sees the old content or the new, never a part. */
+/* Whole files. A file is written under a temporary name in its folder and then renamed. Readers, also after a crash,
+ * see either the old content or the new, never a part. */
 #include "base/base.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* A 128-bit content hash: two lanes of multiply and rotate over 64-bit words, finished with an avalanche. Every call of
- * hash_add counts as one piece with its length, so that ("ab", "c") and ("a", "bc") differ. Not for security. */
+ * hash_add also hashes the length of its data, so that ("ab", "c") and ("a", "bc") differ. Not for security. */
 #include "base/base.h"
 
 #include <stdio.h>

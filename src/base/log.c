@@ -1,5 +1,5 @@
-/* The log: one line a message, `[INFO ][  8.79][core] Compiler (63): text`, written at once so that lines of several
- * threads do not mix. The time is in seconds since the context was made. */
+/* The log: one line for each message, `[INFO ][  8.79][core] Compiler (63): text`. A line is one write, so lines of
+ * several threads do not mix. The time is in seconds since the context was created. */
 #include "base/base.h"
 
 #include <stdio.h>

@@ -39,7 +39,7 @@ static uint64_t text_key(const char *text)
     return h;
 }
 
-/* Where the key is, or where it would be put. */
+/* The slot of the key, or the slot for inserting it. */
 static struct entry *find(const struct map *m, uint64_t key, const char *text)
 {
     for (size_t i = mix(key) & (m->room - 1);; i = (i + 1) & (m->room - 1)) {

@@ -1,10 +1,10 @@
-/* Runs a program, and nothing in a file name becomes a command. Standard output and error go to one pipe, of which the
- * first MiB is kept; standard input is empty. The child leads a process group of its own, so that a compiler dies
- * together with the programs it started.
+/* Runs a program without interpreting its arguments. Standard output and error go to one pipe, and the first MiB is
+ * kept. Standard input is empty. The child leads its own process group, so that killing it also kills the programs that
+ * a compiler started.
  *
- * An exit code belongs to the application as much as to us: it may ignore SIGCHLD, as daemons do, and then there is
- * none, or wait for any child and take ours. Where it does anything with that signal, /bin/sh stands between: it gets
- * the arguments as they are, waits for the program and writes the code into a pipe. */
+ * The application may take away the exit code: it may ignore SIGCHLD, as daemons do, or wait for any child. If it
+ * changes that signal, SOL starts /bin/sh with the unchanged arguments; the shell waits for the program and writes the
+ * exit code into a pipe. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -70,7 +70,7 @@ static int spawn(const char *const argv[], int out, int code, pid_t *pid)
     return error;
 }
 
-/* A pipe whose ends are above 2, so that the child's own 0, 1 and 2 can be put in place without losing them. */
+/* A pipe whose descriptors are above 2, so that they do not collide with the child's 0, 1 and 2. */
 static int make_pipe(int ends[2])
 {
     int low[2];
@@ -87,7 +87,7 @@ static int make_pipe(int ends[2])
     return error;
 }
 
-/* Starts the program, with /bin/sh before it where its exit code would be lost. */
+/* Starts the program, through /bin/sh if its exit code would be lost. */
 static int start(struct process *p, const char *const argv[])
 {
     static const char *const shell[] = {"/bin/sh", "-c", "\"$@\" 3>&-; code=$?; echo $code >&3; exit $code", "sh"};
@@ -169,12 +169,12 @@ static void drain(struct process *p)
     }
 }
 
-/* The exit code that the shell has written. */
+/* Reads the exit code that the shell wrote. */
 static int written_code(const struct process *p)
 {
     char text[16] = "";
     const ssize_t n = p->code >= 0 ? read(p->code, text, sizeof text - 1) : 0;
-    return n > 0 ? atoi(text) : 127; /* 127: someone else in this program waited for our child */
+    return n > 0 ? atoi(text) : 127; /* 127: other code of this process has waited for our child */
 }
 
 static void collect(struct process *p, int flags)

@@ -1,6 +1,6 @@
-/* Progress: the application's callback, or a bar in the last line of a terminal, which is wiped away when the work is
- * done. Log lines wipe it first (log.c). The lock of stderr guards what is on the screen: libc makes it anew in a child
- * process. */
+/* Progress: the application's callback, or a bar in the last line of a terminal. The bar is removed when the work is
+ * done, and before each log line (log.c). The lock of stderr guards the screen, because libc resets that lock in a
+ * child process. */
 #include "base/base.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ static void draw(const struct bar *b, const char *what, int done, int total, int
     fflush(stderr);
 }
 
-/* What is begun is drawn at once, and then as often as one can see it. */
+/* Draws new work immediately, and then limits the rate of updates. */
 static void show(struct sol_ctx *ctx, const char *what, int done, int total)
 {
     struct bar *b = &ctx->bar;

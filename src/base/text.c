@@ -1,4 +1,4 @@
-/* Text that grows, in an arena: what the printers write to. Doubling keeps the waste below what is used. */
+/* Growing text in an arena, for printers. Doubling keeps the waste below the size of the text. */
 #include "base/base.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Memory of calls in flight. A slot is kept when its call ends, so that the next call finds memory whose pages exist.
- * Pages are huge ones, unless they come slowly, as where a machine's host has to find memory for each: then a large
- * block begins with small ones, and the system joins them while the block is in use. */
+/* Memory of running calls. A slot is kept after its call, so that the next call reuses mapped pages. Blocks use huge
+ * pages. If huge pages are slow to get, because the machine's host must first provide memory for each, a large block
+ * starts with small pages, and the system merges them while the block is in use. */
 #include "runtime/inside.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static void want_huge(char *at, int64_t bytes)
 #endif
 }
 
-/* Touches the huge pages of a large block, until some came slowly. True: some did, and the rest are small ones. */
+/* Touches the huge pages of a large block. Stops and returns true if they are slow; the rest are then small pages. */
 static bool touch_huge(char *at, int64_t bytes)
 {
     int slow = 0;
@@ -66,7 +66,7 @@ void block_free(struct sol_ctx *ctx, struct block *b)
     *b = (struct block){0};
 }
 
-/* Makes a block large enough; what was in it is lost. */
+/* Enlarges a block if necessary, without keeping its content. */
 static sol_status block_need(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *b)
 {
     if (b->bytes >= bytes) return SOL_OK;

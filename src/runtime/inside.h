@@ -1,5 +1,5 @@
-/* The inside of the runtime, for the files of this folder alone: a network, parameters of its callers, its blocks of
- * memory, its calls in flight. */
+/* The internals of the runtime, for the files of this folder only: a network, parameter sets, memory blocks, and
+ * running calls. */
 #ifndef SOL_RUNTIME_INSIDE_H
 #define SOL_RUNTIME_INSIDE_H
 
@@ -12,16 +12,16 @@ struct block { /* memory aligned to 64 bytes, to huge pages if it is large */
     char *at;
     void *raw;
     int64_t bytes;
-    bool small; /* for want of large pages that come quickly */
+    bool small; /* because huge pages are slow to get */
 };
-/* What a call of forward leaves for backward. */
+/* The tensors that a call of forward saves for backward. */
 struct sol_saved {
     struct sol_net *net;
     struct sol_saved *next; /* while idle */
     struct block block;
-    atomic_bool used; /* backward has worked in it: nothing is saved there any more */
+    atomic_bool used; /* backward reused the memory: nothing is saved here any more */
 };
-/* What one call in flight needs; kept for the next call. */
+/* The memory of one running call; kept for the next call. */
 struct slot {
     struct slot *next;
     struct block workspace, scratch;
@@ -34,18 +34,18 @@ struct profile { /* of the last runs of a program that were measured */
     int64_t runs;
     int64_t *ns; /* by run, modulo PROFILE_RUNS, and step; NULL: none yet */
 };
-/* A mutex with a condition that survives fork(): a child makes it anew, for whoever held it does not exist there. */
+/* A mutex with a condition that survives fork(): a child process resets it, because its holder does not exist there. */
 struct lock {
-    atomic_int forks; /* of the process in which it is good */
+    atomic_int forks; /* the process in which it is valid */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
 };
-/* Parameters of one owner: where their data are, and what was prepared of them. */
+/* One parameter set: pointers to the owner's data, and the packed and folded parameters. */
 struct sol_params {
     struct sol_net *net;
     struct lock lock;   /* for all below */
     const void **param; /* as they were handed over last */
-    bool *dirty;        /* by parameter: what depends on it is to be prepared again */
+    bool *dirty;        /* by parameter: it changed, and `prepare` must run its steps again */
     bool any_dirty;     /* or nothing was prepared yet */
     bool fresh;         /* nothing was prepared yet */
     bool preparing;
@@ -75,25 +75,25 @@ struct sol_net {
 /* lock.c */
 void lock_init(struct lock *l);
 void lock_destroy(struct lock *l);
-/* `mend` puts `of`, which the lock guards, right in a child process, where calls of the parent's other threads never
- * end; NULL: there is nothing to put right. */
+/* `mend` repairs `of`, which the lock guards, in a child process, where calls of the parent's other threads never end.
+ * NULL: nothing to repair. */
 void lock_take(struct lock *l, void (*mend)(void *of), void *of);
 void lock_give(struct lock *l);
 
 /* net.c */
 void net_lock(struct sol_net *net);
 void net_unlock(struct sol_net *net);
-/* Frees what is left of a network that was destroyed, when nothing that is saved holds it any more. */
+/* Frees the rest of a destroyed network when no saved tensors refer to it any more. */
 void net_free(struct sol_net *net);
 
 /* block.c */
 sol_status block_make(struct sol_ctx *ctx, int64_t bytes, const char *what, struct block *out_b);
 void block_free(struct sol_ctx *ctx, struct block *b);
 void block_keep(struct block *b); /* it will be used again */
-/* Memory of somebody else's that is about to be written. If it is large it is as a rule new, as a gradient of every
- * step is, since allocators give such memory back: with huge pages that is written several times as fast. */
+/* Prepares memory of the caller that a program will write. Large memory is usually new, such as the gradients of a
+ * step, because allocators return large blocks to the system. Writing it is several times as fast with huge pages. */
 void block_fresh(char *at, int64_t bytes);
-/* Takes a slot with workspace and scratch for a call of `p`; hand it back with slot_give. */
+/* Takes a slot with workspace and scratch for a call of `p`. Return it with slot_give. */
 sol_status slot_take(struct sol_net *net, const struct sol_program *p, int threads, struct slot **out_s);
 void slot_give(struct sol_net *net, struct slot *s);
 void slot_free(struct sol_net *net, struct slot *s);
@@ -109,7 +109,7 @@ void params_unlock(struct sol_params *params);
 /* profile.c: adds a run. */
 void profile_add(struct sol_net *net, struct profile *p, int nstep, const int64_t *ns);
 
-/* prepare.c. Between enter and leave the prepared block is good, and nobody writes it. */
+/* prepare.c. Between enter and leave the prepared block is up to date, and nobody writes it. */
 sol_status prepare_enter(struct sol_params *params, int threads);
 void prepare_leave(struct sol_params *params);
 
@@ -120,11 +120,11 @@ struct call {
     const void *const *inputs; /* NULL: prepare */
     void *const *outputs;
     const struct sol_saved *saved; /* NULL: the program uses none */
-    struct sol_saved *uses_up;     /* the program writes over what was saved; NULL: it must not */
+    struct sol_saved *uses_up;     /* set if the program overwrites saved tensors; NULL: it must not */
     const unsigned char *only;     /* by step: 0 skips it; NULL: all run */
     int threads;
     bool profile;
-    int64_t *out_ns; /* by step; NULL: what is measured becomes part of the profile */
+    int64_t *out_ns; /* by step; NULL: the profile records the times */
 };
 sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s);
 

@@ -1,5 +1,5 @@
-/* A lock that survives fork(). In a child process it may be held by a thread of the parent's, which does not exist
- * there: the first of the child's threads that wants it makes it anew. */
+/* A lock that survives fork(). In a child process, a thread of the parent that does not exist there may hold it. The
+ * first thread of the child that takes the lock therefore resets it. */
 #include <sched.h>
 
 #include "runtime/inside.h"

@@ -1,5 +1,4 @@
-/* The network object: what it consists of, its numbers. Parameters are in params.c, running is in run.c and prepare.c.
- */
+/* The network object: creation, inputs and outputs, memory. params.c has parameter sets; run.c and prepare.c run it. */
 #include "runtime/inside.h"
 
 #include <string.h>
@@ -129,7 +128,7 @@ void net_unlock(struct sol_net *net)
     lock_give(&net->lock);
 }
 
-/* -- what it takes and gives */
+/* -- inputs and outputs */
 
 int sol_net_inputs(const struct sol_net *net)
 {
@@ -166,7 +165,7 @@ struct sol_io sol_net_param_io(const struct sol_net *net, int i)
     return io_at(net->parts.params, net->module->nparam, i);
 }
 
-/* -- numbers */
+/* -- memory */
 
 void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m)
 {
@@ -176,7 +175,7 @@ void sol_net_memory(const struct sol_net *net, struct sol_memory *out_m)
     int64_t constants = 0;
     for (int i = 0; i < m->nbuffer; i++)
         if (m->buffer[i].kind == SOL_BUFFER_CONST) constants += m->buffer[i].bytes;
-    /* a slot is for both: each of its blocks is as large as one of them needs */
+    /* a slot serves both: each block has the larger of the two sizes */
     const int64_t running = MAX(f->workspace_bytes, b->workspace_bytes) +
                             MAX(rt_scratch_bytes(f, NULL), rt_scratch_bytes(b, NULL)) * threads;
     const int64_t preparing = q->workspace_bytes + rt_scratch_bytes(q, NULL) * threads;

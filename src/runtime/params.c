@@ -1,5 +1,5 @@
-/* Parameters belong to whoever calls: pointers to the owner's data, and what was prepared of them. A network may be
- * called with the parameters of several owners, by turns and at once. */
+/* Parameter sets belong to the caller: pointers to the owner's data, and the packed and folded parameters. Several sets
+ * may use one network, alternately or at the same time. */
 #include <string.h>
 
 #include "runtime/inside.h"
@@ -29,7 +29,7 @@ void sol_params_destroy(struct sol_params *params)
     ctx_free(params->net->ctx, params);
 }
 
-/* In a child process: calls of other threads are forgotten, what they may have been preparing is prepared again. */
+/* In a child process: calls of other threads no longer exist, and their unfinished work of `prepare` is repeated. */
 static void mend(void *of)
 {
     struct sol_params *p = of;

@@ -1,5 +1,6 @@
-/* Prepare: what depends on parameters alone is computed before the first call, and again, for the dirty parts only,
- * before the call behind a change. It waits for the calls in flight, and new ones wait for it. */
+/* Prepare computes everything that depends on parameters only (packing, folding). It runs before the first call, and
+ * after a change of parameters before the next call, for the steps that depend on them. It waits for running calls, and
+ * new calls wait for it. */
 #include "runtime/inside.h"
 
 #include <string.h>
@@ -11,8 +12,8 @@ static bool depends_on_dirty(const struct sol_net *net, const struct sol_step *s
     return false;
 }
 
-/* Marks the steps that depend on a dirty parameter, and those whose results such a step finds in the workspace: what an
- * earlier run left there is gone. */
+/* Marks the steps that depend on a changed parameter, and the steps whose results those read from the workspace, where
+ * earlier results no longer exist. */
 static void mark_steps(const struct sol_net *net, const bool *dirty, bool all, bool *needed, unsigned char *out_only)
 {
     const struct sol_program *p = &net->module->prepare;
@@ -60,7 +61,7 @@ static sol_status prepare(struct sol_params *params, const bool *dirty, bool all
     return status;
 }
 
-/* Under the lock: every parameter has data. */
+/* Checks that every parameter has data. The caller holds the lock. */
 static sol_status check_params(const struct sol_params *params)
 {
     const struct sol_net *net = params->net;
@@ -72,7 +73,7 @@ static sol_status check_params(const struct sol_params *params)
     return SOL_OK;
 }
 
-/* Under the lock, which is given up while steps run. */
+/* The caller holds the lock, which is released while steps run. */
 static sol_status prepare_now(struct sol_params *params, int threads)
 {
     struct sol_ctx *ctx = params->net->ctx;

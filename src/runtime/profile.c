@@ -1,4 +1,4 @@
-/* Profiles: what the steps of the last runs took, kernel by kernel; as rows, and as a table for people. */
+/* Profiles: the times of each kernel in the last runs, as rows and as a printed table. */
 #include "runtime/inside.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The times of steps [first, end), added up run by run. The lock is held. */
+/* The total time of steps [first, end) for each run. The caller holds the lock. */
 static void measure(const struct profile *p, int nstep, int first, int end, struct sol_profile_row *row)
 {
     int64_t ns[PROFILE_RUNS];
@@ -51,8 +51,8 @@ static void measure(const struct profile *p, int nstep, int first, int end, stru
     row->least_ns = n ? (double)ns[0] : 0;
 }
 
-/* Against what the machine can do. What a kernel reads and writes was used right before it, or will be right behind
- * it: it is looked for in the nearest cache that holds all of it. */
+/* Compares a kernel with the machine's limits. Its data was used by the kernel before, or will be by the next one, so
+ * it is assumed to be in the nearest cache that can hold all of it. */
 static void compare(const struct sol_machine *m, struct sol_profile_row *row)
 {
     const bool l2 = row->bytes <= (double)m->l2_bytes, l3 = row->bytes <= (double)m->l3_bytes;
@@ -62,7 +62,7 @@ static void compare(const struct sol_machine *m, struct sol_profile_row *row)
     row->of_rate = ns > 0 && rate > 0 ? row->bytes / ns / rate : 0;
 }
 
-/* The row that begins with step `first`; returns where the next one begins. */
+/* Fills in the row that begins with step `first`, and returns the first step of the next row. */
 static int row_at(struct sol_net *net, int backward, int first, struct sol_profile_row *row)
 {
     const struct sol_program *p = backward ? &net->module->backward : &net->module->forward;

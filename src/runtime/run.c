@@ -1,4 +1,5 @@
-/* One call: where every buffer begins, then all steps, then what went wrong. Many calls may be in flight. */
+/* One call: sets the addresses of all buffers, runs the steps, and reports errors. Many calls may run at the same time.
+ */
 #include "runtime/inside.h"
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static char *begin_of(const struct sol_buffer *b, const struct slot *s, const st
     return (char *)((uintptr_t)begin + (uintptr_t)b->offset);
 }
 
-/* A step that the host computes. Its errors become negative, so that they differ from those of kernels. */
+/* A step of the host. Its errors become negative, to distinguish them from those of kernels. */
 static int32_t call_host(void *user, int32_t call, char *const *p)
 {
     const struct sol_net *net = user;
@@ -88,7 +89,7 @@ sol_status run_program(struct sol_net *net, const struct call *c, struct slot *s
     return error ? explain(net, &p->step[step], error) : SOL_OK;
 }
 
-/* Inputs or outputs that a program is given. */
+/* Sets the addresses of a program's inputs or outputs. */
 static sol_status check_pointers(struct sol_net *net, enum sol_buffer_kind kind, int given, const struct sol_io *io,
                                  const int64_t *bytes, const void *const *p)
 {
@@ -118,7 +119,7 @@ static int choose_threads(struct sol_net *net, int threads)
     return threads > 0 ? MIN(threads, 1024) : rt_processors();
 }
 
-/* What a backward uses up is its own from now on. */
+/* A backward that overwrites saved tensors owns them from now on. */
 static sol_status take_over(struct sol_net *net, struct sol_saved *saved)
 {
     if (!saved || !atomic_exchange(&saved->used, true)) return SOL_OK;
@@ -127,7 +128,7 @@ static sol_status take_over(struct sol_net *net, struct sol_saved *saved)
                     net->parts.name);
 }
 
-/* compiler::debug: what each step took. */
+/* compiler::debug: logs the time of each step. */
 static void log_times(const struct sol_net *net, const struct sol_program *p, const int64_t *ns)
 {
     for (int i = 0; i < p->nstep; i++)
@@ -228,7 +229,7 @@ static bool has_gradient(const struct sol_module *m)
     return any;
 }
 
-/* Backward in a copy of what was saved. */
+/* Runs backward on a copy of the saved tensors. */
 static sol_status run_in_copy(struct sol_net *net, struct call *c)
 {
     const struct sol_saved *saved = c->saved;

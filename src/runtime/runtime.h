@@ -1,6 +1,5 @@
-/* Runtime: behind sol_net_* the network object, workspaces of calls in flight, running; behind sol_params_* what its
- * callers own: parameters and what was prepared of them.
- * Sees a module's table only; who compiled it does not matter. */
+/* Runtime: the network object and its runs (sol_net_*), and parameter sets (sol_params_*). It reads only the tables of
+ * a module and does not know how the module was compiled. */
 #ifndef SOL_RUNTIME_H
 #define SOL_RUNTIME_H
 
@@ -31,10 +30,10 @@ struct net_parts {
     struct sol_machine machine;             /* that runs it, for profiles */
     int64_t if_fast, if_balanced, if_small; /* what sol_net_memory says of other settings of training::memory */
 };
-/* Takes over `a`, in which all that the parts point to lives (the module's table apart): it dies with the net. On
- * failure nothing is taken over. */
+/* Takes ownership of `a`, which contains everything that the parts point to except the module's tables. The network
+ * frees it. After a failure the caller still owns `a`. */
 sol_status net_create(struct sol_ctx *ctx, struct arena *a, const struct net_parts *parts, struct sol_net **out_net);
-/* sol_net_run with as many threads as it likes, each step of forward measured: out_ns has room for all of them. */
+/* Runs as sol_net_run with any number of threads, and measures each step of forward. out_ns has room for all steps. */
 sol_status net_measure(struct sol_net *net, struct sol_params *params, const void *const *inputs, void *const *outputs,
                        int64_t *out_ns);
 

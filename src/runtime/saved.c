@@ -1,5 +1,5 @@
-/* What calls of forward leave for backward: blocks that go back and forth between caller and network, so that a step of
- * training finds memory whose pages exist. As many are kept idle as were out at once lately. */
+/* The blocks of tensors that forward saves for backward. They move between caller and network, so that a training step
+ * reuses mapped pages. The network keeps as many idle blocks as were recently in use at the same time. */
 #include "runtime/inside.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static void count_out(struct sol_net *net)
     net->saved_most[0] = MAX(net->saved_most[0], net->saved_out);
 }
 
-/* Under the lock. NULL: none is idle. */
+/* The caller holds the lock. NULL: no block is idle. */
 static struct sol_saved *pop(struct sol_net *net)
 {
     struct sol_saved *s = net->saved_idle;
