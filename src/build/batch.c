@@ -1,8 +1,8 @@
-/* Batch: several kernels in one text for the compiler.
+/* Batch: combines several kernels in one source for the compiler.
  *
- * A compiler needs 20 ms to start and to read headers and helpers, a kernel 20 to 50. Helpers that the kernels have in
- * common are written once; names that two of them declare for themselves get a number. This reads C as it is generated
- * here, not all of C: what it gets wrong the compiler refuses, and then the kernels are compiled one by one. */
+ * A compiler needs 20 ms to start and to read headers and helpers, and 20 to 50 ms for a kernel. Shared helpers are
+ * written once, and names that two kernels declare get a number. The parser here understands generated C only. If it
+ * makes a mistake, the compiler rejects the source, and the kernels are compiled one by one. */
 #include "build/inside.h"
 
 #include <ctype.h>
@@ -77,7 +77,7 @@ static void learn_words(struct arena *a, struct map *known, const char *text)
     }
 }
 
-/* Words of the language and of its headers are nobody's own. */
+/* Words of the language and its headers, which kernels do not declare. */
 static bool is_common(const char *name)
 {
     static const char keywords[] = " auto break case char const continue default do double else enum extern float for "
@@ -91,7 +91,7 @@ static bool is_common(const char *name)
     return at && at[-1] == ' ' && at[n] == ' ';
 }
 
-/* The names that stand outside of all brackets and do not come from what is common: those that the text declares. */
+/* The names that the text declares: those outside of all brackets that are not shared helpers. */
 static void own_names(struct arena *a, const struct map *known, const char *text, struct map *seen,
                       struct text *defines, struct text *undefines, int number)
 {

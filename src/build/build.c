@@ -1,8 +1,7 @@
-/* Building a module: keys, what the cache lacks, compilers, link, map.
+/* Builds a module: computes keys, looks into the cache, runs compilers, links, and maps the module.
  *
- * The module's key holds its own text, the hashes of its kernels and data and the compiler, so that a network built
- * before is one file. What is linked and mapped are copies of the bytes whose seal was verified, where nobody can
- * change them any more. */
+ * The module's key covers its own text, the hashes of its kernels and data, and the compiler, so that a warm start
+ * reads one file. Build links and maps copies of the verified bytes, which nobody can change. */
 #include "build/inside.h"
 
 #include <dlfcn.h>
@@ -35,7 +34,7 @@ struct build {
     const char *sources; /* folder, in debug builds */
 };
 
-/* Every kernel's symbol; equal kernels become one. */
+/* Computes every kernel's symbol; equal kernels share one. */
 static void number_kernels(struct build *b)
 {
     const struct build_request *r = b->r;
@@ -132,8 +131,8 @@ static int missing_kernels(struct build *b, struct missing *out)
     return n;
 }
 
-/* Deals the kernels to texts of about the same size: so many that no compiler is idle, so few that starting compilers
- * and reading helpers does not count. */
+/* Distributes the kernels over sources of similar size. There are enough sources to keep all processors busy, and few
+ * enough that starting compilers and reading helpers does not matter. */
 static sol_status add_kernel_jobs(struct build *b, job_list *jobs, int limit)
 {
     struct missing *m = NEW_ARRAY(b->arena, struct missing, b->nkernel);
@@ -184,7 +183,7 @@ static void store_object(struct build *b, const struct job *j)
     for (int i = 0; i < j->nkernel; i++) b->object[j->kernel[i]] = j->object;
 }
 
-/* Copies the object of kernel k, which may hold others, out of the cache: the linker reads what was verified. */
+/* Copies the object of kernel k (and perhaps of others) out of the cache, so that the linker reads verified bytes. */
 static void take_from_cache(struct build *b, int k)
 {
     struct cache_entry e;
@@ -196,7 +195,7 @@ static void take_from_cache(struct build *b, int k)
     }
 }
 
-/* Takes the objects of jobs [first, end); the kernels of a text that was refused become jobs of their own. */
+/* Collects the objects of jobs [first, end). Kernels of a source that the compiler rejected become separate jobs. */
 static sol_status take_objects(struct build *b, job_list *jobs, int first, int end)
 {
     for (int i = first; i < end; i++) {
@@ -232,7 +231,7 @@ static sol_status compile(struct build *b)
     return SOL_OK;
 }
 
-/* Objects built at the same time by two processes may hold a kernel twice: the same one. */
+/* Objects built by two processes at the same time may contain the same kernel twice. */
 static sol_status link_module(struct build *b, const char *path)
 {
     static const char *const flags[] = {"-shared", "-Wl,-z,muldefs", "-Wl,--gc-sections", "-Wl,--build-id=none"};
@@ -291,8 +290,8 @@ static sol_status open_at(struct build *b, const char *path, struct module *out_
                         : "");
 }
 
-/* The loader takes a name that it has seen for the library it has, and the numbers of descriptors come again: so the
- * key is part of the name, as slashes, which mean nothing. */
+/* The loader assumes that a name it has seen is the library it has loaded, but descriptor numbers are reused. The name
+ * therefore encodes the key in repeated slashes, which have no other effect. */
 void *module_map_copy(struct arena *a, const char *key, const char *data, size_t bytes)
 {
     struct text name = text_new(a);
@@ -322,7 +321,7 @@ static sol_status open_copy(struct build *b, const char *data, size_t bytes, str
     return ctx_fail(b->ctx, SOL_ERR_IO, "build: cannot map %s from memory", b->module_key);
 }
 
-/* Maps what the cache holds: from memory, or where there is no /proc, from a private folder. */
+/* Maps the cached module from memory, or without /proc from a private folder. */
 static sol_status open_cached(struct build *b, const struct cache_entry *e, struct module *out_m)
 {
     const sol_status status = open_copy(b, e->data, e->bytes, out_m);
@@ -335,7 +334,7 @@ static sol_status open_cached(struct build *b, const struct cache_entry *e, stru
     return copied;
 }
 
-/* Maps what was just linked and keeps it. */
+/* Maps the module just linked, and stores it in the cache. */
 static sol_status open_linked(struct build *b, const char *path, struct module *out_m)
 {
     char *data;
@@ -370,7 +369,7 @@ static sol_status build(struct build *b, bool use_cache, struct module *out_m)
     return open_linked(b, path, out_m);
 }
 
-/* If it fails with the cache's objects, it may be these: a compiler may have written nonsense. */
+/* If linking with cached objects fails, they may be damaged (by a compiler that wrote nonsense). */
 static sol_status build_missing(struct build *b, struct module *out_m)
 {
     sol_status status = SOL_OK;

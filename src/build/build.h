@@ -1,9 +1,9 @@
-/* Build: from generated C to a module in memory. Knows compilers, the cache of objects and modules, and nothing of
+/* Build turns generated C into a module in memory. It knows compilers and the cache of objects and modules, but not
  * networks.
  *
- * Every kernel is one source with a content hash; equal sources share an object. Objects and linked modules are cached
- * in a folder (key cache::folder), so that a warm start only reads a file. Whatever is wrong with the cache (read-only,
- * full, damaged, forged, shared with other processes, killed while writing) costs time, never the result. */
+ * Every kernel is one source with a content hash, and equal sources share an object. The cache (key cache::folder)
+ * keeps objects and linked modules, so that a warm start only reads a file. Problems with the cache (read-only, full,
+ * damaged, forged, shared with other processes, killed while writing) cost time but never change a result. */
 #ifndef SOL_BUILD_H
 #define SOL_BUILD_H
 
@@ -19,24 +19,26 @@ struct build_request {
     const char *device; /* its folder in the cache */
     const char *march;  /* for -march=; NULL: none */
     const char *flag;   /* another one of the target; NULL: none */
-    bool trial;         /* the module is wanted now, and never again: only its objects are kept */
+    bool trial;         /* the module is used once: the cache keeps only its objects */
     int jobs;           /* compilers at the same time; 0: as many as there are processors */
     int nkernel;
     const struct source_text *kernel; /* functions KERNEL_0, KERNEL_1, ... of type sol_kernel_fn, not static */
     int ndata;
     const struct build_data *data;
-    /* C text that defines `const struct sol_module sol_module`. It calls step i of kernel k KERNEL<k>_<i> (as
-     * KERNEL12_0) and datum d DATA<d> (an `const unsigned char []`, aligned to 64 bytes); both are declared for it. */
+    /* C text that defines `const struct sol_module sol_module`. It refers to step i of kernel k as KERNEL<k>_<i> (such
+     * as KERNEL12_0) and to datum d as DATA<d> (a `const unsigned char []`, aligned to 64 bytes). Build declares both.
+     */
     const char *module;
 };
-/* The text of sol/module.h (and so stdint.h) is put in front of every source: none may include it. In strings nothing
- * is replaced. */
+/* Build prepends the text of sol/module.h (with stdint.h) to every source, so no source may include it. Strings are
+ * left unchanged. */
 
 struct module { /* mapped code */
     void *handle;
     const struct sol_module *table;
 };
-/* Compiles what the cache lacks, side by side, with progress; can be interrupted. The module lives until module_close.
+/* Compiles what the cache does not have, in parallel, with progress and interrupts. The module lives until
+ * module_close.
  */
 sol_status build_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, struct module *out_m);
 void module_close(struct module *m);
@@ -44,8 +46,8 @@ void module_close(struct module *m);
  * own. NULL: memory cannot be mapped here (there is no /proc). */
 void *module_map_copy(struct arena *a, const char *key, const char *data, size_t bytes);
 
-/* cache.c: a text about this machine that is found out once and kept: what is on file under `name`, or else what `make`
- * says now. *out_text is NULL where nothing can be kept, and make is not asked then. */
+/* cache.c: a fact about this machine that is determined once: the cached text for `name`, otherwise the result of
+ * `make`. *out_text is NULL, and `make` is not called, if the cache cannot keep it. */
 struct fact_maker {
     sol_status (*make)(void *user, const char **out_text);
     void *user;
@@ -53,15 +55,15 @@ struct fact_maker {
 sol_status cache_find_out(struct sol_ctx *ctx, struct arena *a, const char *name, const struct fact_maker *m,
                           const char **out_text);
 
-/* place.c: opens the folder of the cache, beside whose entries other files may be kept: place 0 is that of the
- * configuration, place 1 the temporary one that stands in where that cannot be written. -1: there is none, or it is not
- * the user's own; *out_why says what is wrong. *out_path is for messages. */
+/* place.c: opens the folder of the cache. Folder 0 is the configured one, folder 1 the temporary one that replaces it
+ * if it cannot be written. Returns -1 if there is none, or if it is not private to the user; *out_why says why.
+ * *out_path is for messages. */
 #define CACHE_PLACES 2
 int place_open(struct sol_ctx *ctx, struct arena *a, int place, bool make, const char **out_path, const char **out_why);
 bool place_has_secret(struct sol_ctx *ctx, struct arena *a); /* without one nothing is kept */
 
-/* folder.c: opens a folder in an open one, if it is the user's own and closed to others; follows no link. -1: it is
- * not, see *out_why. `make`: where it is not there. */
+/* folder.c: opens a folder inside an open one, without following links. Returns -1 if it is not private to the user;
+ * see *out_why. `make`: creates it if necessary. */
 int folder_open(int at, const char *name, bool make, const char **out_why);
 /* For code that is built elsewhere (deploy): */
 const char *folder_temporary(struct arena *a); /* a new private one; NULL: not possible, see errno */
@@ -70,12 +72,12 @@ void folder_remove(const char *path);          /* with all that is in it; follow
 const char *source_header(void); /* the text of sol/module.h */
 /* KERNEL_ becomes <symbol>_. */
 const char *source_kernel(struct arena *a, const char *kernel, const char *symbol);
-/* The request's module with the symbols of kernels (KERNEL<k>_ becomes <symbol[k]>_) and data in their places. */
+/* The module of the request with symbols inserted: KERNEL<k>_ becomes <symbol[k]>_, likewise data. */
 sol_status source_tables(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
                          const char **out_text);
-/* compiler.c: what makes generated code fast and right; ends with NULL. */
+/* compiler.c: flags that make generated code fast and correct; ends with NULL. */
 const char *const *compiler_code_flags(struct arena *a, const char *march, const char *flag, bool clang);
-/* The path of a program: as it is if it has a '/', else from PATH. NULL: there is none. */
+/* The path of a program: unchanged if it contains a '/', otherwise found in PATH. NULL: not found. */
 const char *compiler_find_program(struct arena *a, const char *name);
 
 #endif

@@ -1,9 +1,9 @@
-/* The cache: a file for every key, <folder>/<device>/modules/<key>.so and its like. Behind the content stand the keys
- * that it is for, its length, and a seal: a keyed digest of all of that. A file is moved to its place in one step and
- * is used only if its seal is good, from the very bytes that were looked at: so a crash, a full disk, damage and
- * forgery are never more than a miss. A file of several keys (kernels that were compiled together) has several names.
+/* The cache: one file for each key, such as <folder>/<device>/modules/<key>.so. After the content, a file has its keys,
+ * its length, and a seal, which is a keyed digest of all this. Files are renamed into place, and used only if the seal
+ * of the bytes read is valid. A crash, a full disk, damage or forgery therefore causes a miss and nothing else. A file
+ * with several keys (kernels compiled together) has several names.
  *
- * When it was used last is its time of modification. */
+ * The modification time of a file is the time of its last use. */
 #include "build/inside.h"
 
 #include <dirent.h>
@@ -20,8 +20,8 @@
 enum { USED_EVERY = 24 * 3600, LENGTH_DIGITS = 16, SEAL_DIGITS = 2 * SEAL_BYTES };
 enum { FOOT = LENGTH_DIGITS + 1 + SEAL_DIGITS, KEYS_MOST = 1 << 20 }; /* behind the keys */
 
-/* What SOL puts into its folder, and what of it `clear` may remove: names that end with at least eight digits of a
- * digest and this. */
+/* The kinds of files in SOL's folder. `clear` may remove files whose names end with at least eight digits of a digest
+ * and this ending. */
 static const struct {
     const char *folder, *ending;
     bool by_device; /* <folder>/<device>/... */
@@ -46,7 +46,7 @@ static void warn_once(struct sol_ctx *ctx, const char *folder, const char *why)
         folder, why);
 }
 
-/* Adds a folder if it can be used, at least to read. True: to write, too. */
+/* Adds a folder if it is readable. Returns true if it is also writable. */
 static bool add_place(struct cache *c, int place)
 {
     struct cache_place *p = &c->place[c->nplace];
@@ -90,7 +90,7 @@ static struct cache_place *writable_place(struct cache *c)
     return NULL;
 }
 
-/* A folder of the layout; -1: it is not there. */
+/* Opens a folder of the cache; -1: it does not exist. */
 static int open_kind(const struct cache_place *p, const char *device, int kind, bool make)
 {
     const char *why;
@@ -121,8 +121,7 @@ static void seal(const struct cache *c, const char *data, size_t bytes, const ch
     sodium_bin2hex(out, SEAL_DIGITS + 1, raw, sizeof raw);
 }
 
-/* Takes a file apart: content, "\nkey\nkey\n", length, blank, seal. False: it is not what we wrote, or not for `key`.
- */
+/* Parses a file: content, "\nkey\nkey\n", length, blank, seal. False: SOL did not write it, or it is not for `key`. */
 static bool unseal(const struct cache *c, const char *key, char *file, size_t bytes, struct cache_entry *out)
 {
     char want[SEAL_DIGITS + 1], *end;
@@ -159,7 +158,7 @@ static void touch(int fd)
     if (!fstat(fd, &s) && (now.tv_sec - s.st_mtime >= USED_EVERY || s.st_mtime > now.tv_sec)) futimens(fd, NULL);
 }
 
-/* Nobody makes us read a terabyte of nothing: the foot must fit the size. */
+/* Avoids reading a huge sparse file: the length at its end must match its size. */
 static bool is_whole(int fd)
 {
     struct stat s;
@@ -252,7 +251,7 @@ void cache_set_fact(struct cache *c, const char *name, const char *text)
     if (c->nplace) cache_keep(c, CACHE_FACT, text, strlen(text), 1, (const char *[]){fact_key(c, name)});
 }
 
-/* Of several processes that find it out at the same time the first is right, so that all say the same from then on. */
+/* If several processes determine a fact at the same time, the first one wins, so that all use the same. */
 sol_status cache_find_out(struct sol_ctx *ctx, struct arena *a, const char *name, const struct fact_maker *m,
                           const char **out_text)
 {
@@ -279,7 +278,7 @@ static bool ends_with(const char *name, const char *ending)
     return n >= k && !strcmp(name + n - k, ending);
 }
 
-/* Digits of a digest and the ending; or what a killed process left of such a file. */
+/* Digits of a digest and the ending, or the rest of such a file from a killed process. */
 static bool is_made(const char *name, const char *ending)
 {
     if (ends_with(name, ".tmp")) return strstr(name, "sol_") != NULL;
@@ -331,7 +330,7 @@ static void list_folder(struct folders *f, int fd, const char *ending)
     }
 }
 
-/* Lists what was made in the first `nkind` kinds of folders, for all devices. */
+/* Lists the files in the first `nkind` kinds of folders, for all devices. */
 static struct folders list(struct arena *a, const struct cache_place *p, int nkind)
 {
     int n;

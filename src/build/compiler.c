@@ -1,6 +1,6 @@
-/* The C compiler: which one, what identifies it (part of every key in the cache), and its flags.
+/* The C compiler: its selection, its identity (part of every key in the cache), and its flags.
  *
- * The version is asked for once and remembered by path, size and time, so that a warm start runs no program. */
+ * SOL asks for the version once and stores it by path, size and time, so that a warm start runs no program. */
 #include "build/inside.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ const char *compiler_find_program(struct arena *a, const char *name)
     return NULL;
 }
 
-/* What -march=native stands for on this machine. */
+/* The meaning of -march=native on this machine. */
 static void add_cpu(struct digest *d)
 {
 #if defined __x86_64__ || defined __i386__

@@ -1,7 +1,7 @@
-/* Digests that nobody can forge: BLAKE2b of libsodium. Without a key they name what was compiled; with the user's
- * secret they are the seal of what the cache keeps.
+/* Cryptographic digests: BLAKE2b of libsodium. Without a key they name compiled entries; with the user's secret key
+ * they are the seals of cached files.
  *
- * Pieces count with their lengths, so that ("ab", "c") and ("a", "bc") differ. */
+ * The length of each piece is part of the digest, so that ("ab", "c") and ("a", "bc") differ. */
 #include "build/inside.h"
 
 #include <stdio.h>

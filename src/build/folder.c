@@ -1,5 +1,5 @@
-/* Folders: who may write them, how to open and to remove them. What is opened or removed is reached through open
- * folders and never through links, so that nobody can make us take something else for it. */
+/* Folders: permission checks, opening, removing. All access goes through open folders and never follows links, so that
+ * nobody can substitute other files. */
 #include "build/inside.h"
 
 #include <dirent.h>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Is it the user's own, and closed to others? */
+/* Does it belong to the user, without access for others? */
 static bool is_private(int fd, const char **out_why)
 {
     struct stat s;
@@ -67,7 +67,7 @@ int folder_open_path(struct sol_ctx *ctx, const char *path, bool make, const cha
     return folder_open(AT_FDCWD, text, make, out_why);
 }
 
-/* As ssh looks at it: all folders above belong to the user or to root, and nobody else can rename what is in them. */
+/* The check of ssh: all folders above belong to the user or root, and nobody else can rename their entries. */
 bool folder_is_reached_safely(const char *path)
 {
     char text[PATH_MAX];
@@ -82,7 +82,7 @@ bool folder_is_reached_safely(const char *path)
     return false;
 }
 
-/* Removes what is in the open folder, and closes it. */
+/* Removes the content of the open folder, and closes it. */
 static void clear(int fd)
 {
     DIR *dir = fdopendir(fd);

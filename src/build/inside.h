@@ -1,4 +1,4 @@
-/* The inside of build, for the files of this folder alone: the compiler, the cache, sources. */
+/* The internals of build, for the files of this folder only: the compiler, the cache, sources. */
 #ifndef SOL_BUILD_INSIDE_H
 #define SOL_BUILD_INSIDE_H
 
@@ -18,10 +18,10 @@ void digest_text(struct digest *d, const char *text);
 void digest_end(struct digest *d, unsigned char out[SEAL_BYTES]);
 void digest_hex(struct digest *d, char out[33]); /* ends it, too: 128 bits of it */
 
-/* place.c: the secret of this user's seals, made where there is none. False: there is no place for it. */
+/* place.c: the secret key of this user's seals, created if necessary. False: it cannot be stored. */
 bool place_secret(struct sol_ctx *ctx, struct arena *a, unsigned char out[SECRET_BYTES]);
 
-/* cache.c: contents by key, in one or two folders. No function fails: whatever is wrong is a miss. */
+/* cache.c: contents by key, in one or two folders. No function fails: every problem is a miss. */
 enum cache_kind { CACHE_OBJECT, CACHE_MODULE, CACHE_FACT, CACHE_ENTRIES };
 struct cache_place {
     int fd;
@@ -44,24 +44,24 @@ struct cache_entry {
 };
 void cache_open(struct cache *c, struct sol_ctx *ctx, const char *device);
 void cache_close(struct cache *c);
-/* What was kept for this key, its seal verified; lives as long as the cache is open. */
+/* The cached content for this key, with a verified seal; valid while the cache is open. */
 bool cache_find(struct cache *c, enum cache_kind kind, const char *key, struct cache_entry *out);
 /* Keys are names of files: letters, digits, '_'. */
 void cache_keep(struct cache *c, enum cache_kind kind, const char *data, size_t bytes, int nkey,
                 const char *const *key);
 void cache_drop(struct cache *c, enum cache_kind kind, const char *key);
-/* Keeps the cache below its limit. Before a build only: a build's own files stay, however large they are. */
+/* Reduces the cache to its limit. Called before a build only, so that the build's own files stay. */
 void cache_make_room(struct cache *c);
 /* Small facts: text by name. NULL: not there. */
 const char *cache_fact(struct cache *c, const char *name);
 void cache_set_fact(struct cache *c, const char *name, const char *text);
-/* The folder for files that people and debuggers read: <folder>/<device>/source, or one that is new and stays. */
+/* The folder for sources that debuggers read: <folder>/<device>/source, or a new folder that is not removed. */
 sol_status cache_source_folder(struct cache *c, const char **out_path);
 
 /* folder.c */
 /* As folder_open, by path: without following a link at its end. */
 int folder_open_path(struct sol_ctx *ctx, const char *path, bool make, const char **out_why);
-/* Can nobody else put another folder in its place? */
+/* Is it impossible for others to replace this folder? */
 bool folder_is_reached_safely(const char *path);
 const char *folder_temporary_root(void);
 
@@ -85,7 +85,7 @@ sol_status source_module(struct sol_ctx *ctx, struct arena *a, const struct buil
                          const char **out_text);
 
 /* batch.c */
-/* One text of several kernels: what they use of helpers, each once, then the rest of each. */
+/* Combines several kernels in one source: each shared helper once, then the rest of each kernel. */
 const char *batch_source(struct arena *a, int n, const struct source_text *kernel);
 
 /* jobs.c: compilers side by side */
@@ -98,8 +98,8 @@ struct job {
     struct process *process;
 };
 typedef VECTOR(struct job) job_list;
-/* Runs the jobs from number `first` on, at most `limit` at the same time, and reports `total` kernels as progress, if
- * that is not 0. Jobs that the compiler refuses are marked by `exit`; an interrupt kills what runs. */
+/* Runs the jobs from number `first` on, at most `limit` at the same time, and reports progress out of `total` kernels
+ * if `total` is not 0. `exit` marks jobs that the compiler rejected. An interrupt kills running compilers. */
 sol_status jobs_run(struct sol_ctx *ctx, struct arena *a, const struct compiler *cc, const char *work,
                     const job_list *jobs, int first, int limit, int total);
 

@@ -1,5 +1,5 @@
-/* Jobs: compilers that run side by side. A text of several kernels that the compiler refuses is compiled again kernel
- * by kernel: names may clash in it, and then the message is about one kernel. */
+/* Jobs: compilers that run in parallel. If the compiler rejects a source of several kernels, they are compiled again
+ * one by one, because names may clash, and so that the message is about one kernel. */
 #include "build/inside.h"
 
 #include <string.h>

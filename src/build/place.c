@@ -1,12 +1,11 @@
-/* Where the cache lies, and the secret of its seals.
+/* The location of the cache, and the secret key of its seals.
  *
- * A folder is opened once, without following a link at its end, must be the user's own and closed to others, and is
- * used through its descriptor from then on: whatever happens to the names above it, it stays the folder that was looked
- * at. It is marked (CACHEDIR.TAG). A folder that holds something and has no mark is the user's: the cache is then a
- * folder in it.
+ * A folder is opened once, without following a link at its end. It must belong to the user, without access for others.
+ * All later access uses its descriptor, so that renaming a folder above it has no effect. CACHEDIR.TAG marks it as
+ * SOL's. If a folder has content but no mark, it belongs to the user, and the cache is a subfolder.
  *
- * The secret lies elsewhere, so that a folder that comes from somebody else, with a model say, cannot hold what we
- * would take for our own. */
+ * The secret key is stored elsewhere, so that a folder from somebody else, for example shipped with a model, cannot
+ * contain files that pass for SOL's own. */
 #include "build/inside.h"
 
 #include <dirent.h>
@@ -35,7 +34,7 @@ static const char *absolute(const char *name)
     return path && *path == '/' ? path : NULL;
 }
 
-/* HOME, unless it is another user's (sudo keeps it): then what the system says. NULL: there is none. */
+/* HOME, unless it belongs to another user (sudo keeps it); otherwise the system's value. NULL: none. */
 static const char *home(struct arena *a)
 {
     struct stat s;
@@ -76,7 +75,7 @@ static bool is_empty(int fd)
     return empty;
 }
 
-/* A process that is writing it may have come no further than its begin, and so may a full disk. */
+/* A process that is still writing it, or a full disk, may have left only its beginning. */
 static bool is_marked(int fd)
 {
     char text[sizeof tag];
@@ -86,7 +85,7 @@ static bool is_marked(int fd)
     return n >= 0 && n < (ssize_t)sizeof tag && !memcmp(text, tag, (size_t)n);
 }
 
-/* Is it ours, or can it be? */
+/* Is it SOL's folder, or can it become one? */
 static bool mark(int fd)
 {
     if (is_marked(fd)) return true;
@@ -137,7 +136,7 @@ static int read_secret(int folder, unsigned char out[SECRET_BYTES])
     return whole ? 1 : ours ? 0 : -1;
 }
 
-/* Puts a new one in place; of several processes the first wins. */
+/* Installs a new key; of several processes the first wins. */
 static void make_secret(int folder)
 {
     unsigned char secret[SECRET_BYTES];
@@ -157,7 +156,7 @@ static bool secret_in(struct sol_ctx *ctx, const char *path, unsigned char out[S
     const int fd = path ? folder_open_path(ctx, path, true, &why) : -1;
     int got = fd < 0 ? -1 : read_secret(fd, out);
     if (!got) {
-        unlinkat(fd, secret_name, 0); /* what others could read is a secret no more */
+        unlinkat(fd, secret_name, 0); /* a key that others could read is not secret any more */
         make_secret(fd);
         got = read_secret(fd, out);
     }

@@ -1,6 +1,6 @@
-/* Sources: names that hold a hash are put in, and kernels that begin alike are put into one text.
+/* Sources: inserts names with hashes into kernels and modules.
  *
- * Each kernel keeps its own key, though several are compiled as one text (batch.c). */
+ * Each kernel has its own key, even if several are compiled as one source (batch.c). */
 #include "build/inside.h"
 
 #include <ctype.h>
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text of sol/module.h, put into this object by the assembler: a library that is installed knows no include folder.
- */
+/* The text of sol/module.h. The assembler includes it in this object, because an installed library has no include
+ * folder. */
 __asm__(".section .rodata\n"
         ".globl sol_module_header\n"
         ".hidden sol_module_header\n"
@@ -36,13 +36,13 @@ void source_symbol(const struct compiler *cc, const char *kernel, char out[48])
     snprintf(out, 48, "sol_k_%s", hex);
 }
 
-/* Walks through C text; strings end with their line. */
+/* Scans C text; strings end with their line. */
 struct scan {
     const char *start, *at;
     bool string;
 };
 
-/* Looks at the next character; false at the end. The first call looks at the first. */
+/* Advances to the next character; false at the end. The first call returns the first character. */
 static bool scan_next(struct scan *s)
 {
     s->at = s->at ? s->at + 1 : s->start;
@@ -53,7 +53,7 @@ static bool scan_next(struct scan *s)
     return c != 0;
 }
 
-/* Does a name that starts with `word` start here, in code? */
+/* Does a name that starts with `word` begin here, outside of strings and comments? */
 static bool scan_is(const struct scan *s, const char *word)
 {
     const char before = s->at > s->start ? s->at[-1] : 0;
@@ -75,7 +75,7 @@ const char *source_kernel(struct arena *a, const char *kernel, const char *symbo
     return t.at;
 }
 
-/* Puts the symbol of `KERNEL<k>_` or `DATA<d>` into the module. */
+/* Replaces `KERNEL<k>_` or `DATA<d>` in the module with its symbol. */
 static sol_status put_reference(struct sol_ctx *ctx, const struct build_request *r, const char *const *symbol,
                                 struct text *t, const struct scan *s, const char **from)
 {

@@ -1,12 +1,14 @@
-/* Advice for the planner: what is being tried, else what wisdom of this machine says, else what SOL comes with. */
+/* The tuning policy: selects the candidate of the current trial, otherwise that of this machine's wisdom, otherwise
+ * that of the built-in wisdom. */
 #include <string.h>
 
 #include "dnn/dnn.h"
 #include "tune/tune.h"
 
-/* What was found on another machine, with other caches and another number of threads, is taken where costs of this one
- * do not speak against it: its best may be blocks too large for these caches, or too few tasks for these threads. */
-#define DOUBTFUL 1.3 /* times what the cheapest costs */
+/* Wisdom of another machine, with other caches and another number of threads, is used only if the cost model of this
+ * machine does not contradict it: its best may have blocks too large for these caches, or too few tasks for these
+ * threads. */
+#define DOUBTFUL 1.3 /* times the cost of the cheapest candidate */
 
 const struct wisdom_entry *adviser_knows(const struct adviser *ad, const char *key)
 {

@@ -1,5 +1,5 @@
-/* Loops that show what a processor can do, one set for each length of its vectors. They are compiled with the library,
- * so that measuring runs no compiler. measure.c chooses those of the vectors that kernels use here. */
+/* Loops that measure a processor, one set for each vector length. They are compiled with the library, so that measuring
+ * needs no compiler. measure.c selects the set for the vector length of kernels on this machine. */
 #include "tune/tune.h"
 
 #if defined __OPTIMIZE__ /* what a build without optimization measures is itself */
@@ -15,7 +15,7 @@
 #define MULTIPLY(i) s##i = s##i * a + b;
 #define ADD(i) all += s##i;
 
-/* multiply: so many sums that none has to wait for itself, all in registers. read: eight vectors at once. */
+/* multiply: enough independent sums in registers to hide the latency. read: eight vectors at once. */
 #define LOOPS(name, bytes, EACH, extension)                                                     \
     typedef float name##_vector __attribute__((vector_size(bytes), aligned(bytes), may_alias)); \
     extension static void name##_multiply(const void *in, int64_t n, void *out)                 \
@@ -43,7 +43,7 @@
     }                                                                                           \
     static const struct gauge name = {bytes, 0 EACH(ONE), chain, name##_multiply, name##_read};
 
-/* 2 * GAUGE_CHAIN instructions that wait for each other: a cycle each. */
+/* A chain of 2 * GAUGE_CHAIN dependent instructions, one cycle each. */
 static void chain(const void *in, int64_t n, void *out)
 {
 #define LINK x = (x ^ a) + b;
@@ -82,7 +82,7 @@ const struct gauge *gauge_find(int vector_bytes)
 }
 #endif
 
-/* -- memory whose lines are in no cache */
+/* -- flushing memory from the caches */
 
 enum { CACHE_LINE = 64 }; /* at most: with longer ones some are flushed twice */
 

@@ -1,4 +1,4 @@
-/* The machine, as a text: what was measured on one says nothing about another. */
+/* Describes the machine as a text. Measurements are valid for one machine only. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

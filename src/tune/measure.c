@@ -1,12 +1,13 @@
-/* What this machine can do: multiply-adds in registers, and bytes read from L2, L3 and memory, on all its threads.
+/* Measures the limits of this machine on all its threads: multiply-adds in registers, and reading from L2, L3 and
+ * memory.
  *
- * A few loops (gauge.c) run for some milliseconds, once for each kind of processor; the result is a fact in the cache.
- * What was measured is for people. Costs take of it how many units multiply, and whole factors
- * of two between the other numbers and those of the machine on which their constants were fitted: so choices among
- * kernels do not hang on noise, and are there what they were.
+ * A few loops (gauge.c) run for some milliseconds, once for each kind of processor. The cache keeps
+ * the result. Profiles use the measured values. The cost model uses only the number of FMA units, and powers of two
+ * between the other values and those of the machine on which the cost model was fitted, so that noise does not change
+ * the choice of kernels.
  *
- * Each worker's work is timed by the processor's time that the worker got, so that a busy machine looks no slower than
- * it is, and the best of several rounds counts. */
+ * Each worker is timed by its processor time, so that other load does not make the machine look slower. The best of
+ * several rounds counts. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,10 +27,10 @@ enum { CHAIN_TURNS = 16384, MULTIPLY_TURNS = 8192 };
 enum { NEAR_BYTES = 8 << 20 };            /* read from L2 in a round */
 static const double most_bytes = 1 << 30; /* to read from memory, of all workers */
 
-/* What the loops find, over what is assumed (src/print/target.c), where costs' constants were fitted: Zen 5. */
+/* Measured values divided by assumed ones (src/print/target.c), on the machine where costs were fitted: Zen 5. */
 static const struct machine fitted = {.clock = 1.5, .l2 = 2.2, .l3 = 1.5, .dram = 2.2};
 
-/* -- what costs take of it */
+/* -- what the cost model uses */
 
 static struct machine assumed(const struct target *t)
 {
@@ -41,8 +42,8 @@ static struct machine assumed(const struct target *t)
                             .source = MACHINE_ASSUMED};
 }
 
-/* How many whole times 2 it is off: 1 between a half and twice of what is assumed, since a rented machine's memory is
- * now twice as fast, now half. What is far off all machines that there are was measured badly. */
+/* The ratio to the assumed value as a power of two: 1 between half and twice, because the memory bandwidth of rented
+ * machines varies that much. Values far from those of all existing machines are measurement errors. */
 static double factor(double found, double assumed)
 {
     return MIN(MAX(exp2(trunc(log2(found / assumed))), 0.25), 4);
@@ -160,7 +161,7 @@ static double best(const struct gauge_run *g, enum kind k)
     return most[1] > 0 ? most[1] : most[0];
 }
 
-/* The power of two that is next to x. */
+/* The power of two nearest to x. */
 static double power(double x)
 {
     return exp2(round(log2(x)));
@@ -263,7 +264,7 @@ static const char *write_machine(struct arena *a, struct machine *m)
     return t.at;
 }
 
-/* Changes what the text names. False: it says something else. */
+/* Sets the values named in the text. False: the text is not valid. */
 static bool read_machine(const char *text, struct machine *m)
 {
     while (*text) {

@@ -1,4 +1,4 @@
-/* Trials: networks run on made-up data. Two run by turns, so that whatever disturbs the machine disturbs both. */
+/* Trials: runs of networks on synthetic data. Two networks alternate, so that disturbances affect both. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,9 +22,9 @@ static double next(uint64_t *state) /* 0.5 to 1.5 */
     return 0.5 + (double)(*state >> 40) / (double)(1 << 24);
 }
 
-/* Weights are positive and sum up to about 1 for each result, so that numbers stay what they are through any depth: no
- * infinities, and no denormals, with which a processor takes a hundred times as long. Whole numbers are 0: an index
- * that is in range wherever there is one. */
+/* Weights are positive and sum up to about 1 for each result, so that values keep their magnitude through any depth.
+ * This avoids infinities and denormals, which take a processor a hundred times as long. Integers are 0, which is a
+ * valid index everywhere. */
 static void fill(void *at, const struct sol_io *io, int64_t n, uint64_t seed)
 {
     const struct dtype_def *type = dtype_def(io->dtype);

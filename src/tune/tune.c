@@ -1,7 +1,7 @@
-/* Rounds of trials. A subject is what one choice decides: a cluster, wherever it occurs, or which units of a chain are
- * one kernel. A round gives every subject that is worth it its next candidate, builds the network with all of them, and
- * compares the time of the subject's units with that in the network as it was. Which candidate is next: the one that
- * costs and what was measured so far make the fastest. */
+/* Rounds of trials. A subject is one decision: how a cluster is computed (wherever it occurs), or how a chain of units
+ * is fused. In each round, every subject worth tuning gets its next candidate. The tuner builds the network with all of
+ * them, and compares the time of each subject's units with the original network. The next candidate is the one with the
+ * shortest expected time, according to costs and the measurements so far. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +11,16 @@
 #include "tune/tune.h"
 
 #define RUN_S 0.4         /* for the runs of a round */
-#define LEAST_US 50.0     /* a network that takes no longer is made of steps and calls, not of kernels */
+#define LEAST_US 50.0     /* call overhead dominates shorter networks, which are not tuned */
 #define LEAST_SHARE 0.004 /* of the network's time that a subject must take */
-#define HOPELESS 1.3      /* times the best: a candidate for which more is expected is not tried */
-#define CLEAR_GAIN 0.97   /* of its time before: otherwise a candidate is not taken */
-#define NOISE 2.0         /* and this many times as much as a network differs from itself */
+#define HOPELESS 1.3      /* times the best time: candidates expected to be slower are not tried */
+#define CLEAR_GAIN 0.97   /* of the time before: a candidate must be faster than this */
+#define NOISE 2.0         /* and its gain must exceed the noise this many times */
 #define RUNS 30 /* of the network that must fit into the time: 2 to warm, 5 or more to measure, of two networks */
 #define MOST_FAST_S 7.0
-#define MOST_S 30.0 /* that fast tuning takes in one process, whatever it compiles: sizes of one network, say */
+#define MOST_S 30.0 /* limit of fast tuning in one process, for example for many sizes of one network */
 #define WHOLE_GAIN 0.99
-enum { WANTED = 4 }; /* candidates that a fast tuning tries, to call a subject known */
+enum { WANTED = 4 }; /* candidates that fast tuning must have tried before it considers a subject known */
 
 struct subject {
     const struct choice *c; /* of the network as it was */
@@ -85,7 +85,7 @@ static void find_subjects(struct tuning *t)
     }
 }
 
-/* Do the subject's units do their own work in this plan, and nobody else's? */
+/* Do the subject's units compute their own work in this plan, and no other unit's? */
 static bool closed(const struct tuning *t, const struct subject *s, const struct plan *p)
 {
     bool *own = NEW_ARRAY(t->arena, bool, p->numbers);
@@ -95,7 +95,7 @@ static bool closed(const struct tuning *t, const struct subject *s, const struct
     return true;
 }
 
-/* -- what is known already */
+/* -- earlier results */
 
 static double budget(const struct tuning *t)
 {
@@ -120,7 +120,7 @@ static void remember(struct tuning *t, const char *key, const char *solver, cons
     wisdom_put(t->ad->wisdom, &e);
 }
 
-/* Has this network had as much time before? */
+/* Was this network tuned before with the same time limit? */
 static bool had_time(const struct tuning *t)
 {
     const struct wisdom_entry *e = adviser_knows(t->ad, t->net->schedule->plan->key);
@@ -129,7 +129,7 @@ static bool had_time(const struct tuning *t)
 
 /* -- which candidate next */
 
-/* How much two candidates have in common, 1: all. */
+/* The similarity of two candidates; 1: equal. */
 static double likeness(const struct candidate *a, const struct candidate *b)
 {
     enum { PARTS = COUNT_OF(a->variant.p) };
@@ -139,8 +139,8 @@ static double likeness(const struct candidate *a, const struct candidate *b)
     return 1 / (1.0 + different);
 }
 
-/* What a candidate is expected to take, as a part of the time before: its cost, corrected by how wrong costs were for
- * what is like it. */
+/* The expected time of a candidate, relative to the time before: its cost, corrected by the errors of the cost model
+ * for similar candidates. */
 static double expected(const struct subject *s, int candidate)
 {
     const struct candidate *c = s->c->candidate;
@@ -170,7 +170,7 @@ static bool choose_next(struct subject *s, double *out_hope)
     return s->now != s->c->chosen;
 }
 
-/* Is one of its units another subject's in this round? If not they are taken. */
+/* Does another subject of this round use one of its units? If not, this subject reserves them. */
 static bool take_units(const struct subject *s, bool *taken)
 {
     for (int i = 0; i < s->units.n; i++)
@@ -190,7 +190,7 @@ static int most_first(const void *a, const void *b)
     return (x->ns < y->ns) - (x->ns > y->ns);
 }
 
-/* Chooses the subjects of a round and their candidates, as many as time allows; returns how many. */
+/* Chooses the subjects of a round and their candidates, within the time limit; returns their number. */
 static int choose_round(struct tuning *t, struct map *trial)
 {
     struct hope *hope = NEW_ARRAY(t->arena, struct hope, t->subjects.n + 1);
@@ -249,7 +249,7 @@ static void judge(struct tuning *t, struct subject *s, const struct plan *p, dou
     after += s->times * s->c->candidate[s->now].variant.once;
     const bool tried = c && c->chosen == s->now && before > 0 && after > 0 && closed(t, s, p);
     const double part = tried ? MAX(after / before, 1e-6) : -1;
-    /* seen twice the worse counts: of many trials the best is a lucky one */
+    /* measured twice, the slower time counts, because the best of many trials is partly luck */
     s->part[s->now] = tried ? MAX(part, s->part[s->now]) : part;
     if (s->now == s->best ? part < 0 : tried && s->part[s->now] < s->part[s->best])
         s->best = tried ? s->now : s->c->chosen;
@@ -258,7 +258,7 @@ static void judge(struct tuning *t, struct subject *s, const struct plan *p, dou
     log_trial(t, s);
 }
 
-/* How much subjects of a network differ from themselves, weighed by their time: noise that no gain may be taken for. */
+/* The noise: how much the subjects of a network differ from themselves, weighted by their time. */
 static void judge_noise(struct tuning *t, double *const unit_ns[2])
 {
     double off = 0, all = 1;
@@ -345,7 +345,7 @@ static void find_worth(struct tuning *t)
 
 static sol_status rounds(struct tuning *t)
 {
-    TRY(measure(t, t->net)); /* with itself: where the time goes */
+    TRY(measure(t, t->net)); /* compare the network with itself, to find the time of each subject */
     if (t->total_ns < LEAST_US * 1e3) return SOL_OK;
     find_worth(t);
     for (;;) {
@@ -357,9 +357,9 @@ static sol_status rounds(struct tuning *t)
     }
 }
 
-/* -- what becomes of it */
+/* -- results */
 
-/* All that won so far; how many. */
+/* Selects all winners so far; returns their number. */
 static int winners(struct tuning *t, struct map *trial)
 {
     int n = 0;
@@ -373,7 +373,7 @@ static int winners(struct tuning *t, struct map *trial)
     return n;
 }
 
-/* The network with what won; better, or not. */
+/* Builds the network with the winners, and decides whether it is better. */
 static sol_status confirm(struct tuning *t, double out_ns[2])
 {
     struct tune_net other = {0};
@@ -394,7 +394,7 @@ static sol_status confirm(struct tuning *t, double out_ns[2])
     return status;
 }
 
-/* What was found about each subject; without a gain of the whole they stay what they were. */
+/* Stores the result of each subject. Without a gain of the whole network, nothing changes. */
 static void keep(struct tuning *t, bool better)
 {
     for (int i = 0; i < t->subjects.n; i++) {
@@ -408,7 +408,7 @@ static void keep(struct tuning *t, bool better)
     }
 }
 
-/* How many kernels each plug-in has won. */
+/* Logs how many kernels each plug-in won. */
 static void report_plugins(const struct tuning *t)
 {
     const struct plugins *plugins = t->ad->advice.plugins;
@@ -442,7 +442,7 @@ static sol_status tune(struct tuning *t)
 {
     double ns[2] = {0, 0};
     sol_status status = rounds(t);
-    if (!status) { /* a second look at what won, all at once */
+    if (!status) { /* measure all winners together again */
         struct map *trial = map_create(t->arena);
         const int n = winners(t, trial), trials = t->trials;
         if (n) status = round_of_trials(t, trial, n);
@@ -456,7 +456,7 @@ static sol_status tune(struct tuning *t)
     return status;
 }
 
-/* Is there memory for a second network, and for parameters and inputs of our own; and time for a few runs? */
+/* Is there memory for a second network with its own parameters and inputs, and time for a few runs? */
 static bool affordable(const struct tuning *t)
 {
     struct sol_memory m;
@@ -506,7 +506,7 @@ sol_status tune_network(struct adviser *ad, const struct tune_maker *m, struct t
     const sol_status status = begin(&t);
     ad->trial = NULL;
     if (t.better.net) {
-        tune_net_free(n); /* only now: what is known of subjects lies in its plan */
+        tune_net_free(n); /* freed last, because subjects refer to its plan */
         *n = t.better;
     }
     sol_params_destroy(n->params); /* its data lie in the arena */

@@ -1,16 +1,16 @@
-/* Tune: which candidate is best is measured in the network itself, once, and kept as wisdom.
+/* Tune measures candidates inside the network, and keeps the results as wisdom.
  *
- * Costs rank the candidates of every cluster (src/plan/choose.c). Rounds of trials build the network anew with the next
- * promising candidate of many clusters at once, run it beside the network as it was, on made-up data, and compare each
- * step's time; what won together is confirmed by the time of the whole. What was found is advice for the planner from
- * then on: with the same wisdom the plan is the same. */
+ * Costs rank the candidates of every cluster (src/plan/choose.c). A round of trials builds the network with the next
+ * promising candidates of many clusters, runs it alternately with the original network on synthetic data, and compares
+ * the time of each step. The winners together must make the whole network faster. The planner follows wisdom from then
+ * on: the same wisdom gives the same plan. */
 #ifndef SOL_TUNE_H
 #define SOL_TUNE_H
 
 #include "runtime/runtime.h"
 #include "schedule/schedule.h"
 
-/* wisdom.c: a table that is kept as text beside the cache, one line for each key on each machine */
+/* wisdom.c: a table in a text file of the cache folder, with one line for each key and machine */
 struct wisdom_entry {
     const char *key; /* of a choice, or of a network: 32 digits */
     const char *solver, *variant;
@@ -26,29 +26,30 @@ struct wisdom {
     bool kinds;         /* lines hold for a kind of machine */
     VECTOR(struct wisdom_entry *) entries;
 };
-/* What is on file; a damaged line, or a file that is not there, is no wisdom. */
+/* Reads the file. Damaged lines are skipped, and a missing file is empty. */
 struct wisdom *wisdom_load(struct sol_ctx *ctx, struct arena *a);
-/* What was measured on a machine (machine_text). */
+/* Finds an entry for a machine (machine_text). */
 const struct wisdom_entry *wisdom_find(const struct wisdom *w, const char *key, const char *machine);
 void wisdom_put(struct wisdom *w, const struct wisdom_entry *e); /* texts are copied */
-/* Adds what is ours to what is on file by now, other processes' included. Fails quietly: then it is measured again. */
+/* Adds new entries to the file, which other processes may have changed. Errors are ignored: SOL then measures again. */
 void wisdom_save(struct sol_ctx *ctx, struct wisdom *w);
-/* What SOL comes with: lines of other machines, which hold for all of the same kind (machine_kind). None: the key
- * wisdom says so. */
+/* The built-in wisdom: lines of other machines, valid for all machines of the same kind (machine_kind). Empty if the
+ * key wisdom is `own`. */
 struct wisdom *wisdom_shipped(struct sol_ctx *ctx, struct arena *a);
 
-/* gauge.c: loops that show what a processor can do. in: for chain and multiply the factors; n: turns, or bytes. */
+/* gauge.c: loops that measure a processor. in: the factors for chain and multiply, data for read; n: iterations, or
+ * bytes. */
 #define GAUGE_CHAIN 8
 struct gauge {
-    int vector_bytes, sums;                              /* sums: multiply-adds in a turn of multiply */
-    void (*chain)(const void *in, int64_t n, void *out); /* a turn is 2 * GAUGE_CHAIN cycles */
+    int vector_bytes, sums;                              /* sums: multiply-adds in an iteration of multiply */
+    void (*chain)(const void *in, int64_t n, void *out); /* an iteration is 2 * GAUGE_CHAIN cycles */
     void (*multiply)(const void *in, int64_t n, void *out);
     void (*read)(const void *in, int64_t n, void *out);
 };
-const struct gauge *gauge_find(int vector_bytes); /* NULL: there are none (SOL was built without optimization) */
-bool gauge_flush(const char *at, int64_t bytes);  /* out of all caches. False: this processor cannot */
-/* measure.c: fills t->machine. If the target is this machine (-march=native) that is by the key machine what was
- * measured, now or earlier, or what is given, and costs follow it. */
+const struct gauge *gauge_find(int vector_bytes); /* NULL: none (SOL was built without optimization) */
+bool gauge_flush(const char *at, int64_t bytes);  /* flushes memory from all caches. False: not supported */
+/* measure.c: fills in t->machine, which the cost model uses. If the target is this machine (-march=native), the values
+ * are measured, cached or given, according to the key machine. */
 sol_status machine_find(struct sol_ctx *ctx, struct target *t);
 /* The target that the key of this name says, and its machine. */
 sol_status machine_target(struct sol_ctx *ctx, struct target *out);
@@ -69,10 +70,10 @@ struct adviser {
     const char *machine, *kind;
     struct map *trial; /* cluster's key -> number of the candidate to be tried + 1; goes before wisdom. NULL: none */
 };
-/* What wisdom says for a target, for networks that are compiled or deployed here. NULL: the key autotune is off. */
+/* The tuning policy for a target, for compiling and deploying networks. NULL: the key autotune is off. */
 struct adviser *adviser_make(struct sol_ctx *ctx, struct arena *a, const struct target *t);
-/* Other libraries become candidates, if there is the time to try them or one of them was the best before: they are not
- * loaded for nothing. */
+/* Makes plug-ins candidates, if there is time to try them or if one of them won before. Otherwise they are not loaded.
+ */
 void adviser_load_plugins(struct sol_ctx *ctx, struct adviser *ad);
 /* What was measured here. */
 const struct wisdom_entry *adviser_knows(const struct adviser *ad, const char *key);
@@ -89,10 +90,10 @@ struct trial_data { /* of all networks of one graph */
     const void **inputs, **params;
     void **outputs;
 };
-/* Made-up data in the arena: finite, no denormals. False: there is not enough memory. */
+/* Creates synthetic data in the arena: finite numbers, no denormals. False: not enough memory. */
 bool trial_data_make(struct arena *a, const struct sol_net *net, struct trial_data *out);
 sol_status trial_params(struct sol_net *net, const struct trial_data *d, struct sol_params **out_params);
-/* Runs two networks by turns, at least so long, and takes each step's least time: ns has room for all steps. */
+/* Runs two networks alternately for at least this long, and returns the shortest time of each step in ns. */
 sol_status trial_steps(struct tune_net *const n[2], const struct trial_data *d, int64_t run_ns, int64_t *const ns[2]);
 /* The same for whole runs: the lower quartile. */
 sol_status trial_whole(struct tune_net *const n[2], const struct trial_data *d, int64_t run_ns, double out_ns[2]);
@@ -102,8 +103,8 @@ struct tune_maker { /* makes the network of a graph; for a trial its module is n
     sol_status (*make)(void *user, const struct advice *advice, bool trial, struct tune_net *out);
     void *user;
 };
-/* Finds out what wisdom does not know yet, within the time that the key autotune grants; *n becomes what is better.
- * Whatever goes wrong, but for an interrupt, leaves the network as it was. */
+/* Tunes what wisdom does not cover, within the time of the key autotune. *n becomes the better network. Errors other
+ * than an interrupt leave the network unchanged. */
 sol_status tune_network(struct adviser *ad, const struct tune_maker *m, struct tune_net *n);
 
 #endif

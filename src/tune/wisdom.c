@@ -1,7 +1,7 @@
-/* Wisdom on file: <cache folder>/wisdom, a line of text for each key, its fields separated by tabs, the last one a hash
- * of the others. A line that is not whole is skipped. Writers take turns by a lock, read what others wrote meanwhile,
- * and put a whole new file in place. What SOL comes with are files of the same form (bench/wisdom.py), which are
- * texts of the library. */
+/* The wisdom file: <cache folder>/wisdom, one line of text for each key. Tabs separate the fields, and the last field
+ * is a hash of the others. Incomplete lines are skipped. Writers take a lock, read what others wrote in the meantime,
+ * and replace the whole file. The built-in wisdom has the same form (bench/wisdom.py) and is embedded in the library.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,9 +13,8 @@
 #include "build/build.h"
 #include "tune/tune.h"
 
-/* The number is of the form and of the kernels: it is raised when code is generated so differently that what was
- * measured before misleads. Files with another number are no wisdom; those that SOL comes with are then to be made
- * again. */
+/* The version of the format and of the kernels. Raise it when generated code changes so much that old measurements
+ * mislead. Files with another number are ignored, and the built-in ones must be measured again. */
 #define HEADER "SOL wisdom 2\n"
 #define FILE_NAME "wisdom"
 enum { FIELDS = 9, CHECK_DIGITS = 8, MOST_TEXT = 120 };
@@ -121,7 +120,7 @@ static bool read_line(char *line, struct wisdom_entry *out)
     return is_key(f[0]) && out->ns >= 0 && out->before_ns >= 0;
 }
 
-/* Of two that say something about one key the later counts; if they are of files that are merged, the faster. */
+/* Of two entries for one key the later wins; when files are merged, the faster. */
 static int read_text(struct wisdom *w, char *text, size_t bytes, bool faster)
 {
     int n = 0;
@@ -148,7 +147,7 @@ static int read_text(struct wisdom *w, char *text, size_t bytes, bool faster)
     return n;
 }
 
-/* What stands in a folder of the cache, if anything. */
+/* Reads the file in a folder of the cache, if it exists. */
 static void read_folder(struct sol_ctx *ctx, struct wisdom *w, int folder)
 {
     char *text;
@@ -184,7 +183,7 @@ struct wisdom *wisdom_shipped(struct sol_ctx *ctx, struct arena *a)
 
 /* -- saving */
 
-/* Waits for other writers; -1: there is no lock to be had, and then the last writer wins. */
+/* Waits for other writers. -1: locking is impossible; the last writer then wins. */
 static int lock(int folder)
 {
     const int fd = openat(folder, FILE_NAME ".lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
@@ -237,7 +236,7 @@ static void print_entry(struct text *t, const struct wisdom_entry *e)
              e->ns > 0 ? e->before_ns / e->ns : 1, day, e->solver, e->variant, e->what, e->machine);
 }
 
-/* How many lines SOL comes with, by the kind of machine they hold for and the machine they were measured on. */
+/* The number of built-in lines, by the kind of machine and the machine on which they were measured. */
 static void print_shipped(struct sol_ctx *ctx, struct text *t, struct arena *a)
 {
     const struct wisdom *w = wisdom_shipped(ctx, a);
