@@ -133,11 +133,12 @@ BUILDER(build_attention)
 }
 
 /* -- recurrent layers: x[T N I] w[A I] u[A H] b?[A] e?[A] h0?[N H]; an LSTM's c0?[N H] and p?[P H], which makes P
- * values of the H before they are handed on */
+ * values of the H before they are handed on; l?[N], how many steps each sequence has: its state stays what it is in the
+ * others, which come last, or with reverse=1 first */
 
 struct recurrent {
     int gates;
-    bool b, e, h0, c0, p;
+    bool b, e, h0, c0, p, l;
     const char *own;    /* letter of what is handed on: H or P */
     const char *before; /* "T-1" or "T+1" */
     const char *last;   /* index of the last step */
@@ -155,8 +156,10 @@ static sol_status read_recurrent(struct arena *a, const struct layer_def *def, i
     r->b = nin > 3 && !in[3].missing;
     r->e = nin > 4 && !in[4].missing;
     r->h0 = nin > 5 && !in[5].missing;
-    r->c0 = nin > 6 && !in[6].missing;
-    r->p = nin > 7 && !in[7].missing;
+    const bool cell = gates == 4;
+    r->c0 = cell && nin > 6 && !in[6].missing;
+    r->p = cell && nin > 7 && !in[7].missing;
+    r->l = nin > (cell ? 8 : 6) && !in[cell ? 8 : 6].missing;
     r->own = r->p ? "P" : "H";
     if (r->p) TRY(rank_of(ctx, def, in, 7, 2, true));
     const int64_t hidden = in[r->p ? 7 : 2].shape[1];
@@ -170,7 +173,8 @@ static sol_status read_recurrent(struct arena *a, const struct layer_def *def, i
 static void put_recurrent_head(struct text *out, const struct recurrent *r, int nin, bool cell)
 {
     const char *const p = r->own, *h0 = arena_printf(out->arena, " h0?[N %s]", p);
-    const char *const names[] = {" b?[A]", " e?[A]", h0, " c0?[N H]", r->p ? " p[P H]" : " p?[P H]"};
+    const char *const l = " l?:i64[N]", *const q = r->p ? " p[P H]" : " p?[P H]";
+    const char *const names[] = {" b?[A]", " e?[A]", h0, cell ? " c0?[N H]" : l, q, l};
     text_put(out, "x:float[T N I] w[A I] u[A %s]", p);
     for (int i = 3; i < nin; i++) text_put(out, "%s", names[i - 3]);
     text_put(out, " -> y[T N %s] h[N %s]%s | #K=#%s; #G=%d; #A=#G*#H | | ", p, p, cell ? " c[N H]" : "", p, r->gates);
@@ -183,6 +187,12 @@ static const char *previous(struct arena *a, const struct recurrent *r, const ch
     bool given = *name == 'y' ? r->h0 : r->c0;
     const char *start = !given ? "0" : arena_printf(a, "%s[N %s]", *name == 'y' ? "h0" : "c0", h);
     return arena_printf(a, "%s[%s N %s]:%s", name, r->before, h, start);
+}
+
+/* A state's new value, or the last one where the sequence has ended: "where(T<l[N], .., y[T-1 N H]:h0[N H])" */
+static const char *kept(struct arena *a, const struct recurrent *r, const char *name, const char *h, const char *value)
+{
+    return r->l ? arena_printf(a, "where(T<l[N], %s, %s)", value, previous(a, r, name, h)) : value;
 }
 
 /* Which block of the weights the gate `name` has. */
@@ -224,9 +234,13 @@ BUILDER(build_lstm)
     text_put(out, "a[T N G H] = g[T N G H] + %s; ", hidden_gates(a, &r));
     text_put(out, "gi[T N H] = sigmoid(a[T N %d H]); gf[T N H] = sigmoid(a[T N %d H]); ", at[0], at[1]);
     text_put(out, "gg[T N H] = tanh(a[T N %d H]); go[T N H] = sigmoid(a[T N %d H]); ", at[2], at[3]);
-    text_put(out, "s[T N H] = gf[T N H] * %s + gi[T N H] * gg[T N H]; ", previous(a, &r, "s", "H"));
-    text_put(out, "%s[T N H] = go[T N H] * tanh(s[T N H]); ", r.p ? "q" : "y");
-    if (r.p) text_put(out, "y[T N P] = sum[H] q[T N H] * p[P H]; ");
+    const char *const s = arena_printf(a, "gf[T N H] * %s + gi[T N H] * gg[T N H]", previous(a, &r, "s", "H"));
+    const char *const y = "go[T N H] * tanh(s[T N H])";
+    text_put(out, "s[T N H] = %s; ", kept(a, &r, "s", "H", s));
+    if (r.p)
+        text_put(out, "q[T N H] = %s; y[T N P] = %s; ", y, kept(a, &r, "y", "P", "(sum[H] q[T N H] * p[P H])"));
+    else
+        text_put(out, "y[T N H] = %s; ", kept(a, &r, "y", "H", y));
     text_put(out, "h[N %s] = y[%s N %s]; c[N H] = s[%s N H]", r.own, r.last, r.own, r.last);
     return SOL_OK;
 }
@@ -258,7 +272,8 @@ BUILDER(build_gru)
         text_put(out, "an[T N H] = g[T N %d H] + %s%s; n[T N H] = tanh(an[T N H]); ", at[2],
                  hidden(a, "q[T N K]", row[2]), bias[2]);
     }
-    text_put(out, "y[T N H] = (1-z[T N H]) * n[T N H] + z[T N H] * %s; h[N H] = y[%s N H]", own, r.last);
+    const char *const y = arena_printf(a, "(1-z[T N H]) * n[T N H] + z[T N H] * %s", own);
+    text_put(out, "y[T N H] = %s; h[N H] = y[%s N H]", kept(a, &r, "y", "H", y), r.last);
     return SOL_OK;
 }
 
@@ -270,6 +285,7 @@ BUILDER(build_rnn)
     TRY(word_attr(arena_ctx(a), def, attrs, "act", "tanh|relu", &act));
     put_recurrent_head(out, &r, nin, false);
     text_put(out, "a[T N G H] = g[T N G H] + %s; ", hidden_gates(a, &r));
-    text_put(out, "y[T N H] = %s(a[T N 0 H]); h[N H] = y[%s N H]", act ? "relu" : "tanh", r.last);
+    const char *const y = arena_printf(a, "%s(a[T N 0 H])", act ? "relu" : "tanh");
+    text_put(out, "y[T N H] = %s; h[N H] = y[%s N H]", kept(a, &r, "y", "H", y), r.last);
     return SOL_OK;
 }

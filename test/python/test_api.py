@@ -934,11 +934,6 @@ def test_refused_calls(tmp_path):
         sol.optimize(3, x)
     with pytest.raises(sol.FileError, match="no such file"):
         sol.optimize(tmp_path / "missing.onnx")
-    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(3, 2, 4), [3, 1])
-    with pytest.raises(sol.UnsupportedError, match=r"a PackedSequence: how many .* give the padded tensor and mask"):
-        sol.optimize(nn.LSTM(4, 5), packed)
-    with pytest.raises(sol.UnsupportedError, match="a PackedSequence"):
-        sol.optimize(nn.LSTM(4, 5), torch.randn(3, 2, 4))(packed)
     with pytest.raises(sol.InvalidError, match=r"only the first size may be 0 .* got \[1, 0, 3\]: .* give a tensor"):
         sol.input([1, 0, 3])
     with pytest.raises(sol.InvalidError, match=r"expected sizes.* got \(-1, 3\)"):
@@ -965,26 +960,6 @@ def test_refused_calls(tmp_path):
         sol.optimize(nn.Linear(4, 3).half(), x.half())
     with pytest.raises(sol.UnsupportedError, match=r"linear\.default: operands of several types: f32, i32"):
         sol.optimize(nn.Linear(4, 3), x.int())
-
-
-class Packing(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.LSTM(5, 7, batch_first=True)
-
-    def forward(self, x, lengths):
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        return nn.utils.rnn.pad_packed_sequence(self.layer(packed)[0], batch_first=True)[0]
-
-
-def test_packing_inside_is_named():
-    model, x, lengths = Packing().eval(), torch.randn(3, 6, 5), torch.tensor([6, 2, 4])
-    with pytest.raises(
-        sol.UnsupportedError, match=r"a packed sequence, .* \(test_api.py:\d+\).*; leave sequences padded"
-    ):
-        sol.optimize(model, x, lengths)
-    with torch.no_grad():
-        torch.testing.assert_close(torch.compile(model, backend="sol")(x, lengths), model(x, lengths))
 
 
 def test_no_compiler(monkeypatch, tmp_path):

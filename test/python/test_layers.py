@@ -734,6 +734,33 @@ def projected(x, w, u, b, e, h0, c0, p):
 
 
 case("LSTM", [(5, 2, 3), (36, 3), (36, 4), (36,), (36,), (2, 4), (2, 9), (4, 9)], {}, projected)
+LENGTHS = np.array([3, 5])
+
+
+def ended(kind, reverse, x, w, u, b, e, h0, *more):
+    """Each sequence by itself, without the steps that it does not have, in which its state is what it was."""
+    *more, lengths = more
+    results = []
+    for i, n in enumerate(lengths.long().tolist()):
+        step, start = x[:n, i : i + 1], h0[i : i + 1]
+        if kind == "LSTM":
+            y, *last = projected(step.flip(0) if reverse else step, w, u, b, e, start, more[0][i : i + 1], more[1])
+        else:
+            y, *last = recurrent(kind, step, w, u, b, e, start, reverse=reverse)
+        rest = (start if reverse else last[0]).expand(len(x) - n, 1, -1)
+        results.append((torch.cat([y.flip(0) if reverse and kind == "LSTM" else y, rest]), *last))
+    return tuple(torch.cat(parts, 1 if k == 0 else 0) for k, parts in enumerate(zip(*results, strict=True)))
+
+
+for kind, gates, more in (("LSTM", 4, [(2, 9), (4, 9)]), ("GRU", 3, []), ("RNN", 1, [])):
+    for reverse in (0, 1):
+        rows = 9 * gates if more else 4 * gates
+        case(
+            kind,
+            [(5, 2, 3), (rows, 3), (rows, 4), (rows,), (rows,), (2, 4), *more, LENGTHS],
+            dict(reverse=reverse),
+            lambda *t, kind=kind, reverse=reverse: ended(kind, reverse, *t),
+        )
 
 
 def outer_gru(x, w, u, b, e):

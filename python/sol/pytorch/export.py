@@ -287,7 +287,7 @@ _DATA_DEPENDENT = frozenset(
 
 def _untraceable(e: Exception) -> str | None:
     """What keeps a model from being traced, in a line; None: an error of the model's own."""
-    names, frames = {c.__name__ for c in type(e).__mro__}, traceback.extract_tb(e.__traceback__)
+    names = {c.__name__ for c in type(e).__mro__}
     if isinstance(e, RuntimeError) and (found := re.search("Found (.*) in output, which is not a known type", str(e))):
         return (
             f"it returns an object of {found[1]}: expected tensors, numbers, None, and tuples, lists, dicts or dataclasses "
@@ -297,11 +297,6 @@ def _untraceable(e: Exception) -> str | None:
     if isinstance(e, SyntaxError) and (e.filename or "").startswith("<eval_with_key>"):
         return f"torch.export cannot write down {(e.text or '').split(';')[0].strip()}"
     if names & _DATA_DEPENDENT or "FakeTensor" in first:
-        if any(f.filename.endswith(("torch/nn/utils/rnn.py", "torch/nn/modules/rnn.py")) for f in frames):
-            return (
-                "a packed sequence, whose sizes are data; leave sequences padded and mask what is behind their lengths, or use "
-                "torch.compile(model, backend='sol'), which runs the layer in PyTorch"
-            )
         return (
             "control flow or a shape that depends on data; use torch.where or a mask, or torch.compile(model, "
             "backend='sol'), which runs such a line in Python"

@@ -118,6 +118,8 @@ def is_object(value: Any) -> bool:
 def _build(parts: list[Any], context: tuple[Any, tuple[Any, ...]]) -> Any:
     """The object of a carrier."""
     cls, names = context
+    if cls is PackedSequence:
+        return cls(*parts)
     made = cls.__new__(cls)
     for name, part in zip(names, parts, strict=True):
         if isinstance(made, dict):
@@ -143,11 +145,7 @@ def encode(tree: Any, found: list[Any] | None = None, given: dict[int, int] | No
     if kind is dict:
         return {k: encode(v, found, given) for k, v in tree.items()}
     if kind is PackedSequence:
-        raise _core.UnsupportedError(
-            "arguments: a PackedSequence: how many sequences each step has is data, and sizes are constants of compiled code; "
-            "give the padded tensor and mask what lies behind the ends, or use torch.compile(model, backend='sol'), which "
-            "runs such a layer in PyTorch"
-        )
+        return Carrier(kind, tree._fields, [encode(v, found, given) for v in tree])
     if given is not None and id(tree) in given:
         return Given(given[id(tree)])
     known = pytree._get_node_type(tree) in pytree.SUPPORTED_NODES
@@ -170,7 +168,7 @@ def encode(tree: Any, found: list[Any] | None = None, given: dict[int, int] | No
 
 
 def _of_object(cls: type) -> bool:
-    return not issubclass(cls, dict) and not dataclasses.is_dataclass(cls)
+    return not issubclass(cls, dict | PackedSequence) and not dataclasses.is_dataclass(cls)
 
 
 def objects(tree: Any) -> list[Any]:

@@ -26,6 +26,6 @@ __all__ = [
 
 # Each puts its rows into the table when it is imported.
 for _family in (
-    "chance contract counting create fourier index linear losses maths moves norms pairs phases reduce resample sized transformer"
+    "chance contract counting create fourier index linear losses maths moves norms packed pairs phases reduce resample sized transformer"
 ).split():
     importlib.import_module(f".{_family}", __name__)

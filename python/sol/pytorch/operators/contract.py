@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -246,7 +247,7 @@ def grouped_mm(b: Builder, x: Value, mat2: Value, offs: Value | None) -> Value:
 # -- recurrent layers
 
 
-def _recurrent(
+def recurrent(
     b: Builder,
     kind: str,
     x: Value,
@@ -256,14 +257,16 @@ def _recurrent(
     layers: int,
     both: bool,
     dropout: float,
-    **attrs: object,
+    lengths: Value | None = None,
+    **attrs: Any,
 ) -> list[Value]:
     """Layers and directions one after the other; x is [T N I]. Returns y and the last states, [layers*directions N H] each.
 
-    With a projection (proj_size) a layer has one weight more, its last.
+    With a projection (proj_size) a layer has one weight more, its last. `lengths`: how many of the steps each sequence has.
     """
     directions = 2 if both else 1
     plain = 4 if biases else 2
+    ending = [] if lengths is None else [lengths]
     each = len(params) // (layers * directions)
     ends: list[list[Value]] = [[] for _ in states]
     for layer in range(layers):
@@ -274,7 +277,11 @@ def _recurrent(
             own = list(params[k * each : (k + 1) * each])
             weights = own[:plain] + [None] * (4 - plain)
             start = [None if s is None else b.layer("Select", s, axis=0, index=k) for s in states]
-            y, *last = b.layers(kind, x, *weights, *start, *own[plain:], outputs=1 + len(states), reverse=d, **attrs)
+            more: list[Value | None] = [*own[plain:]]
+            if kind == "LSTM" and ending and not more:
+                more = [None]
+            given = (x, *weights, *start, *more, *ending)
+            y, *last = b.layers(kind, *given, outputs=1 + len(states), reverse=d, **attrs)
             results.append(y)
             for end, value in zip(ends, last, strict=True):
                 end.append(value)
@@ -294,14 +301,14 @@ def _sequence(
     train: bool,
     both: bool,
     batch_first: bool,
-    **attrs: object,
+    **attrs: Any,
 ) -> tuple[Value, ...]:
     unbatched = x.ndim == 2
     if unbatched:
         x, states = b.unsqueeze(x, 1), [s and b.unsqueeze(s, 1) for s in states]
     elif batch_first:
         x = b.transpose(x, 0, 1)
-    y, *last = _recurrent(b, kind, x, states, params, biases, layers, both, dropout if train else 0.0, **attrs)
+    y, *last = recurrent(b, kind, x, states, params, biases, layers, both, dropout if train else 0.0, **attrs)
     if unbatched:
         return tuple(b.squeeze(v, 1) for v in (y, *last))
     return (b.transpose(y, 0, 1) if batch_first else y, *last)
