@@ -1,13 +1,13 @@
-/* Running here and now: steps of the program `prepare`, to pack ahead; the network, for golden.c. Kernels are C with
- * vectors of the compiler, so that those for another machine are compiled for this one: only what the last bits round
- * to may differ. */
+/* Runs code at deployment: steps of `prepare`, to pack weights ahead, and the network, for golden.c. Kernels are C with
+ * the compiler's vector types, so kernels for another machine can be compiled for this one; only the last bits may
+ * differ. */
 #include <string.h>
 
 #include "build/build.h"
 #include "deploy/deploy.h"
 #include "rt/rt.h"
 
-/* The schedule with nothing but these steps, their kernels numbered anew. */
+/* The schedule reduced to these steps, with renumbered kernels. */
 static struct schedule *only_prepare(struct deploy *d, const struct schedule *from, const bool *only)
 {
     struct schedule *s = arena_memdup(d->arena, from, sizeof *from);
@@ -59,7 +59,7 @@ static void *aligned(struct deploy *d, int64_t bytes)
     return raw ? (char *)(((uintptr_t)raw + 63) / 64 * 64) : NULL;
 }
 
-/* A layer without loops. Its errors become negative, so that they differ from those of kernels. */
+/* Runs an opaque layer. Its errors become negative, to distinguish them from those of kernels. */
 static int32_t run_opaque(void *user, int32_t call, char *const *p)
 {
     const struct schedule *s = user;

@@ -114,7 +114,7 @@ static sol_status predicting(struct deploy *d)
     return SOL_OK;
 }
 
-/* Appends the gradient, of all outputs of real types with regard to what learns. */
+/* Appends the gradient of all outputs of real types with respect to the parameters that learn. */
 static sol_status differentiate(struct deploy *d, struct sol_graph *g, const unsigned char *trained)
 {
     VECTOR(struct sol_tensor *) with = {0};

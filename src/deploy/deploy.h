@@ -1,6 +1,7 @@
-/* Deploy: a network becomes a library, or its source. The way (deploy.c): keys; the graphs (one for each batch size,
- * and what trains); a plan and a schedule of each for each instruction set; weights into one file; sources; and, for a
- * library, compiler and linker. The sources of a library are those of the target `source`. */
+/* Deploy turns a network into a library or its source. deploy.c reads the keys, collects the graphs (one for each batch
+ * size, and one for training), plans and schedules each graph for each instruction set, writes all weights into one
+ * file, writes the sources, and for a library runs compiler and linker. A library has the same sources as the target
+ * `source`. */
 #ifndef SOL_DEPLOY_INSIDE_H
 #define SOL_DEPLOY_INSIDE_H
 
@@ -105,13 +106,13 @@ sol_status deploy_versions(struct deploy *d);
 /* The flags of all code, NULL: that runs on every machine. */
 const char *const *deploy_flags(struct deploy *d, const struct deploy_version *v);
 sol_status deploy_plan(struct deploy *d);
-/* settle.c: what of `prepare` is computed here and now becomes constants of the code's schedule. */
+/* settle.c: computes steps of `prepare` at deployment; their results become constants of the schedule. */
 sol_status deploy_settle(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v,
                          struct deploy_code *code);
-/* weights.c: where everything lies in the weights; their file. */
+/* weights.c: the layout of all weights, and their file. */
 sol_status deploy_weights(struct deploy *d);
 sol_status deploy_write_weights(struct deploy *d, const char *path);
-/* ahead.c: a schedule's code, compiled for this machine; closed by module_close. Its memory is the arena's. */
+/* ahead.c: compiles a schedule's code for this machine. Close it with module_close. Its memory belongs to the arena. */
 struct deploy_here {
     struct deploy *d;
     const struct schedule *schedule;
@@ -126,27 +127,27 @@ struct deploy_data { /* by number; consts NULL: as they are */
 sol_status deploy_open(struct deploy *d, const struct deploy_version *v, const struct schedule *s,
                        struct deploy_here *out_h);
 sol_status deploy_run_here(struct deploy_here *h, const struct sol_program *p, const struct deploy_data *data);
-/* The prepared block of a schedule, by those steps of `prepare` that `only` marks, computed here and now. */
+/* Computes the prepared block of a schedule with the steps of `prepare` that `only` marks. */
 sol_status deploy_prepare(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v,
                           const struct schedule *s, const bool *only, void **out_block);
-/* golden.c: what the self-test compares with; its table, and what a graph's row has of it. */
+/* golden.c: the reference values of the self-test, as a table and as fields of each graph's row. */
 enum { GOLDEN_SAMPLES = 64 }; /* of an output, at most */
 sol_status deploy_golden(struct deploy *d);
 bool deploy_tests_itself(const struct deploy *d);
 void deploy_put_golden(struct deploy *d, struct text *t, const struct deploy_graph *g);
-/* source.c: all that is compiled, into the folder `work`. */
+/* source.c: writes all sources into the folder `work`. */
 sol_status deploy_sources(struct deploy *d);
 void deploy_add_source(struct deploy *d, const char *file, const struct deploy_version *kernel_of);
-/* What the tables of a graph's code for a version begin with: net_x86_64_v3_batch8. */
+/* The prefix of the tables of a graph's code for a version: net_x86_64_v3_batch8. */
 const char *deploy_code_name(struct deploy *d, const struct deploy_graph *g, const struct deploy_version *v);
 /* network.c: the files that are the network's own. */
 sol_status deploy_network(struct deploy *d);
 size_t deploy_opaque_bytes(struct deploy *d, const struct schedule *s); /* memory that one layer without loops needs */
 /* kit.c: header, example, Makefile, .pc, CMake configuration, Python wrapper, into `path`. */
 sol_status deploy_kit(struct deploy *d);
-/* Refuses a folder where sources would overwrite somebody else's Makefile. */
+/* Rejects a folder in which sources would overwrite a foreign Makefile. */
 sol_status deploy_check_folder(struct deploy *d);
-/* What the function has between its brackets behind the context: in0, out0, or, not numbered, with names. */
+/* The parameter list of the function after the context: in0, out0, or with names instead of numbers. */
 const char *deploy_parameters(struct deploy *d, bool numbered);
 /* make.c: library from sources, into `path`. */
 sol_status deploy_make(struct deploy *d);
@@ -154,14 +155,14 @@ sol_status deploy_make(struct deploy *d);
 const char *deploy_library(const struct deploy *d);
 /* The program of binutils that belongs to the compiler: "aarch64-linux-gnu-ar". */
 const char *deploy_tool(const struct deploy *d, const char *name);
-/* Runs a program; what it says is in the message if it fails. `what` is for the message: "compiler". */
+/* Runs a program. If it fails, the message contains its output. `what` is for the message: "compiler". */
 sol_status deploy_run(struct deploy *d, const char *what, const char *const *argv, const char **out_output);
 
 /* text.c */
 const char *deploy_file(const struct deploy *d, const char *folder, const char *name); /* folder/name */
 const char *deploy_string(struct arena *a,
                           const char *text); /* as a C string, or for a comment: plain characters only, in quotes */
-/* A template with what stands for its @names@: pairs of a name and a text, the last NULL. */
+/* Fills in a template: `pairs` has names and the texts that replace @name@, and ends with NULL. */
 const char *deploy_fill(struct arena *a, const char *template, const char *const *pairs);
 /* Writes a text into a file. */
 sol_status deploy_write(struct deploy *d, const char *folder, const char *name, const char *text);

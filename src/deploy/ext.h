@@ -1,5 +1,4 @@
-/* Memory of deployed networks. The two functions are weak: an application that defines its own gets all memory from
- * there. */
+/* Memory of deployed networks. The two functions are weak symbols, so an application can define its own. */
 #ifndef SOL_EXT_H
 #define SOL_EXT_H
 

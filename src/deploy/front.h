@@ -1,7 +1,7 @@
-/* Front: what stands between a deployed network's functions and its module: which version of the code this processor
- * runs, the weights, contexts, memory, errors. The same file for every network; it knows a network by its description,
- * which `sol deploy` writes. Depends on libc, pthreads and rt; with FRONT_BARE (front_bare.c instead of front.c) on rt
- * alone. */
+/* Front is the layer between a deployed network's functions and its module. It selects the version of the code for this
+ * processor, and manages weights, contexts, memory and errors. The file is the same for every network; `sol deploy`
+ * writes the description of the network that it uses. It depends on libc, pthreads and rt, or with FRONT_BARE
+ * (front_bare.c instead of front.c) on rt only. */
 #ifndef SOL_FRONT_H
 #define SOL_FRONT_H
 
@@ -56,7 +56,7 @@ struct front_golden {
     int64_t n;
     const struct front_sample *sample;
 };
-/* One of the library's graphs: the network for one batch size, or what trains it. */
+/* One of the library's graphs: the network for one batch size, or for training. */
 struct front_graph {
     int64_t batch; /* 0: there is one size */
     const struct sol_ext_tensor *input, *output;
@@ -118,7 +118,7 @@ struct front_state {
 #endif
 struct front_context;
 
-/* All return an enum front_error and leave a text for front_message. */
+/* All functions return an enum front_error and store a text for front_message. */
 FRONT_API int front_init(const struct front_net *net);
 FRONT_API int front_choose(const struct front_net *net, const char *version);
 #if defined FRONT_WEIGHTS_FILE
@@ -144,7 +144,7 @@ FRONT_API int front_message(char *buffer, size_t size);                /* of thi
 FRONT_API void front_load(const struct front_net *net);
 FRONT_API void front_unload(const struct front_net *net);
 
-/* front_train.c: a copy of the parameters that learns; used by one thread at a time. */
+/* front_train.c: a trainable copy of the parameters, for one thread at a time. */
 struct front_training;
 FRONT_API int front_train(const struct front_net *net, int threads, struct front_training **out_t);
 FRONT_API void front_train_free(struct front_training *t);

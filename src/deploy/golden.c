@@ -1,13 +1,13 @@
-/* Golden vectors: what the self-test of a deployed library compares with. The network's own kernels run here, on
- * made-up inputs (made_up.h), whatever processor they are for.
+/* Golden vectors: the reference values for the self-test of a deployed library. The network's own kernels compute them
+ * at deployment on generated inputs (made_up.h), for any target processor.
  *
- * Another processor sums in another order, fuses other products, has another expf. That is as if inputs, parameters and
- * constants were slightly others: a sum of n terms in any order is the exact one of terms that are off by about sqrt(n)
- * unit roundoffs each (Higham, Accuracy and Stability of Numerical Algorithms, 2.8 and 3.1: backward errors, and that
- * they grow with the root in practice). So the network runs three times more with every real number moved at random by
- * up to 2^8 unit roundoffs, that is for sums of 2^16 terms, and an element may be away as far as these runs moved it,
- * twice, and 2^8 unit roundoffs of the output's largest number. Where they moved a whole number, or made NaN of a
- * number, the element is not compared: rounding decides it. */
+ * Another processor adds in another order, fuses other products, and has another expf. This has the same effect as
+ * small changes of inputs, parameters and constants: a sum of n terms in any order equals the exact sum of terms that
+ * are off by about sqrt(n) unit roundoffs each (Higham, Accuracy and Stability of Numerical Algorithms, 2.8 and 3.1:
+ * backward errors, which grow with the root in practice). The network therefore runs three more times, with every real
+ * number moved at random by up to 2^8 unit roundoffs, which corresponds to sums of 2^16 terms. The tolerance of an
+ * element is twice the largest change in these runs, but at least 2^8 unit roundoffs of the output's largest number. If
+ * these runs change an integer or turn a number into NaN, rounding decides the element, and it is not compared. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -114,7 +114,7 @@ static bool all_finite(const struct golden *x)
     return true;
 }
 
-/* The first kind of inputs that the network takes and makes finite numbers of; otherwise the last that it takes. */
+/* The first kind of inputs with finite results; otherwise the last kind that the network accepts. */
 static sol_status run_first(struct golden *x)
 {
     const struct deploy_data data = {

@@ -1,4 +1,4 @@
-/* The hash of a file of weights: 64 bits in which every byte counts, at the speed of memory; not for security. */
+/* The hash of a weights file: 64 bits that depend on every byte, computed at memory speed; not for security. */
 #ifndef SOL_FRONT_HASH_H
 #define SOL_FRONT_HASH_H
 

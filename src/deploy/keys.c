@@ -1,4 +1,4 @@
-/* Keys of a deployment: their defaults, what they accept, and what of it is about names and files. */
+/* Keys of a deployment: defaults, and checks of values, names and files. */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <string.h>
@@ -91,7 +91,7 @@ static const char words_of_c[] =
     "static_assert|static_cast|struct|switch|template|this|thread_local|throw|true|try|typedef|typeid|typename|"
     "typeof|union|unix|unsigned|using|virtual|void|volatile|wchar_t|while|xor|xor_eq|NULL|EOF";
 
-/* May a function be called so in C and C++? Names that begin with _ or end with _t are the system's. */
+/* Is this a valid function name in C and C++? Names that begin with _ or end with _t are reserved. */
 static bool is_free(const char *name)
 {
     static const char *const ours[] = {"alone_", "front_", "rt_", "sol_ext_"}; /* in the files beside it */

@@ -1,4 +1,4 @@
-/* The kit: what lies beside a deployed library so that it can be used as it is. */
+/* The kit: the files beside a deployed library that applications need to use it. */
 #include <ctype.h>
 #include <string.h>
 
@@ -198,7 +198,7 @@ static const char *c_type(const struct sol_tensor *t)
     return dtype_def((enum sol_dtype)t->dtype)->c_name;
 }
 
-/* A program for a library that takes no memory: arrays for inputs and outputs. */
+/* An example for a library without memory allocation: arrays for inputs and outputs. */
 static sol_status write_bare_program(struct deploy *d, const char *template, const char *file)
 {
     struct text arrays = text_new(d->arena), in = text_new(d->arena), out = text_new(d->arena);
@@ -291,14 +291,14 @@ static const char *libraries(const struct deploy *d)
     return d->bare ? "-lm" : "-lm -pthread";
 }
 
-/* Where there is no operating system, all code of a program has the flags of the processor. */
+/* Without an operating system, all code of a program is compiled with the processor's flags. */
 static const char *processor_flags(struct deploy *d)
 {
     if (!d->bare) return "";
     return arena_printf(d->arena, " -march=%s%s%s", d->version[0].march, *d->keys.flags ? " " : "", d->keys.flags);
 }
 
-/* The rules of `make check`: how the program is made of what. */
+/* The rules of `make check`. */
 static const char *check_rule(struct deploy *d, const char *needs, const char *link)
 {
     if (!deploy_tests_itself(d)) return "";
@@ -327,7 +327,7 @@ static sol_status write_library_makefile(struct deploy *d)
     return write_unless_foreign(d, "Makefile", deploy_fill(d->arena, deploy_text("Makefile.lib"), pairs));
 }
 
-/* The flags of a version are those of all code, then its own. */
+/* The flags of a version: the common flags, then its own. */
 static bool in_all(const struct deploy *d, const char *flag)
 {
     for (int i = 0; i < d->nversion; i++) {
@@ -426,7 +426,7 @@ static const char *as_list(struct deploy *d, const char *words)
     return list;
 }
 
-/* CMake's function that adds the self-test to a project, for what is linked by that name. */
+/* The CMake function that adds the self-test to a project, for the library with this name. */
 static const char *cmake_selftest(struct deploy *d, const char *target)
 {
     if (!deploy_tests_itself(d)) return "";
@@ -435,7 +435,7 @@ static const char *cmake_selftest(struct deploy *d, const char *target)
                                              "flags", processor_flags(d), NULL});
 }
 
-/* Sources that are a project of their own have it in their tests, where its program runs. */
+/* If the source is the top-level project, its tests include the self-test, provided that its program can run here. */
 static const char *cmake_own_selftest(struct deploy *d)
 {
     if (!deploy_tests_itself(d)) return "";

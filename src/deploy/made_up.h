@@ -1,4 +1,4 @@
-/* Made-up inputs of the self-test: the same bits wherever they are made, at deployment and by the deployed library. */
+/* Generated inputs of the self-test: the same bits at deployment and in the deployed library on any machine. */
 #ifndef SOL_FRONT_MADE_UP_H
 #define SOL_FRONT_MADE_UP_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Real numbers in -1..1 and whole ones 0 or 1; or, where a network does not take these, in 0..1 and 0. */
+/* Real numbers in -1..1 and integers 0 or 1; if a network rejects these, real numbers in 0..1 and integers 0. */
 enum { MADE_UP_SIGNED, MADE_UP_POSITIVE, MADE_UP_KINDS };
 
 /* splitmix64 */

@@ -1,5 +1,5 @@
-/* Making a library of the sources: compilers side by side, then the linker. A static library is one object in which all
- * but the functions of the header is local, so that it meets no other's names. */
+/* Builds a library from the sources: compilers in parallel, then the linker. A static library is a single object that
+ * exports only the functions of the header, so that its other names cannot clash. */
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* Which model a library was made of: a hash of its graph, as it was handed over, and of its parameters. Targets,
- * instruction sets and keys do not change it. */
+/* Identifies the model of a library: a hash of its graph as received and of its parameters. Targets, instruction sets
+ * and keys do not change it. */
 #include <string.h>
 
 #include "deploy/deploy.h"

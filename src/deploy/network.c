@@ -1,4 +1,4 @@
-/* The network's own files: what it takes and gives, its graphs, its code, as tables; the functions of its header. */
+/* Writes the network's own files: tables of its inputs, outputs, graphs and code, and the functions of its header. */
 #include <string.h>
 
 #include "deploy/deploy.h"
@@ -28,7 +28,7 @@ static void put_io(struct deploy *d, struct text *t, const struct deploy_graph *
     text_put(t, "static const struct sol_ext_tensor %s[] = {\n%s    {0},\n};\n", outputs, out.at ? out.at : "");
 }
 
-/* What learns, and of which outputs gradients are given. */
+/* The parameters that learn, and the outputs whose gradients the caller passes. */
 static void put_training(struct deploy *d, struct text *t)
 {
     struct text rows = text_new(d->arena), numbers = text_new(d->arena);
@@ -47,7 +47,7 @@ static void put_training(struct deploy *d, struct text *t)
     text_put(t, "static const struct sol_ext_tensor trained[] = {\n%s    {0},\n};\n%s", rows.at, numbers.at);
 }
 
-/* Which parameter of what trains each parameter of a graph is. */
+/* For each parameter of a graph, its number in the training graph. */
 static void put_learned(struct deploy *d, struct text *t, const struct deploy_graph *g)
 {
     const struct deploy_graph *training = &d->graph[d->npredict];
@@ -157,7 +157,7 @@ static const char *training_fields(const struct deploy *d)
            "    .written = written,\n";
 }
 
-/* -- the texts that the templates want: pairs of a name and a text */
+/* -- texts for the templates: pairs of a name and a text */
 
 typedef VECTOR(const char *) texts;
 

@@ -1,6 +1,7 @@
-/* Settling: what `prepare` makes of the weights becomes weights, where it is wanted (pack=ahead), or where it takes no
- * more room than what it is made of: then the library starts sooner, and the file is as large. Steps of `prepare` that
- * share a parameter, or what one of them makes, are settled together. */
+/* Settling runs steps of `prepare` at deployment, and stores their results instead of the original weights. With
+ * pack=ahead it settles all steps. Otherwise it settles those whose results need no more space than their inputs: the
+ * library then starts faster, and the file does not grow. Steps that share a parameter or an intermediate result are
+ * settled together. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,8 @@ static const struct sol_tensor *tensor_of(const struct settling *x, const struct
     return plan_store(x->s->plan, st->operand[k])->root;
 }
 
-/* A step with the first that used the same tensor. Constants bind nothing: they may be in both places. */
+/* Groups a step with the first that used the same tensor. Shared constants do not group steps, because they may be
+ * stored twice. */
 static void join(struct settling *x)
 {
     const struct schedule_program *pr = &x->s->program[PROGRAM_PREPARE];
@@ -89,7 +91,8 @@ static int most_first(const void *a, const void *b)
     return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->root - y->root;
 }
 
-/* All groups, or those that make the file no larger, then, as long as there is room, those that do by the least. */
+/* Settles all groups, or those that do not enlarge the file, followed by those that enlarge it least while the
+ * allowance lasts. */
 static void choose(struct settling *x, bool all)
 {
     struct gain *gain = NEW_ARRAY(x->d->arena, struct gain, x->nstep + 1);
@@ -106,7 +109,7 @@ static void choose(struct settling *x, bool all)
     for (int i = 0; i < x->nstep; i++) x->settled[i] = chosen[root(x, i)];
 }
 
-/* What the settled steps made is a constant from now on, in a buffer of its own. */
+/* The results of settled steps become constants, each in its own buffer. */
 static int settled_buffer(struct settling *x, const struct sol_tensor *t, const char *block)
 {
     struct schedule *s = x->s;
@@ -118,7 +121,7 @@ static int settled_buffer(struct settling *x, const struct sol_tensor *t, const 
     return s->buffers.n - 1;
 }
 
-/* Where prepared tensors are now: in buffers of constants, or closer together. */
+/* The new locations of prepared tensors: in constant buffers, or compacted. */
 static void move(struct settling *x, const char *block)
 {
     struct schedule *s = x->s;
@@ -167,8 +170,7 @@ static int prepared_buffer(const struct schedule *s)
     return i;
 }
 
-/* The file may get no larger, so that nothing may need the parameters any more: there is one schedule, and nothing
- * learns. */
+/* Settling replaces parameters, so nothing else may need them: it requires a single schedule without training. */
 static bool may_settle(const struct deploy *d)
 {
     return !deploy_trains(d) && (!strcmp(d->keys.pack, "ahead") || (d->ngraph == 1 && d->nversion == 1));

@@ -1,6 +1,6 @@
-/* Sizes as macros of the header, so that an application can declare arrays: of inputs, outputs and contexts. What a
- * context needs is what front.c computes when it runs, here the most of all instruction sets; only pointers have
- * another size on the other machine, which stands in the macro. */
+/* Writes the sizes of inputs, outputs and contexts as macros of the header, so that an application can declare arrays.
+ * The size of a context is what front.c computes at run time, maximized over all instruction sets. The macro accounts
+ * for the pointer size of the target. */
 #include <ctype.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Sources: for each version a folder with its kernels, one file each, and its tables; the network's own file; the files
- * that are the same for every network. */
+/* Writes the sources: for each version a folder with one file for each kernel and with its tables, the network's own
+ * file, and the files that are the same for every network. */
 #include <dirent.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ static const char *kernel_solver(const struct schedule *s, int k)
     return u && u->kernel.solver ? u->kernel.solver : "plain";
 }
 
-/* Graphs for several batch sizes have kernels in common: each is there once. */
+/* Graphs for several batch sizes share kernels; each is written once. */
 static sol_status write_kernel(struct deploy *d, struct deploy_version *v, struct deploy_code *code, const char *folder,
                                int k)
 {
@@ -128,7 +128,7 @@ static sol_status write_tables(struct deploy *d, const struct deploy_version *v,
     return deploy_write(d, folder, file, t.at);
 }
 
-/* Is it a file of a version's folder, or made of one: "k007_conv.c", "module_batch8.o"? */
+/* Is it a file that SOL writes into a version's folder, or compiled from one: "k007_conv.c", "module_batch8.o"? */
 static bool is_code(const char *name)
 {
     const size_t n = strlen(name), digits = strspn(name + (n > 0), "0123456789");
@@ -136,7 +136,7 @@ static bool is_code(const char *name)
     return (*name == 'k' && digits >= 3 && name[1 + digits] == '_') || !strncmp(name, "module", 6);
 }
 
-/* The Makefile takes what is in the folder: what another deployment left there must go. */
+/* The Makefile compiles everything in the folder, so files of an earlier deployment must be removed. */
 static void remove_old(const char *folder)
 {
     DIR *dir = opendir(folder);

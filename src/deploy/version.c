@@ -1,5 +1,5 @@
-/* Versions: for each instruction set that the library shall have, what the compiler makes of its name, and the network
- * planned for it. */
+/* Versions: for each instruction set of the library, its properties according to the compiler, and the network planned
+ * for it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 /* -- the compiler */
 
-/* A cross compiler may be there without the C library that it compiles for. */
+/* A cross compiler may be installed without its C library. */
 static sol_status check_headers(struct deploy *d)
 {
     const char *const argv[] = {d->cc, "-include", "stdlib.h", "-E", "-x", "c", "/dev/null", NULL};
@@ -48,7 +48,7 @@ sol_status deploy_find_compiler(struct deploy *d)
     return check_headers(d);
 }
 
-/* The macros that the compiler defines for an instruction set: what it may use. */
+/* The macros that the compiler defines for an instruction set. */
 static sol_status ask_macros(struct deploy *d, const char *march, const char **out_macros)
 {
     const char *tune = strcmp(d->keys.mtune, "native") ? arena_printf(d->arena, "-mtune=%s", d->keys.mtune) : NULL;
@@ -124,7 +124,7 @@ static sol_status make_version(struct deploy *d, const char *march, struct deplo
 
 /* -- the network for it */
 
-/* Can this machine run the code? Where it cannot be asked what it has: only its own. */
+/* Can this machine run the code? If its features cannot be queried, it runs only its native code. */
 static bool runs_here(const struct deploy *d, const struct deploy_version *v, const char *native_macros)
 {
     struct target host;
@@ -150,7 +150,7 @@ static sol_status find_what_is_tuned(struct deploy *d)
     return SOL_OK;
 }
 
-/* The network is tuned for the instruction set, if it never was. */
+/* Tunes the network for the instruction set, unless tuning results exist. */
 static sol_status tune(const struct sol_graph *g, const struct deploy_version *v)
 {
     struct sol_graph *copy;
@@ -162,7 +162,7 @@ static sol_status tune(const struct sol_graph *g, const struct deploy_version *v
     return status;
 }
 
-/* Solvers are chosen as for a network that is compiled for this instruction set. What trains is not tuned. */
+/* Chooses solvers as for compiling a network for this instruction set. Training is not tuned. */
 static sol_status advice_for(struct deploy *d, const struct sol_graph *g, const struct deploy_version *v,
                              const struct advice **out_advice)
 {
@@ -186,7 +186,7 @@ static sol_status plan_graph(struct deploy *d, struct deploy_graph *g, struct de
     return deploy_settle(d, g, v, code);
 }
 
-/* Of two versions the one with more instructions comes first: the first that a machine can run is chosen. */
+/* Sorts versions with more instructions first, because the library selects the first that the machine supports. */
 static int better_first(const void *a, const void *b)
 {
     const struct deploy_version *x = a, *y = b;

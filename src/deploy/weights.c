@@ -1,5 +1,4 @@
-/* Weights: parameters and constants, one behind the other in one file. What several versions, or graphs for several
- * batch sizes, read is there once. */
+/* Weights: all parameters and constants in one file. Data that several versions or batch sizes share is stored once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -120,7 +119,7 @@ static int write_and_hash(struct deploy *d, int fd)
     return 0;
 }
 
-/* A new file takes the place of the old one, which processes may have mapped. */
+/* Writes a new file and renames it, because processes may have mapped the old one. */
 sol_status deploy_write_weights(struct deploy *d, const char *path)
 {
     const char *part = arena_printf(d->arena, "%s.%ld.part", path, (long)getpid());

@@ -1,6 +1,6 @@
-/* From bytes to messages. protobuf-c checks lengths but not depth: a file of a few kilobytes could exhaust the stack.
- * So the bytes are first walked through with the same descriptors and a limit. Afterwards control characters and
- * what is no UTF-8 are taken out of all names, because names reach terminals, logs and Python. */
+/* Parses bytes into protobuf messages. protobuf-c checks lengths but not depth, so a file of a few kilobytes could
+ * exhaust the stack. The bytes are therefore first scanned with the same descriptors and a depth limit. Afterwards
+ * control characters and invalid UTF-8 are removed from all names, because names reach terminals, logs and Python. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -67,7 +67,7 @@ static sol_status check(struct walk *w, const uint8_t *p, const uint8_t *end, co
     return SOL_OK;
 }
 
-/* How many bytes the UTF-8 character at s has; 0: it is none. */
+/* The number of bytes of the UTF-8 character at s; 0: invalid. */
 static int character(const unsigned char *s)
 {
     int n = *s < 0x80 ? 1 : *s < 0xc2 ? 0 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : *s < 0xf5 ? 4 : 0;
@@ -102,9 +102,9 @@ static void clean(ProtobufCMessage *m)
     }
 }
 
-/* While protobuf-c copies the large fields of a file out of memory that nobody needs afterwards, that memory goes back
- * page by page: weights are not there twice. It copies in the order of the file, right behind an allocation of the
- * field's size; what is given back has been compared with its copy. */
+/* protobuf-c copies large fields out of the file's memory. To avoid holding the weights twice, pages of that memory are
+ * released while it copies. protobuf-c copies in the order of the file, immediately after an allocation of the field's
+ * size. Pages are released only after comparing them with the copy. */
 struct unpacking {
     struct sol_ctx *ctx;
     const struct large *large; /* the next one to be copied, of `left` */

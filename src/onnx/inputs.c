@@ -1,5 +1,5 @@
-/* The inputs of a model: their types, the sizes that the model leaves open (from the options), and those that always
- * have the same value (from the options, too), which are constants then. */
+/* The inputs of a model: their types, and their open sizes, which the options determine. Inputs with fixed values in
+ * the options become constants. */
 #include <string.h>
 
 #include "onnx/reader.h"
@@ -18,7 +18,7 @@ static const struct sol_onnx_value *fixed_value(const struct reader *r, const ch
     return NULL;
 }
 
-/* Sizes of one input, -1 where open: from the file, or from "input.axis". Notes what a symbol was found to be. */
+/* The sizes of one input from the file or from "input.axis"; -1: open. Records the sizes of symbols. */
 static sol_status read_dims(struct reader *r, const char *input, const Onnx__Shape *shape, struct map *symbols,
                             int64_t *out)
 {
@@ -49,7 +49,7 @@ static sol_status read_dims(struct reader *r, const char *input, const Onnx__Sha
     return SOL_OK;
 }
 
-/* The size of an axis in the array that an input will get; -1: nothing is known. */
+/* The size of an axis in the array that the caller will pass; -1: unknown. */
 static int64_t array_size(const struct reader *r, const char *input, int number, size_t axis)
 {
     for (int i = 0; r->options && i < r->options->nshapes; i++) {
@@ -88,7 +88,7 @@ static int find_open(struct reader *r, const struct scope *s, const Onnx__Graph 
     return n;
 }
 
-/* What is open is what its symbol is, what the input's array says, or open_size, in this order. */
+/* An open size is the size of its symbol, the size in the input's array, or open_size, in this order. */
 static sol_status open_sizes(struct reader *r, const struct scope *s, const Onnx__Graph *g,
                              int64_t (*dims)[SOL_MAX_DIMS], struct map *symbols)
 {
@@ -136,7 +136,7 @@ static sol_status check_input(struct reader *r, const Onnx__Graph *g, const char
                     names.n ? names.at : "none");
 }
 
-/* Every size that was given must have found its place: a misspelt name would be silent otherwise. */
+/* Every given size must have been used, so that a misspelt name is an error. */
 static sol_status check_given(struct reader *r, const Onnx__Graph *g, const struct map *symbols)
 {
     for (int i = 0; r->options && i < r->options->ndims; i++) {

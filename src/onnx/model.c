@@ -1,6 +1,6 @@
-/* From a file to a graph: names to values, nodes in order, functions opened where they are called, branches taken. A
- * node that cannot be translated is noted, and so is everything behind it; reading goes on, so that all such nodes are
- * reported together. What is unsound ends the reading at once. */
+/* Translates a file into a graph: resolves names, translates nodes in order, inlines functions, and selects branches.
+ * If a node cannot be translated, the reader records it and continues, so that one error reports all such nodes; nodes
+ * that depend on it are skipped. Invalid content stops the reader immediately. */
 #include <stdio.h>
 #include <string.h>
 
@@ -67,7 +67,8 @@ struct value *value_of_data(struct reader *r, const char *name, const struct dat
     return v;
 }
 
-/* Weights are parameters; scalars and small integers are more often arguments, which shapes and passes want to know. */
+/* Weights are parameters. Scalars and small integers are constants, because they are often arguments that shapes and
+ * passes need. */
 static bool is_constant(const struct reader *r, const struct data *d)
 {
     if (r->options && r->options->constants) return true;
@@ -316,7 +317,7 @@ sol_status translate_body(struct reader *r, const struct scope *s, const Onnx__G
     return SOL_OK;
 }
 
-/* What the row left over: attributes that it did not ask for, outputs that it did not make. */
+/* Checks for unused attributes and missing outputs. */
 static sol_status check_rest(struct node *n)
 {
     for (size_t i = 0; i < n->message->n_attribute && !n->status; i++)

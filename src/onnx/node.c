@@ -1,5 +1,5 @@
-/* What the rows are written with: attributes, inputs, known values and layers. The first failure is kept in the node;
- * after it every helper does nothing, so that rows need no test behind each step. */
+/* Helpers for translating operators: attributes, inputs, known values and layers. The node keeps the first failure, and
+ * all later helpers do nothing, so translations need no tests after each step. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static int find_attr(const Onnx__Node *m, const char *name)
     return -1;
 }
 
-/* In a function's body an attribute may stand for one of the node that called it. */
+/* In a function's body, an attribute may refer to one of the calling node. */
 static const Onnx__Attribute *resolve(const struct scope *s, const Onnx__Attribute *a)
 {
     while (a && a->ref_attr_name && *a->ref_attr_name) {
@@ -320,7 +320,7 @@ int nd_axis_of(struct node *n, int64_t axis, int of_rank)
 
 /* -- layers */
 
-/* The value of a layer of cheap inputs may be asked for, as long as computing it stays cheap. */
+/* The value of a layer with cheap inputs may be requested as long as computing it is cheap. */
 static void note_cheap(struct node *n, int nin, tensor const *inputs, int nout, tensor const *out)
 {
     int64_t reads = 1, writes = 1;

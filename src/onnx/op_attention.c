@@ -58,7 +58,7 @@ static void read_attention(struct node *n, struct attention *a)
         nd_invalid(n, "heads or mode do not fit");
 }
 
-/* Which key each query may see by its position alone: a bool tensor, NULL: all. `lengths` [B] or NULL. */
+/* A bool tensor of the keys that each query may attend to by position; NULL: all. `lengths` is [B] or NULL. */
 static tensor visible(struct node *n, const struct attention *a, tensor lengths)
 {
     int64_t queries = nd_size(a->q, 2), keys = nd_size(a->k, 2);
@@ -79,7 +79,7 @@ static tensor visible(struct node *n, const struct attention *a, tensor lengths)
     return seen;
 }
 
-/* A mask may end early: the keys behind it are not seen. */
+/* A mask may have fewer keys; the remaining keys are masked. */
 static tensor read_mask(struct node *n, const struct attention *a)
 {
     int64_t p[MOST] = {0}, q[MOST] = {0}, keys = nd_size(a->k, 2);
@@ -99,7 +99,8 @@ static tensor mask_as_number(struct node *n, tensor mask, enum sol_dtype t)
     return nd_fn3(n, "where", mask, nd_number(n, t, 0), nd_number(n, t, -HUGE_VAL));
 }
 
-/* Step by step: where scores are an output, capped, or whole rows may be masked (which then give 0, not NaN). */
+/* Explicit steps, for scores as an output, capped scores, or rows that may be masked completely (their result is 0, not
+ * NaN). */
 static tensor long_way(struct node *n, const struct attention *a, tensor seen, tensor mask)
 {
     enum sol_dtype t = nd_type_of(a->q), soft = t;
@@ -159,7 +160,7 @@ sol_status op_attention(struct node *n)
     return n->status;
 }
 
-/* Pairs of elements (halves, or neighbours) turned by the angle of their position. */
+/* Rotates pairs of elements (halves, or neighbours) by the angle of their position. */
 static tensor rotate(struct node *n, tensor x, tensor cosines, tensor sines, bool neighbours)
 {
     int64_t shape[MOST], half = nd_size(x, -1) / 2;
@@ -200,7 +201,7 @@ sol_status op_rotary(struct node *n)
     return n->status;
 }
 
-/* A depthwise convolution that sees the past alone, and hands on its last inputs. */
+/* A causal depthwise convolution, which also returns its last inputs. */
 sol_status op_causal_conv(struct node *n)
 {
     tensor x = nd_in(n, 0), w = nd_in(n, 1), b = nd_in(n, 2), past = nd_in(n, 3);

@@ -1,5 +1,4 @@
-/* Branches and loops, opened while reading: the branch that is taken, each step of a loop. Their number must be known.
- */
+/* Branches and loops. The reader selects the branch and unrolls loops, so conditions and trip counts must be known. */
 #include "onnx/ops.h"
 
 #define MOST SOL_MAX_DIMS
@@ -19,7 +18,7 @@ static struct value *value_number(struct node *n, enum sol_dtype t, int64_t numb
     return value_of_data(n->r, n->label, d);
 }
 
-/* After a node in a body was refused, nothing can be said about what the body makes. */
+/* After a node of a body was rejected, the results of the body are unknown. */
 static bool any_refused(struct node *n, int count, struct value *const *values)
 {
     bool refused = false;

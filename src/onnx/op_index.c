@@ -4,7 +4,7 @@
 #define MOST SOL_MAX_DIMS
 #define MOST_KNOWN (1 << 16)
 
-/* Indices that are one constant number are a slice: no index is read while running. */
+/* A constant scalar index is a slice, so no index is read at run time. */
 static bool gather_one(struct node *n, tensor x, int axis)
 {
     int64_t i;
@@ -68,7 +68,7 @@ sol_status op_scatter_nd(struct node *n)
     return n->status;
 }
 
-/* A part of a cache is written behind what is there: row b at write_indices[b], round its end if circular. */
+/* Appends to a cache: row b at write_indices[b], wrapping around if the cache is circular. */
 sol_status op_tensor_scatter(struct node *n)
 {
     int64_t shape[MOST];
@@ -89,7 +89,7 @@ sol_status op_tensor_scatter(struct node *n)
     return n->status;
 }
 
-/* Indices from -depth to depth-1; all others leave the row at the off value. */
+/* Indices from -depth to depth-1; other indices give a row of off values. */
 sol_status op_one_hot(struct node *n)
 {
     tensor i = nd_cast(n, nd_in(n, 0), SOL_I64), values = nd_in(n, 2);
@@ -108,7 +108,7 @@ sol_status op_one_hot(struct node *n)
     return n->status;
 }
 
-/* The first `lengths[b]` steps of batch b are reversed: an index for each step. */
+/* Reverses the first `lengths[b]` steps of batch b, with an index for each step. */
 sol_status op_reverse_sequence(struct node *n)
 {
     int64_t shape[MOST], along[MOST], rows[MOST];
@@ -128,7 +128,7 @@ sol_status op_reverse_sequence(struct node *n)
     return n->status;
 }
 
-/* -- sizes that depend on values: only where the values are known */
+/* -- sizes that depend on values, which must be known */
 
 sol_status op_non_zero(struct node *n)
 {

@@ -1,4 +1,4 @@
-/* Sequences: lists of tensors whose length and positions are known while reading, so that nothing of them is left. */
+/* Sequences: lists of tensors. Lengths and positions must be known, so the graph contains only the tensors. */
 #include "onnx/ops.h"
 
 #define MOST_PIECES (1 << 12)
@@ -97,7 +97,8 @@ sol_status op_list_concat(struct node *n)
     return n->status;
 }
 
-/* Pieces of given sizes, or of one size with a smaller last one; without sizes of size 1, whose axis may go away. */
+/* Splits into given sizes, or into equal sizes with a smaller last one; by default into size 1, whose axis may be
+ * removed. */
 sol_status op_list_split(struct node *n)
 {
     tensor x = nd_in(n, 0);

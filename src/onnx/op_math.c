@@ -11,8 +11,8 @@ sol_status op_map(struct node *n)
     return n->status;
 }
 
-/* A divisor: y, the second input. An integer that is 0 fails the call, as in ONNX Runtime: to y is added what is read
- * from two numbers, the first, 0, or behind them where y is 0. */
+/* The divisor y, the second input. An integer 0 is an error of the call, as in ONNX Runtime: the result adds to y an
+ * element of a small table of zeros, and y == 0 reads outside of it. */
 static tensor divisor(struct node *n, tensor y)
 {
     if (n->status || nd_is_float(y)) return y;
@@ -36,7 +36,7 @@ static tensor quotient(struct node *n, tensor x, tensor y)
     return nd_fn2(n, nd_is_float(x) ? "div" : "truncdiv", x, divisor(n, y));
 }
 
-/* Opset 6: the second input is only broadcast where the node says so, and `axis` says which dimensions it has. */
+/* Opset 6: the second input is broadcast only if the node says so, and `axis` determines its dimensions. */
 sol_status op_map_axis(struct node *n)
 {
     int64_t shape[SOL_MAX_DIMS], wide[SOL_MAX_DIMS];
@@ -290,7 +290,7 @@ sol_status op_identity(struct node *n)
     return n->status;
 }
 
-/* In inference the output is the input and the mask is true everywhere. */
+/* Inference: the output is the input, and the mask is true everywhere. */
 sol_status op_dropout(struct node *n)
 {
     int64_t shape[SOL_MAX_DIMS];
@@ -319,7 +319,7 @@ sol_status op_matmul(struct node *n)
     return n->status;
 }
 
-/* alpha * A B + beta * C. Factors go to B and C, which are weights as a rule. */
+/* alpha * A B + beta * C. The factors are applied to B and C, which are usually weights. */
 sol_status op_gemm(struct node *n)
 {
     double alpha = attr_real(n, "alpha", 1), beta = attr_real(n, "beta", 1);

@@ -1,4 +1,4 @@
-/* Operators that move elements, and those about shapes. What a shape depends on must be known while reading. */
+/* Operators that move elements, and operators on shapes. Values that determine shapes must be known. */
 #include <math.h>
 #include <string.h>
 
@@ -152,7 +152,7 @@ sol_status op_flatten(struct node *n)
     return n->status;
 }
 
-/* Axes from the attribute (old) or input 1; returns how many, -1: not given. */
+/* Axes from the attribute (old opsets) or input 1; returns their number, -1: not given. */
 static int axes_of(struct node *n, int64_t *axes)
 {
     int count = attr_ints(n, "axes", MOST, axes);
@@ -390,7 +390,7 @@ sol_status op_pad(struct node *n)
     return n->status ? n->status : pad_by(n, x, p, q, mode, value);
 }
 
-/* Crops or pads to a size, the middle stays in the middle; an odd one is taken off or added behind. */
+/* Crops or pads to a size around the centre; an odd element is removed or added at the end. */
 sol_status op_center_crop_pad(struct node *n)
 {
     int64_t to[MOST], axes[MOST], p[MOST] = {0}, q[MOST] = {0};

@@ -101,7 +101,7 @@ sol_status op_conv(struct node *n)
     return n->status;
 }
 
-/* A given output shape decides the pads; where it is larger than what is computed, zeros are added behind. */
+/* A given output shape determines the pads; if it is larger than the result, zeros are appended. */
 static void pads_for_shape(struct node *n, tensor x, struct window *c, const int64_t *behind, const int64_t *shape)
 {
     bool upper = attr_is(n, "auto_pad", "NOTSET", "SAME_UPPER");
@@ -157,7 +157,7 @@ sol_status op_conv_transpose(struct node *n)
     return n->status;
 }
 
-/* Windows given as columns are added up in the padded image, of which the pads are then cut off. */
+/* Adds windows, given as columns, into the padded image, and removes the pads. */
 sol_status op_col2im(struct node *n)
 {
     int64_t image[MOST], whole[MOST];
@@ -245,8 +245,7 @@ sol_status op_global_pool(struct node *n)
     return n->status;
 }
 
-/* Positions count in the whole output, as large as the pooling's window and strides say; a given shape adds zeros
- * behind. */
+/* Positions refer to the whole output, whose size follows from the window and strides; a given shape appends zeros. */
 sol_status op_max_unpool(struct node *n)
 {
     struct window w;

@@ -1,9 +1,9 @@
-/* Reductions, running sums, the largest and the sorted. */
+/* Reductions, running sums, arg max, sorting. */
 #include "onnx/ops.h"
 
 #define MOST SOL_MAX_DIMS
 
-/* The largest of nothing is the least value of the type, and the other way round. */
+/* The maximum of no elements is the smallest value of the type, and vice versa. */
 static tensor of_nothing(struct node *n, bool largest, tensor x, int count, const int64_t *axes, bool keep)
 {
     int64_t shape[MOST], to[MOST];

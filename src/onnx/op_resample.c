@@ -125,7 +125,7 @@ static void read_sizes(struct node *n, tensor x, struct resize *z, int count, co
         z->scale[a] = by_size ? 0 : scales[i];
         bool rounded = !by_size && (double)(float)((float)nd_size(x, a) * (float)scales[i]) != (double)z->size[a];
         if (rounded &&
-            !strcmp(z->coord, "align_corners")) /* readers disagree: with the size, or with what was rounded? */
+            !strcmp(z->coord, "align_corners")) /* implementations disagree: use the given size, or the rounded one? */
             nd_refuse(n, "align_corners with a scale that gives no whole size is not supported");
     }
     if (by_size && strcmp(policy, "stretch") && !n->status)

@@ -1,5 +1,5 @@
-/* Recurrent layers. Those with the usual functions are rows of SOL; all others (peepholes, other functions, sequences
- * of different lengths) are written out step by step. */
+/* Recurrent layers. Those with the usual functions are layers of SOL. All others (peepholes, other functions, sequences
+ * of different lengths) are unrolled. */
 #include "onnx/ops.h"
 
 #define MOST_STEPS 512
@@ -64,7 +64,7 @@ static void step_gru(struct node *n, const struct cell *k, tensor xw, tensor *h)
     *h = nd_fn2(n, "add", g, nd_fn2(n, "mul", z, nd_fn2(n, "sub", *h, g)));
 }
 
-/* Behind the end of a sequence the state stays and the output is 0. */
+/* After the end of a sequence the state does not change and the output is 0. */
 static void write_out(struct node *n, struct cell *k)
 {
     int64_t steps = nd_size(k->x, 0), state[2] = {nd_size(k->x, 1), k->size};
@@ -144,7 +144,7 @@ static tensor pick(struct node *n, tensor x, int axis, int i)
     return x ? nd_make(n, "Select", IN(x), WITH(INT("axis", axis), INT("index", i))) : NULL;
 }
 
-/* Do all sequences have the full length? If it is not known, each step looks. */
+/* Do all sequences have the full length? If this is unknown, each step checks. */
 static tensor read_lengths(struct node *n, int64_t steps, int64_t batch)
 {
     if (!nd_has(n, 4)) return NULL;

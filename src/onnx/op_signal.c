@@ -81,7 +81,7 @@ sol_status op_mel_weights(struct node *n)
 
 struct fourier {
     int64_t length, inputs, outputs;
-    bool inverse, half, real; /* half: the input is half a spectrum, the other half is its mirror image */
+    bool inverse, half, real; /* half: the input is half of a symmetric spectrum */
 };
 
 static tensor matrix(struct node *n, const struct fourier *f, bool sines, double sign)
@@ -126,7 +126,7 @@ static tensor transform(struct node *n, tensor re, tensor im, const struct fouri
     return nd_cast(n, nd_make(n, "Stack", IN(y, z), WITH(INT("axis", nd_rank(y)))), t);
 }
 
-/* The last dimension cut off or filled with zeros to n elements. */
+/* Crops or zero-pads the last dimension to n elements. */
 static tensor fit_last(struct node *n, tensor x, int64_t count)
 {
     int64_t p[MOST] = {0}, q[MOST] = {0};

@@ -1,5 +1,5 @@
-/* Tensors of a file: their types, and their data from wherever it lies: raw bytes, lists of numbers, or another file in
- * the model's folder. The data is as long as the shape says, or the tensor is refused. */
+/* Tensors of a file: their types and data. Data is raw bytes, lists of numbers, or another file in the model's folder.
+ * A tensor whose data does not fit its shape is rejected. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ static sol_status pair_number(struct sol_ctx *ctx, const Onnx__Tensor *m, const 
     return SOL_OK;
 }
 
-/* Opens folder/location, part by part, following no link and never upwards: it stays inside the folder. */
+/* Opens folder/location one component at a time, without links or "..", so that it stays inside the folder. */
 static sol_status open_inside(struct sol_ctx *ctx, const char *folder, const char *location, int *out_fd)
 {
     *out_fd = -1;
@@ -207,7 +207,7 @@ static sol_status read_list(struct sol_ctx *ctx, struct arena *a, const Onnx__Te
     return SOL_OK;
 }
 
-/* A truth value has any byte but 0 in a file, and 1 in SOL. */
+/* In a file, any non-zero byte is true; in SOL, true is 1. */
 static sol_status read_bools(struct sol_ctx *ctx, struct arena *a, struct data *d)
 {
     const uint8_t *from = d->at;
