@@ -1,7 +1,8 @@
-"""What the operators' rows are written with: a graph under construction, in terms of torch.
+"""Helpers for translating operators: builds a graph of SOL from torch operations.
 
-A `Value` is a tensor of SOL's graph together with its torch dtype. Everything that PyTorch decides from the types and
-shapes of the arguments (promotion, scalars, negative axes, kept dimensions) is decided here; SOL's layers are explicit.
+A `Value` is a tensor of SOL's graph together with its torch dtype. This file implements the rules that PyTorch derives
+from the types and shapes of arguments (promotion, scalars, negative axes, kept dimensions), because SOL's layers are
+explicit.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _ON_BOOL |= {"bit_not": "logical_not", "abs": "identity", "sign": "identity", "s
 
 
 class Refused(Exception):
-    """An operator, argument or type that is not covered; the message says which."""
+    """An unsupported operator, argument or type; the message names it."""
 
 
 class Value:
@@ -114,7 +115,7 @@ def axis_of(dim: int, ndim: int) -> int:
 
 
 class Builder:
-    """Adds layers to a graph. `out` is what PyTorch says of the result of the operator that is being translated."""
+    """Adds layers to a graph. `out` describes the result of the current operator according to PyTorch."""
 
     def __init__(self, graph: _core.Graph) -> None:
         self.graph = graph
@@ -143,7 +144,7 @@ class Builder:
         return tuple(Value(t, tracked) for t in made)
 
     def write(self, argument: str, value: Value) -> None:
-        """The operator being translated writes one of its arguments, though its schema does not say so."""
+        """Records that the current operator writes one of its arguments although its schema does not say so."""
         self.writes.append((argument, value))
 
     def layer(self, kind: str, *inputs: Value | None, **attrs: Any) -> Value:
@@ -200,9 +201,9 @@ class Builder:
         return self.expand(self.scalar(value, dtype), shape)
 
     def random(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Value:
-        """Uniform numbers from 0 on, below 1: by position in the stream of the call's seed, so that they can be had again.
+        """Uniform numbers in [0, 1), determined by the call's seed and their position, so that they can be computed again.
 
-        They have 24 bits, those of float64 48.
+        They have 24 bits, or 48 bits for float64.
         """
         if self.seed is None:
             self.seed = Value(self.graph.input("seed", "i64", ()))
@@ -261,7 +262,7 @@ class Builder:
         return x if list(order) == list(range(x.ndim)) else self.layer("Permute", x, perm=list(order))
 
     def transpose(self, x: Value, a: int = -2, b: int = -1) -> Value:
-        """Two dimensions change places."""
+        """Swaps two dimensions."""
         order = list(range(x.ndim))
         a, b = axis_of(a, x.ndim), axis_of(b, x.ndim)
         if order:
@@ -278,7 +279,7 @@ class Builder:
         return self.reshape(x, x.shape[:dim] + (1,) + x.shape[dim:])
 
     def squeeze(self, x: Value, *dims: int) -> Value:
-        """Without these dimensions, where their size is 1."""
+        """Removes those of these dimensions whose size is 1."""
         gone = {axis_of(d, x.ndim) for d in dims}
         return self.reshape(x, [s for d, s in enumerate(x.shape) if d not in gone or s != 1])
 
@@ -291,7 +292,7 @@ class Builder:
         return self.layer("Slice", x, axes=[dim], start=[start], end=[max(end, start)], step=[step])
 
     def concat(self, values: Sequence[Value], dim: int) -> Value:
-        """One behind the other."""
+        """Joins tensors along a dimension."""
         return values[0] if len(values) == 1 else self.layer("Concat", *values, axis=dim)
 
     # -- short names for what rows use often

@@ -1,4 +1,4 @@
-"""Operators that the table does not have, in terms of others that PyTorch says they are."""
+"""Translates operators that are missing from the table through PyTorch's decompositions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`torch.compile(model, backend="sol")`: Dynamo finds the graphs, each is exported again and compiled when it first runs.
+"""`torch.compile(model, backend="sol")`: SOL exports each graph of Dynamo again and compiles it at its first run.
 
-What SOL cannot translate runs in PyTorch (parts.py), unless fullgraph=True was asked for.
+Operators that SOL cannot translate run in PyTorch (parts.py), unless fullgraph=True is set.
 """
 
 from __future__ import annotations

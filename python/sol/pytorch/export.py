@@ -1,7 +1,7 @@
-"""From a module to a graph of ATen operators, with everything that a model's author wrote kept as it is.
+"""Turns a module into a graph of ATen operators, as the model's author wrote them.
 
-trace.py sees most models through; torch.export gets the others. Operators are not decomposed: linear, batch_norm, attention and LSTM
-stay what they are. What the table lacks decompose.py tries; in-place operators stay, too: writes.py.
+trace.py handles most models, and torch.export the others. Operators such as linear, batch_norm, attention and LSTM are not
+decomposed. decompose.py handles operators that are missing from the table, and writes.py in-place operators.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The optimized model: a torch.nn.Module that is the original in all but its class, which has SOL's forward.
+"""The optimized model: a torch.nn.Module that differs from the original only in its class, which has SOL's forward.
 
-Both have the same `__dict__`: a layer that is replaced, an attribute, a mode, a hook that is set in the one is set in the other.
+Both share one `__dict__`, so a replaced layer, an attribute, a mode or a hook that is set on one is set on the other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tensors without data, made directly: PyTorch's ways to them suit every kind of tensor, and are most of what a trace takes.
+"""Creates tensors without data directly, because PyTorch's general methods take most of the time of a trace.
 
-A model's plain tensors need sizes and strides alone. And what an operator makes of sizes it has been called with before is
-known: `Known` keeps, for one trace, the form of results that are fresh tensors. Everything else goes PyTorch's way.
+Plain tensors of a model need only sizes and strides. `Known` caches, for one trace, the shapes of an operator's results
+by the shapes of its operands, if the results are new tensors. PyTorch's methods handle everything else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A model's own backward (torch.autograd.Function) in a trace.
+"""Traces a model's own backward (torch.autograd.Function).
 
-Forward is recorded as it is, without gradients. Then backward is, too, for a gradient that is not known yet: a tensor of zeros
-marks its place. `graft` ties the two: its value is what forward made, and the layer Graft computes the gradient as backward did,
-with what comes from behind in place of the marker.
+The trace records forward without gradients. It then records backward, with a tensor of zeros as a marker for the incoming
+gradient, which is not known yet. `graft` connects the two: its value is the result of forward, and its gradient is the
+recorded backward with the incoming gradient in place of the marker (layer Graft).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What must stay as it is in a model for a program to be the right one: its modules, their plain attributes, tied tensors.
+"""Guards: the state of a model that a program depends on: its modules, their plain attributes, tied tensors.
 
-A guard is a row for `_core.Caller`, which compares it in every call: (dict, key, value): that is what is there, or something
-equal; (dict, key, value, None): that very object; (dict, None, n): the dict has n items; (dict, key, dict, key): both are the
-same object. The same rows, written down, are the key under which a program is found. Python's other state is that of the
-time of tracing: globals, what objects in attributes have in them.
+A guard is a row for `_core.Caller`, which checks it in every call. (dict, key, value): the entry equals value. (dict, key,
+value, None): the entry is this object. (dict, None, n): the dict has n items. (dict, key, dict, key): both entries are the
+same object. The same rows form the key of a program. Other state of Python (globals, contents of objects in attributes)
+is not checked; a program keeps its values from the time of tracing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Hooks on the modules of a model. A trace runs them once, with tensors without data, and a program does not run them at all.
+"""Hooks on the modules of a model. A trace runs them once, on tensors without data, and a program never runs them.
 
-So hooks on inner modules are refused, but for those that are part of the model: PyTorch's own, which compute weights (pruning,
-spectral and weight norm), and those that hold nothing but the model's modules and objects. PyTorch itself runs the hooks of
-the whole model, around the program.
+SOL therefore rejects hooks on inner modules, except those that are part of the model: PyTorch's own hooks that compute
+weights (pruning, spectral and weight norm), and hooks that refer only to the model's modules and objects. PyTorch runs
+the hooks of the whole model, before and after the program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a tensor lies in memory: an order of its dimensions over row-major data, with what repeats or leaves gaps."""
+"""The memory layout of a tensor: an order of dimensions over row-major data, and whether it repeats elements or has gaps."""
 
 from __future__ import annotations
 

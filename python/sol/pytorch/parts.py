@@ -1,8 +1,8 @@
-"""A graph of Dynamo's that SOL cannot translate as a whole: parts of it by SOL, and PyTorch between them.
+"""Runs a graph of Dynamo that SOL cannot translate as a whole: some parts with SOL, and the rest in PyTorch.
 
-A graph is refused with the nodes that are in the way. It is cut in front of and behind them, in the order of the program, so that
-whatever writes memory, draws random numbers or changes a mode does so in its turn; autograd goes through the seams as through any
-other tensor. A part is a graph again, and may be cut again when it first runs.
+An error of the translation names the nodes that SOL cannot translate. The graph is cut before and after them. The parts run
+in program order, so that writes to memory, random numbers and changes of modes keep their order. Autograd works across
+the cuts. A part is a graph again, and may be cut again at its first run.
 """
 
 from __future__ import annotations

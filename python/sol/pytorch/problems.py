@@ -1,4 +1,4 @@
-"""What of a model is not supported, and the one message that says it: equal reasons once, with how many there are and the first place."""
+"""Collects what SOL does not support in a model into one message: each reason once, with its count and first location."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sol.profile` of PyTorch modules, and the names of a network's steps in PyTorch's own profiler."""
+"""`sol.profile` for PyTorch modules, and the names of a network's steps in PyTorch's profiler."""
 
 from __future__ import annotations
 

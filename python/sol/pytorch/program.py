@@ -1,4 +1,4 @@
-"""One compiled program of a model: for one structure of arguments, one set of shapes and types, one mode of its modules."""
+"""One compiled program of a model, for one structure of arguments, their shapes and types, and the modes of its modules."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Program:
     # -- making
 
     def compile(self) -> None:
-        """Does nothing if it is done."""
+        """Compiles the program, unless it is compiled already."""
         if self.pending is None:
             return
         start = time.monotonic()

@@ -1,6 +1,6 @@
-"""Copies of a module tree to trace, and what a forward leaves in the attributes of one.
+"""Copies a module tree for tracing, and finds the attributes that forward changes.
 
-The copy has its own `__dict__`s, with other tensors in the same memory, so that tracing it leaves nothing behind in the model.
+The copy has its own `__dict__`s, with other tensors in the same memory, so that tracing does not change the model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Does what a forward leaves in the model's attributes change what the next forward computes?
+"""Checks whether attributes that forward sets change what the next forward computes.
 
-A counter does, and a hidden state that is carried on; a cache of what parameters alone decide does not. Two traces tell, the
-second made with what the first left behind: their nodes are numbered by what they compute, and the numbers must be the same.
+A counter or a hidden state does, but a cache that depends only on parameters does not. The check compares two traces, the
+second of which starts with the attributes that the first set. Nodes are numbered by what they compute, and both traces
+must have the same numbers.
 """
 
 from __future__ import annotations

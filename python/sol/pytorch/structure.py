@@ -1,10 +1,10 @@
-"""The structure of arguments and results: nested tuples, lists, dicts and whatever is registered as a pytree.
+"""The structure of arguments and results: nested tuples, lists, dicts and everything that is registered as a pytree.
 
-Dataclasses, subclasses of dict and other objects with attributes that are *not* registered go as a `Carrier`, a registered
-node that knows their class and lets it be built again. An object among the arguments is the caller's: what a forward changes
-in it (a cache of keys and values grows) is changed in the caller's after the call, and where it is returned the caller gets
-his own (`Reply`). The rest is speed: what PyTorch does in tens of microseconds for each call is prepared here once, or
-compared without making objects.
+A `Carrier` represents unregistered objects with attributes, such as dataclasses and subclasses of dict. It is a registered
+node that stores their class, to build them again. Objects among the arguments belong to the caller: if forward changes
+one (such as a growing cache of keys and values), the call changes the caller's object, and if forward returns it, the
+caller gets its own object back (`Reply`). The rest of this file is for speed: it prepares once what takes PyTorch tens of
+microseconds in each call, or compares structures without creating objects.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""From a module to its operators, quickly: the model runs once on tensors without data, and each call of an operator is a node.
+"""Traces a module quickly: the model runs once on tensors without data, and each call of an operator becomes a node.
 
-Operators are seen as PyTorch's Python code calls them (the dispatch key PreDispatch), before autograd, so that linear, batch_norm,
-attention and LSTM stay what they are. What is out of the ordinary, the model's own errors included, is left to torch.export, which
-knows more and takes twenty times as long; `Unusual` never reaches a user.
+The trace sees operators as PyTorch's Python code calls them (the dispatch key PreDispatch), before autograd, so that linear,
+batch_norm, attention and LSTM are not decomposed. Unusual models, and those that raise errors, are left to torch.export, which
+supports more and takes twenty times as long. `Unusual` never reaches a user.
 """
 
 from __future__ import annotations
