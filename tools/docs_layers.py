@@ -8,7 +8,7 @@ from pathlib import Path
 LAYERS = Path(__file__).resolve().parent.parent / "src/layers"
 HEAD = """# The layers
 
-`make docs` makes this page from `src/layers/layers.def` and `src/layers/math.def`. `sol_graph_layer`, the
+`make docs` makes this page from `src/layers/layers.def` and `src/hlir/math.def`. `sol_graph_layer`, the
 [text form](text-form.md) of graphs and all frontends use these layers.
 
 * **Signature**: `x w b? -> y` lists inputs and outputs in order. `?` marks an optional one, `*` any number of them.
@@ -100,7 +100,7 @@ def math_sections() -> list[str]:
         "Inputs are broadcast as NumPy does and have one type (`where`: the last two).",
     ]
     open_table = False
-    for kind, args in calls((LAYERS / "math.def").read_text(), "P|C"):
+    for kind, args in calls((LAYERS.parent / "hlir" / "math.def").read_text(), "P|C"):
         if not kind:
             out += title(args[0])
             open_table = False

@@ -2,14 +2,15 @@
 #include <string.h>
 
 #include "hlir/graph.h"
-#include "layers/layers.h"
 
-sol_status sol_graph_create(struct sol_ctx *ctx, const char *name, struct sol_graph **out_g)
+sol_status graph_create(struct sol_ctx *ctx, const struct layer_kinds *kinds, const char *name,
+                        struct sol_graph **out_g)
 {
     struct arena *a = arena_create(ctx);
     if (!a) return ctx_fail(ctx, SOL_ERR_NOMEM, "graph: no memory");
     struct sol_graph *g = NEW(a, struct sol_graph);
     g->ctx = ctx;
+    g->kinds = kinds;
     g->arena = a;
     g->name = arena_strdup(a, name ? name : "");
     *out_g = g;
@@ -91,20 +92,6 @@ int64_t sol_tensor_size(const struct sol_tensor *t, int dim)
 }
 
 /* -- layers */
-
-int sol_layer_known(const char *kind)
-{
-    return layer_def(kind) != NULL;
-}
-
-const char *sol_layer_at(int i, const char **out_attributes, const char **out_doc)
-{
-    const struct layer_def *def = layer_def_at(i);
-    if (!def) return NULL;
-    *out_attributes = def->defaults ? def->defaults : "";
-    *out_doc = def->doc ? def->doc : "";
-    return def->name;
-}
 
 void sol_graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes)
 {

@@ -26,7 +26,7 @@ static void copy_layer(struct sol_graph *to, const struct sol_layer *from, struc
 sol_status graph_copy(const struct sol_graph *g, struct sol_graph **out_g)
 {
     struct sol_graph *to;
-    TRY(sol_graph_create(g->ctx, g->name, &to));
+    TRY(graph_create(g->ctx, g->kinds, g->name, &to));
     struct arena *a = to->arena;
     struct sol_tensor **tensor = NEW_ARRAY(a, struct sol_tensor *, g->ntensors + 1);
     to->nlayers = g->nlayers;

@@ -1,24 +1,11 @@
-/* The oracle for graphs: every layer by the interpreter of loops, or by its C function, in order. */
+/* The oracle for graphs: every layer by the interpreter of loops, or what its kind runs, in order. */
 #include <string.h>
 
 #include "hlir/graph.h"
-#include "layers/layers.h"
-
-static sol_status run_opaque(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out)
-{
-    struct arena *a = arena_create(ctx);
-    if (!a) return ctx_check(ctx);
-    struct alone what;
-    l->def->describe(a, l, &what);
-    sol_status status = ctx_check(ctx);
-    if (!status) status = layer_run_opaque(ctx, &what, l->name, l->def->name, in, out, l->nout);
-    arena_destroy(a);
-    return status;
-}
 
 sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out)
 {
-    if (l->def->flags & LAYER_OPAQUE) return run_opaque(ctx, l, in, out);
+    if (l->def->flags & LAYER_OPAQUE) return l->out[0]->graph->kinds->run(ctx, l, in, out);
     void **data = ctx_realloc(ctx, NULL, (size_t)(l->loops->tensors.n + 1) * sizeof *data);
     if (!data) return ctx_fail(ctx, SOL_ERR_NOMEM, "interpreter: no memory for %d tensors", l->loops->tensors.n);
     memset(data, 0, (size_t)(l->loops->tensors.n + 1) * sizeof *data);

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/layers.h"
-
 /* -- tensors */
 
 struct sol_tensor *graph_tensor(struct sol_graph *g, enum tensor_role role, const char *name, enum sol_dtype t,
@@ -247,8 +245,8 @@ static sol_status add_layer(struct sol_graph *g, struct sol_layer *before, const
     struct row_input *shapes = NEW_ARRAY(a, struct row_input, nin);
     for (int i = 0; i < nin; i++) shapes[i] = input_of(a, l->in[i]);
     const struct row *row;
-    TRY(layer_attrs(a, def, attrs, &l->attrs));
-    TRY(layer_bind_row(a, def, nin, shapes, &l->attrs, &l->loops, &row));
+    TRY(g->kinds->attrs(a, def, attrs, &l->attrs));
+    TRY(g->kinds->bind(a, def, nin, shapes, &l->attrs, &l->loops, &row));
     TRY(make_outputs(g, l));
     if (row) set_purposes(l, row, NULL, given_inputs(l));
     join(g, before, l);
@@ -275,7 +273,7 @@ sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const 
                            struct sol_tensor *const *in, const struct loops *loops,
                            const struct sol_tensor *const *like, struct sol_layer **out_layer)
 {
-    struct sol_layer *l = new_layer(g->arena, layer_def("Row"), name, where, nin, in);
+    struct sol_layer *l = new_layer(g->arena, g->kinds->find("Row"), name, where, nin, in);
     l->loops = loops;
     TRY(make_outputs(g, l));
     const struct row_attr text = {.name = "text", .kind = ATTR_TEXT, .n = -1, .text = row_text(l, like)};
@@ -303,7 +301,7 @@ sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const char *
                      const char *where, int nin, struct sol_tensor *const *in, const struct attrs *attrs,
                      struct sol_layer **out_layer)
 {
-    const struct layer_def *def = layer_def(kind);
+    const struct layer_def *def = g->kinds->find(kind);
     if (!name) name = "";
     if (!where) where = "";
     if (!def)

@@ -27,7 +27,46 @@ struct sol_tensor {
     void *user;                         /* for the pass that runs; no meaning in between */
 };
 
-struct layer_def; /* layers.h: a row of layers.def or an element-wise row of math.def */
+/* -- kinds of layers: a row of layers.def, or an element-wise row of math.def */
+struct alone; /* layers/alone.h */
+struct sol_layer;
+enum layer_flags {
+    LAYER_MAP = 1,     /* element-wise: a row of math.def */
+    LAYER_MOVE = 2,    /* a view: every output element is a copy of an input element or a constant */
+    LAYER_OPAQUE = 4,  /* no loops: computed by alone_*.c, from what `describe` returns */
+    LAYER_VARIADIC = 8 /* any number of inputs */
+};
+
+struct layer_def {
+    const char *name;
+    unsigned flags;
+    const char *text;     /* the definition; NULL: `build` writes it */
+    const char *defaults; /* "s=1 p=0 d=1": optional attributes with their defaults; lists as [1,1] */
+    const char *doc;
+    /* Writes the definition of one instance from its shapes and attributes (Permute, Concat, Einsum, ...). */
+    sol_status (*build)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+                        const struct attrs *attrs, struct text *out_row);
+    /* OPAQUE: the shapes and types of the outputs, and the arguments of a kind of alone.h, in the arena. `attrs`
+     * belongs to the layer. */
+    sol_status (*shape)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+                        const struct attrs *attrs, int *out_nout, struct row_input *out);
+    void (*describe)(struct arena *a, const struct sol_layer *l, struct alone *out);
+    int math; /* MAP: row of math.def, else -1 */
+};
+/* What a graph asks about kinds: a table that is handed in where the graph is created. */
+struct layer_kinds {
+    const struct layer_def *(*find)(const char *name); /* NULL: there is none */
+    /* The attributes of a layer: the given ones, checked and converted, and the defaults of the others. */
+    sol_status (*attrs)(struct arena *a, const struct layer_def *def, const struct attrs *given, struct attrs *out);
+    /* Loops, and the parsed definition (NULL for OPAQUE). */
+    sol_status (*bind)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+                       const struct attrs *attrs, const struct loops **out_loops, const struct row **out_row);
+    /* Runs an OPAQUE layer on row-major data. */
+    sol_status (*run)(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
+    /* May this attribute be omitted because it has its default? */
+    bool (*is_default)(struct arena *a, const struct layer_def *def, const struct row_attr *v);
+};
+
 struct sol_layer {
     int id;
     const struct layer_def *def;
@@ -48,6 +87,7 @@ struct graph_output {
 struct sol_graph {
     struct sol_ctx *ctx;
     struct arena *arena;
+    const struct layer_kinds *kinds;
     const char *name;
     struct sol_layer *first, *last; /* topological order */
     VECTOR(struct sol_tensor *) tensors, inputs, params;
@@ -56,6 +96,11 @@ struct sol_graph {
     int removed;           /* of `tensors`: how many belong to layers that are gone (`from` is NULL) */
 };
 
+/* api.c, parse.c: sol_graph_create and sol_graph_parse, given the kinds of layers. */
+sol_status graph_create(struct sol_ctx *ctx, const struct layer_kinds *kinds, const char *name,
+                        struct sol_graph **out_g);
+sol_status graph_parse(struct sol_ctx *ctx, const struct layer_kinds *kinds, const char *text,
+                       struct sol_graph **out_g);
 /* graph.c. Every change keeps the list in topological order; `before` NULL appends. */
 struct sol_tensor *graph_tensor(struct sol_graph *g, enum tensor_role role, const char *name, enum sol_dtype t,
                                 int ndim, const int64_t *shape);

@@ -305,7 +305,7 @@ double math_eval_rand(int64_t seed, int64_t position)
         TAKE_##n(double) USE_##n;               \
         return expr;                            \
     }
-#include "layers/math.def"
+#include "hlir/math.def"
 #undef P
 #undef C
 #pragma GCC diagnostic pop
@@ -326,7 +326,7 @@ static const struct {
      unsigned_##name},
 #define C(name, n, type, expr, derivative, doc) \
     {{#name, n, PARAMS_##n, #expr, type, NULL, NULL, NULL, derivative, doc}, real_##name, NULL, NULL},
-#include "layers/math.def"
+#include "hlir/math.def"
 #undef P
 #undef C
 };

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "hlir/graph.h"
-#include "layers/layers.h"
 
 struct parser {
     struct sol_ctx *ctx;
@@ -457,10 +456,10 @@ static sol_status parse(struct parser *p)
     return ctx_check(p->ctx);
 }
 
-sol_status sol_graph_parse(struct sol_ctx *ctx, const char *text, struct sol_graph **out_g)
+sol_status graph_parse(struct sol_ctx *ctx, const struct layer_kinds *kinds, const char *text, struct sol_graph **out_g)
 {
     struct sol_graph *g;
-    TRY(sol_graph_create(ctx, "", &g));
+    TRY(graph_create(ctx, kinds, "", &g));
     struct parser p = {.ctx = ctx, .a = g->arena, .g = g, .at = text, .start = text, .tensors = map_create(g->arena)};
     sol_status status = parse(&p);
     if (status) sol_graph_destroy(g);

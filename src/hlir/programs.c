@@ -1,7 +1,6 @@
 /* Which program each layer belongs to: seen from what it depends on and from what depends on it; nothing in the graph
  * says so but `backward` of inputs and outputs. */
 #include "hlir/graph.h"
-#include "layers/layers.h"
 
 /* Depends on parameters and constants alone, and no output of the graph is among its results: those are written in
  * every call. */

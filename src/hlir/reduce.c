@@ -6,7 +6,7 @@
 static const struct reduce_def rows[] = {
 #define R(kind, name, nout, nstate, types, init, step, merge, finish, empty, doc) \
     [kind] = {name, nout, nstate, types, init, step, merge, finish, empty, doc},
-#include "layers/reduce.def"
+#include "hlir/reduce.def"
 #undef R
 };
 

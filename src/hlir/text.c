@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "hlir/graph.h"
-#include "layers/layers.h"
 
 enum { INLINE_VALUES = 64 }; /* constants up to this size are printed as numbers */
 
@@ -137,7 +136,7 @@ static void put_attr(struct text *out, const struct row_attr *v)
     if (v->n >= 0) text_put(out, "]");
 }
 
-static void put_layer(struct text *out, struct arena *scratch, const struct sol_layer *l)
+static void put_layer(struct text *out, const struct sol_graph *g, const struct sol_layer *l)
 {
     for (int o = 0; o < l->nout; o++) {
         if (o) text_put(out, ", ");
@@ -153,7 +152,7 @@ static void put_layer(struct text *out, struct arena *scratch, const struct sol_
     }
     text_put(out, ")");
     for (int i = 0; i < l->attrs.n; i++)
-        if (!layer_attr_is_default(scratch, l->def, &l->attrs.at[i])) put_attr(out, &l->attrs.at[i]);
+        if (!g->kinds->is_default(out->arena, l->def, &l->attrs.at[i])) put_attr(out, &l->attrs.at[i]);
     if (*l->name) {
         text_put(out, " ");
         put_quoted(out, l->name);
@@ -183,7 +182,7 @@ void graph_print(const struct sol_graph *g, struct text *out)
         }
         text_put(out, t->backward ? " backward\n" : "\n");
     }
-    for (const struct sol_layer *l = g->first; l; l = l->next) put_layer(out, out->arena, l);
+    for (const struct sol_layer *l = g->first; l; l = l->next) put_layer(out, g, l);
     for (int i = 0; i < g->outputs.n; i++) {
         text_put(out, "output %%%d ", g->outputs.at[i].t->id);
         put_quoted(out, g->outputs.at[i].name);

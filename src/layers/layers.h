@@ -5,29 +5,6 @@
 #include "hlir/graph.h"
 #include "layers/alone.h"
 
-enum layer_flags {
-    LAYER_MAP = 1,     /* element-wise: a row of math.def */
-    LAYER_MOVE = 2,    /* a view: every output element is a copy of an input element or a constant */
-    LAYER_OPAQUE = 4,  /* no loops: computed by alone_*.c, from what `describe` returns */
-    LAYER_VARIADIC = 8 /* any number of inputs */
-};
-
-struct layer_def {
-    const char *name;
-    unsigned flags;
-    const char *text;     /* the definition; NULL: `build` writes it */
-    const char *defaults; /* "s=1 p=0 d=1": optional attributes with their defaults; lists as [1,1] */
-    const char *doc;
-    /* Writes the definition of one instance from its shapes and attributes (Permute, Concat, Einsum, ...). */
-    sol_status (*build)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
-                        const struct attrs *attrs, struct text *out_row);
-    /* OPAQUE: the shapes and types of the outputs, and the arguments of a kind of alone.h, in the arena. `attrs`
-     * belongs to the layer. */
-    sol_status (*shape)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
-                        const struct attrs *attrs, int *out_nout, struct row_input *out);
-    void (*describe)(struct arena *a, const struct sol_layer *l, struct alone *out);
-    int math; /* MAP: row of math.def, else -1 */
-};
 const struct layer_def *layer_def(const char *name); /* NULL: no such row. Definitions are parsed once, thread-safe */
 const struct layer_def *layer_def_at(int i);         /* NULL behind the last; element-wise rows of math.def come last */
 const struct row *layer_row(const struct layer_def *def); /* NULL if `build` makes it */
@@ -42,6 +19,7 @@ sol_status layer_attrs(struct arena *a, const struct layer_def *def, const struc
 /* opaque.c: computes an opaque layer from its description, on row-major data. Messages use its name and kind. */
 sol_status layer_run_opaque(struct sol_ctx *ctx, const struct alone *a, const char *name, const char *kind,
                             const void *const *in, void *const *out, int nout);
+sol_status layer_run(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
 int alone_type(enum sol_dtype t);
 /* May this attribute be omitted because it has its default? */
 bool layer_attr_is_default(struct arena *a, const struct layer_def *def, const struct row_attr *v);

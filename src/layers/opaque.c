@@ -47,6 +47,18 @@ sol_status layer_run_opaque(struct sol_ctx *ctx, const struct alone *a, const ch
     return ctx_fail(ctx, SOL_ERR_RUN, explanation(error), name, kind, (long long)bad.index, (long long)bad.limit);
 }
 
+sol_status layer_run(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out)
+{
+    struct arena *a = arena_create(ctx);
+    if (!a) return ctx_check(ctx);
+    struct alone what;
+    l->def->describe(a, l, &what);
+    sol_status status = ctx_check(ctx);
+    if (!status) status = layer_run_opaque(ctx, &what, l->name, l->def->name, in, out, l->nout);
+    arena_destroy(a);
+    return status;
+}
+
 /* -- sorting */
 
 /* Sorts along an axis and writes the first k elements of each line. */
