@@ -86,8 +86,8 @@ static void refused(void **state)
     } rows[] = {
         {"lib_nam", "x", "no key 'lib_nam'; the keys are lib_name"},
         {"weights", "here", "expected inside|file, got 'here'"},
-        {"gcc::march", "x86-64;ls", "no name that gcc or ld would take"},
-        {"gcc::march", "-o", "no name that gcc or ld would take"},
+        {"gcc::march", "x86-64;ls", "not a valid value for gcc or ld"},
+        {"gcc::march", "-o", "not a valid value for gcc or ld"},
         {"gcc::march", "no-such-cpu", "gcc::march 'no-such-cpu'"},
         {"device_type", "ve", "expected auto, x86, arm64, arm, riscv64, got 've'"},
         {"nvidia::cc", "70", "NVIDIA"},

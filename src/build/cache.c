@@ -183,8 +183,8 @@ static bool find_in(struct cache *c, struct cache_place *p, enum cache_kind kind
     if (good && p->writable) touch(fd);
     close(fd);
     if (!good)
-        LOG(c->ctx, LOG_DEBUG, "build", "cache: %s in %s is damaged, or not of this user, and is made again", name,
-            p->path);
+        LOG(c->ctx, LOG_DEBUG, "build", "cache: %s in %s is damaged or belongs to another user: SOL compiles it again",
+            name, p->path);
     return good;
 }
 
@@ -217,7 +217,7 @@ void cache_keep(struct cache *c, enum cache_kind kind, const char *data, size_t 
     const char *first = entry_name(c, kind, key[0]);
     const struct file_part parts[] = {{data, bytes}, {t.at, t.n}};
     if (file_write_at(c->ctx, folder, first, COUNT_OF(parts), parts)) {
-        LOG(c->ctx, LOG_WARN, "build", "cache: %s is not kept: %s", p->path, sol_error(c->ctx));
+        LOG(c->ctx, LOG_WARN, "build", "cache: %s was not stored: %s", p->path, sol_error(c->ctx));
         return;
     }
     for (int i = 1; i < nkey; i++) { /* a name that cannot be had is a miss */
@@ -372,8 +372,7 @@ void cache_make_room(struct cache *c)
             unlinkat(f.files.at[removed].folder, f.files.at[removed].name, 0);
             total -= f.files.at[removed].bytes;
         }
-        LOG(c->ctx, LOG_DEBUG, "build", "cache: %d files that were not used for longest are removed (key cache::limit)",
-            removed);
+        LOG(c->ctx, LOG_DEBUG, "build", "cache: removed the %d least recently used files (key cache::limit)", removed);
     }
     close_folders(&f);
 }

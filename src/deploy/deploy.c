@@ -142,7 +142,8 @@ static sol_status check_written(struct deploy *d, const struct sol_graph *g)
         const struct sol_tensor *value = g->outputs.at[i].t;
         if (p < 0 || p >= g->params.n || !alike(g->params.at[p], value) ||
             tensor_elements(g->params.at[p]) != tensor_elements(value))
-            return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: training: output %d is no new value of a parameter", i);
+            return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: training: output %d is not a new value of a parameter",
+                            i);
     }
     return SOL_OK;
 }

@@ -127,8 +127,8 @@ static sol_status check_names(struct deploy *d)
         {"gcc::march", k->march}, {"gcc::mtune", k->mtune}, {"gcc::elf", k->elf}, {"gcc::oformat", k->oformat}};
     for (int i = 0; i < COUNT_OF(plain); i++)
         if (!consists_of(plain[i][1], "_.+-=,"))
-            return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: %s: '%s' is no name that gcc or ld would take",
-                            plain[i][0], plain[i][1]);
+            return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: %s: '%s' is not a valid value for gcc or ld", plain[i][0],
+                            plain[i][1]);
     for (const char *flag = k->flags; *flag; flag += strcspn(flag, " "), flag += strspn(flag, " "))
         if (*flag != '-')
             return ctx_fail(d->ctx, SOL_ERR_INVALID,

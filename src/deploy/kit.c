@@ -52,7 +52,7 @@ static sol_status write_unless_foreign(struct deploy *d, const char *name, const
     bool foreign;
     TRY(is_foreign(d, name, &foreign));
     if (!foreign) return deploy_write(d, d->keys.path, name, text);
-    LOG(d->ctx, LOG_WARN, "core", "%s/%s is there, and not of a deployed network: it stays as it is", d->keys.path,
+    LOG(d->ctx, LOG_WARN, "core", "%s/%s does not belong to a deployed network: it is not overwritten", d->keys.path,
         name);
     return SOL_OK;
 }

@@ -124,7 +124,7 @@ static sol_status take_over(struct sol_net *net, struct sol_saved *saved)
 {
     if (!saved || !atomic_exchange(&saved->used, true)) return SOL_OK;
     return ctx_fail(net->ctx, SOL_ERR_INVALID,
-                    "network '%s': a backward has used up what forward saved: call all but the last with keep 1",
+                    "network '%s': an earlier backward overwrote the saved tensors: call all but the last with keep 1",
                     net->parts.name);
 }
 

@@ -241,8 +241,9 @@ def _lines(message: str) -> list[str]:
 
 @functools.cache
 def _say(why: str, partly: bool) -> None:
-    """Says what runs in PyTorch: once, however many graphs it is in."""
-    log.warn(f"torch.compile: {'runs in PyTorch between parts by SOL' if partly else 'a graph runs in PyTorch'}: {why}")
+    """Logs what runs in PyTorch, once for all graphs."""
+    what = "this operator runs in PyTorch, the rest with SOL" if partly else "a graph runs in PyTorch"
+    log.warn(f"torch.compile: {what}: {why}")
 
 
 __all__ = ["Parts"]
