@@ -127,7 +127,7 @@ def test_parts_compute_and_train_as_pytorch_does(f, capfd):
             torch.testing.assert_close(got, expected, atol=2e-5, rtol=1e-4)
         with torch.no_grad():
             torch.testing.assert_close(compiled(x, w), eager(x, w), atol=2e-5, rtol=1e-4)
-    assert f in (kept, enabled) or "by SOL: " in capfd.readouterr().err
+    assert f in (kept, enabled) or "rest with SOL: " in capfd.readouterr().err
 
 
 def test_it_is_said_once_with_reason_and_line(capfd):

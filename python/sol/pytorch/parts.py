@@ -242,7 +242,7 @@ def _lines(message: str) -> list[str]:
 @functools.cache
 def _say(why: str, partly: bool) -> None:
     """Logs what runs in PyTorch, once for all graphs."""
-    what = "this operator runs in PyTorch, the rest with SOL" if partly else "a graph runs in PyTorch"
+    what = "part of a graph runs in PyTorch, the rest with SOL" if partly else "a graph runs in PyTorch"
     log.warn(f"torch.compile: {what}: {why}")
 
 
