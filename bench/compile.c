@@ -37,7 +37,10 @@ static struct sol_tensor *layer(struct sol_graph *g, const char *kind, int nin, 
                                 const struct sol_attr *attrs)
 {
     struct sol_tensor *out;
-    must(g, sol_graph_layer(g, kind, kind, NULL, nin, in, nattr, attrs, 1, &out));
+    must(g, sol_graph_layer(g,
+                            &(struct sol_new_layer){
+                                .kind = kind, .nin = nin, .in = in, .nattr = nattr, .attrs = attrs, .name = kind},
+                            1, &out));
     return out;
 }
 
@@ -76,7 +79,10 @@ static void split(struct sol_graph *g, int n)
     struct sol_tensor *x = input(g, 2, shape), **parts = NEW_ARRAY(g->arena, struct sol_tensor *, n);
     for (int i = 0; i < n; i++) sizes[i] = 8;
     const struct sol_attr attrs[] = {ints("axis", -1, axis), ints("sizes", n, sizes)};
-    must(g, sol_graph_layer(g, "Split", "split", NULL, 1, &x, 2, attrs, n, parts));
+    must(g, sol_graph_layer(g,
+                            &(struct sol_new_layer){
+                                .kind = "Split", .nin = 1, .in = &x, .nattr = 2, .attrs = attrs, .name = "split"},
+                            n, parts));
     for (int i = 0; i < n; i++) {
         parts[i] = layer(g, i % 2 ? "exp" : "tanh", 1, &parts[i], 0, NULL);
         must(g, sol_graph_output(g, "y", parts[i]));

@@ -76,9 +76,12 @@ static sol_status describe(struct sol_graph *g)
     TRY(sol_graph_input(g, "x", SOL_F32, 4, xs, &t[0]));
     TRY(sol_graph_param(g, "w", SOL_F32, 4, ws, &t[1]));
     TRY(sol_graph_param(g, "b", SOL_F32, 1, bs, &t[2]));
-    TRY(sol_graph_layer(g, "Conv", "conv", "net.py:1", 3, t, 0, NULL, 1, &r));
-    TRY(sol_graph_layer(g, "relu", "relu", NULL, 1, &r, 0, NULL, 1, &r));
-    TRY(sol_graph_layer(g, "Mean", "mean", NULL, 1, &r, 1, &over, 1, &r));
+    TRY(sol_graph_layer(
+        g, &(struct sol_new_layer){.kind = "Conv", .nin = 3, .in = t, .name = "conv", .where = "net.py:1"}, 1, &r));
+    TRY(sol_graph_layer(g, &(struct sol_new_layer){.kind = "relu", .nin = 1, .in = &r, .name = "relu"}, 1, &r));
+    TRY(sol_graph_layer(
+        g, &(struct sol_new_layer){.kind = "Mean", .nin = 1, .in = &r, .nattr = 1, .attrs = &over, .name = "mean"}, 1,
+        &r));
     return sol_graph_output(g, "y", r);
 }
 
@@ -294,18 +297,34 @@ static void mistakes_are_named(void **state)
     assert_int_equal(sol_graph_input(g, "x", SOL_F32, 4, four, &t), SOL_OK);
     assert_int_equal(sol_graph_input(g, "i", SOL_I32, 4, four, &i), SOL_OK);
     assert_int_equal(sol_graph_param(g, "w", SOL_F32, 4, (int64_t[]){5, 7, 3, 3}, &seven), SOL_OK);
-    assert_int_not_equal(sol_graph_layer(g, "NoSuchLayer", "l", NULL, 1, &t, 0, NULL, 1, r), SOL_OK);
+    assert_int_not_equal(
+        sol_graph_layer(g, &(struct sol_new_layer){.kind = "NoSuchLayer", .nin = 1, .in = &t, .name = "l"}, 1, r),
+        SOL_OK);
     assert_non_null(strstr(sol_error(ctx), "NoSuchLayer"));
     struct sol_tensor *two[] = {t, seven}, *mixed[] = {t, i};
-    assert_int_not_equal(sol_graph_layer(g, "Conv", "the conv", NULL, 1, &t, 0, NULL, 1, r), SOL_OK);  /* no weight */
-    assert_int_not_equal(sol_graph_layer(g, "Conv", "the conv", NULL, 2, two, 0, NULL, 1, r), SOL_OK); /* channels */
+    assert_int_not_equal(
+        sol_graph_layer(g, &(struct sol_new_layer){.kind = "Conv", .nin = 1, .in = &t, .name = "the conv"}, 1, r),
+        SOL_OK); /* no weight */
+    assert_int_not_equal(
+        sol_graph_layer(g, &(struct sol_new_layer){.kind = "Conv", .nin = 2, .in = two, .name = "the conv"}, 1, r),
+        SOL_OK); /* channels */
     assert_true(*sol_error(ctx) != 0);
-    assert_int_not_equal(sol_graph_layer(g, "add", "sum", NULL, 2, mixed, 0, NULL, 1, r), SOL_OK); /* types */
+    assert_int_not_equal(
+        sol_graph_layer(g, &(struct sol_new_layer){.kind = "add", .nin = 2, .in = mixed, .name = "sum"}, 1, r),
+        SOL_OK); /* types */
     const int64_t large = 1000;
     const struct sol_attr k = {.name = "k", .kind = SOL_ATTR_INT, .n = -1, .ints = &large};
-    assert_int_not_equal(sol_graph_layer(g, "MaxPool", "pool", NULL, 1, &t, 1, &k, 1, r), SOL_OK); /* window > image */
+    assert_int_not_equal(
+        sol_graph_layer(
+            g, &(struct sol_new_layer){.kind = "MaxPool", .nin = 1, .in = &t, .nattr = 1, .attrs = &k, .name = "pool"},
+            1, r),
+        SOL_OK); /* window > image */
     const struct sol_attr no = {.name = "nonsense", .kind = SOL_ATTR_INT, .n = -1, .ints = &large};
-    assert_int_not_equal(sol_graph_layer(g, "relu", "relu", NULL, 1, &t, 1, &no, 1, r), SOL_OK);
+    assert_int_not_equal(
+        sol_graph_layer(
+            g, &(struct sol_new_layer){.kind = "relu", .nin = 1, .in = &t, .nattr = 1, .attrs = &no, .name = "relu"}, 1,
+            r),
+        SOL_OK);
     assert_int_equal(sol_layer_known("Conv"), 1);
     assert_int_equal(sol_layer_known("NoSuchLayer"), 0);
     sol_graph_destroy(g);
@@ -331,14 +350,27 @@ static void empty_tensors_are_fine(void **state)
         assert_int_equal(sol_graph_create(ctx, "empty", &g), SOL_OK);
         assert_int_equal(sol_graph_input(g, "x", SOL_F32, 2, shape, &t[0]), SOL_OK);
         assert_int_equal(sol_graph_param(g, "w", SOL_F32, 2, square, &t[1]), SOL_OK);
-        assert_int_equal(sol_graph_layer(g, "exp", "exp", NULL, 1, t, 0, NULL, 1, &r), SOL_OK);
+        assert_int_equal(
+            sol_graph_layer(g, &(struct sol_new_layer){.kind = "exp", .nin = 1, .in = t, .name = "exp"}, 1, &r),
+            SOL_OK);
         assert_int_equal(sol_graph_output(g, "exp", r), SOL_OK);
-        assert_int_equal(sol_graph_layer(g, "Sum", "sum", NULL, 1, t, 1, &over, 1, &r), SOL_OK);
+        assert_int_equal(
+            sol_graph_layer(
+                g, &(struct sol_new_layer){.kind = "Sum", .nin = 1, .in = t, .nattr = 1, .attrs = &over, .name = "sum"},
+                1, &r),
+            SOL_OK);
         assert_int_equal(sol_graph_output(g, "sum", r), SOL_OK);
-        assert_int_equal(sol_graph_layer(g, "Linear", "linear", NULL, 2, t, 0, NULL, 1, &r), SOL_OK);
+        assert_int_equal(
+            sol_graph_layer(g, &(struct sol_new_layer){.kind = "Linear", .nin = 2, .in = t, .name = "linear"}, 1, &r),
+            SOL_OK);
         assert_int_equal(sol_graph_output(g, "linear", r), SOL_OK);
         struct sol_tensor *twice[] = {t[0], t[0]};
-        assert_int_equal(sol_graph_layer(g, "Concat", "concat", NULL, 2, twice, 1, &along, 1, &r), SOL_OK);
+        assert_int_equal(
+            sol_graph_layer(g,
+                            &(struct sol_new_layer){
+                                .kind = "Concat", .nin = 2, .in = twice, .nattr = 1, .attrs = &along, .name = "concat"},
+                            1, &r),
+            SOL_OK);
         assert_int_equal(sol_graph_output(g, "concat", r), SOL_OK);
         sol_status status = sol_compile(ctx, g, &net);
         if (status) print_error("%s\n", sol_error(ctx));

@@ -170,7 +170,9 @@ static void adding_in_front(void **state)
     (void)state;
     struct sol_graph *g = parse(chain);
     struct sol_layer *l, *add = g->last;
-    assert_int_equal(graph_add(g, add, "exp", "e", "", 1, &g->first->out[0], NULL, &l), SOL_OK);
+    assert_int_equal(
+        graph_add(g, add, &(struct new_layer){.kind = "exp", .nin = 1, .in = &g->first->out[0], .name = "e"}, &l),
+        SOL_OK);
     assert_ptr_equal(add->prev, l);
     assert_int_equal(graph_verify(g), SOL_OK);
     sol_graph_destroy(g);
@@ -257,7 +259,9 @@ static void long_chains_of_known_values(void **state)
     assert_int_equal(sol_graph_const(g, SOL_I64, 1, shape, &one, &t), SOL_OK);
     for (int i = 0; i < 3000; i++) {
         struct sol_tensor *in[] = {t, t};
-        assert_int_equal(sol_graph_layer(g, i % 2 ? "sub" : "add", "", "", 2, in, 0, NULL, 1, &t), SOL_OK);
+        assert_int_equal(
+            sol_graph_layer(g, &(struct sol_new_layer){.kind = i % 2 ? "sub" : "add", .nin = 2, .in = in}, 1, &t),
+            SOL_OK);
     }
     const int64_t *v = sol_tensor_known(t);
     assert_int_equal(*v, 0);
@@ -324,12 +328,24 @@ static void callers_mistakes(void **state)
     assert_int_equal(sol_graph_input(other, "x", SOL_F32, 2, shape, &foreign), SOL_OK);
     assert_int_equal(sol_graph_output(g, "y", foreign), SOL_ERR_INVALID);
     assert_int_equal(sol_graph_output(g, "y", NULL), SOL_ERR_INVALID);
-    assert_int_equal(sol_graph_layer(g, "relu", "r", NULL, 1, &foreign, 0, NULL, 1, out), SOL_ERR_INVALID);
-    assert_int_equal(sol_graph_layer(g, "relu", "r", NULL, 1, &t, 0, NULL, 2, out), SOL_ERR_INVALID);
+    assert_int_equal(
+        sol_graph_layer(g, &(struct sol_new_layer){.kind = "relu", .nin = 1, .in = &foreign, .name = "r"}, 1, out),
+        SOL_ERR_INVALID);
+    assert_int_equal(
+        sol_graph_layer(g, &(struct sol_new_layer){.kind = "relu", .nin = 1, .in = &t, .name = "r"}, 2, out),
+        SOL_ERR_INVALID);
     assert_non_null(strstr(sol_error(ctx), "it has 1 outputs, 2 were asked for"));
     struct sol_attr attrs[] = {{.name = "axis", .kind = SOL_ATTR_INT, .n = -1, .ints = &many}, {.name = NULL}};
-    assert_int_equal(sol_graph_layer(g, "Softmax", "s", NULL, 1, &t, 2, attrs, 1, out), SOL_ERR_INVALID);
-    assert_int_equal(sol_graph_layer(g, "Softmax", "s", NULL, 1, &t, 1, attrs, 1, out), SOL_OK);
+    assert_int_equal(
+        sol_graph_layer(
+            g, &(struct sol_new_layer){.kind = "Softmax", .nin = 1, .in = &t, .nattr = 2, .attrs = attrs, .name = "s"},
+            1, out),
+        SOL_ERR_INVALID);
+    assert_int_equal(
+        sol_graph_layer(
+            g, &(struct sol_new_layer){.kind = "Softmax", .nin = 1, .in = &t, .nattr = 1, .attrs = attrs, .name = "s"},
+            1, out),
+        SOL_OK);
     assert_int_equal(sol_tensor_size(out[0], 1), 3);
     assert_true(sol_layer_known("Conv") && sol_layer_known("relu") && !sol_layer_known("conv"));
     sol_graph_destroy(g);

@@ -261,7 +261,8 @@ static struct sol_tensor *layer(struct sol_graph *g, const char *kind, struct so
     struct sol_tensor *in[] = {x, y}, *out;
     struct sol_layer *l;
     static const struct attrs none;
-    assert_int_equal(graph_add(g, NULL, kind, "", "", y ? 2 : 1, in, &none, &l), SOL_OK);
+    assert_int_equal(
+        graph_add(g, NULL, &(struct new_layer){.kind = kind, .nin = y ? 2 : 1, .in = in, .attrs = &none}, &l), SOL_OK);
     out = l->out[0];
     return out;
 }

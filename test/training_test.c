@@ -197,7 +197,7 @@ static sol_status try_backward(struct net *n, struct sol_saved *saved, int keep,
     const void *in[MOST];
     void *out[MOST];
     pointers(n, true, in, out);
-    return sol_net_backward(n->net, n->params, saved, keep, in, out, threads);
+    return sol_net_backward(n->net, n->params, saved, &(struct sol_backward){in, out, threads, .keep = keep});
 }
 
 static void backward(struct net *n, struct sol_saved *saved, int keep, int threads)
@@ -367,7 +367,9 @@ static void mistakes(void **state)
     assert_int_equal(try_backward(&n, saved, 0, 1), SOL_ERR_INVALID);
     assert_non_null(strstr(sol_error(ctx), "its own sol_net_forward"));
     assert_int_equal(try_backward(&n, NULL, 0, 1), SOL_ERR_INVALID);
-    assert_int_equal(sol_net_backward(other.net, other.params, saved, 0, in, out, 1), SOL_ERR_INVALID);
+    assert_int_equal(sol_net_backward(other.net, other.params, saved,
+                                      &(struct sol_backward){.inputs = in, .outputs = out, .threads = 1}),
+                     SOL_ERR_INVALID);
     assert_non_null(strstr(sol_error(ctx), "input 1, 'd_y', is NULL"));
     sol_saved_destroy(saved);
     sol_saved_destroy(NULL);
@@ -383,7 +385,10 @@ static void mistakes(void **state)
     good(sol_params_create(net, &params));
     good(sol_net_forward(net, params, (const void *[]){x}, (void *[]){y}, 1, &saved));
     assert_true(y[1] == 2 && y[2] == 0);
-    assert_int_equal(sol_net_backward(net, params, saved, 0, (const void *[]){x}, (void *[]){y}, 1), SOL_ERR_INVALID);
+    assert_int_equal(
+        sol_net_backward(net, params, saved,
+                         &(struct sol_backward){.inputs = (const void *[]){x}, .outputs = (void *[]){y}, .threads = 1}),
+        SOL_ERR_INVALID);
     assert_non_null(strstr(sol_error(ctx), "has no gradient"));
     sol_params_destroy(params);
     sol_net_destroy(net);

@@ -40,6 +40,7 @@ with_program() { # the check in $2... needs the program $1
 with_program clang-format layout layout
 check includes python tools/check_includes.py
 check tables python tools/check_tables.py
+check parameters python tools/check_parameters.py
 check docs python tools/make_docs.py --check
 check ruff ruff check .
 check ruff-format ruff format --check .

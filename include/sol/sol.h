@@ -139,14 +139,20 @@ struct sol_attr {
     const char *text;    /* TEXT */
 };
 
-/* Adds a layer of layers.def or an element-wise function of math.def. The inputs of a function are broadcast as in
- * NumPy and must have the same type. `name` appears in messages ("layer1.0.conv1"), `where` is the location in the
- * user's source ("model.py:41"); both may be NULL. Missing attributes have their defaults. `out` receives `nout`
- * tensors, which may be fewer than the layer has. Errors: INVALID (unknown layer or attribute; shapes or types that do
- * not fit, which the message shows), UNSUPPORTED (a type), NOMEM. */
-sol_status sol_graph_layer(struct sol_graph *g, const char *kind, const char *name, const char *where, int nin,
-                           struct sol_tensor *const *in, int nattr, const struct sol_attr *attrs, int nout,
-                           struct sol_tensor **out);
+struct sol_new_layer {
+    const char *kind; /* of layers.def, or an element-wise function of math.def: "Conv", "relu" */
+    int nin;
+    struct sol_tensor *const *in; /* an entry may be NULL: an optional input that is missing */
+    int nattr;
+    const struct sol_attr *attrs; /* missing ones have their defaults */
+    const char *name;             /* for messages: "layer1.0.conv1"; may be NULL */
+    const char *where;            /* the location in the user's source: "model.py:41"; may be NULL */
+};
+/* Adds a layer: `sol_graph_layer(g, &(struct sol_new_layer){.kind = "relu", .nin = 1, .in = &x}, 1, &y)`. The inputs of
+ * an element-wise function are broadcast as in NumPy and must have the same type. `out` receives `nout` tensors, which
+ * may be fewer than the layer has. Errors: INVALID (unknown layer or attribute; shapes or types that do not fit, which
+ * the message shows), UNSUPPORTED (a type), NOMEM. */
+sol_status sol_graph_layer(struct sol_graph *g, const struct sol_new_layer *n, int nout, struct sol_tensor **out);
 /* Is there a layer or function of this name? */
 int sol_layer_known(const char *kind);
 /* Returns the name of the i-th layer, its attributes with defaults, and its description; NULL if i is past the last. */
@@ -240,8 +246,13 @@ sol_status sol_net_run(struct sol_net *net, struct sol_params *params, const voi
 struct sol_saved;
 sol_status sol_net_forward(struct sol_net *net, struct sol_params *params, const void *const *inputs,
                            void *const *outputs, int threads, struct sol_saved **out_saved);
-sol_status sol_net_backward(struct sol_net *net, struct sol_params *params, struct sol_saved *saved, int keep,
-                            const void *const *inputs, void *const *outputs, int threads);
+struct sol_backward {
+    const void *const *inputs;
+    void *const *outputs;
+    int threads, keep;
+};
+sol_status sol_net_backward(struct sol_net *net, struct sol_params *params, struct sol_saved *saved,
+                            const struct sol_backward *b);
 void sol_saved_destroy(struct sol_saved *saved); /* before the context, even after its network; accepts NULL */
 /* Does backward read input i, output i or parameter i of forward? The caller must pass such inputs and outputs to
  * backward again, unchanged. */

@@ -259,13 +259,11 @@ static int add_attr(struct attr_room *room, PyObject *key, PyObject *value)
     return add_number(room, value, attr->kind == SOL_ATTR_REAL);
 }
 
-static PyObject *add_layer(PyObject *self, const char *kind, const char *name, const char *where, int nin,
-                           struct sol_tensor **in, const struct attr_room *room, int nout)
+static PyObject *add_layer(PyObject *self, const struct sol_new_layer *n, int nout)
 {
     struct sol_tensor **out = PyMem_Calloc((size_t)(nout ? nout : 1), sizeof *out);
     if (!out) return PyErr_NoMemory();
-    sol_status status =
-        sol_graph_layer(((struct py_graph *)self)->g, kind, name, where, nin, in, room->nattr, room->attr, nout, out);
+    sol_status status = sol_graph_layer(((struct py_graph *)self)->g, n, nout, out);
     PyObject *result = status ? core_raise(status) : PyTuple_New(nout);
     for (int i = 0; result && i < nout; i++) {
         PyObject *t = wrap((struct py_graph *)self, out[i]);
@@ -296,7 +294,7 @@ static PyObject *graph_layer(PyObject *self, PyObject *args)
         PyObject *item = PyTuple_GetItem(inputs, i);
         if (item != Py_None && !(in[i] = unwrap(self, item))) goto done;
     }
-    result = add_layer(self, kind, name, where, nin, in, room, nout);
+    result = add_layer(self, &(struct sol_new_layer){kind, nin, in, room->nattr, room->attr, name, where}, nout);
 done:
     PyMem_Free(room);
     PyMem_Free(in);

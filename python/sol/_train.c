@@ -167,14 +167,15 @@ static struct param_set *enter_again(struct py_caller *c, const struct py_saved 
     return set;
 }
 
-static PyObject *backward_with(struct py_caller *c, struct param_set *set, struct sol_saved *saved, int keep,
-                               const void **in, void **out, int threads)
+static PyObject *backward_with(struct py_caller *c, struct param_set *set, struct sol_saved *saved,
+                               const struct sol_backward *b)
 {
-    PyObject *made = call_make_outputs(c, c->nforward_out, c->noutput - c->nforward_out, out + c->nforward_out);
+    void **gradients = (void **)b->outputs + c->nforward_out;
+    PyObject *made = call_make_outputs(c, c->nforward_out, c->noutput - c->nforward_out, gradients);
     if (!made) return NULL;
     sol_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = sol_net_backward(c->net->net, params_of(set), saved, keep, in, out, threads);
+    status = sol_net_backward(c->net->net, params_of(set), saved, b);
     Py_END_ALLOW_THREADS;
     if (!status) return made;
     Py_DECREF(made);
@@ -186,7 +187,7 @@ static PyObject *backward(struct py_caller *c, struct py_saved *saved, int keep,
 {
     struct param_set *set = enter_again(c, saved);
     if (!set) return NULL;
-    PyObject *result = backward_with(c, set, saved->saved, keep, in, out, threads);
+    PyObject *result = backward_with(c, set, saved->saved, &(struct sol_backward){in, out, threads, keep});
     params_leave(c, set);
     return result;
 }

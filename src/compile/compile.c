@@ -39,27 +39,9 @@ static struct sol_io io_of(struct arena *a, const char *name, const struct sol_t
         .name = arena_strdup(a, name ? name : ""), .dtype = t->dtype, .ndim = t->ndim, .shape = shape};
 }
 
-/* The part of an opaque layer that outlives its graph. */
-struct opaque {
-    struct alone what;
-    const char *name, *kind;
-    int nout;
-};
-
 static sol_status run_opaque(struct sol_ctx *ctx, const void *data, const void *const *in, void *const *out)
 {
-    const struct opaque *o = data;
-    return layer_run_opaque(ctx, &o->what, o->name, o->kind, in, out, o->nout);
-}
-
-static struct opaque *keep_opaque(struct arena *a, const struct sol_layer *l)
-{
-    struct opaque *o = NEW(a, struct opaque);
-    l->def->describe(a, l, &o->what);
-    o->name = arena_strdup(a, l->name);
-    o->kind = l->def->name;
-    o->nout = l->nout;
-    return o;
+    return layer_run_opaque(ctx, data, in, out);
 }
 
 static void close_module(void *handle)
@@ -100,7 +82,7 @@ static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const 
     struct net_host *host = NEW_ARRAY(a, struct net_host, s->opaque.n + 1);
     for (int i = 0; i < s->opaque.n; i++) {
         const struct sol_layer *l = s->opaque.at[i];
-        host[i] = (struct net_host){.run = run_opaque, .data = keep_opaque(a, l), .nin = l->nin};
+        host[i] = (struct net_host){.run = run_opaque, .data = layer_opaque(a, l), .nin = l->nin};
     }
     struct net_parts parts = {
         .name = arena_strdup(a, g->name),

@@ -67,10 +67,8 @@ static int32_t run_opaque(void *user, int32_t call, char *const *p)
     const struct sol_layer *l = s->opaque.at[call];
     struct arena *a = arena_create(ctx);
     if (!a) return -SOL_ERR_NOMEM;
-    struct alone what;
-    l->def->describe(a, l, &what);
     const sol_status status =
-        layer_run_opaque(ctx, &what, l->name, l->def->name, (const void *const *)p, (void *const *)p + l->nin, l->nout);
+        layer_run_opaque(ctx, layer_opaque(a, l), (const void *const *)p, (void *const *)p + l->nin);
     arena_destroy(a);
     return -(int32_t)status;
 }

@@ -313,7 +313,7 @@ static sol_status try_network(struct sol_ctx *ctx, struct tried *t, float out[4]
     const int64_t shape[1] = {4};
     TRY(sol_graph_create(ctx, "doctor", &t->g));
     TRY(sol_graph_input(t->g, "x", SOL_F32, 1, shape, &x));
-    TRY(sol_graph_layer(t->g, "abs", "doctor", NULL, 1, &x, 0, NULL, 1, &y));
+    TRY(sol_graph_layer(t->g, &(struct sol_new_layer){.kind = "abs", .nin = 1, .in = &x, .name = "doctor"}, 1, &y));
     TRY(sol_graph_output(t->g, "y", y));
     TRY(sol_compile(ctx, t->g, &t->net));
     TRY(sol_params_create(t->net, &t->params));

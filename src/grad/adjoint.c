@@ -383,7 +383,9 @@ static sol_status plus(struct adjoint *a, struct sol_tensor *x, struct sol_tenso
     }
     struct sol_layer *l;
     struct sol_tensor *in[] = {x, y};
-    TRY(graph_add(a->g, NULL, "add", a->layer->name, a->layer->where, 2, in, &(struct attrs){0}, &l));
+    TRY(graph_add(
+        a->g, NULL,
+        &(struct new_layer){.kind = "add", .nin = 2, .in = in, .name = a->layer->name, .where = a->layer->where}, &l));
     for (int d = 0; d < x->ndim; d++) l->out[0]->dim[d].purpose = x->dim[d].purpose;
     *out = l->out[0];
     return SOL_OK;

@@ -62,7 +62,7 @@ static sol_status plus(struct grads *s, struct sol_tensor *of, struct sol_tensor
     }
     struct sol_layer *l;
     struct sol_tensor *in[] = {*sum, more};
-    TRY(graph_add(s->g, NULL, "add", of->name, "", 2, in, &(struct attrs){0}, &l));
+    TRY(graph_add(s->g, NULL, &(struct new_layer){.kind = "add", .nin = 2, .in = in, .name = of->name}, &l));
     for (int d = 0; d < of->ndim; d++) l->out[0]->dim[d].purpose = of->dim[d].purpose;
     grow(s);
     s->d[of->id] = l->out[0];
@@ -134,7 +134,8 @@ sol_status grad_zeros(struct sol_graph *g, const char *name, enum sol_dtype dtyp
     struct sol_layer *l;
     struct row_attr fill[] = {{.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape},
                               {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(dtype)->name}};
-    TRY(graph_add(g, NULL, "Fill", name, "", 0, NULL, &(struct attrs){2, fill}, &l));
+    TRY(graph_add(g, NULL,
+                  &(struct new_layer){.kind = "Fill", .nin = 0, .attrs = &(struct attrs){2, fill}, .name = name}, &l));
     *out = l->out[0];
     return SOL_OK;
 }

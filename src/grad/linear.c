@@ -21,7 +21,8 @@ static struct sol_layer *layer(struct rule_call *c, const char *kind, int nin, t
 {
     struct sol_layer *l = NULL;
     if (!c->status)
-        c->status = graph_add(c->g, NULL, kind, c->l->name, c->l->where, nin, in, &(struct attrs){nattr, at}, &l);
+        c->status = graph_add(
+            c->g, NULL, &(struct new_layer){kind, nin, in, &(struct attrs){nattr, at}, c->l->name, c->l->where}, &l);
     return c->status ? NULL : l;
 }
 

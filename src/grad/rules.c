@@ -8,8 +8,7 @@ static sol_status add(struct rule_call *c, const char *kind, int nin, struct sol
                       const struct attrs *attrs, struct sol_tensor **out_t)
 {
     struct sol_layer *l;
-    static const struct attrs none = {0};
-    TRY(graph_add(c->g, NULL, kind, c->l->name, c->l->where, nin, in, attrs ? attrs : &none, &l));
+    TRY(graph_add(c->g, NULL, &(struct new_layer){kind, nin, in, attrs, c->l->name, c->l->where}, &l));
     *out_t = l->out[0];
     return SOL_OK;
 }
@@ -22,7 +21,7 @@ sol_status grad_reshape(struct sol_graph *g, const struct sol_layer *of, struct 
                           .kind = ATTR_INT,
                           .n = ndim,
                           .ints = arena_memdup(g->arena, shape, (size_t)(ndim + 1) * sizeof *shape)};
-    TRY(graph_add(g, NULL, "Reshape", of->name, of->where, 1, &x, &(struct attrs){1, &at}, &l));
+    TRY(graph_add(g, NULL, &(struct new_layer){"Reshape", 1, &x, &(struct attrs){1, &at}, of->name, of->where}, &l));
     *out_t = l->out[0];
     return SOL_OK;
 }
@@ -366,7 +365,9 @@ static sol_status replant(struct rule_call *c, struct sol_tensor *d, struct sol_
             if (l->in[i]) TRY(replant(c, d, made, l->in[i], &in[i]));
             same &= in[i] == l->in[i];
         }
-        if (!same) TRY(graph_add(c->g, NULL, l->def->name, l->name, l->where, l->nin, in, &l->attrs, &copy));
+        if (!same)
+            TRY(graph_add(c->g, NULL, &(struct new_layer){l->def->name, l->nin, in, &l->attrs, l->name, l->where},
+                          &copy));
         for (int o = 0; o < l->nout; o++) made[l->out[o]->id] = same ? l->out[o] : copy->out[o];
     }
     *out_t = made[t->id];
@@ -449,7 +450,7 @@ static bool comes_late(const struct sol_layer *l, const struct sol_tensor *read_
 static sol_status add_like(struct sol_graph *g, struct sol_layer *before, const char *kind, const struct sol_layer *l,
                            int nin, struct sol_tensor **in, struct sol_layer **out_l)
 {
-    TRY(graph_add(g, before, kind, l->name, l->where, nin, in, &l->attrs, out_l));
+    TRY(graph_add(g, before, &(struct new_layer){kind, nin, in, &l->attrs, l->name, l->where}, out_l));
     for (int d = 0; d < l->out[0]->ndim; d++) (*out_l)->out[0]->dim[d].purpose = l->out[0]->dim[d].purpose;
     return SOL_OK;
 }

@@ -88,7 +88,8 @@ static sol_status add_up(struct adjoint *a, const struct places *p, int tensor, 
     rows[0] = p->size;
     for (int i = 0; i < n; i++) rows[i + 1] = a->w->letters.at[p->of[p->nplace + i]].size;
     TRY(grad_zeros(a->g, a->layer->name, (enum sol_dtype)to.dtype, n + 1, rows, &in[0]));
-    TRY(graph_add(a->g, NULL, "IndexPut", a->layer->name, a->layer->where, 3, in, &(struct attrs){2, at}, &l));
+    TRY(graph_add(a->g, NULL,
+                  &(struct new_layer){"IndexPut", 3, in, &(struct attrs){2, at}, a->layer->name, a->layer->where}, &l));
     for (int d = 0; d < to.ndim; d++) {
         shape[d] = to.shape[p->at[d]];
         perm[p->at[d]] = d;
@@ -97,7 +98,9 @@ static sol_status add_up(struct adjoint *a, const struct places *p, int tensor, 
     at[0] = (struct row_attr){.name = "perm", .kind = ATTR_INT, .n = to.ndim, .ints = perm};
     if (n) {
         in[0] = *out_d;
-        TRY(graph_add(a->g, NULL, "Permute", a->layer->name, a->layer->where, 1, in, &(struct attrs){1, at}, &l));
+        TRY(graph_add(a->g, NULL,
+                      &(struct new_layer){"Permute", 1, in, &(struct attrs){1, at}, a->layer->name, a->layer->where},
+                      &l));
         *out_d = l->out[0];
     }
     for (int d = 0; user && d < to.ndim; d++) (*out_d)->dim[d].purpose = user->dim[d].purpose;

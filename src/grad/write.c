@@ -357,7 +357,8 @@ static sol_status write_row(struct writer *wr, struct sol_layer *before, const c
     for (int o = 0; o < wr->out.n; o++) like[o] = wr->out.at[o].purposes;
     TRY(ctx_check(a->g->ctx));
     TRY(loops_order(a->g->ctx, wr->to));
-    return graph_add_loops(a->g, before, name, a->layer->where, nin, in, wr->to, like, out_l);
+    const struct new_layer n = {.nin = nin, .in = in, .name = name, .where = a->layer->where};
+    return graph_add_loops(a->g, before, &n, wr->to, like, out_l);
 }
 
 /* A name that no tensor of w has. */

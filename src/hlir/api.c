@@ -123,17 +123,15 @@ static sol_status copy_attr(struct sol_graph *g, const char *kind, const struct 
     return ctx_fail(g->ctx, SOL_ERR_INVALID, "%s: attribute '%s' has no value", kind, to->name);
 }
 
-sol_status sol_graph_layer(struct sol_graph *g, const char *kind, const char *name, const char *where, int nin,
-                           struct sol_tensor *const *in, int nattr, const struct sol_attr *attrs, int nout,
-                           struct sol_tensor **out)
+sol_status sol_graph_layer(struct sol_graph *g, const struct sol_new_layer *n, int nout, struct sol_tensor **out)
 {
-    struct attrs list = {nattr, NEW_ARRAY(g->arena, struct row_attr, nattr)};
-    for (int i = 0; i < nattr; i++) TRY(copy_attr(g, kind, &attrs[i], &list.at[i]));
+    struct attrs list = {n->nattr, NEW_ARRAY(g->arena, struct row_attr, n->nattr)};
+    for (int i = 0; i < n->nattr; i++) TRY(copy_attr(g, n->kind, &n->attrs[i], &list.at[i]));
     struct sol_layer *l;
-    TRY(graph_add(g, NULL, kind, name, where, nin, in, &list, &l));
+    TRY(graph_add(g, NULL, &(struct new_layer){n->kind, n->nin, n->in, &list, n->name, n->where}, &l));
     if (nout > l->nout)
-        return ctx_fail(g->ctx, SOL_ERR_INVALID, "layer '%s' (%s): it has %d outputs, %d were asked for", l->name, kind,
-                        l->nout, nout);
+        return ctx_fail(g->ctx, SOL_ERR_INVALID, "layer '%s' (%s): it has %d outputs, %d were asked for", l->name,
+                        n->kind, l->nout, nout);
     for (int i = 0; i < nout; i++) out[i] = l->out[i];
     return ctx_check(g->ctx);
 }

@@ -169,20 +169,20 @@ static bool has_shape(const struct sol_tensor *t, int ndim, const int64_t *shape
 }
 
 /* Puts Expand layers in front of the inputs of an element-wise layer. */
-static sol_status broadcast(struct sol_graph *g, struct sol_layer *before, const char *kind, const char *name,
-                            const char *where, int nin, struct sol_tensor **in)
+static sol_status broadcast(struct sol_graph *g, struct sol_layer *before, const struct new_layer *n,
+                            struct sol_tensor **in)
 {
     int ndim = 0;
     int64_t shape[SOL_MAX_DIMS];
-    TRY(broadcast_shape(g, kind, nin, in, &ndim, shape));
+    TRY(broadcast_shape(g, n->kind, n->nin, in, &ndim, shape));
     struct row_attr attr = {.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape};
-    struct attrs attrs = {1, &attr};
-    for (int i = 0; i < nin; i++) {
+    for (int i = 0; i < n->nin; i++) {
         if (!in[i] || has_shape(in[i], ndim, shape)) continue;
         struct sol_layer *expand;
-        TRY(graph_add(g, before, "Expand", name, where, 1, &in[i], &attrs, &expand));
+        const struct new_layer wider = {"Expand", 1, &in[i], &(struct attrs){1, &attr}, n->name, n->where};
+        TRY(graph_add(g, before, &wider, &expand));
         struct sol_tensor *wide = expand->out[0];
-        for (int k = i + 1; k < nin; k++)
+        for (int k = i + 1; k < n->nin; k++)
             if (in[k] == in[i]) in[k] = wide;
         in[i] = wide;
     }
@@ -213,16 +213,15 @@ static sol_status make_outputs(struct sol_graph *g, struct sol_layer *l)
     return SOL_OK;
 }
 
-static struct sol_layer *new_layer(struct arena *a, const struct layer_def *def, const char *name, const char *where,
-                                   int nin, struct sol_tensor *const *in)
+static struct sol_layer *make_layer(struct arena *a, const struct layer_def *def, const struct new_layer *n)
 {
     struct sol_layer *l = NEW(a, struct sol_layer);
     l->def = def;
-    l->name = arena_strdup(a, name);
-    l->where = arena_strdup(a, where);
-    l->nin = nin;
-    l->in = NEW_ARRAY(a, struct sol_tensor *, nin);
-    if (nin) memcpy(l->in, in, (size_t)nin * sizeof *in);
+    l->name = arena_strdup(a, n->name ? n->name : "");
+    l->where = arena_strdup(a, n->where ? n->where : "");
+    l->nin = n->nin;
+    l->in = NEW_ARRAY(a, struct sol_tensor *, n->nin);
+    if (n->nin) memcpy(l->in, n->in, (size_t)n->nin * sizeof *n->in);
     return l;
 }
 
@@ -236,19 +235,19 @@ static void join(struct sol_graph *g, struct sol_layer *before, struct sol_layer
 }
 
 static sol_status add_layer(struct sol_graph *g, struct sol_layer *before, const struct layer_def *def,
-                            const char *name, const char *where, int nin, struct sol_tensor *const *in,
-                            const struct attrs *attrs, struct sol_layer **out_layer)
+                            const struct new_layer *n, struct sol_layer **out_layer)
 {
     struct arena *a = g->arena;
-    struct sol_layer *l = new_layer(a, def, name, where, nin, in);
-    if (def->flags & LAYER_MAP) TRY(broadcast(g, before, def->name, name, where, nin, l->in));
-    struct row_input *shapes = NEW_ARRAY(a, struct row_input, nin);
-    for (int i = 0; i < nin; i++) shapes[i] = input_of(a, l->in[i]);
-    const struct row *row;
-    TRY(g->kinds->attrs(a, def, attrs, &l->attrs));
-    TRY(g->kinds->bind(a, def, nin, shapes, &l->attrs, &l->loops, &row));
+    struct sol_layer *l = make_layer(a, def, n);
+    if (def->flags & LAYER_MAP) TRY(broadcast(g, before, n, l->in));
+    struct row_input *shapes = NEW_ARRAY(a, struct row_input, n->nin);
+    for (int i = 0; i < n->nin; i++) shapes[i] = input_of(a, l->in[i]);
+    struct layer_bound bound;
+    TRY(g->kinds->attrs(a, def, n->attrs, &l->attrs));
+    TRY(g->kinds->bind(a, def, n->nin, shapes, &l->attrs, &bound));
+    l->loops = bound.loops;
     TRY(make_outputs(g, l));
-    if (row) set_purposes(l, row, NULL, given_inputs(l));
+    if (bound.row) set_purposes(l, bound.row, NULL, given_inputs(l));
     join(g, before, l);
     *out_layer = l;
     return SOL_OK;
@@ -269,16 +268,16 @@ static const char *row_text(const struct sol_layer *l, const struct sol_tensor *
     return text.at;
 }
 
-sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const char *name, const char *where, int nin,
-                           struct sol_tensor *const *in, const struct loops *loops,
-                           const struct sol_tensor *const *like, struct sol_layer **out_layer)
+sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const struct new_layer *n,
+                           const struct loops *loops, const struct sol_tensor *const *like,
+                           struct sol_layer **out_layer)
 {
-    struct sol_layer *l = new_layer(g->arena, g->kinds->find("Row"), name, where, nin, in);
+    struct sol_layer *l = make_layer(g->arena, g->kinds->find("Row"), n);
     l->loops = loops;
     TRY(make_outputs(g, l));
     const struct row_attr text = {.name = "text", .kind = ATTR_TEXT, .n = -1, .text = row_text(l, like)};
     l->attrs = (struct attrs){1, arena_memdup(g->arena, &text, sizeof text)};
-    set_purposes(l, NULL, like, nin);
+    set_purposes(l, NULL, like, n->nin);
     join(g, before, l);
     *out_layer = l;
     return ctx_check(g->ctx);
@@ -287,7 +286,8 @@ sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const 
 sol_status graph_add_again(struct sol_graph *g, struct sol_layer *before, const struct sol_layer *from,
                            const char *name, struct sol_tensor *const *in, struct sol_layer **out_layer)
 {
-    struct sol_layer *l = new_layer(g->arena, from->def, name, from->where, from->nin, in);
+    const struct new_layer n = {from->def->name, from->nin, in, &from->attrs, name, from->where};
+    struct sol_layer *l = make_layer(g->arena, from->def, &n);
     l->loops = from->loops;
     l->attrs = from->attrs;
     TRY(make_outputs(g, l));
@@ -297,22 +297,20 @@ sol_status graph_add_again(struct sol_graph *g, struct sol_layer *before, const 
     return ctx_check(g->ctx);
 }
 
-sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const char *name,
-                     const char *where, int nin, struct sol_tensor *const *in, const struct attrs *attrs,
+sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const struct new_layer *n,
                      struct sol_layer **out_layer)
 {
-    const struct layer_def *def = g->kinds->find(kind);
-    if (!name) name = "";
-    if (!where) where = "";
+    const struct layer_def *def = g->kinds->find(n->kind);
+    const char *name = n->name ? n->name : "", *where = n->where ? n->where : "";
     if (!def)
         return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED,
                         "layer '%s': %s%sno layer is called '%s'; `sol info --layers` lists them", name, where,
-                        *where ? ": " : "", kind);
-    for (int i = 0; i < nin; i++)
-        if (in[i] && in[i]->graph != g)
-            return ctx_fail(g->ctx, SOL_ERR_INVALID, "layer '%s' (%s): input %d belongs to another graph", name, kind,
-                            i);
-    sol_status status = add_layer(g, before, def, name, where, nin, in, attrs, out_layer);
+                        *where ? ": " : "", n->kind);
+    for (int i = 0; i < n->nin; i++)
+        if (n->in[i] && n->in[i]->graph != g)
+            return ctx_fail(g->ctx, SOL_ERR_INVALID, "layer '%s' (%s): input %d belongs to another graph", name,
+                            n->kind, i);
+    sol_status status = add_layer(g, before, def, n, out_layer);
     if (!status) return SOL_OK;
     return *where ? ctx_where(g->ctx, status, "layer '%s' (%s): ", name, where)
                   : ctx_where(g->ctx, status, "layer '%s': ", name);

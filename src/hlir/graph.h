@@ -53,14 +53,17 @@ struct layer_def {
     void (*describe)(struct arena *a, const struct sol_layer *l, struct alone *out);
     int math; /* MAP: row of math.def, else -1 */
 };
+struct layer_bound {
+    const struct loops *loops; /* OPAQUE: without statements, with tensors only */
+    const struct row *row;     /* the parsed definition; NULL for OPAQUE */
+};
 /* What a graph asks about kinds: a table that is handed in where the graph is created. */
 struct layer_kinds {
     const struct layer_def *(*find)(const char *name); /* NULL: there is none */
     /* The attributes of a layer: the given ones, checked and converted, and the defaults of the others. */
     sol_status (*attrs)(struct arena *a, const struct layer_def *def, const struct attrs *given, struct attrs *out);
-    /* Loops, and the parsed definition (NULL for OPAQUE). */
     sol_status (*bind)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
-                       const struct attrs *attrs, const struct loops **out_loops, const struct row **out_row);
+                       const struct attrs *attrs, struct layer_bound *out);
     /* Runs an OPAQUE layer on row-major data. */
     sol_status (*run)(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
     /* May this attribute be omitted because it has its default? */
@@ -104,15 +107,21 @@ sol_status graph_parse(struct sol_ctx *ctx, const struct layer_kinds *kinds, con
 /* graph.c. Every change keeps the list in topological order; `before` NULL appends. */
 struct sol_tensor *graph_tensor(struct sol_graph *g, enum tensor_role role, const char *name, enum sol_dtype t,
                                 int ndim, const int64_t *shape);
+struct new_layer {
+    const char *kind;
+    int nin;
+    struct sol_tensor *const *in;
+    const struct attrs *attrs; /* NULL: none */
+    const char *name, *where;  /* NULL: "" */
+};
 /* Makes a layer, binds it, makes its outputs. Broadcasts the inputs of element-wise rows by Expand layers. */
-sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const char *name,
-                     const char *where, int nin, struct sol_tensor *const *in, const struct attrs *attrs,
+sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const struct new_layer *n,
                      struct sol_layer **out_layer);
-/* A layer of kind Row with these loops, whose tensors begin with the inputs and outputs in order. An output takes the
- * channels and pixels of `like` (NULL: none) as its own. */
-sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const char *name, const char *where, int nin,
-                           struct sol_tensor *const *in, const struct loops *loops,
-                           const struct sol_tensor *const *like, struct sol_layer **out_layer);
+/* A layer of kind Row (n->kind and n->attrs are not read) with these loops, whose tensors begin with the inputs and
+ * outputs in order. An output takes the channels and pixels of `like` (NULL: none) as its own. */
+sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const struct new_layer *n,
+                           const struct loops *loops, const struct sol_tensor *const *like,
+                           struct sol_layer **out_layer);
 /* What `l` does, on other inputs of the same shapes and types. */
 sol_status graph_add_again(struct sol_graph *g, struct sol_layer *before, const struct sol_layer *l, const char *name,
                            struct sol_tensor *const *in, struct sol_layer **out_layer);

@@ -418,7 +418,8 @@ static sol_status layer_line(struct parser *p)
     struct sol_layer *l;
     TRY(layer_parts(p, &s));
     struct attrs attrs = {s.attrs.n, s.attrs.at};
-    sol_status status = graph_add(p->g, NULL, s.kind, s.name, s.where, s.in.n, s.in.at, &attrs, &l);
+    sol_status status =
+        graph_add(p->g, NULL, &(struct new_layer){s.kind, s.in.n, s.in.at, &attrs, s.name, s.where}, &l);
     if (status) return ctx_where(p->ctx, status, "graph text: line %d: ", p->line);
     if (s.left.n > l->nout)
         return ctx_fail(p->ctx, SOL_ERR_INVALID, "graph text: line %d: %s has %d outputs, %d are named", p->line,

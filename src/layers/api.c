@@ -4,7 +4,7 @@
 static const struct layer_kinds kinds = {
     .find = layer_def,
     .attrs = layer_attrs,
-    .bind = layer_bind_row,
+    .bind = layer_bind,
     .run = layer_run,
     .is_default = layer_attr_is_default,
 };

@@ -357,34 +357,25 @@ static sol_status bind_opaque(struct arena *a, const struct layer_def *def, int 
     return SOL_OK;
 }
 
-sol_status layer_bind_row(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
-                          const struct attrs *given, const struct loops **out_loops, const struct row **out_row)
+sol_status layer_bind(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+                      const struct attrs *given, struct layer_bound *out)
 {
     struct attrs attrs;
     TRY(check_inputs(arena_ctx(a), def, nin, in));
     TRY(layer_attrs(a, def, given, &attrs));
-    *out_row = NULL;
-    if (def->flags & LAYER_OPAQUE) return bind_opaque(a, def, nin, in, &attrs, out_loops);
+    *out = (struct layer_bound){0};
+    if (def->flags & LAYER_OPAQUE) return bind_opaque(a, def, nin, in, &attrs, &out->loops);
     if (def->text) {
         int most = signature(def).most;
         struct row_input *padded = NEW_ARRAY(a, struct row_input, MAX(most, 1));
         for (int i = 0; i < most; i++) padded[i] = i < nin ? in[i] : (struct row_input){.missing = true};
-        *out_row = layer_row(def);
-        return row_bind(a, *out_row, most, padded, &attrs, out_loops);
+        out->row = layer_row(def);
+        return row_bind(a, out->row, most, padded, &attrs, &out->loops);
     }
     struct text text = text_new(a);
     struct row *row;
     TRY(def->build(a, def, nin, in, &attrs, &text));
     TRY(row_parse(a, def->name, text.at, &row));
-    *out_row = row;
-    return row_bind(a, row, nin, in, &attrs, out_loops);
-}
-
-sol_status layer_bind(struct arena *a, const struct layer_def *def, const char *name, int nin,
-                      const struct row_input *in, const struct attrs *attrs, const struct loops **out_loops)
-{
-    const struct row *row;
-    sol_status status = layer_bind_row(a, def, nin, in, attrs, out_loops, &row);
-    if (status) return name && *name ? ctx_where(arena_ctx(a), status, "layer '%s': ", name) : status;
-    return SOL_OK;
+    out->row = row;
+    return row_bind(a, row, nin, in, &attrs, &out->loops);
 }

@@ -31,30 +31,39 @@ static const char *explanation(enum alone_error error)
     return "layer '%s' (%s): index %lld is out of range for size %lld";
 }
 
-sol_status layer_run_opaque(struct sol_ctx *ctx, const struct alone *a, const char *name, const char *kind,
-                            const void *const *in, void *const *out, int nout)
+struct opaque *layer_opaque(struct arena *a, const struct sol_layer *l)
+{
+    struct opaque *o = NEW(a, struct opaque);
+    l->def->describe(a, l, &o->what);
+    o->name = arena_strdup(a, l->name);
+    o->kind = l->def->name;
+    o->nout = l->nout;
+    return o;
+}
+
+sol_status layer_run_opaque(struct sol_ctx *ctx, const struct opaque *o, const void *const *in, void *const *out)
 {
     char *p[SOL_MAX_DIMS + 4];
     struct alone_bad bad;
+    const struct alone *a = &o->what;
     for (int i = 0; i < a->nin; i++) p[i] = (char *)(uintptr_t)in[i];
-    for (int i = 0; i < nout; i++) p[a->nin + i] = out[i];
+    for (int i = 0; i < o->nout; i++) p[a->nin + i] = out[i];
     const size_t bytes = alone_scratch(a);
     void *scratch = bytes ? ctx_realloc(ctx, NULL, bytes) : NULL;
-    if (bytes && !scratch) return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory for %zu bytes", kind, bytes);
+    if (bytes && !scratch) return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory for %zu bytes", o->kind, bytes);
     const enum alone_error error = a->kind->run(a, p, scratch, &bad);
     ctx_free(ctx, scratch);
     if (!error) return SOL_OK;
-    return ctx_fail(ctx, SOL_ERR_RUN, explanation(error), name, kind, (long long)bad.index, (long long)bad.limit);
+    return ctx_fail(ctx, SOL_ERR_RUN, explanation(error), o->name, o->kind, (long long)bad.index, (long long)bad.limit);
 }
 
 sol_status layer_run(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out)
 {
     struct arena *a = arena_create(ctx);
     if (!a) return ctx_check(ctx);
-    struct alone what;
-    l->def->describe(a, l, &what);
+    const struct opaque *o = layer_opaque(a, l);
     sol_status status = ctx_check(ctx);
-    if (!status) status = layer_run_opaque(ctx, &what, l->name, l->def->name, in, out, l->nout);
+    if (!status) status = layer_run_opaque(ctx, o, in, out);
     arena_destroy(a);
     return status;
 }

@@ -185,7 +185,8 @@ static sol_status add_outputs(struct reader *r, const struct scope *s, const Onn
         }
         compare_output(r, m, t);
         if (map_get_int(r->leaves, (uintptr_t)t))
-            TRY(sol_graph_layer(r->graph, "Identity", m->name, "", 1, &t, 0, NULL, 1, &t));
+            TRY(sol_graph_layer(
+                r->graph, &(struct sol_new_layer){.kind = "Identity", .nin = 1, .in = &t, .name = m->name}, 1, &t));
         TRY(sol_graph_output(r->graph, m->name, t));
         PUSH(r->model->arena, r->model->outputs, io_of(r, m->name, t));
     }

@@ -338,7 +338,8 @@ void nd_make_all(struct node *n, const char *kind, int nin, tensor const *inputs
 {
     for (int i = 0; i < nout; i++) out[i] = NULL;
     if (n->status) return;
-    n->status = sol_graph_layer(n->r->graph, kind, n->label, n->where, nin, inputs, nattr, attrs, nout, out);
+    n->status = sol_graph_layer(
+        n->r->graph, &(struct sol_new_layer){kind, nin, inputs, nattr, attrs, n->label, n->where}, nout, out);
     if (!n->status) note_cheap(n, nin, inputs, nout, out);
 }
 

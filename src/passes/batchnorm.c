@@ -20,25 +20,25 @@ static sol_status by_channel(struct sol_graph *g, struct sol_layer *l, struct so
     for (int d = 0; d < n; d++) shape[d] = d ? 1 : v->dim[0].size;
     struct row_attr a = {.name = "shape", .kind = ATTR_INT, .n = n, .ints = shape};
     struct attrs attrs = {1, &a};
-    return pass_add(g, l, "Reshape", l, 1, &v, &attrs, out_t);
+    return pass_add(g, l, l, &(struct new_layer){.kind = "Reshape", .nin = 1, .in = &v, .attrs = &attrs}, out_t);
 }
 
 static sol_status split(struct sol_graph *g, struct sol_layer *l)
 {
     struct sol_tensor *x = l->in[0], *w = l->in[1], *b = l->in[2], *m = l->in[3], *v = l->in[4], *e, *s, *t, *y;
     TRY(scalar(g, v->dtype, attrs_real(&l->attrs, "e", 1e-5), &e));
-    TRY(pass_add(g, l, "add", l, 2, (struct sol_tensor *[]){v, e}, NULL, &s));
-    TRY(pass_add(g, l, "rsqrt", l, 1, &s, NULL, &s));
-    if (w) TRY(pass_add(g, l, "mul", l, 2, (struct sol_tensor *[]){s, w}, NULL, &s));
-    TRY(pass_add(g, l, "mul", l, 2, (struct sol_tensor *[]){m, s}, NULL, &t));
+    TRY(pass_op(g, l, "add", v, e, &s));
+    TRY(pass_op(g, l, "rsqrt", s, NULL, &s));
+    if (w) TRY(pass_op(g, l, "mul", s, w, &s));
+    TRY(pass_op(g, l, "mul", m, s, &t));
     if (b)
-        TRY(pass_add(g, l, "sub", l, 2, (struct sol_tensor *[]){b, t}, NULL, &t));
+        TRY(pass_op(g, l, "sub", b, t, &t));
     else
-        TRY(pass_add(g, l, "neg", l, 1, &t, NULL, &t));
+        TRY(pass_op(g, l, "neg", t, NULL, &t));
     TRY(by_channel(g, l, s, &s));
     TRY(by_channel(g, l, t, &t));
-    TRY(pass_add(g, l, "mul", l, 2, (struct sol_tensor *[]){x, s}, NULL, &y));
-    TRY(pass_add(g, l, "add", l, 2, (struct sol_tensor *[]){y, t}, NULL, &y));
+    TRY(pass_op(g, l, "mul", x, s, &y));
+    TRY(pass_op(g, l, "add", y, t, &y));
     graph_replace(g, l->out[0], y);
     graph_remove(g, l);
     return SOL_OK;

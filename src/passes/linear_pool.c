@@ -46,9 +46,10 @@ sol_status pass_linear_pool(struct sol_graph *g)
         if (!conv || !is_pointwise(conv) || !pays(conv, l)) continue;
         struct sol_tensor *y;
         struct sol_layer *moved;
-        TRY(pass_add(g, l, "AvgPool", l, 1, conv->in, &l->attrs, &y));
+        TRY(pass_add(g, l, l, &(struct new_layer){.kind = "AvgPool", .nin = 1, .in = conv->in, .attrs = &l->attrs},
+                     &y));
         struct sol_tensor *in[3] = {y, conv->in[1], conv->nin > 2 ? conv->in[2] : NULL};
-        TRY(graph_add(g, l, "Conv", conv->name, conv->where, conv->nin, in, &conv->attrs, &moved));
+        TRY(graph_add(g, l, &(struct new_layer){"Conv", conv->nin, in, &conv->attrs, conv->name, conv->where}, &moved));
         graph_replace(g, l->out[0], moved->out[0]);
         graph_remove(g, l);
         graph_remove(g, conv);

@@ -52,7 +52,8 @@ static sol_status pass_below(struct sol_graph *g, struct sol_layer *map, int at,
     struct sol_layer *first = r->moves.at[0];
     const enum sol_dtype before = (enum sol_dtype)first->in[0]->dtype;
     for (int i = 0; i < map->nin; i++) in[i] = i == at ? first->in[0] : number_of(g, map->in[i]);
-    TRY(pass_add(g, first, map->def->name, map, map->nin, in, &map->attrs, &y));
+    TRY(pass_add(g, first, map,
+                 &(struct new_layer){.kind = map->def->name, .nin = map->nin, .in = in, .attrs = &map->attrs}, &y));
     first->in[0] = y;
     PUSH(g->arena, y->readers, first);
     y->user = (void *)(intptr_t)1;
@@ -69,7 +70,8 @@ static sol_status retype(struct sol_graph *g, struct run *r)
     struct sol_tensor *t = r->moves.at[0]->in[0];
     for (int i = 0; i < r->moves.n; i++) {
         struct sol_layer *old = r->moves.at[i];
-        TRY(pass_add(g, old, old->def->name, old, 1, &t, &old->attrs, &t));
+        TRY(pass_add(g, old, old, &(struct new_layer){.kind = old->def->name, .nin = 1, .in = &t, .attrs = &old->attrs},
+                     &t));
         if (i == r->moves.n - 1) graph_replace(g, old->out[0], t);
     }
     for (int i = r->moves.n - 1; i >= 0; i--) graph_remove(g, r->moves.at[i]);

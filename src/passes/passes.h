@@ -14,9 +14,12 @@ const char *passes_name(int i, const char **out_doc); /* NULL behind the last pa
 
 /* util.c: questions that several passes ask */
 
-/* Inserts one layer with one output in front of `before`; a shorthand for graph_add. */
-sol_status pass_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const struct sol_layer *origin,
-                    int nin, struct sol_tensor *const *in, const struct attrs *attrs, struct sol_tensor **out_t);
+/* Inserts one layer with one output in front of `before`, with the names of `origin`; a shorthand for graph_add. */
+sol_status pass_add(struct sol_graph *g, struct sol_layer *before, const struct sol_layer *origin,
+                    const struct new_layer *n, struct sol_tensor **out_t);
+/* An element-wise function of one or two (b not NULL) tensors in front of `at`, with its names. */
+sol_status pass_op(struct sol_graph *g, struct sol_layer *at, const char *kind, struct sol_tensor *a,
+                   struct sol_tensor *b, struct sol_tensor **out_t);
 bool is_kind(const struct sol_layer *l, const char *kind);
 /* The layer of this kind that computes t, if t has one reader only; NULL otherwise. Needs graph_count_uses. */
 struct sol_layer *only_maker(const struct sol_tensor *t, const char *kind);

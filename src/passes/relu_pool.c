@@ -29,7 +29,8 @@ sol_status pass_relu_pool(struct sol_graph *g)
         struct sol_layer *p = pool ? l : maker;
         if (pool && !no_empty_window(p)) continue;
         struct sol_tensor *y;
-        TRY(pass_add(g, l, "MaxPoolRelu", p, 1, maker->in, &p->attrs, &y));
+        TRY(pass_add(g, l, p, &(struct new_layer){.kind = "MaxPoolRelu", .nin = 1, .in = maker->in, .attrs = &p->attrs},
+                     &y));
         graph_replace(g, l->out[0], y);
         graph_remove(g, l);
         graph_remove(g, maker);

@@ -19,7 +19,8 @@ static sol_status sliced(struct sol_graph *g, struct sol_layer *slice, struct so
         number = number->from->in[0];
     *out_t = number;
     if (!whole && tensor_elements(number) == 1 && number->ndim <= slice->out[0]->ndim) return SOL_OK;
-    return pass_add(g, slice, slice->def->name, slice, 1, &x, &slice->attrs, out_t);
+    return pass_add(g, slice, slice,
+                    &(struct new_layer){.kind = slice->def->name, .nin = 1, .in = &x, .attrs = &slice->attrs}, out_t);
 }
 
 sol_status pass_slice_up(struct sol_graph *g)
@@ -39,7 +40,8 @@ sol_status pass_slice_up(struct sol_graph *g)
             shaped |= same_shape(in[i], l->out[0]);
         }
         struct sol_tensor *y;
-        TRY(pass_add(g, l, map->def->name, map, map->nin, in, &map->attrs, &y));
+        TRY(pass_add(g, l, map,
+                     &(struct new_layer){.kind = map->def->name, .nin = map->nin, .in = in, .attrs = &map->attrs}, &y));
         graph_replace(g, l->out[0], y);
         prev = l->prev;
         graph_remove(g, l);

@@ -3,14 +3,23 @@
 
 #include <string.h>
 
-sol_status pass_add(struct sol_graph *g, struct sol_layer *before, const char *kind, const struct sol_layer *origin,
-                    int nin, struct sol_tensor *const *in, const struct attrs *attrs, struct sol_tensor **out_t)
+sol_status pass_add(struct sol_graph *g, struct sol_layer *before, const struct sol_layer *origin,
+                    const struct new_layer *n, struct sol_tensor **out_t)
 {
     struct sol_layer *l;
-    static const struct attrs none = {0};
-    TRY(graph_add(g, before, kind, origin->name, origin->where, nin, in, attrs ? attrs : &none, &l));
+    struct new_layer named = *n;
+    named.name = origin->name;
+    named.where = origin->where;
+    TRY(graph_add(g, before, &named, &l));
     *out_t = l->out[0];
     return SOL_OK;
+}
+
+sol_status pass_op(struct sol_graph *g, struct sol_layer *at, const char *kind, struct sol_tensor *a,
+                   struct sol_tensor *b, struct sol_tensor **out_t)
+{
+    struct sol_tensor *in[] = {a, b};
+    return pass_add(g, at, at, &(struct new_layer){.kind = kind, .nin = 1 + (b != NULL), .in = in}, out_t);
 }
 
 bool is_kind(const struct sol_layer *l, const char *kind)

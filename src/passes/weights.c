@@ -43,7 +43,7 @@ static sol_status reshaped(struct sol_graph *g, struct sol_layer *at, struct sol
     for (int d = 0; d < ndim; d++) shape[d] = d == dim ? tensor_elements(v) : 1;
     struct row_attr a = {.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape};
     struct attrs attrs = {1, &a};
-    return pass_add(g, at, "Reshape", at, 1, &v, &attrs, out_t);
+    return pass_add(g, at, at, &(struct new_layer){.kind = "Reshape", .nin = 1, .in = &v, .attrs = &attrs}, out_t);
 }
 
 /* A scalar bias or shift is written out by channel. */
@@ -56,7 +56,7 @@ static sol_status spread(struct sol_graph *g, struct sol_layer *at, struct sol_t
     if (t->dim[0].size == n) return SOL_OK;
     struct row_attr a = {.name = "shape", .kind = ATTR_INT, .n = 1, .ints = &n};
     struct attrs attrs = {1, &a};
-    return pass_add(g, at, "Expand", at, 1, &t, &attrs, out_t);
+    return pass_add(g, at, at, &(struct new_layer){.kind = "Expand", .nin = 1, .in = &t, .attrs = &attrs}, out_t);
 }
 
 static sol_status into_weights(struct sol_graph *g, struct sol_layer *op, struct sol_layer *conv, struct sol_tensor *v,
@@ -67,23 +67,25 @@ static sol_status into_weights(struct sol_graph *g, struct sol_layer *op, struct
     bool scale = is_kind(op, "mul") || is_kind(op, "div");
     if (scale) {
         TRY(reshaped(g, op, v, w->ndim, wdim, &s));
-        TRY(pass_add(g, op, op->def->name, op, 2, (struct sol_tensor *[]){w, s}, NULL, &w));
+        TRY(pass_op(g, op, op->def->name, w, s, &w));
     }
     if (scale && b) {
         TRY(reshaped(g, op, v, 1, 0, &t));
-        TRY(pass_add(g, op, op->def->name, op, 2, (struct sol_tensor *[]){b, t}, NULL, &b));
+        TRY(pass_op(g, op, op->def->name, b, t, &b));
     } else if (!scale) {
         TRY(spread(g, op, v, n, &t));
         if (b)
-            TRY(pass_add(g, op, op->def->name, op, 2, (struct sol_tensor *[]){b, t}, NULL, &b));
+            TRY(pass_op(g, op, op->def->name, b, t, &b));
         else if (is_kind(op, "sub"))
-            TRY(pass_add(g, op, "neg", op, 1, &t, NULL, &b));
+            TRY(pass_op(g, op, "neg", t, NULL, &b));
         else
             b = t;
     }
     struct sol_layer *l;
-    TRY(graph_add(g, op, conv->def->name, conv->name, conv->where, 3, (struct sol_tensor *[]){conv->in[0], w, b},
-                  &conv->attrs, &l));
+    TRY(graph_add(g, op,
+                  &(struct new_layer){conv->def->name, 3, (struct sol_tensor *[]){conv->in[0], w, b}, &conv->attrs,
+                                      conv->name, conv->where},
+                  &l));
     y = l->out[0];
     graph_replace(g, op->out[0], y);
     graph_remove(g, op);

@@ -18,7 +18,7 @@ static sol_status own_outputs(struct sol_graph *g)
         seen[o->t->id] = true;
         if (!twice) continue;
         struct sol_layer *l;
-        TRY(graph_add(g, NULL, "identity", "", "", 1, &o->t, &(struct attrs){0}, &l));
+        TRY(graph_add(g, NULL, &(struct new_layer){.kind = "identity", .nin = 1, .in = &o->t}, &l));
         o->t = l->out[0];
     }
     return SOL_OK;

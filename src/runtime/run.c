@@ -242,8 +242,8 @@ static sol_status run_in_copy(struct sol_net *net, struct call *c)
     return status;
 }
 
-sol_status sol_net_backward(struct sol_net *net, struct sol_params *params, struct sol_saved *saved, int keep,
-                            const void *const *inputs, void *const *outputs, int threads)
+sol_status sol_net_backward(struct sol_net *net, struct sol_params *params, struct sol_saved *saved,
+                            const struct sol_backward *b)
 {
     if (!has_gradient(net->module))
         return ctx_fail(net->ctx, SOL_ERR_INVALID,
@@ -255,12 +255,12 @@ sol_status sol_net_backward(struct sol_net *net, struct sol_params *params, stru
     if (atomic_load(&saved->used)) return take_over(net, saved);
     struct call c = {.program = &net->module->backward,
                      .params = params,
-                     .inputs = inputs,
-                     .outputs = outputs,
+                     .inputs = b->inputs,
+                     .outputs = b->outputs,
                      .saved = saved,
-                     .uses_up = keep ? NULL : saved,
-                     .threads = threads};
-    return keep ? run_in_copy(net, &c) : run(net, &c, SOL_GIVEN_BACKWARD, &net->backward_profile);
+                     .uses_up = b->keep ? NULL : saved,
+                     .threads = b->threads};
+    return b->keep ? run_in_copy(net, &c) : run(net, &c, SOL_GIVEN_BACKWARD, &net->backward_profile);
 }
 
 int sol_net_backward_reads(const struct sol_net *net, enum sol_what what, int i)

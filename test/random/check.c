@@ -157,7 +157,8 @@ static sol_status run_joint(struct run *k, int threads, char **out)
     for (int i = 0; i < g->inputs.n; i++) in[i] = sol_net_backward_reads(k->net, 0, i) ? k->in_data[i] : NULL;
     for (int i = 0; i < g->outputs.n; i++)
         half[i] = backward_output(i) || sol_net_backward_reads(k->net, 1, i) ? out[i] : NULL;
-    sol_status status = sol_net_backward(k->net, k->bound, saved, 0, in, half, threads);
+    sol_status status = sol_net_backward(k->net, k->bound, saved,
+                                         &(struct sol_backward){.inputs = in, .outputs = half, .threads = threads});
     sol_saved_destroy(saved);
     return status;
 }

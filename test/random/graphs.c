@@ -386,13 +386,16 @@ static bool add_wide(struct gen *r, const struct sol_layer *l, int nin, struct v
     struct sol_tensor *x[64] = {0};
     struct sol_layer *w;
     for (int i = 0; i < nin; i++) x[i] = in[i] ? in[i]->wide : NULL;
-    if (graph_add(r->wide, NULL, l->def->name, l->name, NULL, nin, x, attrs, &w)) return false;
+    if (graph_add(r->wide, NULL,
+                  &(struct new_layer){.kind = l->def->name, .nin = nin, .in = x, .attrs = attrs, .name = l->name}, &w))
+        return false;
     for (int o = 0; o < l->nout; o++) {
         out[o] = w->out[o];
         if (out[o]->dtype != SOL_F32) continue;
         struct attrs to = read_attrs(r, "to=f64", false);
         struct sol_layer *cast;
-        if (graph_add(r->wide, NULL, "Cast", NULL, NULL, 1, &out[o], &to, &cast)) return false;
+        if (graph_add(r->wide, NULL, &(struct new_layer){.kind = "Cast", .nin = 1, .in = &out[o], .attrs = &to}, &cast))
+            return false;
         out[o] = cast->out[0];
     }
     return true;
@@ -419,7 +422,7 @@ static bool add_layer(struct gen *r, const char *kind, const char *name, unsigne
     for (int i = 0; i < nin; i++) x[i] = in[i] ? in[i]->t : NULL;
     bool good = inputs_fit(r, needs, nin, in);
     if (!good) return false;
-    if (graph_add(r->g, NULL, kind, name, NULL, nin, x, attrs, &l))
+    if (graph_add(r->g, NULL, &(struct new_layer){.kind = kind, .nin = nin, .in = x, .attrs = attrs, .name = name}, &l))
         good = refuse(sol_error(r->ctx));
     else if (l->nout > GEN_OUTPUTS || nin > 64 || !small(r->g, last))
         good = refuse("too much work");

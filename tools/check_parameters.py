@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""A function has at most six parameters; one that needs more takes a struct. Run by `make lint`.
+
+KNOWN are those that had more when this rule came. A name leaves the list when its function does, and none joins it
+without a reason beside it.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ["include", "src", "cli", "plugins", "python/sol"]
+MOST = 6
+REASONS = {
+    "sol_plugin_gemm": "as libraries of matrix products have it; generated code calls it",
+    "log_put": "only the macro LOG calls it",
+}
+KNOWN = {
+    "cli/sol_opt.c: evaluate",
+    "src/build/batch.c: own_names",
+    "src/build/inside.h: jobs_run",
+    "src/build/jobs.c: jobs_run",
+    "src/build/jobs.c: run",
+    "src/dfp/dfp.h: dfp_vector_loop",
+    "src/dfp/expand.c: share",
+    "src/dfp/lanes.c: dfp_vector_loop",
+    "src/dfp/rows.c: row",
+    "src/dnn/axes.c: axes_make",
+    "src/dnn/problem.h: axes_make",
+    "src/dnn/winograd.c: add_tensor",
+    "src/dnn/winograd.c: step",
+    "src/dnn/winograd.c: weight_at",
+    "src/dnn/winograd_print.c: weight_vector",
+    "src/grad/rules.c: add_indexed",
+    "src/grad/rules.c: add_like",
+    "src/grad/scatter.c: describe",
+    "src/hlir/api.c: make_tensor",
+    "src/layers/alone_ctc.c: read_sequence",
+    "src/layers/alone_scatter.c: join",
+    "src/layers/move.c: put_segment",
+    "src/layers/sequence.c: operand",
+    "src/layers/sequence.c: read_recurrent",
+    "src/onnx/bytes.c: message_read",
+    "src/onnx/model.c: load",
+    "src/onnx/node.c: nd_make_all",
+    "src/onnx/reader.h: message_read",
+    "src/onnx/reader.h: nd_make_all",
+    "src/passes/weights.c: match",
+    "src/plan/band.c: begin_stage",
+    "src/plan/band.c: link",
+    "src/plan/band.h: loops_slice",
+    "src/plan/choose.c: emit",
+    "src/plan/layout.c: copy_unit",
+    "src/plan/slice.c: covered",
+    "src/plan/slice.c: loops_slice",
+    "src/print/print.h: tasks_make",
+    "src/print/tasks.c: tasks_make",
+    "src/tune/tune.c: remember",
+}
+FUNCTION = re.compile(r"^[A-Za-z_][\w \t*]*?\b(\w+)\(", re.M)
+
+
+def functions(text: str) -> list[tuple[str, int, int]]:
+    """(name, parameters, line) of what a file declares and defines at its outermost level"""
+    text = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", "", m.group()), text, flags=re.S)
+    found = []
+    for m in FUNCTION.finditer(text):
+        depth, commas, at = 1, 0, m.end()
+        while depth and at < len(text):
+            depth += (text[at] in "([{") - (text[at] in ")]}")
+            commas += text[at] == "," and depth == 1
+            at += 1
+        if text[at:].lstrip()[:1] in ("{", ";"):
+            found.append((m.group(1), commas + 1, text.count("\n", 0, m.start()) + 1))
+    return found
+
+
+def main() -> int:
+    bad, seen = 0, set()
+    for path in sorted(p for f in FOLDERS for p in (ROOT / f).rglob("*.[ch]")):
+        for name, parameters, line in functions(path.read_text()):
+            place = f"{path.relative_to(ROOT)}: {name}"
+            if parameters <= MOST or name in REASONS:
+                continue
+            seen.add(place)
+            if place not in KNOWN:
+                where = f"{path.relative_to(ROOT)}:{line}"
+                print(f"{where}: {name} has {parameters} parameters; at most {MOST}, or a struct")
+                bad += 1
+    for place in sorted(KNOWN - seen):
+        print(f"tools/check_parameters.py: {place} has no more than {MOST} now: take it off the list")
+        bad += 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
