@@ -1,5 +1,5 @@
 /* sol-opt: a tool for developers of SOL. It reads a graph as text, runs passes on it, and prints it, counts its work,
- * or evaluates it in the interpreter. Tests of passes compare graphs, tests of layers compare numbers. */
+ * plans it, or evaluates it in the interpreter. Tests of passes compare graphs, tests of layers compare numbers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "hlir/graph.h"
 #include "layers/layers.h"
 #include "passes/passes.h"
+#include "plan/plan.h"
 
 const char cli_name[] = "sol-opt";
 static const char usage[] =
@@ -21,13 +22,16 @@ static const char usage[] =
     "  --loops              prints the loops of each layer\n"
     "  --work               prints the number of operations and bytes\n"
     "  --known              prints which outputs are known at compile time\n"
+    "  --plan[=PHASE]       prints the plan of the graph (usually with --all) after the last phase, or after PHASE\n"
+    "  --phases             lists the phases of the planner\n"
+    "  --target NAME        the target of --plan, such as x86-64-v4 or neon (default: x86-64-v3), with 4 cores\n"
     "  --interpret FILE...  evaluates the graph on .npy files: inputs, then parameters, in the graph's order\n"
     "  --out PREFIX         prefix of the outputs of --interpret: PREFIX0.npy, PREFIX1.npy, ... (default: out)\n";
 
 /* -- what can be asked for */
 
 struct options {
-    const char *graph, *prefix;
+    const char *graph, *prefix, *target, *plan; /* plan: the phase; NULL: not asked for */
     bool all, print, loops, work, known, interpret;
     int npass, nfile;
     const char **pass, **file;
@@ -97,6 +101,35 @@ static void print_loops(struct sol_graph *g)
     }
 }
 
+enum { PLAN_CORES = 4 }; /* that costs think of: the plan is the same wherever it is made */
+
+static sol_status phase_named(struct sol_ctx *ctx, const char *name, enum plan_phase *out_phase)
+{
+    const char *known;
+    for (int i = 0; (known = plan_phase_name(i, NULL)); i++) {
+        *out_phase = (enum plan_phase)i;
+        if (!strcmp(known, name)) return SOL_OK;
+    }
+    return ctx_fail(ctx, SOL_ERR_INVALID, "no phase is called '%s'; sol-opt --phases lists them", name);
+}
+
+static sol_status print_plan(struct sol_ctx *ctx, struct sol_graph *g, const struct options *o)
+{
+    struct target target;
+    struct plan *p;
+    enum plan_phase last = PHASE_NONE;
+    TRY(phase_named(ctx, o->plan, &last));
+    TRY(target_named(ctx, o->target, &target));
+    target.cores = PLAN_CORES;
+    TRY(plan_start(g, g->arena, &target, NULL, &p));
+    TRY(plan_run(p, last));
+    struct text out = text_new(g->arena);
+    plan_show(p, &out);
+    TRY(ctx_check(ctx));
+    fputs(out.at, stdout);
+    return SOL_OK;
+}
+
 static sol_status read_graph(struct sol_ctx *ctx, struct arena *a, const char *path, struct sol_graph **out_g)
 {
     char *text;
@@ -117,7 +150,7 @@ static sol_status work_on(struct sol_ctx *ctx, struct sol_graph *g, const struct
     if (o->all) TRY(passes_run(g));
     for (int i = 0; i < o->npass; i++) TRY(passes_run_one(g, o->pass[i]));
     TRY(graph_verify(g));
-    if (o->print || !(o->loops || o->work || o->interpret || o->known)) {
+    if (o->print || !(o->loops || o->work || o->interpret || o->known || o->plan)) {
         struct text out = text_new(g->arena);
         graph_print(g, &out);
         fputs(out.at, stdout);
@@ -130,7 +163,7 @@ static sol_status work_on(struct sol_ctx *ctx, struct sol_graph *g, const struct
     }
     for (int i = 0; o->known && i < g->outputs.n; i++)
         printf("%s %s\n", g->outputs.at[i].name, sol_tensor_known(g->outputs.at[i].t) ? "known" : "not known");
-    return ctx_check(ctx);
+    return o->plan ? print_plan(ctx, g, o) : ctx_check(ctx);
 }
 
 static void list_layers(void)
@@ -144,6 +177,12 @@ static void list_passes(void)
 {
     const char *name, *doc;
     for (int i = 0; (name = passes_name(i, &doc)); i++) printf("%-18s %s\n", name, doc);
+}
+
+static void list_phases(void)
+{
+    const char *name, *doc;
+    for (int i = 0; (name = plan_phase_name(i, &doc)); i++) printf("%-18s %s\n", name, doc);
 }
 
 /* False: a mistake, or nothing left to do. */
@@ -162,6 +201,12 @@ static bool read_options(int argc, char **argv, struct options *o)
             o->work = true;
         else if (!strcmp(s, "--known"))
             o->known = true;
+        else if (!strcmp(s, "--plan"))
+            o->plan = plan_phase_name(PLAN_PHASES - 1, NULL);
+        else if (!strncmp(s, "--plan=", 7))
+            o->plan = s + 7;
+        else if (!strcmp(s, "--target") && i + 1 < argc)
+            o->target = argv[++i];
         else if (!strcmp(s, "--pass") && i + 1 < argc)
             o->pass[o->npass++] = argv[++i];
         else if (!strcmp(s, "--out") && i + 1 < argc)
@@ -195,9 +240,10 @@ static int run(struct sol_ctx *ctx, const struct options *o)
 int main(int argc, char **argv)
 {
     struct sol_ctx *ctx;
-    struct options o = {.prefix = "out"};
+    struct options o = {.prefix = "out", .target = "x86-64-v3"};
     if (argc == 2 && !strcmp(argv[1], "--layers")) return list_layers(), 0;
     if (argc == 2 && !strcmp(argv[1], "--passes")) return list_passes(), 0;
+    if (argc == 2 && !strcmp(argv[1], "--phases")) return list_phases(), 0;
     if (argc == 2 && !strcmp(argv[1], "--help")) return fputs(usage, stdout), 0;
     o.pass = calloc((size_t)argc, sizeof *o.pass);
     o.file = calloc((size_t)argc, sizeof *o.file);

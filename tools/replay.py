@@ -228,7 +228,7 @@ class Result:
 
 def compare(programs: tuple[Path, Path], name: str, graph: Path, settings: list[str]) -> Result:
     base = kept(programs[0], graph, settings)
-    here = parse(say(programs[1], graph, settings))
+    here = parse(say(programs[1], graph, settings, "--verify"))
     differ = {s: d for s in settings if (d := difference(base.get(s), here.get(s)))}
     refused = [s.rest["refused"] for s in here.values() if "refused" in s.rest]
     kernels = sum(len(s.kernels) for s in here.values())

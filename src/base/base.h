@@ -57,6 +57,7 @@ void *ctx_realloc(struct sol_ctx *ctx, void *p, size_t bytes);
 void ctx_free(struct sol_ctx *ctx, void *p);
 /* The value of a configuration key ("compiler::name"), or its default from config.def. Never NULL for known keys. */
 const char *ctx_config(struct sol_ctx *ctx, const char *key);
+bool ctx_verifies(struct sol_ctx *ctx); /* are graphs and plans to be checked between their phases? */
 /* The value of a key as a number of bytes ("400MB"); -1: the value is a word. */
 int64_t ctx_config_bytes(struct sol_ctx *ctx, const char *key);
 

@@ -192,6 +192,16 @@ int64_t ctx_config_bytes(struct sol_ctx *ctx, const char *key)
     return bytes_of(ctx_config(ctx, key));
 }
 
+bool ctx_verifies(struct sol_ctx *ctx)
+{
+#ifdef SOL_ALWAYS_VERIFIES
+    (void)ctx;
+    return true;
+#else
+    return !strcmp(ctx_config(ctx, "compiler::verify"), "1") || !strcmp(ctx_config(ctx, "compiler::debug"), "1");
+#endif
+}
+
 /* Whether `value` is one of the words of `values`, which are separated by '|'. "bytes" stands for a number of bytes. */
 static bool accepted(const char *values, const char *value)
 {

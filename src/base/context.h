@@ -10,7 +10,7 @@
 #ifndef SOL_VERSION /* the build system says it */
 #define SOL_VERSION "0.1.0"
 #endif
-#define CONFIG_KEYS 19 /* rows of config.def; checked in context.c */
+#define CONFIG_KEYS 20 /* rows of config.def; checked in context.c */
 
 struct config_value { /* a value that was set once; lives as long as the context */
     struct config_value *older;

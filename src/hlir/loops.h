@@ -237,6 +237,11 @@ void ex_print(const struct loops *l, int32_t node, struct text *out);
 /* A row that binds to these loops. purpose: of the dimensions of each tensor, 0: none, which give their letters. */
 void loops_print_row(const struct loops *l, char (*purpose)[SOL_MAX_DIMS], struct text *out);
 
+/* -- verify.c: are these loops what this page promises? Letters bound, indices as many as dimensions and inside of
+ * them, tensors written before they are read. False: *out_why says what is not, with what was expected; its arena is
+ * used. */
+bool loops_verify(const struct loops *l, struct text *out_why);
+
 /* -- rows.c: symbolic rows: parsing and binding.
  *
  * A row's text is `head | sizes | tables | body`. In the head a letter with `..` behind it is a group; `x?[..]` is an

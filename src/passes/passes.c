@@ -16,7 +16,7 @@ static sol_status run(struct sol_graph *g, int i)
 {
     sol_status s = passes[i].run(g);
     if (!s) s = ctx_check(g->ctx);
-    if (!s && strcmp(ctx_config(g->ctx, "compiler::debug"), "0")) s = graph_verify(g);
+    if (!s && ctx_verifies(g->ctx)) s = graph_verify(g);
     return s ? ctx_where(g->ctx, s, "pass %s: ", passes[i].name) : SOL_OK;
 }
 

@@ -322,7 +322,6 @@ sol_status plan_absorb(struct plan *p)
 {
     int *place = NEW_ARRAY(p->arena, int, p->nstores + 1);
     for (int i = 0; i < p->nstores; i++) place[i] = -1;
-    plan_count(p);
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
         if (u->dead) continue;

@@ -96,7 +96,6 @@ static void flatten(struct plan *p, struct store *s)
 
 sol_status plan_alias(struct plan *p)
 {
-    plan_count(p);
     for (int to = p->units.n; to > 0;) {
         struct sol_tensor *t = written(p->units.at[to - 1]);
         int from = to - 1;

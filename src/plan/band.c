@@ -435,7 +435,6 @@ sol_status plan_band(struct plan *p)
     p->into = NEW_ARRAY(p->arena, int, p->numbers);
     for (int i = 0; i < p->units.n; i++) p->into[i + 1] = p->units.at[i]->number = i + 1;
     if (!strcmp(ctx_config(p->ctx, "bands"), "off")) return SOL_OK;
-    plan_count(p);
     for (int i = 0; i < p->nstores; i++) {
         const struct store *s = &p->stores[i];
         if (s->t && s->root != s->t) plan_store(p, s->root)->parts = true;

@@ -347,7 +347,6 @@ static void order_prepare(struct plan *p)
 sol_status plan_choose(struct plan *p)
 {
     struct map *packs = map_create(p->arena);
-    plan_count(p);
     for (int i = 0; i < p->units.n; i++)
         if (!p->units.at[i]->dead) TRY(finish(p, packs, &i));
     order_prepare(p);

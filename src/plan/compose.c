@@ -217,7 +217,6 @@ static void drop_unread(struct plan *p)
 
 sol_status plan_compose(struct plan *p)
 {
-    plan_count(p);
     for (int i = 0; i < p->units.n; i++)
         if (!p->units.at[i]->opaque) compose_unit(p, p->units.at[i]);
     drop_unread(p);

@@ -335,7 +335,6 @@ void plan_place(struct store *s)
 
 sol_status plan_layout(struct plan *p)
 {
-    plan_count(p);
     struct reorders r = {.p = p};
     find_users(&r);
     reorder_outputs(&r);

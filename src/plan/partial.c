@@ -326,7 +326,6 @@ static struct unit *split_tensor(struct plan *p, struct unit *writer, struct sol
 
 sol_status plan_partial(struct plan *p)
 {
-    plan_count(p);
     struct reader **readers = find_readers(p);
     const int n = p->units.n, tensors = p->nstores;
     VECTOR(struct unit *) order = {0};
@@ -343,6 +342,5 @@ sol_status plan_partial(struct plan *p)
         }
     }
     for (int i = 0; i < order.n; i++) p->units.at[i] = order.at[i];
-    plan_count(p);
     return ctx_check(p->ctx);
 }

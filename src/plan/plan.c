@@ -80,14 +80,16 @@ static const struct target *with_helpers(struct arena *a, const struct target *t
     return own;
 }
 
-sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
-                        struct plan **out_plan)
+sol_status plan_start(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
+                      struct plan **out_plan)
 {
     const struct solver *forced;
     TRY(solver_forced(g->ctx, &forced));
     TRY(own_outputs(g));
     struct plan *p = NEW(a, struct plan);
-    *p = (struct plan){.g = g,
+    *p = (struct plan){.phase = PHASE_NONE,
+                       .verify = ctx_verifies(g->ctx),
+                       .g = g,
                        .arena = a,
                        .ctx = g->ctx,
                        .target = with_helpers(a, target),
@@ -95,7 +97,8 @@ sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct targe
                        .forced = forced,
                        .training = graph_is_joint(g),
                        .winograd = winograd_allowed(g->ctx),
-                       .once = limit_of(g->ctx, target)->once};
+                       .once = limit_of(g->ctx, target)->once,
+                       .known = map_create(a)};
     p->nstores = g->ntensors * 2 + 64;
     p->stores = NEW_ARRAY(a, struct store, p->nstores);
     for (int i = 0; i < g->tensors.n; i++) {
@@ -103,17 +106,44 @@ sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct targe
         s->t = s->root = g->tensors.at[i];
     }
     for (int i = 0; i < g->outputs.n; i++) plan_store(p, g->outputs.at[i].t)->output = true;
-    TRY(plan_units(p));
-    TRY(plan_compose(p));
-    TRY(plan_alias(p));
-    TRY(plan_absorb(p));
-    TRY(plan_partial(p));
-    TRY(plan_layout(p));
-    p->known = map_create(a);
-    if (advice) p->key = network_key(p);
-    TRY(plan_scan(p));
-    TRY(plan_band(p));
-    TRY(plan_choose(p));
     *out_plan = p;
     return ctx_check(p->ctx);
+}
+
+/* -- phases */
+
+static const struct {
+    const char *name, *doc;
+    sol_status (*run)(struct plan *p);
+} phases[PLAN_PHASES] = {
+#define X(NAME, name, doc) {#name, doc, plan_##name},
+#include "plan/phases.def"
+#undef X
+};
+
+const char *plan_phase_name(int phase, const char **out_doc)
+{
+    if (phase < 0 || phase >= PLAN_PHASES) return NULL;
+    if (out_doc) *out_doc = phases[phase].doc;
+    return phases[phase].name;
+}
+
+sol_status plan_run(struct plan *p, enum plan_phase last)
+{
+    while (p->phase < last) {
+        const enum plan_phase next = p->phase + 1;
+        if (next == PHASE_SCAN && p->advice) p->key = network_key(p); /* before anything is chosen */
+        TRY(phases[next].run(p));
+        plan_count(p);
+        p->phase = next;
+        if (p->verify) TRY(plan_verify(p));
+    }
+    return ctx_check(p->ctx);
+}
+
+sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
+                        struct plan **out_plan)
+{
+    TRY(plan_start(g, a, target, advice, out_plan));
+    return plan_run(*out_plan, PLAN_PHASES - 1);
 }

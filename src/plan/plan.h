@@ -1,16 +1,20 @@
 /* The plan: which layers run as one kernel, where tensors lie, which solver computes each kernel.
  *
- *   units     one for each layer (a Concat: one for each piece), each in its program: prepare, forward or backward.
- *             Nothing below joins units of different programs
- *   hoist     a reduction that does not depend on all letters around it becomes a unit
- *   compose   Moves vanish into the index expressions of their readers
- *   alias     the pieces of a Concat are written where the Concat wants them
- *   absorb    Maps go up into the producer of their last operand (an epilogue), or down into a reduction
- *   partial   sums over images and pixels begin in parts, right behind what makes their operand
- *   layout    order of dimensions, halos, strides of every stored tensor; reorders at the network's borders
- *   scan      the steps of a recurrence become calls of kernels
- *   band      units that share a loop hand each other rows in scratch memory, where that saves time
- *   choose    a solver and a variant for every unit
+ * The phases stand in phases.def, in the order in which they run; each is one file. Nothing joins units of different
+ * programs. What holds from a phase on, which plan_verify checks:
+ *
+ *   units     a unit's loops are well-formed, its operands are tensors of the graph with their types and shapes; what
+ * it reads is written by units that run before it, all of it; nothing is written twice alias     tensors may be parts
+ * of another one, their root, which is its own root, and lie inside of it. Before that every tensor is its own root
+ *   partial   the last phase that makes units of the network's own work
+ *   layout    every tensor has an order, strides, halos, an origin (`store.memory`). From here on `unit_memory` may be
+ *             called, and a unit's `memory`, where it is there, is that of its stores
+ *   scan      a unit that has a `kernel` keeps it
+ *   band      units have numbers. A unit of a chain that became a part of another one is dead, and `into` says which
+ *   choose    every unit has a kernel, which has an operand for each tensor in memory, in order
+ *
+ * `unit_loops` is what gives a unit other loops: it finds what dominates the work. `plan_count` runs behind every
+ * phase, so that a phase finds counts that are true; one that changes units counts anew before it asks again.
  */
 #ifndef SOL_PLAN_H
 #define SOL_PLAN_H
@@ -88,7 +92,18 @@ struct store {
     int64_t origin;   /* elements from the start of the memory to element 0 */
 };
 
+/* The phase that ran last. */
+enum plan_phase {
+    PHASE_NONE = -1,
+#define X(NAME, name, doc) PHASE_##NAME,
+#include "plan/phases.def"
+#undef X
+    PLAN_PHASES
+};
+
 struct plan {
+    enum plan_phase phase;
+    bool verify; /* behind every phase */
     struct sol_graph *g;
     struct arena *arena;
     struct sol_ctx *ctx;
@@ -122,6 +137,17 @@ const char *plan_limits(struct sol_ctx *ctx, const struct target *t);
 sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
                         struct plan **out_plan);
 
+/* The same in steps: a plan of which nothing is decided yet; the phases up to `last` that did not run yet. */
+sol_status plan_start(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
+                      struct plan **out_plan);
+sol_status plan_run(struct plan *p, enum plan_phase last);
+/* NULL: there is none of this number. */
+const char *plan_phase_name(int phase, const char **out_doc);
+/* verify.c: does what holds behind the phase that ran last? SOL_ERR_INTERNAL names phase, unit, what was expected. */
+sol_status plan_verify(struct plan *p);
+/* show.c: as text, for people and tests: units with their loops and operands, where tensors lie, chains, kernels. */
+void plan_show(const struct plan *p, struct text *out);
+
 struct store *plan_store(struct plan *p, const struct sol_tensor *t);
 /* A new tensor of the graph that only the plan knows (a packed weight, a reordered input). */
 struct sol_tensor *plan_tensor(struct plan *p, const char *name, enum sol_dtype t, int ndim, const int64_t *shape);
@@ -133,8 +159,10 @@ void plan_count(struct plan *p);           /* writers, readers */
 void unit_loops(struct unit *u, const struct loops *l);
 void plan_place(struct store *s); /* layout.c: order, strides, size of one root */
 
-/* the phases, in order; each is one file */
-sol_status plan_units(struct plan *p);
+/* the phases */
+#define X(NAME, name, doc) sol_status plan_##name(struct plan *p);
+#include "plan/phases.def"
+#undef X
 const struct loops *plan_shrink(const struct loops *l); /* shrink.c */
 int plan_parts(struct plan *p, const struct loops *l,
                const struct loops **out_part); /* part.c: how many; room for all statements */
@@ -143,19 +171,11 @@ bool plan_reads_written(const struct loops *l, int32_t node, int first, int last
 bool plan_is_product(const struct loops *l, int32_t value);
 const struct loops *plan_hoist(struct plan *p, const struct loops *l, enum program program, struct sol_layer *layer,
                                const char *label); /* adds units in front; returns what is left of l */
-sol_status plan_compose(struct plan *p);
 /* compose.c: the loops with what writes tensor `t`, one statement, in place of its reads; NULL: it does not pay or
  * cannot be. */
 const struct loops *plan_composed(struct plan *p, const struct loops *from, int t, const struct loops *writer);
-sol_status plan_absorb(struct plan *p);
-sol_status plan_partial(struct plan *p);
 int64_t plan_block_rows(const struct sol_tensor *t); /* partial.c: of pixels that make a part; 0: it has none */
-sol_status plan_alias(struct plan *p);
-sol_status plan_layout(struct plan *p);
-sol_status plan_scan(struct plan *p);
-sol_status plan_band(struct plan *p);
-sol_status plan_choose(struct plan *p);
-void unit_memory(struct plan *p, struct unit *u); /* u->memory, from where the tensors lie */
+void unit_memory(struct plan *p, struct unit *u);    /* u->memory, from where the tensors lie */
 /* choose.c: what computes loops in memory; equal ones are printed once. */
 sol_status choose_kernel(struct plan *p, const struct loops *l, struct memory *memory, int root, const struct unit *u,
                          const struct choice **out);

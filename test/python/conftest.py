@@ -1,4 +1,4 @@
-"""What all Python tests share: a cache of their own, torchvision beside a CPU build of torch."""
+"""What all Python tests share: a cache of their own, plans that are checked, torchvision beside a CPU build of torch."""
 
 import os
 
@@ -12,6 +12,7 @@ def cache(tmp_path_factory):
     """Kernels compiled here stay for the session; SOL_TEST_CACHE keeps them between sessions, with the secret beside them."""
     kept = os.environ.get("SOL_TEST_CACHE")
     os.environ["XDG_STATE_HOME"] = f"{kept}-state" if kept else str(tmp_path_factory.mktemp("state"))
+    sol.config["compiler::verify"] = "1"
     sol.config["cache::folder"] = kept or str(tmp_path_factory.mktemp("cache"))
 
 

@@ -2,12 +2,12 @@
  * settings. Two commits whose hashes are equal generate the same code; `make replay` compares them (tools/replay.py).
  * No C compiler runs. All is decided by costs alone, for processors that are the same wherever this runs.
  *
- *   replay [--setting NAME].. [--text] FILE   the text form of a graph (docs/text-form.md)
+ *   replay [--setting NAME].. [--text] [--verify] FILE    the text form of a graph (docs/text-form.md)
  *   replay --settings                         lists the settings
  *
- * A line `# gradients of 0 2 with 1 5` in the file asks for the gradients of outputs 0 and 2 with respect to parameters
- * 1 and 5, `# gradients of all` for those of all outputs with respect to all inputs and parameters. What is printed, a
- * line for each, with --text the text behind it:
+ * With --verify every graph and plan is checked between its phases. A line `# gradients of 0 2 with 1 5` in the file
+ * asks for the gradients of outputs 0 and 2 with respect to parameters 1 and 5, `# gradients of all` for those of all
+ * outputs with respect to all inputs and parameters. What is printed, a line for each, with --text the text behind it:
  *
  *   ==== setting NAME
  *   ==== kernel HASH label of its first step
@@ -40,7 +40,7 @@ enum { CORES = 4 }; /* what costs think of, whatever runs this */
 
 struct options {
     const char *file;
-    bool text;
+    bool text, verify;
     uint32_t settings; /* bits by number; 0: all */
 };
 
@@ -179,6 +179,7 @@ static bool replay(const struct options *o, const struct setting *with)
     if (sol_ctx_create(NULL, &ctx)) return false;
     sol_status status = sol_config_set(ctx, "log::level", "ERROR");
     if (!status) status = sol_config_set(ctx, "training::memory", "balanced");
+    if (!status && o->verify) status = sol_config_set(ctx, "compiler::verify", "1");
     if (!status && with->key) status = sol_config_set(ctx, with->key, with->value);
     printf("==== setting %s\n", with->name);
     fflush(stdout); /* in case it dies */
@@ -203,6 +204,8 @@ static bool read_options(int argc, char **argv, struct options *o)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--text"))
             o->text = true;
+        else if (!strcmp(argv[i], "--verify"))
+            o->verify = true;
         else if (!strcmp(argv[i], "--setting") && i + 1 < argc && add_setting(o, argv[i + 1]))
             i++;
         else if (!o->file && argv[i][0] != '-')
@@ -221,7 +224,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (!read_options(argc, argv, &o)) {
-        fprintf(stderr, "usage: replay [--setting NAME].. [--text] FILE, or replay --settings\n");
+        fprintf(stderr, "usage: replay [--setting NAME].. [--text] [--verify] FILE, or replay --settings\n");
         return 2;
     }
     bool good = true;

@@ -1,0 +1,260 @@
+/* Are loops what loops.h promises? For our own bugs: called between phases of the planner in tests. Each check reports
+ * the first statement that breaks it: what, expected, got. */
+#include "hlir/loops.h"
+
+#include <stdio.h>
+
+struct check {
+    const struct loops *l;
+    struct text *why;
+    uint8_t *state; /* by node: 0 not met, 1 being looked at, 2 good */
+    int stmt;
+};
+
+static bool wrong(const struct check *c, const char *format, ...) PRINTF_LIKE(2, 3);
+static bool wrong(const struct check *c, const char *format, ...)
+{
+    char words[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    if (c->stmt >= 0) text_put(c->why, "statement %d: ", c->stmt);
+    text_put(c->why, "%s", words);
+    return false;
+}
+
+/* -- nodes: kinds, children, numbers of letters and tensors */
+
+static bool check_node(struct check *c, int32_t node);
+
+/* A list of `want` nodes, -1: any number above 0. */
+static bool check_list(struct check *c, int32_t first, int want, const char *what)
+{
+    int n = 0;
+    for (int32_t i = first; i; i = c->l->ex.at[i].next) {
+        if (++n > c->l->ex.n) return wrong(c, "%s: expected a list, got a ring of nodes", what);
+        if (!check_node(c, i)) return false;
+    }
+    if (want < 0 ? n > 0 : n == want) return true;
+    return wrong(c, "%s: expected %d of them, got %d", what, MAX(want, 1), n);
+}
+
+static bool check_read(struct check *c, const struct ex *e)
+{
+    if (e->tensor >= c->l->tensors.n)
+        return wrong(c, "a read: expected a tensor below %d, got %d", c->l->tensors.n, e->tensor);
+    const struct loops_tensor *t = &c->l->tensors.at[e->tensor];
+    return check_list(c, e->a, t->ndim, "indices of a read") && (!e->b || check_node(c, e->b));
+}
+
+static bool check_reduction(struct check *c, const struct ex *e)
+{
+    const int n = c->l->letters.n;
+    if (!reduce_at(e->op)) return wrong(c, "a reduction: expected a row of reduce.def, got %d", e->op);
+    if (n < LOOPS_MAX_LETTERS && e->u.bound >> n)
+        return wrong(c, "a reduction: expected letters below %d, got set %#llx", n, (unsigned long long)e->u.bound);
+    return (!e->a || check_node(c, e->a)) && check_node(c, e->b);
+}
+
+static bool check_kind(struct check *c, const struct ex *e)
+{
+    switch ((enum ex_kind)e->kind) {
+    case EX_INT:
+    case EX_REAL: return true;
+    case EX_LETTER:
+        if (e->tensor < c->l->letters.n) return true;
+        return wrong(c, "expected a letter below %d, got %d", c->l->letters.n, e->tensor);
+    case EX_NEG:
+    case EX_TEST: return check_node(c, e->a);
+    case EX_ADD:
+    case EX_SUB:
+    case EX_MUL:
+    case EX_DIV:
+    case EX_FLOOR:
+    case EX_MOD:
+    case EX_CMP: return check_node(c, e->a) && check_node(c, e->b);
+    case EX_READ: return check_read(c, e);
+    case EX_CALL:
+        if (e->op >= math_rows()) return wrong(c, "a call: expected a row of math.def, got %d", e->op);
+        return check_list(c, e->a, math_at(e->op)->arity, "arguments of a call");
+    case EX_AND:
+    case EX_OR: return check_list(c, e->a, -1, "parts of a condition");
+    case EX_RED: return check_reduction(c, e);
+    default: return wrong(c, "expected an expression that is bound, got a node of kind %d", e->kind);
+    }
+}
+
+static bool check_node(struct check *c, int32_t node)
+{
+    if (node <= 0 || node >= c->l->ex.n) return wrong(c, "expected a node below %d, got %d", c->l->ex.n, node);
+    if (c->state[node] == 1) return wrong(c, "node %d is below itself", node);
+    if (c->state[node] == 2) return true;
+    c->state[node] = 1;
+    if (!check_kind(c, &c->l->ex.at[node])) return false;
+    c->state[node] = 2;
+    return true;
+}
+
+/* -- places: what is read and written lies in its tensor */
+
+static bool check_places(struct check *c, int32_t node, bool guarded);
+
+/* A read that neither a guard nor a value for outside keeps in its tensor. */
+static bool check_inside(struct check *c, const struct ex *e)
+{
+    const struct loops_tensor *t = &c->l->tensors.at[e->tensor];
+    int d = 0;
+    for (int32_t i = e->a; i; i = c->l->ex.at[i].next, d++) {
+        int64_t low, high;
+        if (ex_reads_data(c->l, i) || !ex_range(c->l, i, &low, &high) || low > high) continue;
+        if (low < 0 || high >= t->shape[d])
+            return wrong(c, "a read of %s, dimension %d: expected an index in 0..%lld, got %lld..%lld", t->name, d,
+                         (long long)t->shape[d] - 1, (long long)low, (long long)high);
+    }
+    return true;
+}
+
+static bool check_children(struct check *c, const struct ex *e, bool guarded)
+{
+    const bool list = e->kind == EX_READ || e->kind == EX_CALL || e->kind == EX_AND || e->kind == EX_OR;
+    const bool lazy = e->kind == EX_AND || e->kind == EX_OR || e->kind == EX_CALL; /* `where` asks first */
+    if (e->kind == EX_INT || e->kind == EX_REAL || e->kind == EX_LETTER) return true;
+    for (int32_t i = e->a; i; i = list ? c->l->ex.at[i].next : 0)
+        if (!check_places(c, i, guarded || lazy)) return false;
+    return !e->b || check_places(c, e->b, guarded || (e->kind == EX_RED && e->a));
+}
+
+static bool check_places(struct check *c, int32_t node, bool guarded)
+{
+    const struct ex *e = &c->l->ex.at[node];
+    if (e->kind == EX_RED && !letters_points(c->l, e->u.bound)) return true; /* it does not run */
+    if (e->kind == EX_READ && !e->b && !guarded && letters_points(c->l, ex_letters(c->l, node)))
+        if (!check_inside(c, e)) return false;
+    return check_children(c, e, guarded);
+}
+
+/* -- statements */
+
+static bool check_write(struct check *c, const struct loops_stmt *s, int o)
+{
+    const struct loops *l = c->l;
+    if (s->out[o] >= l->tensors.n)
+        return wrong(c, "expected to write a tensor below %d, got %d", l->tensors.n, s->out[o]);
+    const struct loops_tensor *t = &l->tensors.at[s->out[o]];
+    if (t->role != LOOPS_OUTPUT && t->role != LOOPS_TEMP)
+        return wrong(c, "expected to write an output or a temporary, got %s of role %d", t->name, t->role);
+    if (!check_list(c, s->index, t->ndim, "indices of what is written")) return false;
+    int d = 0;
+    for (int32_t i = s->index; i; i = l->ex.at[i].next, d++) {
+        struct affine f;
+        int64_t low, high;
+        if (!ex_affine(l, i, &f)) return wrong(c, "%s: dimension %d: expected an affine index", t->name, d);
+        if (!letters_points(l, stmt_letters(l, s)) || !ex_range(l, i, &low, &high)) continue;
+        if (low < 0 || high >= t->shape[d])
+            return wrong(c, "%s: dimension %d: expected to write in 0..%lld, got %lld..%lld", t->name, d,
+                         (long long)t->shape[d] - 1, (long long)low, (long long)high);
+    }
+    return true;
+}
+
+/* How many results the value has. */
+static int results(const struct loops *l, const struct loops_stmt *s)
+{
+    const struct ex *e = &l->ex.at[s->value];
+    return e->kind == EX_RED ? reduce_at(e->op)->nout : 1;
+}
+
+static bool check_stmt(struct check *c)
+{
+    const struct loops *l = c->l;
+    const struct loops_stmt *s = &l->stmts.at[c->stmt];
+    if (s->nout < 1 || s->nout > COUNT_OF(s->out)) return wrong(c, "expected 1 to 3 results, got %d", s->nout);
+    if (s->scan_step && s->scan_letter >= l->letters.n)
+        return wrong(c, "expected a scan letter below %d, got %d", l->letters.n, s->scan_letter);
+    if (!check_node(c, s->value)) return false;
+    for (int o = 0; o < s->nout; o++)
+        if (!check_write(c, s, o)) return false;
+    if (s->nout > results(l, s)) return wrong(c, "expected at most %d results, got %d", results(l, s), s->nout);
+    const uint64_t free = ex_letters(l, s->value) & ~stmt_letters(l, s);
+    if (free & ~(s->scan_step ? UINT64_C(1) << s->scan_letter : 0))
+        return wrong(c, "letter %s is neither written by nor bound in a reduction",
+                     l->letters.at[__builtin_ctzll(free)].name);
+    return !letters_points(l, stmt_letters(l, s)) || check_places(c, s->value, false);
+}
+
+/* -- order */
+
+struct order {
+    struct check *c;
+    int *first;  /* by tensor: the first statement that writes it; stmts.n: none */
+    int scan_to; /* statements up to here scan together with the one that is looked at */
+    int bad;     /* tensor, -1: none */
+};
+
+static void see_read(void *user, int32_t node)
+{
+    struct order *o = user;
+    const struct ex *e = &o->c->l->ex.at[node];
+    if (e->kind != EX_READ) return;
+    const int role = o->c->l->tensors.at[e->tensor].role;
+    if (role != LOOPS_OUTPUT && role != LOOPS_TEMP) return;
+    if (o->first[e->tensor] >= MAX(o->c->stmt, o->scan_to)) o->bad = e->tensor;
+}
+
+static bool check_order(struct check *c)
+{
+    const struct loops *l = c->l;
+    struct order o = {.c = c, .first = NEW_ARRAY(c->why->arena, int, l->tensors.n + 1), .bad = -1};
+    for (int t = 0; t < l->tensors.n; t++) o.first[t] = l->stmts.n;
+    for (int i = l->stmts.n - 1; i >= 0; i--)
+        for (int k = 0; k < l->stmts.at[i].nout; k++) o.first[l->stmts.at[i].out[k]] = i;
+    for (c->stmt = 0; c->stmt < l->stmts.n; c->stmt++) {
+        const struct loops_stmt *s = &l->stmts.at[c->stmt];
+        for (int k = c->stmt; s->scan_step && o.scan_to <= c->stmt; k++) {
+            const struct loops_stmt *next = k < l->stmts.n ? &l->stmts.at[k] : NULL;
+            if (next && next->scan_step && next->scan_letter == s->scan_letter) continue;
+            o.scan_to = k;
+        }
+        ex_walk(l, s->value, see_read, &o);
+        if (o.bad >= 0) return wrong(c, "%s is read before a statement writes it", l->tensors.at[o.bad].name);
+    }
+    c->stmt = -1;
+    for (int t = 0; t < l->tensors.n; t++)
+        if (l->tensors.at[t].role == LOOPS_OUTPUT && o.first[t] == l->stmts.n)
+            return wrong(c, "no statement writes the output %s", l->tensors.at[t].name);
+    return true;
+}
+
+/* -- letters and tensors */
+
+static bool check_tensors(const struct check *c)
+{
+    const struct loops *l = c->l;
+    struct map *names = map_create(c->why->arena);
+    for (int i = 0; i < l->letters.n; i++)
+        if (l->letters.at[i].size < 0)
+            return wrong(c, "letter %s: expected a size, got %lld", l->letters.at[i].name,
+                         (long long)l->letters.at[i].size);
+    for (int t = 0; t < l->tensors.n; t++) {
+        const struct loops_tensor *x = &l->tensors.at[t];
+        if (!x->name) return wrong(c, "tensor %d: expected a name", t);
+        if (map_get(names, x->name)) return wrong(c, "two tensors are called %s", x->name);
+        map_set(names, x->name, c->why); /* any address */
+        if (x->role > LOOPS_TABLE) return wrong(c, "tensor %s: expected a role, got %d", x->name, x->role);
+        if (x->role == LOOPS_TABLE && !x->table) return wrong(c, "table %s: expected values", x->name);
+    }
+    return true;
+}
+
+bool loops_verify(const struct loops *l, struct text *out_why)
+{
+    struct check c = {.l = l, .why = out_why, .stmt = -1};
+    c.state = NEW_ARRAY(out_why->arena, uint8_t, l->ex.n + 1);
+    if (l->letters.n > LOOPS_MAX_LETTERS)
+        return wrong(&c, "expected at most %d letters, got %d", LOOPS_MAX_LETTERS, l->letters.n);
+    if (!check_tensors(&c)) return false;
+    for (c.stmt = 0; c.stmt < l->stmts.n; c.stmt++)
+        if (!check_stmt(&c)) return false;
+    return check_order(&c);
+}

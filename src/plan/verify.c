@@ -1,0 +1,522 @@
+/* Does what plan.h promises behind a phase hold? For our own bugs: runs behind every phase in tests and debug builds
+ * (key compiler::verify). Nothing here is shared with what it checks: counts, places and reads are found anew. */
+#include "plan/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* A unit writes a tensor that lies in a root, or reads it. */
+struct access {
+    const struct unit *u;
+    int at;                                        /* its place among the units */
+    int tensor;                                    /* of its loops */
+    int64_t points;                                /* elements that it writes */
+    int64_t low[SOL_MAX_DIMS], high[SOL_MAX_DIMS]; /* of the root, where they lie: low <= index < high */
+    struct access *next;
+};
+struct check {
+    struct plan *p;
+    struct arena *scratch;
+    struct access **writes; /* by root */
+};
+
+static sol_status wrong(struct check *c, const struct unit *u, const char *format, ...) PRINTF_LIKE(3, 4);
+static sol_status wrong(struct check *c, const struct unit *u, const char *format, ...)
+{
+    char words[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    return ctx_fail(c->p->ctx, SOL_ERR_INTERNAL, "%s: plan after phase %s: %s%s%s%s", c->p->g->name,
+                    c->p->phase < 0 ? "none" : plan_phase_name(c->p->phase, NULL), u ? "unit '" : "",
+                    u ? (u->label ? u->label : "without a label") : "", u ? "': " : "", words);
+}
+
+static struct sol_tensor *user_of(const struct unit *u, int t)
+{
+    return u->loops->tensors.at[t].user;
+}
+
+static const struct store *store_of(const struct check *c, const struct sol_tensor *t)
+{
+    return &c->p->stores[t->id];
+}
+
+/* -- units by themselves */
+
+static sol_status check_tensor(struct check *c, const struct unit *u, int k)
+{
+    const struct loops_tensor *t = &u->loops->tensors.at[k];
+    const struct sol_tensor *g = t->user;
+    if (t->role != LOOPS_INPUT && t->role != LOOPS_OUTPUT) return SOL_OK;
+    if (!g) return wrong(c, u, "tensor %s: expected a tensor of the graph, got none", t->name);
+    if (g->id < 0 || g->id >= c->p->nstores || store_of(c, g)->t != g)
+        return wrong(c, u, "tensor %s: expected a tensor that has a store, got %%%d", t->name, g->id);
+    if (g->dtype != t->dtype)
+        return wrong(c, u, "tensor %s: expected type %s, as %%%d has, got %s", t->name,
+                     dtype_def((enum sol_dtype)g->dtype)->name, g->id, dtype_def((enum sol_dtype)t->dtype)->name);
+    bool same = g->ndim == t->ndim;
+    for (int d = 0; same && d < t->ndim; d++) same = g->dim[d].size == t->shape[d];
+    if (!same) return wrong(c, u, "tensor %s: expected the shape of %%%d, got another one", t->name, g->id);
+    if (t->role == LOOPS_INPUT) return SOL_OK;
+    if (g->role != TENSOR_VALUE) return wrong(c, u, "expected to write a value, got %%%d, which the user owns", g->id);
+    if (store_of(c, g)->program != u->program)
+        return wrong(c, u, "%%%d: expected program %s, as that of the unit that writes it, got %s", g->id,
+                     program_name(u->program), program_name(store_of(c, g)->program));
+    return SOL_OK;
+}
+
+static sol_status check_unit(struct check *c, const struct unit *u)
+{
+    struct text why = text_new(c->scratch);
+    if (!u->label || !u->loops) return wrong(c, u, "expected a label and loops");
+    if (u->program < 0 || u->program >= PROGRAMS) return wrong(c, u, "expected a program, got %d", (int)u->program);
+    for (int k = 0; k < u->loops->tensors.n; k++) TRY(check_tensor(c, u, k));
+    if (u->opaque) return SOL_OK;
+    if (!loops_verify(u->loops, &why)) return wrong(c, u, "%s", why.at);
+    if (!u->loops->stmts.n) return wrong(c, u, "expected a statement, or that it is dead");
+    if (u->root < 0 || u->root >= u->loops->stmts.n)
+        return wrong(c, u, "root: expected a statement below %d, got %d", u->loops->stmts.n, u->root);
+    return SOL_OK;
+}
+
+/* -- where tensors lie in others */
+
+static sol_status check_root(struct check *c, const struct store *s)
+{
+    const int id = s->t->id;
+    if (s != store_of(c, s->t)) return wrong(c, NULL, "%%%d: its store is another tensor's", id);
+    if (!s->root || store_of(c, s->root)->t != s->root)
+        return wrong(c, NULL, "%%%d: expected a root that is stored", id);
+    if (s->root == s->t) return SOL_OK;
+    if (c->p->phase < PHASE_ALIAS)
+        return wrong(c, NULL, "%%%d: expected to be its own root, got %%%d", id, s->root->id);
+    if (store_of(c, s->root)->root != s->root)
+        return wrong(c, NULL, "%%%d: its root %%%d: expected to be its own root, got %%%d", id, s->root->id,
+                     store_of(c, s->root)->root->id);
+    if (s->root->ndim != s->t->ndim || s->root->dtype != s->t->dtype)
+        return wrong(c, NULL, "%%%d: expected rank and type of its root %%%d", id, s->root->id);
+    for (int d = 0; d < s->t->ndim; d++) {
+        const int64_t last = s->alias_at[d] + s->t->dim[d].size;
+        if (s->alias_at[d] < 0 || last > s->root->dim[d].size)
+            return wrong(c, NULL, "%%%d: dimension %d: expected to lie in its root %%%d, 0..%lld, got %lld..%lld", id,
+                         d, s->root->id, (long long)s->root->dim[d].size - 1, (long long)s->alias_at[d],
+                         (long long)last - 1);
+    }
+    return SOL_OK;
+}
+
+static int64_t at_of(const struct store *s, int d)
+{
+    return s->root == s->t ? 0 : s->alias_at[d];
+}
+
+/* Elements of a tensor among those of its root. */
+static int64_t common(const struct access *w, const struct store *s)
+{
+    int64_t n = 1;
+    for (int d = 0; d < s->t->ndim; d++) {
+        const int64_t low = MAX(w->low[d], at_of(s, d)), high = MIN(w->high[d], at_of(s, d) + s->t->dim[d].size);
+        n *= MAX(high - low, 0);
+    }
+    return n;
+}
+
+static bool overlap(const struct access *a, const struct access *b, int ndim)
+{
+    for (int d = 0; d < ndim; d++)
+        if (MAX(a->low[d], b->low[d]) >= MIN(a->high[d], b->high[d])) return false;
+    return a->points && b->points;
+}
+
+/* -- who writes before who reads */
+
+/* Adds what a statement writes: how much, and between which indices. */
+static void add_points(struct access *w, const struct loops_stmt *s)
+{
+    const struct loops *l = w->u->loops;
+    const int64_t points = letters_points(l, stmt_letters(l, s));
+    int d = 0;
+    if (!points) return;
+    for (int32_t i = s->index; i; i = l->ex.at[i].next, d++) {
+        int64_t low = 0, high = 0;
+        ex_range(l, i, &low, &high);
+        w->low[d] = w->points ? MIN(w->low[d], low) : low;
+        w->high[d] = w->points ? MAX(w->high[d], high + 1) : high + 1;
+    }
+    w->points += points;
+}
+
+static struct access *write_of(struct check *c, const struct unit *u, int at, int tensor)
+{
+    struct access *w = NEW(c->scratch, struct access);
+    const struct store *s = store_of(c, user_of(u, tensor));
+    *w = (struct access){.u = u, .at = at, .tensor = tensor};
+    for (int i = 0; i < u->loops->stmts.n && !u->opaque; i++)
+        for (int o = 0; o < u->loops->stmts.at[i].nout; o++)
+            if (u->loops->stmts.at[i].out[o] == tensor) add_points(w, &u->loops->stmts.at[i]);
+    if (u->opaque) w->points = tensor_elements(s->t);
+    for (int d = 0; d < s->t->ndim; d++) {
+        if (u->opaque) w->high[d] = s->t->dim[d].size;
+        w->low[d] += at_of(s, d);
+        w->high[d] += at_of(s, d);
+    }
+    return w;
+}
+
+static void find_writes(struct check *c)
+{
+    struct plan *p = c->p;
+    c->writes = NEW_ARRAY(c->scratch, struct access *, p->nstores + 1);
+    for (int i = p->units.n - 1; i >= 0; i--) {
+        const struct unit *u = p->units.at[i];
+        for (int k = 0; k < u->loops->tensors.n && !u->dead; k++) {
+            if (u->loops->tensors.at[k].role != LOOPS_OUTPUT) continue;
+            const int root = store_of(c, user_of(u, k))->root->id;
+            struct access *w = write_of(c, u, i, k);
+            w->next = c->writes[root];
+            c->writes[root] = w;
+        }
+    }
+}
+
+/* Two units may write one tensor in parts, or two parts of one root. */
+static sol_status check_writes(struct check *c, const struct access *first)
+{
+    for (const struct access *a = first; a; a = a->next) {
+        const struct store *s = store_of(c, user_of(a->u, a->tensor));
+        int64_t written = 0;
+        for (const struct access *b = first; b; b = b->next) {
+            const struct store *other = store_of(c, user_of(b->u, b->tensor));
+            if (other == s) written += b->points;
+            if (other != s && overlap(a, b, s->t->ndim))
+                return wrong(c, a->u, "writes %%%d, of which unit '%s' writes a part as %%%d", s->t->id, b->u->label,
+                             other->t->id);
+        }
+        if (written > tensor_elements(s->t))
+            return wrong(c, a->u, "%%%d: expected its writers to write at most %lld elements, got %lld", s->t->id,
+                         (long long)tensor_elements(s->t), (long long)written);
+    }
+    return SOL_OK;
+}
+
+static bool runs_before(const struct access *w, const struct unit *u, int at)
+{
+    return w->u->program != u->program ? w->u->program < u->program : w->at < at;
+}
+
+/* All of a tensor must be there when the unit at place `at` reads it; u NULL: when all is done. */
+static sol_status check_read(struct check *c, const struct unit *u, int at, const struct sol_tensor *t)
+{
+    const struct store *s = store_of(c, t);
+    int64_t there = 0;
+    if (t->role != TENSOR_VALUE) return SOL_OK;
+    for (const struct access *w = c->writes[s->root->id]; w; w = w->next) {
+        const int64_t n = w->points ? common(w, s) : 0;
+        if (n && u && !runs_before(w, u, at))
+            return wrong(c, u, "reads %%%d, which unit '%s' writes behind it", t->id, w->u->label);
+        there += MIN(n, w->points);
+    }
+    if (there >= tensor_elements(t)) return SOL_OK;
+    for (int i = 0; i < c->p->units.n; i++) {
+        const struct unit *dead = c->p->units.at[i];
+        for (int k = 0; k < dead->loops->tensors.n && dead->dead; k++)
+            if (user_of(dead, k) == t && dead->loops->tensors.at[k].role == LOOPS_OUTPUT)
+                return wrong(c, u, "reads %%%d, whose writer '%s' is dead", t->id, dead->label);
+    }
+    return wrong(c, u, "%s %%%d: expected its %lld elements to be written before, got %lld", u ? "reads" : "output",
+                 t->id, (long long)tensor_elements(t), (long long)there);
+}
+
+/* Once it has a kernel, such a tensor is read by what packs it. */
+static bool is_packed(const struct unit *u, int tensor)
+{
+    for (int i = 0; i < u->kernel.npack; i++)
+        if (u->kernel.pack[i].tensor == tensor) return true;
+    return false;
+}
+
+static sol_status check_reads(struct check *c)
+{
+    struct plan *p = c->p;
+    for (int i = 0; i < p->nstores; i++) TRY(check_writes(c, c->writes[i]));
+    for (int i = 0; i < p->units.n; i++) {
+        const struct unit *u = p->units.at[i];
+        for (int k = 0; k < u->loops->tensors.n && !u->dead; k++)
+            if (u->loops->tensors.at[k].role == LOOPS_INPUT && (p->phase < PHASE_CHOOSE || !is_packed(u, k)))
+                TRY(check_read(c, u, i, user_of(u, k)));
+    }
+    for (int i = 0; i < p->g->outputs.n; i++) TRY(check_read(c, NULL, 0, p->g->outputs.at[i].t));
+    return SOL_OK;
+}
+
+/* -- counts */
+
+struct counts {
+    int writers, readers;
+};
+
+static sol_status check_counts(struct check *c)
+{
+    struct plan *p = c->p;
+    struct counts *of = NEW_ARRAY(c->scratch, struct counts, p->nstores + 1);
+    for (int i = 0; i < p->g->outputs.n; i++) of[p->g->outputs.at[i].t->id].readers++;
+    for (int i = 0; i < p->units.n; i++) {
+        const struct unit *u = p->units.at[i];
+        for (int k = 0; k < u->loops->tensors.n && !u->dead; k++) {
+            const int role = u->loops->tensors.at[k].role;
+            if (role == LOOPS_OUTPUT) of[user_of(u, k)->id].writers++;
+            if (role == LOOPS_INPUT) of[user_of(u, k)->id].readers++;
+        }
+    }
+    for (int i = 0; i < p->nstores; i++) {
+        const struct store *s = &p->stores[i];
+        if (!s->t) continue;
+        const int readers = of[i].readers + (s->root == s->t ? 0 : of[s->root->id].readers);
+        if (s->writers != of[i].writers || s->readers != readers)
+            return wrong(c, NULL, "%%%d: expected %d writers and %d readers, as the units have it, got %d and %d", i,
+                         of[i].writers, readers, s->writers, s->readers);
+    }
+    return SOL_OK;
+}
+
+/* -- memory */
+
+static sol_status check_order(struct check *c, const struct store *s)
+{
+    unsigned seen = 0;
+    for (int i = 0; i < s->t->ndim; i++)
+        if (s->order[i] >= 0) seen |= 1u << s->order[i];
+    if (seen + 1 != 1u << s->t->ndim)
+        return wrong(c, NULL, "%%%d: order: expected each of its %d dimensions once", s->t->id, s->t->ndim);
+    for (int d = 0; d < s->t->ndim && s->fixed; d++)
+        if (s->order[d] != d || s->memory.halo_low[d] || s->memory.halo_high[d])
+            return wrong(c, NULL, "%%%d is fixed: expected to be row-major and without halos", s->t->id);
+    return SOL_OK;
+}
+
+static sol_status check_align(struct check *c, const struct store *s)
+{
+    const int bytes = dtype_def((enum sol_dtype)s->t->dtype)->bytes, align = s->memory.align;
+    const struct sol_tensor *root = s->root;
+    if (align <= 0 || align & (align - 1))
+        return wrong(c, NULL, "%%%d: alignment: expected a power of 2, got %d", s->t->id, align);
+    const bool ours = root->role == TENSOR_VALUE && !store_of(c, root)->output;
+    if (ours ? align > 64 || s->origin * bytes % align : align > bytes)
+        return wrong(c, NULL, "%%%d: alignment: expected what element %lld has, got %d", s->t->id, (long long)s->origin,
+                     align);
+    return SOL_OK;
+}
+
+/* Strides follow from order, sizes and halos. */
+static sol_status check_memory(struct check *c, const struct store *s)
+{
+    const struct memory *m = &s->memory;
+    int64_t stride = 1, origin = 0;
+    TRY(check_order(c, s));
+    for (int i = s->t->ndim - 1; i >= 0; i--) {
+        const int d = s->order[i];
+        if (m->halo_low[d] < 0 || m->halo_high[d] < 0)
+            return wrong(c, NULL, "%%%d: dimension %d: expected halos, got %d and %d", s->t->id, d, m->halo_low[d],
+                         m->halo_high[d]);
+        if (m->stride[d] != stride)
+            return wrong(c, NULL, "%%%d: dimension %d: expected stride %lld, got %lld", s->t->id, d, (long long)stride,
+                         (long long)m->stride[d]);
+        origin += m->halo_low[d] * stride;
+        stride *= m->halo_low[d] + s->t->dim[d].size + m->halo_high[d];
+    }
+    if (s->elements != stride || s->origin != origin)
+        return wrong(c, NULL, "%%%d: expected %lld elements, the first at %lld, got %lld and %lld", s->t->id,
+                     (long long)stride, (long long)origin, (long long)s->elements, (long long)s->origin);
+    return check_align(c, s);
+}
+
+static sol_status check_part(struct check *c, const struct store *s)
+{
+    const struct store *root = store_of(c, s->root);
+    int64_t origin = root->origin;
+    for (int d = 0; d < s->t->ndim; d++) {
+        const bool whole = s->t->dim[d].size == root->t->dim[d].size;
+        origin += s->alias_at[d] * root->memory.stride[d];
+        if (s->memory.stride[d] != root->memory.stride[d])
+            return wrong(c, NULL, "%%%d: dimension %d: expected stride %lld, that of its root %%%d, got %lld", s->t->id,
+                         d, (long long)root->memory.stride[d], root->t->id, (long long)s->memory.stride[d]);
+        if (s->memory.halo_low[d] != (whole ? root->memory.halo_low[d] : 0) ||
+            s->memory.halo_high[d] != (whole ? root->memory.halo_high[d] : 0))
+            return wrong(c, NULL, "%%%d: dimension %d: expected the halo of its root, which it has where it is whole",
+                         s->t->id, d);
+    }
+    if (s->origin != origin)
+        return wrong(c, NULL, "%%%d: expected to begin at %lld of its root, got %lld", s->t->id, (long long)origin,
+                     (long long)s->origin);
+    return check_align(c, s);
+}
+
+static bool same_memory(const struct memory *a, const struct memory *b, int ndim)
+{
+    for (int d = 0; d < ndim; d++)
+        if (a->stride[d] != b->stride[d] || a->halo_low[d] != b->halo_low[d] || a->halo_high[d] != b->halo_high[d])
+            return false;
+    return a->align == b->align && a->constant == b->constant;
+}
+
+static sol_status check_layout(struct check *c)
+{
+    struct plan *p = c->p;
+    for (int i = 0; i < p->nstores; i++) {
+        const struct store *s = &p->stores[i];
+        if (s->t) TRY(s->root == s->t ? check_memory(c, s) : check_part(c, s));
+    }
+    for (int i = 0; i < p->units.n; i++) {
+        const struct unit *u = p->units.at[i];
+        for (int k = 0; k < u->loops->tensors.n && !u->dead && u->memory; k++) {
+            const struct loops_tensor *t = &u->loops->tensors.at[k];
+            if ((t->role == LOOPS_INPUT || t->role == LOOPS_OUTPUT) &&
+                !same_memory(&u->memory[k], &store_of(c, t->user)->memory, t->ndim))
+                return wrong(c, u, "tensor %s: expected the memory of %%%d, got another one", t->name,
+                             user_of(u, k)->id);
+        }
+    }
+    return SOL_OK;
+}
+
+/* -- kernels */
+
+static sol_status check_packs(struct check *c, const struct unit *u)
+{
+    const struct kernel *k = &u->kernel;
+    if (k->npack < 0 || k->npack > KERNEL_MAX_PACKS)
+        return wrong(c, u, "expected 0..%d packs, got %d", KERNEL_MAX_PACKS, k->npack);
+    for (int i = 0; i < k->npack; i++) {
+        struct text why = text_new(c->scratch);
+        const struct loops *l = k->pack[i].loops;
+        const int t = k->pack[i].tensor;
+        if (t < 0 || t >= u->loops->tensors.n || u->loops->tensors.at[t].role != LOOPS_INPUT)
+            return wrong(c, u, "pack %d: expected an input of the kernel, got tensor %d", i, t);
+        if (!l || l->tensors.n < 2 || l->tensors.at[0].role != LOOPS_INPUT || l->tensors.at[1].role != LOOPS_OUTPUT)
+            return wrong(c, u, "pack %d: expected loops from tensor 0, an input, to tensor 1, an output", i);
+        if (!loops_verify(l, &why)) return wrong(c, u, "pack %d: %s", i, why.at);
+    }
+    return SOL_OK;
+}
+
+static sol_status check_kernel(struct check *c, const struct unit *u)
+{
+    const struct kernel *k = &u->kernel;
+    if (!k->source || !k->solver) return wrong(c, u, "expected a kernel of some solver, got none");
+    if (k->nstep < 1 || k->nstep > KERNEL_MAX_STEPS)
+        return wrong(c, u, "expected 1..%d steps, got %d", KERNEL_MAX_STEPS, k->nstep);
+    for (int i = 0; i < k->nstep; i++)
+        if (k->step[i].tasks < 0)
+            return wrong(c, u, "step %d: expected tasks, got %lld", i, (long long)k->step[i].tasks);
+    if (k->nwork < 0 || k->nwork > COUNT_OF(k->work_bytes) || k->scratch_bytes < 0)
+        return wrong(c, u, "expected 0..%d work buffers and scratch memory, got %d and %lld", COUNT_OF(k->work_bytes),
+                     k->nwork, (long long)k->scratch_bytes);
+    if (!isfinite(k->cost)) return wrong(c, u, "expected a cost, got %g", k->cost);
+    return check_packs(c, u);
+}
+
+/* Operands are the tensors in memory, in order, packed ones in place of those they were made of, then work buffers. */
+static sol_status check_operands(struct check *c, const struct unit *u, int at)
+{
+    int n = 0;
+    for (int k = 0; k < u->loops->tensors.n; k++) {
+        const struct loops_tensor *t = &u->loops->tensors.at[k];
+        if (t->role != LOOPS_INPUT && t->role != LOOPS_OUTPUT) continue;
+        if (n >= u->noperand) { /* there are too few: below */
+            n++;
+            continue;
+        }
+        const bool packed = !u->opaque && is_packed(u, k);
+        if (packed ? u->operand[n] == t->user : u->operand[n] != t->user)
+            return wrong(c, u, "operand %d: expected %s%%%d, tensor %s, got %%%d", n,
+                         packed ? "what is packed of " : "", user_of(u, k)->id, t->name, u->operand[n]->id);
+        if (u->written[n] != (t->role == LOOPS_OUTPUT))
+            return wrong(c, u, "operand %d: expected to be %s, as tensor %s", n, u->written[n] ? "read" : "written",
+                         t->name);
+        if (packed) TRY(check_read(c, u, at, u->operand[n]));
+        n++;
+    }
+    n += u->opaque ? 0 : u->kernel.nwork;
+    return n == u->noperand ? SOL_OK : wrong(c, u, "expected %d operands, got %d", n, u->noperand);
+}
+
+static sol_status check_kernels(struct check *c)
+{
+    for (int i = 0; i < c->p->units.n; i++) {
+        const struct unit *u = c->p->units.at[i];
+        if (u->dead || (c->p->phase < PHASE_CHOOSE && !u->kernel.source)) continue;
+        if (!u->opaque) TRY(check_kernel(c, u));
+        if (c->p->phase >= PHASE_CHOOSE) TRY(check_operands(c, u, i));
+    }
+    return SOL_OK;
+}
+
+/* -- chains */
+
+static sol_status check_choice(struct check *c, const struct unit *u, const struct choice *choice)
+{
+    if (choice->n < 1 || choice->chosen < -1 || choice->chosen >= choice->n)
+        return wrong(c, u, "choice: expected one of %d candidates, got %d", choice->n, choice->chosen);
+    for (int i = 1; i < choice->n; i++)
+        if (choice->candidate[i - 1].variant.cost > choice->candidate[i].variant.cost)
+            return wrong(c, u, "choice: expected the cheapest first, got candidate %d behind a dearer one", i);
+    return SOL_OK;
+}
+
+static sol_status check_chains(struct check *c)
+{
+    struct plan *p = c->p;
+    const struct unit **by_number = NEW_ARRAY(c->scratch, const struct unit *, p->numbers + 1);
+    for (int i = 0; i < p->units.n; i++) {
+        const struct unit *u = p->units.at[i];
+        if (u->number < 0 || u->number >= p->numbers || (u->number && by_number[u->number]))
+            return wrong(c, u, "expected a number of its own below %d, got %d", p->numbers, u->number);
+        if (u->number) by_number[u->number] = u;
+    }
+    for (int i = 1; i < p->numbers; i++) {
+        const int into = p->into[i];
+        if (into < 1 || into >= p->numbers || !by_number[i] || !by_number[into])
+            return wrong(c, by_number[i], "expected a unit that does its work, got number %d", into);
+        if (into != i && (!by_number[i]->dead || by_number[into]->dead))
+            return wrong(c, by_number[i], "is a part of '%s': expected it to be dead, and that one alive",
+                         by_number[into]->label);
+    }
+    for (int i = 0; i < p->chains.n; i++) {
+        const struct plan_chain *x = &p->chains.at[i];
+        if (x->n < 2 || x->n > PLAN_CHAIN)
+            return wrong(c, NULL, "chain %d: expected 2..%d units, got %d", i, PLAN_CHAIN, x->n);
+        for (int k = 0; k < x->n; k++)
+            if (!x->unit[k]) return wrong(c, NULL, "chain %d: unit %d is missing", i, k);
+        TRY(check_choice(c, x->unit[0], x->choice));
+    }
+    return SOL_OK;
+}
+
+/* -- all */
+
+static sol_status check_plan(struct check *c)
+{
+    struct plan *p = c->p;
+    for (int i = 0; i < p->nstores; i++)
+        if (p->stores[i].t) TRY(check_root(c, &p->stores[i]));
+    for (int i = 0; i < p->units.n; i++)
+        if (!p->units.at[i]->dead) TRY(check_unit(c, p->units.at[i]));
+    find_writes(c);
+    TRY(check_reads(c));
+    TRY(check_counts(c));
+    if (p->phase >= PHASE_LAYOUT) TRY(check_layout(c));
+    TRY(check_kernels(c));
+    return p->phase >= PHASE_BAND ? check_chains(c) : SOL_OK;
+}
+
+sol_status plan_verify(struct plan *p)
+{
+    if (p->phase == PHASE_NONE) return SOL_OK;
+    struct check c = {.p = p, .scratch = arena_create(p->ctx)};
+    if (!c.scratch) return ctx_check(p->ctx);
+    const sol_status status = check_plan(&c);
+    arena_destroy(c.scratch);
+    return status;
+}
