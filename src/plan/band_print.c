@@ -189,7 +189,7 @@ static void put_fill(struct printing *pr, int i)
     const char *row =
         arena_printf(pr->p->arena, "b->ring%d + (row - b->from%d) * %lld", i, i, (long long)st->row_bytes);
     if (next->fill == 0) {
-        text_line(pr->out, "memset(%s, 0, %lld);", row, (long long)st->row_bytes);
+        text_line(pr->out, "__builtin_memset(%s, 0, %lld);", row, (long long)st->row_bytes);
         return;
     }
     text_line(pr->out, "%s *at = (%s *)(%s);", type->c_name, type->c_name, row);
@@ -206,7 +206,7 @@ static void put_room(struct printing *pr, int i)
     const struct stage *st = &pr->c->stage[i];
     struct text *t = pr->out;
     text_open(t, "if (row - b->from%d == %lld) {", i, (long long)st->ring_rows);
-    text_line(t, "memmove(b->ring%d, b->ring%d + (first - b->from%d) * %lld, (size_t)((row - first) * %lld));", i, i, i,
+    text_line(t, "__builtin_memmove(b->ring%d, b->ring%d + (first - b->from%d) * %lld, (row - first) * %lld);", i, i, i,
               (long long)st->row_bytes, (long long)st->row_bytes);
     text_line(t, "b->from%d = first;", i);
     text_close(t, "}");
@@ -260,7 +260,8 @@ static void put_driver(struct printing *pr, int64_t scratch, int64_t rows_per_ta
     for (int i = 0; i < c->n - 1; i++) {
         if (c->stage[i].kept) continue;
         text_line(t, "b->ring%d = (char *)f->scratch + worker * f->scratch_bytes + %lld;", i, (long long)scratch);
-        text_line(t, "memset(b->ring%d, 0, %lld);", i, (long long)(c->stage[i].row_bytes * c->stage[i].ring_rows));
+        text_line(t, "__builtin_memset(b->ring%d, 0, %lld);", i,
+                  (long long)(c->stage[i].row_bytes * c->stage[i].ring_rows));
         scratch += (c->stage[i].row_bytes * c->stage[i].ring_rows + 63) / 64 * 64;
     }
     text_line(t, "int64_t now = -1;");
@@ -321,7 +322,6 @@ sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, boo
     size_t common = SIZE_MAX;
     for (int i = 1; i < c->n; i++)
         common = MIN(common, join_common(c->stage[0].kernel.source, c->stage[i].kernel.source));
-    text_line(&out, "#include <math.h>\n#include <string.h>");
     text_add(&out, c->stage[0].kernel.source, common);
     int64_t scratch_bytes = 0;
     for (int i = 0; i < c->n; i++) {

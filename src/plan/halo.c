@@ -23,7 +23,7 @@ static void zero_from(struct text *out, const struct store *s, int i, const char
     }
     int d = s->order[inner], low = s->memory.halo_low[d], high = s->memory.halo_high[d];
     long long stride = s->memory.stride[d], size = s->t->dim[d].size;
-    if (low) text_line(out, "memset(y + (%s) * %d, 0, %lld);", at.at, bytes, low * stride * bytes);
+    if (low) text_line(out, "__builtin_memset(y + (%s) * %d, 0, %lld);", at.at, bytes, low * stride * bytes);
     struct text deeper = text_new(out->arena);
     zero_from(&deeper, s, inner + 1, "0", bytes);
     if (deeper.n) {
@@ -32,7 +32,7 @@ static void zero_from(struct text *out, const struct store *s, int i, const char
         text_close(out, "}");
     }
     if (high)
-        text_line(out, "memset(y + (%s + %lld) * %d, 0, %lld);", at.at, (low + size) * stride, bytes,
+        text_line(out, "__builtin_memset(y + (%s + %lld) * %d, 0, %lld);", at.at, (low + size) * stride, bytes,
                   high * stride * bytes);
     while (opened-- > 0) text_close(out, "}");
 }
@@ -45,7 +45,6 @@ sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel
     int d = s->order[outer], low = s->memory.halo_low[d];
     long long rows = padded(s, d), stride = s->memory.stride[d], images = 1;
     for (int i = 0; i < outer; i++) images *= s->t->dim[s->order[i]].size;
-    text_line(&t, "#include <string.h>");
     text_line(&t, "/* zeroes the halo, one row of dimension %d a task */", d);
     text_line(&t, "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)");
     text_open(&t, "{");
@@ -54,7 +53,7 @@ sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel
     text_open(&t, "for (int64_t task = task0; task < task1; ++task) {");
     text_line(&t, "const int64_t row = task %% %lld, at = task * %lld;", rows, stride);
     text_open(&t, "if (row < %d || row >= %lld) {", low, low + (long long)s->t->dim[d].size);
-    text_line(&t, "memset(y + at * %d, 0, %lld);", bytes, stride * bytes);
+    text_line(&t, "__builtin_memset(y + at * %d, 0, %lld);", bytes, stride * bytes);
     text_line(&t, "continue;");
     text_close(&t, "}");
     zero_from(&t, s, outer + 1, "at", bytes);

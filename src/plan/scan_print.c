@@ -122,7 +122,6 @@ static void put_functions(struct printing *pr)
     size_t common = SIZE_MAX;
     for (int i = 0; i < pr->nfunction; i++)
         common = MIN(common, join_common(pr->function[0]->kernel.source, pr->function[i]->kernel.source));
-    text_line(pr->out, "#include <math.h>\n#include <string.h>");
     text_add(pr->out, pr->function[0]->kernel.source, common);
     for (int i = 0; i < pr->nfunction; i++) join_put(pr->out, i, pr->function[i]->kernel.source + common);
 }

@@ -21,7 +21,6 @@ struct helpers {
 
 struct words {
     const char *at, *end;
-    bool begins_line; /* the word stands in a line that begins in the first column */
 };
 
 static bool is_word(char c)
@@ -37,11 +36,10 @@ static const char *skip_comment(const char *at, const char *end)
 }
 
 /* The next name and its length; NULL at the end. Numbers, comments and texts are passed over. */
-static const char *next_word(struct words *w, const char *text, int *out_n)
+static const char *next_word(struct words *w, int *out_n)
 {
     while (w->at < w->end) {
         const char c = *w->at;
-        if (w->at == text || w->at[-1] == '\n') w->begins_line = !isspace((unsigned char)c) && c != '}' && c != '{';
         if (c == '/' && w->at[1] == '*') {
             w->at = skip_comment(w->at, w->end);
         } else if (c == '"') {
@@ -61,27 +59,6 @@ static const char *next_word(struct words *w, const char *text, int *out_n)
     return NULL;
 }
 
-/* -- <math.h>: helper 0. Reading it takes a compiler as long as most kernels do. */
-
-static bool one_of(const char *words, const char *word, int n)
-{
-    for (const char *at = words; (at = strstr(at, word)); at++)
-        if (at[-1] == ' ' && at[n] == ' ') return true;
-    return false;
-}
-
-/* Is it a name that nobody here declares, so that it may be one of the header's? `mine`: functions of the text. */
-static bool may_be_libm(struct arena *a, struct map *mine, const struct words *w, const char *word, int n)
-{
-    static const char values[] = " INFINITY NAN HUGE_VAL HUGE_VALF ",
-                      calls[] = " if for while switch return sizeof do else defined _Pragma _Alignof ";
-    const char *name = arena_printf(a, "%.*s", n, word);
-    if (one_of(values, name, n)) return true;
-    if (*w->at != '(' || !strncmp(name, "__", 2) || !strncmp(name, "sol_", 4) || one_of(calls, name, n)) return false;
-    if (w->begins_line) map_set(mine, name, mine);
-    return !w->begins_line && !map_get(mine, name);
-}
-
 /* -- the table */
 
 static void add(struct helpers *h, const char *text, size_t n)
@@ -93,22 +70,19 @@ static void add(struct helpers *h, const char *text, size_t n)
 /* Marks helpers that stand in a text. */
 static void mark(const struct helpers *h, struct arena *a, const char *text, size_t n, bool *used)
 {
-    struct map *mine = map_create(a);
     struct words w = {.at = text, .end = text + n};
     int length;
-    for (const char *word; (word = next_word(&w, text, &length));) {
+    for (const char *word; (word = next_word(&w, &length));) {
         const intptr_t known = (intptr_t)map_get(h->by_name, arena_printf(a, "%.*s", length, word));
-        if (known)
-            used[known - 1] = true;
-        else if (!used[0])
-            used[0] = may_be_libm(a, mine, &w, word, length);
+        if (known) used[known - 1] = true;
     }
 }
 
-/* The name that a declaration declares: in front of the first bracket, or of the attributes of a type. */
+/* The name that a declaration declares: a macro's, or in front of the first bracket, or of the attributes of a type. */
 static const char *declared(struct arena *a, const char *at)
 {
     if (!strncmp(at, "/*", 2)) at = strchr(skip_comment(at, at + strlen(at)), '\n') + 1;
+    if (*at == '#') return arena_printf(a, "%.*s", (int)strcspn(at + 8, " "), at + 8);
     const char *end = strstr(at, strncmp(at, "typedef", 7) ? "(" : " __attribute__"), *from = end;
     while (is_word(from[-1])) from--;
     return arena_printf(a, "%.*s", (int)(end - from), from);
@@ -126,9 +100,9 @@ static void split(struct helpers *h, const char *text)
     const char *from = NULL;
     for (const char *line = text; *line;) {
         const size_t n = strcspn(line, "\n");
-        const bool heading = !strncmp(line, "/* --", 5);
-        if (!from && n && *line != '#' && !heading) from = line;
-        if (from && ends_declaration(line, n)) {
+        const bool macro = !from && !strncmp(line, "#define ", 8);
+        if (!from && n && (*line != '#' || macro) && strncmp(line, "/* --", 5)) from = line;
+        if (from && (macro || ends_declaration(line, n))) {
             add(h, from, (size_t)(line + n - from));
             map_set(h->by_name, declared(h->arena, from), (void *)(intptr_t)h->at.n);
             from = NULL;
@@ -139,15 +113,13 @@ static void split(struct helpers *h, const char *text)
 
 const struct helpers *helpers_make(struct arena *a, const struct target *t)
 {
-    static const char math[] = "#include <math.h>";
     struct helpers *h = NEW(a, struct helpers);
     struct text all = text_new(a);
     *h = (struct helpers){.arena = a, .by_name = map_create(a)};
     print_prelude(&all, t);
-    add(h, math, strlen(math));
     split(h, all.at);
     bool *used = NEW_ARRAY(a, bool, h->at.n);
-    for (int i = 1; i < h->at.n; i++) {
+    for (int i = 0; i < h->at.n; i++) {
         memset(used, 0, (size_t)h->at.n * sizeof *used);
         mark(h, a, h->at.at[i].text, h->at.at[i].n, used);
         for (int k = 0; k < i; k++)

@@ -157,7 +157,7 @@ static const char scalar_helpers[] =
     "    for (int i = 0; i < 4; i++) {\n"
     "        const double e = fabs(x) < 0.5 ? erf(v) - x : x > 0 ? (1 - x) - erfc(v) : erfc(-v) - (1 + x);\n"
     "        const double step = e / (1.1283791670955126 * exp(-v * v));\n"
-    "        if (!isfinite(step)) break;\n"
+    "        if (!__builtin_isfinite(step)) break;\n"
     "        v -= step / (1 + v * step);\n"
     "    }\n"
     "    return v;\n"
@@ -194,7 +194,7 @@ static const char scalar_helpers[] =
     "    const double term = pow(q, -x);\n"
     "    double factor = x * term / q;\n"
     "    sum += term * q / (x - 1) + 0.5 * term;\n"
-    "    for (int j = 0; j < 9 && isfinite(q); j++) {\n"
+    "    for (int j = 0; j < 9 && __builtin_isfinite(q); j++) {\n"
     "        sum += part[j] * factor;\n"
     "        factor *= (x + 2 * j + 1) * (x + 2 * j + 2) / (q * q);\n"
     "    }\n"
@@ -573,8 +573,24 @@ static void vectors(struct text *out, int lanes)
     }
 }
 
+/* What of libm and of <math.h> generated code uses. Reading the header takes a compiler as long as most kernels do. */
+static void libm(struct text *out)
+{
+    static const char *const unary[] = {"acos", "acosh", "asin",   "asinh", "atan",  "atanh", "ceil",
+                                        "cos",  "cosh",  "erf",    "erfc",  "exp",   "exp2",  "expm1",
+                                        "fabs", "floor", "lgamma", "log",   "log10", "log1p", "log2",
+                                        "rint", "sin",   "sinh",   "sqrt",  "tan",   "tanh",  "trunc"};
+    static const char *const binary[] = {"atan2", "copysign", "fmod", "hypot", "nextafter", "pow"};
+    text_put(out, "#define INFINITY __builtin_inff()\n#define NAN __builtin_nanf(\"\")\n");
+    for (int i = 0; i < COUNT_OF(unary); i++)
+        text_put(out, "double %s(double);\nfloat %sf(float);\n", unary[i], unary[i]);
+    for (int i = 0; i < COUNT_OF(binary); i++)
+        text_put(out, "double %s(double, double);\nfloat %sf(float, float);\n", binary[i], binary[i]);
+}
+
 void print_prelude(struct text *out, const struct target *t)
 {
+    libm(out);
     text_add(out, scalar_helpers, strlen(scalar_helpers));
     for (int lanes = 2; lanes <= MAX(4, target_lanes(t, 4)); lanes *= 2) vectors(out, lanes);
     text_put(out, "\n");
