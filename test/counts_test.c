@@ -324,7 +324,6 @@ static int check(struct sol_ctx *ctx, struct arena *a, bool renews)
 #endif
     if (!compiler_find_program(a, "valgrind")) return skip_because("there is no valgrind (apt-get install valgrind)");
     if (!compiler_find_program(a, cc)) return skip_because("there is no compiler cc (apt-get install gcc)");
-    made_up.device = device_named("x86");
     if (target_check(ctx, &made_up)) return skip_because(sol_error(ctx));
     sol_status status = sol_config_set(ctx, "compiler::name", cc);
     if (!status) status = compiler_name(ctx, a, cc, &compiler);
@@ -349,6 +348,7 @@ int main(int argc, char **argv)
     struct arena *a = arena_create(ctx);
     sol_config_set(ctx, "autotune", "off");
     sol_config_set(ctx, "log::level", "ERROR");
+    made_up.device = device_named("x86");
     const int code = !strcmp(what, "--run") ? say(ctx, run_all(ctx, a, &ran)) : check(ctx, a, !strcmp(what, "--renew"));
     arena_destroy(a);
     sol_ctx_destroy(ctx);
