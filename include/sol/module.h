@@ -41,7 +41,8 @@ enum {
 };
 
 /* p[i] is the address of operand i. */
-typedef void (*sol_kernel_fn)(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker);
+typedef void sol_kernel(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker);
+typedef sol_kernel *sol_kernel_fn;
 
 enum sol_buffer_kind {
     SOL_BUFFER_INPUT, /* index: which input */

@@ -107,7 +107,7 @@ static void declare_kernels(struct arena *a, struct text *out, const char *text)
         at += n;
         if (map_get(done, name)) continue;
         map_set(done, name, (void *)(uintptr_t)name);
-        text_line(out, "HIDDEN void %s(char *const *, const struct sol_frame *, int64_t, int64_t, int);", name);
+        text_line(out, "HIDDEN sol_kernel %s;", name);
     }
 }
 

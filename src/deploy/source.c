@@ -101,7 +101,7 @@ static void put_kernels(struct deploy *d, struct text *t, const struct deploy_co
             const char *name = arena_printf(d->arena, "%s_%d", code->symbol[k], i);
             if (map_get(seen, name) || !strstr(body, arena_printf(d->arena, "{%s,", name))) continue;
             map_set(seen, name, seen);
-            text_put(t, "void %s(char *const *, const struct sol_frame *, int64_t, int64_t, int);\n", name);
+            text_put(t, "sol_kernel %s;\n", name);
         }
 }
 

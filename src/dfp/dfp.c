@@ -411,9 +411,7 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     const double ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops; /* memory is what copies cost */
     tasks_make(d->pl, g, g->shared, ops, task_ns * d->lanes, p->vector, unit, &t);
     if (tiled && !p->blocks) vector_first(&t);
-    text_line(d->p.out,
-              "void KERNEL_%d(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)", i);
-    text_open(d->p.out, "{");
+    kernel_open(d->p.out, i);
     text_line(d->p.out, "(void)f, (void)worker;");
     if (p->vector >= 0) place_temps(m, g);
     print_pointers(d->p.out, d->pl, g);
@@ -423,7 +421,7 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     else
         rows_group(m, &t);
     text_close(d->p.out, "}");
-    text_close(d->p.out, "}");
+    kernel_close(d->p.out);
     out->step[i].tasks = t.tasks;
 }
 

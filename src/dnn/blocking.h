@@ -73,10 +73,10 @@ int64_t blocking_packed_elements(const struct blocking *b);
 void blocking_print(const struct blocking *b, struct text *out);
 /* or its parts: types; micro-kernels and `static void block_panels(char *const *p, real *scratch, int64_t
  * g, int64_t block, int64_t lo, int64_t hi)`, with B_CALLER `(.., int64_t n, int64_t q, const char *next)` for a chunk
- * of a panel; the function of a step over all of it. */
+ * of a panel; the body of a step over all of it, whose operands are the C name's. */
 void blocking_print_head(const struct blocking *b, struct text *out);
 void blocking_print_block(const struct blocking *b, struct text *out);
-void blocking_print_step(const struct blocking *b, struct text *out, const char *name);
+void blocking_print_tasks(const struct blocking *b, struct text *out, const char *operands);
 
 /* gather.c */
 void gather_print(const struct blocking *b, struct text *out);

@@ -324,21 +324,16 @@ static void tile_table(const struct blocking *b, struct text *out, bool last)
     text_put(out, "};\n");
 }
 
-void blocking_print_step(const struct blocking *b, struct text *out, const char *name)
+void blocking_print_tasks(const struct blocking *b, struct text *out, const char *operands)
 {
-    text_put(out, "void %s(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n",
-             name);
-    out->indent++;
     text_line(out, "real *const scratch = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_open(out, "for (int64_t t = task0; t < task1;) {");
     text_line(out, "const int64_t lo = t %% %lld, hi = least(%lld, lo + task1 - t), at = t / %lld;",
               (long long)b->panels, (long long)b->panels, (long long)b->panels);
-    text_line(out, "block_panels(p, scratch, at / %lld, at %% %lld, lo, hi);", (long long)b->nblock,
+    text_line(out, "block_panels(%s, scratch, at / %lld, at %% %lld, lo, hi);", operands, (long long)b->nblock,
               (long long)b->nblock);
     text_line(out, "t += hi - lo;");
     text_close(out, "}");
-    out->indent--;
-    text_put(out, "}\n");
 }
 
 void blocking_print_head(const struct blocking *b, struct text *out)
@@ -380,5 +375,7 @@ void blocking_print(const struct blocking *b, struct text *out)
 {
     blocking_print_head(b, out);
     blocking_print_block(b, out);
-    blocking_print_step(b, out, "KERNEL_0");
+    kernel_open(out, 0);
+    blocking_print_tasks(b, out, "p");
+    kernel_close(out);
 }

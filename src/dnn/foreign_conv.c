@@ -578,16 +578,14 @@ sol_status foreign_conv_emit(const struct solver_context *sc, const struct clust
     struct text text = solver_text(sc);
     foreign_begin(by, &text);
     print_tables(&c, &text);
-    text_put(&text,
-             "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n");
-    text.indent++;
+    kernel_open(&text, 0);
     text_line(&text, "real *const sums = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_line(&text, "const run_fn run = find_run();");
     text_line(&text, "if (!run) sol_error(f, SOL_KERNEL_PLUGIN);");
     text_open(&text, "for (int64_t t = task0; run && t < task1; t++) {");
     print_task(&c, sc->target, &text);
     text_close(&text, "}");
-    text_put(&text, "}\n");
+    kernel_close(&text);
     out->source = text.at;
     out->nstep = 1;
     out->step[0].tasks = c.images * c.blocks * c.nblock;

@@ -218,14 +218,12 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     struct text text = solver_text(sc);
     text_put(&text, "typedef %s real;\n", dtype_def(g.p.dtype)->c_name);
     dots_function(&g, &text, epilogue_type(&e));
-    text_put(&text,
-             "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n");
-    text.indent++;
+    kernel_open(&text, 0);
     text_open(&text, "for (int64_t t = task0; t < task1; t++) {");
     task_body(&g, sc->target, &text);
     text_close(&text, "}");
     text_line(&text, "(void)f, (void)worker;");
-    text_put(&text, "}\n");
+    kernel_close(&text);
     out->source = text.at;
     out->nstep = 1;
     out->step[0].tasks = g.nouter * g.groups;

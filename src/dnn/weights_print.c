@@ -4,9 +4,6 @@
 
 #define SAY(...) arena_printf(w->p.arena, __VA_ARGS__)
 
-static const char *const step_head =
-    "(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n";
-
 const char *weights_vector(const struct weights *w)
 {
     return SAY("%sx%d", w->p.dtype == SOL_F64 ? "f64" : "f32", w->lanes);
@@ -368,8 +365,7 @@ static int work_operand(const struct weights *w)
 static void sums_step(const struct weights *w, struct text *out)
 {
     const long long tile = (long long)w->rows * w->width;
-    text_put(out, "void KERNEL_0");
-    begin(out, step_head);
+    kernel_open(out, 0);
     text_line(out, "real *const scratch = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
     text_line(out, "const int64_t at = task / %lld, group = task %% %lld;", (long long)w->ngroup, (long long)w->ngroup);
@@ -393,8 +389,7 @@ static void sums_step(const struct weights *w, struct text *out)
 
 static void total_step(const struct weights *w, struct text *out)
 {
-    text_put(out, "void KERNEL_1");
-    begin(out, step_head);
+    kernel_open(out, 1);
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
     text_line(out, "const int64_t at = task / %lld, i = task %% %lld;", (long long)w->a.block, (long long)w->a.block);
     block_digits(w, out, "at");

@@ -347,9 +347,6 @@ static int weights_operand(const struct winograd *w)
 
 /* -- steps */
 
-static const char *const step_head =
-    "(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{\n";
-
 /* A task is a panel of a chunk. */
 static void weights_step(const struct winograd *w, struct text *out)
 {
@@ -358,8 +355,7 @@ static void weights_step(const struct winograd *w, struct text *out)
     const int64_t *s = p->b.view.s;
     const long long in = axis_stride(&w->channels, s), lane = axis_stride(&w->outputs, s),
                     plane = b->nchunk * b->panels * b->panel_elements;
-    text_put(out, "void KERNEL_0%s", step_head);
-    out->indent++;
+    kernel_open(out, 0);
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
     text_line(out, "const int64_t chunk = task / %lld, panel = task %% %lld;", (long long)b->panels,
               (long long)b->panels);
@@ -383,16 +379,15 @@ static void weights_step(const struct winograd *w, struct text *out)
     text_close(out, "}");
     text_close(out, "}");
     text_line(out, "(void)f, (void)worker;");
-    out->indent--;
-    text_put(out, "}\n\n");
+    kernel_close(out);
+    text_put(out, "\n");
 }
 
 static void task_step(const struct winograd *w, struct text *out)
 {
     const long long x = (long long)w->points * w->points;
     const long long v_at = x * w->v_pitch, m_at = v_at + x * w->v_plane;
-    text_put(out, "void KERNEL_%d%s", w->weights, step_head);
-    out->indent++;
+    kernel_open(out, w->weights);
     text_line(out, "real *const edge = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_line(out, "real *const v = edge + %lld, *const m = edge + %lld;", v_at, m_at);
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
@@ -407,21 +402,19 @@ static void task_step(const struct winograd *w, struct text *out)
               (long long)w->m_pitch);
     text_close(out, "}");
     text_close(out, "}");
-    out->indent--;
-    text_put(out, "}\n");
+    kernel_close(out);
 }
 
 static void input_step(const struct winograd *w, struct text *out, int first, int v)
 {
-    text_put(out, "void KERNEL_%d%s", first, step_head);
-    out->indent++;
+    kernel_open(out, first);
     text_line(out, "real *const edge = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_line(
         out,
         "for (int64_t t = task0; t < task1; t++) input_any((const real *)p[%d], edge, t, (real *)p[%d] + t * %lld);",
         problem_operand(&w->p, w->p.a.tensor), v, (long long)w->v_pitch);
-    out->indent--;
-    text_put(out, "}\n\n");
+    kernel_close(out);
+    text_put(out, "\n");
 }
 
 /* A task is a panel of outputs. */
@@ -431,8 +424,7 @@ static void panel_steps(const struct winograd *w, struct text *out)
     const int v = operands(w);
     const long long x = (long long)w->points * w->points, taps = (long long)w->taps * w->taps, width = b->width;
     input_step(w, out, 0, v);
-    text_put(out, "void KERNEL_1%s", step_head);
-    out->indent++;
+    kernel_open(out, 1);
     text_line(
         out, "real *const points = (real *)((char *)f->scratch + worker * f->scratch_bytes), *const m = points + %lld;",
         x * w->u_plane);
@@ -457,8 +449,7 @@ static void panel_steps(const struct winograd *w, struct text *out)
     text_line(out, "for (int64_t t = 0; t < %lld; t++) output_any(p, m + t * %lld, t, n);", (long long)w->tiles,
               (long long)w->m_pitch);
     text_close(out, "}");
-    out->indent--;
-    text_put(out, "}\n");
+    kernel_close(out);
 }
 
 static void three_steps(const struct winograd *w, struct text *out)
@@ -466,22 +457,18 @@ static void three_steps(const struct winograd *w, struct text *out)
     const struct blocking *b = &w->b;
     const int first = w->weights, v = operands(w) + first, m = v + 1;
     input_step(w, out, first, v);
-    text_put(out, "static ");
-    blocking_print_step(b, out, "products");
-    text_put(out, "\nvoid KERNEL_%d%s", first + 1, step_head);
-    out->indent++;
+    kernel_open(out, first + 1);
     text_line(out, "char *const q[3] = {p[%d], p[%d], p[%d]};", v, weights_operand(w), m);
-    text_line(out, "products(q, f, task0, task1, worker);");
-    out->indent--;
-    text_put(out, "}\n\nvoid KERNEL_%d%s", first + 2, step_head);
-    out->indent++;
+    blocking_print_tasks(b, out, "q");
+    kernel_close(out);
+    text_put(out, "\n");
+    kernel_open(out, first + 2);
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
     text_line(out, "const int64_t t = task / %lld, n = task %% %lld;", (long long)b->panels, (long long)b->panels);
     text_line(out, "output_any(p, (const real *)p[%d] + t * %lld + n * %d, t, n);", m, (long long)w->m_pitch, b->width);
     text_close(out, "}");
     text_line(out, "(void)f, (void)worker;");
-    out->indent--;
-    text_put(out, "}\n");
+    kernel_close(out);
 }
 
 void winograd_print(struct winograd *w, struct text *out)

@@ -254,8 +254,7 @@ static void put_driver(struct printing *pr, int64_t scratch, int64_t rows_per_ta
     const struct chain *c = pr->c;
     const struct stage *last = &c->stage[c->n - 1];
     struct text *t = pr->out;
-    text_line(t, "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)");
-    text_open(t, "{");
+    kernel_open(t, 0);
     text_line(t, "struct bands state = {0}, *const b = &state;");
     for (int i = 0; i < c->n - 1; i++) {
         if (c->stage[i].kept) continue;
@@ -280,7 +279,7 @@ static void put_driver(struct printing *pr, int64_t scratch, int64_t rows_per_ta
     put_call(pr, c->n - 1);
     text_close(t, "}");
     text_close(t, "}");
-    text_close(t, "}");
+    kernel_close(t);
 }
 
 static void number_operands(struct printing *pr)

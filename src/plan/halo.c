@@ -46,8 +46,7 @@ sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel
     long long rows = padded(s, d), stride = s->memory.stride[d], images = 1;
     for (int i = 0; i < outer; i++) images *= s->t->dim[s->order[i]].size;
     text_line(&t, "/* zeroes the halo, one row of dimension %d a task */", d);
-    text_line(&t, "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)");
-    text_open(&t, "{");
+    kernel_open(&t, 0);
     text_line(&t, "(void)f, (void)worker;");
     text_line(&t, "char *restrict y = p[0] - %lld;", (long long)s->origin * bytes);
     text_open(&t, "for (int64_t task = task0; task < task1; ++task) {");
@@ -58,7 +57,7 @@ sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel
     text_close(&t, "}");
     zero_from(&t, s, outer + 1, "at", bytes);
     text_close(&t, "}");
-    text_close(&t, "}");
+    kernel_close(&t);
     *out = (struct kernel){.source = t.at, .nstep = 1, .solver = "halo"};
     out->step[0].tasks = rows * images;
     out->step[0].suffix = "halo";

@@ -185,8 +185,7 @@ static void put_driver(struct printing *pr)
 {
     const struct scan *s = pr->s;
     struct text *t = pr->out;
-    text_line(t, "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)");
-    text_open(t, "{");
+    kernel_open(t, 0);
     text_line(t, "char *const scratch = (char *)f->scratch + worker * f->scratch_bytes;");
     text_line(t, "(void)scratch;");
     text_open(t, "for (int64_t task = task0; task < task1; task++) {");
@@ -201,7 +200,7 @@ static void put_driver(struct printing *pr)
         text_close(t, "}");
     }
     text_close(t, "}");
-    text_close(t, "}");
+    kernel_close(t);
 }
 
 /* What takes longest. */

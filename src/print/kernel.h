@@ -142,6 +142,10 @@ sol_status solver_emit(const struct solver *s, const struct solver_context *sc, 
 /* What a kernel of these loops computes, for people: statements with the names that its text has, one a line. */
 const char *kernel_what(struct arena *a, const struct loops *l);
 
+/* flavour.c: the function of a step, up to its first line, and its end. */
+void kernel_open(struct text *out, int step);
+void kernel_close(struct text *out);
+
 /* expr.c: C text of expressions, scalar or on GNU vectors; shared by the plain nest, dfp and dnn (epilogues). */
 
 /* How a read of a tensor prints: returns C text for the value (of the tensor's compute type, p->lanes wide; with

@@ -75,9 +75,7 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
     const struct print_group *g = &pl->group[i];
     struct print_tasks t;
     tasks_make(pl, g, g->shared, g->ops, NEST_TASK, -1, NULL, &t);
-    text_line(p->out,
-              "void KERNEL_%d(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)", i);
-    text_open(p->out, "{");
+    kernel_open(p->out, i);
     text_line(p->out, "(void)f, (void)worker;");
     print_pointers(p->out, pl, g);
     tasks_open(p, &t);
@@ -96,7 +94,7 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
         if (st->scan_step) text_close(p->out, "}");
     }
     while (opened--) text_close(p->out, "}");
-    text_close(p->out, "}");
+    kernel_close(p->out);
     out->step[i].tasks = t.tasks;
 }
 
