@@ -9,19 +9,14 @@ static const char *c_type(const struct problem *p)
     return dtype_def(p->dtype)->c_name;
 }
 
-/* " + index * stride", or nothing. */
-static const char *term(const struct blocking *b, const char *text, const char *index, int64_t stride)
-{
-    return stride ? SAY("%s + %s * INT64_C(%lld)", text, index, (long long)stride) : text;
-}
-
 /* Offset of a view at the tile's outer index, pixel and panel. */
 static const char *view_offset(const struct blocking *b, const struct view *v)
 {
-    const char *text = SAY("INT64_C(%lld)", (long long)v->c);
-    for (int i = 0; i < b->outer.n; i++) text = term(b, text, SAY("g%d", i), axis_stride(&b->outer.at[i], v->s));
-    for (int i = 0; i < b->m.n; i++) text = term(b, text, SAY("m%d", i), axis_stride(&b->m.at[i], v->s));
-    return term(b, text, "n", v->s[b->p->vector] * b->width);
+    struct offset o = {.arena = b->p->arena, .constant = v->c};
+    for (int i = 0; i < b->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&b->outer.at[i], v->s));
+    for (int i = 0; i < b->m.n; i++) offset_add(&o, SAY("m%d", i), axis_stride(&b->m.at[i], v->s));
+    offset_add(&o, "n", v->s[b->p->vector] * b->width);
+    return offset_text(&o);
 }
 
 /* -- tables of runs: offsets of a (and of b in place) of all K axes but the last */
@@ -53,7 +48,9 @@ static void outer_digits(const struct blocking *b, struct text *out)
     int64_t below = b->nouter;
     for (int i = 0; i < b->outer.n; i++) {
         below /= b->outer.at[i].size;
-        text_line(out, "const int64_t g%d = g / %lld %% %lld;", i, (long long)below, (long long)b->outer.at[i].size);
+        const char *at = below > 1 ? SAY("g / %lld", (long long)below) : "g";
+        text_line(out, i ? "const int64_t g%d = %s %% %lld;" : "const int64_t g%d = %s;", i, at,
+                  (long long)b->outer.at[i].size);
     }
 }
 
@@ -97,40 +94,42 @@ static void close_tile_loops(const struct blocking *b, struct text *out)
 static const char *a_position(const struct blocking *b)
 {
     const struct problem *p = b->p;
-    const char *text = b->gather ? "block_a" : SAY("a + INT64_C(%lld)", (long long)p->a.view.c);
-    int64_t shift = 0;
+    struct offset o = {.arena = p->arena, .constant = b->gather ? 0 : p->a.view.c};
     for (int i = 0; i < b->m.n; i++)
-        text =
-            term(b, text, b->gather ? SAY("(m%d - l%d)", i, i) : SAY("m%d", i), axis_stride(&b->m.at[i], b->a_stride));
-    if (b->group >= 0) text = term(b, text, "n", b->width);
+        offset_add(&o, b->gather ? SAY("(m%d - l%d)", i, i) : SAY("m%d", i), axis_stride(&b->m.at[i], b->a_stride));
+    if (b->group >= 0) offset_add(&o, "n", b->width);
     if (!b->gather) {
-        for (int i = 0; i < b->outer.n; i++)
-            text = term(b, text, SAY("g%d", i), axis_stride(&b->outer.at[i], p->a.view.s));
-        if (b->chunk_axis >= 0) text = term(b, text, "q", b->chunk * axis_stride(&b->k.at[b->chunk_axis], b->a_stride));
-        return text;
+        for (int i = 0; i < b->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&b->outer.at[i], p->a.view.s));
+        if (b->chunk_axis >= 0) offset_add(&o, "q", b->chunk * axis_stride(&b->k.at[b->chunk_axis], b->a_stride));
+        return SAY("a + %s", offset_text(&o));
     }
     for (int i = 0; i < b->k.n; i++) { /* letters that run backwards begin at their end */
         const struct axis *x = &b->k.at[i];
         for (int k = 0; k < x->n; k++) {
             const int64_t s = b->a_stride[x->letter[k]];
             const int64_t n = i == b->chunk_axis ? b->chunk : p->loops->letters.at[x->letter[k]].size;
-            if (s < 0) shift -= s * (n - 1);
+            if (s < 0) o.constant -= s * (n - 1);
         }
     }
-    return shift ? SAY("%s + INT64_C(%lld)", text, (long long)shift) : text;
+    return SAY("block_a + %s", offset_text(&o));
 }
 
 static const char *b_panel(const struct blocking *b, const char *g, const char *q, const char *n)
 {
     const struct problem *p = b->p;
     if (b->options.source == B_CALLER) return "b";
-    if (b->options.source == B_PACKED)
-        return SAY("b + ((%s * %lld + %s) * %lld + %s) * INT64_C(%lld)", g, (long long)b->nchunk, q,
-                   (long long)b->panels, n, (long long)b->panel_elements);
-    const char *text = SAY("b + INT64_C(%lld)", (long long)p->b.view.c);
-    for (int i = 0; i < b->outer.n; i++) text = term(b, text, SAY("g%d", i), axis_stride(&b->outer.at[i], p->b.view.s));
-    if (b->chunk_axis >= 0) text = term(b, text, q, b->chunk * axis_stride(&b->k.at[b->chunk_axis], p->b.view.s));
-    return term(b, text, SAY("(%s)", n), b->width * axis_stride(&b->n, p->b.view.s));
+    if (b->options.source == B_PACKED) {
+        struct offset packed = {.arena = p->arena};
+        if (b->nouter > 1) offset_add(&packed, g, b->nchunk * b->panels * b->panel_elements);
+        if (b->nchunk > 1) offset_add(&packed, q, b->panels * b->panel_elements);
+        offset_add(&packed, n, b->panel_elements);
+        return SAY("b + %s", offset_text(&packed));
+    }
+    struct offset o = {.arena = p->arena, .constant = p->b.view.c};
+    for (int i = 0; i < b->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&b->outer.at[i], p->b.view.s));
+    if (b->chunk_axis >= 0) offset_add(&o, q, b->chunk * axis_stride(&b->k.at[b->chunk_axis], p->b.view.s));
+    offset_add(&o, n, b->width * axis_stride(&b->n, p->b.view.s));
+    return SAY("b + %s", offset_text(&o));
 }
 
 /* A square of `lanes` rows of b, read along k, written as rows along n: log2(lanes) rounds that exchange halves. Rows

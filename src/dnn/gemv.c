@@ -169,12 +169,10 @@ static const char *letter_value(void *user, int letter)
 
 static const char *offset(const struct gemv *g, const struct view *v)
 {
-    const char *text = SAY("INT64_C(%lld)", (long long)v->c);
-    for (int i = 0; i < g->outer.n; i++)
-        if (axis_stride(&g->outer.at[i], v->s))
-            text = SAY("%s + g%d * INT64_C(%lld)", text, i, (long long)axis_stride(&g->outer.at[i], v->s));
-    const int64_t s = axis_stride(&g->n, v->s) * g->lanes;
-    return s ? SAY("%s + n * INT64_C(%lld)", text, (long long)s) : text;
+    struct offset o = {.arena = g->p.arena, .constant = v->c};
+    for (int i = 0; i < g->outer.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&g->outer.at[i], v->s));
+    offset_add(&o, "n", axis_stride(&g->n, v->s) * g->lanes);
+    return offset_text(&o);
 }
 
 static void task_body(struct gemv *g, const struct target *t, struct text *out)

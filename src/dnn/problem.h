@@ -60,6 +60,15 @@ int64_t problem_size(const struct problem *p, uint64_t letters); /* product of t
 /* The number p[i] of a tensor among the kernel's operands. */
 int problem_operand(const struct problem *p, int tensor);
 
+/* offset.c: an element offset as C text; an index is a number, or a C expression of int64_t that binds as a factor */
+struct offset {
+    struct arena *arena;
+    int64_t constant;
+    const char *terms; /* NULL: none yet */
+};
+void offset_add(struct offset *o, const char *index, int64_t stride);
+const char *offset_text(const struct offset *o);
+
 /* axes.c: letters merged to axes */
 
 #define AXIS_MAX_LETTERS 8

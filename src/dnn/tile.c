@@ -30,9 +30,11 @@ static const char *place(void *user, struct text *out, int view)
     const struct tile *t = user;
     const int64_t *s = t->b->p->view[view].s;
     (void)out;
-    return arena_printf(t->b->p->arena, "(%s * INT64_C(%lld) + %s * INT64_C(%lld) + %s * INT64_C(%lld))", t->row,
-                        (long long)row_stride(t->b, s), t->col, (long long)col_stride(t->b, s), t->vec,
-                        (long long)(s[t->b->p->vector] * t->b->lanes));
+    struct offset o = {.arena = t->b->p->arena};
+    offset_add(&o, t->row, row_stride(t->b, s));
+    offset_add(&o, t->col, col_stride(t->b, s));
+    offset_add(&o, t->vec, s[t->b->p->vector] * t->b->lanes);
+    return offset_text(&o);
 }
 
 static bool axis_is(const struct axis *x, int letter)
@@ -82,7 +84,7 @@ static const char *partial(const struct tile *t, int r, int c, int v)
         const int64_t *s = b->p->view[b->partial].s;
         at = r * row_stride(b, s) + c * col_stride(b, s) + v * b->lanes;
     }
-    return arena_printf(b->p->arena, "sums + INT64_C(%lld)", (long long)at);
+    return arena_printf(b->p->arena, "sums + %lld", (long long)at);
 }
 
 static bool is_part(const struct tile *t, int v)
@@ -119,12 +121,12 @@ static void step(const struct tile *t, int u, int64_t pitch)
     const int64_t ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride);
     text_open(t->out, "{");
     for (int v = 0; v < t->vectors; v++)
-        text_line(t->out, "const %s w%d = *(const %s *)(wk + INT64_C(%lld));", t->type, v, t->type,
+        text_line(t->out, "const %s w%d = *(const %s *)(wk + %lld);", t->type, v, t->type,
                   (long long)(u * pitch + v * b->lanes));
     for (int r = 0; r < t->rows; r++)
         for (int c = 0; c < t->cols; c++) {
             const int64_t at = r * row_stride(b, b->a_stride) + c * col_stride(b, b->a_stride) + u * ks;
-            text_put(t->out, "%*s{ const real s = xk[INT64_C(%lld)];", t->out->indent * 4, "", (long long)at);
+            text_put(t->out, "%*s{ const real s = xk[%lld];", t->out->indent * 4, "", (long long)at);
             for (int v = 0; v < t->vectors; v++) text_put(t->out, " %s += s * w%d;", acc(t, r, c, v), v);
             text_put(t->out, " }\n");
         }
@@ -142,7 +144,7 @@ static void group_run(const struct tile *t)
         for (int c = 0; c < t->cols; c++) {
             const int64_t at = r * row_stride(b, b->a_stride) + c * col_stride(b, b->a_stride);
             text_open(t->out, "{");
-            text_line(t->out, "const %s v = *(const %s *)(xk + INT64_C(%lld));", t->type, t->type, (long long)at);
+            text_line(t->out, "const %s v = *(const %s *)(xk + %lld);", t->type, t->type, (long long)at);
             for (int u = 0; u < n; u++) {
                 text_put(t->out, "%*s%s += __builtin_shufflevector(v, v", t->out->indent * 4, "", acc(t, r, c, 0));
                 for (int l = 0; l < b->lanes; l++) text_put(t->out, ", %d", l / n * n + u);

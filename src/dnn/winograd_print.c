@@ -82,7 +82,7 @@ static void input_vector(const struct winograd *w, struct text *out, int count)
         text_line(out, "vec o[%d];", n);
         text_line(out, "input_line(t[%d], o);", i);
         for (int j = 0; j < n; j++)
-            text_line(out, "*(vec *)(v + INT64_C(%lld) + c) = o[%d];", (long long)(i * n + j) * w->v_plane, j);
+            text_line(out, "*(vec *)(v + %lld + c) = o[%d];", (long long)(i * n + j) * w->v_plane, j);
         text_close(out, "}");
     }
 }
@@ -136,11 +136,11 @@ static const char *steps(const struct winograd *w, int dim, const char *x)
 
 static const char *image_offset(const struct winograd *w, const struct view *v)
 {
-    const char *text = SAY("INT64_C(%lld)", (long long)v->c);
-    for (int i = 0; i < w->images.n; i++)
-        text = SAY("%s + g%d * INT64_C(%lld)", text, i, (long long)axis_stride(&w->images.at[i], v->s));
-    return SAY("%s + row * INT64_C(%lld) + col * INT64_C(%lld)", text, (long long)v->s[w->rows],
-               (long long)v->s[w->cols]);
+    struct offset o = {.arena = w->p.arena, .constant = v->c};
+    for (int i = 0; i < w->images.n; i++) offset_add(&o, SAY("g%d", i), axis_stride(&w->images.at[i], v->s));
+    offset_add(&o, "row", v->s[w->rows]);
+    offset_add(&o, "col", v->s[w->cols]);
+    return offset_text(&o);
 }
 
 /* Tile t of the input; windows that leave the memory are copied between zeros first. */
@@ -191,9 +191,11 @@ static const char *place(void *user, struct text *out, int view)
     const struct winograd *w = at->w;
     const int64_t *s = w->p.view[view].s;
     (void)out;
-    return SAY("(%s * INT64_C(%lld) + %s * INT64_C(%lld) + %s * INT64_C(%lld))", at->i,
-               (long long)(s[w->rows] * w->dilation[0]), at->j, (long long)(s[w->cols] * w->dilation[1]), at->c,
-               (long long)(s[w->p.vector] * w->b.lanes));
+    struct offset o = {.arena = w->p.arena};
+    offset_add(&o, at->i, s[w->rows] * w->dilation[0]);
+    offset_add(&o, at->j, s[w->cols] * w->dilation[1]);
+    offset_add(&o, at->c, s[w->p.vector] * w->b.lanes);
+    return offset_text(&o);
 }
 
 static void output_vector(const struct winograd *w, struct text *out, const char *c, int valid)
@@ -211,8 +213,8 @@ static void output_vector(const struct winograd *w, struct text *out, const char
         text_open(out, "{");
         text_line(out, "vec d[%d], r[%d];", n, m);
         for (int i = 0; i < n; i++)
-            text_line(out, "d[%d] = *(const vec *)(m + INT64_C(%lld) + %s * %d);", i,
-                      (long long)(i * n + j) * w->m_plane, c, w->b.lanes);
+            text_line(out, "d[%d] = *(const vec *)(m + %lld + %s * %d);", i, (long long)(i * n + j) * w->m_plane, c,
+                      w->b.lanes);
         text_line(out, "output_line(d, r);");
         for (int i = 0; i < m; i++) text_line(out, "t[%d][%d] = r[%d];", i, j, i);
         text_close(out, "}");

@@ -1,0 +1,23 @@
+/* Offsets as C text: sums of constants and of index times stride. Constants fold, and what is 0 is left out. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dnn/problem.h"
+
+void offset_add(struct offset *o, const char *index, int64_t stride)
+{
+    if (!stride) return;
+    if (isdigit((unsigned char)*index) && !index[strspn(index, "0123456789")])
+        o->constant += strtoll(index, NULL, 10) * stride;
+    else
+        o->terms = arena_printf(o->arena, stride == 1 ? "%s%s%s" : "%s%s%s * %lld", o->terms ? o->terms : "",
+                                o->terms ? " + " : "", index, (long long)stride);
+}
+
+const char *offset_text(const struct offset *o)
+{
+    if (!o->terms) return arena_printf(o->arena, "%lld", (long long)o->constant);
+    if (!o->constant) return o->terms;
+    return arena_printf(o->arena, "%s %c %lld", o->terms, o->constant < 0 ? '-' : '+', llabs((long long)o->constant));
+}
