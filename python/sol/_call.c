@@ -337,11 +337,9 @@ static PyObject *caller_call(PyObject *self, PyObject *const *args, Py_ssize_t n
     return result;
 }
 
-static PyObject *caller_refresh(PyObject *self, PyObject *unused)
+static PyObject *caller_refresh(PyObject *self, PyObject *ids)
 {
-    struct py_caller *c = (struct py_caller *)self;
-    (void)unused;
-    params_forget(c);
+    if (params_forget((struct py_caller *)self, ids == Py_None ? NULL : ids)) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -353,7 +351,8 @@ static PyMethodDef caller_methods[] = {
     {"backward", call_backward, METH_VARARGS,
      "backward(saved, inputs, outputs, gradients, threads) -> tuple of gradients; None for what backward does not "
      "read"},
-    {"refresh", caller_refresh, METH_NOARGS, "refresh(): the next call takes every parameter as changed"},
+    {"refresh", caller_refresh, METH_O,
+     "refresh(ids): the next call takes parameters with these ids, or with None every one, as changed"},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot caller_slots[] = {

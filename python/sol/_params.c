@@ -223,10 +223,19 @@ long long params_epoch(const struct param_set *set)
     return set->epoch;
 }
 
-void params_forget(struct py_caller *c)
+/* By ids: looking for tensors would run Python code, in which sets may come and go. */
+int params_forget(struct py_caller *c, PyObject *ids)
 {
     for (struct param_set *s = c->sets; s; s = s->next)
-        for (int i = 0; i < c->nparam; i++) s->given[i].fresh = false;
+        for (int i = 0; i < c->nparam; i++) {
+            struct given *g = &s->given[i];
+            PyObject *id = ids && g->as.tensor ? PyLong_FromVoidPtr(g->as.tensor) : NULL;
+            const int in = id ? PySet_Contains(ids, id) : !ids;
+            Py_XDECREF(id);
+            if (in < 0 || PyErr_Occurred()) return -1;
+            if (in) g->fresh = false;
+        }
+    return 0;
 }
 
 int params_visit(struct py_caller *c, visitproc visit, void *arg)

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from sol import _core, log
 from sol.api import next_seed
 
-from . import profiling, training
+from . import optimizers, profiling, training
 from .export import export
 from .layout import Layout
 from .skeleton import model_class
@@ -134,6 +134,7 @@ class Program:
         log.memory("Training" if self.gradient else "Inference", self.net.memory, f"{self.name} for {self.what}")
         self.caller = self._make_caller(*self.pending)
         self.pending = None
+        optimizers.watch(self)
 
     def _make_caller(self, leaves: Sequence[Any], modes: Any) -> _core.Caller:
         t = self.translation
@@ -312,12 +313,12 @@ class Program:
             o.tensor.requires_grad for o in self.owned.values()
         )
 
-    def refresh(self) -> None:
-        """The next call takes every parameter as changed."""
+    def refresh(self, ids: set[int] | None = None) -> None:
+        """The next call takes parameters with these ids, or every one, as changed."""
         for c in self.copies.values():
             c.state = ()
         if self.pending is None:
-            self.caller.refresh()
+            self.caller.refresh(ids)
 
 
 def _example(leaf: Any, wanted: bool) -> Any:
