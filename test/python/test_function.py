@@ -131,7 +131,7 @@ class Looks(Straight):
         return g if g.sum() > 0 else -g
 
 
-@pytest.mark.parametrize("function, why", [(Dirty, "mark_dirty"), (Again, "runs autograd"), (Looks, "DataDependent")])
+@pytest.mark.parametrize("function, why", [(Dirty, "mark_dirty"), (Again, "runs autograd"), (Looks, "depends on data")])
 def test_what_cannot_be_traced_is_refused_by_name(function, why, capfd):
     m, x = Net(lambda x, y: function.apply(x + y)), torch.randn(SHAPE)
     s = sol.optimize(m, x)
@@ -143,3 +143,10 @@ def test_what_cannot_be_traced_is_refused_by_name(function, why, capfd):
     ):
         s(x)
     assert function.apply(x).shape == SHAPE
+
+
+def test_a_backward_that_looks_at_its_gradient():
+    """What stands for the gradient while a backward is traced has no values, whatever the arguments have."""
+    x = torch.randn(SHAPE, requires_grad=True)
+    with pytest.raises(sol.UnsupportedError, match=r"depends on data \(test_function.py:\d+\): .* value of a gradient"):
+        sol.optimize(lambda x: Looks.apply(x))(x).sum().backward()

@@ -166,6 +166,26 @@ def test_buffers_are_seen():
         assert programs(s) == 2
 
 
+class Running(nn.Module):
+    """Looks at statistics that the call itself has written."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3, affine=False)
+
+    def forward(self, x):
+        y = self.norm(x)
+        return y if self.norm.running_mean.sum() > 0 else -y
+
+
+def test_statistics_are_read_behind_their_write():
+    mine, theirs = Running().train(), Running().train()
+    s = sol.optimize(mine)
+    for x in (torch.rand(4, 3) + 1, torch.rand(4, 3) - 9, torch.rand(4, 3) + 1):
+        torch.testing.assert_close(s(x), theirs(x))
+    assert programs(s) == 2
+
+
 def test_in_threads():
     """Threads with values of their own get results of their own; each value is compiled once."""
     m = Steps().eval()
@@ -229,6 +249,13 @@ def test_refused(f, what):
         sol.UnsupportedError, match=rf"Reading: .* depends on data \(test_values.py:\d+\): .* of {what}"
     ):
         sol.optimize(Reading(f), A)
+
+
+def test_too_many_numbers():
+    with pytest.raises(
+        sol.UnsupportedError, match=r"reads 90000 numbers of its arguments \(test_values.py:\d+\), too many"
+    ):
+        sol.optimize(lambda x: sum(map(sum, x.tolist())) + x, torch.rand(300, 300))
 
 
 def test_examples_without_data():

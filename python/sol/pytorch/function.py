@@ -86,8 +86,11 @@ def _no_autograd() -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def apply(function: Any, args: tuple[Any, ...], add: Callable[[Any, Any, Any], None]) -> Any:
-    """What `function.apply(*args)` gives while a model is traced; `add(value, marker, pairs)` adds a graft's node for a tensor."""
+def apply(
+    function: Any, args: tuple[Any, ...], mark: Callable[[Any], None], add: Callable[[Any, Any, Any], None]
+) -> Any:
+    """What `function.apply(*args)` gives while a model is traced; `add(value, marker, pairs)` adds a graft's node for a tensor,
+    `mark(marker)` says that a tensor stands for a gradient."""
     wanted = [isinstance(a, torch.Tensor) and a.requires_grad for a in args]
     ctx = Context(tuple(wanted))
     with torch.no_grad():
@@ -104,14 +107,17 @@ def apply(function: Any, args: tuple[Any, ...], add: Callable[[Any, Any, Any], N
         if isinstance(part, torch.Tensor) and part.is_floating_point() and not fixed:
             if any(part is a for a in args):
                 raise _core.UnsupportedError("it returns an argument as it is")
-            parts[i] = _grafted(function, ctx, args, parts, i, add)
+            parts[i] = _grafted(function, ctx, args, parts, i, mark, add)
     return type(made)(parts) if isinstance(made, tuple | list) else parts[0]
 
 
-def _grafted(function: Any, ctx: Context, args: tuple[Any, ...], parts: list[Any], i: int, add: Any) -> torch.Tensor:
+def _grafted(
+    function: Any, ctx: Context, args: tuple[Any, ...], parts: list[Any], i: int, mark: Any, add: Any
+) -> torch.Tensor:
     """One of the results: backward for it alone, as all are for no gradient of the others."""
     with torch.no_grad(), _no_autograd():
         marker = torch.zeros_like(parts[i])
+        mark(marker)
         zeros = [torch.zeros_like(p) if ctx._sol_zeros and isinstance(p, torch.Tensor) else None for p in parts]
         gradients = function.backward(ctx, *(marker if k == i else z for k, z in enumerate(zeros)))
     gradients = gradients if isinstance(gradients, tuple | list) else (gradients,)

@@ -256,7 +256,7 @@ class _Recorder(ProxyTorchDispatchMode):
             args = self._nodes((made, marker, pairs))
             self.nodes[seen] = self._call(function.graft, args, {}, snapshot_fake(seen))
 
-        return function.apply(target, args, add)
+        return function.apply(target, args, lambda marker: self.values.unknown.add(self.nodes[marker]), add)
 
     def _place(self) -> tuple[str, str]:
         """The path of the innermost module that is running, and the innermost line that is the user's."""

@@ -20,13 +20,14 @@ from torch.utils._python_dispatch import _disable_current_modes
 from sol import _core
 
 Node = torch.fx.Node
-MOST = 4096  # numbers of one value: it is compared in each call
+MOST = 1 << 16  # characters of one value, written down: it is compared in each call
 
 _PRODUCTS = frozenset(
     "addbmm addmm addmv addr baddbmm bilinear bmm cdist chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
     "conv_transpose3d convolution dot einsum gru inner kron linalg_multi_dot linear lstm matmul mm mv native_multi_head_attention "
     "outer rnn_relu rnn_tanh scaled_dot_product_attention tensordot vdot _convolution _grouped_mm".split()
 )
+_STATISTICS = (torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.default)  # write, and do not say so
 INSTEAD = (
     "compute with the tensor itself (torch.where, a mask), or use torch.compile(model, backend='sol'), which runs such a line in "
     "Python"
@@ -137,6 +138,7 @@ class Values:
         self.name = name  # of the model
         self.made = Reads(constants=constants)
         self.used: set[Node] = set()  # what leads to a value: not part of the network, unless it is read there, too
+        self.unknown: set[Node] = set()  # what stands for something else, whose values are not known
         self._places: dict[Node, _Place] = {}
         self._known: set[Node] = set()  # computed by the reads before
         self._env: dict[int, Any] = {}
@@ -167,6 +169,11 @@ class Values:
         with _disable_current_modes(), torch.no_grad():
             value = row.compute(self._env, self._fetch)
         row.text = repr(value)
+        if len(row.text) > MOST:
+            raise _core.UnsupportedError(
+                f"{self.name}: forward reads {sum(int(n.meta['val'].numel()) for n in nodes)} numbers of its arguments"
+                f"{f' ({where})' if where else ''}, too many to compare in each call; {INSTEAD}"
+            )
         if not alone:
             self._known.update(new)
         if any(n in sources and sources[n].origin[1] not in self.made.constants for n in needed):
@@ -184,6 +191,8 @@ class Values:
         """What is in the way of computing a value in front of each call, and what to do; None: nothing."""
         if node in sources:
             return self._why_not_source(sources[node])
+        if node in self.unknown:
+            return f"a gradient; {INSTEAD}"
         name = getattr(getattr(node.target, "overloadpacket", node.target), "__name__", str(node.target))
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             return (
@@ -263,18 +272,24 @@ def _needed(nodes: Sequence[Node]) -> tuple[list[Node], bool]:
 
 def _writes(graph: torch.fx.Graph) -> Iterable[Node]:
     """Operators that write in place."""
-    return (n for n in graph.nodes if isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable)
+    return (n for n in graph.nodes if _written(n))
+
+
+def _written(node: Node) -> list[Any]:
+    """The operands that an operator writes."""
+    if node.target in _STATISTICS:
+        return [a for a in node.args[3:5] if a is not None] if node.args[5] else []
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+        return []
+    arguments = node.target._schema.arguments
+    rows = ((a, node.args[i] if i < len(node.args) else node.kwargs.get(a.name)) for i, a in enumerate(arguments))
+    return [v for a, v in rows if a.alias_info is not None and a.alias_info.is_write]
 
 
 def _memories(node: Node) -> set[int]:
     """The pieces of memory of a node's tensors; of an operator that writes, of those that it writes."""
-    given: Iterable[Any] = [node]
-    if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-        arguments = node.target._schema.arguments
-        rows = ((a, node.args[i] if i < len(node.args) else node.kwargs.get(a.name)) for i, a in enumerate(arguments))
-        given = [v for a, v in rows if a.alias_info is not None and a.alias_info.is_write]
     found = set()
-    for n in given:
+    for n in _written(node) or [node]:
         for many in n if isinstance(n, tuple | list) else [n]:
             value = many.meta.get("val") if isinstance(many, Node) else None
             for t in value if isinstance(value, tuple | list) else [value]:
