@@ -51,9 +51,10 @@ static bool fits(const struct array *a, const struct sol_tensor *t, const char *
     return false;
 }
 
-static bool evaluate(struct sol_ctx *ctx, struct sol_graph *g, const struct options *o, struct array *in,
-                     struct array *out, const void **data, void **results)
+static bool evaluate(struct sol_graph *g, const struct options *o, struct array *in, struct array *out)
 {
+    const void **data = NEW_ARRAY(g->arena, const void *, g->inputs.n + g->params.n);
+    void **results = NEW_ARRAY(g->arena, void *, g->outputs.n);
     for (int i = 0; i < o->nfile; i++) {
         const struct sol_tensor *t = i < g->inputs.n ? g->inputs.at[i] : g->params.at[i - g->inputs.n];
         if (!npy_read(o->file[i], &in[i]) || !fits(&in[i], t, o->file[i])) return false;
@@ -67,7 +68,7 @@ static bool evaluate(struct sol_ctx *ctx, struct sol_graph *g, const struct opti
         results[i] = out[i].data;
     }
     if (graph_interpret(g, data, data + g->inputs.n, results)) {
-        cli_error(EXIT_FAILED, "%s", sol_error(ctx));
+        cli_error(EXIT_FAILED, "%s", sol_error(g->ctx));
         return false;
     }
     for (int i = 0; i < g->outputs.n; i++)
@@ -75,7 +76,7 @@ static bool evaluate(struct sol_ctx *ctx, struct sol_graph *g, const struct opti
     return true;
 }
 
-static bool interpret(struct sol_ctx *ctx, struct sol_graph *g, const struct options *o)
+static bool interpret(struct sol_graph *g, const struct options *o)
 {
     int n = g->inputs.n + g->params.n;
     if (o->nfile != n) {
@@ -84,9 +85,7 @@ static bool interpret(struct sol_ctx *ctx, struct sol_graph *g, const struct opt
         return false;
     }
     struct array *in = NEW_ARRAY(g->arena, struct array, n), *out = NEW_ARRAY(g->arena, struct array, g->outputs.n);
-    const void **data = NEW_ARRAY(g->arena, const void *, n);
-    void **results = NEW_ARRAY(g->arena, void *, g->outputs.n);
-    bool good = evaluate(ctx, g, o, in, out, data, results);
+    bool good = evaluate(g, o, in, out);
     for (int i = 0; i < n; i++) array_free(&in[i]);
     for (int i = 0; i < g->outputs.n; i++) array_free(&out[i]);
     return good;
@@ -231,7 +230,7 @@ static int run(struct sol_ctx *ctx, const struct options *o)
     sol_status status = a ? read_graph(ctx, a, o->graph, &g) : SOL_ERR_NOMEM;
     if (!status) status = work_on(ctx, g, o);
     if (status) cli_error(EXIT_FAILED, "%s", sol_error(ctx));
-    bool good = !status && (!o->interpret || interpret(ctx, g, o));
+    bool good = !status && (!o->interpret || interpret(g, o));
     sol_graph_destroy(g);
     arena_destroy(a);
     return !good;

@@ -17,11 +17,7 @@ REASONS = {
     "log_put": "only the macro LOG calls it",
 }
 KNOWN = {
-    "cli/sol_opt.c: evaluate",
     "src/build/batch.c: own_names",
-    "src/build/inside.h: jobs_run",
-    "src/build/jobs.c: jobs_run",
-    "src/build/jobs.c: run",
     "src/dfp/dfp.h: dfp_vector_loop",
     "src/dfp/expand.c: share",
     "src/dfp/lanes.c: dfp_vector_loop",
@@ -46,7 +42,6 @@ KNOWN = {
     "src/onnx/node.c: nd_make_all",
     "src/onnx/reader.h: message_read",
     "src/onnx/reader.h: nd_make_all",
-    "src/passes/weights.c: match",
     "src/plan/band.c: begin_stage",
     "src/plan/band.c: link",
     "src/plan/band.h: loops_slice",
@@ -56,7 +51,6 @@ KNOWN = {
     "src/plan/slice.c: loops_slice",
     "src/print/print.h: tasks_make",
     "src/print/tasks.c: tasks_make",
-    "src/tune/tune.c: remember",
 }
 FUNCTION = re.compile(r"^[A-Za-z_][\w \t*]*?\b(\w+)\(", re.M)
 

@@ -223,9 +223,10 @@ static sol_status compile(struct build *b)
     for (int k = 0; k < b->nkernel && !b->r->trial; k++) total += !b->object[k]; /* a trial is progress of tuning */
     TRY(add_module_job(b, &jobs));
     TRY(add_kernel_jobs(b, &jobs, processors(b->r)));
+    const struct job_setup setup = {b->ctx, b->arena, &b->cc, b->work, processors(b->r), total};
     for (int first = 0, end; first < jobs.n; first = end) {
         end = jobs.n;
-        TRY(jobs_run(b->ctx, b->arena, &b->cc, b->work, &jobs, first, processors(b->r), total));
+        TRY(jobs_run(&setup, &jobs, first));
         TRY(take_objects(b, &jobs, first, end));
     }
     return SOL_OK;

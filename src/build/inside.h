@@ -98,9 +98,16 @@ struct job {
     struct process *process;
 };
 typedef VECTOR(struct job) job_list;
-/* Runs the jobs from number `first` on, at most `limit` at the same time, and reports progress out of `total` kernels
- * if `total` is not 0. `exit` marks jobs that the compiler rejected. An interrupt kills running compilers. */
-sol_status jobs_run(struct sol_ctx *ctx, struct arena *a, const struct compiler *cc, const char *work,
-                    const job_list *jobs, int first, int limit, int total);
+struct job_setup {
+    struct sol_ctx *ctx;
+    struct arena *arena;
+    const struct compiler *cc;
+    const char *work; /* folder */
+    int limit;        /* compilers at the same time, at most */
+    int total;        /* kernels, for reports of progress; 0: no reports */
+};
+/* Runs the jobs from number `first` on. `exit` marks jobs that the compiler rejected. An interrupt kills running
+ * compilers. */
+sol_status jobs_run(const struct job_setup *s, const job_list *jobs, int first);
 
 #endif

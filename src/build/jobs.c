@@ -36,38 +36,36 @@ static sol_status finish(struct sol_ctx *ctx, struct arena *a, struct job *j)
     return status;
 }
 
-static sol_status run(struct sol_ctx *ctx, struct arena *a, const struct compiler *cc, const char *work,
-                      const job_list *jobs, int first, int limit, int total)
+static sol_status run(const struct job_setup *s, const job_list *jobs, int first)
 {
     int next = first, running = 0, kernels = 0;
     for (int i = 0; i < first; i++) kernels += jobs->at[i].exit ? 0 : jobs->at[i].nkernel;
-    if (total) ctx_progress(ctx, "Compiling", kernels, total);
+    if (s->total) ctx_progress(s->ctx, "Compiling", kernels, s->total);
     while (next < jobs->n || running) {
-        TRY(ctx_check(ctx));
-        while (next < jobs->n && running < limit) {
-            TRY(start(ctx, a, cc, work, &jobs->at[next]));
+        TRY(ctx_check(s->ctx));
+        while (next < jobs->n && running < s->limit) {
+            TRY(start(s->ctx, s->arena, s->cc, s->work, &jobs->at[next]));
             next++, running++;
         }
         bool ended = false;
         for (int i = first; i < next; i++) {
             struct job *j = &jobs->at[i];
             if (!j->process || !process_done(j->process)) continue;
-            TRY(finish(ctx, a, j));
+            TRY(finish(s->ctx, s->arena, j));
             running--;
             ended = true;
             if (!j->exit) kernels += j->nkernel;
-            if (total) ctx_progress(ctx, "Compiling", kernels, total);
+            if (s->total) ctx_progress(s->ctx, "Compiling", kernels, s->total);
         }
         if (!ended) nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
     }
     return SOL_OK;
 }
 
-sol_status jobs_run(struct sol_ctx *ctx, struct arena *a, const struct compiler *cc, const char *work,
-                    const job_list *jobs, int first, int limit, int total)
+sol_status jobs_run(const struct job_setup *s, const job_list *jobs, int first)
 {
-    const sol_status status = run(ctx, a, cc, work, jobs, first, limit, total);
+    const sol_status status = run(s, jobs, first);
     for (int i = first; i < jobs->n; i++) /* kills what an error left running */
-        process_free(ctx, jobs->at[i].process);
+        process_free(s->ctx, jobs->at[i].process);
     return status;
 }

@@ -59,14 +59,23 @@ static sol_status spread(struct sol_graph *g, struct sol_layer *at, struct sol_t
     return pass_add(g, at, at, &(struct new_layer){.kind = "Expand", .nin = 1, .in = &t, .attrs = &attrs}, out_t);
 }
 
-static sol_status into_weights(struct sol_graph *g, struct sol_layer *op, struct sol_layer *conv, struct sol_tensor *v,
-                               int dim, int wdim)
+/* op(y, v): y comes from a layer with weights, v is by channel, which is dimension `dim` of y and `wdim` of the
+ * weights.
+ */
+struct found {
+    struct sol_layer *conv;
+    struct sol_tensor *v;
+    int dim, wdim;
+};
+
+static sol_status into_weights(struct sol_graph *g, struct sol_layer *op, const struct found *f)
 {
-    struct sol_tensor *w = conv->in[1], *b = conv->nin > 2 ? conv->in[2] : NULL, *s = v, *t, *y;
-    int64_t n = conv->out[0]->dim[dim].size;
+    struct sol_layer *conv = f->conv;
+    struct sol_tensor *v = f->v, *w = conv->in[1], *b = conv->nin > 2 ? conv->in[2] : NULL, *s = v, *t, *y;
+    int64_t n = conv->out[0]->dim[f->dim].size;
     bool scale = is_kind(op, "mul") || is_kind(op, "div");
     if (scale) {
-        TRY(reshaped(g, op, v, w->ndim, wdim, &s));
+        TRY(reshaped(g, op, v, w->ndim, f->wdim, &s));
         TRY(pass_op(g, op, op->def->name, w, s, &w));
     }
     if (scale && b) {
@@ -94,22 +103,21 @@ static sol_status into_weights(struct sol_graph *g, struct sol_layer *op, struct
 }
 
 /* Which input of op comes from a layer with weights and has no other reader, while the other input is by channel? */
-static bool match(const struct sol_layer *op, const bool *prepared, int ntensors, int side, struct sol_layer **out_conv,
-                  struct sol_tensor **out_v, int *out_dim, int *out_wdim)
+static bool match(const struct sol_layer *op, const bool *prepared, int ntensors, int side, struct found *out)
 {
     struct sol_tensor *y = op->in[side], *other = op->in[1 - side];
-    if (y->role != TENSOR_VALUE || !channels_of(y->from, out_dim, out_wdim)) return false;
+    if (y->role != TENSOR_VALUE || !channels_of(y->from, &out->dim, &out->wdim)) return false;
     struct sol_layer *conv = y->from;
     if (!dtype_def(y->dtype)->is_float) return false;
     for (int i = 1; i < conv->nin; i++) {
         const struct sol_tensor *t = conv->in[i];
         if (t && (t->id >= ntensors || !prepared[t->id] || t->dtype != y->dtype)) return false;
     }
-    if (!by_channel(other, *out_dim, out_v) || (*out_v)->id >= ntensors || !prepared[(*out_v)->id]) return false;
+    if (!by_channel(other, out->dim, &out->v) || out->v->id >= ntensors || !prepared[out->v->id]) return false;
     if (op->out[0]->ndim != y->ndim) return false;
     for (int d = 0; d < y->ndim; d++)
         if (op->out[0]->dim[d].size != y->dim[d].size) return false;
-    *out_conv = conv;
+    out->conv = conv;
     return true;
 }
 
@@ -124,13 +132,11 @@ static sol_status sweep(struct sol_graph *g, bool *out_changed)
         next = op->next;
         bool either = is_kind(op, "mul") || is_kind(op, "add"), left = is_kind(op, "sub") || is_kind(op, "div");
         if (!either && !left) continue;
-        struct sol_layer *conv;
-        struct sol_tensor *v;
-        int dim, wdim;
+        struct found f;
         for (int side = 0; side < (either ? 2 : 1); side++) {
             if (op->in[side]->id >= n || tensor_uses(op->in[side]) != 1) continue;
-            if (!match(op, prepared, n, side, &conv, &v, &dim, &wdim)) continue;
-            TRY(into_weights(g, op, conv, v, dim, wdim));
+            if (!match(op, prepared, n, side, &f)) continue;
+            TRY(into_weights(g, op, &f));
             *out_changed = true;
             break;
         }

@@ -105,18 +105,11 @@ static double budget(const struct tuning *t)
     return atof(key);
 }
 
-static void remember(struct tuning *t, const char *key, const char *solver, const char *variant, double ns,
-                     double before_ns, const char *what)
+static void remember(struct tuning *t, struct wisdom_entry e)
 {
-    const struct wisdom_entry e = {.key = key,
-                                   .solver = solver,
-                                   .variant = variant,
-                                   .ns = ns,
-                                   .before_ns = before_ns,
-                                   .when = time(NULL),
-                                   .machine = t->ad->machine,
-                                   .what = what,
-                                   .ours = true};
+    e.when = time(NULL);
+    e.machine = t->ad->machine;
+    e.ours = true;
     wisdom_put(t->ad->wisdom, &e);
 }
 
@@ -403,8 +396,13 @@ static void keep(struct tuning *t, bool better)
         const struct candidate *c = &s->c->candidate[won ? s->best : s->c->chosen];
         const double ns = s->ns / s->times;
         if (s->tried)
-            remember(t, s->c->key, c->solver->name, c->variant.text, won ? ns * s->part[s->best] : ns, ns,
-                     arena_printf(t->arena, "%s: %s", t->net->schedule->plan->g->name, s->what));
+            remember(t, (struct wisdom_entry){
+                            .key = s->c->key,
+                            .solver = c->solver->name,
+                            .variant = c->variant.text,
+                            .ns = won ? ns * s->part[s->best] : ns,
+                            .before_ns = ns,
+                            .what = arena_printf(t->arena, "%s: %s", t->net->schedule->plan->g->name, s->what)});
     }
 }
 
@@ -430,8 +428,12 @@ static void keep_network(struct tuning *t, const double ns[2])
     const double before = t->better.net ? ns[0] : t->total_ns, after = t->better.net ? ns[1] : t->total_ns;
     int n = 0;
     if (t->better.net) gained_ns(t, &n);
-    remember(t, t->net->schedule->plan->key, "network", arena_printf(t->arena, "%.1f s", t->budget_s), after, before,
-             name);
+    remember(t, (struct wisdom_entry){.key = t->net->schedule->plan->key,
+                                      .solver = "network",
+                                      .variant = arena_printf(t->arena, "%.1f s", t->budget_s),
+                                      .ns = after,
+                                      .before_ns = before,
+                                      .what = name});
     LOG(t->ctx, t->trials ? LOG_INFO : LOG_DEBUG, "tune",
         "Tuning: %s: %d of %d kernels changed, %.2f -> %.2f ms, %d trials in %.1f s", name, n, t->subjects.n,
         before / 1e6, after / 1e6, t->trials, seconds_since(t->start));
