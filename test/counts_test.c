@@ -348,7 +348,7 @@ int main(int argc, char **argv)
     struct arena *a = arena_create(ctx);
     sol_config_set(ctx, "autotune", "off");
     sol_config_set(ctx, "log::level", "ERROR");
-    made_up.device = device_named("x86");
+    made_up.device = device_named("x86"); /* of the run under callgrind, too */
     const int code = !strcmp(what, "--run") ? say(ctx, run_all(ctx, a, &ran)) : check(ctx, a, !strcmp(what, "--renew"));
     arena_destroy(a);
     sol_ctx_destroy(ctx);
