@@ -254,7 +254,7 @@ static void bench_layer(struct sol_ctx *ctx, const struct options *o, const stru
         fprintf(stderr, "%s: %s\n", l->name, sol_error(ctx));
         exit(1);
     }
-    const struct solver_context sc = {.arena = a, .target = t, .winograd = true};
+    const struct solver_context sc = {.arena = a, .target = t};
     for (int s = 0; dnn_solvers[s]; s++) {
         const char *why = "";
         if (o->solver && strcmp(o->solver, dnn_solvers[s]->name)) continue;

@@ -405,7 +405,6 @@ static void add_jobs(const struct bound *b, const struct target *t)
     target_host(&host);
     const struct solver_context sc = {.arena = b->arena,
                                       .target = t,
-                                      .winograd = true,
                                       .training = (b - bounds) & 1 && !b->e->inference,
                                       .plugins = t->device != host.device ? NULL : plugins_load(the_ctx, b->arena)};
     bool found = false;
@@ -591,11 +590,8 @@ static void neon(void **state)
 
 static void random_jobs(const struct bound *b, const struct target *t)
 {
-    const struct solver_context sc = {.arena = b->arena,
-                                      .target = t,
-                                      .winograd = true,
-                                      .training = seed >> 16 & 1,
-                                      .plugins = plugins_load(the_ctx, b->arena)};
+    const struct solver_context sc = {
+        .arena = b->arena, .target = t, .training = seed >> 16 & 1, .plugins = plugins_load(the_ctx, b->arena)};
     for (int s = 0; solvers[s]; s++) {
         if (!solvers[s]->blocks) continue; /* other tests' */
         const char *why = "";

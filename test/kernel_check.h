@@ -425,8 +425,7 @@ static void check_store(struct checking *k, const void *const *given, const int6
 static bool check_emit(struct checking *k, int number, int *out_count)
 {
     const struct cluster cluster = {k->loops, k->memory, 0};
-    const struct solver_context sc = {
-        .arena = k->a, .target = k->tool->target, .winograd = true, .plugins = plugins_load(k->ctx, k->a)};
+    const struct solver_context sc = {.arena = k->a, .target = k->tool->target, .plugins = plugins_load(k->ctx, k->a)};
     struct variant v[SOLVER_MAX_VARIANTS];
     const char *why = "", *output = "";
     if (!k->solver->applicable(&sc, &cluster, &why)) return check_say(k->c, "not applicable", why);

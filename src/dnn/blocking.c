@@ -18,6 +18,11 @@ int blocking_lanes(const struct problem *p, const struct target *t)
     return lanes;
 }
 
+int blocking_sum(const struct solver_context *sc)
+{
+    return sc->precision == PRECISION_HIGH ? BLOCKING_SUM_PRECISE : BLOCKING_SUM;
+}
+
 int blocking_last(const struct blocking *b)
 {
     return (int)(b->n.size - (b->panels - 1) * b->width);
@@ -259,6 +264,16 @@ static bool make_k_axes(struct blocking *b, const struct axis *cut, const char *
     return true;
 }
 
+static void make_sums(struct blocking *b)
+{
+    const int64_t most = b->options.sum;
+    if (!most || b->nrun * b->len <= most + most / 4 || b->group >= 0) return;
+    if (b->len > most + most / 4) /* whole steps, however they are unrolled */
+        b->sum_len = ceil_div(ceil_div(b->len, ceil_div(b->len, most)), 12) * 12;
+    else
+        b->sum_runs = ceil_div(b->nrun, ceil_div(b->nrun, MAX(1, most / b->len)));
+}
+
 /* -- the gathered block of a */
 
 static int64_t letter_extent(const struct blocking *b, const struct axis *cut, int letter)
@@ -362,6 +377,7 @@ bool blocking_make(const struct problem *p, const struct target *t, const struct
     if (b->gather && !plan_gather(b, &cut, why)) return false;
     if (!make_k_axes(b, &cut, why)) return false;
     if (b->group >= 0 && (b->nchunk > 1 || b->len != b->group_size)) FAIL("groups of another form");
+    make_sums(b);
     b->panel_elements = b->nrun * b->len * b->width;
     b->partial = partial_view(p);
     if (b->nchunk > 1 && b->partial < 0) b->partials = b->block_tiles * b->rows * b->cols * b->panels * b->width;

@@ -22,6 +22,7 @@ struct blocking_options {
     int pixels;  /* in a tile, at most */
     int vectors; /* in a tile, at most */
     int chunk;   /* of K, about */
+    int sum;     /* products that are added in a row, about; 0: a chunk's */
     int tiles;   /* in a block, about */
     enum b_source source;
     bool gather;   /* a, even if it need not be */
@@ -42,9 +43,10 @@ struct blocking {
     struct axes outer, m, k; /* m: at least one axis, the last is the tile's columns; k: the last is the run */
     struct axis n;
     int64_t nouter, panels;
-    int chunk_axis;                                /* in k; -1: K is not cut */
-    int64_t chunk, nchunk;                         /* elements of that axis, number of chunks */
-    int64_t len, nrun;                             /* of a full chunk: elements of a run, number of runs */
+    int chunk_axis;            /* in k; -1: K is not cut */
+    int64_t chunk, nchunk;     /* elements of that axis, number of chunks */
+    int64_t len, nrun;         /* of a full chunk: elements of a run, number of runs */
+    int64_t sum_len, sum_runs; /* what is summed in a row: part of a run, some runs; 0, 0: the whole chunk */
     int64_t box[AXES_MAX], nbox[AXES_MAX], nblock; /* by m axis */
     int64_t block_tiles;                           /* at most */
     int64_t a_stride[LOOPS_MAX_LETTERS];           /* of a as the tile sees it */
@@ -55,7 +57,14 @@ struct blocking {
     bool used[2][BLOCKING_MAX_PIXELS + 1][BLOCKING_MAX_PIXELS + 1]; /* [last panel][rows][cols]: tiles that occur */
 };
 
+/* A sum of n products in a row loses about sqrt(n / 2) roundings. Sums of blocks, added up, lose those of a block and
+ * of the blocks' number. Winograd's transforms make more of what its products lose, which are fewer. */
+#define BLOCKING_SUM 256
+#define BLOCKING_SUM_PRECISE 128
+#define BLOCKING_SUM_WINOGRAD 64
+
 /* blocking.c */
+int blocking_sum(const struct solver_context *sc);
 int blocking_lanes(const struct problem *p, const struct target *t);
 /* False: these options do not suit this problem; *out_why. */
 bool blocking_make(const struct problem *p, const struct target *t, const struct blocking_options *o,

@@ -38,11 +38,12 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
     return find(sc, c, &p, out_why) && blocking_make(&p, sc->target, &o, &b, out_why);
 }
 
-static struct blocking_options options_of(const struct variant *v)
+static struct blocking_options options_of(const struct solver_context *sc, const struct variant *v)
 {
     return (struct blocking_options){.pixels = v->p[0],
                                      .vectors = v->p[1],
                                      .chunk = v->p[2],
+                                     .sum = blocking_sum(sc),
                                      .tiles = v->p[3],
                                      .source = B_PACKED,
                                      .gather = v->p[4],
@@ -65,7 +66,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
                 struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], form & 1, form >> 1}};
                 if (p.a.any_border && !v.p[4]) continue;
                 if (v.p[5]) v.p[0] = MIN(v.p[0], sc->target->registers - 12);
-                const struct blocking_options o = options_of(&v);
+                const struct blocking_options o = options_of(sc, &v);
                 if (!blocking_make(&p, sc->target, &o, &b, &why) || b.vectors != o.vectors) continue;
                 if (i && b.block_tiles <= tiles[i - 1]) continue; /* as before */
                 if (blocking_scratch(&b) > sc->target->l2 * 3 / 4) continue;
@@ -84,7 +85,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     struct problem p;
     struct blocking b;
     const char *why = "";
-    const struct blocking_options o = options_of(v);
+    const struct blocking_options o = options_of(sc, v);
     struct sol_ctx *ctx = arena_ctx(sc->arena);
     if (!find(sc, c, &p, &why) || !blocking_make(&p, sc->target, &o, &b, &why))
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "direct: %s", why);

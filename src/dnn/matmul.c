@@ -25,10 +25,14 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
     return false;
 }
 
-static struct blocking_options options_of(const struct variant *v)
+static struct blocking_options options_of(const struct solver_context *sc, const struct variant *v)
 {
-    return (struct blocking_options){
-        .pixels = v->p[0], .vectors = v->p[1], .chunk = v->p[2], .tiles = v->p[3], .source = (enum b_source)v->p[4]};
+    return (struct blocking_options){.pixels = v->p[0],
+                                     .vectors = v->p[1],
+                                     .chunk = v->p[2],
+                                     .sum = blocking_sum(sc),
+                                     .tiles = v->p[3],
+                                     .source = (enum b_source)v->p[4]};
 }
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)
@@ -46,7 +50,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
         for (int s = 0; s < n; s++)
             for (int i = 0; i < COUNT_OF(tiles); i++) {
                 struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], source, swap}};
-                const struct blocking_options o = options_of(&v);
+                const struct blocking_options o = options_of(sc, &v);
                 if (!blocking_make(&p, sc->target, &o, &b, &why) || b.vectors != o.vectors) continue;
                 if (i && b.block_tiles <= tiles[i - 1]) continue; /* as before */
                 if (blocking_scratch(&b) > sc->target->l2 * 3 / 4) continue;
@@ -66,7 +70,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     struct problem p;
     struct blocking b;
     const char *why = "";
-    const struct blocking_options o = options_of(v);
+    const struct blocking_options o = options_of(sc, v);
     if (!find(sc, c, v->p[5], &p, &why) || !blocking_make(&p, sc->target, &o, &b, &why))
         return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "matmul: %s", why);
     struct text text = solver_text(sc);

@@ -1,11 +1,13 @@
 /* One micro-kernel: R rows x C columns of pixels by V vectors of output channels in registers. Every pixel's address is
  * one pointer and a constant, so the loop over K holds the accumulators, V weights and one broadcast in registers,
- * nothing else. The sums start at 0 or, behind the first chunk of K, where they were left; the last chunk runs the
- * epilogue. */
+ * nothing else. Each chunk of K is summed from 0 and then added to what the chunks before it left: a chain of additions
+ * as long as a chunk loses less to rounding than one as long as K. The last chunk runs the epilogue. */
 #include "dnn/blocking.h"
 #include "dnn/epilogue.h"
 
 #define INLINE_WEIGHT 24 /* epilogues up to here are printed for every register, heavier ones in a loop */
+
+#define SAY(...) arena_printf(t->b->p->arena, __VA_ARGS__)
 
 struct tile {
     const struct blocking *b;
@@ -73,6 +75,11 @@ static const char *acc(const struct tile *t, int r, int c, int v)
     return arena_printf(t->b->p->arena, "a%d_%d", r * t->cols + c, v);
 }
 
+static const char *total(const struct tile *t, int r, int c, int v)
+{
+    return arena_printf(t->b->p->arena, "total[%d]", (r * t->cols + c) * t->vectors + v);
+}
+
 /* Where the sums of one register wait between chunks. */
 static const char *partial(const struct tile *t, int r, int c, int v)
 {
@@ -101,17 +108,9 @@ static void start(const struct tile *t)
 {
     const struct blocking *b = t->b;
     EACH(t, r, c, v) text_line(t->out, "%s %s = {0};", t->type, acc(t, r, c, v));
-    if (b->nchunk == 1) return;
-    text_open(t->out, "if (chunk) {");
-    EACH(t, r, c, v)
-    {
-        if (is_part(t, v))
-            text_line(t->out, "__builtin_memcpy(&%s, %s, %d);", acc(t, r, c, v), partial(t, r, c, v),
-                      t->last * b->p->bytes);
-        else
-            text_line(t->out, "%s = *(const %s *)(%s);", acc(t, r, c, v), t->type, partial(t, r, c, v));
-    }
-    text_close(t->out, "}");
+    if (b->sum_len || b->sum_runs)
+        text_line(t->out, "volatile %s total[%d] = {{0}}; /* in memory: registers are for the sums */", t->type,
+                  t->rows * t->cols * t->vectors);
 }
 
 /* One step of K: `u` steps behind the pointers. */
@@ -168,12 +167,44 @@ int tile_fetch_lines(const struct blocking *b)
     return (int)((bytes * tile_unroll(b) + lines - 1) / lines);
 }
 
+/* The steps of k, of which `last` is a possible number beside b->len. */
+static void steps(const struct tile *t, int64_t pitch, int64_t last)
+{
+    const struct blocking *b = t->b;
+    const int64_t ks = axis_stride(&b->k.at[b->k.n - 1], b->a_stride);
+    const int unroll = tile_unroll(b);
+    text_open(t->out, "for (; k >= %d; k -= %d) {", unroll, unroll);
+    for (int i = 0; i < tile_fetch_lines(b); i++) text_line(t->out, "__builtin_prefetch(next + %d, 0, 2);", 64 * i);
+    if (tile_fetch_lines(b)) text_line(t->out, "next += %d;", 64 * tile_fetch_lines(b));
+    if (b->group >= 0) group_run(t);
+    for (int u = 0; u < unroll && b->group < 0; u++) step(t, u, pitch);
+    text_line(t->out, "xk += %lld;", (long long)(unroll * ks));
+    text_line(t->out, "wk += %lld;", (long long)(unroll * pitch));
+    text_close(t->out, "}");
+    if (b->len % unroll || last % unroll) {
+        text_open(t->out, "for (; k > 0; k--) {");
+        step(t, 0, pitch);
+        text_line(t->out, "xk += %lld;", (long long)ks);
+        text_line(t->out, "wk += %lld;", (long long)pitch);
+        text_close(t->out, "}");
+    }
+}
+
+/* The sums of this block go to the totals; the next one starts from 0. */
+static void end_sum(const struct tile *t)
+{
+    EACH(t, r, c, v)
+    {
+        const char *a = acc(t, r, c, v);
+        text_line(t->out, "%s += %s, %s = (%s){0};", total(t, r, c, v), a, a, t->type);
+    }
+}
+
 static void sum(const struct tile *t)
 {
     const struct blocking *b = t->b;
     const struct axis *run = &b->k.at[b->k.n - 1];
     const int64_t pitch = b->options.source == B_IN_PLACE ? axis_stride(run, b->p->b.view.s) : b->width;
-    const int64_t ks = axis_stride(run, b->a_stride);
     const bool inner = b->chunk_axis == b->k.n - 1, outer = b->chunk_axis >= 0 && !inner;
     const int64_t left = b->chunk_axis < 0 ? 0 : b->k.at[b->chunk_axis].size - (b->nchunk - 1) * b->chunk;
     const bool uneven = b->chunk_axis >= 0 && left != b->chunk;
@@ -195,22 +226,34 @@ static void sum(const struct tile *t)
         text_open(t->out, "{");
         text_line(t->out, "const real *xk = x;");
     }
-    const int unroll = tile_unroll(b);
-    text_line(t->out, "int64_t k = %s;", len);
-    text_open(t->out, "for (; k >= %d; k -= %d) {", unroll, unroll);
-    for (int i = 0; i < tile_fetch_lines(b); i++) text_line(t->out, "__builtin_prefetch(next + %d, 0, 2);", 64 * i);
-    if (tile_fetch_lines(b)) text_line(t->out, "next += %d;", 64 * tile_fetch_lines(b));
-    if (b->group >= 0) group_run(t);
-    for (int u = 0; u < unroll && b->group < 0; u++) step(t, u, pitch);
-    text_line(t->out, "xk += %lld;", (long long)(unroll * ks));
-    text_line(t->out, "wk += %lld;", (long long)(unroll * pitch));
-    text_close(t->out, "}");
-    if (b->len % unroll || (uneven && inner && left % unroll)) {
-        text_open(t->out, "for (; k > 0; k--) {");
-        step(t, 0, pitch);
-        text_line(t->out, "xk += %lld;", (long long)ks);
-        text_line(t->out, "wk += %lld;", (long long)pitch);
+    if (b->sum_len) text_open(t->out, "for (int64_t left = %s; left > 0; left -= %lld) {", len, (long long)b->sum_len);
+    text_line(t->out, "int64_t k = %s;", b->sum_len ? SAY("least(left, %lld)", (long long)b->sum_len) : len);
+    steps(t, pitch, uneven && inner ? left : b->len);
+    if (b->sum_len) {
+        text_line(t->out, "if (left <= %lld) break;", (long long)b->sum_len);
+        end_sum(t);
         text_close(t->out, "}");
+    }
+    if (b->sum_runs) {
+        text_open(t->out, "if (i %% %lld == %lld) {", (long long)b->sum_runs, (long long)b->sum_runs - 1);
+        end_sum(t);
+        text_close(t->out, "}");
+    }
+    text_close(t->out, "}");
+    if (b->sum_len || b->sum_runs) EACH(t, r, c, v) text_line(t->out, "%s += %s;", acc(t, r, c, v), total(t, r, c, v));
+}
+
+/* Adds what the chunks before this one left. */
+static void add_partials(const struct tile *t)
+{
+    text_open(t->out, "if (chunk) {");
+    EACH(t, r, c, v)
+    {
+        if (is_part(t, v))
+            text_line(t->out, "{ %s s = {0}; __builtin_memcpy(&s, %s, %d); %s += s; }", t->type, partial(t, r, c, v),
+                      t->last * t->b->p->bytes, acc(t, r, c, v));
+        else
+            text_line(t->out, "%s += *(const %s *)(%s);", acc(t, r, c, v), t->type, partial(t, r, c, v));
     }
     text_close(t->out, "}");
 }
@@ -300,7 +343,10 @@ void tile_print(const struct blocking *b, struct text *out, int rows, int cols, 
     head(&t, last_panel);
     start(&t);
     sum(&t);
-    if (b->nchunk > 1) leave(&t);
+    if (b->nchunk > 1) {
+        add_partials(&t);
+        leave(&t);
+    }
     if (b->p->weight <= INLINE_WEIGHT)
         finish_inline(&t, &e);
     else

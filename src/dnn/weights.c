@@ -118,7 +118,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
     memset(w, 0, sizeof *w);
     w->target = sc->target;
     w->winograd = winograd;
-    if (winograd && !sc->winograd) FAIL("not precise enough");
+    if (winograd && sc->precision == PRECISION_HIGH) FAIL("not precise enough");
     if (!problem_make(sc->arena, c, swap, p, why)) return false;
     if (!p->a.affine || !p->b.affine || p->valued) FAIL("an index that is not affine, or values of letters");
     if (problem_size(p, p->k) < SHORTEST) FAIL("the sum is short");

@@ -51,9 +51,6 @@ static void micro_kernel(const struct weights *w, struct text *out)
     begin(out, "static __attribute__((noinline)) void rank1(const real *a, const real *b, real *sums, int64_t images, "
                "int64_t rows, int64_t cols, int64_t add)\n{\n");
     EACH(w, r, v) text_line(out, "vec s%d_%d = {0};", r, v);
-    text_open(out, "if (add) {");
-    EACH(w, r, v) text_line(out, "s%d_%d = *(const vec *)(sums + %d);", r, v, r * w->width + v * w->lanes);
-    text_close(out, "}");
     text_line(out, "for (int64_t i = 0; i < images; i++)");
     text_open(out, "for (int64_t j = 0; j < rows; j++) {");
     text_line(out, "const real *x = a + i * %lld + j * %lld, *y = b + i * %lld + j * %lld;",
@@ -68,6 +65,9 @@ static void micro_kernel(const struct weights *w, struct text *out)
     }
     text_line(out, "x += %lld, y += %lld;", (long long)(a->step[1] * a->pitch), (long long)(b->step[1] * b->pitch));
     text_close(out, "}");
+    text_close(out, "}");
+    text_open(out, "if (add) {");
+    EACH(w, r, v) text_line(out, "s%d_%d += *(const vec *)(sums + %d);", r, v, r * w->width + v * w->lanes);
     text_close(out, "}");
     EACH(w, r, v) text_line(out, "*(vec *)(sums + %d) = s%d_%d;", r * w->width + v * w->lanes, r, v);
     end(out);

@@ -256,7 +256,8 @@ sol_status choose_kernel(struct plan *p, const struct loops *l, struct memory *m
     const struct target alone = one_core(p->target);
     struct solver_context sc = {.arena = p->arena,
                                 .target = u->repeats ? &alone : p->target,
-                                .winograd = p->winograd,
+                                .precision = p->precision,
+                                .saves = p->training && u->program == PROGRAM_FORWARD,
                                 .once = p->once,
                                 .training = p->training};
     const bool part = u->repeats || l != u->loops; /* of a recurrence or a band: no library is for a row or a step */
@@ -268,6 +269,7 @@ sol_status choose_kernel(struct plan *p, const struct loops *l, struct memory *m
     loops_print(l, &text);
     print_memory(&text, &c);
     if (u->repeats) text_put(&text, "on one core\n");
+    if (sc.saves) text_put(&text, "forward of a training step\n");
     hash_init(&h);
     hash_text(&h, text.at);
     hash_hex(&h, key);

@@ -48,9 +48,11 @@ sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *
 /* -- what the configuration allows */
 
 static const struct limit {
-    const char *memory, *text;
+    const char *memory, *text, *fast; /* fast: with precision=fast */
     double once; /* balanced: a byte takes up to 2 ns to come and to be written, which is to pay within 100 runs */
-} limits[] = {{"fast", "", 0}, {"balanced", ", memory=balanced", 0.02}, {"small", ", memory=small", INFINITY}};
+} limits[] = {{"fast", "", ", precision=fast", 0},
+              {"balanced", ", memory=balanced", ", memory=balanced, precision=fast", 0.02},
+              {"small", ", memory=small", ", memory=small, precision=fast", INFINITY}};
 
 static const struct limit *limit_of(struct sol_ctx *ctx, const struct target *t)
 {
@@ -60,14 +62,20 @@ static const struct limit *limit_of(struct sol_ctx *ctx, const struct target *t)
     return &limits[t->starts]; /* auto: fast or balanced */
 }
 
-static bool winograd_allowed(struct sol_ctx *ctx)
+static enum precision precision_of(struct sol_ctx *ctx)
 {
-    return strcmp(ctx_config(ctx, "precision"), "high") != 0;
+    static const char *const names[] = {
+        [PRECISION_DEFAULT] = "default", [PRECISION_FAST] = "fast", [PRECISION_HIGH] = "high"};
+    int i = 0;
+    while (strcmp(names[i], ctx_config(ctx, "precision"))) i++; /* config.def names no other */
+    return (enum precision)i;
 }
 
 const char *plan_limits(struct sol_ctx *ctx, const struct target *t)
 {
-    return winograd_allowed(ctx) ? limit_of(ctx, t)->text : ", no Winograd";
+    const enum precision precision = precision_of(ctx);
+    if (precision == PRECISION_HIGH) return ", no Winograd";
+    return precision == PRECISION_FAST ? limit_of(ctx, t)->fast : limit_of(ctx, t)->text;
 }
 
 /* -- plans */
@@ -96,7 +104,7 @@ sol_status plan_start(struct sol_graph *g, struct arena *a, const struct target 
                        .advice = advice,
                        .forced = forced,
                        .training = graph_is_joint(g),
-                       .winograd = winograd_allowed(g->ctx),
+                       .precision = precision_of(g->ctx),
                        .once = limit_of(g->ctx, target)->once,
                        .known = map_create(a)};
     p->nstores = g->ntensors * 2 + 64;

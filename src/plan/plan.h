@@ -108,7 +108,7 @@ struct plan {
     struct arena *arena;
     struct sol_ctx *ctx;
     const struct target *target;
-    bool winograd;                    /* precision allows it */
+    enum precision precision;
     double once;                      /* as in struct solver_context */
     bool training;                    /* parameters change from step to step */
     const struct solver *forced;      /* key solver; NULL: all may compute */

@@ -106,14 +106,16 @@ struct kernel {
     const char *solver, *variant; /* for reports */
 };
 
+enum precision { PRECISION_DEFAULT, PRECISION_FAST, PRECISION_HIGH }; /* the key of this name */
 struct solver_context {
     struct arena *arena;
     struct arena *scratch; /* of what is printed, which whoever asks for a kernel copies; NULL: arena */
     const struct target *target;
-    bool winograd;                 /* precision allows it */
-    double once;                   /* ns of a run that a byte counts for which weights grow by when they are packed;
-                                      INFINITY: they may not grow */
-    bool training;                 /* what is constant changes before every run */
+    enum precision precision;
+    bool saves;    /* forward of a training step: its rounding goes through all layers, and back through all of them */
+    double once;   /* ns of a run that a byte counts for which weights grow by when they are packed;
+                      INFINITY: they may not grow */
+    bool training; /* what is constant changes before every run */
     const struct plugins *plugins; /* other libraries that may compute (dnn.h); NULL: none */
 };
 #define SOLVER_MAX_VARIANTS 24

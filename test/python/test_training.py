@@ -4,6 +4,7 @@ import copy
 import gc
 import math
 import pickle
+import statistics
 import sys
 import threading
 import weakref
@@ -298,6 +299,58 @@ def without_gradient(x):
 def test_layers(name):
     model, *shapes = LAYERS[name]
     check_step(model, [away(*s) / math.prod(s) ** 0.5 if name != "sort" else away(*s) for s in shapes])
+
+
+# -- accuracy
+
+ACCURATE = {"default": 1.6, "high": 1.3}  # times PyTorch's error, medians over inputs
+
+
+def vgg():
+    def part(i, o):
+        return nn.Conv2d(i, o, 3, padding=1, bias=False), nn.BatchNorm2d(o), nn.ReLU()
+
+    return nn.Sequential(
+        *part(3, 64),
+        *part(64, 64),
+        nn.MaxPool2d(2),
+        *part(64, 128),
+        *part(128, 128),
+        nn.Flatten(),
+        nn.Linear(128 * 144, 5),
+    )
+
+
+LONG_SUMS = {
+    "Conv2d": (lambda: nn.Conv2d(512, 128, 3, padding=1), (1, 512, 6, 6)),
+    "Conv2d for Winograd": (lambda: nn.Conv2d(128, 128, 3, padding=1), (1, 128, 24, 24)),
+    "Linear": (lambda: nn.Linear(3072, 64), (64, 3072)),
+    "vgg": (vgg, (1, 3, 24, 24)),
+}
+
+
+@pytest.mark.parametrize("precision", ACCURATE)
+@pytest.mark.parametrize("name", LONG_SUMS)
+def test_accuracy(name, precision, monkeypatch):
+    """PyTorch adds up in blocks, too, and has no Winograd: one long chain of additions, or the larger tiles in forward,
+    would be 2 to 5 times as inexact."""
+    make, shape = LONG_SUMS[name]
+    model = make().train()
+    monkeypatch.setitem(sol.config, "precision", precision)
+    optimized = sol.optimize(copy.deepcopy(model), torch.randn(shape))
+    ratios = {}
+    for seed in range(8):
+        torch.manual_seed(seed)
+        args = [torch.randn(shape)]
+        with torch.no_grad():
+            weights = [torch.randn(model(*args).shape)]
+        theirs, _, right = references(model, args, weights, False)
+        for n, g in step(optimized, trainable(args), weights).items():
+            if n.startswith(("result", "input")) or n in dict(model.named_parameters()):
+                ratios.setdefault(n, []).append(error(g, right[n]) / (error(theirs[n], right[n]) + 1e-9))
+    medians = {n: statistics.median(r) for n, r in ratios.items()}
+    assert medians["result 0"] <= ACCURATE[precision], medians
+    assert statistics.median(medians.values()) <= ACCURATE[precision], medians
 
 
 # -- networks
