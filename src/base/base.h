@@ -17,6 +17,23 @@
 #define COUNT_OF(a) ((int)(sizeof(a) / sizeof *(a)))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
+static inline int64_t floor_div(int64_t a, int64_t b) /* rounds down */
+{
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+static inline int64_t ceil_div(int64_t a, int64_t b) /* neither is negative */
+{
+    return (a + b - 1) / b;
+}
+static inline int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a < 0 ? -a : a;
+}
 
 /* Returns a failure to the caller. */
 #define TRY(call)                            \

@@ -3,11 +3,6 @@
  * fewer rests. */
 #include "dfp/dfp.h"
 
-static uint64_t bit(int letter)
-{
-    return UINT64_C(1) << letter;
-}
-
 struct pair {
     const struct print_plan *pl;
     int outer, inner;

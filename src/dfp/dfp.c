@@ -29,11 +29,6 @@ struct making {
     const char *low, *high; /* the task's range of the tile's letter */
 };
 
-static uint64_t bit(int letter)
-{
-    return UINT64_C(1) << letter;
-}
-
 /* -- planning */
 
 static bool writes_plainly(const struct loops *l, const struct print_group *g, int tensor)

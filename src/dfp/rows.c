@@ -9,11 +9,6 @@
 
 #define SAY(d, ...) arena_printf((d)->p.out->arena, __VA_ARGS__)
 
-static uint64_t bit(int letter)
-{
-    return UINT64_C(1) << letter;
-}
-
 int dfp_reductions(const struct loops *l, int32_t node, int32_t *out, int room)
 {
     if (!node || room <= 0) return 0;

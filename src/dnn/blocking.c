@@ -6,11 +6,6 @@
 
 #define FAIL(...) return *why = __VA_ARGS__, false
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 int blocking_lanes(const struct problem *p, const struct target *t)
 {
     int lanes = target_lanes(t, p->bytes);

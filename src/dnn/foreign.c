@@ -112,11 +112,6 @@ static bool find(const struct solver_context *sc, const struct cluster *c, const
     return false;
 }
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* 0: all of them. */
 static void cut(struct foreign *g, int rows, int cols)
 {

@@ -64,9 +64,7 @@ static bool find_sum(const struct loops *l, int32_t value, int32_t *out_node, co
     const struct ex *e = at(l, h.found);
     if (e->op != RED_SUM) FAIL("the reduction is not a sum");
     if (e->a) FAIL("the sum has a guard");
-    const struct ex *body = at(l, e->b);
-    if (body->kind != EX_MUL || at(l, body->a)->kind != EX_READ || at(l, body->b)->kind != EX_READ)
-        FAIL("the sum is not over a product of two reads");
+    if (!ex_is_contraction(l, h.found)) FAIL("the sum is not over a product of two reads from memory");
     *out_node = h.found;
     return true;
 }
@@ -144,12 +142,6 @@ static bool may_leave(const struct problem *p, const struct ex *read, const stru
 
 /* -- letters */
 
-static bool is_zero(const struct loops *l, int32_t node)
-{
-    const struct ex *e = at(l, node);
-    return (e->kind == EX_INT && e->u.i == 0) || (e->kind == EX_REAL && e->u.r == 0);
-}
-
 static bool sort_letters(struct problem *p, uint64_t in_a, uint64_t in_b, uint64_t in_y, uint64_t bound,
                          const char **why)
 {
@@ -197,7 +189,7 @@ static bool make_operand(struct problem *p, int32_t node, struct operand *o)
     o->affine = make_view(p, p->c->root, e->tensor, e->a, &o->view);
     o->view.node = node;
     if (!o->affine && looks_up(p, e->a)) return false;
-    if (!o->affine) return may_leave(p, e, NULL) ? e->b && is_zero(p->loops, e->b) : true;
+    if (!o->affine) return may_leave(p, e, NULL) ? e->b && ex_is_zero(p->loops, e->b) : true;
     int d = 0;
     for (int32_t i = e->a; i; i = at(p->loops, i)->next, d++) {
         int64_t low, high;
@@ -205,7 +197,7 @@ static bool make_operand(struct problem *p, int32_t node, struct operand *o)
         if (!ex_range(p->loops, i, &low, &high)) return false;
         o->border[d] = low < -m->halo_low[d] || high >= t->shape[d] + m->halo_high[d];
         o->any_border |= o->border[d];
-        if ((low < 0 || high >= t->shape[d]) && (!e->b || !is_zero(p->loops, e->b))) return false;
+        if ((low < 0 || high >= t->shape[d]) && (!e->b || !ex_is_zero(p->loops, e->b))) return false;
     }
     return true;
 }

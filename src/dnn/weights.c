@@ -9,17 +9,7 @@
 #define SETS 1024   /* bytes from a cache line to one that may be in the same set of the L1, or in one of few */
 #define FAIL(...) return *why = __VA_ARGS__, false
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* -- letters */
-
-static uint64_t bit(int letter)
-{
-    return UINT64_C(1) << letter;
-}
 
 /* Finds the dimensions of an operand in which a summed letter and one of the result make a window: they become levels,
  * rows before columns. */

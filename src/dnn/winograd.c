@@ -17,11 +17,6 @@
 #define FAIL(...) return *why = __VA_ARGS__, false
 #define MOST_TAPS 5
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* -- is it a square window? */
 
 static int64_t size_of(const struct winograd *w, int letter)

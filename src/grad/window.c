@@ -23,16 +23,6 @@ struct window {
     bool plain;  /* all weights are 1, and all of U is read */
 };
 
-static uint64_t bit(int letter)
-{
-    return UINT64_C(1) << letter;
-}
-
-static int64_t floor_div(int64_t x, int64_t y) /* y > 0 */
-{
-    return x / y - (x % y < 0);
-}
-
 /* -- which pins: f is made of tables, min, max, or quotients and remainders of more than a letter */
 
 struct kind {

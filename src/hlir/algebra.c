@@ -31,22 +31,6 @@ static bool is_const(const struct loops *l, int32_t node, int64_t v)
     return l->ex.at[node].kind == EX_INT && l->ex.at[node].u.i == v;
 }
 
-static int64_t floor_div(int64_t a, int64_t b)
-{
-    int64_t q = a / b;
-    return q - ((a % b != 0) && ((a < 0) != (b < 0)));
-}
-
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t t = a % b;
-        a = b;
-        b = t;
-    }
-    return a < 0 ? -a : a;
-}
-
 /* -- linear forms */
 
 static bool lin_atom(const struct loops *l, struct lin *f, int32_t atom, int64_t k)

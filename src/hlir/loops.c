@@ -200,6 +200,38 @@ int ex_list_length(const struct loops *l, int32_t first)
     return n;
 }
 
+int32_t ex_nth(const struct loops *l, int32_t first, int n)
+{
+    while (n-- > 0) first = l->ex.at[first].next;
+    return first;
+}
+
+bool ex_is_zero(const struct loops *l, int32_t node)
+{
+    const struct ex *e = &l->ex.at[node];
+    return (e->kind == EX_INT && e->u.i == 0) || (e->kind == EX_REAL && e->u.r == 0);
+}
+
+static bool reads_memory(const struct loops *l, int32_t node)
+{
+    const struct ex *e = &l->ex.at[node];
+    return e->kind == EX_READ && l->tensors.at[e->tensor].role != LOOPS_TABLE;
+}
+
+bool ex_is_contraction(const struct loops *l, int32_t node)
+{
+    const struct ex *e = &l->ex.at[node], *body = &l->ex.at[e->b];
+    return e->kind == EX_RED && e->op == RED_SUM && body->kind == EX_MUL && reads_memory(l, body->a) &&
+           reads_memory(l, body->b);
+}
+
+int64_t loops_elements(const struct loops_tensor *t)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->ndim; d++) n *= t->shape[d];
+    return n;
+}
+
 /* Which fields of a kind are children, which of them lists. */
 static void children(const struct ex *e, int32_t *a, bool *a_list, int32_t *b)
 {

@@ -159,6 +159,16 @@ bool ex_range(const struct loops *l, int32_t node, int64_t *out_min, int64_t *ou
 bool ex_is_int(const struct loops *l, int32_t node);
 bool ex_is_unsigned(const struct loops *l, int32_t node); /* an integer that, as in C, has no sign: u64 is in it */
 int ex_list_length(const struct loops *l, int32_t first);
+int32_t ex_nth(const struct loops *l, int32_t first, int n); /* of a list, from 0 */
+bool ex_is_zero(const struct loops *l, int32_t node);        /* the number 0 */
+/* A contraction is a sum over the product of two reads of which none is of a table: sum[K] a[..] * b[..]. Is the node
+ * one? It may have a guard, with which no solver of src/dnn computes it. */
+bool ex_is_contraction(const struct loops *l, int32_t node);
+int64_t loops_elements(const struct loops_tensor *t); /* product of its sizes */
+static inline uint64_t bit(int letter)                /* the set of one letter */
+{
+    return UINT64_C(1) << letter;
+}
 bool ex_equal(const struct loops *l, int32_t a, int32_t b); /* same expression, by structure */
 /* Calls visit(user, node) for every node below and including `node`, parents first; shared nodes once for each parent.
  */

@@ -164,8 +164,7 @@ void stmt_print(const struct loops *l, const struct loops_stmt *s, struct text *
 
 static void show_table(const struct loops_tensor *t, struct text *out)
 {
-    int64_t n = 1;
-    for (int d = 0; d < t->ndim; ++d) n *= t->shape[d];
+    const int64_t n = loops_elements(t);
     text_put(out, " =");
     for (int64_t i = 0; t->table && i < n; ++i) {
         text_put(out, " ");

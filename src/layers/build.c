@@ -140,11 +140,6 @@ sol_status rank_of(struct sol_ctx *ctx, const struct layer_def *def, const struc
                     exact ? "exactly" : "at least", n, in[i].ndim);
 }
 
-int64_t floor_div(int64_t a, int64_t b)
-{
-    return a / b - (a % b < 0);
-}
-
 int64_t floor_mod(int64_t a, int64_t b)
 {
     return a % b + (a % b < 0 ? b : 0);

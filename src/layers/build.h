@@ -48,7 +48,6 @@ sol_status word_attr(struct sol_ctx *ctx, const struct layer_def *def, const str
 /* Input i must have at least (or exactly, if `exact`) n dimensions. */
 sol_status rank_of(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in, int i, int n,
                    bool exact);
-int64_t floor_div(int64_t a, int64_t b); /* b > 0 */
 int64_t floor_mod(int64_t a, int64_t b);
 int64_t product(const int64_t *v, int n); /* of sizes; at most 2^47, which no tensor exceeds */
 

@@ -342,16 +342,6 @@ struct transposed {
 };
 enum { MOST_RESIDUES = 16 };
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
 static sol_status read_transposed(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct row_input *in,
                                   const struct attrs *attrs, struct transposed *t)
 {

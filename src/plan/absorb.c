@@ -84,10 +84,7 @@ static const struct loops_stmt *writer_of(const struct loops *l, int tensor)
 /* Does the statement write all of the tensor? Of a Concat's parts none does. */
 static bool writes_all(const struct loops *l, const struct loops_stmt *s, int tensor)
 {
-    const struct loops_tensor *t = &l->tensors.at[tensor];
-    int64_t elements = 1;
-    for (int d = 0; d < t->ndim; d++) elements *= t->shape[d];
-    return letters_points(l, stmt_letters(l, s)) == elements;
+    return letters_points(l, stmt_letters(l, s)) == loops_elements(&l->tensors.at[tensor]);
 }
 
 /* u behind `into`, through tensor t of u. The letters of u become what `into` writes t by. */

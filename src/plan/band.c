@@ -38,17 +38,11 @@ static int tensor_of(const struct loops *l, const struct sol_tensor *t)
     return -1;
 }
 
-static int32_t nth(const struct loops *l, int32_t first, int n)
-{
-    while (n-- > 0) first = l->ex.at[first].next;
-    return first;
-}
-
 /* The letter that tensor's dimension d is written by; -1: not a plain letter. */
 static int written_letter(const struct loops *l, int tensor, int d)
 {
     const struct loops_stmt *s = writer(l, tensor);
-    int32_t node = s ? nth(l, s->index, d) : 0;
+    int32_t node = s ? ex_nth(l, s->index, d) : 0;
     return node && l->ex.at[node].kind == EX_LETTER ? l->ex.at[node].tensor : -1;
 }
 
@@ -72,7 +66,7 @@ static int read_letter(const struct loops *l, int tensor, int d)
         struct reader r = {.l = l, .tensor = tensor};
         ex_walk(l, l->stmts.at[i].value, reader_visit, &r);
         struct affine f;
-        if (!r.first || !ex_affine(l, nth(l, r.first, d), &f)) continue;
+        if (!r.first || !ex_affine(l, ex_nth(l, r.first, d), &f)) continue;
         for (int k = 0; k < f.n; k++)
             if (stmt_letters(l, &l->stmts.at[i]) >> f.letter[k] & 1) return f.letter[k];
     }

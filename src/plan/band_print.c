@@ -98,8 +98,7 @@ static const struct loops *pack_all(struct printing *pr, const struct stage *st,
 static int64_t packed_bytes(const struct kernel_pack *k)
 {
     const struct loops_tensor *t = &k->loops->tensors.at[1];
-    int64_t n = dtype_def(t->dtype)->bytes;
-    for (int d = 0; d < t->ndim; d++) n *= t->shape[d];
+    const int64_t n = dtype_def(t->dtype)->bytes * loops_elements(t);
     return n;
 }
 

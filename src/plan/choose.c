@@ -25,8 +25,7 @@ static void print_memory(struct text *out, const struct cluster *c)
             struct hash h;
             char hex[33];
             hash_init(&h);
-            int64_t n = dtype_def(t->dtype)->bytes;
-            for (int d = 0; d < t->ndim; d++) n *= t->shape[d];
+            const int64_t n = dtype_def(t->dtype)->bytes * loops_elements(t);
             hash_add(&h, t->table, (size_t)n);
             hash_hex(&h, hex);
             text_put(out, " %s", hex);

@@ -55,10 +55,7 @@ static void find_product(void *user, int32_t node)
 {
     struct products *p = user;
     const struct loops *l = p->l;
-    const struct ex *e = &l->ex.at[node], *body = &l->ex.at[e->b];
-    if (e->kind != EX_RED || e->op != RED_SUM || e->a || body->kind != EX_MUL) return;
-    if (l->ex.at[body->a].kind != EX_READ || l->ex.at[body->b].kind != EX_READ) return;
-    if (letters_points(l, e->u.bound) < DEEP) return;
+    if (!ex_is_contraction(l, node) || l->ex.at[node].a || letters_points(l, l->ex.at[node].u.bound) < DEEP) return;
     p->n++;
     p->node = node;
 }

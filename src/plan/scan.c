@@ -16,12 +16,6 @@
 #define CALL 30.0  /* ns of a call */
 #define FEWER 0.95 /* blocks are worth it if they take so much less time */
 
-static int32_t nth(const struct loops *l, int32_t first, int n)
-{
-    while (n-- > 0) first = l->ex.at[first].next;
-    return first;
-}
-
 /* -- what the steps are */
 
 /* The dimension in which a statement writes the step's place; -1: none. */
@@ -47,7 +41,7 @@ static void see_read(void *user, int32_t node)
     const struct ex *e = &s->l->ex.at[node];
     if (e->kind != EX_READ || s->own[e->tensor].dim < 0) return;
     struct scan_own *own = &s->own[e->tensor];
-    const int32_t at = nth(s->l, e->a, own->dim);
+    const int32_t at = ex_nth(s->l, e->a, own->dim);
     struct affine f;
     r->ok &= ex_affine(s->l, at, &f);
     if (!r->ok) return;
@@ -124,7 +118,7 @@ static int32_t phase_read(void *user, struct loops *to, const struct ex *read, c
     const struct phase_reads *r = user;
     const struct scan_own *own = &r->s->own[read->tensor];
     struct affine f;
-    if (own->dim < 0 || r->follows || !ex_affine(r->s->l, nth(r->s->l, read->a, own->dim), &f) || !f.c) return 0;
+    if (own->dim < 0 || r->follows || !ex_affine(r->s->l, ex_nth(r->s->l, read->a, own->dim), &f) || !f.c) return 0;
     return ex_read(to, place_tensor(r->s, to, read->tensor, f.c), ex_list(to, nindex, index), outside);
 }
 
@@ -182,7 +176,7 @@ static void place_scratch(struct scan *s, int tensor)
     int64_t stride = 1;
     own->memory = (struct memory){.align = 64};
     for (int d = t->ndim - 1; d >= 0; d--) {
-        const struct ex *e = &s->l->ex.at[nth(s->l, w->index, d)];
+        const struct ex *e = &s->l->ex.at[ex_nth(s->l, w->index, d)];
         if (d == own->dim) continue;
         own->memory.stride[d] = stride;
         stride *= e->kind == EX_LETTER && e->tensor == s->batch ? s->block : t->shape[d];

@@ -8,11 +8,6 @@ struct shrink {
     int64_t low[LOOPS_MAX_LETTERS], high[LOOPS_MAX_LETTERS]; /* by letter bound: the values that count */
 };
 
-static bool is_zero(const struct ex *e)
-{
-    return (e->kind == EX_INT && e->u.i == 0) || (e->kind == EX_REAL && e->u.r == 0);
-}
-
 /* Bounds by the factors of a product that are 0 outside, where an index is one letter of the sum and a number. */
 static void see_factor(struct shrink *s, uint64_t bound, int32_t node)
 {
@@ -22,7 +17,7 @@ static void see_factor(struct shrink *s, uint64_t bound, int32_t node)
         see_factor(s, bound, e->a);
         see_factor(s, bound, e->b);
     }
-    if (e->kind != EX_READ || !e->b || !is_zero(&l->ex.at[e->b])) return;
+    if (e->kind != EX_READ || !e->b || !ex_is_zero(l, e->b)) return;
     int d = 0;
     for (int32_t i = e->a; i; i = l->ex.at[i].next, d++) {
         struct affine f;

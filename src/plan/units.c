@@ -22,21 +22,26 @@ struct sol_tensor *plan_tensor(struct plan *p, const char *name, enum sol_dtype 
     return t;
 }
 
-/* The statement that dominates the work: the first with a sum of products, else the first with a reduction, else 0. */
+struct contractions {
+    const struct loops *l;
+    bool found;
+};
+
+static void see_contraction(void *user, int32_t node)
+{
+    struct contractions *c = user;
+    c->found |= ex_is_contraction(c->l, node);
+}
+
+/* The statement that dominates the work: the first with a reduction, else 0. Is there a contraction? */
 static int unit_root(const struct loops *l, bool *out_contraction)
 {
     int root = -1;
     *out_contraction = false;
     for (int i = 0; i < l->stmts.n; i++) {
-        for (int32_t k = 1; k < l->ex.n; k++) {
-            const struct ex *e = &l->ex.at[k];
-            if (e->kind != EX_RED || reduce_row("sum") != e->op || l->ex.at[e->b].kind != EX_MUL) continue;
-            const struct ex *m = &l->ex.at[e->b];
-            if (l->ex.at[m->a].kind != EX_READ || l->ex.at[m->b].kind != EX_READ) continue;
-            if (l->tensors.at[l->ex.at[m->a].tensor].role == LOOPS_TABLE) continue;
-            if (l->tensors.at[l->ex.at[m->b].tensor].role == LOOPS_TABLE) continue;
-            *out_contraction = true;
-        }
+        struct contractions c = {.l = l};
+        ex_walk(l, l->stmts.at[i].value, see_contraction, &c);
+        *out_contraction |= c.found;
         if (root < 0 && rewrite_has_reduction(l, l->stmts.at[i].value)) root = i;
     }
     return root < 0 ? 0 : root;

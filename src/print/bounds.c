@@ -55,11 +55,6 @@ void nest_order(const struct print_expr *p, struct print_loops *l, int32_t node)
 
 /* -- bounds */
 
-static uint64_t bit(int letter)
-{
-    return UINT64_C(1) << letter;
-}
-
 /* a - b as an affine form. */
 static bool difference(const struct loops *l, int32_t a, int32_t b, struct affine *out)
 {
@@ -118,11 +113,6 @@ static const char *sum_text(struct print_expr *p, const struct affine *a, int64_
     else if (c)
         text_put(&t, c < 0 ? " - %lld" : " + %lld", llabs(c));
     return t.at;
-}
-
-static int64_t floor_div(int64_t a, int64_t b)
-{
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
 /* floor((sign * rest + plus) / c) + 1 or without the 1, as text; a number where it is one. */

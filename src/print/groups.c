@@ -11,11 +11,6 @@
 
 #define PAGE 4096 /* bytes; within one, addresses that lie so far apart are of one set of a cache */
 
-static uint64_t bit(int letter)
-{
-    return UINT64_C(1) << letter;
-}
-
 int groups_scan(const struct loops *l, int s)
 {
     int n = 1;
@@ -375,8 +370,7 @@ struct print_plan *groups_make(const struct solver_context *sc, const struct clu
 static void table(struct text *out, const struct loops *l, int tensor)
 {
     const struct loops_tensor *t = &l->tensors.at[tensor];
-    int64_t n = 1;
-    for (int d = 0; d < t->ndim; d++) n *= t->shape[d];
+    const int64_t n = loops_elements(t);
     const bool ints = t->dtype == SOL_I64;
     text_put(out, "static const %s %s[%lld] = {", ints ? "int64_t" : "double", l->tensors.at[tensor].name,
              (long long)MAX(n, 1));

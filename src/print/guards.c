@@ -20,12 +20,6 @@ static bool neutral(const struct loops *l, int op, int32_t v)
     }
 }
 
-static bool is_zero(const struct loops *l, int32_t node)
-{
-    const struct ex *e = &l->ex.at[node];
-    return (e->kind == EX_INT && e->u.i == 0) || (e->kind == EX_REAL && e->u.r == 0);
-}
-
 struct gather {
     struct loops *l;
     const struct memory *memory;
@@ -38,7 +32,7 @@ static int32_t without_test(struct gather *g, int32_t node)
     struct loops *l = g->l;
     const struct ex e = l->ex.at[node];
     const struct memory *halo =
-        is_zero(l, e.b) && l->tensors.at[e.tensor].role != LOOPS_TABLE ? &g->memory[e.tensor] : NULL;
+        ex_is_zero(l, e.b) && l->tensors.at[e.tensor].role != LOOPS_TABLE ? &g->memory[e.tensor] : NULL;
     struct affine a;
     for (int32_t i = e.a; i; i = l->ex.at[i].next)
         if (!ex_affine(l, i, &a)) return node;
