@@ -353,9 +353,28 @@ static void test_broken_plans(void **state)
     for (int i = 0; i < COUNT_OF(rows); i++) try_row(&rows[i]);
 }
 
+/* Nothing of an empty tensor is written, and what costs nothing has a cost all the same. */
+static void test_empty_tensors(void **state)
+{
+    struct arena *a = arena_create(ctx);
+    struct sol_graph *g = NULL;
+    struct target target;
+    struct plan *p;
+    (void)state;
+    const char *text = "input %0:f32[0 8 4 3] \"x\"\n%1 = MaxPool(%0) k=2\n%2 = gelu(%1)\noutput %2 \"y\"\n";
+    if (target_named(ctx, "x86-64-v3", &target) || sol_config_set(ctx, "compiler::verify", "1"))
+        fail_msg("%s", sol_error(ctx));
+    if (sol_graph_parse(ctx, text, &g)) fail_msg("%s", sol_error(ctx));
+    if (sol_graph_differentiate(g, 1, (int[]){0}, 1, g->inputs.at, (int[]){0}) || passes_run(g) ||
+        plan_make(g, a, &target, &p))
+        fail_msg("%s", sol_error(ctx));
+    sol_graph_destroy(g);
+    arena_destroy(a);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_plans)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_plans), cmocka_unit_test(test_empty_tensors)};
     if (sol_ctx_create(NULL, &ctx)) return 1;
     int bad = cmocka_run_group_tests(tests, NULL, NULL);
     sol_ctx_destroy(ctx);

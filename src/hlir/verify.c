@@ -202,6 +202,13 @@ static void see_read(void *user, int32_t node)
     if (o->first[e->tensor] >= MAX(o->c->stmt, o->scan_to)) o->bad = e->tensor;
 }
 
+static bool is_empty(const struct loops_tensor *t)
+{
+    for (int d = 0; d < t->ndim; d++)
+        if (!t->shape[d]) return true;
+    return false;
+}
+
 static bool check_order(struct check *c)
 {
     const struct loops *l = c->l;
@@ -221,7 +228,7 @@ static bool check_order(struct check *c)
     }
     c->stmt = -1;
     for (int t = 0; t < l->tensors.n; t++)
-        if (l->tensors.at[t].role == LOOPS_OUTPUT && o.first[t] == l->stmts.n)
+        if (l->tensors.at[t].role == LOOPS_OUTPUT && o.first[t] == l->stmts.n && !is_empty(&l->tensors.at[t]))
             return wrong(c, "no statement writes the output %s", l->tensors.at[t].name);
     return true;
 }

@@ -231,7 +231,7 @@ static double penalty(enum band_kind kind, const struct stage *st)
     switch (kind) {
     case BAND_CHANNELS: return BLOCK_PENALTY;
     case BAND_BLOCKS: return st->u->contraction ? DEEP_ROWS : ROWS_PENALTY;
-    default: return ROW_PENALTY * MAX(1, LONG_ROWS / (double)st->rows);
+    default: return ROW_PENALTY * MAX(1, LONG_ROWS / (double)MAX(st->rows, 1));
     }
 }
 
@@ -253,7 +253,7 @@ static sol_status price(struct plan *p, struct chain *c)
         held += st->row_bytes * st->ring_rows;
         const struct stage *next = &c->stage[i + 1];
         double overlap = (double)(next->high - next->low + 1 - next->step);
-        again += cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)(st->rows * c->images);
+        again += cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)MAX(st->rows * c->images, 1);
     }
     c->cost = c->parts + slower + again - saved;
     c->fits = (double)held <= CACHE_SHARE * (double)p->target->l2;
