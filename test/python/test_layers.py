@@ -747,7 +747,7 @@ def ended(kind, reverse, x, w, u, b, e, h0, *more):
             y, *last = projected(step.flip(0) if reverse else step, w, u, b, e, start, more[0][i : i + 1], more[1])
         else:
             y, *last = recurrent(kind, step, w, u, b, e, start, reverse=reverse)
-        rest = (start if reverse else last[0]).expand(len(x) - n, 1, -1)
+        rest = (start if reverse else last[0]).detach().expand(len(x) - n, 1, -1)
         results.append((torch.cat([y.flip(0) if reverse and kind == "LSTM" else y, rest]), *last))
     return tuple(torch.cat(parts, 1 if k == 0 else 0) for k, parts in enumerate(zip(*results, strict=True)))
 
