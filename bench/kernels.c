@@ -82,17 +82,17 @@ static const char *const row_text =
 
 static sol_status make_cluster(struct arena *a, const struct layer *l, const struct options *o, struct cluster *out)
 {
-    struct row *r;
+    struct opdef *r;
     const int64_t x[] = {l->n, l->ic, l->h, l->w}, w[] = {l->oc, l->ic / l->g, l->k, l->k}, b[] = {l->oc};
     if (l->w == 1) return SOL_ERR_UNSUPPORTED;
-    const struct row_input in[] = {{SOL_F32, 4, x, false}, {SOL_F32, 4, w, false}, {SOL_F32, 1, b, false}};
+    const struct opdef_input in[] = {{SOL_F32, 4, x, false}, {SOL_F32, 4, w, false}, {SOL_F32, 1, b, false}};
     int64_t s[] = {l->s}, p[] = {l->p}, g[] = {l->g};
-    struct row_attr attr[] = {{.name = "s", .kind = ATTR_INT, .n = -1, .ints = s},
-                              {.name = "p", .kind = ATTR_INT, .n = -1, .ints = p},
-                              {.name = "g", .kind = ATTR_INT, .n = -1, .ints = g}};
+    struct opdef_attr attr[] = {{.name = "s", .kind = ATTR_INT, .n = -1, .ints = s},
+                                {.name = "p", .kind = ATTR_INT, .n = -1, .ints = p},
+                                {.name = "g", .kind = ATTR_INT, .n = -1, .ints = g}};
     const struct attrs attrs = {3, attr};
-    TRY(row_parse(a, "conv", row_text, &r));
-    TRY(row_bind(a, r, 3, in, &attrs, &out->loops));
+    TRY(opdef_parse(a, "conv", row_text, &r));
+    TRY(opdef_bind(a, r, 3, in, &attrs, &out->loops));
     out->memory = NEW_ARRAY(a, struct memory, out->loops->tensors.n);
     for (int i = 0; i < out->loops->tensors.n; i++) {
         const struct loops_tensor *t = &out->loops->tensors.at[i];
@@ -116,14 +116,14 @@ static sol_status make_cluster(struct arena *a, const struct layer *l, const str
 
 static sol_status make_linear(struct arena *a, const struct layer *l, struct cluster *out)
 {
-    struct row *r;
+    struct opdef *r;
     const int64_t x[] = {l->h, l->ic}, w[] = {l->oc, l->ic}, b[] = {l->oc};
-    const struct row_input in[] = {{SOL_F32, 2, x, false}, {SOL_F32, 2, w, false}, {SOL_F32, 1, b, false}};
+    const struct opdef_input in[] = {{SOL_F32, 2, x, false}, {SOL_F32, 2, w, false}, {SOL_F32, 1, b, false}};
     const struct attrs none = {0, NULL};
-    TRY(row_parse(a, "linear",
-                  "x[A I] w[O I] b[O] -> y[A O] | | | t[A O] = (sum[I] x[A I] * w[O I]) + b[O]; y[A O] = relu(t[A O])",
-                  &r));
-    TRY(row_bind(a, r, 3, in, &none, &out->loops));
+    TRY(opdef_parse(
+        a, "linear",
+        "x[A I] w[O I] b[O] -> y[A O] | | | t[A O] = (sum[I] x[A I] * w[O I]) + b[O]; y[A O] = relu(t[A O])", &r));
+    TRY(opdef_bind(a, r, 3, in, &none, &out->loops));
     out->memory = NEW_ARRAY(a, struct memory, out->loops->tensors.n);
     for (int i = 0; i < out->loops->tensors.n; i++) {
         const struct loops_tensor *t = &out->loops->tensors.at[i];

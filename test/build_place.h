@@ -46,7 +46,7 @@ static const char module_text[] =
     "static const struct sol_buffer buffers[] = {{SOL_BUFFER_INPUT, 0, 0, 16, 0}, {SOL_BUFFER_WORKSPACE, 0, 0, 16, "
     "0},\n"
     "    {SOL_BUFFER_CONST, 0, 0, 16, DATA0}, {SOL_BUFFER_OUTPUT, 0, 0, 16, 0}};\n"
-    "static const struct sol_place places[] = {{0, 0}, {1, 0}, {1, 0}, {2, 0}, {3, 0}};\n"
+    "static const struct sol_operand places[] = {{0, 0}, {1, 0}, {1, 0}, {2, 0}, {3, 0}};\n"
     "static const struct sol_step steps[] = {{KERNEL0_0, 4, 0, 2, \"twice KERNEL0_0\", 0, 0, SOL_STEP_KERNEL, 0},\n"
     "    {KERNEL1_0, 4, 2, 3, \"root\", 0, 0, 0}};\n"
     "const struct sol_module sol_module = {sizeof(struct sol_module), SOL_MODULE_VERSION, 1, 1, 0, 4, buffers, 0, 0, "

@@ -40,7 +40,7 @@ static struct target made_up = {.name = "x86-64-v3",
                                 .l2 = 1 << 20,
                                 .l3 = 16 << 20,
                                 .clock = 3,
-                                .units = 2,
+                                .fma_pipes = 2,
                                 .l2_rate = 96,
                                 .l3_rate = 40,
                                 .dram_rate = 12};

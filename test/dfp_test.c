@@ -189,16 +189,16 @@ static void test_map_in_registers(void **state)
         const struct check_case c = {NORM, shapes[i], "e=1e-5", "x:0231 y:0231", 0, NULL};
         struct arena *a = arena_create(ctx);
         int64_t limits[8] = {0};
-        const struct loops *l = check_bind(a, &c, limits);
-        if (!l) fail_msg("%s", sol_error(ctx));
-        struct memory *m = NEW_ARRAY(a, struct memory, l->tensors.n);
+        const struct loops *loops = check_bind(a, &c, limits);
+        if (!loops) fail_msg("%s", sol_error(ctx));
+        struct memory *m = NEW_ARRAY(a, struct memory, loops->tensors.n);
         int64_t bytes = 0;
-        for (int t = 0; t < l->tensors.n; t++) {
+        for (int t = 0; t < loops->tensors.n; t++) {
             struct check_tensor at;
-            check_place(&l->tensors.at[t], check_word(c.layout, l->tensors.at[t].name), &m[t], &at);
+            check_place(&loops->tensors.at[t], check_word(c.layout, loops->tensors.at[t].name), &m[t], &at);
             if (!bytes) bytes = at.stored_elements * 4;
         }
-        const struct cluster cluster = {l, m, 0};
+        const struct cluster cluster = {loops, m, 0};
         const struct solver_context sc = {.arena = a, .target = &v4};
         struct variant v[SOLVER_MAX_VARIANTS];
         struct kernel k = {0};

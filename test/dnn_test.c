@@ -66,11 +66,11 @@ static void bind(struct bound *b, struct sol_ctx *ctx, const struct example *e)
     memset(b, 0, sizeof *b);
     b->e = e;
     b->arena = arena_create(ctx);
-    struct row *r;
-    struct row_input in[MAX_INPUTS];
+    struct opdef *r;
+    struct opdef_input in[MAX_INPUTS];
     while (b->nin < MAX_INPUTS && e->shape[b->nin][0]) {
         in[b->nin] =
-            (struct row_input){e->dtype ? e->dtype : SOL_F32, list_length(e->shape[b->nin]), e->shape[b->nin], false};
+            (struct opdef_input){e->dtype ? e->dtype : SOL_F32, list_length(e->shape[b->nin]), e->shape[b->nin], false};
         b->nin++;
     }
     const int pixels = in[0].ndim - 2;
@@ -81,13 +81,13 @@ static void bind(struct bound *b, struct sol_ctx *ctx, const struct example *e)
         p[i] = e->p[i];
         q[i] = e->q[i];
     }
-    struct row_attr at[] = {{.name = "s", .kind = ATTR_INT, .n = pixels, .ints = s},
-                            {.name = "d", .kind = ATTR_INT, .n = pixels, .ints = d},
-                            {.name = "p", .kind = ATTR_INT, .n = pixels, .ints = p},
-                            {.name = "q", .kind = ATTR_INT, .n = pixels, .ints = q},
-                            {.name = "g", .kind = ATTR_INT, .n = -1, .ints = &g}};
+    struct opdef_attr at[] = {{.name = "s", .kind = ATTR_INT, .n = pixels, .ints = s},
+                              {.name = "d", .kind = ATTR_INT, .n = pixels, .ints = d},
+                              {.name = "p", .kind = ATTR_INT, .n = pixels, .ints = p},
+                              {.name = "q", .kind = ATTR_INT, .n = pixels, .ints = q},
+                              {.name = "g", .kind = ATTR_INT, .n = -1, .ints = &g}};
     const struct attrs attrs = {COUNT_OF(at), at};
-    if (row_parse(b->arena, e->name, e->row, &r) || row_bind(b->arena, r, b->nin, in, &attrs, &b->c.loops)) {
+    if (opdef_parse(b->arena, e->name, e->row, &r) || opdef_bind(b->arena, r, b->nin, in, &attrs, &b->c.loops)) {
         print_error("%s: %s\n", e->name, sol_error(ctx));
         fail();
     }

@@ -555,25 +555,25 @@ static void what_is_kept(void **state)
 {
     (void)state;
     struct sol_graph *g;
-    struct keep *k;
+    struct checkpointing *k;
     int of = 0, reached[16];
     char *text = residual(4);
     if (sol_graph_parse(ctx, text, &g)) fail_msg("%s\n%s", sol_error(ctx), text);
     assert_int_equal(sol_graph_differentiate(g, 1, &of, 8, g->params.at, reached), 0);
-    assert_int_equal(keep_make(g, &k), 0);
-    keep_levels(k);
-    assert_true(k->levels.n > KEEP_SOURCES + 1 && k->balanced > KEEP_SOURCES && k->balanced <= k->small);
+    assert_int_equal(checkpoint_make(g, &k), 0);
+    checkpoint_levels(k);
+    assert_true(k->levels.n > CHECKPOINT_SOURCES + 1 && k->balanced > CHECKPOINT_SOURCES && k->balanced <= k->small);
     for (int i = 1; i < k->levels.n; i++) assert_true(k->levels.at[i].bytes < k->levels.at[i - 1].bytes);
     const int64_t tensor = INT64_C(4) * 256 * 8 * 8;
-    assert_true(k->levels.at[k->balanced].bytes <= k->levels.at[KEEP_SOURCES].bytes - tensor);
-    keep_level(k, KEEP_SOURCES);
+    assert_true(k->levels.at[k->balanced].bytes <= k->levels.at[CHECKPOINT_SOURCES].bytes - tensor);
+    checkpoint_level(k, CHECKPOINT_SOURCES);
     struct sol_tensor *sum = NULL;
     for (struct sol_layer *l = g->first; l; l = l->next)
         if (!strcmp(l->name, "r3") && !strcmp(l->def->name, "relu")) sum = l->out[0];
     assert_non_null(sum);
-    assert_true(keeps(k, sum));
-    keep_level(k, k->levels.n - 1);
-    assert_false(keeps(k, sum));
+    assert_true(checkpoint_keeps(k, sum));
+    checkpoint_level(k, k->levels.n - 1);
+    assert_false(checkpoint_keeps(k, sum));
     sol_graph_destroy(g);
     free(text);
 }

@@ -143,7 +143,7 @@ static const struct loops *check_bind(struct arena *a, const struct check_case *
         int dtype;
     } types[] = {{"f64:", SOL_F64},   {"i64:", SOL_I64}, {"i32:", SOL_I32}, {"u64:", SOL_U64},
                  {"bool:", SOL_BOOL}, {"u8:", SOL_U8},   {"i8:", SOL_I8}};
-    struct row_input in[8];
+    struct opdef_input in[8];
     memset(in, 0, sizeof in);
     int nin = 0;
     for (char *s = arena_strdup(a, c->in), *w; (w = strtok(s, " ")); s = NULL, nin++) {
@@ -162,9 +162,9 @@ static const struct loops *check_bind(struct arena *a, const struct check_case *
         in[nin].shape = shape;
         limits[nin] = *w == '<' ? strtoll(w + 1, NULL, 10) : 0;
     }
-    struct attrs attrs = {0, NEW_ARRAY(a, struct row_attr, 16)};
+    struct attrs attrs = {0, NEW_ARRAY(a, struct opdef_attr, 16)};
     for (char *s = arena_strdup(a, c->attrs ? c->attrs : ""), *w; (w = strtok(s, " ")); s = NULL) {
-        struct row_attr *at = &attrs.at[attrs.n++];
+        struct opdef_attr *at = &attrs.at[attrs.n++];
         char *value = strchr(w, '=');
         *value++ = 0;
         at->name = w;
@@ -183,10 +183,10 @@ static const struct loops *check_bind(struct arena *a, const struct check_case *
         }
         if (at->n == 0) at->n = n;
     }
-    struct row *row;
-    const struct loops *l = NULL;
-    if (row_parse(a, "check", c->row, &row) || row_bind(a, row, nin, in, &attrs, &l)) return NULL;
-    return l;
+    struct opdef *opdef;
+    const struct loops *loops = NULL;
+    if (opdef_parse(a, "check", c->row, &opdef) || opdef_bind(a, opdef, nin, in, &attrs, &loops)) return NULL;
+    return loops;
 }
 
 /* Compiles a source into a shared object and opens it. */
@@ -323,10 +323,10 @@ static bool check_say(const struct check_case *c, const char *what, const char *
     return false;
 }
 
-static bool check_compare(const struct check_case *c, const struct loops *l, int i, const struct memory *m,
+static bool check_compare(const struct check_case *c, const struct loops *loops, int i, const struct memory *m,
                           const struct check_tensor *t, const char *want)
 {
-    const struct loops_tensor *lt = &l->tensors.at[i];
+    const struct loops_tensor *lt = &loops->tensors.at[i];
     double most = 0, worst = 0;
     int64_t at = 0;
     for (int64_t e = 0; e < t->elements; e++) {
@@ -387,9 +387,9 @@ struct checking {
     int np;
 };
 
-static bool check_is_operand(const struct loops *l, int i)
+static bool check_is_operand(const struct loops *loops, int i)
 {
-    return l->tensors.at[i].role != LOOPS_TEMP && l->tensors.at[i].role != LOOPS_TABLE;
+    return loops->tensors.at[i].role != LOOPS_TEMP && loops->tensors.at[i].role != LOOPS_TABLE;
 }
 
 /* Memory for all tensors; the data of inputs is `given`, or made. */
@@ -493,12 +493,12 @@ static bool check_results(struct checking *k)
 
 /* Loops through one variant of a solver; `given`: data of the inputs, by tensor, NULL: made. */
 static bool check_loops(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c,
-                        const struct loops *l, const void *const *given, const int64_t *limits,
+                        const struct loops *loops, const void *const *given, const int64_t *limits,
                         const struct check_tool *tool, int number, int *out_count)
 {
     struct arena *a = arena_create(ctx);
-    const int n = l->tensors.n;
-    struct checking k = {.ctx = ctx, .a = a, .solver = solver, .c = c, .tool = tool, .loops = l};
+    const int n = loops->tensors.n;
+    struct checking k = {.ctx = ctx, .a = a, .solver = solver, .c = c, .tool = tool, .loops = loops};
     k.memory = NEW_ARRAY(a, struct memory, n + 1);
     k.t = NEW_ARRAY(a, struct check_tensor, n + 1);
     k.plain = NEW_ARRAY(a, void *, n + 1);
@@ -506,7 +506,7 @@ static bool check_loops(struct sol_ctx *ctx, const struct solver *solver, const 
     k.block = NEW_ARRAY(a, struct check_block, n + 8);
     *out_count = 0;
     check_store(&k, given, limits);
-    bool ok = !loops_interpret(ctx, l, k.plain) || check_say(c, "interpreter", sol_error(ctx));
+    bool ok = !loops_interpret(ctx, loops, k.plain) || check_say(c, "interpreter", sol_error(ctx));
     ok = ok && check_emit(&k, number, out_count);
     if (ok) {
         check_operands(&k);
@@ -534,10 +534,10 @@ static bool check_case(struct sol_ctx *ctx, const struct solver *solver, const s
 {
     struct arena *a = arena_create(ctx);
     int64_t limits[8] = {0};
-    const struct loops *l = check_bind(a, c, limits);
-    bool ok = l || check_say(c, "binding", sol_error(ctx));
+    const struct loops *loops = check_bind(a, c, limits);
+    bool ok = loops || check_say(c, "binding", sol_error(ctx));
     int n = 1;
-    for (int i = 0; ok && i < n; i++) ok = check_loops(ctx, solver, c, l, NULL, limits, tool, i, &n);
+    for (int i = 0; ok && i < n; i++) ok = check_loops(ctx, solver, c, loops, NULL, limits, tool, i, &n);
     arena_destroy(a);
     return ok;
 }

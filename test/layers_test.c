@@ -56,7 +56,7 @@ static void rows_and_signatures_agree(void **state)
         assert_non_null(strstr(d->doc, "->"));
         assert_non_null(strchr(d->doc, ':'));
         if (d->text) assert_int_equal(words_before_arrow(d->doc), tensors_before_arrow(d->text));
-        if (d->text) assert_non_null(layer_row(d));
+        if (d->text) assert_non_null(layer_opdef(d));
         assert_int_equal(!!(d->flags & LAYER_MAP), d->math >= 0);
         assert_int_equal(!!(d->flags & LAYER_OPAQUE), d->describe != NULL && d->shape != NULL);
         assert_true(d->text || d->build || d->describe);
@@ -64,12 +64,12 @@ static void rows_and_signatures_agree(void **state)
     assert_true(n > 150);
     assert_null(layer_def_at(-1));
     assert_null(layer_def("conv"));
-    assert_null(layer_row(&(struct layer_def){.name = "nothing"}));
+    assert_null(layer_opdef(&(struct layer_def){.name = "nothing"}));
 }
 
 /* -- attributes */
 
-static const struct row_attr *given(const char *kind, struct row_attr v, struct attrs *out)
+static const struct opdef_attr *given(const char *kind, struct opdef_attr v, struct attrs *out)
 {
     struct attrs one = {1, &v};
     if (layer_attrs(arena, layer_def(kind), &one, out)) return NULL;
@@ -85,7 +85,7 @@ static void defaults_are_filled_in(void **state)
     assert_int_equal(attrs_int(&all, "s", 3, 0), 1);
     assert_int_equal(attrs_int(&all, "p", 0, 7), 0);
     assert_int_equal(layer_attrs(arena, layer_def("LRN"),
-                                 &(struct attrs){1, &(struct row_attr){.name = "n", .n = -1, .ints = &(int64_t){3}}},
+                                 &(struct attrs){1, &(struct opdef_attr){.name = "n", .n = -1, .ints = &(int64_t){3}}},
                                  &all),
                      SOL_OK);
     assert_true(attrs_real(&all, "alpha", 0) == 1e-4 && attrs_real(&all, "bias", 0) == 1);
@@ -101,15 +101,15 @@ static void kinds_are_checked(void **state)
     struct attrs all;
     int64_t two = 2;
     double half = 0.5;
-    const struct row_attr *v =
-        given("LayerNorm", (struct row_attr){.name = "e", .kind = ATTR_INT, .n = -1, .ints = &two}, &all);
+    const struct opdef_attr *v =
+        given("LayerNorm", (struct opdef_attr){.name = "e", .kind = ATTR_INT, .n = -1, .ints = &two}, &all);
     assert_int_equal(v->kind, ATTR_REAL);
     assert_true(v->reals[0] == 2);
-    assert_null(given("LayerNorm", (struct row_attr){.name = "n", .kind = ATTR_REAL, .n = -1, .reals = &half}, &all));
+    assert_null(given("LayerNorm", (struct opdef_attr){.name = "n", .kind = ATTR_REAL, .n = -1, .reals = &half}, &all));
     assert_non_null(strstr(sol_error(ctx), "LayerNorm: attribute n: expected an integer, got a real number"));
-    assert_null(given("Cast", (struct row_attr){.name = "to", .kind = ATTR_INT, .n = -1, .ints = &two}, &all));
+    assert_null(given("Cast", (struct opdef_attr){.name = "to", .kind = ATTR_INT, .n = -1, .ints = &two}, &all));
     assert_non_null(strstr(sol_error(ctx), "expected text, got an integer"));
-    assert_null(given("Identity", (struct row_attr){.name = "k", .kind = ATTR_INT, .n = -1, .ints = &two}, &all));
+    assert_null(given("Identity", (struct opdef_attr){.name = "k", .kind = ATTR_INT, .n = -1, .ints = &two}, &all));
     assert_non_null(strstr(sol_error(ctx), "Identity: unknown attribute 'k'; it has none"));
 }
 
@@ -120,7 +120,7 @@ static void what_equals_the_default_is_known(void **state)
     const struct layer_def *pad = layer_def("Pad"), *sum = layer_def("Sum");
     int64_t zero = 0;
     double inf = INFINITY, null = 0;
-    struct row_attr values[] = {
+    struct opdef_attr values[] = {
         {.name = "p", .kind = ATTR_INT, .n = -1, .ints = &zero},
         {.name = "q", .kind = ATTR_INT, .n = -1, .ints = &zero},
         {.name = "mode", .kind = ATTR_TEXT, .n = -1, .text = "constant"},
@@ -132,21 +132,21 @@ static void what_equals_the_default_is_known(void **state)
     assert_true(layer_attr_is_default(arena, pad, attrs_find(&all, "v")));
     values[3].reals = &inf;
     assert_false(layer_attr_is_default(arena, pad, &values[3]));
-    assert_true(layer_attr_is_default(arena, sum, &(struct row_attr){.name = "axes", .kind = ATTR_INT, .n = 0}));
-    assert_false(
-        layer_attr_is_default(arena, sum, &(struct row_attr){.name = "axes", .kind = ATTR_INT, .n = 1, .ints = &zero}));
+    assert_true(layer_attr_is_default(arena, sum, &(struct opdef_attr){.name = "axes", .kind = ATTR_INT, .n = 0}));
+    assert_false(layer_attr_is_default(arena, sum,
+                                       &(struct opdef_attr){.name = "axes", .kind = ATTR_INT, .n = 1, .ints = &zero}));
 }
 
 /* -- loops of some layers, as text: the shapes that other code counts on */
 
 /* "2x3 4" -> inputs of f32 */
-static int read_shapes(const char *text, struct row_input *in)
+static int read_shapes(const char *text, struct opdef_input *in)
 {
     int n = 0;
     for (; *text; n++, text += *text == ' ') {
         int64_t *shape = NEW_ARRAY(arena, int64_t, SOL_MAX_DIMS);
         char *at = (char *)(uintptr_t)text;
-        in[n] = (struct row_input){.dtype = SOL_F32, .shape = shape};
+        in[n] = (struct opdef_input){.dtype = SOL_F32, .shape = shape};
         in[n].missing = *at == '-';
         at += in[n].missing;
         while (*at && *at != ' ') {
@@ -158,23 +158,23 @@ static int read_shapes(const char *text, struct row_input *in)
     return n;
 }
 
-static void loops_are(const char *kind, const char *shapes, int nattr, struct row_attr *attrs, const char *want)
+static void loops_are(const char *kind, const char *shapes, int nattr, struct opdef_attr *attrs, const char *want)
 {
-    struct row_input in[8];
+    struct opdef_input in[8];
     struct layer_bound bound;
     struct text out = text_new(arena);
     int nin = read_shapes(shapes, in);
     if (layer_bind(arena, layer_def(kind), nin, in, &(struct attrs){nattr, attrs}, &bound))
         fail_msg("%s", sol_error(ctx));
-    const struct loops *l = bound.loops;
-    for (int i = 0; i < l->stmts.n; i++) {
+    const struct loops *loops = bound.loops;
+    for (int i = 0; i < loops->stmts.n; i++) {
         text_put(&out, "[");
-        for (int32_t e = l->stmts.at[i].index; e; e = l->ex.at[e].next) {
-            ex_print(l, e, &out);
-            text_put(&out, l->ex.at[e].next ? " " : "");
+        for (int32_t e = loops->stmts.at[i].index; e; e = loops->ex.at[e].next) {
+            ex_print(loops, e, &out);
+            text_put(&out, loops->ex.at[e].next ? " " : "");
         }
         text_put(&out, "] ");
-        ex_print(l, l->stmts.at[i].value, &out);
+        ex_print(loops, loops->stmts.at[i].value, &out);
         text_put(&out, "\n");
     }
     assert_string_equal(out.at, want);
@@ -191,34 +191,35 @@ static void loops_are(const char *kind, const char *shapes, int nattr, struct ro
 static void loops_of_layers(void **state)
 {
     (void)state;
-    /* equal ends of a reshape stay plain letters; merging is affine */
-    loops_are("Reshape", "2x12x5", 1, (struct row_attr[]){INTS(shape, 2, 3, 4, 5)}, "[A B D E] x[A 4*B+D E]\n");
-    loops_are("Reshape", "2x3x4x5", 1, (struct row_attr[]){INTS(shape, 2, 12, 5)}, "[A B D] x[A B//4 B%4 D]\n");
-    loops_are("Reshape", "4x6", 1, (struct row_attr[]){INTS(shape, 2, 12)}, "[A B] x[2*A+B//6 B%6]\n");
+    /* equal ends of a reshape stay plain index variables; merging is affine */
+    loops_are("Reshape", "2x12x5", 1, (struct opdef_attr[]){INTS(shape, 2, 3, 4, 5)}, "[A B D E] x[A 4*B+D E]\n");
+    loops_are("Reshape", "2x3x4x5", 1, (struct opdef_attr[]){INTS(shape, 2, 12, 5)}, "[A B D] x[A B//4 B%4 D]\n");
+    loops_are("Reshape", "4x6", 1, (struct opdef_attr[]){INTS(shape, 2, 12)}, "[A B] x[2*A+B//6 B%6]\n");
     /* stride 2 is four dense convolutions, kernel = stride one without any overlap */
-    loops_are("ConvT", "1x3x4 3x2x4", 2, (struct row_attr[]){INTS(s, 2), INTS(p, 1)},
+    loops_are("ConvT", "1x3x4 3x2x4", 2, (struct opdef_attr[]){INTS(s, 2), INTS(p, 1)},
               "[0 J 2*U0_0] sum[C T0_0] x[0 C U0_0-T0_0]:0*w[C J 2*T0_0+1]\n"
               "[0 J 2*U0_1 + 1] sum[C T0_1] x[0 C U0_1-T0_1+1]:0*w[C J 2*T0_1]\n");
-    loops_are("ConvT", "1x3x4 3x2x1", 1, (struct row_attr[]){INTS(s, 2)},
+    loops_are("ConvT", "1x3x4 3x2x1", 1, (struct opdef_attr[]){INTS(s, 2)},
               "[0 J 2*U0_0] sum[C] x[0 C U0_0]*w[C J 0]\n"
               "[0 J 2*U0_1 + 1] 0\n");
     /* a full window is divided by a number */
-    loops_are("AvgPool", "1x3x6", 2, (struct row_attr[]){INTS(k, 2), INTS(s, 2)}, "[0 C P] (sum[K] x[0 C 2*P+K])/2\n");
-    loops_are("AdaptiveAvgPool", "1x3x7", 1, (struct row_attr[]){INTS(o, 1)}, "[0 C 0] (sum[K] x[0 C K])/7\n");
+    loops_are("AvgPool", "1x3x6", 2, (struct opdef_attr[]){INTS(k, 2), INTS(s, 2)},
+              "[0 C P] (sum[K] x[0 C 2*P+K])/2\n");
+    loops_are("AdaptiveAvgPool", "1x3x7", 1, (struct opdef_attr[]){INTS(o, 1)}, "[0 C 0] (sum[K] x[0 C K])/7\n");
     /* a piece of a Concat is one statement */
-    loops_are("Concat", "2x3 2x4 2x3", 1, (struct row_attr[]){INTS(axis, 1)},
+    loops_are("Concat", "2x3 2x4 2x3", 1, (struct opdef_attr[]){INTS(axis, 1)},
               "[A U] x0[A U]\n[A V + 3] x1[A V]\n[A U + 7] x2[A U]\n");
     loops_are("Slice", "9 ", 4,
-              (struct row_attr[]){INTS(axes, 0), INTS(start, -1), INTS(end, INT64_MIN), INTS(step, -2)},
+              (struct opdef_attr[]){INTS(axes, 0), INTS(start, -1), INTS(end, INT64_MIN), INTS(step, -2)},
               "[A] x[8-2*A]\n");
-    loops_are("Resize", "5", 1, (struct row_attr[]){INTS(size, 10)}, "[A] x[A//2]\n");
+    loops_are("Resize", "5", 1, (struct opdef_attr[]){INTS(size, 10)}, "[A] x[A//2]\n");
 }
 
 /* -- limits */
 
-static void refused(const char *kind, const char *shapes, int nattr, struct row_attr *attrs, const char *message)
+static void refused(const char *kind, const char *shapes, int nattr, struct opdef_attr *attrs, const char *message)
 {
-    struct row_input in[8];
+    struct opdef_input in[8];
     struct layer_bound bound;
     int nin = read_shapes(shapes, in);
     assert_int_not_equal(layer_bind(arena, layer_def(kind), nin, in, &(struct attrs){nattr, attrs}, &bound), SOL_OK);
@@ -229,30 +230,30 @@ static void limits_are_refused(void **state)
 {
     (void)state;
     int64_t huge = INT64_MAX;
-    refused("Expand", "1", 1, (struct row_attr[]){INTS(shape, huge)}, "2^47");
-    refused("Tile", "3", 1, (struct row_attr[]){INTS(n, huge)}, "n: expected -2^30..2^30");
-    refused("Reshape", "4", 1, (struct row_attr[]){INTS(shape, huge, huge)}, "makes no sense");
-    refused("Reshape", "4", 1, (struct row_attr[]){INTS(shape, 3, -1)}, "do not fit");
-    refused("Pad", "4", 2, (struct row_attr[]){INTS(p, huge), INTS(q, huge)}, "p: expected -2^30..2^30");
-    refused("Pad", "4", 2, (struct row_attr[]){INTS(p, -3), INTS(q, -2)}, "makes no sense");
-    refused("Stack", "1x1x1x1x1x1x1x1x1x1x1x1", 1, (struct row_attr[]){INTS(axis, 0)}, "at most 12");
-    refused("Expand", "1", 1, (struct row_attr[]){INTS(shape, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)}, "at most 12");
-    refused("Conv", "1x4x8x8 6x2x3x3", 1, (struct row_attr[]){INTS(g, 4)}, "Conv");
-    refused("Conv", "1x4x8x8 6x4x3x3", 1, (struct row_attr[]){INTS(s, 0)}, "Conv");
-    refused("ConvT", "1x4x8 4x2x3", 1, (struct row_attr[]){INTS(s, 0)}, "at least 1");
-    refused("MaxPool", "1x4x8x8", 2, (struct row_attr[]){INTS(k, 2, 2), INTS(s, 1, 1, 1)}, "MaxPool");
-    refused("Split", "6", 2, (struct row_attr[]){INTS(axis, 0), INTS(sizes, 4, 4)}, "exceed");
-    refused("Split", "6", 2, (struct row_attr[]){INTS(axis, 0), INTS(sizes, 2, 2)}, "together 4");
-    refused("Windows", "6", 3, (struct row_attr[]){INTS(axis, 0), INTS(n, 7), INTS(s, 1)}, "no window");
-    refused("Resize", "0", 1, (struct row_attr[]){INTS(size, 3)}, "cannot make");
-    refused("TopK", "4", 1, (struct row_attr[]){INTS(k, 5)}, "expected 0..4");
-    refused("Slice", "4", 4, (struct row_attr[]){INTS(axes, 0), INTS(start, 0), INTS(end, 4), INTS(step, 0)}, "step");
-    refused("TopK", "4", 2, (struct row_attr[]){INTS(k, 1, 2), INTS(axis, 0)}, "k: expected one value, got 2");
-    refused("TopK", "4", 2, (struct row_attr[]){INTS(k, 1), {.name = "axis", .kind = ATTR_INT}},
+    refused("Expand", "1", 1, (struct opdef_attr[]){INTS(shape, huge)}, "2^47");
+    refused("Tile", "3", 1, (struct opdef_attr[]){INTS(n, huge)}, "n: expected -2^30..2^30");
+    refused("Reshape", "4", 1, (struct opdef_attr[]){INTS(shape, huge, huge)}, "makes no sense");
+    refused("Reshape", "4", 1, (struct opdef_attr[]){INTS(shape, 3, -1)}, "do not fit");
+    refused("Pad", "4", 2, (struct opdef_attr[]){INTS(p, huge), INTS(q, huge)}, "p: expected -2^30..2^30");
+    refused("Pad", "4", 2, (struct opdef_attr[]){INTS(p, -3), INTS(q, -2)}, "makes no sense");
+    refused("Stack", "1x1x1x1x1x1x1x1x1x1x1x1", 1, (struct opdef_attr[]){INTS(axis, 0)}, "at most 12");
+    refused("Expand", "1", 1, (struct opdef_attr[]){INTS(shape, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)}, "at most 12");
+    refused("Conv", "1x4x8x8 6x2x3x3", 1, (struct opdef_attr[]){INTS(g, 4)}, "Conv");
+    refused("Conv", "1x4x8x8 6x4x3x3", 1, (struct opdef_attr[]){INTS(s, 0)}, "Conv");
+    refused("ConvT", "1x4x8 4x2x3", 1, (struct opdef_attr[]){INTS(s, 0)}, "at least 1");
+    refused("MaxPool", "1x4x8x8", 2, (struct opdef_attr[]){INTS(k, 2, 2), INTS(s, 1, 1, 1)}, "MaxPool");
+    refused("Split", "6", 2, (struct opdef_attr[]){INTS(axis, 0), INTS(sizes, 4, 4)}, "exceed");
+    refused("Split", "6", 2, (struct opdef_attr[]){INTS(axis, 0), INTS(sizes, 2, 2)}, "together 4");
+    refused("Windows", "6", 3, (struct opdef_attr[]){INTS(axis, 0), INTS(n, 7), INTS(s, 1)}, "no window");
+    refused("Resize", "0", 1, (struct opdef_attr[]){INTS(size, 3)}, "cannot make");
+    refused("TopK", "4", 1, (struct opdef_attr[]){INTS(k, 5)}, "expected 0..4");
+    refused("Slice", "4", 4, (struct opdef_attr[]){INTS(axes, 0), INTS(start, 0), INTS(end, 4), INTS(step, 0)}, "step");
+    refused("TopK", "4", 2, (struct opdef_attr[]){INTS(k, 1, 2), INTS(axis, 0)}, "k: expected one value, got 2");
+    refused("TopK", "4", 2, (struct opdef_attr[]){INTS(k, 1), {.name = "axis", .kind = ATTR_INT}},
             "one value or more, got 0");
     refused("Attention", "2x4x8 2x4x8 2x4x8 4", 0, NULL, "input 3: expected at least 2 dimensions");
     refused("LSTM", "5x2x3 15x3 16x4", 0, NULL, "LSTM");
-    refused("PixelShuffle", "1x6x2x2", 1, (struct row_attr[]){INTS(r, 2)}, "does not divide");
+    refused("PixelShuffle", "1x6x2x2", 1, (struct opdef_attr[]){INTS(r, 2)}, "does not divide");
 }
 
 int main(void)

@@ -4,10 +4,10 @@
 #include "rows_help.h"
 
 /* The statements of bound loops, joined by "; ". */
-static const char *body(const struct loops *l)
+static const char *body(const struct loops *loops)
 {
     struct text t = text_new(arena), out = text_new(arena);
-    loops_print(l, &t);
+    loops_print(loops, &t);
     char *rest = NULL;
     for (char *line = strtok_r(t.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         if (!strstr(line, "] = ") || strstr(line, "table ")) continue;
@@ -41,22 +41,23 @@ static double element(const void *data, int64_t i, int type)
 
 static void check_example(const struct example *x)
 {
-    struct row_input in[16];
+    struct opdef_input in[16];
     void *data[64] = {0}, *given[16] = {0};
     struct attrs attrs = read_attrs(x->attrs);
-    struct row *row;
-    const struct loops *l;
+    struct opdef *opdef;
+    const struct loops *loops;
     int n = read_inputs(x->inputs, in, given), k = 0, at = 0;
-    if (row_parse(arena, x->name, x->row, &row)) fail_msg("%s", sol_error(ctx));
-    if (row_bind(arena, row, n, in, &attrs, &l)) fail_msg("%s", sol_error(ctx));
+    if (opdef_parse(arena, x->name, x->row, &opdef)) fail_msg("%s", sol_error(ctx));
+    if (opdef_bind(arena, opdef, n, in, &attrs, &loops)) fail_msg("%s", sol_error(ctx));
     for (int i = 0; i < n; ++i)
         if (!in[i].missing) data[k++] = given[i];
-    for (int i = k; i < l->tensors.n; ++i)
-        if (l->tensors.at[i].role == LOOPS_OUTPUT)
-            data[i] = arena_alloc(arena, (size_t)elements(l->tensors.at[i].ndim, l->tensors.at[i].shape) * 8 + 8);
-    if (loops_interpret(ctx, l, data)) fail_msg("%s", sol_error(ctx));
-    for (int i = k; i < l->tensors.n; ++i) {
-        const struct loops_tensor *t = &l->tensors.at[i];
+    for (int i = k; i < loops->tensors.n; ++i)
+        if (loops->tensors.at[i].role == LOOPS_OUTPUT)
+            data[i] =
+                arena_alloc(arena, (size_t)elements(loops->tensors.at[i].ndim, loops->tensors.at[i].shape) * 8 + 8);
+    if (loops_interpret(ctx, loops, data)) fail_msg("%s", sol_error(ctx));
+    for (int i = k; i < loops->tensors.n; ++i) {
+        const struct loops_tensor *t = &loops->tensors.at[i];
         if (t->role != LOOPS_OUTPUT || (!strncmp(x->name, "ArgMax", 6) && !strcmp(t->name, "y"))) continue;
         for (int64_t j = 0; j < elements(t->ndim, t->shape); ++j, ++at) {
             if (at >= x->n) fail_msg("%s: more than %d results", x->name, x->n);
@@ -95,7 +96,7 @@ static void test_parse_errors(void **state)
         {"x[A] -> y[A] | y[A] = maxat[B] x[A]", "2 results in front"},
         {"x[A] -> y[A] | (y,z)[A] = sum[B] x[A]", "1 results in front"},
         {"x[A] -> y[A] | y[A] = 1 + maxat[B] x[A]", "maxat has several results"},
-        {"x[A] -> y[A] | t[A+1] = x[A]; y[A] = t[A]", "expected plain letters, or t in the head"},
+        {"x[A] -> y[A] | t[A+1] = x[A]; y[A] = t[A]", "expected plain index variables, or t in the head"},
         {"x[A] x[B] -> y[A] | y[A] = x[A]", "column 6: expected a tensor with a new name"},
         {"x[A] -> y[A] | #A | y[A] = x[A]", "expected a comparison"},
         {"x[A] -> y[A] | y[A] = x[A] $", "expected ';' or the end, found '$'"},
@@ -104,8 +105,8 @@ static void test_parse_errors(void **state)
     };
     (void)state;
     for (int i = 0; i < COUNT_OF(bad); ++i) {
-        struct row *row;
-        assert_int_equal(row_parse(arena, "Bad", bad[i].row, &row), SOL_ERR_INVALID);
+        struct opdef *row;
+        assert_int_equal(opdef_parse(arena, "Bad", bad[i].row, &row), SOL_ERR_INVALID);
         if (!strstr(sol_error(ctx), bad[i].error) || strncmp(sol_error(ctx), "row Bad: ", 9))
             fail_msg("'%s' gives: %s", bad[i].row, sol_error(ctx));
     }
@@ -114,10 +115,10 @@ static void test_parse_errors(void **state)
 static void test_deep_brackets(void **state)
 {
     char text[1200] = "x[A] -> y[A] | y[A] = ";
-    struct row *row;
+    struct opdef *opdef;
     (void)state;
     memset(text + strlen(text), '(', 1000);
-    assert_int_equal(row_parse(arena, "Deep", text, &row), SOL_ERR_INVALID);
+    assert_int_equal(opdef_parse(arena, "Deep", text, &opdef), SOL_ERR_INVALID);
     assert_non_null(strstr(sol_error(ctx), "fewer levels"));
 }
 
@@ -135,41 +136,41 @@ static void test_print_parses(void **state)
     (void)state;
     for (int i = 0; i < COUNT_OF(examples); ++i) {
         const struct example *x = &examples[i];
-        const struct loops *l = bind(x->row, x->attrs, x->inputs), *again;
+        const struct loops *loops = bind(x->row, x->attrs, x->inputs), *again;
         struct text head = text_new(arena), out = text_new(arena), sizes = text_new(arena);
-        struct row_input in[16];
+        struct opdef_input in[16];
         struct attrs none = {0};
         bool table = false;
-        int nin = 0, letter = 0;
+        int nin = 0, ivar = 0;
         for (int role = LOOPS_INPUT; role <= LOOPS_TEMP; ++role, text_put(&out, "-> "))
-            for (int t = 0; t < l->tensors.n; ++t) {
-                const struct loops_tensor *u = &l->tensors.at[t];
+            for (int t = 0; t < loops->tensors.n; ++t) {
+                const struct loops_tensor *u = &loops->tensors.at[t];
                 table |= u->role == LOOPS_TABLE;
                 if (u->role != role) continue;
                 if (role == LOOPS_INPUT)
-                    in[nin++] = (struct row_input){.dtype = u->dtype, .ndim = u->ndim, .shape = u->shape};
+                    in[nin++] = (struct opdef_input){.dtype = u->dtype, .ndim = u->ndim, .shape = u->shape};
                 text_put(&out, "%s:%s[", u->name, dtype_def(u->dtype)->name);
                 for (int d = 0; d < u->ndim; ++d) {
-                    text_put(&out, d ? " Z%d" : "Z%d", letter);
-                    text_put(&sizes, "#Z%d=%d; ", letter++, (int)u->shape[d]);
+                    text_put(&out, d ? " Z%d" : "Z%d", ivar);
+                    text_put(&sizes, "#Z%d=%d; ", ivar++, (int)u->shape[d]);
                 }
                 text_put(&out, "] ");
             }
-        if (table || letter + l->letters.n > 60) continue;
+        if (table || ivar + loops->ivars.n > 60) continue;
         out.n -= 3;
-        for (int k = 0; k < l->letters.n; ++k)
-            text_put(&sizes, "#%s=%d; ", l->letters.at[k].name, (int)l->letters.at[k].size);
+        for (int k = 0; k < loops->ivars.n; ++k)
+            text_put(&sizes, "#%s=%d; ", loops->ivars.at[k].name, (int)loops->ivars.at[k].size);
         text_put(&head, "%.*s| %s | ", (int)out.n, out.at, sizes.at);
-        const char *statements = body(l);
+        const char *statements = body(loops);
         char *copy = arena_strdup(arena, statements);
         for (char *at; (at = strstr(copy, "  -- scan"));)
             memmove(at, at + 11 + strcspn(at + 11, "; "), strlen(at + 11 + strcspn(at + 11, "; ")) + 1);
         for (char *q = copy; *q; ++q)
             if (*q == 'q' && q > copy && q[-1] >= 'A' && q[-1] <= 'Z') *q = '\'';
         text_put(&head, "%s", copy);
-        struct row *row;
-        if (row_parse(arena, x->name, head.at, &row)) fail_msg("%s: %s", sol_error(ctx), head.at);
-        if (row_bind(arena, row, nin, in, &none, &again)) fail_msg("%s: %s", sol_error(ctx), head.at);
+        struct opdef *opdef;
+        if (opdef_parse(arena, x->name, head.at, &opdef)) fail_msg("%s: %s", sol_error(ctx), head.at);
+        if (opdef_bind(arena, opdef, nin, in, &none, &again)) fail_msg("%s: %s", sol_error(ctx), head.at);
         assert_string_equal(body(again), statements);
     }
 }
@@ -223,8 +224,8 @@ static void test_tables(void **state)
     BODY("x[Q..] -> y[Q..] | | t[Q] = 0.5+Q*0 | y[Q] = x[Q] * t[Q]", "", "f:2x2",
          "y[Q0 Q1] = x[Q0 Q1]*(t0[Q0]*t1[Q1])");
     BODY("x[Q..] -> y[Q..] | | t[Q] = 0.5 | y[Q] = x[Q] * t[Q]", "", "f:", "y[] = x[]");
-    const struct loops *l = bind("x[Q] -> y[P] | #P=4 | t[P] = P*5//4 | y[P] = x[t[P]]", "", "f:5");
-    const struct loops_tensor *t = &l->tensors.at[2];
+    const struct loops *loops = bind("x[Q] -> y[P] | #P=4 | t[P] = P*5//4 | y[P] = x[t[P]]", "", "f:5");
+    const struct loops_tensor *t = &loops->tensors.at[2];
     assert_int_equal(t->role, LOOPS_TABLE);
     static const int64_t want[] = {0, 1, 2, 3};
     assert_memory_equal(t->table, want, sizeof want);
@@ -238,7 +239,7 @@ static void test_scans(void **state)
     BODY("x[T] -> y[T] | y[T] = y[T-1]:0 + x[T]", "", "f:1", "y[0] = x[0]");
 }
 
-/* Statements in any order; a scan of three, and one in front; two scans over one letter stay apart. */
+/* Statements in any order; a scan of three, and one in front; two scans over one index variable stay apart. */
 static void test_order(void **state)
 {
     (void)state;
@@ -250,12 +251,12 @@ static void test_order(void **state)
 
 static const char *bind_error(const char *text, const char *attrs, const char *inputs)
 {
-    struct row_input in[16];
+    struct opdef_input in[16];
     void *data[16];
     struct attrs a = read_attrs(attrs);
-    const struct loops *l;
+    const struct loops *loops;
     int n = read_inputs(inputs, in, data);
-    if (row_bind(arena, parse(text), n, in, &a, &l) == SOL_OK) fail_msg("'%s' is bound to %s", text, body(l));
+    if (opdef_bind(arena, parse(text), n, in, &a, &loops) == SOL_OK) fail_msg("'%s' is bound to %s", text, body(loops));
     return sol_error(ctx);
 }
 
@@ -290,7 +291,8 @@ static void test_bind_errors(void **state)
         {"x[A] -> y:q[A] | y[A] = x[A]", "", "f:5", "y has the unknown type q"},
         {"x[A] -> y[A] | y[A] = a[A]; a[A] = y[A] + x[A]", "", "f:5", "depends on itself within a step"},
         {"x[A] -> y[A] | y[A] = x[A -1]", "", "f:5", "x has 1 dimensions and is read with 2 indices"},
-        {"x[A] -> y[A] | y[A] = y[A-1]:0 + y[A+1]:0", "", "f:5", "a cycle over more than one letter or direction"},
+        {"x[A] -> y[A] | y[A] = y[A-1]:0 + y[A+1]:0", "", "f:5",
+         "a cycle over more than one index variable or direction"},
         {"x[N C Q..] -> y[N C P..] | #P=s | y[N C P] = x[N C P]", "s=[1,2,3]", "f:2x2x2x2",
          "attribute s has 3 values, expected 2"},
     };
@@ -317,81 +319,82 @@ static void test_empty(void **state)
 
 static void test_types(void **state)
 {
-    const struct loops *l = bind("i:int[A] x[A] -> y[A] z:x[A] u:bool[A] v:=to[A] w:float[A] -> t:i8[A]"
-                                 "| y[A] = i[A]; z[A] = t[A]; u[A] = s[A]; v[A] = q[A]; w[A] = 1; t[A] = 1;"
-                                 " s[A] = x[A]; (r,q)[A] = maxat[] x[A]",
-                                 "to=bf16", "i4:3 f:3");
+    const struct loops *loops = bind("i:int[A] x[A] -> y[A] z:x[A] u:bool[A] v:=to[A] w:float[A] -> t:i8[A]"
+                                     "| y[A] = i[A]; z[A] = t[A]; u[A] = s[A]; v[A] = q[A]; w[A] = 1; t[A] = 1;"
+                                     " s[A] = x[A]; (r,q)[A] = maxat[] x[A]",
+                                     "to=bf16", "i4:3 f:3");
     static const enum sol_dtype want[] = {SOL_I64, SOL_F64, SOL_I64, SOL_F64, SOL_BOOL, SOL_BF16,
                                           SOL_F32, SOL_I8,  SOL_F64, SOL_F64, SOL_I64};
     static const char *const names[] = {"i", "x", "y", "z", "u", "v", "w", "t", "s", "r", "q"};
     (void)state;
-    assert_int_equal(l->tensors.n, COUNT_OF(names));
+    assert_int_equal(loops->tensors.n, COUNT_OF(names));
     for (int i = 0; i < COUNT_OF(names); ++i)
-        for (int k = 0; k < l->tensors.n; ++k)
-            if (!strcmp(l->tensors.at[k].name, names[i]) && l->tensors.at[k].dtype != want[i])
-                fail_msg("%s has type %s", names[i], dtype_def(l->tensors.at[k].dtype)->name);
+        for (int k = 0; k < loops->tensors.n; ++k)
+            if (!strcmp(loops->tensors.at[k].name, names[i]) && loops->tensors.at[k].dtype != want[i])
+                fail_msg("%s has type %s", names[i], dtype_def(loops->tensors.at[k].dtype)->name);
 }
 
 static void test_purposes(void **state)
 {
-    struct row *r = parse("x[N C Q..] w[O I K..] -> y[N O P..] | #P=#Q | y[N O P] = x[N 0 P] * w[O 0 0]");
+    struct opdef *r = parse("x[N C Q..] w[O I K..] -> y[N O P..] | #P=#Q | y[N O P] = x[N 0 P] * w[O 0 0]");
     (void)state;
-    assert_int_equal(row_purpose(r, false, 0, 0, 4), 'N');
-    assert_int_equal(row_purpose(r, false, 0, 1, 4), 'C');
-    assert_int_equal(row_purpose(r, false, 0, 3, 4), 'P');
-    assert_int_equal(row_purpose(r, false, 0, 4, 4), 0);
-    assert_int_equal(row_purpose(r, false, 1, 1, 3), 'C');
-    assert_int_equal(row_purpose(r, true, 0, 2, 5), 'P');
-    assert_int_equal(row_purpose(r, true, 1, 0, 5), 0);
+    assert_int_equal(opdef_purpose(r, false, 0, 0, 4), 'N');
+    assert_int_equal(opdef_purpose(r, false, 0, 1, 4), 'C');
+    assert_int_equal(opdef_purpose(r, false, 0, 3, 4), 'P');
+    assert_int_equal(opdef_purpose(r, false, 0, 4, 4), 0);
+    assert_int_equal(opdef_purpose(r, false, 1, 1, 3), 'C');
+    assert_int_equal(opdef_purpose(r, true, 0, 2, 5), 'P');
+    assert_int_equal(opdef_purpose(r, true, 1, 0, 5), 0);
 }
 
 /* -- the constructors */
 
-static int32_t times(struct loops *l, int64_t k, int32_t e)
+static int32_t times(struct loops *loops, int64_t k, int32_t e)
 {
-    return ex_binary(l, EX_MUL, ex_int(l, k), e);
+    return ex_binary(loops, EX_MUL, ex_int(loops, k), e);
 }
 
-static const char *shown(struct loops *l, int32_t e)
+static const char *shown(struct loops *loops, int32_t e)
 {
     struct text t = text_new(arena);
-    ex_print(l, e, &t);
+    ex_print(loops, e, &t);
     return t.at;
 }
 
 static void test_affine(void **state)
 {
-    struct loops *l = loops_create(arena, "l");
-    int a = loops_letter(l, "A", 8), b = loops_letter(l, "B", 4);
-    int32_t x = ex_letter(l, a), y = ex_letter(l, b);
-    int32_t e = ex_binary(l, EX_SUB, ex_binary(l, EX_ADD, times(l, 3, y), times(l, 2, x)), ex_int(l, 5));
+    struct loops *loops = loops_create(arena, "l");
+    int a = loops_ivar(loops, "A", 8), b = loops_ivar(loops, "B", 4);
+    int32_t x = ex_ivar(loops, a), y = ex_ivar(loops, b);
+    int32_t e =
+        ex_binary(loops, EX_SUB, ex_binary(loops, EX_ADD, times(loops, 3, y), times(loops, 2, x)), ex_int(loops, 5));
     struct affine f;
     int64_t lo, hi;
     (void)state;
-    assert_true(ex_affine(l, e, &f));
+    assert_true(ex_affine(loops, e, &f));
     assert_int_equal(f.n, 2);
-    assert_int_equal(f.letter[0], a);
+    assert_int_equal(f.ivar[0], a);
     assert_int_equal(f.coef[0], 2);
     assert_int_equal(f.coef[1], 3);
     assert_int_equal(f.c, -5);
-    assert_string_equal(shown(l, e), "2*A + 3*B - 5");
-    assert_true(ex_equal(l, e, ex_from_affine(l, &f)));
-    assert_true(ex_range(l, e, &lo, &hi));
+    assert_string_equal(shown(loops, e), "2*A + 3*B - 5");
+    assert_true(ex_equal(loops, e, ex_from_affine(loops, &f)));
+    assert_true(ex_range(loops, e, &lo, &hi));
     assert_true(lo == -5 && hi == 18);
-    assert_false(ex_affine(l, ex_binary(l, EX_MUL, x, y), &f));
-    assert_true(ex_letters(l, e) == (1ull << a | 1ull << b));
-    assert_string_equal(shown(l, ex_binary(l, EX_SUB, e, e)), "0");
-    assert_string_equal(shown(l, ex_neg(l, x)), "(-A)");
-    assert_string_equal(shown(l, ex_binary(l, EX_SUB, ex_int(l, 3), x)), "3 - A");
+    assert_false(ex_affine(loops, ex_binary(loops, EX_MUL, x, y), &f));
+    assert_true(ex_ivars(loops, e) == (1ull << a | 1ull << b));
+    assert_string_equal(shown(loops, ex_binary(loops, EX_SUB, e, e)), "0");
+    assert_string_equal(shown(loops, ex_neg(loops, x)), "(-A)");
+    assert_string_equal(shown(loops, ex_binary(loops, EX_SUB, ex_int(loops, 3), x)), "3 - A");
 }
 
-static int64_t value_at(const struct loops *l, int32_t e, int64_t a, int64_t b)
+static int64_t value_at(const struct loops *loops, int32_t e, int64_t a, int64_t b)
 {
-    const struct ex *x = &l->ex.at[e];
-    int64_t p = x->a ? value_at(l, x->a, a, b) : 0, q = x->b ? value_at(l, x->b, a, b) : 0, args[2] = {p, q};
+    const struct ex *x = &loops->ex.at[e];
+    int64_t p = x->a ? value_at(loops, x->a, a, b) : 0, q = x->b ? value_at(loops, x->b, a, b) : 0, args[2] = {p, q};
     switch (x->kind) {
     case EX_INT: return x->u.i;
-    case EX_LETTER: return x->tensor ? b : a;
+    case EX_IVAR: return x->tensor ? b : a;
     case EX_NEG: return -p;
     case EX_ADD: return p + q;
     case EX_SUB: return p - q;
@@ -406,47 +409,48 @@ static void test_algebra(void **state)
     uint32_t seed = 1;
     (void)state;
     for (int round = 0; round < 3000; ++round) {
-        struct loops *l = loops_create(arena, "l");
+        struct loops *loops = loops_create(arena, "l");
         int32_t pool[24], plain[24];
         int64_t na = 1 + round % 13, nb = 1 + round % 7;
         int n = 2;
-        loops_letter(l, "A", na);
-        loops_letter(l, "B", nb);
-        pool[0] = plain[0] = ex_letter(l, 0);
-        pool[1] = plain[1] = ex_letter(l, 1);
+        loops_ivar(loops, "A", na);
+        loops_ivar(loops, "B", nb);
+        pool[0] = plain[0] = ex_ivar(loops, 0);
+        pool[1] = plain[1] = ex_ivar(loops, 1);
         for (; n < 9; ++n) {
             seed = seed * 1664525u + 1013904223u;
             int kind = EX_ADD + (int)(seed >> 20) % 5, i = (int)(seed >> 8) % n, j = (int)(seed >> 13) % n;
             int32_t p = pool[i], q = pool[j], u = plain[i], v = plain[j];
             if (kind == EX_DIV) kind = EX_MOD;
-            if (kind != EX_ADD && kind != EX_SUB) q = v = ex_int(l, 1 + (int64_t)(seed >> 24) % 12);
-            pool[n] = ex_binary(l, (enum ex_kind)kind, p, q);
-            plain[n] = ex_put(l, (struct ex){.kind = (uint8_t)kind, .a = u, .b = v});
+            if (kind != EX_ADD && kind != EX_SUB) q = v = ex_int(loops, 1 + (int64_t)(seed >> 24) % 12);
+            pool[n] = ex_binary(loops, (enum ex_kind)kind, p, q);
+            plain[n] = ex_put(loops, (struct ex){.kind = (uint8_t)kind, .a = u, .b = v});
         }
         for (int64_t a = 0; a < na; ++a)
             for (int64_t b = 0; b < nb; ++b)
                 for (int k = 2; k < n; ++k) {
-                    int64_t lo, hi, v = value_at(l, plain[k], a, b);
-                    if (value_at(l, pool[k], a, b) != v)
-                        fail_msg("%s is not %s", shown(l, pool[k]), shown(l, plain[k]));
-                    if (ex_range(l, pool[k], &lo, &hi)) assert_true(lo <= v && v <= hi);
+                    int64_t lo, hi, v = value_at(loops, plain[k], a, b);
+                    if (value_at(loops, pool[k], a, b) != v)
+                        fail_msg("%s is not %s", shown(loops, pool[k]), shown(loops, plain[k]));
+                    if (ex_range(loops, pool[k], &lo, &hi)) assert_true(lo <= v && v <= hi);
                 }
     }
 }
 
 static void test_division(void **state)
 {
-    struct loops *l = loops_create(arena, "l");
-    int32_t a = ex_letter(l, loops_letter(l, "A", 8)), b = ex_letter(l, loops_letter(l, "B", 4));
-    int32_t e = ex_binary(l, EX_ADD, times(l, 4, a), b);
+    struct loops *loops = loops_create(arena, "l");
+    int32_t a = ex_ivar(loops, loops_ivar(loops, "A", 8)), b = ex_ivar(loops, loops_ivar(loops, "B", 4));
+    int32_t e = ex_binary(loops, EX_ADD, times(loops, 4, a), b);
     (void)state;
-    assert_string_equal(shown(l, ex_binary(l, EX_FLOOR, e, ex_int(l, 4))), "A");
-    assert_string_equal(shown(l, ex_binary(l, EX_MOD, e, ex_int(l, 4))), "B");
-    assert_string_equal(shown(l, ex_binary(l, EX_FLOOR, e, ex_int(l, 8))), "A//2");
-    assert_string_equal(shown(l, ex_binary(l, EX_MOD, e, ex_int(l, 8))), "B + 4*(A%2)");
-    assert_string_equal(shown(l, ex_binary(l, EX_MOD, e, ex_int(l, 0))), "(4*A + B)%0");
-    assert_string_equal(shown(l, ex_binary(l, EX_FLOOR, ex_binary(l, EX_SUB, e, ex_int(l, 3)), ex_int(l, 4))),
-                        "A + (B + 1)//4 - 1");
+    assert_string_equal(shown(loops, ex_binary(loops, EX_FLOOR, e, ex_int(loops, 4))), "A");
+    assert_string_equal(shown(loops, ex_binary(loops, EX_MOD, e, ex_int(loops, 4))), "B");
+    assert_string_equal(shown(loops, ex_binary(loops, EX_FLOOR, e, ex_int(loops, 8))), "A//2");
+    assert_string_equal(shown(loops, ex_binary(loops, EX_MOD, e, ex_int(loops, 8))), "B + 4*(A%2)");
+    assert_string_equal(shown(loops, ex_binary(loops, EX_MOD, e, ex_int(loops, 0))), "(4*A + B)%0");
+    assert_string_equal(
+        shown(loops, ex_binary(loops, EX_FLOOR, ex_binary(loops, EX_SUB, e, ex_int(loops, 3)), ex_int(loops, 4))),
+        "A + (B + 1)//4 - 1");
 }
 
 static void test_copy(void **state)
@@ -455,29 +459,28 @@ static void test_copy(void **state)
         bind("x[A K] w[K] -> y[A] | y[A] = sum[K | K<=A] x[A K] * w[K] + exp(x[A 0])", "", "f:4x3 f:3");
     struct loops *to = loops_create(arena, "to");
     int64_t shape[] = {8, 3};
-    int b = loops_letter(to, "B", 2), k = loops_letter(to, "K", 3);
+    int b = loops_ivar(to, "B", 2), k = loops_ivar(to, "K", 3);
     int tensors[] = {loops_tensor(to, "u", LOOPS_INPUT, SOL_F64, 2, shape),
                      loops_tensor(to, "v", LOOPS_INPUT, SOL_F64, 1, shape + 1)};
-    int32_t map[2] = {ex_binary(to, EX_ADD, times(to, 2, ex_letter(to, b)), ex_int(to, 1)), ex_letter(to, k)};
+    int32_t map[2] = {ex_binary(to, EX_ADD, times(to, 2, ex_ivar(to, b)), ex_int(to, 1)), ex_ivar(to, k)};
     (void)state;
     int32_t e = ex_copy(to, from, from->stmts.at[0].value, map, tensors);
     assert_string_equal(shown(to, e), "(sum[K | K<=2*B+1] u[2*B+1 K]*v[K]) + exp(u[2*B+1 0])");
     struct loops *again = loops_copy(arena, to);
-    assert_true(
-        ex_equal(again, e, ex_copy(again, again, e, (int32_t[]){ex_letter(again, b), ex_letter(again, k)}, NULL)));
+    assert_true(ex_equal(again, e, ex_copy(again, again, e, (int32_t[]){ex_ivar(again, b), ex_ivar(again, k)}, NULL)));
     map[0] = ex_int(to, 2); /* folds: the guard always holds */
     assert_string_equal(shown(to, ex_copy(to, from, from->stmts.at[0].value, map, tensors)),
                         "(sum[K] u[2 K]*v[K]) + exp(u[2 0])");
 }
 
-/* Positions stay what they are when letters change their order. */
+/* Positions stay what they are when index variables change their order. */
 static void test_copy_position(void **state)
 {
     const struct loops *from =
         bind("x[A B] -> y[] i:i64[] | t[B A] = x[A B]; (y,i)[] = maxat[A B] t[B A]", "", "f:2x3");
     struct loops *to = loops_create(arena, "to");
     int map_tensor[8], at[2];
-    int32_t map[8], *letters = map;
+    int32_t map[8], *ivars = map;
     double x[6] = {0, 0, 0, 0, 7, 0}, y;
     int64_t i = -1;
     void *data[8] = {x};
@@ -488,10 +491,10 @@ static void test_copy_position(void **state)
         if (!strcmp(t->name, "y")) data[k] = &y;
         if (!strcmp(t->name, "i")) data[k] = &i;
     }
-    assert_int_equal(from->letters.n, 2);
-    at[1] = loops_letter(to, from->letters.at[1].name, from->letters.at[1].size);
-    at[0] = loops_letter(to, from->letters.at[0].name, from->letters.at[0].size);
-    for (int k = 0; k < 2; ++k) letters[k] = ex_letter(to, at[k]);
+    assert_int_equal(from->ivars.n, 2);
+    at[1] = loops_ivar(to, from->ivars.at[1].name, from->ivars.at[1].size);
+    at[0] = loops_ivar(to, from->ivars.at[0].name, from->ivars.at[0].size);
+    for (int k = 0; k < 2; ++k) ivars[k] = ex_ivar(to, at[k]);
     for (int k = 0; k < from->stmts.n; ++k) {
         struct loops_stmt s = from->stmts.at[k];
         int32_t index[2];
@@ -533,7 +536,7 @@ static void test_no_memory(void **state)
     struct fail_alloc f = {.fail_at = -1};
     struct sol_ctx_options o = {.size = sizeof o, .reallocate = fail_alloc, .user = &f};
     int64_t shape[] = {4, 6};
-    struct row_input in = {.dtype = SOL_F64, .ndim = 2, .shape = shape};
+    struct opdef_input in = {.dtype = SOL_F64, .ndim = 2, .shape = shape};
     struct attrs none = {0};
     double x[24] = {0}, y[24];
     void *data[] = {x, y};
@@ -543,16 +546,16 @@ static void test_no_memory(void **state)
         f = (struct fail_alloc){.fail_at = i};
         if (sol_ctx_create(&o, &mine)) continue;
         struct arena *a = arena_create(mine);
-        struct row *row;
-        const struct loops *l;
+        struct opdef *opdef;
+        const struct loops *loops;
         sol_status status = a ? SOL_OK : SOL_ERR_NOMEM;
         if (!status)
-            status = row_parse(
+            status = opdef_parse(
                 a, "Row",
                 "x[A B] -> y[A B] | | t[A] = A*A | (m,z)[A] = softsum[B] x[A B]; y[A B] = exp(x[A B]-m[A])/z[A]*t[A]",
-                &row);
-        if (!status) status = row_bind(a, row, 1, &in, &none, &l);
-        if (!status) status = loops_interpret(mine, l, data);
+                &opdef);
+        if (!status) status = opdef_bind(a, opdef, 1, &in, &none, &loops);
+        if (!status) status = loops_interpret(mine, loops, data);
         assert_true(status == SOL_OK || (i >= 0 && status == SOL_ERR_NOMEM));
         arena_destroy(a);
         sol_ctx_destroy(mine);
@@ -563,14 +566,14 @@ static void test_no_memory(void **state)
 
 static void test_names(void **state)
 {
-    struct loops *l = loops_create(arena, "l");
+    struct loops *loops = loops_create(arena, "l");
     (void)state;
-    int a = loops_letter(l, "P", 2), b = loops_letter(l, "P", 3);
-    assert_string_not_equal(l->letters.at[a].name, l->letters.at[b].name);
-    a = loops_tensor(l, "layer1.0/x", LOOPS_INPUT, SOL_F32, 0, NULL);
-    b = loops_tensor(l, "layer1.0/x", LOOPS_INPUT, SOL_F32, 0, NULL);
-    assert_string_not_equal(l->tensors.at[a].name, l->tensors.at[b].name);
-    assert_null(strpbrk(l->tensors.at[b].name, "./"));
+    int a = loops_ivar(loops, "P", 2), b = loops_ivar(loops, "P", 3);
+    assert_string_not_equal(loops->ivars.at[a].name, loops->ivars.at[b].name);
+    a = loops_tensor(loops, "layer1.0/x", LOOPS_INPUT, SOL_F32, 0, NULL);
+    b = loops_tensor(loops, "layer1.0/x", LOOPS_INPUT, SOL_F32, 0, NULL);
+    assert_string_not_equal(loops->tensors.at[a].name, loops->tensors.at[b].name);
+    assert_null(strpbrk(loops->tensors.at[b].name, "./"));
 }
 
 int main(void)

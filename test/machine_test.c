@@ -35,8 +35,8 @@ static struct target target_of(struct sol_ctx *ctx, const char *machine)
 
 static bool costs_equal(const struct target *a, const struct target *b)
 {
-    return a->clock == b->clock && a->units == b->units && a->l2_rate == b->l2_rate && a->l3_rate == b->l3_rate &&
-           a->dram_rate == b->dram_rate;
+    return a->clock == b->clock && a->fma_pipes == b->fma_pipes && a->l2_rate == b->l2_rate &&
+           a->l3_rate == b->l3_rate && a->dram_rate == b->dram_rate;
 }
 
 static void numbers_can_be_given(void **state)
@@ -74,7 +74,7 @@ static void costs_are_coarse(void **state)
     }
     snprintf(text, sizeof text, "l2=%g,l3=%g,dram=%g,fma=1", m->l2 * 2.5, m->l3 / 3, m->dram * 100);
     const struct target t = target_of(*state, text);
-    assert_true(t.units == 1 && t.clock == usual.clock);
+    assert_true(t.fma_pipes == 1 && t.clock == usual.clock);
     assert_true(t.l2_rate == usual.l2_rate * 2 && t.l3_rate == usual.l3_rate / 2 && t.dram_rate == usual.dram_rate * 4);
 }
 
@@ -109,7 +109,7 @@ static void measured_once(void **state)
     assert_true(first.clock == again.clock && first.l2_rate == again.l2_rate && first.l3_rate == again.l3_rate &&
                 first.memory_rate == again.memory_rate && first.fma == again.fma);
     const struct target t = target_of(*state, "auto");
-    assert_true(t.units == first.fma && t.clock >= usual.clock / 4 && t.dram_rate <= usual.dram_rate * 4);
+    assert_true(t.fma_pipes == first.fma && t.clock >= usual.clock / 4 && t.dram_rate <= usual.dram_rate * 4);
     folder_remove(folder);
 }
 

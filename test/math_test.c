@@ -16,17 +16,17 @@ static int64_t eval_int(const char *name, int64_t x, int64_t y)
     return math_eval_int(math_row(name), args);
 }
 
-/* The value of an expression without letters. */
-static double computed(struct loops *l, int32_t e)
+/* The value of an expression without index variables. */
+static double computed(struct loops *loops, int32_t e)
 {
     double out = NAN;
     int64_t scalar = 0;
     void *data[8] = {0};
     struct loops_stmt s = {.nout = 1, .value = e};
-    s.out[0] = (uint16_t)loops_tensor(l, "y", LOOPS_OUTPUT, SOL_F64, 0, &scalar);
+    s.out[0] = (uint16_t)loops_tensor(loops, "y", LOOPS_OUTPUT, SOL_F64, 0, &scalar);
     data[s.out[0]] = &out;
-    loops_stmt(l, s);
-    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    loops_stmt(loops, s);
+    assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
     return out;
 }
 
@@ -39,17 +39,17 @@ static void test_composites(void **state)
         const struct math_def *m = math_at(row);
         if (!m->expr) continue;
         for (int i = 0; i < COUNT_OF(xs); ++i) {
-            struct loops *l = loops_create(arena, m->name);
+            struct loops *loops = loops_create(arena, m->name);
             double args[] = {xs[i], 0.75, 20};
             int32_t list[3];
             for (int k = 0; k < m->arity; ++k) { /* hidden in a product, so that the call does not fold */
                 int64_t scalar = 0;
-                int t = loops_table(l, "t", SOL_F64, 0, &scalar, arena_memdup(arena, &args[k], sizeof args[k]));
-                list[k] = ex_put(l, (struct ex){.kind = EX_READ, .tensor = (uint16_t)t});
+                int t = loops_table(loops, "t", SOL_F64, 0, &scalar, arena_memdup(arena, &args[k], sizeof args[k]));
+                list[k] = ex_put(loops, (struct ex){.kind = EX_READ, .tensor = (uint16_t)t});
             }
-            int32_t call = ex_call(l, row, m->arity, list), made = ex_expand(l, call);
+            int32_t call = ex_call(loops, row, m->arity, list), made = ex_expand(loops, call);
             assert_int_not_equal(made, call);
-            double got = computed(l, made), want = math_eval(row, args);
+            double got = computed(loops, made), want = math_eval(row, args);
             if (!(fabs(got - want) <= 1e-12 * (1 + fabs(want))) && !(isnan(got) && isnan(want)) && got != want)
                 fail_msg("%s(%g) is %g expanded, %g in C", m->name, xs[i], got, want);
         }
@@ -77,9 +77,9 @@ static void test_math_rows(void **state)
         char *copy = arena_strdup(arena, m->derivative), *rest = NULL;
         int n = 0;
         for (char *d = strtok_r(copy, ";", &rest); d; d = strtok_r(NULL, ";", &rest), ++n) {
-            struct row *parsed;
+            struct opdef *parsed;
             const char *text = arena_printf(arena, "a[A] -> b[A] | b[A] = a[A] * (%s)", d);
-            if (row_parse(arena, m->name, text, &parsed)) fail_msg("%s: derivative: %s", m->name, sol_error(ctx));
+            if (opdef_parse(arena, m->name, text, &parsed)) fail_msg("%s: derivative: %s", m->name, sol_error(ctx));
         }
         assert_int_equal(n, m->arity);
     }
@@ -108,16 +108,16 @@ static void test_derivatives(void **state)
                 down[k] -= h;
                 double want = (math_eval(row, up) - math_eval(row, down)) / (2 * h);
                 if (isnan(r) || isnan(want) || (k && !strcmp(d + strspn(d, " "), "0"))) continue; /* a constant */
-                struct row_attr given[] = {{"x", ATTR_REAL, -1, NULL, (double[]){x[0]}, NULL},
-                                           {"y", ATTR_REAL, -1, NULL, (double[]){x[1]}, NULL},
-                                           {"z", ATTR_REAL, -1, NULL, (double[]){x[2]}, NULL},
-                                           {"r", ATTR_REAL, -1, NULL, &r, NULL}};
+                struct opdef_attr given[] = {{"x", ATTR_REAL, -1, NULL, (double[]){x[0]}, NULL},
+                                             {"y", ATTR_REAL, -1, NULL, (double[]){x[1]}, NULL},
+                                             {"z", ATTR_REAL, -1, NULL, (double[]){x[2]}, NULL},
+                                             {"r", ATTR_REAL, -1, NULL, &r, NULL}};
                 struct attrs attrs = {4, given};
-                const struct loops *l;
-                struct row *parsed = parse(arena_printf(arena, "-> b:f64[] | b[] = %s", d));
+                const struct loops *loops;
+                struct opdef *parsed = parse(arena_printf(arena, "-> b:f64[] | b[] = %s", d));
                 void *data[1] = {&got};
-                if (row_bind(arena, parsed, 0, NULL, &attrs, &l)) fail_msg("%s", sol_error(ctx));
-                assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+                if (opdef_bind(arena, parsed, 0, NULL, &attrs, &loops)) fail_msg("%s", sol_error(ctx));
+                assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
                 if (!(fabs(got - want) < 1e-5 * (1 + fabs(want))))
                     fail_msg("%s: derivative %d at %g %g %g is %g, differences give %g", m->name, k, x[0], x[1], x[2],
                              got, want);
@@ -161,14 +161,14 @@ static void test_functions(void **state)
 
 static void convert(const char *type, double x, void *out)
 {
-    struct row *row = parse("x[] -> y:=to[] | y[] = x[]");
-    struct row_input in = {.dtype = SOL_F64};
-    struct row_attr to = {.name = "to", .kind = ATTR_TEXT, .text = type};
+    struct opdef *opdef = parse("x[] -> y:=to[] | y[] = x[]");
+    struct opdef_input in = {.dtype = SOL_F64};
+    struct opdef_attr to = {.name = "to", .kind = ATTR_TEXT, .text = type};
     struct attrs attrs = {1, &to};
-    const struct loops *l;
+    const struct loops *loops;
     void *data[] = {&x, out};
-    assert_int_equal(row_bind(arena, row, 1, &in, &attrs, &l), SOL_OK);
-    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_int_equal(opdef_bind(arena, opdef, 1, &in, &attrs, &loops), SOL_OK);
+    assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
 }
 
 static void test_conversions(void **state)
@@ -214,16 +214,16 @@ static void test_half(void **state)
 {
     static uint16_t x[65536], y[65536];
     int64_t shape[] = {65536};
-    struct row_input in = {.dtype = SOL_F16, .ndim = 1, .shape = shape};
+    struct opdef_input in = {.dtype = SOL_F16, .ndim = 1, .shape = shape};
     struct attrs none = {0};
-    const struct loops *l;
+    const struct loops *loops;
     void *data[] = {x, y};
     (void)state;
     for (int type = SOL_F16; type <= SOL_BF16; ++type) {
         in.dtype = (enum sol_dtype)type;
         for (int i = 0; i < 65536; ++i) x[i] = (uint16_t)i;
-        assert_int_equal(row_bind(arena, parse("x[A] -> y[A] | y[A] = x[A]*1.0"), 1, &in, &none, &l), SOL_OK);
-        assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+        assert_int_equal(opdef_bind(arena, parse("x[A] -> y[A] | y[A] = x[A]*1.0"), 1, &in, &none, &loops), SOL_OK);
+        assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
         int top = type == SOL_F16 ? 0x7c00 : 0x7f80;
         for (int i = 0; i < 65536; ++i)
             if ((i & 0x7fff) <= top)
@@ -272,16 +272,16 @@ static void test_unsigned(void **state)
                  {"min[B] (x[A]+B)", UINT64_MAX - 1, 1, UINT64_MAX - 1}};
     struct attrs attrs = {0};
     int64_t shape[] = {1};
-    struct row_input in[] = {{.dtype = SOL_U64, .ndim = 1, .shape = shape},
-                             {.dtype = SOL_U64, .ndim = 1, .shape = shape}};
+    struct opdef_input in[] = {{.dtype = SOL_U64, .ndim = 1, .shape = shape},
+                               {.dtype = SOL_U64, .ndim = 1, .shape = shape}};
     (void)state;
     for (int i = 0; i < COUNT_OF(cases); ++i) {
         uint64_t x = cases[i].x, z = cases[i].z, y = 77;
         void *data[] = {&x, &z, &y};
-        const struct loops *l;
-        struct row *row = parse(arena_printf(arena, "x[A] z[A] -> y[A] | #B=2 | | y[A] = %s", cases[i].row));
-        if (row_bind(arena, row, 2, in, &attrs, &l)) fail_msg("%s: %s", cases[i].row, sol_error(ctx));
-        assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+        const struct loops *loops;
+        struct opdef *row = parse(arena_printf(arena, "x[A] z[A] -> y[A] | #B=2 | | y[A] = %s", cases[i].row));
+        if (opdef_bind(arena, row, 2, in, &attrs, &loops)) fail_msg("%s: %s", cases[i].row, sol_error(ctx));
+        assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
         if (y != cases[i].want)
             fail_msg("%s of %llu, %llu is %llu, expected %llu", cases[i].row, (unsigned long long)x,
                      (unsigned long long)z, (unsigned long long)y, (unsigned long long)cases[i].want);
@@ -295,24 +295,24 @@ static void test_reductions(void **state)
     int64_t i[1];
     void *data[] = {x, y, i};
     (void)state;
-    const struct loops *l = bind("x[A] -> y[] i:i64[] | (y,i)[] = maxat[A | A<n] x[A]", "n=3", "f:6");
-    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    const struct loops *loops = bind("x[A] -> y[] i:i64[] | (y,i)[] = maxat[A | A<n] x[A]", "n=3", "f:6");
+    assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
     assert_true(y[0] == 3 && i[0] == 1);
-    l = bind("x[A] -> y[] i:i64[] | (y,i)[] = minat[A] x[A]", "", "f:6");
-    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    loops = bind("x[A] -> y[] i:i64[] | (y,i)[] = minat[A] x[A]", "", "f:6");
+    assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
     assert_true(isnan(y[0]) && i[0] == 3);
-    l = bind("x[A] -> y[] i:i64[] | (y,i)[] = maxat[A | A<0*#A-A] x[A]", "", "f:6");
-    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    loops = bind("x[A] -> y[] i:i64[] | (y,i)[] = maxat[A | A<0*#A-A] x[A]", "", "f:6");
+    assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
     assert_true(i[0] == 0);
-    l = bind("x[A] -> m[] z[] | (m,z)[] = softsum[A] x[A]", "", "f:3");
+    loops = bind("x[A] -> m[] z[] | (m,z)[] = softsum[A] x[A]", "", "f:3");
     data[1] = m;
     data[2] = z;
     double low[] = {-INFINITY, -INFINITY, 2}, high[] = {1, INFINITY, 2};
     data[0] = low;
-    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
     assert_true(m[0] == 2 && z[0] == 1);
     data[0] = high;
-    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
     assert_true(isnan(z[0]));
     for (int r = 0; r <= RED_ALL; ++r) assert_int_equal(reduce_row(reduce_at(r)->name), r);
 }
@@ -322,13 +322,13 @@ static void test_integer_sum(void **state)
 {
     int32_t x[] = {INT32_MAX, INT32_MAX, 2};
     int64_t y[1], shape[] = {3};
-    struct row_input in = {.dtype = SOL_I32, .ndim = 1, .shape = shape};
+    struct opdef_input in = {.dtype = SOL_I32, .ndim = 1, .shape = shape};
     struct attrs none = {0};
-    const struct loops *l;
+    const struct loops *loops;
     void *data[] = {x, y};
     (void)state;
-    assert_int_equal(row_bind(arena, parse("x[A] -> y:i64[] | y[] = sum[A] x[A]"), 1, &in, &none, &l), SOL_OK);
-    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    assert_int_equal(opdef_bind(arena, parse("x[A] -> y:i64[] | y[] = sum[A] x[A]"), 1, &in, &none, &loops), SOL_OK);
+    assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
     assert_true(y[0] == 1ll << 32);
 }
 
@@ -338,8 +338,8 @@ static void test_index_outside(void **state)
     double w[] = {1, 2, 3, 4}, y[4];
     void *data[] = {i, w, y};
     (void)state;
-    const struct loops *l = bind("i:int[A] w[V E] -> y:w[A E] | y[A E] = w[i[A] E]", "", "i2:2 f:2x2");
-    assert_int_equal(loops_interpret(ctx, l, data), SOL_ERR_RUN);
+    const struct loops *loops = bind("i:int[A] w[V E] -> y:w[A E] | y[A E] = w[i[A] E]", "", "i2:2 f:2x2");
+    assert_int_equal(loops_interpret(ctx, loops, data), SOL_ERR_RUN);
     assert_non_null(strstr(sol_error(ctx), "index 7 is outside dimension 0 of w, which has 2 elements"));
 }
 
@@ -348,8 +348,8 @@ static void test_rand(void **state)
     double y[3];
     void *data[] = {y};
     (void)state;
-    const struct loops *l = bind("-> y:f64[A] | #A=3 | y[A] = rand(k,A)", "k=42", "");
-    assert_int_equal(loops_interpret(ctx, l, data), SOL_OK);
+    const struct loops *loops = bind("-> y:f64[A] | #A=3 | y[A] = rand(k,A)", "k=42", "");
+    assert_int_equal(loops_interpret(ctx, loops, data), SOL_OK);
     for (int i = 0; i < 3; ++i) assert_true(y[i] == math_eval_rand(42, i) && y[i] >= 0 && y[i] < 1);
     assert_true(y[0] != y[1]);
 }

@@ -144,11 +144,11 @@ static void test_map_behind_concat(void **state)
     for (int i = 0; i < m.p->units.n; i++) {
         const struct unit *u = m.p->units.at[i];
         if (u->dead || !strstr(u->label, "sin")) continue;
-        const struct loops *l = u->loops;
-        for (int k = 0; k < l->stmts.n; k++) {
+        const struct loops *loops = u->loops;
+        for (int k = 0; k < loops->stmts.n; k++) {
             int64_t all = 1;
-            for (int d = 0; d < l->letters.n; d++)
-                if (stmt_letters(l, &l->stmts.at[k]) >> d & 1) all *= l->letters.at[d].size;
+            for (int d = 0; d < loops->ivars.n; d++)
+                if (stmt_ivars(loops, &loops->stmts.at[k]) >> d & 1) all *= loops->ivars.at[d].size;
             assert_int_equal(all, 2 * 16 * 6 * 2);
         }
     }

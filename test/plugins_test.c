@@ -114,8 +114,8 @@ static int advise(struct place *p, const char *graph, const char *solver, int nu
     int n = 0;
     target_host(&t);
     struct adviser *ad = adviser_make(p->ctx, p->a, &t);
-    ad->advice.plugins = plugins_load(p->ctx, p->a);
-    if (sol_graph_parse(p->ctx, graph, &g) || passes_run(g) || plan_advised(g, p->a, &t, &ad->advice, &plan))
+    ad->policy.plugins = plugins_load(p->ctx, p->a);
+    if (sol_graph_parse(p->ctx, graph, &g) || passes_run(g) || plan_with_policy(g, p->a, &t, &ad->policy, &plan))
         fail_msg("%s", sol_error(p->ctx));
     for (int i = 0; i < plan->units.n; i++) {
         const struct unit *u = plan->units.at[i];
@@ -207,8 +207,8 @@ static void test_bands(void **state)
     assert_int_equal(sol_config_set(p->ctx, "autotune", "full"), SOL_OK);
     target_host(&t);
     struct adviser *ad = adviser_make(p->ctx, p->a, &t);
-    ad->advice.plugins = plugins_load(p->ctx, p->a);
-    if (sol_graph_parse(p->ctx, band, &g) || passes_run(g) || plan_advised(g, p->a, &t, &ad->advice, &plan))
+    ad->policy.plugins = plugins_load(p->ctx, p->a);
+    if (sol_graph_parse(p->ctx, band, &g) || passes_run(g) || plan_with_policy(g, p->a, &t, &ad->policy, &plan))
         fail_msg("%s", sol_error(p->ctx));
     for (int i = 0; i < plan->units.n; i++) {
         const struct unit *u = plan->units.at[i];

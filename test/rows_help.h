@@ -33,9 +33,9 @@ static inline int end(void **state)
     return 0;
 }
 
-static inline struct row_attr read_attr(const char *name, const char *text)
+static inline struct opdef_attr read_attr(const char *name, const char *text)
 {
-    struct row_attr a = {.name = name, .kind = ATTR_INT, .n = -1};
+    struct opdef_attr a = {.name = name, .kind = ATTR_INT, .n = -1};
     bool list = *text == '[';
     if (!list && !strchr("-0123456789", *text)) {
         a.kind = ATTR_TEXT;
@@ -60,7 +60,7 @@ static inline struct row_attr read_attr(const char *name, const char *text)
 
 static inline struct attrs read_attrs(const char *text)
 {
-    struct attrs a = {0, NEW_ARRAY(arena, struct row_attr, 16)};
+    struct attrs a = {0, NEW_ARRAY(arena, struct opdef_attr, 16)};
     char *copy = arena_strdup(arena, text), *rest = NULL;
     for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
         char *equals = strchr(word, '=');
@@ -85,14 +85,14 @@ static inline int64_t elements(int ndim, const int64_t *shape)
     return n;
 }
 
-static inline int read_inputs(const char *text, struct row_input *in, void **data)
+static inline int read_inputs(const char *text, struct opdef_input *in, void **data)
 {
     int n = 0;
     char *copy = arena_strdup(arena, text), *rest = NULL;
     for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest), ++n) {
         char kind = *word, *at = strchr(word, ':');
         int64_t *shape = NEW_ARRAY(arena, int64_t, SOL_MAX_DIMS);
-        in[n] = (struct row_input){.dtype = kind == 'i' ? SOL_I64 : SOL_F64, .shape = shape, .missing = kind == '-'};
+        in[n] = (struct opdef_input){.dtype = kind == 'i' ? SOL_I64 : SOL_F64, .shape = shape, .missing = kind == '-'};
         if (kind == '-') continue;
         while (*at && at[1]) shape[in[n].ndim++] = strtoll(at + 1, &at, 10);
         int64_t total = elements(in[n].ndim, shape);
@@ -108,22 +108,22 @@ static inline int read_inputs(const char *text, struct row_input *in, void **dat
     return n;
 }
 
-static inline struct row *parse(const char *text)
+static inline struct opdef *parse(const char *text)
 {
-    struct row *row;
-    if (row_parse(arena, "Row", text, &row)) fail_msg("%s", sol_error(ctx));
-    return row;
+    struct opdef *opdef;
+    if (opdef_parse(arena, "Row", text, &opdef)) fail_msg("%s", sol_error(ctx));
+    return opdef;
 }
 
 static inline const struct loops *bind(const char *text, const char *attrs, const char *inputs)
 {
-    struct row_input in[16];
+    struct opdef_input in[16];
     void *data[16];
     struct attrs a = read_attrs(attrs);
-    const struct loops *l;
+    const struct loops *loops;
     int n = read_inputs(inputs, in, data);
-    if (row_bind(arena, parse(text), n, in, &a, &l)) fail_msg("%s", sol_error(ctx));
-    return l;
+    if (opdef_bind(arena, parse(text), n, in, &a, &loops)) fail_msg("%s", sol_error(ctx));
+    return loops;
 }
 
 #endif

@@ -71,7 +71,7 @@ static int32_t on_host(void *user, int32_t call, char *const *p)
 }
 
 /* Buffers 0 and 1 by turns; steps of 64, 1, 3 and 0 tasks, and one for the host. */
-static const struct sol_place places[] = {{0, 0}, {1, 0}, {1, 0}, {0, 0}};
+static const struct sol_operand places[] = {{0, 0}, {1, 0}, {1, 0}, {0, 0}};
 
 static void fill(struct sol_step *step)
 {
@@ -545,14 +545,14 @@ static void a_team_with_an_error_ends(void **state)
 static void sizes_of_a_call(void **state)
 {
     (void)state;
-    const struct sol_place sized[] = {{0, 0}, {1, SOL_SIZE + 1}, {1, SOL_SIZE + 1}, {0, 0}};
+    const struct sol_operand sized[] = {{0, 0}, {1, SOL_SIZE + 1}, {1, SOL_SIZE + 1}, {0, 0}};
     struct sol_step step[] = {{.run = mix, .tasks = SOL_SIZE, .places = 2},
                               {.run = through_scratch, .tasks = SOL_SIZE, .place0 = 2, .places = 2}};
     const struct sol_program with_sizes = {2, 4, step, sized, 0, SOL_SIZE + 2};
     for (int64_t n = 0; n <= CELLS; n += 8)
         for (int threads = 0; threads <= 4; threads++) {
             const int64_t sizes[] = {n, 8 * (n / 2), CELLS * 8};
-            const struct sol_place fixed[] = {{0, 0}, {1, sizes[1]}, {1, sizes[1]}, {0, 0}};
+            const struct sol_operand fixed[] = {{0, 0}, {1, sizes[1]}, {1, sizes[1]}, {0, 0}};
             struct sol_step number[] = {step[0], step[1]};
             number[0].tasks = number[1].tasks = n;
             const struct sol_program with_numbers = {2, 4, number, fixed, 0, sizes[2]};

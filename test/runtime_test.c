@@ -84,16 +84,16 @@ static const struct sol_buffer buffers[BUFFERS] = {
     [Y1] = {SOL_BUFFER_WORKSPACE, 0, 0, 32, NULL, 0, SOL_SPACE_HOST},
     [Y2] = {SOL_BUFFER_WORKSPACE, 0, 64, 32, NULL, 0, SOL_SPACE_HOST},
 };
-static const struct sol_place prepare_places[] = {{W, 0}, {T, 0},           /* twice */
-                                                  {T, 0}, {ONE, 0}, {V, 0}, /* plus_one */
-                                                  {T, 0}, {S, 0},   {Q, 0}, /* times */
-                                                  {S, 0}, {R, 0}};          /* copy */
+static const struct sol_operand prepare_places[] = {{W, 0}, {T, 0},           /* twice */
+                                                    {T, 0}, {ONE, 0}, {V, 0}, /* plus_one */
+                                                    {T, 0}, {S, 0},   {Q, 0}, /* times */
+                                                    {S, 0}, {R, 0}};          /* copy */
 static const struct sol_step prepare_steps[] = {{twice, N, 0, 2, "twice", 0, 1, SOL_STEP_KERNEL, 0, 0, 0},
                                                 {plus_one, N, 2, 3, "plus one", 0, 1, SOL_STEP_KERNEL, 0, 0, 0},
                                                 {times, N, 5, 3, "times", 0, 2, SOL_STEP_KERNEL, 0, 0, 0},
                                                 {copy, N, 8, 2, "copy", 1, 1, SOL_STEP_KERNEL, 0, 0, 0}};
 static const int32_t depends[] = {0, 2};
-static const struct sol_place places[] = {{X, 0}, {V, 0}, {Y1, 0}, {Y1, 0}, {Y2, 0}, {Y2, 0}, {B, 0}, {Y, 0}};
+static const struct sol_operand places[] = {{X, 0}, {V, 0}, {Y1, 0}, {Y1, 0}, {Y2, 0}, {Y2, 0}, {B, 0}, {Y, 0}};
 static const struct sol_step steps[] = {{times, N, 0, 3, "scale", 0, 0, SOL_STEP_KERNEL, 0, 0, 0},
                                         {NULL, 1, 3, 2, "opaque", 0, 0, SOL_STEP_HOST, 1, 0, 0},
                                         {plus, N, 5, 3, "shift + relu", 0, 0, SOL_STEP_KERNEL, 0, 1.5e6f, 0.25e6f}};
@@ -511,7 +511,7 @@ static void debug_fills_the_workspace_with_nan(void **state)
     struct test *t = *state;
     static const struct sol_buffer b[] = {{SOL_BUFFER_WORKSPACE, 0, 0, 32, NULL, 0, SOL_SPACE_HOST},
                                           {SOL_BUFFER_OUTPUT, 0, 0, 32, NULL, SOL_GIVEN_FORWARD, SOL_SPACE_HOST}};
-    static const struct sol_place p[] = {{0, 0}, {1, 0}};
+    static const struct sol_operand p[] = {{0, 0}, {1, 0}};
     static const struct sol_step s[] = {{reads_the_workspace_first, 1, 0, 2, "bug", 0, 0, SOL_STEP_KERNEL, 0, 0, 0}};
     static const struct sol_module m = {.size = sizeof m,
                                         .version = SOL_MODULE_VERSION,
@@ -535,7 +535,7 @@ static void debug_fills_the_workspace_with_nan(void **state)
 static void modules_that_cannot_run(void **state)
 {
     struct test *t = *state;
-    static const struct sol_place p[] = {{0, 0}, {1, 0}};
+    static const struct sol_operand p[] = {{0, 0}, {1, 0}};
     struct sol_buffer b[] = {{.kind = SOL_BUFFER_WORKSPACE, .bytes = 32}, {.kind = SOL_BUFFER_OUTPUT, .bytes = 32}};
     struct sol_step s = {reads_the_workspace_first, 1, 0, 2, "conv1", 0, 0, SOL_STEP_KERNEL, 0, 0, 0};
     struct sol_module m = {.size = sizeof m,

@@ -343,10 +343,11 @@ struct planned {
     struct plan *p;
 };
 
-static struct planned plan(struct place *p, const char *text, const struct target *t, const struct advice *advice)
+static struct planned plan(struct place *p, const char *text, const struct target *t,
+                           const struct tuning_policy *policy)
 {
     struct planned m;
-    if (sol_graph_parse(p->ctx, text, &m.g) || passes_run(m.g) || plan_advised(m.g, p->a, t, advice, &m.p))
+    if (sol_graph_parse(p->ctx, text, &m.g) || passes_run(m.g) || plan_with_policy(m.g, p->a, t, policy, &m.p))
         fail_msg("%s", sol_error(p->ctx));
     return m;
 }
@@ -358,7 +359,7 @@ static int pick_last(void *user, const struct choice *c)
 }
 
 /* Whatever is advised is done, or the next best; advice that makes no sense is none. */
-static void test_advice(void **state)
+static void test_policy(void **state)
 {
     static const char *const bands[] = {"auto", "off", "always"};
     struct place *p = *state;
@@ -366,7 +367,7 @@ static void test_advice(void **state)
     target_host(&t);
     for (int i = 0; i < COUNT_OF(bands); i++) {
         sol_config_set(p->ctx, "bands", bands[i]);
-        const struct advice last = {.pick = pick_last};
+        const struct tuning_policy last = {.pick = pick_last};
         struct planned m = plan(p, graph, &t, &last);
         for (int k = 0; k < m.p->units.n; k++) {
             const struct unit *u = m.p->units.at[k];
@@ -406,7 +407,7 @@ static void test_choice_of_wisdom(void **state)
     struct place *p = *state;
     struct target t;
     struct adviser *ad = adviser_here(p, &t);
-    struct planned m = plan(p, graph, &t, &ad->advice);
+    struct planned m = plan(p, graph, &t, &ad->policy);
     struct wisdom *w = wisdom_load(p->ctx, p->a);
     int wanted = 0, done = 0;
     for (int k = 0; k < m.p->units.n; k++) {
@@ -419,7 +420,7 @@ static void test_choice_of_wisdom(void **state)
     }
     wisdom_save(p->ctx, w);
     ad = adviser_make(p->ctx, p->a, &t);
-    struct planned n = plan(p, graph, &t, &ad->advice);
+    struct planned n = plan(p, graph, &t, &ad->policy);
     for (int k = 0; k < n.p->units.n; k++)
         if (to_choose(n.p->units.at[k])) done += n.p->units.at[k]->choice->chosen == 1;
     assert_true(wanted >= 3);
@@ -450,7 +451,7 @@ static void test_shipped(void **state)
             wisdom_put(ad->wisdom, &here);
         }
     }
-    struct planned n = plan(p, graph, &t, &ad->advice);
+    struct planned n = plan(p, graph, &t, &ad->policy);
     int near = 0, far = 0;
     for (int k = 0; k < n.p->units.n; k++) {
         const struct unit *u = n.p->units.at[k];
@@ -458,7 +459,7 @@ static void test_shipped(void **state)
         const struct choice *c = u->choice;
         const bool doubtful = c->candidate[c->n - 1].variant.cost > 1.3 * c->candidate[0].variant.cost;
         const int picked = !strcmp(c->key, own->key) ? 1 : doubtful ? -1 : c->n - 1;
-        assert_int_equal(ad->advice.pick(ad->advice.user, c), picked);
+        assert_int_equal(ad->policy.pick(ad->policy.user, c), picked);
         near += !doubtful;
         far += doubtful;
         if (picked >= 0) assert_int_equal(c->chosen, picked);
@@ -542,7 +543,7 @@ static void test_blocks_are_vectors(void **state)
     struct target t;
     assert_int_equal(target_named(p->ctx, "x86-64-v4", &t), SOL_OK);
     for (int odd = 0; odd < 2; odd++) { /* 3 * 64 = 192 channels, or 3 * 58 = 174, which no vector divides */
-        const struct advice apart = {.pick = pick_apart}; /* so that each unit is asked what begins with it */
+        const struct tuning_policy apart = {.pick = pick_apart}; /* so that each unit is asked what begins with it */
         struct planned m = plan(p, block(p, odd ? 58 : 64, 14), &t, &apart);
         int blocks = 0;
         for (int i = 0; i < m.p->chains.n; i++) {
@@ -562,7 +563,7 @@ int main(void)
         TEST(merge),         TEST(writers),
         TEST(no_place),      TEST(off),
         TEST(tuned),         TEST(interrupted),
-        TEST(advice),        TEST(choice_of_wisdom),
+        TEST(policy),        TEST(choice_of_wisdom),
         TEST(shipped),       TEST(shipped_lines),
         TEST(band_of_three), TEST(blocks_are_vectors),
     };

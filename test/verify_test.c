@@ -38,9 +38,9 @@ static int tensor_with(const struct unit *u, enum loops_role role)
     return -1;
 }
 
-static struct store *store_with(struct plan *p, const struct unit *u, enum loops_role role)
+static struct allocation *store_with(struct plan *p, const struct unit *u, enum loops_role role)
 {
-    return plan_store(p, u->loops->tensors.at[tensor_with(u, role)].user);
+    return plan_allocation(p, u->loops->tensors.at[tensor_with(u, role)].user);
 }
 
 /* Loops are not to be changed; here they are. */
@@ -64,10 +64,11 @@ static struct ex *node_of(struct unit *u, enum ex_kind kind, const struct ex *af
 }
 
 /* A tensor that is a part of another. */
-static struct store *part(struct plan *p)
+static struct allocation *part(struct plan *p)
 {
-    for (int i = 0; i < p->nstores; i++)
-        if (p->stores[i].t && p->stores[i].root != p->stores[i].t && p->stores[i].alias_at[1]) return &p->stores[i];
+    for (int i = 0; i < p->nallocations; i++)
+        if (p->allocations[i].t && p->allocations[i].root != p->allocations[i].t && p->allocations[i].alias_at[1])
+            return &p->allocations[i];
     fail_msg("no tensor is a part");
     return NULL;
 }
@@ -101,14 +102,14 @@ static void other_program(struct plan *p)
 {
     unit_with(p, "Conv a")->program = PROGRAM_BACKWARD;
 }
-static void free_letter(struct plan *p)
+static void free_ivar(struct plan *p)
 {
     node_of(unit_with(p, "Conv a"), EX_RED, NULL)->u.bound = 0;
 }
-static void letter_range(struct plan *p)
+static void ivar_range(struct plan *p)
 {
     struct unit *u = unit_with(p, "Conv a");
-    for (struct ex *e = NULL; (e = node_of(u, EX_LETTER, e));) e->tensor = 60;
+    for (struct ex *e = NULL; (e = node_of(u, EX_IVAR, e));) e->tensor = 60;
 }
 static void missing_index(struct plan *p)
 {
@@ -160,9 +161,9 @@ static void no_tensor(struct plan *p)
 {
     loops_tensor_with(unit_with(p, "Conv a"), LOOPS_INPUT)->user = NULL;
 }
-static void root_statement(struct plan *p)
+static void anchor_statement(struct plan *p)
 {
-    unit_with(p, "Conv a")->root = 7;
+    unit_with(p, "Conv a")->anchor = 7;
 }
 static void early_root(struct plan *p)
 {
@@ -170,8 +171,8 @@ static void early_root(struct plan *p)
 }
 static void chain_of_roots(struct plan *p)
 {
-    struct store *s = part(p);
-    plan_store(p, s->root)->root = s->t;
+    struct allocation *s = part(p);
+    plan_allocation(p, s->root)->root = s->t;
 }
 static void part_outside(struct plan *p)
 {
@@ -199,7 +200,7 @@ static void bad_halo(struct plan *p)
 }
 static void fixed_halo(struct plan *p)
 {
-    plan_store(p, p->g->inputs.at[0])->memory.halo_low[2] = 1;
+    plan_allocation(p, p->g->inputs.at[0])->memory.halo_low[2] = 1;
 }
 static void bad_align(struct plan *p)
 {
@@ -276,7 +277,7 @@ static void pack_is_dead(struct plan *p)
     plan_count(p);
 }
 
-static const struct row {
+static const struct opdef {
     const char *what;
     enum plan_phase phase;
     void (*break_it)(struct plan *p);
@@ -286,8 +287,8 @@ static const struct row {
     {"a unit behind its readers", PHASE_UNITS, swap_units, "behind it"},
     {"a writer that is dead", PHASE_UNITS, kill_writer, "unit 'relu': reads %3, whose writer 'Conv a' is dead"},
     {"a unit in another program", PHASE_UNITS, other_program, "expected program backward"},
-    {"a letter that nothing binds", PHASE_UNITS, free_letter, "statement 0: letter J"},
-    {"a letter that is not there", PHASE_UNITS, letter_range, "expected a letter below"},
+    {"an index variable that nothing binds", PHASE_UNITS, free_ivar, "statement 0: index variable J"},
+    {"an index variable that is not there", PHASE_UNITS, ivar_range, "expected an index variable below"},
     {"an index too few", PHASE_UNITS, missing_index, "indices of a read: expected 4"},
     {"a read outside without a value for it", PHASE_UNITS, read_outside, "expected an index in 0..8, got -1..9"},
     {"an expression below itself", PHASE_UNITS, ring_of_nodes, "below itself"},
@@ -298,12 +299,13 @@ static const struct row {
     {"an operand of another type", PHASE_UNITS, other_type, "expected type f32"},
     {"an operand of another shape", PHASE_UNITS, other_shape, "expected the shape of %0"},
     {"an operand that is no tensor", PHASE_UNITS, no_tensor, "expected a tensor of the graph"},
-    {"a root that is no statement", PHASE_COMPOSE, root_statement, "root: expected a statement below 1, got 7"},
-    {"a part of another tensor too early", PHASE_COMPOSE, early_root, "expected to be its own root"},
+    {"an anchor that is no statement", PHASE_FORWARD_VIEWS, anchor_statement,
+     "anchor: expected a statement below 1, got 7"},
+    {"a part of another tensor too early", PHASE_FORWARD_VIEWS, early_root, "expected to be its own root"},
     {"a root that is a part", PHASE_ALIAS, chain_of_roots, "expected to be its own root"},
     {"a part outside of its root", PHASE_ALIAS, part_outside, "0..15, got 9..16"},
     {"parts that overlap", PHASE_ALIAS, parts_overlap, "writes a part"},
-    {"a count that is wrong", PHASE_ABSORB, wrong_count, "as the units have it"},
+    {"a count that is wrong", PHASE_FUSE_EPILOGUES, wrong_count, "as the units have it"},
     {"an order that misses a dimension", PHASE_LAYOUT, bad_order, "each of its 4 dimensions once"},
     {"a stride that is wrong", PHASE_LAYOUT, bad_stride, "expected stride 88, got 89"},
     {"a halo that strides do not know", PHASE_LAYOUT, bad_halo, "expected stride"},
@@ -326,7 +328,7 @@ static const struct row {
     {"a pack that nobody makes", PHASE_CHOOSE, pack_is_dead, "is dead"},
 };
 
-static void try_row(const struct row *r)
+static void try_row(const struct opdef *r)
 {
     struct arena *a = arena_create(ctx);
     struct sol_graph *g = NULL;

@@ -67,7 +67,7 @@ struct sol_buffer {
     int32_t given;    /* INPUT, OUTPUT */
     int32_t space;
 };
-struct sol_place { /* the address of an operand: a buffer and the offset of the operand's element 0 in it */
+struct sol_operand { /* the address of an operand: a buffer and the offset of the operand's element 0 in it */
     int32_t buffer;
     int64_t offset; /* bytes, a quantity; negative is possible (a flipped view) */
 };
@@ -97,7 +97,7 @@ struct sol_step {
 struct sol_program {
     int32_t nstep, nplace;
     const struct sol_step *step;
-    const struct sol_place *place;
+    const struct sol_operand *place;
     int64_t workspace_bytes, scratch_bytes; /* scratch: per worker; a quantity */
 };
 struct sol_module {

@@ -94,7 +94,7 @@ static sol_status make_net(struct sol_ctx *ctx, const struct schedule *s, const 
         .nhost = s->opaque.n,
         .notes = {notes_of(a, &s->program[PROGRAM_FORWARD]), notes_of(a, &s->program[PROGRAM_BACKWARD])},
         .machine = machine_show(s->plan->target),
-        .if_fast = compile_peak(s, memory, KEEP_ALL),
+        .if_fast = compile_peak(s, memory, CHECKPOINT_ALL),
         .if_balanced = compile_peak(s, memory, memory->keep ? memory->keep->balanced : 0),
         .if_small = compile_peak(s, memory, memory->keep ? memory->keep->small : 0),
         .close = close_module,
@@ -124,11 +124,11 @@ static sol_status build_net(const struct way *w, bool trial, struct tune_net *n)
     return status;
 }
 
-static sol_status plan_net(const struct way *w, const struct advice *advice, struct tune_net *n)
+static sol_status plan_net(const struct way *w, const struct tuning_policy *policy, struct tune_net *n)
 {
     struct plan *p;
     const int64_t start = clock_ns();
-    TRY(plan_advised(w->g, n->arena, w->target, advice, &p));
+    TRY(plan_with_policy(w->g, n->arena, w->target, policy, &p));
     TRY(schedule_make(p, &n->schedule));
     if (!strcmp(ctx_config(w->g->ctx, "compiler::debug"), "1")) schedule_notes(n->schedule);
     LOG(w->g->ctx, LOG_DEBUG, "core", "%s: plan %.0f ms", w->g->name, (double)(clock_ns() - start) / 1e6);
@@ -136,12 +136,12 @@ static sol_status plan_net(const struct way *w, const struct advice *advice, str
 }
 
 /* All phases from the plan on. */
-static sol_status make(void *user, const struct advice *advice, bool trial, struct tune_net *out)
+static sol_status make(void *user, const struct tuning_policy *policy, bool trial, struct tune_net *out)
 {
     const struct way *w = user;
     *out = (struct tune_net){.arena = arena_create(w->g->ctx)};
     if (!out->arena) return ctx_check(w->g->ctx);
-    sol_status status = plan_net(w, advice, out);
+    sol_status status = plan_net(w, policy, out);
     if (!status) status = build_net(w, trial, out);
     if (status) tune_net_free(out);
     return status;
@@ -170,7 +170,7 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
     struct adviser *ad = adviser_make(ctx, a, target);
     struct tune_net n;
     if (ad && plugins) adviser_load_plugins(ctx, ad);
-    TRY(make(&w, ad ? &ad->advice : NULL, false, &n));
+    TRY(make(&w, ad ? &ad->policy : NULL, false, &n));
     sol_status status = ad ? tune_network(ad, &(struct tune_maker){make, &w}, &n) : SOL_OK;
     if (!status) {
         compile_report(n.schedule);

@@ -41,7 +41,7 @@ void compile_report_steps(const struct schedule *s);
 int64_t compile_bytes(int n, struct sol_tensor *const *t);
 /* Applies the key training::memory: chooses what forward saves in a graph with a gradient. */
 struct compile_memory {
-    const struct keep *keep; /* NULL: the graph has no gradient */
+    const struct checkpointing *keep; /* NULL: the graph has no gradient */
     int level;
 };
 /* Estimates the peak memory at another level, given the peak of s at its own. 0: the graph has no gradient. */

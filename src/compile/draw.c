@@ -21,7 +21,7 @@ struct drawing {
 
 static uint64_t place_of(struct drawing *d, const struct sol_tensor *t)
 {
-    return (uint64_t)plan_store(d->p, t)->root->id;
+    return (uint64_t)plan_allocation(d->p, t)->root->id;
 }
 
 /* At most so many characters of a text, as a part of a label. */
@@ -129,12 +129,12 @@ static void put_unit(struct drawing *d, int number)
 }
 
 /* Is there already an arrow from the source of input i? */
-static bool came_before(struct drawing *d, const struct loops *l, int i)
+static bool came_before(struct drawing *d, const struct loops *loops, int i)
 {
-    const void *from = map_get_int(d->maker, place_of(d, l->tensors.at[i].user));
+    const void *from = map_get_int(d->maker, place_of(d, loops->tensors.at[i].user));
     for (int k = 0; k < i; k++)
-        if (l->tensors.at[k].role == LOOPS_INPUT && l->tensors.at[k].user &&
-            map_get_int(d->maker, place_of(d, l->tensors.at[k].user)) == from)
+        if (loops->tensors.at[k].role == LOOPS_INPUT && loops->tensors.at[k].user &&
+            map_get_int(d->maker, place_of(d, loops->tensors.at[k].user)) == from)
             return true;
     return false;
 }

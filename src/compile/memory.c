@@ -1,6 +1,6 @@
-/* Chooses what forward saves for backward (the key training::memory). A word is a level of grad/keep.c. For a number of
- * bytes, levels are planned on copies of the graph until one needs no more, because the solvers' work memory is known
- * only then. */
+/* Chooses what forward saves for backward (the key training::memory). A word is a level of grad/checkpoint.c. For a
+ * number of bytes, levels are planned on copies of the graph until one needs no more, because the solvers' work memory
+ * is known only then. */
 #include "compile/compile.h"
 #include "grad/grad.h"
 #include "passes/passes.h"
@@ -27,12 +27,12 @@ static int64_t peak_of(const struct schedule *s)
            MAX(p[PROGRAM_FORWARD].scratch_bytes, p[PROGRAM_BACKWARD].scratch_bytes) * rt_processors();
 }
 
-static sol_status plan_level(struct sol_graph *copy, struct keep *k, int level, struct arena *a,
+static sol_status plan_level(struct sol_graph *copy, struct checkpointing *k, int level, struct arena *a,
                              const struct target *target, int64_t *out_bytes)
 {
     struct plan *p;
     struct schedule *s;
-    keep_level(k, level);
+    checkpoint_level(k, level);
     TRY(grad_recompute(copy, k));
     TRY(passes_run(copy));
     TRY(plan_make(copy, a, target, &p));
@@ -42,7 +42,7 @@ static sol_status plan_level(struct sol_graph *copy, struct keep *k, int level, 
 }
 
 /* The memory that a network needs at a level, without compiling it. */
-static sol_status try_level(const struct sol_graph *g, struct keep *k, int level, const struct target *target,
+static sol_status try_level(const struct sol_graph *g, struct checkpointing *k, int level, const struct target *target,
                             int64_t *out_bytes)
 {
     struct sol_graph *copy;
@@ -58,14 +58,14 @@ static sol_status try_level(const struct sol_graph *g, struct keep *k, int level
 }
 
 /* Finds the first level within the budget. Estimates give the first guess, and each try corrects their error. */
-static sol_status meet(const struct sol_graph *g, struct keep *k, const struct target *target, int64_t budget,
+static sol_status meet(const struct sol_graph *g, struct checkpointing *k, const struct target *target, int64_t budget,
                        int *out_level)
 {
     const int last = k->levels.n - 1;
     int64_t needs = 0, least = INT64_MAX, error = 0;
     for (int level = 0; level <= last; level++) {
         const bool hopeless = k->levels.at[level].bytes + error > budget;
-        if (hopeless && level > KEEP_SOURCES && level < last) continue;
+        if (hopeless && level > CHECKPOINT_SOURCES && level < last) continue;
         TRY(try_level(g, k, level, target, &needs));
         LOG(g->ctx, LOG_DEBUG, "grad", "training::memory: level %d of %d needs %.1fMB", level, last,
             (double)needs / 1e6);
@@ -89,14 +89,14 @@ int64_t compile_peak(const struct schedule *s, const struct compile_memory *m, i
 sol_status compile_keep(struct sol_graph *g, const struct target *target, struct compile_memory *out_m)
 {
     const char *want = ctx_config(g->ctx, "training::memory");
-    struct keep *k;
-    *out_m = (struct compile_memory){NULL, KEEP_ALL};
+    struct checkpointing *k;
+    *out_m = (struct compile_memory){NULL, CHECKPOINT_ALL};
     if (!graph_is_joint(g)) return SOL_OK;
-    TRY(keep_make(g, &k));
-    keep_levels(k);
+    TRY(checkpoint_make(g, &k));
+    checkpoint_levels(k);
     TRY(ctx_check(g->ctx));
     if (!strcmp(want, "fast"))
-        out_m->level = KEEP_ALL;
+        out_m->level = CHECKPOINT_ALL;
     else if (!strcmp(want, "small"))
         out_m->level = k->small;
     else if (!strcmp(want, "balanced"))
@@ -104,6 +104,6 @@ sol_status compile_keep(struct sol_graph *g, const struct target *target, struct
     else
         TRY(meet(g, k, target, ctx_config_bytes(g->ctx, "training::memory"), &out_m->level));
     out_m->keep = k;
-    keep_level(k, out_m->level);
+    checkpoint_level(k, out_m->level);
     return grad_recompute(g, k);
 }

@@ -58,21 +58,22 @@ static bool counts(const struct schedule *s, int buffer)
 static int find_lumps(const struct schedule *s, int program, struct lump *lumps)
 {
     const struct schedule_program *pr = &s->program[program];
-    int n = 0, *at = NEW_ARRAY(s->arena, int, s->plan->nstores + 1);
+    int n = 0, *at = NEW_ARRAY(s->arena, int, s->plan->nallocations + 1);
     for (int i = 0; i < pr->steps.n; i++) {
         const struct schedule_step *st = &pr->steps.at[i];
         for (int k = 0; k < st->noperand; k++) {
-            const struct store *store = plan_store(s->plan, plan_store(s->plan, st->operand[k])->root);
-            if (!counts(s, s->buffer[store->t->id])) continue;
-            if (!at[store->t->id]) {
-                const int64_t bytes = store->elements * dtype_def(store->t->dtype)->bytes;
+            const struct allocation *allocation =
+                plan_allocation(s->plan, plan_allocation(s->plan, st->operand[k])->root);
+            if (!counts(s, s->buffer[allocation->t->id])) continue;
+            if (!at[allocation->t->id]) {
+                const int64_t bytes = allocation->elements * dtype_def(allocation->t->dtype)->bytes;
                 bool saved = false;
-                for (int v = 0; v < s->saved.n; v++) saved |= s->saved.at[v] == store->t->id;
-                lumps[n] =
-                    (struct lump){store->t, st->label, bytes, saved && program == PROGRAM_BACKWARD ? 0 : i, i, saved};
-                at[store->t->id] = ++n;
+                for (int v = 0; v < s->saved.n; v++) saved |= s->saved.at[v] == allocation->t->id;
+                lumps[n] = (struct lump){
+                    allocation->t, st->label, bytes, saved && program == PROGRAM_BACKWARD ? 0 : i, i, saved};
+                at[allocation->t->id] = ++n;
             }
-            struct lump *l = &lumps[at[store->t->id] - 1];
+            struct lump *l = &lumps[at[allocation->t->id] - 1];
             l->last = l->saved && program == PROGRAM_FORWARD ? pr->steps.n : i;
         }
     }
@@ -118,7 +119,7 @@ static int report_steps(const struct schedule *s, int program, struct memory_bar
 {
     const struct schedule_program *pr = &s->program[program];
     struct sol_ctx *ctx = s->plan->ctx;
-    struct lump *lumps = NEW_ARRAY(s->arena, struct lump, s->plan->nstores + 1);
+    struct lump *lumps = NEW_ARRAY(s->arena, struct lump, s->plan->nallocations + 1);
     const int n = find_lumps(s, program, lumps);
     int64_t *alive[2], most = -1; /* by step: workspace, saved */
     int peak = 0;

@@ -12,7 +12,7 @@
 #include "deploy/ext.h"
 #endif
 #include "deploy/tensor.h"
-#include "layers/alone.h"
+#include "layers/reference.h"
 #include "sol/module.h"
 
 #ifndef FRONT_API /* in a deployed library: hidden */
@@ -38,9 +38,9 @@ struct front_version {
 /* The code of a graph for one instruction set. */
 struct front_code {
     const struct sol_module *module;
-    const int64_t *param_at, *const_at; /* by number: where it begins in the weights; -1: not needed */
-    const struct alone *const *opaque;  /* by number: layers without loops */
-    size_t opaque_bytes;                /* of memory that one of them needs while it runs */
+    const int64_t *param_at, *const_at;    /* by number: where it begins in the weights; -1: not needed */
+    const struct reference *const *opaque; /* by number: layers without loops */
+    size_t opaque_bytes;                   /* of memory that one of them needs while it runs */
 };
 struct front_block { /* memory of sol_ext_malloc, aligned */
     void *raw;

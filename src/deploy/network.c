@@ -72,9 +72,9 @@ size_t deploy_opaque_bytes(struct deploy *d, const struct schedule *s)
 {
     size_t most = 0;
     for (int i = 0; i < s->opaque.n; i++) {
-        struct alone a;
+        struct reference a;
         s->opaque.at[i]->def->describe(d->arena, s->opaque.at[i], &a);
-        most = MAX(most, alone_scratch(&a));
+        most = MAX(most, reference_scratch(&a));
     }
     return most;
 }
@@ -84,19 +84,19 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
 {
     struct text list = text_new(d->arena);
     for (int i = 0; i < s->opaque.n; i++) {
-        struct alone a;
+        struct reference a;
         s->opaque.at[i]->def->describe(d->arena, s->opaque.at[i], &a);
         carry(d, a.kind->file);
-        if (a.nindex) text_put(t, "static const struct alone_index %s_index%d[] = {\n", name, i);
+        if (a.nindex) text_put(t, "static const struct reference_index %s_index%d[] = {\n", name, i);
         for (int k = 0; k < a.nindex; k++) {
-            const struct alone_index *x = &a.index[k];
+            const struct reference_index *x = &a.index[k];
             text_put(t, "    {%d, %d, %lld, %lld, %lld, {", x->input, x->type, (long long)x->offset,
                      (long long)x->limit, (long long)x->step);
             for (int n = 0; n < MAX(a.ndim, 1); n++) text_put(t, "%lld, ", (long long)x->stride[n]);
             text_put(t, "}},\n");
         }
         if (a.nindex) text_put(t, "};\n");
-        text_put(t, "static const struct alone %s_opaque%d = { /* %s */\n", name, i,
+        text_put(t, "static const struct reference %s_opaque%d = { /* %s */\n", name, i,
                  deploy_string(d->arena, s->opaque.at[i]->name));
         text_put(t, "    .kind = &%s, .type = %d, .bytes = %d, .nin = %d, .down = %d, .mode = %d, .values = %d,\n",
                  a.kind->name, a.type, a.bytes, a.nin, a.down, a.mode, a.values);
@@ -116,7 +116,7 @@ static void put_opaque(struct deploy *d, struct text *t, const char *name, const
         text_put(t, a.nindex ? "%s_index%d,\n};\n" : "0,\n};\n", name, i);
         text_put(&list, "&%s_opaque%d, ", name, i);
     }
-    if (s->opaque.n) text_put(t, "static const struct alone *const %s_opaque[] = {%s};\n", name, list.at);
+    if (s->opaque.n) text_put(t, "static const struct reference *const %s_opaque[] = {%s};\n", name, list.at);
 }
 
 /* The code of a graph, by version. */

@@ -28,7 +28,7 @@ static int root(const struct settling *x, int i)
 
 static const struct sol_tensor *tensor_of(const struct settling *x, const struct schedule_step *st, int k)
 {
-    return plan_store(x->s->plan, st->operand[k])->root;
+    return plan_allocation(x->s->plan, st->operand[k])->root;
 }
 
 /* Groups a step with the first that used the same tensor. Shared constants do not group steps, because they may be
@@ -36,7 +36,7 @@ static const struct sol_tensor *tensor_of(const struct settling *x, const struct
 static void join(struct settling *x)
 {
     const struct schedule_program *pr = &x->s->program[PROGRAM_PREPARE];
-    int *first = NEW_ARRAY(x->d->arena, int, x->s->plan->nstores + 1);
+    int *first = NEW_ARRAY(x->d->arena, int, x->s->plan->nallocations + 1);
     for (int i = 0; i < x->nstep; i++) {
         x->group[i] = i;
         for (int k = 0; k < pr->steps.at[i].noperand; k++) {
@@ -61,14 +61,14 @@ static void find_later(struct settling *x)
 
 static int64_t bytes_of(const struct settling *x, const struct sol_tensor *t)
 {
-    const struct store *st = &x->s->plan->stores[t->id];
+    const struct allocation *st = &x->s->plan->allocations[t->id];
     return (st->elements * dtype_def((enum sol_dtype)t->dtype)->bytes + 63) / 64 * 64;
 }
 
 static void weigh(struct settling *x)
 {
     const struct schedule_program *pr = &x->s->program[PROGRAM_PREPARE];
-    bool *seen = NEW_ARRAY(x->d->arena, bool, x->s->plan->nstores + 1);
+    bool *seen = NEW_ARRAY(x->d->arena, bool, x->s->plan->nallocations + 1);
     for (int i = 0; i < x->nstep; i++)
         for (int k = 0; k < pr->steps.at[i].noperand; k++) {
             const struct sol_tensor *t = tensor_of(x, &pr->steps.at[i], k);
@@ -126,9 +126,9 @@ static void move(struct settling *x, const char *block)
 {
     struct schedule *s = x->s;
     struct schedule_program *prepare = &s->program[PROGRAM_PREPARE];
-    int *buffer = NEW_ARRAY(x->d->arena, int, s->plan->nstores + 1);
-    int64_t *offset = NEW_ARRAY(x->d->arena, int64_t, s->plan->nstores + 1), bytes = 0;
-    bool *known = NEW_ARRAY(x->d->arena, bool, s->plan->nstores + 1);
+    int *buffer = NEW_ARRAY(x->d->arena, int, s->plan->nallocations + 1);
+    int64_t *offset = NEW_ARRAY(x->d->arena, int64_t, s->plan->nallocations + 1), bytes = 0;
+    bool *known = NEW_ARRAY(x->d->arena, bool, s->plan->nallocations + 1);
     for (int i = 0; i < x->nstep; i++)
         for (int k = 0; k < prepare->steps.at[i].noperand; k++) {
             const struct sol_tensor *t = tensor_of(x, &prepare->steps.at[i], k);
@@ -143,7 +143,7 @@ static void move(struct settling *x, const char *block)
         for (int i = 0; i < pr->steps.n; i++)
             for (int k = 0; k < pr->steps.at[i].noperand; k++) {
                 const struct sol_tensor *t = tensor_of(x, &pr->steps.at[i], k);
-                struct sol_place *p = &pr->steps.at[i].place[k];
+                struct sol_operand *p = &pr->steps.at[i].place[k];
                 if (p->buffer != x->prepared) continue;
                 p->buffer = buffer[t->id];
                 p->offset += offset[t->id] - s->offset[t->id];

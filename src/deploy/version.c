@@ -163,14 +163,14 @@ static sol_status tune(const struct sol_graph *g, const struct deploy_version *v
 }
 
 /* Chooses solvers as for compiling a network for this instruction set. Training is not tuned. */
-static sol_status advice_for(struct deploy *d, const struct sol_graph *g, const struct deploy_version *v,
-                             const struct advice **out_advice)
+static sol_status policy_for(struct deploy *d, const struct sol_graph *g, const struct deploy_version *v,
+                             const struct tuning_policy **out_policy)
 {
-    *out_advice = NULL;
+    *out_policy = NULL;
     if (graph_is_joint(g)) return SOL_OK;
     if (v->tuned) TRY(tune(g, v));
     const struct adviser *ad = adviser_make(d->ctx, d->arena, &v->target);
-    *out_advice = ad ? &ad->advice : NULL;
+    *out_policy = ad ? &ad->policy : NULL;
     return SOL_OK;
 }
 
@@ -178,9 +178,9 @@ static sol_status plan_graph(struct deploy *d, struct deploy_graph *g, struct de
                              struct deploy_code *code)
 {
     struct plan *p;
-    const struct advice *advice;
-    TRY(advice_for(d, g->g, v, &advice));
-    TRY(plan_advised(g->g, d->arena, &v->target, advice, &p));
+    const struct tuning_policy *policy;
+    TRY(policy_for(d, g->g, v, &policy));
+    TRY(plan_with_policy(g->g, d->arena, &v->target, policy, &p));
     TRY(schedule_make(p, &code->schedule));
     TRY(ctx_check(d->ctx));
     return deploy_settle(d, g, v, code);

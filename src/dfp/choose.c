@@ -1,4 +1,4 @@
-/* The vector letter: the one along which most of what is read and written lies side by side. A cost in vector
+/* The vector index variable: the one along which most of what is read and written lies side by side. A cost in vector
  * operations for each candidate: an access side by side or the same for all lanes costs one for each vector, any other
  * one for each lane; and a rest that fills no vector costs a vector for each of its pieces. */
 #include <stdlib.h>
@@ -7,9 +7,9 @@
 
 struct weigh {
     struct dfp *d;
-    int letter;
+    int ivar;
     double points, cost; /* points: how often the expression is computed */
-    double vectors;      /* vectors for one pass over the letter, by its size */
+    double vectors;      /* vectors for one pass over the index variable, by its size */
 };
 
 static double pieces(int64_t n, int lanes)
@@ -19,18 +19,18 @@ static double pieces(int64_t n, int lanes)
     return k;
 }
 
-/* A letter other than v, shared by the group, that has step 1 in an offset and fills blocks with v. */
-static int block_letter(const struct dfp *d, const struct affine *a, int v)
+/* An index variable other than v, shared by the group, that has step 1 in an offset and fills blocks with v. */
+static int block_ivar(const struct dfp *d, const struct affine *a, int v)
 {
     for (int i = 0; i < a->n; i++)
-        if (a->coef[i] == 1 && a->letter[i] != v && (d->shared >> a->letter[i] & 1) &&
-            d->loops->letters.at[a->letter[i]].size >= d->lanes && d->loops->letters.at[v].size >= d->lanes / 2)
-            return a->letter[i];
+        if (a->coef[i] == 1 && a->ivar[i] != v && (d->shared >> a->ivar[i] & 1) &&
+            d->loops->ivars.at[a->ivar[i]].size >= d->lanes && d->loops->ivars.at[v].size >= d->lanes / 2)
+            return a->ivar[i];
     return -1;
 }
 
-/* May this read's tensor be packed: is it a constant, and does every index run inside its own dimension? (Letters that
- * became one with a neighbour do not.) */
+/* May this read's tensor be packed: is it a constant, and does every index run inside its own dimension? (Index
+ * variables that became one with a neighbour do not.) */
 bool dfp_packable(const struct dfp *d, int tensor, int32_t first)
 {
     const struct loops_tensor *t = &d->loops->tensors.at[tensor];
@@ -55,23 +55,23 @@ static double lane_cost(const struct dfp *d, int tensor, int64_t step)
 static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
 {
     struct affine a;
-    const struct loops *l = w->d->loops;
-    const double size = (double)l->letters.at[w->letter].size, n = w->points / size;
+    const struct loops *loops = w->d->loops;
+    const double size = (double)loops->ivars.at[w->ivar].size, n = w->points / size;
     int64_t step = 0;
     bool has = false;
-    for (int32_t i = first; i; i = l->ex.at[i].next) has = has || (ex_letters(l, i) >> w->letter & 1);
+    for (int32_t i = first; i; i = loops->ex.at[i].next) has = has || (ex_ivars(loops, i) >> w->ivar & 1);
     if (!has) {
         w->cost += n * 0.2; /* hoisted or spread once */
         return;
     }
-    if (!expr_affine_offset(l, w->d->p.memory, tensor, first, &a)) {
+    if (!expr_affine_offset(loops, w->d->p.memory, tensor, first, &a)) {
         w->cost += n * size * 2;
         return;
     }
     for (int i = 0; i < a.n; i++)
-        if (a.letter[i] == w->letter) step = a.coef[i];
+        if (a.ivar[i] == w->ivar) step = a.coef[i];
     if (step && read && dfp_packable(w->d, tensor, first)) step = 1;
-    if (step && step != 1 && read && block_letter(w->d, &a, w->letter) >= 0) {
+    if (step && step != 1 && read && block_ivar(w->d, &a, w->ivar) >= 0) {
         w->cost += n * w->vectors * 3; /* transposed in registers */
         return;
     }
@@ -84,36 +84,36 @@ static void see_cost(void *user, int32_t node)
     const struct ex *e = &w->d->loops->ex.at[node];
     if (e->kind == EX_READ)
         access_cost(w, e->tensor, e->a, true);
-    else if (e->kind >= EX_NEG && e->kind != EX_LETTER)
-        w->cost += w->points / (double)w->d->loops->letters.at[w->letter].size * w->vectors * 0.5;
+    else if (e->kind >= EX_NEG && e->kind != EX_IVAR)
+        w->cost += w->points / (double)w->d->loops->ivars.at[w->ivar].size * w->vectors * 0.5;
 }
 
 /* Walks an expression with the number of points at which it is computed. */
 static void expr_cost(struct weigh *w, int32_t node)
 {
-    struct loops *l = w->d->loops;
+    struct loops *loops = w->d->loops;
     const double points = w->points;
-    if (l->ex.at[node].kind == EX_RED) {
-        w->points *= (double)letters_points(l, l->ex.at[node].u.bound);
-        expr_cost(w, l->ex.at[node].b);
+    if (loops->ex.at[node].kind == EX_RED) {
+        w->points *= (double)ivars_points(loops, loops->ex.at[node].u.bound);
+        expr_cost(w, loops->ex.at[node].b);
         w->points = points;
         return;
     }
     see_cost(w, node);
-    switch (l->ex.at[node].kind) {
+    switch (loops->ex.at[node].kind) {
     case EX_CALL:
-        for (int32_t i = l->ex.at[node].a; i; i = l->ex.at[i].next) expr_cost(w, i);
+        for (int32_t i = loops->ex.at[node].a; i; i = loops->ex.at[i].next) expr_cost(w, i);
         break;
     case EX_READ:
-        if (l->ex.at[node].b) expr_cost(w, l->ex.at[node].b);
+        if (loops->ex.at[node].b) expr_cost(w, loops->ex.at[node].b);
         break;
     case EX_NEG:
     case EX_ADD:
     case EX_SUB:
     case EX_MUL:
     case EX_DIV:
-        expr_cost(w, l->ex.at[node].a);
-        if (l->ex.at[node].b) expr_cost(w, l->ex.at[node].b);
+        expr_cost(w, loops->ex.at[node].a);
+        if (loops->ex.at[node].b) expr_cost(w, loops->ex.at[node].b);
         break;
     default: break;
     }
@@ -121,42 +121,42 @@ static void expr_cost(struct weigh *w, int32_t node)
 
 struct bound {
     const struct loops *l;
-    uint64_t letters;
+    uint64_t ivars;
 };
 static void see_bound(void *user, int32_t node)
 {
     struct bound *b = user;
-    if (b->l->ex.at[node].kind == EX_RED) b->letters |= b->l->ex.at[node].u.bound;
+    if (b->l->ex.at[node].kind == EX_RED) b->ivars |= b->l->ex.at[node].u.bound;
 }
 
-/* A statement with its vector along `letter`; one that does not have the letter runs as scalars. */
-static double stmt_cost(struct dfp *d, const struct loops_stmt *s, int letter)
+/* A statement with its vector along `ivar`; one that does not have the index variable runs as scalars. */
+static double stmt_cost(struct dfp *d, const struct loops_stmt *s, int ivar)
 {
-    struct loops *l = d->loops;
-    const uint64_t own = stmt_letters(l, s);
-    struct weigh w = {.d = d, .letter = letter, .points = (double)letters_points(l, own)};
-    w.vectors = pieces(l->letters.at[letter].size, d->lanes);
-    struct bound b = {l, own};
-    ex_walk(l, s->value, see_bound, &b);
-    if (!(b.letters >> letter & 1)) return (expr_ops(l, s->value) + 1) * w.points;
+    struct loops *loops = d->loops;
+    const uint64_t own = stmt_ivars(loops, s);
+    struct weigh w = {.d = d, .ivar = ivar, .points = (double)ivars_points(loops, own)};
+    w.vectors = pieces(loops->ivars.at[ivar].size, d->lanes);
+    struct bound b = {loops, own};
+    ex_walk(loops, s->value, see_bound, &b);
+    if (!(b.ivars >> ivar & 1)) return (expr_ops(loops, s->value) + 1) * w.points;
     expr_cost(&w, s->value);
     for (int o = 0; o < s->nout; o++)
-        if (own >> letter & 1) access_cost(&w, s->out[o], s->index, false);
+        if (own >> ivar & 1) access_cost(&w, s->out[o], s->index, false);
     return w.cost;
 }
 
-double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_letter)
+double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_ivar)
 {
     double best = 0;
     d->shared = g->shared;
-    *out_letter = -1;
-    for (int v = 0; v < d->loops->letters.n; v++) {
-        if (!(g->shared >> v & 1) || d->loops->letters.at[v].size < 2) continue;
+    *out_ivar = -1;
+    for (int v = 0; v < d->loops->ivars.n; v++) {
+        if (!(g->shared >> v & 1) || d->loops->ivars.at[v].size < 2) continue;
         double cost = 0;
         for (int s = g->first; s < g->first + g->n; s++) cost += stmt_cost(d, &d->loops->stmts.at[s], v);
-        if (*out_letter >= 0 && cost >= best) continue;
+        if (*out_ivar >= 0 && cost >= best) continue;
         best = cost;
-        *out_letter = v;
+        *out_ivar = v;
     }
     return best;
 }
@@ -165,12 +165,12 @@ int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, do
 {
     struct bound b = {.l = d->loops};
     ex_walk(d->loops, s->value, see_bound, &b);
-    const uint64_t candidates = (stmt_letters(d->loops, s) & ~open) | b.letters;
+    const uint64_t candidates = (stmt_ivars(d->loops, s) & ~open) | b.ivars;
     int best = -1;
     d->shared = 0;
-    *out_cost = (expr_ops(d->loops, s->value) + 1) * (double)letters_points(d->loops, stmt_letters(d->loops, s));
-    for (int v = 0; v < d->loops->letters.n; v++) {
-        if (!(candidates >> v & 1) || d->loops->letters.at[v].size < 4) continue;
+    *out_cost = (expr_ops(d->loops, s->value) + 1) * (double)ivars_points(d->loops, stmt_ivars(d->loops, s));
+    for (int v = 0; v < d->loops->ivars.n; v++) {
+        if (!(candidates >> v & 1) || d->loops->ivars.at[v].size < 4) continue;
         const double cost = stmt_cost(d, s, v);
         if (cost >= *out_cost) continue;
         *out_cost = cost;
@@ -183,7 +183,7 @@ int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, do
 
 struct windows {
     const struct loops *l;
-    uint64_t bound, found; /* letters that share an index with a bound one */
+    uint64_t bound, found; /* index variables that share an index with a bound one */
     bool reduces, apart;   /* apart: a read's lanes lie neither side by side nor together */
     const struct dfp *d;
 };
@@ -199,29 +199,29 @@ static void see_window(void *user, int32_t node)
         w->apart = true;
     else
         for (int i = 0; !packed && i < a.n; i++)
-            if (a.letter[i] == w->d->vector && a.coef[i] != 1) w->apart = true;
+            if (a.ivar[i] == w->d->vector && a.coef[i] != 1) w->apart = true;
     for (int32_t i = e->a; i; i = w->l->ex.at[i].next) {
         if (!ex_affine(w->l, i, &a)) continue;
         int64_t extent = 1; /* of the window: neighbours share elements if they are nearer */
         for (int k = 0; k < a.n; k++)
-            if (w->bound >> a.letter[k] & 1) extent += llabs(a.coef[k]) * (w->l->letters.at[a.letter[k]].size - 1);
+            if (w->bound >> a.ivar[k] & 1) extent += llabs(a.coef[k]) * (w->l->ivars.at[a.ivar[k]].size - 1);
         for (int k = 0; k < a.n; k++)
-            if (!(w->bound >> a.letter[k] & 1) && llabs(a.coef[k]) < extent) w->found |= UINT64_C(1) << a.letter[k];
+            if (!(w->bound >> a.ivar[k] & 1) && llabs(a.coef[k]) < extent) w->found |= UINT64_C(1) << a.ivar[k];
     }
 }
 
-static int64_t store_step(const struct dfp *d, const struct loops_stmt *s, int letter)
+static int64_t store_step(const struct dfp *d, const struct loops_stmt *s, int ivar)
 {
     struct affine a;
     if (!expr_affine_offset(d->loops, d->p.memory, s->out[0], s->index, &a)) return INT64_MAX;
     for (int i = 0; i < a.n; i++)
-        if (a.letter[i] == letter) return llabs(a.coef[i]);
+        if (a.ivar[i] == ivar) return llabs(a.coef[i]);
     return INT64_MAX;
 }
 
 struct blocks {
     struct dfp *d;
-    int letter;
+    int ivar;
 };
 static void see_block(void *user, int32_t node)
 {
@@ -229,25 +229,25 @@ static void see_block(void *user, int32_t node)
     const struct ex *e = &b->d->loops->ex.at[node];
     struct affine a;
     if (e->kind != EX_READ || e->b || b->d->loops->tensors.at[e->tensor].role != LOOPS_INPUT) return;
-    if (!(ex_letters(b->d->loops, node) >> b->d->vector & 1)) return;
+    if (!(ex_ivars(b->d->loops, node) >> b->d->vector & 1)) return;
     if (!expr_affine_offset(b->d->loops, b->d->p.memory, e->tensor, e->a, &a)) return;
     for (int i = 0; i < a.n; i++)
-        if (a.letter[i] == b->d->vector && (a.coef[i] == 1 || a.coef[i] == 0)) return;
-    if (b->letter < 0) b->letter = block_letter(b->d, &a, b->d->vector);
+        if (a.ivar[i] == b->d->vector && (a.coef[i] == 1 || a.coef[i] == 0)) return;
+    if (b->ivar < 0) b->ivar = block_ivar(b->d, &a, b->d->vector);
 }
 
-int dfp_block_letter(struct dfp *d, const struct print_group *g)
+int dfp_block_ivar(struct dfp *d, const struct print_group *g)
 {
     struct blocks b = {d, -1};
     d->shared = g->shared;
     for (int s = g->first; s < g->first + g->n; s++) {
         const struct loops_stmt *st = &d->loops->stmts.at[s];
         int32_t red;
-        if (stmt_letters(d->loops, st) & ~g->shared || st->scan_step) return -1;
+        if (stmt_ivars(d->loops, st) & ~g->shared || st->scan_step) return -1;
         if (dfp_reductions(d->loops, st->value, &red, 1)) return -1;
         ex_walk(d->loops, st->value, see_block, &b);
     }
-    return b.letter;
+    return b.ivar;
 }
 
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
@@ -257,13 +257,13 @@ int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
     *out_points = 1;
     for (int s = g->first; s < g->first + g->n; s++) {
         ex_walk(l, l->stmts.at[s].value, see_window, &w);
-        if (stmt_letters(l, &l->stmts.at[s]) & ~g->shared || l->stmts.at[s].scan_step) return -1; /* own loops */
+        if (stmt_ivars(l, &l->stmts.at[s]) & ~g->shared || l->stmts.at[s].scan_step) return -1; /* own loops */
     }
     if (!w.reduces || w.apart) return -1; /* code for each lane of each point would be long */
     int64_t least = INT64_MAX;
     int tile = -1;
-    for (int i = 0; i < l->letters.n; i++) {
-        if (i == d->vector || !(g->shared & w.found & UINT64_C(1) << i) || l->letters.at[i].size < 2) continue;
+    for (int i = 0; i < l->ivars.n; i++) {
+        if (i == d->vector || !(g->shared & w.found & UINT64_C(1) << i) || l->ivars.at[i].size < 2) continue;
         const int64_t step = store_step(d, &l->stmts.at[g->first + g->n - 1], i);
         if (step < least) least = step, tile = i;
     }
@@ -271,7 +271,7 @@ int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
         *out_points = d->sc->target->registers >= 32 ? 8 : 6;
         return tile;
     }
-    *out_points = (int)MAX(1, MIN(4, l->letters.at[d->vector].size / d->lanes));
+    *out_points = (int)MAX(1, MIN(4, l->ivars.at[d->vector].size / d->lanes));
     return *out_points > 1 ? d->vector : -1;
 }
 
@@ -279,7 +279,7 @@ int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
 
 struct borders {
     struct dfp *d;
-    int letter;
+    int ivar;
     bool known, any; /* each test comes out; there is one */
     uint64_t bits;   /* what the tests say */
 };
@@ -298,7 +298,7 @@ static void check_part(struct borders *b, int32_t part)
         for (int32_t i = e->a; i; i = b->d->loops->ex.at[i].next) check_part(b, i);
         return;
     }
-    if (ex_letters(b->d->loops, part) >> b->letter & 1) add_test(b, nest_decide(&b->d->p, part));
+    if (ex_ivars(b->d->loops, part) >> b->ivar & 1) add_test(b, nest_decide(&b->d->p, part));
 }
 
 static void see_border(void *user, int32_t node)
@@ -311,30 +311,30 @@ static void see_border(void *user, int32_t node)
     for (int32_t i = e->a; i; i = b->d->loops->ex.at[i].next, d++) {
         int64_t low, high;
         const int64_t n = b->d->loops->tensors.at[e->tensor].shape[d];
-        if (!(ex_letters(b->d->loops, i) >> b->letter & 1)) continue;
+        if (!(ex_ivars(b->d->loops, i) >> b->ivar & 1)) continue;
         if (!expr_range(&b->d->p, i, &low, &high)) low = -1, high = n;
         add_test(b, low >= 0 && high < n ? 1 : -1);
     }
 }
 
-void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int letter, int64_t *out_low, int64_t *out_high)
+void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, int64_t *out_low, int64_t *out_high)
 {
-    const int64_t size = d->loops->letters.at[letter].size;
-    const struct print_letter old = d->letters[letter];
+    const int64_t size = d->loops->ivars.at[ivar].size;
+    const struct print_ivar old = d->ivars[ivar];
     uint64_t bits = 0;
     int64_t start = 0;
     *out_low = *out_high = 0;
     for (int64_t u = 0; u < size; u++) {
-        struct borders b = {.d = d, .letter = letter, .known = true};
-        d->letters[letter] = (struct print_letter){true, NULL, u, u, u};
+        struct borders b = {.d = d, .ivar = ivar, .known = true};
+        d->ivars[ivar] = (struct print_ivar){true, NULL, u, u, u};
         for (int i = 0; i < n; i++) ex_walk(d->loops, s[i].value, see_border, &b);
         if (!b.known || b.bits != bits) start = b.known ? u : u + 1;
         bits = b.bits;
         if (b.known && u + 1 - start > *out_high - *out_low) *out_low = start, *out_high = u + 1;
-        if (!u && !b.any) { /* no test has the letter */
+        if (!u && !b.any) { /* no test has the index variable */
             *out_high = size;
             break;
         }
     }
-    d->letters[letter] = old;
+    d->ivars[ivar] = old;
 }

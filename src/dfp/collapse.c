@@ -1,6 +1,6 @@
-/* Neighbouring letters as one: where every read and write steps through two letters as through a single one (the outer
- * letter's step is the inner one's times its size), the inner letter runs over the points of both. Longer vectors,
- * fewer rests. */
+/* Neighbouring index variables as one: where every read and write steps through two index variables as through a single
+ * one (the outer index variable's step is the inner one's times its size), the inner index variable runs over the
+ * points of both. Longer vectors, fewer rests. */
 #include "dfp/dfp.h"
 
 struct pair {
@@ -11,20 +11,20 @@ struct pair {
 
 static void check_index(struct pair *w, int tensor, int32_t first, bool tested)
 {
-    const struct loops *l = w->pl->cluster.loops;
+    const struct loops *loops = w->pl->cluster.loops;
     const uint64_t both = bit(w->outer) | bit(w->inner);
     uint64_t used = 0;
-    for (int32_t i = first; i; i = l->ex.at[i].next) used |= ex_letters(l, i);
+    for (int32_t i = first; i; i = loops->ex.at[i].next) used |= ex_ivars(loops, i);
     if (!(used & both)) return;
     struct affine a;
     int64_t outer = 0, inner = 0;
-    if (tested || l->tensors.at[tensor].role == LOOPS_TABLE) w->ok = false;
-    if (!expr_affine_offset(l, w->pl->cluster.memory, tensor, first, &a)) w->ok = false;
+    if (tested || loops->tensors.at[tensor].role == LOOPS_TABLE) w->ok = false;
+    if (!expr_affine_offset(loops, w->pl->cluster.memory, tensor, first, &a)) w->ok = false;
     for (int i = 0; i < a.n; i++) {
-        if (a.letter[i] == w->outer) outer = a.coef[i];
-        if (a.letter[i] == w->inner) inner = a.coef[i];
+        if (a.ivar[i] == w->outer) outer = a.coef[i];
+        if (a.ivar[i] == w->inner) inner = a.coef[i];
     }
-    if (outer != inner * l->letters.at[w->inner].size) w->ok = false;
+    if (outer != inner * loops->ivars.at[w->inner].size) w->ok = false;
 }
 
 static void see_pair(void *user, int32_t node)
@@ -38,38 +38,38 @@ static void see_pair(void *user, int32_t node)
     if (bound && bound != both) w->ok = false;
 }
 
-/* A letter that is used as a value, not as an index of a read. */
-static bool used_as_value(const struct loops *l, int32_t node, uint64_t letters)
+/* An index variable that is used as a value, not as an index of a read. */
+static bool used_as_value(const struct loops *loops, int32_t node, uint64_t ivars)
 {
     if (!node) return false;
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     switch (e->kind) {
-    case EX_LETTER: return letters >> e->tensor & 1;
-    case EX_READ: return used_as_value(l, e->b, letters);
+    case EX_IVAR: return ivars >> e->tensor & 1;
+    case EX_READ: return used_as_value(loops, e->b, ivars);
     case EX_INT:
     case EX_REAL: return false;
     case EX_CALL:
     case EX_AND:
     case EX_OR:
-        for (int32_t i = e->a; i; i = l->ex.at[i].next)
-            if (used_as_value(l, i, letters)) return true;
+        for (int32_t i = e->a; i; i = loops->ex.at[i].next)
+            if (used_as_value(loops, i, ivars)) return true;
         return false;
-    default: return used_as_value(l, e->a, letters) || used_as_value(l, e->b, letters);
+    default: return used_as_value(loops, e->a, ivars) || used_as_value(loops, e->b, ivars);
     }
 }
 
 static bool joinable(const struct print_plan *pl, int outer, int inner)
 {
-    const struct loops *l = pl->cluster.loops;
+    const struct loops *loops = pl->cluster.loops;
     struct pair w = {pl, outer, inner, true};
     const uint64_t both = bit(outer) | bit(inner);
-    for (int i = 0; i < l->stmts.n && w.ok; i++) {
-        const struct loops_stmt *s = &l->stmts.at[i];
-        const uint64_t own = stmt_letters(l, s) & both;
-        if ((own && own != both) || used_as_value(l, s->value, both)) return false;
-        if (s->scan_step && both >> s->scan_letter & 1) return false;
+    for (int i = 0; i < loops->stmts.n && w.ok; i++) {
+        const struct loops_stmt *s = &loops->stmts.at[i];
+        const uint64_t own = stmt_ivars(loops, s) & both;
+        if ((own && own != both) || used_as_value(loops, s->value, both)) return false;
+        if (s->scan_step && both >> s->scan_ivar & 1) return false;
         for (int o = 0; o < s->nout; o++) check_index(&w, s->out[o], s->index, false);
-        ex_walk(l, s->value, see_pair, &w);
+        ex_walk(loops, s->value, see_pair, &w);
     }
     for (int i = 0; i < pl->ngroup; i++) { /* shared or not, both alike */
         const uint64_t shared = pl->group[i].shared & both;
@@ -78,18 +78,19 @@ static bool joinable(const struct print_plan *pl, int outer, int inner)
     return w.ok;
 }
 
-/* The outer letter's loop becomes one of size 1; the inner runs over the points of both. Offsets stay affine. */
+/* The outer index variable's loop becomes one of size 1; the inner runs over the points of both. Offsets stay affine.
+ */
 void dfp_collapse(struct print_plan *pl)
 {
-    struct loops *l = pl->loops;
+    struct loops *loops = pl->loops;
     for (bool again = true; again;) {
         again = false;
-        for (int o = 0; o < l->letters.n; o++)
-            for (int i = 0; i < l->letters.n; i++) {
-                if (o == i || l->letters.at[o].size <= 1 || l->letters.at[i].size <= 1) continue;
+        for (int o = 0; o < loops->ivars.n; o++)
+            for (int i = 0; i < loops->ivars.n; i++) {
+                if (o == i || loops->ivars.at[o].size <= 1 || loops->ivars.at[i].size <= 1) continue;
                 if (!joinable(pl, o, i)) continue;
-                loops_set_size(l, i, l->letters.at[i].size * l->letters.at[o].size);
-                loops_set_size(l, o, 1);
+                loops_set_size(loops, i, loops->ivars.at[i].size * loops->ivars.at[o].size);
+                loops_set_size(loops, o, 1);
                 again = true;
             }
     }

@@ -1,9 +1,10 @@
-/* The solver: a cluster as steps, a step as tasks over shared letters, inside them a vector letter and a register tile.
+/* The solver: a cluster as steps, a step as tasks over shared index variables, inside them a vector index variable and
+ * a register tile.
  *
  *   expand     reductions with several results, shared expressions
  *   groups     statements that share loops (print/groups.c)
- *   vector     one letter for a whole group (lanes), or one for each statement (rows)
- *   pack       constant operands get the vector letter innermost
+ *   vector     one index variable for a whole group (lanes), or one for each statement (rows)
+ *   pack       constant operands get the vector index variable innermost
  *   print      tasks, loops, borders, tiles */
 #include "dfp/dfp.h"
 
@@ -18,7 +19,7 @@ enum { P_POINTS, P_TASK };
 struct group_plan {
     int vector, tile, points;
     bool blocks;       /* of vector and tile, transposed in registers */
-    int64_t low, high; /* of the tile's letter: where no border is met */
+    int64_t low, high; /* of the tile's index variable: where no border is met */
     double cost;       /* in vector operations */
 };
 struct making {
@@ -26,17 +27,18 @@ struct making {
     struct group_plan group[KERNEL_MAX_STEPS];
     const struct print_group *now;
     const struct group_plan *plan;
-    const char *low, *high; /* the task's range of the tile's letter */
+    const char *low, *high; /* the task's range of the tile's index variable */
 };
 
 /* -- planning */
 
-static bool writes_plainly(const struct loops *l, const struct print_group *g, int tensor)
+static bool writes_plainly(const struct loops *loops, const struct print_group *g, int tensor)
 {
-    for (int i = 0; i < l->stmts.n; i++) {
-        const struct loops_stmt *s = &l->stmts.at[i];
+    for (int i = 0; i < loops->stmts.n; i++) {
+        const struct loops_stmt *s = &loops->stmts.at[i];
         for (int o = 0; o < s->nout; o++)
-            if (s->out[o] == tensor && (s->nout > 1 || s->scan_step || (stmt_letters(l, s) & ~g->shared))) return false;
+            if (s->out[o] == tensor && (s->nout > 1 || s->scan_step || (stmt_ivars(loops, s) & ~g->shared)))
+                return false;
     }
     return true;
 }
@@ -77,7 +79,7 @@ static void make_groups(struct making *m, const struct variant *v)
         p->cost = lanes;
         p->vector = d->vector = vector;
         if (!points_fit(d, g)) continue;
-        p->tile = dfp_block_letter(d, g);
+        p->tile = dfp_block_ivar(d, g);
         p->blocks = p->tile >= 0;
         p->points = d->lanes;
         if (p->blocks) continue;
@@ -92,7 +94,7 @@ static void make_groups(struct making *m, const struct variant *v)
 
 struct packing {
     const struct dfp *d;
-    int tensor, vector, dim; /* dim: the one that the vector letter indexes; -1 none yet, -2 several */
+    int tensor, vector, dim; /* dim: the one that the vector index variable indexes; -1 none yet, -2 several */
     bool read;
 };
 static void see_packing(void *user, int32_t node)
@@ -106,10 +108,10 @@ static void see_packing(void *user, int32_t node)
     if (!dfp_packable(p->d, p->tensor, e->a)) p->dim = -2;
     for (int32_t i = e->a; i; i = p->d->loops->ex.at[i].next, d++) {
         struct affine a;
-        if (!(ex_letters(p->d->loops, i) >> p->vector & 1)) continue;
+        if (!(ex_ivars(p->d->loops, i) >> p->vector & 1)) continue;
         if (!ex_affine(p->d->loops, i, &a)) p->dim = -2;
         for (int k = 0; k < a.n; k++)
-            if (a.letter[k] == p->vector && a.coef[k] != 1) p->dim = -2;
+            if (a.ivar[k] == p->vector && a.coef[k] != 1) p->dim = -2;
         p->dim = p->dim == -1 || p->dim == d ? d : -2;
     }
 }
@@ -118,22 +120,22 @@ static void see_packing(void *user, int32_t node)
 static void pack(struct dfp *d, int tensor, int dim)
 {
     const struct loops_tensor *t = &d->loops->tensors.at[tensor];
-    struct loops *l = loops_create(d->sc->arena, "pack");
+    struct loops *loops = loops_create(d->sc->arena, "pack");
     int64_t shape[SOL_MAX_DIMS];
     int32_t from[SOL_MAX_DIMS], to[SOL_MAX_DIMS];
     int n = 0;
-    for (int i = 0; i < t->ndim; i++) from[i] = ex_letter(l, loops_letter(l, SAY(d, "A%d", i), t->shape[i]));
+    for (int i = 0; i < t->ndim; i++) from[i] = ex_ivar(loops, loops_ivar(loops, SAY(d, "A%d", i), t->shape[i]));
     for (int i = 0; i < t->ndim; i++)
         if (i != dim) to[n] = from[i], shape[n++] = t->shape[i];
     to[n] = from[dim];
     shape[n++] = t->shape[dim];
-    loops_tensor(l, "w", LOOPS_INPUT, (enum sol_dtype)t->dtype, t->ndim, t->shape);
-    loops_tensor(l, "packed", LOOPS_OUTPUT, (enum sol_dtype)t->dtype, n, shape);
+    loops_tensor(loops, "w", LOOPS_INPUT, (enum sol_dtype)t->dtype, t->ndim, t->shape);
+    loops_tensor(loops, "packed", LOOPS_OUTPUT, (enum sol_dtype)t->dtype, n, shape);
     struct loops_stmt s = {.nout = 1, .out = {1}};
-    s.value = ex_read(l, 0, ex_list(l, t->ndim, from), 0);
-    s.index = ex_list(l, n, to);
-    loops_stmt(l, s);
-    d->pack[d->npack++] = (struct kernel_pack){tensor, l};
+    s.value = ex_read(loops, 0, ex_list(loops, t->ndim, from), 0);
+    s.index = ex_list(loops, n, to);
+    loops_stmt(loops, s);
+    d->pack[d->npack++] = (struct kernel_pack){tensor, loops};
     struct memory *m = &d->pl->cluster.memory[tensor];
     int64_t step = t->shape[dim];
     m->stride[dim] = 1;
@@ -225,7 +227,7 @@ static void statements(struct dfp *d, void *user)
         const struct loops_stmt *st = &d->loops->stmts.at[s];
         n = groups_scan(d->loops, s);
         if (st->scan_step) nest_scan(&d->p, st);
-        const uint64_t open = g->shared | (st->scan_step ? bit(st->scan_letter) : 0);
+        const uint64_t open = g->shared | (st->scan_step ? bit(st->scan_ivar) : 0);
         for (int i = 0; i < n; i++) dfp_statement(d, st + i, open);
         if (!st->scan_step) continue;
         text_close(d->p.out, "}");
@@ -233,11 +235,11 @@ static void statements(struct dfp *d, void *user)
     }
 }
 
-/* The statements for `points` values of the tile's letter from `from` on, in a block or a loop. */
+/* The statements for `points` values of the tile's index variable from `from` on, in a block or a loop. */
 static void region(struct dfp *d, struct making *m, int64_t from, int64_t to, int points, bool constant)
 {
     const int tile = m->plan->tile;
-    const char *name = d->loops->letters.at[tile].name;
+    const char *name = d->loops->ivars.at[tile].name;
     const struct print_known *known = d->p.known;
     if (from >= to) return;
     if (constant)
@@ -245,8 +247,8 @@ static void region(struct dfp *d, struct making *m, int64_t from, int64_t to, in
     else
         text_open(d->p.out, "for (int64_t %s = %" PRId64 "; %s < %" PRId64 "; %s += %d) {", name, from, name, to, name,
                   points);
-    d->letters[tile] = constant ? (struct print_letter){true, NULL, from, from, from}
-                                : (struct print_letter){true, name, 0, from, to - points};
+    d->ivars[tile] = constant ? (struct print_ivar){true, NULL, from, from, from}
+                              : (struct print_ivar){true, name, 0, from, to - points};
     d->tile = tile;
     d->step = 1;
     d->points = points;
@@ -255,7 +257,7 @@ static void region(struct dfp *d, struct making *m, int64_t from, int64_t to, in
     for (int q = 0; q < DFP_POINTS; q++) d->known[q] = known;
     statements(d, m);
     text_close(d->p.out, "}");
-    d->letters[tile].known = false;
+    d->ivars[tile].known = false;
     d->tile = -1;
     d->points = 1;
     d->point = 0;
@@ -271,19 +273,19 @@ static void border(struct dfp *d, struct making *m, int64_t from, int64_t to)
         for (int64_t u = from; u < to; u++) region(d, m, u, u + 1, 1, true);
 }
 
-/* Blocks of as many points as lanes, over the task's range of the tile's letter. */
+/* Blocks of as many points as lanes, over the task's range of the tile's index variable. */
 static void blocks(struct dfp *d, void *user)
 {
     struct making *m = user;
     const int tile = m->plan->tile;
-    const char *name = d->loops->letters.at[tile].name;
-    const int64_t size = d->loops->letters.at[tile].size;
+    const char *name = d->loops->ivars.at[tile].name;
+    const int64_t size = d->loops->ivars.at[tile].size;
     const struct print_known *known = d->p.known;
     text_line(d->p.out, "int64_t %s = %s;", name, m->low);
     for (int points = m->plan->points; points >= 1; points = points > 1 ? 1 : 0) {
         if (points == 1 && size % m->plan->points == 0) break;
         text_open(d->p.out, "for (; %s + %d <= %s; %s += %d) {", name, points, m->high, name, points);
-        d->letters[tile] = (struct print_letter){true, name, 0, 0, size - points};
+        d->ivars[tile] = (struct print_ivar){true, name, 0, 0, size - points};
         d->tile = tile;
         d->step = 1;
         d->blocks = points > 1;
@@ -296,7 +298,7 @@ static void blocks(struct dfp *d, void *user)
         dfp_use(d, 0);
         d->p.known = known;
     }
-    d->letters[tile].known = false;
+    d->ivars[tile].known = false;
     d->tile = -1;
     d->blocks = false;
     d->points = 1;
@@ -315,7 +317,7 @@ static void tiles(struct dfp *d, void *user)
         region(d, m, p->low, p->low + many * larger, (int)larger, false);
         region(d, m, p->low + many * larger, p->high, (int)larger - 1, false);
     }
-    border(d, m, p->high, d->loops->letters.at[p->tile].size);
+    border(d, m, p->high, d->loops->ivars.at[p->tile].size);
 }
 
 static void lanes_group(struct making *m, struct print_tasks *t)
@@ -326,11 +328,11 @@ static void lanes_group(struct making *m, struct print_tasks *t)
     const bool tiled = p->tile >= 0 && p->tile != p->vector;
     int opened = 0, at = t->n - 1;
     for (int i = 0; i < t->n; i++) {
-        if (t->letter[i] == p->vector)
+        if (t->ivar[i] == p->vector)
             at = i;
-        else if (p->blocks && t->letter[i] == p->tile)
+        else if (p->blocks && t->ivar[i] == p->tile)
             m->low = t->low[i], m->high = t->high[i];
-        else if (!(tiled && t->letter[i] == p->tile))
+        else if (!(tiled && t->ivar[i] == p->tile))
             opened += tasks_loop(&d->p, t, i);
     }
     d->vector = p->vector;
@@ -341,7 +343,7 @@ static void lanes_group(struct making *m, struct print_tasks *t)
     text_open(d->p.out, "{");
     for (int s = g->first; s < g->first + g->n; s++) {
         const struct loops_stmt *st = &d->loops->stmts.at[s];
-        const uint64_t own = stmt_letters(d->loops, st) & ~g->shared;
+        const uint64_t own = stmt_ivars(d->loops, st) & ~g->shared;
         dfp_hoist(d, st->value, inner | own, compute_of((enum sol_dtype)d->loops->tensors.at[st->out[0]].dtype));
     }
     print_locals(d->p.out, d->pl, g);
@@ -372,7 +374,7 @@ static void rows_group(struct making *m, struct print_tasks *t)
         n = groups_scan(d->loops, s);
         if (st->scan_step) {
             nest_scan(&d->p, st);
-            open |= bit(st->scan_letter);
+            open |= bit(st->scan_ivar);
         }
         for (int j = 0; j < n; j++) dfp_row_statement(d, st + j, open);
         if (st->scan_step) text_close(d->p.out, "}");
@@ -386,7 +388,7 @@ static void vector_first(struct print_tasks *t)
     const struct print_tasks old = *t;
     for (int i = 0; i < t->n; i++) {
         const int from = i ? i - 1 : t->n - 1;
-        t->letter[i] = old.letter[from];
+        t->ivar[i] = old.ivar[from];
         t->parts[i] = old.parts[from];
         t->block[i] = old.block[from];
     }
@@ -399,8 +401,8 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     const struct group_plan *p = m->plan = &m->group[i];
     struct print_tasks t;
     const bool tiled = p->tile >= 0 && p->tile != p->vector;
-    int64_t unit[LOOPS_MAX_LETTERS];
-    for (int j = 0; j < LOOPS_MAX_LETTERS; j++) unit[j] = 1;
+    int64_t unit[LOOPS_MAX_IVARS];
+    for (int j = 0; j < LOOPS_MAX_IVARS; j++) unit[j] = 1;
     if (p->vector >= 0) unit[p->vector] = d->lanes * (tiled ? 1 : p->points);
     if (tiled) unit[p->tile] = p->blocks ? p->points : 0;
     const double ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops; /* memory is what copies cost */
@@ -422,11 +424,11 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
 
 /* -- the solver */
 
-static int lanes_for(const struct solver_context *sc, const struct loops *l)
+static int lanes_for(const struct solver_context *sc, const struct loops *loops)
 {
     bool narrow = false;
-    for (int i = 0; i < l->tensors.n; i++)
-        narrow = narrow || (l->tensors.at[i].role != LOOPS_TABLE && l->tensors.at[i].dtype == SOL_F32);
+    for (int i = 0; i < loops->tensors.n; i++)
+        narrow = narrow || (loops->tensors.at[i].role != LOOPS_TABLE && loops->tensors.at[i].dtype == SOL_F32);
     return MAX(2, target_lanes(sc->target, narrow ? 4 : 8));
 }
 
@@ -440,9 +442,9 @@ static struct making *make(const struct solver_context *sc, const struct cluster
     d->pl = groups_make(sc, &expanded, d->lanes);
     dfp_collapse(d->pl);
     d->loops = d->pl->loops;
-    d->letters = NEW_ARRAY(sc->arena, struct print_letter, LOOPS_MAX_LETTERS);
-    for (int i = 0; i < d->loops->letters.n; i++)
-        if (d->loops->letters.at[i].size == 1) d->letters[i].known = true; /* 0 */
+    d->ivars = NEW_ARRAY(sc->arena, struct print_ivar, LOOPS_MAX_IVARS);
+    for (int i = 0; i < d->loops->ivars.n; i++)
+        if (d->loops->ivars.at[i].size == 1) d->ivars[i].known = true; /* 0 */
     d->vector = d->tile = -1;
     d->points = 1;
     struct text *out = NEW(sc->arena, struct text);
@@ -452,8 +454,8 @@ static struct making *make(const struct solver_context *sc, const struct cluster
                                .memory = d->pl->cluster.memory,
                                .target = sc->target,
                                .lanes = 1,
-                               .vector_letter = -1,
-                               .letters = d->letters};
+                               .vector_ivar = -1,
+                               .ivars = d->ivars};
     for (int i = 0; i < d->loops->tensors.n; i++)
         if (d->loops->tensors.at[i].role == LOOPS_INPUT && !d->p.memory[i].constant) d->packs = true;
     make_groups(m, v);
@@ -467,8 +469,8 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
 {
     if (!nest_solver.applicable(sc, c, out_why)) return false;
     bool some = false;
-    for (int i = 0; i < c->loops->letters.n; i++) {
-        const int64_t size = c->loops->letters.at[i].size;
+    for (int i = 0; i < c->loops->ivars.n; i++) {
+        const int64_t size = c->loops->ivars.at[i].size;
         if (size == 0) {
             *out_why = "loops over nothing";
             return false;
@@ -490,7 +492,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     const double rate = bytes < (double)t->l2 * t->cores ? t->l2_rate
                         : bytes < (double)t->l3          ? t->l3_rate
                                                          : t->dram_rate;
-    const double one = 0.1 * (t->fma ? 2 : 1) / t->units; /* ns of a vector instruction, about */
+    const double one = 0.1 * (t->fma ? 2 : 1) / t->fma_pipes; /* ns of a vector instruction, about */
     const double cost = MAX(one * vectors / t->cores, bytes / rate) + KERNEL_STEP_NS * m->d.pl->ngroup;
     out[0] = (struct variant){.p = {0, 5000}, .cost = cost, .text = "usual"};
     return 1;

@@ -18,22 +18,22 @@ struct dfp {
     struct print_plan *pl;
     struct loops *loops; /* of the plan: expanded */
     struct print_expr p;
-    struct print_letter *letters; /* p.letters */
-    int lanes;                    /* of a full vector */
+    struct print_ivar *ivars; /* p.index variables */
+    int lanes;                /* of a full vector */
 
     /* the group that is printed */
-    uint64_t shared; /* its letters */
-    int vector;      /* shared letter along which all its statements run in lanes; -1: each statement for itself */
-    int tile;        /* letter of which several points are computed side by side; -1: none */
-    int64_t step;    /* of the tile's points */
-    int points;      /* that are printed side by side now */
-    bool blocks;     /* points and lanes make blocks that are transposed in registers */
-    int point;       /* the one that is printed now */
+    uint64_t shared; /* its index variables */
+    int vector;   /* shared index variable along which all its statements run in lanes; -1: each statement for itself */
+    int tile;     /* index variable of which several points are computed side by side; -1: none */
+    int64_t step; /* of the tile's points */
+    int points;   /* that are printed side by side now */
+    bool blocks;  /* points and lanes make blocks that are transposed in registers */
+    int point;    /* the one that is printed now */
     const struct print_known *known[DFP_POINTS]; /* values that have a name, by point */
     const struct print_known *hoisted;           /* names that hold in all loops now open */
     struct dfp_load *loads;                      /* reads in registers, newest first */
     struct dfp_temp {
-        bool in_register, row;        /* row: full vectors in memory, without room along the vector letter */
+        bool in_register, row;        /* row: full vectors in memory, without room along the vector index variable */
         const char *name[DFP_POINTS]; /* of the register */
     } * temp;                         /* by tensor; what a group in lanes does with its temporaries */
     bool packs; /* constant operands may be packed: not all are, else the kernel itself runs once */
@@ -42,31 +42,32 @@ struct dfp {
 };
 
 /* expand.c: a copy of a cluster in which reductions with several results are simple ones, expressions that several
- * passes need are temporaries, and neighbouring letters that lie side by side everywhere are one. */
+ * passes need are temporaries, and neighbouring index variables that lie side by side everywhere are one. */
 struct cluster dfp_expand(const struct solver_context *sc, const struct cluster *c, int lanes);
-void dfp_collapse(struct print_plan *pl); /* collapse.c: letters that lie side by side everywhere become one */
+void dfp_collapse(struct print_plan *pl); /* collapse.c: index variables that lie side by side everywhere become one */
 
-/* choose.c: which letter becomes the vector */
-double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_letter); /* cost in vector operations */
+/* choose.c: which index variable becomes the vector */
+double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_ivar); /* cost in vector operations */
 int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, double *out_cost); /* -1: none pays */
 bool dfp_packable(const struct dfp *d, int tensor, int32_t first);                               /* a read's tensor */
-/* The letter along which reads lie side by side that do not along the vector letter: blocks of both letters are
- * transposed in registers. -1: there is none. */
-int dfp_block_letter(struct dfp *d, const struct print_group *g);
-/* A letter with a window in a reduction of the group, or the vector letter itself, of which several points are computed
- * side by side; *out_points: at most so many. -1: none. */
+/* The index variable along which reads lie side by side that do not along the vector index variable: blocks of both
+ * index variables are transposed in registers. -1: there is none. */
+int dfp_block_ivar(struct dfp *d, const struct print_group *g);
+/* An index variable with a window in a reduction of the group, or the vector index variable itself, of which several
+ * points are computed side by side; *out_points: at most so many. -1: none. */
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points);
 
-/* The longest range of a letter in which all guards of n statements that have it hold, and all reads lie inside. */
-void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int letter, int64_t *out_low, int64_t *out_high);
+/* The longest range of an index variable in which all guards of n statements that have it hold, and all reads lie
+ * inside. */
+void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, int64_t *out_low, int64_t *out_high);
 
-/* lanes.c: statements along a vector letter that they write */
+/* lanes.c: statements along a vector index variable that they write */
 typedef void (*dfp_body)(struct dfp *d, void *user);
-/* A loop over the vector letter from low to high for n statements, which `body` prints: `points` vectors at a time
- * where that many fit, then single ones, then smaller vectors for the rest; scalars where guards or reads meet a
+/* A loop over the vector index variable from low to high for n statements, which `body` prints: `points` vectors at a
+ * time where that many fit, then single ones, then smaller vectors for the rest; scalars where guards or reads meet a
  * border. */
-void dfp_vector_loop(struct dfp *d, int letter, const char *low, const char *high, int points,
-                     const struct loops_stmt *s, int n, dfp_body body, void *user);
+void dfp_vector_loop(struct dfp *d, int ivar, const char *low, const char *high, int points, const struct loops_stmt *s,
+                     int n, dfp_body body, void *user);
 void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open); /* at the current points and lanes */
 void dfp_use(struct dfp *d, int point);                                       /* prints for this point from now on */
 const char *dfp_read(void *user, struct print_expr *p, int32_t node); /* for print_expr: registers before memory */
@@ -79,7 +80,7 @@ struct dfp_reduction {
     enum compute k;
     const char *total[DFP_POINTS], *acc[DFP_POINTS]; /* by point; the same names where sums are short */
     struct print_loops loops;
-    uint8_t unrolled[LOOPS_MAX_LETTERS];
+    uint8_t unrolled[LOOPS_MAX_IVARS];
     int nunrolled;
     VECTOR(int32_t) tests; /* parts of the guard that are decided or tested in unrolled code */
     VECTOR(int32_t) masks; /* parts that differ between lanes */
@@ -93,12 +94,12 @@ int64_t dfp_chunk(int64_t terms); /* of a long sum: terms that are added up befo
 void dfp_accumulate(struct dfp_reduction *r);
 bool dfp_split_masks(struct dfp_reduction *r); /* false: the body may not be computed where the guard fails */
 
-/* rows.c: a statement by itself, with the vector along a letter of its own or of its reductions */
+/* rows.c: a statement by itself, with the vector along an index variable of its own or of its reductions */
 void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open);
-/* Gives names to the largest parts of a value that have none of the letters `inner`; they join d->hoisted. */
+/* Gives names to the largest parts of a value that have none of the index variables `inner`; they join d->hoisted. */
 void dfp_hoist(struct dfp *d, int32_t node, uint64_t inner, enum compute k);
 /* The outermost reductions in a value, at most `room`; how many. */
-int dfp_reductions(const struct loops *l, int32_t node, int32_t *out, int room);
+int dfp_reductions(const struct loops *loops, int32_t node, int32_t *out, int room);
 
 extern const struct solver dfp_solver;
 

@@ -12,37 +12,37 @@ struct expand {
     struct loops *l;
     const struct target *target;
     uint64_t softsums; /* by tensor: sums of exponentials */
-    uint64_t unit;     /* letters along which outputs lie side by side */
+    uint64_t unit;     /* index variables along which outputs lie side by side */
     int lanes;         /* of a vector */
     VECTOR(struct loops_stmt) stmts;
 };
 
-/* Letters in the order of a temporary's dimensions: those along which outputs lie side by side come last. */
-static int order(const struct expand *x, uint64_t letters, int *out)
+/* Index variables in the order of a temporary's dimensions: those along which outputs lie side by side come last. */
+static int order(const struct expand *x, uint64_t ivars, int *out)
 {
     int n = 0;
     for (int side = 0; side < 2; side++)
-        for (int i = 0; i < x->l->letters.n; i++)
-            if (letters >> i & 1 && (int)(x->unit >> i & 1) == side) out[n++] = i;
+        for (int i = 0; i < x->l->ivars.n; i++)
+            if (ivars >> i & 1 && (int)(x->unit >> i & 1) == side) out[n++] = i;
     return n;
 }
 
-static int32_t letter_list(const struct expand *x, uint64_t letters)
+static int32_t ivar_list(const struct expand *x, uint64_t ivars)
 {
-    int32_t node[LOOPS_MAX_LETTERS];
-    int letter[LOOPS_MAX_LETTERS];
-    const int n = order(x, letters, letter);
-    for (int i = 0; i < n; i++) node[i] = ex_letter(x->l, letter[i]);
+    int32_t node[LOOPS_MAX_IVARS];
+    int ivar[LOOPS_MAX_IVARS];
+    const int n = order(x, ivars, ivar);
+    for (int i = 0; i < n; i++) node[i] = ex_ivar(x->l, ivar[i]);
     return n ? ex_list(x->l, n, node) : 0;
 }
 
-/* A temporary with one dimension for each letter. */
-static int temp(struct expand *x, const char *name, uint64_t letters, enum sol_dtype dtype)
+/* A temporary with one dimension for each index variable. */
+static int temp(struct expand *x, const char *name, uint64_t ivars, enum sol_dtype dtype)
 {
-    int64_t shape[LOOPS_MAX_LETTERS];
-    int letter[LOOPS_MAX_LETTERS];
-    const int n = order(x, letters, letter);
-    for (int i = 0; i < n; i++) shape[i] = x->l->letters.at[letter[i]].size;
+    int64_t shape[LOOPS_MAX_IVARS];
+    int ivar[LOOPS_MAX_IVARS];
+    const int n = order(x, ivars, ivar);
+    for (int i = 0; i < n; i++) shape[i] = x->l->ivars.at[ivar[i]].size;
     for (int i = 0; i < x->l->tensors.n; i++) /* unique */
         if (!strcmp(x->l->tensors.at[i].name, name)) name = arena_printf(x->l->arena, "%s%d", name, x->l->tensors.n);
     return loops_tensor(x->l, name, LOOPS_TEMP, dtype, n, shape);
@@ -58,11 +58,11 @@ static void put(struct expand *x, const struct loops_stmt *like, int out, int32_
     PUSH(x->l->arena, x->stmts, s);
 }
 
-static void set_value(struct loops *l, int i, int32_t value)
+static void set_value(struct loops *loops, int i, int32_t value)
 {
-    struct loops_stmt s = l->stmts.at[i];
+    struct loops_stmt s = loops->stmts.at[i];
     s.value = value;
-    loops_set_stmt(l, i, s);
+    loops_set_stmt(loops, i, s);
 }
 
 /* -- is it worth a temporary, and may it be computed everywhere? */
@@ -84,75 +84,77 @@ static void see_safe(void *user, int32_t node)
     }
 }
 
-/* Computes `node`, of which `row` letters vary, before the statement, if that is better than computing it again. */
+/* Computes `node`, of which `row` index variables vary, before the statement, if that is better than computing it
+ * again. */
 static int32_t share(struct expand *x, const struct loops_stmt *s, int from, const char *name, int32_t node,
                      uint64_t row, double worth)
 {
-    struct loops *l = x->l;
-    struct safe safe = {l, true};
-    ex_walk(l, node, see_safe, &safe);
-    const enum sol_dtype dtype = expr_natural(l, node) == C_F64 ? SOL_F64 : SOL_F32;
-    const int64_t bytes = letters_points(l, row) * dtype_def(dtype)->bytes;
-    if (!safe.ok || expr_ops(l, node) < worth || bytes > x->target->l2 / 4) return node;
-    const uint64_t letters = ex_letters(l, node);
-    if (__builtin_popcountll(letters) > SOL_MAX_DIMS) return node;
-    const int t = temp(x, name, letters, dtype);
-    put(x, s, t, letter_list(x, letters), node);
-    const int32_t read = ex_read(l, t, letter_list(x, letters), 0);
-    for (int i = from; i < l->stmts.n; i++) set_value(l, i, ex_replace(l, l->stmts.at[i].value, node, read));
+    struct loops *loops = x->l;
+    struct safe safe = {loops, true};
+    ex_walk(loops, node, see_safe, &safe);
+    const enum sol_dtype dtype = expr_natural(loops, node) == C_F64 ? SOL_F64 : SOL_F32;
+    const int64_t bytes = ivars_points(loops, row) * dtype_def(dtype)->bytes;
+    if (!safe.ok || expr_ops(loops, node) < worth || bytes > x->target->l2 / 4) return node;
+    const uint64_t ivars = ex_ivars(loops, node);
+    if (__builtin_popcountll(ivars) > SOL_MAX_DIMS) return node;
+    const int t = temp(x, name, ivars, dtype);
+    put(x, s, t, ivar_list(x, ivars), node);
+    const int32_t read = ex_read(loops, t, ivar_list(x, ivars), 0);
+    for (int i = from; i < loops->stmts.n; i++)
+        set_value(loops, i, ex_replace(loops, loops->stmts.at[i].value, node, read));
     return read;
 }
 
 /* -- reductions in parts */
 
-struct split { /* letter = outer*block + inner */
+struct split { /* index variable = outer*block + inner */
     struct expand *x;
     const struct loops_stmt *s;
-    int letter, outer, inner;
+    int ivar, outer, inner;
     int64_t block;
 };
 
-static void split_letter(struct split *w, int letter, int64_t block)
+static void split_ivar(struct split *w, int ivar, int64_t block)
 {
-    struct loops *l = w->x->l;
-    const struct loops_letter old = l->letters.at[letter];
-    w->letter = letter;
+    struct loops *loops = w->x->l;
+    const struct loops_ivar old = loops->ivars.at[ivar];
+    w->ivar = ivar;
     w->block = block;
-    w->outer = loops_letter(l, arena_printf(l->arena, "%sb", old.name), (old.size + block - 1) / block);
-    w->inner = loops_letter(l, old.name, block);
+    w->outer = loops_ivar(loops, arena_printf(loops->arena, "%sb", old.name), (old.size + block - 1) / block);
+    w->inner = loops_ivar(loops, old.name, block);
 }
 
 static int32_t split_index(const struct split *w)
 {
-    struct loops *l = w->x->l;
-    const int32_t base = ex_binary(l, EX_MUL, ex_letter(l, w->outer), ex_int(l, w->block));
-    return ex_binary(l, EX_ADD, base, ex_letter(l, w->inner));
+    struct loops *loops = w->x->l;
+    const int32_t base = ex_binary(loops, EX_MUL, ex_ivar(loops, w->outer), ex_int(loops, w->block));
+    return ex_binary(loops, EX_ADD, base, ex_ivar(loops, w->inner));
 }
 
-/* The expression with the letter replaced. */
+/* The expression with the index variable replaced. */
 static int32_t split_copy(const struct split *w, int32_t node)
 {
-    struct loops *l = w->x->l;
-    int32_t letter_map[LOOPS_MAX_LETTERS];
-    int *tensor_map = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
-    for (int i = 0; i < l->letters.n; i++) letter_map[i] = ex_letter(l, i);
-    for (int i = 0; i < l->tensors.n; i++) tensor_map[i] = i;
-    letter_map[w->letter] = split_index(w);
-    return node ? ex_copy(l, l, node, letter_map, tensor_map) : 0;
+    struct loops *loops = w->x->l;
+    int32_t ivar_map[LOOPS_MAX_IVARS];
+    int *tensor_map = NEW_ARRAY(loops->arena, int, loops->tensors.n + 1);
+    for (int i = 0; i < loops->ivars.n; i++) ivar_map[i] = ex_ivar(loops, i);
+    for (int i = 0; i < loops->tensors.n; i++) tensor_map[i] = i;
+    ivar_map[w->ivar] = split_index(w);
+    return node ? ex_copy(loops, loops, node, ivar_map, tensor_map) : 0;
 }
 
 /* -- reductions with two results */
 
-static int32_t count(struct loops *l, const struct ex *e)
+static int32_t count(struct loops *loops, const struct ex *e)
 {
-    if (!e->a) return ex_int(l, letters_points(l, e->u.bound));
-    return ex_red(l, RED_SUM, e->u.bound, e->a, ex_int(l, 1));
+    if (!e->a) return ex_int(loops, ivars_points(loops, e->u.bound));
+    return ex_red(loops, RED_SUM, e->u.bound, e->a, ex_int(loops, 1));
 }
 
 /* A division whose result is a float even where both are integers. */
-static int32_t mean(struct loops *l, int32_t sum, int32_t n)
+static int32_t mean(struct loops *loops, int32_t sum, int32_t n)
 {
-    return ex_binary(l, EX_DIV, sum, n);
+    return ex_binary(loops, EX_DIV, sum, n);
 }
 
 /* The sum of what values are more than `from`: a mean far from 0 does not drown the digits behind it. */
@@ -162,25 +164,26 @@ static int32_t sum_from(struct expand *x, uint64_t bound, int32_t guard, int32_t
 }
 
 /* Is it a sum of so many floats for each lane that one in double would be better? */
-static bool is_long(const struct expand *x, uint64_t letters, uint64_t bound, int32_t body)
+static bool is_long(const struct expand *x, uint64_t ivars, uint64_t bound, int32_t body)
 {
-    const int64_t side = x->unit & letters ? 1 : x->lanes;
-    return expr_natural(x->l, body) == C_F32 && letters_points(x->l, bound) > 64 * side;
+    const int64_t side = x->unit & ivars ? 1 : x->lanes;
+    return expr_natural(x->l, body) == C_F32 && ivars_points(x->l, bound) > 64 * side;
 }
 
 /* A value to subtract, before the statement: the first one, or 0 where many times it is not finite. */
-static int32_t origin(struct expand *x, const struct loops_stmt *s, uint64_t letters, uint64_t bound, int32_t body)
+static int32_t origin(struct expand *x, const struct loops_stmt *s, uint64_t ivars, uint64_t bound, int32_t body)
 {
-    struct loops *l = x->l;
-    int32_t letter_map[LOOPS_MAX_LETTERS];
-    int *tensor_map = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
-    for (int i = 0; i < l->letters.n; i++) letter_map[i] = bound >> i & 1 ? ex_int(l, 0) : ex_letter(l, i);
-    for (int i = 0; i < l->tensors.n; i++) tensor_map[i] = i;
-    const int32_t first = ex_copy(l, l, body, letter_map, tensor_map), size = ex_call(l, math_row("abs"), 1, &first);
-    const int32_t fit = ex_test(l, ex_cmp(l, CMP_LT, size, ex_real(l, 1e30)));
-    const int t = temp(x, "origin", letters, SOL_F32);
-    put(x, s, t, letter_list(x, letters), ex_call(l, math_row("where"), 3, (int32_t[]){fit, first, ex_real(l, 0)}));
-    return ex_read(l, t, letter_list(x, letters), 0);
+    struct loops *loops = x->l;
+    int32_t ivar_map[LOOPS_MAX_IVARS];
+    int *tensor_map = NEW_ARRAY(loops->arena, int, loops->tensors.n + 1);
+    for (int i = 0; i < loops->ivars.n; i++) ivar_map[i] = bound >> i & 1 ? ex_int(loops, 0) : ex_ivar(loops, i);
+    for (int i = 0; i < loops->tensors.n; i++) tensor_map[i] = i;
+    const int32_t first = ex_copy(loops, loops, body, ivar_map, tensor_map),
+                  size = ex_call(loops, math_row("abs"), 1, &first);
+    const int32_t fit = ex_test(loops, ex_cmp(loops, CMP_LT, size, ex_real(loops, 1e30)));
+    const int t = temp(x, "origin", ivars, SOL_F32);
+    put(x, s, t, ivar_list(x, ivars), ex_call(loops, math_row("where"), 3, (int32_t[]){fit, first, ex_real(loops, 0)}));
+    return ex_read(loops, t, ivar_list(x, ivars), 0);
 }
 
 static int32_t mean_from(struct expand *x, int32_t from, int32_t sum, int32_t n)
@@ -193,21 +196,21 @@ static int32_t mean_from(struct expand *x, int32_t from, int32_t sum, int32_t n)
 static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const struct ex *e, int32_t body)
 {
     enum { STRIP = 256 }; /* bytes of a point that are gone through together where a row of results lies side by side */
-    struct loops *l = x->l;
-    const uint64_t own = stmt_letters(l, s);
+    struct loops *loops = x->l;
+    const uint64_t own = stmt_ivars(loops, s);
     const int64_t most = x->target->l2 / 4 / (x->unit & own ? STRIP : 4);
     struct split w = {.x = x, .s = s};
     uint64_t inner = e->u.bound, parts = 0;
-    if (e->a || letters_points(l, inner) <= most) return false;
-    for (int i = 0; i < l->letters.n && letters_points(l, inner) > most; i++) {
+    if (e->a || ivars_points(loops, inner) <= most) return false;
+    for (int i = 0; i < loops->ivars.n && ivars_points(loops, inner) > most; i++) {
         const uint64_t bit = UINT64_C(1) << i;
-        const int64_t size = l->letters.at[i].size;
+        const int64_t size = loops->ivars.at[i].size;
         if (!(inner & bit)) continue;
-        int64_t block = MAX(most / letters_points(l, inner & ~bit), 1);
+        int64_t block = MAX(most / ivars_points(loops, inner & ~bit), 1);
         while (size % block) block--;
         inner &= ~bit;
-        if (block > 1 && l->letters.n + 2 <= LOOPS_MAX_LETTERS) {
-            split_letter(&w, i, block);
+        if (block > 1 && loops->ivars.n + 2 <= LOOPS_MAX_IVARS) {
+            split_ivar(&w, i, block);
             body = split_copy(&w, body);
             inner |= UINT64_C(1) << w.inner;
             parts |= UINT64_C(1) << w.outer;
@@ -215,97 +218,101 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
         }
         parts |= bit;
     }
-    const uint64_t letters = own | parts;
-    if (!inner || __builtin_popcountll(letters) > SOL_MAX_DIMS) return false;
-    const enum sol_dtype dtype = expr_natural(l, body) == C_F64 ? SOL_F64 : SOL_F32;
-    const int part[2] = {temp(x, "part", letters, dtype), temp(x, "square", letters, dtype)};
-    const int32_t n = ex_int(l, letters_points(l, inner));
-    const int32_t m = ex_read(l, part[0], letter_list(x, letters), 0), off = ex_binary(l, EX_SUB, body, m);
-    const int32_t from = is_long(x, letters, inner, body) ? origin(x, s, letters, inner, body) : 0;
-    put(x, s, part[0], letter_list(x, letters), mean_from(x, from, sum_from(x, inner, 0, body, from), n));
-    put(x, s, part[1], letter_list(x, letters), ex_red(l, RED_SUM, inner, 0, ex_call(l, math_row("square"), 1, &off)));
+    const uint64_t ivars = own | parts;
+    if (!inner || __builtin_popcountll(ivars) > SOL_MAX_DIMS) return false;
+    const enum sol_dtype dtype = expr_natural(loops, body) == C_F64 ? SOL_F64 : SOL_F32;
+    const int part[2] = {temp(x, "part", ivars, dtype), temp(x, "square", ivars, dtype)};
+    const int32_t n = ex_int(loops, ivars_points(loops, inner));
+    const int32_t m = ex_read(loops, part[0], ivar_list(x, ivars), 0), off = ex_binary(loops, EX_SUB, body, m);
+    const int32_t from = is_long(x, ivars, inner, body) ? origin(x, s, ivars, inner, body) : 0;
+    put(x, s, part[0], ivar_list(x, ivars), mean_from(x, from, sum_from(x, inner, 0, body, from), n));
+    put(x, s, part[1], ivar_list(x, ivars),
+        ex_red(loops, RED_SUM, inner, 0, ex_call(loops, math_row("square"), 1, &off)));
     const int32_t first = from ? origin(x, s, own, parts, m) : 0;
     put(x, s, s->out[0], s->index,
-        mean_from(x, first, sum_from(x, parts, 0, m, first), ex_int(l, letters_points(l, parts))));
-    const int32_t u = ex_read(l, s->out[0], s->index, 0), away = ex_binary(l, EX_SUB, m, u);
-    const int32_t apart = ex_binary(l, EX_MUL, n, ex_call(l, math_row("square"), 1, &away));
-    const int32_t all = ex_binary(l, EX_ADD, ex_read(l, part[1], letter_list(x, letters), 0), apart);
-    put(x, s, s->out[1], s->index, mean(l, ex_red(l, RED_SUM, parts, 0, all), count(l, e)));
+        mean_from(x, first, sum_from(x, parts, 0, m, first), ex_int(loops, ivars_points(loops, parts))));
+    const int32_t u = ex_read(loops, s->out[0], s->index, 0), away = ex_binary(loops, EX_SUB, m, u);
+    const int32_t apart = ex_binary(loops, EX_MUL, n, ex_call(loops, math_row("square"), 1, &away));
+    const int32_t all = ex_binary(loops, EX_ADD, ex_read(loops, part[1], ivar_list(x, ivars), 0), apart);
+    put(x, s, s->out[1], s->index, mean(loops, ex_red(loops, RED_SUM, parts, 0, all), count(loops, e)));
     return true;
 }
 
 static void moments(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
-    struct loops *l = x->l;
+    struct loops *loops = x->l;
     const int32_t body = share(x, s, i, "r", e->b, e->u.bound, 4);
     if (moments_of_parts(x, s, e, body)) return;
-    const uint64_t own = stmt_letters(l, s), bound = e->u.bound;
+    const uint64_t own = stmt_ivars(loops, s), bound = e->u.bound;
     const int32_t from = !e->a && is_long(x, own, bound, body) ? origin(x, s, own, bound, body) : 0;
-    put(x, s, s->out[0], s->index, mean_from(x, from, sum_from(x, bound, e->a, body, from), count(l, e)));
-    const int32_t u = ex_read(l, s->out[0], s->index, 0), off = ex_binary(l, EX_SUB, body, u);
-    const int32_t square = ex_call(l, math_row("square"), 1, &off);
-    put(x, s, s->out[1], s->index, mean(l, ex_red(l, RED_SUM, e->u.bound, e->a, square), count(l, e)));
+    put(x, s, s->out[0], s->index, mean_from(x, from, sum_from(x, bound, e->a, body, from), count(loops, e)));
+    const int32_t u = ex_read(loops, s->out[0], s->index, 0), off = ex_binary(loops, EX_SUB, body, u);
+    const int32_t square = ex_call(loops, math_row("square"), 1, &off);
+    put(x, s, s->out[1], s->index, mean(loops, ex_red(loops, RED_SUM, e->u.bound, e->a, square), count(loops, e)));
 }
 
 static void softsum(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
-    struct loops *l = x->l;
+    struct loops *loops = x->l;
     const int32_t body = share(x, s, i, "r", e->b, e->u.bound, 4);
-    put(x, s, s->out[0], s->index, ex_red(l, RED_MAX, e->u.bound, e->a, body));
-    const int32_t m = ex_read(l, s->out[0], s->index, 0);
-    int32_t away = ex_binary(l, EX_SUB, body, m);
-    int32_t power = ex_call(l, math_row("exp"), 1, &away);
+    put(x, s, s->out[0], s->index, ex_red(loops, RED_MAX, e->u.bound, e->a, body));
+    const int32_t m = ex_read(loops, s->out[0], s->index, 0);
+    int32_t away = ex_binary(loops, EX_SUB, body, m);
+    int32_t power = ex_call(loops, math_row("exp"), 1, &away);
     if (!e->a) power = share(x, s, i, "e", power, e->u.bound, 4);
     /* of nothing but -inf the sum is 0, not NaN */
-    const int32_t none = ex_real(l, -1.0 / 0.0), pick[3] = {ex_test(l, ex_cmp(l, CMP_EQ, m, none)), ex_int(l, 0),
-                                                            ex_red(l, RED_SUM, e->u.bound, e->a, power)};
-    put(x, s, s->out[1], s->index, ex_call(l, math_row("where"), 3, pick));
+    const int32_t none = ex_real(loops, -1.0 / 0.0),
+                  pick[3] = {ex_test(loops, ex_cmp(loops, CMP_EQ, m, none)), ex_int(loops, 0),
+                             ex_red(loops, RED_SUM, e->u.bound, e->a, power)};
+    put(x, s, s->out[1], s->index, ex_call(loops, math_row("where"), 3, pick));
     if (s->out[1] < 64) x->softsums |= UINT64_C(1) << s->out[1];
 }
 
 /* The position is found by comparing with the extreme, so both passes must see the same bits: values from memory. */
 static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
-    struct loops *l = x->l;
+    struct loops *loops = x->l;
     const int32_t body = share(x, s, i, "r", e->b, e->u.bound, 1.5);
-    if (l->ex.at[body].kind != EX_READ) {
-        PUSH(l->arena, x->stmts, *s);
+    if (loops->ex.at[body].kind != EX_READ) {
+        PUSH(loops->arena, x->stmts, *s);
         return;
     }
-    put(x, s, s->out[0], s->index, ex_red(l, e->op == RED_MAXAT ? RED_MAX : RED_MIN, e->u.bound, e->a, body));
-    const int32_t best = ex_read(l, s->out[0], s->index, 0);
-    const int32_t equal = ex_test(l, ex_cmp(l, CMP_EQ, body, best)), nan = ex_test(l, ex_cmp(l, CMP_NE, body, body));
-    int32_t position = ex_int(l, 0);
-    for (int k = 0; k < l->letters.n; k++) {
+    put(x, s, s->out[0], s->index, ex_red(loops, e->op == RED_MAXAT ? RED_MAX : RED_MIN, e->u.bound, e->a, body));
+    const int32_t best = ex_read(loops, s->out[0], s->index, 0);
+    const int32_t equal = ex_test(loops, ex_cmp(loops, CMP_EQ, body, best)),
+                  nan = ex_test(loops, ex_cmp(loops, CMP_NE, body, body));
+    int32_t position = ex_int(loops, 0);
+    for (int k = 0; k < loops->ivars.n; k++) {
         if (!(e->u.bound >> k & 1)) continue;
-        position =
-            ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, position, ex_int(l, l->letters.at[k].size)), ex_letter(l, k));
+        position = ex_binary(loops, EX_ADD, ex_binary(loops, EX_MUL, position, ex_int(loops, loops->ivars.at[k].size)),
+                             ex_ivar(loops, k));
     }
     /* floats hold positions exactly up to 2^24, and fill more lanes */
-    const bool narrow = letters_points(l, e->u.bound) <= 1 << 24 && expr_natural(l, body) == C_F32;
+    const bool narrow = ivars_points(loops, e->u.bound) <= 1 << 24 && expr_natural(loops, body) == C_F32;
     if (narrow)
-        position = ex_call(l, math_row("identity"), 1, (int32_t[]){ex_binary(l, EX_MUL, position, ex_real(l, 1))});
-    const int32_t nothing = narrow ? ex_real(l, 1.0 / 0.0) : ex_int(l, INT64_MAX);
+        position =
+            ex_call(loops, math_row("identity"), 1, (int32_t[]){ex_binary(loops, EX_MUL, position, ex_real(loops, 1))});
+    const int32_t nothing = narrow ? ex_real(loops, 1.0 / 0.0) : ex_int(loops, INT64_MAX);
     const int where = math_row("where"); /* twice, since one comparison runs on vectors */
-    const int32_t unless[3] = {nan, position, nothing}, choice[3] = {equal, position, ex_call(l, where, 3, unless)};
-    int32_t first = ex_red(l, RED_MIN, e->u.bound, e->a, ex_call(l, where, 3, choice));
+    const int32_t unless[3] = {nan, position, nothing}, choice[3] = {equal, position, ex_call(loops, where, 3, unless)};
+    int32_t first = ex_red(loops, RED_MIN, e->u.bound, e->a, ex_call(loops, where, 3, choice));
     if (e->a) { /* nothing seen: position 0 */
-        const uint64_t letters = stmt_letters(l, s);
-        const int t = temp(x, "at", letters, narrow ? SOL_F32 : SOL_I64);
-        put(x, s, t, letter_list(x, letters), first);
-        first = ex_read(l, t, letter_list(x, letters), 0);
-        const int32_t pick[3] = {ex_test(l, ex_cmp(l, CMP_EQ, first, nothing)), ex_int(l, 0), first};
-        first = ex_call(l, where, 3, pick);
+        const uint64_t ivars = stmt_ivars(loops, s);
+        const int t = temp(x, "at", ivars, narrow ? SOL_F32 : SOL_I64);
+        put(x, s, t, ivar_list(x, ivars), first);
+        first = ex_read(loops, t, ivar_list(x, ivars), 0);
+        const int32_t pick[3] = {ex_test(loops, ex_cmp(loops, CMP_EQ, first, nothing)), ex_int(loops, 0), first};
+        first = ex_call(loops, where, 3, pick);
     }
     put(x, s, s->out[1], s->index, first);
 }
 
 /* The value written must be read back as the type it is reduced in. */
-static bool exact(const struct loops *l, const struct loops_stmt *s, int32_t body)
+static bool exact(const struct loops *loops, const struct loops_stmt *s, int32_t body)
 {
-    const int t = l->tensors.at[s->out[0]].dtype;
-    if (ex_is_int(l, body)) return t == SOL_I64;
-    return t == SOL_F64 || (t == SOL_F32 && expr_natural(l, body) == C_F32);
+    const int t = loops->tensors.at[s->out[0]].dtype;
+    if (ex_is_int(loops, body)) return t == SOL_I64;
+    return t == SOL_F64 || (t == SOL_F32 && expr_natural(loops, body) == C_F32);
 }
 
 static void take(struct expand *x)
@@ -316,7 +323,7 @@ static void take(struct expand *x)
 
 /* -- divisions */
 
-/* Is 1 / node as good as node, never a denormal: a root, or a sum of exponentials that has a 1 in it? */
+/* Is 1 / node as good as node, never a denormal: an anchor, or a sum of exponentials that has a 1 in it? */
 static bool invertible(const struct expand *x, int32_t node)
 {
     const struct ex *e = &x->l->ex.at[node];
@@ -327,14 +334,14 @@ static bool invertible(const struct expand *x, int32_t node)
 /* Divisions of rows by such a value become products with its inverse, which is computed once for the row. */
 static int32_t invert(const struct expand *x, int32_t node)
 {
-    struct loops *l = x->l;
-    const struct ex e = l->ex.at[node];
+    struct loops *loops = x->l;
+    const struct ex e = loops->ex.at[node];
     if (e.kind != EX_ADD && e.kind != EX_SUB && e.kind != EX_MUL && e.kind != EX_DIV) return node;
     const int32_t a = invert(x, e.a);
-    if (e.kind == EX_DIV && invertible(x, e.b) && (ex_letters(l, a) & ~ex_letters(l, e.b)))
-        return ex_binary(l, EX_MUL, a, ex_binary(l, EX_DIV, ex_real(l, 1), e.b));
+    if (e.kind == EX_DIV && invertible(x, e.b) && (ex_ivars(loops, a) & ~ex_ivars(loops, e.b)))
+        return ex_binary(loops, EX_MUL, a, ex_binary(loops, EX_DIV, ex_real(loops, 1), e.b));
     const int32_t b = e.kind == EX_DIV ? e.b : invert(x, e.b);
-    return a == e.a && b == e.b ? node : ex_binary(l, (enum ex_kind)e.kind, a, b);
+    return a == e.a && b == e.b ? node : ex_binary(loops, (enum ex_kind)e.kind, a, b);
 }
 
 /* -- long reductions to few results: their parts are tasks */
@@ -345,9 +352,9 @@ static int32_t invert(const struct expand *x, int32_t node)
 /* How many of the statement's results can be computed at once, as tasks. */
 static int64_t results(const struct expand *x, const struct loops_stmt *s, int lanes)
 {
-    const uint64_t own = stmt_letters(x->l, s), unit = x->unit & own;
-    const int64_t n = letters_points(x->l, own);
-    return unit ? n / MAX(1, MIN(lanes, letters_points(x->l, unit))) : n;
+    const uint64_t own = stmt_ivars(x->l, s), unit = x->unit & own;
+    const int64_t n = ivars_points(x->l, own);
+    return unit ? n / MAX(1, MIN(lanes, ivars_points(x->l, unit))) : n;
 }
 
 /* The number of parts: a divisor if one is near. */
@@ -363,40 +370,40 @@ static int64_t parts_of(int64_t size, int64_t want)
 /* part[outer ..] = red[inner ..] body; the reduction over the parts comes back. */
 static int32_t make_parts(struct split *w, const struct ex *e, enum sol_dtype dtype)
 {
-    struct loops *l = w->x->l;
+    struct loops *loops = w->x->l;
     const int32_t body = split_copy(w, e->b);
     int32_t guard = split_copy(w, e->a);
-    const int32_t within = ex_cmp(l, CMP_LT, split_index(w), ex_int(l, l->letters.at[w->letter].size));
+    const int32_t within = ex_cmp(loops, CMP_LT, split_index(w), ex_int(loops, loops->ivars.at[w->ivar].size));
     const int32_t both[2] = {within, guard};
-    if (l->ex.at[within].kind != EX_INT) guard = guard ? ex_logic(l, EX_AND, 2, both) : within;
-    const uint64_t bound = (e->u.bound & ~(UINT64_C(1) << w->letter)) | UINT64_C(1) << w->inner;
-    const uint64_t letters = stmt_letters(l, w->s) | UINT64_C(1) << w->outer;
-    const int part = temp(w->x, "part", letters, dtype);
-    const int32_t index = letter_list(w->x, letters);
-    put(w->x, w->s, part, index, ex_red(l, e->op, bound, guard, body));
-    return ex_red(l, e->op, UINT64_C(1) << w->outer, 0, ex_read(l, part, letter_list(w->x, letters), 0));
+    if (loops->ex.at[within].kind != EX_INT) guard = guard ? ex_logic(loops, EX_AND, 2, both) : within;
+    const uint64_t bound = (e->u.bound & ~(UINT64_C(1) << w->ivar)) | UINT64_C(1) << w->inner;
+    const uint64_t ivars = stmt_ivars(loops, w->s) | UINT64_C(1) << w->outer;
+    const int part = temp(w->x, "part", ivars, dtype);
+    const int32_t index = ivar_list(w->x, ivars);
+    put(w->x, w->s, part, index, ex_red(loops, e->op, bound, guard, body));
+    return ex_red(loops, e->op, UINT64_C(1) << w->outer, 0, ex_read(loops, part, ivar_list(w->x, ivars), 0));
 }
 
 static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
 {
-    struct loops *l = x->l;
+    struct loops *loops = x->l;
     int32_t red[2];
     struct loops_stmt whole = *s;
-    const int n = s->nout == 1 && !s->scan_step ? dfp_reductions(l, s->value, red, 2) : 0;
-    const struct ex e = n == 1 ? l->ex.at[red[0]] : (struct ex){0};
+    const int n = s->nout == 1 && !s->scan_step ? dfp_reductions(loops, s->value, red, 2) : 0;
+    const struct ex e = n == 1 ? loops->ex.at[red[0]] : (struct ex){0};
     const bool simple = e.op == RED_SUM || e.op == RED_PROD || e.op == RED_MAX || e.op == RED_MIN;
     const int64_t have = results(x, s, lanes);
-    const double work = (double)letters_points(l, stmt_letters(l, s)) * expr_ops(l, s->value);
+    const double work = (double)ivars_points(loops, stmt_ivars(loops, s)) * expr_ops(loops, s->value);
     if (n == 1 && simple && have < PARTS / 4 && have > 0 && work >= PARTS_WORK &&
-        __builtin_popcountll(stmt_letters(l, s)) < SOL_MAX_DIMS && l->letters.n + 2 <= LOOPS_MAX_LETTERS) {
-        struct split w = {.x = x, .s = s, .letter = -1};
-        for (int i = 0; i < l->letters.n; i++) /* the first long one: outermost in memory as a rule */
-            if (e.u.bound >> i & 1 && l->letters.at[i].size >= 8 && w.letter < 0) w.letter = i;
-        if (w.letter >= 0) {
-            const int64_t size = l->letters.at[w.letter].size, parts = parts_of(size, PARTS / have);
-            const enum compute k = expr_natural(l, red[0]);
-            split_letter(&w, w.letter, (size + parts - 1) / parts);
-            whole.value = ex_replace(l, s->value, red[0],
+        __builtin_popcountll(stmt_ivars(loops, s)) < SOL_MAX_DIMS && loops->ivars.n + 2 <= LOOPS_MAX_IVARS) {
+        struct split w = {.x = x, .s = s, .ivar = -1};
+        for (int i = 0; i < loops->ivars.n; i++) /* the first long one: outermost in memory as a rule */
+            if (e.u.bound >> i & 1 && loops->ivars.at[i].size >= 8 && w.ivar < 0) w.ivar = i;
+        if (w.ivar >= 0) {
+            const int64_t size = loops->ivars.at[w.ivar].size, parts = parts_of(size, PARTS / have);
+            const enum compute k = expr_natural(loops, red[0]);
+            split_ivar(&w, w.ivar, (size + parts - 1) / parts);
+            whole.value = ex_replace(loops, s->value, red[0],
                                      make_parts(&w, &e,
                                                 k == C_F64   ? SOL_F64
                                                 : k == C_I64 ? SOL_I64
@@ -404,17 +411,17 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
                                                              : SOL_F32));
         }
     }
-    PUSH(l->arena, x->stmts, whole);
+    PUSH(loops->arena, x->stmts, whole);
 }
 
 struct cluster dfp_expand(const struct solver_context *sc, const struct cluster *c, int lanes)
 {
-    struct loops *l = loops_copy(sc->arena, c->loops);
-    struct expand x = {.l = l, .target = sc->target, .unit = groups_unit_letters(l, c->memory), .lanes = lanes};
-    for (int i = 0; i < l->stmts.n; i++) {
-        const struct loops_stmt s = l->stmts.at[i];
-        const struct ex e = l->ex.at[s.value];
-        const bool plain = s.nout == 2 && e.kind == EX_RED && !s.scan_step && exact(l, &s, e.b);
+    struct loops *loops = loops_copy(sc->arena, c->loops);
+    struct expand x = {.l = loops, .target = sc->target, .unit = groups_unit_ivars(loops, c->memory), .lanes = lanes};
+    for (int i = 0; i < loops->stmts.n; i++) {
+        const struct loops_stmt s = loops->stmts.at[i];
+        const struct ex e = loops->ex.at[s.value];
+        const bool plain = s.nout == 2 && e.kind == EX_RED && !s.scan_step && exact(loops, &s, e.b);
         if (plain && e.op == RED_MOMENTS)
             moments(&x, &s, i + 1, &e);
         else if (plain && e.op == RED_SOFTSUM)
@@ -422,16 +429,16 @@ struct cluster dfp_expand(const struct solver_context *sc, const struct cluster 
         else if (plain && (e.op == RED_MAXAT || e.op == RED_MINAT))
             extreme_at(&x, &s, i + 1, &e);
         else
-            PUSH(l->arena, x.stmts, s);
+            PUSH(loops->arena, x.stmts, s);
     }
     take(&x);
-    for (int i = 0; i < l->stmts.n; i++) set_value(l, i, invert(&x, l->stmts.at[i].value));
-    for (int i = 0; i < l->stmts.n; i++) {
-        const struct loops_stmt s = l->stmts.at[i];
+    for (int i = 0; i < loops->stmts.n; i++) set_value(loops, i, invert(&x, loops->stmts.at[i].value));
+    for (int i = 0; i < loops->stmts.n; i++) {
+        const struct loops_stmt s = loops->stmts.at[i];
         split_long(&x, &s, lanes);
     }
     take(&x);
-    struct cluster out = {l, NEW_ARRAY(sc->arena, struct memory, l->tensors.n), 0};
+    struct cluster out = {loops, NEW_ARRAY(sc->arena, struct memory, loops->tensors.n), 0};
     memcpy(out.memory, c->memory, (size_t)c->loops->tensors.n * sizeof *out.memory);
     return out;
 }

@@ -1,6 +1,7 @@
-/* Statements in lanes: every statement of a group runs along one vector letter, for one point or for several side by
- * side (a register tile). Reductions keep one accumulator for each point; loads that points share are done once;
- * windows are unrolled where their borders are known when the code is printed, else they are loops with clipped bounds.
+/* Statements in lanes: every statement of a group runs along one vector index variable, for one point or for several
+ * side by side (a register tile). Reductions keep one accumulator for each point; loads that points share are done
+ * once; windows are unrolled where their borders are known when the code is printed, else they are loops with clipped
+ * bounds.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -21,8 +22,7 @@ void dfp_use(struct dfp *d, int point)
     d->known[d->point] = d->p.known;
     d->point = point;
     d->p.known = d->known[point];
-    if (d->tile >= 0)
-        d->letters[d->tile].plus = point * d->step + (d->letters[d->tile].base ? 0 : d->letters[d->tile].low);
+    if (d->tile >= 0) d->ivars[d->tile].plus = point * d->step + (d->ivars[d->tile].base ? 0 : d->ivars[d->tile].low);
 }
 
 void dfp_name(struct dfp *d, int32_t node, enum compute k, const char *text)
@@ -55,12 +55,12 @@ static void add_load(struct dfp *d, const char *text, const char *name)
     d->loads = load;
 }
 
-static int64_t letter_step(const struct dfp *d, const struct ex *e, int letter)
+static int64_t ivar_step(const struct dfp *d, const struct ex *e, int ivar)
 {
     struct affine a;
     if (!expr_affine_offset(d->loops, d->p.memory, e->tensor, e->a, &a)) return 0;
     for (int i = 0; i < a.n; i++)
-        if (a.letter[i] == letter) return a.coef[i];
+        if (a.ivar[i] == ivar) return a.coef[i];
     return 0;
 }
 
@@ -70,10 +70,10 @@ static const char *transposed(struct dfp *d, const struct ex *e)
     struct print_expr *p = &d->p;
     const struct loops_tensor *t = &d->loops->tensors.at[e->tensor];
     const enum compute k = compute_of((enum sol_dtype)t->dtype);
-    const int64_t apart = letter_step(d, e, p->vector_letter);
+    const int64_t apart = ivar_step(d, e, p->vector_ivar);
     const int point = d->point, lanes = p->lanes, first = point / lanes * lanes;
     if (!d->blocks || k == C_U64 || dtype_def((enum sol_dtype)t->dtype)->bytes != (k == C_F32 ? 4 : 8)) return NULL;
-    if (apart == 0 || apart == 1 || letter_step(d, e, d->tile) != 1 || first + lanes > d->points) return NULL;
+    if (apart == 0 || apart == 1 || ivar_step(d, e, d->tile) != 1 || first + lanes > d->points) return NULL;
     const char *name = d->loops->tensors.at[e->tensor].name;
     const char *key = SAY(d, "%s %s", name, print_offset(p, e->tensor, e->a)), *found = find_load(d, key);
     if (found) return found;
@@ -191,13 +191,13 @@ static void unroll(struct dfp_reduction *r, int i)
 {
     struct dfp *d = r->d;
     if (i < r->nunrolled) {
-        const int letter = r->unrolled[i];
-        const struct print_letter old = d->letters[letter];
-        for (int64_t v = 0; v < d->loops->letters.at[letter].size; v++) {
-            d->letters[letter] = (struct print_letter){true, NULL, v, v, v};
+        const int ivar = r->unrolled[i];
+        const struct print_ivar old = d->ivars[ivar];
+        for (int64_t v = 0; v < d->loops->ivars.at[ivar].size; v++) {
+            d->ivars[ivar] = (struct print_ivar){true, NULL, v, v, v};
             unroll(r, i + 1);
         }
-        d->letters[letter] = old;
+        d->ivars[ivar] = old;
         return;
     }
     const char *cond = NULL;
@@ -217,43 +217,44 @@ static void unroll(struct dfp_reduction *r, int i)
     }
 }
 
-/* Does every part of the guard that has this letter come out, once the letter and the unrolled ones are numbers? */
-static bool decided(struct dfp_reduction *r, int letter)
+/* Does every part of the guard that has this index variable come out, once the index variable and the unrolled ones are
+ * numbers? */
+static bool decided(struct dfp_reduction *r, int ivar)
 {
     struct dfp *d = r->d;
     bool all = true;
-    const struct print_letter old = d->letters[letter];
-    for (int64_t v = 0; v < d->loops->letters.at[letter].size && all; v++) {
-        d->letters[letter] = (struct print_letter){true, NULL, v, v, v};
+    const struct print_ivar old = d->ivars[ivar];
+    for (int64_t v = 0; v < d->loops->ivars.at[ivar].size && all; v++) {
+        d->ivars[ivar] = (struct print_ivar){true, NULL, v, v, v};
         for (int i = 0; i < r->loops.guard.n; i++) {
             const int32_t part = r->loops.guard.at[i];
-            if ((ex_letters(d->loops, part) >> letter & 1) && nest_decide(&d->p, part) < 0) all = false;
+            if ((ex_ivars(d->loops, part) >> ivar & 1) && nest_decide(&d->p, part) < 0) all = false;
         }
     }
-    d->letters[letter] = old;
+    d->ivars[ivar] = old;
     return all;
 }
 
-/* Chooses the letters to unroll, innermost first, and moves the parts of the guard that have them. */
+/* Chooses the index variables to unroll, innermost first, and moves the parts of the guard that have them. */
 static void choose_unrolled(struct dfp_reduction *r)
 {
     struct dfp *d = r->d;
     int64_t terms = d->points;
     uint64_t set = 0;
     while (r->loops.n) {
-        const int letter = r->loops.letter[r->loops.n - 1];
-        const int64_t size = d->loops->letters.at[letter].size;
-        if (size > 11 || terms * size > UNROLL_MOST || !decided(r, letter)) break;
+        const int ivar = r->loops.ivar[r->loops.n - 1];
+        const int64_t size = d->loops->ivars.at[ivar].size;
+        if (size > 11 || terms * size > UNROLL_MOST || !decided(r, ivar)) break;
         terms *= size;
-        set |= UINT64_C(1) << letter;
+        set |= UINT64_C(1) << ivar;
         memmove(r->unrolled + 1, r->unrolled, (size_t)r->nunrolled++);
-        r->unrolled[0] = (uint8_t)letter;
+        r->unrolled[0] = (uint8_t)ivar;
         r->loops.n--;
     }
     int kept = 0;
     for (int i = 0; i < r->loops.guard.n; i++) {
         const int32_t part = r->loops.guard.at[i];
-        if (ex_letters(d->loops, part) & set)
+        if (ex_ivars(d->loops, part) & set)
             PUSH(d->loops->arena, r->tests, part);
         else
             r->loops.guard.at[kept++] = part;
@@ -276,7 +277,7 @@ static void begin_chunk(void *user)
     dfp_declare(r, r->acc);
 }
 
-/* Errors grow with the length of a chunk and with the number of chunks: the least is near the root of all terms. */
+/* Errors grow with the length of a chunk and with the number of chunks: the least is near the anchor of all terms. */
 int64_t dfp_chunk(int64_t terms)
 {
     int64_t n = 32;
@@ -289,12 +290,12 @@ static void cut_chunks(struct dfp_reduction *r)
 {
     struct dfp *d = r->d;
     int64_t terms = 1, inner = 1;
-    for (int i = 0; i < r->loops.n; i++) terms *= d->loops->letters.at[r->loops.letter[i]].size;
+    for (int i = 0; i < r->loops.n; i++) terms *= d->loops->ivars.at[r->loops.ivar[i]].size;
     const int64_t chunk = dfp_chunk(terms);
     if (terms <= 2 * chunk || (r->e->op != RED_SUM && r->e->op != RED_PROD)) return;
     int first = r->loops.n;
-    while (first > 0 && inner * d->loops->letters.at[r->loops.letter[first - 1]].size <= chunk)
-        inner *= d->loops->letters.at[r->loops.letter[--first]].size;
+    while (first > 0 && inner * d->loops->ivars.at[r->loops.ivar[first - 1]].size <= chunk)
+        inner *= d->loops->ivars.at[r->loops.ivar[--first]].size;
     if (first == r->loops.n) {
         first--;
         r->loops.strip = chunk;
@@ -310,11 +311,11 @@ struct reads {
     bool unsafe;
 };
 
-static bool add_affine(const struct loops *l, int32_t node, int64_t times, int64_t *coef, int64_t *c)
+static bool add_affine(const struct loops *loops, int32_t node, int64_t times, int64_t *coef, int64_t *c)
 {
     struct affine a;
-    if (!ex_affine(l, node, &a)) return false;
-    for (int i = 0; i < a.n; i++) coef[a.letter[i]] += times * a.coef[i];
+    if (!ex_affine(loops, node, &a)) return false;
+    for (int i = 0; i < a.n; i++) coef[a.ivar[i]] += times * a.coef[i];
     *c += times * a.c;
     return true;
 }
@@ -322,17 +323,17 @@ static bool add_affine(const struct loops *l, int32_t node, int64_t times, int64
 /* Does a part of the guard that is tested before the body say that index >= 0, or index <= most? */
 static bool guarded(const struct dfp_reduction *r, int32_t index, bool low, int64_t most)
 {
-    const struct loops *l = r->d->loops;
+    const struct loops *loops = r->d->loops;
     for (int i = 0; i < r->loops.guard.n; i++) {
-        const struct ex *e = &l->ex.at[r->loops.guard.at[i]];
+        const struct ex *e = &loops->ex.at[r->loops.guard.at[i]];
         if (e->kind != EX_CMP || e->op == CMP_EQ || e->op == CMP_NE) continue;
         const bool less = e->op == CMP_LT || e->op == CMP_LE, strict = e->op == CMP_LT || e->op == CMP_GT;
         /* as index * sign + rest >= 0: of small - large, what is over */
-        int64_t coef[LOOPS_MAX_LETTERS] = {0}, rest = strict ? -1 : 0;
-        bool same = add_affine(l, less ? e->b : e->a, 1, coef, &rest) &&
-                    add_affine(l, less ? e->a : e->b, -1, coef, &rest) &&
-                    add_affine(l, index, low ? -1 : 1, coef, &rest);
-        for (int k = 0; same && k < l->letters.n; k++) same = !coef[k];
+        int64_t coef[LOOPS_MAX_IVARS] = {0}, rest = strict ? -1 : 0;
+        bool same = add_affine(loops, less ? e->b : e->a, 1, coef, &rest) &&
+                    add_affine(loops, less ? e->a : e->b, -1, coef, &rest) &&
+                    add_affine(loops, index, low ? -1 : 1, coef, &rest);
+        for (int k = 0; same && k < loops->ivars.n; k++) same = !coef[k];
         if (same && rest <= (low ? 0 : most)) return true;
     }
     return false;
@@ -425,8 +426,8 @@ static void reduce(struct dfp *d, int32_t node, enum compute k)
     dfp_reduction_begin(d, &e, node, k, &r);
     if (r.k == C_U64) return; /* printed with its value, lane by lane */
     if (e.op != RED_SUM && e.op != RED_PROD && e.op != RED_MAX && e.op != RED_MIN) return;
-    for (int i = 0; i < d->loops->letters.n; i++)
-        if (e.u.bound >> i & 1 && d->loops->letters.at[i].size > 1) r.loops.letter[r.loops.n++] = (uint8_t)i;
+    for (int i = 0; i < d->loops->ivars.n; i++)
+        if (e.u.bound >> i & 1 && d->loops->ivars.at[i].size > 1) r.loops.ivar[r.loops.n++] = (uint8_t)i;
     nest_order(&d->p, &r.loops, e.b);
     dfp_use(d, 0);
     if (never(d, e.a)) {
@@ -485,8 +486,8 @@ void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
     const enum compute k = compute_of(dtype);
     struct print_loops own = {0};
     print_comment(d->p.out, d->loops, s);
-    for (int i = 0; i < d->loops->letters.n; i++)
-        if ((stmt_letters(d->loops, s) & ~open) >> i & 1) own.letter[own.n++] = (uint8_t)i;
+    for (int i = 0; i < d->loops->ivars.n; i++)
+        if ((stmt_ivars(d->loops, s) & ~open) >> i & 1) own.ivar[own.n++] = (uint8_t)i;
     nest_order(&d->p, &own, ex_read(d->loops, out, s->index, 0));
     struct dfp_load *loads = d->loads;
     nest_open(&d->p, &own);
@@ -521,10 +522,10 @@ void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
     nest_close(&d->p, &own);
 }
 
-/* -- the loop over the vector letter */
+/* -- the loop over the vector index variable */
 
-struct walk { /* of the vector letter, whose name is a variable */
-    int letter;
+struct walk { /* of the vector index variable, whose name is a variable */
+    int ivar;
     int64_t low, high; /* of the range that is walked now */
     const char *end;   /* where it ends, as text */
     dfp_body body;
@@ -533,13 +534,13 @@ struct walk { /* of the vector letter, whose name is a variable */
 
 static void one_width(struct dfp *d, const struct walk *w, int lanes, int points, bool loop)
 {
-    const char *name = d->loops->letters.at[w->letter].name;
+    const char *name = d->loops->ivars.at[w->ivar].name;
     const int64_t by = (int64_t)lanes * points;
     d->p.lanes = lanes;
     d->points = points;
-    d->letters[w->letter] = (struct print_letter){true, name, 0, w->low, w->high - 1}; /* of any lane */
+    d->ivars[w->ivar] = (struct print_ivar){true, name, 0, w->low, w->high - 1}; /* of any lane */
     if (points > 1) {
-        d->tile = w->letter;
+        d->tile = w->ivar;
         d->step = lanes;
     }
     for (int q = 0; q < DFP_POINTS; q++) d->known[q] = d->hoisted;
@@ -555,13 +556,14 @@ static void one_width(struct dfp *d, const struct walk *w, int lanes, int points
     if (!loop) text_line(d->p.out, "%s += %" PRId64 ";", name, by);
     d->points = 1;
     d->tile = -1;
-    d->letters[w->letter].known = false;
+    d->ivars[w->ivar].known = false;
 }
 
-/* Vectors, then smaller ones for the rest; `rest` is what is left over by full ones, at the end of the letter. */
+/* Vectors, then smaller ones for the rest; `rest` is what is left over by full ones, at the end of the index variable.
+ */
 static void all_widths(struct dfp *d, const struct walk *w, int points, int64_t n)
 {
-    const char *name = d->loops->letters.at[w->letter].name;
+    const char *name = d->loops->ivars.at[w->ivar].name;
     const int rest = (int)(n % d->lanes);
     if (points > 1 && n >= (int64_t)d->lanes * points) one_width(d, w, d->lanes, points, true);
     if (n >= d->lanes && (points == 1 || n % (d->lanes * points) >= d->lanes)) one_width(d, w, d->lanes, 1, true);
@@ -572,15 +574,15 @@ static void all_widths(struct dfp *d, const struct walk *w, int points, int64_t 
     text_close(d->p.out, "}");
 }
 
-void dfp_vector_loop(struct dfp *d, int letter, const char *low, const char *high, int points,
-                     const struct loops_stmt *s, int n, dfp_body body, void *user)
+void dfp_vector_loop(struct dfp *d, int ivar, const char *low, const char *high, int points, const struct loops_stmt *s,
+                     int n, dfp_body body, void *user)
 {
-    const int64_t size = d->loops->letters.at[letter].size;
-    struct walk w = {letter, 0, size, high, body, user};
+    const int64_t size = d->loops->ivars.at[ivar].size;
+    struct walk w = {ivar, 0, size, high, body, user};
     int64_t first, last;
-    d->p.vector_letter = letter;
-    dfp_interior(d, s, n, letter, &first, &last);
-    text_line(d->p.out, "int64_t %s = %s;", d->loops->letters.at[letter].name, low);
+    d->p.vector_ivar = ivar;
+    dfp_interior(d, s, n, ivar, &first, &last);
+    text_line(d->p.out, "int64_t %s = %s;", d->loops->ivars.at[ivar].name, low);
     if (last - first == size || last - first < d->lanes) {
         all_widths(d, &w, points, size);
     } else {
@@ -588,12 +590,12 @@ void dfp_vector_loop(struct dfp *d, int letter, const char *low, const char *hig
             w.end = SAY(d, "sol_min_i64(%s, %" PRId64 ")", high, first);
             one_width(d, &w, 1, 1, true);
         }
-        w = (struct walk){letter, first, last, SAY(d, "sol_min_i64(%s, %" PRId64 ")", high, last), body, user};
+        w = (struct walk){ivar, first, last, SAY(d, "sol_min_i64(%s, %" PRId64 ")", high, last), body, user};
         if (points > 1) one_width(d, &w, d->lanes, points, true);
         one_width(d, &w, d->lanes, 1, true);
-        w = (struct walk){letter, 0, size, high, body, user};
+        w = (struct walk){ivar, 0, size, high, body, user};
         one_width(d, &w, 1, 1, true);
     }
-    d->p.vector_letter = -1;
+    d->p.vector_ivar = -1;
     d->p.lanes = 1;
 }

@@ -1,6 +1,6 @@
-/* Statements by themselves: inside the shared loops each one has its own vector letter, one that it writes (a map over
- * a row) or one that its reductions bind (a sum over a row, in several accumulators that are joined at the end). What
- * does not vary along the row is computed before it. */
+/* Statements by themselves: inside the shared loops each one has its own vector index variable, one that it writes (a
+ * map over a row) or one that its reductions bind (a sum over a row, in several accumulators that are joined at the
+ * end). What does not vary along the row is computed before it. */
 #include <inttypes.h>
 
 #include "dfp/dfp.h"
@@ -9,23 +9,23 @@
 
 #define SAY(d, ...) arena_printf((d)->p.out->arena, __VA_ARGS__)
 
-int dfp_reductions(const struct loops *l, int32_t node, int32_t *out, int room)
+int dfp_reductions(const struct loops *loops, int32_t node, int32_t *out, int room)
 {
     if (!node || room <= 0) return 0;
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     int n = 0;
     switch (e->kind) {
     case EX_RED: *out = node; return 1;
     case EX_CALL:
     case EX_AND:
     case EX_OR:
-        for (int32_t i = e->a; i; i = l->ex.at[i].next) n += dfp_reductions(l, i, out + n, room - n);
+        for (int32_t i = e->a; i; i = loops->ex.at[i].next) n += dfp_reductions(loops, i, out + n, room - n);
         return n;
-    case EX_READ: return dfp_reductions(l, e->b, out, room);
+    case EX_READ: return dfp_reductions(loops, e->b, out, room);
     case EX_INT:
     case EX_REAL:
-    case EX_LETTER: return 0;
-    default: n = dfp_reductions(l, e->a, out, room); return n + dfp_reductions(l, e->b, out + n, room - n);
+    case EX_IVAR: return 0;
+    default: n = dfp_reductions(loops, e->a, out, room); return n + dfp_reductions(loops, e->b, out + n, room - n);
     }
 }
 
@@ -39,14 +39,14 @@ struct plain {
 static void see_reads(void *user, int32_t node)
 {
     struct plain *s = user;
-    const struct loops *l = s->d->loops;
-    const struct ex *e = &l->ex.at[node];
+    const struct loops *loops = s->d->loops;
+    const struct ex *e = &loops->ex.at[node];
     if (e->kind == EX_RED) s->ok = false;
     if (e->kind != EX_READ || e->b) return;
     int d = 0;
-    for (int32_t i = e->a; i; i = l->ex.at[i].next, d++) {
+    for (int32_t i = e->a; i; i = loops->ex.at[i].next, d++) {
         int64_t low, high;
-        if (!expr_range(&s->d->p, i, &low, &high) || low < 0 || high >= l->tensors.at[e->tensor].shape[d])
+        if (!expr_range(&s->d->p, i, &low, &high) || low < 0 || high >= loops->tensors.at[e->tensor].shape[d])
             s->ok = false;
     }
 }
@@ -59,16 +59,16 @@ static void see_plain(void *user, int32_t node)
     see_reads(user, node);
 }
 
-/* Gives names to the largest parts of a value that have none of the letters `inner`. */
+/* Gives names to the largest parts of a value that have none of the index variables `inner`. */
 void dfp_hoist(struct dfp *d, int32_t node, uint64_t inner, enum compute k)
 {
     if (!node) return;
     const struct ex e = d->loops->ex.at[node];
-    if (e.kind == EX_INT || e.kind == EX_REAL || e.kind == EX_LETTER) return;
+    if (e.kind == EX_INT || e.kind == EX_REAL || e.kind == EX_IVAR) return;
     const bool is_int = ex_is_int(d->loops, node);
     struct plain s = {d, true};
     ex_walk(d->loops, node, see_plain, &s);
-    if (!(ex_letters(d->loops, node) & inner) && s.ok && !is_int) {
+    if (!(ex_ivars(d->loops, node) & inner) && s.ok && !is_int) {
         for (const struct print_known *i = d->hoisted; i; i = i->next)
             if (i->node == node) return;
         const enum compute own = compute_is_int(k) ? expr_natural(d->loops, node) : k;
@@ -107,7 +107,7 @@ static const char *op_name(int op)
 static void row_rest(struct dfp_reduction *r, int v, const char *high, int64_t n, const char *rest)
 {
     struct dfp *d = r->d;
-    const char *name = d->loops->letters.at[v].name;
+    const char *name = d->loops->ivars.at[v].name;
     for (int lanes = d->lanes / 2; lanes >= 1; lanes /= 2) {
         if (n >= 0 && !(n % d->lanes & lanes)) continue;
         if (n < 0)
@@ -132,14 +132,14 @@ static void row(struct dfp_reduction *r, int v, const char *low, const char *hig
                 const char *rest)
 {
     struct dfp *d = r->d;
-    const char *name = d->loops->letters.at[v].name;
-    const int64_t size = d->loops->letters.at[v].size;
+    const char *name = d->loops->ivars.at[v].name;
+    const int64_t size = d->loops->ivars.at[v].size;
     const int many = n < 0 || n >= d->lanes * ACCUMULATORS ? ACCUMULATORS : 1;
     const int64_t strip = d->lanes * many * dfp_chunk(size / (d->lanes * many));
     const bool strips = size > strip && (r->e->op == RED_SUM || r->e->op == RED_PROD);
     const char *end = high;
     text_line(d->p.out, "int64_t %s = %s;", name, low);
-    d->letters[v] = (struct print_letter){true, name, 0, 0, size - 1};
+    d->ivars[v] = (struct print_ivar){true, name, 0, 0, size - 1};
     if (size >= d->lanes) {
         if (strips) {
             end = expr_name(&d->p);
@@ -172,7 +172,7 @@ static void row(struct dfp_reduction *r, int v, const char *low, const char *hig
     }
     d->tile = -1;
     if (rest) row_rest(r, v, high, n, rest);
-    d->letters[v].known = false;
+    d->ivars[v].known = false;
     d->p.lanes = 1;
     d->loads = NULL;
 }
@@ -200,8 +200,8 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     if (e.op != RED_SUM && e.op != RED_PROD && e.op != RED_MAX && e.op != RED_MIN) return false;
     dfp_reduction_begin(d, &e, node, k, &r);
     if (r.k == C_U64) return false;
-    for (int i = 0; i < d->loops->letters.n; i++)
-        if (e.u.bound >> i & 1 && i != v) r.loops.letter[r.loops.n++] = (uint8_t)i;
+    for (int i = 0; i < d->loops->ivars.n; i++)
+        if (e.u.bound >> i & 1 && i != v) r.loops.ivar[r.loops.n++] = (uint8_t)i;
     r.loops.later = bit(v);
     nest_order(&d->p, &r.loops, e.b);
     nest_guard(&d->p, &r.loops, e.a);
@@ -210,7 +210,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     struct text out = text_new(d->p.out->arena), *old = d->p.out;
     const char *low, *high;
     for (int i = 0; i < r.loops.guard.n; i++)
-        if (ex_letters(d->loops, r.loops.guard.at[i]) & bit(v)) PUSH(d->loops->arena, look.guard, r.loops.guard.at[i]);
+        if (ex_ivars(d->loops, r.loops.guard.at[i]) & bit(v)) PUSH(d->loops->arena, look.guard, r.loops.guard.at[i]);
     d->p.out = &out;
     nest_range(&d->p, &look, v, 0, &low, &high);
     d->p.out = old;
@@ -230,27 +230,27 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     for (int i = 0; i < r.masks.n; i++) ex_walk(d->loops, r.masks.at[i], see_reads, &s);
     if (!s.ok) return false;
 
-    d->p.vector_letter = v;
+    d->p.vector_ivar = v;
     const char *total = expr_name(&d->p), *rest = NULL;
-    const int64_t size = d->loops->letters.at[v].size;
+    const int64_t size = d->loops->ivars.at[v].size;
     d->p.lanes = d->lanes;
     if (size >= d->lanes) text_line(d->p.out, "%s %s = %s;", expr_type(&d->p, r.k), total, dfp_start(d, e.op, r.k));
     d->p.lanes = 1;
     bool clipped = false;
-    for (int i = 0; i < r.loops.guard.n; i++) clipped = clipped || (ex_letters(d->loops, r.loops.guard.at[i]) & bit(v));
+    for (int i = 0; i < r.loops.guard.n; i++) clipped = clipped || (ex_ivars(d->loops, r.loops.guard.at[i]) & bit(v));
     if (clipped || size % d->lanes) {
         rest = expr_name(&d->p);
         text_line(d->p.out, "%s %s = %s;", compute_def(r.k)->type, rest, dfp_start(d, e.op, r.k));
     }
     struct row_chunk chunk = {d, r.k, e.op, total};
     int64_t rows = 1;
-    for (int i = 0; i < r.loops.n; i++) rows *= d->loops->letters.at[r.loops.letter[i]].size;
+    for (int i = 0; i < r.loops.n; i++) rows *= d->loops->ivars.at[r.loops.ivar[i]].size;
     const int64_t most = dfp_chunk(rows);
     if (rows > 2 * most && size >= d->lanes && (e.op == RED_SUM || e.op == RED_PROD)) {
         r.loops.between = begin_row_chunk;
         r.loops.user = &chunk;
         r.loops.inner = r.loops.n - 1;
-        r.loops.strip = d->loops->letters.at[r.loops.letter[r.loops.n - 1]].size > 2 * most ? most : 0;
+        r.loops.strip = d->loops->ivars.at[r.loops.ivar[r.loops.n - 1]].size > 2 * most ? most : 0;
     }
     nest_open(&d->p, &r.loops);
     nest_open_last(&d->p, &r.loops, v, &low, &high);
@@ -280,7 +280,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
         text_line(d->p.out, "const %s %s = %s;", compute_def(r.k)->type, name, value);
         value = name;
     }
-    d->p.vector_letter = -1;
+    d->p.vector_ivar = -1;
     dfp_name(d, node, r.k, value);
     return true;
 }
@@ -289,7 +289,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
 static bool across(struct dfp *d, int32_t node, int v, enum compute k)
 {
     const int lanes = d->lanes;
-    while (d->lanes > 2 && d->lanes > d->loops->letters.at[v].size) d->lanes /= 2;
+    while (d->lanes > 2 && d->lanes > d->loops->ivars.at[v].size) d->lanes /= 2;
     const bool done = across_lanes(d, node, v, k);
     d->lanes = lanes;
     return done;
@@ -312,7 +312,7 @@ void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
     double cost;
     const int v = s->nout == 1 ? dfp_stmt_vector(d, s, open, &cost) : -1;
     const enum compute k = compute_of((enum sol_dtype)d->loops->tensors.at[s->out[0]].dtype);
-    const uint64_t own = stmt_letters(d->loops, s) & ~open;
+    const uint64_t own = stmt_ivars(d->loops, s) & ~open;
     const struct print_known *hoisted = d->hoisted;
     d->p.lanes = 1;
     d->points = 1;
@@ -320,8 +320,8 @@ void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
     d->point = 0;
     d->known[0] = d->p.known = d->hoisted;
     struct print_loops loops = {0};
-    for (int i = 0; i < d->loops->letters.n; i++)
-        if (own >> i & 1 && i != v) loops.letter[loops.n++] = (uint8_t)i;
+    for (int i = 0; i < d->loops->ivars.n; i++)
+        if (own >> i & 1 && i != v) loops.ivar[loops.n++] = (uint8_t)i;
     if (v < 0) {
         text_open(d->p.out, "{");
         dfp_statement(d, s, open);
@@ -333,7 +333,7 @@ void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
         if (own >> v & 1) {
             dfp_hoist(d, s->value, bit(v), k);
             struct inner in = {s, inside};
-            const char *end = SAY(d, "%" PRId64, d->loops->letters.at[v].size);
+            const char *end = SAY(d, "%" PRId64, d->loops->ivars.at[v].size);
             dfp_vector_loop(d, v, "0", end, 1, s, 1, inner_statement, &in);
         } else {
             int32_t red[8];

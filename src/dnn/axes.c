@@ -1,4 +1,4 @@
-/* Letters merged to axes: what lies in memory as one run for every access is one loop. */
+/* Index variables merged to axes: what lies in memory as one run for every access is one loop. */
 #include "dnn/problem.h"
 
 #include <string.h>
@@ -11,17 +11,17 @@ static int64_t magnitude(int64_t v)
 static bool one_run(const struct problem *p, int outer, int inner, int n, const int64_t *const *strides)
 {
     for (int i = 0; i < n; i++)
-        if (strides[i][outer] != strides[i][inner] * p->loops->letters.at[inner].size) return false;
+        if (strides[i][outer] != strides[i][inner] * p->loops->ivars.at[inner].size) return false;
     return true;
 }
 
-bool axes_make(const struct problem *p, uint64_t letters, uint64_t single, const int64_t *by, int n,
+bool axes_make(const struct problem *p, uint64_t ivars, uint64_t single, const int64_t *by, int n,
                const int64_t *const *strides, struct axes *out)
 {
-    uint8_t order[LOOPS_MAX_LETTERS];
+    uint8_t order[LOOPS_MAX_IVARS];
     int count = 0;
-    for (int i = 0; i < p->loops->letters.n; i++) {
-        if (!set_has(letters, i)) continue;
+    for (int i = 0; i < p->loops->ivars.n; i++) {
+        if (!set_has(ivars, i)) continue;
         int k = count++;
         for (; k > 0 && magnitude(by[order[k - 1]]) < magnitude(by[i]); k--) order[k] = order[k - 1];
         order[k] = (uint8_t)i;
@@ -29,15 +29,15 @@ bool axes_make(const struct problem *p, uint64_t letters, uint64_t single, const
     out->n = 0;
     for (int i = 0; i < count; i++) {
         struct axis *last = out->n ? &out->at[out->n - 1] : NULL;
-        const int64_t size = p->loops->letters.at[order[i]].size;
-        const bool alone = !last || set_has(single, order[i]) || set_has(single, last->letter[0]);
-        if (!alone && last->n < AXIS_MAX_LETTERS && one_run(p, last->letter[last->n - 1], order[i], n, strides)) {
-            last->letter[last->n++] = order[i];
+        const int64_t size = p->loops->ivars.at[order[i]].size;
+        const bool alone = !last || set_has(single, order[i]) || set_has(single, last->ivar[0]);
+        if (!alone && last->n < AXIS_MAX_IVARS && one_run(p, last->ivar[last->n - 1], order[i], n, strides)) {
+            last->ivar[last->n++] = order[i];
             last->size *= size;
             continue;
         }
         if (out->n == AXES_MAX) return false;
-        out->at[out->n++] = (struct axis){.size = size, .n = 1, .letter = {order[i]}};
+        out->at[out->n++] = (struct axis){.size = size, .n = 1, .ivar = {order[i]}};
     }
     return true;
 }
@@ -45,13 +45,13 @@ bool axes_make(const struct problem *p, uint64_t letters, uint64_t single, const
 static int64_t digit_below(const struct problem *p, const struct axis *x, int i)
 {
     int64_t n = 1;
-    for (int k = i + 1; k < x->n; k++) n *= p->loops->letters.at[x->letter[k]].size;
+    for (int k = i + 1; k < x->n; k++) n *= p->loops->ivars.at[x->ivar[k]].size;
     return n;
 }
 
 const char *axis_digit(const struct problem *p, const struct axis *x, int i, const char *index)
 {
-    const int64_t below = digit_below(p, x, i), size = p->loops->letters.at[x->letter[i]].size;
+    const int64_t below = digit_below(p, x, i), size = p->loops->ivars.at[x->ivar[i]].size;
     if (x->n == 1) return index;
     const char *text = below > 1 ? arena_printf(p->arena, "%s / %lld", index, (long long)below) : index;
     return i ? arena_printf(p->arena, "(%s %% %lld)", text, (long long)size) : arena_printf(p->arena, "(%s)", text);
@@ -59,7 +59,7 @@ const char *axis_digit(const struct problem *p, const struct axis *x, int i, con
 
 int32_t axis_digit_ex(const struct problem *p, const struct axis *x, int i, struct loops *to, int32_t node)
 {
-    const int64_t below = digit_below(p, x, i), size = p->loops->letters.at[x->letter[i]].size;
+    const int64_t below = digit_below(p, x, i), size = p->loops->ivars.at[x->ivar[i]].size;
     if (x->n == 1) return node;
     if (below > 1) node = ex_binary(to, EX_FLOOR, node, ex_int(to, below));
     return i ? ex_binary(to, EX_MOD, node, ex_int(to, size)) : node;

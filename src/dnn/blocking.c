@@ -35,36 +35,36 @@ static int64_t axes_size(const struct axes *x)
     return n;
 }
 
-/* -- letters to axes */
+/* -- index variables to axes */
 
 struct tables {
     int n;
     const int64_t *at[PROBLEM_MAX_VIEWS + 2];
 };
 
-static uint64_t letters_of(const struct axis *x)
+static uint64_t ivars_of(const struct axis *x)
 {
     uint64_t set = 0;
-    for (int i = 0; i < x->n; i++) set |= UINT64_C(1) << x->letter[i];
+    for (int i = 0; i < x->n; i++) set |= UINT64_C(1) << x->ivar[i];
     return set;
 }
 
 /* Groups of equally many input and output channels, fewer than lanes, that lie side by side in a and in all that is
- * stored: their letter, or -1. */
+ * stored: their index variable, or -1. */
 static int find_group(const struct problem *p, int lanes, int *out_size)
 {
-    for (int g = 0; g < p->loops->letters.n; g++) {
+    for (int g = 0; g < p->loops->ivars.n; g++) {
         if (!set_has(p->batch, g) || p->valued) continue;
-        const int64_t size = p->loops->letters.at[p->vector].size;
+        const int64_t size = p->loops->ivars.at[p->vector].size;
         bool fits = p->n == UINT64_C(1) << p->vector && size >= 2 && size < lanes && lanes % size == 0;
-        fits &= p->a.view.s[g] == size && p->loops->letters.at[g].size * size % lanes == 0;
+        fits &= p->a.view.s[g] == size && p->loops->ivars.at[g].size * size % lanes == 0;
         for (int v = 0; v < p->nview; v++) {
             const int64_t *s = p->view[v].s;
             fits &= s[g] == s[p->vector] * size && (p->view[v].node || s[p->vector] == 1);
         }
         bool channels = false;
-        for (int k = 0; k < p->loops->letters.n; k++)
-            channels |= set_has(p->k, k) && p->a.view.s[k] == 1 && p->loops->letters.at[k].size == size;
+        for (int k = 0; k < p->loops->ivars.n; k++)
+            channels |= set_has(p->k, k) && p->a.view.s[k] == 1 && p->loops->ivars.at[k].size == size;
         if (!fits || !channels) continue;
         *out_size = (int)size;
         return g;
@@ -87,7 +87,7 @@ static bool make_outer_axes(struct blocking *b, const char **why)
     b->vectors = (int)ceil_div(vectors, ceil_div(vectors, b->options.vectors));
     b->width = b->vectors * b->lanes;
     t.at[t.n++] = p->a.view.s;
-    if (!axes_make(p, (p->batch & ~group) | (p->n & ~letters_of(&b->n)), p->valued, p->order, t.n, t.at, &b->outer))
+    if (!axes_make(p, (p->batch & ~group) | (p->n & ~ivars_of(&b->n)), p->valued, p->order, t.n, t.at, &b->outer))
         FAIL("too many axes");
     b->nouter = axes_size(&b->outer);
     b->panels = ceil_div(b->n.size, b->width);
@@ -173,12 +173,12 @@ static void mark_tiles(struct blocking *b)
 
 /* -- K */
 
-static uint64_t window_letters(const struct problem *p)
+static uint64_t window_ivars(const struct problem *p)
 {
     uint64_t set = 0;
     for (int d = 0; d < p->a.ndim; d++) {
         uint64_t dim = 0;
-        for (int i = 0; i < p->a.index[d].n; i++) dim |= UINT64_C(1) << p->a.index[d].letter[i];
+        for (int i = 0; i < p->a.index[d].n; i++) dim |= UINT64_C(1) << p->a.index[d].ivar[i];
         if (dim & p->m) set |= dim & p->k;
     }
     return set;
@@ -204,7 +204,7 @@ static struct tables k_tables(const struct blocking *b)
 static bool choose_chunk(struct blocking *b, struct axis *out_axis, const char **why)
 {
     const struct problem *p = b->p;
-    const uint64_t window = window_letters(p);
+    const uint64_t window = window_ivars(p);
     const struct tables t = k_tables(b);
     struct axes x;
     const uint64_t single = b->gather ? p->k : 0;
@@ -234,9 +234,9 @@ static bool make_k_axes(struct blocking *b, const struct axis *cut, const char *
     const struct problem *p = b->p;
     const struct tables t = k_tables(b);
     uint64_t single = 0;
-    for (int i = 0; i < p->loops->letters.n && b->group >= 0; i++)
+    for (int i = 0; i < p->loops->ivars.n && b->group >= 0; i++)
         if (set_has(p->k, i) && b->a_stride[i] == 1) single |= UINT64_C(1) << i;
-    if (!axes_make(p, p->k & ~letters_of(cut), single, b->a_stride, t.n, t.at, &b->k)) FAIL("too many axes");
+    if (!axes_make(p, p->k & ~ivars_of(cut), single, b->a_stride, t.n, t.at, &b->k)) FAIL("too many axes");
     b->chunk_axis = -1;
     if (cut->n) { /* last if it is the innermost, otherwise first */
         if (b->k.n == AXES_MAX) FAIL("too many axes");
@@ -271,15 +271,15 @@ static void make_sums(struct blocking *b)
 
 /* -- the gathered block of a */
 
-static int64_t letter_extent(const struct blocking *b, const struct axis *cut, int letter)
+static int64_t ivar_extent(const struct blocking *b, const struct axis *cut, int ivar)
 {
     const struct problem *p = b->p;
-    if (letter == b->group) return p->loops->letters.at[letter].size;
-    if (set_has(p->batch | p->n, letter)) return 1;
-    if (cut->n && cut->letter[0] == letter) return b->chunk;
+    if (ivar == b->group) return p->loops->ivars.at[ivar].size;
+    if (set_has(p->batch | p->n, ivar)) return 1;
+    if (cut->n && cut->ivar[0] == ivar) return b->chunk;
     for (int i = 0; i < b->m.n; i++)
-        if (b->m.at[i].n && b->m.at[i].letter[0] == letter) return b->box[i];
-    return p->loops->letters.at[letter].size;
+        if (b->m.at[i].n && b->m.at[i].ivar[0] == ivar) return b->box[i];
+    return p->loops->ivars.at[ivar].size;
 }
 
 /* Is dimension d indexed by channels alone? */
@@ -287,9 +287,9 @@ static int64_t channels(const struct problem *p, int d, uint64_t window)
 {
     int64_t n = 0;
     for (int i = 0; i < p->a.index[d].n; i++) {
-        const int letter = p->a.index[d].letter[i];
-        if (set_has(p->m | window, letter)) return 0;
-        if (set_has(p->k, letter)) n += p->loops->letters.at[letter].size;
+        const int ivar = p->a.index[d].ivar[i];
+        if (set_has(p->m | window, ivar)) return 0;
+        if (set_has(p->k, ivar)) n += p->loops->ivars.at[ivar].size;
     }
     return n;
 }
@@ -298,15 +298,15 @@ static bool plan_gather(struct blocking *b, const struct axis *cut, const char *
 {
     const struct problem *p = b->p;
     const struct memory *m = &p->c->memory[p->a.tensor];
-    const uint64_t window = window_letters(p);
+    const uint64_t window = window_ivars(p);
     int inner = -1;
     for (int d = 0; d < p->a.ndim; d++) {
         b->extent[d] = 1;
         for (int i = 0; i < p->a.index[d].n; i++) {
-            const int letter = p->a.index[d].letter[i];
+            const int ivar = p->a.index[d].ivar[i];
             const int64_t coef = p->a.index[d].coef[i];
-            if (coef < 0 && set_has(p->m, letter)) FAIL("a runs backwards");
-            b->extent[d] += (coef < 0 ? -coef : coef) * (letter_extent(b, cut, letter) - 1);
+            if (coef < 0 && set_has(p->m, ivar)) FAIL("a runs backwards");
+            b->extent[d] += (coef < 0 ? -coef : coef) * (ivar_extent(b, cut, ivar) - 1);
         }
         if (channels(p, d, window) && (inner < 0 || channels(p, d, window) > channels(p, inner, window))) inner = d;
     }
@@ -329,7 +329,7 @@ static bool plan_gather(struct blocking *b, const struct axis *cut, const char *
     for (int i = 0; i < b->ngather; i++) {
         const int d = b->gather_dim[i];
         for (int k = 0; k < p->a.index[d].n; k++)
-            b->a_stride[p->a.index[d].letter[k]] += p->a.index[d].coef[k] * b->gather_stride[d];
+            b->a_stride[p->a.index[d].ivar[k]] += p->a.index[d].coef[k] * b->gather_stride[d];
     }
     return true;
 }
@@ -353,7 +353,7 @@ bool blocking_make(const struct problem *p, const struct target *t, const struct
     b->p = p;
     b->target = t;
     b->options = *o;
-    if (p->vector < 0) FAIL("no letter for the vectors");
+    if (p->vector < 0) FAIL("no index variable for the vectors");
     if (!p->a.affine) FAIL("the index of a is not affine");
     if (o->source != B_PACKED && (!p->b.affine || p->b.any_border)) FAIL("b has borders");
     b->lanes = o->groups ? target_lanes(t, p->bytes) : blocking_lanes(p, t);

@@ -37,7 +37,8 @@ struct blocking {
     int lanes, vectors, width; /* width: of a panel */
     int rows, cols;            /* of a tile, at most */
     bool gather;
-    int group; /* letter of the groups that share vectors, -1: none. Then a vector of a is read, and each of its group's
+    int group; /* index variable of the groups that share vectors, -1: none. Then a vector of a is read, and each of its
+                * group's
                 */
     int group_size;          /* channels spread over the group's lanes in turn, instead of one element over all lanes */
     struct axes outer, m, k; /* m: at least one axis, the last is the tile's columns; k: the last is the run */
@@ -49,7 +50,7 @@ struct blocking {
     int64_t sum_len, sum_runs; /* what is summed in a row: part of a run, some runs; 0, 0: the whole chunk */
     int64_t box[AXES_MAX], nbox[AXES_MAX], nblock; /* by m axis */
     int64_t block_tiles;                           /* at most */
-    int64_t a_stride[LOOPS_MAX_LETTERS];           /* of a as the tile sees it */
+    int64_t a_stride[LOOPS_MAX_IVARS];             /* of a as the tile sees it */
     int ngather, gather_dim[SOL_MAX_DIMS];         /* dims of a in the order of the gathered block, outermost first */
     int64_t extent[SOL_MAX_DIMS], gather_stride[SOL_MAX_DIMS], gathered; /* by dim of a, at most; elements in all */
     int partial;                      /* where the sums of all but the last chunk wait: a view, or -1: scratch */

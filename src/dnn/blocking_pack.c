@@ -1,5 +1,5 @@
-/* The packed weights as loops: packed[outer.. chunk panel k.. lane] = b[the letters that these digits mean], 0 where
- * there are none. The planner makes a `prepare` step of it. */
+/* The packed weights as loops: packed[outer.. chunk panel k.. lane] = b[the index variables that these digits mean], 0
+ * where there are none. The planner makes a `prepare` step of it. */
 #include "dnn/blocking.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 struct packing {
     const struct blocking *b;
     struct loops *to;
-    int32_t letter[LOOPS_MAX_LETTERS]; /* of the problem, as expressions of `to` */
+    int32_t ivar[LOOPS_MAX_IVARS]; /* of the problem, as expressions of `to` */
     int32_t index[SOL_MAX_DIMS], guard[4];
     int64_t shape[SOL_MAX_DIMS];
     int ndim, nguard;
@@ -18,10 +18,10 @@ int64_t blocking_packed_elements(const struct blocking *b)
     return b->nouter * b->nchunk * b->panels * b->panel_elements;
 }
 
-/* A dimension of the packed tensor; returns its letter's node. */
+/* A dimension of the packed tensor; returns its index variable's node. */
 static int32_t dimension(struct packing *k, const char *name, int64_t size)
 {
-    const int32_t node = size == 1 ? ex_int(k->to, 0) : ex_letter(k->to, loops_letter(k->to, name, size));
+    const int32_t node = size == 1 ? ex_int(k->to, 0) : ex_ivar(k->to, loops_ivar(k->to, name, size));
     k->index[k->ndim] = node;
     k->shape[k->ndim++] = size;
     return node;
@@ -34,14 +34,13 @@ static void guard(struct packing *k, int32_t node, int64_t size)
 
 static void digits(struct packing *k, const struct axis *x, int32_t node)
 {
-    for (int i = 0; i < x->n; i++) k->letter[x->letter[i]] = axis_digit_ex(k->b->p, x, i, k->to, node);
+    for (int i = 0; i < x->n; i++) k->ivar[x->ivar[i]] = axis_digit_ex(k->b->p, x, i, k->to, node);
 }
 
-/* An axis that is not cut: a dimension for each of its letters, outermost first. */
+/* An axis that is not cut: a dimension for each of its index variables, outermost first. */
 static void plain_axis(struct packing *k, const char *name, const struct axis *x)
 {
-    for (int i = 0; i < x->n; i++)
-        k->letter[x->letter[i]] = dimension(k, name, k->b->p->loops->letters.at[x->letter[i]].size);
+    for (int i = 0; i < x->n; i++) k->ivar[x->ivar[i]] = dimension(k, name, k->b->p->loops->ivars.at[x->ivar[i]].size);
 }
 
 static int dimensions(const struct blocking *b)
@@ -79,7 +78,7 @@ struct loops *blocking_pack(const struct blocking *b, struct arena *arena)
     const int out = loops_tensor(k.to, "packed", LOOPS_OUTPUT, t->dtype, k.ndim, k.shape);
     int *tensor = NEW_ARRAY(arena, int, p->loops->tensors.n);
     tensor[p->b.tensor] = from;
-    int32_t value = ex_copy(k.to, p->loops, p->b.view.node, k.letter, tensor);
+    int32_t value = ex_copy(k.to, p->loops, p->b.view.node, k.ivar, tensor);
     if (k.nguard) value = ex_red(k.to, RED_SUM, 0, ex_logic(k.to, EX_AND, k.nguard, k.guard), value);
     const struct loops_stmt s = {
         .nout = 1, .out = {(uint16_t)out}, .index = ex_list(k.to, k.ndim, k.index), .value = value, .label = "pack"};

@@ -103,11 +103,11 @@ static const char *a_position(const struct blocking *b)
         if (b->chunk_axis >= 0) offset_add(&o, "q", b->chunk * axis_stride(&b->k.at[b->chunk_axis], b->a_stride));
         return SAY("a + %s", offset_text(&o));
     }
-    for (int i = 0; i < b->k.n; i++) { /* letters that run backwards begin at their end */
+    for (int i = 0; i < b->k.n; i++) { /* index variables that run backwards begin at their end */
         const struct axis *x = &b->k.at[i];
         for (int k = 0; k < x->n; k++) {
-            const int64_t s = b->a_stride[x->letter[k]];
-            const int64_t n = i == b->chunk_axis ? b->chunk : p->loops->letters.at[x->letter[k]].size;
+            const int64_t s = b->a_stride[x->ivar[k]];
+            const int64_t n = i == b->chunk_axis ? b->chunk : p->loops->ivars.at[x->ivar[k]].size;
             if (s < 0) o.constant -= s * (n - 1);
         }
     }
@@ -241,14 +241,14 @@ static void call_tile(const struct blocking *b, struct text *out)
                                : SAY("block_sums + ((n - lo) * %lld + tile) * %lld", (long long)b->block_tiles,
                                      (long long)b->rows * b->cols * b->width);
     if (p->valued) {
-        text_line(out, "int64_t value[%d] = {0};", p->loops->letters.n);
-        for (int i = 0; i < p->loops->letters.n; i++) {
+        text_line(out, "int64_t value[%d] = {0};", p->loops->ivars.n);
+        for (int i = 0; i < p->loops->ivars.n; i++) {
             if (!set_has(p->valued, i)) continue;
             const char *text = "0";
             for (int k = 0; k < b->outer.n; k++)
-                if (b->outer.at[k].letter[0] == i) text = SAY("g%d", k);
+                if (b->outer.at[k].ivar[0] == i) text = SAY("g%d", k);
             for (int k = 0; k < b->m.n; k++)
-                if (b->m.at[k].n && b->m.at[k].letter[0] == i) text = SAY("m%d", k);
+                if (b->m.at[k].n && b->m.at[k].ivar[0] == i) text = SAY("m%d", k);
             if (p->vector == i) text = SAY("n * %d", b->width);
             text_line(out, "value[%d] = %s;", i, text);
         }

@@ -91,7 +91,7 @@ static double tile_cycles(const struct blocking *b, double pixels)
 {
     const struct target *t = b->target;
     const double fmas = pixels * b->vectors, loads = pixels * (conflicts(b, pixels) ? 2 : 1) + b->vectors;
-    double step = fmas / t->units;
+    double step = fmas / t->fma_pipes;
     if (b->group >= 0) step = MAX(step, fmas * 0.75); /* shuffles */
     if (loads / 2 > step) step = loads / 2;
     if (constants.latency > step) step = constants.latency;
@@ -127,8 +127,8 @@ static double reading_a(const struct blocking *b)
     for (int i = 0; i < b->m.n; i++) box *= b->box[i];
     for (int d = 0; d < b->p->a.ndim; d++) /* overlapping windows read the same elements */
         for (int i = 0; i < b->p->a.index[d].n && b->p->a.index[d].n > 1; i++)
-            if (set_has(b->p->k, b->p->a.index[d].letter[i]))
-                taps *= b->p->loops->letters.at[b->p->a.index[d].letter[i]].size;
+            if (set_has(b->p->k, b->p->a.index[d].ivar[i]))
+                taps *= b->p->loops->ivars.at[b->p->a.index[d].ivar[i]].size;
     const double bytes =
         (b->gather ? (double)b->gathered : (double)(box * b->nrun * b->len) / (double)taps) * b->p->bytes;
     if (bytes < (double)t->l1 * 0.6) return 0;
@@ -206,7 +206,7 @@ double cost_weights(const struct weights *w)
     const struct target *t = w->target;
     const double fmas = (double)w->rows * w->vectors, outer = (double)w->nouter;
     const double panels = (double)(w->a.panels * w->b.panels) * (double)w->taps * outer;
-    double step = fmas / t->units;
+    double step = fmas / t->fma_pipes;
     if ((w->rows + w->vectors) / 2.0 > step) step = (w->rows + w->vectors) / 2.0;
     if (constants.latency > step) step = constants.latency;
     const double start = (double)(weights_tasks(w) / w->ngroup * w->nchunk) * constants.start;
@@ -256,7 +256,7 @@ double cost_foreign(const struct problem *p, const struct target *t, int64_t tas
     const double products = (double)problem_size(p, p->batch | p->m | p->n | p->k);
     const double sums = (double)problem_size(p, p->batch | p->m | p->n);
     const double lanes = target_lanes(t, 4);
-    const double compute = products / (lanes * t->units * constants.foreign) * cycle(t) / t->cores * busy;
+    const double compute = products / (lanes * t->fma_pipes * constants.foreign) * cycle(t) / t->cores * busy;
     const double weights = cold(t, (double)problem_size(p, p->batch | p->n | p->k) * p->bytes);
     return MAX(compute, weights) + constants.overlap * MIN(compute, weights) + 2 * sums * p->bytes / t->l2_rate +
            KERNEL_STEP_NS;

@@ -21,7 +21,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
             continue;
         }
         if (p->vector < 0) {
-            *why = "the weights have no letter of the result";
+            *why = "the weights have no index variable of the result";
             continue;
         }
         if (found && other.unit && !out->unit) *out = other;

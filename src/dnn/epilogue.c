@@ -112,19 +112,19 @@ static const char *read_hook(void *user, struct print_expr *pe, int32_t node)
     return SAY(e, "e%d[%s + %s * %lld]", view, at, pe->lane, (long long)step);
 }
 
-static const char *letter_hook(void *user, int letter)
+static const char *ivar_hook(void *user, int ivar)
 {
     struct printing *w = user;
-    const struct affine *m = &w->e->p->map[w->stmt][letter];
-    return m->n == 1 ? w->e->letter(w->e->user, m->letter[0]) : NULL;
+    const struct affine *m = &w->e->p->map[w->stmt][ivar];
+    return m->n == 1 ? w->e->ivar(w->e->user, m->ivar[0]) : NULL;
 }
 
-/* The letter of a statement that runs along the vector. */
-static int vector_letter(const struct problem *p, int stmt)
+/* The index variable of a statement that runs along the vector. */
+static int vector_ivar(const struct problem *p, int stmt)
 {
-    for (int i = 0; i < p->loops->letters.n; i++)
+    for (int i = 0; i < p->loops->ivars.n; i++)
         for (int k = 0; k < p->map[stmt][i].n; k++)
-            if (p->map[stmt][i].letter[k] == p->vector) return i;
+            if (p->map[stmt][i].ivar[k] == p->vector) return i;
     return -1;
 }
 
@@ -139,7 +139,7 @@ void epilogue_print(struct epilogue *e, struct text *out, const char *sum, int v
 {
     const struct problem *p = e->p;
     struct printing w = {.e = e, .valid = valid, .nmade = 1, .made = {{p->sum, sum}}};
-    for (int s = p->c->root; s < p->loops->stmts.n; s++) {
+    for (int s = p->c->anchor; s < p->loops->stmts.n; s++) {
         const struct loops_stmt *st = &p->loops->stmts.at[s];
         const enum sol_dtype t = p->loops->tensors.at[st->out[0]].dtype;
         struct print_expr pe = {.out = out,
@@ -147,9 +147,9 @@ void epilogue_print(struct epilogue *e, struct text *out, const char *sum, int v
                                 .memory = p->c->memory,
                                 .target = e->target,
                                 .lanes = e->lanes,
-                                .vector_letter = vector_letter(p, s),
+                                .vector_ivar = vector_ivar(p, s),
                                 .read = read_hook,
-                                .letter = letter_hook,
+                                .ivar = ivar_hook,
                                 .user = &w,
                                 .temps = e->temps};
         w.stmt = s;

@@ -11,8 +11,8 @@ struct epilogue {
     int temps; /* counter of names */
     /* C text of the element offset of the register's first lane in view number `view`, from pointer `e<view>`. */
     const char *(*place)(void *user, struct text *out, int view);
-    /* C text of the value of a letter at the first lane; only asked for letters in problem.valued. */
-    const char *(*letter)(void *user, int letter);
+    /* C text of the value of an index variable at the first lane; only asked for index variables in problem.valued. */
+    const char *(*ivar)(void *user, int ivar);
     void *user;
     /* Names of vectors that hold a view already (a bias, loaded once for many pixels); NULL: none. */
     const char *held[PROBLEM_MAX_VIEWS];

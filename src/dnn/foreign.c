@@ -36,11 +36,11 @@ static bool make_matrix(int64_t rows, int64_t row, int64_t n, int64_t element, s
     return element == 1 ? row >= n : row == 1 && element >= rows;
 }
 
-static uint64_t letters_of(const struct axis *x)
+static uint64_t ivars_of(const struct axis *x)
 {
-    uint64_t letters = 0;
-    for (int i = 0; i < x->n; i++) letters |= UINT64_C(1) << x->letter[i];
-    return letters;
+    uint64_t ivars = 0;
+    for (int i = 0; i < x->n; i++) ivars |= UINT64_C(1) << x->ivar[i];
+    return ivars;
 }
 
 static const struct axis *longest(const struct axes *x)
@@ -65,7 +65,7 @@ static bool make_axes(struct foreign *g, const char **why)
     g->n = x.at[x.n - 1];
     if (!axes_make(p, p->m, p->valued, p->order, count, tables, &x)) return false;
     g->m = *longest(&x);
-    const uint64_t rest = (p->batch | p->m | p->n) & ~letters_of(&g->n) & ~letters_of(&g->m);
+    const uint64_t rest = (p->batch | p->m | p->n) & ~ivars_of(&g->n) & ~ivars_of(&g->m);
     if (!axes_make(p, rest, p->valued, p->order, count, tables, &g->outer)) return false;
     if (!axes_make(p, p->k, 0, p->b.view.s, 2, &tables[count - 2], &x)) return false;
     *why = "the summed axes are no single one";
@@ -154,12 +154,12 @@ const char *foreign_place(void *user, struct text *out, int view)
     return "0";
 }
 
-static const char *letter_value(void *user, int letter)
+static const char *ivar_value(void *user, int ivar)
 {
     const struct foreign *g = user;
     for (int i = 0; i < g->outer.n; i++)
-        if (g->outer.at[i].letter[0] == letter) return SAY("g%d", i);
-    return g->m.letter[0] == letter ? "m" : "n";
+        if (g->outer.at[i].ivar[0] == ivar) return SAY("g%d", i);
+    return g->m.ivar[0] == ivar ? "m" : "n";
 }
 
 /* The offset of a view at row `m` and column `n`, which are C text. */
@@ -235,8 +235,7 @@ static const char *offset_here(const void *user, const struct view *v)
 static void print_epilogue(struct foreign *g, const struct target *t, struct text *out)
 {
     struct problem *p = &g->p;
-    struct epilogue e = {
-        .p = p, .target = t, .lanes = g->lanes, .place = foreign_place, .letter = letter_value, .user = g};
+    struct epilogue e = {.p = p, .target = t, .lanes = g->lanes, .place = foreign_place, .ivar = ivar_value, .user = g};
     text_open(out, "for (int64_t m = row0; m < row0 + rows; m++)");
     text_open(out, "for (int64_t n = col0; n < col0 + cols; n += %d) {", g->lanes); /* blocks are whole vectors */
     foreign_epilogue(&e, out, SAY("sums + (m - row0) * %lld + (n - col0)", (long long)g->pitch), "n", g->n.size,

@@ -15,7 +15,7 @@
 enum { MOST_DIMS = 8, MOST_KINDS = 8, NONE = -1, FIELDS = sizeof(struct sol_plugin_conv) / 8 };
 
 struct pixel { /* a dimension of a: index stride * y + dilation * k + c */
-    int y, k;  /* letters, NONE: of size 1 */
+    int y, k;  /* index variables, NONE: of size 1 */
     int64_t stride, dilation, c;
     int64_t step, low, high; /* elements to the next; first and last index + 1 that there is memory for */
     bool border;
@@ -24,7 +24,7 @@ struct conv {
     struct problem p;
     const struct plugin *by;
     int lanes;
-    int group, in, out, nouter, outer[MOST_DIMS], ndim; /* letters, NONE */
+    int group, in, out, nouter, outer[MOST_DIMS], ndim; /* index variables, NONE */
     struct pixel pixel[SOL_PLUGIN_DIMS];                /* the outermost first */
     struct sol_plugin_conv whole;                       /* without d[0]'s x, y, low and high */
     int64_t base;                                       /* in a: where the first row that there is memory for begins */
@@ -36,19 +36,19 @@ struct conv {
     int64_t images;
 };
 
-static int64_t size_of(const struct conv *c, int letter)
+static int64_t size_of(const struct conv *c, int ivar)
 {
-    return letter == NONE ? 1 : c->p.loops->letters.at[letter].size;
+    return ivar == NONE ? 1 : c->p.loops->ivars.at[ivar].size;
 }
 
-static int64_t stride_of(const struct view *v, int letter)
+static int64_t stride_of(const struct view *v, int ivar)
 {
-    return letter == NONE ? 0 : v->s[letter];
+    return ivar == NONE ? 0 : v->s[ivar];
 }
 
 /* -- recognising it */
 
-/* The only letter of a set; NONE: it is empty, -2: there are more. */
+/* The only index variable of a set; NONE: it is empty, -2: there are more. */
 static int only(uint64_t set)
 {
     if (!set) return NONE;
@@ -71,10 +71,10 @@ static bool make_pixel(const struct conv *c, int d, struct pixel *out)
                           .high = p->loops->tensors.at[p->a.tensor].shape[d] + m->halo_high[d],
                           .border = p->a.border[d]};
     for (int i = 0; i < f->n; i++) {
-        const bool summed = set_has(p->k, f->letter[i]);
-        int *const letter = summed ? &out->k : &out->y;
-        if (*letter != NONE || f->coef[i] < 1 || !set_has(p->k | p->m, f->letter[i])) return false;
-        *letter = f->letter[i];
+        const bool summed = set_has(p->k, f->ivar[i]);
+        int *const ivar = summed ? &out->k : &out->y;
+        if (*ivar != NONE || f->coef[i] < 1 || !set_has(p->k | p->m, f->ivar[i])) return false;
+        *ivar = f->ivar[i];
         *(summed ? &out->dilation : &out->stride) = f->coef[i];
     }
     return out->step > 0;
@@ -92,10 +92,10 @@ static int channel_dimension(const struct conv *c)
     const int64_t *stride = p->c->memory[p->a.tensor].stride;
     int found = NONE;
     for (int d = 0; d < p->a.ndim; d++) {
-        uint64_t letters = 0;
-        for (int i = 0; i < p->a.index[d].n; i++) letters |= UINT64_C(1) << p->a.index[d].letter[i];
-        if (letters & p->batch) return d;
-        if (letters && !(letters & ~p->k) && !p->a.border[d] && (found == NONE || stride[d] < stride[found])) found = d;
+        uint64_t ivars = 0;
+        for (int i = 0; i < p->a.index[d].n; i++) ivars |= UINT64_C(1) << p->a.index[d].ivar[i];
+        if (ivars & p->batch) return d;
+        if (ivars && !(ivars & ~p->k) && !p->a.border[d] && (found == NONE || stride[d] < stride[found])) found = d;
     }
     return found;
 }
@@ -109,11 +109,11 @@ static bool take_channels(struct conv *c, int d, uint64_t *seen, const char **wh
     c->in = NONE;
     if (c->group == -2 || c->out == -2) return false;
     for (int i = 0; d != NONE && i < p->a.index[d].n; i++) {
-        const int letter = p->a.index[d].letter[i];
-        *seen |= UINT64_C(1) << letter;
-        if (letter == c->group) continue;
-        if (c->in != NONE || !set_has(p->k, letter)) return false;
-        c->in = letter;
+        const int ivar = p->a.index[d].ivar[i];
+        *seen |= UINT64_C(1) << ivar;
+        if (ivar == c->group) continue;
+        if (c->in != NONE || !set_has(p->k, ivar)) return false;
+        c->in = ivar;
     }
     const struct view *a = &p->a.view;
     c->whole.groups = size_of(c, c->group);
@@ -380,7 +380,7 @@ struct packing {
 static int32_t pack_dimension(struct packing *k, int64_t size, int d, int64_t times)
 {
     if (size == 1 || k->ndim == SOL_MAX_DIMS) return ex_int(k->to, 0);
-    const int32_t node = ex_letter(k->to, loops_letter(k->to, "B", size));
+    const int32_t node = ex_ivar(k->to, loops_ivar(k->to, "B", size));
     k->index[k->ndim] = node;
     k->shape[k->ndim++] = size;
     if (d == NONE) return node;
@@ -428,22 +428,22 @@ static struct loops *make_pack(const struct conv *c, struct arena *arena)
     const struct sol_plugin_conv *w = &c->kind[0];
     struct packing k = {.c = c, .to = loops_create(arena, "pack")};
     const int from = loops_tensor(k.to, "w", LOOPS_INPUT, t->dtype, t->ndim, t->shape);
-    const int letters[] = {c->group, c->out, c->in, c->pixel[0].k, c->pixel[1].k, c->pixel[2].k};
-    int32_t part, guard[COUNT_OF(letters)], letter[LOOPS_MAX_LETTERS] = {0};
+    const int ivars[] = {c->group, c->out, c->in, c->pixel[0].k, c->pixel[1].k, c->pixel[2].k};
+    int32_t part, guard[COUNT_OF(ivars)], ivar[LOOPS_MAX_IVARS] = {0};
     int nguard = 0;
-    for (int i = 0; i < COUNT_OF(letters); i++) k.value[i] = ex_int(k.to, 0);
+    for (int i = 0; i < COUNT_OF(ivars); i++) k.value[i] = ex_int(k.to, 0);
     if (!pack_dimensions(&k, &part)) return NULL;
     for (int i = 0; i < 3 + c->ndim; i++) {
-        const int64_t size = i == 1 ? c->cols : size_of(c, letters[i]);
+        const int64_t size = i == 1 ? c->cols : size_of(c, ivars[i]);
         if (w->w_padded[i] > size) guard[nguard++] = ex_cmp(k.to, CMP_LT, k.value[i], ex_int(k.to, size));
         if (i == 1)
             k.value[i] = ex_binary(k.to, EX_ADD, k.value[i], ex_binary(k.to, EX_MUL, ex_int(k.to, c->cols), part));
-        if (letters[i] != NONE) letter[letters[i]] = k.value[i];
+        if (ivars[i] != NONE) ivar[ivars[i]] = k.value[i];
     }
     const int out = loops_tensor(k.to, "packed", LOOPS_OUTPUT, t->dtype, k.ndim, k.shape);
     int *tensor = NEW_ARRAY(arena, int, p->loops->tensors.n);
     tensor[p->b.tensor] = from;
-    int32_t value = ex_copy(k.to, p->loops, p->b.view.node, letter, tensor);
+    int32_t value = ex_copy(k.to, p->loops, p->b.view.node, ivar, tensor);
     if (nguard) value = ex_red(k.to, RED_SUM, 0, ex_logic(k.to, EX_AND, nguard, guard), value);
     const struct loops_stmt s = {
         .nout = 1, .out = {(uint16_t)out}, .index = ex_list(k.to, k.ndim, k.index), .value = value, .label = "pack"};
@@ -453,18 +453,18 @@ static struct loops *make_pack(const struct conv *c, struct arena *arena)
 
 /* -- the kernel */
 
-static const char *value_of(const struct conv *c, int letter)
+static const char *value_of(const struct conv *c, int ivar)
 {
     for (int i = 0; i < c->nouter; i++)
-        if (c->outer[i] == letter) return SAY("o%d", i);
+        if (c->outer[i] == ivar) return SAY("o%d", i);
     for (int i = 0; i < c->ndim; i++)
-        if (c->pixel[i].y == letter) return i ? SAY("q%d", i) : "(row0 + r)";
-    return letter != c->p.vector ? "g" : c->out != NONE ? "(col0 + n)" : "n";
+        if (c->pixel[i].y == ivar) return i ? SAY("q%d", i) : "(row0 + r)";
+    return ivar != c->p.vector ? "g" : c->out != NONE ? "(col0 + n)" : "n";
 }
 
-static const char *letter_value(void *user, int letter)
+static const char *ivar_value(void *user, int ivar)
 {
-    return value_of(user, letter);
+    return value_of(user, ivar);
 }
 
 /* The offset of a view at the vector. */
@@ -472,7 +472,7 @@ static const char *offset(const void *user, const struct view *v)
 {
     const struct conv *c = user;
     const char *text = SAY("INT64_C(%lld)", (long long)v->c);
-    for (int i = 0; i < c->p.loops->letters.n; i++)
+    for (int i = 0; i < c->p.loops->ivars.n; i++)
         if (set_has(c->p.batch | c->p.m | c->p.n, i) && v->s[i])
             text = SAY("%s + %s * INT64_C(%lld)", text, value_of(c, i), (long long)v->s[i]);
     return text;
@@ -522,7 +522,7 @@ static void print_tables(const struct conv *c, struct text *out)
 static void print_epilogue(struct conv *c, const struct target *t, struct text *out)
 {
     struct epilogue e = {
-        .p = &c->p, .target = t, .lanes = c->lanes, .place = foreign_place, .letter = letter_value, .user = c};
+        .p = &c->p, .target = t, .lanes = c->lanes, .place = foreign_place, .ivar = ivar_value, .user = c};
     const bool grouped = c->group != NONE && c->out != NONE;
     const int64_t all = c->out != NONE ? c->cols : c->whole.groups;
     const char *pixel = "r";

@@ -7,23 +7,23 @@
 
 #define SAY(...) arena_printf(b->p->arena, __VA_ARGS__)
 
-static int axis_of(const struct axes *x, int letter)
+static int axis_of(const struct axes *x, int ivar)
 {
     for (int i = 0; i < x->n; i++)
         for (int k = 0; k < x->at[i].n; k++)
-            if (x->at[i].letter[k] == letter) return i;
+            if (x->at[i].ivar[k] == ivar) return i;
     return -1;
 }
 
-static bool is_cut(const struct blocking *b, int letter)
+static bool is_cut(const struct blocking *b, int ivar)
 {
-    return b->chunk_axis >= 0 && b->k.at[b->chunk_axis].letter[0] == letter;
+    return b->chunk_axis >= 0 && b->k.at[b->chunk_axis].ivar[0] == ivar;
 }
 
-/* Elements of a K letter in a chunk. */
-static int64_t extent_of(const struct blocking *b, int letter)
+/* Elements of a K index variable in a chunk. */
+static int64_t extent_of(const struct blocking *b, int ivar)
 {
-    return is_cut(b, letter) ? b->chunk : b->p->loops->letters.at[letter].size;
+    return is_cut(b, ivar) ? b->chunk : b->p->loops->ivars.at[ivar].size;
 }
 
 /* The index at which the block begins in dimension d. */
@@ -33,18 +33,18 @@ static const char *first_index(const struct blocking *b, int d)
     int64_t c = f->c;
     const char *text = "";
     for (int i = 0; i < f->n; i++) {
-        const int letter = f->letter[i];
+        const int ivar = f->ivar[i];
         const long long coef = f->coef[i];
-        const int m = axis_of(&b->m, letter), g = axis_of(&b->outer, letter);
+        const int m = axis_of(&b->m, ivar), g = axis_of(&b->outer, ivar);
         if (m >= 0)
             text = SAY("%s + %lld * l%d", text, coef, m);
         else if (g >= 0) {
             int k = 0;
-            while (b->outer.at[g].letter[k] != letter) k++;
+            while (b->outer.at[g].ivar[k] != ivar) k++;
             text = SAY("%s + %lld * %s", text, coef, axis_digit(b->p, &b->outer.at[g], k, SAY("g%d", g)));
         } else {
-            if (is_cut(b, letter)) text = SAY("%s + %lld * q", text, coef * (long long)b->chunk);
-            if (coef < 0) c += coef * (extent_of(b, letter) - 1);
+            if (is_cut(b, ivar)) text = SAY("%s + %lld * q", text, coef * (long long)b->chunk);
+            if (coef < 0) c += coef * (extent_of(b, ivar) - 1);
         }
     }
     return SAY("%lld%s", (long long)c, text);
@@ -56,11 +56,11 @@ static const char *count(const struct blocking *b, int d)
     int64_t c = 1;
     const char *text = "";
     for (int i = 0; i < f->n; i++) {
-        const int letter = f->letter[i], m = axis_of(&b->m, letter);
+        const int ivar = f->ivar[i], m = axis_of(&b->m, ivar);
         if (m >= 0)
             text = SAY("%s + %lld * (h%d - l%d - 1)", text, (long long)f->coef[i], m, m);
-        else if (set_has(b->p->k, letter) || letter == b->group)
-            c += (f->coef[i] < 0 ? -f->coef[i] : f->coef[i]) * (extent_of(b, letter) - 1);
+        else if (set_has(b->p->k, ivar) || ivar == b->group)
+            c += (f->coef[i] < 0 ? -f->coef[i] : f->coef[i]) * (extent_of(b, ivar) - 1);
     }
     return SAY("%lld%s", (long long)c, text);
 }
@@ -70,7 +70,7 @@ static bool clips(const struct blocking *b, int d)
     if (b->p->a.border[d]) return true;
     const struct affine *f = &b->p->a.index[d];
     for (int i = 0; i < f->n; i++)
-        if (is_cut(b, f->letter[i]) && b->k.at[b->chunk_axis].size % b->chunk) return true;
+        if (is_cut(b, f->ivar[i]) && b->k.at[b->chunk_axis].size % b->chunk) return true;
     return false;
 }
 

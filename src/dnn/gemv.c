@@ -26,7 +26,7 @@ static bool make_axes(struct gemv *g, const char **why)
     if (!axes_make(p, p->n, p->valued, p->order, count, tables, &n)) return false;
     g->n = n.at[n.n - 1];
     uint64_t rest = p->batch | p->n;
-    for (int i = 0; i < g->n.n; i++) rest &= ~(UINT64_C(1) << g->n.letter[i]);
+    for (int i = 0; i < g->n.n; i++) rest &= ~(UINT64_C(1) << g->n.ivar[i]);
     tables[count++] = p->a.view.s;
     if (!axes_make(p, rest, p->valued, p->order, count, tables, &g->outer)) return false;
     if (!axes_make(p, p->k, 0, p->b.view.s, 2, (const int64_t *const[]){p->a.view.s, p->b.view.s}, &g->k)) return false;
@@ -159,11 +159,11 @@ static const char *place(void *user, struct text *out, int view)
     return "0";
 }
 
-static const char *letter_value(void *user, int letter)
+static const char *ivar_value(void *user, int ivar)
 {
     const struct gemv *g = user;
     for (int i = 0; i < g->outer.n; i++)
-        if (g->outer.at[i].letter[0] == letter) return SAY("g%d", i);
+        if (g->outer.at[i].ivar[0] == ivar) return SAY("g%d", i);
     return SAY("(n * %d)", g->lanes);
 }
 
@@ -178,7 +178,7 @@ static const char *offset(const struct gemv *g, const struct view *v)
 static void task_body(struct gemv *g, const struct target *t, struct text *out)
 {
     struct problem *p = &g->p;
-    struct epilogue e = {.p = p, .target = t, .lanes = g->lanes, .place = place, .letter = letter_value, .user = g};
+    struct epilogue e = {.p = p, .target = t, .lanes = g->lanes, .place = place, .ivar = ivar_value, .user = g};
     const int last = (int)(g->n.size - (g->groups - 1) * g->lanes);
     int64_t below = g->nouter;
     text_line(out, "const int64_t n = t %% %lld;", (long long)g->groups);

@@ -39,20 +39,20 @@ static const char *place(void *user, struct text *out, int view)
     return offset_text(&o);
 }
 
-static bool axis_is(const struct axis *x, int letter)
+static bool axis_is(const struct axis *x, int ivar)
 {
-    return x->n == 1 && x->letter[0] == letter;
+    return x->n == 1 && x->ivar[0] == ivar;
 }
 
-static const char *letter_value(void *user, int letter)
+static const char *ivar_value(void *user, int ivar)
 {
     const struct tile *t = user;
     const struct blocking *b = t->b;
     const char *more = "0";
-    if (axis_is(&b->m.at[b->m.n - 1], letter)) more = t->col;
-    if (b->m.n > 1 && axis_is(&b->m.at[b->m.n - 2], letter)) more = t->row;
-    if (letter == b->p->vector) more = arena_printf(b->p->arena, "%s * %d", t->vec, b->lanes);
-    return arena_printf(b->p->arena, "(value[%d] + %s)", letter, more);
+    if (axis_is(&b->m.at[b->m.n - 1], ivar)) more = t->col;
+    if (b->m.n > 1 && axis_is(&b->m.at[b->m.n - 2], ivar)) more = t->row;
+    if (ivar == b->p->vector) more = arena_printf(b->p->arena, "%s * %d", t->vec, b->lanes);
+    return arena_printf(b->p->arena, "(value[%d] + %s)", ivar, more);
 }
 
 static void head(const struct tile *t, bool last_panel)
@@ -337,7 +337,7 @@ void tile_print(const struct blocking *b, struct text *out, int rows, int cols, 
     const int lanes = last_panel ? blocking_last(b) : b->width;
     struct tile t = {.b = b, .out = out, .rows = rows, .cols = cols, .vectors = (lanes + b->lanes - 1) / b->lanes};
     struct epilogue e = {
-        .p = b->p, .target = b->target, .lanes = b->lanes, .place = place, .letter = letter_value, .user = &t};
+        .p = b->p, .target = b->target, .lanes = b->lanes, .place = place, .ivar = ivar_value, .user = &t};
     t.last = lanes - (t.vectors - 1) * b->lanes;
     t.type = epilogue_type(&e);
     head(&t, last_panel);

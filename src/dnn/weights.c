@@ -9,33 +9,33 @@
 #define SETS 1024   /* bytes from a cache line to one that may be in the same set of the L1, or in one of few */
 #define FAIL(...) return *why = __VA_ARGS__, false
 
-/* -- letters */
+/* -- index variables */
 
-/* Finds the dimensions of an operand in which a summed letter and one of the result make a window: they become levels,
- * rows before columns. */
+/* Finds the dimensions of an operand in which a summed index variable and one of the result make a window: they become
+ * levels, rows before columns. */
 static bool find_windows(struct weights *w, struct weights_side *side, uint64_t free, const char **why)
 {
     const struct problem *p = &w->p;
     for (int d = 0; d < side->o->ndim; d++) {
         const struct affine *f = &side->o->index[d];
-        uint64_t letters = 0;
-        for (int i = 0; i < f->n; i++) letters |= bit(f->letter[i]);
-        if (!(letters & p->k) || !(letters & free)) {
+        uint64_t ivars = 0;
+        for (int i = 0; i < f->n; i++) ivars |= bit(f->ivar[i]);
+        if (!(ivars & p->k) || !(ivars & free)) {
             if (side->o->border[d]) FAIL("a border without a window");
             continue;
         }
-        const int k = set_has(p->k, f->letter[0]) ? 0 : 1;
-        if (f->n != 2 || !set_has(free, f->letter[1 - k]) || f->coef[0] < 1 || f->coef[1] < 1)
+        const int k = set_has(p->k, f->ivar[0]) ? 0 : 1;
+        if (f->n != 2 || !set_has(free, f->ivar[1 - k]) || f->coef[0] < 1 || f->coef[1] < 1)
             FAIL("a window of another form");
         const struct weights_level l = {
-            .axis = {.size = p->loops->letters.at[f->letter[k]].size, .n = 1, .letter = {f->letter[k]}},
-            .tap = f->letter[1 - k],
-            .taps = p->loops->letters.at[f->letter[1 - k]].size,
+            .axis = {.size = p->loops->ivars.at[f->ivar[k]].size, .n = 1, .ivar = {f->ivar[k]}},
+            .tap = f->ivar[1 - k],
+            .taps = p->loops->ivars.at[f->ivar[1 - k]].size,
             .step = f->coef[k],
             .dist = f->coef[1 - k],
             .dim = d};
         const int64_t stride = p->c->memory[side->o->tensor].stride[d];
-        if (side->o->view.s[f->letter[k]] != l.step * stride || side->o->view.s[l.tap] != l.dist * stride)
+        if (side->o->view.s[f->ivar[k]] != l.step * stride || side->o->view.s[l.tap] != l.dist * stride)
             FAIL("a window that moves in two dimensions");
         if (w->level[WEIGHTS_ROWS].tap >= 0) FAIL("windows in more than two dimensions");
         w->level[WEIGHTS_ROWS] = w->level[WEIGHTS_COLS];
@@ -45,8 +45,9 @@ static bool find_windows(struct weights *w, struct weights_side *side, uint64_t 
     return true;
 }
 
-/* The axis of channels: of unit stride if there is one, else the largest. The letters of all others are *rest. */
-static bool find_channels(const struct weights *w, struct weights_side *side, uint64_t letters, uint64_t *rest,
+/* The axis of channels: of unit stride if there is one, else the largest. The index variables of all others are *rest.
+ */
+static bool find_channels(const struct weights *w, struct weights_side *side, uint64_t ivars, uint64_t *rest,
                           const char **why)
 {
     const struct problem *p = &w->p;
@@ -54,18 +55,18 @@ static bool find_channels(const struct weights *w, struct weights_side *side, ui
     struct axes x;
     int best = -1;
     for (int i = 0; i < p->nview; i++) tables[i + 1] = p->view[i].s;
-    if (!axes_make(p, letters, 0, side->o->view.s, p->nview + 1, tables, &x)) FAIL("too many axes");
+    if (!axes_make(p, ivars, 0, side->o->view.s, p->nview + 1, tables, &x)) FAIL("too many axes");
     for (int i = 0; i < x.n; i++) {
         const bool unit = axis_stride(&x.at[i], side->o->view.s) == 1;
         if (best < 0 || unit || x.at[i].size > x.at[best].size) best = i;
         if (unit) break;
     }
-    *rest |= letters;
+    *rest |= ivars;
     side->channels = (struct axis){.size = 1};
     if (best < 0) return true;
     side->channels = x.at[best];
     side->stride = axis_stride(&x.at[best], side->o->view.s);
-    for (int i = 0; i < side->channels.n; i++) *rest &= ~bit(side->channels.letter[i]);
+    for (int i = 0; i < side->channels.n; i++) *rest &= ~bit(side->channels.ivar[i]);
     return true;
 }
 
@@ -83,7 +84,7 @@ static bool find_levels(struct weights *w, const char **why)
     const int64_t *x = w->a.window ? p->a.view.s : p->b.view.s;
     uint64_t window = 0;
     for (int i = 0; i < WEIGHTS_LEVELS; i++)
-        if (w->level[i].tap >= 0) window |= bit(w->level[i].axis.letter[0]);
+        if (w->level[i].tap >= 0) window |= bit(w->level[i].axis.ivar[0]);
     if (!axes_make(p, p->k & ~window, 0, x, 2, (const int64_t *const[]){p->a.view.s, p->b.view.s}, &w->images))
         FAIL("too many axes");
     if (w->level[0].tap >= 0 &&
@@ -110,7 +111,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
     w->winograd = winograd;
     if (winograd && sc->precision == PRECISION_HIGH) FAIL("not precise enough");
     if (!problem_make(sc->arena, c, swap, p, why)) return false;
-    if (!p->a.affine || !p->b.affine || p->valued) FAIL("an index that is not affine, or values of letters");
+    if (!p->a.affine || !p->b.affine || p->valued) FAIL("an index that is not affine, or values of index variables");
     if (problem_size(p, p->k) < SHORTEST) FAIL("the sum is short");
     if (problem_size(p, p->m) == 1) FAIL("a matrix times a vector: what is packed would be read once");
     w->a.o = &p->a, w->b.o = &p->b;
@@ -122,7 +123,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
     if (!find_channels(w, &w->a, p->m & ~taps, &rest, why) || !find_channels(w, &w->b, p->n & ~taps, &rest, why))
         return false;
     if (!w->b.channels.n) FAIL("no channels for the vectors");
-    p->vector = w->b.channels.letter[w->b.channels.n - 1];
+    p->vector = w->b.channels.ivar[w->b.channels.n - 1];
     const int64_t *tables[PROBLEM_MAX_VIEWS + 2] = {p->a.view.s, p->b.view.s};
     for (int i = 0; i < p->nview; i++) tables[i + 2] = p->view[i].s;
     if (!axes_make(p, rest, 0, p->order, p->nview + 2, tables, &w->outer)) FAIL("too many axes");

@@ -21,7 +21,7 @@
 enum { WEIGHTS_ROWS, WEIGHTS_COLS, WEIGHTS_LEVELS };
 struct weights_level { /* one of the two inner loops of K */
     struct axis axis;
-    int tap;                  /* letter of the result that moves the window, -1: none */
+    int tap;                  /* index variable of the result that moves the window, -1: none */
     int64_t taps, step, dist; /* index of the window: step * k + dist * tap + .. */
     int dim;                  /* of the operand with the window */
     int64_t box, nbox;        /* elements in a chunk, at most; chunks */
@@ -65,7 +65,7 @@ void weights_print(struct weights *w, struct text *out);
 /* The name of the sums' vector type. */
 const char *weights_vector(const struct weights *w);
 /* Declares the digits g0.. of `index`, a number that counts through axes. */
-void weights_digits(const struct weights *w, struct text *out, const struct axes *x, int64_t size, char letter,
+void weights_digits(const struct weights *w, struct text *out, const struct axes *x, int64_t size, char ivar,
                     const char *index);
 /* weights_winograd.c: transforms, the function `chunk_sums` and, in the epilogue, from the sums at `at` to vec o[3][3]
  */

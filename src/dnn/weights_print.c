@@ -9,13 +9,13 @@ const char *weights_vector(const struct weights *w)
     return SAY("%sx%d", w->p.dtype == SOL_F64 ? "f64" : "f32", w->lanes);
 }
 
-void weights_digits(const struct weights *w, struct text *out, const struct axes *x, int64_t size, char letter,
+void weights_digits(const struct weights *w, struct text *out, const struct axes *x, int64_t size, char ivar,
                     const char *index)
 {
     (void)w;
     for (int i = 0; i < x->n; i++) {
         size /= x->at[i].size;
-        text_line(out, "const int64_t %c%d = %s / %lld %% %lld;", letter, i, index, (long long)size,
+        text_line(out, "const int64_t %c%d = %s / %lld %% %lld;", ivar, i, index, (long long)size,
                   (long long)x->at[i].size);
     }
 }

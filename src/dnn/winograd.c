@@ -19,19 +19,19 @@
 
 /* -- is it a square window? */
 
-static int64_t size_of(const struct winograd *w, int letter)
+static int64_t size_of(const struct winograd *w, int ivar)
 {
-    return w->p.loops->letters.at[letter].size;
+    return w->p.loops->ivars.at[ivar].size;
 }
 
-/* Is f P + d*K - p, of a letter of the pixels and one of the window? Their letters. */
+/* Is f P + d*K - p, of an index variable of the pixels and one of the window? Their index variables. */
 static bool is_window(const struct winograd *w, const struct affine *f, int *out_m, int *out_k, int64_t *out_dilation)
 {
     const struct problem *p = &w->p;
     if (f->n != 2) return false;
-    const int first = set_has(p->m, f->letter[0]) ? 0 : 1;
-    *out_m = f->letter[first];
-    *out_k = f->letter[1 - first];
+    const int first = set_has(p->m, f->ivar[0]) ? 0 : 1;
+    *out_m = f->ivar[first];
+    *out_k = f->ivar[1 - first];
     *out_dilation = f->coef[1 - first];
     return set_has(p->m, *out_m) && set_has(p->k, *out_k) && f->coef[first] == 1 && *out_dilation >= 1;
 }
@@ -75,7 +75,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
         *why = "the weights are not constant or not read once";
         if (!c->memory[p->b.tensor].constant || p->vector < 0) continue;
         if (!problem_packs_b(p)) continue;
-        *why = "groups, or values of letters";
+        *why = "groups, or values of index variables";
         if (p->batch || p->valued || !p->a.affine) continue;
         if (!find_window(w, why)) continue;
         *why = "channels are not one axis";
@@ -95,10 +95,10 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
 
 /* -- the products as a cluster */
 
-static void add_tensor(struct winograd *w, struct loops *l, const char *name, enum loops_role role,
+static void add_tensor(struct winograd *w, struct loops *loops, const char *name, enum loops_role role,
                        const int64_t *shape, int64_t s0, int64_t s1, int64_t s2)
 {
-    const int t = loops_tensor(l, name, role, w->p.dtype, 3, shape);
+    const int t = loops_tensor(loops, name, role, w->p.dtype, 3, shape);
     struct memory *m = &w->cluster.memory[t];
     m->stride[0] = s0, m->stride[1] = s1, m->stride[2] = s2;
     m->align = 64;
@@ -108,32 +108,33 @@ static void add_tensor(struct winograd *w, struct loops *l, const char *name, en
 static bool make_product(struct winograd *w, const struct blocking_options *o, const char **why)
 {
     struct arena *arena = w->p.arena;
-    struct loops *l = loops_create(arena, "product");
+    struct loops *loops = loops_create(arena, "product");
     const int64_t x = (int64_t)w->points * w->points, t = w->group, i = w->channels.size, n = w->outputs.size;
-    const int lx = loops_letter(l, "X", x), lt = t > 1 ? loops_letter(l, "T", t) : -1, li = loops_letter(l, "I", i),
-              ln = loops_letter(l, "O", n);
-    w->cluster = (struct cluster){.loops = l, .memory = NEW_ARRAY(arena, struct memory, 3)};
-    add_tensor(w, l, "v", LOOPS_INPUT, (int64_t[]){x, t, i}, w->v_plane, w->v_pitch, 1);
-    add_tensor(w, l, "u", LOOPS_INPUT, (int64_t[]){x, i, n}, i * n, n, 1);
-    add_tensor(w, l, "m", LOOPS_OUTPUT, (int64_t[]){x, t, n}, w->m_plane, w->m_pitch, 1);
-#define T_INDEX (lt < 0 ? ex_int(l, 0) : ex_letter(l, lt))
-    const int32_t v = ex_read(l, 0, ex_list(l, 3, (int32_t[]){ex_letter(l, lx), T_INDEX, ex_letter(l, li)}), 0);
-    const int32_t u =
-        ex_read(l, 1, ex_list(l, 3, (int32_t[]){ex_letter(l, lx), ex_letter(l, li), ex_letter(l, ln)}), 0);
-    const int32_t sum = ex_red(l, RED_SUM, UINT64_C(1) << li, 0, ex_binary(l, EX_MUL, v, u));
-    const int32_t index = ex_list(l, 3, (int32_t[]){ex_letter(l, lx), T_INDEX, ex_letter(l, ln)});
+    const int lx = loops_ivar(loops, "X", x), lt = t > 1 ? loops_ivar(loops, "T", t) : -1,
+              li = loops_ivar(loops, "I", i), ln = loops_ivar(loops, "O", n);
+    w->cluster = (struct cluster){.loops = loops, .memory = NEW_ARRAY(arena, struct memory, 3)};
+    add_tensor(w, loops, "v", LOOPS_INPUT, (int64_t[]){x, t, i}, w->v_plane, w->v_pitch, 1);
+    add_tensor(w, loops, "u", LOOPS_INPUT, (int64_t[]){x, i, n}, i * n, n, 1);
+    add_tensor(w, loops, "m", LOOPS_OUTPUT, (int64_t[]){x, t, n}, w->m_plane, w->m_pitch, 1);
+#define T_INDEX (lt < 0 ? ex_int(loops, 0) : ex_ivar(loops, lt))
+    const int32_t v =
+        ex_read(loops, 0, ex_list(loops, 3, (int32_t[]){ex_ivar(loops, lx), T_INDEX, ex_ivar(loops, li)}), 0);
+    const int32_t u = ex_read(
+        loops, 1, ex_list(loops, 3, (int32_t[]){ex_ivar(loops, lx), ex_ivar(loops, li), ex_ivar(loops, ln)}), 0);
+    const int32_t sum = ex_red(loops, RED_SUM, UINT64_C(1) << li, 0, ex_binary(loops, EX_MUL, v, u));
+    const int32_t index = ex_list(loops, 3, (int32_t[]){ex_ivar(loops, lx), T_INDEX, ex_ivar(loops, ln)});
 #undef T_INDEX
     const struct loops_stmt s = {.nout = 1, .out = {2}, .index = index, .value = sum};
-    loops_stmt(l, s);
+    loops_stmt(loops, s);
     return problem_make(arena, &w->cluster, false, &w->product, why) &&
            blocking_make(&w->product, w->target, o, &w->b, why);
 }
 
-/* Do letters that are one axis elsewhere lie in b as one run, too? */
+/* Do index variables that are one axis elsewhere lie in b as one run, too? */
 static bool one_run(const struct problem *p, const struct axis *x)
 {
     for (int i = 0; i + 1 < x->n; i++)
-        if (p->b.view.s[x->letter[i]] != p->b.view.s[x->letter[i + 1]] * p->loops->letters.at[x->letter[i + 1]].size)
+        if (p->b.view.s[x->ivar[i]] != p->b.view.s[x->ivar[i + 1]] * p->loops->ivars.at[x->ivar[i + 1]].size)
             return false;
     return true;
 }
@@ -221,79 +222,87 @@ double *winograd_weights_table(struct arena *arena, int points, int taps)
 }
 
 /* The weight of input channel i, output channel n and a tap, in the operand as it is in the graph. */
-static int32_t weight_at(const struct winograd *w, struct loops *l, int from, int32_t i, int32_t n, int row, int col)
+static int32_t weight_at(const struct winograd *w, struct loops *loops, int from, int32_t i, int32_t n, int row,
+                         int col)
 {
     const struct problem *p = &w->p;
-    int32_t letter[LOOPS_MAX_LETTERS] = {0};
-    for (int k = 0; k < w->channels.n; k++) letter[w->channels.letter[k]] = axis_digit_ex(p, &w->channels, k, l, i);
-    for (int k = 0; k < w->outputs.n; k++) letter[w->outputs.letter[k]] = axis_digit_ex(p, &w->outputs, k, l, n);
-    letter[w->tap_rows] = ex_letter(l, row);
-    letter[w->tap_cols] = ex_letter(l, col);
+    int32_t ivar[LOOPS_MAX_IVARS] = {0};
+    for (int k = 0; k < w->channels.n; k++) ivar[w->channels.ivar[k]] = axis_digit_ex(p, &w->channels, k, loops, i);
+    for (int k = 0; k < w->outputs.n; k++) ivar[w->outputs.ivar[k]] = axis_digit_ex(p, &w->outputs, k, loops, n);
+    ivar[w->tap_rows] = ex_ivar(loops, row);
+    ivar[w->tap_cols] = ex_ivar(loops, col);
     int *tensor = NEW_ARRAY(p->arena, int, p->loops->tensors.n);
     tensor[p->b.tensor] = from;
-    return ex_copy(l, p->loops, p->b.view.node, letter, tensor);
+    return ex_copy(loops, p->loops, p->b.view.node, ivar, tensor);
 }
 
 /* A statement t[at.. x y] = value; the reading of t behind it. */
-static int32_t step(struct loops *l, const char *name, enum sol_dtype dtype, const int32_t at[4], int x, int y,
+static int32_t step(struct loops *loops, const char *name, enum sol_dtype dtype, const int32_t at[4], int x, int y,
                     int32_t value)
 {
     int64_t shape[6];
     int32_t index[6];
     for (int d = 0; d < 4; d++) {
         index[d] = at[d];
-        shape[d] = ex_letters(l, at[d]) ? l->letters.at[__builtin_ctzll(ex_letters(l, at[d]))].size : 1;
+        shape[d] = ex_ivars(loops, at[d]) ? loops->ivars.at[__builtin_ctzll(ex_ivars(loops, at[d]))].size : 1;
     }
-    index[4] = ex_letter(l, x), shape[4] = l->letters.at[x].size;
-    index[5] = ex_letter(l, y), shape[5] = l->letters.at[y].size;
-    const int t = loops_tensor(l, name, LOOPS_TEMP, dtype, 6, shape);
-    const struct loops_stmt s = {
-        .nout = 1, .out = {(uint16_t)t}, .index = ex_list(l, 6, index), .value = value, .label = "winograd weights"};
-    loops_stmt(l, s);
-    return ex_read(l, t, s.index, 0);
+    index[4] = ex_ivar(loops, x), shape[4] = loops->ivars.at[x].size;
+    index[5] = ex_ivar(loops, y), shape[5] = loops->ivars.at[y].size;
+    const int t = loops_tensor(loops, name, LOOPS_TEMP, dtype, 6, shape);
+    const struct loops_stmt s = {.nout = 1,
+                                 .out = {(uint16_t)t},
+                                 .index = ex_list(loops, 6, index),
+                                 .value = value,
+                                 .label = "winograd weights"};
+    loops_stmt(loops, s);
+    return ex_read(loops, t, s.index, 0);
 }
 
 /* sum[k] g[to k] * value */
-static int32_t transform(struct loops *l, int g, int to, int k, int32_t value)
+static int32_t transform(struct loops *loops, int g, int to, int k, int32_t value)
 {
-    const int32_t factor = ex_read(l, g, ex_list(l, 2, (int32_t[]){ex_letter(l, to), ex_letter(l, k)}), 0);
-    return ex_red(l, RED_SUM, UINT64_C(1) << k, 0, ex_binary(l, EX_MUL, factor, value));
+    const int32_t factor = ex_read(loops, g, ex_list(loops, 2, (int32_t[]){ex_ivar(loops, to), ex_ivar(loops, k)}), 0);
+    return ex_red(loops, RED_SUM, UINT64_C(1) << k, 0, ex_binary(loops, EX_MUL, factor, value));
 }
 
-/* A pack is loops over letters: Q chunks, P panels, I channels of a chunk, J lanes of a panel, K and L the window's
- * rows and columns. */
-enum { CHUNK, PANEL, CHANNEL, LANE, PACK_LETTERS };
+/* A pack is loops over index variables: Q chunks, P panels, I channels of a chunk, J lanes of a panel, K and L the
+ * window's rows and columns. */
+enum { CHUNK, PANEL, CHANNEL, LANE, PACK_IVARS };
 struct pack {
     struct loops *l;
     int to, row, col;
-    int32_t index[PACK_LETTERS];
+    int32_t index[PACK_IVARS];
 };
 
-static int32_t pack_letter(struct loops *l, const char *name, int64_t size)
+static int32_t pack_ivar(struct loops *loops, const char *name, int64_t size)
 {
-    return size == 1 ? ex_int(l, 0) : ex_letter(l, loops_letter(l, name, size));
+    return size == 1 ? ex_int(loops, 0) : ex_ivar(loops, loops_ivar(loops, name, size));
 }
 
-/* Begins a pack of that shape; returns the weight at its letters, 0 where there is none. */
+/* Begins a pack of that shape; returns the weight at its index variables, 0 where there is none. */
 static int32_t pack_begin(const struct winograd *w, struct pack *k, const int64_t shape[6])
 {
     const struct blocking *b = &w->b;
     const struct loops_tensor *t = &w->p.loops->tensors.at[w->p.b.tensor];
-    const int64_t size[PACK_LETTERS] = {b->nchunk, b->panels, b->len, b->width};
+    const int64_t size[PACK_IVARS] = {b->nchunk, b->panels, b->len, b->width};
     static const char *const names[] = {"Q", "P", "I", "J"};
-    struct loops *l = k->l = loops_create(w->p.arena, "winograd");
+    struct loops *loops = k->l = loops_create(w->p.arena, "winograd");
     int32_t guard[2];
     int nguard = 0;
-    const int from = loops_tensor(l, "w", LOOPS_INPUT, t->dtype, t->ndim, t->shape);
-    k->to = loops_tensor(l, "packed", LOOPS_OUTPUT, t->dtype, 6, shape);
-    for (int i = 0; i < PACK_LETTERS; i++) k->index[i] = pack_letter(l, names[i], size[i]);
-    k->row = loops_letter(l, "K", w->taps), k->col = loops_letter(l, "L", w->taps);
-    const int32_t i = ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, ex_int(l, b->len), k->index[CHUNK]), k->index[CHANNEL]);
-    const int32_t n = ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, ex_int(l, b->width), k->index[PANEL]), k->index[LANE]);
-    if (b->nchunk * b->len > w->channels.size) guard[nguard++] = ex_cmp(l, CMP_LT, i, ex_int(l, w->channels.size));
-    if (b->panels * b->width > w->outputs.size) guard[nguard++] = ex_cmp(l, CMP_LT, n, ex_int(l, w->outputs.size));
-    const int32_t value = weight_at(w, l, from, i, n, k->row, k->col);
-    return nguard ? ex_red(l, RED_SUM, 0, ex_logic(l, EX_AND, nguard, guard), value) : value;
+    const int from = loops_tensor(loops, "w", LOOPS_INPUT, t->dtype, t->ndim, t->shape);
+    k->to = loops_tensor(loops, "packed", LOOPS_OUTPUT, t->dtype, 6, shape);
+    for (int i = 0; i < PACK_IVARS; i++) k->index[i] = pack_ivar(loops, names[i], size[i]);
+    k->row = loops_ivar(loops, "K", w->taps), k->col = loops_ivar(loops, "L", w->taps);
+    const int32_t i =
+        ex_binary(loops, EX_ADD, ex_binary(loops, EX_MUL, ex_int(loops, b->len), k->index[CHUNK]), k->index[CHANNEL]);
+    const int32_t n =
+        ex_binary(loops, EX_ADD, ex_binary(loops, EX_MUL, ex_int(loops, b->width), k->index[PANEL]), k->index[LANE]);
+    if (b->nchunk * b->len > w->channels.size)
+        guard[nguard++] = ex_cmp(loops, CMP_LT, i, ex_int(loops, w->channels.size));
+    if (b->panels * b->width > w->outputs.size)
+        guard[nguard++] = ex_cmp(loops, CMP_LT, n, ex_int(loops, w->outputs.size));
+    const int32_t value = weight_at(w, loops, from, i, n, k->row, k->col);
+    return nguard ? ex_red(loops, RED_SUM, 0, ex_logic(loops, EX_AND, nguard, guard), value) : value;
 }
 
 static struct loops *pack_end(struct pack *k, const int32_t index[6], int32_t value)
@@ -316,11 +325,11 @@ static struct loops *pack_transformed(const struct winograd *w)
     int32_t value = pack_begin(w, &k, (int64_t[]){w->points, w->points, b->nchunk, b->panels, b->len, b->width});
     const int g = loops_table(k.l, "g", SOL_F64, 2, (int64_t[]){w->points, w->taps},
                               winograd_weights_table(w->p.arena, w->points, w->taps));
-    const int up = loops_letter(k.l, "A", w->points), across = loops_letter(k.l, "B", w->points);
+    const int up = loops_ivar(k.l, "A", w->points), across = loops_ivar(k.l, "B", w->points);
     value = step(k.l, "taps", w->p.dtype, k.index, k.row, k.col, value);
     value = step(k.l, "rows", w->p.dtype, k.index, up, k.col, transform(k.l, g, up, k.row, value));
     return pack_end(&k,
-                    (int32_t[]){ex_letter(k.l, up), ex_letter(k.l, across), k.index[CHUNK], k.index[PANEL],
+                    (int32_t[]){ex_ivar(k.l, up), ex_ivar(k.l, across), k.index[CHUNK], k.index[PANEL],
                                 k.index[CHANNEL], k.index[LANE]},
                     transform(k.l, g, across, k.col, value));
 }
@@ -332,8 +341,8 @@ static struct loops *pack_plain(const struct winograd *w)
     struct pack k;
     const int32_t value = pack_begin(w, &k, (int64_t[]){b->panels, b->nchunk, b->len, w->taps, w->taps, b->width});
     return pack_end(&k,
-                    (int32_t[]){k.index[PANEL], k.index[CHUNK], k.index[CHANNEL], ex_letter(k.l, k.row),
-                                ex_letter(k.l, k.col), k.index[LANE]},
+                    (int32_t[]){k.index[PANEL], k.index[CHUNK], k.index[CHANNEL], ex_ivar(k.l, k.row),
+                                ex_ivar(k.l, k.col), k.index[LANE]},
                     value);
 }
 

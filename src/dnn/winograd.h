@@ -19,12 +19,12 @@ struct winograd {
     int m, points;       /* outputs and inputs of a tile in one dimension */
     int taps;            /* of the window, likewise */
     int64_t dilation[2]; /* pixels from one tap to the next, and from one output of a tile to the next: rows, columns */
-    int rows, cols;      /* letters of the pixels, */
+    int rows, cols;      /* index variables of the pixels, */
     int tap_rows, tap_cols; /* of the window */
     int row_dim, col_dim;   /* of a */
-    struct axes images;     /* the other M letters */
-    struct axis outputs;    /* the N letters, likewise */
-    struct axis channels;   /* of a: the K letters but the window's, as one axis */
+    struct axes images;     /* the other M index variables */
+    struct axis outputs;    /* the N index variables, likewise */
+    struct axis channels;   /* of a: the K index variables but the window's, as one axis */
     bool weights;           /* a step of its own transforms them, the first; else they are packed: transformed, but
                                for PANEL, which has them as they are, in its order */
     int64_t tile_rows, tile_cols, nimage, tiles; /* tiles: of all images */

@@ -262,7 +262,7 @@ static void output_any(const struct winograd *w, struct text *out)
     out->indent++;
     tile_digits(w, out);
     for (int k = 0; k < 2; k++) {
-        const long long size = p->loops->letters.at[k ? w->cols : w->rows].size;
+        const long long size = p->loops->ivars.at[k ? w->cols : w->rows].size;
         text_line(out, "const int64_t %s = least(%d, %s);", k ? "cols" : "rows", w->m,
                   steps(w, k, SAY("%lld - %s", size, k ? "col" : "row")));
     }

@@ -5,7 +5,7 @@
 
 #include "grad/grad.h"
 
-/* Where in a statement we are: the letters that run, and what must hold. */
+/* Where in a statement we are: the index variables that run, and what must hold. */
 struct site {
     uint64_t ctx;
     int nguard;
@@ -51,26 +51,26 @@ static int32_t read_at(struct loops *w, int tensor, int32_t index)
     return ex_read(w, tensor, list_of(w, index), 0);
 }
 
-/* A copy of the nodes in which the letters of `bound` are fresh ones, which are added to *out_fresh. */
+/* A copy of the nodes in which the index variables of `bound` are fresh ones, which are added to *out_fresh. */
 struct renaming {
-    int32_t map[LOOPS_MAX_LETTERS];
+    int32_t map[LOOPS_MAX_IVARS];
     uint64_t fresh;
 };
 
-static bool rename_letters(struct adjoint *a, uint64_t bound, struct renaming *r)
+static bool rename_ivars(struct adjoint *a, uint64_t bound, struct renaming *r)
 {
     struct loops *w = a->w;
-    int n = w->letters.n;
+    int n = w->ivars.n;
     r->fresh = 0;
-    if (n + __builtin_popcountll(bound) > LOOPS_MAX_LETTERS) return false;
+    if (n + __builtin_popcountll(bound) > LOOPS_MAX_IVARS) return false;
     for (int i = 0; i < n; i++) {
         if (bound >> i & 1) {
-            struct loops_letter old = w->letters.at[i];
-            int fresh = loops_letter(w, old.name, old.size);
-            r->map[i] = ex_letter(w, fresh);
+            struct loops_ivar old = w->ivars.at[i];
+            int fresh = loops_ivar(w, old.name, old.size);
+            r->map[i] = ex_ivar(w, fresh);
             r->fresh |= UINT64_C(1) << fresh;
         } else {
-            r->map[i] = ex_letter(w, i);
+            r->map[i] = ex_ivar(w, i);
         }
     }
     return true;
@@ -115,13 +115,13 @@ static void add_guard(struct adjoint *a, struct site *s, int32_t cond)
     }
 }
 
-/* The position of the bound letters, as maxat counts: row-major by letter number. */
+/* The position of the bound index variables, as maxat counts: row-major by index variable number. */
 static int32_t position(struct loops *w, const int32_t *map, uint64_t bound)
 {
     int32_t p = ex_int(w, 0);
-    for (int i = 0; i < LOOPS_MAX_LETTERS; i++) {
+    for (int i = 0; i < LOOPS_MAX_IVARS; i++) {
         if (!(bound >> i & 1)) continue;
-        p = ex_binary(w, EX_MUL, p, ex_int(w, w->letters.at[i].size));
+        p = ex_binary(w, EX_MUL, p, ex_int(w, w->ivars.at[i].size));
         p = ex_binary(w, EX_ADD, p, map[i]);
     }
     return p;
@@ -131,19 +131,19 @@ static int32_t position(struct loops *w, const int32_t *map, uint64_t bound)
 static int32_t population(struct adjoint *a, const struct ex *e)
 {
     struct renaming r;
-    if (!e->a) return ex_real(a->w, (double)letters_points(a->w, e->u.bound));
-    if (!rename_letters(a, e->u.bound, &r)) {
+    if (!e->a) return ex_real(a->w, (double)ivars_points(a->w, e->u.bound));
+    if (!rename_ivars(a, e->u.bound, &r)) {
         grad_refuse(a, "it has more loops than a row can name");
         return ex_real(a->w, 1);
     }
     return ex_red(a->w, RED_SUM, r.fresh, renamed(a, &r, e->a), ex_int(a->w, 1));
 }
 
-/* The value of a reduction below the top of a statement, computed again with letters of its own. */
+/* The value of a reduction below the top of a statement, computed again with index variables of its own. */
 static int32_t again(struct adjoint *a, const struct ex *e)
 {
     struct renaming r;
-    if (!rename_letters(a, e->u.bound, &r)) return 0;
+    if (!rename_ivars(a, e->u.bound, &r)) return 0;
     return ex_red(a->w, e->op, r.fresh, renamed(a, &r, e->a), renamed(a, &r, e->b));
 }
 
@@ -153,7 +153,7 @@ static void go_extreme(struct adjoint *a, const struct site *s, const struct ex 
     struct loops *w = a->w;
     struct renaming count;
     int32_t own = s->own ? s->own : again(a, e);
-    if (!own || !rename_letters(a, e->u.bound, &count)) {
+    if (!own || !rename_ivars(a, e->u.bound, &count)) {
         grad_refuse(a, "it has more loops than a row can name");
         return;
     }
@@ -170,7 +170,7 @@ static void go_product(struct adjoint *a, const struct site *s, const struct ex 
 {
     struct loops *w = a->w;
     struct renaming o;
-    if (!rename_letters(a, e->u.bound, &o)) {
+    if (!rename_ivars(a, e->u.bound, &o)) {
         grad_refuse(a, "it has more loops than a row can name");
         return;
     }
@@ -190,7 +190,7 @@ static void go_reduction(struct adjoint *a, const struct site *s, int32_t node, 
     struct loops *w = a->w;
     struct ex e = w->ex.at[node];
     struct renaming r;
-    if (!rename_letters(a, e.u.bound, &r)) {
+    if (!rename_ivars(a, e.u.bound, &r)) {
         grad_refuse(a, "it has more loops than a row can name");
         return;
     }
@@ -317,7 +317,7 @@ void adjoint_statement(struct adjoint *a, const struct loops_stmt *st)
         if (d >= 0 && w->tensors.at[d].user) adj[o] = read_at(w, d, st->index), any = true;
     }
     if (!any) return;
-    struct site s = {.ctx = stmt_letters(w, st), .own = read_at(w, st->out[0], st->index)};
+    struct site s = {.ctx = stmt_ivars(w, st), .own = read_at(w, st->out[0], st->index)};
     if (st->nout > 1) s.own2 = read_at(w, st->out[1], st->index);
     const struct ex *e = &w->ex.at[st->value];
     if (e->kind == EX_RED && e->op != RED_SUM)
@@ -330,13 +330,13 @@ void adjoint_statement(struct adjoint *a, const struct loops_stmt *st)
 
 static void begin(struct adjoint *a, const bool *want)
 {
-    const struct loops *l = a->layer->loops;
-    struct loops *w = a->w = loops_copy(a->g->arena, l);
-    a->d = NEW_ARRAY(w->arena, int, l->tensors.n + 1);
-    a->active = NEW_ARRAY(w->arena, bool, l->tensors.n + 1);
-    a->exposed = NEW_ARRAY(w->arena, bool, l->tensors.n + 1);
+    const struct loops *loops = a->layer->loops;
+    struct loops *w = a->w = loops_copy(a->g->arena, loops);
+    a->d = NEW_ARRAY(w->arena, int, loops->tensors.n + 1);
+    a->active = NEW_ARRAY(w->arena, bool, loops->tensors.n + 1);
+    a->exposed = NEW_ARRAY(w->arena, bool, loops->tensors.n + 1);
     int in = 0, out = 0;
-    for (int i = 0; i < l->tensors.n; i++) {
+    for (int i = 0; i < loops->tensors.n; i++) {
         const struct loops_tensor *t = &w->tensors.at[i];
         a->d[i] = -1;
         if (t->role == LOOPS_INPUT) {
@@ -398,7 +398,7 @@ bool term_is_map(const struct adjoint *a, const struct term *t)
     for (int d = 0; d < to->ndim; d++) {
         const struct ex *e = &a->w->ex.at[t->index[d]];
         if (to->shape[d] == 1) continue;
-        if (e->kind != EX_LETTER || t->rest[d] < to->shape[d] || seen >> e->tensor & 1) return false;
+        if (e->kind != EX_IVAR || t->rest[d] < to->shape[d] || seen >> e->tensor & 1) return false;
         seen |= UINT64_C(1) << e->tensor;
     }
     return true;
@@ -408,7 +408,7 @@ static void join_maps(struct adjoint *a, struct term *into, struct term *t)
 {
     struct loops *w = a->w;
     for (int d = 0; d < w->tensors.at[t->tensor].ndim; d++)
-        if (w->ex.at[t->index[d]].kind == EX_LETTER) term_replace(a, t, w->ex.at[t->index[d]].tensor, into->index[d]);
+        if (w->ex.at[t->index[d]].kind == EX_IVAR) term_replace(a, t, w->ex.at[t->index[d]].tensor, into->index[d]);
     into->value = ex_binary(w, EX_ADD, term_sum(a, into), term_sum(a, t));
     into->nguard = into->nbound = 0;
     into->ctx = 0;
@@ -425,10 +425,10 @@ static sol_status gather(struct adjoint *a, struct term *t, bool borders, struct
 {
     struct loops *w = a->w;
     struct sol_tensor *part;
-    int n, letters = w->letters.n;
+    int n, ivars = w->ivars.n;
     TRY(window_term(a, t));
     TRY(solve_term(a, t, to->piece, GRAD_MAX_PIECES, &n));
-    bool map = !to->piece->ctx || (borders && letters_points(w, to->piece->ctx) <= GRAD_BORDER);
+    bool map = !to->piece->ctx || (borders && ivars_points(w, to->piece->ctx) <= GRAD_BORDER);
     if (n == 1 && map && term_is_map(a, to->piece)) { /* such terms can be one */
         if (to->any) join_maps(a, &to->maps, to->piece);
         if (!to->any) to->maps = to->piece[0];
@@ -437,7 +437,7 @@ static sol_status gather(struct adjoint *a, struct term *t, bool borders, struct
     }
     TRY(write_terms(a, to->piece, n, &part));
     TRY(plus(a, to->sum, part, &to->sum));
-    loops_drop_letters(w, letters); /* what is written needs its own no more */
+    loops_drop_ivars(w, ivars); /* what is written needs its own no more */
     return SOL_OK;
 }
 
@@ -505,7 +505,7 @@ static bool reach(struct adjoint *a, int first, int nterm)
 static sol_status expose(struct adjoint *a)
 {
     struct loops *w = a->w;
-    int n = a->layer->loops->tensors.n, letters = w->letters.n;
+    int n = a->layer->loops->tensors.n, ivars = w->ivars.n;
     void **user = NEW_ARRAY(w->arena, void *, n + 1);
     for (int i = 0; i < n; i++)
         if (a->d[i] >= 0) user[i] = w->tensors.at[a->d[i]].user;
@@ -515,7 +515,7 @@ static sol_status expose(struct adjoint *a)
         if (!reach(a, i, before)) continue;
         i = w->stmts.n; /* a scan: once more */
         a->terms.n = 0;
-        loops_drop_letters(w, letters);
+        loops_drop_ivars(w, ivars);
     }
     for (int i = 0; i < a->terms.n; i++) {
         const struct term *t = &a->terms.at[i];
@@ -524,7 +524,7 @@ static sol_status expose(struct adjoint *a)
         for (int k = 0; k < t->npin; k++) ex_walk(w, t->pin[k].f, mark_exposed, a);
     }
     a->terms.n = 0;
-    loops_drop_letters(w, letters); /* a row can name so many only */
+    loops_drop_ivars(w, ivars); /* a row can name so many only */
     for (int i = 0; i < n; i++)
         if (a->d[i] >= 0) loops_set_user(w, a->d[i], user[i]);
     TRY(a->refused);
@@ -557,8 +557,7 @@ sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_te
         const struct loops_stmt *s = &a.w->stmts.at[i];
         if (s->scan_step) {
             int first = i;
-            while (first && s[first - 1 - i].scan_step == s->scan_step &&
-                   s[first - 1 - i].scan_letter == s->scan_letter)
+            while (first && s[first - 1 - i].scan_step == s->scan_step && s[first - 1 - i].scan_ivar == s->scan_ivar)
                 first--;
             TRY(adjoint_scan(&a, first, i));
             i = first;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "grad/keep.h"
+#include "grad/checkpoint.h"
 
 enum { MOST_POWERS = 32 };
 struct change {
@@ -17,7 +17,7 @@ struct event { /* from this place on there is so much more */
     int64_t bytes;
 };
 struct trials {
-    struct keep *k;
+    struct checkpointing *k;
     int n;                         /* places */
     int64_t *highest[MOST_POWERS]; /* [p][i]: of the places i .. i + 2^p - 1 */
     VECTOR(struct fact *) queue;   /* whose demand may change, the last of the facts at the end */
@@ -54,12 +54,12 @@ static void enqueue(struct trials *t, struct fact *f)
     t->queue.at[at] = f;
 }
 
-static struct demand demand_now(const struct keep *k, const struct fact *f)
+static struct demand demand_now(const struct checkpointing *k, const struct fact *f)
 {
     struct demand n = {f->first, f->last, f->readers, 0, f->by_map};
     for (int i = 0; i < f->nuser; i++) {
         const struct demand *of = &k->demand[f->user[i]->t->id];
-        if (keep_demands(f->user[i], of)) keep_demand(&n, f->user[i], of);
+        if (checkpoint_demands(f->user[i], of)) checkpoint_demand(&n, f->user[i], of);
     }
     return n;
 }
@@ -84,16 +84,16 @@ static void change(struct trials *t, struct fact *f, struct demand now, bool giv
 {
     struct demand *n = &t->k->demand[f->t->id];
     const struct change c = {f, *n};
-    const struct share before = keep_share(f, n);
-    bool passes = keep_demands(f, n);
+    const struct share before = checkpoint_share(f, n);
+    bool passes = checkpoint_demands(f, n);
     PUSH(t->k->g->arena, t->changes, c);
     *n = now;
     if (given_up) f->kept = false;
-    const struct share after = keep_share(f, n);
+    const struct share after = checkpoint_share(f, n);
     t->ns += after.ns - before.ns;
     push_events(t, &before, -1);
     push_events(t, &after, 1);
-    passes |= keep_demands(f, n);
+    passes |= checkpoint_demands(f, n);
     for (int d = 0; passes && d < f->ndep; d++) enqueue(t, f->dep[d]);
 }
 
@@ -119,7 +119,7 @@ static int64_t peak(struct trials *t)
 /* What backward would need without f. */
 static int64_t try_without(struct trials *t, struct fact *f)
 {
-    struct keep *k = t->k;
+    struct checkpointing *k = t->k;
     t->queue.n = t->changes.n = t->events.n = 0;
     t->ns = 0;
     change(t, f, k->demand[f->t->id], true);
@@ -134,7 +134,7 @@ static int64_t try_without(struct trials *t, struct fact *f)
     return bytes;
 }
 
-int keep_give_up(struct keep *k, int most, struct fact **out)
+int checkpoint_give_up(struct checkpointing *k, int most, struct fact **out)
 {
     if (!k->trials) k->trials = NEW(k->g->arena, struct trials);
     struct trials *t = k->trials;

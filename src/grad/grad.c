@@ -132,8 +132,8 @@ sol_status grad_zeros(struct sol_graph *g, const char *name, enum sol_dtype dtyp
                       struct sol_tensor **out)
 {
     struct sol_layer *l;
-    struct row_attr fill[] = {{.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape},
-                              {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(dtype)->name}};
+    struct opdef_attr fill[] = {{.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape},
+                                {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(dtype)->name}};
     TRY(graph_add(g, NULL,
                   &(struct new_layer){.kind = "Fill", .nin = 0, .attrs = &(struct attrs){2, fill}, .name = name}, &l));
     *out = l->out[0];

@@ -3,15 +3,11 @@
  *   grad.c     the graph: which layers carry a gradient; sums of what comes from several readers
  *   adjoint.c  one layer: each place that reads a tensor contributes a *term*
  *   scan.c     a recurrence: a scan from the other end
- *   solve.c    a term says f(letters) == Q; letters are replaced until that is an index, a guard, or nothing
- *   window.c   the inverse of an integer function that is not affine, where it is a short range
- *   invert.c   any other, as tables
- *   scatter.c  reads whose place is data
- *   write.c    terms to layers of kind Row
- *   keep.c     what forward keeps, and what backward computes again instead
- *   again.c    computing it again
- *   rules.c    layers whose gradient is not made of their loops
- *   linear.c   those that take matrices apart
+ *   solve.c    a term says f(index variables) == Q; index variables are replaced until that is an index, a guard, or
+ * nothing window.c   the inverse of an integer function that is not affine, where it is a short range invert.c   any
+ * other, as tables scatter.c  reads whose place is data write.c    terms to layers of kind Row checkpoint.c     what
+ * forward keeps, and what backward computes again instead rematerialize.c    computing it again rules.c    layers whose
+ * gradient is not made of their loops linear.c   those that take matrices apart
  *
  * For `y[O] = sum[R | g] a[f(O,R)] * b[h(O,R)]` the gradient of a is the gather
  * `da[Q] = sum[O R | g and f(O,R)==Q] dy[O] * b[h(O,R)]`: every element has one writer, whatever the layer is, so there
@@ -25,7 +21,8 @@
 
 /* -- one layer at a time; private to the folder from here on */
 
-struct pin { /* f == q: an index of the tensor whose gradient it is; q a letter's node, or a number where the size is 1
+struct pin { /* f == q: an index of the tensor whose gradient it is; q an index variable's node, or a number where the
+              * size is 1
               */
     int32_t f, q; /* q 0: the index of this dimension */
     int64_t size;
@@ -35,7 +32,8 @@ struct bound { /* 0 <= e < size */
     int64_t size;
 };
 #define GRAD_MAX_PINS (3 * SOL_MAX_DIMS) /* a pin may fall into several */
-/* d tensor[index] += sum over the letters `ctx`, where bounds and guards hold, of value. All nodes are in `w`. */
+/* d tensor[index] += sum over the index variables `ctx`, where bounds and guards hold, of value. All nodes are in `w`.
+ */
 struct term {
     int tensor;
     uint64_t ctx;
@@ -47,17 +45,18 @@ struct term {
     int32_t index[SOL_MAX_DIMS]; /* what is written, by dimension; 0: not known yet */
     int64_t rest[SOL_MAX_DIMS];  /* elements from here on are not written by the index, and are 0; the size: none */
 };
-struct formula { /* a table of the rows that read it: tensor[letter] = value */
-    int tensor, letter;
+struct formula { /* a table of the rows that read it: tensor[index variable] = value */
+    int tensor, ivar;
     int32_t value;
 };
 struct adjoint {
     struct sol_graph *g;
     struct sol_layer *layer;
-    struct loops *w; /* the layer's letters and tensors by their numbers (tensors[i].user: of the graph), and more */
-    int *d;          /* by tensor of the layer: tensor of w that is its gradient, -1: none */
-    bool *active;    /* by tensor of the layer: does a gradient go through it? */
-    bool *exposed;   /* by tensor of the layer: a temp that a gradient reads */
+    struct loops
+        *w; /* the layer's index variables and tensors by their numbers (tensors[i].user: of the graph), and more */
+    int *d; /* by tensor of the layer: tensor of w that is its gradient, -1: none */
+    bool *active;  /* by tensor of the layer: does a gradient go through it? */
+    bool *exposed; /* by tensor of the layer: a temp that a gradient reads */
     VECTOR(struct term) terms;
     VECTOR(struct formula) formulas;
     sol_status refused; /* by grad_refuse: what walks expressions goes on, and the layer fails in the end */
@@ -73,7 +72,7 @@ sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_te
 /* The terms of one statement: of each place that it reads, where a gradient of what it writes has a `user`. */
 void adjoint_statement(struct adjoint *a, const struct loops_stmt *s);
 enum { GRAD_MAX_PIECES = 256, GRAD_MAX_RUNS = 27, GRAD_BORDER = 64 }; /* of a term */
-/* A solved term whose index is letters, each once, over the whole tensor, its sum included. */
+/* A solved term whose index is index variables, each once, over the whole tensor, its sum included. */
 bool term_is_map(const struct adjoint *a, const struct term *t);
 /* A `user` while it is only asked whether there will be one: any pointer. */
 #define GRAD_SOMEBODY(a) ((struct sol_tensor *)(a))
@@ -90,8 +89,8 @@ sol_status solve_term(struct adjoint *a, const struct term *t, struct term *out,
 /* Where dimension d of the gradient is written: the index, made if there is none yet. */
 int32_t term_pinned(struct adjoint *a, struct term *t, int d);
 void term_bound(struct adjoint *a, struct term *t, int32_t e, int64_t size); /* 0 <= e < size holds, or nothing comes */
-/* Puts a node of w in place of a letter, which goes from the context. */
-void term_replace(struct adjoint *a, struct term *t, int letter, int32_t node);
+/* Puts a node of w in place of an index variable, which goes from the context. */
+void term_replace(struct adjoint *a, struct term *t, int ivar, int32_t node);
 /* The sum that the term is, as one node. */
 int32_t term_sum(struct adjoint *a, const struct term *t);
 
@@ -99,17 +98,18 @@ int32_t term_sum(struct adjoint *a, const struct term *t);
 bool term_scatters(const struct adjoint *a, const struct term *t);
 sol_status write_scattered(struct adjoint *a, const struct term *t, struct sol_tensor **out_d);
 
-/* window.c: the letters of pins that no rule of solve.c fits, replaced by short ranges with weights; parts of the sum
- * may become layers. */
+/* window.c: the index variables of pins that no rule of solve.c fits, replaced by short ranges with weights; parts of
+ * the sum may become layers. */
 sol_status window_term(struct adjoint *a, struct term *t);
 /* The term as a sum of terms t[0 .. *out_n-1] of which each reads one range of the results, that goes by steps of 1, -1
  * or 0: at most `room`. False: it is not made of such. */
 bool pieces_term(struct adjoint *a, struct term *t, int room, int *out_n);
 
-/* invert.c: an expression without data for all values of n letters, row-major: int64_t, or double of what is real */
-sol_status grad_tabulate(struct adjoint *a, int32_t f, int n, const int *letter, void *values);
-/* The inverse of f, a function of letters of ctx, as tables in `w` (constants of the graph): letters are
- * replaced by reads of them. False: it cannot be done. */
+/* invert.c: an expression without data for all values of n index variables, row-major: int64_t, or double of what is
+ * real */
+sol_status grad_tabulate(struct adjoint *a, int32_t f, int n, const int *ivar, void *values);
+/* The inverse of f, a function of index variables of ctx, as tables in `w` (constants of the graph): index variables
+ * are replaced by reads of them. False: it cannot be done. */
 bool invert_pin(struct adjoint *a, struct term *t, int pin, int32_t q);
 
 /* write.c */
@@ -136,27 +136,27 @@ sol_status write_exposed(struct adjoint *a);
 
 /* The statement that writes tensor t of the graph, as a layer in front of `before`; user[i]: what stands for tensor i
  * of its layer's loops. */
-sol_status write_again(struct sol_graph *g, struct sol_layer *before, struct sol_tensor *t, int stmt,
+sol_status write_remat(struct sol_graph *g, struct sol_layer *before, struct sol_tensor *t, int stmt,
                        struct sol_tensor *const *user, struct sol_tensor **out_t);
 
-/* keep.c: what forward keeps, level by level; in the graph's arena, for the graph as it is now. */
+/* checkpoint.c: what forward keeps, level by level; in the graph's arena, for the graph as it is now. */
 struct fact;
 struct demand;
 struct trials;
-struct keep_level {
+struct checkpoint_level {
     int64_t bytes; /* that backward needs, an estimate */
     double cost;   /* ns of what is computed again, an estimate */
     int dropped;   /* how many of `dropped` below are not kept any more */
 };
-enum { KEEP_ALL, KEEP_SOURCES };
-enum { KEEP_SMALL = 8 }; /* a tensor this many times smaller than what is made of it costs nothing to keep */
-struct keep {
+enum { CHECKPOINT_ALL, CHECKPOINT_SOURCES };
+enum { CHECKPOINT_SMALL = 8 }; /* a tensor this many times smaller than what is made of it costs nothing to keep */
+struct checkpointing {
     struct sol_graph *g;
     int ntensors, nlayers;
     uint8_t *program;   /* by layer */
     struct fact **fact; /* by tensor: of what forward computes */
     VECTOR(struct fact *) facts;
-    VECTOR(struct keep_level) levels;
+    VECTOR(struct checkpoint_level) levels;
     int balanced;                  /* up to this level it takes no time to speak of */
     int small;                     /* from this level on time is worth more than memory */
     int nplace;                    /* layers of backward */
@@ -166,17 +166,18 @@ struct keep {
     VECTOR(struct fact *) dropped; /* beyond KEEP_SOURCES, in order */
 };
 /* With the levels KEEP_ALL and KEEP_SOURCES, at the latter. */
-sol_status keep_make(struct sol_graph *g, struct keep **out_k);
-void keep_levels(struct keep *k); /* finds the others, the last of which keeps least, `balanced` and `small` */
-void keep_level(struct keep *k, int level);
-bool keeps(const struct keep *k, const struct sol_tensor *t);
-enum program keep_program(const struct keep *k, const struct sol_layer *l);
+sol_status checkpoint_make(struct sol_graph *g, struct checkpointing **out_k);
+void checkpoint_levels(
+    struct checkpointing *k); /* finds the others, the last of which keeps least, `balanced` and `small` */
+void checkpoint_level(struct checkpointing *k, int level);
+bool checkpoint_keeps(const struct checkpointing *k, const struct sol_tensor *t);
+enum program checkpoint_program(const struct checkpointing *k, const struct sol_layer *l);
 
-/* again.c: what is not kept is computed again. */
-sol_status grad_recompute(struct sol_graph *g, const struct keep *k);
+/* rematerialize.c: what is not kept is computed again. */
+sol_status grad_recompute(struct sol_graph *g, const struct checkpointing *k);
 /* The statement that makes t by itself, -1: none does; and what that reads. False: it is not element-wise. */
-int again_statement(const struct sol_tensor *t);
-bool again_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct sol_tensor ***out_t, int *out_n);
+int remat_statement(const struct sol_tensor *t);
+bool remat_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct sol_tensor ***out_t, int *out_n);
 
 /* grad.c: a tensor of zeros; `shape` is kept. */
 sol_status grad_zeros(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, int64_t *shape,

@@ -1,5 +1,6 @@
-/* An integer function that no rule solves is turned over by tabulating it: for every Q the letters that lead there, one
- * list behind the other. The tables are constants of the graph: begin[Q], and the value of each letter at begin[Q]+J.
+/* An integer function that no rule solves is turned over by tabulating it: for every Q the index variables that lead
+ * there, one list behind the other. The tables are constants of the graph: begin[Q], and the value of each index
+ * variable at begin[Q]+J.
  */
 #include <string.h>
 
@@ -7,16 +8,16 @@
 
 enum { MOST = 1 << 24 };
 
-sol_status grad_tabulate(struct adjoint *a, int32_t f, int n, const int *letter, void *values)
+sol_status grad_tabulate(struct adjoint *a, int32_t f, int n, const int *ivar, void *values)
 {
     struct loops *w = a->w, *m = loops_create(w->arena, "Inverse");
-    int32_t map[LOOPS_MAX_LETTERS] = {0}, index[LOOPS_MAX_LETTERS];
+    int32_t map[LOOPS_MAX_IVARS] = {0}, index[LOOPS_MAX_IVARS];
     int64_t shape[SOL_MAX_DIMS];
     int *tensor = NEW_ARRAY(w->arena, int, w->tensors.n + 1);
     for (int i = 0; i < n; i++) {
-        const struct loops_letter l = w->letters.at[letter[i]];
+        const struct loops_ivar l = w->ivars.at[ivar[i]];
         shape[i] = l.size;
-        index[i] = map[letter[i]] = ex_letter(m, loops_letter(m, l.name, l.size));
+        index[i] = map[ivar[i]] = ex_ivar(m, loops_ivar(m, l.name, l.size));
     }
     for (int i = 0; i < w->tensors.n; i++) {
         const struct loops_tensor *t = &w->tensors.at[i];
@@ -52,22 +53,22 @@ bool invert_pin(struct adjoint *a, struct term *t, int d, int32_t q)
     struct loops *w = a->w;
     int32_t f = t->pin[d].f;
     int64_t all = 1, size = t->pin[d].size, most = 0;
-    int n = 0, letter[LOOPS_MAX_LETTERS];
+    int n = 0, ivar[LOOPS_MAX_IVARS];
     if (t->pin[d].q) { /* pinned to an expression, whose range is that of the function */
         int64_t low;
         if (!ex_range(w, q, &low, &size)) return false;
         size++;
     }
     if (ex_reads_data(w, f)) return false;
-    for (int i = 0; i < w->letters.n; i++) {
-        if (!(ex_letters(w, f) >> i & 1)) continue;
+    for (int i = 0; i < w->ivars.n; i++) {
+        if (!(ex_ivars(w, f) >> i & 1)) continue;
         if (!(t->ctx >> i & 1) || n == SOL_MAX_DIMS) return false;
-        letter[n++] = i;
-        all *= MIN(w->letters.at[i].size, (int64_t)MOST);
+        ivar[n++] = i;
+        all *= MIN(w->ivars.at[i].size, (int64_t)MOST);
         if (all > MOST) return false;
     }
     int64_t *values = NEW_ARRAY(w->arena, int64_t, all + 1), *begin = NEW_ARRAY(w->arena, int64_t, size + 2);
-    if (grad_tabulate(a, f, n, letter, values)) return false;
+    if (grad_tabulate(a, f, n, ivar, values)) return false;
     for (int64_t i = 0; i < all; i++)
         if (values[i] >= 0 && values[i] < size) begin[values[i] + 1]++;
     for (int64_t i = 0; i < size; i++) {
@@ -78,24 +79,24 @@ bool invert_pin(struct adjoint *a, struct term *t, int d, int32_t q)
     memcpy(place, begin, (size_t)size * sizeof *place);
     for (int64_t i = 0; i < all; i++)
         if (values[i] >= 0 && values[i] < size) list[place[values[i]]++] = i;
-    if (w->letters.n >= LOOPS_MAX_LETTERS || t->nguard == COUNT_OF(t->guard)) return false;
-    int tensor, J = loops_letter(w, "J", MAX(most, 1));
+    if (w->ivars.n >= LOOPS_MAX_IVARS || t->nguard == COUNT_OF(t->guard)) return false;
+    int tensor, J = loops_ivar(w, "J", MAX(most, 1));
     if (table(a, "begin", size + 1, begin, &tensor)) return false;
     int32_t first = at(a, tensor, q), next = at(a, tensor, ex_binary(w, EX_ADD, q, ex_int(w, 1)));
-    int32_t where = ex_binary(w, EX_ADD, first, ex_letter(w, J));
+    int32_t where = ex_binary(w, EX_ADD, first, ex_ivar(w, J));
     t->ctx |= UINT64_C(1) << J;
     t->pin[d].f = 0;
     int64_t stride = 1;
     for (int i = n - 1; i >= 0; i--) {
-        int64_t by = w->letters.at[letter[i]].size, *value = NEW_ARRAY(w->arena, int64_t, begin[size] + 1);
+        int64_t by = w->ivars.at[ivar[i]].size, *value = NEW_ARRAY(w->arena, int64_t, begin[size] + 1);
         for (int64_t k = 0; k < begin[size]; k++) value[k] = list[k] / stride % by;
         stride *= by;
-        const char *name = arena_printf(w->arena, "at_%c", *w->letters.at[letter[i]].name + 'a' - 'A');
+        const char *name = arena_printf(w->arena, "at_%c", *w->ivars.at[ivar[i]].name + 'a' - 'A');
         if (table(a, name, begin[size] + 1, value, &tensor)) return false;
-        term_replace(a, t, letter[i], at(a, tensor, where));
+        term_replace(a, t, ivar[i], at(a, tensor, where));
     }
     memmove(t->guard + 1, t->guard, (size_t)t->nguard * sizeof *t->guard); /* in front: what follows reads with it */
-    t->guard[0] = ex_cmp(w, CMP_LT, ex_letter(w, J), ex_binary(w, EX_SUB, next, first));
+    t->guard[0] = ex_cmp(w, CMP_LT, ex_ivar(w, J), ex_binary(w, EX_SUB, next, first));
     t->nguard++;
     return true;
 }

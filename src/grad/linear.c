@@ -10,14 +10,14 @@ typedef struct sol_tensor tensor;
 
 /* -- formulas as layers; the first error stays in the call */
 
-static struct row_attr whole(struct rule_call *c, const char *name, int64_t v)
+static struct opdef_attr whole(struct rule_call *c, const char *name, int64_t v)
 {
     int64_t *ints = arena_memdup(c->g->arena, &v, sizeof v);
-    return (struct row_attr){.name = name, .kind = ATTR_INT, .n = -1, .ints = ints};
+    return (struct opdef_attr){.name = name, .kind = ATTR_INT, .n = -1, .ints = ints};
 }
 
 static struct sol_layer *layer(struct rule_call *c, const char *kind, int nin, tensor *const *in, int nattr,
-                               struct row_attr *at)
+                               struct opdef_attr *at)
 {
     struct sol_layer *l = NULL;
     if (!c->status)
@@ -26,13 +26,13 @@ static struct sol_layer *layer(struct rule_call *c, const char *kind, int nin, t
     return c->status ? NULL : l;
 }
 
-static tensor *one(struct rule_call *c, const char *kind, tensor *x, int nattr, struct row_attr *at)
+static tensor *one(struct rule_call *c, const char *kind, tensor *x, int nattr, struct opdef_attr *at)
 {
     struct sol_layer *l = x ? layer(c, kind, 1, &x, nattr, at) : NULL;
     return l ? l->out[0] : NULL;
 }
 
-static tensor *two(struct rule_call *c, const char *kind, tensor *x, tensor *y, int nattr, struct row_attr *at)
+static tensor *two(struct rule_call *c, const char *kind, tensor *x, tensor *y, int nattr, struct opdef_attr *at)
 {
     struct sol_layer *l = x && y ? layer(c, kind, 2, (tensor *[]){x, y}, nattr, at) : NULL;
     return l ? l->out[0] : NULL;
@@ -83,23 +83,23 @@ static tensor *turned(struct rule_call *c, tensor *x)
     if (!x) return NULL;
     int64_t *perm = NEW_ARRAY(c->g->arena, int64_t, x->ndim);
     for (int d = 0; d < x->ndim; d++) perm[d] = d < x->ndim - 2 ? d : 2 * x->ndim - 3 - d;
-    return one(c, "Permute", x, 1, &(struct row_attr){.name = "perm", .kind = ATTR_INT, .n = x->ndim, .ints = perm});
+    return one(c, "Permute", x, 1, &(struct opdef_attr){.name = "perm", .kind = ATTR_INT, .n = x->ndim, .ints = perm});
 }
 
 /* What is on and below (above) diagonal k. */
 static tensor *lower(struct rule_call *c, tensor *x, int k)
 {
-    return one(c, "Tril", x, 1, (struct row_attr[]){whole(c, "k", k)});
+    return one(c, "Tril", x, 1, (struct opdef_attr[]){whole(c, "k", k)});
 }
 
 static tensor *upper(struct rule_call *c, tensor *x, int k)
 {
-    return one(c, "Triu", x, 1, (struct row_attr[]){whole(c, "k", k)});
+    return one(c, "Triu", x, 1, (struct opdef_attr[]){whole(c, "k", k)});
 }
 
 static tensor *diagonal(struct rule_call *c, tensor *x)
 {
-    return one(c, "Diagonal", x, 2, (struct row_attr[]){whole(c, "axis1", -2), whole(c, "axis2", -1)});
+    return one(c, "Diagonal", x, 2, (struct opdef_attr[]){whole(c, "axis1", -2), whole(c, "axis2", -1)});
 }
 
 static tensor *diagonal_matrix(struct rule_call *c, tensor *x)
@@ -127,9 +127,9 @@ static tensor *beside(struct rule_call *c, tensor *x, bool flat)
 static tensor *times_identity(struct rule_call *c, tensor *x, int64_t n)
 {
     if (!x) return NULL;
-    struct row_attr at[] = {whole(c, "n", n),
-                            whole(c, "m", n),
-                            {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(x->dtype)->name}};
+    struct opdef_attr at[] = {whole(c, "n", n),
+                              whole(c, "m", n),
+                              {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(x->dtype)->name}};
     struct sol_layer *eye = layer(c, "Eye", 0, NULL, 3, at);
     return eye ? times(c, beside(c, beside(c, x, false), false), eye->out[0]) : NULL;
 }
@@ -138,14 +138,14 @@ static tensor *times_identity(struct rule_call *c, tensor *x, int64_t n)
 static tensor *part(struct rule_call *c, tensor *x, int axis, int64_t from, int64_t end)
 {
     if (!x || (from == 0 && end == x->dim[x->ndim - axis].size)) return x;
-    struct row_attr at[] = {whole(c, "axes", -axis), whole(c, "start", from), whole(c, "end", end)};
+    struct opdef_attr at[] = {whole(c, "axes", -axis), whole(c, "start", from), whole(c, "end", end)};
     for (int i = 0; i < COUNT_OF(at); i++) at[i].n = 1;
     return one(c, "Slice", x, 3, at);
 }
 
 static tensor *joined(struct rule_call *c, tensor *x, tensor *y, int axis)
 {
-    return two(c, "Concat", x, y, 1, (struct row_attr[]){whole(c, "axis", -axis)});
+    return two(c, "Concat", x, y, 1, (struct opdef_attr[]){whole(c, "axis", -axis)});
 }
 
 enum { UPPER = 1, UNIT = 2 };
@@ -153,7 +153,7 @@ enum { UPPER = 1, UNIT = 2 };
 /* a^-1 b for a triangular a. */
 static tensor *solved(struct rule_call *c, tensor *a, tensor *b, int flags)
 {
-    struct row_attr at[] = {whole(c, "upper", flags & UPPER), whole(c, "unit", (flags & UNIT) != 0)};
+    struct opdef_attr at[] = {whole(c, "upper", flags & UPPER), whole(c, "unit", (flags & UNIT) != 0)};
     return two(c, "SolveTriangular", a, b, 2, at);
 }
 
@@ -166,7 +166,7 @@ static tensor *solved_right(struct rule_call *c, tensor *b, tensor *a, int flags
 /* a^-1 b, or a'^-1 b, for what LU made of a. */
 static tensor *solved_lu(struct rule_call *c, tensor *lu, tensor *p, tensor *b, int adjoint)
 {
-    struct row_attr at = whole(c, "adjoint", adjoint);
+    struct opdef_attr at = whole(c, "adjoint", adjoint);
     struct sol_layer *l = lu && b ? layer(c, "LUSolve", 3, (tensor *[]){lu, p, b}, 1, &at) : NULL;
     return l ? l->out[0] : NULL;
 }
@@ -203,11 +203,11 @@ static sol_status rule_inverse(struct rule_call *c)
 /* 1 for an even number of exchanges p, else -1 */
 static tensor *parity(struct rule_call *c, tensor *p, const tensor *like)
 {
-    struct row_attr at[] = {whole(c, "n", columns(p)),
-                            {.name = "start", .kind = ATTR_REAL, .n = -1, .reals = (double[]){1.0}},
-                            {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = "i32"}};
-    struct row_attr to = {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(like->dtype)->name};
-    struct row_attr axes = whole(c, "axes", -1);
+    struct opdef_attr at[] = {whole(c, "n", columns(p)),
+                              {.name = "start", .kind = ATTR_REAL, .n = -1, .reals = (double[]){1.0}},
+                              {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = "i32"}};
+    struct opdef_attr to = {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(like->dtype)->name};
+    struct opdef_attr axes = whole(c, "axes", -1);
     axes.n = 1;
     struct sol_layer *places = layer(c, "Range", 0, NULL, 3, at);
     tensor *moved = places ? two(c, "ne", p, places->out[0], 0, NULL) : NULL;
@@ -222,7 +222,7 @@ static sol_status rule_det(struct rule_call *c)
     tensor *lu = c->l->out[1], *p = c->l->out[2], *zero = number(c, lu, 0);
     tensor *tiny = number(c, lu, lu->dtype == SOL_F32 ? 1.1920929e-7 : 2.220446049250313e-16);
     tensor *pivots = diagonal(c, lu), *is_zero = pivots && zero ? two(c, "eq", pivots, zero, 0, NULL) : NULL;
-    struct row_attr axes = whole(c, "axes", -1);
+    struct opdef_attr axes = whole(c, "axes", -1);
     axes.n = 1;
     struct sol_layer *more = is_zero && tiny ? layer(c, "where", 3, (tensor *[]){is_zero, tiny, zero}, 0, NULL) : NULL;
     if (!more) return c->status;
@@ -249,20 +249,20 @@ static tensor *permuted(struct rule_call *c, const tensor *lu, tensor *p, tensor
     for (int d = 0; d < lu->ndim; d++) shape[d] = d == lu->ndim - 1 ? rows(lu) : lu->dim[d].size;
     c->status = grad_zeros(c->g, c->l->name, (enum sol_dtype)lu->dtype, lu->ndim,
                            arena_memdup(c->g->arena, shape, sizeof shape), &zeros);
-    struct row_attr at[] = {whole(c, "n", rows(lu)),
-                            whole(c, "m", rows(lu)),
-                            {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(lu->dtype)->name}};
+    struct opdef_attr at[] = {whole(c, "n", rows(lu)),
+                              whole(c, "m", rows(lu)),
+                              {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(lu->dtype)->name}};
     struct sol_layer *eye = layer(c, "Eye", 0, NULL, 3, at);
     if (!eye) return NULL;
     const int64_t missing = rows(lu) - columns(p);
     if (missing > 0) { /* rows that were not pivots stay where they are */
-        struct row_attr range[] = {
+        struct opdef_attr range[] = {
             whole(c, "n", missing),
             {.name = "start", .kind = ATTR_REAL, .n = -1, .reals = (double[]){(double)columns(p) + 1}},
             {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = "i32"}};
         struct sol_layer *rest = layer(c, "Range", 0, NULL, 3, range);
         for (int d = 0; d < p->ndim; d++) shape[d] = d == p->ndim - 1 ? missing : p->dim[d].size;
-        struct row_attr to = {
+        struct opdef_attr to = {
             .name = "shape", .kind = ATTR_INT, .n = p->ndim, .ints = arena_memdup(c->g->arena, shape, sizeof shape)};
         p = joined(c, p, rest ? one(c, "Expand", rest->out[0], 1, &to) : NULL, 1);
     }
@@ -391,9 +391,9 @@ static sol_status rule_qr(struct rule_call *c)
 static tensor *with_ones(struct rule_call *c, tensor *x)
 {
     if (!x) return NULL;
-    struct row_attr at[] = {whole(c, "n", columns(x)),
-                            whole(c, "m", columns(x)),
-                            {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(x->dtype)->name}};
+    struct opdef_attr at[] = {whole(c, "n", columns(x)),
+                              whole(c, "m", columns(x)),
+                              {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(x->dtype)->name}};
     struct sol_layer *eye = layer(c, "Eye", 0, NULL, 3, at);
     return eye ? plus(c, x, eye->out[0]) : NULL;
 }
@@ -401,7 +401,7 @@ static tensor *with_ones(struct rule_call *c, tensor *x)
 /* The layer again, with its vectors, if it was asked for values alone. */
 static struct sol_layer *with_vectors(struct rule_call *c)
 {
-    struct row_attr at = whole(c, "upper", attrs_int(&c->l->attrs, "upper", 0, 0));
+    struct opdef_attr at = whole(c, "upper", attrs_int(&c->l->attrs, "upper", 0, 0));
     if (!attrs_int(&c->l->attrs, "values", 0, 0)) return c->l;
     return layer(c, c->l->def->name, 1, c->l->in, !strcmp(c->l->def->name, "Eigh"), &at);
 }

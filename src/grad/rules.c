@@ -17,10 +17,10 @@ sol_status grad_reshape(struct sol_graph *g, const struct sol_layer *of, struct 
                         const int64_t *shape, struct sol_tensor **out_t)
 {
     struct sol_layer *l;
-    struct row_attr at = {.name = "shape",
-                          .kind = ATTR_INT,
-                          .n = ndim,
-                          .ints = arena_memdup(g->arena, shape, (size_t)(ndim + 1) * sizeof *shape)};
+    struct opdef_attr at = {.name = "shape",
+                            .kind = ATTR_INT,
+                            .n = ndim,
+                            .ints = arena_memdup(g->arena, shape, (size_t)(ndim + 1) * sizeof *shape)};
     TRY(graph_add(g, NULL, &(struct new_layer){"Reshape", 1, &x, &(struct attrs){1, &at}, of->name, of->where}, &l));
     *out_t = l->out[0];
     return SOL_OK;
@@ -39,21 +39,21 @@ static sol_status zeros_like(struct rule_call *c, const struct sol_tensor *t, st
 {
     int64_t *shape = NEW_ARRAY(c->g->arena, int64_t, t->ndim + 1);
     for (int d = 0; d < t->ndim; d++) shape[d] = t->dim[d].size;
-    struct row_attr at[] = {{.name = "shape", .kind = ATTR_INT, .n = t->ndim, .ints = shape},
-                            {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(t->dtype)->name}};
+    struct opdef_attr at[] = {{.name = "shape", .kind = ATTR_INT, .n = t->ndim, .ints = shape},
+                              {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(t->dtype)->name}};
     return add(c, "Fill", 0, NULL, &(struct attrs){2, at}, out_t);
 }
 
-static struct row_attr int_attr(struct arena *a, const char *name, int64_t v)
+static struct opdef_attr int_attr(struct arena *a, const char *name, int64_t v)
 {
     int64_t *ints = NEW_ARRAY(a, int64_t, 1);
     *ints = v;
-    return (struct row_attr){.name = name, .kind = ATTR_INT, .n = -1, .ints = ints};
+    return (struct opdef_attr){.name = name, .kind = ATTR_INT, .n = -1, .ints = ints};
 }
 
-static struct row_attr text_attr(const char *name, const char *text)
+static struct opdef_attr text_attr(const char *name, const char *text)
 {
-    return (struct row_attr){.name = name, .kind = ATTR_TEXT, .n = -1, .text = text};
+    return (struct opdef_attr){.name = name, .kind = ATTR_TEXT, .n = -1, .text = text};
 }
 
 static sol_status binary(struct rule_call *c, const char *kind, struct sol_tensor *x, struct sol_tensor *y,
@@ -68,7 +68,7 @@ static sol_status add_elements(struct rule_call *c, struct sol_tensor *like, str
                                struct sol_tensor *dy, int64_t axis, struct sol_tensor **out_d)
 {
     struct sol_tensor *in[3] = {NULL, i, dy};
-    struct row_attr at[] = {int_attr(c->g->arena, "axis", axis), text_attr("mode", "add")};
+    struct opdef_attr at[] = {int_attr(c->g->arena, "axis", axis), text_attr("mode", "add")};
     TRY(zeros_like(c, like, &in[0]));
     return add(c, "ScatterElements", 3, in, &(struct attrs){2, at}, out_d);
 }
@@ -78,7 +78,7 @@ static sol_status add_indexed(struct rule_call *c, struct sol_tensor *like, int 
                               struct sol_tensor *const *i, struct sol_tensor *dy, struct sol_tensor **out_d)
 {
     struct sol_tensor *in[SOL_MAX_DIMS + 2] = {NULL, dy};
-    struct row_attr at[] = {
+    struct opdef_attr at[] = {
         {.name = "dims", .kind = ATTR_INT, .n = n, .ints = arena_memdup(c->g->arena, dims, (size_t)n * sizeof *dims)},
         text_attr("mode", "add")};
     for (int k = 0; k < n; k++) in[k + 2] = i[k];
@@ -114,8 +114,8 @@ static sol_status rule_embedding(struct rule_call *c)
                         "gradient of layer '%s' (%s)%s%s: it is to be sparse; make the embedding with sparse=False",
                         c->l->name, c->l->def->name, *c->l->where ? " at " : "", c->l->where);
     if (attrs_int(&c->l->attrs, "freq", 0, 0)) {
-        struct row_attr rows = {.name = "shape", .kind = ATTR_INT, .n = 1, .ints = &w->dim[0].size};
-        struct row_attr to[] = {rows, text_attr("to", dtype_def(w->dtype)->name)};
+        struct opdef_attr rows = {.name = "shape", .kind = ATTR_INT, .n = 1, .ints = &w->dim[0].size};
+        struct opdef_attr to[] = {rows, text_attr("to", dtype_def(w->dtype)->name)};
         TRY(add(c, "Fill", 0, NULL, &(struct attrs){2, to}, &zero));
         TRY(number(c, 1, w->dtype, &one));
         TRY(add_indexed(c, zero, 1, first, &i, one, &t));
@@ -148,7 +148,7 @@ static sol_status rule_gather_elements(struct rule_call *c)
 
 static sol_status rule_index(struct rule_call *c)
 {
-    const struct row_attr *dims = attrs_find(&c->l->attrs, "dims");
+    const struct opdef_attr *dims = attrs_find(&c->l->attrs, "dims");
     int n = dims->n < 0 ? 1 : dims->n;
     return add_indexed(c, c->l->in[0], n, dims->ints, &c->l->in[1], c->d[0], &c->out_d[0]);
 }
@@ -179,7 +179,7 @@ static sol_status put_again(struct rule_call *c, struct sol_tensor *x, struct so
                             struct sol_tensor **out_t)
 {
     struct sol_tensor *in[SOL_MAX_DIMS + 2];
-    struct row_attr *at = arena_memdup(c->g->arena, c->l->attrs.at, (size_t)c->l->attrs.n * sizeof *at);
+    struct opdef_attr *at = arena_memdup(c->g->arena, c->l->attrs.at, (size_t)c->l->attrs.n * sizeof *at);
     memcpy(in, c->l->in, (size_t)c->l->nin * sizeof *in);
     in[0] = x;
     in[put_in(c)] = u;
@@ -191,14 +191,14 @@ static sol_status put_again(struct rule_call *c, struct sol_tensor *x, struct so
 /* What the places that the layer writes hold of t. */
 static sol_status picked(struct rule_call *c, struct sol_tensor *t, struct sol_tensor **out_t)
 {
-    struct row_attr wrap = int_attr(c->g->arena, "wrap", 1);
+    struct opdef_attr wrap = int_attr(c->g->arena, "wrap", 1);
     struct sol_tensor *in[SOL_MAX_DIMS + 1] = {t, c->l->in[1]};
     if (!strcmp(c->l->def->name, "ScatterND")) return add(c, "GatherND", 2, in, &(struct attrs){1, &wrap}, out_t);
     if (!strcmp(c->l->def->name, "ScatterElements")) {
-        struct row_attr at[] = {int_attr(c->g->arena, "axis", attrs_int(&c->l->attrs, "axis", 0, 0)), wrap};
+        struct opdef_attr at[] = {int_attr(c->g->arena, "axis", attrs_int(&c->l->attrs, "axis", 0, 0)), wrap};
         return add(c, "GatherElements", 2, in, &(struct attrs){2, at}, out_t);
     }
-    struct row_attr at[] = {*attrs_find(&c->l->attrs, "dims"), wrap};
+    struct opdef_attr at[] = {*attrs_find(&c->l->attrs, "dims"), wrap};
     for (int i = 2; i < c->l->nin; i++) in[i - 1] = c->l->in[i];
     return add(c, "Index", c->l->nin - 1, in, &(struct attrs){2, at}, out_t);
 }
@@ -217,12 +217,12 @@ static sol_status put_values(struct rule_call *c, const struct sol_tensor *place
     *out_t = u;
     if (same) return SOL_OK;
     if (put_in(c) == 1) {
-        struct row_attr shape = {.name = "shape", .kind = ATTR_INT, .n = places->ndim, .ints = sizes};
+        struct opdef_attr shape = {.name = "shape", .kind = ATTR_INT, .n = places->ndim, .ints = sizes};
         return add(c, "Expand", 1, &u, &(struct attrs){1, &shape}, out_t);
     }
-    struct row_attr at[] = {{.name = "axes", .kind = ATTR_INT, .n = places->ndim, .ints = axes},
-                            {.name = "start", .kind = ATTR_INT, .n = places->ndim, .ints = axes + places->ndim},
-                            {.name = "end", .kind = ATTR_INT, .n = places->ndim, .ints = sizes}};
+    struct opdef_attr at[] = {{.name = "axes", .kind = ATTR_INT, .n = places->ndim, .ints = axes},
+                              {.name = "start", .kind = ATTR_INT, .n = places->ndim, .ints = axes + places->ndim},
+                              {.name = "end", .kind = ATTR_INT, .n = places->ndim, .ints = sizes}};
     return add(c, "Slice", 1, &u, &(struct attrs){3, at}, out_t);
 }
 
@@ -240,19 +240,19 @@ static sol_status put_back(struct rule_call *c, struct sol_tensor *d, struct sol
     }
     *out_d = d;
     if (put_in(c) == 1) {
-        struct row_attr sum = {.name = "axes", .kind = ATTR_INT, .n = n, .ints = axes};
+        struct opdef_attr sum = {.name = "axes", .kind = ATTR_INT, .n = n, .ints = axes};
         if (n) TRY(add(c, "Sum", 1, &d, &(struct attrs){1, &sum}, &d));
         return reshape_as(c, d, u, out_d);
     }
-    struct row_attr at[] = {{.name = "p", .kind = ATTR_INT, .n = d->ndim, .ints = p},
-                            {.name = "q", .kind = ATTR_INT, .n = d->ndim, .ints = q}};
+    struct opdef_attr at[] = {{.name = "p", .kind = ATTR_INT, .n = d->ndim, .ints = p},
+                              {.name = "q", .kind = ATTR_INT, .n = d->ndim, .ints = q}};
     return smaller ? add(c, "Pad", 1, &d, &(struct attrs){2, at}, out_d) : SOL_OK;
 }
 
 /* 1 where x == y, of x's type */
 static sol_status equal(struct rule_call *c, struct sol_tensor *x, struct sol_tensor *y, struct sol_tensor **out_t)
 {
-    struct row_attr to = text_attr("to", dtype_def(x->dtype)->name);
+    struct opdef_attr to = text_attr("to", dtype_def(x->dtype)->name);
     TRY(binary(c, "eq", x, y, out_t));
     return add(c, "Cast", 1, out_t, &(struct attrs){1, &to}, out_t);
 }

@@ -1,7 +1,7 @@
-/* A scan: statements that run step by step along a letter, such as a recurrent layer's. Their gradient is a scan from
- * the other end: of every tensor that the scan writes, one statement adds up what comes to it from later steps, from
- * the same step and from behind the scan. All of them are one layer of kind Row, since each step needs the step behind
- * it; what the scan reads from outside then gets its gradient from these as from any other statement. */
+/* A scan: statements that run step by step along an index variable, such as a recurrent layer's. Their gradient is a
+ * scan from the other end: of every tensor that the scan writes, one statement adds up what comes to it from later
+ * steps, from the same step and from behind the scan. All of them are one layer of kind Row, since each step needs the
+ * step behind it; what the scan reads from outside then gets its gradient from these as from any other statement. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -12,8 +12,8 @@ struct back {
     int ntensors;    /* of the layer */
     bool *writes;    /* by tensor: the scan does */
     bool *reached;   /* by tensor: something comes to its gradient */
-    int *twin;       /* by letter: another of the same size; a sum's letter must not be one of the result's */
-    int nletters;
+    int *twin; /* by index variable: another of the same size; a sum's index variable must not be one of the result's */
+    int nivars;
 };
 
 static bool is_own(const struct back *b, const struct term *t)
@@ -21,7 +21,7 @@ static bool is_own(const struct back *b, const struct term *t)
     return b->writes[t->tensor];
 }
 
-/* Where the scan writes the tensor: letters, each once, which its gradient's statement has, too. */
+/* Where the scan writes the tensor: index variables, each once, which its gradient's statement has, too. */
 static bool find_index(const struct back *b, int tensor, int32_t *out_index)
 {
     const struct loops *w = b->a->w;
@@ -36,31 +36,31 @@ static bool find_index(const struct back *b, int tensor, int32_t *out_index)
             const struct ex *e = &w->ex.at[k];
             out_index[d] = k;
             if (w->tensors.at[tensor].shape[d] == 1) continue;
-            if (e->kind != EX_LETTER || seen >> e->tensor & 1) return false;
+            if (e->kind != EX_IVAR || seen >> e->tensor & 1) return false;
             seen |= UINT64_C(1) << e->tensor;
         }
     }
     return found == 1;
 }
 
-/* The term with the result's letters in its index, and others in its sum. */
+/* The term with the result's index variables in its index, and others in its sum. */
 static bool rename_term(const struct back *b, struct term *t, const int32_t *index)
 {
     struct adjoint *a = b->a;
     struct loops *w = a->w;
-    int32_t map[LOOPS_MAX_LETTERS];
+    int32_t map[LOOPS_MAX_IVARS];
     uint64_t ctx = 0, taken = 0;
-    const int ndim = w->tensors.at[t->tensor].ndim, n = w->letters.n;
-    for (int i = 0; i < n; i++) map[i] = ex_letter(w, i);
+    const int ndim = w->tensors.at[t->tensor].ndim, n = w->ivars.n;
+    for (int i = 0; i < n; i++) map[i] = ex_ivar(w, i);
     for (int i = 0; i < n; i++) {
         if (!(t->ctx >> i & 1)) continue;
         int to = -1;
-        for (int k = 0; k < b->nletters && to < 0; k++)
-            if (w->letters.at[k].size == w->letters.at[i].size && !(taken >> b->twin[k] & 1)) to = b->twin[k];
+        for (int k = 0; k < b->nivars && to < 0; k++)
+            if (w->ivars.at[k].size == w->ivars.at[i].size && !(taken >> b->twin[k] & 1)) to = b->twin[k];
         if (to < 0) return false;
         taken |= UINT64_C(1) << to;
         ctx |= UINT64_C(1) << to;
-        map[i] = ex_letter(w, to);
+        map[i] = ex_ivar(w, to);
     }
     for (int d = 0; d < ndim; d++)
         if (w->tensors.at[t->tensor].shape[d] > 1) map[w->ex.at[t->index[d]].tensor] = index[d];
@@ -74,23 +74,23 @@ static bool rename_term(const struct back *b, struct term *t, const int32_t *ind
 
 struct highest {
     const struct loops *w;
-    int letter;
+    int ivar;
 };
 
 static void find_highest(void *user, int32_t node)
 {
     struct highest *h = user;
     const struct ex *e = &h->w->ex.at[node];
-    if (e->kind == EX_LETTER) h->letter = MAX(h->letter, e->tensor);
-    if (e->kind == EX_RED && e->u.bound) h->letter = MAX(h->letter, 63 - __builtin_clzll(e->u.bound));
+    if (e->kind == EX_IVAR) h->ivar = MAX(h->ivar, e->tensor);
+    if (e->kind == EX_RED && e->u.bound) h->ivar = MAX(h->ivar, 63 - __builtin_clzll(e->u.bound));
 }
 
-/* Letters that only solving needed are free again: a row can name so many only. */
-static void free_letters(struct adjoint *a, int32_t value, int letters)
+/* Index variables that only solving needed are free again: a row can name so many only. */
+static void free_ivars(struct adjoint *a, int32_t value, int ivars)
 {
-    struct highest h = {a->w, letters - 1};
+    struct highest h = {a->w, ivars - 1};
     ex_walk(a->w, value, find_highest, &h);
-    loops_drop_letters(a->w, h.letter + 1);
+    loops_drop_ivars(a->w, h.ivar + 1);
 }
 
 /* d tensor[index] = what was given + every term. */
@@ -104,14 +104,14 @@ static sol_status gather(struct back *b, int tensor, struct grad_line *line)
     *line = (struct grad_line){.tensor = d};
     if (!find_index(b, tensor, line->index)) return grad_refuse(a, "it writes a tensor step by step and in parts");
     for (int i = 0, n; i < a->terms.n; i++) {
-        const int letters = w->letters.n;
+        const int ivars = w->ivars.n;
         if (a->terms.at[i].tensor != tensor) continue;
         TRY(solve_term(a, &a->terms.at[i], piece, GRAD_MAX_PIECES, &n));
         if (n != 1 || !term_is_map(a, piece) || !rename_term(b, piece, line->index))
             return grad_refuse(a, "how a step reads another has no inverse as a step yet");
         int32_t value = term_written(a, piece);
         line->value = line->value ? ex_binary(w, EX_ADD, line->value, value) : value;
-        free_letters(a, value, letters);
+        free_ivars(a, value, ivars);
     }
     if (!given) return SOL_OK;
     struct loops_tensor t = w->tensors.at[d];
@@ -127,11 +127,11 @@ static void make_terms(struct back *b, struct sol_tensor *const *given)
 {
     struct adjoint *a = b->a;
     struct loops *w = a->w;
-    const int before = a->terms.n, letters = w->letters.n;
+    const int before = a->terms.n, ivars = w->ivars.n;
     for (bool more = true; more;) {
         more = false;
         a->terms.n = before;
-        loops_drop_letters(w, letters);
+        loops_drop_ivars(w, ivars);
         for (int t = 0; t < b->ntensors; t++)
             if (b->reached[t]) loops_set_user(w, a->d[t], GRAD_SOMEBODY(a));
         for (int i = b->last; i >= b->first; i--) adjoint_statement(a, &w->stmts.at[i]);
@@ -158,14 +158,14 @@ sol_status adjoint_scan(struct adjoint *a, int first, int last)
 {
     struct loops *w = a->w;
     const int n = a->layer->loops->tensors.n;
-    struct back b = {.a = a, .first = first, .last = last, .ntensors = n, .nletters = a->layer->loops->letters.n};
+    struct back b = {.a = a, .first = first, .last = last, .ntensors = n, .nivars = a->layer->loops->ivars.n};
     struct sol_tensor **given = NEW_ARRAY(w->arena, struct sol_tensor *, n + 1);
     struct grad_line *line = NEW_ARRAY(w->arena, struct grad_line, n + 1);
     int nline = 0;
     bool any = false;
     b.writes = NEW_ARRAY(w->arena, bool, n + 1);
     b.reached = NEW_ARRAY(w->arena, bool, n + 1);
-    b.twin = NEW_ARRAY(w->arena, int, b.nletters + 1);
+    b.twin = NEW_ARRAY(w->arena, int, b.nivars + 1);
     for (int i = first; i <= last; i++)
         for (int o = 0; o < w->stmts.at[i].nout; o++) b.writes[w->stmts.at[i].out[o]] = true;
     for (int t = 0; t < n; t++)
@@ -174,9 +174,9 @@ sol_status adjoint_scan(struct adjoint *a, int first, int last)
         if (is_own(&b, &a->terms.at[i])) b.reached[a->terms.at[i].tensor] = true;
     for (int t = 0; t < n; t++) any |= b.reached[t];
     if (!any) return SOL_OK;
-    for (int i = 0; i < b.nletters; i++) {
-        if (w->letters.n == LOOPS_MAX_LETTERS) return grad_refuse(a, "it has more loops than a row can name");
-        b.twin[i] = loops_letter(w, w->letters.at[i].name, w->letters.at[i].size);
+    for (int i = 0; i < b.nivars; i++) {
+        if (w->ivars.n == LOOPS_MAX_IVARS) return grad_refuse(a, "it has more loops than a row can name");
+        b.twin[i] = loops_ivar(w, w->ivars.at[i].name, w->ivars.at[i].size);
     }
     make_terms(&b, given);
     TRY(a->refused);

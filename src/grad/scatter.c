@@ -1,7 +1,7 @@
 /* A read whose place is data (a sampled grid, say) has no inverse: what it hands back is computed for every point of
- * its loops, beside the place that it goes to, and added up there by IndexPut. Dimensions that letters of their own run
- * along (channels) have no part in the place: whole rows of them are added. Searching all points for every place is
- * left to what is small. */
+ * its loops, beside the place that it goes to, and added up there by IndexPut. Dimensions that index variables of their
+ * own run along (channels) have no part in the place: whole rows of them are added. Searching all points for every
+ * place is left to what is small. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -11,7 +11,7 @@ enum { SEARCHED = 1 << 18 };
 bool term_scatters(const struct adjoint *a, const struct term *t)
 {
     const struct loops_tensor *to = &a->w->tensors.at[t->tensor];
-    double work = (double)letters_points(a->w, t->ctx);
+    double work = (double)ivars_points(a->w, t->ctx);
     bool data = false;
     for (int i = 0; i < t->npin; i++) data |= ex_reads_data(a->w, t->pin[i].f);
     for (int d = 0; d < to->ndim; d++) work *= (double)to->shape[d];
@@ -19,46 +19,46 @@ bool term_scatters(const struct adjoint *a, const struct term *t)
 }
 
 struct places {
-    uint64_t row;              /* letters that run along dimensions of their own */
-    int n, of[SOL_MAX_DIMS];   /* the letters that are left, then those of the row */
+    uint64_t row;              /* index variables that run along dimensions of their own */
+    int n, of[SOL_MAX_DIMS];   /* the index variables that are left, then those of the row */
     int nplace;                /* how many are left */
-    int nat, at[SOL_MAX_DIMS]; /* dimensions of the tensor that are in the place, then the others: by letter */
+    int nat, at[SOL_MAX_DIMS]; /* dimensions of the tensor that are in the place, then the others: by index variable */
     int64_t size;              /* of the place */
 };
 
-static uint64_t letters_but(const struct adjoint *a, const struct term *t, int pin)
+static uint64_t ivars_but(const struct adjoint *a, const struct term *t, int pin)
 {
-    uint64_t letters = 0;
+    uint64_t ivars = 0;
     for (int i = 0; i < t->npin; i++)
-        if (i != pin) letters |= ex_letters(a->w, t->pin[i].f);
-    return letters;
+        if (i != pin) ivars |= ex_ivars(a->w, t->pin[i].f);
+    return ivars;
 }
 
 static void find_places(const struct adjoint *a, const struct term *t, struct places *p)
 {
     const struct loops *w = a->w;
-    int letter[SOL_MAX_DIMS] = {0};
+    int ivar[SOL_MAX_DIMS] = {0};
     *p = (struct places){.size = 1};
     for (int d = 0; d < t->npin; d++) {
         const struct ex *e = &w->ex.at[t->pin[d].f];
-        const uint64_t own = e->kind == EX_LETTER ? UINT64_C(1) << e->tensor : 0;
-        if (!(own & t->ctx) || own & letters_but(a, t, d) || w->letters.at[e->tensor].size != t->pin[d].size) continue;
-        letter[d] = e->tensor + 1;
+        const uint64_t own = e->kind == EX_IVAR ? UINT64_C(1) << e->tensor : 0;
+        if (!(own & t->ctx) || own & ivars_but(a, t, d) || w->ivars.at[e->tensor].size != t->pin[d].size) continue;
+        ivar[d] = e->tensor + 1;
         p->row |= own;
     }
-    for (int i = 0; i < w->letters.n; i++)
+    for (int i = 0; i < w->ivars.n; i++)
         if ((t->ctx & ~p->row) >> i & 1) p->of[p->n++] = i;
     p->nplace = p->n;
     for (int side = 0; side < 2; side++)
         for (int d = 0; d < t->npin; d++) {
-            if (!letter[d] != !side) continue;
+            if (!ivar[d] != !side) continue;
             p->at[p->nat++] = d;
-            if (letter[d]) p->of[p->n++] = letter[d] - 1;
-            if (!letter[d]) p->size *= t->pin[d].size;
+            if (ivar[d]) p->of[p->n++] = ivar[d] - 1;
+            if (!ivar[d]) p->size *= t->pin[d].size;
         }
 }
 
-/* One statement over n letters. */
+/* One statement over n index variables. */
 static void describe(struct adjoint *a, const struct places *p, int n, const char *name, int dtype, int32_t value,
                      struct grad_line *line)
 {
@@ -66,8 +66,8 @@ static void describe(struct adjoint *a, const struct places *p, int n, const cha
     int64_t shape[SOL_MAX_DIMS];
     *line = (struct grad_line){.value = value, .output = true};
     for (int i = 0; i < n; i++) {
-        line->index[i] = ex_letter(w, p->of[i]);
-        shape[i] = w->letters.at[p->of[i]].size;
+        line->index[i] = ex_ivar(w, p->of[i]);
+        shape[i] = w->ivars.at[p->of[i]].size;
     }
     line->tensor = loops_tensor(w, name, LOOPS_OUTPUT, (enum sol_dtype)dtype, n, shape);
 }
@@ -83,10 +83,10 @@ static sol_status add_up(struct adjoint *a, const struct places *p, int tensor, 
     int64_t axis = 0;
     struct sol_tensor *in[3] = {NULL, value, place};
     struct sol_layer *l;
-    struct row_attr at[2] = {{.name = "dims", .kind = ATTR_INT, .n = 1, .ints = &axis},
-                             {.name = "mode", .kind = ATTR_TEXT, .n = -1, .text = "add"}};
+    struct opdef_attr at[2] = {{.name = "dims", .kind = ATTR_INT, .n = 1, .ints = &axis},
+                               {.name = "mode", .kind = ATTR_TEXT, .n = -1, .text = "add"}};
     rows[0] = p->size;
-    for (int i = 0; i < n; i++) rows[i + 1] = a->w->letters.at[p->of[p->nplace + i]].size;
+    for (int i = 0; i < n; i++) rows[i + 1] = a->w->ivars.at[p->of[p->nplace + i]].size;
     TRY(grad_zeros(a->g, a->layer->name, (enum sol_dtype)to.dtype, n + 1, rows, &in[0]));
     TRY(graph_add(a->g, NULL,
                   &(struct new_layer){"IndexPut", 3, in, &(struct attrs){2, at}, a->layer->name, a->layer->where}, &l));
@@ -95,7 +95,7 @@ static sol_status add_up(struct adjoint *a, const struct places *p, int tensor, 
         perm[p->at[d]] = d;
     }
     TRY(grad_reshape(a->g, a->layer, l->out[0], to.ndim, shape, out_d));
-    at[0] = (struct row_attr){.name = "perm", .kind = ATTR_INT, .n = to.ndim, .ints = perm};
+    at[0] = (struct opdef_attr){.name = "perm", .kind = ATTR_INT, .n = to.ndim, .ints = perm};
     if (n) {
         in[0] = *out_d;
         TRY(graph_add(a->g, NULL,
@@ -112,9 +112,9 @@ static void leave_row(const struct adjoint *a, struct term *t, const struct plac
 {
     int bounds = 0, guards = 0;
     for (int i = 0; i < t->nbound; i++)
-        if (!(ex_letters(a->w, t->bound[i].e) & p->row)) t->bound[bounds++] = t->bound[i];
+        if (!(ex_ivars(a->w, t->bound[i].e) & p->row)) t->bound[bounds++] = t->bound[i];
     for (int i = 0; i < t->nguard; i++)
-        if (!(ex_letters(a->w, t->guard[i]) & p->row)) t->guard[guards++] = t->guard[i];
+        if (!(ex_ivars(a->w, t->guard[i]) & p->row)) t->guard[guards++] = t->guard[i];
     t->nbound = bounds;
     t->nguard = guards;
 }

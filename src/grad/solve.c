@@ -1,16 +1,13 @@
-/* A term says f(letters) == Q for every dimension of the tensor whose gradient it is. Each rule below takes away a pin:
+/* A term says f(index variables) == Q for every dimension of the tensor whose gradient it is. Each rule below takes
+ * away a pin:
  *
- *   direct   f is a letter, or letters as digits (4*G+J), that cover the dimension: f itself is written at
- *   residue  f = s*P + d*K + c: Q = s*U + r for each r, where P and K follow without a division
- *   fixed    no letter of the context is in f: a guard
- *   unit     a letter stands with 1 or -1: it is the rest
- *   radix    8*A + B == Q: A = Q//8, B = Q%8
- *   digits   e//6 and e%6 are pinned: e = 6*Q1 + Q2
- *   modular  s*P + K, s large: K = s*T + Q%s, P = Q//s - T
- *   divide   s*P + ..: P = (Q - ..)//s where that divides
- *   split    digits of letters, L//6 and L%6, become letters
- *   invert   tables (invert.c); ranges of tables were taken away before (window.c)
- *   search   all letters are tried, if they are few
+ *   direct   f is an index variable, or index variables as digits (4*G+J), that cover the dimension: f itself is
+ * written at residue  f = s*P + d*K + c: Q = s*U + r for each r, where P and K follow without a division fixed    no
+ * index variable of the context is in f: a guard unit     an index variable stands with 1 or -1: it is the rest radix
+ * 8*A + B == Q: A = Q//8, B = Q%8 digits   e//6 and e%6 are pinned: e = 6*Q1 + Q2 modular  s*P + K, s large: K = s*T +
+ * Q%s, P = Q//s - T divide   s*P + ..: P = (Q - ..)//s where that divides split    digits of index variables, L//6 and
+ * L%6, become index variables invert   tables (invert.c); ranges of tables were taken away before (window.c) search all
+ * index variables are tried, if they are few
  */
 #include <string.h>
 
@@ -26,12 +23,12 @@ struct solving {
 
 /* -- terms */
 
-void term_replace(struct adjoint *a, struct term *t, int letter, int32_t node)
+void term_replace(struct adjoint *a, struct term *t, int ivar, int32_t node)
 {
     struct loops *w = a->w;
-    int32_t map[LOOPS_MAX_LETTERS];
-    for (int i = 0; i < w->letters.n; i++) map[i] = i == letter ? node : ex_letter(w, i);
-    t->ctx &= ~(UINT64_C(1) << letter);
+    int32_t map[LOOPS_MAX_IVARS];
+    for (int i = 0; i < w->ivars.n; i++) map[i] = i == ivar ? node : ex_ivar(w, i);
+    t->ctx &= ~(UINT64_C(1) << ivar);
     for (int i = 0; i < t->npin; i++) t->pin[i].f = ex_copy(w, w, t->pin[i].f, map, NULL);
     for (int i = 0; i < t->nbound; i++) t->bound[i].e = ex_copy(w, w, t->bound[i].e, map, NULL);
     for (int i = 0; i < t->nguard; i++) t->guard[i] = ex_copy(w, w, t->guard[i], map, NULL);
@@ -76,16 +73,16 @@ static void drop_pin(struct term *t, int i)
     t->pin[i].f = 0;
 }
 
-static int fresh_letter(struct adjoint *a, const char *name, int64_t size)
+static int fresh_ivar(struct adjoint *a, const char *name, int64_t size)
 {
-    if (a->w->letters.n >= LOOPS_MAX_LETTERS) {
+    if (a->w->ivars.n >= LOOPS_MAX_IVARS) {
         grad_refuse(a, "it has more loops than a row can name");
         return 0;
     }
-    return loops_letter(a->w, name, size);
+    return loops_ivar(a->w, name, size);
 }
 
-/* The name of a letter that runs along dimension d of the tensor: it says what the dimension is for. */
+/* The name of an index variable that runs along dimension d of the tensor: it says what the dimension is for. */
 static const char *dimension_name(const struct adjoint *a, const struct term *t, int d)
 {
     const struct sol_tensor *user = a->w->tensors.at[t->tensor].user;
@@ -98,18 +95,18 @@ int32_t term_pinned(struct adjoint *a, struct term *t, int d)
     if (t->pin[d].q) return t->pin[d].q;
     if (!t->index[d])
         t->index[d] = t->pin[d].size == 1 ? ex_int(a->w, 0)
-                                          : ex_letter(a->w, fresh_letter(a, dimension_name(a, t, d), t->pin[d].size));
+                                          : ex_ivar(a->w, fresh_ivar(a, dimension_name(a, t, d), t->pin[d].size));
     return t->index[d];
 }
 
-static int64_t size_of(const struct adjoint *a, int letter)
+static int64_t size_of(const struct adjoint *a, int ivar)
 {
-    return a->w->letters.at[letter].size;
+    return a->w->ivars.at[ivar].size;
 }
 
-static bool in_context(const struct term *t, int letter)
+static bool in_context(const struct term *t, int ivar)
 {
-    return t->ctx >> letter & 1;
+    return t->ctx >> ivar & 1;
 }
 
 /* -- direct */
@@ -122,13 +119,13 @@ static bool is_digits(const struct adjoint *a, const struct term *t, struct affi
     for (int i = 0; i < f->n; i++) {
         int at = -1;
         for (int k = i; k < f->n; k++)
-            if (f->coef[k] == unit && in_context(t, f->letter[k]) && size_of(a, f->letter[k]) > 1) at = k;
+            if (f->coef[k] == unit && in_context(t, f->ivar[k]) && size_of(a, f->ivar[k]) > 1) at = k;
         if (at < 0) return false;
         int64_t coef = f->coef[at];
-        uint8_t letter = f->letter[at];
-        f->coef[at] = f->coef[i], f->letter[at] = f->letter[i];
-        f->coef[i] = coef, f->letter[i] = letter;
-        unit *= size_of(a, letter);
+        uint8_t ivar = f->ivar[at];
+        f->coef[at] = f->coef[i], f->ivar[at] = f->ivar[i];
+        f->coef[i] = coef, f->ivar[i] = ivar;
+        unit *= size_of(a, ivar);
     }
     *out_n = unit;
     return true;
@@ -143,7 +140,7 @@ static void direct(struct adjoint *a, struct term *t, int d)
     if (n > p->size || (n < p->size && f.n == 1)) return;
     t->index[d] = p->f;
     t->rest[d] = n;
-    for (int i = 0; i < f.n; i++) t->ctx &= ~(UINT64_C(1) << f.letter[i]);
+    for (int i = 0; i < f.n; i++) t->ctx &= ~(UINT64_C(1) << f.ivar[i]);
     drop_pin(t, d);
 }
 
@@ -160,13 +157,13 @@ static bool is_strided(const struct adjoint *a, const struct term *t, int32_t no
     if (!ex_affine(a->w, node, &f) || f.n < 1 || f.n > 2) return false;
     int at = 0;
     for (int i = 0; i < f.n; i++) {
-        if (!in_context(t, f.letter[i])) return false;
-        if (size_of(a, f.letter[i]) > size_of(a, f.letter[at]) ||
-            (size_of(a, f.letter[i]) == size_of(a, f.letter[at]) && f.coef[i] > f.coef[at]))
+        if (!in_context(t, f.ivar[i])) return false;
+        if (size_of(a, f.ivar[i]) > size_of(a, f.ivar[at]) ||
+            (size_of(a, f.ivar[i]) == size_of(a, f.ivar[at]) && f.coef[i] > f.coef[at]))
             at = i;
     }
-    *out = (struct strided){.P = f.letter[at], .K = -1, .s = f.coef[at], .c = f.c};
-    if (f.n == 2) out->K = f.letter[!at], out->k = f.coef[!at];
+    *out = (struct strided){.P = f.ivar[at], .K = -1, .s = f.coef[at], .c = f.c};
+    if (f.n == 2) out->K = f.ivar[!at], out->k = f.coef[!at];
     return out->s >= 2 && out->s <= MAX_RESIDUES;
 }
 
@@ -195,7 +192,7 @@ static sol_status solve_residue(struct solving *s, struct term t, int d, const s
     struct adjoint *a = s->a;
     struct loops *w = a->w;
     int64_t size = (t.pin[d].size - r + f->s - 1) / f->s, first = 0, by = 0;
-    int32_t u = size == 1 ? ex_int(w, 0) : ex_letter(w, fresh_letter(a, dimension_name(a, &t, d), size));
+    int32_t u = size == 1 ? ex_int(w, 0) : ex_ivar(w, fresh_ivar(a, dimension_name(a, &t, d), size));
     t.index[d] = ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, ex_int(w, f->s), u), ex_int(w, r));
     if (f->K >= 0) {
         while (by < f->s && (by == 0 || modulo(by * f->k, f->s))) by++;
@@ -208,9 +205,9 @@ static sol_status solve_residue(struct solving *s, struct term t, int d, const s
     int32_t p = ex_binary(w, EX_ADD, u, ex_int(w, shift));
     if (f->K >= 0) {
         int64_t steps = (size_of(a, f->K) - first + by - 1) / by;
-        int letter = steps == 1 ? -1 : fresh_letter(a, w->letters.at[f->K].name, steps);
-        int32_t j = letter < 0 ? ex_int(w, 0) : ex_letter(w, letter);
-        if (letter >= 0) t.ctx |= UINT64_C(1) << letter;
+        int ivar = steps == 1 ? -1 : fresh_ivar(a, w->ivars.at[f->K].name, steps);
+        int32_t j = ivar < 0 ? ex_int(w, 0) : ex_ivar(w, ivar);
+        if (ivar >= 0) t.ctx |= UINT64_C(1) << ivar;
         term_replace(a, &t, f->K, ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, ex_int(w, by), j), ex_int(w, first)));
         p = ex_binary(w, EX_SUB, p, ex_binary(w, EX_MUL, ex_int(w, f->k * by / f->s), j));
     }
@@ -226,7 +223,7 @@ static sol_status solve_residue(struct solving *s, struct term t, int d, const s
 static bool fixed(struct adjoint *a, struct term *t, int d)
 {
     struct pin *p = &t->pin[d];
-    if (ex_letters(a->w, p->f) & t->ctx) return false;
+    if (ex_ivars(a->w, p->f) & t->ctx) return false;
     int32_t equal = ex_cmp(a->w, CMP_EQ, p->f, term_pinned(a, t, d));
     const struct ex *e = &a->w->ex.at[equal];
     if (!(e->kind == EX_INT && e->u.i == 1)) add_guard(a, t, equal);
@@ -234,19 +231,19 @@ static bool fixed(struct adjoint *a, struct term *t, int d)
     return true;
 }
 
-/* Without the range: the largest letter of the context in f, its coefficient, and -(all else). */
+/* Without the range: the largest index variable of the context in f, its coefficient, and -(all else). */
 static int largest(struct adjoint *a, const struct term *t, int32_t node, struct affine *f)
 {
     int at = -1;
     if (!ex_affine(a->w, node, f)) return -1;
     for (int i = 0; i < f->n; i++)
-        if (in_context(t, f->letter[i]) && (at < 0 || size_of(a, f->letter[i]) > size_of(a, f->letter[at]))) at = i;
+        if (in_context(t, f->ivar[i]) && (at < 0 || size_of(a, f->ivar[i]) > size_of(a, f->ivar[at]))) at = i;
     return at;
 }
 
 static int32_t without(struct adjoint *a, struct affine f, int at)
 {
-    for (int i = at; i + 1 < f.n; i++) f.letter[i] = f.letter[i + 1], f.coef[i] = f.coef[i + 1];
+    for (int i = at; i + 1 < f.n; i++) f.ivar[i] = f.ivar[i + 1], f.coef[i] = f.coef[i + 1];
     f.n--;
     return ex_from_affine(a->w, &f);
 }
@@ -257,15 +254,15 @@ static bool modular(struct adjoint *a, struct term *t, int d)
     struct loops *w = a->w;
     struct affine f;
     if (!ex_affine(w, t->pin[d].f, &f) || f.n != 2) return false;
-    if (!in_context(t, f.letter[0]) || !in_context(t, f.letter[1])) return false;
-    int one = f.coef[0] == 1 ? 0 : 1, K = f.letter[one], P = f.letter[!one];
+    if (!in_context(t, f.ivar[0]) || !in_context(t, f.ivar[1])) return false;
+    int one = f.coef[0] == 1 ? 0 : 1, K = f.ivar[one], P = f.ivar[!one];
     int64_t s = f.coef[!one], nK = size_of(a, K), nP = size_of(a, P), taps = (nK + s - 1) / MAX(s, 1);
     if (f.coef[one] != 1 || s <= MAX_RESIDUES || taps >= nP) return false;
     int32_t by = ex_int(w, s), q = ex_binary(w, EX_SUB, term_pinned(a, t, d), ex_int(w, f.c)), j = ex_int(w, 0);
     if (taps > 1) {
-        int letter = fresh_letter(a, w->letters.at[K].name, taps);
-        j = ex_letter(w, letter);
-        t->ctx |= UINT64_C(1) << letter;
+        int ivar = fresh_ivar(a, w->ivars.at[K].name, taps);
+        j = ex_ivar(w, ivar);
+        t->ctx |= UINT64_C(1) << ivar;
     }
     int32_t k = ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, by, j), ex_binary(w, EX_MOD, q, by));
     int32_t p = ex_binary(w, EX_SUB, ex_binary(w, EX_FLOOR, q, by), j);
@@ -283,17 +280,17 @@ static bool unit(struct adjoint *a, struct term *t, int d)
     struct affine f;
     int at = largest(a, t, t->pin[d].f, &f);
     if (at < 0 || (f.coef[at] != 1 && f.coef[at] != -1)) return false;
-    int letter = f.letter[at];
-    int64_t n = size_of(a, letter);
+    int ivar = f.ivar[at];
+    int64_t n = size_of(a, ivar);
     int32_t rest = without(a, f, at), q = term_pinned(a, t, d);
     int32_t e = f.coef[at] == 1 ? ex_binary(w, EX_SUB, q, rest) : ex_binary(w, EX_SUB, rest, q);
     drop_pin(t, d);
-    term_replace(a, t, letter, e);
+    term_replace(a, t, ivar, e);
     term_bound(a, t, e, n);
     return true;
 }
 
-/* A sum of multiples of letters, digits such as H%2, and a number. */
+/* A sum of multiples of index variables, digits such as H%2, and a number. */
 struct sum {
     int n;
     int32_t atom[8];
@@ -312,7 +309,7 @@ static bool as_sum(const struct loops *w, int32_t node, int64_t k, struct sum *s
         const struct ex *factor = &w->ex.at[left ? e->a : e->b];
         return factor->kind == EX_INT && as_sum(w, left ? e->b : e->a, k * factor->u.i, s);
     }
-    case EX_LETTER:
+    case EX_IVAR:
     case EX_FLOOR:
     case EX_MOD:
         if (s->n == COUNT_OF(s->atom)) return false;
@@ -330,7 +327,7 @@ static bool sort_digits(const struct adjoint *a, const struct term *t, struct su
     for (int i = 0; i < s->n; i++) {
         int at = -1;
         for (int k = i; k < s->n && at < 0; k++)
-            if (s->coef[k] == unit_ && !(ex_letters(a->w, s->atom[k]) & ~t->ctx)) at = k;
+            if (s->coef[k] == unit_ && !(ex_ivars(a->w, s->atom[k]) & ~t->ctx)) at = k;
         if (at < 0 || !ex_range(a->w, s->atom[at], &low, &high) || low) return false;
         int32_t atom = s->atom[at];
         int64_t coef = s->coef[at];
@@ -369,8 +366,8 @@ static int32_t digit_of(const struct adjoint *a, const struct term *t, int32_t n
     *unit_ = 1, *base = 0;
     if (at[node].kind == EX_MOD && at[at[node].b].kind == EX_INT) *base = at[at[node].b].u.i, node = at[node].a;
     if (at[node].kind == EX_FLOOR && at[at[node].b].kind == EX_INT) *unit_ = at[at[node].b].u.i, node = at[node].a;
-    uint64_t letters = ex_letters(a->w, node);
-    return letters && !(letters & ~t->ctx) && *unit_ > 0 && *base >= 0 ? node : 0;
+    uint64_t ivars = ex_ivars(a->w, node);
+    return ivars && !(ivars & ~t->ctx) && *unit_ > 0 && *base >= 0 ? node : 0;
 }
 
 static bool digits(struct adjoint *a, struct term *t, int d)
@@ -409,13 +406,13 @@ static bool divide(struct adjoint *a, struct term *t, int d)
     struct affine f;
     int at = largest(a, t, t->pin[d].f, &f);
     if (at < 0 || f.coef[at] < 2) return false;
-    int letter = f.letter[at];
-    int64_t n = size_of(a, letter);
+    int ivar = f.ivar[at];
+    int64_t n = size_of(a, ivar);
     int32_t e = ex_binary(w, EX_SUB, term_pinned(a, t, d), without(a, f, at)), by = ex_int(w, f.coef[at]);
     int32_t p = ex_binary(w, EX_FLOOR, e, by);
     drop_pin(t, d);
     add_guard(a, t, ex_cmp(w, CMP_EQ, ex_binary(w, EX_MOD, e, by), ex_int(w, 0)));
-    term_replace(a, t, letter, p);
+    term_replace(a, t, ivar, p);
     term_bound(a, t, p, n);
     return true;
 }
@@ -424,16 +421,16 @@ static bool divide(struct adjoint *a, struct term *t, int d)
 static bool split(struct adjoint *a, struct term *t, int d)
 {
     struct loops *w = a->w;
-    struct digits *v = NEW(w->arena, struct digits);
+    struct mixed_radix *v = NEW(w->arena, struct mixed_radix);
     v->l = w;
     for (int i = 0; i < t->npin; i++)
-        if (t->pin[i].f) digits_find(v, t->pin[i].f);
-    for (int i = 0; i < w->letters.n; i++) {
-        int n = digits_cuts(v, i), first = w->letters.n;
-        if (!n || !in_context(t, i) || !(ex_letters(w, t->pin[d].f) >> i & 1)) continue;
-        if (first + n + 1 > LOOPS_MAX_LETTERS) return false;
-        int32_t whole = digits_letters(v, i, w);
-        for (int k = first; k < w->letters.n; k++) t->ctx |= UINT64_C(1) << k;
+        if (t->pin[i].f) radix_find(v, t->pin[i].f);
+    for (int i = 0; i < w->ivars.n; i++) {
+        int n = radix_cuts(v, i), first = w->ivars.n;
+        if (!n || !in_context(t, i) || !(ex_ivars(w, t->pin[d].f) >> i & 1)) continue;
+        if (first + n + 1 > LOOPS_MAX_IVARS) return false;
+        int32_t whole = radix_ivars(v, i, w);
+        for (int k = first; k < w->ivars.n; k++) t->ctx |= UINT64_C(1) << k;
         term_replace(a, t, i, whole);
         return true;
     }
@@ -445,7 +442,7 @@ static bool search(struct adjoint *a, struct term *t, int d)
     const struct loops_tensor *to = &a->w->tensors.at[t->tensor];
     double work = 1;
     for (int i = 0; i < to->ndim; i++) work *= (double)to->shape[i];
-    for (int i = 0; i < a->w->letters.n; i++)
+    for (int i = 0; i < a->w->ivars.n; i++)
         if (in_context(t, i)) work *= (double)size_of(a, i);
     if (work > SEARCHED) return false;
     int32_t q = term_pinned(a, t, d);
@@ -473,10 +470,10 @@ static sol_status push(struct solving *s, struct term *t)
         zero.index[d] = ex_int(w, t->rest[d]);
         if (n > 1)
             zero.index[d] =
-                ex_binary(w, EX_ADD, zero.index[d], ex_letter(w, fresh_letter(s->a, dimension_name(s->a, t, d), n)));
+                ex_binary(w, EX_ADD, zero.index[d], ex_ivar(w, fresh_ivar(s->a, dimension_name(s->a, t, d), n)));
         for (int k = d + 1; k < to->ndim; k++) /* all of the dimensions behind; those before: only what is written */
             if (t->rest[k] < to->shape[k])
-                zero.index[k] = ex_letter(w, fresh_letter(s->a, dimension_name(s->a, t, k), to->shape[k]));
+                zero.index[k] = ex_ivar(w, fresh_ivar(s->a, dimension_name(s->a, t, k), to->shape[k]));
         if (*s->n == s->room) return grad_refuse(s->a, "it falls into too many pieces");
         s->out[(*s->n)++] = zero;
     }
@@ -499,7 +496,7 @@ static sol_status solve(struct solving *s, struct term t)
             if (fixed(a, &t, d) || radix(a, &t, d) || modular(a, &t, d) || unit(a, &t, d) || digits(a, &t, d) ||
                 divide(a, &t, d))
                 continue;
-            if (split(a, &t, d)) return solve(s, t); /* residues of the new letters first */
+            if (split(a, &t, d)) return solve(s, t); /* residues of the new index variables first */
             if (invert_pin(a, &t, d, term_pinned(a, &t, d)) || search(a, &t, d)) continue;
             return grad_refuse(a, "where it reads depends on data, or in a way that has no inverse yet");
         }

@@ -2,10 +2,10 @@
  * reflected borders), where each element is read by a short range of the results.
  *
  *   window  f(P, K..) == Q holds for P in first(Q) .. first(Q)+m-1 only: P = first(Q) + U, where first is (a*Q+b)//c
- *           kept inside, a table; what depends on P and the letters K alone are weights w[Q U], 0 where nothing is
- *           read. Several dimensions are done one after the other where that costs less. Where f is g(P) + K and data
- *           says which K counts (a maximum's place), K stays: it is Q - g(P).
- *   pieces  f(P) == Q goes up or down by 1, or stays, over a few ranges of P: a term for each range. */
+ *           kept inside, a table; what depends on P and the index variables K alone are weights w[Q U], 0 where nothing
+ * is read. Several dimensions are done one after the other where that costs less. Where f is g(P) + K and data says
+ * which K counts (a maximum's place), K stays: it is Q - g(P). pieces  f(P) == Q goes up or down by 1, or stays, over a
+ * few ranges of P: a term for each range. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -13,9 +13,9 @@
 enum { MOST = 1 << 22, MOST_RUNS = 4, MOST_PINS = 3 };
 
 struct window {
-    int d, P;           /* the dimension; the letter that becomes first + U */
-    int K;              /* the letter that becomes Q - g(P); -1: none, letters but P go into the weights */
-    uint64_t letters;   /* of f */
+    int d, P;       /* the dimension; the index variable that becomes first + U */
+    int K;          /* the index variable that becomes Q - g(P); -1: none, index variables but P go into the weights */
+    uint64_t ivars; /* of f */
     int64_t n, size, m; /* of P, of the dimension, of U */
     int64_t a, b, c;    /* first(Q) = (a*Q + b) // c, which c > 1 keeps within 0 .. n-m */
     int64_t *begin, *end;
@@ -23,7 +23,7 @@ struct window {
     bool plain;  /* all weights are 1, and all of U is read */
 };
 
-/* -- which pins: f is made of tables, min, max, or quotients and remainders of more than a letter */
+/* -- which pins: f is made of tables, min, max, or quotients and remainders of more than an index variable */
 
 struct kind {
     const struct loops *l;
@@ -46,80 +46,80 @@ static bool is_odd(const struct adjoint *a, const struct term *t, int d)
 {
     const struct pin *p = &t->pin[d];
     struct kind k = {.l = a->w};
-    const uint64_t own = p->f ? ex_letters(a->w, p->f) : 0;
+    const uint64_t own = p->f ? ex_ivars(a->w, p->f) : 0;
     if (!own || p->q || t->index[d] || own & ~t->ctx || ex_reads_data(a->w, p->f)) return false;
-    for (int i = 0; i < t->npin; i++) /* no letter is in two of them */
-        if (i != d && t->pin[i].f && ex_letters(a->w, t->pin[i].f) & own) return false;
+    for (int i = 0; i < t->npin; i++) /* no index variable is in two of them */
+        if (i != d && t->pin[i].f && ex_ivars(a->w, t->pin[i].f) & own) return false;
     ex_walk(a->w, p->f, see_kind, &k);
     return k.odd;
 }
 
 /* -- windows: what is known when the graph is compiled */
 
-static bool is_fixed(const struct adjoint *a, int32_t node, uint64_t letters)
+static bool is_fixed(const struct adjoint *a, int32_t node, uint64_t ivars)
 {
-    const uint64_t own = ex_letters(a->w, node);
-    return own && !(own & ~letters) && !ex_reads_data(a->w, node);
+    const uint64_t own = ex_ivars(a->w, node);
+    return own && !(own & ~ivars) && !ex_reads_data(a->w, node);
 }
 
-/* What is added to letter K in f, which has it nowhere else; 0: f is not such a sum. */
+/* What is added to index variable K in f, which has it nowhere else; 0: f is not such a sum. */
 static int32_t beside(struct loops *w, int32_t f, int K)
 {
     const struct ex *e = &w->ex.at[f];
-    if (e->kind == EX_LETTER && e->tensor == K) return ex_int(w, 0);
+    if (e->kind == EX_IVAR && e->tensor == K) return ex_int(w, 0);
     if (e->kind != EX_ADD) return 0;
     const int32_t a = e->a, b = e->b;
-    const bool left = ex_letters(w, a) >> K & 1;
-    const int32_t other = left ? b : a, rest = ex_letters(w, other) >> K & 1 ? 0 : beside(w, left ? a : b, K);
+    const bool left = ex_ivars(w, a) >> K & 1;
+    const int32_t other = left ? b : a, rest = ex_ivars(w, other) >> K & 1 ? 0 : beside(w, left ? a : b, K);
     return rest ? ex_binary(w, EX_ADD, rest, other) : 0;
 }
 
-/* The letter that the rest of the term has, the others being of what is fixed; or two, of which one is K. */
+/* The index variable that the rest of the term has, the others being of what is fixed; or two, of which one is K. */
 static bool find_rest(const struct adjoint *a, const struct term *t, const struct product *p, struct window *v)
 {
     struct loops *w = a->w;
     uint64_t rest = 0;
     v->K = -1;
     for (int i = 0; i < p->n; i++)
-        if (!is_fixed(a, p->factor[i], v->letters)) rest |= ex_letters(w, p->factor[i]);
+        if (!is_fixed(a, p->factor[i], v->ivars)) rest |= ex_ivars(w, p->factor[i]);
     for (int i = 0; i < t->nguard; i++)
-        if (!is_fixed(a, t->guard[i], v->letters)) rest |= ex_letters(w, t->guard[i]);
-    for (int i = 0; i < t->nbound; i++) rest |= ex_letters(w, t->bound[i].e);
-    rest &= v->letters;
-    for (int i = 0; i < w->letters.n && rest == v->letters && __builtin_popcountll(rest) == 2; i++)
+        if (!is_fixed(a, t->guard[i], v->ivars)) rest |= ex_ivars(w, t->guard[i]);
+    for (int i = 0; i < t->nbound; i++) rest |= ex_ivars(w, t->bound[i].e);
+    rest &= v->ivars;
+    for (int i = 0; i < w->ivars.n && rest == v->ivars && __builtin_popcountll(rest) == 2; i++)
         if (rest >> i & 1 && beside(w, t->pin[v->d].f, i)) v->K = i, rest &= ~bit(i);
     if (!rest || rest & (rest - 1)) return false;
     v->P = __builtin_ctzll(rest);
-    v->n = w->letters.at[v->P].size;
+    v->n = w->ivars.at[v->P].size;
     return true;
 }
 
-/* Fills v->sum, begin and end from the values of f, the guards and the weights at all points of the letters. */
+/* Fills v->sum, begin and end from the values of f, the guards and the weights at all points of the index variables. */
 static bool gather(struct adjoint *a, const struct term *t, const struct product *p, struct window *v)
 {
     struct loops *w = a->w;
-    int n = 0, letter[SOL_MAX_DIMS];
+    int n = 0, ivar[SOL_MAX_DIMS];
     int64_t all = 1;
     int32_t holds[COUNT_OF(t->guard)], by = ex_real(w, 1);
     int nholds = 0;
-    letter[n++] = v->P; /* outermost */
-    for (int i = 0; i < w->letters.n; i++) {
-        if (!(v->letters >> i & 1)) continue;
+    ivar[n++] = v->P; /* outermost */
+    for (int i = 0; i < w->ivars.n; i++) {
+        if (!(v->ivars >> i & 1)) continue;
         if (i != v->P && n == SOL_MAX_DIMS) return false;
-        if (i != v->P) letter[n++] = i;
-        all *= MIN(w->letters.at[i].size, (int64_t)MOST);
+        if (i != v->P) ivar[n++] = i;
+        all *= MIN(w->ivars.at[i].size, (int64_t)MOST);
         if (all > MOST || v->n * v->size > MOST) return false;
     }
     for (int i = 0; i < t->nguard; i++)
-        if (is_fixed(a, t->guard[i], v->letters)) holds[nholds++] = t->guard[i];
+        if (is_fixed(a, t->guard[i], v->ivars)) holds[nholds++] = t->guard[i];
     for (int i = 0; i < p->n; i++)
-        if (is_fixed(a, p->factor[i], v->letters)) by = ex_binary(w, p->under[i] ? EX_DIV : EX_MUL, by, p->factor[i]);
+        if (is_fixed(a, p->factor[i], v->ivars)) by = ex_binary(w, p->under[i] ? EX_DIV : EX_MUL, by, p->factor[i]);
     int64_t *f = NEW_ARRAY(w->arena, int64_t, all + 1), *guard = NEW_ARRAY(w->arena, int64_t, all + 1);
     double *weight = NEW_ARRAY(w->arena, double, all + 1);
-    if (grad_tabulate(a, t->pin[v->d].f, n, letter, f)) return false;
+    if (grad_tabulate(a, t->pin[v->d].f, n, ivar, f)) return false;
     int32_t test = nholds ? ex_test(w, ex_logic(w, EX_AND, nholds, holds)) : ex_int(w, 1);
-    if (grad_tabulate(a, test, n, letter, guard)) return false;
-    if (grad_tabulate(a, ex_binary(w, EX_MUL, ex_real(w, 1), by), n, letter, weight)) return false;
+    if (grad_tabulate(a, test, n, ivar, guard)) return false;
+    if (grad_tabulate(a, ex_binary(w, EX_MUL, ex_real(w, 1), by), n, ivar, weight)) return false;
     v->sum = NEW_ARRAY(w->arena, double, v->n * v->size + 1);
     v->begin = NEW_ARRAY(w->arena, int64_t, v->size + 1);
     v->end = NEW_ARRAY(w->arena, int64_t, v->size + 1);
@@ -185,7 +185,7 @@ static bool find_window(struct adjoint *a, const struct term *t, int d, struct w
 {
     struct product p = {0};
     int64_t pairs = 0;
-    *v = (struct window){.d = d, .size = t->pin[d].size, .letters = ex_letters(a->w, t->pin[d].f)};
+    *v = (struct window){.d = d, .size = t->pin[d].size, .ivars = ex_ivars(a->w, t->pin[d].f)};
     grad_factors(a->w, t->value, &p);
     if (!find_rest(a, t, &p, v) || !gather(a, t, &p, v)) return false;
     fit(v);
@@ -195,15 +195,15 @@ static bool find_window(struct adjoint *a, const struct term *t, int d, struct w
     return v->m * v->size <= 3 * pairs + GRAD_BORDER;
 }
 
-/* -- windows: P and the letters K go, U comes */
+/* -- windows: P and the index variables K go, U comes */
 
 /* first(Q) as a table of the row, from its formula. */
 static int32_t first_read(struct adjoint *a, const struct window *v, int32_t q)
 {
     struct loops *w = a->w;
     const bool table = v->c > 1;
-    const int L = table ? loops_letter(w, "A", v->size) : 0;
-    int32_t at = table ? ex_letter(w, L) : q;
+    const int L = table ? loops_ivar(w, "A", v->size) : 0;
+    int32_t at = table ? ex_ivar(w, L) : q;
     int32_t e = ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, ex_int(w, v->a), at), ex_int(w, v->b));
     if (!table) return e;
     int32_t low[] = {ex_binary(w, EX_FLOOR, e, ex_int(w, v->c)), ex_int(w, v->n - v->m)};
@@ -211,7 +211,7 @@ static int32_t first_read(struct adjoint *a, const struct window *v, int32_t q)
     int64_t *values = NEW_ARRAY(w->arena, int64_t, v->size + 1);
     for (int64_t i = 0; i < v->size; i++) values[i] = first_of(v, i);
     int tensor = loops_table(w, "first", SOL_I64, 1, &v->size, values);
-    struct formula f = {.tensor = tensor, .letter = L, .value = ex_call(w, math_row("max"), 2, high)};
+    struct formula f = {.tensor = tensor, .ivar = L, .value = ex_call(w, math_row("max"), 2, high)};
     PUSH(w->arena, a->formulas, f);
     return ex_read(w, tensor, ex_list(w, 1, &q), 0);
 }
@@ -249,10 +249,10 @@ static void leave_fixed(struct adjoint *a, struct term *t, const struct window *
     int kept = 0;
     grad_factors(w, t->value, &p);
     for (int i = 0; i < p.n; i++)
-        if (!is_fixed(a, p.factor[i], v->letters)) rest = grad_times(w, rest, p.factor[i], p.under[i]);
+        if (!is_fixed(a, p.factor[i], v->ivars)) rest = grad_times(w, rest, p.factor[i], p.under[i]);
     t->value = rest ? rest : ex_real(w, 1);
     for (int i = 0; i < t->nguard; i++)
-        if (!is_fixed(a, t->guard[i], v->letters)) t->guard[kept++] = t->guard[i];
+        if (!is_fixed(a, t->guard[i], v->ivars)) t->guard[kept++] = t->guard[i];
     t->nguard = kept;
 }
 
@@ -266,18 +266,18 @@ static sol_status use_window(struct adjoint *a, struct term *t, const struct win
     } else {
         const int32_t k = ex_binary(w, EX_SUB, q, beside(w, t->pin[v->d].f, v->K));
         term_replace(a, t, v->K, k);
-        term_bound(a, t, k, w->letters.at[v->K].size);
+        term_bound(a, t, k, w->ivars.at[v->K].size);
     }
     t->pin[v->d].f = 0;
     if (v->m > 1) {
-        if (w->letters.n + 2 >= LOOPS_MAX_LETTERS) return grad_refuse(a, "it has more loops than a row can name");
-        int U = loops_letter(w, "U", v->m);
-        u = ex_letter(w, U);
+        if (w->ivars.n + 2 >= LOOPS_MAX_IVARS) return grad_refuse(a, "it has more loops than a row can name");
+        int U = loops_ivar(w, "U", v->m);
+        u = ex_ivar(w, U);
         sum = bit(U);
     }
     int32_t at = ex_binary(w, EX_ADD, first_read(a, v, q), u);
     term_replace(a, t, v->P, at);
-    t->ctx = (t->ctx & ~v->letters) | sum;
+    t->ctx = (t->ctx & ~v->ivars) | sum;
     if (v->c == 1) term_bound(a, t, at, v->n);
     if (v->plain || v->K >= 0) return SOL_OK;
     int32_t by;
@@ -331,9 +331,9 @@ static sol_status stage(struct adjoint *a, struct term *t, const struct window *
     int64_t shape[SOL_MAX_DIMS];
     memcpy(shape, w->tensors.at[t->tensor].shape, sizeof shape);
     for (int i = 0; i < k; i++) {
-        part.pin[other[i].d] = (struct pin){.f = ex_letter(w, other[i].P), .size = other[i].n};
+        part.pin[other[i].d] = (struct pin){.f = ex_ivar(w, other[i].P), .size = other[i].n};
         part.rest[other[i].d] = shape[other[i].d] = other[i].n;
-        later |= other[i].letters;
+        later |= other[i].ivars;
     }
     part.tensor = loops_tensor(w, "part", LOOPS_INPUT, (enum sol_dtype)w->tensors.at[t->tensor].dtype, ndim, shape);
     grad_factors(w, t->value, &p);
@@ -341,12 +341,12 @@ static sol_status stage(struct adjoint *a, struct term *t, const struct window *
     for (int i = 0; i < p.n; i++) { /* what the later windows' weights hold */
         int32_t *to = &part.value;
         for (int j = 0; j < k; j++)
-            if (is_fixed(a, p.factor[i], other[j].letters)) to = &fixed;
+            if (is_fixed(a, p.factor[i], other[j].ivars)) to = &fixed;
         *to = grad_times(w, *to, p.factor[i], p.under[i]);
     }
     for (int i = 0; i < t->nguard; i++) {
         bool is_later = false;
-        for (int j = 0; j < k; j++) is_later |= is_fixed(a, t->guard[i], other[j].letters);
+        for (int j = 0; j < k; j++) is_later |= is_fixed(a, t->guard[i], other[j].ivars);
         if (is_later)
             t->guard[guards++] = t->guard[i];
         else
@@ -355,21 +355,21 @@ static sol_status stage(struct adjoint *a, struct term *t, const struct window *
     part.nguard = kept;
     t->nguard = guards;
     t->nbound = 0;
-    for (int i = 0; i < k; i++) part.ctx = (part.ctx & ~other[i].letters) | bit(other[i].P);
+    for (int i = 0; i < k; i++) part.ctx = (part.ctx & ~other[i].ivars) | bit(other[i].P);
     TRY(use_window(a, &part, v));
-    int letters = w->letters.n;
+    int ivars = w->ivars.n;
     TRY(solve_term(a, &part, &piece, 1, &n));
     TRY(write_terms(a, &piece, n, &made));
-    loops_drop_letters(w, letters);
+    loops_drop_ivars(w, ivars);
     for (int d = 0; user && d < ndim; d++) made->dim[d].purpose = user->dim[d].purpose;
     loops_set_user(w, part.tensor, made);
-    /* the term reads that: letters of the other dimensions' own, or of its index */
+    /* the term reads that: index variables of the other dimensions' own, or of its index */
     uint64_t used = 0;
     t->pin[v->d].f = 0;
     t->index[v->d] = part.index[v->d];
     for (int d = 0; d < ndim; d++) {
         index[d] = d == v->d ? part.index[d] : part.pin[d].f ? part.pin[d].f : part.index[d];
-        used |= ex_letters(w, index[d]);
+        used |= ex_ivars(w, index[d]);
     }
     t->value = ex_read(w, part.tensor, ex_list(w, ndim, index), 0);
     if (fixed) t->value = ex_binary(w, EX_MUL, t->value, fixed);
@@ -377,7 +377,8 @@ static sol_status stage(struct adjoint *a, struct term *t, const struct window *
     return SOL_OK;
 }
 
-/* Is every other dimension decided by a letter of its own? Then what a stage writes has the shape of the gradient. */
+/* Is every other dimension decided by an index variable of its own? Then what a stage writes has the shape of the
+ * gradient. */
 static bool others_plain(const struct adjoint *a, const struct term *t, const struct window *v, int k)
 {
     uint64_t seen = 0;
@@ -386,8 +387,8 @@ static bool others_plain(const struct adjoint *a, const struct term *t, const st
         bool window = false;
         for (int i = 0; i < k; i++) window |= v[i].d == d;
         if (window || (e->kind == EX_INT && t->pin[d].size == 1)) continue;
-        if (e->kind != EX_LETTER || seen >> e->tensor & 1 || !(t->ctx >> e->tensor & 1)) return false;
-        if (a->w->letters.at[e->tensor].size != t->pin[d].size) return false;
+        if (e->kind != EX_IVAR || seen >> e->tensor & 1 || !(t->ctx >> e->tensor & 1)) return false;
+        if (a->w->ivars.at[e->tensor].size != t->pin[d].size) return false;
         seen |= bit(e->tensor);
     }
     return true;
@@ -440,17 +441,17 @@ static int find_runs(const int64_t *f, int64_t n, struct run *run)
     return count;
 }
 
-/* The runs of dimension d, if f is made of few; letter[i] runs along run i. */
+/* The runs of dimension d, if f is made of few; index variable[i] runs along run i. */
 static int pieces_of(struct adjoint *a, struct term *t, int d, struct run *run)
 {
     struct loops *w = a->w;
-    const uint64_t own = ex_letters(w, t->pin[d].f);
+    const uint64_t own = ex_ivars(w, t->pin[d].f);
     if (!own || own & (own - 1)) return 0;
-    const int letter = __builtin_ctzll(own);
-    const int64_t n = w->letters.at[letter].size;
+    const int ivar = __builtin_ctzll(own);
+    const int64_t n = w->ivars.at[ivar].size;
     if (n > MOST) return 0;
     int64_t *f = NEW_ARRAY(w->arena, int64_t, n + 1);
-    if (grad_tabulate(a, t->pin[d].f, 1, &letter, f)) return 0;
+    if (grad_tabulate(a, t->pin[d].f, 1, &ivar, f)) return 0;
     const int count = find_runs(f, n, run);
     for (int i = 0; i < count; i++)
         if (!run[i].step && run[i].to - run[i].from > GRAD_BORDER) return 0;
@@ -461,17 +462,17 @@ static int pieces_of(struct adjoint *a, struct term *t, int d, struct run *run)
 static void split_runs(struct adjoint *a, int d, const struct run *run, int count, struct term *t, int n)
 {
     struct loops *w = a->w;
-    const int letter = __builtin_ctzll(ex_letters(w, t->pin[d].f));
+    const int ivar = __builtin_ctzll(ex_ivars(w, t->pin[d].f));
     for (int i = count - 1; i >= 0; i--) {
         const int64_t size = run[i].to - run[i].from;
-        const int L = size > 1 ? loops_letter(w, w->letters.at[letter].name, size) : 0;
-        int32_t p = size > 1 ? ex_letter(w, L) : ex_int(w, 0);
+        const int L = size > 1 ? loops_ivar(w, w->ivars.at[ivar].name, size) : 0;
+        int32_t p = size > 1 ? ex_ivar(w, L) : ex_int(w, 0);
         int32_t f = ex_binary(w, EX_ADD, ex_int(w, run[i].at), ex_binary(w, EX_MUL, ex_int(w, run[i].step), p));
         for (int k = 0; k < n; k++) {
             struct term *to = &t[i * n + k];
             if (i) *to = t[k];
             to->pin[d].f = 0;
-            term_replace(a, to, letter, ex_binary(w, EX_ADD, p, ex_int(w, run[i].from)));
+            term_replace(a, to, ivar, ex_binary(w, EX_ADD, p, ex_int(w, run[i].from)));
             to->pin[d].f = f;
             if (size > 1) to->ctx |= bit(L);
         }
@@ -486,7 +487,7 @@ bool pieces_term(struct adjoint *a, struct term *t, int room, int *out_n)
         struct run run[MOST_RUNS];
         if (!is_odd(a, t, d)) continue;
         const int count = pieces_of(a, t, d, run);
-        if (!count || *out_n * count > room || a->w->letters.n + count + 8 > LOOPS_MAX_LETTERS) continue;
+        if (!count || *out_n * count > room || a->w->ivars.n + count + 8 > LOOPS_MAX_IVARS) continue;
         any = true;
         int32_t q = term_pinned(a, t, d);
         for (int i = 0; i < *out_n; i++) t[i].index[d] = q;

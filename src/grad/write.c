@@ -76,11 +76,11 @@ static void take_bounds(struct adjoint *a, struct term *t)
     t->nbound = 0;
 }
 
-/* A letter that only ever goes backwards through what is read with a value outside runs the other way: then a gradient
- * of a convolution is a convolution. */
+/* An index variable that only ever goes backwards through what is read with a value outside runs the other way: then a
+ * gradient of a convolution is a convolution. */
 struct direction {
     const struct loops *w;
-    int letter;
+    int ivar;
     bool backwards, forwards;
 };
 
@@ -93,25 +93,25 @@ static void find_direction(void *user, int32_t node)
         struct affine f;
         if (!ex_affine(r->w, i, &f)) continue;
         for (int k = 0; k < f.n; k++)
-            if (f.letter[k] == r->letter) *(f.coef[k] < 0 ? &r->backwards : &r->forwards) = true;
+            if (f.ivar[k] == r->ivar) *(f.coef[k] < 0 ? &r->backwards : &r->forwards) = true;
     }
 }
 
-static void turn_letters(struct adjoint *a, struct term *t)
+static void turn_ivars(struct adjoint *a, struct term *t)
 {
     struct loops *w = a->w;
-    for (int i = 0, n = w->letters.n; i < n; i++) {
-        struct direction r = {.w = w, .letter = i};
+    for (int i = 0, n = w->ivars.n; i < n; i++) {
+        struct direction r = {.w = w, .ivar = i};
         if (!(t->ctx >> i & 1) || t->nguard || t->nbound) continue;
         ex_walk(w, t->value, find_direction, &r);
         if (!r.backwards || r.forwards) continue;
         uint64_t ctx = t->ctx;
-        term_replace(a, t, i, ex_binary(w, EX_SUB, ex_int(w, w->letters.at[i].size - 1), ex_letter(w, i)));
+        term_replace(a, t, i, ex_binary(w, EX_SUB, ex_int(w, w->ivars.at[i].size - 1), ex_ivar(w, i)));
         t->ctx = ctx;
     }
 }
 
-/* -- factors in front of a sum that its letters are not in */
+/* -- factors in front of a sum that its index variables are not in */
 
 static void flatten(struct loops *w, int32_t node, bool under, struct product *p)
 {
@@ -140,8 +140,8 @@ int32_t grad_times(struct loops *w, int32_t x, int32_t factor, bool under)
     return ex_binary(w, under ? EX_DIV : EX_MUL, x, factor);
 }
 
-/* Splits the term's value: what depends on the letters of the sum stays, and what may be read under its guards alone;
- * the rest is *out_front (0: nothing). */
+/* Splits the term's value: what depends on the index variables of the sum stays, and what may be read under its guards
+ * alone; the rest is *out_front (0: nothing). */
 static void split_front(struct adjoint *a, struct term *t, int32_t *out_front)
 {
     struct loops *w = a->w;
@@ -153,7 +153,7 @@ static void split_front(struct adjoint *a, struct term *t, int32_t *out_front)
     for (int i = 0; i < p.n; i++) {
         struct guarding g = {.a = a};
         ex_walk(w, p.factor[i], find_leaving, &g);
-        bool in = g.leaves || (ex_letters(w, p.factor[i]) & t->ctx);
+        bool in = g.leaves || (ex_ivars(w, p.factor[i]) & t->ctx);
         int32_t *to = in ? &inner : out_front;
         *to = grad_times(w, *to, p.factor[i], p.under[i]);
     }
@@ -182,9 +182,9 @@ struct writer { /* what a layer is to be */
     VECTOR(struct written) out; /* outputs, then temps */
     VECTOR(struct line) lines;
     struct loops *to;
-    int *tensor;                       /* by tensor of w: of `to`, -1: not read */
-    int32_t letter[LOOPS_MAX_LETTERS]; /* by letter of w: node of `to`, 0: not met yet */
-    uint64_t positions;                /* letters of w whose positions count */
+    int *tensor;                   /* by tensor of w: of `to`, -1: not read */
+    int32_t ivar[LOOPS_MAX_IVARS]; /* by index variable of w: node of `to`, 0: not met yet */
+    uint64_t positions;            /* index variables of w whose positions count */
 };
 
 static struct writer *writer(struct adjoint *a)
@@ -214,7 +214,7 @@ static void each_node(struct writer *wr, void (*visit)(void *user, int32_t node)
     }
 }
 
-/* Which tensors are read (0), and which letters have positions. */
+/* Which tensors are read (0), and which index variables have positions. */
 static void find_used(void *user, int32_t node)
 {
     struct writer *wr = user;
@@ -223,15 +223,15 @@ static void find_used(void *user, int32_t node)
     if (e->kind == EX_RED && (e->op == RED_MAXAT || e->op == RED_MINAT)) wr->positions |= e->u.bound;
 }
 
-/* Letters come in the order in which they are met; of size 1 there are none. */
-static void meet_letters(struct writer *wr, uint64_t letters)
+/* Index variables come in the order in which they are met; of size 1 there are none. */
+static void meet_ivars(struct writer *wr, uint64_t ivars)
 {
     const struct loops *w = wr->a->w;
-    for (int i = 0; i < w->letters.n; i++) {
-        const struct loops_letter *x = &w->letters.at[i];
-        if (!(letters >> i & 1) || wr->letter[i]) continue;
+    for (int i = 0; i < w->ivars.n; i++) {
+        const struct loops_ivar *x = &w->ivars.at[i];
+        if (!(ivars >> i & 1) || wr->ivar[i]) continue;
         const char *name = arena_printf(w->arena, "%.6s", x->name);
-        wr->letter[i] = x->size == 1 ? ex_int(wr->to, 0) : ex_letter(wr->to, loops_letter(wr->to, name, x->size));
+        wr->ivar[i] = x->size == 1 ? ex_int(wr->to, 0) : ex_ivar(wr->to, loops_ivar(wr->to, name, x->size));
     }
 }
 
@@ -239,8 +239,8 @@ static void meet(void *user, int32_t node)
 {
     struct writer *wr = user;
     const struct ex *e = &wr->a->w->ex.at[node];
-    if (e->kind == EX_LETTER) meet_letters(wr, UINT64_C(1) << e->tensor);
-    if (e->kind == EX_RED) meet_letters(wr, e->u.bound);
+    if (e->kind == EX_IVAR) meet_ivars(wr, UINT64_C(1) << e->tensor);
+    if (e->kind == EX_RED) meet_ivars(wr, e->u.bound);
 }
 
 static const struct formula *formula_of(const struct adjoint *a, int tensor)
@@ -301,7 +301,7 @@ static void put_tables(struct writer *wr)
         struct affine affine;
         if (wr->tensor[f->tensor] < 0 || ex_affine(w, f->value, &affine)) continue;
         ex_print(w, f->value, &formula);
-        t.letter = w->letters.at[f->letter].name;
+        t.ivar = w->ivars.at[f->ivar].name;
         t.formula = formula.at;
         wr->tensor[f->tensor] = loops_tensor_like(wr->to, &t);
     }
@@ -313,12 +313,12 @@ static int32_t read_table(void *user, struct loops *to, const struct ex *read, c
 {
     const struct writer *wr = user;
     const struct formula *f = formula_of(wr->a, read->tensor);
-    int32_t map[LOOPS_MAX_LETTERS] = {0};
+    int32_t map[LOOPS_MAX_IVARS] = {0};
     struct affine affine;
     if (!f || !ex_affine(wr->a->w, f->value, &affine)) return 0;
     assert(nindex == 1 && !outside);
     (void)nindex, (void)outside;
-    map[f->letter] = *index;
+    map[f->ivar] = *index;
     return ex_copy(to, wr->a->w, f->value, map, NULL);
 }
 
@@ -326,7 +326,7 @@ static void put_statement(struct writer *wr, const struct line *l, int first_out
 {
     const struct loops_tensor *t = &wr->out.at[l->out[0]].like;
     const struct rewrite r = {
-        .to = wr->to, .from = wr->a->w, .letter = wr->letter, .tensor = wr->tensor, .read = read_table, .user = wr};
+        .to = wr->to, .from = wr->a->w, .ivar = wr->ivar, .tensor = wr->tensor, .read = read_table, .user = wr};
     struct loops_stmt s = {.nout = (uint8_t)l->nout};
     int32_t index[SOL_MAX_DIMS];
     for (int d = 0; d < t->ndim; d++) index[d] = t->shape[d] == 1 ? ex_int(wr->to, 0) : rewrite_ex(&r, l->index[d]);
@@ -351,7 +351,7 @@ static sol_status write_row(struct writer *wr, struct sol_layer *before, const c
     TRY(put_inputs(wr, in, &nin));
     const int first = put_outputs(wr);
     put_tables(wr);
-    meet_letters(wr, wr->positions);
+    meet_ivars(wr, wr->positions);
     each_node(wr, meet);
     for (int i = 0; i < wr->lines.n; i++) put_statement(wr, &wr->lines.at[i], first);
     for (int o = 0; o < wr->out.n; o++) like[o] = wr->out.at[o].purposes;
@@ -381,7 +381,7 @@ static int written(struct writer *wr, int tensor, bool part)
 int32_t term_written(struct adjoint *a, struct term *t)
 {
     take_bounds(a, t);
-    turn_letters(a, t);
+    turn_ivars(a, t);
     return term_sum(a, t);
 }
 
@@ -444,7 +444,7 @@ sol_status write_lines(struct adjoint *a, const struct grad_line *from, int n)
 
 /* -- a statement of the forward layer by itself */
 
-sol_status write_again(struct sol_graph *g, struct sol_layer *before, struct sol_tensor *t, int stmt,
+sol_status write_remat(struct sol_graph *g, struct sol_layer *before, struct sol_tensor *t, int stmt,
                        struct sol_tensor *const *user, struct sol_tensor **out_t)
 {
     struct adjoint a = {.g = g, .layer = t->from, .w = loops_copy(g->arena, t->from->loops)};
@@ -485,12 +485,12 @@ static void find_need(void *user, int32_t node)
 static void find_needed(struct adjoint *a, bool *needed)
 {
     struct loops *w = a->w;
-    const struct loops *l = a->layer->loops;
-    for (int i = 0; i < l->tensors.n; i++) {
+    const struct loops *loops = a->layer->loops;
+    for (int i = 0; i < loops->tensors.n; i++) {
         const struct sol_tensor *t = w->tensors.at[i].user;
         needed[i] = a->exposed[i] || (w->tensors.at[i].role == LOOPS_OUTPUT && (t->readers.n || t->output));
     }
-    for (int i = l->stmts.n - 1; i >= 0; i--) {
+    for (int i = loops->stmts.n - 1; i >= 0; i--) {
         const struct loops_stmt *s = &w->stmts.at[i];
         struct needs needs = {w, needed, false};
         bool any = false;
@@ -501,7 +501,8 @@ static void find_needed(struct adjoint *a, bool *needed)
             needs.more |= !needed[s->out[o]];
             needed[s->out[o]] = true;
         }
-        if (needs.more && s->scan_step) i = l->stmts.n; /* a step needs the one before it, so any statement another */
+        if (needs.more && s->scan_step)
+            i = loops->stmts.n; /* a step needs the one before it, so any statement another */
     }
 }
 
@@ -528,7 +529,7 @@ static enum sol_dtype smallest_type(const struct adjoint *a, int tensor)
         const struct ex *e = &w->ex.at[s->value];
         if (s->nout < 2 || s->out[1] != tensor || e->kind != EX_RED || (e->op != RED_MAXAT && e->op != RED_MINAT))
             continue;
-        const int64_t n = letters_points(w, e->u.bound);
+        const int64_t n = ivars_points(w, e->u.bound);
         return n <= 256 ? SOL_U8 : n <= 65536 ? SOL_U16 : SOL_I64;
     }
     return (enum sol_dtype)w->tensors.at[tensor].dtype;

@@ -1,7 +1,8 @@
 /* The constructors that fold: constants, sums of multiples, floor divisions and remainders by constants, guards and
- * reads whose outcome the ranges of the letters decide.
+ * reads whose outcome the ranges of the index variables decide.
  *
- * Integer sums are brought to a *linear form*: a constant plus multiples of atoms (letters, and whatever is none of + -
+ * Integer sums are brought to a *linear form*: a constant plus multiples of atoms (index variables, and whatever is
+ * none of + -
  * * by a constant). A floor division by k then splits off what k divides, and the rest vanishes if its range lies in
  * one multiple of k. This is what makes reshapes, residues (s*U+r)//s and unravelled positions disappear. */
 #include <assert.h>
@@ -21,22 +22,22 @@ struct lin {
     int64_t c;
 };
 
-static int32_t raw(struct loops *l, enum ex_kind kind, int32_t a, int32_t b)
+static int32_t raw(struct loops *loops, enum ex_kind kind, int32_t a, int32_t b)
 {
-    return ex_put(l, (struct ex){.kind = (uint8_t)kind, .a = a, .b = b});
+    return ex_put(loops, (struct ex){.kind = (uint8_t)kind, .a = a, .b = b});
 }
 
-static bool is_const(const struct loops *l, int32_t node, int64_t v)
+static bool is_const(const struct loops *loops, int32_t node, int64_t v)
 {
-    return l->ex.at[node].kind == EX_INT && l->ex.at[node].u.i == v;
+    return loops->ex.at[node].kind == EX_INT && loops->ex.at[node].u.i == v;
 }
 
 /* -- linear forms */
 
-static bool lin_atom(const struct loops *l, struct lin *f, int32_t atom, int64_t k)
+static bool lin_atom(const struct loops *loops, struct lin *f, int32_t atom, int64_t k)
 {
     for (int i = 0; i < f->n; ++i) {
-        if (!ex_equal(l, f->t[i].atom, atom)) continue;
+        if (!ex_equal(loops, f->t[i].atom, atom)) continue;
         if (__builtin_add_overflow(f->t[i].k, k, &f->t[i].k)) return false;
         if (!f->t[i].k) f->t[i] = f->t[--f->n];
         return true;
@@ -48,65 +49,66 @@ static bool lin_atom(const struct loops *l, struct lin *f, int32_t atom, int64_t
 }
 
 /* f += k * node; false: too many terms, or numbers too large */
-static bool lin_add(const struct loops *l, struct lin *f, int32_t node, int64_t k)
+static bool lin_add(const struct loops *loops, struct lin *f, int32_t node, int64_t k)
 {
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     int64_t v, minus;
     if (!k) return true;
     if (__builtin_sub_overflow((int64_t)0, k, &minus)) return false;
     switch (e->kind) {
     case EX_INT: return !__builtin_mul_overflow(e->u.i, k, &v) && !__builtin_add_overflow(f->c, v, &f->c);
-    case EX_NEG: return lin_add(l, f, e->a, minus);
-    case EX_ADD: return lin_add(l, f, e->a, k) && lin_add(l, f, e->b, k);
-    case EX_SUB: return lin_add(l, f, e->a, k) && lin_add(l, f, e->b, minus);
+    case EX_NEG: return lin_add(loops, f, e->a, minus);
+    case EX_ADD: return lin_add(loops, f, e->a, k) && lin_add(loops, f, e->b, k);
+    case EX_SUB: return lin_add(loops, f, e->a, k) && lin_add(loops, f, e->b, minus);
     case EX_MUL: {
-        bool left = l->ex.at[e->a].kind == EX_INT;
-        const struct ex *factor = &l->ex.at[left ? e->a : e->b];
-        if (factor->kind != EX_INT) return lin_atom(l, f, node, k);
-        return !__builtin_mul_overflow(factor->u.i, k, &v) && lin_add(l, f, left ? e->b : e->a, v);
+        bool left = loops->ex.at[e->a].kind == EX_INT;
+        const struct ex *factor = &loops->ex.at[left ? e->a : e->b];
+        if (factor->kind != EX_INT) return lin_atom(loops, f, node, k);
+        return !__builtin_mul_overflow(factor->u.i, k, &v) && lin_add(loops, f, left ? e->b : e->a, v);
     }
-    default: return lin_atom(l, f, node, k);
+    default: return lin_atom(loops, f, node, k);
     }
 }
 
 /* m*k*(e//k) + m*(e%k) is m*e */
-static bool lin_join(struct loops *l, struct lin *f)
+static bool lin_join(struct loops *loops, struct lin *f)
 {
     for (int i = 0; i < f->n; ++i) {
-        struct ex e = l->ex.at[f->t[i].atom];
+        struct ex e = loops->ex.at[f->t[i].atom];
         int64_t m = f->t[i].k, whole;
-        if (e.kind != EX_MOD || l->ex.at[e.b].kind != EX_INT) continue;
-        if (__builtin_mul_overflow(m, l->ex.at[e.b].u.i, &whole)) continue;
+        if (e.kind != EX_MOD || loops->ex.at[e.b].kind != EX_INT) continue;
+        if (__builtin_mul_overflow(m, loops->ex.at[e.b].u.i, &whole)) continue;
         bool any = false;
-        for (int j = 0; j < f->n; ++j) any |= f->t[j].k == whole && l->ex.at[f->t[j].atom].kind == EX_FLOOR;
+        for (int j = 0; j < f->n; ++j) any |= f->t[j].k == whole && loops->ex.at[f->t[j].atom].kind == EX_FLOOR;
         if (!any) continue;
-        int32_t quotient = ex_binary(l, EX_FLOOR, e.a, e.b);
+        int32_t quotient = ex_binary(loops, EX_FLOOR, e.a, e.b);
         for (int j = 0; j < f->n; ++j) {
-            if (f->t[j].k != whole || !ex_equal(l, f->t[j].atom, quotient)) continue;
+            if (f->t[j].k != whole || !ex_equal(loops, f->t[j].atom, quotient)) continue;
             f->t[MAX(i, j)] = f->t[--f->n];
             f->t[MIN(i, j)] = f->t[--f->n];
-            return lin_add(l, f, e.a, m) && lin_join(l, f);
+            return lin_add(loops, f, e.a, m) && lin_join(loops, f);
         }
     }
     return true;
 }
 
-static int letter_rank(const struct loops *l, int32_t atom)
+static int ivar_rank(const struct loops *loops, int32_t atom)
 {
-    return l->ex.at[atom].kind == EX_LETTER ? l->ex.at[atom].tensor : LOOPS_MAX_LETTERS;
+    return loops->ex.at[atom].kind == EX_IVAR ? loops->ex.at[atom].tensor : LOOPS_MAX_IVARS;
 }
 
-static int32_t lin_term(struct loops *l, int32_t atom, int64_t k)
+static int32_t lin_term(struct loops *loops, int32_t atom, int64_t k)
 {
-    return k == 1 ? atom : raw(l, EX_MUL, ex_int(l, k), atom);
+    return k == 1 ? atom : raw(loops, EX_MUL, ex_int(loops, k), atom);
 }
 
-/* Positive terms first, letters by number, the constant last: the form is unique, so equal indices are equal nodes. */
-static int32_t lin_build(struct loops *l, struct lin *f)
+/* Positive terms first, index variables by number, the constant last: the form is unique, so equal indices are equal
+ * nodes. */
+static int32_t lin_build(struct loops *loops, struct lin *f)
 {
     int32_t e = 0;
     for (int i = 1; i < f->n; ++i) /* a stable insertion sort; f->n is small */
-        for (int j = i; j > 0 && letter_rank(l, f->t[j].atom) < letter_rank(l, f->t[j - 1].atom); --j) {
+        for (int j = i; j > 0 && ivar_rank(loops, f->t[j].atom) < ivar_rank(loops, f->t[j - 1].atom); --j) {
             int32_t atom = f->t[j].atom;
             int64_t k = f->t[j].k;
             f->t[j] = f->t[j - 1];
@@ -115,50 +117,50 @@ static int32_t lin_build(struct loops *l, struct lin *f)
         }
     for (int i = 0; i < f->n; ++i) {
         if (f->t[i].k < 0) continue;
-        int32_t t = lin_term(l, f->t[i].atom, f->t[i].k);
-        e = e ? raw(l, EX_ADD, e, t) : t;
+        int32_t t = lin_term(loops, f->t[i].atom, f->t[i].k);
+        e = e ? raw(loops, EX_ADD, e, t) : t;
     }
     int64_t c = f->c;
     if (!e && c > 0) {
-        e = ex_int(l, c);
+        e = ex_int(loops, c);
         c = 0;
     }
     for (int i = 0; i < f->n; ++i) {
         int64_t k = f->t[i].k;
         if (k > 0) continue;
         if (!e)
-            e = k == -1 ? raw(l, EX_NEG, f->t[i].atom, 0) : lin_term(l, f->t[i].atom, k);
+            e = k == -1 ? raw(loops, EX_NEG, f->t[i].atom, 0) : lin_term(loops, f->t[i].atom, k);
         else if (k == INT64_MIN)
-            e = raw(l, EX_ADD, e, lin_term(l, f->t[i].atom, k));
+            e = raw(loops, EX_ADD, e, lin_term(loops, f->t[i].atom, k));
         else
-            e = raw(l, EX_SUB, e, lin_term(l, f->t[i].atom, -k));
+            e = raw(loops, EX_SUB, e, lin_term(loops, f->t[i].atom, -k));
     }
-    if (!e) return ex_int(l, c);
+    if (!e) return ex_int(loops, c);
     if (!c) return e;
-    return c > 0 || c == INT64_MIN ? raw(l, EX_ADD, e, ex_int(l, c)) : raw(l, EX_SUB, e, ex_int(l, -c));
+    return c > 0 || c == INT64_MIN ? raw(loops, EX_ADD, e, ex_int(loops, c)) : raw(loops, EX_SUB, e, ex_int(loops, -c));
 }
 
 /* -- floor and remainder by a constant */
 
-static int32_t divide(struct loops *l, enum ex_kind kind, int32_t a, int64_t k);
+static int32_t divide(struct loops *loops, enum ex_kind kind, int32_t a, int64_t k);
 
 /* The quotient or remainder of another quotient or remainder. 0: no rule. */
-static int32_t divide_again(struct loops *l, enum ex_kind kind, struct ex e, int64_t k)
+static int32_t divide_again(struct loops *loops, enum ex_kind kind, struct ex e, int64_t k)
 {
-    if ((e.kind != EX_FLOOR && e.kind != EX_MOD) || l->ex.at[e.b].kind != EX_INT) return 0;
-    int64_t j = l->ex.at[e.b].u.i, both;
+    if ((e.kind != EX_FLOOR && e.kind != EX_MOD) || loops->ex.at[e.b].kind != EX_INT) return 0;
+    int64_t j = loops->ex.at[e.b].u.i, both;
     if (j <= 0) return 0;
     if (e.kind == EX_FLOOR) {
         if (kind != EX_FLOOR || __builtin_mul_overflow(j, k, &both)) return 0;
-        return divide(l, EX_FLOOR, e.a, both);
+        return divide(loops, EX_FLOOR, e.a, both);
     }
     if (j % k) return 0;
-    if (kind == EX_MOD) return divide(l, EX_MOD, e.a, k);
-    return divide(l, EX_MOD, divide(l, EX_FLOOR, e.a, k), j / k);
+    if (kind == EX_MOD) return divide(loops, EX_MOD, e.a, k);
+    return divide(loops, EX_MOD, divide(loops, EX_FLOOR, e.a, k), j / k);
 }
 
 /* out + kind(rest, k), where all of (g*high + low) has 0 <= low < g and g divides k. 0: there is no such g. */
-static int32_t divide_parts(struct loops *l, enum ex_kind kind, const struct lin *rest, int64_t k)
+static int32_t divide_parts(struct loops *loops, enum ex_kind kind, const struct lin *rest, int64_t k)
 {
     int64_t best = 0;
     struct lin high = {0}, low = {0};
@@ -174,25 +176,25 @@ static int32_t divide_parts(struct loops *l, enum ex_kind kind, const struct lin
         h.c = floor_div(rest->c, g);
         w.c = rest->c - h.c * g;
         struct lin copy = w;
-        if (!ex_range(l, lin_build(l, &copy), &lo, &hi) || lo < 0 || hi >= g) continue;
+        if (!ex_range(loops, lin_build(loops, &copy), &lo, &hi) || lo < 0 || hi >= g) continue;
         best = g;
         high = h;
         low = w;
     }
     if (!best) return 0;
-    int32_t q = divide(l, kind, lin_build(l, &high), k / best);
+    int32_t q = divide(loops, kind, lin_build(loops, &high), k / best);
     if (kind == EX_FLOOR) return q;
-    return ex_binary(l, EX_ADD, ex_binary(l, EX_MUL, ex_int(l, best), q), lin_build(l, &low));
+    return ex_binary(loops, EX_ADD, ex_binary(loops, EX_MUL, ex_int(loops, best), q), lin_build(loops, &low));
 }
 
-static int32_t divide(struct loops *l, enum ex_kind kind, int32_t a, int64_t k)
+static int32_t divide(struct loops *loops, enum ex_kind kind, int32_t a, int64_t k)
 {
     struct lin f = {0}, out = {0}, rest = {0};
     int64_t lo, hi;
-    if (k == 1) return kind == EX_FLOOR ? a : ex_int(l, 0);
-    if (!lin_add(l, &f, a, 1)) return raw(l, kind, a, ex_int(l, k));
+    if (k == 1) return kind == EX_FLOOR ? a : ex_int(loops, 0);
+    if (!lin_add(loops, &f, a, 1)) return raw(loops, kind, a, ex_int(loops, k));
     if (f.n == 1 && f.t[0].k == 1 && !f.c) {
-        int32_t again = divide_again(l, kind, l->ex.at[f.t[0].atom], k);
+        int32_t again = divide_again(loops, kind, loops->ex.at[f.t[0].atom], k);
         if (again) return again;
     }
     out.c = floor_div(f.c, k);
@@ -202,33 +204,33 @@ static int32_t divide(struct loops *l, enum ex_kind kind, int32_t a, int64_t k)
         into->t[into->n].atom = f.t[i].atom;
         into->t[into->n++].k = into == &out ? f.t[i].k / k : f.t[i].k;
     }
-    int32_t part = lin_build(l, &rest), made;
-    if (ex_range(l, part, &lo, &hi) && floor_div(lo, k) == floor_div(hi, k)) {
+    int32_t part = lin_build(loops, &rest), made;
+    if (ex_range(loops, part, &lo, &hi) && floor_div(lo, k) == floor_div(hi, k)) {
         int64_t m = floor_div(lo, k);
-        made = kind == EX_FLOOR ? ex_int(l, m) : ex_binary(l, EX_SUB, part, ex_int(l, m * k));
+        made = kind == EX_FLOOR ? ex_int(loops, m) : ex_binary(loops, EX_SUB, part, ex_int(loops, m * k));
     } else {
-        made = divide_parts(l, kind, &rest, k);
-        if (!made) made = raw(l, kind, part, ex_int(l, k));
+        made = divide_parts(loops, kind, &rest, k);
+        if (!made) made = raw(loops, kind, part, ex_int(loops, k));
     }
-    return kind == EX_FLOOR ? ex_binary(l, EX_ADD, lin_build(l, &out), made) : made;
+    return kind == EX_FLOOR ? ex_binary(loops, EX_ADD, lin_build(loops, &out), made) : made;
 }
 
 /* -- arithmetic */
 
-static bool number(const struct loops *l, int32_t node, double *out)
+static bool number(const struct loops *loops, int32_t node, double *out)
 {
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     if (e->kind == EX_INT) *out = (double)e->u.i;
     if (e->kind == EX_REAL) *out = e->u.r;
     return e->kind == EX_INT || e->kind == EX_REAL;
 }
 
 /* Of two numbers; 0: stays as it is (integer overflow, division by zero). */
-static int32_t fold_numbers(struct loops *l, enum ex_kind kind, int32_t a, int32_t b)
+static int32_t fold_numbers(struct loops *loops, enum ex_kind kind, int32_t a, int32_t b)
 {
-    int64_t x = l->ex.at[a].u.i, y = l->ex.at[b].u.i, v;
+    int64_t x = loops->ex.at[a].u.i, y = loops->ex.at[b].u.i, v;
     double p = 0, q = 0;
-    if (l->ex.at[a].kind == EX_INT && l->ex.at[b].kind == EX_INT && kind != EX_DIV) {
+    if (loops->ex.at[a].kind == EX_INT && loops->ex.at[b].kind == EX_INT && kind != EX_DIV) {
         bool bad = false;
         switch (kind) {
         case EX_ADD: bad = __builtin_add_overflow(x, y, &v); break;
@@ -238,70 +240,70 @@ static int32_t fold_numbers(struct loops *l, enum ex_kind kind, int32_t a, int32
             bad = !y || (y == -1 && x == INT64_MIN);
             if (!bad) v = kind == EX_FLOOR ? floor_div(x, y) : x - floor_div(x, y) * y;
         }
-        return bad ? 0 : ex_int(l, v);
+        return bad ? 0 : ex_int(loops, v);
     }
-    number(l, a, &p);
-    number(l, b, &q);
+    number(loops, a, &p);
+    number(loops, b, &q);
     switch (kind) {
-    case EX_ADD: return ex_real(l, p + q);
-    case EX_SUB: return ex_real(l, p - q);
-    case EX_MUL: return ex_real(l, p * q);
-    case EX_DIV: return ex_real(l, p / q);
+    case EX_ADD: return ex_real(loops, p + q);
+    case EX_SUB: return ex_real(loops, p - q);
+    case EX_MUL: return ex_real(loops, p * q);
+    case EX_DIV: return ex_real(loops, p / q);
     default: return 0;
     }
 }
 
 /* x+0, x*1, x/1 of floats. x*0 is not 0: x may be NaN. 0: no rule. */
-static int32_t fold_neutral(struct loops *l, enum ex_kind kind, int32_t a, int32_t b)
+static int32_t fold_neutral(struct loops *loops, enum ex_kind kind, int32_t a, int32_t b)
 {
     double v;
-    if (!ex_is_int(l, a) && number(l, b, &v)) {
+    if (!ex_is_int(loops, a) && number(loops, b, &v)) {
         if ((kind == EX_ADD || kind == EX_SUB) && v == 0) return a;
         if ((kind == EX_MUL || kind == EX_DIV) && v == 1) return a;
     }
-    if (!ex_is_int(l, b) && number(l, a, &v))
+    if (!ex_is_int(loops, b) && number(loops, a, &v))
         if ((kind == EX_ADD && v == 0) || (kind == EX_MUL && v == 1)) return b;
     return 0;
 }
 
-int32_t ex_binary(struct loops *l, enum ex_kind kind, int32_t a, int32_t b)
+int32_t ex_binary(struct loops *loops, enum ex_kind kind, int32_t a, int32_t b)
 {
-    const struct ex *x = &l->ex.at[a], *y = &l->ex.at[b];
+    const struct ex *x = &loops->ex.at[a], *y = &loops->ex.at[b];
     int32_t made = 0;
     double v;
     assert(kind >= EX_ADD && kind <= EX_MOD && a && b);
-    if (number(l, a, &v) && number(l, b, &v))
-        made = fold_numbers(l, kind, a, b);
+    if (number(loops, a, &v) && number(loops, b, &v))
+        made = fold_numbers(loops, kind, a, b);
     else if (kind == EX_FLOOR || kind == EX_MOD)
-        made = y->kind == EX_INT && y->u.i > 0 ? divide(l, kind, a, y->u.i) : 0;
-    else if (kind == EX_DIV || !ex_is_int(l, a) || !ex_is_int(l, b))
-        made = fold_neutral(l, kind, a, b);
+        made = y->kind == EX_INT && y->u.i > 0 ? divide(loops, kind, a, y->u.i) : 0;
+    else if (kind == EX_DIV || !ex_is_int(loops, a) || !ex_is_int(loops, b))
+        made = fold_neutral(loops, kind, a, b);
     else {
         struct lin f = {0};
         bool good = true;
         if (kind == EX_MUL)
-            good = x->kind == EX_INT   ? lin_add(l, &f, b, x->u.i)
-                   : y->kind == EX_INT ? lin_add(l, &f, a, y->u.i)
+            good = x->kind == EX_INT   ? lin_add(loops, &f, b, x->u.i)
+                   : y->kind == EX_INT ? lin_add(loops, &f, a, y->u.i)
                                        : false;
         else
-            good = lin_add(l, &f, a, 1) && lin_add(l, &f, b, kind == EX_ADD ? 1 : -1);
-        if (good && lin_join(l, &f)) made = lin_build(l, &f);
+            good = lin_add(loops, &f, a, 1) && lin_add(loops, &f, b, kind == EX_ADD ? 1 : -1);
+        if (good && lin_join(loops, &f)) made = lin_build(loops, &f);
     }
-    return made ? made : raw(l, kind, a, b);
+    return made ? made : raw(loops, kind, a, b);
 }
 
-int32_t ex_neg(struct loops *l, int32_t a)
+int32_t ex_neg(struct loops *loops, int32_t a)
 {
-    struct ex e = l->ex.at[a];
-    if (e.kind == EX_REAL) return ex_real(l, -e.u.r);
-    if (ex_is_int(l, a)) return ex_binary(l, EX_SUB, ex_int(l, 0), a);
+    struct ex e = loops->ex.at[a];
+    if (e.kind == EX_REAL) return ex_real(loops, -e.u.r);
+    if (ex_is_int(loops, a)) return ex_binary(loops, EX_SUB, ex_int(loops, 0), a);
     if (e.kind == EX_NEG) return e.a;
-    return raw(l, EX_NEG, a, 0);
+    return raw(loops, EX_NEG, a, 0);
 }
 
 /* -- ranges */
 
-static bool range_call(const struct loops *l, const struct ex *e, int64_t *lo, int64_t *hi)
+static bool range_call(const struct loops *loops, const struct ex *e, int64_t *lo, int64_t *hi)
 {
     const char *name = math_at(e->op)->name;
     bool is_min = !strcmp(name, "min"), is_max = !strcmp(name, "max");
@@ -312,21 +314,21 @@ static bool range_call(const struct loops *l, const struct ex *e, int64_t *lo, i
         return true;
     }
     if (!strcmp(name, "abs")) {
-        if (!ex_range(l, e->a, &p, &q) || p == INT64_MIN) return false;
+        if (!ex_range(loops, e->a, &p, &q) || p == INT64_MIN) return false;
         *lo = p > 0 ? p : q < 0 ? -q : 0;
         *hi = MAX(q, -p);
         return true;
     }
     if (!is_min && !is_max) return false;
-    if (!ex_range(l, e->a, lo, hi) || !ex_range(l, l->ex.at[e->a].next, &p, &q)) return false;
+    if (!ex_range(loops, e->a, lo, hi) || !ex_range(loops, loops->ex.at[e->a].next, &p, &q)) return false;
     *lo = is_min ? MIN(*lo, p) : MAX(*lo, p);
     *hi = is_min ? MIN(*hi, q) : MAX(*hi, q);
     return true;
 }
 
-static bool range_table(const struct loops *l, const struct ex *e, int64_t *lo, int64_t *hi)
+static bool range_table(const struct loops *loops, const struct ex *e, int64_t *lo, int64_t *hi)
 {
-    const struct loops_tensor *t = &l->tensors.at[e->tensor];
+    const struct loops_tensor *t = &loops->tensors.at[e->tensor];
     const int64_t *v = t->table;
     int64_t n = 1;
     if (t->role != LOOPS_TABLE || t->dtype != SOL_I64 || !v || e->b) return false;
@@ -367,30 +369,30 @@ static bool range_binary(enum ex_kind kind, const int64_t x[2], const int64_t y[
     }
 }
 
-bool ex_range(const struct loops *l, int32_t node, int64_t *out_min, int64_t *out_max)
+bool ex_range(const struct loops *loops, int32_t node, int64_t *out_min, int64_t *out_max)
 {
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     int64_t x[2], y[2];
     switch (e->kind) {
     case EX_INT: *out_min = *out_max = e->u.i; return true;
-    case EX_LETTER: /* a loop of size 0 never runs: what is said of it does not matter */
+    case EX_IVAR: /* a loop of size 0 never runs: what is said of it does not matter */
         *out_min = 0;
-        *out_max = MAX(l->letters.at[e->tensor].size - 1, 0);
+        *out_max = MAX(loops->ivars.at[e->tensor].size - 1, 0);
         return true;
     case EX_TEST:
         *out_min = 0;
         *out_max = 1;
         return true;
     case EX_NEG:
-        if (!ex_range(l, e->a, &x[0], &x[1]) || x[0] == INT64_MIN || x[1] == INT64_MIN) return false;
+        if (!ex_range(loops, e->a, &x[0], &x[1]) || x[0] == INT64_MIN || x[1] == INT64_MIN) return false;
         *out_min = -x[1];
         *out_max = -x[0];
         return true;
-    case EX_READ: return range_table(l, e, out_min, out_max);
-    case EX_CALL: return range_call(l, e, out_min, out_max);
+    case EX_READ: return range_table(loops, e, out_min, out_max);
+    case EX_CALL: return range_call(loops, e, out_min, out_max);
     default:
         if (e->kind < EX_ADD || e->kind > EX_MOD) return false;
-        return ex_range(l, e->a, &x[0], &x[1]) && ex_range(l, e->b, &y[0], &y[1]) &&
+        return ex_range(loops, e->a, &x[0], &x[1]) && ex_range(loops, e->b, &y[0], &y[1]) &&
                range_binary((enum ex_kind)e->kind, x, y, out_min, out_max);
     }
 }
@@ -411,81 +413,81 @@ static int decide(enum ex_cmp op, int64_t lo, int64_t hi)
     return -1;
 }
 
-int32_t ex_cmp(struct loops *l, enum ex_cmp op, int32_t a, int32_t b)
+int32_t ex_cmp(struct loops *loops, enum ex_cmp op, int32_t a, int32_t b)
 {
     double p, q;
-    if (ex_is_int(l, a) && ex_is_int(l, b)) {
+    if (ex_is_int(loops, a) && ex_is_int(loops, b)) {
         int64_t lo, hi;
-        int known = ex_range(l, ex_binary(l, EX_SUB, a, b), &lo, &hi) ? decide(op, lo, hi) : -1;
-        if (known >= 0) return ex_int(l, known);
-    } else if (number(l, a, &p) && number(l, b, &q) && !isnan(p) && !isnan(q)) {
-        return ex_int(l, decide(op, p < q ? -1 : p > q, p < q ? -1 : p > q));
+        int known = ex_range(loops, ex_binary(loops, EX_SUB, a, b), &lo, &hi) ? decide(op, lo, hi) : -1;
+        if (known >= 0) return ex_int(loops, known);
+    } else if (number(loops, a, &p) && number(loops, b, &q) && !isnan(p) && !isnan(q)) {
+        return ex_int(loops, decide(op, p < q ? -1 : p > q, p < q ? -1 : p > q));
     }
-    return ex_put(l, (struct ex){.kind = EX_CMP, .op = (uint8_t)op, .a = a, .b = b});
+    return ex_put(loops, (struct ex){.kind = EX_CMP, .op = (uint8_t)op, .a = a, .b = b});
 }
 
-int32_t ex_test(struct loops *l, int32_t cond)
+int32_t ex_test(struct loops *loops, int32_t cond)
 {
-    if (l->ex.at[cond].kind == EX_INT) return ex_int(l, l->ex.at[cond].u.i != 0);
-    return raw(l, EX_TEST, cond, 0);
+    if (loops->ex.at[cond].kind == EX_INT) return ex_int(loops, loops->ex.at[cond].u.i != 0);
+    return raw(loops, EX_TEST, cond, 0);
 }
 
-static int gather(const struct loops *l, enum ex_kind kind, int32_t cond, int32_t *out, int n, int room)
+static int gather(const struct loops *loops, enum ex_kind kind, int32_t cond, int32_t *out, int n, int room)
 {
     int64_t neutral = kind == EX_AND;
-    if (is_const(l, cond, neutral)) return n;
-    if (l->ex.at[cond].kind == kind) {
-        for (int32_t i = l->ex.at[cond].a; i; i = l->ex.at[i].next) n = gather(l, kind, i, out, n, room);
+    if (is_const(loops, cond, neutral)) return n;
+    if (loops->ex.at[cond].kind == kind) {
+        for (int32_t i = loops->ex.at[cond].a; i; i = loops->ex.at[i].next) n = gather(loops, kind, i, out, n, room);
         return n;
     }
     for (int i = 0; i < n; ++i)
-        if (ex_equal(l, out[i], cond)) return n;
+        if (ex_equal(loops, out[i], cond)) return n;
     assert(n < room);
     (void)room;
     out[n] = cond;
     return n + 1;
 }
 
-int32_t ex_logic(struct loops *l, enum ex_kind kind, int n, const int32_t *conds)
+int32_t ex_logic(struct loops *loops, enum ex_kind kind, int n, const int32_t *conds)
 {
     int32_t part[64];
     int got = 0;
     assert(kind == EX_AND || kind == EX_OR);
-    for (int i = 0; i < n; ++i) got = gather(l, kind, conds[i], part, got, COUNT_OF(part));
+    for (int i = 0; i < n; ++i) got = gather(loops, kind, conds[i], part, got, COUNT_OF(part));
     for (int i = 0; i < got; ++i)
-        if (l->ex.at[part[i]].kind == EX_INT) return ex_int(l, kind == EX_OR);
-    if (!got) return ex_int(l, kind == EX_AND);
+        if (loops->ex.at[part[i]].kind == EX_INT) return ex_int(loops, kind == EX_OR);
+    if (!got) return ex_int(loops, kind == EX_AND);
     if (got == 1) return part[0];
-    int32_t list = ex_list(l, got, part);
-    return raw(l, kind, list, 0);
+    int32_t list = ex_list(loops, got, part);
+    return raw(loops, kind, list, 0);
 }
 
 /* -- reads, calls, reductions */
 
-static int32_t fold_table(struct loops *l, const struct loops_tensor *t, int32_t first_index)
+static int32_t fold_table(struct loops *loops, const struct loops_tensor *t, int32_t first_index)
 {
     int64_t at = 0;
     int d = 0;
     if (t->role != LOOPS_TABLE || !t->table) return 0;
-    for (int32_t i = first_index; i; i = l->ex.at[i].next, ++d) {
-        if (l->ex.at[i].kind != EX_INT) return 0;
-        at = at * t->shape[d] + l->ex.at[i].u.i;
+    for (int32_t i = first_index; i; i = loops->ex.at[i].next, ++d) {
+        if (loops->ex.at[i].kind != EX_INT) return 0;
+        at = at * t->shape[d] + loops->ex.at[i].u.i;
     }
-    return t->dtype == SOL_I64 ? ex_int(l, ((const int64_t *)t->table)[at])
-                               : ex_real(l, ((const double *)t->table)[at]);
+    return t->dtype == SOL_I64 ? ex_int(loops, ((const int64_t *)t->table)[at])
+                               : ex_real(loops, ((const double *)t->table)[at]);
 }
 
-int32_t ex_read(struct loops *l, int tensor, int32_t first_index, int32_t outside)
+int32_t ex_read(struct loops *loops, int tensor, int32_t first_index, int32_t outside)
 {
-    struct loops_tensor t = l->tensors.at[tensor];
+    struct loops_tensor t = loops->tensors.at[tensor];
     int32_t index[SOL_MAX_DIMS];
     bool inside = true, changed = false;
     int n = 0;
-    for (int32_t i = first_index; i; i = l->ex.at[i].next, ++n) {
+    for (int32_t i = first_index; i; i = loops->ex.at[i].next, ++n) {
         int64_t lo, hi;
         assert(n < t.ndim);
         index[n] = i;
-        if (!ex_range(l, i, &lo, &hi))
+        if (!ex_range(loops, i, &lo, &hi))
             inside = false;
         else if (outside && (hi < 0 || lo >= t.shape[n]))
             return outside;
@@ -495,95 +497,97 @@ int32_t ex_read(struct loops *l, int tensor, int32_t first_index, int32_t outsid
     assert(n == t.ndim);
     if (inside) outside = 0;
     for (int d = 0; !outside && d < n; ++d) /* what is inside a dimension of one element can only be 0 */
-        if (t.shape[d] == 1 && !is_const(l, index[d], 0)) {
-            index[d] = ex_int(l, 0);
+        if (t.shape[d] == 1 && !is_const(loops, index[d], 0)) {
+            index[d] = ex_int(loops, 0);
             changed = true;
         }
-    if (changed) first_index = ex_list(l, n, index);
-    int32_t known = inside ? fold_table(l, &t, first_index) : 0;
+    if (changed) first_index = ex_list(loops, n, index);
+    int32_t known = inside ? fold_table(loops, &t, first_index) : 0;
     if (known) return known;
-    return ex_put(l, (struct ex){.kind = EX_READ, .tensor = (uint16_t)tensor, .a = first_index, .b = outside});
+    return ex_put(loops, (struct ex){.kind = EX_READ, .tensor = (uint16_t)tensor, .a = first_index, .b = outside});
 }
 
 /* A call of constants; 0: stays a call. */
-static int32_t fold_call(struct loops *l, int row, int n, const int32_t *args)
+static int32_t fold_call(struct loops *loops, int row, int n, const int32_t *args)
 {
     const struct math_def *m = math_at(row);
     bool whole = true, is_bool = !strcmp(m->type, "bool");
     double real[4] = {0};
     int64_t ints[4] = {0};
     for (int i = 0; i < n; ++i) {
-        if (!number(l, args[i], &real[i])) return 0;
-        whole &= l->ex.at[args[i]].kind == EX_INT;
-        ints[i] = l->ex.at[args[i]].u.i;
+        if (!number(loops, args[i], &real[i])) return 0;
+        whole &= loops->ex.at[args[i]].kind == EX_INT;
+        ints[i] = loops->ex.at[args[i]].u.i;
     }
-    if (whole && m->c_int && strcmp(m->type, "float")) return ex_int(l, math_eval_int(row, ints));
+    if (whole && m->c_int && strcmp(m->type, "float")) return ex_int(loops, math_eval_int(row, ints));
     double v = math_eval(row, real);
-    if (is_bool) return ex_int(l, v != 0);
-    return whole && strcmp(m->type, "float") ? 0 : ex_real(l, v);
+    if (is_bool) return ex_int(loops, v != 0);
+    return whole && strcmp(m->type, "float") ? 0 : ex_real(loops, v);
 }
 
 /* Rows that are nodes of their own. 0: none. */
-static int32_t fold_operator(struct loops *l, const char *name, const int32_t *args)
+static int32_t fold_operator(struct loops *loops, const char *name, const int32_t *args)
 {
     static const struct {
         const char *name;
         enum ex_kind kind;
     } operators[] = {{"add", EX_ADD}, {"sub", EX_SUB}, {"mul", EX_MUL}, {"div", EX_DIV}};
     if (!strcmp(name, "identity")) return args[0];
-    if (!strcmp(name, "neg")) return ex_neg(l, args[0]);
+    if (!strcmp(name, "neg")) return ex_neg(loops, args[0]);
     for (int i = 0; i < COUNT_OF(operators); ++i)
-        if (!strcmp(name, operators[i].name)) return ex_binary(l, operators[i].kind, args[0], args[1]);
+        if (!strcmp(name, operators[i].name)) return ex_binary(loops, operators[i].kind, args[0], args[1]);
     return 0;
 }
 
 /* min, max, abs of integers that the ranges decide; where of a known condition */
-static int32_t fold_known(struct loops *l, const char *name, const int32_t *args)
+static int32_t fold_known(struct loops *loops, const char *name, const int32_t *args)
 {
     int64_t a, b, p, q;
     bool is_min = !strcmp(name, "min");
     if (!strcmp(name, "where")) {
-        if (l->ex.at[args[0]].kind != EX_INT || ex_is_int(l, args[1]) != ex_is_int(l, args[2])) return 0;
-        return l->ex.at[args[0]].u.i ? args[1] : args[2];
+        if (loops->ex.at[args[0]].kind != EX_INT || ex_is_int(loops, args[1]) != ex_is_int(loops, args[2])) return 0;
+        return loops->ex.at[args[0]].u.i ? args[1] : args[2];
     }
-    if (!strcmp(name, "abs")) return ex_range(l, args[0], &a, &b) && a >= 0 ? args[0] : 0;
+    if (!strcmp(name, "abs")) return ex_range(loops, args[0], &a, &b) && a >= 0 ? args[0] : 0;
     if (!is_min && strcmp(name, "max")) return 0;
-    if (!ex_range(l, args[0], &a, &b) || !ex_range(l, args[1], &p, &q)) return 0;
+    if (!ex_range(loops, args[0], &a, &b) || !ex_range(loops, args[1], &p, &q)) return 0;
     if (b <= p) return is_min ? args[0] : args[1];
     if (q <= a) return is_min ? args[1] : args[0];
     return 0;
 }
 
-int32_t ex_call(struct loops *l, int math_row, int n, const int32_t *args)
+int32_t ex_call(struct loops *loops, int math_row, int n, const int32_t *args)
 {
     assert(math_row >= 0 && n == math_at(math_row)->arity);
-    int32_t made = fold_operator(l, math_at(math_row)->name, args);
-    if (!made) made = fold_call(l, math_row, n, args);
-    if (!made) made = fold_known(l, math_at(math_row)->name, args);
+    int32_t made = fold_operator(loops, math_at(math_row)->name, args);
+    if (!made) made = fold_call(loops, math_row, n, args);
+    if (!made) made = fold_known(loops, math_at(math_row)->name, args);
     if (made) return made;
-    int32_t list = ex_list(l, n, args);
-    return ex_put(l, (struct ex){.kind = EX_CALL, .op = (uint8_t)math_row, .a = list});
+    int32_t list = ex_list(loops, n, args);
+    return ex_put(loops, (struct ex){.kind = EX_CALL, .op = (uint8_t)math_row, .a = list});
 }
 
-int32_t ex_red(struct loops *l, int reduce_row, uint64_t bound, int32_t guard, int32_t body)
+int32_t ex_red(struct loops *loops, int reduce_row, uint64_t bound, int32_t guard, int32_t body)
 {
-    if (guard && is_const(l, guard, 1)) guard = 0;
-    if (reduce_row == RED_SUM && guard && is_const(l, guard, 0))
-        return ex_is_int(l, body) ? ex_int(l, 0) : ex_real(l, 0);
+    if (guard && is_const(loops, guard, 1)) guard = 0;
+    if (reduce_row == RED_SUM && guard && is_const(loops, guard, 0))
+        return ex_is_int(loops, body) ? ex_int(loops, 0) : ex_real(loops, 0);
     if (reduce_row == RED_SUM &&
-        l->ex.at[body].kind == EX_INT) { /* counting: letters that the guard does not ask for */
-        uint64_t asked = ex_letters(l, guard);
-        for (int i = 0; i < l->letters.n; ++i) {
+        loops->ex.at[body].kind == EX_INT) { /* counting: index variables that the guard does not ask for */
+        uint64_t asked = ex_ivars(loops, guard);
+        for (int i = 0; i < loops->ivars.n; ++i) {
             int64_t n;
             if (!(bound >> i & 1) || asked >> i & 1) continue;
-            if (__builtin_mul_overflow(l->ex.at[body].u.i, l->letters.at[i].size, &n)) continue;
-            body = ex_int(l, n);
+            if (__builtin_mul_overflow(loops->ex.at[body].u.i, loops->ivars.at[i].size, &n)) continue;
+            body = ex_int(loops, n);
             bound &= ~(1ull << i);
         }
     }
     if (!bound && !guard) {
-        if (reduce_row == RED_ANY || reduce_row == RED_ALL) return ex_test(l, ex_cmp(l, CMP_NE, body, ex_int(l, 0)));
+        if (reduce_row == RED_ANY || reduce_row == RED_ALL)
+            return ex_test(loops, ex_cmp(loops, CMP_NE, body, ex_int(loops, 0)));
         if (reduce_row <= RED_MIN) return body;
     }
-    return ex_put(l, (struct ex){.kind = EX_RED, .op = (uint8_t)reduce_row, .a = guard, .b = body, .u.bound = bound});
+    return ex_put(loops,
+                  (struct ex){.kind = EX_RED, .op = (uint8_t)reduce_row, .a = guard, .b = body, .u.bound = bound});
 }

@@ -98,11 +98,11 @@ void sol_graph_work(const struct sol_graph *g, double *out_flops, double *out_by
     graph_work(g, out_flops, out_bytes);
 }
 
-static sol_status copy_attr(struct sol_graph *g, const char *kind, const struct sol_attr *from, struct row_attr *to)
+static sol_status copy_attr(struct sol_graph *g, const char *kind, const struct sol_attr *from, struct opdef_attr *to)
 {
     size_t n = from->n < 0 ? 1 : (size_t)from->n;
     if (!from->name) return ctx_fail(g->ctx, SOL_ERR_INVALID, "%s: an attribute has no name", kind);
-    *to = (struct row_attr){.name = arena_strdup(g->arena, from->name), .n = from->n};
+    *to = (struct opdef_attr){.name = arena_strdup(g->arena, from->name), .n = from->n};
     switch (from->kind) {
     case SOL_ATTR_INT:
         to->kind = ATTR_INT;
@@ -125,7 +125,7 @@ static sol_status copy_attr(struct sol_graph *g, const char *kind, const struct 
 
 sol_status sol_graph_layer(struct sol_graph *g, const struct sol_new_layer *n, int nout, struct sol_tensor **out)
 {
-    struct attrs list = {n->nattr, NEW_ARRAY(g->arena, struct row_attr, n->nattr)};
+    struct attrs list = {n->nattr, NEW_ARRAY(g->arena, struct opdef_attr, n->nattr)};
     for (int i = 0; i < n->nattr; i++) TRY(copy_attr(g, n->kind, &n->attrs[i], &list.at[i]));
     struct sol_layer *l;
     TRY(graph_add(g, NULL, &(struct new_layer){n->kind, n->nin, n->in, &list, n->name, n->where}, &l));

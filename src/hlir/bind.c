@@ -1,4 +1,5 @@
-/* Binding a row to shapes and attributes: letters become components with known sizes, attributes and sizes numbers.
+/* Binding a row to shapes and attributes: index variables become components with known sizes, attributes and sizes
+ * numbers.
  *
  * 1. Ranks (ranks.c): how many dimensions each group has, from the inputs' dimensions by unification.
  * 2. Sizes: from the inputs' shapes, then from the size rules, which check where the size is known already.
@@ -31,9 +32,9 @@ void bind_shapes(const struct bind *b, struct text *out)
 {
     int at = 0;
     for (int i = 0; i < b->row->tensors.n; ++i) {
-        const struct row_tensor *t = &b->row->tensors.at[i];
-        if (t->role != ROW_IN) continue;
-        const struct row_input *in = &b->in[at++];
+        const struct opdef_tensor *t = &b->row->tensors.at[i];
+        if (t->role != OPDEF_IN) continue;
+        const struct opdef_input *in = &b->in[at++];
         text_put(out, "%s%s", out->n ? " " : "", t->name);
         if (in->missing) text_put(out, " missing");
         for (int d = 0; !in->missing && d < in->ndim; ++d)
@@ -46,44 +47,44 @@ void bind_shapes(const struct bind *b, struct text *out)
 
 int bind_length(struct bind *b, int attr)
 {
-    const struct row_attr *v = attrs_find(b->attrs, b->row->attrs.at[attr]);
+    const struct opdef_attr *v = attrs_find(b->attrs, b->row->attrs.at[attr]);
     if (!v) bind_fail(b, "attribute %s is missing", b->row->attrs.at[attr]);
     return v ? (v->n < 0 ? 1 : v->n) : 0;
 }
 
-const struct row_input *bind_input(const struct bind *b, int tensor)
+const struct opdef_input *bind_input(const struct bind *b, int tensor)
 {
     int at = 0;
-    for (int i = 0; i < tensor; ++i) at += b->row->tensors.at[i].role == ROW_IN;
+    for (int i = 0; i < tensor; ++i) at += b->row->tensors.at[i].role == OPDEF_IN;
     return &b->in[at];
 }
 
 int bind_input_rank(struct bind *b, int tensor)
 {
-    if (b->row->tensors.at[tensor].role != ROW_IN) {
+    if (b->row->tensors.at[tensor].role != OPDEF_IN) {
         bind_fail(b, "rank(%s): not an input", b->row->tensors.at[tensor].name);
         return 0;
     }
-    const struct row_input *in = bind_input(b, tensor);
+    const struct opdef_input *in = bind_input(b, tensor);
     return in->missing ? 0 : in->ndim;
 }
 
 static void input_sizes(struct bind *b, int tensor)
 {
-    const struct row_tensor *t = &b->row->tensors.at[tensor];
-    const struct row_input *in = bind_input(b, tensor);
+    const struct opdef_tensor *t = &b->row->tensors.at[tensor];
+    const struct opdef_input *in = bind_input(b, tensor);
     int at = 0;
     for (int k = 0; k < t->ndim; ++k) {
-        int letter = bind_base(b, t->dim[k]);
-        for (int c = 0; c < b->rank[letter]; ++c, ++at) {
+        int ivar = bind_base(b, t->dim[k]);
+        for (int c = 0; c < b->rank[ivar]; ++c, ++at) {
             int64_t n = in->shape[at];
-            if (!b->sized[letter]) b->size[letter][c] = n;
-            if (b->size[letter][c] != n)
+            if (!b->sized[ivar]) b->size[ivar][c] = n;
+            if (b->size[ivar][c] != n)
                 bind_fail(b, "dimension %d of %s is %lld, but %s is %lld elsewhere", at, t->name, (long long)n,
-                          bind_letter(b, letter)->name, (long long)b->size[letter][c]);
+                          bind_ivar(b, ivar)->name, (long long)b->size[ivar][c]);
             if (n < 0) bind_fail(b, "dimension %d of %s is negative", at, t->name);
         }
-        b->sized[letter] = true;
+        b->sized[ivar] = true;
     }
 }
 
@@ -92,7 +93,7 @@ static bool ready(const struct bind *b, int32_t node)
 {
     const struct ex *e = &b->row->ex.at[node];
     if (!node) return true;
-    if (e->kind == EX_SIZE || e->kind == ROW_PROD) return b->sized[bind_base(b, e->tensor)];
+    if (e->kind == EX_SIZE || e->kind == OPDEF_PROD) return b->sized[bind_base(b, e->tensor)];
     if (e->kind == EX_CALL || e->kind == EX_AND || e->kind == EX_OR) {
         for (int32_t i = e->a; i; i = b->row->ex.at[i].next)
             if (!ready(b, i)) return false;
@@ -101,7 +102,7 @@ static bool ready(const struct bind *b, int32_t node)
     return ready(b, e->a) && ready(b, e->b);
 }
 
-static bool number(struct bind *b, const struct row_rule *rule, int c, int64_t *out)
+static bool number(struct bind *b, const struct opdef_rule *rule, int c, int64_t *out)
 {
     int32_t v = bind_lower(b, rule->expr, c);
     if (b->status) return false;
@@ -110,20 +111,20 @@ static bool number(struct bind *b, const struct row_rule *rule, int c, int64_t *
     return !b->status;
 }
 
-static void size_rule(struct bind *b, const struct row_rule *rule)
+static void size_rule(struct bind *b, const struct opdef_rule *rule)
 {
-    int letter = bind_base(b, rule->letter);
-    b->width = b->group[letter] ? b->rank[letter] : 0;
-    for (int c = 0; c < b->rank[letter]; ++c) {
+    int ivar = bind_base(b, rule->ivar);
+    b->width = b->group[ivar] ? b->rank[ivar] : 0;
+    for (int c = 0; c < b->rank[ivar]; ++c) {
         int64_t n;
-        if (!number(b, rule, b->group[letter] ? c : -1, &n)) return;
-        if (!b->sized[letter]) b->size[letter][c] = n;
-        if (b->size[letter][c] != n)
-            bind_fail(b, "%s does not hold: %s is %lld, not %lld", rule->text, bind_letter(b, letter)->name,
-                      (long long)b->size[letter][c], (long long)n);
-        if (n < 0) bind_fail(b, "%s is negative: %s is %lld", bind_letter(b, letter)->name, rule->text, (long long)n);
+        if (!number(b, rule, b->group[ivar] ? c : -1, &n)) return;
+        if (!b->sized[ivar]) b->size[ivar][c] = n;
+        if (b->size[ivar][c] != n)
+            bind_fail(b, "%s does not hold: %s is %lld, not %lld", rule->text, bind_ivar(b, ivar)->name,
+                      (long long)b->size[ivar][c], (long long)n);
+        if (n < 0) bind_fail(b, "%s is negative: %s is %lld", bind_ivar(b, ivar)->name, rule->text, (long long)n);
     }
-    b->sized[letter] = true;
+    b->sized[ivar] = true;
     b->width = 0;
 }
 
@@ -132,11 +133,11 @@ static void sizes(struct bind *b)
     int n = b->row->rules.n;
     bool *done = NEW_ARRAY(b->arena, bool, n + 1), more = true;
     for (int i = 0; i < b->row->tensors.n; ++i)
-        if (b->row->tensors.at[i].role == ROW_IN && !bind_input(b, i)->missing) input_sizes(b, i);
+        if (b->row->tensors.at[i].role == OPDEF_IN && !bind_input(b, i)->missing) input_sizes(b, i);
     while (more && !b->status) {
         more = false;
         for (int i = 0; i < n && !b->status; ++i) {
-            const struct row_rule *rule = &b->row->rules.at[i];
+            const struct opdef_rule *rule = &b->row->rules.at[i];
             if (done[i] || rule->kind == RULE_RANK || !ready(b, rule->expr)) continue;
             done[i] = more = true;
             if (rule->kind == RULE_SIZE) {
@@ -152,7 +153,7 @@ static void sizes(struct bind *b)
 
 /* -- tensors */
 
-static int shape_of(struct bind *b, const struct row_tensor *t, int64_t *shape)
+static int shape_of(struct bind *b, const struct opdef_tensor *t, int64_t *shape)
 {
     int n = 0;
     int64_t elements;
@@ -175,14 +176,14 @@ static int type_named(const char *name)
     return -1;
 }
 
-static const struct row_input *first_input(const struct bind *b)
+static const struct opdef_input *first_input(const struct bind *b)
 {
     for (int i = 0; i < b->nin; ++i)
         if (!b->in[i].missing) return &b->in[i];
     return NULL;
 }
 
-static void input_type(struct bind *b, const struct row_tensor *t, enum sol_dtype given)
+static void input_type(struct bind *b, const struct opdef_tensor *t, enum sol_dtype given)
 {
     const struct dtype_def *d = dtype_def(given);
     if (!t->type || !strcmp(t->type, "any")) return;
@@ -192,11 +193,11 @@ static void input_type(struct bind *b, const struct row_tensor *t, enum sol_dtyp
     if (!good) bind_fail(b, "%s has type %s, but must be %s", t->name, d->name, t->type);
 }
 
-static enum sol_dtype result_type(struct bind *b, const struct row_tensor *t)
+static enum sol_dtype result_type(struct bind *b, const struct opdef_tensor *t)
 {
-    const struct row_input *first = first_input(b);
+    const struct opdef_input *first = first_input(b);
     enum sol_dtype usual = first ? first->dtype : SOL_F32;
-    if (!t->type) return t->position && t->role == ROW_TEMP ? SOL_I64 : usual;
+    if (!t->type) return t->position && t->role == OPDEF_TEMP ? SOL_I64 : usual;
     const char *name = t->type;
     if (t->type_attr) {
         name = attrs_text(b->attrs, t->type, NULL);
@@ -208,8 +209,8 @@ static enum sol_dtype result_type(struct bind *b, const struct row_tensor *t)
     if (type_named(name) >= 0) return (enum sol_dtype)type_named(name);
     if (!strcmp(name, "float")) return dtype_def(usual)->is_float ? usual : SOL_F32;
     for (int i = 0; i < b->row->tensors.n; ++i) {
-        const struct row_tensor *x = &b->row->tensors.at[i];
-        if (x->role != ROW_IN || strcmp(x->name, name)) continue;
+        const struct opdef_tensor *x = &b->row->tensors.at[i];
+        if (x->role != OPDEF_IN || strcmp(x->name, name)) continue;
         if (bind_input(b, i)->missing) bind_fail(b, "the type of %s is that of %s, which is missing", t->name, name);
         return bind_input(b, i)->dtype;
     }
@@ -217,19 +218,20 @@ static enum sol_dtype result_type(struct bind *b, const struct row_tensor *t)
     return usual;
 }
 
-static void tensors(struct bind *b, enum row_role role)
+static void tensors(struct bind *b, enum opdef_role role)
 {
-    static const enum loops_role roles[] = {[ROW_IN] = LOOPS_INPUT, [ROW_OUT] = LOOPS_OUTPUT, [ROW_TEMP] = LOOPS_TEMP};
+    static const enum loops_role roles[] = {
+        [OPDEF_IN] = LOOPS_INPUT, [OPDEF_OUT] = LOOPS_OUTPUT, [OPDEF_TEMP] = LOOPS_TEMP};
     for (int i = 0; i < b->row->tensors.n && !b->status; ++i) {
-        const struct row_tensor *t = &b->row->tensors.at[i];
+        const struct opdef_tensor *t = &b->row->tensors.at[i];
         int64_t shape[SOL_MAX_DIMS] = {0};
         if (t->role != role) continue;
         b->tensor[i] = -1;
-        if (role == ROW_IN && bind_input(b, i)->missing) continue;
+        if (role == OPDEF_IN && bind_input(b, i)->missing) continue;
         int n = shape_of(b, t, shape);
-        if (role == ROW_IN) input_type(b, t, bind_input(b, i)->dtype);
+        if (role == OPDEF_IN) input_type(b, t, bind_input(b, i)->dtype);
         if (b->status) return;
-        enum sol_dtype type = role == ROW_IN ? bind_input(b, i)->dtype : result_type(b, t);
+        enum sol_dtype type = role == OPDEF_IN ? bind_input(b, i)->dtype : result_type(b, t);
         b->tensor[i] = loops_tensor(b->l, t->name, roles[role], type, n, shape);
     }
 }
@@ -238,24 +240,24 @@ static void tensors(struct bind *b, enum row_role role)
 
 static void table_part(struct bind *b, const struct loops_stmt *s, int c, struct bind_table_part *out)
 {
-    const struct row_tensor *t = &b->row->tensors.at[s->out[0]];
+    const struct opdef_tensor *t = &b->row->tensors.at[s->out[0]];
     struct loops *outer = b->l, *l = loops_create(b->arena, t->name);
-    uint8_t(*letters)[SOL_MAX_DIMS] = b->letter;
+    uint8_t(*ivars)[SOL_MAX_DIMS] = b->ivar;
     int64_t shape[SOL_MAX_DIMS], n;
     int32_t index[SOL_MAX_DIMS];
     struct affine affine;
     b->l = l;
-    b->letter = arena_alloc(b->arena, sizeof *b->letter * ROW_MAX_LETTERS);
+    b->ivar = arena_alloc(b->arena, sizeof *b->ivar * OPDEF_MAX_IVARS);
     for (int k = 0; k < t->ndim; ++k) {
         index[k] = bind_component(b, t->dim[k], c);
         int at = b->status ? -1 : bind_one(b, t->dim[k], c);
         shape[k] = at < 0 ? 1 : bind_size(b, t->dim[k], at);
-        if (l->ex.at[index[k]].kind == EX_LETTER) out->letter[k] = (uint8_t)(l->ex.at[index[k]].tensor + 1);
+        if (l->ex.at[index[k]].kind == EX_IVAR) out->ivar[k] = (uint8_t)(l->ex.at[index[k]].tensor + 1);
     }
     out->value = bind_lower(b, s->value, c);
     out->loops = l;
     b->l = outer;
-    b->letter = letters;
+    b->ivar = ivars;
     if (b->status || ex_affine(l, out->value, &affine)) return;
     if ((b->status = shape_elements(arena_ctx(b->arena), t->ndim, shape, &n))) return;
     if (n > MOST_TABLE) {
@@ -299,7 +301,7 @@ static void statement(struct bind *b, const struct loops_stmt *s)
 {
     struct loops_stmt made = {.nout = s->nout};
     int32_t index[SOL_MAX_DIMS];
-    const struct row_tensor *t = &b->row->tensors.at[s->out[0]];
+    const struct opdef_tensor *t = &b->row->tensors.at[s->out[0]];
     const struct loops_tensor *to = &b->l->tensors.at[b->tensor[s->out[0]]];
     int ndim = to->ndim;
     b->no_output = false;
@@ -333,35 +335,36 @@ enum sol_dtype bind_float_type(const struct bind *b)
     return SOL_F32;
 }
 
-/* Positions count by letter number: the letters of maxat and minat are made first, in the row's order. */
-static void position_letters(struct bind *b)
+/* Positions count by index variable number: the index variables of maxat and minat are made first, in the row's order.
+ */
+static void position_ivars(struct bind *b)
 {
     uint64_t set = 0;
     for (int i = 1; i < b->row->ex.n; ++i) {
         const struct ex *e = &b->row->ex.at[i];
         if (e->kind == EX_RED && (e->op == RED_MAXAT || e->op == RED_MINAT)) set |= e->u.bound;
     }
-    for (int i = 0; i < b->row->letters.n; ++i)
+    for (int i = 0; i < b->row->ivars.n; ++i)
         for (int c = 0; set >> i & 1 && c < bind_rank(b, i); ++c) bind_component(b, i, c);
 }
 
-sol_status row_bind(struct arena *a, const struct row *r, int nin, const struct row_input *in,
-                    const struct attrs *attrs, const struct loops **out_loops)
+sol_status opdef_bind(struct arena *a, const struct opdef *r, int nin, const struct opdef_input *in,
+                      const struct attrs *attrs, const struct loops **out_loops)
 {
     struct bind b = {.arena = a, .row = r, .nin = nin, .in = in, .attrs = attrs};
     if (nin != r->nin)
         return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: %d inputs given, it has %d", r->name, nin, r->nin);
     b.l = loops_create(a, r->name);
-    b.letter = arena_alloc(a, sizeof *b.letter * ROW_MAX_LETTERS);
+    b.ivar = arena_alloc(a, sizeof *b.ivar * OPDEF_MAX_IVARS);
     b.tensor = NEW_ARRAY(a, int, r->tensors.n + 1);
     b.table = NEW_ARRAY(a, struct bind_table, r->tensors.n + 1);
     TRY(bind_ranks(&b));
     sizes(&b);
-    tensors(&b, ROW_IN);
-    tensors(&b, ROW_OUT);
-    tensors(&b, ROW_TEMP);
+    tensors(&b, OPDEF_IN);
+    tensors(&b, OPDEF_OUT);
+    tensors(&b, OPDEF_TEMP);
     tables(&b);
-    position_letters(&b);
+    position_ivars(&b);
     for (int i = 0; i < r->stmts.n && !b.status; ++i) statement(&b, &r->stmts.at[i]);
     TRY(b.status);
     TRY(loops_order(arena_ctx(a), b.l));

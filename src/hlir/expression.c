@@ -62,7 +62,7 @@ void parser_next(struct parser *p)
         p->t.length = number_length(s, &real);
         p->t.kind = real ? T_REAL : T_INT;
     } else if (isupper((unsigned char)*s)) {
-        p->t.kind = T_LETTER;
+        p->t.kind = T_IVAR;
         while (isdigit((unsigned char)s[p->t.length]) || s[p->t.length] == '_') ++p->t.length;
         while (s[p->t.length] == '\'') ++p->t.length;
     } else if (islower((unsigned char)*s) || *s == '_') {
@@ -110,43 +110,43 @@ static int32_t put(struct parser *p, struct ex e)
     return p->r->ex.n - 1;
 }
 
-static int letter_named(struct parser *p, const char *name, int length)
+static int ivar_named(struct parser *p, const char *name, int length)
 {
-    struct row_letter letter = {0};
-    for (int i = 0; i < p->r->letters.n; ++i)
-        if ((int)strlen(p->r->letters.at[i].name) == length && !strncmp(p->r->letters.at[i].name, name, (size_t)length))
+    struct opdef_ivar ivar = {0};
+    for (int i = 0; i < p->r->ivars.n; ++i)
+        if ((int)strlen(p->r->ivars.at[i].name) == length && !strncmp(p->r->ivars.at[i].name, name, (size_t)length))
             return i;
-    if (p->r->letters.n == ROW_MAX_LETTERS || length >= (int)sizeof letter.name) {
-        parser_fail(p, "at most 64 letters with short names");
+    if (p->r->ivars.n == OPDEF_MAX_IVARS || length >= (int)sizeof ivar.name) {
+        parser_fail(p, "at most 64 index variables with short names");
         return 0;
     }
-    letter.base = -1;
+    ivar.base = -1;
     if (name[length - 1] == '\'') {
         while (name[length - 1] == '\'') --length;
-        letter.base = letter_named(p, name, length);
+        ivar.base = ivar_named(p, name, length);
         while (name[length] == '\'') ++length;
     }
-    snprintf(letter.name, sizeof letter.name, "%.*s", length, name);
-    PUSH(p->r->arena, p->r->letters, letter);
-    int i = p->r->letters.n - 1;
-    if (letter.base < 0) p->r->letters.at[i].base = i;
+    snprintf(ivar.name, sizeof ivar.name, "%.*s", length, name);
+    PUSH(p->r->arena, p->r->ivars, ivar);
+    int i = p->r->ivars.n - 1;
+    if (ivar.base < 0) p->r->ivars.at[i].base = i;
     return i;
 }
 
-int parser_letter(struct parser *p)
+int parser_ivar(struct parser *p)
 {
-    if (p->t.kind != T_LETTER) {
-        parser_fail(p, "a letter");
+    if (p->t.kind != T_IVAR) {
+        parser_fail(p, "an index variable");
         return 0;
     }
-    int i = letter_named(p, p->t.from, p->t.length);
+    int i = ivar_named(p, p->t.from, p->t.length);
     parser_next(p);
     return i;
 }
 
 int parser_tensor(struct parser *p, const char *name)
 {
-    struct row_tensor t = {.name = name, .ndim = -1};
+    struct opdef_tensor t = {.name = name, .ndim = -1};
     for (int i = 0; i < p->r->tensors.n; ++i)
         if (!strcmp(p->r->tensors.at[i].name, name)) return i;
     PUSH(p->r->arena, p->r->tensors, t);
@@ -266,12 +266,12 @@ static int32_t reduction(struct parser *p, int row)
     bool tight = p->tight, position = row == RED_MAXAT || row == RED_MINAT;
     p->tight = false;
     parser_next(p); /* [ */
-    while (p->t.kind == T_LETTER) {
-        int letter = parser_letter(p);
-        if (position && letter < last)
-            parser_fail(p, "the letters of a position in the order in which the row names them");
-        bound |= 1ull << letter;
-        last = letter;
+    while (p->t.kind == T_IVAR) {
+        int ivar = parser_ivar(p);
+        if (position && ivar < last)
+            parser_fail(p, "the index variables of a position in the order in which the row names them");
+        bound |= 1ull << ivar;
+        last = ivar;
     }
     if (parser_take(p, "|")) guard = parser_cond(p);
     p->tight = tight;
@@ -284,7 +284,7 @@ static int32_t reduction(struct parser *p, int row)
 static int size_argument(struct parser *p)
 {
     parser_need(p, "#");
-    return parser_letter(p);
+    return parser_ivar(p);
 }
 
 /* lin(#L, e), dig(e, #L), prod(#L), len(a), rank(x); 0: none of them */
@@ -302,11 +302,11 @@ static int32_t builtin(struct parser *p, const char *name)
         parser_need(p, ",");
         e.tensor = (uint16_t)size_argument(p);
     } else if (!strcmp(name, "prod")) {
-        e.kind = ROW_PROD;
+        e.kind = OPDEF_PROD;
         e.tensor = (uint16_t)size_argument(p);
     } else if (!strcmp(name, "len") || !strcmp(name, "rank")) {
         if (p->t.kind != T_NAME) parser_fail(p, "a name");
-        e.kind = *name == 'l' ? ROW_LEN : ROW_RANK;
+        e.kind = *name == 'l' ? OPDEF_LEN : OPDEF_RANK;
         e.tensor = (uint16_t)(*name == 'l' ? parser_attr(p, parser_text(p)) : parser_tensor(p, parser_text(p)));
         parser_next(p);
     } else {
@@ -393,9 +393,9 @@ static int32_t primary(struct parser *p)
         e.u.r = strtod(parser_text(p), NULL);
         parser_next(p);
         return put(p, e);
-    case T_LETTER:
-        e.kind = EX_LETTER;
-        e.tensor = (uint16_t)parser_letter(p);
+    case T_IVAR:
+        e.kind = EX_IVAR;
+        e.tensor = (uint16_t)parser_ivar(p);
         return put(p, e);
     case T_NAME: return named(p);
     case T_OP:
@@ -403,7 +403,7 @@ static int32_t primary(struct parser *p)
         case '#':
             parser_next(p);
             e.kind = EX_SIZE;
-            e.tensor = (uint16_t)parser_letter(p);
+            e.tensor = (uint16_t)parser_ivar(p);
             return put(p, e);
         case '(': parser_next(p); return loose(p, parser_expr, ")");
         case '[':
@@ -476,7 +476,7 @@ int32_t parser_cond(struct parser *p)
 
 struct parser parser_begin(struct arena *a, const char *name, const char *text)
 {
-    struct parser p = {.r = NEW(a, struct row), .text = text, .t.at = text};
+    struct parser p = {.r = NEW(a, struct opdef), .text = text, .t.at = text};
     struct ex none = {0};
     p.r->arena = a;
     p.r->name = arena_strdup(a, name ? name : "");
@@ -485,12 +485,12 @@ struct parser parser_begin(struct arena *a, const char *name, const char *text)
     return p;
 }
 
-sol_status row_parse_expression(struct arena *a, const char *name, const char *text, struct row **out_row,
-                                int32_t *out_e)
+sol_status opdef_parse_expression(struct arena *a, const char *name, const char *text, struct opdef **out_opdef,
+                                  int32_t *out_e)
 {
     struct parser p = parser_begin(a, name, text);
     *out_e = parser_expr(&p);
     if (p.t.kind != T_END) parser_fail(&p, "the end");
-    *out_row = p.r;
+    *out_opdef = p.r;
     return p.status;
 }

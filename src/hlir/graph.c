@@ -41,22 +41,22 @@ int64_t tensor_bytes(const struct sol_tensor *t)
     return tensor_elements(t) * dtype_def((enum sol_dtype)t->dtype)->bytes;
 }
 
-static struct row_input input_of(struct arena *a, const struct sol_tensor *t)
+static struct opdef_input input_of(struct arena *a, const struct sol_tensor *t)
 {
-    if (!t) return (struct row_input){.missing = true};
+    if (!t) return (struct opdef_input){.missing = true};
     int64_t *shape = NEW_ARRAY(a, int64_t, t->ndim);
     for (int d = 0; d < t->ndim; d++) shape[d] = t->dim[d].size;
-    return (struct row_input){(enum sol_dtype)t->dtype, t->ndim, shape, false};
+    return (struct opdef_input){(enum sol_dtype)t->dtype, t->ndim, shape, false};
 }
 
 /* -- purposes: what an output's dimension is for */
 
 #define THROUGH 4 /* statements that a purpose is looked for through what they leave for each other */
 
-struct search { /* for a read whose dimension runs with `letter`, in statement `stmt` */
+struct search { /* for a read whose dimension runs with `ivar`, in statement `stmt` */
     const struct sol_layer *layer;
     const struct loops *loops;
-    int letter, stmt, depth;
+    int ivar, stmt, depth;
     char found;
 };
 
@@ -77,10 +77,10 @@ static void look_at(void *user, int32_t node)
     if (s->found || e->kind != EX_READ) return;
     const bool input = s->loops->tensors.at[e->tensor].role == LOOPS_INPUT;
     const struct sol_tensor *t = input ? given_input(s->layer, e->tensor) : NULL;
-    int found = -1; /* a letter whose digits run along several dimensions stands for none of them */
+    int found = -1; /* an index variable whose digits run along several dimensions stands for none of them */
     int32_t index = e->a;
     for (int d = 0; index; d++, index = s->loops->ex.at[index].next) {
-        if (!(ex_letters(s->loops, index) >> s->letter & 1)) continue;
+        if (!(ex_ivars(s->loops, index) >> s->ivar & 1)) continue;
         if (found >= 0) return;
         found = d;
     }
@@ -104,7 +104,7 @@ static char purpose_read(const struct sol_layer *l, int out_tensor, int dim, int
         struct affine f;
         if (!index || !ex_affine(p, index, &f)) continue;
         for (int k = 0; k < f.n; k++) {
-            struct search search = {l, p, f.letter[k], i, depth, 0};
+            struct search search = {l, p, f.ivar[k], i, depth, 0};
             ex_walk(p, s->value, look_at, &search);
             if (search.found) return search.found;
         }
@@ -113,13 +113,13 @@ static char purpose_read(const struct sol_layer *l, int out_tensor, int dim, int
 }
 
 /* Its purposes are what the row or `like` says (one of them may be NULL), or what the loops show. */
-static void set_purposes(struct sol_layer *l, const struct row *row, const struct sol_tensor *const *like,
+static void set_purposes(struct sol_layer *l, const struct opdef *opdef, const struct sol_tensor *const *like,
                          int first_out)
 {
     for (int o = 0; o < l->nout; o++)
         for (int d = 0; d < l->out[o]->ndim; d++) {
-            bool own = row && !(l->def->flags & (LAYER_MOVE | LAYER_MAP));
-            char says = own ? row_purpose(row, true, o, d, l->out[o]->ndim) : 0;
+            bool own = opdef && !(l->def->flags & (LAYER_MOVE | LAYER_MAP));
+            char says = own ? opdef_purpose(opdef, true, o, d, l->out[o]->ndim) : 0;
             if (like && like[o]) says = like[o]->dim[d].purpose;
             char read = says == 'C' || says == 'P' ? says : purpose_read(l, first_out + o, d, l->loops->stmts.n, 0);
             l->out[o]->dim[d].purpose = read ? read : l->def->text ? says : 0;
@@ -175,7 +175,7 @@ static sol_status broadcast(struct sol_graph *g, struct sol_layer *before, const
     int ndim = 0;
     int64_t shape[SOL_MAX_DIMS];
     TRY(broadcast_shape(g, n->kind, n->nin, in, &ndim, shape));
-    struct row_attr attr = {.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape};
+    struct opdef_attr attr = {.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape};
     for (int i = 0; i < n->nin; i++) {
         if (!in[i] || has_shape(in[i], ndim, shape)) continue;
         struct sol_layer *expand;
@@ -240,7 +240,7 @@ static sol_status add_layer(struct sol_graph *g, struct sol_layer *before, const
     struct arena *a = g->arena;
     struct sol_layer *l = make_layer(a, def, n);
     if (def->flags & LAYER_MAP) TRY(broadcast(g, before, n, l->in));
-    struct row_input *shapes = NEW_ARRAY(a, struct row_input, n->nin);
+    struct opdef_input *shapes = NEW_ARRAY(a, struct opdef_input, n->nin);
     for (int i = 0; i < n->nin; i++) shapes[i] = input_of(a, l->in[i]);
     struct layer_bound bound;
     TRY(g->kinds->attrs(a, def, n->attrs, &l->attrs));
@@ -275,7 +275,7 @@ sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const 
     struct sol_layer *l = make_layer(g->arena, g->kinds->find("Row"), n);
     l->loops = loops;
     TRY(make_outputs(g, l));
-    const struct row_attr text = {.name = "text", .kind = ATTR_TEXT, .n = -1, .text = row_text(l, like)};
+    const struct opdef_attr text = {.name = "text", .kind = ATTR_TEXT, .n = -1, .text = row_text(l, like)};
     l->attrs = (struct attrs){1, arena_memdup(g->arena, &text, sizeof text)};
     set_purposes(l, NULL, like, n->nin);
     join(g, before, l);
@@ -451,35 +451,35 @@ sol_status graph_verify(struct sol_graph *g)
 /* -- work */
 
 /* Operations on values below a node that is computed `times`: indices and guards are not counted. */
-static double count_flops(const struct loops *l, int32_t node, double times)
+static double count_flops(const struct loops *loops, int32_t node, double times)
 {
     if (!node) return 0;
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     double n = 0;
     switch (e->kind) {
-    case EX_NEG: return times + count_flops(l, e->a, times);
+    case EX_NEG: return times + count_flops(loops, e->a, times);
     case EX_ADD:
     case EX_SUB:
     case EX_MUL:
     case EX_DIV:
     case EX_FLOOR:
-    case EX_MOD: return times + count_flops(l, e->a, times) + count_flops(l, e->b, times);
+    case EX_MOD: return times + count_flops(loops, e->a, times) + count_flops(loops, e->b, times);
     case EX_CALL:
-        for (int32_t arg = e->a; arg; arg = l->ex.at[arg].next) n += count_flops(l, arg, times);
+        for (int32_t arg = e->a; arg; arg = loops->ex.at[arg].next) n += count_flops(loops, arg, times);
         return n + times;
-    case EX_READ: return count_flops(l, e->b, times);
+    case EX_READ: return count_flops(loops, e->b, times);
     case EX_TEST: return times;
-    case EX_RED: times *= (double)letters_points(l, e->u.bound); return times + count_flops(l, e->b, times);
+    case EX_RED: times *= (double)ivars_points(loops, e->u.bound); return times + count_flops(loops, e->b, times);
     default: return 0;
     }
 }
 
-double loops_flops(const struct loops *l)
+double loops_flops(const struct loops *loops)
 {
     double n = 0;
-    for (int i = 0; i < l->stmts.n; i++) {
-        const struct loops_stmt *s = &l->stmts.at[i];
-        n += count_flops(l, s->value, (double)letters_points(l, stmt_letters(l, s)));
+    for (int i = 0; i < loops->stmts.n; i++) {
+        const struct loops_stmt *s = &loops->stmts.at[i];
+        n += count_flops(loops, s->value, (double)ivars_points(loops, stmt_ivars(loops, s)));
     }
     return n;
 }

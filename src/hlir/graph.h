@@ -28,12 +28,12 @@ struct sol_tensor {
 };
 
 /* -- kinds of layers: a row of layers.def, or an element-wise row of math.def */
-struct alone; /* layers/alone.h */
+struct reference; /* layers/reference.h */
 struct sol_layer;
 enum layer_flags {
     LAYER_MAP = 1,     /* element-wise: a row of math.def */
     LAYER_MOVE = 2,    /* a view: every output element is a copy of an input element or a constant */
-    LAYER_OPAQUE = 4,  /* no loops: computed by alone_*.c, from what `describe` returns */
+    LAYER_OPAQUE = 4,  /* no loops: computed by reference_*.c, from what `describe` returns */
     LAYER_VARIADIC = 8 /* any number of inputs */
 };
 
@@ -44,30 +44,30 @@ struct layer_def {
     const char *defaults; /* "s=1 p=0 d=1": optional attributes with their defaults; lists as [1,1] */
     const char *doc;
     /* Writes the definition of one instance from its shapes and attributes (Permute, Concat, Einsum, ...). */
-    sol_status (*build)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+    sol_status (*build)(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                         const struct attrs *attrs, struct text *out_row);
-    /* OPAQUE: the shapes and types of the outputs, and the arguments of a kind of alone.h, in the arena. `attrs`
+    /* OPAQUE: the shapes and types of the outputs, and the arguments of a kind of reference.h, in the arena. `attrs`
      * belongs to the layer. */
-    sol_status (*shape)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
-                        const struct attrs *attrs, int *out_nout, struct row_input *out);
-    void (*describe)(struct arena *a, const struct sol_layer *l, struct alone *out);
+    sol_status (*shape)(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
+                        const struct attrs *attrs, int *out_nout, struct opdef_input *out);
+    void (*describe)(struct arena *a, const struct sol_layer *l, struct reference *out);
     int math; /* MAP: row of math.def, else -1 */
 };
 struct layer_bound {
     const struct loops *loops; /* OPAQUE: without statements, with tensors only */
-    const struct row *row;     /* the parsed definition; NULL for OPAQUE */
+    const struct opdef *row;   /* the parsed definition; NULL for OPAQUE */
 };
 /* What a graph asks about kinds: a table that is handed in where the graph is created. */
 struct layer_kinds {
     const struct layer_def *(*find)(const char *name); /* NULL: there is none */
     /* The attributes of a layer: the given ones, checked and converted, and the defaults of the others. */
     sol_status (*attrs)(struct arena *a, const struct layer_def *def, const struct attrs *given, struct attrs *out);
-    sol_status (*bind)(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+    sol_status (*bind)(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                        const struct attrs *attrs, struct layer_bound *out);
     /* Runs an OPAQUE layer on row-major data. */
     sol_status (*run)(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
     /* May this attribute be omitted because it has its default? */
-    bool (*is_default)(struct arena *a, const struct layer_def *def, const struct row_attr *v);
+    bool (*is_default)(struct arena *a, const struct layer_def *def, const struct opdef_attr *v);
 };
 
 struct sol_layer {
@@ -155,7 +155,7 @@ sol_status graph_verify(struct sol_graph *g);
 sol_status graph_copy(const struct sol_graph *g, struct sol_graph **out_g);
 /* Flops and bytes that loops, a layer, a graph need, as written: for tests of passes, reports, and what backward
  * computes again. */
-double loops_flops(const struct loops *l);
+double loops_flops(const struct loops *loops);
 void layer_work(const struct sol_layer *l, double *out_flops, double *out_bytes);
 void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes);
 

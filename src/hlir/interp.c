@@ -11,7 +11,7 @@ enum value { UNKNOWN, INT, UNSIGNED, REAL }; /* how an expression is computed */
 struct interp {
     struct sol_ctx *ctx;
     const struct loops *l;
-    int64_t letter[LOOPS_MAX_LETTERS];
+    int64_t ivar[LOOPS_MAX_IVARS];
     void **data;
     uint8_t *value; /* by node: enum value */
     int32_t *body;  /* by node: of integers' composite rows, what they expand to: doubles would lose their low bits */
@@ -240,13 +240,13 @@ static void reduce(struct interp *p, const struct ex *e, uint64_t left, int64_t 
         if (!e->a || holds(p, e->a)) step(p, e, a, position);
         return;
     }
-    int letter = __builtin_ctzll(left);
-    int64_t n = p->l->letters.at[letter].size, saved = p->letter[letter];
+    int ivar = __builtin_ctzll(left);
+    int64_t n = p->l->ivars.at[ivar].size, saved = p->ivar[ivar];
     for (int64_t i = 0; i < n && !p->status; ++i) {
-        p->letter[letter] = i;
+        p->ivar[ivar] = i;
         reduce(p, e, left & (left - 1), position * n + i, a);
     }
-    p->letter[letter] = saved;
+    p->ivar[ivar] = saved;
 }
 
 static void reduction(struct interp *p, const struct ex *e, struct acc *a)
@@ -313,7 +313,7 @@ static int64_t whole(struct interp *p, int32_t node)
     const struct ex *e = &p->l->ex.at[node];
     switch (e->kind) {
     case EX_INT: return e->u.i;
-    case EX_LETTER: return p->letter[e->tensor];
+    case EX_IVAR: return p->ivar[e->tensor];
     case EX_NEG: return (int64_t)(0 - (uint64_t)whole(p, e->a));
     case EX_ADD: return (int64_t)((uint64_t)whole(p, e->a) + (uint64_t)whole(p, e->b));
     case EX_SUB: return (int64_t)((uint64_t)whole(p, e->a) - (uint64_t)whole(p, e->b));
@@ -459,24 +459,25 @@ static void nest(struct interp *p, const struct loops_stmt *s, uint64_t left)
         store(p, s);
         return;
     }
-    int letter = __builtin_ctzll(left);
-    for (int64_t i = 0; i < p->l->letters.at[letter].size && !p->status; ++i) {
-        p->letter[letter] = i;
+    int ivar = __builtin_ctzll(left);
+    for (int64_t i = 0; i < p->l->ivars.at[ivar].size && !p->status; ++i) {
+        p->ivar[ivar] = i;
         nest(p, s, left & (left - 1));
     }
 }
 
 static int scan(struct interp *p, int first)
 {
-    const struct loops *l = p->l;
-    const struct loops_stmt *s = &l->stmts.at[first];
+    const struct loops *loops = p->l;
+    const struct loops_stmt *s = &loops->stmts.at[first];
     int end = first;
-    int64_t n = l->letters.at[s->scan_letter].size;
-    while (end < l->stmts.n && l->stmts.at[end].scan_step && l->stmts.at[end].scan_letter == s->scan_letter) ++end;
+    int64_t n = loops->ivars.at[s->scan_ivar].size;
+    while (end < loops->stmts.n && loops->stmts.at[end].scan_step && loops->stmts.at[end].scan_ivar == s->scan_ivar)
+        ++end;
     for (int64_t t = 0; t < n && !p->status; ++t)
         for (int i = first; i < end; ++i) {
-            p->letter[s->scan_letter] = s->scan_step > 0 ? t : n - 1 - t;
-            nest(p, &l->stmts.at[i], stmt_letters(l, &l->stmts.at[i]) & ~(1ull << s->scan_letter));
+            p->ivar[s->scan_ivar] = s->scan_step > 0 ? t : n - 1 - t;
+            nest(p, &loops->stmts.at[i], stmt_ivars(loops, &loops->stmts.at[i]) & ~(1ull << s->scan_ivar));
         }
     return end;
 }
@@ -498,44 +499,44 @@ static sol_status temps(struct interp *p, struct arena *a, void *const *data)
     return ctx_check(p->ctx);
 }
 
-static bool is_whole_composite(const struct loops *l, int32_t node)
+static bool is_whole_composite(const struct loops *loops, int32_t node)
 {
-    const struct ex *e = &l->ex.at[node];
-    return e->kind == EX_CALL && math_at(e->op)->expr && ex_is_int(l, node);
+    const struct ex *e = &loops->ex.at[node];
+    return e->kind == EX_CALL && math_at(e->op)->expr && ex_is_int(loops, node);
 }
 
 /* The loops, with what composite rows on integers expand to, if there are any. */
-static const struct loops *with_bodies(struct arena *a, const struct loops *l, int32_t **out_body)
+static const struct loops *with_bodies(struct arena *a, const struct loops *loops, int32_t **out_body)
 {
-    const int32_t n = l->ex.n;
+    const int32_t n = loops->ex.n;
     struct loops *copy = NULL;
     int32_t *body = NEW_ARRAY(a, int32_t, n);
     for (int32_t i = 1; i < n; i++) {
-        if (!is_whole_composite(l, i)) continue;
-        if (!copy) copy = loops_copy(a, l);
+        if (!is_whole_composite(loops, i)) continue;
+        if (!copy) copy = loops_copy(a, loops);
         body[i] = ex_expand(copy, i);
     }
     *out_body = body;
-    if (!copy) return l;
+    if (!copy) return loops;
     *out_body = NEW_ARRAY(a, int32_t, copy->ex.n);
     memcpy(*out_body, body, (size_t)n * sizeof *body);
     return copy;
 }
 
-sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *l, void *const *data)
+sol_status loops_interpret(struct sol_ctx *ctx, const struct loops *loops, void *const *data)
 {
-    struct interp p = {.ctx = ctx, .l = l, .rand = math_row("rand")};
+    struct interp p = {.ctx = ctx, .l = loops, .rand = math_row("rand")};
     struct arena *a = arena_create(ctx);
     if (!a) return SOL_ERR_NOMEM;
-    p.l = with_bodies(a, l, &p.body);
+    p.l = with_bodies(a, loops, &p.body);
     p.value = NEW_ARRAY(a, uint8_t, p.l->ex.n);
     p.status = temps(&p, a, data);
-    for (int i = 0; i < l->stmts.n && !p.status;) {
-        if (l->stmts.at[i].scan_step) {
+    for (int i = 0; i < loops->stmts.n && !p.status;) {
+        if (loops->stmts.at[i].scan_step) {
             i = scan(&p, i);
             continue;
         }
-        nest(&p, &l->stmts.at[i], stmt_letters(l, &l->stmts.at[i]));
+        nest(&p, &loops->stmts.at[i], stmt_ivars(loops, &loops->stmts.at[i]));
         ++i;
     }
     arena_destroy(a);

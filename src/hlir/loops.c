@@ -11,7 +11,7 @@
 /* The rows that `struct loops` shows, where they can be written. */
 struct loops_memory {
     VECTOR(struct ex) ex;
-    VECTOR(struct loops_letter) letters;
+    VECTOR(struct loops_ivar) ivars;
     VECTOR(struct loops_tensor) tensors;
     VECTOR(struct loops_stmt) stmts;
 };
@@ -30,30 +30,30 @@ struct loops_memory {
 
 static struct loops *empty(struct arena *a, const char *name)
 {
-    struct loops *l = NEW(a, struct loops);
-    l->arena = a;
-    l->name = name;
-    l->memory = NEW(a, struct loops_memory);
-    return l;
+    struct loops *loops = NEW(a, struct loops);
+    loops->arena = a;
+    loops->name = name;
+    loops->memory = NEW(a, struct loops_memory);
+    return loops;
 }
 
 struct loops *loops_create(struct arena *a, const char *name)
 {
-    struct loops *l = empty(a, arena_strdup(a, name ? name : ""));
-    ex_put(l, (struct ex){0});
-    return l;
+    struct loops *loops = empty(a, arena_strdup(a, name ? name : ""));
+    ex_put(loops, (struct ex){0});
+    return loops;
 }
 
 struct loops *loops_copy_with(struct arena *a, const struct loops *from, int n, const struct loops_stmt *stmts)
 {
-    struct loops *l = empty(a, from->name);
-    l->memory->ex = from->memory->ex; /* the same nodes: what is appended to a copy without room goes elsewhere */
-    l->memory->ex.room = l->memory->ex.n;
-    SHOW(l, ex);
-    COPY(l, letters, from->letters.n, from->letters.at);
-    COPY(l, tensors, from->tensors.n, from->tensors.at);
-    COPY(l, stmts, n, stmts);
-    return l;
+    struct loops *loops = empty(a, from->name);
+    loops->memory->ex = from->memory->ex; /* the same nodes: what is appended to a copy without room goes elsewhere */
+    loops->memory->ex.room = loops->memory->ex.n;
+    SHOW(loops, ex);
+    COPY(loops, ivars, from->ivars.n, from->ivars.at);
+    COPY(loops, tensors, from->tensors.n, from->tensors.at);
+    COPY(loops, stmts, n, stmts);
+    return loops;
 }
 
 struct loops *loops_copy(struct arena *a, const struct loops *from)
@@ -61,168 +61,170 @@ struct loops *loops_copy(struct arena *a, const struct loops *from)
     return loops_copy_with(a, from, from->stmts.n, from->stmts.at);
 }
 
-static bool letter_taken(const struct loops *l, const char *name)
+static bool ivar_taken(const struct loops *loops, const char *name)
 {
-    for (int i = 0; i < l->letters.n; ++i)
-        if (!strcmp(l->letters.at[i].name, name)) return true;
+    for (int i = 0; i < loops->ivars.n; ++i)
+        if (!strcmp(loops->ivars.at[i].name, name)) return true;
     return false;
 }
 
-int loops_letter(struct loops *l, const char *name, int64_t size)
+int loops_ivar(struct loops *loops, const char *name, int64_t size)
 {
-    struct loops_letter letter = {.size = size};
-    assert(l->letters.n < LOOPS_MAX_LETTERS);
-    snprintf(letter.name, sizeof letter.name, "%.8s", name);
-    for (int i = 2; letter_taken(l, letter.name); ++i)
-        snprintf(letter.name, sizeof letter.name, "%.6s_%hhu", name, (unsigned char)i);
-    APPEND(l, letters, letter);
-    return l->letters.n - 1;
+    struct loops_ivar ivar = {.size = size};
+    assert(loops->ivars.n < LOOPS_MAX_IVARS);
+    snprintf(ivar.name, sizeof ivar.name, "%.8s", name);
+    for (int i = 2; ivar_taken(loops, ivar.name); ++i)
+        snprintf(ivar.name, sizeof ivar.name, "%.6s_%hhu", name, (unsigned char)i);
+    APPEND(loops, ivars, ivar);
+    return loops->ivars.n - 1;
 }
 
-static bool tensor_taken(const struct loops *l, const char *name)
+static bool tensor_taken(const struct loops *loops, const char *name)
 {
-    for (int i = 0; i < l->tensors.n; ++i)
-        if (!strcmp(l->tensors.at[i].name, name)) return true;
+    for (int i = 0; i < loops->tensors.n; ++i)
+        if (!strcmp(loops->tensors.at[i].name, name)) return true;
     return false;
 }
 
-int loops_tensor_like(struct loops *l, const struct loops_tensor *t)
+int loops_tensor_like(struct loops *loops, const struct loops_tensor *t)
 {
     struct loops_tensor tensor = *t;
-    assert(l->tensors.n < UINT16_MAX);
-    const char *plain = tensor.name = text_identifier(l->arena, t->name);
-    for (int i = 2; tensor_taken(l, tensor.name); ++i) tensor.name = arena_printf(l->arena, "%.50s_%d", plain, i);
-    APPEND(l, tensors, tensor);
-    return l->tensors.n - 1;
+    assert(loops->tensors.n < UINT16_MAX);
+    const char *plain = tensor.name = text_identifier(loops->arena, t->name);
+    for (int i = 2; tensor_taken(loops, tensor.name); ++i)
+        tensor.name = arena_printf(loops->arena, "%.50s_%d", plain, i);
+    APPEND(loops, tensors, tensor);
+    return loops->tensors.n - 1;
 }
 
-int loops_tensor(struct loops *l, const char *name, enum loops_role role, enum sol_dtype t, int ndim,
+int loops_tensor(struct loops *loops, const char *name, enum loops_role role, enum sol_dtype t, int ndim,
                  const int64_t *shape)
 {
     struct loops_tensor tensor = {.name = name, .role = (uint8_t)role, .dtype = (uint8_t)t, .ndim = (uint8_t)ndim};
     assert(ndim <= SOL_MAX_DIMS);
     for (int i = 0; i < ndim; ++i) tensor.shape[i] = shape[i];
-    return loops_tensor_like(l, &tensor);
+    return loops_tensor_like(loops, &tensor);
 }
 
-int loops_table(struct loops *l, const char *name, enum sol_dtype t, int ndim, const int64_t *shape, const void *values)
+int loops_table(struct loops *loops, const char *name, enum sol_dtype t, int ndim, const int64_t *shape,
+                const void *values)
 {
-    const int made = loops_tensor(l, name, LOOPS_TABLE, t, ndim, shape);
-    l->memory->tensors.at[made].table = values;
+    const int made = loops_tensor(loops, name, LOOPS_TABLE, t, ndim, shape);
+    loops->memory->tensors.at[made].table = values;
     return made;
 }
 
-void loops_stmt(struct loops *l, struct loops_stmt s)
+void loops_stmt(struct loops *loops, struct loops_stmt s)
 {
-    APPEND(l, stmts, s);
+    APPEND(loops, stmts, s);
 }
 
-void loops_set_tensor(struct loops *l, int i, struct loops_tensor t)
+void loops_set_tensor(struct loops *loops, int i, struct loops_tensor t)
 {
-    l->memory->tensors.at[i] = t;
+    loops->memory->tensors.at[i] = t;
 }
 
-void loops_set_role(struct loops *l, int tensor, enum loops_role role)
+void loops_set_role(struct loops *loops, int tensor, enum loops_role role)
 {
-    l->memory->tensors.at[tensor].role = (uint8_t)role;
+    loops->memory->tensors.at[tensor].role = (uint8_t)role;
 }
 
-void loops_set_user(struct loops *l, int tensor, void *user)
+void loops_set_user(struct loops *loops, int tensor, void *user)
 {
-    l->memory->tensors.at[tensor].user = user;
+    loops->memory->tensors.at[tensor].user = user;
 }
 
-void loops_set_stmt(struct loops *l, int i, struct loops_stmt s)
+void loops_set_stmt(struct loops *loops, int i, struct loops_stmt s)
 {
-    l->memory->stmts.at[i] = s;
+    loops->memory->stmts.at[i] = s;
 }
 
-void loops_drop_stmt(struct loops *l, int i)
+void loops_drop_stmt(struct loops *loops, int i)
 {
-    for (; i + 1 < l->stmts.n; ++i) loops_set_stmt(l, i, l->stmts.at[i + 1]);
-    l->stmts.n = --l->memory->stmts.n;
+    for (; i + 1 < loops->stmts.n; ++i) loops_set_stmt(loops, i, loops->stmts.at[i + 1]);
+    loops->stmts.n = --loops->memory->stmts.n;
 }
 
-void loops_set_stmts(struct loops *l, int n, const struct loops_stmt *s)
+void loops_set_stmts(struct loops *loops, int n, const struct loops_stmt *s)
 {
-    COPY(l, stmts, n, s);
+    COPY(loops, stmts, n, s);
 }
 
-void loops_set_size(struct loops *l, int letter, int64_t size)
+void loops_set_size(struct loops *loops, int ivar, int64_t size)
 {
-    l->memory->letters.at[letter].size = size;
+    loops->memory->ivars.at[ivar].size = size;
 }
 
-void loops_drop_letters(struct loops *l, int n)
+void loops_drop_ivars(struct loops *loops, int n)
 {
-    l->letters.n = l->memory->letters.n = n;
+    loops->ivars.n = loops->memory->ivars.n = n;
 }
 
-int32_t ex_put(struct loops *l, struct ex e)
+int32_t ex_put(struct loops *loops, struct ex e)
 {
-    APPEND(l, ex, e);
-    return l->ex.n - 1;
+    APPEND(loops, ex, e);
+    return loops->ex.n - 1;
 }
 
-int32_t ex_int(struct loops *l, int64_t v)
+int32_t ex_int(struct loops *loops, int64_t v)
 {
-    return ex_put(l, (struct ex){.kind = EX_INT, .u.i = v});
+    return ex_put(loops, (struct ex){.kind = EX_INT, .u.i = v});
 }
 
-int32_t ex_real(struct loops *l, double v)
+int32_t ex_real(struct loops *loops, double v)
 {
-    return ex_put(l, (struct ex){.kind = EX_REAL, .u.r = v});
+    return ex_put(loops, (struct ex){.kind = EX_REAL, .u.r = v});
 }
 
-int32_t ex_letter(struct loops *l, int letter)
+int32_t ex_ivar(struct loops *loops, int ivar)
 {
-    assert(letter >= 0 && letter < l->letters.n);
-    return ex_put(l, (struct ex){.kind = EX_LETTER, .tensor = (uint16_t)letter});
+    assert(ivar >= 0 && ivar < loops->ivars.n);
+    return ex_put(loops, (struct ex){.kind = EX_IVAR, .tensor = (uint16_t)ivar});
 }
 
-int32_t ex_list(struct loops *l, int n, const int32_t *nodes)
+int32_t ex_list(struct loops *loops, int n, const int32_t *nodes)
 {
-    int32_t first = l->ex.n;
+    int32_t first = loops->ex.n;
     for (int i = 0; i < n; ++i) {
-        struct ex e = l->ex.at[nodes[i]];
+        struct ex e = loops->ex.at[nodes[i]];
         e.next = i + 1 < n ? first + i + 1 : 0;
-        ex_put(l, e);
+        ex_put(loops, e);
     }
     return n ? first : 0;
 }
 
 /* -- asking */
 
-int ex_list_length(const struct loops *l, int32_t first)
+int ex_list_length(const struct loops *loops, int32_t first)
 {
     int n = 0;
-    for (; first; first = l->ex.at[first].next) ++n;
+    for (; first; first = loops->ex.at[first].next) ++n;
     return n;
 }
 
-int32_t ex_nth(const struct loops *l, int32_t first, int n)
+int32_t ex_nth(const struct loops *loops, int32_t first, int n)
 {
-    while (n-- > 0) first = l->ex.at[first].next;
+    while (n-- > 0) first = loops->ex.at[first].next;
     return first;
 }
 
-bool ex_is_zero(const struct loops *l, int32_t node)
+bool ex_is_zero(const struct loops *loops, int32_t node)
 {
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     return (e->kind == EX_INT && e->u.i == 0) || (e->kind == EX_REAL && e->u.r == 0);
 }
 
-static bool reads_memory(const struct loops *l, int32_t node)
+static bool reads_memory(const struct loops *loops, int32_t node)
 {
-    const struct ex *e = &l->ex.at[node];
-    return e->kind == EX_READ && l->tensors.at[e->tensor].role != LOOPS_TABLE;
+    const struct ex *e = &loops->ex.at[node];
+    return e->kind == EX_READ && loops->tensors.at[e->tensor].role != LOOPS_TABLE;
 }
 
-bool ex_is_contraction(const struct loops *l, int32_t node)
+bool ex_is_contraction(const struct loops *loops, int32_t node)
 {
-    const struct ex *e = &l->ex.at[node], *body = &l->ex.at[e->b];
-    return e->kind == EX_RED && e->op == RED_SUM && body->kind == EX_MUL && reads_memory(l, body->a) &&
-           reads_memory(l, body->b);
+    const struct ex *e = &loops->ex.at[node], *body = &loops->ex.at[e->b];
+    return e->kind == EX_RED && e->op == RED_SUM && body->kind == EX_MUL && reads_memory(loops, body->a) &&
+           reads_memory(loops, body->b);
 }
 
 int64_t loops_elements(const struct loops_tensor *t)
@@ -240,48 +242,48 @@ static void children(const struct ex *e, int32_t *a, bool *a_list, int32_t *b)
     *a_list = e->kind == EX_READ || e->kind == EX_CALL || e->kind == EX_AND || e->kind == EX_OR;
 }
 
-uint64_t ex_letters(const struct loops *l, int32_t node)
+uint64_t ex_ivars(const struct loops *loops, int32_t node)
 {
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     int32_t a, b;
     bool list;
     if (!node) return 0;
-    if (e->kind == EX_LETTER) return 1ull << e->tensor;
+    if (e->kind == EX_IVAR) return 1ull << e->tensor;
     children(e, &a, &list, &b);
     uint64_t set = 0;
-    for (; a; a = list ? l->ex.at[a].next : 0) set |= ex_letters(l, a);
-    set |= ex_letters(l, b);
+    for (; a; a = list ? loops->ex.at[a].next : 0) set |= ex_ivars(loops, a);
+    set |= ex_ivars(loops, b);
     return e->kind == EX_RED ? set & ~e->u.bound : set;
 }
 
-uint64_t stmt_letters(const struct loops *l, const struct loops_stmt *s)
+uint64_t stmt_ivars(const struct loops *loops, const struct loops_stmt *s)
 {
     uint64_t set = 0;
-    for (int32_t i = s->index; i; i = l->ex.at[i].next) set |= ex_letters(l, i);
+    for (int32_t i = s->index; i; i = loops->ex.at[i].next) set |= ex_ivars(loops, i);
     return set;
 }
 
-int64_t letters_points(const struct loops *l, uint64_t letters)
+int64_t ivars_points(const struct loops *loops, uint64_t ivars)
 {
     int64_t n = 1;
     bool more = false;
-    for (int i = 0; i < l->letters.n; i++) {
-        if (!(letters >> i & 1)) continue;
-        if (!l->letters.at[i].size) return 0;
-        more |= __builtin_mul_overflow(n, l->letters.at[i].size, &n);
+    for (int i = 0; i < loops->ivars.n; i++) {
+        if (!(ivars >> i & 1)) continue;
+        if (!loops->ivars.at[i].size) return 0;
+        more |= __builtin_mul_overflow(n, loops->ivars.at[i].size, &n);
     }
     return more ? INT64_MAX : n;
 }
 
-void ex_walk(const struct loops *l, int32_t node, void (*visit)(void *user, int32_t node), void *user)
+void ex_walk(const struct loops *loops, int32_t node, void (*visit)(void *user, int32_t node), void *user)
 {
     int32_t a, b;
     bool list;
     if (!node) return;
     visit(user, node);
-    children(&l->ex.at[node], &a, &list, &b);
-    for (; a; a = list ? l->ex.at[a].next : 0) ex_walk(l, a, visit, user);
-    ex_walk(l, b, visit, user);
+    children(&loops->ex.at[node], &a, &list, &b);
+    for (; a; a = list ? loops->ex.at[a].next : 0) ex_walk(loops, a, visit, user);
+    ex_walk(loops, b, visit, user);
 }
 
 struct data_read {
@@ -296,18 +298,18 @@ static void find_data(void *user, int32_t node)
     r->found |= e->kind == EX_READ && r->l->tensors.at[e->tensor].role != LOOPS_TABLE;
 }
 
-bool ex_reads_data(const struct loops *l, int32_t node)
+bool ex_reads_data(const struct loops *loops, int32_t node)
 {
-    struct data_read r = {.l = l};
-    ex_walk(l, node, find_data, &r);
+    struct data_read r = {.l = loops};
+    ex_walk(loops, node, find_data, &r);
     return r.found;
 }
 
-bool ex_equal(const struct loops *l, int32_t a, int32_t b)
+bool ex_equal(const struct loops *loops, int32_t a, int32_t b)
 {
     if (a == b) return true;
     if (!a || !b) return false;
-    const struct ex *x = &l->ex.at[a], *y = &l->ex.at[b];
+    const struct ex *x = &loops->ex.at[a], *y = &loops->ex.at[b];
     if (x->kind != y->kind || x->op != y->op || x->tensor != y->tensor) return false;
     if (x->kind == EX_REAL) return !memcmp(&x->u.r, &y->u.r, sizeof x->u.r);
     if ((x->kind == EX_INT || x->kind == EX_RED) && x->u.i != y->u.i) return false;
@@ -316,87 +318,87 @@ bool ex_equal(const struct loops *l, int32_t a, int32_t b)
     children(y, &ya, &list, &yb);
     children(x, &xa, &list, &xb);
     while (xa && ya) {
-        if (!ex_equal(l, xa, ya)) return false;
-        xa = list ? l->ex.at[xa].next : 0;
-        ya = list ? l->ex.at[ya].next : 0;
+        if (!ex_equal(loops, xa, ya)) return false;
+        xa = list ? loops->ex.at[xa].next : 0;
+        ya = list ? loops->ex.at[ya].next : 0;
     }
-    return !xa && !ya && ex_equal(l, xb, yb);
+    return !xa && !ya && ex_equal(loops, xb, yb);
 }
 
-static bool call_is_int(const struct loops *l, const struct ex *e)
+static bool call_is_int(const struct loops *loops, const struct ex *e)
 {
     const struct math_def *m = math_at(e->op);
     bool first = true;
     if (!strcmp(m->type, "bool")) return true;
     if (!strcmp(m->type, "float")) return false;
-    for (int32_t a = e->a; a; a = l->ex.at[a].next, first = false)
-        if (!(first && *m->type == 'y') && !ex_is_int(l, a)) return false;
+    for (int32_t a = e->a; a; a = loops->ex.at[a].next, first = false)
+        if (!(first && *m->type == 'y') && !ex_is_int(loops, a)) return false;
     return true;
 }
 
-bool ex_is_int(const struct loops *l, int32_t node)
+bool ex_is_int(const struct loops *loops, int32_t node)
 {
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     switch (e->kind) {
     case EX_INT:
-    case EX_LETTER:
+    case EX_IVAR:
     case EX_TEST:
     case EX_CMP:
     case EX_AND:
     case EX_OR:
     case EX_FLOOR:
     case EX_MOD: return true;
-    case EX_NEG: return ex_is_int(l, e->a);
+    case EX_NEG: return ex_is_int(loops, e->a);
     case EX_ADD:
     case EX_SUB:
-    case EX_MUL: return ex_is_int(l, e->a) && ex_is_int(l, e->b);
-    case EX_READ: return !dtype_def(l->tensors.at[e->tensor].dtype)->is_float && (!e->b || ex_is_int(l, e->b));
-    case EX_CALL: return call_is_int(l, e);
+    case EX_MUL: return ex_is_int(loops, e->a) && ex_is_int(loops, e->b);
+    case EX_READ: return !dtype_def(loops->tensors.at[e->tensor].dtype)->is_float && (!e->b || ex_is_int(loops, e->b));
+    case EX_CALL: return call_is_int(loops, e);
     case EX_RED:
         if (e->op == RED_ANY || e->op == RED_ALL) return true;
-        return e->op != RED_MOMENTS && e->op != RED_SOFTSUM && ex_is_int(l, e->b);
+        return e->op != RED_MOMENTS && e->op != RED_SOFTSUM && ex_is_int(loops, e->b);
     default: return false;
     }
 }
 
-static bool has_unsigned(const struct loops *l, int32_t node)
+static bool has_unsigned(const struct loops *loops, int32_t node)
 {
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     const char *type = e->kind == EX_CALL ? math_at(e->op)->type : "";
     switch (e->kind) {
-    case EX_READ: return l->tensors.at[e->tensor].dtype == SOL_U64;
+    case EX_READ: return loops->tensors.at[e->tensor].dtype == SOL_U64;
     case EX_NEG:
     case EX_ADD:
     case EX_SUB:
     case EX_MUL:
     case EX_FLOOR:
-    case EX_MOD: return has_unsigned(l, e->a) || has_unsigned(l, e->b);
-    case EX_RED: return e->op <= RED_MINAT && has_unsigned(l, e->b);
+    case EX_MOD: return has_unsigned(loops, e->a) || has_unsigned(loops, e->b);
+    case EX_RED: return e->op <= RED_MINAT && has_unsigned(loops, e->b);
     case EX_CALL:
-        for (int32_t a = *type == 'y' ? l->ex.at[e->a].next : e->a; a; a = l->ex.at[a].next)
-            if (has_unsigned(l, a)) return strcmp(type, "bool") != 0;
+        for (int32_t a = *type == 'y' ? loops->ex.at[e->a].next : e->a; a; a = loops->ex.at[a].next)
+            if (has_unsigned(loops, a)) return strcmp(type, "bool") != 0;
         return false;
     default: return false;
     }
 }
 
-bool ex_is_unsigned(const struct loops *l, int32_t node)
+bool ex_is_unsigned(const struct loops *loops, int32_t node)
 {
     bool any = false; /* as a rule there is no u64 at all */
-    for (int i = 0; i < l->tensors.n; ++i) any |= l->tensors.at[i].dtype == SOL_U64;
-    return any && ex_is_int(l, node) && has_unsigned(l, node);
+    for (int i = 0; i < loops->tensors.n; ++i) any |= loops->tensors.at[i].dtype == SOL_U64;
+    return any && ex_is_int(loops, node) && has_unsigned(loops, node);
 }
 
-/* Adds k * letter. */
-static bool affine_term(struct affine *f, int letter, int64_t k)
+/* Adds k * index variable. */
+static bool affine_term(struct affine *f, int ivar, int64_t k)
 {
     int at = 0;
-    while (at < f->n && f->letter[at] < letter) ++at;
-    if (at < f->n && f->letter[at] == letter) {
+    while (at < f->n && f->ivar[at] < ivar) ++at;
+    if (at < f->n && f->ivar[at] == ivar) {
         if (__builtin_add_overflow(f->coef[at], k, &f->coef[at])) return false;
         if (f->coef[at]) return true;
         for (--f->n; at < f->n; ++at) {
-            f->letter[at] = f->letter[at + 1];
+            f->ivar[at] = f->ivar[at + 1];
             f->coef[at] = f->coef[at + 1];
         }
         return true;
@@ -404,46 +406,47 @@ static bool affine_term(struct affine *f, int letter, int64_t k)
     if (!k) return true;
     if (f->n == COUNT_OF(f->coef)) return false;
     for (int i = f->n++; i > at; --i) {
-        f->letter[i] = f->letter[i - 1];
+        f->ivar[i] = f->ivar[i - 1];
         f->coef[i] = f->coef[i - 1];
     }
-    f->letter[at] = (uint8_t)letter;
+    f->ivar[at] = (uint8_t)ivar;
     f->coef[at] = k;
     return true;
 }
 
-static bool affine_add(const struct loops *l, int32_t node, int64_t k, struct affine *f)
+static bool affine_add(const struct loops *loops, int32_t node, int64_t k, struct affine *f)
 {
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     int64_t v, minus;
     switch (e->kind) {
     case EX_INT: return !__builtin_mul_overflow(e->u.i, k, &v) && !__builtin_add_overflow(f->c, v, &f->c);
-    case EX_LETTER: return affine_term(f, e->tensor, k);
-    case EX_NEG: return !__builtin_sub_overflow((int64_t)0, k, &minus) && affine_add(l, e->a, minus, f);
-    case EX_ADD: return affine_add(l, e->a, k, f) && affine_add(l, e->b, k, f);
+    case EX_IVAR: return affine_term(f, e->tensor, k);
+    case EX_NEG: return !__builtin_sub_overflow((int64_t)0, k, &minus) && affine_add(loops, e->a, minus, f);
+    case EX_ADD: return affine_add(loops, e->a, k, f) && affine_add(loops, e->b, k, f);
     case EX_SUB:
-        return affine_add(l, e->a, k, f) && !__builtin_sub_overflow((int64_t)0, k, &minus) &&
-               affine_add(l, e->b, minus, f);
+        return affine_add(loops, e->a, k, f) && !__builtin_sub_overflow((int64_t)0, k, &minus) &&
+               affine_add(loops, e->b, minus, f);
     case EX_MUL: {
-        bool left = l->ex.at[e->a].kind == EX_INT;
-        const struct ex *factor = &l->ex.at[left ? e->a : e->b];
+        bool left = loops->ex.at[e->a].kind == EX_INT;
+        const struct ex *factor = &loops->ex.at[left ? e->a : e->b];
         if (factor->kind != EX_INT || __builtin_mul_overflow(factor->u.i, k, &v)) return false;
-        return affine_add(l, left ? e->b : e->a, v, f);
+        return affine_add(loops, left ? e->b : e->a, v, f);
     }
     default: return false;
     }
 }
 
-bool ex_affine(const struct loops *l, int32_t node, struct affine *out)
+bool ex_affine(const struct loops *loops, int32_t node, struct affine *out)
 {
     *out = (struct affine){0};
-    return node && affine_add(l, node, 1, out);
+    return node && affine_add(loops, node, 1, out);
 }
 
-int32_t ex_from_affine(struct loops *l, const struct affine *f)
+int32_t ex_from_affine(struct loops *loops, const struct affine *f)
 {
-    int32_t e = ex_int(l, f->c);
+    int32_t e = ex_int(loops, f->c);
     for (int i = 0; i < f->n; ++i)
-        e = ex_binary(l, EX_ADD, e, ex_binary(l, EX_MUL, ex_int(l, f->coef[i]), ex_letter(l, f->letter[i])));
+        e = ex_binary(loops, EX_ADD, e,
+                      ex_binary(loops, EX_MUL, ex_int(loops, f->coef[i]), ex_ivar(loops, f->ivar[i])));
     return e;
 }

@@ -6,84 +6,83 @@
 
 /* -- components */
 
-const struct row_letter *bind_letter(const struct bind *b, int letter)
+const struct opdef_ivar *bind_ivar(const struct bind *b, int ivar)
 {
-    return &b->row->letters.at[letter];
+    return &b->row->ivars.at[ivar];
 }
 
-int bind_base(const struct bind *b, int letter)
+int bind_base(const struct bind *b, int ivar)
 {
-    return bind_letter(b, letter)->base;
+    return bind_ivar(b, ivar)->base;
 }
 
-int bind_rank(const struct bind *b, int letter)
+int bind_rank(const struct bind *b, int ivar)
 {
-    return b->rank[bind_base(b, letter)];
+    return b->rank[bind_base(b, ivar)];
 }
 
-int64_t bind_size(struct bind *b, int letter, int c)
+int64_t bind_size(struct bind *b, int ivar, int c)
 {
-    int base = bind_base(b, letter);
+    int base = bind_base(b, ivar);
     if (!b->sized[base]) {
-        bind_fail(b, "the size of %s follows from nothing that is given", bind_letter(b, base)->name);
+        bind_fail(b, "the size of %s follows from nothing that is given", bind_ivar(b, base)->name);
         return 1;
     }
     return b->size[base][c];
 }
 
-static int64_t whole_size(struct bind *b, int letter)
+static int64_t whole_size(struct bind *b, int ivar)
 {
     int64_t n = 1;
-    for (int c = 0; c < bind_rank(b, letter); ++c)
-        if (__builtin_mul_overflow(n, bind_size(b, letter, c), &n)) bind_fail(b, "sizes overflow");
+    for (int c = 0; c < bind_rank(b, ivar); ++c)
+        if (__builtin_mul_overflow(n, bind_size(b, ivar, c), &n)) bind_fail(b, "sizes overflow");
     return n;
 }
 
-/* The component that `c` (-1: none) means for this letter. */
-int bind_one(struct bind *b, int letter, int c)
+/* The component that `c` (-1: none) means for this index variable. */
+int bind_one(struct bind *b, int ivar, int c)
 {
-    int rank = bind_rank(b, letter);
-    if (!b->group[bind_base(b, letter)]) return 0;
+    int rank = bind_rank(b, ivar);
+    if (!b->group[bind_base(b, ivar)]) return 0;
     if (c < 0 && rank == 1) return 0;
     if (c >= 0 && c < rank) return c;
-    bind_fail(b, "%s has %d dimensions: it has no one value here (use lin or an index)", bind_letter(b, letter)->name,
+    bind_fail(b, "%s has %d dimensions: it has no one value here (use lin or an index)", bind_ivar(b, ivar)->name,
               rank);
     return -1;
 }
 
-/* The value of a component: a letter of the loops, or 0 if its size is 1. */
-int32_t bind_component(struct bind *b, int letter, int c)
+/* The value of a component: an index variable of the loops, or 0 if its size is 1. */
+int32_t bind_component(struct bind *b, int ivar, int c)
 {
-    if (b->status || (c = bind_one(b, letter, c)) < 0) return ex_int(b->l, 0);
-    int64_t n = bind_size(b, letter, c);
+    if (b->status || (c = bind_one(b, ivar, c)) < 0) return ex_int(b->l, 0);
+    int64_t n = bind_size(b, ivar, c);
     if (n == 1) return ex_int(b->l, 0);
-    if (!b->letter[letter][c]) {
+    if (!b->ivar[ivar][c]) {
         char name[12];
-        snprintf(name, sizeof name, "%.6s", bind_letter(b, letter)->name);
+        snprintf(name, sizeof name, "%.6s", bind_ivar(b, ivar)->name);
         for (char *q = name; *q; ++q)
             if (*q == '\'') *q = 'q';
-        if (bind_rank(b, letter) > 1)
-            snprintf(name + strlen(name), sizeof name - strlen(name), "%hhu", (unsigned char)c);
-        if (b->l->letters.n == LOOPS_MAX_LETTERS) {
-            bind_fail(b, "more than %d loops", LOOPS_MAX_LETTERS);
+        if (bind_rank(b, ivar) > 1) snprintf(name + strlen(name), sizeof name - strlen(name), "%hhu", (unsigned char)c);
+        if (b->l->ivars.n == LOOPS_MAX_IVARS) {
+            bind_fail(b, "more than %d loops", LOOPS_MAX_IVARS);
             return ex_int(b->l, 0);
         }
-        b->letter[letter][c] = (uint8_t)(loops_letter(b->l, name, n) + 1);
+        b->ivar[ivar][c] = (uint8_t)(loops_ivar(b->l, name, n) + 1);
     }
-    return ex_letter(b->l, b->letter[letter][c] - 1);
+    return ex_ivar(b->l, b->ivar[ivar][c] - 1);
 }
 
 /* -- what an index runs over */
 
-/* Letters whose group an index runs over: not those inside accesses (except of tables) or lin(). */
-uint64_t bind_exposed(const struct row *r, int32_t node)
+/* Index variables whose group an index runs over: not those inside accesses (except of tables) or lin(). */
+uint64_t bind_exposed(const struct opdef *r, int32_t node)
 {
     const struct ex *e = &r->ex.at[node];
     uint64_t set = 0;
     if (!node) return 0;
     switch (e->kind) {
-    case EX_LETTER:
-    case EX_DIG: return 1ull << r->letters.at[e->tensor].base;
+    case EX_IVAR:
+    case EX_DIG: return 1ull << r->ivars.at[e->tensor].base;
     case EX_LIN:
     case EX_RED:
     case EX_INT:
@@ -91,7 +90,7 @@ uint64_t bind_exposed(const struct row *r, int32_t node)
     case EX_SIZE:
     case EX_ATTR: return 0;
     case EX_READ:
-        if (r->tensors.at[e->tensor].role != ROW_TABLE) return 0;
+        if (r->tensors.at[e->tensor].role != OPDEF_TABLE) return 0;
         for (int32_t i = e->a; i; i = r->ex.at[i].next) set |= bind_exposed(r, i);
         return set;
     case EX_CALL:
@@ -104,14 +103,14 @@ uint64_t bind_exposed(const struct row *r, int32_t node)
 }
 
 /* Components of an index or comparison; -1: it names no group and is one. */
-int bind_components(struct bind *b, uint64_t letters)
+int bind_components(struct bind *b, uint64_t ivars)
 {
     int rank = -1, first = 0;
-    for (int i = 0; i < b->row->letters.n; ++i) {
-        if (!(letters >> i & 1) || !b->group[i]) continue;
+    for (int i = 0; i < b->row->ivars.n; ++i) {
+        if (!(ivars >> i & 1) || !b->group[i]) continue;
         if (rank >= 0 && rank != b->rank[i])
-            bind_fail(b, "%s has %d dimensions and %s has %d, in one index", bind_letter(b, first)->name, rank,
-                      bind_letter(b, i)->name, b->rank[i]);
+            bind_fail(b, "%s has %d dimensions and %s has %d, in one index", bind_ivar(b, first)->name, rank,
+                      bind_ivar(b, i)->name, b->rank[i]);
         rank = b->rank[i];
         first = i;
     }
@@ -123,7 +122,7 @@ int bind_components(struct bind *b, uint64_t letters)
 static int32_t lower_attr(struct bind *b, int attr, int c)
 {
     const char *name = b->row->attrs.at[attr];
-    const struct row_attr *v = attrs_find(b->attrs, name);
+    const struct opdef_attr *v = attrs_find(b->attrs, name);
     if (!v || v->kind == ATTR_TEXT) {
         bind_fail(b, v ? "attribute %s must be a number" : "attribute %s is missing", name);
         return ex_int(b->l, 0);
@@ -161,17 +160,17 @@ static int32_t lower_dig(struct bind *b, const struct ex *e, int c)
     return i == 0 ? x : ex_binary(b->l, EX_MOD, x, ex_int(b->l, n));
 }
 
-/* The indices of an access to a tensor that has the letters t->dim; returns how many there are, -1: error. */
-int bind_indices(struct bind *b, const struct row_tensor *t, int32_t first, int32_t *out)
+/* The indices of an access to a tensor that has the index variables t->dim; returns how many there are, -1: error. */
+int bind_indices(struct bind *b, const struct opdef_tensor *t, int32_t first, int32_t *out)
 {
     int n = 0, given = ex_count(b->row, first), k = 0, width = b->width;
     for (int32_t i = first; i; i = b->row->ex.at[i].next, ++k) {
         int rank = bind_components(b, bind_exposed(b->row, i));
-        if (given == t->ndim) { /* index k belongs to letter k of the head */
+        if (given == t->ndim) { /* index k belongs to index variable k of the head */
             int dim = bind_base(b, t->dim[k]), want = b->group[dim] ? b->rank[dim] : -1;
             if (rank >= 0 && rank != (want < 0 ? 1 : want))
                 bind_fail(b, "index %d of %s has %d components, %s has %d", k + 1, t->name, rank,
-                          bind_letter(b, dim)->name, want < 0 ? 1 : want);
+                          bind_ivar(b, dim)->name, want < 0 ? 1 : want);
             if (rank < 0) rank = want;
         }
         for (int c = rank < 0 ? -1 : 0; c < MAX(rank, 0); ++c) {
@@ -193,7 +192,7 @@ static int32_t table_read(struct bind *b, const struct bind_table *t, int32_t fi
     for (int32_t i = first; i; i = b->row->ex.at[i].next) index[n++] = bind_lower(b, i, c);
     if (part->tensor) return ex_read(b->l, part->tensor - 1, ex_list(b->l, n, index), 0);
     for (int i = 0; i < n; ++i)
-        if (part->letter[i]) map[part->letter[i] - 1] = index[i];
+        if (part->ivar[i]) map[part->ivar[i] - 1] = index[i];
     return ex_copy(b->l, part->loops, part->value, map, NULL);
 }
 
@@ -219,9 +218,9 @@ static int32_t lower_table(struct bind *b, const struct ex *e, int c)
 
 static int32_t lower_read(struct bind *b, const struct ex *e, int c)
 {
-    const struct row_tensor *t = &b->row->tensors.at[e->tensor];
+    const struct opdef_tensor *t = &b->row->tensors.at[e->tensor];
     int32_t index[SOL_MAX_DIMS];
-    if (t->role == ROW_TABLE) return lower_table(b, e, c);
+    if (t->role == OPDEF_TABLE) return lower_table(b, e, c);
     int tensor = b->tensor[e->tensor];
     if (tensor < 0) {
         if (!e->b) bind_fail(b, "input %s is missing, but needed", t->name);
@@ -261,12 +260,12 @@ static int32_t lower_red(struct bind *b, const struct ex *e)
 {
     uint64_t bound = 0;
     bool nothing = false;
-    for (int i = 0; i < b->row->letters.n; ++i) {
+    for (int i = 0; i < b->row->ivars.n; ++i) {
         if (!(e->u.bound >> i & 1)) continue;
         for (int c = 0; c < bind_rank(b, i); ++c) {
             nothing |= bind_size(b, i, c) == 0;
             int32_t v = bind_component(b, i, c);
-            if (b->l->ex.at[v].kind == EX_LETTER) bound |= 1ull << b->l->ex.at[v].tensor;
+            if (b->l->ex.at[v].kind == EX_IVAR) bound |= 1ull << b->l->ex.at[v].tensor;
         }
     }
     if (nothing && !e->a && !reduce_at(e->op)->empty && !b->no_output)
@@ -284,14 +283,14 @@ int32_t bind_lower(struct bind *b, int32_t node, int c)
     switch ((int)e->kind) {
     case EX_INT: return ex_int(b->l, e->u.i);
     case EX_REAL: return ex_real(b->l, e->u.r);
-    case EX_LETTER: return bind_component(b, e->tensor, c);
+    case EX_IVAR: return bind_component(b, e->tensor, c);
     case EX_SIZE:
         if (c < 0 || !b->group[bind_base(b, e->tensor)]) return ex_int(b->l, whole_size(b, e->tensor));
         n = bind_one(b, e->tensor, c);
         return ex_int(b->l, n < 0 ? 0 : bind_size(b, e->tensor, n));
-    case ROW_PROD: return ex_int(b->l, whole_size(b, e->tensor));
-    case ROW_LEN: return ex_int(b->l, bind_length(b, e->tensor));
-    case ROW_RANK: return ex_int(b->l, bind_input_rank(b, e->tensor));
+    case OPDEF_PROD: return ex_int(b->l, whole_size(b, e->tensor));
+    case OPDEF_LEN: return ex_int(b->l, bind_length(b, e->tensor));
+    case OPDEF_RANK: return ex_int(b->l, bind_input_rank(b, e->tensor));
     case EX_ATTR: return b->args ? b->args[e->tensor] : lower_attr(b, e->tensor, c);
     case EX_LIN: return lower_lin(b, e);
     case EX_DIG: return lower_dig(b, e, c);
@@ -318,34 +317,34 @@ int32_t bind_lower(struct bind *b, int32_t node, int c)
 
 /* The expression in `text`, in which x, y, z are the arguments of the call `node`, and r is its result. 0: it cannot be
  * read. */
-static int32_t with_arguments(struct loops *l, int32_t node, int32_t result, const char *name, const char *text)
+static int32_t with_arguments(struct loops *loops, int32_t node, int32_t result, const char *name, const char *text)
 {
     static const char names[] = "xyzr";
     int32_t value, args[4] = {0}, given[4] = {0, 0, 0, result};
-    struct row *row;
-    if (row_parse_expression(l->arena, name, text, &row, &value)) return 0;
-    for (int32_t i = l->ex.at[node].a, k = 0; i && k < 3; i = l->ex.at[i].next) given[k++] = i;
-    for (int i = 0; i < row->attrs.n; ++i) args[i] = given[strchr(names, *row->attrs.at[i]) - names];
-    struct bind b = {.arena = l->arena, .row = row, .l = l, .args = args};
+    struct opdef *opdef;
+    if (opdef_parse_expression(loops->arena, name, text, &opdef, &value)) return 0;
+    for (int32_t i = loops->ex.at[node].a, k = 0; i && k < 3; i = loops->ex.at[i].next) given[k++] = i;
+    for (int i = 0; i < opdef->attrs.n; ++i) args[i] = given[strchr(names, *opdef->attrs.at[i]) - names];
+    struct bind b = {.arena = loops->arena, .row = opdef, .l = loops, .args = args};
     return bind_lower(&b, value, -1);
 }
 
-int32_t ex_expand(struct loops *l, int32_t node)
+int32_t ex_expand(struct loops *loops, int32_t node)
 {
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     const struct math_def *m = e->kind == EX_CALL ? math_at(e->op) : NULL;
     if (!m || !m->expr) return node;
-    int32_t made = with_arguments(l, node, node, m->name, m->expr);
+    int32_t made = with_arguments(loops, node, node, m->name, m->expr);
     return made ? made : node;
 }
 
-int32_t ex_derivative(struct loops *l, int32_t node, int32_t result, int arg)
+int32_t ex_derivative(struct loops *loops, int32_t node, int32_t result, int arg)
 {
-    const struct math_def *m = math_at(l->ex.at[node].op);
+    const struct math_def *m = math_at(loops->ex.at[node].op);
     const char *text = m->derivative;
     for (; text && arg; arg--) text = (text = strchr(text, ';')) ? text + 1 : NULL;
     if (!text) return 0;
     const char *end = strchr(text, ';');
-    if (end) text = arena_printf(l->arena, "%.*s", (int)(end - text), text);
-    return with_arguments(l, node, result, m->name, text);
+    if (end) text = arena_printf(loops->arena, "%.*s", (int)(end - text), text);
+    return with_arguments(loops, node, result, m->name, text);
 }

@@ -1,6 +1,6 @@
 /* Statements in order of need. A cycle of statements is a *scan* if it closes only through reads one (or more) steps
- * before or behind along one letter: strongly connected components (Tarjan), then by need within a step. */
-#include "hlir/row.h"
+ * before or behind along one index variable: strongly connected components (Tarjan), then by need within a step. */
+#include "hlir/opdef.h"
 
 struct order {
     struct sol_ctx *ctx;
@@ -34,8 +34,8 @@ static bool writes(const struct loops_stmt *s, int tensor)
 struct visitor {
     struct order *o;
     int reader;
-    uint64_t *row;    /* what it needs; NULL: look for shifts */
-    int letter, step; /* of the scan; letter -1: none yet */
+    uint64_t *row;  /* what it needs; NULL: look for shifts */
+    int ivar, step; /* of the scan; index variable -1: none yet */
 };
 
 static void need(void *user, int32_t node)
@@ -56,21 +56,22 @@ static void walk(struct order *o, int stmt, void (*visit)(void *, int32_t), stru
     ex_walk(o->l, s->value, visit, v);
 }
 
-/* How far along which letter a read of what `w` writes is moved; false: not at all. */
-static bool shift(const struct loops *l, const struct loops_stmt *w, int32_t first, int *out_letter, int64_t *out_by)
+/* How far along which index variable a read of what `w` writes is moved; false: not at all. */
+static bool shift(const struct loops *loops, const struct loops_stmt *w, int32_t first, int *out_ivar, int64_t *out_by)
 {
     struct affine at, to;
-    for (int32_t i = first, k = w->index; i && k; i = l->ex.at[i].next, k = l->ex.at[k].next) {
-        if (l->ex.at[k].kind != EX_LETTER || !ex_affine(l, i, &at) || !ex_affine(l, k, &to)) continue;
-        if (at.n != 1 || at.letter[0] != to.letter[0] || at.coef[0] != 1 || !at.c) continue;
-        *out_letter = at.letter[0];
+    for (int32_t i = first, k = w->index; i && k; i = loops->ex.at[i].next, k = loops->ex.at[k].next) {
+        if (loops->ex.at[k].kind != EX_IVAR || !ex_affine(loops, i, &at) || !ex_affine(loops, k, &to)) continue;
+        if (at.n != 1 || at.ivar[0] != to.ivar[0] || at.coef[0] != 1 || !at.c) continue;
+        *out_ivar = at.ivar[0];
         *out_by = at.c;
         return true;
     }
     return false;
 }
 
-/* Within a cycle: reads that are moved tell the scan's letter and direction, the others what must come before. */
+/* Within a cycle: reads that are moved tell the scan's index variable and direction, the others what must come before.
+ */
 static void inside(void *user, int32_t node)
 {
     struct visitor *v = user;
@@ -78,18 +79,19 @@ static void inside(void *user, int32_t node)
     const struct ex *e = &o->l->ex.at[node];
     if (e->kind != EX_READ) return;
     for (int w = 0; w < o->n; ++w) {
-        int letter = -1;
+        int ivar = -1;
         int64_t by = 0;
         if (!o->in_group[w] || !writes(&o->from[w], e->tensor)) continue;
-        if (!shift(o->l, &o->from[w], e->a, &letter, &by)) {
+        if (!shift(o->l, &o->from[w], e->a, &ivar, &by)) {
             set_bit(v->row, w);
             continue;
         }
         int step = by < 0 ? 1 : -1;
-        if (v->letter >= 0 && (v->letter != letter || v->step != step) && !o->status)
-            o->status = ctx_fail(o->ctx, SOL_ERR_UNSUPPORTED, "%s: a cycle over more than one letter or direction (%s)",
-                                 o->l->name, o->l->tensors.at[e->tensor].name);
-        v->letter = letter;
+        if (v->ivar >= 0 && (v->ivar != ivar || v->step != step) && !o->status)
+            o->status =
+                ctx_fail(o->ctx, SOL_ERR_UNSUPPORTED, "%s: a cycle over more than one index variable or direction (%s)",
+                         o->l->name, o->l->tensors.at[e->tensor].name);
+        v->ivar = ivar;
         v->step = step;
     }
 }
@@ -102,34 +104,34 @@ static sol_status no_scan(struct order *o, int stmt)
     return o->status;
 }
 
-/* Two scans over one letter must not look like one: the second gets a letter of its own. */
-static void rename_letter(struct loops *l, int from, int to, struct loops_stmt *s)
+/* Two scans over one index variable must not look like one: the second gets an index variable of its own. */
+static void rename_ivar(struct loops *loops, int from, int to, struct loops_stmt *s)
 {
-    int32_t map[LOOPS_MAX_LETTERS] = {0}, index[SOL_MAX_DIMS];
+    int32_t map[LOOPS_MAX_IVARS] = {0}, index[SOL_MAX_DIMS];
     int n = 0;
-    for (int i = 0; i < l->letters.n; ++i) map[i] = ex_letter(l, i == from ? to : i);
-    for (int32_t i = s->index; i; i = l->ex.at[i].next) index[n++] = ex_copy(l, l, i, map, NULL);
-    s->index = ex_list(l, n, index);
-    s->value = ex_copy(l, l, s->value, map, NULL);
+    for (int i = 0; i < loops->ivars.n; ++i) map[i] = ex_ivar(loops, i == from ? to : i);
+    for (int32_t i = s->index; i; i = loops->ex.at[i].next) index[n++] = ex_copy(loops, loops, i, map, NULL);
+    s->index = ex_list(loops, n, index);
+    s->value = ex_copy(loops, loops, s->value, map, NULL);
 }
 
 static sol_status emit_scan(struct order *o, struct visitor *v, const int *sequence, int n)
 {
     struct loops *l = o->l;
-    int letter = v->letter;
+    int ivar = v->ivar;
     bool used = false;
-    for (int i = 0; i < l->stmts.n; ++i) used |= l->stmts.at[i].scan_step && l->stmts.at[i].scan_letter == letter;
-    if (used && l->letters.n == LOOPS_MAX_LETTERS)
-        return ctx_fail(o->ctx, SOL_ERR_UNSUPPORTED, "%s: more than %d loops", l->name, LOOPS_MAX_LETTERS);
+    for (int i = 0; i < l->stmts.n; ++i) used |= l->stmts.at[i].scan_step && l->stmts.at[i].scan_ivar == ivar;
+    if (used && l->ivars.n == LOOPS_MAX_IVARS)
+        return ctx_fail(o->ctx, SOL_ERR_UNSUPPORTED, "%s: more than %d loops", l->name, LOOPS_MAX_IVARS);
     if (used) {
-        struct loops_letter from = l->letters.at[letter];
-        letter = loops_letter(l, from.name, from.size);
+        struct loops_ivar from = l->ivars.at[ivar];
+        ivar = loops_ivar(l, from.name, from.size);
     }
     for (int i = 0; i < n; ++i) {
         struct loops_stmt s = o->from[sequence[i]];
-        if (!(stmt_letters(l, &s) >> v->letter & 1)) return no_scan(o, sequence[i]);
-        if (used) rename_letter(l, v->letter, letter, &s);
-        s.scan_letter = (uint8_t)letter;
+        if (!(stmt_ivars(l, &s) >> v->ivar & 1)) return no_scan(o, sequence[i]);
+        if (used) rename_ivar(l, v->ivar, ivar, &s);
+        s.scan_ivar = (uint8_t)ivar;
         s.scan_step = (int8_t)v->step;
         loops_stmt(l, s);
     }
@@ -139,7 +141,7 @@ static sol_status emit_scan(struct order *o, struct visitor *v, const int *seque
 /* One strongly connected component: `group` in the order of the row. */
 static sol_status emit(struct order *o, const int *group, int n)
 {
-    struct visitor v = {.letter = -1};
+    struct visitor v = {.ivar = -1};
     int *sequence = NEW_ARRAY(o->l->arena, int, n), done = 0;
     uint64_t *now = NEW_ARRAY(o->l->arena, uint64_t, (size_t)o->n * (size_t)o->words);
     if (n == 1 && !get_bit(o->needs + group[0] * o->words, group[0])) {
@@ -152,7 +154,7 @@ static sol_status emit(struct order *o, const int *group, int n)
         walk(o, group[i], inside, &v);
     }
     TRY(o->status);
-    if (v.letter < 0) return no_scan(o, group[0]);
+    if (v.ivar < 0) return no_scan(o, group[0]);
     while (done < n) { /* within a step: by need */
         int found = -1;
         for (int i = 0; i < n && found < 0; ++i) {
@@ -202,21 +204,22 @@ static void connect(struct order *o, int v)
     o->status = emit(o, group, n);
 }
 
-sol_status loops_order(struct sol_ctx *ctx, struct loops *l)
+sol_status loops_order(struct sol_ctx *ctx, struct loops *loops)
 {
     struct order o = {.ctx = ctx,
-                      .l = l,
-                      .from = arena_memdup(l->arena, l->stmts.at, (size_t)l->stmts.n * sizeof *l->stmts.at),
-                      .n = l->stmts.n,
-                      .words = (l->stmts.n + 63) / 64};
-    struct arena *a = l->arena;
+                      .l = loops,
+                      .from =
+                          arena_memdup(loops->arena, loops->stmts.at, (size_t)loops->stmts.n * sizeof *loops->stmts.at),
+                      .n = loops->stmts.n,
+                      .words = (loops->stmts.n + 63) / 64};
+    struct arena *a = loops->arena;
     o.index = NEW_ARRAY(a, int, o.n + 1);
     o.low = NEW_ARRAY(a, int, o.n + 1);
     o.stack = NEW_ARRAY(a, int, o.n + 1);
     o.on_stack = NEW_ARRAY(a, bool, o.n + 1);
     o.in_group = NEW_ARRAY(a, bool, o.n + 1);
     o.needs = NEW_ARRAY(a, uint64_t, (size_t)o.n * (size_t)o.words + 1);
-    loops_set_stmts(l, 0, NULL);
+    loops_set_stmts(loops, 0, NULL);
     for (int i = 0; i < o.n; ++i) {
         struct visitor v = {.row = o.needs + i * o.words};
         walk(&o, i, need, &v);

@@ -329,7 +329,7 @@ static sol_status output_line(struct parser *p)
 
 /* -- layers */
 
-static sol_status number_list(struct parser *p, struct row_attr *v)
+static sol_status number_list(struct parser *p, struct opdef_attr *v)
 {
     VECTOR(double) reals = {0};
     VECTOR(int64_t) ints = {0};
@@ -354,9 +354,9 @@ static sol_status number_list(struct parser *p, struct row_attr *v)
     return SOL_OK;
 }
 
-static sol_status attribute(struct parser *p, struct row_attr *v)
+static sol_status attribute(struct parser *p, struct opdef_attr *v)
 {
-    *v = (struct row_attr){.n = -1};
+    *v = (struct opdef_attr){.n = -1};
     TRY(identifier(p, &v->name));
     TRY(need(p, "="));
     blanks(p);
@@ -371,7 +371,7 @@ struct layer_line {
     VECTOR(struct typed) left;
     const char *kind, *name, *where;
     VECTOR(struct sol_tensor *) in;
-    VECTOR(struct row_attr) attrs;
+    VECTOR(struct opdef_attr) attrs;
 };
 
 static sol_status layer_parts(struct parser *p, struct layer_line *l)
@@ -391,7 +391,7 @@ static sol_status layer_parts(struct parser *p, struct layer_line *l)
         PUSH(p->a, l->in, t);
     }
     while (!at_end(p) && *p->at != '"' && *p->at != '@') {
-        struct row_attr v;
+        struct opdef_attr v;
         TRY(attribute(p, &v));
         PUSH(p->a, l->attrs, v);
     }

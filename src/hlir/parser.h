@@ -1,10 +1,10 @@
-/* The parser of rows: tokens and expressions. Private to expression.c and rows.c. */
+/* The parser of operator definitions: tokens and expressions. Private to expression.c and opdef.c. */
 #ifndef SOL_PARSER_H
 #define SOL_PARSER_H
 
-#include "hlir/row.h"
+#include "hlir/opdef.h"
 
-enum token { T_END, T_INT, T_REAL, T_LETTER, T_NAME, T_OP };
+enum token { T_END, T_INT, T_REAL, T_IVAR, T_NAME, T_OP };
 struct lexer {
     const char *at;   /* behind the token */
     const char *from; /* the token */
@@ -14,7 +14,7 @@ struct lexer {
 };
 struct parser {
     struct lexer t;
-    struct row *r;
+    struct opdef *r;
     const char *text;
     bool tight;
     int depth;
@@ -29,8 +29,8 @@ bool parser_is(const struct parser *p, const char *text); /* is the token this o
 bool parser_take(struct parser *p, const char *text);     /* if so, the next one */
 void parser_need(struct parser *p, const char *text);
 char *parser_text(const struct parser *p); /* of the token */
-/* Numbers of letters, tensors, attributes of the row; new names get new ones. */
-int parser_letter(struct parser *p);
+/* Numbers of index variables, tensors, attributes of the row; new names get new ones. */
+int parser_ivar(struct parser *p);
 int parser_tensor(struct parser *p, const char *name);
 int parser_attr(struct parser *p, const char *name);
 int32_t parser_expr(struct parser *p);

@@ -1,5 +1,5 @@
-/* Copies of loops with changes, through a map of letters, a map of tensors, and a function that says what a read
- * becomes. Every node goes through the constructors again, which fold (algebra.c). */
+/* Copies of loops with changes, through a map of index variables, a map of tensors, and a function that says what a
+ * read becomes. Every node goes through the constructors again, which fold (algebra.c). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,26 +15,26 @@ static bool is_list(const struct ex *e)
     return e->kind == EX_READ || e->kind == EX_CALL || e->kind == EX_AND || e->kind == EX_OR;
 }
 
-static int32_t *room_for(struct loops *l, int n, int32_t *few)
+static int32_t *room_for(struct loops *loops, int n, int32_t *few)
 {
-    return n <= FEW ? few : NEW_ARRAY(l->arena, int32_t, n);
+    return n <= FEW ? few : NEW_ARRAY(loops->arena, int32_t, n);
 }
 
 /* A node like `e` with these children: n of a list, or a; and b. */
-static int32_t rebuild(struct loops *l, const struct ex *e, int n, const int32_t *list, int32_t a, int32_t b)
+static int32_t rebuild(struct loops *loops, const struct ex *e, int n, const int32_t *list, int32_t a, int32_t b)
 {
     switch (e->kind) {
-    case EX_INT: return ex_int(l, e->u.i);
-    case EX_REAL: return ex_real(l, e->u.r);
-    case EX_NEG: return ex_neg(l, a);
-    case EX_TEST: return ex_test(l, a);
-    case EX_CMP: return ex_cmp(l, (enum ex_cmp)e->op, a, b);
-    case EX_READ: return ex_read(l, e->tensor, ex_list(l, n, list), b);
-    case EX_CALL: return ex_call(l, e->op, n, list);
+    case EX_INT: return ex_int(loops, e->u.i);
+    case EX_REAL: return ex_real(loops, e->u.r);
+    case EX_NEG: return ex_neg(loops, a);
+    case EX_TEST: return ex_test(loops, a);
+    case EX_CMP: return ex_cmp(loops, (enum ex_cmp)e->op, a, b);
+    case EX_READ: return ex_read(loops, e->tensor, ex_list(loops, n, list), b);
+    case EX_CALL: return ex_call(loops, e->op, n, list);
     case EX_AND:
-    case EX_OR: return ex_logic(l, (enum ex_kind)e->kind, n, list);
-    case EX_RED: return ex_red(l, e->op, e->u.bound, a, b);
-    default: assert(e->kind >= EX_ADD && e->kind <= EX_MOD); return ex_binary(l, (enum ex_kind)e->kind, a, b);
+    case EX_OR: return ex_logic(loops, (enum ex_kind)e->kind, n, list);
+    case EX_RED: return ex_red(loops, e->op, e->u.bound, a, b);
+    default: assert(e->kind >= EX_ADD && e->kind <= EX_MOD); return ex_binary(loops, (enum ex_kind)e->kind, a, b);
     }
 }
 
@@ -55,36 +55,36 @@ int32_t rewrite_list(const struct rewrite *r, int32_t first)
 static uint64_t rewrite_bound(const struct rewrite *r, uint64_t bound)
 {
     uint64_t out = 0;
-    for (int i = 0; i < r->from->letters.n; i++)
-        if (bound >> i & 1) out |= ex_letters(r->to, r->letter[i]);
+    for (int i = 0; i < r->from->ivars.n; i++)
+        if (bound >> i & 1) out |= ex_ivars(r->to, r->ivar[i]);
     return out;
 }
 
-/* Positions count by letter number: does the map keep the order? A letter may become its digits. */
+/* Positions count by index variable number: does the map keep the order? An index variable may become its digits. */
 static bool keeps_order(const struct rewrite *r, uint64_t bound)
 {
     int last = -1;
-    for (int i = 0; i < r->from->letters.n; i++) {
+    for (int i = 0; i < r->from->ivars.n; i++) {
         struct affine f;
         if (!(bound >> i & 1)) continue;
-        if (!ex_affine(r->to, r->letter[i], &f) || (f.n && (f.c || f.coef[f.n - 1] != 1))) return false;
-        for (int k = 0; k < f.n; last = f.letter[k++])
-            if (f.letter[k] < last || (k && f.coef[k] >= f.coef[k - 1])) return false;
+        if (!ex_affine(r->to, r->ivar[i], &f) || (f.n && (f.c || f.coef[f.n - 1] != 1))) return false;
+        for (int k = 0; k < f.n; last = f.ivar[k++])
+            if (f.ivar[k] < last || (k && f.coef[k] >= f.coef[k - 1])) return false;
     }
     return true;
 }
 
 static int32_t rewrite_red(const struct rewrite *r, const struct ex *e)
 {
-    int32_t map[LOOPS_MAX_LETTERS];
+    int32_t map[LOOPS_MAX_IVARS];
     struct rewrite fresh = *r;
     if ((e->op == RED_MAXAT || e->op == RED_MINAT) && !keeps_order(r, e->u.bound)) {
-        for (int i = 0, n = r->from->letters.n; i < n; i++) {
-            const struct loops_letter letter = r->from->letters.at[i];
+        for (int i = 0, n = r->from->ivars.n; i < n; i++) {
+            const struct loops_ivar ivar = r->from->ivars.at[i];
             const bool bound = e->u.bound >> i & 1;
-            map[i] = bound ? ex_letter(r->to, loops_letter(r->to, letter.name, letter.size)) : r->letter[i];
+            map[i] = bound ? ex_ivar(r->to, loops_ivar(r->to, ivar.name, ivar.size)) : r->ivar[i];
         }
-        fresh.letter = map;
+        fresh.ivar = map;
         if (r->done) fresh.done = NEW_ARRAY(r->to->arena, int32_t, r->from->ex.n);
     }
     struct ex to = *e;
@@ -96,9 +96,9 @@ static int32_t rewrite_red(const struct rewrite *r, const struct ex *e)
 static int32_t rewrite_node(const struct rewrite *r, struct ex e)
 {
     int32_t few[FEW];
-    if (e.kind == EX_LETTER) {
-        assert(r->letter[e.tensor]);
-        return r->letter[e.tensor];
+    if (e.kind == EX_IVAR) {
+        assert(r->ivar[e.tensor]);
+        return r->ivar[e.tensor];
     }
     if (e.kind == EX_RED) return rewrite_red(r, &e);
     if (!is_list(&e)) {
@@ -125,52 +125,52 @@ int32_t rewrite_ex(const struct rewrite *r, int32_t node)
     return made;
 }
 
-int32_t ex_copy(struct loops *to, const struct loops *from, int32_t node, const int32_t *letter_map,
+int32_t ex_copy(struct loops *to, const struct loops *from, int32_t node, const int32_t *ivar_map,
                 const int *tensor_map)
 {
-    struct rewrite r = {.to = to, .from = from, .letter = letter_map, .tensor = tensor_map};
+    struct rewrite r = {.to = to, .from = from, .ivar = ivar_map, .tensor = tensor_map};
     r.done = NEW_ARRAY(to->arena, int32_t, from->ex.n);
     return rewrite_ex(&r, node);
 }
 
-int32_t ex_map(struct loops *l, int32_t node, ex_change change, void *user)
+int32_t ex_map(struct loops *loops, int32_t node, ex_change change, void *user)
 {
     if (!node) return 0;
-    const struct ex e = l->ex.at[node];
+    const struct ex e = loops->ex.at[node];
     const bool list = is_list(&e);
-    int32_t few[FEW], *part = room_for(l, list ? ex_list_length(l, e.a) : 0, few);
+    int32_t few[FEW], *part = room_for(loops, list ? ex_list_length(loops, e.a) : 0, few);
     int n = 0;
     bool changed = false;
-    for (int32_t i = list ? e.a : 0; i; i = l->ex.at[i].next, n++) {
-        part[n] = ex_map(l, i, change, user);
+    for (int32_t i = list ? e.a : 0; i; i = loops->ex.at[i].next, n++) {
+        part[n] = ex_map(loops, i, change, user);
         changed |= part[n] != i;
     }
-    const int32_t a = list ? 0 : ex_map(l, e.a, change, user), b = ex_map(l, e.b, change, user);
+    const int32_t a = list ? 0 : ex_map(loops, e.a, change, user), b = ex_map(loops, e.b, change, user);
     changed |= b != e.b || (!list && a != e.a);
-    return change(user, l, changed ? rebuild(l, &e, n, part, a, b) : node);
+    return change(user, loops, changed ? rebuild(loops, &e, n, part, a, b) : node);
 }
 
 struct replacement {
     int32_t old, with;
 };
 
-static int32_t replace(void *user, struct loops *l, int32_t node)
+static int32_t replace(void *user, struct loops *loops, int32_t node)
 {
     const struct replacement *r = user;
-    return ex_equal(l, node, r->old) ? r->with : node;
+    return ex_equal(loops, node, r->old) ? r->with : node;
 }
 
-int32_t ex_replace(struct loops *l, int32_t node, int32_t old, int32_t with)
+int32_t ex_replace(struct loops *loops, int32_t node, int32_t old, int32_t with)
 {
-    return ex_map(l, node, replace, &(struct replacement){old, with});
+    return ex_map(loops, node, replace, &(struct replacement){old, with});
 }
 
 /* -- statements and tensors */
 
-void rewrite_letters(struct loops *to, const struct loops *from, int32_t *letter)
+void rewrite_ivars(struct loops *to, const struct loops *from, int32_t *ivar)
 {
-    for (int i = 0; i < from->letters.n; i++)
-        letter[i] = ex_letter(to, loops_letter(to, from->letters.at[i].name, from->letters.at[i].size));
+    for (int i = 0; i < from->ivars.n; i++)
+        ivar[i] = ex_ivar(to, loops_ivar(to, from->ivars.at[i].name, from->ivars.at[i].size));
 }
 
 static void rewrite_some(const struct rewrite *r, int first, int n)
@@ -180,7 +180,7 @@ static void rewrite_some(const struct rewrite *r, int first, int n)
         for (int o = 0; o < s.nout; o++) s.out[o] = (uint16_t)r->tensor[s.out[o]];
         s.index = rewrite_list(r, s.index);
         s.value = rewrite_ex(r, s.value);
-        if (s.scan_step) s.scan_letter = (uint8_t)r->to->ex.at[r->letter[s.scan_letter]].tensor;
+        if (s.scan_step) s.scan_ivar = (uint8_t)r->to->ex.at[r->ivar[s.scan_ivar]].tensor;
         loops_stmt(r->to, s);
     }
 }
@@ -202,31 +202,31 @@ int rewrite_tensor(struct loops *to, const struct loops *from, int i)
 
 /* -- digits */
 
-const struct loops *rewrite_split_letters(const struct loops *l)
+const struct loops *rewrite_split_ivars(const struct loops *loops)
 {
-    struct digits *d = NEW(l->arena, struct digits);
-    d->l = l;
-    for (int i = 0; i < l->stmts.n; i++) {
-        if (l->stmts.at[i].scan_step) d->bad |= UINT64_C(1) << l->stmts.at[i].scan_letter;
-        digits_find(d, l->stmts.at[i].value);
+    struct mixed_radix *d = NEW(loops->arena, struct mixed_radix);
+    d->l = loops;
+    for (int i = 0; i < loops->stmts.n; i++) {
+        if (loops->stmts.at[i].scan_step) d->bad |= UINT64_C(1) << loops->stmts.at[i].scan_ivar;
+        radix_find(d, loops->stmts.at[i].value);
     }
-    int found = 0, room = LOOPS_MAX_LETTERS - l->letters.n, cuts[LOOPS_MAX_LETTERS] = {0};
-    for (int i = 0; i < l->letters.n; i++) {
-        int n = digits_cuts(d, i);
+    int found = 0, room = LOOPS_MAX_IVARS - loops->ivars.n, cuts[LOOPS_MAX_IVARS] = {0};
+    for (int i = 0; i < loops->ivars.n; i++) {
+        int n = radix_cuts(d, i);
         cuts[i] = n <= room ? n : 0;
         room -= cuts[i];
         found += cuts[i];
     }
-    if (!found) return l;
-    struct loops *to = loops_create(l->arena, l->name);
-    int32_t letter[LOOPS_MAX_LETTERS];
-    int *tensor = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
-    for (int i = 0; i < l->letters.n; i++) {
-        letter[i] = cuts[i] ? digits_letters(d, i, to)
-                            : ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
+    if (!found) return loops;
+    struct loops *to = loops_create(loops->arena, loops->name);
+    int32_t ivar[LOOPS_MAX_IVARS];
+    int *tensor = NEW_ARRAY(loops->arena, int, loops->tensors.n + 1);
+    for (int i = 0; i < loops->ivars.n; i++) {
+        ivar[i] = cuts[i] ? radix_ivars(d, i, to)
+                          : ex_ivar(to, loops_ivar(to, loops->ivars.at[i].name, loops->ivars.at[i].size));
     }
-    for (int i = 0; i < l->tensors.n; i++) tensor[i] = rewrite_tensor(to, l, i);
-    rewrite_stmts(&(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = tensor});
+    for (int i = 0; i < loops->tensors.n; i++) tensor[i] = rewrite_tensor(to, loops, i);
+    rewrite_stmts(&(struct rewrite){.to = to, .from = loops, .ivar = ivar, .tensor = tensor});
     return to;
 }
 
@@ -234,7 +234,7 @@ const struct loops *rewrite_split_letters(const struct loops *l)
 
 struct seen {
     const struct rewrite_part *all;
-    uint64_t letters;
+    uint64_t ivars;
     int n; /* tensors */
 };
 
@@ -250,8 +250,8 @@ static void seen_visit(void *user, int32_t node)
     struct seen *s = user;
     const struct ex *e = &s->all->l->ex.at[node];
     if (e->kind == EX_READ) see_tensor(s, e->tensor);
-    if (e->kind == EX_LETTER) s->letters |= UINT64_C(1) << e->tensor;
-    if (e->kind == EX_RED) s->letters |= e->u.bound;
+    if (e->kind == EX_IVAR) s->ivars |= UINT64_C(1) << e->tensor;
+    if (e->kind == EX_RED) s->ivars |= e->u.bound;
 }
 
 static int ascending(const void *a, const void *b)
@@ -259,40 +259,40 @@ static int ascending(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-struct rewrite_part rewrite_parts(const struct loops *l)
+struct rewrite_part rewrite_parts(const struct loops *loops)
 {
-    const int n = l->tensors.n;
-    struct rewrite_part all = {.l = l, .map = NEW_ARRAY(l->arena, int, n + 1), .seen = NEW_ARRAY(l->arena, int, n + 1)};
+    const int n = loops->tensors.n;
+    struct rewrite_part all = {
+        .l = loops, .map = NEW_ARRAY(loops->arena, int, n + 1), .seen = NEW_ARRAY(loops->arena, int, n + 1)};
     for (int i = 0; i < n; i++) all.map[i] = -1;
     return all;
 }
 
 struct loops *rewrite_part(const struct rewrite_part *all, int first, int n)
 {
-    const struct loops *l = all->l;
+    const struct loops *loops = all->l;
     struct seen s = {.all = all};
     for (int i = first; i < first + n; i++) {
-        const struct loops_stmt *st = &l->stmts.at[i];
+        const struct loops_stmt *st = &loops->stmts.at[i];
         for (int o = 0; o < st->nout; o++) see_tensor(&s, st->out[o]);
-        for (int32_t k = st->index; k; k = l->ex.at[k].next) ex_walk(l, k, seen_visit, &s);
-        ex_walk(l, st->value, seen_visit, &s);
+        for (int32_t k = st->index; k; k = loops->ex.at[k].next) ex_walk(loops, k, seen_visit, &s);
+        ex_walk(loops, st->value, seen_visit, &s);
     }
     qsort(all->seen, (size_t)s.n, sizeof *all->seen, ascending);
-    struct loops *to = loops_create(l->arena, l->name);
-    int32_t letter[LOOPS_MAX_LETTERS] = {0};
-    for (int i = 0; i < l->letters.n; i++)
-        if (s.letters >> i & 1)
-            letter[i] = ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
-    for (int i = 0; i < s.n; i++) all->map[all->seen[i]] = rewrite_tensor(to, l, all->seen[i]);
-    rewrite_some(&(struct rewrite){.to = to, .from = l, .letter = letter, .tensor = all->map}, first, n);
+    struct loops *to = loops_create(loops->arena, loops->name);
+    int32_t ivar[LOOPS_MAX_IVARS] = {0};
+    for (int i = 0; i < loops->ivars.n; i++)
+        if (s.ivars >> i & 1) ivar[i] = ex_ivar(to, loops_ivar(to, loops->ivars.at[i].name, loops->ivars.at[i].size));
+    for (int i = 0; i < s.n; i++) all->map[all->seen[i]] = rewrite_tensor(to, loops, all->seen[i]);
+    rewrite_some(&(struct rewrite){.to = to, .from = loops, .ivar = ivar, .tensor = all->map}, first, n);
     for (int i = 0; i < s.n; i++) all->map[all->seen[i]] = -1;
     return to;
 }
 
-struct loops *rewrite_sweep(const struct loops *l)
+struct loops *rewrite_sweep(const struct loops *loops)
 {
-    const struct rewrite_part all = rewrite_parts(l);
-    return rewrite_part(&all, 0, l->stmts.n);
+    const struct rewrite_part all = rewrite_parts(loops);
+    return rewrite_part(&all, 0, loops->stmts.n);
 }
 
 /* -- questions */
@@ -315,16 +315,16 @@ static void find_read(void *user, int32_t node)
     if (f->l->ex.at[node].kind == EX_READ && f->l->ex.at[node].tensor == f->tensor) f->found = true;
 }
 
-bool rewrite_has_reduction(const struct loops *l, int32_t node)
+bool rewrite_has_reduction(const struct loops *loops, int32_t node)
 {
-    struct find f = {.l = l};
-    ex_walk(l, node, find_reduction, &f);
+    struct find f = {.l = loops};
+    ex_walk(loops, node, find_reduction, &f);
     return f.found;
 }
 
-bool rewrite_reads(const struct loops *l, int32_t node, int tensor)
+bool rewrite_reads(const struct loops *loops, int32_t node, int tensor)
 {
-    struct find f = {.l = l, .tensor = tensor};
-    ex_walk(l, node, find_read, &f);
+    struct find f = {.l = loops, .tensor = tensor};
+    ex_walk(loops, node, find_read, &f);
     return f.found;
 }

@@ -118,7 +118,7 @@ static void put_data(struct text *out, const struct sol_tensor *t)
 
 /* -- layers */
 
-static void put_attr(struct text *out, const struct row_attr *v)
+static void put_attr(struct text *out, const struct opdef_attr *v)
 {
     text_put(out, " %s=", v->name);
     if (v->kind == ATTR_TEXT) {

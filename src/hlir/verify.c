@@ -24,7 +24,7 @@ static bool wrong(const struct check *c, const char *format, ...)
     return false;
 }
 
-/* -- nodes: kinds, children, numbers of letters and tensors */
+/* -- nodes: kinds, children, numbers of index variables and tensors */
 
 static bool check_node(struct check *c, int32_t node);
 
@@ -50,10 +50,11 @@ static bool check_read(struct check *c, const struct ex *e)
 
 static bool check_reduction(struct check *c, const struct ex *e)
 {
-    const int n = c->l->letters.n;
+    const int n = c->l->ivars.n;
     if (!reduce_at(e->op)) return wrong(c, "a reduction: expected a row of reduce.def, got %d", e->op);
-    if (n < LOOPS_MAX_LETTERS && e->u.bound >> n)
-        return wrong(c, "a reduction: expected letters below %d, got set %#llx", n, (unsigned long long)e->u.bound);
+    if (n < LOOPS_MAX_IVARS && e->u.bound >> n)
+        return wrong(c, "a reduction: expected index variables below %d, got set %#llx", n,
+                     (unsigned long long)e->u.bound);
     return (!e->a || check_node(c, e->a)) && check_node(c, e->b);
 }
 
@@ -62,9 +63,9 @@ static bool check_kind(struct check *c, const struct ex *e)
     switch ((enum ex_kind)e->kind) {
     case EX_INT:
     case EX_REAL: return true;
-    case EX_LETTER:
-        if (e->tensor < c->l->letters.n) return true;
-        return wrong(c, "expected a letter below %d, got %d", c->l->letters.n, e->tensor);
+    case EX_IVAR:
+        if (e->tensor < c->l->ivars.n) return true;
+        return wrong(c, "expected an index variable below %d, got %d", c->l->ivars.n, e->tensor);
     case EX_NEG:
     case EX_TEST: return check_node(c, e->a);
     case EX_ADD:
@@ -119,7 +120,7 @@ static bool check_children(struct check *c, const struct ex *e, bool guarded)
 {
     const bool list = e->kind == EX_READ || e->kind == EX_CALL || e->kind == EX_AND || e->kind == EX_OR;
     const bool lazy = e->kind == EX_AND || e->kind == EX_OR || e->kind == EX_CALL; /* `where` asks first */
-    if (e->kind == EX_INT || e->kind == EX_REAL || e->kind == EX_LETTER) return true;
+    if (e->kind == EX_INT || e->kind == EX_REAL || e->kind == EX_IVAR) return true;
     for (int32_t i = e->a; i; i = list ? c->l->ex.at[i].next : 0)
         if (!check_places(c, i, guarded || lazy)) return false;
     return !e->b || check_places(c, e->b, guarded || (e->kind == EX_RED && e->a));
@@ -128,8 +129,8 @@ static bool check_children(struct check *c, const struct ex *e, bool guarded)
 static bool check_places(struct check *c, int32_t node, bool guarded)
 {
     const struct ex *e = &c->l->ex.at[node];
-    if (e->kind == EX_RED && !letters_points(c->l, e->u.bound)) return true; /* it does not run */
-    if (e->kind == EX_READ && !e->b && !guarded && letters_points(c->l, ex_letters(c->l, node)))
+    if (e->kind == EX_RED && !ivars_points(c->l, e->u.bound)) return true; /* it does not run */
+    if (e->kind == EX_READ && !e->b && !guarded && ivars_points(c->l, ex_ivars(c->l, node)))
         if (!check_inside(c, e)) return false;
     return check_children(c, e, guarded);
 }
@@ -138,19 +139,19 @@ static bool check_places(struct check *c, int32_t node, bool guarded)
 
 static bool check_write(struct check *c, const struct loops_stmt *s, int o)
 {
-    const struct loops *l = c->l;
-    if (s->out[o] >= l->tensors.n)
-        return wrong(c, "expected to write a tensor below %d, got %d", l->tensors.n, s->out[o]);
-    const struct loops_tensor *t = &l->tensors.at[s->out[o]];
+    const struct loops *loops = c->l;
+    if (s->out[o] >= loops->tensors.n)
+        return wrong(c, "expected to write a tensor below %d, got %d", loops->tensors.n, s->out[o]);
+    const struct loops_tensor *t = &loops->tensors.at[s->out[o]];
     if (t->role != LOOPS_OUTPUT && t->role != LOOPS_TEMP)
         return wrong(c, "expected to write an output or a temporary, got %s of role %d", t->name, t->role);
     if (!check_list(c, s->index, t->ndim, "indices of what is written")) return false;
     int d = 0;
-    for (int32_t i = s->index; i; i = l->ex.at[i].next, d++) {
+    for (int32_t i = s->index; i; i = loops->ex.at[i].next, d++) {
         struct affine f;
         int64_t low, high;
-        if (!ex_affine(l, i, &f)) return wrong(c, "%s: dimension %d: expected an affine index", t->name, d);
-        if (!letters_points(l, stmt_letters(l, s)) || !ex_range(l, i, &low, &high)) continue;
+        if (!ex_affine(loops, i, &f)) return wrong(c, "%s: dimension %d: expected an affine index", t->name, d);
+        if (!ivars_points(loops, stmt_ivars(loops, s)) || !ex_range(loops, i, &low, &high)) continue;
         if (low < 0 || high >= t->shape[d])
             return wrong(c, "%s: dimension %d: expected to write in 0..%lld, got %lld..%lld", t->name, d,
                          (long long)t->shape[d] - 1, (long long)low, (long long)high);
@@ -159,28 +160,28 @@ static bool check_write(struct check *c, const struct loops_stmt *s, int o)
 }
 
 /* How many results the value has. */
-static int results(const struct loops *l, const struct loops_stmt *s)
+static int results(const struct loops *loops, const struct loops_stmt *s)
 {
-    const struct ex *e = &l->ex.at[s->value];
+    const struct ex *e = &loops->ex.at[s->value];
     return e->kind == EX_RED ? reduce_at(e->op)->nout : 1;
 }
 
 static bool check_stmt(struct check *c)
 {
-    const struct loops *l = c->l;
-    const struct loops_stmt *s = &l->stmts.at[c->stmt];
+    const struct loops *loops = c->l;
+    const struct loops_stmt *s = &loops->stmts.at[c->stmt];
     if (s->nout < 1 || s->nout > COUNT_OF(s->out)) return wrong(c, "expected 1 to 3 results, got %d", s->nout);
-    if (s->scan_step && s->scan_letter >= l->letters.n)
-        return wrong(c, "expected a scan letter below %d, got %d", l->letters.n, s->scan_letter);
+    if (s->scan_step && s->scan_ivar >= loops->ivars.n)
+        return wrong(c, "expected a scan index variable below %d, got %d", loops->ivars.n, s->scan_ivar);
     if (!check_node(c, s->value)) return false;
     for (int o = 0; o < s->nout; o++)
         if (!check_write(c, s, o)) return false;
-    if (s->nout > results(l, s)) return wrong(c, "expected at most %d results, got %d", results(l, s), s->nout);
-    const uint64_t free = ex_letters(l, s->value) & ~stmt_letters(l, s);
-    if (free & ~(s->scan_step ? UINT64_C(1) << s->scan_letter : 0))
-        return wrong(c, "letter %s is neither written by nor bound in a reduction",
-                     l->letters.at[__builtin_ctzll(free)].name);
-    return !letters_points(l, stmt_letters(l, s)) || check_places(c, s->value, false);
+    if (s->nout > results(loops, s)) return wrong(c, "expected at most %d results, got %d", results(loops, s), s->nout);
+    const uint64_t free = ex_ivars(loops, s->value) & ~stmt_ivars(loops, s);
+    if (free & ~(s->scan_step ? UINT64_C(1) << s->scan_ivar : 0))
+        return wrong(c, "index variable %s is neither written by nor bound in a reduction",
+                     loops->ivars.at[__builtin_ctzll(free)].name);
+    return !ivars_points(loops, stmt_ivars(loops, s)) || check_places(c, s->value, false);
 }
 
 /* -- order */
@@ -211,40 +212,41 @@ static bool is_empty(const struct loops_tensor *t)
 
 static bool check_order(struct check *c)
 {
-    const struct loops *l = c->l;
-    struct order o = {.c = c, .first = NEW_ARRAY(c->why->arena, int, l->tensors.n + 1), .bad = -1};
-    for (int t = 0; t < l->tensors.n; t++) o.first[t] = l->stmts.n;
-    for (int i = l->stmts.n - 1; i >= 0; i--)
-        for (int k = 0; k < l->stmts.at[i].nout; k++) o.first[l->stmts.at[i].out[k]] = i;
-    for (c->stmt = 0; c->stmt < l->stmts.n; c->stmt++) {
-        const struct loops_stmt *s = &l->stmts.at[c->stmt];
+    const struct loops *loops = c->l;
+    struct order o = {.c = c, .first = NEW_ARRAY(c->why->arena, int, loops->tensors.n + 1), .bad = -1};
+    for (int t = 0; t < loops->tensors.n; t++) o.first[t] = loops->stmts.n;
+    for (int i = loops->stmts.n - 1; i >= 0; i--)
+        for (int k = 0; k < loops->stmts.at[i].nout; k++) o.first[loops->stmts.at[i].out[k]] = i;
+    for (c->stmt = 0; c->stmt < loops->stmts.n; c->stmt++) {
+        const struct loops_stmt *s = &loops->stmts.at[c->stmt];
         for (int k = c->stmt; s->scan_step && o.scan_to <= c->stmt; k++) {
-            const struct loops_stmt *next = k < l->stmts.n ? &l->stmts.at[k] : NULL;
-            if (next && next->scan_step && next->scan_letter == s->scan_letter) continue;
+            const struct loops_stmt *next = k < loops->stmts.n ? &loops->stmts.at[k] : NULL;
+            if (next && next->scan_step && next->scan_ivar == s->scan_ivar) continue;
             o.scan_to = k;
         }
-        ex_walk(l, s->value, see_read, &o);
-        if (o.bad >= 0) return wrong(c, "%s is read before a statement writes it", l->tensors.at[o.bad].name);
+        ex_walk(loops, s->value, see_read, &o);
+        if (o.bad >= 0) return wrong(c, "%s is read before a statement writes it", loops->tensors.at[o.bad].name);
     }
     c->stmt = -1;
-    for (int t = 0; t < l->tensors.n; t++)
-        if (l->tensors.at[t].role == LOOPS_OUTPUT && o.first[t] == l->stmts.n && !is_empty(&l->tensors.at[t]))
-            return wrong(c, "no statement writes the output %s", l->tensors.at[t].name);
+    for (int t = 0; t < loops->tensors.n; t++)
+        if (loops->tensors.at[t].role == LOOPS_OUTPUT && o.first[t] == loops->stmts.n &&
+            !is_empty(&loops->tensors.at[t]))
+            return wrong(c, "no statement writes the output %s", loops->tensors.at[t].name);
     return true;
 }
 
-/* -- letters and tensors */
+/* -- index variables and tensors */
 
 static bool check_tensors(const struct check *c)
 {
-    const struct loops *l = c->l;
+    const struct loops *loops = c->l;
     struct map *names = map_create(c->why->arena);
-    for (int i = 0; i < l->letters.n; i++)
-        if (l->letters.at[i].size < 0)
-            return wrong(c, "letter %s: expected a size, got %lld", l->letters.at[i].name,
-                         (long long)l->letters.at[i].size);
-    for (int t = 0; t < l->tensors.n; t++) {
-        const struct loops_tensor *x = &l->tensors.at[t];
+    for (int i = 0; i < loops->ivars.n; i++)
+        if (loops->ivars.at[i].size < 0)
+            return wrong(c, "index variable %s: expected a size, got %lld", loops->ivars.at[i].name,
+                         (long long)loops->ivars.at[i].size);
+    for (int t = 0; t < loops->tensors.n; t++) {
+        const struct loops_tensor *x = &loops->tensors.at[t];
         if (!x->name) return wrong(c, "tensor %d: expected a name", t);
         if (map_get(names, x->name)) return wrong(c, "two tensors are called %s", x->name);
         map_set(names, x->name, c->why); /* any address */
@@ -254,14 +256,14 @@ static bool check_tensors(const struct check *c)
     return true;
 }
 
-bool loops_verify(const struct loops *l, struct text *out_why)
+bool loops_verify(const struct loops *loops, struct text *out_why)
 {
-    struct check c = {.l = l, .why = out_why, .stmt = -1};
-    c.state = NEW_ARRAY(out_why->arena, uint8_t, l->ex.n + 1);
-    if (l->letters.n > LOOPS_MAX_LETTERS)
-        return wrong(&c, "expected at most %d letters, got %d", LOOPS_MAX_LETTERS, l->letters.n);
+    struct check c = {.l = loops, .why = out_why, .stmt = -1};
+    c.state = NEW_ARRAY(out_why->arena, uint8_t, loops->ex.n + 1);
+    if (loops->ivars.n > LOOPS_MAX_IVARS)
+        return wrong(&c, "expected at most %d index variables, got %d", LOOPS_MAX_IVARS, loops->ivars.n);
     if (!check_tensors(&c)) return false;
-    for (c.stmt = 0; c.stmt < l->stmts.n; c.stmt++)
+    for (c.stmt = 0; c.stmt < loops->stmts.n; c.stmt++)
         if (!check_stmt(&c)) return false;
     return check_order(&c);
 }

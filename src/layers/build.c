@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *letter(int i)
+const char *ivar(int i)
 {
     static const char *const names[] = {
         "A",  "B",  "D",  "E",  "F",  "H",  "L",  "M",  "N",  "R",  "S",  "T",  "U",  "V",  "W",  "X",
@@ -17,20 +17,20 @@ const char *letter(int i)
     return names[MIN(i, COUNT_OF(names) - 1)];
 }
 
-void put_letters_but(struct text *out, int from, int n, int skip)
+void put_ivars_but(struct text *out, int from, int n, int skip)
 {
     for (int i = 0; i < n; i++)
-        if (i != skip) text_put(out, " %s", letter(from + i));
+        if (i != skip) text_put(out, " %s", ivar(from + i));
 }
 
-void put_letters(struct text *out, int from, int n)
+void put_ivars(struct text *out, int from, int n)
 {
-    put_letters_but(out, from, n, -1);
+    put_ivars_but(out, from, n, -1);
 }
 
 void put_sizes(struct text *out, int from, int n, const int64_t *sizes)
 {
-    for (int i = 0; i < n; i++) text_put(out, " #%s=%lld;", letter(from + i), (long long)sizes[i]);
+    for (int i = 0; i < n; i++) text_put(out, " #%s=%lld;", ivar(from + i), (long long)sizes[i]);
 }
 
 const char *type_name(enum sol_dtype t)
@@ -73,7 +73,7 @@ void put_value(struct text *out, double v, enum sol_dtype t)
 
 int attr_length(const struct attrs *attrs, const char *name)
 {
-    const struct row_attr *v = attrs_find(attrs, name);
+    const struct opdef_attr *v = attrs_find(attrs, name);
     return !v ? 0 : v->n < 0 ? 1 : v->n;
 }
 
@@ -109,7 +109,7 @@ sol_status axes_attr(struct sol_ctx *ctx, const struct layer_def *def, const str
 sol_status length_attr(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, const char *name,
                        int n)
 {
-    const struct row_attr *v = attrs_find(attrs, name);
+    const struct opdef_attr *v = attrs_find(attrs, name);
     if (v && v->n >= 0 && v->n != n)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: attribute %s: expected %d values, got %d", def->name, name, n, v->n);
     return SOL_OK;
@@ -132,7 +132,7 @@ sol_status word_attr(struct sol_ctx *ctx, const struct layer_def *def, const str
     return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "%s: attribute %s: expected %s, got '%s'", def->name, name, words, value);
 }
 
-sol_status rank_of(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in, int i, int n,
+sol_status rank_of(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in, int i, int n,
                    bool exact)
 {
     if (exact ? in[i].ndim == n : in[i].ndim >= n) return SOL_OK;

@@ -6,22 +6,22 @@
 #include "layers/layers.h"
 
 /* The arguments of every builder. */
-#define BUILDER(name)                                                                                  \
-    sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in, \
+#define BUILDER(name)                                                                                    \
+    sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in, \
                     const struct attrs *attrs, struct text *out)
-#define OPAQUE_SHAPE(name)                                                                             \
-    sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in, \
-                    const struct attrs *attrs, int *out_nout, struct row_input *out)
-#define OPAQUE_DESCRIBE(name) void name(struct arena *a, const struct sol_layer *l, struct alone *out)
+#define OPAQUE_SHAPE(name)                                                                               \
+    sol_status name(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in, \
+                    const struct attrs *attrs, int *out_nout, struct opdef_input *out)
+#define OPAQUE_DESCRIBE(name) void name(struct arena *a, const struct sol_layer *l, struct reference *out)
 
 /* build.c */
 
 /* Index variable number i, below 64 (a definition has at most 64). Its name implies no purpose of a dimension. */
-const char *letter(int i);
-/* "A B C": letters from..from+n-1; an axis `skip` (or -1) is left out. */
-void put_letters(struct text *out, int from, int n);
-void put_letters_but(struct text *out, int from, int n, int skip);
-/* " #A=3; #B=4": sizes of n letters. */
+const char *ivar(int i);
+/* "A B C": index variables from..from+n-1; an axis `skip` (or -1) is left out. */
+void put_ivars(struct text *out, int from, int n);
+void put_ivars_but(struct text *out, int from, int n, int skip);
+/* " #A=3; #B=4": sizes of n index variables. */
 void put_sizes(struct text *out, int from, int n, const int64_t *sizes);
 /* The type's name, "f32". */
 const char *type_name(enum sol_dtype t);
@@ -46,7 +46,7 @@ sol_status length_attr(struct sol_ctx *ctx, const struct layer_def *def, const s
 sol_status word_attr(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, const char *name,
                      const char *words, int *out_i);
 /* Input i must have at least (or exactly, if `exact`) n dimensions. */
-sol_status rank_of(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in, int i, int n,
+sol_status rank_of(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in, int i, int n,
                    bool exact);
 int64_t floor_mod(int64_t a, int64_t b);
 int64_t product(const int64_t *v, int n); /* of sizes; at most 2^47, which no tensor exceeds */

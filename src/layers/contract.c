@@ -9,15 +9,15 @@
 
 /* -- two tensors with broadcast leading dimensions */
 
-enum { OWN = 20 }; /* letters of leading dimensions whose size is 1 in one of the two */
+enum { OWN = 20 }; /* index variables of leading dimensions whose size is 1 in one of the two */
 
 struct batch {
-    int n; /* leading dimensions of the result: letters 0.. */
+    int n; /* leading dimensions of the result: index variables 0.. */
     int64_t size[SOL_MAX_DIMS];
 };
 
 /* Input i has `inner[i]` dimensions of its own. */
-static sol_status read_batch(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct row_input *in,
+static sol_status read_batch(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct opdef_input *in,
                              const int *inner, struct batch *b)
 {
     b->n = 0;
@@ -37,19 +37,19 @@ static sol_status read_batch(struct sol_ctx *ctx, const struct layer_def *def, i
     return SOL_OK;
 }
 
-/* The leading letters of an input. The head has a letter for each; the body has index 0 where the size is 1 and is
- * repeated. */
-static void put_batch(struct text *out, const struct batch *b, const struct row_input *in, int inner, bool head)
+/* The leading index variables of an input. The head has an index variable for each; the body has index 0 where the size
+ * is 1 and is repeated. */
+static void put_batch(struct text *out, const struct batch *b, const struct opdef_input *in, int inner, bool head)
 {
     int lead = in->ndim - inner;
     for (int d = 0; d < lead; d++) {
         int at = b->n - lead + d;
         bool repeated = in->shape[d] == 1 && b->size[at] != 1;
-        text_put(out, " %s", !repeated ? letter(at) : head ? letter(OWN) : "0");
+        text_put(out, " %s", !repeated ? ivar(at) : head ? ivar(OWN) : "0");
     }
 }
 
-static void put_batch_head(struct text *out, const struct batch *b, const struct row_input *in, int inner,
+static void put_batch_head(struct text *out, const struct batch *b, const struct opdef_input *in, int inner,
                            const char *name, const char *own)
 {
     text_put(out, "%s[", name);
@@ -57,7 +57,7 @@ static void put_batch_head(struct text *out, const struct batch *b, const struct
     text_put(out, " %s] ", own);
 }
 
-static void put_batch_read(struct text *out, const struct batch *b, const struct row_input *in, int inner,
+static void put_batch_read(struct text *out, const struct batch *b, const struct opdef_input *in, int inner,
                            const char *name, const char *own)
 {
     text_put(out, "%s[", name);
@@ -78,7 +78,7 @@ BUILDER(build_matmul)
     put_batch_head(out, &b, &in[0], inner[0], "a", left);
     put_batch_head(out, &b, &in[1], inner[1], "b", right);
     struct text y = text_new(a);
-    put_letters(&y, 0, b.n);
+    put_ivars(&y, 0, b.n);
     text_put(out, "-> y[%s %s %s] | | | y[%s %s %s] = sum[Y] ", y.at, row, column, y.at, row, column);
     put_batch_read(out, &b, &in[0], inner[0], "a", left);
     text_put(out, " * ");
@@ -97,7 +97,7 @@ BUILDER(build_cdist)
     put_batch_head(out, &b, &in[0], 2, "x", "X Y");
     put_batch_head(out, &b, &in[1], 2, "z", "Z Y");
     struct text y = text_new(a), e = text_new(a);
-    put_letters(&y, 0, b.n);
+    put_ivars(&y, 0, b.n);
     text_put(&e, "(");
     put_batch_read(&e, &b, &in[0], 2, "x", "X Y");
     text_put(&e, "-");
@@ -122,16 +122,16 @@ BUILDER(build_cdist)
     return SOL_OK;
 }
 
-/* -- einsum. A label is a letter of the equation, or, from ELLIPSIS on, a dimension of "...". */
+/* -- einsum. A label is an index variable of the equation, or, from ELLIPSIS on, a dimension of "...". */
 
 enum { LABELS = 64, ELLIPSIS = 52, FRESH = 40 };
 struct einsum {
-    int nlabels; /* in order of appearance: number i has letter(i) */
+    int nlabels; /* in order of appearance: number i has index variable(i) */
     int number[LABELS];
     int64_t size[LABELS];
     int last[LABELS]; /* the last operand that uses it; nin: the output */
     bool in_head[LABELS];
-    int fresh;                            /* letters of dimensions that are no plain label */
+    int fresh;                            /* index variables of dimensions that are no plain label */
     int rank[16], dims[16][SOL_MAX_DIMS]; /* numbers, by operand; [nin]: the output */
     int dots;                             /* dimensions of "..." */
 };
@@ -166,7 +166,7 @@ static sol_status read_labels(struct sol_ctx *ctx, struct einsum *e, const char 
         if (**at == ' ') continue;
         int label = label_of(**at), count = label < 0 ? dots : 1;
         if (label < 0 && (seen || strncmp(*at, "...", 3) != 0))
-            return bad_equation(ctx, eq, "expected letters, ',', '...' or '->'");
+            return bad_equation(ctx, eq, "expected index variables, ',', '...' or '->'");
         if (n + count > SOL_MAX_DIMS) return bad_equation(ctx, eq, "too many dimensions");
         if (label >= 0) {
             e->dims[which][n++] = label_number(e, label);
@@ -180,7 +180,7 @@ static sol_status read_labels(struct sol_ctx *ctx, struct einsum *e, const char 
     return SOL_OK;
 }
 
-/* The number of dimensions that "..." has in an operand: those without a letter. -1: there is no "...". */
+/* The number of dimensions that "..." has in an operand: those without an index variable. -1: there is no "...". */
 static int dots_of(const char *at, int ndim)
 {
     bool dots = false;
@@ -191,7 +191,7 @@ static int dots_of(const char *at, int ndim)
     return dots ? ndim : ndim ? -2 : -1;
 }
 
-/* Without "->": "..." first, then the letters that occur once, in order. */
+/* Without "->": "..." first, then the index variables that occur once, in order. */
 static void implied_output(struct einsum *e, int nin)
 {
     int n = 0;
@@ -206,7 +206,7 @@ static void implied_output(struct einsum *e, int nin)
 }
 
 static sol_status read_operands(struct sol_ctx *ctx, struct einsum *e, const char *eq, int nin,
-                                const struct row_input *in)
+                                const struct opdef_input *in)
 {
     const char *at = eq;
     for (int i = 0; i < nin; i++, at += strcspn(at, ",-"), at += *at == ',')
@@ -217,7 +217,7 @@ static sol_status read_operands(struct sol_ctx *ctx, struct einsum *e, const cha
         int dots = dots_of(at, in[i].ndim);
         TRY(read_labels(ctx, e, eq, &at, i, MAX(dots, 0)));
         if (dots < -1 || e->rank[i] != in[i].ndim)
-            return bad_equation(ctx, eq, "an operand's letters are not its dimensions");
+            return bad_equation(ctx, eq, "an operand's index variables are not its dimensions");
         if (i < nin - 1 && *at++ != ',') return bad_equation(ctx, eq, "fewer operands than inputs");
     }
     if (*at && strncmp(at, "->", 2) != 0) return bad_equation(ctx, eq, "more operands than inputs");
@@ -230,27 +230,29 @@ static sol_status read_operands(struct sol_ctx *ctx, struct einsum *e, const cha
     return *at ? bad_equation(ctx, eq, "something follows the output") : SOL_OK;
 }
 
-static sol_status read_sizes(struct sol_ctx *ctx, struct einsum *e, const char *eq, int nin, const struct row_input *in)
+static sol_status read_sizes(struct sol_ctx *ctx, struct einsum *e, const char *eq, int nin,
+                             const struct opdef_input *in)
 {
     for (int i = 0; i < nin; i++)
         for (int d = 0; d < e->rank[i]; d++) {
             int k = e->dims[i][d];
             int64_t own = in[i].shape[d];
             if (own != 1 && e->size[k] != 1 && e->size[k] != own)
-                return bad_equation(ctx, eq, "sizes of a letter differ");
+                return bad_equation(ctx, eq, "sizes of an index variable differ");
             if (own != 1) e->size[k] = own;
             e->last[k] = i;
         }
     for (int d = 0; d < e->rank[nin]; d++) {
-        if (e->last[e->dims[nin][d]] < 0) return bad_equation(ctx, eq, "a letter of the output is in no operand");
-        if (e->last[e->dims[nin][d]] == nin) return bad_equation(ctx, eq, "a letter is in the output twice");
+        if (e->last[e->dims[nin][d]] < 0)
+            return bad_equation(ctx, eq, "an index variable of the output is in no operand");
+        if (e->last[e->dims[nin][d]] == nin) return bad_equation(ctx, eq, "an index variable is in the output twice");
         e->last[e->dims[nin][d]] = nin;
     }
     return SOL_OK;
 }
 
-/* In the head an operand has each letter at most once, and only with that letter's own size. */
-static void put_operand_head(struct text *out, struct einsum *e, int i, const struct row_input *in)
+/* In the head an operand has each index variable at most once, and only with that index variable's own size. */
+static void put_operand_head(struct text *out, struct einsum *e, int i, const struct opdef_input *in)
 {
     text_put(out, "x%d[", i);
     for (int d = 0; d < e->rank[i]; d++) {
@@ -258,16 +260,16 @@ static void put_operand_head(struct text *out, struct einsum *e, int i, const st
         bool plain = in->shape[d] == e->size[k];
         for (int c = 0; c < d; c++) plain &= e->dims[i][c] != k;
         e->in_head[k] |= plain;
-        text_put(out, " %s", letter(plain ? k : FRESH + e->fresh++));
+        text_put(out, " %s", ivar(plain ? k : FRESH + e->fresh++));
     }
     text_put(out, "] ");
 }
 
-static void put_operand(struct text *out, const struct einsum *e, int i, const struct row_input *in)
+static void put_operand(struct text *out, const struct einsum *e, int i, const struct opdef_input *in)
 {
     text_put(out, "x%d[", i);
     for (int d = 0; d < e->rank[i]; d++)
-        text_put(out, " %s", in->shape[d] == 1 && e->size[e->dims[i][d]] != 1 ? "0" : letter(e->dims[i][d]));
+        text_put(out, " %s", in->shape[d] == 1 && e->size[e->dims[i][d]] != 1 ? "0" : ivar(e->dims[i][d]));
     text_put(out, "]");
 }
 
@@ -275,12 +277,12 @@ static void put_operand(struct text *out, const struct einsum *e, int i, const s
 static void put_numbers(struct text *out, const struct einsum *e, const bool *live, int i, bool gone)
 {
     for (int k = 0; k < e->nlabels; k++)
-        if (live[k] && (e->last[k] <= i) == gone) text_put(out, " %s", letter(k));
+        if (live[k] && (e->last[k] <= i) == gone) text_put(out, " %s", ivar(k));
 }
 
 /* Writes one statement for each operand after the first: t1 = x0 * x1, summed over the labels that nothing needs later,
  * y = t1 * x2, ... */
-static void put_chain(struct text *out, const struct einsum *e, int nin, const struct row_input *in)
+static void put_chain(struct text *out, const struct einsum *e, int nin, const struct opdef_input *in)
 {
     bool live[LABELS] = {false};
     for (int i = MIN(1, nin - 1); i < nin; i++) {
@@ -302,7 +304,7 @@ static void put_chain(struct text *out, const struct einsum *e, int nin, const s
             put_numbers(out, e, live, i, false);
         } else {
             text_put(out, "y[");
-            for (int d = 0; d < e->rank[nin]; d++) text_put(out, " %s", letter(e->dims[nin][d]));
+            for (int d = 0; d < e->rank[nin]; d++) text_put(out, " %s", ivar(e->dims[nin][d]));
         }
         put_numbers(&sum, e, live, i, true);
         text_put(out, "] = ");
@@ -321,12 +323,12 @@ BUILDER(build_einsum)
     TRY(read_operands(arena_ctx(a), &e, eq, nin, in));
     TRY(read_sizes(arena_ctx(a), &e, eq, nin, in));
     for (int i = 0; i < nin; i++) put_operand_head(out, &e, i, &in[i]);
-    if (e.nlabels > FRESH || FRESH + e.fresh > 63) return bad_equation(arena_ctx(a), eq, "too many letters");
+    if (e.nlabels > FRESH || FRESH + e.fresh > 63) return bad_equation(arena_ctx(a), eq, "too many index variables");
     text_put(out, "-> y[");
-    for (int d = 0; d < e.rank[nin]; d++) text_put(out, " %s", letter(e.dims[nin][d]));
+    for (int d = 0; d < e.rank[nin]; d++) text_put(out, " %s", ivar(e.dims[nin][d]));
     text_put(out, "] |");
     for (int k = 0; k < e.nlabels; k++)
-        if (!e.in_head[k]) text_put(out, " #%s=%lld;", letter(k), (long long)e.size[k]);
+        if (!e.in_head[k]) text_put(out, " #%s=%lld;", ivar(k), (long long)e.size[k]);
     text_put(out, " | | ");
     put_chain(out, &e, nin, in);
     return SOL_OK;
@@ -342,8 +344,8 @@ struct transposed {
 };
 enum { MOST_RESIDUES = 16 };
 
-static sol_status read_transposed(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct row_input *in,
-                                  const struct attrs *attrs, struct transposed *t)
+static sol_status read_transposed(struct sol_ctx *ctx, const struct layer_def *def, int nin,
+                                  const struct opdef_input *in, const struct attrs *attrs, struct transposed *t)
 {
     static const char *const names[] = {"s", "p", "q", "d", "o"};
     TRY(rank_of(ctx, def, in, 0, 3, false));
@@ -368,7 +370,7 @@ static sol_status read_transposed(struct sol_ctx *ctx, const struct layer_def *d
     return SOL_OK;
 }
 
-/* One dimension of one residue: letters U and T, their sizes, the indices. False: no weight falls there. */
+/* One dimension of one residue: index variables U and T, their sizes, the indices. False: no weight falls there. */
 struct residue {
     int64_t outputs, taps;
     char to[96], from[96], weight[96];

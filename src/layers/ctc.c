@@ -1,4 +1,4 @@
-/* The layers CTC loss and its gradient; alone_ctc.c computes them. */
+/* The layers CTC loss and its gradient; reference_ctc.c computes them. */
 #include "layers/build.h"
 
 OPAQUE_SHAPE(shape_ctc)
@@ -25,7 +25,7 @@ OPAQUE_SHAPE(shape_ctc)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: blank: expected 0..%lld, got %lld", def->name,
                         (long long)in[0].shape[2] - 1, (long long)blank);
     *out_nout = 1;
-    *out = nin > 4 ? in[0] : (struct row_input){in[0].dtype, 1, in[2].shape, false};
+    *out = nin > 4 ? in[0] : (struct opdef_input){in[0].dtype, 1, in[2].shape, false};
     return SOL_OK;
 }
 
@@ -33,15 +33,15 @@ OPAQUE_DESCRIBE(describe_ctc)
 {
     const struct sol_tensor *x = l->in[0], *t = l->in[1];
     (void)a;
-    *out = (struct alone){.kind = &alone_ctc,
-                          .type = alone_type((enum sol_dtype)x->dtype),
-                          .bytes = dtype_def((enum sol_dtype)x->dtype)->bytes,
-                          .nin = l->nin,
-                          .outer = x->dim[1].size,
-                          .rows = x->dim[0].size,
-                          .cols = x->dim[2].size,
-                          .n = t->ndim == 1 ? t->dim[0].size : 0,
-                          .rhs = t->ndim == 2 ? t->dim[1].size : 0,
-                          .option = (int32_t)attrs_int(&l->attrs, "blank", 0, 0),
-                          .check = attrs_int(&l->attrs, "zero", 0, 0) != 0};
+    *out = (struct reference){.kind = &reference_ctc,
+                              .type = reference_type((enum sol_dtype)x->dtype),
+                              .bytes = dtype_def((enum sol_dtype)x->dtype)->bytes,
+                              .nin = l->nin,
+                              .outer = x->dim[1].size,
+                              .rows = x->dim[0].size,
+                              .cols = x->dim[2].size,
+                              .n = t->ndim == 1 ? t->dim[0].size : 0,
+                              .rhs = t->ndim == 2 ? t->dim[1].size : 0,
+                              .option = (int32_t)attrs_int(&l->attrs, "blank", 0, 0),
+                              .check = attrs_int(&l->attrs, "zero", 0, 0) != 0};
 }

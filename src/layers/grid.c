@@ -12,7 +12,7 @@ enum { INNER = SOL_MAX_DIMS, TAPS = 2 * SOL_MAX_DIMS };
 struct grid {
     int rank, mode, pad;
     bool align;
-    const char *out_letters; /* " A B" */
+    const char *out_ivars; /* " A B" */
 };
 
 /* c[N A B]: the position along dimension d with n pixels, in pixels. Modes that pad positions do it here. */
@@ -20,10 +20,10 @@ static void put_position(struct text *out, const struct grid *g, int d, int64_t 
 {
     struct arena *a = out->arena;
     long long size = n;
-    const char *p = arena_printf(a, "g[N%s %d]", g->out_letters, g->rank - 1 - d);
+    const char *p = arena_printf(a, "g[N%s %d]", g->out_ivars, g->rank - 1 - d);
     p = g->align ? arena_printf(a, "(%s+1)*%.1f", p, (double)(size - 1) / 2)
                  : arena_printf(a, "((%s+1)*%lld-1)*0.5", p, size);
-    text_put(out, "c%d[N%s] = ", d, g->out_letters);
+    text_put(out, "c%d[N%s] = ", d, g->out_ivars);
     if (g->mode == CUBIC || g->pad == ZEROS) {
         text_put(out, "%s; ", p);
         return;
@@ -41,7 +41,7 @@ static void put_position(struct text *out, const struct grid *g, int d, int64_t 
 static const char *cubic_index(struct arena *a, const struct grid *g, int d, int64_t n)
 {
     long long size = n;
-    const char *e = arena_printf(a, "i%d[N%s]+%s-1", d, g->out_letters, letter(TAPS + d));
+    const char *e = arena_printf(a, "i%d[N%s]+%s-1", d, g->out_ivars, ivar(TAPS + d));
     if (g->pad == BORDER) return arena_printf(a, "min(max(%s,0),%lld)", e, size - 1);
     if (g->pad == ZEROS) return e;
     if (n == 1) return "0";
@@ -57,7 +57,7 @@ static const char *cubic_weight(struct arena *a, const char *t)
 /* Statements of dimension d: the position c, its integer part f, f as an integer i; cubic: the weights u. */
 static void put_dimension(struct text *out, const struct grid *g, int d, int64_t n)
 {
-    const char *o = g->out_letters;
+    const char *o = g->out_ivars;
     put_position(out, g, d, n);
     if (g->mode == NEAREST) {
         text_put(out, "i%d[N%s] = round(c%d[N%s]); ", d, o, d, o);
@@ -65,27 +65,27 @@ static void put_dimension(struct text *out, const struct grid *g, int d, int64_t
     }
     text_put(out, "f%d[N%s] = floor(c%d[N%s]); i%d[N%s] = f%d[N%s]; ", d, o, d, o, d, o, d, o);
     if (g->mode != CUBIC) return;
-    const char *t = arena_printf(out->arena, "abs(c%d[N%s]-f%d[N%s]+1-%s)", d, o, d, o, letter(TAPS + d));
-    text_put(out, "u%d[N%s %s] = %s; ", d, o, letter(TAPS + d), cubic_weight(out->arena, t));
+    const char *t = arena_printf(out->arena, "abs(c%d[N%s]-f%d[N%s]+1-%s)", d, o, d, o, ivar(TAPS + d));
+    text_put(out, "u%d[N%s %s] = %s; ", d, o, ivar(TAPS + d), cubic_weight(out->arena, t));
 }
 
 static void put_sample(struct text *out, const struct grid *g, const int64_t *pixels)
 {
     struct arena *a = out->arena;
     struct text taps = text_new(a), index = text_new(a), weights = text_new(a);
-    const char *o = g->out_letters;
+    const char *o = g->out_ivars;
     for (int d = 0; d < g->rank; d++) {
-        text_put(&taps, " %s", letter(TAPS + d));
+        text_put(&taps, " %s", ivar(TAPS + d));
         if (g->mode == NEAREST)
             text_put(&index, " i%d[N%s]", d, o);
         else if (g->mode == CUBIC)
             text_put(&index, " %s", cubic_index(a, g, d, pixels[d]));
         else
-            text_put(&index, " i%d[N%s]+%s", d, o, letter(TAPS + d));
+            text_put(&index, " i%d[N%s]+%s", d, o, ivar(TAPS + d));
         if (g->mode == CUBIC)
-            text_put(&weights, " * u%d[N%s %s]", d, o, letter(TAPS + d));
+            text_put(&weights, " * u%d[N%s %s]", d, o, ivar(TAPS + d));
         else
-            text_put(&weights, " * abs(1-%s-(c%d[N%s]-f%d[N%s]))", letter(TAPS + d), d, o, d, o);
+            text_put(&weights, " * abs(1-%s-(c%d[N%s]-f%d[N%s]))", ivar(TAPS + d), d, o, d, o);
     }
     text_put(out, "y[N C%s] = ", o);
     if (g->mode != NEAREST) text_put(out, "sum[%s] ", taps.at);
@@ -106,14 +106,14 @@ BUILDER(build_grid_sample)
                         g.rank, (long long)in[1].shape[g.rank + 1]);
     struct text o = text_new(a);
     for (int d = 0; d < g.rank; d++) text_put(&o, " P%d", d);
-    g.out_letters = o.at;
+    g.out_ivars = o.at;
     text_put(out, "x:float[N C");
-    put_letters(out, INNER, g.rank);
-    text_put(out, "] g:float[N%s %s] -> y[N C%s] ->", o.at, letter(INNER + g.rank), o.at);
+    put_ivars(out, INNER, g.rank);
+    text_put(out, "] g:float[N%s %s] -> y[N C%s] ->", o.at, ivar(INNER + g.rank), o.at);
     for (int d = 0; d < g.rank; d++) text_put(out, " i%d:i64[N%s]", d, o.at);
     text_put(out, " |");
     for (int d = 0; g.mode != NEAREST && d < g.rank; d++)
-        text_put(out, " #%s=%d;", letter(TAPS + d), g.mode == CUBIC ? 4 : 2);
+        text_put(out, " #%s=%d;", ivar(TAPS + d), g.mode == CUBIC ? 4 : 2);
     text_put(out, " | | ");
     for (int d = 0; d < g.rank; d++) put_dimension(out, &g, d, in[0].shape[d + 2]);
     put_sample(out, &g, in[0].shape + 2);

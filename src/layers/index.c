@@ -1,12 +1,13 @@
 /* Definitions that gather by integer tensors. With wrap, a first statement adds the axis size to negative indices.
- * Output dimension i has letter i; input dimensions that are no output dimension have letters from OWN on. */
+ * Output dimension i has index variable i; input dimensions that are no output dimension have index variables from OWN
+ * on. */
 #include <string.h>
 
 #include "layers/build.h"
 
 enum { OWN = SOL_MAX_DIMS, OWN2 = 2 * SOL_MAX_DIMS };
 
-static sol_status index_type(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in, int i)
+static sol_status index_type(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in, int i)
 {
     const struct dtype_def *t = dtype_def(in[i].dtype);
     if (!t->is_float && !t->is_bool) return SOL_OK;
@@ -20,7 +21,7 @@ static sol_status fits(struct sol_ctx *ctx, const struct layer_def *def, int n)
                     SOL_MAX_DIMS);
 }
 
-/* "w[..] = i[..] + [i[..]<0]*n; " with the letters of `index` */
+/* "w[..] = i[..] + [i[..]<0]*n; " with the index variables of `index` */
 static void put_wrapped(struct text *out, const char *w, const char *i, const char *index, int64_t n)
 {
     text_put(out, "%s[%s] = %s[%s] + [%s[%s]<0]*%lld; ", w, index, i, index, i, index, (long long)n);
@@ -35,8 +36,8 @@ BUILDER(build_gather)
     TRY(index_type(arena_ctx(a), def, in, 1));
     TRY(fits(arena_ctx(a), def, n - 1 + m));
     struct text i = text_new(a), y = text_new(a);
-    put_letters(&i, axis, m);
-    put_letters(&y, 0, n - 1 + m);
+    put_ivars(&i, axis, m);
+    put_ivars(&y, 0, n - 1 + m);
     for (int pass = 0; pass < 2; pass++) { /* the head, then the read */
         if (pass) {
             text_put(out, "i:int[%s] -> y:x[%s]%s | | | ", i.at, y.at,
@@ -45,12 +46,12 @@ BUILDER(build_gather)
             text_put(out, "y[%s] = ", y.at);
         }
         text_put(out, "x[");
-        put_letters(out, 0, axis);
+        put_ivars(out, 0, axis);
         if (pass)
             text_put(out, " %s[%s]", wrap ? "w" : "i", i.at);
         else
-            text_put(out, " %s", letter(OWN));
-        put_letters(out, axis + m, n - axis - 1);
+            text_put(out, " %s", ivar(OWN));
+        put_ivars(out, axis + m, n - axis - 1);
         text_put(out, "] ");
     }
     return SOL_OK;
@@ -69,9 +70,9 @@ BUILDER(build_gather_elements)
             return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: input 1: dimension %d: expected at most %lld, got %lld",
                             def->name, d, (long long)in[0].shape[d], (long long)in[1].shape[d]);
     struct text y = text_new(a);
-    put_letters(&y, 0, n);
+    put_ivars(&y, 0, n);
     text_put(out, "x[");
-    put_letters(out, OWN, n);
+    put_ivars(out, OWN, n);
     text_put(out, "] i:int[%s] -> y:x[%s]%s | | | ", y.at, y.at, wrap ? arena_printf(a, " -> w:i64[%s]", y.at) : "");
     if (wrap) put_wrapped(out, "w", "i", y.at, in[0].shape[axis]);
     text_put(out, "y[%s] = x[", y.at);
@@ -79,7 +80,7 @@ BUILDER(build_gather_elements)
         if (d == axis)
             text_put(out, " %s[%s]", wrap ? "w" : "i", y.at);
         else
-            text_put(out, " %s", letter(d));
+            text_put(out, " %s", ivar(d));
     }
     text_put(out, "]");
     return SOL_OK;
@@ -98,27 +99,27 @@ BUILDER(build_gather_nd)
                         def->name, (long long)k, batch, n);
     TRY(fits(arena_ctx(a), def, m - 1 + n - batch - (int)k));
     struct text j = text_new(a), y = text_new(a);
-    put_letters(&j, 0, m - 1);
-    put_letters(&y, 0, m - 1 + n - batch - (int)k);
+    put_ivars(&j, 0, m - 1);
+    put_ivars(&y, 0, m - 1 + n - batch - (int)k);
     text_put(out, "x[");
-    put_letters(out, 0, batch);
-    put_letters(out, OWN, (int)k);
-    put_letters(out, m - 1, n - batch - (int)k);
-    text_put(out, "] i:int[%s %s] -> y:x[%s]", j.at, letter(OWN2), y.at);
+    put_ivars(out, 0, batch);
+    put_ivars(out, OWN, (int)k);
+    put_ivars(out, m - 1, n - batch - (int)k);
+    text_put(out, "] i:int[%s %s] -> y:x[%s]", j.at, ivar(OWN2), y.at);
     for (int d = 0; wrap && d < k; d++) text_put(out, "%s w%d:i64[%s]", d ? "" : " ->", d, j.at);
     text_put(out, " | | | ");
     for (int d = 0; wrap && d < k; d++)
         text_put(out, "w%d[%s] = i[%s %d] + [i[%s %d]<0]*%lld; ", d, j.at, j.at, d, j.at, d,
                  (long long)in[0].shape[batch + d]);
     text_put(out, "y[%s] = x[", y.at);
-    put_letters(out, 0, batch);
+    put_ivars(out, 0, batch);
     for (int d = 0; d < k; d++) {
         if (wrap)
             text_put(out, " w%d[%s]", d, j.at);
         else
             text_put(out, " i[%s %d]", j.at, d);
     }
-    put_letters(out, m - 1, n - batch - (int)k);
+    put_ivars(out, m - 1, n - batch - (int)k);
     text_put(out, "]");
     return SOL_OK;
 }
@@ -131,7 +132,7 @@ struct indexing {
     int64_t shape[SOL_MAX_DIMS];
 };
 
-static sol_status read_indexing(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct row_input *in,
+static sol_status read_indexing(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct opdef_input *in,
                                 const struct attrs *attrs, struct indexing *x)
 {
     int n = in[0].ndim, count = attr_length(attrs, "dims");
@@ -166,13 +167,13 @@ static sol_status read_indexing(struct sol_ctx *ctx, const struct layer_def *def
     return fits(ctx, def, n - count + x->nshape);
 }
 
-/* The letters of index tensor i: its own in the head; 0 in the body where it is broadcast. */
-static void put_index_letters(struct text *out, const struct indexing *x, const struct row_input *in, bool head, int i)
+/* The index variables of index tensor i: its own in the head; 0 in the body where it is broadcast. */
+static void put_index_ivars(struct text *out, const struct indexing *x, const struct opdef_input *in, bool head, int i)
 {
     int lead = x->nshape - in->ndim;
     for (int d = 0; d < in->ndim; d++) {
         bool repeated = in->shape[d] == 1 && x->shape[d + lead] != 1;
-        text_put(out, " %s", !repeated ? letter(x->first + d + lead) : head ? letter(OWN2 + i) : "0");
+        text_put(out, " %s", !repeated ? ivar(x->first + d + lead) : head ? ivar(OWN2 + i) : "0");
     }
 }
 
@@ -183,27 +184,27 @@ BUILDER(build_index)
     int n = in[0].ndim, count = nin - 1, total = n - count + x.nshape;
     bool wrap = attrs_int(attrs, "wrap", 0, 1) != 0;
     struct text y = text_new(a), all = text_new(a), head = text_new(a), read = text_new(a);
-    put_letters(&y, 0, total);
-    put_letters(&all, x.first, x.nshape);
+    put_ivars(&y, 0, total);
+    put_ivars(&all, x.first, x.nshape);
     for (int d = 0, o = 0; d < n; d++) {
         if (x.of[d] >= 0) {
-            text_put(&head, " %s", letter(OWN + d));
+            text_put(&head, " %s", ivar(OWN + d));
             text_put(&read, " %s%d[", wrap ? "w" : "i", x.of[d]);
             if (wrap)
                 text_put(&read, "%s", all.at);
             else
-                put_index_letters(&read, &x, &in[1 + x.of[d]], false, x.of[d]);
+                put_index_ivars(&read, &x, &in[1 + x.of[d]], false, x.of[d]);
             text_put(&read, "]");
             continue;
         }
         if (o == x.first) o += x.nshape;
-        text_put(&head, " %s", letter(o));
-        text_put(&read, " %s", letter(o++));
+        text_put(&head, " %s", ivar(o));
+        text_put(&read, " %s", ivar(o++));
     }
     text_put(out, "x[%s]", head.at);
     for (int i = 0; i < count; i++) {
         text_put(out, " i%d:int[", i);
-        put_index_letters(out, &x, &in[1 + i], true, i);
+        put_index_ivars(out, &x, &in[1 + i], true, i);
         text_put(out, "]");
     }
     text_put(out, " -> y:x[%s]", y.at);
@@ -214,7 +215,7 @@ BUILDER(build_index)
     for (int d = 0; wrap && d < n; d++) {
         if (x.of[d] < 0) continue;
         struct text own = text_new(a);
-        put_index_letters(&own, &x, &in[1 + x.of[d]], false, x.of[d]);
+        put_index_ivars(&own, &x, &in[1 + x.of[d]], false, x.of[d]);
         text_put(out, "w%d[%s] = i%d[%s] + [i%d[%s]<0]*%lld; ", x.of[d], all.at, x.of[d], own.at, x.of[d], own.at,
                  (long long)in[0].shape[d]);
     }
@@ -229,9 +230,9 @@ BUILDER(build_bucketize)
     TRY(rank_of(arena_ctx(a), def, in, 1, 1, false));
     if (m > 1) TRY(rank_of(arena_ctx(a), def, in, 1, n, true));
     struct text x = text_new(a), lead = text_new(a);
-    put_letters(&x, 0, n);
-    put_letters(&lead, 0, m - 1);
-    text_put(out, "x[%s] s[%s %s] -> i:i64[%s] | | | i[%s] = sum[%s] [s[%s %s]%sx[%s]]", x.at, lead.at, letter(OWN),
-             x.at, x.at, letter(OWN), lead.at, letter(OWN), attrs_int(attrs, "right", 0, 0) ? "<=" : "<", x.at);
+    put_ivars(&x, 0, n);
+    put_ivars(&lead, 0, m - 1);
+    text_put(out, "x[%s] s[%s %s] -> i:i64[%s] | | | i[%s] = sum[%s] [s[%s %s]%sx[%s]]", x.at, lead.at, ivar(OWN), x.at,
+             x.at, ivar(OWN), lead.at, ivar(OWN), attrs_int(attrs, "right", 0, 0) ? "<=" : "<", x.at);
     return SOL_OK;
 }

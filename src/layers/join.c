@@ -1,16 +1,16 @@
-/* Definitions that join or split tensors along one axis, with one statement for each piece. Letters 0.. are the
- * dimensions; pieces of equal size share a letter along the axis. */
+/* Definitions that join or split tensors along one axis, with one statement for each piece. Index variables 0.. are the
+ * dimensions; pieces of equal size share an index variable along the axis. */
 #include <string.h>
 
 #include "layers/build.h"
 
-enum { PIECES = SOL_MAX_DIMS, MOST_SIZES = 38 }; /* letters for the sizes along the axis */
+enum { PIECES = SOL_MAX_DIMS, MOST_SIZES = 38 }; /* index variables for the sizes along the axis */
 
 struct pieces {
     int ndim, axis; /* of the joined tensor */
     bool flat;      /* a piece lacks the axis */
     int n;
-    int *letter;    /* of each piece */
+    int *ivar;      /* of each piece */
     int64_t *start; /* offset of each piece in the joined tensor */
     int nsizes;
     int64_t sizes[MOST_SIZES];
@@ -25,7 +25,7 @@ static sol_status add_piece(struct sol_ctx *ctx, const struct layer_def *def, st
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "%s: expected at most %d different sizes along the axis", def->name,
                         MOST_SIZES);
     if (k == p->nsizes) p->sizes[p->nsizes++] = size;
-    p->letter[p->n] = PIECES + k;
+    p->ivar[p->n] = PIECES + k;
     p->start[p->n++] = p->total;
     p->total += size;
     return SOL_OK;
@@ -37,11 +37,11 @@ static void put_piece(struct text *out, const struct pieces *p, int i, bool whol
     text_put(out, "[");
     for (int d = 0; d < p->ndim; d++) {
         if (d != p->axis)
-            text_put(out, " %s", letter(d));
+            text_put(out, " %s", ivar(d));
         else if (p->flat) {
             if (whole) text_put(out, " %lld", (long long)p->start[i]);
         } else {
-            text_put(out, " %s", letter(p->letter[i]));
+            text_put(out, " %s", ivar(p->ivar[i]));
             if (whole && p->start[i]) text_put(out, "+%lld", (long long)p->start[i]);
         }
     }
@@ -51,13 +51,13 @@ static void put_piece(struct text *out, const struct pieces *p, int i, bool whol
 static void put_whole(struct text *out, const struct pieces *p)
 {
     text_put(out, "[");
-    put_letters(out, 0, p->ndim);
+    put_ivars(out, 0, p->ndim);
     text_put(out, "]");
 }
 
 static struct pieces pieces_new(struct arena *a, int n)
 {
-    return (struct pieces){.letter = NEW_ARRAY(a, int, n), .start = NEW_ARRAY(a, int64_t, n)};
+    return (struct pieces){.ivar = NEW_ARRAY(a, int, n), .start = NEW_ARRAY(a, int64_t, n)};
 }
 
 /* Head and statements of `x0 x1 .. -> y` */
@@ -69,7 +69,7 @@ static void put_join(struct text *out, const struct pieces *p)
     }
     text_put(out, " -> y");
     put_whole(out, p);
-    text_put(out, " | #%s=%lld;", letter(p->axis), (long long)p->total);
+    text_put(out, " | #%s=%lld;", ivar(p->axis), (long long)p->total);
     text_put(out, " | | ");
     for (int i = 0; i < p->n; i++) {
         text_put(out, i ? "; y" : "y");
@@ -79,7 +79,7 @@ static void put_join(struct text *out, const struct pieces *p)
     }
 }
 
-static sol_status same_inputs(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct row_input *in,
+static sol_status same_inputs(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct opdef_input *in,
                               int but)
 {
     if (nin < 1) return ctx_fail(ctx, SOL_ERR_INVALID, "%s: expected at least one input", def->name);

@@ -28,7 +28,7 @@ static const struct layer_def rows[] = {
 
 struct entry {
     const struct layer_def *def;
-    struct row *row;
+    struct opdef *row;
 };
 static struct {
     pthread_once_t once;
@@ -38,7 +38,7 @@ static struct {
 } table = {.once = PTHREAD_ONCE_INIT};
 
 /* The definition of an element-wise function: `x0[A..] x1[A..] -> y:f32[A..] | | | y[A] = f(x0[A], x1[A])`. */
-static sol_status build_map(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+static sol_status build_map(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                             const struct attrs *attrs, struct text *out)
 {
     (void)attrs;
@@ -89,7 +89,7 @@ static void make_table(void)
     for (int i = 0; i < math_rows(); i++) maps[i] = map_def(a, i);
     for (int i = 0; i < n; i++) {
         order[i].def = i < COUNT_OF(rows) ? &rows[i] : &maps[i - COUNT_OF(rows)];
-        if (order[i].def->text && row_parse(a, order[i].def->name, order[i].def->text, &order[i].row)) {
+        if (order[i].def->text && opdef_parse(a, order[i].def->name, order[i].def->text, &order[i].row)) {
             LOG(ctx, LOG_ERROR, "layers", "row %s: %s", order[i].def->name, sol_error(ctx));
             table.status = SOL_ERR_INTERNAL;
             return;
@@ -129,7 +129,7 @@ const struct layer_def *layer_def_at(int i)
     return i >= 0 && i < table.n ? table.by_order[i].def : NULL;
 }
 
-const struct row *layer_row(const struct layer_def *def)
+const struct opdef *layer_opdef(const struct layer_def *def)
 {
     const struct entry *e = find(def->name);
     return e ? e->row : NULL;
@@ -160,7 +160,7 @@ static struct signature signature(const struct layer_def *def)
     return s;
 }
 
-static sol_status check_inputs(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct row_input *in)
+static sol_status check_inputs(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct opdef_input *in)
 {
     struct signature s = signature(def);
     int words = (int)strcspn(def->doc, ":");
@@ -215,9 +215,9 @@ static bool next_spec(const char **at, struct spec *out)
     return true;
 }
 
-static struct row_attr default_value(struct arena *a, const struct spec *s)
+static struct opdef_attr default_value(struct arena *a, const struct spec *s)
 {
-    struct row_attr v = {.name = arena_printf(a, "%.*s", s->name_n, s->name), .kind = s->kind, .n = -1};
+    struct opdef_attr v = {.name = arena_printf(a, "%.*s", s->name_n, s->name), .kind = s->kind, .n = -1};
     char *text = arena_printf(a, "%.*s", s->value_n, s->value);
     if (s->kind == ATTR_TEXT) {
         v.text = text;
@@ -246,7 +246,7 @@ static const char *kind_name(int kind)
  * overflow. */
 enum { LARGEST = 1 << 30 };
 
-static bool too_large(const struct row_attr *v, size_t n)
+static bool too_large(const struct opdef_attr *v, size_t n)
 {
     bool large = false;
     for (size_t i = 0; v->kind == ATTR_INT && !v->name[1] && i < n; i++)
@@ -256,7 +256,7 @@ static bool too_large(const struct row_attr *v, size_t n)
 
 /* The given value, converted to the kind that the definition wants. */
 static sol_status convert(struct arena *a, const struct layer_def *def, const struct spec *s,
-                          const struct row_attr *given, struct row_attr *out)
+                          const struct opdef_attr *given, struct opdef_attr *out)
 {
     size_t n = given->n < 0 ? 1 : (size_t)given->n;
     *out = *given; /* a copy of everything: the caller's may be freed earlier */
@@ -295,10 +295,10 @@ sol_status layer_attrs(struct arena *a, const struct layer_def *def, const struc
     struct spec s;
     const char *at = def->defaults;
     while (next_spec(&at, &s)) all.n++;
-    all.at = NEW_ARRAY(a, struct row_attr, all.n);
+    all.at = NEW_ARRAY(a, struct opdef_attr, all.n);
     at = def->defaults;
     for (int i = 0; next_spec(&at, &s); i++) {
-        const struct row_attr *v = NULL;
+        const struct opdef_attr *v = NULL;
         for (int j = 0; j < given_n && !v; j++)
             if (!strncmp(given->at[j].name, s.name, (size_t)s.name_n) && !given->at[j].name[s.name_n])
                 v = &given->at[j];
@@ -322,13 +322,13 @@ sol_status layer_attrs(struct arena *a, const struct layer_def *def, const struc
     return SOL_OK;
 }
 
-bool layer_attr_is_default(struct arena *a, const struct layer_def *def, const struct row_attr *v)
+bool layer_attr_is_default(struct arena *a, const struct layer_def *def, const struct opdef_attr *v)
 {
     struct spec s;
     const char *at = def->defaults;
     while (next_spec(&at, &s)) {
         if (strncmp(v->name, s.name, (size_t)s.name_n) || v->name[s.name_n] || !s.value) continue;
-        struct row_attr d = default_value(a, &s);
+        struct opdef_attr d = default_value(a, &s);
         if (d.kind != v->kind || d.n != v->n) return false;
         if (v->kind == ATTR_TEXT) return !strcmp(v->text, d.text);
         size_t n = v->n < 0 ? 1 : (size_t)v->n;
@@ -341,23 +341,23 @@ bool layer_attr_is_default(struct arena *a, const struct layer_def *def, const s
 
 /* -- binding */
 
-static sol_status bind_opaque(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+static sol_status bind_opaque(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                               const struct attrs *attrs, const struct loops **out_loops)
 {
-    struct row_input out[SOL_MAX_DIMS] = {0};
+    struct opdef_input out[SOL_MAX_DIMS] = {0};
     int nout = 0;
     TRY(def->shape(a, def, nin, in, attrs, &nout, out));
-    struct loops *l = loops_create(a, def->name);
+    struct loops *loops = loops_create(a, def->name);
     for (int i = 0; i < nin; i++)
         if (!in[i].missing)
-            loops_tensor(l, arena_printf(a, "x%d", i), LOOPS_INPUT, in[i].dtype, in[i].ndim, in[i].shape);
+            loops_tensor(loops, arena_printf(a, "x%d", i), LOOPS_INPUT, in[i].dtype, in[i].ndim, in[i].shape);
     for (int i = 0; i < nout; i++)
-        loops_tensor(l, arena_printf(a, "y%d", i), LOOPS_OUTPUT, out[i].dtype, out[i].ndim, out[i].shape);
-    *out_loops = l;
+        loops_tensor(loops, arena_printf(a, "y%d", i), LOOPS_OUTPUT, out[i].dtype, out[i].ndim, out[i].shape);
+    *out_loops = loops;
     return SOL_OK;
 }
 
-sol_status layer_bind(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+sol_status layer_bind(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                       const struct attrs *given, struct layer_bound *out)
 {
     struct attrs attrs;
@@ -367,15 +367,15 @@ sol_status layer_bind(struct arena *a, const struct layer_def *def, int nin, con
     if (def->flags & LAYER_OPAQUE) return bind_opaque(a, def, nin, in, &attrs, &out->loops);
     if (def->text) {
         int most = signature(def).most;
-        struct row_input *padded = NEW_ARRAY(a, struct row_input, MAX(most, 1));
-        for (int i = 0; i < most; i++) padded[i] = i < nin ? in[i] : (struct row_input){.missing = true};
-        out->row = layer_row(def);
-        return row_bind(a, out->row, most, padded, &attrs, &out->loops);
+        struct opdef_input *padded = NEW_ARRAY(a, struct opdef_input, MAX(most, 1));
+        for (int i = 0; i < most; i++) padded[i] = i < nin ? in[i] : (struct opdef_input){.missing = true};
+        out->row = layer_opdef(def);
+        return opdef_bind(a, out->row, most, padded, &attrs, &out->loops);
     }
     struct text text = text_new(a);
-    struct row *row;
+    struct opdef *opdef;
     TRY(def->build(a, def, nin, in, &attrs, &text));
-    TRY(row_parse(a, def->name, text.at, &row));
-    out->row = row;
-    return row_bind(a, row, nin, in, &attrs, &out->loops);
+    TRY(opdef_parse(a, def->name, text.at, &opdef));
+    out->row = opdef;
+    return opdef_bind(a, opdef, nin, in, &attrs, &out->loops);
 }

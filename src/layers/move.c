@@ -1,23 +1,24 @@
-/* Definitions of views of one input: output dimension i has letter i, and each input dimension gets an index over those
- * letters. */
+/* Definitions of views of one input: output dimension i has index variable i, and each input dimension gets an index
+ * over those index variables. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "layers/build.h"
 
-enum { INNER = SOL_MAX_DIMS }; /* letters from here on are for the input's head */
+enum { INNER = SOL_MAX_DIMS }; /* index variables from here on are for the input's head */
 
-/* "x[input letters] -> y[output letters] | sizes | | y[output letters] = x[": the caller adds the indices and "]". */
-static void put_move(struct text *out, const struct row_input *in, int ndim, const int64_t *shape)
+/* "x[input index variables] -> y[output index variables] | sizes | | y[output index variables] = x[": the caller adds
+ * the indices and "]". */
+static void put_move(struct text *out, const struct opdef_input *in, int ndim, const int64_t *shape)
 {
     text_put(out, "x[");
-    put_letters(out, INNER, in->ndim);
+    put_ivars(out, INNER, in->ndim);
     text_put(out, "] -> y[");
-    put_letters(out, 0, ndim);
+    put_ivars(out, 0, ndim);
     text_put(out, "] |");
     put_sizes(out, 0, ndim, shape);
     text_put(out, " | | y[");
-    put_letters(out, 0, ndim);
+    put_ivars(out, 0, ndim);
     text_put(out, "] = x[");
 }
 
@@ -43,14 +44,14 @@ BUILDER(build_permute)
         shape[d] = in->shape[axis];
     }
     put_move(out, in, n, shape);
-    for (int d = 0; d < n; d++) text_put(out, " %s", letter(from[d]));
+    for (int d = 0; d < n; d++) text_put(out, " %s", ivar(from[d]));
     text_put(out, "]");
     return SOL_OK;
 }
 
 /* -- reshape */
 
-static sol_status reshape_sizes(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in,
+static sol_status reshape_sizes(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in,
                                 const struct attrs *attrs, int *out_n, int64_t *shape)
 {
     int n = attr_length(attrs, "shape"), open = -1;
@@ -76,7 +77,7 @@ static sol_status reshape_sizes(struct sol_ctx *ctx, const struct layer_def *def
 }
 
 /* Indices of input dimensions i0..i1 over output dimensions o0..o1, which have equally many elements. */
-static void put_segment(struct text *out, const struct row_input *in, int i0, int i1, const int64_t *shape, int o0,
+static void put_segment(struct text *out, const struct opdef_input *in, int i0, int i1, const int64_t *shape, int o0,
                         int o1)
 {
     struct text position = text_new(out->arena);
@@ -84,7 +85,7 @@ static void put_segment(struct text *out, const struct row_input *in, int i0, in
     for (int o = o1 - 1; o >= o0; stride *= shape[o], o--) {
         if (shape[o] == 1) continue;
         text_put(&position, terms++ ? "+" : "");
-        text_put(&position, stride == 1 ? "%s" : "%s*%lld", letter(o), (long long)stride);
+        text_put(&position, stride == 1 ? "%s" : "%s*%lld", ivar(o), (long long)stride);
     }
     stride = product(in->shape + i0, i1 - i0);
     bool first = true;
@@ -155,7 +156,7 @@ BUILDER(build_expand)
                             def->name, d - lead, (long long)own, (long long)shape[d]);
     }
     put_move(out, in, n, shape);
-    for (int d = 0; d < in->ndim; d++) text_put(out, " %s", in->shape[d] == 1 ? "0" : letter(d + lead));
+    for (int d = 0; d < in->ndim; d++) text_put(out, " %s", in->shape[d] == 1 ? "0" : ivar(d + lead));
     text_put(out, "]");
     return SOL_OK;
 }
@@ -179,7 +180,7 @@ BUILDER(build_tile)
         if (size <= 1)
             text_put(out, " 0");
         else
-            text_put(out, shape[d + lead] == size ? " %s" : " %s%%%lld", letter(d + lead), (long long)size);
+            text_put(out, shape[d + lead] == size ? " %s" : " %s%%%lld", ivar(d + lead), (long long)size);
     }
     text_put(out, "]");
     return SOL_OK;
@@ -197,7 +198,7 @@ BUILDER(build_repeat)
     shape[axis] *= times;
     put_move(out, in, in->ndim, shape);
     for (int d = 0; d < in->ndim; d++)
-        text_put(out, d == axis ? " %s//%lld" : " %s", letter(d), (long long)MAX(times, 1));
+        text_put(out, d == axis ? " %s//%lld" : " %s", ivar(d), (long long)MAX(times, 1));
     text_put(out, "]");
     return SOL_OK;
 }
@@ -218,7 +219,7 @@ static struct slice python_slice(int64_t n, int64_t start, int64_t end, int64_t 
     return (struct slice){start, step, span > 0 ? (span - 1) / by + 1 : 0};
 }
 
-static sol_status slices(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in,
+static sol_status slices(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in,
                          const struct attrs *attrs, struct slice *s)
 {
     bool marked[SOL_MAX_DIMS] = {false};
@@ -241,7 +242,7 @@ static sol_status slices(struct sol_ctx *ctx, const struct layer_def *def, const
 /* " A*step+start" */
 static void put_strided(struct text *out, int d, int64_t step, int64_t start)
 {
-    text_put(out, step == 1 ? " %s" : " %s*%lld", letter(d), (long long)step);
+    text_put(out, step == 1 ? " %s" : " %s*%lld", ivar(d), (long long)step);
     if (start) text_put(out, "%+lld", (long long)start);
 }
 
@@ -274,7 +275,7 @@ BUILDER(build_select)
         if (d == axis)
             text_put(out, " %d", at);
         else
-            text_put(out, " %s", letter(d - (d > axis)));
+            text_put(out, " %s", ivar(d - (d > axis)));
     }
     text_put(out, "]");
     return SOL_OK;
@@ -293,18 +294,18 @@ BUILDER(build_slice_scatter)
             return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: input 1: dimension %d: expected size %lld, got %lld",
                             def->name, d, (long long)s[d].size, (long long)in[1].shape[d]);
     text_put(out, "x[");
-    put_letters(out, 0, in->ndim);
+    put_ivars(out, 0, in->ndim);
     text_put(out, "] u[");
-    put_letters(out, INNER, in->ndim);
+    put_ivars(out, INNER, in->ndim);
     text_put(out, "] -> y[");
-    put_letters(out, 0, in->ndim);
+    put_ivars(out, 0, in->ndim);
     text_put(out, "] | | | y[");
-    put_letters(out, 0, in->ndim);
+    put_ivars(out, 0, in->ndim);
     text_put(out, "] = u[");
     for (int d = 0; d < in->ndim; d++) {
         int64_t by = llabs(s[d].step), first = s[d].step > 0 ? s[d].start : s[d].start + s[d].step * (s[d].size - 1);
         struct text e = text_new(a);
-        text_put(&e, first ? "(%s-%lld)" : "%s", letter(d), (long long)first);
+        text_put(&e, first ? "(%s-%lld)" : "%s", ivar(d), (long long)first);
         const char *forward = arena_printf(a, by == 1 ? "%s" : "(%s//%lld+%s%%%lld*%lld)", e.at, (long long)by, e.at,
                                            (long long)by, (long long)(in->shape[d] + s[d].size + 1));
         if (s[d].step > 0)
@@ -313,7 +314,7 @@ BUILDER(build_slice_scatter)
             text_put(out, " %lld-%s", (long long)(s[d].size - 1), forward);
     }
     text_put(out, "]:x[");
-    put_letters(out, 0, in->ndim);
+    put_ivars(out, 0, in->ndim);
     text_put(out, "]");
     return SOL_OK;
 }
@@ -326,19 +327,19 @@ BUILDER(build_flip)
     bool flipped[SOL_MAX_DIMS] = {false};
     TRY(axes_attr(arena_ctx(a), def, attrs, "axes", in->ndim, flipped));
     put_move(out, in, in->ndim, in->shape);
-    for (int d = 0; d < in->ndim; d++) text_put(out, flipped[d] ? " #%s-1-%s" : " %s", letter(d), letter(d));
+    for (int d = 0; d < in->ndim; d++) text_put(out, flipped[d] ? " #%s-1-%s" : " %s", ivar(d), ivar(d));
     text_put(out, "]");
     return SOL_OK;
 }
 
 /* All dimensions as one: the linear position is shifted, then split again. */
-static void put_flat_roll(struct text *out, const struct row_input *in, int64_t shift)
+static void put_flat_roll(struct text *out, const struct opdef_input *in, int64_t shift)
 {
     struct text p = text_new(out->arena);
     int64_t n = product(in->shape, in->ndim), stride = n;
     for (int d = 0; d < in->ndim; d++) {
         stride /= MAX(in->shape[d], 1);
-        text_put(&p, d ? "+%s*%lld" : "%s*%lld", letter(d), (long long)stride);
+        text_put(&p, d ? "+%s*%lld" : "%s*%lld", ivar(d), (long long)stride);
     }
     stride = n;
     for (int d = 0; d < in->ndim; d++) {
@@ -369,9 +370,9 @@ BUILDER(build_roll)
     }
     for (int d = 0; naxes && d < in->ndim; d++) {
         if (by[d])
-            text_put(out, " (%s+%lld)%%%lld", letter(d), (long long)(in->shape[d] - by[d]), (long long)in->shape[d]);
+            text_put(out, " (%s+%lld)%%%lld", ivar(d), (long long)(in->shape[d] - by[d]), (long long)in->shape[d]);
         else
-            text_put(out, " %s", letter(d));
+            text_put(out, " %s", ivar(d));
     }
     text_put(out, "]");
     return SOL_OK;
@@ -383,10 +384,10 @@ enum { PAD_CONSTANT, PAD_REFLECT, PAD_REPLICATE, PAD_CIRCULAR };
 static void put_padded(struct text *out, int d, int64_t n, int64_t p, int64_t q, int mode)
 {
     struct text e = text_new(out->arena);
-    text_put(&e, "%s%+lld", letter(d), (long long)-p);
+    text_put(&e, "%s%+lld", ivar(d), (long long)-p);
     long long last = n - 1;
     if (p == 0 && q == 0)
-        text_put(out, " %s", letter(d));
+        text_put(out, " %s", ivar(d));
     else if (mode == PAD_CONSTANT || (p <= 0 && q <= 0))
         text_put(out, " %s", e.at);
     else if (mode == PAD_REPLICATE)

@@ -1,32 +1,33 @@
-/* Runs layers without loops, and defines sorting. alone_*.c compute them. */
+/* Runs layers without loops, and defines sorting. reference_*.c compute them. */
 #include <string.h>
 
 #include "layers/build.h"
 
 /* -- running a description, with memory and messages */
 
-int alone_type(enum sol_dtype t)
+int reference_type(enum sol_dtype t)
 {
     static const uint8_t types[SOL_DTYPES] = {
-        [SOL_BOOL] = ALONE_BOOL, [SOL_U8] = ALONE_U8,     [SOL_I8] = ALONE_I8,      [SOL_U16] = ALONE_U16,
-        [SOL_I16] = ALONE_I16,   [SOL_U32] = ALONE_U32,   [SOL_I32] = ALONE_I32,    [SOL_U64] = ALONE_U64,
-        [SOL_I64] = ALONE_I64,   [SOL_F16] = ALONE_OTHER, [SOL_BF16] = ALONE_OTHER, [SOL_F32] = ALONE_F32,
-        [SOL_F64] = ALONE_F64,
+        [SOL_BOOL] = REFERENCE_BOOL, [SOL_U8] = REFERENCE_U8,      [SOL_I8] = REFERENCE_I8,
+        [SOL_U16] = REFERENCE_U16,   [SOL_I16] = REFERENCE_I16,    [SOL_U32] = REFERENCE_U32,
+        [SOL_I32] = REFERENCE_I32,   [SOL_U64] = REFERENCE_U64,    [SOL_I64] = REFERENCE_I64,
+        [SOL_F16] = REFERENCE_OTHER, [SOL_BF16] = REFERENCE_OTHER, [SOL_F32] = REFERENCE_F32,
+        [SOL_F64] = REFERENCE_F64,
     };
     return types[t];
 }
 
-/* The message has the layer's name and kind, and the two numbers of struct alone_bad. */
-static const char *explanation(enum alone_error error)
+/* The message has the layer's name and kind, and the two numbers of struct reference_bad. */
+static const char *explanation(enum reference_error error)
 {
     switch (error) {
-    case ALONE_SINGULAR: return "layer '%s' (%s): matrix %lld is singular: pivot %lld is zero";
-    case ALONE_INDEFINITE:
+    case REFERENCE_SINGULAR: return "layer '%s' (%s): matrix %lld is singular: pivot %lld is zero";
+    case REFERENCE_INDEFINITE:
         return "layer '%s' (%s): matrix %lld is not positive definite: its leading minor of order %lld is not positive";
-    case ALONE_DIVERGED:
+    case REFERENCE_DIVERGED:
         return "layer '%s' (%s): matrix %lld has NaN or infinities, or the iteration does not end (%lld)";
-    case ALONE_INDEX:
-    case ALONE_GOOD: break;
+    case REFERENCE_INDEX:
+    case REFERENCE_GOOD: break;
     }
     return "layer '%s' (%s): index %lld is out of range for size %lld";
 }
@@ -44,14 +45,14 @@ struct opaque *layer_opaque(struct arena *a, const struct sol_layer *l)
 sol_status layer_run_opaque(struct sol_ctx *ctx, const struct opaque *o, const void *const *in, void *const *out)
 {
     char *p[SOL_MAX_DIMS + 4];
-    struct alone_bad bad;
-    const struct alone *a = &o->what;
+    struct reference_bad bad;
+    const struct reference *a = &o->what;
     for (int i = 0; i < a->nin; i++) p[i] = (char *)(uintptr_t)in[i];
     for (int i = 0; i < o->nout; i++) p[a->nin + i] = out[i];
-    const size_t bytes = alone_scratch(a);
+    const size_t bytes = reference_scratch(a);
     void *scratch = bytes ? ctx_realloc(ctx, NULL, bytes) : NULL;
     if (bytes && !scratch) return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory for %zu bytes", o->kind, bytes);
-    const enum alone_error error = a->kind->run(a, p, scratch, &bad);
+    const enum reference_error error = a->kind->run(a, p, scratch, &bad);
     ctx_free(ctx, scratch);
     if (!error) return SOL_OK;
     return ctx_fail(ctx, SOL_ERR_RUN, explanation(error), o->name, o->kind, (long long)bad.index, (long long)bad.limit);
@@ -71,23 +72,23 @@ sol_status layer_run(struct sol_ctx *ctx, const struct sol_layer *l, const void 
 /* -- sorting */
 
 /* Sorts along an axis and writes the first k elements of each line. */
-static void describe_lines(const struct sol_layer *l, int64_t axis, int64_t k, bool down, struct alone *out)
+static void describe_lines(const struct sol_layer *l, int64_t axis, int64_t k, bool down, struct reference *out)
 {
     const struct sol_tensor *x = l->in[0];
     if (axis < 0) axis += MAX(x->ndim, 1);
-    *out = (struct alone){.kind = &alone_sort,
-                          .type = alone_type((enum sol_dtype)x->dtype),
-                          .bytes = dtype_def((enum sol_dtype)x->dtype)->bytes,
-                          .nin = 1,
-                          .down = down,
-                          .outer = 1,
-                          .inner = 1,
-                          .n = x->ndim ? x->dim[axis].size : 1};
+    *out = (struct reference){.kind = &reference_sort,
+                              .type = reference_type((enum sol_dtype)x->dtype),
+                              .bytes = dtype_def((enum sol_dtype)x->dtype)->bytes,
+                              .nin = 1,
+                              .down = down,
+                              .outer = 1,
+                              .inner = 1,
+                              .n = x->ndim ? x->dim[axis].size : 1};
     out->keep = k < 0 ? out->n : k;
     for (int d = 0; d < x->ndim; d++) *(d < axis ? &out->outer : &out->inner) *= d == axis ? 1 : x->dim[d].size;
 }
 
-static sol_status sortable(struct sol_ctx *ctx, const char *name, const struct row_input *in)
+static sol_status sortable(struct sol_ctx *ctx, const char *name, const struct opdef_input *in)
 {
     if (in->dtype != SOL_F16 && in->dtype != SOL_BF16) return SOL_OK;
     return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "%s: type %s is not supported yet", name, type_name(in->dtype));
@@ -126,7 +127,7 @@ OPAQUE_SHAPE(shape_topk)
     if (in->ndim) memcpy(shape, in->shape, (size_t)in->ndim * sizeof *shape);
     if (in->ndim) shape[axis] = k;
     *out_nout = 2;
-    out[0] = out[1] = (struct row_input){in->dtype, in->ndim, shape, false};
+    out[0] = out[1] = (struct opdef_input){in->dtype, in->ndim, shape, false};
     out[1].dtype = SOL_I64;
     return SOL_OK;
 }

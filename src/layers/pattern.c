@@ -10,9 +10,9 @@ BUILDER(build_triangle)
     TRY(rank_of(arena_ctx(a), def, in, 0, 2, false));
     struct text x = text_new(a);
     text_put(&x, "[");
-    put_letters(&x, 0, n);
+    put_ivars(&x, 0, n);
     text_put(&x, "]");
-    text_put(out, "x%s -> y%s | | | y%s = where([%s-%s%s%lld], x%s, 0)", x.at, x.at, x.at, letter(n - 1), letter(n - 2),
+    text_put(out, "x%s -> y%s | | | y%s = where([%s-%s%s%lld], x%s, 0)", x.at, x.at, x.at, ivar(n - 1), ivar(n - 2),
              def->name[3] == 'l' ? "<=" : ">=", (long long)attrs_int(attrs, "k", 0, 0), x.at);
     return SOL_OK;
 }
@@ -34,18 +34,18 @@ BUILDER(build_diagonal)
     TRY(rank_of(arena_ctx(a), def, in, 0, 2, false));
     TRY(two_axes(arena_ctx(a), def, attrs, n, &a1, &a2));
     int64_t low = MAX(-k, 0), high = MAX(k, 0), size = MAX(MIN(in->shape[a1] - low, in->shape[a2] - high), 0);
-    const char *run = letter(n);
+    const char *run = ivar(n);
     text_put(out, "x[");
-    put_letters(out, 0, n);
+    put_ivars(out, 0, n);
     struct text y = text_new(a);
     text_put(&y, "y[");
     for (int d = 0; d < n; d++)
-        if (d != a1 && d != a2) text_put(&y, " %s", letter(d));
+        if (d != a1 && d != a2) text_put(&y, " %s", ivar(d));
     text_put(&y, " %s]", run);
     text_put(out, "] -> %s | #%s=%lld | | %s = x[", y.at, run, (long long)size, y.at);
     for (int d = 0; d < n; d++) {
         int64_t from = !size ? 0 : d == a1 ? low : d == a2 ? high : 0;
-        text_put(out, " %s", d == a1 || d == a2 ? run : letter(d));
+        text_put(out, " %s", d == a1 || d == a2 ? run : ivar(d));
         if (from) text_put(out, "+%lld", (long long)from);
     }
     text_put(out, "]");
@@ -63,22 +63,22 @@ BUILDER(build_diag_embed)
     size = in->shape[in->ndim - 1] + (k < 0 ? -k : k);
     if (n > SOL_MAX_DIMS) return ctx_fail(arena_ctx(a), SOL_ERR_UNSUPPORTED, "%s: too many dimensions", def->name);
     text_put(out, "x[");
-    put_letters(out, SOL_MAX_DIMS, in->ndim);
+    put_ivars(out, SOL_MAX_DIMS, in->ndim);
     struct text y = text_new(a);
     text_put(&y, "y[");
-    put_letters(&y, 0, n);
+    put_ivars(&y, 0, n);
     text_put(out, "] -> %s] |", y.at);
     for (int d = 0, i = 0; d < n; d++)
-        text_put(out, " #%s=%lld;", letter(d), (long long)(d == a1 || d == a2 ? size : in->shape[i++]));
-    text_put(out, " | | %s] = where([%s+(%lld)==%s], x[", y.at, letter(a1), (long long)k, letter(a2));
+        text_put(out, " #%s=%lld;", ivar(d), (long long)(d == a1 || d == a2 ? size : in->shape[i++]));
+    text_put(out, " | | %s] = where([%s+(%lld)==%s], x[", y.at, ivar(a1), (long long)k, ivar(a2));
     for (int d = 0; d < n; d++)
-        if (d != a1 && d != a2) text_put(out, " %s", letter(d));
-    text_put(out, " %s", letter(k < 0 ? a2 : a1));
+        if (d != a1 && d != a2) text_put(out, " %s", ivar(d));
+    text_put(out, " %s", ivar(k < 0 ? a2 : a1));
     text_put(out, "]:0, 0)");
     return SOL_OK;
 }
 
-/* -- blocks of pixels: C, H, W are the last three dimensions; letters 0.. are the leading ones */
+/* -- blocks of pixels: C, H, W are the last three dimensions; index variables 0.. are the leading ones */
 
 BUILDER(build_pixel_shuffle)
 {
@@ -99,16 +99,16 @@ BUILDER(build_pixel_shuffle)
     *h = up ? *h * r : *h / r;
     *w = up ? *w * r : *w / r;
     text_put(out, "x[");
-    put_letters(out, SOL_MAX_DIMS, n);
+    put_ivars(out, SOL_MAX_DIMS, n);
     text_put(out, "] -> y[");
-    put_letters(out, 0, n);
+    put_ivars(out, 0, n);
     text_put(out, "] |");
     put_sizes(out, 0, n, s);
     text_put(out, " | | y[");
-    put_letters(out, 0, n);
+    put_ivars(out, 0, n);
     text_put(out, "] = x[");
-    put_letters(out, 0, n - 3);
-    const char *C = letter(n - 3), *H = letter(n - 2), *W = letter(n - 1);
+    put_ivars(out, 0, n - 3);
+    const char *C = ivar(n - 3), *H = ivar(n - 2), *W = ivar(n - 1);
     long long b = (long long)r, groups = up ? *c : *c / (r * r);
     if (up && mode) /* channel = (C, row, column) */
         text_put(out, " %s*%lld+%s%%%lld*%lld+%s%%%lld %s//%lld %s//%lld]", C, b * b, H, b, b, W, b, H, b, W, b);
@@ -122,7 +122,7 @@ BUILDER(build_pixel_shuffle)
     return SOL_OK;
 }
 
-/* -- windows. Letters of the kernel follow those of the output. */
+/* -- windows. Index variables of the kernel follow those of the output. */
 
 struct windows {
     int rank; /* pixel dimensions */
@@ -162,7 +162,7 @@ static void put_digit(struct text *out, const char *e, int rank, const int64_t *
     if (i > 0 || e[1]) text_put(out, "%%%lld", (long long)sizes[i]);
 }
 
-/* y[N, C*K, L]: letters N, row R, column L */
+/* y[N, C*K, L]: index variables N, row R, column L */
 BUILDER(build_unfold)
 {
     (void)nin;
@@ -171,7 +171,7 @@ BUILDER(build_unfold)
     TRY(read_windows(arena_ctx(a), def, attrs, in->ndim - 2, in->shape + 2, &w));
     int64_t kernel = product(w.k, w.rank), columns = product(w.blocks, w.rank);
     text_put(out, "x[N M");
-    put_letters(out, SOL_MAX_DIMS, w.rank);
+    put_ivars(out, SOL_MAX_DIMS, w.rank);
     text_put(out, "] -> y[N R L] | #R=%lld; #L=%lld | | y[N R L] = x[N R//%lld",
              (long long)product((int64_t[]){in->shape[1], kernel}, 2), (long long)columns, (long long)kernel);
     for (int i = 0; i < w.rank; i++) {
@@ -239,15 +239,15 @@ BUILDER(build_windows)
     shape[axis] = (in->shape[axis] - size) / step + 1;
     shape[n] = size;
     text_put(out, "x[");
-    put_letters(out, SOL_MAX_DIMS + 1, n);
+    put_ivars(out, SOL_MAX_DIMS + 1, n);
     text_put(out, "] -> y[");
-    put_letters(out, 0, n + 1);
+    put_ivars(out, 0, n + 1);
     text_put(out, "] |");
     put_sizes(out, 0, n + 1, shape);
     text_put(out, " | | y[");
-    put_letters(out, 0, n + 1);
+    put_ivars(out, 0, n + 1);
     text_put(out, "] = x[");
-    for (int d = 0; d < n; d++) text_put(out, d == axis ? " %s*%lld+%s" : " %s", letter(d), (long long)step, letter(n));
+    for (int d = 0; d < n; d++) text_put(out, d == axis ? " %s*%lld+%s" : " %s", ivar(d), (long long)step, ivar(n));
     text_put(out, "]");
     return SOL_OK;
 }

@@ -1,11 +1,11 @@
-/* Definitions of average pools, whose divisor depends on the instance, and of adaptive pools. Letters are groups, so
- * one text serves any number of pixel dimensions. */
+/* Definitions of average pools, whose divisor depends on the instance, and of adaptive pools. Index variables are
+ * groups, so one text serves any number of pixel dimensions. */
 #include <string.h>
 
 #include "layers/build.h"
 
 /* Do all windows of the instance contain k elements that count? */
-static bool windows_full(const struct row_input *in, const struct attrs *attrs, int64_t *out_k)
+static bool windows_full(const struct opdef_input *in, const struct attrs *attrs, int64_t *out_k)
 {
     bool full = true;
     *out_k = 1;
@@ -43,7 +43,7 @@ BUILDER(build_avg_pool)
 
 /* -- adaptive: window P covers P*#Q//#P .. ((P+1)*#Q+#P-1)//#P */
 
-static sol_status adaptive(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in,
+static sol_status adaptive(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in,
                            const struct attrs *attrs, bool *out_even)
 {
     *out_even = true;

@@ -1,11 +1,11 @@
-/* Definitions of reductions over any axes, running reductions along one axis, and softmax. Input dimension i has letter
- * i; the output has the letters that are not reduced. */
+/* Definitions of reductions over any axes, running reductions along one axis, and softmax. Input dimension i has index
+ * variable i; the output has the index variables that are not reduced. */
 #include <math.h>
 #include <string.h>
 
 #include "layers/build.h"
 
-enum { ONES = 26 }; /* letters from here on have size 1: reduced axes that are kept */
+enum { ONES = 26 }; /* index variables from here on have size 1: reduced axes that are kept */
 
 struct parts {
     int ndim;
@@ -17,24 +17,24 @@ struct parts {
 static void put_input(struct text *out, const struct parts *p)
 {
     text_put(out, "x[");
-    put_letters(out, 0, p->ndim);
+    put_ivars(out, 0, p->ndim);
     text_put(out, "]");
 }
 
-/* The reduced letters. A scalar has none; it gets one of size 1. */
+/* The reduced index variables. A scalar has none; it gets one of size 1. */
 static void put_reduced(struct text *out, const struct parts *p)
 {
     for (int d = 0; d < p->ndim; d++)
-        if (p->reduced[d]) text_put(out, " %s", letter(d));
-    if (!p->ndim) text_put(out, " %s", letter(0));
+        if (p->reduced[d]) text_put(out, " %s", ivar(d));
+    if (!p->ndim) text_put(out, " %s", ivar(0));
 }
 
-/* The remaining letters: "[A C]", or with `keep` "[A B' C]" where B is reduced. */
+/* The remaining index variables: "[A C]", or with `keep` "[A B' C]" where B is reduced. */
 static void put_kept(struct text *out, const struct parts *p, bool keep)
 {
     text_put(out, "[");
     for (int d = 0; d < p->ndim; d++)
-        if (keep || !p->reduced[d]) text_put(out, " %s", letter(p->reduced[d] ? ONES + d : d));
+        if (keep || !p->reduced[d]) text_put(out, " %s", ivar(p->reduced[d] ? ONES + d : d));
     text_put(out, "]");
 }
 
@@ -51,14 +51,14 @@ static void put_head(struct text *out, const struct parts *p, const char *output
     }
     text_put(out, " |%s", p->ndim ? "" : " #A=1;");
     for (int d = 0; d < p->ndim; d++)
-        if (p->keep && p->reduced[d]) text_put(out, " #%s=1;", letter(ONES + d));
+        if (p->keep && p->reduced[d]) text_put(out, " #%s=1;", ivar(ONES + d));
     text_put(out, " | | ");
 }
 
 struct reduction {
-    const char *name, *outputs; /* the head; $ stands for the remaining letters */
-    /* $R letters reduced; $x $y the tensors; $p, $u, $v a pair and its tensors; $n elements, $s n/(n - correction), $c
-     * the attribute n, $i 1/n; $k what is kept, for the index of another output */
+    const char *name, *outputs; /* the head; $ stands for the remaining index variables */
+    /* $R index variables reduced; $x $y the tensors; $p, $u, $v a pair and its tensors; $n elements, $s n/(n -
+     * correction), $c the attribute n, $i 1/n; $k what is kept, for the index of another output */
     const char *stmts;
     bool needs_one; /* an empty reduction without an initial value has no result */
 };
@@ -144,7 +144,7 @@ BUILDER(build_reduce)
 }
 
 /* An axis of the input. A scalar has one axis, 0 or -1, that does not exist. */
-static sol_status one_axis(struct arena *a, const struct layer_def *def, const struct row_input *in,
+static sol_status one_axis(struct arena *a, const struct layer_def *def, const struct opdef_input *in,
                            const struct attrs *attrs, int *out_axis)
 {
     TRY(axis_attr(arena_ctx(a), def, attrs, "axis", MAX(in->ndim, 1), out_axis));
@@ -157,11 +157,11 @@ static void put_last_arg(struct text *out, const struct parts *p, int axis, bool
     put_head(out, p, "k:i64$");
     struct text kept = text_new(out->arena);
     put_kept(&kept, p, false);
-    text_put(out, "(m,r)%s = %s[%s] x[", kept.at, max ? "maxat" : "minat", letter(axis));
-    for (int d = 0; d < p->ndim; d++) text_put(out, d == axis ? " #%s-1-%s" : " %s", letter(d), letter(d));
+    text_put(out, "(m,r)%s = %s[%s] x[", kept.at, max ? "maxat" : "minat", ivar(axis));
+    for (int d = 0; d < p->ndim; d++) text_put(out, d == axis ? " #%s-1-%s" : " %s", ivar(d), ivar(d));
     text_put(out, "]; k");
     put_kept(out, p, p->keep);
-    text_put(out, " = #%s-1-r%s", letter(axis), kept.at);
+    text_put(out, " = #%s-1-r%s", ivar(axis), kept.at);
 }
 
 BUILDER(build_arg_reduce)
@@ -186,7 +186,7 @@ static void put_moved(struct text *out, char name, int ndim, int axis, int by)
 {
     text_put(out, "%c[", name);
     for (int d = 0; d < ndim; d++) {
-        text_put(out, " %s", letter(d));
+        text_put(out, " %s", ivar(d));
         if (d == axis && by) text_put(out, "%+d", by);
     }
     text_put(out, "]");

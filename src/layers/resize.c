@@ -2,7 +2,7 @@
  *
  * Every coordinate rule is x = (alpha*P + beta) / gamma with integers: scales are ratios of sizes, or given numbers as
  * the fraction with the smallest denominator. So the row is exact: an index is `num // gamma`, a weight `num % gamma /
- * gamma`, and both are tables or affine. Output dimension i has letter i, its taps letter TAPS + i. */
+ * gamma`, and both are tables or affine. Output dimension i has index variable i, its taps index variable TAPS + i. */
 #include <math.h>
 #include <string.h>
 
@@ -66,7 +66,7 @@ static struct fraction fraction_of(double v, int64_t most)
 
 static double list_real(const struct attrs *attrs, const char *name, int i, double otherwise)
 {
-    const struct row_attr *v = attrs_find(attrs, name);
+    const struct opdef_attr *v = attrs_find(attrs, name);
     if (!v || v->kind != ATTR_REAL || (v->n >= 0 && i >= v->n)) return otherwise;
     return v->reals[v->n < 0 ? 0 : i];
 }
@@ -145,7 +145,7 @@ static sol_status read_axis(struct sol_ctx *ctx, const struct layer_def *def, co
     return SOL_OK;
 }
 
-static sol_status read_resize(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in,
+static sol_status read_resize(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in,
                               const struct attrs *attrs, struct resize *r)
 {
     r->ndim = in->ndim;
@@ -184,8 +184,8 @@ static int64_t taps_of(const struct resize *r, int d)
 static const char *numerator(struct arena *a, const struct axis *x, int d)
 {
     if (!x->alpha) return arena_printf(a, "(%lld)", (long long)x->beta);
-    if (!x->beta) return arena_printf(a, "(%s*%lld)", letter(d), (long long)x->alpha);
-    return arena_printf(a, "(%s*%lld%+lld)", letter(d), (long long)x->alpha, (long long)x->beta);
+    if (!x->beta) return arena_printf(a, "(%s*%lld)", ivar(d), (long long)x->alpha);
+    return arena_printf(a, "(%s*%lld%+lld)", ivar(d), (long long)x->alpha, (long long)x->beta);
 }
 
 /* The index kept inside 0..n-1, where it can leave: an index is monotone in P, so its ends tell. `plus` is added to it.
@@ -230,7 +230,7 @@ static void put_taps(struct text *out, const struct resize *r, int d)
 {
     struct arena *a = out->arena;
     const struct axis *x = &r->axis[d];
-    const char *P = letter(d), *K = letter(TAPS + d), *num = numerator(a, x, d);
+    const char *P = ivar(d), *K = ivar(TAPS + d), *num = numerator(a, x, d);
     int64_t v0 = x->beta, v1 = x->alpha * (x->m - 1) + x->beta;
     int64_t low = floor_div(MIN(v0, v1), x->gamma), high = floor_div(MAX(v0, v1), x->gamma);
     int before = r->mode == CUBIC, behind = r->mode == CUBIC ? 2 : 1;
@@ -259,7 +259,7 @@ static void put_wide_taps(struct text *out, const struct resize *r, int d)
 {
     struct arena *a = out->arena;
     const struct axis *x = &r->axis[d];
-    const char *P = letter(d), *K = letter(TAPS + d), *num = numerator(a, x, d), *J = letter(TAPS + SOL_MAX_DIMS + d);
+    const char *P = ivar(d), *K = ivar(TAPS + d), *num = numerator(a, x, d), *J = ivar(TAPS + SOL_MAX_DIMS + d);
     const char *first = arena_printf(a, "(%s//%lld-%lld)", num, (long long)x->gamma, (long long)(x->support / 2));
     const char *weight[2], *taps[2] = {K, J};
     for (int i = 0; i < 2; i++) {
@@ -278,10 +278,10 @@ static void put_sizes_and_tables(struct text *out, const struct resize *r)
 {
     for (int d = 0; d < r->ndim; d++) {
         const struct axis *x = &r->axis[d];
-        text_put(out, " #%s=%lld;", letter(d), (long long)x->m);
+        text_put(out, " #%s=%lld;", ivar(d), (long long)x->m);
         if (x->plain || r->mode == NEAREST) continue;
-        text_put(out, " #%s=%lld;", letter(TAPS + d), (long long)taps_of(r, d));
-        if (x->support) text_put(out, " #%s=%lld;", letter(TAPS + SOL_MAX_DIMS + d), (long long)x->support);
+        text_put(out, " #%s=%lld;", ivar(TAPS + d), (long long)taps_of(r, d));
+        if (x->support) text_put(out, " #%s=%lld;", ivar(TAPS + SOL_MAX_DIMS + d), (long long)x->support);
     }
     text_put(out, " | ");
     for (int d = 0; r->mode != NEAREST && d < r->ndim; d++) {
@@ -315,20 +315,20 @@ static const char *nearest(struct arena *a, const struct resize *r)
 {
     struct text t = text_new(a);
     text_put(&t, "x[");
-    for (int d = 0; d < r->ndim; d++) text_put(&t, " %s", resampled(r, d) ? nearest_index(a, r, d) : letter(d));
+    for (int d = 0; d < r->ndim; d++) text_put(&t, " %s", resampled(r, d) ? nearest_index(a, r, d) : ivar(d));
     text_put(&t, "]");
     return t.at;
 }
 
-/* Dimension d of `from`, where those before it are done; `behind` is the first letter of those behind it. */
+/* Dimension d of `from`, where those before it are done; `behind` is the first index variable of those behind it. */
 static const char *along(struct arena *a, const struct resize *r, int d, const char *from, int behind)
 {
     struct text t = text_new(a);
-    const char *at = letter(d), *tap = letter(TAPS + d);
+    const char *at = ivar(d), *tap = ivar(TAPS + d);
     text_put(&t, "sum[%s] %s[", tap, from);
-    put_letters(&t, 0, d);
+    put_ivars(&t, 0, d);
     text_put(&t, " i%d[%s %s]", d, at, tap);
-    put_letters(&t, behind, r->ndim - d - 1);
+    put_ivars(&t, behind, r->ndim - d - 1);
     text_put(&t, "] * v%d[%s %s]", d, at, tap);
     return t.at;
 }
@@ -354,12 +354,12 @@ static const char *together(struct arena *a, const struct resize *r)
     struct text taps = text_new(a), index = text_new(a), weights = text_new(a);
     for (int d = 0; d < r->ndim; d++) {
         if (!resampled(r, d)) {
-            text_put(&index, " %s", letter(d));
+            text_put(&index, " %s", ivar(d));
             continue;
         }
-        text_put(&taps, " %s", letter(TAPS + d));
-        text_put(&index, " i%d[%s %s]", d, letter(d), letter(TAPS + d));
-        text_put(&weights, " * v%d[%s %s]", d, letter(d), letter(TAPS + d));
+        text_put(&taps, " %s", ivar(TAPS + d));
+        text_put(&index, " i%d[%s %s]", d, ivar(d), ivar(TAPS + d));
+        text_put(&weights, " * v%d[%s %s]", d, ivar(d), ivar(TAPS + d));
     }
     return arena_printf(a, "(sum[%s] x[%s]%s)", taps.at, index.at, weights.at);
 }
@@ -376,8 +376,8 @@ static const char *in_turn(struct text *out, const struct resize *r)
         const char *value = along(out->arena, r, d, from, INNER + d + 1);
         from = arena_printf(out->arena, "s%d", d);
         text_put(out, "%s[", from);
-        put_letters(out, 0, d + 1);
-        put_letters(out, INNER + d + 1, r->ndim - d - 1);
+        put_ivars(out, 0, d + 1);
+        put_ivars(out, INNER + d + 1, r->ndim - d - 1);
         text_put(out, "] = %s; ", value);
     }
     return arena_printf(out->arena, "(%s)", along(out->arena, r, last, from, last + 1));
@@ -397,15 +397,15 @@ BUILDER(build_resize)
     (void)nin;
     TRY(read_resize(arena_ctx(a), def, in, attrs, &r));
     text_put(out, "x[");
-    put_letters(out, INNER, r.ndim);
+    put_ivars(out, INNER, r.ndim);
     text_put(out, "] -> y[");
-    put_letters(out, 0, r.ndim);
+    put_ivars(out, 0, r.ndim);
     text_put(out, "] |");
     put_sizes_and_tables(out, &r);
     text_put(out, " | ");
     const char *v = value(out, &r);
     text_put(out, "y[");
-    put_letters(out, 0, r.ndim);
+    put_ivars(out, 0, r.ndim);
     text_put(out, "] = ");
     if (r.coord == TF_CROP_AND_RESIZE)
         put_outside(out, &r, v, attrs_real(attrs, "v", 0), in->dtype);

@@ -6,10 +6,10 @@
 
 #define MODES "none|add|mul|max|min"
 
-/* -- what all of them are: a walk over u, in alone_scatter.c */
+/* -- what all of them are: a walk over u, in reference_scatter.c */
 
 /* Input u holds what is joined with x. */
-static sol_status joinable(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in, int u,
+static sol_status joinable(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in, int u,
                            const struct attrs *attrs)
 {
     int mode;
@@ -17,7 +17,7 @@ static sol_status joinable(struct sol_ctx *ctx, const struct layer_def *def, con
     if (in[0].dtype != in[u].dtype)
         return ctx_fail(ctx, SOL_ERR_INVALID, "%s: u: expected type %s as x, got %s", def->name, type_name(in[0].dtype),
                         type_name(in[u].dtype));
-    if (mode != ALONE_NONE && (in[0].dtype == SOL_F16 || in[0].dtype == SOL_BF16))
+    if (mode != REFERENCE_NONE && (in[0].dtype == SOL_F16 || in[0].dtype == SOL_BF16))
         return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "%s: type %s is not supported yet", def->name,
                         type_name(in[0].dtype));
     return SOL_OK;
@@ -32,7 +32,7 @@ static int mode_of(const struct sol_layer *l)
     return i;
 }
 
-static sol_status integers(struct sol_ctx *ctx, const struct layer_def *def, const struct row_input *in, int i)
+static sol_status integers(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in, int i)
 {
     const struct dtype_def *t = dtype_def(in[i].dtype);
     if (!t->is_float && !t->is_bool) return SOL_OK;
@@ -45,32 +45,33 @@ static void row_major(const struct sol_tensor *t, int64_t *stride)
     for (int d = t->ndim - 1; d >= 0; s *= t->dim[d].size, d--) stride[d] = s;
 }
 
-static void describe(const struct sol_layer *l, int values, int ndim, const int64_t *shape, struct alone *out)
+static void describe(const struct sol_layer *l, int values, int ndim, const int64_t *shape, struct reference *out)
 {
     const struct sol_tensor *x = l->in[0];
-    *out = (struct alone){.kind = &alone_scatter,
-                          .type = alone_type((enum sol_dtype)x->dtype),
-                          .bytes = dtype_def((enum sol_dtype)x->dtype)->bytes,
-                          .nin = l->nin,
-                          .mode = mode_of(l),
-                          .values = values,
-                          .ndim = ndim,
-                          .elements = tensor_elements(x)};
+    *out = (struct reference){.kind = &reference_scatter,
+                              .type = reference_type((enum sol_dtype)x->dtype),
+                              .bytes = dtype_def((enum sol_dtype)x->dtype)->bytes,
+                              .nin = l->nin,
+                              .mode = mode_of(l),
+                              .values = values,
+                              .ndim = ndim,
+                              .elements = tensor_elements(x)};
     for (int d = 0; d < ndim; d++) out->shape[d] = shape[d];
 }
 
 /* Indices of input i along an axis of x. */
-static struct alone_index *indices(struct arena *a, const struct sol_layer *l, int i, int axis, struct alone *out)
+static struct reference_index *indices(struct arena *a, const struct sol_layer *l, int i, int axis,
+                                       struct reference *out)
 {
     const struct sol_tensor *x = l->in[0];
     int64_t stride[SOL_MAX_DIMS];
-    if (!out->index) out->index = NEW_ARRAY(a, struct alone_index, SOL_MAX_DIMS);
-    struct alone_index *index = (struct alone_index *)(uintptr_t)out->index + out->nindex++;
+    if (!out->index) out->index = NEW_ARRAY(a, struct reference_index, SOL_MAX_DIMS);
+    struct reference_index *index = (struct reference_index *)(uintptr_t)out->index + out->nindex++;
     row_major(x, stride);
-    *index = (struct alone_index){.input = i,
-                                  .type = alone_type((enum sol_dtype)l->in[i]->dtype),
-                                  .limit = x->ndim ? x->dim[axis].size : 1,
-                                  .step = x->ndim ? stride[axis] : 1};
+    *index = (struct reference_index){.input = i,
+                                      .type = reference_type((enum sol_dtype)l->in[i]->dtype),
+                                      .limit = x->ndim ? x->dim[axis].size : 1,
+                                      .step = x->ndim ? stride[axis] : 1};
     return index;
 }
 
@@ -152,7 +153,7 @@ OPAQUE_DESCRIBE(describe_scatter_nd)
     row_major(x, xs);
     for (int d = lead; d < u->ndim; d++) out->to[d] = xs[d - lead + k];
     for (int n = 0; n < k; n++) {
-        struct alone_index *index = indices(a, l, 1, n, out);
+        struct reference_index *index = indices(a, l, 1, n, out);
         index->offset = n;
         for (int d = 0; d < lead; d++) index->stride[d] = own[d];
     }
@@ -167,18 +168,18 @@ struct put {
 };
 
 /* `size(input, d)` of inputs in both forms: row_input while shapes are made, tensors while it runs. */
-static int64_t size_of(const struct row_input *in, const struct sol_layer *l, int i, int d)
+static int64_t size_of(const struct opdef_input *in, const struct sol_layer *l, int i, int d)
 {
     return in ? in[i].shape[d] : l->in[i]->dim[d].size;
 }
 
-static int rank_in(const struct row_input *in, const struct sol_layer *l, int i)
+static int rank_in(const struct opdef_input *in, const struct sol_layer *l, int i)
 {
     return in ? in[i].ndim : l->in[i]->ndim;
 }
 
 /* False if sizes do not go together. */
-static bool put_shape(const struct row_input *in, const struct sol_layer *l, const struct attrs *attrs, int count,
+static bool put_shape(const struct opdef_input *in, const struct sol_layer *l, const struct attrs *attrs, int count,
                       struct put *p)
 {
     int n = rank_in(in, l, 0), at[SOL_MAX_DIMS];

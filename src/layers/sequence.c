@@ -8,11 +8,11 @@
 
 /* -- attention: scores s, their largest m and sum of exponentials z, weights p, y = p v / z */
 
-enum { TEN = 10, OWN = 24 }; /* letters: leading dimensions 0.., T S D E, broadcast ones in heads */
-#define LT letter(TEN)
-#define LS letter(TEN + 1)
-#define LD letter(TEN + 2)
-#define LE letter(TEN + 3)
+enum { TEN = 10, OWN = 24 }; /* index variables: leading dimensions 0.., T S D E, broadcast ones in heads */
+#define LT ivar(TEN)
+#define LS ivar(TEN + 1)
+#define LD ivar(TEN + 2)
+#define LE ivar(TEN + 3)
 
 struct attention {
     int lead; /* leading dimensions of the result */
@@ -22,8 +22,8 @@ struct attention {
     double scale;
 };
 
-static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct row_input *in,
-                                 const struct attrs *attrs, struct attention *t)
+static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *def, int nin,
+                                 const struct opdef_input *in, const struct attrs *attrs, struct attention *t)
 {
     t->mask = nin > 3 && !in[3].missing;
     t->causal = attrs_int(attrs, "causal", 0, 0) != 0;
@@ -54,25 +54,25 @@ static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *de
     return SOL_OK;
 }
 
-/* "q[A B T D]" with the leading letters of the result where the sizes agree. */
-static void put_lead(struct text *out, const struct attention *t, const struct row_input *in, bool head, int own)
+/* "q[A B T D]" with the leading index variables of the result where the sizes agree. */
+static void put_lead(struct text *out, const struct attention *t, const struct opdef_input *in, bool head, int own)
 {
     int n = in->ndim - 2;
     for (int d = 0; d < n; d++) {
         int at = t->lead - n + d;
         int64_t size = in->shape[d];
         if (size == t->size[at])
-            text_put(out, " %s", letter(at));
+            text_put(out, " %s", ivar(at));
         else if (head)
-            text_put(out, " %s", letter(OWN + own * 2 + (d == n - 1)));
+            text_put(out, " %s", ivar(OWN + own * 2 + (d == n - 1)));
         else if (size == 1)
             text_put(out, " 0");
         else
-            text_put(out, " %s//%lld", letter(at), (long long)(t->size[at] / size));
+            text_put(out, " %s//%lld", ivar(at), (long long)(t->size[at] / size));
     }
 }
 
-static const char *operand(struct arena *a, const struct attention *t, const char *name, const struct row_input *in,
+static const char *operand(struct arena *a, const struct attention *t, const char *name, const struct opdef_input *in,
                            int own, bool head, const char *row, const char *column)
 {
     struct text out = text_new(a);
@@ -82,16 +82,16 @@ static const char *operand(struct arena *a, const struct attention *t, const cha
     return out.at;
 }
 
-static void put_mask_head(struct text *out, const struct attention *t, const struct row_input *in)
+static void put_mask_head(struct text *out, const struct attention *t, const struct opdef_input *in)
 {
     if (!t->mask) return;
     bool row = in->shape[in->ndim - 2] == 1, column = in->shape[in->ndim - 1] == 1;
     const char *name = t->mask_bool ? "w:bool" : "w:float";
     text_put(out, " %s",
-             operand(out->arena, t, name, in, 3, true, row ? letter(OWN + 8) : LT, column ? letter(OWN + 9) : LS));
+             operand(out->arena, t, name, in, 3, true, row ? ivar(OWN + 8) : LT, column ? ivar(OWN + 9) : LS));
 }
 
-static void put_scores(struct text *out, const struct attention *t, const struct row_input *in, const char *at)
+static void put_scores(struct text *out, const struct attention *t, const struct opdef_input *in, const char *at)
 {
     struct arena *a = out->arena;
     text_put(out, "s[%s %s %s] = (sum[%s] %s * %s) * ", at, LT, LS, LD, operand(a, t, "q", &in[0], 0, false, LT, LD),
@@ -111,7 +111,7 @@ BUILDER(build_attention)
     struct attention t = {0};
     TRY(read_attention(arena_ctx(a), def, nin, in, attrs, &t));
     struct text lead = text_new(a);
-    put_letters(&lead, 0, t.lead);
+    put_ivars(&lead, 0, t.lead);
     const char *at = lead.at, *guard = t.causal ? arena_printf(a, " | %s<=%s", LS, LT) : "";
     text_put(out, "%s %s %s", operand(a, &t, "q:float", &in[0], 0, true, LT, LD),
              operand(a, &t, "k:float", &in[1], 1, true, LS, LD), operand(a, &t, "v:float", &in[2], 2, true, LS, LE));
@@ -139,12 +139,12 @@ BUILDER(build_attention)
 struct recurrent {
     int gates;
     bool b, e, h0, c0, p, l;
-    const char *own;    /* letter of what is handed on: H or P */
+    const char *own;    /* index variable of what is handed on: H or P */
     const char *before; /* "T-1" or "T+1" */
     const char *last;   /* index of the last step */
 };
 
-static sol_status read_recurrent(struct arena *a, const struct layer_def *def, int nin, const struct row_input *in,
+static sol_status read_recurrent(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                                  const struct attrs *attrs, int gates, struct recurrent *r)
 {
     struct sol_ctx *ctx = arena_ctx(a);
@@ -203,8 +203,8 @@ static sol_status gate_order(struct sol_ctx *ctx, const struct layer_def *def, c
     for (int i = 0; gates[i]; i++) {
         const char *at = strchr(order, gates[i]);
         if (!at || strlen(order) != strlen(gates))
-            return ctx_fail(ctx, SOL_ERR_INVALID, "%s: order: expected the letters %s, got '%s'", def->name, gates,
-                            order);
+            return ctx_fail(ctx, SOL_ERR_INVALID, "%s: order: expected the index variables %s, got '%s'", def->name,
+                            gates, order);
         out_at[i] = (int)(at - order);
     }
     return SOL_OK;

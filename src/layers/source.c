@@ -15,11 +15,11 @@ BUILDER(build_fill)
         return ctx_fail(arena_ctx(a), SOL_ERR_UNSUPPORTED, "%s: expected at most %d sizes", def->name, SOL_MAX_DIMS);
     for (int d = 0; d < n; d++) shape[d] = attrs_int(attrs, "shape", d, 0);
     text_put(out, "-> y:%s[", type_name(t));
-    put_letters(out, 0, n);
+    put_ivars(out, 0, n);
     text_put(out, "] |");
     put_sizes(out, 0, n, shape);
     text_put(out, " | | y[");
-    put_letters(out, 0, n);
+    put_ivars(out, 0, n);
     text_put(out, "] = ");
     put_value(out, attrs_real(attrs, "v", 0), t);
     return SOL_OK;
@@ -55,7 +55,7 @@ struct loss {
 };
 enum { LOSS_NONE, LOSS_SUM, LOSS_MEAN };
 
-static sol_status read_loss(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct row_input *in,
+static sol_status read_loss(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct opdef_input *in,
                             const struct attrs *attrs, struct loss *l)
 {
     TRY(word_attr(ctx, def, attrs, "mode", "none|sum|mean", &l->mode));

@@ -18,7 +18,7 @@ static sol_status by_channel(struct sol_graph *g, struct sol_layer *l, struct so
     int64_t shape[SOL_MAX_DIMS];
     int n = l->in[0]->ndim - 1;
     for (int d = 0; d < n; d++) shape[d] = d ? 1 : v->dim[0].size;
-    struct row_attr a = {.name = "shape", .kind = ATTR_INT, .n = n, .ints = shape};
+    struct opdef_attr a = {.name = "shape", .kind = ATTR_INT, .n = n, .ints = shape};
     struct attrs attrs = {1, &a};
     return pass_add(g, l, l, &(struct new_layer){.kind = "Reshape", .nin = 1, .in = &v, .attrs = &attrs}, out_t);
 }

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static void put_attr(struct text *t, const struct row_attr *a)
+static void put_attr(struct text *t, const struct opdef_attr *a)
 {
     text_put(t, " %s/%d/%d=", a->name, a->kind, a->n);
     int n = a->n < 0 ? 1 : a->n;

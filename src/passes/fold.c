@@ -18,7 +18,7 @@ static bool foldable(const struct sol_layer *l)
     }
     for (int i = 0; i < l->nout; i++) out += tensor_elements(l->out[i]);
     double work = 1;
-    for (int i = 0; i < l->loops->letters.n; i++) work *= (double)l->loops->letters.at[i].size;
+    for (int i = 0; i < l->loops->ivars.n; i++) work *= (double)l->loops->ivars.at[i].size;
     return in && (out <= FOLD_SMALL || out <= 2 * in) && work < FOLD_WORK;
 }
 

@@ -41,7 +41,7 @@ static sol_status reshaped(struct sol_graph *g, struct sol_layer *at, struct sol
 {
     int64_t shape[SOL_MAX_DIMS];
     for (int d = 0; d < ndim; d++) shape[d] = d == dim ? tensor_elements(v) : 1;
-    struct row_attr a = {.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape};
+    struct opdef_attr a = {.name = "shape", .kind = ATTR_INT, .n = ndim, .ints = shape};
     struct attrs attrs = {1, &a};
     return pass_add(g, at, at, &(struct new_layer){.kind = "Reshape", .nin = 1, .in = &v, .attrs = &attrs}, out_t);
 }
@@ -54,7 +54,7 @@ static sol_status spread(struct sol_graph *g, struct sol_layer *at, struct sol_t
     TRY(reshaped(g, at, v, 1, 0, &t));
     *out_t = t;
     if (t->dim[0].size == n) return SOL_OK;
-    struct row_attr a = {.name = "shape", .kind = ATTR_INT, .n = 1, .ints = &n};
+    struct opdef_attr a = {.name = "shape", .kind = ATTR_INT, .n = 1, .ints = &n};
     struct attrs attrs = {1, &a};
     return pass_add(g, at, at, &(struct new_layer){.kind = "Expand", .nin = 1, .in = &t, .attrs = &attrs}, out_t);
 }

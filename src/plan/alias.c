@@ -6,23 +6,22 @@
 /* Is u nothing but `y[.. X+at ..] = x[.. X ..]`? */
 static bool is_part(const struct unit *u, int64_t *out_at)
 {
-    const struct loops *l = u->loops;
-    if (u->opaque || l->stmts.n != 1 || l->stmts.at[0].nout != 1) return false;
-    const struct loops_stmt *s = &l->stmts.at[0];
-    const struct ex *v = &l->ex.at[s->value];
+    const struct loops *loops = u->loops;
+    if (u->opaque || loops->stmts.n != 1 || loops->stmts.at[0].nout != 1) return false;
+    const struct loops_stmt *s = &loops->stmts.at[0];
+    const struct ex *v = &loops->ex.at[s->value];
     if (v->kind != EX_READ || v->b) return false;
-    const struct loops_tensor *y = &l->tensors.at[s->out[0]], *x = &l->tensors.at[v->tensor];
+    const struct loops_tensor *y = &loops->tensors.at[s->out[0]], *x = &loops->tensors.at[v->tensor];
     if (!x->user || y->dtype != x->dtype || y->ndim != x->ndim) return false;
     int d = 0, parts = 0;
     uint64_t seen = 0;
-    for (int32_t w = s->index, r = v->a; w && r; w = l->ex.at[w].next, r = l->ex.at[r].next, d++) {
+    for (int32_t w = s->index, r = v->a; w && r; w = loops->ex.at[w].next, r = loops->ex.at[r].next, d++) {
         struct affine f, e;
-        if (!ex_affine(l, w, &f) || !ex_affine(l, r, &e) || e.c || e.n > 1 || f.n != e.n) return false;
-        if (f.n && (f.letter[0] != e.letter[0] || f.coef[0] != 1 || e.coef[0] != 1 || seen >> f.letter[0] & 1))
-            return false;
-        int64_t size = f.n ? l->letters.at[f.letter[0]].size : 1;
+        if (!ex_affine(loops, w, &f) || !ex_affine(loops, r, &e) || e.c || e.n > 1 || f.n != e.n) return false;
+        if (f.n && (f.ivar[0] != e.ivar[0] || f.coef[0] != 1 || e.coef[0] != 1 || seen >> f.ivar[0] & 1)) return false;
+        int64_t size = f.n ? loops->ivars.at[f.ivar[0]].size : 1;
         if (size != x->shape[d]) return false;
-        if (f.n) seen |= UINT64_C(1) << f.letter[0];
+        if (f.n) seen |= UINT64_C(1) << f.ivar[0];
         out_at[d] = f.c;
         parts += y->shape[d] != x->shape[d];
     }
@@ -31,25 +30,25 @@ static bool is_part(const struct unit *u, int64_t *out_at)
 
 static struct sol_tensor *part_of(const struct unit *u)
 {
-    const struct loops *l = u->loops;
-    return l->tensors.at[l->ex.at[l->stmts.at[0].value].tensor].user;
+    const struct loops *loops = u->loops;
+    return loops->tensors.at[loops->ex.at[loops->stmts.at[0].value].tensor].user;
 }
 
-static bool may_move(const struct store *x, const struct store *y)
+static bool may_move(const struct allocation *x, const struct allocation *y)
 {
     if (x->t->role != TENSOR_VALUE || x->root != x->t || x->output || x->program != y->program) return false;
     return x->writers && !x->opaque;
 }
 
 /* Do all parts of y already lie side by side, in its order, in one tensor? Then y is a part of that one. */
-static bool alias_whole(struct plan *p, int from, int to, struct store *y)
+static bool alias_whole(struct plan *p, int from, int to, struct allocation *y)
 {
     struct sol_tensor *root = NULL;
     int64_t base[SOL_MAX_DIMS] = {0};
     for (int i = from; i < to; i++) {
         int64_t at[SOL_MAX_DIMS];
         if (!is_part(p->units.at[i], at)) return false;
-        struct store *x = plan_store(p, part_of(p->units.at[i]));
+        struct allocation *x = plan_allocation(p, part_of(p->units.at[i]));
         if (x->root == x->t || (root && x->root != root)) return false;
         for (int d = 0; d < y->t->ndim; d++) {
             if (root && x->alias_at[d] - at[d] != base[d]) return false;
@@ -65,12 +64,12 @@ static bool alias_whole(struct plan *p, int from, int to, struct store *y)
     return true;
 }
 
-static void alias_parts(struct plan *p, int from, int to, struct store *y)
+static void alias_parts(struct plan *p, int from, int to, struct allocation *y)
 {
     for (int i = from; i < to; i++) {
         int64_t at[SOL_MAX_DIMS];
         if (!is_part(p->units.at[i], at)) continue;
-        struct store *x = plan_store(p, part_of(p->units.at[i]));
+        struct allocation *x = plan_allocation(p, part_of(p->units.at[i]));
         if (!may_move(x, y)) continue;
         x->root = y->t;
         for (int d = 0; d < y->t->ndim; d++) x->alias_at[d] = at[d];
@@ -84,10 +83,10 @@ static struct sol_tensor *written(const struct unit *u)
 }
 
 /* Follows chains, so that a root is its own root. */
-static void flatten(struct plan *p, struct store *s)
+static void flatten(struct plan *p, struct allocation *s)
 {
     while (s->root != s->t) {
-        struct store *r = plan_store(p, s->root);
+        struct allocation *r = plan_allocation(p, s->root);
         if (r->root == r->t) return;
         for (int d = 0; d < s->t->ndim; d++) s->alias_at[d] += r->alias_at[d];
         s->root = r->root;
@@ -101,12 +100,12 @@ sol_status plan_alias(struct plan *p)
         int from = to - 1;
         while (t && from > 0 && written(p->units.at[from - 1]) == t) from--;
         if (t && t->role == TENSOR_VALUE) {
-            struct store *y = plan_store(p, t);
+            struct allocation *y = plan_allocation(p, t);
             if (!y->output && (y->root != y->t || !alias_whole(p, from, to, y))) alias_parts(p, from, to, y);
         }
         to = from;
     }
-    for (int i = 0; i < p->nstores; i++)
-        if (p->stores[i].t) flatten(p, &p->stores[i]);
+    for (int i = 0; i < p->nallocations; i++)
+        if (p->allocations[i].t) flatten(p, &p->allocations[i]);
     return ctx_check(p->ctx);
 }

@@ -4,11 +4,11 @@
  *   expand 1x1 ─ ring of rows ─▶ depthwise 3x3 ─ one row ─▶ project 1x1
  *
  * What others read, too, lies in memory all the same, and the next stage finds it in the cache: sums over it
- * (partial.c).
+ * (split_reduction.c).
  *
- * A stage is its unit's loops cut along the shared letter (slice.c): a cluster of its own, for which any solver prints
- * a kernel. So no solver knows of bands, and bands know of no solver. Whether it pays is a question of cost: what the
- * tensors in between would have moved through memory, against the work of smaller kernels. */
+ * A stage is its unit's loops cut along the shared index variable (slice.c): a cluster of its own, for which any solver
+ * prints a kernel. So no solver knows of bands, and bands know of no solver. Whether it pays is a question of cost:
+ * what the tensors in between would have moved through memory, against the work of smaller kernels. */
 #include "plan/band.h"
 
 #include <math.h>
@@ -23,27 +23,27 @@
 #define GAIN 0.02          /* of the time of the parts that must be saved */
 #define CACHE_SHARE 0.6    /* of a core's L2 that rings may take */
 
-static const struct loops_stmt *writer(const struct loops *l, int tensor)
+static const struct loops_stmt *writer(const struct loops *loops, int tensor)
 {
-    for (int i = 0; i < l->stmts.n; i++)
-        for (int o = 0; o < l->stmts.at[i].nout; o++)
-            if (l->stmts.at[i].out[o] == tensor) return &l->stmts.at[i];
+    for (int i = 0; i < loops->stmts.n; i++)
+        for (int o = 0; o < loops->stmts.at[i].nout; o++)
+            if (loops->stmts.at[i].out[o] == tensor) return &loops->stmts.at[i];
     return NULL;
 }
 
-static int tensor_of(const struct loops *l, const struct sol_tensor *t)
+static int tensor_of(const struct loops *loops, const struct sol_tensor *t)
 {
-    for (int i = 0; i < l->tensors.n; i++)
-        if (l->tensors.at[i].user == t) return i;
+    for (int i = 0; i < loops->tensors.n; i++)
+        if (loops->tensors.at[i].user == t) return i;
     return -1;
 }
 
-/* The letter that tensor's dimension d is written by; -1: not a plain letter. */
-static int written_letter(const struct loops *l, int tensor, int d)
+/* The index variable that tensor's dimension d is written by; -1: not a plain index variable. */
+static int written_ivar(const struct loops *loops, int tensor, int d)
 {
-    const struct loops_stmt *s = writer(l, tensor);
-    int32_t node = s ? ex_nth(l, s->index, d) : 0;
-    return node && l->ex.at[node].kind == EX_LETTER ? l->ex.at[node].tensor : -1;
+    const struct loops_stmt *s = writer(loops, tensor);
+    int32_t node = s ? ex_nth(loops, s->index, d) : 0;
+    return node && loops->ex.at[node].kind == EX_IVAR ? loops->ex.at[node].tensor : -1;
 }
 
 struct reader {
@@ -59,16 +59,16 @@ static void reader_visit(void *user, int32_t node)
     if (e->kind == EX_READ && e->tensor == r->tensor && !r->first) r->first = e->a;
 }
 
-/* The letter of the reading statement that moves along dimension d of the tensor; -1: none. */
-static int read_letter(const struct loops *l, int tensor, int d)
+/* The index variable of the reading statement that moves along dimension d of the tensor; -1: none. */
+static int read_ivar(const struct loops *loops, int tensor, int d)
 {
-    for (int i = 0; i < l->stmts.n; i++) {
-        struct reader r = {.l = l, .tensor = tensor};
-        ex_walk(l, l->stmts.at[i].value, reader_visit, &r);
+    for (int i = 0; i < loops->stmts.n; i++) {
+        struct reader r = {.l = loops, .tensor = tensor};
+        ex_walk(loops, loops->stmts.at[i].value, reader_visit, &r);
         struct affine f;
-        if (!r.first || !ex_affine(l, ex_nth(l, r.first, d), &f)) continue;
+        if (!r.first || !ex_affine(loops, ex_nth(loops, r.first, d), &f)) continue;
         for (int k = 0; k < f.n; k++)
-            if (stmt_letters(l, &l->stmts.at[i]) >> f.letter[k] & 1) return f.letter[k];
+            if (stmt_ivars(loops, &loops->stmts.at[i]) >> f.ivar[k] & 1) return f.ivar[k];
     }
     return -1;
 }
@@ -76,7 +76,7 @@ static int read_letter(const struct loops *l, int tensor, int d)
 /* -- making a chain */
 
 /* The dimension of t that is over images: in front of dimension `dim` in memory and not of size 1. -2: several. */
-static int image_dim(const struct store *s, int dim)
+static int image_dim(const struct allocation *s, int dim)
 {
     int found = -1;
     for (int i = 0; i < s->t->ndim; i++) {
@@ -88,7 +88,7 @@ static int image_dim(const struct store *s, int dim)
     return found;
 }
 
-static void ring_memory(const struct store *s, struct stage *st, int tensor, int dim, int image, bool blocks)
+static void ring_memory(const struct allocation *s, struct stage *st, int tensor, int dim, int image, bool blocks)
 {
     struct memory *m = &st->memory[tensor];
     int64_t stride = 1, origin = 0;
@@ -112,31 +112,31 @@ static void ring_memory(const struct store *s, struct stage *st, int tensor, int
     st->row_origin = origin * bytes;
 }
 
-/* Cuts a stage along its letters: images first, then rows. */
+/* Cuts a stage along its index variables: images first, then rows. */
 static bool cut(struct plan *p, struct stage *st)
 {
     int n = st->whole->tensors.n + 1;
-    const struct loops *l = st->whole;
+    const struct loops *loops = st->whole;
     struct memory *memory = st->u->memory;
-    int letter = st->letter;
+    int ivar = st->ivar;
     double nothing;
     if (st->image >= 0) {
         st->image_op = NEW_ARRAY(p->arena, struct slice_operand, n);
         struct memory *one = NEW_ARRAY(p->arena, struct memory, n);
-        l = loops_slice(p->arena, l, memory, st->image, st->in, st->image_op, one, &nothing);
-        if (!l) return false;
-        for (int i = 0; i < l->tensors.n; i++) /* what is packed once would be packed for image 0 */
+        loops = loops_slice(p->arena, loops, memory, st->image, st->in, st->image_op, one, &nothing);
+        if (!loops) return false;
+        for (int i = 0; i < loops->tensors.n; i++) /* what is packed once would be packed for image 0 */
             if (st->image_op[i].coef) one[i].constant = false;
         memory = one;
-        letter -= letter > st->image;
+        ivar -= ivar > st->image;
     }
     st->op = NEW_ARRAY(p->arena, struct slice_operand, n);
     st->memory = NEW_ARRAY(p->arena, struct memory, n);
-    st->sub = loops_slice(p->arena, l, memory, letter, st->in, st->op, st->memory, &st->fill);
+    st->sub = loops_slice(p->arena, loops, memory, ivar, st->in, st->op, st->memory, &st->fill);
     return st->sub != NULL;
 }
 
-/* How many values of a letter of this size are a step: a divisor. 0: there is none. */
+/* How many values of an index variable of this size are a step: a divisor. 0: there is none. */
 static int64_t step_of(struct plan *p, enum band_kind kind, const struct sol_tensor *t, int dim)
 {
     const int lanes = target_lanes(p->target, 4); /* blocks of less than whole vectors took up to twice as long */
@@ -147,48 +147,46 @@ static int64_t step_of(struct plan *p, enum band_kind kind, const struct sol_ten
     return by < lanes || by == size ? 0 : by;
 }
 
-static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int letter, int image, int64_t by, int in,
+static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int ivar, int image, int64_t by, int in,
                         int out)
 {
-    *st = (struct stage){.u = u, .whole = u->loops, .letter = letter, .image = image, .in = in, .out = out};
-    st->own_letter = letter;
+    *st = (struct stage){.u = u, .whole = u->loops, .ivar = ivar, .image = image, .in = in, .out = out};
+    st->own_ivar = ivar;
     st->own_image = image;
     st->by = by;
-    if (letter < 0 || !by) return false;
+    if (ivar < 0 || !by) return false;
     if (by > 1) {
         int outer;
-        if (u->loops->letters.at[letter].size % by) return false;
-        st->whole = loops_split(p->arena, u->loops, letter, by, &outer);
-        st->letter = outer;
-        if (image > letter) st->image++;
+        if (u->loops->ivars.at[ivar].size % by) return false;
+        st->whole = loops_split(p->arena, u->loops, ivar, by, &outer);
+        st->ivar = outer;
+        if (image > ivar) st->image++;
     }
-    st->rows = st->whole->letters.at[st->letter].size;
+    st->rows = st->whole->ivars.at[st->ivar].size;
     return cut(p, st);
 }
 
 /* The producer of t, and the unit that reads it, cut along dimension `dim` of t. `kept`: t lies in memory all the same.
  */
-static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b, const struct store *s, int dim,
+static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b, const struct allocation *s, int dim,
                  enum band_kind kind, bool kept)
 {
     int image = image_dim(s, dim), ta = tensor_of(a->loops, s->t), tb = tensor_of(b->loops, s->t);
     if (image == -2 || ta < 0 || tb < 0 || c->n >= BAND_MAX_STAGES) return false;
-    int ia = image < 0 ? -1 : written_letter(a->loops, ta, image),
-        ib = image < 0 ? -1 : read_letter(b->loops, tb, image);
-    if (image >= 0 && (ia < 0 || ib < 0 || a->loops->letters.at[ia].size != b->loops->letters.at[ib].size))
-        return false;
+    int ia = image < 0 ? -1 : written_ivar(a->loops, ta, image), ib = image < 0 ? -1 : read_ivar(b->loops, tb, image);
+    if (image >= 0 && (ia < 0 || ib < 0 || a->loops->ivars.at[ia].size != b->loops->ivars.at[ib].size)) return false;
     struct stage *first = &c->stage[MAX(c->n - 1, 0)], *second = first + 1;
     const int64_t by = step_of(p, kind, s->t, dim);
     if (c->n == 0) {
-        if (!begin_stage(p, first, a, written_letter(a->loops, ta, dim), ia, by, -1, ta)) return false;
+        if (!begin_stage(p, first, a, written_ivar(a->loops, ta, dim), ia, by, -1, ta)) return false;
         c->n = 1;
     } else {
-        const int letter = written_letter(a->loops, ta, dim);
-        if (first->by != by || letter != first->own_letter || ia != first->own_image) return false;
+        const int ivar = written_ivar(a->loops, ta, dim);
+        if (first->by != by || ivar != first->own_ivar || ia != first->own_image) return false;
         first->out = ta;
     }
-    const bool blocks = kind == BAND_BLOCKS && kept; /* that is what the sums' letter counts */
-    if (!begin_stage(p, second, b, read_letter(b->loops, tb, dim), ib, blocks ? 1 : by, tb, -1)) return false;
+    const bool blocks = kind == BAND_BLOCKS && kept; /* that is what the sums' index variable counts */
+    if (!begin_stage(p, second, b, read_ivar(b->loops, tb, dim), ib, blocks ? 1 : by, tb, -1)) return false;
     const struct slice_operand *w = &first->op[ta], *r = &second->op[tb];
     if (w->dim != dim || r->dim != dim || w->coef <= 0 || r->coef <= 0 || r->coef % w->coef || w->min) return false;
     if (image >= 0 && (first->image_op[ta].dim != image || second->image_op[tb].dim != image ||
@@ -208,7 +206,7 @@ static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b
         first->ring_rows = window == 1 ? 1 : window + MAX(8, 2 * second->step);
     }
     c->kind = kind;
-    c->images = image < 0 ? 1 : a->loops->letters.at[ia].size;
+    c->images = image < 0 ? 1 : a->loops->ivars.at[ia].size;
     c->n++;
     return true;
 }
@@ -217,7 +215,7 @@ static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b
 
 /* Time that a tensor costs by lying in memory: written (which counts twice) and read, as far as it leaves the L2. One
  * that is `kept` is still written. */
-static double traffic(struct plan *p, const struct store *s, bool kept)
+static double traffic(struct plan *p, const struct allocation *s, bool kept)
 {
     double bytes = (double)s->elements * dtype_def(s->t->dtype)->bytes;
     double l2 = (double)p->target->l2 * p->target->cores;
@@ -243,13 +241,13 @@ static sol_status price(struct plan *p, struct chain *c)
     c->whole = false;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
-        TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->root, st->u, &st->alone));
+        TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->anchor, st->u, &st->alone));
         const double cost = st->alone->kernel.cost;
         c->parts += cost;
         slower += cost * penalty(c->kind, st);
         c->whole |= st->alone->candidate[st->alone->chosen].solver->whole;
         if (st->out < 0) continue;
-        saved += traffic(p, plan_store(p, st->u->loops->tensors.at[st->out].user), st->kept);
+        saved += traffic(p, plan_allocation(p, st->u->loops->tensors.at[st->out].user), st->kept);
         held += st->row_bytes * st->ring_rows;
         const struct stage *next = &c->stage[i + 1];
         double overlap = (double)(next->high - next->low + 1 - next->step);
@@ -268,7 +266,7 @@ static sol_status print_stages(struct plan *p, struct chain *c, bool always, boo
         struct stage *st = &c->stage[i];
         struct unit u = *st->u;
         if (p->training) u.repeats = st->rows * c->images; /* what a step packs, it packs once */
-        TRY(choose_kernel(p, st->sub, st->memory, u.root, &u, &st->choice));
+        TRY(choose_kernel(p, st->sub, st->memory, u.anchor, &u, &st->choice));
         st->kernel = st->choice->kernel;
         if (st->kernel.nstep != 1 || st->kernel.nwork) return SOL_OK;
         /* a solver that needs more than a row at a time, such as Winograd, is not given up for a band of rows */
@@ -282,14 +280,15 @@ static sol_status print_stages(struct plan *p, struct chain *c, bool always, boo
 /* -- finding chains */
 
 /* The unit that alone reads what u alone writes, a tensor that need not lie in memory; NULL: there is none. */
-static struct unit *only_reader(struct plan *p, const struct unit *u, struct unit **reader_of, struct store **out_s)
+static struct unit *only_reader(struct plan *p, const struct unit *u, struct unit **reader_of,
+                                struct allocation **out_s)
 {
-    struct store *found = NULL;
+    struct allocation *found = NULL;
     for (int k = 0; k < u->loops->tensors.n; k++) {
         const struct loops_tensor *t = &u->loops->tensors.at[k];
         if (t->role != LOOPS_OUTPUT) continue;
         if (found) return NULL;
-        found = plan_store(p, t->user);
+        found = plan_allocation(p, t->user);
     }
     if (!found || found->writers != 1 || found->readers != 1 || found->fixed || found->output ||
         found->root != found->t)
@@ -300,17 +299,17 @@ static struct unit *only_reader(struct plan *p, const struct unit *u, struct uni
 }
 
 /* The unit that begins the sums over what u writes, and that tensor; NULL: there is none. */
-static struct unit *sums_over(struct plan *p, const struct unit *u, struct store **out_s)
+static struct unit *sums_over(struct plan *p, const struct unit *u, struct allocation **out_s)
 {
     for (int k = 0; k < u->loops->tensors.n; k++) {
         const struct loops_tensor *t = &u->loops->tensors.at[k];
-        *out_s = t->role == LOOPS_OUTPUT ? plan_store(p, t->user) : NULL;
+        *out_s = t->role == LOOPS_OUTPUT ? plan_allocation(p, t->user) : NULL;
         if (*out_s && (*out_s)->sums && !(*out_s)->sums->dead) return (*out_s)->sums;
     }
     return NULL;
 }
 
-static int dimension(const struct store *s, char purpose)
+static int dimension(const struct allocation *s, char purpose)
 {
     for (int i = 0; i < s->t->ndim; i++)
         if (s->t->dim[s->order[i]].purpose == purpose && s->t->dim[s->order[i]].size > 1) return s->order[i];
@@ -333,7 +332,7 @@ static sol_status find_chains(struct plan *p, struct unit *u, struct unit **read
     for (int k = 0; k < BAND_KINDS; k++) {
         struct chain c = {0};
         struct unit *a = u;
-        struct store *s;
+        struct allocation *s;
         for (;;) {
             struct unit *b = only_reader(p, a, reader_of, &s);
             const bool kept = !b;
@@ -398,7 +397,7 @@ static struct chain *chain_of(struct chains *all, const struct candidate *cand)
 static sol_status choose_chain(struct plan *p, struct chains *all, struct choice *choice)
 {
     const bool always = !strcmp(ctx_config(p->ctx, "bands"), "always");
-    const int advised = p->advice ? p->advice->pick(p->advice->user, choice) : -1;
+    const int advised = p->policy ? p->policy->pick(p->policy->user, choice) : -1;
     for (int i = advised < 0 ? 0 : -1; i < choice->n; i++) {
         const int k = i < 0 ? advised : i;
         struct chain *c = chain_of(all, &choice->candidate[k]);
@@ -429,11 +428,11 @@ sol_status plan_band(struct plan *p)
     p->into = NEW_ARRAY(p->arena, int, p->numbers);
     for (int i = 0; i < p->units.n; i++) p->into[i + 1] = p->units.at[i]->number = i + 1;
     if (!strcmp(ctx_config(p->ctx, "bands"), "off")) return SOL_OK;
-    for (int i = 0; i < p->nstores; i++) {
-        const struct store *s = &p->stores[i];
-        if (s->t && s->root != s->t) plan_store(p, s->root)->parts = true;
+    for (int i = 0; i < p->nallocations; i++) {
+        const struct allocation *s = &p->allocations[i];
+        if (s->t && s->root != s->t) plan_allocation(p, s->root)->parts = true;
     }
-    struct unit **reader_of = NEW_ARRAY(p->arena, struct unit *, p->nstores + 1);
+    struct unit **reader_of = NEW_ARRAY(p->arena, struct unit *, p->nallocations + 1);
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
         if (u->dead || u->opaque) continue;

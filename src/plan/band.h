@@ -5,7 +5,8 @@
 
 #include "plan/plan.h"
 
-/* How an operand moves with the letter: index[dim] = coef * letter + rest, min <= rest <= max; coef 0: not at all. */
+/* How an operand moves with the index variable: index[dim] = coef * index variable + rest, min <= rest <= max; coef 0:
+ * not at all. */
 struct slice_operand {
     int dim;
     int64_t coef, min, max;
@@ -16,14 +17,14 @@ struct slicing {
     const int *tensor;
 };
 
-/* slice.c. The loops of one value of `letter`; NULL if they cannot be cut there (the letter is used as a value, a
+/* slice.c. The loops of one value of `ivar`; NULL if they cannot be cut there (the index variable is used as a value, a
  * tensor is read in two ways, a border would need a test). `ring`: the tensor, or -1, that may be read outside along
- * the letter: whoever calls fills in what is there, *out_fill. op and out_memory have room for all tensors; op begins
- * as zeros. */
-struct loops *loops_slice(struct arena *a, const struct loops *l, const struct memory *memory, int letter, int ring,
+ * the index variable: whoever calls fills in what is there, *out_fill. op and out_memory have room for all tensors; op
+ * begins as zeros. */
+struct loops *loops_slice(struct arena *a, const struct loops *loops, const struct memory *memory, int ivar, int ring,
                           struct slice_operand *op, struct memory *out_memory, double *out_fill);
-/* The letter as outer * by + inner. */
-struct loops *loops_split(struct arena *a, const struct loops *l, int letter, int64_t by, int *out_outer);
+/* The index variable as outer * by + inner. */
+struct loops *loops_split(struct arena *a, const struct loops *loops, int ivar, int64_t by, int *out_outer);
 
 /* join.c: what the sources of kernels begin with in common, in bytes; the rest of one of them as stage number `stage`.
  */
@@ -37,14 +38,14 @@ sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, boo
 
 #define BAND_MAX_STAGES PLAN_CHAIN
 enum band_kind { BAND_ROWS, BAND_CHANNELS, BAND_BLOCKS, BAND_KINDS }; /* a step: a row, some channels, some rows */
-/* One unit of a chain, cut along its letter. */
+/* One unit of a chain, cut along its index variable. */
 struct stage {
     struct unit *u;
-    const struct loops *whole; /* the unit's, with the letter split if its values are blocks */
-    int letter;
-    int64_t rows;              /* values of the letter */
-    int image;                 /* letter over images, -1: none */
-    int own_letter, own_image; /* these two in the unit's loops, where `by` values are one of `letter` */
+    const struct loops *whole; /* the unit's, with the index variable split if its values are blocks */
+    int ivar;
+    int64_t rows;            /* values of the index variable */
+    int image;               /* index variable over images, -1: none */
+    int own_ivar, own_image; /* these two in the unit's loops, where `by` values are one of `ivar` */
     int64_t by;
     struct slice_operand *op, *image_op; /* by tensor */
     const struct loops *sub;

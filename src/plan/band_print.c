@@ -24,11 +24,11 @@ static struct loops *merge(struct printing *pr)
     struct loops *to = loops_create(pr->p->arena, c->stage[c->n - 1].u->loops->name);
     for (int i = 0; i < c->n; i++) {
         const struct stage *st = &c->stage[i];
-        int32_t letter[LOOPS_MAX_LETTERS];
-        rewrite_letters(to, st->u->loops, letter);
+        int32_t ivar[LOOPS_MAX_IVARS];
+        rewrite_ivars(to, st->u->loops, ivar);
         for (int t = 0; t < st->u->loops->tensors.n; t++) pr->tensor[i][t] = rewrite_tensor(to, st->u->loops, t);
         if (st->out >= 0 && !st->kept) loops_set_role(to, pr->tensor[i][st->out], LOOPS_TEMP);
-        rewrite_stmts(&(struct rewrite){.to = to, .from = st->u->loops, .letter = letter, .tensor = pr->tensor[i]});
+        rewrite_stmts(&(struct rewrite){.to = to, .from = st->u->loops, .ivar = ivar, .tensor = pr->tensor[i]});
     }
     return to;
 }
@@ -67,23 +67,23 @@ static int widened_tensor(struct loops *to, const struct loops *from, int t, int
     return loops_tensor(to, one->name, one->role, one->dtype, one->ndim + 1, shape);
 }
 
-/* The packed form of an operand that moves with the letter: all its steps, one behind the other. */
+/* The packed form of an operand that moves with the index variable: all its steps, one behind the other. */
 static const struct loops *pack_all(struct printing *pr, const struct stage *st, const struct kernel_pack *k)
 {
     const struct slice_operand *op = &st->op[k->tensor];
     const struct loops_tensor *source = &st->u->loops->tensors.at[k->tensor];
     if (!op->coef) return k->loops;
     struct loops *to = loops_create(pr->p->arena, k->loops->name);
-    const int s = loops_letter(to, "S", st->rows);
-    int32_t letter[LOOPS_MAX_LETTERS];
-    rewrite_letters(to, k->loops, letter);
+    const int s = loops_ivar(to, "S", st->rows);
+    int32_t ivar[LOOPS_MAX_IVARS];
+    rewrite_ivars(to, k->loops, ivar);
     loops_tensor(to, source->name, LOOPS_INPUT, source->dtype, source->ndim, source->shape);
     int *tensor = NEW_ARRAY(pr->p->arena, int, k->loops->tensors.n + 1);
     for (int t = 1; t < k->loops->tensors.n; t++) tensor[t] = widened_tensor(to, k->loops, t, st->rows);
-    struct widening w = {.from = k->loops, .tensor = tensor, .which = ex_letter(to, s), .dim = op->dim};
+    struct widening w = {.from = k->loops, .tensor = tensor, .which = ex_ivar(to, s), .dim = op->dim};
     w.at = ex_binary(to, EX_ADD, ex_binary(to, EX_MUL, ex_int(to, op->coef), w.which), ex_int(to, op->min));
     rewrite_stmts(&(struct rewrite){
-        .to = to, .from = k->loops, .letter = letter, .tensor = tensor, .read = widened_read, .user = &w});
+        .to = to, .from = k->loops, .ivar = ivar, .tensor = tensor, .read = widened_read, .user = &w});
     for (int i = 0; i < to->stmts.n; i++) {
         struct loops_stmt s = to->stmts.at[i];
         int32_t index[SOL_MAX_DIMS + 1] = {w.which};
@@ -302,13 +302,13 @@ sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, boo
 {
     struct text out = {0};
     struct printing pr = {.p = p, .c = c, .out = &out};
-    int letters = 0;
+    int ivars = 0;
     for (int i = 0; i < c->n; i++) {
-        letters += c->stage[i].u->loops->letters.n;
+        ivars += c->stage[i].u->loops->ivars.n;
         pr.tensor[i] = NEW_ARRAY(p->arena, int, c->stage[i].u->loops->tensors.n + 1);
     }
     *out_done = false;
-    if (letters > LOOPS_MAX_LETTERS) return SOL_OK;
+    if (ivars > LOOPS_MAX_IVARS) return SOL_OK;
     pr.merged = merge(&pr);
     number_operands(&pr);
     const struct stage *last = &c->stage[c->n - 1];

@@ -38,10 +38,10 @@ void unit_memory(struct plan *p, struct unit *u)
 {
     u->memory = NEW_ARRAY(p->arena, struct memory, u->loops->tensors.n + 1);
     for (int i = 0; i < u->loops->tensors.n; i++)
-        if (u->loops->tensors.at[i].user) u->memory[i] = plan_store(p, u->loops->tensors.at[i].user)->memory;
+        if (u->loops->tensors.at[i].user) u->memory[i] = plan_allocation(p, u->loops->tensors.at[i].user)->memory;
 }
 
-/* Letters bound in a sum that share an index with a letter that is not: a window slides along them. */
+/* Index variables bound in a sum that share an index with an index variable that is not: a window slides along them. */
 struct depth {
     const struct loops *l;
     uint64_t bound, window;
@@ -54,17 +54,18 @@ static void depth_visit(void *user, int32_t node)
     if (e->kind == EX_RED) d->bound |= e->u.bound;
     if (e->kind != EX_READ) return;
     for (int32_t i = e->a; i; i = d->l->ex.at[i].next) {
-        uint64_t letters = ex_letters(d->l, i);
-        if (letters & ~d->bound) d->window |= letters & d->bound;
+        uint64_t ivars = ex_ivars(d->l, i);
+        if (ivars & ~d->bound) d->window |= ivars & d->bound;
     }
 }
 
-/* How many products each element of the root sums up that no window shares: 1 for a depthwise convolution or a pool. */
+/* How many products each element of the anchor sums up that no window shares: 1 for a depthwise convolution or a pool.
+ */
 static double depth_of(const struct cluster *c)
 {
     struct depth d = {.l = c->loops};
-    ex_walk(c->loops, c->loops->stmts.at[c->root].value, depth_visit, &d);
-    return (double)letters_points(c->loops, d.bound & ~d.window);
+    ex_walk(c->loops, c->loops->stmts.at[c->anchor].value, depth_visit, &d);
+    return (double)ivars_points(c->loops, d.bound & ~d.window);
 }
 
 /* Costs do not know another library well enough to choose it: it is picked, or forced. */
@@ -160,10 +161,10 @@ static sol_status emit(struct plan *p, const struct solver_context *sc, const st
 static sol_status choose(struct plan *p, const struct solver_context *sc, const struct cluster *c, const struct unit *u,
                          struct choice *choice)
 {
-    const int picked = p->advice ? p->advice->pick(p->advice->user, choice) : -1;
+    const int picked = p->policy ? p->policy->pick(p->policy->user, choice) : -1;
     bool done = false;
     if (picked >= 0 && picked < choice->n) TRY(emit(p, sc, c, u, choice, picked, &done));
-    /* bands weigh what costs say, so that advice for a unit changes that unit alone */
+    /* bands weigh what costs say, so that a policy for a unit changes that unit alone */
     if (done) choice->kernel.cost = MIN(choice->kernel.cost, choice->candidate[0].variant.cost);
     if (done) return SOL_OK;
     for (int i = 0; i < choice->n; i++) {
@@ -178,15 +179,15 @@ static sol_status choose(struct plan *p, const struct solver_context *sc, const 
 
 /* What only scales a parameter for this one reader (a folded batch-norm) is done on the way: the parameter is packed,
  * not a copy of it. */
-static const struct loops *pack_source(struct plan *p, const struct loops *l, enum program program)
+static const struct loops *pack_source(struct plan *p, const struct loops *loops, enum program program)
 {
-    const struct store *s = plan_store(p, l->tensors.at[0].user);
+    const struct allocation *s = plan_allocation(p, loops->tensors.at[0].user);
     struct unit *w = s->writers == 1 && s->readers == 1 ? s->writer : NULL;
-    if (!w || w->opaque || w->program != PROGRAM_PREPARE || program != PROGRAM_PREPARE) return l;
-    if (s->root != s->t || s->parts || w->kernel.npack || w->loops->stmts.n != 1) return l;
-    if (expr_ops(w->loops, w->loops->stmts.at[0].value) > SCALING) return l;
-    const struct loops *whole = plan_composed(p, l, 0, w->loops);
-    if (!whole) return l;
+    if (!w || w->opaque || w->program != PROGRAM_PREPARE || program != PROGRAM_PREPARE) return loops;
+    if (s->root != s->t || s->parts || w->kernel.npack || w->loops->stmts.n != 1) return loops;
+    if (expr_ops(w->loops, w->loops->stmts.at[0].value) > SCALING) return loops;
+    const struct loops *whole = plan_inlined(p, loops, 0, w->loops);
+    if (!whole) return loops;
     w->dead = true;
     return whole;
 }
@@ -207,11 +208,11 @@ static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, str
     struct sol_tensor *made = map_get(packs, key.at);
     if (made && constant) return made;
     made = plan_tensor(p, "packed", t->dtype, t->ndim, t->shape);
-    struct store *s = plan_store(p, made);
-    struct loops *l = loops_copy(p->arena, k->loops);
-    loops_set_user(l, 0, source);
-    loops_set_user(l, 1, made);
-    plan_unit(p, *at, program, pack_source(p, l, program), u->layer, arena_printf(p->arena, "pack %s", u->label));
+    struct allocation *s = plan_allocation(p, made);
+    struct loops *loops = loops_copy(p->arena, k->loops);
+    loops_set_user(loops, 0, source);
+    loops_set_user(loops, 1, made);
+    plan_unit(p, *at, program, pack_source(p, loops, program), u->layer, arena_printf(p->arena, "pack %s", u->label));
     s->fixed = true;
     plan_place(s);
     (*at)++;
@@ -234,9 +235,9 @@ static void set_operands(struct plan *p, struct map *packs, int *at, struct unit
     }
     for (int i = 0; i < u->kernel.nwork; i++) {
         struct sol_tensor *t = plan_tensor(p, "work", SOL_U8, 1, &u->kernel.work_bytes[i]);
-        plan_store(p, t)->fixed = true;
-        plan_store(p, t)->program = u->program;
-        plan_place(plan_store(p, t));
+        plan_allocation(p, t)->fixed = true;
+        plan_allocation(p, t)->program = u->program;
+        plan_place(plan_allocation(p, t));
         u->operand[u->noperand++] = t;
     }
 }
@@ -249,8 +250,8 @@ static struct target one_core(const struct target *t)
     return one;
 }
 
-sol_status choose_kernel(struct plan *p, const struct loops *l, struct memory *memory, int root, const struct unit *u,
-                         const struct choice **out)
+sol_status choose_kernel(struct plan *p, const struct loops *loops, struct memory *memory, int anchor,
+                         const struct unit *u, const struct choice **out)
 {
     const struct target alone = one_core(p->target);
     struct solver_context sc = {.arena = p->arena,
@@ -259,13 +260,14 @@ sol_status choose_kernel(struct plan *p, const struct loops *l, struct memory *m
                                 .saves = p->training && u->program == PROGRAM_FORWARD,
                                 .once = p->once,
                                 .training = p->training};
-    const bool part = u->repeats || l != u->loops; /* of a recurrence or a band: no library is for a row or a step */
-    if (p->advice && !p->training && !part) sc.plugins = p->advice->plugins;
-    struct cluster c = {.loops = l, .memory = memory, .root = root};
+    const bool part =
+        u->repeats || loops != u->loops; /* of a recurrence or a band: no library is for a row or a step */
+    if (p->policy && !p->training && !part) sc.plugins = p->policy->plugins;
+    struct cluster c = {.loops = loops, .memory = memory, .anchor = anchor};
     struct text text = text_new(p->arena);
     struct hash h;
     char key[33];
-    loops_print(l, &text);
+    loops_print(loops, &text);
     print_memory(&text, &c);
     if (u->repeats) text_put(&text, "on one core\n");
     if (sc.saves) text_put(&text, "forward of a training step\n");
@@ -288,7 +290,7 @@ static sol_status choose_unit(struct plan *p, struct unit *u)
 {
     if (!u->memory) unit_memory(p, u);
     if (u->kernel.source) return SOL_OK;
-    TRY(choose_kernel(p, u->loops, u->memory, u->root, u, &u->choice));
+    TRY(choose_kernel(p, u->loops, u->memory, u->anchor, u, &u->choice));
     u->kernel = u->choice->kernel;
     return SOL_OK;
 }
@@ -327,17 +329,17 @@ static int compare_places(const void *a, const void *b)
 static void order_prepare(struct plan *p)
 {
     struct place *place = NEW_ARRAY(p->arena, struct place, p->units.n + 1);
-    int *turn = NEW_ARRAY(p->arena, int, p->nstores + 1); /* of a tensor's first reader */
-    for (int i = 0; i < p->nstores; i++) turn[i] = p->units.n;
+    int *turn = NEW_ARRAY(p->arena, int, p->nallocations + 1); /* of a tensor's first reader */
+    for (int i = 0; i < p->nallocations; i++) turn[i] = p->units.n;
     for (int i = p->units.n - 1; i >= 0; i--) {
         struct unit *u = p->units.at[i];
         place[i] = (struct place){u, p->units.n, i};
         if (u->dead || u->program != PROGRAM_PREPARE) continue;
         for (int k = 0; k < u->noperand; k++)
-            if (u->written[k]) place[i].turn = MIN(place[i].turn, turn[plan_store(p, u->operand[k])->root->id]);
+            if (u->written[k]) place[i].turn = MIN(place[i].turn, turn[plan_allocation(p, u->operand[k])->root->id]);
         if (place[i].turn == p->units.n) place[i].turn = i;
         for (int k = 0; k < u->noperand; k++) {
-            int *reader = &turn[plan_store(p, u->operand[k])->root->id];
+            int *reader = &turn[plan_allocation(p, u->operand[k])->root->id];
             if (!u->written[k]) *reader = MIN(*reader, place[i].turn);
         }
     }

@@ -1,14 +1,14 @@
 /* The kernel that zeroes the halo of a tensor's memory, row by row of its outermost dimension that has one. */
 #include "plan/plan.h"
 
-static int64_t padded(const struct store *s, int d)
+static int64_t padded(const struct allocation *s, int d)
 {
     return s->memory.halo_low[d] + s->t->dim[d].size + s->memory.halo_high[d];
 }
 
 /* Zeroes what lies outside in the dimensions from place i of the order on; `base` is the C text of an element offset.
  */
-static void zero_from(struct text *out, const struct store *s, int i, const char *base, int bytes)
+static void zero_from(struct text *out, const struct allocation *s, int i, const char *base, int bytes)
 {
     int inner = i;
     while (inner < s->t->ndim && !s->memory.halo_low[s->order[inner]] && !s->memory.halo_high[s->order[inner]]) inner++;
@@ -37,7 +37,7 @@ static void zero_from(struct text *out, const struct store *s, int i, const char
     while (opened-- > 0) text_close(out, "}");
 }
 
-sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel *out)
+sol_status plan_halo_kernel(struct plan *p, const struct allocation *s, struct kernel *out)
 {
     struct text t = text_new(p->arena);
     int bytes = dtype_def(s->t->dtype)->bytes, outer = 0;

@@ -1,5 +1,6 @@
-/* A reduction over data inside a statement that does not depend on all the letters around it is computed once, as a
- * unit of its own: in `d[N Q] = [x[N Q]==y[N]] * dy[N] / sum[K] [x[N K]==y[N]]` the sum would be done anew for every Q.
+/* A reduction over data inside a statement that does not depend on all the index variables around it is computed once,
+ * as a unit of its own: in `d[N Q] = [x[N Q]==y[N]] * dy[N] / sum[K] [x[N K]==y[N]]` the sum would be done anew for
+ * every Q.
  */
 #include "plan/plan.h"
 
@@ -34,15 +35,15 @@ static void check_node(void *user, int32_t node)
 static bool may_go(const struct hoist *h, int32_t node, uint64_t scope)
 {
     const struct ex *e = &h->l->ex.at[node];
-    const uint64_t free = ex_letters(h->l, node);
+    const uint64_t free = ex_ivars(h->l, node);
     struct check c = {.l = h->l, .safe = e->op != RED_MOMENTS && e->op != RED_SOFTSUM};
-    if (letters_points(h->l, e->u.bound) < WORTH || letters_points(h->l, scope & ~free) < 2) return false;
+    if (ivars_points(h->l, e->u.bound) < WORTH || ivars_points(h->l, scope & ~free) < 2) return false;
     if (__builtin_popcountll(free) > SOL_MAX_DIMS) return false;
     ex_walk(h->l, node, check_node, &c);
     return c.data && c.safe;
 }
 
-/* `scope`: the letters around a node, of the statement and of reductions. */
+/* `scope`: the index variables around a node, of the statement and of reductions. */
 static void find(struct hoist *h, int32_t node, uint64_t scope)
 {
     const struct ex e = h->l->ex.at[node];
@@ -58,61 +59,61 @@ static void find(struct hoist *h, int32_t node, uint64_t scope)
 }
 
 /* What holds the value of a reduction in this statement. */
-static bool type_of(const struct loops *l, const struct loops_stmt *s, int32_t node, enum sol_dtype *out)
+static bool type_of(const struct loops *loops, const struct loops_stmt *s, int32_t node, enum sol_dtype *out)
 {
-    const bool whole = ex_is_int(l, node);
-    *out = whole ? SOL_I64 : (enum sol_dtype)l->tensors.at[s->out[0]].dtype;
+    const bool whole = ex_is_int(loops, node);
+    *out = whole ? SOL_I64 : (enum sol_dtype)loops->tensors.at[s->out[0]].dtype;
     return whole || dtype_def(*out)->is_float;
 }
 
-/* The list of the letters in `set`, and their sizes. */
-static int32_t index_of(struct loops *l, uint64_t set, int64_t *out_shape, int *out_n)
+/* The list of the index variables in `set`, and their sizes. */
+static int32_t index_of(struct loops *loops, uint64_t set, int64_t *out_shape, int *out_n)
 {
     int32_t index[SOL_MAX_DIMS];
     *out_n = 0;
-    for (int i = 0; i < l->letters.n; i++) {
+    for (int i = 0; i < loops->ivars.n; i++) {
         if (!(set >> i & 1)) continue;
-        out_shape[*out_n] = l->letters.at[i].size;
-        index[(*out_n)++] = ex_letter(l, i);
+        out_shape[*out_n] = loops->ivars.at[i].size;
+        index[(*out_n)++] = ex_ivar(loops, i);
     }
-    return *out_n ? ex_list(l, *out_n, index) : 0;
+    return *out_n ? ex_list(loops, *out_n, index) : 0;
 }
 
-/* Returns `reduced[letters] = reduction`, and in `l` the read that stands for it. */
-static const struct loops *move_out(struct plan *p, struct loops *l, const char *label, int32_t node,
+/* Returns `reduced[index variables] = reduction`, and in `l` the read that stands for it. */
+static const struct loops *move_out(struct plan *p, struct loops *loops, const char *label, int32_t node,
                                     enum sol_dtype type, int32_t *out_read)
 {
-    const uint64_t free = ex_letters(l, node);
+    const uint64_t free = ex_ivars(loops, node);
     int64_t shape[SOL_MAX_DIMS];
     int n;
-    struct loops *own = loops_copy_with(p->arena, l, 0, NULL);
+    struct loops *own = loops_copy_with(p->arena, loops, 0, NULL);
     struct loops_stmt s = {.nout = 1, .index = index_of(own, free, shape, &n), .value = node, .label = label};
     struct sol_tensor *t = plan_tensor(p, "reduced", type, n, shape);
     s.out[0] = (uint16_t)loops_tensor(own, "reduced", LOOPS_OUTPUT, type, n, shape);
     loops_set_user(own, s.out[0], t);
     loops_stmt(own, s);
-    const int in = loops_tensor(l, "reduced", LOOPS_INPUT, type, n, shape);
-    loops_set_user(l, in, t);
-    *out_read = ex_read(l, in, index_of(l, free, shape, &n), 0);
+    const int in = loops_tensor(loops, "reduced", LOOPS_INPUT, type, n, shape);
+    loops_set_user(loops, in, t);
+    *out_read = ex_read(loops, in, index_of(loops, free, shape, &n), 0);
     return rewrite_sweep(own);
 }
 
 const struct loops *plan_hoist(struct plan *p, const struct loops *from, enum program program, struct sol_layer *layer,
                                const char *label)
 {
-    struct loops *l = loops_copy(p->arena, from);
-    for (int i = 0; i < l->stmts.n; i++) {
-        struct loops_stmt s = l->stmts.at[i];
-        for (struct hoist h = {.l = l}; s.nout == 1 && !s.scan_step; h.found = 0) {
+    struct loops *loops = loops_copy(p->arena, from);
+    for (int i = 0; i < loops->stmts.n; i++) {
+        struct loops_stmt s = loops->stmts.at[i];
+        for (struct hoist h = {.l = loops}; s.nout == 1 && !s.scan_step; h.found = 0) {
             enum sol_dtype type;
             int32_t read;
-            find(&h, s.value, stmt_letters(l, &s));
-            if (!h.found || !type_of(l, &s, h.found, &type)) break;
-            const struct loops *own = move_out(p, l, label, h.found, type, &read);
+            find(&h, s.value, stmt_ivars(loops, &s));
+            if (!h.found || !type_of(loops, &s, h.found, &type)) break;
+            const struct loops *own = move_out(p, loops, label, h.found, type, &read);
             plan_unit(p, -1, program, plan_hoist(p, own, program, layer, label), layer, label);
-            s.value = ex_replace(l, s.value, h.found, read);
-            loops_set_stmt(l, i, s);
+            s.value = ex_replace(loops, s.value, h.found, read);
+            loops_set_stmt(loops, i, s);
         }
     }
-    return rewrite_sweep(l);
+    return rewrite_sweep(loops);
 }

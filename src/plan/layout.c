@@ -66,7 +66,7 @@ static void each_operand(struct reorders *r, int place, bool note)
 
 static void find_users(struct reorders *r)
 {
-    const int n = r->p->nstores;
+    const int n = r->p->nallocations;
     r->nunits = r->p->units.n;
     r->first = NEW_ARRAY(r->p->arena, int, n + 2);
     for (int i = 0; i < r->nunits; i++) each_operand(r, i, false);
@@ -82,23 +82,24 @@ static void copy_unit(struct reorders *r, int at, bool behind, enum program prog
                       struct sol_tensor *from, struct sol_layer *layer)
 {
     struct plan *p = r->p;
-    struct loops *l = loops_create(p->arena, "Reorder");
+    struct loops *loops = loops_create(p->arena, "Reorder");
     int64_t shape[SOL_MAX_DIMS];
     int32_t index[2][SOL_MAX_DIMS];
     for (int d = 0; d < to->ndim; d++) {
         shape[d] = to->dim[d].size;
-        int32_t letter = shape[d] == 1 ? 0 : ex_letter(l, loops_letter(l, arena_printf(p->arena, "A%d", d), shape[d]));
-        index[0][d] = index[1][d] = letter ? letter : ex_int(l, 0);
+        int32_t ivar =
+            shape[d] == 1 ? 0 : ex_ivar(loops, loops_ivar(loops, arena_printf(p->arena, "A%d", d), shape[d]));
+        index[0][d] = index[1][d] = ivar ? ivar : ex_int(loops, 0);
     }
-    int x = loops_tensor(l, "x", LOOPS_INPUT, from->dtype, from->ndim, shape);
-    int y = loops_tensor(l, "y", LOOPS_OUTPUT, to->dtype, to->ndim, shape);
-    loops_set_user(l, x, from);
-    loops_set_user(l, y, to);
+    int x = loops_tensor(loops, "x", LOOPS_INPUT, from->dtype, from->ndim, shape);
+    int y = loops_tensor(loops, "y", LOOPS_OUTPUT, to->dtype, to->ndim, shape);
+    loops_set_user(loops, x, from);
+    loops_set_user(loops, y, to);
     struct loops_stmt s = {.nout = 1, .out = {(uint16_t)y}, .label = "reorder"};
-    s.index = to->ndim ? ex_list(l, to->ndim, index[0]) : 0;
-    s.value = ex_read(l, x, to->ndim ? ex_list(l, to->ndim, index[1]) : 0, 0);
-    loops_stmt(l, s);
-    const struct reorder found = {plan_unit(p, -1, program, l, layer, s.label), at, behind};
+    s.index = to->ndim ? ex_list(loops, to->ndim, index[0]) : 0;
+    s.value = ex_read(loops, x, to->ndim ? ex_list(loops, to->ndim, index[1]) : 0, 0);
+    loops_stmt(loops, s);
+    const struct reorder found = {plan_unit(p, -1, program, loops, layer, s.label), at, behind};
     PUSH(p->arena, r->found, found);
 }
 
@@ -128,12 +129,12 @@ static bool purposes_from_readers(const struct sol_tensor *t, char *purpose)
     for (int k = 0; k < t->readers.n; k++) {
         const struct sol_layer *l = t->readers.at[k];
         const bool removed = l->nout && l->out[0]->from != l;
-        const struct row *row = removed ? NULL : layer_row(l->def);
-        for (int i = 0; row && i < l->nin; i++) {
+        const struct opdef *opdef = removed ? NULL : layer_opdef(l->def);
+        for (int i = 0; opdef && i < l->nin; i++) {
             if (l->in[i] != t) continue;
             bool pixel = false;
             for (int d = 0; d < t->ndim; d++) {
-                purpose[d] = row_purpose(row, false, i, d, t->ndim);
+                purpose[d] = opdef_purpose(opdef, false, i, d, t->ndim);
                 pixel |= purpose[d] == 'P';
             }
             if (pixel) return true;
@@ -174,7 +175,7 @@ static void reorder_inputs(struct reorders *r)
     for (int i = 0; i < p->g->inputs.n; i++) {
         struct sol_tensor *t = p->g->inputs.at[i];
         char purpose[SOL_MAX_DIMS];
-        if (!plan_store(p, t)->readers || !purposes_from_readers(t, purpose)) continue;
+        if (!plan_allocation(p, t)->readers || !purposes_from_readers(t, purpose)) continue;
         for (int program = PROGRAM_FORWARD; program < PROGRAMS; program++) reorder_for(r, program, t, purpose);
     }
 }
@@ -184,7 +185,7 @@ static void reorder_outputs(struct reorders *r)
     struct plan *p = r->p;
     for (int i = 0; i < p->g->outputs.n; i++) {
         struct sol_tensor *t = p->g->outputs.at[i].t;
-        struct store *s = plan_store(p, t);
+        struct allocation *s = plan_allocation(p, t);
         char purpose[SOL_MAX_DIMS];
         int8_t want[SOL_MAX_DIMS], have[SOL_MAX_DIMS];
         int place[2];
@@ -200,7 +201,7 @@ static void reorder_outputs(struct reorders *r)
         struct sol_tensor *n = twin(p, t, purpose, "inner");
         retarget(r, program, t, n, LOOPS_INPUT, place);
         if (!retarget(r, program, t, n, LOOPS_OUTPUT, place)) continue;
-        plan_store(p, n)->program = program;
+        plan_allocation(p, n)->program = program;
         /* behind the last that writes it: from there on its memory is free, once it was copied */
         copy_unit(r, place[1] + 1, true, program, t, n, writer->layer);
     }
@@ -245,7 +246,7 @@ static void halo_of_read(void *user, int32_t node)
     if (!(outside->kind == EX_INT && outside->u.i == 0) && !(outside->kind == EX_REAL && outside->u.r == 0)) return;
     const struct loops_tensor *t = &h->l->tensors.at[e->tensor];
     if (!t->user || t->role != LOOPS_INPUT) return;
-    struct store *root = plan_store(h->p, plan_store(h->p, t->user)->root);
+    struct allocation *root = plan_allocation(h->p, plan_allocation(h->p, t->user)->root);
     if (root->fixed) return;
     int d = 0;
     int64_t low[SOL_MAX_DIMS], high[SOL_MAX_DIMS];
@@ -253,7 +254,7 @@ static void halo_of_read(void *user, int32_t node)
         if (!ex_range(h->l, i, &low[d], &high[d])) return;
         low[d] = MAX(-low[d], 0);
         high[d] = MAX(high[d] - (t->shape[d] - 1), 0);
-        if ((low[d] || high[d]) && plan_store(h->p, t->user)->alias_at[d]) return;
+        if ((low[d] || high[d]) && plan_allocation(h->p, t->user)->alias_at[d]) return;
         if (low[d] > HALO_PIXELS || high[d] > HALO_PIXELS) return;
         if (t->shape[d] == 1) low[d] = high[d] = 0; /* the index of one element is written as 0, without a test */
         if ((low[d] || high[d]) && t->shape[d] != root->t->dim[d].size) return;
@@ -276,7 +277,7 @@ static void find_halos(struct plan *p)
 
 /* -- strides */
 
-static void lay_out(struct store *s)
+static void lay_out(struct allocation *s)
 {
     struct memory *m = &s->memory;
     int64_t stride = 1;
@@ -296,9 +297,9 @@ static int alignment(int64_t bytes)
     return align;
 }
 
-static void place_part(struct plan *p, struct store *s)
+static void place_part(struct plan *p, struct allocation *s)
 {
-    struct store *root = plan_store(p, s->root);
+    struct allocation *root = plan_allocation(p, s->root);
     s->memory = root->memory;
     s->origin = root->origin;
     for (int d = 0; d < s->t->ndim; d++) {
@@ -311,13 +312,13 @@ static void place_part(struct plan *p, struct store *s)
 
 static void mark_fixed(struct plan *p)
 {
-    for (int i = 0; i < p->nstores; i++) {
-        struct store *s = &p->stores[i];
+    for (int i = 0; i < p->nallocations; i++) {
+        struct allocation *s = &p->allocations[i];
         if (s->t) s->fixed = s->t->role != TENSOR_VALUE || s->output || plan_prepared(s) || s->opaque;
     }
 }
 
-void plan_place(struct store *s)
+void plan_place(struct allocation *s)
 {
     char purpose[SOL_MAX_DIMS];
     own_purposes(s->t, purpose);
@@ -343,9 +344,9 @@ sol_status plan_layout(struct plan *p)
     plan_count(p);
     mark_fixed(p);
     find_halos(p);
-    for (int i = 0; i < p->nstores; i++)
-        if (p->stores[i].t && p->stores[i].root == p->stores[i].t) plan_place(&p->stores[i]);
-    for (int i = 0; i < p->nstores; i++)
-        if (p->stores[i].t && p->stores[i].root != p->stores[i].t) place_part(p, &p->stores[i]);
+    for (int i = 0; i < p->nallocations; i++)
+        if (p->allocations[i].t && p->allocations[i].root == p->allocations[i].t) plan_place(&p->allocations[i]);
+    for (int i = 0; i < p->nallocations; i++)
+        if (p->allocations[i].t && p->allocations[i].root != p->allocations[i].t) place_part(p, &p->allocations[i]);
     return ctx_check(p->ctx);
 }

@@ -42,7 +42,7 @@ static const char *network_key(struct plan *p)
 
 sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *target, struct plan **out_plan)
 {
-    return plan_advised(g, a, target, NULL, out_plan);
+    return plan_with_policy(g, a, target, NULL, out_plan);
 }
 
 /* -- what the configuration allows */
@@ -88,8 +88,8 @@ static const struct target *with_helpers(struct arena *a, const struct target *t
     return own;
 }
 
-sol_status plan_start(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
-                      struct plan **out_plan)
+sol_status plan_start(struct sol_graph *g, struct arena *a, const struct target *target,
+                      const struct tuning_policy *policy, struct plan **out_plan)
 {
     const struct solver *forced;
     TRY(solver_forced(g->ctx, &forced));
@@ -101,19 +101,19 @@ sol_status plan_start(struct sol_graph *g, struct arena *a, const struct target 
                        .arena = a,
                        .ctx = g->ctx,
                        .target = with_helpers(a, target),
-                       .advice = advice,
+                       .policy = policy,
                        .forced = forced,
                        .training = graph_is_joint(g),
                        .precision = precision_of(g->ctx),
                        .once = limit_of(g->ctx, target)->once,
                        .known = map_create(a)};
-    p->nstores = g->ntensors * 2 + 64;
-    p->stores = NEW_ARRAY(a, struct store, p->nstores);
+    p->nallocations = g->ntensors * 2 + 64;
+    p->allocations = NEW_ARRAY(a, struct allocation, p->nallocations);
     for (int i = 0; i < g->tensors.n; i++) {
-        struct store *s = &p->stores[g->tensors.at[i]->id];
+        struct allocation *s = &p->allocations[g->tensors.at[i]->id];
         s->t = s->root = g->tensors.at[i];
     }
-    for (int i = 0; i < g->outputs.n; i++) plan_store(p, g->outputs.at[i].t)->output = true;
+    for (int i = 0; i < g->outputs.n; i++) plan_allocation(p, g->outputs.at[i].t)->output = true;
     *out_plan = p;
     return ctx_check(p->ctx);
 }
@@ -140,7 +140,7 @@ sol_status plan_run(struct plan *p, enum plan_phase last)
 {
     while (p->phase < last) {
         const enum plan_phase next = p->phase + 1;
-        if (next == PHASE_SCAN && p->advice) p->key = network_key(p); /* before anything is chosen */
+        if (next == PHASE_SCAN && p->policy) p->key = network_key(p); /* before anything is chosen */
         TRY(phases[next].run(p));
         plan_count(p);
         p->phase = next;
@@ -149,9 +149,9 @@ sol_status plan_run(struct plan *p, enum plan_phase last)
     return ctx_check(p->ctx);
 }
 
-sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
-                        struct plan **out_plan)
+sol_status plan_with_policy(struct sol_graph *g, struct arena *a, const struct target *target,
+                            const struct tuning_policy *policy, struct plan **out_plan)
 {
-    TRY(plan_start(g, a, target, advice, out_plan));
+    TRY(plan_start(g, a, target, policy, out_plan));
     return plan_run(*out_plan, PLAN_PHASES - 1);
 }

@@ -1,21 +1,21 @@
-/* The plan: which layers run as one kernel, where tensors lie, which solver computes each kernel.
+/* The plan decides which layers run as one kernel, where tensors lie, and which solver computes each kernel.
  *
- * The phases stand in phases.def, in the order in which they run; each is one file. Nothing joins units of different
- * programs. What holds from a phase on, which plan_verify checks:
+ * phases.def lists the phases in their order; each is one file. No phase joins units of different programs. These
+ * invariants hold from a phase on, and plan_verify checks them:
  *
- *   units     a unit's loops are well-formed, its operands are tensors of the graph with their types and shapes; what
- * it reads is written by units that run before it, all of it; nothing is written twice alias     tensors may be parts
- * of another one, their root, which is its own root, and lie inside of it. Before that every tensor is its own root
- *   partial   the last phase that makes units of the network's own work
- *   layout    every tensor has an order, strides, halos, an origin (`store.memory`). From here on `unit_memory` may be
- *             called, and a unit's `memory`, where it is there, is that of its stores
- *   scan      a unit that has a `kernel` keeps it
- *   band      units have numbers. A unit of a chain that became a part of another one is dead, and `into` says which
- *   choose    every unit has a kernel, which has an operand for each tensor in memory, in order
+ * - units: a unit's loops are well-formed. Its operands are tensors of the graph with their types and shapes. Units
+ *   that run earlier write all that it reads, and no element is written twice.
+ * - alias: a tensor may be part of another one, its root, and lies inside of it. A root is its own root. Before this
+ *   phase every tensor is its own root.
+ * - split_reductions: no later phase adds units that compute the network's own layers.
+ * - layout: every tensor has an order, strides, halos and an origin (`allocation.memory`). From here on `unit_memory`
+ *   may be called, and a unit's `memory`, if set, is that of its allocations.
+ * - scan: a unit that has a `kernel` keeps it.
+ * - band: units have numbers. A unit that became part of another one is dead, and `into` names that one.
+ * - choose: every unit has a kernel, with an operand for each tensor in memory, in order.
  *
- * `unit_loops` is what gives a unit other loops: it finds what dominates the work. `plan_count` runs behind every
- * phase, so that a phase finds counts that are true; one that changes units counts anew before it asks again.
- */
+ * `unit_loops` gives a unit other loops and finds their anchor. `plan_count` runs behind every phase; a phase that
+ * changes units calls it again before it asks for counts. */
 #ifndef SOL_PLAN_H
 #define SOL_PLAN_H
 
@@ -37,7 +37,7 @@ struct choice {
 };
 /* What somebody knows beyond costs: `pick` says which candidate shall compute a cluster, -1: the cheapest. If that one
  * cannot print a kernel the next cheapest does. */
-struct advice {
+struct tuning_policy {
     int (*pick)(void *user, const struct choice *c);
     void *user;
     const struct plugins *plugins; /* candidates beyond our own; NULL: none */
@@ -52,8 +52,8 @@ struct unit {
     enum program program;
     bool opaque, dead;
     bool move;             /* only moves elements: may vanish into its readers */
-    bool contraction;      /* its root is a sum of products of two tensors */
-    int root;              /* statement that dominates the work */
+    bool contraction;      /* its anchor is a sum of products of two tensors */
+    int anchor;            /* statement that dominates the work */
     struct memory *memory; /* by tensor of the loops, once laid out */
     struct kernel kernel;
     const struct choice *choice; /* that made the kernel, or most of it if it is a band; NULL: opaque */
@@ -73,7 +73,7 @@ struct plan_chain {
 };
 
 /* Where a tensor is stored. */
-struct store {
+struct allocation {
     struct sol_tensor *t;
     struct sol_tensor *root;        /* itself, or the tensor whose memory it is a part of */
     int64_t alias_at[SOL_MAX_DIMS]; /* the index in root of element 0 */
@@ -82,7 +82,7 @@ struct store {
     bool output;                    /* a graph output is this tensor */
     bool needed;                    /* lives in memory: written and read by different units, or an output */
     bool parts;                     /* other tensors are parts of it */
-    struct unit *sums;              /* begins what is reduced of it (partial.c); NULL: none does */
+    struct unit *sums;              /* begins what is reduced of it (split_reduction.c); NULL: none does */
     bool opaque;                    /* a unit without loops reads or writes it: a tensor of its own, row-major */
     bool fixed;                     /* row-major: input, output, parameter, constant, packed */
     enum program program;           /* of its writers, where a unit writes it */
@@ -109,18 +109,18 @@ struct plan {
     struct sol_ctx *ctx;
     const struct target *target;
     enum precision precision;
-    double once;                      /* as in struct solver_context */
-    bool training;                    /* parameters change from step to step */
-    const struct solver *forced;      /* key solver; NULL: all may compute */
-    const struct advice *advice;      /* NULL: costs alone decide */
-    struct map *known;                /* choices by key */
-    VECTOR(struct plan_chain) chains; /* where there was something to choose */
-    int *into;                        /* by a unit's number: that of the unit which does its work */
+    double once;                        /* as in struct solver_context */
+    bool training;                      /* parameters change from step to step */
+    const struct solver *forced;        /* key solver; NULL: all may compute */
+    const struct tuning_policy *policy; /* NULL: costs alone decide */
+    struct map *known;                  /* choices by key */
+    VECTOR(struct plan_chain) chains;   /* where there was something to choose */
+    int *into;                          /* by a unit's number: that of the unit which does its work */
     int numbers;
-    const char *key; /* hash of what is to be computed, whoever computes it: 32 digits; NULL without advice */
-    VECTOR(struct unit *) units; /* in order of execution within each program */
-    struct store *stores;        /* by tensor id */
-    int nstores;
+    const char *key; /* hash of what is to be computed, whoever computes it: 32 digits; NULL without a policy */
+    VECTOR(struct unit *) units;    /* in order of execution within each program */
+    struct allocation *allocations; /* by tensor id */
+    int nallocations;
 };
 
 /* solvers.c: all there are; ends with NULL */
@@ -133,13 +133,13 @@ sol_status solver_forced(struct sol_ctx *ctx, const struct solver **out);
 sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *target, struct plan **out_plan);
 /* What keys of the configuration keep from solvers, as a text; "": nothing. */
 const char *plan_limits(struct sol_ctx *ctx, const struct target *t);
-/* A graph may be planned several times. `advice` lives as long as the plan; NULL: none. */
-sol_status plan_advised(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
-                        struct plan **out_plan);
+/* A graph may be planned several times. `policy` lives as long as the plan; NULL: none. */
+sol_status plan_with_policy(struct sol_graph *g, struct arena *a, const struct target *target,
+                            const struct tuning_policy *policy, struct plan **out_plan);
 
 /* The same in steps: a plan of which nothing is decided yet; the phases up to `last` that did not run yet. */
-sol_status plan_start(struct sol_graph *g, struct arena *a, const struct target *target, const struct advice *advice,
-                      struct plan **out_plan);
+sol_status plan_start(struct sol_graph *g, struct arena *a, const struct target *target,
+                      const struct tuning_policy *policy, struct plan **out_plan);
 sol_status plan_run(struct plan *p, enum plan_phase last);
 /* NULL: there is none of this number. */
 const char *plan_phase_name(int phase, const char **out_doc);
@@ -148,46 +148,46 @@ sol_status plan_verify(struct plan *p);
 /* show.c: as text, for people and tests: units with their loops and operands, where tensors lie, chains, kernels. */
 void plan_show(const struct plan *p, struct text *out);
 
-struct store *plan_store(struct plan *p, const struct sol_tensor *t);
+struct allocation *plan_allocation(struct plan *p, const struct sol_tensor *t);
 /* A new tensor of the graph that only the plan knows (a packed weight, a reordered input). */
 struct sol_tensor *plan_tensor(struct plan *p, const char *name, enum sol_dtype t, int ndim, const int64_t *shape);
 /* Puts a unit in front of unit `at`, -1: behind all. */
-struct unit *plan_unit(struct plan *p, int at, enum program program, const struct loops *l, struct sol_layer *layer,
+struct unit *plan_unit(struct plan *p, int at, enum program program, const struct loops *loops, struct sol_layer *layer,
                        const char *label);
-bool plan_prepared(const struct store *s); /* is it written by `prepare`? */
-void plan_count(struct plan *p);           /* writers, readers */
-void unit_loops(struct unit *u, const struct loops *l);
-void plan_place(struct store *s); /* layout.c: order, strides, size of one root */
+bool plan_prepared(const struct allocation *s); /* is it written by `prepare`? */
+void plan_count(struct plan *p);                /* writers, readers */
+void unit_loops(struct unit *u, const struct loops *loops);
+void plan_place(struct allocation *s); /* layout.c: order, strides, size of one root */
 
 /* the phases */
 #define X(NAME, name, doc) sol_status plan_##name(struct plan *p);
 #include "plan/phases.def"
 #undef X
-const struct loops *plan_shrink(const struct loops *l); /* shrink.c */
-int plan_parts(struct plan *p, const struct loops *l,
-               const struct loops **out_part); /* part.c: how many; room for all statements */
+const struct loops *plan_tighten(const struct loops *loops); /* tighten.c */
+int plan_distribute(struct plan *p, const struct loops *loops,
+                    const struct loops **out_part); /* distribute.c: how many; room for all statements */
 /* Does one of the statements first .. last - 1 write what the expression reads? Is it a deep sum of products? */
-bool plan_reads_written(const struct loops *l, int32_t node, int first, int last);
-bool plan_is_product(const struct loops *l, int32_t value);
-const struct loops *plan_hoist(struct plan *p, const struct loops *l, enum program program, struct sol_layer *layer,
+bool plan_reads_written(const struct loops *loops, int32_t node, int first, int last);
+bool plan_is_product(const struct loops *loops, int32_t value);
+const struct loops *plan_hoist(struct plan *p, const struct loops *loops, enum program program, struct sol_layer *layer,
                                const char *label); /* adds units in front; returns what is left of l */
-/* compose.c: the loops with what writes tensor `t`, one statement, in place of its reads; NULL: it does not pay or
- * cannot be. */
-const struct loops *plan_composed(struct plan *p, const struct loops *from, int t, const struct loops *writer);
-int64_t plan_block_rows(const struct sol_tensor *t); /* partial.c: of pixels that make a part; 0: it has none */
+/* forward_views.c: the loops with what writes tensor `t`, one statement, in place of its reads; NULL: it does not pay
+ * or cannot be. */
+const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t, const struct loops *writer);
+int64_t plan_block_rows(const struct sol_tensor *t); /* split_reduction.c: of pixels that make a part; 0: it has none */
 void unit_memory(struct plan *p, struct unit *u);    /* u->memory, from where the tensors lie */
 /* choose.c: what computes loops in memory; equal ones are printed once. */
-sol_status choose_kernel(struct plan *p, const struct loops *l, struct memory *memory, int root, const struct unit *u,
-                         const struct choice **out);
+sol_status choose_kernel(struct plan *p, const struct loops *loops, struct memory *memory, int anchor,
+                         const struct unit *u, const struct choice **out);
 /* Adds a candidate to a choice that has room for it: cheapest first, of equal ones the first. */
 void choice_add(struct choice *c, const struct candidate *cand);
-/* absorb.c. Are all reads of tensor t in an expression the same, by distinct plain letters that are exactly `letters`?
- * Does every letter of such an index run over the whole of its dimension? */
-bool plan_reads_plainly(const struct loops *l, int32_t value, int t, uint64_t letters, int32_t *out_index);
-bool plan_covers(const struct loops *l, int t, int32_t index);
+/* fuse_epilogue.c. Are all reads of tensor t in an expression the same, by distinct plain index variables that are
+ * exactly `ivars`? Does every index variable of such an index run over the whole of its dimension? */
+bool plan_reads_plainly(const struct loops *loops, int32_t value, int t, uint64_t ivars, int32_t *out_index);
+bool plan_covers(const struct loops *loops, int t, int32_t index);
 /* "Conv head" and "relu act": "Conv head + relu act"; layers of one name say it once: "eq + Cast y". */
 const char *plan_join_labels(struct plan *p, const char *a, const char *b);
 /* A step that zeroes the halos of a tensor's memory, as a kernel. */
-sol_status plan_halo_kernel(struct plan *p, const struct store *s, struct kernel *out);
+sol_status plan_halo_kernel(struct plan *p, const struct allocation *s, struct kernel *out);
 
 #endif

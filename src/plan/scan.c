@@ -1,12 +1,12 @@
-/* Recurrences: the steps of a unit that scans along a letter become calls of kernels, one after the other.
+/* Recurrences: the steps of a unit that scans along an index variable become calls of kernels, one after the other.
  *
  *   a[T N G H] = g[T N G H] + sum[K] y[T-1 N K]:h0[N K] * u[G*#H+H K]      a stage: a contraction of one step
  *   s[T N H] = ..; y[T N H] = ..                                          a stage: element by element
  *
- * A stage is statements cut along the letter (slice.c): a cluster of its own, for which any solver prints a kernel.
- * What another step wrote is an operand as any other. Steps at the borders, where a read leaves its tensor, are cut
- * apart from those between, so that all is affine. What only the steps see lies in scratch memory, one step of it. A
- * letter that no step mixes, such as the batch, is cut into blocks, which are the tasks. */
+ * A stage is statements cut along the index variable (slice.c): a cluster of its own, for which any solver prints a
+ * kernel. What another step wrote is an operand as any other. Steps at the borders, where a read leaves its tensor, are
+ * cut apart from those between, so that all is affine. What only the steps see lies in scratch memory, one step of it.
+ * A index variable that no step mixes, such as the batch, is cut into blocks, which are the tasks. */
 #include "plan/scan.h"
 
 #include <string.h>
@@ -19,11 +19,11 @@
 /* -- what the steps are */
 
 /* The dimension in which a statement writes the step's place; -1: none. */
-static int step_dim(const struct loops *l, const struct loops_stmt *s)
+static int step_dim(const struct loops *loops, const struct loops_stmt *s)
 {
     int d = 0;
-    for (int32_t i = s->index; i; i = l->ex.at[i].next, d++)
-        if (l->ex.at[i].kind == EX_LETTER && l->ex.at[i].tensor == s->scan_letter) return d;
+    for (int32_t i = s->index; i; i = loops->ex.at[i].next, d++)
+        if (loops->ex.at[i].kind == EX_IVAR && loops->ex.at[i].tensor == s->scan_ivar) return d;
     return -1;
 }
 
@@ -50,7 +50,7 @@ static void see_read(void *user, int32_t node)
         r->ok &= f.n == 0 && f.c == (s->by > 0 ? s->steps - 1 : 0);
         return;
     }
-    r->ok &= f.n == 1 && f.letter[0] == s->letter && f.coef[0] == 1 && f.c * s->by <= 0;
+    r->ok &= f.n == 1 && f.ivar[0] == s->ivar && f.coef[0] == 1 && f.c * s->by <= 0;
     if (!f.c) return;
     own->carried = true;
     own->rows = MAX(own->rows, 1 + (f.c < 0 ? -f.c : f.c));
@@ -58,31 +58,31 @@ static void see_read(void *user, int32_t node)
 
 static bool find_steps(struct scan *s)
 {
-    const struct loops *l = s->l;
-    const struct loops_stmt *first = &l->stmts.at[0];
+    const struct loops *loops = s->l;
+    const struct loops_stmt *first = &loops->stmts.at[0];
     bool product = false;
     if (!first->scan_step || first->scan_step < -1 || first->scan_step > 1) return false;
-    s->nstep = groups_scan(l, 0);
-    s->letter = first->scan_letter;
+    s->nstep = groups_scan(loops, 0);
+    s->ivar = first->scan_ivar;
     s->by = first->scan_step;
-    s->steps = l->letters.at[s->letter].size;
-    s->cluster = NEW_ARRAY(s->p->arena, int, l->stmts.n + 1);
-    s->own = NEW_ARRAY(s->p->arena, struct scan_own, l->tensors.n + 1);
-    for (int t = 0; t < l->tensors.n; t++) s->own[t] = (struct scan_own){.dim = -1, .rows = 1};
-    for (int i = 0; i < l->stmts.n; i++) {
-        const struct loops_stmt *st = &l->stmts.at[i];
-        const bool deep = i < s->nstep && plan_is_product(l, st->value);
+    s->steps = loops->ivars.at[s->ivar].size;
+    s->cluster = NEW_ARRAY(s->p->arena, int, loops->stmts.n + 1);
+    s->own = NEW_ARRAY(s->p->arena, struct scan_own, loops->tensors.n + 1);
+    for (int t = 0; t < loops->tensors.n; t++) s->own[t] = (struct scan_own){.dim = -1, .rows = 1};
+    for (int i = 0; i < loops->stmts.n; i++) {
+        const struct loops_stmt *st = &loops->stmts.at[i];
+        const bool deep = i < s->nstep && plan_is_product(loops, st->value);
         product |= deep;
-        if (i) s->cluster[i] = s->cluster[i - 1] + (deep || i == s->nstep || plan_is_product(l, st[-1].value));
+        if (i) s->cluster[i] = s->cluster[i - 1] + (deep || i == s->nstep || plan_is_product(loops, st[-1].value));
         if (st->nout != 1 || (i >= s->nstep && st->scan_step)) return false;
         if (i >= s->nstep) continue;
         struct scan_own *own = &s->own[st->out[0]];
         if (own->dim >= 0) return false; /* written in parts */
-        own->dim = step_dim(l, st);
+        own->dim = step_dim(loops, st);
         if (own->dim < 0) return false;
     }
     struct reads r = {.s = s, .ok = product};
-    for (r.stmt = 0; r.stmt < l->stmts.n; r.stmt++) ex_walk(l, l->stmts.at[r.stmt].value, see_read, &r);
+    for (r.stmt = 0; r.stmt < loops->stmts.n; r.stmt++) ex_walk(loops, loops->stmts.at[r.stmt].value, see_read, &r);
     return r.ok;
 }
 
@@ -122,22 +122,22 @@ static int32_t phase_read(void *user, struct loops *to, const struct ex *read, c
     return ex_read(to, place_tensor(r->s, to, read->tensor, f.c), ex_list(to, nindex, index), outside);
 }
 
-/* Statements first .. last - 1, for n steps from `from` on; the letter counts from there, or is gone. */
+/* Statements first .. last - 1, for n steps from `from` on; the index variable counts from there, or is gone. */
 static struct loops *phase_loops(struct scan *s, int64_t from, int64_t n, int first, int last)
 {
     struct loops *to = loops_create(s->p->arena, s->l->name);
-    int32_t letter[LOOPS_MAX_LETTERS];
+    int32_t ivar[LOOPS_MAX_IVARS];
     int *tensor = NEW_ARRAY(s->p->arena, int, s->l->tensors.n + 1);
-    for (int i = 0; i < s->l->letters.n; i++) {
-        const struct loops_letter *x = &s->l->letters.at[i];
-        letter[i] = ex_letter(to, loops_letter(to, x->name, i == s->letter && n > 1 ? n : x->size));
-        if (i == s->letter && first < s->nstep)
-            letter[i] = n > 1 ? ex_binary(to, EX_ADD, letter[i], ex_int(to, from)) : ex_int(to, from);
+    for (int i = 0; i < s->l->ivars.n; i++) {
+        const struct loops_ivar *x = &s->l->ivars.at[i];
+        ivar[i] = ex_ivar(to, loops_ivar(to, x->name, i == s->ivar && n > 1 ? n : x->size));
+        if (i == s->ivar && first < s->nstep)
+            ivar[i] = n > 1 ? ex_binary(to, EX_ADD, ivar[i], ex_int(to, from)) : ex_int(to, from);
     }
     for (int t = 0; t < s->l->tensors.n; t++) tensor[t] = place_tensor(s, to, t, 0);
     struct phase_reads reads = {s, to, first >= s->nstep};
     const struct rewrite r = {
-        .to = to, .from = s->l, .letter = letter, .tensor = tensor, .read = phase_read, .user = &reads};
+        .to = to, .from = s->l, .ivar = ivar, .tensor = tensor, .read = phase_read, .user = &reads};
     for (int i = first; i < last; i++) {
         struct loops_stmt st = s->l->stmts.at[i];
         st.out[0] = (uint16_t)tensor[st.out[0]];
@@ -179,51 +179,51 @@ static void place_scratch(struct scan *s, int tensor)
         const struct ex *e = &s->l->ex.at[ex_nth(s->l, w->index, d)];
         if (d == own->dim) continue;
         own->memory.stride[d] = stride;
-        stride *= e->kind == EX_LETTER && e->tensor == s->batch ? s->block : t->shape[d];
+        stride *= e->kind == EX_IVAR && e->tensor == s->batch ? s->block : t->shape[d];
     }
     own->row_bytes = (stride * dtype_def(t->dtype)->bytes + 63) / 64 * 64;
 }
 
-static struct memory *stage_memory(struct scan *s, const struct loops *l)
+static struct memory *stage_memory(struct scan *s, const struct loops *loops)
 {
-    struct memory *m = NEW_ARRAY(s->p->arena, struct memory, l->tensors.n + 1);
-    for (int t = 0; t < l->tensors.n; t++) {
-        const int of = ((struct scan_place *)l->tensors.at[t].user)->tensor;
+    struct memory *m = NEW_ARRAY(s->p->arena, struct memory, loops->tensors.n + 1);
+    for (int t = 0; t < loops->tensors.n; t++) {
+        const int of = ((struct scan_place *)loops->tensors.at[t].user)->tensor;
         struct scan_own *own = &s->own[of];
-        if (s->l->tensors.at[of].role == LOOPS_TEMP && l->tensors.at[t].role != LOOPS_TEMP) place_scratch(s, of);
+        if (s->l->tensors.at[of].role == LOOPS_TEMP && loops->tensors.at[t].role != LOOPS_TEMP) place_scratch(s, of);
         m[t] = own->scratch ? own->memory : s->u->memory[of];
         if (own->dim >= 0) m[t].constant = false;
     }
     return m;
 }
 
-static int letter_named(const struct loops *l, const char *name)
+static int ivar_named(const struct loops *loops, const char *name)
 {
-    for (int i = 0; i < l->letters.n; i++)
-        if (!strcmp(l->letters.at[i].name, name)) return i;
+    for (int i = 0; i < loops->ivars.n; i++)
+        if (!strcmp(loops->ivars.at[i].name, name)) return i;
     return -1;
 }
 
 /* Cuts a stage: a block of the batch, then a step. False: it cannot be cut. */
-static bool cut(struct scan *s, struct scan_stage *st, const struct loops *l, bool steps)
+static bool cut(struct scan *s, struct scan_stage *st, const struct loops *loops, bool steps)
 {
     struct arena *a = s->p->arena;
     double nothing;
-    st->whole = st->memory = stage_memory(s, l);
+    st->whole = st->memory = stage_memory(s, loops);
     for (int k = 1; k >= 0; k--) { /* 1: blocks, 0: steps */
         if (k ? s->blocks < 2 : !steps) continue;
-        int letter = letter_named(l, s->l->letters.at[k ? s->batch : s->letter].name);
-        if (letter < 0) return false;
-        if (k && s->block > 1) l = loops_split(a, l, letter, s->block, &letter);
-        struct memory *memory = NEW_ARRAY(a, struct memory, l->tensors.n + 1);
-        st->op[k] = NEW_ARRAY(a, struct slice_operand, l->tensors.n + 1);
-        l = loops_slice(a, l, st->memory, letter, -1, st->op[k], memory, &nothing);
-        if (!l) return false;
-        for (int t = 0; t < l->tensors.n; t++) /* what is packed once would be packed for the first */
+        int ivar = ivar_named(loops, s->l->ivars.at[k ? s->batch : s->ivar].name);
+        if (ivar < 0) return false;
+        if (k && s->block > 1) loops = loops_split(a, loops, ivar, s->block, &ivar);
+        struct memory *memory = NEW_ARRAY(a, struct memory, loops->tensors.n + 1);
+        st->op[k] = NEW_ARRAY(a, struct slice_operand, loops->tensors.n + 1);
+        loops = loops_slice(a, loops, st->memory, ivar, -1, st->op[k], memory, &nothing);
+        if (!loops) return false;
+        for (int t = 0; t < loops->tensors.n; t++) /* what is packed once would be packed for the first */
             if (st->op[k][t].coef) memory[t].constant = false;
         st->memory = memory;
     }
-    st->sub = l;
+    st->sub = loops;
     return true;
 }
 
@@ -270,7 +270,7 @@ static sol_status cut_steps(struct scan *s, bool *out_ok)
 {
     static const int8_t borders[][2] = {{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {0, 2}, {2, 2}};
     *out_ok = false;
-    s->block = s->batch < 0 ? 1 : s->l->letters.at[s->batch].size / s->blocks;
+    s->block = s->batch < 0 ? 1 : s->l->ivars.at[s->batch].size / s->blocks;
     for (int i = 0; i < COUNT_OF(borders) && !*out_ok; i++) {
         for (int t = 0; t < s->l->tensors.n; t++) s->own[t].scratch = false;
         if (borders[i][0] + borders[i][1] <= s->steps) TRY(add_phases(s, borders[i][0], borders[i][1], out_ok));
@@ -280,13 +280,13 @@ static sol_status cut_steps(struct scan *s, bool *out_ok)
     return SOL_OK;
 }
 
-/* The letter whose points do not see each other, of the most: -1: there is none. */
+/* The index variable whose points do not see each other, of the most: -1: there is none. */
 static int find_batch(const struct scan *s)
 {
     const uint64_t shared = groups_shared(s->l, 0, s->l->stmts.n - 1);
     int best = -1;
-    for (int i = 0; i < s->l->letters.n; i++)
-        if (shared >> i & 1 && (best < 0 || s->l->letters.at[i].size > s->l->letters.at[best].size)) best = i;
+    for (int i = 0; i < s->l->ivars.n; i++)
+        if (shared >> i & 1 && (best < 0 || s->l->ivars.at[i].size > s->l->ivars.at[best].size)) best = i;
     return best;
 }
 
@@ -296,11 +296,11 @@ static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
     struct scan best;
     *out_ok = false;
     s->batch = find_batch(s);
-    const int64_t most = s->batch < 0 ? 1 : MIN(s->l->letters.at[s->batch].size, s->p->target->cores);
+    const int64_t most = s->batch < 0 ? 1 : MIN(s->l->ivars.at[s->batch].size, s->p->target->cores);
     for (s->blocks = 1; s->blocks <= most; s->blocks++) {
         struct scan_own *own = NEW_ARRAY(s->p->arena, struct scan_own, s->l->tensors.n + 1);
         bool ok = true;
-        if (s->batch >= 0 && s->l->letters.at[s->batch].size % s->blocks) continue;
+        if (s->batch >= 0 && s->l->ivars.at[s->batch].size % s->blocks) continue;
         memcpy(own, s->own, (size_t)s->l->tensors.n * sizeof *own);
         s->own = own;
         TRY(cut_steps(s, &ok));

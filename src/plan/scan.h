@@ -37,11 +37,11 @@ struct scan {
     struct unit *u;
     const struct loops *l; /* the unit's: statements of the steps, then what follows the last */
     int nstep;             /* statements of the steps */
-    int letter, by;        /* that they scan along, and whether up (1) or down (-1) */
+    int ivar, by;          /* that they scan along, and whether up (1) or down (-1) */
     int64_t steps;
     int *cluster; /* by statement */
     struct scan_own *own;
-    int batch; /* letter whose blocks are tasks, -1: none */
+    int batch; /* index variable whose blocks are tasks, -1: none */
     int64_t blocks, block;
     int nphase; /* in the order in which they run; the last: what follows */
     struct scan_phase phase[2 * SCAN_MAX_BORDER + 2];

@@ -11,7 +11,7 @@ struct printing {
     struct kernel k;
     int *operand; /* by tensor of merged */
     int nfunction;
-    const struct choice *function[LOOPS_MAX_LETTERS];
+    const struct choice *function[LOOPS_MAX_IVARS];
     int64_t works; /* where work buffers begin in the scratch memory, behind what the stages take there */
 };
 
@@ -20,9 +20,9 @@ static const struct scan_place *place_of(const struct scan_stage *st, int tensor
     return st->sub->tensors.at[tensor].user;
 }
 
-static bool is_operand(const struct loops *l, int tensor)
+static bool is_operand(const struct loops *loops, int tensor)
 {
-    return l->tensors.at[tensor].role != LOOPS_TEMP && l->tensors.at[tensor].role != LOOPS_TABLE;
+    return loops->tensors.at[tensor].role != LOOPS_TEMP && loops->tensors.at[tensor].role != LOOPS_TABLE;
 }
 
 /* -- packed operands */
@@ -34,10 +34,10 @@ static const struct kernel_pack *pack_of(const struct scan_stage *st, int tensor
     return NULL;
 }
 
-static const char *pack_text(struct arena *a, const struct loops *l)
+static const char *pack_text(struct arena *a, const struct loops *loops)
 {
     struct text t = text_new(a);
-    loops_print(l, &t);
+    loops_print(loops, &t);
     return t.at;
 }
 

@@ -14,10 +14,10 @@ static void show_shape(struct text *out, const struct sol_tensor *t)
 /* -- units */
 
 /* Without its first line, which is a layer's kind, and the tensors of the graph, which stand above. */
-static void show_loops(struct text *out, const struct loops *l)
+static void show_loops(struct text *out, const struct loops *loops)
 {
     struct text t = text_new(out->arena);
-    loops_print(l, &t);
+    loops_print(loops, &t);
     const char *line = t.at ? strchr(t.at, '\n') : NULL;
     for (const char *end; line && *++line; line = end) {
         end = strchr(line, '\n');
@@ -72,7 +72,7 @@ static void show_numbers(struct text *out, const char *what, int n, const int64_
     text_put(out, "]");
 }
 
-static void show_memory(const struct store *s, struct text *out)
+static void show_memory(const struct allocation *s, struct text *out)
 {
     int64_t order[SOL_MAX_DIMS];
     bool halo = false;
@@ -92,7 +92,7 @@ static void show_memory(const struct store *s, struct text *out)
              s->memory.constant ? ", constant" : "");
 }
 
-static void show_store(const struct plan *p, const struct store *s, struct text *out)
+static void show_store(const struct plan *p, const struct allocation *s, struct text *out)
 {
     static const char *const roles[] = {
         [TENSOR_INPUT] = "input", [TENSOR_PARAM] = "parameter", [TENSOR_CONST] = "constant", [TENSOR_VALUE] = "value"};
@@ -126,7 +126,8 @@ void plan_show(const struct plan *p, struct text *out)
     for (int program = 0; program < PROGRAMS; program++)
         for (int i = 0; i < p->units.n; i++)
             if (!p->units.at[i]->dead && (int)p->units.at[i]->program == program) show_unit(p->units.at[i], out);
-    for (int i = 0; i < p->nstores; i++)
-        if (p->stores[i].t && (p->stores[i].writers || p->stores[i].readers)) show_store(p, &p->stores[i], out);
+    for (int i = 0; i < p->nallocations; i++)
+        if (p->allocations[i].t && (p->allocations[i].writers || p->allocations[i].readers))
+            show_store(p, &p->allocations[i], out);
     for (int i = 0; i < p->chains.n; i++) show_chain(&p->chains.at[i], out);
 }

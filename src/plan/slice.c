@@ -1,41 +1,42 @@
-/* One step of a loop as loops of its own: a letter is set to a number, and what that number was goes into the pointers
- * of the operands. A row of a convolution, or some of its channels, is then a cluster like any other, for any solver.
+/* One step of a loop as loops of its own: an index variable is set to a number, and what that number was goes into the
+ * pointers of the operands. A row of a convolution, or some of its channels, is then a cluster like any other, for any
+ * solver.
  */
 #include "plan/band.h"
 
 struct scan {
     const struct loops *l;
     const struct memory *memory;
-    int letter, ring;
+    int ivar, ring;
     struct slice_operand *op;
     double *fill;
     bool failed;
 };
 
-/* The index without the letter, and the letter's coefficient. */
-static bool take_letter(const struct loops *l, int32_t node, int letter, struct affine *out_rest, int64_t *out_coef)
+/* The index without the index variable, and the index variable's coefficient. */
+static bool take_ivar(const struct loops *loops, int32_t node, int ivar, struct affine *out_rest, int64_t *out_coef)
 {
     *out_coef = 0;
-    if (!(ex_letters(l, node) >> letter & 1)) return true;
+    if (!(ex_ivars(loops, node) >> ivar & 1)) return true;
     struct affine f;
-    if (!ex_affine(l, node, &f)) return false;
+    if (!ex_affine(loops, node, &f)) return false;
     *out_rest = (struct affine){.c = f.c};
     for (int i = 0; i < f.n; i++) {
-        if (f.letter[i] == letter) {
+        if (f.ivar[i] == ivar) {
             *out_coef = f.coef[i];
             continue;
         }
-        out_rest->letter[out_rest->n] = f.letter[i];
+        out_rest->ivar[out_rest->n] = f.ivar[i];
         out_rest->coef[out_rest->n++] = f.coef[i];
     }
     return true;
 }
 
-static void affine_range(const struct loops *l, const struct affine *f, int64_t *out_min, int64_t *out_max)
+static void affine_range(const struct loops *loops, const struct affine *f, int64_t *out_min, int64_t *out_max)
 {
     *out_min = *out_max = f->c;
     for (int i = 0; i < f->n; i++) {
-        int64_t most = f->coef[i] * (l->letters.at[f->letter[i]].size - 1);
+        int64_t most = f->coef[i] * (loops->ivars.at[f->ivar[i]].size - 1);
         *out_min += MIN(most, 0);
         *out_max += MAX(most, 0);
     }
@@ -45,7 +46,7 @@ static void affine_range(const struct loops *l, const struct affine *f, int64_t 
 static bool covered(const struct scan *s, int tensor, int d, int64_t min, int64_t max, int64_t coef,
                     const struct ex *outside)
 {
-    int64_t last = s->l->letters.at[s->letter].size - 1, shape = s->l->tensors.at[tensor].shape[d];
+    int64_t last = s->l->ivars.at[s->ivar].size - 1, shape = s->l->tensors.at[tensor].shape[d];
     min += MIN(coef * last, 0);
     max += MAX(coef * last, 0);
     if (min >= 0 && max < shape) return true;
@@ -61,7 +62,7 @@ static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outsid
     for (int32_t i = first; i; i = s->l->ex.at[i].next, d++) {
         struct affine rest;
         int64_t coef, min, max;
-        if (!take_letter(s->l, i, s->letter, &rest, &coef)) return false;
+        if (!take_ivar(s->l, i, s->ivar, &rest, &coef)) return false;
         if (!coef) continue;
         if (found >= 0 || (moved && (op->dim != d || op->coef != coef))) return false;
         found = d;
@@ -72,7 +73,7 @@ static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outsid
         op->dim = d;
         op->coef = coef;
     }
-    if (seen && moved != (found >= 0)) return false; /* with the letter everywhere or nowhere */
+    if (seen && moved != (found >= 0)) return false; /* with the index variable everywhere or nowhere */
     op->seen = true;
     if (found >= 0 && s->l->tensors.at[tensor].role == LOOPS_TABLE) return false;
     if (tensor != s->ring || !outside) return true;
@@ -81,13 +82,13 @@ static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outsid
     return o->kind == EX_INT || o->kind == EX_REAL;
 }
 
-/* A letter may be used in indices of accesses only; anywhere else it would be a value. */
+/* An index variable may be used in indices of accesses only; anywhere else it would be a value. */
 static void see(struct scan *s, int32_t node)
 {
     const struct ex *e = &s->l->ex.at[node];
     if (!node || s->failed) return;
     switch (e->kind) {
-    case EX_LETTER: s->failed |= e->tensor == s->letter; return;
+    case EX_IVAR: s->failed |= e->tensor == s->ivar; return;
     case EX_READ:
         s->failed |= !see_access(s, e->tensor, e->a, e->b);
         see(s, e->b);
@@ -100,7 +101,7 @@ static void see(struct scan *s, int32_t node)
     case EX_INT:
     case EX_REAL: return;
     default:
-        s->failed |= e->kind == EX_RED && e->u.bound >> s->letter & 1;
+        s->failed |= e->kind == EX_RED && e->u.bound >> s->ivar & 1;
         see(s, e->a);
         see(s, e->b);
     }
@@ -150,26 +151,26 @@ static int power_of_two(int64_t v)
     return a;
 }
 
-struct loops *loops_slice(struct arena *a, const struct loops *l, const struct memory *memory, int letter, int ring,
+struct loops *loops_slice(struct arena *a, const struct loops *loops, const struct memory *memory, int ivar, int ring,
                           struct slice_operand *op, struct memory *out_memory, double *out_fill)
 {
-    struct scan s = {.l = l, .memory = memory, .letter = letter, .ring = ring, .op = op, .fill = out_fill};
-    for (int i = 0; i < l->stmts.n; i++) {
-        const struct loops_stmt *st = &l->stmts.at[i];
-        if (st->scan_step || !(stmt_letters(l, st) >> letter & 1)) return NULL;
+    struct scan s = {.l = loops, .memory = memory, .ivar = ivar, .ring = ring, .op = op, .fill = out_fill};
+    for (int i = 0; i < loops->stmts.n; i++) {
+        const struct loops_stmt *st = &loops->stmts.at[i];
+        if (st->scan_step || !(stmt_ivars(loops, st) >> ivar & 1)) return NULL;
         for (int o = 0; o < st->nout; o++)
             if (!see_access(&s, st->out[o], st->index, 0)) return NULL;
         see(&s, st->value);
         if (s.failed) return NULL;
     }
-    struct loops *to = loops_create(a, l->name);
-    int32_t map[LOOPS_MAX_LETTERS];
-    int *tensor = NEW_ARRAY(a, int, l->tensors.n + 1);
-    for (int i = 0; i < l->letters.n; i++)
+    struct loops *to = loops_create(a, loops->name);
+    int32_t map[LOOPS_MAX_IVARS];
+    int *tensor = NEW_ARRAY(a, int, loops->tensors.n + 1);
+    for (int i = 0; i < loops->ivars.n; i++)
         map[i] =
-            i == letter ? ex_int(to, 0) : ex_letter(to, loops_letter(to, l->letters.at[i].name, l->letters.at[i].size));
-    for (int i = 0; i < l->tensors.n; i++) {
-        const struct loops_tensor *t = &l->tensors.at[i];
+            i == ivar ? ex_int(to, 0) : ex_ivar(to, loops_ivar(to, loops->ivars.at[i].name, loops->ivars.at[i].size));
+    for (int i = 0; i < loops->tensors.n; i++) {
+        const struct loops_tensor *t = &loops->tensors.at[i];
         struct loops_tensor part = *t;
         if (op[i].coef) part.shape[op[i].dim] = op[i].max - op[i].min + 1;
         tensor[i] = loops_tensor_like(to, &part);
@@ -181,28 +182,28 @@ struct loops *loops_slice(struct arena *a, const struct loops *l, const struct m
             MIN(MIN(memory[i].align, power_of_two(step * op[i].coef)), power_of_two(step * op[i].min));
     }
     struct slicing c = {.op = op, .tensor = tensor};
-    struct rewrite r = {.to = to, .from = l, .letter = map, .tensor = tensor, .read = sliced_read, .user = &c};
+    struct rewrite r = {.to = to, .from = loops, .ivar = map, .tensor = tensor, .read = sliced_read, .user = &c};
     sliced_stmts(&r, &c);
     return to;
 }
 
-struct loops *loops_split(struct arena *a, const struct loops *l, int letter, int64_t by, int *out_outer)
+struct loops *loops_split(struct arena *a, const struct loops *loops, int ivar, int64_t by, int *out_outer)
 {
-    struct loops *to = loops_create(a, l->name);
-    int32_t map[LOOPS_MAX_LETTERS];
-    int *tensor = NEW_ARRAY(a, int, l->tensors.n + 1);
-    for (int i = 0; i < l->letters.n; i++) {
-        const struct loops_letter *x = &l->letters.at[i];
-        if (i != letter) {
-            map[i] = ex_letter(to, loops_letter(to, x->name, x->size));
+    struct loops *to = loops_create(a, loops->name);
+    int32_t map[LOOPS_MAX_IVARS];
+    int *tensor = NEW_ARRAY(a, int, loops->tensors.n + 1);
+    for (int i = 0; i < loops->ivars.n; i++) {
+        const struct loops_ivar *x = &loops->ivars.at[i];
+        if (i != ivar) {
+            map[i] = ex_ivar(to, loops_ivar(to, x->name, x->size));
             continue;
         }
-        *out_outer = loops_letter(to, x->name, x->size / by);
-        int inner = loops_letter(to, x->name, by);
-        map[i] = ex_binary(to, EX_ADD, ex_binary(to, EX_MUL, ex_int(to, by), ex_letter(to, *out_outer)),
-                           ex_letter(to, inner));
+        *out_outer = loops_ivar(to, x->name, x->size / by);
+        int inner = loops_ivar(to, x->name, by);
+        map[i] =
+            ex_binary(to, EX_ADD, ex_binary(to, EX_MUL, ex_int(to, by), ex_ivar(to, *out_outer)), ex_ivar(to, inner));
     }
-    for (int i = 0; i < l->tensors.n; i++) tensor[i] = rewrite_tensor(to, l, i);
-    rewrite_stmts(&(struct rewrite){.to = to, .from = l, .letter = map, .tensor = tensor});
+    for (int i = 0; i < loops->tensors.n; i++) tensor[i] = rewrite_tensor(to, loops, i);
+    rewrite_stmts(&(struct rewrite){.to = to, .from = loops, .ivar = map, .tensor = tensor});
     return to;
 }

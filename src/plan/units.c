@@ -1,24 +1,24 @@
-/* From layers to units: one for each layer, or for each of its parts (part.c). */
+/* From layers to units: one for each layer, or for each of its parts (distribute.c). */
 #include "plan/plan.h"
 
 #include <string.h>
 
-struct store *plan_store(struct plan *p, const struct sol_tensor *t)
+struct allocation *plan_allocation(struct plan *p, const struct sol_tensor *t)
 {
-    return &p->stores[t->id];
+    return &p->allocations[t->id];
 }
 
 struct sol_tensor *plan_tensor(struct plan *p, const char *name, enum sol_dtype type, int ndim, const int64_t *shape)
 {
     struct sol_tensor *t = graph_tensor(p->g, TENSOR_VALUE, name, type, ndim, shape);
-    if (t->id >= p->nstores) {
+    if (t->id >= p->nallocations) {
         int room = t->id * 2 + 64;
-        struct store *stores = NEW_ARRAY(p->arena, struct store, room);
-        memcpy(stores, p->stores, (size_t)p->nstores * sizeof *stores);
-        p->stores = stores;
-        p->nstores = room;
+        struct allocation *allocations = NEW_ARRAY(p->arena, struct allocation, room);
+        memcpy(allocations, p->allocations, (size_t)p->nallocations * sizeof *allocations);
+        p->allocations = allocations;
+        p->nallocations = room;
     }
-    p->stores[t->id].t = p->stores[t->id].root = t;
+    p->allocations[t->id].t = p->allocations[t->id].root = t;
     return t;
 }
 
@@ -34,32 +34,32 @@ static void see_contraction(void *user, int32_t node)
 }
 
 /* The statement that dominates the work: the first with a reduction, else 0. Is there a contraction? */
-static int unit_root(const struct loops *l, bool *out_contraction)
+static int unit_anchor(const struct loops *loops, bool *out_contraction)
 {
-    int root = -1;
+    int anchor = -1;
     *out_contraction = false;
-    for (int i = 0; i < l->stmts.n; i++) {
-        struct contractions c = {.l = l};
-        ex_walk(l, l->stmts.at[i].value, see_contraction, &c);
+    for (int i = 0; i < loops->stmts.n; i++) {
+        struct contractions c = {.l = loops};
+        ex_walk(loops, loops->stmts.at[i].value, see_contraction, &c);
         *out_contraction |= c.found;
-        if (root < 0 && rewrite_has_reduction(l, l->stmts.at[i].value)) root = i;
+        if (anchor < 0 && rewrite_has_reduction(loops, loops->stmts.at[i].value)) anchor = i;
     }
-    return root < 0 ? 0 : root;
+    return anchor < 0 ? 0 : anchor;
 }
 
-bool plan_prepared(const struct store *s)
+bool plan_prepared(const struct allocation *s)
 {
     return s->t->role == TENSOR_VALUE && s->program == PROGRAM_PREPARE;
 }
 
-struct unit *plan_unit(struct plan *p, int at, enum program program, const struct loops *l, struct sol_layer *layer,
+struct unit *plan_unit(struct plan *p, int at, enum program program, const struct loops *loops, struct sol_layer *layer,
                        const char *label)
 {
     struct unit *u = NEW(p->arena, struct unit);
-    *u = (struct unit){.loops = l, .layer = layer, .label = label, .program = program};
-    unit_loops(u, l);
-    for (int i = 0; i < l->tensors.n; i++)
-        if (l->tensors.at[i].role == LOOPS_OUTPUT) plan_store(p, l->tensors.at[i].user)->program = program;
+    *u = (struct unit){.loops = loops, .layer = layer, .label = label, .program = program};
+    unit_loops(u, loops);
+    for (int i = 0; i < loops->tensors.n; i++)
+        if (loops->tensors.at[i].role == LOOPS_OUTPUT) plan_allocation(p, loops->tensors.at[i].user)->program = program;
     struct unit *last = u;
     PUSH(p->arena, p->units, last);
     for (int i = p->units.n - 1; i > at && at >= 0; i--) {
@@ -69,27 +69,27 @@ struct unit *plan_unit(struct plan *p, int at, enum program program, const struc
     return u;
 }
 
-void unit_loops(struct unit *u, const struct loops *l)
+void unit_loops(struct unit *u, const struct loops *loops)
 {
-    u->loops = l;
-    u->root = unit_root(l, &u->contraction);
+    u->loops = loops;
+    u->anchor = unit_anchor(loops, &u->contraction);
 }
 
 void plan_count(struct plan *p)
 {
-    for (int i = 0; i < p->nstores; i++) {
-        p->stores[i].writers = p->stores[i].readers = 0;
-        p->stores[i].writer = NULL;
-        p->stores[i].opaque = false;
+    for (int i = 0; i < p->nallocations; i++) {
+        p->allocations[i].writers = p->allocations[i].readers = 0;
+        p->allocations[i].writer = NULL;
+        p->allocations[i].opaque = false;
     }
-    for (int i = 0; i < p->g->outputs.n; i++) plan_store(p, p->g->outputs.at[i].t)->readers++;
+    for (int i = 0; i < p->g->outputs.n; i++) plan_allocation(p, p->g->outputs.at[i].t)->readers++;
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
         if (u->dead) continue;
         for (int k = 0; k < u->loops->tensors.n; k++) {
             const struct loops_tensor *t = &u->loops->tensors.at[k];
             if (!t->user || t->role == LOOPS_TEMP) continue;
-            struct store *s = plan_store(p, t->user);
+            struct allocation *s = plan_allocation(p, t->user);
             s->opaque |= u->opaque;
             if (t->role == LOOPS_OUTPUT) {
                 s->writers++;
@@ -99,9 +99,9 @@ void plan_count(struct plan *p)
             }
         }
     }
-    for (int i = 0; i < p->nstores; i++) { /* who reads the whole reads its parts */
-        struct store *s = &p->stores[i];
-        if (s->t && s->root != s->t) s->readers += plan_store(p, s->root)->readers;
+    for (int i = 0; i < p->nallocations; i++) { /* who reads the whole reads its parts */
+        struct allocation *s = &p->allocations[i];
+        if (s->t && s->root != s->t) s->readers += plan_allocation(p, s->root)->readers;
     }
 }
 
@@ -144,16 +144,16 @@ static int32_t literal_read(void *user, struct loops *to, const struct ex *read,
 }
 
 /* Also: the same graph tensor as two inputs of a layer (x*x) becomes one tensor of the loops. */
-static const struct loops *put_literals(const struct loops *l)
+static const struct loops *put_literals(const struct loops *loops)
 {
-    struct loops *to = loops_create(l->arena, l->name);
-    int32_t letter[LOOPS_MAX_LETTERS];
-    int *tensor = NEW_ARRAY(l->arena, int, l->tensors.n + 1);
-    rewrite_letters(to, l, letter);
-    for (int i = 0; i < l->tensors.n; i++) tensor[i] = rewrite_tensor(to, l, i);
-    struct literals from = {l};
+    struct loops *to = loops_create(loops->arena, loops->name);
+    int32_t ivar[LOOPS_MAX_IVARS];
+    int *tensor = NEW_ARRAY(loops->arena, int, loops->tensors.n + 1);
+    rewrite_ivars(to, loops, ivar);
+    for (int i = 0; i < loops->tensors.n; i++) tensor[i] = rewrite_tensor(to, loops, i);
+    struct literals from = {loops};
     rewrite_stmts(&(struct rewrite){
-        .to = to, .from = l, .letter = letter, .tensor = tensor, .read = literal_read, .user = &from});
+        .to = to, .from = loops, .ivar = ivar, .tensor = tensor, .read = literal_read, .user = &from});
     return rewrite_sweep(to);
 }
 
@@ -175,23 +175,23 @@ static void find_index_read(void *user, int32_t node)
 
 /* A copy of one element, read at a place that does not depend on data, or a number that every type, or this one, holds.
  */
-static bool copies(const struct loops *l, int32_t value, enum sol_dtype type)
+static bool copies(const struct loops *loops, int32_t value, enum sol_dtype type)
 {
-    const struct ex *e = &l->ex.at[value];
+    const struct ex *e = &loops->ex.at[value];
     if (e->kind == EX_INT) return type == SOL_I64 || (e->u.i >= 0 && e->u.i <= 1);
     if (e->kind == EX_REAL) return type == SOL_F64 || (type == SOL_F32 && e->u.r == (double)(float)e->u.r);
-    if (e->kind != EX_READ || l->tensors.at[e->tensor].dtype != type) return false;
-    const struct loops *plain = l;
-    for (int32_t i = e->a; i; i = l->ex.at[i].next) ex_walk(l, i, find_index_read, &plain);
-    return plain && (!e->b || copies(l, e->b, type));
+    if (e->kind != EX_READ || loops->tensors.at[e->tensor].dtype != type) return false;
+    const struct loops *plain = loops;
+    for (int32_t i = e->a; i; i = loops->ex.at[i].next) ex_walk(loops, i, find_index_read, &plain);
+    return plain && (!e->b || copies(loops, e->b, type));
 }
 
 /* Is all that the loops do to move elements? */
-static bool is_move(const struct loops *l)
+static bool is_move(const struct loops *loops)
 {
-    for (int i = 0; i < l->stmts.n; i++) {
-        const struct loops_stmt *s = &l->stmts.at[i];
-        if (s->nout != 1 || s->scan_step || !copies(l, s->value, l->tensors.at[s->out[0]].dtype)) return false;
+    for (int i = 0; i < loops->stmts.n; i++) {
+        const struct loops_stmt *s = &loops->stmts.at[i];
+        if (s->nout != 1 || s->scan_step || !copies(loops, s->value, loops->tensors.at[s->out[0]].dtype)) return false;
     }
     return true;
 }
@@ -201,9 +201,9 @@ static void add_units(struct plan *p, struct sol_layer *l, enum program program)
     const char *label = layer_label(p, l);
     const struct loops *loops = layer_loops(p, l, label);
     bool opaque = l->def->flags & LAYER_OPAQUE;
-    if (!opaque) loops = plan_shrink(put_literals(loops));
+    if (!opaque) loops = plan_tighten(put_literals(loops));
     const struct loops **parts = NEW_ARRAY(p->arena, const struct loops *, loops->stmts.n + 1);
-    const int n = plan_parts(p, loops, parts);
+    const int n = plan_distribute(p, loops, parts);
     for (int i = 0; i < n; i++) {
         const struct loops *part = parts[i];
         if (!opaque) part = plan_hoist(p, part, program, l, label);

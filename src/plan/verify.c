@@ -38,9 +38,9 @@ static struct sol_tensor *user_of(const struct unit *u, int t)
     return u->loops->tensors.at[t].user;
 }
 
-static const struct store *store_of(const struct check *c, const struct sol_tensor *t)
+static const struct allocation *store_of(const struct check *c, const struct sol_tensor *t)
 {
-    return &c->p->stores[t->id];
+    return &c->p->allocations[t->id];
 }
 
 /* -- units by themselves */
@@ -51,7 +51,7 @@ static sol_status check_tensor(struct check *c, const struct unit *u, int k)
     const struct sol_tensor *g = t->user;
     if (t->role != LOOPS_INPUT && t->role != LOOPS_OUTPUT) return SOL_OK;
     if (!g) return wrong(c, u, "tensor %s: expected a tensor of the graph, got none", t->name);
-    if (g->id < 0 || g->id >= c->p->nstores || store_of(c, g)->t != g)
+    if (g->id < 0 || g->id >= c->p->nallocations || store_of(c, g)->t != g)
         return wrong(c, u, "tensor %s: expected a tensor that has a store, got %%%d", t->name, g->id);
     if (g->dtype != t->dtype)
         return wrong(c, u, "tensor %s: expected type %s, as %%%d has, got %s", t->name,
@@ -76,14 +76,14 @@ static sol_status check_unit(struct check *c, const struct unit *u)
     if (u->opaque) return SOL_OK;
     if (!loops_verify(u->loops, &why)) return wrong(c, u, "%s", why.at);
     if (!u->loops->stmts.n) return SOL_OK; /* all that it writes is empty: loops_verify */
-    if (u->root < 0 || u->root >= u->loops->stmts.n)
-        return wrong(c, u, "root: expected a statement below %d, got %d", u->loops->stmts.n, u->root);
+    if (u->anchor < 0 || u->anchor >= u->loops->stmts.n)
+        return wrong(c, u, "anchor: expected a statement below %d, got %d", u->loops->stmts.n, u->anchor);
     return SOL_OK;
 }
 
 /* -- where tensors lie in others */
 
-static sol_status check_root(struct check *c, const struct store *s)
+static sol_status check_root(struct check *c, const struct allocation *s)
 {
     const int id = s->t->id;
     if (s != store_of(c, s->t)) return wrong(c, NULL, "%%%d: its store is another tensor's", id);
@@ -107,13 +107,13 @@ static sol_status check_root(struct check *c, const struct store *s)
     return SOL_OK;
 }
 
-static int64_t at_of(const struct store *s, int d)
+static int64_t at_of(const struct allocation *s, int d)
 {
     return s->root == s->t ? 0 : s->alias_at[d];
 }
 
 /* Elements of a tensor among those of its root. */
-static int64_t common(const struct access *w, const struct store *s)
+static int64_t common(const struct access *w, const struct allocation *s)
 {
     int64_t n = 1;
     for (int d = 0; d < s->t->ndim; d++) {
@@ -135,13 +135,13 @@ static bool overlap(const struct access *a, const struct access *b, int ndim)
 /* Adds what a statement writes: how much, and between which indices. */
 static void add_points(struct access *w, const struct loops_stmt *s)
 {
-    const struct loops *l = w->u->loops;
-    const int64_t points = letters_points(l, stmt_letters(l, s));
+    const struct loops *loops = w->u->loops;
+    const int64_t points = ivars_points(loops, stmt_ivars(loops, s));
     int d = 0;
     if (!points) return;
-    for (int32_t i = s->index; i; i = l->ex.at[i].next, d++) {
+    for (int32_t i = s->index; i; i = loops->ex.at[i].next, d++) {
         int64_t low = 0, high = 0;
-        ex_range(l, i, &low, &high);
+        ex_range(loops, i, &low, &high);
         w->low[d] = w->points ? MIN(w->low[d], low) : low;
         w->high[d] = w->points ? MAX(w->high[d], high + 1) : high + 1;
     }
@@ -151,7 +151,7 @@ static void add_points(struct access *w, const struct loops_stmt *s)
 static struct access *write_of(struct check *c, const struct unit *u, int at, int tensor)
 {
     struct access *w = NEW(c->scratch, struct access);
-    const struct store *s = store_of(c, user_of(u, tensor));
+    const struct allocation *s = store_of(c, user_of(u, tensor));
     *w = (struct access){.u = u, .at = at, .tensor = tensor};
     for (int i = 0; i < u->loops->stmts.n && !u->opaque; i++)
         for (int o = 0; o < u->loops->stmts.at[i].nout; o++)
@@ -168,7 +168,7 @@ static struct access *write_of(struct check *c, const struct unit *u, int at, in
 static void find_writes(struct check *c)
 {
     struct plan *p = c->p;
-    c->writes = NEW_ARRAY(c->scratch, struct access *, p->nstores + 1);
+    c->writes = NEW_ARRAY(c->scratch, struct access *, p->nallocations + 1);
     for (int i = p->units.n - 1; i >= 0; i--) {
         const struct unit *u = p->units.at[i];
         for (int k = 0; k < u->loops->tensors.n && !u->dead; k++) {
@@ -185,10 +185,10 @@ static void find_writes(struct check *c)
 static sol_status check_writes(struct check *c, const struct access *first)
 {
     for (const struct access *a = first; a; a = a->next) {
-        const struct store *s = store_of(c, user_of(a->u, a->tensor));
+        const struct allocation *s = store_of(c, user_of(a->u, a->tensor));
         int64_t written = 0;
         for (const struct access *b = first; b; b = b->next) {
-            const struct store *other = store_of(c, user_of(b->u, b->tensor));
+            const struct allocation *other = store_of(c, user_of(b->u, b->tensor));
             if (other == s) written += b->points;
             if (other != s && overlap(a, b, s->t->ndim))
                 return wrong(c, a->u, "writes %%%d, of which unit '%s' writes a part as %%%d", s->t->id, b->u->label,
@@ -209,7 +209,7 @@ static bool runs_before(const struct access *w, const struct unit *u, int at)
 /* All of a tensor must be there when the unit at place `at` reads it; u NULL: when all is done. */
 static sol_status check_read(struct check *c, const struct unit *u, int at, const struct sol_tensor *t)
 {
-    const struct store *s = store_of(c, t);
+    const struct allocation *s = store_of(c, t);
     int64_t there = 0;
     if (t->role != TENSOR_VALUE) return SOL_OK;
     for (const struct access *w = c->writes[s->root->id]; w; w = w->next) {
@@ -240,7 +240,7 @@ static bool is_packed(const struct unit *u, int tensor)
 static sol_status check_reads(struct check *c)
 {
     struct plan *p = c->p;
-    for (int i = 0; i < p->nstores; i++) TRY(check_writes(c, c->writes[i]));
+    for (int i = 0; i < p->nallocations; i++) TRY(check_writes(c, c->writes[i]));
     for (int i = 0; i < p->units.n; i++) {
         const struct unit *u = p->units.at[i];
         for (int k = 0; k < u->loops->tensors.n && !u->dead; k++)
@@ -260,7 +260,7 @@ struct counts {
 static sol_status check_counts(struct check *c)
 {
     struct plan *p = c->p;
-    struct counts *of = NEW_ARRAY(c->scratch, struct counts, p->nstores + 1);
+    struct counts *of = NEW_ARRAY(c->scratch, struct counts, p->nallocations + 1);
     for (int i = 0; i < p->g->outputs.n; i++) of[p->g->outputs.at[i].t->id].readers++;
     for (int i = 0; i < p->units.n; i++) {
         const struct unit *u = p->units.at[i];
@@ -270,8 +270,8 @@ static sol_status check_counts(struct check *c)
             if (role == LOOPS_INPUT) of[user_of(u, k)->id].readers++;
         }
     }
-    for (int i = 0; i < p->nstores; i++) {
-        const struct store *s = &p->stores[i];
+    for (int i = 0; i < p->nallocations; i++) {
+        const struct allocation *s = &p->allocations[i];
         if (!s->t) continue;
         const int readers = of[i].readers + (s->root == s->t ? 0 : of[s->root->id].readers);
         if (s->writers != of[i].writers || s->readers != readers)
@@ -283,7 +283,7 @@ static sol_status check_counts(struct check *c)
 
 /* -- memory */
 
-static sol_status check_order(struct check *c, const struct store *s)
+static sol_status check_order(struct check *c, const struct allocation *s)
 {
     unsigned seen = 0;
     for (int i = 0; i < s->t->ndim; i++)
@@ -296,7 +296,7 @@ static sol_status check_order(struct check *c, const struct store *s)
     return SOL_OK;
 }
 
-static sol_status check_align(struct check *c, const struct store *s)
+static sol_status check_align(struct check *c, const struct allocation *s)
 {
     const int bytes = dtype_def((enum sol_dtype)s->t->dtype)->bytes, align = s->memory.align;
     const struct sol_tensor *root = s->root;
@@ -310,7 +310,7 @@ static sol_status check_align(struct check *c, const struct store *s)
 }
 
 /* Strides follow from order, sizes and halos. */
-static sol_status check_memory(struct check *c, const struct store *s)
+static sol_status check_memory(struct check *c, const struct allocation *s)
 {
     const struct memory *m = &s->memory;
     int64_t stride = 1, origin = 0;
@@ -332,9 +332,9 @@ static sol_status check_memory(struct check *c, const struct store *s)
     return check_align(c, s);
 }
 
-static sol_status check_part(struct check *c, const struct store *s)
+static sol_status check_part(struct check *c, const struct allocation *s)
 {
-    const struct store *root = store_of(c, s->root);
+    const struct allocation *root = store_of(c, s->root);
     int64_t origin = root->origin;
     for (int d = 0; d < s->t->ndim; d++) {
         const bool whole = s->t->dim[d].size == root->t->dim[d].size;
@@ -364,8 +364,8 @@ static bool same_memory(const struct memory *a, const struct memory *b, int ndim
 static sol_status check_layout(struct check *c)
 {
     struct plan *p = c->p;
-    for (int i = 0; i < p->nstores; i++) {
-        const struct store *s = &p->stores[i];
+    for (int i = 0; i < p->nallocations; i++) {
+        const struct allocation *s = &p->allocations[i];
         if (s->t) TRY(s->root == s->t ? check_memory(c, s) : check_part(c, s));
     }
     for (int i = 0; i < p->units.n; i++) {
@@ -499,8 +499,8 @@ static sol_status check_chains(struct check *c)
 static sol_status check_plan(struct check *c)
 {
     struct plan *p = c->p;
-    for (int i = 0; i < p->nstores; i++)
-        if (p->stores[i].t) TRY(check_root(c, &p->stores[i]));
+    for (int i = 0; i < p->nallocations; i++)
+        if (p->allocations[i].t) TRY(check_root(c, &p->allocations[i]));
     for (int i = 0; i < p->units.n; i++)
         if (!p->units.at[i]->dead) TRY(check_unit(c, p->units.at[i]));
     find_writes(c);

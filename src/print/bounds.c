@@ -1,5 +1,6 @@
-/* Loops over letters under a guard. A part of the guard that is affine in a letter, with all its other letters known by
- * then, becomes a bound of that letter's loop; the others are tested as soon as their letters are known. */
+/* Loops over index variables under a guard. A part of the guard that is affine in an index variable, with all its other
+ * index variables known by then, becomes a bound of that index variable's loop; the others are tested as soon as their
+ * index variables are known. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard)
 
 struct strides {
     const struct print_expr *p;
-    int64_t *step; /* by letter: summed distance in bytes */
+    int64_t *step; /* by index variable: summed distance in bytes */
 };
 static void see_strides(void *user, int32_t node)
 {
@@ -37,39 +38,39 @@ static void see_strides(void *user, int32_t node)
     struct affine a;
     if (!expr_affine_offset(s->p->loops, s->p->memory, e->tensor, e->a, &a)) return;
     const int bytes = dtype_def(s->p->loops->tensors.at[e->tensor].dtype)->bytes;
-    for (int i = 0; i < a.n; i++) s->step[a.letter[i]] += llabs(a.coef[i]) * bytes;
+    for (int i = 0; i < a.n; i++) s->step[a.ivar[i]] += llabs(a.coef[i]) * bytes;
 }
 
 void nest_order(const struct print_expr *p, struct print_loops *l, int32_t node)
 {
-    int64_t step[LOOPS_MAX_LETTERS] = {0};
+    int64_t step[LOOPS_MAX_IVARS] = {0};
     struct strides s = {p, step};
     ex_walk(p->loops, node, see_strides, &s);
-    for (int i = 1; i < l->n; i++) { /* stable: ascending letters among equals */
-        const uint8_t x = l->letter[i];
+    for (int i = 1; i < l->n; i++) { /* stable: ascending index variables among equals */
+        const uint8_t x = l->ivar[i];
         int j = i;
-        for (; j > 0 && step[l->letter[j - 1]] < step[x]; j--) l->letter[j] = l->letter[j - 1];
-        l->letter[j] = x;
+        for (; j > 0 && step[l->ivar[j - 1]] < step[x]; j--) l->ivar[j] = l->ivar[j - 1];
+        l->ivar[j] = x;
     }
 }
 
 /* -- bounds */
 
 /* a - b as an affine form. */
-static bool difference(const struct loops *l, int32_t a, int32_t b, struct affine *out)
+static bool difference(const struct loops *loops, int32_t a, int32_t b, struct affine *out)
 {
     struct affine x, y;
-    if (!ex_affine(l, a, &x) || !ex_affine(l, b, &y)) return false;
+    if (!ex_affine(loops, a, &x) || !ex_affine(loops, b, &y)) return false;
     *out = (struct affine){.c = x.c - y.c};
     int i = 0, j = 0;
     while (i < x.n || j < y.n) {
-        const bool left = j == y.n || (i < x.n && x.letter[i] <= y.letter[j]);
-        const bool right = i == x.n || (j < y.n && y.letter[j] <= x.letter[i]);
-        const int letter = left ? x.letter[i] : y.letter[j];
+        const bool left = j == y.n || (i < x.n && x.ivar[i] <= y.ivar[j]);
+        const bool right = i == x.n || (j < y.n && y.ivar[j] <= x.ivar[i]);
+        const int ivar = left ? x.ivar[i] : y.ivar[j];
         const int64_t c = (left ? x.coef[i++] : 0) - (right ? y.coef[j++] : 0);
         if (!c) continue;
         if (out->n == COUNT_OF(out->coef)) return false;
-        out->letter[out->n] = (uint8_t)letter;
+        out->ivar[out->n] = (uint8_t)ivar;
         out->coef[out->n++] = c;
     }
     return true;
@@ -82,14 +83,14 @@ int nest_decide(const struct print_expr *p, int32_t part)
     if (e->kind != EX_CMP) return -1;
     const bool less = e->op == CMP_LT || e->op == CMP_LE, strict = e->op == CMP_LT || e->op == CMP_GT;
     const bool equal = e->op == CMP_EQ, other = e->op == CMP_NE;
-    if (!p->letters || !ex_is_int(p->loops, e->a) || !ex_is_int(p->loops, e->b)) return -1;
+    if (!p->ivars || !ex_is_int(p->loops, e->a) || !ex_is_int(p->loops, e->b)) return -1;
     if (!difference(p->loops, less ? e->a : e->b, less ? e->b : e->a, &a)) return -1;
     expr_fold(p, &a);
     int64_t most = a.c, least = a.c;
     for (int i = 0; i < a.n; i++) {
-        const struct print_letter *known = &p->letters[a.letter[i]];
+        const struct print_ivar *known = &p->ivars[a.ivar[i]];
         const int64_t low = known->known ? known->low : 0;
-        const int64_t high = known->known ? known->high : p->loops->letters.at[a.letter[i]].size - 1;
+        const int64_t high = known->known ? known->high : p->loops->ivars.at[a.ivar[i]].size - 1;
         most += a.coef[i] * (a.coef[i] > 0 ? high : low);
         least += a.coef[i] * (a.coef[i] > 0 ? low : high);
     }
@@ -105,7 +106,7 @@ static const char *sum_text(struct print_expr *p, const struct affine *a, int64_
         const int64_t c = sign * a->coef[i];
         text_put(&t, c < 0 ? (i ? " - " : "-") : i ? " + " : "");
         if (llabs(c) != 1) text_put(&t, "%lld * ", llabs(c));
-        text_put(&t, "%s", expr_letter_base(p, a->letter[i]));
+        text_put(&t, "%s", expr_ivar_base(p, a->ivar[i]));
     }
     const int64_t c = sign * a->c + plus;
     if (!a->n)
@@ -125,11 +126,9 @@ static const char *quotient(struct print_expr *p, const struct affine *rest, int
     int64_t low = sign * rest->c + plus;
     for (int i = 0; i < rest->n; i++) {
         const int64_t k = sign * rest->coef[i];
-        const struct print_letter *known = p->letters ? &p->letters[rest->letter[i]] : NULL;
+        const struct print_ivar *known = p->ivars ? &p->ivars[rest->ivar[i]] : NULL;
         const bool set = known && known->known;
-        low += k * (k > 0 ? (set ? known->low : 0)
-                    : set ? known->high
-                          : p->loops->letters.at[rest->letter[i]].size - 1);
+        low += k * (k > 0 ? (set ? known->low : 0) : set ? known->high : p->loops->ivars.at[rest->ivar[i]].size - 1);
     }
     const int64_t up = low < 0 ? (-low + c - 1) / c : 0;
     const int64_t after = behind - up;
@@ -137,14 +136,14 @@ static const char *quotient(struct print_expr *p, const struct affine *rest, int
     return after ? SAY(p, "%s %c %" PRId64, text, after < 0 ? '-' : '+', after < 0 ? -after : after) : text;
 }
 
-/* A part of the guard as a bound of `letter`: low (inclusive) or high (exclusive). False: it is none. */
-static bool clip(struct print_expr *p, int32_t part, int letter, uint64_t unknown, const char **out_low,
+/* A part of the guard as a bound of `ivar`: low (inclusive) or high (exclusive). False: it is none. */
+static bool clip(struct print_expr *p, int32_t part, int ivar, uint64_t unknown, const char **out_low,
                  const char **out_high)
 {
     const struct ex *e = at(p, part);
     *out_low = *out_high = NULL;
     if (e->kind != EX_CMP || e->op == CMP_EQ || e->op == CMP_NE) return false;
-    const bool less = e->op == CMP_LT || e->op == CMP_LE; /* turned round: c * letter + rest < or <= 0 */
+    const bool less = e->op == CMP_LT || e->op == CMP_LE; /* turned round: c * index variable + rest < or <= 0 */
     const int64_t strict = e->op == CMP_LT || e->op == CMP_GT;
     struct affine a, rest = {0};
     if (!ex_is_int(p->loops, e->a) || !ex_is_int(p->loops, e->b)) return false;
@@ -152,12 +151,12 @@ static bool clip(struct print_expr *p, int32_t part, int letter, uint64_t unknow
     int64_t c = 0;
     rest.c = a.c;
     for (int i = 0; i < a.n; i++) {
-        if (a.letter[i] == letter) {
+        if (a.ivar[i] == ivar) {
             c = a.coef[i];
             continue;
         }
-        if (unknown & bit(a.letter[i])) return false;
-        rest.letter[rest.n] = a.letter[i];
+        if (unknown & bit(a.ivar[i])) return false;
+        rest.ivar[rest.n] = a.ivar[i];
         rest.coef[rest.n++] = a.coef[i];
     }
     if (!c) return false;
@@ -189,7 +188,7 @@ static void test_ready(struct print_expr *p, struct print_loops *l, uint64_t unk
     for (int i = 0; i < l->guard.n; i++) {
         const int32_t part = l->guard.at[i];
         /* in order: a part waits for those in front of it, which may make it safe */
-        if (kept || (ex_letters(p->loops, part) & unknown)) {
+        if (kept || (ex_ivars(p->loops, part) & unknown)) {
             l->guard.at[kept++] = part;
             continue;
         }
@@ -201,15 +200,15 @@ static void test_ready(struct print_expr *p, struct print_loops *l, uint64_t unk
     l->guard.n = kept;
 }
 
-/* The bounds of a letter's loop as text; takes the parts of the guard that became bounds. */
-void nest_range(struct print_expr *p, struct print_loops *l, int letter, uint64_t unknown, const char **out_low,
+/* The bounds of an index variable's loop as text; takes the parts of the guard that became bounds. */
+void nest_range(struct print_expr *p, struct print_loops *l, int ivar, uint64_t unknown, const char **out_low,
                 const char **out_high)
 {
-    const char *low = "0", *high = SAY(p, "%" PRId64, p->loops->letters.at[letter].size);
+    const char *low = "0", *high = SAY(p, "%" PRId64, p->loops->ivars.at[ivar].size);
     int kept = 0;
     for (int g = 0; g < l->guard.n; g++) {
         const char *least, *end;
-        if (!clip(p, l->guard.at[g], letter, unknown, &least, &end)) {
+        if (!clip(p, l->guard.at[g], ivar, unknown, &least, &end)) {
             l->guard.at[kept++] = l->guard.at[g];
             continue;
         }
@@ -230,12 +229,12 @@ void nest_range(struct print_expr *p, struct print_loops *l, int letter, uint64_
 
 static void open_one(struct print_expr *p, struct print_loops *l, int i, uint64_t unknown)
 {
-    const int letter = l->letter[i];
+    const int ivar = l->ivar[i];
     const char *low, *high;
-    nest_range(p, l, letter, unknown, &low, &high);
+    nest_range(p, l, ivar, unknown, &low, &high);
     l->low[i] = low;
     l->high[i] = high;
-    const char *name = expr_letter(p, letter);
+    const char *name = expr_ivar(p, ivar);
     if (l->between && i == l->inner) {
         if (l->strip) {
             const char *strip = expr_name(p);
@@ -252,32 +251,31 @@ static void open_one(struct print_expr *p, struct print_loops *l, int i, uint64_
     l->opened++;
 }
 
-/* A letter that is one number here needs no loop. */
-static bool is_constant(const struct print_expr *p, int letter)
+/* An index variable that is one number here needs no loop. */
+static bool is_constant(const struct print_expr *p, int ivar)
 {
-    return p->letters && p->letters[letter].known && !p->letters[letter].base;
+    return p->ivars && p->ivars[ivar].known && !p->ivars[ivar].base;
 }
 
 void nest_open(struct print_expr *p, struct print_loops *l)
 {
     uint64_t unknown = l->later;
-    for (int i = 0; i < l->n; i++) unknown |= bit(l->letter[i]);
+    for (int i = 0; i < l->n; i++) unknown |= bit(l->ivar[i]);
     l->opened = 0;
     l->tested = false;
     test_ready(p, l, unknown);
     for (int i = 0; i < l->n; i++) {
-        unknown &= ~bit(l->letter[i]);
-        if (!is_constant(p, l->letter[i])) open_one(p, l, i, unknown);
+        unknown &= ~bit(l->ivar[i]);
+        if (!is_constant(p, l->ivar[i])) open_one(p, l, i, unknown);
         test_ready(p, l, unknown);
     }
     if (l->between) l->inner_opened += l->opened;
 }
 
-void nest_open_last(struct print_expr *p, struct print_loops *l, int letter, const char **out_low,
-                    const char **out_high)
+void nest_open_last(struct print_expr *p, struct print_loops *l, int ivar, const char **out_low, const char **out_high)
 {
     const int before = l->opened;
-    nest_range(p, l, letter, 0, out_low, out_high);
+    nest_range(p, l, ivar, 0, out_low, out_high);
     test_ready(p, l, 0);
     if (l->between) l->inner_opened += l->opened - before;
 }

@@ -1,9 +1,9 @@
-/* Expressions as C text, scalar or on GNU vectors of `lanes` elements along one letter.
+/* Expressions as C text, scalar or on GNU vectors of `lanes` elements along one index variable.
  *
  * Key ideas. Four compute types: float, double, int64_t, uint64_t; a node that is an integer is computed as one,
- * without a sign where u64 is in it, and converted. What does not vary along the vector letter is printed as a scalar
- * and spread. What has no vector form (a gather, a border that cuts through the lanes) is printed as a loop over lanes.
- * Text that is needed twice is put in a variable first. */
+ * without a sign where u64 is in it, and converted. What does not vary along the vector index variable is printed as a
+ * scalar and spread. What has no vector form (a gather, a border that cuts through the lanes) is printed as a loop over
+ * lanes. Text that is needed twice is put in a variable first. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -63,17 +63,17 @@ static void see_float(void *user, int32_t node)
         s->f32 = true;
 }
 
-enum compute expr_natural(const struct loops *l, int32_t node)
+enum compute expr_natural(const struct loops *loops, int32_t node)
 {
-    if (ex_is_int(l, node)) return ex_is_unsigned(l, node) ? C_U64 : C_I64;
-    struct natural s = {l, false, false};
-    ex_walk(l, node, see_float, &s);
+    if (ex_is_int(loops, node)) return ex_is_unsigned(loops, node) ? C_U64 : C_I64;
+    struct natural s = {loops, false, false};
+    ex_walk(loops, node, see_float, &s);
     return s.f32 && !s.f64 ? C_F32 : C_F64; /* of integers alone: as exact as can be */
 }
 
 bool expr_varies(const struct print_expr *p, int32_t node)
 {
-    return p->vector_letter >= 0 && (ex_letters(p->loops, node) >> p->vector_letter & 1);
+    return p->vector_ivar >= 0 && (ex_ivars(p->loops, node) >> p->vector_ivar & 1);
 }
 
 static bool is_condition(const struct ex *e)
@@ -541,9 +541,8 @@ static const char *value_int(struct print_expr *p, int32_t node, enum compute k)
     const struct ex e = *at(p, node);
     switch (e.kind) {
     case EX_INT: return integer(p, e.u.i);
-    case EX_LETTER:
-        return p->lanes > 1 ? SAY(p, "sol_iota_i64x%d(%s)", p->lanes, expr_letter(p, e.tensor))
-                            : expr_letter(p, e.tensor);
+    case EX_IVAR:
+        return p->lanes > 1 ? SAY(p, "sol_iota_i64x%d(%s)", p->lanes, expr_ivar(p, e.tensor)) : expr_ivar(p, e.tensor);
     case EX_READ: return expr_read(p, node, k);
     case EX_CALL: return call(p, node, k);
     case EX_TEST: return test(p, e.a, C_I64);

@@ -1,8 +1,8 @@
-/* Groups: a kernel's statements are cut into steps. Inside a step statements share outer loops, the letters that all of
- * them write and that no read mixes: a value made at one point of these letters is read at that point alone. So a
- * temporary that lives inside a step needs no room along them, and their points can be tasks in any order. Statements
- * that share all of their letters are brought together first; others are one step where that leaves enough tasks and
- * what a task touches stays near. */
+/* Groups: a kernel's statements are cut into steps. Inside a step statements share outer loops, the index variables
+ * that all of them write and that no read mixes: a value made at one point of these index variables is read at that
+ * point alone. So a temporary that lives inside a step needs no room along them, and their points can be tasks in any
+ * order. Statements that share all of their index variables are brought together first; others are one step where that
+ * leaves enough tasks and what a task touches stays near. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,43 +11,43 @@
 
 #define PAGE 4096 /* bytes; within one, addresses that lie so far apart are of one set of a cache */
 
-int groups_scan(const struct loops *l, int s)
+int groups_scan(const struct loops *loops, int s)
 {
     int n = 1;
-    const struct loops_stmt *at = &l->stmts.at[s];
+    const struct loops_stmt *at = &loops->stmts.at[s];
     if (!at->scan_step) return 1;
-    while (s + n < l->stmts.n && at[n].scan_step == at->scan_step && at[n].scan_letter == at->scan_letter) n++;
+    while (s + n < loops->stmts.n && at[n].scan_step == at->scan_step && at[n].scan_ivar == at->scan_ivar) n++;
     return n;
 }
 
-double expr_ops(const struct loops *l, int32_t node)
+double expr_ops(const struct loops *loops, int32_t node)
 {
     if (!node) return 0;
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     double n = 0;
     switch (e->kind) {
     case EX_READ:
-        for (int32_t i = e->a; i; i = l->ex.at[i].next) {
+        for (int32_t i = e->a; i; i = loops->ex.at[i].next) {
             struct affine a;
-            if (!ex_affine(l, i, &a)) n += 4 + expr_ops(l, i);
+            if (!ex_affine(loops, i, &a)) n += 4 + expr_ops(loops, i);
         }
         return n + (e->b ? 2 : 1);
     case EX_CALL:
-        for (int32_t i = e->a; i; i = l->ex.at[i].next) n += expr_ops(l, i);
+        for (int32_t i = e->a; i; i = loops->ex.at[i].next) n += expr_ops(loops, i);
         return n + (math_at(e->op)->expr ? 40 : math_at(e->op)->c_vector ? 6 : 30);
-    case EX_RED: return letters_points(l, e->u.bound) * (expr_ops(l, e->b) + expr_ops(l, e->a) + 1);
+    case EX_RED: return ivars_points(loops, e->u.bound) * (expr_ops(loops, e->b) + expr_ops(loops, e->a) + 1);
     case EX_AND:
     case EX_OR:
-        for (int32_t i = e->a; i; i = l->ex.at[i].next) n += expr_ops(l, i);
+        for (int32_t i = e->a; i; i = loops->ex.at[i].next) n += expr_ops(loops, i);
         return n;
     case EX_INT:
     case EX_REAL:
-    case EX_LETTER: return 0;
-    default: return 1 + expr_ops(l, e->a) + expr_ops(l, e->b);
+    case EX_IVAR: return 0;
+    default: return 1 + expr_ops(loops, e->a) + expr_ops(loops, e->b);
     }
 }
 
-/* -- which letters can be shared */
+/* -- which index variables can be shared */
 
 struct sharing {
     const struct loops *l;
@@ -55,7 +55,7 @@ struct sharing {
     uint64_t shared;
 };
 
-/* Letters of the group's writes of `tensor` that a read with this index list mixes. */
+/* Index variables of the group's writes of `tensor` that a read with this index list mixes. */
 static void mix(struct sharing *s, int tensor, int32_t index)
 {
     for (int i = s->first; i <= s->last; i++) {
@@ -64,8 +64,8 @@ static void mix(struct sharing *s, int tensor, int32_t index)
             if (w->out[o] != tensor) continue;
             int32_t a = w->index, b = index;
             for (; a; a = s->l->ex.at[a].next, b = s->l->ex.at[b].next) {
-                const uint64_t letters = ex_letters(s->l, a) & s->shared;
-                if (letters && !ex_equal(s->l, a, b)) s->shared &= ~letters;
+                const uint64_t ivars = ex_ivars(s->l, a) & s->shared;
+                if (ivars && !ex_equal(s->l, a, b)) s->shared &= ~ivars;
             }
         }
     }
@@ -79,31 +79,31 @@ static void see_read(void *user, int32_t node)
     if (e->kind == EX_RED) s->shared &= ~e->u.bound;
 }
 
-uint64_t groups_shared(const struct loops *l, int first, int last)
+uint64_t groups_shared(const struct loops *loops, int first, int last)
 {
-    struct sharing s = {l, first, last, ~UINT64_C(0)};
+    struct sharing s = {loops, first, last, ~UINT64_C(0)};
     for (int i = first; i <= last; i++) {
-        s.shared &= stmt_letters(l, &l->stmts.at[i]);
-        if (l->stmts.at[i].scan_step) s.shared &= ~bit(l->stmts.at[i].scan_letter);
+        s.shared &= stmt_ivars(loops, &loops->stmts.at[i]);
+        if (loops->stmts.at[i].scan_step) s.shared &= ~bit(loops->stmts.at[i].scan_ivar);
     }
-    for (int i = first; i <= last; i++) ex_walk(l, l->stmts.at[i].value, see_read, &s);
+    for (int i = first; i <= last; i++) ex_walk(loops, loops->stmts.at[i].value, see_read, &s);
     return s.shared;
 }
 
-uint64_t groups_unit_letters(const struct loops *l, const struct memory *m)
+uint64_t groups_unit_ivars(const struct loops *loops, const struct memory *m)
 {
-    uint64_t letters = 0;
-    for (int s = 0; s < l->stmts.n; s++) {
-        const struct loops_stmt *st = &l->stmts.at[s];
+    uint64_t ivars = 0;
+    for (int s = 0; s < loops->stmts.n; s++) {
+        const struct loops_stmt *st = &loops->stmts.at[s];
         struct affine a;
         for (int o = 0; o < st->nout; o++) {
-            if (l->tensors.at[st->out[o]].role != LOOPS_OUTPUT) continue;
-            if (!expr_affine_offset(l, m, st->out[o], st->index, &a)) continue;
+            if (loops->tensors.at[st->out[o]].role != LOOPS_OUTPUT) continue;
+            if (!expr_affine_offset(loops, m, st->out[o], st->index, &a)) continue;
             for (int i = 0; i < a.n; i++)
-                if (a.coef[i] == 1) letters |= bit(a.letter[i]);
+                if (a.coef[i] == 1) ivars |= bit(a.ivar[i]);
         }
     }
-    return letters;
+    return ivars;
 }
 
 /* -- who uses a tensor */
@@ -120,12 +120,12 @@ static void see_use(void *user, int32_t node)
     if (e->kind == EX_READ && e->tensor == u->tensor) u->found = true;
 }
 
-static bool group_uses(const struct loops *l, const struct print_group *g, int tensor)
+static bool group_uses(const struct loops *loops, const struct print_group *g, int tensor)
 {
-    struct user u = {l, tensor, false};
+    struct user u = {loops, tensor, false};
     for (int i = g->first; i < g->first + g->n; i++) {
-        ex_walk(l, l->stmts.at[i].value, see_use, &u);
-        for (int o = 0; o < l->stmts.at[i].nout; o++) u.found = u.found || l->stmts.at[i].out[o] == tensor;
+        ex_walk(loops, loops->stmts.at[i].value, see_use, &u);
+        for (int o = 0; o < loops->stmts.at[i].nout; o++) u.found = u.found || loops->stmts.at[i].out[o] == tensor;
     }
     return u.found;
 }
@@ -133,62 +133,64 @@ static bool group_uses(const struct loops *l, const struct print_group *g, int t
 /* -- order */
 
 /* Must statement b stay behind statement a? */
-static bool behind(const struct loops *l, int a, int b)
+static bool behind(const struct loops *loops, int a, int b)
 {
     const struct print_group one = {a, 1, 0, 0}, other = {b, 1, 0, 0};
-    for (int o = 0; o < l->stmts.at[a].nout; o++)
-        if (group_uses(l, &other, l->stmts.at[a].out[o])) return true;
-    for (int o = 0; o < l->stmts.at[b].nout; o++)
-        if (group_uses(l, &one, l->stmts.at[b].out[o])) return true;
+    for (int o = 0; o < loops->stmts.at[a].nout; o++)
+        if (group_uses(loops, &other, loops->stmts.at[a].out[o])) return true;
+    for (int o = 0; o < loops->stmts.at[b].nout; o++)
+        if (group_uses(loops, &one, loops->stmts.at[b].out[o])) return true;
     return false;
 }
 
-static void move(struct loops *l, int from, int to)
+static void move(struct loops *loops, int from, int to)
 {
-    const struct loops_stmt s = l->stmts.at[from];
+    const struct loops_stmt s = loops->stmts.at[from];
     const int step = from < to ? 1 : -1;
-    for (int i = from; i != to; i += step) loops_set_stmt(l, i, l->stmts.at[i + step]);
-    loops_set_stmt(l, to, s);
+    for (int i = from; i != to; i += step) loops_set_stmt(loops, i, loops->stmts.at[i + step]);
+    loops_set_stmt(loops, to, s);
 }
 
 /* Behind statements first .. at - 1 comes the first that may and with which they share as much as it has and they have;
  * false: there is none. */
-static bool bring(struct loops *l, int first, int at)
+static bool bring(struct loops *loops, int first, int at)
 {
-    const uint64_t shared = groups_shared(l, first, at - 1);
-    for (int s = at; s < l->stmts.n; s++) {
+    const uint64_t shared = groups_shared(loops, first, at - 1);
+    for (int s = at; s < loops->stmts.n; s++) {
         bool may = true;
-        for (int i = at; i < s && may; i++) may = !behind(l, i, s);
-        if (!may || groups_shared(l, s, s) != shared) continue;
-        move(l, s, at);
-        if (groups_shared(l, first, at) == shared) return true;
-        move(l, at, s);
+        for (int i = at; i < s && may; i++) may = !behind(loops, i, s);
+        if (!may || groups_shared(loops, s, s) != shared) continue;
+        move(loops, s, at);
+        if (groups_shared(loops, first, at) == shared) return true;
+        move(loops, at, s);
     }
     return false;
 }
 
-/* Statements that share all their letters with each other become neighbours. Those of scans stay where they are. */
-static void order(struct loops *l)
+/* Statements that share all their index variables with each other become neighbours. Those of scans stay where they
+ * are. */
+static void order(struct loops *loops)
 {
-    for (int s = 0; s < l->stmts.n; s++)
-        if (l->stmts.at[s].scan_step) return;
-    for (int at = 1, first = 0; at < l->stmts.n; at++)
-        if (!bring(l, first, at)) first = at;
+    for (int s = 0; s < loops->stmts.n; s++)
+        if (loops->stmts.at[s].scan_step) return;
+    for (int at = 1, first = 0; at < loops->stmts.n; at++)
+        if (!bring(loops, first, at)) first = at;
 }
 
 /* -- cutting into steps */
 
-/* Tasks that the shared letters allow: the one along which results lie side by side makes vectors. */
+/* Tasks that the shared index variables allow: the one along which results lie side by side makes vectors. */
 static int64_t parallel(const struct print_plan *pl, uint64_t shared)
 {
-    const struct loops *l = pl->cluster.loops;
+    const struct loops *loops = pl->cluster.loops;
     const uint64_t unit = pl->unit & shared;
-    const int64_t n = letters_points(l, shared);
-    return unit ? n / MIN(pl->lanes, MAX(1, letters_points(l, unit))) : n;
+    const int64_t n = ivars_points(loops, shared);
+    return unit ? n / MIN(pl->lanes, MAX(1, ivars_points(loops, unit))) : n;
 }
 
-/* Bytes between the lines of a tensor of which a task over one vector of the letter side by side reads a part each: how
- * many times as much of a cache as they are long do they fill, where the distance is a multiple of a power of two? */
+/* Bytes between the lines of a tensor of which a task over one vector of the index variable side by side reads a part
+ * each: how many times as much of a cache as they are long do they fill, where the distance is a multiple of a power of
+ * two? */
 static double spread(const struct print_plan *pl, int tensor)
 {
     const struct loops_tensor *t = &pl->cluster.loops->tensors.at[tensor];
@@ -201,23 +203,23 @@ static double spread(const struct print_plan *pl, int tensor)
     return (double)MAX(1, MIN(stride & -stride, PAGE) / (pl->lanes * bytes));
 }
 
-/* Bytes of cache that a task over one vector of the shared letters needs to find again what it touched. */
+/* Bytes of cache that a task over one vector of the shared index variables needs to find again what it touched. */
 static double touched(const struct print_plan *pl, const struct print_group *g)
 {
-    const struct loops *l = pl->cluster.loops;
+    const struct loops *loops = pl->cluster.loops;
     const bool columns = pl->unit & g->shared;
     double bytes = 0;
-    for (int t = 0; t < l->tensors.n; t++) {
-        if (l->tensors.at[t].role == LOOPS_TABLE || !group_uses(l, g, t)) continue;
-        double n = dtype_def(l->tensors.at[t].dtype)->bytes;
-        for (int d = 0; d < l->tensors.at[t].ndim; d++) n *= (double)l->tensors.at[t].shape[d];
+    for (int t = 0; t < loops->tensors.n; t++) {
+        if (loops->tensors.at[t].role == LOOPS_TABLE || !group_uses(loops, g, t)) continue;
+        double n = dtype_def(loops->tensors.at[t].dtype)->bytes;
+        for (int d = 0; d < loops->tensors.at[t].ndim; d++) n *= (double)loops->tensors.at[t].shape[d];
         bytes += columns ? n * spread(pl, t) : n;
     }
     return bytes / (double)MAX(1, parallel(pl, g->shared));
 }
 
 /* Is it better to add the group `more` to `g`, which then share `together`, than to have two steps? Statements that
- * lose letters run one after the other in a task, which finds again what it touched if that is little. */
+ * lose index variables run one after the other in a task, which finds again what it touched if that is little. */
 static bool worth(const struct print_plan *pl, const struct print_group *g, const struct print_group *more,
                   uint64_t together)
 {
@@ -228,32 +230,33 @@ static bool worth(const struct print_plan *pl, const struct print_group *g, cons
     return now >= 32 || (now >= parallel(pl, g->shared) && now >= parallel(pl, more->shared));
 }
 
-static double stmt_ops(const struct loops *l, int s)
+static double stmt_ops(const struct loops *loops, int s)
 {
-    return (double)letters_points(l, stmt_letters(l, &l->stmts.at[s])) * (expr_ops(l, l->stmts.at[s].value) + 1);
+    return (double)ivars_points(loops, stmt_ivars(loops, &loops->stmts.at[s])) *
+           (expr_ops(loops, loops->stmts.at[s].value) + 1);
 }
 
-/* The statements from s on that share all of their letters, or one scan. */
-static struct print_group run_from(const struct loops *l, int s)
+/* The statements from s on that share all of their index variables, or one scan. */
+static struct print_group run_from(const struct loops *loops, int s)
 {
-    struct print_group g = {s, groups_scan(l, s), 0, 0};
-    g.shared = groups_shared(l, s, s + g.n - 1);
-    for (int at = s + g.n, n; at < l->stmts.n; at += n) {
-        n = groups_scan(l, at);
-        if (groups_shared(l, at, at + n - 1) != g.shared || groups_shared(l, s, at + n - 1) != g.shared) break;
+    struct print_group g = {s, groups_scan(loops, s), 0, 0};
+    g.shared = groups_shared(loops, s, s + g.n - 1);
+    for (int at = s + g.n, n; at < loops->stmts.n; at += n) {
+        n = groups_scan(loops, at);
+        if (groups_shared(loops, at, at + n - 1) != g.shared || groups_shared(loops, s, at + n - 1) != g.shared) break;
         g.n += n;
     }
-    for (int i = s; i < s + g.n; i++) g.ops += stmt_ops(l, i);
+    for (int i = s; i < s + g.n; i++) g.ops += stmt_ops(loops, i);
     return g;
 }
 
 static void cut(struct print_plan *pl)
 {
-    const struct loops *l = pl->cluster.loops;
+    const struct loops *loops = pl->cluster.loops;
     struct print_group *g = NULL;
-    for (int s = 0; s < l->stmts.n;) {
-        const struct print_group run = run_from(l, s);
-        const uint64_t together = g ? groups_shared(l, g->first, s + run.n - 1) : 0;
+    for (int s = 0; s < loops->stmts.n;) {
+        const struct print_group run = run_from(loops, s);
+        const uint64_t together = g ? groups_shared(loops, g->first, s + run.n - 1) : 0;
         s += run.n;
         pl->ops += run.ops;
         if (g && (pl->ngroup == KERNEL_MAX_STEPS || worth(pl, g, &run, together))) {
@@ -265,51 +268,51 @@ static void cut(struct print_plan *pl)
             *g = run;
         }
     }
-    for (int i = 0; i < pl->ngroup; i++) pl->group[i].ops /= (double)MAX(1, letters_points(l, pl->group[i].shared));
+    for (int i = 0; i < pl->ngroup; i++) pl->group[i].ops /= (double)MAX(1, ivars_points(loops, pl->group[i].shared));
 }
 
 /* -- temporaries */
 
-/* Does every write of the tensor in the group index dimension d by shared letters alone? Then it needs no room there:
- * what reads it has the same index (see `mix`). */
-static bool dimension_shared(const struct loops *l, const struct print_group *g, int tensor, int d)
+/* Does every write of the tensor in the group index dimension d by shared index variables alone? Then it needs no room
+ * there: what reads it has the same index (see `mix`). */
+static bool dimension_shared(const struct loops *loops, const struct print_group *g, int tensor, int d)
 {
     for (int i = g->first; i < g->first + g->n; i++)
-        for (int o = 0; o < l->stmts.at[i].nout; o++) {
-            if (l->stmts.at[i].out[o] != tensor) continue;
-            int32_t index = l->stmts.at[i].index;
-            for (int k = 0; k < d; k++) index = l->ex.at[index].next;
-            const uint64_t letters = ex_letters(l, index);
-            if (!letters || letters & ~g->shared) return false;
+        for (int o = 0; o < loops->stmts.at[i].nout; o++) {
+            if (loops->stmts.at[i].out[o] != tensor) continue;
+            int32_t index = loops->stmts.at[i].index;
+            for (int k = 0; k < d; k++) index = loops->ex.at[index].next;
+            const uint64_t ivars = ex_ivars(loops, index);
+            if (!ivars || ivars & ~g->shared) return false;
         }
     return true;
 }
 
-/* The dimension that is indexed by the letter along which outputs lie side by side; -1: none. */
+/* The dimension that is indexed by the index variable along which outputs lie side by side; -1: none. */
 static int side_by_side(const struct print_plan *pl, int tensor)
 {
-    const struct loops *l = pl->cluster.loops;
-    for (int s = 0; s < l->stmts.n; s++) {
-        const struct loops_stmt *st = &l->stmts.at[s];
+    const struct loops *loops = pl->cluster.loops;
+    for (int s = 0; s < loops->stmts.n; s++) {
+        const struct loops_stmt *st = &loops->stmts.at[s];
         bool writes = false;
         for (int o = 0; o < st->nout; o++) writes = writes || st->out[o] == tensor;
         int d = 0;
-        for (int32_t i = st->index; i && writes; i = l->ex.at[i].next, d++)
-            if (l->ex.at[i].kind == EX_LETTER && (pl->unit >> l->ex.at[i].tensor & 1)) return d;
+        for (int32_t i = st->index; i && writes; i = loops->ex.at[i].next, d++)
+            if (loops->ex.at[i].kind == EX_IVAR && (pl->unit >> loops->ex.at[i].tensor & 1)) return d;
     }
     return -1;
 }
 
 static void place(struct print_plan *pl, int tensor)
 {
-    const struct loops *l = pl->cluster.loops;
-    const struct loops_tensor *t = &l->tensors.at[tensor];
+    const struct loops *loops = pl->cluster.loops;
+    const struct loops_tensor *t = &loops->tensors.at[tensor];
     struct print_temp *at = &pl->temp[tensor];
     struct memory *m = &pl->cluster.memory[tensor];
     const struct print_group *only = NULL;
     int users = 0;
     for (int i = 0; i < pl->ngroup; i++)
-        if (group_uses(l, &pl->group[i], tensor)) {
+        if (group_uses(loops, &pl->group[i], tensor)) {
             users++;
             only = &pl->group[i];
         }
@@ -319,7 +322,7 @@ static void place(struct print_plan *pl, int tensor)
     const int last = side_by_side(pl, tensor);
     for (int i = t->ndim - 1; i >= 0; i--) {
         const int d = last < 0 || i < last ? i : i == t->ndim - 1 ? last : i + 1;
-        if (users == 1 && dimension_shared(l, only, tensor, d)) continue; /* stride 0 */
+        if (users == 1 && dimension_shared(loops, only, tensor, d)) continue; /* stride 0 */
         m->stride[d] = at->elements;
         at->elements *= t->shape[d];
     }
@@ -328,7 +331,7 @@ static void place(struct print_plan *pl, int tensor)
     at->place = TEMP_WORK;
     if (users == 1 && at->elements * bytes <= 1024)
         at->place = TEMP_LOCAL;
-    else if (users == 1 && letters_points(l, only->shared) > 1)
+    else if (users == 1 && ivars_points(loops, only->shared) > 1)
         at->place = TEMP_SCRATCH;
     int64_t *total = at->place == TEMP_WORK ? &pl->work_bytes : &pl->scratch_bytes;
     if (at->place == TEMP_LOCAL) return;
@@ -343,17 +346,17 @@ struct print_plan *groups_make(const struct solver_context *sc, const struct clu
     pl->near = (double)sc->target->l2 / 2;
     pl->cluster = *c;
     pl->lanes = lanes;
-    struct loops *l = pl->loops = loops_copy(a, c->loops);
-    pl->cluster.loops = l;
-    guards_from_reads(l, c->memory);
-    pl->cluster.memory = NEW_ARRAY(a, struct memory, l->tensors.n);
-    pl->temp = NEW_ARRAY(a, struct print_temp, l->tensors.n);
-    for (int i = 0; i < l->tensors.n; i++) pl->cluster.memory[i] = c->memory[i];
-    pl->unit = groups_unit_letters(l, pl->cluster.memory);
-    order(l);
+    struct loops *loops = pl->loops = loops_copy(a, c->loops);
+    pl->cluster.loops = loops;
+    guards_from_reads(loops, c->memory);
+    pl->cluster.memory = NEW_ARRAY(a, struct memory, loops->tensors.n);
+    pl->temp = NEW_ARRAY(a, struct print_temp, loops->tensors.n);
+    for (int i = 0; i < loops->tensors.n; i++) pl->cluster.memory[i] = c->memory[i];
+    pl->unit = groups_unit_ivars(loops, pl->cluster.memory);
+    order(loops);
     cut(pl);
-    for (int i = 0; i < l->tensors.n; i++) {
-        const struct loops_tensor *t = &l->tensors.at[i];
+    for (int i = 0; i < loops->tensors.n; i++) {
+        const struct loops_tensor *t = &loops->tensors.at[i];
         if (t->role == LOOPS_TEMP) {
             place(pl, i);
             continue;
@@ -367,12 +370,12 @@ struct print_plan *groups_make(const struct solver_context *sc, const struct clu
 
 /* -- declarations */
 
-static void table(struct text *out, const struct loops *l, int tensor)
+static void table(struct text *out, const struct loops *loops, int tensor)
 {
-    const struct loops_tensor *t = &l->tensors.at[tensor];
+    const struct loops_tensor *t = &loops->tensors.at[tensor];
     const int64_t n = loops_elements(t);
     const bool ints = t->dtype == SOL_I64;
-    text_put(out, "static const %s %s[%lld] = {", ints ? "int64_t" : "double", l->tensors.at[tensor].name,
+    text_put(out, "static const %s %s[%lld] = {", ints ? "int64_t" : "double", loops->tensors.at[tensor].name,
              (long long)MAX(n, 1));
     for (int64_t i = 0; i < n; i++) {
         if (i) text_put(out, i % 16 ? ", " : ",\n    ");
@@ -387,29 +390,29 @@ static void table(struct text *out, const struct loops *l, int tensor)
     text_put(out, n ? "};\n" : "0};\n");
 }
 
-void print_tables(struct text *out, const struct loops *l)
+void print_tables(struct text *out, const struct loops *loops)
 {
-    for (int i = 0; i < l->tensors.n; i++)
-        if (l->tensors.at[i].role == LOOPS_TABLE) table(out, l, i);
+    for (int i = 0; i < loops->tensors.n; i++)
+        if (loops->tensors.at[i].role == LOOPS_TABLE) table(out, loops, i);
 }
 
 void print_pointers(struct text *out, const struct print_plan *pl, const struct print_group *g)
 {
-    const struct loops *l = pl->cluster.loops;
+    const struct loops *loops = pl->cluster.loops;
     int n = 0;
-    for (int i = 0; i < l->tensors.n; i++) {
-        const struct loops_tensor *t = &l->tensors.at[i];
-        const char *name = l->tensors.at[i].name, *type = dtype_def(t->dtype)->c_name;
+    for (int i = 0; i < loops->tensors.n; i++) {
+        const struct loops_tensor *t = &loops->tensors.at[i];
+        const char *name = loops->tensors.at[i].name, *type = dtype_def(t->dtype)->c_name;
         if (t->role == LOOPS_TEMP || t->role == LOOPS_TABLE) continue;
         const char *qualifier = t->role == LOOPS_INPUT ? "const " : "";
-        if (group_uses(l, g, i))
+        if (group_uses(loops, g, i))
             text_line(out, "%s%s *restrict %s = (%s%s *)p[%d];", qualifier, type, name, qualifier, type, n);
         n++;
     }
-    for (int i = 0; i < l->tensors.n; i++) {
+    for (int i = 0; i < loops->tensors.n; i++) {
         const enum temp_place where = pl->temp[i].place;
-        if ((where != TEMP_SCRATCH && where != TEMP_WORK) || !group_uses(l, g, i)) continue;
-        const char *name = l->tensors.at[i].name, *type = dtype_def(l->tensors.at[i].dtype)->c_name;
+        if ((where != TEMP_SCRATCH && where != TEMP_WORK) || !group_uses(loops, g, i)) continue;
+        const char *name = loops->tensors.at[i].name, *type = dtype_def(loops->tensors.at[i].dtype)->c_name;
         if (where == TEMP_WORK)
             text_line(out, "%s *restrict %s = (%s *)(p[%d] + %lld);", type, name, type, n,
                       (long long)pl->temp[i].offset);
@@ -421,9 +424,9 @@ void print_pointers(struct text *out, const struct print_plan *pl, const struct 
 
 void print_locals(struct text *out, const struct print_plan *pl, const struct print_group *g)
 {
-    const struct loops *l = pl->cluster.loops;
-    for (int i = 0; i < l->tensors.n; i++)
-        if (pl->temp[i].place == TEMP_LOCAL && group_uses(l, g, i))
-            text_line(out, "%s %s[%lld];", dtype_def(l->tensors.at[i].dtype)->c_name, l->tensors.at[i].name,
+    const struct loops *loops = pl->cluster.loops;
+    for (int i = 0; i < loops->tensors.n; i++)
+        if (pl->temp[i].place == TEMP_LOCAL && group_uses(loops, g, i))
+            text_line(out, "%s %s[%lld];", dtype_def(loops->tensors.at[i].dtype)->c_name, loops->tensors.at[i].name,
                       (long long)pl->temp[i].elements);
 }

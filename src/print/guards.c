@@ -5,9 +5,9 @@
 #include "print/print.h"
 
 /* Is v what a reduction of this kind may leave out? */
-static bool neutral(const struct loops *l, int op, int32_t v)
+static bool neutral(const struct loops *loops, int op, int32_t v)
 {
-    const struct ex *e = &l->ex.at[v];
+    const struct ex *e = &loops->ex.at[v];
     if (e->kind != EX_INT && e->kind != EX_REAL) return false;
     const double r = e->kind == EX_INT ? (double)e->u.i : e->u.r;
     switch (op) {
@@ -29,24 +29,24 @@ struct gather {
 
 static int32_t without_test(struct gather *g, int32_t node)
 {
-    struct loops *l = g->l;
-    const struct ex e = l->ex.at[node];
+    struct loops *loops = g->l;
+    const struct ex e = loops->ex.at[node];
     const struct memory *halo =
-        ex_is_zero(l, e.b) && l->tensors.at[e.tensor].role != LOOPS_TABLE ? &g->memory[e.tensor] : NULL;
+        ex_is_zero(loops, e.b) && loops->tensors.at[e.tensor].role != LOOPS_TABLE ? &g->memory[e.tensor] : NULL;
     struct affine a;
-    for (int32_t i = e.a; i; i = l->ex.at[i].next)
-        if (!ex_affine(l, i, &a)) return node;
+    for (int32_t i = e.a; i; i = loops->ex.at[i].next)
+        if (!ex_affine(loops, i, &a)) return node;
     int d = 0;
-    for (int32_t i = e.a; i; i = l->ex.at[i].next, d++) {
-        const int64_t n = l->tensors.at[e.tensor].shape[d];
+    for (int32_t i = e.a; i; i = loops->ex.at[i].next, d++) {
+        const int64_t n = loops->tensors.at[e.tensor].shape[d];
         int64_t low, high;
-        const bool known = ex_range(l, i, &low, &high);
+        const bool known = ex_range(loops, i, &low, &high);
         /* of a single element the index is written as 0 where there is no test, and so never reaches the halo */
         if (known && halo && n > 1 && low >= -halo->halo_low[d] && high < n + halo->halo_high[d]) continue;
-        if (!known || low < 0) PUSH(l->arena, g->conds, ex_cmp(l, CMP_GE, i, ex_int(l, 0)));
-        if (!known || high >= n) PUSH(l->arena, g->conds, ex_cmp(l, CMP_LT, i, ex_int(l, n)));
+        if (!known || low < 0) PUSH(loops->arena, g->conds, ex_cmp(loops, CMP_GE, i, ex_int(loops, 0)));
+        if (!known || high >= n) PUSH(loops->arena, g->conds, ex_cmp(loops, CMP_LT, i, ex_int(loops, n)));
     }
-    return ex_read(l, e.tensor, e.a, 0);
+    return ex_read(loops, e.tensor, e.a, 0);
 }
 
 /* The body with such reads replaced: the read itself, or a factor of a sum's product. */
@@ -61,24 +61,24 @@ static int32_t strip(struct gather *g, int32_t node)
     return node;
 }
 
-static int32_t guarded(void *user, struct loops *l, int32_t node)
+static int32_t guarded(void *user, struct loops *loops, int32_t node)
 {
-    const struct ex e = l->ex.at[node];
+    const struct ex e = loops->ex.at[node];
     if (e.kind != EX_RED) return node;
-    struct gather g = {.l = l, .memory = user, .op = e.op};
+    struct gather g = {.l = loops, .memory = user, .op = e.op};
     const int32_t body = strip(&g, e.b);
     if (body == e.b) return node;
     VECTOR(int32_t) parts = {0};
-    if (e.a) PUSH(l->arena, parts, e.a);
-    for (int i = 0; i < g.conds.n; i++) PUSH(l->arena, parts, g.conds.at[i]);
-    return ex_red(l, e.op, e.u.bound, ex_logic(l, EX_AND, parts.n, parts.at), body);
+    if (e.a) PUSH(loops->arena, parts, e.a);
+    for (int i = 0; i < g.conds.n; i++) PUSH(loops->arena, parts, g.conds.at[i]);
+    return ex_red(loops, e.op, e.u.bound, ex_logic(loops, EX_AND, parts.n, parts.at), body);
 }
 
-void guards_from_reads(struct loops *l, struct memory *memory)
+void guards_from_reads(struct loops *loops, struct memory *memory)
 {
-    for (int i = 0; i < l->stmts.n; i++) {
-        struct loops_stmt s = l->stmts.at[i];
-        s.value = ex_map(l, s.value, guarded, memory);
-        loops_set_stmt(l, i, s);
+    for (int i = 0; i < loops->stmts.n; i++) {
+        struct loops_stmt s = loops->stmts.at[i];
+        s.value = ex_map(loops, s.value, guarded, memory);
+        loops_set_stmt(loops, i, s);
     }
 }

@@ -1,8 +1,8 @@
 /* From a cluster to C: what planner, printers and solvers agree on.
  *
- * A *cluster* is loops (one or many layers' statements: a root and its epilogue) and, for every tensor in them that is
- * not a TEMP, where it lies in memory. A solver looks at a cluster and writes one kernel for it: C text, steps, and how
- * it wants operands packed. The plain nest applies to every cluster. */
+ * A *cluster* is loops (one or many layers' statements: an anchor and its epilogue) and, for every tensor in them that
+ * is not a TEMP, where it lies in memory. A solver looks at a cluster and writes one kernel for it: C text, steps, and
+ * how it wants operands packed. The plain nest applies to every cluster. */
 #ifndef SOL_KERNEL_H
 #define SOL_KERNEL_H
 
@@ -42,7 +42,7 @@ struct target {
     int cores;                          /* that this run may use; never enters the generated code, only costs */
     int64_t l1, l2, l3;                 /* bytes */
     int l3_cores;                       /* that share an L3 */
-    double clock, units;                /* GHz; vectors that a core multiplies and adds in a cycle */
+    double clock, fma_pipes;            /* GHz; vectors that a core multiplies and adds in a cycle */
     double l2_rate, l3_rate, dram_rate; /* GB/s of all cores */
     struct machine machine;             /* src/tune/measure.c; costs look at the others alone */
     const struct helpers *helpers;      /* helpers_make, where that was called already; or NULL */
@@ -76,7 +76,7 @@ struct memory {
 struct cluster {
     const struct loops *loops;
     struct memory *memory; /* by tensor; TEMPs and TABLEs: not used */
-    int root; /* statement that dominates the work (a contraction or reduction); those behind are epilogue */
+    int anchor; /* statement that dominates the work (a contraction or reduction); those behind are epilogue */
 };
 
 #define KERNEL_MAX_STEPS 6
@@ -142,7 +142,7 @@ struct solver { /* a row of plan/solvers.c */
 sol_status solver_emit(const struct solver *s, const struct solver_context *sc, const struct cluster *c,
                        const struct variant *v, struct kernel *out);
 /* What a kernel of these loops computes, for people: statements with the names that its text has, one a line. */
-const char *kernel_what(struct arena *a, const struct loops *l);
+const char *kernel_what(struct arena *a, const struct loops *loops);
 
 /* flavour.c: the function of a step, up to its first line, and its end. */
 void kernel_open(struct text *out, int step);
@@ -152,29 +152,29 @@ void kernel_close(struct text *out);
 
 /* How a read of a tensor prints: returns C text for the value (of the tensor's compute type, p->lanes wide; with
  * p->lane set, of that lane), or NULL for the default, a load from memory at the affine offset. Solvers use it to put
- * registers in place of the root's result. */
+ * registers in place of the anchor's result. */
 struct print_expr {
     struct text *out;    /* statements that must come before (temporaries) are put here */
     struct loops *loops; /* the solver's copy: composite functions are expanded in it */
     const struct memory *memory;
     const struct target *target;
-    int lanes;         /* 1: scalar; else a GNU vector of that many elements along `vector_letter` */
-    int vector_letter; /* -1: none */
+    int lanes;       /* 1: scalar; else a GNU vector of that many elements along `vector_letter` */
+    int vector_ivar; /* -1: none */
     const char *(*read)(void *user, struct print_expr *p, int32_t node);
-    /* C text of the index of a letter; NULL: the letter's name */
-    const char *(*letter)(void *user, int letter);
+    /* C text of the index of an index variable; NULL: the index variable's name */
+    const char *(*ivar)(void *user, int ivar);
     void *user;
     int temps; /* counter for names */
     /* Set while printing: the lane, where an expression is printed lane by lane; values that have a name already. */
     const char *lane;
     const struct print_known *known;
-    /* By letter, where the solver knows more than the name: a place in an unrolled loop, a range of a split one. May be
-     * NULL. */
-    const struct print_letter *letters;
+    /* By index variable, where the solver knows more than the name: a place in an unrolled loop, a range of a split
+     * one. May be NULL. */
+    const struct print_ivar *ivars;
 };
-struct print_letter {
+struct print_ivar {
     bool known;
-    const char *base;        /* the letter's value is base + plus; NULL: plus alone */
+    const char *base;        /* the index variable's value is base + plus; NULL: plus alone */
     int64_t plus, low, high; /* low <= base <= high */
 };
 /* Declarations a source begins with: vector types `f32x16`, helpers that expressions use. All static inline.

@@ -1,5 +1,6 @@
-/* Names in generated code: of tensors by role and place, of letters as the loops have them. A kernel's text knows no
- * layer, so that equal kernels of different layers are one text. Names that end in "_" are the printers' own. */
+/* Names in generated code: of tensors by role and place, of index variables as the loops have them. A kernel's text
+ * knows no layer, so that equal kernels of different layers are one text. Names that end in "_" are the printers' own.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,14 +9,14 @@
 #define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
 
 /* x0 is operand 0, which is read, y1 operand 1, which is written; t0 a temporary, table0 a table. */
-static const struct loops *named(struct arena *a, const struct loops *l)
+static const struct loops *named(struct arena *a, const struct loops *loops)
 {
     static const char *const role[] = {
         [LOOPS_INPUT] = "x", [LOOPS_OUTPUT] = "y", [LOOPS_TEMP] = "t", [LOOPS_TABLE] = "table"};
-    struct loops *own = loops_copy(a, l);
+    struct loops *own = loops_copy(a, loops);
     int operands = 0, temps = 0, tables = 0;
-    for (int i = 0; i < l->tensors.n; i++) {
-        struct loops_tensor t = l->tensors.at[i];
+    for (int i = 0; i < loops->tensors.n; i++) {
+        struct loops_tensor t = loops->tensors.at[i];
         int *number = t.role == LOOPS_TEMP ? &temps : t.role == LOOPS_TABLE ? &tables : &operands;
         t.name = arena_printf(a, "%s%d", role[t.role], (*number)++);
         loops_set_tensor(own, i, t);
@@ -23,9 +24,9 @@ static const struct loops *named(struct arena *a, const struct loops *l)
     return own;
 }
 
-const char *kernel_what(struct arena *a, const struct loops *l)
+const char *kernel_what(struct arena *a, const struct loops *loops)
 {
-    const struct loops *own = named(a, l);
+    const struct loops *own = named(a, loops);
     struct text t = text_new(a);
     for (int i = 0; i < own->stmts.n; i++) {
         if (i) text_put(&t, "\n");
@@ -37,38 +38,38 @@ const char *kernel_what(struct arena *a, const struct loops *l)
 sol_status solver_emit(const struct solver *s, const struct solver_context *sc, const struct cluster *c,
                        const struct variant *v, struct kernel *out)
 {
-    const struct cluster own = {named(sc->arena, c->loops), c->memory, c->root};
+    const struct cluster own = {named(sc->arena, c->loops), c->memory, c->anchor};
     TRY(s->emit(sc, &own, v, out));
     for (int i = 0; i < out->npack; i++) out->pack[i].loops = named(sc->arena, out->pack[i].loops);
     return SOL_OK;
 }
 
-void print_comment(struct text *out, const struct loops *l, const struct loops_stmt *s)
+void print_comment(struct text *out, const struct loops *loops, const struct loops_stmt *s)
 {
     struct text t = text_new(out->arena);
-    stmt_print(l, s, &t);
+    stmt_print(loops, s, &t);
     text_line(out, "/* %s */", t.at);
 }
 
-/* The name of a letter, without what is added to it. */
-const char *expr_letter_base(struct print_expr *p, int letter)
+/* The name of an index variable, without what is added to it. */
+const char *expr_ivar_base(struct print_expr *p, int ivar)
 {
-    const struct print_letter *known = p->letters && p->letters[letter].known ? &p->letters[letter] : NULL;
-    const char *name = known ? known->base : p->letter ? p->letter(p->user, letter) : NULL;
-    if (!name) name = p->loops->letters.at[letter].name;
-    return p->lane && letter == p->vector_letter ? SAY(p, "(%s + %s)", name, p->lane) : name;
+    const struct print_ivar *known = p->ivars && p->ivars[ivar].known ? &p->ivars[ivar] : NULL;
+    const char *name = known ? known->base : p->ivar ? p->ivar(p->user, ivar) : NULL;
+    if (!name) name = p->loops->ivars.at[ivar].name;
+    return p->lane && ivar == p->vector_ivar ? SAY(p, "(%s + %s)", name, p->lane) : name;
 }
 
-const char *expr_letter(struct print_expr *p, int letter)
+const char *expr_ivar(struct print_expr *p, int ivar)
 {
-    const struct print_letter *known = p->letters && p->letters[letter].known ? &p->letters[letter] : NULL;
-    const char *name = p->letter ? p->letter(p->user, letter) : NULL;
+    const struct print_ivar *known = p->ivars && p->ivars[ivar].known ? &p->ivars[ivar] : NULL;
+    const char *name = p->ivar ? p->ivar(p->user, ivar) : NULL;
     if (known)
         name = known->base;
     else if (!name)
-        name = p->loops->letters.at[letter].name;
+        name = p->loops->ivars.at[ivar].name;
     if (known && !name) return SAY(p, "%" PRId64, known->plus);
     if (known && known->plus) name = SAY(p, "(%s + %" PRId64 ")", name, known->plus);
-    if (p->lane && letter == p->vector_letter) return SAY(p, "(%s + %s)", name, p->lane);
+    if (p->lane && ivar == p->vector_ivar) return SAY(p, "(%s + %s)", name, p->lane);
     return name;
 }

@@ -1,5 +1,5 @@
-/* The plain nest: the reference solver, in scalar C. It does every cluster: one loop for each letter, guards as bounds,
- * reductions serial with states in double, temporaries where groups.c puts them. */
+/* The plain nest: the reference solver, in scalar C. It does every cluster: one loop for each index variable, guards as
+ * bounds, reductions serial with states in double, temporaries where groups.c puts them. */
 #include <string.h>
 
 #include "print/print.h"
@@ -33,36 +33,36 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     return 1;
 }
 
-/* Loops over the letters that a statement has for itself, and its body. */
+/* Loops over the index variables that a statement has for itself, and its body. */
 static void statement(struct print_expr *p, const struct print_plan *pl, const struct loops_stmt *s, uint64_t open)
 {
-    struct loops *l = pl->loops;
-    print_comment(p->out, l, s);
+    struct loops *loops = pl->loops;
+    print_comment(p->out, loops, s);
     struct print_loops own = {0};
-    for (int i = 0; i < l->letters.n; i++)
-        if ((stmt_letters(l, s) & ~open) >> i & 1) own.letter[own.n++] = (uint8_t)i;
-    const int32_t target = ex_read(l, s->out[0], s->index, 0);
+    for (int i = 0; i < loops->ivars.n; i++)
+        if ((stmt_ivars(loops, s) & ~open) >> i & 1) own.ivar[own.n++] = (uint8_t)i;
+    const int32_t target = ex_read(loops, s->out[0], s->index, 0);
     nest_order(p, &own, target);
     nest_open(p, &own);
-    const enum compute k = compute_of(l->tensors.at[s->out[0]].dtype);
+    const enum compute k = compute_of(loops->tensors.at[s->out[0]].dtype);
     if (s->nout == 1) {
-        print_store(p, s->out[0], s->index, print_value(p, s->value, l->tensors.at[s->out[0]].dtype));
+        print_store(p, s->out[0], s->index, print_value(p, s->value, loops->tensors.at[s->out[0]].dtype));
     } else {
         const char *value[4];
         print_reduction_all(p, s->value, k, value);
         for (int o = 0; o < s->nout; o++) {
-            const enum compute to = compute_of(l->tensors.at[s->out[o]].dtype);
+            const enum compute to = compute_of(loops->tensors.at[s->out[o]].dtype);
             print_store(p, s->out[o], s->index, expr_convert(p, value[o], reduction_type(p, s->value, o, k), to));
         }
     }
     nest_close(p, &own);
 }
 
-/* The loop over the letter that statements scan, in their direction. */
+/* The loop over the index variable that statements scan, in their direction. */
 void nest_scan(struct print_expr *p, const struct loops_stmt *s)
 {
-    const char *x = expr_letter(p, s->scan_letter);
-    const long long size = p->loops->letters.at[s->scan_letter].size;
+    const char *x = expr_ivar(p, s->scan_ivar);
+    const long long size = p->loops->ivars.at[s->scan_ivar].size;
     if (s->scan_step > 0)
         text_open(p->out, "for (int64_t %s = 0; %s < %lld; %s++) {", x, x, size, x);
     else
@@ -71,7 +71,7 @@ void nest_scan(struct print_expr *p, const struct loops_stmt *s)
 
 static void group(struct print_expr *p, const struct print_plan *pl, int i, struct kernel *out)
 {
-    const struct loops *l = pl->cluster.loops;
+    const struct loops *loops = pl->cluster.loops;
     const struct print_group *g = &pl->group[i];
     struct print_tasks t;
     tasks_make(pl, g, g->shared, g->ops, NEST_TASK, -1, NULL, &t);
@@ -83,12 +83,12 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
     for (int j = 0; j < t.n; j++) opened += tasks_loop(p, &t, j);
     print_locals(p->out, pl, g);
     for (int s = g->first, n; s < g->first + g->n; s += n) {
-        n = groups_scan(l, s);
-        const struct loops_stmt *st = &l->stmts.at[s];
+        n = groups_scan(loops, s);
+        const struct loops_stmt *st = &loops->stmts.at[s];
         uint64_t open = g->shared;
         if (st->scan_step) {
             nest_scan(p, st);
-            open |= UINT64_C(1) << st->scan_letter;
+            open |= UINT64_C(1) << st->scan_ivar;
         }
         for (int j = 0; j < n; j++) statement(p, pl, st + j, open);
         if (st->scan_step) text_close(p->out, "}");
@@ -109,7 +109,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
                            .memory = pl->cluster.memory,
                            .target = sc->target,
                            .lanes = 1,
-                           .vector_letter = -1};
+                           .vector_ivar = -1};
     *out = (struct kernel){.nstep = pl->ngroup, .cost = v->cost, .solver = "nest", .variant = v->text};
     for (int i = 0; i < pl->ngroup; i++) group(&p, pl, i, out);
     out->source = text.at;

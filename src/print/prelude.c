@@ -413,7 +413,7 @@ static const char float_functions[] =
     "static inline $V sol_cos_$V($V x) { return sol_wave_$V(x, 1); }\n";
 
 struct token {
-    char letter;
+    char ivar;
     const char *text;
 };
 
@@ -422,7 +422,7 @@ static void fill(struct text *out, const char *template, const struct token *tok
     const char *from = template; /* not added yet; every kernel has a prelude: what needs no change goes in at once */
     for (const char *s = template; (s = strchr(s, '$')); s++) {
         int i = 0;
-        while (i < n && tokens[i].letter != s[1]) i++;
+        while (i < n && tokens[i].ivar != s[1]) i++;
         if (i == n) continue;
         text_add(out, from, (size_t)(s - from));
         text_add(out, tokens[i].text, strlen(tokens[i].text));

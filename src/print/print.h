@@ -28,24 +28,24 @@ struct print_known {
 };
 
 /* names.c */
-void print_comment(struct text *out, const struct loops *l, const struct loops_stmt *s); /* the statement */
+void print_comment(struct text *out, const struct loops *loops, const struct loops_stmt *s); /* the statement */
 
 /* expr.c */
 /* The compute type that an expression has by itself: of its float tensors; of integers where it is one. */
-enum compute expr_natural(const struct loops *l, int32_t node);
+enum compute expr_natural(const struct loops *loops, int32_t node);
 const char *expr_value(struct print_expr *p, int32_t node, enum compute k); /* p->lanes wide */
 const char *expr_mask(struct print_expr *p, int32_t cond, enum compute k);  /* lanes > 1: a mask vector of k's width */
 /* Converts text of one compute type into another, and into the range of a narrow integer type. */
 const char *expr_convert(struct print_expr *p, const char *text, enum compute from, enum compute to);
 const char *expr_temp(struct print_expr *p, const char *text, enum compute k); /* puts it in a variable */
 const char *expr_type(struct print_expr *p, enum compute k);                   /* "float", "f32x16" */
-bool expr_varies(const struct print_expr *p, int32_t node);                    /* along the vector letter */
-const char *expr_name(struct print_expr *p); /* a fresh name: ends with '_', as no tensor's or letter's does */
-const char *expr_letter(struct print_expr *p, int letter);
-const char *expr_letter_base(struct print_expr *p, int letter); /* without what the solver adds to it */
-/* Bounds of an integer expression, with what the solver knows of letters. False: unknown. */
+bool expr_varies(const struct print_expr *p, int32_t node);                    /* along the vector index variable */
+const char *expr_name(struct print_expr *p); /* a fresh name: ends with '_', as no tensor's or index variable's does */
+const char *expr_ivar(struct print_expr *p, int ivar);
+const char *expr_ivar_base(struct print_expr *p, int ivar); /* without what the solver adds to it */
+/* Bounds of an integer expression, with what the solver knows of index variables. False: unknown. */
 bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max);
-/* Puts what the solver knows of letters into an affine form: constants fold. */
+/* Puts what the solver knows of index variables into an affine form: constants fold. */
 void expr_fold(const struct print_expr *p, struct affine *a);
 const char *expr_lanes(struct print_expr *p, int32_t node, enum compute k);  /* lane by lane */
 const char *expr_scalar(struct print_expr *p, int32_t node, enum compute k); /* one value, whatever p->lanes is */
@@ -54,38 +54,39 @@ const char *expr_read(struct print_expr *p, int32_t node, enum compute k);
 const char *expr_splat(struct print_expr *p, const char *scalar, enum compute k);
 int expr_lane_step(const struct print_expr *p, int tensor,
                    int32_t first); /* 0 all lanes the same, 1 side by side, -1 else */
-/* Offset of an index list as an affine form of letters, if it is one: sum of stride times index. */
-bool expr_affine_offset(const struct loops *l, const struct memory *m, int tensor, int32_t first, struct affine *out);
-void expr_strides(const struct loops *l, const struct memory *m, int tensor, int64_t *out_stride);
+/* Offset of an index list as an affine form of index variables, if it is one: sum of stride times index. */
+bool expr_affine_offset(const struct loops *loops, const struct memory *m, int tensor, int32_t first,
+                        struct affine *out);
+void expr_strides(const struct loops *loops, const struct memory *m, int tensor, int64_t *out_stride);
 
-/* -- loops over letters, with a guard that is tested as early as possible; affine parts become the loops' bounds */
+/* -- loops over index variables, with a guard that is tested as early as possible; affine parts become the loops'
+ * bounds */
 struct print_loops {
     int n;
-    uint8_t letter[LOOPS_MAX_LETTERS]; /* outermost first */
-    VECTOR(int32_t) guard;             /* parts of a conjunction */
+    uint8_t ivar[LOOPS_MAX_IVARS]; /* outermost first */
+    VECTOR(int32_t) guard;         /* parts of a conjunction */
     /* filled by nest_open */
     int opened;
-    const char *low[LOOPS_MAX_LETTERS], *high[LOOPS_MAX_LETTERS]; /* the bounds as text, by position in `letter` */
-    bool tested;                                                  /* a part of the guard became a test */
-    /* Called before the loop of letter[inner] opens; that loop is cut into pieces of `strip`, if not 0. */
+    const char *low[LOOPS_MAX_IVARS], *high[LOOPS_MAX_IVARS]; /* the bounds as text, by position in `ivar` */
+    bool tested;                                              /* a part of the guard became a test */
+    /* Called before the loop of index variable[inner] opens; that loop is cut into pieces of `strip`, if not 0. */
     void (*between)(void *user);
     void *user;
     int inner;
     int64_t strip;
     int inner_opened; /* loops and tests opened since then */
-    uint64_t later;   /* letters that become known only inside */
+    uint64_t later;   /* index variables that become known only inside */
 };
-void nest_range(struct print_expr *p, struct print_loops *l, int letter, uint64_t unknown, const char **out_low,
+void nest_range(struct print_expr *p, struct print_loops *l, int ivar, uint64_t unknown, const char **out_low,
                 const char **out_high);
 int nest_decide(const struct print_expr *p, int32_t part); /* 1: always holds, 0: never, -1: depends */
 void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard); /* adds the parts of a guard, 0: none */
 void nest_open(struct print_expr *p, struct print_loops *l);
-/* Behind nest_open: the range of the one letter that came `later`, whose loop the caller opens, and the tests that had
- * to wait for it. */
-void nest_open_last(struct print_expr *p, struct print_loops *l, int letter, const char **out_low,
-                    const char **out_high);
+/* Behind nest_open: the range of the one index variable that came `later`, whose loop the caller opens, and the tests
+ * that had to wait for it. */
+void nest_open_last(struct print_expr *p, struct print_loops *l, int ivar, const char **out_low, const char **out_high);
 void nest_close(struct print_expr *p, const struct print_loops *l);
-/* Orders letters so that the one that moves least in memory in the reads below `node` comes last. */
+/* Orders index variables so that the one that moves least in memory in the reads below `node` comes last. */
 void nest_order(const struct print_expr *p, struct print_loops *l, int32_t node);
 
 /* -- reduce.c */
@@ -96,7 +97,7 @@ void print_reduction_all(struct print_expr *p, int32_t node, enum compute k, con
 enum compute reduction_type(const struct print_expr *p, int32_t node, int i, enum compute k);
 
 /* -- guards.c: reads `t[i]:v` that a reduction skips without changing its result lose their test: its guard gets it */
-void guards_from_reads(struct loops *l, struct memory *memory); /* zeros in halos need no test at all */
+void guards_from_reads(struct loops *loops, struct memory *memory); /* zeros in halos need no test at all */
 
 /* -- groups.c: which statements share loops and tasks, and where their temporaries lie */
 enum temp_place {
@@ -111,8 +112,8 @@ struct print_temp {
 };
 struct print_group { /* statements first .. first + n - 1: one step */
     int first, n;
-    uint64_t shared; /* letters whose loops enclose all of them: different points do not see each other */
-    double ops;      /* per point of the shared letters */
+    uint64_t shared; /* index variables whose loops enclose all of them: different points do not see each other */
+    double ops;      /* per point of the shared index variables */
 };
 struct print_plan {
     struct cluster cluster; /* a copy that may be changed: loops, memory with the strides of temporaries */
@@ -124,40 +125,42 @@ struct print_plan {
     int64_t scratch_bytes, work_bytes;
     double ops, bytes;
     double near;   /* bytes that a task finds again in its core's cache */
-    uint64_t unit; /* letters along which the elements of outputs lie side by side */
+    uint64_t unit; /* index variables along which the elements of outputs lie side by side */
 };
 /* lanes of a vector, or 1 */
 struct print_plan *groups_make(const struct solver_context *sc, const struct cluster *c, int lanes);
-/* Statements that run together in one loop over their scan letter: how many from statement s on; 1 without a scan. */
-int groups_scan(const struct loops *l, int s);
-/* The letters that statements first .. last share: different points of them do not see each other. */
-uint64_t groups_shared(const struct loops *l, int first, int last);
-/* The letters along which the elements of outputs lie side by side. */
-uint64_t groups_unit_letters(const struct loops *l, const struct memory *m);
-double expr_ops(const struct loops *l, int32_t node);       /* operations at one point, reductions included */
-void print_tables(struct text *out, const struct loops *l); /* as constants of the source */
+/* Statements that run together in one loop over their scan index variable: how many from statement s on; 1 without a
+ * scan. */
+int groups_scan(const struct loops *loops, int s);
+/* The index variables that statements first .. last share: different points of them do not see each other. */
+uint64_t groups_shared(const struct loops *loops, int first, int last);
+/* The index variables along which the elements of outputs lie side by side. */
+uint64_t groups_unit_ivars(const struct loops *loops, const struct memory *m);
+double expr_ops(const struct loops *loops, int32_t node);       /* operations at one point, reductions included */
+void print_tables(struct text *out, const struct loops *loops); /* as constants of the source */
 /* Declares operands, work buffers and scratch of a group inside its function. */
 void print_pointers(struct text *out, const struct print_plan *pl, const struct print_group *g);
 void print_locals(struct text *out, const struct print_plan *pl, const struct print_group *g);
 
-/* -- tasks.c: how the shared letters of a group become tasks and serial loops */
+/* -- tasks.c: how the shared index variables of a group become tasks and serial loops */
 struct print_tasks {
     int n;
-    uint8_t letter[LOOPS_MAX_LETTERS]; /* outermost first */
-    int64_t parts[LOOPS_MAX_LETTERS];  /* ranges that the letter is cut into; a task is one range of each */
-    int64_t block[LOOPS_MAX_LETTERS];  /* values in a range */
+    uint8_t ivar[LOOPS_MAX_IVARS];  /* outermost first */
+    int64_t parts[LOOPS_MAX_IVARS]; /* ranges that the index variable is cut into; a task is one range of each */
+    int64_t block[LOOPS_MAX_IVARS]; /* values in a range */
     int64_t tasks;
-    /* filled by tasks_open: the range as text; NULL: one value, which the letter already has */
-    const char *low[LOOPS_MAX_LETTERS], *high[LOOPS_MAX_LETTERS];
+    /* filled by tasks_open: the range as text; NULL: one value, which the index variable already has */
+    const char *low[LOOPS_MAX_IVARS], *high[LOOPS_MAX_IVARS];
 };
-/* Orders letters by memory, outermost first, and cuts them into tasks of at least `least` operations; `ops` for each of
- * their points. Letter `last` (-1: none) comes last. unit[letter]: cut in multiples of it, 0: not at all; NULL: all 1.
+/* Orders index variables by memory, outermost first, and cuts them into tasks of at least `least` operations; `ops` for
+ * each of their points. Index variable `last` (-1: none) comes last. unit[index variable]: cut in multiples of it, 0:
+ * not at all; NULL: all 1.
  */
-void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t letters, double ops, double least,
+void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t ivars, double ops, double least,
                 int last, const int64_t *unit, struct print_tasks *out);
 void tasks_open(struct print_expr *p, struct print_tasks *t); /* `for (task ..` and where its ranges begin and end */
 bool tasks_loop(struct print_expr *p, const struct print_tasks *t,
-                int i); /* a loop over the range of letter i, if needed */
+                int i); /* a loop over the range of index variable i, if needed */
 
 /* -- nest.c */
 void nest_scan(struct print_expr *p, const struct loops_stmt *s); /* opens the loop that statements scan along */

@@ -14,9 +14,9 @@ static const struct ex *at(const struct print_expr *p, int32_t node)
 
 /* -- offsets */
 
-void expr_strides(const struct loops *l, const struct memory *m, int tensor, int64_t *out_stride)
+void expr_strides(const struct loops *loops, const struct memory *m, int tensor, int64_t *out_stride)
 {
-    const struct loops_tensor *t = &l->tensors.at[tensor];
+    const struct loops_tensor *t = &loops->tensors.at[tensor];
     if (t->role != LOOPS_TABLE) {
         memcpy(out_stride, m[tensor].stride, sizeof m[tensor].stride);
         return;
@@ -25,53 +25,54 @@ void expr_strides(const struct loops *l, const struct memory *m, int tensor, int
     for (int d = t->ndim - 1; d >= 0; n *= t->shape[d--]) out_stride[d] = n;
 }
 
-static void affine_add(struct affine *sum, bool *fits, int letter, int64_t coef)
+static void affine_add(struct affine *sum, bool *fits, int ivar, int64_t coef)
 {
     int i = 0;
-    while (i < sum->n && sum->letter[i] < letter) i++;
-    if (i < sum->n && sum->letter[i] == letter) {
+    while (i < sum->n && sum->ivar[i] < ivar) i++;
+    if (i < sum->n && sum->ivar[i] == ivar) {
         sum->coef[i] += coef;
         if (sum->coef[i]) return;
         sum->n--;
         memmove(sum->coef + i, sum->coef + i + 1, (size_t)(sum->n - i) * sizeof *sum->coef);
-        memmove(sum->letter + i, sum->letter + i + 1, (size_t)(sum->n - i) * sizeof *sum->letter);
+        memmove(sum->ivar + i, sum->ivar + i + 1, (size_t)(sum->n - i) * sizeof *sum->ivar);
         return;
     }
-    if (sum->n == COUNT_OF(sum->letter)) {
+    if (sum->n == COUNT_OF(sum->ivar)) {
         *fits = false;
         return;
     }
     memmove(sum->coef + i + 1, sum->coef + i, (size_t)(sum->n - i) * sizeof *sum->coef);
-    memmove(sum->letter + i + 1, sum->letter + i, (size_t)(sum->n - i) * sizeof *sum->letter);
+    memmove(sum->ivar + i + 1, sum->ivar + i, (size_t)(sum->n - i) * sizeof *sum->ivar);
     sum->coef[i] = coef;
-    sum->letter[i] = (uint8_t)letter;
+    sum->ivar[i] = (uint8_t)ivar;
     sum->n++;
 }
 
-bool expr_affine_offset(const struct loops *l, const struct memory *m, int tensor, int32_t first, struct affine *out)
+bool expr_affine_offset(const struct loops *loops, const struct memory *m, int tensor, int32_t first,
+                        struct affine *out)
 {
     int64_t stride[SOL_MAX_DIMS];
-    expr_strides(l, m, tensor, stride);
+    expr_strides(loops, m, tensor, stride);
     *out = (struct affine){0};
     bool fits = true;
-    for (int d = 0; first; first = l->ex.at[first].next, d++) {
+    for (int d = 0; first; first = loops->ex.at[first].next, d++) {
         struct affine a;
-        if (!ex_affine(l, first, &a)) return false;
+        if (!ex_affine(loops, first, &a)) return false;
         out->c += a.c * stride[d];
-        for (int i = 0; i < a.n && stride[d]; i++) affine_add(out, &fits, a.letter[i], a.coef[i] * stride[d]);
+        for (int i = 0; i < a.n && stride[d]; i++) affine_add(out, &fits, a.ivar[i], a.coef[i] * stride[d]);
     }
     return fits;
 }
 
 void expr_fold(const struct print_expr *p, struct affine *a)
 {
-    if (!p->letters) return;
+    if (!p->ivars) return;
     int n = 0;
     for (int i = 0; i < a->n; i++) {
-        const struct print_letter *known = &p->letters[a->letter[i]];
+        const struct print_ivar *known = &p->ivars[a->ivar[i]];
         if (known->known) a->c += a->coef[i] * known->plus;
         if (known->known && !known->base) continue;
-        a->letter[n] = a->letter[i];
+        a->ivar[n] = a->ivar[i];
         a->coef[n++] = a->coef[i];
     }
     a->n = n;
@@ -80,13 +81,13 @@ void expr_fold(const struct print_expr *p, struct affine *a)
 bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max)
 {
     struct affine a;
-    if (!p->letters || !ex_affine(p->loops, node, &a)) return ex_range(p->loops, node, out_min, out_max);
+    if (!p->ivars || !ex_affine(p->loops, node, &a)) return ex_range(p->loops, node, out_min, out_max);
     expr_fold(p, &a);
     *out_min = *out_max = a.c;
     for (int i = 0; i < a.n; i++) {
-        const struct print_letter *known = &p->letters[a.letter[i]];
+        const struct print_ivar *known = &p->ivars[a.ivar[i]];
         const int64_t low = known->known ? known->low : 0;
-        const int64_t high = known->known ? known->high : MAX(p->loops->letters.at[a.letter[i]].size - 1, 0);
+        const int64_t high = known->known ? known->high : MAX(p->loops->ivars.at[a.ivar[i]].size - 1, 0);
         *out_min += a.coef[i] * (a.coef[i] > 0 ? low : high);
         *out_max += a.coef[i] * (a.coef[i] > 0 ? high : low);
     }
@@ -100,16 +101,16 @@ static const char *affine_text(struct print_expr *p, const struct affine *unfold
     expr_fold(p, &folded);
     struct text t = text_new(p->out->arena);
     for (int i = 0; i < a->n; i++) {
-        const char *letter = expr_letter_base(p, a->letter[i]);
+        const char *ivar = expr_ivar_base(p, a->ivar[i]);
         const int64_t c = a->coef[i];
         if (c < 0)
             text_put(&t, i ? " - " : "-");
         else if (i)
             text_put(&t, " + ");
         if (c == 1 || c == -1)
-            text_put(&t, "%s", letter);
+            text_put(&t, "%s", ivar);
         else
-            text_put(&t, "%s * %" PRId64, letter, c < 0 ? -c : c);
+            text_put(&t, "%s * %" PRId64, ivar, c < 0 ? -c : c);
     }
     if (!a->n)
         text_put(&t, "%" PRId64, a->c);
@@ -243,7 +244,7 @@ int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
         struct affine a;
         if (!ex_affine(p->loops, i, &a)) return -1;
         for (int n = 0; n < a.n; n++)
-            if (a.letter[n] == p->vector_letter) step += a.coef[n] * stride[d];
+            if (a.ivar[n] == p->vector_ivar) step += a.coef[n] * stride[d];
     }
     return step == 0 || step == 1 ? (int)step : -1;
 }

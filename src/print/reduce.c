@@ -1,4 +1,4 @@
-/* Reductions as C text, from the templates of reduce.def: states, a loop over the bound letters, a finish. */
+/* Reductions as C text, from the templates of reduce.def: states, a loop over the bound index variables, a finish. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -67,26 +67,26 @@ static const char *part(struct print_expr *p, const char *list, int i, const str
     return fill(p, list, strcspn(list, ";"), s);
 }
 
-/* Bound letters row-major, by ascending number. */
+/* Bound index variables row-major, by ascending number. */
 static const char *position(struct print_expr *p, uint64_t bound)
 {
     const char *text = "0";
-    for (int i = 0; i < p->loops->letters.n; i++) {
+    for (int i = 0; i < p->loops->ivars.n; i++) {
         if (!(bound >> i & 1)) continue;
-        const char *letter = expr_letter(p, i);
+        const char *ivar = expr_ivar(p, i);
         if (!strcmp(text, "0"))
-            text = letter;
+            text = ivar;
         else
-            text = SAY(p, "(%s) * %" PRId64 " + %s", text, p->loops->letters.at[i].size, letter);
+            text = SAY(p, "(%s) * %" PRId64 " + %s", text, p->loops->ivars.at[i].size, ivar);
     }
     return text;
 }
 
-static void bound_letters(struct print_expr *p, const struct ex *e, struct print_loops *l)
+static void bound_ivars(struct print_expr *p, const struct ex *e, struct print_loops *l)
 {
     *l = (struct print_loops){0};
-    for (int i = 0; i < p->loops->letters.n; i++)
-        if (e->u.bound >> i & 1) l->letter[l->n++] = (uint8_t)i;
+    for (int i = 0; i < p->loops->ivars.n; i++)
+        if (e->u.bound >> i & 1) l->ivar[l->n++] = (uint8_t)i;
     if (e->op != RED_MAXAT && e->op != RED_MINAT) nest_order(p, l, e->b); /* the first of equals is by position */
     nest_guard(p, l, e->a);
 }
@@ -101,7 +101,7 @@ static void reduce(struct print_expr *p, const struct ex *e, enum compute k, con
         text_line(p->out, "%s %s = %s;", def->type[i] == 'i' ? "int64_t" : compute_def(s.k)->type, s.state[i],
                   part(p, def->init, i, &s));
     struct print_loops l;
-    bound_letters(p, e, &l);
+    bound_ivars(p, e, &l);
     nest_open(p, &l);
     s.position = position(p, e->u.bound);
     const char *value = expr_value(p, e->b, e->op == RED_ANY || e->op == RED_ALL ? expr_natural(p->loops, e->b) : k);
@@ -123,10 +123,10 @@ static const char *count(struct print_expr *p, const struct ex *e, enum compute 
     struct text *out = p->out, inner = text_new(out->arena);
     const int temps = p->temps;
     struct print_loops l;
-    bound_letters(p, e, &l);
+    bound_ivars(p, e, &l);
     const uint64_t bound = e->u.bound;
-    for (int i = 0; i < l.guard.n; i++) { /* a part that ties two bound letters together makes no box */
-        const uint64_t own = ex_letters(p->loops, l.guard.at[i]) & bound;
+    for (int i = 0; i < l.guard.n; i++) { /* a part that ties two bound index variables together makes no box */
+        const uint64_t own = ex_ivars(p->loops, l.guard.at[i]) & bound;
         if (own & (own - 1)) return NULL;
     }
     p->out = &inner;

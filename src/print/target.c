@@ -185,7 +185,7 @@ static void fill(const struct named *n, struct target *out)
     find_caches(out);
     const double cores = out->cores;
     out->clock = n->clock;
-    out->units = n->fma ? 2 : 1;
+    out->fma_pipes = n->fma ? 2 : 1;
     out->l2_rate = cores * n->clock * (n->vector_bytes < 32 ? 16 : 32);
     out->l3_rate = cores * 40;
     out->dram_rate = cores < 4 ? cores * 12 : 40 + cores * 2;

@@ -1,5 +1,6 @@
-/* Tasks: the points of the letters that a group's statements share, outermost letters first. A task is a range of one
- * letter at one point of those outside it. The cut depends on the plan alone, never on the number of threads. */
+/* Tasks: the points of the index variables that a group's statements share, outermost index variables first. A task is
+ * a range of one index variable at one point of those outside it. The cut depends on the plan alone, never on the
+ * number of threads. */
 #include <stdlib.h>
 
 #include "print/print.h"
@@ -8,17 +9,17 @@
 
 struct weigh {
     const struct print_plan *pl;
-    double step[LOOPS_MAX_LETTERS]; /* bytes moved through memory by one step of the letter */
+    double step[LOOPS_MAX_IVARS]; /* bytes moved through memory by one step of the index variable */
 };
 
 static void weigh_access(struct weigh *w, int tensor, int32_t index)
 {
-    const struct loops *l = w->pl->cluster.loops;
+    const struct loops *loops = w->pl->cluster.loops;
     struct affine a;
-    if (l->tensors.at[tensor].role == LOOPS_TABLE) return;
-    if (!expr_affine_offset(l, w->pl->cluster.memory, tensor, index, &a)) return;
+    if (loops->tensors.at[tensor].role == LOOPS_TABLE) return;
+    if (!expr_affine_offset(loops, w->pl->cluster.memory, tensor, index, &a)) return;
     for (int i = 0; i < a.n; i++)
-        w->step[a.letter[i]] += (double)llabs(a.coef[i]) * dtype_def(l->tensors.at[tensor].dtype)->bytes;
+        w->step[a.ivar[i]] += (double)llabs(a.coef[i]) * dtype_def(loops->tensors.at[tensor].dtype)->bytes;
 }
 
 static void see_access(void *user, int32_t node)
@@ -28,35 +29,35 @@ static void see_access(void *user, int32_t node)
     if (e->kind == EX_READ) weigh_access(w, e->tensor, e->a);
 }
 
-static void order(const struct print_plan *pl, const struct print_group *g, uint64_t letters, int last,
+static void order(const struct print_plan *pl, const struct print_group *g, uint64_t ivars, int last,
                   struct print_tasks *out)
 {
-    const struct loops *l = pl->cluster.loops;
+    const struct loops *loops = pl->cluster.loops;
     struct weigh w = {.pl = pl};
     for (int s = g->first; s < g->first + g->n; s++) {
-        const struct loops_stmt *st = &l->stmts.at[s];
-        ex_walk(l, st->value, see_access, &w);
+        const struct loops_stmt *st = &loops->stmts.at[s];
+        ex_walk(loops, st->value, see_access, &w);
         for (int o = 0; o < st->nout; o++) weigh_access(&w, st->out[o], st->index);
     }
-    for (int i = 0; i < l->letters.n; i++) {
-        if (!(letters >> i & 1) || i == last) continue;
+    for (int i = 0; i < loops->ivars.n; i++) {
+        if (!(ivars >> i & 1) || i == last) continue;
         int j = out->n++;
-        for (; j > 0 && w.step[out->letter[j - 1]] < w.step[i]; j--) out->letter[j] = out->letter[j - 1];
-        out->letter[j] = (uint8_t)i;
+        for (; j > 0 && w.step[out->ivar[j - 1]] < w.step[i]; j--) out->ivar[j] = out->ivar[j - 1];
+        out->ivar[j] = (uint8_t)i;
     }
-    if (last >= 0) out->letter[out->n++] = (uint8_t)last;
+    if (last >= 0) out->ivar[out->n++] = (uint8_t)last;
 }
 
-void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t letters, double ops, double least,
+void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t ivars, double ops, double least,
                 int last, const int64_t *unit, struct print_tasks *out)
 {
-    const struct loops *l = pl->cluster.loops;
+    const struct loops *loops = pl->cluster.loops;
     *out = (struct print_tasks){.tasks = 1};
-    order(pl, g, letters, last, out);
-    const double want = MIN(ops * (double)letters_points(l, letters) / least, TASKS_MAX);
+    order(pl, g, ivars, last, out);
+    const double want = MIN(ops * (double)ivars_points(loops, ivars) / least, TASKS_MAX);
     for (int i = 0; i < out->n; i++) {
-        const int letter = out->letter[i];
-        const int64_t size = l->letters.at[letter].size, given = unit ? unit[letter] : 1,
+        const int ivar = out->ivar[i];
+        const int64_t size = loops->ivars.at[ivar].size, given = unit ? unit[ivar] : 1,
                       by = given ? given : MAX(size, 1);
         const int64_t units = (size + by - 1) / by;
         double parts = want / (double)MAX(out->tasks, 1);
@@ -72,14 +73,14 @@ void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64
 
 void tasks_open(struct print_expr *p, struct print_tasks *t)
 {
-    const struct loops *l = p->loops;
+    const struct loops *loops = p->loops;
     text_open(p->out, "for (int64_t task_ = task0; task_ < task1; task_++) {");
     int cut = 0;
     for (int i = 0; i < t->n; i++) cut += t->parts[i] > 1;
     const char *rest = "task_";
     for (int i = t->n - 1; i >= 0; i--) {
-        const char *name = l->letters.at[t->letter[i]].name;
-        const long long size = l->letters.at[t->letter[i]].size, parts = t->parts[i], block = t->block[i];
+        const char *name = loops->ivars.at[t->ivar[i]].name;
+        const long long size = loops->ivars.at[t->ivar[i]].size, parts = t->parts[i], block = t->block[i];
         t->low[i] = "0";
         t->high[i] = arena_printf(p->out->arena, "%lld", size);
         if (parts <= 1) continue;
@@ -102,9 +103,9 @@ void tasks_open(struct print_expr *p, struct print_tasks *t)
 
 bool tasks_loop(struct print_expr *p, const struct print_tasks *t, int i)
 {
-    const char *name = p->loops->letters.at[t->letter[i]].name;
-    if (!t->low[i] || (p->letters && p->letters[t->letter[i]].known)) return false;
-    if (p->loops->letters.at[t->letter[i]].size == 1) {
+    const char *name = p->loops->ivars.at[t->ivar[i]].name;
+    if (!t->low[i] || (p->ivars && p->ivars[t->ivar[i]].known)) return false;
+    if (p->loops->ivars.at[t->ivar[i]].size == 1) {
         text_line(p->out, "const int64_t %s = 0;", name);
         return false;
     }

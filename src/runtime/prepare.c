@@ -19,7 +19,7 @@ static void mark_steps(const struct sol_net *net, const bool *dirty, bool all, b
     const struct sol_program *p = &net->module->prepare;
     for (int i = p->nstep - 1; i >= 0; i--) {
         const struct sol_step *s = &p->step[i];
-        const struct sol_place *place = p->place + s->place0;
+        const struct sol_operand *place = p->place + s->place0;
         bool runs = all || depends_on_dirty(net, s, dirty);
         for (int k = 0; k < s->places; k++) runs |= needed[place[k].buffer];
         out_only[i] = runs;

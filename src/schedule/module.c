@@ -43,7 +43,7 @@ static void put_depends(struct text *t, const struct schedule *s, int *first)
 
 static void put_program(struct text *t, const struct schedule_program *pr, const char *name, const int *depends)
 {
-    text_line(t, "static const struct sol_place %s_places[] = {", name);
+    text_line(t, "static const struct sol_operand %s_places[] = {", name);
     for (int i = 0; i < pr->steps.n; i++) {
         const struct schedule_step *st = &pr->steps.at[i];
         text_put(t, "   ");

@@ -6,7 +6,7 @@
 
 static struct sol_tensor *root_of(const struct schedule *s, const struct sol_tensor *t)
 {
-    return plan_store(s->plan, t)->root;
+    return plan_allocation(s->plan, t)->root;
 }
 
 /* Equal texts are one kernel. */
@@ -29,7 +29,7 @@ static int kernel_number(struct schedule *s, struct map *known, const char *sour
 static sol_status push_halo(struct schedule *s, struct schedule_program *pr, struct map *known,
                             const struct sol_tensor *t)
 {
-    const struct store *st = plan_store(s->plan, t);
+    const struct allocation *st = plan_allocation(s->plan, t);
     struct kernel k;
     TRY(plan_halo_kernel(s->plan, st, &k));
     struct schedule_step step = {
@@ -40,7 +40,7 @@ static sol_status push_halo(struct schedule *s, struct schedule_program *pr, str
     return SOL_OK;
 }
 
-static bool has_halo(const struct store *s)
+static bool has_halo(const struct allocation *s)
 {
     for (int d = 0; d < s->t->ndim; d++)
         if (s->memory.halo_low[d] || s->memory.halo_high[d]) return !s->fixed;
@@ -48,11 +48,11 @@ static bool has_halo(const struct store *s)
 }
 
 /* Counts the bytes of all tensors but temporaries. A tensor that is read twice counts once. */
-static double operand_bytes(const struct loops *l)
+static double operand_bytes(const struct loops *loops)
 {
     double n = 0;
-    for (int i = 0; i < l->tensors.n; i++) {
-        const struct loops_tensor *t = &l->tensors.at[i];
+    for (int i = 0; i < loops->tensors.n; i++) {
+        const struct loops_tensor *t = &loops->tensors.at[i];
         if (t->role != LOOPS_INPUT && t->role != LOOPS_OUTPUT) continue;
         double bytes = dtype_def(t->dtype)->bytes;
         for (int d = 0; d < t->ndim; d++) bytes *= (double)t->shape[d];
@@ -68,7 +68,7 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
         const struct loops_tensor *t = &u->loops->tensors.at[i];
         if (t->role != LOOPS_OUTPUT) continue;
         struct sol_tensor *root = root_of(s, t->user);
-        if (halo_done[root->id] || !has_halo(plan_store(s->plan, root))) continue;
+        if (halo_done[root->id] || !has_halo(plan_allocation(s->plan, root))) continue;
         halo_done[root->id] = true;
         TRY(push_halo(s, pr, known, root));
     }
@@ -138,7 +138,7 @@ static int push_buffer(struct schedule *s, enum sol_buffer_kind kind, int index,
     return s->buffers.n - 1;
 }
 
-static int64_t store_bytes(const struct store *st)
+static int64_t store_bytes(const struct allocation *st)
 {
     return st->elements * dtype_def(st->t->dtype)->bytes;
 }
@@ -172,7 +172,7 @@ static void user_buffer(struct schedule *s, const struct life *life, enum sol_bu
 {
     int given =
         (backward ? 0 : SOL_GIVEN_FORWARD) | (backward || life[t->id].used[PROGRAM_BACKWARD] ? SOL_GIVEN_BACKWARD : 0);
-    s->buffer[t->id] = push_buffer(s, kind, index, store_bytes(plan_store(s->plan, t)), given);
+    s->buffer[t->id] = push_buffer(s, kind, index, store_bytes(plan_allocation(s->plan, t)), given);
 }
 
 static void user_buffers(struct schedule *s, const struct life *life)
@@ -181,8 +181,8 @@ static void user_buffers(struct schedule *s, const struct life *life)
     for (int i = 0; i < g->inputs.n; i++)
         user_buffer(s, life, SOL_BUFFER_INPUT, i, g->inputs.at[i], g->inputs.at[i]->backward);
     for (int i = 0; i < g->params.n; i++)
-        s->buffer[g->params.at[i]->id] =
-            push_buffer(s, SOL_BUFFER_PARAM, i, store_bytes(plan_store(s->plan, g->params.at[i])), SOL_GIVEN_FORWARD);
+        s->buffer[g->params.at[i]->id] = push_buffer(
+            s, SOL_BUFFER_PARAM, i, store_bytes(plan_allocation(s->plan, g->params.at[i])), SOL_GIVEN_FORWARD);
     for (int i = 0; i < g->outputs.n; i++)
         user_buffer(s, life, SOL_BUFFER_OUTPUT, i, g->outputs.at[i].t, g->outputs.at[i].backward);
 }
@@ -192,7 +192,7 @@ static void share(struct schedule *s, int tensor, int buffer, int64_t *bytes)
 {
     s->buffer[tensor] = buffer;
     s->offset[tensor] = *bytes;
-    *bytes += lines(store_bytes(&s->plan->stores[tensor]));
+    *bytes += lines(store_bytes(&s->plan->allocations[tensor]));
 }
 
 /* When a tensor is live in a program. Time in forward is counted from its last step to its first, so that saved tensors
@@ -201,7 +201,7 @@ static struct block block_of(const struct schedule *s, const struct life *life, 
 {
     const struct life *l = &life[tensor];
     const int end = program == PROGRAM_FORWARD && s->saved_bytes ? s->program[program].steps.n : 0;
-    struct block b = {.bytes = lines(store_bytes(&s->plan->stores[tensor])),
+    struct block b = {.bytes = lines(store_bytes(&s->plan->allocations[tensor])),
                       .offset = s->offset[tensor],
                       .first = end ? end - l->last[program] : l->first[program],
                       .last = end ? end - l->first[program] : l->last[program]};
@@ -236,10 +236,10 @@ static void assign(struct schedule *s, const struct life *life, int program, int
     int n = 0;
     const int64_t room = program == PROGRAM_PREPARE ? 0 : s->saved_bytes;
     struct block *given = room ? saved_blocks(s, life, program) : NULL;
-    struct block *blocks = NEW_ARRAY(s->arena, struct block, s->plan->nstores + 1);
-    int *tensor = NEW_ARRAY(s->arena, int, s->plan->nstores + 1);
-    for (int i = 0; i < s->plan->nstores; i++) {
-        const struct store *st = &s->plan->stores[i];
+    struct block *blocks = NEW_ARRAY(s->arena, struct block, s->plan->nallocations + 1);
+    int *tensor = NEW_ARRAY(s->arena, int, s->plan->nallocations + 1);
+    for (int i = 0; i < s->plan->nallocations; i++) {
+        const struct allocation *st = &s->plan->allocations[i];
         if (!st->t || st->root != st->t || s->buffer[i] >= 0 || !life[i].used[program]) continue;
         tensor[n] = i;
         blocks[n++] = block_of(s, life, i, program);
@@ -261,13 +261,13 @@ static void assign(struct schedule *s, const struct life *life, int program, int
 static void lay_buffers(struct schedule *s)
 {
     struct plan *p = s->plan;
-    struct life *life = NEW_ARRAY(s->arena, struct life, p->nstores + 1);
+    struct life *life = NEW_ARRAY(s->arena, struct life, p->nallocations + 1);
     for (int i = 0; i < PROGRAMS; i++) live(s, life, i);
     user_buffers(s, life);
     int prepared = push_buffer(s, SOL_BUFFER_PREPARED, 0, 0, 0), saved = push_buffer(s, SOL_BUFFER_SAVED, 0, 0, 0),
         workspace = push_buffer(s, SOL_BUFFER_WORKSPACE, 0, 0, 0);
-    for (int i = 0; i < p->nstores; i++) {
-        const struct store *st = &p->stores[i];
+    for (int i = 0; i < p->nallocations; i++) {
+        const struct allocation *st = &p->allocations[i];
         const bool *used = life[i].used;
         bool later = used[PROGRAM_FORWARD] || used[PROGRAM_BACKWARD];
         if (!st->t || st->root != st->t || s->buffer[i] >= 0 || !(used[PROGRAM_PREPARE] || later)) continue;
@@ -293,12 +293,12 @@ static void set_places(struct schedule *s, struct schedule_program *pr)
 {
     for (int i = 0; i < pr->steps.n; i++) {
         struct schedule_step *st = &pr->steps.at[i];
-        st->place = NEW_ARRAY(s->arena, struct sol_place, st->noperand + 1);
+        st->place = NEW_ARRAY(s->arena, struct sol_operand, st->noperand + 1);
         for (int k = 0; k < st->noperand; k++) {
-            const struct store *store = plan_store(s->plan, st->operand[k]);
-            int root = store->root->id;
+            const struct allocation *allocation = plan_allocation(s->plan, st->operand[k]);
+            int root = allocation->root->id;
             st->place[k].buffer = s->buffer[root];
-            st->place[k].offset = s->offset[root] + store->origin * dtype_def(store->t->dtype)->bytes;
+            st->place[k].offset = s->offset[root] + allocation->origin * dtype_def(allocation->t->dtype)->bytes;
         }
     }
 }
@@ -321,7 +321,7 @@ static void find_depends(struct schedule *s)
 {
     const struct schedule_program *pr = &s->program[PROGRAM_PREPARE];
     int n = words(s);
-    uint64_t **of = NEW_ARRAY(s->arena, uint64_t *, s->plan->nstores + 1);
+    uint64_t **of = NEW_ARRAY(s->arena, uint64_t *, s->plan->nallocations + 1);
     for (int i = 0; i < pr->steps.n; i++) {
         struct schedule_step *st = &pr->steps.at[i];
         st->depends = NEW_ARRAY(s->arena, uint64_t, n);
@@ -333,7 +333,7 @@ static void find_depends(struct schedule *s)
         for (int k = 0; k < st->noperand; k++)
             if (st->unit->written[k]) of[root_of(s, st->operand[k])->id] = st->depends;
     }
-    memset(of, 0, (size_t)s->plan->nstores * sizeof *of);
+    memset(of, 0, (size_t)s->plan->nallocations * sizeof *of);
     for (int i = pr->steps.n - 1; i >= 0; i--) {
         struct schedule_step *st = &pr->steps.at[i];
         for (int k = 0; k < st->noperand; k++) {
@@ -360,7 +360,7 @@ static void mark_param(struct schedule *s, int i)
 static void find_backward_params(struct schedule *s)
 {
     const struct schedule_program *prepare = &s->program[PROGRAM_PREPARE], *backward = &s->program[PROGRAM_BACKWARD];
-    const uint64_t **of = NEW_ARRAY(s->arena, const uint64_t *, s->plan->nstores + 1);
+    const uint64_t **of = NEW_ARRAY(s->arena, const uint64_t *, s->plan->nallocations + 1);
     for (int i = 0; i < prepare->steps.n; i++)
         for (int k = 0; k < prepare->steps.at[i].noperand; k++)
             if (prepare->steps.at[i].unit && prepare->steps.at[i].unit->written[k])
@@ -380,12 +380,12 @@ sol_status schedule_make(struct plan *p, struct schedule **out_s)
     s->plan = p;
     s->arena = p->arena;
     struct map *known = map_create(p->arena);
-    bool *halo_done = NEW_ARRAY(p->arena, bool, p->nstores + 1);
+    bool *halo_done = NEW_ARRAY(p->arena, bool, p->nallocations + 1);
     for (int i = 0; i < p->units.n; i++)
         if (!p->units.at[i]->dead) TRY(push_unit(s, known, halo_done, p->units.at[i]));
-    s->offset = NEW_ARRAY(p->arena, int64_t, p->nstores + 1);
-    s->buffer = NEW_ARRAY(p->arena, int, p->nstores + 1);
-    for (int i = 0; i < p->nstores; i++) s->buffer[i] = -1;
+    s->offset = NEW_ARRAY(p->arena, int64_t, p->nallocations + 1);
+    s->buffer = NEW_ARRAY(p->arena, int, p->nallocations + 1);
+    for (int i = 0; i < p->nallocations; i++) s->buffer[i] = -1;
     lay_buffers(s);
     for (int i = 0; i < PROGRAMS; i++) set_places(s, &s->program[i]);
     find_depends(s);

@@ -15,7 +15,7 @@ struct schedule_step {
     const char *label;
     int noperand;
     struct sol_tensor **operand;
-    struct sol_place *place;
+    struct sol_operand *place;
     uint64_t *depends; /* prepare: bits of parameters */
 };
 struct schedule_program {

@@ -35,7 +35,7 @@ static const struct machine fitted = {.clock = 1.5, .l2 = 2.2, .l3 = 1.5, .dram 
 static struct machine assumed(const struct target *t)
 {
     return (struct machine){.clock = t->clock * fitted.clock,
-                            .fma = t->units,
+                            .fma = t->fma_pipes,
                             .l2 = t->l2_rate * fitted.l2,
                             .l3 = t->l3_rate * fitted.l3,
                             .dram = t->dram_rate * fitted.dram,
@@ -173,9 +173,9 @@ static struct machine evaluate(const struct gauge_run *g)
     const double cores = t->cores, share = cores / g->workers;
     const double cycles = best(g, CHAIN) * 2 * GAUGE_CHAIN;
     const double vectors = best(g, MULTIPLY) * g->loops->sums;
-    const double units = MIN(MAX(power(vectors / cycles), 0.125), 4);
-    return (struct machine){.clock = vectors / units / g->workers,
-                            .fma = units,
+    const double fma_pipes = MIN(MAX(power(vectors / cycles), 0.125), 4);
+    return (struct machine){.clock = vectors / fma_pipes / g->workers,
+                            .fma = fma_pipes,
                             .l2 = best(g, L2) * share,
                             .l3 = best(g, L3) * share,
                             .dram = best(g, DRAM),
@@ -285,7 +285,7 @@ static void apply(struct target *t)
 {
     const struct machine usual = assumed(t), *m = &t->machine;
     t->clock *= factor(m->clock, usual.clock);
-    t->units = m->fma;
+    t->fma_pipes = m->fma;
     t->l2_rate *= factor(m->l2, usual.l2);
     t->l3_rate *= factor(m->l3, usual.l3);
     t->dram_rate *= factor(m->dram, usual.dram);

@@ -318,7 +318,7 @@ static sol_status round_of_trials(struct tuning *t, struct map *trial, int n)
     struct tune_net other = {0};
     const int64_t start = clock_ns();
     t->ad->trial = trial;
-    sol_status status = t->m->make(t->m->user, &t->ad->advice, true, &other);
+    sol_status status = t->m->make(t->m->user, &t->ad->policy, true, &other);
     t->make_s = MAX(seconds_since(start) / n, 0.01);
     if (!status) status = measure(t, &other);
     tune_net_free(&other);
@@ -374,7 +374,7 @@ static sol_status confirm(struct tuning *t, double out_ns[2])
     bool better = false;
     t->ad->trial = map_create(t->arena);
     if (!winners(t, t->ad->trial)) return SOL_OK;
-    sol_status status = t->m->make(t->m->user, &t->ad->advice, false, &other);
+    sol_status status = t->m->make(t->m->user, &t->ad->policy, false, &other);
     if (!status) {
         status = trial_whole(both, &t->data, (int64_t)(2 * RUN_S * 1e9), out_ns);
         better = !status && out_ns[1] < out_ns[0] * WHOLE_GAIN;
@@ -409,7 +409,7 @@ static void keep(struct tuning *t, bool better)
 /* Logs how many kernels each plug-in won. */
 static void report_plugins(const struct tuning *t)
 {
-    const struct plugins *plugins = t->ad->advice.plugins;
+    const struct plugins *plugins = t->ad->policy.plugins;
     for (int i = 0; plugins && i < plugins->n; i++) {
         int n = 0;
         for (int k = 0; k < t->subjects.n; k++) {

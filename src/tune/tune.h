@@ -62,9 +62,9 @@ const char *machine_kind(struct arena *a, const char *machine);
 const char *machine_processor(struct arena *a); /* "AMD EPYC 1a0021": with its signature */
 double machine_free_bytes(void);                /* that could be had without swapping */
 
-/* advice.c */
+/* policy.c */
 struct adviser {
-    struct advice advice; /* for plan_advised */
+    struct tuning_policy policy; /* for plan_advised */
     struct arena *arena;
     struct wisdom *wisdom, *shipped;
     const char *machine, *kind;
@@ -100,7 +100,7 @@ sol_status trial_whole(struct tune_net *const n[2], const struct trial_data *d, 
 
 /* tune.c */
 struct tune_maker { /* makes the network of a graph; for a trial its module is not kept */
-    sol_status (*make)(void *user, const struct advice *advice, bool trial, struct tune_net *out);
+    sol_status (*make)(void *user, const struct tuning_policy *policy, bool trial, struct tune_net *out);
     void *user;
 };
 /* Tunes what wisdom does not cover, within the time of the key autotune. *n becomes the better network. Errors other

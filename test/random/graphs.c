@@ -254,9 +254,9 @@ struct value *gen_number(struct gen *r, enum sol_dtype type, double v)
 
 /* -- attributes */
 
-static struct row_attr read_attr(struct gen *r, char *name, char *text)
+static struct opdef_attr read_attr(struct gen *r, char *name, char *text)
 {
-    struct row_attr a = {.name = name, .kind = ATTR_INT, .n = *text == '[' ? 0 : -1, .text = text};
+    struct opdef_attr a = {.name = name, .kind = ATTR_INT, .n = *text == '[' ? 0 : -1, .text = text};
     a.ints = NEW_ARRAY(r->a, int64_t, 64);
     a.reals = NEW_ARRAY(r->a, double, 64);
     if (*text != '[' && !strchr("-0123456789", *text)) {
@@ -277,7 +277,7 @@ static struct row_attr read_attr(struct gen *r, char *name, char *text)
 /* For `wide`, f32 is f64. */
 static struct attrs read_attrs(struct gen *r, const char *text, bool wide)
 {
-    struct attrs attrs = {0, NEW_ARRAY(r->a, struct row_attr, 24)};
+    struct attrs attrs = {0, NEW_ARRAY(r->a, struct opdef_attr, 24)};
     char *save = NULL, *copy = arena_strdup(r->a, text ? text : "");
     for (char *w = strtok_r(copy, " ", &save); w && attrs.n < 24; w = strtok_r(NULL, " ", &save)) {
         char *value = strchr(w, '=');
@@ -290,7 +290,7 @@ static struct attrs read_attrs(struct gen *r, const char *text, bool wide)
 
 static struct attrs widened_attrs(struct gen *r, const struct attrs *from)
 {
-    struct attrs to = {from->n, NEW_ARRAY(r->a, struct row_attr, from->n + 1)};
+    struct attrs to = {from->n, NEW_ARRAY(r->a, struct opdef_attr, from->n + 1)};
     for (int i = 0; i < to.n; i++) {
         to.at[i] = from->at[i];
         if (to.at[i].kind == ATTR_TEXT && !strcmp(to.at[i].text, "f32")) to.at[i].text = "f64";
@@ -309,7 +309,7 @@ static bool refuse(const char *why)
 static double iterations(const struct sol_layer *l)
 {
     double n = 1;
-    for (int i = 0; i < l->loops->letters.n; i++) n *= (double)l->loops->letters.at[i].size;
+    for (int i = 0; i < l->loops->ivars.n; i++) n *= (double)l->loops->ivars.at[i].size;
     return n;
 }
 

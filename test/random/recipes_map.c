@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* Domains, one letter an argument: a any, e exact or integer, n not 0, p above 0, u -0.9..0.9, o 0.1..0.9, b -9..9, g
- * above 1, s a number above 0 (a constant), c a condition, i a small integer. Rows that are not here: any. */
+/* Domains, one index variable an argument: a any, e exact or integer, n not 0, p above 0, u -0.9..0.9, o 0.1..0.9, b
+ * -9..9, g above 1, s a number above 0 (a constant), c a condition, i a small integer. Rows that are not here: any. */
 static const struct domain {
     const char *name, *in;
     unsigned needs;

@@ -126,7 +126,7 @@ static bool make_matmul(struct gen *r, const struct recipe *p)
 static bool make_einsum(struct gen *r, const struct recipe *p)
 {
     static const struct {
-        const char *eq, *a, *b; /* operands: a size letter for each dimension */
+        const char *eq, *a, *b; /* operands: a size index variable for each dimension */
     } rows[] = {{"ij,jk->ik", "ij", "jk"},
                 {"bij,bkj->bik", "bij", "bkj"},
                 {"bhqd,bhkd->bhqk", "bhqd", "bhkd"},

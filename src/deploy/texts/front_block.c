@@ -133,10 +133,10 @@ static const void *begin_of(const struct front_context *c, const struct sol_buff
 static int32_t run_opaque(void *user, int32_t call, char *const *p)
 {
     const struct front_context *c = user;
-    struct alone_bad bad;
-    const struct alone *a = c->code->opaque[call];
-    const enum alone_error error = a->kind->run(a, p, c->opaque, &bad);
-    return !error ? SOL_KERNEL_OK : error == ALONE_INDEX ? SOL_KERNEL_INDEX : SOL_KERNEL_MATRIX;
+    struct reference_bad bad;
+    const struct reference *a = c->code->opaque[call];
+    const enum reference_error error = a->kind->run(a, p, c->opaque, &bad);
+    return !error ? SOL_KERNEL_OK : error == REFERENCE_INDEX ? SOL_KERNEL_INDEX : SOL_KERNEL_MATRIX;
 }
 #endif
 

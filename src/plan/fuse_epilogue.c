@@ -9,9 +9,9 @@
 
 static bool is_map(const struct unit *u)
 {
-    const struct loops *l = u->loops;
-    return !u->opaque && l->stmts.n == 1 && l->stmts.at[0].nout == 1 && !l->stmts.at[0].scan_step &&
-           !rewrite_has_reduction(l, l->stmts.at[0].value);
+    const struct loops *loops = u->loops;
+    return !u->opaque && loops->stmts.n == 1 && loops->stmts.at[0].nout == 1 && !loops->stmts.at[0].scan_step &&
+           !rewrite_has_reduction(loops, loops->stmts.at[0].value);
 }
 
 struct reading {
@@ -36,58 +36,58 @@ static void reading_visit(void *user, int32_t node)
         if (!ex_equal(r->l, a, b)) r->same = false;
 }
 
-bool plan_reads_plainly(const struct loops *l, int32_t value, int t, uint64_t letters, int32_t *out_index)
+bool plan_reads_plainly(const struct loops *loops, int32_t value, int t, uint64_t ivars, int32_t *out_index)
 {
-    struct reading r = {.l = l, .tensor = t, .same = true};
-    ex_walk(l, value, reading_visit, &r);
+    struct reading r = {.l = loops, .tensor = t, .same = true};
+    ex_walk(loops, value, reading_visit, &r);
     uint64_t seen = 0;
-    for (int32_t i = r.index; i && r.same; i = l->ex.at[i].next) {
-        const struct ex *e = &l->ex.at[i];
+    for (int32_t i = r.index; i && r.same; i = loops->ex.at[i].next) {
+        const struct ex *e = &loops->ex.at[i];
         if (e->kind == EX_INT) continue;
-        if (e->kind != EX_LETTER || seen >> e->tensor & 1) return false;
+        if (e->kind != EX_IVAR || seen >> e->tensor & 1) return false;
         seen |= UINT64_C(1) << e->tensor;
     }
     *out_index = r.index;
-    return r.same && seen == letters;
+    return r.same && seen == ivars;
 }
 
-bool plan_covers(const struct loops *l, int t, int32_t index)
+bool plan_covers(const struct loops *loops, int t, int32_t index)
 {
     int d = 0;
-    for (int32_t i = index; i; i = l->ex.at[i].next, d++) {
-        const struct ex *e = &l->ex.at[i];
-        int64_t size = e->kind == EX_LETTER ? l->letters.at[e->tensor].size : 1;
-        if (size != l->tensors.at[t].shape[d]) return false;
+    for (int32_t i = index; i; i = loops->ex.at[i].next, d++) {
+        const struct ex *e = &loops->ex.at[i];
+        int64_t size = e->kind == EX_IVAR ? loops->ivars.at[e->tensor].size : 1;
+        if (size != loops->tensors.at[t].shape[d]) return false;
     }
     return true;
 }
 
-static int find_tensor(const struct loops *l, const void *user)
+static int find_tensor(const struct loops *loops, const void *user)
 {
-    for (int i = 0; i < l->tensors.n; i++)
-        if (l->tensors.at[i].user == user) return i;
+    for (int i = 0; i < loops->tensors.n; i++)
+        if (loops->tensors.at[i].user == user) return i;
     return -1;
 }
 
-static const struct loops_stmt *writer_of(const struct loops *l, int tensor)
+static const struct loops_stmt *writer_of(const struct loops *loops, int tensor)
 {
     const struct loops_stmt *found = NULL;
-    for (int i = 0; i < l->stmts.n; i++)
-        for (int o = 0; o < l->stmts.at[i].nout; o++)
-            if (l->stmts.at[i].out[o] == tensor) {
+    for (int i = 0; i < loops->stmts.n; i++)
+        for (int o = 0; o < loops->stmts.at[i].nout; o++)
+            if (loops->stmts.at[i].out[o] == tensor) {
                 if (found) return NULL;
-                found = &l->stmts.at[i];
+                found = &loops->stmts.at[i];
             }
     return found;
 }
 
 /* Does the statement write all of the tensor? Of a Concat's parts none does. */
-static bool writes_all(const struct loops *l, const struct loops_stmt *s, int tensor)
+static bool writes_all(const struct loops *loops, const struct loops_stmt *s, int tensor)
 {
-    return letters_points(l, stmt_letters(l, s)) == loops_elements(&l->tensors.at[tensor]);
+    return ivars_points(loops, stmt_ivars(loops, s)) == loops_elements(&loops->tensors.at[tensor]);
 }
 
-/* u behind `into`, through tensor t of u. The letters of u become what `into` writes t by. */
+/* u behind `into`, through tensor t of u. The index variables of u become what `into` writes t by. */
 static const struct loops *append(struct plan *p, const struct unit *into, const struct unit *u, int t, int32_t index,
                                   bool keep)
 {
@@ -96,14 +96,14 @@ static const struct loops *append(struct plan *p, const struct unit *into, const
     const struct loops_stmt *w = ta < 0 ? NULL : writer_of(a, ta);
     if (!w || w->scan_step || a->stmts.n >= ABSORB_MAX_STMTS || !writes_all(a, w, ta)) return NULL;
     struct loops *to = loops_copy(p->arena, a);
-    int32_t letter[LOOPS_MAX_LETTERS] = {0};
+    int32_t ivar[LOOPS_MAX_IVARS] = {0};
     int32_t from = w->index;
     for (int32_t i = index; i; i = b->ex.at[i].next, from = a->ex.at[from].next)
-        if (b->ex.at[i].kind == EX_LETTER) letter[b->ex.at[i].tensor] = from;
+        if (b->ex.at[i].kind == EX_IVAR) ivar[b->ex.at[i].tensor] = from;
     int *tensor = NEW_ARRAY(p->arena, int, b->tensors.n + 1);
     for (int i = 0; i < b->tensors.n; i++) tensor[i] = i == t ? ta : rewrite_tensor(to, b, i);
     loops_set_role(to, ta, keep ? LOOPS_OUTPUT : LOOPS_TEMP);
-    rewrite_stmts(&(struct rewrite){.to = to, .from = b, .letter = letter, .tensor = tensor});
+    rewrite_stmts(&(struct rewrite){.to = to, .from = b, .ivar = ivar, .tensor = tensor});
     return to;
 }
 
@@ -119,7 +119,7 @@ const char *plan_join_labels(struct plan *p, const char *a, const char *b)
 /* Where a tensor is complete: the place of the unit that writes it, or of the last of those that write its parts. */
 static int place_of(struct plan *p, const struct sol_tensor *t, const int *place)
 {
-    return MAX(place[t->id], place[plan_store(p, t)->root->id]);
+    return MAX(place[t->id], place[plan_allocation(p, t)->root->id]);
 }
 
 /* Which input of u is made last? Its unit's place, -1 if none is made. */
@@ -141,17 +141,17 @@ static bool absorb_up(struct plan *p, struct unit *u, const int *place)
 {
     int t = -1, at = last_operand(p, u, place, &t);
     if (at < 0) return false;
-    struct store *s = plan_store(p, u->loops->tensors.at[t].user);
+    struct allocation *s = plan_allocation(p, u->loops->tensors.at[t].user);
     struct unit *into = p->units.at[at];
     if (into == u || into->dead || into->opaque || into->program != u->program || s->writers != 1) return false;
     int32_t index;
     const struct loops_stmt *st = &u->loops->stmts.at[0];
-    if (!plan_reads_plainly(u->loops, st->value, t, stmt_letters(u->loops, st), &index) ||
+    if (!plan_reads_plainly(u->loops, st->value, t, stmt_ivars(u->loops, st), &index) ||
         !plan_covers(u->loops, t, index))
         return false;
-    const struct loops *l = append(p, into, u, t, index, s->readers != 1 || s->output);
-    if (!l) return false;
-    into->loops = l;
+    const struct loops *loops = append(p, into, u, t, index, s->readers != 1 || s->output);
+    if (!loops) return false;
+    into->loops = loops;
     into->move = false;
     into->label = plan_join_labels(p, into->label, u->label);
     u->dead = true;
@@ -173,18 +173,18 @@ static int32_t inline_read(void *user, struct loops *to, const struct ex *read, 
     struct inlining *c = user;
     (void)outside;
     if (read->tensor != c->tensor) return 0;
-    int32_t letter[LOOPS_MAX_LETTERS] = {0};
+    int32_t ivar[LOOPS_MAX_IVARS] = {0};
     int d = 0;
     for (int32_t w = c->stmt->index; w && d < nindex; w = c->map->ex.at[w].next, d++)
-        if (c->map->ex.at[w].kind == EX_LETTER) letter[c->map->ex.at[w].tensor] = index[d];
-    struct rewrite r = {.to = to, .from = c->map, .letter = letter, .tensor = c->map_tensor};
+        if (c->map->ex.at[w].kind == EX_IVAR) ivar[c->map->ex.at[w].tensor] = index[d];
+    struct rewrite r = {.to = to, .from = c->map, .ivar = ivar, .tensor = c->map_tensor};
     return rewrite_ex(&r, c->stmt->value);
 }
 
-static int count_reading_stmts(const struct loops *l, int tensor)
+static int count_reading_stmts(const struct loops *loops, int tensor)
 {
     int n = 0;
-    for (int i = 0; i < l->stmts.n; i++) n += rewrite_reads(l, l->stmts.at[i].value, tensor);
+    for (int i = 0; i < loops->stmts.n; i++) n += rewrite_reads(loops, loops->stmts.at[i].value, tensor);
     return n;
 }
 
@@ -200,11 +200,11 @@ static const struct loops *inline_map(struct plan *p, const struct unit *u, int 
     uint64_t seen = 0;
     for (int32_t i = r.index; i; i = from->ex.at[i].next) {
         if (from->ex.at[i].kind == EX_INT) continue;
-        if (from->ex.at[i].kind != EX_LETTER || seen >> from->ex.at[i].tensor & 1) return NULL;
+        if (from->ex.at[i].kind != EX_IVAR || seen >> from->ex.at[i].tensor & 1) return NULL;
         seen |= UINT64_C(1) << from->ex.at[i].tensor;
     }
     if (!r.same || !plan_covers(from, t, r.index)) return NULL;
-    uint64_t loops_over = stmt_letters(from, &from->stmts.at[reader]);
+    uint64_t loops_over = stmt_ivars(from, &from->stmts.at[reader]);
     for (int32_t k = 1; k < from->ex.n; k++)
         if (from->ex.at[k].kind == EX_RED && rewrite_reads(from, k, t)) loops_over |= from->ex.at[k].u.bound;
     if (seen != loops_over || m->tensors.at[m->stmts.at[0].out[0]].dtype != from->tensors.at[t].dtype) return NULL;
@@ -214,15 +214,15 @@ static const struct loops *inline_map(struct plan *p, const struct unit *u, int 
     if (from->tensors.at[from->stmts.at[reader].out[0]].dtype != from->tensors.at[t].dtype) return NULL;
     struct inlining c = {.map = m, .tensor = t, .stmt = &m->stmts.at[0]};
     struct loops *to = loops_create(p->arena, from->name);
-    int32_t letter[LOOPS_MAX_LETTERS];
+    int32_t ivar[LOOPS_MAX_IVARS];
     int *tensor = NEW_ARRAY(p->arena, int, from->tensors.n + 1);
-    rewrite_letters(to, from, letter);
+    rewrite_ivars(to, from, ivar);
     for (int i = 0; i < from->tensors.n; i++) tensor[i] = i == t ? -1 : rewrite_tensor(to, from, i);
     c.map_tensor = NEW_ARRAY(p->arena, int, m->tensors.n + 1);
     for (int i = 0; i < m->tensors.n; i++)
         c.map_tensor[i] = m->tensors.at[i].role == LOOPS_OUTPUT ? -1 : rewrite_tensor(to, m, i);
     rewrite_stmts(
-        &(struct rewrite){.to = to, .from = from, .letter = letter, .tensor = tensor, .read = inline_read, .user = &c});
+        &(struct rewrite){.to = to, .from = from, .ivar = ivar, .tensor = tensor, .read = inline_read, .user = &c});
     return rewrite_sweep(to);
 }
 
@@ -231,7 +231,7 @@ static bool plain_map(const struct unit *u)
     if (!is_map(u)) return false;
     for (int32_t i = u->loops->stmts.at[0].index; i; i = u->loops->ex.at[i].next) {
         int kind = u->loops->ex.at[i].kind;
-        if (kind != EX_LETTER && kind != EX_INT) return false;
+        if (kind != EX_IVAR && kind != EX_INT) return false;
     }
     return true;
 }
@@ -241,62 +241,62 @@ static void absorb_down(struct plan *p, struct unit *u)
     for (int t = 0; t < u->loops->tensors.n; t++) {
         const struct loops_tensor *lt = &u->loops->tensors.at[t];
         if (lt->role != LOOPS_INPUT || !lt->user) continue;
-        struct store *s = plan_store(p, lt->user);
+        struct allocation *s = plan_allocation(p, lt->user);
         struct unit *map = s->writer;
         if (s->writers != 1 || s->readers != 1 || s->output || map->dead || map == u || map->program != u->program)
             continue;
         if (!plain_map(map) || !writes_all(map->loops, &map->loops->stmts.at[0], map->loops->stmts.at[0].out[0]))
             continue;
-        const struct loops *l = inline_map(p, u, t, map);
-        if (!l) continue;
-        u->loops = l;
+        const struct loops *loops = inline_map(p, u, t, map);
+        if (!loops) continue;
+        u->loops = loops;
         u->label = plan_join_labels(p, map->label, u->label);
         map->dead = true;
         t = -1;
     }
 }
 
-static bool is_read(const struct loops *l, int tensor)
+static bool is_read(const struct loops *loops, int tensor)
 {
-    for (int i = 0; i < l->stmts.n; i++)
-        if (rewrite_reads(l, l->stmts.at[i].value, tensor)) return true;
+    for (int i = 0; i < loops->stmts.n; i++)
+        if (rewrite_reads(loops, loops->stmts.at[i].value, tensor)) return true;
     return false;
 }
 
-static bool is_needed(const struct loops *l, const struct loops_stmt *s)
+static bool is_needed(const struct loops *loops, const struct loops_stmt *s)
 {
     for (int o = 0; o < s->nout; o++)
-        if (l->tensors.at[s->out[o]].role != LOOPS_TEMP || is_read(l, s->out[o])) return true;
+        if (loops->tensors.at[s->out[o]].role != LOOPS_TEMP || is_read(loops, s->out[o])) return true;
     return false;
 }
 
 /* Of the extreme and its position only the first is wanted (a pooling whose indices nobody reads): no search for it. */
-static bool drop_position(struct loops *l, struct loops_stmt *s)
+static bool drop_position(struct loops *loops, struct loops_stmt *s)
 {
-    const struct ex e = l->ex.at[s->value];
+    const struct ex e = loops->ex.at[s->value];
     if (s->nout != 2 || s->scan_step || e.kind != EX_RED || (e.op != RED_MAXAT && e.op != RED_MINAT)) return false;
-    if (l->tensors.at[s->out[1]].role != LOOPS_TEMP || is_read(l, s->out[1])) return false;
-    s->value = ex_red(l, e.op == RED_MAXAT ? RED_MAX : RED_MIN, e.u.bound, e.a, e.b);
+    if (loops->tensors.at[s->out[1]].role != LOOPS_TEMP || is_read(loops, s->out[1])) return false;
+    s->value = ex_red(loops, e.op == RED_MAXAT ? RED_MAX : RED_MIN, e.u.bound, e.a, e.b);
     s->nout = 1;
     return true;
 }
 
 /* Statements that compute what nobody reads go (the last state of a recurrence whose results are wanted). */
-static void drop_statements(struct unit *u, struct loops *l)
+static void drop_statements(struct unit *u, struct loops *loops)
 {
     bool any = false;
-    for (int i = l->stmts.n - 1; i >= 0; i--) {
-        struct loops_stmt s = l->stmts.at[i];
-        if (is_needed(l, &s)) {
-            if (!drop_position(l, &s)) continue;
-            loops_set_stmt(l, i, s);
+    for (int i = loops->stmts.n - 1; i >= 0; i--) {
+        struct loops_stmt s = loops->stmts.at[i];
+        if (is_needed(loops, &s)) {
+            if (!drop_position(loops, &s)) continue;
+            loops_set_stmt(loops, i, s);
         } else {
-            loops_drop_stmt(l, i);
+            loops_drop_stmt(loops, i);
         }
         any = true;
     }
-    u->dead = !l->stmts.n;
-    if (!u->dead) unit_loops(u, any ? rewrite_sweep(l) : l);
+    u->dead = !loops->stmts.n;
+    if (!u->dead) unit_loops(u, any ? rewrite_sweep(loops) : loops);
 }
 
 /* What a unit writes and only its own epilogue reads stays in registers. */
@@ -306,19 +306,19 @@ static void drop_stores(struct plan *p)
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
         if (u->dead || u->opaque) continue;
-        struct loops *l = loops_copy(p->arena, u->loops);
-        for (int k = 0; k < l->tensors.n; k++) {
-            const struct loops_tensor *t = &l->tensors.at[k];
-            if (t->role == LOOPS_OUTPUT && !plan_store(p, t->user)->readers) loops_set_role(l, k, LOOPS_TEMP);
+        struct loops *loops = loops_copy(p->arena, u->loops);
+        for (int k = 0; k < loops->tensors.n; k++) {
+            const struct loops_tensor *t = &loops->tensors.at[k];
+            if (t->role == LOOPS_OUTPUT && !plan_allocation(p, t->user)->readers) loops_set_role(loops, k, LOOPS_TEMP);
         }
-        drop_statements(u, l);
+        drop_statements(u, loops);
     }
 }
 
-sol_status plan_absorb(struct plan *p)
+sol_status plan_fuse_epilogues(struct plan *p)
 {
-    int *place = NEW_ARRAY(p->arena, int, p->nstores + 1);
-    for (int i = 0; i < p->nstores; i++) place[i] = -1;
+    int *place = NEW_ARRAY(p->arena, int, p->nallocations + 1);
+    for (int i = 0; i < p->nallocations; i++) place[i] = -1;
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
         if (u->dead) continue;
@@ -327,10 +327,10 @@ sol_status plan_absorb(struct plan *p)
             int last = last_operand(p, u, place, &t);
             if (absorb_up(p, u, place)) at = last;
         }
-        const struct loops *l = u->loops;
-        for (int k = 0; k < l->tensors.n; k++)
-            if (l->tensors.at[k].role == LOOPS_OUTPUT) {
-                const struct store *s = plan_store(p, l->tensors.at[k].user);
+        const struct loops *loops = u->loops;
+        for (int k = 0; k < loops->tensors.n; k++)
+            if (loops->tensors.at[k].role == LOOPS_OUTPUT) {
+                const struct allocation *s = plan_allocation(p, loops->tensors.at[k].user);
                 place[s->t->id] = MAX(place[s->t->id], at); /* several units may write it */
                 place[s->root->id] = MAX(place[s->root->id], at);
             }

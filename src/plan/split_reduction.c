@@ -18,7 +18,7 @@ struct reader {
     struct unit *u;
     struct reader *next;
 };
-struct partial { /* of tensor t */
+struct split_reduction { /* of tensor t */
     struct plan *p;
     struct sol_tensor *t;
     struct unit *writer;
@@ -27,8 +27,8 @@ struct partial { /* of tensor t */
     struct loops *to;
     int32_t at[SOL_MAX_DIMS];      /* the indices of t in `to` */
     int nkept, kept[SOL_MAX_DIMS]; /* the dimensions that parts have, channels last */
-    int letter[SOL_MAX_DIMS];      /* of `to`, by dimension: of a part's index */
-    uint64_t inner;                /* letters of `to` that are reduced */
+    int ivar[SOL_MAX_DIMS];        /* of `to`, by dimension: of a part's index */
+    uint64_t inner;                /* index variables of `to` that are reduced */
     const char *label;
 };
 
@@ -62,7 +62,7 @@ int64_t plan_block_rows(const struct sol_tensor *t)
 }
 
 /* False: t is small, or has few pixels. */
-static bool choose_rows(struct partial *c)
+static bool choose_rows(struct split_reduction *c)
 {
     int64_t rest, bytes = dtype_def(c->t->dtype)->bytes;
     c->first = row_dim(c->t, &rest);
@@ -72,8 +72,8 @@ static bool choose_rows(struct partial *c)
     return c->rows * rest >= FEW && bytes >= c->p->target->l2;
 }
 
-/* Letters of the loops that compute parts. */
-static void begin(struct partial *c)
+/* Index variables of the loops that compute parts. */
+static void begin(struct split_reduction *c)
 {
     const struct sol_tensor *t = c->t;
     struct loops *to = c->to = loops_create(c->p->arena, "parts");
@@ -86,24 +86,24 @@ static void begin(struct partial *c)
         const char *name = pixel ? "P" : t->dim[d].purpose == 'C' ? "C" : "N";
         c->at[d] = ex_int(to, 0);
         if (parts > 1) {
-            c->letter[d] = loops_letter(to, d == c->first ? "R" : name, parts);
-            c->at[d] = ex_binary(to, EX_MUL, ex_int(to, within), ex_letter(to, c->letter[d]));
+            c->ivar[d] = loops_ivar(to, d == c->first ? "R" : name, parts);
+            c->at[d] = ex_binary(to, EX_MUL, ex_int(to, within), ex_ivar(to, c->ivar[d]));
         }
         if (within > 1) {
-            const int letter = loops_letter(to, name, within);
-            c->at[d] = ex_binary(to, EX_ADD, c->at[d], ex_letter(to, letter));
-            c->inner |= UINT64_C(1) << letter;
+            const int ivar = loops_ivar(to, name, within);
+            c->at[d] = ex_binary(to, EX_ADD, c->at[d], ex_ivar(to, ivar));
+            c->inner |= UINT64_C(1) << ivar;
         }
     }
     for (int channel = 0; channel < 2; channel++)
         for (int d = 0; d < t->ndim; d++)
-            if (ex_letters(to, c->at[d]) & ~c->inner && (t->dim[d].purpose == 'C') == channel) c->kept[c->nkept++] = d;
+            if (ex_ivars(to, c->at[d]) & ~c->inner && (t->dim[d].purpose == 'C') == channel) c->kept[c->nkept++] = d;
 }
 
 /* -- which reductions */
 
 struct check {
-    const struct partial *c;
+    const struct split_reduction *c;
     const struct loops *l;
     bool ok;
 };
@@ -120,34 +120,35 @@ static void check_node(void *user, int32_t node)
         k->ok &= t->role == LOOPS_TABLE;
         return;
     }
-    const struct store *s = plan_store(k->c->p, t->user);
+    const struct allocation *s = plan_allocation(k->c->p, t->user);
     const struct unit *writer = k->c->writer;
     if (s->t == k->c->t || !s->writer || s->writer->program != writer->program) return;
     k->ok &= s->root == s->t && s->writers == 1 && s->writer->number < writer->number;
 }
 
 /* Is this node of unit u's loops a reduction of t = tensor x over all pixels, and of nothing else? */
-static bool is_sum(const struct partial *c, const struct loops *l, int x, int32_t node, int32_t *out_index)
+static bool is_sum(const struct split_reduction *c, const struct loops *loops, int x, int32_t node, int32_t *out_index)
 {
-    const struct ex *e = &l->ex.at[node];
+    const struct ex *e = &loops->ex.at[node];
     const uint64_t bound = e->u.bound;
     if (e->kind != EX_RED || e->a || (e->op != RED_SUM && e->op != RED_MOMENTS)) return false;
-    if (bound & ~ex_letters(l, e->b)) return false; /* a sum of equal terms */
-    if (!plan_reads_plainly(l, e->b, x, ex_letters(l, e->b), out_index) || !plan_covers(l, x, *out_index)) return false;
+    if (bound & ~ex_ivars(loops, e->b)) return false; /* a sum of equal terms */
+    if (!plan_reads_plainly(loops, e->b, x, ex_ivars(loops, e->b), out_index) || !plan_covers(loops, x, *out_index))
+        return false;
     int d = 0;
-    for (int32_t i = *out_index; i; i = l->ex.at[i].next, d++) {
-        const uint64_t letter = ex_letters(l, i);
-        if (is_pixel(c->t, d) && !(letter & bound)) return false;
-        if (c->t->dim[d].purpose == 'C' && letter & bound) return false;
+    for (int32_t i = *out_index; i; i = loops->ex.at[i].next, d++) {
+        const uint64_t ivar = ex_ivars(loops, i);
+        if (is_pixel(c->t, d) && !(ivar & bound)) return false;
+        if (c->t->dim[d].purpose == 'C' && ivar & bound) return false;
     }
-    const enum compute k = expr_natural(l, e->b);
-    struct check check = {c, l, k == C_F32 || k == C_F64};
-    ex_walk(l, e->b, check_node, &check);
+    const enum compute k = expr_natural(loops, e->b);
+    struct check check = {c, loops, k == C_F32 || k == C_F64};
+    ex_walk(loops, e->b, check_node, &check);
     return check.ok;
 }
 
 struct search {
-    const struct partial *c;
+    const struct split_reduction *c;
     const struct loops *l;
     int x;
     int32_t found, index;
@@ -169,22 +170,22 @@ static int32_t lazy_read(void *user, struct loops *to, const struct ex *read, co
 }
 
 /* A statement of c->to that writes parts: n results of one reduction. */
-static void put_parts(struct partial *c, const struct loops *l, struct search *found, const struct loops_stmt *like,
-                      int n, struct sol_tensor **out_part)
+static void put_parts(struct split_reduction *c, const struct loops *loops, struct search *found,
+                      const struct loops_stmt *like, int n, struct sol_tensor **out_part)
 {
-    const struct ex e = l->ex.at[found->found];
+    const struct ex e = loops->ex.at[found->found];
     struct loops *to = c->to;
-    int32_t letter[LOOPS_MAX_LETTERS] = {0}, index[SOL_MAX_DIMS];
+    int32_t ivar[LOOPS_MAX_IVARS] = {0}, index[SOL_MAX_DIMS];
     int64_t shape[SOL_MAX_DIMS];
     int d = 0;
-    for (int32_t i = found->index; i; i = l->ex.at[i].next, d++)
-        if (l->ex.at[i].kind == EX_LETTER) letter[l->ex.at[i].tensor] = c->at[d];
+    for (int32_t i = found->index; i; i = loops->ex.at[i].next, d++)
+        if (loops->ex.at[i].kind == EX_IVAR) ivar[loops->ex.at[i].tensor] = c->at[d];
     for (int k = 0; k < c->nkept; k++) {
-        index[k] = ex_letter(to, c->letter[c->kept[k]]);
-        shape[k] = to->letters.at[c->letter[c->kept[k]]].size;
+        index[k] = ex_ivar(to, c->ivar[c->kept[k]]);
+        shape[k] = to->ivars.at[c->ivar[c->kept[k]]].size;
     }
-    const enum sol_dtype dtype = expr_natural(l, e.b) == C_F64 ? SOL_F64 : SOL_F32;
-    struct rewrite r = {.to = to, .from = l, .letter = letter, .read = lazy_read, .user = found};
+    const enum sol_dtype dtype = expr_natural(loops, e.b) == C_F64 ? SOL_F64 : SOL_F32;
+    struct rewrite r = {.to = to, .from = loops, .ivar = ivar, .read = lazy_read, .user = found};
     struct loops_stmt s = {.nout = (uint8_t)n, .label = like->label};
     s.value = ex_red(to, e.op, c->inner, 0, rewrite_ex(&r, e.b));
     s.index = c->nkept ? ex_list(to, c->nkept, index) : 0;
@@ -197,95 +198,95 @@ static void put_parts(struct partial *c, const struct loops *l, struct search *f
     loops_stmt(to, s);
 }
 
-/* What is left in l: a read of the part, and those letters of `bound` that are still to be reduced. */
-static int32_t read_part(const struct partial *c, struct loops *l, const struct search *found, int rows_letter,
-                         struct sol_tensor *part, uint64_t *bound)
+/* What is left in l: a read of the part, and those index variables of `bound` that are still to be reduced. */
+static int32_t read_part(const struct split_reduction *c, struct loops *loops, const struct search *found,
+                         int rows_ivar, struct sol_tensor *part, uint64_t *bound)
 {
     int32_t index[SOL_MAX_DIMS], own[SOL_MAX_DIMS];
     int64_t shape[SOL_MAX_DIMS];
-    uint64_t letters = 0;
+    uint64_t ivars = 0;
     int d = 0;
-    for (int32_t i = found->index; i; i = l->ex.at[i].next) own[d++] = i;
+    for (int32_t i = found->index; i; i = loops->ex.at[i].next) own[d++] = i;
     for (int k = 0; k < c->nkept; k++) {
         d = c->kept[k];
-        index[k] = d == c->first ? ex_letter(l, rows_letter) : own[d];
+        index[k] = d == c->first ? ex_ivar(loops, rows_ivar) : own[d];
         shape[k] = part->dim[k].size;
-        letters |= ex_letters(l, index[k]);
+        ivars |= ex_ivars(loops, index[k]);
     }
-    *bound = (*bound | UINT64_C(1) << rows_letter) & letters;
-    const int in = loops_tensor(l, part->name, LOOPS_INPUT, part->dtype, c->nkept, shape);
-    loops_set_user(l, in, part);
-    return ex_read(l, in, c->nkept ? ex_list(l, c->nkept, index) : 0, 0);
+    *bound = (*bound | UINT64_C(1) << rows_ivar) & ivars;
+    const int in = loops_tensor(loops, part->name, LOOPS_INPUT, part->dtype, c->nkept, shape);
+    loops_set_user(loops, in, part);
+    return ex_read(loops, in, c->nkept ? ex_list(loops, c->nkept, index) : 0, 0);
 }
 
-static int32_t total(struct loops *l, uint64_t bound, int32_t value)
+static int32_t total(struct loops *loops, uint64_t bound, int32_t value)
 {
-    return bound ? ex_red(l, RED_SUM, bound, 0, value) : value;
+    return bound ? ex_red(loops, RED_SUM, bound, 0, value) : value;
 }
 
 /* Mean u and variance v of parts of one size with mean m and variance q: v is the means' own and the mean of q. */
-static void put_moments(struct loops *l, int at, uint64_t bound, int32_t m, int32_t q)
+static void put_moments(struct loops *loops, int at, uint64_t bound, int32_t m, int32_t q)
 {
-    struct loops_stmt means = l->stmts.at[at], spread = means;
-    const struct loops_tensor v = l->tensors.at[means.out[1]];
+    struct loops_stmt means = loops->stmts.at[at], spread = means;
+    const struct loops_tensor v = loops->tensors.at[means.out[1]];
     spread.nout = 1;
     spread.out[0] = means.out[1];
-    spread.value = ex_binary(l, EX_DIV, total(l, bound, q), ex_int(l, letters_points(l, bound)));
+    spread.value = ex_binary(loops, EX_DIV, total(loops, bound, q), ex_int(loops, ivars_points(loops, bound)));
     means.value = m;
     if (!bound) means.nout = 1;
     if (bound) {
-        means.out[1] = (uint16_t)loops_tensor(l, "apart", LOOPS_TEMP, v.dtype, v.ndim, v.shape);
-        means.value = ex_red(l, RED_MOMENTS, bound, 0, m);
-        spread.value = ex_binary(l, EX_ADD, ex_read(l, means.out[1], means.index, 0), spread.value);
+        means.out[1] = (uint16_t)loops_tensor(loops, "apart", LOOPS_TEMP, v.dtype, v.ndim, v.shape);
+        means.value = ex_red(loops, RED_MOMENTS, bound, 0, m);
+        spread.value = ex_binary(loops, EX_ADD, ex_read(loops, means.out[1], means.index, 0), spread.value);
     }
-    loops_stmt(l, spread);
-    for (int i = l->stmts.n - 1; i > at + 1; i--) loops_set_stmt(l, i, l->stmts.at[i - 1]);
-    loops_set_stmt(l, at, means);
-    loops_set_stmt(l, at + 1, spread);
+    loops_stmt(loops, spread);
+    for (int i = loops->stmts.n - 1; i > at + 1; i--) loops_set_stmt(loops, i, loops->stmts.at[i - 1]);
+    loops_set_stmt(loops, at, means);
+    loops_set_stmt(loops, at + 1, spread);
 }
 
 /* Statement number i of l; false: nothing of it can be computed in parts. */
-static bool split_stmt(struct partial *c, struct loops *l, int x, int i, int *rows_letter)
+static bool split_stmt(struct split_reduction *c, struct loops *loops, int x, int i, int *rows_ivar)
 {
-    struct loops_stmt s = l->stmts.at[i];
-    struct search found = {.c = c, .l = l, .x = x};
+    struct loops_stmt s = loops->stmts.at[i];
+    struct search found = {.c = c, .l = loops, .x = x};
     struct sol_tensor *part[2];
     if (s.scan_step) return false;
-    ex_walk(l, s.value, search_node, &found);
+    ex_walk(loops, s.value, search_node, &found);
     if (!found.found) return false;
-    const struct ex e = l->ex.at[found.found];
+    const struct ex e = loops->ex.at[found.found];
     const bool moments = e.op == RED_MOMENTS;
-    if (s.nout != 1 + moments || (moments && found.found != s.value) || l->letters.n + 1 >= LOOPS_MAX_LETTERS)
+    if (s.nout != 1 + moments || (moments && found.found != s.value) || loops->ivars.n + 1 >= LOOPS_MAX_IVARS)
         return false;
     if (!c->to) begin(c);
-    if (*rows_letter < 0) *rows_letter = loops_letter(l, "R", c->t->dim[c->first].size / c->rows);
-    put_parts(c, l, &found, &s, s.nout, part);
+    if (*rows_ivar < 0) *rows_ivar = loops_ivar(loops, "R", c->t->dim[c->first].size / c->rows);
+    put_parts(c, loops, &found, &s, s.nout, part);
     uint64_t bound = e.u.bound;
-    const int32_t m = read_part(c, l, &found, *rows_letter, part[0], &bound);
+    const int32_t m = read_part(c, loops, &found, *rows_ivar, part[0], &bound);
     if (moments) {
-        const int32_t q = read_part(c, l, &found, *rows_letter, part[1], &bound);
-        put_moments(l, i, bound, m, q);
+        const int32_t q = read_part(c, loops, &found, *rows_ivar, part[1], &bound);
+        put_moments(loops, i, bound, m, q);
         return true;
     }
-    s.value = ex_replace(l, s.value, found.found, total(l, bound, m));
-    loops_set_stmt(l, i, s);
+    s.value = ex_replace(loops, s.value, found.found, total(loops, bound, m));
+    loops_set_stmt(loops, i, s);
     return true;
 }
 
-static void split_unit(struct partial *c, struct unit *u)
+static void split_unit(struct split_reduction *c, struct unit *u)
 {
-    struct loops *l = loops_copy(c->p->arena, u->loops);
-    int rows_letter = -1, x = 0;
-    while (x < l->tensors.n && l->tensors.at[x].user != c->t) x++;
-    for (int i = 0; i < l->stmts.n && x < l->tensors.n; i++) {
-        const char *label = l->stmts.at[i].label;
-        if (!split_stmt(c, l, x, i, &rows_letter)) continue;
-        while (split_stmt(c, l, x, i, &rows_letter)) {
+    struct loops *loops = loops_copy(c->p->arena, u->loops);
+    int rows_ivar = -1, x = 0;
+    while (x < loops->tensors.n && loops->tensors.at[x].user != c->t) x++;
+    for (int i = 0; i < loops->stmts.n && x < loops->tensors.n; i++) {
+        const char *label = loops->stmts.at[i].label;
+        if (!split_stmt(c, loops, x, i, &rows_ivar)) continue;
+        while (split_stmt(c, loops, x, i, &rows_ivar)) {
         }
         c->label = c->label ? plan_join_labels(c->p, c->label, label) : label;
     }
-    if (rows_letter < 0) return;
-    unit_loops(u, rewrite_sweep(l));
+    if (rows_ivar < 0) return;
+    unit_loops(u, rewrite_sweep(loops));
 }
 
 /* -- all tensors */
@@ -293,7 +294,7 @@ static void split_unit(struct partial *c, struct unit *u)
 /* Units that read each tensor, in order. */
 static struct reader **find_readers(struct plan *p)
 {
-    struct reader **of = NEW_ARRAY(p->arena, struct reader *, p->nstores + 1);
+    struct reader **of = NEW_ARRAY(p->arena, struct reader *, p->nallocations + 1);
     for (int i = p->units.n - 1; i >= 0; i--) {
         struct unit *u = p->units.at[i];
         u->number = i;
@@ -312,22 +313,22 @@ static struct reader **find_readers(struct plan *p)
 static struct unit *split_tensor(struct plan *p, struct unit *writer, struct sol_tensor *t,
                                  const struct reader *readers)
 {
-    struct partial c = {.p = p, .t = t, .writer = writer};
-    const struct store *s = plan_store(p, t);
+    struct split_reduction c = {.p = p, .t = t, .writer = writer};
+    const struct allocation *s = plan_allocation(p, t);
     if (s->writers != 1 || s->root != t || !choose_rows(&c)) return NULL;
     for (const struct reader *r = readers; r; r = r->next)
         if (r->u->program == writer->program && r->u != writer) split_unit(&c, r->u);
     if (!c.to) return NULL;
     const char *label = arena_printf(p->arena, "%s (parts)", c.label);
     struct unit *u = plan_unit(p, -1, writer->program, rewrite_sweep(c.to), readers->u->layer, label);
-    plan_store(p, t)->sums = u;
+    plan_allocation(p, t)->sums = u;
     return u;
 }
 
-sol_status plan_partial(struct plan *p)
+sol_status plan_split_reductions(struct plan *p)
 {
     struct reader **readers = find_readers(p);
-    const int n = p->units.n, tensors = p->nstores;
+    const int n = p->units.n, tensors = p->nallocations;
     VECTOR(struct unit *) order = {0};
     for (int i = 0; i < n; i++) {
         struct unit *u = p->units.at[i];

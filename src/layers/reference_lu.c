@@ -1,7 +1,7 @@
 /* LU factors (P A = L U), and solutions, inverses and determinants from them. Pivoting is partial: the largest of a
  * column, the first of equals, as in LAPACK's getrf. Columns are factored in panels; the update to the right of a panel
  * is one product. */
-#include "layers/alone_matrix.h"
+#include "layers/reference_matrix.h"
 
 enum { LU_PANEL = 32 };
 
@@ -41,10 +41,10 @@ static int32_t factor_lu(double *a, int64_t rows, int64_t cols, int32_t *pivot)
         for (int64_t k = from; k < end; k++)
             if (!eliminate(a, rows, cols, k, end, pivot) && !info) info = (int32_t)(k + 1);
         for (int64_t i = from + 1; i < end; i++)
-            alone_subtract((struct alone_part){a + i * cols + end, cols, 1, right}, a + i * cols + from, cols,
-                           a + from * cols + end, cols, i - from);
-        alone_subtract((struct alone_part){a + end * cols + end, cols, rows - end, right}, a + end * cols + from, cols,
-                       a + from * cols + end, cols, end - from);
+            reference_subtract((struct reference_part){a + i * cols + end, cols, 1, right}, a + i * cols + from, cols,
+                               a + from * cols + end, cols, i - from);
+        reference_subtract((struct reference_part){a + end * cols + end, cols, rows - end, right},
+                           a + end * cols + from, cols, a + from * cols + end, cols, end - from);
     }
     return info;
 }
@@ -53,9 +53,11 @@ static int32_t factor_lu(double *a, int64_t rows, int64_t cols, int32_t *pivot)
 static void solve_lu(const double *lu, const int32_t *pivot, int64_t n, double *x, int64_t r)
 {
     for (int64_t i = 0; i < n; i++) swap_rows(x, r, i, pivot[i] - 1);
-    for (int64_t i = 1; i < n; i++) alone_subtract((struct alone_part){x + i * r, r, 1, r}, lu + i * n, n, x, r, i);
+    for (int64_t i = 1; i < n; i++)
+        reference_subtract((struct reference_part){x + i * r, r, 1, r}, lu + i * n, n, x, r, i);
     for (int64_t i = n - 1; i >= 0; i--) {
-        alone_subtract((struct alone_part){x + i * r, r, 1, r}, lu + i * n + i + 1, n, x + (i + 1) * r, r, n - 1 - i);
+        reference_subtract((struct reference_part){x + i * r, r, 1, r}, lu + i * n + i + 1, n, x + (i + 1) * r, r,
+                           n - 1 - i);
         for (int64_t j = 0; j < r; j++) x[i * r + j] /= lu[i * n + i];
     }
 }
@@ -74,102 +76,107 @@ static void solve_lu_transposed(const double *lu, const int32_t *pivot, int64_t 
     for (int64_t i = n - 1; i >= 0; i--) swap_rows(x, r, i, pivot[i] - 1);
 }
 
-static enum alone_error singular(int64_t matrix, int32_t info, struct alone_bad *out_bad)
+static enum reference_error singular(int64_t matrix, int32_t info, struct reference_bad *out_bad)
 {
-    *out_bad = (struct alone_bad){matrix, info};
-    return ALONE_SINGULAR;
+    *out_bad = (struct reference_bad){matrix, info};
+    return REFERENCE_SINGULAR;
 }
 
-static size_t lu_scratch(const struct alone *a)
+static size_t lu_scratch(const struct reference *a)
 {
     return (size_t)(a->cols * (a->rows + a->rhs)) * sizeof(double) + (size_t)a->rows * sizeof(int64_t);
 }
 
 /* -- a -> lu pivots info */
 
-static enum alone_error run_lu(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+static enum reference_error run_lu(const struct reference *a, char *const *p, void *scratch,
+                                   struct reference_bad *out_bad)
 {
     double *lu = scratch;
     const int64_t size = a->rows * a->cols, n = a->rows < a->cols ? a->rows : a->cols;
     int32_t *info = (int32_t *)p[3];
     for (int64_t o = 0; o < a->outer; o++) {
-        alone_load(a, p[0], o * size, size, lu);
+        reference_load(a, p[0], o * size, size, lu);
         info[o] = factor_lu(lu, a->rows, a->cols, (int32_t *)p[2] + o * n);
-        alone_store(a, lu, size, p[1], o * size);
+        reference_store(a, lu, size, p[1], o * size);
         if (a->check && info[o]) return singular(o, info[o], out_bad);
     }
-    return ALONE_GOOD;
+    return REFERENCE_GOOD;
 }
 
-ALONE_KIND alone_lu = {"alone_lu", "alone_lu.c", lu_scratch, run_lu};
+REFERENCE_KIND reference_lu = {"reference_lu", "reference_lu.c", lu_scratch, run_lu};
 
 /* -- lu pivots b -> x; option 1: with the transposed matrix */
 
-static enum alone_error run_lu_solve(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+static enum reference_error run_lu_solve(const struct reference *a, char *const *p, void *scratch,
+                                         struct reference_bad *out_bad)
 {
     const int64_t n = a->rows, size = n * n, part = n * a->rhs;
     double *lu = scratch, *x = lu + size;
     for (int64_t o = 0; o < a->outer; o++) {
         const int32_t *pivot = (const int32_t *)p[1] + o * n;
         for (int64_t i = 0; i < n; i++) {
-            *out_bad = (struct alone_bad){pivot[i], n + 1};
-            if (pivot[i] < 1 || pivot[i] > n) return ALONE_INDEX;
+            *out_bad = (struct reference_bad){pivot[i], n + 1};
+            if (pivot[i] < 1 || pivot[i] > n) return REFERENCE_INDEX;
         }
-        alone_load(a, p[0], o * size, size, lu);
-        alone_load(a, p[2], o * part, part, x);
+        reference_load(a, p[0], o * size, size, lu);
+        reference_load(a, p[2], o * part, part, x);
         (a->option ? solve_lu_transposed : solve_lu)(lu, pivot, n, x, a->rhs);
-        alone_store(a, x, part, p[3], o * part);
+        reference_store(a, x, part, p[3], o * part);
     }
-    return ALONE_GOOD;
+    return REFERENCE_GOOD;
 }
 
-ALONE_KIND alone_lu_solve = {"alone_lu_solve", "alone_lu.c", lu_scratch, run_lu_solve};
+REFERENCE_KIND reference_lu_solve = {"reference_lu_solve", "reference_lu.c", lu_scratch, run_lu_solve};
 
 /* -- a b -> x lu pivots info */
 
-static enum alone_error run_solve(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+static enum reference_error run_solve(const struct reference *a, char *const *p, void *scratch,
+                                      struct reference_bad *out_bad)
 {
     const int64_t n = a->rows, size = n * n, part = n * a->rhs;
     double *lu = scratch, *x = lu + size;
     int32_t *info = (int32_t *)p[5];
     for (int64_t o = 0; o < a->outer; o++) {
         int32_t *pivot = (int32_t *)p[4] + o * n;
-        alone_load(a, p[0], o * size, size, lu);
-        alone_load(a, p[1], o * part, part, x);
+        reference_load(a, p[0], o * size, size, lu);
+        reference_load(a, p[1], o * part, part, x);
         info[o] = factor_lu(lu, n, n, pivot);
         if (a->check && info[o]) return singular(o, info[o], out_bad);
-        alone_store(a, lu, size, p[3], o * size);
+        reference_store(a, lu, size, p[3], o * size);
         solve_lu(lu, pivot, n, x, a->rhs);
-        alone_store(a, x, part, p[2], o * part);
+        reference_store(a, x, part, p[2], o * part);
     }
-    return ALONE_GOOD;
+    return REFERENCE_GOOD;
 }
 
-ALONE_KIND alone_solve = {"alone_solve", "alone_lu.c", lu_scratch, run_solve};
+REFERENCE_KIND reference_solve = {"reference_solve", "reference_lu.c", lu_scratch, run_solve};
 
 /* -- a -> y info; rhs is rows */
 
-static enum alone_error run_inverse(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+static enum reference_error run_inverse(const struct reference *a, char *const *p, void *scratch,
+                                        struct reference_bad *out_bad)
 {
     const int64_t n = a->rows, size = n * n;
     double *lu = scratch, *x = lu + size;
     int32_t *pivot = (int32_t *)(x + size), *info = (int32_t *)p[2];
     for (int64_t o = 0; o < a->outer; o++) {
-        alone_load(a, p[0], o * size, size, lu);
-        alone_eye(x, n, n);
+        reference_load(a, p[0], o * size, size, lu);
+        reference_eye(x, n, n);
         info[o] = factor_lu(lu, n, n, pivot);
         if (a->check && info[o]) return singular(o, info[o], out_bad);
         solve_lu(lu, pivot, n, x, n);
-        alone_store(a, x, size, p[1], o * size);
+        reference_store(a, x, size, p[1], o * size);
     }
-    return ALONE_GOOD;
+    return REFERENCE_GOOD;
 }
 
-ALONE_KIND alone_inverse = {"alone_inverse", "alone_lu.c", lu_scratch, run_inverse};
+REFERENCE_KIND reference_inverse = {"reference_inverse", "reference_lu.c", lu_scratch, run_inverse};
 
 /* -- a -> det lu pivots; option 1: a -> sign log|det| lu pivots */
 
-static enum alone_error run_det(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+static enum reference_error run_det(const struct reference *a, char *const *p, void *scratch,
+                                    struct reference_bad *out_bad)
 {
     const int64_t n = a->rows, size = n * n;
     double *lu = scratch;
@@ -178,9 +185,9 @@ static enum alone_error run_det(const struct alone *a, char *const *p, void *scr
     for (int64_t o = 0; o < a->outer; o++) {
         int32_t *pivot = (int32_t *)p[out + 1] + o * n;
         double det = 1, sign = 1, sum = 0;
-        alone_load(a, p[0], o * size, size, lu);
+        reference_load(a, p[0], o * size, size, lu);
         factor_lu(lu, n, n, pivot);
-        alone_store(a, lu, size, p[out], o * size);
+        reference_store(a, lu, size, p[out], o * size);
         for (int64_t i = 0; i < n; i++) {
             const double d = lu[i * n + i];
             if (pivot[i] != i + 1) {
@@ -191,10 +198,10 @@ static enum alone_error run_det(const struct alone *a, char *const *p, void *scr
             sign *= d != d ? d : (d > 0) - (d < 0);
             sum += log(fabs(d));
         }
-        alone_store(a, a->option ? &sign : &det, 1, p[1], o);
-        if (a->option) alone_store(a, &sum, 1, p[2], o);
+        reference_store(a, a->option ? &sign : &det, 1, p[1], o);
+        if (a->option) reference_store(a, &sum, 1, p[2], o);
     }
-    return ALONE_GOOD;
+    return REFERENCE_GOOD;
 }
 
-ALONE_KIND alone_det = {"alone_det", "alone_lu.c", lu_scratch, run_det};
+REFERENCE_KIND reference_det = {"reference_det", "reference_lu.c", lu_scratch, run_det};

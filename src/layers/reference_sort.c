@@ -2,7 +2,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "layers/alone.h"
+#include "layers/reference.h"
 
 struct item {
     int64_t key, at;
@@ -12,8 +12,8 @@ struct item {
 static int64_t key_of(int type, const void *data, int64_t i)
 {
     switch (type) {
-    case ALONE_U64: return (int64_t)(((const uint64_t *)data)[i] ^ (uint64_t)1 << 63);
-    case ALONE_F32: {
+    case REFERENCE_U64: return (int64_t)(((const uint64_t *)data)[i] ^ (uint64_t)1 << 63);
+    case REFERENCE_F32: {
         float v = ((const float *)data)[i];
         int32_t bits;
         if (v != v) return INT64_MAX; /* NaN is the largest */
@@ -21,7 +21,7 @@ static int64_t key_of(int type, const void *data, int64_t i)
         memcpy(&bits, &v, sizeof bits);
         return bits < 0 ? (int64_t)INT32_MIN - bits : bits;
     }
-    case ALONE_F64: {
+    case REFERENCE_F64: {
         double v = ((const double *)data)[i];
         int64_t bits;
         if (v != v) return INT64_MAX;
@@ -29,7 +29,7 @@ static int64_t key_of(int type, const void *data, int64_t i)
         memcpy(&bits, &v, sizeof bits);
         return bits < 0 ? INT64_MIN - bits : bits;
     }
-    default: return alone_integer(type, data, i);
+    default: return reference_integer(type, data, i);
     }
 }
 
@@ -73,12 +73,13 @@ static const struct item *sort(struct item *a, struct item *b, int64_t n, bool d
     return a;
 }
 
-static size_t sort_scratch(const struct alone *a)
+static size_t sort_scratch(const struct reference *a)
 {
     return 2 * (size_t)a->n * sizeof(struct item);
 }
 
-static enum alone_error sort_lines(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+static enum reference_error sort_lines(const struct reference *a, char *const *p, void *scratch,
+                                       struct reference_bad *out_bad)
 {
     const size_t size = (size_t)a->bytes;
     const char *in = p[0];
@@ -86,7 +87,7 @@ static enum alone_error sort_lines(const struct alone *a, char *const *p, void *
     int64_t *positions = (int64_t *)p[a->nin + 1];
     struct item *items = scratch;
     (void)out_bad;
-    if (!a->n) return ALONE_GOOD; /* no items either */
+    if (!a->n) return REFERENCE_GOOD; /* no items either */
     for (int64_t o = 0; o < a->outer; o++)
         for (int64_t i = 0; i < a->inner; i++) {
             for (int64_t j = 0; j < a->n; j++)
@@ -98,7 +99,7 @@ static enum alone_error sort_lines(const struct alone *a, char *const *p, void *
                 positions[to] = sorted[j].at;
             }
         }
-    return ALONE_GOOD;
+    return REFERENCE_GOOD;
 }
 
-ALONE_KIND alone_sort = {"alone_sort", "alone_sort.c", sort_scratch, sort_lines};
+REFERENCE_KIND reference_sort = {"reference_sort", "reference_sort.c", sort_scratch, sort_lines};

@@ -6,7 +6,7 @@
 
 /* -- head */
 
-static void head_type(struct parser *p, struct row_tensor *t)
+static void head_type(struct parser *p, struct opdef_tensor *t)
 {
     t->type_attr = parser_is(p, ":=");
     if (!parser_take(p, ":=") && !parser_take(p, ":")) return;
@@ -16,7 +16,7 @@ static void head_type(struct parser *p, struct row_tensor *t)
     parser_next(p);
 }
 
-static void head_tensor(struct parser *p, enum row_role role)
+static void head_tensor(struct parser *p, enum opdef_role role)
 {
     if (p->t.kind != T_NAME) {
         parser_fail(p, "a tensor");
@@ -25,7 +25,7 @@ static void head_tensor(struct parser *p, enum row_role role)
     const char *name = parser_text(p);
     int before = p->r->tensors.n, i = parser_tensor(p, name);
     if (i < before) parser_fail(p, "a tensor with a new name");
-    struct row_tensor t = p->r->tensors.at[i];
+    struct opdef_tensor t = p->r->tensors.at[i];
     t.role = (uint8_t)role;
     t.declared = true;
     t.ndim = 0;
@@ -33,40 +33,40 @@ static void head_tensor(struct parser *p, enum row_role role)
     t.optional = parser_take(p, "?");
     head_type(p, &t);
     parser_need(p, "[");
-    while (p->t.kind == T_LETTER && !p->status) {
-        int letter = parser_letter(p);
-        p->r->letters.at[letter].head = true;
-        if (parser_take(p, "..")) p->r->letters.at[letter].group = true;
-        if (t.ndim == SOL_MAX_DIMS) parser_fail(p, "at most 12 letters");
-        if (!p->status) t.dim[t.ndim++] = letter;
+    while (p->t.kind == T_IVAR && !p->status) {
+        int ivar = parser_ivar(p);
+        p->r->ivars.at[ivar].head = true;
+        if (parser_take(p, "..")) p->r->ivars.at[ivar].group = true;
+        if (t.ndim == SOL_MAX_DIMS) parser_fail(p, "at most 12 index variables");
+        if (!p->status) t.dim[t.ndim++] = ivar;
     }
     parser_need(p, "]");
     p->r->tensors.at[i] = t;
-    p->r->nin += role == ROW_IN;
-    p->r->nout += role == ROW_OUT;
+    p->r->nin += role == OPDEF_IN;
+    p->r->nout += role == OPDEF_OUT;
 }
 
 static void head(struct parser *p)
 {
-    while (!parser_is(p, "->") && !p->status) head_tensor(p, ROW_IN);
+    while (!parser_is(p, "->") && !p->status) head_tensor(p, OPDEF_IN);
     parser_need(p, "->");
-    while (!parser_is(p, "->") && !parser_is(p, "|") && !p->status) head_tensor(p, ROW_OUT);
+    while (!parser_is(p, "->") && !parser_is(p, "|") && !p->status) head_tensor(p, OPDEF_OUT);
     if (!parser_take(p, "->")) return;
-    while (!parser_is(p, "|") && !p->status) head_tensor(p, ROW_TEMP);
+    while (!parser_is(p, "|") && !p->status) head_tensor(p, OPDEF_TEMP);
 }
 
 /* -- sizes */
 
-static bool size_rule(struct parser *p, struct row_rule *rule)
+static bool size_rule(struct parser *p, struct opdef_rule *rule)
 {
     struct lexer start = p->t;
     bool size = parser_take(p, "#");
-    if (p->t.kind == T_LETTER) {
-        rule->letter = parser_letter(p);
+    if (p->t.kind == T_IVAR) {
+        rule->ivar = parser_ivar(p);
         bool group = parser_take(p, "..");
         rule->kind = size ? RULE_SIZE : RULE_RANK;
         if (parser_take(p, "=") || (!size && parser_take(p, ":="))) {
-            if (group) p->r->letters.at[rule->letter].group = true;
+            if (group) p->r->ivars.at[rule->ivar].group = true;
             rule->expr = parser_expr(p);
             return true;
         }
@@ -78,7 +78,7 @@ static bool size_rule(struct parser *p, struct row_rule *rule)
 static void sizes(struct parser *p)
 {
     while (!parser_is(p, "|") && !p->status) {
-        struct row_rule rule = {0};
+        struct opdef_rule rule = {0};
         const char *from = p->t.from;
         if (!size_rule(p, &rule)) {
             rule.kind = RULE_CHECK;
@@ -96,19 +96,19 @@ static void sizes(struct parser *p)
 
 static void written(struct parser *p, struct loops_stmt *s, bool table)
 {
-    const struct row *r = p->r;
+    const struct opdef *r = p->r;
     const struct ex *e = &r->ex.at[s->value];
     for (int i = 0; i < s->nout; ++i) {
-        struct row_tensor *t = &r->tensors.at[s->out[i]];
-        if (t->role == ROW_IN) parser_fail(p, arena_printf(r->arena, "a result in front (%s is an input)", t->name));
-        if (table) t->role = ROW_TABLE;
+        struct opdef_tensor *t = &r->tensors.at[s->out[i]];
+        if (t->role == OPDEF_IN) parser_fail(p, arena_printf(r->arena, "a result in front (%s is an input)", t->name));
+        if (table) t->role = OPDEF_TABLE;
         t->position = i == 1 && e->kind == EX_RED && (e->op == RED_MAXAT || e->op == RED_MINAT);
         t->written = true;
         if (t->declared || t->ndim >= 0) continue;
         t->ndim = 0;
         for (int32_t x = s->index; x; x = r->ex.at[x].next) {
-            if (r->ex.at[x].kind != EX_LETTER)
-                parser_fail(p, arena_printf(r->arena, "plain letters, or %s in the head", t->name));
+            if (r->ex.at[x].kind != EX_IVAR)
+                parser_fail(p, arena_printf(r->arena, "plain index variables, or %s in the head", t->name));
             t->dim[t->ndim++] = r->ex.at[x].tensor;
         }
     }
@@ -165,12 +165,12 @@ static int columns(const char *text)
 /* Several outputs stand only at the top of a statement; every tensor is written or given. */
 static sol_status verify(struct parser *p)
 {
-    const struct row *r = p->r;
+    const struct opdef *r = p->r;
     for (int i = 0; i < r->tensors.n; ++i) {
-        const struct row_tensor *t = &r->tensors.at[i];
-        if (t->role != ROW_IN && !t->written)
+        const struct opdef_tensor *t = &r->tensors.at[i];
+        if (t->role != OPDEF_IN && !t->written)
             return ctx_fail(arena_ctx(r->arena), SOL_ERR_INVALID, "row %s: %s is never written", r->name, t->name);
-        if (t->role == ROW_IN && t->type_attr)
+        if (t->role == OPDEF_IN && t->type_attr)
             return ctx_fail(arena_ctx(r->arena), SOL_ERR_INVALID, "row %s: input %s cannot have the type := %s",
                             r->name, t->name, t->type);
     }
@@ -187,7 +187,7 @@ static sol_status verify(struct parser *p)
     }
     return SOL_OK;
 }
-sol_status row_parse(struct arena *a, const char *name, const char *text, struct row **out_row)
+sol_status opdef_parse(struct arena *a, const char *name, const char *text, struct opdef **out_opdef)
 {
     struct parser p = parser_begin(a, name, text);
     int n = columns(text);
@@ -205,13 +205,13 @@ sol_status row_parse(struct arena *a, const char *name, const char *text, struct
     statements(&p, false);
     TRY(p.status);
     TRY(verify(&p));
-    *out_row = p.r;
+    *out_opdef = p.r;
     return ctx_check(arena_ctx(a));
 }
 
 /* -- attributes and purposes */
 
-const struct row_attr *attrs_find(const struct attrs *a, const char *name)
+const struct opdef_attr *attrs_find(const struct attrs *a, const char *name)
 {
     for (int i = 0; a && i < a->n; ++i)
         if (!strcmp(a->at[i].name, name)) return &a->at[i];
@@ -220,7 +220,7 @@ const struct row_attr *attrs_find(const struct attrs *a, const char *name)
 
 int64_t attrs_int(const struct attrs *a, const char *name, int i, int64_t otherwise)
 {
-    const struct row_attr *at = attrs_find(a, name);
+    const struct opdef_attr *at = attrs_find(a, name);
     if (!at || at->kind != ATTR_INT) return otherwise;
     if (at->n < 0) return at->ints[0];
     return i >= 0 && i < at->n ? at->ints[i] : otherwise;
@@ -228,29 +228,29 @@ int64_t attrs_int(const struct attrs *a, const char *name, int i, int64_t otherw
 
 double attrs_real(const struct attrs *a, const char *name, double otherwise)
 {
-    const struct row_attr *at = attrs_find(a, name);
+    const struct opdef_attr *at = attrs_find(a, name);
     if (!at || at->kind == ATTR_TEXT || at->n == 0) return otherwise;
     return at->kind == ATTR_INT ? (double)at->ints[0] : at->reals[0];
 }
 
 const char *attrs_text(const struct attrs *a, const char *name, const char *otherwise)
 {
-    const struct row_attr *at = attrs_find(a, name);
+    const struct opdef_attr *at = attrs_find(a, name);
     return at && at->kind == ATTR_TEXT && at->text ? at->text : otherwise;
 }
 
-char row_purpose(const struct row *r, bool output, int tensor, int dim, int ndim)
+char opdef_purpose(const struct opdef *r, bool output, int tensor, int dim, int ndim)
 {
     for (int i = 0; i < r->tensors.n; ++i) {
-        const struct row_tensor *t = &r->tensors.at[i];
-        if (t->role != (output ? ROW_OUT : ROW_IN) || tensor-- > 0) continue;
+        const struct opdef_tensor *t = &r->tensors.at[i];
+        if (t->role != (output ? OPDEF_OUT : OPDEF_IN) || tensor-- > 0) continue;
         int groups = 0, at = 0;
-        for (int k = 0; k < t->ndim; ++k) groups += r->letters.at[t->dim[k]].group;
+        for (int k = 0; k < t->ndim; ++k) groups += r->ivars.at[t->dim[k]].group;
         if (groups > 1 || (!groups && ndim != t->ndim) || ndim < t->ndim - groups) return 0;
         for (int k = 0; k < t->ndim; ++k) {
-            const struct row_letter *letter = &r->letters.at[t->dim[k]];
-            at += letter->group ? ndim - (t->ndim - 1) : 1;
-            if (dim < at) return strchr("CGIO", *letter->name) ? 'C' : strchr("PQK", *letter->name) ? 'P' : 'N';
+            const struct opdef_ivar *ivar = &r->ivars.at[t->dim[k]];
+            at += ivar->group ? ndim - (t->ndim - 1) : 1;
+            if (dim < at) return strchr("CGIO", *ivar->name) ? 'C' : strchr("PQK", *ivar->name) ? 'P' : 'N';
         }
         return 0;
     }

@@ -1,4 +1,4 @@
-/* The inside of what forward keeps, for keep.c and give_up.c alone. */
+/* The inside of what forward keeps, for checkpoint.c and give_up.c alone. */
 #ifndef SOL_GRAD_KEEP_H
 #define SOL_GRAD_KEEP_H
 
@@ -36,12 +36,12 @@ struct share {
     int64_t bytes; /* in memory at the places first .. last of backward; 0: none */
     int first, last;
 };
-bool keep_demands(const struct fact *f, const struct demand *n); /* does it need what it is made of? */
-void keep_demand(struct demand *dep, const struct fact *f, const struct demand *n);
-struct share keep_share(const struct fact *f, const struct demand *n);
+bool checkpoint_demands(const struct fact *f, const struct demand *n); /* does it need what it is made of? */
+void checkpoint_demand(struct demand *dep, const struct fact *f, const struct demand *n);
+struct share checkpoint_share(const struct fact *f, const struct demand *n);
 
 /* give_up.c: the next tensors to give up, those whose memory costs least time to win, best first; at most `most`.
  * k->demand and k->alive are those of the facts as they are. */
-int keep_give_up(struct keep *k, int most, struct fact **out);
+int checkpoint_give_up(struct checkpointing *k, int most, struct fact **out);
 
 #endif

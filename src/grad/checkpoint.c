@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "grad/keep.h"
+#include "grad/checkpoint.h"
 
 #define LEAST_SHARE 2000.0 /* nor does one that is so small a part of all */
 #define FLOPS_A_NS 400.0   /* for weighing layers against each other */
@@ -19,22 +19,22 @@
 #define UNNOTICED 0.02     /* of forward's time: less than a hundredth of a step */
 #define MOST_LEVELS 160
 
-static struct fact *fact_of(const struct keep *k, const struct sol_tensor *t)
+static struct fact *fact_of(const struct checkpointing *k, const struct sol_tensor *t)
 {
     return t->id < k->ntensors ? k->fact[t->id] : NULL;
 }
 
-enum program keep_program(const struct keep *k, const struct sol_layer *l)
+enum program checkpoint_program(const struct checkpointing *k, const struct sol_layer *l)
 {
     return l->id < k->nlayers ? (enum program)k->program[l->id] : PROGRAM_BACKWARD;
 }
 
-bool keeps(const struct keep *k, const struct sol_tensor *t)
+bool checkpoint_keeps(const struct checkpointing *k, const struct sol_tensor *t)
 {
     const struct fact *f = fact_of(k, t);
     if (!f || !f->move) return !f || f->kept;
     bool all = true; /* of what is moved: then it is composed into its reader */
-    for (int i = 0; i < f->ndep; i++) all &= keeps(k, f->dep[i]->t);
+    for (int i = 0; i < f->ndep; i++) all &= checkpoint_keeps(k, f->dep[i]->t);
     return all;
 }
 
@@ -50,15 +50,15 @@ static bool is_map(const struct sol_layer *l)
     return true;
 }
 
-static void find_deps(struct keep *k, struct fact *f)
+static void find_deps(struct checkpointing *k, struct fact *f)
 {
     struct arena *a = k->g->arena;
     const struct sol_layer *l = f->t->from;
     struct sol_tensor **reads = l->in;
-    const int stmt = again_statement(f->t);
+    const int stmt = remat_statement(f->t);
     int n = l->nin, nreads;
     struct sol_tensor **of_stmt;
-    if (stmt >= 0 && again_reads(a, f->t, stmt, &of_stmt, &nreads)) {
+    if (stmt >= 0 && remat_reads(a, f->t, stmt, &of_stmt, &nreads)) {
         f->map = true;
         reads = of_stmt;
         n = nreads;
@@ -66,7 +66,7 @@ static void find_deps(struct keep *k, struct fact *f)
     f->dep = NEW_ARRAY(a, struct fact *, n + 1);
     for (int i = 0; i < n; i++) {
         struct fact *d = reads[i] ? fact_of(k, reads[i]) : NULL;
-        if (d && !d->fixed && d->bytes * KEEP_SMALL > f->bytes) f->dep[f->ndep++] = d;
+        if (d && !d->fixed && d->bytes * CHECKPOINT_SMALL > f->bytes) f->dep[f->ndep++] = d;
     }
     double flops = 0, bytes = (double)f->bytes;
     for (int i = 0; i < f->ndep; i++) bytes += (double)f->dep[i]->bytes;
@@ -74,7 +74,7 @@ static void find_deps(struct keep *k, struct fact *f)
     f->cost = f->move ? 0 : flops / FLOPS_A_NS + bytes / BYTES_A_NS;
 }
 
-static void find_users(struct keep *k)
+static void find_users(struct checkpointing *k)
 {
     for (int i = 0; i < k->facts.n; i++)
         for (int d = 0; d < k->facts.at[i]->ndep; d++) k->facts.at[i]->dep[d]->nuser++;
@@ -91,15 +91,15 @@ static void find_users(struct keep *k)
 }
 
 /* Facts in the order of the layers. */
-static void find_facts(struct keep *k)
+static void find_facts(struct checkpointing *k)
 {
     struct sol_graph *g = k->g;
     double all = 0;
     for (struct sol_layer *l = g->first; l; l = l->next)
-        for (int o = 0; keep_program(k, l) == PROGRAM_FORWARD && o < l->nout; o++)
+        for (int o = 0; checkpoint_program(k, l) == PROGRAM_FORWARD && o < l->nout; o++)
             all += (double)tensor_bytes(l->out[o]);
     for (struct sol_layer *l = g->first; l; l = l->next)
-        for (int o = 0; keep_program(k, l) == PROGRAM_FORWARD && o < l->nout; o++) {
+        for (int o = 0; checkpoint_program(k, l) == PROGRAM_FORWARD && o < l->nout; o++) {
             struct sol_tensor *t = l->out[o];
             struct fact *f = NEW(g->arena, struct fact);
             *f = (struct fact){.t = t, .bytes = tensor_bytes(t), .kept = true, .first = 1, .last = 0};
@@ -123,18 +123,18 @@ static void read_at(struct fact *f, int place, bool by_map)
 }
 
 /* The gradients' own memory, by place in backward, and where backward reads what forward made. */
-static void find_backward(struct keep *k)
+static void find_backward(struct checkpointing *k)
 {
     struct sol_graph *g = k->g;
     struct arena *a = g->arena;
     int *last = NEW_ARRAY(a, int, g->ntensors + 1), *readers = NEW_ARRAY(a, int, g->ntensors + 1);
     bool *by_map = NEW_ARRAY(a, bool, g->ntensors + 1);
-    for (struct sol_layer *l = g->first; l; l = l->next) k->nplace += keep_program(k, l) == PROGRAM_BACKWARD;
+    for (struct sol_layer *l = g->first; l; l = l->next) k->nplace += checkpoint_program(k, l) == PROGRAM_BACKWARD;
     k->base = NEW_ARRAY(a, int64_t, k->nplace + 2);
     k->alive = NEW_ARRAY(a, int64_t, k->nplace + 2);
     int place = k->nplace;
     for (struct sol_layer *l = g->last; l; l = l->prev) {
-        if (keep_program(k, l) != PROGRAM_BACKWARD) continue;
+        if (checkpoint_program(k, l) != PROGRAM_BACKWARD) continue;
         const bool move = l->def->flags & LAYER_MOVE, map = is_map(l);
         int until = --place;
         for (int o = 0; o < l->nout; o++) {
@@ -158,13 +158,13 @@ static void find_backward(struct keep *k)
 
 /* -- levels */
 
-bool keep_demands(const struct fact *f, const struct demand *n)
+bool checkpoint_demands(const struct fact *f, const struct demand *n)
 {
     return n->first <= n->last && !f->fixed && (!f->kept || f->move);
 }
 
 /* What f, made again or moved, is made of is needed, too. */
-void keep_demand(struct demand *dep, const struct fact *f, const struct demand *n)
+void checkpoint_demand(struct demand *dep, const struct fact *f, const struct demand *n)
 {
     const int until = f->move ? n->last : n->first;
     if (dep->first > dep->last) *dep = (struct demand){.first = n->first, .last = until};
@@ -177,7 +177,7 @@ void keep_demand(struct demand *dep, const struct fact *f, const struct demand *
 
 /* An element-wise result in the middle of its only reader is not even read from memory any more, others are written;
  * and what either is made of, if that is in memory, is read once more. */
-struct share keep_share(const struct fact *f, const struct demand *n)
+struct share checkpoint_share(const struct fact *f, const struct demand *n)
 {
     const double ns = (double)f->bytes / BYTES_A_NS;
     if (n->first > n->last || f->fixed || f->move) return (struct share){0};
@@ -187,7 +187,7 @@ struct share keep_share(const struct fact *f, const struct demand *n)
 }
 
 /* What backward needs at most, saved tensors included, and what computing again costs. */
-static int64_t measure(struct keep *k, double *out_cost)
+static int64_t measure(struct checkpointing *k, double *out_cost)
 {
     memcpy(k->alive, k->base, (size_t)(k->nplace + 2) * sizeof *k->alive);
     *out_cost = 0;
@@ -198,8 +198,9 @@ static int64_t measure(struct keep *k, double *out_cost)
     for (int i = k->facts.n - 1; i >= 0; i--) {
         const struct fact *f = k->facts.at[i];
         const struct demand *n = &k->demand[f->t->id];
-        for (int d = 0; d < f->ndep && keep_demands(f, n); d++) keep_demand(&k->demand[f->dep[d]->t->id], f, n);
-        const struct share s = keep_share(f, n);
+        for (int d = 0; d < f->ndep && checkpoint_demands(f, n); d++)
+            checkpoint_demand(&k->demand[f->dep[d]->t->id], f, n);
+        const struct share s = checkpoint_share(f, n);
         *out_cost += s.ns;
         k->alive[s.first] += s.bytes;
         k->alive[s.last + 1] -= s.bytes;
@@ -214,7 +215,7 @@ static int64_t measure(struct keep *k, double *out_cost)
 }
 
 /* Through moves, which are composed into what reads them. */
-static void find_wanted(struct keep *k)
+static void find_wanted(struct checkpointing *k)
 {
     for (int i = k->facts.n - 1; i >= 0; i--) {
         struct fact *f = k->facts.at[i];
@@ -241,14 +242,14 @@ static void find_leaf(struct fact *f)
     f->leaf = found;
 }
 
-static void push_level(struct keep *k)
+static void push_level(struct checkpointing *k)
 {
-    struct keep_level level = {.dropped = k->dropped.n};
+    struct checkpoint_level level = {.dropped = k->dropped.n};
     level.bytes = measure(k, &level.cost);
     PUSH(k->g->arena, k->levels, level);
 }
 
-static void set_sources(struct keep *k)
+static void set_sources(struct checkpointing *k)
 {
     for (int i = 0; i < k->facts.n; i++) {
         struct fact *f = k->facts.at[i];
@@ -256,11 +257,11 @@ static void set_sources(struct keep *k)
     }
 }
 
-sol_status keep_make(struct sol_graph *g, struct keep **out_k)
+sol_status checkpoint_make(struct sol_graph *g, struct checkpointing **out_k)
 {
     struct arena *a = g->arena;
-    struct keep *k = NEW(a, struct keep);
-    *k = (struct keep){.g = g, .ntensors = g->ntensors, .nlayers = g->nlayers};
+    struct checkpointing *k = NEW(a, struct checkpointing);
+    *k = (struct checkpointing){.g = g, .ntensors = g->ntensors, .nlayers = g->nlayers};
     k->program = NEW_ARRAY(a, uint8_t, g->nlayers + 1);
     k->fact = NEW_ARRAY(a, struct fact *, g->ntensors + 1);
     k->demand = NEW_ARRAY(a, struct demand, g->ntensors + 1);
@@ -278,7 +279,7 @@ sol_status keep_make(struct sol_graph *g, struct keep **out_k)
     return ctx_check(g->ctx);
 }
 
-static void find_idle(struct keep *k)
+static void find_idle(struct checkpointing *k)
 {
     double cost;
     measure(k, &cost);
@@ -290,11 +291,11 @@ static void find_idle(struct keep *k)
 }
 
 /* One more level; false: no tensor makes it less. A level is one tensor, or in a large network several. */
-static bool add_level(struct keep *k, int at_once, struct fact **drop)
+static bool add_level(struct checkpointing *k, int at_once, struct fact **drop)
 {
     double cost;
     measure(k, &cost);
-    const int n = keep_give_up(k, at_once, drop);
+    const int n = checkpoint_give_up(k, at_once, drop);
     for (int i = 0; i < n; i++) {
         drop[i]->kept = false;
         PUSH(k->g->arena, k->dropped, drop[i]);
@@ -303,22 +304,22 @@ static bool add_level(struct keep *k, int at_once, struct fact **drop)
     return n > 0;
 }
 
-void keep_levels(struct keep *k)
+void checkpoint_levels(struct checkpointing *k)
 {
     double forward = 0;
     int kept = 0;
-    if (k->levels.n > KEEP_SOURCES + 1) return;
-    keep_level(k, KEEP_SOURCES);
+    if (k->levels.n > CHECKPOINT_SOURCES + 1) return;
+    checkpoint_level(k, CHECKPOINT_SOURCES);
     find_idle(k);
     for (int i = 0; i < k->facts.n; i++) forward += k->facts.at[i]->cost;
-    k->small = k->balanced = KEEP_SOURCES;
-    const double least = k->levels.at[KEEP_SOURCES].cost;
-    keep_level(k, KEEP_SOURCES + 1);
+    k->small = k->balanced = CHECKPOINT_SOURCES;
+    const double least = k->levels.at[CHECKPOINT_SOURCES].cost;
+    checkpoint_level(k, CHECKPOINT_SOURCES + 1);
     for (int i = 0; i < k->facts.n; i++) kept += k->facts.at[i]->kept && !k->facts.at[i]->fixed;
     const int at_once = (kept + MOST_LEVELS - 1) / MOST_LEVELS;
     struct fact **drop = NEW_ARRAY(k->g->arena, struct fact *, at_once + 1);
     while (add_level(k, at_once, drop)) {
-        const struct keep_level *l = &k->levels.at[k->levels.n - 1], *small = &k->levels.at[k->small];
+        const struct checkpoint_level *l = &k->levels.at[k->levels.n - 1], *small = &k->levels.at[k->small];
         const double won = (double)(small->bytes - l->bytes) / (double)small->bytes;
         if (won > SENSIBLE * (l->cost - small->cost) / forward) k->small = k->levels.n - 1;
         const bool next = k->balanced == k->levels.n - 2;
@@ -327,10 +328,10 @@ void keep_levels(struct keep *k)
 }
 
 /* From the level above KEEP_SOURCES on, what is made again is made of what is kept for backward. */
-void keep_level(struct keep *k, int level)
+void checkpoint_level(struct checkpointing *k, int level)
 {
     for (int i = 0; i < k->facts.n; i++) k->facts.at[i]->kept = true;
-    if (level >= KEEP_SOURCES) set_sources(k);
-    for (int i = 0; level > KEEP_SOURCES && i < k->facts.n; i++) k->facts.at[i]->kept &= !k->facts.at[i]->idle;
+    if (level >= CHECKPOINT_SOURCES) set_sources(k);
+    for (int i = 0; level > CHECKPOINT_SOURCES && i < k->facts.n; i++) k->facts.at[i]->kept &= !k->facts.at[i]->idle;
     for (int i = 0; level < k->levels.n && i < k->levels.at[level].dropped; i++) k->dropped.at[i]->kept = false;
 }

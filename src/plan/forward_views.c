@@ -24,11 +24,11 @@ static bool outside_survives(const struct composing *c, const struct ex *read, c
     for (int32_t w = c->stmt->index; w; w = m->ex.at[w].next, d++) {
         int64_t low, high;
         if (ex_range(to, index[d], &low, &high) && low >= 0 && high < y->shape[d]) continue;
-        if (m->ex.at[w].kind != EX_LETTER) return false;
+        if (m->ex.at[w].kind != EX_IVAR) return false;
         int from_dim = -1, k = 0;
         struct affine f = {0};
         for (int32_t i = source->a; i; i = m->ex.at[i].next, k++) {
-            if (!(ex_letters(m, i) >> m->ex.at[w].tensor & 1)) continue;
+            if (!(ex_ivars(m, i) >> m->ex.at[w].tensor & 1)) continue;
             if (from_dim >= 0 || !ex_affine(m, i, &f) || f.n != 1 || f.coef[0] != 1) return false;
             from_dim = k;
         }
@@ -41,22 +41,22 @@ static bool outside_survives(const struct composing *c, const struct ex *read, c
     return numbers && a == b;
 }
 
-/* The letters of an index that is written as digits, 6*A+2*B+C, lowest first. False: it is nothing of the kind, or does
- * not run over all of `size`. A plain letter is one digit. */
-static bool digits_of(const struct loops *l, int32_t index, int64_t size, struct affine *out)
+/* The index variables of an index that is written as digits, 6*A+2*B+C, lowest first. False: it is nothing of the kind,
+ * or does not run over all of `size`. A plain index variable is one digit. */
+static bool radix_of(const struct loops *loops, int32_t index, int64_t size, struct affine *out)
 {
-    if (!ex_affine(l, index, out) || out->c) return false;
+    if (!ex_affine(loops, index, out) || out->c) return false;
     for (int i = 1; i < out->n; i++)
         for (int k = i; k > 0 && out->coef[k] < out->coef[k - 1]; k--) {
             int64_t coef = out->coef[k];
-            uint8_t letter = out->letter[k];
-            out->coef[k] = out->coef[k - 1], out->letter[k] = out->letter[k - 1];
-            out->coef[k - 1] = coef, out->letter[k - 1] = letter;
+            uint8_t ivar = out->ivar[k];
+            out->coef[k] = out->coef[k - 1], out->ivar[k] = out->ivar[k - 1];
+            out->coef[k - 1] = coef, out->ivar[k - 1] = ivar;
         }
     int64_t unit = 1;
     for (int i = 0; i < out->n; i++) {
         if (out->coef[i] != unit) return false;
-        unit *= l->letters.at[out->letter[i]].size;
+        unit *= loops->ivars.at[out->ivar[i]].size;
     }
     return unit == size;
 }
@@ -66,23 +66,23 @@ static int32_t compose_read(void *user, struct loops *to, const struct ex *read,
 {
     struct composing *c = user;
     if (read->tensor != c->tensor) return 0;
-    int32_t letter[LOOPS_MAX_LETTERS] = {0};
+    int32_t ivar[LOOPS_MAX_IVARS] = {0};
     const struct loops *m = c->move;
     int d = 0;
     for (int32_t w = c->stmt->index; w && d < nindex; w = m->ex.at[w].next, d++) {
         struct affine f;
-        if (m->ex.at[w].kind == EX_INT || !digits_of(m, w, m->tensors.at[c->stmt->out[0]].shape[d], &f)) continue;
+        if (m->ex.at[w].kind == EX_INT || !radix_of(m, w, m->tensors.at[c->stmt->out[0]].shape[d], &f)) continue;
         for (int k = 0; k < f.n; k++) {
             int32_t digit = ex_binary(to, EX_FLOOR, index[d], ex_int(to, f.coef[k]));
-            if (k < f.n - 1) digit = ex_binary(to, EX_MOD, digit, ex_int(to, m->letters.at[f.letter[k]].size));
-            letter[f.letter[k]] = digit;
+            if (k < f.n - 1) digit = ex_binary(to, EX_MOD, digit, ex_int(to, m->ivars.at[f.ivar[k]].size));
+            ivar[f.ivar[k]] = digit;
         }
     }
     if (outside && !outside_survives(c, read, to, index, outside)) {
         c->failed = true;
         return ex_int(to, 0);
     }
-    struct rewrite r = {.to = to, .from = m, .letter = letter, .tensor = c->move_tensor};
+    struct rewrite r = {.to = to, .from = m, .ivar = ivar, .tensor = c->move_tensor};
     int32_t node = rewrite_ex(&r, c->stmt->value);
     if (outside && to->ex.at[node].kind == EX_READ) {
         int32_t list[SOL_MAX_DIMS];
@@ -108,35 +108,35 @@ static void affine_visit(void *user, int32_t node)
         if (!ex_affine(a->l, i, &f)) a->affine = false;
 }
 
-static int count_non_affine(const struct loops *l)
+static int count_non_affine(const struct loops *loops)
 {
     int n = 0;
-    for (int i = 0; i < l->stmts.n; i++) {
-        struct affinity a = {.l = l, .affine = true};
-        ex_walk(l, l->stmts.at[i].value, affine_visit, &a);
+    for (int i = 0; i < loops->stmts.n; i++) {
+        struct affinity a = {.l = loops, .affine = true};
+        ex_walk(loops, loops->stmts.at[i].value, affine_visit, &a);
         n += !a.affine;
     }
     return n;
 }
 
-/* Is every index made of digits of its own, so that the letters follow from the indices? */
-static bool invertible_write(const struct loops *l, const struct loops_stmt *s)
+/* Is every index made of digits of its own, so that the index variables follow from the indices? */
+static bool invertible_write(const struct loops *loops, const struct loops_stmt *s)
 {
     uint64_t seen = 0;
     int d = 0;
-    for (int32_t i = s->index; i; i = l->ex.at[i].next, d++) {
+    for (int32_t i = s->index; i; i = loops->ex.at[i].next, d++) {
         struct affine f;
-        if (l->ex.at[i].kind == EX_INT) continue;
-        if (!digits_of(l, i, l->tensors.at[s->out[0]].shape[d], &f)) return false;
+        if (loops->ex.at[i].kind == EX_INT) continue;
+        if (!radix_of(loops, i, loops->tensors.at[s->out[0]].shape[d], &f)) return false;
         for (int k = 0; k < f.n; k++) {
-            if (seen >> f.letter[k] & 1) return false;
-            seen |= UINT64_C(1) << f.letter[k];
+            if (seen >> f.ivar[k] & 1) return false;
+            seen |= UINT64_C(1) << f.ivar[k];
         }
     }
     return true;
 }
 
-const struct loops *plan_composed(struct plan *p, const struct loops *from, int t, const struct loops *m)
+const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t, const struct loops *m)
 {
     if (m->stmts.n != 1 || m->stmts.at[0].nout != 1 || m->stmts.at[0].scan_step ||
         !invertible_write(m, &m->stmts.at[0]))
@@ -144,20 +144,20 @@ const struct loops *plan_composed(struct plan *p, const struct loops *from, int 
     if (rewrite_has_reduction(m, m->stmts.at[0].value)) return NULL;
     struct composing c = {.p = p, .from = from, .move = m, .stmt = &m->stmts.at[0], .tensor = t};
     struct loops *to = loops_create(p->arena, from->name);
-    int32_t letter[LOOPS_MAX_LETTERS];
+    int32_t ivar[LOOPS_MAX_IVARS];
     int *tensor = NEW_ARRAY(p->arena, int, from->tensors.n + 1);
-    rewrite_letters(to, from, letter);
+    rewrite_ivars(to, from, ivar);
     for (int i = 0; i < from->tensors.n; i++) tensor[i] = i == t ? -1 : rewrite_tensor(to, from, i);
     c.move_tensor = NEW_ARRAY(p->arena, int, m->tensors.n + 1);
     for (int i = 0; i < m->tensors.n; i++)
         c.move_tensor[i] = m->tensors.at[i].role == LOOPS_OUTPUT ? -1 : rewrite_tensor(to, m, i);
-    rewrite_stmts(&(struct rewrite){
-        .to = to, .from = from, .letter = letter, .tensor = tensor, .read = compose_read, .user = &c});
+    rewrite_stmts(
+        &(struct rewrite){.to = to, .from = from, .ivar = ivar, .tensor = tensor, .read = compose_read, .user = &c});
     if (c.failed) return NULL;
-    to = rewrite_sweep(rewrite_split_letters(to));
+    to = rewrite_sweep(rewrite_split_ivars(to));
     bool map = from->stmts.n == 1 && !rewrite_has_reduction(from, from->stmts.at[0].value);
     if (count_non_affine(to) > count_non_affine(from) &&
-        !(map && plan_store(p, from->tensors.at[t].user)->readers == 1))
+        !(map && plan_allocation(p, from->tensors.at[t].user)->readers == 1))
         return NULL;
     return to;
 }
@@ -171,7 +171,7 @@ static bool source_at_hand(struct plan *p, const struct unit *u, const struct un
     for (int i = 0; i < move->loops->tensors.n; i++) {
         const struct loops_tensor *t = &move->loops->tensors.at[i];
         if (!t->user) continue;
-        const struct store *s = plan_store(p, t->user);
+        const struct allocation *s = plan_allocation(p, t->user);
         if (t->role == LOOPS_OUTPUT)
             out += tensor_elements(s->t);
         else if (s->t->role == TENSOR_VALUE && !s->output && !plan_prepared(s))
@@ -185,12 +185,12 @@ static void compose_unit(struct plan *p, struct unit *u)
     for (int t = 0; t < u->loops->tensors.n; t++) {
         const struct loops_tensor *lt = &u->loops->tensors.at[t];
         if (lt->role != LOOPS_INPUT || !lt->user) continue;
-        struct store *s = plan_store(p, lt->user);
+        struct allocation *s = plan_allocation(p, lt->user);
         if (s->writers != 1 || !s->writer->move || s->writer->dead || s->writer == u) continue;
         if (!source_at_hand(p, u, s->writer)) continue;
-        const struct loops *l = plan_composed(p, u->loops, t, s->writer->loops);
-        if (!l) continue;
-        u->loops = l;
+        const struct loops *loops = plan_inlined(p, u->loops, t, s->writer->loops);
+        if (!loops) continue;
+        u->loops = loops;
         t = -1; /* the tensors were numbered anew */
     }
 }
@@ -204,18 +204,18 @@ static void drop_unread(struct plan *p)
         bool read = false;
         for (int k = 0; k < u->loops->tensors.n; k++) {
             const struct loops_tensor *t = &u->loops->tensors.at[k];
-            if (t->role == LOOPS_OUTPUT && plan_store(p, t->user)->readers) read = true;
+            if (t->role == LOOPS_OUTPUT && plan_allocation(p, t->user)->readers) read = true;
         }
         if (read) continue;
         u->dead = true;
         for (int k = 0; k < u->loops->tensors.n; k++) {
             const struct loops_tensor *t = &u->loops->tensors.at[k];
-            if (t->role == LOOPS_INPUT) plan_store(p, t->user)->readers--;
+            if (t->role == LOOPS_INPUT) plan_allocation(p, t->user)->readers--;
         }
     }
 }
 
-sol_status plan_compose(struct plan *p)
+sol_status plan_forward_views(struct plan *p)
 {
     for (int i = 0; i < p->units.n; i++)
         if (!p->units.at[i]->opaque) compose_unit(p, p->units.at[i]);

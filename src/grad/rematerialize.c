@@ -1,19 +1,19 @@
 /* Backward computes again what forward does not keep: copies of forward's layers, or of single statements, in front of
- * the first layer of backward that reads what they make. What is kept is decided in keep.c. */
+ * the first layer of backward that reads what they make. What is kept is decided in checkpoint.c. */
 #include "grad/grad.h"
 
 #include <string.h>
 
 /* The statement that alone writes output `t` of its layer, -1: there is none, or it is no map. */
-int again_statement(const struct sol_tensor *t)
+int remat_statement(const struct sol_tensor *t)
 {
-    const struct loops *l = t->from->loops;
+    const struct loops *loops = t->from->loops;
     int tensor = -1, found = -1, out = 0;
     if (t->from->def->flags & LAYER_OPAQUE) return -1;
-    for (int i = 0; i < l->tensors.n; i++)
-        if (l->tensors.at[i].role == LOOPS_OUTPUT && out++ == t->from_out) tensor = i;
-    for (int i = 0; i < l->stmts.n; i++) {
-        const struct loops_stmt *s = &l->stmts.at[i];
+    for (int i = 0; i < loops->tensors.n; i++)
+        if (loops->tensors.at[i].role == LOOPS_OUTPUT && out++ == t->from_out) tensor = i;
+    for (int i = 0; i < loops->stmts.n; i++) {
+        const struct loops_stmt *s = &loops->stmts.at[i];
         for (int o = 0; o < s->nout; o++) {
             if (s->out[o] != tensor) continue;
             if (found >= 0 || s->nout != 1 || s->scan_step) return -1;
@@ -54,7 +54,7 @@ static void see_read(void *user, int32_t node)
     if (e->kind == EX_READ && e->tensor < COUNT_OF(r->tensor)) r->tensor[e->tensor] = true;
 }
 
-bool again_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct sol_tensor ***out_t, int *out_n)
+bool remat_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct sol_tensor ***out_t, int *out_n)
 {
     const struct sol_layer *l = t->from;
     struct reads reads = {.l = l->loops};
@@ -71,40 +71,41 @@ bool again_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct s
     return true;
 }
 
-struct again {
+struct remat {
     struct sol_graph *g;
-    const struct keep *k;
+    const struct checkpointing *k;
     struct sol_tensor **made; /* by tensor of forward: its copy in backward */
 };
 
-static sol_status make_again(struct again *c, struct sol_layer *before, struct sol_tensor *t);
+static sol_status make_again(struct remat *c, struct sol_layer *before, struct sol_tensor *t);
 
 /* What a reader in backward that makes `maker` again reads for t (maker NULL: the gradient itself). */
-static sol_status read_again(struct again *c, struct sol_layer *before, const struct sol_tensor *maker,
+static sol_status read_again(struct remat *c, struct sol_layer *before, const struct sol_tensor *maker,
                              struct sol_tensor *t, struct sol_tensor **out_t)
 {
     *out_t = t;
-    if (keeps(c->k, t) || (maker && tensor_bytes(t) * KEEP_SMALL <= tensor_bytes(maker))) return SOL_OK;
+    if (checkpoint_keeps(c->k, t) || (maker && tensor_bytes(t) * CHECKPOINT_SMALL <= tensor_bytes(maker)))
+        return SOL_OK;
     TRY(make_again(c, before, t));
     *out_t = c->made[t->id];
     return SOL_OK;
 }
 
-static sol_status again_by_statement(struct again *c, struct sol_layer *before, struct sol_tensor *t, int stmt)
+static sol_status remat_by_statement(struct remat *c, struct sol_layer *before, struct sol_tensor *t, int stmt)
 {
     const struct sol_layer *l = t->from;
     struct sol_tensor **user = NEW_ARRAY(c->g->arena, struct sol_tensor *, l->loops->tensors.n + 1), **reads;
     int n;
-    again_reads(c->g->arena, t, stmt, &reads, &n);
+    remat_reads(c->g->arena, t, stmt, &reads, &n);
     for (int i = 0; i < l->loops->tensors.n; i++) {
         struct sol_tensor *x = user[i] = behind(l, i);
         for (int k = 0; k < n; k++)
             if (x && reads[k] == x) TRY(read_again(c, before, t, x, &user[i]));
     }
-    return write_again(c->g, before, t, stmt, user, &c->made[t->id]);
+    return write_remat(c->g, before, t, stmt, user, &c->made[t->id]);
 }
 
-static sol_status again_by_layer(struct again *c, struct sol_layer *before, const struct sol_layer *l)
+static sol_status remat_by_layer(struct remat *c, struct sol_layer *before, const struct sol_layer *l)
 {
     struct sol_tensor **in = NEW_ARRAY(c->g->arena, struct sol_tensor *, l->nin + 1);
     struct sol_layer *copy;
@@ -115,23 +116,23 @@ static sol_status again_by_layer(struct again *c, struct sol_layer *before, cons
     return SOL_OK;
 }
 
-static sol_status make_again(struct again *c, struct sol_layer *before, struct sol_tensor *t)
+static sol_status make_again(struct remat *c, struct sol_layer *before, struct sol_tensor *t)
 {
     if (c->made[t->id]) return SOL_OK;
-    const int stmt = again_statement(t);
+    const int stmt = remat_statement(t);
     struct sol_tensor **reads;
     int n;
-    return stmt >= 0 && again_reads(c->g->arena, t, stmt, &reads, &n) ? again_by_statement(c, before, t, stmt)
-                                                                      : again_by_layer(c, before, t->from);
+    return stmt >= 0 && remat_reads(c->g->arena, t, stmt, &reads, &n) ? remat_by_statement(c, before, t, stmt)
+                                                                      : remat_by_layer(c, before, t->from);
 }
 
-sol_status grad_recompute(struct sol_graph *g, const struct keep *k)
+sol_status grad_recompute(struct sol_graph *g, const struct checkpointing *k)
 {
-    struct again c = {g, k, NEW_ARRAY(g->arena, struct sol_tensor *, g->ntensors + 1)};
+    struct remat c = {g, k, NEW_ARRAY(g->arena, struct sol_tensor *, g->ntensors + 1)};
     const int n = g->ntensors, layers = g->nlayers;
     TRY(ctx_check(g->ctx));
     for (struct sol_layer *l = g->first; l; l = l->next) {
-        if (l->id >= layers || keep_program(k, l) != PROGRAM_BACKWARD) continue;
+        if (l->id >= layers || checkpoint_program(k, l) != PROGRAM_BACKWARD) continue;
         for (int i = 0; i < l->nin; i++) {
             struct sol_tensor *x = l->in[i], *with;
             if (!x || x->id >= n) continue;

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "layers/alone_matrix.h"
+#include "layers/reference_matrix.h"
 
 enum { CTC_X, CTC_TARGETS, CTC_TIMES, CTC_LENGTHS, CTC_DY }; /* inputs */
 
@@ -20,13 +20,13 @@ struct ctc {
 };
 
 /* The largest number of labels of one sequence. */
-static int64_t most_targets(const struct alone *a)
+static int64_t most_targets(const struct reference *a)
 {
     return a->rhs ? a->rhs : a->n;
 }
 
 /* x, gradient, labels, alpha, and two lines of beta */
-static size_t ctc_scratch(const struct alone *a)
+static size_t ctc_scratch(const struct reference *a)
 {
     const int64_t states = 2 * most_targets(a) + 1;
     return (size_t)(2 * a->rows * a->cols + states + a->rows * states + 2 * states) * sizeof(double);
@@ -84,32 +84,34 @@ static void ctc_backward(struct ctc *c, double loss, double dy, double *beta, do
 }
 
 /* Reads sequence i. Concatenated targets begin at *io_from. */
-static enum alone_error read_sequence(const struct alone *a, char *const *p, int64_t i, int64_t *io_from, struct ctc *c,
-                                      double *x, int64_t *label, struct alone_bad *out_bad)
+static enum reference_error read_sequence(const struct reference *a, char *const *p, int64_t i, int64_t *io_from,
+                                          struct ctc *c, double *x, int64_t *label, struct reference_bad *out_bad)
 {
     const int64_t times = ((const int64_t *)p[CTC_TIMES])[i], length = ((const int64_t *)p[CTC_LENGTHS])[i];
     const int64_t from = a->rhs ? i * a->rhs : *io_from, room = a->rhs ? a->rhs : a->n - from;
-    *out_bad = (struct alone_bad){times, a->rows + 1};
-    if (times < 0 || times > a->rows) return ALONE_INDEX;
-    *out_bad = (struct alone_bad){length, room + 1};
-    if (length < 0 || length > room) return ALONE_INDEX;
+    *out_bad = (struct reference_bad){times, a->rows + 1};
+    if (times < 0 || times > a->rows) return REFERENCE_INDEX;
+    *out_bad = (struct reference_bad){length, room + 1};
+    if (length < 0 || length > room) return REFERENCE_INDEX;
     *io_from += length;
     for (int64_t s = 0; s < 2 * length + 1; s++) {
         label[s] = s % 2 ? ((const int64_t *)p[CTC_TARGETS])[from + s / 2] : a->option;
-        *out_bad = (struct alone_bad){label[s], a->cols};
-        if (label[s] < 0 || label[s] >= a->cols) return ALONE_INDEX;
+        *out_bad = (struct reference_bad){label[s], a->cols};
+        if (label[s] < 0 || label[s] >= a->cols) return REFERENCE_INDEX;
     }
-    for (int64_t t = 0; t < times; t++) alone_load(a, p[CTC_X], (t * a->outer + i) * a->cols, a->cols, x + t * a->cols);
+    for (int64_t t = 0; t < times; t++)
+        reference_load(a, p[CTC_X], (t * a->outer + i) * a->cols, a->cols, x + t * a->cols);
     c->x = x;
     c->label = label;
     c->times = times;
     c->labels = a->cols;
     c->states = 2 * length + 1;
-    return ALONE_GOOD;
+    return REFERENCE_GOOD;
 }
 
 /* With dy the output is the gradient, else the loss. */
-static enum alone_error run_ctc(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+static enum reference_error run_ctc(const struct reference *a, char *const *p, void *scratch,
+                                    struct reference_bad *out_bad)
 {
     const int64_t states = 2 * most_targets(a) + 1, size = a->rows * a->cols;
     const bool gradient = a->nin > CTC_DY;
@@ -118,20 +120,20 @@ static enum alone_error run_ctc(const struct alone *a, char *const *p, void *scr
     struct ctc c = {.alpha = (double *)(label + states)};
     for (int64_t i = 0; i < a->outer; i++) {
         double dy, loss;
-        const enum alone_error error = read_sequence(a, p, i, &from, &c, x, label, out_bad);
+        const enum reference_error error = read_sequence(a, p, i, &from, &c, x, label, out_bad);
         if (error) return error;
         loss = ctc_forward(&c);
         if (!gradient) {
-            alone_store(a, &loss, 1, p[a->nin], i);
+            reference_store(a, &loss, 1, p[a->nin], i);
             continue;
         }
-        alone_load(a, p[CTC_DY], i, 1, &dy);
+        reference_load(a, p[CTC_DY], i, 1, &dy);
         memset(d, 0, (size_t)size * sizeof *d);
         if (!(a->check && loss == INFINITY)) ctc_backward(&c, loss, dy, c.alpha + a->rows * states, d);
         for (int64_t t = 0; t < a->rows; t++)
-            alone_store(a, d + t * a->cols, a->cols, p[a->nin], (t * a->outer + i) * a->cols);
+            reference_store(a, d + t * a->cols, a->cols, p[a->nin], (t * a->outer + i) * a->cols);
     }
-    return ALONE_GOOD;
+    return REFERENCE_GOOD;
 }
 
-ALONE_KIND alone_ctc = {"alone_ctc", "alone_ctc.c", ctc_scratch, run_ctc};
+REFERENCE_KIND reference_ctc = {"reference_ctc", "reference_ctc.c", ctc_scratch, run_ctc};

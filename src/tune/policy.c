@@ -39,7 +39,7 @@ struct adviser *adviser_make(struct sol_ctx *ctx, struct arena *a, const struct 
 {
     if (!strcmp(ctx_config(ctx, "autotune"), "off")) return NULL;
     struct adviser *ad = NEW(a, struct adviser);
-    *ad = (struct adviser){.advice = {.pick = pick, .user = ad},
+    *ad = (struct adviser){.policy = {.pick = pick, .user = ad},
                            .arena = a,
                            .wisdom = wisdom_load(ctx, a),
                            .shipped = wisdom_shipped(ctx, a),
@@ -55,5 +55,5 @@ void adviser_load_plugins(struct sol_ctx *ctx, struct adviser *ad)
         const struct solver *s = solver_named(ad->wisdom->entries.at[i]->solver);
         wanted |= s && s->foreign;
     }
-    if (wanted) ad->advice.plugins = plugins_load(ctx, ad->arena);
+    if (wanted) ad->policy.plugins = plugins_load(ctx, ad->arena);
 }

@@ -1,13 +1,13 @@
 /* The exponential of a matrix by scaling and squaring: halve until the norm is at most 1/2, evaluate a Taylor
  * polynomial, square as often. */
-#include "layers/alone_matrix.h"
+#include "layers/reference_matrix.h"
 
 enum {
     EXP_TERMS = 14,
     EXP_HALVED = 1100
 }; /* 2^-14 / 14! is below half a unit in the last place of a double; a norm is below 2^1024 */
 
-static size_t exp_scratch(const struct alone *a)
+static size_t exp_scratch(const struct reference *a)
 {
     return 3 * (size_t)(a->rows * a->rows) * sizeof(double);
 }
@@ -16,7 +16,7 @@ static size_t exp_scratch(const struct alone *a)
 static void multiply(const double *x, const double *y, int64_t n, double *to)
 {
     for (int64_t i = 0; i < n * n; i++) to[i] = 0;
-    alone_subtract((struct alone_part){to, n, n, n}, x, n, y, n, n);
+    reference_subtract((struct reference_part){to, n, n, n}, x, n, y, n, n);
     for (int64_t i = 0; i < n * n; i++) to[i] = -to[i];
 }
 
@@ -38,15 +38,16 @@ static int halve(double *x, int64_t n)
     return halved;
 }
 
-static enum alone_error run_exp(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+static enum reference_error run_exp(const struct reference *a, char *const *p, void *scratch,
+                                    struct reference_bad *out_bad)
 {
     const int64_t n = a->rows, size = n * n;
     double *x = scratch, *y = x + size, *t = y + size;
     (void)out_bad;
     for (int64_t o = 0; o < a->outer; o++) {
-        alone_load(a, p[0], o * size, size, x);
+        reference_load(a, p[0], o * size, size, x);
         const int halved = halve(x, n);
-        alone_eye(y, n, n);
+        reference_eye(y, n, n);
         for (int k = EXP_TERMS; k > 0; k--) { /* y = I + x y / k */
             multiply(x, y, n, t);
             for (int64_t i = 0; i < size; i++) y[i] = t[i] / k + (i % (n + 1) == 0);
@@ -55,9 +56,9 @@ static enum alone_error run_exp(const struct alone *a, char *const *p, void *scr
             multiply(y, y, n, t);
             memcpy(y, t, (size_t)size * sizeof *y);
         }
-        alone_store(a, y, size, p[1], o * size);
+        reference_store(a, y, size, p[1], o * size);
     }
-    return ALONE_GOOD;
+    return REFERENCE_GOOD;
 }
 
-ALONE_KIND alone_matrix_exp = {"alone_matrix_exp", "alone_exp.c", exp_scratch, run_exp};
+REFERENCE_KIND reference_matrix_exp = {"reference_matrix_exp", "reference_exp.c", exp_scratch, run_exp};

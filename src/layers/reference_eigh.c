@@ -2,7 +2,7 @@
  * (Bowdler, Martin, Reinsch, Wilkinson: The QR and QL algorithms for symmetric matrices, 1968) makes that diagonal. */
 #include <float.h>
 
-#include "layers/alone_matrix.h"
+#include "layers/reference_matrix.h"
 
 enum { EIGH_STEPS = 60 }; /* for one eigenvalue; 2 or 3 are usual */
 
@@ -13,13 +13,13 @@ static void make_tridiagonal(double *a, int64_t n, double *d, double *e, double 
     for (int64_t k = 0; k + 2 < n; k++) {
         double *v = a + k * n + k + 1;
         const int64_t m = n - k - 1;
-        tau[k] = alone_reflect(v, m, 1);
+        tau[k] = reference_reflect(v, m, 1);
         e[k] = v[0];
         v[0] = 1;
         for (int64_t j = 0; j < m; j++) w[j] = 0;
         for (int64_t i = 0; i < m && tau[k] != 0; i++)
             for (int64_t j = 0; j < m; j++) w[j] += tau[k] * v[i] * v[(i + 1) * n + j];
-        const double half = 0.5 * tau[k] * alone_dot(w, v, m);
+        const double half = 0.5 * tau[k] * reference_dot(w, v, m);
         for (int64_t j = 0; j < m; j++) w[j] -= half * v[j];
         for (int64_t i = 0; i < m && tau[k] != 0; i++)
             for (int64_t j = 0; j < m; j++) v[(i + 1) * n + j] -= v[i] * w[j] + w[i] * v[j];
@@ -32,9 +32,9 @@ static void make_tridiagonal(double *a, int64_t n, double *d, double *e, double 
 /* z = H, the transpose of what multiplies the eigenvectors of the tridiagonal matrix from the left. */
 static void make_vectors(const double *a, int64_t n, const double *tau, double *z, double *w)
 {
-    alone_eye(z, n, n);
+    reference_eye(z, n, n);
     for (int64_t k = 0; k + 2 < n; k++)
-        alone_apply(a + k * n + k + 1, 1, tau[k], (struct alone_part){z + (k + 1) * n, n, n - k - 1, n}, w);
+        reference_apply(a + k * n + k + 1, 1, tau[k], (struct reference_part){z + (k + 1) * n, n, n - k - 1, n}, w);
 }
 
 /* One step from the top `m` down to l, with Wilkinson's shift: rotates neighbouring rows of z, too. */
@@ -103,19 +103,20 @@ static void sort_rising(double *d, double *z, int64_t n)
     }
 }
 
-static size_t eigh_scratch(const struct alone *a)
+static size_t eigh_scratch(const struct reference *a)
 {
     return (size_t)(2 * a->rows * a->rows + 4 * a->rows) * sizeof(double);
 }
 
 /* -- a -> w v?; option 1: reads the upper half, else the lower one; 2: no vectors */
-static enum alone_error run_eigh(const struct alone *a, char *const *p, void *scratch, struct alone_bad *out_bad)
+static enum reference_error run_eigh(const struct reference *a, char *const *p, void *scratch,
+                                     struct reference_bad *out_bad)
 {
     const int64_t n = a->rows, size = n * n;
     double *s = scratch, *z = s + size, *d = z + size, *e = d + n, *tau = e + n, *w = tau + n;
     const int vectors = !(a->option & 2);
     for (int64_t o = 0; o < a->outer; o++) {
-        alone_load(a, p[0], o * size, size, s);
+        reference_load(a, p[0], o * size, size, s);
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < i; j++)
                 if (a->option & 1)
@@ -124,17 +125,17 @@ static enum alone_error run_eigh(const struct alone *a, char *const *p, void *sc
                     s[j * n + i] = s[i * n + j];
         make_tridiagonal(s, n, d, e, tau, w);
         if (vectors) make_vectors(s, n, tau, z, w);
-        *out_bad = (struct alone_bad){o, 0};
-        if (!make_diagonal(d, e, vectors ? z : NULL, n)) return ALONE_DIVERGED;
+        *out_bad = (struct reference_bad){o, 0};
+        if (!make_diagonal(d, e, vectors ? z : NULL, n)) return REFERENCE_DIVERGED;
         for (int64_t i = 0; i < n; i++)
-            if (!isfinite(d[i])) return ALONE_DIVERGED;
+            if (!isfinite(d[i])) return REFERENCE_DIVERGED;
         sort_rising(d, vectors ? z : NULL, n);
-        alone_store(a, d, n, p[1], o * n);
+        reference_store(a, d, n, p[1], o * n);
         for (int64_t i = 0; vectors && i < n; i++)
             for (int64_t j = 0; j < n; j++) s[j * n + i] = z[i * n + j];
-        if (vectors) alone_store(a, s, size, p[2], o * size);
+        if (vectors) reference_store(a, s, size, p[2], o * size);
     }
-    return ALONE_GOOD;
+    return REFERENCE_GOOD;
 }
 
-ALONE_KIND alone_eigh = {"alone_eigh", "alone_eigh.c", eigh_scratch, run_eigh};
+REFERENCE_KIND reference_eigh = {"reference_eigh", "reference_eigh.c", eigh_scratch, run_eigh};

@@ -1,0 +1,78 @@
+/* An index variable that occurs as L//6 and L%6 is two digits, 6*A+B, written as one. Which cuts an index variable's
+ * occurrences ask for, and the sum of digits that stands for it: put in its place, the indices are affine again, as
+ * folding does the rest.
+ */
+#include "hlir/loops.h"
+
+static void cut_add(struct mixed_radix *d, int ivar, int64_t by)
+{
+    int n = d->n[ivar];
+    for (int i = 0; i < n; i++)
+        if (d->by[ivar][i] == by) return;
+    if (n == RADIX_MAX_CUTS) {
+        d->bad |= UINT64_C(1) << ivar;
+        return;
+    }
+    int at = n;
+    for (; at > 0 && d->by[ivar][at - 1] > by; at--) d->by[ivar][at] = d->by[ivar][at - 1];
+    d->by[ivar][at] = by;
+    d->n[ivar]++;
+}
+
+/* L//a asks for a cut at a; (L//a)%b for one at a*b as well. The argument must be one index variable with coefficient 1
+ * once terms that the divisor divides are left out, which ex_binary has done. */
+static void cut_visit(void *user, int32_t node)
+{
+    struct mixed_radix *d = user;
+    const struct ex *e = &d->l->ex.at[node];
+    if (e->kind != EX_FLOOR && e->kind != EX_MOD) return;
+    if (d->l->ex.at[e->b].kind != EX_INT) return;
+    int64_t by = d->l->ex.at[e->b].u.i, scale = 1;
+    int32_t a = e->a;
+    while (d->l->ex.at[a].kind == EX_FLOOR && d->l->ex.at[d->l->ex.at[a].b].kind == EX_INT) {
+        scale *= d->l->ex.at[d->l->ex.at[a].b].u.i;
+        a = d->l->ex.at[a].a;
+    }
+    struct affine f;
+    if (!ex_affine(d->l, a, &f)) return;
+    int64_t cut = by * scale;
+    for (int i = 0; i < f.n; i++) {
+        if (f.coef[i] <= 0 || f.c) return;
+        if (f.coef[i] % cut == 0) continue;
+        if (cut % f.coef[i]) return;
+        cut_add(d, f.ivar[i], cut / f.coef[i]);
+    }
+}
+
+void radix_find(struct mixed_radix *d, int32_t node)
+{
+    ex_walk(d->l, node, cut_visit, d);
+}
+
+/* Cuts from the size on cut nothing. */
+int radix_cuts(const struct mixed_radix *d, int ivar)
+{
+    int64_t last = 1, size = d->l->ivars.at[ivar].size;
+    int n = 0;
+    if (d->bad >> ivar & 1) return 0;
+    while (n < d->n[ivar] && d->by[ivar][n] < size) {
+        int64_t by = d->by[ivar][n++];
+        if (by % last || size % by) return 0;
+        last = by;
+    }
+    return n;
+}
+
+int32_t radix_ivars(const struct mixed_radix *d, int ivar, struct loops *to)
+{
+    const struct loops_ivar l = d->l->ivars.at[ivar];
+    int32_t sum = ex_int(to, 0);
+    int64_t above = l.size;
+    for (int i = radix_cuts(d, ivar) - 1; i >= -1; i--) {
+        int64_t unit = i < 0 ? 1 : d->by[ivar][i];
+        int digit = loops_ivar(to, l.name, above / unit);
+        sum = ex_binary(to, EX_ADD, sum, ex_binary(to, EX_MUL, ex_int(to, unit), ex_ivar(to, digit)));
+        above = unit;
+    }
+    return sum;
+}

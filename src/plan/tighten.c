@@ -1,0 +1,83 @@
+/* A sum over products runs only where no factor is 0: `sum[T] a[T] * b[T-1]:0` begins with the second T, and neither
+ * needs a border then. */
+#include "plan/plan.h"
+
+struct shrink {
+    struct loops *l;
+    int32_t node;                                        /* the sum */
+    int64_t low[LOOPS_MAX_IVARS], high[LOOPS_MAX_IVARS]; /* by index variable bound: the values that count */
+};
+
+/* Bounds by the factors of a product that are 0 outside, where an index is one index variable of the sum and a number.
+ */
+static void see_factor(struct shrink *s, uint64_t bound, int32_t node)
+{
+    const struct loops *loops = s->l;
+    const struct ex *e = &loops->ex.at[node];
+    if (e->kind == EX_MUL) {
+        see_factor(s, bound, e->a);
+        see_factor(s, bound, e->b);
+    }
+    if (e->kind != EX_READ || !e->b || !ex_is_zero(loops, e->b)) return;
+    int d = 0;
+    for (int32_t i = e->a; i; i = loops->ex.at[i].next, d++) {
+        struct affine f;
+        if (!ex_affine(loops, i, &f) || f.n != 1 || f.coef[0] != 1 || !(bound >> f.ivar[0] & 1)) continue;
+        int64_t *low = &s->low[f.ivar[0]], *high = &s->high[f.ivar[0]];
+        *low = MAX(*low, -f.c);
+        *high = MIN(*high, loops->tensors.at[e->tensor].shape[d] - f.c);
+    }
+}
+
+/* The sum over fewer values; 0: over none, or it is as short as it can be. */
+static int32_t shorten(struct shrink *s)
+{
+    struct loops *loops = s->l;
+    const struct ex red = loops->ex.at[s->node];
+    int32_t map[LOOPS_MAX_IVARS];
+    bool shorter = false;
+    for (int i = 0; i < loops->ivars.n; i++) {
+        s->low[i] = 0;
+        s->high[i] = loops->ivars.at[i].size;
+    }
+    see_factor(s, red.u.bound, red.b);
+    const int n = loops->ivars.n;
+    uint64_t bound = red.u.bound;
+    for (int i = 0; i < n; i++) {
+        map[i] = ex_ivar(loops, i);
+        const int64_t size = s->high[i] - s->low[i];
+        if (size == loops->ivars.at[i].size) continue;
+        if (size < 2 || loops->ivars.n == LOOPS_MAX_IVARS) return 0;
+        const int ivar = loops_ivar(loops, loops->ivars.at[i].name, size);
+        map[i] = ex_binary(loops, EX_ADD, ex_ivar(loops, ivar), ex_int(loops, s->low[i]));
+        bound ^= UINT64_C(1) << i | UINT64_C(1) << ivar;
+        shorter = true;
+    }
+    return shorter ? ex_red(loops, red.op, bound, 0, ex_copy(loops, loops, red.b, map, NULL)) : 0;
+}
+
+static void find_sum(void *user, int32_t node)
+{
+    struct shrink *s = user;
+    const struct ex *e = &s->l->ex.at[node];
+    if (e->kind == EX_RED && e->op == RED_SUM && !e->a && s->l->ex.at[e->b].kind == EX_MUL &&
+        !rewrite_has_reduction(s->l, e->b))
+        s->node = node;
+}
+
+const struct loops *plan_tighten(const struct loops *loops)
+{
+    struct loops *to = loops_copy(loops->arena, loops);
+    bool any = false;
+    for (int i = 0; i < loops->stmts.n; i++) {
+        struct loops_stmt s = loops->stmts.at[i];
+        struct shrink sum = {.l = to};
+        ex_walk(to, s.value, find_sum, &sum);
+        const int32_t shorter = sum.node ? shorten(&sum) : 0;
+        if (!shorter) continue;
+        s.value = ex_replace(to, s.value, sum.node, shorter);
+        loops_set_stmt(to, i, s);
+        any = true;
+    }
+    return any ? rewrite_sweep(to) : loops;
+}
