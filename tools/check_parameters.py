@@ -21,7 +21,7 @@ KNOWN = {
     "src/dfp/dfp.h: dfp_vector_loop",
     "src/dfp/expand.c: share",
     "src/dfp/lanes.c: dfp_vector_loop",
-    "src/dfp/opdef.c: row",
+    "src/dfp/rows.c: row",
     "src/dnn/axes.c: axes_make",
     "src/dnn/problem.h: axes_make",
     "src/dnn/winograd.c: add_tensor",
