@@ -73,6 +73,28 @@ static const struct item *sort(struct item *a, struct item *b, int64_t n, bool d
     return a;
 }
 
+/* The first `keep` items of a line, sorted. A buffer that is full is sorted and cut to `keep` items; from then on items
+ * that are not before the last of them are dropped as they are read. Reading goes forward, so that stays stable. */
+static const struct item *first_items(const struct reference *a, const char *in, int64_t from, struct item *items)
+{
+    enum { LEAST = 256 };
+    const bool down = a->down != 0;
+    const int64_t enough = a->keep < LEAST / 4 ? LEAST : 4 * a->keep, room = enough < a->n / 2 ? enough : a->n;
+    int64_t n = 0;
+    bool cut = false;
+    for (int64_t j = 0; j < a->n; j++) {
+        const struct item v = {key_of(a->type, in, from + j * a->inner), j};
+        if (cut && !before(&v, &items[a->keep - 1], down)) continue;
+        items[n++] = v;
+        if (n < room || j + 1 == a->n) continue;
+        const struct item *sorted = sort(items, items + room, n, down);
+        if (sorted != items) memcpy(items, sorted, (size_t)a->keep * sizeof *items);
+        n = a->keep;
+        cut = true;
+    }
+    return sort(items, items + room, n, down);
+}
+
 static size_t sort_scratch(const struct reference *a)
 {
     return 2 * (size_t)a->n * sizeof(struct item);
@@ -87,12 +109,10 @@ static enum reference_error sort_lines(const struct reference *a, char *const *p
     int64_t *positions = (int64_t *)p[a->nin + 1];
     struct item *items = scratch;
     (void)out_bad;
-    if (!a->n) return REFERENCE_GOOD; /* no items either */
+    if (!a->n || !a->keep) return REFERENCE_GOOD; /* no items either */
     for (int64_t o = 0; o < a->outer; o++)
         for (int64_t i = 0; i < a->inner; i++) {
-            for (int64_t j = 0; j < a->n; j++)
-                items[j] = (struct item){key_of(a->type, in, (o * a->n + j) * a->inner + i), j};
-            const struct item *sorted = sort(items, items + a->n, a->n, a->down != 0);
+            const struct item *sorted = first_items(a, in, o * a->n * a->inner + i, items);
             for (int64_t j = 0; j < a->keep; j++) {
                 const int64_t to = (o * a->keep + j) * a->inner + i, from = (o * a->n + sorted[j].at) * a->inner + i;
                 memcpy(values + (size_t)to * size, in + (size_t)from * size, size);

@@ -924,6 +924,13 @@ case(
     lambda x: x.sort(dim=1, descending=True, stable=True),
 )
 case("Sort", [fill((7,), 3, "f32").astype(np.float32)], dict(axis=0), lambda x: x.sort(stable=True))
+for k, down in ((0, 0), (1, 1), (40, 0), (130, 1)):  # of long lines only what may be among the first is sorted; many are equal
+    case(
+        "TopK",
+        [ints(90, 2, 1100, 3, low=-90)],
+        dict(k=k, axis=1, largest=down),
+        lambda x, k=k, d=down: [r[:, :k] for r in x.sort(dim=1, descending=bool(d), stable=True)],
+    )
 
 
 def name_of(c):
