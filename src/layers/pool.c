@@ -29,8 +29,8 @@ BUILDER(build_avg_pool)
     TRY(rank_of(arena_ctx(a), def, in, 0, 3, false));
     for (int i = 0; i < COUNT_OF(lists); i++) TRY(length_attr(arena_ctx(a), def, attrs, lists[i], in->ndim - 2));
     bool full = windows_full(in, attrs, &k);
-    text_put(out, "x[N C Q..] -> y[N C P..] | #K=k+0*#Q; #W=#Q+p+q-d*(#K-1)-1; "
-                  "#P=min((#W+c*(s-1))//s, (#Q+p-1)//s+(1-c)*q)+1 |");
+    text_put(out, "x[N C Q..] -> y[N C P..] | #K=k+0*#Q; #W=#Q+p+q-d*(#K-1)-1+c*(s-1); "
+                  "#P=min(#W//s, (#Q+p-1)//s+(1-c)*q)+1 |");
     if (!full && !div)
         text_put(out, " v[P] = 1/max(min(#K, (#Q+pads*q+p-s*P+d-1)//d) - max(0, ((1-pads)*p-s*P+d-1)//d), 1)");
     text_put(out, " | y[N C P] = (sum[K] x[N C s*P+d*K-p]:0)");

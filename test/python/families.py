@@ -278,14 +278,12 @@ REFUSED = {  # what is: every call, or calls in train mode; what the message say
     "rwkv": ("forward", "changes layers_are_rescaled"),
     "recurrent-gemma": ("forward", "data type bfloat16"),
     "m2m100": ("train mode", CHANCE),
-    "efficientnet": ("forward", "AvgPool: W is negative"),
     "detr": ("train mode", DATA),
     "wav2vec2": ("train mode", CHANCE),
     "hubert": ("train mode", CHANCE),
     "wavlm": ("train mode", CHANCE),
     "data2vec-audio": ("train mode", CHANCE),
     "vilt": ("forward", "aten.multinomial"),
-    "llava": ("forward", "torch.dtype"),  # transformers' capture of inner outputs
     "switch": ("forward", "Couldn't swap Linear.weight"),  # its forward changes a parameter's type
     "time-series": ("train mode", CHANCE),
     "dbrx": ("forward", DATA),

@@ -112,6 +112,18 @@ def test_grouped_products(function, ends):
     assert optimized(given[0].detach(), unused, offs).isfinite().all()
 
 
+def test_hidden_states():
+    """transformers collects them by hooks, which stay on the layers from the first such call on."""
+    model, kwargs = families.make("bert")
+    with torch.no_grad():
+        want = model(**kwargs, output_hidden_states=True).hidden_states
+        optimized = sol.optimize(model, **kwargs)
+        assert optimized(**kwargs).hidden_states is None
+        got = optimized(**kwargs, output_hidden_states=True).hidden_states
+    assert len(got) == len(want) > 1
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(got, want, strict=True))
+
+
 def test_page():
     assert families.PAGE.read_text(encoding="utf-8") == families.page(), "python test/python/families.py renews it"
 

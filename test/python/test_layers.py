@@ -162,6 +162,9 @@ case(
 )
 case("AvgPool", [(1, 2, 5, 5)], dict(k=2, s=2, div=3), lambda x: F.avg_pool2d(x, 2, 2, divisor_override=3))
 case("AvgPool", [(1, 2, 8, 8)], dict(k=4, s=4), lambda x: F.avg_pool2d(x, 4))
+# windows larger than the image, of which sizes rounded up leave one
+case("AvgPool", [(1, 2, 7, 5)], dict(k=640, s=640, c=1), lambda x: F.avg_pool2d(x, 640, ceil_mode=True))
+case("MaxPool", [(1, 2, 7, 5)], dict(k=9, s=9, c=1), lambda x: F.max_pool2d(x, 9, ceil_mode=True))
 case("LpPool", [(2, 3, 6, 7)], dict(k=2, s=2), lambda x: F.lp_pool2d(x.abs(), 2, 2, 2))
 case("LpPool", [(2, 3, 6, 7)], dict(k=[2, 3], s=1, n=3.0, c=1), lambda x: F.lp_pool2d(x.abs(), 3, (2, 3), 1, True))
 for pixels, o in [
@@ -924,7 +927,12 @@ case(
     lambda x: x.sort(dim=1, descending=True, stable=True),
 )
 case("Sort", [fill((7,), 3, "f32").astype(np.float32)], dict(axis=0), lambda x: x.sort(stable=True))
-for k, down in ((0, 0), (1, 1), (40, 0), (130, 1)):  # of long lines only what may be among the first is sorted; many are equal
+for k, down in (
+    (0, 0),
+    (1, 1),
+    (40, 0),
+    (130, 1),
+):  # of long lines only what may be among the first is sorted; many are equal
     case(
         "TopK",
         [ints(90, 2, 1100, 3, low=-90)],

@@ -1,7 +1,7 @@
 """Hooks on the modules of a model. A trace runs them once, on tensors without data, and a program never runs them.
 
-SOL therefore rejects hooks on inner modules, except those that are part of the model: PyTorch's own hooks that compute
-weights (pruning, spectral and weight norm), and hooks that refer only to the model's modules and objects. PyTorch runs
+SOL therefore rejects hooks on inner modules, except those that are part of the model: hooks that compute weights or collect
+results of forward (OF_FORWARD), and hooks that refer only to the model's modules and objects. PyTorch runs
 the hooks of the whole model, before and after the program.
 """
 
@@ -27,6 +27,11 @@ KINDS = {
     "_backward_pre_hooks": "backward pre-hook",
 }
 GLOBAL: dict[str, dict[int, Any]] = {name: getattr(nn_module, f"_global{name}") for name in KINDS}
+# Modules whose hooks are a part of forward: each acts only while its model's forward runs, and so is in the trace.
+OF_FORWARD = (
+    "torch.nn.utils.",  # weights that are computed: pruning, spectral and weight norm
+    "transformers.utils.output_capturing",  # hidden states and attentions that forward returns
+)
 _INSTEAD = (
     "an optimized model does not run hooks on its inner modules; remove them, let forward return what they look at, or use "
     "torch.compile(model, backend='sol'), which runs them"
@@ -45,7 +50,7 @@ def check_hooks(root: torch.nn.Module, gradients: bool) -> None:
     for path, module in root.named_modules():
         for kind in kinds:
             for hook in () if module is root else getattr(module, kind).values():
-                if _is_pytorch_s(hook):
+                if _is_of_forward(hook):
                     continue
                 if held is None:
                     held = _held(root)
@@ -69,17 +74,17 @@ def _name(hook: Any) -> str:
     return f"{name} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code else name
 
 
-def _is_pytorch_s(hook: Any) -> bool:
-    """Is it one of torch.nn.utils, or of a class made of one of them?"""
+def _is_of_forward(hook: Any) -> bool:
+    """Is it a hook of the modules in OF_FORWARD, or of a class made of one of them?"""
     owners = [hook] if isinstance(hook, types.FunctionType) else type(hook).__mro__
-    return any(o.__module__.startswith("torch.nn.utils.") for o in owners)
+    return any(o.__module__.startswith(OF_FORWARD) for o in owners)
 
 
 def computed(root: torch.nn.Module) -> set[str]:
     """The names of weights that hooks of PyTorch's compute in each call and leave in an attribute."""
     found: set[str] = set()
     for path, module in root.named_modules():
-        for hook in filter(_is_pytorch_s, module._forward_pre_hooks.values()):
+        for hook in filter(_is_of_forward, module._forward_pre_hooks.values()):
             name = str(getattr(hook, "_tensor_name", None) or getattr(hook, "name", ""))
             found.add(f"{path}.{name}" if path else name)
     return found
