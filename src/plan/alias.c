@@ -1,6 +1,6 @@
-/* Concat without a copy: a unit that only copies x into a part of y goes, and x is stored in that part of y from the
- * beginning. Concats are taken last first: DenseNet's later ones contain the earlier ones, which then lie in them
- * whole. */
+/* Concat without a copy. A unit that only copies x into a part of y is removed, and x is stored in that part of y from
+ * the beginning. The last Concat is taken first: DenseNet's later ones contain the earlier ones, which then lie in them
+ * as a whole. */
 #include "plan/plan.h"
 
 /* Is u nothing but `y[.. X+at ..] = x[.. X ..]`? */
@@ -40,7 +40,7 @@ static bool may_move(const struct allocation *x, const struct allocation *y)
     return x->writers && !x->opaque;
 }
 
-/* Do all parts of y already lie side by side, in its order, in one tensor? Then y is a part of that one. */
+/* Do all parts of y already lie side by side, in order, in one tensor? Then y is a part of that tensor. */
 static bool alias_whole(struct plan *p, int from, int to, struct allocation *y)
 {
     struct sol_tensor *root = NULL;

@@ -1,24 +1,24 @@
-/* Depth first: units that share a loop (rows of an image, or blocks of channels) run as one kernel, which goes
- * through that loop once and hands rows from stage to stage in scratch memory that stays in the cache.
+/* Row-tiled fusion: units that share a loop (rows of an image, or blocks of channels) become one kernel. It goes
+ * through that loop once and passes rows from stage to stage in scratch memory that stays in the cache.
  *
  *   expand 1x1 ─ ring of rows ─▶ depthwise 3x3 ─ one row ─▶ project 1x1
  *
- * What others read, too, lies in memory all the same, and the next stage finds it in the cache: sums over it
- * (split_reduction.c).
+ * A tensor that other units read, too, is also stored, and the next stage still finds it in the cache: partial sums
+ * over it (split_reduction.c).
  *
- * A stage is its unit's loops cut along the shared index variable (slice.c): a cluster of its own, for which any solver
- * prints a kernel. So no solver knows of bands, and bands know of no solver. Whether it pays is a question of cost:
- * what the tensors in between would have moved through memory, against the work of smaller kernels. */
+ * A stage is its unit's loops, sliced along the shared index variable (slice.c): a cluster of its own, for which any
+ * solver emits a kernel. So solvers do not know bands, and bands do not know solvers. Costs decide: the memory traffic
+ * that intermediate tensors would cause, against the overhead of smaller kernels. */
 #include "plan/band.h"
 
 #include <math.h>
 #include <string.h>
 
 #define CHANNEL_BLOCK 64   /* channels of one step, at most */
-#define ROW_PENALTY 0.04   /* kernels of single rows are slower than those of images by this share, if a row is long */
-#define LONG_ROWS 28.0     /* and the more the shorter: 0.08 at 14 */
-#define BLOCK_PENALTY 0.05 /* those of blocks of channels by this one: measured by the tuner on Zen 5 */
-#define ROWS_PENALTY 0.02  /* and those of several rows by this one, */
+#define ROW_PENALTY 0.04   /* kernels of single long rows are slower than those of whole images by this share */
+#define LONG_ROWS 28.0     /* shorter rows cost more: 0.08 at 14 */
+#define BLOCK_PENALTY 0.05 /* likewise for blocks of channels; measured by the tuner on Zen 5 */
+#define ROWS_PENALTY 0.02  /* likewise for blocks of rows */
 #define DEEP_ROWS 0.06     /* contractions by this one: 0.05 to 0.16 on Zen 5 */
 #define GAIN 0.02          /* of the time of the parts that must be saved */
 #define CACHE_SHARE 0.6    /* of a core's L2 that rings may take */
@@ -38,7 +38,7 @@ static int tensor_of(const struct loops *loops, const struct sol_tensor *t)
     return -1;
 }
 
-/* The index variable that tensor's dimension d is written by; -1: not a plain index variable. */
+/* The index variable that writes dimension d of the tensor; -1: the index is not a plain variable. */
 static int written_ivar(const struct loops *loops, int tensor, int d)
 {
     const struct loops_stmt *s = writer(loops, tensor);
@@ -75,7 +75,8 @@ static int read_ivar(const struct loops *loops, int tensor, int d)
 
 /* -- making a chain */
 
-/* The dimension of t that is over images: in front of dimension `dim` in memory and not of size 1. -2: several. */
+/* The dimension of t that counts images: it lies in front of dimension `dim` in memory and its size is not 1. -2: there
+ * are several. */
 static int image_dim(const struct allocation *s, int dim)
 {
     int found = -1;
@@ -112,7 +113,7 @@ static void ring_memory(const struct allocation *s, struct stage *st, int tensor
     st->row_origin = origin * bytes;
 }
 
-/* Cuts a stage along its index variables: images first, then rows. */
+/* Slices a stage along its index variables: images first, then rows. */
 static bool cut(struct plan *p, struct stage *st)
 {
     int n = st->whole->tensors.n + 1;
@@ -136,10 +137,10 @@ static bool cut(struct plan *p, struct stage *st)
     return st->sub != NULL;
 }
 
-/* How many values of an index variable of this size are a step: a divisor. 0: there is none. */
+/* The number of values of an index variable of this size that make a step, a divisor of the size. 0: there is none. */
 static int64_t step_of(struct plan *p, enum band_kind kind, const struct sol_tensor *t, int dim)
 {
-    const int lanes = target_lanes(p->target, 4); /* blocks of less than whole vectors took up to twice as long */
+    const int lanes = target_lanes(p->target, 4); /* blocks that are no whole vectors took up to twice as long */
     const int64_t size = t->dim[dim].size;
     int64_t by = MIN(size, CHANNEL_BLOCK);
     if (kind != BAND_CHANNELS) return kind == BAND_BLOCKS ? plan_block_rows(t) : 1;
@@ -166,8 +167,7 @@ static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int iv
     return cut(p, st);
 }
 
-/* The producer of t, and the unit that reads it, cut along dimension `dim` of t. `kept`: t lies in memory all the same.
- */
+/* Slices the producer of t and its reader along dimension `dim` of t. `kept`: t is stored in memory as well. */
 static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b, const struct allocation *s, int dim,
                  enum band_kind kind, bool kept)
 {
@@ -199,7 +199,7 @@ static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b
     if (kind != BAND_ROWS && (second->low || window != 1 || second->step != 1)) return false;
     if (kept && window != second->step) return false;
     first->kept = kept;
-    if (!kept) { /* of the shorter chain it is the last stage, whose output lies elsewhere */
+    if (!kept) { /* it is the last stage of the shorter chain, whose output lies elsewhere */
         first->memory = arena_memdup(p->arena, first->memory, (size_t)first->sub->tensors.n * sizeof *first->memory);
         ring_memory(s, first, ta, dim, image, kind != BAND_ROWS);
         second->memory[tb] = first->memory[ta];
@@ -213,8 +213,8 @@ static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b
 
 /* -- does it pay? */
 
-/* Time that a tensor costs by lying in memory: written (which counts twice) and read, as far as it leaves the L2. One
- * that is `kept` is still written. */
+/* The time that storing a tensor in memory costs: writing it (which counts twice) and reading it, as far as it leaves
+ * the L2. A `kept` tensor is still written. */
 static double traffic(struct plan *p, const struct allocation *s, bool kept)
 {
     double bytes = (double)s->elements * dtype_def(s->t->dtype)->bytes;
@@ -258,7 +258,7 @@ static sol_status price(struct plan *p, struct chain *c)
     return SOL_OK;
 }
 
-/* Kernels for all stages; *out_can false: there is one that cannot be a part of a band. */
+/* Emits kernels for all stages. *out_can false: one of them cannot be part of a band. */
 static sol_status print_stages(struct plan *p, struct chain *c, bool always, bool *out_can)
 {
     *out_can = false;
@@ -269,7 +269,7 @@ static sol_status print_stages(struct plan *p, struct chain *c, bool always, boo
         TRY(choose_kernel(p, st->sub, st->memory, u.anchor, &u, &st->choice));
         st->kernel = st->choice->kernel;
         if (st->kernel.nstep != 1 || st->kernel.nwork) return SOL_OK;
-        /* a solver that needs more than a row at a time, such as Winograd, is not given up for a band of rows */
+        /* a solver that needs more than one row at a time, such as Winograd, is not given up for a band of rows */
         const bool changed = st->u->contraction && strcmp(st->kernel.solver, st->alone->kernel.solver);
         if (changed && c->kind != BAND_BLOCKS && !always) return SOL_OK;
     }
@@ -279,7 +279,7 @@ static sol_status print_stages(struct plan *p, struct chain *c, bool always, boo
 
 /* -- finding chains */
 
-/* The unit that alone reads what u alone writes, a tensor that need not lie in memory; NULL: there is none. */
+/* The only reader of a tensor that only u writes and that need not be stored; NULL: there is none. */
 static struct unit *only_reader(struct plan *p, const struct unit *u, struct unit **reader_of,
                                 struct allocation **out_s)
 {
@@ -298,7 +298,7 @@ static struct unit *only_reader(struct plan *p, const struct unit *u, struct uni
     return b && !b->dead && !b->opaque && !b->kernel.source && b->program == u->program ? b : NULL;
 }
 
-/* The unit that begins the sums over what u writes, and that tensor; NULL: there is none. */
+/* The unit that begins the reductions over u's result, and that result; NULL: there is none. */
 static struct unit *sums_over(struct plan *p, const struct unit *u, struct allocation **out_s)
 {
     for (int k = 0; k < u->loops->tensors.n; k++) {
@@ -352,7 +352,7 @@ static sol_status find_chains(struct plan *p, struct unit *u, struct unit **read
     return SOL_OK;
 }
 
-/* A choice among the chains, and none: what each makes of the units of the longest. */
+/* The choice among the chains, or none: each candidate says what it makes of the units of the longest chain. */
 static struct choice *choice_of(struct plan *p, const struct chains *all)
 {
     static const char *const kinds[BAND_KINDS] = {"rows", "channels", "blocks"};
@@ -392,8 +392,8 @@ static struct chain *chain_of(struct chains *all, const struct candidate *cand)
     return NULL; /* the units stay apart */
 }
 
-/* One way after the other: what is advised, then by cost, until a chain can be printed, or to stay apart is better. The
- * band runs where its last unit stood, when all operands are there. */
+/* Tries the ways in order, the policy's first, then by cost, until a chain can be printed or separate units are better.
+ * The band runs in place of its last unit, when all operands are complete. */
 static sol_status choose_chain(struct plan *p, struct chains *all, struct choice *choice)
 {
     const bool always = !strcmp(ctx_config(p->ctx, "bands"), "always");

@@ -1,12 +1,12 @@
-/* Bands: clusters of units that share a loop, such as the rows of an image, and hand each other a few steps of it in
- * scratch memory instead of whole tensors. See band.c. */
+/* Bands are row-tiled fusion groups: units that share a loop, such as the rows of an image, and pass a few rows at a
+ * time to each other in scratch memory, instead of whole tensors. See band.c. */
 #ifndef SOL_BAND_H
 #define SOL_BAND_H
 
 #include "plan/plan.h"
 
-/* How an operand moves with the index variable: index[dim] = coef * index variable + rest, min <= rest <= max; coef 0:
- * not at all. */
+/* How an operand moves with the index variable: index[dim] = coef * variable + rest, min <= rest <= max. coef 0: it
+ * does not move. */
 struct slice_operand {
     int dim;
     int64_t coef, min, max;
@@ -17,23 +17,23 @@ struct slicing {
     const int *tensor;
 };
 
-/* slice.c. The loops of one value of `ivar`; NULL if they cannot be cut there (the index variable is used as a value, a
- * tensor is read in two ways, a border would need a test). `ring`: the tensor, or -1, that may be read outside along
- * the index variable: whoever calls fills in what is there, *out_fill. op and out_memory have room for all tensors; op
- * begins as zeros. */
+/* slice.c: the loops for one value of `ivar`. NULL if they cannot be sliced there: the variable is used as a value, a
+ * tensor is read in two ways, or a border needs a test. `ring`: the tensor, or -1, that may be read outside along the
+ * variable; the caller fills in what is there, *out_fill. op and out_memory have room for all tensors; op begins as
+ * zeros. */
 struct loops *loops_slice(struct arena *a, const struct loops *loops, const struct memory *memory, int ivar, int ring,
                           struct slice_operand *op, struct memory *out_memory, double *out_fill);
 /* The index variable as outer * by + inner. */
 struct loops *loops_split(struct arena *a, const struct loops *loops, int ivar, int64_t by, int *out_outer);
 
-/* join.c: what the sources of kernels begin with in common, in bytes; the rest of one of them as stage number `stage`.
- */
+/* join.c: the length in bytes of the beginning that two kernel sources have in common; the rest of a source as stage
+ * number `stage`. */
 size_t join_common(const char *a, const char *b);
 void join_put(struct text *out, int stage, const char *text);
 
 /* band_print.c */
 struct chain;
-/* Turns u, the chain's last unit, into the whole chain. *out_done false: it cannot be printed as one kernel. */
+/* Replaces u, the chain's last unit, by the whole chain. *out_done false: the chain cannot be printed as one kernel. */
 sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, bool *out_done);
 
 #define BAND_MAX_STAGES PLAN_CHAIN
@@ -41,11 +41,11 @@ enum band_kind { BAND_ROWS, BAND_CHANNELS, BAND_BLOCKS, BAND_KINDS }; /* a step:
 /* One unit of a chain, cut along its index variable. */
 struct stage {
     struct unit *u;
-    const struct loops *whole; /* the unit's, with the index variable split if its values are blocks */
+    const struct loops *whole; /* the unit's loops, with the index variable split if its values are blocks */
     int ivar;
     int64_t rows;            /* values of the index variable */
     int image;               /* index variable over images, -1: none */
-    int own_ivar, own_image; /* these two in the unit's loops, where `by` values are one of `ivar` */
+    int own_ivar, own_image; /* these two in the unit's loops, where `by` values are one value of `ivar` */
     int64_t by;
     struct slice_operand *op, *image_op; /* by tensor */
     const struct loops *sub;
@@ -53,7 +53,7 @@ struct stage {
     const struct choice *alone, *choice; /* of the unit as it is, of what it is here */
     struct kernel kernel;
     int in, out;                   /* tensors: the ring it reads, the ring it writes; -1 */
-    bool kept;                     /* `out` is no ring but lies in memory: others read it, too */
+    bool kept;                     /* `out` is no ring but lies in memory, because other units read it, too */
     int64_t step, low, high;       /* row r reads rows step*r+low .. step*r+high of ring `in` */
     double fill;                   /* what rows outside of ring `in` are */
     int64_t row_bytes, row_origin; /* of ring `out`; origin: to element 0, behind a halo */

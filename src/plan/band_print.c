@@ -1,8 +1,9 @@
 /* The kernel of a chain: the kernels of its stages as static functions, and one function that calls them row by row.
  *
- * rows_i(first, last) makes rows up to `last` of ring i, of which rows from `first` on must stay: it asks ring i-1 for
- * what it needs, and moves the rows that are still needed to the ring's begin when it is full. A range of tasks of one
- * image goes on where the task before stopped, so only the first task of a range makes the rows of the border twice. */
+ * rows_i(first, last) computes the rows of ring i up to `last`; rows from `first` on must stay. It asks ring i-1 for
+ * the rows that it needs, and moves the rows that are still needed to the ring's beginning when the ring is full. A
+ * range of tasks of one image continues where the previous task stopped, so only the first task of a range computes the
+ * rows of the border twice. */
 #include "plan/band.h"
 
 #include <string.h>
@@ -16,7 +17,7 @@ struct printing {
     int *operand;                 /* by tensor of merged: operand of the kernel */
 };
 
-/* -- merging loops: for people, for operands, and for the reference solver */
+/* -- merged loops of the chain: for comments, for operands, and for the reference solver */
 
 static struct loops *merge(struct printing *pr)
 {
@@ -39,7 +40,7 @@ struct widening {
     const struct loops *from; /* of one step */
     const int *tensor;        /* number in `to` */
     int32_t which;            /* step */
-    int32_t at;               /* what is added to the operand's index in dimension dim */
+    int32_t at;               /* added to the operand's index in dimension dim */
     int dim;
 };
 
@@ -57,7 +58,7 @@ static int32_t widened_read(void *user, struct loops *to, const struct ex *read,
     return ex_read(to, 0, ex_list(to, nindex, moved), outside);
 }
 
-/* Tensor t of a pack for all steps: what it writes has a dimension more. */
+/* Tensor t of a pack for all steps: the tensor that it writes has one more dimension. */
 static int widened_tensor(struct loops *to, const struct loops *from, int t, int64_t steps)
 {
     const struct loops_tensor *one = &from->tensors.at[t];
@@ -67,7 +68,7 @@ static int widened_tensor(struct loops *to, const struct loops *from, int t, int
     return loops_tensor(to, one->name, one->role, one->dtype, one->ndim + 1, shape);
 }
 
-/* The packed form of an operand that moves with the index variable: all its steps, one behind the other. */
+/* The packed form of an operand that moves with the index variable: all steps, one behind the other. */
 static const struct loops *pack_all(struct printing *pr, const struct stage *st, const struct kernel_pack *k)
 {
     const struct slice_operand *op = &st->op[k->tensor];
@@ -109,7 +110,7 @@ static const struct kernel_pack *pack_of(const struct stage *st, int tensor)
     return NULL;
 }
 
-/* False: a tensor that one stage wants packed is read by another. */
+/* Returns false if one stage wants a tensor packed that another stage reads. */
 static bool collect_packs(struct printing *pr, struct kernel *out)
 {
     for (int i = 0; i < pr->c->n; i++) {

@@ -1,6 +1,6 @@
-/* A solver and a variant for every unit: all that apply are asked for what they cost, the cheapest that can print the
- * kernel does. Equal units (same loops, same memory) share the answer. What a kernel wants packed becomes units of its
- * own: in `prepare` for parameters, in front of the unit otherwise. */
+/* Chooses a solver and a variant for every unit. All solvers that apply give their costs; the cheapest that can emit
+ * the kernel is chosen. Equal units (same loops, same memory) share the answer. Packing an operand becomes a unit of
+ * its own: in `prepare` for parameters, in front of the unit otherwise. */
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 
 #include "print/print.h"
 
-#define DEEP 8.0         /* products in a sum from which on it is a matter of blocking */
-#define SCALING 4.0      /* operations, reads among them, of what is done to parameters while they are packed */
-#define DEEP_PENALTY 4.0 /* what a solver that does not block products takes longer then than it thinks */
+#define DEEP 8.0         /* a sum of this many products needs blocking */
+#define SCALING 4.0      /* operations, including reads, that may be applied to parameters while they are packed */
+#define DEEP_PENALTY 4.0 /* the factor by which a solver that does not block products underestimates its time then */
 
 static void print_memory(struct text *out, const struct cluster *c)
 {
@@ -41,7 +41,7 @@ void unit_memory(struct plan *p, struct unit *u)
         if (u->loops->tensors.at[i].user) u->memory[i] = plan_allocation(p, u->loops->tensors.at[i].user)->memory;
 }
 
-/* Index variables bound in a sum that share an index with an index variable that is not: a window slides along them. */
+/* Index variables bound in a sum that share an index with a variable that is not: a window slides along them. */
 struct depth {
     const struct loops *l;
     uint64_t bound, window;
@@ -59,8 +59,8 @@ static void depth_visit(void *user, int32_t node)
     }
 }
 
-/* How many products each element of the anchor sums up that no window shares: 1 for a depthwise convolution or a pool.
- */
+/* The number of products that each element of the anchor sums up and that no window shares: 1 for a depthwise
+ * convolution or a pool. */
 static double depth_of(const struct cluster *c)
 {
     struct depth d = {.l = c->loops};
@@ -68,7 +68,7 @@ static double depth_of(const struct cluster *c)
     return (double)ivars_points(c->loops, d.bound & ~d.window);
 }
 
-/* Costs do not know another library well enough to choose it: it is picked, or forced. */
+/* The cost model does not know another library well enough to choose it: it has to be picked, or forced. */
 static bool only_picked(const struct plan *p, const struct solver *s)
 {
     return s->foreign && s != p->forced;
@@ -96,7 +96,7 @@ static int collect(struct plan *p, const struct solver_context *sc, const struct
     return found;
 }
 
-/* What it takes to pack parameters again in every step of training, at the speed of the L3: read, and written, which
+/* The time to pack parameters in every step of training, at the speed of the L3: they are read, and written, which
  * counts twice. */
 static double packing(const struct plan *p, const struct cluster *c, const struct unit *u, const struct kernel *k)
 {
@@ -120,7 +120,7 @@ void choice_add(struct choice *c, const struct candidate *cand)
     c->candidate[k] = *cand;
 }
 
-/* All variants of all solvers, the cheapest first. What solvers look at meanwhile is much more than what they say. */
+/* Finds all variants of all solvers, the cheapest first. Solvers need much more scratch memory than their answer. */
 static sol_status find_candidates(struct plan *p, struct solver_context sc, const struct cluster *c, bool contraction,
                                   struct choice *choice)
 {
@@ -134,7 +134,7 @@ static sol_status find_candidates(struct plan *p, struct solver_context sc, cons
     return ctx_check(p->ctx);
 }
 
-/* Prints candidate i. *out_done false: it cannot be printed. */
+/* Emits candidate i. *out_done false: it cannot be emitted. */
 static sol_status emit(struct plan *p, const struct solver_context *sc, const struct cluster *c, const struct unit *u,
                        struct choice *choice, int i, bool *out_done)
 {
@@ -142,7 +142,7 @@ static sol_status emit(struct plan *p, const struct solver_context *sc, const st
     struct kernel k = {.cost = cand->variant.cost, .solver = cand->solver->name, .variant = cand->variant.text};
     struct solver_context with_scratch = *sc;
     *out_done = false;
-    with_scratch.scratch = arena_create(p->ctx); /* sources grow by doubling: several times of what is kept */
+    with_scratch.scratch = arena_create(p->ctx); /* sources grow by doubling and take several times their final size */
     if (!with_scratch.scratch) return ctx_check(p->ctx);
     const sol_status s = solver_emit(cand->solver, &with_scratch, c, &cand->variant, &k);
     k.source = arena_strdup(p->arena, k.source);
@@ -157,14 +157,14 @@ static sol_status emit(struct plan *p, const struct solver_context *sc, const st
     return SOL_OK;
 }
 
-/* What was picked, or the cheapest that can be printed, whose packing counts too. */
+/* Chooses the policy's candidate, or the cheapest that can be emitted, including the cost of packing. */
 static sol_status choose(struct plan *p, const struct solver_context *sc, const struct cluster *c, const struct unit *u,
                          struct choice *choice)
 {
     const int picked = p->policy ? p->policy->pick(p->policy->user, choice) : -1;
     bool done = false;
     if (picked >= 0 && picked < choice->n) TRY(emit(p, sc, c, u, choice, picked, &done));
-    /* bands weigh what costs say, so that a policy for a unit changes that unit alone */
+    /* bands compare costs by the model, so that a policy for one unit changes that unit alone */
     if (done) choice->kernel.cost = MIN(choice->kernel.cost, choice->candidate[0].variant.cost);
     if (done) return SOL_OK;
     for (int i = 0; i < choice->n; i++) {
@@ -177,8 +177,8 @@ static sol_status choose(struct plan *p, const struct solver_context *sc, const 
                                             u->label, u->layer ? u->layer->where : "");
 }
 
-/* What only scales a parameter for this one reader (a folded batch-norm) is done on the way: the parameter is packed,
- * not a copy of it. */
+/* Fuses scaling into packing: where a parameter is scaled for one reader only (a folded batch-norm), the parameter
+ * itself is packed, not a scaled copy. */
 static const struct loops *pack_source(struct plan *p, const struct loops *loops, enum program program)
 {
     const struct allocation *s = plan_allocation(p, loops->tensors.at[0].user);
@@ -192,8 +192,8 @@ static const struct loops *pack_source(struct plan *p, const struct loops *loops
     return whole;
 }
 
-/* The packed form of an operand, made once for all units that want the same. Training changes parameters in every step:
- * there they are packed right before they are used, into memory that is free again behind it. */
+/* The packed form of an operand, shared by all units that want the same form. Training changes parameters in every
+ * step, so it packs them right before their use, into memory that is free again afterwards. */
 static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, struct unit *u,
                                  const struct kernel_pack *k)
 {
@@ -261,7 +261,8 @@ sol_status choose_kernel(struct plan *p, const struct loops *loops, struct memor
                                 .once = p->once,
                                 .training = p->training};
     const bool part =
-        u->repeats || loops != u->loops; /* of a recurrence or a band: no library is for a row or a step */
+        u->repeats ||
+        loops != u->loops; /* of a recurrence or a band: other libraries do not compute single rows or steps */
     if (p->policy && !p->training && !part) sc.plugins = p->policy->plugins;
     struct cluster c = {.loops = loops, .memory = memory, .anchor = anchor};
     struct text text = text_new(p->arena);
@@ -295,8 +296,8 @@ static sol_status choose_unit(struct plan *p, struct unit *u)
     return SOL_OK;
 }
 
-/* The unit at place *at: its kernel, its operands, and before it whatever they are packed by, which is finished the
- * same way. *at follows the unit. */
+/* Finishes the unit at place *at: its kernel, its operands, and in front of it the units that pack them, which are
+ * finished in the same way. *at follows the unit. */
 static sol_status finish(struct plan *p, struct map *packs, int *at)
 {
     struct unit *u = p->units.at[*at];
@@ -323,9 +324,9 @@ static int compare_places(const void *a, const void *b)
     return x->turn != y->turn ? x->turn - y->turn : x->at - y->at;
 }
 
-/* `prepare` computes what one of its results needs right before it: a folded weight lives until it is packed, and all
- * of them share the memory of the largest. A unit's turn is its first reader's; that of a unit whose results nobody
- * reads here is its place. */
+/* Orders `prepare` so that each intermediate result is computed right before its first reader. A folded weight then
+ * lives until it is packed, and all of them share the memory of the largest. A unit whose results have no reader here
+ * keeps its place. */
 static void order_prepare(struct plan *p)
 {
     struct place *place = NEW_ARRAY(p->arena, struct place, p->units.n + 1);

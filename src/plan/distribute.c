@@ -1,13 +1,14 @@
-/* A layer whose statements can run apart becomes several units. Statements that write disjoint parts of one tensor
- * (Concat) do, so that a part can be written by whoever makes it. Products among other statements do: in a recurrence
- * that with the inputs of all steps is then a contraction like any other, and the steps are left to scan.c. */
+/* Loop distribution: a layer whose statements are independent becomes several units. Statements that write disjoint
+ * parts of one tensor (Concat) are separated, so that the producer of a part can write it. Products are separated from
+ * other statements: in a recurrence, the product with the inputs of all steps is then an ordinary contraction, and
+ * scan.c gets the steps. */
 #include "plan/plan.h"
 
 #include <string.h>
 
 #include "print/print.h"
 
-#define DEEP 8 /* products in a sum from which on it is worth a kernel of its own */
+#define DEEP 8 /* a sum of this many products is worth a kernel of its own */
 
 bool plan_reads_written(const struct loops *loops, int32_t node, int first, int last)
 {
@@ -74,7 +75,8 @@ bool plan_is_product(const struct loops *loops, int32_t value)
     return products_of(loops, value).n > 0;
 }
 
-/* Of several products in one statement all but one become statements of their own: solvers compute one. */
+/* Of several products in one statement, all but one become statements of their own, because solvers compute one
+ * product. */
 static struct loops *part_products(const struct loops *from)
 {
     struct loops *loops = loops_copy_with(from->arena, from, 0, NULL);
@@ -103,7 +105,7 @@ static bool is_last(const struct loops *loops, int32_t index, const struct loops
 struct ends {
     const struct loops *l;
     int first, last;
-    bool all; /* that is read of what the statements write is of their last step */
+    bool all; /* all reads of what the statements write are of their last step */
 };
 
 static void see_end(void *user, int32_t node)
@@ -123,8 +125,8 @@ static void see_end(void *user, int32_t node)
     }
 }
 
-/* Statements from `last` on that take nothing but the last step of statements first .. last - 1, such as an LSTM's
- * last state, run behind them: how many. */
+/* The number of statements from `last` on that read only the last step of statements first .. last - 1, such as an
+ * LSTM's last state. They run behind them. */
 static int followers(const struct loops *loops, int first, int last)
 {
     int n = 0;
@@ -139,8 +141,8 @@ static int followers(const struct loops *loops, int first, int last)
     return n;
 }
 
-/* How many statements from `first` on are a part: a product, the steps of a recurrence, or others up to one of these.
- */
+/* The number of statements from `first` on that form a part: a product, the steps of a recurrence, or other statements
+ * up to the next of these. */
 static int part_length(const struct loops *loops, int first)
 {
     int n = groups_scan(loops, first);
@@ -152,7 +154,7 @@ static int part_length(const struct loops *loops, int first)
     return n;
 }
 
-/* Is one of several statements, none of which has several results, a product? */
+/* Is one of several statements a product, and has none of them several results? */
 static bool has_products(const struct loops *loops)
 {
     bool product = false;
@@ -163,7 +165,7 @@ static bool has_products(const struct loops *loops)
     return product && loops->stmts.n > 1;
 }
 
-/* Temporaries that one part hands another lie in memory. */
+/* Temporaries that one part passes to another are stored in memory. */
 static void share_temps(struct plan *p, struct loops *loops)
 {
     for (int first = 0, n; first < loops->stmts.n; first += n) {
@@ -179,7 +181,7 @@ static void share_temps(struct plan *p, struct loops *loops)
     }
 }
 
-/* Statements first .. first + n - 1 as loops of their own: what other parts write is an input. */
+/* Statements first .. first + n - 1 as loops of their own; what other parts write is an input. */
 static struct loops *part_of(const struct rewrite_part *all, int first, int n)
 {
     struct loops *part = rewrite_part(all, first, n);

@@ -1,5 +1,5 @@
-/* Moves vanish: a reader of `y` where `y[L] = x[f(L)]` reads x at f of its own indices instead. A slice, a transpose, a
- * broadcast, a reshape or a channel shuffle then costs nothing but an index, which digits keep affine. */
+/* Forwards views: where `y[L] = x[f(L)]`, a reader of y reads x at f of its own indices instead. A slice, a transpose,
+ * a broadcast, a reshape or a channel shuffle then is only an index, and mixed-radix splits keep it affine. */
 #include "plan/plan.h"
 
 struct composing {
@@ -11,8 +11,8 @@ struct composing {
     bool failed;
 };
 
-/* Can a read outside of y be told from the same read of x? Either the index passes through unchanged, or it is moved by
- * a constant so that all that is outside of y is outside of x and both have the same value there. */
+/* Can a read outside of y be expressed as a read of x? The index must pass through unchanged, or move by a constant
+ * such that everything outside of y is outside of x, with the same value there. */
 static bool outside_survives(const struct composing *c, const struct ex *read, const struct loops *to,
                              const int32_t *index, int32_t outside)
 {
@@ -41,8 +41,8 @@ static bool outside_survives(const struct composing *c, const struct ex *read, c
     return numbers && a == b;
 }
 
-/* The index variables of an index that is written as digits, 6*A+2*B+C, lowest first. False: it is nothing of the kind,
- * or does not run over all of `size`. A plain index variable is one digit. */
+/* The index variables of an index that is written in mixed radix, 6*A+2*B+C, lowest first. False: it has another form,
+ * or does not cover all of `size`. A plain variable is one digit. */
 static bool radix_of(const struct loops *loops, int32_t index, int64_t size, struct affine *out)
 {
     if (!ex_affine(loops, index, out) || out->c) return false;
@@ -119,7 +119,7 @@ static int count_non_affine(const struct loops *loops)
     return n;
 }
 
-/* Is every index made of digits of its own, so that the index variables follow from the indices? */
+/* Does every index consist of digits of its own, so that the index variables follow from the indices? */
 static bool invertible_write(const struct loops *loops, const struct loops_stmt *s)
 {
     uint64_t seen = 0;
@@ -162,8 +162,8 @@ const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t
     return to;
 }
 
-/* Is the move in the program of its reader, or prepared? Otherwise what it reads would be saved for backward instead of
- * what it writes: not if that is more. */
+/* Is the view in its reader's program, or in `prepare`? Otherwise its input would be saved for backward instead of its
+ * result, which must not take more memory. */
 static bool source_at_hand(struct plan *p, const struct unit *u, const struct unit *move)
 {
     if (move->program == u->program || move->program == PROGRAM_PREPARE) return true;
@@ -195,7 +195,7 @@ static void compose_unit(struct plan *p, struct unit *u)
     }
 }
 
-/* Units that nobody reads go, last first, so that chains go as a whole. */
+/* Removes units without readers, last first, so that whole chains disappear. */
 static void drop_unread(struct plan *p)
 {
     plan_count(p);

@@ -1,6 +1,7 @@
-/* Maps go up: a unit that computes one element from one element of t (and others) becomes an epilogue statement of the
- * unit that makes t, if that is the last of its operands to be made and nobody else reads t. What is left goes down: a
- * Map whose only reader is a reduction that reads each element once is computed there. */
+/* Fuses element-wise units. A unit that computes one element from one element of t (and others) becomes an epilogue of
+ * the unit that computes t, if t is the last of its operands to be computed and has no other reader. Otherwise, an
+ * element-wise unit whose only reader is a reduction that reads each element once is computed inside of the reduction.
+ */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -81,13 +82,13 @@ static const struct loops_stmt *writer_of(const struct loops *loops, int tensor)
     return found;
 }
 
-/* Does the statement write all of the tensor? Of a Concat's parts none does. */
+/* Does the statement write the whole tensor? A part of a Concat does not. */
 static bool writes_all(const struct loops *loops, const struct loops_stmt *s, int tensor)
 {
     return ivars_points(loops, stmt_ivars(loops, s)) == loops_elements(&loops->tensors.at[tensor]);
 }
 
-/* u behind `into`, through tensor t of u. The index variables of u become what `into` writes t by. */
+/* Appends u to `into`, through tensor t of u. The index variables of u become the indices at which `into` writes t. */
 static const struct loops *append(struct plan *p, const struct unit *into, const struct unit *u, int t, int32_t index,
                                   bool keep)
 {
@@ -116,13 +117,13 @@ const char *plan_join_labels(struct plan *p, const char *a, const char *b)
     return arena_printf(p->arena, "%.*s + %s", (int)(same ? na - nb : na), a, b);
 }
 
-/* Where a tensor is complete: the place of the unit that writes it, or of the last of those that write its parts. */
+/* The place where a tensor is complete: that of its writer, or of the last writer of its parts. */
 static int place_of(struct plan *p, const struct sol_tensor *t, const int *place)
 {
     return MAX(place[t->id], place[plan_allocation(p, t)->root->id]);
 }
 
-/* Which input of u is made last? Its unit's place, -1 if none is made. */
+/* Which input of u is computed last? Returns the place of its unit, -1 if no unit computes it. */
 static int last_operand(struct plan *p, const struct unit *u, const int *place, int *out_tensor)
 {
     int last = -1;
@@ -188,7 +189,7 @@ static int count_reading_stmts(const struct loops *loops, int tensor)
     return n;
 }
 
-/* Computes the Map that makes tensor t of u inside u, where t is read once for each of its elements. */
+/* Computes the element-wise unit that makes tensor t inside of u, which reads each element of t once. */
 static const struct loops *inline_map(struct plan *p, const struct unit *u, int t, const struct unit *map)
 {
     const struct loops *from = u->loops, *m = map->loops;
@@ -208,7 +209,7 @@ static const struct loops *inline_map(struct plan *p, const struct unit *u, int 
     for (int32_t k = 1; k < from->ex.n; k++)
         if (from->ex.at[k].kind == EX_RED && rewrite_reads(from, k, t)) loops_over |= from->ex.at[k].u.bound;
     if (seen != loops_over || m->tensors.at[m->stmts.at[0].out[0]].dtype != from->tensors.at[t].dtype) return NULL;
-    /* one type throughout: a rounding in between would be lost */
+    /* one data type throughout, because a rounding in between would be lost */
     for (int i = 0; i < m->tensors.n; i++)
         if (m->tensors.at[i].role == LOOPS_INPUT && m->tensors.at[i].dtype != from->tensors.at[t].dtype) return NULL;
     if (from->tensors.at[from->stmts.at[reader].out[0]].dtype != from->tensors.at[t].dtype) return NULL;
@@ -270,7 +271,8 @@ static bool is_needed(const struct loops *loops, const struct loops_stmt *s)
     return false;
 }
 
-/* Of the extreme and its position only the first is wanted (a pooling whose indices nobody reads): no search for it. */
+/* If only the extreme is wanted and not its position (a pooling whose indices have no reader), no position is searched.
+ */
 static bool drop_position(struct loops *loops, struct loops_stmt *s)
 {
     const struct ex e = loops->ex.at[s->value];
@@ -281,7 +283,8 @@ static bool drop_position(struct loops *loops, struct loops_stmt *s)
     return true;
 }
 
-/* Statements that compute what nobody reads go (the last state of a recurrence whose results are wanted). */
+/* Removes statements whose results have no reader (the last state of a recurrence of which only the outputs are
+ * wanted). */
 static void drop_statements(struct unit *u, struct loops *loops)
 {
     bool any = false;
@@ -299,7 +302,7 @@ static void drop_statements(struct unit *u, struct loops *loops)
     if (!u->dead) unit_loops(u, any ? rewrite_sweep(loops) : loops);
 }
 
-/* What a unit writes and only its own epilogue reads stays in registers. */
+/* A tensor that only the unit's own epilogue reads stays in registers. */
 static void drop_stores(struct plan *p)
 {
     plan_count(p);

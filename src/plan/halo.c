@@ -6,8 +6,8 @@ static int64_t padded(const struct allocation *s, int d)
     return s->memory.halo_low[d] + s->t->dim[d].size + s->memory.halo_high[d];
 }
 
-/* Zeroes what lies outside in the dimensions from place i of the order on; `base` is the C text of an element offset.
- */
+/* Zeroes the elements outside, in the dimensions from place i of the order on. `base` is the C text of an element
+ * offset. */
 static void zero_from(struct text *out, const struct allocation *s, int i, const char *base, int bytes)
 {
     int inner = i;

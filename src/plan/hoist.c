@@ -1,10 +1,9 @@
-/* A reduction over data inside a statement that does not depend on all the index variables around it is computed once,
- * as a unit of its own: in `d[N Q] = [x[N Q]==y[N]] * dy[N] / sum[K] [x[N K]==y[N]]` the sum would be done anew for
- * every Q.
- */
+/* Loop-invariant code motion for reductions. A reduction that does not depend on all index variables around it is
+ * computed once, as a unit of its own. In `d[N Q] = [x[N Q]==y[N]] * dy[N] / sum[K] [x[N K]==y[N]]` the sum would
+ * otherwise be repeated for every Q. */
 #include "plan/plan.h"
 
-#define WORTH 4 /* elements of a reduction from which on a step of its own costs less */
+#define WORTH 4 /* a reduction of this many elements is worth a step of its own */
 
 struct hoist {
     const struct loops *l;
@@ -16,7 +15,7 @@ struct check {
     bool data, safe;
 };
 
-/* What is computed outside of its guards must not read beyond a tensor, nor divide by 0. */
+/* A reduction that is moved out of its guards must not read beyond a tensor or divide by 0. */
 static void check_node(void *user, int32_t node)
 {
     struct check *c = user;
@@ -58,7 +57,7 @@ static void find(struct hoist *h, int32_t node, uint64_t scope)
     if (!list || e.kind == EX_READ) find(h, e.b, scope);
 }
 
-/* What holds the value of a reduction in this statement. */
+/* The tensor with the value of a reduction in this statement. */
 static bool type_of(const struct loops *loops, const struct loops_stmt *s, int32_t node, enum sol_dtype *out)
 {
     const bool whole = ex_is_int(loops, node);
@@ -66,7 +65,7 @@ static bool type_of(const struct loops *loops, const struct loops_stmt *s, int32
     return whole || dtype_def(*out)->is_float;
 }
 
-/* The list of the index variables in `set`, and their sizes. */
+/* The list of the index variables in `set`, with their sizes. */
 static int32_t index_of(struct loops *loops, uint64_t set, int64_t *out_shape, int *out_n)
 {
     int32_t index[SOL_MAX_DIMS];
@@ -79,7 +78,7 @@ static int32_t index_of(struct loops *loops, uint64_t set, int64_t *out_shape, i
     return *out_n ? ex_list(loops, *out_n, index) : 0;
 }
 
-/* Returns `reduced[index variables] = reduction`, and in `l` the read that stands for it. */
+/* Returns the statement `reduced[variables] = reduction`, and in `l` the read that replaces the reduction. */
 static const struct loops *move_out(struct plan *p, struct loops *loops, const char *label, int32_t node,
                                     enum sol_dtype type, int32_t *out_read)
 {

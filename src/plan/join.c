@@ -1,12 +1,12 @@
-/* One source from several kernels' (bands, recurrences): what they begin with in common is kept once, their own names
- * get the stage's number, and KERNEL_i of stage s becomes the static function stage<s>_<i>. */
+/* Joins the sources of several kernels (bands, recurrences) to one. Their common beginning is kept once, their own
+ * names get the stage's number, and KERNEL_i of stage s becomes the static function stage<s>_<i>. */
 #include <ctype.h>
 #include <string.h>
 
 #include "plan/band.h"
 
-/* Whole declarations only: up to a line behind which no bracket is open and that ends one. Comments do not count, and
- * equal stages are two functions all the same. */
+/* Only whole declarations are common: up to the end of a line behind which no bracket is open. Comments do not count,
+ * and equal stages remain two functions. */
 size_t join_common(const char *a, const char *b)
 {
     const char *kernel = strstr(a, "void KERNEL");
@@ -23,7 +23,8 @@ size_t join_common(const char *a, const char *b)
     return safe;
 }
 
-/* The name that a line at the outermost level declares: the word before its first bracket, attributes apart. */
+/* The name that a line at the outermost level declares: the word in front of its first bracket, not counting
+ * attributes. */
 static char *declared(struct arena *a, const char *line)
 {
     static const char *const begins[] = {"static", "__attribute__", "void KERNEL", "typedef", "#define"};

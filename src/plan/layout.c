@@ -1,10 +1,11 @@
-/* Where tensors lie: channels-last where there are channels and pixels, otherwise row-major; physical zero halos where
- * a window reads over the edge; reorders where a tensor of the user, row-major, is not what the kernels want. */
+/* Decides where tensors lie: channels-last where there are channels and pixels, otherwise row-major; zero-filled halos
+ * in memory where a window reads over the edge; reorders where a row-major tensor of the user does not suit the
+ * kernels. */
 #include "plan/plan.h"
 
 #define HALO_PIXELS 3
 
-/* The order the purposes ask for: everything but channels, then channels. Identity if there are no pixels. */
+/* The order that the purposes ask for: channels last. Identity if there are no pixels. */
 static bool natural_order(const char *purpose, int ndim, int8_t *order)
 {
     bool channel = false, pixel = false;
@@ -20,7 +21,7 @@ static bool natural_order(const char *purpose, int ndim, int8_t *order)
     return channel && pixel;
 }
 
-/* Do two orders give the same memory? Dimensions of size 1 do not count. */
+/* Do two orders give the same memory? Dimensions of size 1 do not matter. */
 static bool same_order(const struct sol_tensor *t, const int8_t *a, const int8_t *b)
 {
     int i = 0, k = 0;
@@ -37,7 +38,7 @@ static void row_major(int8_t *order, int ndim)
     for (int d = 0; d < ndim; d++) order[d] = (int8_t)d;
 }
 
-/* -- reorders. They are found with the units as they are, and put in at the end, all at once. */
+/* -- reorders. They are found while the units stay as they are, and inserted at the end, all at once. */
 
 struct reorder {
     struct unit *unit;
@@ -52,7 +53,7 @@ struct reorders {
     VECTOR(struct reorder) found;
 };
 
-/* Operands of a unit that are tensors of the graph: counts them, or notes the unit's place. */
+/* Counts the operands of a unit that are tensors of the graph, or notes the unit's place for each. */
 static void each_operand(struct reorders *r, int place, bool note)
 {
     const struct unit *u = r->p->units.at[place];
@@ -103,7 +104,7 @@ static void copy_unit(struct reorders *r, int at, bool behind, enum program prog
     PUSH(p->arena, r->found, found);
 }
 
-/* Every unit of a program that has `old` as an operand in `role` takes `with` instead. Returns how many; the places of
+/* Replaces operand `old` in `role` by `with` in all units of a program. Returns the number of units, and the places of
  * the first and the last. */
 static int retarget(struct reorders *r, enum program program, const struct sol_tensor *old, struct sol_tensor *with,
                     int role, int out_place[2])
@@ -123,7 +124,7 @@ static int retarget(struct reorders *r, enum program program, const struct sol_t
     return n;
 }
 
-/* The purposes that the readers of a tensor of the user give its dimensions. */
+/* The purposes that the readers of a user's tensor give its dimensions. */
 static bool purposes_from_readers(const struct sol_tensor *t, char *purpose)
 {
     for (int k = 0; k < t->readers.n; k++) {
@@ -158,7 +159,7 @@ static struct sol_tensor *twin(struct plan *p, const struct sol_tensor *t, const
     return n;
 }
 
-/* The units of a program that read t, which lies in the user's memory, read a reordered copy of it. */
+/* Lets the units of a program that read t, which lies in the user's memory, read a reordered copy. */
 static void reorder_for(struct reorders *r, enum program program, struct sol_tensor *t, const char *purpose)
 {
     struct sol_tensor *n = twin(r->p, t, purpose, "inner");
@@ -167,8 +168,8 @@ static void reorder_for(struct reorders *r, enum program program, struct sol_ten
     copy_unit(r, place[0], false, program, n, t, r->p->units.at[place[0]]->layer);
 }
 
-/* A network's input that windows or contractions read goes through one reorder. Backward reorders it again: that takes
- * less memory than saving the copy, and little time. */
+/* Reorders a network's input once if windows or contractions read it. Backward reorders it again, which takes less
+ * memory than saving the copy, and little time. */
 static void reorder_inputs(struct reorders *r)
 {
     struct plan *p = r->p;
@@ -202,12 +203,12 @@ static void reorder_outputs(struct reorders *r)
         retarget(r, program, t, n, LOOPS_INPUT, place);
         if (!retarget(r, program, t, n, LOOPS_OUTPUT, place)) continue;
         plan_allocation(p, n)->program = program;
-        /* behind the last that writes it: from there on its memory is free, once it was copied */
+        /* behind its last writer: once it is copied, its memory is free */
         copy_unit(r, place[1] + 1, true, program, t, n, writer->layer);
     }
 }
 
-/* Between two units come those that belong behind the first, then those in front of the second. */
+/* Between two units, those that belong behind the first come before those in front of the second. */
 static void put_reorders(struct reorders *r)
 {
     struct plan *p = r->p;
@@ -217,7 +218,7 @@ static void put_reorders(struct reorders *r)
     for (int i = 0; i < r->found.n; i++) count[r->found.at[i].at + 1]++;
     for (int i = 0; i <= r->nunits; i++) count[i + 1] += count[i];
     int *front = arena_memdup(p->arena, count, (size_t)(r->nunits + 2) * sizeof *count);
-    for (int i = r->found.n - 1; i >= 0; i--) { /* of those behind one unit the last found is the closest */
+    for (int i = r->found.n - 1; i >= 0; i--) { /* of those behind one unit, the last found is the closest */
         const struct reorder *o = &r->found.at[i];
         if (o->behind) units[o->at + front[o->at]++] = o->unit;
     }
@@ -256,7 +257,8 @@ static void halo_of_read(void *user, int32_t node)
         high[d] = MAX(high[d] - (t->shape[d] - 1), 0);
         if ((low[d] || high[d]) && plan_allocation(h->p, t->user)->alias_at[d]) return;
         if (low[d] > HALO_PIXELS || high[d] > HALO_PIXELS) return;
-        if (t->shape[d] == 1) low[d] = high[d] = 0; /* the index of one element is written as 0, without a test */
+        if (t->shape[d] == 1)
+            low[d] = high[d] = 0; /* the index of a dimension of one element is written as 0, without a test */
         if ((low[d] || high[d]) && t->shape[d] != root->t->dim[d].size) return;
     }
     for (d = 0; d < t->ndim; d++) {
@@ -328,7 +330,7 @@ void plan_place(struct allocation *s)
         natural_order(purpose, s->t->ndim, s->order);
     s->memory.constant = plan_prepared(s) || s->t->role == TENSOR_PARAM || s->t->role == TENSOR_CONST;
     lay_out(s);
-    /* memory of the user may begin anywhere that its type allows */
+    /* the user's memory has only its type's alignment */
     bool ours = s->t->role == TENSOR_VALUE && !s->output;
     int bytes = dtype_def(s->t->dtype)->bytes;
     s->memory.align = ours ? alignment(s->origin * bytes) : bytes;

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Every output gets a tensor of its own that a layer of its program writes: not an input, not the same one twice, and a
- * gradient nothing that forward computes. */
+/* Gives every output a tensor of its own that a layer of its program writes: not an input, not the same tensor twice,
+ * and for a gradient no tensor that forward computes. */
 static sol_status own_outputs(struct sol_graph *g)
 {
     bool *seen = NEW_ARRAY(g->arena, bool, g->ntensors + 1);
@@ -49,7 +49,7 @@ sol_status plan_make(struct sol_graph *g, struct arena *a, const struct target *
 
 static const struct limit {
     const char *memory, *text, *fast; /* fast: with precision=fast */
-    double once; /* balanced: a byte takes up to 2 ns to come and to be written, which is to pay within 100 runs */
+    double once; /* balanced: loading and writing a byte takes up to 2 ns, which should pay off within 100 runs */
 } limits[] = {{"fast", "", ", precision=fast", 0},
               {"balanced", ", memory=balanced", ", memory=balanced, precision=fast", 0.02},
               {"small", ", memory=small", ", memory=small, precision=fast", INFINITY}};
@@ -80,7 +80,7 @@ const char *plan_limits(struct sol_ctx *ctx, const struct target *t)
 
 /* -- plans */
 
-/* The helpers of all kernels are looked up in one table. */
+/* All kernels share one table of helpers. */
 static const struct target *with_helpers(struct arena *a, const struct target *t)
 {
     struct target *own = arena_memdup(a, t, sizeof *t);

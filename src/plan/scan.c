@@ -1,12 +1,13 @@
-/* Recurrences: the steps of a unit that scans along an index variable become calls of kernels, one after the other.
+/* Recurrences: the steps of a unit that scans along an index variable become consecutive calls of kernels.
  *
  *   a[T N G H] = g[T N G H] + sum[K] y[T-1 N K]:h0[N K] * u[G*#H+H K]      a stage: a contraction of one step
  *   s[T N H] = ..; y[T N H] = ..                                          a stage: element by element
  *
- * A stage is statements cut along the index variable (slice.c): a cluster of its own, for which any solver prints a
- * kernel. What another step wrote is an operand as any other. Steps at the borders, where a read leaves its tensor, are
- * cut apart from those between, so that all is affine. What only the steps see lies in scratch memory, one step of it.
- * A index variable that no step mixes, such as the batch, is cut into blocks, which are the tasks. */
+ * A stage is statements sliced along the index variable (slice.c): a cluster of its own, for which any solver emits a
+ * kernel. What another step wrote is an ordinary operand. Steps at the borders, where a read leaves its tensor, are
+ * separated from those in between, so that all indices are affine. A tensor that only the steps see lies in scratch
+ * memory, with room for one step. An index variable whose values are independent in all steps, such as the batch, is
+ * split into blocks, which are the tasks. */
 #include "plan/scan.h"
 
 #include <string.h>
@@ -18,7 +19,7 @@
 
 /* -- what the steps are */
 
-/* The dimension in which a statement writes the step's place; -1: none. */
+/* The dimension in which a statement writes the step's index; -1: none. */
 static int step_dim(const struct loops *loops, const struct loops_stmt *s)
 {
     int d = 0;
@@ -122,7 +123,8 @@ static int32_t phase_read(void *user, struct loops *to, const struct ex *read, c
     return ex_read(to, place_tensor(r->s, to, read->tensor, f.c), ex_list(to, nindex, index), outside);
 }
 
-/* Statements first .. last - 1, for n steps from `from` on; the index variable counts from there, or is gone. */
+/* Slices statements first .. last - 1 for n steps from `from` on. The index variable then counts from there, or is
+ * gone. */
 static struct loops *phase_loops(struct scan *s, int64_t from, int64_t n, int first, int last)
 {
     struct loops *to = loops_create(s->p->arena, s->l->name);
@@ -149,7 +151,7 @@ static struct loops *phase_loops(struct scan *s, int64_t from, int64_t n, int fi
     return to;
 }
 
-/* Statements first .. last - 1 of a phase: what they write is a temporary if nobody else reads it. */
+/* Statements first .. last - 1 of a phase. What they write is a temporary if nothing else reads it. */
 static struct loops *stage_loops(struct scan *s, const struct loops *phase, int first, int last)
 {
     struct loops *to = loops_copy_with(s->p->arena, phase, last - first, &phase->stmts.at[first]);
@@ -166,7 +168,7 @@ static struct loops *stage_loops(struct scan *s, const struct loops *phase, int 
     return rewrite_sweep(to);
 }
 
-/* Where a tensor lies that is in scratch memory: the steps' dimension has no room, since the pointer knows the step. */
+/* The memory of a tensor in scratch. The steps' dimension has no extent, because the pointer already names the step. */
 static void place_scratch(struct scan *s, int tensor)
 {
     const struct loops_tensor *t = &s->l->tensors.at[tensor];
@@ -204,7 +206,7 @@ static int ivar_named(const struct loops *loops, const char *name)
     return -1;
 }
 
-/* Cuts a stage: a block of the batch, then a step. False: it cannot be cut. */
+/* Slices a stage: one block of the batch, then one step. False: it cannot be sliced. */
 static bool cut(struct scan *s, struct scan_stage *st, const struct loops *loops, bool steps)
 {
     struct arena *a = s->p->arena;
@@ -229,7 +231,7 @@ static bool cut(struct scan *s, struct scan_stage *st, const struct loops *loops
 
 /* -- phases */
 
-/* n steps from `from` on, or what follows them. *out_ok false: they cannot be cut. */
+/* n steps from `from` on, or the statements behind them. *out_ok false: they cannot be sliced. */
 static sol_status add_phase(struct scan *s, int64_t from, int64_t n, bool follows, bool *out_ok)
 {
     const int first = follows ? s->nstep : 0, all = (follows ? s->l->stmts.n : s->nstep) - first;
@@ -250,7 +252,7 @@ static sol_status add_phase(struct scan *s, int64_t from, int64_t n, bool follow
     return SOL_OK;
 }
 
-/* All phases, with so many steps at the lower and at the upper end apart. */
+/* All phases, with the given numbers of steps at the lower and at the upper end separated. */
 static sol_status add_phases(struct scan *s, int64_t low, int64_t high, bool *out_ok)
 {
     s->nphase = 0;
@@ -280,7 +282,7 @@ static sol_status cut_steps(struct scan *s, bool *out_ok)
     return SOL_OK;
 }
 
-/* The index variable whose points do not see each other, of the most: -1: there is none. */
+/* The largest index variable whose values are independent of each other; -1: there is none. */
 static int find_batch(const struct scan *s)
 {
     const uint64_t shared = groups_shared(s->l, 0, s->l->stmts.n - 1);
@@ -290,7 +292,7 @@ static int find_batch(const struct scan *s)
     return best;
 }
 
-/* Tasks for as many cores as there are, if that pays. */
+/* Splits the work into tasks for the cores, if that pays. */
 static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
 {
     struct scan best;

@@ -4,20 +4,20 @@
 
 #include "plan/band.h"
 
-/* What a tensor of a stage is: one of the unit's, `shift` steps away from the step that runs. */
+/* What a tensor of a stage is: a tensor of the unit, `shift` steps away from the current step. */
 struct scan_place {
     int tensor;
     int64_t shift;
 };
 struct scan_stage {
     const struct loops *sub;     /* of one step and one block; tensors[].user: its struct scan_place */
-    struct slice_operand *op[2]; /* by tensor, along the steps and along the blocks; NULL: not cut there */
+    struct slice_operand *op[2]; /* by tensor, along the steps and along the blocks; NULL: not sliced there */
     const struct memory *whole;  /* by tensor, before it was cut */
     struct memory *memory;
     const struct choice *choice;
     int number; /* of the function; equal kernels share one */
 };
-/* Steps from .. from + n - 1, of which each is the same stages. */
+/* Steps from .. from + n - 1, which all have the same stages. */
 struct scan_phase {
     int64_t from, n;
     int nstage;
@@ -25,7 +25,7 @@ struct scan_phase {
 };
 /* By tensor of the unit: what the steps write. */
 struct scan_own {
-    int dim;      /* that counts the steps; -1: the steps do not write it */
+    int dim;      /* the dimension that counts the steps; -1: the steps do not write it */
     bool carried; /* another step reads it, or what follows the last one */
     bool scratch; /* it lies in scratch memory, `rows` steps of it */
     int64_t rows, row_bytes, offset;
@@ -35,20 +35,20 @@ struct scan_own {
 struct scan {
     struct plan *p;
     struct unit *u;
-    const struct loops *l; /* the unit's: statements of the steps, then what follows the last */
+    const struct loops *l; /* the unit's loops: the statements of the steps, then those behind the last step */
     int nstep;             /* statements of the steps */
-    int ivar, by;          /* that they scan along, and whether up (1) or down (-1) */
+    int ivar, by;          /* the scan variable, and its direction: up (1) or down (-1) */
     int64_t steps;
     int *cluster; /* by statement */
     struct scan_own *own;
     int batch; /* index variable whose blocks are tasks, -1: none */
     int64_t blocks, block;
-    int nphase; /* in the order in which they run; the last: what follows */
+    int nphase; /* in the order in which they run; the last one: the statements behind the steps */
     struct scan_phase phase[2 * SCAN_MAX_BORDER + 2];
     double cost;
 };
 
-/* scan_print.c: turns the unit into a call of the stages. *out_done false: one of them cannot be a part of it. */
+/* scan_print.c: replaces the unit by calls of the stages. *out_done false: a stage cannot be part of it. */
 sol_status scan_print(struct scan *s, bool *out_done);
 
 #endif

@@ -1,5 +1,5 @@
 /* The kernel of a recurrence: the kernels of its stages as static functions, and one function that calls them step by
- * step, with pointers to what the step reads and writes. */
+ * step with pointers to the step's operands. */
 #include "plan/scan.h"
 
 #include <string.h>
@@ -7,12 +7,12 @@
 struct printing {
     struct scan *s;
     struct text *out;
-    struct loops *merged; /* the unit's, and a tensor for each packed form of an operand */
+    struct loops *merged; /* the unit's loops, with a tensor for each packed form of an operand */
     struct kernel k;
     int *operand; /* by tensor of merged */
     int nfunction;
     const struct choice *function[LOOPS_MAX_IVARS];
-    int64_t works; /* where work buffers begin in the scratch memory, behind what the stages take there */
+    int64_t works; /* where work buffers begin in scratch memory, behind the stages' own */
 };
 
 static const struct scan_place *place_of(const struct scan_stage *st, int tensor)
@@ -41,7 +41,7 @@ static const char *pack_text(struct arena *a, const struct loops *loops)
     return t.at;
 }
 
-/* The tensor of `merged` that is this one, packed; -1: there is none yet. */
+/* The tensor of `merged` for this one, packed; -1: there is none yet. */
 static int packed_tensor(const struct printing *pr, const struct scan_stage *st, const struct kernel_pack *pack)
 {
     const struct sol_tensor *source = pr->s->l->tensors.at[place_of(st, pack->tensor)->tensor].user;
@@ -53,7 +53,7 @@ static int packed_tensor(const struct printing *pr, const struct scan_stage *st,
     return -1;
 }
 
-/* False: too many, or something that changes from step to step would be packed. */
+/* Returns false if there are too many packs, or if one packs a tensor that changes from step to step. */
 static bool collect_packs(struct printing *pr, const struct scan_stage *st)
 {
     for (int i = 0; i < st->choice->kernel.npack; i++) {
@@ -95,7 +95,7 @@ static void number_operands(struct printing *pr)
     for (int t = 0; t < pr->merged->tensors.n; t++) pr->operand[t] = is_operand(pr->merged, t) ? n++ : -1;
 }
 
-/* Scratch memory of a worker: what the kernels take there, their work buffers, then steps of what only steps see. */
+/* The scratch memory of a worker: that of the kernels, their work buffers, then the tensors that only steps see. */
 static void place_scratch(struct printing *pr)
 {
     int64_t at = 0, works = 0;
@@ -128,7 +128,7 @@ static void put_functions(struct printing *pr)
 
 /* -- the driver */
 
-/* Adds where the operand is in block `block` or at step `step`. */
+/* Adds the offset of the operand in block `block` or at step `step`. */
 static void put_move(struct printing *pr, const struct scan_stage *st, int t, int k, const char *counter, int64_t from)
 {
     const struct slice_operand *op = st->op[k] ? &st->op[k][t] : NULL;

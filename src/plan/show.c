@@ -1,5 +1,5 @@
-/* A plan as text (sol-opt --plan): what each phase made, for people and for tests that compare it. Costs are left out:
- * they are not decisions. */
+/* Prints a plan as text (sol-opt --plan): the result of each phase, for people and for tests that compare it. Costs are
+ * left out, because they are not decisions. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static void show_shape(struct text *out, const struct sol_tensor *t)
 
 /* -- units */
 
-/* Without its first line, which is a layer's kind, and the tensors of the graph, which stand above. */
+/* Leaves out the first line, a layer's kind, and the tensors of the graph, which are listed above. */
 static void show_loops(struct text *out, const struct loops *loops)
 {
     struct text t = text_new(out->arena);
@@ -108,7 +108,7 @@ static void show_store(const struct plan *p, const struct allocation *s, struct 
     text_put(out, "\n");
 }
 
-/* -- chains: what was weighed, and which way was taken */
+/* -- chains: the candidates, and the one that was taken */
 
 static void show_chain(const struct plan_chain *c, struct text *out)
 {

@@ -1,7 +1,5 @@
-/* One step of a loop as loops of its own: an index variable is set to a number, and what that number was goes into the
- * pointers of the operands. A row of a convolution, or some of its channels, is then a cluster like any other, for any
- * solver.
- */
+/* One step of a loop as loops of its own. An index variable is set to a number, and that number goes into the operands'
+ * pointers. A row of a convolution, or a block of its channels, is then a cluster like any other, for any solver. */
 #include "plan/band.h"
 
 struct scan {
@@ -13,7 +11,7 @@ struct scan {
     bool failed;
 };
 
-/* The index without the index variable, and the index variable's coefficient. */
+/* The index without the variable, and the variable's coefficient. */
 static bool take_ivar(const struct loops *loops, int32_t node, int ivar, struct affine *out_rest, int64_t *out_coef)
 {
     *out_coef = 0;
