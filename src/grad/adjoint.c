@@ -1,11 +1,11 @@
-/* One layer: reverse mode over its statements. Each place that reads a tensor gives a term; the terms of a tensor
- * together are its gradient, which the statements before it then start from. */
+/* The gradient of one layer: reverse mode over its statements. Each place that reads a tensor gives a term. The terms
+ * of a tensor together are its gradient, from which the statements before it continue. */
 #include <math.h>
 #include <string.h>
 
 #include "grad/grad.h"
 
-/* Where in a statement we are: the index variables that run, and what must hold. */
+/* The place in a statement: the index variables that run there, and the conditions that hold. */
 struct site {
     uint64_t ctx;
     int nguard;
@@ -51,7 +51,7 @@ static int32_t read_at(struct loops *w, int tensor, int32_t index)
     return ex_read(w, tensor, list_of(w, index), 0);
 }
 
-/* A copy of the nodes in which the index variables of `bound` are fresh ones, which are added to *out_fresh. */
+/* Copies the nodes. The index variables of `bound` get fresh copies, which are added to *out_fresh. */
 struct renaming {
     int32_t map[LOOPS_MAX_IVARS];
     uint64_t fresh;
@@ -127,7 +127,7 @@ static int32_t position(struct loops *w, const int32_t *map, uint64_t bound)
     return p;
 }
 
-/* How many elements the reduction has: a number, or a sum where a guard says. */
+/* The number of elements of the reduction: a constant, or a sum where a guard decides. */
 static int32_t population(struct adjoint *a, const struct ex *e)
 {
     struct renaming r;
@@ -164,8 +164,9 @@ static void go_extreme(struct adjoint *a, const struct site *s, const struct ex 
     go(a, &in, body, chain(w, ex_binary(w, EX_DIV, adj, ties), ex_test(w, ex_cmp(w, CMP_EQ, body, own))));
 }
 
-/* Times all the others: the product of what is not 0, divided by the element; where there is one 0, it alone gets
- * something. Both reductions are the same for all elements. */
+/* The derivative of a product: the product of all other elements. It is the product of all nonzero elements divided by
+ * the element; if exactly one element is 0, only that one has a nonzero derivative. Both reductions are the same for
+ * all elements. */
 static void go_product(struct adjoint *a, const struct site *s, const struct ex *e, int32_t body, int32_t adj)
 {
     struct loops *w = a->w;
@@ -212,7 +213,7 @@ static void go_reduction(struct adjoint *a, const struct site *s, int32_t node, 
         go(a, &in, body, adj);
         return;
     }
-    case RED_SOFTSUM: { /* the maximum is a shift, which does not matter: only the sum's gradient counts */
+    case RED_SOFTSUM: { /* the maximum is only a shift and has no gradient of its own: only the sum's counts */
         int32_t lowest = ex_real(w, -INFINITY), nothing = ex_test(w, ex_cmp(w, CMP_EQ, s->own, lowest));
         int32_t shift = call2(w, "where", 3, nothing, ex_real(w, 0), s->own); /* of nothing but -inf */
         go(a, &in, body, chain(w, adj2, call2(w, "exp", 1, ex_binary(w, EX_SUB, body, shift), 0, 0)));
@@ -243,7 +244,7 @@ static void contribute(struct adjoint *a, const struct site *s, const struct ex 
     PUSH(a->w->arena, a->terms, t);
 }
 
-/* Does the read leave its tensor, so that the value outside is read instead? */
+/* Can the read leave its tensor, so that the value outside is read instead? */
 static int32_t leaves(struct loops *w, const struct ex *read)
 {
     int32_t cond[2 * SOL_MAX_DIMS];
@@ -349,8 +350,8 @@ static void begin(struct adjoint *a, const bool *want)
     }
 }
 
-/* Active: an input that wants a gradient has an influence on it. Statements stand in order of need, but those of a scan
- * need each other. */
+/* Active tensors: those through which a wanted input has an influence. Statements are in order of need, but those of a
+ * scan need each other. */
 static bool find_active(struct adjoint *a)
 {
     struct loops *w = a->w;
@@ -414,7 +415,7 @@ static void join_maps(struct adjoint *a, struct term *into, struct term *t)
     into->ctx = 0;
 }
 
-/* The terms of a tensor, as they become layers: maps together in one, every sum in one by itself. */
+/* Turns the terms of a tensor into layers: all element-wise terms into one, every sum into one of its own. */
 struct gathered {
     struct sol_tensor *sum; /* of the layers so far */
     struct term *piece, maps;
@@ -467,8 +468,8 @@ static sol_status finish_tensor(struct adjoint *a, int tensor, struct sol_tensor
     return ctx_check(a->g->ctx);
 }
 
-/* What was a temp, or an output that nobody read, is an output of the layer, if a gradient reads it: terms refer to
- * w's tensors, so that is known when they are made, before any is written. */
+/* Exposes temporaries and unread outputs that a gradient reads as outputs of the layer. Terms refer to tensors of w, so
+ * the set is known when the terms are made, before any is written. */
 static void mark_exposed(void *user, int32_t node)
 {
     struct adjoint *a = user;
@@ -487,7 +488,7 @@ static bool writes(const struct loops_stmt *s, int tensor)
     return false;
 }
 
-/* Does a term of a tensor that nothing has come to yet make one of the statements from `first` on give terms? */
+/* Does a statement from `first` on get terms from a tensor that has no gradient yet? */
 static bool reach(struct adjoint *a, int first, int nterm)
 {
     struct loops *w = a->w;
@@ -501,7 +502,8 @@ static bool reach(struct adjoint *a, int first, int nterm)
     return behind;
 }
 
-/* Before any layer of the gradient is written, a dry run over the statements says which temps it will read. */
+/* A dry run over the statements finds out which temporaries the gradient will read, before any of its layers is
+ * written. */
 static sol_status expose(struct adjoint *a)
 {
     struct loops *w = a->w;

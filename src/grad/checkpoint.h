@@ -1,4 +1,4 @@
-/* The inside of what forward keeps, for checkpoint.c and give_up.c alone. */
+/* Shared by checkpoint.c and give_up.c only: how forward's saved tensors are chosen. */
 #ifndef SOL_GRAD_KEEP_H
 #define SOL_GRAD_KEEP_H
 
@@ -11,7 +11,7 @@ struct fact { /* of a tensor that forward computes */
     int64_t bytes;
     double cost;            /* ns, to make it again */
     bool kept, fixed;       /* fixed: it is kept whatever comes */
-    bool idle;              /* backward does not need it at KEEP_SOURCES: nobody wants it kept */
+    bool idle;              /* backward does not need it at level CHECKPOINT_SOURCES: nothing wants it saved */
     bool wanted;            /* backward reads it, or what moves make of it */
     bool move, map, joined; /* joined: part of a concatenation, and there in place */
     int ndep;
@@ -26,7 +26,7 @@ struct fact { /* of a tensor that forward computes */
 };
 struct demand { /* what backward reads, with what it computes again */
     int first, last, readers;
-    int makers; /* element-wise statements that read it to make another one again */
+    int makers; /* element-wise statements that read it in order to compute another tensor again */
     bool by_map;
 };
 
@@ -40,8 +40,8 @@ bool checkpoint_demands(const struct fact *f, const struct demand *n); /* does i
 void checkpoint_demand(struct demand *dep, const struct fact *f, const struct demand *n);
 struct share checkpoint_share(const struct fact *f, const struct demand *n);
 
-/* give_up.c: the next tensors to give up, those whose memory costs least time to win, best first; at most `most`.
- * k->demand and k->alive are those of the facts as they are. */
+/* give_up.c: the next tensors to give up, those that save memory at the least cost in time first; at most `most`.
+ * k->demand and k->alive belong to the current facts. */
 int checkpoint_give_up(struct checkpointing *k, int most, struct fact **out);
 
 #endif

@@ -1,6 +1,6 @@
-/* What it would bring not to keep one tensor more. Each tensor is tried by what changes alone: its own share of memory
- * and cost, and that of what it is made of, as far as demands change. The peak of backward's memory with a few changes
- * is put together from largest values of ranges (a sparse table). So a level costs little more than the number of
+/* Estimates the gain of not saving one more tensor. For each tensor only its own changes count: its share of memory and
+ * cost, and that of the tensors that it is computed from, as far as demands change. The peak of backward's memory after
+ * a few changes is combined from maxima of ranges (a sparse table). So a level costs little more than the number of
  * tensors. */
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,8 @@ static bool same_demand(const struct demand *a, const struct demand *b)
            a->by_map == b->by_map;
 }
 
-/* The fact's demand becomes `now`, and those that it is made of are looked at. `given_up`: this is where it begins. */
+/* Sets the fact's demand to `now` and visits the facts that it is computed from. `given_up`: the fact where the visit
+ * begins. */
 static void change(struct trials *t, struct fact *f, struct demand now, bool given_up)
 {
     struct demand *n = &t->k->demand[f->t->id];

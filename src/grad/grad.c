@@ -1,12 +1,12 @@
-/* The gradient of a graph: layers from last to first, each asked for the gradients of its inputs where somebody wants
- * them; what comes to a tensor from several readers is added up. */
+/* The gradient of a graph. Layers are visited from last to first and asked for the gradients of their inputs where
+ * those are wanted. Gradients that come to a tensor from several readers are added. */
 #include "grad/grad.h"
 
 #include <string.h>
 
 struct grads {
     struct sol_graph *g;
-    bool *active;          /* by tensor: a wanted tensor has an influence on it, and it on an output with gradient */
+    bool *active;          /* by tensor: a wanted tensor influences it, and it influences an output with a gradient */
     struct sol_tensor **d; /* by tensor: its gradient so far */
     int room;
 };
@@ -29,7 +29,7 @@ static bool is_real(const struct sol_tensor *t)
     return dtype_def((enum sol_dtype)t->dtype)->is_float;
 }
 
-/* Forward from what is wanted, backward from the outputs that have a gradient. */
+/* Goes forward from the wanted tensors, and backward from the outputs that have a gradient. */
 static void find_active(struct grads *s, int nof, const int *of, int nwith, struct sol_tensor *const *with)
 {
     struct sol_graph *g = s->g;
@@ -193,7 +193,7 @@ sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, 
         if (!out_reached[i]) continue;
         int64_t *shape = NEW_ARRAY(g->arena, int64_t, with[i]->ndim + 1);
         for (int k = 0; k < with[i]->ndim; k++) shape[k] = with[i]->dim[k].size;
-        if (!d) /* an influence whose derivative is 0 everywhere: through round(), say */
+        if (!d) /* an influence whose derivative is 0 everywhere, such as through round() */
             TRY(grad_zeros(g, with[i]->name, (enum sol_dtype)with[i]->dtype, with[i]->ndim, shape, &d));
         graph_output(g, arena_printf(g->arena, "d_%s", with[i]->name), d);
         g->outputs.at[g->outputs.n - 1].backward = true;

@@ -21,9 +21,8 @@
 
 /* -- one layer at a time; private to the folder from here on */
 
-struct pin { /* f == q: an index of the tensor whose gradient it is; q an index variable's node, or a number where the
-              * size is 1
-              */
+struct pin { /* f == q: an index of the tensor whose gradient it is. q is an index variable's node, or a number where
+                the size is 1 */
     int32_t f, q; /* q 0: the index of this dimension */
     int64_t size;
 };
@@ -32,8 +31,8 @@ struct bound { /* 0 <= e < size */
     int64_t size;
 };
 #define GRAD_MAX_PINS (3 * SOL_MAX_DIMS) /* a pin may fall into several */
-/* d tensor[index] += sum over the index variables `ctx`, where bounds and guards hold, of value. All nodes are in `w`.
- */
+/* d tensor[index] += the sum of value over the index variables `ctx`, where bounds and guards hold. All nodes are in
+ * `w`. */
 struct term {
     int tensor;
     uint64_t ctx;
@@ -43,9 +42,10 @@ struct term {
     int32_t guard[24];
     int32_t value;
     int32_t index[SOL_MAX_DIMS]; /* what is written, by dimension; 0: not known yet */
-    int64_t rest[SOL_MAX_DIMS];  /* elements from here on are not written by the index, and are 0; the size: none */
+    int64_t
+        rest[SOL_MAX_DIMS]; /* elements from here on are not written by the index and are 0; the size: there are none */
 };
-struct formula { /* a table of the rows that read it: tensor[index variable] = value */
+struct formula { /* a table of the elements that read it: tensor[index variable] = value */
     int tensor, ivar;
     int32_t value;
 };
@@ -59,57 +59,57 @@ struct adjoint {
     bool *exposed; /* by tensor of the layer: a temp that a gradient reads */
     VECTOR(struct term) terms;
     VECTOR(struct formula) formulas;
-    sol_status refused; /* by grad_refuse: what walks expressions goes on, and the layer fails in the end */
+    sol_status refused; /* set by grad_refuse: the walk over expressions continues, and the layer fails at the end */
 };
 
 /* "gradient of layer 'fc' (Linear) at model.py:3: .." */
 sol_status grad_refuse(struct adjoint *a, const char *what);
 
-/* adjoint.c: d[o]: the gradient of output o, or NULL; out_d[i] by input: NULL where nothing comes, or want[i] is false.
- */
+/* adjoint.c: d[o] is the gradient of output o, or NULL; out_d[i] that of input i: NULL where there is none, or want[i]
+ * is false. */
 sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
                          struct sol_tensor **out_d);
-/* The terms of one statement: of each place that it reads, where a gradient of what it writes has a `user`. */
+/* The terms of one statement: one for each place that it reads, where a gradient of its result has a `user`. */
 void adjoint_statement(struct adjoint *a, const struct loops_stmt *s);
 enum { GRAD_MAX_PIECES = 256, GRAD_MAX_RUNS = 27, GRAD_BORDER = 64 }; /* of a term */
-/* A solved term whose index is index variables, each once, over the whole tensor, its sum included. */
+/* A solved term whose index consists of index variables, each once, and covers the whole tensor, including its sum. */
 bool term_is_map(const struct adjoint *a, const struct term *t);
-/* A `user` while it is only asked whether there will be one: any pointer. */
+/* A `user` while the only question is whether there will be one: any pointer. */
 #define GRAD_SOMEBODY(a) ((struct sol_tensor *)(a))
-/* Can a gradient go through the layer, as far as its kind goes? If not, *out_why says what is missing. */
+/* Can a layer of this kind have a gradient? If not, *out_why names what is missing. */
 bool adjoint_known(const struct sol_layer *l, const char **out_why);
 
-/* scan.c: the statements first .. last, one scan: their terms, of which those of tensors that the scan itself writes
+/* scan.c: the terms of statements first .. last, which are one scan. Terms of tensors that the scan itself writes
  * become a layer. */
 sol_status adjoint_scan(struct adjoint *a, int first, int last);
 
-/* solve.c: the terms that together are this one, each with all of its index known and no pin left. */
+/* solve.c: the terms that together equal this one, each with a complete index and without pins. */
 sol_status solve_term(struct adjoint *a, const struct term *t, struct term *out, int room, int *out_n);
 
-/* Where dimension d of the gradient is written: the index, made if there is none yet. */
+/* The index that writes dimension d of the gradient; it is made if there is none yet. */
 int32_t term_pinned(struct adjoint *a, struct term *t, int d);
 void term_bound(struct adjoint *a, struct term *t, int32_t e, int64_t size); /* 0 <= e < size holds, or nothing comes */
-/* Puts a node of w in place of an index variable, which goes from the context. */
+/* Replaces an index variable by a node of w and removes it from the context. */
 void term_replace(struct adjoint *a, struct term *t, int ivar, int32_t node);
 /* The sum that the term is, as one node. */
 int32_t term_sum(struct adjoint *a, const struct term *t);
 
-/* scatter.c: is a place of the term data, and searching for it not worth it? Then this is its layers. */
+/* scatter.c: is a position in the term data, and would searching for it cost too much? Then these are its layers. */
 bool term_scatters(const struct adjoint *a, const struct term *t);
 sol_status write_scattered(struct adjoint *a, const struct term *t, struct sol_tensor **out_d);
 
-/* window.c: the index variables of pins that no rule of solve.c fits, replaced by short ranges with weights; parts of
+/* window.c: replaces the index variables of pins that no rule of solve.c fits by short ranges with weights. Parts of
  * the sum may become layers. */
 sol_status window_term(struct adjoint *a, struct term *t);
-/* The term as a sum of terms t[0 .. *out_n-1] of which each reads one range of the results, that goes by steps of 1, -1
- * or 0: at most `room`. False: it is not made of such. */
+/* The term as a sum of terms t[0 .. *out_n-1], at most `room`, each of which reads one range of the results in steps of
+ * 1, -1 or 0. False: it has no such form. */
 bool pieces_term(struct adjoint *a, struct term *t, int room, int *out_n);
 
-/* invert.c: an expression without data for all values of n index variables, row-major: int64_t, or double of what is
- * real */
+/* invert.c: evaluates an expression without data for all values of n index variables, row-major: int64_t, or double for
+ * real values */
 sol_status grad_tabulate(struct adjoint *a, int32_t f, int n, const int *ivar, void *values);
-/* The inverse of f, a function of index variables of ctx, as tables in `w` (constants of the graph): index variables
- * are replaced by reads of them. False: it cannot be done. */
+/* Tabulates the inverse of f, a function of index variables of ctx, as constants of the graph, and replaces the
+ * variables by reads of the tables. False: f cannot be inverted so. */
 bool invert_pin(struct adjoint *a, struct term *t, int pin, int32_t q);
 
 /* write.c */
@@ -120,26 +120,26 @@ struct product {
 };
 void grad_factors(struct loops *w, int32_t node, struct product *p);
 int32_t grad_times(struct loops *w, int32_t x, int32_t factor, bool under); /* x 0: 1 */
-/* A layer for solved terms of one tensor, which write disjoint parts of it. */
+/* A layer for solved terms of one tensor. The terms write disjoint parts of it. */
 sol_status write_terms(struct adjoint *a, const struct term *t, int n, struct sol_tensor **out_d);
 /* The same, with bounds given to the reads. */
 int32_t term_written(struct adjoint *a, struct term *t);
-/* A layer with one statement for each tensor in `line`; `user` of those that are outputs is then what they are. */
+/* A layer with one statement for each tensor in `line`. Afterwards `user` of the outputs is the graph's tensor. */
 struct grad_line {
     int tensor; /* of w: a gradient, which the other lines may read */
     int32_t index[SOL_MAX_DIMS], value;
     bool output;
 };
 sol_status write_lines(struct adjoint *a, const struct grad_line *line, int n);
-/* The layer again with the temps that a gradient reads as outputs; w's tensors then have them as `user`. */
+/* Makes the layer again with the temporaries that a gradient reads as outputs. w's tensors then have them as `user`. */
 sol_status write_exposed(struct adjoint *a);
 
-/* The statement that writes tensor t of the graph, as a layer in front of `before`; user[i]: what stands for tensor i
- * of its layer's loops. */
+/* The statement that writes tensor t of the graph, as a layer in front of `before`; user[i] replaces tensor i of its
+ * layer's loops. */
 sol_status write_remat(struct sol_graph *g, struct sol_layer *before, struct sol_tensor *t, int stmt,
                        struct sol_tensor *const *user, struct sol_tensor **out_t);
 
-/* checkpoint.c: what forward keeps, level by level; in the graph's arena, for the graph as it is now. */
+/* checkpoint.c: the tensors that forward saves, level by level, in the graph's arena, for the graph as it is now. */
 struct fact;
 struct demand;
 struct trials;
@@ -149,7 +149,9 @@ struct checkpoint_level {
     int dropped;   /* how many of `dropped` below are not kept any more */
 };
 enum { CHECKPOINT_ALL, CHECKPOINT_SOURCES };
-enum { CHECKPOINT_SMALL = 8 }; /* a tensor this many times smaller than what is made of it costs nothing to keep */
+enum {
+    CHECKPOINT_SMALL = 8
+}; /* a tensor that is this many times smaller than the result computed from it costs nothing to save */
 struct checkpointing {
     struct sol_graph *g;
     int ntensors, nlayers;
@@ -168,14 +170,15 @@ struct checkpointing {
 /* With the levels KEEP_ALL and KEEP_SOURCES, at the latter. */
 sol_status checkpoint_make(struct sol_graph *g, struct checkpointing **out_k);
 void checkpoint_levels(
-    struct checkpointing *k); /* finds the others, the last of which keeps least, `balanced` and `small` */
+    struct checkpointing *k); /* finds the other levels, the last of which saves least, and `balanced` and `small` */
 void checkpoint_level(struct checkpointing *k, int level);
 bool checkpoint_keeps(const struct checkpointing *k, const struct sol_tensor *t);
 enum program checkpoint_program(const struct checkpointing *k, const struct sol_layer *l);
 
 /* rematerialize.c: what is not kept is computed again. */
 sol_status grad_recompute(struct sol_graph *g, const struct checkpointing *k);
-/* The statement that makes t by itself, -1: none does; and what that reads. False: it is not element-wise. */
+/* The only statement that computes t, -1: there is none; and the tensors that it reads. False: it is not element-wise.
+ */
 int remat_statement(const struct sol_tensor *t);
 bool remat_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct sol_tensor ***out_t, int *out_n);
 
@@ -196,16 +199,17 @@ struct rule {
     unsigned inputs, outputs; /* which may want, or have, a gradient, by bit */
     sol_status (*follow)(struct rule_call *c);
 };
-/* linear.c: of layers that take matrices apart; ends with an empty row. */
+/* linear.c: rules of linear algebra layers; an empty row ends the table. */
 extern const struct rule grad_linear_rules[];
-/* rules.c: true if the layer's kind has a rule of its own, which is then followed. */
+/* rules.c: follows the rule of the layer's kind; returns false if it has none. */
 bool grad_has_rule(const struct sol_layer *l);
 sol_status grad_rule(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
                      struct sol_tensor **out_d);
 /* A layer for the gradient of `of`: x in another shape. */
 sol_status grad_reshape(struct sol_graph *g, const struct sol_layer *of, struct sol_tensor *x, int ndim,
                         const int64_t *shape, struct sol_tensor **out_t);
-/* Layers that carry a gradient better in another form (a pool with the positions of its maxima). */
+/* Replaces layers by forms that have a better gradient, such as a pool that also returns the positions of its maxima.
+ */
 sol_status grad_replace_layers(struct sol_graph *g, const bool *active);
 
 #endif

@@ -1,7 +1,6 @@
-/* An integer function that no rule solves is turned over by tabulating it: for every Q the index variables that lead
- * there, one list behind the other. The tables are constants of the graph: begin[Q], and the value of each index
- * variable at begin[Q]+J.
- */
+/* Inverts an integer function that no rule solves by tabulating it: for every Q the index variables that lead there, as
+ * consecutive lists. The tables are constants of the graph: begin[Q], and the value of each index variable at
+ * begin[Q]+J. */
 #include <string.h>
 
 #include "grad/grad.h"

@@ -1,10 +1,10 @@
-/* Backward computes again what forward does not keep: copies of forward's layers, or of single statements, in front of
- * the first layer of backward that reads what they make. What is kept is decided in checkpoint.c. */
+/* Backward computes tensors again that forward does not save: copies of forward's layers, or of single statements,
+ * stand in front of the first backward layer that reads their results. checkpoint.c decides what is saved. */
 #include "grad/grad.h"
 
 #include <string.h>
 
-/* The statement that alone writes output `t` of its layer, -1: there is none, or it is no map. */
+/* The only statement that writes output `t` of its layer, if it is element-wise; -1: there is none. */
 int remat_statement(const struct sol_tensor *t)
 {
     const struct loops *loops = t->from->loops;
@@ -79,7 +79,7 @@ struct remat {
 
 static sol_status make_again(struct remat *c, struct sol_layer *before, struct sol_tensor *t);
 
-/* What a reader in backward that makes `maker` again reads for t (maker NULL: the gradient itself). */
+/* The tensor that a reader in backward, which computes `maker` again, reads for t (maker NULL: the gradient itself). */
 static sol_status read_again(struct remat *c, struct sol_layer *before, const struct sol_tensor *maker,
                              struct sol_tensor *t, struct sol_tensor **out_t)
 {

@@ -1,5 +1,5 @@
-/* Layers that no loops describe, or whose loops would give a worse gradient than PyTorch's rule: picking by index,
- * whose gradient adds up what was picked, and writing by index. And a gradient that the user's model says itself. */
+/* Rules for layers that no loops describe, or whose loops would give a worse gradient than PyTorch's rule: gathering,
+ * whose gradient adds up the gathered elements, and scattering. Also gradients that the user's model defines itself. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -73,7 +73,7 @@ static sol_status add_elements(struct rule_call *c, struct sol_tensor *like, str
     return add(c, "ScatterElements", 3, in, &(struct attrs){2, at}, out_d);
 }
 
-/* zeros with dy added where the index tensors of the dimensions `dims` say */
+/* zeros, with dy added at the positions that the index tensors of dimensions `dims` name */
 static sol_status add_indexed(struct rule_call *c, struct sol_tensor *like, int n, const int64_t *dims,
                               struct sol_tensor *const *i, struct sol_tensor *dy, struct sol_tensor **out_d)
 {
@@ -153,15 +153,15 @@ static sol_status rule_index(struct rule_call *c)
     return add_indexed(c, c->l->in[0], n, dims->ints, &c->l->in[1], c->d[0], &c->out_d[0]);
 }
 
-/* Sort, TopK: values were taken from the positions that are the second output. */
+/* Sort, TopK: the second output has the positions that the values came from. */
 static sol_status rule_sorted(struct rule_call *c)
 {
     int64_t axis = attrs_int(&c->l->attrs, "axis", 0, -1);
     return add_elements(c, c->l->in[0], c->l->out[1], c->d[0], axis, &c->out_d[0]);
 }
 
-/* -- writing by index: what was replaced has no gradient, what was put there gets that of its place. Of several that
- * were put in one place all get it, as PyTorch has it. */
+/* -- scattering: replaced elements have no gradient; a written element has that of its position. If several are written
+ * to one position, all get it, as in PyTorch. */
 
 static bool mode_is(const struct rule_call *c, const char *mode)
 {
@@ -174,7 +174,7 @@ static int put_in(const struct rule_call *c)
     return strcmp(c->l->def->name, "IndexPut") ? 2 : 1;
 }
 
-/* The layer again, with other values: u has one for each place that is written. */
+/* The same layer with other values: u has one for each position that is written. */
 static sol_status put_again(struct rule_call *c, struct sol_tensor *x, struct sol_tensor *u, const char *mode,
                             struct sol_tensor **out_t)
 {
@@ -203,7 +203,7 @@ static sol_status picked(struct rule_call *c, struct sol_tensor *t, struct sol_t
     return add(c, "Index", c->l->nin - 1, in, &(struct attrs){2, at}, out_t);
 }
 
-/* u, as `places` is: cut, where it is larger than its indices, or broadcast. */
+/* u in the shape of the positions: cut where it is larger than its indices, or broadcast. */
 static sol_status put_values(struct rule_call *c, const struct sol_tensor *places, struct sol_tensor **out_t)
 {
     struct sol_tensor *u = c->l->in[put_in(c)];
@@ -257,7 +257,7 @@ static sol_status equal(struct rule_call *c, struct sol_tensor *x, struct sol_te
     return add(c, "Cast", 1, out_t, &(struct attrs){1, &to}, out_t);
 }
 
-/* Largest or smallest: all that are equal to the result share its gradient. */
+/* Largest or smallest: all elements equal to the result share its gradient. */
 static sol_status put_extreme(struct rule_call *c)
 {
     struct sol_tensor *x = c->l->in[0], *u, *value, *from_x, *from_u, *count, *share;
@@ -273,8 +273,8 @@ static sol_status put_extreme(struct rule_call *c)
     return put_back(c, share, &c->out_d[put_in(c)]);
 }
 
-/* A factor's gradient: the product of all that are not 0, divided by itself, if no other is 0. `zeros`, `own`: how many
- * factors are 0, and whether this one is. */
+/* A factor's gradient: the product of all nonzero factors divided by the factor, if no other one is 0. `zeros`: the
+ * number of factors that are 0; `own`: whether this one is. */
 static sol_status of_factor(struct rule_call *c, struct sol_tensor *product, struct sol_tensor *factor,
                             struct sol_tensor *zeros, struct sol_tensor *own, struct sol_tensor **out_d)
 {
@@ -330,7 +330,7 @@ static sol_status rule_ctc(struct rule_call *c)
     return add(c, "CTCLossGrad", 5, in, &c->l->attrs, &c->out_d[0]);
 }
 
-/* A running sum's gradient is the running sum from the other end. */
+/* The gradient of a running sum is the running sum in the opposite direction. */
 static sol_status rule_cumsum(struct rule_call *c)
 {
     struct attrs attrs = {c->l->attrs.n,
@@ -349,7 +349,7 @@ static sol_status rule_reshape(struct rule_call *c)
     return SOL_OK;
 }
 
-/* The layers between m and t again, with d in place of m. What came before m does not depend on it. */
+/* Repeats the layers between m and t with d in place of m. Layers before m do not depend on it. */
 static sol_status replant(struct rule_call *c, struct sol_tensor *d, struct sol_tensor **made, struct sol_tensor *t,
                           struct sol_tensor **out_t)
 {
@@ -436,8 +436,8 @@ sol_status grad_rule(struct sol_graph *g, struct sol_layer *l, struct sol_tensor
 
 static const char *const replaced[][2] = {{"MaxPool", "MaxPoolAt"}, {"AdaptiveMaxPool", "AdaptiveMaxPoolAt"}};
 
-/* Activations that never fall, and whose gradient is 0 where they do not rise: they may as well come behind a maximum.
- * The gradient goes to the same element, or is 0; and what backward needs of it is as small as the pool's result. */
+/* Monotonic activations whose gradient is 0 where they are constant can follow a maximum instead. The gradient reaches
+ * the same element, or is 0, and backward needs only a tensor of the pool's size. */
 static const char *const late[] = {"relu", "relu6"};
 
 static bool comes_late(const struct sol_layer *l, const struct sol_tensor *read_by_pool)
@@ -468,8 +468,8 @@ static sol_status replace(struct sol_graph *g, struct sol_layer *l, const char *
     return SOL_OK;
 }
 
-/* PyTorch's gradient of a pool goes to the first of equal maxima: their positions are kept. Which layers, is asked
- * before any of them is replaced: `active` knows no new tensors. */
+/* PyTorch's gradient of a pool goes to the first of equal maxima, so their positions are saved. The layers are selected
+ * before any of them is replaced, because `active` does not know new tensors. */
 sol_status grad_replace_layers(struct sol_graph *g, const bool *active)
 {
     struct found {

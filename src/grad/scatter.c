@@ -1,7 +1,7 @@
-/* A read whose place is data (a sampled grid, say) has no inverse: what it hands back is computed for every point of
- * its loops, beside the place that it goes to, and added up there by IndexPut. Dimensions that index variables of their
- * own run along (channels) have no part in the place: whole rows of them are added. Searching all points for every
- * place is left to what is small. */
+/* A read whose position is data (a sampled grid, for example) has no inverse. Its gradient is computed for every point
+ * of its loops, together with the position that it belongs to, and IndexPut adds it up there. Dimensions that have
+ * index variables of their own (channels) are not part of the position: whole rows of them are added. Only small
+ * tensors are searched for each position instead. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -72,7 +72,7 @@ static void describe(struct adjoint *a, const struct places *p, int n, const cha
     line->tensor = loops_tensor(w, name, LOOPS_OUTPUT, (enum sol_dtype)dtype, n, shape);
 }
 
-/* Rows [.. row] into zeros of [place row], which then take the form of the tensor. */
+/* Adds rows [.. row] into zeros of [place row], which are then brought into the shape of the tensor. */
 static sol_status add_up(struct adjoint *a, const struct places *p, int tensor, struct sol_tensor *value,
                          struct sol_tensor *place, struct sol_tensor **out_d)
 {
@@ -107,7 +107,7 @@ static sol_status add_up(struct adjoint *a, const struct places *p, int tensor, 
     return SOL_OK;
 }
 
-/* The place of a point, and its conditions, do not depend on where in its row it is. */
+/* The position of a point, and its conditions, do not depend on the index within its row. */
 static void leave_row(const struct adjoint *a, struct term *t, const struct places *p)
 {
     int bounds = 0, guards = 0;

@@ -76,8 +76,8 @@ static void take_bounds(struct adjoint *a, struct term *t)
     t->nbound = 0;
 }
 
-/* An index variable that only ever goes backwards through what is read with a value outside runs the other way: then a
- * gradient of a convolution is a convolution. */
+/* Reverses an index variable that only runs backwards through reads with a value outside: the gradient of a convolution
+ * then is a convolution. */
 struct direction {
     const struct loops *w;
     int ivar;
@@ -140,8 +140,8 @@ int32_t grad_times(struct loops *w, int32_t x, int32_t factor, bool under)
     return ex_binary(w, under ? EX_DIV : EX_MUL, x, factor);
 }
 
-/* Splits the term's value: what depends on the index variables of the sum stays, and what may be read under its guards
- * alone; the rest is *out_front (0: nothing). */
+/* Splits the term's value. Factors that depend on the sum's index variables stay, as do those that may be read only
+ * under its guards; the rest is *out_front (0: nothing). */
 static void split_front(struct adjoint *a, struct term *t, int32_t *out_front)
 {
     struct loops *w = a->w;
@@ -223,7 +223,7 @@ static void find_used(void *user, int32_t node)
     if (e->kind == EX_RED && (e->op == RED_MAXAT || e->op == RED_MINAT)) wr->positions |= e->u.bound;
 }
 
-/* Index variables come in the order in which they are met; of size 1 there are none. */
+/* Index variables are numbered in the order in which they are met. Those of size 1 are dropped. */
 static void meet_ivars(struct writer *wr, uint64_t ivars)
 {
     const struct loops *w = wr->a->w;
@@ -250,7 +250,7 @@ static const struct formula *formula_of(const struct adjoint *a, int tensor)
     return NULL;
 }
 
-/* The tensors that are read: tables of the layer become constants of the graph. */
+/* The tensors that are read; tables of the layer become constants of the graph. */
 static sol_status put_inputs(struct writer *wr, struct sol_tensor **in, int *out_nin)
 {
     struct loops *w = wr->a->w;
@@ -336,7 +336,7 @@ static void put_statement(struct writer *wr, const struct line *l, int first_out
     loops_stmt(wr->to, s);
 }
 
-/* Adds the layer that all of this describes, in front of `before`. */
+/* Adds the layer that all of this describes in front of `before`. */
 static sol_status write_row(struct writer *wr, struct sol_layer *before, const char *name, struct sol_layer **out_l)
 {
     struct adjoint *a = wr->a;
@@ -369,8 +369,8 @@ static const char *free_name(const struct loops *w, const char *wanted)
     return wanted;
 }
 
-/* All results are called the same and a sum by itself has no purposes, so that equal rows have equal texts, which a
- * pass makes one layer of. */
+/* All results have the same name, and a sum of its own has no purposes, so equal definitions have equal texts, and a
+ * pass merges them into one layer. */
 static int written(struct writer *wr, int tensor, bool part)
 {
     const struct loops_tensor *t = &wr->a->w->tensors.at[tensor];
@@ -481,7 +481,8 @@ static void find_need(void *user, int32_t node)
     s->needed[e->tensor] = s->more = true;
 }
 
-/* Marks what has to be written: outputs that somebody reads, exposed temps, and what these are made of. */
+/* Marks what has to be written: outputs with readers, exposed temporaries, and everything that these are computed from.
+ */
 static void find_needed(struct adjoint *a, bool *needed)
 {
     struct loops *w = a->w;
@@ -520,7 +521,7 @@ static void describe(struct writer *wr, const int *number, const bool *needed)
     }
 }
 
-/* The smallest type that holds the positions of a maxat or minat; otherwise the tensor's own. */
+/* The smallest type that can hold the positions of a maxat or minat; otherwise the tensor's own. */
 static enum sol_dtype smallest_type(const struct adjoint *a, int tensor)
 {
     const struct loops *w = a->w;
