@@ -136,7 +136,7 @@ struct source_text {
 };
 /* Appends the declarations that are not in `seen`, and adds them to it. */
 void text_heads(struct text *t, struct map *seen, const struct source_text *s);
-/* Makes a name that is safe in C and in file names: index variables, digits, '_'; at most 63 characters. */
+/* Makes a name that is safe in C and in file names: letters, digits, '_'; at most 63 characters. */
 char *text_identifier(struct arena *a, const char *name);
 
 /* map.c: open addressing from a string or a number to a pointer, in an arena. */

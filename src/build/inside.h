@@ -46,7 +46,7 @@ void cache_open(struct cache *c, struct sol_ctx *ctx, const char *device);
 void cache_close(struct cache *c);
 /* The cached content for this key, with a verified seal; valid while the cache is open. */
 bool cache_find(struct cache *c, enum cache_kind kind, const char *key, struct cache_entry *out);
-/* Keys are names of files: index variables, digits, '_'. */
+/* Keys are names of files: letters, digits, '_'. */
 void cache_keep(struct cache *c, enum cache_kind kind, const char *data, size_t bytes, int nkey,
                 const char *const *key);
 void cache_drop(struct cache *c, enum cache_kind kind, const char *key);

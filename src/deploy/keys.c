@@ -72,7 +72,7 @@ static sol_status find_target(struct deploy *d)
                     name);
 }
 
-/* Does a text consist of such characters and index variables and digits alone? It becomes a part of files and commands.
+/* Does a text consist of such characters and letters and digits alone? It becomes a part of files and commands.
  */
 static bool consists_of(const char *text, const char *more)
 {
@@ -115,8 +115,8 @@ static sol_status check_names(struct deploy *d)
 {
     const struct deploy_keys *k = &d->keys;
     if (!consists_of(k->lib_name, "_.+-") || *k->lib_name == '.')
-        return ctx_fail(d->ctx, SOL_ERR_INVALID,
-                        "deploy: lib_name: expected index variables, digits, '_', '-', '.', got '%s'", k->lib_name);
+        return ctx_fail(d->ctx, SOL_ERR_INVALID, "deploy: lib_name: expected letters, digits, '_', '-', '.', got '%s'",
+                        k->lib_name);
     if (!consists_of(k->func_name, "_") || isdigit((unsigned char)*k->func_name) || !is_free(k->func_name) ||
         strlen(k->func_name) > 60)
         return ctx_fail(d->ctx, SOL_ERR_INVALID,

@@ -122,11 +122,11 @@ BUILDER(build_cdist)
     return SOL_OK;
 }
 
-/* -- einsum. A label is an index variable of the equation, or, from ELLIPSIS on, a dimension of "...". */
+/* -- einsum. A label is a letter of the equation, or, from ELLIPSIS on, a dimension of "...". */
 
 enum { LABELS = 64, ELLIPSIS = 52, FRESH = 40 };
 struct einsum {
-    int nlabels; /* in order of appearance: number i has index variable(i) */
+    int nlabels; /* in order of appearance: number i has ivar(i) */
     int number[LABELS];
     int64_t size[LABELS];
     int last[LABELS]; /* the last operand that uses it; nin: the output */
@@ -166,7 +166,7 @@ static sol_status read_labels(struct sol_ctx *ctx, struct einsum *e, const char 
         if (**at == ' ') continue;
         int label = label_of(**at), count = label < 0 ? dots : 1;
         if (label < 0 && (seen || strncmp(*at, "...", 3) != 0))
-            return bad_equation(ctx, eq, "expected index variables, ',', '...' or '->'");
+            return bad_equation(ctx, eq, "expected letters, ',', '...' or '->'");
         if (n + count > SOL_MAX_DIMS) return bad_equation(ctx, eq, "too many dimensions");
         if (label >= 0) {
             e->dims[which][n++] = label_number(e, label);
@@ -191,7 +191,7 @@ static int dots_of(const char *at, int ndim)
     return dots ? ndim : ndim ? -2 : -1;
 }
 
-/* Without "->": "..." first, then the index variables that occur once, in order. */
+/* Without "->": "..." first, then the labels that occur once, in order. */
 static void implied_output(struct einsum *e, int nin)
 {
     int n = 0;
@@ -217,7 +217,7 @@ static sol_status read_operands(struct sol_ctx *ctx, struct einsum *e, const cha
         int dots = dots_of(at, in[i].ndim);
         TRY(read_labels(ctx, e, eq, &at, i, MAX(dots, 0)));
         if (dots < -1 || e->rank[i] != in[i].ndim)
-            return bad_equation(ctx, eq, "an operand's index variables are not its dimensions");
+            return bad_equation(ctx, eq, "an operand's letters are not its dimensions");
         if (i < nin - 1 && *at++ != ',') return bad_equation(ctx, eq, "fewer operands than inputs");
     }
     if (*at && strncmp(at, "->", 2) != 0) return bad_equation(ctx, eq, "more operands than inputs");
@@ -238,14 +238,13 @@ static sol_status read_sizes(struct sol_ctx *ctx, struct einsum *e, const char *
             int k = e->dims[i][d];
             int64_t own = in[i].shape[d];
             if (own != 1 && e->size[k] != 1 && e->size[k] != own)
-                return bad_equation(ctx, eq, "sizes of an index variable differ");
+                return bad_equation(ctx, eq, "sizes of a letter differ");
             if (own != 1) e->size[k] = own;
             e->last[k] = i;
         }
     for (int d = 0; d < e->rank[nin]; d++) {
-        if (e->last[e->dims[nin][d]] < 0)
-            return bad_equation(ctx, eq, "an index variable of the output is in no operand");
-        if (e->last[e->dims[nin][d]] == nin) return bad_equation(ctx, eq, "an index variable is in the output twice");
+        if (e->last[e->dims[nin][d]] < 0) return bad_equation(ctx, eq, "a letter of the output is in no operand");
+        if (e->last[e->dims[nin][d]] == nin) return bad_equation(ctx, eq, "a letter is in the output twice");
         e->last[e->dims[nin][d]] = nin;
     }
     return SOL_OK;
@@ -323,7 +322,7 @@ BUILDER(build_einsum)
     TRY(read_operands(arena_ctx(a), &e, eq, nin, in));
     TRY(read_sizes(arena_ctx(a), &e, eq, nin, in));
     for (int i = 0; i < nin; i++) put_operand_head(out, &e, i, &in[i]);
-    if (e.nlabels > FRESH || FRESH + e.fresh > 63) return bad_equation(arena_ctx(a), eq, "too many index variables");
+    if (e.nlabels > FRESH || FRESH + e.fresh > 63) return bad_equation(arena_ctx(a), eq, "too many letters");
     text_put(out, "-> y[");
     for (int d = 0; d < e.rank[nin]; d++) text_put(out, " %s", ivar(e.dims[nin][d]));
     text_put(out, "] |");

@@ -203,8 +203,8 @@ static sol_status gate_order(struct sol_ctx *ctx, const struct layer_def *def, c
     for (int i = 0; gates[i]; i++) {
         const char *at = strchr(order, gates[i]);
         if (!at || strlen(order) != strlen(gates))
-            return ctx_fail(ctx, SOL_ERR_INVALID, "%s: order: expected the index variables %s, got '%s'", def->name,
-                            gates, order);
+            return ctx_fail(ctx, SOL_ERR_INVALID, "%s: order: expected the letters %s, got '%s'", def->name, gates,
+                            order);
         out_at[i] = (int)(at - order);
     }
     return SOL_OK;
