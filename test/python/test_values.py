@@ -290,3 +290,27 @@ def test_deployed_networks_read_nothing(tmp_path):
 def test_calls_that_read_nothing_look_at_nothing():
     s = sol.optimize(nn.Linear(3, 3), A)
     assert s._sol.latest().reads is None
+
+
+class Embedded(nn.Module):
+    """What is packed is computed from weights; its lengths are not."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.cell = nn.Embedding(20, 6), nn.GRU(6, 5, batch_first=True, bidirectional=True)
+
+    def forward(self, words, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(self.words(words), lengths, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(self.cell(packed)[0], batch_first=True)[0]
+
+
+def test_packed_behind_an_embedding():
+    model, words = Embedded(), torch.randint(0, 20, (3, 7))
+    optimized = sol.optimize(model, words, torch.tensor([7, 2, 5]))
+    for lengths in ([7, 2, 5], [1, 6, 3]):
+        given = words, torch.tensor(lengths)
+        got, eager = optimized(*given), model(*given)
+        torch.testing.assert_close(got, eager)
+        g = torch.randn_like(eager)
+        both = [torch.autograd.grad(y, list(model.parameters()), g) for y in (got, eager)]
+        torch.testing.assert_close(*both)

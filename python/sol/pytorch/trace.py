@@ -41,6 +41,7 @@ from .values import Given, Reads, Values
 
 Node = torch.fx.Node
 LIBRARY = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, os.path.dirname(os.path.abspath(__file__))))
+_PACK = torch.ops.aten._pack_padded_sequence.default
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 _VALUES = (*_PLAIN, type, enum.Enum)  # arguments and results that are no tensors
@@ -188,7 +189,16 @@ class _Recorder(ProxyTorchDispatchMode):
             self._call(func, inputs, named, None)
         elif not isinstance(made, bool | int | float):
             raise Unusual(f"{func} makes a {type(made).__name__}")
+        if func is _PACK and args[0].ndim > 2:
+            return made[0], self._batch_sizes(*args)
         return made
+
+    def _batch_sizes(self, x: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> torch.Tensor:
+        """Those of a packed sequence follow from its lengths alone, and are read as such, whatever x is computed from."""
+        steps, n = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
+        zeros = self.__torch_dispatch__(torch.ops.aten.zeros.default, (), ([steps, n],))
+        found: torch.Tensor = self.__torch_dispatch__(_PACK, (), (zeros, lengths, False))[1]
+        return found
 
     def read(self, function: Callable[..., Any], *tensors: torch.Tensor) -> Any:
         """What a function makes of tensors with data in them: the program is for this value."""
