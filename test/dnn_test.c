@@ -262,9 +262,9 @@ static pid_t start_compiler(const char *cc, const struct target *t, int from, in
     static char text[65536];
     int n = snprintf(text, sizeof text,
                      "%s -O1 -std=gnu11 -Wall -Wextra -Werror -Wno-psabi -Wno-unused-function -march=%s%s -fPIC "
-                     "-shared -I%.*s../include -o %s/part%d_%d.so",
+                     "-shared -I" SOURCE_ROOT "/include -o %s/part%d_%d.so",
                      cc, t->march, strstr(cc, "clang") && t->vector_bytes == 64 ? " -mprefer-vector-width=512" : "",
-                     (int)(sizeof __FILE__ - sizeof "dnn_test.c"), __FILE__, jobs.folder, jobs.serial, part);
+                     jobs.folder, jobs.serial, part);
     for (int i = from; i < to; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, " %s/k%d.c", jobs.folder, jobs.at[i].id);
     snprintf(text + n, sizeof text - (size_t)n, " -lm");
@@ -561,11 +561,11 @@ static void neon(void **state)
     for (int i = 0; i < COUNT_OF(examples); i++)
         for (int k = 0; k < COUNT_OF(names); k++)
             if (!strcmp(examples[i].name, names[k])) add_jobs(&bounds[i], &t);
-    static char text[8192], here[1024];
-    int n = snprintf(text, sizeof text,
-                     "cd %s && aarch64-linux-gnu-gcc -O1 -std=gnu11 -w -static -I'%s/%.*s../include' -o neon main.c",
-                     jobs.folder, __FILE__[0] == '/' ? "" : getcwd(here, sizeof here),
-                     (int)(sizeof __FILE__ - sizeof "dnn_test.c"), __FILE__);
+    static char text[8192];
+    int n =
+        snprintf(text, sizeof text,
+                 "cd %s && aarch64-linux-gnu-gcc -O1 -std=gnu11 -w -static -I'" SOURCE_ROOT "/include' -o neon main.c",
+                 jobs.folder);
     char path[128];
     snprintf(path, sizeof path, "%s/main.c", jobs.folder);
     FILE *f = fopen(path, "w");

@@ -39,8 +39,8 @@ static bool children_are_ours(void)
     return !sigaction(SIGCHLD, NULL, &a) && a.sa_handler == SIG_DFL && !(a.sa_flags & SA_NOCLDWAIT);
 }
 
-/* `code`: -1, or what becomes descriptor 3. */
-static int spawn(const char *const argv[], int out, int code, pid_t *pid)
+/* `in`, `out`: descriptors of the child's standard input and output. `code`: -1, or what becomes descriptor 3. */
+static int spawn(const char *const argv[], int in, int out, int code, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
@@ -57,7 +57,7 @@ static int spawn(const char *const argv[], int out, int code, pid_t *pid)
         posix_spawn_file_actions_destroy(&files);
         return error;
     }
-    error = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    error = posix_spawn_file_actions_adddup2(&files, in, 0);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, out, 1);
     if (!error) error = posix_spawn_file_actions_adddup2(&files, out, 2);
     if (!error && code >= 0) error = posix_spawn_file_actions_adddup2(&files, code, 3);
@@ -82,39 +82,47 @@ static int make_pipe(int ends[2])
         close(low[i]);
     }
     if (!error) return 0;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         if (ends[i] >= 0) close(ends[i]);
+        ends[i] = -1;
+    }
     return error;
+}
+
+static void close_end(int fd)
+{
+    if (fd >= 0) close(fd);
 }
 
 /* Starts the program, through /bin/sh if its exit code would be lost. */
 static int start(struct process *p, const char *const argv[])
 {
     static const char *const shell[] = {"/bin/sh", "-c", "\"$@\" 3>&-; code=$?; echo $code >&3; exit $code", "sh"};
-    int out[2], code[2] = {-1, -1}, n = 0;
+    int in[2] = {-1, -1}, out[2] = {-1, -1}, code[2] = {-1, -1}, n = 0;
     const bool ours = children_are_ours();
     while (argv[n]) n++;
     const char **all = ctx_realloc(p->ctx, NULL, (size_t)(COUNT_OF(shell) + n + 1) * sizeof *all);
     if (!all) return ENOMEM;
     memcpy(all, shell, sizeof shell);
     memcpy(all + COUNT_OF(shell), argv, (size_t)(n + 1) * sizeof *argv);
-    int error = make_pipe(out);
-    if (!error) {
-        if (!ours) error = make_pipe(code);
-        if (!error) error = spawn(ours ? argv : all, out[1], code[1], &p->pid);
-        close(out[1]);
-        if (code[1] >= 0) close(code[1]);
-        p->fd = out[0];
-        p->code = code[0];
-    }
+    int error = make_pipe(in);
+    if (!error) error = make_pipe(out);
+    if (!error && !ours) error = make_pipe(code);
+    close_end(in[1]); /* the child meets the end of its input at once, even where /dev is empty */
+    if (!error) error = spawn(ours ? argv : all, in[0], out[1], code[1], &p->pid);
+    close_end(in[0]);
+    close_end(out[1]);
+    close_end(code[1]);
+    p->fd = out[0];
+    p->code = code[0];
     ctx_free(p->ctx, all);
     return error;
 }
 
 static void close_pipes(struct process *p)
 {
-    if (p->fd >= 0) close(p->fd);
-    if (p->code >= 0) close(p->code);
+    close_end(p->fd);
+    close_end(p->code);
     p->fd = p->code = -1;
 }
 
