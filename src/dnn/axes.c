@@ -1,4 +1,4 @@
-/* Index variables merged to axes: what lies in memory as one run for every access is one loop. */
+/* Merges index variables into axes: index variables that every access walks as one run of memory become one loop. */
 #include "dnn/problem.h"
 
 #include <string.h>

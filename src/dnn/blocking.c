@@ -1,5 +1,5 @@
-/* Cuts a contraction into tiles, panels, chunks and blocks; see blocking.h for the loops. Sizes are constants, so every
- * cut is known here, evenly spread: 17 columns in tiles of at most 14 are 9 + 8. */
+/* Cuts a contraction into tiles, panels, chunks and blocks; blocking.h shows the loops. All sizes are constants, so
+ * every cut is known here. Pieces have nearly equal sizes: 17 columns in tiles of at most 14 are 9 + 8. */
 #include "dnn/blocking.h"
 
 #include <string.h>
@@ -49,8 +49,8 @@ static uint64_t ivars_of(const struct axis *x)
     return set;
 }
 
-/* Groups of equally many input and output channels, fewer than lanes, that lie side by side in a and in all that is
- * stored: their index variable, or -1. */
+/* Finds the index variable of the groups of a grouped convolution that can share a vector: as many input as output
+ * channels, fewer than lanes, adjacent in a and in everything that is stored. Returns -1 if there is none. */
 static int find_group(const struct problem *p, int lanes, int *out_size)
 {
     for (int g = 0; g < p->loops->ivars.n; g++) {
@@ -117,7 +117,7 @@ static void make_tile(struct blocking *b)
     if (b->rows > 1) b->rows = (int)ceil_div(h, ceil_div(h, b->rows));
 }
 
-/* A box of about options.tiles tiles: columns first, then rows, then images. */
+/* Chooses boxes of about options.tiles tiles; they grow along columns first, then rows, then images. */
 static void make_boxes(struct blocking *b)
 {
     const int last = b->m.n - 1;
@@ -137,7 +137,7 @@ static void make_boxes(struct blocking *b)
     b->block_tiles = tiles;
 }
 
-/* The sizes of pieces when `size` is cut evenly into pieces of at most `step`: marks them. There are two of them. */
+/* Marks the sizes that occur when `size` is cut evenly into pieces of at most `step`. There are at most two. */
 static void mark_pieces(int64_t size, int64_t step, bool *sizes)
 {
     const int64_t n = ceil_div(size, step);
@@ -199,8 +199,8 @@ static struct tables k_tables(const struct blocking *b)
     return t;
 }
 
-/* How much of which axis is a chunk. Windows are cut only if there is nothing else: a channel's chunk keeps less of a.
- */
+/* Chooses the axis that chunks of K cut, and their length. Window axes are cut only if K has no others, because a
+ * chunk of channels needs less of a. */
 static bool choose_chunk(struct blocking *b, struct axis *out_axis, const char **why)
 {
     const struct problem *p = b->p;
@@ -238,7 +238,7 @@ static bool make_k_axes(struct blocking *b, const struct axis *cut, const char *
         if (set_has(p->k, i) && b->a_stride[i] == 1) single |= UINT64_C(1) << i;
     if (!axes_make(p, p->k & ~ivars_of(cut), single, b->a_stride, t.n, t.at, &b->k)) FAIL("too many axes");
     b->chunk_axis = -1;
-    if (cut->n) { /* last if it is the innermost, otherwise first */
+    if (cut->n) { /* the innermost axis stays the last, any other becomes the first */
         if (b->k.n == AXES_MAX) FAIL("too many axes");
         const bool inner = !b->k.n || stride_of(b, cut) <= stride_of(b, &b->k.at[b->k.n - 1]);
         if (!inner) memmove(b->k.at + 1, b->k.at, (size_t)b->k.n * sizeof *b->k.at);
@@ -263,7 +263,7 @@ static void make_sums(struct blocking *b)
 {
     const int64_t most = b->options.sum;
     if (!most || b->nrun * b->len <= most + most / 4 || b->group >= 0) return;
-    if (b->len > most + most / 4) /* whole steps, however they are unrolled */
+    if (b->len > most + most / 4) /* a whole number of unrolled steps, whatever the unrolling */
         b->sum_len = ceil_div(ceil_div(b->len, ceil_div(b->len, most)), 12) * 12;
     else
         b->sum_runs = ceil_div(b->nrun, ceil_div(b->nrun, MAX(1, most / b->len)));
@@ -282,7 +282,7 @@ static int64_t ivar_extent(const struct blocking *b, const struct axis *cut, int
     return p->loops->ivars.at[ivar].size;
 }
 
-/* Is dimension d indexed by channels alone? */
+/* The number of values if channels alone index dimension d, otherwise 0. */
 static int64_t channels(const struct problem *p, int d, uint64_t window)
 {
     int64_t n = 0;
@@ -311,7 +311,7 @@ static bool plan_gather(struct blocking *b, const struct axis *cut, const char *
         if (channels(p, d, window) && (inner < 0 || channels(p, d, window) > channels(p, inner, window))) inner = d;
     }
     b->ngather = 0;
-    for (int d = 0; d < p->a.ndim; d++) { /* by stride, `inner` last */
+    for (int d = 0; d < p->a.ndim; d++) { /* by stride, with `inner` last */
         if (b->extent[d] == 1 && !b->p->a.border[d]) continue;
         int k = b->ngather++;
         for (;
@@ -336,7 +336,7 @@ static bool plan_gather(struct blocking *b, const struct axis *cut, const char *
 
 /* -- all of it */
 
-/* A store that sums can wait in: of their type, vectors as they are, its own address for each element. */
+/* A stored tensor that can hold the partial sums between chunks: it has their type and contiguous vectors. */
 static int partial_view(const struct problem *p)
 {
     for (int i = 0; i < p->nview; i++)

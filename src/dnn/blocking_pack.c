@@ -1,5 +1,5 @@
-/* The packed weights as loops: packed[outer.. chunk panel k.. lane] = b[the index variables that these digits mean], 0
- * where there are none. The planner makes a `prepare` step of it. */
+/* The packed weights as loops: packed[outer.. chunk panel k.. lane] = b[the index variables that these positions
+ * stand for], and 0 in the padding. The planner makes a `prepare` step of it. */
 #include "dnn/blocking.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 struct packing {
     const struct blocking *b;
     struct loops *to;
-    int32_t ivar[LOOPS_MAX_IVARS]; /* of the problem, as expressions of `to` */
+    int32_t ivar[LOOPS_MAX_IVARS]; /* by index variable of the problem: its expression in `to` */
     int32_t index[SOL_MAX_DIMS], guard[4];
     int64_t shape[SOL_MAX_DIMS];
     int ndim, nguard;
@@ -18,7 +18,7 @@ int64_t blocking_packed_elements(const struct blocking *b)
     return b->nouter * b->nchunk * b->panels * b->panel_elements;
 }
 
-/* A dimension of the packed tensor; returns its index variable's node. */
+/* Adds a dimension to the packed tensor and returns its index variable's node. */
 static int32_t dimension(struct packing *k, const char *name, int64_t size)
 {
     const int32_t node = size == 1 ? ex_int(k->to, 0) : ex_ivar(k->to, loops_ivar(k->to, name, size));
@@ -37,7 +37,7 @@ static void digits(struct packing *k, const struct axis *x, int32_t node)
     for (int i = 0; i < x->n; i++) k->ivar[x->ivar[i]] = axis_digit_ex(k->b->p, x, i, k->to, node);
 }
 
-/* An axis that is not cut: a dimension for each of its index variables, outermost first. */
+/* Adds an axis that is not cut: one dimension for each of its index variables, outermost first. */
 static void plain_axis(struct packing *k, const char *name, const struct axis *x)
 {
     for (int i = 0; i < x->n; i++) k->ivar[x->ivar[i]] = dimension(k, name, k->b->p->loops->ivars.at[x->ivar[i]].size);

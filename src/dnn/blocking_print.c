@@ -1,4 +1,5 @@
-/* The code of a blocked contraction around its micro-kernels: constants, the block function, the step's function. */
+/* Prints the code of a blocked contraction around its micro-kernels: constants, the block function, the step's
+ * function. */
 #include "dnn/blocking.h"
 #include "dnn/epilogue.h"
 
@@ -9,7 +10,7 @@ static const char *c_type(const struct problem *p)
     return dtype_def(p->dtype)->c_name;
 }
 
-/* Offset of a view at the tile's outer index, pixel and panel. */
+/* The offset of a view at the tile's outer index, pixel and panel. */
 static const char *view_offset(const struct blocking *b, const struct view *v)
 {
     struct offset o = {.arena = b->p->arena, .constant = v->c};
@@ -19,7 +20,7 @@ static const char *view_offset(const struct blocking *b, const struct view *v)
     return offset_text(&o);
 }
 
-/* -- tables of runs: offsets of a (and of b in place) of all K axes but the last */
+/* -- tables of the offsets of runs: in a, and in b where it is read in place, over all K axes but the last */
 
 static int64_t runs_extent(const struct blocking *b, int axis)
 {
@@ -70,7 +71,7 @@ static void box_ranges(const struct blocking *b, struct text *out)
     }
 }
 
-/* Loops over the tiles of a block. */
+/* Prints the loops over the tiles of a block. */
 static void tile_loops(const struct blocking *b, struct text *out)
 {
     const int last = b->m.n - 1;
@@ -103,7 +104,7 @@ static const char *a_position(const struct blocking *b)
         if (b->chunk_axis >= 0) offset_add(&o, "q", b->chunk * axis_stride(&b->k.at[b->chunk_axis], b->a_stride));
         return SAY("a + %s", offset_text(&o));
     }
-    for (int i = 0; i < b->k.n; i++) { /* index variables that run backwards begin at their end */
+    for (int i = 0; i < b->k.n; i++) { /* an index variable with a negative stride starts at its end */
         const struct axis *x = &b->k.at[i];
         for (int k = 0; k < x->n; k++) {
             const int64_t s = b->a_stride[x->ivar[k]];
@@ -132,8 +133,8 @@ static const char *b_panel(const struct blocking *b, const char *g, const char *
     return SAY("b + %s", offset_text(&o));
 }
 
-/* A square of `lanes` rows of b, read along k, written as rows along n: log2(lanes) rounds that exchange halves. Rows
- * that do not exist repeat the last one; nobody stores what comes of them. */
+/* Prints a transpose of a square of `lanes` rows of b, from contiguous along k to contiguous along n: log2(lanes)
+ * rounds, each of which exchanges halves. Rows past the end repeat the last one; their results are never stored. */
 static void flip_function(const struct blocking *b, struct text *out)
 {
     const int n = b->lanes;
@@ -156,7 +157,7 @@ static void flip_function(const struct blocking *b, struct text *out)
     text_put(out, "}\n\n");
 }
 
-/* Is the run of K contiguous in b, and n not? */
+/* Is the innermost run of K contiguous in b, and n not? */
 static bool flips(const struct blocking *b)
 {
     const int64_t *s = b->p->b.view.s;
@@ -176,7 +177,7 @@ static void flip_loops(const struct blocking *b, struct text *out)
     text_close(out, "}");
 }
 
-/* Brings a panel of b into scratch: [k..][width]. Lanes that do not exist get anything. */
+/* Prints the loops that pack a panel of b into scratch: [k..][width]. Lanes past the end get arbitrary values. */
 static void panel_loops(const struct blocking *b, struct text *out)
 {
     const struct problem *p = b->p;
@@ -208,11 +209,11 @@ static void panel_loops(const struct blocking *b, struct text *out)
     text_close(out, "}");
 }
 
-/* Where the weights lie that are needed after this panel: the next panel's, the next chunk's, then those of the next
- * outer index or block. */
+/* Prints the address of the weights that are needed after this panel, for prefetching: those of the next panel, the
+ * next chunk, or the next outer index or block. */
 static void next_panel(const struct blocking *b, struct text *out)
 {
-    if (b->options.source == B_CALLER) return; /* it says where */
+    if (b->options.source == B_CALLER) return; /* the caller passes that address */
     if (b->options.source != B_PACKED) {
         text_line(out, "const char *next = (const char *)w;");
         return;
@@ -311,7 +312,7 @@ static void block_function(const struct blocking *b, struct text *out)
     text_put(out, "}\n\n");
 }
 
-/* -- the tiles that occur, by rows and columns */
+/* -- the sizes of tiles that occur, by rows and columns */
 
 static void tile_table(const struct blocking *b, struct text *out, bool last)
 {

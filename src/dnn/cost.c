@@ -1,32 +1,32 @@
-/* What a blocked contraction costs, in ns. The model counts cycles of the tiles as they are cut (FMA, load and latency
- * limits), what a tile costs besides (call, epilogue), the copies of gathered blocks, and the bytes of weights that
- * come from far away; of limits that overlap the largest counts fully and the others in part. */
+/* What a contraction costs, in ns. The model counts the cycles of the tiles (limited by FMAs, loads or latency), the
+ * overhead of each tile (call, epilogue), the copies of gathered blocks, and the bytes of weights that come from L3
+ * or memory. Of limits that overlap, the largest counts fully and the others in part. */
 #include "dnn/solvers.h"
 
-/* Constants, measured with bench/kernels.c on Zen 5 and by the laboratory on Zen 3 and Granite Rapids. */
+/* Constants, measured with bench/kernels.c on Zen 5, Zen 3 and Granite Rapids. */
 static const struct {
-    double turbo, memory; /* how much faster than nominal the clock is, and reading from L3 and beyond */
-    double l2, l3;        /* bytes a cycle that a core reads from L2, and from L3 in small pieces */
-    double latency;       /* cycles of an FMA: times two units, accumulators needed */
-    double start;         /* cycles of a block besides its tiles: digits, addresses, the first misses */
+    double turbo, memory; /* turbo: clock above nominal; memory: the same factor for reads from L3 and beyond */
+    double l2, l3;        /* bytes per cycle that a core reads from L2, and from L3 in small pieces */
+    double latency;       /* cycles of an FMA, times two units: the accumulators needed */
+    double start;         /* cycles of a block besides its tiles: index computation, addresses, first misses */
     double call;          /* cycles of a tile besides K: call, addresses, start */
-    double store;         /* cycles to take a register to memory */
-    double node;          /* cycles for each instruction of the epilogue on a register */
-    double copy;          /* elements per cycle gathered in rows */
-    double transpose;     /* elements per cycle gathered across */
-    double waits;         /* share of the smaller limit where weights come from L3 in small pieces */
-    double overlap;       /* share of the smaller limits that is not hidden */
-    double line4, line6;  /* cycles of a Winograd transform of one line of so many points */
-    double spread;  /* cycles to store a vector of transformed weights, or to take one of unfinished sums out and in */
-    double plane;   /* cycles to take a line of a Winograd tile to its plane, far from its others, and back */
-    double foreign; /* share of the peak that another library is thought to reach: enough to be tried */
+    double store;         /* cycles to store a register */
+    double node;          /* cycles of each instruction of the epilogue, per register */
+    double copy;          /* elements per cycle that are gathered along contiguous rows */
+    double transpose;     /* elements per cycle that are gathered across rows */
+    double waits;         /* share of the smaller limit that adds up where weights come from L3 in small pieces */
+    double overlap;       /* share of the smaller limits that is not hidden behind the largest */
+    double line4, line6;  /* cycles of a Winograd transform of a line of 4 or 6 points */
+    double spread;  /* cycles to store a vector of transformed weights, or to load and store one of partial sums */
+    double plane;   /* cycles to move a cache line of a Winograd tile to its plane and back; planes are far apart */
+    double foreign; /* share of peak performance that other libraries are assumed to reach: enough to be tried */
 } constants = {1.55, 1.5, 24, 10, 4, 60, 10, 0.5, 0.25, 8, 1.0, 0.55, 0.3, 4, 12, 1.6, 10, 0.95};
 
-enum { LINE = 64 }; /* bytes of a cache's line */
+enum { LINE = 64 }; /* bytes of a cache line */
 
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
 {
-    const int spare = t->fma ? 1 : 2; /* a broadcast; without FMA also the product */
+    const int spare = t->fma ? 1 : 2; /* for a broadcast; without FMA also for the product */
     int n = 0;
     for (int v = 1; v <= 8 && n < room; v++) {
         int pixels = (t->registers - spare - v) / v;
@@ -37,7 +37,7 @@ int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room)
     return n;
 }
 
-/* ns of a cycle. */
+/* The ns of a cycle. */
 static double cycle(const struct target *t)
 {
     return 1 / (t->clock * constants.turbo);
@@ -54,7 +54,7 @@ static int64_t tile_count(const struct blocking *b)
     return n;
 }
 
-/* Do the tile's pixels meet in so few sets of L1 (64, of at least 8 lines) that each step of K misses? */
+/* Do the pixels of a tile map to so few sets of L1 (64 sets, at least 8 ways) that each step of K misses? */
 static bool conflicts(const struct blocking *b, double pixels)
 {
     int64_t s = axis_stride(&b->m.at[b->m.n - 1], b->a_stride) * b->p->bytes, sets = 64;
@@ -63,8 +63,8 @@ static bool conflicts(const struct blocking *b, double pixels)
     return pixels > (double)sets * 8;
 }
 
-/* Rows of b that lie a power of two apart share few sets of L2: are there more of them than these hold, with all else
- * that goes through? */
+/* Rows of b a power of two apart map to few sets of L2. Do they need more lines than these sets can hold beside
+ * other data? */
 static bool crowded(const struct blocking *b)
 {
     enum { WAYS = 16 };
@@ -77,7 +77,8 @@ static bool crowded(const struct blocking *b)
     return (double)(b->nrun * b->len * lines) > 0.35 * WAYS * (double)MIN(all, sets * lines);
 }
 
-/* How much longer a step of K takes where it goes to other lines of the operands as they lie: far ones share sets. */
+/* The factor by which a step of K is slower when it moves to other cache lines of an operand read in place: distant
+ * ones share sets. */
 static double scattered(const struct blocking *b)
 {
     enum { FAR = 16 * LINE };
@@ -98,12 +99,12 @@ static double tile_cycles(const struct blocking *b, double pixels)
     step *= scattered(b);
     const bool far = crowded(b);
     const double weights = b->vectors * (double)t->vector_bytes / (far ? constants.l3 : constants.l2);
-    if (far) /* a page or more each: what comes is waited for */
+    if (far) /* each access is a page or more away: latency is not hidden */
         step = MAX(step, weights) + constants.waits * MIN(step, weights);
     else if (weights > step && b->panel_elements * b->p->bytes > t->l1 / 2)
         step = weights;
     const double k = (double)(b->nrun * b->len) * (double)b->nchunk;
-    const double store = constants.store * (b->p->unit ? 1 : b->lanes); /* lane by lane */
+    const double store = constants.store * (b->p->unit ? 1 : b->lanes); /* stored lane by lane unless contiguous */
     const double finish = fmas * (store + b->p->weight * constants.node);
     return k * step + (double)b->nchunk * (constants.call + fmas * constants.store) + finish;
 }
@@ -114,12 +115,12 @@ static double gather_cycles(const struct blocking *b)
     const int inner = b->gather_dim[b->ngather - 1];
     const bool rows = b->p->c->memory[b->p->a.tensor].stride[inner] == 1;
     const double elements = (double)b->gathered * (double)b->nchunk * (double)b->nblock * (double)b->nouter;
-    double times = 1; /* workers that share a block gather it each */
+    double times = 1; /* workers that share a block gather it once each */
     if (b->nblock * b->nouter < b->target->cores) times = (double)b->target->cores / (double)(b->nblock * b->nouter);
     return times * elements / (rows ? constants.copy : constants.transpose);
 }
 
-/* ns that a's blocks take to be read again for every panel, from where they fit. */
+/* The ns of reading blocks of a again for every panel, from the cache level that holds them. */
 static double reading_a(const struct blocking *b)
 {
     const struct target *t = b->target;
@@ -136,13 +137,13 @@ static double reading_a(const struct blocking *b)
     return all / (bytes < (double)t->l2 * 0.6 ? t->l2_rate : t->l3_rate);
 }
 
-/* Bytes that stay in L2 while all else goes through. */
+/* The bytes that stay in L2 while other data streams through. */
 static double room(const struct target *t)
 {
     return 0.8 * (double)t->l2;
 }
 
-/* ns to read weights once: from L3 or beyond; they are cold when a layer begins. */
+/* The ns of reading weights once, from L3 or from memory: they are not in L2 when a layer begins. */
 static double cold(const struct target *t, double bytes)
 {
     return bytes / (bytes > (double)t->l3 * 0.75 ? t->dram_rate : t->l3_rate) / constants.memory;
@@ -165,7 +166,8 @@ double cost_winograd(const struct winograd *w)
         products + lines * constants.plane + in * 2 * w->points * line + out * ((w->points + w->m) * line + per_pixel);
     const double taps = (double)w->taps * w->taps,
                  weight_vectors = (double)(b->nchunk * b->len * b->panels * b->vectors);
-    if (panel) { /* a chunk's weights go to their planes, its sums come from theirs; few tiles wait for weights */
+    if (panel) { /* transformed weights go to their planes, partial sums are loaded from theirs; few tiles cannot hide
+                    the loads */
         const double wait = MAX(0, t->vector_bytes / constants.l2 - tiles / 2);
         cycles +=
             points * (weight_vectors * (constants.spread + wait) + out * (double)(b->nchunk - 1) * constants.spread);
@@ -175,11 +177,11 @@ double cost_winograd(const struct winograd *w)
     const double compute = cycles * cycle(t) / t->cores * busy;
     const double weights = (panel ? taps : points) * weight_vectors * t->vector_bytes;
     double memory = cold(t, weights);
-    if (w->weights) /* read, transformed and written, which counts twice */
+    if (w->weights) /* reads, transforms and writes the weights; a write counts twice */
         memory += (2 * weights + weights * taps / points) / (weights > (double)t->l3 / 2 ? t->dram_rate : t->l3_rate);
-    if (steps) /* transformed tiles are written and read again, by other cores */
+    if (steps) /* transformed tiles are written, and read by other cores */
         memory += points * (double)(w->v_plane + w->m_plane) * w->p.bytes * 2 / t->l3_rate;
-    else if (panel) { /* each panel reads all tiles; without room in L2 for all it needs, from far, as some weights */
+    else if (panel) { /* each panel reads all tiles; if they do not fit into L2, from L3, as do some of the weights */
         const double plane = points * w->p.bytes, all = plane * (double)w->v_plane;
         const bool near = all + plane * (double)(w->u_plane + w->m_plane) < room(t);
         memory += 2 * all / t->l3_rate;
@@ -190,7 +192,7 @@ double cost_winograd(const struct winograd *w)
            KERNEL_STEP_NS * (1 + panel + 2 * steps);
 }
 
-/* Cycles of a side's packing, or of its transforms, once. */
+/* The cycles of packing one side, or of its transforms, once. */
 static double packing_cycles(const struct weights *w, const struct weights_side *s)
 {
     const double per_pixel =
@@ -220,8 +222,9 @@ double cost_weights(const struct weights *w)
     const int64_t tasks = weights_tasks(w);
     const double busy = (double)((tasks + t->cores - 1) / t->cores) * t->cores / (double)tasks;
     const double compute = cycles * cycle(t) / t->cores * busy;
-    /* operands are read for every block of the other; sums that do not stay in L2 come and go with every chunk, and
-     * once more for the results; all cores have theirs in the L3, or nowhere near */
+    /* Each operand is read once for every block of the other one. Partial sums that do not fit into L2 are loaded
+     * and stored with every chunk, and once more for the results. They are in L3 only if those of all cores fit
+     * there together. */
     const double pixels = (double)problem_size(&w->p, w->p.k) * outer * w->p.bytes;
     double memory = cold(t, pixels * (double)w->a.channels.size) * (double)w->b.nblock +
                     cold(t, pixels * (double)w->b.channels.size) * (double)w->a.nblock;
@@ -229,7 +232,7 @@ double cost_weights(const struct weights *w)
     const double moved = 2 * (double)w->sums * w->p.bytes * (double)w->nchunk * (double)(tasks / w->ngroup);
     const bool far = held * t->cores > (double)t->l3;
     memory += moved / (far ? t->dram_rate : held > room(t) ? t->l3_rate : t->l2_rate);
-    /* a packed block of b is read for every panel of a; in L2 nobody waits for it */
+    /* A packed block of b is read for every panel of a. Reads from L2 are hidden. */
     const double packed = w->winograd ? 0 : (double)(w->b.size * w->b.block * w->p.bytes);
     if (packed > room(t))
         memory += pixels * (double)(w->b.channels.size * w->a.panels) /
@@ -240,13 +243,13 @@ double cost_weights(const struct weights *w)
 
 double cost_gemv(const struct problem *p, const struct target *t, int64_t tasks)
 {
-    enum { START = 20 }; /* cycles of a task: places, rows that do not exist */
+    enum { START = 20 }; /* cycles of a task: addresses, rows past the end */
     const double elements = (double)problem_size(p, p->batch | p->n | p->k);
     const double lanes = target_lanes(t, p->bytes), k = (double)problem_size(p, p->k);
     const double cycles = elements / lanes * (1 + 2 * lanes / k) + START * (double)tasks;
     const double compute = cycles * cycle(t) / t->cores;
     const double memory = cold(t, elements * p->bytes);
-    const double hidden = constants.overlap / 3; /* nothing but loads and FMAs; and nothing is stored twice */
+    const double hidden = constants.overlap / 3; /* only loads and FMAs, and each result is stored once */
     return (compute > memory ? compute + hidden * memory : memory + hidden * compute) + KERNEL_STEP_NS;
 }
 

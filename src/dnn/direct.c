@@ -1,6 +1,6 @@
-/* Direct contraction with constant weights: convolutions of any kernel, linear layers, matrix products with a
- * parameter. Weights are packed by panels once, in `prepare`; the input is read where it lies, or gathered block by
- * block. */
+/* Direct contraction with constant weights: convolutions of any kernel size, linear layers, matrix products with a
+ * parameter. Weights are packed into panels once, in `prepare`. The input is read where it lies, or gathered block
+ * by block. */
 #include "dnn/solvers.h"
 
 #include <string.h>
@@ -60,7 +60,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     struct tile_shape shape[8];
     if (!find(sc, c, &p, &why)) return 0;
     const int n = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
-    for (int form = 0; form < 4; form++) /* gathered, groups that share vectors */
+    for (int form = 0; form < 4; form++) /* bit 0: gathered; bit 1: groups share vectors */
         for (int s = 0; s < n; s++)
             for (int i = 0; i < COUNT_OF(tiles); i++) {
                 struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], form & 1, form >> 1}};
@@ -68,7 +68,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
                 if (v.p[5]) v.p[0] = MIN(v.p[0], sc->target->registers - 12);
                 const struct blocking_options o = options_of(sc, &v);
                 if (!blocking_make(&p, sc->target, &o, &b, &why) || b.vectors != o.vectors) continue;
-                if (i && b.block_tiles <= tiles[i - 1]) continue; /* as before */
+                if (i && b.block_tiles <= tiles[i - 1]) continue; /* the same blocks as the previous variant */
                 if (blocking_scratch(&b) > sc->target->l2 * 3 / 4) continue;
                 v.cost = cost_blocking(&b);
                 v.text = arena_printf(sc->arena, "%dx%d%s k%lld b%lld%s%s", b.rows * b.cols, b.vectors,

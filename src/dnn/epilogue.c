@@ -1,5 +1,5 @@
-/* Prints an epilogue through print/expr.c: its `read` hook puts registers in place of what the cluster makes, and loads
- * at the tile's place in place of all other operands. Lanes that do not exist are neither read nor written. */
+/* Prints an epilogue through print/expr.c. The `read` hook replaces reads of the contraction's result by registers
+ * and all other reads by loads at the tile's position. Lanes past the end are neither read nor written. */
 #include "dnn/epilogue.h"
 
 #include <string.h>
@@ -36,7 +36,8 @@ static bool is_register_type(enum sol_dtype t)
     return t == SOL_F32 || t == SOL_F64;
 }
 
-/* The view of a read, which may be a copy: composite functions are written out with copies of their arguments. */
+/* The view of a read. The read may be a copy, because composite functions are expanded with copies of their
+ * arguments. */
 static int find_view(const struct problem *p, int stmt, int32_t node)
 {
     for (int i = 0; i < p->nview; i++)
@@ -49,7 +50,7 @@ static int64_t vector_stride(const struct epilogue *e, int view)
     return e->p->view[view].s[e->p->vector];
 }
 
-/* A load of `valid` lanes; text of a vector. */
+/* A load of `valid` lanes, as the text of a vector. */
 static const char *load(struct epilogue *e, struct text *out, int view, int valid)
 {
     const enum sol_dtype t = e->p->loops->tensors.at[e->p->view[view].tensor].dtype;
@@ -107,7 +108,7 @@ static const char *read_hook(void *user, struct print_expr *pe, int32_t node)
     const char *at = e->place(e->user, pe->out, view);
     const int64_t step = vector_stride(e, view);
     if (!pe->lane || !step) return SAY(e, "e%d[%s]", view, at);
-    if (w->valid < e->lanes) /* a lane that does not exist takes the first one's place */
+    if (w->valid < e->lanes) /* lanes past the end read what the first lane reads */
         return SAY(e, "e%d[%s + (%s < %d ? %s : 0) * %lld]", view, at, pe->lane, w->valid, pe->lane, (long long)step);
     return SAY(e, "e%d[%s + %s * %lld]", view, at, pe->lane, (long long)step);
 }
@@ -119,7 +120,7 @@ static const char *ivar_hook(void *user, int ivar)
     return m->n == 1 ? w->e->ivar(w->e->user, m->ivar[0]) : NULL;
 }
 
-/* The index variable of a statement that runs along the vector. */
+/* The index variable of a statement along which the vectors run. */
 static int vector_ivar(const struct problem *p, int stmt)
 {
     for (int i = 0; i < p->loops->ivars.n; i++)
@@ -154,7 +155,7 @@ void epilogue_print(struct epilogue *e, struct text *out, const char *sum, int v
                                 .temps = e->temps};
         w.stmt = s;
         const char *value = print_value(&pe, st->value, t);
-        e->temps = MAX(e->temps, pe.temps); /* loads counted on */
+        e->temps = MAX(e->temps, pe.temps); /* numbering of temporaries continues behind the loads */
         const char *name = SAY(e, "y%d_", e->temps++);
         text_line(out, "const %s %s = %s;", vector_type(e, t), name, value);
         w.made[w.nmade].tensor = st->out[0];

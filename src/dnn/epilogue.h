@@ -1,4 +1,4 @@
-/* The epilogue of a contraction as C text: from a vector of sums in a register to what is stored. */
+/* Prints the epilogue of a contraction as C text: what happens to a vector of sums between its register and memory. */
 #ifndef SOL_DNN_EPILOGUE_H
 #define SOL_DNN_EPILOGUE_H
 
@@ -8,24 +8,27 @@ struct epilogue {
     const struct problem *p;
     const struct target *target;
     int lanes;
-    int temps; /* counter of names */
-    /* C text of the element offset of the register's first lane in view number `view`, from pointer `e<view>`. */
+    int temps; /* numbers the temporaries */
+    /* C text of the element offset of the register's first lane in view number `view`, relative to pointer
+     * `e<view>`. */
     const char *(*place)(void *user, struct text *out, int view);
-    /* C text of the value of an index variable at the first lane; only asked for index variables in problem.valued. */
+    /* C text of the value of an index variable at the first lane; called only for index variables in problem.valued. */
     const char *(*ivar)(void *user, int ivar);
     void *user;
-    /* Names of vectors that hold a view already (a bias, loaded once for many pixels); NULL: none. */
+    /* Names of vectors that already hold a view (a bias, loaded once for many pixels); NULL: none. */
     const char *held[PROBLEM_MAX_VIEWS];
 };
 
 /* The vector type of the sums: "f32x16". */
 const char *epilogue_type(const struct epilogue *e);
-/* Prints the statements that take the sums in the variable `sum` to memory. Only the first `valid` lanes exist. */
+/* Prints the statements that take the sums from the variable `sum` to memory. Only the first `valid` lanes are
+ * stored. */
 void epilogue_print(struct epilogue *e, struct text *out, const char *sum, int valid);
 /* Declares a vector that holds view `view`, of which `valid` lanes exist, and returns its name. */
 const char *epilogue_hold(struct epilogue *e, struct text *out, int view, int valid);
-/* The parameters `const float *e0, float *e1, ..` and the arguments that go with them: " e0 + offset, .." */
+/* The parameters `const float *e0, float *e1, ..` and the matching arguments " e0 + offset, .." */
 void epilogue_parameters(const struct problem *p, struct text *out);
-void epilogue_parameters_used(const struct problem *p, struct text *out); /* for compilers that miss a use of one */
+/* Silences warnings about unused parameters. */
+void epilogue_parameters_used(const struct problem *p, struct text *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* The solvers of other libraries, and their matrix products: a block of rows and columns is one call. It is for
- * products without windows; foreign_conv.c has those with.
+/* The solvers of other libraries, and their matrix products: one call computes a block of rows and columns. These are
+ * for products without windows; foreign_conv.c has convolutions.
  *
  *   task: (outer, block of rows, block of columns) */
 #include "dnn/foreign.h"
@@ -8,9 +8,9 @@
 
 #define SAY(...) arena_printf(g->p.arena, __VA_ARGS__)
 
-struct matrix { /* two strides, one of them 1 */
+struct matrix { /* has two strides, one of which is 1 */
     int64_t stride;
-    bool across; /* the summed axis is not the one of stride 1 (of a), or is it (of b) */
+    bool across; /* a: the summed axis does not have stride 1; b: it does */
 };
 struct foreign {
     struct problem p;
@@ -19,7 +19,8 @@ struct foreign {
     struct axes outer;
     struct axis m, n, k;
     struct matrix a, b;
-    int64_t nouter, rows, cols, mblocks, nblocks, pitch; /* rows, cols: of a task; pitch: of its sums */
+    /* rows, cols: of a task; pitch: elements between rows of its sums */
+    int64_t nouter, rows, cols, mblocks, nblocks, pitch;
 };
 
 static const struct plugin *find_plugin(const struct solver_context *sc, const char *name)
@@ -29,7 +30,7 @@ static const struct plugin *find_plugin(const struct solver_context *sc, const c
     return NULL;
 }
 
-/* Rows of `rows` elements `row` apart; the elements of one are `element` apart, and there are `n` of them. */
+/* Describes a matrix of `rows` rows of `n` elements. `row` and `element` are the strides. False: neither is 1. */
 static bool make_matrix(int64_t rows, int64_t row, int64_t n, int64_t element, struct matrix *out)
 {
     *out = (struct matrix){element == 1 ? row : element, element != 1};
@@ -112,7 +113,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, const
     return false;
 }
 
-/* 0: all of them. */
+/* Cuts into blocks of `rows` rows and `cols` columns; 0 means all. */
 static void cut(struct foreign *g, int rows, int cols)
 {
     g->rows = rows && rows < g->m.size ? rows : g->m.size;
@@ -162,7 +163,7 @@ static const char *ivar_value(void *user, int ivar)
     return g->m.ivar[0] == ivar ? "m" : "n";
 }
 
-/* The offset of a view at row `m` and column `n`, which are C text. */
+/* The offset of a view at row `m` and column `n`, both C text. */
 static const char *offset(const struct foreign *g, const struct view *v, const char *m, const char *n)
 {
     const char *text = SAY("INT64_C(%lld)", (long long)v->c);
@@ -231,13 +232,14 @@ static const char *offset_here(const void *user, const struct view *v)
     return offset(user, v, "m", "n");
 }
 
-/* From the sums of a task to memory. */
+/* Prints how the sums of a task go to memory. */
 static void print_epilogue(struct foreign *g, const struct target *t, struct text *out)
 {
     struct problem *p = &g->p;
     struct epilogue e = {.p = p, .target = t, .lanes = g->lanes, .place = foreign_place, .ivar = ivar_value, .user = g};
     text_open(out, "for (int64_t m = row0; m < row0 + rows; m++)");
-    text_open(out, "for (int64_t n = col0; n < col0 + cols; n += %d) {", g->lanes); /* blocks are whole vectors */
+    /* blocks consist of whole vectors */
+    text_open(out, "for (int64_t n = col0; n < col0 + cols; n += %d) {", g->lanes);
     foreign_epilogue(&e, out, SAY("sums + (m - row0) * %lld + (n - col0)", (long long)g->pitch), "n", g->n.size,
                      offset_here);
     text_close(out, "}");

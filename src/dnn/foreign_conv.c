@@ -1,7 +1,6 @@
-/* Convolutions of another library: a block of rows of one image, for a block of channels, is one call. The activations
- * are read where they lie: what an inner dimension has between one row and the next, halos included, is that
- * dimension's size, and results beyond those that are wanted are computed and left. Weights are packed by `prepare` as
- * the plug-in says.
+/* Convolutions by another library: one call computes a block of rows of one image for a block of channels. The library
+ * reads activations where they lie. An inner dimension is passed with its size in memory, halos included; results
+ * beyond the wanted ones are computed and ignored. `prepare` packs weights as the plug-in asks for.
  *
  *   task: (outer, block of rows, block of channels) */
 #include "dnn/foreign.h"
@@ -14,25 +13,26 @@
 #define SAY(...) arena_printf(c->p.arena, __VA_ARGS__)
 enum { MOST_DIMS = 8, MOST_KINDS = 8, NONE = -1, FIELDS = sizeof(struct sol_plugin_conv) / 8 };
 
-struct pixel { /* a dimension of a: index stride * y + dilation * k + c */
-    int y, k;  /* index variables, NONE: of size 1 */
+struct pixel { /* a dimension of a with the index stride * y + dilation * k + c */
+    int y, k;  /* index variables; NONE: of size 1 */
     int64_t stride, dilation, c;
-    int64_t step, low, high; /* elements to the next; first and last index + 1 that there is memory for */
+    /* step: elements between neighbours; low, high: first and last + 1 index that has memory */
+    int64_t step, low, high;
     bool border;
 };
 struct conv {
     struct problem p;
     const struct plugin *by;
     int lanes;
-    int group, in, out, nouter, outer[MOST_DIMS], ndim; /* index variables, NONE */
-    struct pixel pixel[SOL_PLUGIN_DIMS];                /* the outermost first */
-    struct sol_plugin_conv whole;                       /* without d[0]'s x, y, low and high */
-    int64_t base;                                       /* in a: where the first row that there is memory for begins */
+    int group, in, out, nouter, outer[MOST_DIMS], ndim; /* index variables, or NONE */
+    struct pixel pixel[SOL_PLUGIN_DIMS];                /* outermost first */
+    struct sol_plugin_conv whole;                       /* without x, y, low and high of d[0] */
+    int64_t base;                                       /* offset in a of the first row that has memory */
     int64_t nrows, channels;
-    /* a variant */
+    /* the variant */
     int64_t rows, cols, blocks, nblock; /* rows, channels of a task; how many of both blocks */
     int nkind;
-    struct sol_plugin_conv kind[MOST_KINDS]; /* of blocks of rows */
+    struct sol_plugin_conv kind[MOST_KINDS]; /* one for each kind of block of rows */
     int64_t images;
 };
 
@@ -46,16 +46,16 @@ static int64_t stride_of(const struct view *v, int ivar)
     return ivar == NONE ? 0 : v->s[ivar];
 }
 
-/* -- recognising it */
+/* -- recognition */
 
-/* The only index variable of a set; NONE: it is empty, -2: there are more. */
+/* The only index variable of a set; NONE: the set is empty, -2: it has several. */
 static int only(uint64_t set)
 {
     if (!set) return NONE;
     return set & (set - 1) ? -2 : __builtin_ctzll(set);
 }
 
-/* The dimension d of a as one of pixels; false: its index is no such. */
+/* Describes dimension d of a as a dimension of pixels. False: its index has another form. */
 static bool make_pixel(const struct conv *c, int d, struct pixel *out)
 {
     const struct problem *p = &c->p;
@@ -85,7 +85,8 @@ static bool windowed(const struct pixel *x)
     return x->k != NONE || x->stride > 1 || x->border;
 }
 
-/* Which dimension of a are its channels: the one with a group, or of those that are summed alone the innermost. */
+/* The dimension of a that holds the channels: the one with a group, or else the innermost one whose index is summed
+ * only. */
 static int channel_dimension(const struct conv *c)
 {
     const struct problem *p = &c->p;
@@ -131,7 +132,7 @@ static int by_step(const void *a, const void *b)
     return (x->step < y->step) - (x->step > y->step);
 }
 
-/* Images are what lies outside of all windows; at least two dimensions are those of pixels, if there are so many. */
+/* Images are the dimensions outside of all windows. At least two dimensions stay pixels if there are that many. */
 static bool take_pixels(struct conv *c, struct pixel *all, int n, const char **why)
 {
     int first = 0;
@@ -152,7 +153,7 @@ static bool take_pixels(struct conv *c, struct pixel *all, int n, const char **w
     return true;
 }
 
-/* The dimensions inside of a row: as long as the memory is. */
+/* Describes the dimensions inside a row with their size in memory. */
 static bool describe_inner(struct conv *c, const char **why)
 {
     *why = "the pixels do not lie as rows";
@@ -162,7 +163,8 @@ static bool describe_inner(struct conv *c, const char **why)
         const int64_t window = size_of(c, x->k), reach = (window - 1) * x->dilation + 1;
         const int64_t end = x->c + (size_of(c, x->y) - 1) * x->stride + reach, behind = MAX(end - x->high, 0);
         if (c->pixel[i - 1].step % x->step || all < x->high - x->low) return false;
-        if (behind && (from != x->low || all != x->high - x->low)) return false; /* not 0 there, but the next row */
+        /* the next row follows there instead of zeros */
+        if (behind && (from != x->low || all != x->high - x->low)) return false;
         const int64_t y = (all + from - x->c + behind - reach) / x->stride + 1;
         if (y < size_of(c, x->y)) return false;
         c->whole.d[i].x = all;
@@ -174,7 +176,7 @@ static bool describe_inner(struct conv *c, const char **why)
     return true;
 }
 
-/* Does the last row, as long as it is taken to be, end in the tensor's memory? */
+/* Does the last row end inside the tensor's memory although rows are longer in memory? */
 static bool ends_inside(const struct conv *c)
 {
     const struct problem *p = &c->p;
@@ -229,7 +231,7 @@ static bool recognise(struct conv *c, const char **why)
 static bool find(const struct solver_context *sc, const struct cluster *cluster, const struct plugin *by,
                  struct conv *c, const char **why)
 {
-    memset(c, 0, sizeof *c); /* plug-ins compare descriptions as bytes */
+    memset(c, 0, sizeof *c); /* plug-ins compare descriptions byte by byte */
     c->by = by;
     c->lanes = target_lanes(sc->target, 4);
     *why = "it has no convolutions";
@@ -256,7 +258,7 @@ bool foreign_conv_applicable(const struct solver_context *sc, const struct clust
 
 /* -- variants */
 
-/* The rows of a block as a convolution, and in which row of a's memory it begins. False: it reads nothing. */
+/* The rows of a block as a convolution, and the row of a's memory where it begins. False: it reads nothing. */
 static bool describe_block(const struct conv *c, int64_t block, struct sol_plugin_conv *out, int64_t *out_row)
 {
     const struct pixel *x = &c->pixel[0];
@@ -285,7 +287,7 @@ static int kind_of(const struct conv *c, const struct sol_plugin_conv *block)
     return i;
 }
 
-/* Adds a block's kind, which takes the weights as the first kind does. */
+/* Adds the kind of a block. All kinds take the weights in the layout of the first kind. */
 static bool plan_block(struct conv *c, int64_t block)
 {
     struct sol_plugin_conv now;
@@ -314,7 +316,7 @@ static bool cut(struct conv *c, int rows, int cols)
     c->blocks = (c->nrows + rows - 1) / rows;
     c->nblock = c->channels / cols;
     c->nkind = 0;
-    if (!plan_block(c, c->blocks / 2)) return false; /* the weights as most blocks want them */
+    if (!plan_block(c, c->blocks / 2)) return false; /* the layout of weights that most blocks want */
     for (int64_t i = 0; i < c->blocks; i++)
         if (!plan_block(c, i)) return false;
     return true;
@@ -371,12 +373,12 @@ void foreign_conv_variants(const struct solver_context *sc, const struct cluster
 struct packing {
     const struct conv *c;
     struct loops *to;
-    int32_t index[SOL_MAX_DIMS], value[3 + SOL_PLUGIN_DIMS]; /* value: of each dimension of w */
+    int32_t index[SOL_MAX_DIMS], value[3 + SOL_PLUGIN_DIMS]; /* value: by dimension of w, its index */
     int64_t shape[SOL_MAX_DIMS];
     int ndim;
 };
 
-/* The next dimension of the packed weights; its digit counts `times` in dimension `d` of w, NONE: in none. */
+/* Adds a dimension to the packed weights. One step in it advances dimension `d` of w by `times`, unless d is NONE. */
 static int32_t pack_dimension(struct packing *k, int64_t size, int d, int64_t times)
 {
     if (size == 1 || k->ndim == SOL_MAX_DIMS) return ex_int(k->to, 0);
@@ -388,8 +390,8 @@ static int32_t pack_dimension(struct packing *k, int64_t size, int d, int64_t ti
     return node;
 }
 
-/* Blocks of channels of a task, then blocks of w as their strides say, then the blocks' insides. False: that is no
- * plain order. Returns the node of the first. */
+/* Adds the dimensions of packed weights: blocks of channels of a task, then the blocks of w by their strides, then the
+ * insides of blocks. *out_part is the node of the first. False: the order cannot be expressed. */
 static bool pack_dimensions(struct packing *k, int32_t *out_part)
 {
     const struct sol_plugin_conv *w = &k->c->kind[0];
@@ -404,7 +406,7 @@ static bool pack_dimensions(struct packing *k, int32_t *out_part)
         int d = NONE;
         for (int i = 0; i < n; i++)
             if (todo >> i & 1 && (d == NONE || w->w_stride[i] > w->w_stride[d])) d = i;
-        for (int i = 0; i < n; i++) /* those of one block have any stride */
+        for (int i = 0; i < n; i++) /* dimensions with a single block have arbitrary strides */
             if (todo >> i & 1 && w->w_padded[i] == below[i]) d = i;
         const int64_t size = w->w_padded[d] / below[d];
         todo &= ~(UINT64_C(1) << d);
@@ -420,7 +422,7 @@ static bool pack_dimensions(struct packing *k, int32_t *out_part)
     return left == inside && k->ndim < SOL_MAX_DIMS;
 }
 
-/* NULL: a form that loops do not describe. */
+/* NULL: loops cannot describe the layout. */
 static struct loops *make_pack(const struct conv *c, struct arena *arena)
 {
     const struct problem *p = &c->p;
@@ -478,7 +480,7 @@ static const char *offset(const void *user, const struct view *v)
     return text;
 }
 
-/* The kinds and blocks of rows as tables of numbers, and what finds the library's functions. */
+/* Prints tables of the kinds and of the blocks of rows, and the code that finds the library's functions. */
 static void print_tables(const struct conv *c, struct text *out)
 {
     text_put(out, "static const int64_t kind[%d][%d] = {\n", c->nkind, FIELDS);

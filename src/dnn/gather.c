@@ -1,8 +1,9 @@
-/* Copies what a block reads of a into scratch, channels last, with zeros where a has a border. So no micro-kernel knows
- * borders, layouts or where a tensor ends, whatever the padding, stride or dilation. It costs one copy of a block for
- * all its output channels: 1-2 % from 64 channels on.
+/* Prints the copy of what a block reads of a into scratch, channels last, with zeros where a has a border. So no
+ * micro-kernel handles borders, layouts or the end of a tensor, whatever the padding, stride or dilation. The cost is
+ * one copy of a block for all its output channels: 1-2 % from 64 channels on.
  *
- * One loop for each dimension of a, outermost first, clipped to what exists; what is clipped away is zeroed in rows. */
+ * There is one loop for each dimension of a, outermost first, clipped to what exists. The clipped rest is zeroed in
+ * rows. */
 #include "dnn/blocking.h"
 
 #define SAY(...) arena_printf(b->p->arena, __VA_ARGS__)
@@ -20,7 +21,7 @@ static bool is_cut(const struct blocking *b, int ivar)
     return b->chunk_axis >= 0 && b->k.at[b->chunk_axis].ivar[0] == ivar;
 }
 
-/* Elements of a K index variable in a chunk. */
+/* Elements of an index variable of K in a chunk. */
 static int64_t extent_of(const struct blocking *b, int ivar)
 {
     return is_cut(b, ivar) ? b->chunk : b->p->loops->ivars.at[ivar].size;
@@ -74,7 +75,7 @@ static bool clips(const struct blocking *b, int d)
     return false;
 }
 
-/* i: first index, f and t: the part that exists, n: how many in all; by dimension. */
+/* Prints for each dimension: i, the first index; f and t, the part that exists; n, the number of elements. */
 static void ranges(const struct blocking *b, struct text *out)
 {
     const struct memory *m = &b->p->c->memory[b->p->a.tensor];
@@ -104,7 +105,7 @@ static void zero(const struct blocking *b, struct text *out, int d, const char *
                   side ? SAY("t%d", d) : "0", side ? SAY("n%d", d) : SAY("f%d", d), at, row, row * b->p->bytes);
 }
 
-/* The last two dimensions; the one that lies closer together in a is the inner loop. */
+/* Prints the copy of the last two dimensions. The one with the smaller stride in a is the inner loop. */
 static void copy(const struct blocking *b, struct text *out, int outer, int inner, const char *to, const char *from)
 {
     const int64_t *s = b->p->c->memory[b->p->a.tensor].stride;

@@ -1,6 +1,6 @@
-/* Matrix times vector with the matrix as the framework has it: as many dot products at once as a vector has lanes, each
- * along a contiguous row, then one tree of shuffles turns the vectors of partial sums into one vector of results.
- * Nothing is packed, every weight is read once, so the speed is that of memory. */
+/* Matrix times vector with the matrix in the framework's layout. A group is as many dot products as a vector has lanes,
+ * each along a contiguous row. A tree of shuffles then reduces the vectors of partial sums to one vector of results.
+ * Nothing is packed and every weight is read once, so memory bandwidth limits the speed. */
 #include "dnn/epilogue.h"
 #include "dnn/solvers.h"
 
@@ -71,7 +71,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
 
 /* -- the dot products */
 
-/* x and the rows' weights at k, `count` elements of them; then the products. */
+/* Prints the loads of `count` elements of x and of the rows of weights at k, and the products. */
 static void step(const struct gemv *g, struct text *out, const char *type, int64_t count)
 {
     const int n = g->lanes;

@@ -1,8 +1,8 @@
-/* Matrix products of two activations (attention, batched products), and of any operand that `direct` cannot have packed
- * beforehand. b is read where it lies if its rows are whole vectors, otherwise each task packs a panel at a time. */
+/* Matrix products of two activations (attention, batched products), or of an operand that `direct` cannot have packed
+ * ahead. b is read in place if its rows are whole vectors; otherwise each task packs one panel at a time. */
 #include "dnn/solvers.h"
 
-/* Short sums without rows to share what is read, such as a depthwise convolution's, are dfp's. */
+/* dfp handles short sums without reuse, such as those of a depthwise convolution. */
 static bool find(const struct solver_context *sc, const struct cluster *c, bool swap, struct problem *out,
                  const char **why)
 {
@@ -11,7 +11,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
     return problem_size(out, out->k) >= 8 || (problem_size(out, out->m) > 1 && problem_size(out, out->n) > 1);
 }
 
-/* Either factor may be b: which of the two is a question of cost, like the rest of a variant. */
+/* Either factor may be b. The cost decides, as for the rest of a variant. */
 static bool applicable(const struct solver_context *sc, const struct cluster *c, const char **out_why)
 {
     struct problem p;
@@ -44,7 +44,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     struct variant_list list = {.at = out};
     struct tile_shape shape[8];
     const int n = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
-    for (int order = 0; order < 4; order++) { /* which factor is b, where b lies */
+    for (int order = 0; order < 4; order++) { /* bit 0: which factor is b; bit 1: where b lies */
         const int source = order & 1 ? B_SCRATCH : B_IN_PLACE, swap = order >> 1;
         if (!find(sc, c, swap, &p, &why)) continue;
         for (int s = 0; s < n; s++)
@@ -52,7 +52,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
                 struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], source, swap}};
                 const struct blocking_options o = options_of(sc, &v);
                 if (!blocking_make(&p, sc->target, &o, &b, &why) || b.vectors != o.vectors) continue;
-                if (i && b.block_tiles <= tiles[i - 1]) continue; /* as before */
+                if (i && b.block_tiles <= tiles[i - 1]) continue; /* the same blocks as the previous variant */
                 if (blocking_scratch(&b) > sc->target->l2 * 3 / 4) continue;
                 v.cost = cost_blocking(&b);
                 v.text = arena_printf(sc->arena, "%dx%d k%d b%lld%s%s", b.rows * b.cols, b.vectors, v.p[2],

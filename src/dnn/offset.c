@@ -1,4 +1,4 @@
-/* Offsets as C text: sums of constants and of index times stride. Constants fold, and what is 0 is left out. */
+/* Offsets as C text: a constant plus products of index and stride. Constants are folded, zero terms left out. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Plug-ins: which are there. A file of the right name that cannot be loaded (its library is gone) is none; what is
- * loaded stays, for kernels of cached modules call it. */
+/* Finds the installed plug-ins. A file with the right name that cannot be loaded (its library is missing) counts as
+ * absent. A loaded plug-in is never unloaded, because kernels of cached modules call it. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static const char *const names[] = {
 #undef X
 };
 
-/* Where they are in a source checkout: beside the folder that this code was loaded from, or in it. */
+/* The folder of plug-ins in a source checkout: beside the folder that this code was loaded from, or inside it. */
 static const char *build_folder(struct arena *a, const char *below)
 {
     Dl_info info;

@@ -1,8 +1,8 @@
 /* Recognises a contraction in a cluster and flattens its accesses.
  *
- * Nothing here knows a layer by name: the anchor's one sum of a product of two reads is the contraction, the sets of
- * index variables of the two reads and of the result give every index variable its role, and what stands around the sum
- * or behind the anchor, element by element, is the epilogue. */
+ * Layer names play no role. The contraction is the anchor's only sum of a product of two reads. Which of the two reads
+ * and the result an index variable occurs in gives its role. What is computed from the sum, element by element, in the
+ * anchor or in later statements, is the epilogue. */
 #include "dnn/problem.h"
 
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static bool find_sum(const struct loops *loops, int32_t value, int32_t *out_node
     return true;
 }
 
-/* In the copy the sum becomes a read of a tensor `sum`, indexed as the anchor's result. */
+/* In the copy, a read of a tensor `sum` replaces the sum. Its indices are those of the anchor's result. */
 static void cut_sum(struct problem *p, const struct loops_stmt *anchor, int32_t node)
 {
     int64_t shape[SOL_MAX_DIMS];
@@ -97,7 +97,7 @@ static bool affine_add(struct affine *sum, int ivar, int64_t coef)
     return true;
 }
 
-/* An affine form of a statement's index variables as one of the anchor's. */
+/* Rewrites an affine form over a statement's index variables as one over the anchor's. */
 static bool to_root(const struct problem *p, int stmt, const struct affine *f, struct affine *out)
 {
     *out = (struct affine){.c = f->c};
@@ -165,7 +165,7 @@ static void see_index_read(void *user, int32_t node)
     r->any |= r->l->ex.at[node].kind == EX_READ;
 }
 
-/* Is an index looked up, in a table or a tensor? A packed operand has only itself to read. */
+/* Does an index come from a table or a tensor? Packing allows only reads of the operand itself. */
 static bool looks_up(const struct problem *p, int32_t first)
 {
     struct index_reads r = {p->loops, false};
@@ -204,7 +204,7 @@ static bool make_operand(struct problem *p, int32_t node, struct operand *o)
 
 /* -- epilogue */
 
-/* What the statements so far made: where, in index variables of the anchor. */
+/* What the statements so far wrote, and at which indices, in index variables of the anchor. */
 struct made {
     int n;
     struct {
@@ -261,8 +261,8 @@ struct scan {
     bool ok;
 };
 
-/* Index f of a read, in the statement's index variables, is index w of a write, in the anchor's: what does that say of
- * the index variables? */
+/* Index f of a read, in the statement's index variables, equals index w of a write, in the anchor's. Solves for the
+ * statement's index variables. */
 static void solve_index(struct scan *s, const struct affine *f, const struct affine *w)
 {
     struct affine *map = s->p->map[s->stmt];
@@ -276,7 +276,7 @@ static void solve_index(struct scan *s, const struct affine *f, const struct aff
         s->known |= UINT64_C(1) << f->ivar[0];
         return;
     }
-    for (int i = 0; i < f->n; i++) /* several index variables: the same coefficients and sizes */
+    for (int i = 0; i < f->n; i++) /* several index variables map if coefficients and sizes agree */
         for (int k = 0; k < w->n && !set_has(s->known, f->ivar[i]); k++)
             if (w->coef[k] == f->coef[i] && loops->ivars.at[w->ivar[k]].size == loops->ivars.at[f->ivar[i]].size) {
                 map[f->ivar[i]] = (struct affine){.n = 1, .ivar = {w->ivar[k]}, .coef = {1}};
@@ -300,7 +300,8 @@ static void see_made(void *user, int32_t node)
     }
 }
 
-/* Is each read of something made in the cluster exactly the element that the anchor's index variables make? */
+/* Every read of a tensor written in the cluster must be at the element that the same values of the anchor's index
+ * variables wrote. */
 static void check_made(void *user, int32_t node)
 {
     struct scan *s = user;
@@ -323,7 +324,8 @@ static void see_operand(void *user, int32_t node)
     struct scan *s = user;
     struct problem *p = s->p;
     const struct ex *e = at(p->loops, node);
-    if (e->kind == EX_FLOOR || e->kind == EX_MOD) s->ok = false; /* they may fail, and want the frame */
+    /* they may fail, and then need the frame for the message */
+    if (e->kind == EX_FLOOR || e->kind == EX_MOD) s->ok = false;
     if (e->kind != EX_READ || e->tensor == p->sum || find_made(s->made, e->tensor) >= 0) return;
     if (p->loops->tensors.at[e->tensor].role == LOOPS_TABLE || p->loops->tensors.at[e->tensor].role == LOOPS_TEMP) {
         s->ok = false;
@@ -339,7 +341,7 @@ static void see_operand(void *user, int32_t node)
     p->view[p->nview++].node = node;
 }
 
-/* About how many instructions an expression is, for each vector. */
+/* An estimate of the number of instructions of an expression, per vector. */
 static int weigh(struct loops *loops, int32_t node)
 {
     if (!node) return 0;
@@ -365,7 +367,7 @@ static int weigh(struct loops *loops, int32_t node)
     }
 }
 
-/* Index variables whose value, not only whose place in an index, matters. */
+/* Index variables that occur as values, not only in indices. */
 static uint64_t value_ivars(const struct loops *loops, int32_t node)
 {
     if (!node) return 0;
@@ -424,7 +426,7 @@ static bool add_stmt(struct problem *p, struct made *made, int stmt, const char 
     return true;
 }
 
-/* The index variable the vectors run along, and the order of all others. */
+/* Chooses the index variable of the vectors and the order of all others. */
 static bool choose_vector(struct problem *p)
 {
     const struct view *first = NULL;

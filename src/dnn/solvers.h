@@ -1,4 +1,4 @@
-/* The solvers, rows of the table in plan/solvers.c, and what they share. */
+/* The solvers, which plan/solvers.c lists, and what they share. */
 #ifndef SOL_DNN_SOLVERS_H
 #define SOL_DNN_SOLVERS_H
 
@@ -17,14 +17,14 @@ extern const struct solver dnn_weights;
 extern const struct solver dnn_weights_winograd;
 extern const struct solver dnn_winograd;
 
-/* cost.c: everything in ns on all cores of the target */
+/* cost.c: all costs in ns, on all cores of the target */
 double cost_blocking(const struct blocking *b);
 double cost_winograd(const struct winograd *w);
 double cost_weights(const struct weights *w);
 double cost_gemv(const struct problem *p, const struct target *t, int64_t tasks); /* tasks: vectors of results */
-/* A guess at the products of another library, in so many tasks. */
+/* An estimate for the products of another library, in `tasks` tasks. */
 double cost_foreign(const struct problem *p, const struct target *t, int64_t tasks);
-/* Tiles (pixels x vectors) that fit the registers, most efficient first; returns how many. */
+/* Tiles (pixels x vectors) that fit into the registers, most efficient first. Returns their number. */
 struct tile_shape {
     int pixels, vectors;
 };

@@ -1,20 +1,20 @@
-/* One micro-kernel: R rows x C columns of pixels by V vectors of output channels in registers. Every pixel's address is
- * one pointer and a constant, so the loop over K holds the accumulators, V weights and one broadcast in registers,
- * nothing else. Each chunk of K is summed from 0 and then added to what the chunks before it left: a chain of additions
- * as long as a chunk loses less to rounding than one as long as K. The last chunk runs the epilogue. */
+/* One micro-kernel: R rows x C columns of pixels by V vectors of output channels, in registers. Every pixel's address
+ * is the same pointer plus a constant, so the loop over K keeps only the accumulators, V weights and one broadcast in
+ * registers. Each chunk of K is summed from 0 and then added to the sum of the chunks before: several short sums lose
+ * less to rounding than one long sum. The last chunk runs the epilogue. */
 #include "dnn/blocking.h"
 #include "dnn/epilogue.h"
 
-#define INLINE_WEIGHT 24 /* epilogues up to here are printed for every register, heavier ones in a loop */
+#define INLINE_WEIGHT 24 /* epilogues up to this weight are printed once per register, heavier ones as a loop */
 
 #define SAY(...) arena_printf(t->b->p->arena, __VA_ARGS__)
 
 struct tile {
     const struct blocking *b;
     struct text *out;
-    int rows, cols, vectors, last; /* last: lanes of the last vector that exist */
+    int rows, cols, vectors, last; /* last: lanes in use of the last vector */
     const char *type;
-    /* the place that is printed now: numbers, or names of variables in a loop */
+    /* the position that is printed: numbers, or names of variables in a loop */
     const char *row, *col, *vec;
 };
 
@@ -80,7 +80,7 @@ static const char *total(const struct tile *t, int r, int c, int v)
     return arena_printf(t->b->p->arena, "total[%d]", (r * t->cols + c) * t->vectors + v);
 }
 
-/* Where the sums of one register wait between chunks. */
+/* Where the partial sums of one register lie between chunks. */
 static const char *partial(const struct tile *t, int r, int c, int v)
 {
     const struct blocking *b = t->b;
@@ -113,7 +113,7 @@ static void start(const struct tile *t)
                   t->rows * t->cols * t->vectors);
 }
 
-/* One step of K: `u` steps behind the pointers. */
+/* Prints one step of K, `u` steps after the pointers. */
 static void step(const struct tile *t, int u, int64_t pitch)
 {
     const struct blocking *b = t->b;
@@ -132,7 +132,8 @@ static void step(const struct tile *t, int u, int64_t pitch)
     text_close(t->out, "}");
 }
 
-/* A run of grouped channels: each pixel's vector is read once, and channel u of every group spread over its lanes. */
+/* Prints a run over a group's channels: each pixel's vector is loaded once, and channel u of every group is spread over
+ * that group's lanes. */
 static void group_run(const struct tile *t)
 {
     const struct blocking *b = t->b;
@@ -153,7 +154,7 @@ static void group_run(const struct tile *t)
         }
 }
 
-/* Short runs of three times n have no remainder in steps of three. */
+/* Short runs of a multiple of three are unrolled by three, so that no remainder is left. */
 int tile_unroll(const struct blocking *b)
 {
     if (b->group >= 0) return b->group_size;
@@ -167,7 +168,7 @@ int tile_fetch_lines(const struct blocking *b)
     return (int)((bytes * tile_unroll(b) + lines - 1) / lines);
 }
 
-/* The steps of k, of which `last` is a possible number beside b->len. */
+/* Prints the loop over k. Its length is b->len, or `last` in the last chunk. */
 static void steps(const struct tile *t, int64_t pitch, int64_t last)
 {
     const struct blocking *b = t->b;
@@ -190,7 +191,7 @@ static void steps(const struct tile *t, int64_t pitch, int64_t last)
     }
 }
 
-/* The sums of this block go to the totals; the next one starts from 0. */
+/* Adds the sums of this block to the totals and starts the next block from 0. */
 static void end_sum(const struct tile *t)
 {
     EACH(t, r, c, v)
@@ -243,7 +244,7 @@ static void sum(const struct tile *t)
     if (b->sum_len || b->sum_runs) EACH(t, r, c, v) text_line(t->out, "%s += %s;", acc(t, r, c, v), total(t, r, c, v));
 }
 
-/* Adds what the chunks before this one left. */
+/* Adds the partial sums of the chunks before this one. */
 static void add_partials(const struct tile *t)
 {
     text_open(t->out, "if (chunk) {");
@@ -274,7 +275,7 @@ static void leave(const struct tile *t)
     text_close(t->out, "}");
 }
 
-/* Operands that are the same for all pixels of the tile are loaded once for each vector. */
+/* Loads operands that are equal for all pixels of the tile, once per vector. */
 static void hold(struct tile *t, struct epilogue *e, int valid)
 {
     const struct problem *p = t->b->p;
@@ -306,7 +307,7 @@ static void finish_inline(struct tile *t, struct epilogue *e)
     }
 }
 
-/* The same with the sums in an array: [vector][row][column]. */
+/* The epilogue as a loop, with the sums in an array: [vector][row][column]. */
 static void finish_loop(struct tile *t, struct epilogue *e)
 {
     text_put(t->out, "%*sconst %s all[] = {", t->out->indent * 4, "", t->type);
@@ -314,7 +315,7 @@ static void finish_loop(struct tile *t, struct epilogue *e)
         for (int r = 0; r < t->rows; r++)
             for (int c = 0; c < t->cols; c++) text_put(t->out, "%s%s", r + c + v ? ", " : "", acc(t, r, c, v));
     text_put(t->out, "};\n");
-    for (int part = 0; part < 2; part++) { /* whole vectors, then the last if it is not whole */
+    for (int part = 0; part < 2; part++) { /* full vectors, then the last if it is partial */
         const bool odd = t->last < t->b->lanes;
         const int from = part ? t->vectors - 1 : 0, to = part || !odd ? t->vectors : t->vectors - 1;
         if (from >= to || (part && !odd)) continue;

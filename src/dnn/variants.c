@@ -1,4 +1,4 @@
-/* A list of variants: the cheapest, in order. */
+/* A list of variants that keeps the cheapest ones, in order. */
 #include "dnn/solvers.h"
 
 void variants_add(struct variant_list *l, const struct variant *v)

@@ -1,18 +1,18 @@
-/* The solvers `weights` and `weights-winograd`; see weights.h. Here: is it such a sum, and how it is cut. */
+/* The solvers `weights` and `weights-winograd`; see weights.h. This file recognises such sums and cuts them. */
 #include "dnn/weights.h"
 
 #include "dnn/solvers.h"
 
 #include <string.h>
 
-#define SHORTEST 16 /* sum for which sums are worth a place of their own */
-#define SETS 1024   /* bytes from a cache line to one that may be in the same set of the L1, or in one of few */
+#define SHORTEST 16 /* sums shorter than this do not pay for memory of their own */
+#define SETS 1024   /* bytes between cache lines that may share a set of L1 */
 #define FAIL(...) return *why = __VA_ARGS__, false
 
 /* -- index variables */
 
-/* Finds the dimensions of an operand in which a summed index variable and one of the result make a window: they become
- * levels, rows before columns. */
+/* Finds the dimensions of an operand whose index adds a summed index variable and one of the result (a window). They
+ * become levels, rows before columns. */
 static bool find_windows(struct weights *w, struct weights_side *side, uint64_t free, const char **why)
 {
     const struct problem *p = &w->p;
@@ -45,8 +45,8 @@ static bool find_windows(struct weights *w, struct weights_side *side, uint64_t 
     return true;
 }
 
-/* The axis of channels: of unit stride if there is one, else the largest. The index variables of all others are *rest.
- */
+/* Finds the axis of channels: the one of unit stride if there is one, else the largest. Adds all other index variables
+ * to *rest. */
 static bool find_channels(const struct weights *w, struct weights_side *side, uint64_t ivars, uint64_t *rest,
                           const char **why)
 {
@@ -77,7 +77,7 @@ static int64_t axes_size(const struct axes *x)
     return n;
 }
 
-/* Levels without a window: what is left of K, the longest runs of memory last. */
+/* Makes levels of the rest of K where there is no window; the longest run of memory is the last level. */
 static bool find_levels(struct weights *w, const char **why)
 {
     const struct problem *p = &w->p;
@@ -88,7 +88,8 @@ static bool find_levels(struct weights *w, const char **why)
     if (!axes_make(p, p->k & ~window, 0, x, 2, (const int64_t *const[]){p->a.view.s, p->b.view.s}, &w->images))
         FAIL("too many axes");
     if (w->level[0].tap >= 0 &&
-        axis_stride(&w->level[0].axis, x) < axis_stride(&w->level[1].axis, x)) { /* rows outside */
+        /* the level with the larger stride is outside */
+        axis_stride(&w->level[0].axis, x) < axis_stride(&w->level[1].axis, x)) {
         const struct weights_level swap = w->level[0];
         w->level[0] = w->level[1];
         w->level[1] = swap;
@@ -148,7 +149,7 @@ static void cut_side(const struct weights *w, struct weights_side *s, int64_t pa
     s->panel = panel;
     s->panels = ceil_div(s->channels.size, panel);
     s->nblock = channels ? ceil_div(s->panels, MAX(1, channels / panel)) : 1;
-    if (s->nblock > cores) s->nblock = ceil_div(s->nblock, cores) * cores; /* as many for each */
+    if (s->nblock > cores) s->nblock = ceil_div(s->nblock, cores) * cores; /* an equal number for each core */
     s->block = ceil_div(s->panels, s->nblock);
     s->nblock = ceil_div(s->panels, s->block);
     s->size = w->image_box;
@@ -163,12 +164,12 @@ static void cut_side(const struct weights *w, struct weights_side *s, int64_t pa
     s->size *= panel;
     if (!w->winograd) return;
     s->pitch = ceil_div(s->block * panel, w->lanes) * w->lanes;
-    if (s->pitch * w->p.bytes % SETS == 0) s->pitch += w->lanes; /* a panel's pixels do not meet in few cache sets */
+    if (s->pitch * w->p.bytes % SETS == 0) s->pitch += w->lanes; /* pixels of a panel must not share few cache sets */
     s->plane = s->pitch * w->chunk + 64 / w->p.bytes;
     s->size = s->plane * w->taps;
 }
 
-/* Chunks of K of about `n` elements: columns first, then rows, then images. */
+/* Cuts K into chunks of about `n` elements, along columns first, then rows, then images. */
 static void cut_chunks(struct weights *w, int64_t n)
 {
     for (int i = WEIGHTS_COLS; i >= WEIGHTS_ROWS; i--) {
@@ -206,7 +207,7 @@ static bool cut(struct weights *w, const struct variant *v, const char **why)
     w->ngroup = v->p[V_GROUPS];
     if (w->ngroup > w->nchunk) FAIL("fewer chunks than groups of them");
     w->sums = w->taps * w->a.block * w->b.block * w->rows * w->width;
-    for (int i = 0; i < 2 && w->winograd; i++) { /* the last block has at least a vector of channels */
+    for (int i = 0; i < 2 && w->winograd; i++) { /* the last block has at least one vector of channels */
         const struct weights_side *s = i ? &w->b : &w->a;
         if (s->channels.size - (s->nblock - 1) * s->block * s->panel < w->lanes) FAIL("too few channels");
     }
@@ -222,7 +223,7 @@ int64_t weights_scratch(const struct weights *w)
 {
     int64_t n =
         w->winograd ? w->a.size + w->b.size : w->a.size * MIN(WEIGHTS_TOGETHER, w->a.block) + w->b.size * w->b.block;
-    if (w->winograd) n += w->taps * MAX(w->a.pitch, w->b.pitch); /* a tile that leaves the memory */
+    if (w->winograd) n += w->taps * MAX(w->a.pitch, w->b.pitch); /* room for a tile that crosses the border */
     return n + (w->ngroup == 1 ? w->sums : 0);
 }
 
@@ -246,7 +247,7 @@ static void add_variants(const struct solver_context *sc, struct weights *w, int
     const int shapes = cost_tile_shapes(sc->target, shape, COUNT_OF(shape));
     const char *why;
     for (int s = 0; s < shapes; s++) {
-        /* a panel of each in L1 */
+        /* one panel of each operand fits into L1 */
         const int64_t pixel = (shape[s].pixels + shape[s].vectors * w->lanes) * w->p.bytes;
         const int chunk = (int)MAX(16, sc->target->l1 * 7 / 8 / pixel);
         for (int i = 0; i < EACH * (w->winograd ? COUNT_OF(tiles) : 1); i++) {
@@ -254,7 +255,8 @@ static void add_variants(const struct solver_context *sc, struct weights *w, int
             struct variant v = {.p = {swap, shape[s].pixels, shape[s].vectors, w->winograd ? tiles[i / EACH] : chunk,
                                       channels[i % WAYS], channels[i / WAYS % WAYS], groups}};
             if (!cut(w, &v, &why) || w->vectors != shape[s].vectors) continue;
-            if ((v.p[V_M] && w->a.nblock == 1) || (v.p[V_N] && w->b.nblock == 1)) continue; /* as all in one */
+            /* the same as a single block */
+            if ((v.p[V_M] && w->a.nblock == 1) || (v.p[V_N] && w->b.nblock == 1)) continue;
             v.cost = cost_weights(w);
             v.text = arena_printf(sc->arena, "%dx%d m%lld n%lld k%lld/%d%s", w->rows, w->vectors,
                                   (long long)(w->a.block * w->a.panel), (long long)(w->b.block * w->b.panel),

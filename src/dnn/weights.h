@@ -1,18 +1,19 @@
-/* Long sums with few results: y[O I T] = sum[K] dy[K O] * x[K+T I], such as the gradient of a weight, whose sum runs
- * over all pixels of all images. Both operands are packed chunk by chunk of K into panels that stay in the cache, for
- * one micro-kernel of rank-1 updates; the sums wait between chunks in memory of their own, and go to their places once.
+/* Long sums with few results: y[O I T] = sum[K] dy[K O] * x[K+T I], such as the gradient of a weight, which sums over
+ * all pixels of all images. Both operands are packed, one chunk of K at a time, into panels that stay in the cache. One
+ * micro-kernel adds rank-1 updates. Between chunks the sums wait in memory of their own; they are stored to the results
+ * once.
  *
  *   task: (outer, block of m, block of n, group of chunks of K)
  *     for chunk of K
  *       pack b's panels of the block           b: the operand along whose channels the vectors run
- *       for panel of a                         a: the one whose elements are spread over the lanes
+ *       for panel of a                         a: the operand whose elements are broadcast
  *         pack it
- *         for panel of b, tap                  a tap is an offset into the packed pixels of the one with the window
+ *         for panel of b, tap                  a tap is an offset into the packed pixels of the operand with the window
  *           the micro-kernel
- *     the epilogue; with several groups of chunks in a second step, which adds up what they have
+ *     the epilogue; with several groups of chunks it is a second step, which adds up the sums of the groups
  *
- * Winograd (F(3x3, 4x4): 4 times fewer products) is the same with 36 points in place of taps: a chunk is a number of
- * tiles of 4x4 pixels, packing transforms them, and the epilogue begins with the transform back. */
+ * The Winograd form, F(3x3, 4x4), has 4 times fewer products. It has 36 points in place of taps, a chunk is a number of
+ * tiles of 4x4 pixels, packing includes the transforms, and the epilogue begins with the inverse transform. */
 #ifndef SOL_DNN_WEIGHTS_H
 #define SOL_DNN_WEIGHTS_H
 
@@ -22,22 +23,22 @@ enum { WEIGHTS_ROWS, WEIGHTS_COLS, WEIGHTS_LEVELS };
 struct weights_level { /* one of the two inner loops of K */
     struct axis axis;
     int tap;                  /* index variable of the result that moves the window, -1: none */
-    int64_t taps, step, dist; /* index of the window: step * k + dist * tap + .. */
+    int64_t taps, step, dist; /* the index in the window's dimension is step * k + dist * tap + .. */
     int dim;                  /* of the operand with the window */
-    int64_t box, nbox;        /* elements in a chunk, at most; chunks */
+    int64_t box, nbox;        /* elements in a chunk, at most; number of chunks */
 };
 struct weights_side { /* a or b */
     const struct operand *o;
     struct axis channels;
     int64_t stride;                 /* of the channels */
     int64_t panel;                  /* channels in a panel */
-    int64_t panels, block, nblock;  /* panels: in all, in a block; blocks */
+    int64_t panels, block, nblock;  /* panels: in all; block: panels in a block; nblock: blocks */
     int64_t extent[WEIGHTS_LEVELS]; /* packed pixels of a chunk, at most */
     int64_t step[WEIGHTS_LEVELS];   /* packed pixels between neighbours in K */
     bool window;
     int64_t pitch; /* elements between packed pixels */
-    int64_t plane; /* Winograd: between points, not to meet in the same cache sets */
-    int64_t size;  /* elements that are packed at a time */
+    int64_t plane; /* Winograd: elements between points, padded against conflicts in the cache */
+    int64_t size;  /* elements packed at a time */
 };
 struct weights {
     struct problem p;
@@ -48,13 +49,13 @@ struct weights {
     int64_t nouter, nimage, image_box, image_nbox;
     struct weights_level level[WEIGHTS_LEVELS];
     struct weights_side a, b;
-    int64_t taps;                  /* or points */
-    int64_t tile_rows, tile_cols;  /* Winograd: of an image */
-    int64_t chunk, nchunk, ngroup; /* chunk: Winograd, tiles */
+    int64_t taps;                  /* Winograd: points */
+    int64_t tile_rows, tile_cols;  /* Winograd: tiles of an image */
+    int64_t chunk, nchunk, ngroup; /* chunk: for Winograd, the tiles in it */
     int64_t sums;                  /* elements of a task's sums */
 };
-#define WEIGHTS_TOGETHER 4 /* panels of a that are packed together: their pixels share lines */
-#define WEIGHTS_M 4        /* pixels of a tile in one dimension */
+#define WEIGHTS_TOGETHER 4 /* panels of a packed together: their pixels share cache lines */
+#define WEIGHTS_M 4        /* pixels of a tile in each dimension */
 #define WEIGHTS_POINTS 6
 
 int64_t weights_tasks(const struct weights *w);
@@ -62,13 +63,13 @@ int64_t weights_scratch(const struct weights *w); /* elements */
 
 /* weights_print.c */
 void weights_print(struct weights *w, struct text *out);
-/* The name of the sums' vector type. */
+/* The name of the vector type of the sums. */
 const char *weights_vector(const struct weights *w);
-/* Declares the digits g0.. of `index`, a number that counts through axes. */
+/* Prints declarations of g0.., the indices in each axis, from `index`, which counts through all axes. */
 void weights_digits(const struct weights *w, struct text *out, const struct axes *x, int64_t size, char ivar,
                     const char *index);
-/* weights_winograd.c: transforms, the function `chunk_sums` and, in the epilogue, from the sums at `at` to vec o[3][3]
- */
+/* weights_winograd.c prints transforms and the function `chunk_sums`; for the epilogue, the inverse transform of the
+ * sums at `at` into vec o[3][3]. */
 void weights_winograd_chunk(const struct weights *w, struct text *out);
 void weights_winograd_result(const struct weights *w, struct text *out, const char *at);
 

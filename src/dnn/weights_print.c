@@ -1,4 +1,4 @@
-/* The code of a long sum: the micro-kernel, packing, the step's functions. */
+/* Prints the code of a long sum: the micro-kernel, packing, the functions of the steps. */
 #include "dnn/epilogue.h"
 #include "dnn/weights.h"
 
@@ -75,7 +75,7 @@ static void micro_kernel(const struct weights *w, struct text *out)
 
 /* -- packing */
 
-/* One pixel's channels of some panels, of which `valid` exist, from `from` to `to`. */
+/* Prints how one pixel of the panels `from` to `to` is packed. Only `valid` channels of each panel exist. */
 static void pack_pixel(const struct weights *w, struct text *out, const struct weights_side *s, int64_t valid)
 {
     const long long bytes = w->p.bytes, panel = s->panel;
@@ -91,7 +91,8 @@ static void pack_pixel(const struct weights *w, struct text *out, const struct w
     text_close(out, "}");
 }
 
-/* A level's loop over packed pixels; `continue`s over zeros where the operand ends. */
+/* Prints the loop of a level over packed pixels. It skips (`continue`) pixels outside of the operand after zeroing
+ * them. */
 static void pack_level(const struct weights *w, struct text *out, const struct weights_side *s, int level)
 {
     const struct weights_level *l = &w->level[level];
@@ -156,7 +157,7 @@ static void pack_functions(const struct weights *w, struct text *out, const stru
     if (odd) pack_function(w, out, s, true);
 }
 
-/* Packs panels `from` .. `to`, which are at least one. */
+/* Prints the packing of panels `from` to `to`; there is at least one. */
 static void pack_call(const struct weights *w, struct text *out, const struct weights_side *s, const char *from,
                       const char *to, const char *memory)
 {
@@ -185,7 +186,7 @@ static void chunk_range(struct text *out, const char *first, const char *count, 
               (long long)size, (long long)pieces, count, number, (long long)size, (long long)pieces, first);
 }
 
-/* Elements that tap number `tap` of a level moves a side's packed pixels. */
+/* How many elements tap number `tap` of a level moves one side's packed pixels. */
 static int64_t tap_shift(const struct weights *w, const struct weights_side *s, int level)
 {
     return s->window && w->level[level].tap >= 0 ? w->level[level].dist * pitch_at(w, s, level) : 0;
@@ -257,7 +258,8 @@ static void result_vector(const struct weights *w, struct text *out, int valid)
     text_close(out, "}");
 }
 
-/* The results of one panel of a and one of b, all taps: writing goes on in the same lines. */
+/* Prints the results of one panel of a and one of b, all taps together: consecutive writes are in the same cache
+ * lines. */
 static void result_function(const struct weights *w, struct text *out, bool last)
 {
     const int64_t lanes = last ? w->b.channels.size - (w->b.panels - 1) * w->width : w->width;
@@ -294,7 +296,7 @@ static void total_function(const struct weights *w, struct text *out)
     end(out);
 }
 
-/* Panel m of a and all panels of b from n0 to n1. */
+/* Prints the results of panel m of a and the panels n0 to n1 of b. */
 static void panel_results(const struct weights *w, struct text *out)
 {
     const struct problem *p = &w->p;
@@ -329,7 +331,7 @@ static void panel_results(const struct weights *w, struct text *out)
 
 /* -- steps */
 
-/* The digits of block number `at`: g, m0, m1, n0, n1. */
+/* Prints the indices of block number `at`: g, m0, m1, n0, n1. */
 static void block_digits(const struct weights *w, struct text *out, const char *at)
 {
     const long long na = w->a.nblock, nb = w->b.nblock;

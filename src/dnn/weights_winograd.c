@@ -1,6 +1,6 @@
 /* Winograd's transforms for a long sum: 3x3 results from tiles of 6x6 and of 4x4 pixels. The points are those of F(4,3)
- * (winograd_print.c), so the larger tile's transform is the same; the smaller one's evaluates a polynomial of degree 3
- * at them, and 3 results are left of the 6 products. */
+ * (winograd_print.c), so the transform of the larger tile is the same. The smaller tile's transform evaluates a
+ * polynomial of degree 3 at the points, and the inverse transform turns 6 products into 3 results. */
 #include "dnn/weights.h"
 #include "dnn/winograd.h"
 
@@ -21,7 +21,7 @@ static int side_points(const struct weights_side *s)
     return s->window ? WEIGHTS_POINTS : WEIGHTS_M;
 }
 
-/* Channels c.. of a vector: lines of the tile's columns, then of its rows. */
+/* Prints the transform of a vector of channels from c on: first along the tile's columns, then along its rows. */
 static void transform_function(const struct weights *w, struct text *out, const struct weights_side *s, char name)
 {
     const int n = side_points(s), x = WEIGHTS_POINTS;
@@ -53,7 +53,7 @@ static void transform_function(const struct weights *w, struct text *out, const 
     text_put(out, "}\n\n");
 }
 
-/* Where a level's pixels begin and end in memory, seen from a tile that begins at `name`. */
+/* Prints the range of a level's pixels that have memory, relative to a tile that begins at `name`. */
 static void tile_range(const struct weights *w, struct text *out, const struct weights_side *s, int level)
 {
     const struct weights_level *l = &w->level[level];
@@ -69,7 +69,7 @@ static void tile_range(const struct weights *w, struct text *out, const struct w
               name, side_points(s), (long long)high, name);
 }
 
-/* Tile number t of an operand; what lies outside is zero. */
+/* Prints the transform of tile number t of an operand, with zeros outside of the operand. */
 static void tile_function(const struct weights *w, struct text *out, const struct weights_side *s, char name)
 {
     const int n = side_points(s);
