@@ -1,6 +1,6 @@
-/* The vector index variable: the one along which most of what is read and written lies side by side. A cost in vector
- * operations for each candidate: an access side by side or the same for all lanes costs one for each vector, any other
- * one for each lane; and a rest that fills no vector costs a vector for each of its pieces. */
+/* Chooses the vector index variable: the one along which most reads and writes are contiguous. Each candidate has a
+ * cost in vector operations. A contiguous access, or one that is equal for all lanes, costs one per vector; any other
+ * costs one per lane. A remainder that fills no full vector costs one vector for each of the smaller pieces. */
 #include <stdlib.h>
 
 #include "dfp/dfp.h"
@@ -9,7 +9,7 @@ struct weigh {
     struct dfp *d;
     int ivar;
     double points, cost; /* points: how often the expression is computed */
-    double vectors;      /* vectors for one pass over the index variable, by its size */
+    double vectors;      /* vectors for one pass over the index variable */
 };
 
 static double pieces(int64_t n, int lanes)
@@ -19,7 +19,8 @@ static double pieces(int64_t n, int lanes)
     return k;
 }
 
-/* An index variable other than v, shared by the group, that has step 1 in an offset and fills blocks with v. */
+/* An index variable other than v, shared by the group, that has stride 1 in an offset and is long enough to form blocks
+ * with v. */
 static int block_ivar(const struct dfp *d, const struct affine *a, int v)
 {
     for (int i = 0; i < a->n; i++)
@@ -29,8 +30,8 @@ static int block_ivar(const struct dfp *d, const struct affine *a, int v)
     return -1;
 }
 
-/* May this read's tensor be packed: is it a constant, and does every index run inside its own dimension? (Index
- * variables that became one with a neighbour do not.) */
+/* May this read's tensor be packed? It must be constant, and every index must stay inside its own dimension. (That
+ * fails for index variables that were merged with a neighbour.) */
 bool dfp_packable(const struct dfp *d, int tensor, int32_t first)
 {
     const struct loops_tensor *t = &d->loops->tensors.at[tensor];
@@ -43,8 +44,8 @@ bool dfp_packable(const struct dfp *d, int tensor, int32_t first)
     return true;
 }
 
-/* What an access costs for each lane if lanes lie apart: more where all of them fall into one set of the first cache,
- * whose lines then drive one another out. */
+/* The cost per lane of a non-contiguous access. It is higher if all lanes map to one set of L1, because their lines
+ * then evict one another. */
 static double lane_cost(const struct dfp *d, int tensor, int64_t step)
 {
     enum { SETS_BYTES = 4096, WAYS = 8 };
@@ -61,7 +62,7 @@ static void access_cost(struct weigh *w, int tensor, int32_t first, bool read)
     bool has = false;
     for (int32_t i = first; i; i = loops->ex.at[i].next) has = has || (ex_ivars(loops, i) >> w->ivar & 1);
     if (!has) {
-        w->cost += n * 0.2; /* hoisted or spread once */
+        w->cost += n * 0.2; /* hoisted, or broadcast once */
         return;
     }
     if (!expr_affine_offset(loops, w->d->p.memory, tensor, first, &a)) {
@@ -88,7 +89,7 @@ static void see_cost(void *user, int32_t node)
         w->cost += w->points / (double)w->d->loops->ivars.at[w->ivar].size * w->vectors * 0.5;
 }
 
-/* Walks an expression with the number of points at which it is computed. */
+/* Adds the cost of an expression, weighted by the number of points at which it is computed. */
 static void expr_cost(struct weigh *w, int32_t node)
 {
     struct loops *loops = w->d->loops;
@@ -129,7 +130,7 @@ static void see_bound(void *user, int32_t node)
     if (b->l->ex.at[node].kind == EX_RED) b->ivars |= b->l->ex.at[node].u.bound;
 }
 
-/* A statement with its vector along `ivar`; one that does not have the index variable runs as scalars. */
+/* The cost of a statement whose vectors run along `ivar`. A statement without that index variable runs as scalars. */
 static double stmt_cost(struct dfp *d, const struct loops_stmt *s, int ivar)
 {
     struct loops *loops = d->loops;
@@ -183,8 +184,8 @@ int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, do
 
 struct windows {
     const struct loops *l;
-    uint64_t bound, found; /* index variables that share an index with a bound one */
-    bool reduces, apart;   /* apart: a read's lanes lie neither side by side nor together */
+    uint64_t bound, found; /* index variables that occur in an index together with a bound one */
+    bool reduces, apart;   /* apart: the lanes of some read are neither contiguous nor equal */
     const struct dfp *d;
 };
 static void see_window(void *user, int32_t node)
@@ -202,7 +203,7 @@ static void see_window(void *user, int32_t node)
             if (a.ivar[i] == w->d->vector && a.coef[i] != 1) w->apart = true;
     for (int32_t i = e->a; i; i = w->l->ex.at[i].next) {
         if (!ex_affine(w->l, i, &a)) continue;
-        int64_t extent = 1; /* of the window: neighbours share elements if they are nearer */
+        int64_t extent = 1; /* of the window: closer points share elements */
         for (int k = 0; k < a.n; k++)
             if (w->bound >> a.ivar[k] & 1) extent += llabs(a.coef[k]) * (w->l->ivars.at[a.ivar[k]].size - 1);
         for (int k = 0; k < a.n; k++)
@@ -257,7 +258,8 @@ int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
     *out_points = 1;
     for (int s = g->first; s < g->first + g->n; s++) {
         ex_walk(l, l->stmts.at[s].value, see_window, &w);
-        if (stmt_ivars(l, &l->stmts.at[s]) & ~g->shared || l->stmts.at[s].scan_step) return -1; /* own loops */
+        /* it has loops of its own */
+        if (stmt_ivars(l, &l->stmts.at[s]) & ~g->shared || l->stmts.at[s].scan_step) return -1;
     }
     if (!w.reduces || w.apart) return -1; /* code for each lane of each point would be long */
     int64_t least = INT64_MAX;
@@ -275,13 +277,13 @@ int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
     return *out_points > 1 ? d->vector : -1;
 }
 
-/* -- where no border is met */
+/* -- the range without borders */
 
 struct borders {
     struct dfp *d;
     int ivar;
-    bool known, any; /* each test comes out; there is one */
-    uint64_t bits;   /* what the tests say */
+    bool known, any; /* known: every test is decided; any: there is a test */
+    uint64_t bits;   /* a hash of the results of the tests */
 };
 
 static void add_test(struct borders *b, int decided)
@@ -331,7 +333,7 @@ void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, in
         if (!b.known || b.bits != bits) start = b.known ? u : u + 1;
         bits = b.bits;
         if (b.known && u + 1 - start > *out_high - *out_low) *out_low = start, *out_high = u + 1;
-        if (!u && !b.any) { /* no test has the index variable */
+        if (!u && !b.any) { /* no test contains the index variable */
             *out_high = size;
             break;
         }

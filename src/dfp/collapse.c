@@ -1,6 +1,6 @@
-/* Neighbouring index variables as one: where every read and write steps through two index variables as through a single
- * one (the outer index variable's step is the inner one's times its size), the inner index variable runs over the
- * points of both. Longer vectors, fewer rests. */
+/* Merges neighbouring index variables. If every read and write steps through two index variables as through one (the
+ * outer stride is the inner stride times the inner size), the inner index variable runs over the points of both.
+ * Vectors get longer and remainders fewer. */
 #include "dfp/dfp.h"
 
 struct pair {
@@ -38,7 +38,7 @@ static void see_pair(void *user, int32_t node)
     if (bound && bound != both) w->ok = false;
 }
 
-/* An index variable that is used as a value, not as an index of a read. */
+/* The index variables that occur as values, not in indices of reads. */
 static bool used_as_value(const struct loops *loops, int32_t node, uint64_t ivars)
 {
     if (!node) return false;
@@ -71,15 +71,14 @@ static bool joinable(const struct print_plan *pl, int outer, int inner)
         for (int o = 0; o < s->nout; o++) check_index(&w, s->out[o], s->index, false);
         ex_walk(loops, s->value, see_pair, &w);
     }
-    for (int i = 0; i < pl->ngroup; i++) { /* shared or not, both alike */
+    for (int i = 0; i < pl->ngroup; i++) { /* either all statements share the index variable, or none */
         const uint64_t shared = pl->group[i].shared & both;
         if (shared && shared != both) return false;
     }
     return w.ok;
 }
 
-/* The outer index variable's loop becomes one of size 1; the inner runs over the points of both. Offsets stay affine.
- */
+/* The outer index variable's loop gets size 1, and the inner one runs over the points of both. Offsets stay affine. */
 void dfp_collapse(struct print_plan *pl)
 {
     struct loops *loops = pl->loops;

@@ -1,5 +1,5 @@
-/* The solver: a cluster as steps, a step as tasks over shared index variables, inside them a vector index variable and
- * a register tile.
+/* The solver. A cluster becomes steps, a step becomes tasks over shared index variables, and inside a task there are a
+ * vector index variable and a register tile.
  *
  *   expand     reductions with several results, shared expressions
  *   groups     statements that share loops (print/groups.c)
@@ -19,7 +19,7 @@ enum { P_POINTS, P_TASK };
 struct group_plan {
     int vector, tile, points;
     bool blocks;       /* of vector and tile, transposed in registers */
-    int64_t low, high; /* of the tile's index variable: where no border is met */
+    int64_t low, high; /* range of the tile's index variable without borders */
     double cost;       /* in vector operations */
 };
 struct making {
@@ -48,7 +48,8 @@ static bool temp_in_register(const struct dfp *d, const struct print_group *g, i
     return d->pl->temp[tensor].elements == 1 && writes_plainly(d->loops, g, tensor);
 }
 
-/* Several points at a time need a value of each temporary for each: registers have them, memory has room for one. */
+/* With several points at a time, each temporary needs a value per point. Registers can hold them; memory has room for
+ * one. */
 static bool points_fit(const struct dfp *d, const struct print_group *g)
 {
     for (int s = g->first; s < g->first + g->n; s++)
@@ -94,7 +95,8 @@ static void make_groups(struct making *m, const struct variant *v)
 
 struct packing {
     const struct dfp *d;
-    int tensor, vector, dim; /* dim: the one that the vector index variable indexes; -1 none yet, -2 several */
+    /* dim: the dimension that the vector index variable indexes; -1: none so far, -2: several */
+    int tensor, vector, dim;
     bool read;
 };
 static void see_packing(void *user, int32_t node)
@@ -147,7 +149,7 @@ static void pack(struct dfp *d, int tensor, int dim)
     }
 }
 
-/* Constant operands whose lanes do not lie side by side, where every group that reads them wants the same. */
+/* Packs constant operands whose lanes are not contiguous, if every group that reads them needs the same layout. */
 static void make_packs(struct making *m)
 {
     struct dfp *d = &m->d;
@@ -171,7 +173,7 @@ static void make_packs(struct making *m)
     }
 }
 
-/* -- temporaries of a group in lanes */
+/* -- temporaries of a group that runs in lanes */
 
 static void place_temps(struct making *m, const struct print_group *g)
 {
@@ -201,7 +203,7 @@ static void place_temps(struct making *m, const struct print_group *g)
     }
 }
 
-/* Temporaries that are rows of vectors are stored as they are computed: only types that are. */
+/* Temporaries that become rows of vectors are stored in the type they are computed in; only some types allow that. */
 static bool temps_fit(const struct dfp *d, const struct print_group *g)
 {
     for (int s = g->first; s < g->first + g->n; s++) {
@@ -217,7 +219,7 @@ static bool temps_fit(const struct dfp *d, const struct print_group *g)
     return true;
 }
 
-/* -- printing a group in lanes */
+/* -- printing a group that runs in lanes */
 
 static void statements(struct dfp *d, void *user)
 {
@@ -235,7 +237,8 @@ static void statements(struct dfp *d, void *user)
     }
 }
 
-/* The statements for `points` values of the tile's index variable from `from` on, in a block or a loop. */
+/* Prints the statements for the values `from` to `to` of the tile's index variable, `points` at a time: as a block for
+ * a constant, or as a loop. */
 static void region(struct dfp *d, struct making *m, int64_t from, int64_t to, int points, bool constant)
 {
     const int tile = m->plan->tile;
@@ -273,7 +276,7 @@ static void border(struct dfp *d, struct making *m, int64_t from, int64_t to)
         for (int64_t u = from; u < to; u++) region(d, m, u, u + 1, 1, true);
 }
 
-/* Blocks of as many points as lanes, over the task's range of the tile's index variable. */
+/* Prints the task's range of the tile's index variable in blocks of as many points as lanes. */
 static void blocks(struct dfp *d, void *user)
 {
     struct making *m = user;
@@ -305,7 +308,7 @@ static void blocks(struct dfp *d, void *user)
     d->loads = NULL;
 }
 
-/* Left border, tiles of one or two sizes, right border. */
+/* Prints the left border, tiles of one or two sizes, and the right border. */
 static void tiles(struct dfp *d, void *user)
 {
     struct making *m = user;
@@ -382,7 +385,8 @@ static void rows_group(struct making *m, struct print_tasks *t)
     while (opened--) text_close(d->p.out, "}");
 }
 
-/* Rows of windows one behind the other, so that what they share is still near. */
+/* Makes the vector index variable the outermost: windows of consecutive rows follow each other while what they share is
+ * still in the cache. */
 static void vector_first(struct print_tasks *t)
 {
     const struct print_tasks old = *t;
@@ -405,7 +409,7 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     for (int j = 0; j < LOOPS_MAX_IVARS; j++) unit[j] = 1;
     if (p->vector >= 0) unit[p->vector] = d->lanes * (tiled ? 1 : p->points);
     if (tiled) unit[p->tile] = p->blocks ? p->points : 0;
-    const double ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops; /* memory is what copies cost */
+    const double ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops; /* copies are limited by memory */
     tasks_make(d->pl, g, g->shared, ops, task_ns * d->lanes, p->vector, unit, &t);
     if (tiled && !p->blocks) vector_first(&t);
     kernel_open(d->p.out, i);
@@ -444,7 +448,7 @@ static struct making *make(const struct solver_context *sc, const struct cluster
     d->loops = d->pl->loops;
     d->ivars = NEW_ARRAY(sc->arena, struct print_ivar, LOOPS_MAX_IVARS);
     for (int i = 0; i < d->loops->ivars.n; i++)
-        if (d->loops->ivars.at[i].size == 1) d->ivars[i].known = true; /* 0 */
+        if (d->loops->ivars.at[i].size == 1) d->ivars[i].known = true; /* its value is 0 */
     d->vector = d->tile = -1;
     d->points = 1;
     struct text *out = NEW(sc->arena, struct text);
@@ -492,7 +496,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     const double rate = bytes < (double)t->l2 * t->cores ? t->l2_rate
                         : bytes < (double)t->l3          ? t->l3_rate
                                                          : t->dram_rate;
-    const double one = 0.1 * (t->fma ? 2 : 1) / t->fma_pipes; /* ns of a vector instruction, about */
+    const double one = 0.1 * (t->fma ? 2 : 1) / t->fma_pipes; /* ns of a vector instruction, roughly */
     const double cost = MAX(one * vectors / t->cores, bytes / rate) + KERNEL_STEP_NS * m->d.pl->ngroup;
     out[0] = (struct variant){.p = {0, 5000}, .cost = cost, .text = "usual"};
     return 1;

@@ -1,14 +1,14 @@
-/* Depth first: a cluster's statements in one walk over shared loops, vectorised by design. */
+/* DFP ("depth first"): all statements of a cluster in one pass over shared loops, vectorized by construction. */
 #ifndef SOL_DFP_H
 #define SOL_DFP_H
 
 #include "print/print.h"
 
-/* What a variant chooses (variant.p). */
+/* points of a register tile, 0: the default; ns of work that justify a task */
 enum { DFP_TILE = 0, DFP_TASK = 1 }; /* points of a register tile, 0: the usual; ns of work worth a task */
 
 #define DFP_POINTS 16
-#define DFP_MAX_PACKS 3 /* operands that are packed, at most */
+#define DFP_MAX_PACKS 3 /* packed operands, at most */
 struct dfp_load {
     const char *text, *name;
     struct dfp_load *next;
@@ -16,89 +16,92 @@ struct dfp_load {
 struct dfp {
     const struct solver_context *sc;
     struct print_plan *pl;
-    struct loops *loops; /* of the plan: expanded */
+    struct loops *loops; /* the plan's, after dfp_expand */
     struct print_expr p;
-    struct print_ivar *ivars; /* p.index variables */
+    struct print_ivar *ivars; /* the p.index variables */
     int lanes;                /* of a full vector */
 
-    /* the group that is printed */
+    /* the group that is being printed */
     uint64_t shared; /* its index variables */
-    int vector;   /* shared index variable along which all its statements run in lanes; -1: each statement for itself */
-    int tile;     /* index variable of which several points are computed side by side; -1: none */
-    int64_t step; /* of the tile's points */
-    int points;   /* that are printed side by side now */
-    bool blocks;  /* points and lanes make blocks that are transposed in registers */
-    int point;    /* the one that is printed now */
+    int vector;      /* shared index variable along which all statements run in lanes; -1: each statement has its own */
+    int tile;        /* index variable of the register tile, -1: none */
+    int64_t step;    /* between the points of the tile */
+    int points;      /* points that are printed together */
+    bool blocks;     /* points and lanes form blocks that are transposed in registers */
+    int point;       /* the point that is being printed */
     const struct print_known *known[DFP_POINTS]; /* values that have a name, by point */
-    const struct print_known *hoisted;           /* names that hold in all loops now open */
-    struct dfp_load *loads;                      /* reads in registers, newest first */
+    const struct print_known *hoisted;           /* names that are valid in all open loops */
+    struct dfp_load *loads;                      /* reads held in registers, newest first */
     struct dfp_temp {
-        bool in_register, row;        /* row: full vectors in memory, without room along the vector index variable */
+        bool in_register, row;        /* row: full vectors in memory, with no dimension for the vector index variable */
         const char *name[DFP_POINTS]; /* of the register */
-    } * temp;                         /* by tensor; what a group in lanes does with its temporaries */
-    bool packs; /* constant operands may be packed: not all are, else the kernel itself runs once */
+    } * temp;                         /* by tensor; where a group in lanes keeps its temporaries */
+    /* constant operands may be packed: some operand is not constant, otherwise the kernel itself would run only once */
+    bool packs;
     int npack;
     struct kernel_pack pack[DFP_MAX_PACKS];
 };
 
-/* expand.c: a copy of a cluster in which reductions with several results are simple ones, expressions that several
- * passes need are temporaries, and neighbouring index variables that lie side by side everywhere are one. */
+/* expand.c: a copy of a cluster. Reductions with several results become simple ones, expressions that several passes
+ * need become temporaries, and neighbouring index variables that are contiguous everywhere are merged. */
 struct cluster dfp_expand(const struct solver_context *sc, const struct cluster *c, int lanes);
-void dfp_collapse(struct print_plan *pl); /* collapse.c: index variables that lie side by side everywhere become one */
+void dfp_collapse(struct print_plan *pl); /* collapse.c: merges index variables that are contiguous everywhere */
 
-/* choose.c: which index variable becomes the vector */
+/* choose.c: chooses the vector index variable */
 double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_ivar); /* cost in vector operations */
-int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, double *out_cost); /* -1: none pays */
-bool dfp_packable(const struct dfp *d, int tensor, int32_t first);                               /* a read's tensor */
-/* The index variable along which reads lie side by side that do not along the vector index variable: blocks of both
- * index variables are transposed in registers. -1: there is none. */
+/* -1: vectors do not pay */
+int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, double *out_cost);
+bool dfp_packable(const struct dfp *d, int tensor, int32_t first); /* of a read's tensor */
+/* The index variable along which those reads are contiguous that are not along the vector index variable. Blocks of
+ * both index variables are transposed in registers. -1: there is none. */
 int dfp_block_ivar(struct dfp *d, const struct print_group *g);
-/* An index variable with a window in a reduction of the group, or the vector index variable itself, of which several
- * points are computed side by side; *out_points: at most so many. -1: none. */
+/* The index variable of a register tile: one with a window in a reduction of the group, or the vector index variable
+ * itself. *out_points: the most points of a tile. -1: there is none. */
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points);
 
-/* The longest range of an index variable in which all guards of n statements that have it hold, and all reads lie
- * inside. */
+/* The longest range of an index variable in which all guards of n statements that contain it hold, and all reads are
+ * inside their tensors. */
 void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, int64_t *out_low, int64_t *out_high);
 
-/* lanes.c: statements along a vector index variable that they write */
+/* lanes.c: statements that run along a vector index variable of their results */
 typedef void (*dfp_body)(struct dfp *d, void *user);
-/* A loop over the vector index variable from low to high for n statements, which `body` prints: `points` vectors at a
- * time where that many fit, then single ones, then smaller vectors for the rest; scalars where guards or reads meet a
- * border. */
+/* Prints a loop over the vector index variable from low to high for n statements, which `body` prints. It has `points`
+ * vectors at a time as long as they fit, then single ones, then smaller vectors for the remainder, and scalars where
+ * guards or reads meet a border. */
 void dfp_vector_loop(struct dfp *d, int ivar, const char *low, const char *high, int points, const struct loops_stmt *s,
                      int n, dfp_body body, void *user);
 void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open); /* at the current points and lanes */
-void dfp_use(struct dfp *d, int point);                                       /* prints for this point from now on */
-const char *dfp_read(void *user, struct print_expr *p, int32_t node); /* for print_expr: registers before memory */
-void dfp_name(struct dfp *d, int32_t node, enum compute k, const char *text); /* the node's value has this name now */
+void dfp_use(struct dfp *d, int point); /* selects the point that is printed from now on */
+/* for print_expr: takes registers before memory */
+const char *dfp_read(void *user, struct print_expr *p, int32_t node);
+void dfp_name(struct dfp *d, int32_t node, enum compute k, const char *text); /* names the node's current value */
 
-/* A reduction in the making: of lanes.c along the lanes, of rows.c across them. */
+/* A reduction that is being printed: along the lanes (lanes.c) or across them (rows.c). */
 struct dfp_reduction {
     struct dfp *d;
     const struct ex *e;
     enum compute k;
-    const char *total[DFP_POINTS], *acc[DFP_POINTS]; /* by point; the same names where sums are short */
+    const char *total[DFP_POINTS], *acc[DFP_POINTS]; /* by point; both names are equal where sums are short */
     struct print_loops loops;
     uint8_t unrolled[LOOPS_MAX_IVARS];
     int nunrolled;
-    VECTOR(int32_t) tests; /* parts of the guard that are decided or tested in unrolled code */
+    VECTOR(int32_t) tests; /* parts of the guard that are decided, or tested in unrolled code */
     VECTOR(int32_t) masks; /* parts that differ between lanes */
 };
 void dfp_reduction_begin(struct dfp *d, const struct ex *e, int32_t node, enum compute k, struct dfp_reduction *out);
-const char *dfp_type_name(struct dfp *d, enum compute k); /* "f32x16", "f32": in names of helpers */
+const char *dfp_type_name(struct dfp *d, enum compute k); /* "f32x16", "f32": part of helpers' names */
 const char *dfp_start(struct dfp *d, int op, enum compute k);
 void dfp_join(struct dfp *d, int op, enum compute k, const char *acc, const char *value); /* acc = acc (op) value */
-void dfp_declare(struct dfp_reduction *r, const char **names); /* accumulators for all points */
-int64_t dfp_chunk(int64_t terms); /* of a long sum: terms that are added up before they join it */
+void dfp_declare(struct dfp_reduction *r, const char **names); /* declares accumulators for all points */
+int64_t dfp_chunk(int64_t terms); /* how many terms of a long sum are added up before they join the total */
 void dfp_accumulate(struct dfp_reduction *r);
 bool dfp_split_masks(struct dfp_reduction *r); /* false: the body may not be computed where the guard fails */
 
-/* rows.c: a statement by itself, with the vector along an index variable of its own or of its reductions */
+/* rows.c: a single statement, vectorized along an index variable of its own or of its reductions */
 void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open);
-/* Gives names to the largest parts of a value that have none of the index variables `inner`; they join d->hoisted. */
+/* Names the largest parts of a value that contain none of the index variables `inner`. They join d->hoisted. */
 void dfp_hoist(struct dfp *d, int32_t node, uint64_t inner, enum compute k);
-/* The outermost reductions in a value, at most `room`; how many. */
+/* The outermost reductions in a value, at most `room`. Returns their number. */
 int dfp_reductions(const struct loops *loops, int32_t node, int32_t *out, int room);
 
 extern const struct solver dfp_solver;

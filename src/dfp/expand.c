@@ -1,8 +1,8 @@
-/* Rewrites before planning. moments, softsum, maxat and minat become statements with one simple reduction each, so that
- * lanes and partial results need no rules of their own: two passes over data that is near are faster than one with long
- * chains, and more exact. A long mean counts from its first value, so that one far from 0 is as exact. What both passes
- * and a later statement need (exp(x - m)) is computed once, into a row. Long reductions fall into parts: tasks, or for
- * moments what stays in the cache from one pass to the next. */
+/* Rewrites before planning. moments, softsum, maxat and minat become statements with one simple reduction each, so
+ * lanes and partial results need no special rules; two passes over data in the cache are also faster than one with long
+ * dependency chains, and more accurate. A long mean is computed relative to the first value, so that it stays accurate
+ * far from 0. What both passes and a later statement need (exp(x - m)) is computed once, into a temporary row. Long
+ * reductions are split into parts: tasks, or, for moments, what stays in the cache between the passes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,13 +11,13 @@
 struct expand {
     struct loops *l;
     const struct target *target;
-    uint64_t softsums; /* by tensor: sums of exponentials */
-    uint64_t unit;     /* index variables along which outputs lie side by side */
+    uint64_t softsums; /* by tensor: it is a sum of exponentials */
+    uint64_t unit;     /* index variables along which outputs are contiguous */
     int lanes;         /* of a vector */
     VECTOR(struct loops_stmt) stmts;
 };
 
-/* Index variables in the order of a temporary's dimensions: those along which outputs lie side by side come last. */
+/* The order of index variables for a temporary's dimensions. Those along which outputs are contiguous come last. */
 static int order(const struct expand *x, uint64_t ivars, int *out)
 {
     int n = 0;
@@ -36,14 +36,14 @@ static int32_t ivar_list(const struct expand *x, uint64_t ivars)
     return n ? ex_list(x->l, n, node) : 0;
 }
 
-/* A temporary with one dimension for each index variable. */
+/* Adds a temporary with one dimension for each index variable. */
 static int temp(struct expand *x, const char *name, uint64_t ivars, enum sol_dtype dtype)
 {
     int64_t shape[LOOPS_MAX_IVARS];
     int ivar[LOOPS_MAX_IVARS];
     const int n = order(x, ivars, ivar);
     for (int i = 0; i < n; i++) shape[i] = x->l->ivars.at[ivar[i]].size;
-    for (int i = 0; i < x->l->tensors.n; i++) /* unique */
+    for (int i = 0; i < x->l->tensors.n; i++) /* makes the name unique */
         if (!strcmp(x->l->tensors.at[i].name, name)) name = arena_printf(x->l->arena, "%s%d", name, x->l->tensors.n);
     return loops_tensor(x->l, name, LOOPS_TEMP, dtype, n, shape);
 }
@@ -65,7 +65,7 @@ static void set_value(struct loops *loops, int i, int32_t value)
     loops_set_stmt(loops, i, s);
 }
 
-/* -- is it worth a temporary, and may it be computed everywhere? */
+/* -- does a temporary pay, and is computing it always safe? */
 
 struct safe {
     const struct loops *l;
@@ -84,8 +84,8 @@ static void see_safe(void *user, int32_t node)
     }
 }
 
-/* Computes `node`, of which `row` index variables vary, before the statement, if that is better than computing it
- * again. */
+/* Computes `node`, which varies along the index variables `row`, ahead of the statement if that is cheaper than
+ * computing it again. */
 static int32_t share(struct expand *x, const struct loops_stmt *s, int from, const char *name, int32_t node,
                      uint64_t row, double worth)
 {
@@ -107,7 +107,7 @@ static int32_t share(struct expand *x, const struct loops_stmt *s, int from, con
 
 /* -- reductions in parts */
 
-struct split { /* index variable = outer*block + inner */
+struct split { /* the index variable becomes outer*block + inner */
     struct expand *x;
     const struct loops_stmt *s;
     int ivar, outer, inner;
@@ -131,7 +131,7 @@ static int32_t split_index(const struct split *w)
     return ex_binary(loops, EX_ADD, base, ex_ivar(loops, w->inner));
 }
 
-/* The expression with the index variable replaced. */
+/* A copy of the expression with the index variable replaced. */
 static int32_t split_copy(const struct split *w, int32_t node)
 {
     struct loops *loops = w->x->l;
@@ -151,26 +151,26 @@ static int32_t count(struct loops *loops, const struct ex *e)
     return ex_red(loops, RED_SUM, e->u.bound, e->a, ex_int(loops, 1));
 }
 
-/* A division whose result is a float even where both are integers. */
+/* A quotient of type float even if both operands are integers. */
 static int32_t mean(struct loops *loops, int32_t sum, int32_t n)
 {
     return ex_binary(loops, EX_DIV, sum, n);
 }
 
-/* The sum of what values are more than `from`: a mean far from 0 does not drown the digits behind it. */
+/* The sum of the differences from `from`: the mean of values far from 0 keeps its low digits. */
 static int32_t sum_from(struct expand *x, uint64_t bound, int32_t guard, int32_t body, int32_t from)
 {
     return ex_red(x->l, RED_SUM, bound, guard, from ? ex_binary(x->l, EX_SUB, body, from) : body);
 }
 
-/* Is it a sum of so many floats for each lane that one in double would be better? */
+/* Does each lane add up so many floats that the sum would need double precision? */
 static bool is_long(const struct expand *x, uint64_t ivars, uint64_t bound, int32_t body)
 {
     const int64_t side = x->unit & ivars ? 1 : x->lanes;
     return expr_natural(x->l, body) == C_F32 && ivars_points(x->l, bound) > 64 * side;
 }
 
-/* A value to subtract, before the statement: the first one, or 0 where many times it is not finite. */
+/* A value to subtract, computed ahead of the statement: the first value, or 0 if that is huge, infinite or NaN. */
 static int32_t origin(struct expand *x, const struct loops_stmt *s, uint64_t ivars, uint64_t bound, int32_t body)
 {
     struct loops *loops = x->l;
@@ -191,11 +191,12 @@ static int32_t mean_from(struct expand *x, int32_t from, int32_t sum, int32_t n)
     return from ? ex_binary(x->l, EX_ADD, from, mean(x->l, sum, n)) : mean(x->l, sum, n);
 }
 
-/* Means and squared distances of parts that stay in the cache between the two passes, then of all together: a mean m
- * of n values with the sum of squares q of each part give v = sum(q + n*(m-u)^2). False: it all stays in the cache. */
+/* Computes means and squared distances of parts that stay in the cache between the two passes, then those of all
+ * values: with the mean m, the count n and the sum of squares q of each part, v = sum(q + n*(m-u)^2). False: everything
+ * stays in the cache anyway. */
 static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const struct ex *e, int32_t body)
 {
-    enum { STRIP = 256 }; /* bytes of a point that are gone through together where a row of results lies side by side */
+    enum { STRIP = 256 }; /* bytes read together at each point if rows of results are contiguous */
     struct loops *loops = x->l;
     const uint64_t own = stmt_ivars(loops, s);
     const int64_t most = x->target->l2 / 4 / (x->unit & own ? STRIP : 4);
@@ -260,7 +261,7 @@ static void softsum(struct expand *x, const struct loops_stmt *s, int i, const s
     int32_t away = ex_binary(loops, EX_SUB, body, m);
     int32_t power = ex_call(loops, math_row("exp"), 1, &away);
     if (!e->a) power = share(x, s, i, "e", power, e->u.bound, 4);
-    /* of nothing but -inf the sum is 0, not NaN */
+    /* if all values are -inf, the sum is 0 instead of NaN */
     const int32_t none = ex_real(loops, -1.0 / 0.0),
                   pick[3] = {ex_test(loops, ex_cmp(loops, CMP_EQ, m, none)), ex_int(loops, 0),
                              ex_red(loops, RED_SUM, e->u.bound, e->a, power)};
@@ -268,7 +269,8 @@ static void softsum(struct expand *x, const struct loops_stmt *s, int i, const s
     if (s->out[1] < 64) x->softsums |= UINT64_C(1) << s->out[1];
 }
 
-/* The position is found by comparing with the extreme, so both passes must see the same bits: values from memory. */
+/* The second pass finds the position by comparing values with the extreme. Both passes must see the same bits, so the
+ * values come from memory. */
 static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
     struct loops *loops = x->l;
@@ -287,16 +289,16 @@ static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, cons
         position = ex_binary(loops, EX_ADD, ex_binary(loops, EX_MUL, position, ex_int(loops, loops->ivars.at[k].size)),
                              ex_ivar(loops, k));
     }
-    /* floats hold positions exactly up to 2^24, and fill more lanes */
+    /* floats hold positions exactly up to 2^24, and more of them fit a vector */
     const bool narrow = ivars_points(loops, e->u.bound) <= 1 << 24 && expr_natural(loops, body) == C_F32;
     if (narrow)
         position =
             ex_call(loops, math_row("identity"), 1, (int32_t[]){ex_binary(loops, EX_MUL, position, ex_real(loops, 1))});
     const int32_t nothing = narrow ? ex_real(loops, 1.0 / 0.0) : ex_int(loops, INT64_MAX);
-    const int where = math_row("where"); /* twice, since one comparison runs on vectors */
+    const int where = math_row("where"); /* called twice, because each comparison then runs on vectors */
     const int32_t unless[3] = {nan, position, nothing}, choice[3] = {equal, position, ex_call(loops, where, 3, unless)};
     int32_t first = ex_red(loops, RED_MIN, e->u.bound, e->a, ex_call(loops, where, 3, choice));
-    if (e->a) { /* nothing seen: position 0 */
+    if (e->a) { /* if the guard never held: position 0 */
         const uint64_t ivars = stmt_ivars(loops, s);
         const int t = temp(x, "at", ivars, narrow ? SOL_F32 : SOL_I64);
         put(x, s, t, ivar_list(x, ivars), first);
@@ -307,7 +309,7 @@ static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, cons
     put(x, s, s->out[1], s->index, first);
 }
 
-/* The value written must be read back as the type it is reduced in. */
+/* Is the written value read back in the type in which it is reduced? */
 static bool exact(const struct loops *loops, const struct loops_stmt *s, int32_t body)
 {
     const int t = loops->tensors.at[s->out[0]].dtype;
@@ -323,7 +325,8 @@ static void take(struct expand *x)
 
 /* -- divisions */
 
-/* Is 1 / node as good as node, never a denormal: an anchor, or a sum of exponentials that has a 1 in it? */
+/* May 1 / node replace a division by node? It may if node is never denormal: a root, or a sum of exponentials that
+ * contains a 1. */
 static bool invertible(const struct expand *x, int32_t node)
 {
     const struct ex *e = &x->l->ex.at[node];
@@ -331,7 +334,7 @@ static bool invertible(const struct expand *x, int32_t node)
     return e->kind == EX_READ && !e->b && e->tensor < 64 && (x->softsums >> e->tensor & 1);
 }
 
-/* Divisions of rows by such a value become products with its inverse, which is computed once for the row. */
+/* Turns divisions of a row by such a value into products with its inverse, which is computed once per row. */
 static int32_t invert(const struct expand *x, int32_t node)
 {
     struct loops *loops = x->l;
@@ -344,12 +347,12 @@ static int32_t invert(const struct expand *x, int32_t node)
     return a == e.a && b == e.b ? node : ex_binary(loops, (enum ex_kind)e.kind, a, b);
 }
 
-/* -- long reductions to few results: their parts are tasks */
+/* -- long reductions with few results: their parts are tasks */
 
-#define PARTS 64          /* tasks that are wanted */
-#define PARTS_WORK 262144 /* operations from which on a step more pays */
+#define PARTS 64          /* tasks to aim for */
+#define PARTS_WORK 262144 /* operations that justify another step */
 
-/* How many of the statement's results can be computed at once, as tasks. */
+/* How many of the statement's results are computed independently, as tasks. */
 static int64_t results(const struct expand *x, const struct loops_stmt *s, int lanes)
 {
     const uint64_t own = stmt_ivars(x->l, s), unit = x->unit & own;
@@ -357,7 +360,7 @@ static int64_t results(const struct expand *x, const struct loops_stmt *s, int l
     return unit ? n / MAX(1, MIN(lanes, ivars_points(x->l, unit))) : n;
 }
 
-/* The number of parts: a divisor if one is near. */
+/* The number of parts: a divisor of `size` near `want` if there is one. */
 static int64_t parts_of(int64_t size, int64_t want)
 {
     int64_t best = 0;
@@ -367,7 +370,7 @@ static int64_t parts_of(int64_t size, int64_t want)
     return best >= (want + 1) / 2 ? best : want;
 }
 
-/* part[outer ..] = red[inner ..] body; the reduction over the parts comes back. */
+/* Makes the statement part[outer ..] = red[inner ..] body, and returns the reduction over the parts. */
 static int32_t make_parts(struct split *w, const struct ex *e, enum sol_dtype dtype)
 {
     struct loops *loops = w->x->l;
@@ -397,7 +400,7 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
     if (n == 1 && simple && have < PARTS / 4 && have > 0 && work >= PARTS_WORK &&
         __builtin_popcountll(stmt_ivars(loops, s)) < SOL_MAX_DIMS && loops->ivars.n + 2 <= LOOPS_MAX_IVARS) {
         struct split w = {.x = x, .s = s, .ivar = -1};
-        for (int i = 0; i < loops->ivars.n; i++) /* the first long one: outermost in memory as a rule */
+        for (int i = 0; i < loops->ivars.n; i++) /* the first long one, which is usually the outermost in memory */
             if (e.u.bound >> i & 1 && loops->ivars.at[i].size >= 8 && w.ivar < 0) w.ivar = i;
         if (w.ivar >= 0) {
             const int64_t size = loops->ivars.at[w.ivar].size, parts = parts_of(size, PARTS / have);

@@ -1,14 +1,13 @@
-/* Statements in lanes: every statement of a group runs along one vector index variable, for one point or for several
- * side by side (a register tile). Reductions keep one accumulator for each point; loads that points share are done
- * once; windows are unrolled where their borders are known when the code is printed, else they are loops with clipped
- * bounds.
- */
+/* Statements in lanes. Every statement of a group runs along the same vector index variable, for one point or for
+ * several at a time (a register tile). Reductions keep one accumulator per point. Loads that points share are done
+ * once. Windows are unrolled where their borders are known at print time; otherwise they are loops with clipped
+ * bounds. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "dfp/dfp.h"
 
-#define UNROLL_MOST 96 /* terms times points in unrolled code */
+#define UNROLL_MOST 96 /* terms times points of unrolled code */
 
 #define SAY(d, ...) arena_printf((d)->p.out->arena, __VA_ARGS__)
 
@@ -64,7 +63,8 @@ static int64_t ivar_step(const struct dfp *d, const struct ex *e, int ivar)
     return 0;
 }
 
-/* A read whose lanes lie apart but whose points lie side by side: a block of both, transposed. NULL: it is no such. */
+/* A read that is contiguous along the points, not along the lanes: a block of both is transposed. NULL: the read has
+ * another form. */
 static const char *transposed(struct dfp *d, const struct ex *e)
 {
     struct print_expr *p = &d->p;
@@ -92,7 +92,7 @@ static const char *transposed(struct dfp *d, const struct ex *e)
     return find_load(d, key);
 }
 
-/* A read that is the same for several points, or comes again, is done once. */
+/* A read that several points share, or that was done before, is taken from a register. */
 static const char *cached(struct dfp *d, int32_t node)
 {
     struct print_expr *p = &d->p;
@@ -126,7 +126,7 @@ const char *dfp_read(void *user, struct print_expr *p, int32_t node)
     }
     if (temp && temp->row && p->lanes == 1) {
         const char *name = d->loops->tensors.at[e->tensor].name, *lane = p->lane;
-        p->lane = NULL; /* where the vector lies */
+        p->lane = NULL; /* the whole vector, not a single lane */
         const char *off = print_offset(p, e->tensor, e->a);
         p->lane = lane;
         return SAY(d, "%s[%s + %s]", name, off, lane ? lane : "0");
@@ -151,7 +151,6 @@ const char *dfp_start(struct dfp *d, int op, enum compute k)
     return d->p.lanes > 1 ? expr_splat(&d->p, s, k) : s;
 }
 
-/* acc = acc (op) value */
 void dfp_join(struct dfp *d, int op, enum compute k, const char *acc, const char *value)
 {
     if (op == RED_SUM || op == RED_PROD)
@@ -161,7 +160,7 @@ void dfp_join(struct dfp *d, int op, enum compute k, const char *acc, const char
                   acc);
 }
 
-/* The value where the parts of the guard hold that differ between lanes, else what changes nothing. */
+/* The value where the parts of the guard hold that differ between lanes, elsewhere the neutral element. */
 static const char *masked(struct dfp_reduction *r, const char *value)
 {
     struct dfp *d = r->d;
@@ -217,8 +216,8 @@ static void unroll(struct dfp_reduction *r, int i)
     }
 }
 
-/* Does every part of the guard that has this index variable come out, once the index variable and the unrolled ones are
- * numbers? */
+/* Is every part of the guard with this index variable decided once that index variable and the unrolled ones are
+ * constants? */
 static bool decided(struct dfp_reduction *r, int ivar)
 {
     struct dfp *d = r->d;
@@ -235,7 +234,7 @@ static bool decided(struct dfp_reduction *r, int ivar)
     return all;
 }
 
-/* Chooses the index variables to unroll, innermost first, and moves the parts of the guard that have them. */
+/* Chooses the index variables to unroll, innermost first, and moves the parts of the guard that contain them. */
 static void choose_unrolled(struct dfp_reduction *r)
 {
     struct dfp *d = r->d;
@@ -277,7 +276,8 @@ static void begin_chunk(void *user)
     dfp_declare(r, r->acc);
 }
 
-/* Errors grow with the length of a chunk and with the number of chunks: the least is near the anchor of all terms. */
+/* Errors grow with the length of a chunk and with the number of chunks; the sum of both is smallest near the square
+ * root of the number of terms. */
 int64_t dfp_chunk(int64_t terms)
 {
     int64_t n = 32;
@@ -285,7 +285,7 @@ int64_t dfp_chunk(int64_t terms)
     return n;
 }
 
-/* Long sums are added up in chunks. */
+/* Cuts long sums into chunks. */
 static void cut_chunks(struct dfp_reduction *r)
 {
     struct dfp *d = r->d;
@@ -320,7 +320,7 @@ static bool add_affine(const struct loops *loops, int32_t node, int64_t times, i
     return true;
 }
 
-/* Does a part of the guard that is tested before the body say that index >= 0, or index <= most? */
+/* Does a part of the guard that is tested ahead of the body imply index >= 0, or index <= most? */
 static bool guarded(const struct dfp_reduction *r, int32_t index, bool low, int64_t most)
 {
     const struct loops *loops = r->d->loops;
@@ -328,7 +328,7 @@ static bool guarded(const struct dfp_reduction *r, int32_t index, bool low, int6
         const struct ex *e = &loops->ex.at[r->loops.guard.at[i]];
         if (e->kind != EX_CMP || e->op == CMP_EQ || e->op == CMP_NE) continue;
         const bool less = e->op == CMP_LT || e->op == CMP_LE, strict = e->op == CMP_LT || e->op == CMP_GT;
-        /* as index * sign + rest >= 0: of small - large, what is over */
+        /* the comparison as +-index + rest >= 0: coef and rest are what large - small has beyond the index */
         int64_t coef[LOOPS_MAX_IVARS] = {0}, rest = strict ? -1 : 0;
         bool same = add_affine(loops, less ? e->b : e->a, 1, coef, &rest) &&
                     add_affine(loops, less ? e->a : e->b, -1, coef, &rest) &&
@@ -408,7 +408,7 @@ static void reduce_loops(struct dfp_reduction *r)
     d->loads = loads;
 }
 
-/* Does a part of the guard fail wherever we are? */
+/* Does a part of the guard fail in the whole current range? */
 static bool never(struct dfp *d, int32_t guard)
 {
     if (!guard) return false;
@@ -418,13 +418,13 @@ static bool never(struct dfp *d, int32_t guard)
     return false;
 }
 
-/* Computes the reduction `node` for all points and names its values. */
+/* Computes the reduction `node` for all points and names the values. */
 static void reduce(struct dfp *d, int32_t node, enum compute k)
 {
     const struct ex e = *at(d, node);
     struct dfp_reduction r;
     dfp_reduction_begin(d, &e, node, k, &r);
-    if (r.k == C_U64) return; /* printed with its value, lane by lane */
+    if (r.k == C_U64) return; /* printed together with its value, lane by lane */
     if (e.op != RED_SUM && e.op != RED_PROD && e.op != RED_MAX && e.op != RED_MIN) return;
     for (int i = 0; i < d->loops->ivars.n; i++)
         if (e.u.bound >> i & 1 && d->loops->ivars.at[i].size > 1) r.loops.ivar[r.loops.n++] = (uint8_t)i;
@@ -445,7 +445,7 @@ static void reduce(struct dfp *d, int32_t node, enum compute k)
 
 /* -- statements */
 
-/* Has the reduction been computed, as this node or as an equal one? Then it has that name too. */
+/* Has this reduction, or an equal one, been computed? Then this node gets the same name. */
 static bool named(struct dfp *d, int32_t node)
 {
     const struct print_known *found = NULL;
@@ -460,7 +460,7 @@ static bool named(struct dfp *d, int32_t node)
     return found;
 }
 
-/* A reduction with several results, lane by lane. */
+/* A reduction with several results, computed lane by lane. */
 static void several_results(struct dfp *d, const struct loops_stmt *s, enum compute k)
 {
     struct print_expr *p = &d->p;
@@ -524,10 +524,10 @@ void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
 
 /* -- the loop over the vector index variable */
 
-struct walk { /* of the vector index variable, whose name is a variable */
+struct walk { /* the walk over the vector index variable, whose name is a C variable */
     int ivar;
-    int64_t low, high; /* of the range that is walked now */
-    const char *end;   /* where it ends, as text */
+    int64_t low, high; /* of the current part */
+    const char *end;   /* where that part ends, as C text */
     dfp_body body;
     void *user;
 };
@@ -538,7 +538,7 @@ static void one_width(struct dfp *d, const struct walk *w, int lanes, int points
     const int64_t by = (int64_t)lanes * points;
     d->p.lanes = lanes;
     d->points = points;
-    d->ivars[w->ivar] = (struct print_ivar){true, name, 0, w->low, w->high - 1}; /* of any lane */
+    d->ivars[w->ivar] = (struct print_ivar){true, name, 0, w->low, w->high - 1}; /* the range over all lanes */
     if (points > 1) {
         d->tile = w->ivar;
         d->step = lanes;
@@ -559,7 +559,7 @@ static void one_width(struct dfp *d, const struct walk *w, int lanes, int points
     d->ivars[w->ivar].known = false;
 }
 
-/* Vectors, then smaller ones for the rest; `rest` is what is left over by full ones, at the end of the index variable.
+/* Prints full vectors, then smaller ones for the remainder, which is at the end of the index variable. n: its length.
  */
 static void all_widths(struct dfp *d, const struct walk *w, int points, int64_t n)
 {

@@ -1,6 +1,6 @@
-/* Statements by themselves: inside the shared loops each one has its own vector index variable, one that it writes (a
- * map over a row) or one that its reductions bind (a sum over a row, in several accumulators that are joined at the
- * end). What does not vary along the row is computed before it. */
+/* Statements one by one. Inside the shared loops each statement has its own vector index variable: one of its result
+ * (an element-wise pass over a row), or one of its reductions (a sum over a row, in several accumulators that are
+ * combined at the end). What does not vary along the row is computed ahead of it. */
 #include <inttypes.h>
 
 #include "dfp/dfp.h"
@@ -35,7 +35,7 @@ struct plain {
     const struct dfp *d;
     bool ok;
 };
-/* Reads that nothing guards must lie inside. */
+/* Reads without a guard must be inside their tensors. */
 static void see_reads(void *user, int32_t node)
 {
     struct plain *s = user;
@@ -59,7 +59,6 @@ static void see_plain(void *user, int32_t node)
     see_reads(user, node);
 }
 
-/* Gives names to the largest parts of a value that have none of the index variables `inner`. */
 void dfp_hoist(struct dfp *d, int32_t node, uint64_t inner, enum compute k)
 {
     if (!node) return;
@@ -103,7 +102,7 @@ static const char *op_name(int op)
     return op == RED_SUM ? "sum" : op == RED_PROD ? "prod" : op == RED_MAX ? "max" : "min";
 }
 
-/* The rest of a row that fills no vector: smaller ones, each joined across its lanes. */
+/* Prints the remainder of a row that fills no full vector: smaller vectors, each reduced across its lanes. */
 static void row_rest(struct dfp_reduction *r, int v, const char *high, int64_t n, const char *rest)
 {
     struct dfp *d = r->d;
@@ -127,7 +126,8 @@ static void row_rest(struct dfp_reduction *r, int v, const char *high, int64_t n
     }
 }
 
-/* One row from low to high: full vectors into `total`, what is left over into `rest`. n: its length, -1: not known. */
+/* Prints one row from low to high: full vectors go to `total`, the remainder to `rest`. n: the row's length, -1:
+ * unknown. */
 static void row(struct dfp_reduction *r, int v, const char *low, const char *high, int64_t n, const char *total,
                 const char *rest)
 {
@@ -177,7 +177,7 @@ static void row(struct dfp_reduction *r, int v, const char *low, const char *hig
     d->loads = NULL;
 }
 
-struct row_chunk { /* several rows are added up before they join the others */
+struct row_chunk { /* several rows are added up before they join the total */
     struct dfp *d;
     enum compute k;
     int op;
@@ -192,7 +192,7 @@ static void begin_row_chunk(void *user)
     c->d->p.lanes = 1;
 }
 
-/* Computes the reduction `node`, which binds v, with the vector along v, and names its value. False: it cannot. */
+/* Computes the reduction `node`, which binds v, with vectors along v, and names its value. False: it cannot. */
 static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
 {
     const struct ex e = d->loops->ex.at[node];
@@ -205,7 +205,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     r.loops.later = bit(v);
     nest_order(&d->p, &r.loops, e.b);
     nest_guard(&d->p, &r.loops, e.a);
-    /* parts that are no bounds of v differ between lanes */
+    /* parts of the guard that do not bound v differ between lanes */
     struct print_loops look = {0};
     struct text out = text_new(d->p.out->arena), *old = d->p.out;
     const char *low, *high;
@@ -285,7 +285,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     return true;
 }
 
-/* A short row takes shorter vectors, so that rows can be added up in lanes too. */
+/* Short rows use shorter vectors, so that rows can also be added up in lanes. */
 static bool across(struct dfp *d, int32_t node, int v, enum compute k)
 {
     const int lanes = d->lanes;
