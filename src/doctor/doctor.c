@@ -1,7 +1,7 @@
-/* sol_doctor: what SOL needs of this machine, tried out one by one, with what to do where something is missing.
+/* sol_doctor: checks what SOL needs of this machine and says what to do about anything missing.
  *
- * Each row of the table finds out one thing and says it. What counts is tried, not looked up: a source is compiled as
- * kernels are, with headers of the C library, linked and mapped, and at last a network runs. */
+ * Each row of the table checks one thing and reports it. Essential things are tried, not just looked up: a source with
+ * headers of the C library is compiled, linked and mapped as a kernel is, and finally a network runs. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,12 +17,13 @@
 #include "print/kernel.h"
 #include "rt/rt.h"
 
-enum { MIB = 1 << 20, ROOM_MIB = 100 }; /* of free space in the cache's folder: one network takes a few */
+/* free space that the cache's folder should have; one network takes a few MiB */
+enum { MIB = 1 << 20, ROOM_MIB = 100 };
 
 struct doctor {
     struct sol_ctx *ctx;
     struct arena *arena;
-    const char *cc; /* NULL: none was found */
+    const char *cc; /* NULL: none found */
     bool clang, compiles;
     struct sol_check found;
 };
@@ -36,7 +37,7 @@ static void say(struct doctor *d, enum sol_state state, const char *text, const 
 
 /* -- programs */
 
-/* Runs a program; returns whether it ended well, and the first line of its output. */
+/* Runs a program. Returns whether it succeeded, and the first line of its output. */
 static bool runs(struct doctor *d, const char *const *argv, const char **out_line)
 {
     struct process *p;
@@ -83,7 +84,7 @@ static void check_compiler(struct doctor *d)
     say(d, SOL_GOOD, arena_printf(d->arena, "%s: %s", cc, line), NULL);
 }
 
-/* Compiles, links and maps a source in `folder` as kernels are; returns what went wrong, or NULL. */
+/* Compiles, links and maps a source in `folder`, as kernels are. Returns the error, or NULL. */
 static const char *compile_fails(struct doctor *d, const char *folder)
 {
     static const char text[] = "#include <math.h>\n"
@@ -161,7 +162,7 @@ static void check_processor(struct doctor *d)
         NULL);
 }
 
-/* What costs and profiles go by. */
+/* What the cost model and profiles assume about this machine. */
 static void check_machine(struct doctor *d)
 {
     struct sol_machine m;
@@ -231,13 +232,13 @@ static void check_cache(struct doctor *d)
         room < ROOM_MIB ? "make room, or set the key cache::folder (or SOL_CACHE) to another disk" : NULL);
 }
 
-/* -- what only some need */
+/* -- what only some users need */
 
 struct cross { /* names of devices, and of packages */
     struct text there, lacking, install;
 };
 
-/* A compiler may be there without the C library that it compiles for. */
+/* A cross compiler may be installed without the C library of its target. */
 static void find_cross(struct doctor *d, const char *device, const struct toolchain *t, struct cross *c)
 {
     const char *path = compiler_find_program(d->arena, t->compiler), *line;
@@ -248,7 +249,7 @@ static void find_cross(struct doctor *d, const char *device, const struct toolch
     if (!works) text_put(&c->install, " %s %s", t->package, t->headers);
 }
 
-/* Compilers for the devices that sol.deploy knows. */
+/* Checks the compilers for the devices that sol.deploy supports. */
 static void check_cross(struct doctor *d)
 {
     struct target host;
@@ -298,7 +299,7 @@ static void check_plugins(struct doctor *d)
     }
 }
 
-/* -- all of it: a network */
+/* -- all together: a network */
 
 struct tried {
     struct sol_graph *g;

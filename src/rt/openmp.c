@@ -1,5 +1,6 @@
-/* The OpenMP runtime of this process as a team. It is found by name, never linked: libgomp, LLVM's and Intel's all know
- * the entry that gcc calls. Deployed libraries do without: they look at no other library. */
+/* The process's OpenMP runtime as a team of threads. It is found by name and never linked: libgomp, LLVM's and Intel's
+ * runtime all export the entry point that gcc's code calls. Deployed libraries do not use it, because they depend on no
+ * other library. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -42,7 +43,7 @@ static void openmp_parallel(void *user, int n, void (*fn)(void *arg, int worker,
 static void *symbol(void *handle, const char *name, void *function)
 {
     void *p = dlsym(handle, name);
-    memcpy(function, &p, sizeof p); /* ISO C has no conversion from an object pointer to a function pointer */
+    memcpy(function, &p, sizeof p); /* ISO C cannot convert an object pointer to a function pointer */
     return p;
 }
 
@@ -52,7 +53,7 @@ static bool openmp_find(void *handle, struct openmp *out)
            symbol(handle, "omp_get_thread_num", &out->thread);
 }
 
-/* A framework may have loaded its OpenMP runtime without showing its symbols to everyone. */
+/* A framework may have loaded its OpenMP runtime without making the symbols global. */
 static int openmp_library(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size;
@@ -80,7 +81,7 @@ const struct rt_team *rt_team_openmp(void)
     bool ok = openmp_find(RTLD_DEFAULT, &o);
     char path[4096];
     if (!ok && dl_iterate_phdr(openmp_library, path)) {
-        void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD); /* stays open: its threads will run our code */
+        void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD); /* stays open, because its threads will run our code */
         ok = handle && openmp_find(handle, &o);
     }
     if (ok && !atomic_load(&found)) omp = o;

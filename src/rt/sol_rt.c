@@ -1,12 +1,13 @@
-/* Runs a program of steps on threads: see rt.h. Depends on libc and pthreads only; in libsol and in deployed libraries.
+/* Runs a program of steps on threads; see rt.h. It depends on libc and pthreads only, and is part of libsol and of
+ * deployed libraries.
  *
- * The only mutable globals of SOL are here: the pools of this process, because threads belong to a process. Everything
- * that waits goes through a *gate*: a number that one spins on for a bounded time and then sleeps for. Times of
- * spinning were measured: a wake-up from sleep costs 5 to 50 us, so a worker spins a few times that before it gives up
- * its processor.
+ * The only mutable globals of SOL are here: the pools of this process, because threads belong to a process. All waiting
+ * uses a *gate*: a number that a thread watches, first spinning for a bounded time, then sleeping. The spinning times
+ * are based on measurements: waking a sleeping thread takes 5 to 50 us, so a worker spins for several times that before
+ * it gives up its processor.
  *
- * SOL_DEPLOYED: in a deployed library, which looks at no other library, and at no file but those that say how many
- * processors there are. */
+ * SOL_DEPLOYED: compiled for a deployed library, which uses no other library, and reads only the files that tell the
+ * number of processors. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -25,9 +26,9 @@
 #include <unistd.h>
 
 enum {
-    SPIN_CALL_NS = 200 * 1000,    /* a pool between two calls */
-    SPIN_BARRIER_NS = 200 * 1000, /* inside a call, where work is known to be under way: at most, */
-    SPIN_LEAST_NS = 20 * 1000,    /* and where it was in vain before */
+    SPIN_CALL_NS = 200 * 1000,    /* a pool, between two calls */
+    SPIN_BARRIER_NS = 200 * 1000, /* inside a call, where work is on its way: at most this long, */
+    SPIN_LEAST_NS = 20 * 1000,    /* at least this long, after spinning was in vain */
     SPIN_ROUND = 64               /* pauses between two looks at the clock */
 };
 
@@ -47,7 +48,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* -- gate: a number that threads wait to change */
+/* -- gate: a number whose change threads wait for */
 
 struct gate {
     _Atomic uint32_t value;
@@ -60,7 +61,7 @@ struct gate {
         .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER \
     }
 
-/* Waits until the value is no longer `old`. True: it slept. */
+/* Waits until the value differs from `old`. True: the thread slept. */
 static bool gate_wait(struct gate *g, uint32_t old, int64_t spin_ns)
 {
     int64_t end = 0;
@@ -72,7 +73,7 @@ static bool gate_wait(struct gate *g, uint32_t old, int64_t spin_ns)
         if (!end) end = now_ns() + spin_ns;
     } while (now_ns() < end);
     pthread_mutex_lock(&g->lock);
-    atomic_fetch_add(&g->sleepers, 1); /* before the value is looked at again: gate_set looks in the other order */
+    atomic_fetch_add(&g->sleepers, 1); /* before reading the value again: gate_set does both in the opposite order */
     while (atomic_load(&g->value) == old) pthread_cond_wait(&g->changed, &g->lock);
     atomic_fetch_sub(&g->sleepers, 1);
     pthread_mutex_unlock(&g->lock);
@@ -93,7 +94,7 @@ static void gate_set(struct gate *g, uint32_t value)
 #if defined __linux__
 enum { CGROUP_LINE = 4096 };
 
-/* Two numbers of a file, as far as they are there. */
+/* Reads up to two numbers from a file; the rest is unchanged. */
 static void read_numbers(const char *folder, const char *name, long long *a, long long *b)
 {
     char path[2 * CGROUP_LINE + 64];
@@ -104,7 +105,7 @@ static void read_numbers(const char *folder, const char *name, long long *a, lon
     fclose(f);
 }
 
-/* What one group grants, rounded up: "200000 100000" in cgroup v2, in v1 two files. 0: no limit. */
+/* The quota of one cgroup, rounded up: "200000 100000" in cgroup v2, two files in v1. 0: no limit. */
 static int group_quota(const char *folder)
 {
     long long quota = -1, period = 100000, none;
@@ -116,7 +117,7 @@ static int group_quota(const char *folder)
     return quota < 1 << 20 ? (int)quota : 0;
 }
 
-/* The group of this process in the hierarchy of v2, or in that of v1 which limits processors. */
+/* Finds the cgroup of this process: in the v2 hierarchy, or in the v1 hierarchy of the cpu controller. */
 static bool own_group(const char *root, bool v2, char out[CGROUP_LINE])
 {
     char line[CGROUP_LINE + 300], list[256] = ",";
@@ -133,8 +134,8 @@ static bool own_group(const char *root, bool v2, char out[CGROUP_LINE])
     return found;
 }
 
-/* The least quota from the process' own group up to where a hierarchy is mounted: all of them hold. `mount` is a line
- * of mountinfo. */
+/* The smallest quota from the process's own cgroup up to the mount point, since all of them apply. `mount` is a line of
+ * mountinfo. */
 static int mounted_quota(const char *root, const char *mount)
 {
     char below[CGROUP_LINE], at[CGROUP_LINE], group[CGROUP_LINE], folder[2 * CGROUP_LINE];
@@ -142,7 +143,7 @@ static int mounted_quota(const char *root, const char *mount)
     const char *type = strstr(mount, " - cgroup");
     if (!type || sscanf(mount, "%*d %*d %*s %4095s %4095s", below, at) != 2) return 0;
     if (!own_group(root, !strncmp(type, " - cgroup2 ", 11), group)) return 0;
-    const size_t n = strcmp(below, "/") ? strlen(below) : 0; /* only a part of the hierarchy may be mounted */
+    const size_t n = strcmp(below, "/") ? strlen(below) : 0; /* perhaps only a subtree is mounted */
     const bool inside = !strncmp(group, below, n) && (group[n] == '/' || !group[n]);
     snprintf(folder, sizeof folder, "%s%s%s", root, at, inside ? group + n : "");
     for (const size_t top = strlen(root) + strlen(at);; *strrchr(folder, '/') = 0) {
@@ -166,7 +167,7 @@ int rt_quota(const char *root)
     return least;
 }
 
-/* The kernel refuses a set that is smaller than its own; that of libc's type has 1024 processors. */
+/* The kernel rejects a CPU set smaller than its own, and libc's default type has only 1024 processors. */
 static int affinity(void)
 {
     for (int room = 1024; room <= 1 << 20; room *= 2) {
@@ -196,7 +197,7 @@ int rt_processors(void)
 #if defined __linux__
     n = affinity();
 #endif
-    if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN); /* which looks into a file */
+    if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN); /* sysconf reads a file */
     const int quota = n > 1 ? rt_quota("") : 0;
     if (quota && quota < n) n = quota;
     if (n < 1) n = 1;
@@ -204,34 +205,34 @@ int rt_processors(void)
     return n;
 }
 
-/* -- the own pool */
+/* -- our own pool */
 
 typedef void (*region_fn)(void *arg, int worker, int nworkers);
 
 struct worker {
-    _Alignas(64) struct gate go; /* counts the regions that this worker was sent into */
+    _Alignas(64) struct gate go; /* counts the regions that this worker took part in */
     struct pool *pool;
     pthread_t thread;
     int number; /* 1 .. nworker */
 };
 struct pool {
-    struct pool *next; /* in the list of pools that no call uses */
+    struct pool *next; /* in the list of idle pools */
     struct worker **worker;
     int nworker;
     bool stop;
-    region_fn fn; /* of the region that runs */
+    region_fn fn; /* of the current region */
     void *arg;
     int n;
     int64_t spin_ns;
-    _Alignas(64) atomic_int running; /* workers that are not done with the region */
+    _Alignas(64) atomic_int running; /* workers still in the region */
     _Alignas(64) struct gate done;   /* counts regions */
 };
 
 static struct {
     pthread_mutex_t lock;
     struct pool *idle;
-    int busy;  /* processors that calls in flight use */
-    int forks; /* between the process that loaded this code and this one */
+    int busy;  /* processors used by calls in flight */
+    int forks; /* forks between this process and the one that loaded this code */
 } pools = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void *worker_main(void *arg)
@@ -258,7 +259,7 @@ static void *alloc64(size_t bytes)
     return p;
 }
 
-/* Signals belong to the threads of the application. */
+/* All signals are blocked in workers: they are for the application's threads. */
 static bool start_thread(struct worker *w)
 {
     sigset_t all, old;
@@ -269,7 +270,7 @@ static bool start_thread(struct worker *w)
     return ok;
 }
 
-/* Starts workers until there are n, or as many as the system gives. */
+/* Starts workers until there are n, or until the system refuses. */
 static void pool_grow(struct pool *p, int n)
 {
     if (n <= p->nworker) return;
@@ -295,7 +296,7 @@ static struct pool *pool_create(void)
     return p;
 }
 
-/* Takes a pool for a call that wants *n processors, and lowers *n to what calls in flight leave. A call that is alone
+/* Takes a pool for a call that wants *n processors, and lowers *n to what other calls in flight leave. A single call
  * gets what it asks for. */
 static struct pool *pool_take(int *n)
 {
@@ -358,7 +359,7 @@ const struct rt_team *rt_team_pool(void)
     return &team;
 }
 
-/* In the child of a fork there are no workers: their pools are left behind. */
+/* A forked child has none of the workers, so it abandons their pools. */
 static void after_fork(void)
 {
     pthread_mutex_init(&pools.lock, NULL);
@@ -372,8 +373,8 @@ int rt_forks(void)
     return pools.forks;
 }
 
-/* Was this process forked, and has not become another program since? Then OpenMP's threads may have been left behind
- * before this code was loaded. Linux tells by PF_FORKNOEXEC in the flags of the process' first thread. */
+/* Was this process forked without running another program since? Then OpenMP threads may have been lost before this
+ * code was loaded. Linux shows that as PF_FORKNOEXEC in the flags of the process's main thread. */
 static bool is_fork(void)
 {
     unsigned flags = 0;
@@ -385,7 +386,7 @@ static bool is_fork(void)
     fclose(f);
     text[n] = 0;
     const char *end =
-        strrchr(text, ')'); /* behind the name: state, parent, group, session, terminal, its group, flags */
+        strrchr(text, ')'); /* after the name: state, parent, group, session, terminal, its group, flags */
     if (!end || sscanf(end + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) != 1) return false;
 #endif
     return flags & 0x40;
@@ -397,7 +398,7 @@ __attribute__((constructor)) static void load(void)
     pthread_atfork(NULL, NULL, after_fork);
 }
 
-/* When this code is unmapped, or the process ends: pools that are in use are left alone, for then it is the end. */
+/* Runs when this code is unmapped or the process exits. Pools in use stay, because then the process is exiting. */
 __attribute__((destructor)) static void unload(void)
 {
     pthread_mutex_lock(&pools.lock);
@@ -427,16 +428,16 @@ struct barrier {
 struct region {
     const struct rt_call *call;
     struct sol_frame frame;
-    atomic_flag lock; /* of the three below */
+    atomic_flag lock; /* of the three fields below */
     atomic_int error;
     int32_t error_step;
     int error_worker;
     struct barrier barrier;
 };
 
-/* A worker at the barriers of one call. Others may want the processors, too: then who is waited for may not run at all,
- * and waits for this very processor. Sleeping hands it over; a worker that had to spins half as long the next time, and
- * twice as long when spinning was enough. */
+/* How a worker waits at the barriers of one call. If other processes compete for the processors, the worker that is
+ * waited for may not be running at all, and may need this very processor. Sleeping frees it. A worker that had to sleep
+ * spins half as long the next time; one that did not spins twice as long. */
 struct meeting {
     struct barrier *barrier;
     int n;
@@ -462,19 +463,19 @@ static void meet(void *user)
     gate_set(&b->phase, old + 1);
 }
 
-/* The tasks of a step; 0: it is not to run. */
+/* The number of tasks of a step; 0: the step is skipped. */
 static int64_t tasks_of(const struct rt_call *c, int step)
 {
     return c->only && !c->only[step] ? 0 : rt_quantity(c->program->step[step].tasks, c->sizes);
 }
 
-/* One worker can do it all. */
+/* Does the step need one worker only? */
 static bool single(const struct sol_step *s, int64_t tasks)
 {
     return s->kind == SOL_STEP_HOST || (tasks == 1 && s->kind == SOL_STEP_KERNEL);
 }
 
-/* Of several errors the one counts that a single worker would have met first: that of the first step, and in it of the
+/* If several errors occur, the one that a single worker would have met first counts: the first step, and in it the
  * lowest tasks. */
 static void report(struct region *r, int32_t error, int32_t step, int worker)
 {
@@ -491,12 +492,12 @@ static void report(struct region *r, int32_t error, int32_t step, int worker)
 static void run_host(struct region *r, const struct sol_step *s, int step)
 {
     const struct rt_call *c = r->call;
-    if (atomic_load(&r->error)) return; /* its inputs may be nonsense */
+    if (atomic_load(&r->error)) return; /* its inputs may be garbage */
     const int32_t error = c->host(c->host_user, s->call, c->operands + s->place0);
     if (error) report(r, error, step, 0);
 }
 
-/* Where worker's tasks begin. One worker need not divide. */
+/* The first task of a worker. A single worker needs no division. */
 static int64_t share(int64_t tasks, int worker, int n)
 {
     return n == 1 ? tasks * worker : (tasks * worker + n - 1) / n;
@@ -513,12 +514,12 @@ static void run_share(struct region *r, const struct sol_frame *f, int64_t tasks
     if (task0 < task1 || s->kind == SOL_STEP_TEAM) s->run(r->call->operands + s->place0, f, task0, task1, worker);
 }
 
-/* All steps, as worker `worker` of n. Between two steps that worker 0 does alone nobody has to wait. */
+/* Runs all steps, as worker `worker` of n. There is no barrier between two steps that worker 0 runs alone. */
 static void run_steps(void *arg, int worker, int n)
 {
     struct region *r = arg;
     const struct rt_call *c = r->call;
-    struct sol_frame f = r->frame; /* an own copy: `step` differs between workers for a moment, and so do errors */
+    struct sol_frame f = r->frame; /* a private copy: `step` and errors may differ between workers for a moment */
     volatile int32_t error = 0, error_step = 0;
     bool reported = false;
     f.error = &error;
@@ -549,7 +550,7 @@ static void run_steps(void *arg, int worker, int n)
     }
 }
 
-/* As many workers as the widest step can use. */
+/* The number of workers that the widest step can use. */
 static int useful_workers(const struct rt_call *c)
 {
     int64_t most = 1;
