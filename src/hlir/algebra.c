@@ -1,10 +1,10 @@
-/* The constructors that fold: constants, sums of multiples, floor divisions and remainders by constants, guards and
- * reads whose outcome the ranges of the index variables decide.
+/* Constructors that fold: constants, sums of multiples, floor divisions and remainders by constants, and guards and
+ * reads that the ranges of the index variables decide.
  *
- * Integer sums are brought to a *linear form*: a constant plus multiples of atoms (index variables, and whatever is
- * none of + -
- * * by a constant). A floor division by k then splits off what k divides, and the rest vanishes if its range lies in
- * one multiple of k. This is what makes reshapes, residues (s*U+r)//s and unravelled positions disappear. */
+ * Integer sums are brought into a *linear form*: a constant plus multiples of atoms. Atoms are index variables and all
+ * nodes other than +, - and * by a constant. For a floor division by k, the terms that k divides are taken out; the
+ * rest vanishes if its range lies between two neighbouring multiples of k. That removes reshapes, residues (s*U+r)//s
+ * and unravelled positions. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -48,7 +48,7 @@ static bool lin_atom(const struct loops *loops, struct lin *f, int32_t atom, int
     return true;
 }
 
-/* f += k * node; false: too many terms, or numbers too large */
+/* f += k * node. False: there are too many terms, or numbers are too large. */
 static bool lin_add(const struct loops *loops, struct lin *f, int32_t node, int64_t k)
 {
     const struct ex *e = &loops->ex.at[node];
@@ -70,7 +70,7 @@ static bool lin_add(const struct loops *loops, struct lin *f, int32_t node, int6
     }
 }
 
-/* m*k*(e//k) + m*(e%k) is m*e */
+/* Replaces m*k*(e//k) + m*(e%k) by m*e. */
 static bool lin_join(struct loops *loops, struct lin *f)
 {
     for (int i = 0; i < f->n; ++i) {
@@ -102,8 +102,8 @@ static int32_t lin_term(struct loops *loops, int32_t atom, int64_t k)
     return k == 1 ? atom : raw(loops, EX_MUL, ex_int(loops, k), atom);
 }
 
-/* Positive terms first, index variables by number, the constant last: the form is unique, so equal indices are equal
- * nodes. */
+/* Positive terms come first, index variables by number, the constant last. The form is unique, so equal indices are
+ * equal nodes. */
 static int32_t lin_build(struct loops *loops, struct lin *f)
 {
     int32_t e = 0;
@@ -144,7 +144,7 @@ static int32_t lin_build(struct loops *loops, struct lin *f)
 
 static int32_t divide(struct loops *loops, enum ex_kind kind, int32_t a, int64_t k);
 
-/* The quotient or remainder of another quotient or remainder. 0: no rule. */
+/* The quotient or remainder of a quotient or remainder. 0: no rule applies. */
 static int32_t divide_again(struct loops *loops, enum ex_kind kind, struct ex e, int64_t k)
 {
     if ((e.kind != EX_FLOOR && e.kind != EX_MOD) || loops->ex.at[e.b].kind != EX_INT) return 0;
@@ -159,7 +159,7 @@ static int32_t divide_again(struct loops *loops, enum ex_kind kind, struct ex e,
     return divide(loops, EX_MOD, divide(loops, EX_FLOOR, e.a, k), j / k);
 }
 
-/* out + kind(rest, k), where all of (g*high + low) has 0 <= low < g and g divides k. 0: there is no such g. */
+/* out + kind(rest, k), if rest is g*high + low with 0 <= low < g, where g divides k. 0: there is no such g. */
 static int32_t divide_parts(struct loops *loops, enum ex_kind kind, const struct lin *rest, int64_t k)
 {
     int64_t best = 0;
@@ -225,7 +225,7 @@ static bool number(const struct loops *loops, int32_t node, double *out)
     return e->kind == EX_INT || e->kind == EX_REAL;
 }
 
-/* Of two numbers; 0: stays as it is (integer overflow, division by zero). */
+/* Folds an operation on two numbers. 0: it cannot be folded (integer overflow, division by zero). */
 static int32_t fold_numbers(struct loops *loops, enum ex_kind kind, int32_t a, int32_t b)
 {
     int64_t x = loops->ex.at[a].u.i, y = loops->ex.at[b].u.i, v;
@@ -253,7 +253,7 @@ static int32_t fold_numbers(struct loops *loops, enum ex_kind kind, int32_t a, i
     }
 }
 
-/* x+0, x*1, x/1 of floats. x*0 is not 0: x may be NaN. 0: no rule. */
+/* Folds x+0, x*1 and x/1 of floats. x*0 is not 0, because x may be NaN. 0: no rule applies. */
 static int32_t fold_neutral(struct loops *loops, enum ex_kind kind, int32_t a, int32_t b)
 {
     double v;
@@ -375,7 +375,7 @@ bool ex_range(const struct loops *loops, int32_t node, int64_t *out_min, int64_t
     int64_t x[2], y[2];
     switch (e->kind) {
     case EX_INT: *out_min = *out_max = e->u.i; return true;
-    case EX_IVAR: /* a loop of size 0 never runs: what is said of it does not matter */
+    case EX_IVAR: /* a loop of size 0 never runs, so any range will do */
         *out_min = 0;
         *out_max = MAX(loops->ivars.at[e->tensor].size - 1, 0);
         return true;
@@ -399,7 +399,7 @@ bool ex_range(const struct loops *loops, int32_t node, int64_t *out_min, int64_t
 
 /* -- conditions */
 
-/* 1 holds, 0 never, -1 depends; lo..hi is the range of a - b */
+/* 1: always holds, 0: never, -1: it depends; lo..hi is the range of a - b */
 static int decide(enum ex_cmp op, int64_t lo, int64_t hi)
 {
     switch (op) {
@@ -496,7 +496,7 @@ int32_t ex_read(struct loops *loops, int tensor, int32_t first_index, int32_t ou
     }
     assert(n == t.ndim);
     if (inside) outside = 0;
-    for (int d = 0; !outside && d < n; ++d) /* what is inside a dimension of one element can only be 0 */
+    for (int d = 0; !outside && d < n; ++d) /* inside a dimension of size 1, every index is 0 */
         if (t.shape[d] == 1 && !is_const(loops, index[d], 0)) {
             index[d] = ex_int(loops, 0);
             changed = true;
@@ -507,7 +507,7 @@ int32_t ex_read(struct loops *loops, int tensor, int32_t first_index, int32_t ou
     return ex_put(loops, (struct ex){.kind = EX_READ, .tensor = (uint16_t)tensor, .a = first_index, .b = outside});
 }
 
-/* A call of constants; 0: stays a call. */
+/* Folds a call with constant arguments. 0: it stays a call. */
 static int32_t fold_call(struct loops *loops, int row, int n, const int32_t *args)
 {
     const struct math_def *m = math_at(row);
@@ -525,7 +525,7 @@ static int32_t fold_call(struct loops *loops, int row, int n, const int32_t *arg
     return whole && strcmp(m->type, "float") ? 0 : ex_real(loops, v);
 }
 
-/* Rows that are nodes of their own. 0: none. */
+/* Rows of math.def that have a node kind of their own. 0: it is none. */
 static int32_t fold_operator(struct loops *loops, const char *name, const int32_t *args)
 {
     static const struct {
@@ -539,7 +539,7 @@ static int32_t fold_operator(struct loops *loops, const char *name, const int32_
     return 0;
 }
 
-/* min, max, abs of integers that the ranges decide; where of a known condition */
+/* Folds min, max and abs of integers whose ranges decide, and `where` with a known condition. */
 static int32_t fold_known(struct loops *loops, const char *name, const int32_t *args)
 {
     int64_t a, b, p, q;
@@ -573,7 +573,8 @@ int32_t ex_red(struct loops *loops, int reduce_row, uint64_t bound, int32_t guar
     if (reduce_row == RED_SUM && guard && is_const(loops, guard, 0))
         return ex_is_int(loops, body) ? ex_int(loops, 0) : ex_real(loops, 0);
     if (reduce_row == RED_SUM &&
-        loops->ex.at[body].kind == EX_INT) { /* counting: index variables that the guard does not ask for */
+        /* a sum of a constant: index variables that the guard does not use become a factor */
+        loops->ex.at[body].kind == EX_INT) {
         uint64_t asked = ex_ivars(loops, guard);
         for (int i = 0; i < loops->ivars.n; ++i) {
             int64_t n;

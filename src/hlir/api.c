@@ -1,4 +1,4 @@
-/* The functions of sol.h that describe a network. They check what a caller may get wrong, then do what graph.c does. */
+/* The functions of sol.h that describe a network. They check the caller's arguments and then call graph.c. */
 #include <string.h>
 
 #include "hlir/graph.h"
@@ -159,7 +159,7 @@ static sol_status evaluate(struct sol_layer *l)
     return SOL_OK;
 }
 
-/* The next input of l that has to be computed first; NULL: none. False if one of them can never be known. */
+/* Finds the next input of l that must be computed first; NULL: there is none. False: one of them can never be known. */
 static bool next_unknown(const struct sol_layer *l, struct sol_layer **out_next)
 {
     *out_next = NULL;

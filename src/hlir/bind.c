@@ -1,16 +1,17 @@
-/* Binding a row to shapes and attributes: index variables become components with known sizes, attributes and sizes
- * numbers.
+/* Binding an operator definition to shapes and attributes. Index variables become components with known sizes;
+ * attributes and sizes become numbers.
  *
- * 1. Ranks (ranks.c): how many dimensions each group has, from the inputs' dimensions by unification.
- * 2. Sizes: from the inputs' shapes, then from the size rules, which check where the size is known already.
- * 3. Tables are evaluated by the interpreter, or put in place of their reads where they are affine.
- * 4. Statements: an index with a group is one index per component, a comparison the conjunction over components.
- * The constructors of loops.h fold while this goes on. */
+ * 1. Ranks (ranks.c): how many dimensions each group has, by unification with the inputs' dimensions.
+ * 2. Sizes: from the inputs' shapes, then from the size rules, which check sizes that are already known.
+ * 3. Tables: the interpreter evaluates them, or affine ones replace their reads.
+ * 4. Statements: an index with a group becomes one index per component, a comparison the conjunction over
+ * components.
+ * The constructors of loops.h fold on the way. */
 #include "hlir/bind.h"
 
 #include <string.h>
 
-#define MOST_TABLE (1 << 22) /* elements: they are computed while a layer is made */
+#define MOST_TABLE (1 << 22) /* elements; tables are computed while a layer is created */
 
 sol_status bind_fail(struct bind *b, const char *format, ...)
 {
@@ -88,7 +89,7 @@ static void input_sizes(struct bind *b, int tensor)
     }
 }
 
-/* Are all sizes known that a rule asks for? */
+/* Are all sizes known that a rule uses? */
 static bool ready(const struct bind *b, int32_t node)
 {
     const struct ex *e = &b->row->ex.at[node];
@@ -327,7 +328,8 @@ static void statement(struct bind *b, const struct loops_stmt *s)
     loops_stmt(b->l, made);
 }
 
-/* Temps that hold reals although the first input is an integer: the first float type among the inputs. */
+/* The type of temporaries that hold reals although the first input is an integer: the first float type among the
+ * inputs. */
 enum sol_dtype bind_float_type(const struct bind *b)
 {
     for (int i = 0; i < b->nin; ++i)
@@ -335,8 +337,8 @@ enum sol_dtype bind_float_type(const struct bind *b)
     return SOL_F32;
 }
 
-/* Positions count by index variable number: the index variables of maxat and minat are made first, in the row's order.
- */
+/* Positions count by index variable number, so the index variables of maxat and minat are created first, in the order
+ * of the definition. */
 static void position_ivars(struct bind *b)
 {
     uint64_t set = 0;

@@ -1,4 +1,4 @@
-/* A copy of a graph, so that something can be tried on it. */
+/* Copies a graph, so that something can be tried on the copy. */
 #include "hlir/graph.h"
 
 static void copy_layer(struct sol_graph *to, const struct sol_layer *from, struct sol_tensor *const *tensor)

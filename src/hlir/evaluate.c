@@ -1,4 +1,5 @@
-/* The oracle for graphs: every layer by the interpreter of loops, or what its kind runs, in order. */
+/* The reference evaluation of graphs: computes each layer in order, with the interpreter of loops or the reference
+ * operator of its kind. */
 #include <string.h>
 
 #include "hlir/graph.h"

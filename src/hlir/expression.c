@@ -1,6 +1,6 @@
-/* Tokens and expressions of rows, by recursive descent (grammar: docs/notation.md). White space matters between the
- * indices of an access and nowhere else: there (`tight`) a blank ends an expression. After an error the rest of the
- * text reads as its end, so that every rule comes back. */
+/* Tokens and expressions of operator definitions, by recursive descent (grammar: docs/notation.md). White space matters
+ * only between the indices of an access, where it ends an expression (`tight`). After an error, the rest of the text
+ * reads as its end, so every rule returns. */
 #include "hlir/parser.h"
 
 #include <ctype.h>
@@ -223,7 +223,7 @@ int32_t parser_expr(struct parser *p)
 static int32_t unary(struct parser *p)
 {
     if (p->t.kind != T_OP || p->t.length != 1 || *p->t.from != '-') return primary(p);
-    parser_next(p); /* even behind a blank: an index may begin with a minus */
+    parser_next(p); /* even after a space: an index may begin with a minus */
     int32_t a = unary(p);
     struct ex e = p->r->ex.at[a];
     if (e.kind == EX_INT && e.u.i != INT64_MIN) return put(p, (struct ex){.kind = EX_INT, .u.i = -e.u.i});
@@ -280,14 +280,14 @@ static int32_t reduction(struct parser *p, int row)
     return put(p, (struct ex){.kind = EX_RED, .op = (uint8_t)row, .a = guard, .b = body, .u.bound = bound});
 }
 
-/* #L between the brackets of a built-in function */
+/* #L in the brackets of a built-in function */
 static int size_argument(struct parser *p)
 {
     parser_need(p, "#");
     return parser_ivar(p);
 }
 
-/* lin(#L, e), dig(e, #L), prod(#L), len(a), rank(x); 0: none of them */
+/* lin(#L, e), dig(e, #L), prod(#L), len(a), rank(x); 0: none of these */
 static int32_t builtin(struct parser *p, const char *name)
 {
     struct ex e = {0};
@@ -323,7 +323,7 @@ static bool at_comparison(const struct parser *p)
     return false;
 }
 
-/* An argument may be a condition: it is 1 or 0 then. */
+/* An argument may be a condition, which gives 1 or 0. */
 static int32_t argument(struct parser *p)
 {
     struct lexer start = p->t;
@@ -439,7 +439,7 @@ static int32_t logic(struct parser *p, enum ex_kind kind, int n, const int32_t *
     return put(p, (struct ex){.kind = (uint8_t)kind, .a = list});
 }
 
-/* a < b < c is a < b and b < c */
+/* a < b < c means a < b and b < c */
 static int32_t comparison(struct parser *p)
 {
     int32_t part[8], a = parser_expr(p);

@@ -1,5 +1,5 @@
-/* The graph: layers in a list that is always in topological order, and tensors. Adding a layer binds its row to the
- * shapes at hand, which gives the shapes, types and purposes of its outputs. */
+/* The graph: a list of layers, always in topological order, and tensors. Adding a layer binds its definition to the
+ * input shapes, which gives the shapes, types and purposes of its outputs. */
 #include "hlir/graph.h"
 
 #include <stdlib.h>
@@ -49,11 +49,11 @@ static struct opdef_input input_of(struct arena *a, const struct sol_tensor *t)
     return (struct opdef_input){(enum sol_dtype)t->dtype, t->ndim, shape, false};
 }
 
-/* -- purposes: what an output's dimension is for */
+/* -- purposes: whether a dimension holds channels or pixels */
 
-#define THROUGH 4 /* statements that a purpose is looked for through what they leave for each other */
+#define THROUGH 4 /* how many temporaries a search for a purpose goes through */
 
-struct search { /* for a read whose dimension runs with `ivar`, in statement `stmt` */
+struct search { /* for a read whose dimension runs along `ivar`, in statement `stmt` */
     const struct sol_layer *layer;
     const struct loops *loops;
     int ivar, stmt, depth;
@@ -62,7 +62,7 @@ struct search { /* for a read whose dimension runs with `ivar`, in statement `st
 
 static char purpose_read(const struct sol_layer *l, int out_tensor, int dim, int before, int depth);
 
-/* The i-th input that is given: loops have no tensor for a missing one. */
+/* The i-th present input. Loops have no tensor for a missing input. */
 static const struct sol_tensor *given_input(const struct sol_layer *l, int i)
 {
     for (int k = 0; k < l->nin; k++)
@@ -77,7 +77,7 @@ static void look_at(void *user, int32_t node)
     if (s->found || e->kind != EX_READ) return;
     const bool input = s->loops->tensors.at[e->tensor].role == LOOPS_INPUT;
     const struct sol_tensor *t = input ? given_input(s->layer, e->tensor) : NULL;
-    int found = -1; /* an index variable whose digits run along several dimensions stands for none of them */
+    int found = -1; /* an index variable whose digits run along several dimensions has the purpose of none */
     int32_t index = e->a;
     for (int d = 0; index; d++, index = s->loops->ex.at[index].next) {
         if (!(ex_ivars(s->loops, index) >> s->ivar & 1)) continue;
@@ -89,8 +89,8 @@ static void look_at(void *user, int32_t node)
     if (!input && s->depth < THROUGH) s->found = purpose_read(s->layer, e->tensor, found, s->stmt, s->depth + 1);
 }
 
-/* By structure: the purpose of the first input dimension that is read along this dimension of what statements in front
- * of `before` write. */
+/* Finds a purpose by structure: that of the first input dimension that is read along this dimension of a tensor. Only
+ * statements ahead of `before` count. */
 static char purpose_read(const struct sol_layer *l, int out_tensor, int dim, int before, int depth)
 {
     const struct loops *p = l->loops;
@@ -112,7 +112,8 @@ static char purpose_read(const struct sol_layer *l, int out_tensor, int dim, int
     return 0;
 }
 
-/* Its purposes are what the row or `like` says (one of them may be NULL), or what the loops show. */
+/* Sets the purposes of the outputs: those of the definition or of `like` (one of them may be NULL), otherwise what the
+ * loops show. */
 static void set_purposes(struct sol_layer *l, const struct opdef *opdef, const struct sol_tensor *const *like,
                          int first_out)
 {
@@ -136,7 +137,7 @@ static void link_layer(struct sol_graph *g, struct sol_layer *before, struct sol
     *(before ? &before->prev : &g->last) = l;
 }
 
-/* The shape that NumPy's rules give to the inputs together. */
+/* The common shape of the inputs by NumPy's broadcasting rules. */
 static sol_status broadcast_shape(struct sol_graph *g, const char *kind, int nin, struct sol_tensor *const *in,
                                   int *out_ndim, int64_t *shape)
 {
@@ -168,7 +169,7 @@ static bool has_shape(const struct sol_tensor *t, int ndim, const int64_t *shape
     return true;
 }
 
-/* Puts Expand layers in front of the inputs of an element-wise layer. */
+/* Puts Expand layers ahead of an element-wise layer's inputs. */
 static sol_status broadcast(struct sol_graph *g, struct sol_layer *before, const struct new_layer *n,
                             struct sol_tensor **in)
 {
@@ -225,7 +226,7 @@ static struct sol_layer *make_layer(struct arena *a, const struct layer_def *def
     return l;
 }
 
-/* Bound, with outputs: becomes a part of the graph. */
+/* Adds a layer that is bound and has outputs to the graph. */
 static void join(struct sol_graph *g, struct sol_layer *before, struct sol_layer *l)
 {
     l->id = g->nlayers++;
@@ -253,7 +254,7 @@ static sol_status add_layer(struct sol_graph *g, struct sol_layer *before, const
     return SOL_OK;
 }
 
-/* The text of a layer of kind Row, for people and the text form. */
+/* The text of a layer of kind Row, for people and for the text form. */
 static const char *row_text(const struct sol_layer *l, const struct sol_tensor *const *like)
 {
     struct arena *a = l->loops->arena;
@@ -316,7 +317,7 @@ sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const struct
                   : ctx_where(g->ctx, status, "layer '%s': ", name);
 }
 
-/* Tensors of removed layers are taken out of the list when they are half of it, so that removing costs little. */
+/* Tensors of removed layers leave the list once they are half of it. So removing a layer costs little. */
 static void forget_tensors(struct sol_graph *g)
 {
     int kept = 0;
@@ -450,7 +451,7 @@ sol_status graph_verify(struct sol_graph *g)
 
 /* -- work */
 
-/* Operations on values below a node that is computed `times`: indices and guards are not counted. */
+/* Counts operations on values below a node that is computed `times` times. Indices and guards do not count. */
 static double count_flops(const struct loops *loops, int32_t node, double times)
 {
     if (!node) return 0;

@@ -1,4 +1,4 @@
-/* The high-level graph: layers and tensors, in topological order, all in the graph's arena. */
+/* The high-level graph: layers and tensors in topological order, all in the graph's arena. */
 #ifndef SOL_GRAPH_H
 #define SOL_GRAPH_H
 
@@ -7,7 +7,7 @@
 enum tensor_role { TENSOR_VALUE, TENSOR_INPUT, TENSOR_PARAM, TENSOR_CONST };
 
 struct sol_dim {
-    char purpose; /* 'N' none, 'C' channel, 'P' pixel, 0 not known yet */
+    char purpose; /* 'N' none, 'C' channel, 'P' pixel, 0: unknown so far */
     int64_t size;
 };
 struct sol_tensor {
@@ -16,67 +16,67 @@ struct sol_tensor {
     const char *name;
     uint8_t role, dtype, ndim;
     struct sol_dim dim[SOL_MAX_DIMS];
-    struct sol_layer *from; /* VALUE: the layer that makes it, its output number */
+    struct sol_layer *from; /* VALUE: the layer that computes it, number of its output */
     int from_out;
-    int index;                          /* INPUT, PARAM: which */
-    const void *data;                   /* CONST: row-major */
-    const void *known;                  /* VALUE: computed by sol_tensor_known; NULL: not asked for or not known */
-    VECTOR(struct sol_layer *) readers; /* kept by graph.c: every layer that reads it, and some that did */
-    bool output;                        /* is it a graph output, or was it? */
-    bool backward;                      /* INPUT: a gradient that only the backward program is given */
-    void *user;                         /* for the pass that runs; no meaning in between */
+    int index;                          /* INPUT, PARAM: its number */
+    const void *data;                   /* CONST: the values, row-major */
+    const void *known;                  /* VALUE: computed by sol_tensor_known; NULL: not requested, or unknown */
+    VECTOR(struct sol_layer *) readers; /* maintained by graph.c: all layers that read it, and some that no longer do */
+    bool output;                        /* it is a graph output, or was one */
+    bool backward;                      /* INPUT: a gradient that only the backward program receives */
+    void *user;                         /* for the pass that is running; meaningless in between */
 };
 
-/* -- kinds of layers: a row of layers.def, or an element-wise row of math.def */
+/* -- kinds of layers: rows of layers.def, and element-wise rows of math.def */
 struct reference; /* layers/reference.h */
 struct sol_layer;
 enum layer_flags {
     LAYER_MAP = 1,     /* element-wise: a row of math.def */
-    LAYER_MOVE = 2,    /* a view: every output element is a copy of an input element or a constant */
-    LAYER_OPAQUE = 4,  /* no loops: computed by reference_*.c, from what `describe` returns */
+    LAYER_MOVE = 2,    /* a view: every output element is a copy of an input element, or a constant */
+    LAYER_OPAQUE = 4,  /* no loops: computed by reference_*.c from what `describe` returns */
     LAYER_VARIADIC = 8 /* any number of inputs */
 };
 
 struct layer_def {
     const char *name;
     unsigned flags;
-    const char *text;     /* the definition; NULL: `build` writes it */
+    const char *text;     /* the operator definition; NULL: `build` writes it */
     const char *defaults; /* "s=1 p=0 d=1": optional attributes with their defaults; lists as [1,1] */
     const char *doc;
-    /* Writes the definition of one instance from its shapes and attributes (Permute, Concat, Einsum, ...). */
+    /* Writes the operator definition of one instance from shapes and attributes (Permute, Concat, Einsum, ...). */
     sol_status (*build)(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                         const struct attrs *attrs, struct text *out_row);
-    /* OPAQUE: the shapes and types of the outputs, and the arguments of a kind of reference.h, in the arena. `attrs`
-     * belongs to the layer. */
+    /* OPAQUE: gives the shapes and types of the outputs, and the arguments of a kind of reference.h, in the arena.
+     * `attrs` belongs to the layer. */
     sol_status (*shape)(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                         const struct attrs *attrs, int *out_nout, struct opdef_input *out);
     void (*describe)(struct arena *a, const struct sol_layer *l, struct reference *out);
-    int math; /* MAP: row of math.def, else -1 */
+    int math; /* MAP: row of math.def, otherwise -1 */
 };
 struct layer_bound {
-    const struct loops *loops; /* OPAQUE: without statements, with tensors only */
+    const struct loops *loops; /* OPAQUE: tensors only, no statements */
     const struct opdef *row;   /* the parsed definition; NULL for OPAQUE */
 };
-/* What a graph asks about kinds: a table that is handed in where the graph is created. */
+/* What a graph needs to know about kinds. The caller passes this table when it creates the graph. */
 struct layer_kinds {
-    const struct layer_def *(*find)(const char *name); /* NULL: there is none */
-    /* The attributes of a layer: the given ones, checked and converted, and the defaults of the others. */
+    const struct layer_def *(*find)(const char *name); /* NULL: there is no such kind */
+    /* The attributes of a layer: the given ones, checked and converted, and defaults for the others. */
     sol_status (*attrs)(struct arena *a, const struct layer_def *def, const struct attrs *given, struct attrs *out);
     sol_status (*bind)(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                        const struct attrs *attrs, struct layer_bound *out);
     /* Runs an OPAQUE layer on row-major data. */
     sol_status (*run)(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
-    /* May this attribute be omitted because it has its default? */
+    /* May the text form omit this attribute because it has its default value? */
     bool (*is_default)(struct arena *a, const struct layer_def *def, const struct opdef_attr *v);
 };
 
 struct sol_layer {
     int id;
     const struct layer_def *def;
-    const char *name, *where; /* for people; never NULL ("") */
+    const char *name, *where; /* for people; "" instead of NULL */
     struct attrs attrs;
     int nin, nout;
-    struct sol_tensor **in; /* NULL: an input that is missing */
+    struct sol_tensor **in; /* NULL: a missing input */
     struct sol_tensor **out;
     const struct loops *loops; /* bound */
     struct sol_layer *prev, *next;
@@ -85,26 +85,26 @@ struct sol_layer {
 struct graph_output {
     const char *name;
     struct sol_tensor *t;
-    bool backward; /* a gradient, which only the backward program writes */
+    bool backward; /* a gradient that only the backward program writes */
 };
 struct sol_graph {
     struct sol_ctx *ctx;
     struct arena *arena;
     const struct layer_kinds *kinds;
     const char *name;
-    struct sol_layer *first, *last; /* topological order */
+    struct sol_layer *first, *last; /* in topological order */
     VECTOR(struct sol_tensor *) tensors, inputs, params;
     VECTOR(struct graph_output) outputs;
-    int nlayers, ntensors; /* ids given */
-    int removed;           /* of `tensors`: how many belong to layers that are gone (`from` is NULL) */
+    int nlayers, ntensors; /* ids given so far */
+    int removed;           /* how many of `tensors` belong to removed layers (`from` is NULL) */
 };
 
-/* api.c, parse.c: sol_graph_create and sol_graph_parse, given the kinds of layers. */
+/* api.c, parse.c: sol_graph_create and sol_graph_parse with a table of layer kinds */
 sol_status graph_create(struct sol_ctx *ctx, const struct layer_kinds *kinds, const char *name,
                         struct sol_graph **out_g);
 sol_status graph_parse(struct sol_ctx *ctx, const struct layer_kinds *kinds, const char *text,
                        struct sol_graph **out_g);
-/* graph.c. Every change keeps the list in topological order; `before` NULL appends. */
+/* graph.c. Every change keeps the list in topological order. A NULL `before` appends. */
 struct sol_tensor *graph_tensor(struct sol_graph *g, enum tensor_role role, const char *name, enum sol_dtype t,
                                 int ndim, const int64_t *shape);
 struct new_layer {
@@ -114,24 +114,25 @@ struct new_layer {
     const struct attrs *attrs; /* NULL: none */
     const char *name, *where;  /* NULL: "" */
 };
-/* Makes a layer, binds it, makes its outputs. Broadcasts the inputs of element-wise rows by Expand layers. */
+/* Creates a layer, binds it and creates its outputs. Expand layers broadcast the inputs of element-wise layers. */
 sol_status graph_add(struct sol_graph *g, struct sol_layer *before, const struct new_layer *n,
                      struct sol_layer **out_layer);
-/* A layer of kind Row (n->kind and n->attrs are not read) with these loops, whose tensors begin with the inputs and
- * outputs in order. An output takes the channels and pixels of `like` (NULL: none) as its own. */
+/* Adds a layer of kind Row with these loops; n->kind and n->attrs are ignored. The tensors of the loops begin with the
+ * inputs and outputs in order. An output takes its purposes from `like` (NULL: none). */
 sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const struct new_layer *n,
                            const struct loops *loops, const struct sol_tensor *const *like,
                            struct sol_layer **out_layer);
-/* What `l` does, on other inputs of the same shapes and types. */
+/* Adds a layer that does what `l` does, for other inputs of the same shapes and types. */
 sol_status graph_add_again(struct sol_graph *g, struct sol_layer *before, const struct sol_layer *l, const char *name,
                            struct sol_tensor *const *in, struct sol_layer **out_layer);
-/* Its outputs must have no readers. They may stay in g->tensors for a while. */
+/* The layer's outputs must have no readers. They may stay in g->tensors for a while. */
 void graph_remove(struct sol_graph *g, struct sol_layer *l);
 void graph_output(struct sol_graph *g, const char *name, struct sol_tensor *t);
-/* Every reader of `old` (layers and graph outputs) reads `with` instead: same type and shape. Takes time for the
- * readers of `old` only. */
+/* Every reader of `old` (layers and graph outputs) reads `with` instead, which has the same type and shape. The time
+ * depends only on the number of readers of `old`. */
 void graph_replace(struct sol_graph *g, struct sol_tensor *old, struct sol_tensor *with);
-/* Number of reads of t by layers and graph outputs. Computed by graph_count_uses for all tensors at once (t->user). */
+/* The number of reads of t by layers and graph outputs. graph_count_uses computes it for all tensors at once
+ * (t->user). */
 void graph_count_uses(struct sol_graph *g);
 static inline intptr_t tensor_uses(const struct sol_tensor *t)
 {
@@ -139,30 +140,32 @@ static inline intptr_t tensor_uses(const struct sol_tensor *t)
 }
 int64_t tensor_elements(const struct sol_tensor *t);
 int64_t tensor_bytes(const struct sol_tensor *t);
-/* uniform.c: is t a constant all of whose elements are one number (not NaN)? */
+/* uniform.c: is t a constant whose elements are all the same number (not NaN)? */
 bool tensor_uniform(const struct sol_tensor *t, double *out_v);
-/* programs.c. A graph with a gradient holds three programs: what depends on parameters and constants alone is prepared;
- * what an output needs that is not `backward` is the forward program; all else is the backward program. A program reads
- * what the ones before it made. */
+/* programs.c. A graph with a gradient holds three programs. `prepare` computes what depends on parameters and constants
+ * alone, `forward` what else the outputs need that are not `backward`, `backward` the rest. A program reads what the
+ * ones before it wrote. */
 enum program { PROGRAM_PREPARE, PROGRAM_FORWARD, PROGRAM_BACKWARD, PROGRAMS };
-/* An enum program for each layer, by its id. SOL_ERR_INVALID: forward would need an input that only backward gets. */
+/* By layer id: its program. SOL_ERR_INVALID: forward would need an input that only backward receives. */
 sol_status graph_programs(struct sol_graph *g, uint8_t *by_layer_id);
 const char *program_name(enum program program); /* "forward" */
 bool graph_is_joint(const struct sol_graph *g); /* does it have a backward program? */
-/* Structure, types, order, names: SOL_ERR_INTERNAL with what is wrong. Debug builds run it behind each pass. */
+/* Checks structure, types, order and names. SOL_ERR_INTERNAL says what is wrong. Debug builds call it after each
+ * pass. */
 sol_status graph_verify(struct sol_graph *g);
-/* copy.c: names, data and loops are shared: destroy the copy first. */
+/* copy.c. Names, data and loops are shared, so destroy the copy first. */
 sol_status graph_copy(const struct sol_graph *g, struct sol_graph **out_g);
-/* Flops and bytes that loops, a layer, a graph need, as written: for tests of passes, reports, and what backward
- * computes again. */
+/* Flops and bytes of loops, a layer or a graph as written; for tests of passes, reports, and the choice of what
+ * backward recomputes. */
 double loops_flops(const struct loops *loops);
 void layer_work(const struct sol_layer *l, double *out_flops, double *out_bytes);
 void graph_work(const struct sol_graph *g, double *out_flops, double *out_bytes);
 
-/* evaluate.c: the oracle for whole graphs. Row-major data, in the order of g->inputs, g->params, g->outputs; slow. */
+/* evaluate.c: the reference for whole graphs. Data are row-major, in the order of g->inputs, g->params, g->outputs. It
+ * is slow. */
 sol_status graph_interpret(struct sol_graph *g, const void *const *inputs, const void *const *params,
                            void *const *outputs);
-/* One layer: in[i] NULL for an input that is missing. */
+/* Evaluates one layer. in[i] is NULL for a missing input. */
 sol_status layer_interpret(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
 
 /* text.c, parse.c: the text form (docs/text-form.md): sol_graph_print, sol_graph_parse. */

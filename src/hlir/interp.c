@@ -1,27 +1,28 @@
-/* The interpreter: the oracle of the tests, and what folds constants. One loop nest per statement, expressions by
- * recursion, nothing allocated per element. Integers are exact in 64 bits (and wrap), reals are double; a tensor's type
- * rounds when it is written. */
+/* The interpreter: the tests' reference, and the evaluator for constant folding. Each statement is one loop nest and
+ * expressions are evaluated recursively, without allocations per element. Integers have 64 bits and wrap; reals are
+ * double; writing to a tensor rounds to its type. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "hlir/loops.h"
 
-enum value { UNKNOWN, INT, UNSIGNED, REAL }; /* how an expression is computed */
+enum value { UNKNOWN, INT, UNSIGNED, REAL }; /* the type in which an expression is computed */
 struct interp {
     struct sol_ctx *ctx;
     const struct loops *l;
     int64_t ivar[LOOPS_MAX_IVARS];
     void **data;
     uint8_t *value; /* by node: enum value */
-    int32_t *body;  /* by node: of integers' composite rows, what they expand to: doubles would lose their low bits */
+    /* by node: the expansion of composite functions on integers, since doubles would lose the low bits */
+    int32_t *body;
     sol_status status;
     int rand;
 };
 
 /* -- types */
 
-/* f16 and bf16: `digits` bits behind the point, exponents down to `low`. */
+/* Decodes f16 and bf16: `digits` bits of fraction, exponents down to `low`. */
 static double small_float(uint16_t bits, int digits, int low)
 {
     int exponent = (bits & 0x7fff) >> digits, mantissa = bits & ((1 << digits) - 1), top = 0x7fff >> digits;
@@ -39,7 +40,7 @@ static uint16_t to_small_float(double v, int digits, int low)
     if (isinf(v)) return (uint16_t)(sign | top);
     if (a == 0) return sign;
     int exponent = MAX(ilogb(a), low);
-    double steps = rint(ldexp(a, digits - exponent)); /* to even, as the rounding mode is */
+    double steps = rint(ldexp(a, digits - exponent)); /* to even, the current rounding mode */
     if (steps >= (double)(2 << digits)) {
         steps /= 2;
         ++exponent;
@@ -92,9 +93,9 @@ static void store_int(void *data, int64_t at, int type, int64_t v)
     }
 }
 
-/* A real number as an integer, as x86 converts (and so PyTorch there): towards zero; NaN and what is out of range is
- * the lowest number of 64 bits (for i64, u64, u32) or of 32 bits (for i32 and below), of which narrow types keep the
- * low bits. */
+/* Converts a real to an integer as x86 does (and so PyTorch there): towards zero. NaN and values out of range give the
+ * lowest number of 64 bits (for i64, u64, u32) or of 32 bits (for i32 and smaller types), of which narrow types keep
+ * the low bits. */
 static int64_t real_to_int(double v, int type)
 {
     bool wide = type == SOL_I64 || type == SOL_U64 || type == SOL_U32;
@@ -115,7 +116,7 @@ static void store_real(void *data, int64_t at, int type, double v)
     }
 }
 
-/* -- how a node is computed */
+/* -- the type in which a node is computed */
 
 static enum value value_of(struct interp *p, int32_t node)
 {
@@ -138,7 +139,7 @@ static void outside(struct interp *p, const struct loops_tensor *t, int d, int64
                      p->l->name, (long long)i, d, t->name, (long long)t->shape[d]);
 }
 
-/* The element a list of indices means; -1: outside. */
+/* The offset of the element at a list of indices; -1: outside. */
 static int64_t offset(struct interp *p, const struct loops_tensor *t, int32_t first, bool may_leave)
 {
     int64_t at = 0;
@@ -160,7 +161,7 @@ static const void *memory(const struct interp *p, int tensor)
     return t->role == LOOPS_TABLE ? t->table : p->data[tensor];
 }
 
-struct acc { /* of a reduction */
+struct acc { /* the state of a reduction */
     double r, r1;
     int64_t i, n, at;
     bool is_int, is_unsigned;
@@ -198,7 +199,7 @@ static void step_real(struct acc *a, int op, double x)
     switch (op) {
     case RED_SUM: a->r += x; break;
     case RED_PROD: a->r *= x; break;
-    case RED_MOMENTS: /* Welford */
+    case RED_MOMENTS: /* Welford's algorithm */
         d = x - a->r;
         a->r += d / (double)++a->n;
         a->r1 += d * (x - a->r);
@@ -288,7 +289,7 @@ static int64_t call_whole(struct interp *p, const struct ex *e)
         reals |= v == REAL;
         unsig |= v == UNSIGNED;
     }
-    bool choose = *math_at(e->op)->type == 'y'; /* where: the condition may be of any type */
+    bool choose = *math_at(e->op)->type == 'y'; /* `where`: the condition may have any type */
     if (reals && !choose) return call_real(p, e) != 0;
     for (int32_t i = e->a; i; i = p->l->ex.at[i].next, ++n) args[n] = choose && !n ? holds(p, i) : whole(p, i);
     memcpy(without_sign, args, sizeof args);
@@ -307,7 +308,7 @@ static int64_t divide(struct interp *p, const struct ex *e, bool remainder)
     return remainder ? (down ? r + b : r) : q - down;
 }
 
-/* The value of an integer expression. */
+/* Evaluates an integer expression. */
 static int64_t whole(struct interp *p, int32_t node)
 {
     const struct ex *e = &p->l->ex.at[node];
@@ -505,7 +506,7 @@ static bool is_whole_composite(const struct loops *loops, int32_t node)
     return e->kind == EX_CALL && math_at(e->op)->expr && ex_is_int(loops, node);
 }
 
-/* The loops, with what composite rows on integers expand to, if there are any. */
+/* Returns the loops, with the expansions of composite functions on integers if there are any. */
 static const struct loops *with_bodies(struct arena *a, const struct loops *loops, int32_t **out_body)
 {
     const int32_t n = loops->ex.n;

@@ -1,5 +1,5 @@
-/* Loops: making them and asking about them. Nodes are appended to one array and never changed: the array can be written
- * in this file alone. */
+/* Loops: making them and asking about them. Nodes are appended to one array and never changed. Only this file writes to
+ * the array. */
 #include "hlir/loops.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@
 
 /* -- making */
 
-/* The rows that `struct loops` shows, where they can be written. */
+/* The arrays of `struct loops`, writable. */
 struct loops_memory {
     VECTOR(struct ex) ex;
     VECTOR(struct loops_ivar) ivars;
@@ -47,7 +47,7 @@ struct loops *loops_create(struct arena *a, const char *name)
 struct loops *loops_copy_with(struct arena *a, const struct loops *from, int n, const struct loops_stmt *stmts)
 {
     struct loops *loops = empty(a, from->name);
-    loops->memory->ex = from->memory->ex; /* the same nodes: what is appended to a copy without room goes elsewhere */
+    loops->memory->ex = from->memory->ex; /* the nodes are shared; a copy that outgrows the array moves to its own */
     loops->memory->ex.room = loops->memory->ex.n;
     SHOW(loops, ex);
     COPY(loops, ivars, from->ivars.n, from->ivars.at);
@@ -234,7 +234,7 @@ int64_t loops_elements(const struct loops_tensor *t)
     return n;
 }
 
-/* Which fields of a kind are children, which of them lists. */
+/* Tells which fields of a kind are children, and which of these are lists. */
 static void children(const struct ex *e, int32_t *a, bool *a_list, int32_t *b)
 {
     *a = e->a;
@@ -384,7 +384,7 @@ static bool has_unsigned(const struct loops *loops, int32_t node)
 
 bool ex_is_unsigned(const struct loops *loops, int32_t node)
 {
-    bool any = false; /* as a rule there is no u64 at all */
+    bool any = false; /* most loops have no u64 at all */
     for (int i = 0; i < loops->tensors.n; ++i) any |= loops->tensors.at[i].dtype == SOL_U64;
     return any && ex_is_int(loops, node) && has_unsigned(loops, node);
 }

@@ -1,5 +1,5 @@
-/* Lowering: an expression of a row to nodes of bound loops, for one component of the groups that it names (-1: for
- * none). What the nodes fold to is up to the constructors of loops.h. */
+/* Lowering: turns an expression of an operator definition into nodes of bound loops, for one component of its groups
+ * (-1: it has none). The constructors of loops.h fold these nodes. */
 #include <string.h>
 
 #include "hlir/bind.h"
@@ -39,7 +39,7 @@ static int64_t whole_size(struct bind *b, int ivar)
     return n;
 }
 
-/* The component that `c` (-1: none) means for this index variable. */
+/* The component of this index variable that belongs to component `c` of the expression (-1: none). */
 int bind_one(struct bind *b, int ivar, int c)
 {
     int rank = bind_rank(b, ivar);
@@ -74,7 +74,8 @@ int32_t bind_component(struct bind *b, int ivar, int c)
 
 /* -- what an index runs over */
 
-/* Index variables whose group an index runs over: not those inside accesses (except of tables) or lin(). */
+/* The index variables whose groups an index runs over. Those inside lin() or inside accesses do not count, except in
+ * accesses to tables. */
 uint64_t bind_exposed(const struct opdef *r, int32_t node)
 {
     const struct ex *e = &r->ex.at[node];
@@ -102,7 +103,7 @@ uint64_t bind_exposed(const struct opdef *r, int32_t node)
     }
 }
 
-/* Components of an index or comparison; -1: it names no group and is one. */
+/* The number of components of an index or comparison; -1: it has no group. */
 int bind_components(struct bind *b, uint64_t ivars)
 {
     int rank = -1, first = 0;
@@ -160,7 +161,6 @@ static int32_t lower_dig(struct bind *b, const struct ex *e, int c)
     return i == 0 ? x : ex_binary(b->l, EX_MOD, x, ex_int(b->l, n));
 }
 
-/* The indices of an access to a tensor that has the index variables t->dim; returns how many there are, -1: error. */
 int bind_indices(struct bind *b, const struct opdef_tensor *t, int32_t first, int32_t *out)
 {
     int n = 0, given = ex_count(b->row, first), k = 0, width = b->width;
@@ -196,7 +196,7 @@ static int32_t table_read(struct bind *b, const struct bind_table *t, int32_t fi
     return ex_copy(b->l, part->loops, part->value, map, NULL);
 }
 
-/* A table's value; without a component: the product over all. */
+/* A table's value. Without a component, it is the product over all components. */
 static int32_t lower_table(struct bind *b, const struct ex *e, int c)
 {
     const struct bind_table *t = &b->table[e->tensor];
@@ -303,7 +303,7 @@ int32_t bind_lower(struct bind *b, int32_t node, int c)
     case EX_OR: n = lower_list(b, e->a, c, part, COUNT_OF(part)); return ex_logic(b->l, (enum ex_kind)e->kind, n, part);
     case EX_CALL:
         n = lower_list(b, e->a, c, part, COUNT_OF(part));
-        if (b->args) { /* composites of composites */
+        if (b->args) { /* a composite inside a composite */
             int32_t made = ex_call(b->l, e->op, n, part);
             return ex_expand(b->l, made);
         }
@@ -315,8 +315,7 @@ int32_t bind_lower(struct bind *b, int32_t node, int c)
     }
 }
 
-/* The expression in `text`, in which x, y, z are the arguments of the call `node`, and r is its result. 0: it cannot be
- * read. */
+/* Parses `text`, in which x, y, z are the arguments of the call `node` and r is its result. 0: it is invalid. */
 static int32_t with_arguments(struct loops *loops, int32_t node, int32_t result, const char *name, const char *text)
 {
     static const char names[] = "xyzr";

@@ -1,5 +1,5 @@
-/* The table of element-wise functions, made of math.def, and their values: the oracle of the tests, and what folds
- * constants. The file is read three times: for prototypes of the composites, for the functions, for the table. */
+/* The table of element-wise functions from math.def, and their values for tests and constant folding. The file is
+ * included three times: for prototypes of the composites, for the functions, and for the table. */
 #include <iso646.h> /* composites say `and` */
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "hlir/loops.h"
 
-/* -- what the rows are made of. Integer arithmetic wraps and never traps. */
+/* -- what the rows consist of. Integer arithmetic wraps and never traps. */
 
 static int64_t wrap_add(int64_t x, int64_t y)
 {
@@ -81,8 +81,7 @@ static int64_t shift_right(int64_t x, int64_t y)
     return x >> (y < 0 || y > 63 ? 63 : y);
 }
 
-/* -- the same without a sign, for u64: what math.def names is chosen by the type of y. Sums and products have the same
- * bits with and without. */
+/* -- the same for u64: the type of y selects the variant. Sums and products have the same bits either way. */
 
 static uint64_t div_unsigned(uint64_t x, uint64_t y)
 {
@@ -171,7 +170,7 @@ static double remainder_real(double x, double y)
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
-/* Python's: from the exact remainder, so that x == y*q + r holds as well as it can. */
+/* Python's: computed from the exact remainder, so that x == y*q + r holds as well as it can. */
 static double floor_div_real(double x, double y)
 {
     if (y == 0) return x / y;
@@ -182,7 +181,8 @@ static double floor_div_real(double x, double y)
     return q - whole > 0.5 ? whole + 1 : whole;
 }
 
-/* A first guess by M. Giles, "Approximating the erfinv function" (GPU Computing Gems 2, 2011), then Newton's steps. */
+/* First an approximation by M. Giles, "Approximating the erfinv function" (GPU Computing Gems 2, 2011), then Newton's
+ * steps. */
 static double erf_inverse(double x)
 {
     if (x == 1 || x == -1) return copysign(INFINITY, x);
@@ -194,7 +194,7 @@ static double erf_inverse(double x)
     double w = -log((1 - x) * (1 + x)), t = w < 5 ? w - 2.5 : sqrt(w) - 3, p = 0;
     for (int i = 0; i < COUNT_OF(near); ++i) p = p * t + (w < 5 ? near[i] : far[i]);
     double v = p * x;
-    for (int i = 0; i < 50; ++i) { /* erfc keeps the digits where erf is close to 1 */
+    for (int i = 0; i < 50; ++i) { /* erfc keeps digits where erf is close to 1 */
         double error = fabs(x) < 0.5 ? erf(v) - x : x > 0 ? (1 - x) - erfc(v) : erfc(-v) - (1 + x);
         double step = error / (1.1283791670955126 * exp(-v * v));
         if (!isfinite(step)) break;
@@ -204,7 +204,7 @@ static double erf_inverse(double x)
     return v;
 }
 
-/* As generated code has it, from a larger argument on, with fewer terms. */
+/* The method of generated code, from a larger argument on and with fewer terms. */
 static double digamma(double x)
 {
     double y = 0;
@@ -219,7 +219,7 @@ static double digamma(double x)
     return y + log(x) - 0.5 / x - z / 12 + z * z / 120 - z * z * z / 252 + z * z * z * z / 240;
 }
 
-/* The sum itself, then an integral and its corrections (Euler, Maclaurin). */
+/* The first terms of the sum, then an integral and its corrections (Euler-Maclaurin). */
 static double zeta(double x, double q)
 {
     if (x == 1 || (x > 1 && q <= 0 && q == floor(q))) return INFINITY;
@@ -233,8 +233,8 @@ static double zeta(double x, double q)
            first * (x + 1) * (x + 2) * (x + 3) * (x + 4) / (q * q * q * q) / 30240;
 }
 
-/* Bessel's integral by the trapezoidal rule, which is exact to the last digit for a periodic integrand; behind, the
- * first terms of the asymptotic series. */
+/* Bessel's integral by the trapezoidal rule, which is exact to the last digit for a periodic integrand. For large
+ * arguments, the first terms of the asymptotic series. */
 static double bessel_ie(int v, double x)
 {
     const double a = fabs(x);
@@ -265,7 +265,7 @@ double math_eval_rand(int64_t seed, int64_t position)
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     z = z ^ z >> 31;
-    return (double)(z >> 40) / 16777216; /* so that a float holds it, and is not rounded to 1 */
+    return (double)(z >> 40) / 16777216; /* 24 bits: a float holds them exactly and does not round to 1 */
 }
 
 /* -- the functions */

@@ -1,7 +1,6 @@
-/* An index variable that occurs as L//6 and L%6 is two digits, 6*A+B, written as one. Which cuts an index variable's
- * occurrences ask for, and the sum of digits that stands for it: put in its place, the indices are affine again, as
- * folding does the rest.
- */
+/* Splits index variables into mixed-radix digits. An index variable that occurs as L//6 and L%6 becomes 6*A+B. This
+ * file finds the cuts that an index variable's occurrences need, and makes the sum of digits that replaces it. After
+ * folding, the indices are affine again. */
 #include "hlir/loops.h"
 
 static void cut_add(struct mixed_radix *d, int ivar, int64_t by)
@@ -19,8 +18,8 @@ static void cut_add(struct mixed_radix *d, int ivar, int64_t by)
     d->n[ivar]++;
 }
 
-/* L//a asks for a cut at a; (L//a)%b for one at a*b as well. The argument must be one index variable with coefficient 1
- * once terms that the divisor divides are left out, which ex_binary has done. */
+/* L//a needs a cut at a, (L//a)%b also one at a*b. The argument must be one index variable with coefficient 1;
+ * ex_binary has already removed terms that the divisor divides. */
 static void cut_visit(void *user, int32_t node)
 {
     struct mixed_radix *d = user;
@@ -49,7 +48,7 @@ void radix_find(struct mixed_radix *d, int32_t node)
     ex_walk(d->l, node, cut_visit, d);
 }
 
-/* Cuts from the size on cut nothing. */
+/* Cuts at the size or above have no effect. */
 int radix_cuts(const struct mixed_radix *d, int ivar)
 {
     int64_t last = 1, size = d->l->ivars.at[ivar].size;

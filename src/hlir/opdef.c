@@ -1,4 +1,4 @@
-/* Rows as text: head | sizes | tables | body, around the expressions of expression.c. */
+/* Operator definitions as text: head | sizes | tables | body. expression.c has the expressions in them. */
 #include "hlir/parser.h"
 
 #include <ctype.h>
@@ -162,7 +162,7 @@ static int columns(const char *text)
     return n;
 }
 
-/* Several outputs stand only at the top of a statement; every tensor is written or given. */
+/* Reductions with several outputs are allowed only at the top of a statement; every tensor is written or an input. */
 static sol_status verify(struct parser *p)
 {
     const struct opdef *r = p->r;

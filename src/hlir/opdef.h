@@ -1,4 +1,4 @@
-/* A parsed operator definition. opdef.c parses its text, and bind.c binds it to loops. Private to the two. */
+/* A parsed operator definition. opdef.c parses its text, bind.c binds it to loops. Private to these files. */
 #ifndef SOL_OPDEF_H
 #define SOL_OPDEF_H
 
@@ -14,8 +14,8 @@ enum {
 #define OPDEF_MAX_IVARS 64
 struct opdef_ivar {
     char name[8];
-    bool head, group; /* stands in the head; marked with .. */
-    int base;         /* P' has the size and rank of P; an index variable without prime is its own base */
+    bool head, group; /* head: occurs in the head; group: marked with .. */
+    int base;         /* P' has the size and rank of P, its base; an index variable without prime is its own base */
 };
 enum opdef_role { OPDEF_TEMP, OPDEF_IN, OPDEF_OUT, OPDEF_TABLE };
 struct opdef_tensor {
@@ -23,9 +23,9 @@ struct opdef_tensor {
     uint8_t role;
     bool optional, declared, written;
     bool type_attr;   /* `:=a` */
-    const char *type; /* NULL: default */
+    const char *type; /* NULL: the default */
     bool position;    /* the second result of maxat or minat: an integer */
-    int ndim;         /* index variables; -1: not known yet */
+    int ndim;         /* number of index variables; -1: unknown so far */
     int dim[SOL_MAX_DIMS];
 };
 enum opdef_rule_kind { RULE_SIZE, RULE_RANK, RULE_CHECK };
@@ -39,12 +39,12 @@ struct opdef {
     struct arena *arena;
     const char *name;
     VECTOR(struct ex)
-    ex; /* as in struct loops; LETTER, SIZE, LIN, DIG: `tensor` is the index variable; CALL: row of math.def */
+    ex; /* as in struct loops; IVAR, SIZE, LIN, DIG: `tensor` is the index variable; CALL: row of math.def */
     VECTOR(struct opdef_ivar) ivars;
     VECTOR(struct opdef_tensor) tensors;
     VECTOR(const char *) attrs;
     VECTOR(struct opdef_rule) rules;
-    VECTOR(struct loops_stmt) tables, stmts; /* tensors by number of the row's */
+    VECTOR(struct loops_stmt) tables, stmts; /* tensors by their number in the definition */
     int nin, nout;
 };
 

@@ -1,11 +1,12 @@
-/* Statements in order of need. A cycle of statements is a *scan* if it closes only through reads one (or more) steps
- * before or behind along one index variable: strongly connected components (Tarjan), then by need within a step. */
+/* Sorts statements by dependence. A cycle of statements is a *scan* if it closes only through reads of earlier (or
+ * later) steps along one index variable. The file finds strongly connected components (Tarjan's algorithm), then sorts
+ * by dependence within a step. */
 #include "hlir/opdef.h"
 
 struct order {
     struct sol_ctx *ctx;
     struct loops *l;
-    struct loops_stmt *from; /* as they were */
+    struct loops_stmt *from; /* the original order */
     int n, count, top;
     int *index, *low, *stack;
     bool *on_stack, *in_group;
@@ -34,8 +35,8 @@ static bool writes(const struct loops_stmt *s, int tensor)
 struct visitor {
     struct order *o;
     int reader;
-    uint64_t *row;  /* what it needs; NULL: look for shifts */
-    int ivar, step; /* of the scan; index variable -1: none yet */
+    uint64_t *row;  /* the statements that it depends on; NULL: look for shifts */
+    int ivar, step; /* of the scan; index variable -1: none so far */
 };
 
 static void need(void *user, int32_t node)
@@ -56,7 +57,7 @@ static void walk(struct order *o, int stmt, void (*visit)(void *, int32_t), stru
     ex_walk(o->l, s->value, visit, v);
 }
 
-/* How far along which index variable a read of what `w` writes is moved; false: not at all. */
+/* By how much, and along which index variable, a read of what `w` writes is shifted. False: it is not shifted. */
 static bool shift(const struct loops *loops, const struct loops_stmt *w, int32_t first, int *out_ivar, int64_t *out_by)
 {
     struct affine at, to;
@@ -70,8 +71,8 @@ static bool shift(const struct loops *loops, const struct loops_stmt *w, int32_t
     return false;
 }
 
-/* Within a cycle: reads that are moved tell the scan's index variable and direction, the others what must come before.
- */
+/* Within a cycle, shifted reads give the scan's index variable and direction; the others are dependences within a
+ * step. */
 static void inside(void *user, int32_t node)
 {
     struct visitor *v = user;
@@ -104,7 +105,7 @@ static sol_status no_scan(struct order *o, int stmt)
     return o->status;
 }
 
-/* Two scans over one index variable must not look like one: the second gets an index variable of its own. */
+/* Adjacent scans over the same index variable must not look like one, so the second gets a new index variable. */
 static void rename_ivar(struct loops *loops, int from, int to, struct loops_stmt *s)
 {
     int32_t map[LOOPS_MAX_IVARS] = {0}, index[SOL_MAX_DIMS];
@@ -138,7 +139,7 @@ static sol_status emit_scan(struct order *o, struct visitor *v, const int *seque
     return SOL_OK;
 }
 
-/* One strongly connected component: `group` in the order of the row. */
+/* Emits one strongly connected component; `group` is in the order of the definition. */
 static sol_status emit(struct order *o, const int *group, int n)
 {
     struct visitor v = {.ivar = -1};
@@ -155,7 +156,7 @@ static sol_status emit(struct order *o, const int *group, int n)
     }
     TRY(o->status);
     if (v.ivar < 0) return no_scan(o, group[0]);
-    while (done < n) { /* within a step: by need */
+    while (done < n) { /* within a step: by dependence */
         int found = -1;
         for (int i = 0; i < n && found < 0; ++i) {
             bool free = o->in_group[group[i]];

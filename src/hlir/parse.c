@@ -1,5 +1,5 @@
-/* The text form of a graph, parsing: a cursor over the text, one function for each kind of line. A layer's line goes
- * through graph_add, like a frontend's call; types written on the left must then agree. See docs/text-form.md. */
+/* Parses the text form of a graph: a cursor over the text, and one function for each kind of line. A layer's line calls
+ * graph_add, as a frontend does; types on its left must then agree with the outputs. See docs/text-form.md. */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,10 +13,10 @@ struct parser {
     struct sol_graph *g;
     const char *at, *start; /* start: of the line */
     int line;
-    struct map *tensors; /* by the number in the text */
+    struct map *tensors; /* by their number in the text */
 };
 
-struct typed { /* %3:f32[N=2 C=64]; dtype SOL_DTYPES: the type is left out */
+struct typed { /* %3:f32[N=2 C=64]; dtype SOL_DTYPES: no type given */
     int64_t number;
     int dtype, ndim;
     int64_t shape[SOL_MAX_DIMS];
@@ -56,7 +56,7 @@ static bool word_char(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* A keyword: the word and no more. */
+/* Takes a keyword, which must be a whole word. */
 static bool take_word(struct parser *p, const char *s)
 {
     blanks(p);
@@ -128,7 +128,7 @@ static sol_status quoted(struct parser *p, const char **out)
     return SOL_OK;
 }
 
-/* Text with or without quotes. */
+/* A word with or without quotes. */
 static sol_status word(struct parser *p, const char **out)
 {
     blanks(p);
@@ -242,7 +242,7 @@ static sol_status hexadecimal(struct parser *p, unsigned char *data, size_t byte
     return SOL_OK;
 }
 
-/* Numbers for tests: uniform in -1..1, or 0..9 for integers, by position. */
+/* Numbers for tests, by position: uniform in -1..1, or 0..9 for integers. */
 static void seeded(uint64_t seed, enum sol_dtype t, void *data, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -6,11 +6,11 @@
 
 enum token { T_END, T_INT, T_REAL, T_IVAR, T_NAME, T_OP };
 struct lexer {
-    const char *at;   /* behind the token */
-    const char *from; /* the token */
+    const char *at;   /* after the token */
+    const char *from; /* the token's first character */
     enum token kind;
     int length;
-    bool space; /* white space in front */
+    bool space; /* there is white space in front */
 };
 struct parser {
     struct lexer t;
@@ -21,15 +21,15 @@ struct parser {
     sol_status status;
 };
 
-/* expression.c. After an error (parser_fail, which keeps the first) the rest of the text reads as its end. */
+/* expression.c. After an error (parser_fail keeps the first one), the rest of the text reads as its end. */
 struct parser parser_begin(struct arena *a, const char *name, const char *text);
 sol_status parser_fail(struct parser *p, const char *expected);
 void parser_next(struct parser *p);
 bool parser_is(const struct parser *p, const char *text); /* is the token this operator or name? */
-bool parser_take(struct parser *p, const char *text);     /* if so, the next one */
+bool parser_take(struct parser *p, const char *text);     /* takes the token if it is this one */
 void parser_need(struct parser *p, const char *text);
-char *parser_text(const struct parser *p); /* of the token */
-/* Numbers of index variables, tensors, attributes of the row; new names get new ones. */
+char *parser_text(const struct parser *p); /* the token's text */
+/* The number of an index variable, a tensor, an attribute of the definition. New names get new numbers. */
 int parser_ivar(struct parser *p);
 int parser_tensor(struct parser *p, const char *name);
 int parser_attr(struct parser *p, const char *name);

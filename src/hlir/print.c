@@ -1,5 +1,5 @@
-/* Loops as text: tensors and index variables with their sizes, then one statement a line in the notation. Brackets only
- * where the grammar needs them, so that a printed statement parses again to the same nodes. */
+/* Prints loops as text: tensors and index variables with their sizes, then one statement per line in the notation.
+ * Brackets are printed only where the grammar needs them, so that a printed statement parses to the same nodes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "hlir/loops.h"
 
-/* What stands around an expression: the weakest thing that needs no brackets there. INDEX: no blanks outside of (). */
+/* The context of an expression: what may stand there without brackets. INDEX: no spaces outside of (). */
 enum place { SUM, PRODUCT, FACTOR, INDEX };
 
 static void show(const struct loops *loops, int32_t node, enum place place, struct text *out);
@@ -29,7 +29,7 @@ static void show_real(double v, struct text *out)
     } else {
         char digits[40];
         int n = snprintf(digits, sizeof digits, "%.17g", fabs(v));
-        for (int p = 1; p < 17; ++p) { /* as few digits as give the same number */
+        for (int p = 1; p < 17; ++p) { /* the fewest digits that give the same number */
             char fewer[40];
             int length = snprintf(fewer, sizeof fewer, "%.*g", p, fabs(v));
             if (strtod(fewer, NULL) != fabs(v)) continue;
@@ -85,7 +85,7 @@ static void show_red(const struct loops *loops, const struct ex *e, enum place p
     if (place != SUM) text_put(out, ")");
 }
 
-/* A product inside a reduction's body must not hold / // %, which would end it. */
+/* A product inside a reduction's body must not contain / // %, because these would end the body. */
 static void show_binary(const struct loops *loops, const struct ex *e, enum place place, struct text *out)
 {
     static const char *const ops[] = {
@@ -202,9 +202,9 @@ void loops_print(const struct loops *loops, struct text *out)
     }
 }
 
-/* -- as a row */
+/* -- as an operator definition */
 
-/* Index variables of the head: one for each purpose and size, that no loop is called by. */
+/* Index variables of the head: one for each purpose and size, with a name that no loop has. */
 struct heads {
     const struct loops *l;
     struct text sizes;

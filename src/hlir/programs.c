@@ -1,9 +1,8 @@
-/* Which program each layer belongs to: seen from what it depends on and from what depends on it; nothing in the graph
- * says so but `backward` of inputs and outputs. */
+/* Assigns each layer to a program by reachability. Only graph inputs and outputs are marked `backward`. */
 #include "hlir/graph.h"
 
-/* Depends on parameters and constants alone, and no output of the graph is among its results: those are written in
- * every call. */
+/* A layer belongs to `prepare` if it depends on parameters and constants alone and none of its results is an output of
+ * the graph: outputs are written in every call. */
 static bool is_prepare(const struct sol_layer *l, const bool *written, const uint8_t *program)
 {
     for (int i = 0; i < l->nout; i++)

@@ -1,6 +1,6 @@
-/* How many dimensions each group of a row has. Index variables that meet in an index, in a comparison or in a size rule
- * have one rank (union-find); each input gives an equation; then rank rules, then lists among the attributes decide
- * what is left. An index variable that stands only in the body is a group if it meets one. */
+/* How many dimensions each group of an operator definition has. Index variables that occur together in an index, a
+ * comparison or a size rule have the same rank (union-find). Each input gives an equation. Rank rules, and then lists
+ * among the attributes, decide the rest. An index variable of the body is a group if it occurs together with one. */
 #include <string.h>
 
 #include "hlir/bind.h"
@@ -8,7 +8,7 @@
 struct ranks {
     struct bind *b;
     int parent[OPDEF_MAX_IVARS];
-    int rank[OPDEF_MAX_IVARS]; /* of a class, at its root; -1: not known yet */
+    int rank[OPDEF_MAX_IVARS]; /* of a class, at its root; -1: unknown so far */
     bool group[OPDEF_MAX_IVARS];
 };
 
@@ -40,7 +40,7 @@ static void unite(struct ranks *k, uint64_t ivars)
     }
 }
 
-/* Index variables whose sizes a rule takes component by component. */
+/* The index variables whose sizes a rule takes component by component. */
 static uint64_t sizes_in(const struct opdef *r, int32_t node)
 {
     const struct ex *e = &r->ex.at[node];
@@ -54,7 +54,7 @@ static uint64_t sizes_in(const struct opdef *r, int32_t node)
     return sizes_in(r, e->a) | sizes_in(r, e->b);
 }
 
-/* The longest list among the attributes of an expression; -1: none. */
+/* The length of the longest list among the attributes of an expression; -1: there is none. */
 static int list_in(const struct ranks *k, int32_t node)
 {
     const struct opdef *r = k->b->row;
@@ -73,7 +73,7 @@ static int list_in(const struct ranks *k, int32_t node)
     return MAX(list_in(k, e->a), list_in(k, e->b));
 }
 
-/* Calls with every index (with the index variable of the tensor that it belongs to), comparison and size rule. */
+/* Calls `link` for every index (with the tensor's index variable at that place), comparison and size rule. */
 static void each_link(struct ranks *k, void (*link)(struct ranks *k, uint64_t ivars, int32_t a, int32_t b))
 {
     const struct opdef *r = k->b->row;
@@ -99,7 +99,7 @@ static void each_link(struct ranks *k, void (*link)(struct ranks *k, uint64_t iv
                 link(k, bind_exposed(r, x) | dim, x, 0);
                 all |= bind_exposed(r, x);
             }
-            if (which) link(k, all, s->value, 0); /* a table has one component for each of its groups */
+            if (which) link(k, all, s->value, 0); /* a table has one component for each component of its groups */
         }
     for (int i = 0; i < r->rules.n; ++i) {
         const struct opdef_rule *rule = &r->rules.at[i];
@@ -132,14 +132,14 @@ static void link_lists(struct ranks *k, uint64_t ivars, int32_t a, int32_t b)
         if (ivars >> i & 1 && open_ivar(k, i)) changed_by_list(k, i, n);
 }
 
-/* The rank of an index variable; -1: not known yet. */
+/* The rank of an index variable; -1: unknown so far. */
 static int rank_of(struct ranks *k, int ivar)
 {
     int base = k->b->row->ivars.at[ivar].base;
     return open_ivar(k, base) ? k->rank[root(k, base)] : 1;
 }
 
-/* Solves the equation of an input if one class is left. */
+/* Solves the equation of an input if only one class in it is unknown. */
 static bool equation(struct ranks *k, const struct opdef_tensor *t, int ndim)
 {
     int left = ndim, at = -1, times = 0;
@@ -155,7 +155,7 @@ static bool equation(struct ranks *k, const struct opdef_tensor *t, int ndim)
         ++times;
     }
     if (at < 0) return false;
-    k->rank[at] = MAX(left, 0) / times; /* what does not fit is found by check() */
+    k->rank[at] = MAX(left, 0) / times; /* check() reports what does not fit */
     return true;
 }
 
@@ -236,7 +236,7 @@ sol_status bind_ranks(struct bind *b)
     equations(&k);
     each_link(&k, link_lists);
     equations(&k);
-    for (int i = 0; i < r->ivars.n; ++i) { /* index variables of the body that met no group */
+    for (int i = 0; i < r->ivars.n; ++i) { /* index variables of the body that are no groups */
         int at = root(&k, i);
         if (k.rank[at] < 0 && !k.group[at]) k.rank[at] = 1;
     }

@@ -1,4 +1,4 @@
-/* The table of reductions, made of reduce.def: a row's number is its enum reduce_kind. */
+/* The table of reductions from reduce.def. The number of a row is its enum reduce_kind. */
 #include <string.h>
 
 #include "hlir/loops.h"

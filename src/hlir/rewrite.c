@@ -1,5 +1,5 @@
-/* Copies of loops with changes, through a map of index variables, a map of tensors, and a function that says what a
- * read becomes. Every node goes through the constructors again, which fold (algebra.c). */
+/* Copies loops with changes: a map of index variables, a map of tensors, and a function that replaces reads. Every node
+ * goes through the constructors again, which fold (algebra.c). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* -- nodes */
 
-#define FEW 8 /* parts of a list that need no memory */
+#define FEW 8 /* parts of a list that need no allocation */
 
 static bool is_list(const struct ex *e)
 {
@@ -20,7 +20,7 @@ static int32_t *room_for(struct loops *loops, int n, int32_t *few)
     return n <= FEW ? few : NEW_ARRAY(loops->arena, int32_t, n);
 }
 
-/* A node like `e` with these children: n of a list, or a; and b. */
+/* A node like `e` with other children: a list of n, or a; and b. */
 static int32_t rebuild(struct loops *loops, const struct ex *e, int n, const int32_t *list, int32_t a, int32_t b)
 {
     switch (e->kind) {
@@ -60,7 +60,8 @@ static uint64_t rewrite_bound(const struct rewrite *r, uint64_t bound)
     return out;
 }
 
-/* Positions count by index variable number: does the map keep the order? An index variable may become its digits. */
+/* maxat and minat count positions by index variable number. Does the map keep their order? Digits may replace an index
+ * variable. */
 static bool keeps_order(const struct rewrite *r, uint64_t bound)
 {
     int last = -1;
@@ -120,7 +121,7 @@ static int32_t rewrite_node(const struct rewrite *r, struct ex e)
 int32_t rewrite_ex(const struct rewrite *r, int32_t node)
 {
     if (!node || (r->done && r->done[node])) return node ? r->done[node] : 0;
-    const int32_t made = rewrite_node(r, r->from->ex.at[node]); /* by value: `to` may be `from`, whose array may move */
+    const int32_t made = rewrite_node(r, r->from->ex.at[node]); /* a copy: `to` may be `from`, whose array may move */
     if (r->done) r->done[node] = made;
     return made;
 }
@@ -200,7 +201,7 @@ int rewrite_tensor(struct loops *to, const struct loops *from, int i)
     return loops_tensor_like(to, t);
 }
 
-/* -- digits */
+/* -- mixed-radix digits */
 
 const struct loops *rewrite_split_ivars(const struct loops *loops)
 {

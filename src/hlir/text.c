@@ -1,5 +1,5 @@
-/* The text form of a graph, printing: one line for each input, parameter, constant, layer and output, in order, so that
- * parse.c makes the same graph of it. See docs/text-form.md. */
+/* Prints the text form of a graph: one line for each input, parameter, constant, layer and output, in order. parse.c
+ * makes the same graph from it. See docs/text-form.md. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void put_quoted(struct text *out, const char *s)
     text_put(out, "\"");
 }
 
-/* A word as it is if that is safe, otherwise in quotes. */
+/* Prints a word as it is if that is unambiguous, otherwise in quotes. */
 static void put_word(struct text *out, const char *s)
 {
     bool safe = isalpha((unsigned char)*s) || *s == '_' || *s == '/' || *s == '.';
@@ -40,7 +40,7 @@ static void put_real(struct text *out, double v)
     char s[40];
     snprintf(s, sizeof s, "%.15g", v);
     if (strtod(s, NULL) != v) snprintf(s, sizeof s, "%.17g", v);
-    bool shows = strpbrk(s, ".einf") != NULL; /* that it is not an integer */
+    bool shows = strpbrk(s, ".einf") != NULL; /* it reads as a real number, not as an integer */
     text_put(out, shows ? "%s" : "%s.0", s);
 }
 
@@ -57,7 +57,7 @@ static void put_type(struct text *out, const struct sol_tensor *t)
 
 /* -- constants */
 
-/* Prints element i so that reading it gives the same bits; false if no number does. */
+/* Prints element i so that parsing gives the same bits. False: no number does. */
 static bool put_element(struct text *out, enum sol_dtype t, const void *data, int64_t i)
 {
     char s[40];

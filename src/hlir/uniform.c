@@ -1,7 +1,7 @@
-/* Constants that are one number everywhere. */
+/* Finds constants whose elements are all the same number. */
 #include "hlir/graph.h"
 
-#define UNIFORM_LIMIT 65536 /* elements that are looked at; larger constants count as not uniform */
+#define UNIFORM_LIMIT 65536 /* elements; larger constants count as not uniform */
 
 static double element(const struct sol_tensor *t, int64_t i)
 {

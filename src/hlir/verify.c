@@ -1,5 +1,5 @@
-/* Are loops what loops.h promises? For our own bugs: called between phases of the planner in tests. Each check reports
- * the first statement that breaks it: what, expected, got. */
+/* Do loops keep the promises of loops.h? This finds our own bugs: tests call it between the phases of the planner. Each
+ * check reports the first statement that breaks it, with what was expected and found. */
 #include "hlir/loops.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 struct check {
     const struct loops *l;
     struct text *why;
-    uint8_t *state; /* by node: 0 not met, 1 being looked at, 2 good */
+    uint8_t *state; /* by node: 0 not seen, 1 in progress, 2 good */
     int stmt;
 };
 
@@ -28,7 +28,7 @@ static bool wrong(const struct check *c, const char *format, ...)
 
 static bool check_node(struct check *c, int32_t node);
 
-/* A list of `want` nodes, -1: any number above 0. */
+/* A list of `want` nodes; -1: any number above 0. */
 static bool check_list(struct check *c, int32_t first, int want, const char *what)
 {
     int n = 0;
@@ -97,11 +97,11 @@ static bool check_node(struct check *c, int32_t node)
     return true;
 }
 
-/* -- places: what is read and written lies in its tensor */
+/* -- accesses: reads and writes stay inside their tensors */
 
 static bool check_places(struct check *c, int32_t node, bool guarded);
 
-/* A read that neither a guard nor a value for outside keeps in its tensor. */
+/* A read must stay inside its tensor unless it has a guard or a value for outside. */
 static bool check_inside(struct check *c, const struct ex *e)
 {
     const struct loops_tensor *t = &c->l->tensors.at[e->tensor];
@@ -119,7 +119,8 @@ static bool check_inside(struct check *c, const struct ex *e)
 static bool check_children(struct check *c, const struct ex *e, bool guarded)
 {
     const bool list = e->kind == EX_READ || e->kind == EX_CALL || e->kind == EX_AND || e->kind == EX_OR;
-    const bool lazy = e->kind == EX_AND || e->kind == EX_OR || e->kind == EX_CALL; /* `where` asks first */
+    /* `where` evaluates its condition first */
+    const bool lazy = e->kind == EX_AND || e->kind == EX_OR || e->kind == EX_CALL;
     if (e->kind == EX_INT || e->kind == EX_REAL || e->kind == EX_IVAR) return true;
     for (int32_t i = e->a; i; i = list ? c->l->ex.at[i].next : 0)
         if (!check_places(c, i, guarded || lazy)) return false;
@@ -129,7 +130,7 @@ static bool check_children(struct check *c, const struct ex *e, bool guarded)
 static bool check_places(struct check *c, int32_t node, bool guarded)
 {
     const struct ex *e = &c->l->ex.at[node];
-    if (e->kind == EX_RED && !ivars_points(c->l, e->u.bound)) return true; /* it does not run */
+    if (e->kind == EX_RED && !ivars_points(c->l, e->u.bound)) return true; /* it never runs */
     if (e->kind == EX_READ && !e->b && !guarded && ivars_points(c->l, ex_ivars(c->l, node)))
         if (!check_inside(c, e)) return false;
     return check_children(c, e, guarded);
@@ -159,7 +160,7 @@ static bool check_write(struct check *c, const struct loops_stmt *s, int o)
     return true;
 }
 
-/* How many results the value has. */
+/* The number of results of the value. */
 static int results(const struct loops *loops, const struct loops_stmt *s)
 {
     const struct ex *e = &loops->ex.at[s->value];
@@ -189,7 +190,7 @@ static bool check_stmt(struct check *c)
 struct order {
     struct check *c;
     int *first;  /* by tensor: the first statement that writes it; stmts.n: none */
-    int scan_to; /* statements up to here scan together with the one that is looked at */
+    int scan_to; /* the statements up to here are in the same scan as the current one */
     int bad;     /* tensor, -1: none */
 };
 
@@ -249,7 +250,7 @@ static bool check_tensors(const struct check *c)
         const struct loops_tensor *x = &loops->tensors.at[t];
         if (!x->name) return wrong(c, "tensor %d: expected a name", t);
         if (map_get(names, x->name)) return wrong(c, "two tensors are called %s", x->name);
-        map_set(names, x->name, c->why); /* any address */
+        map_set(names, x->name, c->why); /* any non-NULL address */
         if (x->role > LOOPS_TABLE) return wrong(c, "tensor %s: expected a role, got %d", x->name, x->role);
         if (x->role == LOOPS_TABLE && !x->table) return wrong(c, "table %s: expected values", x->name);
     }
