@@ -1,4 +1,4 @@
-/* Arrays of the commands: types, memory, random values; and how commands say that something is wrong. */
+/* Arrays of the commands (types, memory, random values), and error messages. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +71,7 @@ void shape_print(FILE *to, enum sol_dtype dtype, int ndim, const int64_t *shape)
     fprintf(to, "]");
 }
 
-/* splitmix64 */
+/* The next number of the generator splitmix64. */
 static uint64_t next(uint64_t *state)
 {
     uint64_t z = *state += 0x9E3779B97F4A7C15u;
@@ -80,7 +80,7 @@ static uint64_t next(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* Real numbers uniform in -1..1; whole numbers 0 or 1, which are valid as indices, truth values and counts alike. */
+/* Real numbers are uniform in -1..1. Integers are 0 or 1, which are valid as indices, truth values and counts alike. */
 void array_random(struct array *a, uint64_t *seed)
 {
     for (int64_t i = 0; i < a->elements; i++) {

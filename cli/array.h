@@ -1,4 +1,4 @@
-/* Arrays, their files, and messages: what `sol` and `sol-opt` share. */
+/* What `sol` and `sol-opt` share: arrays, their files, and messages. */
 #ifndef SOL_CLI_ARRAY_H
 #define SOL_CLI_ARRAY_H
 
@@ -11,11 +11,11 @@ enum cli_exit {
     EXIT_GOOD = 0,
     EXIT_MISMATCH = 1, /* verify: outputs differ */
     EXIT_USAGE = 2,
-    EXIT_REFUSED = 3, /* the model is unsound, or has what SOL does not support */
+    EXIT_REFUSED = 3, /* the model is invalid, or contains something that SOL does not support */
     EXIT_FAILED = 4   /* files, compiler, memory, running */
 };
 
-/* An array in memory, of the C library's malloc. */
+/* An array; its memory comes from malloc. */
 struct array {
     const char *name;
     enum sol_dtype dtype;
@@ -25,9 +25,10 @@ struct array {
     void *data;
 };
 
-extern const char cli_name[]; /* of the program, for messages: each main defines it */
+extern const char cli_name[]; /* the program's name for messages; each main file defines it */
 
-/* npy.c: NumPy's format of one array, versions 1 to 3, little-endian, C or Fortran order. Messages are printed. */
+/* npy.c: NumPy's format of one array, versions 1 to 3, little-endian, C or Fortran order. Functions print their
+ * errors. */
 bool npy_read(const char *path, struct array *out_a);
 bool npy_write(const char *path, const struct array *a);
 /* array.c */

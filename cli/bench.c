@@ -1,4 +1,4 @@
-/* sol bench: how long a call takes. */
+/* sol bench: measures how long a call takes. */
 #include <stdlib.h>
 
 #include "cli.h"
@@ -19,7 +19,7 @@ static int print_profile(struct cli *c, struct sol_net *net)
     return EXIT_GOOD;
 }
 
-/* Runs of their own, since measuring each step takes time. */
+/* Uses runs of its own, because measuring each step slows them down. */
 static int profile(struct cli *c, const struct model *m, struct call *call)
 {
     double s;
@@ -43,7 +43,7 @@ int cmd_bench(struct cli *c)
     if (!code) code = model_compile(c, &m);
     if (!code) code = call_make(c, &m, true, &call);
     if (!code) code = call_run(c, &m, &call, &first);
-    for (int i = 0; i < 2 && !code; i++) code = call_run(c, &m, &call, &seconds[0]); /* warm */
+    for (int i = 0; i < 2 && !code; i++) code = call_run(c, &m, &call, &seconds[0]); /* warm-up */
     for (int i = 0; i < c->o.rounds && !code; i++) {
         code = call_run(c, &m, &call, &seconds[i]);
         sol_progress(c->ctx, "Running", i + 1, c->o.rounds);

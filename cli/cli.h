@@ -1,4 +1,4 @@
-/* The `sol` command: one file a subcommand, all of them over include/sol. */
+/* The `sol` command: one file per subcommand, using the public headers only. */
 #ifndef SOL_CLI_H
 #define SOL_CLI_H
 
@@ -8,7 +8,7 @@
 
 #define MOST_ITEMS 256
 
-struct pair { /* NAME=VALUE as it was given */
+struct pair { /* NAME=VALUE as given */
     const char *name, *value;
 };
 struct options {
@@ -16,13 +16,13 @@ struct options {
     struct pair inputs[MOST_ITEMS], fixed[MOST_ITEMS], expected[MOST_ITEMS];
     struct sol_onnx_dim dims[MOST_ITEMS];
     int ninputs, nfixed, nexpected, ndims, threads, rounds;
-    int64_t sizes[MOST_ITEMS]; /* of dimension `sized`, where several are given */
+    int64_t sizes[MOST_ITEMS]; /* sizes of dimension `sized` if several are given */
     int nsizes, sized;
     const char *output_dir;
     const char *target; /* of a deployment */
     struct sol_deploy_key dargs[MOST_ITEMS];
     int ndargs;
-    const char *folders[MOST_ITEMS]; /* of test data, for verify */
+    const char *folders[MOST_ITEMS]; /* for verify: folders with test data */
     int nfolders;
     uint64_t seed;
     double rtol, atol;
@@ -33,13 +33,13 @@ struct options {
 struct cli {
     struct sol_ctx *ctx;
     struct options o;
-    bool terminal; /* people read stderr */
+    bool terminal; /* stderr is a terminal */
 };
-/* Prints the context's error and returns the exit code that belongs to it. */
+/* Prints the context's error and returns the matching exit code. */
 int cli_fail(struct cli *c, sol_status status);
-bool cli_stopped(void); /* by Ctrl-C */
+bool cli_stopped(void); /* Ctrl-C was pressed */
 
-/* subcommands: return an exit code */
+/* The subcommands. Each returns an exit code. */
 int cmd_info(struct cli *c);
 int cmd_compile(struct cli *c);
 int cmd_run(struct cli *c);
@@ -51,7 +51,7 @@ int cmd_wisdom(struct cli *c);
 int cmd_config(struct cli *c);
 int cmd_doctor(struct cli *c);
 
-/* model.c: loading, compiling, and the arrays of a call */
+/* model.c: loading and compiling a model, and the arrays of a call */
 struct model {
     struct sol_onnx *onnx;
     struct sol_net *net;
@@ -64,20 +64,22 @@ struct call {
     const void **inputs;
     void **outputs;
 };
-/* With --dim, --fix and the shapes of --input. open_size: of dimensions that they leave open; 0: that is an error. */
+/* Loads the model with --dim, --fix and the shapes of --input. open_size: the size of dimensions that are still open;
+ * 0: an open dimension is an error. */
 int model_load(struct cli *c, struct model *m, int64_t open_size);
 int model_compile(struct cli *c, struct model *m);
 void model_free(struct model *m);
 int call_make(struct cli *c, const struct model *m, bool random,
-              struct call *out_call); /* inputs from --input or random */
+              struct call *out_call); /* inputs come from --input or are random */
 int call_run(struct cli *c, const struct model *m, struct call *call, double *out_s);
 void call_free(struct call *call);
 void print_io(const struct sol_io *io, const char *indent);
-/* The sizes that the model leaves open, and what they are, as a line; those that the options give are left out. */
+/* Prints the sizes that the model leaves open, and their values, in one line. Sizes that the options give are left
+ * out. */
 void print_open(FILE *to, const struct model *m, const struct options *given);
 void print_memory(const struct sol_net *net);
-void print_process(void);                                              /* the most memory it has had */
-bool array_read(struct cli *c, const char *path, struct array *out_a); /* .npy, or .pb of ONNX test data */
+void print_process(void);                                              /* prints the process's peak memory */
+bool array_read(struct cli *c, const char *path, struct array *out_a); /* .npy, or .pb as in ONNX's test data */
 double now_s(void);
 const char *human_bytes(int64_t bytes, char out[32]);
 const char *human_time(double seconds, char out[32]);

@@ -1,4 +1,4 @@
-/* sol compile: leaves the code of a model in the cache, so that the next start is quick. */
+/* sol compile: stores a model's code in the cache, so that the next start is fast. */
 #include "cli.h"
 
 int cmd_compile(struct cli *c)

@@ -66,7 +66,7 @@ int cmd_doctor(struct cli *c)
 {
     int broken;
     printf("%-8s %-16s %s\n", "ok", "sol", sol_version());
-    c->terminal = false; /* progress would be in the way */
+    c->terminal = false; /* without a progress display */
     sol_status status = sol_doctor(c->ctx, show_check, NULL, &broken);
     if (status) return cli_fail(c, status);
     printf(broken ? "\nSOL cannot optimize networks here: fix what is BROKEN.\n" : "\nSOL works here.\n");

@@ -1,4 +1,4 @@
-/* sol deploy: a model becomes a C library, or the source of one. */
+/* sol deploy: turns a model into a C library, or into the library's source. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static int list_keys(void)
     return EXIT_GOOD;
 }
 
-/* The caller's to free. */
+/* The caller frees the array. */
 static const void **params_of(const struct model *m)
 {
     const int n = sol_onnx_params(m->onnx);
@@ -30,7 +30,7 @@ static struct sol_deploy_options target_and_keys(const struct cli *c)
                                        .seed_input = -1};
 }
 
-/* The command line is wrong, not the model. */
+/* Mistakes in the keys are mistakes in the command line, not in the model. */
 static int check_keys(struct cli *c)
 {
     const struct sol_deploy_options options = target_and_keys(c);
@@ -40,7 +40,7 @@ static int check_keys(struct cli *c)
     return status ? cli_fail(c, status) : EXIT_GOOD;
 }
 
-/* The model once for each size; the first is that of the options. */
+/* Deploys the model once for each size; the first has the size from the options. */
 static int deploy(struct cli *c, int n, const struct model *m, struct sol_deploy_graph *graphs)
 {
     for (int i = 0; i < n; i++) {
@@ -70,7 +70,7 @@ int cmd_deploy(struct cli *c)
     struct sol_deploy_graph *graphs = calloc((size_t)n, sizeof *graphs);
     code = m && graphs ? EXIT_GOOD : cli_error(EXIT_FAILED, "not enough memory");
     const bool several = c->o.nsizes > 0;
-    c->o.nsizes = 0; /* each model has one */
+    c->o.nsizes = 0; /* each model has a single size */
     for (int i = 0; i < n && !code; i++) {
         if (several) c->o.dims[c->o.sized].size = c->o.sizes[i];
         code = model_load(c, &m[i], 0);

@@ -1,4 +1,4 @@
-/* sol info: what is in a model, and what it takes to run it. */
+/* sol info: shows what a model contains and what it needs to run. */
 #include "cli.h"
 
 static int list_layers(void)

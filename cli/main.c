@@ -95,7 +95,7 @@ static const struct command {
     const char *name, *arguments, *doc;
     int (*run)(struct cli *c);
     unsigned options;
-    int least, most; /* arguments */
+    int least, most; /* number of arguments */
 } commands[] = {
     {"info", "NET.onnx", "lists inputs, outputs, operators, parameters and operations of a model", cmd_info,
      MODEL | BIT(LAYERS) | BIT(MEMORY) | BIT(INPUT), 0, 1},
@@ -161,7 +161,7 @@ static int add_pair(const struct option_row *row, struct pair *list, int *n, cha
     return EXIT_GOOD;
 }
 
-/* `what` and text are what was given: "--dim batch=" and "two". */
+/* `what` and `text` are as given: "--dim batch=" and "two". */
 static int number(const char *what, const char *text, long long least, long long most, long long *out)
 {
     char *end;
@@ -172,7 +172,7 @@ static int number(const char *what, const char *text, long long least, long long
     return EXIT_GOOD;
 }
 
-/* "1,8,32": the dimension that is added has several sizes. The text is taken apart. */
+/* Reads several sizes, "1,8,32", of the dimension that is added. Modifies the text. */
 static int add_sizes(struct options *o, const char *what, char *text)
 {
     if (o->nsizes) return cli_error(EXIT_USAGE, "--dim: only one dimension has several sizes");

@@ -1,4 +1,4 @@
-/* Loading and compiling the model of the command line, and the arrays of a call. */
+/* Loads and compiles the model of the command line, and provides the arrays of a call. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -69,7 +69,7 @@ void print_memory(const struct sol_net *net)
     printf("\n");
 }
 
-/* VmHWM: what getrusage says begins with what the process had before it became this command. */
+/* Reads VmHWM. getrusage would also count what the process used before it became this command. */
 void print_process(void)
 {
     char line[128];
@@ -100,7 +100,7 @@ bool array_read(struct cli *c, const char *path, struct array *out_a)
     return n > 3 && !strcmp(path + n - 3, ".pb") ? read_pb(c, path, out_a) : npy_read(path, out_a);
 }
 
-/* Reads the files of a list of options. */
+/* Reads the files in a list of options. */
 static int read_files(struct cli *c, const struct pair *list, int n, struct array *out)
 {
     for (int i = 0; i < n; i++)
@@ -108,7 +108,7 @@ static int read_files(struct cli *c, const struct pair *list, int n, struct arra
     return EXIT_GOOD;
 }
 
-/* Sizes that the model leaves open come from --dim, from the files given as inputs, or are open_size. */
+/* Sizes that the model leaves open come from --dim, from the input files, or are open_size. */
 int model_load(struct cli *c, struct model *m, int64_t open_size)
 {
     const struct options *o = &c->o;
@@ -135,7 +135,7 @@ int model_load(struct cli *c, struct model *m, int64_t open_size)
                                        .open_size = open_size};
     double start = now_s();
     sol_status status = code ? SOL_OK : sol_onnx_load(c->ctx, o->file, &options, &m->onnx);
-    if (status && open_size) { /* which may be why: then that some are open is the better message */
+    if (status && open_size) { /* an open size may be the cause, and saying so is the better message */
         options.open_size = 0;
         status = sol_onnx_load(c->ctx, o->file, &options, &m->onnx);
     }
@@ -172,7 +172,7 @@ static void print_expected(const struct array *a, const struct sol_io *io)
     fprintf(stderr, "\n");
 }
 
-/* The file of input number i: by its name, or by its place among those given without a name. */
+/* The file of input number i: by its name, or by its position among the files given without a name. */
 static const char *file_of(const struct options *o, const char *name, int i)
 {
     for (int k = 0; k < o->ninputs; k++)
@@ -212,7 +212,7 @@ static int check_names(const struct options *o, const struct sol_net *net)
     return EXIT_GOOD;
 }
 
-/* The estimate is shown to people before the first run; what the machine cannot hold is not begun. */
+/* Shows the estimate of memory before the first run, and stops if the machine has less. */
 static int check_memory(const struct cli *c, const struct sol_net *net)
 {
     struct sol_memory m;

@@ -1,5 +1,5 @@
-/* NumPy's .npy: magic, version, length of the header, and a Python dictionary as text with type, order and shape; then
- * the data. Files may come from anywhere: sizes are checked against the file's length before memory is taken. */
+/* NumPy's .npy format: magic, version, header length, a Python dictionary as text with type, order and shape, then the
+ * data. Files are untrusted: sizes are checked against the file's length before memory is allocated. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static bool complain(const char *path, const char *what)
     return false;
 }
 
-/* What stands behind 'key': in the header. */
+/* The text after 'key': in the header. */
 static const char *value_of(const char *header, const char *key)
 {
     char quoted[32];
@@ -68,7 +68,7 @@ static bool read_header(const char *path, const char *header, struct array *a, b
     return true;
 }
 
-/* Fortran order, the first index running fastest, to C order. */
+/* Converts Fortran order (the first index varies fastest) to C order. */
 static void reorder(struct array *a, const char *from)
 {
     size_t width = dtype_bytes(a->dtype);

@@ -1,4 +1,4 @@
-/* sol run: one call of a model; outputs as files, or a few values of each. */
+/* sol run: calls a model once, and writes the outputs to files or prints a few values of each. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void print_values(const struct array *a)
     printf("%s\n", a->elements > 8 ? " .." : "");
 }
 
-/* An output's name as a file's name. */
+/* Writes an output; its name becomes the file's name. */
 static int write_output(const struct options *o, const struct array *a)
 {
     size_t room = strlen(o->output_dir) + strlen(a->name) + 8;

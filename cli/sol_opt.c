@@ -1,5 +1,6 @@
-/* sol-opt: a tool for developers of SOL. It reads a graph as text, runs passes on it, and prints it, counts its work,
- * plans it, or evaluates it in the interpreter. Tests of passes compare graphs, tests of layers compare numbers. */
+/* sol-opt: a tool for developers of SOL. It reads a graph as text, runs passes, and prints the graph, counts its
+ * operations, plans it, or evaluates it with the interpreter. Tests of passes compare graphs, tests of layers compare
+ * numbers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,16 +29,16 @@ static const char usage[] =
     "  --interpret FILE...  evaluates the graph on .npy files: inputs, then parameters, in the graph's order\n"
     "  --out PREFIX         prefix of the outputs of --interpret: PREFIX0.npy, PREFIX1.npy, ... (default: out)\n";
 
-/* -- what can be asked for */
+/* -- options */
 
 struct options {
-    const char *graph, *prefix, *target, *plan; /* plan: the phase; NULL: not asked for */
+    const char *graph, *prefix, *target, *plan; /* plan: the phase; NULL: no plan */
     bool all, print, loops, work, known, interpret;
     int npass, nfile;
     const char **pass, **file;
 };
 
-/* Is it an array like this tensor? */
+/* Does the array have the type and shape of this tensor? */
 static bool fits(const struct array *a, const struct sol_tensor *t, const char *path)
 {
     int64_t shape[SOL_MAX_DIMS];
@@ -100,7 +101,7 @@ static void print_loops(struct sol_graph *g)
     }
 }
 
-enum { PLAN_CORES = 4 }; /* that costs think of: the plan is the same wherever it is made */
+enum { PLAN_CORES = 4 }; /* the number of cores for the cost model, fixed so that plans do not depend on the machine */
 
 static sol_status phase_named(struct sol_ctx *ctx, const char *name, enum plan_phase *out_phase)
 {
@@ -184,7 +185,7 @@ static void list_phases(void)
     for (int i = 0; (name = plan_phase_name(i, &doc)); i++) printf("%-18s %s\n", name, doc);
 }
 
-/* False: a mistake, or nothing left to do. */
+/* False: an error, or nothing left to do. */
 static bool read_options(int argc, char **argv, struct options *o)
 {
     for (int i = 1; i < argc; i++) {

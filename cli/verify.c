@@ -1,5 +1,5 @@
-/* sol verify: runs a model on given inputs and compares its outputs with expected ones, from options or from folders as
- * those of ONNX's test data. */
+/* sol verify: runs a model on given inputs and compares its outputs with expected ones, from options or from folders
+ * with ONNX's test data. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static const char *expected_file(const struct options *o, const char *name, int 
     return NULL;
 }
 
-/* One set: inputs and expected outputs are those in the options. */
+/* Verifies one set, whose inputs and expected outputs are in the options. */
 static int verify_set(struct cli *c)
 {
     struct model m;
@@ -84,7 +84,7 @@ static int verify_set(struct cli *c)
     return code;
 }
 
-/* Files input_0.pb, input_1.npy, .. of a folder; a tensor in a .pb file has a name. */
+/* Adds the files input_0.pb, input_1.npy, .. of a folder. A tensor in a .pb file has a name. */
 static int add_files(struct cli *c, const char *folder, const char *what, struct pair *list, int *n)
 {
     static const char *const kinds[] = {"pb", "npy"};

@@ -1,6 +1,6 @@
-/* oneDNN as a plug-in: its matrix product and its convolutions. Where it runs on OpenMP, the calling thread is told to
- * work alone, and after it what it was told before. A convolution is what oneDNN thinks best for activations that lie
- * as they do, with weights as it wants them; what only its reference computes, and slowly, is refused. */
+/* oneDNN as a plug-in: its matrix product and its convolutions. If oneDNN uses OpenMP, each function sets the calling
+ * thread's number of OpenMP threads to one and restores it at the end. For a convolution, oneDNN chooses the layout of
+ * weights, while activations keep theirs. Convolutions that only its slow reference implements are rejected. */
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 #if DNNL_CPU_RUNTIME == DNNL_RUNTIME_OMP
-int omp_get_max_threads(void); /* of the OpenMP that oneDNN itself is linked to, whichever compiler makes this */
+int omp_get_max_threads(void); /* the OpenMP that oneDNN itself is linked to, whatever compiler builds this file */
 void omp_set_num_threads(int n);
 #else
 static int omp_get_max_threads(void)
@@ -47,7 +47,7 @@ EXPORT void sol_plugin_gemm(int64_t m, int64_t n, int64_t k, const float *a, int
     work_as(threads);
 }
 
-#if DNNL_VERSION_MAJOR == 2 /* the interface of 3 is another one */
+#if DNNL_VERSION_MAJOR == 2 /* version 3 has another interface */
 
 /* -- convolutions */
 
@@ -59,7 +59,7 @@ static void begin(void)
     if (dnnl_engine_create(&engine, dnnl_cpu, 0)) engine = NULL;
 }
 
-/* Channels and pixels, with their strides; the image is one. */
+/* Channels and pixels with their strides, for a single image. */
 static int activations(dnnl_memory_desc_t *md, const struct sol_plugin_conv *c, int64_t channels, int y)
 {
     const int n = (int)c->ndim;
@@ -72,14 +72,14 @@ static int activations(dnnl_memory_desc_t *md, const struct sol_plugin_conv *c, 
     }
     strides[1] = y ? 1 : c->x_channel;
     strides[0] = pixel;
-    if (!y) { /* whichever is outermost */
+    if (!y) { /* the image is as large as its outermost dimension: rows or channels */
         const int64_t rows = c->d[0].x_stride * c->d[0].x, planes = c->x_channel * channels;
         strides[0] = rows > planes ? rows : planes;
     }
     return dnnl_memory_desc_init_by_strides(md, n + 2, dims, dnnl_f32, strides);
 }
 
-/* Ours always have the dimension of the groups, oneDNN's only if there are some. */
+/* SOL's weights always have a dimension for groups; oneDNN's have it only if there are several. */
 static int weights(dnnl_memory_desc_t *md, const struct sol_plugin_conv *c)
 {
     const int skip = c->groups == 1, n = (int)c->ndim + 3 - skip;
@@ -100,7 +100,7 @@ static int weights(dnnl_memory_desc_t *md, const struct sol_plugin_conv *c)
     return 0;
 }
 
-/* NULL: oneDNN has nothing fast for it. */
+/* NULL: oneDNN has no fast implementation. */
 static dnnl_primitive_desc_t describe(const struct sol_plugin_conv *c)
 {
     dnnl_memory_desc_t x, w, y;
@@ -133,7 +133,7 @@ static dnnl_primitive_desc_t describe(const struct sol_plugin_conv *c)
     return pd;
 }
 
-/* What was described, told to whoever asks. */
+/* Fills in the layout that oneDNN chose. */
 static int tell_weights(const dnnl_memory_desc_t *md, struct sol_plugin_conv *c)
 {
     const int skip = c->groups == 1;
@@ -156,7 +156,7 @@ static int tell_weights(const dnnl_memory_desc_t *md, struct sol_plugin_conv *c)
 
 EXPORT int sol_plugin_conv_plan(struct sol_plugin_conv *c)
 {
-    const int threads = work_alone(); /* how many there are is a part of what oneDNN makes */
+    const int threads = work_alone(); /* what oneDNN creates depends on the number of threads */
     dnnl_primitive_desc_t pd = describe(c);
     work_as(threads);
     if (!pd) return 1;

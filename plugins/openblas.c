@@ -1,5 +1,5 @@
-/* OpenBLAS as a plug-in. The library is linked into it (libopenblas.a), so that the number of threads that is set here
- * is nobody else's: OpenBLAS has one for the whole process. */
+/* OpenBLAS as a plug-in. The library is linked statically (libopenblas.a), so setting its number of threads, which is
+ * global, affects nobody else in the process. */
 #include <cblas.h>
 #include <pthread.h>
 
@@ -17,7 +17,7 @@ __attribute__((visibility("default"))) void sol_plugin_gemm(int64_t m, int64_t n
                                                             int64_t lda, int a_across, const float *b, int64_t ldb,
                                                             int b_across, float *c, int64_t ldc)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT; /* no constructor: it might come before OpenBLAS's own */
+    static pthread_once_t once = PTHREAD_ONCE_INIT; /* no constructor, because it might run before OpenBLAS's own */
     pthread_once(&once, begin);
     cblas_sgemm(CblasRowMajor, a_across ? CblasTrans : CblasNoTrans, b_across ? CblasTrans : CblasNoTrans, (blasint)m,
                 (blasint)n, (blasint)k, 1, a, (blasint)lda, b, (blasint)ldb, 0, c, (blasint)ldc);

@@ -1,8 +1,8 @@
-/* sol._core.Caller: one call of a network on a framework's tensors, with as little Python as possible.
+/* sol._core.Caller: calls a network on a framework's tensors with as little Python as possible.
  *
- * It knows what a call must look like (leaves of the arguments, modes of modules, parameters) and compares; whatever
- * differs makes it return None, and Python sorts it out. What matches costs some tens of nanoseconds per tensor:
- * tensors are read through DLPack's C interface. Which parameters the network is called with is up to _params.c. */
+ * A caller knows what a call must look like (leaves of the arguments, modes of modules, parameters) and compares. If
+ * anything differs it returns None, and Python handles the call. A match costs some tens of nanoseconds per tensor,
+ * because tensors are read through DLPack's C interface. _params.c decides which parameters the network gets. */
 #include "_call.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ static int read_leaf(PyObject *row, struct leaf *l) /* (input, spec) or (value,)
     return call_read_spec(spec, &l->spec);
 }
 
-/* (owner, key, versioned, spec[, requires_grad]), owner None: key is a leaf */
+/* (owner, key, versioned, spec[, requires_grad]); owner None: key is the number of a leaf */
 static int read_param(PyObject *row, struct param *p)
 {
     PyObject *owner, *key, *spec;
@@ -173,7 +173,7 @@ static void caller_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* -- calling. These return 1: as expected, 0: not so, -1: an exception is set. */
+/* -- calling. These functions return 1 for a match, 0 for a difference, -1 with an exception set. */
 
 static int is_tensor(const struct py_caller *c, PyObject *object)
 {
@@ -192,8 +192,8 @@ static int ask(PyObject *object, PyObject *method)
     return yes;
 }
 
-/* Is what lies in memory not the tensor's numbers yet? A conjugated view looks like any other complex tensor, and one
- * element of a negated view (of a complex tensor's imaginary part) like any other. */
+/* Does memory differ from the tensor's values, because a conjugation or negation is pending? A conjugated view looks
+ * like any other complex tensor. A negated view of one element (an imaginary part) looks like any other real tensor. */
 static int is_lazy(PyObject *object, const struct spec *s)
 {
     if (s->code == DL_COMPLEX) {
@@ -211,7 +211,7 @@ int call_match(const struct py_caller *c, PyObject *object, const struct spec *s
     struct dl_tensor t;
     if (!is_tensor(c, object)) return 0;
     if (c->api->view(object, &t)) {
-        PyErr_Clear(); /* sparse and the like: Python says which */
+        PyErr_Clear(); /* sparse tensors and the like: Python handles them */
         return 0;
     }
     if (t.device_type != DL_CPU || t.ndim != s->ndim || t.code != s->code || t.bits != s->bits || t.lanes != 1)
@@ -225,7 +225,8 @@ int call_match(const struct py_caller *c, PyObject *object, const struct spec *s
     if (!strided && !empty) return 0;
     int lazy = is_lazy(object, s);
     if (lazy) return lazy < 0 ? -1 : 0;
-    *out_data = t.data ? (const char *)t.data + t.byte_offset : (const void *)c; /* any address for no elements */
+    /* without elements, any address will do */
+    *out_data = t.data ? (const char *)t.data + t.byte_offset : (const void *)c;
     return 1;
 }
 
@@ -261,7 +262,7 @@ static int match_param(const struct py_caller *c, int i, PyObject *leaves, struc
         if (!is_tensor(c, object)) return 0;
         PyObject *wants = PyObject_GetAttr(object, text_requires_grad);
         if (!wants) return -1;
-        Py_DECREF(wants); /* True or False, which are always there */
+        Py_DECREF(wants); /* True or False, which are immortal */
         if (p->wants != (wants == Py_True)) return 0;
     }
     return params_see(c, i, object, out);

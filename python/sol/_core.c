@@ -1,5 +1,5 @@
-/* sol._core: SOL's C interface for Python. This file: the one context of the process, configuration, the log, errors.
- */
+/* sol._core: SOL's C interface for Python. This file has the process's only context, configuration, the log, and
+ * errors. */
 #include "_core.h"
 
 #include <stdio.h>
@@ -66,17 +66,17 @@ PyObject *core_tuple(int n, const int64_t *values)
 
 PyObject *core_raise(sol_status status)
 {
-    if (PyErr_Occurred()) return NULL; /* KeyboardInterrupt, or what a callback raised */
+    if (PyErr_Occurred()) return NULL; /* KeyboardInterrupt, or an exception of a callback */
     const char *text = sol_error(core.ctx);
     int kind = status > 0 && status <= SOL_ERR_INTERNAL ? status : SOL_ERR_INTERNAL;
     PyErr_SetString(core.error[kind], text && *text ? text : "failed without a message");
     return NULL;
 }
 
-/* -- callbacks. They may come from any thread, with or without the GIL. */
+/* -- callbacks. Any thread may call them, with or without the GIL. */
 
-/* What a callback raised is shown and forgotten, and what was set before is set again. Ctrl-C that met Python code in a
- * callback is sent again, to on_interrupt or whatever Python code comes next. */
+/* Prints and clears an exception of a callback, then restores the one that was set before. A Ctrl-C that interrupted
+ * Python code of a callback is raised again, for on_interrupt or for the next Python code. */
 static void callback_done(PyObject *callback, PyObject *type, PyObject *value, PyObject *trace)
 {
     if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
@@ -123,7 +123,7 @@ static void on_step(void *user, const char *label)
     PyGILState_Release(gil);
 }
 
-/* Ctrl-C: the exception stays set in this thread and is what the interrupted function raises. */
+/* Ctrl-C: the exception stays set in this thread, and the interrupted function raises it. */
 static int on_interrupt(void *user)
 {
     (void)user;
@@ -283,7 +283,7 @@ static PyObject *write_log(PyObject *self, PyObject *args)
     const char *module, *file, *text;
     (void)self;
     if (!PyArg_ParseTuple(args, "issis", &level, &module, &file, &line, &text)) return NULL;
-    Py_BEGIN_ALLOW_THREADS; /* a callback takes the GIL, a terminal may wait */
+    Py_BEGIN_ALLOW_THREADS; /* a callback needs the GIL, and a terminal may block */
     sol_log(core.ctx, level, module, file, line, text);
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
@@ -321,7 +321,7 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* -- exceptions: every one is a sol.Error and what a Python programmer expects beside it */
+/* -- exceptions: each is a sol.Error and also the Python exception that fits */
 
 static PyObject *make_error(PyObject *module, const char *name, const char *doc, PyObject *base, PyObject *second)
 {

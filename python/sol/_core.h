@@ -1,10 +1,10 @@
-/* What the files of the extension `sol._core` share. It is thin: it hands over what sol.h offers and decides nothing.
- * Only the limited API of Python 3.11 is used, so that one binary serves every later version. */
+/* What the files of the extension `sol._core` share. The extension is thin: it exposes sol.h and makes no decisions. It
+ * uses only the limited API of Python 3.11, so one binary works with every later version. */
 #ifndef SOL_PYTHON_CORE_H
 #define SOL_PYTHON_CORE_H
 
 #define PY_SSIZE_T_CLEAN
-#ifndef Py_LIMITED_API /* the build system says it too */
+#ifndef Py_LIMITED_API /* the build system also defines it */
 #define Py_LIMITED_API 0x030B0000
 #endif
 #include <Python.h>
@@ -14,7 +14,7 @@
 
 #define MAX_DIMS 12
 
-struct core { /* one process, one context; made when the module is imported, never freed */
+struct core { /* the process's only context; created on import, never freed */
     struct sol_ctx *ctx;
     PyObject *log, *progress, *step;       /* callables or NULL */
     PyObject *error[SOL_ERR_INTERNAL + 1]; /* exception class by status; [0]: the base class */
@@ -22,17 +22,18 @@ struct core { /* one process, one context; made when the module is imported, nev
 };
 extern struct core core;
 
-/* _core.c: sets the exception that belongs to a status, with SOL's message, and returns NULL. */
+/* _core.c: sets the exception for a status, with SOL's message, and returns NULL. */
 PyObject *core_raise(sol_status status);
-/* A dtype by its name ("f32"), or -1 with an exception set. */
+/* A dtype by its name ("f32"); -1 with an exception set. */
 int core_dtype(const char *name);
 const char *core_dtype_name(enum sol_dtype t);
 int core_dtype_bytes(enum sol_dtype t);
-/* Reads a sequence of sizes; returns their number or -1 with an exception set. */
+/* Reads a sequence of sizes. Returns their number, or -1 with an exception set. */
 int core_shape(PyObject *sequence, int64_t shape[MAX_DIMS]);
 PyObject *core_tuple(int n, const int64_t *values);
 
-/* _graph.c, _net.c, _call.c, _train.c, _onnx.c, _deploy.c: add their types to the module; -1 with an exception set. */
+/* _graph.c, _net.c, _call.c, _train.c, _onnx.c, _deploy.c: each adds its types to the module. -1 with an exception
+ * set. */
 int core_add_graph(PyObject *module);
 int core_add_net(PyObject *module);
 int core_add_caller(PyObject *module);
@@ -46,10 +47,10 @@ struct sol_onnx *core_onnx(PyObject *onnx);    /* of an Onnx */
 struct py_net {
     PyObject ob_base;
     struct sol_net *net;
-    struct sol_params *params; /* of set_param and run; NULL: not needed yet */
+    struct sol_params *params; /* for set_param and run; NULL: not created yet */
     PyObject *keep;            /* owns data that the network reads; may be NULL */
 };
-/* Takes over the network, and parameters if they are not NULL, also if it fails. */
+/* Takes ownership of the network, and of the parameters unless they are NULL, even if it fails. */
 PyObject *core_net(struct sol_net *net, struct sol_params *params, PyObject *keep);
 
 #endif

@@ -1,4 +1,4 @@
-/* sol._core.deploy: a network becomes a C library. */
+/* sol._core.deploy: turns a network into a C library. */
 #include "_core.h"
 
 #include <stdbool.h>
@@ -18,8 +18,8 @@ static int read_keys(PyObject *dict, struct sol_deploy_key *keys)
     return n;
 }
 
-/* Where the data of the parameters lie: an ONNX model knows, those of a graph are given by their addresses. The array
- * is the caller's to free; NULL if it fails. */
+/* The addresses of the parameters' data. An ONNX model knows them; for a graph they are given. The caller frees the
+ * array. NULL: failure. */
 static const void **read_params(PyObject *network, PyObject *addresses)
 {
     const bool onnx = Py_TYPE(network) == core.onnx;
@@ -32,7 +32,7 @@ static const void **read_params(PyObject *network, PyObject *addresses)
     return params;
 }
 
-/* A tuple of texts, or None; the array is the caller's to free. NULL, too, if it fails. */
+/* Reads a tuple of texts, or None. The caller frees the array. NULL: None or failure. */
 static const char **read_names(PyObject *tuple)
 {
     if (!PyTuple_Check(tuple)) return NULL;
@@ -43,7 +43,7 @@ static const char **read_names(PyObject *tuple)
     return names;
 }
 
-/* Numbers; the array is the caller's to free. NULL if it fails. */
+/* Reads a tuple of numbers. The caller frees the array. NULL: failure. */
 static int *read_numbers(PyObject *tuple)
 {
     int *numbers = PyMem_Calloc((size_t)PyTuple_Size(tuple) + 1, sizeof *numbers);
@@ -75,10 +75,10 @@ static bool read_graph(PyObject *row, struct sol_deploy_graph *out_g)
     return !PyErr_Occurred();
 }
 
-struct request { /* what deploy() was called with */
+struct request { /* the arguments of deploy() */
     PyObject *graphs, *keys, *inputs, *outputs, *training;
     const char *target;
-    struct sol_deploy_graph *graph; /* those that predict, then what trains */
+    struct sol_deploy_graph *graph; /* the graphs for prediction, then the graph for training */
 };
 
 static bool read_graphs(struct request *r)

@@ -1,5 +1,5 @@
-/* The part of the DLPack standard (https://dmlc.github.io/dlpack, version 1) that is needed to look into a tensor of a
- * framework without going through Python: what `type.__dlpack_c_exchange_api__` holds. Layouts are the standard's. */
+/* The part of the DLPack standard (https://dmlc.github.io/dlpack, version 1) that reads a framework's tensor without
+ * Python calls: the contents of `type.__dlpack_c_exchange_api__`. Layouts are the standard's. */
 #ifndef SOL_PYTHON_DLPACK_H
 #define SOL_PYTHON_DLPACK_H
 
@@ -24,7 +24,7 @@ struct dl_exchange_api {
         struct dl_exchange_api *previous;
     } header;
     void *allocate, *from_object, *to_object;
-    int (*view)(void *object, struct dl_tensor *out); /* 0, or -1 with an exception set; lives as long as the object */
+    int (*view)(void *object, struct dl_tensor *out); /* 0, or -1 with an exception set; valid as long as the object */
     void *stream;
 };
 #define DL_EXCHANGE_CAPSULE "dlpack_exchange_api"

@@ -1,4 +1,4 @@
-/* sol._core.Graph and Tensor: describing a network layer by layer, printing, interpreting and compiling it. */
+/* sol._core.Graph and Tensor: describe a network layer by layer, print, interpret and compile it. */
 #include "_core.h"
 
 #include <string.h>
@@ -192,7 +192,7 @@ static PyObject *graph_name_output(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* -- Graph: layers. What the attributes need lives in one block until the layer is made. */
+/* -- Graph: layers. One block holds the attributes until the layer is created. */
 
 struct attr_room {
     struct sol_attr attr[32];
@@ -303,7 +303,7 @@ done:
 
 /* -- Graph: gradients */
 
-struct wanted { /* (of, with) of Python */
+struct wanted { /* (of, with) from Python */
     int *of, nof, nwith;
     struct sol_tensor **with;
 };
@@ -392,7 +392,7 @@ static PyObject *graph_compile(PyObject *self, PyObject *unused)
     return status ? core_raise(status) : core_net(net, NULL, NULL);
 }
 
-/* Buffers of a tuple; returns how many were opened, -1 with an exception set if one was not (all are closed then). */
+/* Opens the buffers of a tuple. Returns their number; -1 with an exception set if one fails (all are closed then). */
 static int open_buffers(PyObject *tuple, Py_buffer *b, void **data, int expected, int flags)
 {
     int n = 0;

@@ -1,10 +1,9 @@
-/* Guards of a caller: what must be so in the module tree for a program to be the right one. Rows are made by guards.py.
- */
+/* Guards of a caller: conditions on the module tree under which a program is valid. guards.py makes the rows. */
 #include "_call.h"
 
 #include <string.h>
 
-/* A row: (dict, key, value), (dict, key, value, None), (dict, None, size) or (dict, key, dict, key). */
+/* Reads a row: (dict, key, value), (dict, key, value, None), (dict, None, size) or (dict, key, dict, key). */
 int guard_read(PyObject *row, struct mode *m)
 {
     if (!PyArg_ParseTuple(row, "O!OO|O", &PyDict_Type, &m->dict, &m->key, &m->value, &m->other)) return -1;
@@ -28,7 +27,7 @@ void guard_clear(struct mode *m)
     Py_CLEAR(m->other);
 }
 
-/* Equal is as good as the same for plain values, and for lists and dicts of such. Zeros of two signs differ. */
+/* Identical objects, or equal plain values, also inside lists and dicts. Zeros of different sign differ. */
 int guard_same(PyObject *a, PyObject *b)
 {
     if (a == b) return 1;
@@ -42,7 +41,7 @@ int guard_same(PyObject *a, PyObject *b)
         type != &PyDict_Type && type != &PyComplex_Type && type != &PyBytes_Type)
         return 0;
     int same = PyObject_RichCompareBool(a, b, Py_EQ);
-    if (same < 0) PyErr_Clear(); /* there are tensors in it */
+    if (same < 0) PyErr_Clear(); /* it contains tensors */
     return same > 0;
 }
 

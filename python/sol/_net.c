@@ -1,5 +1,5 @@
-/* sol._core.Net: an optimized network. Here on plain addresses and buffers (NumPy); _call.c is the fast way for
- * frameworks. */
+/* sol._core.Net: an optimized network. This file works on plain addresses and buffers (NumPy); frameworks use the
+ * faster _call.c. */
 #include "_core.h"
 
 PyObject *core_net(struct sol_net *net, struct sol_params *params, PyObject *keep)
@@ -128,7 +128,7 @@ static PyObject *net_profile_clear(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* -- buffers: objects of the buffer protocol, row-major, as many bytes as the network expects */
+/* -- buffers: objects of the buffer protocol, row-major, of exactly the size that the network expects */
 
 static Py_ssize_t io_bytes(struct sol_io io)
 {
@@ -146,7 +146,7 @@ static int get_buffer(PyObject *object, Py_buffer *b, struct sol_io io, bool wri
     return -1;
 }
 
-/* Its own parameters, with which `run` calls it. */
+/* Creates the network's own parameters, which `run` uses. */
 static int need_params(struct py_net *p)
 {
     const sol_status status = p->params ? SOL_OK : sol_params_create(p->net, &p->params);

@@ -1,4 +1,4 @@
-/* sol._core.Onnx: an ONNX model read by SOL's own reader. */
+/* sol._core.Onnx: an ONNX model, loaded by SOL's own reader. */
 #include "_core.h"
 
 #include "sol/onnx.h"
@@ -17,7 +17,7 @@ static void onnx_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* What the options of a load point to: the dicts of the call own the texts and data. */
+/* What the options of a load point to. The call's dicts own the texts and data. */
 struct given {
     struct sol_onnx_dim *dims;
     struct sol_onnx_value *values;
@@ -67,7 +67,7 @@ static int read_values(PyObject *dict, struct given *out)
     return 0;
 }
 
-/* Reads the model from the file of that name or, if it is no text, from the memory of a buffer. */
+/* Loads the model from a file if `source` is a text, otherwise from the memory of a buffer. */
 static sol_status load(PyObject *source, const struct sol_onnx_options *options, struct sol_onnx **out_model)
 {
     Py_buffer b;

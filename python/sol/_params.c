@@ -1,22 +1,22 @@
-/* Parameters of a caller. One network serves several owners: instances of a model that torch.compile gives one graph,
- * copies made by averaging, weights that a call brings along. So a caller keeps a few sets, each of one owner's tensors
- * with what the network prepared of them, and a call uses the set whose tensors are its own. A tensor is handed over
- * again if its version, its address or a sample of its bytes changed.
+/* Parameters of a caller. One network may serve several owners: instances of a model for which torch.compile uses one
+ * graph, averaged copies, or weights that a call passes. So a caller keeps a few sets, each with the tensors of one
+ * owner and what the network prepared from them, and a call uses the set that has its tensors. A tensor is passed to
+ * the network again if its version, its address or a sample of its bytes changed.
  *
- * A set holds its tensors. (It cannot do so weakly: torch.utils.swap_tensors takes none that has weak references.)
- * Those that nobody else holds any more tell that the owner is gone; then the next owner's call takes over the set. */
+ * A set holds its tensors strongly, because torch.utils.swap_tensors rejects tensors with weak references. If nobody
+ * else holds them, the owner is gone, and the set may be taken over for another owner. */
 #include "_call.h"
 
 #include <string.h>
 
-enum { MOST_SETS = 8 }; /* kept while no call uses them */
+enum { MOST_SETS = 8 }; /* most sets that are kept without a call using them */
 
 struct given {      /* what the network has */
-    struct seen as; /* `tensor` NULL: nothing yet */
-    bool fresh;     /* false: to be handed over again */
+    struct seen as; /* `tensor` NULL: nothing so far */
+    bool fresh;     /* false: pass it to the network again */
 };
 struct param_set {
-    struct param_set *next; /* from the one used last to the one not used longest */
+    struct param_set *next; /* from the most to the least recently used */
     struct sol_params *params;
     struct given *given;
     int running; /* calls in flight */
@@ -130,8 +130,8 @@ static bool is_orphan(const struct py_caller *c, const struct param_set *s)
     return false;
 }
 
-/* A set for new tensors: one whose owner is gone (what is still the same then need not be prepared again), a new one,
- * or, if there are many, that which was not used longest. Other sets whose owners are gone are dropped. */
+/* A set for new tensors. It is a set whose owner is gone (tensors that are still the same need no new preparation), a
+ * new one, or, if there are many, the least recently used one. Drops other sets whose owners are gone. */
 static struct param_set *recycle(struct py_caller *c)
 {
     struct param_set *orphan = NULL, *oldest = NULL, *next;
@@ -185,7 +185,7 @@ struct param_set *params_enter(struct py_caller *c, const struct seen *now)
     else if (!(s = recycle(c)))
         return NULL;
     put_first(c, s);
-    s->running++; /* from now on nobody recycles it */
+    s->running++; /* nobody recycles it from now on */
     if (!hand_over(c, s, now)) return s;
     s->running--;
     return NULL;
@@ -205,7 +205,7 @@ void params_leave(struct py_caller *c, struct param_set *set)
 {
     int n = 0;
     set->running--;
-    for (struct param_set *s = c->sets, *next; s; s = next) { /* many calls at once need more sets than are kept */
+    for (struct param_set *s = c->sets, *next; s; s = next) { /* many concurrent calls need more sets than are kept */
         next = s->next;
         if (++n <= MOST_SETS || s->running) continue;
         unlink_set(c, s);
@@ -223,7 +223,7 @@ long long params_epoch(const struct param_set *set)
     return set->epoch;
 }
 
-/* By ids: looking for tensors would run Python code, in which sets may come and go. */
+/* Compares ids: comparing tensors would run Python code, during which sets may come and go. */
 int params_forget(struct py_caller *c, PyObject *ids)
 {
     for (struct param_set *s = c->sets; s; s = s->next)

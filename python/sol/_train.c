@@ -1,8 +1,8 @@
-/* The two halves of a network with a gradient: Caller.forward, Caller.backward, and what lies between them.
+/* The two halves of a network with a gradient: Caller.forward, Caller.backward, and what passes between them.
  *
- * Backward may come much later, or never. What it needs beside the caller's tensors is a Saved, which keeps the
- * parameters of the forward call: backward is called with these. That their values are the same still is for the
- * framework to say, which counts versions. */
+ * Backward may run much later, or never. A Saved holds what it needs besides the caller's tensors, including the
+ * parameters of the forward call, with which backward runs. The framework checks that their values did not change,
+ * because it counts versions. */
 #include <string.h>
 
 #include "_call.h"
@@ -116,7 +116,7 @@ PyObject *call_forward(PyObject *self, PyObject *args)
 
 /* -- backward */
 
-/* A tensor of the row: what backward is given must lie as it did in forward. None: nothing. */
+/* Reads a tensor of the tuple. It must have the same layout in backward as in forward. None: no tensor. */
 static int place(const struct py_caller *c, PyObject *tuple, Py_ssize_t i, const struct spec *s, const void **out)
 {
     PyObject *object = PyTuple_GetItem(tuple, i);
@@ -138,7 +138,7 @@ static int place_inputs(const struct py_caller *c, PyObject *inputs, PyObject *g
     return 0;
 }
 
-/* Outputs of the forward half were made by make_outputs, and are as they were. */
+/* Reads the outputs of forward, which make_outputs created and nobody changed. */
 static int place_outputs(const struct py_caller *c, PyObject *outputs, void **out)
 {
     for (int i = 0; i < c->nforward_out; i++) {
@@ -152,7 +152,7 @@ static int place_outputs(const struct py_caller *c, PyObject *outputs, void **ou
     return 0;
 }
 
-/* The parameters of the forward call again. */
+/* Finds the set with the parameters of the forward call. */
 static struct param_set *enter_again(struct py_caller *c, const struct py_saved *saved)
 {
     struct param_set *set = params_enter_again(c, saved->epoch);
