@@ -127,7 +127,7 @@ class Config(MutableMapping[str, Any]):
         _core.config_set(key, defaults[self._known(key)])
 
     def _attribute(self, name: str) -> str:
-        """The key whose colons are underscores in an attribute's name."""
+        """The key for an attribute: underscores stand for colons."""
         return next((k for k in self if k.replace("::", "_") == name), name)
 
     def __getattr__(self, name: str) -> str:

@@ -21,13 +21,15 @@ __all__ = [*_sol.__all__, "optimize_torch"]
 
 
 class _Function(torch.nn.Module):
-    """A function as a module."""
+    """A module that calls a function."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
         self.__dict__["function"] = function
         self.training = False
-        if hasattr(torch.fx.proxy, "_register_stack_trace_anchor"):  # PyTorch keeps the lines of forward functions only
+        if hasattr(
+            torch.fx.proxy, "_register_stack_trace_anchor"
+        ):  # PyTorch keeps the lines of functions called `forward` only
             torch.fx.proxy._register_stack_trace_anchor(function)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -35,7 +37,7 @@ class _Function(torch.nn.Module):
 
 
 def _exported_inputs(program: torch.export.ExportedProgram, batch_size: int | None) -> Any:
-    """The arguments that a program was exported for, a first size that is dynamic as a wildcard; the batch size."""
+    """The arguments that a program was exported for, with a wildcard for a dynamic first size, and the batch size."""
     leaves, spec = pytree.tree_flatten(program.example_inputs)
     names = program.graph_signature.user_inputs
     nodes = {n.name: n.meta.get("val") for n in program.graph.find_nodes(op="placeholder")}
@@ -51,7 +53,7 @@ def _exported_inputs(program: torch.export.ExportedProgram, batch_size: int | No
 def as_module(
     what: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None
 ) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any], int | None]:
-    """What PyTorch makes as a module, and the arguments that it is called with."""
+    """Wraps a model of PyTorch as a module, and returns it with its arguments."""
     if isinstance(model, torch.export.ExportedProgram):
         if not args and not kwargs:
             args, kwargs, batch_size = _exported_inputs(model, batch_size)
@@ -71,7 +73,7 @@ def optimize_torch(
     copied: bool,
     framework: str | None,
 ) -> Any:
-    """`sol.optimize` for what PyTorch makes."""
+    """`sol.optimize` for models of PyTorch."""
     model, args, kwargs, batch_size = as_module("sol.optimize", model, args, kwargs, batch_size)
     optimized = optimize_module(model, args, kwargs, batch_size, copied)
     if framework in (None, "pytorch", "torch"):

@@ -30,11 +30,11 @@ SOL_NAME = {
     torch.float64: "f64",
 }
 TORCH_TYPE = {name: dtype for dtype, name in SOL_NAME.items()}
-REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}  # of what a complex number is a pair
+REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}  # the type of both parts of a complex number
 _FORMAT = {"bool": "?", "u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I", "i32": "i", "u64": "Q", "i64": "q",
            "f32": "f", "f64": "d"}  # fmt: skip
 
-# What functions are on bool; bytes that are neither 0 nor 1 must not appear.
+# The bool versions of functions: bytes other than 0 and 1 must not appear.
 _ON_BOOL = {
     f: f for f in "where eq ne lt le gt ge logical_and logical_or logical_xor logical_not identity isnan isinf".split()
 }
@@ -45,11 +45,11 @@ _ON_BOOL |= {"bit_not": "logical_not", "abs": "identity", "sign": "identity", "s
 
 
 class Refused(Exception):
-    """An unsupported operator, argument or type; the message names it."""
+    """An operator, argument or type that is not supported. The message names it."""
 
 
 class Value:
-    """A tensor of the graph. `tracked`: PyTorch would say that it requires a gradient."""
+    """A tensor of the graph. `tracked`: PyTorch would set requires_grad."""
 
     __slots__ = ("dtype", "handle", "shape", "tracked")
 
@@ -75,7 +75,8 @@ Number = bool | int | float
 
 
 class Complex:
-    """A complex tensor: two real ones of one shape and type. `im` None: the imaginary part is 0 everywhere."""
+    """A complex tensor: two real tensors with equal shape and type. If `im` is None, the imaginary part is 0
+    everywhere."""
 
     __slots__ = ("im", "re")
 
@@ -103,19 +104,19 @@ class Complex:
 
 
 def sol_name(dtype: torch.dtype) -> str:
-    """SOL's name of a dtype; refuses by name what SOL does not compute with."""
+    """SOL's name of a dtype. Rejects dtypes that SOL does not support, by name."""
     if dtype not in SOL_NAME:
         raise Refused(f"data type {str(dtype).removeprefix('torch.')}")
     return SOL_NAME[dtype]
 
 
 def axis_of(dim: int, ndim: int) -> int:
-    """A dimension counted from the front; a scalar has one dimension, as in PyTorch."""
+    """A dimension, counted from the front. As in PyTorch, a scalar counts as one dimension."""
     return dim % max(ndim, 1)
 
 
 class Builder:
-    """Adds layers to a graph. `out` describes the result of the current operator according to PyTorch."""
+    """Adds layers to a graph. `out` is PyTorch's description of the current operator's result."""
 
     def __init__(self, graph: _core.Graph) -> None:
         self.graph = graph
@@ -123,13 +124,13 @@ class Builder:
         self.line = ""
         self.target = ""
         self.row_major = False
-        self.memory: Callable[[], tuple[Value, Any, int]]   # behind the operator's first argument, see Translator._memory
+        self.memory: Callable[[], tuple[Value, Any, int]]   # of the operator's first argument; see Translator._memory
         self.out: Any = None
-        self.seed: Value | None = None  # the input that random layers take: made when the first of them comes
+        self.seed: Value | None = None  # the input of random layers, created with the first of them
         self.writes: list[
             tuple[str, Value]
-        ] = []  # arguments that the operator gives new values, without its schema saying so
-        self.drawn = 0  # positions of its stream that layers before took
+        ] = []  # arguments that the operator writes although its schema does not say so
+        self.drawn = 0  # positions of the stream that earlier layers use
         self._scalars: dict[tuple[str, str], Value] = {}
 
     # -- layers
@@ -162,7 +163,7 @@ class Builder:
     # -- constants and types
 
     def scalar(self, value: Number, dtype: torch.dtype) -> Value:
-        """A constant without dimensions."""
+        """A constant scalar."""
         name = sol_name(dtype)
         value = convert(value, dtype)
         key = (name, repr(value))
@@ -177,31 +178,31 @@ class Builder:
         raw = data.view(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
         return Value(self.graph.const(name, tuple(data.shape), raw))
 
-    # -- complex numbers: in memory, pairs along a last dimension
+    # -- complex numbers: pairs in memory, along an additional last dimension
 
     def pairs(self, x: Complex) -> Value:
-        """A complex tensor as it lies in memory: real and imaginary parts side by side."""
+        """A complex tensor as in memory: each real part is followed by its imaginary part."""
         return self.layer("Stack", x.re, self.imaginary(x), axis=x.ndim)
 
     def from_pairs(self, x: Value) -> Complex:
-        """The complex tensor that lies in memory like this."""
+        """The complex tensor with these pairs in memory."""
         re, im = (self.layer("Select", x, axis=x.ndim - 1, index=k) for k in (0, 1))
         return Complex(re, im)
 
     def imaginary(self, x: Complex) -> Value:
-        """The imaginary part, also where it is 0."""
+        """The imaginary part, as a tensor even if it is 0."""
         return self.fill(x.shape, 0, x.re.dtype) if x.im is None else x.im
 
     def ints(self, values: Sequence[int]) -> Value:
-        """A list of indices."""
+        """A constant list of indices."""
         return self.const(torch.tensor(values, dtype=torch.int64))
 
     def fill(self, shape: Sequence[int], value: Number, dtype: torch.dtype) -> Value:
-        """A tensor with one value everywhere."""
+        """A tensor whose elements all have this value."""
         return self.expand(self.scalar(value, dtype), shape)
 
     def random(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Value:
-        """Uniform numbers in [0, 1), determined by the call's seed and their position, so that they can be computed again.
+        """Uniform numbers in [0, 1). The call's seed and the positions determine them, so they can be recomputed.
 
         They have 24 bits, or 48 bits for float64.
         """
@@ -216,42 +217,42 @@ class Builder:
         return self.reshape(y, shape)
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype) -> Value:
-        """Normally distributed numbers, by Box and Muller."""
+        """Normally distributed numbers, by the Box-Muller method."""
         radius = self.map("sqrt", self.mul(self.map("log1p", self.map("neg", self.random(shape, dtype))), -2))
         return self.map("mul", radius, self.map("cos", self.mul(self.random(shape, dtype), 2 * math.pi)))
 
     def cast(self, x: Value, dtype: torch.dtype) -> Value:
-        """x as another type."""
+        """Converts x to another type."""
         return x if x.dtype == dtype else self.layer("Cast", x, to=sol_name(dtype))
 
     def result_type(self, *values: Value | Number) -> torch.dtype:
-        """The type PyTorch computes in, given these operands."""
+        """The type in which PyTorch computes with these operands."""
         protos = [_prototype(v.dtype, v.ndim > 0) if isinstance(v, Value) else v for v in values]
         dtype = torch.result_type(protos[0], protos[1]) if len(protos) > 1 else None
         if dtype is None:
             return protos[0].dtype if isinstance(protos[0], torch.Tensor) else torch.result_type(protos[0], protos[0])
-        # Three operands: dimensioned tensors decide before scalars, as for two.
+        # Three operands: as with two, tensors with dimensions decide before scalars.
         for k in range(2, len(protos)):
             other = torch.result_type(protos[k - 2], protos[k])
             dtype = torch.promote_types(torch.promote_types(dtype, other), torch.result_type(protos[k - 1], protos[k]))
         return dtype
 
     def as_value(self, x: Value | Number, dtype: torch.dtype) -> Value:
-        """A tensor or number as a tensor of this type."""
+        """Converts a tensor or number to a tensor of this type."""
         return self.cast(x, dtype) if isinstance(x, Value) else self.scalar(x, dtype)
 
     def promote(self, *values: Value | Number, floats: bool = False) -> list[Value]:
-        """All operands in the type that PyTorch would compute in; `floats`: integers become the default float."""
+        """Converts all operands to the type in which PyTorch computes. `floats`: integers become the default float."""
         dtype = self.result_type(*values)
         if floats and not dtype.is_floating_point:
             dtype = torch.get_default_dtype()
         return [self.as_value(v, dtype) for v in values]
 
     def to_out(self, x: Value | Number) -> Value:
-        """An operand as the type of the operator's result."""
+        """Converts an operand to the type of the operator's result."""
         return self.as_value(x, self.out.dtype)
 
-    # -- moving
+    # -- views
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         """The same elements in another shape."""
@@ -270,21 +271,21 @@ class Builder:
         return self.permute(x, order)
 
     def expand(self, x: Value, shape: Sequence[int]) -> Value:
-        """Repeats dimensions of size 1 and adds new ones in front."""
+        """Repeats dimensions of size 1, and adds dimensions in front."""
         return x if tuple(shape) == x.shape else self.layer("Expand", x, shape=list(shape))
 
     def unsqueeze(self, x: Value, dim: int) -> Value:
-        """A new dimension of size 1."""
+        """Adds a dimension of size 1."""
         dim %= x.ndim + 1
         return self.reshape(x, x.shape[:dim] + (1,) + x.shape[dim:])
 
     def squeeze(self, x: Value, *dims: int) -> Value:
-        """Removes those of these dimensions whose size is 1."""
+        """Removes those of the dimensions whose size is 1."""
         gone = {axis_of(d, x.ndim) for d in dims}
         return self.reshape(x, [s for d, s in enumerate(x.shape) if d not in gone or s != 1])
 
     def slice(self, x: Value, dim: int, start: int, end: int, step: int = 1) -> Value:
-        """start:end:step along a dimension."""
+        """Takes start:end:step along a dimension."""
         dim = axis_of(dim, x.ndim)
         start, end, step = slice(start, end, step).indices(x.shape[dim])
         if (start, end, step) == (0, x.shape[dim], 1):
@@ -292,10 +293,10 @@ class Builder:
         return self.layer("Slice", x, axes=[dim], start=[start], end=[max(end, start)], step=[step])
 
     def concat(self, values: Sequence[Value], dim: int) -> Value:
-        """Joins tensors along a dimension."""
+        """Concatenates tensors along a dimension."""
         return values[0] if len(values) == 1 else self.layer("Concat", *values, axis=dim)
 
-    # -- short names for what rows use often
+    # -- shorthands for common operations
 
     def add(self, x: Value, y: Value | Number) -> Value:
         return self.map("add", x, self.as_value(y, x.dtype))
@@ -313,11 +314,12 @@ class Builder:
         return self.map(function, x, self.as_value(y, x.dtype))
 
     def where(self, condition: Value, x: Value, y: Value | Number) -> Value:
-        """x where the condition holds, else y; the condition takes the type of x, as SOL's functions want one type."""
+        """x where the condition holds, elsewhere y. The condition is converted to the type of x, because all arguments
+        of SOL's functions have the same type."""
         return self.map("where", self.cast(condition, x.dtype), x, self.as_value(y, x.dtype))
 
     def reduce(self, kind: str, x: Value, dims: Sequence[int] | int | None, keep: bool = False, **attrs: Any) -> Value:
-        """A reduction; no dimensions: over all."""
+        """A reduction over `dims`, or over all dimensions if there are none."""
         if isinstance(dims, int):
             dims = [dims]
         axes = sorted({axis_of(d, x.ndim) for d in dims}) if dims else list(range(x.ndim))
@@ -327,7 +329,7 @@ class Builder:
 
 
 def convert(value: Number, dtype: torch.dtype) -> Number:
-    """A Python number as an element of this type, by PyTorch's rules."""
+    """Converts a Python number to an element of this type, by PyTorch's rules."""
     if dtype == torch.bool:
         return bool(value)
     if dtype.is_floating_point:

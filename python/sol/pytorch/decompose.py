@@ -14,7 +14,8 @@ from .trace import place
 
 
 def decompose(node: torch.fx.Node) -> torch.fx.GraphModule | None:
-    """A graph of other operators, whose placeholders are the node's tensors in the order of `all_tensors`; None: there is none."""
+    """A graph of other operators that computes the node. Its placeholders are the node's tensors in the order of
+    `all_tensors`. None: PyTorch has no decomposition."""
     target: Any = node.target
     implicit = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
     rule = None if implicit else _rules().get(target)
@@ -34,7 +35,7 @@ def decompose(node: torch.fx.Node) -> torch.fx.GraphModule | None:
 
     with mode, torch.no_grad():
         graph = make_fx(call)(*fakes)
-    for inner in graph.graph.nodes:  # what it says of its place is what this node says
+    for inner in graph.graph.nodes:  # the location in the model is that of the node
         inner.meta["place"] = place(node)
     return None if any(inner.target is target for inner in graph.graph.nodes) else graph
 
@@ -45,5 +46,5 @@ def _rules() -> dict[Any, Any]:
 
 
 def all_tensors(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The nodes among a node's arguments, as often as they occur."""
+    """The nodes among a node's arguments, including repetitions."""
     return [v for v in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(v, torch.fx.Node)]

@@ -1,6 +1,7 @@
-"""`sol.deploy` for what PyTorch makes: the model as a graph whose inputs and outputs are row-major tensors.
+"""`sol.deploy` for PyTorch models: turns the model into a graph whose inputs and outputs are row-major tensors.
 
-(A module `deploy` would hide the function of `sol.pytorch` once it is imported.)"""
+(If this module were called `deploy`, importing it would hide the function `sol.pytorch.deploy`.)
+"""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ from .translate import Translation, Translator
 
 
 class Deployed(torch.nn.Module):
-    """A model whose result is the tensors in what the model returns: row-major, each in memory of its own."""
+    """A model that returns the tensors of the original's result, each row-major in its own memory."""
 
     def __init__(self, model: torch.nn.Module, note: Callable[[tuple[str, ...]], None]) -> None:
         super().__init__()
         self.model = model
-        self.note = note  # is told the outputs' names when the model is traced
+        self.note = note  # called with the names of the outputs during tracing
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         paths = pytree.tree_flatten_with_path(self.model(*args, **kwargs))[0]
@@ -40,16 +41,16 @@ class Deployed(torch.nn.Module):
 
 @dataclass
 class Seen:
-    """The model for one batch size, in SOL's words."""
+    """The model translated for one batch size."""
 
     translation: Translation
-    tensors: dict[str, torch.Tensor]  # of the model, row-major
+    tensors: dict[str, torch.Tensor]  # the model's, row-major
     trained: set[str]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
     def graph(self, batch: int | None) -> tuple[_core.Graph, tuple[int, ...], int, int, bytes | None, tuple[int, ...]]:
-        """As `_core.deploy` takes it."""
+        """The arguments of `_core.deploy`."""
         t = self.translation
         addresses = tuple((p.constant if p.constant is not None else self.tensors[p.name]).data_ptr() for p in t.params)
         seed = len(t.inputs) - 1 if t.random else -1
@@ -57,7 +58,7 @@ class Seen:
         return t.graph, addresses, seed, batch or 0, learns, self._written()
 
     def _written(self) -> tuple[int, ...]:
-        """The parameters of which the first outputs are new values."""
+        """The parameters whose new values are the first outputs."""
         numbers = {p.name: i for i, p in enumerate(self.translation.params) if p.constant is None}
         found = []
         for n, ((kind, which), output) in enumerate(self.translation.writes):
@@ -81,8 +82,8 @@ def deploy_torch(
     kwargs: dict[str, Any],
     sizes: Sequence[int | None],
 ) -> None:
-    """Deploys the model as it is in eval mode, with its parameters as they are now; what trains it is in the modes that its
-    modules have."""
+    """Deploys the model in eval mode, with the current values of its parameters. Its training part uses the current
+    modes of the modules."""
     training = keys.get("training", "0") == "1"
     found: list[Seen] = []
     for n in sizes:
@@ -119,11 +120,12 @@ def _see(
     training: bool,
     tensors: dict[str, torch.Tensor] | None,
 ) -> Seen:
-    """`tensors`: of the model, if they are known: the same weights then have the same addresses."""
+    """Traces and translates the model. `tensors`: the model's, if known already, so that equal weights have equal
+    addresses."""
     name = model_class(module).__name__
     leaves, spec = pytree.tree_flatten((args, kwargs))
     names = leaf_names(module, args, kwargs)
-    exact = any(isinstance(leaf, Input) and leaf.shape[:1] == (0,) for leaf in leaves)  # it says where the batch is
+    exact = any(isinstance(leaf, Input) and leaf.shape[:1] == (0,) for leaf in leaves)  # it tells where the batch is
     declared = [_declare(leaf, None if exact else batch_size) for leaf in leaves]
     if batch_size is not None and not any(isinstance(d, Input) and d.shape[:1] == (0,) for d in declared):
         raise _core.InvalidError(
@@ -134,7 +136,7 @@ def _see(
     ]
     noted: list[tuple[str, ...]] = []
     given, named = pytree.tree_unflatten(leaves, spec)
-    root = type(name, (Deployed,), {})(module, noted.append)  # messages say the model's name
+    root = type(name, (Deployed,), {})(module, noted.append)  # messages contain the model's name
     owned = {n: o.tensor for n, o in owned_tensors(root).items()}
     tensors = tensors or {n: _row_major(t) for n, t in owned.items()}
     trained = {n for n, t in owned.items() if t.requires_grad}
@@ -151,7 +153,7 @@ def _model_name(which: Any) -> str:
 
 
 def _name(path: Sequence[Any]) -> str:
-    """Where in a structure of lists and dicts something is: "hidden_0"."""
+    """The path to a value in nested lists and dicts, as a name: "hidden_0"."""
     parts = [str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", "")))) for k in path]
     return "_".join(p if not p.isdigit() or i else f"output_{p}" for i, p in enumerate(parts))
 

@@ -21,13 +21,13 @@ from .module import State
 from .parts import Parts
 from .program import Program
 
-_MODES: dict[str, dict[str, Any]] = {  # of torch.compile; what they set
+_MODES: dict[str, dict[str, Any]] = {  # modes of torch.compile, and the keys that they set
     "default": {},
-    "reduce-overhead": {},  # there is little: a call of a program compares its arguments, and runs
+    "reduce-overhead": {},  # nothing to set: a call only compares its arguments and runs
     "max-autotune": {"autotune": "full"},
     "max-autotune-no-cudagraphs": {"autotune": "full"},
 }
-_RUNNING = ("log::level", "profile", "threads")  # keys that say how programs run, not what they are
+_RUNNING = ("log::level", "profile", "threads")  # keys that affect how programs run, not how they are compiled
 _configuring = threading.RLock()
 
 
@@ -41,7 +41,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @contextlib.contextmanager
 def _configured(settings: dict[str, Any]) -> Iterator[None]:
-    """Keys of sol.config, for a while."""
+    """Sets keys of sol.config temporarily."""
     if not settings:
         yield
         return
@@ -57,7 +57,7 @@ def _configured(settings: dict[str, Any]) -> Iterator[None]:
 
 
 def _settings(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
-    """What `mode` and `options` of torch.compile set, checked."""
+    """Checks `mode` and `options` of torch.compile and returns the keys that they set."""
     if mode not in (None, *_MODES):
         raise _core.InvalidError(f"backend sol: mode: expected one of {', '.join(_MODES)}, got {mode!r}")
     settings = dict(options or _MODES[mode or "default"])
@@ -71,7 +71,7 @@ def _settings(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any
 
 
 class _GraphState(State):
-    """Programs of one of Dynamo's graphs; parameters and buffers are among its arguments."""
+    """The programs of one of Dynamo's graphs. Parameters and buffers are among its arguments."""
 
     runs_hooks = True
 
@@ -80,7 +80,7 @@ class _GraphState(State):
         self.settings = settings
 
     def find(self, *args: Any, **kwargs: Any) -> Program:
-        """As for any model, with the graph's own settings."""
+        """Like State.find, but with the graph's own settings."""
         with _configured(self.settings):
             return super().find(*args, **kwargs)
 
@@ -99,9 +99,11 @@ def backend(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """The backend "sol" of torch.compile; `options` are keys of sol.config, for this model."""
+    """The backend "sol" of torch.compile. `options` are keys of sol.config for this model."""
     settings, numbers = _settings(mode, options), _numbers(graph)
-    torch._dynamo.config.skip_nnmodule_hook_guards = False  # or a hook that is registered later would not be seen
+    torch._dynamo.config.skip_nnmodule_hook_guards = (
+        False  # otherwise hooks that are registered later would go unnoticed
+    )
     parts = Parts(graph, lambda: _GraphState(settings), _is_whole())
 
     def run(*args: Any) -> Any:
@@ -113,7 +115,7 @@ def backend(
 
 
 def _is_whole() -> bool:
-    """Was fullgraph=True asked for? Dynamo, which is compiling now, knows."""
+    """Whether fullgraph=True was given; Dynamo knows, since it is compiling now."""
     from torch._dynamo.symbolic_convert import tls
 
     tx = getattr(tls, "current_tx", None)
@@ -121,7 +123,8 @@ def _is_whole() -> bool:
 
 
 def _numbers(graph: torch.fx.GraphModule) -> frozenset[int]:
-    """Arguments that are numbers in the clothes of tensors (dynamic shapes: `eps` of a norm); the graph takes them bare."""
+    """Arguments that are numbers although Dynamo passes tensors (dynamic shapes: `eps` of a norm). The graph takes
+    plain numbers."""
     found = set()
     for i, node in enumerate(graph.graph.find_nodes(op="placeholder")):
         if node.users and all(u.op == "call_method" and u.target == "item" for u in node.users):
@@ -135,7 +138,7 @@ def _numbers(graph: torch.fx.GraphModule) -> frozenset[int]:
 
 
 def register() -> None:
-    """Makes the name "sol" known to torch.compile. (An installed package is found through its entry point, too.)"""
+    """Registers the name "sol" with torch.compile. (For an installed package, the entry point does that, too.)"""
     import torch._dynamo.backends.registry as registry
 
     if "sol" not in registry._BACKENDS or registry._BACKENDS["sol"] is None:

@@ -32,7 +32,7 @@ from .structure import called, carries
 from .trace import LIBRARY, Traced, Unusual, recorder, trace
 from .values import Given
 
-_lock = threading.RLock()  # PyTorch's tracing keeps its state in globals
+_lock = threading.RLock()  # PyTorch's tracing has global state
 
 
 def _after_fork() -> None:
@@ -44,7 +44,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class _NoGraphs(io.TextIOBase):
-    """Standard error without the graphs that torch.export prints when it fails."""
+    """Standard error, without the graphs that torch.export prints when it fails."""
 
     def __init__(self, under: Any) -> None:
         self.under = under
@@ -52,7 +52,7 @@ class _NoGraphs(io.TextIOBase):
 
     def write(self, text: str) -> int:
         starts = text.lstrip().startswith(("def forward(self", "class GraphModule"))
-        self.dropped = starts or (self.dropped and not text.strip())  # with the empty lines behind it
+        self.dropped = starts or (self.dropped and not text.strip())  # also drops the empty lines that follow
         if not self.dropped:
             self.under.write(text)
         return len(text)
@@ -63,11 +63,12 @@ class _NoGraphs(io.TextIOBase):
 
 @contextlib.contextmanager
 def _tracing(gradients: bool) -> Iterator[None]:
-    """Without gradients no_grad() in a model traces to nothing. No fused paths for transformers, no noise.
+    """Sets up PyTorch for tracing: no fused paths for transformers, no warnings. Without gradients, no_grad() in a
+    model leaves nothing in the trace.
 
-    PyTorch's own code does not look into data: nn.Transformer not whether a mask is the causal one, which is a hint for
-    fused paths, torch.distributions not whether arguments are in range. Hooks on saved tensors around the first call
-    (torch.utils.checkpoint counts them) do not see what the trace saves.
+    PyTorch's own code must not look at data: nn.Transformer would check whether a mask is causal (a hint for fused
+    paths), and torch.distributions whether arguments are in range. Hooks on saved tensors that surround the first
+    call (torch.utils.checkpoint counts tensors) do not see what the trace saves.
     """
     if torch.is_autocast_enabled("cpu"):
         raise _core.UnsupportedError(
@@ -103,8 +104,8 @@ INSTEAD = {
 
 @contextlib.contextmanager
 def _own_gradients() -> Iterator[None]:
-    """What a model says of gradients itself, which a trace does not show: a Function's backward is traced, too (function.py);
-    what cannot be is refused."""
+    """Handles gradients that a model defines itself, which a trace would not show. The backward of an autograd.Function
+    is traced, too (function.py); anything else is rejected."""
     thread = threading.get_ident()
 
     def refusing(owner: Any, name: str) -> tuple[Any, str, Any]:
@@ -117,7 +118,7 @@ def _own_gradients() -> Iterator[None]:
             what = f"{this.__name__}.{name}" if is_class else f"Tensor.{name}"
             why = ""
             if is_class and what not in INSTEAD and (by := recorder()) is not None:
-                if by.inside:  # the backward of an operator, which is looked up by the operator's name
+                if by.inside:  # the backward of an operator, which the operator's name identifies
                     return original.__get__(None, this)(*args, **kwargs)
                 try:
                     return by.own_backward(this, args)
@@ -147,8 +148,8 @@ def _own_gradients() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _nothing_drawn(name: str) -> Iterator[None]:
-    """Refuses a forward that draws numbers where a trace does not see it, and puts the generators back. Where other threads
-    could have drawn them it is a warning."""
+    """Rejects a forward that draws random numbers where the trace does not see it, and restores the generators. If
+    other threads could have drawn them, this is only a warning."""
     numpy = sys.modules.get("numpy.random")
     rows: list[tuple[str, Any, Any]] = [("Python's random", random.getstate, random.setstate)]
     if numpy is not None:
@@ -173,9 +174,10 @@ def _nothing_drawn(name: str) -> Iterator[None]:
 
 
 def dynamo_lock() -> contextlib.AbstractContextManager[Any]:
-    """Dynamo's own lock. A trace sets flags of the whole process, as Dynamo does while it compiles: overlapping in two threads, one
-    would put back what the other had set. Dynamo calls SOL with this lock held, so of several it is the first to be taken."""
-    from torch._dynamo.convert_frame import compile_lock  # late: it takes longer to import than SOL
+    """Dynamo's own lock. A trace sets global flags, as Dynamo does while it compiles: if they overlapped in two
+    threads, one would undo what the other set. Dynamo calls SOL while it holds this lock, so it must be the first of
+    several locks."""
+    from torch._dynamo.convert_frame import compile_lock  # imported late: importing it takes longer than importing SOL
 
     return compile_lock
 
@@ -187,9 +189,10 @@ def export(
     gradients: bool = False,
     given: Given | None = None,
 ) -> Traced:
-    """Traces a model for arguments, one model at a time. What the model itself raises is passed on.
+    """Traces a model for arguments, one model at a time. Exceptions of the model itself are passed on.
 
-    With `gradients`, no_grad() and detach() are in the trace. `given`: what values that forward reads are computed with.
+    With `gradients`, the trace contains no_grad() and detach(). `given`: the data from which values that forward
+    reads are computed.
     """
     for i, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
         if type(leaf).__module__.partition(".")[0] == "numpy":
@@ -240,7 +243,7 @@ def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _carry(module: torch.nn.Module) -> torch.nn.Module:
-    """Makes a module take and return carriers of objects that PyTorch does not know."""
+    """Makes a module take and return carriers instead of objects that PyTorch does not know."""
     forward = module.forward
 
     @functools.wraps(forward)
@@ -252,18 +255,18 @@ def _carry(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def _users(e: Exception) -> list[traceback.FrameSummary]:
-    """The frames of the user's model that an exception went through, the innermost first."""
+    """The stack frames of the user's model that an exception passed through, innermost first."""
     return [f for f in reversed(traceback.extract_tb(e.__traceback__)) if not f.filename.startswith((*LIBRARY, "<"))]
 
 
 def _is_own(e: Exception) -> bool:
-    """Did the model raise it, and not PyTorch?"""
+    """Whether the model raised the exception, not PyTorch."""
     frames = traceback.extract_tb(e.__traceback__)
     return not frames or not frames[-1].filename.startswith((*LIBRARY, "<"))
 
 
 def _misfit(e: Exception, module: torch.nn.Module, name: str, given: Any) -> str:
-    """What PyTorch says, with the layer and the line of the model, and what the model was called with."""
+    """PyTorch's message, with the layer and line of the model, and the arguments of the model."""
     names = {id(m): n for n, m in module.named_modules()}
     path, at = "", e.__traceback__
     while at is not None:
@@ -286,7 +289,7 @@ _DATA_DEPENDENT = frozenset(
 
 
 def _untraceable(e: Exception) -> str | None:
-    """What keeps a model from being traced, in a line; None: an error of the model's own."""
+    """One line that says why a model cannot be traced. None: the error is the model's own."""
     names = {c.__name__ for c in type(e).__mro__}
     if isinstance(e, RuntimeError) and (found := re.search("Found (.*) in output, which is not a known type", str(e))):
         return (

@@ -15,14 +15,15 @@ import torch
 
 
 def eager(root: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """The original forward, on the optimized model's own modules."""
+    """Calls the original forward, with the optimized model's own modules."""
     own = root.__dict__.get("forward")
     return own(*args, **kwargs) if own else type(root)._sol_class.forward(root, *args, **kwargs)  # type: ignore[attr-defined]
 
 
 class _Forward:
-    """The attribute `forward` of an optimized model. It comes before a `forward` in the `__dict__`, which is the original's
-    own; what is set later (a wrapper around the optimized model's forward) is the optimized model's alone."""
+    """The attribute `forward` of an optimized model. It takes precedence over a `forward` in the shared `__dict__`,
+    which belongs to the original. If it is set later (to a wrapper of the optimized model's forward), the optimized
+    model alone uses that value."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -40,7 +41,7 @@ class _Forward:
 
 
 class Face:
-    """What is put in front of the model's own class."""
+    """The methods that come before those of the model's own class."""
 
     __slots__ = ()
 
@@ -79,8 +80,10 @@ def _optimized_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
 
 
 def attach(module: torch.nn.Module, make: Any, declared: Any) -> torch.nn.Module:
-    """The optimized model of a module; `make` makes what it computes with, of what it is declared for and of its signature."""
-    # the signature of a decorated forward is the decorator's: it may tell a name from a place, and what is given from what is not
+    """Creates the optimized model of a module. `make` creates its state from the declared arguments and the signature
+    of forward."""
+    # a decorated forward has the decorator's signature: it may distinguish positional from keyword arguments, and given
+    # from missing ones
     signature = inspect.signature(module.forward, follow_wrapped=False)
     made = object.__new__(_optimized_class(type(module)))  # type: ignore[arg-type]
     object.__setattr__(made, "__dict__", module.__dict__)

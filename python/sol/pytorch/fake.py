@@ -18,14 +18,14 @@ Form = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]
 
 
 def fresh(mode: FakeTensorMode, form: Form) -> FakeTensor:
-    """A tensor of this form in a memory of its own."""
+    """Creates a tensor of this form with its own memory."""
     shape, strides, dtype, device = form
     with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher():
         return FakeTensor(mode, torch.empty_strided(shape, strides, dtype=dtype, device="meta"), device)
 
 
 def _form(t: torch.Tensor) -> Form | None:
-    """The form of a tensor that has its memory for itself; None: there is more to it."""
+    """The form of a tensor that shares its memory with no other. None: the tensor is not that simple."""
     if t.layout != torch.strided or t.storage_offset() or t.is_conj() or t.is_neg() or t.is_inference():
         return None
     elements = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) if t.numel() else 0
@@ -35,7 +35,8 @@ def _form(t: torch.Tensor) -> Form | None:
 
 
 def owned(mode: FakeTensorMode, tensors: Iterable[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """How to make a model's tensors into some without data. Those that share memory go on doing so."""
+    """Returns a function that turns a model's tensors into tensors without data. Tensors that share memory continue to
+    share it."""
     memories = Counter(t.untyped_storage().data_ptr() for t in tensors if _is_plain(t))
 
     def make(t: torch.Tensor) -> torch.Tensor:
@@ -56,14 +57,14 @@ def _is_plain(t: torch.Tensor) -> bool:
 
 
 class Known:
-    """What operators made in a trace, by what they were given."""
+    """The results of operators in a trace, by their operands."""
 
     def __init__(self) -> None:
         self.forms: dict[Any, Form | None] = {}
         self.key: Any = None
 
     def find(self, func: Any, args: Sequence[Any]) -> torch.Tensor | None:
-        """What the operator makes of these; None: it has to be called, and `learn` told."""
+        """The operator's result for these operands. None: call the operator and then `learn`."""
         self.key = None
         if torch.is_grad_enabled() or func.namespace != "aten" or func._schema.is_mutable:
             return None
@@ -76,7 +77,7 @@ class Known:
         return None if form is None else fresh(modes[0], form)
 
     def learn(self, made: Any, args: Sequence[Any]) -> None:
-        """What it made when it was called. A result that shares memory with an operand is not only a form."""
+        """Stores the result of a call. A result that shares memory with an operand is not stored."""
         key, self.key = self.key, None
         if key is None or key in self.forms:
             return
@@ -86,7 +87,7 @@ class Known:
 
 
 def _outline(arg: Any, modes: list[FakeTensorMode]) -> Any:
-    """Everything about operands that sizes may depend on; None: there is something unusual."""
+    """All properties of operands that sizes may depend on. None: an operand is unusual."""
     if type(arg) is FakeTensor:
         modes.append(arg.fake_mode)
         if arg.layout != torch.strided or arg.constant is not None or arg.is_conj() or arg.is_neg():

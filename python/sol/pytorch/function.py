@@ -21,7 +21,7 @@ _plain_apply = torch.autograd.Function.__dict__["apply"]
 
 
 class Context:
-    """What a Function is given as `ctx`."""
+    """The `ctx` of a Function."""
 
     def __init__(self, needs: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs
@@ -46,12 +46,13 @@ class Context:
 
 
 def graft(value: Any, marker: Any, pairs: Any) -> Any:
-    """The target of a node: `value`, whose gradient by each x of the pairs (x, dx) is dx, computed of what the marker marks."""
+    """The target of a node. Its result is `value`; for each (x, dx) of `pairs`, dx is the gradient with respect to x,
+    computed from the gradient that `marker` stands for."""
     raise NotImplementedError
 
 
 class _Through(torch.autograd.Function):
-    """Something with a history in place of what a Function made, as a model would see it."""
+    """Gives the result of a Function a history, because a model might look at it."""
 
     @staticmethod
     def forward(ctx: Any, made: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
@@ -64,7 +65,7 @@ class _Through(torch.autograd.Function):
 
 @contextlib.contextmanager
 def _no_autograd() -> Iterator[None]:
-    """A backward that runs autograd itself leaves gradients where a trace does not see them."""
+    """Rejects a backward that runs autograd itself: its gradients would not be in the trace."""
     rows = [(torch.autograd, "backward"), (torch.autograd, "grad"), (torch.Tensor, "backward")]
     kept = [getattr(owner, name) for owner, name in rows]
     thread = threading.get_ident()
@@ -89,8 +90,8 @@ def _no_autograd() -> Iterator[None]:
 def apply(
     function: Any, args: tuple[Any, ...], mark: Callable[[Any], None], add: Callable[[Any, Any, Any], None]
 ) -> Any:
-    """What `function.apply(*args)` gives while a model is traced; `add(value, marker, pairs)` adds a graft's node for a tensor,
-    `mark(marker)` says that a tensor stands for a gradient."""
+    """The result of `function.apply(*args)` while a model is traced. `add(value, marker, pairs)` adds the node of a
+    graft for a tensor, and `mark(marker)` tells that a tensor stands for a gradient."""
     wanted = [isinstance(a, torch.Tensor) and a.requires_grad for a in args]
     ctx = Context(tuple(wanted))
     with torch.no_grad():
@@ -114,7 +115,7 @@ def apply(
 def _grafted(
     function: Any, ctx: Context, args: tuple[Any, ...], parts: list[Any], i: int, mark: Any, add: Any
 ) -> torch.Tensor:
-    """One of the results: backward for it alone, as all are for no gradient of the others."""
+    """One of the results. Its backward is that of the Function with no gradients for the other results."""
     with torch.no_grad(), _no_autograd():
         marker = torch.zeros_like(parts[i])
         mark(marker)

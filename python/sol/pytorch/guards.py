@@ -17,7 +17,7 @@ from .hooks import GLOBAL, KINDS
 
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _OWN = frozenset(KINDS) | {"_parameters", "_buffers", "_modules"}
-_SILENT = frozenset(  # of torch.nn.Module; they say nothing of what forward computes
+_SILENT = frozenset(  # attributes of torch.nn.Module that do not affect forward
     "_non_persistent_buffers_set _is_full_backward_hook _forward_hooks_with_kwargs "
     "_forward_hooks_always_called _forward_pre_hooks_with_kwargs _state_dict_hooks _state_dict_pre_hooks "
     "_load_state_dict_pre_hooks _load_state_dict_post_hooks _flat_weights".split()
@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 
 
 def guards(root: torch.nn.Module, tied: dict[str, Any]) -> list[Row]:
-    """The rows of a model; `tied` are its tensors by name, each with `owner` (a dict), `key` and `tensor`."""
+    """The guards of a model. `tied` has its tensors by name, each with `owner` (a dict), `key` and `tensor`."""
     rows: list[Row] = [(hooks, None, len(hooks)) for hooks in GLOBAL.values()]
     for module in root.modules():
         rows += _of_module(module, module is root)
@@ -48,7 +48,7 @@ def _of_module(module: torch.nn.Module, is_root: bool) -> Iterator[Row]:
         for key, value in group.items():
             if value is None or name == "_modules":
                 yield group, key, value
-    for name in () if is_root else KINDS:  # the root's own are run by PyTorch, around the program
+    for name in () if is_root else KINDS:  # PyTorch runs the root's own hooks, around the program
         hooks = d[name]
         yield d, name, hooks, None
         yield hooks, None, len(hooks)
@@ -59,7 +59,8 @@ def _of_module(module: torch.nn.Module, is_root: bool) -> Iterator[Row]:
 
 
 def _snapshot(value: Any) -> Any:
-    """A copy of lists and dicts of plain values, so that a change of their contents is seen; other objects themselves."""
+    """Copies lists and dicts of plain values, so that changes of their contents are noticed. Other objects are returned
+    themselves."""
     if type(value) is list and _plain(value):
         return [_snapshot(v) for v in value]
     if type(value) is dict and _plain(value.values()):
@@ -75,7 +76,8 @@ def _plain(values: Any) -> bool:
 
 
 def written(row: Row) -> Any:
-    """A row as part of a program's key; it is alive as long as the program is, so that addresses stay unique."""
+    """A guard as part of a program's key. It keeps objects alive as long as the program, so their addresses stay
+    unique."""
     return (id(row[0]), row[1], *(_name(v) for v in row[2:]))
 
 

@@ -27,9 +27,10 @@ KINDS = {
     "_backward_pre_hooks": "backward pre-hook",
 }
 GLOBAL: dict[str, dict[int, Any]] = {name: getattr(nn_module, f"_global{name}") for name in KINDS}
-# Modules whose hooks are a part of forward: each acts only while its model's forward runs, and so is in the trace.
+# Modules of PyTorch and transformers whose hooks are part of forward: they act only while the model's forward runs, so
+# the trace contains them.
 OF_FORWARD = (
-    "torch.nn.utils.",  # weights that are computed: pruning, spectral and weight norm
+    "torch.nn.utils.",  # computed weights: pruning, spectral and weight norm
     "transformers.utils.output_capturing",  # hidden states and attentions that forward returns
 )
 _INSTEAD = (
@@ -39,8 +40,8 @@ _INSTEAD = (
 
 
 def check_hooks(root: torch.nn.Module, gradients: bool) -> None:
-    """Refuses hooks that an optimized model would not run, each by its name and the modules that it is on. Those of backward
-    count where there are gradients."""
+    """Rejects hooks that an optimized model would not run, with their names and modules. Backward hooks count only if
+    there are gradients."""
     found: dict[str, list[str]] = {}
     kinds = [k for k in KINDS if gradients or not k.startswith("_backward")]
     for kind in kinds:
@@ -66,7 +67,7 @@ def _first(paths: list[str]) -> str:
 
 
 def _name(hook: Any) -> str:
-    """What a hook is called, and where it stands."""
+    """The name of a hook, and where it is defined."""
     while isinstance(hook, functools.partial):
         hook = hook.func
     code = getattr(hook, "__code__", None)
@@ -75,13 +76,13 @@ def _name(hook: Any) -> str:
 
 
 def _is_of_forward(hook: Any) -> bool:
-    """Is it a hook of the modules in OF_FORWARD, or of a class made of one of them?"""
+    """Whether a hook belongs to a module in OF_FORWARD, or to a class that one of them created."""
     owners = [hook] if isinstance(hook, types.FunctionType) else type(hook).__mro__
     return any(o.__module__.startswith(OF_FORWARD) for o in owners)
 
 
 def computed(root: torch.nn.Module) -> set[str]:
-    """The names of weights that hooks of PyTorch's compute in each call and leave in an attribute."""
+    """The names of weights that PyTorch's hooks compute in each call and store in an attribute."""
     found: set[str] = set()
     for path, module in root.named_modules():
         for hook in filter(_is_of_forward, module._forward_pre_hooks.values()):
@@ -91,20 +92,21 @@ def computed(root: torch.nn.Module) -> set[str]:
 
 
 def _held(root: torch.nn.Module) -> set[int]:
-    """The ids of what is in the model's attributes; of objects, those of their `__dict__`s."""
+    """The ids of the objects in the model's attributes and, of objects, those of their `__dict__`s."""
     attributes = (v for m in root.modules() for k, v in m.__dict__.items() if not k.endswith("_hooks"))
     return {id(m.__dict__) for m in root.modules()} | set(contents(attributes))
 
 
 def _is_model_s(hook: Any, held: set[int]) -> bool:
-    """Does a hook hold objects of the model, and no others?"""
+    """Whether a hook holds objects of the model, and no others."""
     parts = list(_parts(hook))
     inside = [id(p) in held or id(getattr(p, "__dict__", None)) in held for p in parts]
     return any(inside) and all(inside)
 
 
 def _parts(hook: Any) -> Iterator[Any]:
-    """The objects that a function carries along: what it is a method of, arguments of a partial, variables around it."""
+    """The objects that a function refers to: its instance if it is a method, a partial's arguments, variables of its
+    closure."""
     if isinstance(hook, functools.partial):
         for part in (hook.func, *hook.args, *hook.keywords.values()):
             yield from _parts(part)

@@ -1,4 +1,4 @@
-"""The memory layout of a tensor: an order of dimensions over row-major data, and whether it repeats elements or has gaps."""
+"""The memory layout of a tensor: the order of dimensions in memory, repeated elements and gaps."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes and strides. `order` are the dimensions from the outermost in memory to the innermost."""
+    """Sizes and strides. `order` lists the dimensions from outermost to innermost in memory."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     order: tuple[int, ...]
-    repeated: tuple[int, ...]  # dimensions with stride 0: the same elements again
-    dense: bool  # no gaps: permuting row-major data gives it
+    repeated: tuple[int, ...]  # dimensions with stride 0, which repeat elements
+    dense: bool  # no gaps: it is a permutation of row-major data
 
     @staticmethod
     def of(t: torch.Tensor) -> Layout:
@@ -25,7 +25,7 @@ class Layout:
             return Layout(shape, _row_major(shape), tuple(range(len(shape))), (), True)
         repeated = tuple(d for d, (n, s) in enumerate(zip(shape, strides, strict=True)) if s == 0 and n > 1)
         sizes = [1 if d in repeated else n for d, n in enumerate(shape)]
-        # Dimensions of size 1 stay beside their neighbour in front: where they are makes no difference.
+        # A dimension of size 1 stays next to the dimension before it, since its position makes no difference.
         key: list[tuple[int, int]] = []
         for d, n in enumerate(sizes):
             key.append((-strides[d], d) if n > 1 else (key[-1][0] if key else -(1 << 62), d))
@@ -38,17 +38,17 @@ class Layout:
 
     @property
     def plain(self) -> bool:
-        """Row-major."""
+        """Whether the layout is row-major."""
         return self.dense and not self.repeated and self.order == tuple(range(len(self.order)))
 
     @property
     def physical(self) -> tuple[int, ...]:
-        """Sizes in the order of memory."""
+        """The sizes in memory order."""
         return tuple(1 if d in self.repeated else self.shape[d] for d in self.order)
 
     @property
     def inverse(self) -> tuple[int, ...]:
-        """The permutation that takes the order of memory to the tensor's own."""
+        """The permutation from memory order to the tensor's own order."""
         return tuple(self.order.index(d) for d in range(len(self.order)))
 
 

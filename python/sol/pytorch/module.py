@@ -1,8 +1,8 @@
-"""What an optimized model computes with: programs, and the way from a call to one.
+"""The state of an optimized model: its programs, and how a call finds its program.
 
-Programs are compiled when they are first needed, one for each structure of arguments, shapes and types, and mode of the
-modules. The way of a call is short: `Caller.call` (in C) compares everything with what the last program expects and runs;
-only if something differs does `_slow` look for another program, or compile one.
+Programs are compiled at their first use, one for each structure of arguments, shapes and types, and modes of the
+modules. The usual call is short: `Caller.call` (in C) compares everything with the expectations of the last program,
+and runs it. Only if something differs, `_slow` looks for another program, or compiles one.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from .values import shortened
 
 _SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
 Declared = tuple[list[Any], str, frozenset[Any]]  # leaves (Input for tensors), structure, which arguments are given
-MAX_PROGRAMS = 16  # of one model: each keeps packed parameters of its own
-MANY_VALUES = 7  # changes of a value that forward reads until it is said
+MAX_PROGRAMS = 16  # of one model; each has its own packed parameters
+MANY_VALUES = 7  # programs for different values that forward reads, until a warning
 
 
 class Route:
-    """How a call's arguments become the leaves of a program: for the next call that looks the same."""
+    """How a call's arguments become the leaves of a program; reused for the next call of the same form."""
 
     __slots__ = ("count", "defaults", "form", "names", "objects", "order", "program")
 
@@ -56,15 +56,15 @@ class Route:
         objects: tuple[int, ...],
     ) -> None:
         self.program: Any = None
-        self.objects = objects  # by number in the program: which of the caller's, in the order in which they come
+        self.objects = objects  # by number in the program: which of the caller's objects, in order of occurrence
         self.names = names
-        self.form = shape  # None: the arguments are leaves themselves
+        self.form = shape  # None: the arguments are the leaves themselves
         self.defaults = defaults  # of arguments that are not given
         self.count = len(order) - len(defaults)
         self.order = None if order == tuple(range(len(order))) else order
 
     def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """The leaves; None: the call looks different."""
+        """The leaves. None: the call has another form."""
         if self.form is not None:
             flat: list[Any] = []
             if (form(args, flat), form(kwargs, flat)) != self.form:
@@ -81,24 +81,26 @@ class Route:
 
 
 class State:
-    """What SOL knows of one optimized model or graph: its programs, and which one ran last."""
+    """The state of one optimized model or graph: its programs, and which one ran last."""
 
-    runs_hooks = False  # does whoever calls run the hooks of the modules?
+    runs_hooks = False  # whether the caller runs the hooks of the modules
 
     def __init__(self, declared: Declared | None, signature: inspect.Signature | None) -> None:
-        self.declared = declared  # the call given to optimize; None: any
+        self.declared = declared  # the arguments of sol.optimize; None: any call
         self.signature = signature
         self.programs: dict[Any, Program] = {}
         self.route: Route | None = None
-        self.changes: dict[str, int] = {}  # by line: programs that were made because forward read another value there
-        self.differentiated = False  # did somebody ask for gradients of a call in eval mode?
+        self.changes: dict[
+            str, int
+        ] = {}  # by line: programs that were compiled because forward read another value there
+        self.differentiated = False  # whether anybody has requested gradients of a call in eval mode
         self.lock = threading.RLock()
         _states.add(self)
 
     # -- calling
 
     def call(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the model returns for these arguments."""
+        """The model's result for these arguments."""
         route = self.route
         if route is not None and not _is_special():
             leaves = route.leaves(args, kwargs)
@@ -147,7 +149,8 @@ class State:
     def _choose(
         self, root: torch.nn.Module, dense: Sequence[Any], leaves: Sequence[Any], spec: pytree.TreeSpec
     ) -> Program:
-        """The program for a call: with gradients, unless the model is in eval mode and nobody has asked for any yet."""
+        """Whether the program for a call has gradients: yes, unless the model is in eval mode and nobody has requested
+        any yet."""
         wanted = wanted_gradients(root, leaves) if torch.is_grad_enabled() else frozenset()
         if not wanted:
             return self.find(root, dense, spec)
@@ -165,7 +168,7 @@ class State:
     def _run(
         self, root: torch.nn.Module, program: Program, dense: tuple[Any, ...], leaves: Sequence[Any]
     ) -> tuple[Any, ...] | None:
-        """The network's outputs; None: it is another program's call."""
+        """The network's outputs. None: another program must handle the call."""
         if program.reads is not None and not program.reads_the_same(dense):
             return None
         try:
@@ -180,7 +183,7 @@ class State:
             return None if program.wanted else program.call(dense, torch.get_num_threads())
         if program.gradient:
             return program.train(dense, leaves)
-        if program.wanted:  # nothing that is returned has a gradient
+        if program.wanted:  # no result has a gradient
             same = program.wanted == wanted_gradients(root, leaves)
             return program.call(dense, torch.get_num_threads()) if same else None
         if not program.wants_gradients(leaves):
@@ -194,7 +197,7 @@ class State:
         return later(program, dense, leaves, functools.partial(self._again, root, program))
 
     def _again(self, root: torch.nn.Module, program: Program, leaves: Sequence[Any]) -> tuple[Any, ...]:
-        """Repeats a call of eval mode, with gradients."""
+        """Repeats a call in eval mode, with gradients."""
         self.differentiated = True
         with evaluating(root):
             dense = tuple(_dense(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
@@ -209,7 +212,8 @@ class State:
     def canonical(
         self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], pytree.TreeSpec, Route]:
-        """Leaves and structure with every argument that may be positional in its place, defaults too; the way there."""
+        """Leaves and structure, with every argument that may be positional in its position, including defaults. Also
+        returns the route."""
         flat: list[Any] = []
         shape = form(args, flat), form(kwargs, flat)
         raw = pytree.tree_structure(encode((args, kwargs)))
@@ -244,7 +248,7 @@ class State:
         compiled: bool = True,
         absent: frozenset[int] = frozenset(),
     ) -> Program:
-        """The program for such a call; makes it if there is none, and forgets the one that was not needed longest.
+        """Finds the program for such a call. Creates it if there is none, and drops the least recently used one.
 
         `wanted`: what requires a gradient. `absent`: leaves without data.
         """
@@ -256,7 +260,7 @@ class State:
             rows = guards(root, owned)
             tensors = tuple((n, o.tensor.dtype, o.tensor.shape, o.tensor.stride()) for n, o in owned.items())
             kind = (str(spec), tuple(map(_leaf_key, leaves)), tuple(map(written, rows)), tensors, wanted)
-            alike = [k for k in self.programs if k[0] == kind]  # but for the values that forward reads
+            alike = [k for k in self.programs if k[0] == kind]  # equal except for the values that forward reads
             key = next((k for k in alike if self.programs[k].reads_the_same(leaves)), None)
             if key is None:
                 self._check_declared(root, leaves, spec)
@@ -275,12 +279,12 @@ class State:
                 try:
                     self.programs[key].compile()
                 except BaseException:
-                    del self.programs[key]  # its graph is half optimized
+                    del self.programs[key]  # its graph is partly optimized
                     raise
             return self.programs[key]
 
     def _say_changed(self, made: Program, before: Program) -> None:
-        """A program is made because of a value that forward reads."""
+        """Logs that a program is compiled because of a value that forward reads."""
         assert made.reads and before.reads
         i = made.reads.differs(before.reads)
         where = made.reads.rows[i].where
@@ -298,8 +302,8 @@ class State:
     def prepare(
         self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, absent: frozenset[int]
     ) -> None:
-        """What optimize does. In eval mode it is inference that will be asked for. In train mode it may be either: what
-        cannot be trained is said now, and the first call decides what is compiled."""
+        """What sol.optimize does. In eval mode, later calls will be inference. In train mode they may be inference or
+        training: an error of the training program is reported now, and the first call decides what is compiled."""
         if not any(m.training for m in root.modules()):
             self.find(root, leaves, spec, absent=absent)
             return
@@ -309,13 +313,15 @@ class State:
         except _core.Error as e:
             if not self._infers(root, leaves, spec, absent):
                 raise
-            say = log.warn if isinstance(e, _core.UnsupportedError) else log.debug  # not: batch-norm and a batch of 1
+            say = (
+                log.warn if isinstance(e, _core.UnsupportedError) else log.debug
+            )  # a debug message for expected errors, such as batch-norm with a batch of 1
             say(f"{model_class(root).__name__}: is in train mode, but only inference is possible: {e}")
 
     def _infers(
         self, root: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, absent: frozenset[int]
     ) -> bool:
-        """Could it be inference?"""
+        """Whether the model might be used for inference."""
         try:
             with evaluating(root):
                 self.find(root, leaves, spec, compiled=False, absent=absent)
@@ -324,7 +330,7 @@ class State:
         return True
 
     def latest(self) -> Program | None:
-        """The program that was needed last, compiled."""
+        """The program used last, compiled."""
         with self.lock:
             program = next(reversed(self.programs.values()), None)
             if program is not None:
@@ -340,7 +346,7 @@ class State:
             return
         expected, expected_spec, present = self.declared
         if _present(leaves, spec) != present:
-            return  # an argument came, went or became None: nothing was said of such calls
+            return  # an argument was added, left out or became None; sol.optimize was not told about such calls
         what = f"{model_class(root).__name__}: optimized for ({', '.join(map(str, expected))})"
         if outline(spec) != expected_spec:
             raise _core.InvalidError(
@@ -356,7 +362,7 @@ class State:
                 )
 
     def refresh(self) -> None:
-        """Takes every parameter as changed."""
+        """Marks every parameter as changed."""
         for program in self.programs.values():
             program.refresh()
 
@@ -384,7 +390,7 @@ def _leaf_key(leaf: Any) -> Any:
 
 
 def _is_special() -> bool:
-    """Is this call recorded by torch.jit.trace, make_fx, a counter of operators, or changed by autocast?"""
+    """Whether torch.jit.trace, make_fx or an operator counter records this call, or autocast changes it."""
     return (
         torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None  # torch.func.grad, vmap, jvp
@@ -400,7 +406,7 @@ def _is_traced(leaf: Any) -> bool:
 
 
 def _checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
-    """Refuses by name what a network does not take as an argument; `translated`: all but what translation refuses."""
+    """Rejects arguments that a network cannot take, by name. `translated`: translation already checks the rest."""
     what = None
     if type(t) not in TENSORS:
         what = f"tensors of class {type(t).__module__}.{type(t).__qualname__}"
@@ -420,7 +426,7 @@ def _checked(i: int, t: torch.Tensor, translated: bool = False) -> torch.Tensor:
 
 
 def _check_tensors(root: torch.nn.Module, owned: dict[str, Owned]) -> None:
-    """Refuses by name what a network does not take as a parameter."""
+    """Rejects parameters that a network cannot take, by name."""
     for name, o in owned.items():
         if torch.nn.parameter.is_lazy(o.tensor):
             raise _core.InvalidError(
@@ -433,7 +439,7 @@ def _check_tensors(root: torch.nn.Module, owned: dict[str, Owned]) -> None:
 
 
 def _dense(t: torch.Tensor) -> torch.Tensor:
-    """Without gaps and repetitions, in any order of dimensions."""
+    """Returns the tensor without gaps and repetitions; any order of dimensions is fine."""
     if t.is_neg() or t.is_conj():
         t = t.resolve_neg().resolve_conj()
     layout = Layout.of(t)
@@ -441,7 +447,7 @@ def _dense(t: torch.Tensor) -> torch.Tensor:
 
 
 def _present(leaves: Sequence[Any], spec: pytree.TreeSpec) -> frozenset[Any]:
-    """Which arguments a call has, by place or name: those that are not None."""
+    """The arguments of a call that are not None, by position or name."""
     args, kwargs = pytree.tree_unflatten(leaves, spec)
     return frozenset(k for k, v in (*enumerate(args), *kwargs.items()) if v is not None)
 
@@ -455,7 +461,7 @@ def _describe(leaf: Any) -> str:
 
 
 def _instead(leaf: Any) -> str:
-    """What to do about an argument that does not fit."""
+    """Advice for an argument that does not match."""
     if type(leaf).__module__.partition(".")[0] == "numpy":
         return "use torch.from_numpy"
     return "call sol.optimize again for other shapes and types, or with sol.input([0, ..]) for any batch size"
@@ -492,7 +498,7 @@ def _results(
 
 @contextlib.contextmanager
 def evaluating(root: torch.nn.Module) -> Iterator[None]:
-    """All modules in eval mode, for a while."""
+    """Sets all modules to eval mode temporarily."""
     modes = {m: m.training for m in root.modules()}
     for m in modes:
         m.training = False
@@ -504,7 +510,7 @@ def evaluating(root: torch.nn.Module) -> Iterator[None]:
 
 
 def owned_tensors(root: torch.nn.Module) -> dict[str, Owned]:
-    """Every parameter, buffer and other tensor of the tree, by its name."""
+    """All parameters, buffers and other tensors of the module tree, by name."""
     owned: dict[str, Owned] = {}
     for path, module in root.named_modules(remove_duplicate=False):
         prefix = f"{path}." if path else ""
@@ -526,7 +532,7 @@ def wanted_gradients(root: torch.nn.Module, leaves: Sequence[Any]) -> frozenset[
 def optimize_module(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None, copied: bool
 ) -> torch.nn.Module:
-    """The optimized model, with the program for these arguments compiled."""
+    """Creates the optimized model and compiles the program for these arguments."""
     for name, part in model.named_modules():
         where = f"{name}: " if name else ""
         if isinstance(part, torch.jit.ScriptModule):
@@ -542,10 +548,12 @@ def optimize_module(
     module = attach(copy.deepcopy(model) if copied else model, State, None)
     state: State = module._sol  # type: ignore[assignment]
     if not args and not kwargs and state.signature is not None and state.signature.parameters:
-        return module  # nothing is said of calls: each makes its program when it comes
+        return module  # no call was described, so each program is compiled at its first call
     leaves, spec, _ = state.canonical(module, args, kwargs)
     declared = [_declare(leaf, batch_size) for leaf in leaves]
-    batch = batch_size if batch_size is not None else 2 if module.training else 1  # batch-norm trains on two at least
+    batch = (
+        batch_size if batch_size is not None else 2 if module.training else 1
+    )  # batch-norm needs at least two to train
     examples = [_example(i, d, leaf, batch) for i, (d, leaf) in enumerate(zip(declared, leaves, strict=True))]
     state.declared = declared, outline(spec), _present(leaves, spec)
     absent = frozenset(i for i, (leaf, e) in enumerate(zip(leaves, examples, strict=True)) if _is_absent(leaf, e))
@@ -571,14 +579,14 @@ def _declare(leaf: Any, batch_size: int | None) -> Any:
 
 
 class _Exact(Input):
-    """As a tensor given to optimize: any size may be 0."""
+    """An input like a tensor given to sol.optimize: any size may be 0."""
 
     def __post_init__(self) -> None:
         pass
 
 
 def _is_absent(leaf: Any, example: Any) -> bool:
-    """Does what stands for an argument have no data: a description, or a tensor of another batch size?"""
+    """Whether an argument's stand-in has no data: it is a description, or a tensor with another batch size."""
     same = isinstance(leaf, torch.Tensor) and isinstance(example, torch.Tensor) and leaf.shape == example.shape
     return isinstance(example, torch.Tensor) and not same
 

@@ -1,5 +1,6 @@
-"""Parameters that an optimizer changes without counting a version: fused optimizers of PyTorch, and those of other libraries. A
-program compares versions and a sample of the values, which misses a change of a few rows, so it is told after each step."""
+"""Handles optimizers that change parameters without increasing their version: fused optimizers of PyTorch, and those of
+other libraries. A program compares versions and a sample of the values, which misses a change of a few rows. So it
+is notified after each step."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _programs: weakref.WeakSet[Program] = weakref.WeakSet()
 
 
 def watch(program: Program) -> None:
-    """From now on this program is told."""
+    """Notifies this program from now on."""
     with _lock:
         _programs.add(program)
 

@@ -21,11 +21,12 @@ from .builder import SOL_NAME
 from .trace import enters, leaves
 
 Node = torch.fx.Node
-LEAST = 4  # operators; what is less is not worth a call, and stays in PyTorch
+LEAST = 4  # operators; smaller parts do not pay for a call and stay in PyTorch
 
 
 class Parts:
-    """A graph that runs as one program, or in parts once that was refused. With `whole` it is refused."""
+    """A graph that runs as one program, or in parts once it was rejected as a whole. With `whole`, the rejection is an
+    error."""
 
     def __init__(self, graph: torch.fx.GraphModule, make_state: Callable[[], Any], whole: bool) -> None:
         self.graph = graph
@@ -33,11 +34,15 @@ class Parts:
         self.state = make_state()
         self.whole = whole
         self.parts: list[_Part] | None = None
-        self.turns_on = any(_sets_mode(n) is True for n in graph.graph.nodes)  # gradients, within the graph
+        self.turns_on = any(
+            _sets_mode(n) is True for n in graph.graph.nodes
+        )  # gradients are turned on inside the graph
 
     def __call__(self, args: tuple[Any, ...]) -> Any:
-        """What the graph returns."""
-        state = self.state  # first: another thread may cut the graph, and sets the parts before it lets go of this
+        """The graph's result."""
+        state = (
+            self.state
+        )  # read first: another thread may cut the graph, and sets the parts before it clears the state
         if self.parts is None and self.turns_on and not torch.is_grad_enabled():
             self._cut(set())
         if self.parts is None:
@@ -61,7 +66,7 @@ class Parts:
         self.state = None
 
     def _parts(self, runs: Sequence[_Run]) -> Iterator[_Part]:
-        last: dict[Node, int] = {}  # the part that reads a value last
+        last: dict[Node, int] = {}  # by value: the last part that reads it
         for i, run in enumerate(runs):
             last |= {a: i for n in run.nodes for a in n.all_input_nodes}
         last |= dict.fromkeys(self.graph.graph.output_node().all_input_nodes, len(runs))
@@ -108,7 +113,7 @@ class Parts:
 
 @dataclass
 class _Part:
-    """Some of a graph's nodes: what they read and make, what nobody reads behind them, and whether gradients are on."""
+    """Some of a graph's nodes, with what they read and make, what no later node reads, and whether gradients are on."""
 
     call: Callable[[tuple[Any, ...]], Any]
     reads: list[Node]
@@ -119,7 +124,7 @@ class _Part:
 
 @dataclass
 class _Run:
-    """Nodes one behind the other, which SOL compiles or not; `enabled`: gradients, in front of the first."""
+    """Consecutive nodes, which SOL compiles or not. `enabled`: whether gradients are on before the first."""
 
     compiled: bool
     nodes: list[Node] = field(default_factory=list)
@@ -127,7 +132,7 @@ class _Run:
 
 
 def _runs(nodes: Sequence[Node], refused: set[Node]) -> list[_Run]:
-    """The nodes in runs, so that what is refused, or shares written memory with it, is PyTorch's."""
+    """Divides the nodes into runs. Rejected nodes, and nodes that share written memory with them, run in PyTorch."""
     places = {n: i for i, n in enumerate(nodes)}
     out = {places[n] for n in refused if n in places}
     while True:
@@ -143,7 +148,7 @@ def _runs(nodes: Sequence[Node], refused: set[Node]) -> list[_Run]:
 
 
 def _split(nodes: Sequence[Node], out: set[int]) -> Iterator[_Run]:
-    """Runs of nodes; one that begins without gradients ends where they are turned on, as a program has one mode or the other."""
+    """Runs of nodes. A run without gradients ends where gradients are turned on, because a program has only one mode."""
     run, enabled = _Run(0 not in out), torch.is_grad_enabled()
     for i, node in enumerate(nodes):
         mode = _sets_mode(node)
@@ -160,7 +165,7 @@ def _split(nodes: Sequence[Node], out: set[int]) -> Iterator[_Run]:
 
 
 def _torn(runs: Sequence[_Run]) -> Iterator[Node]:
-    """Nodes of compiled runs that touch memory which is written and which other runs touch, too."""
+    """Nodes of compiled runs that touch memory which some node writes and which other runs touch, too."""
     touching: dict[int, set[int]] = {}
     for i, run in enumerate(runs):
         for node in run.nodes:
@@ -173,7 +178,7 @@ def _torn(runs: Sequence[_Run]) -> Iterator[Node]:
 
 
 def _foreign(runs: Sequence[_Run]) -> Iterator[Node]:
-    """Nodes of compiled runs that take over from another run, or hand over to one, what a network neither takes nor gives."""
+    """Nodes of compiled runs that exchange a value with another run that a network can neither take nor return."""
     of = {n: run for run in runs for n in run.nodes}
     for run in runs:
         for node in run.nodes:
@@ -191,8 +196,8 @@ def _is_foreign(value: Any) -> bool:
 
 
 def _written(node: Node) -> set[int]:
-    """The pieces of memory that a node reads or makes and that something in the graph writes: Dynamo ran it on tensors
-    without data, which count."""
+    """The pieces of memory that a node reads or writes, if some node of the graph writes them. The version counts of
+    Dynamo's tensors without data tell."""
     found = set()
     for n in (node, *node.all_input_nodes):
         value = n.meta.get("example_value")
@@ -203,7 +208,7 @@ def _written(node: Node) -> set[int]:
 
 
 def _regions(nodes: Sequence[Node]) -> Iterator[tuple[int, int]]:
-    """Where a mode or a transformation is entered and left again: from the first node to the last."""
+    """The regions inside a mode or transformation: first and last node."""
     entered: list[int] = []
     for i, node in enumerate(nodes):
         if enters(node):
@@ -213,12 +218,12 @@ def _regions(nodes: Sequence[Node]) -> Iterator[tuple[int, int]]:
 
 
 def _sets_mode(node: Node) -> bool | None:
-    """Does a node turn gradients on or off?"""
+    """Whether a node turns gradients on (True) or off (False); None: neither."""
     return bool(node.args[0]) if node.target is torch._C._set_grad_enabled else None
 
 
 def _computes(node: Node) -> bool:
-    """Is it more than a view, a size, or a part of a tuple?"""
+    """Whether it is more than a view, a size, or an item of a tuple."""
     value = node.meta.get("example_value")
     if node.target is operator.getitem or value is None or not isinstance(value, torch.Tensor | tuple | list):
         return False
@@ -234,7 +239,7 @@ def _attribute(module: torch.nn.Module, path: str) -> Any:
 
 
 def _lines(message: str) -> list[str]:
-    """The reasons in a refusal."""
+    """The reasons in a rejection."""
     first, *rest = message.split("\n")
     return [line.strip() for line in rest if line.startswith("  ")] or [first]
 

@@ -9,31 +9,31 @@ import torch
 
 from sol import _core
 
-_SHOWN = 3  # of what a data type refuses, which is all of a model
+_SHOWN = 3  # locations shown for a data type, since a whole model may have it
 
 
 @dataclass
 class Problem:
-    """Something that is refused."""
+    """One thing that is not supported."""
 
     what: str  # the operator; "argument" or "parameter"
     why: str = ""
     where: str = ""  # path and line; of an argument or parameter, its name
-    step: torch.fx.Node | None = None  # of the graph that was traced, if it was one
+    step: torch.fx.Node | None = None  # of the traced graph, if there is one
 
     @property
     def subject(self) -> str:
-        """With its place."""
+        """The subject with its location."""
         return f"{self.what} {self.where}" if self.where else self.what
 
 
 def where(path: str, line: str) -> str:
-    """A place in words."""
+    """A location in words."""
     return " ".join(([f"in {path}"] if path else []) + ([f"({line})"] if line else []))
 
 
 def refusal(problems: Sequence[Problem], unusual: torch.fx.Node | None = None) -> Exception:
-    """The exception; its `steps` are the nodes of the traced graph that are in the way, None: that is not known."""
+    """The exception. Its `steps` are the nodes of the traced graph that cannot be translated; None: unknown."""
     reasons: dict[str, list[Problem]] = {}
     for p in problems:
         reasons.setdefault(p.why or p.what, []).append(p)
@@ -45,13 +45,13 @@ def refusal(problems: Sequence[Problem], unusual: torch.fx.Node | None = None) -
 
 
 def located(error: Exception, *steps: torch.fx.Node | None) -> Exception:
-    """Enters in an error the nodes of the traced graph that are in the way; parts.py cuts it there."""
+    """Adds the nodes that cannot be translated to an error; parts.py cuts the graph there."""
     error.steps = None if None in steps else set(steps)  # type: ignore[attr-defined]
     return error
 
 
 def _line(group: Sequence[Problem]) -> str:
-    """Problems of one reason."""
+    """The line for all problems with the same reason."""
     kinds: dict[str, list[str]] = {}
     for p in group:
         found = kinds.setdefault(p.what, [])

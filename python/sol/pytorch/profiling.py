@@ -15,7 +15,7 @@ Measure = Callable[[str, _core.Net, Callable[[], Any]], "profiles.Profile"]
 
 
 def profile_module(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], measure: Measure) -> profiles.Profile:
-    """A profile of a module or a function, optimized or not."""
+    """Profiles a module or a function, optimized or not."""
     from . import optimize_torch
 
     state = getattr(model, "_sol", None)
@@ -49,7 +49,7 @@ def profile_module(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], me
 
 
 class _Steps(threading.local):
-    """The event of the step that runs, in PyTorch's profiler."""
+    """The event of the current step in PyTorch's profiler."""
 
     event: Any = None
 
@@ -62,11 +62,11 @@ class _Steps(threading.local):
 
 
 _steps = _Steps()
-_told = False  # does the core tell of steps?
+_told = False  # whether the core reports steps
 
 
 def watch() -> None:
-    """Called where a network is: PyTorch's profiler was begun or ended since."""
+    """Called when a network is used, to notice that PyTorch's profiler was started or stopped."""
     global _told
     if _told != torch.autograd.profiler._is_profiler_enabled:
         _told = not _told

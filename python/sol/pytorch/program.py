@@ -41,7 +41,7 @@ def _spec(
 
 
 class Owned:
-    """A tensor of a model by the dict that holds it, so that a replaced tensor is seen."""
+    """A tensor of a model, by the dict that holds it, so that a replaced tensor is noticed."""
 
     __slots__ = ("key", "name", "owner")
 
@@ -50,7 +50,7 @@ class Owned:
 
     @property
     def tensor(self) -> torch.Tensor:
-        """The tensor that is there now."""
+        """The current tensor."""
         t: torch.Tensor | None = self.owner.get(self.key)
         if t is None:
             raise training.Differs(f"{self.name}: is no longer in the model, which has changed since the call")
@@ -58,7 +58,7 @@ class Owned:
 
 
 class _Copy:
-    """A row-major copy of a parameter whose memory has gaps or repeats, made again when the parameter changes."""
+    """A row-major copy of a parameter whose memory has gaps or repetitions. It is renewed when the parameter changes."""
 
     def __init__(self, source: Owned) -> None:
         self.source = source
@@ -75,8 +75,8 @@ class _Copy:
 
 
 class Program:
-    """Calls a network on the leaves of a call's arguments. What cannot be is refused when it is made; it is compiled when
-    it is first needed."""
+    """Calls a network with the leaves of a call's arguments. Creating a program rejects unsupported models; its first
+    use compiles it."""
 
     net: _core.Net
     caller: _core.Caller
@@ -101,12 +101,14 @@ class Program:
         self.copies = {n: _Copy(o) for n, o in owned.items() if not _is_dense(o.tensor)}
         self.owned = owned
         self.wanted = wanted  # what requires a gradient
-        self.why: str | None = None  # there is no program with gradients: what is in the way
+        self.why: str | None = None  # why there is no program with gradients
         self.tensor_leaves = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
         examples = [_example(leaf, ("leaf", i) in wanted) for i, leaf in enumerate(_apart(leaves))]
         args, kwargs = pytree.tree_unflatten(examples, spec)
         exported = export(root, args, kwargs, bool(wanted), Given(leaves, owned, absent, fixed))
-        self.reads = exported.reads if exported.reads.rows else None  # values of the arguments that it is for
+        self.reads = (
+            exported.reads if exported.reads.rows else None
+        )  # the values of arguments that the program is valid for
         traced = time.monotonic()
         tensors = {n: self.copies[n].holder["copy"] if n in self.copies else o.tensor for n, o in owned.items()}
         self.translation = t = Translator(exported, self.name, leaves, tensors, fixed, wanted).run()
@@ -168,14 +170,14 @@ class Program:
         else:
             tensor, owner, key = self.owned[p.name].tensor, self.owned[p.name].owner, self.owned[p.name].key
         spec = _spec(tensor.dtype, tensor.shape, tensor.stride())
-        wants = -1  # leaves and copies are looked at in Python
+        wants = -1  # Python checks leaves and copies
         if self.gradient and p.name in self.owned and p.name not in self.copies and p.leaf is None:
             wants = int(("param", p.name) in self.wanted)
         return owner, key, not tensor.is_inference(), spec, wants
 
     @staticmethod
     def _empty(layout: Layout, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Memory in the network's order; strides as eager gives, where there are no gaps."""
+        """Arguments for new memory in the network's order. Without gaps, strides are those of PyTorch's eager mode."""
         kwargs = {"dtype": dtype, "device": torch.device("cpu")}
         if layout.dense and not layout.repeated:
             return (layout.shape, layout.strides), kwargs
@@ -187,7 +189,7 @@ class Program:
         return (tuple(shape), tuple(strides)), kwargs
 
     def _is_plain(self) -> bool:
-        """Is what the network writes just what is returned?"""
+        """Whether the network's outputs are exactly the results."""
         t = self.translation
         plain = all(layout.dense and not layout.repeated for layout, _ in t.outputs)
         in_order = [r.value if r.kind == "output" else None for r in t.results] == list(range(len(t.outputs)))
@@ -196,16 +198,16 @@ class Program:
     # -- calling
 
     def reads_the_same(self, leaves: Sequence[Any]) -> bool:
-        """Would forward read the values in these arguments that the program is for?"""
+        """Whether forward would read the values in these arguments that the program is valid for."""
         return self.reads is None or self.reads.hold(leaves, self.owned)
 
     def call(self, leaves: tuple[Any, ...], threads: int) -> tuple[Any, ...] | None:
-        """The network's outputs; None: something about the call is not what this program is for."""
+        """The network's outputs. None: the program is not valid for this call."""
         profiling.watch()
         return self.caller.call(self._ready(leaves), threads)
 
     def train(self, dense: tuple[Any, ...], leaves: Sequence[Any]) -> tuple[Any, ...] | None:
-        """The same for a program with gradients. `leaves` are the caller's own, `dense` what the network can read."""
+        """The same for a program with gradients. `leaves` are the caller's, `dense` those that the network can read."""
         assert self.gradient
         for i in self.tensor_leaves:
             if not isinstance(leaves[i], torch.Tensor) or leaves[i].requires_grad != (("leaf", i) in self.wanted):
@@ -223,7 +225,7 @@ class Program:
         return (*leaves, draw_seed()) if self.translation.random else leaves
 
     def sources(self, params: Sequence[int], leaves: Sequence[Any]) -> list[torch.Tensor]:
-        """The tensors that parameters of the network are now (constants excepted)."""
+        """The current tensors of the network's parameters (without constants)."""
         found = []
         for i in params:
             p = self.translation.params[i]
@@ -234,7 +236,7 @@ class Program:
         return found
 
     def lay(self, output: int, gradient: torch.Tensor | None) -> torch.Tensor:
-        """The gradient of an output in memory as the output itself."""
+        """Brings the gradient of an output into the memory layout of the output."""
         args, kwargs = self.rows[output]
         if gradient is None:
             return torch.empty_strided(*args, **kwargs).zero_()
@@ -246,7 +248,8 @@ class Program:
         return torch.empty_strided(*args, **kwargs).copy_(gradient.detach())
 
     def finish(self, outputs: tuple[Any, ...], leaves: Sequence[Any]) -> list[Any]:
-        """The leaves of what the model returns, from the network's outputs; writes what the model writes in place."""
+        """The leaves of the model's result, computed from the network's outputs. Also performs the model's in-place
+        writes."""
         t = self.translation
         if t.writes:
             self._check_overlaps(leaves)
@@ -266,7 +269,8 @@ class Program:
         return results
 
     def _check_overlaps(self, leaves: Sequence[Any]) -> None:
-        """What a model writes in place must not share memory with an argument: the network took them for two tensors."""
+        """Rejects arguments that share memory with what the model writes in place: the network treats them as separate
+        tensors."""
         spans = {i: _span(leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
         for target, _ in self.translation.writes:
             first, last = _span(self._base(target, leaves, ()))
@@ -279,7 +283,7 @@ class Program:
                     )
 
     def _check_shared(self) -> None:
-        """What a model writes in place must not share memory with another tensor of its own either."""
+        """Rejects models that write in place to a tensor that shares memory with another of their own tensors."""
         changed = {which for (kind, which), _ in self.translation.writes if kind == "param"}
         names = {
             id(self.owned[n].tensor): n for n in changed | {p.name for p in self.translation.params} if n in self.owned
@@ -308,13 +312,13 @@ class Program:
         return value
 
     def wants_gradients(self, leaves: Sequence[Any]) -> bool:
-        """Would PyTorch's result have gradients?"""
+        """Whether PyTorch's result would have gradients."""
         return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves) or any(
             o.tensor.requires_grad for o in self.owned.values()
         )
 
     def refresh(self, ids: set[int] | None = None) -> None:
-        """The next call takes parameters with these ids, or every one, as changed."""
+        """Marks parameters with these ids as changed for the next call; None: all parameters."""
         for c in self.copies.values():
             c.state = ()
         if self.pending is None:
@@ -322,18 +326,18 @@ class Program:
 
 
 def _example(leaf: Any, wanted: bool) -> Any:
-    """An argument to trace with: the same memory, without a history."""
+    """An argument for tracing: the same memory without a history."""
     return leaf.detach().requires_grad_(wanted) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def draw_seed() -> torch.Tensor:
-    """The seed of one call: from sol.set_seed's stream, or else from PyTorch's generator."""
+    """The seed of one call: from the stream of sol.set_seed if it was called, otherwise from PyTorch's generator."""
     fixed = next_seed()
     return torch.empty((), dtype=torch.int64).random_() if fixed is None else torch.tensor(fixed)
 
 
 def _span(t: torch.Tensor) -> tuple[int, int]:
-    """From where to where a tensor's elements lie in memory."""
+    """The address range of a tensor's elements."""
     if not t.numel():
         return 0, 0
     last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
@@ -341,7 +345,7 @@ def _span(t: torch.Tensor) -> tuple[int, int]:
 
 
 def _apart(leaves: Sequence[Any]) -> list[Any]:
-    """The leaves, copied where they share memory: a trace would take them for one tensor."""
+    """The leaves, copied if they share memory: a trace would treat them as one tensor."""
     found: list[Any] = []
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
@@ -361,7 +365,7 @@ def _is_dense(t: torch.Tensor) -> bool:
 
 
 def _shaped(t: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """An output with the strides that eager gives: repeated dimensions expanded, gaps made."""
+    """An output with the strides of PyTorch's eager mode: repeated dimensions expanded, gaps added."""
     if layout.dense and not layout.repeated:
         return t
     if layout.dense:

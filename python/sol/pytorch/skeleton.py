@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-_Copies = dict[int, torch.nn.Module]  # by the id of the `__dict__`, which a model and its optimized one have in common
+_Copies = dict[int, torch.nn.Module]  # by the id of the `__dict__`, which a model and its optimized model share
 
 
 def _copy_tree(root: torch.nn.Module) -> torch.nn.Module:
-    """The copy of a module and all below it, of the classes that the user's modules have."""
+    """Copies a module and everything below it. The copies have the classes of the originals."""
     copies: _Copies = {}
     aliases: dict[int, torch.Tensor] = {}
     for module in root.modules():
@@ -48,12 +48,14 @@ def _rebind(module: torch.nn.Module, copy: torch.nn.Module, copies: _Copies, ali
 
 
 def _alias(t: torch.Tensor | None, aliases: dict[int, torch.Tensor]) -> torch.Tensor | None:
-    """Another tensor with the same memory: what tracing keeps of it (weak references) does not hang on the model's own."""
+    """Another tensor with the same memory: weak references that tracing keeps do not affect the model's own tensor."""
     if t is None or type(t) not in (torch.Tensor, torch.nn.Parameter):
         return t
     if id(t) not in aliases:
         plain = type(t) is torch.Tensor
-        with torch.inference_mode(t.is_inference()):  # what was made in inference mode may be a parameter there only
+        with torch.inference_mode(
+            t.is_inference()
+        ):  # a tensor made in inference mode can be a parameter only in inference mode
             alias = t.detach()
             made = alias.requires_grad_(t.requires_grad) if plain else torch.nn.Parameter(alias, t.requires_grad)
         aliases[id(t)] = made
@@ -61,7 +63,7 @@ def _alias(t: torch.Tensor | None, aliases: dict[int, torch.Tensor]) -> torch.Te
 
 
 def _renew(value: Any, copies: _Copies) -> Any:
-    """An attribute's value, with modules and their methods replaced by the copies'."""
+    """An attribute's value, with modules and their methods replaced by the copies."""
     if isinstance(value, torch.nn.Module):
         return copies.get(id(value.__dict__), value)
     if isinstance(value, types.MethodType) and isinstance(value.__self__, torch.nn.Module):
@@ -74,12 +76,13 @@ def _renew(value: Any, copies: _Copies) -> Any:
 
 
 def model_class(root: torch.nn.Module) -> type[torch.nn.Module]:
-    """A model's own class, also when it is optimized."""
+    """The model's own class, even if the model is optimized."""
     return getattr(type(root), "_sol_class", type(root))
 
 
 def skeleton(root: torch.nn.Module) -> torch.nn.Module:
-    """A copy to trace: the model's own class and forward, without the hooks that PyTorch runs around an optimized model."""
+    """A copy for tracing, with the model's own class and forward, without the hooks that PyTorch runs around an
+    optimized model."""
     made = _copy_tree(root)
     d = made.__dict__
     for name in [n for n in d if n.endswith("_hooks")]:
@@ -91,8 +94,8 @@ def skeleton(root: torch.nn.Module) -> torch.nn.Module:
 
 
 def _cumulative(self: Any, x: torch.Tensor) -> torch.Tensor:
-    """Batch-norm with momentum=None: running statistics are plain means over all batches. Does not ask how many there
-    were, which a trace does not know."""
+    """Batch-norm with momentum=None: running statistics are averages over all batches. It does not read the number of
+    batches, which a trace does not know."""
     if not self.training or not self.track_running_stats or self.num_batches_tracked is None:
         return _BatchNorm.forward(self, x)
     self._check_input_dim(x)
@@ -106,22 +109,22 @@ def _cumulative(self: Any, x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-# -- what a model keeps of a call
+# -- what a model stores during a call
 
 
 class Contents:
-    """What is in the lists, dicts, sets and objects in a tree's attributes. They are the user's own, not copies, as hooks and
-    closures may hold them, too."""
+    """The contents of the lists, dicts, sets and objects in a module tree's attributes. These are the user's own, not
+    copies, because hooks and closures may refer to them, too."""
 
     def __init__(self, root: torch.nn.Module) -> None:
         self.found = contents(v for m in root.modules() for v in m.__dict__.values())
 
     def changed(self) -> set[int]:
-        """The ids of those that hold something else now."""
+        """The ids of those whose contents changed."""
         return {key for key, (value, before) in self.found.items() if not _holds(value, before)}
 
     def restore(self) -> None:
-        """Puts back what was in them."""
+        """Restores their contents."""
         for key in self.changed():
             value, before = self.found[key]
             value.clear()
@@ -129,14 +132,14 @@ class Contents:
 
 
 class Attributes:
-    """What the attributes of a tree's modules are, and what they hold."""
+    """The attributes of a tree's modules, and their contents."""
 
     def __init__(self, root: torch.nn.Module) -> None:
         self.rows = [(path, m.__dict__, dict(m.__dict__)) for path, m in root.named_modules()]
         self.contents = Contents(root)
 
     def changed(self) -> list[str]:
-        """The names of those that are, or hold, something else now."""
+        """The names of attributes that changed, or whose contents changed."""
         held = self.contents.changed()
         names = []
         for path, now, before in self.rows:
@@ -149,7 +152,7 @@ class Attributes:
         return names
 
     def restore(self) -> None:
-        """Puts back what was."""
+        """Restores all attributes."""
         for _, now, before in self.rows:
             now.clear()
             now.update(before)
@@ -158,7 +161,7 @@ class Attributes:
 
 @contextlib.contextmanager
 def contents_kept(root: torch.nn.Module) -> Iterator[None]:
-    """Tracing a model that fills a cache leaves nothing of the trace in it."""
+    """Restores containers after tracing, so a model that fills a cache keeps nothing of the trace."""
     contents = Contents(root)
     try:
         yield
@@ -167,7 +170,8 @@ def contents_kept(root: torch.nn.Module) -> Iterator[None]:
 
 
 def contents(values: Iterable[Any]) -> dict[int, tuple[Any, Any]]:
-    """The containers among values, and within them, with what is in them; by their ids, of objects those of the `__dict__`s."""
+    """The containers among the values, and inside them, with their contents; by id (for objects, that of the
+    `__dict__`)."""
     found: dict[int, tuple[Any, Any]] = {}
     waiting = [*values]
     while waiting:
@@ -184,7 +188,7 @@ def contents(values: Iterable[Any]) -> dict[int, tuple[Any, Any]]:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """The attributes of an object of the user's; None: it is no such object."""
+    """The attributes of a user's object. None: the value is something else."""
     if isinstance(
         value, type | types.ModuleType | types.FunctionType | types.MethodType | torch.nn.Module | torch.Tensor
     ):
@@ -200,7 +204,7 @@ _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy"}
 
 
 def _holds(value: Any, before: Any) -> bool:
-    """Is the same in a container as before, in the same order?"""
+    """Whether a container has the same contents as before, in the same order."""
     if len(value) != len(before):
         return False
     if isinstance(value, dict):

@@ -20,7 +20,7 @@ Node = torch.fx.Node
 
 
 def check(first: Traced, second: Traced, changed: list[str]) -> None:
-    """Refuses a forward that computes something else when it is called again; `changed`: the attributes it changes."""
+    """Rejects a forward whose next call would compute something else. `changed`: the attributes that it changes."""
     table: dict[Any, int] = {}
     alone = _numbers(first, "this call", {}, table)
     earlier = _numbers(first, "an earlier call", {}, table)
@@ -32,7 +32,8 @@ def check(first: Traced, second: Traced, changed: list[str]) -> None:
 
 
 def _numbers(traced: Traced, call: str, known: dict[Node, int], table: dict[Any, int]) -> dict[Node, int]:
-    """Equal numbers are equal computations. What comes from a call's arguments, or by chance, is that call's own."""
+    """Numbers the nodes: equal numbers mean equal computations. Nodes that depend on a call's arguments or on random
+    numbers are numbered per call."""
     found = dict(known)
     sources = {s.node: s.origin for s in traced.inputs}
     for node in traced.graph.nodes:

@@ -28,7 +28,7 @@ _ATOMS = frozenset((torch.Tensor, torch.nn.Parameter, int, float, bool, str, typ
 
 @dataclasses.dataclass
 class Carrier:
-    """An object of a class that PyTorch does not know, in parts."""
+    """An object whose class PyTorch does not know, as its parts."""
 
     cls: type
     names: tuple[Any, ...]
@@ -49,21 +49,21 @@ pytree.register_pytree_node(
 
 @dataclasses.dataclass
 class Given:
-    """In what a forward returns: the caller's own object of this number."""
+    """In the result of a forward: the caller's own object with this number."""
 
     number: int
 
 
 @dataclasses.dataclass
 class Reply:
-    """What a forward returns, and what it changed in the caller's objects: attributes by the number of the object."""
+    """The result of a forward, and its changes of the caller's objects: attributes by the number of the object."""
 
     result: Any
     changes: dict[int, dict[str, Any]]
 
     def settle(self, objects: list[Any]) -> Any:
-        """Changes the caller's objects; what the call returns, with them in it."""
-        for number in self.changes:  # the forward that was traced had two objects
+        """Changes the caller's objects and returns the call's result, which contains them."""
+        for number in self.changes:  # the traced forward had two different objects
             if sum(o is objects[number] for o in objects) > 1:
                 raise _core.UnsupportedError(
                     f"an object of {type(objects[number]).__name__} is in the arguments twice, and forward changes it: "
@@ -107,7 +107,7 @@ _LIBRARIES = sys.stdlib_module_names - {"__main__"} | {"torch", "numpy"}
 
 
 def is_object(value: Any) -> bool:
-    """Is it an object of the user's (or of a package of models) that is known by its attributes?"""
+    """Whether this is an object of the user (or of a package of models) whose attributes describe it."""
     if isinstance(value, _NO_OBJECTS):
         return False
     if type(value).__module__.partition(".")[0] in _LIBRARIES or dataclasses.is_dataclass(value):
@@ -116,7 +116,7 @@ def is_object(value: Any) -> bool:
 
 
 def _build(parts: list[Any], context: tuple[Any, tuple[Any, ...]]) -> Any:
-    """The object of a carrier."""
+    """The object that a carrier describes."""
     cls, names = context
     if cls is PackedSequence:
         return cls(*parts)
@@ -132,10 +132,10 @@ def _build(parts: list[Any], context: tuple[Any, tuple[Any, ...]]) -> Any:
 
 
 def encode(tree: Any, found: list[Any] | None = None, given: dict[int, int] | None = None) -> Any:
-    """The tree with carriers in place of the objects that PyTorch does not know.
+    """The tree with carriers in place of objects that PyTorch does not know.
 
-    `found` takes the objects (or, in an encoded tree, their carriers) in the order in which they come; `given` are numbers of
-    objects by their id, which become Given.
+    `found` receives the objects (or, for an encoded tree, their carriers) in order of occurrence. `given` maps ids
+    of objects to numbers; these objects become Given.
     """
     kind = type(tree)
     if kind in _ATOMS:
@@ -172,7 +172,7 @@ def _of_object(cls: type) -> bool:
 
 
 def objects(tree: Any) -> list[Any]:
-    """The objects in a tree that carriers stand for, in order; those that are there twice, twice."""
+    """The objects in a tree for which there are carriers, in order; repeated objects occur repeatedly."""
     found: list[Any] = []
     encode(tree, found)
     return found
@@ -185,7 +185,8 @@ def decode(tree: Any) -> Any:
 
 
 def called(function: Callable[[Any], Any], tree: Any) -> Any:
-    """What a function makes of encoded arguments, encoded: a `Reply` where it changes or returns objects among them."""
+    """Calls a function with encoded arguments and encodes its result. The result is a `Reply` if the function changes
+    objects among the arguments, or returns one."""
     args = decode(tree)
     known = objects(args)
     before = [dict(zip(vars(o), map(_inside, vars(o).values()), strict=True)) for o in known]
@@ -208,7 +209,7 @@ def called(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def _inside(value: Any) -> Any:
-    """A value as it is: itself, or what a container of plain ones holds; objects stand for themselves."""
+    """The contents of a plain container, or the value itself; objects stand for themselves."""
     if type(value) in (list, tuple):
         return [type(value), *map(_inside, value)]
     if type(value) is dict:
@@ -223,12 +224,12 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def carries(spec: pytree.TreeSpec) -> bool:
-    """Is there a carrier in a structure?"""
+    """Whether a structure contains a carrier."""
     return spec.type is Carrier or any(map(carries, spec.children()))
 
 
 def form(tree: Any, leaves: list[Any]) -> Any:
-    """Appends the leaves, in the order of a pytree's, and returns the structure as something to compare."""
+    """Appends the leaves in the order of a pytree's, and returns the structure in a form that can be compared."""
     kind = type(tree)
     if kind in _ATOMS:
         leaves.append(tree)
@@ -245,7 +246,7 @@ def form(tree: Any, leaves: list[Any]) -> Any:
 
 
 def builder(spec: pytree.TreeSpec) -> Callable[[Iterator[Any]], Any]:
-    """What makes an object of this structure from its leaves."""
+    """Returns a function that builds an object of this structure from its leaves."""
     if spec.is_leaf():
         return next
     parts = [builder(c) for c in spec.children()]

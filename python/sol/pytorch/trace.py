@@ -44,19 +44,20 @@ LIBRARY = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, os.path.di
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
-_VALUES = (*_PLAIN, type, enum.Enum)  # arguments and results that are no tensors
+_VALUES = (*_PLAIN, type, enum.Enum)  # arguments and results that are not tensors
 
 
 class Unusual(Exception):
-    """Something that this way of tracing leaves to torch.export; at which node, if it is a graph that was run."""
+    """Something that this kind of tracing leaves to torch.export. If the model is a graph that is being run, `step`
+    is the node."""
 
     step: Node | None = None
-    reads = False  # did forward read values? torch.export would stop there
+    reads = False  # whether forward read values, where torch.export would fail, too
 
 
 @dataclass
 class Source:
-    """What a placeholder stands for: the caller's leaf with this number, or the model's tensor of this name."""
+    """What a placeholder stands for: the caller's leaf with this number, or the model's tensor with this name."""
 
     node: Node
     origin: tuple[str, Any]  # ("leaf", number) or ("param", name)
@@ -68,18 +69,18 @@ class Traced:
     """A model as a graph of operators."""
 
     graph: torch.fx.Graph
-    module: torch.nn.Module  # owner of the graphs inside of the graph
+    module: torch.nn.Module  # owns the graphs inside of the graph
     inputs: list[Source]
-    outputs: list[Any]  # nodes, and what is returned as it is
+    outputs: list[Any]  # nodes, and values that are returned unchanged
     constants: dict[str, torch.Tensor]
-    spec: pytree.TreeSpec  # of what the model returns
+    spec: pytree.TreeSpec  # of the model's result
     problems: list[str]
-    unusual: Node | None = None  # of a graph that was run: where this way of tracing gave up
-    reads: Reads = field(default_factory=Reads)  # values of arguments that forward looked at
+    unusual: Node | None = None  # of a graph that was run: the node where this kind of tracing gave up
+    reads: Reads = field(default_factory=Reads)  # values of arguments that forward read
 
     @classmethod
     def of(cls, program: ExportedProgram, unusual: Node | None) -> Traced:
-        """What torch.export found."""
+        """The result of torch.export."""
         specs = {s.arg.name: s for s in program.graph_signature.input_specs if s.target is not None}
         inputs, leaf = [], 0
         for node in program.graph.find_nodes(op="placeholder"):
@@ -99,7 +100,7 @@ class Traced:
 
 
 def place(node: torch.fx.Node) -> tuple[str, str]:
-    """Where a node comes from: the path of its module, and the file and line in the user's model."""
+    """The location of a node: the path of its module, and the file and line in the user's model."""
     if "place" in node.meta:
         path, line = node.meta["place"]
         return path, line
@@ -109,7 +110,7 @@ def place(node: torch.fx.Node) -> tuple[str, str]:
 
 
 def _line(trace: str) -> str:
-    """The innermost line of a trace that is the user's."""
+    """The innermost line of a stack trace that belongs to the user."""
     frames = [line.strip() for line in trace.split("\n") if line.strip().startswith("File ")]
     users = [f for f in frames if not f[6:].startswith((*LIBRARY, "<"))]
     if not users:
@@ -119,34 +120,34 @@ def _line(trace: str) -> str:
 
 
 class _Recorder(ProxyTorchDispatchMode):
-    """Writes each call of an operator into a graph and lets it run on tensors without data."""
+    """Records each call of an operator in a graph, and runs it on tensors without data."""
 
     def __init__(self, root: torch.nn.Module, before: _Recorder | None = None, given: Given | None = None) -> None:
         super().__init__(None, "fake", pre_dispatch=True)  # type: ignore[arg-type]
-        self.before = before  # of an earlier call: what it made may be in the model's attributes
+        self.before = before  # of an earlier call, whose results may be in the model's attributes
         self.paths = {id(m): name for name, m in root.named_modules()}
         self.graph = torch.fx.Graph()
         self.nodes: WeakTensorKeyDictionary = (
             WeakTensorKeyDictionary()
-        )  # weak: PyTorch copies what it does not own alone
+        )  # weak, because PyTorch copies tensors that have other owners
         self.constants: dict[str, torch.Tensor] = {}
         self.sources: dict[Node, Source] = {}
         self.values = Values(given, type(root).__name__, self.constants)
-        self.step: Node | None = None  # of a graph that is run
+        self.step: Node | None = None  # of a graph that is being run
         self.known = fake.Known()
         self.inside = 0  # operators that are running
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """PyTorch asks: no, Dynamo never sees a call of this mode; being hidden from it would cost each call."""
+        """Tells PyTorch that Dynamo never sees a call in this mode; hiding from Dynamo would slow down each call."""
         return False
 
     def node(self, t: torch.Tensor, default: Any) -> Any:
-        """What made a tensor."""
+        """The node that made a tensor."""
         return self.nodes.get(t) or (self.before.node(t, default) if self.before else default)
 
     def source(self, name: str, value: Any, origin: tuple[str, Any], kind: InputKind) -> Node:
-        """A placeholder."""
+        """Adds a placeholder."""
         node = self.graph.placeholder(name)
         node.meta["val"] = snapshot_fake(value) if isinstance(value, torch.Tensor) else value
         self.sources[node] = Source(node, origin, kind)
@@ -194,19 +195,20 @@ class _Recorder(ProxyTorchDispatchMode):
         return made
 
     def _batch_sizes(self, x: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> torch.Tensor:
-        """Those of a packed sequence follow from its lengths alone, and are read as such, whatever x is computed from."""
+        """The batch sizes of a packed sequence. They follow from its lengths alone, so they are read as values, however
+        x is computed."""
         steps, n = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
         zeros = self.__torch_dispatch__(torch.ops.aten.zeros.default, (), ([steps, n],))
         found: torch.Tensor = self.__torch_dispatch__(_PACK, (), (zeros, lengths, False))[1]
         return found
 
     def read(self, function: Callable[..., Any], *tensors: torch.Tensor) -> Any:
-        """What a function makes of tensors with data in them: the program is for this value."""
+        """Applies a function to the data of tensors. The program is then valid for this value only."""
         nodes = self._nodes(tensors)
         return self.values.read(function, nodes, self.sources, self._place()[1])
 
     def _made(self, func: Any, args: Sequence[Any]) -> Any:
-        """What an operator makes of operands."""
+        """The result of an operator."""
         made = _normalized(func, args)
         if made is None:
             made = self.known.find(func, args)
@@ -216,7 +218,7 @@ class _Recorder(ProxyTorchDispatchMode):
         return made
 
     def _lift(self, constant: torch.Tensor) -> torch.Tensor:
-        """torch.tensor([...]) in a forward: a constant, which every call makes anew."""
+        """Records torch.tensor([...]) in a forward: a constant, of which every call gets a new copy."""
         if isinstance(constant, FakeTensor):
             raise Unusual("lift of a tensor without data")
         name = f"_tensor_constant{len(self.constants)}"
@@ -259,7 +261,7 @@ class _Recorder(ProxyTorchDispatchMode):
                 self.nodes[value] = part
 
     def own_backward(self, target: Any, args: tuple[Any, ...]) -> Any:
-        """A model calls `apply` of an autograd.Function of its own."""
+        """Handles a call of `apply` of a model's own autograd.Function."""
 
         def add(values: tuple[Any, Any], marker: Any, pairs: Any) -> None:
             made, seen = values
@@ -269,7 +271,7 @@ class _Recorder(ProxyTorchDispatchMode):
         return function.apply(target, args, lambda marker: self.values.unknown.add(self.nodes[marker]), add)
 
     def _place(self) -> tuple[str, str]:
-        """The path of the innermost module that is running, and the innermost line that is the user's."""
+        """The path of the innermost running module, and the innermost line that belongs to the user."""
         if self.step:
             return place(self.step)
         path, line = None, ""
@@ -289,8 +291,8 @@ def _called(func: Any, more: tuple[Any, ...], kwargs: dict[str, Any], *tensors: 
 
 
 def _normalized(func: Any, args: Sequence[Any]) -> torch.Tensor | None:
-    """What batch_norm makes of its running statistics: another tensor like its input. (To find that out, PyTorch calls twenty
-    operators, for each size there is.) None: not that simple."""
+    """The result of batch_norm with its running statistics: a tensor like its input. (PyTorch would call twenty
+    operators to find that out, for each size.) None: the case is not that simple."""
     if func is not torch.ops.aten.batch_norm.default or torch.is_grad_enabled():
         return None
     x, *rows, training = args[:6]
@@ -316,11 +318,13 @@ def _value(made: Any) -> Any:
 
 
 def trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], given: Given | None = None) -> Traced:
-    """The operators of a module for these arguments; raises Unusual. The module's tensors are replaced: it is used up.
+    """Records the operators that a module calls for these arguments. Raises Unusual. Replaces the module's tensors, so
+    the module cannot be used afterwards.
 
-    `given`: what values that forward reads are computed with."""
+    `given`: the data from which values that forward reads are computed.
+    """
     collecting = gc.isenabled()
-    gc.disable()  # there is little garbage, and PyTorch's objects are many
+    gc.disable()  # there is little garbage, and collecting is slow because PyTorch has many objects
     try:
         with FakeTensorMode() as mode:
             return _trace(mode, module, args, kwargs, given)
@@ -357,7 +361,7 @@ def _trace(
 
 
 def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Recorder) -> tuple[Traced, _Recorder]:
-    """One call of the module, on tensors that are entered as placeholders."""
+    """Calls the module once, on tensors that become placeholders."""
     for row in rows:
         recorder.source(*row)
     with enable_python_dispatcher(), recorder, _exporting(), _recording(recorder):
@@ -373,11 +377,11 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
     return made, recorder
 
 
-_recorders: list[_Recorder] = []  # of the trace that is being made: there is one at a time
+_recorders: list[_Recorder] = []  # of the current trace; there is only one at a time
 
 
 def recorder() -> _Recorder | None:
-    """What records the model that is being traced; None: torch.export does."""
+    """The recorder of the current trace. None: torch.export is tracing."""
     return _recorders[-1] if _recorders else None
 
 
@@ -401,7 +405,7 @@ def _recording(recorder: _Recorder) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _lists(recorder: _Recorder) -> Iterator[None]:
-    """`tolist` reads all numbers of a tensor at once, not one after the other."""
+    """Makes `tolist` read all numbers of a tensor at once instead of one by one."""
     before = FakeTensor.tolist
 
     def tolist(t: FakeTensor) -> Any:
@@ -415,7 +419,7 @@ def _lists(recorder: _Recorder) -> Iterator[None]:
 
 
 def run(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The frame behind which places are not looked for."""
+    """The outermost frame of a trace; only frames inside it are searched for locations."""
     if isinstance(module, torch.fx.GraphModule):
         return _Steps(module, recorder).run(*args, *kwargs.values())
     return module(*args, **kwargs)
@@ -425,13 +429,13 @@ _CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 
 
 def enters(node: Node) -> bool:
-    """Does a node of Dynamo's begin a mode (autocast, say) or a transformation of torch.func?"""
+    """Whether a node of Dynamo's graph begins a mode (such as autocast) or a transformation of torch.func."""
     name = getattr(node.target, "__name__", "")
     return name.startswith("_enter_") or name.endswith("_increment_nesting")
 
 
 def leaves(node: Node) -> bool:
-    """Does it end one?"""
+    """Whether it ends one."""
     name = getattr(node.target, "__name__", "")
     return name.startswith("_exit_") or name.endswith("_decrement_nesting")
 
@@ -444,12 +448,12 @@ def _leaving(target: Any, made: Any) -> Callable[[], Any]:
 
 
 class _Steps(torch.fx.Interpreter):
-    """A graph of Dynamo's, say: its nodes know the places."""
+    """Runs a graph, for example Dynamo's, whose nodes know their locations."""
 
     def __init__(self, module: torch.fx.GraphModule, recorder: _Recorder) -> None:
         super().__init__(module)
         self.recorder = recorder
-        self.entered: list[Callable[[], Any]] = []  # how to leave what was entered
+        self.entered: list[Callable[[], Any]] = []  # functions that leave what was entered
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -475,7 +479,7 @@ class _Steps(torch.fx.Interpreter):
             raise unusual from e
 
     def _inside(self, n: Node) -> Any:
-        """What a checkpoint computes; what is kept for backward is SOL's own matter."""
+        """Records what a checkpoint computes. SOL itself decides what is saved for backward."""
         body, *operands = self.fetch_args_kwargs_from_env(n)[0]
         return body(*operands)
 
@@ -484,7 +488,7 @@ _Row = tuple[str, Any, tuple[str, Any], InputKind]  # of a placeholder: name, va
 
 
 def _tensors(mode: FakeTensorMode, module: torch.nn.Module) -> list[_Row]:
-    """The model's tensors become tensors without data, one for each that there is, whatever its names."""
+    """Turns the model's tensors into tensors without data; a tensor with several names stays one tensor."""
     known: dict[int, torch.Tensor] = {}
     found: list[_Row] = []
     rows = [
@@ -522,7 +526,7 @@ def _leaves(mode: FakeTensorMode, leaves: list[Any], names: list[str]) -> list[_
 
 
 def leaf_names(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """Of the leaves: what forward calls the argument, and the way to the leaf in it."""
+    """Names of the leaves: the name of forward's argument, and the path to the leaf in it."""
     known = [
         p.name
         for p in inspect.signature(module.forward).parameters.values()
@@ -542,7 +546,7 @@ def leaf_names(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str,
 
 @contextlib.contextmanager
 def _exporting() -> Iterator[None]:
-    """Models that ask are told what torch.export tells them; no operators of particular libraries."""
+    """Makes checks in models give the same answers as during torch.export, and avoids operators of optional libraries."""
     compiler, backends = torch.compiler, torch.backends
     flags = compiler._is_compiling_flag, compiler._is_exporting_flag
     compiler._is_compiling_flag = compiler._is_exporting_flag = True

@@ -1,8 +1,8 @@
-"""Training: a program's two halves as one node of PyTorch's autograd.
+"""Training: the two halves of a program as one node of PyTorch's autograd.
 
-Forward runs when the model is called, backward when autograd asks for it. What backward reads is given to autograd to keep
-(save_for_backward), so that PyTorch itself counts versions, frees early, and refuses a second backward; the block that the
-network keeps for itself hangs on one more such tensor, empty, and goes with it.
+Forward runs when the model is called, backward when autograd calls it. What backward reads is passed to
+save_for_backward, so PyTorch itself counts versions, frees early, and rejects a second backward. An additional empty
+tensor that is saved there owns the network's block of saved tensors, so the block is freed at the same time.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _HOOKS = "saved_tensors_hooks (such as save_on_cpu): not supported around an opt
 
 
 class Differs(_core.InvalidError):
-    """A call is not what its program is for."""
+    """The program is not valid for this call."""
 
 
 class Gradient:
-    """What the backward half of a network is given and gives. Appends that half to the translation's graph."""
+    """What the backward half of a network reads and writes. Appends that half to the translation's graph."""
 
     def __init__(self, t: Translation, wanted: frozenset[Origin]) -> None:
-        self.user = tuple(dict.fromkeys(_returned(t)))  # outputs that the caller gets, or views of them
+        self.user = tuple(dict.fromkeys(_returned(t)))  # outputs that the caller gets, or gets views of
         self.of = tuple(i for i in self.user if t.tracked[i])
         self.given = tuple(self.user.index(i) for i in self.of)
         slots = [row for row in _read(t) if row[0] in wanted]
         self.slots: tuple[Origin, ...] = tuple(origin for origin, _, _ in slots)
         handles = tuple(handle for _, _, handle in slots)
         found = t.graph.influences(self.of, handles)
-        self.through = [  # by slot: outputs of `of` by which a gradient comes to it
+        self.through = [  # by slot: the outputs of `of` through which a gradient may arrive
             tuple(k for k in range(len(self.of)) if found[k * len(handles) + i]) for i in range(len(handles))
         ]
         self.reached = t.graph.differentiate(self.of, handles)
@@ -56,13 +56,13 @@ class Gradient:
         self.outputs: tuple[int, ...] = ()
 
     def compiled(self, t: Translation, net: _core.Net) -> None:
-        """What backward reads is known when the network is compiled."""
+        """Called when the network is compiled, since only then it is known what backward reads."""
         self.inputs = tuple(i for i in range(len(t.inputs)) if net.backward_reads(False, i))
         self.outputs = tuple(i for i in range(len(t.outputs)) if net.backward_reads(True, i))
         self.params = net.backward_params()
 
     def layouts(self, t: Translation) -> list[tuple[Layout, torch.dtype]]:
-        """Of the gradients that backward writes: as the tensors lie that they are gradients of."""
+        """The layouts of the gradients that backward writes: those of the tensors they belong to."""
         rows = {origin: (layout, _type(layout, handle)) for origin, layout, handle in _read(t)}
         return [rows[o] for o, r in zip(self.slots, self.reached, strict=True) if r]
 
@@ -76,7 +76,7 @@ def _read(t: Translation) -> list[tuple[Origin, Layout, _core.Tensor]]:
 
 
 def _type(layout: Layout, handle: _core.Tensor) -> torch.dtype:
-    """What PyTorch says the type is: a complex number is a pair along one more dimension."""
+    """The type in PyTorch. In memory, complex numbers are pairs along an additional dimension."""
     dtype = TORCH_TYPE[handle.dtype]
     return dtype.to_complex() if len(handle.shape) > len(layout.shape) else dtype
 
@@ -96,7 +96,7 @@ def _returned(t: Translation) -> list[int]:
 
 
 class _Call:
-    """One forward call on its way through autograd."""
+    """One forward call while autograd handles it."""
 
     __slots__ = ("leaves", "outputs", "program")
 
@@ -108,12 +108,12 @@ class _Call:
 
 @functools.cache
 def _named(node: Any, name: str) -> Any:
-    """A kind of node under the network's name, by which PyTorch's profiler and graphs show it."""
+    """A class of node with the network's name, which PyTorch's profiler and graphs show."""
     return type(node)(f"Sol{name}", (node,), {})
 
 
 class _Step(torch.autograd.Function):
-    """Forward and backward of a network."""
+    """The forward and backward of a network."""
 
     @staticmethod
     def forward(ctx: Any, call: _Call, *wanted: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -157,13 +157,14 @@ class _Step(torch.autograd.Function):
         by_slot = [next(found) if r else None for r in g.reached]
         asked = [
             given[k] is not None for k in g.given
-        ]  # where no loss reads an output, eager has no gradient, not zeros
+        ]  # for an output that no loss reads, eager mode has no gradient instead of zeros
         reached = (any(asked[k] for k in through) for through in g.through)
         return None, *(d if r else None for d, r in zip(by_slot, reached, strict=True))
 
 
 def forward(program: Program, leaves: tuple[Any, ...], wanted: Sequence[torch.Tensor]) -> tuple[Any, ...] | None:
-    """The network's outputs, those with gradients in autograd's graph; None: the call is not what the program is for."""
+    """The network's outputs; those with gradients belong to autograd's graph. None: the program is not valid for this
+    call."""
     call = _Call(program, leaves)
     try:
         made = _named(_Step, call.program.name).apply(call, *wanted)
@@ -176,11 +177,11 @@ def forward(program: Program, leaves: tuple[Any, ...], wanted: Sequence[torch.Te
     return tuple(call.outputs)
 
 
-# -- refusals that wait until somebody asks
+# -- errors that are raised only when a gradient is requested
 
 
 class _Refused(torch.autograd.Function):
-    """Tensors that say why they have no gradient when somebody asks for it, instead of having none."""
+    """Tensors that raise an error with the reason when their gradient is requested, instead of having none."""
 
     @staticmethod
     def forward(ctx: Any, why: str, n: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -194,23 +195,22 @@ class _Refused(torch.autograd.Function):
 
 
 def refused(why: str, tensors: Sequence[torch.Tensor], of: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-    """The same tensors; asking for their gradients raises: of what they are made of, which autograd has to pass by here
-    for, or of anything else."""
+    """The same tensors, but requesting gradients through them raises an error. `of`: the tensors that they depend on."""
     made_of = [t for t in of if isinstance(t, torch.Tensor) and t.requires_grad]
     tensors = [t.detach() for t in tensors]
     return tuple(_Refused.apply(why, len(tensors), *tensors, *made_of, torch.empty(0, requires_grad=True)))
 
 
 def once(gradients: tuple[torch.Tensor, ...], of: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-    """Gradients under create_graph=True: they may be used, but not differentiated."""
+    """Gradients under create_graph=True. They can be used, but not differentiated."""
     return refused(_TWICE, gradients, of) if torch.is_grad_enabled() and gradients else gradients
 
 
-# -- a model in eval mode: most calls with gradients enabled never see a backward
+# -- models in eval mode: most calls with gradients enabled are never followed by a backward
 
 
 class _Later(torch.autograd.Function):
-    """The inference program; only if somebody asks for gradients, the call is repeated by a program that has them."""
+    """Runs the inference program. If gradients are requested, a program with gradients repeats the call."""
 
     @staticmethod
     def forward(ctx: Any, call: _Call, again: Again, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -243,7 +243,7 @@ class _Later(torch.autograd.Function):
 
 
 def later(program: Program, dense: tuple[Any, ...], leaves: Sequence[Any], again: Again) -> tuple[Any, ...] | None:
-    """The network's outputs, without a backward half until somebody asks for it; None: as in `forward`."""
+    """The network's outputs, without a backward half until gradients are requested. None: as in `forward`."""
     tensors = [leaves[i] for i in program.tensor_leaves]
     tensors += program.sources(range(len(program.translation.params)), leaves)
     try:

@@ -1,7 +1,7 @@
-"""From an exported graph to SOL's: walks the nodes and lets the table of operators say each in layers.
+"""Translates an exported graph to SOL's. It goes through the nodes, and the table of operators turns each into layers.
 
-What is not covered is collected and reported at once, each operator with its name, the module it is in and the line of the
-user's model. After each operator, types and shapes are compared with what PyTorch says they are.
+Everything that is not supported is reported in one error: each operator with its name, its module and the line of
+the user's model. After each operator, types and shapes are compared with PyTorch's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .problems import where as _where
 from .trace import Source, Traced, place
 from .writes import Memory, viewed, written
 
-BIG = 1024  # elements; constants above are handed over like parameters instead of becoming code
+BIG = 1024  # elements; larger constants are passed like parameters instead of becoming code
 
 
 @dataclass
@@ -46,18 +46,19 @@ class Input:
 
 @dataclass
 class Parameter:
-    """A tensor of the model, by its name there, or a constant of the trace."""
+    """A tensor of the model, with its name there, or a constant of the trace."""
 
     name: str
     constant: torch.Tensor | None
     layout: Layout
     handle: _core.Tensor
-    leaf: tuple[int, torch.Tensor] | None = None  # number among the leaves: a parameter of torch.compile's
+    leaf: tuple[int, torch.Tensor] | None = None  # number among the leaves: a parameter of torch.compile
 
 
 @dataclass
 class Replay:
-    """A result that shares memory with an input (leaf), a parameter (name) or another result: view operators on it."""
+    """A result that shares memory with an input (leaf), a parameter (name) or another result, and the view operators to
+    apply."""
 
     base: tuple[str, Any]
     steps: list[tuple[Any, tuple[Any, ...], dict[str, Any]]]
@@ -65,7 +66,7 @@ class Replay:
 
 @dataclass
 class Result:
-    """What a leaf of the returned structure is: `value` (a number or None), `output` of the network, or `replay`."""
+    """A leaf of the returned structure: a `value` (a number or None), an `output` of the network, or a `replay`."""
 
     kind: str
     value: Any = None
@@ -73,28 +74,30 @@ class Result:
 
 @dataclass
 class Translation:
-    """A network in SOL's words and how a call's arguments and results belong to it."""
+    """A translated network, and how a call's arguments and results map to it."""
 
     graph: _core.Graph
     inputs: list[Input] = field(default_factory=list)
     params: list[Parameter] = field(default_factory=list)
     outputs: list[tuple[Layout, torch.dtype]] = field(default_factory=list)
-    tracked: list[bool] = field(default_factory=list)  # by output: would PyTorch say that it requires a gradient?
+    tracked: list[bool] = field(default_factory=list)  # by output: whether PyTorch would set requires_grad
     results: list[Result] = field(default_factory=list)
-    writes: list[tuple[tuple[str, Any], int]] = field(default_factory=list)  # where to, number of the network's output
+    writes: list[tuple[tuple[str, Any], int]] = field(
+        default_factory=list
+    )  # destination, and number of the network's output
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
-    random: bool = False  # the last input is a seed, which comes behind the caller's leaves
+    random: bool = False  # the last input, after the caller's leaves, is a seed
 
 
 _DETACHED = frozenset(getattr(torch.ops.aten, n).default for n in ("detach", "detach_", "detach_copy"))
 
 
 class _Missing(Exception):
-    """An operand that could not be translated; reported where it was made."""
+    """An operand could not be translated. The error is reported where the operand was made."""
 
 
 class Translator:
-    """One translation. `layouts` are those of the leaves and of the model's tensors, as they lie in memory."""
+    """One translation. `layouts` are the memory layouts of the leaves and of the model's tensors."""
 
     def __init__(
         self,
@@ -106,7 +109,7 @@ class Translator:
         wanted: frozenset[tuple[str, Any]] = frozenset(),
     ) -> None:
         self.fixed = fixed  # leaves that are parameters
-        self.wanted = wanted  # leaves and tensors of the model that want a gradient, as in `origin`
+        self.wanted = wanted  # leaves and tensors of the model that require a gradient, as in `origin`
         self.enabled = True  # False: within no_grad()
         self.traced = traced
         self.tensors = tensors
@@ -120,7 +123,7 @@ class Translator:
         self.problems: list[Problem] = []
 
     def run(self) -> Translation:
-        """Translates; raises UnsupportedError with everything that is not covered."""
+        """Translates the graph. Raises UnsupportedError with everything that is not supported."""
         self._placeholders()
         self._nodes(self.traced.graph, self.traced.module)
         if not self.problems:
@@ -187,7 +190,7 @@ class Translator:
         return self._arrange(handle, layout, tracked)
 
     def _arrange(self, handle: _core.Tensor, layout: Layout, tracked: bool) -> Value | Complex:
-        """A tensor as it lies in memory, as PyTorch sees it."""
+        """Turns a tensor as it lies in memory into one as PyTorch sees it."""
         value, ndim = Value(handle, tracked), len(layout.inverse)
         if value.ndim == ndim:
             return self.b.permute(value, layout.inverse)
@@ -217,7 +220,7 @@ class Translator:
             self._stand_in(node)
 
     def _stopped(self, node: torch.fx.Node, made: Any) -> Any:
-        """What is computed within no_grad(), or detached, has no gradient."""
+        """Results inside no_grad(), or detached, have no gradient."""
         if self.enabled and node.target not in _DETACHED:
             return made
         if isinstance(made, list | tuple):
@@ -227,7 +230,8 @@ class Translator:
         return self.b.layer("stop", made) if isinstance(made, Value) and made.tracked else made
 
     def _stand_in(self, node: torch.fx.Node) -> None:
-        """Something of the right type and shape in place of what is not supported, to find what else is not."""
+        """Puts a value of the right type and shape in place of something unsupported, so that other problems are found,
+        too."""
 
         def like(v: Any) -> Any:
             if isinstance(v, torch.SymInt | torch.SymFloat | torch.SymBool):
@@ -248,7 +252,7 @@ class Translator:
         if isinstance(val, bool | int | float):
             return val
         if isinstance(val, torch.SymInt | torch.SymFloat | torch.SymBool) and operators.find(str(node.target)) is None:
-            raise _Missing  # what it is made of was refused
+            raise _Missing  # an operand of it was rejected
         if node.target is operator.getitem:
             source = self._read(node.args[0])
             return source[node.args[1]]
@@ -283,7 +287,7 @@ class Translator:
         try:
             _compare(name, made, val)
         except _core.InternalError as e:
-            if len(types) > 1:  # PyTorch's shape functions do not look at types, the operators do
+            if len(types) > 1:  # PyTorch's shape functions do not check types, but its operators do
                 raise Refused(f"operands of several types: {', '.join(sorted(types))}") from e
             raise
         if target is not None:
@@ -297,7 +301,8 @@ class Translator:
         return made
 
     def _memory(self, node: torch.fx.Node | None) -> tuple[Value, Any, int]:
-        """All elements of the memory that a tensor lies in, row-major, the address of each, and where the tensor begins."""
+        """All elements of the memory that a tensor is in, row-major; the address of each element; where the tensor
+        begins."""
         whole = None if node is None else self.memory.root(node)
         root = None if node is None else self.memory.root_node(node)
         if not isinstance(whole, Value) or node is None or root is None:
@@ -310,7 +315,8 @@ class Translator:
         return flat, addresses.reshape(-1), node.meta["val"].storage_offset()
 
     def _write(self, node: torch.fx.Node, target: torch.fx.Node, value: Any) -> None:
-        """An operator writes the memory behind `target`: values of it that were read before keep their gradients."""
+        """Records that an operator writes the memory of `target`. Values that were read from it before keep their
+        gradients."""
         whole, part = self.memory.root(target), self.env.get(target)
         through = self.enabled and isinstance(part, Value) and part.tracked
         if isinstance(whole, Value) and whole.tracked and not through:
@@ -318,7 +324,7 @@ class Translator:
         self.memory.write(target, self._stopped(node, value))
 
     def _graft(self, node: torch.fx.Node, path: str, line: str) -> Any:
-        """What an autograd.Function made, with the gradient that its backward says."""
+        """Translates the result of an autograd.Function, with the gradient that its backward defines."""
         made, marker, pairs = self._read(node.args)
         self.b.name, self.b.line = f"{path}.{node.name}" if path else node.name, line
         for x, d in pairs:
@@ -327,7 +333,7 @@ class Translator:
         return made
 
     def _decomposed(self, node: torch.fx.Node) -> Any:
-        """An operator that the table lacks, by what PyTorch says it is."""
+        """Translates an operator that is missing from the table, through PyTorch's decomposition."""
         try:
             graph = None if written(node) is not None else decompose(node)
         except Exception as e:
@@ -376,7 +382,7 @@ class Translator:
         return arg
 
     def _higher(self, node: torch.fx.Node, module: torch.nn.Module) -> Any:
-        """with torch.no_grad() and the like: a graph of its own that is just computed."""
+        """Translates `with torch.no_grad()` and the like: an inner graph that is computed like any other."""
         name = getattr(node.target, "__name__", str(node.target))
         if name == "wrap_with_set_grad_enabled":
             before, self.enabled = self.enabled, bool(node.args[0])
@@ -394,7 +400,7 @@ class Translator:
         raise Refused({"cond": "control flow"}.get(name, ""))
 
     def _inline(self, function: Any, operands: Sequence[Any]) -> Any:
-        """The results of a graph inside of the graph, for these operands."""
+        """The results of an inner graph for these operands."""
         body = self._read(function)
         inner = body.graph.find_nodes(op="placeholder")
         self.env.update(zip(inner, self._read(tuple(operands)), strict=True))
@@ -416,7 +422,8 @@ class Translator:
         self.result.results += [self._result(value, seen) for value in self.traced.outputs]
 
     def _fresh(self, root: torch.fx.Node) -> bool:
-        """A constant of the trace is made anew by every call: writing it has no effect behind it."""
+        """Whether a node is a constant of the trace. Every call gets a new copy, so writing to it has no outside
+        effect."""
         kind, name = self.origin[root]
         return kind == "param" and name not in self.tensors
 
@@ -432,7 +439,7 @@ class Translator:
         return Result("output", self._output(value, seen, value.name))
 
     def _output(self, node: torch.fx.Node, seen: dict[Any, int], name: str) -> int:
-        """Makes a value an output of the network, in the order it shall have in memory. The same value is one output."""
+        """Makes a value an output of the network, with its memory layout. Equal values share one output."""
         node = _original(node)
         if node not in seen:
             layout, dtype = Layout.of(node.meta["val"]), node.meta["val"].dtype
@@ -450,7 +457,7 @@ class Translator:
         return seen[node]
 
     def _replay(self, node: torch.fx.Node, seen: dict[Any, int]) -> Replay | None:
-        """How to get a result as a view of an input, a parameter, or a result before it."""
+        """Describes a result as a view of an input, a parameter, or an earlier result."""
         steps: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
         while True:
             if node in self.origin:
@@ -468,7 +475,7 @@ class Translator:
 
 
 def _original(node: torch.fx.Node) -> torch.fx.Node:
-    """The first name of a tensor that in-place operators hand on."""
+    """The original of a tensor that in-place operators return."""
     while (target := written(node)) is not None:
         node = target
     return node
@@ -486,7 +493,7 @@ def _row_major(arg: Any) -> bool:
 
 
 def check(val: Any) -> None:
-    """Refuses what PyTorch says of a value where SOL has no such thing."""
+    """Rejects values that SOL cannot represent."""
     for v in val if isinstance(val, list | tuple) else [val]:
         if not isinstance(v, torch.Tensor):
             continue
@@ -502,14 +509,14 @@ def check(val: Any) -> None:
 
 
 def _physical(dtype: torch.dtype, layout: Layout) -> tuple[str, tuple[int, ...]]:
-    """Type and sizes of a tensor in memory; a complex one has a last dimension of two."""
+    """Type and sizes of a tensor in memory. Complex numbers add a last dimension of two."""
     if dtype in REAL:
         return sol_name(REAL[dtype]), (*layout.physical, 2)
     return sol_name(dtype), layout.physical
 
 
 def _compare(name: str, made: Any, val: Any) -> None:
-    """The safety net under the table: what was made has the types and shapes that PyTorch says."""
+    """A safety net for the table: the result must have the types and shapes that PyTorch gives."""
     if isinstance(val, torch.Tensor):
         if not isinstance(made, Value | Complex) or made.shape != tuple(val.shape) or made.dtype != val.dtype:
             expected = f"{str(val.dtype).removeprefix('torch.')}{list(val.shape)}"

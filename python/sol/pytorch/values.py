@@ -1,9 +1,10 @@
-"""What forward reads of its arguments while it runs: numbers (`.item()`, `bool(t)`, `.tolist()`) and the sizes that follow from data
-(`nonzero`, a mask as an index, the steps of a packed sequence).
+"""Values that forward reads from its arguments while it runs: numbers (`.item()`, `bool(t)`, `.tolist()`) and sizes
+that follow from data (`nonzero`, a mask as an index, the steps of a packed sequence).
 
-A trace computes such a value with the call's own arguments, by the operators that lead from them to the read, and the program is
-for that value: `Reads` computes it again, in PyTorch, in front of each call. That has to be cheap, and known before the network
-runs: what depends on weights, random numbers or products is refused by name.
+A trace computes such a value from the call's own arguments with the operators that lead to the read, and the program
+is valid for that value only. `Reads` computes the value again, in PyTorch, before each call. That must be cheap and
+possible before the network runs, so values that depend on weights, random numbers or matrix products are rejected by
+name.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from torch.utils._python_dispatch import _disable_current_modes
 from sol import _core
 
 Node = torch.fx.Node
-MOST = 1 << 16  # characters of one value, written down: it is compared in each call
+MOST = 1 << 16  # characters of one value as text; each call compares it
 
 _PRODUCTS = frozenset(
     "addbmm addmm addmv addr baddbmm bilinear bmm cdist chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
     "conv_transpose3d convolution dot einsum gru inner kron linalg_multi_dot linear lstm matmul mm mv native_multi_head_attention "
     "outer rnn_relu rnn_tanh scaled_dot_product_attention tensordot vdot _convolution _grouped_mm".split()
 )
-_STATISTICS = (torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.default)  # write, and do not say so
+_STATISTICS = (
+    torch.ops.aten.batch_norm.default,
+    torch.ops.aten.instance_norm.default,
+)  # they write without declaring it
 INSTEAD = (
     "compute with the tensor itself (torch.where, a mask), or use torch.compile(model, backend='sol'), which runs such a line in "
     "Python"
@@ -35,12 +39,12 @@ INSTEAD = (
 
 
 class _Place(int):
-    """In the operands of a step: the value of this number."""
+    """An operand of a step: the value with this number."""
 
 
 @dataclass
 class Source:
-    """Where a value comes from that a step reads: a leaf of the call, a tensor of the model, or a constant of the trace."""
+    """The origin of a value that a step reads: a leaf of the call, a tensor of the model, or a constant of the trace."""
 
     place: int
     kind: str
@@ -50,18 +54,18 @@ class Source:
 
 @dataclass
 class Read:
-    """One value: the operators that lead to it from what the reads before it have not made yet."""
+    """One value that forward reads: the operators that compute it, apart from those of earlier reads."""
 
     function: Callable[..., Any]
     operands: tuple[_Place, ...]
     sources: list[Source]
-    steps: list[tuple[int, Any, Any, Any]]  # place, operator, arguments
-    alone: bool  # some of the steps write memory: they run on copies
+    steps: list[tuple[int, Any, Any, Any]]  # number of the result, operator, arguments
+    alone: bool  # whether some steps write memory, and so run on copies
     where: str  # the line of the user's model
-    text: str = ""  # the value, as it was in the trace
+    text: str = ""  # the value during the trace
 
     def compute(self, env: dict[int, Any], fetch: Callable[[Source], torch.Tensor]) -> Any:
-        """The value; `env` are those of earlier steps."""
+        """Computes the value. `env` has the values of earlier steps."""
         env = {} if self.alone else env
         for s in self.sources:
             t = fetch(s)
@@ -80,18 +84,18 @@ def _filled(arg: Any, env: Mapping[int, Any]) -> Any:
 
 @dataclass
 class Reads:
-    """What one trace read, in order: what is read later may depend on what was read before."""
+    """The reads of one trace, in order: a later read may depend on an earlier one."""
 
     rows: list[Read] = field(default_factory=list)
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def values(self) -> tuple[str, ...]:
-        """As part of a program's key."""
+        """The values as part of a program's key."""
         return tuple(row.text for row in self.rows)
 
     def hold(self, leaves: Sequence[Any], owned: Mapping[str, Any]) -> bool:
-        """Does a call with these arguments read the same values?"""
+        """Whether a call with these arguments reads the same values."""
 
         def fetch(s: Source) -> torch.Tensor:
             t: torch.Tensor = leaves[s.which] if s.kind == "leaf" else self._tensor(s, owned)
@@ -103,7 +107,7 @@ class Reads:
         try:
             with torch.no_grad():
                 return all(repr(row.compute(env, fetch)) == row.text for row in self.rows)
-        except Exception:  # what such a call really does the model itself says, when it is traced
+        except Exception:  # tracing the model will raise this call's real error
             return False
 
     def _tensor(self, s: Source, owned: Mapping[str, Any]) -> torch.Tensor:
@@ -111,18 +115,18 @@ class Reads:
         return found
 
     def differs(self, other: Reads) -> int:
-        """The number of the first read that found something else."""
+        """The number of the first read with a different value."""
         pairs = zip(self.values, other.values, strict=False)
         return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(self.rows), len(other.rows)) - 1)
 
 
 class _Differs(Exception):
-    """The call is not like the one that was traced."""
+    """The call differs from the traced one."""
 
 
 @dataclass
 class Given:
-    """What a trace may compute values with: the leaves of a call and the model's tensors by name."""
+    """The data for computing values during a trace: the leaves of a call, and the model's tensors by name."""
 
     leaves: Sequence[Any]
     owned: Mapping[str, Any]
@@ -131,20 +135,22 @@ class Given:
 
 
 class Values:
-    """The reads of one trace while it is made; `given` None: nothing is known but constants."""
+    """Collects the reads of one trace. If `given` is None, only constants are known."""
 
     def __init__(self, given: Given | None, name: str, constants: Mapping[str, torch.Tensor]) -> None:
         self.given = given
         self.name = name  # of the model
         self.made = Reads(constants=constants)
-        self.used: set[Node] = set()  # what leads to a value: not part of the network, unless it is read there, too
-        self.unknown: set[Node] = set()  # what stands for something else, whose values are not known
+        self.used: set[Node] = (
+            set()
+        )  # nodes that lead to a value; they are not part of the network unless it reads them, too
+        self.unknown: set[Node] = set()  # nodes that stand for something else, with unknown values
         self._places: dict[Node, _Place] = {}
-        self._known: set[Node] = set()  # computed by the reads before
+        self._known: set[Node] = set()  # nodes that earlier reads computed
         self._env: dict[int, Any] = {}
 
     def read(self, function: Callable[..., Any], nodes: Sequence[Node], sources: Mapping[Node, Any], where: str) -> Any:
-        """What a function makes of tensors with data in them. `sources`: placeholders of the graph."""
+        """Applies a function to the data of tensors. `sources`: what the graph's placeholders stand for."""
         needed, alone = _needed(nodes)
         for node in needed:
             if why := self._why_not(node, sources):
@@ -181,14 +187,14 @@ class Values:
         return value
 
     def erase(self, graph: torch.fx.Graph) -> None:
-        """Takes out of a graph what was there for the reads alone."""
+        """Removes the nodes from a graph that only serve reads."""
         kept = set(_writes(graph))
         for node in reversed(graph.nodes) if self.used else ():
             if node in self.used and node not in kept and not node.users and node.op == "call_function":
                 graph.erase_node(node)
 
     def _why_not(self, node: Node, sources: Mapping[Node, Any]) -> str | None:
-        """What is in the way of computing a value in front of each call, and what to do; None: nothing."""
+        """Why a value cannot be computed before each call, and what to do. None: it can."""
         if node in sources:
             return self._why_not_source(sources[node])
         if node in self.unknown:
@@ -240,22 +246,23 @@ class Values:
         return self._places.setdefault(node, _Place(len(self._places)))
 
     def _written(self, arg: Any) -> Any:
-        """Operands with places instead of nodes."""
+        """Operands with numbers of values instead of nodes."""
         if isinstance(arg, Node):
             return self._place(arg)
         if isinstance(arg, tuple | list):
-            made = [self._written(a) for a in arg]  # the graph's lists are of a class of their own
+            made = [self._written(a) for a in arg]  # the graph's lists have a class of their own
             return tuple(made) if isinstance(arg, tuple) else made
         return {k: self._written(v) for k, v in arg.items()} if isinstance(arg, dict) else arg
 
 
 def shortened(text: str) -> str:
-    """A value in a message."""
+    """A value, shortened for a message."""
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _needed(nodes: Sequence[Node]) -> tuple[list[Node], bool]:
-    """What leads to these, in order, with whatever wrote the memory that they read; and whether something did."""
+    """The nodes that these depend on, in order, including those that write memory which they read; and whether there
+    are such writes."""
     found: set[Node] = set()
     waiting, writes = list(nodes), list(_writes(nodes[0].graph))
     while waiting:
@@ -271,7 +278,7 @@ def _needed(nodes: Sequence[Node]) -> tuple[list[Node], bool]:
 
 
 def _writes(graph: torch.fx.Graph) -> Iterable[Node]:
-    """Operators that write in place."""
+    """The operators that write in place."""
     return (n for n in graph.nodes if _written(n))
 
 
@@ -287,7 +294,7 @@ def _written(node: Node) -> list[Any]:
 
 
 def _memories(node: Node) -> set[int]:
-    """The pieces of memory of a node's tensors; of an operator that writes, of those that it writes."""
+    """The pieces of memory of a node's tensors, or, for an operator that writes, of the tensors that it writes."""
     found = set()
     for n in _written(node) or [node]:
         for many in n if isinstance(n, tuple | list) else [n]:

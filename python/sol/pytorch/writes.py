@@ -1,8 +1,8 @@
-"""What in-place operators do to memory that several names share.
+"""Handles in-place operators on memory that several tensors share.
 
-Tensors of a trace that have the same storage are one piece of memory: a root, and views made of it. SOL's graph knows values
-only, so a write to a view becomes a new value of the root with the view's part replaced; views that are read later are made
-again from it.
+Tensors of a trace with the same storage are one piece of memory: a root, and its views. SOL's graph has only values.
+So a write to a view becomes a new value of the root in which the view's part is replaced, and views that are read
+later are computed again from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Node = torch.fx.Node
 
 
 def storage(node: Node) -> int | None:
-    """What identifies the memory behind a node's value (a tensor, or several of one memory)."""
+    """Identifies the memory of a node's value (a tensor, or several that share memory)."""
     val = node.meta.get("val")
     keys = {_key(v) for v in (val if isinstance(val, list | tuple) else [val])}
     return keys.pop() if len(keys) == 1 else None
@@ -33,11 +33,11 @@ def _key(value: Any) -> int | None:
     return int(value.untyped_storage()._cdata)
 
 
-_BY_ROWS = frozenset(("aten::_native_batch_norm_legit", "aten::_batch_norm_with_update"))  # these use Builder.write
+_BY_ROWS = frozenset(("aten::_native_batch_norm_legit", "aten::_batch_norm_with_update"))  # they call Builder.write
 
 
 def written(node: Node) -> Node | None:
-    """The argument that an operator writes; None: it writes nothing, or its row says what."""
+    """The argument that an operator writes. None: it writes nothing, or its translation handles the write."""
     schema = getattr(node.target, "_schema", None)
     if schema is not None and schema.name in _BY_ROWS:
         return None
@@ -55,7 +55,7 @@ def written(node: Node) -> Node | None:
 
 
 def viewed(node: Node) -> Node | None:
-    """The argument whose memory a node's value lies in."""
+    """The argument whose memory contains a node's value."""
     key = storage(node)
     if key is None or node.op != "call_function":
         return None
@@ -70,22 +70,22 @@ class Memory:
     ) -> None:
         self.b = b
         self.read = read
-        self.again = again  # translates a node once more
+        self.again = again  # translates a node again
         self.env = env
         self.version: dict[int, int] = {}
-        self.stamp: dict[Node, int] = {}  # the version that env[node] is of
+        self.stamp: dict[Node, int] = {}  # the version of env[node]
         self.roots: dict[int, Node] = {}
-        self.same: dict[Node, Node] = {}  # placeholder of an inner graph -> what it stands for
+        self.same: dict[Node, Node] = {}  # placeholder of an inner graph -> the node it stands for
 
     def enter(self, node: Node) -> None:
-        """A node was translated."""
+        """Records that a node was translated."""
         key = storage(node)
         if key is not None:
             self.roots.setdefault(key, node)
             self.stamp[node] = self.version.get(key, 0)
 
     def freshen(self, node: Node) -> None:
-        """Makes a view again if its memory was written since."""
+        """Computes a view again if its memory was written since."""
         key = storage(node)
         if key is None or self.stamp.get(node, 0) == self.version.get(key, 0):
             return
@@ -93,7 +93,7 @@ class Memory:
         self.stamp[node] = self.version[key]
 
     def write(self, node: Node, value: Value) -> None:
-        """The memory that a node names gets a new value there."""
+        """Gives the memory that a node refers to a new value."""
         if value is self.env.get(node):
             return
         key = storage(node)
@@ -115,21 +115,21 @@ class Memory:
             self.stamp[n] = self.version[key]
 
     def root(self, node: Node) -> Any:
-        """The newest value of the whole memory that a node names a part of."""
+        """The newest value of the whole memory that a node refers to."""
         key = storage(node)
         return None if key is None or key not in self.roots else self.env.get(self.roots[key])
 
     def root_node(self, node: Node) -> Node | None:
-        """What made the whole memory that a node names a part of."""
+        """The node that made the whole memory that a node refers to."""
         key = storage(node)
         return None if key is None else self.roots.get(key)
 
     def written_roots(self) -> list[Node]:
-        """The roots of what was written."""
+        """The roots of written memory."""
         return [self.roots[key] for key in self.version]
 
 
-# -- a view's new value, put into what it is a view of
+# -- writing a view's new value into what it is a view of
 
 _SAME = frozenset("detach alias contiguous to _to_copy dropout feature_dropout alpha_dropout clone lift_fresh".split())
 _REGROUPED = frozenset(
@@ -145,7 +145,7 @@ _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 
 def _put(b: Builder, node: Node, whole: Value | list[Value], part: Any) -> Any:
-    """`whole`, whose view `node` is, with this view's value replaced."""
+    """`whole` with the part replaced that its view `node` shows."""
     if node.target is operator.getitem:
         pieces: list[Any] = list(whole)  # type: ignore[arg-type]
         pieces[node.args[1]] = part  # type: ignore[index]
@@ -177,7 +177,7 @@ def _put(b: Builder, node: Node, whole: Value | list[Value], part: Any) -> Any:
 
 
 def _put_complex(b: Builder, node: Node, name: str, whole: Any, part: Any) -> Any:
-    """A view of one part, or of both as pairs; any other is a view of each."""
+    """Handles views of one part of a complex tensor, and of both as pairs. Any other view is a view of each part."""
     if name == "view_as_complex":
         return b.pairs(part)
     if name == "view_as_real":

@@ -24,7 +24,7 @@ __all__ = [
     "without_out",
 ]
 
-# Each puts its rows into the table when it is imported.
+# Importing these modules fills the table.
 for _family in (
     "chance contract counting create fourier index linear losses maths moves norms packed pairs phases reduce resample sized transformer"
 ).split():

@@ -1,7 +1,7 @@
-"""Random numbers: functions of a seed, which is drawn anew for every call, and of positions (the layer Rand).
+"""Random numbers: functions of a seed, which each call draws anew, and of positions (the layer Rand).
 
-Each operator has positions of its own, so that no two share numbers; threads and the order of computing do not matter.
-The numbers are not PyTorch's, their distributions are.
+Each operator has its own positions, so no two operators share numbers, and neither threads nor the order of
+computation matter. The numbers differ from PyTorch's, but have the same distributions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from ..builder import Builder, Refused, Value
 from .table import op, refuse
 
-MOST = 1 << 48  # integers that are drawn from 48 random bits
+MOST = 1 << 48  # integers come from 48 random bits
 
 
 def _integers(b: Builder, shape: Sequence[int], low: int, high: int) -> Value:
@@ -26,13 +26,13 @@ def _integers(b: Builder, shape: Sequence[int], low: int, high: int) -> Value:
 
 
 def _kept(b: Builder, shape: Sequence[int], p: float, dtype: torch.dtype) -> Value:
-    """1 with probability 1-p, else 0."""
+    """1 with probability 1-p, otherwise 0."""
     if not 0 <= p <= 1:
         raise Refused(f"a probability of {p}")
     return b.cast(b.compare("ge", b.random(shape, torch.float32), p), dtype)
 
 
-# -- tensors made of nothing, or in the shape of another
+# -- new tensors, also in the shape of another
 
 
 @op("rand", "rand_like")
@@ -67,7 +67,7 @@ def randperm(b: Builder, x: int, dtype: object) -> Value:
     return b.to_out(b.layers("Sort", b.random([x], torch.float64), outputs=2, axis=0)[1])
 
 
-# -- distributions; in place, the tensor gives shape and type
+# -- distributions; for in-place operators, the tensor gives shape and type
 
 
 @op("bernoulli", "bernoulli_.Tensor", "bernoulli.Tensor")
@@ -86,7 +86,7 @@ def bernoulli_number(b: Builder, x: Value, p: float) -> Value:
 def uniform(b: Builder, x: Value, from_: float, to: float) -> Value:
     y = b.add(b.mul(b.random(x.shape, x.dtype), to - from_), from_)
     last = torch.nextafter(torch.tensor(to, dtype=x.dtype), torch.tensor(from_, dtype=x.dtype)).item()
-    return b.map("min", y, b.scalar(last, x.dtype))  # rounding must not reach the end
+    return b.map("min", y, b.scalar(last, x.dtype))  # rounding must not reach the upper end
 
 
 @op("random.from", "random.to")
@@ -128,7 +128,7 @@ def exponential(b: Builder, x: Value, lambd: float) -> Value:
 
 @op("geometric")
 def geometric(b: Builder, x: Value, p: float) -> Value:
-    """How many tries until the first success."""
+    """The number of trials until the first success."""
     if p == 1:
         return b.fill(x.shape, 1, x.dtype)
     tries = b.map("ceil", b.div(_exponential(b, x.shape, torch.float64), -math.log1p(-p)))
@@ -145,7 +145,8 @@ def cauchy(b: Builder, x: Value, median: float, sigma: float) -> Value:
 
 
 def drop(b: Builder, x: Value, p: float, shape: Sequence[int] | None = None) -> Value:
-    """x with elements zeroed with probability p (those of the given shape together), the others larger by as much."""
+    """Zeroes elements of x with probability p and scales the others to the same mean. `shape`: elements that are zeroed
+    together share an element of it."""
     if p == 0:
         return x
     if p == 1:
@@ -171,7 +172,7 @@ def feature_dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
 
 @op("alpha_dropout", "feature_alpha_dropout")
 def alpha_dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
-    """Dropout that keeps mean 0 and variance 1 behind selu: dropped elements become selu's lower limit."""
+    """Dropout that preserves mean 0 and variance 1 after selu: dropped elements become selu's lower limit."""
     if not train or p == 0:
         return x
     if p == 1:

@@ -152,7 +152,7 @@ def vecdot(b: Builder, x: Value, y: Value, dim: int) -> Value:
 
 
 def _columns(b: Builder, y: Value) -> Value:
-    """[.., K, N] as [K, all N]."""
+    """[.., K, N] reshaped to [K, all N]."""
     if y.ndim <= 2:
         return y
     order = [y.ndim - 2, *range(y.ndim - 2), y.ndim - 1]
@@ -215,8 +215,9 @@ def cdist(b: Builder, x1: Value, x2: Value, p: float, compute_mode: object) -> V
 
 
 def _grouped(b: Builder, x: Value, weight: Value, offs: Value) -> Value:
-    """Rows of x up to offs[e] times weight[e], e=0,1,.. (a mixture of experts), and 0 behind the last. How long groups are is data, and
-    sizes in generated code are constants: so each row is multiplied by every matrix, and one of the results is picked."""
+    """Multiplies the rows of x up to offs[e] by weight[e], e=0,1,.. (a mixture of experts); rows after the last group
+    give 0. The lengths of groups depend on data, but sizes in generated code are constants. So each row is
+    multiplied by every matrix, and one of the results is selected."""
     if x.ndim != 2 or weight.ndim != 3:
         raise Refused(f"groups of {x.ndim} by {weight.ndim} dimensions: only rows of a matrix are grouped")
     products = b.layer("MatMul", b.unsqueeze(x, 0), weight)
@@ -234,7 +235,7 @@ def grouped_mm_fallback(b: Builder, x: Value, weight: Value, offs: Value) -> Val
 def grouped_mm_shape(
     x: torch.Tensor, mat2: torch.Tensor, offs: torch.Tensor | None = None, **more: object
 ) -> torch.Tensor:
-    """PyTorch computes in float32, too, but says while it traces that it takes bfloat16 only."""
+    """The shape function. PyTorch also computes in float32, but rejects other types than bfloat16 while it traces."""
     groups = [offs.shape[0]] if offs is not None and x.ndim == mat2.ndim == 2 else []
     return x.new_empty([*groups, *x.shape[:-1], mat2.shape[-1]])
 
@@ -260,9 +261,11 @@ def recurrent(
     lengths: Value | None = None,
     **attrs: Any,
 ) -> list[Value]:
-    """Layers and directions one after the other; x is [T N I]. Returns y and the last states, [layers*directions N H] each.
+    """Computes layers and directions one after another. x is [T N I]. Returns y and the last states, [layers*directions
+    N H] each.
 
-    With a projection (proj_size) a layer has one weight more, its last. `lengths`: how many of the steps each sequence has.
+    With a projection (proj_size), each layer has an additional, last weight. `lengths`: the number of steps of each
+    sequence.
     """
     directions = 2 if both else 1
     plain = 4 if biases else 2
@@ -429,7 +432,7 @@ def attention(
 def _dropped(
     b: Builder, q: Value, k: Value, v: Value, mask: Value | None, p: float, causal: bool, scale: float | None
 ) -> Value:
-    """Attention in its steps, so that probabilities can be dropped."""
+    """Attention in separate steps, so that probabilities can be dropped."""
     if q.ndim > 2 and k.shape[-3] != q.shape[-3]:
         times = q.shape[-3] // k.shape[-3]
         k, v = (b.layer("RepeatInterleave", t, axis=t.ndim - 3, n=times) for t in (k, v))

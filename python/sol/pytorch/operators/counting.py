@@ -15,7 +15,7 @@ MOST = 1 << 20  # elements of a constant
 
 
 def tally(b: Builder, bins: Value, n: int, weight: Value) -> Value:
-    """The sum of the weights in each of n bins; bins outside 0..n-1 count nowhere."""
+    """The sum of the weights in each of n bins. Bins outside of 0..n-1 are ignored."""
     inside = b.map("logical_and", b.compare("ge", bins, 0), b.compare("lt", bins, n))
     bins = b.where(inside, bins, n)
     return b.slice(
@@ -28,7 +28,8 @@ def _flat(b: Builder, x: Value) -> Value:
 
 
 def _range(b: Builder, x: Value, low: Number, high: Number, more: float) -> tuple[Value, Value]:
-    """From where to where the bins go: over all values, if no range is given; where these are one, `more` at both ends."""
+    """The range of the bins. Without a given range it is that of all values; if these are equal, it is extended by
+    `more` at both ends."""
     first, last = b.scalar(low, x.dtype), b.scalar(high, x.dtype)
     if low != high:
         return first, last
@@ -40,7 +41,7 @@ def _range(b: Builder, x: Value, low: Number, high: Number, more: float) -> tupl
 
 @op("histc")
 def histc(b: Builder, x: Value, bins: int, min: Number, max: Number) -> Value:
-    """The last bin has the right end, too; NaN is in none."""
+    """The last bin includes its right end. NaN is in no bin."""
     x = _flat(b, x)
     first, last = _range(b, x, min, max, 1.0)
     wide = b.map("div", b.mul(b.map("sub", x, first), bins), b.map("sub", last, first))
@@ -63,7 +64,7 @@ def _histogram(b: Builder, x: Value, edges: Value, weight: Value | None, density
 
 
 def _last_closed(b: Builder, x: Value, last: Value, place: Value, n: int) -> Value:
-    """The right end belongs to the last bin; NaN, which sorts behind everything, to none."""
+    """Puts the right end into the last bin. NaN, which sorts last, goes into none."""
     place = b.where(b.map("eq", x, last), b.scalar(n - 1, torch.int64), place)
     return b.where(b.map("isnan", x), b.scalar(-1, torch.int64), place)
 
@@ -77,7 +78,7 @@ def histogram_edges(b: Builder, x: Value, bins: Value, weight: Value | None, den
 def histogram_bins(
     b: Builder, x: Value, bins: int, range: Sequence[float] | None, weight: Value | None, density: bool
 ) -> tuple[Value, Value]:
-    """Bins of one width, over the range or, without one, over all values."""
+    """Bins of equal width over the given range, or over the range of all values."""
     low, high = range or (0.0, 0.0 if math.prod(x.shape) else 1.0)
     if low != high:
         edges = b.const(torch.linspace(low, high, bins + 1, dtype=x.dtype))
@@ -113,7 +114,7 @@ def cov_shape(x: torch.Tensor, **options: object) -> torch.Tensor:
 
 @op("cov")
 def cov(b: Builder, x: Value, correction: int, fweights: Value | None, aweights: Value | None) -> Value:
-    """Of variables in rows; observations may be weighted by how often they were made, and by how reliable they are."""
+    """The covariance of variables in rows. Observations may have frequency weights and reliability weights."""
     x = b.reshape(b.to_out(x), [1, math.prod(x.shape)] if x.ndim < 2 else x.shape)
     given = [b.to_out(w) for w in (fweights, aweights) if w is not None]
     if not given:

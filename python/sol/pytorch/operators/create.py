@@ -1,4 +1,4 @@
-"""Tensors made of nothing; checks that translation has done already."""
+"""New tensors, and checks that translation has already done."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def arange(b: Builder, x: Number, end: Number | None = None, step: Number = 1, d
 
 @op("linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
 def linspace_tensors(b: Builder, x: Value | Number, end: Value | Number, steps: int, dtype: object) -> Value:
-    """From both ends to the middle, as PyTorch computes it."""
+    """Computes from both ends towards the middle, as PyTorch does."""
     dtype = b.out.dtype if b.out.dtype.is_floating_point else torch.float64
     first, last = (b.as_value(b.to_out(v), dtype) for v in (x, end))
     if steps < 2:
@@ -127,7 +127,7 @@ def kaiser_window(b: Builder, x: int, periodic: bool = True, beta: float = 12.0,
     return _computed(b, torch.kaiser_window(x, periodic, beta, dtype=b.out.dtype))
 
 
-# -- checks: the shapes are known, so tracing has made them
+# -- checks: tracing has done them, since all shapes are known
 
 
 @op("_assert_tensor_metadata", "_assert_scalar", "_assert_async.msg", "_assert_async", "sym_constrain_range_for_size")

@@ -1,8 +1,8 @@
-"""Fourier transforms: matrix products with small DFT matrices, and factors between them.
+"""Fourier transforms as matrix products with small DFT matrices and twiddle factors.
 
-A length n = r1 r2 .. is a stage for each factor (Cooley and Tukey): a product with the DFT matrix of r, then the twiddle
-factors. A length with a large prime factor is a convolution with a chirp (Bluestein), made by transforms of a longer, smooth
-length. Matrices and factors are constants, computed in float64.
+For a length n = r1 r2 .., there is one stage per factor (Cooley-Tukey): a product with the DFT matrix of r, then the
+twiddle factors. A length with a large prime factor becomes a convolution with a chirp (Bluestein), computed by
+transforms of a longer, smooth length. Matrices and factors are constants, computed in float64.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..builder import Builder, Complex, Refused, Value
 from .pairs import Pair, product
 from .table import complex_op
 
-DIRECT = 64  # up to this length the DFT matrix itself
-LARGEST = 128  # factor that is a stage
-PASS = 16.0  # what a stage costs besides its products, in products for each element
+DIRECT = 64  # up to this length, a single product with the DFT matrix
+LARGEST = 128  # the largest factor of a stage
+PASS = 16.0  # the cost of a stage besides its products, in products per element
 
 
 # -- numbers
 
 
 def _roots(k: torch.Tensor, n: int, inverse: bool) -> torch.Tensor:
-    """exp(-2 pi i k / n), for integers k; quarters of a turn are exact."""
+    """exp(-2 pi i k / n) for integers k, exact at quarter turns."""
     k = k.remainder(n) * (1 if inverse else -1)
     angle = k.double() * (2 * math.pi / n)
     quarter = (4 * k).remainder(n) == 0
@@ -40,7 +40,7 @@ def _matrix(n: int, rows: int, inverse: bool, scale: float) -> torch.Tensor:
 
 @functools.cache
 def _stages(n: int) -> tuple[float, tuple[int, ...]]:
-    """The factors to transform a length by, and what that costs for each element; infinity: a prime factor is too large."""
+    """The factors for transforming a length, and the cost per element; infinity: a prime factor is too large."""
     found: tuple[float, tuple[int, ...]] = (math.inf, ())
     if n <= DIRECT or (n <= LARGEST and _is_prime(n)):
         found = n + PASS, (n,)
@@ -57,7 +57,7 @@ def _is_prime(n: int) -> bool:
 
 @functools.cache
 def _padded(n: int) -> int:
-    """The length of n or more that is transformed at the least cost."""
+    """The length, n or more, with the cheapest transform."""
     smooth = sorted({2**i * 3**j * 5**k for i in range(40) for j in range(5) for k in range(4)})
     return min((m for m in smooth if n <= m <= 2 * n), key=lambda m: m * _stages(m)[0])
 
@@ -66,7 +66,7 @@ def _padded(n: int) -> int:
 
 
 def _product(b: Builder, matrix: torch.Tensor, x: Pair, eq: str) -> Value:
-    """The matrix [.., K, J] times a dimension of x that is J in `eq`, where D are the parts of x."""
+    """The product of the matrix [.., K, J] and the dimension of x that is J in `eq`; D are the parts of x."""
     dtype = x[0].dtype
     if x[1] is None:
         return b.layer("Einsum", b.const(matrix.select(-2, 0).contiguous().to(dtype)), x[0], eq=eq.replace("d", ""))
@@ -74,12 +74,13 @@ def _product(b: Builder, matrix: torch.Tensor, x: Pair, eq: str) -> Value:
 
 
 def _parts(f: torch.Tensor) -> torch.Tensor:
-    """A complex matrix [K, J] as the real one [C, K, D, J] on pairs."""
+    """A complex matrix [K, J] as the real matrix [C, K, D, J] on pairs."""
     return torch.stack([torch.stack([f.real, -f.imag], 1), torch.stack([f.imag, f.real], 1)])
 
 
 def _staged(b: Builder, x: Pair, factors: Sequence[int], inverse: bool, scale: float, rows: int) -> Pair:
-    """By factors. In front of stage s, x is [A, D, P, J, M, B]: P the digits of the result, J M those of the operand."""
+    """Transforms factor by factor. Before stage s, x is [A, D, P, J, M, B]: P are digits of the result, J and M of the
+    operand."""
     a, n, m = x[0].shape
     done, left = 1, n
     for r in factors[:-1]:
@@ -100,7 +101,8 @@ def _staged(b: Builder, x: Pair, factors: Sequence[int], inverse: bool, scale: f
 
 
 def _convolved(b: Builder, x: Pair, inverse: bool, scale: float, rows: int) -> Pair:
-    """Bluestein: jk = (j^2 + k^2 - (k-j)^2) / 2 makes the sum over j a convolution with exp(i pi j^2 / n)."""
+    """Bluestein's algorithm: jk = (j^2 + k^2 - (k-j)^2) / 2 turns the sum over j into a convolution with exp(i pi j^2 /
+    n)."""
     n, dtype = x[0].shape[1], x[0].dtype
     m, j = _padded(2 * n - 1), torch.arange(n)
     chirp = _roots(j * j, 2 * n, inverse)
@@ -129,7 +131,7 @@ def _dft(b: Builder, x: Pair, inverse: bool, scale: float = 1.0, rows: int | Non
 
 
 def _along(b: Builder, x: Pair, dim: int, inverse: bool, scale: float, rows: int | None = None) -> Pair:
-    """The transform along a dimension of tensors of any rank."""
+    """The transform along one dimension of tensors of any rank."""
     shape = x[0].shape
     flat = [math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])]
     re, im = _dft(b, tuple(v and b.reshape(v, flat) for v in x), inverse, scale, rows)  # type: ignore[arg-type]
@@ -137,11 +139,11 @@ def _along(b: Builder, x: Pair, dim: int, inverse: bool, scale: float, rows: int
     return b.reshape(re, made), im and b.reshape(im, made)
 
 
-# -- rows
+# -- operators
 
 
 def _scale(shape: Sequence[int], dims: Sequence[int], normalization: int) -> float:
-    """Of each dimension; 0: none, 1: by the root of the number of elements, 2: by their number."""
+    """The scale for each dimension. 0: none, 1: the root of the number of elements, 2: their number."""
     n = math.prod(shape[d] for d in dims)
     return {0: 1.0, 1: 1 / math.sqrt(n or 1), 2: 1 / (n or 1)}[normalization]
 
@@ -161,7 +163,7 @@ def c2c(b: Builder, x: Complex, dim: Sequence[int], normalization: int, forward:
 
 @complex_op("_fft_r2c")
 def r2c(b: Builder, x: Value, dim: Sequence[int], normalization: int, onesided: bool) -> Complex:
-    """A real tensor's: of the last dimension, `onesided`, the first half."""
+    """The transform of a real tensor. `onesided`: only the first half of the last dimension."""
     dims = _axes(x, dim)
     scale = _scale(x.shape, dims, normalization)
     rows = x.shape[dims[-1]] // 2 + 1 if onesided else None
@@ -184,7 +186,7 @@ def c2r(b: Builder, x: Complex, dim: Sequence[int], normalization: int, last_dim
 
 
 def _half_to_real(b: Builder, pair: Pair, dim: int, n: int, scale: float) -> Value:
-    """From the first half of a spectrum; the second is the first one's conjugate, from behind."""
+    """The real result of the first half of a spectrum. The second half is its reversed conjugate."""
     half = [b.slice(v, dim, 0, n // 2 + 1) for v in pair if v is not None]
     rest = [b.layer("Flip", b.slice(v, dim, 1, (n + 1) // 2), axes=[dim]) for v in half]
     whole = b.concat([half[0], rest[0]], dim), b.concat([half[1], b.map("neg", rest[1])], dim)
@@ -205,7 +207,8 @@ def istft(
     length: int | None,
     return_complex: bool,
 ) -> Value | Complex:
-    """Frames are transformed back, weighted and added where they lie, and divided by what their weights add up to."""
+    """Transforms frames back, multiplies them by the window, adds them at their positions, and divides by the sum of
+    the windows."""
     if isinstance(window, Complex):
         raise Refused("a complex window")
     hop, bins, frames = hop_length or n_fft // 4, x.shape[-2], x.shape[-1]

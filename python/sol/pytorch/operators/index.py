@@ -1,4 +1,4 @@
-"""Picking and writing by index."""
+"""Reading and writing by index."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def embedding(
 
 @op("embedding_renorm_")
 def embedding_renorm(b: Builder, x: Value, indices: Value, max_norm: float, norm_type: float) -> Value:
-    """The rows that are picked, made shorter where they are longer than max_norm."""
+    """Scales down the selected rows whose norm exceeds max_norm."""
     norms = b.reduce("LpNorm", x, 1, True, n=float(norm_type))
     flat = b.reshape(_index(b, indices), [math.prod(indices.shape)])
     none = b.fill(x.shape[:1], 0, torch.int64)
@@ -58,7 +58,7 @@ def embedding_bag(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> tuple[Value | None, ...]:
-    """Rows of each bag, reduced; a bag ends where the next begins. Of the results, the first only."""
+    """Reduces the rows of each bag. A bag ends where the next begins. Only the first of the results is meaningful."""
     bags, n = b.out[0].shape[0], indices.shape[0]
     rows = b.layer("Embedding", weight, _index(b, indices), freq=int(scale_grad_by_freq), sparse=int(sparse))
     if per_sample_weights is not None:
@@ -66,9 +66,11 @@ def embedding_bag(
     positions = b.layer("Range", n=n, start=0.0, step=1.0, to="i64")
     starts = b.slice(_index(b, offsets), 0, 0, bags)
     bag = b.sub(b.layer("Bucketize", positions, starts, right=1), 1)
-    if padding_idx is not None and "padding_idx" in b.target:  # below 0: from the end; the other overloads: none
+    if (
+        padding_idx is not None and "padding_idx" in b.target
+    ):  # a negative value counts from the end; other overloads have none
         padding_idx %= weight.shape[0]
-    if padding_idx is not None and padding_idx >= 0:  # to a bag of its own, behind the others
+    if padding_idx is not None and padding_idx >= 0:  # these go into an extra bag after the others
         bag = b.where(b.compare("eq", _index(b, indices), padding_idx), b.scalar(bags, torch.int64), bag)
     low = -math.inf if mode == 2 else 0
     empty = b.fill([bags + 1, weight.shape[1]], low, weight.dtype)
@@ -111,7 +113,7 @@ def index_put(b: Builder, x: Value, indices: Sequence[Value | None], values: Val
 
 
 def _clamped(b: Builder, x: Value, indices: Sequence[Value | None]) -> list[Value | None]:
-    """Indices that are certain to be inside."""
+    """Indices clamped to the valid range."""
     return [
         i and b.map("clamp", _index(b, i), b.scalar(-n, torch.int64), b.scalar(n - 1, torch.int64))
         for i, n in zip(indices, x.shape, strict=False)
@@ -120,7 +122,7 @@ def _clamped(b: Builder, x: Value, indices: Sequence[Value | None]) -> list[Valu
 
 @op("_unsafe_masked_index")
 def masked_index(b: Builder, x: Value, mask: Value, indices: Sequence[Value | None], fill: Number) -> Value:
-    """Where the mask does not hold, `fill`, whatever the index."""
+    """Reads where the mask holds; elsewhere gives `fill`, whatever the index."""
     picked = index(b, x, _clamped(b, x, indices))
     return b.where(b.cast(mask, torch.bool), picked, b.scalar(fill, x.dtype))
 
@@ -132,7 +134,7 @@ def masked_index_put(b: Builder, x: Value, mask: Value, indices: Sequence[Value 
 
 
 def _put_masked(b: Builder, x: Value, mask: Value, values: Value, accumulate: bool) -> Value:
-    """x[mask] = values, where all places get the same values."""
+    """x[mask] = values, if all elements get the same values."""
     rest = x.ndim - mask.ndim
     if values.ndim == rest + 1 and values.shape[0] == 1:
         values = b.squeeze(values, 0)
@@ -153,7 +155,7 @@ def index_select(b: Builder, x: Value, dim: int, index: Value) -> Value:
 
 @op("gather")
 def gather(b: Builder, x: Value, dim: int, index: Value) -> Value:
-    if 0 in index.shape:  # of any rank, then
+    if 0 in index.shape:  # of any rank in that case
         return b.fill(b.out.shape, 0, x.dtype)
     if x.ndim == 0 or index.ndim == 0:
         one = b.reshape(x, [1]) if x.ndim == 0 else x
@@ -164,7 +166,7 @@ def gather(b: Builder, x: Value, dim: int, index: Value) -> Value:
 
 @op("mode")
 def mode(b: Builder, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
-    """The smallest of the values that are there most often, and where the last of it is."""
+    """The most frequent value (the smallest of several), and the position of its last occurrence."""
     if x.ndim == 0:
         return x, b.fill([], 0, torch.int64)
     dim = axis_of(dim, x.ndim)
@@ -203,7 +205,7 @@ def take_along_dim(b: Builder, x: Value, indices: Value, dim: int | None) -> Val
 
 
 def _scatter(b: Builder, x: Value, dim: int, index: Value, src: Value, mode: str) -> Value:
-    """The row wants updates in the shape of the index; PyTorch allows larger ones."""
+    """The layer needs updates with the shape of the index; PyTorch allows larger ones."""
     shape = x.shape
     if x.ndim == 0:
         x, index, src = (b.reshape(v, [math.prod(v.shape)]) for v in (x, index, src))
@@ -245,7 +247,8 @@ def _identity(x: Value, reduce: str) -> Number:
 
 
 def _reduce_into(b: Builder, x: Value, reduce: str, include_self: bool, write: Callable[..., Value]) -> Value:
-    """`write(x, updates, mode)` scatters; updates None: those of the operator. Without self, what is written starts anew."""
+    """`write(x, updates, mode)` scatters; updates None: the operator's. Without include_self, written elements start
+    from the neutral element."""
     start = x
     if not include_self:
         touched = write(b.fill(x.shape, 0, torch.int64), 1, "max")
@@ -277,7 +280,7 @@ def index_reduce(b: Builder, x: Value, dim: int, index: Value, source: Value, re
 
 
 def _along(b: Builder, x: Value, dim: int, index: Value, source: Value, mode: str) -> Value:
-    """Rows of x along a dimension, written by a list of indices."""
+    """Writes rows of x along a dimension, given by a list of indices."""
     if x.ndim == 0:
         y = _along(b, b.reshape(x, [1]), 0, index, b.reshape(source, [1]), mode)
         return b.reshape(y, [])
@@ -336,10 +339,10 @@ def _places(size: Sequence[int], stride: Sequence[int], offset: int | None) -> t
 def _strided(
     b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> tuple[Value, torch.Tensor]:
-    """All elements of the memory behind the first argument, and at which of them the places are."""
+    """All elements of the memory behind the first argument, and the positions among them."""
     try:
         flat, addresses, start = b.memory()
-    except Refused:  # part of a complex number: if it begins its memory, it is what is known of it
+    except Refused:  # part of a complex number: if it begins at the start of its memory, what is known of it is used
         if not b.row_major:
             raise
         n = math.prod(x.shape)
@@ -371,7 +374,7 @@ def as_strided_scatter(
 
 @op("as_strided", "as_strided_copy")
 def as_strided(b: Builder, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None) -> Value:
-    """Elements of the memory behind a tensor, which may be a view of part of it, in any order."""
+    """Elements, in any order, of the memory behind a tensor, which may be a view of a part of it."""
     flat, at = _strided(b, x, size, stride, storage_offset)
     flat = b.layer("stop", flat) if flat.tracked and not x.tracked else flat
     return b.layer("Gather", flat, b.const(at), axis=0)
@@ -379,7 +382,7 @@ def as_strided(b: Builder, x: Value, size: Sequence[int], stride: Sequence[int],
 
 @op("masked_scatter")
 def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
-    """The k-th element that the mask lets through becomes the k-th of the source."""
+    """The k-th element that the mask selects becomes the k-th element of the source."""
     shape = b.out.shape
     mask = b.expand(mask, shape)
     flat = b.cast(b.reshape(mask, [math.prod(shape)]), torch.int64)
@@ -396,7 +399,7 @@ def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
 
 
 def _segments(b: Builder, x: Value, axis: int, ends: Value, n: int) -> Value:
-    """The number of the segment that each index along the axis is in; n: in none."""
+    """For each index along the axis, the number of its segment; n: none."""
     positions = b.layer("Range", n=x.shape[axis], start=0.0, step=1.0, to="i64")
     places = b.expand(positions, (*ends.shape[:-1], x.shape[axis]))
     return b.map("min", b.layer("Bucketize", places, ends, right=1), b.scalar(n, torch.int64))
@@ -413,7 +416,7 @@ def segment_reduce(
     initial: Number | None,
     unsafe: bool = False,
 ) -> Value:
-    """Runs along an axis, each reduced; what is behind the last counts nowhere."""
+    """Reduces each segment along an axis. Elements after the last segment are ignored."""
     axis = axis_of(axis, x.ndim)
     if offsets is not None:
         ends = b.slice(_index(b, offsets), -1, 1, offsets.shape[-1])

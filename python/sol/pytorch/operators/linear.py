@@ -1,4 +1,4 @@
-"""Linear algebra that takes matrices apart."""
+"""Linear algebra: factorizations, solving, inverses, determinants."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .table import op
 
 
 def _batched(b: Builder, *values: Value, ranks: Sequence[int] = (2, 2)) -> list[Value]:
-    """Leading dimensions broadcast; `ranks` says how many of the last belong to each value."""
+    """Broadcasts leading dimensions. `ranks` are the numbers of last dimensions that do not take part."""
     leads = [v.shape[: v.ndim - r] for v, r in zip(values, ranks, strict=True)]
     lead = torch.broadcast_shapes(*leads)
     return [b.expand(v, (*lead, *v.shape[v.ndim - r :])) for v, r in zip(values, ranks, strict=True)]
 
 
 def _eye(b: Builder, n: int, like: Value) -> Value:
-    """An identity with the leading dimensions of `like`."""
+    """An identity matrix with the leading dimensions of `like`."""
     one = b.const(torch.eye(n, dtype=like.dtype))
     return b.expand(one, (*like.shape[:-2], n, n))
 
@@ -28,7 +28,7 @@ def _eye(b: Builder, n: int, like: Value) -> Value:
 
 
 def _solve(b: Builder, a: Value, x: Value, left: bool, check: bool) -> tuple[Value, ...]:
-    """X, LU, pivots and info."""
+    """Returns X, LU, pivots and info."""
     vector = x.ndim == 1 or (a.ndim - 1 == x.ndim and x.shape == a.shape[:-1])
     a, x = _batched(b, a, b.unsqueeze(x, -1) if vector else x)
     flip = not left and not vector
@@ -157,7 +157,7 @@ def lu_solve(b: Builder, lu: Value, pivots: Value, B: Value, left: bool, adjoint
 
 
 def _permutation(b: Builder, lu: Value, pivots: Value) -> Value:
-    """P of A = P L U: rows that were never a pivot stay where they are."""
+    """P of A = P L U. Rows that were never a pivot keep their place."""
     m, k = lu.shape[-2], pivots.shape[-1]
     if k < m:
         rest = b.const(torch.arange(k + 1, m + 1, dtype=torch.int32))
@@ -260,7 +260,7 @@ def eigh(b: Builder, a: Value, UPLO: str, compute_v: bool) -> tuple[Value, Value
 
 @op("_linalg_svd")
 def svd(b: Builder, a: Value, full_matrices: bool, compute_uv: bool, driver: str | None) -> tuple[Value, Value, Value]:
-    """Whatever the driver: they differ in speed."""
+    """The driver is ignored: drivers differ in speed only."""
     if compute_uv:
         u, s, v = b.layers("SVD", a, outputs=3, full=int(full_matrices))
         return u, s, v

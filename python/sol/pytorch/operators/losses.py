@@ -27,7 +27,7 @@ def ctc_shape(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> torch.Tensor:
-    """What the loss is like: PyTorch itself looks at the lengths."""
+    """The shape of the loss. PyTorch's own shape function would read the lengths."""
     return x.new_empty(x.shape[1:2] if reduction == 0 and x.ndim == 3 else ())
 
 
@@ -150,7 +150,7 @@ def kl_div(b: Builder, x: Value, target: Value, reduction: int, log_target: bool
 
 @op("multilabel_margin_loss_forward")
 def multilabel_margin_loss(b: Builder, x: Value, target: Value, reduction: int) -> tuple[Value, Value]:
-    """Each class in front of the first -1 against each that is not in the list."""
+    """Compares each class ahead of the first -1 with each class that is not in the list."""
     shape, n = target.shape, x.shape[-1] if x.ndim else 1
     x, target = (
         b.reshape(x, [math.prod(x.shape) // max(n, 1), n]),

@@ -1,4 +1,4 @@
-"""Element-wise operators: most are a line that names a function of math.def; types follow PyTorch's promotion."""
+"""Element-wise operators. Most are a line that names a function of math.def. Result types follow PyTorch's promotion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from ..builder import Builder, Number, Refused, Value
 from .table import Function, op
 
-# -- one operand: the result's type is the operand's, or the default float for integers
+# -- one operand: the result has the operand's type, or the default float for integers
 
 SAME = "abs neg sign sgn=sign square floor ceil trunc fix=trunc round frac relu relu6 positive=identity absolute=abs negative=neg"
 FLOAT = (
@@ -65,7 +65,7 @@ def _promoted(function: str) -> Function:
 
 
 def _divided(b: Builder, function: str, x: Value | Number, y: Value | Number) -> Value:
-    """A quotient or what remains of one; as PyTorch, the call fails if an integer is divided by 0."""
+    """A quotient or a remainder. As in PyTorch, the call fails if an integer is divided by 0."""
     divisor = b.to_out(y)
     if not divisor.is_float and divisor.dtype != torch.bool:
         if isinstance(y, Value):
@@ -76,7 +76,7 @@ def _divided(b: Builder, function: str, x: Value | Number, y: Value | Number) ->
 
 
 def _not_zero(b: Builder, y: Value) -> Value:
-    """y itself, plus what is read from two numbers: the first, 0, or behind them where y is 0, which fails."""
+    """Returns y plus an element of a list that is 0. Where y is 0, the index is out of range, so the call fails."""
     places = b.mul(b.cast(b.compare("eq", y, 0), torch.int64), 2)
     name, b.name = b.name, f"{b.name}: no divisor may be 0"
     read = b.layer("Embedding", b.const(torch.tensor([0, 1], dtype=y.dtype)), places)
@@ -181,7 +181,7 @@ def float_power(b: Builder, x: Value | Number, exponent: Value | Number) -> Valu
     return b.map("pow", b.to_out(x), b.to_out(exponent))
 
 
-# -- three operands and more
+# -- three or more operands
 
 
 @op("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
@@ -252,13 +252,13 @@ def heaviside(b: Builder, x: Value, values: Value) -> Value:
 
 @op("frexp.Tensor")
 def frexp(b: Builder, x: Value) -> tuple[Value, Value]:
-    """A fraction of 0.5 or more, below 1, and a power of two. The logarithm is a guess, which may be off by one."""
+    """Splits x into a fraction in [0.5, 1) and a power of two. The logarithm is an estimate that may be off by one."""
     size = b.map("abs", x)
     plain = b.map("logical_and", b.map("isfinite", x), b.compare("ne", x, 0))
-    small = b.compare("lt", size, torch.finfo(x.dtype).tiny)  # scaled up, as 2^-e would overflow
+    small = b.compare("lt", size, torch.finfo(x.dtype).tiny)  # scaled up, because 2^-e would overflow
     size = b.where(plain, b.where(small, b.mul(size, 2.0**64), size), b.scalar(0.5, x.dtype))
     power = b.add(b.map("floor", b.map("log2", size)), 1)
-    half = b.map("exp2", b.map("floor", b.mul(power, -0.5)))  # in two steps, as 2^-power may overflow
+    half = b.map("exp2", b.map("floor", b.mul(power, -0.5)))  # in two steps, because 2^-power may overflow
     fraction = b.map(
         "mul",
         b.map("mul", size, half),
@@ -392,7 +392,7 @@ def glu(b: Builder, x: Value, dim: int) -> Value:
     return b.map("mul", b.slice(x, dim, 0, half), b.map("sigmoid", b.slice(x, dim, half, 2 * half)))
 
 
-# -- types; what changes nothing
+# -- types; operators that change nothing
 
 
 @op("_to_copy", "to.dtype", "to.device", "to.dtype_layout", "type_as", "to.other", "to.prim_Device")

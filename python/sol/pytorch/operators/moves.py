@@ -128,7 +128,7 @@ def unbind(b: Builder, x: Value, dim: int) -> Values:
     return b.layers("Unbind", x, outputs=x.shape[dim], axis=axis_of(dim, x.ndim)) if x.shape[dim] else ()
 
 
-# -- putting together
+# -- joining
 
 
 @op("cat", "concat", "concatenate")
@@ -148,7 +148,7 @@ def stack(b: Builder, tensors: Values, dim: int = 0) -> Value:
 
 
 def _pairs(pad: Sequence[int], ndim: int) -> tuple[list[int], list[int]]:
-    """PyTorch's list (last dimension first) as lists in front and behind."""
+    """Splits PyTorch's list (last dimension first) into padding before and after."""
     front, behind = [0] * ndim, [0] * ndim
     for k in range(len(pad) // 2):
         front[ndim - 1 - k], behind[ndim - 1 - k] = pad[2 * k], pad[2 * k + 1]
@@ -183,14 +183,14 @@ def replication_pad(b: Builder, x: Value, padding: Sequence[int]) -> Value:
 
 @op("_pad_circular")
 def circular_pad(b: Builder, x: Value, pad: Sequence[int]) -> Value:
-    """What is cut off (negative) goes first, and does not come back from the other side."""
+    """Negative padding is applied first, so what it removes does not reappear on the other side."""
     front, behind = _pairs(pad, x.ndim)
     for d in range(x.ndim):
         x = b.slice(x, d, max(-front[d], 0), x.shape[d] - max(-behind[d], 0))
     return b.layer("Pad", x, p=[max(p, 0) for p in front], q=[max(q, 0) for q in behind], mode="circular")
 
 
-# -- orders of elements
+# -- reordering elements
 
 
 @op("flip")

@@ -1,4 +1,4 @@
-"""Normalisations, softmax, pooling."""
+"""Normalizations, softmax, pooling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .table import op
 
 Ints = Sequence[int]
 
-# -- normalisations
+# -- normalizations
 
 
 def _batch_norm(
@@ -78,7 +78,7 @@ def batch_norm_and_statistics(
     eps: float,
     training: bool | None = None,
 ) -> tuple[Value, ...]:
-    """The mean and the root of the inverse variance that were used, or nothing, and a reserve that is empty here."""
+    """The mean and inverse standard deviation that were used, or nothing, and a reserve, which is empty here."""
     training = "_with_update" in b.target if training is None else training
     y = _batch_norm(b, x, weight, bias, running_mean, running_var, training, eps, momentum)
     rest = [b.fill(out.shape, 0, out.dtype) for out in b.out[1:]]
@@ -111,7 +111,7 @@ def instance_norm(
 ) -> Value:
     if not use_input_stats:
         return _batch_norm(b, x, weight, bias, running_mean, running_var, False, eps)
-    if running_mean is not None and running_var is not None:  # the mean over the batch of each image's statistics
+    if running_mean is not None and running_var is not None:  # the mean of all images' statistics
         axes, n = list(range(2, x.ndim)), math.prod(x.shape[2:])
         means, variances = b.reduce("Mean", x, axes), b.reduce("Var", x, axes, correction=0)
         b.write("running_mean", _mixed(b, running_mean, b.reduce("Mean", means, 0), momentum))
@@ -204,7 +204,7 @@ def max_pool_backward(
     ceil_mode: object,
     indices: Value,
 ) -> Value:
-    """Gradients are added up where the largest elements were."""
+    """Adds gradients at the positions of the largest elements."""
     pixels = self.shape[-2] * self.shape[-1]
     rows = math.prod(self.shape[:-2])
     at, values = (b.reshape(v, [rows, math.prod(v.shape[-2:])]) for v in (indices, grad_output))
@@ -213,7 +213,7 @@ def max_pool_backward(
 
 
 def _pool(b: Builder, kind: str, x: Value, pixels: int, outputs: int = 1, **attrs: object) -> tuple[Value, ...]:
-    """Without a batch dimension, a batch of one."""
+    """Without a batch dimension, the input is a batch of one."""
     if x.ndim == pixels + 2:
         return b.layers(kind, x, outputs=outputs, **attrs)
     return tuple(b.squeeze(y, 0) for y in b.layers(kind, b.unsqueeze(x, 0), outputs=outputs, **attrs))

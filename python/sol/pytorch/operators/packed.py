@@ -1,7 +1,8 @@
-"""Packed sequences: the steps of several sequences, of which each has its own number, one behind the other in one tensor.
+"""Packed sequences: the steps of sequences with different lengths, one after another in one tensor.
 
-What is computed is padded: steps are taken out of the packed tensor and put back by index, and the state of a sequence that has
-ended stays what it is. How many steps and sequences there are is a value that the program is for (`sizes`).
+SOL computes on padded tensors. Steps are gathered from the packed tensor and put back by index, and the state of a
+sequence that has ended does not change. The numbers of steps and sequences are values that the program is valid for
+(`sizes`).
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ aten = torch.ops.aten
 
 
 def _starts(b: Builder, counts: Value) -> Value:
-    """At which packed place each step begins."""
+    """The packed position at which each step begins."""
     return b.layer("CumSum", counts, axis=0, exclusive=1)
 
 
 def _inside(b: Builder, counts: Value, n: int) -> tuple[Value, Value]:
-    """By step and sequence: whether the sequence has this step, and its packed place."""
+    """By step and sequence: whether the sequence has this step, and its packed position."""
     steps, sequences = b.unsqueeze(counts, 1), b.unsqueeze(_range(b, n), 0)
     return b.map("lt", sequences, steps), b.add(b.unsqueeze(_starts(b, counts), 1), sequences)
 
 
 def _padded(b: Builder, data: Value, counts: Value, n: int, value: Number = 0) -> Value:
-    """Packed steps as [T N ..], with `value` behind the ends."""
+    """Packed steps as [T N ..], with `value` after the ends."""
     has, at = _inside(b, counts, n)
     rows = b.layer("Gather", data, b.where(has, at, 0), axis=0)
     has = b.reshape(has, has.shape + (1,) * (data.ndim - 1))
@@ -50,23 +51,23 @@ def _packed(b: Builder, x: Value, counts: Value, total: int) -> Value:
 
 
 def _lengths(b: Builder, counts: Value, n: int) -> Value:
-    """How many steps each of the n sequences has, of how many sequences have each step."""
+    """The number of steps of each of the n sequences, from the number of sequences at each step."""
     return b.reduce("Sum", b.cast(_inside(b, counts, n)[0], torch.int64), 0)
 
 
 def _sequences(total: int, counts: torch.Tensor) -> int:
-    """How many sequences there are; raises where the counts are those of no packed tensor of so many steps."""
+    """The number of sequences. Raises an error if the counts do not fit a packed tensor with this many steps."""
     sane = counts.ndim == 1 and len(counts) and int(counts.sum()) == total and bool((counts > 0).all())
     if not sane or bool((counts[1:] > counts[:-1]).any()):
         raise RuntimeError(f"batch_sizes: expected numbers that do not grow, {total} together, got {counts.tolist()}")
     return int(counts[0])
 
 
-# -- in and out
+# -- packing and unpacking
 
 
 def _sizes(steps: int, n: int, lengths: torch.Tensor) -> tuple[int, int]:
-    """Of packed sequences: all steps together, and the steps of the longest; PyTorch says what is wrong with lengths."""
+    """The total number of steps and the length of the longest sequence. PyTorch raises errors for invalid lengths."""
     data, counts = aten._pack_padded_sequence.default(torch.empty(steps, n), lengths, False)
     return len(data), len(counts)
 

@@ -1,8 +1,8 @@
-"""Complex numbers: two real tensors, the real and the imaginary part. Moves, arithmetic, contractions.
+"""Complex numbers as two real tensors, the real and the imaginary part: views, arithmetic, contractions.
 
-What moves elements or is linear is the operator's real row, applied to each part. What multiplies is expanded: one real row
-for each choice of parts. The rest has rows of its own here. Gradients are those of the real layers: PyTorch's gradient of a
-complex tensor is the pair of the gradients of its parts.
+Views and linear operators apply the translation for real tensors to each part. Products are expanded: one real
+operator for each combination of parts. All other operators have translations of their own here. Gradients are those
+of the real layers: PyTorch's gradient of a complex tensor is the pair of its parts' gradients.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Operand = Complex | Value | Number
 Part = Value | None  # None: 0 everywhere
 Pair = tuple[Value, Part]
 
-# Linear with real coefficients: what they do to a complex tensor they do to each part.
+# Linear with real coefficients: they act on each part of a complex tensor.
 PARTS = (
     "view reshape _unsafe_view _reshape_alias view_copy _reshape_copy reshape_as view_as flatten.using_ints unflatten.int squeeze "
     "squeeze.dim squeeze.dims unsqueeze ravel squeeze_copy squeeze_copy.dim squeeze_copy.dims unsqueeze_copy atleast_1d atleast_2d "
@@ -38,44 +38,44 @@ PARTS = (
     "mean.dim cumsum neg negative positive clone detach detach_copy alias alias_copy lift lift_fresh lift_fresh_copy contiguous "
     "where.self as_strided_scatter masked_scatter"
 ).split()
-# Real numbers, of a complex type.
+# They create real numbers, with a complex type.
 MADE = (
     "zeros new_zeros zero zeros_like empty.memory_format new_empty empty_like empty_strided new_empty_strided empty_permuted ones "
     "new_ones ones_like eye eye.m"
 ).split()
-# Their operands may be of several types; of the others' operands, integers are indices.
+# Their operands may have different types. Integer operands of the others are indices.
 JOINING = frozenset("aten::cat aten::concat aten::concatenate aten::stack aten::_stack aten::where".split())
 
 
 def is_complex(val: Any) -> bool:
-    """Is this value of a trace, or one of these, complex?"""
+    """Whether this value of a trace is complex, or contains a complex one."""
     if isinstance(val, list | tuple):
         return any(map(is_complex, val))
     return isinstance(val, torch.Tensor) and val.is_complex()
 
 
 def find_complex(name: str) -> Any:
-    """How an overload is translated whose operands or result are complex; None: not known."""
+    """The translation of an overload with complex operands or a complex result. None: there is none."""
     return table.COMPLEX.get(name) or table.COMPLEX.get(table.out_of_place(name) or "")
 
 
 class OfReal:
-    """A way to translate an overload of complex tensors by the row that it has for real ones."""
+    """A way to translate an overload with complex tensors through its translation for real ones."""
 
     def __init__(self, name: str) -> None:
         self.name = table.full_name(name)
 
     @property
     def row(self) -> Any:
-        """The real row."""
+        """The translation for real tensors."""
         return OPERATORS[self.name]
 
 
 class _ByParts(OfReal):
-    """A real row, applied to the real parts of its operands and to the imaginary ones."""
+    """Applies the real translation to the real and the imaginary parts of the operands."""
 
     def __call__(self, b: Builder, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not is_complex(b.out):  # another operand's shape is all that counts
+        if not is_complex(b.out):  # the other operand only gives a shape
             first = _part_of(b, 0, False)
             return self.row(b, schema, _mapped(first, args), _mapped(first, kwargs))
         out, made = b.out, []
@@ -89,7 +89,7 @@ class _ByParts(OfReal):
 
 
 class _Made(OfReal):
-    """A real row, whose result is the real part."""
+    """A real operator whose result is the real part."""
 
     def __call__(self, b: Builder, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out, b.out = b.out, _real_out(b.out)
@@ -111,7 +111,7 @@ def _mapped(f: Callable[[Any], Any], arg: Any) -> Any:
 
 
 def _part_of(b: Builder, k: int, joining: bool) -> Callable[[Any], Any]:
-    """The k-th part of an operand; an index or a mask is for both."""
+    """The k-th part of an operand. An index or a mask applies to both parts."""
 
     def part(v: Any) -> Any:
         if isinstance(v, Complex):
@@ -129,7 +129,7 @@ def _joined(re: Any, im: Any) -> Any:
 
 
 def _real_out(out: Any) -> Any:
-    """What PyTorch says of a result, of one of its parts."""
+    """PyTorch's description of a result, for one of its parts."""
     if isinstance(out, list | tuple):
         return type(out)(map(_real_out, out))
     if isinstance(out, torch.Tensor) and out.is_complex():
@@ -141,13 +141,13 @@ def _real_out(out: Any) -> Any:
 
 
 def real_type(b: Builder) -> torch.dtype:
-    """Of the parts of the result; of the operands, where that is not complex."""
+    """The type of the parts of the result, or of the operands if the result is not complex."""
     dtype: torch.dtype = b.out.dtype
     return REAL.get(dtype, dtype)
 
 
 def parts(b: Builder, x: Operand, dtype: torch.dtype) -> Pair:
-    """Real and imaginary part, as this type."""
+    """The real and the imaginary part, converted to this type."""
     if isinstance(x, Complex):
         return b.cast(x.re, dtype), None if x.im is None else b.cast(x.im, dtype)
     if isinstance(x, Value):
@@ -157,13 +157,13 @@ def parts(b: Builder, x: Operand, dtype: torch.dtype) -> Pair:
 
 
 def both(b: Builder, x: Operand, dtype: torch.dtype) -> tuple[Value, Value]:
-    """The same with an imaginary part that is there."""
+    """The same, with zeros for a missing imaginary part."""
     re, im = parts(b, x, dtype)
     return re, b.fill(re.shape, 0, dtype) if im is None else im
 
 
 def like_out(b: Builder, x: Complex) -> Complex:
-    """In the type and shape of the operator's result."""
+    """Converts to the type and shape of the operator's result."""
     re, im = parts(b, x, real_type(b))
     return Complex(b.expand(re, b.out.shape), None if im is None else b.expand(im, b.out.shape))
 
@@ -175,7 +175,8 @@ def plus(b: Builder, x: Part, y: Part, function: str = "add") -> Part:
 
 
 def multilinear(b: Builder, f: Callable[..., Value], operands: Sequence[Pair]) -> Complex:
-    """f, linear in each operand, of complex ones: the sum over all choices of parts, i to the power of how many are imaginary."""
+    """Extends f, linear in each operand, to complex operands: the sum over all combinations of parts, times i to the
+    power of the number of imaginary parts."""
     sums: list[Part] = [None, None]
     for choice in itertools.product((0, 1), repeat=len(operands)):
         chosen = [operand[k] for operand, k in zip(operands, choice, strict=True)]
@@ -206,7 +207,7 @@ for _kind, _words in ((_ByParts, PARTS), (_Made, MADE)):
         table.COMPLEX[table.full_name(_word)] = _kind(_word)
 
 
-# -- made of real tensors, and taken apart
+# -- combining real tensors, and taking parts
 
 
 @complex_op("complex")
@@ -326,7 +327,7 @@ def mul(b: Builder, x: Operand, other: Operand) -> Complex:
 
 
 def reciprocal_of(b: Builder, x: Pair) -> Pair:
-    """1 / x as conj(x) / |x|^2, scaled by the larger part so that the square neither overflows nor vanishes."""
+    """1 / x as conj(x) / |x|^2, scaled by the larger part so that the square neither overflows nor underflows."""
     re, im = x
     if im is None:
         return b.map("reciprocal", re), None
@@ -381,7 +382,8 @@ def lerp(b: Builder, x: Operand, end: Operand, weight: Operand) -> Complex:
 
 
 def _contraction(names: str, *operands: str) -> None:
-    """Rows that are linear in the operands named: what their real rows do, for each choice of parts."""
+    """Registers operators that are linear in the operands named. The real operator is applied to each combination of
+    parts."""
     for name in names.split():
         table.COMPLEX[table.full_name(name)] = _Contraction(name, operands)
 

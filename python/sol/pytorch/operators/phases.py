@@ -1,4 +1,4 @@
-"""Functions of complex numbers, from the real ones of their parts."""
+"""Functions of complex numbers, computed from real functions of their parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import reduce, table
 from .pairs import Number, OfReal, Operand, Pair, Part, both, out_of, parts, product, real_type, reciprocal_of, scaled
 from .table import complex_op
 
-# -- lengths and angles; the gradient at 0 is 0
+# -- absolute values and angles; the gradient at 0 is 0
 
 
 def _length(b: Builder, re: Value, im: Part) -> Value:
@@ -52,7 +52,7 @@ def vector_norm(b: Builder, x: Complex, ord: Number, dim: Any, keepdim: bool, dt
 
 @complex_op("var.correction", "std.correction", "var_mean.correction", "std_mean.correction")
 def variance(b: Builder, x: Complex, dim: Any, correction: Number | None, keepdim: bool) -> Any:
-    """Of both parts, together."""
+    """The variance of both parts together."""
     (var, mean), (more, turned) = (
         reduce.var_mean_correction(b, v, dim, correction, keepdim) for v in (x.re, b.imaginary(x))
     )
@@ -95,7 +95,8 @@ def _cosh(b: Builder, x: tuple[Value, Value]) -> tuple[Value, Value]:
 
 
 def _tanh(b: Builder, x: tuple[Value, Value]) -> Pair:
-    """(t (1 + c^2), c (1 - t^2)) / (1 + t^2 c^2) with t = tanh(re), c = tan(im): nothing in it overflows with re."""
+    """Computes (t (1 + c^2), c (1 - t^2)) / (1 + t^2 c^2) with t = tanh(re), c = tan(im), which does not overflow for
+    large re."""
     t, c = b.map("tanh", x[0]), b.map("tan", x[1])
     one, tt, cc = b.scalar(1, t.dtype), b.map("square", t), b.map("square", c)
     below = b.map("add", b.map("mul", tt, cc), one)
@@ -119,13 +120,13 @@ def _sigmoid(b: Builder, x: tuple[Value, Value]) -> Pair:
 
 
 def _log1p(b: Builder, x: tuple[Value, Value]) -> tuple[Value, Value]:
-    """|1 + x|^2 is 1 + re (2 + re) + im^2"""
+    """Uses |1 + x|^2 = 1 + re (2 + re) + im^2."""
     more = b.map("add", b.map("mul", x[0], b.add(x[0], 2)), b.map("square", x[1]))
     return b.mul(b.map("log1p", more), 0.5), _angle(b, b.add(x[0], 1), x[1])
 
 
 def _expm1(b: Builder, x: tuple[Value, Value]) -> tuple[Value, Value]:
-    """Of e^re cos(im) - 1: cos(im) is 1 - 2 sin(im/2)^2."""
+    """Computes e^re cos(im) - 1 with cos(im) = 1 - 2 sin(im/2)^2."""
     less = b.mul(b.map("square", b.map("sin", b.mul(x[1], 0.5))), 2)
     re = b.map("sub", b.map("mul", b.map("expm1", x[0]), b.map("cos", x[1])), less)
     return re, b.map("mul", b.map("exp", x[0]), b.map("sin", x[1]))
@@ -178,7 +179,7 @@ def power(b: Builder, x: Operand, exponent: Operand) -> Complex:
 
 @complex_op("prod", "prod.dim_int")
 def prod(b: Builder, x: Complex, dim: int = 0, keepdim: bool = False, dtype: object = None) -> Complex:
-    """Halves are multiplied at once: log2(n) products."""
+    """Multiplies one half with the other, repeatedly: log2(n) products."""
     left = both(b, x, real_type(b))
     if "dim_int" not in b.target or not x.ndim:
         n = math.prod(x.shape)
@@ -194,7 +195,7 @@ def prod(b: Builder, x: Complex, dim: int = 0, keepdim: bool = False, dtype: obj
     return Complex(b.reshape(left[0], b.out.shape), b.reshape(left[1], b.out.shape))
 
 
-# -- questions
+# -- predicates
 
 
 @complex_op("eq.Tensor", "eq.Scalar", "ne.Tensor", "ne.Scalar")
@@ -220,7 +221,7 @@ _either("logical_not", "logical_and")
 
 
 class _Truth(OfReal):
-    """A row that only asks whether a number is 0."""
+    """An operator that only tests whether numbers are 0."""
 
     def __call__(self, b: Builder, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
         known = tuple(_nonzero(b, a) if isinstance(a, Complex) else a for a in args)

@@ -1,4 +1,4 @@
-"""Reductions, running sums, sorting."""
+"""Reductions, cumulative sums, sorting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _count(x: Value, dims: Dims) -> int:
     return math.prod(x.shape[d] for d in _axes(x, dims))
 
 
-# -- sums and what is made of them
+# -- sums, and reductions made of sums
 
 
 @op("sum", "sum.dim_IntList")
@@ -176,7 +176,7 @@ def frobenius_norm(b: Builder, x: Value, dim: Dims, keepdim: bool) -> Value:
     return _norm(b, x, None, dim, keepdim)
 
 
-# -- largest and smallest
+# -- maximum and minimum
 
 
 def _extreme(b: Builder, kind: str, x: Value, dim: Dims, keep: bool) -> Value:
@@ -237,7 +237,7 @@ def argmin(b: Builder, x: Value, dim: int | None, keepdim: bool) -> Value:
     return _arg(b, "ArgMin", x, dim, keepdim)
 
 
-# -- running
+# -- cumulative reductions
 
 
 def _scan(b: Builder, kind: str, x: Value, dim: int) -> Value:
@@ -308,7 +308,7 @@ def kthvalue(b: Builder, x: Value, k: int, dim: int, keepdim: bool) -> tuple[Val
 
 
 def _nan_at(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
-    """Is there a NaN along a dimension, and where is the first."""
+    """Whether there is a NaN along a dimension, and the position of the first."""
     isnan = b.map("isnan", x)
     return b.reduce("Any", isnan, dim, True), b.layer("ArgMax", b.cast(isnan, torch.uint8), axis=dim, keep=1)
 
@@ -327,7 +327,7 @@ def median_dim(b: Builder, x: Value, dim: int, keepdim: bool) -> tuple[Value, Va
 
 @op("nanmedian.dim")
 def nanmedian_dim(b: Builder, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
-    """The middle one of the numbers; NaN are sorted behind them."""
+    """The median of the numbers. NaN sort last."""
     if x.ndim == 0 or not x.is_float:
         return median_dim(b, x, dim, keepdim)
     dim = axis_of(dim, x.ndim)
@@ -349,7 +349,8 @@ def median(b: Builder, x: Value) -> Value:
 
 
 def _running_extreme(b: Builder, kind: str, x: Value, dim: int) -> tuple[Value, Value]:
-    """The running extreme, and where its last occurrence is: the running maximum of the positions that reach it."""
+    """The cumulative maximum or minimum, and the position of its last occurrence: the cumulative maximum of the
+    positions that attain it."""
     if x.ndim == 0:
         return x, b.fill([], 0, torch.int64)
     dim = axis_of(dim, x.ndim)
@@ -374,7 +375,7 @@ def cummin(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
 
 @op("pdist", "_pdist_forward")
 def pdist(b: Builder, x: Value, p: float) -> Value:
-    """The distance of each row to each behind it."""
+    """The distances between each row and all later rows."""
     n = x.shape[0]
     if n < 2:
         return b.fill([0], 0, x.dtype)

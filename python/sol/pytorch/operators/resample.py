@@ -14,7 +14,7 @@ Scale = float | None
 
 
 def _resize(b: Builder, x: Value, scales: Sequence[Scale], **attrs: object) -> Value:
-    """Sizes are those of the result; a given factor enters the coordinates (0: from the sizes)."""
+    """Resizes to the sizes of the result. A given scale factor determines the coordinates (0: the sizes do)."""
     pixels = x.ndim - 2
     given = [0.0 if s is None else float(s) for s in scales] or [0.0] * pixels
     if any(s <= 0 for s in given if s):
@@ -37,19 +37,19 @@ def _plain(b: Builder, x: Value, scales: Sequence[Scale], align: bool, cubic: bo
 
 @dataclass(frozen=True)
 class Filter:
-    """What an interpolation weighs neighbours with."""
+    """The weights of neighbours for an interpolation."""
 
     cubic: bool
     align: bool
     antialias: bool
 
     def weights(self, n: int, out: int, scale: Scale) -> tuple[torch.Tensor, torch.Tensor]:
-        """For each of `out` results: positions among n, and weights (float64)."""
+        """For each of `out` results: positions among n elements, and weights (float64)."""
         step = 1 / scale if scale is not None and scale > 0 else n / out
         if self.align:
             step = (n - 1) / (out - 1) if out > 1 else 0.0
         half = 2 if self.cubic else 1
-        if not self.antialias:  # neighbours outside are those at the border
+        if not self.antialias:  # outside positions take the border element
             centre = step * torch.arange(out, dtype=torch.float64)
             centre = centre if self.align else centre + 0.5 * step - 0.5
             first = centre.floor().long() + 1 - half
@@ -76,7 +76,7 @@ class Filter:
 
 
 def _weighted(b: Builder, x: Value, scales: Sequence[Scale], kind: Filter) -> Value:
-    """One dimension after the other, the last one first. Bytes are weighed by integers of 16 bits, as PyTorch does."""
+    """Interpolates one dimension after the other, the last one first. Bytes use 16-bit integer weights, as in PyTorch."""
     given = list(scales) or [None] * (x.ndim - 2)
     for d in range(x.ndim - 1, 1, -1):
         n, out = x.shape[d], b.out.shape[d]

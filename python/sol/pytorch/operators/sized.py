@@ -1,6 +1,7 @@
-"""Operators whose results have sizes that follow from data: places that are not 0, values without repetitions, counts.
+"""Operators whose result sizes follow from data: positions of nonzero elements, unique values, counts.
 
-A trace asks for the numbers that decide the sizes (`sizes`), and the program is for these; what is in the results SOL computes.
+A trace reads the numbers that determine the sizes (`sizes`), and the program is valid for these. SOL computes the
+contents of the results.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ def _range(b: Builder, n: int, start: int = 0) -> Value:
     return b.layer("Range", n=n, start=float(start), step=1.0, to="i64")
 
 
-# -- places that are not 0
+# -- nonzero elements
 
 
 def places(b: Builder, x: Value, n: int) -> Value:
-    """The first n places that are not 0 in x, which counts as one row; where there are fewer, the length of the row."""
+    """The first n positions of nonzero elements in x, flattened. If there are fewer, the rest is the number of
+    elements."""
     if not n or not math.prod(x.shape):
         return b.fill([n], 0, torch.int64)
     found = b.cast(b.compare("ne", _flat(b, x), 0), torch.int64)
@@ -40,7 +42,7 @@ def places(b: Builder, x: Value, n: int) -> Value:
 
 
 def _unraveled(b: Builder, at: Value, shape: Sequence[int]) -> list[Value]:
-    """A place in a row as one index for each dimension."""
+    """A flat position as one index for each dimension."""
     found = []
     for n in reversed(shape):
         size = b.scalar(max(n, 1), torch.int64)
@@ -55,7 +57,7 @@ def _count(x: torch.Tensor) -> int:
 
 @sizes("nonzero", "argwhere")
 def nonzero_like(read: Read, x: torch.Tensor) -> torch.Tensor:
-    """In memory one dimension behind the other, as PyTorch makes it."""
+    """The memory layout is PyTorch's: one dimension after the other."""
     return x.new_empty((x.ndim, read(_count, x)), dtype=torch.int64).t()
 
 
@@ -70,7 +72,7 @@ def _stacked(b: Builder, columns: Sequence[Value]) -> Value:
 
 @op("nonzero_static")
 def nonzero_static(b: Builder, x: Value, size: int, fill_value: int) -> Value:
-    """The first `size` places; where there are fewer, `fill_value`."""
+    """The first `size` positions; if there are fewer, `fill_value` for the rest."""
     n = math.prod(x.shape)
     at = places(b, x, size)
     missing = b.compare("ge", at, n)
@@ -107,8 +109,8 @@ _WRITING = (aten.index_put.default, aten.index_put_.default, aten._unsafe_index_
 
 
 def plain(call: Callable[..., Any], read: Read, func: Any, args: Any) -> tuple[Any, Any]:
-    """An operator and its arguments, so that sizes are no data: masks as the indices of what they let through, numbers in place
-    of tensors that say where to cut. `call` makes a call of an operator."""
+    """Returns an equivalent operator and arguments whose sizes do not depend on data. Masks become indices of their
+    selected elements, and tensors that say where to cut become numbers. `call` calls an operator."""
     if func in _READING or func in _WRITING:
         return func, _without_masks(call, func, args)
     if func is aten.narrow.Tensor:
@@ -120,7 +122,7 @@ def plain(call: Callable[..., Any], read: Read, func: Any, args: Any) -> tuple[A
 
 
 def _without_masks(call: Callable[..., Any], func: Any, args: Any) -> Any:
-    """Where all places of one mask get the same values it may stay."""
+    """Replaces masks by indices. A mask whose elements all get the same values may stay."""
     x, indices, *more = args
     if not any(i is not None and i.dtype in _MASKS for i in indices):
         return args
@@ -133,17 +135,17 @@ def _without_masks(call: Callable[..., Any], func: Any, args: Any) -> Any:
         if i is None or i.dtype not in _MASKS:
             found.append(i)
         elif i.shape != x.shape[len(found) : len(found) + i.ndim] or not i.ndim:
-            return args  # PyTorch says what is wrong
+            return args  # PyTorch reports the error
         else:
             found += call(aten.nonzero_numpy.default, (), (i,))
     return (x, found, *more)
 
 
-# -- values without repetitions
+# -- unique values
 
 
 def _groups(b: Builder, x: Value, n: int) -> tuple[Value, Value, Value]:
-    """Of rows: whether each begins a group of equal ones, as numbers of groups; where the groups begin; how many each has."""
+    """For rows: group numbers, where equal consecutive rows form a group; where the groups begin; the size of each."""
     size = x.shape[0]
     if size < 2:
         zero = b.fill([size], 0, torch.int64)
@@ -182,7 +184,7 @@ def unique_like(
 
 @op("_unique2")
 def unique(b: Builder, x: Value, sorted: bool, return_inverse: bool, return_counts: bool) -> tuple[Value, ...]:
-    """In order, whether it is asked for or not."""
+    """The result is always sorted."""
     flat = b.cast(_flat(b, x), torch.uint8 if x.dtype == torch.bool else x.dtype)
     size = flat.shape[0]
     if not size:
@@ -205,7 +207,7 @@ def unique_consecutive_like(
     if dim is None:
         return _unique_like(x, n, return_inverse, return_counts, x.shape)
     shape = [n if d == dim % x.ndim else s for d, s in enumerate(x.shape)]
-    shape[0], shape[dim] = shape[dim], shape[0]  # in memory it comes first
+    shape[0], shape[dim] = shape[dim], shape[0]  # this dimension is the outermost in memory
     _, inverse, counts = _unique_like(x, n, return_inverse, return_counts, [x.shape[dim]])
     return x.new_empty(shape).transpose(0, dim), inverse, counts
 
@@ -218,7 +220,7 @@ def unique_consecutive(
     whole = _flat(b, x) if dim is None else x
     rows = b.transpose(whole, 0, axis) if axis else whole
     rows = b.reshape(rows, [rows.shape[0], math.prod(rows.shape[1:])]) if rows.ndim > 1 else rows
-    if not math.prod(rows.shape):  # without elements all rows are equal
+    if not math.prod(rows.shape):  # rows without elements are all equal
         zeros = b.fill(b.out[1].shape, 0, torch.int64)
         return b.fill(b.out[0].shape, 0, x.dtype), zeros, b.fill(b.out[2].shape, rows.shape[0], torch.int64)
     group, starts, counts = _groups(b, rows, b.out[0].shape[axis])
@@ -262,7 +264,7 @@ def repeated_like(read: Read, x: torch.Tensor, output_size: int | None = None) -
 
 @op("repeat_interleave.Tensor")
 def repeated(b: Builder, x: Value, output_size: object) -> Value:
-    """Each number as many times as the element at its place says."""
+    """Repeats each number as often as the element at its position says."""
     n = b.out.shape[0]
     if not n:
         return b.fill([0], 0, x.dtype)

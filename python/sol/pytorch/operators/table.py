@@ -1,8 +1,8 @@
-"""The table of operators: an ATen overload and the function that says it in SOL's layers.
+"""The table of operators: for each ATen overload, the function that translates it to SOL's layers.
 
-A row's function takes the builder, then the overload's arguments by the names of its schema (the first one under any
-name). An argument that a row does not mention must have its default, otherwise the operator is refused by name: so no
-attribute is ever dropped silently. Those in IGNORED never change a result.
+A function takes the builder, then the overload's arguments by the names of its schema (the first may have any name).
+An argument that the function does not take must have its default value; otherwise the operator is rejected by name.
+So no attribute is ever dropped silently. Arguments in IGNORED never change a result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IGNORED = frozenset(
 
 
 class Row:
-    """An operator's function and the names of the arguments it takes (and needs) behind the first."""
+    """An operator's function, and the names of the arguments it takes (and requires) after the first."""
 
     __slots__ = ("first", "function", "names", "needed")
 
@@ -60,7 +60,8 @@ SHAPES: dict[Any, Function] = {}
 
 
 def shape(*names: str) -> Callable[[Function], Function]:
-    """Enters what the results of overloads are like, as a function of their arguments: PyTorch would look at the data."""
+    """Registers a function that describes the results of overloads from their arguments, where PyTorch's own would read
+    data."""
 
     def enter(function: Function) -> Function:
         for name in names:
@@ -75,8 +76,8 @@ SIZES: dict[Any, Function] = {}
 
 
 def sizes(*names: str) -> Callable[[Function], Function]:
-    """Enters what results are like whose sizes follow from data, as a function of `read` and the overload's arguments: what
-    `read(function, *tensors)` says is a value that the program is for (values.py)."""
+    """Registers a function that describes results whose sizes follow from data, given `read` and the overload's
+    arguments. The program is valid for the values of `read(function, *tensors)` (values.py)."""
 
     def enter(function: Function) -> Function:
         for name in names:
@@ -87,13 +88,13 @@ def sizes(*names: str) -> Callable[[Function], Function]:
     return enter
 
 
-NUMBERS = frozenset(  # operators that read tensors, and make no tensor
+NUMBERS = frozenset(  # operators that read tensors and return no tensor
     getattr(torch.ops.aten, n).default for n in ("item", "_local_scalar_dense", "is_nonzero", "equal", "allclose")
 )
 
 
 class Refusal:
-    """An operator that SOL does not do, with the reason."""
+    """An operator that SOL does not support, with the reason."""
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -106,7 +107,7 @@ OPERATORS: dict[str, Row | Refusal] = {}
 
 
 def op(*names: str) -> Callable[[Function], Function]:
-    """Enters a function under overloads: "add.Tensor"; without an overload: ".default"."""
+    """Registers a function for overloads: "add.Tensor"; without an overload's name: ".default"."""
 
     def enter(function: Function) -> Function:
         _enter(Row(function), names, OPERATORS)
@@ -115,11 +116,11 @@ def op(*names: str) -> Callable[[Function], Function]:
     return enter
 
 
-COMPLEX: dict[str, Any] = {}  # overloads of complex tensors that are not their real rows, part by part
+COMPLEX: dict[str, Any] = {}  # overloads with complex tensors, apart from those that act on each part
 
 
 def complex_op(*names: str) -> Callable[[Function], Function]:
-    """Enters a function under overloads, for operands or a result that is complex."""
+    """Registers a function for overloads with complex operands or a complex result."""
 
     def enter(function: Function) -> Function:
         _enter(Row(function), names, COMPLEX)
@@ -129,14 +130,14 @@ def complex_op(*names: str) -> Callable[[Function], Function]:
 
 
 def refuse_family(why: str, *names: str) -> None:
-    """Enters all overloads of operators that are refused."""
+    """Registers all overloads of operators as not supported."""
     for name in names:
         packet = getattr(torch.ops.aten, name, None)
         refuse(why, *(f"{name}.{overload}" for overload in (packet.overloads() if packet is not None else [])))
 
 
 def refuse(why: str, *names: str) -> None:
-    """Enters overloads that are refused."""
+    """Registers overloads as not supported."""
     _enter(Refusal(why), names, OPERATORS)
 
 
@@ -148,12 +149,13 @@ def _enter(row: Any, names: tuple[str, ...], table: dict[str, Any]) -> None:
 
 
 def full_name(name: str) -> str:
-    """Of an overload: "add.Tensor" -> "aten.add.Tensor", "abs" -> "aten.abs.default"; with a package's name it is whole."""
+    """An overload's full name: "add.Tensor" -> "aten.add.Tensor", "abs" -> "aten.abs.default"; names with a package are
+    full."""
     return (name, f"aten.{name}", f"aten.{name}.default")[2 - name.count(".")]
 
 
 def out_of_place(name: str) -> str | None:
-    """The name of the overload that an in-place overload does in place: aten.add_.Tensor -> aten.add.Tensor."""
+    """The out-of-place overload for an in-place one: aten.add_.Tensor -> aten.add.Tensor."""
     space, function, overload = name.split(".") if name.count(".") == 2 else ("", "", "")
     if not function.endswith("_") or function.endswith("__"):
         return None
@@ -161,7 +163,7 @@ def out_of_place(name: str) -> str | None:
 
 
 def without_out(target: Any) -> Any:
-    """The overload that one with `out=` is without: aten.div.out -> aten.div.Tensor; None: it has no `out`."""
+    """The overload without `out=`: aten.div.out -> aten.div.Tensor. None: there is no `out`."""
     arguments = target._schema.arguments
     if not arguments or not arguments[-1].is_out:
         return None
@@ -174,7 +176,7 @@ def without_out(target: Any) -> Any:
 
 
 def find(name: str) -> Row | Refusal | None:
-    """The row of an overload, in place or not."""
+    """The entry of an overload, in-place or not."""
     row = OPERATORS.get(name)
     if row is None and (other := out_of_place(name)):
         row = OPERATORS.get(other)

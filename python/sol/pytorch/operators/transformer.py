@@ -1,4 +1,5 @@
-"""PyTorch's fused layers of transformers, as they are in eval mode without gradients, in the operators that they are made of."""
+"""PyTorch's fused transformer layers, for eval mode without gradients, translated to the operators that they consist
+of."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from .table import op
 def _self_attention(
     b: Builder, x: Value, heads: int, qkv: tuple[Value, Value], project: tuple[Value, Value], mask: Value | None
 ) -> Value:
-    """Attention of x[N L E] on itself; `mask` as for attention."""
+    """Self-attention of x[N L E], with `mask` as for attention."""
     n, length, width = x.shape
     packed = b.reshape(linear(b, x, *qkv), (n, length, 3, heads, width // heads))
     q, k, v = (b.reshape(b.slice(packed, 2, i, i + 1), (n, length, heads, width // heads)) for i in range(3))
@@ -21,12 +22,13 @@ def _self_attention(
 
 
 def _mask(b: Builder, mask: Value | None, kind: int | None) -> Value | None:
-    """True, or what is added to the scores: who sees whom. PyTorch's own is True, or -inf, where nobody sees."""
+    """A mask for attention: True for visible keys, or values that are added to the scores. In PyTorch's fused layers,
+    True or -inf means that a key is hidden."""
     if mask is None:
         return None
     if kind not in (0, 1, 2):
         raise Refused(f"argument mask_type={kind!r}")
-    if kind == 1:  # of keys: [N L]
+    if kind == 1:  # a mask of keys: [N L]
         mask = b.reshape(mask, (mask.shape[0], 1, 1, mask.shape[1]))
     return mask if mask.is_float else b.map("logical_not", mask)
 
