@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""How exact a training step is: errors of results and gradients against float64, over those of PyTorch in float32.
+"""Measures the accuracy of a training step: errors of results and gradients against float64, compared with those of
+PyTorch in float32.
 
-The table has a row for each result, input and parameter: the medians over inputs of SOL's error, of PyTorch's, and of their ratio,
-whose maximum is beside it. An input that makes most gradients ten times as wrong as PyTorch's meets a kink: an activation
-that rounding carries to the other side of a ReLU. Below stands the median over all inputs and parameters.
+The table has a row for each result, input and parameter: the median error of SOL, that of PyTorch, and the median
+and maximum of their ratio, over several inputs. An input for which most gradients are ten times less accurate than
+PyTorch's meets a kink: rounding carries an activation to the other side of a ReLU. The last line is the median over
+all inputs and parameters.
 
 Usage: bench/accuracy.py NETWORK.. [--precision default] [--batch 2] [--size 64] [--inputs 8] [--table]
 """
@@ -34,14 +36,14 @@ Gradients = dict[str, torch.Tensor]
 
 
 def load_torchvision() -> ModuleType:
-    """Its wheel imports beside a CPU build of torch if these two operators are known."""
+    """torchvision's wheel imports with a CPU build of torch if these two operators are defined."""
     for name in ("nms", "qnms"):
         LIBRARY.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     return importlib.import_module("torchvision")
 
 
 def step(model: nn.Module, args: list[torch.Tensor], weights: list[torch.Tensor]) -> Gradients:
-    """Results and gradients; `weights` make the loss."""
+    """Results and gradients; `weights` weigh the results in the loss."""
     args = [a.clone().requires_grad_(a.is_floating_point()) for a in args]
     results = [t for t in tensors(model(*args)) if t.requires_grad]
     model.zero_grad()
@@ -54,7 +56,7 @@ def step(model: nn.Module, args: list[torch.Tensor], weights: list[torch.Tensor]
 def measure(name: str, package: ModuleType, options: argparse.Namespace) -> None:
     model = network(name, package)[0].train()
     inputs = network_inputs(name, package, (options.size, options.size))
-    for m in model.modules():  # random numbers are SOL's own
+    for m in model.modules():  # SOL has its own random numbers
         if isinstance(m, nn.Dropout | nn.MultiheadAttention):
             m.p = m.dropout = 0.0
         elif type(m).__name__ == "StochasticDepth":
@@ -71,7 +73,9 @@ def measure(name: str, package: ModuleType, options: argparse.Namespace) -> None
         eager, got = step(copy.deepcopy(model), args, weights), step(optimized, args, weights)
         largest = max(r.norm().item() for r in right.values())
         for n, r in right.items():
-            if r.norm() > 1e-10 * largest:  # else it is 0, as that of a bias in front of a batch-norm
+            if (
+                r.norm() > 1e-10 * largest
+            ):  # a smaller one is 0 up to rounding, such as that of a bias ahead of a batch-norm
                 ours.setdefault(n, []).append(error(got[n], r))
                 theirs.setdefault(n, []).append(error(eager[n], r))
     report(name, options, ours, theirs)

@@ -35,8 +35,9 @@ TRAINING_SYSTEMS = ["sol", "eager", "eager-last", "compile"]
 TRAINING = [
     "resnet18", "resnet50", "densenet121", "vgg16", "squeezenet1_1", "mobilenet_v2", "mnasnet1_0", "shufflenet_v2_x1_0", "mlp",
 ]  # fmt: skip
-BATCH = {"mlp": 64, "vgg16": 8}  # in training; others: 16
-# What tells a system which instructions to leave alone. ONNX Runtime and ncnn ask the processor, and are not compared then.
+BATCH = {"mlp": 64, "vgg16": 8}  # in training; 16 for others
+# Settings that keep a system from using certain instructions. ONNX Runtime and ncnn ignore such settings, so they are
+# left out then.
 ISA = {
     "native": {},
     "avx2": {"SOL_TARGET": "x86-64-v3", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
@@ -137,7 +138,7 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def ratios(workers: list[Worker]) -> tuple[float, float]:
-    """Eager (its faster format) over SOL, best peer over SOL."""
+    """Ratios: eager (its faster format) to SOL, the best peer to SOL."""
     mine = best(workers, ["sol"])
     return best(workers, ["eager", "eager-last"]) / mine, best(workers, SYSTEMS[1:]) / mine
 
@@ -164,7 +165,7 @@ def write_csv(results: dict[str, list[Worker]], path: Path, what: str, threads: 
 
 
 def wanted(names: list[str]) -> list[str]:
-    """`odd` stands for all of odd.py. An unknown name is an error before anything is measured."""
+    """Expands `odd` to all networks of odd.py. Unknown names are an error before anything is measured."""
     from networks import ALL
     from odd import ODD
 

@@ -1,11 +1,11 @@
-/* What planning and printing cost, in milliseconds and kilobytes a layer, over networks of growing size: chains whose
- * layers are all alike, so that whatever grows faster than the network shows. No C compiler runs.
+/* Measures the cost of planning and printing, in milliseconds and kilobytes per layer, for networks of growing size.
+ * They are chains of similar layers, so superlinear costs show. No C compiler runs.
  *
  *   bench-compile [shape ...] [-n layers,layers,..]
- *   bench-compile --once shape layers     in this process, for a profiler; prints nothing
+ *   bench-compile --once shape layers     runs in this process, for a profiler; prints nothing
  *
- * Each network is made in a process of its own, and the memory is the most that process had, less that of a network
- * with a few layers. */
+ * Each network runs in a process of its own. Its memory is the peak of that process minus that for a network with a few
+ * layers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@
 
 struct made {
     struct sol_graph *g;
-    struct sol_tensor *t; /* the last */
+    struct sol_tensor *t; /* the last one */
 };
 
 static void must(struct sol_graph *g, sol_status s)
@@ -164,12 +164,12 @@ static const struct shape {
 /* -- measuring */
 
 struct cost {
-    double keep_ms, passes_ms, plan_ms, schedule_ms; /* keep: what training saves */
-    double kib, made_kib, passes_kib, plan_kib;      /* at most, when each phase had ended */
+    double keep_ms, passes_ms, plan_ms, schedule_ms; /* keep: choosing what training saves */
+    double kib, made_kib, passes_kib, plan_kib;      /* peak at the end of each phase */
     int kernels;
 };
 
-/* Of the processor, so that other processes do not count. */
+/* Processor time, so other processes do not count. */
 static double now_ms(void)
 {
     struct timespec t;

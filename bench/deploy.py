@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What it takes to deploy a network: SOL's library beside what the peers ship. Bytes and files, what must be on the machine
-already, start, first call, later calls (by the clock, and of the processor: of one thread on a busy machine this tells
-more), peak memory. Every system runs in a process of its own, by turns; C programs where
-there is a C interface to build against (SOL, ONNX Runtime, OpenVINO), Python where a wheel has none (ncnn, IREE, LiteRT).
+"""Measures deployment: SOL's library compared with what other systems ship. It reports bytes and files, required system
+libraries, start, first call, later calls (wall-clock and processor time; on a busy machine and with one thread the
+latter is more reliable) and peak memory. Every system runs in its own process, in turn. Systems with a C interface
+(SOL, ONNX Runtime, OpenVINO) run in C programs, those whose wheels have none (ncnn, IREE, LiteRT) in Python.
 
 Networks are those of bench/networks.py, and of test/python/networks.py (bert, lstm, ..) for SOL and ONNX Runtime.
 
@@ -34,11 +34,11 @@ CACHE = Path(os.environ.get("SOL_BENCH_CACHE", Path(tempfile.gettempdir()) / "so
 NETWORKS = ("resnet50", "mobilenet_v2", "squeezenet1_1")
 EVERYWHERE = {"libc", "libm", "ld-linux-x86-64", "ld-linux-aarch64", "libpthread", "libdl", "librt"}  # parts of libc
 
-Command = tuple[list[str], list[Path]]  # what to run behind THREADS SECONDS, and the model's files
+Command = tuple[list[str], list[Path]]  # the command before THREADS SECONDS, and the model's files
 
 
 def _folder(package: str) -> Path:
-    """Where a package lies, without importing it."""
+    """The folder of a package, without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise RuntimeError(f"{package} is not installed")
@@ -59,7 +59,7 @@ def _compile(source: str, folder: Path, *flags: object) -> Path:
 
 @functools.cache
 def _network(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    """A network and the inputs that all systems are given: as input_data of measure.h."""
+    """A network and its inputs, which are equal for all systems: those of input_data in measure.h."""
     if name in networks.ALL:
         model, given = networks.make(name), (networks.sample(name),)
     else:
@@ -119,7 +119,7 @@ def sol_ahead(name: str) -> Command:
 
 def onnxruntime(name: str) -> Command:
     library = next((_folder("onnxruntime") / "capi").glob("libonnxruntime.so.*"))
-    named = CACHE / "libonnxruntime.so.1"  # as the program asks for it
+    named = CACHE / "libonnxruntime.so.1"  # the name that the program loads
     if not named.exists():
         named.symlink_to(library)
     program = _compile("onnxruntime.c", CACHE, named, f"-Wl,-rpath,{CACHE}")
@@ -204,7 +204,7 @@ def once(command: list[str], threads: int, seconds: float) -> dict[str, object]:
 
 
 def shipped(found: dict[str, object], model: list[Path]) -> tuple[int, int, list[str]]:
-    """Bytes and number of files that are shipped, and what the system must have beyond libc and libm."""
+    """Bytes and number of shipped files, and the system libraries that are needed besides libc and libm."""
     mapped = [Path(str(f)).resolve() for f in found["files"]]  # type: ignore[attr-defined]
     libraries = {
         f for f in mapped if ".so" in f.name and not str(f).startswith(("/usr/", "/lib")) and "dynload" not in str(f)
@@ -223,7 +223,7 @@ def prepare(name: str, systems: list[str]) -> dict[str, Command]:
     for system in systems:
         try:
             ready[system] = SYSTEMS[system](name)
-        except Exception as error:  # a peer that cannot is reported, not fatal
+        except Exception as error:  # a peer that fails is reported, and the run continues
             print(f"{name}: {system}: {type(error).__name__}: {str(error).splitlines()[0][:120]}", flush=True)
     return ready
 

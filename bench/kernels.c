@@ -1,10 +1,11 @@
-/* GFLOP/s of the contraction kernels, one thread, one layer after the other, against the FMA peak of the core.
+/* Measures the contraction kernels in GFLOP/s, one thread, one layer after the other, and compares them with the FMA
+ * peak of the core.
  *
  *   kernels [-t target] [-s solver] [-v] [-k seconds] [-o folder] [-n variants] [-e MiB] [name ...]
  *
- * For every layer the cheapest variants of each solver are compiled and timed (hot: the same buffers again and again;
- * with -e so much other memory is read before each run, so that weights are as cold as in a network), and printed with
- * the time the cost model expected. Not a test: nothing is checked here but that the code runs. */
+ * For every layer, the cheapest variants of each solver are compiled and timed. Each row also shows the time that the
+ * cost model predicts. Buffers are the same in each run (hot); with -e, that much other memory is read before each run,
+ * so weights are as cold as in a network. This is not a test: results are not checked. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The most memory that a process has which reads an ONNX file and runs it: the `sol` command, as it is, with memory=small,
-and while it compiles and tunes for the first time, beside ONNX Runtime through its C interface. MB, of all pages (VmHWM).
+"""Measures the peak memory of a process that loads and runs an ONNX file. It compares the `sol` command (by default,
+with memory=small, and while it compiles and tunes for the first time) with ONNX Runtime through its C interface. MB
+of all pages (VmHWM).
 
 Usage: bench/memory.py [NETWORK..] [--threads 0]
 """
@@ -20,7 +21,7 @@ NETWORKS = ("resnet50", "mobilenet_v2", "densenet121", "vgg16", "mlp")
 
 
 def sol(model: str, cache: str, threads: int, memory: str) -> tuple[float, float]:
-    """MB of the process, and of parameters that are prepared."""
+    """MB of the process, and of prepared parameters."""
     command = [SOL, "bench", model, "--rounds", "3", "--threads", str(threads), "--config", f"memory={memory}"]
     environment = {**os.environ, "SOL_CACHE": cache}
     text = subprocess.run(command, text=True, capture_output=True, check=True, env=environment).stdout

@@ -1,4 +1,4 @@
-"""The networks that are measured: a name, how to make it, its input's shape. Weights are random, from a fixed seed."""
+"""The measured networks: name, constructor, shape of the input. Weights are random with a fixed seed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 from torch import nn
 
 
-@functools.cache  # operators can be defined once
+@functools.cache  # operators can be defined only once
 def torchvision_models():  # type: ignore[no-untyped-def]
-    """torchvision.models beside a CPU-only torch: its wheel wants two operators that its own library would define."""
+    """torchvision.models with a CPU-only torch: the wheel needs two operators that are missing then."""
     library = torch.library.Library("torchvision", "DEF")
     for schema in (
         "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
         "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     ):
-        with contextlib.suppress(RuntimeError):  # defined already
+        with contextlib.suppress(RuntimeError):  # already defined
             library.define(schema)
     torchvision_models.library = library  # type: ignore[attr-defined]  # keeps the definitions alive
     import torchvision.models
@@ -50,7 +50,7 @@ class MLP(nn.Sequential):
         )
 
 
-# family -> networks; the first of a family stands for it in the tests
+# family -> networks; tests use the first of each family
 FAMILIES = {
     "AlexNet": ["alexnet"],
     "SqueezeNet": ["squeezenet1_1", "squeezenet1_0"],
@@ -72,7 +72,7 @@ ALL = [n for names in FAMILIES.values() for n in names]
 
 
 def make(name: str) -> nn.Module:
-    """The network in eval mode. Running statistics are made non-trivial, so that batch-norms count."""
+    """Creates the network in eval mode. Running statistics are not trivial, so batch-norms have an effect."""
     torch.manual_seed(0)
     own = {
         "mobilenet_v1": MobileNetV1,

@@ -1,4 +1,4 @@
-"""Networks of known motifs in sizes that nobody tunes for: what holds for the listed networks should hold for these."""
+"""Networks with common structures in unusual sizes: results for the listed networks should hold for these, too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 def conv(i: int, o: int, k: int = 3, s: int = 1, **more: int) -> nn.Sequential:
-    """Convolution that keeps the size (but for its stride), batch-norm, ReLU."""
+    """Convolution that keeps the size (except for its stride), batch-norm, ReLU."""
     pad = (k - 1) // 2 * more.get("dilation", 1)
     return nn.Sequential(nn.Conv2d(i, o, k, s, pad, bias=False, **more), nn.BatchNorm2d(o), nn.ReLU())
 
@@ -23,7 +23,7 @@ class Add(nn.Module):
 
 
 class Scale(nn.Sequential):
-    """Squeeze and excite."""
+    """Squeeze and excitation."""
 
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__(
@@ -39,7 +39,7 @@ def head(channels: int, classes: int = 137) -> list[nn.Module]:
 
 
 def channels() -> nn.Module:
-    """Channels that are no multiple of any vector."""
+    """Numbers of channels that are not multiples of any vector length."""
     return nn.Sequential(
         conv(3, 37, 5, 2), Add(conv(37, 37), conv(37, 37)), conv(37, 75, 3, 2), Add(conv(75, 51, 1), conv(51, 75)),
         Add(conv(75, 51, 1), conv(51, 75)), conv(75, 149, 3, 2), Add(conv(149, 99), conv(99, 149, 1)), *head(149),
@@ -54,7 +54,7 @@ def inverted(c: int, k: int, s: int, o: int) -> nn.Module:
 
 
 def depthwise() -> nn.Module:
-    """Depthwise 5x5 and 7x7, squeeze and excite."""
+    """Depthwise 5x5 and 7x7, squeeze and excitation."""
     return nn.Sequential(
         conv(3, 20, 3, 2), inverted(20, 5, 1, 20), inverted(20, 7, 2, 36), inverted(36, 7, 1, 36), inverted(36, 5, 2, 60),
         inverted(60, 5, 1, 60), inverted(60, 7, 2, 100), inverted(100, 7, 1, 100), *head(100),
@@ -62,7 +62,7 @@ def depthwise() -> nn.Module:
 
 
 class Pyramid(nn.Module):
-    """Branches of several dilations over one input, joined."""
+    """Branches with several dilations over one input, concatenated."""
 
     def __init__(self, i: int, o: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Pyramid(nn.Module):
 
 
 def dilated() -> nn.Module:
-    """A segmentation head: dilations, joined branches, upsampling."""
+    """A segmentation head: dilated branches, concatenation, upsampling."""
     return nn.Sequential(
         conv(3, 32, 3, 2), conv(32, 64, 3, 2), Add(conv(64, 64, dilation=2), conv(64, 64, dilation=2)), conv(64, 128, 3, 2),
         Pyramid(128, 96), nn.Upsample(scale_factor=4, mode="bilinear"), conv(96, 48), nn.Conv2d(48, 21, 1),
@@ -111,7 +111,7 @@ def volume() -> nn.Module:
     )  # fmt: skip
 
 
-# name -> how it is made, shape of one input
+# name -> constructor, shape of one input
 ODD = {
     "odd_channels": (channels, [3, 205, 219]),
     "odd_depthwise": (depthwise, [3, 200, 200]),

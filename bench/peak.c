@@ -1,10 +1,11 @@
-/* What the machine can do at most: multiply-adds in registers, and bytes read from memory, on so many threads.
+/* Measures the limits of the machine: multiply-adds in registers and bytes read from memory, with a number of
+ * threads.
  *
  *   cc -O3 -march=native -ffp-contract=fast -pthread peak.c -o peak && ./peak THREADS
  *
- * Prints GFLOP/s and GB/s, the best of several rounds. Sixteen sums hide the latency of two units of five cycles. A
- * round lasts from the first thread's begin to the last one's end, by their own clocks: the main thread may have no
- * processor. */
+ * Prints GFLOP/s and GB/s, the best of several rounds. Sixteen sums hide the latency of two units with five cycles
+ * each. A round lasts from the first thread's begin to the last one's end, by their own clocks, because the main thread
+ * may not get a processor. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ struct worker {
     pthread_t thread;
     pthread_barrier_t *start;
     float *block;
-    float seen; /* what was computed, so that it is */
+    float seen; /* keeps the compiler from removing the computation */
     double begin, end;
 };
 
@@ -44,7 +45,7 @@ static float multiply_add(void)
     a += 0.999f;
     for (int t = 0; t < TURNS; t++) {
         for (int i = 0; i < SUMS; i++) sum[i] = sum[i] * a + a;
-        __asm__ volatile("" : "+x"(a)); /* not known, turn by turn */
+        __asm__ volatile("" : "+x"(a)); /* hides the value from the compiler in each round */
     }
     for (int i = 0; i < SUMS; i++) total += sum[i];
     return total[0];
@@ -72,7 +73,7 @@ static void *work(void *argument)
         w->seen += r < ROUNDS ? multiply_add() : read_all(w->block);
         w->end = now();
         pthread_barrier_wait(w->start);
-        pthread_barrier_wait(w->start); /* the main thread has looked at the times */
+        pthread_barrier_wait(w->start); /* the main thread has read the times */
     }
     return NULL;
 }
@@ -105,5 +106,5 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < n; i++) pthread_join(w[i].thread, NULL);
     printf("%.1f %.1f\n", flops * 1e-9, bytes * 1e-9);
-    return w[0].seen == 12345.0f; /* never */
+    return w[0].seen == 12345.0f; /* never true */
 }

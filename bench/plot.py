@@ -1,6 +1,7 @@
-"""Bars of how many times as long as SOL the peers take, from tables: SOL is the line at 1.
+"""Draws how many times as long as SOL other systems take, as bars; SOL is the line at 1.
 
-python bench/plot.py     draws the plots of docs/performance.md again from its tables; nothing is measured (needs matplotlib)"""
+python bench/plot.py     draws the plots of docs/performance.md from its tables, without measuring (needs matplotlib)
+"""
 
 from __future__ import annotations
 
@@ -19,17 +20,17 @@ TITLES = {
     "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO",
 }  # fmt: skip
 
-Table = dict[str, dict[str, float]]  # milliseconds by network and system, in the order in which they are drawn
+Table = dict[str, dict[str, float]]  # milliseconds by network and system, in drawing order
 
 
 def title(name: str) -> str:
-    """What a table calls a network, NAME or NAME@BATCH, or a system."""
+    """The title of a network, NAME or NAME@BATCH, or of a system."""
     network, _, batch = name.partition("@")
     return TITLES.get(network, network) + (f", batch {batch}" if batch else "")
 
 
 def draw(table: Table, path: Path, what: str) -> None:
-    """`SOL` must be one of the systems of each row."""
+    """Draws a table, in which `SOL` must be one of the systems of each row."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -46,7 +47,7 @@ def draw(table: Table, path: Path, what: str) -> None:
     for i, peer in enumerate(peers):
         ratio = [table[n][peer] / table[n]["SOL"] for n in names]
         axes.bar([k + i * width for k in range(len(names))], [r - 1 for r in ratio], width, 1, label=peer)
-    axes.set_ylim(bottom=min(0.8, 0.9 * axes.get_ylim()[0]))  # so that the line is not the frame
+    axes.set_ylim(bottom=min(0.8, 0.9 * axes.get_ylim()[0]))  # keeps the line off the frame
     axes.axhline(1, color="black", linewidth=1.5, zorder=3, label="SOL = 1")
     axes.grid(axis="y", linewidth=0.3)
     axes.set_axisbelow(True)
@@ -60,7 +61,7 @@ def draw(table: Table, path: Path, what: str) -> None:
 
 
 def read(page: Path, heading: str) -> Table:
-    """The first table below a heading of a page: its columns of milliseconds, up to the first ratio (\"x eager\")."""
+    """Reads the first table below a heading of a page: its columns of milliseconds, up to the first ratio ("x eager")."""
     text = page.read_text().split(f"## {heading}\n", 1)[1]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
     systems = rows[0][1 : next(i for i, name in enumerate(rows[0]) if name.startswith("x "))]

@@ -22,12 +22,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
-SMALL_US = 20.0  # steps that are shorter are counted together: what bounds them is that they begin and end
+SMALL_US = 20.0  # shorter steps are summed up: starting and ending them takes most of their time
 
 
 @dataclass
 class Step:
-    """What a kernel does."""
+    """What a kernel computes, and its time."""
 
     label: str
     us: float
@@ -43,14 +43,14 @@ class Step:
 
 @dataclass
 class Peak:
-    """Of so many threads: operations and bytes a second."""
+    """Operations and bytes per second of a number of threads."""
 
     flops: float
     rate: float
 
     @staticmethod
     def program(folder: str) -> str:
-        """peak.c, compiled into a folder."""
+        """Compiles peak.c into a folder."""
         options = ["-O3", "-march=native", "-ffp-contract=fast", "-pthread"]
         subprocess.run(["cc", *options, str(HERE / "peak.c"), "-o", f"{folder}/peak"], check=True)
         return f"{folder}/peak"
@@ -65,7 +65,7 @@ class Peak:
 
 
 def profile(name: str, runs: int, peak: Callable[[], Peak]) -> tuple[list[Step], Peak]:
-    """The median of every step, and the peak right before the runs."""
+    """The median time of every step, and the peak measured right before the runs."""
     import networks
     import sol
     import systems
@@ -95,7 +95,7 @@ def row(name: str, steps: list[Step], peak: Peak) -> str:
 
 
 def left(name: str, steps: list[Step], peak: Peak, n: int = 3) -> list[str]:
-    """The steps that lose most against their bound."""
+    """The steps with the largest difference from their bound."""
     total = sum(s.us for s in steps)
     worst = sorted(steps, key=lambda s: s.least_us(peak) - s.us)[:n]
     lines = [f"* **{name}**"]

@@ -1,4 +1,4 @@
-"""The systems that are compared: each is a function (network, batch, threads) -> a function that runs once."""
+"""The compared systems. Each is a function (network, batch, threads) that returns a function for one run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Run = Callable[[], object]
 
 
 def exported(name: str, batch: int) -> Path:
-    """The network as an ONNX file, made once."""
+    """The network as an ONNX file, exported once."""
     folder = Path(os.environ.get("SOL_BENCH_CACHE", Path(tempfile.gettempdir()) / "sol-bench"))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-b{batch}.onnx"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Makes what SOL knows of kernels on machines it has not seen: src/tune/defaults/, a file for each instruction set.
+"""Makes the wisdom that comes with SOL, for machines where nothing was measured: src/tune/defaults/ has a file for each
+instruction set.
 
-Every network is tuned for every instruction set that this machine has. What was clearly gained goes into the files, beside
-what is there of other networks; a line says what is best for one kernel, and nothing about the network it was found in.
-The machine should do nothing else meanwhile. Then `make`: the files are texts of the library.
+Every network is tuned for every instruction set that this machine has. Clear gains go into the files, next to
+entries from other networks. A line gives the best candidate for one kernel; it does not depend on the network. The
+machine should be otherwise idle. Run `make` afterwards, because the library contains the files' text.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ NETWORKS = (
 
 
 def read(path: Path) -> tuple[str, list[str]]:
-    """A file of wisdom: the line that says what it is, with its version, and the others."""
+    """Reads a file of wisdom: its first line, which has the version, and the others."""
     text = path.read_text().splitlines() if path.exists() else []
     return (text[0], text[1:]) if text else ("", [])
 
 
 def kind(line: str) -> tuple[str, str]:
-    """What a line is about: its key, and what of the machine counts (machine_kind in src/tune/machine.c)."""
+    """What a line is about: its key, and the properties of the machine that matter (machine_kind in
+    src/tune/machine.c)."""
     key, machine = line.split("\t")[0], line.split("\t")[6].split(", ")
     return key, ", ".join([machine[0], *[m for m in machine if m == "no Winograd"]])
 
@@ -42,7 +44,7 @@ def gained(line: str) -> bool:
 
 
 def tune(name: str, target: str, seconds: int) -> tuple[str, list[str]]:
-    """What there is to gain in a network, and how such a file begins."""
+    """Tunes a network. Returns the first line of a file of wisdom, and the gains."""
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             "cache::folder": folder,
@@ -66,7 +68,7 @@ def tune(name: str, target: str, seconds: int) -> tuple[str, list[str]]:
 
 
 def main() -> None:
-    """Tunes, and writes the files after each network."""
+    """Tunes each network and then writes the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", default=NETWORKS.split(), help=f"({NETWORKS})")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), help="instruction sets")
@@ -82,7 +84,7 @@ def main() -> None:
         for name in args.networks:
             try:
                 header, lines = tune(name, SETS[file], args.seconds)
-            except sol.UnsupportedError as error:  # an instruction set that is not there
+            except sol.UnsupportedError as error:  # the machine lacks this instruction set
                 print(f"{file}: {error}")
                 break
             if not header:  # nothing was tuned

@@ -1,5 +1,5 @@
-"""One system and one network in a process of its own. Talks with bench.py by lines of JSON: says when it is ready, then
-for each line it reads runs for that many seconds and answers with the times of its calls."""
+"""Runs one system with one network in its own process. It talks with bench.py in lines of JSON: it reports when it is
+ready; then each line that it reads is a number of seconds to run, and it answers with the times of its calls."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ def status_mib(key: str) -> float:
 
 
 def step_mib(run: Any, before: float) -> float:
-    """Peak of a training step beyond the model, its gradients, the optimizer's state and the input; `before`: of imports."""
+    """Peak of a training step without the model, its gradients, the optimizer's state and the input. `before`: memory
+    of the imports."""
     model, optimizer, x = run.kept
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/clear_refs", "w", encoding="ascii") as f:
-        f.write("5")  # the peak begins anew
+        f.write("5")  # resets the peak
     run()
     kept = [*model.parameters(), *model.buffers(), x]
     kept += [p.grad for p in model.parameters() if p.grad is not None]
@@ -41,7 +42,7 @@ def main() -> None:
     system, network, batch, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     training = sys.argv[5:] == ["train"]
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a system prints does not get between
+    os.dup2(2, 1)  # keeps output of the system out of the protocol
     import torch
 
     torch.set_num_threads(threads)
@@ -54,7 +55,7 @@ def main() -> None:
         run()
         first = time.perf_counter() - start
         memory = step_mib(run, resident) if training else peak_mib() - imported
-    except Exception as error:  # a peer that cannot is reported, not fatal
+    except Exception as error:  # a peer that fails is reported, and the run continues
         text = str(error).strip().splitlines()
         print(json.dumps({"error": f"{type(error).__name__}: {text[0] if text else ''}"}), file=answers, flush=True)
         return

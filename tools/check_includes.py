@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Includes and symbols go one way: what each folder may use stands in one table. Run by `make lint`.
+"""Checks includes and symbols: a table says what each folder may use. Run by `make lint`.
 
-Symbols are read from the objects in build/, where there are any: a declaration of one's own hides a need from includes."""
+Symbols are read from the objects in build/ if there are any, because a local declaration can hide a dependence from
+a check of includes.
+"""
 
 import re
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 CORE = ["sol", "base", "hlir"]
-PRINT = [*CORE, "layers", "print", "rt/rt.h"]  # rt stands alone: it knows how many processors there are
+PRINT = [*CORE, "layers", "print", "rt/rt.h"]  # rt depends on nothing and knows the number of processors
 PLAN = [*PRINT, "dfp", "dnn", "plan"]
 EVERYTHING = [*PLAN, "passes", "grad", "schedule", "rt", "build", "runtime", "tune", "compile"]
 
@@ -39,14 +41,14 @@ MAY = {
     "cli": ["sol"],
     "python/sol": ["sol"],
 }
-# Files that may see more than their folder, and why.
+# Files that may include more than their folder, and why.
 EXTRA = {
     "src/plan/solvers.c": (["dfp", "dnn"], "the table of solvers; the planner knows none by name"),
     "python/sol/_graph.c": (["hlir"], "the interpreter, for tests: it is no part of the public interface"),
     "cli/sol_opt.c": (EVERYTHING, "runs chosen passes on a text graph: a tool for the inside"),
 }
 
-FRONTENDS = ["src/onnx"]  # call the functions of include/sol, wherever they are defined
+FRONTENDS = ["src/onnx"]  # they call functions of include/sol, wherever these are defined
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
@@ -57,7 +59,7 @@ def source_of(obj: Path) -> Path:
 
 
 def check_symbols(objects: list[Path]) -> int:
-    """Every symbol that an object needs is defined in a folder that it may include."""
+    """Checks that each symbol an object needs is defined in a folder that the object may include."""
     objects = [o for o in objects if (ROOT / source_of(o)).exists()]
     if not objects:
         return 0

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A function has at most six parameters; one that needs more takes a struct. Run by `make lint`.
+"""Checks that functions have at most six parameters; more are a struct. Run by `make lint`.
 
-KNOWN are those that had more when this rule came. A name leaves the list when its function does, and none joins it
-without a reason beside it.
+KNOWN lists the functions that had more when the rule was introduced. A function that is repaired leaves the list. A
+function may join it only with a reason beside its name.
 """
 
 import re

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Every source file stands in the table (meson.build) of its folder, and every row has its file.
+"""Checks that the table (meson.build) of each folder lists its source files, and that each row has a file.
 
-What differs between devices is a column of the table in src/print/target.c: no other file has a device's name.
-With --fix the lists are rewritten from what is in the folders. Run by `make lint`.
+Only the table in src/print/target.c tells differences between devices, so no other file may contain a device's name.
+--fix rewrites the lists from the contents of the folders. Run by `make lint`.
 """
 
 import re
@@ -35,7 +35,8 @@ DEVICES = ROOT / "src/print/target.c"
 
 
 def device_names() -> int:
-    """Says where a name of a device is a text of its own, outside of the table: it would be compared with one."""
+    """Reports names of devices in string literals outside of the table, since these would be compared with a device's
+    name."""
     names = re.findall(r"static const struct device \w+ = \{\s*\.name = (\"\w+\")", DEVICES.read_text())
     bad = 0 if names else 1
     if bad:

@@ -48,7 +48,7 @@ def calls(text: str, names: str) -> list[tuple[str, list[str]]]:
 
 
 def string(argument: str) -> str:
-    """The value of C string literals side by side."""
+    """The value of adjacent C string literals."""
     return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', argument)).replace('\\"', '"')
 
 
@@ -57,7 +57,7 @@ def cell(text: str) -> str:
 
 
 def title(text: str) -> list[str]:
-    """`-- pooling: x is ..` becomes a heading and a sentence."""
+    """Turns `-- pooling: x is ..` into a heading and a sentence."""
     name, _, rest = text.partition(": ")
     return [
         f"\n## {name[0].upper()}{name[1:].rstrip('.')}\n",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Reference pages from the sources: the C interface from its headers, Python's from docstrings, the configuration keys,
-the layers.
+"""Writes the reference pages from the sources: the C interface from headers, the Python interface from docstrings, the
+configuration keys, the layers.
 
-With --check nothing is written and the exit code says whether the pages are up to date (`make lint`).
+--check writes nothing; the exit code says whether the pages are up to date (`make lint`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def comment_text(comment: str) -> str:
 
 
 def header_page(name: str) -> str:
-    """A heading for each `-- section` comment; in it, each declaration with the comment above it."""
+    """The page of a header: a heading for each `-- section` comment, and below it each declaration with its comment."""
     text = (ROOT / "include/sol" / name).read_text()
     intro = re.match(r"/\*.*?\*/", text, re.S)
     body = text[intro.end() :] if intro else text
@@ -63,12 +63,12 @@ def c_page() -> str:
 
 
 def signature(f: Callable[..., object]) -> str:
-    """As it is written: annotations are text, and lose their quotes."""
+    """A signature as in the source: annotations are texts, printed without quotes."""
     return re.sub(r"(: |-> )'(.*?)'", r"\1\2", str(inspect.signature(f)))
 
 
 def documentation(value: object) -> str:
-    """A docstring as Markdown: `name   what it is` becomes a row of a list."""
+    """A docstring as Markdown. `name   what it is` becomes a list item."""
     text = inspect.getdoc(value) or ""
     return re.sub(r"^(\w+) {2,}(\S.*)$", r"* `\1`: \2", text, flags=re.M)
 

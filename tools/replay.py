@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Does this tree generate the same C as another commit? Run by `make replay`.
+"""Checks whether this tree generates the same C code as another commit. Run by `make replay`.
 
 replay.py [--base COMMIT] [--quick] [-v] [NAME...]
 
-Both sides print hashes of all kernels and module tables of the same graphs (test/replay/replay.c). The other commit is
-built in build-replay/base; its hashes are kept there. Exit code: 0 all equal, 1 something differs, 2 it could not be tried.
+Both sides print hashes of all kernels and module tables for the same graphs (test/replay/replay.c). The other commit
+is built in build-replay/base, where its hashes are kept, too. Exit code: 0 if all are equal, 1 if something differs,
+2 if the check failed.
 """
 
 import argparse
@@ -29,7 +30,7 @@ QUICK = ["resnet50", "mobilenet_v2-train", "bert", "gpt", "lstm-train", "unet-tr
 
 
 class Trouble(Exception):
-    """It could not be tried; the text says why."""
+    """The check cannot run; the text says why."""
 
 
 def run(*command, **options) -> str:
@@ -39,11 +40,11 @@ def run(*command, **options) -> str:
     return done.stdout
 
 
-# -- the other side
+# -- the other commit
 
 
 def find_base(name: str | None) -> str:
-    """The commit that is named; otherwise where the branch left main."""
+    """The given commit, or the one where the branch left main."""
     if name:
         return run("git", "rev-parse", "--verify", f"{name}^{{commit}}").strip()
     for main in ("main", "origin/main"):
@@ -55,7 +56,7 @@ def find_base(name: str | None) -> str:
 
 
 def build_base(commit: str) -> Path:
-    """Its program, built from a copy of its files, where that was not done before."""
+    """The program of a commit. It is built from a copy of the commit's files, once."""
     program, stamp = BASE / "build" / "test" / "replay", BASE / "COMMIT"
     if stamp.exists() and stamp.read_text() == commit and program.exists():
         return program
@@ -82,7 +83,7 @@ def build_base(commit: str) -> Path:
 
 
 def from_pytorch(names: list[str]) -> dict[str, Path]:
-    """Networks from PyTorch. They are made once: again when what makes them changes."""
+    """Traces networks from PyTorch. A network is traced again only if its sources changed."""
     scripts = ["test/replay/graphs.py", "test/python/networks.py", "test/python/zoo.py", "bench/odd.py"]
     digest = hashlib.sha256(b"".join((ROOT / s).read_bytes() for s in scripts)).hexdigest()[:12]
     folder = PLACE / f"graphs-{digest}"
@@ -102,7 +103,7 @@ def from_pytorch(names: list[str]) -> dict[str, Path]:
 
 
 def texts_of_passes() -> dict[str, str]:
-    """The graphs in front of the arrows in test/passes."""
+    """The graphs before the arrows in test/passes."""
     found = {}
     for path in sorted((ROOT / "test/passes").glob("*.sol")):
         for i, case in enumerate(path.read_text().split("\n== ")[1:]):
@@ -117,7 +118,7 @@ def texts_of_cases() -> dict[str, str]:
 
 
 def texts_of_tests() -> dict[str, str]:
-    """Graphs that stand as strings in the C tests."""
+    """The graphs that are strings in the C tests."""
     found = {}
     for path in sorted((ROOT / "test").glob("*_test.c")):
         strings = re.finditer(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', path.read_text())
@@ -140,7 +141,7 @@ def texts_of_random() -> dict[str, str]:
 
 
 def small_graphs() -> dict[str, Path]:
-    """Those of the tests, each with its gradient, too."""
+    """The graphs of the tests, each also with its gradient."""
     folder, found = PLACE / "small", {}
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -156,7 +157,7 @@ def small_graphs() -> dict[str, Path]:
 
 @dataclass
 class Side:
-    """What one side says of a graph with one setting."""
+    """The output of one side for a graph with one setting."""
 
     kernels: list[str] = field(default_factory=list)
     rest: dict[str, str] = field(default_factory=dict)  # module, data, refused
@@ -176,7 +177,7 @@ def parse(text: str) -> dict[str, Side]:
 
 
 def say(program: Path, graph: Path, settings: list[str], *options: str) -> str:
-    """What a side prints. A program that dies says so in place of the setting."""
+    """The output of one side. If the program crashes, a line says so."""
     options += tuple(word for s in settings for word in ("--setting", s))
     environment = {**os.environ, "SOL_LOG": "ERROR", "SOL_MACHINE": "assumed"}
     done = subprocess.run([program, *options, graph], capture_output=True, text=True, env=environment)
@@ -187,7 +188,7 @@ def say(program: Path, graph: Path, settings: list[str], *options: str) -> str:
 
 
 def kept(program: Path, graph: Path, settings: list[str]) -> dict[str, Side]:
-    """The same of the other commit, which is asked once."""
+    """The same for the other commit, which runs only once."""
     key = hashlib.sha256(graph.read_bytes() + repr(settings).encode()).hexdigest()[:24]
     path = BASE / "hashes" / key
     if not path.exists():
@@ -197,7 +198,7 @@ def kept(program: Path, graph: Path, settings: list[str]) -> dict[str, Side]:
 
 
 def difference(base: Side | None, here: Side | None) -> str:
-    """In words; "" if there is none."""
+    """The difference in words; "": there is none."""
     if base is None or here is None:
         return "only one side has this setting"
     if base == here:
@@ -235,7 +236,7 @@ def compare(programs: tuple[Path, Path], name: str, graph: Path, settings: list[
     return Result(name, differ, len(settings), kernels, refused[0] if refused else None)
 
 
-# -- telling
+# -- reporting
 
 
 def sections(text: str) -> dict[str, list[str]]:
@@ -250,7 +251,7 @@ def sections(text: str) -> dict[str, list[str]]:
 
 
 def show_texts(programs: tuple[Path, Path], result: Result, graph: Path) -> None:
-    """The first texts that differ; all of both are written into files."""
+    """Prints the first texts that differ, and writes all texts of both sides to files."""
     setting = next(iter(result.differ))
     texts = [say(p, graph, [setting], "--text") for p in programs]
     paths = [PLACE / "texts" / side / f"{result.name}-{setting.replace(' ', '-')}.c" for side in ("there", "here")]
@@ -267,7 +268,7 @@ def show_texts(programs: tuple[Path, Path], result: Result, graph: Path) -> None
 
 
 def tell(results: list[Result]) -> None:
-    """A line for each network, one for each group of small graphs, and one for each that differs."""
+    """Prints a line for each network, for each group of small graphs, and for each graph that differs."""
     groups: dict[str, list[Result]] = {}
     for r in results:
         small = re.fullmatch(r"(\w+?)-(.*-)?\d+(-train)?", r.name)

@@ -1,6 +1,6 @@
-"""Systems whose wheels bring no C interface to build against: by_python.py SYSTEM THREADS SECONDS MODEL DIMS..
+"""Runs systems whose wheels have no C interface: by_python.py SYSTEM THREADS SECONDS MODEL DIMS..
 
-Prints what measure.h prints; the peak is above that of Python with NumPy and the system imported.
+Prints what measure.h prints. The peak excludes Python with NumPy and the imported system.
 """
 
 from __future__ import annotations

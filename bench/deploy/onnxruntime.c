@@ -1,7 +1,7 @@
-/* ONNX Runtime by its C interface: program THREADS SECONDS MODEL OUTPUTS INPUT.. where an input is a type and sizes,
- * f32:1,3,224,224; inputs are called in0, in1, .., outputs out0, .. in the model. Its wheel has the library and no
- * header: the interface is a table of functions whose order never changes, of which these are the places that are
- * needed. */
+/* Runs ONNX Runtime through its C interface: program THREADS SECONDS MODEL OUTPUTS INPUT.., where an input is a type
+ * and sizes, f32:1,3,224,224. The model's inputs are called in0, in1, .., its outputs out0, out1, ... The wheel
+ * contains the library but no header: the interface is a table of functions whose order never changes, and the needed
+ * positions are given here. */
 #include <stdint.h>
 
 #include "measure.h"
@@ -54,7 +54,7 @@ static const float *call(void *user)
     return data;
 }
 
-/* Of "f32:1,3,224,224". */
+/* For an input such as "f32:1,3,224,224". */
 static void *make_input(const char *text, void *memory)
 {
     int64_t shape[8];

@@ -1,4 +1,4 @@
-/* OpenVINO by its C interface: program THREADS SECONDS MODEL.xml ELEMENTS DIMS.. */
+/* Runs OpenVINO through its C interface: program THREADS SECONDS MODEL.xml ELEMENTS DIMS.. */
 #include <openvino/c/openvino.h>
 
 #include "measure.h"

@@ -1,4 +1,4 @@
-/* A library that SOL deployed as libnet, function `net`: program THREADS SECONDS. */
+/* Runs a library that SOL deployed as libnet with the function `net`: program THREADS SECONDS. */
 #include "measure.h"
 
 #include "libnet.h"
