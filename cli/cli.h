@@ -81,6 +81,7 @@ void print_memory(const struct sol_net *net);
 void print_process(void);                                              /* prints the process's peak memory */
 bool array_read(struct cli *c, const char *path, struct array *out_a); /* .npy, or .pb as in ONNX's test data */
 double now_s(void);
+const char *human_count(double v, const char *unit, char out[32]); /* "8.2 GFLOP" */
 const char *human_bytes(int64_t bytes, char out[32]);
 const char *human_time(double seconds, char out[32]);
 

@@ -49,9 +49,8 @@ int cmd_info(struct cli *c)
     for (int i = 0; (name = sol_onnx_operator(m.onnx, i, &count)); i++)
         printf("  %-24s %6lld\n", name, (long long)count);
     sol_graph_work(sol_onnx_graph(m.onnx), &flops, &moved);
-    printf("parameters: %d, %.3f million values, %s\n", sol_onnx_params(m.onnx), (double)elements / 1e6,
-           human_bytes(bytes, text));
-    printf("operations: %.3f GFLOP\n", flops / 1e9);
+    printf("parameters: %d, %lld values, %s\n", sol_onnx_params(m.onnx), (long long)elements, human_bytes(bytes, text));
+    printf("operations: %s\n", human_count(flops, "FLOP", text));
     for (int i = 0; i < sol_onnx_params(m.onnx) && c->o.verbose; i++) {
         struct sol_io io = sol_onnx_param_io(m.onnx, i);
         print_io(&io, "  parameter ");

@@ -13,14 +13,18 @@ double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+const char *human_count(double v, const char *unit, char out[32])
+{
+    static const char *const prefixes[] = {"", "K", "M", "G", "T"};
+    int p = 0;
+    for (; v >= 1000 && p < 4; p++) v /= 1000;
+    snprintf(out, 32, p && v < 100 ? "%.1f %s%s" : "%.0f %s%s", v, prefixes[p], unit);
+    return out;
+}
+
 const char *human_bytes(int64_t bytes, char out[32])
 {
-    static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
-    double v = (double)bytes;
-    int u = 0;
-    for (; v >= 1000 && u < 4; u++) v /= 1000;
-    snprintf(out, 32, u && v < 100 ? "%.1f %s" : "%.0f %s", v, units[u]);
-    return out;
+    return human_count((double)bytes, "B", out);
 }
 
 const char *human_time(double seconds, char out[32])

@@ -1,10 +1,15 @@
-"""`python -m sol`: prints versions, frameworks and devices, and checks what SOL needs on this machine."""
+"""`python -m sol`: prints versions, frameworks and devices, and checks what SOL needs on this machine.
+
+`python -m sol COMMAND ..` runs the command `sol` of the same installation.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import os
 import sys
+from pathlib import Path
 
 from . import _core, api
 
@@ -31,9 +36,39 @@ def _frameworks() -> None:
         _row("" if i else "frameworks", f"{name}: {f'{package} {version}' if version else without}")
 
 
+def _program() -> Path | None:
+    """The command `sol` that was installed with this package, or built beside it in a checkout."""
+    try:
+        installed = importlib.metadata.files("sol") or []
+    except importlib.metadata.PackageNotFoundError:
+        installed = []
+    found = [Path(str(f.locate())).resolve() for f in installed if f.name == "sol" and f.parent.name == "bin"]
+    found.append(Path(_core.__file__).resolve().parents[1] / "cli" / "sol")
+    return next((path for path in found if os.access(path, os.X_OK) and path.is_file()), None)
+
+
+def _run(arguments: list[str]) -> int:
+    """Becomes the command `sol`. Returns only if there is none."""
+    program = _program()
+    if program:
+        sys.stdout.flush()
+        os.execv(program, ["sol", *arguments])
+    print(
+        "python -m sol: the command `sol` is not beside this package: install it again, pip install .", file=sys.stderr
+    )
+    return _EXIT_FAILED
+
+
 def main() -> int:
-    """Prints everything. The exit code is 4 if this machine cannot optimize networks."""
-    parser = argparse.ArgumentParser(prog="python -m sol", description=__doc__.partition(": ")[2] if __doc__ else None)
+    """Prints everything, or runs a command. The exit code is 4 if this machine cannot optimize networks."""
+    if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
+        return _run(sys.argv[1:])
+    parser = argparse.ArgumentParser(
+        prog="python -m sol",
+        description="Prints versions, frameworks and devices, and checks what SOL needs on this machine.",
+        epilog="`python -m sol COMMAND ..` runs the command `sol`; `python -m sol help` lists its commands.",
+    )
+    parser.add_argument("--version", action="version", version=f"sol {_core.version()}")
     parser.add_argument("--config", action="store_true", help="also prints the configuration")
     options = parser.parse_args()
     _row("sol", _core.version())

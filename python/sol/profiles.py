@@ -75,7 +75,8 @@ class Profile:
         return self._text
 
     def __repr__(self) -> str:
-        return f"<sol.Profile of {self.name}: {len(self.kernels)} kernels, {self.us / 1e3:.3f} ms, {self.runs} runs>"
+        time = f"{self.us:.2f} us" if self.us < 1e3 else f"{self.us / 1e3:.3f} ms"
+        return f"<sol.Profile of {self.name}: kernels: {len(self.kernels)}, {time}, runs: {self.runs}>"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))

@@ -119,12 +119,23 @@ static void put_machine(struct text *t, const struct sol_machine *m)
              m->threads, m->flops, m->l2_rate, m->l3_rate, m->memory_rate);
 }
 
+static void put_time(struct text *t, const char *before, double ns)
+{
+    const bool short_time = ns < 1e6;
+    text_put(t, short_time ? "%s%.2f us" : "%s%.3f ms", before, ns / (short_time ? 1e3 : 1e6));
+}
+
 static void put_head(struct text *t, const struct sol_net *net, const struct sums *s)
 {
     const double ns = s->ns[0] + s->ns[1];
-    text_put(t, "%s: %.3f ms", net->parts.name, ns / 1e6);
-    if (s->ns[1] > 0) text_put(t, " (forward %.3f, backward %.3f)", s->ns[0] / 1e6, s->ns[1] / 1e6);
-    text_put(t, ", %.1f GFLOP/s; median of %d runs\n", s->flops / ns, s->runs);
+    text_put(t, "%s", net->parts.name);
+    put_time(t, ": ", ns);
+    if (s->ns[1] > 0) {
+        put_time(t, " (forward ", s->ns[0]);
+        put_time(t, ", backward ", s->ns[1]);
+        text_put(t, ")");
+    }
+    text_put(t, ", %.1f GFLOP/s; median of %d run%s\n", s->flops / MAX(ns, 1), s->runs, s->runs == 1 ? "" : "s");
     put_machine(t, &net->parts.machine);
     text_put(t, "%10s %6s %8s %5s %7s %9s  %-28s %s\n", "us", "share", "GFLOP/s", "peak", "GB/s", "rate", "solver",
              "layers");
@@ -133,8 +144,8 @@ static void put_head(struct text *t, const struct sol_net *net, const struct sum
 static void put_row(struct text *t, const struct sol_profile_row *r, const struct sums *s)
 {
     const double ns = MAX(r->median_ns, 1);
-    text_put(t, "%10.1f %5.1f%% %8.1f %4.0f%% %7.1f %4.0f%% %-4s  %-28.28s %s%.100s", r->median_ns / 1e3,
-             100 * r->median_ns / (s->ns[0] + s->ns[1]), r->flops / ns, 100 * r->of_peak, r->bytes / ns,
+    text_put(t, "%10.2f %5.1f%% %8.1f %4.0f%% %7.1f %4.0f%% %-4s  %-28.28s %s%.100s", r->median_ns / 1e3,
+             100 * r->median_ns / MAX(s->ns[0] + s->ns[1], 1), r->flops / ns, 100 * r->of_peak, r->bytes / ns,
              100 * r->of_rate, r->level, r->solver, r->backward ? "backward: " : "", r->label);
     text_put(t, "%s%s%s\n", *r->where ? " (" : "", r->where, *r->where ? ")" : "");
 }

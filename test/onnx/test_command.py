@@ -50,7 +50,15 @@ def test_help_and_version():
 
 def test_info(net):
     text = sol("info", net, "--dim", "batch=2")
-    for part in ("tests", "opset 17", "x  f32[2, 4]", "y  f32[2, 5]", "MatMul", "parameters: 1", "GFLOP"):
+    for part in (
+        "tests",
+        "opset 17",
+        "x  f32[2, 4]",
+        "y  f32[2, 5]",
+        "MatMul",
+        "parameters: 1, 20 values, 80 B",
+        "operations: 90 FLOP",
+    ):
         assert part in text, text
     assert "peak" in sol("info", net, "--dim", "batch=2", "--memory")
     assert "Conv" in sol("info", "--layers")

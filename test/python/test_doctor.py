@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import sol
+import sol.__main__
 
 SOL = Path(__file__).resolve().parents[2] / "build/cli/sol"
 
@@ -174,3 +175,28 @@ def test_config_print(capsys):
     printed = capsys.readouterr().out
     assert len(printed.splitlines()) == len(sol.config)
     assert re.search(r"^solver +nest \(changed\)$", printed, re.M)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["config"], 0, r"^autotune "),
+        (["help"], 0, r"^Usage: sol COMMAND"),
+        (["run", "--help"], 0, r"^Usage: sol run NET.onnx"),
+        (["--version"], 0, rf"^sol {re.escape(sol.__version__)}$"),
+        (["--help"], 0, r"python -m sol COMMAND"),
+        (["info", "nowhere.onnx"], 4, r"nowhere\.onnx"),
+        (["sing"], 2, r"sing"),
+    ],
+)
+def test_commands_from_python(arguments, code, text):
+    """`python -m sol COMMAND` is the command `sol`."""
+    command = [sys.executable, "-m", "sol", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert re.search(text, done.stdout, re.M) and done.returncode == code, done
+
+
+def test_from_python_without_the_command(monkeypatch, capsys):
+    monkeypatch.setattr("sol.__main__._program", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["sol", "doctor"])
+    assert sol.__main__.main() == 4 and "pip install ." in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Profiles: `sol.profile`, `sol bench --profile`, the trace, names in PyTorch's own profiler."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -91,6 +92,14 @@ def test_other_models(tmp_path):
         [SOL, "bench", path, "--profile", "--rounds", "3"], capture_output=True, text=True, check=True
     )
     assert "GFLOP/s; median of 3 runs\n" in done.stdout and done.stdout.count("%") == 3 * len(p.kernels)
+
+
+def test_short_times_are_not_zero():
+    p = sol.profile(torch.nn.Linear(4, 4).eval(), torch.randn(1, 4), runs=1)
+    first, _, _, row = str(p).splitlines()
+    assert float(re.match(r"Linear: ([\d.]+) (?:us|ms), .*; median of 1 run$", first)[1]) > 0
+    assert float(row.split()[0]) > 0
+    assert float(re.match(r"<sol.Profile of Linear: kernels: 1, ([\d.]+) (?:us|ms), runs: 1>", repr(p))[1]) > 0
 
 
 def test_refused():
