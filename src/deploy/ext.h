@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-void *sol_ext_malloc(size_t bytes); /* NULL: there is none */
-void sol_ext_free(void *p);         /* NULL is fine */
+void *sol_ext_malloc(size_t bytes); /* NULL: out of memory */
+void sol_ext_free(void *p);         /* accepts NULL */
 
 #ifdef __cplusplus
 }

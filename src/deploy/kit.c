@@ -104,8 +104,8 @@ static const char *batch_comment(struct deploy *d)
 static const char *training_comment(struct deploy *d)
 {
     if (!deploy_trains(d)) return "";
-    const char *modes = d->nwritten ? "Batch-norm uses the statistics of the batch, and keeps a running mean of them."
-                                    : "Layers are in the modes (train or eval) that the model's had.";
+    const char *modes = d->nwritten ? "Batch-norm uses the statistics of the batch and updates its running statistics."
+                                    : "Layers have the modes (train or eval) of the model's layers.";
     return deploy_fill(d->arena, deploy_text("network_train.h"),
                        (const char *const[]){"func", d->keys.func_name, "modes", modes, "sizes",
                                              d->npredict > 1 ? ", for the batch size of calls without a context" : "",
@@ -116,8 +116,8 @@ static const char *selftest_comment(struct deploy *d)
 {
     if (!deploy_tests_itself(d)) return "";
     const char *memory = d->bare ? "The memory is the caller's."
-                                 : "c NULL: a context that the library keeps. inputs or outputs NULL: memory of "
-                                   "sol_ext_malloc, given back at once.\n *";
+                                 : "c NULL: a context of the library. inputs or outputs NULL: temporary memory of "
+                                   "sol_ext_malloc.\n *";
     return deploy_fill(d->arena, deploy_text("network_selftest.h"),
                        (const char *const[]){"func", d->keys.func_name, "samples",
                                              arena_printf(d->arena, "%d", GOLDEN_SAMPLES), "memory", memory, NULL});
@@ -141,14 +141,14 @@ static sol_status write_header(struct deploy *d)
             ? ""
             : arena_printf(
                   d->arena,
-                  "\n/* Where the file of the weights is, said before all else; the text stays. Otherwise it is "
-                  "looked for beside the\n * library (or the program that the library is a part of). */\nint "
+                  "\n/* Sets the path of the weights file; call it before any other function, and keep the text. The "
+                  "default is the folder\n * of the library (or of the program that contains it). */\nint "
                   "%s_weights(const char *path);\n",
                   func);
     const char *chosen =
         d->bare ? ""
                 : arena_printf(d->arena,
-                               "int %s_choose_version(const char *version); /* another one, before all else; NULL: the "
+                               "int %s_choose_version(const char *version); /* selects one; call it first; NULL: the "
                                "best */\n",
                                func);
     const char *const pairs[] = {"name",

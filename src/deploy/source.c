@@ -66,9 +66,9 @@ static sol_status write_vectors(struct deploy *d, const struct deploy_version *v
     struct map *seen = map_create(d->arena);
     struct text t = text_new(d->arena);
     text_put(&t,
-             "/* What kernels for %s begin with: types of vectors, as GNU C has them, and functions on them. */\n"
+             "/* The vector types (of GNU C) and functions that kernels for %s share. */\n"
              "#ifndef VECTORS_H\n#define VECTORS_H\n\n#include \"sol/module.h\"\n\n"
-             "/* All are static: how wide vectors are handed over is nobody else's business. */\n"
+             "/* All functions are static, so no other code sees how they pass wide vectors. */\n"
              "#pragma GCC diagnostic ignored \"-Wpsabi\"\n\n",
              v->name);
     for (int i = 0; i < d->ngraph; i++) {
@@ -115,13 +115,12 @@ static sol_status write_tables(struct deploy *d, const struct deploy_version *v,
         .name = d->g->name, .nkernel = s->kernels.n, .module = schedule_module_text(s, d->g->name, symbol)};
     TRY(source_tables(d->ctx, d->arena, &r, code->symbol, &body));
     struct text t = text_new(d->arena);
-    text_put(&t, "/* The network for %s: its steps, where their operands lie, which kernel computes each. */\n",
-             v->name);
+    text_put(&t, "/* The network for %s: its steps, their kernels, and the addresses of their operands. */\n", v->name);
     text_put(&t, "#include \"sol/module.h\"\n\n");
     put_kernels(d, &t, code, body);
     text_put(&t, "extern const struct sol_module %s;\n", symbol);
     text_put(&t, "extern const int64_t %s_param_at[], %s_const_at[];\n\n", name, name);
-    text_put(&t, "%s\n/* where parameters and constants begin in the weights */\n", body);
+    text_put(&t, "%s\n/* offsets of parameters and constants in the weights */\n", body);
     put_places(&t, name, "param", g->g->params.n, code->param_at);
     put_places(&t, name, "const", s->constants.n, code->const_at);
     deploy_add_source(d, deploy_file(d, v->id, file), NULL);

@@ -185,7 +185,7 @@ static void panel_loops(const struct blocking *b, struct text *out)
     const long long width = b->width, sn = axis_stride(&b->n, p->b.view.s),
                     sk = axis_stride(&b->k.at[run], p->b.view.s);
     const long long chunk = b->chunk;
-    text_open(out, "{ /* the panel of b */");
+    text_open(out, "{ /* pack the panel of b */");
     text_line(out, "const real *from = %s;", b_panel(b, "g", "q", "n"));
     text_line(out, "const int64_t lanes = n == %lld ? %d : %lld;", (long long)b->panels - 1, blocking_last(b), width);
     text_line(out, "real *to = panel_b;");
@@ -259,7 +259,7 @@ static void call_tile(const struct blocking *b, struct text *out)
     for (int i = 0; i < p->nview; i++) text_put(out, ", e%d + %s", i, view_offset(b, &p->view[i]));
     text_put(out, ");\n");
     const int64_t fetched = 64 * (int64_t)tile_fetch_lines(b) * b->nrun * (b->len / tile_unroll(b));
-    text_line(out, "next += %lld; /* what this tile has fetched */", (long long)fetched);
+    text_line(out, "next += %lld; /* prefetched by this tile */", (long long)fetched);
     text_line(out, "tile++;");
 }
 
@@ -349,7 +349,7 @@ void blocking_print_block(const struct blocking *b, struct text *out)
 {
     const struct problem *p = b->p;
     if (b->nrun > 1) {
-        text_put(out, "/* where the runs of K begin in a%s */\n", b->options.source == B_PACKED ? "" : " and b");
+        text_put(out, "/* offsets of the runs of K in a%s */\n", b->options.source == B_PACKED ? "" : " and b");
         run_table(b, out, "run_a", b->a_stride);
         if (b->options.source != B_PACKED) run_table(b, out, "run_b", p->b.view.s);
         text_put(out, "\n");

@@ -490,7 +490,7 @@ static void print_tables(const struct conv *c, struct text *out)
         for (int k = 0; k < FIELDS; k++)
             text_put(out, "%s%lld%s", k ? ", " : "    {", (long long)field[k], k == FIELDS - 1 ? "},\n" : "");
     }
-    text_put(out, "};\nstatic const int64_t block[%lld][2] = { /* its kind, the row where it begins */\n",
+    text_put(out, "};\nstatic const int64_t block[%lld][2] = { /* its kind and its first row */\n",
              (long long)c->blocks);
     for (int64_t i = 0; i < c->blocks; i++) {
         struct sol_plugin_conv now;
@@ -503,7 +503,7 @@ static void print_tables(const struct conv *c, struct text *out)
              "};\n"
              "typedef const void *(*find_fn)(const void *conv);\n"
              "typedef int (*run_fn)(const void *conv, const real *x, const real *w, real *y, void *scratch);\n"
-             "static const void *conv[%d]; /* of each kind */\n"
+             "static const void *conv[%d]; /* by kind */\n"
              "static run_fn find_run(void)\n{\n"
              "    static run_fn known;\n"
              "    run_fn run = __atomic_load_n(&known, __ATOMIC_ACQUIRE);\n"

@@ -131,7 +131,7 @@ static void copy(const struct blocking *b, struct text *out, int outer, int inne
 void gather_print(const struct blocking *b, struct text *out)
 {
     const int64_t *s = b->p->c->memory[b->p->a.tensor].stride;
-    text_open(out, "{ /* the block's part of a */");
+    text_open(out, "{ /* gather the block's part of a */");
     ranges(b, out);
     const char *from = "a";
     for (int d = 0; d < b->p->a.ndim; d++) from = SAY("%s + i%d * %lld", from, d, (long long)s[d]);

@@ -125,7 +125,7 @@ static void dots_function(const struct gemv *g, struct text *out, const char *ty
         table(g, out, "run_a", p->a.view.s, nrun);
         table(g, out, "run_b", p->b.view.s, nrun);
     }
-    text_put(out, "/* The products of a with `rows` rows of b; rows that do not exist repeat the last one. */\n");
+    text_put(out, "/* The products of a with `rows` rows of b; rows past the end repeat the last one. */\n");
     text_put(out, "static inline %s dots(const real *a, const real *b, int64_t rows)\n{\n", type);
     out->indent++;
     for (int i = 0; i < g->lanes; i++)

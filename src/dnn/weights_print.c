@@ -287,7 +287,7 @@ static void result_function(const struct weights *w, struct text *out, bool last
 
 static void total_function(const struct weights *w, struct text *out)
 {
-    begin(out, "/* What all groups of chunks summed up. */\nstatic inline vec total(const real *at)\n{\n");
+    begin(out, "/* The sum over all groups of chunks. */\nstatic inline vec total(const real *at)\n{\n");
     text_line(out, "vec s = *(const vec *)at;");
     if (w->ngroup > 1)
         text_line(out, "for (int64_t i = 1; i < %lld; i++) s += *(const vec *)(at + i * INT64_C(%lld));",

@@ -26,7 +26,7 @@ static void transform_function(const struct weights *w, struct text *out, const 
 {
     const int n = side_points(s), x = WEIGHTS_POINTS;
     const char *line = s->window ? "input_line" : "small_line";
-    text_put(out, "/* The tile of %d x %d pixels from x on, `channels` channels, to t. */\n", n, n);
+    text_put(out, "/* Transforms the tile of %d x %d pixels from x on, `channels` channels, into t. */\n", n, n);
     text_put(out, "static void transform_%c(const real *x, int64_t rows, int64_t cols, int64_t channels, real *t)\n{\n",
              name);
     out->indent++;

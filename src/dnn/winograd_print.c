@@ -91,7 +91,7 @@ static void input_function(const struct winograd *w, struct text *out)
 {
     const int lanes = w->b.lanes;
     const int64_t whole = w->channels.size / lanes * lanes;
-    text_put(out, "/* The %d x %d pixels from x on, all channels, to v. */\n", w->points, w->points);
+    text_put(out, "/* Transforms the %d x %d pixels from x on, all channels, into v. */\n", w->points, w->points);
     text_put(out, "static void input_tile(const real *x, int64_t rows, int64_t cols, real *v)\n{\n");
     out->indent++;
     text_open(out, "for (int64_t c = 0; c < %lld; c += %d) {", (long long)whole, lanes);
@@ -232,7 +232,7 @@ static void output_function(const struct winograd *w, struct text *out)
 {
     const int lanes = w->b.lanes;
     const bool odd = w->b.n.size % lanes;
-    text_put(out, "/* `rows` x `cols` pixels of `vectors` vectors of channels from their products m. */\n");
+    text_put(out, "/* Transforms the products m into `rows` x `cols` pixels of `vectors` vectors of channels. */\n");
     text_put(out, "static void output_tile(const real *m, int64_t rows, int64_t cols, int64_t vectors, int last");
     epilogue_parameters(&w->p, out);
     text_put(out, ")\n{\n");

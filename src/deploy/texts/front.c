@@ -1,6 +1,7 @@
-/* Front: see front.h. A context is memory for one call at a time; weights and what was prepared of them are shared.
+/* Front: see front.h. A context is memory for one call at a time. Contexts share the weights and what was prepared from
+ * them.
  *
- * Contexts of the application's own block share nothing and allocate nothing: the prepared weights lie in the block,
+ * Contexts in a block of the application share nothing and allocate nothing: the prepared weights are in the block,
  * too. All other memory comes from sol_ext_malloc. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -14,7 +15,7 @@
 
 /* -- contexts with memory of sol_ext_malloc */
 
-/* Only the tables of pointers have to be large enough for every graph: the context lies where they are. */
+/* The tables of pointers must be large enough for every graph, because the context is in the same part as they are. */
 static struct sizes sizes_of_own(const struct front_net *net, const struct front_graph *graph)
 {
     struct sizes s = sizes_of(code_of(net, graph), false, false);
@@ -25,12 +26,12 @@ static struct sizes sizes_of_own(const struct front_net *net, const struct front
 
 static void drop_parts(struct front_block part[BLOCKS])
 {
-    struct front_block own[BLOCKS]; /* a context lies in its own first part */
+    struct front_block own[BLOCKS]; /* the context itself is in the first part */
     memcpy(own, part, sizeof own);
     for (int i = BLOCKS - 1; i >= 0; i--) drop(&own[i]);
 }
 
-/* The parts from `first` on, from sol_ext_malloc. */
+/* Allocates the parts from `first` on with sol_ext_malloc. */
 static int take_parts(const struct sizes *s, int first, int threads, struct front_block part[BLOCKS])
 {
     const size_t bytes[BLOCKS] = {s->head, s->workspace + behind_workspace(s), s->scratch * (size_t)threads};
@@ -54,7 +55,7 @@ static int lay_own(const struct front_net *net, const struct front_graph *graph,
     return error;
 }
 
-/* Under the lock, so that it happens once: the prepared weights of all contexts with own memory. */
+/* With the lock, so it happens once: allocates the prepared weights that all contexts with their own memory share. */
 static int share_prepared(const struct front_net *net, const struct front_graph *graph, int threads)
 {
     struct front_shared *shared = graph->shared;
@@ -73,13 +74,13 @@ static int share_prepared(const struct front_net *net, const struct front_graph 
     return error;
 }
 
-/* Under the lock. */
+/* With the lock. */
 static void drop_unused(struct front_shared *shared)
 {
     if (!shared->users) drop(&shared->prepared);
 }
 
-/* Under the lock. */
+/* With the lock. */
 static int create_own(const struct front_net *net, const struct front_graph *graph, int threads,
                       struct front_context **out_c)
 {
@@ -111,7 +112,7 @@ FRONT_API int front_create(const struct front_net *net, void *block, size_t byte
     return error;
 }
 
-/* Under the lock. */
+/* With the lock. */
 static void free_own(struct front_context *c)
 {
     struct front_state *s = c->net->state;
@@ -158,7 +159,7 @@ FRONT_API int front_threads(const struct front_net *net, struct front_context *c
 
 /* -- batch sizes */
 
-/* Under the lock. The context stays as it is if something fails. */
+/* With the lock. The context does not change if something fails. */
 static int move_own(struct front_context *c, const struct front_graph *graph)
 {
     struct front_block part[BLOCKS];
@@ -198,7 +199,7 @@ FRONT_API int front_batch(const struct front_net *net, struct front_context *c, 
     return error;
 }
 
-/* -- calls without a context take one that is idle, or make one */
+/* -- calls without a context use an idle one, or create one */
 
 static int take_idle(const struct front_net *net, struct front_context **out_c)
 {

@@ -1,5 +1,6 @@
-/* Front for processors without an operating system: contexts in the caller's blocks, one thread, no lock; what it wants
- * of C's library is memcpy, memset and strlen. The network has one version, its weights are inside. */
+/* Front for processors without an operating system: contexts in the caller's blocks, one thread, no lock. From the C
+ * library it needs memcpy, memset and strlen only. The network has one version of its code, and its weights are in the
+ * program. */
 #include "deploy/front.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Front, its first part: memory, which code this processor runs, the weights. */
+/* Front, first part: memory, choice of the code for this processor, weights. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static void drop(struct front_block *b)
     *b = (struct front_block){0};
 }
 
-/* -- which code */
+/* -- choice of the code */
 
 static uint32_t machine(void)
 {
@@ -70,7 +70,7 @@ static const char *missing(uint32_t needs)
     return "";
 }
 
-/* Under the lock. */
+/* With the lock. */
 static int choose(const struct front_net *net, const char *name)
 {
     const uint32_t has = machine();
@@ -100,11 +100,11 @@ static int choose(const struct front_net *net, const char *name)
 
 #include "deploy/hash.h"
 
-/* Folder of the library, or program, that this code is in, with a slash behind it; "": not known. */
+/* The folder of the library, or program, that contains this code, with a slash at the end; "": unknown. */
 static char home[4096];
 
-/* Asked when it is loaded: what dladdr says may begin in the folder that is the working one then, and of a program that
- * was found in PATH it is the name alone. */
+/* Called when the library is loaded, because dladdr may give a path relative to the working directory at that time. For
+ * a program that was found in PATH, it gives only the name. */
 FRONT_API void front_load(const struct front_net *net)
 {
     Dl_info info;
@@ -121,7 +121,7 @@ FRONT_API void front_load(const struct front_net *net)
     if (slash) slash[1] = 0;
 }
 
-/* The file's path: what the application said, or beside the library that this code is in. */
+/* The path of the weights file: as the application set it, or beside the library that contains this code. */
 static void weights_path(const struct front_net *net, char path[8192])
 {
     const char *said = net->state->weights_path;
@@ -161,7 +161,7 @@ FRONT_API int front_weights(const struct front_net *net, const char *path)
     int error = FRONT_GOOD;
     lock(net);
     if (net->state->weights)
-        error = fail(FRONT_INVALID, "%s: the weights are read already: say where they are first", net->name);
+        error = fail(FRONT_INVALID, "%s: the weights are already loaded: set their path first", net->name);
     else
         net->state->weights_path = path;
     unlock(net);
@@ -185,7 +185,7 @@ static void unmap_weights(const struct front_net *net)
 }
 #endif
 
-/* Under the lock. */
+/* With the lock. */
 static int begin(const struct front_net *net)
 {
     int error = net->state->version ? FRONT_GOOD : choose(net, NULL);
@@ -197,7 +197,7 @@ FRONT_API int front_choose(const struct front_net *net, const char *version)
 {
     lock(net);
     const int error = net->state->users || net->state->idle
-                          ? fail(FRONT_INVALID, "%s: is in use: choose the version first", net->name)
+                          ? fail(FRONT_INVALID, "%s: already in use: choose the version first", net->name)
                           : choose(net, version);
     unlock(net);
     return error;

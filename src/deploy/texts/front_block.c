@@ -1,6 +1,5 @@
-/* Front, the part that takes no memory: contexts in the caller's blocks, running a program, tensors, random numbers.
- * Part of the file that holds front.c or front_bare.c: `lock`, `unlock`, `choose`, `begin` and `count_threads` are
- * theirs. */
+/* Front, the part that allocates nothing: contexts in the caller's blocks, running a program, tensors, random numbers.
+ * front.c or front_bare.c includes it and defines `lock`, `unlock`, `choose`, `begin` and `count_threads`. */
 enum { LINE = 64, BLOCKS = 3 };
 
 struct front_context {
@@ -8,25 +7,25 @@ struct front_context {
     const struct front_graph *graph;
     const struct front_code *code;
     struct front_context *next; /* while idle */
-    int threads, room;          /* room: threads that there is scratch memory for */
-    bool own;                   /* memory of sol_ext_malloc, prepared weights shared */
+    int threads, room;          /* room: the number of threads for which there is scratch memory */
+    bool own;                   /* the memory is from sol_ext_malloc, and the prepared weights are shared */
     char **base, **operands;
     char *workspace, *saved, *opaque, *scratch, *prepared;
-    char *const *param; /* by number: what was learned; NULL: the library's */
+    char *const *param; /* by number: trained values; NULL: the library's weights */
     struct front_block block[BLOCKS];
 };
 
 _Static_assert(sizeof(struct front_context) <= FRONT_CONTEXT_BYTES, "macros of the header count with less");
 
-/* -- how much */
+/* -- sizes */
 
 static size_t lines(size_t bytes)
 {
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-/* Bytes of the parts of a context. What is saved and what layers without loops need lies behind the workspace; scratch
- * is for each thread. */
+/* Bytes of the parts of a context. Saved tensors, and what layers without loops need, follow the workspace. Scratch is
+ * per thread. */
 struct sizes {
     size_t head, workspace, saved, opaque, scratch, prepared;
 };
@@ -46,7 +45,7 @@ static size_t scratch(const struct sol_program *p)
     return (size_t)rt_scratch_bytes(p, NULL);
 }
 
-/* The most that one of the programs needs that a context runs: forward, and what `all` adds. */
+/* The largest need among the programs that a context runs: forward, and `prepare` and `backward` if set. */
 static size_t most(const struct sol_module *m, size_t (*of)(const struct sol_program *p), bool prepare, bool backward)
 {
     size_t n = of(&m->forward);
@@ -55,7 +54,7 @@ static size_t most(const struct sol_module *m, size_t (*of)(const struct sol_pro
     return n;
 }
 
-/* With `prepare` and `backward` it can run these programs, too. */
+/* With `prepare` and `backward`, the context can run these programs, too. */
 static struct sizes sizes_of(const struct front_code *code, bool prepare, bool backward)
 {
     const struct sol_module *m = code->module;
@@ -88,13 +87,13 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Of a context that prepares by itself. */
+/* Of a context that has its own prepared weights. */
 static struct sizes sizes_in_block(const struct front_code *code)
 {
     return sizes_of(code, prepares(code), false);
 }
 
-/* Of one that can have any of the graphs. */
+/* Of a context that can switch to any of the graphs. */
 static struct sizes sizes_of_all(const struct front_net *net)
 {
     struct sizes all = {0};
@@ -129,7 +128,7 @@ static const void *begin_of(const struct front_context *c, const struct sol_buff
 }
 
 #if defined FRONT_OPAQUE
-/* A layer without loops. */
+/* Runs a layer without loops. */
 static int32_t run_opaque(void *user, int32_t call, char *const *p)
 {
     const struct front_context *c = user;
@@ -173,7 +172,7 @@ static int run_program(struct front_context *c, const struct sol_program *p, con
 
 /* -- contexts */
 
-/* What depends on the graph. */
+/* Sets what depends on the graph. */
 static void set_graph(struct front_context *c, const struct front_graph *graph, const struct front_code *code,
                       const struct sizes *s)
 {
@@ -186,7 +185,7 @@ static void set_graph(struct front_context *c, const struct front_graph *graph, 
     c->scratch = c->block[2].at;
 }
 
-/* A context in its parts. */
+/* Creates a context in its parts. */
 static struct front_context *lay(const struct front_net *net, const struct front_graph *graph, const struct sizes *s,
                                  const struct front_block part[BLOCKS], int threads)
 {
@@ -209,7 +208,7 @@ static int prepare_block(struct front_context *c)
     return prepares(c->code) ? run_program(c, &c->code->module->prepare, NULL, NULL, NULL) : FRONT_GOOD;
 }
 
-/* In the caller's block. */
+/* Creates a context in the caller's block. */
 static int create_in(const struct front_net *net, void *block, size_t bytes, int threads, struct front_context **out_c)
 {
     lock(net);
@@ -265,10 +264,10 @@ FRONT_API const struct sol_ext_tensor *front_tensor(const struct front_net *net,
     return output ? &graph->output[i] : &graph->input[i];
 }
 
-/* A context in the caller's block: it is for every graph. */
+/* Switches a context in the caller's block, which has room for every graph. */
 static int move_in_block(struct front_context *c, const struct front_graph *graph)
 {
-    const struct front_code *code = &graph->code[c->code - c->graph->code]; /* of the version it was made for */
+    const struct front_code *code = &graph->code[c->code - c->graph->code]; /* the version that it was created for */
     const struct sizes s = sizes_in_block(code);
     set_graph(c, graph, code, &s);
     return prepare_block(c);
@@ -284,7 +283,7 @@ FRONT_API void front_seed(const struct front_net *net, int seed)
     unlock(net);
 }
 
-/* The next number of the stream, as sol.set_seed's in Python: splitmix64. */
+/* The next number of the stream; the generator, splitmix64, is that of sol.set_seed in Python. */
 static int64_t next_seed(const struct front_net *net)
 {
     struct front_state *s = net->state;

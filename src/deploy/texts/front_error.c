@@ -1,4 +1,5 @@
-/* Errors: of each thread its last, as text. Formatted here, so that no stdio is needed: %s, %.NNs, %d, %zu, %lld. */
+/* Errors: the last one of each thread, as text. The text is formatted here, so no stdio is needed: %s, %.NNs, %d, %zu,
+ * %lld. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
@@ -11,7 +12,7 @@ static _Thread_local char message[256];
 
 struct line {
     char *to;
-    size_t size, n; /* n: characters, without the terminator */
+    size_t size, n; /* n: characters without the terminator */
 };
 
 static void put_characters(struct line *l, const char *text, size_t most)
@@ -49,7 +50,7 @@ static void put_format(struct line *l, const char *format, va_list args)
     l->to[l->n] = 0;
 }
 
-/* Behind what `l` has already. */
+/* Appends to the line. */
 __attribute__((format(printf, 2, 3))) static void put(struct line *l, const char *format, ...)
 {
     va_list args;

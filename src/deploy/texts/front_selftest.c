@@ -1,5 +1,5 @@
-/* Front, the self-test: runs the network on made-up inputs and compares elements of its outputs with what is stored.
- * How far an element may be away is stored beside it: src/deploy/golden.c of SOL says where that comes from. */
+/* Front, the self-test: runs the network on generated inputs and compares elements of its outputs with stored values.
+ * The allowed difference is stored with each value; src/deploy/golden.c of SOL explains where it comes from. */
 #include "deploy/made_up.h"
 
 static double number_of(const char *type, const void *at)
@@ -14,7 +14,7 @@ static double number_of(const char *type, const void *at)
     return *type != 'f' ? (double)whole : size == sizeof narrow ? (double)narrow : wide;
 }
 
-/* How far an element is away, in tolerances: 0, the same; above 1, wrong. */
+/* The difference of an element in units of its tolerance: 0 if equal, above 1 if wrong. */
 static double away(const struct front_sample *s, const char *type, const void *at, double got, double expected)
 {
     const double far = got > expected ? got - expected : expected - got;
@@ -43,7 +43,7 @@ static void compare(const struct front_graph *graph, int noutput, void *const *o
         }
 }
 
-/* With all memory there. The stream of random numbers stays where it is. */
+/* Runs the self-test when all memory is there. The stream of random numbers is unchanged afterwards. */
 static int selftest(struct front_context *c, void *const *in, void *const *out, struct sol_ext_selftest *found)
 {
     const struct front_net *net = c->net;
@@ -64,7 +64,7 @@ static int selftest(struct front_context *c, void *const *in, void *const *out, 
 }
 
 #if !defined FRONT_BARE
-/* One block for all inputs and outputs. */
+/* Runs it with one block for all inputs and outputs. */
 static int selftest_taking(struct front_context *c, void *const *in, void *const *out, struct sol_ext_selftest *found)
 {
     void *places[FRONT_PLACES] = {NULL};

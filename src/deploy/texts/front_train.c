@@ -1,30 +1,30 @@
-/* Training: a context with parameters of its own, gradients, and what optimizers remember. Part of the file that holds
- * front.c. Formulas are PyTorch's (torch.optim.SGD, Adam), in single precision for f32. */
+/* Training: a context with its own parameters, gradients, and the state of optimizers. Included after front.c. The
+ * formulas are PyTorch's (torch.optim.SGD, Adam), in single precision for f32. */
 #include <math.h>
 
-enum { WAYS = 4 }; /* parameters, gradients, and two that optimizers remember */
+enum { WAYS = 4 }; /* blocks: parameters, gradients, and two for the optimizer's state */
 
-/* What predicts with what was learned, made when it is asked for. */
+/* Predicts with the trained values; created at the first request. */
 struct learned {
     struct front_context *c;
     struct front_block prepared, pointers;
-    bool dirty; /* parameters changed: prepare again */
+    bool dirty; /* parameters changed, so prepare must run again */
 };
 struct front_training {
     const struct front_net *net;
     struct front_context *c;
     struct front_block block[WAYS], prepared, written, pointers;
     struct learned run;
-    size_t bytes;    /* of all parameters, each in whole lines */
-    size_t *at;      /* by parameter of the module: where it begins in a block */
+    size_t bytes;    /* of all parameters, each rounded up to cache lines */
+    size_t *at;      /* by parameter of the module: its offset in a block */
     char **param;    /* by parameter of the module */
-    const void **in; /* of the module: the caller's, the seed's place, gradients of outputs */
-    void **out;      /* what is written, the caller's, gradients */
+    const void **in; /* inputs of the module: the caller's, the seed, gradients of outputs */
+    void **out;      /* outputs of the module: new values of parameters, the caller's, gradients */
     int64_t seed;
-    long steps; /* of the optimizer */
-    bool adam;  /* which that is */
-    bool dirty; /* parameters changed: prepare again */
-    bool ready; /* forward ran, and backward did not */
+    long steps; /* steps of the optimizer */
+    bool adam;  /* the optimizer is Adam */
+    bool dirty; /* parameters changed, so prepare must run again */
+    bool ready; /* forward has run, backward has not */
 };
 
 static size_t param_bytes(const struct sol_module *m, int i)
@@ -55,7 +55,7 @@ FRONT_API void front_train_free(struct front_training *t)
     pthread_mutex_lock(&s->lock);
     s->users--;
     pthread_mutex_unlock(&s->lock);
-    drop(&pointers); /* t lies in it */
+    drop(&pointers); /* t is in this block */
 }
 
 static const struct sol_module *module_of(const struct front_net *net)
@@ -63,7 +63,7 @@ static const struct sol_module *module_of(const struct front_net *net)
     return code_of(net, net->training)->module;
 }
 
-/* The object itself and its tables, in one block. */
+/* Allocates the object and its tables in one block. */
 static int make_training(const struct front_net *net, struct front_training **out_t)
 {
     const struct sol_module *m = module_of(net);
@@ -85,7 +85,7 @@ static int make_training(const struct front_net *net, struct front_training **ou
     return FRONT_GOOD;
 }
 
-/* Room for what forward writes, until it may take the place of what forward reads. */
+/* Allocates room for the new values of parameters that forward writes; they replace the old ones after forward. */
 static int take_written(struct front_training *t)
 {
     const struct front_net *net = t->net;
@@ -106,7 +106,7 @@ static int fill_training(struct front_training *t, int threads)
     const struct front_code *code = code_of(net, net->training);
     const struct sol_module *m = code->module;
     const struct sizes sizes = sizes_of(code, true, true);
-    int error = take(t->bytes, "parameters that learn", &t->block[0]);
+    int error = take(t->bytes, "the trained parameters", &t->block[0]);
     if (!error) error = take(t->bytes, "gradients", &t->block[1]);
     if (!error) error = take(sizes.prepared, "the prepared weights", &t->prepared);
     if (!error) error = take_written(t);
@@ -132,7 +132,7 @@ FRONT_API int front_train(const struct front_net *net, int threads, struct front
     pthread_mutex_lock(&s->lock);
     int error = begin(net);
     if (!error) error = make_training(net, &t);
-    if (!error) s->users++; /* of the weights, until it is freed */
+    if (!error) s->users++; /* of the weights, until this object is freed */
     pthread_mutex_unlock(&s->lock);
     if (error) return error;
     error = fill_training(t, count_threads(threads));
@@ -143,7 +143,7 @@ FRONT_API int front_train(const struct front_net *net, int threads, struct front
     return error;
 }
 
-/* -- both halves */
+/* -- forward and backward */
 
 static int prepare_again(struct front_training *t)
 {
@@ -153,7 +153,7 @@ static int prepare_again(struct front_training *t)
     return error;
 }
 
-/* One that could not be made is NULL. */
+/* t is NULL if creating it failed. */
 static int check_training(const struct front_training *t)
 {
     return t ? FRONT_GOOD : fail(FRONT_INVALID, "expected what training_create returned, got NULL");
@@ -171,7 +171,7 @@ static int take_arrays(struct front_training *t, const void *const *in, void *co
     return error;
 }
 
-/* What forward wrote takes its place, such as the statistics of batch-norm. */
+/* Replaces values by the new ones that forward wrote, such as the statistics of batch-norm. */
 static void write_back(struct front_training *t)
 {
     const struct front_net *net = t->net;
@@ -201,7 +201,7 @@ FRONT_API int front_backward(struct front_training *t, const void *const *in, vo
     const int error = take_arrays(t, in, out);
     if (error) return error;
     const struct front_net *net = t->net;
-    if (!t->ready) return fail(FRONT_INVALID, "%s: backward comes once behind each forward", net->name);
+    if (!t->ready) return fail(FRONT_INVALID, "%s: call backward once after each forward", net->name);
     const int first = net->ninput + (net->training->seed_input >= 0);
     for (int i = 0; i < net->ngiven; i++) {
         const struct sol_ext_tensor *of = &net->training->output[net->given[i]];
@@ -209,7 +209,7 @@ FRONT_API int front_backward(struct front_training *t, const void *const *in, vo
         if (!t->in[first + i] && of->bytes)
             return fail(FRONT_INVALID, "%s: the gradient of output '%s' is NULL", net->name, of->name);
     }
-    t->ready = false; /* it works in what was saved */
+    t->ready = false; /* backward overwrites saved tensors */
     return run_program(t->c, &t->c->code->module->backward, t->in, t->out, &t->seed);
 }
 
@@ -226,7 +226,7 @@ FRONT_API void front_changed(struct front_training *t)
     t->ready = false;
 }
 
-/* -- predicting with what was learned */
+/* -- predicting with the trained values */
 
 static int take_learned(struct front_training *t, const struct front_graph *graph)
 {
@@ -268,15 +268,15 @@ FRONT_API int front_train_run(struct front_training *t, const void *const *in, v
 
 /* -- optimizers */
 
-/* Memory that an optimizer needs from its first step on, zero at first. Another optimizer than in the last step begins
- * anew. */
+/* Allocates the optimizer's state at its first step, zeroed. If the optimizer changed since the last step, the state
+ * starts again. */
 static int remember(struct front_training *t, int n, bool adam)
 {
     int error = check_training(t);
     if (error) return error;
     for (int i = 2; i < 2 + n; i++) {
         if (t->block[i].at || !t->bytes) continue;
-        error = take(t->bytes, "what the optimizer remembers", &t->block[i]);
+        error = take(t->bytes, "the optimizer's state", &t->block[i]);
         if (error) return error;
         memset(t->block[i].at, 0, t->bytes);
     }

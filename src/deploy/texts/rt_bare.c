@@ -1,10 +1,10 @@
-/* Runs a program of steps on the one thread that there is: see rt.h. The place of sol_rt.c where there is no operating
- * system. Depends on nothing. */
+/* Runs a program of steps on the only thread; see rt.h. It replaces sol_rt.c where there is no operating system, and
+ * depends on nothing. */
 #include <stddef.h>
 
 #include "rt/rt.h"
 
-/* A team of one. */
+/* The barrier of a team with one worker. */
 static void meet_nobody(void *user)
 {
     (void)user;
