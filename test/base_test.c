@@ -74,7 +74,7 @@ static void arena_is_zeroed_and_aligned(void **state)
     assert_int_equal(ctx_check(f->ctx), SOL_OK);
 }
 
-/* Fills an arena; what it holds must be intact whether or not an allocation failed on the way. */
+/* Fills an arena. Its contents must be intact whether or not an allocation failed on the way. */
 static void fill(struct arena *a)
 {
     enum { N = 2000 };
@@ -117,7 +117,7 @@ static void arena_survives_each_failing_allocation(void **state)
     }
 }
 
-/* Where addresses are few (ulimit -v): many arenas, and what they do when there are none left. */
+/* With few addresses (ulimit -v): creates many arenas, and checks their behaviour when no addresses are left. */
 static int with_few_addresses(struct sol_ctx *ctx)
 {
     enum { ARENAS = 200 };
@@ -129,7 +129,7 @@ static int with_few_addresses(struct sol_ctx *ctx)
         fill(a[i]);
     }
     if (ctx_check(ctx)) return 11;
-    for (int i = 0; i < 2000; i++) /* more than there is */
+    for (int i = 0; i < 2000; i++) /* more than there are */
         memset(arena_alloc(a[i % ARENAS], 1 << 20), i, 1 << 20);
     if (ctx_check(ctx) != SOL_ERR_NOMEM) return 12;
     for (int i = 0; i < ARENAS; i++) arena_destroy(a[i]);
@@ -144,7 +144,7 @@ static void arenas_need_few_addresses(void **state)
 {
 #if defined __SANITIZE_ADDRESS__
     (void)state;
-    skip(); /* the sanitizer's own memory needs terabytes of them */
+    skip(); /* the sanitizer itself needs terabytes of addresses */
 #else
     struct fixture *f = *state;
     pid_t child = fork();
@@ -241,7 +241,7 @@ static void hashes_differ(void **state)
     struct map *seen = map_create(f->a);
     unsigned char data[64] = {0};
     char hex[33], again[33];
-    for (size_t n = 1; n <= sizeof data; n++) { /* every length, every bit, every cut */
+    for (size_t n = 1; n <= sizeof data; n++) { /* every length, bit and cut */
         for (size_t bit = 0; bit < 8 * n; bit++) {
             data[bit / 8] ^= (unsigned char)(1 << bit % 8);
             hex_of(data, n, n, hex);
@@ -299,7 +299,7 @@ static void missing_program_is_said(void **state)
     assert_non_null(strstr(sol_error(f->ctx), "No such file"));
 }
 
-/* The folder is listed with a marker file that the killed program would have written. */
+/* The marker file is what the killed program would have written. */
 static void freeing_kills(void **state)
 {
     struct fixture *f = *state;
@@ -311,7 +311,7 @@ static void freeing_kills(void **state)
     assert_false(process_done(p));
     process_free(f->ctx, p);
     usleep(500000);
-    assert_false(file_exists(marker)); /* what the child had started died with it */
+    assert_false(file_exists(marker)); /* the child's own children died with it */
 }
 
 static int open_files(void)
@@ -332,10 +332,10 @@ static void processes_leak_no_files(void **state)
     process_start(f->ctx, argv, &p);
     assert_int_equal(open_files(), before);
     int own = open(mine, O_CREAT | O_RDWR | O_CLOEXEC, 0600), handed_on = 0;
-    for (int fd = 3; fd < 256; fd++) handed_on += fcntl(fd, F_GETFD) == 0; /* those that whoever started us left open */
+    for (int fd = 3; fd < 256; fd++) handed_on += fcntl(fd, F_GETFD) == 0; /* descriptors that this process inherited */
     run(f, "sh", "ls /proc/self/fd | wc -l", &output);
     close(own);
-    assert_int_equal(atoi(output), 4 + handed_on); /* its own three, and the one that ls opens */
+    assert_int_equal(atoi(output), 4 + handed_on); /* ls's three standard descriptors and the folder that it opens */
 }
 
 static int always(void *user)
@@ -367,11 +367,11 @@ static void reap(int number)
     }
 }
 
-/* Exit codes are ours whatever the application does with SIGCHLD. */
+/* Exit codes are right whatever the application does with SIGCHLD. */
 static void applications_do_as_they_like_with_their_children(void **state)
 {
     struct fixture *f = *state;
-    const char *usual; /* a child that fails is seen, and there is no descriptor too many */
+    const char *usual; /* a failing child is reported, and no descriptor leaks */
     run(f, "sh", "(exit 3); echo $?; ls /proc/self/fd | wc -l", &usual);
     static const struct sigaction actions[] = {
         {.sa_handler = SIG_IGN}, {.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDWAIT}, {.sa_handler = reap}};
@@ -465,7 +465,7 @@ static void a_full_disk_keeps_the_old_file(void **state)
 static void a_read_only_folder_is_said(void **state)
 {
     struct fixture *f = *state;
-    if (!geteuid()) return; /* root may write everywhere */
+    if (!geteuid()) return; /* root may write anywhere */
     char *folder = arena_printf(f->a, "%s/closed", f->folder);
     assert_int_equal(mkdir(folder, 0555), 0);
     assert_int_equal(file_write(f->ctx, arena_printf(f->a, "%s/f", folder), "x", 1), SOL_ERR_IO);
@@ -492,7 +492,7 @@ static void configuration_is_checked(void **state)
     assert_int_equal(sol_config_set(f->ctx, "threads", "12"), SOL_OK);
     const char *kept = sol_config_get(f->ctx, "threads");
     assert_int_equal(sol_config_set(f->ctx, "threads", "3"), SOL_OK);
-    assert_string_equal(kept, "12"); /* stays readable */
+    assert_string_equal(kept, "12"); /* the old text stays readable */
     static const char *const bad[][2] = {{"threads", "-1"}, {"threads", ""},     {"threads", "12345678901"},
                                          {"profile", "2"},  {"autotune", "fas"}, {"log::level", "LOUD"},
                                          {"autotune", NULL}};

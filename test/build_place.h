@@ -1,5 +1,5 @@
-/* One place to build in: a folder with a cache and a compiler of its own, which counts how often it runs, and two
- * kernels written by hand with a module that runs them. For the tests of builds and of their cache. */
+/* A place to build in, for tests of builds and of the cache: a folder with its own cache, a compiler that counts its
+ * runs, and two hand-written kernels with a module that runs them. */
 #ifndef SOL_TEST_BUILD_PLACE_H
 #define SOL_TEST_BUILD_PLACE_H
 
@@ -18,7 +18,7 @@
 #include "build/build.h"
 #include "rt/rt.h"
 
-/* The compiler: a script in front of the real one. */
+/* The compiler: a script that calls the real one. */
 static const char script[] = "#!/bin/sh\n"
                              "case \"$*\" in *--version*) ;; *) echo \"$*\" >>\"%s/log\" ;; esac\n"
                              "%s\n"
@@ -54,7 +54,7 @@ static const char module_text[] =
     "    {0}, {2, 5, steps, places, 64, 0}, {0}};\n";
 static const float datum[4] = {0.5f, 1.5f, 2.5f, 3.5f};
 
-struct place { /* one test's folder, context and request */
+struct place { /* the folder, context and request of one test */
     char folder[64], cache[80], compiler[80];
     struct sol_ctx *ctx;
     struct build_data data;
@@ -70,7 +70,7 @@ static void write_file(const char *path, const char *text, mode_t mode)
     chmod(path, mode);
 }
 
-/* Puts a compiler in place that runs `extra` first. */
+/* Installs a compiler that runs `extra` first. */
 static void make_compiler(struct place *p, const char *extra)
 {
     char text[1024];
@@ -129,7 +129,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* How many times the compiler ran since the last question. */
+/* How often the compiler ran since the last call. */
 static int compiler_runs(const struct place *p)
 {
     char path[96];

@@ -1,12 +1,12 @@
-/* Build: kernels written by hand are compiled, cached, linked and run; and everything that can be wrong with a
- * compiler: it is missing, changed, refuses, writes rubbish, dies, hangs. */
+/* Build: hand-written kernels are compiled, cached, linked and run. The compiler may be missing, change, reject the
+ * code, write garbage, crash or hang. */
 #include "build_place.h"
 
 #include <signal.h>
 
 #include "fail_alloc.h"
 
-/* -- the way it should be */
+/* -- the normal case */
 
 static void builds_and_then_only_maps(void **state)
 {
@@ -15,11 +15,12 @@ static void builds_and_then_only_maps(void **state)
     assert_int_equal(compiler_runs(p), 4); /* two kernels, the module, the link */
     build_and_run(p);
     assert_int_equal(compiler_runs(p), 0);
-    sol_ctx_destroy(p->ctx); /* as a new process would */
+    sol_ctx_destroy(p->ctx); /* as if in a new process */
     p->ctx = new_context(p);
     build_and_run(p);
     assert_int_equal(compiler_runs(p), 0);
-    shell("test -z \"$(ls '%s' | grep -v -e x86 -e facts -e CACHEDIR.TAG)\"", p->cache); /* nothing is left over */
+    /* no temporary files are left */
+    shell("test -z \"$(ls '%s' | grep -v -e x86 -e facts -e CACHEDIR.TAG)\"", p->cache);
 }
 
 static void another_module_shares_kernels(void **state)
@@ -57,7 +58,7 @@ static void many_kernels_share_a_text(void **state)
     p->r.nkernel = 16;
     build_and_run(p);
     assert_in_range(compiler_runs(p), 4, 8);
-    /* Names that each kernel declares for itself do not clash. */
+    /* Equal names that each kernel declares for itself do not clash. */
     for (int i = 0; i < 16; i++) {
         snprintf(text[i], sizeof text[i],
                  "enum { SIZE = %d };\ntypedef int real;\n#define VALUE %d\nstatic real mine(int x);\n"
@@ -68,7 +69,7 @@ static void many_kernels_share_a_text(void **state)
     }
     build_and_run(p);
     assert_in_range(compiler_runs(p), 4, 8);
-    /* Where they do, each is compiled alone. */
+    /* If names clash, each kernel is compiled alone. */
     for (int i = 0; i < 16; i++) {
         snprintf(text[i], sizeof text[i], "static int sol_mine = %d;\n" HELPERS "%s", i,
                  kernels[i > 0].text + kernels[0].head);
@@ -100,7 +101,7 @@ static void debug_keeps_sources(void **state)
     sol_config_set(p->ctx, "compiler::debug", "1");
     build_and_run(p);
     shell("grep -q sol_module '%s'/x86/source/test_net_sol_m_*.c", p->cache);
-    shell("rm '%s'/x86/source/*", p->cache); /* they come back, though the kernels are in the cache */
+    shell("rm '%s'/x86/source/*", p->cache); /* sources are written again although the kernels are cached */
     build_and_run(p);
     shell("test $(ls '%s'/x86/source/test_net_sol_k_*.c | wc -l) = 2", p->cache);
 }
@@ -115,7 +116,7 @@ static void works_without_a_cache(void **state)
     assert_int_equal(compiler_runs(p), 4);
 }
 
-/* As a daemon does. */
+/* A daemon also ignores its children. */
 static void children_that_nobody_waits_for(void **state)
 {
     struct place *p = *state;
@@ -161,7 +162,7 @@ static void no_compiler(void **state)
     expect_error(p, SOL_ERR_COMPILER, (const char *[]){"cc, gcc, clang", NULL});
     setenv("PATH", path, 1);
     build_and_run(p);
-    setenv("PATH", p->folder, 1); /* what was built before needs no compiler */
+    setenv("PATH", p->folder, 1); /* cached kernels need no compiler */
     build_and_run(p);
     p->r.flag = "-mprefer-vector-width=512";
     expect_error(p, SOL_ERR_COMPILER, (const char *[]){"cc, gcc, clang", NULL});
@@ -183,19 +184,19 @@ static void code_that_the_compiler_refuses(void **state)
     expect_error(p, SOL_ERR_INTERNAL, (const char *[]){"sol_module", NULL});
 }
 
-/* What a compiler does wrong, as a line of shell that runs while the file `wrong` is there; and a word of the error. */
+/* Failures of a compiler: a line of shell that runs while the file `wrong` exists, and a word of the error. */
 static const struct {
     const char *line, *word;
 } wrongs[] = {
     {"exit 3", "exit code 3"},
     {"kill -9 $$", "killed by signal 9"},
-    {"exit 0", "cannot link"}, /* says nothing and writes nothing */
+    {"exit 0", "cannot link"}, /* no message and no output */
     {"yes nonsense | head -c 3000000; exit 1", "nonsense"},
     {"while [ $# -gt 1 ]; do [ \"$1\" = -o ] && echo rubbish >\"$2\"; shift; done; exit 0", "cannot map"},
     {"case \"$*\" in *-shared*) kill -11 $$ ;; esac", "killed by signal 11"},
 };
 
-/* Nothing of it stays: when the same compiler is well again, so are its results. */
+/* A failure leaves nothing behind: when the same compiler works again, its results are right. */
 static void compilers_that_fail(void **state)
 {
     struct place *p = *state;
@@ -242,11 +243,11 @@ static void interrupted(void **state)
     assert_true(clock_ns() - start < 5000000000);
     sol_ctx_destroy(p->ctx);
     p->ctx = ctx;
-    shell("rmdir '%s'", folder); /* nothing is left over */
+    shell("rmdir '%s'", folder); /* no temporary files are left */
     unsetenv("TMPDIR");
 }
 
-/* Every allocation of a build fails in turn: an error, nothing leaks, and the cache stays good. */
+/* Each allocation of a build fails in turn: there is an error, no leak, and the cache stays valid. */
 static void out_of_memory(void **state)
 {
     struct place *p = *state;

@@ -1,5 +1,5 @@
-/* The cache: damage, truncation, no rights, no room, other processes, kill -9. Whatever is wrong with it costs time,
- * never the result. */
+/* The cache: damaged and truncated files, missing permissions, full disks, other processes, kill -9. Problems with the
+ * cache cost time but never change a result. */
 #include "build_place.h"
 
 #include <fcntl.h>
@@ -47,7 +47,7 @@ static void damaged_facts_are_found_out_again(void **state)
     }
 }
 
-/* A bit of every file is flipped, at places that differ from run to run of the loop. */
+/* Flips a bit of every file, at another position in each round. */
 static void every_file_is_damaged_in_turn(void **state)
 {
     struct place *p = *state;
@@ -83,7 +83,7 @@ static void every_file_is_damaged_in_turn(void **state)
     assert_int_equal(compiler_runs(p), 0);
 }
 
-/* A module that is built again while it is mapped goes to a new file: the old code stays as it is. */
+/* Rebuilding a module while it is mapped writes a new file, so the old code does not change. */
 static void a_mapped_module_may_be_replaced(void **state)
 {
     struct place *p = *state;
@@ -96,7 +96,7 @@ static void a_mapped_module_may_be_replaced(void **state)
     module_close(&m);
 }
 
-/* Other kernels in every round: the cache stays at the size of a few builds, and what was used last stays. */
+/* Each round uses other kernels. The cache stays at the size of a few builds and keeps what was used last. */
 static void the_cache_has_a_limit(void **state)
 {
     struct place *p = *state;
@@ -121,7 +121,7 @@ static void the_cache_has_a_limit(void **state)
     shell("test $(ls '%s'/x86/modules | wc -l) = 1", p->cache);
 }
 
-/* -- rights and room. Root may write everything: these run as another user. */
+/* -- permissions and space. Root may write anything, so these run as another user. */
 
 static int as_nobody(struct place *p, int (*what)(struct place *))
 {
@@ -143,14 +143,14 @@ static int in_read_only_folder(struct place *p)
     setenv("TMPDIR", p->folder, 1);
     if (build_quietly(p) || compiler_runs(p) != 4) return 10;
     shell("chmod -R a-w '%s'", p->cache);
-    if (build_quietly(p) || compiler_runs(p) != 0) return 11; /* what is in it can be used */
+    if (build_quietly(p) || compiler_runs(p) != 0) return 11; /* its contents are usable */
     p->r.name = "other";
     p->r.nkernel = 2;
     char other[sizeof module_text + 16];
     snprintf(other, sizeof other, "%s/* other */", module_text);
     p->r.module = other;
     if (build_quietly(p) || compiler_runs(p) != 2) return 12;
-    if (build_quietly(p) || compiler_runs(p) != 0) return 13; /* now it is in the temporary folder */
+    if (build_quietly(p) || compiler_runs(p) != 0) return 13; /* it is in the temporary folder now */
     shell("chmod -R u+w '%s'", p->cache);
     return 0;
 }
@@ -169,7 +169,7 @@ static int in_folder_of_others(struct place *p)
     if (build_quietly(p) || compiler_runs(p) != 4) return 11; /* not trusted */
     chmod(p->cache, 0755);
     if (build_quietly(p) || compiler_runs(p) != 0) return 12;
-    sol_config_set(p->ctx, "cache::folder", "/"); /* of root */
+    sol_config_set(p->ctx, "cache::folder", "/"); /* owned by root */
     if (build_quietly(p) || compiler_runs(p) != 0) return 13;
     sol_config_set(p->ctx, "cache::folder", "/proc/no/such");
     if (build_quietly(p) || compiler_runs(p) != 0) return 14;
@@ -181,7 +181,7 @@ static void folders_that_others_can_write_are_not_used(void **state)
     assert_int_equal(as_nobody(*state, in_folder_of_others), 0);
 }
 
-/* Nothing can be written: as on a full disk, only for this process. Compilers are started by a script that lifts it. */
+/* Nothing can be written, as on a full disk, but for this process only. A script lifts the limit for compilers. */
 static void a_full_disk_costs_time_only(void **state)
 {
     struct place *p = *state;
@@ -199,8 +199,8 @@ static void a_full_disk_costs_time_only(void **state)
     build_and_run(p);
 }
 
-/* Disks of a few KiB, which are full at one point or another of a build. Only root may mount them, in a namespace of
- * its own. */
+/* Disks of a few KiB, which become full at different points of a build. Only root may mount them, in its own
+ * namespace. */
 static int on_small_disks(struct place *p)
 {
     if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL)) return 77;
@@ -254,7 +254,7 @@ static void processes_at_once(void **state)
     assert_int_equal(compiler_runs(p), 0);
 }
 
-/* Killed at all kinds of moments; what is left must be used rightly or not at all. */
+/* The process is killed at many different moments. The next one must use what is left correctly, or not at all. */
 static void killed_while_building(void **state)
 {
     struct place *p = *state;

@@ -1,13 +1,13 @@
-/* How many instructions kernels take, against what they took before (test/counts.txt): a slow-down is seen on a machine
- * that is too busy for any time to mean something.
+/* Compares the number of instructions of kernels with earlier numbers (test/counts.txt). That detects a slow-down even
+ * on a machine that is too busy for timing.
  *
- *   counts_test            compares; a kernel that takes MARGIN more than it did fails
- *   counts_test --renew    writes what is counted into the table, for the compiler at hand
- *   counts_test --run      what callgrind counts: every kernel once; the rest runs without being counted
+ *   counts_test            compares; fails if a kernel takes more than MARGIN more instructions
+ *   counts_test --renew    writes the counts to the table, for the current compiler
+ *   counts_test --run      what runs under callgrind: every kernel once; nothing else is counted
  *
- * Networks of one kernel go all the way of SOL, for a processor that is made up (AVX2, which callgrind knows; caches
- * and rates that are everywhere the same), by costs alone. The text of kernels is then the same on every machine; what
- * is left is the compiler, so the table has a number for each. What cannot be counted is skipped, by name. */
+ * Networks of one kernel go through all of SOL, for a fictitious AVX2 processor (callgrind supports AVX2) with fixed
+ * caches and rates, and the cost model alone chooses. So the text of kernels is the same on every machine. Only the
+ * compiler differs, so the table has a number for each compiler. Whatever cannot be counted is skipped, by name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 #if __has_include(<valgrind/callgrind.h>)
 #include <valgrind/callgrind.h>
-#else /* then nothing is counted, and skipped */
+#else /* counting is impossible, so the test is skipped */
 #define CALLGRIND_START_INSTRUMENTATION
 #define CALLGRIND_STOP_INSTRUMENTATION
 #define CALLGRIND_ZERO_STATS
@@ -46,7 +46,7 @@ static struct target made_up = {.name = "x86-64-v3",
                                 .dram_rate = 12};
 
 static const struct kernel_row {
-    const char *name, *key, *value; /* the configuration; NULL: as it is */
+    const char *name, *key, *value; /* a configuration key and its value; NULL: none */
     const char *graph;
 } kernels[] = {
     {"conv3x3", "precision", "high",
@@ -100,7 +100,7 @@ struct counts {
 
 /* -- what runs */
 
-/* "winograd F(4,3) group 28 12x1", of the unit that costs most. */
+/* The solver and variant of the most expensive unit: "winograd F(4,3) group 28 12x1". */
 static const char *solver_of(struct arena *a, const struct plan *p)
 {
     const struct unit *most = NULL;
@@ -117,7 +117,7 @@ struct net {
     struct trial_data data;
 };
 
-/* Ready to be run: what is prepared, is. */
+/* Creates a network and runs its `prepare`. */
 static sol_status make(struct sol_ctx *ctx, struct arena *a, const struct kernel_row *row, struct net *out)
 {
     struct sol_graph *g;
@@ -135,7 +135,7 @@ static sol_status make(struct sol_ctx *ctx, struct arena *a, const struct kernel
     return sol_net_run(net, out->n.params, d->inputs, d->outputs, 1);
 }
 
-/* Every kernel once. Callgrind writes a file for each; it is slow to begin, so it does that once. */
+/* Runs every kernel once. Callgrind writes a file for each. Starting callgrind is slow, so it starts only once. */
 static sol_status run_all(struct sol_ctx *ctx, struct arena *a, struct counts *out)
 {
     static struct net nets[COUNT_OF(kernels)];
@@ -160,7 +160,7 @@ static sol_status run_all(struct sol_ctx *ctx, struct arena *a, struct counts *o
 
 /* -- counting */
 
-/* "gcc-12" or "clang-14": numbers hold for one major version. */
+/* "gcc-12" or "clang-14": counts are valid for one major version. */
 static sol_status compiler_name(struct sol_ctx *ctx, struct arena *a, const char *cc, const char **out)
 {
     struct process *p;
@@ -220,7 +220,7 @@ static sol_status count_all(struct sol_ctx *ctx, struct arena *a, const char *co
     const char *folder = folder_temporary(a);
     if (!folder) return ctx_fail(ctx, SOL_ERR_IO, "no temporary folder");
     const char *file = arena_printf(a, "%s/counts", folder);
-    sol_status status = run_all(ctx, a, out); /* here first: what is compiled then lies in the cache */
+    sol_status status = run_all(ctx, a, out); /* runs here first, so that the cache has the compiled kernels */
     if (!status) status = callgrind(ctx, a, file);
     if (!status) status = read_counts(ctx, a, file, out);
     for (int i = 0; i < out->n; i++) out->at[i].compiler = compiler;
@@ -228,7 +228,7 @@ static sol_status count_all(struct sol_ctx *ctx, struct arena *a, const char *co
     return status;
 }
 
-/* -- the table: kernel, compiler, instructions, solver; what comes behind '#' is for people */
+/* -- the table: kernel, compiler, instructions, solver; text after '#' is for people */
 
 static sol_status read_table(struct sol_ctx *ctx, struct arena *a, struct counts *out)
 {
@@ -348,7 +348,7 @@ int main(int argc, char **argv)
     struct arena *a = arena_create(ctx);
     sol_config_set(ctx, "autotune", "off");
     sol_config_set(ctx, "log::level", "ERROR");
-    made_up.device = device_named("x86"); /* of the run under callgrind, too */
+    made_up.device = device_named("x86"); /* also for the run under callgrind */
     const int code = !strcmp(what, "--run") ? say(ctx, run_all(ctx, a, &ran)) : check(ctx, a, !strcmp(what, "--renew"));
     arena_destroy(a);
     sol_ctx_destroy(ctx);

@@ -1,5 +1,5 @@
-/* Deploying from C: keys, what is refused, the files that are written, memory that runs out. What the deployed code
- * gives is tested by test/python/test_deploy.py. */
+/* Deployment from C: keys, rejected models, written files, lack of memory. test/python/test_deploy.py tests the results
+ * of deployed code. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -108,7 +108,7 @@ static void refused(void **state)
     sol_ctx_destroy(ctx);
 }
 
-/* Graphs for several batch sizes take and give the same. */
+/* Graphs for different batch sizes must have the same inputs and outputs. */
 static void several(void **state)
 {
     static const char

@@ -1,4 +1,4 @@
-/* The dfp solver against the interpreter: rows, types, layouts, vector widths, compilers. */
+/* The solver dfp compared with the interpreter: operator definitions, types, layouts, vector widths, compilers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,12 +9,12 @@
 #include "dfp/dfp.h"
 #include "kernel_cases.h"
 
-/* A batch-norm of a training step with what follows it: a running mean stands between its map and the ReLU. */
+/* A batch-norm in a training step, with its consumers: a running mean is between its element-wise step and the ReLU. */
 #define NORM                                                                                        \
     "x[N C P..] w[C] r[C] -> y[N C P..] q[C] -> t[N C P..] | | | (u,v)[C] = moments[N P] x[N C P];" \
     "t[N C P] = (x[N C P]-u[C]) / sqrt(v[C]+e) * w[C]; q[C] = r[C]*0.9 + u[C]*0.1; y[N C P] = relu(t[N C P])"
 
-/* What only matters to vectors: channels that fill them and a rest, borders, tiles, halos, long rows. */
+/* Cases that matter for vectors: numbers of channels with a remainder, borders, tiles, halos, long rows. */
 static const struct check_case wide_cases[] = {
     {CONV, "1,40,13,15 40,1,3,3 40", "s=1 p=1 d=1 g=40", "x:0231 y:0231", 0, NULL},
     {CONV, "2,35,13,15 35,1,3,3 35", "s=1 p=1 d=1 g=35", "x:0231+h1 y:0231+g3", 0, NULL},
@@ -63,7 +63,7 @@ static const struct check_case wide_cases[] = {
      "x:0231 z:0231 y:0231+h1", 0, "nan"},
     {"x[N C P..] -> y[N C P..] | | | y[N C P] = x[N C P]", "2,37,9,10", NULL, "y:0231", 0, NULL},
     {"x[N C P..] -> y[N C P..] | | | y[N C P] = relu(x[N C P])", "1,64,20,20", NULL, "x:0231", 0, NULL},
-    /* tests that fail all along the middle, and hold at a few places of the borders */
+    /* guards that fail in the middle and hold near the borders */
     {"x[N A B] -> y[N A C] | #C=#B-4 | | y[N A C] = x[N A C+2] + (sum[| 1<=C and C<=2] x[N A 2-C])"
      " + (sum[| #C-3<=C and C<=#C-2] x[N A 2*#C-C]) + (sum[| C==0 and A==#A-1] x[N A 1])",
      "2,3,61", NULL, NULL, 0, NULL},
@@ -123,7 +123,7 @@ static int check_all(const struct check_case *c, int first, int step, int n, con
     return bad;
 }
 
-/* Every step-th case: a compiler's time is most of what this costs. */
+/* Runs every step-th case, because compiling takes most of the time. */
 static void check_target(const char *name, const char *march, const char *cc, int first, int step)
 {
     struct target t;
@@ -163,7 +163,7 @@ static void test_avx512(void **state)
         check_target("avx512", "-march=x86-64", "gcc", 0, 1); /* vectors that the compiler splits */
 }
 
-/* NEON code, compiled across and run under emulation: a pool, a depthwise convolution, a softmax, a transposed copy. */
+/* NEON code, cross-compiled and emulated: a pool, a depthwise convolution, a softmax, a transposed copy. */
 static void test_neon(void **state)
 {
     (void)state;
@@ -175,8 +175,8 @@ static void test_neon(void **state)
     for (int i = 0; i < COUNT_OF(chosen); i++) assert_true(check_case(ctx, &dfp_solver, &wide_cases[chosen[i]], &tool));
 }
 
-/* However many elements a channel has, no map of the whole tensor goes through memory: in a step of its own the ReLU
- * finds its operand in registers, and what is kept are numbers for each channel. */
+/* However many elements a channel has, no element-wise result of the whole tensor goes through memory. The ReLU is in a
+ * step of its own and finds its operand in registers; only values per channel are stored. */
 static void test_map_in_registers(void **state)
 {
     (void)state;

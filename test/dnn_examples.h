@@ -1,4 +1,5 @@
-/* What dnn_test.c tries: a table of problems, each with what it is about in its name, and a maker of random ones. */
+/* The problems of dnn_test.c: a table in which each name says what the problem is about, and a generator of random
+ * ones. */
 #ifndef TEST_DNN_EXAMPLES_H
 #define TEST_DNN_EXAMPLES_H
 
@@ -10,16 +11,16 @@
     "t[N G*#C+C P] = (sum[J K] x[N G*#J+J s*P+d*K-p]:0 * w[G*#C+C J K])"
 #define LINEAR "x[A.. I] w[O I] b?[O] -> y[A.. O] | | | y[A O] = (sum[I] x[A I] * w[O I]) + b[O]:0"
 
-/* Layout of one tensor: order of dimensions, outermost first ("0231"); NULL: row-major. */
+/* Layout of a tensor: the order of dimensions, outermost first ("0231"); NULL: row-major. */
 struct layout {
     const char *order;
     int halo;  /* zeros around each pixel dimension (2, 3, ..) */
-    int extra; /* elements more between neighbours of the last but one dimension in the order */
+    int extra; /* extra elements between neighbours in the last but one dimension of the order */
 };
 struct example {
     const char *name, *row;
-    const char *must;             /* solver that has to apply */
-    const char *variant;          /* its variant that is tested contains this; NULL: any */
+    const char *must;             /* a solver that must apply */
+    const char *variant;          /* part of the name of its tested variant; NULL: any */
     int64_t shape[MAX_INPUTS][6]; /* ends with 0 */
     int64_t s[3], p[3], q[3], d[3], g;
     enum sol_dtype dtype;

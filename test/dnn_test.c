@@ -1,6 +1,6 @@
-/* The contraction kernels against the interpreter in double: a table of problems, each through every solver that
- * applies, for vectors of 4, 8 and 16 lanes, gcc and clang. What lies between and around a tensor's elements is NaN
- * (inputs) or a mark (outputs) and ends at a page that cannot be read; splits of the tasks must give the same bits. */
+/* Contraction kernels compared with the interpreter in double: every problem of a table with every solver that applies,
+ * for vectors of 4, 8 and 16 lanes, gcc and clang. Memory between and around a tensor's elements is NaN (inputs) or a
+ * mark (outputs), and ends at an inaccessible page. Every split of the tasks must give the same bits. */
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
@@ -104,7 +104,7 @@ static void bind(struct bound *b, struct sol_ctx *ctx, const struct example *e)
         b->exact[i] = NEW_ARRAY(b->arena, double, b->elements[i] + 1);
         for (int64_t k = 0; k < b->elements[i]; k++) b->exact[i][k] = input ? random_value() : NAN;
     }
-    /* the oracle: the same loops in double */
+    /* the reference: the same loops in double */
     struct loops *exact = loops_copy(b->arena, l);
     for (int i = 0; i < exact->tensors.n; i++) {
         struct loops_tensor t = exact->tensors.at[i];
@@ -117,7 +117,7 @@ static void bind(struct bound *b, struct sol_ctx *ctx, const struct example *e)
     }
 }
 
-/* Memory that ends where reading faults. */
+/* Memory followed by an inaccessible page. */
 struct guarded {
     char *at, *map;
     size_t bytes, mapped;
@@ -153,7 +153,7 @@ static int64_t walk_offset(const struct loops_tensor *t, const struct memory *m,
     return at;
 }
 
-/* Elements in front of element 0, and in all. */
+/* The number of elements before element 0, and of all elements. */
 static void span(const struct loops_tensor *t, const struct memory *m, int64_t *out_before, int64_t *out_all)
 {
     *out_before = 0;
@@ -196,7 +196,7 @@ static struct guarded place_tensor(const struct bound *b, int i, char **out_base
     return g;
 }
 
-/* The packed form of an operand, by the interpreter. */
+/* Packs an operand with the interpreter. */
 static struct guarded place_pack(struct sol_ctx *ctx, const struct bound *b, const struct kernel_pack *k)
 {
     const struct loops_tensor *from = &k->loops->tensors.at[0], *to = &k->loops->tensors.at[1];
@@ -232,7 +232,7 @@ static struct {
     int n;
     void *handle;
     char folder[64];
-    int serial; /* of the shared objects */
+    int serial; /* numbers the shared objects */
 } jobs;
 
 static void write_job(const struct job *j)
@@ -244,7 +244,7 @@ static void write_job(const struct job *j)
     assert_non_null(f);
     fprintf(f, "#include <sol/module.h>\n");
     for (const char *s = kernel_text(a, j->target, j->k.source).text; *s;
-         s++) { /* KERNEL_ becomes the job's own name */
+         s++) { /* KERNEL_ becomes the job's own prefix */
         if (!strncmp(s, "KERNEL_", 7) && s[7] >= '0' && s[7] <= '9') {
             fprintf(f, "KERNEL%d_", j->id);
             s += 6;
@@ -398,10 +398,10 @@ static void run_job(struct sol_ctx *ctx, const struct job *j)
 
 static struct bound bounds[COUNT_OF(examples)];
 
-/* One variant of each solver: another one for each example. */
+/* Adds one variant of each solver; which one differs between examples. */
 static void add_jobs(const struct bound *b, const struct target *t)
 {
-    struct target host; /* where other libraries run */
+    struct target host; /* other libraries run on this machine only */
     target_host(&host);
     const struct solver_context sc = {.arena = b->arena,
                                       .target = t,
@@ -409,9 +409,10 @@ static void add_jobs(const struct bound *b, const struct target *t)
                                       .plugins = t->device != host.device ? NULL : plugins_load(the_ctx, b->arena)};
     bool found = false;
     for (int s = 0; solvers[s]; s++) {
-        if (!solvers[s]->blocks) continue; /* other tests' */
+        if (!solvers[s]->blocks) continue; /* other tests cover these */
         const char *why = "";
-        if (strcmp(solvers[s]->name, b->e->must) && (b - bounds) % 3) continue; /* the others now and then */
+        /* other solvers only for every third problem */
+        if (strcmp(solvers[s]->name, b->e->must) && (b - bounds) % 3) continue;
         if (!solvers[s]->applicable(&sc, &b->c, &why)) {
             if (!strcmp(solvers[s]->name, b->e->must)) print_error("%s: %s\n", b->e->name, why);
             continue;
@@ -487,7 +488,7 @@ static void with_clang(void **state)
 #endif
 }
 
-/* -- NEON: a program that carries its data and what it must compute, run by an emulator */
+/* -- NEON: a program with its data and expected results, run by an emulator */
 
 static void write_floats(FILE *f, const char *name, int i, const char *at, size_t bytes)
 {
@@ -502,7 +503,7 @@ static void write_floats(FILE *f, const char *name, int i, const char *at, size_
     fprintf(f, "};\n");
 }
 
-/* Writes the data of one job and a function that runs and checks it. */
+/* Writes the data of a job, and a function that runs and checks it. */
 static void write_check(FILE *f, const struct job *j)
 {
     const struct bound *b = j->b;
@@ -593,7 +594,7 @@ static void random_jobs(const struct bound *b, const struct target *t)
     const struct solver_context sc = {
         .arena = b->arena, .target = t, .training = seed >> 16 & 1, .plugins = plugins_load(the_ctx, b->arena)};
     for (int s = 0; solvers[s]; s++) {
-        if (!solvers[s]->blocks) continue; /* other tests' */
+        if (!solvers[s]->blocks) continue; /* other tests cover these */
         const char *why = "";
         struct variant v[SOLVER_MAX_VARIANTS];
         memset(v, 0, sizeof v);
@@ -611,7 +612,7 @@ static void random_jobs(const struct bound *b, const struct target *t)
     }
 }
 
-/* DNN_TEST_RANDOM=N in the environment: that many; N@S: other ones */
+/* DNN_TEST_RANDOM=N in the environment: the number of problems; N@S: with another seed */
 static void random_problems(void **state)
 {
     (void)state;

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 
 struct fail_alloc {
-    long fail_at;      /* the first allocation is 0; -1: none fails */
-    int from_then_on;  /* all later ones fail too */
+    long fail_at;      /* number of the allocation that fails, from 0; -1: none */
+    int from_then_on;  /* all later ones fail, too */
     atomic_long n;     /* allocations so far */
-    atomic_long alive; /* given out and not freed: 0 at the end, or there is a leak */
+    atomic_long alive; /* allocated and not freed; not 0 at the end means a leak */
 };
 
 static void *fail_alloc(void *user, void *p, size_t bytes)

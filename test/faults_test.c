@@ -1,6 +1,6 @@
-/* What must fail well, seen through sol.h: a small network is made, compiled, prepared and run while one allocation
- * after the other fails, while the application interrupts at one point after the other, and without a compiler.
- * Whatever happens, the call says why, nothing leaks, and the next try with the same cache gives the right numbers. */
+/* Failures seen through sol.h: a small network is created, compiled, prepared and run while each allocation fails in
+ * turn, while the application interrupts at each point in turn, and without a compiler. Each call must report the
+ * reason, nothing may leak, and the next try with the same cache must give the right numbers. */
 #include "sol/sol.h"
 
 #include <errno.h>
@@ -50,7 +50,7 @@ static int teardown(void **state)
     return system(command);
 }
 
-/* mean over the pixels of relu(conv(x, w) + b), written down directly */
+/* mean over the pixels of relu(conv(x, w) + b), computed directly */
 static void reference(void)
 {
     for (int n = 0; n < N; n++)
@@ -99,7 +99,7 @@ static sol_status run(struct sol_net *net)
     return SOL_OK;
 }
 
-/* The whole way. */
+/* Creates, compiles and runs the network. */
 static sol_status work(struct sol_ctx *ctx)
 {
     struct sol_graph *g = NULL;
@@ -126,8 +126,8 @@ static void all_is_well(void **state)
     sol_ctx_destroy(ctx);
 }
 
-/* With allocation `at` failing, and all later ones if `later`; `cold`: the cache is empty. Returns how many there were.
- */
+/* Runs with allocation `at` failing, and all later ones if `later`. `cold`: the cache is empty. Returns the number of
+ * allocations. */
 static long with_failure(long at, int later, bool cold)
 {
     struct fail_alloc f = {.fail_at = at, .from_then_on = later};
@@ -137,7 +137,7 @@ static long with_failure(long at, int later, bool cold)
     if (!status && cold) status = sol_cache_clear(ctx);
     if (!status) status = work(ctx);
     if (status && status != SOL_ERR_NOMEM) print_error("allocation %ld: %d: %s\n", at, status, sol_error(ctx));
-    assert_true(status == SOL_OK || status == SOL_ERR_NOMEM); /* what only costs time may go on without */
+    assert_true(status == SOL_OK || status == SOL_ERR_NOMEM); /* a failure that only costs time may be ignored */
     if (at < 0) assert_int_equal(status, SOL_OK);
     if (at >= 0 && later && at < 2) assert_int_equal(status, SOL_ERR_NOMEM);
     sol_ctx_destroy(ctx);
@@ -158,10 +158,10 @@ static void each_allocation_fails_in_turn(void **state)
 }
 
 #if !defined __SANITIZE_ADDRESS__
-/* -- memory of the C library. The loader and the runtime's threads take theirs from malloc: it fails in turn
- * for all of them. Where memory is short in another library, its call fails in its own way. */
+/* -- malloc. The loader and the threads of the runtime use it; each call fails in turn for all users. If another
+ * library runs out of memory, its call fails in its own way. */
 
-static atomic_long mallocs, malloc_fails; /* so far, and which one fails: 0 none */
+static atomic_long mallocs, malloc_fails; /* so far; the number of the one that fails, 0: none */
 
 static bool refuse(void)
 {
@@ -192,7 +192,7 @@ int posix_memalign(void **out, size_t align, size_t bytes)
     return *out ? 0 : ENOMEM;
 }
 
-/* Returns how many there were. */
+/* Returns the number of calls of malloc. */
 static long with_malloc_failing(long at, int *failed)
 {
     struct sol_ctx *ctx = NULL;
@@ -217,7 +217,7 @@ static void mallocs_fail_in_turn(void **state)
     int failed = 0;
     const long n = with_malloc_failing(0, &failed);
     assert_int_equal(failed, 0);
-    for (long i = 1; i <= n; i += 3) with_malloc_failing(i, &failed); /* without its index the cache is empty: slow */
+    for (long i = 1; i <= n; i += 3) with_malloc_failing(i, &failed); /* each compiles again, which is slow */
     failed = 0;
     with_malloc_failing(0, &failed);
     assert_int_equal(failed, 0);
@@ -281,7 +281,7 @@ static void code_for_another_machine_is_refused(void **state)
     sol_ctx_destroy(ctx);
 }
 
-/* -- mistakes of the caller */
+/* -- mistakes of callers */
 
 static void mistakes_are_named(void **state)
 {
@@ -304,21 +304,21 @@ static void mistakes_are_named(void **state)
     struct sol_tensor *two[] = {t, seven}, *mixed[] = {t, i};
     assert_int_not_equal(
         sol_graph_layer(g, &(struct sol_new_layer){.kind = "Conv", .nin = 1, .in = &t, .name = "the conv"}, 1, r),
-        SOL_OK); /* no weight */
+        SOL_OK); /* a missing weight */
     assert_int_not_equal(
         sol_graph_layer(g, &(struct sol_new_layer){.kind = "Conv", .nin = 2, .in = two, .name = "the conv"}, 1, r),
-        SOL_OK); /* channels */
+        SOL_OK); /* wrong channels */
     assert_true(*sol_error(ctx) != 0);
     assert_int_not_equal(
         sol_graph_layer(g, &(struct sol_new_layer){.kind = "add", .nin = 2, .in = mixed, .name = "sum"}, 1, r),
-        SOL_OK); /* types */
+        SOL_OK); /* wrong types */
     const int64_t large = 1000;
     const struct sol_attr k = {.name = "k", .kind = SOL_ATTR_INT, .n = -1, .ints = &large};
     assert_int_not_equal(
         sol_graph_layer(
             g, &(struct sol_new_layer){.kind = "MaxPool", .nin = 1, .in = &t, .nattr = 1, .attrs = &k, .name = "pool"},
             1, r),
-        SOL_OK); /* window > image */
+        SOL_OK); /* a window larger than the image */
     const struct sol_attr no = {.name = "nonsense", .kind = SOL_ATTR_INT, .n = -1, .ints = &large};
     assert_int_not_equal(
         sol_graph_layer(
@@ -331,7 +331,7 @@ static void mistakes_are_named(void **state)
     sol_ctx_destroy(ctx);
 }
 
-/* Nothing to compute is computed: empty inputs through a Map, a reduction, a contraction and a Concat. */
+/* Empty inputs go through an element-wise layer, a reduction, a contraction and a Concat. */
 static void empty_tensors_are_fine(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* Gradients by the adjoint identity: for a function f of tensors x, a direction v and weights u of the outputs,
- * <u, (f(x+hv) - f(x-hv)) / 2h> is <f'(u), v>, where f' is what sol_graph_differentiate appended. All in f64 and by the
- * interpreter, so only the gradient is tested. Positive inputs and small h keep away from kinks. */
+/* Tests gradients with the adjoint identity: for a function f of tensors x, a direction v and weights u of the outputs,
+ * <u, (f(x+hv) - f(x-hv)) / 2h> equals <f'(u), v>, where f' is what sol_graph_differentiate appended. Everything is f64
+ * and interpreted, so only the gradient is tested. Positive inputs and a small h avoid kinks. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,7 +94,7 @@ static void evaluate(struct data *d)
     if (status) fail_msg("%s", sol_error(ctx));
 }
 
-/* The sum of the outputs with weights, which lie in the inputs behind the first `inputs`. */
+/* The sum of the outputs, weighted by the inputs after the first `inputs`. */
 static double loss(struct data *d, int inputs, int outputs)
 {
     double s = 0;
@@ -112,7 +112,7 @@ static void check_tensor(struct data *d, const struct sol_tensor *t, double *x, 
     memcpy(grad, dx, (size_t)n * 8);
     for (int round = 0; round < 6; round++) {
         const double h = 1e-6;
-        int64_t only = (int64_t)(chance() * (double)n); /* odd rounds: one element */
+        int64_t only = (int64_t)(chance() * (double)n); /* in odd rounds, a single element */
         for (int64_t i = 0; i < n; i++) v[i] = round % 2 ? (i == only) : chance() * 2 - 1;
         for (int64_t i = 0; i < n; i++) x[i] = keep[i] + h * v[i];
         double up = loss(d, inputs, outputs);
@@ -133,7 +133,7 @@ static void check_tensor(struct data *d, const struct sol_tensor *t, double *x, 
     free(grad);
 }
 
-/* The graph's text form is read again as the same loops. */
+/* Parsing the graph's text form must give the same loops. */
 static void check_text(struct sol_graph *g)
 {
     struct sol_graph *again;
@@ -266,7 +266,8 @@ static void pools(void **state)
     }
 }
 
-/* Gradients of windows and of borders are right, and ranges with weights or a few pieces: no tables of places. */
+/* Gradients of windows and borders are right, and consist of ranges with weights or of a few statements, without tables
+ * of positions. */
 static void windows_and_borders(void **state)
 {
     (void)state;
@@ -391,7 +392,7 @@ static void moves(void **state)
     check("param %0:f64[3 4] \"w\"\ninput %1:i64[5 2] \"i\"\n%2 = Embedding(%0, %1)\noutput %2 \"y\"\n");
 }
 
-/* More points than are searched: added up where they lead to. */
+/* With more points than are searched, gradients are added up by scattering. */
 static void places_that_are_data(void **state)
 {
     (void)state;
@@ -411,7 +412,7 @@ static void sequences(void **state)
     check("input %0:f64[4 3] \"x\"\ninput %1:i64[4] \"t\"\n%2 = CrossEntropy(%0, %1)\noutput %2 \"y\"\n");
 }
 
-/* A recurrent layer of every kind, with any of its inputs and any of its outputs, in one row. */
+/* Tests a recurrent layer of each kind, with any of its inputs and outputs, as one operator definition. */
 static void recurrent(const char *kind, int gates, int states, int t, int n, int i, int h, const char *attrs,
                       unsigned given, unsigned used)
 {
@@ -456,18 +457,18 @@ static void recurrences(void **state)
         recurrent("GRU", 3, 1, t, n, i, h, "order=zrn", 7, 3);
         recurrent("RNN", 1, 1, t, n, i, h, "", 7, 3);
     }
-    /* a state in front of its reader, two in one step, a step in the middle that is read */
+    /* a state read before it is written, two states in a step, a read of a middle step */
     check("input %0:f64[5 3] \"x\"\nparam %1:f64[3] \"w\"\n%2, %3 = Row(%0, %1) text=\"x[T A] w[A] -> y[T A] z[A] | "
           "#T=5 | | "
           "p[T A] = q[T-1 A]:1 * w[A] + x[T A]; q[T A] = sin(p[T A]) + p[T-1 A]:0; y[T A] = p[T A] * q[T A];"
           "z[A] = q[2 A] * p[3 A]\"\noutput %2 \"y\"\noutput %3 \"z\"\n");
-    /* two scans, the second of the other direction over what the first made */
+    /* two scans, the second in the opposite direction over the results of the first */
     check("input %0:f64[2 5] \"x\"\n%1 = Row(%0) text=\"x[A T] -> y[A T] | | | p[A T] = p[A T-1]:0.5 * x[A T];"
           "y[A T] = y[A T+1]:0 * x[A T] + p[A T]\"\noutput %1 \"y\"\n");
 }
 
-/* n statements, each over what the one before it wrote; every result is needed by the gradient. As a scan: all of them
- * in each step. */
+/* n statements, each of which reads the one before. The gradient needs every result. As a scan, all of them are in each
+ * step. */
 static void many_statements(int n, bool scan)
 {
     char *text = NULL;
@@ -549,8 +550,8 @@ static char *residual(int n)
     return text;
 }
 
-/* What is kept by default: sums of branches in the middle are formed again; each level needs less than the one before.
- */
+/* What is saved by default: sums of branches in the middle are recomputed; each level of training::memory needs less
+ * than the one before. */
 static void what_is_kept(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The graph: text form there and back, mistakes with line and column, changes, the verifier, known values, work. */
+/* The graph: printing and parsing its text form, errors with line and column, changes, the verifier, known values,
+ * operation counts. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +42,7 @@ static struct sol_tensor *output(struct sol_graph *g, int i)
 
 /* -- text */
 
-/* Printed as it is written. */
+/* Printing gives this text again. */
 static const char plain[] = "graph \"a \\\"name\\\" \\\\ \\x0a\"\n"
                             "input %0:f32[N=2 C=3 P=8 P=8] \"x\"\n"
                             "param %1:f32[4 3 3 3] \"w\"\n"
@@ -209,7 +210,7 @@ static void the_verifier_sees(void **state)
     relu->out[0]->from_out = 1;
     assert_int_equal(graph_verify(g), SOL_ERR_INTERNAL);
     relu->out[0]->from_out = 0;
-    graph_remove(g, relu); /* still read */
+    graph_remove(g, relu); /* still has a reader */
     assert_int_equal(graph_verify(g), SOL_ERR_INTERNAL);
     sol_graph_destroy(g);
 }

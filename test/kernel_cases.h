@@ -1,4 +1,4 @@
-/* Clusters that the plain nest and dfp are checked with: rows, types, layouts. */
+/* Clusters for tests of the plain nest and dfp: operator definitions, types, layouts. */
 #ifndef KERNEL_CASES_H
 #define KERNEL_CASES_H
 
@@ -51,7 +51,7 @@ static const struct check_case common_cases[] = {
      "i64:50 i64:50", NULL, NULL, 0, NULL},
     {"x[A] z[A] -> y[A] q[A] | | | y[A] = floordiv(x[A], z[A]); q[A] = remainder(x[A], z[A])", "50 50", NULL, NULL, 0,
      NULL},
-    /* u64 beyond 2^63: what has another result than with a sign */
+    /* u64 above 2^63, where signed arithmetic would give other results */
     {"x[A] z[A] -> a[A] b[A] c[A] d[A] e[A] g[A] h[A] | | | a[A] = floordiv(x[A], z[A]); b[A] = truncdiv(x[A], z[A]);"
      "c[A] = remainder(x[A], z[A]); d[A] = fmod(x[A], z[A]); e[A] = gcd(x[A], z[A]); g[A] = lcm(x[A], z[A]);"
      "h[A] = pow(x[A], z[A])",

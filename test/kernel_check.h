@@ -1,8 +1,9 @@
-/* Checks a solver on a cluster given as row text: random data, memory as told, generated C compiled and run in several
- * splits of its tasks, compared with loops_interpret; nothing but the outputs' elements may be written.
+/* Checks a solver on a cluster given as an operator definition. Data are random and memory is laid out as specified.
+ * The generated C is compiled and run with several splits of its tasks, and compared with loops_interpret. It may write
+ * nothing but the outputs' elements.
  *
- * A layout is one word for each tensor: `y:0231+g3h1` puts dimension 1 innermost, leaves 3 elements free between rows
- * of the innermost dimension, and gives dimensions 2 and up a halo of 1. */
+ * A layout is one word for each tensor: `y:0231+g3h1` makes dimension 1 the innermost, leaves 3 elements free between
+ * rows of the innermost dimension, and gives dimensions 2 and up a halo of 1. */
 #ifndef KERNEL_CHECK_H
 #define KERNEL_CHECK_H
 
@@ -27,7 +28,7 @@ struct check_case {
     const char *values; /* "nan": NaN and infinities among the inputs; "big"; NULL: -1..1 */
 };
 
-struct check_tool { /* a compiler and how its code runs */
+struct check_tool { /* a compiler, and how its code runs */
     const char *cc;
     const char *flags[8];
     const struct target *target;
@@ -48,8 +49,8 @@ static uint64_t check_random(void)
 struct check_tensor {
     int64_t elements;
     char *plain;  /* row-major */
-    char *stored; /* as the layout says; NULL: a TEMP or TABLE */
-    char *before; /* what `stored` held before the kernel ran */
+    char *stored; /* in the layout; NULL: a TEMP or TABLE */
+    char *before; /* `stored` before the kernel ran */
     int64_t stored_elements, origin;
 };
 
@@ -189,7 +190,7 @@ static const struct loops *check_bind(struct arena *a, const struct check_case *
     return loops;
 }
 
-/* Compiles a source into a shared object and opens it. */
+/* Compiles a source to a shared object and opens it. */
 static void *check_compile(struct sol_ctx *ctx, struct arena *a, const struct check_tool *tool, const char *source,
                            const char **out_output)
 {
@@ -254,8 +255,8 @@ static bool check_program(struct sol_ctx *ctx, const char *const *argv, struct a
     return code == 0;
 }
 
-/* Compiles the kernel into a program that reads its operands from a file and writes them back; runs it in an emulator.
- */
+/* Compiles the kernel to a program that reads its operands from a file and writes them back, and runs it in an
+ * emulator. */
 static bool check_emulate(struct sol_ctx *ctx, struct arena *a, const struct check_tool *tool, const struct kernel *k,
                           const struct check_block *block, int n, const char **out_output)
 {
@@ -300,7 +301,7 @@ static bool check_emulate(struct sol_ctx *ctx, struct arena *a, const struct che
     return ok;
 }
 
-/* Runs packs by the interpreter, row-major. */
+/* Computes a pack with the interpreter, row-major. */
 static char *check_pack(struct sol_ctx *ctx, const struct kernel_pack *pack, char *plain, int64_t *out_bytes)
 {
     const struct loops_tensor *t = &pack->loops->tensors.at[1];
@@ -339,7 +340,7 @@ static bool check_compare(const struct check_case *c, const struct loops *loops,
         const double g = check_number(lt->dtype, t->stored, t->origin + check_offset(lt, m, e));
         double error = isnan(w) || isnan(g) ? (isnan(w) && isnan(g) ? 0 : INFINITY) : w == g ? 0 : fabs(w - g);
         const size_t size = (size_t)dtype_def(lt->dtype)->bytes;
-        if (!dtype_def(lt->dtype)->is_float) /* doubles do not hold all of 64 bits */
+        if (!dtype_def(lt->dtype)->is_float) /* doubles do not hold all 64 bits */
             error =
                 memcmp(want + (size_t)e * size, t->stored + (size_t)(t->origin + check_offset(lt, m, e)) * size, size)
                     ? INFINITY
@@ -354,7 +355,7 @@ static bool check_compare(const struct check_case *c, const struct loops *loops,
     return check_say(c, "differs", text);
 }
 
-/* Every byte of `stored` that is no element is as it was. */
+/* Every byte of `stored` outside of its elements must be unchanged. */
 static bool check_untouched(const struct loops_tensor *lt, const struct memory *m, const struct check_tensor *t)
 {
     const int bytes = dtype_def(lt->dtype)->bytes;
@@ -369,7 +370,7 @@ static bool check_untouched(const struct loops_tensor *lt, const struct memory *
     return same;
 }
 
-/* One cluster on its way through a solver. */
+/* The check of one cluster with a solver. */
 struct checking {
     struct sol_ctx *ctx;
     struct arena *a;
@@ -379,10 +380,10 @@ struct checking {
     const struct loops *loops;
     struct memory *memory;
     struct check_tensor *t;
-    void **plain; /* by tensor: inputs, then what the interpreter says */
+    void **plain; /* by tensor: inputs, then the interpreter's results */
     struct kernel kernel;
     void *handle;
-    char **p; /* operands of the kernel */
+    char **p; /* the kernel's operands */
     struct check_block *block;
     int np;
 };
@@ -392,7 +393,7 @@ static bool check_is_operand(const struct loops *loops, int i)
     return loops->tensors.at[i].role != LOOPS_TEMP && loops->tensors.at[i].role != LOOPS_TABLE;
 }
 
-/* Memory for all tensors; the data of inputs is `given`, or made. */
+/* Allocates all tensors. Inputs have the data `given`, or random data. */
 static void check_store(struct checking *k, const void *const *given, const int64_t *limits)
 {
     for (int i = 0; i < k->loops->tensors.n; i++) {
@@ -462,8 +463,8 @@ static void check_operands(struct checking *k)
     for (int i = 0; i < k->np; i++) k->p[i] = k->block[i].at + k->block[i].origin;
 }
 
-/* Runs the kernel with its tasks cut in three ways: the first result is compared, the others must have the same bits.
- */
+/* Runs the kernel with three splits of its tasks: compares the first result, and requires the same bits of the
+ * others. */
 static bool check_results(struct checking *k)
 {
     static const int64_t pieces[] = {0, 1, 3};
@@ -491,7 +492,7 @@ static bool check_results(struct checking *k)
     return true;
 }
 
-/* Loops through one variant of a solver; `given`: data of the inputs, by tensor, NULL: made. */
+/* Checks loops with one variant of a solver. `given`: data of the inputs, by tensor; NULL: random. */
 static bool check_loops(struct sol_ctx *ctx, const struct solver *solver, const struct check_case *c,
                         const struct loops *loops, const void *const *given, const int64_t *limits,
                         const struct check_tool *tool, int number, int *out_count)

@@ -1,5 +1,5 @@
-/* The table of layers: signatures, attributes and their defaults, binding; limits that numbers do not show. What each
- * row computes is compared with PyTorch in test/python/test_layers.py. */
+/* The table of layers: signatures, attributes and defaults, binding, and limits that numerical tests do not show.
+ * test/python/test_layers.py compares what each row computes with PyTorch. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static int end(void **state)
     return 0;
 }
 
-/* Words of the signature before "->": what a row calls its inputs. */
+/* The number of words before "->" in a signature: the names of inputs. */
 static int words_before_arrow(const char *s)
 {
     int n = 0;
@@ -38,7 +38,7 @@ static int words_before_arrow(const char *s)
     return n;
 }
 
-/* Tensors in the head of a row before "->". */
+/* The number of tensors before "->" in the head of an operator definition. */
 static int tensors_before_arrow(const char *s)
 {
     int n = 0;
@@ -127,7 +127,7 @@ static void what_equals_the_default_is_known(void **state)
         {.name = "v", .kind = ATTR_REAL, .n = -1, .reals = &null},
     };
     assert_int_equal(layer_attrs(arena, pad, &(struct attrs){4, values}, &all), SOL_OK);
-    assert_false(layer_attr_is_default(arena, pad, attrs_find(&all, "p"))); /* has none */
+    assert_false(layer_attr_is_default(arena, pad, attrs_find(&all, "p"))); /* it has no default */
     assert_true(layer_attr_is_default(arena, pad, attrs_find(&all, "mode")));
     assert_true(layer_attr_is_default(arena, pad, attrs_find(&all, "v")));
     values[3].reals = &inf;
@@ -137,9 +137,9 @@ static void what_equals_the_default_is_known(void **state)
                                        &(struct opdef_attr){.name = "axes", .kind = ATTR_INT, .n = 1, .ints = &zero}));
 }
 
-/* -- loops of some layers, as text: the shapes that other code counts on */
+/* -- loops of some layers as text, in the form that other code relies on */
 
-/* "2x3 4" -> inputs of f32 */
+/* "2x3 4" -> inputs of type f32 */
 static int read_shapes(const char *text, struct opdef_input *in)
 {
     int n = 0;
@@ -191,22 +191,22 @@ static void loops_are(const char *kind, const char *shapes, int nattr, struct op
 static void loops_of_layers(void **state)
 {
     (void)state;
-    /* equal ends of a reshape stay plain index variables; merging is affine */
+    /* equal trailing sizes of a reshape stay plain index variables; merging is affine */
     loops_are("Reshape", "2x12x5", 1, (struct opdef_attr[]){INTS(shape, 2, 3, 4, 5)}, "[A B D E] x[A 4*B+D E]\n");
     loops_are("Reshape", "2x3x4x5", 1, (struct opdef_attr[]){INTS(shape, 2, 12, 5)}, "[A B D] x[A B//4 B%4 D]\n");
     loops_are("Reshape", "4x6", 1, (struct opdef_attr[]){INTS(shape, 2, 12)}, "[A B] x[2*A+B//6 B%6]\n");
-    /* stride 2 is four dense convolutions, kernel = stride one without any overlap */
+    /* stride 2 gives four dense convolutions; kernel = stride gives one without overlap */
     loops_are("ConvT", "1x3x4 3x2x4", 2, (struct opdef_attr[]){INTS(s, 2), INTS(p, 1)},
               "[0 J 2*U0_0] sum[C T0_0] x[0 C U0_0-T0_0]:0*w[C J 2*T0_0+1]\n"
               "[0 J 2*U0_1 + 1] sum[C T0_1] x[0 C U0_1-T0_1+1]:0*w[C J 2*T0_1]\n");
     loops_are("ConvT", "1x3x4 3x2x1", 1, (struct opdef_attr[]){INTS(s, 2)},
               "[0 J 2*U0_0] sum[C] x[0 C U0_0]*w[C J 0]\n"
               "[0 J 2*U0_1 + 1] 0\n");
-    /* a full window is divided by a number */
+    /* a full window is divided by a constant */
     loops_are("AvgPool", "1x3x6", 2, (struct opdef_attr[]){INTS(k, 2), INTS(s, 2)},
               "[0 C P] (sum[K] x[0 C 2*P+K])/2\n");
     loops_are("AdaptiveAvgPool", "1x3x7", 1, (struct opdef_attr[]){INTS(o, 1)}, "[0 C 0] (sum[K] x[0 C K])/7\n");
-    /* a piece of a Concat is one statement */
+    /* each input of a Concat is one statement */
     loops_are("Concat", "2x3 2x4 2x3", 1, (struct opdef_attr[]){INTS(axis, 1)},
               "[A U] x0[A U]\n[A V + 3] x1[A V]\n[A U + 7] x2[A U]\n");
     loops_are("Slice", "9 ", 4,

@@ -1,9 +1,9 @@
-/* Rows, binding, folding and the interpreter. The values of rows are PyTorch's (loops/cases.inc, made by
- * make_cases.py); what binding and folding make of a row is compared as printed text. */
+/* Operator definitions, binding, folding and the interpreter. Values are compared with PyTorch's (loops/cases.inc, made
+ * by make_cases.py), results of binding and folding as printed text. */
 #include "fail_alloc.h"
 #include "rows_help.h"
 
-/* The statements of bound loops, joined by "; ". */
+/* The statements of bound loops, separated by "; ". */
 static const char *body(const struct loops *loops)
 {
     struct text t = text_new(arena), out = text_new(arena);
@@ -130,7 +130,7 @@ static void test_precedence(void **state)
     BODY("x[A B] -> y[A] | y[A] = -x[A 1] - (x[A 0] - x[A 2])", "", "f:2x3", "y[A] = (-x[A 1]) - (x[A 0] - x[A 2])");
 }
 
-/* What is printed parses again, to the same. */
+/* Printed loops parse to the same loops. */
 static void test_print_parses(void **state)
 {
     (void)state;
@@ -199,7 +199,7 @@ static void test_bodies(void **state)
          "f:2x3x4 f:2x5x4", "y[A X B] = x[A X B]; y[A Z+3 B] = z[A Z B]");
 }
 
-/* Moves of elements: what reshapes come to. */
+/* The loops of reshapes. */
 static void test_reshape(void **state)
 {
     static const char reshape[] = "x[Q..] -> y[P..] | #P=shape | y[P] = x[dig(lin(#P,P),#Q)]";
@@ -211,7 +211,7 @@ static void test_reshape(void **state)
     BODY(reshape, "shape=[2,12]", "f:2x3x4", "y[P0 P1] = x[P0 P1//4 P1%4]");
     BODY(reshape, "shape=[1,2,1,3,4,1]", "f:6x4", "y[0 P1 0 P3 P4 0] = x[3*P1+P3 P4]");
     BODY(reshape, "shape=[4,6]", "f:6x4", "y[P0 P1] = x[(6*P0 + P1)//4 (6*P0 + P1)%4]");
-    /* there and back is nothing */
+    /* a reshape and its inverse cancel */
     BODY("x[A] -> y[A] | #B=3; #C=2; #D=4 | y[A] = x[(A//8*2+A//4%2)*4+A%4]", "", "f:24", "y[A] = x[A]");
     BODY("x[A] -> y[A] | y[A] = x[(A//12)*12+A//4%3*4+A%4]", "", "f:48", "y[A] = x[A]");
 }
@@ -239,7 +239,8 @@ static void test_scans(void **state)
     BODY("x[T] -> y[T] | y[T] = y[T-1]:0 + x[T]", "", "f:1", "y[0] = x[0]");
 }
 
-/* Statements in any order; a scan of three, and one in front; two scans over one index variable stay apart. */
+/* Statements in any order; a scan of three statements, with one ahead of it; two scans over one index variable stay
+ * separate. */
 static void test_order(void **state)
 {
     (void)state;
@@ -303,7 +304,7 @@ static void test_bind_errors(void **state)
     }
 }
 
-/* Sizes of 0 are legal: nothing runs, sums over nothing are 0. */
+/* Sizes of 0 are legal: nothing runs, and sums over nothing are 0. */
 static void test_empty(void **state)
 {
     double out[3] = {7, 7, 7}, nothing[1];
@@ -403,7 +404,7 @@ static int64_t value_at(const struct loops *loops, int32_t e, int64_t a, int64_t
     }
 }
 
-/* Random sums, quotients and remainders: folded and not folded they have the same value, which is in the range. */
+/* Random sums, quotients and remainders have the same value folded and not folded, and it is inside the range. */
 static void test_algebra(void **state)
 {
     uint32_t seed = 1;
@@ -473,7 +474,7 @@ static void test_copy(void **state)
                         "(sum[K] u[2 K]*v[K]) + exp(u[2 0])");
 }
 
-/* Positions stay what they are when index variables change their order. */
+/* maxat and minat keep their positions if index variables change their order. */
 static void test_copy_position(void **state)
 {
     const struct loops *from =
@@ -511,7 +512,7 @@ static void test_copy_position(void **state)
     assert_true(y == 7 && i == 4);
 }
 
-/* What is replaced is replaced everywhere, and folds; loops of which a copy was made stay as they are. */
+/* ex_replace replaces every occurrence and folds. Loops that share nodes do not change. */
 static void test_replace(void **state)
 {
     const struct loops *from =
@@ -520,7 +521,7 @@ static void test_replace(void **state)
     const int32_t value = from->stmts.at[0].value, sum = from->ex.at[from->ex.at[value].a].a, nodes = from->ex.n;
     struct loops_stmt s = from->stmts.at[0];
     (void)state;
-    assert_int_equal(ex_replace(to, value, ex_int(to, 99), sum), value); /* not in it */
+    assert_int_equal(ex_replace(to, value, ex_int(to, 99), sum), value); /* it does not occur */
     s.value = ex_replace(to, value, sum, ex_int(to, 7));
     loops_set_stmt(to, 0, s);
     loops_set_role(to, 0, LOOPS_TEMP);
@@ -530,7 +531,7 @@ static void test_replace(void **state)
     assert_int_equal(from->tensors.at[0].role, LOOPS_INPUT);
 }
 
-/* Each allocation in turn fails: NOMEM, or the result; never a crash. */
+/* Each allocation fails in turn: the result is NOMEM or right; it never crashes. */
 static void test_no_memory(void **state)
 {
     struct fail_alloc f = {.fail_at = -1};

@@ -1,4 +1,4 @@
-/* What the machine can do: given by the key, measured once and kept, and what costs take of it. */
+/* The limits of the machine: given by the key, measured once and cached, and how costs use them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ static void numbers_can_be_given(void **state)
     assert_string_equal(m.source, "given");
     assert_true(m.flops == 2 * m.threads * 2.0 * m.vector_bytes / 4);
     assert_true(m.clock == 2 && m.fma == 1 && m.l2_rate == 200 && m.l3_rate == 50 && m.memory_rate == 10);
-    sol_config_set(*state, "machine", "fma=1"); /* all else is assumed */
+    sol_config_set(*state, "machine", "fma=1"); /* everything else is assumed */
     assert_int_equal(sol_machine(*state, &m), SOL_OK);
     assert_true(m.fma == 1 && m.clock > 1 && m.l3_rate > 1);
     static const char *const wrong[] = {"",      "yes",    "fma=",    "fma=2,", "fma=2x", "clock=0",    "l2=-1",
@@ -59,7 +59,7 @@ static void numbers_can_be_given(void **state)
     }
 }
 
-/* Costs take whole units, and whole factors of two: noise changes none. */
+/* Costs use integers and powers of two, so noise changes none. */
 static void costs_are_coarse(void **state)
 {
     char text[160];
@@ -85,7 +85,7 @@ static void only_this_machine_is_measured(void **state)
     assert_true(costs_equal(&usual, &t) && t.machine.source == MACHINE_ASSUMED);
 }
 
-/* -- measuring, in a cache of its own */
+/* -- measuring, with a separate cache */
 
 static void measured_once(void **state)
 {
@@ -94,16 +94,17 @@ static void measured_once(void **state)
     const struct target usual = target_of(*state, "assumed");
     assert_non_null(mkdtemp(folder));
     sol_config_set(*state, "machine", "auto");
-    sol_config_set(*state, "cache::folder", ""); /* nothing can be kept: not again in every process */
+    /* without a cache, the result cannot be stored, so it is not measured */
+    sol_config_set(*state, "cache::folder", "");
     assert_int_equal(sol_machine(*state, &first), SOL_OK);
     assert_string_equal(first.source, "assumed");
     sol_config_set(*state, "cache::folder", folder);
-    sol_config_set(*state, "compiler::name", "/nowhere/cc"); /* none runs */
+    sol_config_set(*state, "compiler::name", "/nowhere/cc"); /* no compiler works */
     assert_int_equal(sol_machine(*state, &first), SOL_OK);
     assert_string_equal(first.source, "measured");
     assert_true(first.clock > 0.05 && first.clock < 20 && first.fma >= 0.125 && first.fma <= 4);
     assert_true(first.l2_rate > 0.1 && first.l3_rate > 0.1 && first.memory_rate > 0.1);
-    /* it is on file, exactly as it was said first */
+    /* the cached result is exactly the first one */
     assert_int_equal(sol_machine(*state, &again), SOL_OK);
     assert_string_equal(again.source, "measured");
     assert_true(first.clock == again.clock && first.l2_rate == again.l2_rate && first.l3_rate == again.l3_rate &&

@@ -30,7 +30,7 @@ static double computed(struct loops *loops, int32_t e)
     return out;
 }
 
-/* A composite's expression, expanded to primitives and interpreted, is what C makes of the same text. */
+/* A composite expanded to primitives and interpreted equals what C computes from the same text. */
 static void test_composites(void **state)
 {
     static const double xs[] = {-20, -3.5, -1, -0.25, 0, 0.125, 0.5, 1, 2.75, 6, 30, INFINITY, -INFINITY, NAN};
@@ -42,7 +42,7 @@ static void test_composites(void **state)
             struct loops *loops = loops_create(arena, m->name);
             double args[] = {xs[i], 0.75, 20};
             int32_t list[3];
-            for (int k = 0; k < m->arity; ++k) { /* hidden in a product, so that the call does not fold */
+            for (int k = 0; k < m->arity; ++k) { /* inside a product, so the call does not fold */
                 int64_t scalar = 0;
                 int t = loops_table(loops, "t", SOL_F64, 0, &scalar, arena_memdup(arena, &args[k], sizeof args[k]));
                 list[k] = ex_put(loops, (struct ex){.kind = EX_READ, .tensor = (uint16_t)t});
@@ -85,7 +85,7 @@ static void test_math_rows(void **state)
     }
 }
 
-/* Derivatives against differences, away from kinks. */
+/* Compares derivatives with difference quotients, away from kinks. */
 static void test_derivatives(void **state)
 {
     static const double at[][3] = {{0.6, 0.35, 0.7}, {-0.55, 0.2, 0.4}, {0.3, 0.9, 0.45}};
@@ -209,7 +209,7 @@ static void test_conversions(void **state)
     }
 }
 
-/* Every f16 comes back through a copy. */
+/* A copy preserves every f16. */
 static void test_half(void **state)
 {
     static uint16_t x[65536], y[65536];
@@ -233,7 +233,7 @@ static void test_half(void **state)
     }
 }
 
-/* u64 is computed without a sign: every row whose result would differ. */
+/* u64 is unsigned: tests every function whose result would differ. */
 static void test_unsigned(void **state)
 {
     static const struct {
@@ -288,7 +288,7 @@ static void test_unsigned(void **state)
     }
 }
 
-/* NaN counts as the largest; positions are of the first; infinities leave no NaN behind where PyTorch has none. */
+/* NaN counts as the largest value; positions are those of the first; infinities give NaN only where PyTorch has it. */
 static void test_reductions(void **state)
 {
     double x[] = {1, 3, 3, NAN, 5, NAN}, y[1], m[1], z[1];

@@ -1,6 +1,5 @@
-/* The ONNX reader where memory runs out: each allocation of reading a model fails in turn. The model is made here, with
- * the reader's own messages: a convolution, a function, a branch, a shape that is computed, weights of several kinds.
- */
+/* The ONNX reader without memory: each allocation of reading a model fails in turn. The model is built here from the
+ * reader's own messages: a convolution, a function, a branch, a computed shape, weights of several kinds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +12,7 @@
 
 #define NODE(op, ...) make_node(op, (char *[]){__VA_ARGS__})
 
-/* -- making messages: everything stays until the process ends */
+/* -- building messages, which live until the process ends */
 
 static Onnx__Attribute *make_ints(const char *name, size_t n, const int64_t *v)
 {
@@ -218,7 +217,7 @@ static void memory_runs_out(void **state)
     assert_true(total > 10);
 }
 
-/* The first `n` bytes of a model are refused, or, where only whole fields are missing, are another model. */
+/* The first `n` bytes of a model are rejected, or, if only whole fields are missing, are another model. */
 static void cut_off(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
-/* The passes, as text: test/passes/NAME.sol holds cases, each a graph, the passes to run, the graph that must come out,
- * and how much work that saves. Each is also evaluated before and after, on random numbers.
+/* The passes as text. test/passes/NAME.sol has cases: a graph, the passes to run, the graph that must result, and how
+ * much work that saves. Each graph is also evaluated before and after, on random numbers.
  *
  *   == what the case shows
  *   pass weights              names of passes.def, or `all`
- *   values special            (may be left out) NaN, infinities and -0.0 among the numbers
+ *   values special            (optional) NaN, infinities and -0.0 among the numbers
  *   graph "t"                 docs/text-form.md
  *   ...
  *   -->                       `--> same`: nothing may change
@@ -11,7 +11,7 @@
  *   ...
  *   work flops 800 -> 400, bytes 96 -> 64
  *
- * SOL_UPDATE=1 writes what comes out into the files, for people to judge. */
+ * SOL_UPDATE=1 writes the actual results to the files, for you to judge. */
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
@@ -110,7 +110,7 @@ static bool close_to(const struct sol_tensor *t, const void *got, const void *wa
 
 /* -- one case */
 
-/* Tensors in the order in which they are made, numbered from 0. */
+/* Tensors in the order of their definition, numbered from 0. */
 static char *normal_text(struct arena *a, const struct sol_graph *g)
 {
     char *text, *again;
@@ -140,7 +140,7 @@ static sol_status run_passes(struct sol_graph *g, const struct example *x)
     return SOL_OK;
 }
 
-/* Runs the case; *out_got is what the file should say behind the arrow. */
+/* Runs the case; *out_got is the text that the file should have after the arrow. */
 static bool check(struct arena *a, const struct example *x, struct sol_graph *g, const char **out_got)
 {
     double flops[2], bytes[2];
@@ -167,7 +167,7 @@ static bool check(struct arena *a, const struct example *x, struct sol_graph *g,
 
 /* -- files */
 
-/* Fills x from a case's text, which is cut in pieces. False: not a case. */
+/* Fills x from a case's text, which it modifies. False: it is not a case. */
 static bool read_case(struct arena *a, const char *file, char *text, struct example *x)
 {
     *x = (struct example){.file = file, .title = text};
@@ -254,7 +254,7 @@ static void test_complete(void **state)
     }
 }
 
-/* -- passes take time for what they change, not for the whole graph each time */
+/* -- a pass takes time for what it changes, not for the whole graph each time */
 
 static struct sol_tensor *layer(struct sol_graph *g, const char *kind, struct sol_tensor *x, struct sol_tensor *y)
 {
@@ -267,7 +267,7 @@ static struct sol_tensor *layer(struct sol_graph *g, const char *kind, struct so
     return out;
 }
 
-/* 20000 layers, of which each pass finds much to do. */
+/* 20000 layers, in which each pass finds much to do. */
 static void test_long_chain(void **state)
 {
     (void)state;

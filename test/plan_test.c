@@ -1,5 +1,5 @@
-/* What the planner makes of graphs: which layers become one unit, what needs no copy, what belongs to `prepare` and
- * which parameters its steps depend on. Bands are off, so that units are seen as the phases before leave them. */
+/* Plans of graphs: which layers become one unit, which copies are avoided, what belongs to `prepare`, and on which
+ * parameters its steps depend. Bands are off, so units are visible as the earlier phases leave them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static struct planned make(const char *text)
 {
     struct planned m = {.a = arena_create(ctx)};
     sol_status status = target_named(ctx, "x86-64-v3", &m.target);
-    m.target.cores = 4; /* whatever runs the test */
+    m.target.cores = 4; /* independent of this machine */
     if (status || sol_graph_parse(ctx, text, &m.g) || passes_run(m.g) || plan_make(m.g, m.a, &m.target, &m.p))
         fail_msg("%s", sol_error(ctx));
     return m;
@@ -35,7 +35,7 @@ static void drop(struct planned *m)
     sol_graph_destroy(m->g);
 }
 
-/* The labels of the units that run in every call, one a line; reorders of the user's tensors are left out. */
+/* The labels of the units that run in every call, one per line, without reorders of the user's tensors. */
 static const char *units(const struct planned *m)
 {
     struct text t = text_new(m->a);
@@ -54,7 +54,7 @@ static int count(const char *text, const char *word)
     return n;
 }
 
-/* How many units, and that each of the words is in one of them. */
+/* Checks the number of units, and that `absent` is not a unit of its own. */
 static void expect(const char *graph, int n, const char *absent)
 {
     struct planned m = make(graph);
@@ -76,7 +76,7 @@ static void test_epilogue(void **state)
            1, NULL);
 }
 
-/* A convolution that two layers read is stored, and both readers stay what they are. */
+/* A convolution with two readers is stored, and both readers stay separate. */
 static void test_two_readers(void **state)
 {
     (void)state;
@@ -101,8 +101,8 @@ static void expect_statements(const char *graph, int n)
     drop(&m);
 }
 
-/* A sum that is the same for all of K becomes a statement of its own; one that K decides does not, nor does one whose
- * guard keeps a read inside of its tensor. */
+/* A sum that is equal for all K becomes a separate statement. A sum that depends on K does not, nor does one whose
+ * guard keeps a read inside its tensor. */
 static void test_hoist(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void test_hoist(void **state)
     expect_statements(ROW("y[N K] = x[N K] / sum[J | N+J<5] x[N+J K]"), 1);
 }
 
-/* A sum does not run where a factor is 0 because it would be read outside. */
+/* A sum skips terms with a factor that is 0 because it would be read outside. */
 static void test_shorter_sum(void **state)
 {
     (void)state;
@@ -120,7 +120,7 @@ static void test_shorter_sum(void **state)
     struct text t = text_new(m.a);
     loops_print(m.p->units.at[0]->loops, &t);
     assert_null(strstr(t.at, ":0"));
-    assert_non_null(strstr(t.at, "=7")); /* of 9 */
+    assert_non_null(strstr(t.at, "=7")); /* instead of 9 */
     drop(&m);
 }
 
@@ -135,7 +135,7 @@ static void test_concat(void **state)
            4, "Concat");
 }
 
-/* A map behind a Concat reads all parts: it is not put into the one that happens to be written last. */
+/* An element-wise layer after a Concat reads all parts, so it is not fused into the unit that happens to write last. */
 static void test_map_behind_concat(void **state)
 {
     (void)state;
@@ -184,8 +184,8 @@ static bool depends(const struct schedule_step *s, int param)
     return s->depends[param / 64] >> param % 64 & 1;
 }
 
-/* Two scaled convolutions: a step of prepare depends on the parameters of its own one alone, and each on some. Weights
- * are scaled while they are packed: there is no scaled copy. */
+/* Two scaled convolutions. A step of prepare depends only on the parameters of its own convolution, and each step on
+ * some. Packing scales the weights, so there is no scaled copy. */
 static void test_prepare(void **state)
 {
     (void)state;
@@ -210,8 +210,8 @@ static void test_prepare(void **state)
     drop(&m);
 }
 
-/* What takes more than scaling is computed once. What is packed of the one is gone when the other's comes: there is
- * never more than one such weight. */
+/* A computation that is more than scaling is done once. The memory of one packed weight is free when the next is
+ * packed, so there is never more than one. */
 static void test_prepare_in_turn(void **state)
 {
     (void)state;
@@ -226,7 +226,7 @@ static void test_prepare_in_turn(void **state)
     drop(&m);
 }
 
-/* A kernel's text knows neither layers nor the names in their rows: equal work on equal places is one kernel. */
+/* A kernel's text contains neither layers nor their names: equal work on equal layouts is one kernel. */
 static void test_names(void **state)
 {
     (void)state;
@@ -254,7 +254,7 @@ static void test_names(void **state)
     drop(&m);
 }
 
-/* What depends on parameters alone but is asked for as an output is written by every call. */
+/* An output that depends on parameters alone is written in every call. */
 static void test_prepared_output(void **state)
 {
     (void)state;
@@ -263,8 +263,8 @@ static void test_prepared_output(void **state)
     drop(&m);
 }
 
-/* The units of a network with one LSTM, cut into steps; how many of them have which solver, and what of that has
- * several tasks. */
+/* Checks the units of a network with an LSTM: how many there are, how many of them are scans, and the number of tasks
+ * of a scan. */
 static void expect_recurrence(const char *x, const char *attrs, int units, int scans, int64_t tasks)
 {
     char text[600];
@@ -290,8 +290,8 @@ static void expect_recurrence(const char *x, const char *attrs, int units, int s
     drop(&m);
 }
 
-/* The product with the inputs of all steps is a unit; the steps are another, and the last state belongs to it. Of one
- * step the product with what was before (0, but weights may be infinite) is a third. */
+/* The product with the inputs of all steps is one unit, the steps are another, which also has the last state. With a
+ * single step, the product with the initial state (0, but weights may be infinite) is a third. */
 static void test_recurrence(void **state)
 {
     (void)state;
@@ -309,11 +309,11 @@ static void test_recurrence(void **state)
     "%2 = Conv(%0, %1)\n%3, %4, %5 = BatchNormTrain(%2)\n%6 = Sum(%2) axes=[2,3]\noutput %3 \"y\"\noutput %4 \"u\"\n" \
     "output %5 \"v\"\noutput %6 \"s\"\n"
 
-/* What is reduced of a convolution's output begins in one unit behind it, a stage of its band. */
+/* A reduction of a convolution's output starts with partial sums in a unit right after it, a stage of its band. */
 static void test_partial(void **state)
 {
     (void)state;
-    expect(NORM, 3, "Conv (parts)"); /* small tensors are left alone */
+    expect(NORM, 3, "Conv (parts)"); /* small tensors are not split */
     assert_int_equal(sol_config_set(ctx, "bands", "always"), SOL_OK);
     struct planned m = make(NORM);
     const char *got = units(&m);

@@ -1,16 +1,15 @@
-/* Plans, as text: test/plan/NAME.txt holds cases, each a graph, a phase of the planner, and the plan that must be there
- * when it ended.
+/* Plans as text. test/plan/NAME.txt has cases: a graph, a phase of the planner, and the plan after it.
  *
  *   == what the case shows
  *   phase layout              of src/plan/phases.def
- *   set bands off             (may be left out) a key of the configuration
+ *   set bands off             (optional) a key of the configuration
  *   graph "t"                 docs/text-form.md; all passes run first
  *   ...
  *   -->
  *   plan "t" for x86-64-v3 after layout
  *   ...
  *
- * SOL_UPDATE=1 writes what comes out into the files, for people to judge. */
+ * SOL_UPDATE=1 writes the actual results to the files, for you to judge. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +33,7 @@ static sol_status plan_text(struct arena *a, struct sol_graph *g, int phase, con
     struct plan *p;
     struct text t = text_new(a);
     TRY(target_named(ctx, "x86-64-v3", &target));
-    target.cores = 4; /* whatever runs the test */
+    target.cores = 4; /* independent of this machine */
     TRY(passes_run(g));
     TRY(plan_start(g, a, &target, NULL, &p));
     TRY(plan_run(p, (enum plan_phase)phase));
@@ -51,7 +50,7 @@ static int phase_named(const char *name)
     return -1;
 }
 
-/* What comes out of one case, whose head ends with the graph. */
+/* The result of a case, whose head ends with the graph. */
 static const char *run_case(struct arena *a, const char *path, char *head)
 {
     char phase[40] = "", key[40] = "", value[40] = "";
@@ -81,7 +80,7 @@ static void run_file(struct arena *a, const char *path)
         next = strstr(at, "\n== ");
         if (next) *next++ = 0;
         char *want = strstr(at, ARROW);
-        if (strncmp(at, "== ", 3) != 0) { /* what stands in front of the first case */
+        if (strncmp(at, "== ", 3) != 0) { /* text ahead of the first case */
             text_put(&out, "%s\n", at);
             continue;
         }
@@ -90,7 +89,7 @@ static void run_file(struct arena *a, const char *path)
         want += strlen(ARROW);
         const char *got = run_case(a, path, head);
         text_put(&out, "%s" ARROW "%s%s", head, got, next ? "\n" : "");
-        const size_t size = strlen(want), have = strlen(got); /* a blank line may stand between cases */
+        const size_t size = strlen(want), have = strlen(got); /* a blank line may separate cases */
         if (!update && (strncmp(got, want, have) != 0 || size > have + 1))
             fail_msg("%s: expected\n%s\ngot\n%s", head, want, got);
     }

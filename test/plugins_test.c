@@ -1,5 +1,5 @@
-/* Plug-ins: those that are there compute what SOL computes, by wisdom's word, and only where a network is compiled to
- * run here; what is no plug-in is none. */
+/* Plug-ins that are installed compute what SOL computes, where wisdom names them, and only in networks compiled to run
+ * here. A file that is not a plug-in is ignored. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ struct place {
     char folder[64];
     struct sol_ctx *ctx;
     struct arena *a;
-    const char *solver; /* log lines that say it computes a unit are counted */
+    const char *solver; /* log lines that name it as the solver of a unit are counted */
     int units, warnings;
 };
 
@@ -42,7 +42,7 @@ static int setup(void **state)
     assert_int_equal(sol_ctx_create(&o, &p->ctx), SOL_OK);
     assert_int_equal(sol_config_set(p->ctx, "cache::folder", p->folder), SOL_OK);
     assert_int_equal(sol_config_set(p->ctx, "log::level", "DEBUG"), SOL_OK);
-    assert_int_equal(sol_config_set(p->ctx, "bands", "off"), SOL_OK); /* units are seen one by one */
+    assert_int_equal(sol_config_set(p->ctx, "bands", "off"), SOL_OK); /* each unit is visible */
     p->a = arena_create(p->ctx);
     *state = p;
     return 0;
@@ -58,7 +58,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Products of all kinds: rows and columns that are no whole vectors, operands that lie across, batches, epilogues. */
+/* Products of many kinds: rows and columns that do not fill vectors, transposed operands, batches, epilogues. */
 static const char *const graphs[] = {
     "input %0:f32[37 50]\nparam %1:f32[67 50]\nparam %2:f32[67]\n%3 = Linear(%0, %1, %2)\n%4 = relu(%3)\noutput %4",
     "input %0:f32[3 40 33]\nparam %1:f32[3 33 21]\n%2 = MatMul(%0, %1)\noutput %2",
@@ -68,8 +68,8 @@ static const char *const graphs[] = {
     "%4 = Conv(%0, %1, %2)\n%5 = relu(%4)\n%6 = Conv(%5, %3)\n%7 = tanh(%6)\noutput %7",
 };
 
-/* Convolutions: borders that are read and borders that lie in memory, strides, dilations, groups, one to three
- * dimensions, several images, channels that are no whole vectors. */
+/* Convolutions: borders outside of memory and inside of it, strides, dilations, groups, one to three dimensions,
+ * several images, channels that do not fill vectors. */
 static const char *const convolutions[] = {
     "input %0:f32[2 35 13 11]\nparam %1:f32[67 35 3 3]\nparam %2:f32[67]\nparam %3:f32[40 67 3 3]\n"
     "%4 = Conv(%0, %1, %2) p=1 q=1\n%5 = relu(%4)\n%6 = Conv(%5, %3) s=2 p=1 q=1\n%7 = tanh(%6)\noutput %7",
@@ -85,7 +85,7 @@ static const char band[] =
     "input %0:f32[1 16 28 28]\nparam %1:f32[96 16 1 1]\nparam %2:f32[96 1 3 3]\nparam %3:f32[24 96 1 1]\n"
     "%4 = Conv(%0, %1)\n%5 = relu(%4)\n%6 = Conv(%5, %2) g=96 p=1 q=1\n%7 = relu(%6)\n%8 = Conv(%7, %3)\noutput %8";
 
-/* What comes out, compiled as the configuration and wisdom say. */
+/* The result, compiled with the current configuration and wisdom. */
 static float *run(struct place *p, const char *graph, int64_t *out_n)
 {
     struct sol_graph *g;
@@ -105,7 +105,7 @@ static float *run(struct place *p, const char *graph, int64_t *out_n)
     return d.outputs[0];
 }
 
-/* Wisdom says that a solver is the best wherever it can; how many units that are, of which candidate `number`. */
+/* Makes wisdom name a solver for every unit that it applies to. Returns the number of units with candidate `number`. */
 static int advise(struct place *p, const char *graph, const char *solver, int number)
 {
     struct target t;
@@ -144,7 +144,7 @@ static void compare(struct place *p, const char *solver, const char *graph)
     p->solver = solver;
     assert_int_equal(sol_config_set(p->ctx, "autotune", "off"), SOL_OK);
     const float *expected = run(p, graph, &n);
-    /* wisdom, and no trials: such networks are too quick for them */
+    /* wisdom without trials, since such networks are too fast for trials */
     const char *const modes[] = {"0", "fast"};
     for (int number = 0; number < 4; number++) {
         assert_int_equal(sol_config_set(p->ctx, "autotune", modes[number % 2]), SOL_OK);
@@ -158,7 +158,7 @@ static void compare(struct place *p, const char *solver, const char *graph)
             assert_true(fabs((double)got[i] - (double)expected[i]) <= 1e-5 * (1 + fabs((double)expected[i])));
         assert_int_equal(sol_wisdom_clear(p->ctx), SOL_OK);
     }
-    advise(p, graph, solver, 0); /* wisdom stays, the plug-in goes: as if it said nothing */
+    advise(p, graph, solver, 0); /* the wisdom stays, the plug-in is gone: it is ignored */
     assert_int_equal(sol_config_set(p->ctx, "plugins", "off"), SOL_OK);
     p->units = 0;
     run(p, graph, &n);
@@ -195,7 +195,7 @@ static void test_convolutions(void **state)
     skip();
 }
 
-/* Rows of a band are no library's: a trial of one would never be what runs. */
+/* No library computes rows of a band: a trial would not measure what runs. */
 static void test_bands(void **state)
 {
     struct place *p = *state;
@@ -220,8 +220,8 @@ static void test_bands(void **state)
     sol_graph_destroy(g);
 }
 
-/* A library that takes part, with weights in the order they have, and then fails. Where it lies and what it is called
- * are text of others, which must not become code. */
+/* A plug-in that uses weights in the given order and then fails. Its path and name contain special characters, which
+ * must not become code. */
 static const char failing[] =
     "#include \"sol/plugin.h\"\n"
     "const struct sol_plugin sol_plugin = {sizeof sol_plugin, SOL_PLUGIN_VERSION, \"onednn\", \"*/ int 1 /*\"};\n"

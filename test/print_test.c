@@ -1,4 +1,5 @@
-/* The plain nest against the interpreter, over rows, types and layouts; the prelude's functions against libm. */
+/* The plain nest compared with the interpreter (operator definitions, types, layouts), and the prelude's functions
+ * compared with libm. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +36,7 @@ static void test_nest(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* The vector functions of the prelude against libm in double, over all exponents and both signs. */
+/* Compares the prelude's vector functions with libm in double, over all exponents and both signs. */
 #define SWEEP                                                                                                    \
     "static double ulps(float got, double want)\n"                                                               \
     "{\n"                                                                                                        \

@@ -1,6 +1,6 @@
-/* Random graphs, compiled and run, against the interpreter (test/random). Without arguments: the graphs of
- * random/cases.sol, which failed once, and a fixed set of seeds, made for a minute. A failing graph is shrunk and
- * printed, with the command that repeats it. */
+/* Random graphs, compiled and run, compared with the interpreter (test/random). Without arguments it runs the graphs of
+ * random/cases.sol, which failed in the past, and a fixed set of seeds that takes a minute. A failing graph is shrunk
+ * and printed with the command that repeats it. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +71,7 @@ static bool read_options(int argc, char **argv, struct options *o)
     return true;
 }
 
-/* The graph of a seed, or of the file. NULL: it cannot be made. */
+/* The graph of a seed, or of the file. NULL: it cannot be created. */
 static struct gen *make(struct sol_ctx *ctx, const struct options *o, int seed)
 {
     if (!o->graph) {
@@ -98,7 +98,7 @@ static void list_settings(const struct options *o, int seed, char *out, size_t r
         snprintf(out, room, "auto,%s", turns[seed % COUNT_OF(turns)]);
 }
 
-/* One graph with one setting, in a process of its own. */
+/* Checks one graph with one setting, in its own process. */
 static bool check_one(struct gen *r, const struct setting *s, const struct options *o, const char *label,
                       const char *repeat)
 {
@@ -124,7 +124,7 @@ static bool check_one(struct gen *r, const struct setting *s, const struct optio
     return false;
 }
 
-/* One graph with all its settings; the number of failures. */
+/* Checks one graph with all its settings. Returns the number of failures. */
 static int check_settings(struct gen *r, char *list, const struct options *o, const char *label, const char *repeat)
 {
     int failures = 0;
@@ -155,7 +155,7 @@ static int check_seed(struct sol_ctx *ctx, const struct options *o, int seed)
     return failures;
 }
 
-/* Graphs that have every row of layers.def between them. */
+/* Checks graphs that together contain every row of layers.def. */
 static int check_rows(struct sol_ctx *ctx, const struct options *o)
 {
     int failures = 0;
@@ -172,7 +172,7 @@ static int check_rows(struct sol_ctx *ctx, const struct options *o)
     return failures;
 }
 
-/* The graphs of a file, one by one; a comment in front of a graph names its settings. */
+/* Checks the graphs of a file. A comment ahead of a graph names its settings. */
 static int check_cases(struct sol_ctx *ctx, const struct options *o, int *out_n)
 {
     static const char start[] = "# with ", first[] = "graph \"";

@@ -1,5 +1,6 @@
-/* What tests of rows share: a context, and small languages for attributes "s=[2,1] e=1e-5 to=i64" and inputs
- * "f:2x3 i4:5 -" (kinds and shapes; `-` is missing), whose elements follow the formula of loops/make_cases.py. */
+/* Shared by tests of operator definitions: a context, and notations for attributes "s=[2,1] e=1e-5 to=i64" and inputs
+ * "f:2x3 i4:5 -" (kinds and shapes; `-` is missing). The elements of inputs follow the formula of
+ * loops/make_cases.py. */
 #ifndef SOL_ROWS_HELP_H
 #define SOL_ROWS_HELP_H
 

@@ -1,5 +1,5 @@
-/* Rt: programs of many steps give the same bits for every number of workers and every team, from several threads at
- * once, from inside each other, in a child process, with errors and with steps of the host. */
+/* Rt: programs with many steps give the same bits for any number of workers and any team, from several threads at once,
+ * nested, in a child process, with errors, and with host steps. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -21,7 +21,7 @@
 
 #include "rt/rt.h"
 
-/* What runs where there is no operating system. */
+/* The runtime for processors without an operating system. */
 int32_t bare_run(const struct rt_call *c, int32_t *out_step);
 #define rt_run bare_run
 #include "../src/deploy/texts/rt_bare.c"
@@ -29,7 +29,7 @@ int32_t bare_run(const struct rt_call *c, int32_t *out_step);
 
 enum { CELLS = 64, STEPS = 40 };
 
-/* Every cell becomes a mix of all cells of the other half: a step that starts before the last one ended shows. */
+/* Mixes all cells of the other half into each cell, so a step that starts before the last one ended is detected. */
 static void mix(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
 {
     (void)worker;
@@ -42,7 +42,7 @@ static void mix(char *const *p, const struct sol_frame *f, int64_t task0, int64_
     }
 }
 
-/* Uses its worker's scratch, and fails the test's comparison if two workers share one. */
+/* Uses its worker's scratch, so the test fails if two workers share it. */
 static void through_scratch(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
 {
     uint64_t *mine = (uint64_t *)((char *)f->scratch + worker * f->scratch_bytes);
@@ -70,7 +70,7 @@ static int32_t on_host(void *user, int32_t call, char *const *p)
     return call == 99 ? 1234 : 0;
 }
 
-/* Buffers 0 and 1 by turns; steps of 64, 1, 3 and 0 tasks, and one for the host. */
+/* Buffers 0 and 1 alternate; steps have 64, 1, 3 and 0 tasks, and one is a host step. */
 static const struct sol_operand places[] = {{0, 0}, {1, 0}, {1, 0}, {0, 0}};
 
 static void fill(struct sol_step *step)
@@ -135,7 +135,7 @@ static void same_bits_for_every_number_of_workers(void **state)
         }
 }
 
-/* A team may have fewer workers than asked for. */
+/* A team may have fewer workers than requested. */
 static void only_one(void *user, int n, void (*fn)(void *, int, int), void *arg)
 {
     *(int *)user = n;
@@ -157,7 +157,7 @@ static void a_team_may_be_smaller(void **state)
     for (int i = 0; i < STEPS; i++) step[i].tasks = step[i].tasks > 3 ? 3 : step[i].tasks;
     asked = 0;
     run_on(step, 6, &team, &got);
-    assert_int_equal(asked, 3); /* no more workers than tasks */
+    assert_int_equal(asked, 3); /* not more workers than tasks */
     for (int i = 0; i < STEPS; i++) step[i].tasks = 1;
     asked = 0;
     run_on(step, 6, &team, &got);
@@ -168,7 +168,7 @@ static void the_openmp_runtime_of_the_process(void **state)
 {
     (void)state;
     const struct rt_team *team = rt_team_openmp();
-    if (!team) skip(); /* none is loaded: test/python runs this inside PyTorch */
+    if (!team) skip(); /* no OpenMP runtime is loaded; test/python runs this inside PyTorch */
     struct sol_step step[STEPS];
     fill(step);
     struct result want, got;
@@ -233,7 +233,7 @@ static void a_child_starts_its_own_pool(void **state)
 {
     (void)state;
 #if defined __SANITIZE_THREAD__
-    skip(); /* the sanitizer allows no threads after a fork */
+    skip(); /* the sanitizer does not support threads after a fork */
 #endif
     struct sol_step step[STEPS];
     fill(step);
@@ -275,13 +275,13 @@ static void errors_name_their_step(void **state)
         assert_int_equal(got.error, 1234);
         assert_int_equal(got.error_step, 11);
         fill(step);
-        step[2].run = fails; /* then the host is not asked any more */
+        step[2].run = fails; /* the host is not called any more */
         run_on(step, threads, NULL, &got);
         assert_int_equal(got.host_calls, 0);
     }
 }
 
-/* Every worker meets an error of its own kind, the one with the lowest tasks last. */
+/* Each worker reports a different error; the one with the lowest tasks is the last. */
 static void fails_by_task(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
 {
     (void)p, (void)task1, (void)worker;
@@ -307,9 +307,9 @@ static void the_error_of_one_worker_is_the_error_of_all(void **state)
 
 /* -- processors */
 
-static int processors_of_machine; /* 0: the real one */
+static int processors_of_machine; /* 0: the real number */
 
-/* Before libc's: a machine with so many processors, all of them granted. */
+/* Replaces libc's function: a machine with this many processors, all of them allowed. */
 int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
 {
     (void)pid;
@@ -326,7 +326,7 @@ int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
 static void more_processors_than_libc_has_room_for(void **state)
 {
     (void)state;
-    pid_t child = fork(); /* the number is asked for once */
+    pid_t child = fork(); /* each process determines the number only once */
     if (!child) {
         processors_of_machine = 3000;
         const int quota = rt_quota(""), n = rt_processors();
@@ -359,25 +359,25 @@ static const struct {
     const char *file[4][2];
     int quota;
 } machines[] = {
-    /* no group limits anything */
+    /* no cgroup has a limit */
     {MOUNT "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n", "0::/\n", {{NULL}}, 0},
     {MOUNT "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",
      "0::/a/b\n",
      {{"/sys/fs/cgroup/a/b/cpu.max", "max 100000\n"}},
      0},
-    /* a service, in a slice that grants less; two and a half are three */
+    /* a service in a slice with a lower limit; 2.5 is rounded up to 3 */
     {MOUNT "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n",
      "0::/slice/some service\n",
      {{"/sys/fs/cgroup/slice/some service/cpu.max", "400000 100000\n"},
       {"/sys/fs/cgroup/slice/cpu.max", "250000 100000\n"},
       {"/sys/fs/cgroup/other/cpu.max", "100000 100000\n"}},
      3},
-    /* a container that sees its group as the root */
+    /* a container that sees its cgroup as the root */
     {MOUNT "30 24 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
      "0::/\n",
      {{"/sys/fs/cgroup/cpu.max", "50000 100000\n"}},
      1},
-    /* v1: the group of the controller, below what is mounted of it */
+    /* v1: the cgroup of the controller, below the mounted subtree */
     {MOUNT "33 32 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
            "34 32 0:30 /docker/12 /sys/fs/cgroup/cpu,cpuacct ro master:5 - cgroup cgroup rw,cpu,cpuacct\n",
      "7:memory:/docker/12\n4:cpuset:/no\n3:cpu,cpuacct:/docker/12/job\n1:name=systemd:/x\n0::/x\n",
@@ -385,7 +385,7 @@ static const struct {
       {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "20000\n"},
       {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "10000\n"}},
      2},
-    /* both, and a group that is not below what is mounted */
+    /* both versions, and a cgroup outside of the mounted subtree */
     {MOUNT "34 32 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
            "35 32 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n",
      "3:cpu:/job\n0::/\n",
@@ -452,7 +452,7 @@ static void some_steps_only_and_their_times(void **state)
 
 enum { PHASES = 50 };
 
-/* A recurrence: each of many phases reads what all workers wrote in the last one, and is shared anew. */
+/* A recurrence with many phases. Each reads what all workers wrote in the phase before, with another distribution. */
 static void recurrence(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
 {
     (void)task0, (void)task1;
@@ -470,7 +470,7 @@ static void recurrence(char *const *p, const struct sol_frame *f, int64_t task0,
     }
 }
 
-/* Steps before and behind read and write the same cells. */
+/* Earlier and later steps read and write the same cells. */
 static int32_t run_team(int32_t (*run)(const struct rt_call *, int32_t *), int threads, const struct rt_team *team,
                         int64_t tasks, bool times, uint64_t cells[2][CELLS])
 {
@@ -501,7 +501,7 @@ static void a_team_meets_inside_a_step(void **state)
     for (int threads = 1; threads <= 8; threads++)
         for (int i = 0; i < 12; i++) {
             memcpy(got, (uint64_t[2][CELLS]){{5}}, sizeof got);
-            /* also where most workers have an empty share */
+            /* also with sizes where most workers have no cells */
             assert_int_equal(run_team(rt_run, threads, teams[i % 3], i % 4 ? CELLS : 3, i % 5 == 4, got), 0);
             assert_memory_equal(want, got, sizeof got);
         }
@@ -510,7 +510,7 @@ static void a_team_meets_inside_a_step(void **state)
     assert_memory_equal(want, got, sizeof got);
 }
 
-/* A worker that fails goes on meeting the others. */
+/* A worker that fails continues to meet the others. */
 static void fails_in_a_team(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)
 {
     (void)p, (void)worker;
@@ -539,9 +539,9 @@ static void a_team_with_an_error_ends(void **state)
     }
 }
 
-/* -- sizes known only while running */
+/* -- sizes known only at run time */
 
-/* The same program with numbers and with sizes of the call. */
+/* The same program with constants and with sizes of the call. */
 static void sizes_of_a_call(void **state)
 {
     (void)state;
@@ -577,7 +577,7 @@ static void sizes_of_a_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        /* before others ask */
+        /* first, because the process determines the number only once */
         cmocka_unit_test(more_processors_than_libc_has_room_for),
         cmocka_unit_test(same_bits_for_every_number_of_workers),
         cmocka_unit_test(a_team_may_be_smaller),

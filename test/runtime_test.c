@@ -1,5 +1,5 @@
-/* Runtime: a module written by hand: parameters that are prepared and prepared again, calls from many threads while
- * parameters change, steps of the host, errors that say where, forks, memory that runs out. */
+/* Runtime, with a hand-written module: preparing parameters, also after changes; calls from many threads while
+ * parameters change; host steps; errors with their location; forks; lack of memory. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 #include "runtime/runtime.h"
 
 enum { N = 8 };
-static atomic_int ran[4]; /* how often each step of `prepare` ran */
+static atomic_int ran[4]; /* by step of `prepare`: how often it ran */
 
 /* The network: y = x * (2 w + 1) + b + host(x), where the host adds 100. `prepare` computes
  *     0: t = 2 w (workspace)   1: v = t + 1   2: q = t * s   3: r = s
@@ -53,7 +53,7 @@ static void copy(char *const *p, const struct sol_frame *f, int64_t t0, int64_t 
     for (int64_t i = t0; i < t1; i++) ((float *)p[1])[i] = ((const float *)p[0])[i];
 }
 
-/* Through the worker's scratch; a value of 99 is an index out of range. */
+/* Copies through the worker's scratch. A value of 99 is an error: index out of range. */
 static void plus(char *const *p, const struct sol_frame *f, int64_t t0, int64_t t1, int worker)
 {
     float *mine = (float *)((char *)f->scratch + worker * f->scratch_bytes);
@@ -230,14 +230,14 @@ static void runs_and_prepares_what_changed(void **state)
     assert_int_equal(run(t, 1), SOL_OK);
     check(t);
     expect_ran(1, 1, 1, 0);
-    t->b[3] = 18; /* read where it is: nothing to prepare, not even to hand over */
+    t->b[3] = 18; /* it is read in place, so nothing needs preparing, and no call of set_param */
     assert_int_equal(run(t, 1), SOL_OK);
     check(t);
     sol_params_set(t->params, 1, t->b);
     assert_int_equal(run(t, 1), SOL_OK);
     expect_ran(0, 0, 0, 0);
     sol_params_set(t->params, 2,
-                   t->s); /* step 2 reads what step 0 left in the workspace: it runs too, and so does step 1 */
+                   t->s); /* step 2 reads what step 0 left in the workspace, so both run, and step 1 in between */
     assert_int_equal(run(t, 2), SOL_OK);
     check(t);
     expect_ran(1, 1, 1, 1);
@@ -321,7 +321,7 @@ static void profile_has_a_row_a_kernel(void **state)
     assert_string_equal(r.solver, "direct");
     assert_string_equal(r.where, "model.py:7");
     assert_true(r.runs == 64 && r.least_ns > 0 && r.median_ns >= r.least_ns && !r.backward);
-    assert_true(sol_net_profile(t->net, 1, &r)); /* of which nothing is known but its label */
+    assert_true(sol_net_profile(t->net, 1, &r)); /* only its label is known */
     assert_string_equal(r.label, "shift + relu");
     assert_true(r.flops == 1.5e6 && r.bytes == 0.25e6 && !*r.solver && !*r.where);
     assert_true(r.of_peak == r.flops / r.median_ns / 100 && r.of_rate == r.bytes / r.median_ns / 40);
@@ -375,7 +375,7 @@ static void closes_its_module(void **state)
     assert_int_equal(closed, 7);
 }
 
-/* -- at once */
+/* -- concurrent calls */
 
 struct crowd {
     struct sol_net *net;
@@ -384,7 +384,7 @@ struct crowd {
     atomic_int stop, wrong, calls;
 };
 
-/* Every result must be that of the one w or of the other. */
+/* Each result must be that of one w or of the other. */
 static void *caller(void *arg)
 {
     struct crowd *c = arg;
@@ -442,7 +442,7 @@ static void calls_while_parameters_change(void **state)
     for (int i = 0; i < 4; i++) ran[i] = 0;
 }
 
-/* Two owners of one network, one of which changes its parameters all the time: neither sees the other's. */
+/* Two owners of a network. One changes its parameters all the time, which the other must not see. */
 static void owners_do_not_meet(void **state)
 {
     struct test *t = *state;
@@ -468,7 +468,7 @@ static void children_of_a_busy_process(void **state)
 {
     struct test *t = *state;
 #if defined __SANITIZE_THREAD__
-    skip(); /* the sanitizer allows no threads after a fork */
+    skip(); /* the sanitizer does not support threads after a fork */
 #endif
     pthread_t thread[3];
     struct crowd c;
@@ -531,7 +531,7 @@ static void debug_fills_the_workspace_with_nan(void **state)
     sol_net_destroy(net);
 }
 
-/* What no processor can do is refused when a network is made, by what and where. */
+/* Creating a network rejects a module that no processor can run; the message says what and where. */
 static void modules_that_cannot_run(void **state)
 {
     struct test *t = *state;
@@ -590,7 +590,7 @@ static void out_of_memory(void **state)
             status = run(t, 2);
             failed = f.n > f.fail_at;
             if (failed) assert_int_equal(status, SOL_ERR_NOMEM);
-            assert_int_equal(run(t, 2), SOL_OK); /* now there is memory again */
+            assert_int_equal(run(t, 2), SOL_OK); /* memory is available again */
             check(t);
             sol_params_destroy(t->params);
             sol_net_destroy(t->net);
@@ -604,7 +604,7 @@ static void out_of_memory(void **state)
     for (int i = 0; i < 4; i++) ran[i] = 0;
 }
 
-/* Is the mapping around `at` marked for huge pages? -1: this system says nothing of that. */
+/* Is the mapping around `at` marked for huge pages? -1: the system does not tell. */
 static int wants_huge(const char *at)
 {
     FILE *f = fopen("/proc/self/smaps", "r");
@@ -620,7 +620,7 @@ static int wants_huge(const char *at)
     return answer;
 }
 
-/* A large output's pages are asked for as huge ones: whole ones inside of it, no byte of its neighbours. */
+/* The pages of a large output are marked as huge: only whole pages inside it, no byte of its neighbours. */
 static void large_outputs_get_huge_pages(void **state)
 {
     (void)state;
@@ -630,11 +630,11 @@ static void large_outputs_get_huge_pages(void **state)
     assert_ptr_not_equal(map, MAP_FAILED);
     if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) || wants_huge(map) < 0) {
         munmap(map, room);
-        skip(); /* no huge pages, or no way to see them */
+        skip(); /* no huge pages, or the system does not tell */
     }
     char *whole = map + (HUGE - (uintptr_t)map % HUGE) % HUGE + HUGE;
     block_fresh(whole - 64, LARGE / 2);
-    assert_int_equal(wants_huge(map), 0); /* small outputs stay as they are */
+    assert_int_equal(wants_huge(map), 0); /* small outputs are not marked */
     block_fresh(whole - 64, LARGE);
     assert_int_equal(wants_huge(whole), 1);
     assert_int_equal(wants_huge(map), 0);

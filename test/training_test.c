@@ -1,6 +1,6 @@
-/* Networks with a gradient: graphs of forward and backward layers written by hand, compiled to one module of three
- * programs, against the interpreter of the whole graph. Several forwards in flight, several backwards of one, threads,
- * forks, a network that dies before what it saved. */
+/* Networks with a gradient: hand-written graphs of forward and backward layers, compiled to one module with three
+ * programs, compared with the interpreter on the whole graph. Several pending forwards, several backwards of one
+ * forward, threads, forks, a network that is destroyed before its saved tensors. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,8 +58,8 @@ static const char sigmoid[] =
     "%6 = Row(%5, %0) text=\"d[N O] x[N I] -> y[O I] | | | y[O I] = sum[N] d[N O]*x[N I]\"\n"
     "output %4 \"y\"\noutput %6 \"d_w\" backward\n";
 
-/* An output of forward that is a picture, reordered at the border, and read by backward; a gradient that is a value of
- * forward; a gradient of parameters alone; an output that is a gradient twice. */
+/* An output of forward that is an image, reordered for the user, and read by backward; a gradient that is a value of
+ * forward; a gradient that depends on parameters alone; two outputs that are the same gradient. */
 static const char borders[] =
     "graph \"borders\"\n"
     "input %0:f32[2 4 6 5] \"x\"\nparam %1:f32[8 4 3 3] \"w\"\ninput %2:f32[N=2 C=8 P=6 P=5] \"d_y\" backward\n"
@@ -73,7 +73,8 @@ static const char borders[] =
     "output %4 \"y\"\noutput %6 \"d_x\" backward\noutput %7 \"d_w\" backward\noutput %3 \"d_same\" backward\n"
     "output %8 \"d_decay\" backward\noutput %6 \"again\" backward\noutput %2 \"given\" backward\n";
 
-/* Sums of what both programs just wrote, which may begin in parts of rows: statistics, gradients of scale and shift. */
+/* Sums of what either program has just written, which may start as partial sums of rows: statistics, gradients of scale
+ * and shift. */
 static const char sums[] =
     "graph \"sums\"\n"
     "input %0:f32[3 4 16 14] \"x\"\nparam %1:f32[24 4 1 1] \"w\"\nparam %2:f32[24] \"s\"\nparam %3:f32[4 24 1 1] "
@@ -90,7 +91,7 @@ static const char sums[] =
     "output %10 \"y\"\noutput %7 \"u\"\noutput %8 \"v\"\noutput %11 \"t\"\noutput %14 \"d_s\" backward\n"
     "output %15 \"d_b\" backward\noutput %13 \"d_x\" backward\n";
 
-/* Moves: forward's reshape and slice are composed into backward, a concatenation is saved once. */
+/* Views: forward's reshape and slice are forwarded into backward's readers; a concatenation is saved once. */
 static const char moves[] =
     "graph \"moves\"\n"
     "input %0:f32[2 4 6 6] \"x\"\nparam %1:f32[4 4 1 1] \"w\"\ninput %2:f32[2 8 36] \"d_y\" backward\n"
@@ -128,7 +129,7 @@ static void good(sol_status s)
     if (s) fail_msg("%s", sol_error(ctx));
 }
 
-/* What the interpreter says of the inputs and parameters as they are. */
+/* Computes the expected results for the current inputs and parameters with the interpreter. */
 static void expect(struct net *n)
 {
     good(graph_interpret(n->g, (const void *const *)n->in, (const void *const *)n->param, (void *const *)n->want));
@@ -171,7 +172,7 @@ static void drop(struct net *n)
     sol_graph_destroy(n->g);
 }
 
-/* Pointers of one half; of the other half those that backward reads. */
+/* Pointers to the tensors of one half, and to those of the other half that backward reads. */
 static void pointers(const struct net *n, bool backward, const void **in, void **out)
 {
     for (int i = 0; i < n->nin; i++)
@@ -231,7 +232,7 @@ static void compare(const char *text)
         check(&n, false);
         backward(&n, saved, 1, threads);
         check(&n, true);
-        backward(&n, saved, 0, threads); /* the same once more */
+        backward(&n, saved, 0, threads); /* once more */
         check(&n, true);
         assert_int_equal(try_backward(&n, saved, 0, threads), SOL_ERR_INVALID);
         assert_int_equal(try_backward(&n, saved, 1, threads), SOL_ERR_INVALID);
@@ -261,7 +262,7 @@ static void with(const char *key, const char *value)
 static void forward_then_backward(void **state)
 {
     (void)state;
-    with("compiler::debug", "1"); /* what is not written is NaN */
+    with("compiler::debug", "1"); /* memory that is not written is NaN */
     with("solver", "nest");
     with("solver", "auto");
     with("bands", "always");
@@ -269,7 +270,7 @@ static void forward_then_backward(void **state)
     with("compiler::debug", "0");
 }
 
-/* Forwards of other inputs in between, then their gradients in another order. */
+/* Several forwards with different inputs, then their gradients in another order. */
 static void several_in_flight(void **state)
 {
     (void)state;
@@ -304,23 +305,23 @@ static void what_backward_reads(void **state)
     (void)state;
     struct net a = make(cnn), b = make(sigmoid);
     assert_int_equal(sol_net_backward_reads(a.net, 0, 0), 1); /* x, for d_w1 */
-    assert_int_equal(sol_net_backward_reads(a.net, 0, 1), 0); /* d_y is backward's own */
+    assert_int_equal(sol_net_backward_reads(a.net, 0, 1), 0); /* d_y belongs to backward */
     assert_int_equal(sol_net_backward_reads(a.net, 1, 0), 0);
-    assert_int_equal(sol_net_backward_reads(b.net, 1, 0), 1); /* the sigmoid */
+    assert_int_equal(sol_net_backward_reads(b.net, 1, 0), 1); /* the result of the sigmoid */
     assert_int_equal(sol_net_backward_reads(b.net, 1, 1), 0);
     assert_int_equal(sol_net_backward_reads(b.net, 1, 7), 0);
     struct sol_memory m;
     sol_net_memory(b.net, &m);
-    assert_int_equal(m.saved, 0); /* all that backward needs is the caller's */
+    assert_int_equal(m.saved, 0); /* backward needs only the caller's tensors */
     sol_net_memory(a.net, &m);
-    /* relu's result with its halo, and the means: not the convolution's result */
+    /* the relu's result with its halo, and the means; not the convolution's result */
     assert_in_range(m.saved, (2 * 8 * 9 * 9 + 2 * 6) * 4, (2 * 8 * 11 * 11 + 2 * 6) * 4 + 128);
     assert_true(m.peak >= m.saved + m.params + m.inputs + m.outputs + m.workspace);
     drop(&a);
     drop(&b);
 }
 
-/* sol_net_run: forward alone. */
+/* sol_net_run runs forward only. */
 static void run_is_forward(void **state)
 {
     (void)state;
@@ -336,7 +337,7 @@ static void run_is_forward(void **state)
     drop(&n);
 }
 
-/* Backward uses the parameters as they are now. */
+/* Backward uses the current parameters. */
 static void changed_parameters(void **state)
 {
     (void)state;
@@ -418,8 +419,7 @@ static void apart(const struct block *x, const struct block *y)
     assert_true(x->offset + x->bytes <= y->offset || y->offset + y->bytes <= x->offset);
 }
 
-/* Blocks that live at the same time lie apart, from those that are given too, and none lies across the end of the room.
- */
+/* Blocks that live at the same time do not overlap, including given ones, and none crosses the end of the room. */
 static void blocks_lie_apart(void **state)
 {
     (void)state;
@@ -450,7 +450,7 @@ static void blocks_lie_apart(void **state)
     }
 }
 
-/* -- in many threads, in children, without its network, without memory */
+/* -- many threads, forked children, without the network, without memory */
 
 static void *train(void *user)
 {
@@ -519,7 +519,7 @@ static void saved_outlives_its_network(void **state)
     sol_saved_destroy(c);
 }
 
-/* Many in flight once, then one at a time: what was kept idle goes back to the system. */
+/* After many pending calls, one at a time: idle memory is returned to the system. */
 static void idle_memory_goes(void **state)
 {
     (void)state;
@@ -534,7 +534,7 @@ static void idle_memory_goes(void **state)
     for (int i = 0; i < 20; i++) many[i] = forward(&n, 1);
     const long most = f.alive;
     for (int i = 0; i < 20; i++) sol_saved_destroy(many[i]);
-    assert_int_equal(f.alive, most); /* a loop that has 20 in flight finds them again */
+    assert_int_equal(f.alive, most); /* a loop with 20 pending calls finds the memory again */
     for (int i = 0; i < 100; i++) sol_saved_destroy(forward(&n, 1));
     assert_int_equal(f.alive, quiet);
     const long calls = f.n;
@@ -585,7 +585,7 @@ static void out_of_memory(void **state)
 static void a_copy_stays_a_copy(void **state)
 {
     (void)state;
-    /* %5 is %3 computed again, for backward: that is wanted, so it is not merged and nothing is saved */
+    /* %5 recomputes %3 for backward on purpose, so it is not merged, and nothing is saved */
     const char *text = "input %0:f32[4 8] \"x\"\ninput %1:f32[4 8] \"d\" backward\nparam %2:f32[8 8] \"w\"\n"
                        "%3 = Linear(%0, %2)\n%4 = exp(%3)\n%5 = Linear(%0, %2)\n%6 = exp(%5)\n%7 = mul(%6, %1)\n"
                        "output %4 \"y\"\noutput %7 \"d_x\" backward\n";

@@ -1,5 +1,5 @@
-/* Whom the cache trusts: nobody but this user's own SOL. Forged and exchanged entries, links, folders of others, races;
- * and files of the user that lie where the cache is. */
+/* The cache trusts only files of this user's SOL: forged and exchanged entries, links, other users' folders, races, and
+ * files of the user in the cache's folder. */
 #include "build_place.h"
 
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 
 static char state_home[96];
 
-/* Another user's secret, or this one's. */
+/* Selects another user's secret key, or this one's. */
 static void be(const struct place *p, const char *who)
 {
     snprintf(state_home, sizeof state_home, "%s/%s", p->folder, who);
@@ -32,7 +32,7 @@ static char *in(const struct place *p, const char *name)
     return path[at];
 }
 
-/* From now on what the compiler links makes a file when it is loaded. */
+/* From now on, what the compiler links creates a file when it is loaded. */
 static void compile_evil(struct place *p, bool evil)
 {
     char line[512];
@@ -59,7 +59,7 @@ static void what_others_sealed_is_not_used(void **state)
     compile_evil(p, true);
     be(p, "somebody");
     build_and_run(p);
-    assert_true(file_exists(in(p, "ran"))); /* it is evil */
+    assert_true(file_exists(in(p, "ran"))); /* the library is the evil one */
     unlink(in(p, "ran"));
     compile_evil(p, false);
     be(p, "me");
@@ -71,7 +71,7 @@ static void what_others_sealed_is_not_used(void **state)
     assert_int_equal(compiler_runs(p), 0);
 }
 
-/* A good file in the place of another one. */
+/* A valid file in the place of another one. */
 static void an_entry_is_for_its_keys_only(void **state)
 {
     struct place *p = *state;
@@ -85,7 +85,7 @@ static void an_entry_is_for_its_keys_only(void **state)
     compiler_runs(p);
     shell("for f in '%s'/x86/modules/*; do cp '%s'/* \"$f\"; done", p->cache, in(p, "one"));
     build_and_run(p);
-    assert_int_equal(compiler_runs(p), 2); /* the module, the link */
+    assert_int_equal(compiler_runs(p), 2); /* the module, and linking it */
     p->r = r;
     build_and_run(p);
     assert_int_equal(compiler_runs(p), 0);
@@ -95,7 +95,7 @@ static void an_entry_is_for_its_keys_only(void **state)
     assert_int_equal(compiler_runs(p), 4);
 }
 
-/* Several modules at once, of which each has the descriptor that the one before it had. */
+/* Several modules in a process. Each gets the file descriptor number of the one before. */
 static void modules_side_by_side_are_their_own(void **state)
 {
     enum { N = 5 };
@@ -118,7 +118,7 @@ static void entries_are_files(void **state)
 {
     struct place *p = *state;
     static const char *const plants[] = {
-        "mv \"$f\" '%s/elsewhere'; ln -s '%s/elsewhere' \"$f\"", /* a link, even to what is good */
+        "mv \"$f\" '%s/elsewhere'; ln -s '%s/elsewhere' \"$f\"", /* a link, even to a valid file */
         "rm \"$f\"; mkfifo \"$f\"; : '%s%s'",
         "rm \"$f\"; mkdir \"$f\"; : '%s%s'",
         "rm \"$f\"; ln -s /dev/zero \"$f\"; : '%s%s'",
@@ -131,12 +131,12 @@ static void entries_are_files(void **state)
         snprintf(script, sizeof script, plants[i], p->folder, p->folder);
         shell("cd '%s'/x86/modules; for f in *; do %s; done", p->cache, script);
         build_and_run(p);
-        assert_int_equal(compiler_runs(p), 2); /* the module, the link */
+        assert_int_equal(compiler_runs(p), 2); /* the module, and linking it */
         shell("rm -rf '%s'/x86/modules", p->cache);
     }
 }
 
-/* Another process exchanges good and evil files, and writes into them, while they are read. */
+/* Another process exchanges valid and evil files, and writes to them, while they are read. */
 static void what_runs_is_what_was_verified(void **state)
 {
     struct place *p = *state;
@@ -184,7 +184,7 @@ static void a_secret_that_others_can_read_is_none(void **state)
           state_home);
     setenv("TMPDIR", p->folder, 1);
     build_and_run(p);
-    assert_int_equal(compiler_runs(p), 4); /* it is kept among temporary files instead */
+    assert_int_equal(compiler_runs(p), 4); /* it is in the temporary folder instead */
     build_and_run(p);
     assert_int_equal(compiler_runs(p), 0);
     unsetenv("TMPDIR");
@@ -201,13 +201,13 @@ static void the_default_is_the_users_cache(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(chdir(i ? "/" : p->folder), 0);
         build_and_run(p);
-        assert_int_equal(compiler_runs(p), i ? 0 : 4); /* found from everywhere */
+        assert_int_equal(compiler_runs(p), i ? 0 : 4); /* found from every directory */
     }
     shell("test \"$(stat -c %%a '%s/sol')\" = 700 && grep -q '^Signature: 8a477f' '%s/sol/CACHEDIR.TAG'",
           in(p, "xdg/of mine"), in(p, "xdg/of mine"));
     assert_int_equal(chdir(p->folder), 0);
     assert_false(file_exists(".sol"));
-    setenv("XDG_CACHE_HOME", "xdg", 1); /* relative: counts as not set */
+    setenv("XDG_CACHE_HOME", "xdg", 1); /* a relative path counts as not set */
     char *before = strdup(getenv("HOME") ? getenv("HOME") : "/");
     setenv("HOME", in(p, "home"), 1);
     mkdir(in(p, "home"), 0755);
@@ -243,7 +243,7 @@ static void files_of_the_user_stay(void **state)
     shell(list, p->cache, in(p, "after"));
     shell("diff '%s' '%s'", in(p, "before"), in(p, "after"));
     shell("test -e '%s/sol-cache/CACHEDIR.TAG'", p->cache);
-    /* and in the folder that is the cache's own */
+    /* and in the cache's own folder */
     shell("cd '%s/sol-cache' && echo 1 >mine && echo 2 >x86/objects/mine.o && mkdir -p x86/source p/source && "
           "echo 3 >p/source/main.c && echo 4 >p/source/sol_x.c",
           p->cache);
@@ -261,7 +261,7 @@ static void links_are_not_followed(void **state)
     build_and_run(p);
     assert_int_equal(compiler_runs(p), 4);
     build_and_run(p);
-    assert_int_equal(compiler_runs(p), 4); /* nowhere to keep anything */
+    assert_int_equal(compiler_runs(p), 4); /* there is no place for it */
     assert_int_equal(sol_cache_clear(p->ctx), SOL_ERR_IO);
     assert_non_null(strstr(sol_error(p->ctx), "symbolic link"));
     shell("test -z \"$(ls -A '%s')\"", in(p, "victim"));
@@ -274,7 +274,7 @@ static void links_are_not_followed(void **state)
     unsetenv("TMPDIR");
 }
 
-/* Sources that are kept where there is no cache lie in a new folder, not in one that somebody else has made. */
+/* Sources that are kept without a cache are in a new folder, not in one that somebody else created. */
 /* A name in the cache that is a second one of a user's file: neither building nor clearing changes that file. */
 static void hard_links_lead_nowhere(void **state)
 {
@@ -284,7 +284,7 @@ static void hard_links_lead_nowhere(void **state)
     compiler_runs(p);
     shell("cd '%s'/x86/modules && for f in *; do ln -f '%s' \"$f\"; done", p->cache, in(p, "mine"));
     build_and_run(p);
-    assert_int_equal(compiler_runs(p), 2); /* the module, the link */
+    assert_int_equal(compiler_runs(p), 2); /* the module, and linking it */
     shell("test \"$(cat '%s')\" = precious && test $(stat -c %%h '%s') = 1", in(p, "mine"), in(p, "mine"));
     shell("cd '%s'/x86/objects && for f in *; do ln -f '%s' \"$f\"; done", p->cache, in(p, "mine"));
     assert_int_equal(sol_cache_clear(p->ctx), SOL_OK);
@@ -301,7 +301,7 @@ static void sources_lie_in_folders_of_ones_own(void **state)
     build_and_run(p);
     shell("test -z \"$(ls '%s/x86/source')\"", in(p, "t"));
     shell("test $(ls '%s'/sol-source-*/test_net_sol_[km]_*.c | wc -l) = 3", in(p, "t"));
-    /* the same where others can exchange the folder of the cache */
+    /* the same if others can replace the folder of the cache */
     shell("rm -rf '%s'/sol-source-*; mkdir -m 777 '%s'; chmod 777 '%s'", in(p, "t"), in(p, "open"), in(p, "open"));
     sol_config_set(p->ctx, "cache::folder", in(p, "open/cache"));
     build_and_run(p);

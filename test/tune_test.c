@@ -1,4 +1,4 @@
-/* The tuner: wisdom on file, whatever happens to the file; networks that are tuned, stopped, and started again. */
+/* The tuner: the file of wisdom, also damaged; networks that are tuned, interrupted and started again. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,8 +21,8 @@ struct place {
     char folder[64], file[80];
     struct sol_ctx *ctx;
     struct arena *a;
-    int rounds;        /* progress of tuning that was reported */
-    int tuned, judged; /* log lines that say a network was tuned; that say how a candidate did */
+    int rounds;        /* progress reports of tuning */
+    int tuned, judged; /* log lines about tuned networks; about judged candidates */
     bool stop;         /* interrupt when a candidate was judged */
 };
 
@@ -125,7 +125,7 @@ static void test_round_trip(void **state)
     assert_null(variant_of(p, KEY_A));
 }
 
-/* Whatever byte is wrong: what is found is right, and the other line is found. */
+/* Whatever byte is damaged, entries that are found are right, and the other line is found. */
 static void test_damage(void **state)
 {
     struct place *p = *state;
@@ -146,12 +146,12 @@ static void test_damage(void **state)
         if (i >= second) assert_non_null(a);
         if (i >= strcspn(text, "\n") + 1 && i < second - 1) assert_non_null(b);
     }
-    for (size_t i = 0; i < n; i++) { /* cut off */
+    for (size_t i = 0; i < n; i++) { /* truncated */
         assert_int_equal(file_write(p->ctx, p->file, text, i), SOL_OK);
         assert_true((variant_of(p, KEY_A) != NULL) == (i >= second));
         assert_null(variant_of(p, KEY_B));
     }
-    remember(p, KEY_B, "6x4", 500, "b"); /* what was damaged is written anew */
+    remember(p, KEY_B, "6x4", 500, "b"); /* writes the damaged file anew */
     assert_string_equal(variant_of(p, KEY_B), "6x4");
 }
 
@@ -180,7 +180,7 @@ static void test_merge(void **state)
     assert_string_equal(variant_of(p, KEY_A), "fast");
 }
 
-/* Processes that save at the same time lose nothing of each other's. */
+/* Processes that save at the same time keep each other's entries. */
 static void test_writers(void **state)
 {
     enum { PROCESSES = 4, EACH = 12 };
@@ -197,7 +197,7 @@ static void test_writers(void **state)
     assert_int_equal(wisdom_load(p->ctx, p->a)->entries.n, PROCESSES * EACH);
 }
 
-/* Where nothing can be kept nothing is, and that is no error. */
+/* Without a writable place nothing is stored, which is not an error. */
 static void test_no_place(void **state)
 {
     struct place *p = *state;
@@ -209,7 +209,7 @@ static void test_no_place(void **state)
         assert_null(variant_of(p, KEY_A));
     }
     use_folder(p, p->folder);
-    assert_int_equal(mkdir(p->file, 0755), 0); /* a folder in its place */
+    assert_int_equal(mkdir(p->file, 0755), 0); /* a folder in place of the file */
     remember(p, KEY_A, "6x4", 500, "b");
     assert_null(variant_of(p, KEY_A));
     unsetenv("TMPDIR");
@@ -231,7 +231,7 @@ static float value(int i, int n)
     return (float)((i * 7 + n * 3) % 19 - 9) / 40;
 }
 
-/* Compiles and runs; the result belongs to the arena. */
+/* Compiles and runs. The result belongs to the arena. */
 static float *compile_and_run(struct place *p, sol_status expected)
 {
     static const int sizes[] = {48 * 48 * 9, 96 * 48, 96 * 9, 48 * 96};
@@ -266,10 +266,10 @@ static void expect_near(const float *a, const float *b)
         most = fmax(most, fabs((double)a[i]));
         error = fmax(error, fabs((double)a[i] - (double)b[i]));
     }
-    assert_true(most > 0.1 && error < 1e-4 * most); /* Winograd, or not */
+    assert_true(most > 0.1 && error < 1e-4 * most); /* with or without Winograd */
 }
 
-/* How many lines of wisdom there are of networks, and of kernels. */
+/* The number of lines of wisdom about networks, or about kernels. */
 static int lines(struct place *p, bool networks)
 {
     int n = 0;
@@ -294,14 +294,14 @@ static void test_off(void **state)
     assert_int_equal(p->rounds + p->tuned + lines(p, false), 0);
 }
 
-/* Tuned once, the same choice from then on, and the same result whatever was chosen. */
+/* A network is tuned once and then keeps its choice. The result is the same for every choice. */
 static void test_tuned(void **state)
 {
     struct place *p = *state;
     autotune(p, "off");
     const float *by_cost = compile_and_run(p, SOL_OK);
     const float *tuned = NULL;
-    for (int s = 3; !p->tuned && s < 200; s *= 2) { /* on a busy machine the first run may take all of the time */
+    for (int s = 3; !p->tuned && s < 200; s *= 2) { /* on a busy machine the first run may take all the time */
         char seconds[8];
         snprintf(seconds, sizeof seconds, "%d", s);
         autotune(p, seconds);
@@ -320,7 +320,7 @@ static void test_tuned(void **state)
     assert_int_equal(p->tuned, 1);
 }
 
-/* What is known when it is interrupted is kept; the next time goes on from there. */
+/* An interrupt keeps what is known, and the next time continues. */
 static void test_interrupted(void **state)
 {
     struct place *p = *state;
@@ -336,7 +336,7 @@ static void test_interrupted(void **state)
     assert_int_equal(lines(p, true), 1);
 }
 
-/* -- advice */
+/* -- policies */
 
 struct planned {
     struct sol_graph *g;
@@ -358,7 +358,7 @@ static int pick_last(void *user, const struct choice *c)
     return c->n - 1;
 }
 
-/* Whatever is advised is done, or the next best; advice that makes no sense is none. */
+/* A policy's choice is used, or else the next best; an invalid choice is ignored. */
 static void test_policy(void **state)
 {
     static const char *const bands[] = {"auto", "off", "always"};
@@ -431,8 +431,8 @@ static void test_choice_of_wisdom(void **state)
     sol_graph_destroy(n.g);
 }
 
-/* What comes with SOL is advice for every machine of its kind, unless costs speak against it or something was measured
- * here. */
+/* Built-in wisdom applies to every machine of its kind, unless costs contradict it or this machine has a
+ * measurement. */
 static void test_shipped(void **state)
 {
     struct place *p = *state;
@@ -473,7 +473,7 @@ extern const struct {
     const char *name, *text;
 } wisdom_texts[];
 
-/* Every line of what comes with SOL is whole, holds for a kind of machine, and is there once. */
+/* Every line of built-in wisdom is complete, applies to a kind of machine, and is unique. */
 static void test_shipped_lines(void **state)
 {
     struct place *p = *state;
@@ -481,7 +481,7 @@ static void test_shipped_lines(void **state)
     int n = 0;
     for (int i = 0; wisdom_texts[i].text; i++) {
         for (const char *c = wisdom_texts[i].text; *c; c++) n += *c == '\n';
-        n--; /* the first says what it is */
+        n--; /* the first line is the header */
     }
     assert_int_equal(w->entries.n, n);
     for (int i = 0; i < w->entries.n; i++) {
@@ -492,7 +492,7 @@ static void test_shipped_lines(void **state)
     char *text;
     assert_int_equal(sol_wisdom_print(p->ctx, &text), SOL_OK);
     assert_int_equal(strstr(text, " known from elsewhere") != NULL, n > 0);
-    assert_true(!n || strstr(text, w->entries.at[0]->from)); /* and where from */
+    assert_true(!n || strstr(text, w->entries.at[0]->from)); /* and where it was measured */
     sol_free(p->ctx, text);
     assert_int_equal(sol_config_set(p->ctx, "wisdom", "own"), SOL_OK);
     assert_int_equal(wisdom_shipped(p->ctx, p->a)->entries.n, 0);
@@ -501,7 +501,7 @@ static void test_shipped_lines(void **state)
                         "x86 16B no fma, no Winograd");
 }
 
-/* Expand, depthwise, project: the graph of a block of so many channels and pixels. */
+/* The graph of a block: expand, depthwise, project, with the given channels and pixels. */
 static const char *block(struct place *p, int channels, int pixels)
 {
     const int wide = 3 * channels;
@@ -512,7 +512,8 @@ static const char *block(struct place *p, int channels, int pixels)
                         channels, pixels, pixels, wide, channels, wide, channels, wide, wide);
 }
 
-/* Where what lies between is larger than any cache, three units are one band; it is compared with all three of them. */
+/* If the tensors in between are larger than all caches, three units form one band, which is compared with all three
+ * units. */
 static void test_band_of_three(void **state)
 {
     struct place *p = *state;
@@ -536,14 +537,14 @@ static int pick_apart(void *user, const struct choice *c)
     return -1;
 }
 
-/* A band of blocks of channels has blocks of whole vectors, or there is none. */
+/* A band over blocks of channels has blocks of whole vectors, or does not exist. */
 static void test_blocks_are_vectors(void **state)
 {
     struct place *p = *state;
     struct target t;
     assert_int_equal(target_named(p->ctx, "x86-64-v4", &t), SOL_OK);
-    for (int odd = 0; odd < 2; odd++) { /* 3 * 64 = 192 channels, or 3 * 58 = 174, which no vector divides */
-        const struct tuning_policy apart = {.pick = pick_apart}; /* so that each unit is asked what begins with it */
+    for (int odd = 0; odd < 2; odd++) { /* 3 * 64 = 192 channels, or 3 * 58 = 174, which no vector length divides */
+        const struct tuning_policy apart = {.pick = pick_apart}; /* each unit is asked for what begins with it */
         struct planned m = plan(p, block(p, odd ? 58 : 64, 14), &t, &apart);
         int blocks = 0;
         for (int i = 0; i < m.p->chains.n; i++) {

@@ -1,5 +1,5 @@
-/* The verifier of plans: each row breaks a plan behind a phase in one way, and says what the error must name. Without
- * that the same plan is good. So no check of verify.c can be lost without a test that fails. */
+/* The verifier of plans. Each row breaks a plan after a phase in one way and says what the error must name; the
+ * unbroken plan is valid. So a lost check of verify.c makes a test fail. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ static const char network[] =
 
 /* -- looking for what to break */
 
-/* The first live unit whose label has the word. */
+/* The first live unit whose label contains the word. */
 static struct unit *unit_with(struct plan *p, const char *word)
 {
     for (int i = 0; i < p->units.n; i++)
@@ -43,7 +43,7 @@ static struct allocation *store_with(struct plan *p, const struct unit *u, enum 
     return plan_allocation(p, u->loops->tensors.at[tensor_with(u, role)].user);
 }
 
-/* Loops are not to be changed; here they are. */
+/* Loops are immutable, except here. */
 static struct loops_tensor *loops_tensor_with(struct unit *u, enum loops_role role)
 {
     return (struct loops_tensor *)(uintptr_t)&u->loops->tensors.at[tensor_with(u, role)];
@@ -54,7 +54,7 @@ static struct loops_stmt *stmt_of(struct unit *u, int i)
     return (struct loops_stmt *)(uintptr_t)&u->loops->stmts.at[i];
 }
 
-/* The first node of a kind, or behind `after`; NULL: there is none. */
+/* The first node of a kind, or the first after `after`. NULL: there is none. */
 static struct ex *node_of(struct unit *u, enum ex_kind kind, const struct ex *after)
 {
     for (int32_t i = 1; i < u->loops->ex.n; i++)
@@ -63,7 +63,7 @@ static struct ex *node_of(struct unit *u, enum ex_kind kind, const struct ex *af
     return NULL;
 }
 
-/* A tensor that is a part of another. */
+/* A tensor that is part of another. */
 static struct allocation *part(struct plan *p)
 {
     for (int i = 0; i < p->nallocations; i++)
@@ -355,7 +355,7 @@ static void test_broken_plans(void **state)
     for (int i = 0; i < COUNT_OF(rows); i++) try_row(&rows[i]);
 }
 
-/* Nothing of an empty tensor is written, and what costs nothing has a cost all the same. */
+/* Nothing writes an empty tensor, and work that costs nothing is accepted. */
 static void test_empty_tensors(void **state)
 {
     struct arena *a = arena_create(ctx);

@@ -1,5 +1,6 @@
-/* A program for a Cortex-M4 without an operating system that runs a network deployed with threads=0: in arrays whose
- * sizes are the header's, with no heap. The emulator's semihosting reads in0, in1, .. and writes out0, out1, .. */
+/* A program for a Cortex-M4 without an operating system. It runs a network deployed with threads=0 in arrays with
+ * the header's sizes, without a heap. It reads in0, in1, .. and writes out0, out1, .. through the emulator's
+ * semihosting. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 #include "libnet.h"
 
-/* -- the start: a table of vectors, floating point on */
+/* -- startup: vector table, floating-point unit on */
 
 extern char stack[];
 void initialise_monitor_handles(void);
@@ -34,7 +35,7 @@ typedef void (*vector)(void);
 __attribute__((section(".vectors"), used)) static const vector vectors[] = {(vector)stack, reset, fault, fault,
                                                                             fault,         fault, fault};
 
-/* The library must not want them: what is linked in is stdio's, for the files. */
+/* The library must not allocate; stdio, which reads the files, does. */
 static int allocations;
 void *__wrap_malloc(size_t bytes);
 void *__real_malloc(size_t bytes);

@@ -1,5 +1,6 @@
-/* A library for several batch sizes, used in every way: compiled by the tests with -DHEADER and -DFUNC as driver.c, and
- * -DSIZES=1,3. Reads x1, x3, .. (one input), writes y1, y3, .. (one output); every way gives the same bits. */
+/* Uses a library for several batch sizes in every way. Tests compile it with -DHEADER and -DFUNC like driver.c, and
+ * with -DSIZES=1,3. It reads x1, x3, .. (one input) and writes y1, y3, .. (one output). Every way must give the same
+ * bits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,7 @@ static void run(struct NET(_context) * c, int i, const char *what)
     free(out);
 }
 
-/* Forth, back, and again. */
+/* Switches to each size and back, repeatedly. */
 static void switching(struct NET(_context) * c, const char *what)
 {
     for (int round = 0; round < 2; round++)
@@ -70,7 +71,7 @@ static void switching(struct NET(_context) * c, const char *what)
         }
 }
 
-/* Every allocation of a switch fails in turn: the context stays as it was. */
+/* Each allocation of a switch fails in turn, and the context must not change. */
 static void memory(void)
 {
     const long before = alive;
@@ -91,7 +92,7 @@ static void memory(void)
     check(alive == before, "memory is lost");
 }
 
-/* A context in a block keeps the instruction set that it was made for, whatever is chosen later. */
+/* A context in a block keeps its instruction set, whatever is chosen later. */
 static void keeping_its_version(void)
 {
     const size_t bytes = NET(_context_bytes)(2);

@@ -1,6 +1,6 @@
-/* A program that uses a deployed network, as an application would: compiled by the tests with -DHEADER='"libnet.h"'
- * -DFUNC=net. Reads in0, in1, .. of the working folder, checks in one of several ways that every way to call the
- * network gives the same bits, and writes out0, out1, .. */
+/* Uses a deployed network like an application. Tests compile it with -DHEADER='"libnet.h"' -DFUNC=net. It reads in0,
+ * in1, .. from the working directory, checks in one of several ways that all ways to call the network give the same
+ * bits, and writes out0, out1, .. . */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static const void *in[MOST];
 static void *expected[MOST];
 static int nin, nout;
 
-/* -- memory of our own: the call number fail_at fails */
+/* -- own memory functions; call number fail_at fails */
 
 static long calls, fail_at = -1, alive;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -91,7 +91,7 @@ static void run(struct NET(_context) * c, const char *what)
     drop(out);
 }
 
-/* Every kind of context and several numbers of threads. */
+/* Tests each kind of context with several numbers of threads. */
 static void contexts(void)
 {
     static const int threads[] = {1, 2, 3, 7, 0};
@@ -159,7 +159,7 @@ static void forks(void)
     }
 }
 
-/* Every allocation fails in turn: an error, and the next call is good. */
+/* Each allocation fails in turn: there is an error, and the next call works. */
 static void memory(void)
 {
     void *out[MOST];

@@ -1,6 +1,6 @@
-/* Loads a deployed library, runs it on many threads, unloads it, again and again: argv[1] its path, argv[2] its
- * function, argv[3] and argv[4] the bytes of its one input and one output. Nothing is left behind: threads, memory,
- * mappings. */
+/* Loads a deployed library, runs it on many threads and unloads it, repeatedly. argv[1] is its path, argv[2] its
+ * function, argv[3] and argv[4] the bytes of its only input and output. Threads, memory and mappings must not be left
+ * behind. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Threads that cannot be had: linked with a static library and -Wl,--wrap for all that the pool of threads takes from
- * the system. Each of its calls fails in turn, then all from one on: the network runs on fewer threads, with the same
- * bits. */
+/* Threads that cannot be created. The program is linked with a static library and -Wl,--wrap for all functions that the
+ * thread pool calls in the system. Each of these calls fails in turn, then all from one on. The network must run on
+ * fewer threads with the same bits. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ int main(void)
     NET(_context_threads)(NULL, 1);
     if (NET(_run)(NULL, (const void *[]){in}, &expected) || calls) return 1;
     for (int all = 0; all < 2; all++)
-        for (long at = 0; at < 20; at++) { /* with every round more threads, so that there is more to take */
+        for (long at = 0; at < 20; at++) { /* more threads in each round, so that there are more calls */
             first = calls + (all ? 0 : at % 5);
             last = all ? calls + 1000 : first;
             if (run(2 + all * 20 + (int)at)) return fprintf(stderr, "call %ld failed, or other bits\n", at), 2;

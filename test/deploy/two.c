@@ -1,4 +1,5 @@
-/* Two deployed networks in one program, -DA=.. -DB=.., with no name in common: each gives what it gives alone. */
+/* Two deployed networks in one program, -DA=.. -DB=.., without common symbols. Each must give the same results as
+ * alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,8 @@
-/* Coverage-guided: any bytes, read as an ONNX model, are refused with a message or make a sound graph.
+/* A coverage-guided fuzzer: any bytes read as an ONNX model must be rejected with a message or give a valid graph.
  *
- * Bytes changed at random are hardly ever a message, so most changes are made to the fields of a message: numbers
- * become awkward ones, names become each other's, parts are repeated, swapped and dropped. Built with clang and
- * libFuzzer
- * (`make fuzz`); test/fuzz/README.md says how to run it. */
+ * Random changes of bytes rarely give a valid protobuf message, so most mutations change its fields: numbers become
+ * extreme ones, names are exchanged, parts are repeated, swapped and dropped. Built with clang and libFuzzer (`make
+ * fuzz`); test/fuzz/README.md says how to run it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,11 +10,11 @@
 #include "onnx/reader.h"
 #include "sol/onnx.h"
 
-#define MOST_BYTES ((size_t)256 << 20) /* in one allocation: what asks for more is told that there is none */
+#define MOST_BYTES ((size_t)256 << 20) /* larger allocations fail */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t most, unsigned seed);
-size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t most); /* libFuzzer's */
+size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t most); /* of libFuzzer */
 
 static void *reallocate(void *user, void *p, size_t bytes)
 {
@@ -51,8 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     return 0;
 }
 
-/* -- changing messages. All their memory is one pool that is emptied for the next: parts may be shared, nothing is
- * freed. */
+/* -- mutating messages. All memory is in one pool that is emptied for the next input, so parts may be shared and
+ * nothing is freed. */
 
 static _Alignas(16) char pool[1 << 23];
 static size_t used;
@@ -71,7 +70,7 @@ static void pool_free(void *user, void *p)
     (void)user, (void)p;
 }
 
-struct place { /* a field of a message that is there */
+struct place { /* a present field of a message */
     ProtobufCMessage *message;
     const ProtobufCFieldDescriptor *field;
 };
@@ -172,7 +171,7 @@ static void change_list(const struct place *p, struct places *all, unsigned *see
         memmove(at + i * width, at + k * width, width);
         memcpy(at + k * width, swap, width);
         break;
-    case 2: { /* once more: two elements may share what they point to while the message is packed */
+    case 2: { /* repeats an element: two elements may share data while the message is packed */
         char *more = pool_alloc(NULL, (n + 1) * width);
         if (!more) break;
         memcpy(more, at, n * width);

@@ -1,5 +1,5 @@
-/* For the Python tests of this folder: runs a graph by the interpreter, without generating code, so that a thousand
- * models are read and compared in seconds. Built with the whole of libsol inside. */
+/* For the Python tests of this folder: evaluates a graph with the interpreter, without generating code, so a thousand
+ * models are compared in seconds. The library contains all of libsol. */
 #include "hlir/graph.h"
 
 int test_count(const struct sol_graph *g, int outputs)

@@ -1,4 +1,4 @@
-/* Compiling a random graph, running it in several ways, comparing with the oracle; making a failing graph small. */
+/* Compiles a random graph, runs it in several ways and compares it with the reference. Shrinks failing graphs. */
 #include "random/graphs.h"
 
 #include <math.h>
@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define GUARD 64    /* bytes around each buffer that nobody may write */
-#define SECONDS 100 /* that one graph may take */
+#define GUARD 64    /* bytes around each buffer that must not be written */
+#define SECONDS 100 /* time limit of a graph */
 #define MOST_REPORTED 6
 
 static const struct setting settings[] = {
@@ -73,7 +73,7 @@ static bool guards_hold(const char *p, size_t bytes)
     return true;
 }
 
-/* The oracle's data in the type of the graph; `other`: some other numbers that are as good. */
+/* The reference data in the type of the graph. `other`: other numbers that serve equally well. */
 static char *typed(struct arena *a, const struct value *v, bool other)
 {
     char *data = guarded(a, bytes_of(v));
@@ -145,7 +145,7 @@ static bool backward_output(int i)
     return i % 2 == 0;
 }
 
-/* Forward and backward, each with the pointers that it may look at. */
+/* Runs forward and backward, each with the pointers that it may use. */
 static sol_status run_joint(struct run *k, int threads, char **out)
 {
     const struct sol_graph *g = k->r->g;
@@ -175,7 +175,7 @@ static bool run_net(struct run *k, int threads, char **out)
     return true;
 }
 
-/* What differs in the first outputs that do. */
+/* The difference in the first outputs that differ. */
 static bool compare(struct run *k, const char *when)
 {
     int found = 0;
@@ -192,7 +192,7 @@ static bool compare(struct run *k, const char *when)
     return !found;
 }
 
-/* With three threads every bit is the same. */
+/* Three threads must give the same bits. */
 static bool same_bits(struct run *k)
 {
     int n = k->r->g->outputs.n;
@@ -205,7 +205,7 @@ static bool same_bits(struct run *k)
     return true;
 }
 
-/* One parameter gets other numbers: what depends on it is prepared again. Index parameters stay. */
+/* Changes the values of one parameter: what depends on it must be prepared again. Index parameters do not change. */
 static bool change_parameter(struct run *k, int number)
 {
     struct gen *r = k->r;
@@ -227,12 +227,12 @@ static bool change_parameter(struct run *k, int number)
             double x = gen_element(v->wide->dtype, out[i], e);
             if (isfinite(x)) scale = fmax(scale, fabs(x));
         }
-        if (scale > 3 * v->scale + 1 || v->special) return true; /* the tolerance does not fit any more */
+        if (scale > 3 * v->scale + 1 || v->special) return true; /* the tolerance would not fit any more */
         k->want[i] = out[i];
     }
     if (sol_params_set(k->bound, number, typed(k->a, p, true))) return fail(k, "sol_params_set", NULL);
     if (!run_net(k, 1, k->out)) return false;
-    for (int i = 0; i < r->wide->outputs.n; i++) { /* NaN in other places, steps elsewhere: not judged */
+    for (int i = 0; i < r->wide->outputs.n; i++) { /* NaN in other places, or other sides of jumps: not comparable */
         const struct value *v = k->outputs[i];
         if (!dtype_def(v->t->dtype)->is_float || v->exact) continue;
         struct value loose = *v;
@@ -320,7 +320,7 @@ bool check_graph(struct gen *r, const struct setting *s, const char **out_why, s
 
 /* -- shrinking */
 
-/* In a process of its own: it may crash. */
+/* In its own process, because it may crash. */
 static bool fails(struct gen *r, const struct setting *s)
 {
     fflush(stdout);
@@ -344,14 +344,14 @@ static int size_of_graph(const struct gen *r)
     return n;
 }
 
-/* Takes `next` for *r if it is smaller and still fails. */
+/* Replaces *r by `next` if that is smaller and still fails. */
 static bool adopt(struct gen **r, struct gen *next, const struct setting *s)
 {
     if (!next || size_of_graph(next) >= size_of_graph(*r) || !fails(next, s)) {
         gen_destroy(next);
         return false;
     }
-    *r = next; /* the former lives on: values may be in use */
+    *r = next; /* the old graph stays, because its values may be in use */
     return true;
 }
 
@@ -362,7 +362,7 @@ static int outputs_of(const struct gen *r, struct value **out)
     return n;
 }
 
-/* One output, or half of them. */
+/* Keeps one output, or half of them. */
 static bool drop_outputs(struct gen **r, const struct setting *s)
 {
     int n = (*r)->g->outputs.n;
@@ -382,7 +382,7 @@ static bool drop_outputs(struct gen **r, const struct setting *s)
     return false;
 }
 
-/* What is in front of a tensor goes: the tensor becomes an input. */
+/* Removes what is before a tensor, which becomes an input. */
 static bool cut_before(struct gen **r, const struct setting *s)
 {
     struct value **out = NEW_ARRAY((*r)->a, struct value *, (*r)->g->outputs.n + 1);
@@ -395,7 +395,7 @@ static bool cut_before(struct gen **r, const struct setting *s)
     return false;
 }
 
-/* What is behind goes: the inputs of an output's layer are outputs instead. */
+/* Removes what is after: the inputs of an output's layer become outputs. */
 static bool cut_behind(struct gen **r, const struct setting *s)
 {
     struct value **out = NEW_ARRAY((*r)->a, struct value *, (*r)->g->outputs.n + 70);
@@ -429,7 +429,7 @@ int check_number(const struct gen *r, const struct value *v)
     return -1;
 }
 
-/* The wrong output alone, or with its neighbours, which are of the same sub-graph. */
+/* Keeps the wrong output, alone or with the outputs of its sub-graph. */
 static bool keep_near(struct gen **r, const struct setting *s, int output)
 {
     const int n = (*r)->g->outputs.n;

@@ -1,4 +1,4 @@
-/* Making random graphs: numbers, sources, layers that are evaluated as they are added. */
+/* Creates random graphs: numbers, sources, and layers that are evaluated when they are added. */
 #include "random/graphs.h"
 
 #include <math.h>
@@ -7,11 +7,11 @@
 
 #define MOST_ELEMENTS 6000
 #define MOST_WORK 400000.0 /* iterations of one layer */
-#define LARGE 30000.0      /* numbers beyond are not kept */
+#define LARGE 30000.0      /* larger numbers are avoided */
 #define NOISE_F32 1e-6
 #define NOISE_F64 1e-13
-#define ROUGH_F32 3e-5 /* of the largest element */
-#define FACTOR 4       /* tolerance, in observed noise */
+#define ROUGH_F32 3e-5 /* relative to the largest element */
+#define FACTOR 4       /* the tolerance in units of the observed noise */
 
 static char refusal[200];
 
@@ -148,7 +148,7 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Registers a value whose data are known, for both graphs. */
+/* Registers a value with known data, for both graphs. */
 static struct value *keep(struct gen *r, struct sol_tensor *t, struct sol_tensor *wide, void *x, void *noisy)
 {
     struct value *v = NEW(r->a, struct value);
@@ -158,7 +158,7 @@ static struct value *keep(struct gen *r, struct sol_tensor *t, struct sol_tensor
     return v;
 }
 
-/* Is every element a multiple of 1/256 and small? Then sums of a few of them are exact as well. */
+/* Is every element small and a multiple of 1/256? Then sums of a few of them are exact, too. */
 static bool short_fractions(const struct value *v, double most)
 {
     const double *x = v->x;
@@ -185,8 +185,8 @@ static void measure(struct value *v)
     v->tolerance = v->exact || !real ? 0 : FACTOR * v->tolerance + noise * v->scale + noise * 1e-6;
 }
 
-/* What rounds numbers near 1 on the way, however small the result is: of 1 + e nothing finer than 1's last digit is
- * left of e. */
+/* Does the function round numbers near 1 on the way, even if the result is small? 1 + e keeps only the digits of e down
+ * to the last digit of 1. */
 static bool rounds_inside(const struct value *v)
 {
     static const char *const kinds[] = {"LogSoftmax", "LogSumExp", "LogCumSumExp", "CrossEntropy"};
@@ -202,7 +202,7 @@ static void add_noise(struct gen *r, struct value *v, bool rough)
     for (int64_t i = 0; i < v->elements; i++) y[i] = y[i] * (1 + gen_real(r, -level, level)) + gen_real(r, -all, all);
 }
 
-/* A constant with these data, which are row-major and of the type. */
+/* A constant with these data, row-major, of the type. */
 static struct value *constant(struct gen *r, enum sol_dtype type, int ndim, const int64_t *shape, const void *data)
 {
     struct sol_tensor *t = graph_tensor(r->g, TENSOR_CONST, NULL, type, ndim, shape);
@@ -274,7 +274,7 @@ static struct opdef_attr read_attr(struct gen *r, char *name, char *text)
     return a;
 }
 
-/* For `wide`, f32 is f64. */
+/* For `wide`, f32 becomes f64. */
 static struct attrs read_attrs(struct gen *r, const char *text, bool wide)
 {
     struct attrs attrs = {0, NEW_ARRAY(r->a, struct opdef_attr, 24)};
@@ -351,7 +351,7 @@ static bool inputs_fit(struct gen *r, unsigned needs, int nin, struct value *con
     return true;
 }
 
-/* Is the value of use: not too large, and no jump between the two evaluations? Finishes it. */
+/* Is the value usable: not too large, and without a jump between the two evaluations? Completes it. */
 static bool settle(struct gen *r, struct value *v, unsigned needs, int nin, struct value *const *in)
 {
     bool real = dtype_def(v->t->dtype)->is_float, exact = (needs & KEEPS_EXACT) != 0, special = false;
@@ -379,7 +379,7 @@ static void undo(struct sol_graph *g, struct sol_layer *last)
     while (g->last != last) graph_remove(g, g->last);
 }
 
-/* The same layer in `wide`; results that are f32 all the same (of integers) become f64. */
+/* Adds the same layer to `wide`. Results that are f32 anyway (of integers) become f64. */
 static bool add_wide(struct gen *r, const struct sol_layer *l, int nin, struct value *const *in,
                      const struct attrs *attrs, struct sol_tensor **out)
 {

@@ -1,4 +1,4 @@
-/* Recipes: how to choose operands, and which recipe is next. */
+/* Recipes: choosing operands, and choosing the next recipe. */
 #include "random/recipes.h"
 
 #include <string.h>
@@ -105,7 +105,7 @@ struct value *new_partner(struct gen *r, const struct value *v, enum sol_dtype t
     int64_t shape[SOL_MAX_DIMS];
     int drop = gen_chance(r, 50) ? 0 : gen_below(r, v->t->ndim + 1);
     for (int d = drop; d < v->t->ndim; d++) shape[d - drop] = gen_chance(r, 40) ? 1 : size_of(v, d);
-    bool bias = v->t->ndim > 2 && gen_chance(r, 25); /* by channel */
+    bool bias = v->t->ndim > 2 && gen_chance(r, 25); /* one value per channel */
     if (bias)
         for (int d = drop = 0; d < v->t->ndim; d++) shape[d] = d == 1 ? size_of(v, d) : 1;
     int kind = gen_below(r, 10);
@@ -143,7 +143,7 @@ static bool in_class(const struct value *v, enum class c, enum sol_dtype real)
     }
 }
 
-/* The newest are the likeliest, so that chains become long. */
+/* The newest are the most likely, so that chains become long. */
 static struct value *choose(struct gen *r, struct value **from, int n)
 {
     if (!n) return NULL;
@@ -223,8 +223,8 @@ void recipes_report(FILE *out)
                 counts[i].good * 3 < counts[i].tried ? counts[i].why : "");
 }
 
-/* Of these the error goes by the condition of a matrix, or by how probable a path is, which nothing here knows:
- * test/python/test_linear.py compares them, and their gradients, with PyTorch. */
+/* Their error depends on the condition of a matrix or on the probability of a path, which is unknown here.
+ * test/python/test_linear.py compares them and their gradients with PyTorch. */
 static bool is_judged_elsewhere(const char *kind)
 {
     static const char *const kinds[] = {"LU",
@@ -325,7 +325,7 @@ static bool has_layer(const struct sol_layer *from, const char *kind)
     return false;
 }
 
-/* A recipe may refuse what it picked: several tries. */
+/* A recipe may reject its operands, so there are several tries. */
 static bool add_row(struct gen *r, const struct layer_def *d)
 {
     const struct recipe recipe = recipe_for(d);

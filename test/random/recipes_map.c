@@ -1,10 +1,11 @@
-/* Element-wise layers: every row of math.def, with operands from where the function is defined and smooth. */
+/* Element-wise layers: every row of math.def, with operands where the function is defined and smooth. */
 #include "random/recipes.h"
 
 #include <string.h>
 
-/* Domains, one index variable an argument: a any, e exact or integer, n not 0, p above 0, u -0.9..0.9, o 0.1..0.9, b
- * -9..9, g above 1, s a number above 0 (a constant), c a condition, i a small integer. Rows that are not here: any. */
+/* Domains, one letter per argument: a any, e exact or integer, n not 0, p above 0, u -0.9..0.9, o 0.1..0.9, b -9..9, g
+ * above 1, s a positive number (a constant), c a condition, i a small integer. Rows that are not listed accept any
+ * operand. */
 static const struct domain {
     const char *name, *in;
     unsigned needs;
@@ -96,7 +97,7 @@ static const struct domain {
     {"copysign", "an", 0},
     {"signbit", "n", 0},
     {"rand", "ii", 0},
-    {"nextafter", "--", 0}, /* another number in f64 */
+    {"nextafter", "--", 0}, /* the next number differs in f64 */
 };
 
 static const struct domain *domain_of(const char *name)
@@ -140,7 +141,7 @@ static bool near_zero(const struct value *v)
     return false;
 }
 
-/* v, brought into the domain; NULL: it cannot be. */
+/* Brings v into the domain. NULL: that is impossible. */
 static struct value *fit(struct gen *r, struct value *v, char domain)
 {
     double low, high;
@@ -170,7 +171,7 @@ static struct value *partner(struct gen *r, const struct value *v, enum sol_dtyp
                        type == SOL_BOOL ? 1 : 9);
 }
 
-/* A value of the sub-graph that has the shape and type of v; NULL: none. */
+/* A value of the sub-graph with the shape and type of v. NULL: there is none. */
 static struct value *sibling(struct gen *r, const struct value *v, char domain)
 {
     struct value *found = NULL;
@@ -198,7 +199,7 @@ bool make_map(struct gen *r, const struct recipe *recipe)
     enum class c = ints_only ? IS_INT : gen_chance(r, 88) ? IS_REAL : gen_chance(r, 75) ? IS_INT : IS_BOOL;
     struct value *in[3] = {0}, *v = pick(r, c, 0, 5);
     in[first] = fit(r, v, d->in[first]);
-    if (!in[first] && dtype_def(v->t->dtype)->is_float) { /* an exact one, then */
+    if (!in[first] && dtype_def(v->t->dtype)->is_float) { /* then an exact one is needed */
         int64_t shape[SOL_MAX_DIMS];
         shape_of(v, shape);
         in[first] = gen_source(r, TENSOR_INPUT, v->t->dtype, v->t->ndim, shape,

@@ -1,4 +1,4 @@
-/* Moving, picking, writing by index, resampling, sources, types, sorting. */
+/* Views, reading and writing by index, resampling, sources, types, sorting. */
 #include "random/recipes.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ static bool make_permute(struct gen *r, const struct recipe *p)
     return ONE("Permute", p->needs, format(r, "perm=%s", list(r, x->t->ndim, perm)), x) != NULL;
 }
 
-/* Merges neighbours, splits sizes, puts 1 in. */
+/* Merges neighbouring sizes, splits sizes, inserts 1. */
 static bool make_reshape(struct gen *r, const struct recipe *p)
 {
     struct value *x = pick(r, IS_ANY, 0, 5);
@@ -115,7 +115,7 @@ static bool make_select(struct gen *r, const struct recipe *p)
                format(r, "axis=%d index=%d", axis, gen_between(r, gen_chance(r, 20) ? -size : 0, size - 1)), x) != NULL;
 }
 
-/* Tensors that are like x but for their size along the axis. */
+/* Tensors that differ from x only in their size along the axis. */
 static bool make_concat(struct gen *r, const struct recipe *p)
 {
     struct value *x = pick(r, IS_ANY, 1, 5), *in[5] = {x};
@@ -281,7 +281,7 @@ static bool make_windows(struct gen *r, const struct recipe *p)
                x) != NULL;
 }
 
-/* -- picking */
+/* -- reading by index */
 
 static bool make_embedding(struct gen *r, const struct recipe *p)
 {
@@ -363,7 +363,7 @@ static bool make_bucketize(struct gen *r, const struct recipe *p)
     return ONE("Bucketize", x->exact ? p->needs : NEED_EXACT, format(r, "right=%d", gen_chance(r, 50)), x, s) != NULL;
 }
 
-/* -- writing */
+/* -- writing by index */
 
 static bool make_scatter(struct gen *r, const struct recipe *p)
 {
@@ -426,7 +426,7 @@ static bool make_affine_grid(struct gen *r, const struct recipe *p)
                new_real(r, 3, shape)) != NULL;
 }
 
-/* -- made of nothing, types, order */
+/* -- sources, types, order */
 
 static bool make_source(struct gen *r, const struct recipe *p)
 {

@@ -1,4 +1,4 @@
-/* Contractions, pooling, reductions, normalisations, sequences, and blocks as networks have them. */
+/* Contractions, pooling, reductions, normalizations, sequences, and common blocks of networks. */
 #include "random/recipes.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static int64_t some_channels(struct gen *r, int groups)
     return groups * gen_between(r, 1, groups > 4 ? 2 : 4);
 }
 
-/* The weights of a convolution of `pixels` dimensions; a new parameter, or now and then something computed. */
+/* The weights of a convolution with `pixels` dimensions: a new parameter, or sometimes a computed value. */
 static struct value *kernel(struct gen *r, int pixels, int64_t a, int64_t b, const struct value *x, bool *out_three)
 {
     int64_t shape[SOL_MAX_DIMS] = {a, b};
@@ -126,7 +126,7 @@ static bool make_matmul(struct gen *r, const struct recipe *p)
 static bool make_einsum(struct gen *r, const struct recipe *p)
 {
     static const struct {
-        const char *eq, *a, *b; /* operands: a size index variable for each dimension */
+        const char *eq, *a, *b; /* operands: one letter per dimension */
     } rows[] = {{"ij,jk->ik", "ij", "jk"},
                 {"bij,bkj->bik", "bij", "bkj"},
                 {"bhqd,bhkd->bhqk", "bhqd", "bhkd"},
@@ -231,7 +231,7 @@ static bool make_scan(struct gen *r, const struct recipe *p)
     return gen_one(r, p->kind, p->needs, 1, &x, attrs) != NULL;
 }
 
-/* -- normalisation */
+/* -- normalization */
 
 static bool make_softmax(struct gen *r, const struct recipe *p)
 {
@@ -285,7 +285,7 @@ static bool make_attention(struct gen *r, const struct recipe *p)
     int64_t qs[] = {b, h, t, d}, ks[] = {b, h % 2 == 0 && gen_chance(r, 25) ? h / 2 : h, s, d}, vs[] = {b, ks[1], s, e},
             ms[] = {gen_chance(r, 50) ? b : 1, 1, t, s};
     bool causal = s <= t && gen_chance(r, 30);
-    int skip = ks[1] == h && gen_chance(r, 20); /* leading dimensions left out */
+    int skip = ks[1] == h && gen_chance(r, 20); /* omits leading dimensions */
     struct value *mask = NULL;
     if (gen_chance(r, 40)) mask = new_real(r, 4 - skip, ms + skip);
     struct value *in[] = {new_real(r, 4 - skip, qs + skip), new_real(r, 4 - skip, ks + skip),
@@ -369,7 +369,7 @@ static bool make_residual(struct gen *r, const struct recipe *p)
     return (gen_chance(r, 70) ? activated(r, y) : y) != NULL;
 }
 
-/* DenseNet: each layer reads all that is there and adds to it. */
+/* DenseNet: each layer reads all earlier results and adds one. */
 static bool make_dense(struct gen *r, const struct recipe *p)
 {
     struct value *x = pick_image(r, 2);

@@ -1,10 +1,10 @@
-/* Rows written out, as gradients are: of the weights and of the data of a convolution, of a mean, of an element-wise
- * function, and copies that pad, crop, reverse and transpose. */
+/* Operator definitions as gradients have them: of the weights and the data of a convolution, of a mean, of an
+ * element-wise function; and copies that pad, crop, reverse and transpose. */
 #include <string.h>
 
 #include "random/recipes.h"
 
-/* Attributes are parted by blanks: the row's own become tabs. */
+/* Spaces separate attributes, so those inside the definition become tabs. */
 static struct value *row(struct gen *r, unsigned needs, struct value *x, struct value *z, const char *text)
 {
     char *attrs = arena_printf(r->a, "text=%s", text);
@@ -47,7 +47,7 @@ static bool make_spread(struct gen *r, const struct recipe *p)
                format(r, "d[N C] -> y[N C A B] | #A=%d; #B=%d | | y[N C A B] = d[N C] / %d", a, b, a * b)) != NULL;
 }
 
-/* x: what the convolution was given. Its result is d's shape. */
+/* x is the convolution's input; d has the shape of its result. */
 static bool make_conv_gradient(struct gen *r, const struct recipe *p)
 {
     struct value *x = pick_image(r, 2);
@@ -62,7 +62,7 @@ static bool make_conv_gradient(struct gen *r, const struct recipe *p)
                           "d[N O P Q] x[N I A B] -> y[O I K L] | #K=%d; #L=%d | | "
                           "y[O I K L] = sum[N P Q] d[N O P Q] * x[N I %d*P+K-%d %d*Q+L-%d]:0",
                           k, k, s, pad, s, pad)) != NULL;
-    int64_t ws[] = {size_of(x, 1), out, k, k}; /* x is the gradient now */
+    int64_t ws[] = {size_of(x, 1), out, k, k}; /* x is the gradient from here on */
     const char *sizes = format(r, "#A=%d; #B=%d", (a - 1) * s + k - 2 * pad, (b - 1) * s + k - 2 * pad);
     if ((a - 1) * s + k - 2 * pad < 1 || (b - 1) * s + k - 2 * pad < 1) return false;
     const char *guard = s == 1 ? "" : format(r, " | (A+%d-K)%%%d==0 and (B+%d-L)%%%d==0", pad, s, pad, s);
@@ -74,7 +74,7 @@ static bool make_conv_gradient(struct gen *r, const struct recipe *p)
                       sizes, guard, read)) != NULL;
 }
 
-/* The identity, said by the gradient: of what was stopped it is none, and what marks the gradient is the gradient. */
+/* The identity with a given gradient: the stopped operand has none, and the marker is replaced by the gradient. */
 static bool make_graft(struct gen *r, const struct recipe *p)
 {
     struct value *x = pick(r, IS_REAL, 0, 4);

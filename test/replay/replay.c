@@ -1,19 +1,20 @@
-/* What SOL generates for a graph: a hash of every kernel's C text and of the module's tables, for several targets and
- * settings. Two commits whose hashes are equal generate the same code; `make replay` compares them (tools/replay.py).
- * No C compiler runs. All is decided by costs alone, for processors that are the same wherever this runs.
+/* Prints what SOL generates for a graph: a hash of every kernel's C text and of the module's tables, for several
+ * targets and settings. Two commits with equal hashes generate the same code; `make replay` compares them
+ * (tools/replay.py). No C compiler runs. The cost model alone chooses, for fictitious processors, so hashes do not
+ * depend on the machine.
  *
  *   replay [--setting NAME].. [--text] [--verify] FILE    the text form of a graph (docs/text-form.md)
  *   replay --settings                         lists the settings
  *
- * With --verify every graph and plan is checked between its phases. A line `# gradients of 0 2 with 1 5` in the file
- * asks for the gradients of outputs 0 and 2 with respect to parameters 1 and 5, `# gradients of all` for those of all
- * outputs with respect to all inputs and parameters. What is printed, a line for each, with --text the text behind it:
+ * --verify checks every graph and plan between its phases. A line `# gradients of 0 2 with 1 5` in the file requests
+ * the gradients of outputs 0 and 2 with respect to parameters 1 and 5, `# gradients of all` those of all outputs with
+ * respect to all inputs and parameters. The output has these lines, with --text each followed by its text:
  *
  *   ==== setting NAME
  *   ==== kernel HASH label of its first step
  *   ==== module HASH                          its tables
  *   ==== data HASH                            its constants
- *   ==== refused: MESSAGE                     in place of the others */
+ *   ==== rejected: MESSAGE                    instead of the others */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static const struct setting {
     {"high", "x86-64-v3", "precision", "high"},
     {"small", "x86-64-v3", "memory", "small"},
 };
-enum { CORES = 4 }; /* what costs think of, whatever runs this */
+enum { CORES = 4 }; /* for the cost model, on any machine */
 
 struct options {
     const char *file;
@@ -92,7 +93,7 @@ static sol_status differentiate_all(struct sol_graph *g)
     return sol_graph_differentiate(g, nof, of, nwith, with, NEW_ARRAY(g->arena, int, most + 1));
 }
 
-/* Appends the gradients that the text asks for. */
+/* Appends the gradients that the text requests. */
 static sol_status differentiate(struct sol_graph *g, char *text)
 {
     static const char head[] = "# gradients of ", middle[] = " with ";
@@ -160,7 +161,7 @@ static sol_status read_graph(struct sol_ctx *ctx, struct arena *a, const char *p
     return differentiate(*out_g, text);
 }
 
-/* The passes change a graph, so it is read anew for each setting. */
+/* Passes change the graph, so each setting parses it again. */
 static sol_status replay_in(struct sol_ctx *ctx, const struct options *o, const struct setting *with)
 {
     struct sol_graph *g = NULL;
@@ -182,7 +183,7 @@ static bool replay(const struct options *o, const struct setting *with)
     if (!status && o->verify) status = sol_config_set(ctx, "compiler::verify", "1");
     if (!status && with->key) status = sol_config_set(ctx, with->key, with->value);
     printf("==== setting %s\n", with->name);
-    fflush(stdout); /* in case it dies */
+    fflush(stdout); /* in case the process crashes */
     if (!status) status = replay_in(ctx, o, with);
     if (status) printf("==== refused: %.*s\n", (int)strcspn(sol_error(ctx), "\n"), sol_error(ctx));
     sol_ctx_destroy(ctx);
