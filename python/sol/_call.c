@@ -210,8 +210,10 @@ int call_match(const struct py_caller *c, PyObject *object, const struct spec *s
 {
     struct dl_tensor t;
     if (!is_tensor(c, object)) return 0;
-    if (c->api->view(object, &t)) {
-        PyErr_Clear(); /* sparse tensors and the like: Python handles them */
+    int lazy = is_lazy(object, s);
+    if (lazy) return lazy < 0 ? -1 : 0;
+    if (c->api->view(object, &t)) { /* after everything that lets other threads run */
+        PyErr_Clear();              /* sparse tensors and the like: Python handles them */
         return 0;
     }
     if (t.device_type != DL_CPU || t.ndim != s->ndim || t.code != s->code || t.bits != s->bits || t.lanes != 1)
@@ -223,8 +225,6 @@ int call_match(const struct py_caller *c, PyObject *object, const struct spec *s
         strided &= s->shape[i] == 1 || !t.strides || t.strides[i] == s->strides[i];
     }
     if (!strided && !empty) return 0;
-    int lazy = is_lazy(object, s);
-    if (lazy) return lazy < 0 ? -1 : 0;
     /* without elements, any address will do */
     *out_data = t.data ? (const char *)t.data + t.byte_offset : (const void *)c;
     return 1;
@@ -253,19 +253,26 @@ static int match_modes(const struct py_caller *c)
     return 1;
 }
 
+static int match_wants(const struct py_caller *c, const struct param *p, PyObject *object)
+{
+    if (p->wants < 0) return 1;
+    if (!is_tensor(c, object)) return 0;
+    PyObject *wants = PyObject_GetAttr(object, text_requires_grad);
+    if (!wants) return -1;
+    Py_DECREF(wants); /* True or False, which are immortal */
+    return p->wants == (wants == Py_True);
+}
+
 static int match_param(const struct py_caller *c, int i, PyObject *leaves, struct seen *out)
 {
     const struct param *p = &c->param[i];
     PyObject *object = p->owner ? PyDict_GetItemWithError(p->owner, p->key) : PyTuple_GetItem(leaves, p->leaf);
     if (!object) return PyErr_Occurred() ? -1 : 0;
-    if (p->wants >= 0) {
-        if (!is_tensor(c, object)) return 0;
-        PyObject *wants = PyObject_GetAttr(object, text_requires_grad);
-        if (!wants) return -1;
-        Py_DECREF(wants); /* True or False, which are immortal */
-        if (p->wants != (wants == Py_True)) return 0;
-    }
-    return params_see(c, i, object, out);
+    Py_INCREF(object); /* reading it may let another thread run, which replaces it */
+    int same = match_wants(c, p, object);
+    if (same == 1) same = params_see(c, i, object, out);
+    Py_DECREF(object);
+    return same;
 }
 
 int call_match_all(const struct py_caller *c, PyObject *leaves, const void **inputs, struct seen *now)

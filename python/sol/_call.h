@@ -76,8 +76,8 @@ void params_leave(struct py_caller *c, struct param_set *set);
 struct param_set *params_enter_again(struct py_caller *c, long long epoch);
 struct sol_params *params_of(const struct param_set *set);
 long long params_epoch(const struct param_set *set);
-/* Makes the next call pass on the parameters whose id() is in a Python set; NULL: all of them. -1: an exception is
- * set. */
+/* Makes the next call pass on the parameters whose id() is in a Python set; NULL: all of them. Frees memory that
+ * parameters do not use any more. -1: an exception is set. */
 int params_forget(struct py_caller *c, PyObject *ids);
 int params_visit(struct py_caller *c, visitproc visit, void *arg);
 void params_free(struct py_caller *c);

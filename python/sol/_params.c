@@ -4,31 +4,36 @@
  * the network again if its version, its address or a sample of its bytes changed.
  *
  * A set holds its tensors strongly, because torch.utils.swap_tensors rejects tensors with weak references. If nobody
- * else holds them, the owner is gone, and the set may be taken over for another owner. */
+ * else holds them, the owner is gone, and the set may be taken over for another owner. A set also holds the storages of
+ * its tensors: `p.data = ...` in another thread replaces the memory of a tensor while a call reads it. Addresses
+ * therefore never change in a set that a call uses; the next call gets another set. */
 #include "_call.h"
 
 #include <string.h>
 
 enum { MOST_SETS = 8 }; /* most sets that are kept without a call using them */
 
-struct given {      /* what the network has */
-    struct seen as; /* `tensor` NULL: nothing so far */
-    bool fresh;     /* false: pass it to the network again */
+struct given {         /* what the network has */
+    struct seen as;    /* `tensor` NULL: nothing so far */
+    PyObject *storage; /* keeps the memory at as.data */
+    bool fresh;        /* false: pass it to the network again */
 };
 struct param_set {
     struct param_set *next; /* from the most to the least recently used */
     struct sol_params *params;
     struct given *given;
     int running; /* calls in flight */
+    bool moved;  /* its tensors lie elsewhere by now */
     long long epoch;
 };
 
-static PyObject *text_version;
+static PyObject *text_version, *text_storage;
 
 int params_init(void)
 {
     text_version = PyUnicode_InternFromString("_version");
-    return text_version ? 0 : -1;
+    text_storage = PyUnicode_InternFromString("untyped_storage");
+    return text_version && text_storage ? 0 : -1;
 }
 
 /* -- what a call brings */
@@ -82,7 +87,10 @@ int params_see(const struct py_caller *c, int i, PyObject *object, struct seen *
 
 static void set_free(struct py_caller *c, struct param_set *s)
 {
-    for (int i = 0; s->given && i < c->nparam; i++) Py_XDECREF(s->given[i].as.tensor);
+    for (int i = 0; s->given && i < c->nparam; i++) {
+        Py_XDECREF(s->given[i].as.tensor);
+        Py_XDECREF(s->given[i].storage);
+    }
     sol_params_destroy(s->params);
     PyMem_Free(s->given);
     PyMem_Free(s);
@@ -110,10 +118,26 @@ static void unlink_set(struct py_caller *c, const struct param_set *s)
     *at = s->next;
 }
 
-static void put_first(struct py_caller *c, struct param_set *s)
+static void put_first(struct param_set **list, struct param_set *s)
 {
-    s->next = c->sets;
-    c->sets = s;
+    s->next = *list;
+    *list = s;
+}
+
+/* Freeing a tensor may let other threads run, which come and go in `c->sets`. So sets leave that list first, into a
+ * list of the caller's own, and are freed when nobody walks it any more. */
+static void drop(struct py_caller *c, struct param_set *s, struct param_set **dropped)
+{
+    unlink_set(c, s);
+    put_first(dropped, s);
+}
+
+static void free_list(struct py_caller *c, struct param_set *list)
+{
+    for (struct param_set *s = list, *next; s; s = next) {
+        next = s->next;
+        set_free(c, s);
+    }
 }
 
 static bool has_tensors(const struct py_caller *c, const struct param_set *s, const struct seen *now)
@@ -123,8 +147,29 @@ static bool has_tensors(const struct py_caller *c, const struct param_set *s, co
     return true;
 }
 
+static bool has_addresses(const struct py_caller *c, const struct param_set *s, const struct seen *now)
+{
+    for (int i = 0; i < c->nparam; i++)
+        if (s->given[i].as.data != now[i].data) return false;
+    return true;
+}
+
+/* The set of these tensors, if there is one. */
+static struct param_set *find(const struct py_caller *c, const struct seen *now)
+{
+    for (struct param_set *s = c->sets; s; s = s->next) {
+        if (!has_tensors(c, s, now)) continue;
+        if (!s->running) return s;
+        s->moved = !has_addresses(c, s, now);
+        if (!s->moved) return s;
+    }
+    return NULL;
+}
+
+/* Does it only hold memory that nobody calls with any more? */
 static bool is_orphan(const struct py_caller *c, const struct param_set *s)
 {
+    if (s->moved) return true;
     for (int i = 0; i < c->nparam; i++)
         if (s->given[i].as.tensor && Py_REFCNT(s->given[i].as.tensor) == 1) return true;
     return false;
@@ -134,7 +179,7 @@ static bool is_orphan(const struct py_caller *c, const struct param_set *s)
  * new one, or, if there are many, the least recently used one. Drops other sets whose owners are gone. */
 static struct param_set *recycle(struct py_caller *c)
 {
-    struct param_set *orphan = NULL, *oldest = NULL, *next;
+    struct param_set *orphan = NULL, *oldest = NULL, *dropped = NULL, *next;
     int n = 0;
     for (struct param_set *s = c->sets; s; s = next) {
         next = s->next;
@@ -146,45 +191,64 @@ static struct param_set *recycle(struct py_caller *c)
             orphan = s;
             continue;
         }
-        unlink_set(c, s);
-        set_free(c, s);
+        drop(c, s, &dropped);
         n--;
         oldest = orphan;
     }
     struct param_set *found = orphan ? orphan : n >= MOST_SETS ? oldest : NULL;
-    if (!found) return set_new(c);
-    unlink_set(c, found);
-    return found;
+    if (found) unlink_set(c, found);
+    free_list(c, dropped);
+    return found ? found : set_new(c);
+}
+
+/* Parameter i and its memory. Another thread may have given it other memory since `now` was read. */
+static int hold(struct py_caller *c, int i, struct given *g, const struct seen *now)
+{
+    PyObject *before = g->as.tensor, *memory = g->storage;
+    PyObject *storage = PyObject_CallMethodObjArgs(now->tensor, text_storage, NULL);
+    if (!storage) return -1;
+    Py_INCREF(now->tensor);
+    g->as = *now;
+    g->storage = storage;
+    const int same = call_match(c, now->tensor, &c->param[i].spec, &g->as.data);
+    Py_XDECREF(before);
+    Py_XDECREF(memory);
+    if (!same) PyErr_SetString(core.error[SOL_ERR_INVALID], "another thread replaced a parameter while the call began");
+    return same == 1 ? 0 : -1;
+}
+
+static bool is_given(const struct given *g, const struct seen *now)
+{
+    return g->as.tensor == now->tensor && g->as.data == now->data;
 }
 
 static int hand_over(struct py_caller *c, struct param_set *s, const struct seen *now)
 {
+    s->moved = false;
     for (int i = 0; i < c->nparam; i++) {
         struct given *g = &s->given[i];
-        if (g->fresh && g->as.tensor == now[i].tensor && g->as.version == now[i].version && g->as.data == now[i].data &&
-            g->as.sample == now[i].sample)
-            continue;
-        sol_status status = sol_params_set(s->params, i, now[i].data);
+        const bool given = is_given(g, &now[i]);
+        if (g->fresh && given && g->as.version == now[i].version && g->as.sample == now[i].sample) continue;
+        g->fresh = false;
+        if (!given && hold(c, i, g, &now[i])) return -1;
+        g->as.version = now[i].version;
+        g->as.sample = now[i].sample;
+        sol_status status = sol_params_set(s->params, i, g->as.data);
         if (status) return core_raise(status), -1;
-        PyObject *before = g->as.tensor;
-        Py_INCREF(now[i].tensor);
-        g->as = now[i];
         g->fresh = true;
         s->epoch = ++c->epochs;
-        Py_XDECREF(before);
     }
     return 0;
 }
 
 struct param_set *params_enter(struct py_caller *c, const struct seen *now)
 {
-    struct param_set *s = c->sets;
-    while (s && !has_tensors(c, s, now)) s = s->next;
+    struct param_set *s = find(c, now);
     if (s)
         unlink_set(c, s);
     else if (!(s = recycle(c)))
         return NULL;
-    put_first(c, s);
+    put_first(&c->sets, s);
     s->running++; /* nobody recycles it from now on */
     if (!hand_over(c, s, now)) return s;
     s->running--;
@@ -203,14 +267,14 @@ struct param_set *params_enter_again(struct py_caller *c, long long epoch)
 
 void params_leave(struct py_caller *c, struct param_set *set)
 {
+    struct param_set *dropped = NULL;
     int n = 0;
     set->running--;
     for (struct param_set *s = c->sets, *next; s; s = next) { /* many concurrent calls need more sets than are kept */
         next = s->next;
-        if (++n <= MOST_SETS || s->running) continue;
-        unlink_set(c, s);
-        set_free(c, s);
+        if (++n > MOST_SETS && !s->running) drop(c, s, &dropped);
     }
+    free_list(c, dropped);
 }
 
 struct sol_params *params_of(const struct param_set *set)
@@ -223,9 +287,33 @@ long long params_epoch(const struct param_set *set)
     return set->epoch;
 }
 
+static bool has_moved(const struct py_caller *c, const struct param_set *s)
+{
+    for (int i = 0; i < c->nparam; i++) {
+        const struct seen *as = &s->given[i].as;
+        struct dl_tensor t;
+        if (!as->tensor) continue;
+        if (c->api->view(as->tensor, &t)) return PyErr_Clear(), true;
+        if (t.data && (const char *)t.data + t.byte_offset != as->data) return true;
+    }
+    return false;
+}
+
+/* Frees memory that parameters do not use any more (p.data = ..., half()). */
+static void drop_moved(struct py_caller *c)
+{
+    struct param_set *dropped = NULL;
+    for (struct param_set *s = c->sets, *next; s; s = next) {
+        next = s->next;
+        if (!s->running && has_moved(c, s)) drop(c, s, &dropped);
+    }
+    free_list(c, dropped);
+}
+
 /* Compares ids: comparing tensors would run Python code, during which sets may come and go. */
 int params_forget(struct py_caller *c, PyObject *ids)
 {
+    drop_moved(c);
     for (struct param_set *s = c->sets; s; s = s->next)
         for (int i = 0; i < c->nparam; i++) {
             struct given *g = &s->given[i];
@@ -241,15 +329,16 @@ int params_forget(struct py_caller *c, PyObject *ids)
 int params_visit(struct py_caller *c, visitproc visit, void *arg)
 {
     for (struct param_set *s = c->sets; s; s = s->next)
-        for (int i = 0; i < c->nparam; i++) Py_VISIT(s->given[i].as.tensor);
+        for (int i = 0; i < c->nparam; i++) {
+            Py_VISIT(s->given[i].as.tensor);
+            Py_VISIT(s->given[i].storage);
+        }
     return 0;
 }
 
 void params_free(struct py_caller *c)
 {
-    for (struct param_set *s = c->sets, *next; s; s = next) {
-        next = s->next;
-        set_free(c, s);
-    }
+    struct param_set *list = c->sets;
     c->sets = NULL;
+    free_list(c, list);
 }

@@ -161,6 +161,83 @@ def test_replaced_parameters_are_given_up():
         assert torch.allclose(optimized(x), model(x), atol=1e-5)
 
 
+def test_owners_that_come_and_go_in_threads(instances):
+    """Each call has weights of its own: what one thread gives up, another one may be looking at."""
+    x = torch.randn(8, 64)
+
+    def work(model, net):
+        for _ in range(150):
+            for layer in model.layers:
+                layer.weight, layer.bias = nn.Parameter(torch.randn(64, 64) / 8), nn.Parameter(torch.randn(64))
+            for _ in range(3):
+                net(x).sum().backward()
+            with torch.no_grad():
+                assert torch.allclose(net(x), model(x), 1e-4, 1e-4)
+
+    at_once(*(lambda row=row: work(*row) for row in zip(*instances, strict=True)))
+
+
+class Lookup(nn.Module):
+    """Calls read the table where it lies: nothing is prepared of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20000, 128)
+
+    def forward(self, i):
+        return self.table(i) + 1
+
+
+def test_memory_of_parameters_in_threads():
+    """`p.data = ...` in one thread, while others read what lay there before: each call sees one of the tables."""
+    model = Lookup().eval()
+    index = torch.randint(0, 20000, (8000,))
+    model.table.weight.data.fill_(0)
+    optimized = sol.optimize(model, index)
+    stop = threading.Event()
+
+    def call():
+        with torch.no_grad():
+            while not stop.is_set():
+                y = optimized(index)
+                assert (y == y[0, 0]).all()
+
+    def replace():
+        try:
+            for n in range(150):
+                optimized.table.weight.data = torch.full((20000, 128), float(n))
+        finally:
+            stop.set()
+
+    at_once(call, call, replace)
+    with torch.no_grad():
+        assert (optimized(index) == 150).all()
+
+
+def test_memory_that_parameters_left():
+    """The next call, the next program and sol.refresh give up memory that parameters have left."""
+    optimized = sol.optimize(nn.Sequential(nn.Linear(64, 64), nn.ReLU()).eval())
+    weight = optimized[0].weight
+
+    def elsewhere():
+        with torch.no_grad():
+            optimized(torch.randn(8, 64))
+        left = weakref.ref(weight.untyped_storage())  # lives as long as the memory
+        weight.data = torch.randn(64, 64)
+        return left
+
+    for give_up in (
+        lambda: optimized(torch.randn(8, 64)),
+        lambda: optimized(torch.randn(9, 64)),
+        lambda: sol.refresh(optimized),
+    ):
+        left = elsewhere()
+        with torch.no_grad():
+            give_up()
+        gc.collect()
+        assert left() is None
+
+
 class _Mark:
     """Lives as long as a tensor. (A weak reference to the tensor itself would be in swap_tensors' way.)"""
 

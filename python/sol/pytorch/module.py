@@ -264,6 +264,8 @@ class State:
             key = next((k for k in alike if self.programs[k].reads_the_same(leaves)), None)
             if key is None:
                 self._check_declared(root, leaves, spec)
+                for other in self.programs.values():
+                    other.refresh(set())  # half() and the like: gives up the memory that parameters have left
                 with contents_kept(root):
                     made = Program(root, leaves, spec, owned, rows, self._fixed(leaves), wanted, absent)
                 key = kind, made.reads and made.reads.values
