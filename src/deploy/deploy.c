@@ -1,4 +1,4 @@
-/* The way of a deployment, as one function. */
+/* Deployment as one function. */
 #include "deploy/deploy.h"
 
 #include <errno.h>
@@ -69,7 +69,7 @@ static bool alike(const struct sol_tensor *a, const struct sol_tensor *b)
     return a->dtype == b->dtype && a->ndim == b->ndim;
 }
 
-/* All graphs take and give the same, but for sizes. */
+/* All graphs have the same inputs and outputs, except for sizes. */
 static sol_status check_alike(struct deploy *d, const struct deploy_graph *g, int noutput)
 {
     const struct sol_graph *first = d->g, *other = g->g;
@@ -114,7 +114,7 @@ static sol_status predicting(struct deploy *d)
     return SOL_OK;
 }
 
-/* Appends the gradient of all outputs of real types with respect to the parameters that learn. */
+/* Appends the gradient of all real outputs with respect to the trained parameters. */
 static sol_status differentiate(struct deploy *d, struct sol_graph *g, const unsigned char *trained)
 {
     VECTOR(struct sol_tensor *) with = {0};
@@ -185,7 +185,7 @@ static sol_status build(struct deploy *d)
     return d->target == DEPLOY_SOURCE ? SOL_OK : deploy_make(d);
 }
 
-/* What is known without a network. */
+/* Checks what is known without a network. */
 static sol_status options(struct deploy *d)
 {
     TRY(deploy_read_keys(d));

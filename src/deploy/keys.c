@@ -72,8 +72,7 @@ static sol_status find_target(struct deploy *d)
                     name);
 }
 
-/* Does a text consist of such characters and letters and digits alone? It becomes a part of files and commands.
- */
+/* Does a text consist of letters, digits and these characters only? It becomes part of file names and commands. */
 static bool consists_of(const char *text, const char *more)
 {
     if (!*text || *text == '-') return false;
@@ -82,7 +81,8 @@ static bool consists_of(const char *text, const char *more)
     return true;
 }
 
-/* Of C, of C++, which may include the header, of GNU's dialects; and what common headers define. */
+/* Reserved words of C, of C++ (which may include the header) and of GNU's dialects; names that common headers
+ * define. */
 static const char words_of_c[] =
     "alignas|alignof|and|and_eq|asm|assert|auto|bitand|bitor|bool|break|case|catch|char|char8_t|class|co_await|"
     "co_return|co_yield|compl|complex|concept|const|const_cast|consteval|constexpr|constinit|continue|decltype|"
@@ -95,14 +95,14 @@ static const char words_of_c[] =
 /* Is this a valid function name in C and C++? Names that begin with _ or end with _t are reserved. */
 static bool is_free(const char *name)
 {
-    static const char *const ours[] = {"reference_", "front_", "rt_", "sol_ext_"}; /* in the files beside it */
+    static const char *const ours[] = {"reference_", "front_", "rt_", "sol_ext_"}; /* of the other files */
     const size_t n = strlen(name);
     for (int i = 0; i < COUNT_OF(ours); i++)
         if (!strncmp(name, ours[i], strlen(ours[i]))) return false;
     return *name != '_' && (n < 2 || strcmp(name + n - 2, "_t")) && !is_one_of(words_of_c, name);
 }
 
-/* Is it a function of libc or libm? Our own are meant here, which have the names that all have. */
+/* Is it a function of libc or libm? Our own copies have the same names. */
 static bool is_of_libc(const char *name)
 {
     Dl_info info;

@@ -4,7 +4,7 @@
 
 #include "deploy/deploy.h"
 
-/* Of gcc alone: clang does not know it. The Makefile asks which of them it has. */
+/* gcc only: clang does not know it. The Makefile asks which of the two it has. */
 #define GCC_ONLY "-fno-predictive-commoning"
 
 static void put_shape(struct text *t, const struct sol_tensor *x)
@@ -123,7 +123,7 @@ static const char *selftest_comment(struct deploy *d)
                                              arena_printf(d->arena, "%d", GOLDEN_SAMPLES), "memory", memory, NULL});
 }
 
-/* How it is called: with contexts alone where there is no operating system. */
+/* The declarations of the calls. Without an operating system there are only those with contexts. */
 static const char *calls(struct deploy *d)
 {
     return deploy_fill(

@@ -14,7 +14,7 @@ static void put_tensor(struct text *shapes, struct text *rows, const char *what,
              what, i, (long long)tensor_elements(x) * type->bytes);
 }
 
-/* What a graph takes and gives. */
+/* Prints the tables of a graph's inputs and outputs. */
 static void put_io(struct deploy *d, struct text *t, const struct deploy_graph *g)
 {
     struct text in = text_new(d->arena), out = text_new(d->arena);
@@ -28,7 +28,7 @@ static void put_io(struct deploy *d, struct text *t, const struct deploy_graph *
     text_put(t, "static const struct sol_ext_tensor %s[] = {\n%s    {0},\n};\n", outputs, out.at ? out.at : "");
 }
 
-/* The parameters that learn, and the outputs whose gradients the caller passes. */
+/* Prints the table of trained parameters, and the outputs whose gradients the caller passes. */
 static void put_training(struct deploy *d, struct text *t)
 {
     struct text rows = text_new(d->arena), numbers = text_new(d->arena);
@@ -79,7 +79,7 @@ size_t deploy_opaque_bytes(struct deploy *d, const struct schedule *s)
     return most;
 }
 
-/* Layers without loops. */
+/* Prints the tables of layers without loops. */
 static void put_opaque(struct deploy *d, struct text *t, const char *name, const struct schedule *s)
 {
     struct text list = text_new(d->arena);
@@ -161,7 +161,7 @@ static const char *training_fields(const struct deploy *d)
 
 typedef VECTOR(const char *) texts;
 
-/* A template, with what is known so far. */
+/* A template, with the values that are the same for all. */
 static const char *filled(struct deploy *d, const texts *pairs, bool wanted, const char *template)
 {
     texts known = {0};
@@ -182,7 +182,7 @@ static void put_number(struct deploy *d, texts *pairs, const char *name, int64_t
     put(d, pairs, name, arena_printf(d->arena, "%lld", (long long)n));
 }
 
-/* What predict() has between its brackets behind the context, and what it does with that. */
+/* The parameters of predict() after the context, and the statements that use them. */
 static void put_predict(struct deploy *d, texts *pairs)
 {
     struct text given = text_new(d->arena), asked = text_new(d->arena);
@@ -230,7 +230,7 @@ static void put_weights(struct deploy *d, texts *pairs)
     put(d, pairs, "hash", arena_printf(d->arena, "0x%016llx", (unsigned long long)d->weights_hash));
 }
 
-/* What only some libraries have. */
+/* Sets what only some libraries have. */
 static void put_parts(struct deploy *d, texts *pairs)
 {
     const bool file = !strcmp(d->keys.weights, "file"), opaque = d->alone.n > 0, trains = deploy_trains(d);

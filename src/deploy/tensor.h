@@ -1,4 +1,4 @@
-/* What the headers of all deployed networks share. */
+/* Shared by the headers of all deployed networks. */
 #ifndef SOL_EXT_TENSOR_H
 #define SOL_EXT_TENSOR_H
 

@@ -3,7 +3,7 @@
  * as a whole. */
 #include "plan/plan.h"
 
-/* Is u nothing but `y[.. X+at ..] = x[.. X ..]`? */
+/* Does u only copy, as `y[.. X+at ..] = x[.. X ..]`? */
 static bool is_part(const struct unit *u, int64_t *out_at)
 {
     const struct loops *loops = u->loops;
@@ -40,7 +40,7 @@ static bool may_move(const struct allocation *x, const struct allocation *y)
     return x->writers && !x->opaque;
 }
 
-/* Do all parts of y already lie side by side, in order, in one tensor? Then y is a part of that tensor. */
+/* Are all parts of y already contiguous, in order, in one tensor? Then y is a part of that tensor. */
 static bool alias_whole(struct plan *p, int from, int to, struct allocation *y)
 {
     struct sol_tensor *root = NULL;
@@ -82,7 +82,7 @@ static struct sol_tensor *written(const struct unit *u)
     return u->dead || u->opaque ? NULL : u->loops->tensors.at[u->loops->stmts.at[0].out[0]].user;
 }
 
-/* Follows chains, so that a root is its own root. */
+/* Follows chains, so that `root` is always the outermost tensor. */
 static void flatten(struct plan *p, struct allocation *s)
 {
     while (s->root != s->t) {

@@ -68,7 +68,8 @@ static double depth_of(const struct cluster *c)
     return (double)ivars_points(c->loops, d.bound & ~d.window);
 }
 
-/* The cost model does not know another library well enough to choose it: it has to be picked, or forced. */
+/* The cost model does not know other libraries well enough to choose them: a policy has to pick one, or the key
+ * `solver` forces it. */
 static bool only_picked(const struct plan *p, const struct solver *s)
 {
     return s->foreign && s != p->forced;
@@ -262,7 +263,7 @@ sol_status choose_kernel(struct plan *p, const struct loops *loops, struct memor
                                 .training = p->training};
     const bool part =
         u->repeats ||
-        loops != u->loops; /* of a recurrence or a band: other libraries do not compute single rows or steps */
+        loops != u->loops; /* single rows or steps of a band or recurrence: other libraries do not compute them */
     if (p->policy && !p->training && !part) sc.plugins = p->policy->plugins;
     struct cluster c = {.loops = loops, .memory = memory, .anchor = anchor};
     struct text text = text_new(p->arena);
@@ -296,8 +297,8 @@ static sol_status choose_unit(struct plan *p, struct unit *u)
     return SOL_OK;
 }
 
-/* Finishes the unit at place *at: its kernel, its operands, and in front of it the units that pack them, which are
- * finished in the same way. *at follows the unit. */
+/* Finishes the unit at position *at: its kernel and its operands. The units that pack operands are inserted ahead of it
+ * and finished in the same way. *at follows the unit. */
 static sol_status finish(struct plan *p, struct map *packs, int *at)
 {
     struct unit *u = p->units.at[*at];

@@ -8,7 +8,7 @@
 
 #include "print/print.h"
 
-#define DEEP 8 /* a sum of this many products is worth a kernel of its own */
+#define DEEP 8 /* a sum of this many products justifies a kernel */
 
 bool plan_reads_written(const struct loops *loops, int32_t node, int first, int last)
 {
@@ -31,7 +31,7 @@ static void see_written(void *user, int32_t node)
     w->read |= e->kind == EX_READ && w->tensor[e->tensor];
 }
 
-/* Does no statement need another? */
+/* Are the statements independent of each other? */
 static bool disjoint(const struct loops *loops)
 {
     bool *tensor = NEW_ARRAY(loops->arena, bool, loops->tensors.n + 1);
@@ -49,7 +49,7 @@ static bool disjoint(const struct loops *loops)
 struct products {
     const struct loops *l;
     int n;
-    int32_t node; /* the last */
+    int32_t node; /* the last product found */
 };
 
 static void find_product(void *user, int32_t node)
@@ -95,7 +95,7 @@ static struct loops *part_products(const struct loops *from)
     return loops;
 }
 
-/* Does the loop over `ivar` end with this index? */
+/* Does this index reach the last value of the loop over `ivar`? */
 static bool is_last(const struct loops *loops, int32_t index, const struct loops_stmt *scan)
 {
     const struct ex *e = &loops->ex.at[index];
@@ -105,7 +105,7 @@ static bool is_last(const struct loops *loops, int32_t index, const struct loops
 struct ends {
     const struct loops *l;
     int first, last;
-    bool all; /* all reads of what the statements write are of their last step */
+    bool all; /* every read of what the statements write is a read of their last step */
 };
 
 static void see_end(void *user, int32_t node)
@@ -126,7 +126,7 @@ static void see_end(void *user, int32_t node)
 }
 
 /* The number of statements from `last` on that read only the last step of statements first .. last - 1, such as an
- * LSTM's last state. They run behind them. */
+ * LSTM's last state. They run after these. */
 static int followers(const struct loops *loops, int first, int last)
 {
     int n = 0;
@@ -181,7 +181,7 @@ static void share_temps(struct plan *p, struct loops *loops)
     }
 }
 
-/* Statements first .. first + n - 1 as loops of their own; what other parts write is an input. */
+/* Statements first .. first + n - 1 as loops of their own. Results of other parts are inputs. */
 static struct loops *part_of(const struct rewrite_part *all, int first, int n)
 {
     struct loops *part = rewrite_part(all, first, n);

@@ -5,9 +5,9 @@
 struct composing {
     struct plan *p;
     const struct loops *from, *move;
-    const struct loops_stmt *stmt; /* of the move */
-    int tensor;                    /* of `from`: what the move writes */
-    int *move_tensor;              /* by tensor of the move: tensor of `to` */
+    const struct loops_stmt *stmt; /* of the view */
+    int tensor;                    /* of `from`: what the view writes */
+    int *move_tensor;              /* by tensor of the view: tensor of `to` */
     bool failed;
 };
 
@@ -119,7 +119,7 @@ static int count_non_affine(const struct loops *loops)
     return n;
 }
 
-/* Does every index consist of digits of its own, so that the index variables follow from the indices? */
+/* Does each index have its own digits, so that the indices determine the index variables? */
 static bool invertible_write(const struct loops *loops, const struct loops_stmt *s)
 {
     uint64_t seen = 0;
@@ -191,7 +191,7 @@ static void compose_unit(struct plan *p, struct unit *u)
         const struct loops *loops = plan_inlined(p, u->loops, t, s->writer->loops);
         if (!loops) continue;
         u->loops = loops;
-        t = -1; /* the tensors were numbered anew */
+        t = -1; /* the tensors were renumbered */
     }
 }
 

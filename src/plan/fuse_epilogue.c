@@ -1,7 +1,6 @@
 /* Fuses element-wise units. A unit that computes one element from one element of t (and others) becomes an epilogue of
- * the unit that computes t, if t is the last of its operands to be computed and has no other reader. Otherwise, an
- * element-wise unit whose only reader is a reduction that reads each element once is computed inside of the reduction.
- */
+ * the unit that computes t, if t is the last of its operands to be computed and has no other reader. Otherwise, if its
+ * only reader is a reduction that reads each element once, the reduction computes it inside. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -117,13 +116,14 @@ const char *plan_join_labels(struct plan *p, const char *a, const char *b)
     return arena_printf(p->arena, "%.*s + %s", (int)(same ? na - nb : na), a, b);
 }
 
-/* The place where a tensor is complete: that of its writer, or of the last writer of its parts. */
+/* The position in the order of execution at which a tensor is complete: that of its writer, or of the last writer of
+ * its parts. */
 static int place_of(struct plan *p, const struct sol_tensor *t, const int *place)
 {
     return MAX(place[t->id], place[plan_allocation(p, t)->root->id]);
 }
 
-/* Which input of u is computed last? Returns the place of its unit, -1 if no unit computes it. */
+/* Which input of u is computed last? Returns the position of its unit, -1 if no unit computes it. */
 static int last_operand(struct plan *p, const struct unit *u, const int *place, int *out_tensor)
 {
     int last = -1;
@@ -209,7 +209,7 @@ static const struct loops *inline_map(struct plan *p, const struct unit *u, int 
     for (int32_t k = 1; k < from->ex.n; k++)
         if (from->ex.at[k].kind == EX_RED && rewrite_reads(from, k, t)) loops_over |= from->ex.at[k].u.bound;
     if (seen != loops_over || m->tensors.at[m->stmts.at[0].out[0]].dtype != from->tensors.at[t].dtype) return NULL;
-    /* one data type throughout, because a rounding in between would be lost */
+    /* all in one data type, because rounding in between would be lost */
     for (int i = 0; i < m->tensors.n; i++)
         if (m->tensors.at[i].role == LOOPS_INPUT && m->tensors.at[i].dtype != from->tensors.at[t].dtype) return NULL;
     if (from->tensors.at[from->stmts.at[reader].out[0]].dtype != from->tensors.at[t].dtype) return NULL;
@@ -271,8 +271,8 @@ static bool is_needed(const struct loops *loops, const struct loops_stmt *s)
     return false;
 }
 
-/* If only the extreme is wanted and not its position (a pooling whose indices have no reader), no position is searched.
- */
+/* If only the extreme is needed and not its position (a pooling whose indices have no reader), the search for the
+ * position is removed. */
 static bool drop_position(struct loops *loops, struct loops_stmt *s)
 {
     const struct ex e = loops->ex.at[s->value];
@@ -283,8 +283,8 @@ static bool drop_position(struct loops *loops, struct loops_stmt *s)
     return true;
 }
 
-/* Removes statements whose results have no reader (the last state of a recurrence of which only the outputs are
- * wanted). */
+/* Removes statements whose results have no reader, such as the last state of a recurrence if only its outputs are
+ * used. */
 static void drop_statements(struct unit *u, struct loops *loops)
 {
     bool any = false;

@@ -3,11 +3,11 @@
  * otherwise be repeated for every Q. */
 #include "plan/plan.h"
 
-#define WORTH 4 /* a reduction of this many elements is worth a step of its own */
+#define WORTH 4 /* elements of a reduction that justify a step */
 
 struct hoist {
     const struct loops *l;
-    int32_t found; /* the outermost reduction that may go; 0: none */
+    int32_t found; /* the outermost reduction that can be hoisted; 0: none */
 };
 
 struct check {

@@ -1,11 +1,11 @@
-/* Decides where tensors lie: channels-last where there are channels and pixels, otherwise row-major; zero-filled halos
- * in memory where a window reads over the edge; reorders where a row-major tensor of the user does not suit the
+/* Decides the memory layout of tensors: channels-last where there are channels and pixels, otherwise row-major;
+ * zero-filled halos where a window reads over the edge; reorders where a row-major tensor of the user does not suit the
  * kernels. */
 #include "plan/plan.h"
 
 #define HALO_PIXELS 3
 
-/* The order that the purposes ask for: channels last. Identity if there are no pixels. */
+/* The order that the purposes suggest: channels last. It is the identity if there are no pixels. */
 static bool natural_order(const char *purpose, int ndim, int8_t *order)
 {
     bool channel = false, pixel = false;
@@ -42,18 +42,18 @@ static void row_major(int8_t *order, int ndim)
 
 struct reorder {
     struct unit *unit;
-    int at;      /* in front of this unit */
-    bool behind; /* as close as can be to the unit before */
+    int at;      /* the position: ahead of this unit */
+    bool behind; /* as close as possible to the unit before */
 };
 struct reorders {
     struct plan *p;
     int nunits; /* before any reorder */
-    int *first; /* by tensor: where its units begin in `user` */
-    int *user;  /* places of the units that have it as an operand */
+    int *first; /* by tensor: the start of its units in `user` */
+    int *user;  /* positions of the units that have the tensor as an operand */
     VECTOR(struct reorder) found;
 };
 
-/* Counts the operands of a unit that are tensors of the graph, or notes the unit's place for each. */
+/* Counts the operands of a unit that are tensors of the graph, or records the unit's position for each of them. */
 static void each_operand(struct reorders *r, int place, bool note)
 {
     const struct unit *u = r->p->units.at[place];
@@ -104,8 +104,8 @@ static void copy_unit(struct reorders *r, int at, bool behind, enum program prog
     PUSH(p->arena, r->found, found);
 }
 
-/* Replaces operand `old` in `role` by `with` in all units of a program. Returns the number of units, and the places of
- * the first and the last. */
+/* Replaces operand `old` in `role` by `with` in all units of a program. Returns the number of changed units, and the
+ * positions of the first and the last. */
 static int retarget(struct reorders *r, enum program program, const struct sol_tensor *old, struct sol_tensor *with,
                     int role, int out_place[2])
 {
@@ -203,12 +203,12 @@ static void reorder_outputs(struct reorders *r)
         retarget(r, program, t, n, LOOPS_INPUT, place);
         if (!retarget(r, program, t, n, LOOPS_OUTPUT, place)) continue;
         plan_allocation(p, n)->program = program;
-        /* behind its last writer: once it is copied, its memory is free */
+        /* right after its last writer, so that its memory is free after the copy */
         copy_unit(r, place[1] + 1, true, program, t, n, writer->layer);
     }
 }
 
-/* Between two units, those that belong behind the first come before those in front of the second. */
+/* Sorts reorders: between two units, those that belong after the first come before those ahead of the second. */
 static void put_reorders(struct reorders *r)
 {
     struct plan *p = r->p;
@@ -218,7 +218,7 @@ static void put_reorders(struct reorders *r)
     for (int i = 0; i < r->found.n; i++) count[r->found.at[i].at + 1]++;
     for (int i = 0; i <= r->nunits; i++) count[i + 1] += count[i];
     int *front = arena_memdup(p->arena, count, (size_t)(r->nunits + 2) * sizeof *count);
-    for (int i = r->found.n - 1; i >= 0; i--) { /* of those behind one unit, the last found is the closest */
+    for (int i = r->found.n - 1; i >= 0; i--) { /* the last one found after a unit is the closest to it */
         const struct reorder *o = &r->found.at[i];
         if (o->behind) units[o->at + front[o->at]++] = o->unit;
     }
@@ -258,7 +258,7 @@ static void halo_of_read(void *user, int32_t node)
         if ((low[d] || high[d]) && plan_allocation(h->p, t->user)->alias_at[d]) return;
         if (low[d] > HALO_PIXELS || high[d] > HALO_PIXELS) return;
         if (t->shape[d] == 1)
-            low[d] = high[d] = 0; /* the index of a dimension of one element is written as 0, without a test */
+            low[d] = high[d] = 0; /* in a dimension of size 1 the index is printed as 0, without a test */
         if ((low[d] || high[d]) && t->shape[d] != root->t->dim[d].size) return;
     }
     for (d = 0; d < t->ndim; d++) {
@@ -330,7 +330,7 @@ void plan_place(struct allocation *s)
         natural_order(purpose, s->t->ndim, s->order);
     s->memory.constant = plan_prepared(s) || s->t->role == TENSOR_PARAM || s->t->role == TENSOR_CONST;
     lay_out(s);
-    /* the user's memory has only its type's alignment */
+    /* the user's memory is aligned to the type only */
     bool ours = s->t->role == TENSOR_VALUE && !s->output;
     int bytes = dtype_def(s->t->dtype)->bytes;
     s->memory.align = ours ? alignment(s->origin * bytes) : bytes;

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Gives every output a tensor of its own that a layer of its program writes: not an input, not the same tensor twice,
- * and for a gradient no tensor that forward computes. */
+/* Gives every output a tensor of its own that a layer of its program writes: no input, no tensor of another output, and
+ * for a gradient no tensor that forward computes. */
 static sol_status own_outputs(struct sol_graph *g)
 {
     bool *seen = NEW_ARRAY(g->arena, bool, g->ntensors + 1);
@@ -80,7 +80,7 @@ const char *plan_limits(struct sol_ctx *ctx, const struct target *t)
 
 /* -- plans */
 
-/* All kernels share one table of helpers. */
+/* All kernels share a table of helpers. */
 static const struct target *with_helpers(struct arena *a, const struct target *t)
 {
     struct target *own = arena_memdup(a, t, sizeof *t);

@@ -1,5 +1,5 @@
-/* One step of a loop as loops of its own. An index variable is set to a number, and that number goes into the operands'
- * pointers. A row of a convolution, or a block of its channels, is then a cluster like any other, for any solver. */
+/* Slices a loop: one step of it as loops of their own. The index variable becomes a constant, and its value goes into
+ * the operands' pointers. A row of a convolution, or a block of its channels, is then a cluster for any solver. */
 #include "plan/band.h"
 
 struct scan {
@@ -40,7 +40,7 @@ static void affine_range(const struct loops *loops, const struct affine *f, int6
     }
 }
 
-/* Is all that a read with a value outside reaches in this dimension there in memory? */
+/* Does everything that a read with a value outside can reach in this dimension exist in memory? */
 static bool covered(const struct scan *s, int tensor, int d, int64_t min, int64_t max, int64_t coef,
                     const struct ex *outside)
 {
@@ -71,7 +71,7 @@ static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outsid
         op->dim = d;
         op->coef = coef;
     }
-    if (seen && moved != (found >= 0)) return false; /* with the index variable everywhere or nowhere */
+    if (seen && moved != (found >= 0)) return false; /* all reads of a tensor must have the index variable, or none */
     op->seen = true;
     if (found >= 0 && s->l->tensors.at[tensor].role == LOOPS_TABLE) return false;
     if (tensor != s->ring || !outside) return true;
@@ -80,7 +80,7 @@ static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outsid
     return o->kind == EX_INT || o->kind == EX_REAL;
 }
 
-/* An index variable may be used in indices of accesses only; anywhere else it would be a value. */
+/* The index variable may be used only in indices of accesses; otherwise its value would be needed. */
 static void see(struct scan *s, int32_t node)
 {
     const struct ex *e = &s->l->ex.at[node];

@@ -1,5 +1,5 @@
-/* The table of solvers: a new one is its file and a row here. What else whoever chooses must know of one stands in
- * struct solver. Of two that cost the same the first is chosen. */
+/* The table of solvers. To add one, write its file and a row here. Its other properties are in struct solver. If two
+ * candidates cost the same, the first is chosen. */
 #include <stdio.h>
 #include <string.h>
 

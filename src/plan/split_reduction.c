@@ -1,18 +1,18 @@
-/* Sums over what was just written begin while it is near. A reduction over images and pixels, such as the statistics of
- * a batch-norm or the gradient of a bias, falls into
+/* Splits reductions so that they start while their operand is still in the cache. A reduction over images and pixels,
+ * such as the statistics of a batch-norm or the gradient of a bias, becomes
  *
- *   part[N R C] = sum[p Q] f(x[N C R*rows+p Q])   right behind the unit that writes x: band.c may join the two
+ *   part[N R C] = sum[p Q] f(x[N C R*rows+p Q])   right after the unit that writes x; band.c may join the two
  *   s[C] = sum[N R] part[N R C]                   where s was computed
  *
- * and all that is reduced of one tensor is reduced in one pass. */
+ * All reductions of one tensor share one pass. */
 #include "plan/plan.h"
 
 #include <string.h>
 
 #include "print/print.h"
 
-#define PIXELS 96 /* that are reduced to one part, at least if there are so many */
-#define FEW 32    /* for which no part pays */
+#define PIXELS 96 /* reduced to one part, at least, if there are that many */
+#define FEW 32    /* too few to split */
 
 struct reader {
     struct unit *u;
@@ -22,12 +22,12 @@ struct split_reduction { /* of tensor t */
     struct plan *p;
     struct sol_tensor *t;
     struct unit *writer;
-    int first; /* the first dimension of pixels, of which `rows` rows make a part */
+    int first; /* the first dimension of pixels; `rows` of its rows form a part */
     int64_t rows;
     struct loops *to;
     int32_t at[SOL_MAX_DIMS];      /* the indices of t in `to` */
-    int nkept, kept[SOL_MAX_DIMS]; /* the dimensions that parts have, channels last */
-    int ivar[SOL_MAX_DIMS];        /* of `to`, by dimension: of a part's index */
+    int nkept, kept[SOL_MAX_DIMS]; /* the dimensions of parts, channels last */
+    int ivar[SOL_MAX_DIMS];        /* of `to`, by dimension: the index of a part */
     uint64_t inner;                /* index variables of `to` that are reduced */
     const char *label;
 };
@@ -72,7 +72,7 @@ static bool choose_rows(struct split_reduction *c)
     return c->rows * rest >= FEW && bytes >= c->p->target->l2;
 }
 
-/* Index variables of the loops that compute parts. */
+/* The index variables of the loops that compute parts. */
 static void begin(struct split_reduction *c)
 {
     const struct sol_tensor *t = c->t;
@@ -108,7 +108,7 @@ struct check {
     bool ok;
 };
 
-/* What else is read must be there when t is. */
+/* Everything else that is read must be complete when t is. */
 static void check_node(void *user, int32_t node)
 {
     struct check *k = user;
@@ -126,7 +126,7 @@ static void check_node(void *user, int32_t node)
     k->ok &= s->root == s->t && s->writers == 1 && s->writer->number < writer->number;
 }
 
-/* Is this node of unit u's loops a reduction of t = tensor x over all pixels, and of nothing else? */
+/* Is this node of unit u's loops a reduction of t = tensor x over all its pixels, and of nothing else? */
 static bool is_sum(const struct split_reduction *c, const struct loops *loops, int x, int32_t node, int32_t *out_index)
 {
     const struct ex *e = &loops->ex.at[node];
@@ -169,7 +169,7 @@ static int32_t lazy_read(void *user, struct loops *to, const struct ex *read, co
     return ex_read(to, rewrite_tensor(to, found->l, read->tensor), nindex ? ex_list(to, nindex, index) : 0, outside);
 }
 
-/* A statement of c->to that writes parts: n results of one reduction. */
+/* Adds a statement to c->to that computes parts: the n results of one reduction. */
 static void put_parts(struct split_reduction *c, const struct loops *loops, struct search *found,
                       const struct loops_stmt *like, int n, struct sol_tensor **out_part)
 {
@@ -198,7 +198,7 @@ static void put_parts(struct split_reduction *c, const struct loops *loops, stru
     loops_stmt(to, s);
 }
 
-/* What is left in l: a read of the part, and those index variables of `bound` that are still to be reduced. */
+/* What remains in l: a read of the part, reduced over the remaining index variables of `bound`. */
 static int32_t read_part(const struct split_reduction *c, struct loops *loops, const struct search *found,
                          int rows_ivar, struct sol_tensor *part, uint64_t *bound)
 {
@@ -224,7 +224,8 @@ static int32_t total(struct loops *loops, uint64_t bound, int32_t value)
     return bound ? ex_red(loops, RED_SUM, bound, 0, value) : value;
 }
 
-/* Mean u and variance v of parts of one size with mean m and variance q: v is the means' own and the mean of q. */
+/* The mean u and variance v of parts of equal size with mean m and variance q: u is the mean of m; v is the variance of
+ * m plus the mean of q. */
 static void put_moments(struct loops *loops, int at, uint64_t bound, int32_t m, int32_t q)
 {
     struct loops_stmt means = loops->stmts.at[at], spread = means;
@@ -245,7 +246,7 @@ static void put_moments(struct loops *loops, int at, uint64_t bound, int32_t m, 
     loops_set_stmt(loops, at + 1, spread);
 }
 
-/* Statement number i of l; false: nothing of it can be computed in parts. */
+/* Splits statement number i of l. False: it has nothing to split. */
 static bool split_stmt(struct split_reduction *c, struct loops *loops, int x, int i, int *rows_ivar)
 {
     struct loops_stmt s = loops->stmts.at[i];
@@ -291,7 +292,7 @@ static void split_unit(struct split_reduction *c, struct unit *u)
 
 /* -- all tensors */
 
-/* Units that read each tensor, in order. */
+/* The units that read each tensor, in order. */
 static struct reader **find_readers(struct plan *p)
 {
     struct reader **of = NEW_ARRAY(p->arena, struct reader *, p->nallocations + 1);
@@ -309,7 +310,7 @@ static struct reader **find_readers(struct plan *p)
     return of;
 }
 
-/* The unit that computes parts of what is reduced of t; NULL: there is nothing of that kind. */
+/* The unit that computes the parts of t's reductions. NULL: there are none. */
 static struct unit *split_tensor(struct plan *p, struct unit *writer, struct sol_tensor *t,
                                  const struct reader *readers)
 {

@@ -1,15 +1,15 @@
-/* A sum over products runs only where no factor is 0: `sum[T] a[T] * b[T-1]:0` begins with the second T, and neither
- * needs a border then. */
+/* Tightens the bounds of sums over products: terms with a factor that is 0 are left out. `sum[T] a[T] * b[T-1]:0`
+ * starts at T=1, and b needs no border then. */
 #include "plan/plan.h"
 
 struct shrink {
     struct loops *l;
     int32_t node;                                        /* the sum */
-    int64_t low[LOOPS_MAX_IVARS], high[LOOPS_MAX_IVARS]; /* by index variable bound: the values that count */
+    int64_t low[LOOPS_MAX_IVARS], high[LOOPS_MAX_IVARS]; /* by bound index variable: the values that matter */
 };
 
-/* Bounds by the factors of a product that are 0 outside, where an index is one index variable of the sum and a number.
- */
+/* Finds bounds from the factors of a product that are 0 outside, if their index is an index variable of the sum plus a
+ * number. */
 static void see_factor(struct shrink *s, uint64_t bound, int32_t node)
 {
     const struct loops *loops = s->l;
@@ -29,7 +29,7 @@ static void see_factor(struct shrink *s, uint64_t bound, int32_t node)
     }
 }
 
-/* The sum over fewer values; 0: over none, or it is as short as it can be. */
+/* The sum over fewer values. 0: no value remains, or the sum cannot be shortened. */
 static int32_t shorten(struct shrink *s)
 {
     struct loops *loops = s->l;

@@ -1,4 +1,4 @@
-/* From layers to units: one for each layer, or for each of its parts (distribute.c). */
+/* Turns layers into units: one for each layer, or one for each of its parts (distribute.c). */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -33,7 +33,7 @@ static void see_contraction(void *user, int32_t node)
     c->found |= ex_is_contraction(c->l, node);
 }
 
-/* The statement that dominates the work: the first with a reduction, else 0. Is there a contraction? */
+/* The anchor: the first statement with a reduction, otherwise statement 0. Also tells whether it is a contraction. */
 static int unit_anchor(const struct loops *loops, bool *out_contraction)
 {
     int anchor = -1;
@@ -99,13 +99,13 @@ void plan_count(struct plan *p)
             }
         }
     }
-    for (int i = 0; i < p->nallocations; i++) { /* who reads the whole reads its parts */
+    for (int i = 0; i < p->nallocations; i++) { /* a reader of a tensor reads its parts, too */
         struct allocation *s = &p->allocations[i];
         if (s->t && s->root != s->t) s->readers += plan_allocation(p, s->root)->readers;
     }
 }
 
-/* The layer's loops, with the graph's tensors behind theirs. */
+/* The layer's loops. Their tensors refer to the graph's tensors. */
 static struct loops *layer_loops(struct plan *p, const struct sol_layer *l, const char *label)
 {
     struct loops *to = loops_copy(p->arena, l->loops);
@@ -130,7 +130,7 @@ struct literals {
     const struct loops *l;
 };
 
-/* A constant that is the same number everywhere is that number. */
+/* A constant with equal elements becomes a number. */
 static int32_t literal_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
                             int32_t outside)
 {
@@ -143,7 +143,7 @@ static int32_t literal_read(void *user, struct loops *to, const struct ex *read,
     return v == (double)(int64_t)v && v < 1e15 && v > -1e15 ? ex_int(to, (int64_t)v) : 0;
 }
 
-/* Also: the same graph tensor as two inputs of a layer (x*x) becomes one tensor of the loops. */
+/* If the same graph tensor is two inputs of a layer (x*x), it also becomes one tensor of the loops. */
 static const struct loops *put_literals(const struct loops *loops)
 {
     struct loops *to = loops_create(loops->arena, loops->name);
@@ -157,7 +157,7 @@ static const struct loops *put_literals(const struct loops *loops)
     return rewrite_sweep(to);
 }
 
-/* Labels stand in comments of generated code: what comes from the user's model must not end one. */
+/* Labels are in comments of generated code, so text from the user's model must not end a comment. */
 static const char *layer_label(struct plan *p, const struct sol_layer *l)
 {
     if (!l->name[0]) return l->def->name;
@@ -173,8 +173,7 @@ static void find_index_read(void *user, int32_t node)
     if (*l && (*l)->ex.at[node].kind == EX_READ) *l = NULL;
 }
 
-/* A copy of one element, read at a place that does not depend on data, or a number that every type, or this one, holds.
- */
+/* Is it a copy of one element at an index that does not depend on data, or a number that the type can hold? */
 static bool copies(const struct loops *loops, int32_t value, enum sol_dtype type)
 {
     const struct ex *e = &loops->ex.at[value];
@@ -186,7 +185,7 @@ static bool copies(const struct loops *loops, int32_t value, enum sol_dtype type
     return plain && (!e->b || copies(loops, e->b, type));
 }
 
-/* Is all that the loops do to move elements? */
+/* Do the loops only move elements? */
 static bool is_move(const struct loops *loops)
 {
     for (int i = 0; i < loops->stmts.n; i++) {

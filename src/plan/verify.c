@@ -1,17 +1,17 @@
-/* Does what plan.h promises behind a phase hold? For our own bugs: runs behind every phase in tests and debug builds
- * (key compiler::verify). Nothing here is shared with what it checks: counts, places and reads are found anew. */
+/* Checks what plan.h promises after each phase. It finds our own bugs, and runs after every phase in tests and debug
+ * builds (key compiler::verify). It shares no code with what it checks: counts, regions and reads are computed anew. */
 #include "plan/plan.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* A unit writes a tensor that lies in a root, or reads it. */
+/* A unit's write or read of a tensor in a root. */
 struct access {
     const struct unit *u;
-    int at;                                        /* its place among the units */
-    int tensor;                                    /* of its loops */
+    int at;                                        /* position among the units */
+    int tensor;                                    /* of the unit's loops */
     int64_t points;                                /* elements that it writes */
-    int64_t low[SOL_MAX_DIMS], high[SOL_MAX_DIMS]; /* of the root, where they lie: low <= index < high */
+    int64_t low[SOL_MAX_DIMS], high[SOL_MAX_DIMS]; /* of the root, the region: low <= index < high */
     struct access *next;
 };
 struct check {
@@ -75,7 +75,7 @@ static sol_status check_unit(struct check *c, const struct unit *u)
     for (int k = 0; k < u->loops->tensors.n; k++) TRY(check_tensor(c, u, k));
     if (u->opaque) return SOL_OK;
     if (!loops_verify(u->loops, &why)) return wrong(c, u, "%s", why.at);
-    if (!u->loops->stmts.n) return SOL_OK; /* all that it writes is empty: loops_verify */
+    if (!u->loops->stmts.n) return SOL_OK; /* all its results are empty: loops_verify */
     if (u->anchor < 0 || u->anchor >= u->loops->stmts.n)
         return wrong(c, u, "anchor: expected a statement below %d, got %d", u->loops->stmts.n, u->anchor);
     return SOL_OK;
@@ -112,7 +112,7 @@ static int64_t at_of(const struct allocation *s, int d)
     return s->root == s->t ? 0 : s->alias_at[d];
 }
 
-/* Elements of a tensor among those of its root. */
+/* The region of a tensor in its root. */
 static int64_t common(const struct access *w, const struct allocation *s)
 {
     int64_t n = 1;
@@ -132,7 +132,7 @@ static bool overlap(const struct access *a, const struct access *b, int ndim)
 
 /* -- who writes before who reads */
 
-/* Adds what a statement writes: how much, and between which indices. */
+/* Adds the number of elements that a statement writes, and their region. */
 static void add_points(struct access *w, const struct loops_stmt *s)
 {
     const struct loops *loops = w->u->loops;
@@ -181,7 +181,7 @@ static void find_writes(struct check *c)
     }
 }
 
-/* Two units may write one tensor in parts, or two parts of one root. */
+/* Two units may write parts of one tensor, or two parts of one root. */
 static sol_status check_writes(struct check *c, const struct access *first)
 {
     for (const struct access *a = first; a; a = a->next) {
@@ -206,7 +206,7 @@ static bool runs_before(const struct access *w, const struct unit *u, int at)
     return w->u->program != u->program ? w->u->program < u->program : w->at < at;
 }
 
-/* All of a tensor must be there when the unit at place `at` reads it; u NULL: when all is done. */
+/* All elements of a tensor must be written when the unit at position `at` reads it; u NULL: at the end. */
 static sol_status check_read(struct check *c, const struct unit *u, int at, const struct sol_tensor *t)
 {
     const struct allocation *s = store_of(c, t);
@@ -229,7 +229,7 @@ static sol_status check_read(struct check *c, const struct unit *u, int at, cons
                  t->id, (long long)tensor_elements(t), (long long)there);
 }
 
-/* Once it has a kernel, such a tensor is read by what packs it. */
+/* A unit that has a kernel reads the packed tensor instead. */
 static bool is_packed(const struct unit *u, int tensor)
 {
     for (int i = 0; i < u->kernel.npack; i++)
@@ -309,7 +309,7 @@ static sol_status check_align(struct check *c, const struct allocation *s)
     return SOL_OK;
 }
 
-/* Strides follow from order, sizes and halos. */
+/* Checks that strides follow from order, sizes and halos. */
 static sol_status check_memory(struct check *c, const struct allocation *s)
 {
     const struct memory *m = &s->memory;
@@ -417,14 +417,14 @@ static sol_status check_kernel(struct check *c, const struct unit *u)
     return check_packs(c, u);
 }
 
-/* Operands are the tensors in memory, in order, packed ones in place of those they were made of, then work buffers. */
+/* Operands are the tensors in memory in order (packed ones in place of their originals), then work buffers. */
 static sol_status check_operands(struct check *c, const struct unit *u, int at)
 {
     int n = 0;
     for (int k = 0; k < u->loops->tensors.n; k++) {
         const struct loops_tensor *t = &u->loops->tensors.at[k];
         if (t->role != LOOPS_INPUT && t->role != LOOPS_OUTPUT) continue;
-        if (n >= u->noperand) { /* there are too few: below */
+        if (n >= u->noperand) { /* too few operands: reported below */
             n++;
             continue;
         }

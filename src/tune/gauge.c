@@ -2,9 +2,9 @@
  * needs no compiler. measure.c selects the set for the vector length of kernels on this machine. */
 #include "tune/tune.h"
 
-#if defined __OPTIMIZE__ /* what a build without optimization measures is itself */
+#if defined __OPTIMIZE__ /* in a build without optimization, the measurement would be of the build */
 
-/* A check for each read would be what is measured. */
+/* A sanitizer's check of each read would dominate the measurement. */
 #define UNCHECKED __attribute__((no_sanitize("address", "undefined")))
 
 #define EACH_12(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
@@ -84,7 +84,7 @@ const struct gauge *gauge_find(int vector_bytes)
 
 /* -- flushing memory from the caches */
 
-enum { CACHE_LINE = 64 }; /* at most: with longer ones some are flushed twice */
+enum { CACHE_LINE = 64 }; /* at most; if lines are longer, some are flushed twice */
 
 bool gauge_flush(const char *at, int64_t bytes)
 {

@@ -60,19 +60,19 @@ static bool is_usual(const struct machine *m, const struct target *t)
 
 enum kind { CHAIN, MULTIPLY, L2, L3, DRAM, KINDS };
 
-struct reading {   /* of a worker in a round */
-    double rate;   /* turns, or bytes, in a ns */
-    bool together; /* with all others, and nobody else had the processor */
+struct reading {   /* of one worker in a round */
+    double rate;   /* turns or bytes per ns */
+    bool together; /* at the same time as all others, with the processor to itself */
 };
 struct gauge_run {
     const struct target *target;
     const struct gauge *loops;
     char *memory;
     int64_t part;         /* of each worker */
-    int64_t near, middle; /* of it, for L2 and L3 */
+    int64_t near, middle; /* portions of it, for L2 and L3 */
     atomic_int arrived;
     struct reading (*reading)[KINDS][ROUNDS]; /* by worker */
-    int rounds;                               /* that were read before */
+    int rounds;                               /* measured so far */
     int workers;
 };
 
@@ -82,7 +82,7 @@ static int64_t thread_ns(void)
     return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) ? -1 : (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Waits for the others, but not for one that has no processor. Have all come? */
+/* Waits for the other workers, but not for one without a processor. Returns whether all came. */
 static bool meet(struct gauge_run *g, int times, int workers)
 {
     enum { PATIENCE = 1000000 }; /* ns */
@@ -95,18 +95,18 @@ static bool meet(struct gauge_run *g, int times, int workers)
 
 typedef void loop(const void *in, int64_t n, void *out);
 
-/* Runs a loop for n turns or bytes, `times` times. */
+/* Runs a loop `times` times for n turns or bytes. */
 static struct reading run(loop *loop, const char *from, char *to, int64_t n, int64_t times)
 {
     const int64_t wall = clock_ns(), own = thread_ns();
     for (int64_t i = 0; i < times; i++) loop(from, n, to);
     const int64_t own_end = thread_ns(), all = MAX(clock_ns() - wall, 1);
     const int64_t ns =
-        own < 0 || own_end - own < all / 32 ? all : MIN(own_end - own, all); /* a clock of coarse steps */
+        own < 0 || own_end - own < all / 32 ? all : MIN(own_end - own, all); /* the clock has coarse steps */
     return (struct reading){(double)n * (double)times / (double)ns, (double)ns > 0.9 * (double)all};
 }
 
-/* Brings what is read to where it is to be read from. */
+/* Brings data into the cache level that it is to be read from. */
 static void place(const struct gauge_run *g, enum kind k, const char *block, char *results)
 {
     if (k == L3) g->loops->read(block, g->middle, results);
@@ -122,16 +122,17 @@ static struct reading run_kind(const struct gauge_run *g, enum kind k, const cha
     return run(g->loops->read, block, results, k == L3 ? g->middle : g->part, 1);
 }
 
-/* A round: all kinds in turn, so that what disturbs for a while does not disturb all rounds of one of them. */
+/* A round measures all kinds in turn, so that a disturbance does not affect all rounds of one kind. */
 static void work(void *arg, int worker, int workers)
 {
     struct gauge_run *g = arg;
     const int n = target_lanes(g->target, 4);
-    char *block = g->memory + worker * (g->part + PAGE); /* pages of its own */
+    char *block = g->memory + worker * (g->part + PAGE); /* a separate page */
     float *factors = (float *)(void *)(block + g->part);
     if (!worker) g->workers = workers;
-    if (!g->rounds) memset(block, 0, (size_t)g->part); /* memory that was never written is one page of zeros */
-    for (int i = 0; i < 2 * n; i++) factors[i] = i < n ? 0.9F : 0.1F; /* sums become 1: no infinities, no denormals */
+    if (!g->rounds) memset(block, 0, (size_t)g->part); /* memory that was never written is a single page of zeros */
+    /* sums converge to 1, without infinities and denormals */
+    for (int i = 0; i < 2 * n; i++) factors[i] = i < n ? 0.9F : 0.1F;
     for (int k = 0; k < KINDS; k++) {
         place(g, k, block, (char *)factors + 2 * CACHE_LINE);
         const bool all = meet(g, k + 1, workers);
@@ -148,7 +149,7 @@ static bool is_together(const struct gauge_run *g, enum kind k, int round)
     return together;
 }
 
-/* What all workers did in their best round: of those in which they shared L3 and memory, if there are any. */
+/* The best round of all workers; if possible, one in which they shared L3 and memory. */
 static double best(const struct gauge_run *g, enum kind k)
 {
     double most[2] = {0, 0};
@@ -182,9 +183,9 @@ static struct machine evaluate(const struct gauge_run *g)
                             .source = MACHINE_MEASURED};
 }
 
-/* For L2 half of it, for L3 what L2 cannot keep. From memory the same is read after it was flushed; where a processor
- * cannot do that, twice as much as L3 holds, which takes longer: new memory costs more time than all that is measured.
- */
+/* The bytes to read: for L2 half of its size, for L3 more than L2 can hold. For memory, the same bytes are read after a
+ * flush. If a processor cannot flush, twice the size of L3 is read, which takes longer, because touching new memory
+ * takes more time than the measurement. */
 static void set_sizes(struct gauge_run *g)
 {
     const struct target *t = g->target;
@@ -197,8 +198,8 @@ static void set_sizes(struct gauge_run *g)
     g->part = g->part / PAGE * PAGE + PAGE;
 }
 
-/* A few rounds are enough in which all had a processor, or some more where others work here, too. What is far from
- * what is assumed is measured for longer: something may have disturbed. */
+/* A few rounds suffice if all workers had a processor, otherwise more are run. A result far from the assumed value is
+ * measured for longer, since something may have disturbed it. */
 static bool is_enough(const struct gauge_run *g, const struct machine *m, int64_t ns)
 {
     int good = 0;
@@ -309,7 +310,7 @@ static sol_status make(void *user, const char **out_text)
     return SOL_OK;
 }
 
-/* What was measured; where that is not possible (no cache, no memory): what is assumed. */
+/* The measured values. If measuring is impossible (no cache, no memory), the assumed ones. */
 static sol_status find_measured(struct sol_ctx *ctx, struct arena *a, const struct target *t, struct machine *m)
 {
     const char *text, *name = arena_printf(a, "machine %d: %s %dB, %s, L2 %lldK, L3 %lldK of %d, %d cores", VERSION,

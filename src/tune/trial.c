@@ -30,7 +30,7 @@ static void fill(void *at, const struct sol_io *io, int64_t n, uint64_t seed)
     const struct dtype_def *type = dtype_def(io->dtype);
     double fan_in = 1;
     for (int d = 1; d < io->ndim; d++) fan_in *= (double)io->shape[d];
-    if (!type->is_float || (type->bytes != 4 && type->bytes != 8)) return; /* zeros, which is what the arena gives */
+    if (!type->is_float || (type->bytes != 4 && type->bytes != 8)) return; /* zeros: the arena's memory is zeroed */
     for (int64_t i = 0; i < n; i++) {
         const double v = next(&seed) / fan_in;
         if (type->bytes == 4)
