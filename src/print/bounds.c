@@ -1,6 +1,6 @@
-/* Loops over index variables under a guard. A part of the guard that is affine in an index variable, with all its other
- * index variables known by then, becomes a bound of that index variable's loop; the others are tested as soon as their
- * index variables are known. */
+/* Prints loops over index variables under a guard. A part of the guard that is affine in an index variable becomes a
+ * bound of that variable's loop if all its other index variables are known by then. Other parts are tested as soon as
+ * their index variables are known. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard)
 
 struct strides {
     const struct print_expr *p;
-    int64_t *step; /* by index variable: summed distance in bytes */
+    int64_t *step; /* by index variable: total distance that one step moves in memory, in bytes */
 };
 static void see_strides(void *user, int32_t node)
 {
@@ -46,7 +46,7 @@ void nest_order(const struct print_expr *p, struct print_loops *l, int32_t node)
     int64_t step[LOOPS_MAX_IVARS] = {0};
     struct strides s = {p, step};
     ex_walk(p->loops, node, see_strides, &s);
-    for (int i = 1; i < l->n; i++) { /* stable: ascending index variables among equals */
+    for (int i = 1; i < l->n; i++) { /* a stable sort: equal ones stay in ascending order */
         const uint8_t x = l->ivar[i];
         int j = i;
         for (; j > 0 && step[l->ivar[j - 1]] < step[x]; j--) l->ivar[j] = l->ivar[j - 1];
@@ -116,13 +116,13 @@ static const char *sum_text(struct print_expr *p, const struct affine *a, int64_
     return t.at;
 }
 
-/* floor((sign * rest + plus) / c) + 1 or without the 1, as text; a number where it is one. */
+/* floor((sign * rest + plus) / c) + behind as C text; a plain number if possible. */
 static const char *quotient(struct print_expr *p, const struct affine *rest, int64_t sign, int64_t plus, int64_t c,
                             int64_t behind)
 {
     if (!rest->n) return SAY(p, "%" PRId64, floor_div(sign * rest->c + plus, c) + behind);
     if (c == 1) return sum_text(p, rest, sign, plus + behind);
-    /* moved up by a multiple of c, so that C's division, which rounds towards zero, rounds down */
+    /* a multiple of c is added, because C's division rounds towards zero */
     int64_t low = sign * rest->c + plus;
     for (int i = 0; i < rest->n; i++) {
         const int64_t k = sign * rest->coef[i];
@@ -136,14 +136,14 @@ static const char *quotient(struct print_expr *p, const struct affine *rest, int
     return after ? SAY(p, "%s %c %" PRId64, text, after < 0 ? '-' : '+', after < 0 ? -after : after) : text;
 }
 
-/* A part of the guard as a bound of `ivar`: low (inclusive) or high (exclusive). False: it is none. */
+/* Turns a part of the guard into a bound of `ivar`: low (inclusive) or high (exclusive). False: it is no bound. */
 static bool clip(struct print_expr *p, int32_t part, int ivar, uint64_t unknown, const char **out_low,
                  const char **out_high)
 {
     const struct ex *e = at(p, part);
     *out_low = *out_high = NULL;
     if (e->kind != EX_CMP || e->op == CMP_EQ || e->op == CMP_NE) return false;
-    const bool less = e->op == CMP_LT || e->op == CMP_LE; /* turned round: c * index variable + rest < or <= 0 */
+    const bool less = e->op == CMP_LT || e->op == CMP_LE; /* as c * index variable + rest < 0, or <= 0 */
     const int64_t strict = e->op == CMP_LT || e->op == CMP_GT;
     struct affine a, rest = {0};
     if (!ex_is_int(p->loops, e->a) || !ex_is_int(p->loops, e->b)) return false;
@@ -174,7 +174,7 @@ static bool is_number(const char *s)
     return *s && !s[strspn(s, "0123456789")];
 }
 
-/* The tighter of two bounds, as text. */
+/* The tighter of two bounds, as C text. */
 static const char *tighter(struct print_expr *p, const char *a, const char *b, bool high)
 {
     if (!a) return b;
@@ -187,7 +187,7 @@ static void test_ready(struct print_expr *p, struct print_loops *l, uint64_t unk
     int kept = 0;
     for (int i = 0; i < l->guard.n; i++) {
         const int32_t part = l->guard.at[i];
-        /* in order: a part waits for those in front of it, which may make it safe */
+        /* parts keep their order, because an earlier part may make a later one safe to evaluate */
         if (kept || (ex_ivars(p->loops, part) & unknown)) {
             l->guard.at[kept++] = part;
             continue;
@@ -200,7 +200,7 @@ static void test_ready(struct print_expr *p, struct print_loops *l, uint64_t unk
     l->guard.n = kept;
 }
 
-/* The bounds of an index variable's loop as text; takes the parts of the guard that became bounds. */
+/* The bounds of an index variable's loop, as C text. Removes the parts of the guard that became bounds. */
 void nest_range(struct print_expr *p, struct print_loops *l, int ivar, uint64_t unknown, const char **out_low,
                 const char **out_high)
 {
@@ -251,7 +251,7 @@ static void open_one(struct print_expr *p, struct print_loops *l, int i, uint64_
     l->opened++;
 }
 
-/* An index variable that is one number here needs no loop. */
+/* An index variable with a constant value needs no loop. */
 static bool is_constant(const struct print_expr *p, int ivar)
 {
     return p->ivars && p->ivars[ivar].known && !p->ivars[ivar].base;

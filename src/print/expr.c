@@ -1,9 +1,9 @@
-/* Expressions as C text, scalar or on GNU vectors of `lanes` elements along one index variable.
+/* Prints expressions as C text, scalar or on GNU vectors of `lanes` elements along one index variable.
  *
- * Key ideas. Four compute types: float, double, int64_t, uint64_t; a node that is an integer is computed as one,
- * without a sign where u64 is in it, and converted. What does not vary along the vector index variable is printed as a
- * scalar and spread. What has no vector form (a gather, a border that cuts through the lanes) is printed as a loop over
- * lanes. Text that is needed twice is put in a variable first. */
+ * There are four compute types: float, double, int64_t, uint64_t. Integer nodes are computed as integers, unsigned if a
+ * u64 takes part, and then converted. What does not vary along the vector index variable is printed as a scalar and
+ * broadcast. What has no vector form (a gather, a border inside a vector) is printed as a loop over lanes. Text that is
+ * needed twice is assigned to a variable first. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -68,7 +68,7 @@ enum compute expr_natural(const struct loops *loops, int32_t node)
     if (ex_is_int(loops, node)) return ex_is_unsigned(loops, node) ? C_U64 : C_I64;
     struct natural s = {loops, false, false};
     ex_walk(loops, node, see_float, &s);
-    return s.f32 && !s.f64 ? C_F32 : C_F64; /* of integers alone: as exact as can be */
+    return s.f32 && !s.f64 ? C_F32 : C_F64; /* only integers: double is the most exact */
 }
 
 bool expr_varies(const struct print_expr *p, int32_t node)
@@ -81,7 +81,7 @@ static bool is_condition(const struct ex *e)
     return e->kind == EX_CMP || e->kind == EX_AND || e->kind == EX_OR;
 }
 
-/* Is the text a name or a constant, free to repeat? */
+/* Is the text a name or a constant, which may be repeated? */
 static bool is_simple(const char *s)
 {
     if (*s == '-') s++;
@@ -146,7 +146,7 @@ static const char *integer(struct print_expr *p, int64_t i)
 
 /* -- one lane at a time */
 
-/* Prints `node` for each lane into an array, which then reads as a vector. */
+/* Prints `node` for each lane into an array, which is then read as a vector. */
 const char *expr_lanes(struct print_expr *p, int32_t node, enum compute k)
 {
     const char *array = expr_name(p), *lane = expr_name(p), *old = p->lane;
@@ -180,7 +180,7 @@ struct call {
     const char *arg[4];
     enum compute k; /* of the arguments */
     int lanes;
-    const char *lane; /* the arguments are vectors, take this lane */
+    const char *lane; /* the lane to take, if the arguments are vectors */
 };
 
 static void fill_template(struct text *t, const char *template, const struct call *c)
@@ -210,7 +210,7 @@ static void fill_template(struct text *t, const char *template, const struct cal
     }
 }
 
-/* A primitive without a vector form: the function lane by lane, on arguments that are vectors. */
+/* Calls a primitive without a vector form lane by lane; the arguments are vectors. */
 static const char *call_lanes(struct print_expr *p, struct call *c, const char *template, enum compute result)
 {
     const char *array = expr_name(p), *lane = expr_name(p);
@@ -229,7 +229,7 @@ static const char *call_lanes(struct print_expr *p, struct call *c, const char *
 
 /* -- operators */
 
-/* May an integer operation on these be done with C's operators: no overflow is possible? */
+/* Can C's operators compute this integer operation, because no overflow is possible? */
 static bool small(const struct print_expr *p, int32_t node)
 {
     int64_t low, high;
@@ -268,7 +268,7 @@ static const char *operate_float(struct print_expr *p, int32_t node, enum comput
     const struct ex e = *at(p, node);
     if (e.kind == EX_NEG) return SAY(p, "(-%s)", expr_value(p, e.a, k));
     if (e.kind == EX_DIV && k == C_F32 && ex_is_int(p->loops, e.a) && ex_is_int(p->loops, e.b))
-        return expr_convert(p, operate_float(p, node, C_F64), C_F64, C_F32); /* integers are exact in double only */
+        return expr_convert(p, operate_float(p, node, C_F64), C_F64, C_F32); /* only double is exact for integers */
     static const char signs[] = {[EX_ADD] = '+', [EX_SUB] = '-', [EX_MUL] = '*', [EX_DIV] = '/'};
     const char *a = expr_value(p, e.a, k), *b = expr_value(p, e.b, k);
     return SAY(p, "(%s %c %s)", a, signs[e.kind], b);
@@ -276,7 +276,7 @@ static const char *operate_float(struct print_expr *p, int32_t node, enum comput
 
 /* -- conditions */
 
-/* The operands of a comparison in the type they share. */
+/* The common type of a comparison's operands. */
 static enum compute compare_type(const struct print_expr *p, const struct ex *e)
 {
     const enum compute a = expr_natural(p->loops, e->a), b = expr_natural(p->loops, e->b);
@@ -291,7 +291,7 @@ static enum compute compare_type(const struct print_expr *p, const struct ex *e)
 static const char *const compares[] = {
     [CMP_LT] = "<", [CMP_LE] = "<=", [CMP_EQ] = "==", [CMP_NE] = "!=", [CMP_GE] = ">=", [CMP_GT] = ">"};
 
-/* `first && second`, in order: what the second needs beforehand is computed only where the first holds. */
+/* Prints `first && second`. Statements that the second needs run only where the first holds. */
 static const char *join(struct print_expr *p, const char *first, int32_t node, bool and)
 {
     struct text *out = p->out, inner = text_new(out->arena);
@@ -350,7 +350,7 @@ static void see_unsafe(void *user, int32_t node)
         if (!ex_range(u->loops, i, &low, &high) || low < 0 || high >= u->loops->tensors.at[e->tensor].shape[d])
             u->found = true;
 }
-/* Is there a read that only an earlier part of a conjunction makes safe? */
+/* Is there a read that is safe only because of an earlier part of the conjunction? */
 static bool needs_order(const struct print_expr *p, const struct ex *list)
 {
     struct unsafe u = {p->loops, false};
@@ -364,7 +364,8 @@ static const char *mask_convert(struct print_expr *p, const char *mask, enum com
     return expr_elements(p, mask, computes[to].mask);
 }
 
-/* Bytes that lie side by side against a number that is the same in all lanes: compared as bytes. NULL: it is none. */
+/* Contiguous bytes compared with a number that is equal in all lanes: compares them as bytes. NULL: the comparison has
+ * another form. */
 static const char *byte_mask(struct print_expr *p, const struct ex *cmp, enum compute k)
 {
     const struct ex *e = at(p, cmp->a);
@@ -437,7 +438,7 @@ static bool same_type(const struct math_def *def)
     return !strcmp(def->type, "x") || !strcmp(def->type, "y");
 }
 
-/* The type of the arguments of a call whose result is wanted in type k. */
+/* The type of a call's arguments if its result is needed in type k. */
 static enum compute argument_type(const struct print_expr *p, const struct ex *e, enum compute k)
 {
     const struct math_def *def = math_at(e->op);
@@ -450,8 +451,8 @@ static enum compute argument_type(const struct print_expr *p, const struct ex *e
     return s.f64 ? C_F64 : s.f32 ? C_F32 : compute_is_int(k) ? C_F64 : k;
 }
 
-/* A side of a choice. Loads that may be done always are done before it: gcc 12 makes wrong masked loads of
- * `x[i] != 0 ? y[i] : x[i]` when it vectorises the loop. */
+/* One side of a choice. Loads that are always safe are done ahead of it: gcc 12 generates wrong masked loads for `x[i]
+ * != 0 ? y[i] : x[i]` when it vectorizes the loop. */
 static const char *branch(struct print_expr *p, int32_t node, enum compute k)
 {
     struct unsafe u = {p->loops, false};
@@ -472,7 +473,7 @@ static const char *select(struct print_expr *p, const struct ex *e, enum compute
     return SAY(p, "(%s ? %s : %s)", cond, a, b);
 }
 
-/* A composite row: its expression, with the arguments computed once. */
+/* Expands a composite function; its arguments are computed once. */
 static const char *composite(struct print_expr *p, int32_t node, enum compute k)
 {
     const int32_t body = ex_expand(p->loops, node);
@@ -498,7 +499,7 @@ static bool is_number(const struct print_expr *p, int32_t node)
     return e->kind == EX_INT || (e->kind == EX_REAL && !isnan(e->u.r));
 }
 
-/* max, min and relu where one side is a number: one instruction, NaN comes through. NULL: it is none of these. */
+/* max, min and relu with a constant: one instruction that propagates NaN. NULL: it is none of these. */
 static const char *bounded(struct print_expr *p, const struct ex *e, const char *name, enum compute k)
 {
     const bool less = !strcmp(name, "min"), relu = !strcmp(name, "relu");
@@ -588,7 +589,7 @@ const char *expr_value(struct print_expr *p, int32_t node, enum compute k)
     return expr_convert(p, value_float(p, node, own), own, k);
 }
 
-/* Does a value of this expression fit its narrow type by itself? */
+/* Does every value of this expression fit the narrow type? */
 static bool fits(const struct print_expr *p, int32_t node, enum sol_dtype dtype)
 {
     const struct ex *e = at(p, node);
@@ -602,8 +603,8 @@ static bool fits(const struct print_expr *p, int32_t node, enum sol_dtype dtype)
     return low >= 0 && high < INT64_C(1) << bits;
 }
 
-/* A real number as an integer of a type. What does not fit is INT32_MIN for i32 and narrower types, and INT64_MIN for
- * others, as in the interpreter. */
+/* Converts a real to an integer type. Values out of range become INT32_MIN for i32 and narrower types, and INT64_MIN
+ * for the others, as in the interpreter. */
 static const char *real_to_int(struct print_expr *p, int32_t node, enum sol_dtype dtype)
 {
     const enum compute own = expr_natural(p->loops, node);
@@ -629,7 +630,7 @@ const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype
     return expr_elements(p, expr_elements(p, text, dtype_def(dtype)->name), "i64");
 }
 
-/* -- writing */
+/* -- stores */
 
 void print_store(struct print_expr *p, int tensor, int32_t first_index, const char *value)
 {

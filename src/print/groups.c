@@ -1,15 +1,15 @@
-/* Groups: a kernel's statements are cut into steps. Inside a step statements share outer loops, the index variables
- * that all of them write and that no read mixes: a value made at one point of these index variables is read at that
- * point alone. So a temporary that lives inside a step needs no room along them, and their points can be tasks in any
- * order. Statements that share all of their index variables are brought together first; others are one step where that
- * leaves enough tasks and what a task touches stays near. */
+/* Groups: the statements of a kernel are divided into steps. The statements of a step share outer loops over index
+ * variables that each of them writes along and that no read mixes: a value written at one point of these index
+ * variables is read at that point only. So a temporary inside a step needs no memory along them, and their points can
+ * be tasks in any order. Statements that share all their index variables are brought together first. Others join a step
+ * if enough tasks remain and the data of a task stay in the cache. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "print/print.h"
 
-#define PAGE 4096 /* bytes; within one, addresses that lie so far apart are of one set of a cache */
+#define PAGE 4096 /* bytes; addresses a multiple of this apart map to the same set of L1 */
 
 int groups_scan(const struct loops *loops, int s)
 {
@@ -51,7 +51,7 @@ double expr_ops(const struct loops *loops, int32_t node)
 
 struct sharing {
     const struct loops *l;
-    int first, last; /* statements of the group, with the one that is looked at */
+    int first, last; /* the group's statements, including the current one */
     uint64_t shared;
 };
 
@@ -132,7 +132,7 @@ static bool group_uses(const struct loops *loops, const struct print_group *g, i
 
 /* -- order */
 
-/* Must statement b stay behind statement a? */
+/* Must statement b stay after statement a? */
 static bool behind(const struct loops *loops, int a, int b)
 {
     const struct print_group one = {a, 1, 0, 0}, other = {b, 1, 0, 0};
@@ -151,8 +151,8 @@ static void move(struct loops *loops, int from, int to)
     loops_set_stmt(loops, to, s);
 }
 
-/* Behind statements first .. at - 1 comes the first that may and with which they share as much as it has and they have;
- * false: there is none. */
+/* Moves a statement right after first .. at - 1: the first that may move there and shares all index variables with
+ * them. False: there is none. */
 static bool bring(struct loops *loops, int first, int at)
 {
     const uint64_t shared = groups_shared(loops, first, at - 1);
@@ -167,8 +167,7 @@ static bool bring(struct loops *loops, int first, int at)
     return false;
 }
 
-/* Statements that share all their index variables with each other become neighbours. Those of scans stay where they
- * are. */
+/* Makes statements neighbours that share all their index variables. Statements of scans do not move. */
 static void order(struct loops *loops)
 {
     for (int s = 0; s < loops->stmts.n; s++)
@@ -177,9 +176,10 @@ static void order(struct loops *loops)
         if (!bring(loops, first, at)) first = at;
 }
 
-/* -- cutting into steps */
+/* -- dividing into steps */
 
-/* Tasks that the shared index variables allow: the one along which results lie side by side makes vectors. */
+/* The number of tasks that the shared index variables allow. Vectors use up the one along which results are
+ * contiguous. */
 static int64_t parallel(const struct print_plan *pl, uint64_t shared)
 {
     const struct loops *loops = pl->cluster.loops;
@@ -188,9 +188,8 @@ static int64_t parallel(const struct print_plan *pl, uint64_t shared)
     return unit ? n / MIN(pl->lanes, MAX(1, ivars_points(loops, unit))) : n;
 }
 
-/* Bytes between the lines of a tensor of which a task over one vector of the index variable side by side reads a part
- * each: how many times as much of a cache as they are long do they fill, where the distance is a multiple of a power of
- * two? */
+/* How much more of the cache a task over one vector needs because the cache lines that it touches are a power of two
+ * apart and so map to few sets. The task reads a part of one such line per row of the tensor. */
 static double spread(const struct print_plan *pl, int tensor)
 {
     const struct loops_tensor *t = &pl->cluster.loops->tensors.at[tensor];
@@ -203,7 +202,7 @@ static double spread(const struct print_plan *pl, int tensor)
     return (double)MAX(1, MIN(stride & -stride, PAGE) / (pl->lanes * bytes));
 }
 
-/* Bytes of cache that a task over one vector of the shared index variables needs to find again what it touched. */
+/* Bytes of cache that a task over one vector of the shared index variables needs to keep what it touched. */
 static double touched(const struct print_plan *pl, const struct print_group *g)
 {
     const struct loops *loops = pl->cluster.loops;
@@ -218,14 +217,14 @@ static double touched(const struct print_plan *pl, const struct print_group *g)
     return bytes / (double)MAX(1, parallel(pl, g->shared));
 }
 
-/* Is it better to add the group `more` to `g`, which then share `together`, than to have two steps? Statements that
- * lose index variables run one after the other in a task, which finds again what it touched if that is little. */
+/* Is adding the group `more` to `g`, after which both share `together`, better than two steps? Statements that lose
+ * shared index variables run one after another in a task, which pays if their data stay in the cache. */
 static bool worth(const struct print_plan *pl, const struct print_group *g, const struct print_group *more,
                   uint64_t together)
 {
     const int64_t now = parallel(pl, together);
     const struct print_group both = {g->first, g->n + more->n, together, 0};
-    if (g->ops + more->ops < 2e5) return true; /* small: a step more costs more than it brings */
+    if (g->ops + more->ops < 2e5) return true; /* little work: another step would cost more than it gains */
     if ((together != g->shared || together != more->shared) && touched(pl, &both) > pl->near) return false;
     return now >= 32 || (now >= parallel(pl, g->shared) && now >= parallel(pl, more->shared));
 }
@@ -236,7 +235,7 @@ static double stmt_ops(const struct loops *loops, int s)
            (expr_ops(loops, loops->stmts.at[s].value) + 1);
 }
 
-/* The statements from s on that share all of their index variables, or one scan. */
+/* The statements from s on that share all their index variables, or that form one scan. */
 static struct print_group run_from(const struct loops *loops, int s)
 {
     struct print_group g = {s, groups_scan(loops, s), 0, 0};
@@ -273,8 +272,8 @@ static void cut(struct print_plan *pl)
 
 /* -- temporaries */
 
-/* Does every write of the tensor in the group index dimension d by shared index variables alone? Then it needs no room
- * there: what reads it has the same index (see `mix`). */
+/* Does every write of the tensor in the group index dimension d by shared index variables alone? Then the tensor needs
+ * no memory along it, because readers have the same index (see `mix`). */
 static bool dimension_shared(const struct loops *loops, const struct print_group *g, int tensor, int d)
 {
     for (int i = g->first; i < g->first + g->n; i++)
@@ -288,7 +287,7 @@ static bool dimension_shared(const struct loops *loops, const struct print_group
     return true;
 }
 
-/* The dimension that is indexed by the index variable along which outputs lie side by side; -1: none. */
+/* The dimension that is indexed by the index variable along which outputs are contiguous; -1: none. */
 static int side_by_side(const struct print_plan *pl, int tensor)
 {
     const struct loops *loops = pl->cluster.loops;

@@ -1,10 +1,10 @@
-/* Reads `t[i]:v` inside a reduction whose result they cannot change where they lie outside (0 in a sum's product, -inf
- * in a max) lose their test: the reduction's guard gets it, and the guard's affine parts become bounds of loops. */
+/* Moves tests of reads `t[i]:v` inside a reduction to the reduction's guard if their value outside does not change the
+ * result (0 in a sum's product, -inf in a max). Affine parts of a guard then become loop bounds. */
 #include <math.h>
 
 #include "print/print.h"
 
-/* Is v what a reduction of this kind may leave out? */
+/* Is v neutral for this kind of reduction? */
 static bool neutral(const struct loops *loops, int op, int32_t v)
 {
     const struct ex *e = &loops->ex.at[v];
@@ -41,7 +41,7 @@ static int32_t without_test(struct gather *g, int32_t node)
         const int64_t n = loops->tensors.at[e.tensor].shape[d];
         int64_t low, high;
         const bool known = ex_range(loops, i, &low, &high);
-        /* of a single element the index is written as 0 where there is no test, and so never reaches the halo */
+        /* with size 1, the printed index is 0 where there is no test, and does not reach the halo */
         if (known && halo && n > 1 && low >= -halo->halo_low[d] && high < n + halo->halo_high[d]) continue;
         if (!known || low < 0) PUSH(loops->arena, g->conds, ex_cmp(loops, CMP_GE, i, ex_int(loops, 0)));
         if (!known || high >= n) PUSH(loops->arena, g->conds, ex_cmp(loops, CMP_LT, i, ex_int(loops, n)));
@@ -49,7 +49,7 @@ static int32_t without_test(struct gather *g, int32_t node)
     return ex_read(loops, e.tensor, e.a, 0);
 }
 
-/* The body with such reads replaced: the read itself, or a factor of a sum's product. */
+/* A copy of the body in which such reads have no test: the whole body, or factors of a sum's product. */
 static int32_t strip(struct gather *g, int32_t node)
 {
     const struct ex e = g->l->ex.at[node];

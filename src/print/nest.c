@@ -1,11 +1,11 @@
-/* The plain nest: the reference solver, in scalar C. It does every cluster: one loop for each index variable, guards as
- * bounds, reductions serial with states in double, temporaries where groups.c puts them. */
+/* The plain nest: the reference solver, in scalar C. It computes every cluster: one loop per index variable, guards as
+ * bounds, serial reductions with states in double, temporaries where groups.c places them. */
 #include <string.h>
 
 #include "print/print.h"
 
-#define NEST_RATE 1.0     /* operations in a ns of one core */
-#define NEST_TASK 10000.0 /* operations worth a task */
+#define NEST_RATE 1.0     /* operations per ns of one core */
+#define NEST_TASK 10000.0 /* operations that justify a task */
 
 static bool supported(const struct cluster *c, const char **out_why)
 {
@@ -33,7 +33,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
     return 1;
 }
 
-/* Loops over the index variables that a statement has for itself, and its body. */
+/* Prints the loops over a statement's own index variables, and its body. */
 static void statement(struct print_expr *p, const struct print_plan *pl, const struct loops_stmt *s, uint64_t open)
 {
     struct loops *loops = pl->loops;
@@ -58,7 +58,7 @@ static void statement(struct print_expr *p, const struct print_plan *pl, const s
     nest_close(p, &own);
 }
 
-/* The loop over the index variable that statements scan, in their direction. */
+/* Opens the loop over the index variable of a scan, in the scan's direction. */
 void nest_scan(struct print_expr *p, const struct loops_stmt *s)
 {
     const char *x = expr_ivar(p, s->scan_ivar);

@@ -1,9 +1,10 @@
-/* What a generated source begins with: vector types and helpers, plain C with GNU vectors, no header and no intrinsic.
+/* The prelude of generated sources: vector types and helpers, in plain C with GNU vectors, without headers and
+ * intrinsics.
  *
- * gcc and clang turn the selects by masks into blends, and the loops over lanes into single instructions (with -O3
+ * gcc and clang turn selects by masks into blends, and loops over lanes into single instructions (with -O3
  * -fno-math-errno -fno-trapping-math). Sections are templates: $L lanes, $V vector, $I its mask type, $S scalar. The
- * polynomials are own minimax fits (Lawson's iteration); maximum errors in ulp are stated at each function, for normal
- * results. */
+ * polynomials are our own minimax fits (Lawson's iteration). The maximum error in ulp, for normal results, is given at
+ * each function. */
 #include <string.h>
 
 #include "print/print.h"
@@ -39,7 +40,7 @@ static const char scalar_helpers[] =
     "    const int64_t r = sol_fmod_i64(a, b);\n"
     "    return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n"
     "}\n"
-    "/* An index from data: never read outside, say so instead. */\n"
+    "/* Checks an index from data. Out of range it reports an error and returns 0. */\n"
     "static inline int64_t sol_index(int64_t i, int64_t n, const struct sol_frame *f)\n"
     "{\n"
     "    if ((uint64_t)i < (uint64_t)n) return i;\n"
@@ -87,7 +88,7 @@ static const char scalar_helpers[] =
     "    const int64_t g = sol_gcd_i64(a, b);\n"
     "    return g ? sol_abs_i64(sol_mul_i64(a / g, b)) : 0;\n"
     "}\n"
-    "/* The same without a sign. */\n"
+    "/* The same for unsigned integers. */\n"
     "static inline uint64_t sol_abs_u64(uint64_t a) { return a; }\n"
     "static inline uint64_t sol_truncdiv_u64(uint64_t a, uint64_t b) { return b ? a / b : 0; }\n"
     "static inline uint64_t sol_floordiv_u64(uint64_t a, uint64_t b) { return b ? a / b : 0; }\n"
@@ -116,7 +117,7 @@ static const char scalar_helpers[] =
     "    const uint64_t g = sol_gcd_u64(a, b);\n"
     "    return g ? a / g * b : 0;\n"
     "}\n"
-    "/* Uniform in 0..1 from a seed and a position: splitmix64. */\n"
+    "/* Uniform in 0..1, from a seed and a position (splitmix64). */\n"
     "static inline double sol_rand_i(int64_t seed, int64_t at)\n"
     "{\n"
     "    uint64_t z = (uint64_t)at * 0x9E3779B97F4A7C15u + (uint64_t)seed;\n"
@@ -134,7 +135,7 @@ static const char scalar_helpers[] =
     "    const float r = fmodf(a, b);\n"
     "    return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n"
     "}\n"
-    "/* From the exact remainder, as Python does. */\n"
+    "/* Computed from the exact remainder, as in Python. */\n"
     "static inline double sol_floordiv(double a, double b)\n"
     "{\n"
     "    if (b == 0) return a / b;\n"
@@ -147,7 +148,7 @@ static const char scalar_helpers[] =
     "    const float r = fmodf(a, b), q = (a - r) / b - (r != 0 && (r < 0) != (b < 0));\n"
     "    return q == 0 ? copysignf(0, a / b) : floorf(q) + (q - floorf(q) > 0.5f);\n"
     "}\n"
-    "/* erf^-1: a rough start from the tail's shape, then Newton's steps on erfc, which keeps digits near 1. */\n"
+    "/* erf^-1: an approximation, then Newton's steps on erfc, which keeps digits near 1. */\n"
     "static inline double sol_erfinv(double x)\n"
     "{\n"
     "    if (x == 1 || x == -1) return copysign(INFINITY, x);\n"
@@ -163,7 +164,7 @@ static const char scalar_helpers[] =
     "    return v;\n"
     "}\n"
     "static inline float sol_erfinvf(float x) { return (float)sol_erfinv(x); }\n"
-    "/* digamma: by its recurrence to 10, from where the asymptotic series has all digits */\n"
+    "/* digamma: the recurrence up to 10, then the asymptotic series, which is exact to the last digit there */\n"
     "static inline double sol_digamma(double x)\n"
     "{\n"
     "    double y = 0;\n"
@@ -180,7 +181,7 @@ static const char scalar_helpers[] =
     "    return y + log(x) - 0.5 / x - z * (1 / 12. - z * (1 / 120. - z * tail));\n"
     "}\n"
     "static inline float sol_digammaf(float x) { return (float)sol_digamma(x); }\n"
-    "/* Hurwitz' zeta: the sum of (q + k)^-x, by Euler and Maclaurin from 10 on */\n"
+    "/* Hurwitz zeta: the sum of (q + k)^-x, with the Euler-Maclaurin formula from 10 on */\n"
     "static inline double sol_zeta(double x, double q)\n"
     "{\n"
     "    static const double part[] = {1 / 12., -1 / 720., 1 / 30240., -1 / 1209600., 1 / 47900160., -691 / "
@@ -201,7 +202,7 @@ static const char scalar_helpers[] =
     "    return sum;\n"
     "}\n"
     "static inline float sol_zetaf(float x, float q) { return (float)sol_zeta(x, q); }\n"
-    "/* Modified Bessel functions of order v, times exp(-|x|): the power series, or the asymptotic one */\n"
+    "/* Modified Bessel functions of order v, times exp(-|x|): the power series or the asymptotic series */\n"
     "static inline double sol_bessel_ie(int v, double x)\n"
     "{\n"
     "    const double a = fabs(x), sign = v ? copysign(1, x) : 1;\n"
@@ -230,7 +231,7 @@ static const char vector_helpers[] =
 static const char float_helpers[] =
     "static inline $V sol_bool_$V($I m) { return ($V)(m & ($I)sol_splat_$V(1)); }\n"
     "static inline $V sol_abs_$V($V a) { return ($V)(($I)a & ~($I)sol_splat_$V(-($S)0)); }\n"
-    "static inline $V sol_sign_$V($V a, $V sign) /* |a| with the sign of the other */\n"
+    "static inline $V sol_sign_$V($V a, $V sign) /* |a| with the sign of `sign` */\n"
     "{\n"
     "    const $I bit = ($I)sol_splat_$V(-($S)0);\n"
     "    return ($V)((($I)a & ~bit) | (($I)sign & bit));\n"
@@ -252,7 +253,8 @@ static const char int_helpers[] =
     "    return *(const $V *)a;\n"
     "}\n";
 
-/* All lanes joined by a tree: $N the name, $F joins x and y; $H the type of half as many lanes, $X and $Y its lanes. */
+/* Combines all lanes as a tree: $N the name, $F combines x and y; $H the type with half the lanes, $X and $Y its
+ * lanes. */
 static const char across_helper[] =
     "static inline $S sol_across_$N_$V($V v)\n"
     "{\n"
@@ -265,7 +267,7 @@ static const char across_two[] = "static inline $S sol_across_$N_$V($V v)\n"
                                  "    return $F;\n"
                                  "}\n";
 
-/* A function lane by lane; $F is its C text with x for the argument, $N its name, $R the result's element, $W its
+/* Applies a function lane by lane: $F is its C text with the argument x, $N its name, $R the result's element, $W its
  * vector. */
 static const char lane_helper[] = "static inline $W sol_$N_$V($V v)\n"
                                   "{\n"
@@ -277,8 +279,8 @@ static const char lane_helper[] = "static inline $W sol_$N_$V($V v)\n"
                                   "    return r;\n"
                                   "}\n";
 
-/* The instruction of x86 that gcc does not find by itself; $B its name, $C more arguments. The second where one is NaN.
- */
+/* An instruction of x86 that gcc does not find by itself: $B its name, $C more arguments. If an operand is NaN, it
+ * returns the second. */
 static const char extreme_helper[] =
     "static inline $V sol_greater_$V($V a, $V b)\n"
     "{\n"
@@ -301,7 +303,8 @@ static const char extreme_helper[] =
     "static inline $V sol_relu_$V($V a) { return sol_greater_$V(($V){0}, a); }\n";
 
 static const char float_functions[] =
-    "/* exp: 1 ulp. n = round(x / ln 2), exp(x) = 2^n exp(x - n ln 2), scaled twice so that denormals come out. */\n"
+    "/* exp: 1 ulp. n = round(x / ln 2), exp(x) = 2^n exp(x - n ln 2), scaled in two steps so that denormals are "
+    "right. */\n"
     "static inline $V sol_exp_$V($V x)\n"
     "{\n"
     "    x = sol_less_$V(sol_splat_$V(89.0f), x);\n"
@@ -348,7 +351,7 @@ static const char float_functions[] =
     "    q = q * x + 0.499999931f;\n"
     "    return sol_select_$V(sol_abs_$V(x) < 0.34657359f, q * (x * x) + x, sol_exp_$V(x) - 1.0f);\n"
     "}\n"
-    "/* log1p: 2 ulp. What 1 + x loses comes back through the derivative. */\n"
+    "/* log1p: 2 ulp. The rounding error of 1 + x is corrected with the derivative. */\n"
     "static inline $V sol_log1p_$V($V x)\n"
     "{\n"
     "    const $V u = 1.0f + x, y = sol_log_$V(u);\n"
@@ -384,7 +387,7 @@ static const char float_functions[] =
     "}\n"
     "/* sigmoid: 2 ulp; 0 where the result would be denormal. */\n"
     "static inline $V sol_sigmoid_$V($V x) { return 1.0f / (1.0f + sol_exp_$V(-x)); }\n"
-    "/* sin, cos: 1 ulp. Reduced in double by multiples of pi / 2; huge arguments by libm. */\n"
+    "/* sin, cos: 1 ulp. Arguments are reduced in double by multiples of pi / 2; libm handles huge ones. */\n"
     "static inline $V sol_wave_$V($V v, int quarter)\n"
     "{\n"
     "    float a[$L];\n"
@@ -419,7 +422,8 @@ struct token {
 
 static void fill(struct text *out, const char *template, const struct token *tokens, int n)
 {
-    const char *from = template; /* not added yet; every kernel has a prelude: what needs no change goes in at once */
+    /* start of what is not copied yet; text without changes is copied at once, since every kernel needs this */
+    const char *from = template;
     for (const char *s = template; (s = strchr(s, '$')); s++) {
         int i = 0;
         while (i < n && tokens[i].ivar != s[1]) i++;
@@ -431,11 +435,11 @@ static void fill(struct text *out, const char *template, const struct token *tok
     text_add(out, from, strlen(from));
 }
 
-/* The functions that have no form of their own: f of each lane. */
+/* Prints the functions without a vector form: f of each lane. */
 static void lane_functions(struct text *out, struct token *t, int n, enum compute k)
 {
     static const struct {
-        const char *name, *f32, *f64; /* NULL: exists already */
+        const char *name, *f32, *f64; /* NULL: already defined */
     } functions[] = {
         {"sqrt", "sqrtf(x)", "sqrt(x)"},
         {"floor", "floorf(x)", "floor(x)"},
@@ -468,7 +472,7 @@ static void lane_functions(struct text *out, struct token *t, int n, enum comput
     }
 }
 
-/* Sums, products and extremes of all lanes. */
+/* Prints sums, products and extremes across all lanes. */
 static void across(struct text *out, struct token *t, int n, int lanes, enum compute k)
 {
     const char *name = compute_def(k)->name;
@@ -520,7 +524,7 @@ static void extremes(struct text *out, struct token *t, int n, int lanes, enum c
     fill(out, extreme_helper, t, n + 3);
 }
 
-/* Transposes as many vectors as they have lanes: each stage interleaves the first half with the second. */
+/* Transposes as many vectors as they have lanes. Each stage interleaves the first half with the second. */
 static void transpose(struct text *out, int lanes, const char *vector)
 {
     struct text low = text_new(out->arena), high = text_new(out->arena);
@@ -573,7 +577,8 @@ static void vectors(struct text *out, int lanes)
     }
 }
 
-/* What of libm and of <math.h> generated code uses. Reading the header takes a compiler as long as most kernels do. */
+/* Declares what generated code uses of libm and <math.h>. Reading the header would take a compiler as long as most
+ * kernels. */
 static void libm(struct text *out)
 {
     static const char *const unary[] = {"acos", "acosh", "asin",   "asinh", "atan",  "atanh", "ceil",
@@ -598,7 +603,7 @@ void print_prelude(struct text *out, const struct target *t)
 
 struct text solver_text(const struct solver_context *sc)
 {
-    enum { ROOM = 256 << 10 }; /* addresses: a source grows without being copied */
+    enum { ROOM = 256 << 10 }; /* of addresses, so that the text grows without being copied */
     struct text t = text_new(sc->scratch ? sc->scratch : sc->arena);
     if (!sc->scratch) return t;
     t.room = ROOM;

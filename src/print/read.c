@@ -1,5 +1,4 @@
-/* Where elements lie, and how they are read: offsets as affine text, tests of what may lie outside, loads of vectors.
- */
+/* Prints reads: offsets as affine text, tests of what may be outside, loads of vectors. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -137,7 +136,7 @@ static void see_data(void *user, int32_t node)
     if (e->kind == EX_READ && u->loops->tensors.at[e->tensor].role != LOOPS_TABLE) u->found = true;
 }
 
-/* The index of dimension d, tested if it comes from data. */
+/* The index of dimension d, checked if it comes from data. */
 static const char *safe_index(struct print_expr *p, int tensor, int d, int32_t index, bool guarded)
 {
     const char *text = print_index(p, index);
@@ -171,7 +170,7 @@ const char *print_offset(struct print_expr *p, int tensor, int32_t first_index)
 
 /* -- reads */
 
-/* Must the index of dimension d be tested? Its bounds, as far as they are known, are put out. */
+/* Must the index of dimension d be tested? Also returns its bounds, as far as they are known. */
 static bool is_tested(const struct print_expr *p, const struct ex *read, int d, int32_t index, int64_t *low,
                       int64_t *high)
 {
@@ -193,7 +192,7 @@ static bool test_varies(const struct print_expr *p, const struct ex *read)
     return false;
 }
 
-/* The test that an index list lies inside its tensor; NULL: always. */
+/* The test that an index list is inside its tensor; NULL: always. */
 static const char *inside(struct print_expr *p, const struct ex *read)
 {
     struct text c = text_new(p->out->arena);
@@ -213,7 +212,7 @@ static const char *inside(struct print_expr *p, const struct ex *read)
     return c.n ? c.at : NULL;
 }
 
-/* A load as it lies in memory; *out_from: the compute type it then has. */
+/* A load in the tensor's type; *out_from is the compute type of the loaded value. */
 static const char *load(struct print_expr *p, const struct ex *e, const char *off, enum compute k)
 {
     const struct loops_tensor *t = &p->loops->tensors.at[e->tensor];
@@ -233,7 +232,7 @@ static const char *load(struct print_expr *p, const struct ex *e, const char *of
     return expr_convert(p, text, own, k);
 }
 
-/* How far the lanes of a read lie apart: 0 all the same, 1 side by side, -1 neither or unknown. */
+/* The stride between lanes of a read: 0 all equal, 1 contiguous, -1 neither or unknown. */
 int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
 {
     int64_t stride[SOL_MAX_DIMS], step = 0;
@@ -249,7 +248,7 @@ int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
     return step == 0 || step == 1 ? (int)step : -1;
 }
 
-/* With a test that is the same in all lanes. */
+/* A read whose test is equal in all lanes. */
 static const char *tested(struct print_expr *p, const char *test, const char *value, const char *outside,
                           enum compute k)
 {
@@ -261,7 +260,7 @@ static const char *tested(struct print_expr *p, const char *test, const char *va
     return name;
 }
 
-/* What a read loads, where it may: through the solver, or from memory. */
+/* What an unguarded read loads: through the solver's hook, or from memory. */
 static const char *loaded(struct print_expr *p, int32_t node, enum compute k)
 {
     const struct ex e = *at(p, node);

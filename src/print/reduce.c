@@ -1,4 +1,5 @@
-/* Reductions as C text, from the templates of reduce.def: states, a loop over the bound index variables, a finish. */
+/* Prints reductions as C text, with the templates of reduce.def: states, a loop over the bound index variables, the
+ * final value. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ enum compute reduction_type(const struct print_expr *p, int32_t node, int i, enu
     }
 }
 
-/* Long sums keep their states in double; then the error is that of the result's own rounding. */
+/* Long sums have their states in double, so the only error is that of rounding the result. */
 static enum compute state_type(int op, enum compute k)
 {
     if (k != C_F32) return k;
@@ -60,14 +61,14 @@ static const char *fill(struct print_expr *p, const char *template, size_t n, co
     return t.at ? t.at : "";
 }
 
-/* Part i of a list of templates separated by ';'. */
+/* Item i of a list of templates separated by ';'. */
 static const char *part(struct print_expr *p, const char *list, int i, const struct pieces *s)
 {
     while (i--) list = strchr(list, ';') + 1;
     return fill(p, list, strcspn(list, ";"), s);
 }
 
-/* Bound index variables row-major, by ascending number. */
+/* The position: bound index variables row-major, by ascending number. */
 static const char *position(struct print_expr *p, uint64_t bound)
 {
     const char *text = "0";
@@ -87,11 +88,12 @@ static void bound_ivars(struct print_expr *p, const struct ex *e, struct print_l
     *l = (struct print_loops){0};
     for (int i = 0; i < p->loops->ivars.n; i++)
         if (e->u.bound >> i & 1) l->ivar[l->n++] = (uint8_t)i;
-    if (e->op != RED_MAXAT && e->op != RED_MINAT) nest_order(p, l, e->b); /* the first of equals is by position */
+    /* of equal values, the position decides, so the order must not change */
+    if (e->op != RED_MAXAT && e->op != RED_MINAT) nest_order(p, l, e->b);
     nest_guard(p, l, e->a);
 }
 
-/* Scalar form. */
+/* Prints the scalar form. */
 static void reduce(struct print_expr *p, const struct ex *e, enum compute k, const char **out_value)
 {
     const struct reduce_def *def = reduce_at(e->op);
@@ -115,7 +117,7 @@ static void reduce(struct print_expr *p, const struct ex *e, enum compute k, con
         for (int i = 0; i < def->nout; i++) out_value[i] = SAY(p, "(%s)(%s)", compute_def(k)->type, out_value[i]);
 }
 
-/* The number of points of a box, without counting them: `sum[K | bounds] 1`. NULL: it is none. */
+/* Computes the number of points of a box, `sum[K | bounds] 1`, without a loop. NULL: it has another form. */
 static const char *count(struct print_expr *p, const struct ex *e, enum compute k)
 {
     const struct ex *body = &p->loops->ex.at[e->b];
@@ -125,7 +127,7 @@ static const char *count(struct print_expr *p, const struct ex *e, enum compute 
     struct print_loops l;
     bound_ivars(p, e, &l);
     const uint64_t bound = e->u.bound;
-    for (int i = 0; i < l.guard.n; i++) { /* a part that ties two bound index variables together makes no box */
+    for (int i = 0; i < l.guard.n; i++) { /* a part with two bound index variables: not a box */
         const uint64_t own = ex_ivars(p->loops, l.guard.at[i]) & bound;
         if (own & (own - 1)) return NULL;
     }
@@ -137,7 +139,7 @@ static const char *count(struct print_expr *p, const struct ex *e, enum compute 
         return NULL;
     }
     const char *text = NULL;
-    for (const char *s = inner.at, *end; s && *s; s = end + 1) { /* the bounds, without the loops */
+    for (const char *s = inner.at, *end; s && *s; s = end + 1) { /* keeps the bounds without the loops */
         end = strchr(s, '\n');
         while (*s == ' ') s++;
         if (!strncmp(s, "const", 5)) text_line(out, "%.*s", (int)(end - s), s);

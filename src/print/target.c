@@ -1,6 +1,6 @@
-/* Devices and targets: this machine by cpuid, or one by name. Every vendor is asked the same questions: which vector
- * instructions, how large the caches are. Clocks and rates are assumed, good enough to rank candidates;
- * src/tune/measure.c measures those of this machine. */
+/* Devices and targets: this machine by cpuid, or one by name. All vendors are treated alike: which vector instructions,
+ * how large the caches. Clocks and rates are assumptions, good enough to rank candidates; src/tune/measure.c measures
+ * those of this machine. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 
 enum { CACHES = 8, L3_PER_CORE = 16 << 20 };
 
-/* -- devices: the only place that knows them by name (tools/check_tables.py) */
+/* -- devices: the only place that contains their names (tools/check_tables.py) */
 
 static const struct device x86 = {
     .name = "x86",
@@ -84,8 +84,8 @@ struct named {
     int vector_bytes, registers;
     bool fma;
     double clock; /* GHz under full vector load */
-    /* What a compiler defines for an instruction set that has at least this one; of a device's rows the first counts.
-     * NULL: another name, or one that only people choose. */
+    /* The macros that a compiler defines for this instruction set or a larger one; the first matching row of a device
+     * counts. NULL: an alias, or a name that only users select. */
     const char *macros;
 };
 static const struct named names[] = {
@@ -98,7 +98,7 @@ static const struct named names[] = {
     {"avx2", &x86, "x86-64-v3", 32, 16, true, 3.0, NULL},
     {"avx512", &x86, "x86-64-v4", 64, 32, true, 2.6, NULL},
     {"neon", &arm64, "armv8-a", 16, 32, true, 2.5, ""},
-    /* vectors that the compiler cuts into scalars */
+    /* the compiler splits vectors into scalars */
     {"arm", &arm, "armv7-a+fp", 16, 16, false, 1.0, ""},
     {"riscv64", &riscv64, "rv64gc", 16, 16, true, 1.0, ""},
 };
@@ -125,7 +125,7 @@ const char *target_flag(const struct target *t)
 
 /* -- caches */
 
-/* The first line of a file of Linux about cache `index` of the first processor. */
+/* The first line of a Linux file about cache `index` of the first processor. */
 static bool cache_file(int index, const char *name, char out[64])
 {
     char path[96];
@@ -136,7 +136,7 @@ static bool cache_file(int index, const char *name, char out[64])
     return ok;
 }
 
-/* How many processors a list such as "0-3,8-11" names. */
+/* The number of processors in a list such as "0-3,8-11". */
 static int list_count(const char *list)
 {
     int n = 0, first, last, used;
@@ -149,9 +149,9 @@ static int list_count(const char *list)
     return n;
 }
 
-/* The data caches as the kernel describes them: one instance, shared by the processors of its list. A virtual machine
- * may be told the L3 of a whole socket, of which its few processors have a share: no processor is made with more than
- * L3_PER_CORE for each core. */
+/* The data caches as the kernel describes them: one instance, shared by the processors in its list. A virtual machine
+ * may report the L3 of a whole socket, of which its few processors have a share. No processor has more than L3_PER_CORE
+ * per core. */
 static void find_caches(struct target *out)
 {
     int64_t *const size[] = {&out->l1, &out->l2, &out->l3};
@@ -178,7 +178,7 @@ static void fill(const struct named *n, struct target *out)
     out->registers = n->registers;
     out->fma = n->fma;
     out->cores = rt_processors();
-    out->l1 = 32 << 10; /* where the system does not say */
+    out->l1 = 32 << 10; /* if the system does not tell */
     out->l2 = 1 << 20;
     out->l3 = 32 << 20;
     out->l3_cores = out->cores;
@@ -199,8 +199,8 @@ static const struct named *find(const char *name)
 }
 
 #if defined __x86_64__ || defined __i386__
-/* Asked here and not by __builtin_cpu_supports: what stands behind that is the compiler's own library, and with some of
- * them (clang's of Zig) the answer is always no. A set counts if the system saves its registers, too. */
+/* Uses cpuid instead of __builtin_cpu_supports: that calls the compiler's own library, and some (Zig's clang) always
+ * answer no. An instruction set counts only if the system also saves its registers. */
 static const char *x86_name(void)
 {
     enum { FMA = 1 << 12, OSXSAVE = 1 << 27, AVX = 1 << 28 };                        /* leaf 1, ecx */
@@ -252,7 +252,7 @@ sol_status target_named(struct sol_ctx *ctx, const char *name, struct target *ou
 
 void target_of_macros(const struct device *device, const char *macros, struct target *out)
 {
-    const struct named *n = names; /* every device has a row that needs no macros */
+    const struct named *n = names; /* every device has a row without macros */
     while (n->device != device || !n->macros || !defines_all(macros, n->macros)) n++;
     fill(n, out);
 }

@@ -1,6 +1,6 @@
 /* Tasks: the points of the index variables that a group's statements share, outermost index variables first. A task is
- * a range of one index variable at one point of those outside it. The cut depends on the plan alone, never on the
- * number of threads. */
+ * a range of one index variable at one point of those outside of it. The division depends on the plan alone, never on
+ * the number of threads. */
 #include <stdlib.h>
 
 #include "print/print.h"
@@ -9,7 +9,7 @@
 
 struct weigh {
     const struct print_plan *pl;
-    double step[LOOPS_MAX_IVARS]; /* bytes moved through memory by one step of the index variable */
+    double step[LOOPS_MAX_IVARS]; /* bytes that one step of the index variable moves in memory */
 };
 
 static void weigh_access(struct weigh *w, int tensor, int32_t index)
