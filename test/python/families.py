@@ -185,7 +185,7 @@ FAMILIES = {  # the class, what its configuration changes, the arguments of a ca
                                               "first_k_dense_replace": 1, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8,
                                               "v_head_dim": 16, "num_key_value_heads": 4}, words()),
     "gpt-oss": ("GptOssForCausalLM", {**HEADS, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4}, words()),
-    "switch": ("SwitchTransformersModel", {**T5, "num_experts": 4, "expert_capacity": 8, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}, masked_pair),
+    "switch": ("SwitchTransformersModel", {**T5, "dropout_rate": 0.0, "num_experts": 4, "expert_capacity": 8, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}, masked_pair),
     # state space models and other recurrences
     "mamba": ("MambaModel", {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8}, words()),
     "mamba2": ("Mamba2Model", {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 2,
@@ -242,6 +242,7 @@ FAMILIES = {  # the class, what its configuration changes, the arguments of a ca
     "videomae": ("VideoMAEModel", {**PICTURE, "num_frames": 4}, lambda: {"pixel_values": torch.randn(2, 4, 3, 32, 32)}),
     # sound
     "wav2vec2": ("Wav2Vec2Model", SPEECH, sound()),
+    "wav2vec2 (no SpecAugment)": ("Wav2Vec2Model", {**SPEECH, "apply_spec_augment": False}, sound()),
     "hubert": ("HubertModel", SPEECH, sound()),
     "wavlm": ("WavLMModel", SPEECH, sound()),
     "data2vec-audio": ("Data2VecAudioModel", {**SPEECH, "conv_pos_kernel_size": 3, "num_conv_pos_embeddings": 2}, sound()),
@@ -269,24 +270,12 @@ FAMILIES = {  # the class, what its configuration changes, the arguments of a ca
                                    "num_attention_heads": 2, "ffn_dim": 32}, lambda: {"past_values": torch.randn(2, 16, 2)}),
 }  # fmt: skip
 
-DATA, CHANCE = "a value of the model's", "a value of random numbers"
-TRAINED_ONLY = ("reformer",)  # has no gradients in eval mode in PyTorch either
+TRAINED_ONLY = ("reformer", "rwkv")  # have no gradients in eval mode in PyTorch either
+NUMPY = "draws from NumPy's random"
 REFUSED = {  # what is: every call, or calls in train mode; what the message says
-    "bigbird (sparse)": ("train mode", "draws from NumPy's random"),
+    "bigbird (sparse)": ("train mode", NUMPY),
     "reformer": ("train mode", "_ReversibleFunction.apply"),
-    "nystromformer": ("forward", "Attempting to broadcast"),  # transformers makes a mask of another form while traced
-    "rwkv": ("forward", "changes layers_are_rescaled"),
-    "recurrent-gemma": ("forward", "data type bfloat16"),
-    "m2m100": ("train mode", CHANCE),
-    "detr": ("train mode", DATA),
-    "wav2vec2": ("train mode", CHANCE),
-    "hubert": ("train mode", CHANCE),
-    "wavlm": ("train mode", CHANCE),
-    "data2vec-audio": ("train mode", CHANCE),
-    "vilt": ("forward", "aten.multinomial"),
-    "switch": ("forward", "Couldn't swap Linear.weight"),  # its forward changes a parameter's type
-    "time-series": ("train mode", CHANCE),
-    "dbrx": ("forward", DATA),
+    **dict.fromkeys(("wav2vec2", "hubert", "wavlm", "data2vec-audio"), ("train mode", NUMPY)),  # SpecAugment
 }  # fmt: skip
 
 
@@ -320,11 +309,14 @@ model.generate(ids, cache_implementation="static")
   but SOL then compiles a program for every length, that is, at each token.
 * **`Trainer` and `accelerate`** train an optimized model through PyTorch's autograd, with any optimizer.
 * **Mixtures of experts** compute the same results as in PyTorch, but at a price: SOL multiplies each token by the matrices of all experts
-  and then selects. A model with 8 experts, 2 of them active, does 4 times the work. SOL rejects `experts_implementation="eager"` and DBRX,
-  because their loops depend on the data.
-* **Values of arguments** that forward reads (lengths, masks) select the program
-  ([pytorch.md](pytorch.md#values-that-forward-reads)). SOL rejects values that depend on weights or on chance. LayerDrop in train mode is
-  such a case: set `layerdrop` (`encoder_layerdrop`, `decoder_layerdrop`) to 0 in the configuration.
+  and then selects. A model with 8 experts, 2 of them active, does 4 times the work. The loop over experts of `experts_implementation="eager"`,
+  DBRX and Switch depends on which tokens each expert gets: SOL compiles a program for each such division, and warns after eight.
+  `torch.compile(model, backend="sol")` is faster there.
+* **Values** that forward reads select the program ([pytorch.md](pytorch.md#values-that-forward-reads)): lengths, masks, and in train mode the
+  layers that LayerDrop skips. LayerDrop of a deep model skips other layers in almost every call: SOL warns after eight programs. Set
+  `layerdrop` (`encoder_layerdrop`, `decoder_layerdrop`) to 0 in the configuration, or use `torch.compile(model, backend="sol")`.
+* **SpecAugment** of speech models draws from NumPy's random numbers, which SOL rejects in train mode: set `apply_spec_augment=False`, or use
+  `torch.compile(model, backend="sol")`.
 * Weights must be float32: call `model.float()` first.
 
 ## Families

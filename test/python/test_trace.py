@@ -229,6 +229,74 @@ def test_what_a_forward_carries_on(f, what):
         sol.optimize(Keeps(f), x)
 
 
+class SetUp(nn.Module):
+    """Its first call in a mode changes a weight in place, and says so in an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.scaled = nn.Parameter(torch.ones(4)), False
+
+    def forward(self, x):
+        if self.training == self.scaled:
+            with torch.no_grad():
+                self.weight.mul_(0.5 if not self.training else 2)
+            self.scaled = not self.training
+        return x * self.weight * (2 if self.scaled else 1)
+
+
+def test_what_a_forward_sets_up():
+    m, want = SetUp(), SetUp()
+    s = sol.optimize(m)
+    for training in (False, False, True, True, False):
+        s.train(training), want.train(training)
+        with torch.no_grad():
+            assert torch.equal(s(x), want(x))
+        assert m.scaled == want.scaled and torch.equal(m.weight, want.weight)
+    assert len(s._sol.programs) == 4
+
+
+def exported(self, a):
+    if torch.compiler.is_exporting() or isinstance(a, torch._subclasses.FakeTensor):
+        raise ValueError("cannot be exported")
+    return a @ a
+
+
+def moved(self, a):
+    self.linear = self.linear.to(torch.float32)
+    return self.linear(a)
+
+
+def formatted(self, a):
+    names = {"layer 1": self.linear}
+    for i in (a[0, :2] > -9).nonzero()[1:]:
+        a = names[f"layer {i[0]}"](a)
+    return a
+
+
+@pytest.mark.parametrize("f", [exported, moved, formatted])
+def test_what_a_forward_asks_tensors(f):
+    """Is it exported, is it of this type already, what is it as text."""
+    m = Apply(f)
+    m.linear = nn.Linear(4, 4)
+    square = torch.randn(4, 4)
+    with torch.no_grad():
+        assert torch.allclose(sol.optimize(m, square)(square), m(square), atol=1e-6)
+    assert torch._subclasses.FakeTensor.__name__ == "FakeTensor" and not torch.compiler.is_exporting()
+
+
+def test_buffers_of_half_precision_that_are_converted():
+    m = Apply(lambda s, a: a * s.factor.to(a.dtype) + s.factor.type_as(a))
+    m.register_buffer("factor", torch.tensor(1.7, dtype=torch.bfloat16))
+    s = sol.optimize(m, x)
+    assert torch.allclose(s(x), m(x))
+    m.factor.fill_(0.3)
+    assert torch.allclose(s(x), m(x))
+    computing = Apply(lambda s, a: a * (s.factor * 2))
+    computing.register_buffer("factor", torch.tensor(1.7, dtype=torch.bfloat16))
+    with pytest.raises(sol.UnsupportedError, match="data type bfloat16"):
+        sol.optimize(computing, x)
+
+
 @pytest.mark.parametrize(
     ("what", "draw"), [("Python's random", random.random), ("NumPy's random", numpy.random.rand)], ids=str
 )

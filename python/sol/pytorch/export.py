@@ -85,6 +85,7 @@ def _tracing(gradients: bool) -> Iterator[None]:
         warnings.simplefilter("ignore")
         torch.backends.mha.set_fastpath_enabled(False)
         distribution._validate_args = False
+        torch.nn.Module.to = _to  # type: ignore[method-assign,assignment]
         layers._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
         logging.disable(logging.CRITICAL)
         try:
@@ -94,7 +95,21 @@ def _tracing(gradients: bool) -> Iterator[None]:
             logging.disable(disabled)
             layers._detect_is_causal_mask = detect
             distribution._validate_args = validate
+            torch.nn.Module.to = _plain_to  # type: ignore[method-assign]
             torch.backends.mha.set_fastpath_enabled(fast)
+
+
+_plain_to = torch.nn.Module.to
+
+
+def _to(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+    """`Module.to` in a forward that changes nothing: tensors without data cannot be replaced in a parameter."""
+    device, dtype, _, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+    same = device in (None, torch.device("cpu")) and memory_format is None
+    tensors = [*module.parameters(), *module.buffers()] if same else []
+    if same and all(dtype in (None, t.dtype) or not (t.is_floating_point() or t.is_complex()) for t in tensors):
+        return module
+    return _plain_to(module, *args, **kwargs)
 
 
 INSTEAD = {
@@ -210,6 +225,8 @@ def export(
         except Unusual as e:
             step, own = e.step, e.__cause__ if e.reads else None
             if own is None:
+                if (traced := _as_eager(root, args, kwargs, given, e)) is not None:
+                    return traced
                 log.debug(f"{model_class(root).__name__}: traced by torch.export: {e}")
         made = skeleton(root)
         try:
@@ -229,6 +246,18 @@ def export(
                 f"{model_class(root).__name__}: cannot be traced: {what}{line}{semicolon}{advice}"
             )
             raise located(error, step) from e
+
+
+def _as_eager(
+    root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], given: Given | None, why: Unusual
+) -> Traced | None:
+    """The trace of a model that goes another way where it is told that it is exported, and fails there."""
+    if why.__cause__ is None:
+        return None
+    try:
+        return trace(skeleton(root), args, kwargs, given, exporting=False)
+    except (Unusual, _core.UnsupportedError):
+        return None
 
 
 def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:

@@ -26,6 +26,7 @@ from sol.inputs import Input
 
 from .builder import REAL, SOL_NAME
 from .face import Face, attach, eager
+from .facts import Facts
 from .guards import guards, written
 from .hooks import check_hooks
 from .layout import Layout
@@ -34,11 +35,18 @@ from .skeleton import contents_kept, model_class
 from .structure import Reply, encode, form, objects, outline
 from .trace import leaf_names
 from .training import Differs, Origin, later, refused
-from .values import shortened
+from .values import Given, shortened
 
 _SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
+_OF = {"computed": "its arguments", "drawn": "random numbers", "checked": "what the model computes"}  # by kind of read
+_ADVICE = {
+    "computed": "Let few values come (pad to multiples, group by length)",
+    "drawn": "Set LayerDrop, if it is that, to 0 in the configuration",
+    "checked": "Take another implementation of that layer, if there is one",
+}
 Declared = tuple[list[Any], str, frozenset[Any]]  # leaves (Input for tensors), structure, which arguments are given
 MAX_PROGRAMS = 16  # of one model; each has its own packed parameters
+MOST_TRIES = 100  # of one call; each uses the values that the network computed in the one before
 MANY_VALUES = 7  # programs for different values that forward reads, until a warning
 
 
@@ -101,30 +109,34 @@ class State:
 
     def call(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The model's result for these arguments."""
-        route = self.route
+        route, facts = self.route, Facts()
         if route is not None and not _is_special():
             leaves = route.leaves(args, kwargs)
             if leaves is not None:
-                outputs = self._run(root, route.program, leaves, leaves)
+                outputs = self._run(root, route.program, leaves, leaves, facts)
                 if outputs is not None:
                     return _results(route, outputs, leaves, args, kwargs)
-        return self._slow(root, args, kwargs)
+        return self._slow(root, args, kwargs, facts)
 
-    def _slow(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _slow(self, root: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], facts: Facts) -> Any:
         if torch.is_autocast_enabled("cpu"):
             raise _core.UnsupportedError("autocast: not supported; call the model outside of torch.autocast")
         leaves, spec, route = self.canonical(root, args, kwargs)
         if _is_special() or any(_is_traced(leaf) for leaf in leaves):
             return eager(root, *args, **kwargs)
         dense = tuple(_dense(_checked(i, t)) if isinstance(t, torch.Tensor) else t for i, t in enumerate(leaves))
-        program, outputs = self._known(root, dense, leaves, spec)
-        if outputs is None:
-            program = self._choose(root, dense, leaves, spec)
+        program, outputs = self._known(root, dense, leaves, spec, facts)
+        for _ in range(MOST_TRIES):
+            if outputs is not None:
+                break
+            program = self._choose(root, dense, leaves, spec, facts)
             dense = tuple(
                 leaf if isinstance(leaf, torch.Tensor) else known
                 for leaf, known in zip(dense, program.leaves, strict=True)
             )
-            outputs = self._run(root, program, dense, leaves)
+            outputs = self._run(root, program, dense, leaves, facts)
+            if not program.translation.checks:
+                break
         if outputs is None:
             raise _core.InternalError(
                 f"{model_class(root).__name__}: a program does not accept the call that it was made for"
@@ -134,12 +146,12 @@ class State:
         return _results(route, outputs, leaves, args, kwargs)
 
     def _known(
-        self, root: torch.nn.Module, dense: tuple[Any, ...], leaves: Sequence[Any], spec: pytree.TreeSpec
+        self, root: torch.nn.Module, dense: tuple[Any, ...], leaves: Sequence[Any], spec: pytree.TreeSpec, facts: Facts
     ) -> tuple[Any, Any]:
         """The program of an earlier call that accepts this one, and its outputs."""
         for program in reversed(list(self.programs.values())):
             if program.pending is None and program.spec == spec:
-                outputs = self._run(root, program, dense, leaves)
+                outputs = self._run(root, program, dense, leaves, facts)
                 if outputs is not None:
                     return program, outputs
         return None, None
@@ -147,49 +159,57 @@ class State:
     # -- gradients
 
     def _choose(
-        self, root: torch.nn.Module, dense: Sequence[Any], leaves: Sequence[Any], spec: pytree.TreeSpec
+        self, root: torch.nn.Module, dense: Sequence[Any], leaves: Sequence[Any], spec: pytree.TreeSpec, facts: Facts
     ) -> Program:
         """Whether the program for a call has gradients: yes, unless the model is in eval mode and nobody has requested
         any yet."""
         wanted = wanted_gradients(root, leaves) if torch.is_grad_enabled() else frozenset()
         if not wanted:
-            return self.find(root, dense, spec)
+            return self.find(root, dense, spec, facts=facts)
         if any(m.training for m in root.modules()):
-            return self.find(root, dense, spec, wanted)
-        program = self.find(root, dense, spec)
+            return self.find(root, dense, spec, wanted, facts=facts)
+        program = self.find(root, dense, spec, facts=facts)
         if program.repeatable and not self.differentiated:
             return program
         try:
-            return self.find(root, dense, spec, wanted)
+            return self.find(root, dense, spec, wanted, facts=facts)
         except _core.UnsupportedError as e:
             program.why = str(e)
             return program
 
     def _run(
-        self, root: torch.nn.Module, program: Program, dense: tuple[Any, ...], leaves: Sequence[Any]
+        self, root: torch.nn.Module, program: Program, dense: tuple[Any, ...], leaves: Sequence[Any], facts: Facts
     ) -> tuple[Any, ...] | None:
         """The network's outputs. None: another program must handle the call."""
-        if program.reads is not None and not program.reads_the_same(dense):
+        if program.reads is not None and not program.reads_the_same(dense, facts):
             return None
         try:
-            return self._run_program(root, program, dense, leaves)
+            outputs = self._run_program(root, program, dense, leaves, facts)
         except Differs:
             return None
+        except _core.RunError:
+            if not program.translation.checks or facts.made is program:
+                raise
+            facts.failed.add(program)
+            return None
+        if outputs is not None and program.translation.checks and not program.confirms(outputs, facts):
+            return None
+        return outputs
 
     def _run_program(
-        self, root: torch.nn.Module, program: Program, dense: tuple[Any, ...], leaves: Sequence[Any]
+        self, root: torch.nn.Module, program: Program, dense: tuple[Any, ...], leaves: Sequence[Any], facts: Facts
     ) -> tuple[Any, ...] | None:
         if not torch.is_grad_enabled():
-            return None if program.wanted else program.call(dense, torch.get_num_threads())
+            return None if program.wanted else program.call(dense, torch.get_num_threads(), facts)
         if program.gradient:
-            return program.train(dense, leaves)
+            return program.train(dense, leaves, facts)
         if program.wanted:  # no result has a gradient
             same = program.wanted == wanted_gradients(root, leaves)
-            return program.call(dense, torch.get_num_threads()) if same else None
+            return program.call(dense, torch.get_num_threads(), facts) if same else None
         if not program.wants_gradients(leaves):
-            return program.call(dense, torch.get_num_threads())
+            return program.call(dense, torch.get_num_threads(), facts)
         if program.why is not None:
-            outputs = program.call(dense, torch.get_num_threads())
+            outputs = program.call(dense, torch.get_num_threads(), facts)
             made_of = [*leaves, *(o.tensor for o in program.owned.values())]
             return outputs and refused(program.why, outputs, made_of)
         if self.differentiated or not program.repeatable:
@@ -202,7 +222,7 @@ class State:
         with evaluating(root):
             dense = tuple(_dense(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
             made = self.find(root, dense, program.spec, wanted_gradients(root, leaves))
-            outputs = made.train(dense, leaves) if made.gradient else None
+            outputs = made.train(dense, leaves, Facts()) if made.gradient else None
         if outputs is None:
             raise _core.InvalidError(
                 f"{model_class(root).__name__}: backward: the model has changed since the call; ask for gradients before changing it"
@@ -247,11 +267,13 @@ class State:
         wanted: frozenset[Origin] = frozenset(),
         compiled: bool = True,
         absent: frozenset[int] = frozenset(),
+        facts: Facts | None = None,
     ) -> Program:
         """Finds the program for such a call. Creates it if there is none, and drops the least recently used one.
 
-        `wanted`: what requires a gradient. `absent`: leaves without data.
+        `wanted`: what requires a gradient. `absent`: leaves without data. `facts`: what is known of the call.
         """
+        facts = facts or Facts()
         with self.lock:
             owned = owned_tensors(root)
             _check_tensors(root, owned)
@@ -261,14 +283,14 @@ class State:
             tensors = tuple((n, o.tensor.dtype, o.tensor.shape, o.tensor.stride()) for n, o in owned.items())
             kind = (str(spec), tuple(map(_leaf_key, leaves)), tuple(map(written, rows)), tensors, wanted)
             alike = [k for k in self.programs if k[0] == kind]  # equal except for the values that forward reads
-            key = next((k for k in alike if self.programs[k].reads_the_same(leaves)), None)
+            key = next((k for k in alike if self.programs[k].reads_the_same(leaves, facts)), None)
             if key is None:
                 self._check_declared(root, leaves, spec)
                 for other in self.programs.values():
                     other.refresh(set())  # half() and the like: gives up the memory that parameters have left
                 with contents_kept(root):
-                    made = Program(root, leaves, spec, owned, rows, self._fixed(leaves), wanted, absent)
-                key = kind, made.reads and made.reads.values
+                    made = Program(root, spec, rows, Given(leaves, owned, absent, self._fixed(leaves), facts), wanted)
+                key, facts.made = (kind, made.reads and made.reads.values), made
                 if alike and made.reads:
                     self._say_changed(made, self.programs[alike[-1]])
                 while len(self.programs) >= MAX_PROGRAMS:
@@ -289,16 +311,15 @@ class State:
         """Logs that a program is compiled because of a value that forward reads."""
         assert made.reads and before.reads
         i = made.reads.differs(before.reads)
-        where = made.reads.rows[i].where
+        row = made.reads.rows[i]
         values = " after ".join(shortened(p.reads.values[i]) for p in (made, before) if p.reads)
-        log.debug(f"{made.name} for {made.what}: forward reads another value ({where}): {values}: one more program")
-        self.changes[where] = count = self.changes.get(where, 0) + 1
+        log.debug(f"{made.name} for {made.what}: forward reads another value ({row.where}): {values}: one more program")
+        self.changes[row.where] = count = self.changes.get(row.where, 0) + 1
         if count == MANY_VALUES:
             log.warn(
-                f"{made.name}: forward reads a value of its arguments ({where}), and {count + 1} programs were compiled, each for "
-                f"another one, the last for {values}; {MAX_PROGRAMS} are kept. Let few values come (pad to multiples, group by "
-                "length), compute with the tensor itself (torch.where, a mask), or use torch.compile(model, backend='sol'), which "
-                "runs such a line in Python"
+                f"{made.name}: forward reads a value of {_OF[row.kind]} ({row.where}), and {count + 1} programs were compiled, each "
+                f"for another one, the last for {values}; {MAX_PROGRAMS} are kept. {_ADVICE[row.kind]}, compute with the tensor "
+                "itself (torch.where, a mask), or use torch.compile(model, backend='sol'), which runs such a line in Python"
             )
 
     def prepare(

@@ -11,15 +11,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sol import _core, log
-from sol.api import next_seed
 
 from . import optimizers, profiling, training
 from .export import export
+from .facts import Facts
 from .layout import Layout
 from .skeleton import model_class
 from .structure import builder
 from .training import Gradient, Origin
-from .translate import Parameter, Replay, Translator
+from .translate import HALF, Parameter, Replay, Translator
 from .values import Given
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -58,7 +58,8 @@ class Owned:
 
 
 class _Copy:
-    """A row-major copy of a parameter whose memory has gaps or repetitions. It is renewed when the parameter changes."""
+    """A row-major copy of a parameter whose memory has gaps or repetitions, or of a half-precision buffer in float32. It is
+    renewed when the original changes."""
 
     def __init__(self, source: Owned) -> None:
         self.source = source
@@ -70,7 +71,8 @@ class _Copy:
         t = self.source.tensor
         state = (id(t), t._version, t.data_ptr())
         if state != self.state:
-            self.holder["copy"] = t.detach().resolve_conj().resolve_neg().contiguous()
+            made = t.detach().resolve_conj().resolve_neg().contiguous()
+            self.holder["copy"] = made.float() if t.dtype in HALF else made
             self.state = state
 
 
@@ -84,41 +86,41 @@ class Program:
     def __init__(
         self,
         root: torch.nn.Module,
-        leaves: Sequence[Any],
         spec: pytree.TreeSpec,
-        owned: dict[str, Owned],
         modes: Sequence[tuple[Any, ...]],
-        fixed: frozenset[int],
+        given: Given,
         wanted: frozenset[Origin] = frozenset(),
-        absent: frozenset[int] = frozenset(),
     ) -> None:
         start = time.monotonic()
+        leaves, owned = given.leaves, given.owned
         self.name = model_class(root).__name__
         self.spec = spec
         shown = [t for t in leaves if isinstance(t, torch.Tensor)]
         self.what = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in shown)
         self.leaves = tuple(None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
-        self.copies = {n: _Copy(o) for n, o in owned.items() if not _is_dense(o.tensor)}
+        self.copies = {n: _Copy(o) for n, o in owned.items() if _is_copied(o.tensor)}
         self.owned = owned
         self.wanted = wanted  # what requires a gradient
         self.why: str | None = None  # why there is no program with gradients
         self.tensor_leaves = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
         examples = [_example(leaf, ("leaf", i) in wanted) for i, leaf in enumerate(_apart(leaves))]
         args, kwargs = pytree.tree_unflatten(examples, spec)
-        exported = export(root, args, kwargs, bool(wanted), Given(leaves, owned, absent, fixed))
-        self.reads = (
-            exported.reads if exported.reads.rows else None
-        )  # the values of arguments that the program is valid for
+        exported = export(root, args, kwargs, bool(wanted), given)
+        self.reads = exported.reads if exported.reads.rows else None  # the values that the program is valid for
         traced = time.monotonic()
         tensors = {n: self.copies[n].holder["copy"] if n in self.copies else o.tensor for n, o in owned.items()}
-        self.translation = t = Translator(exported, self.name, leaves, tensors, fixed, wanted).run()
+        self.translation = t = Translator(exported, self.name, leaves, tensors, given.fixed, wanted).run()
         self._check_shared()
         self.gradient = Gradient(t, wanted) if any(t.tracked) else None
         log.debug(f"{self.name} for {self.what}: traced in {traced - start:.2f} s, "
                   f"translated in {time.monotonic() - traced:.2f} s")  # fmt: skip
-        self.repeatable = not t.writes and not t.random and not any(m.training for m in root.modules())
+        self.repeatable = not (
+            t.writes or exported.effects or t.random or t.checks or any(m.training for m in root.modules())
+        )
         self.rows = tuple(self._empty(layout, dtype) for layout, dtype in t.outputs)
-        self.single = exported.spec.is_leaf() and self._is_plain()
+        modules = dict(root.named_modules())
+        self.effects = [(modules[path].__dict__, key, value) for path, key, value in exported.effects]
+        self.single = exported.spec.is_leaf() and self._is_plain() and not self.effects
         self.build = builder(exported.spec)
         self.pending: tuple[Any, ...] | None = leaves, modes  # until it is compiled
 
@@ -197,16 +199,28 @@ class Program:
 
     # -- calling
 
-    def reads_the_same(self, leaves: Sequence[Any]) -> bool:
-        """Whether forward would read the values in these arguments that the program is valid for."""
-        return self.reads is None or self.reads.hold(leaves, self.owned)
+    def reads_the_same(self, leaves: Sequence[Any], facts: Facts) -> bool:
+        """Would forward read the values that the program is for, as far as is known before it runs?"""
+        return self.reads is None or (self not in facts.failed and self.reads.hold(leaves, self.owned, facts))
 
-    def call(self, leaves: tuple[Any, ...], threads: int) -> tuple[Any, ...] | None:
-        """The network's outputs. None: the program is not valid for this call."""
+    def confirms(self, outputs: Sequence[torch.Tensor], facts: Facts) -> bool:
+        """Did the network find the values that the program assumes? The first other one is entered in `facts`."""
+        assert self.reads
+        for i, numbers in self.translation.checks:
+            row = self.reads.rows[i]
+            tensors = [_shaped(outputs[n].detach(), self.translation.outputs[n][0]) for n in numbers]
+            value = row.function(*tensors)
+            facts.learn(i, row.form, value)
+            if repr(value) != row.text:
+                return False
+        return True
+
+    def call(self, leaves: tuple[Any, ...], threads: int, facts: Facts) -> tuple[Any, ...] | None:
+        """The network's outputs; None: something about the call is not what this program is for."""
         profiling.watch()
-        return self.caller.call(self._ready(leaves), threads)
+        return self.caller.call(self._ready(leaves, facts), threads)
 
-    def train(self, dense: tuple[Any, ...], leaves: Sequence[Any]) -> tuple[Any, ...] | None:
+    def train(self, dense: tuple[Any, ...], leaves: Sequence[Any], facts: Facts) -> tuple[Any, ...] | None:
         """The same for a program with gradients. `leaves` are the caller's, `dense` those that the network can read."""
         assert self.gradient
         for i in self.tensor_leaves:
@@ -217,12 +231,12 @@ class Program:
                 return None
         wanted = [leaves[which] if kind == "leaf" else self.owned[which].tensor for kind, which in self.gradient.slots]
         profiling.watch()
-        return training.forward(self, self._ready(dense), wanted)
+        return training.forward(self, self._ready(dense, facts), wanted)
 
-    def _ready(self, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _ready(self, leaves: tuple[Any, ...], facts: Facts) -> tuple[Any, ...]:
         for copy in self.copies.values():
             copy.refresh()
-        return (*leaves, draw_seed()) if self.translation.random else leaves
+        return (*leaves, facts.seed) if self.translation.random else leaves
 
     def sources(self, params: Sequence[int], leaves: Sequence[Any]) -> list[torch.Tensor]:
         """The current tensors of the network's parameters (without constants)."""
@@ -249,7 +263,7 @@ class Program:
 
     def finish(self, outputs: tuple[Any, ...], leaves: Sequence[Any]) -> list[Any]:
         """The leaves of the model's result, computed from the network's outputs. Also performs the model's in-place
-        writes."""
+        writes, and sets the attributes that it sets."""
         t = self.translation
         if t.writes:
             self._check_overlaps(leaves)
@@ -258,6 +272,8 @@ class Program:
             with torch.no_grad():
                 targets = [self._base(w, leaves, outputs) for w, _ in t.writes]
                 torch._foreach_copy_(targets, [outputs[n] for _, n in t.writes])
+        for attributes, key, value in self.effects:
+            attributes[key] = value
         results = []
         for r in t.results:
             if r.kind == "value":
@@ -330,12 +346,6 @@ def _example(leaf: Any, wanted: bool) -> Any:
     return leaf.detach().requires_grad_(wanted) if isinstance(leaf, torch.Tensor) else leaf
 
 
-def draw_seed() -> torch.Tensor:
-    """The seed of one call: from the stream of sol.set_seed if it was called, otherwise from PyTorch's generator."""
-    fixed = next_seed()
-    return torch.empty((), dtype=torch.int64).random_() if fixed is None else torch.tensor(fixed)
-
-
 def _span(t: torch.Tensor) -> tuple[int, int]:
     """The address range of a tensor's elements."""
     if not t.numel():
@@ -359,9 +369,11 @@ def _apart(leaves: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _is_dense(t: torch.Tensor) -> bool:
+def _is_copied(t: torch.Tensor) -> bool:
+    if t.dtype in HALF and not isinstance(t, torch.nn.Parameter):
+        return True
     layout = Layout.of(t)
-    return layout.dense and not layout.repeated and not t.is_conj() and not t.is_neg()
+    return not layout.dense or bool(layout.repeated) or t.is_conj() or t.is_neg()
 
 
 def _shaped(t: torch.Tensor, layout: Layout) -> torch.Tensor:

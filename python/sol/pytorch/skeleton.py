@@ -151,6 +151,13 @@ class Attributes:
                     names.append(f"{path}.{key}" if path else key)
         return names
 
+    def plain(self, names: list[str]) -> list[tuple[str, str, Any]]:
+        """What attributes of these names are now, as rows of path, key and value; none if some are more than plain values."""
+        rows = [(path, key, now.get(key, self)) for path, now, _ in self.rows for key in now]
+        found = [row for row in rows if f"{row[0]}.{row[1]}".lstrip(".") in names]
+        simple = all(value is None or isinstance(value, bool | int | float | str) for _, _, value in found)
+        return found if simple and len(found) == len(names) else []
+
     def restore(self) -> None:
         """Restores all attributes."""
         for _, now, before in self.rows:

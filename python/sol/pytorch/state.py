@@ -2,7 +2,8 @@
 
 A counter or a hidden state does, but a cache that depends only on parameters does not. The check compares two traces, the
 second of which starts with the attributes that the first set. Nodes are numbered by what they compute, and both traces
-must have the same numbers.
+have the same numbers, or the forward is refused. An exception is a flag that a first call sets and a second leaves as it is
+("set up"): the first call's program sets it, and later calls have a program of their own.
 """
 
 from __future__ import annotations
@@ -19,16 +20,20 @@ if TYPE_CHECKING:
 Node = torch.fx.Node
 
 
-def check(first: Traced, second: Traced, changed: list[str]) -> None:
-    """Rejects a forward whose next call would compute something else. `changed`: the attributes that it changes."""
+def differs(first: Traced, second: Traced) -> bool:
+    """Whether the next call of a forward computes something else."""
     table: dict[Any, int] = {}
     alone = _numbers(first, "this call", {}, table)
     earlier = _numbers(first, "an earlier call", {}, table)
-    if _effects(first, alone) != _effects(second, _numbers(second, "this call", earlier, table)):
-        raise _core.UnsupportedError(
-            f"{type(first.module).__name__}: forward changes {', '.join(changed)}, so that the next call computes "
-            "something else: not supported; take such a state as an argument and return it, or keep it in a buffer that is written in place"
-        )
+    return _effects(first, alone) != _effects(second, _numbers(second, "this call", earlier, table))
+
+
+def refusal(module: torch.nn.Module, changed: list[str]) -> Exception:
+    """Of such a forward; `changed`: the attributes it changes."""
+    return _core.UnsupportedError(
+        f"{type(module).__name__}: forward changes {', '.join(changed)}, so that the next call computes "
+        "something else: not supported; take such a state as an argument and return it, or keep it in a buffer that is written in place"
+    )
 
 
 def _numbers(traced: Traced, call: str, known: dict[Node, int], table: dict[Any, int]) -> dict[Node, int]:
@@ -67,4 +72,4 @@ def _effects(traced: Traced, numbers: dict[Node, int]) -> Any:
     return written, _form(traced.outputs, numbers), str(traced.spec)
 
 
-__all__ = ["check"]
+__all__ = ["differs", "refusal"]

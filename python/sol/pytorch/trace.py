@@ -76,7 +76,10 @@ class Traced:
     spec: pytree.TreeSpec  # of the model's result
     problems: list[str]
     unusual: Node | None = None  # of a graph that was run: the node where this kind of tracing gave up
-    reads: Reads = field(default_factory=Reads)  # values of arguments that forward read
+    reads: Reads = field(default_factory=Reads)  # values that forward read
+    effects: list[tuple[str, str, Any]] = field(
+        default_factory=list
+    )  # attributes to set: path of the module, name, value
 
     @classmethod
     def of(cls, program: ExportedProgram, unusual: Node | None) -> Traced:
@@ -317,16 +320,23 @@ def _value(made: Any) -> Any:
     return snapshot_fake(made) if isinstance(made, torch.Tensor) else made
 
 
-def trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], given: Given | None = None) -> Traced:
+def trace(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    given: Given | None = None,
+    exporting: bool = True,
+) -> Traced:
     """Records the operators that a module calls for these arguments. Raises Unusual. Replaces the module's tensors, so
     the module cannot be used afterwards.
 
-    `given`: the data from which values that forward reads are computed.
+    `given`: the data from which values that forward reads are computed. `exporting`: whether checks in models give the
+    same answers as during torch.export.
     """
     collecting = gc.isenabled()
     gc.disable()  # there is little garbage, and collecting is slow because PyTorch has many objects
     try:
-        with FakeTensorMode() as mode:
+        with FakeTensorMode() as mode, _told(exporting):
             return _trace(mode, module, args, kwargs, given)
     except (Unusual, _core.UnsupportedError):
         raise
@@ -349,7 +359,10 @@ def _trace(
         if changed := attributes.changed():
             first = Attributes(module)
             again, _ = _call(module, given, rows, _Recorder(module, recorder, values))
-            state.check(traced, again, changed)
+            differs = state.differs(traced, again)
+            traced.effects = attributes.plain(changed) if differs and not first.changed() else []
+            if differs and not traced.effects:
+                raise state.refusal(module, changed)
             if left := [name for name in first.changed() if name not in kept]:
                 log.warn(
                     f"{type(module).__name__}: forward leaves {', '.join(left)} behind: calls of the optimized model do not; "
@@ -364,14 +377,14 @@ def _call(module: torch.nn.Module, given: Any, rows: list[_Row], recorder: _Reco
     """Calls the module once, on tensors that become placeholders."""
     for row in rows:
         recorder.source(*row)
-    with enable_python_dispatcher(), recorder, _exporting(), _recording(recorder):
+    with enable_python_dispatcher(), recorder, _portable(), _recording(recorder):
         made = called(lambda both: run(recorder, module, *both), given)
     results, out_spec = pytree.tree_flatten(made)
     outputs = [recorder.node(r, r) if isinstance(r, torch.Tensor) else r for r in results]
     if not all(isinstance(o, (Node, *_VALUES)) for o in outputs):
         raise Unusual("returns what no operator made")
     recorder.graph.output(tuple(outputs))
-    recorder.values.erase(recorder.graph)
+    recorder.values.finish(recorder.graph)
     sources, reads = list(recorder.sources.values()), recorder.values.made
     made = Traced(recorder.graph, module, sources, outputs, recorder.constants, out_spec, [], reads=reads)
     return made, recorder
@@ -405,17 +418,21 @@ def _recording(recorder: _Recorder) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _lists(recorder: _Recorder) -> Iterator[None]:
-    """Makes `tolist` read all numbers of a tensor at once instead of one by one."""
-    before = FakeTensor.tolist
+    """Makes `tolist` read all numbers of a tensor at once instead of one by one, and strings read the numbers in them."""
+    before = FakeTensor.tolist, FakeTensor.__format__
 
     def tolist(t: FakeTensor) -> Any:
-        return recorder.read(torch.Tensor.tolist, t) if recorder.node(t, None) is not None else before(t)
+        return recorder.read(torch.Tensor.tolist, t) if recorder.node(t, None) is not None else before[0](t)
 
-    FakeTensor.tolist = tolist  # type: ignore[method-assign,assignment]
+    def formatted(t: FakeTensor, spec: str) -> str:
+        known = t.ndim == 0 and recorder.node(t, None) is not None
+        return format(recorder.read(torch.Tensor.tolist, t), spec) if known else before[1](t, spec)
+
+    FakeTensor.tolist, FakeTensor.__format__ = tolist, formatted  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
-        FakeTensor.tolist = before  # type: ignore[method-assign]
+        FakeTensor.tolist, FakeTensor.__format__ = before  # type: ignore[method-assign]
 
 
 def run(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -545,15 +562,30 @@ def leaf_names(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str,
 
 
 @contextlib.contextmanager
-def _exporting() -> Iterator[None]:
-    """Makes checks in models give the same answers as during torch.export, and avoids operators of optional libraries."""
-    compiler, backends = torch.compiler, torch.backends
-    flags = compiler._is_compiling_flag, compiler._is_exporting_flag
-    compiler._is_compiling_flag = compiler._is_exporting_flag = True
+def _told(exporting: bool) -> Iterator[None]:
+    """Models that ask are told what torch.export tells them, or what eager mode does. (transformers asks for the class, too.)"""
+    compiler, classes = torch.compiler, torch._subclasses
+    before = compiler._is_compiling_flag, compiler._is_exporting_flag
+    compiler._is_compiling_flag = compiler._is_exporting_flag = exporting
+    classes.FakeTensor = FakeTensor if exporting else _Nothing  # type: ignore[misc,assignment]
+    try:
+        yield
+    finally:
+        compiler._is_compiling_flag, compiler._is_exporting_flag = before
+        classes.FakeTensor = FakeTensor  # type: ignore[misc]
+
+
+class _Nothing:
+    """A class of which there is no tensor."""
+
+
+@contextlib.contextmanager
+def _portable() -> Iterator[None]:
+    """No operators of particular libraries."""
+    backends = torch.backends
     kept = [(b, b.set_flags(False)) for b in (backends.mkldnn, backends.nnpack, backends.cudnn)]
     try:
         yield
     finally:
-        compiler._is_compiling_flag, compiler._is_exporting_flag = flags
         for backend, before in kept:
             backend.set_flags(*before)

@@ -16,6 +16,7 @@ import torch
 from sol import _core
 
 from .builder import TORCH_TYPE
+from .facts import Facts
 from .layout import Layout
 from .translate import Translation
 
@@ -214,7 +215,7 @@ class _Later(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: _Call, again: Again, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        outputs = call.program.call(call.leaves, torch.get_num_threads())
+        outputs = call.program.call(call.leaves, torch.get_num_threads(), Facts())
         if outputs is None:
             raise Differs
         ctx.save_for_backward(*tensors)

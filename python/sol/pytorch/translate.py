@@ -32,6 +32,7 @@ from .problems import where as _where
 from .trace import Source, Traced, place
 from .writes import Memory, viewed, written
 
+HALF = (torch.float16, torch.bfloat16)
 BIG = 1024  # elements; larger constants are passed like parameters instead of becoming code
 
 
@@ -85,6 +86,9 @@ class Translation:
     writes: list[tuple[tuple[str, Any], int]] = field(
         default_factory=list
     )  # destination, and number of the network's output
+    checks: list[tuple[int, list[int]]] = field(
+        default_factory=list
+    )  # number of a read, and the outputs it follows from
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     random: bool = False  # the last input, after the caller's leaves, is a seed
 
@@ -162,7 +166,9 @@ class Translator:
                 )
             raise Refused(f"{kind.name.lower()} inputs")
         name = str(which)
-        check(val)
+        half = where == "param" and val.dtype in HALF and name in self.tensors and all(map(_is_cast, node.users))
+        if not half:
+            check(val)
         self.b.name = node.name
         tracked = (where, which) in self.wanted
         if where == "leaf":
@@ -185,7 +191,7 @@ class Translator:
             constant = constant.contiguous()
         tensor = self.tensors[name] if constant is None or name in self.tensors else constant
         layout = Layout.of(tensor)
-        handle = self.graph.param(name, *_physical(val.dtype, layout))
+        handle = self.graph.param(name, *_physical(tensor.dtype if half else val.dtype, layout))
         self.result.params.append(Parameter(name, None if name in self.tensors else constant, layout, handle))
         return self._arrange(handle, layout, tracked)
 
@@ -420,6 +426,11 @@ class Translator:
                 self.result.writes.append((self.origin[root], self._output(root, seen, root.name)))
         self.problems += [Problem(text) for text in self.traced.problems]
         self.result.results += [self._result(value, seen) for value in self.traced.outputs]
+        returned = len(self.result.outputs)
+        self.result.checks = [
+            (i, [self._output(n, seen, n.name) for n in nodes]) for i, nodes in self.traced.reads.checks
+        ]
+        self.result.tracked[returned:] = [False] * (len(self.result.outputs) - returned)
 
     def _fresh(self, root: torch.fx.Node) -> bool:
         """Whether a node is a constant of the trace. Every call gets a new copy, so writing to it has no outside
@@ -472,6 +483,13 @@ class Translator:
                     return None
                 steps.append((node.target, tuple(node.args[1:]), dict(node.kwargs)))
             node = parent
+
+
+def _is_cast(node: torch.fx.Node) -> bool:
+    """Does it convert a tensor to another type, so that a copy in float32 gives the same?"""
+    val = node.meta.get("val")
+    name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+    return name in ("to", "_to_copy", "type_as") and isinstance(val, torch.Tensor) and val.dtype not in HALF
 
 
 def _original(node: torch.fx.Node) -> torch.fx.Node:

@@ -1,16 +1,23 @@
-"""Values that forward reads from its arguments while it runs: numbers (`.item()`, `bool(t)`, `.tolist()`) and sizes
-that follow from data (`nonzero`, a mask as an index, the steps of a packed sequence).
+"""Values that forward reads while it runs: numbers (`.item()`, `bool(t)`, `.tolist()`) and sizes that follow from data
+(`nonzero`, a mask as an index, the steps of a packed sequence).
 
-A trace computes such a value from the call's own arguments with the operators that lead to the read, and the program
-is valid for that value only. `Reads` computes the value again, in PyTorch, before each call. That must be cheap and
-possible before the network runs, so values that depend on weights, random numbers or matrix products are rejected by
-name.
+A trace computes such a value with the operators that lead to the read, and the program is valid for that value only. There
+are three kinds:
+
+* computed: the value follows from arguments, buffers or parameters. `Reads` computes it again, in PyTorch, before each call.
+* drawn: it follows from random numbers that nothing else uses (LayerDrop). They are drawn before each call.
+* checked: it follows from what the network computes (a product, weights and arguments, dropout). The program assumes the
+  value of its trace, and returns the tensors from which the value follows. If the value differs, the call uses another
+  program instead. Such values must be whole numbers, because other numbers would never occur again.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +26,9 @@ from torch.export.graph_signature import InputKind
 from torch.utils._python_dispatch import _disable_current_modes
 
 from sol import _core
+
+from . import fake
+from .facts import Facts
 
 Node = torch.fx.Node
 MOST = 1 << 16  # characters of one value as text; each call compares it
@@ -36,6 +46,7 @@ INSTEAD = (
     "compute with the tensor itself (torch.where, a mask), or use torch.compile(model, backend='sol'), which runs such a line in "
     "Python"
 )
+_FRACTION = "and it is no whole number, so that it would hardly come again"
 
 
 class _Place(int):
@@ -62,6 +73,8 @@ class Read:
     steps: list[tuple[int, Any, Any, Any]]  # number of the result, operator, arguments
     alone: bool  # whether some steps write memory, and so run on copies
     where: str  # the line of the user's model
+    kind: str  # "computed", "drawn" or "checked"
+    form: Hashable  # what is computed, for comparison with reads of other programs
     text: str = ""  # the value during the trace
 
     def compute(self, env: dict[int, Any], fetch: Callable[[Source], torch.Tensor]) -> Any:
@@ -87,6 +100,7 @@ class Reads:
     """The reads of one trace, in order: a later read may depend on an earlier one."""
 
     rows: list[Read] = field(default_factory=list)
+    checks: list[tuple[int, list[Node]]] = field(default_factory=list)  # rows of kind "checked", and what they look at
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     @property
@@ -94,8 +108,8 @@ class Reads:
         """The values as part of a program's key."""
         return tuple(row.text for row in self.rows)
 
-    def hold(self, leaves: Sequence[Any], owned: Mapping[str, Any]) -> bool:
-        """Whether a call with these arguments reads the same values."""
+    def hold(self, leaves: Sequence[Any], owned: Mapping[str, Any], facts: Facts) -> bool:
+        """Whether a call with these arguments reads the same values, as far as is known."""
 
         def fetch(s: Source) -> torch.Tensor:
             t: torch.Tensor = leaves[s.which] if s.kind == "leaf" else self._tensor(s, owned)
@@ -106,9 +120,21 @@ class Reads:
         env: dict[int, Any] = {}
         try:
             with torch.no_grad():
-                return all(repr(row.compute(env, fetch)) == row.text for row in self.rows)
+                return all(self._same(i, env, fetch, facts) for i in range(len(self.rows)))
         except Exception:  # tracing the model will raise this call's real error
             return False
+
+    def _same(self, i: int, env: dict[int, Any], fetch: Callable[[Source], torch.Tensor], facts: Facts) -> bool:
+        row = self.rows[i]
+        if row.kind == "computed":
+            return repr(row.compute(env, fetch)) == row.text
+        known = facts.find(i, row.form)
+        if known is None and row.kind == "checked":
+            return True
+        if known is None:
+            known = (row.compute(dict(env), fetch),)
+            facts.learn(i, row.form, *known)
+        return repr(known[0]) == row.text
 
     def _tensor(self, s: Source, owned: Mapping[str, Any]) -> torch.Tensor:
         found: torch.Tensor = self.constants[s.which] if s.kind == "constant" else owned[s.which].tensor
@@ -129,9 +155,10 @@ class Given:
     """The data for computing values during a trace: the leaves of a call, and the model's tensors by name."""
 
     leaves: Sequence[Any]
-    owned: Mapping[str, Any]
+    owned: dict[str, Any]
     absent: frozenset[int] = frozenset()  # leaves without data: sol.input
     fixed: frozenset[int] = frozenset()  # leaves that are parameters
+    facts: Facts = field(default_factory=Facts)
 
 
 class Values:
@@ -146,80 +173,165 @@ class Values:
         )  # nodes that lead to a value; they are not part of the network unless it reads them, too
         self.unknown: set[Node] = set()  # nodes that stand for something else, with unknown values
         self._places: dict[Node, _Place] = {}
-        self._known: set[Node] = set()  # nodes that earlier reads computed
+        self._known: set[Node] = set()  # nodes that earlier reads compute before each call
+        self._here: set[Node] = set()  # nodes computed in this trace
         self._env: dict[int, Any] = {}
+        self._open: list[tuple[int, list[Node], list[Node]]] = []  # drawn and checked rows: operands, random operators
+        self._before: dict[Hashable, Any] = {}  # values of these rows, by what was read
 
     def read(self, function: Callable[..., Any], nodes: Sequence[Node], sources: Mapping[Node, Any], where: str) -> Any:
         """Applies a function to the data of tensors. `sources`: what the graph's placeholders stand for."""
         needed, alone = _needed(nodes)
         for node in needed:
             if why := self._why_not(node, sources):
-                raise _core.UnsupportedError(
-                    f"{self.name}: control flow or a shape that depends on data{f' ({where})' if where else ''}: forward reads a "
-                    f"value of {why}"
-                )
+                raise self._refused(why, where)
+        again = _identity(function), tuple(nodes)
+        if again in self._before and not alone:
+            return self._before[again]
+        kind = self._kind(needed, sources)
+        form = _form(function, nodes, needed, sources) if kind != "computed" else None
         new = [n for n in needed if alone or n not in self._known]
-        row = Read(
-            function,
-            tuple(map(self._place, nodes)),
-            [self._source(n, sources[n]) for n in new if n in sources],
-            [
-                (self._place(n), n.target, self._written(n.args), self._written(n.kwargs))
-                for n in new
-                if n not in sources
-            ],
-            alone,
-            where,
-        )
+        row = self._row(function, nodes, new, sources, alone, where, kind, form)
         self.used.update(needed)
-        with _disable_current_modes(), torch.no_grad():
-            value = row.compute(self._env, self._fetch)
+        facts = self.given.facts if self.given else Facts()
+        known = facts.find(len(self.made.rows), form) if kind != "computed" else None
+        value = known[0] if known is not None else self._computed(row, nodes, needed, sources)
         row.text = repr(value)
         if len(row.text) > MOST:
             raise _core.UnsupportedError(
                 f"{self.name}: forward reads {sum(int(n.meta['val'].numel()) for n in nodes)} numbers of its arguments"
                 f"{f' ({where})' if where else ''}, too many to compare in each call; {INSTEAD}"
             )
-        if not alone:
-            self._known.update(new)
-        if any(n in sources and sources[n].origin[1] not in self.made.constants for n in needed):
+        if kind == "computed":
+            if not _is_whole(value) and (own := [n for n in needed if self._is_weight(n, sources)]):
+                raise self._refused(f"the model's '{self._name(own[0], sources)}', {_FRACTION}; {INSTEAD}", where)
+            if not alone:
+                self._known.update(new)
+        elif not _is_whole(value):
+            raise self._refused(f"{self._subject(needed, sources)}, {_FRACTION}; {INSTEAD}", where)
+        else:
+            if kind == "drawn":
+                facts.learn(len(self.made.rows), form, value)
+            self._open.append(
+                (len(self.made.rows), list(map(self._copied, nodes)), [n for n in needed if _is_random(n)])
+            )
+            self._before[again] = value
+        if kind != "computed" or any(n in sources and sources[n].origin[1] not in self.made.constants for n in needed):
             self.made.rows.append(row)
         return value
 
-    def erase(self, graph: torch.fx.Graph) -> None:
-        """Removes the nodes from a graph that only serve reads."""
-        kept = set(_writes(graph))
+    def _copied(self, node: Node) -> Node:
+        """A copy in the graph, which later writes do not change."""
+        val = node.meta["val"]
+        made = node.graph.call_function(torch.ops.aten.clone.default, (node,))
+        strides = tuple(math.prod(val.shape[d + 1 :]) for d in range(val.ndim))
+        made.meta.update(node.meta, val=fake.fresh(val.fake_mode, (tuple(val.shape), strides, val.dtype, val.device)))
+        self.used.add(made)
+        return made
+
+    def _refused(self, why: str, where: str) -> Exception:
+        return _core.UnsupportedError(
+            f"{self.name}: control flow or a shape that depends on data{f' ({where})' if where else ''}: forward reads a "
+            f"value of {why}"
+        )
+
+    def _row(
+        self,
+        function: Callable[..., Any],
+        nodes: Sequence[Node],
+        new: Sequence[Node],
+        sources: Mapping[Node, Any],
+        alone: bool,
+        *rest: Any,
+    ) -> Read:
+        steps: list[tuple[int, Any, Any, Any]] = [
+            (self._place(n), n.target, self._written(n.args), self._written(n.kwargs)) for n in new if n not in sources
+        ]
+        found = [self._source(n, sources[n]) for n in new if n in sources]
+        return Read(function, tuple(map(self._place, nodes)), found, steps, alone, *rest)
+
+    def _computed(self, row: Read, nodes: Sequence[Node], needed: Sequence[Node], sources: Mapping[Node, Any]) -> Any:
+        """The value in this trace. PyTorch's generator goes on only where a call draws, too."""
+        here = [n for n in needed if row.alone or n not in self._here]
+        own = self._row(row.function, nodes, here, sources, row.alone, row.where, row.kind, row.form)
+        with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng([], enabled=row.kind == "checked"):
+            value = own.compute(self._env, self._fetch)
+        if not row.alone:
+            self._here.update(here)
+        return value
+
+    def finish(self, graph: torch.fx.Graph) -> None:
+        """Decides which values are checked, and takes out of the graph what was there for the other reads alone."""
+        rows, writes = self.made.rows, list(_writes(graph))
+        draws = Counter(n for i, _, random in self._open for n in random)
+        while True:
+            looked = [n for i, nodes, _ in self._open if rows[i].kind == "checked" for n in nodes]
+            live = _closure([graph.output_node(), *writes, *looked])
+            late = [
+                i
+                for i, _, random in self._open
+                if rows[i].kind == "drawn" and any(n in live or draws[n] > 1 for n in random)
+            ]
+            if not late:
+                break
+            for i in late:
+                rows[i].kind = "checked"
+        self.made.checks = [(i, nodes) for i, nodes, _ in self._open if rows[i].kind == "checked"]
         for node in reversed(graph.nodes) if self.used else ():
-            if node in self.used and node not in kept and not node.users and node.op == "call_function":
+            if node in self.used and node not in live and not node.users and node.op == "call_function":
                 graph.erase_node(node)
+        self._env.clear()
+
+    def _kind(self, needed: Sequence[Node], sources: Mapping[Node, Any]) -> str:
+        weights = any(self._is_weight(n, sources) for n in needed)
+        given = any(n in sources and sources[n].origin[0] == "leaf" and not self._is_weight(n, sources) for n in needed)
+        if any(map(_is_product, needed)) or (weights and given):
+            return "checked"
+        return "drawn" if any(map(_is_random, needed)) else "computed"
+
+    def _is_weight(self, node: Node, sources: Mapping[Node, Any]) -> bool:
+        """Is it a parameter, which every step of a training changes?"""
+        if node not in sources:
+            return False
+        kind, which = sources[node].origin
+        if kind == "leaf":
+            return self.given is not None and which in self.given.fixed
+        return which not in self.made.constants and sources[node].kind == InputKind.PARAMETER
+
+    def _subject(self, needed: Sequence[Node], sources: Mapping[Node, Any]) -> str:
+        """What a value follows from, in words."""
+        for node in needed:
+            if self._is_weight(node, sources):
+                return f"the model's '{self._name(node, sources)}'"
+            if _is_random(node):
+                return f"random numbers ({_target(node)})"
+            if _is_product(node):
+                return f"a product ({_target(node)})"
+        return "its arguments"
+
+    def _name(self, node: Node, sources: Mapping[Node, Any]) -> str:
+        kind, which = sources[node].origin
+        return str(sources[node].node.name if kind == "leaf" else which)
 
     def _why_not(self, node: Node, sources: Mapping[Node, Any]) -> str | None:
-        """Why a value cannot be computed before each call, and what to do. None: it can."""
+        """Why a program cannot be for a value, and what to do. None: it can."""
         if node in sources:
             return self._why_not_source(sources[node])
         if node in self.unknown:
             return f"a gradient; {INSTEAD}"
-        name = getattr(getattr(node.target, "overloadpacket", node.target), "__name__", str(node.target))
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            return (
-                f"random numbers ({name}); if they are those of LayerDrop, set it to 0 (layerdrop=0.0 in the configuration), "
-                f"otherwise {INSTEAD}"
-            )
-        if name.rstrip("_") in _PRODUCTS:
-            return f"a product ({name}), which SOL computes; {INSTEAD}"
+        if self.given is None and _is_random(node):
+            return f"random numbers ({_target(node)}), which a deployed network cannot; {INSTEAD.partition(', or')[0]}"
         if node.target is not operator.getitem and not isinstance(node.target, torch._ops.OpOverload):
-            return f"{name}; {INSTEAD}"
+            return f"{_target(node)}; {INSTEAD}"
         return None
 
     def _why_not_source(self, source: Any) -> str | None:
         kind, which = source.origin
         if kind != "leaf":
-            known = which in self.made.constants or (self.given is not None and source.kind != InputKind.PARAMETER)
+            known = which in self.made.constants or self.given is not None
             return None if known else f"the model's '{which}'; {INSTEAD}"
         if self.given is None:
             return f"argument {source.node.name}, which a deployed network cannot; {INSTEAD.partition(', or')[0]}"
-        if which in self.given.fixed:
-            return f"the model's '{source.node.name}'; {INSTEAD}"
         if which in self.given.absent:
             return (
                 f"argument {source.node.name}, which has no data; give sol.optimize an example tensor in place of sol.input(..), "
@@ -253,6 +365,62 @@ class Values:
             made = [self._written(a) for a in arg]  # the graph's lists have a class of their own
             return tuple(made) if isinstance(arg, tuple) else made
         return {k: self._written(v) for k, v in arg.items()} if isinstance(arg, dict) else arg
+
+
+def _is_whole(value: Any) -> bool:
+    """Are these whole numbers, which may come again?"""
+    return all(map(_is_whole, value)) if isinstance(value, tuple | list) else isinstance(value, int)
+
+
+def _target(node: Node) -> str:
+    return str(getattr(getattr(node.target, "overloadpacket", node.target), "__name__", node.target))
+
+
+def _is_random(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _is_product(node: Node) -> bool:
+    return _target(node).rstrip("_") in _PRODUCTS
+
+
+def _identity(function: Callable[..., Any]) -> Hashable:
+    """A function that reads; of a partial one what it is made of."""
+    if isinstance(function, functools.partial):
+        return function.func, repr(function.args), repr(function.keywords)
+    return function
+
+
+def _form(
+    function: Callable[..., Any], nodes: Sequence[Node], needed: Sequence[Node], sources: Mapping[Node, Any]
+) -> Hashable:
+    """What a read computes: the same in programs that were traced apart from each other."""
+    numbers = {n: i for i, n in enumerate(needed)}
+
+    def form(arg: Any) -> Any:
+        if isinstance(arg, Node):
+            return f"%{numbers.get(arg)}"
+        return [form(a) for a in arg] if isinstance(arg, tuple | list) else arg
+
+    rows = [
+        repr(sources[n].origin)
+        if n in sources
+        else f"{n.target} {form(n.args)} {[(k, form(v)) for k, v in n.kwargs.items()]}"
+        for n in needed
+    ]
+    return _identity(function), tuple(numbers[n] for n in nodes), tuple(rows)
+
+
+def _closure(nodes: Iterable[Node]) -> set[Node]:
+    """These, and all that leads to them."""
+    found: set[Node] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += node.all_input_nodes
+    return found
 
 
 def shortened(text: str) -> str:

@@ -202,8 +202,23 @@ def rrelu(b: Builder, x: Value, lower: float, upper: float, training: bool) -> V
     return b.where(b.compare("le", x, 0), b.map("mul", x, slope), x)
 
 
+@op("multinomial")
+def multinomial(b: Builder, x: Value, num_samples: int, replacement: bool) -> Value:
+    """Without replacement those whose weight over an exponential number is largest (the Gumbel trick), as in PyTorch; with it,
+    where uniform numbers lie among the running sums."""
+    n = x.shape[-1]
+    if num_samples == 1 or not replacement:
+        times = b.map("max", _exponential(b, x.shape, x.dtype), b.scalar(torch.finfo(x.dtype).tiny, x.dtype))
+        race = b.map("div", x, times)
+        return b.layers("TopK", race, outputs=2, k=num_samples, axis=x.ndim - 1, largest=1)[1]
+    sums = b.layer("CumSum", b.cast(x, torch.float64), axis=x.ndim - 1)
+    total = b.slice(sums, x.ndim - 1, n - 1, n)
+    drawn = b.map("mul", b.random([*x.shape[:-1], num_samples], torch.float64), total)
+    return b.cast(b.layer("Bucketize", drawn, sums, right=1), torch.int64)
+
+
 refuse("random integers of a type's whole range", "random")
 refuse(
     "this distribution is not there; there are uniform, normal, Bernoulli, exponential, geometric, Cauchy, log-normal",
-    *"multinomial poisson binomial _standard_gamma _sample_dirichlet rrelu_with_noise".split(),
+    *"poisson binomial _standard_gamma _sample_dirichlet rrelu_with_noise".split(),
 )
