@@ -117,6 +117,35 @@ static void arena_survives_each_failing_allocation(void **state)
     }
 }
 
+/* What was there before a mark stays, what came after is zeroed memory again, also where blocks were added or a large
+ * one was put behind the newest. */
+static void arena_goes_back_to_a_mark(void **state)
+{
+    struct fixture *f = *state;
+    const struct arena_mark empty = arena_mark(f->a);
+    char *kept = arena_strdup(f->a, "kept");
+    const size_t before = arena_bytes(f->a);
+    for (int round = 0; round < 3; round++) {
+        const struct arena_mark outer = arena_mark(f->a);
+        fill(f->a);
+        const struct arena_mark inner = arena_mark(f->a);
+        const size_t filled = arena_bytes(f->a);
+        memset(arena_alloc(f->a, 3 << 20), 0xee, 3 << 20);
+        fill(f->a);
+        arena_rewind(f->a, inner);
+        assert_int_equal(arena_bytes(f->a), filled);
+        arena_rewind(f->a, outer);
+        assert_int_equal(arena_bytes(f->a), before);
+        assert_string_equal(kept, "kept");
+        char *p = arena_alloc(f->a, 40000);
+        for (int i = 0; i < 40000; i++) assert_int_equal(p[i], 0);
+        arena_rewind(f->a, outer);
+    }
+    arena_rewind(f->a, empty);
+    assert_true(arena_bytes(f->a) < before);
+    assert_int_equal(ctx_check(f->ctx), SOL_OK);
+}
+
 /* With few addresses (ulimit -v): creates many arenas, and checks their behaviour when no addresses are left. */
 static int with_few_addresses(struct sol_ctx *ctx)
 {
@@ -595,6 +624,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(arena_is_zeroed_and_aligned),
+        T(arena_goes_back_to_a_mark),
         T(arena_survives_each_failing_allocation),
         T(arenas_need_few_addresses),
         T(arena_try_says_no),

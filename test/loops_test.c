@@ -531,6 +531,32 @@ static void test_replace(void **state)
     assert_int_equal(from->tensors.at[0].role, LOOPS_INPUT);
 }
 
+/* A compact copy says the same, outlives the original, and has no nodes that nothing needs. */
+static void test_compact(void **state)
+{
+    static const char *const rows[][2] = {
+        {"x[A K] w[K] -> y[A] | y[A] = sum[K | K<=A] x[A K] * w[K] + exp(x[A 0])", "f:4x3 f:3"},
+        {"x[Q] -> y[P] | #P=4 | t[P] = P*5//4 | y[P] = x[t[P]]", "f:5"},
+        {"x[A B] -> y[A B] | | t[A] = A*A | (m,z)[A] = softsum[B] x[A B]; y[A B] = exp(x[A B]-m[A])/z[A]*t[A]",
+         "f:3x4"}};
+    (void)state;
+    for (int i = 0; i < COUNT_OF(rows); ++i) {
+        struct arena *a = arena_create(ctx);
+        const struct loops *made = bind(rows[i][0], "", rows[i][1]);
+        struct loops *from = loops_copy(a, made);
+        const int nodes = from->ex.n;
+        for (int k = 0; k < 1000; ++k) ex_real(from, k);
+        const struct loops *compact = loops_compact(arena, from);
+        arena_destroy(a);
+        struct text before = text_new(arena), after = text_new(arena), why = text_new(arena);
+        loops_print(made, &before);
+        loops_print(compact, &after);
+        assert_string_equal(before.at, after.at);
+        assert_true(compact->ex.n <= nodes);
+        if (!loops_verify(compact, &why)) fail_msg("%s", why.at);
+    }
+}
+
 /* Each allocation fails in turn: the result is NOMEM or right; it never crashes. */
 static void test_no_memory(void **state)
 {
@@ -586,7 +612,7 @@ int main(void)
         TEST(test_scans),        TEST(test_order),        TEST(test_bind_errors),   TEST(test_empty),
         TEST(test_types),        TEST(test_purposes),     TEST(test_affine),        TEST(test_algebra),
         TEST(test_division),     TEST(test_copy),         TEST(test_copy_position), TEST(test_replace),
-        TEST(test_no_memory),    TEST(test_names),
+        TEST(test_no_memory),    TEST(test_names),        TEST(test_compact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,11 +37,13 @@ struct block { /* precedes the memory that it describes */
     struct block *older;
     size_t bytes, used; /* both with this header */
     enum origin origin;
+    int64_t number; /* in the order in which the arena got its blocks */
 };
 struct arena {
     struct sol_ctx *ctx;
     struct block *newest;
     size_t next_bytes; /* of the next block */
+    int64_t blocks;    /* that the arena got so far */
 };
 
 static size_t round_up(size_t n)
@@ -63,17 +65,22 @@ struct arena *arena_create(struct sol_ctx *ctx)
     return a;
 }
 
+static void free_block(struct arena *a, struct block *b)
+{
+    const size_t bytes = b->bytes;
+    ASAN_UNPOISON_MEMORY_REGION(b, bytes);
+    if (b->origin == FROM_APPLICATION)
+        ctx_free(a->ctx, b);
+    else
+        munmap(b, bytes);
+}
+
 void arena_destroy(struct arena *a)
 {
     if (!a) return;
     for (struct block *b = a->newest, *older; b; b = older) {
         older = b->older;
-        size_t bytes = b->bytes;
-        ASAN_UNPOISON_MEMORY_REGION(b, bytes);
-        if (b->origin == FROM_APPLICATION)
-            ctx_free(a->ctx, b);
-        else
-            munmap(b, bytes);
+        free_block(a, b);
     }
     ctx_free(a->ctx, a);
 }
@@ -102,7 +109,8 @@ static struct block *add_block(struct arena *a, size_t n, bool insist)
         origin = FROM_SYSTEM;
     }
     if (!b) return NULL;
-    *b = (struct block){.older = a->newest, .bytes = bytes, .used = round_up(sizeof *b), .origin = origin};
+    *b = (struct block){
+        .older = a->newest, .bytes = bytes, .used = round_up(sizeof *b), .origin = origin, .number = ++a->blocks};
     ASAN_POISON_MEMORY_REGION((char *)b + b->used, bytes - b->used);
     struct block *newest = a->newest;
     if (newest && bytes - b->used - n < newest->bytes - newest->used) { /* a large request leaves the newest in use */
@@ -137,6 +145,40 @@ void *arena_alloc(struct arena *a, size_t bytes)
 void *arena_try(struct arena *a, size_t bytes)
 {
     return take(a, bytes, false);
+}
+
+size_t arena_bytes(const struct arena *a)
+{
+    size_t bytes = 0;
+    for (const struct block *b = a->newest; b; b = b->older) bytes += b->used;
+    return bytes;
+}
+
+struct arena_mark arena_mark(struct arena *a)
+{
+    if (!a->newest) add_block(a, 0, false); /* which stays, so that few marks ask the system for memory */
+    return (struct arena_mark){a->newest, a->newest ? a->newest->used : 0, a->next_bytes, a->blocks};
+}
+
+void arena_rewind(struct arena *a, struct arena_mark mark)
+{
+    for (struct block **at = &a->newest; *at;) {
+        struct block *b = *at;
+        if (b->number > mark.blocks) {
+            *at = b->older;
+            free_block(a, b);
+        } else {
+            at = &b->older;
+        }
+    }
+    a->next_bytes = mark.next_bytes;
+    if (!mark.newest) return;
+    char *from = (char *)mark.newest + mark.used;
+    const size_t bytes = mark.newest->used - mark.used;
+    ASAN_UNPOISON_MEMORY_REGION(from, bytes);
+    memset(from, 0, bytes);
+    ASAN_POISON_MEMORY_REGION(from, bytes);
+    mark.newest->used = mark.used;
 }
 
 char *arena_printf(struct arena *a, const char *format, ...)

@@ -89,6 +89,15 @@ void log_put(struct sol_ctx *ctx, enum log_level level, const char *module, cons
 struct arena *arena_create(struct sol_ctx *ctx); /* NULL: out of memory, recorded in ctx */
 void arena_destroy(struct arena *a);             /* NULL is fine */
 struct sol_ctx *arena_ctx(const struct arena *a);
+size_t arena_bytes(const struct arena *a); /* in use */
+/* Frees what was allocated since the mark. Marks nest: whoever rewinds to one does so before the mark that is older. */
+struct arena_mark {
+    struct block *newest;
+    size_t used, next_bytes;
+    int64_t blocks;
+};
+struct arena_mark arena_mark(struct arena *a);
+void arena_rewind(struct arena *a, struct arena_mark mark);
 void *arena_alloc(struct arena *a, size_t bytes); /* zeroed, aligned to 16 */
 /* For data whose size comes from outside (a file, a tensor's shape): returns NULL without a mark if memory runs out. */
 void *arena_try(struct arena *a, size_t bytes);

@@ -332,7 +332,7 @@ void adjoint_statement(struct adjoint *a, const struct loops_stmt *st)
 static void begin(struct adjoint *a, const bool *want)
 {
     const struct loops *loops = a->layer->loops;
-    struct loops *w = a->w = loops_copy(a->g->arena, loops);
+    struct loops *w = a->w = loops_copy(a->g->scratch, loops);
     a->d = NEW_ARRAY(w->arena, int, loops->tensors.n + 1);
     a->active = NEW_ARRAY(w->arena, bool, loops->tensors.n + 1);
     a->exposed = NEW_ARRAY(w->arena, bool, loops->tensors.n + 1);
@@ -374,98 +374,6 @@ static int gradient_tensor(struct adjoint *a, int of, struct sol_tensor *user)
     int d = loops_tensor(a->w, arena_printf(a->w->arena, "d%s", t.name), LOOPS_INPUT, t.dtype, t.ndim, t.shape);
     loops_set_user(a->w, d, user);
     return d;
-}
-
-static sol_status plus(struct adjoint *a, struct sol_tensor *x, struct sol_tensor *y, struct sol_tensor **out)
-{
-    if (!x || !y) {
-        *out = x ? x : y;
-        return SOL_OK;
-    }
-    struct sol_layer *l;
-    struct sol_tensor *in[] = {x, y};
-    TRY(graph_add(
-        a->g, NULL,
-        &(struct new_layer){.kind = "add", .nin = 2, .in = in, .name = a->layer->name, .where = a->layer->where}, &l));
-    for (int d = 0; d < x->ndim; d++) l->out[0]->dim[d].purpose = x->dim[d].purpose;
-    *out = l->out[0];
-    return SOL_OK;
-}
-
-bool term_is_map(const struct adjoint *a, const struct term *t)
-{
-    const struct loops_tensor *to = &a->w->tensors.at[t->tensor];
-    uint64_t seen = 0;
-    for (int d = 0; d < to->ndim; d++) {
-        const struct ex *e = &a->w->ex.at[t->index[d]];
-        if (to->shape[d] == 1) continue;
-        if (e->kind != EX_IVAR || t->rest[d] < to->shape[d] || seen >> e->tensor & 1) return false;
-        seen |= UINT64_C(1) << e->tensor;
-    }
-    return true;
-}
-
-static void join_maps(struct adjoint *a, struct term *into, struct term *t)
-{
-    struct loops *w = a->w;
-    for (int d = 0; d < w->tensors.at[t->tensor].ndim; d++)
-        if (w->ex.at[t->index[d]].kind == EX_IVAR) term_replace(a, t, w->ex.at[t->index[d]].tensor, into->index[d]);
-    into->value = ex_binary(w, EX_ADD, term_sum(a, into), term_sum(a, t));
-    into->nguard = into->nbound = 0;
-    into->ctx = 0;
-}
-
-/* Turns the terms of a tensor into layers: all element-wise terms into one, every sum into one of its own. */
-struct gathered {
-    struct sol_tensor *sum; /* of the layers so far */
-    struct term *piece, maps;
-    bool any; /* maps */
-};
-
-static sol_status gather(struct adjoint *a, struct term *t, bool borders, struct gathered *to)
-{
-    struct loops *w = a->w;
-    struct sol_tensor *part;
-    int n, ivars = w->ivars.n;
-    TRY(window_term(a, t));
-    TRY(solve_term(a, t, to->piece, GRAD_MAX_PIECES, &n));
-    bool map = !to->piece->ctx || (borders && ivars_points(w, to->piece->ctx) <= GRAD_BORDER);
-    if (n == 1 && map && term_is_map(a, to->piece)) { /* such terms can be one */
-        if (to->any) join_maps(a, &to->maps, to->piece);
-        if (!to->any) to->maps = to->piece[0];
-        to->any = true;
-        return SOL_OK;
-    }
-    TRY(write_terms(a, to->piece, n, &part));
-    TRY(plus(a, to->sum, part, &to->sum));
-    loops_drop_ivars(w, ivars); /* what is written needs its own no more */
-    return SOL_OK;
-}
-
-static sol_status finish_tensor(struct adjoint *a, int tensor, struct sol_tensor *given, struct sol_tensor **out_d)
-{
-    struct arena *arena = a->w->arena;
-    struct gathered to = {.sum = given, .piece = NEW_ARRAY(arena, struct term, GRAD_MAX_PIECES)};
-    struct term *run = NEW_ARRAY(arena, struct term, GRAD_MAX_RUNS);
-    struct sol_tensor *part;
-    for (int i = 0, n = 1; i < a->terms.n; i++) {
-        if (a->terms.at[i].tensor != tensor) continue;
-        if (term_scatters(a, &a->terms.at[i])) {
-            TRY(write_scattered(a, &a->terms.at[i], &part));
-            TRY(plus(a, to.sum, part, &to.sum));
-            continue;
-        }
-        run[0] = a->terms.at[i];
-        const bool borders = pieces_term(a, run, GRAD_MAX_RUNS, &n);
-        for (int k = 0; k < n; k++) TRY(gather(a, &run[k], borders, &to));
-    }
-    if (to.any) {
-        TRY(write_terms(a, &to.maps, 1, &part));
-        TRY(plus(a, to.sum, part, &to.sum));
-    }
-    *out_d = to.sum;
-    TRY(a->refused);
-    return ctx_check(a->g->ctx);
 }
 
 /* Exposes temporaries and unread outputs that a gradient reads as outputs of the layer. Terms refer to tensors of w, so
@@ -541,48 +449,67 @@ sol_status grad_refuse(struct adjoint *a, const char *what)
     return a->refused;
 }
 
-sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
-                         struct sol_tensor **out_d)
+/* What the statements hand back, the last first: gradients of what they write become whole, their terms are added. */
+static sol_status walk_back(struct adjoint *a)
 {
-    struct adjoint a = {.g = g, .layer = l};
-    int n = l->loops->tensors.n, given = 0;
-    begin(&a, want);
-    while (find_active(&a)) continue;
-    for (int i = 0; i < n; i++) {
-        bool in = a.w->tensors.at[i].role == LOOPS_INPUT, out = a.w->tensors.at[i].role == LOOPS_OUTPUT;
-        struct sol_tensor *user = out ? d[given++] : NULL;
-        if (a.active[i] && !in) a.d[i] = gradient_tensor(&a, i, user);
-    }
-    TRY(expose(&a));
-    bool *done = NEW_ARRAY(g->arena, bool, n + 1);
-    for (int i = a.w->stmts.n - 1; i >= 0; i--) {
-        const struct loops_stmt *s = &a.w->stmts.at[i];
+    const int n = a->layer->loops->tensors.n;
+    bool *done = NEW_ARRAY(a->w->arena, bool, n + 1);
+    for (int i = a->w->stmts.n - 1; i >= 0; i--) {
+        const struct loops_stmt *s = &a->w->stmts.at[i];
         if (s->scan_step) {
             int first = i;
             while (first && s[first - 1 - i].scan_step == s->scan_step && s[first - 1 - i].scan_ivar == s->scan_ivar)
                 first--;
-            TRY(adjoint_scan(&a, first, i));
+            TRY(adjoint_scan(a, first, i));
             i = first;
             continue;
         }
         for (int t = 0; t < n; t++) {
-            if (!writes(s, t) || done[t] || a.d[t] < 0) continue;
+            if (!writes(s, t) || done[t] || a->d[t] < 0) continue;
             done[t] = true;
             struct sol_tensor *whole;
-            TRY(finish_tensor(&a, t, a.w->tensors.at[a.d[t]].user, &whole));
-            loops_set_user(a.w, a.d[t], whole);
+            TRY(gather_terms(a, t, a->w->tensors.at[a->d[t]].user, &whole));
+            loops_set_user(a->w, a->d[t], whole);
         }
-        adjoint_statement(&a, s);
-        TRY(a.refused);
-        TRY(ctx_check(g->ctx));
+        adjoint_statement(a, s);
+        TRY(a->refused);
+        TRY(ctx_check(a->g->ctx));
     }
+    return SOL_OK;
+}
+
+static sol_status find_adjoint(struct adjoint *a, struct sol_tensor *const *d, const bool *want,
+                               struct sol_tensor **out_d)
+{
+    const struct sol_layer *l = a->layer;
+    const int n = l->loops->tensors.n;
+    int given = 0;
+    begin(a, want);
+    while (find_active(a)) continue;
+    for (int i = 0; i < n; i++) {
+        bool in = a->w->tensors.at[i].role == LOOPS_INPUT, out = a->w->tensors.at[i].role == LOOPS_OUTPUT;
+        struct sol_tensor *user = out ? d[given++] : NULL;
+        if (a->active[i] && !in) a->d[i] = gradient_tensor(a, i, user);
+    }
+    TRY(expose(a));
+    TRY(walk_back(a));
     for (int i = 0, in = 0; i < n; i++) {
-        if (a.w->tensors.at[i].role != LOOPS_INPUT) continue;
+        if (a->w->tensors.at[i].role != LOOPS_INPUT) continue;
         while (!l->in[in]) in++;
-        if (a.active[i]) TRY(finish_tensor(&a, i, NULL, &out_d[in]));
+        if (a->active[i]) TRY(gather_terms(a, i, NULL, &out_d[in]));
         in++;
     }
-    return ctx_check(g->ctx);
+    return ctx_check(a->g->ctx);
+}
+
+sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
+                         struct sol_tensor **out_d)
+{
+    struct adjoint a = {.g = g, .layer = l};
+    const struct arena_mark mark = arena_mark(g->scratch);
+    const sol_status status = find_adjoint(&a, d, want, out_d);
+    arena_rewind(g->scratch, mark);
+    return status;
 }
 
 bool adjoint_known(const struct sol_layer *l, const char **out_why)

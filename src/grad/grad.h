@@ -1,13 +1,18 @@
 /* Gradients: the backward half of a graph, made of the loops of the forward half.
  *
- *   grad.c     the graph: which layers carry a gradient; sums of what comes from several readers
- *   adjoint.c  one layer: each place that reads a tensor contributes a *term*
- *   scan.c     a recurrence: a scan from the other end
- *   solve.c    a term says f(index variables) == Q; index variables are replaced until that is an index, a guard, or
- * nothing window.c   the inverse of an integer function that is not affine, where it is a short range invert.c   any
- * other, as tables scatter.c  reads whose place is data write.c    terms to layers of kind Row checkpoint.c     what
- * forward keeps, and what backward computes again instead rematerialize.c    computing it again rules.c    layers whose
- * gradient is not made of their loops linear.c   those that take matrices apart
+ *   grad.c            the graph: which layers carry a gradient; sums of what comes from several readers
+ *   adjoint.c         one layer: each place that reads a tensor contributes a *term*
+ *   gather.c          the terms of a tensor become layers
+ *   scan.c            a recurrence: a scan from the other end
+ *   solve.c           a term says f(index variables) == Q: they are replaced until that is an index or a guard
+ *   window.c          the inverse of an integer function that is not affine, where it is a short range
+ *   invert.c          the inverse of any other, as tables
+ *   scatter.c         reads whose place is data
+ *   write.c           terms to layers of kind Row
+ *   checkpoint.c      what forward keeps, and what backward computes again instead
+ *   rematerialize.c   computing it again
+ *   rules.c           layers whose gradient is not made of their loops
+ *   linear.c          those that take matrices apart
  *
  * For `y[O] = sum[R | g] a[f(O,R)] * b[h(O,R)]` the gradient of a is the gather
  * `da[Q] = sum[O R | g and f(O,R)==Q] dy[O] * b[h(O,R)]`: every element has one writer, whatever the layer is, so there
@@ -72,12 +77,15 @@ sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_te
 /* The terms of one statement: one for each place that it reads, where a gradient of its result has a `user`. */
 void adjoint_statement(struct adjoint *a, const struct loops_stmt *s);
 enum { GRAD_MAX_PIECES = 256, GRAD_MAX_RUNS = 27, GRAD_BORDER = 64 }; /* of a term */
-/* A solved term whose index consists of index variables, each once, and covers the whole tensor, including its sum. */
-bool term_is_map(const struct adjoint *a, const struct term *t);
 /* A `user` while the only question is whether there will be one: any pointer. */
 #define GRAD_SOMEBODY(a) ((struct sol_tensor *)(a))
 /* Can a layer of this kind have a gradient? If not, *out_why names what is missing. */
 bool adjoint_known(const struct sol_layer *l, const char **out_why);
+
+/* gather.c: the gradient of a tensor of w: what was given so far (NULL: nothing) and all of its terms. */
+sol_status gather_terms(struct adjoint *a, int tensor, struct sol_tensor *given, struct sol_tensor **out_d);
+/* A solved term whose index consists of index variables, each once, and covers the whole tensor, including its sum. */
+bool term_is_map(const struct adjoint *a, const struct term *t);
 
 /* scan.c: the terms of statements first .. last, which are one scan. Terms of tensors that the scan itself writes
  * become a layer. */

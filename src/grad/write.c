@@ -447,7 +447,8 @@ sol_status write_lines(struct adjoint *a, const struct grad_line *from, int n)
 sol_status write_remat(struct sol_graph *g, struct sol_layer *before, struct sol_tensor *t, int stmt,
                        struct sol_tensor *const *user, struct sol_tensor **out_t)
 {
-    struct adjoint a = {.g = g, .layer = t->from, .w = loops_copy(g->arena, t->from->loops)};
+    const struct arena_mark mark = arena_mark(g->scratch);
+    struct adjoint a = {.g = g, .layer = t->from, .w = loops_copy(g->scratch, t->from->loops)};
     struct loops *w = a.w;
     const struct loops_stmt *s = &w->stmts.at[stmt];
     struct writer *wr = writer(&a);
@@ -459,7 +460,9 @@ sol_status write_remat(struct sol_graph *g, struct sol_layer *before, struct sol
     put_written(wr, (struct written){.name = y->name, .like = *y, .purposes = t, .own = s->out[0]});
     for (int32_t i = s->index; i; i = w->ex.at[i].next) line.index[d++] = i;
     put_line(wr, line);
-    TRY(write_row(wr, before, arena_printf(g->arena, "%s again", t->from->name), &l));
+    const sol_status status = write_row(wr, before, arena_printf(g->scratch, "%s again", t->from->name), &l);
+    arena_rewind(g->scratch, mark);
+    TRY(status);
     for (int k = 0; k < t->ndim; k++) l->out[0]->dim[k].purpose = t->dim[k].purpose;
     *out_t = l->out[0];
     return SOL_OK;

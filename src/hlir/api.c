@@ -6,12 +6,17 @@
 sol_status graph_create(struct sol_ctx *ctx, const struct layer_kinds *kinds, const char *name,
                         struct sol_graph **out_g)
 {
-    struct arena *a = arena_create(ctx);
-    if (!a) return ctx_fail(ctx, SOL_ERR_NOMEM, "graph: no memory");
+    struct arena *a = arena_create(ctx), *scratch = arena_create(ctx);
+    if (!a || !scratch) {
+        arena_destroy(a);
+        arena_destroy(scratch);
+        return ctx_fail(ctx, SOL_ERR_NOMEM, "graph: no memory");
+    }
     struct sol_graph *g = NEW(a, struct sol_graph);
     g->ctx = ctx;
     g->kinds = kinds;
     g->arena = a;
+    g->scratch = scratch;
     g->name = arena_strdup(a, name ? name : "");
     *out_g = g;
     return SOL_OK;
@@ -19,7 +24,9 @@ sol_status graph_create(struct sol_ctx *ctx, const struct layer_kinds *kinds, co
 
 void sol_graph_destroy(struct sol_graph *g)
 {
-    if (g) arena_destroy(g->arena);
+    if (!g) return;
+    arena_destroy(g->scratch);
+    arena_destroy(g->arena);
 }
 
 /* -- tensors */

@@ -235,29 +235,52 @@ static void join(struct sol_graph *g, struct sol_layer *before, struct sol_layer
         if (l->in[i]) PUSH(g->arena, l->in[i]->readers, l);
 }
 
+/* Loops that were made in scratch memory become a layer's. */
+static const struct loops *keep_loops(struct sol_graph *g, const struct loops *made)
+{
+    struct loops *loops = loops_compact(g->arena, made);
+    for (int i = 0; i < loops->tensors.n; i++) {
+        struct loops_tensor t = loops->tensors.at[i];
+        if (!t.table) continue;
+        t.table = arena_memdup(g->arena, t.table, (size_t)loops_elements(&t) * (size_t)dtype_def(t.dtype)->bytes);
+        loops_set_tensor(loops, i, t);
+    }
+    return loops;
+}
+
+static sol_status bind(struct sol_graph *g, struct sol_layer *l)
+{
+    struct arena *a = g->scratch;
+    struct opdef_input *shapes = NEW_ARRAY(a, struct opdef_input, l->nin);
+    for (int i = 0; i < l->nin; i++) shapes[i] = input_of(a, l->in[i]);
+    struct layer_bound bound;
+    TRY(g->kinds->bind(a, l->def, l->nin, shapes, &l->attrs, &bound));
+    l->loops = keep_loops(g, bound.loops);
+    TRY(make_outputs(g, l));
+    if (bound.row) set_purposes(l, bound.row, NULL, given_inputs(l));
+    return SOL_OK;
+}
+
 static sol_status add_layer(struct sol_graph *g, struct sol_layer *before, const struct layer_def *def,
                             const struct new_layer *n, struct sol_layer **out_layer)
 {
-    struct arena *a = g->arena;
-    struct sol_layer *l = make_layer(a, def, n);
+    struct sol_layer *l = make_layer(g->arena, def, n);
     if (def->flags & LAYER_MAP) TRY(broadcast(g, before, n, l->in));
-    struct opdef_input *shapes = NEW_ARRAY(a, struct opdef_input, n->nin);
-    for (int i = 0; i < n->nin; i++) shapes[i] = input_of(a, l->in[i]);
-    struct layer_bound bound;
-    TRY(g->kinds->attrs(a, def, n->attrs, &l->attrs));
-    TRY(g->kinds->bind(a, def, n->nin, shapes, &l->attrs, &bound));
-    l->loops = bound.loops;
-    TRY(make_outputs(g, l));
-    if (bound.row) set_purposes(l, bound.row, NULL, given_inputs(l));
+    TRY(g->kinds->attrs(g->arena, def, n->attrs, &l->attrs));
+    const struct arena_mark mark = arena_mark(g->scratch);
+    const sol_status status = bind(g, l);
+    arena_rewind(g->scratch, mark);
+    TRY(status);
     join(g, before, l);
     *out_layer = l;
     return SOL_OK;
 }
 
 /* The text of a layer of kind Row, for people and for the text form. */
-static const char *row_text(const struct sol_layer *l, const struct sol_tensor *const *like)
+static const char *row_text(struct sol_graph *g, const struct sol_layer *l, const struct sol_tensor *const *like)
 {
-    struct arena *a = l->loops->arena;
+    const struct arena_mark mark = arena_mark(g->scratch);
+    struct arena *a = g->scratch;
     struct text text = text_new(a);
     char(*purpose)[SOL_MAX_DIMS] = arena_alloc(a, ((size_t)l->loops->tensors.n + 1) * sizeof *purpose);
     memset(purpose, 0, ((size_t)l->loops->tensors.n + 1) * sizeof *purpose);
@@ -266,7 +289,9 @@ static const char *row_text(const struct sol_layer *l, const struct sol_tensor *
         for (int d = 0; t && d < t->ndim; d++) purpose[i][d] = t->dim[d].purpose;
     }
     loops_print_row(l->loops, purpose, &text);
-    return text.at;
+    const char *kept = arena_strdup(g->arena, text.at);
+    arena_rewind(g->scratch, mark);
+    return kept;
 }
 
 sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const struct new_layer *n,
@@ -274,9 +299,9 @@ sol_status graph_add_loops(struct sol_graph *g, struct sol_layer *before, const 
                            struct sol_layer **out_layer)
 {
     struct sol_layer *l = make_layer(g->arena, g->kinds->find("Row"), n);
-    l->loops = loops;
+    l->loops = keep_loops(g, loops);
     TRY(make_outputs(g, l));
-    const struct opdef_attr text = {.name = "text", .kind = ATTR_TEXT, .n = -1, .text = row_text(l, like)};
+    const struct opdef_attr text = {.name = "text", .kind = ATTR_TEXT, .n = -1, .text = row_text(g, l, like)};
     l->attrs = (struct attrs){1, arena_memdup(g->arena, &text, sizeof text)};
     set_purposes(l, NULL, like, n->nin);
     join(g, before, l);

@@ -90,6 +90,7 @@ struct graph_output {
 struct sol_graph {
     struct sol_ctx *ctx;
     struct arena *arena;
+    struct arena *scratch; /* what a function makes on its way: between arena_mark and arena_rewind */
     const struct layer_kinds *kinds;
     const char *name;
     struct sol_layer *first, *last; /* in topological order */

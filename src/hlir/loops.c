@@ -61,6 +61,72 @@ struct loops *loops_copy(struct arena *a, const struct loops *from)
     return loops_copy_with(a, from, from->stmts.n, from->stmts.at);
 }
 
+/* Tells which fields of a kind are children, and which of these are lists. */
+static void children(const struct ex *e, int32_t *a, bool *a_list, int32_t *b)
+{
+    *a = e->a;
+    *b = e->b;
+    *a_list = e->kind == EX_READ || e->kind == EX_CALL || e->kind == EX_AND || e->kind == EX_OR;
+}
+
+/* Nodes that statements need: number[i] is not 0. A node's parts were made before it. */
+static void find_needed(const struct loops *loops, int32_t *number)
+{
+    for (int i = 0; i < loops->stmts.n; ++i) {
+        number[loops->stmts.at[i].value] = 1;
+        for (int32_t k = loops->stmts.at[i].index; k; k = loops->ex.at[k].next) number[k] = 1;
+    }
+    for (int32_t i = loops->ex.n - 1; i > 0; --i) {
+        int32_t a, b;
+        bool list;
+        if (!number[i]) continue;
+        children(&loops->ex.at[i], &a, &list, &b);
+        assert(a < i && b < i);
+        number[b] = 1;
+        for (; a; a = list ? loops->ex.at[a].next : 0) number[a] = 1;
+    }
+    number[0] = 0;
+}
+
+/* The nodes that have a number, in their order. */
+static void copy_nodes(struct loops *to, const struct loops *from, const int32_t *number, int n)
+{
+    struct ex *at = NEW_ARRAY(to->arena, struct ex, n);
+    for (int32_t i = 1; i < from->ex.n; ++i) {
+        struct ex e = from->ex.at[i];
+        e.a = number[e.a], e.b = number[e.b], e.next = number[e.next];
+        if (number[i]) at[number[i]] = e;
+    }
+    to->memory->ex.at = at;
+    to->memory->ex.n = to->memory->ex.room = n;
+    SHOW(to, ex);
+}
+
+struct loops *loops_compact(struct arena *a, const struct loops *from)
+{
+    struct loops *loops = empty(a, arena_strdup(a, from->name));
+    int32_t *number = NEW_ARRAY(from->arena, int32_t, from->ex.n), n = 1;
+    find_needed(from, number);
+    for (int32_t i = 1; i < from->ex.n; ++i)
+        if (number[i]) number[i] = n++;
+    copy_nodes(loops, from, number, n);
+    COPY(loops, ivars, from->ivars.n, from->ivars.at);
+    COPY(loops, tensors, from->tensors.n, from->tensors.at);
+    COPY(loops, stmts, from->stmts.n, from->stmts.at);
+    for (int i = 0; i < loops->tensors.n; ++i) {
+        struct loops_tensor *t = &loops->memory->tensors.at[i];
+        t->name = arena_strdup(a, t->name);
+        t->ivar = arena_strdup(a, t->ivar);
+        t->formula = arena_strdup(a, t->formula);
+    }
+    for (int i = 0; i < loops->stmts.n; ++i) {
+        struct loops_stmt *s = &loops->memory->stmts.at[i];
+        s->index = number[s->index];
+        s->value = number[s->value];
+    }
+    return loops;
+}
+
 static bool ivar_taken(const struct loops *loops, const char *name)
 {
     for (int i = 0; i < loops->ivars.n; ++i)
@@ -232,14 +298,6 @@ int64_t loops_elements(const struct loops_tensor *t)
     int64_t n = 1;
     for (int d = 0; d < t->ndim; d++) n *= t->shape[d];
     return n;
-}
-
-/* Tells which fields of a kind are children, and which of these are lists. */
-static void children(const struct ex *e, int32_t *a, bool *a_list, int32_t *b)
-{
-    *a = e->a;
-    *b = e->b;
-    *a_list = e->kind == EX_READ || e->kind == EX_CALL || e->kind == EX_AND || e->kind == EX_OR;
 }
 
 uint64_t ex_ivars(const struct loops *loops, int32_t node)

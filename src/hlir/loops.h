@@ -105,6 +105,9 @@ struct loops *loops_create(struct arena *a, const char *name);
 /* A copy shares the nodes of the original. loops_copy_with: a copy with these statements over the same nodes. */
 struct loops *loops_copy(struct arena *a, const struct loops *loops);
 struct loops *loops_copy_with(struct arena *a, const struct loops *loops, int n, const struct loops_stmt *stmts);
+/* A copy that shares no memory with the original, but for labels and the values of tables: what it has is as large as
+ * it is, without nodes that no statement needs. */
+struct loops *loops_compact(struct arena *a, const struct loops *loops);
 int loops_ivar(struct loops *loops, const char *name,
                int64_t size); /* adds an index variable; its name gets a number if it is taken */
 int loops_tensor(struct loops *loops, const char *name, enum loops_role role, enum sol_dtype t, int ndim,

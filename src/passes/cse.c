@@ -15,7 +15,7 @@ static void put_attr(struct text *t, const struct opdef_attr *a)
 
 static const char *key_of(struct sol_graph *g, const struct sol_layer *l, int program)
 {
-    struct text t = text_new(g->arena);
+    struct text t = text_new(g->scratch);
     text_put(&t, "%d %s", program, l->def->name);
     for (int i = 0; i < l->nin; i++) text_put(&t, " %d", l->in[i] ? l->in[i]->id : -1);
     for (int i = 0; i < l->attrs.n; i++) put_attr(&t, &l->attrs.at[i]);
@@ -24,8 +24,8 @@ static const char *key_of(struct sol_graph *g, const struct sol_layer *l, int pr
 
 sol_status pass_cse(struct sol_graph *g)
 {
-    struct map *seen = map_create(g->arena);
-    uint8_t *program = NEW_ARRAY(g->arena, uint8_t, g->nlayers + 1);
+    struct map *seen = map_create(g->scratch);
+    uint8_t *program = NEW_ARRAY(g->scratch, uint8_t, g->nlayers + 1);
     TRY(graph_programs(g, program));
     for (struct sol_layer *l = g->first, *next; l; l = next) {
         next = l->next;

@@ -14,7 +14,9 @@ static const struct {
 
 static sol_status run(struct sol_graph *g, int i)
 {
+    const struct arena_mark mark = arena_mark(g->scratch);
     sol_status s = passes[i].run(g);
+    arena_rewind(g->scratch, mark);
     if (!s) s = ctx_check(g->ctx);
     if (!s && ctx_verifies(g->ctx)) s = graph_verify(g);
     return s ? ctx_where(g->ctx, s, "pass %s: ", passes[i].name) : SOL_OK;

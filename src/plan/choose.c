@@ -199,7 +199,7 @@ static struct sol_tensor *packed(struct plan *p, struct map *packs, int *at, str
                                  const struct kernel_pack *k)
 {
     struct sol_tensor *source = u->loops->tensors.at[k->tensor].user;
-    struct text key = text_new(p->arena);
+    struct text key = text_new(p->scratch);
     const bool constant = u->memory[k->tensor].constant;
     const enum program program = constant && !p->training ? PROGRAM_PREPARE : u->program;
     text_put(&key, "%d %d\n", source->id, program);
@@ -266,7 +266,7 @@ sol_status choose_kernel(struct plan *p, const struct loops *loops, struct memor
         loops != u->loops; /* single rows or steps of a band or recurrence: other libraries do not compute them */
     if (p->policy && !p->training && !part) sc.plugins = p->policy->plugins;
     struct cluster c = {.loops = loops, .memory = memory, .anchor = anchor};
-    struct text text = text_new(p->arena);
+    struct text text = text_new(p->scratch);
     struct hash h;
     char key[33];
     loops_print(loops, &text);
@@ -330,8 +330,8 @@ static int compare_places(const void *a, const void *b)
  * keeps its place. */
 static void order_prepare(struct plan *p)
 {
-    struct place *place = NEW_ARRAY(p->arena, struct place, p->units.n + 1);
-    int *turn = NEW_ARRAY(p->arena, int, p->nallocations + 1); /* of a tensor's first reader */
+    struct place *place = NEW_ARRAY(p->scratch, struct place, p->units.n + 1);
+    int *turn = NEW_ARRAY(p->scratch, int, p->nallocations + 1); /* of a tensor's first reader */
     for (int i = 0; i < p->nallocations; i++) turn[i] = p->units.n;
     for (int i = p->units.n - 1; i >= 0; i--) {
         struct unit *u = p->units.at[i];
@@ -351,7 +351,7 @@ static void order_prepare(struct plan *p)
 
 sol_status plan_choose(struct plan *p)
 {
-    struct map *packs = map_create(p->arena);
+    struct map *packs = map_create(p->scratch);
     for (int i = 0; i < p->units.n; i++)
         if (!p->units.at[i]->dead) TRY(finish(p, packs, &i));
     order_prepare(p);

@@ -143,12 +143,12 @@ const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t
         return NULL;
     if (rewrite_has_reduction(m, m->stmts.at[0].value)) return NULL;
     struct composing c = {.p = p, .from = from, .move = m, .stmt = &m->stmts.at[0], .tensor = t};
-    struct loops *to = loops_create(p->arena, from->name);
+    struct loops *to = loops_create(p->scratch, from->name);
     int32_t ivar[LOOPS_MAX_IVARS];
-    int *tensor = NEW_ARRAY(p->arena, int, from->tensors.n + 1);
+    int *tensor = NEW_ARRAY(p->scratch, int, from->tensors.n + 1);
     rewrite_ivars(to, from, ivar);
     for (int i = 0; i < from->tensors.n; i++) tensor[i] = i == t ? -1 : rewrite_tensor(to, from, i);
-    c.move_tensor = NEW_ARRAY(p->arena, int, m->tensors.n + 1);
+    c.move_tensor = NEW_ARRAY(p->scratch, int, m->tensors.n + 1);
     for (int i = 0; i < m->tensors.n; i++)
         c.move_tensor[i] = m->tensors.at[i].role == LOOPS_OUTPUT ? -1 : rewrite_tensor(to, m, i);
     rewrite_stmts(

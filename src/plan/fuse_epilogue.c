@@ -95,12 +95,12 @@ static const struct loops *append(struct plan *p, const struct unit *into, const
     int ta = find_tensor(a, b->tensors.at[t].user);
     const struct loops_stmt *w = ta < 0 ? NULL : writer_of(a, ta);
     if (!w || w->scan_step || a->stmts.n >= ABSORB_MAX_STMTS || !writes_all(a, w, ta)) return NULL;
-    struct loops *to = loops_copy(p->arena, a);
+    struct loops *to = loops_copy(p->scratch, a);
     int32_t ivar[LOOPS_MAX_IVARS] = {0};
     int32_t from = w->index;
     for (int32_t i = index; i; i = b->ex.at[i].next, from = a->ex.at[from].next)
         if (b->ex.at[i].kind == EX_IVAR) ivar[b->ex.at[i].tensor] = from;
-    int *tensor = NEW_ARRAY(p->arena, int, b->tensors.n + 1);
+    int *tensor = NEW_ARRAY(p->scratch, int, b->tensors.n + 1);
     for (int i = 0; i < b->tensors.n; i++) tensor[i] = i == t ? ta : rewrite_tensor(to, b, i);
     loops_set_role(to, ta, keep ? LOOPS_OUTPUT : LOOPS_TEMP);
     rewrite_stmts(&(struct rewrite){.to = to, .from = b, .ivar = ivar, .tensor = tensor});
@@ -214,12 +214,12 @@ static const struct loops *inline_map(struct plan *p, const struct unit *u, int 
         if (m->tensors.at[i].role == LOOPS_INPUT && m->tensors.at[i].dtype != from->tensors.at[t].dtype) return NULL;
     if (from->tensors.at[from->stmts.at[reader].out[0]].dtype != from->tensors.at[t].dtype) return NULL;
     struct inlining c = {.map = m, .tensor = t, .stmt = &m->stmts.at[0]};
-    struct loops *to = loops_create(p->arena, from->name);
+    struct loops *to = loops_create(p->scratch, from->name);
     int32_t ivar[LOOPS_MAX_IVARS];
-    int *tensor = NEW_ARRAY(p->arena, int, from->tensors.n + 1);
+    int *tensor = NEW_ARRAY(p->scratch, int, from->tensors.n + 1);
     rewrite_ivars(to, from, ivar);
     for (int i = 0; i < from->tensors.n; i++) tensor[i] = i == t ? -1 : rewrite_tensor(to, from, i);
-    c.map_tensor = NEW_ARRAY(p->arena, int, m->tensors.n + 1);
+    c.map_tensor = NEW_ARRAY(p->scratch, int, m->tensors.n + 1);
     for (int i = 0; i < m->tensors.n; i++)
         c.map_tensor[i] = m->tensors.at[i].role == LOOPS_OUTPUT ? -1 : rewrite_tensor(to, m, i);
     rewrite_stmts(
@@ -309,7 +309,7 @@ static void drop_stores(struct plan *p)
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
         if (u->dead || u->opaque) continue;
-        struct loops *loops = loops_copy(p->arena, u->loops);
+        struct loops *loops = loops_copy(p->scratch, u->loops);
         for (int k = 0; k < loops->tensors.n; k++) {
             const struct loops_tensor *t = &loops->tensors.at[k];
             if (t->role == LOOPS_OUTPUT && !plan_allocation(p, t->user)->readers) loops_set_role(loops, k, LOOPS_TEMP);
@@ -320,7 +320,7 @@ static void drop_stores(struct plan *p)
 
 sol_status plan_fuse_epilogues(struct plan *p)
 {
-    int *place = NEW_ARRAY(p->arena, int, p->nallocations + 1);
+    int *place = NEW_ARRAY(p->scratch, int, p->nallocations + 1);
     for (int i = 0; i < p->nallocations; i++) place[i] = -1;
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];

@@ -85,7 +85,7 @@ static const struct loops *move_out(struct plan *p, struct loops *loops, const c
     const uint64_t free = ex_ivars(loops, node);
     int64_t shape[SOL_MAX_DIMS];
     int n;
-    struct loops *own = loops_copy_with(p->arena, loops, 0, NULL);
+    struct loops *own = loops_copy_with(p->scratch, loops, 0, NULL);
     struct loops_stmt s = {.nout = 1, .index = index_of(own, free, shape, &n), .value = node, .label = label};
     struct sol_tensor *t = plan_tensor(p, "reduced", type, n, shape);
     s.out[0] = (uint16_t)loops_tensor(own, "reduced", LOOPS_OUTPUT, type, n, shape);
@@ -100,7 +100,7 @@ static const struct loops *move_out(struct plan *p, struct loops *loops, const c
 const struct loops *plan_hoist(struct plan *p, const struct loops *from, enum program program, struct sol_layer *layer,
                                const char *label)
 {
-    struct loops *loops = loops_copy(p->arena, from);
+    struct loops *loops = loops_copy(p->scratch, from);
     for (int i = 0; i < loops->stmts.n; i++) {
         struct loops_stmt s = loops->stmts.at[i];
         for (struct hoist h = {.l = loops}; s.nout == 1 && !s.scan_step; h.found = 0) {

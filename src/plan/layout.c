@@ -69,10 +69,10 @@ static void find_users(struct reorders *r)
 {
     const int n = r->p->nallocations;
     r->nunits = r->p->units.n;
-    r->first = NEW_ARRAY(r->p->arena, int, n + 2);
+    r->first = NEW_ARRAY(r->p->scratch, int, n + 2);
     for (int i = 0; i < r->nunits; i++) each_operand(r, i, false);
     for (int i = 0; i < n; i++) r->first[i + 1] += r->first[i];
-    r->user = NEW_ARRAY(r->p->arena, int, r->first[n] + 1);
+    r->user = NEW_ARRAY(r->p->scratch, int, r->first[n] + 1);
     for (int i = 0; i < r->nunits; i++) each_operand(r, i, true);
     for (int i = n; i > 0; i--) r->first[i] = r->first[i - 1];
     r->first[0] = 0;
@@ -83,13 +83,13 @@ static void copy_unit(struct reorders *r, int at, bool behind, enum program prog
                       struct sol_tensor *from, struct sol_layer *layer)
 {
     struct plan *p = r->p;
-    struct loops *loops = loops_create(p->arena, "Reorder");
+    struct loops *loops = loops_create(p->scratch, "Reorder");
     int64_t shape[SOL_MAX_DIMS];
     int32_t index[2][SOL_MAX_DIMS];
     for (int d = 0; d < to->ndim; d++) {
         shape[d] = to->dim[d].size;
         int32_t ivar =
-            shape[d] == 1 ? 0 : ex_ivar(loops, loops_ivar(loops, arena_printf(p->arena, "A%d", d), shape[d]));
+            shape[d] == 1 ? 0 : ex_ivar(loops, loops_ivar(loops, arena_printf(p->scratch, "A%d", d), shape[d]));
         index[0][d] = index[1][d] = ivar ? ivar : ex_int(loops, 0);
     }
     int x = loops_tensor(loops, "x", LOOPS_INPUT, from->dtype, from->ndim, shape);
@@ -101,7 +101,7 @@ static void copy_unit(struct reorders *r, int at, bool behind, enum program prog
     s.value = ex_read(loops, x, to->ndim ? ex_list(loops, to->ndim, index[1]) : 0, 0);
     loops_stmt(loops, s);
     const struct reorder found = {plan_unit(p, -1, program, loops, layer, s.label), at, behind};
-    PUSH(p->arena, r->found, found);
+    PUSH(p->scratch, r->found, found);
 }
 
 /* Replaces operand `old` in `role` by `with` in all units of a program. Returns the number of changed units, and the
@@ -114,7 +114,7 @@ static int retarget(struct reorders *r, enum program program, const struct sol_t
         struct unit *u = r->p->units.at[r->user[i]];
         for (int k = 0; u->program == program && k < u->loops->tensors.n; k++) {
             if (u->loops->tensors.at[k].user != old || u->loops->tensors.at[k].role != role) continue;
-            struct loops *moved = loops_copy(r->p->arena, u->loops);
+            struct loops *moved = loops_copy(r->p->scratch, u->loops);
             loops_set_user(moved, k, with);
             u->loops = moved;
             if (!n++) out_place[0] = r->user[i];
@@ -214,10 +214,10 @@ static void put_reorders(struct reorders *r)
     struct plan *p = r->p;
     const int all = p->units.n;
     struct unit **units = NEW_ARRAY(p->arena, struct unit *, all + 1);
-    int *count = NEW_ARRAY(p->arena, int, r->nunits + 2);
+    int *count = NEW_ARRAY(p->scratch, int, r->nunits + 2);
     for (int i = 0; i < r->found.n; i++) count[r->found.at[i].at + 1]++;
     for (int i = 0; i <= r->nunits; i++) count[i + 1] += count[i];
-    int *front = arena_memdup(p->arena, count, (size_t)(r->nunits + 2) * sizeof *count);
+    int *front = arena_memdup(p->scratch, count, (size_t)(r->nunits + 2) * sizeof *count);
     for (int i = r->found.n - 1; i >= 0; i--) { /* the last one found after a unit is the closest to it */
         const struct reorder *o = &r->found.at[i];
         if (o->behind) units[o->at + front[o->at]++] = o->unit;

@@ -31,7 +31,7 @@ static const char *network_key(struct plan *p)
     hash_init(&h);
     hash_text(&h, ctx_config(p->ctx, "bands"));
     for (int i = 0; i < p->units.n; i++) {
-        struct text t = text_new(p->arena);
+        struct text t = text_new(p->scratch);
         if (p->units.at[i]->dead || p->units.at[i]->program == PROGRAM_PREPARE) continue;
         loops_print(p->units.at[i]->loops, &t);
         hash_text(&h, t.at ? t.at : "");
@@ -107,7 +107,7 @@ sol_status plan_start(struct sol_graph *g, struct arena *a, const struct target 
                        .precision = precision_of(g->ctx),
                        .once = limit_of(g->ctx, target)->once,
                        .known = map_create(a)};
-    p->nallocations = g->ntensors * 2 + 64;
+    p->nallocations = g->ntensors + g->ntensors / 2 + 64;
     p->allocations = NEW_ARRAY(a, struct allocation, p->nallocations);
     for (int i = 0; i < g->tensors.n; i++) {
         struct allocation *s = &p->allocations[g->tensors.at[i]->id];
@@ -136,17 +136,47 @@ const char *plan_phase_name(int phase, const char **out_doc)
     return phases[phase].name;
 }
 
+static sol_status run_phase(struct plan *p, enum plan_phase phase)
+{
+    if (phase == PHASE_SCAN && p->policy) p->key = network_key(p); /* before anything is chosen */
+    TRY(phases[phase].run(p));
+    plan_count(p);
+    p->phase = phase;
+    if (p->verify) TRY(plan_verify(p));
+    return ctx_check(p->ctx);
+}
+
+enum { SCRATCH = 1 << 20 }; /* bytes that are not worth the time to free them */
+
+/* Copies units' loops, and frees all else that phases left: many times as much. `to` NULL: no memory, which the context
+ * remembers. */
+static void keep_loops(struct plan *p, struct arena *to)
+{
+    if (!to) return;
+    for (int i = 0; i < p->units.n; i++) p->units.at[i]->loops = loops_compact(to, p->units.at[i]->loops);
+    arena_destroy(p->scratch);
+    p->scratch = to == p->arena ? NULL : to;
+    p->kept = arena_bytes(to);
+}
+
 sol_status plan_run(struct plan *p, enum plan_phase last)
 {
-    while (p->phase < last) {
-        const enum plan_phase next = p->phase + 1;
-        if (next == PHASE_SCAN && p->policy) p->key = network_key(p); /* before anything is chosen */
-        TRY(phases[next].run(p));
-        plan_count(p);
-        p->phase = next;
-        if (p->verify) TRY(plan_verify(p));
+    sol_status status = SOL_OK;
+    p->scratch = arena_create(p->ctx);
+    while (p->scratch && !status && p->phase < last) {
+        status = run_phase(p, p->phase + 1);
+        if (!status && p->phase < last && arena_bytes(p->scratch) > 2 * p->kept + SCRATCH)
+            keep_loops(p, arena_create(p->ctx));
     }
-    return ctx_check(p->ctx);
+    if (!status) status = ctx_check(p->ctx);
+    if (!status) {
+        keep_loops(p, p->arena);
+    } else { /* nobody looks at the plan any more */
+        p->units.n = 0;
+        arena_destroy(p->scratch);
+        p->scratch = NULL;
+    }
+    return status;
 }
 
 sol_status plan_with_policy(struct sol_graph *g, struct arena *a, const struct target *target,

@@ -110,6 +110,9 @@ struct plan {
     bool verify; /* verify after every phase */
     struct sol_graph *g;
     struct arena *arena;
+    struct arena *scratch; /* while phases run: what one of them needs for itself, and units' loops, which alone are
+                            * kept behind it */
+    size_t kept;           /* bytes of it that those loops took when they were copied last */
     struct sol_ctx *ctx;
     const struct target *target;
     enum precision precision;

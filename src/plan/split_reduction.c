@@ -76,7 +76,7 @@ static bool choose_rows(struct split_reduction *c)
 static void begin(struct split_reduction *c)
 {
     const struct sol_tensor *t = c->t;
-    struct loops *to = c->to = loops_create(c->p->arena, "parts");
+    struct loops *to = c->to = loops_create(c->p->scratch, "parts");
     c->nkept = 0;
     c->inner = 0;
     for (int d = 0; d < t->ndim; d++) {
@@ -276,7 +276,7 @@ static bool split_stmt(struct split_reduction *c, struct loops *loops, int x, in
 
 static void split_unit(struct split_reduction *c, struct unit *u)
 {
-    struct loops *loops = loops_copy(c->p->arena, u->loops);
+    struct loops *loops = loops_copy(c->p->scratch, u->loops);
     int rows_ivar = -1, x = 0;
     while (x < loops->tensors.n && loops->tensors.at[x].user != c->t) x++;
     for (int i = 0; i < loops->stmts.n && x < loops->tensors.n; i++) {
@@ -295,14 +295,14 @@ static void split_unit(struct split_reduction *c, struct unit *u)
 /* The units that read each tensor, in order. */
 static struct reader **find_readers(struct plan *p)
 {
-    struct reader **of = NEW_ARRAY(p->arena, struct reader *, p->nallocations + 1);
+    struct reader **of = NEW_ARRAY(p->scratch, struct reader *, p->nallocations + 1);
     for (int i = p->units.n - 1; i >= 0; i--) {
         struct unit *u = p->units.at[i];
         u->number = i;
         for (int k = 0; k < u->loops->tensors.n && !u->dead && !u->opaque; k++) {
             const struct loops_tensor *t = &u->loops->tensors.at[k];
             if (t->role != LOOPS_INPUT || !t->user) continue;
-            struct reader *r = NEW(p->arena, struct reader);
+            struct reader *r = NEW(p->scratch, struct reader);
             *r = (struct reader){u, of[((struct sol_tensor *)t->user)->id]};
             of[((struct sol_tensor *)t->user)->id] = r;
         }
@@ -333,14 +333,14 @@ sol_status plan_split_reductions(struct plan *p)
     VECTOR(struct unit *) order = {0};
     for (int i = 0; i < n; i++) {
         struct unit *u = p->units.at[i];
-        PUSH(p->arena, order, u);
+        PUSH(p->scratch, order, u);
         for (int k = 0; k < u->loops->tensors.n && !u->dead && !u->opaque; k++) {
             const struct loops_tensor *t = &u->loops->tensors.at[k];
             if (t->role != LOOPS_OUTPUT || u->program == PROGRAM_PREPARE ||
                 ((struct sol_tensor *)t->user)->id >= tensors)
                 continue;
             struct unit *parts = split_tensor(p, u, t->user, readers[((struct sol_tensor *)t->user)->id]);
-            if (parts) PUSH(p->arena, order, parts);
+            if (parts) PUSH(p->scratch, order, parts);
         }
     }
     for (int i = 0; i < order.n; i++) p->units.at[i] = order.at[i];

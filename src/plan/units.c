@@ -108,7 +108,7 @@ void plan_count(struct plan *p)
 /* The layer's loops. Their tensors refer to the graph's tensors. */
 static struct loops *layer_loops(struct plan *p, const struct sol_layer *l, const char *label)
 {
-    struct loops *to = loops_copy(p->arena, l->loops);
+    struct loops *to = loops_copy(p->scratch, l->loops);
     int in = 0, out = 0;
     for (int i = 0; i < to->tensors.n; i++) {
         if (to->tensors.at[i].role == LOOPS_INPUT) {
@@ -201,7 +201,7 @@ static void add_units(struct plan *p, struct sol_layer *l, enum program program)
     const struct loops *loops = layer_loops(p, l, label);
     bool opaque = l->def->flags & LAYER_OPAQUE;
     if (!opaque) loops = plan_tighten(put_literals(loops));
-    const struct loops **parts = NEW_ARRAY(p->arena, const struct loops *, loops->stmts.n + 1);
+    const struct loops **parts = NEW_ARRAY(p->scratch, const struct loops *, loops->stmts.n + 1);
     const int n = plan_distribute(p, loops, parts);
     for (int i = 0; i < n; i++) {
         const struct loops *part = parts[i];
@@ -214,7 +214,7 @@ static void add_units(struct plan *p, struct sol_layer *l, enum program program)
 
 sol_status plan_units(struct plan *p)
 {
-    uint8_t *program = NEW_ARRAY(p->arena, uint8_t, p->g->nlayers + 1);
+    uint8_t *program = NEW_ARRAY(p->scratch, uint8_t, p->g->nlayers + 1);
     TRY(graph_programs(p->g, program));
     for (int i = 0; i < PROGRAMS; i++)
         for (struct sol_layer *l = p->g->first; l; l = l->next)
