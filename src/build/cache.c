@@ -20,6 +20,7 @@
 enum { USED_EVERY = 24 * 3600, LENGTH_DIGITS = 16, SEAL_DIGITS = 2 * SEAL_BYTES };
 enum { FOOT = LENGTH_DIGITS + 1 + SEAL_DIGITS, KEYS_MOST = 1 << 20 }; /* behind the keys */
 
+enum { CACHE_SOURCE = CACHE_ENTRIES }; /* a kind of file that is no entry */
 /* The kinds of files in SOL's folder. `clear` may remove files whose names end with at least eight digits of a digest
  * and this ending. */
 static const struct {
@@ -29,7 +30,7 @@ static const struct {
     [CACHE_OBJECT] = {"objects", ".o", true},
     [CACHE_MODULE] = {"modules", ".so", true},
     [CACHE_FACT] = {"facts", "", false},
-    {"source", ".c", true},
+    [CACHE_SOURCE] = {"source", ".c", true},
     {"source", ".so", true},
     {"debug", ".dot", false},
     {"debug", "-memory.svg", false},
@@ -382,11 +383,9 @@ void cache_make_room(struct cache *c)
 sol_status cache_source_folder(struct cache *c, const char **out_path)
 {
     struct cache_place *p = writable_place(c);
-    int source = 0;
-    while (strcmp(kinds[source].folder, "source")) source++;
-    const int fd = p ? open_kind(p, c->device, source, true) : -1;
+    const int fd = p ? open_kind(p, c->device, CACHE_SOURCE, true) : -1;
     if (fd >= 0) close(fd);
-    *out_path = fd < 0 ? NULL : arena_printf(c->arena, "%s/%s/source", p->path, c->device);
+    *out_path = fd < 0 ? NULL : arena_printf(c->arena, "%s/%s/%s", p->path, c->device, kinds[CACHE_SOURCE].folder);
     if (*out_path && folder_is_reached_safely(*out_path)) return SOL_OK;
     *out_path = mkdtemp(arena_printf(c->arena, "%s/sol-source-XXXXXX", folder_temporary_root()));
     if (*out_path) return SOL_OK;

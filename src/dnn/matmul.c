@@ -27,12 +27,9 @@ static bool applicable(const struct solver_context *sc, const struct cluster *c,
 
 static struct blocking_options options_of(const struct solver_context *sc, const struct variant *v)
 {
-    return (struct blocking_options){.pixels = v->p[0],
-                                     .vectors = v->p[1],
-                                     .chunk = v->p[2],
-                                     .sum = blocking_sum(sc),
-                                     .tiles = v->p[3],
-                                     .source = (enum b_source)v->p[4]};
+    struct blocking_options o = variant_blocking(sc, v);
+    o.source = (enum b_source)v->p[4];
+    return o;
 }
 
 static int variants(const struct solver_context *sc, const struct cluster *c, struct variant *out)

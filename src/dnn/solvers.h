@@ -31,6 +31,8 @@ struct tile_shape {
 int cost_tile_shapes(const struct target *t, struct tile_shape *out, int room);
 
 /* variants.c */
+/* p[0..3] of a variant: pixels, vectors, chunk, tiles. What else a solver chooses stands behind them. */
+struct blocking_options variant_blocking(const struct solver_context *sc, const struct variant *v);
 /* Sorts by cost and keeps the cheapest SOLVER_MAX_VARIANTS. */
 struct variant_list {
     int n;

@@ -1,5 +1,12 @@
-/* A list of variants that keeps the cheapest ones, in order. */
+/* What solvers with blocks of a product have in common: the numbers of their variants, and a list that keeps the
+ * cheapest variants, in order. */
 #include "dnn/solvers.h"
+
+struct blocking_options variant_blocking(const struct solver_context *sc, const struct variant *v)
+{
+    return (struct blocking_options){
+        .pixels = v->p[0], .vectors = v->p[1], .chunk = v->p[2], .tiles = v->p[3], .sum = blocking_sum(sc)};
+}
 
 void variants_add(struct variant_list *l, const struct variant *v)
 {

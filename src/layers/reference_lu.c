@@ -131,21 +131,34 @@ REFERENCE_KIND reference_lu_solve = {"reference_lu_solve", "reference_lu.c", lu_
 
 /* -- a b -> x lu pivots info */
 
+struct system { /* one matrix, factored, and what is solved with it, in its place */
+    double *lu, *x;
+    int32_t *pivot, *info;
+};
+
+static enum reference_error solve_system(const struct reference *a, const char *from, int64_t o, struct system s,
+                                         struct reference_bad *out_bad)
+{
+    const int64_t n = a->rows;
+    reference_load(a, from, o * n * n, n * n, s.lu);
+    s.info[o] = factor_lu(s.lu, n, n, s.pivot);
+    if (a->check && s.info[o]) return singular(o, s.info[o], out_bad);
+    solve_lu(s.lu, s.pivot, n, s.x, a->rhs);
+    return REFERENCE_GOOD;
+}
+
 static enum reference_error run_solve(const struct reference *a, char *const *p, void *scratch,
                                       struct reference_bad *out_bad)
 {
     const int64_t n = a->rows, size = n * n, part = n * a->rhs;
-    double *lu = scratch, *x = lu + size;
-    int32_t *info = (int32_t *)p[5];
+    struct system s = {.lu = scratch, .x = (double *)scratch + size, .info = (int32_t *)p[5]};
     for (int64_t o = 0; o < a->outer; o++) {
-        int32_t *pivot = (int32_t *)p[4] + o * n;
-        reference_load(a, p[0], o * size, size, lu);
-        reference_load(a, p[1], o * part, part, x);
-        info[o] = factor_lu(lu, n, n, pivot);
-        if (a->check && info[o]) return singular(o, info[o], out_bad);
-        reference_store(a, lu, size, p[3], o * size);
-        solve_lu(lu, pivot, n, x, a->rhs);
-        reference_store(a, x, part, p[2], o * part);
+        s.pivot = (int32_t *)p[4] + o * n;
+        reference_load(a, p[1], o * part, part, s.x);
+        const enum reference_error error = solve_system(a, p[0], o, s, out_bad);
+        if (error) return error;
+        reference_store(a, s.lu, size, p[3], o * size);
+        reference_store(a, s.x, part, p[2], o * part);
     }
     return REFERENCE_GOOD;
 }
@@ -158,14 +171,12 @@ static enum reference_error run_inverse(const struct reference *a, char *const *
                                         struct reference_bad *out_bad)
 {
     const int64_t n = a->rows, size = n * n;
-    double *lu = scratch, *x = lu + size;
-    int32_t *pivot = (int32_t *)(x + size), *info = (int32_t *)p[2];
+    double *x = (double *)scratch + size;
+    const struct system s = {.lu = scratch, .x = x, .pivot = (int32_t *)(x + size), .info = (int32_t *)p[2]};
     for (int64_t o = 0; o < a->outer; o++) {
-        reference_load(a, p[0], o * size, size, lu);
         reference_eye(x, n, n);
-        info[o] = factor_lu(lu, n, n, pivot);
-        if (a->check && info[o]) return singular(o, info[o], out_bad);
-        solve_lu(lu, pivot, n, x, n);
+        const enum reference_error error = solve_system(a, p[0], o, s, out_bad);
+        if (error) return error;
         reference_store(a, x, size, p[1], o * size);
     }
     return REFERENCE_GOOD;

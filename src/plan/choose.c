@@ -75,10 +75,13 @@ static bool only_picked(const struct plan *p, const struct solver *s)
     return s->foreign && s != p->forced;
 }
 
-static int collect(struct plan *p, const struct solver_context *sc, const struct cluster *c, bool contraction,
-                   struct candidate *out, int room)
+struct found {
+    VECTOR(struct candidate) of;
+};
+
+static void collect(struct plan *p, const struct solver_context *sc, const struct cluster *c, bool contraction,
+                    struct found *out)
 {
-    int found = 0;
     const bool deep = contraction && depth_of(c) >= DEEP;
     for (int i = 0; solvers[i]; i++) {
         const struct solver *s = solvers[i];
@@ -88,13 +91,12 @@ static int collect(struct plan *p, const struct solver_context *sc, const struct
         struct variant v[SOLVER_MAX_VARIANTS];
         memset(v, 0, sizeof v);
         const int nv = s->variants(sc, c, v);
-        for (int k = 0; k < nv && found < room; k++) {
+        for (int k = 0; k < nv; k++) {
             if (deep && !s->blocks) v[k].cost *= DEEP_PENALTY;
             v[k].text = arena_strdup(p->arena, v[k].text);
-            out[found++] = (struct candidate){s, v[k]};
+            PUSH(sc->arena, out->of, ((struct candidate){s, v[k]}));
         }
     }
-    return found;
 }
 
 /* The time to pack parameters in every step of training, at the speed of the L3: they are read, and written, which
@@ -125,13 +127,13 @@ void choice_add(struct choice *c, const struct candidate *cand)
 static sol_status find_candidates(struct plan *p, struct solver_context sc, const struct cluster *c, bool contraction,
                                   struct choice *choice)
 {
-    struct candidate cand[SOLVER_MAX_VARIANTS * 4];
+    struct found found = {0};
     sc.arena = arena_create(p->ctx);
     if (!sc.arena) return ctx_check(p->ctx);
-    const int n = collect(p, &sc, c, contraction, cand, COUNT_OF(cand));
+    collect(p, &sc, c, contraction, &found);
+    choice->candidate = NEW_ARRAY(p->arena, struct candidate, found.of.n + 1);
+    for (int i = 0; i < found.of.n; i++) choice_add(choice, &found.of.at[i]);
     arena_destroy(sc.arena);
-    choice->candidate = NEW_ARRAY(p->arena, struct candidate, n + 1);
-    for (int i = 0; i < n; i++) choice_add(choice, &cand[i]);
     return ctx_check(p->ctx);
 }
 
