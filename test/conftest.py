@@ -1,5 +1,5 @@
-"""What holds for all Python tests: networks are compiled by cost alone, so that tests take no longer than they must, and
-by costs of an assumed machine, so that no kernel depends on how busy this one is."""
+"""Settings for all Python tests: the cost model alone chooses kernels, so that tests do not tune, for an assumed
+machine, so that the choice does not depend on how busy this one is."""
 
 import os
 

@@ -37,7 +37,7 @@ def inputs(spec: str) -> list:
 
 
 def case(name: str, row: str, attrs: str, spec: str, ref) -> None:
-    """One entry: what `ref` makes of the inputs, output after output."""
+    """Prints one case: the results of `ref` for the inputs, output after output."""
     want = ref(*inputs(spec))
     want = want if isinstance(want, (tuple, list)) else [want]
     numbers = [float(v) for w in want for v in w.reshape(-1)]
@@ -184,7 +184,7 @@ BATCHNORM = (
 
 
 def batch_norm(x, w, b, r, q):
-    """With the state it leaves."""
+    """Returns the updated state, too."""
     return F.batch_norm(x, r, q, w, b, True, 0.1, 1e-5), r, q
 
 
@@ -319,7 +319,7 @@ LSTM = (
 
 
 def lstm(x, w, u, b, h0, c0):
-    """Step by step: PyTorch's own does not return every c."""
+    """Step by step, because PyTorch's own LSTM does not return every c."""
     h, c, hs, cs = h0, c0, [], []
     for t in x:
         _, h, c = torch.lstm(t[None], (h[None], c[None]), [w, u, b, b * 0], True, 1, 0.0, False, False, False)

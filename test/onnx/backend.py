@@ -137,7 +137,8 @@ ARGUMENT = "depends on what is computed while running"
 
 
 def _check(case: Case, how: str, fixed: bool) -> str:
-    """Runs all data sets; returns what is wrong, or "". `fixed`: inputs of whole numbers and of one element are constants."""
+    """Runs all data sets. Returns what is wrong, or "". `fixed`: integer inputs and inputs with one element are
+    constants."""
     for inputs, outputs in case.sets:
         named = _named(case, inputs)
         dims = {}
@@ -157,7 +158,7 @@ def _check(case: Case, how: str, fixed: bool) -> str:
 
 
 def one(case: Case, how: str = "run") -> Result:
-    """Runs a case through SOL and compares. Where a shape depends on an input, that input is made a constant."""
+    """Runs a case through SOL and compares. If a shape depends on an input, that input is made a constant."""
     fixed = False
     while True:
         try:
@@ -179,7 +180,8 @@ def _worker(cases: list[Case], how: str, first: int, pipe) -> None:
 
 
 def every(cases: list[Case], how: str = "run"):
-    """Results one by one. A child process runs the cases: a crash is a wrong result, not the end."""
+    """Yields the results one by one. A child process runs the cases, so a crash is a wrong result and does not end the
+    run."""
     context, first = multiprocessing.get_context("fork"), 0
     while first < len(cases):
         ours, theirs = context.Pipe(False)
@@ -198,7 +200,7 @@ def every(cases: list[Case], how: str = "run"):
 
 
 def _reason(text: str) -> str:
-    """The reasons alone, without names: what a row of the table shows."""
+    """The reasons alone, without names, for a row of the table."""
     lines = [line.strip() for line in text.splitlines()[1:]]
     if not lines:
         return text.removeprefix("model: ")

@@ -21,7 +21,7 @@ def model(nodes, inputs, outputs, weights=(), functions=(), opset: int = 17, own
 
 
 def one(op: str, x_shape, opset: int = 17, weights=(), outputs=1, kind=TensorProto.FLOAT, domain="", **attributes):
-    """A model of one node: x, then the weights."""
+    """A model of one node; its inputs are x, then the weights."""
     names = [f"y{i}" if i else "y" for i in range(outputs)]
     made = node(op, ["x", *[w.name for w in weights]], names, domain=domain, **attributes)
     return model([made], [info("x", x_shape, kind)], [info(n, None) for n in names], weights, opset=opset)

@@ -1,4 +1,5 @@
-"""ONNX's own backend cases: none may be wrong. All by the interpreter (seconds), some as generated C; all of them in test-all."""
+"""ONNX's own backend cases: none may be wrong. The interpreter runs all of them (seconds), generated C some; test-all
+runs all as C."""
 
 import collections
 
@@ -6,7 +7,7 @@ import backend
 import pytest
 
 CASES = backend.collect("", networks=False)
-EVERY = 25  # of the cases that pass by the interpreter, this many are also compiled in `make test`
+EVERY = 25  # of the cases that pass with the interpreter, every 25th is also compiled in `make test`
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""An ONNX model in Python: where it comes from, what is fixed, outputs by name and in given arrays, the programs it keeps."""
+"""An ONNX model in Python: sources, fixed sizes, outputs by name and in given arrays, cached programs."""
 
 import os
 import threading
@@ -32,7 +32,7 @@ def near(a, b):
     return np.allclose(a, b, 1e-5, 1e-6)
 
 
-# -- where it comes from
+# -- sources of models
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_deployed_from_memory(tmp_path):
     assert list(tmp_path.rglob("*.h"))
 
 
-# -- what it says of itself
+# -- descriptions
 
 
 def test_inputs_and_outputs(net):
@@ -86,7 +86,7 @@ def test_memory():
     assert sol.memory(sol.optimize(two_outputs(), fix={"batch": 3}))["outputs"] == 2 * 3 * 5 * 4
 
 
-# -- what is fixed
+# -- fixed sizes and values
 
 
 def test_fixed_size():
@@ -178,7 +178,7 @@ def test_arrays_that_cannot_be_outputs(net, out, text):
         net(X, out=out)
 
 
-# -- the programs it keeps
+# -- cached programs
 
 
 def test_only_the_last_programs_are_kept(net):
@@ -186,7 +186,7 @@ def test_only_the_last_programs_are_kept(net):
         net(np.ones((n, 4), np.float32))
     assert len(net._programs) == 16
     before = net._programs.latest()
-    net(np.ones((8, 4), np.float32))  # the oldest that is left: now the newest
+    net(np.ones((8, 4), np.float32))  # the oldest one left becomes the newest
     assert net._programs.latest() is not before
     net(np.ones((1, 4), np.float32))
     assert net.prepare({"x": (8, 4)}).inputs[0][2] == (8, 4) and len(net._programs) == 16
@@ -219,7 +219,7 @@ def test_a_thread_whose_program_is_there_does_not_wait():
     assert compiling.wait(60)
     assert programs.get("fast") == "fast" and programs.latest() == "fast"
     assert programs.get("other") == "other"
-    child = os.fork()  # whose other threads are gone, and with them the compile
+    child = os.fork()  # it lacks the other threads, including the one that compiles
     if not child:
         go_on.set()
         os._exit(0 if programs.get("slow") == "slow" else 1)
@@ -268,7 +268,7 @@ def resident():
 
 
 def service(seconds, shapes, width):
-    """Eight threads with changing shapes: wrong results, and memory at the start and the end in MB."""
+    """Eight threads with changing shapes. Returns wrong results, and the memory in MB at the start and the end."""
     w = np.random.default_rng(1).standard_normal((width, width)).astype(np.float32) / width
     nodes = [node("MatMul", ["x", "w"], ["t"]), node("Tanh", ["t"], ["y"])]
     net = sol.optimize(model(nodes, [info("x", ["n", width])], [info("y", None)], [tensor("w", w)]))
@@ -283,7 +283,7 @@ def service(seconds, shapes, width):
                 wrong.append((i, n))
             calls[i] += 1
 
-    for n in shapes:  # into the cache
+    for n in shapes:  # fills the cache
         net(np.full((n, width), n / 8, np.float32))
     before, stop = resident(), time.monotonic() + seconds
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
@@ -303,7 +303,7 @@ def test_service_with_changing_shapes(seconds, monkeypatch):
         wrong, before, after, calls, kept = service(seconds, list(range(1, 25)), 512)
     finally:
         sol.config["log::level"], sol.config["autotune"] = level, tuning
-    assert not wrong and kept <= 16 + 8 and calls > 100  # eight may be in the making
+    assert not wrong and kept <= 16 + 8 and calls > 100  # eight may be in progress
     assert after < before + 60, f"{before:.0f} MB at the start, {after:.0f} MB after {calls} calls"
 
 
@@ -330,7 +330,7 @@ def test_backend():
 
 
 def test_backend_with_tests_of_onnx():
-    """Its own runner finds its way through the interface."""
+    """ONNX's own test runner works with the interface."""
     from onnx.backend.test import BackendTest
 
     suite = BackendTest(sol.onnx.Backend, __name__)

@@ -1,4 +1,4 @@
-"""The sol command: what it prints, what it returns, what a person reads when something is wrong."""
+"""The sol command: output, exit codes, error messages."""
 
 import os
 import signal
@@ -162,7 +162,7 @@ def test_cache_clear(net, tmp_path):
 
 
 def test_one_cache_from_every_folder(net, tmp_path, monkeypatch):
-    """What one process compiled another finds, wherever it runs, and needs no compiler."""
+    """A process finds what another one compiled, wherever it runs, and then needs no compiler."""
     monkeypatch.delenv("SOL_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

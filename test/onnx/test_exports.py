@@ -1,4 +1,4 @@
-"""Small networks of many kinds, written by both of torch's exporters, against torch."""
+"""Small networks of many kinds, exported by both of torch's exporters, compared with torch."""
 
 import io
 import logging
@@ -132,7 +132,7 @@ def test_export(name, dynamo, how):
 
 @pytest.mark.parametrize("name", ["gpt", "lstm", "residual"])
 def test_sizes_left_open(name, tmp_path):
-    """One file, several sizes: each is code of its own."""
+    """One file with several sizes; each size has its own code."""
     torch.manual_seed(1)
     module, x = CASES[name][0]().eval(), CASES[name][1]()
     axes = {i: f"axis{i}" for i in range(x.ndim) if name == "gpt" or i != x.ndim - 1}

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def has_fuzzer() -> bool:
-    """Does clang link a fuzz target? Its runtime is a package of its own."""
+    """Whether clang can link a fuzz target; libFuzzer is a separate package."""
     target = b"int LLVMFuzzerTestOneInput(const unsigned char *data, unsigned long size) { return data && size > 9; }"
     command = ["clang", "-fsanitize=fuzzer,address,undefined", "-x", "c", "-", "-o", "/dev/null"]
     return bool(shutil.which("clang")) and not subprocess.run(command, input=target, capture_output=True).returncode

@@ -1,4 +1,4 @@
-"""sol.optimize("net.onnx") as those who call it see it: arrays of every kind, names, messages, threads, fork."""
+"""sol.optimize("net.onnx") for users: arrays of every kind, names, messages, threads, fork."""
 
 import contextlib
 import os
@@ -132,7 +132,7 @@ def test_files_cut_off_anywhere(folder, tmp_path):
     whole, part = (folder / "two.onnx").read_bytes(), tmp_path / "part.onnx"
     for n in range(1, len(whole)):
         part.write_bytes(whole[:n])
-        with contextlib.suppress(sol.InvalidError):  # and nothing else
+        with contextlib.suppress(sol.InvalidError):  # no other exception
             sol.onnx.describe(sol.onnx.source_of(part))
 
 
@@ -162,7 +162,7 @@ def test_after_fork(one):
     assert os.waitpid(child, 0)[1] == 0
 
 
-UNSIGNED = {  # beyond 2^63, where a sign would show: operator: number of inputs, weights, attributes, reference
+UNSIGNED = {  # values above 2^63, where signed arithmetic would differ; operator: number of inputs, weights, attributes, reference
     "Max": (2, [], {}, np.maximum),
     "Min": (2, [], {}, np.minimum),
     "Less": (2, [], {}, np.less),

@@ -1,4 +1,4 @@
-"""What the reader takes, and what it refuses: sizes, names, types, files, functions, branches."""
+"""What the reader accepts and rejects: sizes, names, types, files, functions, branches."""
 
 import os
 
@@ -17,7 +17,7 @@ X = np.arange(8, dtype=np.float32).reshape(2, 4) - 3
 
 
 def untyped(m):
-    """The model with outputs whose type is said and whose shape is not."""
+    """The model with outputs that have a type but no shape."""
     for o in m.graph.output:
         if not o.type.tensor_type.elem_type:
             o.type.tensor_type.elem_type = TensorProto.FLOAT
@@ -158,7 +158,7 @@ def test_any_byte_is_true():
     assert run(m, inputs={})[0].tolist() == [0, 1, 1]
 
 
-# -- unsound files
+# -- invalid files
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 50, 100])
@@ -262,7 +262,7 @@ def test_declared_type_must_hold():
     refused(m, INVALID, "output 'y'", "int32", "float")
 
 
-# -- what is not supported is said all at once
+# -- one error lists everything that is not supported
 
 
 def test_all_problems_at_once():
@@ -493,11 +493,11 @@ def test_huge_constants_are_not_computed():
     refused(m, UNSUPPORTED, "depends on what is computed")
 
 
-# -- operators whose cases say little, against ONNX's reference
+# -- operators that ONNX's cases hardly test, compared with ONNX's reference
 
 
 def reference(m, inputs):
-    """ONNX Runtime, as far as it goes; ONNX's reference is wrong for old opsets and automatic pads."""
+    """ONNX Runtime where possible; ONNX's reference is wrong for old opsets and automatic pads."""
     if m.opset_import[0].version > 22:
         return ReferenceEvaluator(m).run(None, inputs)
     m.ir_version = 8
@@ -522,7 +522,7 @@ def rand(*shape):
 def test_auto_pad(pad, stride, kernel):
     x, w = rand(1, 2, 7, 8), tensor("w", rand(3, 2, kernel, kernel))
     check(one("Conv", x.shape, weights=[w], auto_pad=pad, strides=[stride, stride]), x)
-    if stride <= kernel:  # ONNX Runtime refuses the others
+    if stride <= kernel:  # ONNX Runtime rejects the others
         check(one("MaxPool", x.shape, auto_pad=pad, strides=[stride, stride], kernel_shape=[kernel, kernel]), x)
 
 

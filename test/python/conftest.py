@@ -1,4 +1,4 @@
-"""What all Python tests share: a cache of their own, plans that are checked, torchvision beside a CPU build of torch."""
+"""Settings for all Python tests: a separate cache, verified plans, torchvision with a CPU build of torch."""
 
 import os
 
@@ -9,7 +9,8 @@ import torch
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """Kernels compiled here stay for the session; SOL_TEST_CACHE keeps them between sessions, with the secret beside them."""
+    """Compiled kernels stay for the session; with SOL_TEST_CACHE they stay between sessions, as does the secret beside
+    them."""
     kept = os.environ.get("SOL_TEST_CACHE")
     os.environ["XDG_STATE_HOME"] = f"{kept}-state" if kept else str(tmp_path_factory.mktemp("state"))
     sol.config["compiler::verify"] = "1"
@@ -18,7 +19,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def torchvision():
-    """torchvision's wheel imports if these two operators are known."""
+    """torchvision's wheel imports if these two operators are defined."""
     library = torch.library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
         library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -94,8 +94,8 @@ def listened():
     return {"input_features": torch.randn(2, 80, 60), "decoder_input_ids": ids(7)}
 
 
-FAMILIES = {  # the class, what its configuration changes, the arguments of a call
-    # encoders of text
+FAMILIES = {  # class, changes of its configuration, arguments of a call
+    # text encoders
     "bert": ("BertModel", TEXT, masked()),
     "bert (eager attention)": ("BertModel", {**TEXT, "attn_implementation": "eager"}, masked()),
     "bert (classifier)": ("BertForSequenceClassification", TEXT, lambda: {**masked()(), "labels": torch.tensor([0, 1])}),
@@ -133,7 +133,7 @@ FAMILIES = {  # the class, what its configuration changes, the arguments of a ca
     "esm": ("EsmModel", {**TEXT, "mask_token_id": 3}, words()),
     "ernie": ("ErnieModel", TEXT, words()),
     "megatron-bert": ("MegatronBertModel", TEXT, words()),
-    # decoders of text
+    # text decoders
     "gpt2": ("GPT2LMHeadModel", GPT2, words()),
     "gpt-neo": ("GPTNeoModel", {"vocab_size": 100, "hidden_size": 64, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]],
                                 "max_position_embeddings": 64, "window_size": 4}, words()),
@@ -195,7 +195,7 @@ FAMILIES = {  # the class, what its configuration changes, the arguments of a ca
                                    "use_mamba_kernels": False}, words()),
     "falcon-mamba": ("FalconMambaModel", {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8}, words()),
     "recurrent-gemma": ("RecurrentGemmaModel", {**GROUPED, "lru_width": 64, "attention_window_size": 8, "block_types": ["recurrent", "attention"]}, words()),
-    # encoders with decoders
+    # encoder-decoder models
     "t5": ("T5Model", T5, pair()),
     "mt5": ("MT5Model", T5, pair()),
     "umt5": ("UMT5Model", T5, pair()),
@@ -209,7 +209,7 @@ FAMILIES = {  # the class, what its configuration changes, the arguments of a ca
     "led": ("LEDModel", {**PAIR, "attention_window": 4, "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64}, pair()),
     "prophetnet": ("ProphetNetModel", {"vocab_size": 100, "hidden_size": 64, "num_encoder_layers": 2, "num_decoder_layers": 2, "num_encoder_attention_heads": 4,
                                        "num_decoder_attention_heads": 4, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "max_position_embeddings": 64}, pair()),
-    # pictures
+    # images
     "vit": ("ViTForImageClassification", PICTURE, picture()),
     "deit": ("DeiTModel", PICTURE, picture()),
     "beit": ("BeitModel", PICTURE, picture()),
@@ -261,7 +261,7 @@ FAMILIES = {  # the class, what its configuration changes, the arguments of a ca
     "llava": ("LlavaForConditionalGeneration", {"text_config": {**GROUPED, "model_type": "llama"}, "vision_config": {**PICTURE, "model_type": "clip_vision_model"},
                                                 "image_token_index": 99}, lambda: {"input_ids": torch.cat([torch.full((2, 16), 99), ids(6) % 90], 1), **picture()()}),
     "git": ("GitModel", {**TEXT, "vision_config": PICTURE}, both),
-    # numbers over time
+    # time series
     "time-series": ("TimeSeriesTransformerModel", {"prediction_length": 4, "context_length": 8, "lags_sequence": [1, 2], "d_model": 16, "encoder_layers": 1,
                                                    "decoder_layers": 1, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "num_time_features": 1},
                     lambda: {"past_values": torch.randn(2, 10), "past_time_features": torch.randn(2, 10, 1), "past_observed_mask": torch.ones(2, 10),
@@ -270,9 +270,9 @@ FAMILIES = {  # the class, what its configuration changes, the arguments of a ca
                                    "num_attention_heads": 2, "ffn_dim": 32}, lambda: {"past_values": torch.randn(2, 16, 2)}),
 }  # fmt: skip
 
-TRAINED_ONLY = ("reformer", "rwkv")  # have no gradients in eval mode in PyTorch either
+TRAINED_ONLY = ("reformer", "rwkv")  # PyTorch has no gradients for them in eval mode either
 NUMPY = "draws from NumPy's random"
-REFUSED = {  # what is: every call, or calls in train mode; what the message says
+REFUSED = {  # what is rejected: every call, or calls in train mode; words of the message
     "bigbird (sparse)": ("train mode", NUMPY),
     "reformer": ("train mode", "_ReversibleFunction.apply"),
     **dict.fromkeys(("wav2vec2", "hubert", "wavlm", "data2vec-audio"), ("train mode", NUMPY)),  # SpecAugment

@@ -1,4 +1,4 @@
-"""Runs one layer, or a graph given as text, by the interpreter of sol-opt."""
+"""Runs one layer, or a graph given as text, with the interpreter of sol-opt."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ NAMES = {
 
 
 class Refused(Exception):
-    """sol-opt said no; the text is its message."""
+    """sol-opt rejected the graph; the text is its message."""
 
 
 def tool() -> str:
@@ -66,7 +66,7 @@ def call(text: str, *options: str) -> str:
 
 
 def evaluate(text: str, arrays, nout: int, *options: str) -> list[np.ndarray]:
-    """The outputs of a graph, by the interpreter."""
+    """The outputs of a graph, computed by the interpreter."""
     with tempfile.TemporaryDirectory() as folder:
         files = []
         for i, a in enumerate(arrays):

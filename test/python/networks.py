@@ -1,4 +1,4 @@
-"""The networks of the tests: MISSION's, and others that no kernel was written for."""
+"""The networks of the tests: well-known ones, and others for which no kernel was tuned."""
 
 import torch
 import torch.nn.functional as F
@@ -86,7 +86,7 @@ class Block(nn.Module):
 
 
 class Bert(nn.Module):
-    """An encoder: norms behind, a mask of what is padding."""
+    """An encoder: norms after the layers, a mask for padding."""
 
     def __init__(self, words=1000, n=128, heads=4, layers=2):
         super().__init__()
@@ -105,7 +105,7 @@ class Bert(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A decoder: norms in front, causal, the embedding is also the last layer; learned or rotary positions."""
+    """A decoder: norms ahead of the layers, causal; the embedding is also the last layer; learned or rotary positions."""
 
     def __init__(self, words=1000, n=128, heads=4, layers=2, rotary=False):
         super().__init__()
@@ -134,14 +134,14 @@ class Recurrent(nn.Module):
 
 
 IMAGE = (224, 224)
-MISSION = (
+KNOWN = (
     "alexnet squeezenet1_0 squeezenet1_1 vgg11 vgg13 vgg16 vgg19 vgg11_bn vgg13_bn vgg16_bn vgg19_bn resnet18 resnet34 resnet50 "
     "resnet101 resnet152 densenet121 densenet161 densenet169 densenet201 inception_v3 googlenet mobilenet_v2 mnasnet0_5 "
     "mnasnet0_75 mnasnet1_0 mnasnet1_3 shufflenet_v2_x0_5 shufflenet_v2_x1_0 shufflenet_v2_x1_5 shufflenet_v2_x2_0 "
     "resnext50_32x4d resnext101_32x8d wide_resnet50_2 wide_resnet101_2 mobilenet_v1 mlp linear logistic"
 ).split()
 NO_IMAGES = ("mlp", "linear", "logistic")
-# One of each family of MISSION, and what nobody asked for.
+# One of each well-known family, and some unusual networks.
 FAMILIES = (
     "alexnet squeezenet1_1 vgg11 resnet18 densenet121 inception_v3 googlenet mobilenet_v2 mnasnet0_5 shufflenet_v2_x0_5 "
     "resnext50_32x4d wide_resnet50_2 mobilenet_v1 mlp linear logistic"
@@ -157,7 +157,7 @@ MORE = (
 
 
 def _own(name, size=IMAGE):
-    """Networks of this file: module and inputs for a batch size."""
+    """Networks of this file: the module, and inputs for a batch size."""
     images = lambda *size: lambda b: (torch.randn(b, 3, *size),)  # noqa: E731
     ids = lambda b: (torch.randint(1, 1000, (b, 24)),)  # noqa: E731
     masked = lambda b: (*ids(b), (torch.arange(24)[None] < torch.arange(20, 20 + b)[:, None]).long())  # noqa: E731
@@ -183,7 +183,7 @@ def _own(name, size=IMAGE):
 
 
 def network_inputs(name, torchvision, size=IMAGE):
-    """A function that makes a network's inputs for a batch size; `size` is that of pictures, where it takes any."""
+    """Returns a function that makes a network's inputs for a batch size. `size`: of images, if the network accepts any."""
     own = _own(name, size)
     if own:
         return own[1]
@@ -197,15 +197,15 @@ def network_inputs(name, torchvision, size=IMAGE):
 
 @torch.no_grad()
 def enliven(model):
-    """In eval mode, with random values where a fresh network has constants: a head of zeros or a batch-norm that does
-    nothing would hide what is in front of it, or in it."""
+    """Sets eval mode, and random values where a fresh network has constants: a head of zeros, or a batch-norm without
+    effect, would hide errors before it or in it."""
     for p in model.parameters():
         if p.numel() > 1 and p.is_floating_point() and p.min() == p.max():
             if p.ndim > 1 and p.max() == 0:
                 nn.init.normal_(p, 0, p[0].numel() ** -0.5)
             elif p.max() == 0:
                 nn.init.normal_(p, 0, 0.1)
-            else:  # a scale; those of 1e-6 would leave nothing of a block
+            else:  # a scale; values of 1e-6 would remove the block's effect
                 nn.init.uniform_(p, 0.5, 1.5) if p.max() >= 0.1 else nn.init.uniform_(p, 0.1, 0.5)
     for m in model.modules():
         if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None:
@@ -215,7 +215,7 @@ def enliven(model):
 
 
 def network(name, torchvision):
-    """A network with random weights in eval mode, and a function that makes its inputs for a batch size."""
+    """Returns a network with random weights in eval mode, and a function that makes its inputs for a batch size."""
     torch.manual_seed(0)
     own = _own(name)
     if own:

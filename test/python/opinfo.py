@@ -29,10 +29,11 @@ from torch_help import DOUBLE, PLUS, TIMES, error, interpret, to_double
 
 DTYPES = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool, "uint8": torch.uint8}
 ALL = 1 << 30
-BATCH = 24  # samples that share one compile
-MINUTE = 60  # seconds that the table spends on an operator and type: some have over a thousand samples
-BIG = 1 << 16  # elements; samples with more are compiled, as the interpreter is slow
-# What cannot be compared: memory that nothing was written to, chance (test_chance.py), and orders that PyTorch leaves open.
+BATCH = 24  # samples that are compiled together
+MINUTE = 60  # seconds for each operator and type of the table, since some have over a thousand samples
+BIG = 1 << 16  # elements; larger samples are compiled, because the interpreter is slow
+# What cannot be compared: uninitialized memory, random numbers (test_chance.py), and orders that PyTorch does not
+# specify.
 UNDEFINED = set("empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_".split())
 CHANCE = set(
     "bernoulli cauchy exponential geometric log_normal normal rand_like randint randint_like randn randn_like".split()
@@ -47,10 +48,10 @@ CHANCE |= {
 CHANCE |= {"nn.functional.feature_alpha_dropout", "nn.functional.rrelu", "nn.functional.scaled_dot_product_attention"}
 CHANCE |= {"nn.functional.multi_head_attention_forward", "pca_lowrank", "svd_lowrank"}
 ANY_ORDER = {"topk", "sort", "argsort", "msort", "kthvalue", "median", "mode", "nanmedian"}
-# Signs of vectors are open: OpInfo's own function of the results says what is not.
+# Signs of vectors are arbitrary: OpInfo's own function of the results removes them.
 ANY_SIGN = {"linalg.eigh", "linalg.svd", "svd", "pca_lowrank", "svd_lowrank"}
 NEEDS_GPU = ("jiterator",)
-# Errors may be larger where PyTorch computes in another way: op -> relative to float64.
+# Larger errors are allowed where PyTorch uses another method: op -> relative to float64.
 LOOSE = {
     "logit": 1e-5,
     "polygamma": 1e-5,
@@ -83,7 +84,7 @@ class Call(torch.nn.Module):
         return self.process(results) if self.process else results
 
     def by_chance(self, name):
-        """Do the results depend on chance? (OpInfo's own functions set the seed.)"""
+        """Whether the results are random. (OpInfo's own functions set the seed.)"""
         name = name.split(".")[0] if name.split(".")[0] != "nn" else ".".join(name.split(".")[:3])
         if name not in CHANCE:
             return False
@@ -112,7 +113,7 @@ class Calls(torch.nn.Module):
 
 
 def samples(name, dtype, count=ALL):
-    """Calls of an operator on samples of a type; [] if it has none."""
+    """Calls of an operator with samples of a type; [] if there are none."""
     info = NAMES[name]
     if dtype not in info.dtypes:
         return []
@@ -129,7 +130,8 @@ def samples(name, dtype, count=ALL):
 
 
 def _exact(call, eager, digit=0.0):
-    """The results in float64; the eager ones where the operator does not take it. `digit`: of inputs changed by so much."""
+    """The results in float64, or the eager ones if the operator does not support it. `digit`: relative change of the
+    inputs."""
     if not any(isinstance(e, torch.Tensor) and e.dtype in DOUBLE for e in eager):
         return eager
     some = any(t.dtype in DOUBLE for t in call.inputs)
@@ -147,7 +149,7 @@ def _exact(call, eager, digit=0.0):
 
 
 def _far(name, got, eager, exact):
-    """None, or how far a result is from PyTorch's."""
+    """How far a result is from PyTorch's; None: near enough."""
     problem = None
     for reference in (exact, eager):
         if not isinstance(reference, torch.Tensor) or reference.shape != eager.shape:
@@ -164,7 +166,7 @@ def _far(name, got, eager, exact):
 
 
 def compare(name, call, got, eager):
-    """None, or what is wrong with the results {number: tensor}."""
+    """What is wrong with the results {number: tensor}; None: nothing."""
     exact, chance = _exact(call, eager), call.by_chance(name)
     for k, g in got.items():
         e = eager[k]
@@ -179,8 +181,8 @@ def compare(name, call, got, eager):
 
 
 def _cancels(got, exact, shaken):
-    """Is a result no farther off than if the last digit of the inputs were? Sums that cancel have no other measure: PyTorch's
-    own may be exact by luck."""
+    """Whether a change of the inputs in the last digit changes the result by more than its error. Sums that cancel have
+    no other measure, because PyTorch's own result may be exact by luck."""
     with contextlib.suppress(AssertionError):
         return error(got, exact) <= TIMES * error(shaken, exact)
     return False
@@ -197,7 +199,7 @@ def run(name, call, compute):
         try:
             eager = pytree.tree_leaves(call(*(t.clone() for t in call.inputs)))
         except Exception:
-            return "ok", ""  # not a sample that PyTorch computes
+            return "ok", ""  # PyTorch does not compute this sample
         try:
             wrong = compare(name, call, compute(call), eager)
         except sol.UnsupportedError as e:
@@ -222,7 +224,7 @@ def compiled(call):
 
 
 def _translated(call):
-    """Only raises what translation raises."""
+    """Translates only, to raise the errors of translation."""
     Translator(
         export(call, call.inputs, {}, given=Given(call.inputs, {})), "Call", list(call.inputs), {}, frozenset()
     ).run()
@@ -230,7 +232,7 @@ def _translated(call):
 
 
 def _batched(calls):
-    """The results of several calls from one network; None: something in it goes wrong."""
+    """The results of several calls as one network; None: something goes wrong."""
     batch = Calls(calls)
     try:
         results = sol.optimize(batch, *batch.inputs)(*(t.clone() for t in batch.inputs))
@@ -240,7 +242,7 @@ def _batched(calls):
 
 
 def run_all(name, calls):
-    """As `run` for each call, with few compiles."""
+    """Like `run` for each call, with few compilations."""
     found = []
     for at in range(0, len(calls), BATCH):
         some = calls[at : at + BATCH]
@@ -262,7 +264,7 @@ def run_all(name, calls):
 
 
 def reason(text):
-    """The last line of a refusal, without places."""
+    """The last line of an error, without locations."""
     return re.sub(r" \([\w.]+\.py:\d+\)", "", text.strip().split("\n")[-1]).strip()
 
 
@@ -299,7 +301,7 @@ def results_of(name, how=None):
 
 
 def _within(seconds, results):
-    """The results that come in time."""
+    """The results that are ready in time."""
     start = time.monotonic()
     for result in results:
         yield result
@@ -325,7 +327,7 @@ def counts(line):
 
 
 def page(rows):
-    """The text of the page, of its rows by operator."""
+    """The text of the page, from its rows by operator."""
     of = {name: counts(line) for name, line in rows.items()}
     of = {name: (good, n) for name, (good, n) in of.items() if n}
     works = sum(good == n for good, n in of.values())
@@ -343,7 +345,7 @@ def page(rows):
 
 
 def page_rows():
-    """The rows of the page as it is."""
+    """The current rows of the page."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     return {line.split("`")[1]: line for line in lines if line.startswith("| `")}
 
@@ -359,12 +361,12 @@ def main():
             for why in {why for kind, why in verdicts if kind == "wrong"}:
                 print(f"WRONG {name}: {why}", flush=True)
             print(f"{name}: {sum(kind == 'ok' for kind, _ in verdicts)} of {len(verdicts)}", flush=True)
-            if "SOL_OPINFO" in os.environ:  # for who wants to look at single results
+            if "SOL_OPINFO" in os.environ:  # for looking at single results
                 with open(os.environ["SOL_OPINFO"], "a", encoding="utf-8") as f:
                     f.write(json.dumps([name, results]) + "\n")
     wrong = any(kind == "wrong" for r in known.values() for found in r.values() for kind, _ in found)
     rows = {name: row(name, results) for name, results in known.items()}
-    if not wrong and (option == "--renew" or (not some and not option)):  # the page has no place for what is wrong
+    if not wrong and (option == "--renew" or (not some and not option)):  # the page has no place for wrong results
         PAGE.write_text(page((page_rows() if some else {}) | rows), encoding="utf-8")
     return wrong
 

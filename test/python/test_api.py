@@ -76,7 +76,7 @@ class Nested(nn.Module):
 
 
 class Writes(nn.Module):
-    """In place, in every way: on the argument, a buffer, a plain attribute, views."""
+    """Writes in place in every way: to the argument, a buffer, a plain attribute, views."""
 
     def __init__(self):
         super().__init__()
@@ -181,13 +181,13 @@ def test_changed_attributes_are_seen(change):
     for _ in range(2):
         check(s, changed, (x,))
     programs = s._sol.programs
-    s.scale = float(s.scale)  # equal is as good as the same
+    s.scale = float(s.scale)  # an equal value counts as the same
     s(x)
     assert len(programs) == 2
 
 
 class Keeps(nn.Module):
-    """Keeps what it computed, for the next call and for whoever looks."""
+    """Stores what it computed, for the next call and for others."""
 
     def __init__(self):
         super().__init__()
@@ -204,7 +204,7 @@ class Keeps(nn.Module):
 def test_what_a_model_keeps_of_a_call():
     m = Keeps().eval()
     s = sol.optimize(m, torch.randn(2, 4))
-    assert m.kept == {} and m.seen == []  # nothing of the trace
+    assert m.kept == {} and m.seen == []  # nothing remains of the trace
     for batch in (3, 2):
         x = torch.randn(batch, 4)
         torch.testing.assert_close(sol.optimize(m, x)(x), m(x))
@@ -217,7 +217,7 @@ class Leaves(nn.Module):
         self.table = None
 
     def forward(self, x):
-        if self.table is None:  # a cache, which no call changes again
+        if self.table is None:  # a cache that no later call changes
             self.table = torch.arange(3.0)
         self.last = x * self.table
         return self.last + 1
@@ -238,7 +238,7 @@ def by_name_only(forward):
 
 
 class Decorated(nn.Module):
-    """As in transformers: the decorator fills in an argument, which nobody may then give by its place."""
+    """As in transformers: the decorator fills in an argument, which then cannot be passed by position."""
 
     @by_name_only
     def forward(self, x, scale=None):
@@ -272,12 +272,12 @@ def test_tied_parameters():
     check(s, m, (x,))
     m[0].weight = m[1].weight = nn.Parameter(torch.randn(4, 4))
     check(s, m, (x,))
-    m[1].weight = nn.Parameter(torch.randn(4, 4))  # no longer
+    m[1].weight = nn.Parameter(torch.randn(4, 4))  # no longer tied
     check(s, m, (x,))
 
 
 class Shares(nn.Module):
-    """Two buffers in the same memory; the one is written."""
+    """Two buffers with the same memory, one of which is written."""
 
     def __init__(self, second, order):
         super().__init__()
@@ -334,7 +334,7 @@ def test_refresh():
     m, x = nn.Sequential(nn.Linear(64, 64)).eval(), torch.randn(2, 64)
     s = sol.optimize(m, x)
     check(s, m, (x,))
-    m[0].weight.data[0, 0] = 100.0  # where no sample looks
+    m[0].weight.data[0, 0] = 100.0  # an element that is not sampled
     sol.refresh(s)
     check(s, m, (x,))
     with pytest.raises(sol.InvalidError, match="optimized model"):
@@ -559,7 +559,7 @@ def test_defaults():
         for _ in range(2):
             check(s, m, (x,), kwargs)
     assert str(s(torch.ones(3), k=-0.0) - 1) == str(torch.zeros(3))
-    check(s, m, (x, x))  # an argument that comes is another program's, and one that goes
+    check(s, m, (x, x))  # a new argument needs another program, and so does a missing one
     check(s, m, (x,))
     with pytest.raises(sol.InvalidError, match=r"argument 0 \(x\): expected float32\[3\], got float32\[4\]"):
         s(torch.randn(4))
@@ -814,7 +814,7 @@ def test_in_a_worker_of_a_data_loader():
         assert torch.allclose(batch, eager, atol=1e-5)
 
 
-# -- what is refused
+# -- what is rejected
 
 
 class Refused(nn.Module):
@@ -860,7 +860,7 @@ class Special(nn.Module):
 
 
 class Causal(nn.Module):
-    """PyTorch looks into the mask, to see whether it is the causal one."""
+    """PyTorch reads the mask to see whether it is causal."""
 
     def __init__(self):
         super().__init__()
@@ -871,7 +871,7 @@ class Causal(nn.Module):
 
 
 class Likely(nn.Module):
-    """torch.distributions looks at its arguments."""
+    """torch.distributions checks its arguments."""
 
     def forward(self, x, y):
         q, p = torch.distributions.Normal(x, x.exp()), torch.distributions.Normal(y, torch.ones_like(y))
@@ -1026,7 +1026,7 @@ def test_memory_is_estimated(capfd):
 
 
 def test_small_memory(monkeypatch):
-    """No weights that Winograd's transform makes larger, if it does not pay or memory is small."""
+    """Winograd's larger weights are not stored if they do not pay or memory is small."""
 
     def prepared(memory, channels, size):
         monkeypatch.setitem(sol.config, "memory", memory)
@@ -1042,7 +1042,7 @@ def test_small_memory(monkeypatch):
 
 
 def test_debug(capfd, tmp_path, monkeypatch):
-    """The network is drawn, sources are kept, the times of each step are in the log; and it computes the same."""
+    """The network is drawn, sources are kept, the log has the times of each step, and results are the same."""
     x = torch.randn(2, 3, 8, 8)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 5))
     for key, value in {"compiler::debug": "1", "log::level": "TRACE", "cache::folder": str(tmp_path)}.items():
@@ -1061,14 +1061,15 @@ def test_debug(capfd, tmp_path, monkeypatch):
 
 
 def boxes_wide(dot, drawing):
-    """How many typical boxes stand side by side in a drawing."""
+    """The width of a drawing in typical boxes."""
     text = subprocess.run([dot, "-Tplain", drawing], capture_output=True, text=True, check=True).stdout
     width = float(text.split()[2])
     return width / sorted(float(row.split()[4]) for row in text.splitlines() if row.startswith("node u"))[-1]
 
 
 def test_a_drawing_is_narrow(tmp_path, monkeypatch):
-    """However long the network is: boxes stand below each other, parameters' kernels and outputs of training not beside."""
+    """However long the network is, boxes are below each other, and kernels of parameters and outputs of training do not
+    widen the drawing."""
     layers = [
         part
         for _ in range(12)
@@ -1094,7 +1095,8 @@ def test_a_drawing_is_narrow(tmp_path, monkeypatch):
 
 
 def test_memory_is_drawn(capfd, tmp_path, monkeypatch):
-    """A bar for each kernel, stacked by kind; the highest is what the log says, and what sol.memory estimates is not less."""
+    """The drawing has a stacked bar for each kernel. The highest is the peak in the log, and the estimate of sol.memory
+    is not less."""
     model, x = nn.Sequential(nn.Linear(256, 300), nn.Sigmoid(), nn.Linear(300, 200)), torch.randn(64, 256)
     for key, value in {
         "compiler::debug_memory_consumption": "1",

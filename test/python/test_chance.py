@@ -1,4 +1,4 @@
-"""Random layers: distributions, and which calls repeat which."""
+"""Random layers: distributions, and which calls repeat the numbers of which."""
 
 import math
 

@@ -35,7 +35,7 @@ class Transforms(nn.Module):
 
 
 def test_transforms_of_every_length():
-    """By the interpreter, forward; with gradients compiled for some lengths."""
+    """Forward with the interpreter; for some lengths compiled, with gradients."""
     model, inputs = Transforms(), tuple(torch.randn(2, n, dtype=torch.float64) for n in LENGTHS)
     got = interpret(model, inputs)
     for k, e in enumerate(model(*inputs)):
@@ -44,7 +44,7 @@ def test_transforms_of_every_length():
 
 
 class Operator(nn.Module):
-    """Fourier neural operator: some frequencies, by complex weights, written into a spectrum of zeros."""
+    """Fourier neural operator: multiplies some frequencies by complex weights and writes them into a spectrum of zeros."""
 
     def __init__(self, c=4, modes=3):
         super().__init__()
@@ -60,7 +60,7 @@ class Operator(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Rotary positions as Llama has them: a complex buffer."""
+    """Rotary positions as in Llama: a complex buffer."""
 
     def __init__(self):
         super().__init__()
@@ -73,7 +73,7 @@ class Rotary(nn.Module):
 
 
 class Filter(nn.Module):
-    """A global filter, whose weight is kept as pairs."""
+    """A global filter, whose weight is stored as pairs."""
 
     def __init__(self):
         super().__init__()
@@ -184,7 +184,7 @@ def test_writing_in_place_and_views():
 
 
 def test_conjugated_and_transposed_tensors():
-    """A conjugated view looks like any other tensor, but for a bit."""
+    """A conjugated view differs from other tensors only in a bit."""
     z = torch.randn(4, 4, dtype=torch.cfloat)
     f = sol.optimize(lambda z: z * 2j, z)
     for given in (z, z.conj(), z.mT, z.mH, torch.randn(4, 8, dtype=torch.cfloat)[:, ::2]):
@@ -214,7 +214,7 @@ def test_what_is_refused_says_so():
 
 @pytest.mark.parametrize("name", COMPLEX)
 def test_samples(name):
-    """Torch's own first samples of operators, by the interpreter."""
+    """Torch's own first samples of operators, with the interpreter."""
     for call in opinfo.samples(name, torch.complex64, 3):
         assert opinfo.run(name, call, opinfo.interpreted) == ("ok", "")
 

@@ -1,4 +1,4 @@
-"""What an optimized model has in common with the model it was made of, what it sees of changes, and what it refuses."""
+"""What an optimized model shares with the original, which changes it notices, and what it rejects."""
 
 import copy
 import functools
@@ -28,7 +28,7 @@ def optimized(model=None):
 
 
 class Statistics:
-    """Hooks with an owner outside of the model, as callable, method and partial."""
+    """Hooks that belong to an object outside of the model: a callable, a method, a partial."""
 
     def __init__(self):
         self.seen = []
@@ -104,7 +104,7 @@ def test_hooks_of_the_whole_model_are_run_around_it():
 
 
 class Inside(nn.Module):
-    """Its own hooks hold nothing but the model and its objects: they are a part of forward."""
+    """Its own hooks refer only to the model and its objects, so they are part of forward."""
 
     def __init__(self):
         super().__init__()
@@ -155,7 +155,7 @@ def test_weights_that_pytorch_s_hooks_compute(kind, side, capfd):
     assert "leaves" not in capfd.readouterr().err
 
 
-# -- one model with two faces
+# -- the original and the optimized model
 
 
 class Top(nn.Sequential):

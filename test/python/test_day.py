@@ -23,11 +23,11 @@ def convnet():
     )
 
 
-# -- a loop as Lightning's
+# -- a loop like Lightning's
 
 
 class Lit(nn.Module):
-    """Keeps the network, as a LightningModule does, and counts in attributes."""
+    """Holds the network, as a LightningModule does, and counts in attributes."""
 
     def __init__(self, net, optimize):
         super().__init__()
@@ -110,11 +110,11 @@ def test_autocast_in_a_loop_is_refused_by_one_line():
     fit(module, BATCHES[:1], [], 1)
 
 
-# -- looks inside
+# -- looking inside
 
 
 def cam(model, layer, call, x):
-    """GradCAM: what the layer made, weighted by the gradients of it."""
+    """GradCAM: the result of a layer, weighted by its gradients."""
     seen = {}
     handles = [
         layer.register_forward_hook(lambda module, args, out: seen.update(made=out)),

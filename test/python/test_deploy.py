@@ -1,4 +1,4 @@
-"""sol.deploy: what is deployed is compiled and run by C programs in a folder of its own, as an application would."""
+"""sol.deploy: C programs in a separate folder compile and run what is deployed, as an application would."""
 
 import os
 import re
@@ -55,7 +55,7 @@ class Many(nn.Module):
 
 
 class Counting(nn.Module):
-    """Writes a buffer of its own."""
+    """Writes its own buffer."""
 
     def __init__(self):
         super().__init__()
@@ -110,7 +110,7 @@ class Matrices(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Products of few columns, with tiles that are made for the last panel alone."""
+    """Products with few columns, with tiles for the last panel only."""
 
     def __init__(self):
         super().__init__()
@@ -151,7 +151,7 @@ def matrices():
 
 
 def sh(folder, *command, env=None, **kwargs):
-    """Runs a command in a folder; what it printed."""
+    """Runs a command in a folder and returns its output."""
     done = subprocess.run(
         [str(c) for c in command], cwd=folder, env={**PATH, **(env or {})}, text=True, capture_output=True, **kwargs
     )
@@ -166,7 +166,7 @@ def deploy(folder, target, model, inputs, **dargs):
 
 
 def build(folder, target, cc="cc", flags=(), source="driver.c"):
-    """Compiles the driver with what was deployed."""
+    """Compiles the driver with the deployed files."""
     if target == "source":
         sh(folder, "make", "libnet.a", f"CC={cc}", f"CFLAGS=-Wall -Wextra -Werror {' '.join(flags)}")
     link = ["-L.", "-l:libnet.so", "-Wl,-rpath,$ORIGIN"] if target == "shared_lib" else ["libnet.a"]
@@ -177,7 +177,7 @@ def build(folder, target, cc="cc", flags=(), source="driver.c"):
 
 
 def needs_compiler(cc):
-    """Skips without this cross compiler, or the C library that it compiles for."""
+    """Skips if this cross compiler, or the C library of its target, is missing."""
     command = (cc, "-include", "stdlib.h", "-E", "-x", "c", "/dev/null")
     if not shutil.which(cc) or subprocess.run(command, capture_output=True).returncode:
         pytest.skip(f"no {cc} with its C library (tools/setup.sh installs them)")
@@ -258,7 +258,7 @@ def test_the_example_shows_what_is_there(tmp_path):
 
 
 def test_folders_that_are_in_use(tmp_path):
-    """What an earlier deployment left is not built with the new one; an application's own files stay."""
+    """Files of an earlier deployment are not built with the new one, and an application's own files stay."""
     torch.manual_seed(1)
     for model, shape in (
         (small()[0], (2, 3, 12, 14)),
@@ -278,7 +278,7 @@ def test_folders_that_are_in_use(tmp_path):
 
 @pytest.mark.parametrize("target", ["shared_lib", "static_lib"])
 def test_deployed_again(target, tmp_path):
-    """Files that a process may have mapped are not written into: others take their place."""
+    """Files that a process may have mapped are replaced, not overwritten."""
     library = tmp_path / ("libnet.so" if target == "shared_lib" else "libnet.a")
     files = (tmp_path / "libnet.weights", library)
     deploy(tmp_path, target, nn.Linear(4, 3), (torch.randn(1, 4),), weights="file")
@@ -306,7 +306,7 @@ def test_no_file_is_read(tmp_path):
 
 @pytest.mark.parametrize("cc", ["gcc", "clang"])
 def test_source_is_clean(cc, tmp_path):
-    """One command, no warning; layers are named."""
+    """One command builds it without warnings, and the files name their layers."""
     if not shutil.which(cc):
         pytest.skip(f"no {cc}")
     model, inputs = small()
@@ -319,7 +319,7 @@ def test_source_is_clean(cc, tmp_path):
 
 
 def test_positions_that_nobody_reads(tmp_path):
-    """Of a pooling whose indices are dropped nothing computes them."""
+    """Positions of a pooling whose indices have no reader are not computed."""
     model, x = nn.Sequential(nn.AdaptiveMaxPool1d(3), nn.AdaptiveMaxPool1d(2)), torch.randn(4, 8, 10)
     deploy(tmp_path, "source", model, (x,))
     build(tmp_path, "source")
@@ -347,7 +347,7 @@ def test_python_wrapper(tmp_path):
 
 
 def test_build_systems(tmp_path):
-    """pkg-config and CMake find what was deployed; its self-test runs among the tests of a project."""
+    """pkg-config and CMake find the deployed library, and its self-test runs with a project's tests."""
     model, inputs = small()
     for target, kind in (("shared_lib", "s"), ("static_lib", "a")):
         folder = tmp_path / kind
@@ -372,7 +372,7 @@ def test_build_systems(tmp_path):
 @pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake (apt install cmake)")
 @pytest.mark.parametrize("shared", ["OFF", "ON"])
 def test_source_by_cmake(shared, tmp_path):
-    """By itself, and as a part of another project; for two instruction sets."""
+    """As a project, and as part of another project; for two instruction sets."""
     model, inputs = small()
     deploy(tmp_path / "net", "source", model, inputs, gcc__march=["x86-64-v2", "x86-64-v3"], selftest="1")
     (tmp_path / "CMakeLists.txt").write_text(
@@ -430,7 +430,7 @@ def test_sizes_as_constants(make, tmp_path):
 
 
 def test_which_model_it_was_made_of(tmp_path):
-    """The hash is that of graph and parameters, whatever the library is."""
+    """The hash depends on the graph and parameters only, not on the kind of library."""
 
     def marks(folder, target, model, **dargs):
         deploy(folder, target, model, (torch.ones(1, 4),), **dargs)
@@ -495,7 +495,7 @@ def test_weights_elsewhere(tmp_path):
 
 @pytest.mark.parametrize("target", ["shared_lib", "static_lib"])
 def test_weights_are_beside_the_library(target, tmp_path):
-    """However the program was found, and wherever it has gone since it was loaded."""
+    """The library finds its weights wherever the program is and whatever the working directory is."""
     deploy(tmp_path, target, nn.Linear(4, 3), (torch.randn(1, 4),), weights="file")
     gone = '#include <unistd.h>\n#include "libnet.h"\nint main(void) { float x[4] = {0}, *y; if (chdir("/")) return 2; net(0, x, &y); return !y; }'
     (tmp_path / "gone.c").write_text(gone)
@@ -531,7 +531,9 @@ def test_several_instruction_sets(tmp_path):
     raw = sum(p.numel() * 4 for p in model.parameters())
     one = tmp_path / "one"
     deploy(one, "shared_lib", model, inputs, gcc__march="x86-64-v3")
-    assert (tmp_path / "libnet.so").stat().st_size < 3 * (one / "libnet.so").stat().st_size - raw  # weights once
+    assert (tmp_path / "libnet.so").stat().st_size < 3 * (
+        one / "libnet.so"
+    ).stat().st_size - raw  # the weights occur only once
 
 
 @pytest.mark.parametrize("march", ["x86-64", "sandybridge", "haswell", "skylake-avx512"])
@@ -589,7 +591,7 @@ BARE = {
 
 @pytest.mark.parametrize(("target", "make"), [("static_lib", small), ("source", placing)])
 def test_without_an_operating_system(target, make, tmp_path):
-    """On a Cortex-M4: no heap, no thread, nothing of the C library but what moves memory; a network beside PyTorch."""
+    """On a Cortex-M4: no heap, no thread, only memory functions of the C library; compares a network with PyTorch."""
     needs_compiler("arm-none-eabi-gcc")
     model, inputs = make()
     deploy(tmp_path, target, model, inputs, **BARE)
@@ -629,7 +631,7 @@ def test_what_takes_an_operating_system(target, keys, why, tmp_path):
 
 
 def test_one_thread_here(tmp_path):
-    """threads=0 for this machine: the same library without the system; its example."""
+    """threads=0 for this machine: the same library without the system, and its example."""
     deploy(tmp_path, "static_lib", *small(), threads="0", gcc__march="x86-64-v2", selftest="1")
     assert re.search(r"2 dimensions, 80 bytes:( 0\.\d+){4} \.\.$", sh(tmp_path, "make", "run"), re.M)
     assert "the self-test passed" in sh(tmp_path, "make", "check")
@@ -640,7 +642,7 @@ def test_no_cross_compiler(tmp_path, monkeypatch):
     model, inputs = small()
     with pytest.raises(sol.CompilerError, match="apt install gcc-aarch64-linux-gnu"):
         deploy(tmp_path, "shared_lib", model, inputs, device_type="arm64")
-    alone = tmp_path / "aarch64-linux-gnu-gcc"  # without the C library it compiles for
+    alone = tmp_path / "aarch64-linux-gnu-gcc"  # the C library of its target is missing
     alone.write_text('#!/bin/sh\ntest "$1" = --version\n')
     alone.chmod(0o755)
     with pytest.raises(sol.CompilerError, match=r"does not find stdlib.h: .*apt install libc6-dev-arm64-cross"):
@@ -670,7 +672,7 @@ int main(void)
 
 
 def cpp(folder):
-    """The header is one of C++, too."""
+    """The header is also valid C++."""
     if shutil.which("g++"):
         sh(folder, "g++", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++", "libnet.h")
 
@@ -687,7 +689,7 @@ def cpp(folder):
     ],
 )
 def test_golden_vectors(target, make, device, tmp_path):
-    """What was computed here at deployment is what the library computes, on processors of every kind."""
+    """The library gives the values that were computed at deployment, on processors of every kind."""
     if device in CROSS:
         needs_compiler(f"{CROSS[device][0]}-gcc")
         if not shutil.which(CROSS[device][1]):
@@ -709,7 +711,7 @@ def test_golden_vectors_of_every_size(tmp_path):
 
 
 def test_golden_vectors_find_what_is_wrong(tmp_path):
-    """One number of the weights, a thousandth of itself away, is found. The output is named."""
+    """A change of one weight by a thousandth is detected, and the message names the output."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
     deploy(tmp_path, "source", model, (torch.ones(1, 4),), selftest="1")
@@ -729,7 +731,8 @@ def test_golden_vectors_find_what_is_wrong(tmp_path):
 
 
 def test_golden_vectors_that_cannot_be(tmp_path):
-    """Random layers have the same numbers always; a network that takes no made-up inputs is refused; the key decides."""
+    """Random layers repeat their numbers; a network that rejects the generated inputs cannot have a self-test; the key
+    decides."""
     f = lambda x: torch.nn.functional.dropout(x, 0.5, True)  # noqa: E731
     deploy(tmp_path / "d", "source", f, (torch.ones(4, 64),), selftest="1")
     assert "the self-test passed" in sh(tmp_path / "d", "make", "check")
@@ -739,7 +742,7 @@ def test_golden_vectors_that_cannot_be(tmp_path):
     assert not (tmp_path / "n" / "check.c").exists() and "selftest" not in (tmp_path / "n" / "libnet.h").read_text()
 
 
-# -- tools that look
+# -- analysis tools
 
 
 @pytest.mark.parametrize("make", [small, placing, recurrent])
@@ -757,7 +760,7 @@ def test_sanitizers(kind, make, tmp_path):
 
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="no valgrind (apt install valgrind)")
 def test_valgrind(tmp_path):
-    """It knows no AVX-512: the library chooses what it has."""
+    """valgrind does not support AVX-512, so the library chooses what it supports."""
     model, inputs = small()
     deploy(tmp_path, "shared_lib", model, inputs, gcc__march=["x86-64-v2", "x86-64-v3", "x86-64-v4"])
     build(tmp_path, "shared_lib")
@@ -789,7 +792,7 @@ def test_loading_and_unloading(tmp_path):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_two_networks_in_one_program(target, tmp_path):
-    """The same network twice: every name is its own."""
+    """The same network twice: all symbols differ."""
     model, inputs = small()
     for n in "ab":
         sol.deploy(model, target, {"path": tmp_path / n, "lib_name": f"lib{n}", "func_name": f"net_{n}"}, *inputs)
@@ -808,7 +811,7 @@ def test_two_networks_in_one_program(target, tmp_path):
     assert a == b
 
 
-# -- what is asked for
+# -- arguments
 
 
 def test_what_is_refused(tmp_path):
@@ -851,7 +854,7 @@ def test_what_is_refused(tmp_path):
 
 
 def test_sizes(tmp_path):
-    """Sizes are those of the arguments, or of a list of numbers, and batch_size is the first."""
+    """Sizes come from the arguments or from a list of numbers, and batch_size is the first."""
     pytest.importorskip("onnx")
     model, x = nn.Linear(4, 2).eval(), torch.randn(2, 4)
     file = str(tmp_path / "net.onnx")
@@ -869,13 +872,13 @@ def test_sizes(tmp_path):
 
 @pytest.mark.parametrize("func", ["net", "run", "fail", "state", "lines", "inputs", "message", "main_loop", "take"])
 def test_any_name(func, tmp_path):
-    """The function may be called as anything inside is."""
+    """The function may have the name of any internal function."""
     sol.deploy(nn.Linear(3, 2), "source", {"path": tmp_path, "func_name": func, "lib_name": "libx"}, torch.randn(1, 3))
     assert "the same" in sh(tmp_path, "make", "run")
 
 
 def test_names_are_no_code(tmp_path):
-    """Names of a model's layers become comments and texts, never code."""
+    """Names of a model's layers become comments and strings, never code."""
     model = nn.Sequential()
     for name in ("a*/ #error code", 'b"; syntax error', "c\\"):
         model.add_module(name.replace(".", ""), nn.Conv2d(4, 4, 3, padding=1))
@@ -910,14 +913,14 @@ def test_optimized_models_and_wildcards(tmp_path):
     build(tmp_path / "w", "shared_lib")
     drive(tmp_path / "w", model, (torch.randn(3, 3, 12, 14),), "once")
     model.train()
-    deploy(tmp_path / "t", "shared_lib", model, inputs)  # as in eval mode, and left as it was
+    deploy(tmp_path / "t", "shared_lib", model, inputs)  # in eval mode; the model itself does not change
     assert all(m.training for m in model.modules())
     build(tmp_path / "t", "shared_lib")
     drive(tmp_path / "t", model.eval(), inputs, "once")
 
 
 def test_an_index_that_is_out_of_range(tmp_path):
-    """The output stays NULL, and the message says which layer it is."""
+    """The output stays NULL, and the message names the layer."""
     x, i = torch.zeros(4), torch.tensor([1, 4])
     deploy(tmp_path, "shared_lib", lambda x, i: x.scatter(0, i, 1.0), (x, i))
     code = (
@@ -932,7 +935,7 @@ def test_an_index_that_is_out_of_range(tmp_path):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("march", ["native", ["x86-64-v2", "x86-64-v3"]])
 def test_batch_sizes(target, march, tmp_path):
-    """One library for several, with one set of weights."""
+    """One library for several batch sizes, with one set of weights."""
     model, _ = small()
     sizes = (1, 4, 9)
     dargs = {"path": tmp_path, "lib_name": "libnet", "func_name": "net", "gcc::march": march}
@@ -1035,7 +1038,7 @@ def finetune(folder, optimizer, x, y, steps, *more):
 
 
 def expected_losses(model, optimizer, x, y, steps):
-    """Those of PyTorch, with the example's settings."""
+    """PyTorch's losses with the example's settings."""
     kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]
     options = {"momentum": 0.9} if optimizer == "sgd" else {}
     taken = kind([p for p in model.parameters() if p.requires_grad], RATES[optimizer], weight_decay=1e-4, **options)
@@ -1052,7 +1055,7 @@ def expected_losses(model, optimizer, x, y, steps):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("optimizer", RATES)
 def test_training(optimizer, target, tmp_path):
-    """The example's loss falls as PyTorch's, step by step."""
+    """The example's losses equal PyTorch's, step by step."""
     model, x, y = digits()
     deploy(tmp_path, target, model, (x,), training=True)
     build(tmp_path, target, source="../../examples/finetune.c")
@@ -1063,8 +1066,8 @@ def test_training(optimizer, target, tmp_path):
 
 @pytest.mark.slow
 def test_resnet_fine_tuned(torchvision, tmp_path):
-    """A ResNet-18 that was trained is trained further in C, with other pictures: examples/finetune.py. Steps of a network
-    with batch-norm on eight pictures are unruly: what losses differ by grows with each."""
+    """examples/finetune.py: a trained ResNet-18 is trained further in C, with other images. Steps of a network with
+    batch-norm on eight images are unstable, so the losses differ more with each step."""
     example = HERE.parent.parent / "examples" / "finetune.py"
     command = (sys.executable, example, "--steps", 14, "--size", 32, "--batch", 8, "--folder", tmp_path)
     env = {"SOL_CACHE": sol.config["cache::folder"], "SOL_AUTOTUNE": "off"}
@@ -1078,7 +1081,7 @@ def test_resnet_fine_tuned(torchvision, tmp_path):
 
 
 def test_training_gradients(tmp_path):
-    """Every parameter's gradient is PyTorch's; predictions stay those of the library."""
+    """Every parameter's gradient equals PyTorch's; the library's predictions do not change."""
     model, x, _ = digits()
     deploy(tmp_path, "shared_lib", model, (x,), training=True)
     code = """
@@ -1122,7 +1125,7 @@ np.testing.assert_allclose(y, z, rtol=1e-4, atol=1e-5)
 
 
 def test_steps_of_optimizers(tmp_path):
-    """In double precision they are PyTorch's to the last digits; another optimizer begins anew."""
+    """In double precision, steps equal PyTorch's to the last digits. Another optimizer starts with a new state."""
     torch.manual_seed(2)
     model, x, g = nn.Linear(3, 2).double(), torch.randn(4, 3).double(), torch.randn(4, 2).double()
     deploy(tmp_path, "shared_lib", model, (x,), training=True)
@@ -1181,8 +1184,8 @@ class Residual(nn.Module):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("p", [0.0, 0.3])
 def test_training_with_statistics(p, target, tmp_path):
-    """In train mode batch-norm uses the batch's statistics and keeps running ones, dropout drops what SOL drops in
-    PyTorch for the same seed: losses are PyTorch's, step by step, and so are predictions with what was learned."""
+    """In train mode batch-norm uses batch statistics and updates the running ones, and dropout drops what SOL drops in
+    PyTorch for the same seed. Losses equal PyTorch's, step by step, and so do predictions with the trained values."""
     torch.manual_seed(8)
     model, x, y = Residual(p).train(), torch.randn(16, 1, 16, 16), torch.randint(0, 10, (16,))
     deploy(tmp_path, target, model, (x,), training=True)
@@ -1212,5 +1215,5 @@ def test_training_sanitized(kind, tmp_path):
     )
     assert len(finetune(tmp_path, "adam", x, y, 3)) == 3
     build(tmp_path, "source", "gcc", [f"-fsanitize={kind}", "-fno-sanitize-recover=all", "-g"])
-    drive(tmp_path, model, (x,))  # it predicts, too
+    drive(tmp_path, model, (x,))  # it also predicts
     drive(tmp_path, model, (x,), "memory")

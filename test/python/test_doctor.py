@@ -18,7 +18,7 @@ SOL = Path(__file__).resolve().parents[2] / "build/cli/sol"
 def doctor(
     tmp_path: Path, *, command: list[str] | None = None, **more: str
 ) -> tuple[int, dict[str, tuple[str, str, str]]]:
-    """The exit code, and for each row its state, what was found, and the advice."""
+    """Returns the exit code, and for each row its state, the finding, and the advice."""
     environment = {**os.environ, "SOL_CACHE": str(tmp_path / "cache"), **more}
     done = subprocess.run(
         command or [str(SOL), "doctor"], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
@@ -92,12 +92,12 @@ def test_a_cache_that_others_can_write(tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o777)
     code, rows = doctor(tmp_path)
-    assert code == 0  # a temporary one stands in
+    assert code == 0  # a temporary cache is used
     assert rows["cache"][0] == "missing" and "chmod 700" in rows["cache"][2]
 
 
 def test_no_folder_for_the_secret(tmp_path):
-    """Without it nothing is kept."""
+    """Without this folder, nothing is stored."""
     (tmp_path / f"sol-state-{os.geteuid()}").touch()
     code, rows = doctor(tmp_path, XDG_STATE_HOME="/dev/null", TMPDIR=str(tmp_path))
     assert code == 0 and rows["a network"][0] == "ok"
@@ -106,7 +106,7 @@ def test_no_folder_for_the_secret(tmp_path):
 
 
 def mounted_noexec(folder: Path, inside: str) -> list[str]:
-    """A command that runs another one in a private mount namespace, where the folder is mounted noexec."""
+    """A command that runs another one in a private mount namespace in which the folder is mounted noexec."""
     command = ["unshare", "-rm", "sh", "-c", f"mount -t tmpfs -o noexec tmpfs '{folder}' && {inside}"]
     try:
         possible = not subprocess.run([*command[:4], command[4].split(" && ")[0]], capture_output=True).returncode
@@ -118,7 +118,7 @@ def mounted_noexec(folder: Path, inside: str) -> list[str]:
 
 
 def test_folders_mounted_noexec(tmp_path):
-    """Code is mapped from memory: only with compiler::debug from a file, and then the message says what to do."""
+    """Code is mapped from memory, and from a file only with compiler::debug; then the message says what to do."""
     folder = tmp_path / "noexec"
     folder.mkdir()
     command = mounted_noexec(folder, f"'{SOL}' doctor")

@@ -1,4 +1,4 @@
-"""The examples do what they say, and what is installed is enough to build the one in C."""
+"""The examples work, and the installed files suffice to build the one in C."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_training(tmp_path: Path) -> None:
 
 
 def write_network(path: Path) -> np.ndarray:
-    """Saves a small network; returns what it gives for the input of inference.c: i / n."""
+    """Saves a small network, and returns its result for the input of inference.c: i / n."""
     weight = np.linspace(-1, 2, 32, dtype=np.float32).reshape(8, 4)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
@@ -72,7 +72,7 @@ def write_network(path: Path) -> np.ndarray:
 
 
 def test_c_and_what_is_installed(tmp_path: Path) -> None:
-    """`meson install`, then pkg-config, the compiler and the installed command: nothing else of SOL is seen."""
+    """After `meson install`: pkg-config, the compiler and the installed command, without anything else of SOL."""
     if not (ROOT / "build/build.ninja").exists() or not shutil.which("pkg-config"):
         pytest.skip("needs build/ and pkg-config")
     meson = [sys.executable, "-m", "mesonbuild.mesonmain"]
@@ -99,7 +99,7 @@ def test_c_and_what_is_installed(tmp_path: Path) -> None:
         )
         assert not done.stderr, done.stderr
         assert "User Commands" in done.stdout
-    for header in ("sol.h", "onnx.h"):  # on its own, as C and as C++
+    for header in ("sol.h", "onnx.h"):  # each header alone, as C and as C++
         for language in ("c", "c++"):
             if language == "c++" and not shutil.which("c++"):
                 continue

@@ -1,4 +1,4 @@
-"""Functions with a backward of the model's own (torch.autograd.Function) in training: the gradient is what backward says."""
+"""A model's own autograd.Function in training: the gradient is what its backward computes."""
 
 import copy
 
@@ -13,7 +13,7 @@ SHAPE = (3, 4)
 
 
 class Straight(torch.autograd.Function):
-    """Its backward is not the derivative: rounding hands gradients on."""
+    """Its backward is not the derivative: rounding passes gradients on."""
 
     @staticmethod
     def forward(ctx, x):
@@ -25,7 +25,7 @@ class Straight(torch.autograd.Function):
 
 
 class Pair(torch.autograd.Function):
-    """Two results and arguments, a number, one that has no gradient; what forward saw is kept."""
+    """Two results and arguments, a number, an argument without gradient; backward uses values saved by forward."""
 
     @staticmethod
     def forward(ctx, x, y, scale, index):
@@ -42,7 +42,7 @@ class Pair(torch.autograd.Function):
 
 
 class Apart(torch.autograd.Function):
-    """forward without ctx; a result that is no result of a differentiable kind."""
+    """forward without ctx; one result is not differentiable."""
 
     @staticmethod
     def forward(x, y):
@@ -146,7 +146,7 @@ def test_what_cannot_be_traced_is_refused_by_name(function, why, capfd):
 
 
 def test_a_backward_that_looks_at_its_gradient():
-    """What stands for the gradient while a backward is traced has no values, whatever the arguments have."""
+    """The marker for the gradient has no values while a backward is traced, whatever values the arguments have."""
     x = torch.randn(SHAPE, requires_grad=True)
     with pytest.raises(sol.UnsupportedError, match=r"depends on data \(test_function.py:\d+\): .* value of a gradient"):
         sol.optimize(lambda x: Looks.apply(x))(x).sum().backward()

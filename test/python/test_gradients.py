@@ -1,4 +1,4 @@
-"""Gradients of every setting of every layer in test_layers.py against PyTorch's, in float64 and by the interpreter."""
+"""Compares the gradients of every layer and setting in test_layers.py with PyTorch's, in float64 with the interpreter."""
 
 import numpy as np
 import pytest
@@ -18,12 +18,12 @@ NAMES = {
 }
 TYPES = {"f64": torch.float64, "f32": torch.float32, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
 REFUSED = {"HouseholderProduct"}
-GIVEN = {"Graft"}  # its gradient is what the model says, not the derivative of its value: test_function.py
+GIVEN = {"Graft"}  # the model defines its gradient, which is not the derivative: test_function.py
 KINDS = sorted({kind for kind, *_ in CASES} - GIVEN)
 
 
 def made(kind, inputs, attrs):
-    """A graph of one layer: its inputs, its outputs, and where these are real."""
+    """A graph of one layer, its inputs, its outputs, and which of these are real."""
     for nout in (3, 2, 1):
         graph = _core.Graph(kind)
         x = tuple(a if a is None else graph.input(f"x{i}", NAMES[str(a.dtype)], a.shape) for i, a in enumerate(inputs))
@@ -38,7 +38,7 @@ def made(kind, inputs, attrs):
 
 
 def numbers(inputs, kind):
-    """The case's arrays; None if one is of a type that nothing here has, or holds what has no gradient (inf, NaN)."""
+    """The case's arrays. None: one has a type that cannot be tested here, or values without a gradient (inf, NaN)."""
     arrays = [fill(a, i, kind) if isinstance(a, tuple) else a for i, a in enumerate(inputs)]
     given = [a for a in arrays if a is not None]
     known = all(str(a.dtype) in NAMES for a in given)
@@ -46,7 +46,7 @@ def numbers(inputs, kind):
 
 
 def expected(reference, inputs, wanted, weights):
-    """The gradients; of results that have none in PyTorch, the weights go."""
+    """The expected gradients. Weights of results without a gradient in PyTorch are removed."""
     leaves = [t.clone().requires_grad_() if i in wanted else t for i, t in enumerate(inputs)]
     results = reference(*leaves)
     results = results if isinstance(results, tuple | list) else [results]
@@ -59,7 +59,7 @@ def expected(reference, inputs, wanted, weights):
 
 
 def check(kind, arrays, attrs, reference):
-    """False: there is nothing to compare."""
+    """Returns False if there is nothing to compare."""
     inputs = [a if a is None else torch.from_numpy(np.ascontiguousarray(a).reshape(a.shape)) for a in arrays]
     graph, x, y = made(kind, arrays, attrs) or (None, (), ())
     wanted = [i for i, t in enumerate(inputs) if t is not None and t.is_floating_point() and t.numel()]
@@ -69,7 +69,7 @@ def check(kind, arrays, attrs, reference):
     weights = {i: torch.randn(y[i].shape, dtype=TYPES[y[i].dtype]) for i in real}
     try:
         right = expected(reference, inputs, wanted, weights)
-    except (RuntimeError, TypeError):  # a reference made of what has no gradient in PyTorch
+    except (RuntimeError, TypeError):  # the reference uses something without a gradient in PyTorch
         return False
     if right is None:
         return False

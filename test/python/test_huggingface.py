@@ -1,5 +1,5 @@
-"""Hugging Face: models of transformers with random weights, forward and gradients; `generate` with a static cache, Trainer and
-accelerate on an optimized model. A few families in `make test`, all of families.py in `make test-all`."""
+"""Hugging Face: models of transformers with random weights, forward and gradients; `generate` with a static cache,
+Trainer and accelerate with an optimized model. `make test` runs a few families, `make test-all` all of families.py."""
 
 import copy
 
@@ -10,7 +10,7 @@ import sol
 import torch
 from torch_help import TIMES_WINOGRAD, assert_as_good, check, in_double, tensors, to_double
 
-FORWARD = ("bert (classifier)", "llama", "t5", "vit")  # of `make test`
+FORWARD = ("bert (classifier)", "llama", "t5", "vit")  # in `make test`
 BACKWARD = ("llama", "bloom")
 REFUSED = (sol.UnsupportedError, sol.InvalidError)
 
@@ -26,7 +26,7 @@ def package(torchvision, monkeypatch):
 
 
 def refused(name, call, what="forward"):
-    """Is this refused of a family? If so, with what its row says."""
+    """Whether the table says that this family is rejected. If so, checks the message."""
     way, why = families.REFUSED.get(name, (None, None))
     if way == what:
         with pytest.raises(REFUSED, match=why):
@@ -42,7 +42,7 @@ def test_forward(name):
 
 
 def plain(model):
-    """A copy; its experts compute in float64, too, where PyTorch has no grouped products."""
+    """A copy whose experts also compute in float64, where PyTorch has no grouped products."""
     copied = copy.deepcopy(model)
     if getattr(copied.config, "_experts_implementation", None):
         copied.set_experts_implementation("batched_mm")
@@ -50,7 +50,7 @@ def plain(model):
 
 
 def gradients(model, kwargs):
-    """Of a loss that reads every result that has a gradient."""
+    """The gradients of a loss that reads every result with a gradient."""
     made = [t for t in tensors(dict(model(**kwargs))) if t.requires_grad]
     sum((t * torch.linspace(-1, 1, t.numel(), dtype=t.dtype).view(t.shape)).sum() for t in made).backward()
     return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
@@ -62,7 +62,7 @@ def test_gradients(name):
     if refused(name, lambda: sol.optimize(model)(**kwargs)):
         return
     with torch.no_grad():
-        model(**kwargs)  # what a model sets up in its first call
+        model(**kwargs)  # the model's first call initializes something
     exact = in_double(lambda: gradients(plain(model).double(), to_double(kwargs)))
     eager = gradients(plain(model), kwargs)
     got = gradients(sol.optimize(model), kwargs)
@@ -70,14 +70,14 @@ def test_gradients(name):
     scale = max(g.norm().item() for g in exact.values())
     real = [
         n for n, g in exact.items() if g.norm() > 1e-6 * scale
-    ]  # of a bias in front of a softmax it is 0 and rounding
+    ]  # the gradient of a bias ahead of a softmax is 0 up to rounding
     assert_as_good([got[n] for n in real], [eager[n] for n in real], [exact[n] for n in real], 4, 1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in families.FAMILIES if families.REFUSED.get(n, ("",))[0] != "forward"])
 def test_train_mode(name):
-    """Dropout draws numbers of SOL's own, so that there is nothing to compare with."""
+    """Dropout uses SOL's own random numbers, so results cannot be compared."""
     model, kwargs = families.make(name)
     got = sol.optimize(model.train())
     if not refused(name, lambda: got(**kwargs), "train mode"):
@@ -85,7 +85,7 @@ def test_train_mode(name):
 
 
 def grouped(x, weight, offs):
-    """What grouped_mm computes; rows behind the last group are 0."""
+    """The result of grouped_mm; rows after the last group are 0."""
     parts = [x[a:b] @ w for a, b, w in zip([0, *offs[:-1].tolist()], offs.tolist(), weight, strict=True)]
     rest = x.shape[0] - int(offs[-1])
     return torch.cat([*parts, x.new_zeros(rest, weight.shape[-1])])
@@ -113,7 +113,7 @@ def test_grouped_products(function, ends):
 
 
 def test_hidden_states():
-    """transformers collects them by hooks, which stay on the layers from the first such call on."""
+    """transformers collects them with hooks, which stay on the layers after the first such call."""
     model, kwargs = families.make("bert")
     with torch.no_grad():
         want = model(**kwargs, output_hidden_states=True).hidden_states
@@ -136,7 +136,7 @@ def llama():
 
 
 def test_generate_with_a_static_cache():
-    """The same tokens as PyTorch, and two programs for each batch size: one for the prompt and one for a token."""
+    """The tokens equal PyTorch's. Each batch size has two programs: for the prompt and for a token."""
     m, ids = llama(), torch.randint(3, 100, (1, 6))
     s = sol.optimize(m)
     given = {"max_new_tokens": 6, "cache_implementation": "static", "pad_token_id": 0, "eos_token_id": None}
@@ -153,7 +153,7 @@ def test_generate_with_a_static_cache():
 
 
 def test_cache_in_and_out():
-    """A call hands its cache to the next, and the caller's own grows."""
+    """A call passes its cache to the next, and the caller's own cache grows."""
     from transformers import DynamicCache
 
     m, ids = llama(), torch.randint(3, 100, (2, 5))

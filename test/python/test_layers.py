@@ -1,4 +1,4 @@
-"""Every row of layers.def against PyTorch in float64, by the interpreter: one entry a setting."""
+"""Compares every row of layers.def with PyTorch in float64, with the interpreter: one case per setting."""
 
 import itertools
 import math
@@ -15,7 +15,8 @@ CASES: list[tuple] = []
 
 
 def case(kind, inputs, attrs, reference, tolerance=1e-9):
-    """inputs: arrays, shapes (normal numbers are made) or None; reference: of tensors, gives a tensor or several."""
+    """inputs: arrays, shapes (for normal random numbers) or None; reference: a function of tensors that returns one or
+    several."""
     CASES.append((kind, inputs, attrs, reference, tolerance))
 
 
@@ -162,7 +163,7 @@ case(
 )
 case("AvgPool", [(1, 2, 5, 5)], dict(k=2, s=2, div=3), lambda x: F.avg_pool2d(x, 2, 2, divisor_override=3))
 case("AvgPool", [(1, 2, 8, 8)], dict(k=4, s=4), lambda x: F.avg_pool2d(x, 4))
-# windows larger than the image, of which sizes rounded up leave one
+# windows larger than the image; rounding sizes up leaves one
 case("AvgPool", [(1, 2, 7, 5)], dict(k=640, s=640, c=1), lambda x: F.avg_pool2d(x, 640, ceil_mode=True))
 case("MaxPool", [(1, 2, 7, 5)], dict(k=9, s=9, c=1), lambda x: F.max_pool2d(x, 9, ceil_mode=True))
 case("LpPool", [(2, 3, 6, 7)], dict(k=2, s=2), lambda x: F.lp_pool2d(x.abs(), 2, 2, 2))
@@ -271,7 +272,7 @@ for axis in (0, 1, -1):
 case("CumSum", [()], dict(axis=0), lambda x: x)
 case("CumSum", [ints(9, 3, 1)], dict(axis=1), lambda x: x)
 
-# -- normalisation
+# -- normalization
 for axis in (0, 1, -1):
     case("Softmax", [(3, 4, 5)], dict(axis=axis), lambda x, a=axis: x.softmax(a))
     case("LogSoftmax", [(3, 4, 5)], dict(axis=axis), lambda x, a=axis: x.log_softmax(a))
@@ -307,7 +308,7 @@ for n in (3, 5):
         lambda x, n=n: F.local_response_norm(x, n, 0.1, 0.6, 1.5),
     )
 
-# -- picking
+# -- reading by index
 case("Embedding", [(7, 4), ints(7, 2, 3)], {}, lambda w, i: F.embedding(i, w))
 case("Embedding", [(7, 4), ints(7, 2, 3, dtype=np.int32)], {}, lambda w, i: F.embedding(i.long(), w))
 for axis in (0, 1, -1):
@@ -355,7 +356,7 @@ case(
 )
 case("Bucketize", [(2, 4), np.sort(fill((2, 5), 1, "s"), 1)], {}, lambda x, s: torch.searchsorted(s, x))
 
-# -- moves
+# -- views
 for shape, perm in [
     ((2, 3, 4), [2, 0, 1]),
     ((2, 3, 4, 5), [0, 3, 1, 2]),
@@ -511,7 +512,7 @@ case("Windows", [(3, 8)], dict(axis=1, n=3, s=2), lambda x: x.unfold(1, 3, 2))
 case("Windows", [(8, 3)], dict(axis=0, n=1, s=3), lambda x: x.unfold(0, 1, 3))
 
 
-# -- writing
+# -- writing by index
 def scatter(mode, x, i, u, axis):
     name = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}[mode]
     return x.scatter_reduce(axis, i, u, name)
@@ -713,7 +714,7 @@ case(
 
 
 def swapped(kind, order, own, *t):
-    """The same layer with the gates' blocks in another order."""
+    """The same layer with another order of the gates' blocks."""
     x, w, u, b, e = t
     parts = lambda v: torch.cat([v.chunk(len(order))[order.index(g)] for g in own])  # noqa: E731
     return recurrent(kind, x, parts(w), parts(u), parts(b), parts(e), reverse=0)
@@ -741,7 +742,7 @@ LENGTHS = np.array([3, 5])
 
 
 def ended(kind, reverse, x, w, u, b, e, h0, *more):
-    """Each sequence by itself, without the steps that it does not have, in which its state is what it was."""
+    """Computes each sequence alone, without the steps after its end, in which its state does not change."""
     *more, lengths = more
     results = []
     for i, n in enumerate(lengths.long().tolist()):
@@ -781,7 +782,7 @@ def outer_gru(x, w, u, b, e):
 case("GRU", [(5, 2, 3), (12, 3), (12, 4), (12,), (12,)], dict(inner=0), outer_gru)
 case("GRU", [(5, 2, 3), (30, 3), (30, 10), (30,), (30,)], dict(inner=0), outer_gru)
 
-# -- made of nothing, types, losses
+# -- sources, types, losses
 case("Fill", [], dict(shape=[2, 3], v=1.5), lambda: torch.full((2, 3), 1.5))
 case("Fill", [], dict(shape=[], v=7.0, to="i64"), lambda: torch.tensor(7))
 case("Range", [], dict(n=5), lambda: torch.arange(5))
@@ -814,7 +815,7 @@ for mode, weighted in itertools.product(("none", "sum", "mean"), (False, True)):
 case("CrossEntropy", [(4,), np.array(2)], {}, F.cross_entropy)
 case("NLLLoss", [(5, 4), ints(4, 5)], dict(ignore=1), lambda x, t: F.nll_loss(x, t, ignore_index=1))
 
-# -- matrices; signs of eigenvectors and singular vectors are open: test_linear.py
+# -- matrices; signs of eigenvectors and singular vectors are arbitrary: test_linear.py
 LINALG = torch.linalg
 
 
@@ -883,7 +884,7 @@ def logs(*shape):
 
 def ctc(x, t, n, m, blank=0, zero=0):
     y = F.ctc_loss(x, t, n, m, blank, "none", bool(zero))
-    # where there is no way, the layer says so; the frontend makes it 0
+    # if no alignment exists, the layer's result says so; the frontend turns it into 0
     return torch.where(F.ctc_loss(x, t, n, m, blank, "none").isinf(), math.inf, y) if zero else y
 
 
@@ -904,7 +905,7 @@ for zero in (0, 1):
         x = x.requires_grad_()
         return torch.autograd.grad(F.ctc_loss(x, t, n, m, 0, "none", bool(zero)), x, d)[0]
 
-    given = [np.array([7, 5, 2]), np.array([3, 2, 2])]  # no way to two equal labels within two times
+    given = [np.array([7, 5, 2]), np.array([3, 2, 2])]  # no alignment has two equal labels within two steps
     labels = np.array([[1, 2, 2], [3, 1, 0], [4, 4, 0]])
     case("CTCLossGrad", [logs(7, 3, 5), labels, *given, (3,)], dict(zero=zero), ctc_gradient)
 
@@ -932,7 +933,7 @@ for k, down in (
     (1, 1),
     (40, 0),
     (130, 1),
-):  # of long lines only what may be among the first is sorted; many are equal
+):  # of long lines, only possible first elements are sorted; many are equal
     case(
         "TopK",
         [ints(90, 2, 1100, 3, low=-90)],

@@ -1,5 +1,5 @@
-"""Linear algebra through PyTorch's frontend: results and gradients beside eager, what it says of matrices that cannot be taken
-apart, and what no sign matters to (rows of layers.def are in test_layers.py)."""
+"""Linear algebra in PyTorch's frontend: results and gradients compared with eager mode, errors for matrices that cannot
+be factorized, and results that do not depend on signs. (test_layers.py tests the rows of layers.def.)"""
 
 import pytest
 import sol
@@ -31,7 +31,7 @@ def without_signs(usv):
 
 
 SHAPES = ((2, 4, 4), (5, 3), (2, 3, 5))
-# group -> (function, its matrices): what is compiled together
+# group -> (function, its matrices): compiled together
 GROUPS = {
     "solutions": [
         (linalg.solve, regular(2, 4, 4), random(2, 4, 3)),
@@ -125,7 +125,7 @@ class Of(nn.Module):
 
 
 def test_float32_is_as_good_as_pytorch():
-    """Sizes that are no multiple of a panel, and matrices with large condition numbers."""
+    """Sizes that are not multiples of a panel, and matrices with large condition numbers."""
     torch.manual_seed(0)
     a = torch.randn(70, 70)
     a[:, 1] = a[:, 0] + 1e-3 * a[:, 1]
@@ -149,7 +149,7 @@ def test_float32_is_as_good_as_pytorch():
 
 
 def test_vectors_without_signs():
-    """Whatever the signs, A V = V w, and U, V are orthogonal; with equal values and with none, too."""
+    """For any signs, A V = V w, and U, V are orthogonal; also with equal values and empty matrices."""
     torch.manual_seed(0)
     q = linalg.qr(random(6, 6))[0]
     equal = q @ torch.diag(torch.tensor([3.0, 3, 3, -1, -1, 0], dtype=torch.float64)) @ q.mT
@@ -165,7 +165,7 @@ def test_vectors_without_signs():
 
 
 def test_gradient_of_a_determinant_that_is_zero():
-    """The adjugate, where one pivot is 0."""
+    """The adjugate, with one pivot of 0."""
     a = torch.tensor([[1.0, 2.0], [2.0, 4.0]], dtype=torch.float64, requires_grad=True)
     sol.optimize(Of(linalg.det).train(), a)(a).backward()
     torch.testing.assert_close(a.grad, torch.tensor([[4.0, -2.0], [-2.0, 1.0]], dtype=torch.float64))
@@ -181,7 +181,7 @@ def test_gradient_of_a_determinant_that_is_zero():
     ],
 )
 def test_what_cannot_be_taken_apart_is_an_error(function, words):
-    """Where PyTorch raises, too."""
+    """An error where PyTorch raises one, too."""
     a = torch.eye(3).repeat(2, 1, 1)
     a[1, 1, 1] = 0
     with pytest.raises(RuntimeError):
@@ -189,7 +189,7 @@ def test_what_cannot_be_taken_apart_is_an_error(function, words):
     network = sol.optimize(Of(function), a)
     with pytest.raises(sol.Error, match=words):
         network(a)
-    network(torch.eye(3).repeat(2, 1, 1))  # and goes on
+    network(torch.eye(3).repeat(2, 1, 1))  # and continues to work
 
 
 def test_info_says_what_an_error_would():

@@ -1,4 +1,4 @@
-"""Planning and printing take time and memory in proportion to the network: instructions are counted, not seconds."""
+"""The time and memory for planning and printing are proportional to the size of the network; time is counted in instructions."""
 
 import re
 import shutil
@@ -25,12 +25,12 @@ SHAPES = ["permute", "split", "concat", "borders", "conv", "training"]
 def test_a_layer_costs_the_same_in_a_large_network(shape):
     few, some, many = (instructions(shape, n) for n in SIZES)
     first, then = (some - few) / (SIZES[1] - SIZES[0]), (many - some) / (SIZES[2] - SIZES[1])
-    assert then <= 1.3 * first  # in quadratic time: 3
+    assert then <= 1.3 * first  # quadratic time would give 3
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_layer_takes_at_most_100_kilobytes(shape):
-    """From the graph to the module's text, at the moment when most is in use. A layer of `training` is a convolution
+    """The peak memory from the graph to the module's text. A layer of `training` is a convolution
     with its ReLU and the gradients of both."""
     done = subprocess.run([PROGRAM, shape, "-n", "200,600"], capture_output=True, text=True, check=True)
     few, many = (float(kib) for kib in re.findall(r"([\d.]+) KiB a layer", done.stdout))

@@ -1,4 +1,4 @@
-"""Whole networks, compiled, against PyTorch and float64; and the pieces that networks are made of."""
+"""Whole networks, compiled, compared with PyTorch and float64; and typical parts of networks."""
 
 import copy
 import functools
@@ -21,7 +21,7 @@ from torch_help import TIMES_WINOGRAD, assert_as_good, check, error
 slow = pytest.mark.slow
 SOL = os.environ.get("SOL_COMMAND", str(Path(__file__).resolve().parent.parent.parent / "build" / "cli" / "sol"))
 
-# -- pieces: name, function, shapes of inputs, shapes of parameters
+# -- parts of networks: name, function, shapes of inputs, shapes of parameters
 
 
 def turn(q):
@@ -33,7 +33,7 @@ def heads(x, *weights):
 
 
 def scaled_head(x, y, *w):
-    """A band of two units, where there could be one of three."""
+    """A band of two units where three would be possible."""
     y = F.relu(F.conv2d(y, w[0], padding=1))
     wide = F.interpolate(y * torch.sigmoid(F.conv2d(x, w[1])), scale_factor=2, mode="bilinear")
     return F.conv2d(y, w[2]), F.conv2d(wide, w[3])
@@ -122,7 +122,7 @@ def test_piece(name):
 
 
 class Widened(nn.Module):
-    """A convolution whose blocks of channels go on into a resize that no band of rows takes."""
+    """A convolution in blocks of channels, followed by a resize that cannot be part of a band of rows."""
 
     def __init__(self, channels=96):
         super().__init__()
@@ -147,14 +147,14 @@ def test_weights_that_winograd_transforms_for_blocks_of_channels():
         del sol.config["bands"]
 
 
-# -- networks of MISSION: in every way, with every batch size
+# -- well-known networks: in every way, with every batch size
 
 WAYS = ("pytorch", "compile", "onnx")
 SIZES = {"1": 1, "2": 2, "5": 5, "97x131": 1}  # batch
 
 
 class Subject:
-    """A network and its reference, image by image: computed once for all ways of running it and all batch sizes."""
+    """A network and its references, image by image: computed once for all ways of running it and all batch sizes."""
 
     def __init__(self, name, torchvision):
         self.name, self.torchvision = name, torchvision
@@ -164,7 +164,7 @@ class Subject:
         self.folder = tempfile.TemporaryDirectory()
 
     def image(self, odd, i):
-        """Input number i, what PyTorch makes of it, and what is exact."""
+        """Input number i, PyTorch's result, and the exact one."""
         if (odd, i) not in self.images:
             inputs = networks.network_inputs(self.name, self.torchvision, (97, 131) if odd else networks.IMAGE)
             torch.manual_seed(100 + i)
@@ -190,7 +190,7 @@ class Subject:
             return self.compiled(x)
 
     def onnx(self, size, x):
-        """Exported, once for all batch sizes, and run by the command."""
+        """Exports it once for all batch sizes and runs it with the command."""
         folder = Path(self.folder.name)
         path = folder / f"{'x'.join(map(str, x.shape[1:]))}.onnx"
         if not path.exists():
@@ -218,7 +218,7 @@ def subject(name, torchvision):
 
 
 def _cases():
-    for name in networks.MISSION:
+    for name in networks.KNOWN:
         for way in WAYS:
             for size in SIZES:
                 if size != "97x131" or name not in networks.NO_IMAGES:
@@ -235,7 +235,7 @@ def test_network(name, way, size, torchvision):
     assert_as_good(got, eager, exact, TIMES_WINOGRAD)
 
 
-# -- networks that are not in MISSION
+# -- other networks
 
 
 @pytest.mark.parametrize("name", [*networks.OTHERS, *(pytest.param(n, marks=slow) for n in networks.MORE)])

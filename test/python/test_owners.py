@@ -1,4 +1,4 @@
-"""Parameters belong to whoever calls: one network serves several owners of parameters, by turns and at once."""
+"""Parameters belong to the caller: one network serves several owners, one after another and at the same time."""
 
 import gc
 import threading
@@ -22,7 +22,7 @@ class Net(nn.Module):
 
 @pytest.fixture
 def prepared(capfd):
-    """How often parameters were prepared since the last time."""
+    """How often parameters were prepared since the last call."""
     before = sol.config["log::level"]
     sol.config["log::level"] = "DEBUG"
     yield lambda: capfd.readouterr().err.count(": prepared in ")
@@ -31,7 +31,7 @@ def prepared(capfd):
 
 @pytest.fixture
 def instances():
-    """Instances of one class: Dynamo gives them one graph, whose parameters are arguments."""
+    """Instances of a class: Dynamo gives them one graph, whose arguments include the parameters."""
     torch._dynamo.reset()
     models = [Net().eval() for _ in range(4)]
     yield models, [torch.compile(m, backend="sol") for m in models]
@@ -39,7 +39,7 @@ def instances():
 
 
 def at_once(*work):
-    """Runs functions in threads; raises what they raise."""
+    """Runs functions in threads and raises their exceptions."""
     raised = []
 
     def guarded(f):
@@ -91,7 +91,7 @@ def test_instances_by_turns(instances, prepared):
 
 
 def test_training_of_instances(instances):
-    """Forwards of all, then backwards of all: each with its own parameters."""
+    """Forwards of all instances, then backwards of all: each uses its own parameters."""
     models, compiled = instances
     x = torch.randn(8, 64)
     for m in models:
@@ -127,7 +127,7 @@ def test_training_of_instances_in_threads(instances):
 
 
 def test_replaced_parameters_are_given_up():
-    """While calls are in flight all the time in one thread, another replaces a parameter again and again."""
+    """One thread calls continuously while another replaces a parameter again and again."""
     model = Net().eval()
     optimized = sol.optimize(model, torch.randn(8, 64))
     x = torch.randn(8, 64)
@@ -162,7 +162,7 @@ def test_replaced_parameters_are_given_up():
 
 
 def test_owners_that_come_and_go_in_threads(instances):
-    """Each call has weights of its own: what one thread gives up, another one may be looking at."""
+    """Lives as long as a tensor. (swap_tensors rejects tensors with weak references.)"""
     x = torch.randn(8, 64)
 
     def work(model, net):

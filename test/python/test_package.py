@@ -1,4 +1,4 @@
-"""What is shipped: the extension shows one function, a wheel serves every Python from 3.11 on and brings the command."""
+"""Packages: the extension exports one function; a wheel works with every Python from 3.11 on and contains the command."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ def test_versions_are_one():
 
 @pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
 def test_made_wheels(architecture, tmp_path):
-    """Those that `make wheel` left in dist/, if it did."""
+    """Tests the wheels in dist/, if `make wheel` made any."""
     made = list((ROOT / "dist").glob(f"sol-*_{architecture}.whl"))
     if not made:
         pytest.skip(f"dist/ has no wheel for {architecture}: make wheel")
     assert made[0].name == f"sol-{sol.__version__}-cp311-abi3-manylinux_2_28_{architecture}.whl"
     with zipfile.ZipFile(made[0]) as wheel:
         wheel.extractall(tmp_path)
-        assert not [name for name in wheel.namelist() if ".libs/" in name]  # nothing bundled: all is linked statically
+        assert not [
+            name for name in wheel.namelist() if ".libs/" in name
+        ]  # no bundled libraries: everything is linked statically
     for program in (tmp_path / "sol/_core.abi3.so", next(tmp_path.glob("sol-*.data/scripts/sol"))):
         assert newest_glibc(program) <= (2, 28)
         needed = subprocess.run(["readelf", "-d", str(program)], capture_output=True, text=True, check=True).stdout
@@ -54,7 +56,7 @@ def test_made_wheels(architecture, tmp_path):
 
 @pytest.mark.slow
 def test_pip_install(tmp_path):
-    """`pip install .` brings the package, the command, and the entry point of torch.compile."""
+    """`pip install .` installs the package, the command, and the entry point of torch.compile."""
     source = tmp_path / "source"
     for name in ("include", "src", "cli", "python", "tools"):
         shutil.copytree(

@@ -1,4 +1,4 @@
-"""Packed sequences, inside of forward, as an argument and as a result, against PyTorch in float32 and float64."""
+"""Packed sequences inside forward, as arguments and as results, compared with PyTorch in float32 and float64."""
 
 import copy
 import threading
@@ -27,7 +27,7 @@ def quick(monkeypatch):
 
 
 class Net(nn.Module):
-    """What a model of sentences does."""
+    """A typical model for sentences."""
 
     def __init__(self, layer, total=None, value=0.0):
         super().__init__()
@@ -40,7 +40,7 @@ class Net(nn.Module):
 
 
 def results(model, x, *more):
-    """What a call returns, and the gradients of everything that has one."""
+    """A call's results, and the gradients of everything that has one."""
     x = x.clone().requires_grad_()
     made = tensors(model(x, *more))
     loss = [t for t in made if t.requires_grad]
@@ -55,7 +55,7 @@ def compare(model, optimized, *args):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_inside(name):
-    """Unsorted lengths, other lengths of the same shape, and the program of the first when they come again."""
+    """Unsorted lengths, then other lengths with the same shape, then the first lengths again with their program."""
     model = Net(LAYERS[name]())
     optimized = sol.optimize(model)
     for lengths in ([6, 2, 4], [1, 3, 3], [6, 2, 4]):
@@ -88,7 +88,7 @@ def test_what_lies_behind_the_ends_is_not_read():
 
 
 def test_arguments_and_results():
-    """A PackedSequence comes in and goes out; which sequences there are is seen."""
+    """A PackedSequence as argument and as result; a change of the sequences is noticed."""
     model = nn.LSTM(5, 7, bidirectional=True)
     optimized = sol.optimize(model)
     for lengths in ([5, 2, 4], [5, 3, 3], [4, 4, 3], [5, 2, 4]):
@@ -104,7 +104,7 @@ def test_arguments_and_results():
 
 
 def test_in_threads():
-    """Same shapes, other lengths, at once."""
+    """Equal shapes with different lengths, in several threads."""
     model = Net(nn.GRU(5, 7)).eval()
     optimized, wrong = sol.optimize(model), []
     calls = [(torch.randn(6, 3, 5), torch.tensor(n)) for n in ([6, 2, 4], [6, 3, 3], [4, 1, 1], [5, 5, 5])]
@@ -124,7 +124,7 @@ def test_in_threads():
         t.start()
     for t in threads:
         t.join()
-    assert not wrong and len(optimized._sol.programs) == 3  # two have as many steps together, and one program
+    assert not wrong and len(optimized._sol.programs) == 3  # two have equal totals and share a program
 
 
 def test_torch_compile():
@@ -134,7 +134,7 @@ def test_torch_compile():
 
 
 def test_lengths():
-    """Lengths that PyTorch does not take are its own error; weights may decide them."""
+    """For invalid lengths, the error is PyTorch's. Lengths may depend on weights."""
     with pytest.raises(sol.InvalidError, match=r"test_packed.py:\d+: .*greater than 0"):
         sol.optimize(Net(nn.GRU(5, 7)))(torch.randn(6, 3, 5), torch.tensor([6, 0, 4]))
 

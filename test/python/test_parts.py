@@ -1,4 +1,5 @@
-"""torch.compile(backend="sol"): what SOL cannot translate runs in PyTorch between its parts, and the settings of torch.compile."""
+"""torch.compile(backend="sol"): what SOL cannot translate runs in PyTorch between SOL's parts; the settings of
+torch.compile."""
 
 import copy
 
@@ -14,7 +15,7 @@ X = (4, 8)
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """Refusals are said once in a process."""
+    """Rejections are logged once in a process, so this forgets them."""
     torch._dynamo.reset()
     parts._say.cache_clear()
     yield
@@ -40,7 +41,7 @@ class Fourier(nn.Module):
 
 
 def memory(x, w):
-    """Views that are written in front of and behind what is refused."""
+    """Views that are written before and after something rejected."""
     y = steps(x * w) + 1
     v = y.view(-1)
     s = torch.special.log_ndtr(y * 0.5)
@@ -72,7 +73,7 @@ def pieces(x, w):
 
 
 def argument(x, w):
-    """Writes an argument that has a history."""
+    """Writes to an argument with a history."""
     x = x * 1
     torch._dynamo.graph_break()
     y = steps(x + w)
@@ -119,7 +120,7 @@ CASES = (Fourier(), memory, modes, mixed, pieces, argument, complexes, transform
 
 @pytest.mark.parametrize("f", CASES, ids=lambda f: getattr(f, "__name__", type(f).__name__))
 def test_parts_compute_and_train_as_pytorch_does(f, capfd):
-    f = type(f)() if isinstance(f, nn.Module) else f  # with the numbers of this test's seed
+    f = type(f)() if isinstance(f, nn.Module) else f  # with random numbers from this test's seed
     eager, x, w = copy.deepcopy(f), torch.randn(X), torch.rand(X) + 0.5
     compiled = torch.compile(f, backend="sol")
     for _ in range(2):

@@ -80,7 +80,7 @@ def test_training_changes_nothing():
 def test_other_models(tmp_path):
     x = torch.randn(2, 8, 24, 24)
     model = Net().eval()
-    assert named(sol.profile(model, x, runs=2), "conv")  # is not optimized
+    assert named(sol.profile(model, x, runs=2), "conv")  # an unoptimized model
     assert not hasattr(model, "_sol")
     path = tmp_path / "net.onnx"
     torch.onnx.export(model, (x,), path, dynamo=False)
@@ -119,7 +119,7 @@ def test_trace(tmp_path):
 
 
 def test_torch_profiler():
-    """The layers by their names, forward and backward; only while the profiler runs."""
+    """The profiler shows layers by name, forward and backward, only while it runs."""
     model, x = sol.optimize(Net(), torch.randn(3, 8, 24, 24)), torch.randn(3, 8, 24, 24)
     model(x).sum().backward()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
@@ -135,7 +135,7 @@ def test_torch_profiler():
     told = []
     sol._core.set_step(told.append)
     try:
-        model(x)  # the profiler has ended: nobody is told any more
+        model(x)  # the profiler has ended, so nothing is reported
     finally:
         sol._core.set_step(None)
     assert not told

@@ -1,4 +1,5 @@
-"""Progress, and the log: a bar on a terminal and in notebooks, nothing elsewhere; lines in order, in `logging` on request."""
+"""Progress and the log: a bar on terminals and in notebooks, and nowhere else; log lines in order, or in `logging` on
+request."""
 
 import logging
 import os
@@ -26,7 +27,7 @@ graph.compile()
 
 @pytest.fixture
 def cold(tmp_path, monkeypatch):
-    """Nothing is compiled yet."""
+    """An empty cache."""
     monkeypatch.setitem(sol.config, "cache::folder", str(tmp_path))
     monkeypatch.setitem(sol.config, "autotune", "off")
 
@@ -44,7 +45,7 @@ def on_terminal(code, **env):
         try:
             while part := os.read(ours, 65536):
                 text += part
-        except OSError:  # Linux says so when the other end is closed
+        except OSError:  # Linux reports the closed other end like this
             pass
     os.close(ours)
     assert process.returncode == 0, text
@@ -52,12 +53,12 @@ def on_terminal(code, **env):
 
 
 def screen(text):
-    """The lines that are left on the terminal: what was wiped away is gone."""
+    """The lines that remain on the terminal, without erased ones."""
     return [re.split(r"\r\x1b\[K", line)[-1] for line in text.replace("\r\n", "\n").split("\n")]
 
 
 def test_bar_on_a_terminal(tmp_path):
-    """It is drawn, no line of the log sticks to it, and it is gone in the end."""
+    """The bar is drawn, log lines do not mix with it, and it disappears at the end."""
     text = on_terminal(MODEL, **environment(tmp_path, SOL_LOG="DEBUG"))
     assert re.search(r"\r\x1b\[KCompiling  \[[#.]+\]  \d+ of \d+, \d+ s", text)
     lines = screen(text)
@@ -100,7 +101,7 @@ def test_callback(cold):
 
 
 def test_notebook(cold, monkeypatch):
-    """A stand-in for IPython: what is displayed is renewed in its place and empty at the end."""
+    """A stand-in for IPython: output is updated in place and empty at the end."""
     shown = []
 
     class Handle:
@@ -124,7 +125,7 @@ def test_notebook(cold, monkeypatch):
         assert shown[0].startswith('Compiling <progress value="0" max="') and shown[-1] == ""
         count = len(shown)
         _core.set_progress(None)
-        shell.kernel = None  # IPython on a terminal
+        shell.kernel = None  # IPython on a terminal has no kernel
         notebook.begin()
         sol.optimize(torch.nn.Conv2d(3, 6, 3).eval(), torch.randn(1, 3, 9, 9))
         assert len(shown) == count
@@ -133,7 +134,7 @@ def test_notebook(cold, monkeypatch):
 
 
 def test_times_run_forwards(cold, capfd, monkeypatch):
-    """Lines of Python and of C, by one clock."""
+    """Lines from Python and from C use the same clock."""
     monkeypatch.setitem(sol.config, "log::level", "DEBUG")
     sol.optimize(torch.nn.Conv2d(3, 5, 3).eval(), torch.randn(1, 3, 9, 9))
     rows = re.findall(r"^\[\w+ *\]\[ *([\d.]+)\]\[(\w+)\]", capfd.readouterr().err, re.MULTILINE)

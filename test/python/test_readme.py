@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands, block after block; links of the pages lead somewhere."""
+"""The README's Python code runs unchanged, block after block, and links between pages are valid."""
 
 from __future__ import annotations
 

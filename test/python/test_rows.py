@@ -1,4 +1,5 @@
-"""Rows of operators that count, look at memory, or resample: torch's samples all work, gradients in float64 are PyTorch's."""
+"""Operators that count, access memory, or resample: all of torch's samples work, and gradients in float64 equal
+PyTorch's."""
 
 import opinfo
 import pytest
@@ -23,7 +24,7 @@ def test_samples(name):
 
 
 class Views(nn.Module):
-    """Memory behind a transposed copy, a part of a tensor, one that was written in the meantime."""
+    """The memory behind a transposed copy, a part of a tensor, and a tensor that was written in the meantime."""
 
     def forward(self, x):
         y, z = x.mT.clone(memory_format=torch.preserve_format), x * 2
@@ -32,7 +33,9 @@ class Views(nn.Module):
         return (
             y.as_strided((3, 2), (1, 3), 1),
             x.as_strided((2, 3), (0, 2), 4),
-            part.detach().as_strided((2, 2), (1, 5)),  # PyTorch's gradient ends at what the view itself does not show
+            part.detach().as_strided(
+                (2, 2), (1, 5)
+            ),  # PyTorch's gradient covers only elements that the view itself shows
             part.detach().as_strided((3,), (5,), 0),
         )
 
@@ -95,7 +98,7 @@ def test_batch_norm_writes_its_statistics():
 
 
 class Experts(nn.Module):
-    """How often a router chose each expert, as Mixtral's load-balancing loss counts."""
+    """Counts how often a router chose each expert, as Mixtral's load-balancing loss does."""
 
     def forward(self, x):
         chosen = x.softmax(-1).topk(2, dim=-1).indices

@@ -1,4 +1,4 @@
-"""Tracing sets flags of the whole process, and so does Dynamo: they must not meet in two threads."""
+"""Tracing sets global flags, and so does Dynamo, so they must not overlap in two threads."""
 
 import threading
 
@@ -42,7 +42,7 @@ def test_dynamo_and_sol_compile_at_once():
 
 
 def test_settings_of_graphs_that_compile_at_once():
-    """One thread compiles a graph with its own settings, another is in Dynamo: neither waits for ever."""
+    """One thread compiles a graph with its own settings while another is in Dynamo: there is no deadlock."""
 
     def work(first):
         for n in range(first, first + 4):
@@ -59,7 +59,7 @@ def test_settings_of_graphs_that_compile_at_once():
 
 
 def test_a_refusal_in_two_threads():
-    """The first calls of a graph that is cut into parts come from several threads."""
+    """Several threads make the first calls of a graph that is cut into parts."""
 
     def model(x):
         return torch.special.erfcx(x.sin().cos().exp().tanh()).sin().cos().exp().tanh()
@@ -85,7 +85,7 @@ def test_a_refusal_in_two_threads():
 
 
 def test_a_flag_that_another_thread_has_set(monkeypatch):
-    """While another thread compiles, calls of this one are SOL's all the same."""
+    """While another thread compiles, this thread's calls still use SOL."""
     x = torch.ones(2, 4)
     optimized = sol.optimize(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), x)
     monkeypatch.setattr(torch.compiler, "_is_compiling_flag", True)

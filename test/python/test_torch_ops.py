@@ -10,7 +10,7 @@ from sol.pytorch import operators
 from sol.pytorch.builder import Refused
 from sol.pytorch.decompose import _rules
 
-# Core ATen that is refused, with the reason; everything else in it has a row or PyTorch's decomposition.
+# Rejected operators of core ATen, with the reason. All others are in the table or have a decomposition.
 BACKWARD = "training is not there yet"
 REFUSED = {
     "_adaptive_avg_pool2d_backward": BACKWARD, "avg_pool2d_backward": BACKWARD, "convolution_backward": BACKWARD,
@@ -18,7 +18,7 @@ REFUSED = {
     "sym_numel": "a number when tracing", "sym_storage_offset": "a number when tracing",
 }  # fmt: skip
 
-# Compiled in `make test`; the slow tests compile all.
+# Compiled in `make test`; the slow tests compile all operators.
 COMPILED = (
     "add mul sub div.no_rounding_mode pow maximum where clamp exp log sqrt tanh sigmoid erf nn.functional.gelu nn.functional.silu nn.functional.relu "
     "nn.functional.softplus nn.functional.hardswish sum mean prod amax argmax var std logsumexp cumsum softmax log_softmax matmul "
@@ -48,7 +48,7 @@ def test_core_aten(overload):
     assert known != refused, "works, but is listed as refused" if known else "neither row nor decomposition"
 
 
-# Rows of other libraries' operators are tested where those are (test_huggingface.py).
+# Operators of other libraries are tested with these libraries (test_huggingface.py).
 OWN = {full: row for full, row in operators.OPERATORS.items() if full.startswith("aten.")}
 
 
@@ -71,7 +71,7 @@ def test_rows_take_what_schemas_have():
 
 @pytest.mark.parametrize("name", opinfo.NAMES)
 def test_interpreted(name):
-    """The first samples of an operator, by the interpreter: never wrong, whatever is refused."""
+    """The first samples of an operator, with the interpreter: rejected is allowed, wrong is not."""
     for dtype in (torch.float32, torch.int64):
         for call in opinfo.samples(name, dtype, 2):
             kind, why = opinfo.run(name, call, opinfo.interpreted)
@@ -89,7 +89,7 @@ def test_compiled(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", opinfo.NAMES)
 def test_every_sample(name):
-    """All samples, many in one compile."""
+    """All samples of an operator, many compiled together."""
     results = opinfo.results_of(name, "--compiled")
     wrong = [why for found in results.values() for kind, why in found if kind == "wrong"]
     assert not wrong, wrong[:3]

@@ -1,4 +1,4 @@
-"""The quick trace finds what torch.export finds; what it cannot, it leaves to torch.export."""
+"""The quick trace finds the same as torch.export, and leaves everything else to it."""
 
 import random
 import types
@@ -149,7 +149,7 @@ def test_places():
 
 
 def test_gradient_mode():
-    """no_grad() of the model's is seen at each call."""
+    """The trace sees the model's no_grad() at each call."""
     with export_module._tracing(True):
         traced = trace(skeleton(Apply(no_grad)), (x.clone().requires_grad_(),), {})
     found = {n.name: n.meta["enabled"] for n in live(traced)}
@@ -210,7 +210,7 @@ def noisy(self, x):
 
 @pytest.mark.parametrize("f", [shown, cached, reset])
 def test_what_a_forward_keeps(f):
-    """What the next call does not depend on may be kept; nothing of the trace is."""
+    """A model may store what the next call does not depend on; nothing of the trace is stored."""
     m = Keeps(f)
     with torch.no_grad():
         y = sol.optimize(m, x)(x)
@@ -222,7 +222,7 @@ def test_what_a_forward_keeps(f):
     ("f", "what"), [(counted, "calls"), (carried, "hidden"), (collected, "config"), (noisy, "hidden")]
 )
 def test_what_a_forward_carries_on(f, what):
-    """What the next call depends on is refused by name."""
+    """What the next call depends on is rejected by name."""
     with pytest.raises(
         sol.UnsupportedError, match=f"forward changes {what}, so that the next call computes something else"
     ):
@@ -301,7 +301,7 @@ def test_buffers_of_half_precision_that_are_converted():
     ("what", "draw"), [("Python's random", random.random), ("NumPy's random", numpy.random.rand)], ids=str
 )
 def test_what_a_forward_draws_unseen(what, draw, capfd):
-    """Random numbers that a trace does not see would be the same in every call. In eval mode nothing is drawn."""
+    """Random numbers that a trace does not see would be equal in every call. In eval mode nothing is drawn."""
     m = Apply(lambda s, a: a * 2 if s.training and draw() < 2 else a)
     with mock.patch("threading.active_count", lambda: 1):
         with pytest.raises(sol.UnsupportedError, match=f"forward draws from {what}"):
@@ -322,7 +322,7 @@ UNUSUAL = {
 
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_unusual(name):
-    """What is out of the ordinary is left to torch.export, and leaves nothing behind."""
+    """Unusual models are left to torch.export, and no trace of the first attempt remains."""
     module, args = UNUSUAL[name]
     try:
         with export_module._tracing(False), pytest.raises(Unusual):
@@ -335,7 +335,7 @@ def test_unusual(name):
 
 
 class Cache:
-    """What a language model hands from call to call: layers of keys and values, which it appends to."""
+    """What a language model passes from call to call: layers of keys and values, to which it appends."""
 
     def __init__(self, layers=()):
         self.layers = list(layers)
@@ -357,10 +357,10 @@ class Decoder(nn.Module):
 
 
 def test_an_object_is_known_by_its_attributes():
-    """One that a model makes is made, one that it is given is the caller's: what is changed in it, is changed in it."""
+    """An object that a model creates is new; an object that it is given is the caller's, and changes go there."""
     m, given, theirs = Decoder().eval(), Cache(), Cache()
     s = sol.optimize(m)
-    for _ in range(3):  # the cache grows: a program for each size
+    for _ in range(3):  # the cache grows, so each size has a program
         for cache in (None, given):
             y, made = s(x, cache)
             eager, expected = m(x, cache and theirs)
@@ -373,7 +373,7 @@ def test_an_object_is_known_by_its_attributes():
 
 
 class Paged(Cache):
-    """Written in place, as caches of a fixed size are; an object inside of an object."""
+    """Written in place, as caches of fixed size are; an object inside of an object."""
 
     class Counter:
         def __init__(self):

@@ -1,4 +1,5 @@
-"""Training: gradients against PyTorch in float64, what an unchanged training loop may do, real training, no leaks."""
+"""Training: gradients compared with PyTorch in float64, operations of unchanged training loops, real training, no
+leaks."""
 
 import copy
 import gc
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples
 from train_digits import NETWORKS, OPTIMIZERS, made_digits, smooth, train
 
 TRAINED = [("mlp", "sgd"), ("resnet", "sgd"), ("resnet", "adam"), ("mobilenet", "adam"), ("densenet", "sgd")]
-TIMES, PLUS = 4, 1e-5  # a gradient's error may be this many times PyTorch's own, plus this; relative L2 against float64
+TIMES, PLUS = 4, 1e-5  # a gradient's error may be this many times PyTorch's, plus this; relative L2 against float64
 
 
 def trainable(args):
@@ -31,7 +32,7 @@ def trainable(args):
 
 
 def step(model, args, weights):
-    """Results, gradients of inputs and parameters, buffers after one step; `weights` make the loss."""
+    """Results, gradients of inputs and parameters, and buffers after one step; `weights` weigh the results in the loss."""
     results = [t for t in tensors(model(*args)) if t.requires_grad]
     loss = sum((r * w.to(r.dtype)).sum() for r, w in zip(results, weights, strict=True))
     model.zero_grad()
@@ -43,9 +44,9 @@ def step(model, args, weights):
 
 
 def references(model, args, weights, last):
-    """PyTorch's step, also channels-last where images are given, and the one in float64."""
-    images = any(t.ndim == 4 for t in [*model.parameters(), *args])  # else channels-last is nothing else
-    # one copy after the other: each goes when its step is done
+    """PyTorch's step, also channels-last if there are images, and the step in float64."""
+    images = any(t.ndim == 4 for t in [*model.parameters(), *args])  # otherwise channels-last makes no difference
+    # one copy at a time, so each is freed after its step
     right = step(copy.deepcopy(model).double(), trainable(to_double(args)), weights)
     theirs = other = step(copy.deepcopy(model), trainable(args), weights)
     if last and images:
@@ -59,9 +60,10 @@ def moved(args, by):
 
 
 def check_step(model, args, last=False, kinks=False):
-    """One step of the optimized model is as good as PyTorch's, of whose memory formats the worse one counts.
+    """One step of the optimized model is as accurate as PyTorch's, with the worse of its memory formats.
 
-    kinks: so many activations that some lie within rounding of one, where a gradient jumps. See check_kinks.
+    kinks: there are so many activations that some are within rounding of a kink, where a gradient jumps. See
+    check_kinks.
     """
     with torch.no_grad():
         weights = [torch.randn(t.shape) for t in tensors(copy.deepcopy(model)(*args)) if t.is_floating_point()]
@@ -77,11 +79,13 @@ def check_step(model, args, last=False, kinks=False):
 
 
 def too_far(got, theirs, other, right):
-    """What is not within the bound: names, errors, PyTorch's errors."""
+    """Errors outside of the bound: names, errors, PyTorch's errors."""
     wrong, largest = [], max((r.norm().item() for r in right.values() if r is not None), default=0.0)
     for name, g in got.items():
         assert (g is None) == (theirs[name] is None), name
-        if g is not None and right[name].norm() < 1e-12 * largest:  # such as a bias in front of a batch-norm: 0
+        if (
+            g is not None and right[name].norm() < 1e-12 * largest
+        ):  # such as that of a bias ahead of a batch-norm, which is 0
             if g.norm() > PLUS * largest:
                 wrong.append((name, g.norm().item() / largest, 0.0))
         elif g is not None:
@@ -92,9 +96,9 @@ def too_far(got, theirs, other, right):
 
 
 def check_kinks(model, args, weights, last, known, wrong):
-    """What is wrong still. An error is a kink's if both hold: the exact gradient, in float64, jumps by as much when
-    arguments and parameters move by a few roundings (1e-6); and with precision=high, which rounds less, the bound is
-    met here or at one of five places near, where other activations lie at kinks."""
+    """The errors that kinks do not explain. A kink explains an error if both hold: the exact gradient, in float64,
+    jumps as far when arguments and parameters change by a few roundings (1e-6); and with precision=high, which
+    rounds less, the bound is met here or at one of five points nearby, where other activations are at kinks."""
     jumps = {name: 0.0 for name, _, _ in wrong}
     for seed in range(40):
         if all(ours <= jumps[name] for name, ours, _ in wrong):
@@ -127,7 +131,7 @@ def channels_last(args):
 
 
 def away(*shape, gap=0.05):
-    """Random numbers that are not near each other or 0, where kinks are."""
+    """Random numbers that are not close to each other or to 0, where kinks are."""
     n = math.prod(shape)
     values = (torch.randperm(n) - n // 2 + 0.5) * gap
     return values.reshape(shape)
@@ -332,8 +336,8 @@ LONG_SUMS = {
 @pytest.mark.parametrize("precision", ACCURATE)
 @pytest.mark.parametrize("name", LONG_SUMS)
 def test_accuracy(name, precision, monkeypatch):
-    """PyTorch adds up in blocks, too, and has no Winograd: one long chain of additions, or the larger tiles in forward,
-    would be 2 to 5 times as inexact."""
+    """PyTorch also sums in blocks, and has no Winograd. One long chain of additions, or larger tiles in forward, would
+    be 2 to 5 times less accurate."""
     make, shape = LONG_SUMS[name]
     model = make().train()
     monkeypatch.setitem(sol.config, "precision", precision)
@@ -357,7 +361,8 @@ def test_accuracy(name, precision, monkeypatch):
 
 
 def trained(name, torchvision, size):
-    """A network of the list in train mode, and what makes its inputs; the numbers of dropout are SOL's own."""
+    """A network of the list in train mode, and a function that makes its inputs. SOL has its own random numbers for
+    dropout."""
     model, _ = network(name, torchvision)
     for m in model.modules():
         if isinstance(m, nn.Dropout | nn.MultiheadAttention):
@@ -375,13 +380,13 @@ def test_networks(name, torchvision):
 @pytest.mark.parametrize("batch", [2, 5])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_families(name, batch, torchvision):
-    size = (299, 299) if name == "inception_v3" else IMAGE  # its second classifier, for training, wants that
+    size = (299, 299) if name == "inception_v3" else IMAGE  # its second classifier, for training, needs this size
     model, inputs = trained(name, torchvision, size)
     check_step(model, inputs(batch), last=True, kinks=True)
 
 
 class Stepped(nn.Module):
-    """A recurrent layer: all of its results, or the last states alone."""
+    """A recurrent layer: all its results, or the last states only."""
 
     def __init__(self, layer, states_only=False):
         super().__init__()
@@ -447,7 +452,7 @@ def test_running_extremes_of_equal_elements(name):
     ids=str,
 )
 def test_embeddings(options):
-    """What PyTorch's options say of the gradient, and nothing else says."""
+    """PyTorch's options for the gradient, which affect nothing else."""
     i = torch.tensor([[0, 1, 1], [2, 4, 4], [3, 0, 4]])
     check_step(nn.Embedding(5, 3, **options), [i])  # EmbeddingBag: PyTorch divides by the counts of other rows
     sparse = sol.optimize(nn.Embedding(5, 3, sparse=True).eval(), i)
@@ -457,7 +462,7 @@ def test_embeddings(options):
 
 @pytest.mark.parametrize("norm", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm])
 def test_spectral_norm(norm):
-    """Its vectors are written by operators with `out=`."""
+    """Operators with `out=` write its vectors."""
     torch.manual_seed(3)
     model = nn.Sequential(norm(nn.Linear(5, 4)), nn.ReLU(), norm(nn.Linear(4, 3)))
     check_step(model, [torch.randn(6, 5)])
@@ -471,13 +476,13 @@ def test_a_model_that_cannot_train_infers(capfd):
     assert "no rule gives its gradient" in told
     with pytest.raises(sol.UnsupportedError, match=r"HouseholderProduct.* at .*test_training.py"):
         s(x)
-    y = s.eval()(x)  # inference works, and says why when it is asked for more
+    y = s.eval()(x)  # inference works; requesting more raises an error with the reason
     with pytest.raises(sol.UnsupportedError, match="no rule gives its gradient"):
         y.sum().backward()
 
 
 def test_random_graphs():
-    """Modules in any order, from a seed."""
+    """Random modules in random order."""
     for seed in range(3):
         torch.manual_seed(seed)
         parts, c = [], 4
@@ -496,7 +501,7 @@ def test_random_graphs():
         check_step(nn.Sequential(*parts, nn.AdaptiveAvgPool2d(2), nn.Flatten()), [torch.randn(2, 4, 6, 7)])
 
 
-# -- what a training loop may do
+# -- operations of training loops
 
 
 def convnet():
@@ -543,7 +548,7 @@ def deep():
 
 @pytest.mark.parametrize("setting", ["fast", "balanced", "small", "budget"])
 def test_memory_settings_change_no_gradient(setting):
-    """What is kept is a matter of memory; estimates come before the first step; what cannot be done is said."""
+    """The setting changes memory only; estimates are logged before the first step; impossible limits are an error."""
     model, x = deep(), torch.randn(8, 3, 24, 24)
     probe = copy.deepcopy(model)
     s = sol.optimize(probe, x)
@@ -569,7 +574,7 @@ def test_memory_settings_change_no_gradient(setting):
 
 
 def test_retained_graphs_keep_what_backward_works_in():
-    """Backward writes over what is saved, unless the graph is retained: it says so to SOL."""
+    """Backward overwrites saved tensors unless the graph is retained, which PyTorch reports to SOL."""
     x = torch.randn(8, 3, 24, 24)
     eager, s = pair(deep(), x)
     for m in (eager, s):
@@ -582,7 +587,7 @@ def test_retained_graphs_keep_what_backward_works_in():
 
 
 def test_programs_are_compiled_when_they_are_first_needed():
-    """optimize refuses what cannot be; which program is compiled is decided by the first call."""
+    """sol.optimize rejects what it cannot train; the first call decides which program is compiled."""
     x = torch.randn(2, 3, 24, 24)
     s = sol.optimize(deep(), x)
     programs = s._sol.programs
@@ -601,7 +606,7 @@ def test_programs_are_compiled_when_they_are_first_needed():
     assert compiled() == [False]
     s = sol.optimize(
         nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), torch.randn(1, 3)
-    )  # eager does not train on one
+    )  # eager mode cannot train with a single one
     with torch.no_grad():
         assert s.eval()(torch.randn(1, 3)).shape == (1, 4)
 
@@ -630,7 +635,7 @@ def test_retain_graph_and_what_happens_without():
 
 
 class Typed(nn.Module):
-    """Of tables of types and positions the first rows are used; parameters alone decide their sum."""
+    """The first rows of tables of types and positions are used; their sum depends on parameters alone."""
 
     def __init__(self):
         super().__init__()
@@ -642,7 +647,7 @@ class Typed(nn.Module):
 
 
 class Scaled(torch.optim.Optimizer):
-    """As those of other libraries: the code that writes parameters counts no versions."""
+    """Like those of other libraries: the code that writes parameters does not count versions."""
 
     def __init__(self, params):
         super().__init__(params, {})
@@ -662,7 +667,7 @@ class Scaled(torch.optim.Optimizer):
     ids=["SGD", "AdamW", "another library's"],
 )
 def test_optimizers_that_count_no_versions(make):
-    """Parameters are seen to have changed where only rows did that a sample of their values does not have."""
+    """Changed parameters are noticed even if only rows outside of the sampled values changed."""
     eager = Typed()
     s = sol.optimize(copy.deepcopy(eager))
     optimizers = [make(list(m.parameters())) for m in (eager, s)]
@@ -679,7 +684,7 @@ def test_optimizers_that_count_no_versions(make):
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointed_from_the_first_call(reentrant):
-    """Tensors that tracing saves are not the call's."""
+    """Tensors that tracing saves do not belong to the call."""
     eager, s = pair(convnet(), torch.randn(X))
     for _ in range(2):
         x = torch.randn(X)
@@ -695,7 +700,7 @@ def test_inputs_can_want_gradients_and_stop_wanting():
         a, b = x.clone().requires_grad_(wants), x.clone().requires_grad_(wants)
         eager(a).sum().backward(), s(b).sum().backward()
         assert (b.grad is None) == (not wants) and (not wants or torch.allclose(a.grad, b.grad, atol=1e-5))
-    z = torch.randn(X, requires_grad=True)  # not a leaf, not contiguous
+    z = torch.randn(X, requires_grad=True)  # neither a leaf nor contiguous
     (one,) = torch.autograd.grad(eager((z * 2).transpose(2, 3)).sum(), z)
     (two,) = torch.autograd.grad(s((z * 2).transpose(2, 3)).sum(), z)
     assert torch.allclose(one, two, atol=1e-5)
@@ -766,7 +771,7 @@ def test_eval_mode_with_gradients():
 
 
 class Labelled(nn.Module):
-    """Returns a loss where it is given what to compare with."""
+    """Returns a loss if it is given labels."""
 
     def __init__(self):
         super().__init__()
@@ -783,7 +788,7 @@ def test_an_argument_that_is_left_out():
     s = sol.optimize(model, x, target)
     s(x, target).backward()
     for _ in range(2):
-        torch.testing.assert_close(s(x), s.layer(x))  # a program of its own
+        torch.testing.assert_close(s(x), s.layer(x))  # another program
         s.eval()
     s.train()(x, target).backward()
 
@@ -852,7 +857,7 @@ def test_double_backward_is_refused():
 
 
 def test_transforms_of_functions_see_the_model():
-    """torch.func's are done by PyTorch, on the optimized model's own modules."""
+    """PyTorch computes torch.func transforms, on the optimized model's own modules."""
     model, x = nn.Sequential(nn.Linear(4, 3), nn.Tanh()), torch.randn(5, 4)
     eager, s = pair(model, x)
     s(x)
@@ -884,7 +889,7 @@ def test_unused_outputs_and_parameters():
         a.sum().backward()
         assert m.unused.weight.grad is None and m.a.weight.grad is not None
     assert torch.equal(eager.a.bias.grad, s.a.bias.grad)
-    assert eager.b.weight.grad is None and s.b.weight.grad is None  # weight decay would see a gradient of zeros
+    assert eager.b.weight.grad is None and s.b.weight.grad is None  # weight decay would act on a gradient of zeros
 
 
 def test_which_gradients_are_none():
@@ -1049,7 +1054,7 @@ def test_threads_train_and_give_the_same_bits():
 
 
 def test_memory_is_given_back():
-    """What forward saves is given back by backward though the loss lives on, and goes with the graph without a backward."""
+    """Backward frees what forward saved even if the loss lives on; without a backward, it is freed with the graph."""
     x = torch.randn(X)
     _, s = pair(convnet(), x)
     kept = []
@@ -1069,7 +1074,8 @@ def test_memory_is_given_back():
 
 @pytest.mark.parametrize("shape", [(7, 33, 61, 59), (16, 64, 56, 56), (70000, 5), (3, 4, 40000)], ids=str)
 def test_statistics_far_from_zero(shape):
-    """Long reductions are taken in parts: mean and variance are as good as PyTorch's where the mean is 1000 deviations."""
+    """Long reductions are computed in parts: mean and variance are as accurate as PyTorch's even if the mean is 1000
+    standard deviations."""
     layer = (nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d)(shape[1])
     check_step(layer.train(), [torch.randn(shape) + 1000], last=True)
 
@@ -1077,11 +1083,11 @@ def test_statistics_far_from_zero(shape):
 @pytest.mark.parametrize("shape", [(16, 8, 56, 56), (5, 8, 3, 40), (1, 8, 8, 12)], ids=str)
 @pytest.mark.parametrize("bands", ["auto", "always"])
 def test_statistics_far_from_zero_behind_a_convolution(shape, bands):
-    """The same where they begin in the band of what makes their operand; of one part, too."""
+    """The same if the partial sums are in the band of their operand's producer, also with a single part."""
     model = nn.Sequential(nn.Conv2d(8, 64, 1), nn.BatchNorm2d(64)).train()
     with torch.no_grad():
         model[0].bias.add_(1000)
-    model[0].bias.requires_grad_(False)  # it would be 0
+    model[0].bias.requires_grad_(False)  # its gradient would be 0
     sol.config["bands"] = bands
     try:
         check_step(model, [torch.randn(shape)], last=True)
@@ -1091,7 +1097,8 @@ def test_statistics_far_from_zero_behind_a_convolution(shape, bands):
 
 @pytest.mark.parametrize("shape", [(4, 16, 12, 10), (2, 16, 12, 21), (2, 16, 3, 8, 9)], ids=str)
 def test_sums_of_equal_terms(shape):
-    """Behind a mean all pixels have the same gradient: a sum that takes hundreds of them one by one rounds one way."""
+    """After a mean, all pixels have the same gradient; adding hundreds of equal terms one by one rounds in one
+    direction."""
     norm = (nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm3d)(16)
     pool = (nn.AdaptiveAvgPool2d if len(shape) == 4 else nn.AdaptiveAvgPool3d)(1)
     check_step(nn.Sequential(norm, pool).train(), [torch.randn(shape)])
@@ -1108,7 +1115,7 @@ FLAT = {
 
 @pytest.mark.parametrize("name", FLAT)
 def test_derivative_of_zero(name):
-    """Zeros where the derivative is 0, None where there is none: an optimizer with weight decay tells them apart."""
+    """Zeros where the derivative is 0, None where there is none: an optimizer with weight decay distinguishes them."""
 
     class Flat(nn.Module):
         def __init__(self):
@@ -1153,7 +1160,7 @@ def test_many_steps_leak_nothing(steps):
     assert resident() - before < 2 << 20
 
 
-# -- chance
+# -- random numbers
 
 
 def test_dropout_repeats_with_the_seed():
@@ -1185,7 +1192,7 @@ def test_dropout_in_backward_has_the_mask_of_forward():
 
 
 def check_training(network, optimizer, steps, seeds):
-    """The loss curve lies on PyTorch's, within what its seeds differ by, and so does the accuracy at the end."""
+    """The loss curve equals PyTorch's within the variation between seeds, and so does the final accuracy."""
     data = made_digits(1797)
     eager = [train(network, optimizer, False, data, seed, steps) for seed in range(seeds)]
     ours = [train(network, optimizer, True, data, seed, steps) for seed in range(seeds)]

@@ -1,4 +1,4 @@
-"""Tuning from Python: the same results, once, in whatever process; Ctrl-C; deploying."""
+"""Tuning from Python: equal results, tuned once for all processes; Ctrl-C; deploying."""
 
 import os
 import platform
@@ -70,7 +70,7 @@ def test_tuned_once(place):
         assert len(found) > 1
         assert torch.equal(sol.optimize(model, x)(x), result)
         assert wisdom(place) == found
-    # another process: the same choice, and no time for tuning
+    # another process makes the same choice, without time for tuning
     torch.save((model.state_dict(), x, result), place / "state")
     code = f"""
 import sys; sys.path.insert(0, {str(place)!r}); sys.path.insert(0, "test/python")
@@ -91,15 +91,15 @@ with torch.no_grad():
 
 
 def test_interrupted(place):
-    """Ctrl-C raises KeyboardInterrupt; the network is not thought tuned, and can be optimized after that. tune_test.c: what
-    was found by then is kept."""
+    """Ctrl-C raises KeyboardInterrupt. The network does not count as tuned and can be optimized again. (tune_test.c:
+    results found so far are stored.)"""
     x, model = torch.randn(1, 3, 112, 112), Net().eval()
     rounds = []
 
     def progress(what, done, total):
         if what and what.startswith("Tuning"):
             rounds.append(what)
-            signal.raise_signal(signal.SIGINT)  # Python runs here, so it is this callback that takes the signal
+            signal.raise_signal(signal.SIGINT)  # Python runs here, so this callback receives the signal
 
     sol.config["autotune"] = "120"
     _core.set_progress(progress)
@@ -132,7 +132,7 @@ def test_values(place):
 
 
 def test_deploy(place):
-    """The library has the choices of the network that is tuned for it; without tuning nothing is measured."""
+    """The library has the choices of the network that is tuned for it. Without tuning, nothing is measured."""
     x, model = torch.randn(1, 3, 112, 112), Net().eval()
     sol.config["autotune"] = "2"
     sol.deploy(model, "source", {"path": str(place / "off")}, x, autotuning=False)
@@ -143,7 +143,7 @@ def test_deploy(place):
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 instruction sets")
 def test_deploy_for_others(place):
-    """Each instruction set that this machine can run is tuned, once, and kernels are by the solvers that won."""
+    """Each instruction set that this machine supports is tuned once, and kernels use the solvers that won."""
     x, model = torch.randn(1, 3, 112, 112), Net().eval()
     sol.config["autotune"] = "2"
     dargs = {"path": str(place / "two"), "gcc::march": ["native", "x86-64-v2"]}
@@ -152,7 +152,7 @@ def test_deploy_for_others(place):
     for line in wisdom(place):
         _, solver, *_, machine, what, _ = line.split("\t")
         if "16B no fma" not in machine or solver in ("network", "band") or " > " in what:
-            continue  # in a band (>) it made one of several kernels
+            continue  # in a band (>) it computes one of several stages
         layers = what.removeprefix("Net: ")
         headers = [file.read_text().split("\nvoid ")[0] for file in (place / "two" / "x86_64_v2").glob("k*.c")]
         assert [h for h in headers if layers in h and f"by solver {solver} " in h], what
@@ -164,7 +164,7 @@ def test_deploy_for_others(place):
 @pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-gcc"), reason="no aarch64-linux-gnu-gcc")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="this machine is one")
 def test_deploy_elsewhere(place, capfd):
-    """What this machine cannot run is not tuned, and one line says so."""
+    """Code that this machine cannot run is not tuned, and one line says so."""
     sol.config["autotune"] = "2"
     dargs = {"path": str(place / "arm"), "device_type": "arm64"}
     for tuning in (True, False):
@@ -177,7 +177,8 @@ def test_deploy_elsewhere(place, capfd):
 
 
 def test_wisdom_made(place):
-    """bench/wisdom.py end to end: a file for an instruction set, of what was clearly gained; another version's is forgotten."""
+    """bench/wisdom.py from start to end: writes a file for an instruction set with the clear gains, and drops entries
+    of another version."""
     made = place / "made"
     made.mkdir()
     (made / "avx2.wisdom").write_text("SOL wisdom 1\nold\n")

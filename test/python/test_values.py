@@ -1,4 +1,5 @@
-"""Forward reads values of its arguments: `.item()`, `if t:`, sizes that follow from data. A program is for the values it was traced with."""
+"""Values that forward reads from its arguments: `.item()`, `if t:`, sizes that follow from data. A program is valid for
+the values of its trace."""
 
 import copy
 import functools
@@ -64,7 +65,7 @@ A, B, C = (torch.tensor(v) for v in ([1.0, 2.0, 0.0], [0.0, 2.0, 0.0], [-1.0, 0.
 M = torch.rand(4, 5, generator=torch.Generator().manual_seed(3))
 N, O = torch.tensor([3, 1, 2, 1, 0, 3, 1]), torch.tensor([1, 1, 1, 0, 0, 4, 4])
 R = torch.tensor([[1, 1, 2, 2], [1, 1, 2, 3]])
-READS = {  # a function, calls of one shape, the programs that they need
+READS = {  # a function, calls with one shape, the number of programs they need
     "item": (lambda x: x * x.sum().item(), [(A,), (B,), (A,)], 2),
     "a number of a number": (lambda x: [x, x + 1, x + 2][int(x.argmax())], [(A,), (B,), (C,)], 1),
     "branch": (lambda x: x + 1 if x.sum() > 0 else x - 1, [(A,), (B,), (C,)], 2),
@@ -105,7 +106,7 @@ READS = {  # a function, calls of one shape, the programs that they need
 
 @pytest.mark.parametrize("name", READS)
 def test_reads(name):
-    """Each call has PyTorch's result, and calls with values that were there compile nothing."""
+    """Each call gives PyTorch's result, and calls with earlier values compile nothing."""
     f, calls, most = READS[name]
     model = sol.optimize(f)
     for _ in range(2):
@@ -115,7 +116,7 @@ def test_reads(name):
 
 
 def test_an_argument_is_not_written_twice():
-    """Looking at what forward reads behind a write leaves the argument alone."""
+    """Reading a value after a write does not change the argument."""
     model = sol.optimize(written_argument)
     for x in (A, A, B):
         mine, theirs = x.clone(), x.clone()
@@ -124,7 +125,7 @@ def test_an_argument_is_not_written_twice():
 
 
 class Steps(nn.Module):
-    """A loop over the lengths that a call says, and a mask."""
+    """A loop over the lengths of a call, and a mask."""
 
     def __init__(self):
         super().__init__()
@@ -158,7 +159,7 @@ def test_gradients(training):
 
 
 def test_buffers_are_seen():
-    """A flag of the model's own is a value like an argument's."""
+    """A flag in a buffer counts like an argument's value."""
     m, arguments = Steps().eval(), call(4, 2)
     s = sol.optimize(m, *arguments)
     with torch.no_grad():
@@ -169,7 +170,7 @@ def test_buffers_are_seen():
 
 
 class Running(nn.Module):
-    """Looks at statistics that the call itself has written."""
+    """Reads statistics that the same call has written."""
 
     def __init__(self):
         super().__init__()
@@ -189,7 +190,7 @@ def test_statistics_are_read_behind_their_write():
 
 
 def test_in_threads():
-    """Threads with values of their own get results of their own; each value is compiled once."""
+    """Threads with different values get their own results, and each value is compiled once."""
     m = Steps().eval()
     s, wrong = sol.optimize(m), []
     calls = [call(*lengths) for lengths in ((4, 2), (3, 1), (2, 2), (1, 4))]
@@ -213,7 +214,7 @@ def test_in_threads():
 
 
 def test_many_values(capfd):
-    """The programs are bounded, and a value that never comes again is said, with its line: once."""
+    """The number of programs is bounded, and a value that never repeats is logged once, with its line."""
     s = sol.optimize(lambda x: x * x.sum().item())
     for i in range(MAX_PROGRAMS + 3):
         assert_same(s(A * i), A * i * (3.0 * i))
@@ -400,7 +401,7 @@ def test_layers_that_are_skipped_often_are_said(capfd):
     ids=["weight", "layer", "product", "random"],
 )
 def test_refused(f, what):
-    """What is another number in every call is refused, with the line."""
+    """A value that differs in every call is rejected, with the line."""
     with pytest.raises(
         sol.UnsupportedError, match=rf"Reading: .* depends on data \(test_values.py:\d+\): .* of {what}"
     ):
@@ -424,7 +425,7 @@ def test_examples_without_data():
 
 
 def test_errors_are_the_model_s_own():
-    """A model that looks at values and raises is not said to be untraceable."""
+    """If a model reads values and raises an error, the error is the model's, not one of tracing."""
 
     def f(x):
         if x.min() < 0:
@@ -449,7 +450,7 @@ def test_calls_that_read_nothing_look_at_nothing():
 
 
 class Embedded(nn.Module):
-    """What is packed is computed from weights; its lengths are not."""
+    """The packed values are computed from weights, but the lengths are not."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Comparing with PyTorch: errors against float64, and the translation run by the interpreter instead of a compiler."""
+"""Comparing with PyTorch: errors against float64, and running the translated graph with the interpreter."""
 
 import copy
 from unittest import mock
@@ -11,7 +11,7 @@ from sol.pytorch.translate import Translator
 from sol.pytorch.values import Given
 from torch.utils import _pytree as pytree
 
-TIMES, PLUS = 2, 1e-6  # an error may be this many times PyTorch's own, plus this; relative L2 against float64
+TIMES, PLUS = 2, 1e-6  # an error may be this many times PyTorch's, plus this; relative L2 against float64
 TIMES_WINOGRAD = 4
 DOUBLES = 1e-10  # relative error in float64
 
@@ -28,7 +28,7 @@ def to_double(tree):
 
 
 def error(got, exact):
-    """Relative L2 over what is finite; what is not must be the same. Integers: the largest difference."""
+    """Relative L2 error of finite values; other values must be equal. For integers, the largest difference."""
     got, exact = got.detach(), exact.detach()
     assert got.shape == exact.shape, f"shape {tuple(got.shape)}, expected {tuple(exact.shape)}"
     if exact.is_complex():
@@ -45,7 +45,8 @@ def error(got, exact):
 
 
 def assert_as_good(got, eager, exact, times=TIMES, plus=PLUS):
-    """Every tensor of `got` is as near to `exact` (float64) as PyTorch's float32 is, within `times` and `plus`."""
+    """Checks that every tensor of `got` is as near to `exact` (float64) as PyTorch's float32, within `times` and
+    `plus`."""
     got, eager, exact = tensors(got), tensors(eager), tensors(exact)
     assert len(got) == len(eager) == len(exact)
     for i, (g, e, x) in enumerate(zip(got, eager, exact, strict=True)):
@@ -55,7 +56,7 @@ def assert_as_good(got, eager, exact, times=TIMES, plus=PLUS):
 
 
 def in_double(call):
-    """The result; what a float64 model makes by itself, with .float() too, is float64 where it would not run else."""
+    """Calls in double precision: tensors that a float64 model creates itself are float64, even with .float()."""
     try:
         return call()
     except RuntimeError:
@@ -68,14 +69,14 @@ def in_double(call):
 
 
 def exactly(model, args, kwargs=None):
-    """What the model gives in float64."""
+    """The model's result in float64."""
     double, args, kwargs = copy.deepcopy(model).double(), to_double(args), to_double(kwargs or {})
     with torch.no_grad():
         return in_double(lambda: double(*args, **kwargs))
 
 
 def check(optimized, model, args, kwargs=None, times=TIMES):
-    """Compares an optimized model with the original and with float64; strides, too."""
+    """Compares an optimized model with the original and with float64, including strides."""
     kwargs = kwargs or {}
     with torch.no_grad():
         got, eager = optimized(*args, **kwargs), model(*args, **kwargs)
@@ -90,7 +91,7 @@ def double(model):
 
 
 def check_with_gradients(model, *inputs):
-    """Results and gradients in float64 are PyTorch's."""
+    """Results and gradients in float64 equal PyTorch's."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -121,12 +122,12 @@ def _as_real(t):
 
 
 def interpret(model, args):
-    """The network's outputs as the interpreter computes the translated graph, by number of the returned leaf."""
+    """The network's outputs from the interpreter on the translated graph, by number of the returned leaf."""
     leaves = list(args)
     traced = export(model, tuple(args), {}, given=Given(args, {}))
     owned = {n: _dense(o.tensor) for n, o in owned_tensors(model).items()}
     t = Translator(traced, type(model).__name__, leaves, owned, frozenset()).run()
-    given = [*leaves, torch.tensor(7)]  # what random numbers are made of comes last
+    given = [*leaves, torch.tensor(7)]  # the seed is the last input
     inputs = tuple(_physical(given[i.leaf], i.layout) for i in t.inputs)
     params = tuple(_physical(owned[p.name] if p.constant is None else p.constant, p.layout) for p in t.params)
     outputs = [torch.zeros(layout.physical, dtype=dtype) for layout, dtype in t.outputs]

@@ -1,6 +1,8 @@
-"""Small networks of many kinds that no kernel was written for: signals, volumes, points, graphs, generators, recommenders.
+"""Small networks of many kinds for which no kernel was tuned: signals, volumes, points, graphs, generators,
+recommenders.
 
-NETWORKS: name -> (module, its arguments), both made anew by each call."""
+NETWORKS: name -> (module, its arguments), created anew by each call.
+"""
 
 import itertools
 
@@ -29,7 +31,7 @@ class WaveNet(nn.Module):
 
 
 class Tcn(nn.Module):
-    """Causal by cutting what was padded; weights with a parametrization."""
+    """Causal by cropping the padding; weights with a parametrization."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +44,7 @@ class Tcn(nn.Module):
 
 
 def generator(widths=(20, 32, 16, 8, 3)):
-    """DCGAN's: from a point to a picture."""
+    """DCGAN's generator: from a point to an image."""
     layers = []
     for k, (i, o) in enumerate(itertools.pairwise(widths)):
         layers += [
@@ -54,7 +56,7 @@ def generator(widths=(20, 32, 16, 8, 3)):
 
 
 class Volumes(nn.Module):
-    """A 3-D U-Net of one step."""
+    """A 3-D U-Net with one level."""
 
     def __init__(self, c=4):
         super().__init__()
@@ -75,7 +77,7 @@ class Volumes(nn.Module):
 
 
 class PointNet(nn.Module):
-    """Points turned by a matrix that is computed from them."""
+    """Points rotated by a matrix that is computed from them."""
 
     def __init__(self):
         super().__init__()
