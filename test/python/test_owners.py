@@ -162,7 +162,7 @@ def test_replaced_parameters_are_given_up():
 
 
 def test_owners_that_come_and_go_in_threads(instances):
-    """Lives as long as a tensor. (swap_tensors rejects tensors with weak references.)"""
+    """Each call has its own weights: one thread may release weights that another is checking."""
     x = torch.randn(8, 64)
 
     def work(model, net):
@@ -178,7 +178,7 @@ def test_owners_that_come_and_go_in_threads(instances):
 
 
 class Lookup(nn.Module):
-    """Calls read the table where it lies: nothing is prepared of it."""
+    """Calls read the table in place, so nothing is prepared from it."""
 
     def __init__(self):
         super().__init__()
@@ -189,7 +189,7 @@ class Lookup(nn.Module):
 
 
 def test_memory_of_parameters_in_threads():
-    """`p.data = ...` in one thread, while others read what lay there before: each call sees one of the tables."""
+    """One thread sets `p.data = ...` while others read the old memory: each call sees one of the tables."""
     model = Lookup().eval()
     index = torch.randint(0, 20000, (8000,))
     model.table.weight.data.fill_(0)
@@ -215,7 +215,7 @@ def test_memory_of_parameters_in_threads():
 
 
 def test_memory_that_parameters_left():
-    """The next call, the next program and sol.refresh give up memory that parameters have left."""
+    """The next call, the next program and sol.refresh release memory that parameters no longer use."""
     optimized = sol.optimize(nn.Sequential(nn.Linear(64, 64), nn.ReLU()).eval())
     weight = optimized[0].weight
 
@@ -239,14 +239,14 @@ def test_memory_that_parameters_left():
 
 
 class _Mark:
-    """Lives as long as a tensor. (A weak reference to the tensor itself would be in swap_tensors' way.)"""
+    """Lives as long as a tensor. (swap_tensors rejects tensors with weak references.)"""
 
     def __init__(self, tensor):
         tensor.mark = self
 
 
 def test_weights_of_calls(prepared):
-    """Weights that each call brings along: right, and of those that are gone nothing is kept."""
+    """Weights passed with each call: results are right, and nothing of released weights is kept."""
     optimized = sol.optimize(Net().eval(), torch.randn(8, 64))
     x = torch.randn(8, 64)
     alive: weakref.WeakSet = weakref.WeakSet()
@@ -260,11 +260,11 @@ def test_weights_of_calls(prepared):
             assert torch.allclose(functional_call(optimized, weights, (x,)), expected, atol=1e-5)
     del weights, t
     gc.collect()
-    assert len(alive) <= 12  # of one set, perhaps two
+    assert len(alive) <= 12  # those of one set, perhaps two
 
 
 def test_a_few_owners_are_kept(prepared):
-    """Twenty sets of weights in turn: bounded memory, right results."""
+    """Twenty sets of weights in turn: memory is bounded, results are right."""
     optimized = sol.optimize(Net().eval(), torch.randn(8, 64))
     reference = Net().eval()
     x = torch.randn(8, 64)
