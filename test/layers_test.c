@@ -57,7 +57,7 @@ static void rows_and_signatures_agree(void **state)
         assert_non_null(strchr(d->doc, ':'));
         if (d->text) assert_int_equal(words_before_arrow(d->doc), tensors_before_arrow(d->text));
         if (d->text) assert_non_null(layer_opdef(d));
-        assert_int_equal(!!(d->flags & LAYER_MAP), d->math >= 0);
+        assert_int_equal(!!(d->flags & LAYER_ELEMENTWISE), d->math >= 0);
         assert_int_equal(!!(d->flags & LAYER_OPAQUE), d->describe != NULL && d->shape != NULL);
         assert_true(d->text || d->build || d->describe);
     }

@@ -32,8 +32,8 @@ enum program checkpoint_program(const struct checkpointing *k, const struct sol_
 bool checkpoint_keeps(const struct checkpointing *k, const struct sol_tensor *t)
 {
     const struct fact *f = fact_of(k, t);
-    if (!f || !f->move) return !f || f->kept;
-    bool all = true; /* of what is moved: then it is composed into its reader */
+    if (!f || !f->view) return !f || f->kept;
+    bool all = true; /* a view is available if all its inputs are */
     for (int i = 0; i < f->ndep; i++) all &= checkpoint_keeps(k, f->dep[i]->t);
     return all;
 }
@@ -71,7 +71,7 @@ static void find_deps(struct checkpointing *k, struct fact *f)
     double flops = 0, bytes = (double)f->bytes;
     for (int i = 0; i < f->ndep; i++) bytes += (double)f->dep[i]->bytes;
     if (!f->map) layer_work(l, &flops, &bytes);
-    f->cost = f->move ? 0 : flops / FLOPS_A_NS + bytes / BYTES_A_NS;
+    f->cost = f->view ? 0 : flops / FLOPS_A_NS + bytes / BYTES_A_NS;
 }
 
 static void find_users(struct checkpointing *k)
@@ -103,7 +103,7 @@ static void find_facts(struct checkpointing *k)
             struct sol_tensor *t = l->out[o];
             struct fact *f = NEW(g->arena, struct fact);
             *f = (struct fact){.t = t, .bytes = tensor_bytes(t), .kept = true, .first = 1, .last = 0};
-            f->move = l->def->flags & LAYER_MOVE;
+            f->view = l->def->flags & LAYER_VIEW;
             f->fixed = t->output || (double)f->bytes * LEAST_SHARE < all;
             k->fact[t->id] = f;
             f->number = k->facts.n;
@@ -135,12 +135,12 @@ static void find_backward(struct checkpointing *k)
     int place = k->nplace;
     for (struct sol_layer *l = g->last; l; l = l->prev) {
         if (checkpoint_program(k, l) != PROGRAM_BACKWARD) continue;
-        const bool move = l->def->flags & LAYER_MOVE, map = is_map(l);
+        const bool view = l->def->flags & LAYER_VIEW, map = is_map(l);
         int until = --place;
         for (int o = 0; o < l->nout; o++) {
             const struct sol_tensor *t = l->out[o];
-            until = MAX(until, move ? last[t->id] : 0);
-            if (move || t->output || (readers[t->id] == 1 && by_map[t->id])) continue;
+            until = MAX(until, view ? last[t->id] : 0);
+            if (view || t->output || (readers[t->id] == 1 && by_map[t->id])) continue;
             k->base[place] += tensor_bytes(t);
             k->base[MAX(last[t->id], place) + 1] -= tensor_bytes(t);
         }
@@ -160,18 +160,18 @@ static void find_backward(struct checkpointing *k)
 
 bool checkpoint_demands(const struct fact *f, const struct demand *n)
 {
-    return n->first <= n->last && !f->fixed && (!f->kept || f->move);
+    return n->first <= n->last && !f->fixed && (!f->kept || f->view);
 }
 
-/* What f, made again or moved, is made of is needed, too. */
+/* If f is computed again, or is a view, its inputs are needed, too. */
 void checkpoint_demand(struct demand *dep, const struct fact *f, const struct demand *n)
 {
-    const int until = f->move ? n->last : n->first;
+    const int until = f->view ? n->last : n->first;
     if (dep->first > dep->last) *dep = (struct demand){.first = n->first, .last = until};
     dep->first = MIN(dep->first, n->first);
     dep->last = MAX(dep->last, until);
     dep->readers++;
-    dep->makers += f->move ? n->makers : f->map;
+    dep->makers += f->view ? n->makers : f->map;
     dep->by_map = f->map;
 }
 
@@ -180,7 +180,7 @@ void checkpoint_demand(struct demand *dep, const struct fact *f, const struct de
 struct share checkpoint_share(const struct fact *f, const struct demand *n)
 {
     const double ns = (double)f->bytes / BYTES_A_NS;
-    if (n->first > n->last || f->fixed || f->move) return (struct share){0};
+    if (n->first > n->last || f->fixed || f->view) return (struct share){0};
     if (!f->kept && f->map && n->readers == 1 && n->by_map) return (struct share){.ns = f->readers ? -ns : 0};
     const double again = f->kept ? 0 : f->map ? ns : f->cost;
     return (struct share){again + n->makers * ns, f->bytes, f->kept ? 0 : n->first, n->last};
@@ -214,13 +214,13 @@ static int64_t measure(struct checkpointing *k, double *out_cost)
     return most;
 }
 
-/* Through moves, which are composed into what reads them. */
+/* Goes through views, which are forwarded into their readers. */
 static void find_wanted(struct checkpointing *k)
 {
     for (int i = k->facts.n - 1; i >= 0; i--) {
         struct fact *f = k->facts.at[i];
         f->wanted |= f->readers > 0;
-        for (int d = 0; f->wanted && f->move && d < f->ndep; d++) {
+        for (int d = 0; f->wanted && f->view && d < f->ndep; d++) {
             f->dep[d]->wanted = true;
             f->dep[d]->joined |= f->ndep > 1;
         }

@@ -13,7 +13,7 @@ struct fact { /* of a tensor that forward computes */
     bool kept, fixed;       /* fixed: it is kept whatever comes */
     bool idle;              /* backward does not need it at level CHECKPOINT_SOURCES: nothing wants it saved */
     bool wanted;            /* backward reads it, or what moves make of it */
-    bool move, map, joined; /* joined: part of a concatenation, and there in place */
+    bool view, map, joined; /* joined: part of a concatenation, and there in place */
     int ndep;
     struct fact **dep; /* what it is made of, as far as it is forward's and not small */
     int first, last;   /* readers in backward: their places; first > last: none */

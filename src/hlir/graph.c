@@ -119,7 +119,7 @@ static void set_purposes(struct sol_layer *l, const struct opdef *opdef, const s
 {
     for (int o = 0; o < l->nout; o++)
         for (int d = 0; d < l->out[o]->ndim; d++) {
-            bool own = opdef && !(l->def->flags & (LAYER_MOVE | LAYER_MAP));
+            bool own = opdef && !(l->def->flags & (LAYER_VIEW | LAYER_ELEMENTWISE));
             char says = own ? opdef_purpose(opdef, true, o, d, l->out[o]->ndim) : 0;
             if (like && like[o]) says = like[o]->dim[d].purpose;
             char read = says == 'C' || says == 'P' ? says : purpose_read(l, first_out + o, d, l->loops->stmts.n, 0);
@@ -265,7 +265,7 @@ static sol_status add_layer(struct sol_graph *g, struct sol_layer *before, const
                             const struct new_layer *n, struct sol_layer **out_layer)
 {
     struct sol_layer *l = make_layer(g->arena, def, n);
-    if (def->flags & LAYER_MAP) TRY(broadcast(g, before, n, l->in));
+    if (def->flags & LAYER_ELEMENTWISE) TRY(broadcast(g, before, n, l->in));
     TRY(g->kinds->attrs(g->arena, def, n->attrs, &l->attrs));
     const struct arena_mark mark = arena_mark(g->scratch);
     const sol_status status = bind(g, l);

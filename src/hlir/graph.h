@@ -31,10 +31,10 @@ struct sol_tensor {
 struct reference; /* layers/reference.h */
 struct sol_layer;
 enum layer_flags {
-    LAYER_MAP = 1,     /* element-wise: a row of math.def */
-    LAYER_MOVE = 2,    /* a view: every output element is a copy of an input element, or a constant */
-    LAYER_OPAQUE = 4,  /* no loops: computed by reference_*.c from what `describe` returns */
-    LAYER_VARIADIC = 8 /* any number of inputs */
+    LAYER_ELEMENTWISE = 1, /* a row of math.def */
+    LAYER_VIEW = 2,        /* every output element is a copy of an input element, or a constant */
+    LAYER_OPAQUE = 4,      /* no loops: computed by reference_*.c from what `describe` returns */
+    LAYER_VARIADIC = 8     /* any number of inputs */
 };
 
 struct layer_def {

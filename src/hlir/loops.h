@@ -117,7 +117,7 @@ int loops_table(struct loops *loops, const char *name, enum sol_dtype t, int ndi
 int loops_tensor_like(struct loops *loops, const struct loops_tensor *t); /* a copy of t with a unique name */
 void loops_stmt(struct loops *loops, struct loops_stmt s);
 /* These change loops that are being built: a tensor, a statement, all statements, the size of an index variable.
- * loops_drop_letters removes index variables from number n on, which must be unused. */
+ * loops_drop_ivars removes index variables from number n on, which must be unused. */
 void loops_set_tensor(struct loops *loops, int i, struct loops_tensor t);
 void loops_set_role(struct loops *loops, int tensor, enum loops_role role);
 void loops_set_user(struct loops *loops, int tensor, void *user);
@@ -238,7 +238,7 @@ bool rewrite_reads(const struct loops *loops, int32_t node, int tensor);
 sol_status loops_order(struct sol_ctx *ctx, struct loops *loops);
 
 /* -- mixed_radix.c: index variables that occur as L//a and L%a. radix_find walks expressions of `l`. Then radix_cuts
- * gives the number of places to cut an index variable at (0: none). radix_letters creates its digits, index variables
+ * gives the number of places to cut an index variable at (0: none). radix_ivars creates its digits, index variables
  * of `to` (which may be `l` itself), and returns the sum that replaces it. */
 #define RADIX_MAX_CUTS 8
 struct mixed_radix {

@@ -65,7 +65,7 @@ static struct layer_def map_def(struct arena *a, int math)
     struct text doc = text_new(a);
     for (int i = 0; i < m->arity; i++) text_put(&doc, "x%d ", i);
     text_put(&doc, "-> y: %s", m->doc ? m->doc : "");
-    return (struct layer_def){m->name, LAYER_MAP, NULL, "", doc.at, build_map, NULL, NULL, math};
+    return (struct layer_def){m->name, LAYER_ELEMENTWISE, NULL, "", doc.at, build_map, NULL, NULL, math};
 }
 
 static int compare_names(const void *a, const void *b)

@@ -94,7 +94,7 @@ sol_status pass_move_down(struct sol_graph *g)
             }
             PUSH(g->arena, r->moves, l);
             by_tensor[l->out[0]->id] = r;
-        } else if (l->def->flags & LAYER_MAP) {
+        } else if (l->def->flags & LAYER_ELEMENTWISE) {
             const int at = only_tensor(l);
             struct run *r = at < 0 ? NULL : run_behind(by_tensor, n, l->in[at]);
             if (r) TRY(pass_below(g, l, at, r));

@@ -30,7 +30,7 @@ sol_status pass_slice_up(struct sol_graph *g)
         prev = l->prev;
         if (!is_kind(l, "Slice") && !is_kind(l, "Select")) continue;
         struct sol_tensor *t = l->in[0];
-        if (t->role != TENSOR_VALUE || tensor_uses(t) != 1 || !(t->from->def->flags & LAYER_MAP)) continue;
+        if (t->role != TENSOR_VALUE || tensor_uses(t) != 1 || !(t->from->def->flags & LAYER_ELEMENTWISE)) continue;
         struct sol_layer *map = t->from;
         if (tensor_elements(l->out[0]) >= tensor_elements(t)) continue;
         struct sol_tensor **in = NEW_ARRAY(g->arena, struct sol_tensor *, map->nin);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define ABSORB_MAX_STMTS 24
+#define FUSE_MAX_STMTS 24
 
 static bool is_map(const struct unit *u)
 {
@@ -94,7 +94,7 @@ static const struct loops *append(struct plan *p, const struct unit *into, const
     const struct loops *a = into->loops, *b = u->loops;
     int ta = find_tensor(a, b->tensors.at[t].user);
     const struct loops_stmt *w = ta < 0 ? NULL : writer_of(a, ta);
-    if (!w || w->scan_step || a->stmts.n >= ABSORB_MAX_STMTS || !writes_all(a, w, ta)) return NULL;
+    if (!w || w->scan_step || a->stmts.n >= FUSE_MAX_STMTS || !writes_all(a, w, ta)) return NULL;
     struct loops *to = loops_copy(p->scratch, a);
     int32_t ivar[LOOPS_MAX_IVARS] = {0};
     int32_t from = w->index;

@@ -158,7 +158,7 @@ struct print_expr {
     struct loops *loops; /* the solver's copy: composite functions are expanded in it */
     const struct memory *memory;
     const struct target *target;
-    int lanes;       /* 1: scalar; else a GNU vector of that many elements along `vector_letter` */
+    int lanes;       /* 1: scalar; else a GNU vector of that many elements along `vector_ivar` */
     int vector_ivar; /* -1: none */
     const char *(*read)(void *user, struct print_expr *p, int32_t node);
     /* C text of the index of an index variable; NULL: the index variable's name */

@@ -255,7 +255,7 @@ int recipes_missing(FILE *out)
     const struct recipe *p;
     int missing = 0;
     for (int i = 0; (d = layer_def_at(i)); i++) {
-        bool found = d->flags & LAYER_MAP || is_judged_elsewhere(d->name);
+        bool found = d->flags & LAYER_ELEMENTWISE || is_judged_elsewhere(d->name);
         for (int k = 0; !found && (p = recipe_at(k)); k++) found = !strcmp(p->kind, d->name);
         if (found) continue;
         fprintf(out, "layers.def: no recipe in test/random makes a %s\n", d->name);
@@ -315,7 +315,7 @@ static struct recipe recipe_for(const struct layer_def *d)
     const struct recipe *p;
     for (int i = 0; (p = recipe_at(i)); i++)
         if (!strcmp(p->kind, d->name)) return *p;
-    return (struct recipe){"*", make_map, 0, 0, d->flags & LAYER_MAP ? d->name : NULL};
+    return (struct recipe){"*", make_map, 0, 0, d->flags & LAYER_ELEMENTWISE ? d->name : NULL};
 }
 
 static bool has_layer(const struct sol_layer *from, const char *kind)
@@ -348,7 +348,8 @@ void recipes_rows(struct gen *r, int part, int parts, FILE *out, int *out_missin
 {
     const struct layer_def *d;
     for (int i = part; (d = layer_def_at(i)); i += parts) {
-        if (((d->flags & LAYER_MAP) && !map_is_judged(d->name)) || is_judged_elsewhere(d->name) || add_row(r, d))
+        if (((d->flags & LAYER_ELEMENTWISE) && !map_is_judged(d->name)) || is_judged_elsewhere(d->name) ||
+            add_row(r, d))
             continue;
         fprintf(out, "test/random made no %s: %s\n", d->name, gen_refusal());
         ++*out_missing;
