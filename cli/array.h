@@ -11,8 +11,8 @@ enum cli_exit {
     EXIT_GOOD = 0,
     EXIT_MISMATCH = 1, /* verify: outputs differ */
     EXIT_USAGE = 2,
-    EXIT_REFUSED = 3, /* the model is invalid, or contains something that SOL does not support */
-    EXIT_FAILED = 4   /* files, compiler, memory, running */
+    EXIT_REJECTED = 3, /* the model is invalid, or contains something that SOL does not support */
+    EXIT_FAILED = 4    /* files, compiler, memory, running */
 };
 
 /* An array; its memory comes from malloc. */

@@ -30,7 +30,7 @@ static int interrupted(void *user)
 
 int cli_fail(struct cli *c, sol_status status)
 {
-    int code = status == SOL_ERR_INVALID || status == SOL_ERR_UNSUPPORTED ? EXIT_REFUSED : EXIT_FAILED;
+    int code = status == SOL_ERR_INVALID || status == SOL_ERR_UNSUPPORTED ? EXIT_REJECTED : EXIT_FAILED;
     return cli_error(code, "%s", sol_error(c->ctx));
 }
 

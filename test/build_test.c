@@ -170,13 +170,13 @@ static void no_compiler(void **state)
     free(path);
 }
 
-static void code_that_the_compiler_refuses(void **state)
+static void code_that_the_compiler_rejects(void **state)
 {
     struct place *p = *state;
     const struct source_text bad[] = {kernels[0], {.text = "void KERNEL_0(void)\n{\n    here_is_an_error;\n}\n"}};
     p->r.kernel = bad;
-    expect_error(p, SOL_ERR_COMPILER, (const char *[]){"test net", "here_is_an_error", "/x86/source/refused_", NULL});
-    shell("grep -q here_is_an_error '%s'/x86/source/refused_*", p->cache);
+    expect_error(p, SOL_ERR_COMPILER, (const char *[]){"test net", "here_is_an_error", "/x86/source/rejected_", NULL});
+    shell("grep -q here_is_an_error '%s'/x86/source/rejected_*", p->cache);
     p->r.kernel = kernels;
     p->r.module = "const struct sol_module sol_module = {KERNEL7_0};";
     expect_error(p, SOL_ERR_INTERNAL, (const char *[]){"KERNEL7_0", NULL});
@@ -294,7 +294,7 @@ int main(void)
         TEST(children_that_nobody_waits_for),
         TEST(a_changed_compiler_builds_anew),
         TEST(no_compiler),
-        TEST(code_that_the_compiler_refuses),
+        TEST(code_that_the_compiler_rejects),
         TEST(compilers_that_fail),
         TEST(interrupted),
         TEST(out_of_memory),

@@ -79,7 +79,7 @@ static void files(void **state)
     sol_ctx_destroy(ctx);
 }
 
-static void refused(void **state)
+static void rejected(void **state)
 {
     static const struct {
         const char *key, *value, *why;
@@ -189,7 +189,7 @@ static void hashes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files),         cmocka_unit_test(refused), cmocka_unit_test(several),
+        cmocka_unit_test(files),         cmocka_unit_test(rejected), cmocka_unit_test(several),
         cmocka_unit_test(out_of_memory), cmocka_unit_test(hashes),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

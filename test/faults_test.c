@@ -163,7 +163,7 @@ static void each_allocation_fails_in_turn(void **state)
 
 static atomic_long mallocs, malloc_fails; /* so far; the number of the one that fails, 0: none */
 
-static bool refuse(void)
+static bool reject(void)
 {
     const long n = atomic_fetch_add(&mallocs, 1) + 1;
     return n == atomic_load(&malloc_fails);
@@ -176,19 +176,19 @@ void *__libc_memalign(size_t align, size_t bytes);
 
 void *malloc(size_t bytes)
 {
-    return refuse() ? NULL : __libc_malloc(bytes);
+    return reject() ? NULL : __libc_malloc(bytes);
 }
 void *calloc(size_t n, size_t bytes)
 {
-    return refuse() ? NULL : __libc_calloc(n, bytes);
+    return reject() ? NULL : __libc_calloc(n, bytes);
 }
 void *realloc(void *p, size_t bytes)
 {
-    return bytes && refuse() ? NULL : __libc_realloc(p, bytes);
+    return bytes && reject() ? NULL : __libc_realloc(p, bytes);
 }
 int posix_memalign(void **out, size_t align, size_t bytes)
 {
-    *out = refuse() ? NULL : __libc_memalign(align, bytes);
+    *out = reject() ? NULL : __libc_memalign(align, bytes);
     return *out ? 0 : ENOMEM;
 }
 
@@ -263,7 +263,7 @@ static void no_compiler_is_said(void **state)
     sol_ctx_destroy(ctx);
 }
 
-static void code_for_another_machine_is_refused(void **state)
+static void code_for_another_machine_is_rejected(void **state)
 {
     (void)state;
 #if defined __aarch64__
@@ -402,7 +402,7 @@ int main(void)
 #endif
         cmocka_unit_test(each_point_can_be_interrupted),
         cmocka_unit_test(no_compiler_is_said),
-        cmocka_unit_test(code_for_another_machine_is_refused),
+        cmocka_unit_test(code_for_another_machine_is_rejected),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(empty_tensors_are_fine),
     };

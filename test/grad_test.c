@@ -506,7 +506,7 @@ static void networks(void **state)
           "%18 = LogSoftmax(%17) axis=1\noutput %18 \"y\"\n");
 }
 
-static void refusals(void **state)
+static void rejections(void **state)
 {
     (void)state;
     struct sol_graph *g;
@@ -587,7 +587,7 @@ int main(void)
         cmocka_unit_test(reductions),   cmocka_unit_test(moves),
         cmocka_unit_test(sequences),    cmocka_unit_test(places_that_are_data),
         cmocka_unit_test(recurrences),  cmocka_unit_test(networks),
-        cmocka_unit_test(large_layers), cmocka_unit_test(refusals),
+        cmocka_unit_test(large_layers), cmocka_unit_test(rejections),
         cmocka_unit_test(what_is_kept),
     };
     return cmocka_run_group_tests(tests, make_ctx, drop_ctx);

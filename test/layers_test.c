@@ -217,7 +217,7 @@ static void loops_of_layers(void **state)
 
 /* -- limits */
 
-static void refused(const char *kind, const char *shapes, int nattr, struct opdef_attr *attrs, const char *message)
+static void rejected(const char *kind, const char *shapes, int nattr, struct opdef_attr *attrs, const char *message)
 {
     struct opdef_input in[8];
     struct layer_bound bound;
@@ -226,34 +226,35 @@ static void refused(const char *kind, const char *shapes, int nattr, struct opde
     if (!strstr(sol_error(ctx), message)) fail_msg("expected '%s' in '%s'", message, sol_error(ctx));
 }
 
-static void limits_are_refused(void **state)
+static void limits_are_rejected(void **state)
 {
     (void)state;
     int64_t huge = INT64_MAX;
-    refused("Expand", "1", 1, (struct opdef_attr[]){INTS(shape, huge)}, "2^47");
-    refused("Tile", "3", 1, (struct opdef_attr[]){INTS(n, huge)}, "n: expected -2^30..2^30");
-    refused("Reshape", "4", 1, (struct opdef_attr[]){INTS(shape, huge, huge)}, "makes no sense");
-    refused("Reshape", "4", 1, (struct opdef_attr[]){INTS(shape, 3, -1)}, "do not fit");
-    refused("Pad", "4", 2, (struct opdef_attr[]){INTS(p, huge), INTS(q, huge)}, "p: expected -2^30..2^30");
-    refused("Pad", "4", 2, (struct opdef_attr[]){INTS(p, -3), INTS(q, -2)}, "makes no sense");
-    refused("Stack", "1x1x1x1x1x1x1x1x1x1x1x1", 1, (struct opdef_attr[]){INTS(axis, 0)}, "at most 12");
-    refused("Expand", "1", 1, (struct opdef_attr[]){INTS(shape, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)}, "at most 12");
-    refused("Conv", "1x4x8x8 6x2x3x3", 1, (struct opdef_attr[]){INTS(g, 4)}, "Conv");
-    refused("Conv", "1x4x8x8 6x4x3x3", 1, (struct opdef_attr[]){INTS(s, 0)}, "Conv");
-    refused("ConvT", "1x4x8 4x2x3", 1, (struct opdef_attr[]){INTS(s, 0)}, "at least 1");
-    refused("MaxPool", "1x4x8x8", 2, (struct opdef_attr[]){INTS(k, 2, 2), INTS(s, 1, 1, 1)}, "MaxPool");
-    refused("Split", "6", 2, (struct opdef_attr[]){INTS(axis, 0), INTS(sizes, 4, 4)}, "exceed");
-    refused("Split", "6", 2, (struct opdef_attr[]){INTS(axis, 0), INTS(sizes, 2, 2)}, "together 4");
-    refused("Windows", "6", 3, (struct opdef_attr[]){INTS(axis, 0), INTS(n, 7), INTS(s, 1)}, "no window");
-    refused("Resize", "0", 1, (struct opdef_attr[]){INTS(size, 3)}, "cannot make");
-    refused("TopK", "4", 1, (struct opdef_attr[]){INTS(k, 5)}, "expected 0..4");
-    refused("Slice", "4", 4, (struct opdef_attr[]){INTS(axes, 0), INTS(start, 0), INTS(end, 4), INTS(step, 0)}, "step");
-    refused("TopK", "4", 2, (struct opdef_attr[]){INTS(k, 1, 2), INTS(axis, 0)}, "k: expected one value, got 2");
-    refused("TopK", "4", 2, (struct opdef_attr[]){INTS(k, 1), {.name = "axis", .kind = ATTR_INT}},
-            "one value or more, got 0");
-    refused("Attention", "2x4x8 2x4x8 2x4x8 4", 0, NULL, "input 3: expected at least 2 dimensions");
-    refused("LSTM", "5x2x3 15x3 16x4", 0, NULL, "LSTM");
-    refused("PixelShuffle", "1x6x2x2", 1, (struct opdef_attr[]){INTS(r, 2)}, "does not divide");
+    rejected("Expand", "1", 1, (struct opdef_attr[]){INTS(shape, huge)}, "2^47");
+    rejected("Tile", "3", 1, (struct opdef_attr[]){INTS(n, huge)}, "n: expected -2^30..2^30");
+    rejected("Reshape", "4", 1, (struct opdef_attr[]){INTS(shape, huge, huge)}, "makes no sense");
+    rejected("Reshape", "4", 1, (struct opdef_attr[]){INTS(shape, 3, -1)}, "do not fit");
+    rejected("Pad", "4", 2, (struct opdef_attr[]){INTS(p, huge), INTS(q, huge)}, "p: expected -2^30..2^30");
+    rejected("Pad", "4", 2, (struct opdef_attr[]){INTS(p, -3), INTS(q, -2)}, "makes no sense");
+    rejected("Stack", "1x1x1x1x1x1x1x1x1x1x1x1", 1, (struct opdef_attr[]){INTS(axis, 0)}, "at most 12");
+    rejected("Expand", "1", 1, (struct opdef_attr[]){INTS(shape, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)}, "at most 12");
+    rejected("Conv", "1x4x8x8 6x2x3x3", 1, (struct opdef_attr[]){INTS(g, 4)}, "Conv");
+    rejected("Conv", "1x4x8x8 6x4x3x3", 1, (struct opdef_attr[]){INTS(s, 0)}, "Conv");
+    rejected("ConvT", "1x4x8 4x2x3", 1, (struct opdef_attr[]){INTS(s, 0)}, "at least 1");
+    rejected("MaxPool", "1x4x8x8", 2, (struct opdef_attr[]){INTS(k, 2, 2), INTS(s, 1, 1, 1)}, "MaxPool");
+    rejected("Split", "6", 2, (struct opdef_attr[]){INTS(axis, 0), INTS(sizes, 4, 4)}, "exceed");
+    rejected("Split", "6", 2, (struct opdef_attr[]){INTS(axis, 0), INTS(sizes, 2, 2)}, "together 4");
+    rejected("Windows", "6", 3, (struct opdef_attr[]){INTS(axis, 0), INTS(n, 7), INTS(s, 1)}, "no window");
+    rejected("Resize", "0", 1, (struct opdef_attr[]){INTS(size, 3)}, "cannot make");
+    rejected("TopK", "4", 1, (struct opdef_attr[]){INTS(k, 5)}, "expected 0..4");
+    rejected("Slice", "4", 4, (struct opdef_attr[]){INTS(axes, 0), INTS(start, 0), INTS(end, 4), INTS(step, 0)},
+             "step");
+    rejected("TopK", "4", 2, (struct opdef_attr[]){INTS(k, 1, 2), INTS(axis, 0)}, "k: expected one value, got 2");
+    rejected("TopK", "4", 2, (struct opdef_attr[]){INTS(k, 1), {.name = "axis", .kind = ATTR_INT}},
+             "one value or more, got 0");
+    rejected("Attention", "2x4x8 2x4x8 2x4x8 4", 0, NULL, "input 3: expected at least 2 dimensions");
+    rejected("LSTM", "5x2x3 15x3 16x4", 0, NULL, "LSTM");
+    rejected("PixelShuffle", "1x6x2x2", 1, (struct opdef_attr[]){INTS(r, 2)}, "does not divide");
 }
 
 int main(void)
@@ -261,7 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_and_signatures_agree), cmocka_unit_test(defaults_are_filled_in),
         cmocka_unit_test(kinds_are_checked),         cmocka_unit_test(what_equals_the_default_is_known),
-        cmocka_unit_test(loops_of_layers),           cmocka_unit_test(limits_are_refused),
+        cmocka_unit_test(loops_of_layers),           cmocka_unit_test(limits_are_rejected),
     };
     return cmocka_run_group_tests_name("layers", tests, begin, end);
 }

@@ -337,7 +337,7 @@ static int end(void **state)
     return 0;
 }
 
-static void an_unknown_solver_is_refused(void **state)
+static void an_unknown_solver_is_rejected(void **state)
 {
     struct sol_graph *g;
     struct target t;
@@ -365,7 +365,7 @@ int main(void)
         cmocka_unit_test(test_shuffle),         cmocka_unit_test(test_flatten),
         cmocka_unit_test(test_prepare),         cmocka_unit_test(test_prepare_in_turn),
         cmocka_unit_test(test_prepared_output), cmocka_unit_test(test_recurrence),
-        cmocka_unit_test(test_partial),         cmocka_unit_test(an_unknown_solver_is_refused),
+        cmocka_unit_test(test_partial),         cmocka_unit_test(an_unknown_solver_is_rejected),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, begin, end);

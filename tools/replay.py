@@ -160,7 +160,7 @@ class Side:
     """The output of one side for a graph with one setting."""
 
     kernels: list[str] = field(default_factory=list)
-    rest: dict[str, str] = field(default_factory=dict)  # module, data, refused
+    rest: dict[str, str] = field(default_factory=dict)  # module, data, rejected
 
 
 def parse(text: str) -> dict[str, Side]:
@@ -183,7 +183,7 @@ def say(program: Path, graph: Path, settings: list[str], *options: str) -> str:
     done = subprocess.run([program, *options, graph], capture_output=True, text=True, env=environment)
     if done.returncode < 0 or not done.stdout:
         lines = (done.stderr or "nothing").splitlines()
-        return f"{done.stdout}\n==== refused: exit code {done.returncode}, {lines[-1]}\n".lstrip("\n")
+        return f"{done.stdout}\n==== rejected: exit code {done.returncode}, {lines[-1]}\n".lstrip("\n")
     return done.stdout
 
 
@@ -203,8 +203,8 @@ def difference(base: Side | None, here: Side | None) -> str:
         return "only one side has this setting"
     if base == here:
         return ""
-    if "refused" in here.rest or "refused" in base.rest:
-        return f"here: {here.rest.get('refused', 'generated')}; there: {base.rest.get('refused', 'generated')}"
+    if "rejected" in here.rest or "rejected" in base.rest:
+        return f"here: {here.rest.get('rejected', 'generated')}; there: {base.rest.get('rejected', 'generated')}"
     other = (Counter(here.kernels) - Counter(base.kernels)).total()
     gone = (Counter(base.kernels) - Counter(here.kernels)).total()
     words = []
@@ -224,16 +224,16 @@ class Result:
     differ: dict[str, str]  # by setting
     settings: int
     kernels: int
-    refused: str | None
+    rejected: str | None
 
 
 def compare(programs: tuple[Path, Path], name: str, graph: Path, settings: list[str]) -> Result:
     base = kept(programs[0], graph, settings)
     here = parse(say(programs[1], graph, settings, "--verify"))
     differ = {s: d for s in settings if (d := difference(base.get(s), here.get(s)))}
-    refused = [s.rest["refused"] for s in here.values() if "refused" in s.rest]
+    rejected = [s.rest["rejected"] for s in here.values() if "rejected" in s.rest]
     kernels = sum(len(s.kernels) for s in here.values())
-    return Result(name, differ, len(settings), kernels, refused[0] if refused else None)
+    return Result(name, differ, len(settings), kernels, rejected[0] if rejected else None)
 
 
 # -- reporting
@@ -275,13 +275,13 @@ def tell(results: list[Result]) -> None:
         groups.setdefault(f"graphs of {small.group(1)}" if small else r.name, []).append(r)
     for name, group in groups.items():
         same = [r for r in group if not r.differ]
-        refused = [r for r in same if r.refused]
+        rejected = [r for r in same if r.rejected]
         if same:
             many = f", {len(same)} graphs" if len(group) > 1 else ""
             words = f"{same[0].settings} settings{many}, {sum(r.kernels for r in same)} kernels"
             no = (
-                f"; {len(refused)} refused on both sides, such as {refused[0].name}: {refused[0].refused}"
-                if refused
+                f"; {len(rejected)} rejected on both sides, such as {rejected[0].name}: {rejected[0].rejected}"
+                if rejected
                 else ""
             )
             print(f"{name}: equal ({words}{no})")

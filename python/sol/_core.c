@@ -348,7 +348,7 @@ static int add_errors(PyObject *module)
         {SOL_ERR_UNSUPPORTED, "UnsupportedError", "Valid, but SOL cannot do it (yet).", PyExc_NotImplementedError},
         {SOL_ERR_NOMEM, "OutOfMemoryError", "Memory ran out.", PyExc_MemoryError},
         {SOL_ERR_IO, "FileError", "A file or folder cannot be read or written.", PyExc_OSError},
-        {SOL_ERR_COMPILER, "CompilerError", "The C compiler is missing or refused.", PyExc_RuntimeError},
+        {SOL_ERR_COMPILER, "CompilerError", "The C compiler is missing, or rejected the code.", PyExc_RuntimeError},
         {SOL_ERR_RUN, "RunError", "Found while running, such as an index out of range.", PyExc_IndexError},
         {SOL_ERR_INTERRUPTED, "InterruptedError", "Optimizing was interrupted.", PyExc_RuntimeError},
         {SOL_ERR_INTERNAL, "InternalError", "A bug in SOL: please report it.", PyExc_RuntimeError},

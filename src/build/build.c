@@ -152,20 +152,20 @@ static sol_status add_kernel_jobs(struct build *b, job_list *jobs, int limit)
 
 /* -- errors */
 
-static sol_status refused(struct build *b, const struct job *j)
+static sol_status rejected(struct build *b, const struct job *j)
 {
     const char *folder = NULL, *kept = j->source;
     const char *name = j->nkernel ? b->key[j->kernel[0]] : b->module_key;
     char *source;
     size_t bytes, lines = 0;
     if (!cache_source_folder(&b->cache, &folder) && !file_read(b->ctx, b->arena, j->source, &source, &bytes)) {
-        kept = arena_printf(b->arena, "%s/refused_%s.c", folder, name);
+        kept = arena_printf(b->arena, "%s/rejected_%s.c", folder, name);
         if (file_write(b->ctx, kept, source, bytes)) kept = NULL;
     }
     for (int i = 0; i < ERROR_LINES && j->output[lines]; i++) lines += strcspn(j->output + lines, "\n") + 1;
     lines = MIN(lines, strlen(j->output));
     return ctx_fail(b->ctx, SOL_ERR_COMPILER,
-                    "compiler '%s': refused the code of '%s' (%s): %.*s\nThe source is kept in %s", b->cc.path,
+                    "compiler '%s': rejected the code of '%s' (%s): %.*s\nThe source is kept in %s", b->cc.path,
                     b->r->name, compiler_ended(b->arena, j->exit), (int)MIN(lines, 1500u), j->output,
                     kept ? kept : "no place: the disk is full");
 }
@@ -200,7 +200,7 @@ static sol_status take_objects(struct build *b, job_list *jobs, int first, int e
 {
     for (int i = first; i < end; i++) {
         const struct job j = jobs->at[i];
-        if (j.exit && j.nkernel < 2) return refused(b, &j);
+        if (j.exit && j.nkernel < 2) return rejected(b, &j);
         if (j.exit) {
             LOG(b->ctx, LOG_DEBUG, "build", "%d kernels are compiled again, one by one: %.300s", j.nkernel, j.output);
             for (int k = 0; k < j.nkernel; k++) TRY(add_job(b, jobs, 1, &j.kernel[k]));

@@ -93,7 +93,7 @@ struct job {
     int nkernel;
     const int *kernel;           /* numbers of the kernels in it; none: the module */
     const char *source, *object; /* paths */
-    const char *output;          /* of the compiler, if it refused */
+    const char *output;          /* of the compiler, if it rejected */
     int exit;
     struct process *process;
 };

@@ -69,7 +69,7 @@ static sol_status finish(struct deploy *d, struct process **p, const char *sourc
     const char *output;
     sol_status status = process_wait(d->ctx, *p, &exit, &output);
     if (!status && exit)
-        status = ctx_fail(d->ctx, SOL_ERR_COMPILER, "deploy: compiler '%s' refused %s (%d): %.1500s", d->cc, source,
+        status = ctx_fail(d->ctx, SOL_ERR_COMPILER, "deploy: compiler '%s' rejected %s (%d): %.1500s", d->cc, source,
                           exit, output);
     process_free(d->ctx, *p);
     *p = NULL;

@@ -111,7 +111,7 @@ static void add_guard(struct adjoint *a, struct site *s, int32_t cond)
     } else if (s->nguard < COUNT_OF(s->guard)) {
         s->guard[s->nguard++] = cond;
     } else {
-        grad_refuse(a, "it has more conditions than a gradient can have");
+        grad_reject(a, "it has more conditions than a gradient can have");
     }
 }
 
@@ -133,7 +133,7 @@ static int32_t population(struct adjoint *a, const struct ex *e)
     struct renaming r;
     if (!e->a) return ex_real(a->w, (double)ivars_points(a->w, e->u.bound));
     if (!rename_ivars(a, e->u.bound, &r)) {
-        grad_refuse(a, "it has more loops than a row can name");
+        grad_reject(a, "it has more loops than a row can name");
         return ex_real(a->w, 1);
     }
     return ex_red(a->w, RED_SUM, r.fresh, renamed(a, &r, e->a), ex_int(a->w, 1));
@@ -154,7 +154,7 @@ static void go_extreme(struct adjoint *a, const struct site *s, const struct ex 
     struct renaming count;
     int32_t own = s->own ? s->own : again(a, e);
     if (!own || !rename_ivars(a, e->u.bound, &count)) {
-        grad_refuse(a, "it has more loops than a row can name");
+        grad_reject(a, "it has more loops than a row can name");
         return;
     }
     int32_t equal = ex_test(w, ex_cmp(w, CMP_EQ, renamed(a, &count, e->b), own));
@@ -172,7 +172,7 @@ static void go_product(struct adjoint *a, const struct site *s, const struct ex 
     struct loops *w = a->w;
     struct renaming o;
     if (!rename_ivars(a, e->u.bound, &o)) {
-        grad_refuse(a, "it has more loops than a row can name");
+        grad_reject(a, "it has more loops than a row can name");
         return;
     }
     const int32_t zero = ex_real(w, 0), one = ex_real(w, 1), guard = renamed(a, &o, e->a), x = renamed(a, &o, e->b);
@@ -192,7 +192,7 @@ static void go_reduction(struct adjoint *a, const struct site *s, int32_t node, 
     struct ex e = w->ex.at[node];
     struct renaming r;
     if (!rename_ivars(a, e.u.bound, &r)) {
-        grad_refuse(a, "it has more loops than a row can name");
+        grad_reject(a, "it has more loops than a row can name");
         return;
     }
     struct site in = *s;
@@ -263,7 +263,7 @@ static void go_call(struct adjoint *a, const struct site *s, int32_t node, int32
         if (!depends(a, arg)) continue;
         int32_t by = ex_derivative(a->w, node, s->own ? s->own : node, k);
         if (!by) {
-            grad_refuse(a, arena_printf(a->w->arena, "the function '%s' has no derivative in math.def",
+            grad_reject(a, arena_printf(a->w->arena, "the function '%s' has no derivative in math.def",
                                         math_at(a->w->ex.at[node].op)->name));
             return;
         }
@@ -437,16 +437,16 @@ static sol_status expose(struct adjoint *a)
     loops_drop_ivars(w, ivars); /* a row can name so many only */
     for (int i = 0; i < n; i++)
         if (a->d[i] >= 0) loops_set_user(w, a->d[i], user[i]);
-    TRY(a->refused);
+    TRY(a->rejected);
     return write_exposed(a);
 }
 
-sol_status grad_refuse(struct adjoint *a, const char *what)
+sol_status grad_reject(struct adjoint *a, const char *what)
 {
     const struct sol_layer *l = a->layer;
-    a->refused = ctx_fail(a->g->ctx, SOL_ERR_UNSUPPORTED, "gradient of layer '%s' (%s)%s%s: %s", l->name, l->def->name,
-                          *l->where ? " at " : "", l->where, what);
-    return a->refused;
+    a->rejected = ctx_fail(a->g->ctx, SOL_ERR_UNSUPPORTED, "gradient of layer '%s' (%s)%s%s: %s", l->name, l->def->name,
+                           *l->where ? " at " : "", l->where, what);
+    return a->rejected;
 }
 
 /* What the statements hand back, the last first: gradients of what they write become whole, their terms are added. */
@@ -472,7 +472,7 @@ static sol_status walk_back(struct adjoint *a)
             loops_set_user(a->w, a->d[t], whole);
         }
         adjoint_statement(a, s);
-        TRY(a->refused);
+        TRY(a->rejected);
         TRY(ctx_check(a->g->ctx));
     }
     return SOL_OK;

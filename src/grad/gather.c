@@ -89,6 +89,6 @@ sol_status gather_terms(struct adjoint *a, int tensor, struct sol_tensor *given,
         TRY(plus(a, to.sum, part, &to.sum));
     }
     *out_d = to.sum;
-    TRY(a->refused);
+    TRY(a->rejected);
     return ctx_check(a->g->ctx);
 }

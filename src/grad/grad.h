@@ -64,11 +64,11 @@ struct adjoint {
     bool *exposed; /* by tensor of the layer: a temp that a gradient reads */
     VECTOR(struct term) terms;
     VECTOR(struct formula) formulas;
-    sol_status refused; /* set by grad_refuse: the walk over expressions continues, and the layer fails at the end */
+    sol_status rejected; /* set by grad_reject: the walk over expressions continues, and the layer fails at the end */
 };
 
 /* "gradient of layer 'fc' (Linear) at model.py:3: .." */
-sol_status grad_refuse(struct adjoint *a, const char *what);
+sol_status grad_reject(struct adjoint *a, const char *what);
 
 /* adjoint.c: d[o] is the gradient of output o, or NULL; out_d[i] that of input i: NULL where there is none, or want[i]
  * is false. */

@@ -102,13 +102,13 @@ static sol_status gather(struct back *b, int tensor, struct grad_line *line)
     const int d = a->d[tensor];
     struct sol_tensor *given = w->tensors.at[d].user;
     *line = (struct grad_line){.tensor = d};
-    if (!find_index(b, tensor, line->index)) return grad_refuse(a, "it writes a tensor step by step and in parts");
+    if (!find_index(b, tensor, line->index)) return grad_reject(a, "it writes a tensor step by step and in parts");
     for (int i = 0, n; i < a->terms.n; i++) {
         const int ivars = w->ivars.n;
         if (a->terms.at[i].tensor != tensor) continue;
         TRY(solve_term(a, &a->terms.at[i], piece, GRAD_MAX_PIECES, &n));
         if (n != 1 || !term_is_map(a, piece) || !rename_term(b, piece, line->index))
-            return grad_refuse(a, "how a step reads another has no inverse as a step yet");
+            return grad_reject(a, "how a step reads another has no inverse as a step yet");
         int32_t value = term_written(a, piece);
         line->value = line->value ? ex_binary(w, EX_ADD, line->value, value) : value;
         free_ivars(a, value, ivars);
@@ -175,11 +175,11 @@ sol_status adjoint_scan(struct adjoint *a, int first, int last)
     for (int t = 0; t < n; t++) any |= b.reached[t];
     if (!any) return SOL_OK;
     for (int i = 0; i < b.nivars; i++) {
-        if (w->ivars.n == LOOPS_MAX_IVARS) return grad_refuse(a, "it has more loops than a row can name");
+        if (w->ivars.n == LOOPS_MAX_IVARS) return grad_reject(a, "it has more loops than a row can name");
         b.twin[i] = loops_ivar(w, w->ivars.at[i].name, w->ivars.at[i].size);
     }
     make_terms(&b, given);
-    TRY(a->refused);
+    TRY(a->rejected);
     memset(a->exposed, 0, (size_t)n * sizeof *a->exposed); /* from here on: of the gradients */
     for (int i = 0; i < a->terms.n; i++) {
         const struct term *t = &a->terms.at[i];
@@ -192,6 +192,6 @@ sol_status adjoint_scan(struct adjoint *a, int first, int last)
         TRY(gather(&b, t, &line[nline]));
         line[nline++].output = a->exposed[t];
     }
-    TRY(a->refused);
+    TRY(a->rejected);
     return write_lines(a, line, nline);
 }

@@ -129,7 +129,7 @@ sol_status write_scattered(struct adjoint *a, const struct term *term, struct so
     find_places(a, &t, &p);
     for (int i = 0; i < t.npin - (p.n - p.nplace); i++) {
         const struct pin *pin = &t.pin[p.at[i]];
-        if (t.nbound == COUNT_OF(t.bound)) return grad_refuse(a, "it has too many bounds");
+        if (t.nbound == COUNT_OF(t.bound)) return grad_reject(a, "it has too many bounds");
         t.bound[t.nbound++] = (struct bound){pin->f, pin->size};
         place = ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, place, ex_int(w, pin->size)), pin->f);
     }
@@ -138,7 +138,7 @@ sol_status write_scattered(struct adjoint *a, const struct term *term, struct so
     leave_row(a, &t, &p);
     t.value = place;
     describe(a, &p, p.nplace, "places", SOL_I64, term_sum(a, &t), &line[1]);
-    TRY(a->refused);
+    TRY(a->rejected);
     TRY(write_lines(a, line, 2));
     return add_up(a, &p, t.tensor, w->tensors.at[line[0].tensor].user, w->tensors.at[line[1].tensor].user, out_d);
 }

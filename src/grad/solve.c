@@ -55,7 +55,7 @@ void term_bound(struct adjoint *a, struct term *t, int32_t e, int64_t size)
     int64_t low, high;
     if (ex_range(a->w, e, &low, &high) && low >= 0 && high < size) return;
     if (t->nbound == COUNT_OF(t->bound))
-        grad_refuse(a, "it has too many bounds");
+        grad_reject(a, "it has too many bounds");
     else
         t->bound[t->nbound++] = (struct bound){e, size};
 }
@@ -63,7 +63,7 @@ void term_bound(struct adjoint *a, struct term *t, int32_t e, int64_t size)
 static void add_guard(struct adjoint *a, struct term *t, int32_t cond)
 {
     if (t->nguard == COUNT_OF(t->guard))
-        grad_refuse(a, "it has too many conditions");
+        grad_reject(a, "it has too many conditions");
     else
         t->guard[t->nguard++] = cond;
 }
@@ -76,7 +76,7 @@ static void drop_pin(struct term *t, int i)
 static int fresh_ivar(struct adjoint *a, const char *name, int64_t size)
 {
     if (a->w->ivars.n >= LOOPS_MAX_IVARS) {
-        grad_refuse(a, "it has more loops than a row can name");
+        grad_reject(a, "it has more loops than a row can name");
         return 0;
     }
     return loops_ivar(a->w, name, size);
@@ -456,7 +456,7 @@ static sol_status push(struct solving *s, struct term *t)
 {
     struct loops *w = s->a->w;
     const struct loops_tensor *to = &w->tensors.at[t->tensor];
-    if (*s->n == s->room) return grad_refuse(s->a, "it falls into too many pieces");
+    if (*s->n == s->room) return grad_reject(s->a, "it falls into too many pieces");
     for (int d = 0; d < to->ndim; d++)
         if (!t->index[d]) t->index[d] = ex_int(w, 0);
     s->out[(*s->n)++] = *t;
@@ -474,7 +474,7 @@ static sol_status push(struct solving *s, struct term *t)
         for (int k = d + 1; k < to->ndim; k++) /* all of the dimensions behind; those before: only what is written */
             if (t->rest[k] < to->shape[k])
                 zero.index[k] = ex_ivar(w, fresh_ivar(s->a, dimension_name(s->a, t, k), to->shape[k]));
-        if (*s->n == s->room) return grad_refuse(s->a, "it falls into too many pieces");
+        if (*s->n == s->room) return grad_reject(s->a, "it falls into too many pieces");
         s->out[(*s->n)++] = zero;
     }
     return SOL_OK;
@@ -483,7 +483,7 @@ static sol_status push(struct solving *s, struct term *t)
 static sol_status solve(struct solving *s, struct term t)
 {
     struct adjoint *a = s->a;
-    TRY(a->refused);
+    TRY(a->rejected);
     for (int d = 0; d < t.npin; d++) {
         struct strided f;
         if (!t.pin[d].f || t.pin[d].q || t.index[d] || t.pin[d].size == 1 || !is_strided(a, &t, t.pin[d].f, &f))
@@ -498,10 +498,10 @@ static sol_status solve(struct solving *s, struct term t)
                 continue;
             if (split(a, &t, d)) return solve(s, t); /* residues of the new index variables first */
             if (invert_pin(a, &t, d, term_pinned(a, &t, d)) || search(a, &t, d)) continue;
-            return grad_refuse(a, "where it reads depends on data, or in a way that has no inverse yet");
+            return grad_reject(a, "where it reads depends on data, or in a way that has no inverse yet");
         }
     }
-    TRY(a->refused);
+    TRY(a->rejected);
     return push(s, &t);
 }
 

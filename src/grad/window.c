@@ -270,7 +270,7 @@ static sol_status use_window(struct adjoint *a, struct term *t, const struct win
     }
     t->pin[v->d].f = 0;
     if (v->m > 1) {
-        if (w->ivars.n + 2 >= LOOPS_MAX_IVARS) return grad_refuse(a, "it has more loops than a row can name");
+        if (w->ivars.n + 2 >= LOOPS_MAX_IVARS) return grad_reject(a, "it has more loops than a row can name");
         int U = loops_ivar(w, "U", v->m);
         u = ex_ivar(w, U);
         sum = bit(U);

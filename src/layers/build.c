@@ -1,4 +1,4 @@
-/* What builders of operator definitions share: index variables, axes, lists, and the refusal of invalid attributes. */
+/* What builders of operator definitions share: index variables, axes, lists, and rejecting invalid attributes. */
 #include "layers/build.h"
 
 #include <math.h>

@@ -25,7 +25,7 @@ void put_ivars_but(struct text *out, int from, int n, int skip);
 void put_sizes(struct text *out, int from, int n, const int64_t *sizes);
 /* The type's name, "f32". */
 const char *type_name(enum sol_dtype t);
-/* A type by its name; refused if there is none. */
+/* A type by its name; rejected if there is none. */
 sol_status type_named(struct sol_ctx *ctx, const struct layer_def *def, const char *name, enum sol_dtype *out_t);
 /* A number as it stands in a row. */
 void put_number(struct text *out, double v);
@@ -36,7 +36,7 @@ int attr_length(const struct attrs *attrs, const char *name);
 /* An attribute that counts from the back if negative, made positive; `ndim` is how many axes there are. */
 sol_status axis_attr(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, const char *name,
                      int ndim, int *out_axis);
-/* A list of axes: marks them. Refused if one is there twice or out of range. */
+/* A list of axes: marks them. Rejected if one is there twice or out of range. */
 sol_status axes_attr(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, const char *name,
                      int ndim, bool *marked);
 /* The attribute must have n values, or one that goes for all. */

@@ -195,7 +195,7 @@ static sol_status add_input(struct reader *r, struct scope *s, const Onnx__Value
         return SOL_OK;
     }
     if (status != SOL_ERR_UNSUPPORTED) return ctx_where(r->ctx, status, "input '%s': ", m->name);
-    v->refused = true;
+    v->rejected = true;
     problem_add(r, "input", arena_printf(r->arena, "'%s'", m->name));
     return SOL_OK;
 }

@@ -16,7 +16,7 @@ struct value value_missing;
 void problem_add(struct reader *r, const char *what, const char *first)
 {
     const char *reason = sol_error(r->ctx);
-    LOG(r->ctx, LOG_DEBUG, "onnx", "refused: %s: %s: %s", first, what, reason);
+    LOG(r->ctx, LOG_DEBUG, "onnx", "rejected: %s: %s: %s", first, what, reason);
     for (int i = 0; i < r->problems.n; i++) {
         struct problem *p = r->problems.at[i];
         if (strcmp(p->what, what) || strcmp(p->reason, reason)) continue;
@@ -132,7 +132,7 @@ static sol_status add_initializers(struct reader *r, struct scope *s, const Onnx
             return ctx_where(r->ctx, status, "%sinitializer '%s': ", s->place, name);
         if (status) problem_add(r, "initializer", arena_printf(r->arena, "'%s'", name));
         struct value *v = value_of_data(r, name, &d);
-        v->refused = status != SOL_OK;
+        v->rejected = status != SOL_OK;
         TRY(scope_define(r, s, name, v));
     }
     if (g->n_sparse_initializer) {
@@ -141,7 +141,7 @@ static sol_status add_initializers(struct reader *r, struct scope *s, const Onnx
         for (size_t i = 0; i < g->n_sparse_initializer; i++) {
             const Onnx__Tensor *m = g->sparse_initializer[i]->values;
             struct value *v = NEW(r->arena, struct value);
-            v->refused = true;
+            v->rejected = true;
             if (m && m->name) TRY(scope_define(r, s, m->name, v));
         }
     }
@@ -170,7 +170,7 @@ static sol_status add_outputs(struct reader *r, const struct scope *s, const Onn
         if (!v) return ctx_fail(r->ctx, SOL_ERR_INVALID, "output '%s': nothing makes it", m->name ? m->name : "");
         if (map_get(seen, m->name)) return ctx_fail(r->ctx, SOL_ERR_INVALID, "there are two outputs '%s'", m->name);
         map_set(seen, m->name, r);
-        if (v->refused) continue;
+        if (v->rejected) continue;
         struct sol_tensor *t;
         enum sol_dtype dtype;
         if (v->list)
@@ -322,10 +322,10 @@ sol_status translate_body(struct reader *r, const struct scope *s, const Onnx__G
 static sol_status check_rest(struct node *n)
 {
     for (size_t i = 0; i < n->message->n_attribute && !n->status; i++)
-        if (!n->seen[i]) nd_refuse(n, "attribute '%s' is not supported", text_or_empty(n->message->attribute[i]->name));
+        if (!n->seen[i]) nd_reject(n, "attribute '%s' is not supported", text_or_empty(n->message->attribute[i]->name));
     for (int i = 0; i < n->nout && !n->status; i++)
-        if (nd_wants(n, i) && !n->out[i].t && !n->out[i].data && !n->out[i].refused && !n->out[i].list)
-            nd_refuse(n, "output %d is not supported", i);
+        if (nd_wants(n, i) && !n->out[i].t && !n->out[i].data && !n->out[i].rejected && !n->out[i].list)
+            nd_reject(n, "output %d is not supported", i);
     return n->status;
 }
 
@@ -333,7 +333,7 @@ static sol_status translate_row(struct node *n)
 {
     if (n->nin < n->op->least) return nd_invalid(n, "expected at least %d inputs, got %d", n->op->least, n->nin);
     if (n->op->most >= 0 && n->nin > n->op->most)
-        return nd_refuse(n, "expected at most %d inputs, got %d", n->op->most, n->nin);
+        return nd_reject(n, "expected at most %d inputs, got %d", n->op->most, n->nin);
     for (int i = 0; i < n->op->least; i++)
         if (!n->in[i]) return nd_invalid(n, "input %d is missing", i);
     sol_status status = n->op->translate(n);
@@ -356,8 +356,8 @@ static sol_status translate(struct node *n, const char **out_what)
     n->op = op_find(domain, name, n->version, &reason);
     if (!n->op) return ctx_fail(r->ctx, SOL_ERR_UNSUPPORTED, "%s", reason);
     for (int i = 0; i < n->nin; i++) {
-        if (!n->in[i] || !n->in[i]->refused) continue;
-        for (int k = 0; k < n->nout; k++) n->out[k].refused = true;
+        if (!n->in[i] || !n->in[i]->rejected) continue;
+        for (int k = 0; k < n->nout; k++) n->out[k].rejected = true;
         return SOL_OK;
     }
     return translate_row(n);
@@ -383,7 +383,7 @@ static sol_status translate_node(struct reader *r, struct scope *s, size_t index
     sol_status status = translate(&n, &what);
     if (status == SOL_ERR_UNSUPPORTED) {
         problem_add(r, what, arena_printf(r->arena, "%s '%.80s'", n.where, n.label));
-        for (int i = 0; i < n.nout; i++) n.out[i] = (struct value){.refused = true};
+        for (int i = 0; i < n.nout; i++) n.out[i] = (struct value){.rejected = true};
     } else if (status) {
         if (!r->located) ctx_where(r->ctx, status, "%s '%.80s', %.80s: ", n.where, n.label, what);
         r->located = true; /* the innermost node, not each function around it */

@@ -17,7 +17,7 @@ static sol_status fail(struct node *n, sol_status status, const char *format, va
     return n->status;
 }
 
-sol_status nd_refuse(struct node *n, const char *format, ...)
+sol_status nd_reject(struct node *n, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -225,7 +225,7 @@ static bool require(struct node *n, int i, const char *what, int most, struct da
         return false;
     }
     if (!known_data(n, n->in[i], d)) {
-        nd_refuse(n, "%s depends on what is computed while running", what);
+        nd_reject(n, "%s depends on what is computed while running", what);
         return false;
     }
     if (d->elements > most)
@@ -392,7 +392,7 @@ tensor nd_number(struct node *n, enum sol_dtype t, double v)
     if (t == SOL_F32) return nd_constant(n, t, 0, NULL, &f);
     if (d->is_bool) return nd_constant(n, t, 0, NULL, &b);
     if (!fits(t, v)) {
-        nd_refuse(n, "%g does not fit into type %s", v, dtype_name(t));
+        nd_reject(n, "%g does not fit into type %s", v, dtype_name(t));
         return NULL;
     }
     int64_t i = v < 0x1p63 ? (int64_t)v : (int64_t)(uint64_t)v; /* little-endian: its low bytes are the smaller types */

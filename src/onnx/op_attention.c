@@ -211,7 +211,7 @@ sol_status op_causal_conv(struct node *n)
     if (n->status) return n->status;
     if (nd_rank(x) != 3 || nd_rank(w) != 3 || nd_size(w, 1) != 1)
         return nd_invalid(n, "expected [N, C, length] and weights [C, 1, k]");
-    if (!swish && strcmp(function, "none")) return nd_refuse(n, "activation '%.40s' is not supported", function);
+    if (!swish && strcmp(function, "none")) return nd_reject(n, "activation '%.40s' is not supported", function);
     tensor all = past ? nd_concat(n, 2, IN(past, x)) : nd_make(n, "Pad", IN(x), WITH(INTS("p", 3, p), INTS("q", 3, q)));
     tensor y = nd_make(n, "Conv", b ? 3 : 2, (tensor[]){all, w, b}, WITH(INT("g", nd_size(x, 1))));
     nd_give(n, 0, swish ? nd_fn1(n, "silu", y) : y);

@@ -19,19 +19,19 @@ static struct value *value_number(struct node *n, enum sol_dtype t, int64_t numb
 }
 
 /* After a node of a body was rejected, the results of the body are unknown. */
-static bool any_refused(struct node *n, int count, struct value *const *values)
+static bool any_rejected(struct node *n, int count, struct value *const *values)
 {
-    bool refused = false;
-    for (int i = 0; i < count; i++) refused |= values[i]->refused;
-    for (int i = 0; i < n->nout && refused; i++) n->out[i].refused = true;
-    return refused;
+    bool rejected = false;
+    for (int i = 0; i < count; i++) rejected |= values[i]->rejected;
+    for (int i = 0; i < n->nout && rejected; i++) n->out[i].rejected = true;
+    return rejected;
 }
 
 static bool known_truth(struct node *n, struct value *v, bool *out)
 {
     struct data d;
     if (!known_data(n, v, &d) || d.elements != 1 || dtype_def(d.dtype)->is_float) {
-        if (!n->status) nd_refuse(n, "the condition depends on what is computed while running");
+        if (!n->status) nd_reject(n, "the condition depends on what is computed while running");
         return false;
     }
     *out = data_int(&d, 0);
@@ -58,7 +58,7 @@ sol_status op_if(struct node *n)
 static tensor stack(struct node *n, int count, tensor *steps, int64_t axis)
 {
     if (!count || n->status) {
-        nd_refuse(n, "a loop without a step is not supported where it stacks what its steps make");
+        nd_reject(n, "a loop without a step is not supported where it stacks what its steps make");
         return NULL;
     }
     int at = nd_axis_of(n, axis, nd_rank(steps[0]) + 1);
@@ -78,7 +78,7 @@ sol_status op_loop(struct node *n)
     if (n->status || (nd_has(n, 1) && !known_truth(n, n->in[1], &runs))) return n->status;
     if (stacked < 0 || g->n_input != (size_t)carried + 2 || g->n_output != (size_t)n->nout + 1)
         return nd_invalid(n, "the body's inputs and outputs do not fit");
-    if (stacked > 64) return nd_refuse(n, "more than 64 stacked outputs are not supported");
+    if (stacked > 64) return nd_reject(n, "more than 64 stacked outputs are not supported");
     struct value **in = NEW_ARRAY(n->r->arena, struct value *, carried + 2);
     struct value **out = NEW_ARRAY(n->r->arena, struct value *, n->nout + 1);
     tensor *steps = NEW_ARRAY(n->r->arena, tensor, (size_t)stacked * MOST_STEPS + 1);
@@ -86,11 +86,11 @@ sol_status op_loop(struct node *n)
         if (!(in[i + 2] = n->in[i + 2])) return nd_invalid(n, "input %d is missing", i + 2);
     int step = 0;
     for (; runs && step < most; step++) {
-        if (step == MOST_STEPS) return nd_refuse(n, "more than %d steps are not supported", MOST_STEPS);
+        if (step == MOST_STEPS) return nd_reject(n, "more than %d steps are not supported", MOST_STEPS);
         in[0] = value_number(n, SOL_I64, step);
         in[1] = value_number(n, SOL_BOOL, 1);
         TRY(translate_body(n->r, n->scope, g, in, out));
-        if (any_refused(n, n->nout + 1, out)) return SOL_OK;
+        if (any_rejected(n, n->nout + 1, out)) return SOL_OK;
         for (int i = 0; i < carried; i++) in[i + 2] = out[i + 1];
         for (int i = 0; i < stacked; i++) TRY(value_tensor(n->r, out[1 + carried + i], &steps[i * MOST_STEPS + step]));
         if (!known_truth(n, out[0], &runs)) return n->status;
@@ -147,7 +147,7 @@ sol_status op_scan_body(struct node *n)
             return nd_invalid(n, "the sequences differ in length");
         length = nd_size(x, (int)from.axis[i]);
     }
-    if (length > MOST_STEPS) return nd_refuse(n, "more than %d steps are not supported", MOST_STEPS);
+    if (length > MOST_STEPS) return nd_reject(n, "more than %d steps are not supported", MOST_STEPS);
     for (int64_t t = 0; t < length; t++) {
         for (int i = 0; i < count; i++) {
             int64_t at = from.back[i] ? length - 1 - t : t;
@@ -156,7 +156,7 @@ sol_status op_scan_body(struct node *n)
         }
         if (n->status) return n->status;
         TRY(translate_body(n->r, n->scope, a->g, in, out));
-        if (any_refused(n, n->nout, out)) return SOL_OK;
+        if (any_rejected(n, n->nout, out)) return SOL_OK;
         for (int i = 0; i < states; i++) in[i] = out[i];
         for (int i = 0; i < made; i++) {
             int64_t at = to.back[i] ? length - 1 - t : t;

@@ -135,7 +135,7 @@ sol_status op_non_zero(struct node *n)
     int64_t *values = NEW_ARRAY(n->r->arena, int64_t, MOST_KNOWN), shape[MOST], count = 0;
     tensor x = nd_in(n, 0);
     int r = nd_shape_of(x, shape);
-    if (nd_is_float(x)) return nd_refuse(n, "its output's size depends on data");
+    if (nd_is_float(x)) return nd_reject(n, "its output's size depends on data");
     int all = known_ints(n, 0, "its input, which its output's size depends on,", MOST_KNOWN, values);
     int64_t *at = NEW_ARRAY(n->r->arena, int64_t, (size_t)MAX(1, all) * (size_t)MAX(1, r));
     for (int i = 0; i < all; i++) count += values[i] != 0;

@@ -62,7 +62,7 @@ sol_status op_list_insert(struct node *n)
     const struct value *list = list_of(n, 0);
     if (!list) return n->status;
     int at = position(n, 2, list->nitems, true, list->nitems);
-    if (list->nitems >= 1 << 14) return nd_refuse(n, "sequences of more than %d tensors are not supported", 1 << 14);
+    if (list->nitems >= 1 << 14) return nd_reject(n, "sequences of more than %d tensors are not supported", 1 << 14);
     struct value **items = copy_items(n, list, list->nitems + 1);
     memmove(items + at + 1, items + at, (size_t)(list->nitems - at) * sizeof *items);
     items[at] = n->in[1];
@@ -116,7 +116,7 @@ sol_status op_list_split(struct node *n)
     if (count < 0) {
         part = MAX(1, MIN(part, whole));
         int64_t pieces = (whole + part - 1) / part;
-        if (pieces > MOST_PIECES) return nd_refuse(n, "more than %d pieces are not supported", MOST_PIECES);
+        if (pieces > MOST_PIECES) return nd_reject(n, "more than %d pieces are not supported", MOST_PIECES);
         count = (int)pieces;
         for (int i = 0; i < count; i++) sizes[i] = MIN(part, whole - i * part);
     }

@@ -19,7 +19,7 @@ static tensor divisor(struct node *n, tensor y)
     struct data d;
     if (known_data(n, n->in[1], &d)) {
         for (int64_t i = 0; i < d.elements; i++)
-            if (!data_int(&d, i)) nd_refuse(n, "an integer divided by 0");
+            if (!data_int(&d, i)) nd_reject(n, "an integer divided by 0");
         return y;
     }
     const char *label = n->label;
@@ -266,7 +266,7 @@ sol_status op_clip(struct node *n)
 sol_status op_cast(struct node *n)
 {
     enum sol_dtype t;
-    attr_skip(n, "saturate"); /* only for types of 8 bits and fewer, which are refused */
+    attr_skip(n, "saturate"); /* only for types of 8 bits and fewer, which are rejected */
     attr_skip(n, "round_mode");
     int64_t to = attr_int(n, "to", 0);
     if (n->status) return n->status;
@@ -297,11 +297,11 @@ sol_status op_dropout(struct node *n)
     tensor x = nd_in(n, 0);
     attr_skip(n, "ratio");
     attr_skip(n, "seed");
-    if (n->version < 7 && !attr_flag(n, "is_test", 0)) return nd_refuse(n, "is_test=0 is not supported");
+    if (n->version < 7 && !attr_flag(n, "is_test", 0)) return nd_reject(n, "is_test=0 is not supported");
     if (nd_has(n, 2) && known_int(n, 2, "training_mode", 0)) {
         double ratio = nd_has(n, 1) ? known_real(n, 1, "ratio", 0.5) : 0.5;
         if (n->status) return n->status;
-        if (ratio != 0) return nd_refuse(n, "training_mode=1 is not supported");
+        if (ratio != 0) return nd_reject(n, "training_mode=1 is not supported");
     }
     nd_give(n, 0, x);
     if (nd_wants(n, 1))
@@ -328,7 +328,7 @@ sol_status op_gemm(struct node *n)
     if (nd_rank(a) != 2 || nd_rank(b) != 2) return n->status ? n->status : nd_invalid(n, "expected two matrices");
     enum sol_dtype t = nd_type_of(a);
     if (!nd_is_float(a) && (alpha != floor(alpha) || beta != floor(beta)))
-        return nd_refuse(n, "alpha and beta with a fraction for integers are not supported");
+        return nd_reject(n, "alpha and beta with a fraction for integers are not supported");
     if (attr_flag(n, "transA", 0)) a = nd_swap(n, a, 0, 1);
     if (!attr_flag(n, "transB", 0)) b = nd_swap(n, b, 0, 1);
     if (alpha != 1) b = nd_fn2(n, "mul", b, nd_number(n, t, alpha));
@@ -350,7 +350,7 @@ sol_status op_einsum(struct node *n)
 {
     tensor inputs[64];
     const char *equation = attr_text(n, "equation", "");
-    if (n->nin > COUNT_OF(inputs)) return nd_refuse(n, "expected at most %d inputs, got %d", COUNT_OF(inputs), n->nin);
+    if (n->nin > COUNT_OF(inputs)) return nd_reject(n, "expected at most %d inputs, got %d", COUNT_OF(inputs), n->nin);
     for (int i = 0; i < n->nin; i++)
         if (!(inputs[i] = nd_in(n, i))) return n->status ? n->status : nd_invalid(n, "input %d is missing", i);
     nd_give(n, 0, nd_make(n, "Einsum", n->nin, inputs, WITH(TEXT("eq", equation))));

@@ -50,7 +50,7 @@ sol_status op_constant(struct node *n)
     } else if ((a = nd_attr(n, "value_ints", ATTR_INTS))) {
         d = (struct data){.dtype = SOL_I64, .ndim = 1, .shape = {(int64_t)a->n_ints}, .at = a->ints};
     } else {
-        return n->status ? n->status : nd_refuse(n, "only tensors and numbers are supported as values");
+        return n->status ? n->status : nd_reject(n, "only tensors and numbers are supported as values");
     }
     TRY(shape_elements(r->ctx, d.ndim, d.shape, &d.elements));
     if (!d.at) d.at = "";
@@ -88,7 +88,7 @@ sol_status op_range(struct node *n)
     double count = ceil((limit - start) / delta);
     if (!(count < (double)(1LL << 40))) return nd_invalid(n, "it has %g elements", count);
     if (!nd_is_float(nd_in(n, 0)) && (fabs(start) > 9e15 || fabs(limit) > 9e15))
-        return nd_refuse(n, "integers above 2^53 are not supported");
+        return nd_reject(n, "integers above 2^53 are not supported");
     nd_give(n, 0,
             nd_make(n, "Range", 0, NULL,
                     WITH(INT("n", count > 0 ? (int64_t)count : 0), REAL("start", start), REAL("step", delta),
@@ -185,7 +185,7 @@ sol_status op_unsqueeze(struct node *n)
     tensor x = nd_in(n, 0);
     int r = nd_shape_of(x, now), count = axes_of(n, axes), from = 0;
     if (n->status || count < 0) return n->status ? n->status : nd_invalid(n, "axes are missing");
-    if (r + count > MOST) return nd_refuse(n, "expected at most %d dimensions, got %d", MOST, r + count);
+    if (r + count > MOST) return nd_reject(n, "expected at most %d dimensions, got %d", MOST, r + count);
     for (int i = 0; i < count; i++) {
         int a = nd_axis_of(n, axes[i], r + count);
         if (fresh[a]) return n->status ? n->status : nd_invalid(n, "axis %d is given twice", a);
@@ -381,7 +381,7 @@ sol_status op_pad(struct node *n)
     if (nd_has(n, 3)) given = known_ints(n, 3, "axes", MOST, axes);
     if (n->status) return n->status;
     if (count != 2 * given) return nd_invalid(n, "pads: expected %d values, got %d", 2 * given, count);
-    if (fabs(value) > 9e15 && !nd_is_float(x)) return nd_refuse(n, "integers above 2^53 are not supported");
+    if (fabs(value) > 9e15 && !nd_is_float(x)) return nd_reject(n, "integers above 2^53 are not supported");
     for (int i = 0; i < given; i++) {
         int a = nd_axis_of(n, axes[i], r);
         p[a] = pads[i];

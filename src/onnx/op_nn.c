@@ -32,7 +32,7 @@ static void read_window(struct node *n, tensor x, struct window *w, bool with_au
         w->p[i] = given >= 0 ? pads[i] : 0;
         w->q[i] = given >= 0 ? pads[w->n + i] : 0;
         if (w->p[i] < 0 || w->q[i] < 0 || w->p[i] > MOST_SIZE || w->q[i] > MOST_SIZE) {
-            nd_refuse(n, "negative or huge pads are not supported");
+            nd_reject(n, "negative or huge pads are not supported");
             return;
         }
     }
@@ -57,7 +57,7 @@ static bool read_kernel(struct node *n, tensor x, struct window *w)
     if (!n->status && !attr_given(n, "kernel_shape")) nd_invalid(n, "kernel_shape is missing");
     if (!n->status) read_list(n, "kernel_shape", w->n, 1, 1, w->k);
     for (int i = 0; i < w->n && !n->status; i++)
-        if (nd_size(x, i + 2) > MOST_SIZE) nd_refuse(n, "more than 2^30 pixels in a row are not supported");
+        if (nd_size(x, i + 2) > MOST_SIZE) nd_reject(n, "more than 2^30 pixels in a row are not supported");
     return !n->status;
 }
 
@@ -74,7 +74,7 @@ static bool read_conv(struct node *n, tensor x, tensor w, struct window *c)
     for (int i = 0; i < c->n; i++) {
         c->k[i] = nd_size(w, i + 2);
         if (c->k[i] > MOST_SIZE || nd_size(x, i + 2) > MOST_SIZE)
-            nd_refuse(n, "more than 2^30 pixels in a row are not supported");
+            nd_reject(n, "more than 2^30 pixels in a row are not supported");
     }
     int64_t kernel[MOST];
     int given = attr_ints(n, "kernel_shape", MOST, kernel);
@@ -198,7 +198,7 @@ sol_status op_max_pool(struct node *n)
         nd_make_all(n, "MaxPoolAt", IN(x), WITH(WINDOW(w), INT("whole", 1)), 2, out);
     else
         out[0] = nd_make(n, "MaxPool", IN(x), WITH(WINDOW(w)));
-    if (nd_wants(n, 1) && columns) return nd_refuse(n, "storage_order=1 is not supported");
+    if (nd_wants(n, 1) && columns) return nd_reject(n, "storage_order=1 is not supported");
     nd_give(n, 0, out[0]);
     nd_give(n, 1, out[1]);
     return n->status;
@@ -268,7 +268,7 @@ sol_status op_max_unpool(struct node *n)
         if (known_ints(n, 2, "output_shape", MOST, given) != r)
             return nd_invalid(n, "output_shape: expected %d values", r);
         for (int i = 0; i < r; i++) {
-            if (given[i] < shape[i]) return nd_refuse(n, "an output_shape smaller than the windows is not supported");
+            if (given[i] < shape[i]) return nd_reject(n, "an output_shape smaller than the windows is not supported");
             given[i] -= shape[i];
         }
         y = nd_make(n, "Pad", IN(y), WITH(INTS("p", r, none), INTS("q", r, given)));

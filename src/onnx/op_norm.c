@@ -7,8 +7,8 @@ sol_status op_batch_norm(struct node *n)
 {
     tensor x = nd_in(n, 0), scale = nd_in(n, 1), b = nd_in(n, 2), mean = nd_in(n, 3), var = nd_in(n, 4), out[3];
     double e = attr_real(n, "epsilon", 1e-5f), momentum = attr_real(n, "momentum", 0.9f);
-    if (n->version < 7 && !attr_flag(n, "is_test", 0)) return nd_refuse(n, "is_test=0 is not supported");
-    if (!attr_flag(n, "spatial", 1)) return nd_refuse(n, "spatial=0 is not supported");
+    if (n->version < 7 && !attr_flag(n, "is_test", 0)) return nd_reject(n, "is_test=0 is not supported");
+    if (!attr_flag(n, "spatial", 1)) return nd_reject(n, "spatial=0 is not supported");
     if (!attr_flag(n, "training_mode", 0)) {
         nd_give(n, 0, nd_make(n, "BatchNorm", IN(x, scale, b, mean, var), WITH(REAL("e", e))));
         return n->status;
@@ -57,7 +57,7 @@ sol_status op_layer_norm(struct node *n)
     int64_t stash = attr_int(n, "stash_type", 1);
     if (n->status) return n->status;
     if (nd_type_of(x) == SOL_F64 && stash == 1 && (nd_wants(n, 1) || nd_wants(n, 2)))
-        return nd_refuse(n, "stash_type=1 for type double is not supported where the statistics are outputs");
+        return nd_reject(n, "stash_type=1 for type double is not supported where the statistics are outputs");
     bool inside = nd_rank(w) <= nd_rank(x) - axis && nd_rank(b) <= nd_rank(x) - axis;
     tensor y = nd_make(n, "LayerNorm", inside ? 3 : 1, (tensor[]){x, fit(n, w, x, axis), fit(n, b, x, axis)},
                        WITH(INT("n", nd_rank(x) - axis), REAL("e", e)));

@@ -11,7 +11,7 @@ static tensor of_nothing(struct node *n, bool largest, tensor x, int count, cons
     enum sol_dtype t = nd_type_of(x);
     double v = largest ? -HUGE_VAL : HUGE_VAL;
     int bits = 8 * dtype_def(t)->bytes - dtype_def(t)->is_signed;
-    if (bits > 53) nd_refuse(n, "the %s of nothing is not supported for type %s", n->op->kind, dtype_name(t));
+    if (bits > 53) nd_reject(n, "the %s of nothing is not supported for type %s", n->op->kind, dtype_name(t));
     if (t == SOL_BOOL)
         v = !largest;
     else if (!nd_is_float(x))
@@ -47,7 +47,7 @@ static sol_status reduce_by(struct node *n, int count, int64_t *axes)
     if (count <= 0 && nothing) { /* each element is a set of its own */
         int64_t shape[MOST + 1];
         int r = nd_shape_of(x, shape);
-        if (r == MOST) return nd_refuse(n, "expected at most %d dimensions, got %d", MOST - 1, r);
+        if (r == MOST) return nd_reject(n, "expected at most %d dimensions, got %d", MOST - 1, r);
         nd_give(n, 0, reduce_typed(n, n->op->kind, nd_unsqueeze(n, x, r), 1, (int64_t[]){r}, false));
         return n->status;
     }

@@ -18,7 +18,7 @@ static const char *one_of(struct node *n, const char *name, const char *otherwis
     const char *text = attr_text(n, name, otherwise);
     for (int i = 0; i < count; i++)
         if (!strcmp(text, allowed[i])) return allowed[i];
-    nd_refuse(n, "%s '%.60s' is not supported", name, text);
+    nd_reject(n, "%s '%.60s' is not supported", name, text);
     return allowed[0];
 }
 
@@ -27,8 +27,8 @@ static tensor resize(struct node *n, tensor x, const struct resize *z)
     double a = attr_real(n, "cubic_coeff_a", -0.75), v = attr_real(n, "extrapolation_value", 0);
     bool exclude = attr_flag(n, "exclude_outside", 0), antialias = attr_flag(n, "antialias", 0);
     if (antialias && !exclude && strcmp(z->mode, "nearest"))
-        nd_refuse(n, "antialias=1 is only supported with exclude_outside=1");
-    if (!nd_is_float(x) && strcmp(z->mode, "nearest")) nd_refuse(n, "mode %s for integers is not supported", z->mode);
+        nd_reject(n, "antialias=1 is only supported with exclude_outside=1");
+    if (!nd_is_float(x) && strcmp(z->mode, "nearest")) nd_reject(n, "mode %s for integers is not supported", z->mode);
     for (int i = 0; i < z->r && !n->status; i++)
         if (z->size[i] > INT32_MAX) nd_invalid(n, "size %lld is too large", (long long)z->size[i]);
     return nd_make(n, "Resize", IN(x),
@@ -126,7 +126,7 @@ static void read_sizes(struct node *n, tensor x, struct resize *z, int count, co
         bool rounded = !by_size && (double)(float)((float)nd_size(x, a) * (float)scales[i]) != (double)z->size[a];
         if (rounded &&
             !strcmp(z->coord, "align_corners")) /* implementations disagree: use the given size, or the rounded one? */
-            nd_refuse(n, "align_corners with a scale that gives no whole size is not supported");
+            nd_reject(n, "align_corners with a scale that gives no whole size is not supported");
     }
     if (by_size && strcmp(policy, "stretch") && !n->status)
         keep_ratio(n, x, z, count, axes, !strcmp(policy, "not_larger"));

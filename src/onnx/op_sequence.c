@@ -70,7 +70,7 @@ static void write_out(struct node *n, struct cell *k)
     int64_t steps = nd_size(k->x, 0), state[2] = {nd_size(k->x, 1), k->size};
     bool lstm = !strcmp(n->op->name, "LSTM"), gru = !strcmp(n->op->name, "GRU");
     if (steps > MOST_STEPS || !steps) {
-        nd_refuse(n, "more than %d steps (or none) are not supported here", MOST_STEPS);
+        nd_reject(n, "more than %d steps (or none) are not supported here", MOST_STEPS);
         return;
     }
     enum sol_dtype t = nd_type_of(k->x);
@@ -135,7 +135,7 @@ static void read_functions(struct node *n, int directions, int d, struct cell *k
         k->act[i] = NULL;
         for (int f = 0; f < COUNT_OF(functions); f++)
             if (!strcasecmp(name, functions[f][0])) k->act[i] = functions[f][1];
-        if (!k->act[i]) nd_refuse(n, "activation '%.40s' is not supported", name);
+        if (!k->act[i]) nd_reject(n, "activation '%.40s' is not supported", name);
     }
 }
 
@@ -195,7 +195,7 @@ sol_status op_recurrent(struct node *n)
     bool batch_first = attr_flag(n, "layout", 0), inner = attr_flag(n, "linear_before_reset", 0);
     int64_t hidden = attr_int(n, "hidden_size", nd_size(nd_in(n, 2), 2));
     if (hidden < 1 || hidden > 1 << 24) return n->status ? n->status : nd_invalid(n, "hidden_size is out of range");
-    if (attr_flag(n, "input_forget", 0)) nd_refuse(n, "input_forget=1 is not supported");
+    if (attr_flag(n, "input_forget", 0)) nd_reject(n, "input_forget=1 is not supported");
     if (!both && !back && strcmp(direction, "forward")) nd_invalid(n, "direction '%.40s' does not exist", direction);
     if (!check_shapes(n, x, gates, 1 + both, hidden)) return n->status;
     if (batch_first) x = nd_swap(n, x, 0, 1);

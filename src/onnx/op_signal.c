@@ -12,7 +12,7 @@ static tensor reals(struct node *n, enum sol_dtype t, int ndim, const int64_t *s
 {
     int64_t count = nd_product(shape, 0, ndim);
     if (!dtype_def(t)->is_float) {
-        nd_refuse(n, "type %s is not supported", dtype_name(t));
+        nd_reject(n, "type %s is not supported", dtype_name(t));
         return NULL;
     }
     if (t == SOL_F64) return nd_constant(n, t, ndim, shape, v);
@@ -56,7 +56,7 @@ sol_status op_mel_weights(struct node *n)
     if (bins < 1 || bins > 1 << 12 || length < 1 || length > 1 << 16 || rate < 1)
         return nd_invalid(n, "a size is out of range");
     if (rows * bins > MOST_MATRIX)
-        return nd_refuse(n, "a matrix of %lld by %lld is not supported", (long long)rows, (long long)bins);
+        return nd_reject(n, "a matrix of %lld by %lld is not supported", (long long)rows, (long long)bins);
     double *v = NEW_ARRAY(n->r->arena, double, rows *bins);
     int64_t *edge = NEW_ARRAY(n->r->arena, int64_t, bins + 2);
     double from = 2595 * log10(1 + low / 700), step = (2595 * log10(1 + high / 700) - from) / (double)(bins + 2);
@@ -113,7 +113,7 @@ static tensor transform(struct node *n, tensor re, tensor im, const struct fouri
     enum sol_dtype t = nd_type_of(re);
     bool large = f->length > MOST_WINDOW || f->inputs * f->outputs > MOST_MATRIX;
     if (f->length < 1 || large) {
-        nd_refuse(n, "a transform of length %lld is not supported", (long long)f->length);
+        nd_reject(n, "a transform of length %lld is not supported", (long long)f->length);
         return NULL;
     }
     re = re ? nd_cast(n, re, SOL_F64) : NULL;
@@ -173,7 +173,7 @@ sol_status op_stft(struct node *n)
     if (nd_rank(x) != 3 || nd_size(x, 2) < 1 || nd_size(x, 2) > 2 || step < 1 || length < 1 || length > nd_size(x, 1))
         return nd_invalid(n, "expected [N, length, 1 or 2], steps and frames that fit");
     if (window && (nd_rank(window) != 1 || nd_size(window, 0) != length))
-        return nd_refuse(n, "a window of another length than the frame is not supported");
+        return nd_reject(n, "a window of another length than the frame is not supported");
     struct fourier f = {.length = length, .inputs = length, .outputs = onesided ? length / 2 + 1 : length};
     tensor parts[2] = {part(n, x, 0), part(n, x, 1)};
     for (int i = 0; i < 2; i++) {

@@ -28,7 +28,7 @@ struct data {
     int64_t shape[SOL_MAX_DIMS], elements;
     const void *at; /* row-major, aligned; in the message or the arena */
 };
-/* `folder` NULL: data in other files is refused. */
+/* `folder` NULL: data in other files is rejected. */
 sol_status data_read(struct sol_ctx *ctx, struct arena *a, const Onnx__Tensor *m, const char *folder,
                      struct data *out_d);
 /* The type of a number in a file; UNSUPPORTED with its name, or INVALID. `what` says of what, for the message. */
@@ -58,11 +58,11 @@ struct sol_onnx {
     const char *about;
 };
 struct value {
-    struct sol_tensor *t;    /* NULL: data that nobody has read yet, or refused */
+    struct sol_tensor *t;    /* NULL: data that nobody has read yet, or rejected */
     const struct data *data; /* of an initializer or constant */
     const char *name;
-    bool refused; /* made by a node that was refused, or of one */
-    bool list;    /* a sequence, whose elements are known one by one; it has neither t nor data */
+    bool rejected; /* made by a node that was rejected, or of one */
+    bool list;     /* a sequence, whose elements are known one by one; it has neither t nor data */
     struct value **items;
     int nitems;
 };
@@ -97,7 +97,7 @@ struct reader { /* lives while the model is loaded */
     VECTOR(struct problem *) problems;
     bool located; /* the error says which node it belongs to */
 };
-struct problem { /* nodes that were refused for the same reason */
+struct problem { /* nodes that were rejected for the same reason */
     const char *what, *reason, *first;
     int count;
 };
@@ -148,7 +148,7 @@ struct node {
 };
 typedef struct sol_tensor *tensor;
 
-/* Attributes. An attribute that no helper asked for is refused. */
+/* Attributes. An attribute that no helper asked for is rejected. */
 const Onnx__Attribute *nd_attr(struct node *n, const char *name, int type); /* NULL: not there */
 enum { ATTR_F = 1, ATTR_I, ATTR_S, ATTR_T, ATTR_G, ATTR_FLOATS, ATTR_INTS, ATTR_STRINGS };
 int64_t attr_int(struct node *n, const char *name, int64_t otherwise);
@@ -240,8 +240,8 @@ tensor nd_reduce(struct node *n, const char *kind, tensor x, int naxes, const in
 tensor nd_unsqueeze(struct node *n, tensor x, int axis);
 tensor nd_squeeze(struct node *n, tensor x, int axis);
 
-/* Refusals: SOL_ERR_UNSUPPORTED goes into the list of problems, SOL_ERR_INVALID ends the reading. */
-sol_status nd_refuse(struct node *n, const char *format, ...) PRINTF_LIKE(2, 3);
+/* Rejections: SOL_ERR_UNSUPPORTED goes into the list of problems, SOL_ERR_INVALID ends the reading. */
+sol_status nd_reject(struct node *n, const char *format, ...) PRINTF_LIKE(2, 3);
 sol_status nd_invalid(struct node *n, const char *format, ...) PRINTF_LIKE(2, 3);
 
 #endif

@@ -6,20 +6,20 @@
 static const struct op ops[] = {
 #define OP(domain, name, first, last, least, most, function, kind) \
     {domain, name, first, last, least, most, function, kind},
-#define REFUSED(name, reason)
+#define REJECTED(name, reason)
 #include "onnx/ops.def"
 #undef OP
-#undef REFUSED
+#undef REJECTED
 };
 
 static const struct {
     const char *name, *reason;
-} refused[] = {
+} rejected[] = {
 #define OP(...)
-#define REFUSED(name, reason) {name, reason},
+#define REJECTED(name, reason) {name, reason},
 #include "onnx/ops.def"
 #undef OP
-#undef REFUSED
+#undef REJECTED
 };
 
 const struct op *op_at(int i)
@@ -36,7 +36,7 @@ const struct op *op_find(const char *domain, const char *name, int64_t version, 
         if (version >= ops[i].first && (!ops[i].last || version <= ops[i].last)) return &ops[i];
         *out_reason = "the operator does not exist in this opset";
     }
-    for (int i = 0; i < COUNT_OF(refused) && !*domain; i++)
-        if (!strcmp(refused[i].name, name)) *out_reason = refused[i].reason;
+    for (int i = 0; i < COUNT_OF(rejected) && !*domain; i++)
+        if (!strcmp(rejected[i].name, name)) *out_reason = rejected[i].reason;
     return NULL;
 }

@@ -34,7 +34,7 @@ static void mark_prepares(struct sol_net *net)
 
 /* -- what rt runs: kernels, teams and functions of the host, on memory of the host, with sizes that are fixed */
 
-static const char *refused(const struct sol_step *s)
+static const char *rejected(const struct sol_step *s)
 {
     switch (s->kind) {
     case SOL_STEP_KERNEL:
@@ -49,7 +49,7 @@ static const char *refused(const struct sol_step *s)
 static sol_status check_program(struct sol_ctx *ctx, const char *name, const struct sol_program *p)
 {
     for (int i = 0; i < p->nstep; i++) {
-        const char *why = refused(&p->step[i]);
+        const char *why = rejected(&p->step[i]);
         if (why)
             return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "module of '%s': step %d (%s) cannot run: %s", name, i,
                             p->step[i].label, why);

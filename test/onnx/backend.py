@@ -1,4 +1,4 @@
-"""ONNX's own backend test cases: every one runs through SOL and passes, is refused by name, or is wrong (a defect).
+"""ONNX's own backend test cases: every one runs through SOL and passes, is rejected by name, or is wrong (a defect).
 
 `python test/onnx/backend.py` runs all of them and writes docs/operators-onnx.md; `--interpret` uses the interpreter instead
 of generated code, `--match TEXT` selects, `--show` prints each result that is not a pass."""
@@ -36,7 +36,7 @@ class Case:
 @dataclasses.dataclass
 class Result:
     case: Case
-    state: str  # pass, fixed, refused, wrong
+    state: str  # pass, fixed, rejected, wrong
     reason: str = ""
 
 
@@ -168,7 +168,7 @@ def one(case: Case, how: str = "run") -> Result:
             if e.status != sol_c.UNSUPPORTED:
                 return Result(case, "wrong", f"error {e.status}: {e}")
             if fixed or ARGUMENT not in str(e):
-                return Result(case, "refused", str(e))
+                return Result(case, "rejected", str(e))
             fixed = True
 
 
@@ -218,7 +218,7 @@ def report(results: list[Result], out) -> None:
     print(
         f"`python test/onnx/backend.py` wrote this page from the {len(results)} backend test cases of onnx {onnx.__version__}.\n\n"
         f"{count['pass']} pass. {count['fixed']} (*fixed*) pass if inputs that determine shapes are fixed at compile time "
-        f"(`values` of `sol_onnx_options`). SOL rejects {count['refused']} by name before it compiles anything. "
+        f"(`values` of `sol_onnx_options`). SOL rejects {count['rejected']} by name before it compiles anything. "
         f"{count['wrong']} are wrong.\n",
         file=out,
     )
@@ -229,10 +229,10 @@ def report(results: list[Result], out) -> None:
         groups[r.case.operator].append(r)
     for name in sorted(groups):
         states = collections.Counter(r.state for r in groups[name])
-        why = collections.Counter(_reason(r.reason) for r in groups[name] if r.state == "refused")
+        why = collections.Counter(_reason(r.reason) for r in groups[name] if r.state == "rejected")
         text = "<br>".join(f"{k.replace('|', '/')} ({v})" for k, v in why.most_common())
         print(
-            f"| {name} | {states['pass']} | {states['fixed']} | {states['refused']} | {states['wrong']} | {text} |",
+            f"| {name} | {states['pass']} | {states['fixed']} | {states['rejected']} | {states['wrong']} | {text} |",
             file=out,
         )
     print("\n## Rows\n\n| operator | opsets |\n|-|-|", file=out)
@@ -252,7 +252,7 @@ def main() -> int:
     for r in every(cases, "interpret" if args.interpret else "run"):
         results.append(r)
         case = r.case
-        if r.state == "wrong" or (args.show and r.state == "refused"):
+        if r.state == "wrong" or (args.show and r.state == "rejected"):
             print(f"{r.state:8} {case.kind} {case.name} ({case.operator}): {r.reason[:400]}", flush=True)
         if sys.stderr.isatty():
             print(f"\r{len(results)}/{len(cases)}", end="", file=sys.stderr)

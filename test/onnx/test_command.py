@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOL = os.environ.get("SOL_COMMAND", str(ROOT / "build" / "cli" / "sol"))
-GOOD, MISMATCH, USAGE, REFUSED, FAILED = range(5)
+GOOD, MISMATCH, USAGE, REJECTED, FAILED = range(5)
 W = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
 X = np.arange(8, dtype=np.float32).reshape(2, 4) - 3
 
@@ -143,7 +143,7 @@ def test_verify_folders(net, tmp_path):
     (both[1] / "output_0.pb").write_bytes(numpy_helper.from_array(X, "y").SerializeToString())
     sol("verify", net, *both, code=MISMATCH)
     (both[0] / "input_0.pb").write_bytes(b"nonsense")
-    sol("verify", net, *both, code=REFUSED)
+    sol("verify", net, *both, code=REJECTED)
 
 
 def test_compile_bench_cache(net):
@@ -192,13 +192,13 @@ def test_fixed_input(tmp_path):
     )
     onnx.save(m, tmp_path / "m.onnx")
     np.save(tmp_path / "s.npy", np.array([-1]))
-    assert "depends on" in sol("run", tmp_path / "m.onnx", "--random", code=REFUSED)
+    assert "depends on" in sol("run", tmp_path / "m.onnx", "--random", code=REJECTED)
     args = ["run", tmp_path / "m.onnx", "--random", "--fix", f"s={tmp_path / 's.npy'}"]
     assert "y  f32[8]" in sol(*args)
     np.save(tmp_path / "s.npy", np.array([-1], np.int32))
-    assert "expected a value of type int64, got int32" in sol(*args, code=REFUSED)
+    assert "expected a value of type int64, got int32" in sol(*args, code=REJECTED)
     np.save(tmp_path / "s.npy", np.array([-1], np.float16))
-    assert "got f16" in sol(*args, code=REFUSED)
+    assert "got f16" in sol(*args, code=REJECTED)
 
 
 def test_interrupted(net):
@@ -215,11 +215,11 @@ def test_interrupted(net):
     [
         (["fly"], USAGE, "no command 'fly'"),
         (["run"], USAGE, "usage: sol run"),
-        (["run", "NET"], REFUSED, "'batch' of input 'x'"),
+        (["run", "NET"], REJECTED, "'batch' of input 'x'"),
         (["run", "NET", "--dim", "batch=2"], USAGE, "input 'x' is missing"),
         (["run", "NET", "--dim", "batch"], USAGE, "expected NAME=SIZE"),
         (["run", "NET", "--dim", "batch=two"], USAGE, "whole number"),
-        (["run", "NET", "--dim", "bitch=2", "--random"], REFUSED, "no input has a dimension of that name"),
+        (["run", "NET", "--dim", "bitch=2", "--random"], REJECTED, "no input has a dimension of that name"),
         (["run", "NET", "--dim", "batch="], USAGE, "--dim batch=: expected a whole number"),
         (["run", "NET", "--dim", "batch=1", "--dim", "batch=2"], USAGE, "given twice"),
         (["run", "NET", "--dim", "batch=9999999999", "--random"], FAILED, "of memory, this machine has"),
@@ -239,9 +239,9 @@ def test_interrupted(net):
         (["run", "NET", "extra"], USAGE, "takes no argument"),
         (["run", "NET", "--config", "nonsense=1"], USAGE, "nonsense"),
         (["run", "NET", "--input", "x=/nowhere.npy"], FAILED, "cannot open"),
-        (["run", "NET", "--input", "z=X"], REFUSED, "no such input; there are 'x'"),
+        (["run", "NET", "--input", "z=X"], REJECTED, "no such input; there are 'x'"),
         (["run", "/nowhere.onnx", "--random"], FAILED, "nowhere"),
-        (["run", "X", "--random"], REFUSED, "no ONNX file"),
+        (["run", "X", "--random"], REJECTED, "no ONNX file"),
         (["info", "."], FAILED, "regular file"),
         (["verify", "NET", "--input", "x=X"], USAGE, "nothing to compare"),
         (["cache", "fill"], USAGE, "sol cache clear"),
@@ -263,12 +263,12 @@ def test_wrong_shape_and_type(net, tmp_path):
     assert "expected f32[2, 4], got f64[2, 4]" in sol("run", net, "--input", f"x={tmp_path / 'a.npy'}", code=USAGE)
 
 
-def test_refused_model_lists_all(tmp_path):
+def test_rejected_model_lists_all(tmp_path):
     onnx.save(
         model([node("Foo", ["x"], ["a"]), node("Bar", ["x"], ["y"])], [info("x", [1])], [info("y", None)]),
         tmp_path / "m.onnx",
     )
-    text = sol("run", tmp_path / "m.onnx", "--random", code=REFUSED)
+    text = sol("run", tmp_path / "m.onnx", "--random", code=REJECTED)
     assert "Foo" in text and "Bar" in text
 
 

@@ -24,7 +24,7 @@ def untyped(m):
     return m
 
 
-def refused(m, status, *texts, **options):
+def rejected(m, status, *texts, **options):
     with pytest.raises(SolError) as e:
         Model(m, **options)
     assert e.value.status == status, str(e.value)
@@ -42,33 +42,33 @@ def run(m, how="interpret", inputs=None, **options):
 
 def test_open_size_is_named():
     m = one("Relu", ["batch", 4])
-    refused(m, INVALID, "'batch' of input 'x'", "--dim batch=1")
+    rejected(m, INVALID, "'batch' of input 'x'", "--dim batch=1")
     assert np.array_equal(run(m, dims={"batch": 2})[0], np.maximum(X, 0))
     assert np.array_equal(run(m, dims={"x.0": 2})[0], np.maximum(X, 0))
 
 
 def test_open_size_without_a_name():
     m = one("Relu", [None, 4])
-    refused(m, INVALID, "'x.0' of input 'x'")
+    rejected(m, INVALID, "'x.0' of input 'x'")
     assert np.array_equal(run(m, dims={"x.0": 2})[0], np.maximum(X, 0))
 
 
 def test_one_symbol_serves_all_inputs():
     m = model([node("Add", ["x", "z"], ["y"])], [info("x", ["n", 4]), info("z", ["n", 4])], [info("y", None)])
     assert np.array_equal(run(m, inputs={"x": X, "z": X}, dims={"z.0": 2})[0], X + X)
-    refused(m, INVALID, "elsewhere", dims={"x.0": 2, "z.0": 3})
+    rejected(m, INVALID, "elsewhere", dims={"x.0": 2, "z.0": 3})
 
 
 def test_sizes_must_find_their_place():
-    refused(one("Relu", [2, 4]), INVALID, "no input has a dimension of that name", dims={"bacth": 2})
-    refused(one("Relu", [2, 4]), INVALID, "is 2 in the model, 3 was asked for", dims={"x.0": 3})
-    refused(one("Relu", ["n", 4]), INVALID, "expected 0 or more", dims={"n": -5, "x.0": 2})
+    rejected(one("Relu", [2, 4]), INVALID, "no input has a dimension of that name", dims={"bacth": 2})
+    rejected(one("Relu", [2, 4]), INVALID, "is 2 in the model, 3 was asked for", dims={"x.0": 3})
+    rejected(one("Relu", ["n", 4]), INVALID, "expected 0 or more", dims={"n": -5, "x.0": 2})
 
 
 def test_input_without_rank():
     m = one("Relu", [1])
     m.graph.input[0].type.tensor_type.ClearField("shape")
-    refused(m, UNSUPPORTED, "'x'", "how many dimensions")
+    rejected(m, UNSUPPORTED, "'x'", "how many dimensions")
 
 
 def test_values_replace_inputs():
@@ -77,12 +77,12 @@ def test_values_replace_inputs():
         [info("x", [2, 4]), info("s", [2], TensorProto.INT64)],
         [info("y", None)],
     )
-    refused(m, UNSUPPORTED, "Reshape", "the shape depends on what is computed while running")
+    rejected(m, UNSUPPORTED, "Reshape", "the shape depends on what is computed while running")
     fixed = Model(m, values={"s": np.array([4, -1])})
     assert [i[0] for i in fixed.inputs] == ["x"]
     assert fixed.interpret({"x": X})[0].shape == (4, 2)
-    refused(m, INVALID, "no such input", values={"t": np.array([4, 2])})
-    refused(m, INVALID, "expected a value of 1 dimensions", values={"s": np.array([[4, 2]])})
+    rejected(m, INVALID, "no such input", values={"t": np.array([4, 2])})
+    rejected(m, INVALID, "expected a value of 1 dimensions", values={"s": np.array([[4, 2]])})
 
 
 # -- weights
@@ -149,7 +149,7 @@ def test_small_types_share_a_list(kind):
     t.int32_data[0] = 1 << 20
     m.graph.initializer[0].CopyFrom(t)
     if kind != "INT32":
-        refused(m, INVALID, "'w'", "does not fit")
+        rejected(m, INVALID, "'w'", "does not fit")
 
 
 def test_any_byte_is_true():
@@ -164,12 +164,12 @@ def test_any_byte_is_true():
 @pytest.mark.parametrize("n", [0, 1, 7, 50, 100])
 def test_truncated(n):
     data = one("MatMul", [2, 4], weights=[tensor("w", np.ones((4, 5)))]).SerializeToString()
-    refused(data[: len(data) * n // 101], INVALID)
+    rejected(data[: len(data) * n // 101], INVALID)
 
 
 def test_no_model_at_all():
-    refused(b"<html><body>Not found</body></html>", INVALID, "no ONNX file")
-    refused(os.urandom(1), INVALID)
+    rejected(b"<html><body>Not found</body></html>", INVALID, "no ONNX file")
+    rejected(os.urandom(1), INVALID)
 
 
 def test_deep_messages():
@@ -194,7 +194,7 @@ def test_deep_messages():
     while length > 127:
         size += bytes([length & 127 | 128])
         length >>= 7
-    refused(b"\x3a" + size + bytes([length]) + nested, INVALID, "inside each other")
+    rejected(b"\x3a" + size + bytes([length]) + nested, INVALID, "inside each other")
 
 
 def bad_tensor(**fields):
@@ -222,23 +222,23 @@ def bad_tensor(**fields):
     ],
 )
 def test_bad_weights(fields, status, text):
-    refused(bad_tensor(**fields), status, text)
+    rejected(bad_tensor(**fields), status, text)
 
 
 def test_names():
     x, y = info("x", [2, 4]), info("y", None)
-    refused(model([node("Relu", ["z"], ["y"])], [x], [y]), INVALID, "reads 'z'")
-    refused(model([node("Relu", ["x"], ["z"])], [x], [y]), INVALID, "output 'y'")
+    rejected(model([node("Relu", ["z"], ["y"])], [x], [y]), INVALID, "reads 'z'")
+    rejected(model([node("Relu", ["x"], ["z"])], [x], [y]), INVALID, "output 'y'")
     twice = model([node("Relu", ["x"], ["y"]), node("Abs", ["x"], ["y"])], [x], [y])
-    refused(twice, INVALID, "'y' is made twice")
-    refused(model([node("Relu", ["x"], ["x"])], [x], [x]), INVALID, "'x' is made twice")
+    rejected(twice, INVALID, "'y' is made twice")
+    rejected(model([node("Relu", ["x"], ["x"])], [x], [x]), INVALID, "'x' is made twice")
     backwards = model([node("Relu", ["t"], ["y"]), node("Abs", ["x"], ["t"])], [x], [y])
-    refused(backwards, INVALID, "no node before it makes")
+    rejected(backwards, INVALID, "no node before it makes")
 
 
 def test_control_characters_stay_out_of_messages():
     m = model([node("Relu", ["\x1b[31mred\n"], ["y"])], [info("x", [2, 4])], [info("y", None)])
-    assert "\x1b" not in refused(m, INVALID, "red")
+    assert "\x1b" not in rejected(m, INVALID, "red")
     data = one("Relu", [2, 4]).SerializeToString().replace(b"\x01x", b"\x01\xff")
     assert Model(data).inputs[0][0] == "?"
 
@@ -246,20 +246,20 @@ def test_control_characters_stay_out_of_messages():
 def test_names_that_are_there_twice():
     x, y = info("x", [2, 4]), info("y", None)
     relu = [node("Relu", ["x"], ["y"])]
-    refused(model(relu, [x, x], [y]), INVALID, "two inputs 'x'")
-    refused(model(relu, [x], [y, y]), INVALID, "two outputs 'y'")
-    refused(model(relu, [x], []), INVALID, "no outputs")
+    rejected(model(relu, [x, x], [y]), INVALID, "two inputs 'x'")
+    rejected(model(relu, [x], [y, y]), INVALID, "two outputs 'y'")
+    rejected(model(relu, [x], []), INVALID, "no outputs")
     weights = [tensor("w", 1.0), tensor("w", 2.0)]
-    refused(model([node("Add", ["x", "w"], ["y"])], [x], [y], weights), INVALID, "'w' is made twice")
+    rejected(model([node("Add", ["x", "w"], ["y"])], [x], [y], weights), INVALID, "'w' is made twice")
     m = one("Relu", [2, 4])
     m.opset_import.append(helper.make_opsetid("ai.onnx", 11))
-    refused(m, INVALID, "two opsets")
+    rejected(m, INVALID, "two opsets")
 
 
 def test_declared_type_must_hold():
     m = one("Relu", [2, 4])
     m.graph.output[0].type.tensor_type.elem_type = TensorProto.INT32
-    refused(m, INVALID, "output 'y'", "int32", "float")
+    rejected(m, INVALID, "output 'y'", "int32", "float")
 
 
 # -- one error lists everything that is not supported
@@ -276,7 +276,7 @@ def test_all_problems_at_once():
         node("Resize", ["x", "", "s"], ["h"], mode="magic"),
     ]
     m = model(nodes, [info("x", [2, 4])], [info("b", None)], [tensor("s", [1, 2])])
-    text = refused(
+    text = rejected(
         m, UNSUPPORTED, "Unique (opset 17)", "depends on data", "'first'", "2 in all", "com.example.Foo", "temperature"
     )
     assert "Relu" not in text
@@ -284,12 +284,12 @@ def test_all_problems_at_once():
 
 
 def test_opsets():
-    refused(one("Relu", [2, 4], opset=5), UNSUPPORTED, "opset")
-    refused(one("Relu", [2, 4], opset=1000), UNSUPPORTED, "opset")
-    refused(one("Gelu", [2, 4], opset=17), UNSUPPORTED, "Gelu", "does not exist in this opset")
+    rejected(one("Relu", [2, 4], opset=5), UNSUPPORTED, "opset")
+    rejected(one("Relu", [2, 4], opset=1000), UNSUPPORTED, "opset")
+    rejected(one("Gelu", [2, 4], opset=17), UNSUPPORTED, "Gelu", "does not exist in this opset")
     m = one("Relu", [2, 4])
     m.ClearField("opset_import")
-    refused(m, UNSUPPORTED, "opset")
+    rejected(m, UNSUPPORTED, "opset")
 
 
 # -- functions and branches
@@ -335,7 +335,7 @@ def test_function_with_a_missing_input():
 
 
 def test_function_that_calls_itself():
-    refused(call([scale(node("Scale", ["a"], ["c"], domain="own"))]), INVALID, "call")
+    rejected(call([scale(node("Scale", ["a"], ["c"], domain="own"))]), INVALID, "call")
 
 
 def test_functions_that_explode():
@@ -350,7 +350,7 @@ def test_functions_that_explode():
             )
         )
     m = model([node("F0", ["x"], ["y"], domain="own")], [info("x", [2, 4])], [info("y", None)], functions=functions)
-    refused(m, UNSUPPORTED, "more than", "nodes")
+    rejected(m, UNSUPPORTED, "more than", "nodes")
 
 
 @pytest.mark.parametrize("taken", [True, False])
@@ -367,7 +367,7 @@ def test_branch_that_is_not_known():
     g = helper.make_graph([node("Neg", ["x"], ["t"])], "b", [], [info("t", None)])
     m = model([node("If", ["c"], ["y"], then_branch=g, else_branch=g)], [info("x", [2, 4]), info("c", [], TensorProto.BOOL)],
               [info("y", None)])  # fmt: skip
-    refused(m, UNSUPPORTED, "If", "the condition depends on what is computed while running")
+    rejected(m, UNSUPPORTED, "If", "the condition depends on what is computed while running")
 
 
 # -- external data
@@ -406,7 +406,7 @@ def test_external_data_in_a_folder(tmp_path):
 def test_external_data_stays_inside(tmp_path, location):
     (tmp_path / "in" / "a").mkdir(parents=True)
     (tmp_path / "w.bin").write_bytes(b"\0" * 400)
-    refused(external(tmp_path / "in", location), INVALID, "external data")
+    rejected(external(tmp_path / "in", location), INVALID, "external data")
 
 
 def test_external_data_through_a_link(tmp_path):
@@ -414,10 +414,10 @@ def test_external_data_through_a_link(tmp_path):
     path = external(tmp_path / "in", "link.bin")
     os.rename(tmp_path / "in" / "w.bin", tmp_path / "w.bin")
     os.symlink(tmp_path / "w.bin", tmp_path / "in" / "link.bin")
-    refused(path, INVALID, "link")
+    rejected(path, INVALID, "link")
     os.remove(tmp_path / "in" / "link.bin")
     os.symlink(tmp_path, tmp_path / "in" / "up")
-    refused(external(tmp_path / "in", "up/w.bin"), INVALID, "link")
+    rejected(external(tmp_path / "in", "up/w.bin"), INVALID, "link")
 
 
 @pytest.mark.parametrize(
@@ -438,12 +438,12 @@ def test_external_data_that_does_not_fit(tmp_path, options, text):
 def test_external_data_too_short(tmp_path):
     path = external(tmp_path)
     (tmp_path / "w.bin").write_bytes(b"\0" * 399)
-    refused(path, INVALID, "the file has 399")
+    rejected(path, INVALID, "the file has 399")
 
 
 def test_external_data_without_a_folder(tmp_path):
     data = external(tmp_path).read_bytes()
-    refused(data, INVALID, "without a folder")
+    rejected(data, INVALID, "without a folder")
     assert np.array_equal(run(data, folder=tmp_path)[0], X * np.arange(1, 5))
 
 
@@ -490,7 +490,7 @@ def test_huge_constants_are_not_computed():
         [info("y", None)],
         [tensor("s", [1 << 20, 1 << 20], np.int64), tensor("axes", [0], np.int64)],
     )
-    refused(m, UNSUPPORTED, "depends on what is computed")
+    rejected(m, UNSUPPORTED, "depends on what is computed")
 
 
 # -- operators that ONNX's cases hardly test, compared with ONNX's reference
@@ -640,7 +640,7 @@ def test_slices_as_python():
     ids=["flag", "norm", "groups", "shape", "table", "mask", "pieces"],
 )
 def test_numbers_out_of_range(m, status, text):
-    refused(m, status, text, open_size=64)
+    rejected(m, status, text, open_size=64)
 
 
 def test_table_of_rows():

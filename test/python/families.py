@@ -272,7 +272,7 @@ FAMILIES = {  # class, changes of its configuration, arguments of a call
 
 TRAINED_ONLY = ("reformer", "rwkv")  # PyTorch has no gradients for them in eval mode either
 NUMPY = "draws from NumPy's random"
-REFUSED = {  # what is rejected: every call, or calls in train mode; words of the message
+REJECTED = {  # what is rejected: every call, or calls in train mode; words of the message
     "bigbird (sparse)": ("train mode", NUMPY),
     "reformer": ("train mode", "_ReversibleFunction.apply"),
     **dict.fromkeys(("wav2vec2", "hubert", "wavlm", "data2vec-audio"), ("train mode", NUMPY)),  # SpecAugment
@@ -332,14 +332,14 @@ float32 and float64, both its results and the gradients of all parameters, and r
 
 
 def page():
-    whole = [n for n, (what, _) in REFUSED.items() if what == "forward"]
+    whole = [n for n, (what, _) in REJECTED.items() if what == "forward"]
     head = HEAD.format(
         version=version("transformers"),
         n=len(FAMILIES),
-        good=len(FAMILIES) - len(REFUSED),
-        partly=len(REFUSED) - len(whole),
+        good=len(FAMILIES) - len(REJECTED),
+        partly=len(REJECTED) - len(whole),
     )
-    rows = (f"| {n} | `{FAMILIES[n][0]}` | {': '.join(REFUSED.get(n, ()))} |" for n in FAMILIES)
+    rows = (f"| {n} | `{FAMILIES[n][0]}` | {': '.join(REJECTED.get(n, ()))} |" for n in FAMILIES)
     return head + "\n".join(rows) + "\n"
 
 

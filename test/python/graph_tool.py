@@ -20,7 +20,7 @@ NAMES = {
 }
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """sol-opt rejected the graph; the text is its message."""
 
 
@@ -60,7 +60,7 @@ def layer_text(kind: str, inputs, attrs, nout: int) -> str:
 def call(text: str, *options: str) -> str:
     done = subprocess.run([tool(), *options, "-"], input=text, capture_output=True, text=True, check=False)
     if done.returncode == 1:
-        raise Refused(done.stderr)
+        raise Rejected(done.stderr)
     assert done.returncode == 0, f"sol-opt ended with {done.returncode}: {done.stderr}\n{text}"
     return done.stdout
 

@@ -1,7 +1,7 @@
 """Torch's own samples of every operator (OpInfo), run by SOL and compared with PyTorch and with float64.
 
 Either translated and run by the interpreter, or compiled, many samples together. As a script it runs all of them and writes
-docs/operators-pytorch.md: what works, what is refused and why. `opinfo.py NAME ..` runs some and prints what is wrong,
+docs/operators-pytorch.md: what works, what is rejected and why. `opinfo.py NAME ..` runs some and prints what is wrong,
 `opinfo.py --compiled ..` compiles them, `opinfo.py --renew NAME ..` runs some and renews their rows of the page.
 """
 
@@ -193,7 +193,7 @@ def described(call):
 
 
 def run(name, call, compute):
-    """("ok" | "refused" | "wrong", why). `compute(call)` gives results by number."""
+    """("ok" | "rejected" | "wrong", why). `compute(call)` gives results by number."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -203,7 +203,7 @@ def run(name, call, compute):
         try:
             wrong = compare(name, call, compute(call), eager)
         except sol.UnsupportedError as e:
-            return "refused", reason(str(e))
+            return "rejected", reason(str(e))
         except Exception as e:
             wrong = f"{type(e).__name__}: {e}"
     return ("wrong", f"{wrong} {described(call)}") if wrong else ("ok", "")
@@ -249,14 +249,14 @@ def run_all(name, calls):
         results = _batched(some)
         if results is None:
             verdicts = [run(name, c, _translated) for c in some]
-            fine = [c for c, v in zip(some, verdicts, strict=True) if v[0] != "refused"]
+            fine = [c for c, v in zip(some, verdicts, strict=True) if v[0] != "rejected"]
             again = _batched(fine) if fine else []
             computed = iter(again or [None] * len(fine))
-            results = [None if v[0] == "refused" else next(computed) for v in verdicts]
+            results = [None if v[0] == "rejected" else next(computed) for v in verdicts]
         else:
             verdicts = [("ok", "")] * len(some)
         for call, verdict, result in zip(some, verdicts, results, strict=True):
-            if verdict[0] == "refused":
+            if verdict[0] == "rejected":
                 found.append(verdict)
             else:
                 found.append(run(name, call, compiled if result is None else lambda _, r=result: r))
@@ -315,7 +315,7 @@ def row(name, results):
     for found in results.values():
         good = sum(kind == "ok" for kind, _ in found)
         cells.append("" if not found else str(good) if good == len(found) else f"{good} of {len(found)}")
-    whys = Counter(why for found in results.values() for kind, why in found if kind == "refused")
+    whys = Counter(why for found in results.values() for kind, why in found if kind == "rejected")
     text = "; ".join(why[:120].replace("|", "/") for why, _ in whys.most_common(2))
     return f"| `{name}` | {' | '.join(cells)} | {text} |"
 

@@ -817,7 +817,7 @@ def test_in_a_worker_of_a_data_loader():
 # -- what is rejected
 
 
-class Refused(nn.Module):
+class Rejected(nn.Module):
     def forward(self, x):
         y = torch.complex(x, x).acos().real
         return y + x.to_sparse().to_dense()
@@ -833,14 +833,14 @@ class Picks(nn.Linear):
         return x[super().forward(x) > 0]
 
 
-def test_everything_that_is_refused_at_once():
+def test_everything_that_is_rejected_at_once():
     with pytest.raises(sol.UnsupportedError) as e:
-        sol.optimize(Refused(), torch.randn(3, 3))
+        sol.optimize(Rejected(), torch.randn(3, 3))
     for part in ("things", "aten.acos", "complex", "sparse", "test_api.py:"):
         assert part in str(e.value)
 
 
-def test_equal_refusals_are_one_line():
+def test_equal_rejections_are_one_line():
     layers = [nn.Sequential(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2)) for _ in range(4)]
     with pytest.raises(sol.UnsupportedError) as e:
         sol.optimize(nn.Sequential(*layers).half().eval(), torch.randn(2, 3, 96, 96).half())
@@ -898,7 +898,7 @@ def test_pytorch_s_own_looks_into_data(model, shapes):
     ],
     ids=["branch", "mask", "half"],
 )
-def test_refused_by_name(model, message):
+def test_rejected_by_name(model, message):
     x = torch.randn(3, 3).half() if "float16" in message else torch.randn(3, 3)
     with pytest.raises(sol.UnsupportedError, match=message):
         sol.optimize(model, x)
@@ -915,7 +915,7 @@ class Raises(nn.Module):
         return self.embed(ids)
 
 
-def test_refused_calls(tmp_path):
+def test_rejected_calls(tmp_path):
     x = torch.randn(2, 4)
     s = sol.optimize(mlp(), x)
     with torch.autocast("cpu"), pytest.raises(sol.UnsupportedError, match="autocast"):

@@ -126,7 +126,7 @@ def test_modules_that_train_drop():
         (lambda x: torch.zeros(3, dtype=torch.int64).random_(), "whole range"),
     ],
 )
-def test_what_is_refused(f, words):
+def test_what_is_rejected(f, words):
     with pytest.raises(sol.UnsupportedError, match=words):
         function(f)
 

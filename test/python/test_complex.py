@@ -203,7 +203,7 @@ def test_any_batch_size():
         torch.testing.assert_close(f(z), torch.fft.fft(z).abs())
 
 
-def test_what_is_refused_says_so():
+def test_what_is_rejected_says_so():
     for function, message in (
         (lambda z: z.acos(), "aten.acos.default: SOL has no row for this operator of complex numbers"),
         (lambda z: z.to(torch.complex32), "data type complex32"),

@@ -67,7 +67,7 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("register, message", OUTSIDE.values(), ids=OUTSIDE)
-def test_a_hook_is_refused_by_name_before_and_after_optimize(register, message):
+def test_a_hook_is_rejected_by_name_before_and_after_optimize(register, message):
     m, s, x = optimized()
     check(s, m, (x,))
     handle = register(m)
@@ -83,7 +83,7 @@ def test_a_hook_is_refused_by_name_before_and_after_optimize(register, message):
     check(s, m, (x,))
 
 
-def test_a_backward_hook_is_refused_where_there_are_gradients():
+def test_a_backward_hook_is_rejected_where_there_are_gradients():
     m, s, x = optimized()
     m[0].register_full_backward_hook(lambda module, given, out: None)
     check(s, m, (x,))

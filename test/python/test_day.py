@@ -100,7 +100,7 @@ def test_a_loop_with_callbacks_and_checkpoints(how, tmp_path):
     assert abs(loss - best[1].loss) < 1e-4
 
 
-def test_autocast_in_a_loop_is_refused_by_one_line():
+def test_autocast_in_a_loop_is_rejected_by_one_line():
     module = Lit(convnet(), HOW["optimize"])
     with (
         torch.autocast("cpu", dtype=torch.bfloat16),

@@ -814,7 +814,7 @@ def test_two_networks_in_one_program(target, tmp_path):
 # -- arguments
 
 
-def test_what_is_refused(tmp_path):
+def test_what_is_rejected(tmp_path):
     model, inputs = small()
     for dargs, what in (
         ({"lib_nam": "x"}, "no key 'lib_nam'; the keys are lib_name, func_name"),

@@ -132,7 +132,7 @@ class Looks(Straight):
 
 
 @pytest.mark.parametrize("function, why", [(Dirty, "mark_dirty"), (Again, "runs autograd"), (Looks, "depends on data")])
-def test_what_cannot_be_traced_is_refused_by_name(function, why, capfd):
+def test_what_cannot_be_traced_is_rejected_by_name(function, why, capfd):
     m, x = Net(lambda x, y: function.apply(x + y)), torch.randn(SHAPE)
     s = sol.optimize(m, x)
     assert function.__name__ in capfd.readouterr().err

@@ -12,7 +12,7 @@ from torch_help import TIMES_WINOGRAD, assert_as_good, check, in_double, tensors
 
 FORWARD = ("bert (classifier)", "llama", "t5", "vit")  # in `make test`
 BACKWARD = ("llama", "bloom")
-REFUSED = (sol.UnsupportedError, sol.InvalidError)
+REJECTED = (sol.UnsupportedError, sol.InvalidError)
 
 
 def rows(sample):
@@ -25,11 +25,11 @@ def package(torchvision, monkeypatch):
     monkeypatch.setitem(sol.config, "autotune", "off")
 
 
-def refused(name, call, what="forward"):
+def rejected(name, call, what="forward"):
     """Whether the table says that this family is rejected. If so, checks the message."""
-    way, why = families.REFUSED.get(name, (None, None))
+    way, why = families.REJECTED.get(name, (None, None))
     if way == what:
-        with pytest.raises(REFUSED, match=why):
+        with pytest.raises(REJECTED, match=why):
             call()
     return way == what
 
@@ -37,7 +37,7 @@ def refused(name, call, what="forward"):
 @pytest.mark.parametrize("name", rows(FORWARD))
 def test_forward(name):
     model, kwargs = families.make(name)
-    if not refused(name, lambda: sol.optimize(model, **kwargs)):
+    if not rejected(name, lambda: sol.optimize(model, **kwargs)):
         check(sol.optimize(model, **kwargs), plain(model), (), kwargs, TIMES_WINOGRAD)
 
 
@@ -59,7 +59,7 @@ def gradients(model, kwargs):
 @pytest.mark.parametrize("name", [r for r in rows(BACKWARD) if r.values[0] not in families.TRAINED_ONLY])
 def test_gradients(name):
     model, kwargs = families.make(name)
-    if refused(name, lambda: sol.optimize(model)(**kwargs)):
+    if rejected(name, lambda: sol.optimize(model)(**kwargs)):
         return
     with torch.no_grad():
         model(**kwargs)  # the model's first call initializes something
@@ -75,12 +75,12 @@ def test_gradients(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in families.FAMILIES if families.REFUSED.get(n, ("",))[0] != "forward"])
+@pytest.mark.parametrize("name", [n for n in families.FAMILIES if families.REJECTED.get(n, ("",))[0] != "forward"])
 def test_train_mode(name):
     """Dropout uses SOL's own random numbers, so results cannot be compared."""
     model, kwargs = families.make(name)
     got = sol.optimize(model.train())
-    if not refused(name, lambda: got(**kwargs), "train mode"):
+    if not rejected(name, lambda: got(**kwargs), "train mode"):
         assert all(g.isfinite().all() for g in gradients(got, kwargs).values())
 
 

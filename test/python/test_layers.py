@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from graph_tool import Refused, evaluate, run_layer, tool
+from graph_tool import Rejected, evaluate, run_layer, tool
 
 CASES: list[tuple] = []
 
@@ -1020,8 +1020,8 @@ def test_random_layers_have_the_right_moments():
         ("HouseholderProduct", [(2, 3), (2,)], {}, "2 reflections in a matrix of 2 x 3"),
     ],
 )
-def test_mistakes_are_refused_by_name(kind, inputs, attrs, words):
-    with pytest.raises(Refused) as e:
+def test_mistakes_are_rejected_by_name(kind, inputs, attrs, words):
+    with pytest.raises(Rejected) as e:
         run_layer(kind, [None if s is None else fill(s, i, kind) for i, s in enumerate(inputs)], attrs)
     assert words in str(e.value)
 
@@ -1029,7 +1029,7 @@ def test_mistakes_are_refused_by_name(kind, inputs, attrs, words):
 def test_index_out_of_range_stops_the_run():
     for kind, i in (("Gather", [5]), ("Gather", [-1]), ("ScatterElements", [9])):
         more = [np.zeros(1)] if kind[0] == "S" else []
-        with pytest.raises(Refused, match="index"):
+        with pytest.raises(Rejected, match="index"):
             run_layer(kind, [np.zeros(5), np.array(i), *more], dict(axis=0))
 
 
@@ -1042,10 +1042,10 @@ def test_matrices_that_cannot_be_taken_apart_stop_the_run():
         ("LU", dict(check=1), r"\(LU\): matrix 1 is singular: pivot 2 is zero"),
         ("Cholesky", dict(check=1), "matrix 1 is not positive definite: its leading minor of order 2"),
     ):
-        with pytest.raises(Refused, match=words):
+        with pytest.raises(Rejected, match=words):
             run_layer(kind, [both], attrs)
     for kind, outputs in (("Eigh", 2), ("SVD", 3)):
-        with pytest.raises(Refused, match="matrix 0 has NaN or infinities"):
+        with pytest.raises(Rejected, match="matrix 0 has NaN or infinities"):
             run_layer(kind, [np.full((2, 2), np.nan)], {}, outputs)
     info = run_layer("Inverse", [both], {}, 2)[1]
     assert info.tolist() == [0, 2]

@@ -146,15 +146,15 @@ def test_it_is_said_once_with_reason_and_line(capfd):
 
 def test_most_of_a_graph_is_compiled():
     nodes = [n for n in torch.fx.symbolic_trace(Fourier()).graph.nodes if n.op not in ("placeholder", "output")]
-    refused = {n for n in nodes if getattr(n.target, "__name__", "").startswith("special")}
+    rejected = {n for n in nodes if getattr(n.target, "__name__", "").startswith("special")}
     for n in nodes:
         n.meta["example_value"] = torch.empty(1)
-    runs = parts._runs(nodes, refused)
+    runs = parts._runs(nodes, rejected)
     assert [r.compiled for r in runs] == [True, False, True, False]
-    assert {n for r in runs if not r.compiled for n in r.nodes} - refused <= set(nodes[-2:])
+    assert {n for r in runs if not r.compiled for n in r.nodes} - rejected <= set(nodes[-2:])
 
 
-def test_fullgraph_refuses():
+def test_fullgraph_rejects():
     with pytest.raises(sol.UnsupportedError, match="special_log_ndtr"):
         torch.compile(Fourier(), backend="sol", fullgraph=True)(torch.randn(X), torch.randn(X))
 
@@ -179,7 +179,7 @@ def test_autocast_around_runs_in_pytorch(capfd):
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_a_refused_graph_leaves_no_mode_behind():
+def test_a_rejected_graph_leaves_no_mode_behind():
     with pytest.raises(sol.UnsupportedError, match="autocast"):
         torch.compile(mixed, backend="sol", fullgraph=True)(torch.randn(X), torch.ones(X))
     assert not torch.is_autocast_enabled("cpu") and torch.is_grad_enabled()

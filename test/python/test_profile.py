@@ -102,7 +102,7 @@ def test_short_times_are_not_zero():
     assert float(re.match(r"<sol.Profile of Linear: kernels: 1, ([\d.]+) (?:us|ms), runs: 1>", repr(p))[1]) > 0
 
 
-def test_refused():
+def test_rejected():
     with pytest.raises(sol.InvalidError, match="runs: expected a number from 1 to 64, got 0"):
         sol.profile(Net(), torch.randn(2, 8, 24, 24), runs=0)
     with pytest.raises(sol.InvalidError, match=r"sol\.profile: expected a model"):

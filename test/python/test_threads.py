@@ -58,7 +58,7 @@ def test_settings_of_graphs_that_compile_at_once():
     assert not any(t.is_alive() for t in threads)
 
 
-def test_a_refusal_in_two_threads():
+def test_a_rejection_in_two_threads():
     """Several threads make the first calls of a graph that is cut into parts."""
 
     def model(x):

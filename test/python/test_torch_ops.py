@@ -7,12 +7,12 @@ import pytest
 import sol
 import torch
 from sol.pytorch import operators
-from sol.pytorch.builder import Refused
+from sol.pytorch.builder import Rejected
 from sol.pytorch.decompose import _rules
 
 # Rejected operators of core ATen, with the reason. All others are in the table or have a decomposition.
 BACKWARD = "training is not there yet"
-REFUSED = {
+REJECTED = {
     "_adaptive_avg_pool2d_backward": BACKWARD, "avg_pool2d_backward": BACKWARD, "convolution_backward": BACKWARD,
     "_local_scalar_dense": "depends on data",
     "sym_numel": "a number when tracing", "sym_storage_offset": "a number when tracing",
@@ -42,10 +42,10 @@ def core():
 @pytest.mark.parametrize("overload", list(core()), ids=str)
 def test_core_aten(overload):
     name = overload._schema.name.split("::")[1]
-    refused = name in REFUSED or str(overload).removeprefix("aten.") in REFUSED
+    rejected = name in REJECTED or str(overload).removeprefix("aten.") in REJECTED
     row = operators.find(str(overload)) or operators.find_complex(str(overload))
     known = isinstance(row, operators.Row) or (row is None and overload in _rules())
-    assert known != refused, "works, but is listed as refused" if known else "neither row nor decomposition"
+    assert known != rejected, "works, but is listed as rejected" if known else "neither row nor decomposition"
 
 
 # Operators of other libraries are tested with these libraries (test_huggingface.py).
@@ -101,7 +101,7 @@ def test_the_page_has_every_operator():
     assert not missing
 
 
-def refusal(f, *args):
+def rejection(f, *args):
     with pytest.raises(sol.UnsupportedError) as e:
         sol.optimize(f, *args)
     return str(e.value)
@@ -112,7 +112,7 @@ def test_arguments_that_no_row_mentions():
         return x.bernoulli(0.5, generator=torch.Generator())
 
     row = operators.Row(lambda b, x, other: x)
-    with pytest.raises(Refused, match="argument alpha=2"):
+    with pytest.raises(Rejected, match="argument alpha=2"):
         row(None, torch.ops.aten.add.Tensor._schema, (1, 2), {"alpha": 2})
     with pytest.raises((sol.UnsupportedError, AssertionError)):
         sol.optimize(f, torch.ones(3))
@@ -132,8 +132,8 @@ class Mixed(torch.nn.Module):
         return y.float().sum() + z.sum() + w.sum() + torch.special.erfcx(x).sum()
 
 
-def test_everything_that_is_refused_is_said_at_once_with_its_line():
-    text = refusal(Mixed(), torch.randn(4, 4))
+def test_everything_that_is_rejected_is_said_at_once_with_its_line():
+    text = rejection(Mixed(), torch.randn(4, 4))
     for words in (
         r"data type float16: parameter b.weight and 1 more, aten.to.dtype \(test_torch_ops.py:\d+\), "
         r"aten.linear.default in b \(test_torch_ops.py:\d+\)",
@@ -146,14 +146,14 @@ def test_everything_that_is_refused_is_said_at_once_with_its_line():
 
 def test_autocast_around_and_data_in_control_flow():
     with torch.autocast("cpu"):
-        assert "call sol.optimize and the model outside of torch.autocast" in refusal(
+        assert "call sol.optimize and the model outside of torch.autocast" in rejection(
             torch.nn.Linear(4, 4), torch.ones(4)
         )
     assert re.search(
         r"depends on data \(test_torch_ops.py:\d+\)",
-        refusal(lambda x: x if torch.rand(4).sum() > 0 else -x, torch.ones(4)),
+        rejection(lambda x: x if torch.rand(4).sum() > 0 else -x, torch.ones(4)),
     )
-    assert "a value of random numbers" in refusal(lambda x: x * torch.rand([]).item(), torch.ones(4))
+    assert "a value of random numbers" in rejection(lambda x: x * torch.rand([]).item(), torch.ones(4))
 
 
 def test_integers_divided_by_zero():
@@ -163,7 +163,7 @@ def test_integers_divided_by_zero():
         assert torch.equal(optimized(n, d), f(n, d))
         with pytest.raises(sol.RunError, match="no divisor may be 0"):
             optimized(n, torch.tensor([1, 0, 1]))
-        assert "an integer divided by 0" in refusal(lambda a, f=f: f(a, 0), n)
+        assert "an integer divided by 0" in rejection(lambda a, f=f: f(a, 0), n)
 
 
 def test_writing_memory_that_another_argument_has():

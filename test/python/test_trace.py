@@ -404,7 +404,7 @@ def test_an_object_is_changed_in_place():
         s(x, cache=given)
 
 
-def test_an_object_without_attributes_is_refused_by_name():
+def test_an_object_without_attributes_is_rejected_by_name():
     class Slots:
         __slots__ = ("layers",)
         update = Cache.update

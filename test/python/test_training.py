@@ -793,7 +793,7 @@ def test_an_argument_that_is_left_out():
     s.train()(x, target).backward()
 
 
-def test_a_data_parallel_wrapper_is_refused_by_name(tmp_path):
+def test_a_data_parallel_wrapper_is_rejected_by_name(tmp_path):
     distributed = torch.distributed
     distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
     try:
@@ -838,7 +838,7 @@ def test_a_parameter_replaced_before_backward():
     assert torch.allclose(eager.grad, s.grad, atol=1e-4)
 
 
-def test_double_backward_is_refused():
+def test_double_backward_is_rejected():
     m, x = sol.optimize(convnet(), torch.randn(X)), torch.randn(X, requires_grad=True)
     (d,) = torch.autograd.grad(m(x).square().sum(), x, create_graph=True)
     assert d.requires_grad
@@ -956,7 +956,7 @@ def test_hooks():
         sol.optimize(m, x).train()(x)
 
 
-def test_what_has_no_gradient_is_refused_by_name():
+def test_what_has_no_gradient_is_rejected_by_name():
     s, x = sol.optimize(Apply(lambda x: x.exp().nextafter(x)), torch.randn(3)), torch.randn(3, requires_grad=True)
     with pytest.raises(sol.UnsupportedError, match=r"test_training.py.*'nextafter' has no derivative"):
         s.train()(x)

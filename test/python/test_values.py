@@ -400,7 +400,7 @@ def test_layers_that_are_skipped_often_are_said(capfd):
     ],
     ids=["weight", "layer", "product", "random"],
 )
-def test_refused(f, what):
+def test_rejected(f, what):
     """A value that differs in every call is rejected, with the line."""
     with pytest.raises(
         sol.UnsupportedError, match=rf"Reading: .* depends on data \(test_values.py:\d+\): .* of {what}"

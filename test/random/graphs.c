@@ -13,11 +13,11 @@
 #define ROUGH_F32 3e-5 /* relative to the largest element */
 #define FACTOR 4       /* the tolerance in units of the observed noise */
 
-static char refusal[200];
+static char rejection[200];
 
-const char *gen_refusal(void)
+const char *gen_rejection(void)
 {
-    return refusal;
+    return rejection;
 }
 
 /* -- chance */
@@ -300,9 +300,9 @@ static struct attrs widened_attrs(struct gen *r, const struct attrs *from)
 
 /* -- layers */
 
-static bool refuse(const char *why)
+static bool reject(const char *why)
 {
-    snprintf(refusal, sizeof refusal, "%s", why);
+    snprintf(rejection, sizeof rejection, "%s", why);
     return false;
 }
 
@@ -326,7 +326,7 @@ static bool evaluate(struct gen *r, struct sol_layer *l)
                 if (!pass) set_data(r, l->out[o], room_for(r, l->out[o]), room_for(r, l->out[o]));
                 out[o] = pass ? r->noisy.at[l->out[o]->id] : r->x.at[l->out[o]->id];
             }
-            if (layer_interpret(r->ctx, l, in, out)) return refuse(sol_error(r->ctx));
+            if (layer_interpret(r->ctx, l, in, out)) return reject(sol_error(r->ctx));
         }
     return true;
 }
@@ -344,9 +344,9 @@ static bool inputs_fit(struct gen *r, unsigned needs, int nin, struct value *con
     for (int i = 0; i < nin; i++) {
         if (!in[i]) continue;
         bool real = dtype_def(in[i]->t->dtype)->is_float;
-        if (needs & NEED_EXACT && real && !in[i]->exact) return refuse("needs exact numbers");
-        if (needs & NEED_FINITE && in[i]->special) return refuse("needs finite numbers");
-        if (needs & NEED_NOT_ZERO && has_zero(in[i])) return refuse("needs numbers that are not 0");
+        if (needs & NEED_EXACT && real && !in[i]->exact) return reject("needs exact numbers");
+        if (needs & NEED_FINITE && in[i]->special) return reject("needs finite numbers");
+        if (needs & NEED_NOT_ZERO && has_zero(in[i])) return reject("needs numbers that are not 0");
     }
     return true;
 }
@@ -361,17 +361,17 @@ static bool settle(struct gen *r, struct value *v, unsigned needs, int nin, stru
         special |= in[i]->special;
     }
     measure(v);
-    if (v->special && !special) return refuse("is not finite");
-    if (real && v->scale > LARGE) return refuse("is too large");
+    if (v->special && !special) return reject("is not finite");
+    if (real && v->scale > LARGE) return reject("is too large");
     for (int64_t i = 0; i < v->elements; i++) {
         double x = gen_element(v->wide->dtype, v->x, i), y = gen_element(v->wide->dtype, v->noisy, i);
         bool same = real && isfinite(x) ? isfinite(y) : x == y || (isnan(x) && isnan(y));
-        if (!same) return refuse("jumps");
+        if (!same) return reject("jumps");
     }
     v->exact = real && exact && short_fractions(v, 8192);
     if (real && !v->exact) add_noise(r, v, needs & IS_ROUGH);
     measure(v);
-    return v->tolerance <= 1e-3 * v->scale + 1e-12 || refuse("is not well conditioned");
+    return v->tolerance <= 1e-3 * v->scale + 1e-12 || reject("is not well conditioned");
 }
 
 static void undo(struct sol_graph *g, struct sol_layer *last)
@@ -423,12 +423,12 @@ static bool add_layer(struct gen *r, const char *kind, const char *name, unsigne
     bool good = inputs_fit(r, needs, nin, in);
     if (!good) return false;
     if (graph_add(r->g, NULL, &(struct new_layer){.kind = kind, .nin = nin, .in = x, .attrs = attrs, .name = name}, &l))
-        good = refuse(sol_error(r->ctx));
+        good = reject(sol_error(r->ctx));
     else if (l->nout > GEN_OUTPUTS || nin > 64 || !small(r->g, last))
-        good = refuse("too much work");
+        good = reject("too much work");
     else if (!add_wide(r, l, nin, in, wide_attrs, wide)) {
         fprintf(stderr, "%s: cannot be made in f64: %s\n", kind, sol_error(r->ctx));
-        good = refuse("not in f64");
+        good = reject("not in f64");
     }
     good = good && evaluate(r, last_wide ? last_wide->next : r->wide->first);
     for (int o = 0; good && o < l->nout; o++) {
@@ -562,7 +562,7 @@ struct gen *gen_parse(struct sol_ctx *ctx, const char *text, uint64_t seed)
         struct attrs wide = widened_attrs(r, &l->attrs);
         good = add_layer(r, l->def->name, l->name, 0, l->nin, in, &l->attrs, &wide, out);
         for (int o = 0; good && o < l->nout; o++) made[l->out[o]->id] = out[o];
-        if (!good) fprintf(stderr, "layer %s: %s\n", l->def->name, gen_refusal());
+        if (!good) fprintf(stderr, "layer %s: %s\n", l->def->name, gen_rejection());
     }
     for (int i = 0; good && i < g->outputs.n; i++) gen_output(r, made[g->outputs.at[i].t->id]);
     sol_graph_destroy(g);

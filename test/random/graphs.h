@@ -74,7 +74,7 @@ struct value *gen_value(const struct gen *r, const struct sol_tensor *t); /* NUL
 struct gen *gen_copy(struct gen *r, int noutputs, struct value *const *outputs, int ncut, struct value *const *cut);
 /* Parses a graph and gives it random data. */
 struct gen *gen_parse(struct sol_ctx *ctx, const char *text, uint64_t seed);
-const char *gen_refusal(void); /* why the last layer was rejected */
+const char *gen_rejection(void); /* why the last layer was rejected */
 /* Element i of data of a type, as a number. */
 double gen_element(enum sol_dtype type, const void *data, int64_t i);
 void gen_store(enum sol_dtype type, void *data, int64_t i, double v, int64_t k);

@@ -209,7 +209,7 @@ static void count(int number, bool good)
     counts[number].good += good;
     if (!good) {
         static char last[400][160];
-        snprintf(last[number], sizeof last[number], "%s", gen_refusal());
+        snprintf(last[number], sizeof last[number], "%s", gen_rejection());
         counts[number].why = last[number];
     }
 }
@@ -219,7 +219,7 @@ void recipes_report(FILE *out)
     const struct recipe *p;
     for (int i = 0; (p = recipe_at(i)); i++)
         fprintf(out, "%-20s %6d of %6d%s%s\n", p->kind, counts[i].good, counts[i].tried,
-                counts[i].good * 3 < counts[i].tried ? "   last refused: " : "",
+                counts[i].good * 3 < counts[i].tried ? "   last rejected: " : "",
                 counts[i].good * 3 < counts[i].tried ? counts[i].why : "");
 }
 
@@ -351,7 +351,7 @@ void recipes_rows(struct gen *r, int part, int parts, FILE *out, int *out_missin
         if (((d->flags & LAYER_ELEMENTWISE) && !map_is_judged(d->name)) || is_judged_elsewhere(d->name) ||
             add_row(r, d))
             continue;
-        fprintf(out, "test/random made no %s: %s\n", d->name, gen_refusal());
+        fprintf(out, "test/random made no %s: %s\n", d->name, gen_rejection());
         ++*out_missing;
     }
 }

@@ -185,7 +185,7 @@ static bool replay(const struct options *o, const struct setting *with)
     printf("==== setting %s\n", with->name);
     fflush(stdout); /* in case the process crashes */
     if (!status) status = replay_in(ctx, o, with);
-    if (status) printf("==== refused: %.*s\n", (int)strcspn(sol_error(ctx), "\n"), sol_error(ctx));
+    if (status) printf("==== rejected: %.*s\n", (int)strcspn(sol_error(ctx), "\n"), sol_error(ctx));
     sol_ctx_destroy(ctx);
     return true;
 }

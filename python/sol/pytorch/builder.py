@@ -44,7 +44,7 @@ _ON_BOOL |= {"fmin": "logical_and", "bit_and": "logical_and", "bit_or": "logical
 _ON_BOOL |= {"bit_not": "logical_not", "abs": "identity", "sign": "identity", "square": "identity", "relu": "identity"}
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """An operator, argument or type that is not supported. The message names it."""
 
 
@@ -106,7 +106,7 @@ class Complex:
 def sol_name(dtype: torch.dtype) -> str:
     """SOL's name of a dtype. Rejects dtypes that SOL does not support, by name."""
     if dtype not in SOL_NAME:
-        raise Refused(f"data type {str(dtype).removeprefix('torch.')}")
+        raise Rejected(f"data type {str(dtype).removeprefix('torch.')}")
     return SOL_NAME[dtype]
 
 
@@ -155,7 +155,7 @@ class Builder:
     def map(self, function: str, *inputs: Value) -> Value:
         """Applies an element-wise function to values of one type; shapes are broadcast."""
         if inputs[-1].dtype == torch.bool and function not in _ON_BOOL:
-            raise Refused(f"{function} of bool")
+            raise Rejected(f"{function} of bool")
         if inputs[-1].dtype == torch.bool:
             function = _ON_BOOL[function]
         return self.layer(function, *inputs)
@@ -338,7 +338,7 @@ def convert(value: Number, dtype: torch.dtype) -> Number:
             return torch.tensor(value, dtype=torch.float32).item()
         return value
     if isinstance(value, float) and not math.isfinite(value):
-        raise Refused(f"{value} as a number of type {str(dtype).removeprefix('torch.')}")
+        raise Rejected(f"{value} as a number of type {str(dtype).removeprefix('torch.')}")
     bits = 8 * dtype.itemsize
     value = int(value) & ((1 << bits) - 1)
     return value - (1 << bits) if dtype.is_signed and value >> (bits - 1) else value

@@ -123,10 +123,10 @@ def _own_gradients() -> Iterator[None]:
     is traced, too (function.py); anything else is rejected."""
     thread = threading.get_ident()
 
-    def refusing(owner: Any, name: str) -> tuple[Any, str, Any]:
+    def rejecting(owner: Any, name: str) -> tuple[Any, str, Any]:
         original = owner.__dict__[name]
 
-        def refuse(this: Any, *args: Any, **kwargs: Any) -> Any:
+        def reject(this: Any, *args: Any, **kwargs: Any) -> Any:
             is_class = isinstance(this, type)
             if threading.get_ident() != thread:
                 return original.__get__(None if is_class else this, this if is_class else type(this))(*args, **kwargs)
@@ -146,13 +146,13 @@ def _own_gradients() -> Iterator[None]:
                 f"{what} (a backward of the model's own){why}: not supported with gradients; {instead}"
             )
 
-        setattr(owner, name, classmethod(refuse) if isinstance(original, classmethod) else refuse)
+        setattr(owner, name, classmethod(reject) if isinstance(original, classmethod) else reject)
         return owner, name, original
 
     rows = [
-        refusing(torch.autograd.Function, "apply"),
-        refusing(torch.Tensor, "register_hook"),
-        refusing(torch.Tensor, "register_post_accumulate_grad_hook"),
+        rejecting(torch.autograd.Function, "apply"),
+        rejecting(torch.Tensor, "register_hook"),
+        rejecting(torch.Tensor, "register_post_accumulate_grad_hook"),
     ]
     try:
         yield

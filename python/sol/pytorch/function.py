@@ -70,16 +70,16 @@ def _no_autograd() -> Iterator[None]:
     kept = [getattr(owner, name) for owner, name in rows]
     thread = threading.get_ident()
 
-    def refusing(original: Any) -> Any:
-        def refuse(*args: Any, **kwargs: Any) -> Any:
+    def rejecting(original: Any) -> Any:
+        def reject(*args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != thread:
                 return original(*args, **kwargs)
             raise _core.UnsupportedError("its backward runs autograd")
 
-        return refuse
+        return reject
 
     for (owner, name), original in zip(rows, kept, strict=True):
-        setattr(owner, name, refusing(original))
+        setattr(owner, name, rejecting(original))
     try:
         yield
     finally:

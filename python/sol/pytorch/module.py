@@ -34,7 +34,7 @@ from .program import TENSORS, Owned, Program
 from .skeleton import contents_kept, model_class
 from .structure import Reply, encode, form, objects, outline
 from .trace import leaf_names
-from .training import Differs, Origin, later, refused
+from .training import Differs, Origin, later, rejected
 from .values import Given, shortened
 
 _SIMPLE = (bool, int, float, str, type(None))  # values that are constants of a program
@@ -211,7 +211,7 @@ class State:
         if program.why is not None:
             outputs = program.call(dense, torch.get_num_threads(), facts)
             made_of = [*leaves, *(o.tensor for o in program.owned.values())]
-            return outputs and refused(program.why, outputs, made_of)
+            return outputs and rejected(program.why, outputs, made_of)
         if self.differentiated or not program.repeatable:
             return None
         return later(program, dense, leaves, functools.partial(self._again, root, program))

@@ -55,9 +55,9 @@ class Parts:
                 self._cut(steps, e)
         return self._run(args)
 
-    def _cut(self, refused: set[Node] | None, why: Exception | None = None) -> None:
+    def _cut(self, rejected: set[Node] | None, why: Exception | None = None) -> None:
         nodes = [n for n in self.graph.graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
-        runs = [_Run(False, nodes)] if refused is None else _runs(nodes, refused)
+        runs = [_Run(False, nodes)] if rejected is None else _runs(nodes, rejected)
         if why is not None:
             _say("; ".join(_lines(str(why))), any(r.compiled for r in runs))
         parts = list(self._parts(runs))
@@ -131,10 +131,10 @@ class _Run:
     enabled: bool = field(default_factory=torch.is_grad_enabled)
 
 
-def _runs(nodes: Sequence[Node], refused: set[Node]) -> list[_Run]:
+def _runs(nodes: Sequence[Node], rejected: set[Node]) -> list[_Run]:
     """Divides the nodes into runs. Rejected nodes, and nodes that share written memory with them, run in PyTorch."""
     places = {n: i for i, n in enumerate(nodes)}
-    out = {places[n] for n in refused if n in places}
+    out = {places[n] for n in rejected if n in places}
     while True:
         for first, last in _regions(nodes):
             if not out.isdisjoint(range(first, last + 1)):

@@ -32,7 +32,7 @@ def where(path: str, line: str) -> str:
     return " ".join(([f"in {path}"] if path else []) + ([f"({line})"] if line else []))
 
 
-def refusal(problems: Sequence[Problem], unusual: torch.fx.Node | None = None) -> Exception:
+def rejection(problems: Sequence[Problem], unusual: torch.fx.Node | None = None) -> Exception:
     """The exception. Its `steps` are the nodes of the traced graph that cannot be translated; None: unknown."""
     reasons: dict[str, list[Problem]] = {}
     for p in problems:
@@ -73,4 +73,4 @@ def _line(group: Sequence[Problem]) -> str:
     return f"{why}: {', '.join(shown)}"
 
 
-__all__ = ["Problem", "located", "refusal", "where"]
+__all__ = ["Problem", "located", "rejection", "where"]

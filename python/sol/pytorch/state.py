@@ -2,7 +2,7 @@
 
 A counter or a hidden state does, but a cache that depends only on parameters does not. The check compares two traces, the
 second of which starts with the attributes that the first set. Nodes are numbered by what they compute, and both traces
-have the same numbers, or the forward is refused. An exception is a flag that a first call sets and a second leaves as it is
+have the same numbers, or the forward is rejected. An exception is a flag that a first call sets and a second leaves as it is
 ("set up"): the first call's program sets it, and later calls have a program of their own.
 """
 
@@ -28,7 +28,7 @@ def differs(first: Traced, second: Traced) -> bool:
     return _effects(first, alone) != _effects(second, _numbers(second, "this call", earlier, table))
 
 
-def refusal(module: torch.nn.Module, changed: list[str]) -> Exception:
+def rejection(module: torch.nn.Module, changed: list[str]) -> Exception:
     """Of such a forward; `changed`: the attributes it changes."""
     return _core.UnsupportedError(
         f"{type(module).__name__}: forward changes {', '.join(changed)}, so that the next call computes "
@@ -72,4 +72,4 @@ def _effects(traced: Traced, numbers: dict[Node, int]) -> Any:
     return written, _form(traced.outputs, numbers), str(traced.spec)
 
 
-__all__ = ["differs", "refusal"]
+__all__ = ["differs", "rejection"]

@@ -362,7 +362,7 @@ def _trace(
             differs = state.differs(traced, again)
             traced.effects = attributes.plain(changed) if differs and not first.changed() else []
             if differs and not traced.effects:
-                raise state.refusal(module, changed)
+                raise state.rejection(module, changed)
             if left := [name for name in first.changed() if name not in kept]:
                 log.warn(
                     f"{type(module).__name__}: forward leaves {', '.join(left)} behind: calls of the optimized model do not; "

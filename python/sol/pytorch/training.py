@@ -181,7 +181,7 @@ def forward(program: Program, leaves: tuple[Any, ...], wanted: Sequence[torch.Te
 # -- errors that are raised only when a gradient is requested
 
 
-class _Refused(torch.autograd.Function):
+class _Rejected(torch.autograd.Function):
     """Tensors that raise an error with the reason when their gradient is requested, instead of having none."""
 
     @staticmethod
@@ -195,16 +195,16 @@ class _Refused(torch.autograd.Function):
         raise _core.UnsupportedError(ctx.why)
 
 
-def refused(why: str, tensors: Sequence[torch.Tensor], of: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+def rejected(why: str, tensors: Sequence[torch.Tensor], of: Sequence[Any]) -> tuple[torch.Tensor, ...]:
     """The same tensors, but requesting gradients through them raises an error. `of`: the tensors that they depend on."""
     made_of = [t for t in of if isinstance(t, torch.Tensor) and t.requires_grad]
     tensors = [t.detach() for t in tensors]
-    return tuple(_Refused.apply(why, len(tensors), *tensors, *made_of, torch.empty(0, requires_grad=True)))
+    return tuple(_Rejected.apply(why, len(tensors), *tensors, *made_of, torch.empty(0, requires_grad=True)))
 
 
 def once(gradients: tuple[torch.Tensor, ...], of: Sequence[Any]) -> tuple[torch.Tensor, ...]:
     """Gradients under create_graph=True. They can be used, but not differentiated."""
-    return refused(_TWICE, gradients, of) if torch.is_grad_enabled() and gradients else gradients
+    return rejected(_TWICE, gradients, of) if torch.is_grad_enabled() and gradients else gradients
 
 
 # -- models in eval mode: most calls with gradients enabled are never followed by a backward

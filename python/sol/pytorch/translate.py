@@ -23,11 +23,11 @@ from torch.export.graph_signature import InputKind
 from sol import _core, log
 
 from . import operators
-from .builder import REAL, Builder, Complex, Refused, Value, sol_name
+from .builder import REAL, Builder, Complex, Rejected, Value, sol_name
 from .decompose import all_tensors, decompose
 from .function import graft
 from .layout import Layout
-from .problems import Problem, refusal
+from .problems import Problem, rejection
 from .problems import where as _where
 from .trace import Source, Traced, place
 from .writes import Memory, viewed, written
@@ -136,7 +136,7 @@ class Translator:
             self.result.random = True
             self.result.inputs.append(Input(len(self.leaves), Layout((), (), (), (), True), self.b.seed.handle))
         if self.problems:
-            raise refusal(self.problems, self.traced.unusual)
+            raise rejection(self.problems, self.traced.unusual)
         return self.result
 
     # -- inputs and parameters
@@ -150,7 +150,7 @@ class Translator:
             try:
                 self.env[node] = self._placeholder(source)
                 self.memory.enter(node)
-            except Refused as e:
+            except Rejected as e:
                 where, which = self.origin[node]
                 self.problems.append(Problem("argument" if where == "leaf" else "parameter", str(e), str(which)))
 
@@ -161,10 +161,10 @@ class Translator:
             if where == "leaf":
                 return self.leaves[which]
             if kind == InputKind.CUSTOM_OBJ:
-                raise Refused(
+                raise Rejected(
                     "an object of PyTorch's, such as a torch.Generator; random numbers follow torch.manual_seed"
                 )
-            raise Refused(f"{kind.name.lower()} inputs")
+            raise Rejected(f"{kind.name.lower()} inputs")
         name = str(which)
         half = where == "param" and val.dtype in HALF and name in self.tensors and all(map(_is_cast, node.users))
         if not half:
@@ -182,7 +182,7 @@ class Translator:
             return self._arrange(handle, layout, tracked)
         constant = self.traced.constants.get(name) if kind == InputKind.CONSTANT_TENSOR else None
         if isinstance(constant, FakeTensor) or (constant is not None and is_functorch_wrapped_tensor(constant)):
-            raise Refused("made by a transformation of torch.func, or left by another trace")
+            raise Rejected("made by a transformation of torch.func, or left by another trace")
         if constant is not None and name not in self.tensors:
             if constant.numel() <= BIG or not (constant.is_floating_point() or constant.is_complex()):
                 if constant.is_complex():
@@ -219,7 +219,7 @@ class Translator:
             self.memory.enter(node)
         except _Missing:
             self._stand_in(node)
-        except (Refused, _core.UnsupportedError, _core.InvalidError) as e:
+        except (Rejected, _core.UnsupportedError, _core.InvalidError) as e:
             function = isinstance(node.target, types.FunctionType)
             what = node.target.__name__ if function else node.target  # type: ignore[union-attr]
             self.problems.append(Problem(str(what), str(e), _where(path, line), node.meta.get("step")))
@@ -241,14 +241,14 @@ class Translator:
 
         def like(v: Any) -> Any:
             if isinstance(v, torch.SymInt | torch.SymFloat | torch.SymBool):
-                raise Refused("a number that depends on data")
+                raise Rejected("a number that depends on data")
             if not isinstance(v, torch.Tensor):
                 return v
             stand_in = Value(self.graph.input("", sol_name(REAL.get(v.dtype, v.dtype)), tuple(v.shape)))
             return Complex(stand_in, stand_in) if v.is_complex() else stand_in
 
         val = node.meta.get("val")
-        with contextlib.suppress(Refused, _core.Error, TypeError):
+        with contextlib.suppress(Rejected, _core.Error, TypeError):
             check(val)
             self.env[node] = [like(v) for v in val] if isinstance(val, list | tuple) else like(val)
             self.memory.enter(node)
@@ -294,7 +294,7 @@ class Translator:
             _compare(name, made, val)
         except _core.InternalError as e:
             if len(types) > 1:  # PyTorch's shape functions do not check types, but its operators do
-                raise Refused(f"operands of several types: {', '.join(sorted(types))}") from e
+                raise Rejected(f"operands of several types: {', '.join(sorted(types))}") from e
             raise
         if target is not None:
             self._write(node, target, made)
@@ -312,7 +312,7 @@ class Translator:
         whole = None if node is None else self.memory.root(node)
         root = None if node is None else self.memory.root_node(node)
         if not isinstance(whole, Value) or node is None or root is None:
-            raise Refused("of memory that is not a tensor's of its own")
+            raise Rejected("of memory that is not a tensor's of its own")
         val = root.meta["val"]
         addresses = torch.full((), val.storage_offset())
         for n, s in zip(val.shape, val.stride(), strict=True):
@@ -326,7 +326,7 @@ class Translator:
         whole, part = self.memory.root(target), self.env.get(target)
         through = self.enabled and isinstance(part, Value) and part.tracked
         if isinstance(whole, Value) and whole.tracked and not through:
-            raise Refused("writing in place under no_grad() or through detach() what has a gradient")
+            raise Rejected("writing in place under no_grad() or through detach() what has a gradient")
         self.memory.write(target, self._stopped(node, value))
 
     def _graft(self, node: torch.fx.Node, path: str, line: str) -> Any:
@@ -348,7 +348,7 @@ class Translator:
         if graph is None:
             complex_ = any(operators.is_complex(n.meta.get("val")) for n in (node, *node.all_input_nodes))
             of = " of complex numbers" if complex_ else ""
-            raise Refused(f"SOL has no row for this operator{of}, and PyTorch does not take it apart")
+            raise Rejected(f"SOL has no row for this operator{of}, and PyTorch does not take it apart")
         known = len(self.problems)
         for inner, outer in zip(graph.graph.find_nodes(op="placeholder"), all_tensors(node), strict=True):
             self.env[inner] = self._read(outer)
@@ -360,7 +360,7 @@ class Translator:
         made = self._read(graph.graph.output_node().args[0])
         val = node.meta["val"]
         if isinstance(val, list | tuple) and (not isinstance(made, list | tuple) or len(made) != len(val)):
-            raise Refused("")
+            raise Rejected("")
         _compare(str(node.target), made, val)
         return made
 
@@ -370,7 +370,7 @@ class Translator:
         if target is not None:
             return self._read(target)
         if node.op == "placeholder":
-            raise Refused(f"'{self.origin[node][1]}' shares memory with a tensor that the model writes in place")
+            raise Rejected(f"'{self.origin[node][1]}' shares memory with a tensor that the model writes in place")
         return self._value(node, self.traced.module, *place(node))
 
     def _read(self, arg: Any) -> Any:
@@ -400,10 +400,10 @@ class Translator:
             if device != "cpu" or not enabled:
                 return self._inline(function, operands)
             first = next((n for n in self._read(function).graph.nodes if n.op == "call_function"), node)
-            raise Refused(f"torch.autocast {_where(*place(first))}".rstrip())
+            raise Rejected(f"torch.autocast {_where(*place(first))}".rstrip())
         if getattr(node.target, "__module__", "").startswith("torch._functorch"):
-            raise Refused("a part of torch.func (vmap, grad, jvp)")
-        raise Refused({"cond": "control flow"}.get(name, ""))
+            raise Rejected("a part of torch.func (vmap, grad, jvp)")
+        raise Rejected({"cond": "control flow"}.get(name, ""))
 
     def _inline(self, function: Any, operands: Sequence[Any]) -> Any:
         """The results of an inner graph for these operands."""
@@ -516,13 +516,13 @@ def check(val: Any) -> None:
         if not isinstance(v, torch.Tensor):
             continue
         if v.layout != torch.strided:
-            raise Refused(f"layout {str(v.layout).removeprefix('torch.')}")
+            raise Rejected(f"layout {str(v.layout).removeprefix('torch.')}")
         if v.is_quantized:
-            raise Refused("quantised tensors")
+            raise Rejected("quantised tensors")
         if v.device.type != "cpu":
-            raise Refused(f"device {v.device}")
+            raise Rejected(f"device {v.device}")
         if any(not isinstance(s, int) for s in v.shape):
-            raise Refused("the shape depends on data")
+            raise Rejected("the shape depends on data")
         sol_name(REAL.get(v.dtype, v.dtype))
 
 

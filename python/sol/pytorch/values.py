@@ -184,7 +184,7 @@ class Values:
         needed, alone = _needed(nodes)
         for node in needed:
             if why := self._why_not(node, sources):
-                raise self._refused(why, where)
+                raise self._rejected(why, where)
         again = _identity(function), tuple(nodes)
         if again in self._before and not alone:
             return self._before[again]
@@ -204,11 +204,11 @@ class Values:
             )
         if kind == "computed":
             if not _is_whole(value) and (own := [n for n in needed if self._is_weight(n, sources)]):
-                raise self._refused(f"the model's '{self._name(own[0], sources)}', {_FRACTION}; {INSTEAD}", where)
+                raise self._rejected(f"the model's '{self._name(own[0], sources)}', {_FRACTION}; {INSTEAD}", where)
             if not alone:
                 self._known.update(new)
         elif not _is_whole(value):
-            raise self._refused(f"{self._subject(needed, sources)}, {_FRACTION}; {INSTEAD}", where)
+            raise self._rejected(f"{self._subject(needed, sources)}, {_FRACTION}; {INSTEAD}", where)
         else:
             if kind == "drawn":
                 facts.learn(len(self.made.rows), form, value)
@@ -229,7 +229,7 @@ class Values:
         self.used.add(made)
         return made
 
-    def _refused(self, why: str, where: str) -> Exception:
+    def _rejected(self, why: str, where: str) -> Exception:
         return _core.UnsupportedError(
             f"{self.name}: control flow or a shape that depends on data{f' ({where})' if where else ''}: forward reads a "
             f"value of {why}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .builder import Builder, Complex, Refused, Value
+from .builder import Builder, Complex, Rejected, Value
 
 Node = torch.fx.Node
 
@@ -50,7 +50,7 @@ def written(node: Node) -> Node | None:
             found += list(value) if isinstance(value, list | tuple) else [value]
     found = [v for v in found if v is not None]
     if len(found) != 1 or not isinstance(found[0], Node):
-        raise Refused("writing several tensors at once")
+        raise Rejected("writing several tensors at once")
     return found[0]
 
 
@@ -98,14 +98,14 @@ class Memory:
             return
         key = storage(node)
         if key is None:
-            raise Refused("writing a tensor without memory of its own")
+            raise Rejected("writing a tensor without memory of its own")
         at, made = node, value
         while at is not self.roots[key]:
             parent = self.same.get(at) or viewed(at)
             if parent is None and at.op == "placeholder":
-                raise Refused("writing a tensor in place that shares memory with another one of the model")
+                raise Rejected("writing a tensor in place that shares memory with another one of the model")
             if parent is None:
-                raise Refused(f"writing what {at.target} made")
+                raise Rejected(f"writing what {at.target} made")
             if at not in self.same and written(at) is None:
                 made = _put(self.b, at, self.read(parent), made)
             at = parent
@@ -173,7 +173,7 @@ def _put(b: Builder, node: Node, whole: Value | list[Value], part: Any) -> Any:
         from .operators.index import diagonal_scatter
 
         return diagonal_scatter(b, whole, part, rest["offset"], rest["dim1"], rest["dim2"])
-    raise Refused(f"writing through a view made by {name}")
+    raise Rejected(f"writing through a view made by {name}")
 
 
 def _put_complex(b: Builder, node: Node, name: str, whole: Any, part: Any) -> Any:

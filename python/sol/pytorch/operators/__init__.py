@@ -4,7 +4,7 @@ import importlib
 
 from .pairs import OfReal, find_complex, is_complex, like_out
 from .sized import plain
-from .table import COMPLEX, NUMBERS, OPERATORS, SHAPES, SIZES, Refusal, Row, find, out_of_place, without_out
+from .table import COMPLEX, NUMBERS, OPERATORS, SHAPES, SIZES, Rejection, Row, find, out_of_place, without_out
 
 __all__ = [
     "COMPLEX",
@@ -13,7 +13,7 @@ __all__ = [
     "SHAPES",
     "SIZES",
     "OfReal",
-    "Refusal",
+    "Rejection",
     "Row",
     "find",
     "find_complex",

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ..builder import Builder, Refused, Value
-from .table import op, refuse
+from ..builder import Builder, Rejected, Value
+from .table import op, reject
 
 MOST = 1 << 48  # integers come from 48 random bits
 
@@ -20,7 +20,7 @@ MOST = 1 << 48  # integers come from 48 random bits
 def _integers(b: Builder, shape: Sequence[int], low: int, high: int) -> Value:
     """Integers in low..high-1."""
     if not 0 < high - low <= MOST:
-        raise Refused(f"random integers in {low}..{high - 1}: more than 2^48")
+        raise Rejected(f"random integers in {low}..{high - 1}: more than 2^48")
     steps = b.map("floor", b.mul(b.random(shape, torch.float64), high - low))
     return b.to_out(b.add(b.cast(steps, torch.int64), low))
 
@@ -28,7 +28,7 @@ def _integers(b: Builder, shape: Sequence[int], low: int, high: int) -> Value:
 def _kept(b: Builder, shape: Sequence[int], p: float, dtype: torch.dtype) -> Value:
     """1 with probability 1-p, otherwise 0."""
     if not 0 <= p <= 1:
-        raise Refused(f"a probability of {p}")
+        raise Rejected(f"a probability of {p}")
     return b.cast(b.compare("ge", b.random(shape, torch.float32), p), dtype)
 
 
@@ -92,7 +92,7 @@ def uniform(b: Builder, x: Value, from_: float, to: float) -> Value:
 @op("random.from", "random.to")
 def random_integers(b: Builder, x: Value, from_: int = 0, to: int | None = None) -> Value:
     if to is None:
-        raise Refused("without an upper bound")
+        raise Rejected("without an upper bound")
     return _integers(b, x.shape, from_, to)
 
 
@@ -156,7 +156,7 @@ def drop(b: Builder, x: Value, p: float, shape: Sequence[int] | None = None) -> 
 
 def _channels(x: Value) -> list[int]:
     if x.ndim < 2:
-        raise Refused(f"a tensor of {x.ndim} dimensions")
+        raise Rejected(f"a tensor of {x.ndim} dimensions")
     return [*x.shape[:2], *[1] * (x.ndim - 2)]
 
 
@@ -217,8 +217,8 @@ def multinomial(b: Builder, x: Value, num_samples: int, replacement: bool) -> Va
     return b.cast(b.layer("Bucketize", drawn, sums, right=1), torch.int64)
 
 
-refuse("random integers of a type's whole range", "random")
-refuse(
+reject("random integers of a type's whole range", "random")
+reject(
     "this distribution is not there; there are uniform, normal, Bernoulli, exponential, geometric, Cauchy, log-normal",
     *"poisson binomial _standard_gamma _sample_dirichlet rrelu_with_noise".split(),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Refused, Value
+from ..builder import Builder, Number, Rejected, Value
 from .chance import drop
 from .table import op, shape
 
@@ -219,7 +219,7 @@ def _grouped(b: Builder, x: Value, weight: Value, offs: Value) -> Value:
     give 0. The lengths of groups depend on data, but sizes in generated code are constants. So each row is
     multiplied by every matrix, and one of the results is selected."""
     if x.ndim != 2 or weight.ndim != 3:
-        raise Refused(f"groups of {x.ndim} by {weight.ndim} dimensions: only rows of a matrix are grouped")
+        raise Rejected(f"groups of {x.ndim} by {weight.ndim} dimensions: only rows of a matrix are grouped")
     products = b.layer("MatMul", b.unsqueeze(x, 0), weight)
     row = b.const(torch.arange(x.shape[0]))
     which = b.layer("Bucketize", row, b.cast(offs, torch.int64), right=1)
@@ -423,7 +423,7 @@ def attention(
     enable_gqa: bool,
 ) -> Value:
     if scale == 0:
-        raise Refused("scale=0")
+        raise Rejected("scale=0")
     if dropout_p > 0:
         return _dropped(b, query, key, value, attn_mask, dropout_p, is_causal, scale)
     return _attention(b, query, key, value, attn_mask, is_causal, scale)

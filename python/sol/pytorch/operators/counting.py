@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..builder import Builder, Number, Refused, Value
+from ..builder import Builder, Number, Rejected, Value
 from .table import op, shape
 
 MOST = 1 << 20  # elements of a constant
@@ -99,7 +99,7 @@ def combinations(b: Builder, x: Value, r: int, with_replacement: bool) -> Value:
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     count = math.comb(x.shape[0] + r - 1, r) if with_replacement and x.shape[0] else math.comb(x.shape[0], r)
     if count * r > MOST:
-        raise Refused(f"{count} combinations")
+        raise Rejected(f"{count} combinations")
     rows = list(choose(range(x.shape[0]), r))
     if not rows or not r:
         return b.fill(b.out.shape, 0, x.dtype)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ..builder import Builder, Number, Refused, Value, sol_name
-from .table import op, refuse, refuse_family
+from ..builder import Builder, Number, Rejected, Value, sol_name
+from .table import op, reject, reject_family
 
 Size = Sequence[int]
 SPECIAL = (
@@ -59,7 +59,7 @@ def scalar_tensor(b: Builder, x: Number, dtype: object) -> Value:
 
 def _computed(b: Builder, data: torch.Tensor) -> Value:
     if data.numel() > 1 << 20:
-        raise Refused(f"a computed constant of {data.numel()} elements")
+        raise Rejected(f"a computed constant of {data.numel()} elements")
     return b.const(data)
 
 
@@ -146,16 +146,16 @@ def nothing(
     return None
 
 
-refuse_family(
+reject_family(
     "linear algebra that takes matrices apart",
     *"_linalg_eigvals linalg_eig linalg_eigvals linalg_ldl_factor linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq".split(),
 )
-refuse_family("a special function that is not there", *SPECIAL.split())
-refuse_family(
+reject_family("a special function that is not there", *SPECIAL.split())
+reject_family(
     "quantised tensors", "quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize"
 )
-refuse_family(
+reject_family(
     "gradients: SOL makes its own",
     *"convolution_backward avg_pool2d_backward _adaptive_avg_pool2d_backward".split(),
 )
-refuse("a number that depends on data", "_local_scalar_dense", "item", "equal", "is_nonzero", "allclose")
+reject("a number that depends on data", "_local_scalar_dense", "item", "equal", "is_nonzero", "allclose")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..builder import Builder, Complex, Refused, Value
+from ..builder import Builder, Complex, Rejected, Value
 from .pairs import Pair, product
 from .table import complex_op
 
@@ -210,7 +210,7 @@ def istft(
     """Transforms frames back, multiplies them by the window, adds them at their positions, and divides by the sum of
     the windows."""
     if isinstance(window, Complex):
-        raise Refused("a complex window")
+        raise Rejected("a complex window")
     hop, bins, frames = hop_length or n_fft // 4, x.shape[-2], x.shape[-1]
     pair: Pair = tuple(b.reshape(v, [math.prod(x.shape[:-2]), bins, frames]) for v in (x.re, b.imaginary(x)))  # type: ignore[assignment]
     scale = 1 / math.sqrt(n_fft) if normalized else 1 / n_fft

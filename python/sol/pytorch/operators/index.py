@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ..builder import Builder, Number, Refused, Value, axis_of
+from ..builder import Builder, Number, Rejected, Value, axis_of
 from .table import op
 
 MODES = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
@@ -89,7 +89,7 @@ def _given(x: Value, indices: Sequence[Value | None]) -> tuple[list[int], list[V
     dims = [d for d, i in enumerate(indices) if i is not None]
     given = [i for i in indices if i is not None]
     if any(i.dtype in (torch.bool, torch.uint8) for i in given):
-        raise Refused("a mask as an index: the shape depends on data")
+        raise Rejected("a mask as an index: the shape depends on data")
     return dims, given
 
 
@@ -139,7 +139,7 @@ def _put_masked(b: Builder, x: Value, mask: Value, values: Value, accumulate: bo
     if values.ndim == rest + 1 and values.shape[0] == 1:
         values = b.squeeze(values, 0)
     if values.ndim > rest:
-        raise Refused("a mask as an index: the number of values depends on data")
+        raise Rejected("a mask as an index: the number of values depends on data")
     mask = b.reshape(mask, mask.shape + (1,) * rest)
     values = b.expand(values, x.shape)
     return b.where(mask, b.map("add", x, values) if accumulate else values, x)
@@ -342,7 +342,7 @@ def _strided(
     """All elements of the memory behind the first argument, and the positions among them."""
     try:
         flat, addresses, start = b.memory()
-    except Refused:  # part of a complex number: if it begins at the start of its memory, what is known of it is used
+    except Rejected:  # part of a complex number: if it begins at the start of its memory, what is known of it is used
         if not b.row_major:
             raise
         n = math.prod(x.shape)
@@ -352,7 +352,7 @@ def _strided(
     at[addresses] = torch.arange(len(addresses))
     found = at[wanted]
     if bool((found < 0).any()):
-        raise Refused("reads memory behind the tensor that no other tensor of the network has")
+        raise Rejected("reads memory behind the tensor that no other tensor of the network has")
     return flat, found
 
 
@@ -361,13 +361,13 @@ def as_strided_scatter(
     b: Builder, x: Value, src: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
 ) -> Value:
     if not b.row_major:
-        raise Refused("as_strided_scatter of a tensor that is not row-major")
+        raise Rejected("as_strided_scatter of a tensor that is not row-major")
     flat = b.reshape(x, [math.prod(x.shape)])
     at = _places(size, stride, storage_offset).reshape(-1)
     if at.unique().numel() < at.numel():
-        raise Refused("as_strided_scatter to places that overlap")
+        raise Rejected("as_strided_scatter to places that overlap")
     if at.numel() and int(at.max()) >= flat.shape[0]:
-        raise Refused("as_strided_scatter of a tensor whose memory is larger")
+        raise Rejected("as_strided_scatter of a tensor whose memory is larger")
     values = b.reshape(b.cast(src, x.dtype), [at.numel()])
     return b.reshape(b.layer("ScatterElements", flat, b.const(at), values, axis=0), x.shape)
 
@@ -425,7 +425,7 @@ def segment_reduce(
         sizes = _index(b, lengths)
         ends = b.layer("CumSum", sizes, axis=sizes.ndim - 1)
     else:
-        raise Refused("neither lengths nor offsets")
+        raise Rejected("neither lengths nor offsets")
     n, rest = sizes.shape[-1], (1,) * (x.ndim - 1 - axis)
     picks = b.expand(b.reshape(_segments(b, x, axis, ends, n), (*x.shape[: axis + 1], *rest)), x.shape)
     reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)

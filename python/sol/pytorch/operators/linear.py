@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..builder import Builder, Refused, Value
+from ..builder import Builder, Rejected, Value
 from .table import op
 
 
@@ -134,7 +134,7 @@ def logdet(b: Builder, a: Value) -> Value:
 @op("linalg_lu_factor_ex")
 def lu_factor_ex(b: Builder, a: Value, pivot: bool, check_errors: bool) -> tuple[Value, ...]:
     if not pivot:
-        raise Refused("pivot=False")
+        raise Rejected("pivot=False")
     return b.layers("LU", a, outputs=3, check=int(check_errors))
 
 

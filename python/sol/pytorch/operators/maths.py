@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Number, Refused, Value
+from ..builder import Builder, Number, Rejected, Value
 from .table import Function, op
 
 # -- one operand: the result has the operand's type, or the default float for integers
@@ -71,7 +71,7 @@ def _divided(b: Builder, function: str, x: Value | Number, y: Value | Number) ->
         if isinstance(y, Value):
             divisor = _not_zero(b, divisor)
         elif int(y) == 0:
-            raise Refused("an integer divided by 0")
+            raise Rejected("an integer divided by 0")
     return b.map(function, b.to_out(x), divisor)
 
 
@@ -231,7 +231,7 @@ def lerp(b: Builder, x: Value, end: Value, weight: Value | Number) -> Value:
 @op("special_zeta", "special_zeta.self_scalar", "special_zeta.other_scalar")
 def zeta(b: Builder, x: Value | Number, other: Value | Number) -> Value:
     if isinstance(x, Value) and x.tracked:
-        raise Refused("a gradient of zeta by its first argument")
+        raise Rejected("a gradient of zeta by its first argument")
     return b.map("zeta", b.to_out(other), b.to_out(x))
 
 
@@ -398,7 +398,7 @@ def glu(b: Builder, x: Value, dim: int) -> Value:
 @op("_to_copy", "to.dtype", "to.device", "to.dtype_layout", "type_as", "to.other", "to.prim_Device")
 def to(b: Builder, x: Value, device: Any = None, dtype: Any = None, other: Any = None) -> Value:
     if device is not None and torch.device(device).type != "cpu":
-        raise Refused(f"device {device}")
+        raise Rejected(f"device {device}")
     return b.to_out(x)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..builder import REAL, Builder, Complex, Refused, Value
+from ..builder import REAL, Builder, Complex, Rejected, Value
 from . import moves, table
 from .table import OPERATORS, complex_op
 
@@ -264,7 +264,7 @@ def adjoint(b: Builder, x: Complex) -> Complex:
 @complex_op("_to_copy", "to.dtype", "to.device", "to.dtype_layout", "type_as", "to.other", "to.prim_Device")
 def to(b: Builder, x: Operand, device: Any = None, dtype: Any = None, other: Any = None) -> Value | Complex:
     if device is not None and torch.device(device).type != "cpu":
-        raise Refused(f"device {device}")
+        raise Rejected(f"device {device}")
     if not b.out.is_complex():
         return b.to_out(x.re if isinstance(x, Complex) else x)  # type: ignore[arg-type]
     return Complex(*parts(b, x, real_type(b)))

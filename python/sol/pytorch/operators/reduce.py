@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..builder import Builder, Number, Refused, Value, axis_of
+from ..builder import Builder, Number, Rejected, Value, axis_of
 from .table import op
 
 Dims = Sequence[int] | int | None
@@ -153,7 +153,7 @@ def _norm(b: Builder, x: Value, p: Number | str | None, dim: Dims, keep: bool) -
     if p in (None, "fro", 2):
         return b.reduce("L2", x, dim, keep)
     if isinstance(p, str):
-        raise Refused(f"norm {p!r}")
+        raise Rejected(f"norm {p!r}")
     if p == 1:
         return b.reduce("L1", x, dim, keep)
     return b.reduce("LpNorm", x, dim, keep, n=float(p))
@@ -380,7 +380,7 @@ def pdist(b: Builder, x: Value, p: float) -> Value:
     if n < 2:
         return b.fill([0], 0, x.dtype)
     if n > 1500:
-        raise Refused(f"the distances of {n} rows")
+        raise Rejected(f"the distances of {n} rows")
     first, second = torch.triu_indices(n, n, 1)
     pairs = [b.layer("Embedding", x, b.const(at)) for at in (first, second)]
     return _norm(b, b.map("sub", *pairs), p, 1, False)

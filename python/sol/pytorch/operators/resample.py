@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..builder import Builder, Refused, Value
+from ..builder import Builder, Rejected, Value
 from .table import op
 
 Scale = float | None
@@ -226,5 +226,5 @@ def grid_sampler(
 @op("affine_grid_generator")
 def affine_grid(b: Builder, theta: Value, size: Sequence[int], align_corners: bool) -> Value:
     if len(size) not in (4, 5):
-        raise Refused(f"argument size={list(size)}")
+        raise Rejected(f"argument size={list(size)}")
     return b.layer("AffineGrid", theta, size=list(size[2:]), align=int(align_corners))

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..builder import Builder, Complex, Refused, Value
+from ..builder import Builder, Complex, Rejected, Value
 
 Function = Callable[..., Any]
 
@@ -46,7 +46,7 @@ class Row:
             elif (name := argument.name + "_" * keyword.iskeyword(argument.name)) in self.names:
                 given[name] = value
             elif argument.name not in IGNORED and not _is_default(value, argument.default_value):
-                raise Refused(f"argument {argument.name}={value!r}")
+                raise Rejected(f"argument {argument.name}={value!r}")
         return self.function(b, first, **given) if self.first else self.function(b, **given)
 
 
@@ -93,17 +93,17 @@ NUMBERS = frozenset(  # operators that read tensors and return no tensor
 )
 
 
-class Refusal:
+class Rejection:
     """An operator that SOL does not support, with the reason."""
 
     def __init__(self, why: str) -> None:
         self.why = why
 
     def __call__(self, b: Builder, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise Refused(self.why)
+        raise Rejected(self.why)
 
 
-OPERATORS: dict[str, Row | Refusal] = {}
+OPERATORS: dict[str, Row | Rejection] = {}
 
 
 def op(*names: str) -> Callable[[Function], Function]:
@@ -129,16 +129,16 @@ def complex_op(*names: str) -> Callable[[Function], Function]:
     return enter
 
 
-def refuse_family(why: str, *names: str) -> None:
+def reject_family(why: str, *names: str) -> None:
     """Registers all overloads of operators as not supported."""
     for name in names:
         packet = getattr(torch.ops.aten, name, None)
-        refuse(why, *(f"{name}.{overload}" for overload in (packet.overloads() if packet is not None else [])))
+        reject(why, *(f"{name}.{overload}" for overload in (packet.overloads() if packet is not None else [])))
 
 
-def refuse(why: str, *names: str) -> None:
+def reject(why: str, *names: str) -> None:
     """Registers overloads as not supported."""
-    _enter(Refusal(why), names, OPERATORS)
+    _enter(Rejection(why), names, OPERATORS)
 
 
 def _enter(row: Any, names: tuple[str, ...], table: dict[str, Any]) -> None:
@@ -175,7 +175,7 @@ def without_out(target: Any) -> Any:
     return None
 
 
-def find(name: str) -> Row | Refusal | None:
+def find(name: str) -> Row | Rejection | None:
     """The entry of an overload, in-place or not."""
     row = OPERATORS.get(name)
     if row is None and (other := out_of_place(name)):

@@ -3,7 +3,7 @@ of."""
 
 from __future__ import annotations
 
-from ..builder import Builder, Refused, Value
+from ..builder import Builder, Rejected, Value
 from .contract import attention, linear
 from .norms import layer_norm
 from .table import op
@@ -27,7 +27,7 @@ def _mask(b: Builder, mask: Value | None, kind: int | None) -> Value | None:
     if mask is None:
         return None
     if kind not in (0, 1, 2):
-        raise Refused(f"argument mask_type={kind!r}")
+        raise Rejected(f"argument mask_type={kind!r}")
     if kind == 1:  # a mask of keys: [N L]
         mask = b.reshape(mask, (mask.shape[0], 1, 1, mask.shape[1]))
     return mask if mask.is_float else b.map("logical_not", mask)
