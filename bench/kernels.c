@@ -189,7 +189,8 @@ static void *compile(const struct options *o, const struct target *t, const char
 static double time_kernel(const struct options *o, const struct target *t, const struct cluster *c,
                           const struct kernel *k, int id, double *out_least)
 {
-    void *handle = compile(o, t, kernel_text(c->loops->arena, t, k->source).text, id);
+    const struct source_text text = kernel_text(c->loops->arena, t, k->source);
+    void *handle = compile(o, t, kernel_source(c->loops->arena, &text, "KERNEL"), id);
     if (!handle) return NAN;
     char *p[32], *whole[32];
     int n = 0;

@@ -24,31 +24,30 @@ static const char script[] = "#!/bin/sh\n"
                              "%s\n"
                              "exec cc \"$@\"\n";
 
-#define HELPERS             \
-    "#include <math.h>\n\n" \
-    "static inline float twice(float x) { return x + x; }\n\n"
-static const struct source_text kernels[] = {
-    {HELPERS "/* \"KERNEL_9\" in a string stays */\n"
-             "static const char *const KERNEL_name = \"KERNEL_9\";\n"
-             "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n"
-             "{\n"
-             "    for (int64_t i = task0; i < task1; i++)\n"
-             "        ((float *)p[1])[i] = twice(((const float *)p[0])[i]) + (KERNEL_name[6] == '_' ? 0 : 100);\n"
-             "}\n",
-     sizeof HELPERS - 1, NULL},
-    {HELPERS "void KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n"
-             "{\n"
-             "    for (int64_t i = task0; i < task1; i++)\n"
-             "        ((float *)p[2])[i] = sqrtf(twice(((const float *)p[0])[i])) + ((const float *)p[1])[i];\n"
-             "}\n",
-     sizeof HELPERS - 1, NULL}};
+static const char *const helpers[] = {"#include <math.h>", "static inline float twice(float x) { return x + x; }"};
+#define ENTRY "void @KERNEL_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n"
+#define BODY_0                                                          \
+    "/* \"KERNEL_9\" in a string stays, as mine does */\n"              \
+    "static const char *const @mine = \"KERNEL_9 mine\";\n" ENTRY "{\n" \
+    "    for (int64_t i = task0; i < task1; i++)\n"                     \
+    "        ((float *)p[1])[i] = twice(((const float *)p[0])[i]) + "   \
+    "(@mine[6] == '_' && @mine[9] == 'm' && !@mine[13] ? 0 : 100);\n"   \
+    "}\n"
+#define BODY_1                                                                                          \
+    ENTRY                                                                                               \
+    "{\n"                                                                                               \
+    "    for (int64_t i = task0; i < task1; i++)\n"                                                     \
+    "        ((float *)p[2])[i] = sqrtf(twice(((const float *)p[0])[i])) + ((const float *)p[1])[i];\n" \
+    "}\n"
+static const struct source_text kernels[] = {{.body = BODY_0, .helper = helpers, .nhelper = 2},
+                                             {.body = BODY_1, .helper = helpers, .nhelper = 2}};
 static const char module_text[] =
     "static const struct sol_buffer buffers[] = {{SOL_BUFFER_INPUT, 0, 0, 16, 0}, {SOL_BUFFER_WORKSPACE, 0, 0, 16, "
     "0},\n"
-    "    {SOL_BUFFER_CONST, 0, 0, 16, DATA0}, {SOL_BUFFER_OUTPUT, 0, 0, 16, 0}};\n"
+    "    {SOL_BUFFER_CONST, 0, 0, 16, @DATA0}, {SOL_BUFFER_OUTPUT, 0, 0, 16, 0}};\n"
     "static const struct sol_operand places[] = {{0, 0}, {1, 0}, {1, 0}, {2, 0}, {3, 0}};\n"
-    "static const struct sol_step steps[] = {{KERNEL0_0, 4, 0, 2, \"twice KERNEL0_0\", 0, 0, SOL_STEP_KERNEL, 0},\n"
-    "    {KERNEL1_0, 4, 2, 3, \"root\", 0, 0, 0}};\n"
+    "static const struct sol_step steps[] = {{@KERNEL0_0, 4, 0, 2, \"twice KERNEL0_0\", 0, 0, SOL_STEP_KERNEL, 0},\n"
+    "    {@KERNEL1_0, 4, 2, 3, \"root\", 0, 0, 0}};\n"
     "const struct sol_module sol_module = {sizeof(struct sol_module), SOL_MODULE_VERSION, 1, 1, 0, 4, buffers, 0, 0, "
     "0,\n"
     "    {0}, {2, 5, steps, places, 64, 0}, {0}};\n";

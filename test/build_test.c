@@ -51,8 +51,8 @@ static void many_kernels_share_a_text(void **state)
     char text[16][1024];
     struct source_text list[16] = {kernels[0], kernels[1]};
     for (int i = 2; i < 16; i++) {
-        snprintf(text[i], sizeof text[i], "%s/* %d */\n", kernels[1].text, i);
-        list[i] = (struct source_text){.text = text[i], .head = kernels[1].head};
+        snprintf(text[i], sizeof text[i], "%s/* %d */\n", kernels[1].body, i);
+        list[i] = (struct source_text){.body = text[i], .helper = helpers, .nhelper = 2};
     }
     p->r.kernel = list;
     p->r.nkernel = 16;
@@ -61,19 +61,18 @@ static void many_kernels_share_a_text(void **state)
     /* Equal names that each kernel declares for itself do not clash. */
     for (int i = 0; i < 16; i++) {
         snprintf(text[i], sizeof text[i],
-                 "enum { SIZE = %d };\ntypedef int real;\n#define VALUE %d\nstatic real mine(int x);\n"
-                 "static real mine(int x) { return x + SIZE == VALUE; }\n" HELPERS "%s"
-                 "static const int table[2] = {SIZE};\nstatic const int *KERNEL_use = &table[0];\n",
-                 i, i, kernels[i > 0].text + kernels[0].head);
-        list[i] = (struct source_text){.text = text[i]};
+                 "enum { @SIZE = %d };\ntypedef int @real;\n#define @VALUE %d\nstatic @real @own(int x);\n"
+                 "static @real @own(int x) { return x + @SIZE == @VALUE; }\n%s"
+                 "static const int @table[2] = {@SIZE};\nstatic const int *@KERNELS = &@table[0];\n",
+                 i, i, kernels[i > 0].body);
+        list[i] = (struct source_text){.body = text[i], .helper = helpers, .nhelper = 2};
     }
     build_and_run(p);
     assert_in_range(compiler_runs(p), 4, 8);
     /* If names clash, each kernel is compiled alone. */
     for (int i = 0; i < 16; i++) {
-        snprintf(text[i], sizeof text[i], "static int sol_mine = %d;\n" HELPERS "%s", i,
-                 kernels[i > 0].text + kernels[0].head);
-        list[i] = (struct source_text){.text = text[i]};
+        snprintf(text[i], sizeof text[i], "static int not_marked = %d;\n%s", i, kernels[i > 0].body);
+        list[i] = (struct source_text){.body = text[i], .helper = helpers, .nhelper = 2};
     }
     build_and_run(p);
     assert_in_range(compiler_runs(p), 18, 24);
@@ -173,12 +172,12 @@ static void no_compiler(void **state)
 static void code_that_the_compiler_rejects(void **state)
 {
     struct place *p = *state;
-    const struct source_text bad[] = {kernels[0], {.text = "void KERNEL_0(void)\n{\n    here_is_an_error;\n}\n"}};
+    const struct source_text bad[] = {kernels[0], {.body = "void @KERNEL_0(void)\n{\n    here_is_an_error;\n}\n"}};
     p->r.kernel = bad;
     expect_error(p, SOL_ERR_COMPILER, (const char *[]){"test net", "here_is_an_error", "/x86/source/rejected_", NULL});
     shell("grep -q here_is_an_error '%s'/x86/source/rejected_*", p->cache);
     p->r.kernel = kernels;
-    p->r.module = "const struct sol_module sol_module = {KERNEL7_0};";
+    p->r.module = "const struct sol_module sol_module = {@KERNEL7_0};";
     expect_error(p, SOL_ERR_INTERNAL, (const char *[]){"KERNEL7_0", NULL});
     p->r.module = "const struct sol_module sol_module = {1, SOL_MODULE_VERSION};";
     expect_error(p, SOL_ERR_INTERNAL, (const char *[]){"sol_module", NULL});

@@ -243,14 +243,8 @@ static void write_job(const struct job *j)
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     fprintf(f, "#include <sol/module.h>\n");
-    for (const char *s = kernel_text(a, j->target, j->k.source).text; *s;
-         s++) { /* KERNEL_ becomes the job's own prefix */
-        if (!strncmp(s, "KERNEL_", 7) && s[7] >= '0' && s[7] <= '9') {
-            fprintf(f, "KERNEL%d_", j->id);
-            s += 6;
-        } else
-            fputc(*s, f);
-    }
+    const struct source_text text = kernel_text(a, j->target, j->k.source);
+    fputs(kernel_source(a, &text, arena_printf(a, "KERNEL%d", j->id)), f);
     fclose(f);
     arena_destroy(a);
 }

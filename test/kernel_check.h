@@ -255,6 +255,12 @@ static bool check_program(struct sol_ctx *ctx, const char *const *argv, struct a
     return code == 0;
 }
 
+static const char *check_source(struct arena *a, const struct target *t, const struct kernel *k)
+{
+    const struct source_text text = kernel_text(a, t, k->source);
+    return kernel_source(a, &text, "KERNEL");
+}
+
 /* Compiles the kernel to a program that reads its operands from a file and writes them back, and runs it in an
  * emulator. */
 static bool check_emulate(struct sol_ctx *ctx, struct arena *a, const struct check_tool *tool, const struct kernel *k,
@@ -265,7 +271,7 @@ static bool check_emulate(struct sol_ctx *ctx, struct arena *a, const struct che
     const char *data_file = arena_printf(a, "%s.data", base);
     struct text c = text_new(a), data = text_new(a);
     text_put(&c, "%s\n%s\n#include <stdio.h>\n#include <stdlib.h>\nstatic const long bytes[] = {", source_header(),
-             kernel_text(a, tool->target, k->source).text);
+             check_source(a, tool->target, k));
     for (int i = 0; i < n; i++) text_put(&c, "%lld, ", (long long)block[i].bytes);
     text_put(&c, "0}, origin[] = {");
     for (int i = 0; i < n; i++) text_put(&c, "%lld, ", (long long)block[i].origin);
@@ -434,8 +440,7 @@ static bool check_emit(struct checking *k, int number, int *out_count)
     if (solver_emit(k->solver, &sc, &cluster, &v[number], &k->kernel))
         return check_say(k->c, "emit", sol_error(k->ctx));
     if (k->tool->emulator) return true;
-    k->handle =
-        check_compile(k->ctx, k->a, k->tool, kernel_text(k->a, k->tool->target, k->kernel.source).text, &output);
+    k->handle = check_compile(k->ctx, k->a, k->tool, check_source(k->a, k->tool->target, &k->kernel), &output);
     return k->handle || check_say(k->c, "compiler", output);
 }
 
@@ -513,7 +518,7 @@ static bool check_loops(struct sol_ctx *ctx, const struct solver *solver, const 
         check_operands(&k);
         ok = check_results(&k);
     }
-    if (!ok && getenv("SOL_CHECK_SHOW") && k.kernel.source) fputs(strstr(k.kernel.source, "void KERNEL_0"), stderr);
+    if (!ok && getenv("SOL_CHECK_SHOW") && k.kernel.source) fputs(k.kernel.source, stderr);
     if (k.handle) dlclose(k.handle);
     for (int i = 0; i < n; i++) {
         free(k.t[i].plain);

@@ -241,7 +241,7 @@ static void test_names(void **state)
     assert_int_equal(schedule_make(m.p, &s), SOL_OK);
     schedule_notes(s);
     for (int k = 0; k < s->kernels.n; k++)
-        for (int i = 0; i < COUNT_OF(names); i++) assert_null(strstr(s->kernels.at[k].text, names[i]));
+        for (int i = 0; i < COUNT_OF(names); i++) assert_null(strstr(s->kernels.at[k].body, names[i]));
     int third = -1, fifth = -1;
     for (int i = 0; i < s->program[PROGRAM_FORWARD].steps.n; i++) {
         const struct schedule_step *st = &s->program[PROGRAM_FORWARD].steps.at[i];

@@ -79,7 +79,7 @@ static void test_functions(void **state)
         assert_int_equal(target_named(ctx, targets[t][0], &target), SOL_OK);
         struct text text = text_new(a);
         text_put(&text, "#include <math.h>\n");
-        print_prelude(&text, &target);
+        helpers_print(&text, helpers_make(a, &target));
         text_put(&text, "%s", SWEEP);
         const struct check_tool tool = {
             targets[t][2], {"-O2", arena_printf(a, "-march=%s", targets[t][1])}, &target, NULL};

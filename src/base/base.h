@@ -137,14 +137,22 @@ void text_open(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3);  /* a
 void text_close(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3); /* one level up, then a line */
 void text_add(struct text *t, const char *bytes, size_t n);
 struct map;
-/* C text that begins with declarations which other sources may share, each followed by an empty line. */
+/* Templates of C: a name that is declared outside of functions is marked, "@name"; '@' occurs nowhere in C. Appends the
+ * template, with what `put` writes in place of every marked name. */
+typedef void mark_function(void *user, struct text *out, const char *name);
+void text_fill(struct text *t, const char *template, mark_function *put, void *user);
+/* A C source that can stand in one file with others. */
 struct source_text {
-    const char *text;
-    size_t head;      /* characters of them */
+    const char *body; /* a template: names of its own are marked, so that they can be made unique; KERNEL_<i> is
+                       * the function of step i */
+    const char *const *helper; /* declarations that it needs in front, which other sources may share */
+    int nhelper;
     const char *note; /* a comment for readers, not part of the key; NULL: none */
 };
-/* Appends the declarations that are not in `seen`, and adds them to it. */
-void text_heads(struct text *t, struct map *seen, const struct source_text *s);
+/* Appends the helpers that are not in `seen`, each followed by an empty line, and adds them to it. */
+void source_helpers(struct text *t, struct map *seen, const struct source_text *s);
+/* Appends the body: @KERNEL_<i> becomes <symbol>_<i>, every other @name becomes <name><suffix>. */
+void source_body(struct text *t, const struct source_text *s, const char *symbol, const char *suffix);
 /* Makes a name that is safe in C and in file names: letters, digits, '_'; at most 63 characters. */
 char *text_identifier(struct arena *a, const char *name);
 

@@ -64,7 +64,7 @@ void text_string(struct text *t, const char *s)
     for (; *s; s++) {
         const unsigned char c = (unsigned char)*s;
         const bool comment = (c == '*' && s[1] == '/') || (c == '/' && s[1] == '*');
-        const bool plain = c >= ' ' && c < 127 && c != '"' && c != '\\' && c != '?' && !comment;
+        const bool plain = c >= ' ' && c < 127 && c != '"' && c != '\\' && c != '?' && c != '@' && !comment;
         text_put(t, "%c", plain ? c : '_');
     }
     text_put(t, "\"");
@@ -75,7 +75,7 @@ void text_literal(struct text *t, const char *s)
     text_put(t, "\"");
     for (; *s; s++) {
         const unsigned char c = (unsigned char)*s;
-        const bool plain = c >= ' ' && c < 127 && c != '"' && c != '\\' && c != '?';
+        const bool plain = c >= ' ' && c < 127 && c != '"' && c != '\\' && c != '?' && c != '@';
         text_put(t, plain ? "%c" : "\\%03o", c);
     }
     text_put(t, "\"");
@@ -119,6 +119,11 @@ static bool is_keyword(const char *name)
     return false;
 }
 
+static bool is_name(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
 char *text_identifier(struct arena *a, const char *name)
 {
     enum { MOST = 63 };
@@ -127,21 +132,54 @@ char *text_identifier(struct arena *a, const char *name)
     if (!*name || (*name >= '0' && *name <= '9')) out[n++] = '_';
     for (; *name && n < MOST; name++) {
         char c = *name;
-        bool fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-        out[n++] = fine ? c : '_';
+        out[n++] = is_name(c) ? c : '_';
     }
     out[n] = 0;
     if (is_keyword(out)) memcpy(out + n, "_", 2);
     return out;
 }
 
-void text_heads(struct text *t, struct map *seen, const struct source_text *s)
+/* -- templates */
+
+void text_fill(struct text *t, const char *template, mark_function *put, void *user)
 {
-    for (const char *at = s->text, *end = at + s->head, *next; at < end; at = next) {
-        next = strstr(at, "\n\n") + 2;
-        const char *one = arena_printf(t->arena, "%.*s", (int)(next - at), at);
-        if (map_get(seen, one)) continue;
-        map_set(seen, one, seen);
-        text_add(t, at, (size_t)(next - at));
+    const char *from = template; /* not appended yet */
+    for (const char *mark; (mark = strchr(from, '@'));) {
+        char name[128];
+        size_t n = 0;
+        text_add(t, from, (size_t)(mark - from));
+        for (from = mark + 1; is_name(*from) && n < sizeof name - 1; from++) name[n++] = *from;
+        name[n] = 0;
+        put(user, t, name);
     }
+    text_add(t, from, strlen(from));
+}
+
+void source_helpers(struct text *t, struct map *seen, const struct source_text *s)
+{
+    for (int i = 0; i < s->nhelper; i++) {
+        if (map_get(seen, s->helper[i])) continue;
+        map_set(seen, s->helper[i], seen);
+        text_put(t, "%s\n\n", s->helper[i]);
+    }
+}
+
+struct naming {
+    const char *symbol, *suffix;
+};
+
+static void put_name(void *user, struct text *out, const char *name)
+{
+    static const char step[] = "KERNEL";
+    const struct naming *n = user;
+    if (!strncmp(name, step, sizeof step - 1) && name[sizeof step - 1] == '_')
+        text_put(out, "%s%s", n->symbol, name + sizeof step - 1);
+    else
+        text_put(out, "%s%s", name, n->suffix);
+}
+
+void source_body(struct text *t, const struct source_text *s, const char *symbol, const char *suffix)
+{
+    struct naming n = {symbol, suffix};
+    text_fill(t, s->body, put_name, &n);
 }

@@ -26,7 +26,7 @@ struct build {
     struct map *number;         /* 1 + number of the distinct kernel, by symbol */
     int nkernel;                /* distinct */
     const char **key;           /* their symbols */
-    struct source_text *kernel; /* their texts; with their symbols once they are to be compiled */
+    struct source_text *kernel; /* their texts */
     const char **object;        /* where they are; NULL: to be compiled */
     const char *module, *module_key;
     const char *work;    /* folder of this build alone */
@@ -45,7 +45,7 @@ static void number_kernels(struct build *b)
     b->object = NEW_ARRAY(b->arena, const char *, r->nkernel);
     for (int k = 0; k < r->nkernel; k++) {
         char symbol[48];
-        source_symbol(&b->cc, r->kernel[k].text, symbol);
+        source_symbol(&b->cc, &r->kernel[k], symbol);
         b->symbol[k] = arena_strdup(b->arena, symbol);
         if (map_get(b->number, symbol)) continue;
         b->key[b->nkernel] = b->symbol[k];
@@ -84,11 +84,15 @@ static const char *source_path(const struct build *b, const char *work_name, con
 static sol_status add_job(struct build *b, job_list *jobs, int n, const int *kernel)
 {
     struct source_text *text = NEW_ARRAY(b->arena, struct source_text, n);
-    for (int i = 0; i < n; i++) text[i] = b->kernel[kernel[i]];
+    const char **symbol = NEW_ARRAY(b->arena, const char *, n);
+    for (int i = 0; i < n; i++) {
+        text[i] = b->kernel[kernel[i]];
+        symbol[i] = b->key[kernel[i]];
+    }
     struct job j = {.nkernel = n, .kernel = arena_memdup(b->arena, kernel, (size_t)n * sizeof *kernel)};
     j.source = source_path(b, arena_printf(b->arena, "%d.c", jobs->n), b->key[kernel[0]]);
     j.object = work_file(b, arena_printf(b->arena, "%d.o", jobs->n));
-    const char *source = batch_source(b->arena, n, text);
+    const char *source = batch_source(b->arena, n, text, symbol);
     if (b->debug && text[0].note) source = arena_printf(b->arena, "%s%s", text[0].note, source);
     TRY(file_write(b->ctx, j.source, source, strlen(source)));
     PUSH(b->arena, *jobs, j);
@@ -124,8 +128,7 @@ static int missing_kernels(struct build *b, struct missing *out)
     int n = 0;
     for (int k = 0; k < b->nkernel; k++) {
         if (b->object[k]) continue;
-        b->kernel[k].text = source_kernel(b->arena, b->kernel[k].text, b->key[k]);
-        out[n++] = (struct missing){.n = strlen(b->kernel[k].text) - b->kernel[k].head, .kernel = k};
+        out[n++] = (struct missing){.n = strlen(b->kernel[k].body), .kernel = k};
     }
     if (n) qsort(out, (size_t)n, sizeof *out, larger_first);
     return n;

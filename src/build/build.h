@@ -22,16 +22,15 @@ struct build_request {
     bool trial;         /* the module is used once: the cache keeps only its objects */
     int jobs;           /* compilers at the same time; 0: as many as there are processors */
     int nkernel;
-    const struct source_text *kernel; /* functions KERNEL_0, KERNEL_1, ... of type sol_kernel_fn, not static */
+    const struct source_text *kernel; /* functions @KERNEL_0, @KERNEL_1, ... of type sol_kernel, not static */
     int ndata;
     const struct build_data *data;
-    /* C text that defines `const struct sol_module sol_module`. It refers to step i of kernel k as KERNEL<k>_<i> (such
-     * as KERNEL12_0) and to datum d as DATA<d> (a `const unsigned char []`, aligned to 64 bytes). Build declares both.
-     */
+    /* C text that defines `const struct sol_module sol_module`. It is a template (text_fill) that refers to step i of
+     * kernel k as @KERNEL<k>_<i> (such as @KERNEL12_0) and to datum d as @DATA<d> (a `const unsigned char []`, aligned
+     * to 64 bytes). Build declares both. */
     const char *module;
 };
-/* Build prepends the text of sol/module.h (with stdint.h) to every source, so no source may include it. Strings are
- * left unchanged. */
+/* Build prepends the text of sol/module.h (with stdint.h) to every source, so no source may include it. */
 
 struct module { /* mapped code */
     void *handle;
@@ -70,9 +69,7 @@ const char *folder_temporary(struct arena *a); /* a new private one; NULL: not p
 void folder_remove(const char *path);          /* with all that is in it; follows no links */
 /* source.c: */
 const char *source_header(void); /* the text of sol/module.h */
-/* KERNEL_ becomes <symbol>_. */
-const char *source_kernel(struct arena *a, const char *kernel, const char *symbol);
-/* The module of the request with symbols inserted: KERNEL<k>_ becomes <symbol[k]>_, likewise data. */
+/* The module of the request with symbols inserted: @KERNEL<k>_ becomes <symbol[k]>_, likewise data. */
 sol_status source_tables(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
                          const char **out_text);
 /* compiler.c: flags that make generated code fast and correct; ends with NULL. */

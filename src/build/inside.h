@@ -79,14 +79,14 @@ sol_status compiler_missing(struct sol_ctx *ctx, const struct compiler *cc); /* 
 const char *compiler_ended(struct arena *a, int exit);                       /* "exit code 1", "killed by signal 9" */
 
 /* source.c */
-void source_symbol(const struct compiler *cc, const char *kernel, char out[48]); /* sol_k_<hash> */
+void source_symbol(const struct compiler *cc, const struct source_text *kernel, char out[48]); /* sol_k_<hash> */
 /* The C text of the module, with declarations. `symbol` by kernel. Data are taken from the files d0.bin, d1.bin, ... */
 sol_status source_module(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
                          const char **out_text);
 
 /* batch.c */
 /* Combines several kernels in one source: each shared helper once, then the rest of each kernel. */
-const char *batch_source(struct arena *a, int n, const struct source_text *kernel);
+const char *batch_source(struct arena *a, int n, const struct source_text *kernel, const char *const *symbol);
 
 /* jobs.c: compilers side by side */
 struct job {

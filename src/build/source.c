@@ -3,7 +3,6 @@
  * Each kernel has its own key, even if several are compiled as one source (batch.c). */
 #include "build/inside.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,77 +23,41 @@ const char *source_header(void)
     return sol_module_header;
 }
 
-void source_symbol(const struct compiler *cc, const char *kernel, char out[48])
+void source_symbol(const struct compiler *cc, const struct source_text *kernel, char out[48])
 {
     char hex[33];
     struct digest d;
     digest_init(&d, NULL);
     digest_text(&d, cc->id);
     digest_text(&d, source_header());
-    digest_text(&d, kernel);
+    for (int i = 0; i < kernel->nhelper; i++) digest_text(&d, kernel->helper[i]);
+    digest_text(&d, kernel->body);
     digest_hex(&d, hex);
     snprintf(out, 48, "sol_k_%s", hex);
 }
 
-/* Scans C text; strings end with their line. */
-struct scan {
-    const char *start, *at;
-    bool string;
+/* -- the module's tables */
+
+struct tables {
+    const struct build_request *r;
+    const char *const *symbol;
+    const char *wrong; /* a reference to something that is not there; NULL: none */
 };
 
-/* Advances to the next character; false at the end. The first call returns the first character. */
-static bool scan_next(struct scan *s)
+/* Writes the symbol of `KERNEL<k>_<i>` or `DATA<d>`. */
+static void put_reference(void *user, struct text *out, const char *name)
 {
-    s->at = s->at ? s->at + 1 : s->start;
-    const char c = *s->at, before = s->at > s->start ? s->at[-1] : 0;
-    const bool escaped = s->string && before == '\\' && s->at[-2] != '\\';
-    if (c == '\n') s->string = false;
-    if (c == '"' && before != '\'' && !escaped) s->string = !s->string;
-    return c != 0;
-}
-
-/* Does a name that starts with `word` begin here, outside of strings and comments? */
-static bool scan_is(const struct scan *s, const char *word)
-{
-    const char before = s->at > s->start ? s->at[-1] : 0;
-    return !s->string && !isalnum((unsigned char)before) && before != '_' && !strncmp(s->at, word, strlen(word));
-}
-
-const char *source_kernel(struct arena *a, const char *kernel, const char *symbol)
-{
-    struct text t = text_new(a);
-    struct scan s = {.start = kernel};
-    const char *from = kernel;
-    while (scan_next(&s)) {
-        if (!scan_is(&s, "KERNEL_")) continue;
-        text_add(&t, from, (size_t)(s.at - from));
-        text_add(&t, symbol, strlen(symbol));
-        from = s.at + strlen("KERNEL");
-    }
-    text_add(&t, from, (size_t)(s.at - from));
-    return t.at;
-}
-
-/* Replaces `KERNEL<k>_` or `DATA<d>` in the module with its symbol. */
-static sol_status put_reference(struct sol_ctx *ctx, const struct build_request *r, const char *const *symbol,
-                                struct text *t, const struct scan *s, const char **from)
-{
-    const bool kernel = *s->at == 'K';
-    const char *number = s->at + strlen(kernel ? "KERNEL" : "DATA");
-    char *end;
-    if (!isdigit((unsigned char)*number)) return SOL_OK;
+    struct tables *m = user;
+    const bool kernel = !strncmp(name, "KERNEL", 6);
+    const char *number = name + (kernel ? 6 : 4);
+    char *end = NULL;
     const long i = strtol(number, &end, 10);
-    if (kernel && *end != '_') return SOL_OK;
-    if (i >= (kernel ? r->nkernel : r->ndata))
-        return ctx_fail(ctx, SOL_ERR_INTERNAL, "build: the module of '%s' refers to %.24s, but has %d", r->name, s->at,
-                        kernel ? r->nkernel : r->ndata);
-    text_add(t, *from, (size_t)(s->at - *from));
-    if (kernel)
-        text_put(t, "%s", symbol[i]);
+    if (end == number || i < 0 || i >= (kernel ? m->r->nkernel : m->r->ndata))
+        m->wrong = arena_strdup(out->arena, name);
+    else if (kernel)
+        text_put(out, "%s%s", m->symbol[i], end);
     else
-        text_put(t, "sol_d_%ld", i);
-    *from = end;
-    return SOL_OK;
+        text_put(out, "sol_d_%ld", i);
 }
 
 /* Declares every function sol_k_..._<step> that `text` names, once. */
@@ -115,11 +78,12 @@ sol_status source_tables(struct sol_ctx *ctx, struct arena *a, const struct buil
                          const char **out_text)
 {
     struct text body = text_new(a);
-    struct scan s = {.start = r->module};
-    const char *from = r->module;
-    while (scan_next(&s))
-        if (scan_is(&s, "KERNEL") || scan_is(&s, "DATA")) TRY(put_reference(ctx, r, symbol, &body, &s, &from));
-    text_add(&body, from, (size_t)(s.at - from));
+    struct tables m = {.r = r, .symbol = symbol};
+    text_fill(&body, r->module, put_reference, &m);
+    if (m.wrong)
+        return ctx_fail(ctx, SOL_ERR_INTERNAL,
+                        "build: the module of '%s' refers to %.24s, but has %d kernels and %d data", r->name, m.wrong,
+                        r->nkernel, r->ndata);
     *out_text = body.at;
     return SOL_OK;
 }

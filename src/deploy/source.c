@@ -43,8 +43,8 @@ static sol_status write_kernel(struct deploy *d, struct deploy_version *v, struc
                                int k)
 {
     const struct source_text *source = &code->schedule->kernels.at[k];
-    const char *text = source->text;
-    if (!source->note) return SOL_OK; /* no step uses it */
+    const char *text = kernel_source(d->arena, source, "KERNEL"); /* equal texts are one kernel */
+    if (!source->note) return SOL_OK;                             /* no step uses it */
     code->symbol[k] = map_get(v->kernels, text);
     if (code->symbol[k]) return SOL_OK;
     const char *symbol = arena_printf(d->arena, "%s_%s_k%03d", d->keys.func_name, v->id, v->nkernel);
@@ -54,8 +54,8 @@ static sol_status write_kernel(struct deploy *d, struct deploy_version *v, struc
     struct text t = text_new(d->arena);
     text_put(&t, "%s/* Kernel %d for %s, by solver %s */\n", source->note, v->nkernel++, v->name,
              kernel_solver(code->schedule, k));
-    text_put(&t, "#include \"%s\"\n\n", source->head ? "vectors.h" : "sol/module.h");
-    text_put(&t, "%s", source_kernel(d->arena, text + source->head, symbol));
+    text_put(&t, "#include \"%s\"\n\n", source->nhelper ? "vectors.h" : "sol/module.h");
+    source_body(&t, source, symbol, "");
     deploy_add_source(d, deploy_file(d, v->id, file), v);
     return deploy_write(d, folder, file, t.at);
 }
@@ -73,7 +73,7 @@ static sol_status write_vectors(struct deploy *d, const struct deploy_version *v
              v->name);
     for (int i = 0; i < d->ngraph; i++) {
         const struct schedule *s = d->graph[i].code[number].schedule;
-        for (int k = 0; k < s->kernels.n; k++) text_heads(&t, seen, &s->kernels.at[k]);
+        for (int k = 0; k < s->kernels.n; k++) source_helpers(&t, seen, &s->kernels.at[k]);
     }
     text_put(&t, "#endif\n");
     return deploy_write(d, folder, "vectors.h", t.at);

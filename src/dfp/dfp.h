@@ -89,7 +89,6 @@ struct dfp_reduction {
     VECTOR(int32_t) masks; /* parts that differ between lanes */
 };
 void dfp_reduction_begin(struct dfp *d, const struct ex *e, int32_t node, enum compute k, struct dfp_reduction *out);
-const char *dfp_type_name(struct dfp *d, enum compute k); /* "f32x16", "f32": part of helpers' names */
 const char *dfp_start(struct dfp *d, int op, enum compute k);
 void dfp_join(struct dfp *d, int op, enum compute k, const char *acc, const char *value); /* acc = acc (op) value */
 void dfp_declare(struct dfp_reduction *r, const char **names); /* declares accumulators for all points */

@@ -37,7 +37,7 @@ static const char *row_place(struct dfp *d, int tensor, int32_t index)
 {
     const struct dtype_def *t = dtype_def((enum sol_dtype)d->loops->tensors.at[tensor].dtype);
     const char *name = d->loops->tensors.at[tensor].name;
-    return SAY(d, "*(%sx%d *)(%s + %s)", t->name, d->p.lanes, name, print_offset(&d->p, tensor, index));
+    return SAY(d, "*(%s *)(%s + %s)", expr_vector(&d->p, t->name), name, print_offset(&d->p, tensor, index));
 }
 
 static const char *find_load(const struct dfp *d, const char *text)
@@ -83,7 +83,7 @@ static const char *transposed(struct dfp *d, const struct ex *e)
     const char *at = print_offset(p, e->tensor, e->a);
     for (int i = 0; i < lanes; i++)
         text_line(p->out, "%s[%d] = *(const %s *)(%s + %s + %" PRId64 ");", block, i, type, name, at, apart * i);
-    text_line(p->out, "sol_transpose_%s(%s);", type, block);
+    text_line(p->out, "@sol_transpose_%s(%s);", expr_type_name(p, k), block);
     for (int q = 0; q < lanes; q++) {
         dfp_use(d, first + q);
         add_load(d, SAY(d, "%s %s", name, print_offset(p, e->tensor, e->a)), SAY(d, "%s[%d]", block, q));
@@ -137,16 +137,11 @@ const char *dfp_read(void *user, struct print_expr *p, int32_t node)
 
 /* -- reductions */
 
-const char *dfp_type_name(struct dfp *d, enum compute k)
-{
-    return d->p.lanes > 1 ? SAY(d, "%sx%d", compute_def(k)->name, d->p.lanes) : compute_def(k)->name;
-}
-
 const char *dfp_start(struct dfp *d, int op, enum compute k)
 {
     const char *s = op == RED_PROD  ? "1"
-                    : op == RED_MAX ? (k == C_I64 ? "INT64_MIN" : "-INFINITY")
-                    : op == RED_MIN ? (k == C_I64 ? "INT64_MAX" : "INFINITY")
+                    : op == RED_MAX ? (k == C_I64 ? "INT64_MIN" : "-@INFINITY")
+                    : op == RED_MIN ? (k == C_I64 ? "INT64_MAX" : "@INFINITY")
                                     : "0";
     return d->p.lanes > 1 ? expr_splat(&d->p, s, k) : s;
 }
@@ -156,8 +151,8 @@ void dfp_join(struct dfp *d, int op, enum compute k, const char *acc, const char
     if (op == RED_SUM || op == RED_PROD)
         text_line(d->p.out, "%s %c= %s;", acc, op == RED_SUM ? '+' : '*', value);
     else
-        text_line(d->p.out, "%s = sol_%s_%s(%s, %s);", acc, op == RED_MAX ? "max" : "min", dfp_type_name(d, k), value,
-                  acc);
+        text_line(d->p.out, "%s = @sol_%s_%s(%s, %s);", acc, op == RED_MAX ? "max" : "min", expr_type_name(&d->p, k),
+                  value, acc);
 }
 
 /* The value where the parts of the guard hold that differ between lanes, elsewhere the neutral element. */
@@ -172,7 +167,7 @@ static const char *masked(struct dfp_reduction *r, const char *value)
     }
     const char *none = dfp_start(d, r->e->op, r->k);
     if (d->p.lanes == 1) return SAY(d, "(%s ? %s : %s)", all, value, none);
-    return SAY(d, "sol_select_%s(%s, %s, %s)", dfp_type_name(d, r->k), all, value, none);
+    return SAY(d, "@sol_select_%s(%s, %s, %s)", expr_type_name(&d->p, r->k), all, value, none);
 }
 
 void dfp_accumulate(struct dfp_reduction *r)
@@ -587,10 +582,10 @@ void dfp_vector_loop(struct dfp *d, int ivar, const char *low, const char *high,
         all_widths(d, &w, points, size);
     } else {
         if (first > 0) {
-            w.end = SAY(d, "sol_min_i64(%s, %" PRId64 ")", high, first);
+            w.end = SAY(d, "@sol_min_i64(%s, %" PRId64 ")", high, first);
             one_width(d, &w, 1, 1, true);
         }
-        w = (struct walk){ivar, first, last, SAY(d, "sol_min_i64(%s, %" PRId64 ")", high, last), body, user};
+        w = (struct walk){ivar, first, last, SAY(d, "@sol_min_i64(%s, %" PRId64 ")", high, last), body, user};
         if (points > 1) one_width(d, &w, d->lanes, points, true);
         one_width(d, &w, d->lanes, 1, true);
         w = (struct walk){ivar, 0, size, high, body, user};

@@ -118,7 +118,7 @@ static void row_rest(struct dfp_reduction *r, int v, const char *high, int64_t n
         dfp_declare(r, r->acc);
         dfp_accumulate(r);
         const char *value = r->acc[0];
-        if (lanes > 1) value = SAY(d, "sol_across_%s_%s(%s)", op_name(r->e->op), dfp_type_name(d, r->k), value);
+        if (lanes > 1) value = SAY(d, "@sol_across_%s_%s(%s)", op_name(r->e->op), expr_type_name(&d->p, r->k), value);
         d->p.lanes = 1;
         dfp_join(d, r->e->op, r->k, rest, value);
         text_line(d->p.out, "%s += %d;", name, lanes);
@@ -144,7 +144,7 @@ static void row(struct dfp_reduction *r, int v, const char *low, const char *hig
         if (strips) {
             end = expr_name(&d->p);
             text_open(d->p.out, "while (%s + %d <= %s) {", name, d->lanes, high);
-            text_line(d->p.out, "const int64_t %s = sol_min_i64(%s, %s + %" PRId64 ");", end, high, name, strip);
+            text_line(d->p.out, "const int64_t %s = @sol_min_i64(%s, %s + %" PRId64 ");", end, high, name, strip);
         } else {
             text_open(d->p.out, "{");
         }
@@ -268,7 +268,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     const char *value = rest;
     if (size >= d->lanes) {
         d->p.lanes = d->lanes;
-        value = SAY(d, "sol_across_%s_%s(%s)", op_name(e.op), dfp_type_name(d, r.k), total);
+        value = SAY(d, "@sol_across_%s_%s(%s)", op_name(e.op), expr_type_name(&d->p, r.k), total);
         d->p.lanes = 1;
         if (rest) {
             dfp_join(d, e.op, r.k, rest, value);

@@ -138,11 +138,11 @@ static const char *b_panel(const struct blocking *b, const char *g, const char *
 static void flip_function(const struct blocking *b, struct text *out)
 {
     const int n = b->lanes;
-    const char *type = SAY("%sx%d", b->p->dtype == SOL_F64 ? "f64" : "f32", n);
-    text_put(out, "static inline void flip(const real *from, int64_t stride, int64_t rows, real *to)\n{\n");
+    const char *type = SAY("@%sx%d", b->p->dtype == SOL_F64 ? "f64" : "f32", n);
+    text_put(out, "static inline void @flip(const @real *from, int64_t stride, int64_t rows, @real *to)\n{\n");
     out->indent++;
     for (int i = 0; i < n; i++)
-        text_line(out, "%s r%d = *(const %s *)(from + least(%d, rows - 1) * stride), t%d;", type, i, type, i, i);
+        text_line(out, "%s r%d = *(const %s *)(from + @sol_min_i64(%d, rows - 1) * stride), t%d;", type, i, type, i, i);
     for (int h = 1; h < n; h *= 2)
         for (int i = 0; i < n; i++) {
             if (i & h) continue;
@@ -169,11 +169,13 @@ static void flip_loops(const struct blocking *b, struct text *out)
     const long long width = b->width, sn = axis_stride(&b->n, b->p->b.view.s);
     text_open(out, "for (int64_t j = 0; j < lanes; j += %d) {", b->lanes);
     text_line(out, "int64_t k = 0;");
-    text_line(out, "for (; k + %d <= len; k += %d) flip(f + j * %lld + k, %lld, lanes - j, to + k * %lld + j);",
+    text_line(out, "for (; k + %d <= len; k += %d) @flip(f + j * %lld + k, %lld, lanes - j, to + k * %lld + j);",
               b->lanes, b->lanes, sn, sn, width);
     text_line(out, "for (; k < len; k++)");
-    text_line(out, "    for (int64_t l = 0; l < %d; l++) to[k * %lld + j + l] = f[least(j + l, lanes - 1) * %lld + k];",
-              b->lanes, width, sn);
+    text_line(
+        out,
+        "    for (int64_t l = 0; l < %d; l++) to[k * %lld + j + l] = f[@sol_min_i64(j + l, lanes - 1) * %lld + k];",
+        b->lanes, width, sn);
     text_close(out, "}");
 }
 
@@ -186,17 +188,17 @@ static void panel_loops(const struct blocking *b, struct text *out)
                     sk = axis_stride(&b->k.at[run], p->b.view.s);
     const long long chunk = b->chunk;
     text_open(out, "{ /* pack the panel of b */");
-    text_line(out, "const real *from = %s;", b_panel(b, "g", "q", "n"));
+    text_line(out, "const @real *from = %s;", b_panel(b, "g", "q", "n"));
     text_line(out, "const int64_t lanes = n == %lld ? %d : %lld;", (long long)b->panels - 1, blocking_last(b), width);
-    text_line(out, "real *to = panel_b;");
-    const char *left = b->chunk_axis < 0
-                           ? ""
-                           : SAY("least(%lld, %lld - q * %lld)", chunk, (long long)b->k.at[b->chunk_axis].size, chunk);
+    text_line(out, "@real *to = panel_b;");
+    const char *left = b->chunk_axis < 0 ? ""
+                                         : SAY("@sol_min_i64(%lld, %lld - q * %lld)", chunk,
+                                               (long long)b->k.at[b->chunk_axis].size, chunk);
     text_line(out, "const int64_t len = %s;", b->chunk_axis == run ? left : SAY("%lld", (long long)b->len));
     text_line(out, "const int64_t nrun = %lld%s;", (long long)b->nrun,
               b->chunk_axis >= 0 && b->chunk_axis != run ? SAY(" / %lld * %s", chunk, left) : "");
     text_open(out, "for (int64_t i = 0; i < nrun; i++) {");
-    text_line(out, "const real *f = from%s;", b->nrun > 1 ? " + run_b[i]" : "");
+    text_line(out, "const @real *f = from%s;", b->nrun > 1 ? " + @run_b[i]" : "");
     if (flips(b))
         flip_loops(b, out);
     else {
@@ -229,8 +231,8 @@ static const char *table_name(const struct blocking *b)
 {
     const bool odd = blocking_last(b) < b->width;
     const char *at = "[rows - 1][cols - 1]";
-    if (odd && b->panels > 1) return SAY("(n == %lld ? tiles_last%s : tiles%s)", (long long)b->panels - 1, at, at);
-    return SAY("%s%s", odd ? "tiles_last" : "tiles", at);
+    if (odd && b->panels > 1) return SAY("(n == %lld ? @tiles_last%s : @tiles%s)", (long long)b->panels - 1, at, at);
+    return SAY("%s%s", odd ? "@tiles_last" : "@tiles", at);
 }
 
 static void call_tile(const struct blocking *b, struct text *out)
@@ -266,8 +268,8 @@ static void call_tile(const struct blocking *b, struct text *out)
 static void operands(const struct blocking *b, struct text *out)
 {
     const struct problem *p = b->p;
-    text_line(out, "const real *const a = (const real *)p[%d];", problem_operand(p, p->a.tensor));
-    text_line(out, "const real *const b = (const real *)p[%d];", problem_operand(p, p->b.tensor));
+    text_line(out, "const @real *const a = (const @real *)p[%d];", problem_operand(p, p->a.tensor));
+    text_line(out, "const @real *const b = (const @real *)p[%d];", problem_operand(p, p->b.tensor));
     for (int i = 0; i < p->nview; i++) {
         const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
         const char *qualifier = p->view[i].node ? "const " : "";
@@ -276,12 +278,12 @@ static void operands(const struct blocking *b, struct text *out)
     }
     int64_t at = 0;
     if (b->gather) {
-        text_line(out, "real *const block_a = scratch;");
+        text_line(out, "@real *const block_a = scratch;");
         at += (b->gathered + b->lanes - 1) / b->lanes * b->lanes + b->lanes;
     }
-    if (b->partials) text_line(out, "real *const block_sums = scratch + %lld;", (long long)at);
+    if (b->partials) text_line(out, "@real *const block_sums = scratch + %lld;", (long long)at);
     at += b->partials;
-    if (b->options.source == B_SCRATCH) text_line(out, "real *const panel_b = scratch + %lld;", (long long)at);
+    if (b->options.source == B_SCRATCH) text_line(out, "@real *const panel_b = scratch + %lld;", (long long)at);
     text_line(out, "(void)a, (void)b, (void)scratch;");
 }
 
@@ -289,7 +291,8 @@ static void block_function(const struct blocking *b, struct text *out)
 {
     const bool one = b->options.source == B_CALLER;
     text_put(out, "/* The pixels of one block for %s */\n", one ? "chunk q of panel n" : "the panels [lo, hi)");
-    text_put(out, "static void block_panels(char *const *p, real *scratch, int64_t g, int64_t block, int64_t %s)\n{\n",
+    text_put(out,
+             "static void @block_panels(char *const *p, @real *scratch, int64_t g, int64_t block, int64_t %s)\n{\n",
              one ? "n, int64_t q, const char *next" : "lo, int64_t hi");
     out->indent++;
     operands(b, out);
@@ -299,7 +302,8 @@ static void block_function(const struct blocking *b, struct text *out)
     if (b->gather) gather_print(b, out);
     if (!one) text_open(out, "for (int64_t n = lo; n < hi; n++) {");
     if (b->options.source == B_SCRATCH) panel_loops(b, out);
-    text_line(out, "const real *const w = %s;", b->options.source == B_SCRATCH ? "panel_b" : b_panel(b, "g", "q", "n"));
+    text_line(out, "const @real *const w = %s;",
+              b->options.source == B_SCRATCH ? "panel_b" : b_panel(b, "g", "q", "n"));
     next_panel(b, out);
     text_line(out, "int64_t tile = 0;");
     tile_loops(b, out);
@@ -316,21 +320,21 @@ static void block_function(const struct blocking *b, struct text *out)
 
 static void tile_table(const struct blocking *b, struct text *out, bool last)
 {
-    text_put(out, "static tile_function *const tiles%s[%d][%d] = {", last ? "_last" : "", b->rows, b->cols);
+    text_put(out, "static @tile_function *const @tiles%s[%d][%d] = {", last ? "_last" : "", b->rows, b->cols);
     for (int r = 1; r <= b->rows; r++)
         for (int c = 1; c <= b->cols; c++)
             if (b->used[last][r][c])
-                text_put(out, "[%d][%d] = tile_%d_%d%s, ", r - 1, c - 1, r, c, last ? "_last" : "");
+                text_put(out, "[%d][%d] = @tile_%d_%d%s, ", r - 1, c - 1, r, c, last ? "_last" : "");
     text_put(out, "};\n");
 }
 
 void blocking_print_tasks(const struct blocking *b, struct text *out, const char *operands)
 {
-    text_line(out, "real *const scratch = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
+    text_line(out, "@real *const scratch = (@real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_open(out, "for (int64_t t = task0; t < task1;) {");
-    text_line(out, "const int64_t lo = t %% %lld, hi = least(%lld, lo + task1 - t), at = t / %lld;",
+    text_line(out, "const int64_t lo = t %% %lld, hi = @sol_min_i64(%lld, lo + task1 - t), at = t / %lld;",
               (long long)b->panels, (long long)b->panels, (long long)b->panels);
-    text_line(out, "block_panels(%s, scratch, at / %lld, at %% %lld, lo, hi);", operands, (long long)b->nblock,
+    text_line(out, "@block_panels(%s, scratch, at / %lld, at %% %lld, lo, hi);", operands, (long long)b->nblock,
               (long long)b->nblock);
     text_line(out, "t += hi - lo;");
     text_close(out, "}");
@@ -338,11 +342,7 @@ void blocking_print_tasks(const struct blocking *b, struct text *out, const char
 
 void blocking_print_head(const struct blocking *b, struct text *out)
 {
-    text_put(out, "typedef %s real;\n", c_type(b->p));
-    text_put(out,
-             "__attribute__((unused)) static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n");
-    text_put(out, "__attribute__((unused)) static inline int64_t most(int64_t a, int64_t b)\n{\n    return a > b ? a : "
-                  "b;\n}\n\n");
+    text_put(out, "typedef %s @real;\n\n", c_type(b->p));
 }
 
 void blocking_print_block(const struct blocking *b, struct text *out)
@@ -350,8 +350,8 @@ void blocking_print_block(const struct blocking *b, struct text *out)
     const struct problem *p = b->p;
     if (b->nrun > 1) {
         text_put(out, "/* offsets of the runs of K in a%s */\n", b->options.source == B_PACKED ? "" : " and b");
-        run_table(b, out, "run_a", b->a_stride);
-        if (b->options.source != B_PACKED) run_table(b, out, "run_b", p->b.view.s);
+        run_table(b, out, "@run_a", b->a_stride);
+        if (b->options.source != B_PACKED) run_table(b, out, "@run_b", p->b.view.s);
         text_put(out, "\n");
     }
     if (flips(b)) flip_function(b, out);
@@ -359,8 +359,9 @@ void blocking_print_block(const struct blocking *b, struct text *out)
         for (int r = 1; r <= b->rows; r++)
             for (int c = 1; c <= b->cols; c++)
                 if (b->used[last][r][c]) tile_print(b, out, r, c, last);
-    text_put(out,
-             "typedef void tile_function(const real *, const real *, real *, int64_t, const char *, const int64_t *");
+    text_put(
+        out,
+        "typedef void @tile_function(const @real *, const @real *, @real *, int64_t, const char *, const int64_t *");
     for (int i = 0; i < p->nview; i++)
         text_put(out, ", %s%s *", p->view[i].node ? "const " : "",
                  dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name);

@@ -23,7 +23,7 @@ static const char *short_type(enum sol_dtype t)
 
 static const char *vector_type(const struct epilogue *e, enum sol_dtype t)
 {
-    return SAY(e, "%sx%d", short_type(t), e->lanes);
+    return SAY(e, "@%sx%d", short_type(t), e->lanes);
 }
 
 const char *epilogue_type(const struct epilogue *e)
@@ -56,7 +56,7 @@ static const char *load(struct epilogue *e, struct text *out, int view, int vali
     const enum sol_dtype t = e->p->loops->tensors.at[e->p->view[view].tensor].dtype;
     const int64_t step = vector_stride(e, view);
     const char *type = vector_type(e, t), *at = e->place(e->user, out, view);
-    if (!step) return SAY(e, "sol_splat_%s(e%d[%s])", type, view, at);
+    if (!step) return SAY(e, "@sol_splat_%sx%d(e%d[%s])", short_type(t), e->lanes, view, at);
     if (step == 1 && valid == e->lanes && is_register_type(t)) return SAY(e, "*(const %s *)(e%d + %s)", type, view, at);
     const char *name = SAY(e, "x%d_", e->temps++);
     text_line(out, "%s %s = {0};", type, name);

@@ -177,12 +177,12 @@ static const char *offset(const struct foreign *g, const struct view *v, const c
 
 void foreign_begin(const struct plugin *by, struct text *out)
 {
-    text_put(out, "typedef float real;\n"
+    text_put(out, "typedef float @real;\n"
                   "#include <dlfcn.h>\n"
                   "/* ");
     text_string(out, by->library);
     text_put(out, " */\n"
-                  "static void *plugin_function(const char *name)\n{\n"
+                  "static void *@plugin_function(const char *name)\n{\n"
                   "    void *plugin = dlopen(");
     text_literal(out, by->path);
     text_put(out, ", RTLD_NOW | RTLD_LOCAL);\n"
@@ -192,18 +192,19 @@ void foreign_begin(const struct plugin *by, struct text *out)
 
 static void print_find(struct text *out)
 {
-    text_put(out,
-             "typedef void (*gemm_fn)(int64_t m, int64_t n, int64_t k, const real *a, int64_t lda, int a_across, const "
-             "real *b,\n    int64_t ldb, int b_across, real *c, int64_t ldc);\n"
-             "static gemm_fn find_gemm(void)\n{\n"
-             "    static gemm_fn known;\n"
-             "    gemm_fn gemm = __atomic_load_n(&known, __ATOMIC_RELAXED);\n"
-             "    if (!gemm) {\n"
-             "        gemm = (gemm_fn)plugin_function(\"sol_plugin_gemm\");\n"
-             "        __atomic_store_n(&known, gemm, __ATOMIC_RELAXED);\n"
-             "    }\n"
-             "    return gemm;\n"
-             "}\n\n");
+    text_put(
+        out,
+        "typedef void (*@gemm_fn)(int64_t m, int64_t n, int64_t k, const @real *a, int64_t lda, int a_across, const "
+        "@real *b,\n    int64_t ldb, int b_across, @real *c, int64_t ldc);\n"
+        "static @gemm_fn @find_gemm(void)\n{\n"
+        "    static @gemm_fn known;\n"
+        "    @gemm_fn gemm = __atomic_load_n(&known, __ATOMIC_RELAXED);\n"
+        "    if (!gemm) {\n"
+        "        gemm = (@gemm_fn)@plugin_function(\"sol_plugin_gemm\");\n"
+        "        __atomic_store_n(&known, gemm, __ATOMIC_RELAXED);\n"
+        "    }\n"
+        "    return gemm;\n"
+        "}\n\n");
 }
 
 void foreign_epilogue(struct epilogue *e, struct text *out, const char *place, const char *at, int64_t all,
@@ -262,9 +263,9 @@ static void print_task(struct foreign *g, const struct target *t, struct text *o
                   (long long)g->outer.at[i].size);
     }
     text_line(out, "gemm(rows, cols, %lld,", (long long)g->k.size);
-    text_line(out, "    (const real *)p[%d] + %s, %lld, %d,", problem_operand(p, p->a.tensor),
+    text_line(out, "    (const @real *)p[%d] + %s, %lld, %d,", problem_operand(p, p->a.tensor),
               offset(g, &p->a.view, "row0", "col0"), (long long)g->a.stride, g->a.across);
-    text_line(out, "    (const real *)p[%d] + %s, %lld, %d, sums, %lld);", problem_operand(p, p->b.tensor),
+    text_line(out, "    (const @real *)p[%d] + %s, %lld, %d, sums, %lld);", problem_operand(p, p->b.tensor),
               offset(g, &p->b.view, "row0", "col0"), (long long)g->b.stride, g->b.across, (long long)g->pitch);
     print_epilogue(g, t, out);
 }
@@ -280,9 +281,9 @@ static sol_status gemm_emit(const struct solver_context *sc, const struct cluste
     foreign_begin(by, &text);
     print_find(&text);
     kernel_open(&text, 0);
-    text_line(&text, "real *const sums = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
-    text_line(&text, "const gemm_fn gemm = find_gemm();");
-    text_line(&text, "if (!gemm) sol_error(f, SOL_KERNEL_PLUGIN);");
+    text_line(&text, "@real *const sums = (@real *)((char *)f->scratch + worker * f->scratch_bytes);");
+    text_line(&text, "const @gemm_fn gemm = @find_gemm();");
+    text_line(&text, "if (!gemm) @sol_error(f, SOL_KERNEL_PLUGIN);");
     text_open(&text, "for (int64_t t = task0; gemm && t < task1; t++) {");
     print_task(&g, sc->target, &text);
     text_close(&text, "}");

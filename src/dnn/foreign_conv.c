@@ -483,14 +483,14 @@ static const char *offset(const void *user, const struct view *v)
 /* Prints tables of the kinds and of the blocks of rows, and the code that finds the library's functions. */
 static void print_tables(const struct conv *c, struct text *out)
 {
-    text_put(out, "static const int64_t kind[%d][%d] = {\n", c->nkind, FIELDS);
+    text_put(out, "static const int64_t @kind[%d][%d] = {\n", c->nkind, FIELDS);
     for (int i = 0; i < c->nkind; i++) {
         int64_t field[FIELDS];
         memcpy(field, &c->kind[i], sizeof field);
         for (int k = 0; k < FIELDS; k++)
             text_put(out, "%s%lld%s", k ? ", " : "    {", (long long)field[k], k == FIELDS - 1 ? "},\n" : "");
     }
-    text_put(out, "};\nstatic const int64_t block[%lld][2] = { /* its kind and its first row */\n",
+    text_put(out, "};\nstatic const int64_t @block[%lld][2] = { /* its kind and its first row */\n",
              (long long)c->blocks);
     for (int64_t i = 0; i < c->blocks; i++) {
         struct sol_plugin_conv now;
@@ -501,20 +501,20 @@ static void print_tables(const struct conv *c, struct text *out)
     }
     text_put(out,
              "};\n"
-             "typedef const void *(*find_fn)(const void *conv);\n"
-             "typedef int (*run_fn)(const void *conv, const real *x, const real *w, real *y, void *scratch);\n"
-             "static const void *conv[%d]; /* by kind */\n"
-             "static run_fn find_run(void)\n{\n"
-             "    static run_fn known;\n"
-             "    run_fn run = __atomic_load_n(&known, __ATOMIC_ACQUIRE);\n"
+             "typedef const void *(*@find_fn)(const void *conv);\n"
+             "typedef int (*@run_fn)(const void *conv, const @real *x, const @real *w, @real *y, void *scratch);\n"
+             "static const void *@conv[%d]; /* by kind */\n"
+             "static @run_fn @find_run(void)\n{\n"
+             "    static @run_fn known;\n"
+             "    @run_fn run = __atomic_load_n(&known, __ATOMIC_ACQUIRE);\n"
              "    if (run) return run;\n"
-             "    const find_fn find = (find_fn)plugin_function(\"sol_plugin_conv_find\");\n"
+             "    const @find_fn find = (@find_fn)@plugin_function(\"sol_plugin_conv_find\");\n"
              "    for (int i = 0; i < %d; i++) {\n"
-             "        const void *one = find ? find(kind[i]) : 0;\n"
+             "        const void *one = find ? find(@kind[i]) : 0;\n"
              "        if (!one) return 0;\n"
-             "        __atomic_store_n(&conv[i], one, __ATOMIC_RELAXED);\n"
+             "        __atomic_store_n(&@conv[i], one, __ATOMIC_RELAXED);\n"
              "    }\n"
-             "    run = (run_fn)plugin_function(\"sol_plugin_conv_run\");\n"
+             "    run = (@run_fn)@plugin_function(\"sol_plugin_conv_run\");\n"
              "    __atomic_store_n(&known, run, __ATOMIC_RELEASE);\n"
              "    return run;\n"
              "}\n\n",
@@ -548,7 +548,7 @@ static void print_task(struct conv *c, const struct target *t, struct text *out)
     const struct problem *p = &c->p;
     int64_t below = c->images;
     const char *start =
-        SAY("INT64_C(%lld) + block[b][1] * INT64_C(%lld)", (long long)c->base, (long long)c->pixel[0].step);
+        SAY("INT64_C(%lld) + @block[b][1] * INT64_C(%lld)", (long long)c->base, (long long)c->pixel[0].step);
     text_line(out, "const int64_t col0 = t %% %lld * %lld, b = t / %lld %% %lld, row0 = b * %lld;",
               (long long)c->nblock, (long long)c->cols, (long long)c->nblock, (long long)c->blocks, (long long)c->rows);
     text_line(out, "const int64_t rows = %lld - row0 < %lld ? %lld - row0 : %lld;", (long long)c->nrows,
@@ -559,12 +559,12 @@ static void print_task(struct conv *c, const struct target *t, struct text *out)
                   (long long)size_of(c, c->outer[i]));
         start = SAY("%s + o%d * INT64_C(%lld)", start, i, (long long)p->a.view.s[c->outer[i]]);
     }
-    text_line(out, "if (run(__atomic_load_n(&conv[block[b][0]], __ATOMIC_RELAXED), (const real *)p[%d] + %s,",
+    text_line(out, "if (run(__atomic_load_n(&@conv[@block[b][0]], __ATOMIC_RELAXED), (const @real *)p[%d] + %s,",
               problem_operand(p, p->a.tensor), start);
-    text_line(out, "        (const real *)p[%d] + t %% %lld * %lld, sums, (char *)sums + %lld)) {",
+    text_line(out, "        (const @real *)p[%d] + t %% %lld * %lld, sums, (char *)sums + %lld)) {",
               problem_operand(p, p->b.tensor), (long long)c->nblock, (long long)c->kind[0].weights,
               (long long)sums_bytes(c));
-    text_line(out, "    sol_error(f, SOL_KERNEL_PLUGIN);");
+    text_line(out, "    @sol_error(f, SOL_KERNEL_PLUGIN);");
     text_line(out, "    return;");
     text_line(out, "}");
     print_epilogue(c, t, out);
@@ -581,9 +581,9 @@ sol_status foreign_conv_emit(const struct solver_context *sc, const struct clust
     foreign_begin(by, &text);
     print_tables(&c, &text);
     kernel_open(&text, 0);
-    text_line(&text, "real *const sums = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
-    text_line(&text, "const run_fn run = find_run();");
-    text_line(&text, "if (!run) sol_error(f, SOL_KERNEL_PLUGIN);");
+    text_line(&text, "@real *const sums = (@real *)((char *)f->scratch + worker * f->scratch_bytes);");
+    text_line(&text, "const @run_fn run = @find_run();");
+    text_line(&text, "if (!run) @sol_error(f, SOL_KERNEL_PLUGIN);");
     text_open(&text, "for (int64_t t = task0; run && t < task1; t++) {");
     print_task(&c, sc->target, &text);
     text_close(&text, "}");

@@ -91,8 +91,9 @@ static void ranges(const struct blocking *b, struct text *out)
             continue;
         }
         const int64_t low = -m->halo_low[d], high = t->shape[d] + m->halo_high[d];
-        text_line(out, "const int64_t f%d = least(n%d, most(0, %lld - i%d));", d, d, (long long)low, d);
-        text_line(out, "const int64_t t%d = most(f%d, least(n%d, %lld - i%d));", d, d, d, (long long)high, d);
+        text_line(out, "const int64_t f%d = @sol_min_i64(n%d, @sol_max_i64(0, %lld - i%d));", d, d, (long long)low, d);
+        text_line(out, "const int64_t t%d = @sol_max_i64(f%d, @sol_min_i64(n%d, %lld - i%d));", d, d, d,
+                  (long long)high, d);
     }
 }
 
@@ -120,8 +121,8 @@ static void copy(const struct blocking *b, struct text *out, int outer, int inne
         to = SAY("%s + d%d * %lld", to, outer, (long long)b->gather_stride[outer]);
         from = SAY("%s + d%d * %lld", from, outer, (long long)s[outer]);
     }
-    text_line(out, "real *const to = %s;", to);
-    text_line(out, "const real *const from = %s;", from);
+    text_line(out, "@real *const to = %s;", to);
+    text_line(out, "const @real *const from = %s;", from);
     if (outer < 0 || b->gather_stride[outer] > b->gather_stride[inner]) zero(b, out, inner, "to");
     text_line(out, "for (int64_t d%d = f%d; d%d < t%d; d%d++) to[d%d * %lld] = from[d%d * %lld];", inner, inner, inner,
               inner, inner, inner, (long long)b->gather_stride[inner], inner, (long long)s[inner]);
@@ -135,15 +136,15 @@ void gather_print(const struct blocking *b, struct text *out)
     ranges(b, out);
     const char *from = "a";
     for (int d = 0; d < b->p->a.ndim; d++) from = SAY("%s + i%d * %lld", from, d, (long long)s[d]);
-    text_line(out, "const real *const from0 = %s;", from);
+    text_line(out, "const @real *const from0 = %s;", from);
     const char *to = "block_a";
     from = "from0";
     for (int i = 0; i < b->ngather - 2; i++) {
         const int d = b->gather_dim[i];
         zero(b, out, d, to);
         text_open(out, "for (int64_t d%d = f%d; d%d < t%d; d%d++) {", d, d, d, d, d);
-        text_line(out, "real *const to%d = %s + d%d * %lld;", d, to, d, (long long)b->gather_stride[d]);
-        text_line(out, "const real *const from%d_ = %s + d%d * %lld;", d, from, d, (long long)s[d]);
+        text_line(out, "@real *const to%d = %s + d%d * %lld;", d, to, d, (long long)b->gather_stride[d]);
+        text_line(out, "const @real *const from%d_ = %s + d%d * %lld;", d, from, d, (long long)s[d]);
         to = SAY("to%d", d);
         from = SAY("from%d_", d);
     }

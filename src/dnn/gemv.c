@@ -122,19 +122,19 @@ static void dots_function(const struct gemv *g, struct text *out, const char *ty
     int64_t nrun = 1;
     for (int i = 0; i < g->k.n - 1; i++) nrun *= g->k.at[i].size;
     if (nrun > 1) {
-        table(g, out, "run_a", p->a.view.s, nrun);
-        table(g, out, "run_b", p->b.view.s, nrun);
+        table(g, out, "@run_a", p->a.view.s, nrun);
+        table(g, out, "@run_b", p->b.view.s, nrun);
     }
     text_put(out, "/* The products of a with `rows` rows of b; rows past the end repeat the last one. */\n");
-    text_put(out, "static inline %s dots(const real *a, const real *b, int64_t rows)\n{\n", type);
+    text_put(out, "static inline %s @dots(const @real *a, const @real *b, int64_t rows)\n{\n", type);
     out->indent++;
     for (int i = 0; i < g->lanes; i++)
         text_line(out, "const int64_t r%d = (rows > %d ? %d : rows - 1) * INT64_C(%lld);", i, i, i,
                   (long long)axis_stride(&g->n, p->b.view.s));
     for (int i = 0; i < g->lanes; i++) text_line(out, "%s s%d = {0};", type, i);
     text_open(out, "for (int64_t i = 0; i < %lld; i++) {", (long long)nrun);
-    text_line(out, "const real *const ai = a%s, *const bi = b%s;", nrun > 1 ? " + run_a[i]" : "",
-              nrun > 1 ? " + run_b[i]" : "");
+    text_line(out, "const @real *const ai = a%s, *const bi = b%s;", nrun > 1 ? " + @run_a[i]" : "",
+              nrun > 1 ? " + @run_b[i]" : "");
     text_line(out, "int64_t k = 0;");
     text_open(out, "for (; k + %d <= %lld; k += %d) {", g->lanes, (long long)len, g->lanes);
     step(g, out, type, g->lanes);
@@ -193,7 +193,7 @@ static void task_body(struct gemv *g, const struct target *t, struct text *out)
         text_line(out, "%s%s *const e%d = (%s%s *)p[%d] + %s;", qualifier, type, i, qualifier, type,
                   problem_operand(p, p->view[i].tensor), offset(g, &p->view[i]));
     }
-    text_line(out, "const %s sum = dots((const real *)p[%d] + %s, (const real *)p[%d] + %s, %lld - n * %d);",
+    text_line(out, "const %s sum = @dots((const @real *)p[%d] + %s, (const @real *)p[%d] + %s, %lld - n * %d);",
               epilogue_type(&e), problem_operand(p, p->a.tensor), offset(g, &p->a.view),
               problem_operand(p, p->b.tensor), offset(g, &p->b.view), (long long)g->n.size, g->lanes);
     const bool odd = last < g->lanes;
@@ -214,7 +214,7 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
     if (!find(sc, c, &g, &why)) return ctx_fail(arena_ctx(sc->arena), SOL_ERR_UNSUPPORTED, "gemv: %s", why);
     struct epilogue e = {.p = &g.p, .lanes = g.lanes};
     struct text text = solver_text(sc);
-    text_put(&text, "typedef %s real;\n", dtype_def(g.p.dtype)->c_name);
+    text_put(&text, "typedef %s @real;\n", dtype_def(g.p.dtype)->c_name);
     dots_function(&g, &text, epilogue_type(&e));
     kernel_open(&text, 0);
     text_open(&text, "for (int64_t t = task0; t < task1; t++) {");

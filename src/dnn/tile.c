@@ -60,11 +60,11 @@ static void head(const struct tile *t, bool last_panel)
     const struct blocking *b = t->b;
     text_put(t->out, "/* %d x %d pixels by %d vectors%s */\n", t->rows, t->cols, t->vectors,
              last_panel ? ", the last" : "");
-    text_put(
-        t->out,
-        "static __attribute__((noinline)) void tile_%d_%d%s(const real *x, const real *w, real *sums, int64_t chunk, "
-        "const char *next, const int64_t *value",
-        t->rows, t->cols, last_panel ? "_last" : "");
+    text_put(t->out,
+             "static __attribute__((noinline)) void @tile_%d_%d%s(const @real *x, const @real *w, @real *sums, int64_t "
+             "chunk, "
+             "const char *next, const int64_t *value",
+             t->rows, t->cols, last_panel ? "_last" : "");
     epilogue_parameters(b->p, t->out);
     text_put(t->out, ")\n{\n");
     t->out->indent++;
@@ -125,7 +125,7 @@ static void step(const struct tile *t, int u, int64_t pitch)
     for (int r = 0; r < t->rows; r++)
         for (int c = 0; c < t->cols; c++) {
             const int64_t at = r * row_stride(b, b->a_stride) + c * col_stride(b, b->a_stride) + u * ks;
-            text_put(t->out, "%*s{ const real s = xk[%lld];", t->out->indent * 4, "", (long long)at);
+            text_put(t->out, "%*s{ const @real s = xk[%lld];", t->out->indent * 4, "", (long long)at);
             for (int v = 0; v < t->vectors; v++) text_put(t->out, " %s += s * w%d;", acc(t, r, c, v), v);
             text_put(t->out, " }\n");
         }
@@ -209,7 +209,7 @@ static void sum(const struct tile *t)
     const bool inner = b->chunk_axis == b->k.n - 1, outer = b->chunk_axis >= 0 && !inner;
     const int64_t left = b->chunk_axis < 0 ? 0 : b->k.at[b->chunk_axis].size - (b->nchunk - 1) * b->chunk;
     const bool uneven = b->chunk_axis >= 0 && left != b->chunk;
-    text_line(t->out, "const real *wk = w;");
+    text_line(t->out, "const @real *wk = w;");
     const char *len = arena_printf(b->p->arena, "%lld", (long long)b->len),
                *nrun = arena_printf(b->p->arena, "%lld", (long long)b->nrun);
     if (uneven && inner)
@@ -220,15 +220,15 @@ static void sum(const struct tile *t)
                             (long long)(b->nrun / b->chunk * left), (long long)b->nrun);
     if (b->nrun > 1) {
         text_open(t->out, "for (int64_t i = 0; i < %s; i++) {", nrun);
-        text_line(t->out, "const real *xk = x + run_a[i];");
-        if (b->options.source == B_IN_PLACE) text_line(t->out, "wk = w + run_b[i];");
+        text_line(t->out, "const @real *xk = x + @run_a[i];");
+        if (b->options.source == B_IN_PLACE) text_line(t->out, "wk = w + @run_b[i];");
         if (b->options.source == B_PACKED) text_line(t->out, "wk = w + i * %lld;", (long long)(b->len * b->width));
     } else {
         text_open(t->out, "{");
-        text_line(t->out, "const real *xk = x;");
+        text_line(t->out, "const @real *xk = x;");
     }
     if (b->sum_len) text_open(t->out, "for (int64_t left = %s; left > 0; left -= %lld) {", len, (long long)b->sum_len);
-    text_line(t->out, "int64_t k = %s;", b->sum_len ? SAY("least(left, %lld)", (long long)b->sum_len) : len);
+    text_line(t->out, "int64_t k = %s;", b->sum_len ? SAY("@sol_min_i64(left, %lld)", (long long)b->sum_len) : len);
     steps(t, pitch, uneven && inner ? left : b->len);
     if (b->sum_len) {
         text_line(t->out, "if (left <= %lld) break;", (long long)b->sum_len);

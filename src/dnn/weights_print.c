@@ -6,7 +6,7 @@
 
 const char *weights_vector(const struct weights *w)
 {
-    return SAY("%sx%d", w->p.dtype == SOL_F64 ? "f64" : "f32", w->lanes);
+    return SAY("@%sx%d", w->p.dtype == SOL_F64 ? "f64" : "f32", w->lanes);
 }
 
 void weights_digits(const struct weights *w, struct text *out, const struct axes *x, int64_t size, char ivar,
@@ -48,18 +48,19 @@ static void micro_kernel(const struct weights *w, struct text *out)
 {
     const struct weights_side *a = &w->a, *b = &w->b;
     text_put(out, "/* %d rows by %d vectors: sums += a * b over images x rows x cols pixels */\n", w->rows, w->vectors);
-    begin(out, "static __attribute__((noinline)) void rank1(const real *a, const real *b, real *sums, int64_t images, "
-               "int64_t rows, int64_t cols, int64_t add)\n{\n");
-    EACH(w, r, v) text_line(out, "vec s%d_%d = {0};", r, v);
+    begin(out,
+          "static __attribute__((noinline)) void @rank1(const @real *a, const @real *b, @real *sums, int64_t images, "
+          "int64_t rows, int64_t cols, int64_t add)\n{\n");
+    EACH(w, r, v) text_line(out, "@vec s%d_%d = {0};", r, v);
     text_line(out, "for (int64_t i = 0; i < images; i++)");
     text_open(out, "for (int64_t j = 0; j < rows; j++) {");
-    text_line(out, "const real *x = a + i * %lld + j * %lld, *y = b + i * %lld + j * %lld;",
+    text_line(out, "const @real *x = a + i * %lld + j * %lld, *y = b + i * %lld + j * %lld;",
               (long long)pitch_at(w, a, -1), (long long)(a->step[0] * pitch_at(w, a, 0)), (long long)pitch_at(w, b, -1),
               (long long)(b->step[0] * pitch_at(w, b, 0)));
     text_open(out, "for (int64_t k = 0; k < cols; k++) {");
-    for (int v = 0; v < w->vectors; v++) text_line(out, "const vec y%d = *(const vec *)(y + %d);", v, v * w->lanes);
+    for (int v = 0; v < w->vectors; v++) text_line(out, "const @vec y%d = *(const @vec *)(y + %d);", v, v * w->lanes);
     for (int r = 0; r < w->rows; r++) {
-        text_put(out, "%*s{ const real e = x[%d];", out->indent * 4, "", r);
+        text_put(out, "%*s{ const @real e = x[%d];", out->indent * 4, "", r);
         for (int v = 0; v < w->vectors; v++) text_put(out, " s%d_%d += e * y%d;", r, v, v);
         text_put(out, " }\n");
     }
@@ -67,9 +68,9 @@ static void micro_kernel(const struct weights *w, struct text *out)
     text_close(out, "}");
     text_close(out, "}");
     text_open(out, "if (add) {");
-    EACH(w, r, v) text_line(out, "s%d_%d += *(const vec *)(sums + %d);", r, v, r * w->width + v * w->lanes);
+    EACH(w, r, v) text_line(out, "s%d_%d += *(const @vec *)(sums + %d);", r, v, r * w->width + v * w->lanes);
     text_close(out, "}");
-    EACH(w, r, v) text_line(out, "*(vec *)(sums + %d) = s%d_%d;", r * w->width + v * w->lanes, r, v);
+    EACH(w, r, v) text_line(out, "*(@vec *)(sums + %d) = s%d_%d;", r * w->width + v * w->lanes, r, v);
     end(out);
 }
 
@@ -80,7 +81,7 @@ static void pack_pixel(const struct weights *w, struct text *out, const struct w
 {
     const long long bytes = w->p.bytes, panel = s->panel;
     text_open(out, "for (int64_t q = 0; q < panels; q++) {");
-    text_line(out, "real *const at = to + q * %lld;", (long long)s->size);
+    text_line(out, "@real *const at = to + q * %lld;", (long long)s->size);
     if (s->stride == 1)
         text_line(out, "__builtin_memcpy(at, from + q * %lld, %lld);", panel, valid * bytes);
     else
@@ -106,9 +107,9 @@ static void pack_level(const struct weights *w, struct text *out, const struct w
         text_line(out, "const int64_t n%s = %s;", n, n);
     text_open(out, "for (int64_t %s = 0; %s < n%s; %s++) {", i, i, n, i);
     const int64_t stride = window ? m->stride[l->dim] : axis_stride(&l->axis, s->o->view.s);
-    text_line(out, "const real *const %s = %s + (%s * %lld + %s) * INT64_C(%lld);", row ? "from_row" : "from",
+    text_line(out, "const @real *const %s = %s + (%s * %lld + %s) * INT64_C(%lld);", row ? "from_row" : "from",
               row ? "from_image" : "from_row", first, window ? (long long)l->step : 1, i, (long long)stride);
-    text_line(out, "real *const %s = %s + %s * %lld;", row ? "to_row" : "to", row ? "to_image" : "to_row", i,
+    text_line(out, "@real *const %s = %s + %s * %lld;", row ? "to_row" : "to", row ? "to_image" : "to_row", i,
               (long long)pitch_at(w, s, level));
     if (!window || !s->o->border[l->dim]) return;
     const struct loops_tensor *t = &w->p.loops->tensors.at[s->o->tensor];
@@ -127,10 +128,11 @@ static void pack_function(const struct weights *w, struct text *out, const struc
 {
     const char name = s == &w->a ? 'a' : 'b';
     const int64_t valid = last ? s->channels.size - (s->panels - 1) * s->panel : s->panel;
-    text_put(out,
-             "static void pack_%c%s(const real *x, real *panel, int64_t panels, int64_t image, int64_t images, int64_t "
-             "row, int64_t rows, int64_t col, int64_t cols)\n{\n",
-             name, last ? "_last" : "");
+    text_put(
+        out,
+        "static void @pack_%c%s(const @real *x, @real *panel, int64_t panels, int64_t image, int64_t images, int64_t "
+        "row, int64_t rows, int64_t col, int64_t cols)\n{\n",
+        name, last ? "_last" : "");
     out->indent++;
     text_open(out, "for (int64_t i = 0; i < images; i++) {");
     text_line(out, "const int64_t n = image + i;");
@@ -138,8 +140,8 @@ static void pack_function(const struct weights *w, struct text *out, const struc
     const char *from = "x";
     for (int i = 0; i < w->images.n; i++)
         from = SAY("%s + n%d * INT64_C(%lld)", from, i, (long long)axis_stride(&w->images.at[i], s->o->view.s));
-    text_line(out, "const real *const from_image = %s;", from);
-    text_line(out, "real *const to_image = panel + i * %lld;", (long long)pitch_at(w, s, -1));
+    text_line(out, "const @real *const from_image = %s;", from);
+    text_line(out, "@real *const to_image = panel + i * %lld;", (long long)pitch_at(w, s, -1));
     pack_level(w, out, s, WEIGHTS_ROWS);
     pack_level(w, out, s, WEIGHTS_COLS);
     pack_pixel(w, out, s, valid);
@@ -166,12 +168,12 @@ static void pack_call(const struct weights *w, struct text *out, const struct we
     const long long step = s->panel * s->stride;
     const char *pixels = "image, images, row, rows, col, cols";
     if (odd && s->panels > 1)
-        text_line(out, "const int64_t full_%c = least(%s, %lld);", name, to, (long long)s->panels - 1);
+        text_line(out, "const int64_t full_%c = @sol_min_i64(%s, %lld);", name, to, (long long)s->panels - 1);
     if (!odd || s->panels > 1)
-        text_line(out, "pack_%c(%c + %s * INT64_C(%lld), %s, %s - %s, %s);", name, name, from, step, memory,
+        text_line(out, "@pack_%c(%c + %s * INT64_C(%lld), %s, %s - %s, %s);", name, name, from, step, memory,
                   odd ? SAY("full_%c", name) : to, from, pixels);
     if (odd)
-        text_line(out, "%spack_%c_last(%c + INT64_C(%lld), %s + (%lld - %s) * %lld, 1, %s);",
+        text_line(out, "%s@pack_%c_last(%c + INT64_C(%lld), %s + (%lld - %s) * %lld, 1, %s);",
                   s->panels > 1 ? SAY("if (%s == %lld) ", to, (long long)s->panels) : "", name, name,
                   (long long)(s->panels - 1) * step, memory, (long long)s->panels - 1, from, (long long)s->size,
                   pixels);
@@ -195,9 +197,10 @@ static int64_t tap_shift(const struct weights *w, const struct weights_side *s, 
 static void direct_chunk(const struct weights *w, struct text *out)
 {
     const struct weights_level *l = w->level;
-    begin(out, "static void chunk_sums(const real *a, const real *b, real *scratch, real *sums, int64_t chunk, int64_t "
-               "m0, int64_t m1, int64_t n0, int64_t n1, int64_t add)\n{\n");
-    text_line(out, "real *const pack = scratch + %lld;", (long long)(w->a.size * MIN(WEIGHTS_TOGETHER, w->a.block)));
+    begin(out,
+          "static void @chunk_sums(const @real *a, const @real *b, @real *scratch, @real *sums, int64_t chunk, int64_t "
+          "m0, int64_t m1, int64_t n0, int64_t n1, int64_t add)\n{\n");
+    text_line(out, "@real *const pack = scratch + %lld;", (long long)(w->a.size * MIN(WEIGHTS_TOGETHER, w->a.block)));
     text_line(out, "const int64_t cc = chunk %% %lld, cr = chunk / %lld %% %lld, ci = chunk / %lld;",
               (long long)l[1].nbox, (long long)l[1].nbox, (long long)l[0].nbox, (long long)(l[0].nbox * l[1].nbox));
     chunk_range(out, "image", "images", "ci", w->nimage, w->image_nbox);
@@ -205,13 +208,13 @@ static void direct_chunk(const struct weights *w, struct text *out)
     chunk_range(out, "col", "cols", "cc", l[1].axis.size, l[1].nbox);
     pack_call(w, out, &w->b, "n0", "n1", "pack");
     text_open(out, "for (int64_t m2 = m0; m2 < m1; m2 += %d) {", WEIGHTS_TOGETHER);
-    text_line(out, "const int64_t m3 = least(m1, m2 + %d);", WEIGHTS_TOGETHER);
+    text_line(out, "const int64_t m3 = @sol_min_i64(m1, m2 + %d);", WEIGHTS_TOGETHER);
     pack_call(w, out, &w->a, "m2", "m3", "scratch");
     text_line(out, "for (int64_t m = m2; m < m3; m++)");
     text_line(out, "    for (int64_t n = n0; n < n1; n++)");
     text_line(out, "        for (int64_t i = 0; i < %lld; i++)", (long long)l[0].taps);
     text_line(out, "            for (int64_t j = 0; j < %lld; j++)", (long long)l[1].taps);
-    text_line(out, "                rank1(scratch + (m - m2) * %lld + i * %lld + j * %lld,", (long long)w->a.size,
+    text_line(out, "                @rank1(scratch + (m - m2) * %lld + i * %lld + j * %lld,", (long long)w->a.size,
               (long long)tap_shift(w, &w->a, 0), (long long)tap_shift(w, &w->a, 1));
     text_line(out, "                      pack + (n - n0) * %lld + i * %lld + j * %lld,", (long long)w->b.size,
               (long long)tap_shift(w, &w->b, 0), (long long)tap_shift(w, &w->b, 1));
@@ -250,9 +253,9 @@ static void result_vector(const struct weights *w, struct text *out, int valid)
     text_line(out, "for (int64_t i = 0; i < %lld; i++)", (long long)w->level[0].taps);
     text_open(out, "for (int64_t j = 0; j < %lld; j++) {", (long long)w->level[1].taps);
     if (w->winograd)
-        text_line(out, "const vec sum = o[i][j];");
+        text_line(out, "const @vec sum = o[i][j];");
     else
-        text_line(out, "const vec sum = total(sums + (i * %lld + j) * INT64_C(%lld) + %s);",
+        text_line(out, "const @vec sum = @total(sums + (i * %lld + j) * INT64_C(%lld) + %s);",
                   (long long)w->level[1].taps, (long long)(w->a.block * w->b.block * w->rows * w->width), from);
     epilogue_print(&e, out, "sum", valid);
     text_close(out, "}");
@@ -264,7 +267,7 @@ static void result_function(const struct weights *w, struct text *out, bool last
 {
     const int64_t lanes = last ? w->b.channels.size - (w->b.panels - 1) * w->width : w->width;
     const int valid = (int)(lanes % w->lanes);
-    text_put(out, "static void result%s(const real *sums, int64_t rows", last ? "_last" : "");
+    text_put(out, "static void @result%s(const @real *sums, int64_t rows", last ? "_last" : "");
     epilogue_parameters(&w->p, out);
     text_put(out, ")\n{\n");
     out->indent++;
@@ -287,10 +290,10 @@ static void result_function(const struct weights *w, struct text *out, bool last
 
 static void total_function(const struct weights *w, struct text *out)
 {
-    begin(out, "/* The sum over all groups of chunks. */\nstatic inline vec total(const real *at)\n{\n");
-    text_line(out, "vec s = *(const vec *)at;");
+    begin(out, "/* The sum over all groups of chunks. */\nstatic inline @vec @total(const @real *at)\n{\n");
+    text_line(out, "@vec s = *(const @vec *)at;");
     if (w->ngroup > 1)
-        text_line(out, "for (int64_t i = 1; i < %lld; i++) s += *(const vec *)(at + i * INT64_C(%lld));",
+        text_line(out, "for (int64_t i = 1; i < %lld; i++) s += *(const @vec *)(at + i * INT64_C(%lld));",
                   (long long)w->ngroup, (long long)w->sums);
     text_line(out, "return s;");
     end(out);
@@ -303,15 +306,16 @@ static void panel_results(const struct weights *w, struct text *out)
     const bool odd = w->b.channels.size % w->width;
     const struct weights_side *a = &w->a;
     begin(out,
-          "static void results(char *const *p, const real *sums, int64_t g, int64_t m, int64_t n0, int64_t n1)\n{\n");
+          "static void @results(char *const *p, const @real *sums, int64_t g, int64_t m, int64_t n0, int64_t n1)\n{\n");
     text_line(out, "(void)p, (void)g;");
     weights_digits(w, out, &w->outer, w->nouter, 'g', "g");
-    text_line(out, "const int64_t rows = least(%d, %lld - m * %d);", w->rows, (long long)a->channels.size, w->rows);
+    text_line(out, "const int64_t rows = @sol_min_i64(%d, %lld - m * %d);", w->rows, (long long)a->channels.size,
+              w->rows);
     text_open(out, "for (int64_t n = n0; n < n1; n++) {");
     for (int last = 0; last < 2; last++) {
         if (last ? !odd : odd && w->b.panels == 1) continue;
         if (odd && w->b.panels > 1) text_line(out, last ? "else" : "if (n < %lld)", (long long)w->b.panels - 1);
-        text_put(out, "%*sresult%s(sums + (n - n0) * %d, rows", out->indent * 4, "", last ? "_last" : "",
+        text_put(out, "%*s@result%s(sums + (n - n0) * %d, rows", out->indent * 4, "", last ? "_last" : "",
                  w->rows * w->width);
         for (int i = 0; i < p->nview; i++) {
             const struct view *v = &p->view[i];
@@ -338,9 +342,9 @@ static void block_digits(const struct weights *w, struct text *out, const char *
     text_line(out, "const int64_t g = %s / %lld, mb = %s / %lld %% %lld, nb = %s %% %lld;", at, na * nb, at, nb, na, at,
               nb);
     text_line(out, "(void)g;");
-    text_line(out, "const int64_t m0 = mb * %lld, m1 = least(%lld, m0 + %lld);", (long long)w->a.block,
+    text_line(out, "const int64_t m0 = mb * %lld, m1 = @sol_min_i64(%lld, m0 + %lld);", (long long)w->a.block,
               (long long)w->a.panels, (long long)w->a.block);
-    text_line(out, "const int64_t n0 = nb * %lld, n1 = least(%lld, n0 + %lld);", (long long)w->b.block,
+    text_line(out, "const int64_t n0 = nb * %lld, n1 = @sol_min_i64(%lld, n0 + %lld);", (long long)w->b.block,
               (long long)w->b.panels, (long long)w->b.block);
 }
 
@@ -348,7 +352,7 @@ static const char *operand_at(const struct weights *w, const struct weights_side
 {
     const struct problem *p = &w->p;
     const char *text =
-        SAY("(const real *)p[%d] + INT64_C(%lld)", problem_operand(p, s->o->tensor), (long long)s->o->view.c);
+        SAY("(const @real *)p[%d] + INT64_C(%lld)", problem_operand(p, s->o->tensor), (long long)s->o->view.c);
     for (int i = 0; i < w->outer.n; i++)
         text = SAY("%s + g%d * INT64_C(%lld)", text, i, (long long)axis_stride(&w->outer.at[i], s->o->view.s));
     return text;
@@ -368,7 +372,7 @@ static void sums_step(const struct weights *w, struct text *out)
 {
     const long long tile = (long long)w->rows * w->width;
     kernel_open(out, 0);
-    text_line(out, "real *const scratch = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
+    text_line(out, "@real *const scratch = (@real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
     text_line(out, "const int64_t at = task / %lld, group = task %% %lld;", (long long)w->ngroup, (long long)w->ngroup);
     block_digits(w, out, "at");
@@ -376,14 +380,15 @@ static void sums_step(const struct weights *w, struct text *out)
     text_line(out, "const int64_t chunk0 = group * %lld / %lld, chunk1 = (group + 1) * %lld / %lld;",
               (long long)w->nchunk, (long long)w->ngroup, (long long)w->nchunk, (long long)w->ngroup);
     if (w->ngroup > 1)
-        text_line(out, "real *const sums = (real *)p[%d] + task * INT64_C(%lld);", work_operand(w), (long long)w->sums);
+        text_line(out, "@real *const sums = (@real *)p[%d] + task * INT64_C(%lld);", work_operand(w),
+                  (long long)w->sums);
     else
-        text_line(out, "real *const sums = scratch + INT64_C(%lld);", (long long)(weights_scratch(w) - w->sums));
+        text_line(out, "@real *const sums = scratch + INT64_C(%lld);", (long long)(weights_scratch(w) - w->sums));
     text_line(out, "for (int64_t chunk = chunk0; chunk < chunk1; chunk++)");
-    text_line(out, "    chunk_sums(%s, %s,", operand_at(w, &w->a), operand_at(w, &w->b));
+    text_line(out, "    @chunk_sums(%s, %s,", operand_at(w, &w->a), operand_at(w, &w->b));
     text_line(out, "               scratch, sums, chunk, m0, m1, n0, n1, chunk > chunk0);");
     if (w->ngroup == 1)
-        text_line(out, "for (int64_t m = m0; m < m1; m++) results(p, sums + (m - m0) * %lld, g, m, n0, n1);",
+        text_line(out, "for (int64_t m = m0; m < m1; m++) @results(p, sums + (m - m0) * %lld, g, m, n0, n1);",
                   (long long)w->b.block * tile);
     text_close(out, "}");
     end(out);
@@ -396,7 +401,7 @@ static void total_step(const struct weights *w, struct text *out)
     text_line(out, "const int64_t at = task / %lld, i = task %% %lld;", (long long)w->a.block, (long long)w->a.block);
     block_digits(w, out, "at");
     text_line(out, "if (m0 + i >= m1) continue;");
-    text_line(out, "results(p, (const real *)p[%d] + at * INT64_C(%lld) + i * %lld, g, m0 + i, n0, n1);",
+    text_line(out, "@results(p, (const @real *)p[%d] + at * INT64_C(%lld) + i * %lld, g, m0 + i, n0, n1);",
               work_operand(w), (long long)(w->sums * w->ngroup), (long long)w->b.block * w->rows * w->width);
     text_close(out, "}");
     text_line(out, "(void)f, (void)worker;");
@@ -405,11 +410,7 @@ static void total_step(const struct weights *w, struct text *out)
 
 void weights_print(struct weights *w, struct text *out)
 {
-    text_put(out, "typedef %s real;\ntypedef %s vec;\n", dtype_def(w->p.dtype)->c_name, weights_vector(w));
-    text_put(out,
-             "__attribute__((unused)) static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n");
-    text_put(out, "__attribute__((unused)) static inline int64_t most(int64_t a, int64_t b)\n{\n    return a > b ? a : "
-                  "b;\n}\n\n");
+    text_put(out, "typedef %s @real;\ntypedef %s @vec;\n\n", dtype_def(w->p.dtype)->c_name, weights_vector(w));
     micro_kernel(w, out);
     if (w->winograd) {
         weights_winograd_chunk(w, out);

@@ -9,22 +9,23 @@
 /* Rows of the input transform of six points, a = sqrt(1/2), b = sqrt(2), are the coefficients of the product of (x - q)
  * over all points q but the row's own, paired by sign. */
 static const char *const head6 =
-    "static const real ca = 0.70710678118654752440, cb = 1.41421356237309504880, c2 = 2, ch = 0.5, c52 = 2.5;\n"
-    "static inline __attribute__((always_inline)) void input_line(const vec *d, vec *t)\n{\n"
-    "    const vec ea = d[4] - c2 * d[2], oa = ca * d[3] - cb * d[1], eb = d[4] - ch * d[2], ob = cb * d[3] - ca * "
+    "static const @real @ca = 0.70710678118654752440, @cb = 1.41421356237309504880, @c2 = 2, @ch = 0.5, @c52 = 2.5;\n"
+    "static inline __attribute__((always_inline)) void @input_line(const @vec *d, @vec *t)\n{\n"
+    "    const @vec ea = d[4] - @c2 * d[2], oa = @ca * d[3] - @cb * d[1], eb = d[4] - @ch * d[2], ob = @cb * d[3] - "
+    "@ca * "
     "d[1];\n"
-    "    t[0] = d[0] - c52 * d[2] + d[4];\n"
+    "    t[0] = d[0] - @c52 * d[2] + d[4];\n"
     "    t[1] = ea + oa;\n    t[2] = ea - oa;\n    t[3] = eb + ob;\n    t[4] = eb - ob;\n"
-    "    t[5] = d[1] - c52 * d[3] + d[5];\n}\n";
+    "    t[5] = d[1] - @c52 * d[3] + d[5];\n}\n";
 static const char *const head4 =
-    "static inline __attribute__((always_inline)) void input_line(const vec *d, vec *t)\n{\n"
+    "static inline __attribute__((always_inline)) void @input_line(const @vec *d, @vec *t)\n{\n"
     "    t[0] = d[0] - d[2];\n    t[1] = d[1] + d[2];\n    t[2] = d[2] - d[1];\n    t[3] = d[1] - d[3];\n}\n";
 
 /* " + factor * what", without what is not needed of it; a sum's first term with `first`. */
 static void factor_term(struct text *out, bool first, double factor, const char *what)
 {
     text_put(out, "%s", first ? "" : " + ");
-    if (factor != 1) text_put(out, "(real)%.20g * ", factor);
+    if (factor != 1) text_put(out, "(@real)%.20g * ", factor);
     text_put(out, "%s", what);
 }
 
@@ -32,10 +33,10 @@ static void factor_term(struct text *out, bool first, double factor, const char 
 void winograd_print_lines(int points, int m, struct text *out)
 {
     const int pairs = (points - 2) / 2;
-    text_put(out, "%sstatic inline __attribute__((always_inline)) void output_line(const vec *m, vec *o)\n{\n",
+    text_put(out, "%sstatic inline __attribute__((always_inline)) void @output_line(const @vec *m, @vec *o)\n{\n",
              points == 6 ? head6 : head4);
     for (int p = 0; p < pairs; p++)
-        text_put(out, "    const vec e%d = m[%d] + m[%d], o%d = m[%d] - m[%d];\n", p, 2 * p + 1, 2 * p + 2, p,
+        text_put(out, "    const @vec e%d = m[%d] + m[%d], o%d = m[%d] - m[%d];\n", p, 2 * p + 1, 2 * p + 2, p,
                  2 * p + 1, 2 * p + 2);
     for (int i = 0; i < m; i++) {
         text_put(out, "    o[%d] = %s", i, i ? "" : "m[0]");
@@ -52,7 +53,7 @@ void winograd_print_lines(int points, int m, struct text *out)
 static void transforms(const struct winograd *w, struct text *out)
 {
     const char *f = w->p.dtype == SOL_F64 ? "f64" : "f32";
-    text_put(out, "typedef %sx%d vec;\n", f, w->b.lanes);
+    text_put(out, "typedef @%sx%d @vec;\n", f, w->b.lanes);
     winograd_print_lines(w->points, w->m, out);
 }
 
@@ -62,27 +63,27 @@ static void transforms(const struct winograd *w, struct text *out)
 static void input_vector(const struct winograd *w, struct text *out, int count)
 {
     const int n = w->points;
-    text_line(out, "vec t[%d][%d];", n, n);
+    text_line(out, "@vec t[%d][%d];", n, n);
     for (int j = 0; j < n; j++) {
         text_open(out, "{");
-        text_line(out, "vec d[%d]%s, o[%d];", n, count < w->b.lanes ? " = {0}" : "", n);
+        text_line(out, "@vec d[%d]%s, o[%d];", n, count < w->b.lanes ? " = {0}" : "", n);
         for (int i = 0; i < n; i++) {
             const char *at = SAY("x + %d * rows + %d * cols + c", i, j);
             if (count < w->b.lanes)
                 text_line(out, "__builtin_memcpy(&d[%d], %s, %d);", i, at, count * w->p.bytes);
             else
-                text_line(out, "d[%d] = *(const vec *)(%s);", i, at);
+                text_line(out, "d[%d] = *(const @vec *)(%s);", i, at);
         }
-        text_line(out, "input_line(d, o);");
+        text_line(out, "@input_line(d, o);");
         for (int i = 0; i < n; i++) text_line(out, "t[%d][%d] = o[%d];", i, j, i);
         text_close(out, "}");
     }
     for (int i = 0; i < n; i++) {
         text_open(out, "{");
-        text_line(out, "vec o[%d];", n);
-        text_line(out, "input_line(t[%d], o);", i);
+        text_line(out, "@vec o[%d];", n);
+        text_line(out, "@input_line(t[%d], o);", i);
         for (int j = 0; j < n; j++)
-            text_line(out, "*(vec *)(v + %lld + c) = o[%d];", (long long)(i * n + j) * w->v_plane, j);
+            text_line(out, "*(@vec *)(v + %lld + c) = o[%d];", (long long)(i * n + j) * w->v_plane, j);
         text_close(out, "}");
     }
 }
@@ -92,7 +93,7 @@ static void input_function(const struct winograd *w, struct text *out)
     const int lanes = w->b.lanes;
     const int64_t whole = w->channels.size / lanes * lanes;
     text_put(out, "/* Transforms the %d x %d pixels from x on, all channels, into v. */\n", w->points, w->points);
-    text_put(out, "static void input_tile(const real *x, int64_t rows, int64_t cols, real *v)\n{\n");
+    text_put(out, "static void @input_tile(const @real *x, int64_t rows, int64_t cols, @real *v)\n{\n");
     out->indent++;
     text_open(out, "for (int64_t c = 0; c < %lld; c += %d) {", (long long)whole, lanes);
     input_vector(w, out, lanes);
@@ -152,28 +153,28 @@ static void input_any(const struct winograd *w, struct text *out)
     const long long rs = p->a.view.s[w->rows] * w->dilation[0], cs = p->a.view.s[w->cols] * w->dilation[1],
                     n = w->points;
     const int dim[2] = {w->row_dim, w->col_dim};
-    text_put(out, "static void input_any(const real *a, real *edge, int64_t t, real *v)\n{\n");
+    text_put(out, "static void @input_any(const @real *a, @real *edge, int64_t t, @real *v)\n{\n");
     out->indent++;
     tile_digits(w, out);
-    text_line(out, "const real *const x = a + %s;", image_offset(w, &p->a.view));
+    text_line(out, "const @real *const x = a + %s;", image_offset(w, &p->a.view));
     for (int i = 0; i < 2; i++) {
         const char *name = i ? "col" : "row";
         const long long low = -m->halo_low[dim[i]], high = t->shape[dim[i]] + m->halo_high[dim[i]],
                         c = p->a.index[dim[i]].c;
-        text_line(out, "const int64_t %s_from = most(0, %s), %s_to = least(%lld, %s);", name,
+        text_line(out, "const int64_t %s_from = @sol_max_i64(0, %s), %s_to = @sol_min_i64(%lld, %s);", name,
                   steps(w, i, SAY("%lld - %s", low - c, name)), name, n, steps(w, i, SAY("%lld - %s", high - c, name)));
     }
     text_open(out, "if (row_from == 0 && col_from == 0 && row_to == %lld && col_to == %lld) {", n, n);
-    text_line(out, "input_tile(x, %lld, %lld, v);", rs, cs);
+    text_line(out, "@input_tile(x, %lld, %lld, v);", rs, cs);
     text_line(out, "return;");
     text_close(out, "}");
-    text_line(out, "__builtin_memset(edge, 0, sizeof(real) * %lld);", n * n * (long long)w->v_pitch);
+    text_line(out, "__builtin_memset(edge, 0, sizeof(@real) * %lld);", n * n * (long long)w->v_pitch);
     text_line(out, "for (int64_t r = row_from; r < row_to; r++)");
     text_line(out, "    for (int64_t c = col_from; c < col_to; c++)");
     text_line(out,
-              "        __builtin_memcpy(edge + (r * %lld + c) * %lld, x + r * %lld + c * %lld, sizeof(real) * %lld);",
+              "        __builtin_memcpy(edge + (r * %lld + c) * %lld, x + r * %lld + c * %lld, sizeof(@real) * %lld);",
               n, (long long)w->v_pitch, rs, cs, (long long)w->channels.size);
-    text_line(out, "input_tile(edge, %lld, %lld, v);", n * (long long)w->v_pitch, (long long)w->v_pitch);
+    text_line(out, "@input_tile(edge, %lld, %lld, v);", n * (long long)w->v_pitch, (long long)w->v_pitch);
     out->indent--;
     text_put(out, "}\n\n");
 }
@@ -203,7 +204,7 @@ static void output_vector(const struct winograd *w, struct text *out, const char
     struct placing at = {.w = w, .c = c};
     struct epilogue e = {.p = &w->p, .target = w->target, .lanes = w->b.lanes, .place = place, .user = &at};
     const int n = w->points, m = w->m;
-    text_line(out, "vec t[%d][%d], o[%d][%d];", m, n, m, m);
+    text_line(out, "@vec t[%d][%d], o[%d][%d];", m, n, m, m);
     at.i = at.j = "0";
     for (int v = 0; v < w->p.nview; v++) {
         const int64_t *s = w->p.view[v].s;
@@ -211,19 +212,19 @@ static void output_vector(const struct winograd *w, struct text *out, const char
     }
     for (int j = 0; j < n; j++) {
         text_open(out, "{");
-        text_line(out, "vec d[%d], r[%d];", n, m);
+        text_line(out, "@vec d[%d], r[%d];", n, m);
         for (int i = 0; i < n; i++)
-            text_line(out, "d[%d] = *(const vec *)(m + %lld + %s * %d);", i, (long long)(i * n + j) * w->m_plane, c,
+            text_line(out, "d[%d] = *(const @vec *)(m + %lld + %s * %d);", i, (long long)(i * n + j) * w->m_plane, c,
                       w->b.lanes);
-        text_line(out, "output_line(d, r);");
+        text_line(out, "@output_line(d, r);");
         for (int i = 0; i < m; i++) text_line(out, "t[%d][%d] = r[%d];", i, j, i);
         text_close(out, "}");
     }
-    for (int i = 0; i < m; i++) text_line(out, "output_line(t[%d], o[%d]);", i, i);
+    for (int i = 0; i < m; i++) text_line(out, "@output_line(t[%d], o[%d]);", i, i);
     text_line(out, "for (int64_t i = 0; i < rows; i++)");
     text_open(out, "for (int64_t j = 0; j < cols; j++) {");
     at.i = "i", at.j = "j";
-    text_line(out, "const vec sum = o[i][j];");
+    text_line(out, "const @vec sum = o[i][j];");
     epilogue_print(&e, out, "sum", valid);
     text_close(out, "}");
 }
@@ -233,7 +234,7 @@ static void output_function(const struct winograd *w, struct text *out)
     const int lanes = w->b.lanes;
     const bool odd = w->b.n.size % lanes;
     text_put(out, "/* Transforms the products m into `rows` x `cols` pixels of `vectors` vectors of channels. */\n");
-    text_put(out, "static void output_tile(const real *m, int64_t rows, int64_t cols, int64_t vectors, int last");
+    text_put(out, "static void @output_tile(const @real *m, int64_t rows, int64_t cols, int64_t vectors, int last");
     epilogue_parameters(&w->p, out);
     text_put(out, ")\n{\n");
     out->indent++;
@@ -258,15 +259,15 @@ static void output_any(const struct winograd *w, struct text *out)
     const struct problem *p = &w->p;
     const struct blocking *b = &w->b;
     const int vectors = (blocking_last(b) + b->lanes - 1) / b->lanes;
-    text_put(out, "static void output_any(char *const *p, const real *m, int64_t t, int64_t n)\n{\n");
+    text_put(out, "static void @output_any(char *const *p, const @real *m, int64_t t, int64_t n)\n{\n");
     out->indent++;
     tile_digits(w, out);
     for (int k = 0; k < 2; k++) {
         const long long size = p->loops->ivars.at[k ? w->cols : w->rows].size;
-        text_line(out, "const int64_t %s = least(%d, %s);", k ? "cols" : "rows", w->m,
+        text_line(out, "const int64_t %s = @sol_min_i64(%d, %s);", k ? "cols" : "rows", w->m,
                   steps(w, k, SAY("%lld - %s", size, k ? "col" : "row")));
     }
-    text_put(out, "    output_tile(m, rows, cols, n == %lld ? %d : %d, n == %lld", (long long)b->panels - 1, vectors,
+    text_put(out, "    @output_tile(m, rows, cols, n == %lld ? %d : %d, n == %lld", (long long)b->panels - 1, vectors,
              b->vectors, (long long)b->panels - 1);
     for (int i = 0; i < p->nview; i++) {
         const char *type = dtype_def(p->loops->tensors.at[p->view[i].tensor].dtype)->c_name;
@@ -286,11 +287,11 @@ static void weight_line(const struct winograd *w, struct text *out)
 {
     const int n = w->points, taps = w->taps;
     const double *g = winograd_weights_table(w->p.arena, n, taps);
-    text_put(out, "static inline __attribute__((always_inline)) void weight_line(const vec *g, vec *t)\n{\n"
+    text_put(out, "static inline __attribute__((always_inline)) void @weight_line(const @vec *g, @vec *t)\n{\n"
                   "    t[0] = g[0];\n");
     for (int i = 1; i < n - 1; i += 2) {
         for (int odd = 0; odd < 2; odd++) {
-            text_put(out, "    const vec %c%d = ", odd ? 'o' : 'e', i);
+            text_put(out, "    const @vec %c%d = ", odd ? 'o' : 'e', i);
             for (int k = odd; k < taps; k += 2) factor_term(out, k == odd, g[i * taps + k], SAY("g[%d]", k));
             text_put(out, ";\n");
         }
@@ -306,27 +307,27 @@ static void weight_vector(const struct winograd *w, struct text *out, int64_t ro
 {
     const struct blocking *b = &w->b;
     const int n = w->points;
-    text_line(out, "vec h[%d][%d];", n, w->taps);
+    text_line(out, "@vec h[%d][%d];", n, w->taps);
     for (int j = 0; j < w->taps; j++) {
-        text_line(out, "{ vec g[%d], o[%d];", w->taps, n);
+        text_line(out, "{ @vec g[%d], o[%d];", w->taps, n);
         for (int i = 0; i < w->taps; i++) {
             const char *at = SAY("INT64_C(%lld)", (long long)(i * row + j * col));
             if (lane == 1 && valid == b->lanes) {
-                text_line(out, "g[%d] = *(const vec *)(w + %s);", i, at);
+                text_line(out, "g[%d] = *(const @vec *)(w + %s);", i, at);
                 continue;
             }
-            text_put(out, "%*sg[%d] = (vec){", out->indent * 4, "", i);
+            text_put(out, "%*sg[%d] = (@vec){", out->indent * 4, "", i);
             for (int64_t l = 0; l < b->lanes; l++)
                 text_put(out, l < valid ? "%sw[%s + %lld]" : "%s0", l ? ", " : "", at, (long long)(l * lane));
             text_put(out, "};\n");
         }
-        text_line(out, "weight_line(g, o);");
+        text_line(out, "@weight_line(g, o);");
         text_line(out, "for (int i = 0; i < %d; i++) h[i][%d] = o[i]; }", n, j);
     }
     text_open(out, "for (int i = 0; i < %d; i++) {", n);
-    text_line(out, "vec o[%d];", n);
-    text_line(out, "weight_line(h[i], o);");
-    text_line(out, "for (int j = 0; j < %d; j++) *(vec *)(u + (i * %d + j) * INT64_C(%lld)) = o[j];", n, n,
+    text_line(out, "@vec o[%d];", n);
+    text_line(out, "@weight_line(h[i], o);");
+    text_line(out, "for (int j = 0; j < %d; j++) *(@vec *)(u + (i * %d + j) * INT64_C(%lld)) = o[j];", n, n,
               (long long)plane);
     text_close(out, "}");
 }
@@ -361,14 +362,15 @@ static void weights_step(const struct winograd *w, struct text *out)
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
     text_line(out, "const int64_t chunk = task / %lld, panel = task %% %lld;", (long long)b->panels,
               (long long)b->panels);
-    text_line(out, "const int64_t c0 = chunk * %lld, c1 = least(%lld, c0 + %lld);", (long long)b->len,
+    text_line(out, "const int64_t c0 = chunk * %lld, c1 = @sol_min_i64(%lld, c0 + %lld);", (long long)b->len,
               (long long)w->channels.size, (long long)b->len);
     text_open(out, "for (int64_t c = c0; c < c1; c++) {");
-    text_line(out, "const real *w = (const real *)p[%d] + INT64_C(%lld) + c * INT64_C(%lld) + panel * INT64_C(%lld);",
+    text_line(out, "const @real *w = (const @real *)p[%d] + INT64_C(%lld) + c * INT64_C(%lld) + panel * INT64_C(%lld);",
               problem_operand(p, p->b.tensor), (long long)p->b.view.c, in, b->width * lane);
-    text_line(out, "real *u = (real *)p[%d] + (task * %lld + c - c0) * %d;", operands(w), (long long)b->len, b->width);
+    text_line(out, "@real *u = (@real *)p[%d] + (task * %lld + c - c0) * %d;", operands(w), (long long)b->len,
+              b->width);
     const int64_t rest = w->outputs.size % b->lanes;
-    text_line(out, "int64_t vectors = least(%lld, %lld - panel * %lld);", (long long)b->vectors,
+    text_line(out, "int64_t vectors = @sol_min_i64(%lld, %lld - panel * %lld);", (long long)b->vectors,
               (long long)(w->outputs.size / b->lanes), (long long)b->vectors);
     text_open(out, "for (; vectors > 0; vectors--, w += %lld, u += %d) {", b->lanes * lane, b->lanes);
     weight_vector(w, out, s[w->tap_rows], s[w->tap_cols], lane, plane, b->lanes);
@@ -390,17 +392,17 @@ static void task_step(const struct winograd *w, struct text *out)
     const long long x = (long long)w->points * w->points;
     const long long v_at = x * w->v_pitch, m_at = v_at + x * w->v_plane;
     kernel_open(out, w->weights);
-    text_line(out, "real *const edge = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
-    text_line(out, "real *const v = edge + %lld, *const m = edge + %lld;", v_at, m_at);
+    text_line(out, "@real *const edge = (@real *)((char *)f->scratch + worker * f->scratch_bytes);");
+    text_line(out, "@real *const v = edge + %lld, *const m = edge + %lld;", v_at, m_at);
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
-    text_line(out, "const int64_t t0 = task * %lld, count = least(%lld, %lld - t0);", (long long)w->group,
+    text_line(out, "const int64_t t0 = task * %lld, count = @sol_min_i64(%lld, %lld - t0);", (long long)w->group,
               (long long)w->group, (long long)w->tiles);
-    text_line(out, "for (int64_t i = 0; i < count; i++) input_any((const real *)p[%d], edge, t0 + i, v + i * %lld);",
+    text_line(out, "for (int64_t i = 0; i < count; i++) @input_any((const @real *)p[%d], edge, t0 + i, v + i * %lld);",
               problem_operand(&w->p, w->p.a.tensor), (long long)w->v_pitch);
     text_open(out, "for (int64_t n = 0; n < %lld; n++) {", (long long)w->b.panels);
     text_line(out, "char *const q[3] = {(char *)v, p[%d], (char *)(m - n * %d)};", weights_operand(w), w->b.width);
-    text_line(out, "for (int64_t g = 0; g < %lld; g++) block_panels(q, 0, g, 0, n, n + 1);", x);
-    text_line(out, "for (int64_t i = 0; i < count; i++) output_any(p, m + i * %lld, t0 + i, n);",
+    text_line(out, "for (int64_t g = 0; g < %lld; g++) @block_panels(q, 0, g, 0, n, n + 1);", x);
+    text_line(out, "for (int64_t i = 0; i < count; i++) @output_any(p, m + i * %lld, t0 + i, n);",
               (long long)w->m_pitch);
     text_close(out, "}");
     text_close(out, "}");
@@ -410,10 +412,10 @@ static void task_step(const struct winograd *w, struct text *out)
 static void input_step(const struct winograd *w, struct text *out, int first, int v)
 {
     kernel_open(out, first);
-    text_line(out, "real *const edge = (real *)((char *)f->scratch + worker * f->scratch_bytes);");
+    text_line(out, "@real *const edge = (@real *)((char *)f->scratch + worker * f->scratch_bytes);");
     text_line(
         out,
-        "for (int64_t t = task0; t < task1; t++) input_any((const real *)p[%d], edge, t, (real *)p[%d] + t * %lld);",
+        "for (int64_t t = task0; t < task1; t++) @input_any((const @real *)p[%d], edge, t, (@real *)p[%d] + t * %lld);",
         problem_operand(&w->p, w->p.a.tensor), v, (long long)w->v_pitch);
     kernel_close(out);
     text_put(out, "\n");
@@ -428,27 +430,28 @@ static void panel_steps(const struct winograd *w, struct text *out)
     input_step(w, out, 0, v);
     kernel_open(out, 1);
     text_line(
-        out, "real *const points = (real *)((char *)f->scratch + worker * f->scratch_bytes), *const m = points + %lld;",
+        out,
+        "@real *const points = (@real *)((char *)f->scratch + worker * f->scratch_bytes), *const m = points + %lld;",
         x * w->u_plane);
     text_open(out, "for (int64_t n = task0; n < task1; n++) {");
     text_open(out, "for (int64_t q = 0; q < %lld; q++) {", (long long)b->nchunk);
-    text_line(out, "const real *const weights = (const real *)p[%d] + (n * %lld + q) * INT64_C(%lld);",
+    text_line(out, "const @real *const weights = (const @real *)p[%d] + (n * %lld + q) * INT64_C(%lld);",
               weights_operand(w), (long long)b->nchunk, b->panel_elements * taps);
     text_line(out, "const char *const next = (const char *)(weights + INT64_C(%lld));", b->panel_elements * taps);
     text_open(out, "for (int64_t c = 0; c < %lld; c++) {", (long long)b->len);
     text_open(out, "for (int64_t j = 0; j < %lld; j += %d) {", width, b->lanes);
-    text_line(out, "const real *const w = weights + c * %lld + j;", taps * width);
-    text_line(out, "real *const u = points + c * %lld + j;", width);
+    text_line(out, "const @real *const w = weights + c * %lld + j;", taps * width);
+    text_line(out, "@real *const u = points + c * %lld + j;", width);
     weight_vector(w, out, w->taps * width, width, 1, w->u_plane, b->lanes);
     text_close(out, "}");
     text_close(out, "}");
     text_open(out, "for (int64_t g = 0; g < %lld; g++) {", x);
     text_line(out, "char *const at[3] = {p[%d], (char *)(points + g * %lld), (char *)(m - n * %lld)};", v,
               (long long)w->u_plane, width);
-    text_line(out, "block_panels(at, 0, g, 0, n, q, next + g * %lld);", (long long)b->options.fetch);
+    text_line(out, "@block_panels(at, 0, g, 0, n, q, next + g * %lld);", (long long)b->options.fetch);
     text_close(out, "}");
     text_close(out, "}");
-    text_line(out, "for (int64_t t = 0; t < %lld; t++) output_any(p, m + t * %lld, t, n);", (long long)w->tiles,
+    text_line(out, "for (int64_t t = 0; t < %lld; t++) @output_any(p, m + t * %lld, t, n);", (long long)w->tiles,
               (long long)w->m_pitch);
     text_close(out, "}");
     kernel_close(out);
@@ -467,7 +470,8 @@ static void three_steps(const struct winograd *w, struct text *out)
     kernel_open(out, first + 2);
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
     text_line(out, "const int64_t t = task / %lld, n = task %% %lld;", (long long)b->panels, (long long)b->panels);
-    text_line(out, "output_any(p, (const real *)p[%d] + t * %lld + n * %d, t, n);", m, (long long)w->m_pitch, b->width);
+    text_line(out, "@output_any(p, (const @real *)p[%d] + t * %lld + n * %d, t, n);", m, (long long)w->m_pitch,
+              b->width);
     text_close(out, "}");
     text_line(out, "(void)f, (void)worker;");
     kernel_close(out);

@@ -26,11 +26,6 @@ struct loops *loops_slice(struct arena *a, const struct loops *loops, const stru
 /* The index variable as outer * by + inner. */
 struct loops *loops_split(struct arena *a, const struct loops *loops, int ivar, int64_t by, int *out_outer);
 
-/* join.c: the length in bytes of the beginning that two kernel sources have in common; the rest of a source as stage
- * number `stage`. */
-size_t join_common(const char *a, const char *b);
-void join_put(struct text *out, int stage, const char *text);
-
 /* band_print.c */
 struct chain;
 /* Replaces u, the chain's last unit, by the whole chain. *out_done false: the chain cannot be printed as one kernel. */

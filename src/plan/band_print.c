@@ -179,7 +179,8 @@ static void put_call(struct printing *pr, int i)
         text_put(pr->out, ",\n");
     }
     text_line(pr->out, "};");
-    text_line(pr->out, "stage%d_0(q, f, 0, %lld, worker);", i, (long long)st->kernel.step[0].tasks);
+    text_line(pr->out, "%s(q, f, 0, %lld, worker);", kernel_member_step(pr->out->arena, i, 0),
+              (long long)st->kernel.step[0].tasks);
 }
 
 static void put_fill(struct printing *pr, int i)
@@ -193,8 +194,8 @@ static void put_fill(struct printing *pr, int i)
         return;
     }
     text_line(pr->out, "%s *at = (%s *)(%s);", type->c_name, type->c_name, row);
-    const char *value = next->fill > 1e300    ? "INFINITY"
-                        : next->fill < -1e300 ? "-INFINITY"
+    const char *value = next->fill > 1e300    ? "@INFINITY"
+                        : next->fill < -1e300 ? "-@INFINITY"
                                               : arena_printf(pr->p->arena, "%.17g", next->fill);
     text_line(pr->out, "for (int64_t k = 0; k < %lld; k++) at[k] = (%s)%s;", (long long)st->row_bytes / type->bytes,
               type->c_name, value);
@@ -222,7 +223,7 @@ static void put_rows(struct printing *pr, int i)
     struct text *t = pr->out;
     text_line(t, "/* rows of %s %d */", st->kept ? "stage" : "ring", i);
     text_line(t,
-              "static void rows%d(char *const *p, const struct sol_frame *f, int worker, struct bands *b, int64_t "
+              "static void @rows%d(char *const *p, const struct sol_frame *f, int worker, struct @bands *b, int64_t "
               "image, int64_t first, int64_t last)",
               i);
     text_open(t, "{");
@@ -232,7 +233,7 @@ static void put_rows(struct printing *pr, int i)
     text_line(t, "const int64_t row = b->next%d;", i);
     if (!st->kept) put_room(pr, i);
     if (i > 0)
-        text_line(t, "rows%d(p, f, worker, b, image, %lld * row + %lld, %lld * row + %lld);", i - 1,
+        text_line(t, "@rows%d(p, f, worker, b, image, %lld * row + %lld, %lld * row + %lld);", i - 1,
                   (long long)st->step, (long long)st->low, (long long)st->step, (long long)st->high);
     put_call(pr, i);
     text_close(t, "}");
@@ -241,7 +242,7 @@ static void put_rows(struct printing *pr, int i)
 
 static void put_state(struct printing *pr)
 {
-    text_open(pr->out, "struct bands { /* ring i holds rows from_i .. next_i - 1 */");
+    text_open(pr->out, "struct @bands { /* ring i holds rows from_i .. next_i - 1 */");
     for (int i = 0; i < pr->c->n - 1; i++) {
         if (!pr->c->stage[i].kept) text_line(pr->out, "char *ring%d;", i);
         text_line(pr->out, "int64_t from%d, next%d;", i, i);
@@ -255,7 +256,7 @@ static void put_driver(struct printing *pr, int64_t scratch, int64_t rows_per_ta
     const struct stage *last = &c->stage[c->n - 1];
     struct text *t = pr->out;
     kernel_open(t, 0);
-    text_line(t, "struct bands state = {0}, *const b = &state;");
+    text_line(t, "struct @bands state = {0}, *const b = &state;");
     for (int i = 0; i < c->n - 1; i++) {
         if (c->stage[i].kept) continue;
         text_line(t, "b->ring%d = (char *)f->scratch + worker * f->scratch_bytes + %lld;", i, (long long)scratch);
@@ -274,7 +275,7 @@ static void put_driver(struct printing *pr, int64_t scratch, int64_t rows_per_ta
     text_line(t, "now = image;");
     text_close(t, "}");
     text_open(t, "for (int64_t row = row0; row < row1; row++) {");
-    text_line(t, "rows%d(p, f, worker, b, image, %lld * row + %lld, %lld * row + %lld);", c->n - 2,
+    text_line(t, "@rows%d(p, f, worker, b, image, %lld * row + %lld, %lld * row + %lld);", c->n - 2,
               (long long)last->step, (long long)last->low, (long long)last->step, (long long)last->high);
     put_call(pr, c->n - 1);
     text_close(t, "}");
@@ -318,13 +319,9 @@ sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, boo
     struct arena *scratch = arena_create(p->ctx);
     if (!scratch) return ctx_check(p->ctx);
     out = text_new(scratch);
-    size_t common = SIZE_MAX;
-    for (int i = 1; i < c->n; i++)
-        common = MIN(common, join_common(c->stage[0].kernel.source, c->stage[i].kernel.source));
-    text_add(&out, c->stage[0].kernel.source, common);
     int64_t scratch_bytes = 0;
     for (int i = 0; i < c->n; i++) {
-        join_put(&out, i, c->stage[i].kernel.source + common);
+        kernel_member(&out, p->target, i, c->stage[i].kernel.source);
         scratch_bytes = MAX(scratch_bytes, (c->stage[i].kernel.scratch_bytes + 63) / 64 * 64);
     }
     put_state(&pr);

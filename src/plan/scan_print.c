@@ -119,11 +119,7 @@ static void place_scratch(struct printing *pr)
 
 static void put_functions(struct printing *pr)
 {
-    size_t common = SIZE_MAX;
-    for (int i = 0; i < pr->nfunction; i++)
-        common = MIN(common, join_common(pr->function[0]->kernel.source, pr->function[i]->kernel.source));
-    text_add(pr->out, pr->function[0]->kernel.source, common);
-    for (int i = 0; i < pr->nfunction; i++) join_put(pr->out, i, pr->function[i]->kernel.source + common);
+    for (int i = 0; i < pr->nfunction; i++) kernel_member(pr->out, pr->s->p->target, i, pr->function[i]->kernel.source);
 }
 
 /* -- the driver */
@@ -177,7 +173,8 @@ static void put_stage(struct printing *pr, const struct scan_phase *ph, const st
     }
     text_line(t, "};");
     for (int i = 0; i < k->nstep; i++)
-        text_line(t, "stage%d_%d(q, f, 0, %lld, worker);", st->number, i, (long long)k->step[i].tasks);
+        text_line(t, "%s(q, f, 0, %lld, worker);", kernel_member_step(t->arena, st->number, i),
+                  (long long)k->step[i].tasks);
     text_close(t, "}");
 }
 

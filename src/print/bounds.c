@@ -179,7 +179,7 @@ static const char *tighter(struct print_expr *p, const char *a, const char *b, b
 {
     if (!a) return b;
     if (is_number(a) && is_number(b)) return (strtoll(a, NULL, 10) < strtoll(b, NULL, 10)) == high ? a : b;
-    return SAY(p, "sol_%s_i64(%s, %s)", high ? "min" : "max", a, b);
+    return SAY(p, "@sol_%s_i64(%s, %s)", high ? "min" : "max", a, b);
 }
 
 static void test_ready(struct print_expr *p, struct print_loops *l, uint64_t unknown)
@@ -242,7 +242,7 @@ static void open_one(struct print_expr *p, struct print_loops *l, int i, uint64_
                       l->strip);
             l->opened++;
             low = strip;
-            high = SAY(p, "sol_min_i64(%s, %s + %" PRId64 ")", high, strip, l->strip);
+            high = SAY(p, "@sol_min_i64(%s, %s + %" PRId64 ")", high, strip, l->strip);
         }
         l->inner_opened = -l->opened;
         l->between(l->user);

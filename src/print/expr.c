@@ -39,9 +39,19 @@ const char *expr_name(struct print_expr *p)
     return SAY(p, "v%d_", p->temps++);
 }
 
+const char *expr_vector(struct print_expr *p, const char *element)
+{
+    return SAY(p, "@%sx%d", element, p->lanes);
+}
+
 const char *expr_type(struct print_expr *p, enum compute k)
 {
-    return p->lanes == 1 ? computes[k].type : SAY(p, "%sx%d", computes[k].name, p->lanes);
+    return p->lanes == 1 ? computes[k].type : expr_vector(p, computes[k].name);
+}
+
+const char *expr_type_name(struct print_expr *p, enum compute k)
+{
+    return p->lanes == 1 ? computes[k].name : SAY(p, "%sx%d", computes[k].name, p->lanes);
 }
 
 /* -- what kind of expression */
@@ -87,7 +97,7 @@ static bool is_simple(const char *s)
     if (*s == '-') s++;
     for (; *s; s++)
         if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') || *s == '_' ||
-              *s == '.'))
+              *s == '.' || *s == '@'))
             return false;
     return true;
 }
@@ -104,7 +114,7 @@ const char *expr_temp(struct print_expr *p, const char *text, enum compute k)
 
 const char *expr_elements(struct print_expr *p, const char *text, const char *element)
 {
-    return SAY(p, "__builtin_convertvector(%s, %sx%d)", text, element, p->lanes);
+    return SAY(p, "__builtin_convertvector(%s, %s)", text, expr_vector(p, element));
 }
 
 const char *expr_convert(struct print_expr *p, const char *text, enum compute from, enum compute to)
@@ -112,8 +122,7 @@ const char *expr_convert(struct print_expr *p, const char *text, enum compute fr
     if (from == to) return text;
     if (compute_is_int(from) && compute_is_int(to)) return SAY(p, "(%s)(%s)", expr_type(p, to), text);
     if (compute_is_int(to)) {
-        const char *type = p->lanes == 1 ? computes[from].name : expr_type(p, from);
-        text = SAY(p, "sol_to_%s_%s(%s)", computes[to].name, type, text);
+        text = SAY(p, "@sol_to_%s_%s(%s)", computes[to].name, expr_type_name(p, from), text);
         return to == C_I64 ? text : SAY(p, "(%s)%s", expr_type(p, to), text);
     }
     if (p->lanes == 1) return SAY(p, "(%s)(%s)", computes[to].type, text);
@@ -122,14 +131,14 @@ const char *expr_convert(struct print_expr *p, const char *text, enum compute fr
 
 const char *expr_splat(struct print_expr *p, const char *scalar, enum compute k)
 {
-    if (k == C_U64) return SAY(p, "((u64x%d){0} + %s)", p->lanes, scalar);
-    return SAY(p, "sol_splat_%sx%d(%s)", computes[k].name, p->lanes, scalar);
+    if (k == C_U64) return SAY(p, "((%s){0} + %s)", expr_type(p, k), scalar);
+    return SAY(p, "@sol_splat_%s(%s)", expr_type_name(p, k), scalar);
 }
 
 static const char *constant(struct print_expr *p, double r, enum compute k)
 {
-    if (isnan(r)) return "NAN";
-    if (isinf(r)) return r < 0 ? "-INFINITY" : "INFINITY";
+    if (isnan(r)) return "@NAN";
+    if (isinf(r)) return r < 0 ? "-@INFINITY" : "@INFINITY";
     char text[40];
     snprintf(text, sizeof text, k == C_F32 ? "%.9g" : "%.17g", r);
     const char *dot = strpbrk(text, ".en") ? "" : ".0";
@@ -241,7 +250,7 @@ static const char *divide_int(struct print_expr *p, const struct ex *e, const ch
     const struct ex *by = at(p, e->b);
     int64_t low, high;
     const bool plain = by->kind == EX_INT && by->u.i > 0 && expr_range(p, e->a, &low, &high) && low >= 0;
-    const char *name = SAY(p, "sol_%s_%s", e->kind == EX_FLOOR ? "floordiv" : "remainder", computes[k].name);
+    const char *name = SAY(p, "@sol_%s_%s", e->kind == EX_FLOOR ? "floordiv" : "remainder", computes[k].name);
     if (plain && p->lanes == 1) return SAY(p, "(%s %s %s)", a, e->kind == EX_FLOOR ? "/" : "%", b);
     if (p->lanes == 1) return SAY(p, "%s(%s, %s)", name, a, b);
     struct call c = {2, {a, b}, k, p->lanes, NULL};
@@ -260,7 +269,8 @@ static const char *operate_int(struct print_expr *p, int32_t node, enum compute 
         return SAY(p, "(%s %s %s)", a, signs[e.kind], b);
     }
     const char *type = p->lanes > 1 ? SAY(p, "i64x%d", p->lanes) : "i64";
-    return b ? SAY(p, "sol_%s_%s(%s, %s)", names[e.kind], type, a, b) : SAY(p, "sol_%s_%s(%s)", names[e.kind], type, a);
+    return b ? SAY(p, "@sol_%s_%s(%s, %s)", names[e.kind], type, a, b)
+             : SAY(p, "@sol_%s_%s(%s)", names[e.kind], type, a);
 }
 
 static const char *operate_float(struct print_expr *p, int32_t node, enum compute k)
@@ -376,23 +386,24 @@ static const char *byte_mask(struct print_expr *p, const struct ex *cmp, enum co
     const int role = p->loops->tensors.at[e->tensor].role;
     if (role == LOOPS_TEMP || role == LOOPS_TABLE) return NULL;
     const char *name = p->loops->tensors.at[e->tensor].name;
-    const char *bytes = SAY(p, "*(const u8x%d *)(%s + %s)", p->lanes, name, print_offset(p, e->tensor, e->a));
-    const char *other = SAY(p, "((u8x%d){0} + (uint8_t)%s)", p->lanes, expr_scalar(p, cmp->b, C_I64));
-    return expr_elements(p, SAY(p, "((i8x%d)(%s == %s))", p->lanes, bytes, other), computes[k].mask);
+    const char *type = expr_vector(p, "u8"), *offset = print_offset(p, e->tensor, e->a);
+    const char *other = SAY(p, "((%s){0} + (uint8_t)%s)", type, expr_scalar(p, cmp->b, C_I64));
+    const char *equal = SAY(p, "((%s)(*(const %s *)(%s + %s) == %s))", expr_vector(p, "i8"), type, name, offset, other);
+    return expr_elements(p, equal, computes[k].mask);
 }
 
 const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
 {
     const struct ex e = *at(p, node);
-    const char *type = SAY(p, "%sx%d", computes[k].mask, p->lanes);
-    if (!expr_varies(p, node)) return SAY(p, "sol_splat_%s(-(%s))", type, print_condition(p, node));
+    if (!expr_varies(p, node))
+        return SAY(p, "@sol_splat_%sx%d(-(%s))", computes[k].mask, p->lanes, print_condition(p, node));
     if (e.kind == EX_TEST) return expr_mask(p, e.a, k);
     if (e.kind == EX_CMP) {
         const char *bytes = byte_mask(p, &e, k);
         if (bytes) return bytes;
         const enum compute c = compare_type(p, &e);
         const char *a = expr_value(p, e.a, c), *b = expr_value(p, e.b, c);
-        const char *own = SAY(p, "%sx%d", computes[c].mask, p->lanes);
+        const char *own = expr_vector(p, computes[c].mask);
         return mask_convert(p, SAY(p, "(%s)(%s %s %s)", own, a, compares[e.op], b), c, k);
     }
     if ((e.kind == EX_AND || e.kind == EX_OR) && !needs_order(p, &e)) {
@@ -403,7 +414,8 @@ const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
     }
     const enum compute c = is_condition(&e) ? C_I64 : expr_natural(p->loops, node);
     const char *value = is_condition(&e) ? expr_lanes(p, node, c) : expr_value(p, node, c);
-    return mask_convert(p, SAY(p, "(%sx%d)(%s != %s)", computes[c].mask, p->lanes, value, expr_splat(p, "0", c)), c, k);
+    const char *type = expr_vector(p, computes[c].mask);
+    return mask_convert(p, SAY(p, "(%s)(%s != %s)", type, value, expr_splat(p, "0", c)), c, k);
 }
 
 static const char *test(struct print_expr *p, int32_t cond, enum compute k)
@@ -414,7 +426,7 @@ static const char *test(struct print_expr *p, int32_t cond, enum compute k)
                    : k == C_F64 ? "(%s ? 1.0 : 0.0)"
                                 : "(int64_t)(%s)",
                    print_condition(p, cond));
-    return SAY(p, "sol_bool_%sx%d(%s)", computes[k].name, p->lanes, expr_mask(p, cond, k));
+    return SAY(p, "@sol_bool_%s(%s)", expr_type_name(p, k), expr_mask(p, cond, k));
 }
 
 /* -- calls: rows of math.def */
@@ -467,7 +479,7 @@ static const char *select(struct print_expr *p, const struct ex *e, enum compute
     if (p->lanes > 1) {
         const enum compute c = k == C_U64 ? C_I64 : k; /* the same bits */
         const char *mask = expr_mask(p, e->a, c), *a = expr_value(p, yes, c), *b = expr_value(p, no, c);
-        return expr_convert(p, SAY(p, "sol_select_%sx%d(%s, %s, %s)", computes[c].name, p->lanes, mask, a, b), c, k);
+        return expr_convert(p, SAY(p, "@sol_select_%s(%s, %s, %s)", expr_type_name(p, c), mask, a, b), c, k);
     }
     const char *cond = print_condition(p, e->a), *a = branch(p, yes, k), *b = branch(p, no, k);
     return SAY(p, "(%s ? %s : %s)", cond, a, b);
@@ -511,7 +523,7 @@ static const char *bounded(struct print_expr *p, const struct ex *e, const char 
         if (!is_number(p, bound)) return NULL;
     }
     const char *limit = expr_splat(p, relu ? "0" : expr_scalar(p, bound, k), k);
-    return SAY(p, "sol_%s_%s(%s, %s)", less ? "less" : "greater", expr_type(p, k), limit, expr_value(p, x, k));
+    return SAY(p, "@sol_%s_%s(%s, %s)", less ? "less" : "greater", expr_type_name(p, k), limit, expr_value(p, x, k));
 }
 
 static const char *call(struct print_expr *p, int32_t node, enum compute k)
@@ -543,7 +555,7 @@ static const char *value_int(struct print_expr *p, int32_t node, enum compute k)
     switch (e.kind) {
     case EX_INT: return integer(p, e.u.i);
     case EX_IVAR:
-        return p->lanes > 1 ? SAY(p, "sol_iota_i64x%d(%s)", p->lanes, expr_ivar(p, e.tensor)) : expr_ivar(p, e.tensor);
+        return p->lanes > 1 ? SAY(p, "@sol_iota_i64x%d(%s)", p->lanes, expr_ivar(p, e.tensor)) : expr_ivar(p, e.tensor);
     case EX_READ: return expr_read(p, node, k);
     case EX_CALL: return call(p, node, k);
     case EX_TEST: return test(p, e.a, C_I64);
@@ -608,11 +620,10 @@ static bool fits(const struct print_expr *p, int32_t node, enum sol_dtype dtype)
 static const char *real_to_int(struct print_expr *p, int32_t node, enum sol_dtype dtype)
 {
     const enum compute own = expr_natural(p->loops, node);
-    const char *text = expr_value(p, node, own), *type = computes[own].name;
+    const char *text = expr_value(p, node, own);
     const char *to = dtype == SOL_U32 ? "i64" : "i32";
     if (dtype_def(dtype)->bytes == 8) return expr_convert(p, text, own, compute_of(dtype));
-    return p->lanes == 1 ? SAY(p, "sol_to_%s_%s(%s)", to, type, text)
-                         : SAY(p, "sol_to_%s_%sx%d(%s)", to, type, p->lanes, text);
+    return SAY(p, "@sol_to_%s_%s(%s)", to, expr_type_name(p, own), text);
 }
 
 const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype)
@@ -622,7 +633,7 @@ const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype
     if (!compute_is_int(k) || (!real && fits(p, node, dtype))) return expr_value(p, node, k);
     if (dtype == SOL_BOOL) {
         if (p->lanes == 1) return SAY(p, "(int64_t)%s", print_condition(p, node));
-        return SAY(p, "sol_bool_i64x%d(%s)", p->lanes, expr_mask(p, node, C_I64));
+        return SAY(p, "@sol_bool_i64x%d(%s)", p->lanes, expr_mask(p, node, C_I64));
     }
     const char *text = real ? real_to_int(p, node, dtype) : expr_value(p, node, k);
     if (dtype_def(dtype)->bytes == 8) return text;
@@ -648,12 +659,12 @@ void print_store(struct print_expr *p, int tensor, int32_t first_index, const ch
     const char *element = t->dtype == SOL_BOOL ? "u8" : d->name;
     if (narrow) value = expr_elements(p, value, element);
     if (expr_lane_step(p, tensor, first_index) == 1) {
-        text_line(p->out, "*(%sx%d *)(%s + %s) = %s;", element, p->lanes, name, print_offset(p, tensor, first_index),
+        text_line(p->out, "*(%s *)(%s + %s) = %s;", expr_vector(p, element), name, print_offset(p, tensor, first_index),
                   value);
         return;
     }
     const char *v = expr_name(p), *lane = expr_name(p), *old = p->lane;
-    text_line(p->out, "const %sx%d %s = %s;", element, p->lanes, v, value);
+    text_line(p->out, "const %s %s = %s;", expr_vector(p, element), v, value);
     const int lanes = p->lanes;
     p->lanes = 1;
     p->lane = lane;

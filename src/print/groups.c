@@ -382,7 +382,7 @@ static void table(struct text *out, const struct loops *loops, int tensor)
         if (ints)
             text_put(out, "%lld", (long long)((const int64_t *)t->table)[i]);
         else if (isnan(r) || isinf(r))
-            text_put(out, isnan(r) ? "NAN" : r < 0 ? "-INFINITY" : "INFINITY");
+            text_put(out, isnan(r) ? "@NAN" : r < 0 ? "-@INFINITY" : "@INFINITY");
         else
             text_put(out, "%.17g", r);
     }

@@ -88,8 +88,7 @@ struct kernel_pack { /* the kernel wants operand `tensor` in another form */
         *loops; /* tensor 0: the operand as it is in the graph; tensor 1 (OUTPUT): the packed one, row-major */
 };
 struct kernel {
-    char *source; /* C text of all functions, without the helpers that they use (kernel_text puts those in front);
-                   * functions of step i are named KERNEL_i: `build` puts in the content's hash */
+    char *source; /* C text of all functions as a template: see kernel.c */
     int nstep;
     struct {
         int64_t tasks;
@@ -144,9 +143,16 @@ sol_status solver_emit(const struct solver *s, const struct solver_context *sc, 
 /* What a kernel of these loops computes, for people: statements with the names that its text has, one a line. */
 const char *kernel_what(struct arena *a, const struct loops *loops);
 
-/* flavour.c: the function of a step, up to its first line, and its end. */
-void kernel_open(struct text *out, int step);
-void kernel_close(struct text *out);
+/* kernel.c: from templates to C text. In a kernel's template a name of file scope is marked, "@name", where it is
+ * declared and wherever it is used: functions, tables and types of the kernel's own, and the helpers below. */
+void kernel_open(struct text *out, int step); /* the function of a step, up to its first line */
+void kernel_close(struct text *out);          /* its end */
+/* With the helpers that it uses; names of the kernel's own are still marked. */
+struct source_text kernel_text(struct arena *a, const struct target *t, const char *source);
+const char *kernel_source(struct arena *a, const struct source_text *s, const char *symbol); /* a file of its own */
+/* Kernel number `number` within another: static functions, whose names and those of all it declares get the number. */
+void kernel_member(struct text *out, const struct target *t, int number, const char *source);
+const char *kernel_member_step(struct arena *a, int number, int step); /* the marked name of its function */
 
 /* expr.c: C text of expressions, scalar or on GNU vectors; shared by the plain nest, dfp and dnn (epilogues). */
 
@@ -177,7 +183,7 @@ struct print_ivar {
     const char *base;        /* the index variable's value is base + plus; NULL: plus alone */
     int64_t plus, low, high; /* low <= base <= high */
 };
-/* Declarations a source begins with: vector types `f32x16`, helpers that expressions use. All static inline.
+/* Helpers that sources may use, each a declaration: vector types `f32x16`, functions on them. All are static inline.
  *
  * Types: f32xL f64xL i8xL u8xL ... i64xL for L = 2, 4, 8, 16 (up to target_lanes(t, 4)). Helpers that templates in
  * math.def may name, S: f32 f64 i64, V: f32xL f64xL i64xL, I: i32xL for f32xL, i64xL for f64xL and i64xL (a mask is 0
@@ -188,11 +194,9 @@ struct print_ivar {
  *   sol_to_i64_S(x): truncates, INT64_MIN for NaN and what does not fit                   f32 f64
  * In a template `%1 %2 %3` are the arguments (names or constants), `%f` is "f" for float and "" for double, `%S` f32,
  * f64 or i64, `%V` the vector type, `%I` its mask type, `%T` the scalar C type. */
-void print_prelude(struct text *out, const struct target *t); /* all of them */
-/* helpers.c: the source of a kernel with those of the helpers that it uses in front, an empty line behind each. */
-const struct helpers *helpers_make(struct arena *a, const struct target *t);
-struct source_text kernel_text(struct arena *a, const struct target *t, const char *source);
-struct text solver_text(const struct solver_context *sc); /* an empty text for a kernel's source */
+const struct helpers *helpers_make(struct arena *a, const struct target *t); /* helpers.c */
+void helpers_print(struct text *out, const struct helpers *h);               /* all of them */
+struct text solver_text(const struct solver_context *sc);                    /* an empty text for a kernel's source */
 /* The C text of an expression in the compute type of `dtype` ("float", "double", "int64_t", ...), p->lanes wide. */
 const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype);
 const char *print_index(struct print_expr *p, int32_t node);     /* int64_t */

@@ -8,11 +8,11 @@
 
 #define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
 
-/* x0 is operand 0, which is read, y1 operand 1, which is written; t0 a temporary, table0 a table. */
-static const struct loops *named(struct arena *a, const struct loops *loops)
+/* x0 is operand 0, which is read, y1 operand 1, which is written; t0 a temporary. Tables are declared outside of
+ * functions: `table` is what their names begin with. */
+static const struct loops *named(struct arena *a, const struct loops *loops, const char *table)
 {
-    static const char *const role[] = {
-        [LOOPS_INPUT] = "x", [LOOPS_OUTPUT] = "y", [LOOPS_TEMP] = "t", [LOOPS_TABLE] = "table"};
+    const char *const role[] = {[LOOPS_INPUT] = "x", [LOOPS_OUTPUT] = "y", [LOOPS_TEMP] = "t", [LOOPS_TABLE] = table};
     struct loops *own = loops_copy(a, loops);
     int operands = 0, temps = 0, tables = 0;
     for (int i = 0; i < loops->tensors.n; i++) {
@@ -26,7 +26,7 @@ static const struct loops *named(struct arena *a, const struct loops *loops)
 
 const char *kernel_what(struct arena *a, const struct loops *loops)
 {
-    const struct loops *own = named(a, loops);
+    const struct loops *own = named(a, loops, "table");
     struct text t = text_new(a);
     for (int i = 0; i < own->stmts.n; i++) {
         if (i) text_put(&t, "\n");
@@ -38,9 +38,9 @@ const char *kernel_what(struct arena *a, const struct loops *loops)
 sol_status solver_emit(const struct solver *s, const struct solver_context *sc, const struct cluster *c,
                        const struct variant *v, struct kernel *out)
 {
-    const struct cluster own = {named(sc->arena, c->loops), c->memory, c->anchor};
+    const struct cluster own = {named(sc->arena, c->loops, "@table"), c->memory, c->anchor};
     TRY(s->emit(sc, &own, v, out));
-    for (int i = 0; i < out->npack; i++) out->pack[i].loops = named(sc->arena, out->pack[i].loops);
+    for (int i = 0; i < out->npack; i++) out->pack[i].loops = named(sc->arena, out->pack[i].loops, "table");
     return SOL_OK;
 }
 

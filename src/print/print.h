@@ -38,8 +38,10 @@ const char *expr_mask(struct print_expr *p, int32_t cond, enum compute k);  /* l
 /* Converts text of one compute type into another, and into the range of a narrow integer type. */
 const char *expr_convert(struct print_expr *p, const char *text, enum compute from, enum compute to);
 const char *expr_temp(struct print_expr *p, const char *text, enum compute k); /* puts it in a variable */
-const char *expr_type(struct print_expr *p, enum compute k);                   /* "float", "f32x16" */
-bool expr_varies(const struct print_expr *p, int32_t node);                    /* along the vector index variable */
+const char *expr_type(struct print_expr *p, enum compute k);                   /* "float", "@f32x16" */
+const char *expr_type_name(struct print_expr *p, enum compute k);   /* "f32", "f32x16": a part of helpers' names */
+const char *expr_vector(struct print_expr *p, const char *element); /* of "u8": "@u8x16" */
+bool expr_varies(const struct print_expr *p, int32_t node);         /* along the vector index variable */
 const char *expr_name(struct print_expr *p); /* a fresh name: ends with '_', as no tensor's or index variable's does */
 const char *expr_ivar(struct print_expr *p, int ivar);
 const char *expr_ivar_base(struct print_expr *p, int ivar); /* without what the solver adds to it */

@@ -146,7 +146,7 @@ static const char *safe_index(struct print_expr *p, int tensor, int d, int32_t i
     ex_walk(p->loops, index, see_data, &data);
     if (guarded || !data.found) return text;
     if (expr_range(p, index, &low, &high) && low >= 0 && high < n) return text;
-    return SAY(p, "sol_index(%s, %" PRId64 ", f)", text, n);
+    return SAY(p, "@sol_index(%s, %" PRId64 ", f)", text, n);
 }
 
 static const char *offset(struct print_expr *p, int tensor, int32_t first, bool guarded)
@@ -224,7 +224,8 @@ static const char *load(struct print_expr *p, const struct ex *e, const char *of
         if (own == k) return t->dtype == SOL_I64 || own != C_I64 ? text : SAY(p, "(int64_t)%s", text);
         return expr_convert(p, text, own, k);
     }
-    const char *text = SAY(p, "*(const %sx%d *)(%s + %s)", t->dtype == SOL_BOOL ? "u8" : d->name, p->lanes, name, off);
+    const char *type = expr_vector(p, t->dtype == SOL_BOOL ? "u8" : d->name);
+    const char *text = SAY(p, "*(const %s *)(%s + %s)", type, name, off);
     if (own == C_U64) return expr_convert(p, text, own, k);
     if (own == k && d->bytes == (k == C_F32 ? 4 : 8)) return text;
     if (own == C_I64 && k != C_I64) return expr_elements(p, text, compute_def(k)->name);

@@ -34,7 +34,7 @@ static const char *limit(enum compute k, bool high)
 {
     if (k == C_U64) return high ? "UINT64_MAX" : "0";
     if (k == C_I64) return high ? "INT64_MAX" : "INT64_MIN";
-    return high ? "INFINITY" : "(-INFINITY)";
+    return high ? "@INFINITY" : "(-@INFINITY)";
 }
 
 static const char *fill(struct print_expr *p, const char *template, size_t n, const struct pieces *s)
@@ -145,7 +145,7 @@ static const char *count(struct print_expr *p, const struct ex *e, enum compute 
         if (!strncmp(s, "const", 5)) text_line(out, "%.*s", (int)(end - s), s);
     }
     for (int i = 0; i < l.n; i++) {
-        const char *n = SAY(p, "sol_max_i64(0, %s - %s)", l.high[i], l.low[i]);
+        const char *n = SAY(p, "@sol_max_i64(0, %s - %s)", l.high[i], l.low[i]);
         text = text ? SAY(p, "%s * %s", text, n) : n;
     }
     text = SAY(p, "(%s)", text ? text : "1");

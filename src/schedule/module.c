@@ -15,7 +15,7 @@ static void put_buffers(struct text *t, const struct schedule *s, bool data)
         text_put(t, "    {%s, %d, %lld, %lld, ", kind_names[b->kind], b->index, (long long)b->offset,
                  (long long)b->bytes);
         if (b->kind == SOL_BUFFER_CONST && data)
-            text_put(t, "DATA%d, %d, %d},\n", b->index, b->given, b->space);
+            text_put(t, "@DATA%d, %d, %d},\n", b->index, b->given, b->space);
         else
             text_put(t, "0, %d, %d},\n", b->given, b->space);
     }
@@ -57,7 +57,7 @@ static void put_program(struct text *t, const struct schedule_program *pr, const
     for (int i = 0; i < pr->steps.n; i++) {
         const struct schedule_step *st = &pr->steps.at[i];
         if (st->kernel >= 0)
-            text_put(t, "    {KERNEL%d_%d", st->kernel, st->sub);
+            text_put(t, "    {@KERNEL%d_%d", st->kernel, st->sub);
         else
             text_put(t, "    {0");
         text_put(t, ", %lld, %d, %d, ", (long long)st->tasks, place, st->noperand);

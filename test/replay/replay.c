@@ -129,7 +129,8 @@ static void show(const struct options *o, const struct schedule *s)
 {
     struct hash data;
     hash_init(&data);
-    for (int i = 0; i < s->kernels.n; i++) say_text(o, "kernel", label_of(s, i), s->kernels.at[i].text);
+    for (int i = 0; i < s->kernels.n; i++)
+        say_text(o, "kernel", label_of(s, i), kernel_source(s->arena, &s->kernels.at[i], "KERNEL"));
     say_text(o, "module", "", schedule_module_text(s, "replay", NULL));
     for (int i = 0; i < s->constants.n; i++)
         hash_add(&data, s->constants.at[i]->data, (size_t)tensor_bytes(s->constants.at[i]));

@@ -1,0 +1,116 @@
+/* Kernels become text. A solver's kernel is a template in which names of file scope are marked: "@name" is a shared
+ * helper, if the table of helpers has it, "@KERNEL_<i>" the function of step i, and otherwise a name of the kernel's
+ * own. So one pass finds the helpers that a kernel uses, writes its functions' heads in the words of a flavour and
+ * makes its names unique; nothing here reads C. */
+#include <string.h>
+
+#include "print/helpers.h"
+
+struct flavour {
+    const char *name, *entry, *inner;
+};
+static const struct flavour flavours[] = {
+#define X(name, entry, inner) {#name, entry, inner},
+#include "print/flavour.def"
+#undef X
+};
+
+static const char step_prefix[] = "KERNEL_";
+
+/* The number of the step, as text, if this is the name of a step's function; or NULL. */
+static const char *step_of(const char *name)
+{
+    const size_t n = sizeof step_prefix - 1;
+    return strncmp(name, step_prefix, n) ? NULL : name + n;
+}
+
+void kernel_open(struct text *out, int step)
+{
+    text_put(out, "@%s%d\n{\n", step_prefix, step);
+    out->indent++;
+}
+
+void kernel_close(struct text *out)
+{
+    text_close(out, "}");
+}
+
+struct text solver_text(const struct solver_context *sc)
+{
+    enum { ROOM = 256 << 10 }; /* of addresses, so that the text grows without being copied */
+    struct text t = text_new(sc->scratch ? sc->scratch : sc->arena);
+    if (!sc->scratch) return t;
+    t.room = ROOM;
+    t.at = arena_alloc(t.arena, t.room);
+    return t;
+}
+
+struct printing {
+    const struct helpers *h;
+    bool *used; /* by helper */
+    int number; /* of a kernel within another */
+};
+
+static void put_alone(void *user, struct text *out, const char *name)
+{
+    const struct printing *p = user;
+    const int helper = helpers_find(p->h, name);
+    if (helper >= 0) {
+        p->used[helper] = true;
+        text_put(out, "%s", name);
+    } else if (step_of(name)) {
+        text_put(out, flavours[0].entry, arena_printf(out->arena, "@%s", name));
+    } else {
+        text_put(out, "@%s", name);
+    }
+}
+
+struct source_text kernel_text(struct arena *a, const struct target *t, const char *source)
+{
+    const struct helpers *h = t->helpers ? t->helpers : helpers_make(a, t);
+    struct printing p = {.h = h, .used = NEW_ARRAY(a, bool, h->at.n)};
+    struct source_text s = {0};
+    struct text body = text_new(a);
+    text_fill(&body, source, put_alone, &p);
+    for (int i = h->at.n - 1; i >= 0; i--) {
+        for (int k = 0; p.used[i] && k < h->at.at[i].uses.n; k++) p.used[h->at.at[i].uses.at[k]] = true;
+        s.nhelper += p.used[i];
+    }
+    const char **helper = NEW_ARRAY(a, const char *, s.nhelper + 1);
+    for (int i = 0, n = 0; i < h->at.n; i++)
+        if (p.used[i]) helper[n++] = h->at.at[i].text;
+    s.helper = helper;
+    s.body = body.at;
+    return s;
+}
+
+const char *kernel_source(struct arena *a, const struct source_text *s, const char *symbol)
+{
+    struct text t = text_new(a);
+    source_helpers(&t, map_create(a), s);
+    source_body(&t, s, symbol, "");
+    return t.at;
+}
+
+/* -- kernels within kernels */
+
+const char *kernel_member_step(struct arena *a, int number, int step)
+{
+    return arena_printf(a, "@stage%d_%d", number, step);
+}
+
+static void put_member(void *user, struct text *out, const char *name)
+{
+    const struct printing *p = user;
+    const char *step = step_of(name);
+    if (step)
+        text_put(out, flavours[0].inner, arena_printf(out->arena, "@stage%d_%s", p->number, step));
+    else
+        text_put(out, helpers_find(p->h, name) >= 0 ? "@%s" : "@%s_s%d", name, p->number);
+}
+
+void kernel_member(struct text *out, const struct target *t, int number, const char *source)
+{
+    struct printing p = {.h = t->helpers ? t->helpers : helpers_make(out->arena, t), .number = number};
+    text_fill(out, source, put_member, &p);
+}
