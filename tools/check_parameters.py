@@ -17,7 +17,6 @@ REASONS = {
     "log_put": "only the macro LOG calls it",
 }
 KNOWN = {
-    "src/build/batch.c: own_names",
     "src/dfp/dfp.h: dfp_vector_loop",
     "src/dfp/expand.c: share",
     "src/dfp/lanes.c: dfp_vector_loop",

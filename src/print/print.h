@@ -4,7 +4,7 @@
 
 #include "print/kernel.h"
 
-/* The types that expressions are computed in. The prelude has no functions on vectors of C_U64. */
+/* The types that expressions are computed in. There are no helpers on vectors of C_U64. */
 enum compute { C_F32, C_F64, C_I64, C_U64 };
 static inline bool compute_is_int(enum compute k)
 {
