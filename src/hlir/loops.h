@@ -323,8 +323,8 @@ struct math_def {
     const char *expr;   /* in the notation, over other functions; NULL: a primitive */
     const char *type;   /* of the result: "x", "y": that argument's, "bool" (0 or 1), "float" (integers become f32) */
     /* Templates of a primitive's C text, NULL for composites. %1 %2 %3 are the arguments; they may occur more than
-     * once, so they must be names, constants or loads. %f is "f" for float and "" for double. Functions and types that a
-     * source must declare are marked: "@exp%f(%1)". */
+     * once, so they must be names, constants or loads. %f is "f" for float and "" for double. Functions and types that
+     * a source must declare are marked: "@exp%f(%1)". */
     const char *c_scalar; /* float and double; NULL: integers only */
     /* The same on GNU vectors; NULL: element by element. %V is the name of the vector type ("f32x16"), %I that of the
      * integer vector of the same width. The helpers `sol_NAME_%V` (select, bool, floor, exp, ...) are in
