@@ -1,16 +1,16 @@
-/* The gradient of one layer: reverse mode over its statements. Each place that reads a tensor gives a term. The terms
- * of a tensor together are its gradient, from which the statements before it continue. */
+/* The gradient of one layer: reverse mode over its statements. Each read of a tensor gives a term. The terms of a
+ * tensor together are its gradient, from which the earlier statements continue. */
 #include <math.h>
 #include <string.h>
 
 #include "grad/grad.h"
 
-/* The place in a statement: the index variables that run there, and the conditions that hold. */
+/* A position in a statement: the index variables in scope, and the conditions that hold. */
 struct site {
     uint64_t ctx;
     int nguard;
     int32_t guard[24];
-    int32_t own; /* the value of the statement's result, as a read; 0: we are below the top */
+    int32_t own; /* the value of the statement's result, as a read; 0: not at the top of the statement */
     int32_t own2;
 };
 
@@ -139,7 +139,7 @@ static int32_t population(struct adjoint *a, const struct ex *e)
     return ex_red(a->w, RED_SUM, r.fresh, renamed(a, &r, e->a), ex_int(a->w, 1));
 }
 
-/* The value of a reduction below the top of a statement, computed again with index variables of its own. */
+/* The value of a reduction inside a statement, computed again with its own index variables. */
 static int32_t again(struct adjoint *a, const struct ex *e)
 {
     struct renaming r;
@@ -213,9 +213,9 @@ static void go_reduction(struct adjoint *a, const struct site *s, int32_t node, 
         go(a, &in, body, adj);
         return;
     }
-    case RED_SOFTSUM: { /* the maximum is only a shift and has no gradient of its own: only the sum's counts */
+    case RED_SOFTSUM: { /* the maximum is only a shift and has no gradient of its own; only the sum has */
         int32_t lowest = ex_real(w, -INFINITY), nothing = ex_test(w, ex_cmp(w, CMP_EQ, s->own, lowest));
-        int32_t shift = call2(w, "where", 3, nothing, ex_real(w, 0), s->own); /* of nothing but -inf */
+        int32_t shift = call2(w, "where", 3, nothing, ex_real(w, 0), s->own); /* if all values are -inf */
         go(a, &in, body, chain(w, adj2, call2(w, "exp", 1, ex_binary(w, EX_SUB, body, shift), 0, 0)));
         return;
     }
@@ -350,8 +350,8 @@ static void begin(struct adjoint *a, const bool *want)
     }
 }
 
-/* Active tensors: those through which a wanted input has an influence. Statements are in order of need, but those of a
- * scan need each other. */
+/* Active tensors: those through which a wanted input influences a result. Statements are sorted by dependence, except
+ * that those of a scan depend on each other. */
 static bool find_active(struct adjoint *a)
 {
     struct loops *w = a->w;
@@ -423,7 +423,7 @@ static sol_status expose(struct adjoint *a)
         int before = a->terms.n;
         adjoint_statement(a, &w->stmts.at[i]);
         if (!reach(a, i, before)) continue;
-        i = w->stmts.n; /* a scan: once more */
+        i = w->stmts.n; /* a scan: repeat */
         a->terms.n = 0;
         loops_drop_ivars(w, ivars);
     }
@@ -434,7 +434,7 @@ static sol_status expose(struct adjoint *a)
         for (int k = 0; k < t->npin; k++) ex_walk(w, t->pin[k].f, mark_exposed, a);
     }
     a->terms.n = 0;
-    loops_drop_ivars(w, ivars); /* a row can name so many only */
+    loops_drop_ivars(w, ivars); /* the number of index variables of a definition is limited */
     for (int i = 0; i < n; i++)
         if (a->d[i] >= 0) loops_set_user(w, a->d[i], user[i]);
     TRY(a->rejected);
@@ -449,7 +449,8 @@ sol_status grad_reject(struct adjoint *a, const char *what)
     return a->rejected;
 }
 
-/* What the statements hand back, the last first: gradients of what they write become whole, their terms are added. */
+/* Goes through the statements from the last to the first: completes the gradients of what they write, and adds their
+ * terms. */
 static sol_status walk_back(struct adjoint *a)
 {
     const int n = a->layer->loops->tensors.n;

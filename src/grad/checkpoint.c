@@ -1,21 +1,20 @@
-/* What forward keeps for backward, and what backward computes again instead, by cost.
+/* What forward saves for backward, and what backward recomputes instead, by cost.
  *
- * There is a row of *levels*, each of which keeps less than the one before. Level 0 keeps all that backward reads.
- * Level 1 keeps no result of an element-wise statement that needs nothing big but one tensor that is kept anyway: a
- * batch-norm and an activation behind a convolution are the usual case. From there on each level gives up the tensor
- * whose memory costs least time to win: a sum of two that are kept is formed again, a convolution runs again, and what
- * they read is kept or made again in turn. As far as that costs next to nothing it is the default.
- * What a level needs is estimated by the lifetimes of all big tensors in backward, where what was saved dies, what is
- * made again and the gradients come and go; element-wise results with one reader, which is element-wise too, never
- * reach memory. */
+ * There is a series of *levels*, each of which saves less than the one before. Level 0 saves everything that backward
+ * reads. Level 1 does not save element-wise results that need only one large tensor that is saved anyway, usually a
+ * batch-norm and an activation after a convolution. Each further level gives up the tensor whose memory costs the least
+ * time to free: a sum of two saved tensors is computed again, or a convolution, and what they read is in turn saved or
+ * recomputed. Levels that cost next to nothing are the default. The memory of a level is estimated from the lifetimes
+ * of all large tensors in backward: saved tensors die there, recomputed ones and gradients come and go. Element-wise
+ * results whose only reader is also element-wise never reach memory. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "grad/checkpoint.h"
 
-#define LEAST_SHARE 2000.0 /* nor does one that is so small a part of all */
+#define LEAST_SHARE 2000.0 /* nor one that is so small a share of all */
 #define FLOPS_A_NS 400.0   /* for weighing layers against each other */
-#define SENSIBLE 0.1       /* a tenth of memory for the time of one forward more */
+#define SENSIBLE 0.1       /* a tenth of the memory is worth the time of one more forward */
 #define UNNOTICED 0.02     /* of forward's time: less than a hundredth of a step */
 #define MOST_LEVELS 160
 
@@ -83,7 +82,7 @@ static void find_users(struct checkpointing *k)
         f->user = NEW_ARRAY(k->g->arena, struct fact *, f->nuser + 1);
         f->nuser = 0;
     }
-    for (int i = k->facts.n - 1; i >= 0; i--) /* the last first, as `measure` comes by them */
+    for (int i = k->facts.n - 1; i >= 0; i--) /* the last first, in the order of `measure` */
         for (int d = 0; d < k->facts.at[i]->ndep; d++) {
             struct fact *f = k->facts.at[i]->dep[d];
             f->user[f->nuser++] = k->facts.at[i];
@@ -122,7 +121,7 @@ static void read_at(struct fact *f, int place, bool by_map)
     f->by_map = by_map;
 }
 
-/* The gradients' own memory, by place in backward, and where backward reads what forward made. */
+/* The memory of gradients, by position in backward, and where backward reads what forward computed. */
 static void find_backward(struct checkpointing *k)
 {
     struct sol_graph *g = k->g;
@@ -175,8 +174,8 @@ void checkpoint_demand(struct demand *dep, const struct fact *f, const struct de
     dep->by_map = f->map;
 }
 
-/* An element-wise result in the middle of its only reader is not even read from memory any more, others are written;
- * and what either is made of, if that is in memory, is read once more. */
+/* An element-wise result inside its only reader is not even read from memory; others are written. What either is
+ * computed from is read once more, if it is in memory. */
 struct share checkpoint_share(const struct fact *f, const struct demand *n)
 {
     const double ns = (double)f->bytes / BYTES_A_NS;
@@ -186,7 +185,7 @@ struct share checkpoint_share(const struct fact *f, const struct demand *n)
     return (struct share){again + n->makers * ns, f->bytes, f->kept ? 0 : n->first, n->last};
 }
 
-/* What backward needs at most, saved tensors included, and what computing again costs. */
+/* The peak memory of backward, including saved tensors, and the cost of recomputing. */
 static int64_t measure(struct checkpointing *k, double *out_cost)
 {
     memcpy(k->alive, k->base, (size_t)(k->nplace + 2) * sizeof *k->alive);
@@ -227,8 +226,8 @@ static void find_wanted(struct checkpointing *k)
     }
 }
 
-/* The one big tensor that f is made of by element-wise statements alone; NULL: of small ones; f itself: there is none.
- */
+/* The only large tensor from which f is computed by element-wise statements alone; NULL: from small ones only; f
+ * itself: there is none. */
 static void find_leaf(struct fact *f)
 {
     f->leaf = f;
@@ -290,7 +289,7 @@ static void find_idle(struct checkpointing *k)
     }
 }
 
-/* One more level; false: no tensor makes it less. A level is one tensor, or in a large network several. */
+/* Adds a level. False: no tensor saves memory. A level gives up one tensor, or several in a large network. */
 static bool add_level(struct checkpointing *k, int at_once, struct fact **drop)
 {
     double cost;
@@ -327,7 +326,7 @@ void checkpoint_levels(struct checkpointing *k)
     }
 }
 
-/* From the level above KEEP_SOURCES on, what is made again is made of what is kept for backward. */
+/* From the level above KEEP_SOURCES on, recomputation starts from what is saved for backward. */
 void checkpoint_level(struct checkpointing *k, int level)
 {
     for (int i = 0; i < k->facts.n; i++) k->facts.at[i]->kept = true;

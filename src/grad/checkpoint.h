@@ -6,37 +6,37 @@
 
 #define BYTES_A_NS 30.0 /* for weighing layers against each other */
 
-struct fact { /* of a tensor that forward computes */
+struct fact { /* about a tensor that forward computes */
     struct sol_tensor *t;
     int64_t bytes;
-    double cost;            /* ns, to make it again */
-    bool kept, fixed;       /* fixed: it is kept whatever comes */
-    bool idle;              /* backward does not need it at level CHECKPOINT_SOURCES: nothing wants it saved */
-    bool wanted;            /* backward reads it, or what moves make of it */
-    bool view, map, joined; /* joined: part of a concatenation, and there in place */
+    double cost;            /* ns of computing it again */
+    bool kept, fixed;       /* fixed: it is always saved */
+    bool idle;              /* backward does not need it at level CHECKPOINT_SOURCES, so it need not be saved */
+    bool wanted;            /* backward reads it, or a view of it */
+    bool view, map, joined; /* joined: part of a concatenation, and stored in place */
     int ndep;
-    struct fact **dep; /* what it is made of, as far as it is forward's and not small */
-    int first, last;   /* readers in backward: their places; first > last: none */
-    int readers;       /* of these: how many */
+    struct fact **dep; /* the large tensors of forward that it is computed from */
+    int first, last;   /* positions of its readers in backward; first > last: none */
+    int readers;       /* their number */
     bool by_map;       /* the last one is element-wise */
     struct fact *leaf; /* see find_leaf */
-    int number;        /* place among the facts */
+    int number;        /* number of the fact */
     int nuser;
-    struct fact **user; /* that have it among their `dep` */
+    struct fact **user; /* facts that have it among their `dep` */
 };
-struct demand { /* what backward reads, with what it computes again */
+struct demand { /* what backward reads, including recomputation */
     int first, last, readers;
-    int makers; /* element-wise statements that read it in order to compute another tensor again */
+    int makers; /* element-wise statements that read it in order to recompute another tensor */
     bool by_map;
 };
 
 /* What a fact adds to a level's memory and cost. */
 struct share {
     double ns;
-    int64_t bytes; /* in memory at the places first .. last of backward; 0: none */
+    int64_t bytes; /* in memory at the positions first .. last of backward; 0: none */
     int first, last;
 };
-bool checkpoint_demands(const struct fact *f, const struct demand *n); /* does it need what it is made of? */
+bool checkpoint_demands(const struct fact *f, const struct demand *n); /* does it need what it is computed from? */
 void checkpoint_demand(struct demand *dep, const struct fact *f, const struct demand *n);
 struct share checkpoint_share(const struct fact *f, const struct demand *n);
 

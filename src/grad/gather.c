@@ -1,5 +1,5 @@
-/* The terms of a tensor become layers: all element-wise terms one, every sum one of its own, and what is scattered as
- * scatter.c has it. */
+/* Turns the terms of a tensor into layers: all element-wise terms into one, each sum into one, and scattered terms as
+ * scatter.c does. */
 #include "grad/grad.h"
 
 static sol_status plus(struct adjoint *a, struct sol_tensor *x, struct sol_tensor *y, struct sol_tensor **out)
@@ -44,7 +44,7 @@ static void join_maps(struct adjoint *a, struct term *into, struct term *t)
 struct gathered {
     struct sol_tensor *sum; /* of the layers so far */
     struct term *piece, maps;
-    bool any; /* maps */
+    bool any; /* element-wise terms */
 };
 
 static sol_status gather(struct adjoint *a, struct term *t, bool borders, struct gathered *to)
@@ -55,7 +55,7 @@ static sol_status gather(struct adjoint *a, struct term *t, bool borders, struct
     TRY(window_term(a, t));
     TRY(solve_term(a, t, to->piece, GRAD_MAX_PIECES, &n));
     bool map = !to->piece->ctx || (borders && ivars_points(w, to->piece->ctx) <= GRAD_BORDER);
-    if (n == 1 && map && term_is_map(a, to->piece)) { /* such terms can be one */
+    if (n == 1 && map && term_is_map(a, to->piece)) { /* such terms can be combined */
         if (to->any) join_maps(a, &to->maps, to->piece);
         if (!to->any) to->maps = to->piece[0];
         to->any = true;
@@ -63,7 +63,7 @@ static sol_status gather(struct adjoint *a, struct term *t, bool borders, struct
     }
     TRY(write_terms(a, to->piece, n, &part));
     TRY(plus(a, to->sum, part, &to->sum));
-    loops_drop_ivars(w, ivars); /* what is written needs its own no more */
+    loops_drop_ivars(w, ivars); /* what is written no longer needs its own */
     return SOL_OK;
 }
 

@@ -12,18 +12,18 @@ struct change {
     struct fact *f;
     struct demand before;
 };
-struct event { /* from this place on there is so much more */
+struct event { /* a change of memory at this position */
     int place;
     int64_t bytes;
 };
 struct trials {
     struct checkpointing *k;
-    int n;                         /* places */
-    int64_t *highest[MOST_POWERS]; /* [p][i]: of the places i .. i + 2^p - 1 */
-    VECTOR(struct fact *) queue;   /* whose demand may change, the last of the facts at the end */
+    int n;                         /* positions */
+    int64_t *highest[MOST_POWERS]; /* [p][i]: the maximum over the positions i .. i + 2^p - 1 */
+    VECTOR(struct fact *) queue;   /* facts whose demand may change; the one with the highest number is at the end */
     VECTOR(struct change) changes;
     VECTOR(struct event) events;
-    double ns; /* more than now */
+    double ns; /* additional time */
 };
 
 static void make_highest(struct trials *t)
@@ -36,7 +36,7 @@ static void make_highest(struct trials *t)
     }
 }
 
-/* Of the places from .. to - 1. */
+/* The maximum over the positions from .. to - 1. */
 static int64_t highest_of(const struct trials *t, int from, int to)
 {
     if (from >= to) return INT64_MIN;
@@ -117,7 +117,7 @@ static int64_t peak(struct trials *t)
     return from < t->n ? MAX(most, highest_of(t, from, t->n) + more) : most;
 }
 
-/* What backward would need without f. */
+/* The peak of backward without f. */
 static int64_t try_without(struct trials *t, struct fact *f)
 {
     struct checkpointing *k = t->k;

@@ -1,5 +1,5 @@
-/* The gradient of a graph. Layers are visited from last to first and asked for the gradients of their inputs where
- * those are wanted. Gradients that come to a tensor from several readers are added. */
+/* The gradient of a graph. Goes through the layers from last to first and requests the gradients of their wanted
+ * inputs. Gradients of a tensor from several readers are added. */
 #include "grad/grad.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ static void find_active(struct grads *s, int nof, const int *of, int nwith, stru
     for (struct sol_layer *l = g->first; l; l = l->next) {
         bool any = false;
         for (int i = 0; i < l->nin; i++) any |= l->in[i] && s->active[l->in[i]->id];
-        any &= strcmp(l->def->name, "stop") != 0; /* what was detached */
+        any &= strcmp(l->def->name, "stop") != 0; /* detached */
         for (int o = 0; o < l->nout; o++) s->active[l->out[o]->id] = any && is_real(l->out[o]);
     }
     for (int i = 0; i < nof; i++) reaches[g->outputs.at[of[i]].t->id] = true;
@@ -88,7 +88,7 @@ static sol_status back_through(struct grads *s, struct sol_layer *l)
     return SOL_OK;
 }
 
-/* All that has no gradient, in one message. */
+/* Lists all layers without a gradient in one message. */
 static sol_status check_layers(struct grads *s)
 {
     struct text bad = text_new(s->g->arena);
@@ -193,7 +193,7 @@ sol_status sol_graph_differentiate(struct sol_graph *g, int nof, const int *of, 
         if (!out_reached[i]) continue;
         int64_t *shape = NEW_ARRAY(g->arena, int64_t, with[i]->ndim + 1);
         for (int k = 0; k < with[i]->ndim; k++) shape[k] = with[i]->dim[k].size;
-        if (!d) /* an influence whose derivative is 0 everywhere, such as through round() */
+        if (!d) /* it influences the result, but the derivative is 0 everywhere, as through round() */
             TRY(grad_zeros(g, with[i]->name, (enum sol_dtype)with[i]->dtype, with[i]->ndim, shape, &d));
         graph_output(g, arena_printf(g->arena, "d_%s", with[i]->name), d);
         g->outputs.at[g->outputs.n - 1].backward = true;

@@ -1,23 +1,22 @@
-/* Gradients: the backward half of a graph, made of the loops of the forward half.
+/* Gradients: the backward half of a graph, derived from the loops of the forward half.
  *
- *   grad.c            the graph: which layers carry a gradient; sums of what comes from several readers
- *   adjoint.c         one layer: each place that reads a tensor contributes a *term*
- *   gather.c          the terms of a tensor become layers
- *   scan.c            a recurrence: a scan from the other end
- *   solve.c           a term says f(index variables) == Q: they are replaced until that is an index or a guard
- *   window.c          the inverse of an integer function that is not affine, where it is a short range
- *   invert.c          the inverse of any other, as tables
- *   scatter.c         reads whose place is data
- *   write.c           terms to layers of kind Row
- *   checkpoint.c      what forward keeps, and what backward computes again instead
- *   rematerialize.c   computing it again
- *   rules.c           layers whose gradient is not made of their loops
- *   linear.c          those that take matrices apart
+ *   grad.c            the graph: which layers carry a gradient; sums over several readers
+ *   adjoint.c         one layer: each read of a tensor contributes a *term*
+ *   gather.c          turns the terms of a tensor into layers
+ *   scan.c            a recurrence: a scan in the opposite direction
+ *   solve.c           a term requires f(index variables) == Q; replaces them until that is an index or a guard
+ *   window.c          inverts integer functions that are not affine, if the inverse is a short range
+ *   invert.c          inverts all others, as tables
+ *   scatter.c         reads whose position is data
+ *   write.c           turns terms into layers of kind Row
+ *   checkpoint.c      what forward saves, and what backward recomputes instead
+ *   rematerialize.c   recomputation
+ *   rules.c           layers whose gradient is not derived from their loops
+ *   linear.c          those of linear algebra
  *
- * For `y[O] = sum[R | g] a[f(O,R)] * b[h(O,R)]` the gradient of a is the gather
- * `da[Q] = sum[O R | g and f(O,R)==Q] dy[O] * b[h(O,R)]`: every element has one writer, whatever the layer is, so there
- * are no atomics, and any number of threads gives the same bits. What comes out is a row again, and goes through passes
- * and plan like any other. */
+ * For `y[O] = sum[R | g] a[f(O,R)] * b[h(O,R)]` the gradient of a is the gather `da[Q] = sum[O R | g and f(O,R)==Q]
+ * dy[O] * b[h(O,R)]`. Every element has one writer, for any layer, so there are no atomics, and any number of threads
+ * gives the same bits. The result is an operator definition, and goes through passes and plan like any other. */
 #ifndef SOL_GRAD_H
 #define SOL_GRAD_H
 
@@ -26,16 +25,17 @@
 
 /* -- one layer at a time; private to the folder from here on */
 
-struct pin { /* f == q: an index of the tensor whose gradient it is. q is an index variable's node, or a number where
-                the size is 1 */
-    int32_t f, q; /* q 0: the index of this dimension */
+/* f == q: an index of the tensor whose gradient this is. q is an index variable's node, or a number if the size is
+ * 1. */
+struct pin {
+    int32_t f, q; /* q 0: the index of this dimension, created later */
     int64_t size;
 };
 struct bound { /* 0 <= e < size */
     int32_t e;
     int64_t size;
 };
-#define GRAD_MAX_PINS (3 * SOL_MAX_DIMS) /* a pin may fall into several */
+#define GRAD_MAX_PINS (3 * SOL_MAX_DIMS) /* a pin may become several */
 /* d tensor[index] += the sum of value over the index variables `ctx`, where bounds and guards hold. All nodes are in
  * `w`. */
 struct term {
@@ -46,11 +46,11 @@ struct term {
     struct bound bound[24];
     int32_t guard[24];
     int32_t value;
-    int32_t index[SOL_MAX_DIMS]; /* what is written, by dimension; 0: not known yet */
+    int32_t index[SOL_MAX_DIMS]; /* the written index, by dimension; 0: unknown so far */
     int64_t
-        rest[SOL_MAX_DIMS]; /* elements from here on are not written by the index and are 0; the size: there are none */
+        rest[SOL_MAX_DIMS]; /* the index does not write elements from here on, which are 0; the size: it writes all */
 };
-struct formula { /* a table of the elements that read it: tensor[index variable] = value */
+struct formula { /* a table by the elements that read it: tensor[index variable] = value */
     int tensor, ivar;
     int32_t value;
 };
@@ -58,10 +58,10 @@ struct adjoint {
     struct sol_graph *g;
     struct sol_layer *layer;
     struct loops
-        *w; /* the layer's index variables and tensors by their numbers (tensors[i].user: of the graph), and more */
+        *w; /* the layer's index variables and tensors by their numbers (tensors[i].user: the graph's), and more */
     int *d; /* by tensor of the layer: tensor of w that is its gradient, -1: none */
     bool *active;  /* by tensor of the layer: does a gradient go through it? */
-    bool *exposed; /* by tensor of the layer: a temp that a gradient reads */
+    bool *exposed; /* by tensor of the layer: a temporary that a gradient reads */
     VECTOR(struct term) terms;
     VECTOR(struct formula) formulas;
     sol_status rejected; /* set by grad_reject: the walk over expressions continues, and the layer fails at the end */
@@ -70,47 +70,48 @@ struct adjoint {
 /* "gradient of layer 'fc' (Linear) at model.py:3: .." */
 sol_status grad_reject(struct adjoint *a, const char *what);
 
-/* adjoint.c: d[o] is the gradient of output o, or NULL; out_d[i] that of input i: NULL where there is none, or want[i]
- * is false. */
+/* adjoint.c: d[o] is the gradient of output o, or NULL. out_d[i] is that of input i; NULL if there is none, or if
+ * want[i] is false. */
 sol_status adjoint_layer(struct sol_graph *g, struct sol_layer *l, struct sol_tensor *const *d, const bool *want,
                          struct sol_tensor **out_d);
-/* The terms of one statement: one for each place that it reads, where a gradient of its result has a `user`. */
+/* The terms of one statement: one for each of its reads, if a gradient of its result has a `user`. */
 void adjoint_statement(struct adjoint *a, const struct loops_stmt *s);
 enum { GRAD_MAX_PIECES = 256, GRAD_MAX_RUNS = 27, GRAD_BORDER = 64 }; /* of a term */
-/* A `user` while the only question is whether there will be one: any pointer. */
+/* A `user` for a dry run that only asks whether there will be one: any pointer. */
 #define GRAD_SOMEBODY(a) ((struct sol_tensor *)(a))
 /* Can a layer of this kind have a gradient? If not, *out_why names what is missing. */
 bool adjoint_known(const struct sol_layer *l, const char **out_why);
 
-/* gather.c: the gradient of a tensor of w: what was given so far (NULL: nothing) and all of its terms. */
+/* gather.c: the gradient of a tensor of w: the sum of what was given so far (NULL: nothing) and of all its terms. */
 sol_status gather_terms(struct adjoint *a, int tensor, struct sol_tensor *given, struct sol_tensor **out_d);
-/* A solved term whose index consists of index variables, each once, and covers the whole tensor, including its sum. */
+/* Does a solved term, including its sum, have an index of distinct index variables that covers the whole tensor? */
 bool term_is_map(const struct adjoint *a, const struct term *t);
 
 /* scan.c: the terms of statements first .. last, which are one scan. Terms of tensors that the scan itself writes
  * become a layer. */
 sol_status adjoint_scan(struct adjoint *a, int first, int last);
 
-/* solve.c: the terms that together equal this one, each with a complete index and without pins. */
+/* solve.c: terms whose sum equals this one, each with a complete index and without pins. */
 sol_status solve_term(struct adjoint *a, const struct term *t, struct term *out, int room, int *out_n);
 
-/* The index that writes dimension d of the gradient; it is made if there is none yet. */
+/* The index that writes dimension d of the gradient. It is created if necessary. */
 int32_t term_pinned(struct adjoint *a, struct term *t, int d);
-void term_bound(struct adjoint *a, struct term *t, int32_t e, int64_t size); /* 0 <= e < size holds, or nothing comes */
+/* requires 0 <= e < size; otherwise the term is 0 */
+void term_bound(struct adjoint *a, struct term *t, int32_t e, int64_t size);
 /* Replaces an index variable by a node of w and removes it from the context. */
 void term_replace(struct adjoint *a, struct term *t, int ivar, int32_t node);
-/* The sum that the term is, as one node. */
+/* The sum of the term, as one node. */
 int32_t term_sum(struct adjoint *a, const struct term *t);
 
-/* scatter.c: is a position in the term data, and would searching for it cost too much? Then these are its layers. */
+/* scatter.c: is a position in the term data, and searching for it too expensive? Then this creates its layers. */
 bool term_scatters(const struct adjoint *a, const struct term *t);
 sol_status write_scattered(struct adjoint *a, const struct term *t, struct sol_tensor **out_d);
 
-/* window.c: replaces the index variables of pins that no rule of solve.c fits by short ranges with weights. Parts of
+/* window.c: for pins that no rule of solve.c fits, replaces the index variables by short ranges with weights. Parts of
  * the sum may become layers. */
 sol_status window_term(struct adjoint *a, struct term *t);
 /* The term as a sum of terms t[0 .. *out_n-1], at most `room`, each of which reads one range of the results in steps of
- * 1, -1 or 0. False: it has no such form. */
+ * 1, -1 or 0. False: the term has another form. */
 bool pieces_term(struct adjoint *a, struct term *t, int room, int *out_n);
 
 /* invert.c: evaluates an expression without data for all values of n index variables, row-major: int64_t, or double for
@@ -124,13 +125,13 @@ bool invert_pin(struct adjoint *a, struct term *t, int pin, int32_t q);
 struct product {
     int n;
     int32_t factor[32];
-    bool under[32]; /* a divisor */
+    bool under[32]; /* it is a divisor */
 };
 void grad_factors(struct loops *w, int32_t node, struct product *p);
 int32_t grad_times(struct loops *w, int32_t x, int32_t factor, bool under); /* x 0: 1 */
-/* A layer for solved terms of one tensor. The terms write disjoint parts of it. */
+/* A layer for solved terms of one tensor, which write disjoint parts of it. */
 sol_status write_terms(struct adjoint *a, const struct term *t, int n, struct sol_tensor **out_d);
-/* The same, with bounds given to the reads. */
+/* The same, with bounds for the reads. */
 int32_t term_written(struct adjoint *a, struct term *t);
 /* A layer with one statement for each tensor in `line`. Afterwards `user` of the outputs is the graph's tensor. */
 struct grad_line {
@@ -139,43 +140,44 @@ struct grad_line {
     bool output;
 };
 sol_status write_lines(struct adjoint *a, const struct grad_line *line, int n);
-/* Makes the layer again with the temporaries that a gradient reads as outputs. w's tensors then have them as `user`. */
+/* Replaces the layer by one whose outputs include the temporaries that a gradient reads; `user` of w's tensors then has
+ * them. */
 sol_status write_exposed(struct adjoint *a);
 
-/* The statement that writes tensor t of the graph, as a layer in front of `before`; user[i] replaces tensor i of its
+/* The statement that writes tensor t of the graph, as a layer ahead of `before`; user[i] replaces tensor i of its
  * layer's loops. */
 sol_status write_remat(struct sol_graph *g, struct sol_layer *before, struct sol_tensor *t, int stmt,
                        struct sol_tensor *const *user, struct sol_tensor **out_t);
 
-/* checkpoint.c: the tensors that forward saves, level by level, in the graph's arena, for the graph as it is now. */
+/* checkpoint.c: chooses the tensors that forward saves, level by level, for the current graph, in the graph's arena. */
 struct fact;
 struct demand;
 struct trials;
 struct checkpoint_level {
-    int64_t bytes; /* that backward needs, an estimate */
-    double cost;   /* ns of what is computed again, an estimate */
-    int dropped;   /* how many of `dropped` below are not kept any more */
+    int64_t bytes; /* estimated peak of backward */
+    double cost;   /* estimated ns of recomputation */
+    int dropped;   /* the number of tensors in `dropped` below that are not saved */
 };
 enum { CHECKPOINT_ALL, CHECKPOINT_SOURCES };
 enum {
     CHECKPOINT_SMALL = 8
-}; /* a tensor that is this many times smaller than the result computed from it costs nothing to save */
+}; /* saving a tensor that is this many times smaller than the result computed from it is free */
 struct checkpointing {
     struct sol_graph *g;
     int ntensors, nlayers;
     uint8_t *program;   /* by layer */
-    struct fact **fact; /* by tensor: of what forward computes */
+    struct fact **fact; /* by tensor that forward computes */
     VECTOR(struct fact *) facts;
     VECTOR(struct checkpoint_level) levels;
-    int balanced;                  /* up to this level it takes no time to speak of */
-    int small;                     /* from this level on time is worth more than memory */
+    int balanced;                  /* levels up to this one take no noticeable time */
+    int small;                     /* from this level on, time is worth more than memory */
     int nplace;                    /* layers of backward */
-    int64_t *base, *alive;         /* by place */
+    int64_t *base, *alive;         /* by position */
     struct demand *demand;         /* by tensor */
-    struct trials *trials;         /* give_up.c's */
+    struct trials *trials;         /* of give_up.c */
     VECTOR(struct fact *) dropped; /* beyond KEEP_SOURCES, in order */
 };
-/* With the levels KEEP_ALL and KEEP_SOURCES, at the latter. */
+/* Creates the levels KEEP_ALL and KEEP_SOURCES, and selects the latter. */
 sol_status checkpoint_make(struct sol_graph *g, struct checkpointing **out_k);
 void checkpoint_levels(
     struct checkpointing *k); /* finds the other levels, the last of which saves least, and `balanced` and `small` */
@@ -183,28 +185,28 @@ void checkpoint_level(struct checkpointing *k, int level);
 bool checkpoint_keeps(const struct checkpointing *k, const struct sol_tensor *t);
 enum program checkpoint_program(const struct checkpointing *k, const struct sol_layer *l);
 
-/* rematerialize.c: what is not kept is computed again. */
+/* rematerialize.c: recomputes what is not saved. */
 sol_status grad_recompute(struct sol_graph *g, const struct checkpointing *k);
-/* The only statement that computes t, -1: there is none; and the tensors that it reads. False: it is not element-wise.
- */
+/* The only statement that computes t, -1: there is none; and the tensors that it reads. False: it is not
+ * element-wise. */
 int remat_statement(const struct sol_tensor *t);
 bool remat_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct sol_tensor ***out_t, int *out_n);
 
-/* grad.c: a tensor of zeros; `shape` is kept. */
+/* grad.c: a tensor of zeros; `shape` is kept, not copied. */
 sol_status grad_zeros(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, int64_t *shape,
                       struct sol_tensor **out);
 
-struct rule_call { /* d by output: NULL where no gradient comes; out_d by input */
+struct rule_call { /* d by output: NULL where no gradient arrives; out_d by input */
     struct sol_graph *g;
     struct sol_layer *l;
     struct sol_tensor *const *d;
     const bool *want;
     struct sol_tensor **out_d;
-    sol_status status; /* linear.c: the first error; what comes behind it does nothing */
+    sol_status status; /* linear.c: the first error; later calls do nothing */
 };
 struct rule {
     const char *kind;
-    unsigned inputs, outputs; /* which may want, or have, a gradient, by bit */
+    unsigned inputs, outputs; /* by bit: those that may want, or have, a gradient */
     sol_status (*follow)(struct rule_call *c);
 };
 /* linear.c: rules of linear algebra layers; an empty row ends the table. */

@@ -1,6 +1,5 @@
-/* Inverts an integer function that no rule solves by tabulating it: for every Q the index variables that lead there, as
- * consecutive lists. The tables are constants of the graph: begin[Q], and the value of each index variable at
- * begin[Q]+J. */
+/* Inverts an integer function that no rule solves by tabulating it: for every Q, the list of index variables that lead
+ * there. The tables are constants of the graph: begin[Q], and the value of each index variable at begin[Q]+J. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -94,7 +93,8 @@ bool invert_pin(struct adjoint *a, struct term *t, int d, int32_t q)
         if (table(a, name, begin[size] + 1, value, &tensor)) return false;
         term_replace(a, t, ivar[i], at(a, tensor, where));
     }
-    memmove(t->guard + 1, t->guard, (size_t)t->nguard * sizeof *t->guard); /* in front: what follows reads with it */
+    /* first, because the reads of later guards rely on it */
+    memmove(t->guard + 1, t->guard, (size_t)t->nguard * sizeof *t->guard);
     t->guard[0] = ex_cmp(w, CMP_LT, ex_ivar(w, J), ex_binary(w, EX_SUB, next, first));
     t->nguard++;
     return true;

@@ -1,7 +1,7 @@
-/* Layers that take matrices apart: their gradients are products, triangles and solutions, as layers. The formulas are
+/* Linear algebra layers: their gradients consist of products, triangles and solutions, as layers. The formulas are
  * known (M. Giles: An extended collection of matrix derivative results, 2008; M. Seeger et al.: Auto-differentiating
- * linear algebra, 2017); they stand at each rule, with x' for the transpose, dx for the gradient of x. A tensor that is
- * NULL is zero. */
+ * linear algebra, 2017). Each rule gives its formula, with x' for the transpose and dx for the gradient of x. A NULL
+ * tensor is zero. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -86,7 +86,7 @@ static tensor *turned(struct rule_call *c, tensor *x)
     return one(c, "Permute", x, 1, &(struct opdef_attr){.name = "perm", .kind = ATTR_INT, .n = x->ndim, .ints = perm});
 }
 
-/* What is on and below (above) diagonal k. */
+/* The part of x on and below (above) diagonal k. */
 static tensor *lower(struct rule_call *c, tensor *x, int k)
 {
     return one(c, "Tril", x, 1, (struct opdef_attr[]){whole(c, "k", k)});
@@ -123,7 +123,7 @@ static tensor *beside(struct rule_call *c, tensor *x, bool flat)
     return t;
 }
 
-/* x[A..] times the identity of n x n. */
+/* x[A..] times the n x n identity. */
 static tensor *times_identity(struct rule_call *c, tensor *x, int64_t n)
 {
     if (!x) return NULL;
@@ -134,7 +134,7 @@ static tensor *times_identity(struct rule_call *c, tensor *x, int64_t n)
     return eye ? times(c, beside(c, beside(c, x, false), false), eye->out[0]) : NULL;
 }
 
-/* from:end along the last axis (1) or the one before (2). */
+/* from:end along the last axis (1) or the one before it (2). */
 static tensor *part(struct rule_call *c, tensor *x, int axis, int64_t from, int64_t end)
 {
     if (!x || (from == 0 && end == x->dim[x->ndim - axis].size)) return x;
@@ -163,7 +163,7 @@ static tensor *solved_right(struct rule_call *c, tensor *b, tensor *a, int flags
     return b ? turned(c, solved(c, turned(c, a), turned(c, b), flags ^ UPPER)) : NULL;
 }
 
-/* a^-1 b, or a'^-1 b, for what LU made of a. */
+/* a^-1 b, or a'^-1 b, from the LU factors of a. */
 static tensor *solved_lu(struct rule_call *c, tensor *lu, tensor *p, tensor *b, int adjoint)
 {
     struct opdef_attr at = whole(c, "adjoint", adjoint);
@@ -215,8 +215,8 @@ static tensor *parity(struct rule_call *c, tensor *p, const tensor *like)
     return one(c, "Prod", sign, 1, &axes);
 }
 
-/* da = det a'^-1 dd. A pivot that is 0 counts as a very small one, in the determinant, too: what is left is right where
- * the rank is one less than the size. */
+/* da = det a'^-1 dd. A zero pivot counts as a very small one, also in the determinant. The result is right if the rank
+ * is one less than the size. */
 static sol_status rule_det(struct rule_call *c)
 {
     tensor *lu = c->l->out[1], *p = c->l->out[2], *zero = number(c, lu, 0);
@@ -255,7 +255,7 @@ static tensor *permuted(struct rule_call *c, const tensor *lu, tensor *p, tensor
     struct sol_layer *eye = layer(c, "Eye", 0, NULL, 3, at);
     if (!eye) return NULL;
     const int64_t missing = rows(lu) - columns(p);
-    if (missing > 0) { /* rows that were not pivots stay where they are */
+    if (missing > 0) { /* rows that were not pivots keep their places */
         struct opdef_attr range[] = {
             whole(c, "n", missing),
             {.name = "start", .kind = ATTR_REAL, .n = -1, .reals = (double[]){(double)columns(p) + 1}},
@@ -398,7 +398,7 @@ static tensor *with_ones(struct rule_call *c, tensor *x)
     return eye ? plus(c, x, eye->out[0]) : NULL;
 }
 
-/* The layer again, with its vectors, if it was asked for values alone. */
+/* The layer again with its vectors, if only the values were requested. */
 static struct sol_layer *with_vectors(struct rule_call *c)
 {
     struct opdef_attr at = whole(c, "upper", attrs_int(&c->l->attrs, "upper", 0, 0));
@@ -486,7 +486,7 @@ static sol_status rule_matrix_exp(struct rule_call *c)
     tensor *at = turned(c, c->l->in[0]), *dy = c->d[0];
     if (!at) return c->status;
     const int64_t n = columns(at);
-    tensor *zero = minus(c, at, at); /* NaN and infinities go on */
+    tensor *zero = minus(c, at, at); /* propagates NaN and infinities */
     tensor *all = joined(c, joined(c, at, dy, 1), joined(c, zero, at, 1), 2);
     c->out_d[0] = part(c, part(c, one(c, "MatrixExp", all, 0, NULL), 2, 0, n), 1, n, 2 * n);
     return c->status;

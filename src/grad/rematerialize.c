@@ -1,5 +1,5 @@
-/* Backward computes tensors again that forward does not save: copies of forward's layers, or of single statements,
- * stand in front of the first backward layer that reads their results. checkpoint.c decides what is saved. */
+/* Backward recomputes tensors that forward does not save: copies of forward's layers, or of single statements, are
+ * inserted ahead of the first backward layer that reads their results. checkpoint.c decides what is saved. */
 #include "grad/grad.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ int remat_statement(const struct sol_tensor *t)
     return found;
 }
 
-/* The graph tensor behind tensor i of a layer's loops; NULL: a temp or a table. */
+/* The graph's tensor for tensor i of a layer's loops. NULL: a temporary or a table. */
 static struct sol_tensor *behind(const struct sol_layer *l, int i)
 {
     int in = 0, out = 0;
@@ -79,7 +79,8 @@ struct remat {
 
 static sol_status make_again(struct remat *c, struct sol_layer *before, struct sol_tensor *t);
 
-/* The tensor that a reader in backward, which computes `maker` again, reads for t (maker NULL: the gradient itself). */
+/* The tensor that replaces t for a reader in backward which recomputes `maker` (NULL: a reader of the gradient
+ * itself). */
 static sol_status read_again(struct remat *c, struct sol_layer *before, const struct sol_tensor *maker,
                              struct sol_tensor *t, struct sol_tensor **out_t)
 {

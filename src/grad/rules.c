@@ -168,13 +168,13 @@ static bool mode_is(const struct rule_call *c, const char *mode)
     return !strcmp(attrs_text(&c->l->attrs, "mode", "none"), mode);
 }
 
-/* Which input is u, what is put there. */
+/* The number of the input u that is written. */
 static int put_in(const struct rule_call *c)
 {
     return strcmp(c->l->def->name, "IndexPut") ? 2 : 1;
 }
 
-/* The same layer with other values: u has one for each position that is written. */
+/* The same layer with other values: u has one for each written position. */
 static sol_status put_again(struct rule_call *c, struct sol_tensor *x, struct sol_tensor *u, const char *mode,
                             struct sol_tensor **out_t)
 {
@@ -188,7 +188,7 @@ static sol_status put_again(struct rule_call *c, struct sol_tensor *x, struct so
     return add(c, c->l->def->name, c->l->nin, in, &(struct attrs){c->l->attrs.n, at}, out_t);
 }
 
-/* What the places that the layer writes hold of t. */
+/* The values of t at the positions that the layer writes. */
 static sol_status picked(struct rule_call *c, struct sol_tensor *t, struct sol_tensor **out_t)
 {
     struct opdef_attr wrap = int_attr(c->g->arena, "wrap", 1);

@@ -1,7 +1,7 @@
-/* A scan: statements that run step by step along an index variable, such as a recurrent layer's. Their gradient is a
- * scan from the other end: of every tensor that the scan writes, one statement adds up what comes to it from later
- * steps, from the same step and from behind the scan. All of them are one layer of kind Row, since each step needs the
- * step behind it; what the scan reads from outside then gets its gradient from these as from any other statement. */
+/* A scan: statements that run step by step along an index variable, such as a recurrent layer's. Its gradient is a scan
+ * in the opposite direction. For every tensor that the scan writes, one statement adds up the contributions from later
+ * steps, from the same step and from after the scan. They form one layer of kind Row, since each step needs the next
+ * one. What the scan reads from outside then gets its gradient from them as from any other statement. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -11,8 +11,9 @@ struct back {
     int first, last; /* statements */
     int ntensors;    /* of the layer */
     bool *writes;    /* by tensor: the scan does */
-    bool *reached;   /* by tensor: something comes to its gradient */
-    int *twin; /* by index variable: another of the same size; a sum's index variable must not be one of the result's */
+    bool *reached;   /* by tensor: its gradient has a contribution */
+    /* by index variable: another of the same size, because an index variable of a sum must not be one of the result */
+    int *twin;
     int nivars;
 };
 
@@ -21,7 +22,7 @@ static bool is_own(const struct back *b, const struct term *t)
     return b->writes[t->tensor];
 }
 
-/* Where the scan writes the tensor: index variables, each once, which its gradient's statement has, too. */
+/* The index at which the scan writes the tensor: distinct index variables, which its gradient's statement also has. */
 static bool find_index(const struct back *b, int tensor, int32_t *out_index)
 {
     const struct loops *w = b->a->w;
@@ -85,7 +86,7 @@ static void find_highest(void *user, int32_t node)
     if (e->kind == EX_RED && e->u.bound) h->ivar = MAX(h->ivar, 63 - __builtin_clzll(e->u.bound));
 }
 
-/* Index variables that only solving needed are free again: a row can name so many only. */
+/* Frees index variables that only solving needed, because their number is limited. */
 static void free_ivars(struct adjoint *a, int32_t value, int ivars)
 {
     struct highest h = {a->w, ivars - 1};
@@ -122,7 +123,7 @@ static sol_status gather(struct back *b, int tensor, struct grad_line *line)
     return SOL_OK;
 }
 
-/* The terms of the scan's statements; more tensors are reached by them, until none is. */
+/* The terms of the scan's statements. They reach further tensors, so this repeats until there are no more. */
 static void make_terms(struct back *b, struct sol_tensor *const *given)
 {
     struct adjoint *a = b->a;
@@ -180,7 +181,7 @@ sol_status adjoint_scan(struct adjoint *a, int first, int last)
     }
     make_terms(&b, given);
     TRY(a->rejected);
-    memset(a->exposed, 0, (size_t)n * sizeof *a->exposed); /* from here on: of the gradients */
+    memset(a->exposed, 0, (size_t)n * sizeof *a->exposed); /* from here on: by gradient */
     for (int i = 0; i < a->terms.n; i++) {
         const struct term *t = &a->terms.at[i];
         if (is_own(&b, t)) continue;

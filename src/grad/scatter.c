@@ -1,7 +1,7 @@
 /* A read whose position is data (a sampled grid, for example) has no inverse. Its gradient is computed for every point
- * of its loops, together with the position that it belongs to, and IndexPut adds it up there. Dimensions that have
- * index variables of their own (channels) are not part of the position: whole rows of them are added. Only small
- * tensors are searched for each position instead. */
+ * of its loops, together with its position, and IndexPut adds it up there. Dimensions with index variables of their own
+ * (channels) are not part of the position: whole rows of them are added. For small tensors, each position is searched
+ * for instead. */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -19,11 +19,12 @@ bool term_scatters(const struct adjoint *a, const struct term *t)
 }
 
 struct places {
-    uint64_t row;              /* index variables that run along dimensions of their own */
-    int n, of[SOL_MAX_DIMS];   /* the index variables that are left, then those of the row */
-    int nplace;                /* how many are left */
-    int nat, at[SOL_MAX_DIMS]; /* dimensions of the tensor that are in the place, then the others: by index variable */
-    int64_t size;              /* of the place */
+    uint64_t row;            /* index variables of dimensions of their own */
+    int n, of[SOL_MAX_DIMS]; /* the other index variables, then those of the row */
+    int nplace;              /* the number of others */
+    /* the tensor's dimensions that belong to the position, then the others: by index variable */
+    int nat, at[SOL_MAX_DIMS];
+    int64_t size; /* the number of positions */
 };
 
 static uint64_t ivars_but(const struct adjoint *a, const struct term *t, int pin)
@@ -72,7 +73,7 @@ static void describe(struct adjoint *a, const struct places *p, int n, const cha
     line->tensor = loops_tensor(w, name, LOOPS_OUTPUT, (enum sol_dtype)dtype, n, shape);
 }
 
-/* Adds rows [.. row] into zeros of [place row], which are then brought into the shape of the tensor. */
+/* Adds rows [.. row] to zeros of [position row], and reshapes the result to the tensor. */
 static sol_status add_up(struct adjoint *a, const struct places *p, int tensor, struct sol_tensor *value,
                          struct sol_tensor *place, struct sol_tensor **out_d)
 {
@@ -133,7 +134,7 @@ sol_status write_scattered(struct adjoint *a, const struct term *term, struct so
         t.bound[t.nbound++] = (struct bound){pin->f, pin->size};
         place = ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, place, ex_int(w, pin->size)), pin->f);
     }
-    t.ctx = 0; /* a point by itself: 0, and at place 0, if it is outside */
+    t.ctx = 0; /* a point by itself; outside it is 0, at position 0 */
     describe(a, &p, p.n, "points", w->tensors.at[t.tensor].dtype, term_sum(a, &t), &line[0]);
     leave_row(a, &t, &p);
     t.value = place;

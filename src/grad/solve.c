@@ -1,14 +1,17 @@
-/* A term says f(index variables) == Q for every dimension of the tensor whose gradient it is. Each rule below takes
- * away a pin:
+/* A term requires f(index variables) == Q for every dimension of the tensor whose gradient it is (a *pin*). Each rule
+ * below removes a pin:
  *
- *   direct   f is an index variable, or index variables as digits (4*G+J), that cover the dimension: f itself is
- * written at residue  f = s*P + d*K + c: Q = s*U + r for each r, where P and K follow without a division fixed    no
- * index variable of the context is in f: a guard unit     an index variable stands with 1 or -1: it is the rest radix
- * 8*A + B == Q: A = Q//8, B = Q%8 digits   e//6 and e%6 are pinned: e = 6*Q1 + Q2 modular  s*P + K, s large: K = s*T +
- * Q%s, P = Q//s - T divide   s*P + ..: P = (Q - ..)//s where that divides split    digits of index variables, L//6 and
- * L%6, become index variables invert   tables (invert.c); ranges of tables were taken away before (window.c) search all
- * index variables are tried, if they are few
- */
+ *   direct   f is an index variable, or digits (4*G+J), that cover the dimension: f itself is the written index
+ *   residue  f = s*P + d*K + c: Q = s*U + r for each r, where P and K follow without a division
+ *   fixed    f has no index variable of the context: a guard
+ *   unit     an index variable has the coefficient 1 or -1: it equals the rest
+ *   radix    8*A + B == Q: A = Q//8, B = Q%8
+ *   digits   e//6 and e%6 are pinned: e = 6*Q1 + Q2
+ *   modular  s*P + K, s large: K = s*T + Q%s, P = Q//s - T
+ *   divide   s*P + ..: P = (Q - ..)//s where that divides
+ *   split    digits of index variables, L//6 and L%6, become index variables
+ *   invert   tables (invert.c); window.c removed ranges of tables before
+ *   search   tries all index variables, if they are few */
 #include <string.h>
 
 #include "grad/grad.h"
@@ -82,7 +85,7 @@ static int fresh_ivar(struct adjoint *a, const char *name, int64_t size)
     return loops_ivar(a->w, name, size);
 }
 
-/* The name of an index variable that runs along dimension d of the tensor: it says what the dimension is for. */
+/* The name of an index variable along dimension d of the tensor, which tells the purpose of the dimension. */
 static const char *dimension_name(const struct adjoint *a, const struct term *t, int d)
 {
     const struct sol_tensor *user = a->w->tensors.at[t->tensor].user;
@@ -111,7 +114,7 @@ static bool in_context(const struct term *t, int ivar)
 
 /* -- direct */
 
-/* Are these digits, lowest first, that count from 0 without gaps? *out_n is how far. */
+/* Are these digits, lowest first, a count from 0 without gaps? *out_n is its length. */
 static bool is_digits(const struct adjoint *a, const struct term *t, struct affine *f, int64_t *out_n)
 {
     int64_t unit = 1;
@@ -174,7 +177,7 @@ static int64_t modulo(int64_t a, int64_t b)
 
 static sol_status solve(struct solving *s, struct term t);
 
-/* Nothing comes to these elements: every dimension not decided yet runs over all of its elements. */
+/* The gradient is 0 at these elements. Every dimension that is not decided runs over all its elements. */
 static sol_status solve_nothing(struct solving *s, struct term t)
 {
     for (int d = 0; d < t.npin; d++) {
@@ -231,7 +234,7 @@ static bool fixed(struct adjoint *a, struct term *t, int d)
     return true;
 }
 
-/* Without the range: the largest index variable of the context in f, its coefficient, and -(all else). */
+/* A function without a range: the largest index variable of the context in f, its coefficient, and -(the rest). */
 static int largest(struct adjoint *a, const struct term *t, int32_t node, struct affine *f)
 {
     int at = -1;
@@ -248,7 +251,7 @@ static int32_t without(struct adjoint *a, struct affine f, int at)
     return ex_from_affine(a->w, &f);
 }
 
-/* Where residues are too many: the remainder says which K there are. Not if there are fewer P to try. */
+/* For too many residues: the remainder tells the possible K. It is not used if there are fewer P to try. */
 static bool modular(struct adjoint *a, struct term *t, int d)
 {
     struct loops *w = a->w;
@@ -290,7 +293,7 @@ static bool unit(struct adjoint *a, struct term *t, int d)
     return true;
 }
 
-/* A sum of multiples of index variables, digits such as H%2, and a number. */
+/* A sum of multiples of index variables, of digits such as H%2, and of a number. */
 struct sum {
     int n;
     int32_t atom[8];
@@ -320,7 +323,7 @@ static bool as_sum(const struct loops *w, int32_t node, int64_t k, struct sum *s
     }
 }
 
-/* Brings the atoms into order, lowest first; false: they are no digits, each counting from 0 without gaps. */
+/* Sorts the atoms, lowest first. False: they are not digits that count from 0 without gaps. */
 static bool sort_digits(const struct adjoint *a, const struct term *t, struct sum *s, int64_t *count, int64_t *out_n)
 {
     int64_t unit_ = 1, low, high;

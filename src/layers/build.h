@@ -25,24 +25,25 @@ void put_ivars_but(struct text *out, int from, int n, int skip);
 void put_sizes(struct text *out, int from, int n, const int64_t *sizes);
 /* The type's name, "f32". */
 const char *type_name(enum sol_dtype t);
-/* A type by its name; rejected if there is none. */
+/* A type by its name. Rejects unknown names. */
 sol_status type_named(struct sol_ctx *ctx, const struct layer_def *def, const char *name, enum sol_dtype *out_t);
-/* A number as it stands in a row. */
+/* A number as text of an operator definition. */
 void put_number(struct text *out, double v);
-/* The same for an element of type t: integers stay integers. */
+/* The same for an element of type t; integers stay integers. */
 void put_value(struct text *out, double v, enum sol_dtype t);
-/* How many values an attribute has (one value: 1). */
+/* The number of values of an attribute (a single value: 1). */
 int attr_length(const struct attrs *attrs, const char *name);
-/* An attribute that counts from the back if negative, made positive; `ndim` is how many axes there are. */
+/* Converts an attribute that counts from the back if negative to one that counts from the front. `ndim` is the number
+ * of axes. */
 sol_status axis_attr(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, const char *name,
                      int ndim, int *out_axis);
-/* A list of axes: marks them. Rejected if one is there twice or out of range. */
+/* Marks the axes of a list. Rejects repeated axes and axes out of range. */
 sol_status axes_attr(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, const char *name,
                      int ndim, bool *marked);
-/* The attribute must have n values, or one that goes for all. */
+/* The attribute must have n values, or a single one for all. */
 sol_status length_attr(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, const char *name,
                        int n);
-/* The value must be one of the words "a|b|c"; *out_i is which. */
+/* The value must be one of the words "a|b|c"; *out_i is its number. */
 sol_status word_attr(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs, const char *name,
                      const char *words, int *out_i);
 /* Input i must have at least (or exactly, if `exact`) n dimensions. */

@@ -16,7 +16,7 @@ struct batch {
     int64_t size[SOL_MAX_DIMS];
 };
 
-/* Input i has `inner[i]` dimensions of its own. */
+/* Input i has `inner[i]` dimensions besides the leading ones. */
 static sol_status read_batch(struct sol_ctx *ctx, const struct layer_def *def, int nin, const struct opdef_input *in,
                              const int *inner, struct batch *b)
 {
@@ -129,10 +129,10 @@ struct einsum {
     int nlabels; /* in order of appearance: number i has ivar(i) */
     int number[LABELS];
     int64_t size[LABELS];
-    int last[LABELS]; /* the last operand that uses it; nin: the output */
+    int last[LABELS]; /* number of the last operand that uses it; nin: the output */
     bool in_head[LABELS];
-    int fresh;                            /* index variables of dimensions that are no plain label */
-    int rank[16], dims[16][SOL_MAX_DIMS]; /* numbers, by operand; [nin]: the output */
+    int fresh;                            /* index variables of dimensions that are not a plain label */
+    int rank[16], dims[16][SOL_MAX_DIMS]; /* numbers, by operand; [nin]: of the output */
     int dots;                             /* dimensions of "..." */
 };
 
@@ -250,7 +250,8 @@ static sol_status read_sizes(struct sol_ctx *ctx, struct einsum *e, const char *
     return SOL_OK;
 }
 
-/* In the head an operand has each index variable at most once, and only with that index variable's own size. */
+/* In the head, an operand has each index variable at most once, and only for a dimension of the index variable's own
+ * size. */
 static void put_operand_head(struct text *out, struct einsum *e, int i, const struct opdef_input *in)
 {
     text_put(out, "x%d[", i);
@@ -272,7 +273,7 @@ static void put_operand(struct text *out, const struct einsum *e, int i, const s
     text_put(out, "]");
 }
 
-/* Numbers used up to operand i that later operands need; with `gone`, those that none needs. */
+/* The labels used up to operand i that later operands need; with `gone`, those that no later operand needs. */
 static void put_numbers(struct text *out, const struct einsum *e, const bool *live, int i, bool gone)
 {
     for (int k = 0; k < e->nlabels; k++)
@@ -369,7 +370,7 @@ static sol_status read_transposed(struct sol_ctx *ctx, const struct layer_def *d
     return SOL_OK;
 }
 
-/* One dimension of one residue: index variables U and T, their sizes, the indices. False: no weight falls there. */
+/* One dimension of one residue: index variables U and T, their sizes, the indices. False: no weight contributes. */
 struct residue {
     int64_t outputs, taps;
     char to[96], from[96], weight[96];

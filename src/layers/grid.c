@@ -15,7 +15,7 @@ struct grid {
     const char *out_ivars; /* " A B" */
 };
 
-/* c[N A B]: the position along dimension d with n pixels, in pixels. Modes that pad positions do it here. */
+/* c[N A B]: the position along dimension d with n pixels, in pixels. Applies padding modes that change positions. */
 static void put_position(struct text *out, const struct grid *g, int d, int64_t n)
 {
     struct arena *a = out->arena;
@@ -37,7 +37,7 @@ static void put_position(struct text *out, const struct grid *g, int d, int64_t 
     text_put(out, "min(max(%s, 0), %lld); ", p, size - 1);
 }
 
-/* The index of one tap of a cubic: padded as an integer. */
+/* The index of one tap of a cubic interpolation, padded as an integer. */
 static const char *cubic_index(struct arena *a, const struct grid *g, int d, int64_t n)
 {
     long long size = n;

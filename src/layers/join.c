@@ -31,7 +31,7 @@ static sol_status add_piece(struct sol_ctx *ctx, const struct layer_def *def, st
     return SOL_OK;
 }
 
-/* "[A X B]" for piece i, or "[A X+8 B]" for its place in the joined tensor */
+/* "[A X B]" for piece i, or "[A X+8 B]" for its position in the joined tensor */
 static void put_piece(struct text *out, const struct pieces *p, int i, bool whole)
 {
     text_put(out, "[");
@@ -122,7 +122,7 @@ BUILDER(build_stack)
     return SOL_OK;
 }
 
-/* Head and statements of `x -> y0 y1 ..`; sizes of the axis stand among the sizes. */
+/* Head and statements of `x -> y0 y1 ..`. The sizes of pieces along the axis are among the sizes. */
 static void put_parts(struct text *out, const struct pieces *p)
 {
     text_put(out, "x");

@@ -6,14 +6,14 @@
 #include "layers/reference.h"
 
 const struct layer_def *layer_def(const char *name); /* NULL: no such row. Definitions are parsed once, thread-safe */
-const struct layer_def *layer_def_at(int i);         /* NULL behind the last; element-wise rows of math.def come last */
-const struct opdef *layer_opdef(const struct layer_def *def); /* NULL if `build` makes it */
+const struct layer_def *layer_def_at(int i); /* NULL: i is past the last; element-wise rows of math.def come last */
+const struct opdef *layer_opdef(const struct layer_def *def); /* NULL: `build` writes it */
 /* Binds (def, inputs, attributes) to loops. */
 sol_status layer_bind(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
                       const struct attrs *attrs, struct layer_bound *out);
 /* The attributes of a layer: the given ones, checked and converted, and the defaults of the others. */
 sol_status layer_attrs(struct arena *a, const struct layer_def *def, const struct attrs *given, struct attrs *out);
-/* opaque.c: what is to be computed of an opaque layer, on row-major data; it outlives the graph. */
+/* opaque.c: the description of an opaque layer's computation on row-major data; it outlives the graph. */
 struct opaque {
     struct reference what;
     const char *name, *kind; /* for messages */
@@ -23,7 +23,7 @@ struct opaque *layer_opaque(struct arena *a, const struct sol_layer *l);
 sol_status layer_run_opaque(struct sol_ctx *ctx, const struct opaque *o, const void *const *in, void *const *out);
 sol_status layer_run(struct sol_ctx *ctx, const struct sol_layer *l, const void *const *in, void *const *out);
 int reference_type(enum sol_dtype t);
-/* May this attribute be omitted because it has its default? */
+/* May the text form omit this attribute because it has its default value? */
 bool layer_attr_is_default(struct arena *a, const struct layer_def *def, const struct opdef_attr *v);
 
 #endif

@@ -52,7 +52,7 @@ BUILDER(build_diagonal)
     return SOL_OK;
 }
 
-/* One statement also fills with zeros: positions off the diagonal are mapped outside, where a read gives 0. */
+/* One statement also fills in zeros: positions off the diagonal are mapped to outside, where a read gives 0. */
 BUILDER(build_diag_embed)
 {
     (void)nin;

@@ -1,8 +1,9 @@
-/* Rows of resampling along any dimensions.
+/* Operator definitions of resampling along any dimensions.
  *
- * Every coordinate rule is x = (alpha*P + beta) / gamma with integers: scales are ratios of sizes, or given numbers as
- * the fraction with the smallest denominator. So the row is exact: an index is `num // gamma`, a weight `num % gamma /
- * gamma`, and both are tables or affine. Output dimension i has index variable i, its taps index variable TAPS + i. */
+ * Every coordinate rule is x = (alpha*P + beta) / gamma with integers. Scales are ratios of sizes, or given numbers
+ * approximated by the fraction with the smallest denominator. So the definition is exact: an index is `num // gamma`, a
+ * weight is `num % gamma / gamma`, and both are tables or affine. Output dimension i has index variable i, its taps
+ * have index variable TAPS + i. */
 #include <math.h>
 #include <string.h>
 
@@ -14,11 +15,11 @@ enum coord { HALF_PIXEL, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC, HALF_PIX
 enum rounding { FLOOR, CEIL, PREFER_FLOOR, PREFER_CEIL };
 
 struct axis {
-    bool plain;                 /* nothing happens */
-    int64_t n, m;               /* sizes before and behind */
+    bool plain;                 /* the size does not change */
+    int64_t n, m;               /* sizes of input and output */
     int64_t alpha, beta, gamma; /* gamma > 0 */
-    int64_t support;            /* antialias: taps; 0: none */
-    double shrink;              /* antialias: how much wider the filter is, at least 1 */
+    int64_t support;            /* antialias: number of taps; 0: none */
+    double shrink;              /* antialias: factor by which the filter is wider, at least 1 */
 };
 struct resize {
     int ndim, mode, coord, round;
@@ -27,7 +28,7 @@ struct resize {
     struct axis axis[SOL_MAX_DIMS];
 };
 
-/* tf_crop_and_resize multiplies sizes and two fractions: smaller ones, so that it fits into 64 bits */
+/* tf_crop_and_resize multiplies sizes and two fractions, so these are limited to fit into 64 bits */
 enum { CROP_DOWN = 1 << 12, CROP_SIZE = 1 << 16, CROP_REGION = 16 };
 
 struct fraction {
@@ -45,8 +46,8 @@ static struct fraction reduce(int64_t up, int64_t down)
     return a ? (struct fraction){up / a, down / a} : (struct fraction){0, 1};
 }
 
-/* The simplest fraction as near to v as a double or a float can tell, with at most `most` below (continued fractions).
- */
+/* The simplest fraction that equals v within the precision of a double or float, with a denominator of at most `most`
+ * (continued fractions). */
 static struct fraction fraction_of(double v, int64_t most)
 {
     double x = fabs(v), close = x == (double)(float)x ? 6e-8 : 1e-14;
@@ -71,7 +72,7 @@ static double list_real(const struct attrs *attrs, const char *name, int i, doub
     return v->reals[v->n < 0 ? 0 : i];
 }
 
-/* x = (alpha*P + beta) / gamma; the scale s = m/n or as given is the fraction up/down. */
+/* x = (alpha*P + beta) / gamma. The scale s is m/n, or the given number as the fraction up/down. */
 static void set_coordinates(struct axis *x, int coord, struct fraction s, double start, double end)
 {
     int64_t n = x->n, m = x->m;
@@ -84,7 +85,7 @@ static void set_coordinates(struct axis *x, int coord, struct fraction s, double
         x->beta = s.down - s.up;
         x->gamma = 2 * s.up;
         if (coord == PYTORCH_HALF_PIXEL && m <= 1) x->alpha = x->beta = 0;
-        if (coord == HALF_PIXEL_SYMMETRIC) x->beta += n * s.up - m * s.down; /* the middle stays in the middle */
+        if (coord == HALF_PIXEL_SYMMETRIC) x->beta += n * s.up - m * s.down; /* keeps the centre in the centre */
         break;
     case ALIGN_CORNERS:
         x->alpha = m > 1 ? n - 1 : 0;
@@ -96,7 +97,7 @@ static void set_coordinates(struct axis *x, int coord, struct fraction s, double
         x->beta = 0;
         x->gamma = s.up;
         break;
-    default: /* start*(n-1) + P*(end-start)*(n-1)/(m-1), or the region's middle */
+    default: /* start*(n-1) + P*(end-start)*(n-1)/(m-1), or the centre of the region */
         x->gamma = 2 * from.down * span.down * (m > 1 ? m - 1 : 1);
         x->alpha = m > 1 ? 2 * span.up * (n - 1) * from.down : 0;
         x->beta = 2 * from.up * (n - 1) * span.down * (m > 1 ? m - 1 : 1);
@@ -188,8 +189,8 @@ static const char *numerator(struct arena *a, const struct axis *x, int d)
     return arena_printf(a, "(%s*%lld%+lld)", ivar(d), (long long)x->alpha, (long long)x->beta);
 }
 
-/* The index kept inside 0..n-1, where it can leave: an index is monotone in P, so its ends tell. `plus` is added to it.
- */
+/* The index, clamped to 0..n-1 if it can leave that range: an index is monotone in P, so its ends tell. `plus` is added
+ * to it. */
 static const char *inside(struct arena *a, const struct axis *x, const char *e, int64_t low, int64_t high)
 {
     if (low < 0) e = arena_printf(a, "max(%s,0)", e);
@@ -216,7 +217,7 @@ static const char *nearest_index(struct arena *a, const struct resize *r, int d)
     return inside(a, x, e, MIN(ends[0], ends[1]), MAX(ends[0], ends[1]));
 }
 
-/* A filter at distance t (text). */
+/* A filter at distance t, which is text. */
 static const char *filter(struct arena *a, const struct resize *r, const char *t)
 {
     if (r->mode == LINEAR) return arena_printf(a, "max(1-%s, 0)", t);
@@ -253,8 +254,8 @@ static void put_taps(struct text *out, const struct resize *r, int d)
     text_put(out, "); ");
 }
 
-/* Antialias: the filter is `shrink` times as wide and made to sum to 1; the first tap is the first pixel it may reach.
- */
+/* Antialias: the filter is `shrink` times as wide, and normalized to sum 1. The first tap is the first pixel that it
+ * can reach. */
 static void put_wide_taps(struct text *out, const struct resize *r, int d)
 {
     struct arena *a = out->arena;
@@ -293,7 +294,7 @@ static void put_sizes_and_tables(struct text *out, const struct resize *r)
     }
 }
 
-/* Where tf_crop_and_resize leaves x, a fixed value stands. */
+/* Where tf_crop_and_resize leaves x, the result is a fixed value. */
 static void put_outside(struct text *out, const struct resize *r, const char *value, double v, enum sol_dtype t)
 {
     text_put(out, "where(");
@@ -310,7 +311,7 @@ static void put_outside(struct text *out, const struct resize *r, const char *va
     text_put(out, ")");
 }
 
-/* Every dimension at once: nothing is computed, so this can become an index of whoever reads it. */
+/* All dimensions at once, without arithmetic, so it can be forwarded to readers as an index. */
 static const char *nearest(struct arena *a, const struct resize *r)
 {
     struct text t = text_new(a);
@@ -320,7 +321,8 @@ static const char *nearest(struct arena *a, const struct resize *r)
     return t.at;
 }
 
-/* Dimension d of `from`, where those before it are done; `behind` is the first index variable of those behind it. */
+/* Dimension d of `from`, after the dimensions before it. `behind` is the first index variable of the later
+ * dimensions. */
 static const char *along(struct arena *a, const struct resize *r, int d, const char *from, int behind)
 {
     struct text t = text_new(a);
@@ -333,7 +335,7 @@ static const char *along(struct arena *a, const struct resize *r, int d, const c
     return t.at;
 }
 
-/* Is one dimension after the other less work than all at once? What is not done yet has its old size meanwhile. */
+/* Is one dimension after another less work than all at once? Later dimensions still have their input size then. */
 static bool apart(const struct resize *r)
 {
     double once = 1, steps = 0, points = 1;
@@ -348,7 +350,7 @@ static bool apart(const struct resize *r)
     return steps < once;
 }
 
-/* All dimensions at once. */
+/* Resamples all dimensions at once. */
 static const char *together(struct arena *a, const struct resize *r)
 {
     struct text taps = text_new(a), index = text_new(a), weights = text_new(a);
@@ -364,8 +366,8 @@ static const char *together(struct arena *a, const struct resize *r)
     return arena_printf(a, "(sum[%s] x[%s]%s)", taps.at, index.at, weights.at);
 }
 
-/* One dimension after the other, the outermost first, whose taps lie in whole rows: statements for all but the last of
- * them, whose value is returned. */
+/* Resamples one dimension after another, the outermost first, whose taps are whole rows. Writes statements for all but
+ * the last, and returns the last one's value. */
 static const char *in_turn(struct text *out, const struct resize *r)
 {
     const char *from = "x";

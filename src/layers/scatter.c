@@ -1,5 +1,5 @@
-/* Layers that write by index. They have no loops: the position of a write is data, and a later write to the same place
- * must come later. */
+/* Layers that write by index. They have no loops, because the position of a write is data, and later writes to the same
+ * position must come later. */
 #include <string.h>
 
 #include "layers/build.h"
@@ -8,7 +8,7 @@
 
 /* -- what all of them are: a walk over u, in reference_scatter.c */
 
-/* Input u holds what is joined with x. */
+/* Input u is combined with x. */
 static sol_status joinable(struct sol_ctx *ctx, const struct layer_def *def, const struct opdef_input *in, int u,
                            const struct attrs *attrs)
 {
@@ -162,12 +162,12 @@ OPAQUE_DESCRIBE(describe_scatter_nd)
 /* -- IndexPut(x, u, i..): u is broadcast to the shape that Index gives */
 
 struct put {
-    int count, nshape, first, ndim; /* ndim: of what Index gives */
+    int count, nshape, first, ndim; /* ndim: of the result of Index */
     int of[SOL_MAX_DIMS];           /* by dimension of x: index tensor or -1 */
-    int64_t shape[SOL_MAX_DIMS];    /* of what Index gives */
+    int64_t shape[SOL_MAX_DIMS];    /* of the result of Index */
 };
 
-/* `size(input, d)` of inputs in both forms: row_input while shapes are made, tensors while it runs. */
+/* `size(input, d)` works for inputs in both forms: row_input while shapes are computed, tensors at run time. */
 static int64_t size_of(const struct opdef_input *in, const struct sol_layer *l, int i, int d)
 {
     return in ? in[i].shape[d] : l->in[i]->dim[d].size;
@@ -178,7 +178,7 @@ static int rank_in(const struct opdef_input *in, const struct sol_layer *l, int 
     return in ? in[i].ndim : l->in[i]->ndim;
 }
 
-/* False if sizes do not go together. */
+/* False if sizes do not match. */
 static bool put_shape(const struct opdef_input *in, const struct sol_layer *l, const struct attrs *attrs, int count,
                       struct put *p)
 {

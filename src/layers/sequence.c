@@ -1,5 +1,5 @@
-/* Rows of attention and recurrent layers: several statements each, contractions kept apart from the functions around
- * them, so that solvers find them. */
+/* Operator definitions of attention and recurrent layers. They have several statements, with contractions separate from
+ * element-wise functions, so that solvers find them. */
 #include <string.h>
 
 #include <math.h>
@@ -17,7 +17,7 @@ enum { TEN = 10, OWN = 24 }; /* index variables: leading dimensions 0.., T S D E
 struct attention {
     int lead; /* leading dimensions of the result */
     int64_t size[SOL_MAX_DIMS];
-    int64_t heads[3]; /* how many heads of the result share one of q, k, v */
+    int64_t heads[3]; /* how many heads of the result share one head of q, k, v */
     bool mask, mask_bool, causal;
     double scale;
 };
@@ -122,7 +122,7 @@ BUILDER(build_attention)
     put_scores(out, &t, in, at);
     text_put(out, "(m,z)[%s %s] = softsum[%s%s] s[%s %s %s]; ", at, LT, LS, guard, at, LT, LS);
     const char *m = arena_printf(a, "m[%s %s]", at, LT);
-    if (t.mask) m = arena_printf(a, "where(%s==(-inf), 0, %s)", m, m); /* all masked: 0, as PyTorch has it */
+    if (t.mask) m = arena_printf(a, "where(%s==(-inf), 0, %s)", m, m); /* if all are masked: 0, as in PyTorch */
     const char *e = arena_printf(a, "exp(s[%s %s %s] - %s)", at, LT, LS, m);
     if (t.causal) e = arena_printf(a, "where(%s<=%s, %s, 0)", LS, LT, e);
     text_put(out, "p[%s %s %s] = %s; ", at, LT, LS, e);
@@ -139,7 +139,7 @@ BUILDER(build_attention)
 struct recurrent {
     int gates;
     bool b, e, h0, c0, p, l;
-    const char *own;    /* index variable of what is handed on: H or P */
+    const char *own;    /* index variable of the state that is passed on: H or P */
     const char *before; /* "T-1" or "T+1" */
     const char *last;   /* index of the last step */
 };
@@ -189,13 +189,13 @@ static const char *previous(struct arena *a, const struct recurrent *r, const ch
     return arena_printf(a, "%s[%s N %s]:%s", name, r->before, h, start);
 }
 
-/* A state's new value, or the last one where the sequence has ended: "where(T<l[N], .., y[T-1 N H]:h0[N H])" */
+/* The new value of a state, or the old one if the sequence has ended: "where(T<l[N], .., y[T-1 N H]:h0[N H])" */
 static const char *kept(struct arena *a, const struct recurrent *r, const char *name, const char *h, const char *value)
 {
     return r->l ? arena_printf(a, "where(T<l[N], %s, %s)", value, previous(a, r, name, h)) : value;
 }
 
-/* Which block of the weights the gate `name` has. */
+/* The number of the block of weights for the gate `name`. */
 static sol_status gate_order(struct sol_ctx *ctx, const struct layer_def *def, const struct attrs *attrs,
                              const char *gates, int *out_at)
 {
@@ -210,20 +210,20 @@ static sol_status gate_order(struct sol_ctx *ctx, const struct layer_def *def, c
     return SOL_OK;
 }
 
-/* "sum over K of h u" with the weights' row written in full */
+/* "sum over K of h u", with the row of the weights written out */
 static const char *hidden(struct arena *a, const char *h, const char *row)
 {
     return arena_printf(a, "(sum[K] %s * u[%s K])", h, row);
 }
 
-/* What the last h brings to all gates, with the bias that belongs to it. */
+/* The contribution of the previous h to all gates, with its bias. */
 static const char *hidden_gates(struct arena *a, const struct recurrent *r)
 {
     return arena_printf(a, "%s%s", hidden(a, previous(a, r, "y", "K"), "G*#H+H"), r->e ? " + e[G*#H+H]" : "");
 }
 
-/* Sums are tensors of their own, apart from the functions behind them: gradients of both are then plain, and what
- * backward needs is the gates. */
+/* Sums are tensors separate from the functions applied to them: the gradients of both are simple then, and backward
+ * needs only the gates. */
 BUILDER(build_lstm)
 {
     struct recurrent r;

@@ -1,4 +1,4 @@
-/* Rows of constants, conversions and losses. */
+/* Operator definitions of constants, conversions and losses. */
 #include <string.h>
 
 #include "layers/build.h"
@@ -32,7 +32,7 @@ BUILDER(build_row)
     return SOL_OK;
 }
 
-/* What a plain copy into another type does is rounding of floats; integers are made by trunc, bool by a test. */
+/* A plain copy into another type rounds floats; trunc makes integers, and a test makes bool. */
 BUILDER(build_cast)
 {
     enum sol_dtype t;
@@ -76,7 +76,7 @@ static void put_loss_head(struct text *out, const struct loss *l)
     text_put(out, "] | | | ");
 }
 
-/* From l[N P], the loss of each, to y. */
+/* From l[N P], the loss of each element, to y. */
 static void put_loss_mean(struct text *out, const struct loss *l)
 {
     const char *at = arena_printf(out->arena, "%s%s", l->n, l->rest);
