@@ -513,7 +513,7 @@ static void rejections(void **state)
     int of = 0, reached;
     assert_int_equal(sol_graph_parse(ctx,
                                      "input %0:f64[4 3] \"x\"\ninput %1:f64[3] \"t\"\n"
-                                     "%3 = HouseholderProduct(%0, %1) \"top\"\noutput %3 \"y\"\n",
+                                     "%3 = nextafter(%0, %1) \"top\"\noutput %3 \"y\"\n",
                                      &g),
                      0);
     struct sol_tensor *x = g->inputs.at[0];

@@ -123,15 +123,21 @@ static tensor *beside(struct rule_call *c, tensor *x, bool flat)
     return t;
 }
 
+/* 1 on the diagonal of m x n, of the type of `like`. */
+static tensor *identity(struct rule_call *c, const tensor *like, int64_t m, int64_t n)
+{
+    struct opdef_attr at[] = {whole(c, "n", m),
+                              whole(c, "m", n),
+                              {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(like->dtype)->name}};
+    struct sol_layer *eye = layer(c, "Eye", 0, NULL, 3, at);
+    return eye ? eye->out[0] : NULL;
+}
+
 /* x[A..] times the n x n identity. */
 static tensor *times_identity(struct rule_call *c, tensor *x, int64_t n)
 {
     if (!x) return NULL;
-    struct opdef_attr at[] = {whole(c, "n", n),
-                              whole(c, "m", n),
-                              {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(x->dtype)->name}};
-    struct sol_layer *eye = layer(c, "Eye", 0, NULL, 3, at);
-    return eye ? times(c, beside(c, beside(c, x, false), false), eye->out[0]) : NULL;
+    return times(c, beside(c, beside(c, x, false), false), identity(c, x, n, n));
 }
 
 /* from:end along the last axis (1) or the one before it (2). */
@@ -179,6 +185,37 @@ static int64_t columns(const tensor *t)
 static int64_t rows(const tensor *t)
 {
     return t->dim[t->ndim - 2].size;
+}
+
+/* x with 1 on its diagonal, where it is 0 */
+static tensor *with_ones(struct rule_call *c, tensor *x)
+{
+    return x ? plus(c, x, identity(c, x, rows(x), columns(x))) : NULL;
+}
+
+/* Zeros of the shape of x, but `size` along the last axis (1) or the one before (2). */
+static tensor *zeros(struct rule_call *c, const tensor *x, int axis, int64_t size)
+{
+    tensor *t = NULL;
+    int64_t *shape = NEW_ARRAY(c->g->arena, int64_t, x->ndim + 1);
+    for (int d = 0; d < x->ndim; d++) shape[d] = d == x->ndim - axis ? size : x->dim[d].size;
+    if (!c->status) c->status = grad_zeros(c->g, c->l->name, (enum sol_dtype)x->dtype, x->ndim, shape, &t);
+    return t;
+}
+
+/* x, filled with zeros up to `size` along an axis. */
+static tensor *filled(struct rule_call *c, tensor *x, int axis, int64_t size)
+{
+    const int64_t missing = x ? size - x->dim[x->ndim - axis].size : 0;
+    return missing ? joined(c, x, zeros(c, x, axis, missing), axis) : x;
+}
+
+/* The sum of each row. */
+static tensor *row_sums(struct rule_call *c, tensor *x)
+{
+    struct opdef_attr axes = whole(c, "axes", -1);
+    axes.n = 1;
+    return one(c, "Sum", x, 1, &axes);
 }
 
 /* -- solutions and determinants */
@@ -243,16 +280,10 @@ static sol_status rule_slogdet(struct rule_call *c)
 /* The exchanges p of rows, applied to x, or (`back`) undone: a system with l = u = 1. `lu` has the size. */
 static tensor *permuted(struct rule_call *c, const tensor *lu, tensor *p, tensor *x, bool back)
 {
-    tensor *zeros = NULL;
     if (!x || c->status) return NULL;
     int64_t shape[SOL_MAX_DIMS];
-    for (int d = 0; d < lu->ndim; d++) shape[d] = d == lu->ndim - 1 ? rows(lu) : lu->dim[d].size;
-    c->status = grad_zeros(c->g, c->l->name, (enum sol_dtype)lu->dtype, lu->ndim,
-                           arena_memdup(c->g->arena, shape, sizeof shape), &zeros);
-    struct opdef_attr at[] = {whole(c, "n", rows(lu)),
-                              whole(c, "m", rows(lu)),
-                              {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(lu->dtype)->name}};
-    struct sol_layer *eye = layer(c, "Eye", 0, NULL, 3, at);
+    tensor *square = zeros(c, lu, 1, rows(lu));
+    tensor *eye = identity(c, lu, rows(lu), rows(lu));
     if (!eye) return NULL;
     const int64_t missing = rows(lu) - columns(p);
     if (missing > 0) { /* rows that were not pivots keep their places */
@@ -266,7 +297,7 @@ static tensor *permuted(struct rule_call *c, const tensor *lu, tensor *p, tensor
             .name = "shape", .kind = ATTR_INT, .n = p->ndim, .ints = arena_memdup(c->g->arena, shape, sizeof shape)};
         p = joined(c, p, rest ? one(c, "Expand", rest->out[0], 1, &to) : NULL, 1);
     }
-    return solved_lu(c, plus(c, zeros, eye->out[0]), p, x, back);
+    return solved_lu(c, plus(c, square, eye), p, x, back);
 }
 
 /* With l and u as they are, p a = l u:
@@ -366,17 +397,12 @@ static sol_status rule_qr(struct rule_call *c)
             "mode='reduced'",
             c->l->name, *c->l->where ? " at " : "", c->l->where);
     if (n > m) {
-        tensor *dr2 = part(c, dr, 1, m, n), *zero = NULL;
+        tensor *dr2 = part(c, dr, 1, m, n);
         dq = plus(c, dq, product(c, part(c, a, 1, m, n), turned(c, dr2)));
         da2 = product(c, q, dr2);
         r = part(c, r, 1, 0, m);
         dr = part(c, dr, 1, 0, m);
-        if (!da2) { /* as nothing comes of R */
-            int64_t *shape = NEW_ARRAY(c->g->arena, int64_t, a->ndim + 1);
-            for (int d = 0; d < a->ndim; d++) shape[d] = d == a->ndim - 1 ? n - m : a->dim[d].size;
-            if (!c->status) c->status = grad_zeros(c->g, c->l->name, (enum sol_dtype)a->dtype, a->ndim, shape, &zero);
-            da2 = zero;
-        }
+        if (!da2) da2 = zeros(c, a, 1, n - m); /* as nothing comes of R */
     }
     tensor *f = upper(c, minus(c, product(c, dr, turned(c, r)), product(c, turned(c, q), dq)), 0);
     f = halved(c, plus(c, f, turned(c, f)));
@@ -385,18 +411,30 @@ static sol_status rule_qr(struct rule_call *c)
     return c->status;
 }
 
-/* -- eigenvalues, singular values */
-
-/* x with 1 on its diagonal, where it is 0 */
-static tensor *with_ones(struct rule_call *c, tensor *x)
+/* Reflections in a row, of which 1 - t[i] v[i] v[i]' is one, are 1 - v w^-1 t v', w = 1 + t s, s = triu(v'v, 1), where
+ * t is diag(tau) and v has 1 on its diagonal (C. Puglisi: Modification of the Householder method based on the compact
+ * WY representation, 1992). With e for the columns of the identity that q has, x = w^-1 t v'e, z = w'^-1 v'dq:
+ *   dw = triu(z x', 1), ds = t dw, dv = v (ds + ds') - dq x' - e z't
+ *   dtau[i] = dw[i] s[i]' - z[i] (v'e)[i]' */
+static sol_status rule_householder(struct rule_call *c)
 {
-    if (!x) return NULL;
-    struct opdef_attr at[] = {whole(c, "n", columns(x)),
-                              whole(c, "m", columns(x)),
-                              {.name = "to", .kind = ATTR_TEXT, .n = -1, .text = dtype_def(x->dtype)->name}};
-    struct sol_layer *eye = layer(c, "Eye", 0, NULL, 3, at);
-    return eye ? plus(c, x, eye->out[0]) : NULL;
+    tensor *a = c->l->in[0], *tau = c->l->in[1], *g = c->d[0];
+    const int64_t m = rows(a), k = columns(tau), n = columns(c->l->out[0]);
+    tensor *v = with_ones(c, lower(c, part(c, a, 1, 0, k), -1)), *vt = turned(c, v), *t = beside(c, tau, false);
+    tensor *ve = part(c, vt, 1, 0, n), *s = upper(c, product(c, vt, v), 1), *w = times(c, t, s);
+    tensor *z = solved(c, turned(c, w), product(c, vt, g), UNIT);
+    tensor *x = solved(c, w, times(c, t, ve), UPPER | UNIT);
+    tensor *xt = turned(c, x), *dw = upper(c, product(c, z, xt), 1);
+    if (c->want[0]) {
+        tensor *ds = times(c, t, dw), *along = product(c, v, plus(c, ds, turned(c, ds)));
+        tensor *dv = minus(c, along, plus(c, product(c, g, xt), filled(c, turned(c, times(c, t, z)), 2, m)));
+        c->out_d[0] = filled(c, lower(c, dv, -1), 1, columns(a));
+    }
+    if (c->want[1]) c->out_d[1] = minus(c, row_sums(c, times(c, dw, s)), row_sums(c, times(c, z, ve)));
+    return c->status;
 }
+
+/* -- eigenvalues, singular values */
 
 /* The layer again with its vectors, if only the values were requested. */
 static struct sol_layer *with_vectors(struct rule_call *c)
@@ -502,6 +540,7 @@ const struct rule grad_linear_rules[] = {
     {"SolveTriangular", 3, 1, rule_triangular},
     {"Cholesky", 1, 1, rule_cholesky},
     {"QR", 1, 3, rule_qr},
+    {"HouseholderProduct", 3, 1, rule_householder},
     {"Eigh", 1, 3, rule_eigh},
     {"SVD", 1, 7, rule_svd},
     {"Pinv", 1, 1, rule_pinv},
