@@ -36,7 +36,7 @@ BIG = 1 << 16  # elements; larger samples are compiled, because the interpreter 
 # specify.
 UNDEFINED = set("empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_".split())
 CHANCE = set(
-    "bernoulli cauchy exponential geometric log_normal normal rand_like randint randint_like randn randn_like".split()
+    "bernoulli cauchy exponential geometric log_normal multinomial normal rand_like randint randint_like randn randn_like".split()
 )
 CHANCE |= {
     "uniform",

@@ -199,6 +199,21 @@ def test_a_fused_layer_s_mask_is_where_nobody_sees(kind, shape):
     torch.testing.assert_close(sol.optimize(fused, x, mask)(x, mask), fused(x, mask), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind, shape", [(0, (5, 5)), (1, (2, 5)), (None, None)])
+@pytest.mark.parametrize("needed, mean", [(True, True), (True, False), (False, True)])
+def test_fused_attention(kind, shape, needed, mean):
+    a, x = nn.MultiheadAttention(16, 2), torch.randn(2, 5, 16)
+    mask = None if shape is None else (torch.rand(shape) < 0.4) & (torch.arange(5) > 0)
+    weights = [a.in_proj_weight, a.in_proj_bias, a.out_proj.weight, a.out_proj.bias]
+    weights = [t.detach() for t in weights]
+
+    def fused(x):
+        y, w = torch._native_multi_head_attention(x, x, x, 16, 2, *weights, mask, needed, mean, kind)
+        return (y, w) if needed else y
+
+    torch.testing.assert_close(sol.optimize(fused, x)(x), fused(x), atol=1e-5, rtol=1e-4)
+
+
 def test_an_encoder_with_padding():
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     encoder, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), torch.randn(2, 5, 16)

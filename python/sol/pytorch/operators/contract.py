@@ -429,6 +429,16 @@ def attention(
     return _attention(b, query, key, value, attn_mask, is_causal, scale)
 
 
+def probabilities(b: Builder, q: Value, k: Value, mask: Value | None, scale: float | None = None) -> Value:
+    """How much each query attends to each key."""
+    scores = b.mul(b.layer("MatMul", q, b.transpose(k)), scale or 1 / math.sqrt(q.shape[-1]))
+    if mask is not None and mask.is_float:
+        scores = b.map("add", scores, b.cast(mask, q.dtype))
+    elif mask is not None:
+        scores = b.where(mask, scores, -math.inf)
+    return b.layer("Softmax", scores, axis=scores.ndim - 1)
+
+
 def _dropped(
     b: Builder, q: Value, k: Value, v: Value, mask: Value | None, p: float, causal: bool, scale: float | None
 ) -> Value:
@@ -436,14 +446,9 @@ def _dropped(
     if q.ndim > 2 and k.shape[-3] != q.shape[-3]:
         times = q.shape[-3] // k.shape[-3]
         k, v = (b.layer("RepeatInterleave", t, axis=t.ndim - 3, n=times) for t in (k, v))
-    scores = b.mul(b.layer("MatMul", q, b.transpose(k)), scale or 1 / math.sqrt(q.shape[-1]))
     if causal:
         mask = b.const(torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril())
-    if mask is not None and mask.is_float:
-        scores = b.map("add", scores, b.cast(mask, q.dtype))
-    elif mask is not None:
-        scores = b.where(mask, scores, -math.inf)
-    return b.layer("MatMul", drop(b, b.layer("Softmax", scores, axis=scores.ndim - 1), p), v)
+    return b.layer("MatMul", drop(b, probabilities(b, q, k, mask, scale), p), v)
 
 
 @op("_scaled_dot_product_flash_attention_for_cpu")

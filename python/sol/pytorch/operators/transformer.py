@@ -4,7 +4,7 @@ of."""
 from __future__ import annotations
 
 from ..builder import Builder, Rejected, Value
-from .contract import attention, linear
+from .contract import attention, linear, probabilities
 from .norms import layer_norm
 from .table import op
 
@@ -78,4 +78,38 @@ def encoder_layer(
     return second(b.add(x, feed_forward(x)))
 
 
-__all__ = ["encoder_layer"]
+@op("_native_multi_head_attention")
+def native_attention(
+    b: Builder,
+    query: Value,
+    key: Value,
+    value: Value,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Value,
+    qkv_bias: Value,
+    proj_weight: Value,
+    proj_bias: Value,
+    mask: Value | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Value, Value | None]:
+    """nn.MultiheadAttention: the result, and the probabilities of the keys, as a mean over the heads."""
+    rows = [[b.slice(t, 0, i * embed_dim, (i + 1) * embed_dim) for t in (qkv_weight, qkv_bias)] for i in range(3)]
+    q, k, v = (
+        b.permute(b.reshape(linear(b, t, *row), (*t.shape[:2], num_head, embed_dim // num_head)), (0, 2, 1, 3))
+        for t, row in zip((query, key, value), rows, strict=True)
+    )
+    seen, weights = _mask(b, mask, mask_type), None
+    if need_weights:
+        weights = probabilities(b, q, k, seen)
+        y = b.layer("MatMul", weights, v)
+    else:
+        y = attention(b, q, k, v, seen, 0.0, False, None, False)
+    if weights is not None and average_attn_weights:
+        weights = b.reduce("Mean", weights, [1], False)
+    return linear(b, b.reshape(b.permute(y, (0, 2, 1, 3)), query.shape), proj_weight, proj_bias), weights
+
+
+__all__ = ["encoder_layer", "native_attention"]
