@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +20,8 @@ class Input:
 
     def __post_init__(self) -> None:
         for i, size in enumerate(self.shape):
-            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-                raise _core.InvalidError(
-                    f"sol.input: expected sizes, which are whole numbers, 0 in front for any batch size, got {self.shape}"
-                )
+            if size < 0:
+                raise _not_sizes(list(self.shape))
             if size == 0 and i > 0:
                 raise _core.InvalidError(
                     f"sol.input: only the first size may be 0 (any batch size), got {list(self.shape)}: for an empty "
@@ -40,4 +39,14 @@ class Input:
 
 def input(shape: Sequence[int], requires_grad: bool = False, dtype: Any = None) -> Input:
     """Describes a tensor argument: `sol.input([0, 3, 224, 224], dtype=torch.float32)`; a leading 0 is any batch size."""
-    return Input(tuple(shape), requires_grad, dtype)
+    try:
+        sizes = tuple(map(operator.index, shape))
+    except TypeError:
+        raise _not_sizes(shape) from None
+    if any(isinstance(size, bool) for size in shape):
+        raise _not_sizes(shape)
+    return Input(sizes, requires_grad, dtype)
+
+
+def _not_sizes(given: object) -> _core.InvalidError:
+    return _core.InvalidError(f"sol.input: expected a list of sizes, 0 in front for any batch size, got {given!r}")

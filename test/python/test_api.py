@@ -934,8 +934,10 @@ def test_rejected_calls(tmp_path):
         sol.optimize(tmp_path / "missing.onnx")
     with pytest.raises(sol.InvalidError, match=r"only the first size may be 0 .* got \[1, 0, 3\]: .* give a tensor"):
         sol.input([1, 0, 3])
-    with pytest.raises(sol.InvalidError, match=r"expected sizes.* got \(-1, 3\)"):
-        sol.input([-1, 3])
+    for sizes in ([-1, 3], [1.5, 3], [True, 3], ["a"], None, 5):
+        with pytest.raises(sol.InvalidError, match=rf"expected a list of sizes.* got {re.escape(repr(sizes))}"):
+            sol.input(sizes)
+    assert sol.input([np.int64(0), torch.tensor(3)]) == sol.input([0, 3])
     with pytest.raises(sol.InvalidError, match=r"dtype: expected one of PyTorch's such as torch.float32, got 'f4'"):
         sol.optimize(mlp(), sol.input([2, 4], dtype="f4"))
     with pytest.raises(sol.InvalidError, match=r"torch\.int64 has no gradients"):

@@ -90,6 +90,19 @@ def transformed(x, w):
     return steps(torch.vmap(lambda row: (row * 2).sum())(steps(x * w)))
 
 
+def derived(x, w):
+    return steps(torch.func.grad(lambda v: (v * w).sin().sum())(steps(x * w)))
+
+
+def forwards(x, w):
+    return steps(torch.func.jvp(torch.sin, (steps(x * w),), (w,))[1])
+
+
+def backwards(x, w):
+    y, pull = torch.func.vjp(torch.sin, steps(x * w))
+    return steps(pull(y)[0])
+
+
 def kept(x, w):
     run = torch.utils.checkpoint.checkpoint
     return run(steps, torch.special.log_ndtr(run(steps, x * w, use_reentrant=False)), use_reentrant=False)
@@ -115,7 +128,34 @@ def trained(f, x, w):
     return [y.detach(), x.grad, w.grad, *rest]
 
 
-CASES = (Fourier(), memory, modes, mixed, pieces, argument, complexes, transformed, kept, enabled)
+@pytest.mark.parametrize("f", (derived, backwards))
+def test_transformations_inside_of_forward_are_refused(f):
+    """With a reason, and PyTorch works as before."""
+    x, w = torch.randn(X), torch.rand(X)
+    with pytest.raises(sol.UnsupportedError, match=r"a part of torch\.func .*use torch\.compile"):
+        sol.optimize(f, x, w)
+    with pytest.raises(Exception, match=r"a part of torch\.func"):
+        torch.compile(f, backend="sol", fullgraph=True)(x, w)
+    assert torch._C._autograd._saved_tensors_hooks_get_disabled_error_message() is None
+    assert torch._C._functorch.peek_interpreter_stack() is None
+    torch.testing.assert_close(sol.optimize(steps, x)(x), steps(x), atol=2e-5, rtol=1e-4)
+
+
+CASES = (
+    Fourier(),
+    memory,
+    modes,
+    mixed,
+    pieces,
+    argument,
+    complexes,
+    transformed,
+    derived,
+    forwards,
+    backwards,
+    kept,
+    enabled,
+)
 
 
 @pytest.mark.parametrize("f", CASES, ids=lambda f: getattr(f, "__name__", type(f).__name__))

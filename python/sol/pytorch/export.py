@@ -333,6 +333,11 @@ def _untraceable(e: Exception) -> str | None:
             "control flow or a shape that depends on data; use torch.where or a mask, or torch.compile(model, "
             "backend='sol'), which runs such a line in Python"
         )
+    if first.startswith("torch.func.") and "saved tensor hooks" in first:
+        return (
+            "a part of torch.func (grad, vjp, jacrev, hessian); use torch.compile(model, backend='sol'), which runs such a part "
+            "in PyTorch"
+        )
     if first.startswith(".numpy() is not supported"):
         return "a tensor becomes an array of NumPy; use PyTorch's functions instead"
     if first.startswith("Unsupported input type"):

@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 
+from .skeleton import model_class
+
 
 def eager(root: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Calls the original forward, with the optimized model's own modules."""
     own = root.__dict__.get("forward")
-    return own(*args, **kwargs) if own else type(root)._sol_class.forward(root, *args, **kwargs)  # type: ignore[attr-defined]
+    return own(*args, **kwargs) if own else model_class(root).forward(root, *args, **kwargs)
 
 
 class _Forward:

@@ -18,7 +18,7 @@ import torch
 from sol import _core, log
 
 from .builder import SOL_NAME
-from .trace import enters, leaves
+from .trace import enters, leaves, transforms
 
 Node = torch.fx.Node
 LEAST = 4  # operators; smaller parts do not pay for a call and stay in PyTorch
@@ -57,7 +57,7 @@ class Parts:
 
     def _cut(self, rejected: set[Node] | None, why: Exception | None = None) -> None:
         nodes = [n for n in self.graph.graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
-        runs = [_Run(False, nodes)] if rejected is None else _runs(nodes, rejected)
+        runs = [_Run(False, nodes)] if rejected is None else _runs(nodes, rejected | set(filter(transforms, nodes)))
         if why is not None:
             _say("; ".join(_lines(str(why))), any(r.compiled for r in runs))
         parts = list(self._parts(runs))
@@ -202,8 +202,8 @@ def _written(node: Node) -> set[int]:
     for n in (node, *node.all_input_nodes):
         value = n.meta.get("example_value")
         for t in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(t, torch.Tensor) and t.layout == torch.strided and not t.is_inference() and t._version:
-                found.add(t.untyped_storage()._cdata)
+            if (memory := _memory(t)) is not None and not t.is_inference() and t._version:
+                found.add(memory)
     return found
 
 
@@ -227,11 +227,18 @@ def _computes(node: Node) -> bool:
     value = node.meta.get("example_value")
     if node.target is operator.getitem or value is None or not isinstance(value, torch.Tensor | tuple | list):
         return False
-    inputs = [a.meta.get("example_value") for a in node.all_input_nodes]
-    shared = [t.untyped_storage()._cdata for t in inputs if isinstance(t, torch.Tensor) and t.layout == torch.strided]
-    return not isinstance(value, torch.Tensor) or value.layout != torch.strided or (
-        value.untyped_storage()._cdata not in shared
-    )  # fmt: skip
+    shared = [_memory(a.meta.get("example_value")) for a in node.all_input_nodes]
+    return (memory := _memory(value)) is None or memory not in shared
+
+
+def _memory(value: Any) -> int | None:
+    """The piece of memory in which a tensor lies; None: it has none of its own (sparse; inside of torch.func)."""
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return None
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):
+        return None
+    memory: int = value.untyped_storage()._cdata
+    return memory
 
 
 def _attribute(module: torch.nn.Module, path: str) -> Any:

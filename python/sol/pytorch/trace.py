@@ -445,16 +445,26 @@ def run(recorder: _Recorder, module: torch.nn.Module, args: tuple[Any, ...], kwa
 _CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 
 
-def enters(node: Node) -> bool:
-    """Whether a node of Dynamo's graph begins a mode (such as autocast) or a transformation of torch.func."""
+# around torch.func.grad and the like in Dynamo's graph
+_FORBIDS_HOOKS = torch._C._autograd._saved_tensors_hooks_disable
+_ALLOWS_HOOKS = torch._C._autograd._saved_tensors_hooks_enable
+
+
+def transforms(node: Node) -> bool:
+    """Whether a node of Dynamo's graph begins a transformation of torch.func."""
     name = getattr(node.target, "__name__", "")
-    return name.startswith("_enter_") or name.endswith("_increment_nesting")
+    return name.endswith("_increment_nesting") or node.target is _FORBIDS_HOOKS
+
+
+def enters(node: Node) -> bool:
+    """Whether a node begins a mode (such as autocast) or a transformation of torch.func."""
+    return getattr(node.target, "__name__", "").startswith("_enter_") or transforms(node)
 
 
 def leaves(node: Node) -> bool:
     """Whether it ends one."""
     name = getattr(node.target, "__name__", "")
-    return name.startswith("_exit_") or name.endswith("_decrement_nesting")
+    return name.startswith("_exit_") or name.endswith("_decrement_nesting") or node.target is _ALLOWS_HOOKS
 
 
 def _leaving(target: Any, made: Any) -> Callable[[], Any]:
@@ -482,6 +492,8 @@ class _Steps(torch.fx.Interpreter):
     def run_node(self, n: Node) -> Any:
         self.recorder.step = n
         try:
+            if transforms(n):  # changes the state of PyTorch: it must not begin if it cannot be completed
+                raise _core.UnsupportedError("a part of torch.func (vmap, grad, jvp): not supported")
             made = self._inside(n) if n.target is _CHECKPOINT else super().run_node(n)
             if enters(n):
                 self.entered.append(_leaving(n.target, made))
