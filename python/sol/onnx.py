@@ -45,6 +45,7 @@ class Network:
         self.inputs = tuple(self._with_sizes(i) for i in inputs if i.name not in self._fixed_values)
         self.outputs = tuple(self._with_sizes(o) for o in outputs)
         self._programs: Programs[_core.Net] = Programs(self._compile, _bytes)
+        self._peak = -1  # of the programs until now
 
     def __repr__(self) -> str:
         return f"sol.onnx.Network({self.path!r}: {self._list()})"
@@ -97,7 +98,9 @@ class Network:
 
     def _compile(self, key: Any) -> _core.Net:
         net = self._read(dict(key)).compile()
-        log.memory("Inference", net.memory, os.path.basename(self.path))
+        if net.memory["peak"] > self._peak:  # services with many shapes compile many programs
+            self._peak = net.memory["peak"]
+            log.memory("Inference", net.memory, os.path.basename(self.path))
         return net
 
     def _read(self, shapes: Shapes) -> _core.Onnx:

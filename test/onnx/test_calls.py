@@ -192,6 +192,14 @@ def test_only_the_last_programs_are_kept(net):
     assert net.prepare({"x": (8, 4)}).inputs[0][2] == (8, 4) and len(net._programs) == 16
 
 
+def test_the_log_of_a_service_does_not_grow(capfd):
+    """Memory is logged when it is more than before: not for every size, nor again for programs that were dropped."""
+    net = sol.optimize(two_outputs())
+    for n in (8, *range(20, 0, -1), *range(20, 0, -1)):
+        net(np.ones((n, 4), np.float32))
+    assert capfd.readouterr().err.count("Estimated Peak Memory") == 2
+
+
 def test_programs_are_bounded_by_memory_too():
     programs = Programs(lambda key: key, lambda program: program, most=16)
     programs._limit = 100

@@ -944,6 +944,10 @@ def test_rejected_calls(tmp_path):
         sol.optimize(mlp(), sol.input([2, 4], True, torch.int64))
     with pytest.raises(sol.InvalidError, match=r"0\.weight has no shape yet; call the model once"):
         sol.optimize(nn.Sequential(nn.LazyLinear(3)), x)
+    with pytest.raises(
+        sol.InvalidError, match=r"does not take \('x'\): conv2d\(\) .* got \(str, Tensor, .*int\); give it tensors"
+    ):
+        sol.optimize(nn.Conv2d(1, 2, 3).eval(), "x")
     with pytest.raises(sol.InvalidError, match=r"does not take \(2, 4\): .*; give it tensors, or sol.input"):
         sol.optimize(mlp(), (2, 4))
     with pytest.raises(sol.InvalidError, match=r"does not take \(float32\[3, 4\]\): 0\.1: .* got \[3, 4\] X \[3, 3\]"):

@@ -307,6 +307,7 @@ def _misfit(e: Exception, module: torch.nn.Module, name: str, given: Any) -> str
         for t in pytree.tree_leaves(given)
     )
     first = next((text for text in str(e).strip().split("\n") if text.strip()), type(e).__name__)
+    first = first.removesuffix(", but expected one of:").replace("FakeTensor", "Tensor")
     none = not any(isinstance(t, torch.Tensor) for t in pytree.tree_leaves(given))
     advice = "; give it tensors, or sol.input([..]) for their shapes" if none else ""
     return f"{name}: the model does not take ({what}){f': {where}' if where else ''}: {first}{advice}"
@@ -328,6 +329,8 @@ def _untraceable(e: Exception) -> str | None:
     first = next((line for line in str(e).strip().split("\n") if line.strip()), type(e).__name__)
     if isinstance(e, SyntaxError) and (e.filename or "").startswith("<eval_with_key>"):
         return f"torch.export cannot write down {(e.text or '').split(';')[0].strip()}"
+    if "received an invalid combination of arguments" in first:
+        return None
     if names & _DATA_DEPENDENT or "FakeTensor" in first:
         return (
             "control flow or a shape that depends on data; use torch.where or a mask, or torch.compile(model, "
