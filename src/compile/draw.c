@@ -124,7 +124,7 @@ static void put_unit(struct drawing *d, int number)
     put_layers(t, u->label);
     put_borders(d, t, u);
     text_put(t, "%s %s\\n", u->opaque ? "opaque" : u->kernel.solver, u->kernel.variant ? u->kernel.variant : "");
-    text_put(t, "%.1f us by costs, %.0f %%, %.3g Mflop\"];\n", cost_of(u) / 1e3, 100 * share,
+    text_put(t, "%.1f us estimated, %.0f %%, %.3g MFLOP\"];\n", cost_of(u) / 1e3, 100 * share,
              u->opaque ? 0 : loops_flops(u->loops) / 1e6);
 }
 
@@ -205,7 +205,7 @@ static const char *drawn(struct plan *p)
     }
     for (int i = 0; i < PROGRAMS; i++)
         if (*d.boxes[i].at)
-            text_put(&d.out, "    subgraph cluster_%s {\n        label=\"%s: %.2f ms by costs\";\n%s    }\n",
+            text_put(&d.out, "    subgraph cluster_%s {\n        label=\"%s: %.2f ms estimated\";\n%s    }\n",
                      program_name((enum program)i), program_name((enum program)i), d.cost[i] / 1e6, d.boxes[i].at);
     put_ends(&d);
     text_put(&d.out, "}\n");

@@ -139,7 +139,7 @@ static int report_steps(const struct schedule *s, int program, struct memory_bar
     for (int i = 0; i < n; i++)
         if (lumps[i].first <= peak && peak <= lumps[i].last)
             LOG(ctx, LOG_INFO, "plan", "%-8s peak, at step %d: %.2fMB %s, steps %d to %d: %s %s", program_name(program),
-                peak, (double)lumps[i].bytes / 1e6, lumps[i].saved ? "saved" : "worked in", lumps[i].first,
+                peak, (double)lumps[i].bytes / 1e6, lumps[i].saved ? "saved" : "working memory", lumps[i].first,
                 lumps[i].last, shape_text(s->arena, lumps[i].t), lumps[i].maker);
     return find_bars(s, program, alive[1], alive[0], bars);
 }

@@ -1121,6 +1121,8 @@ def test_memory_is_drawn(capfd, tmp_path, monkeypatch):
     assert max(heights) == pytest.approx(300, abs=0.1)
     most = max(float(re.search(r": ([\d.]+) MB", t)[1]) for t in texts)
     assert 0 < most <= sol.memory(optimized)["peak"] / 1e6 + 0.01
+    ticks = [t.text for t in root.findall(f"{space}text") if t.get("text-anchor") == "end"]
+    assert ticks[0] == "0 MB" and 3 <= len(ticks) <= 9 and all(re.fullmatch(r"\d(\.\d)? MB", t) for t in ticks)
 
 
 def test_drawings_go_with_the_cache(tmp_path, monkeypatch):
