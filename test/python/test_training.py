@@ -343,28 +343,30 @@ LONG_SUMS = {
 }
 
 
-@pytest.mark.parametrize("precision", ACCURATE)
 @pytest.mark.parametrize("name", LONG_SUMS)
-def test_accuracy(name, precision, monkeypatch):
+def test_accuracy(name, monkeypatch):
     """PyTorch also sums in blocks, and has no Winograd. One long chain of additions, or larger tiles in forward, would
     be 2 to 5 times less accurate."""
     make, shape = LONG_SUMS[name]
-    model = make().train()
-    monkeypatch.setitem(sol.config, "precision", precision)
-    optimized = sol.optimize(copy.deepcopy(model), torch.randn(shape))
-    ratios = {}
+    model, optimized = make().train(), {}
+    ratios = {precision: {} for precision in ACCURATE}
     for seed in range(8):
         torch.manual_seed(seed)
         args = [torch.randn(shape)]
         with torch.no_grad():
             weights = [torch.randn(model(*args).shape)]
-        theirs, _, right = references(model, args, weights, False)
-        for n, g in step(optimized, trainable(args), weights).items():
-            if n.startswith(("result", "input")) or n in dict(model.named_parameters()):
-                ratios.setdefault(n, []).append(error(g, right[n]) / (error(theirs[n], right[n]) + 1e-9))
-    medians = {n: statistics.median(r) for n, r in ratios.items()}
-    assert medians["result 0"] <= ACCURATE[precision], medians
-    assert statistics.median(medians.values()) <= ACCURATE[precision], medians
+        theirs, _, right = references(model, args, weights, False)  # most of the time
+        for precision, found in ratios.items():
+            monkeypatch.setitem(sol.config, "precision", precision)
+            if precision not in optimized:
+                optimized[precision] = sol.optimize(copy.deepcopy(model), *args)
+            for n, g in step(optimized[precision], trainable(args), weights).items():
+                if n.startswith(("result", "input")) or n in dict(model.named_parameters()):
+                    found.setdefault(n, []).append(error(g, right[n]) / (error(theirs[n], right[n]) + 1e-9))
+    for precision, found in ratios.items():
+        medians = {n: statistics.median(r) for n, r in found.items()}
+        assert medians["result 0"] <= ACCURATE[precision], (precision, medians)
+        assert statistics.median(medians.values()) <= ACCURATE[precision], (precision, medians)
 
 
 # -- networks
