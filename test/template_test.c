@@ -12,6 +12,7 @@
 
 #include "build/build.h"
 #include "passes/passes.h"
+#include "print/tree.h"
 #include "schedule/schedule.h"
 
 static struct sol_ctx *ctx;
@@ -59,6 +60,66 @@ static void marks_find_helpers(void **state)
                                         "sol_fmod_i64", "sol_gcd_i64", "sol_lcm_i64"};
     assert_int_equal(some.nhelper, COUNT_OF(names));
     for (int i = 0; i < COUNT_OF(names); i++) assert_non_null(strstr(some.helper[i], names[i]));
+    arena_destroy(a);
+}
+
+/* A call tree: equal kernels are one function, operands are where the tree says, and rows outside are filled. */
+static void trees_are_printed(void **state)
+{
+    struct arena *a = arena_create(ctx);
+    struct target target;
+    (void)state;
+    assert_int_equal(target_named(ctx, "x86-64-v3", &target), SOL_OK);
+    const struct kernel kernel[] = {{.source = "static int @own;\n@KERNEL_0\n{\n    @own = @sol_min_i64(1, 2);\n}\n",
+                                     .nstep = 1,
+                                     .step[0].tasks = 3},
+                                    {.source = "static int @own;\n@KERNEL_0\n{\n    @own = @sol_min_i64(1, 2);\n}\n",
+                                     .nstep = 1,
+                                     .step[0].tasks = 3},
+                                    {.source = "static int @own;\n@KERNEL_0\n{\n    @own = @sol_min_i64(1, 2);\n}\n",
+                                     .nstep = 1,
+                                     .step[0].tasks = 4}};
+    struct tree tree = {.round = "row", .nring = 1, .nloop = 1, .per_task = 4};
+    assert_int_equal(tree_member(&tree, &kernel[0]), 0);
+    assert_int_equal(tree_member(&tree, &kernel[1]), 0);
+    assert_int_equal(tree_member(&tree, &kernel[2]), 1); /* the same text, but another range of tasks */
+    const struct tree_address from = {.base = TREE_OPERAND, .index = 0, .by = {0, 512, 64}, .plus = -64};
+    const struct tree_address into = {.base = TREE_RING, .row = {.by = 1}, .row_bytes = 64};
+    const struct tree_address read = {.base = TREE_RING, .row = {.by = 2, .plus = -1}, .row_bytes = 64, .plus = 8};
+    const struct tree_address keep = {.base = TREE_SCRATCH, .row = {1, 3, 2}, .row_bytes = 16};
+    const struct tree_call make = {0, 2, (struct tree_address[]){from, into}};
+    const struct tree_call use = {1, 2, (struct tree_address[]){read, keep}};
+    const struct tree_ring ring = {.body = {.need = -1, .ncall = 1, .call = &make},
+                                   .rows = 20,
+                                   .fill = 1.5,
+                                   .dtype = SOL_F32,
+                                   .row_bytes = 64,
+                                   .room = 5,
+                                   .scratch = 128};
+    const struct tree_loop loop = {.body = {.need = 0, .step = 2, .low = -1, .high = 1, .ncall = 1, .call = &use},
+                                   .n = 10};
+    tree.ring = &ring;
+    tree.loop = &loop;
+    assert_int_equal(tree_tasks(&tree, 2), 6);
+    const struct source_text s = kernel_text(a, &target, tree_print(a, &target, &tree));
+    const char *text = kernel_source(a, &s, "k");
+    static const char *const lines[] = {
+        "static void stage0_0(char *const *p, ",
+        "    own_s1 = sol_min_i64(1, 2);",
+        "        p[0] + image * 512 + row * 64 + -64,",
+        "        b->ring0 + (row - b->from0) * 64,",
+        "b->ring0 + (2 * row + -1 - b->from0) * 64 + 8,",
+        "scratch + (row + 3) % 2 * 16,",
+        "stage0_0(q, f, 0, 3, worker);",
+        "stage1_0(q, f, 0, 4, worker);",
+        "if (row < 0 || row >= 20) {",
+        "for (int64_t k = 0; k < 16; k++) at[k] = (float)1.5;",
+        "rows0(p, f, worker, b, image, 2 * row + -1, 2 * row + 1);",
+        "b->ring0 = scratch + 128;",
+        "void k_0(char *const *p, const struct sol_frame *f, int64_t task0, int64_t task1, int worker)\n{"};
+    for (int i = 0; i < COUNT_OF(lines); i++)
+        if (!strstr(text, lines[i])) fail_msg("expected '%s' in\n%s", lines[i], text);
+    assert_null(strstr(text, "stage2_0"));
     arena_destroy(a);
 }
 
@@ -179,6 +240,6 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(marks_are_filled), cmocka_unit_test(marks_find_helpers),
-                                       cmocka_unit_test(any_kernels_share_a_file)};
+                                       cmocka_unit_test(trees_are_printed), cmocka_unit_test(any_kernels_share_a_file)};
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -1,17 +1,11 @@
-/* The kernel of a chain: the kernels of its stages as static functions, and one function that calls them row by row.
- *
- * rows_i(first, last) computes the rows of ring i up to `last`; rows from `first` on must stay. It asks ring i-1 for
- * the rows that it needs, and moves the rows that are still needed to the ring's beginning when the ring is full. A
- * range of tasks of one image continues where the previous task stopped, so only the first task of a range computes the
- * rows of the border twice. */
+/* The kernel of a chain: a tree of calls. Each stage but the last one fills a ring, row by row; the last stage is the
+ * loop. A round of a stage asks the ring before it for the rows that it reads. */
 #include "plan/band.h"
-
-#include <string.h>
+#include "print/tree.h"
 
 struct printing {
     struct plan *p;
     const struct chain *c;
-    struct text *out;
     struct loops *merged;
     int *tensor[BAND_MAX_STAGES]; /* by stage and tensor: tensor of merged */
     int *operand;                 /* by tensor of merged: operand of the kernel */
@@ -129,158 +123,84 @@ static bool collect_packs(struct printing *pr, struct kernel *out)
     return true;
 }
 
-/* -- the driver */
+/* -- the tree of calls */
 
-/* The pointer of tensor t of stage i for row `row` of image `image`, both C names. */
-static void put_pointer(struct printing *pr, int i, int t)
+/* Adds an operand's move along one index variable. */
+static void add_move(struct tree_address *a, enum tree_counter counter, const struct slice_operand *op,
+                     const struct memory *m, int64_t bytes)
 {
-    const struct stage *st = &pr->c->stage[i];
-    const struct loops_tensor *lt = &st->whole->tensors.at[t];
+    if (!op->coef) return;
+    a->by[counter] = op->coef * m->stride[op->dim] * bytes;
+    a->plus += op->min * m->stride[op->dim] * bytes;
+}
+
+/* Where tensor t of stage i is in a round. */
+static struct tree_address address(const struct printing *pr, int i, int t)
+{
+    const struct stage *st = &pr->c->stage[i], *before = st - 1;
     const struct kernel_pack *k = pack_of(st, t);
-    if (t == st->in && !pr->c->stage[i - 1].kept) {
-        const struct stage *before = &pr->c->stage[i - 1];
-        text_put(pr->out, "b->ring%d + (%lld * row + %lld - b->from%d) * %lld + %lld", i - 1, (long long)st->step,
-                 (long long)st->low, i - 1, (long long)before->row_bytes, (long long)before->row_origin);
-        return;
-    }
-    if (t == st->out && !st->kept) {
-        text_put(pr->out, "b->ring%d + (row - b->from%d) * %lld + %lld", i, i, (long long)st->row_bytes,
-                 (long long)st->row_origin);
-        return;
-    }
-    const struct memory *m = &st->u->memory[t];
-    int64_t bytes = dtype_def(lt->dtype)->bytes, fixed = 0;
-    text_put(pr->out, "p[%d]", pr->operand[pr->tensor[i][t]]);
+    if (t == st->in && !before->kept)
+        return (struct tree_address){.base = TREE_RING,
+                                     .index = i - 1,
+                                     .row = {.by = st->step, .plus = st->low},
+                                     .row_bytes = before->row_bytes,
+                                     .plus = before->row_origin};
+    if (t == st->out && !st->kept)
+        return (struct tree_address){
+            .base = TREE_RING, .index = i, .row = {.by = 1}, .row_bytes = st->row_bytes, .plus = st->row_origin};
+    struct tree_address a = {.base = TREE_OPERAND, .index = pr->operand[pr->tensor[i][t]]};
+    const int64_t bytes = dtype_def(st->whole->tensors.at[t].dtype)->bytes;
     if (k) {
-        if (st->op[t].coef) text_put(pr->out, " + row * %lld", (long long)packed_bytes(k));
-        return;
+        a.by[TREE_ROUND] = st->op[t].coef ? packed_bytes(k) : 0;
+        return a;
     }
-    if (st->op[t].coef) {
-        text_put(pr->out, " + row * %lld", (long long)(st->op[t].coef * m->stride[st->op[t].dim] * bytes));
-        fixed += st->op[t].min * m->stride[st->op[t].dim] * bytes;
-    }
-    if (st->image_op && st->image_op[t].coef) {
-        text_put(pr->out, " + image * %lld",
-                 (long long)(st->image_op[t].coef * m->stride[st->image_op[t].dim] * bytes));
-        fixed += st->image_op[t].min * m->stride[st->image_op[t].dim] * bytes;
-    }
-    if (fixed) text_put(pr->out, " + %lld", (long long)fixed);
+    add_move(&a, TREE_ROUND, &st->op[t], &st->u->memory[t], bytes);
+    if (st->image_op) add_move(&a, TREE_IMAGE, &st->image_op[t], &st->u->memory[t], bytes);
+    return a;
 }
 
-static void put_call(struct printing *pr, int i)
+/* A row of stage i: the rows of the ring that it reads, then the stage's kernel. */
+static struct tree_body round_of(const struct printing *pr, struct tree *tree, int i)
 {
     const struct stage *st = &pr->c->stage[i];
-    text_line(pr->out, "char *const q[] = {");
+    struct tree_address *operand = NEW_ARRAY(pr->p->arena, struct tree_address, st->sub->tensors.n + 1);
+    struct tree_call *call = NEW(pr->p->arena, struct tree_call);
+    *call = (struct tree_call){.member = tree_member(tree, &st->kernel), .operand = operand};
     for (int t = 0; t < st->sub->tensors.n; t++) {
-        int role = st->sub->tensors.at[t].role;
-        if (role == LOOPS_TEMP || role == LOOPS_TABLE) continue;
-        text_put(pr->out, "%*s", (pr->out->indent + 1) * 4, "");
-        put_pointer(pr, i, t);
-        text_put(pr->out, ",\n");
+        const int role = st->sub->tensors.at[t].role;
+        if (role != LOOPS_TEMP && role != LOOPS_TABLE) operand[call->noperand++] = address(pr, i, t);
     }
-    text_line(pr->out, "};");
-    text_line(pr->out, "%s(q, f, 0, %lld, worker);", kernel_member_step(pr->out->arena, i, 0),
-              (long long)st->kernel.step[0].tasks);
+    return (struct tree_body){
+        .need = i - 1, .step = st->step, .low = st->low, .high = st->high, .ncall = 1, .call = call};
 }
 
-static void put_fill(struct printing *pr, int i)
-{
-    const struct stage *st = &pr->c->stage[i], *next = &pr->c->stage[i + 1];
-    const struct dtype_def *type = dtype_def(st->u->loops->tensors.at[st->out].dtype);
-    const char *row =
-        arena_printf(pr->p->arena, "b->ring%d + (row - b->from%d) * %lld", i, i, (long long)st->row_bytes);
-    if (next->fill == 0) {
-        text_line(pr->out, "__builtin_memset(%s, 0, %lld);", row, (long long)st->row_bytes);
-        return;
-    }
-    text_line(pr->out, "%s *at = (%s *)(%s);", type->c_name, type->c_name, row);
-    const char *value = next->fill > 1e300    ? "@INFINITY"
-                        : next->fill < -1e300 ? "-@INFINITY"
-                                              : arena_printf(pr->p->arena, "%.17g", next->fill);
-    text_line(pr->out, "for (int64_t k = 0; k < %lld; k++) at[k] = (%s)%s;", (long long)st->row_bytes / type->bytes,
-              type->c_name, value);
-}
-
-/* A full ring begins anew; rows outside are filled. */
-static void put_room(struct printing *pr, int i)
-{
-    const struct stage *st = &pr->c->stage[i];
-    struct text *t = pr->out;
-    text_open(t, "if (row - b->from%d == %lld) {", i, (long long)st->ring_rows);
-    text_line(t, "__builtin_memmove(b->ring%d, b->ring%d + (first - b->from%d) * %lld, (row - first) * %lld);", i, i, i,
-              (long long)st->row_bytes, (long long)st->row_bytes);
-    text_line(t, "b->from%d = first;", i);
-    text_close(t, "}");
-    text_open(t, "if (row < 0 || row >= %lld) {", (long long)st->rows);
-    put_fill(pr, i);
-    text_line(t, "continue;");
-    text_close(t, "}");
-}
-
-static void put_rows(struct printing *pr, int i)
-{
-    const struct stage *st = &pr->c->stage[i];
-    struct text *t = pr->out;
-    text_line(t, "/* rows of %s %d */", st->kept ? "stage" : "ring", i);
-    text_line(t,
-              "static void @rows%d(char *const *p, const struct sol_frame *f, int worker, struct @bands *b, int64_t "
-              "image, int64_t first, int64_t last)",
-              i);
-    text_open(t, "{");
-    text_line(t, "(void)p, (void)image;");
-    text_line(t, "if (b->next%d < first) b->from%d = b->next%d = first;", i, i, i);
-    text_open(t, "for (; b->next%d <= last; b->next%d++) {", i, i);
-    text_line(t, "const int64_t row = b->next%d;", i);
-    if (!st->kept) put_room(pr, i);
-    if (i > 0)
-        text_line(t, "@rows%d(p, f, worker, b, image, %lld * row + %lld, %lld * row + %lld);", i - 1,
-                  (long long)st->step, (long long)st->low, (long long)st->step, (long long)st->high);
-    put_call(pr, i);
-    text_close(t, "}");
-    text_close(t, "}");
-}
-
-static void put_state(struct printing *pr)
-{
-    text_open(pr->out, "struct @bands { /* ring i holds rows from_i .. next_i - 1 */");
-    for (int i = 0; i < pr->c->n - 1; i++) {
-        if (!pr->c->stage[i].kept) text_line(pr->out, "char *ring%d;", i);
-        text_line(pr->out, "int64_t from%d, next%d;", i, i);
-    }
-    text_close(pr->out, "};");
-}
-
-static void put_driver(struct printing *pr, int64_t scratch, int64_t rows_per_task, int64_t tasks_per_image)
+/* Rings lie in scratch memory behind that of the stages' kernels. */
+static void make_tree(struct printing *pr, struct kernel *out)
 {
     const struct chain *c = pr->c;
     const struct stage *last = &c->stage[c->n - 1];
-    struct text *t = pr->out;
-    kernel_open(t, 0);
-    text_line(t, "struct @bands state = {0}, *const b = &state;");
+    struct tree tree = {.round = "row", .nring = c->n - 1, .nloop = 1};
+    struct tree_ring *ring = NEW_ARRAY(pr->p->arena, struct tree_ring, c->n);
+    for (int i = 0; i < c->n; i++)
+        out->scratch_bytes = MAX(out->scratch_bytes, (c->stage[i].kernel.scratch_bytes + 63) / 64 * 64);
     for (int i = 0; i < c->n - 1; i++) {
-        if (c->stage[i].kept) continue;
-        text_line(t, "b->ring%d = (char *)f->scratch + worker * f->scratch_bytes + %lld;", i, (long long)scratch);
-        text_line(t, "__builtin_memset(b->ring%d, 0, %lld);", i,
-                  (long long)(c->stage[i].row_bytes * c->stage[i].ring_rows));
-        scratch += (c->stage[i].row_bytes * c->stage[i].ring_rows + 63) / 64 * 64;
+        const struct stage *st = &c->stage[i];
+        ring[i] = (struct tree_ring){.body = round_of(pr, &tree, i),
+                                     .kept = st->kept,
+                                     .rows = st->rows,
+                                     .fill = c->stage[i + 1].fill,
+                                     .dtype = st->u->loops->tensors.at[st->out].dtype,
+                                     .row_bytes = st->row_bytes,
+                                     .room = st->ring_rows,
+                                     .scratch = out->scratch_bytes};
+        if (!st->kept) out->scratch_bytes += (st->row_bytes * st->ring_rows + 63) / 64 * 64;
     }
-    text_line(t, "int64_t now = -1;");
-    text_open(t, "for (int64_t task = task0; task < task1; task++) {");
-    text_line(t, "const int64_t image = task / %lld, row0 = task %% %lld * %lld;", (long long)tasks_per_image,
-              (long long)tasks_per_image, (long long)rows_per_task);
-    text_line(t, "const int64_t row1 = row0 + %lld < %lld ? row0 + %lld : %lld;", (long long)rows_per_task,
-              (long long)last->rows, (long long)rows_per_task, (long long)last->rows);
-    text_open(t, "if (image != now) { /* nothing of another image is of use */");
-    for (int i = 0; i < c->n - 1; i++) text_line(t, "b->from%d = b->next%d = INT64_MIN / 4;", i, i);
-    text_line(t, "now = image;");
-    text_close(t, "}");
-    text_open(t, "for (int64_t row = row0; row < row1; row++) {");
-    text_line(t, "@rows%d(p, f, worker, b, image, %lld * row + %lld, %lld * row + %lld);", c->n - 2,
-              (long long)last->step, (long long)last->low, (long long)last->step, (long long)last->high);
-    put_call(pr, c->n - 1);
-    text_close(t, "}");
-    text_close(t, "}");
-    kernel_close(t);
+    const struct tree_loop loop = {.body = round_of(pr, &tree, c->n - 1), .n = last->rows};
+    tree.ring = ring;
+    tree.loop = &loop;
+    tree.per_task = MAX(1, last->rows * c->images / 32);
+    out->step[0].tasks = tree_tasks(&tree, c->images);
+    out->source = tree_print(pr->p->arena, pr->p->target, &tree);
 }
 
 static void number_operands(struct printing *pr)
@@ -302,8 +222,7 @@ static const char *chain_label(struct plan *p, const struct chain *c)
 
 sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, bool *out_done)
 {
-    struct text out = {0};
-    struct printing pr = {.p = p, .c = c, .out = &out};
+    struct printing pr = {.p = p, .c = c};
     int ivars = 0;
     for (int i = 0; i < c->n; i++) {
         ivars += c->stage[i].u->loops->ivars.n;
@@ -316,23 +235,7 @@ sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, boo
     const struct stage *last = &c->stage[c->n - 1];
     struct kernel k = {.nstep = 1, .solver = "band", .variant = last->kernel.solver, .cost = c->cost};
     if (!collect_packs(&pr, &k)) return SOL_OK;
-    struct arena *scratch = arena_create(p->ctx);
-    if (!scratch) return ctx_check(p->ctx);
-    out = text_new(scratch);
-    int64_t scratch_bytes = 0;
-    for (int i = 0; i < c->n; i++) {
-        kernel_member(&out, p->target, i, c->stage[i].kernel.source);
-        scratch_bytes = MAX(scratch_bytes, (c->stage[i].kernel.scratch_bytes + 63) / 64 * 64);
-    }
-    put_state(&pr);
-    for (int i = 0; i < c->n - 1; i++) put_rows(&pr, i);
-    int64_t per_task = MAX(1, last->rows * c->images / 32), per_image = (last->rows + per_task - 1) / per_task;
-    put_driver(&pr, scratch_bytes, per_task, per_image);
-    for (int i = 0; i < c->n - 1; i++) scratch_bytes += (c->stage[i].row_bytes * c->stage[i].ring_rows + 63) / 64 * 64;
-    k.source = arena_strdup(p->arena, out.at);
-    arena_destroy(scratch);
-    k.step[0].tasks = per_image * c->images;
-    k.scratch_bytes = scratch_bytes;
+    make_tree(&pr, &k);
     u->label = chain_label(p, c);
     u->loops = pr.merged;
     u->memory = NULL;

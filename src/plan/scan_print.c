@@ -1,17 +1,16 @@
 /* The kernel of a recurrence: the kernels of its stages as static functions, and one function that calls them step by
  * step with pointers to the step's operands. */
 #include "plan/scan.h"
+#include "print/tree.h"
 
 #include <string.h>
 
 struct printing {
     struct scan *s;
-    struct text *out;
     struct loops *merged; /* the unit's loops, with a tensor for each packed form of an operand */
     struct kernel k;
     int *operand; /* by tensor of merged */
-    int nfunction;
-    const struct choice *function[LOOPS_MAX_IVARS];
+    struct tree tree;
     int64_t works; /* where work buffers begin in scratch memory, behind the stages' own */
 };
 
@@ -45,10 +44,10 @@ static const char *pack_text(struct arena *a, const struct loops *loops)
 static int packed_tensor(const struct printing *pr, const struct scan_stage *st, const struct kernel_pack *pack)
 {
     const struct sol_tensor *source = pr->s->l->tensors.at[place_of(st, pack->tensor)->tensor].user;
-    const char *text = pack_text(pr->out->arena, pack->loops);
+    const char *text = pack_text(pr->s->p->arena, pack->loops);
     for (int i = 0; i < pr->k.npack; i++)
         if (pr->merged->tensors.at[pr->k.pack[i].tensor].user == source &&
-            !strcmp(text, pack_text(pr->out->arena, pr->k.pack[i].loops)))
+            !strcmp(text, pack_text(pr->s->p->arena, pr->k.pack[i].loops)))
             return pr->k.pack[i].tensor;
     return -1;
 }
@@ -79,11 +78,8 @@ static bool collect_functions(struct printing *pr)
     for (int i = 0; i < pr->s->nphase; i++)
         for (int k = 0; k < pr->s->phase[i].nstage; k++) {
             struct scan_stage *st = &pr->s->phase[i].stage[k];
-            int n = 0;
-            while (n < pr->nfunction && pr->function[n] != st->choice) n++;
-            if (n == COUNT_OF(pr->function) || !collect_packs(pr, st)) return false;
-            if (n == pr->nfunction) pr->function[pr->nfunction++] = st->choice;
-            st->number = n;
+            st->number = tree_member(&pr->tree, &st->choice->kernel);
+            if (st->number < 0 || !collect_packs(pr, st)) return false;
         }
     return true;
 }
@@ -91,7 +87,7 @@ static bool collect_functions(struct printing *pr)
 static void number_operands(struct printing *pr)
 {
     int n = 0;
-    pr->operand = NEW_ARRAY(pr->out->arena, int, pr->merged->tensors.n + 1);
+    pr->operand = NEW_ARRAY(pr->s->p->arena, int, pr->merged->tensors.n + 1);
     for (int t = 0; t < pr->merged->tensors.n; t++) pr->operand[t] = is_operand(pr->merged, t) ? n++ : -1;
 }
 
@@ -99,8 +95,8 @@ static void number_operands(struct printing *pr)
 static void place_scratch(struct printing *pr)
 {
     int64_t at = 0, works = 0;
-    for (int i = 0; i < pr->nfunction; i++) {
-        const struct kernel *k = &pr->function[i]->kernel;
+    for (int i = 0; i < pr->tree.nmember; i++) {
+        const struct kernel *k = pr->tree.member[i];
         int64_t all = 0;
         for (int w = 0; w < k->nwork; w++) all += (k->work_bytes[w] + 63) / 64 * 64;
         at = MAX(at, (k->scratch_bytes + 63) / 64 * 64);
@@ -117,87 +113,72 @@ static void place_scratch(struct printing *pr)
     pr->k.scratch_bytes = at;
 }
 
-static void put_functions(struct printing *pr)
-{
-    for (int i = 0; i < pr->nfunction; i++) kernel_member(pr->out, pr->s->p->target, i, pr->function[i]->kernel.source);
-}
+/* -- the tree of calls */
 
-/* -- the driver */
-
-/* Adds the offset of the operand in block `block` or at step `step`. */
-static void put_move(struct printing *pr, const struct scan_stage *st, int t, int k, const char *counter, int64_t from)
+/* Adds the move of the operand along the blocks (k = 1) or the steps (k = 0), which begin at `from`. */
+static void add_move(struct tree_address *a, const struct scan_stage *st, int t, int k, int64_t from)
 {
     const struct slice_operand *op = st->op[k] ? &st->op[k][t] : NULL;
     if (!op || !op->coef) return;
     const int64_t unit = st->whole[t].stride[op->dim] * dtype_def(st->sub->tensors.at[t].dtype)->bytes;
-    text_put(pr->out, " + %s * %lld + %lld", counter, (long long)(op->coef * unit),
-             (long long)((op->min - op->coef * from) * unit));
+    a->by[k ? TREE_TASK : TREE_ROUND] = op->coef * unit;
+    a->plus += (op->min - op->coef * from) * unit;
 }
 
-/* The pointer of tensor t of a stage at step `step`. */
-static void put_pointer(struct printing *pr, const struct scan_phase *ph, const struct scan_stage *st, int t)
+/* Where tensor t of a stage is at a step. */
+static struct tree_address address(const struct printing *pr, const struct scan_phase *ph, const struct scan_stage *st,
+                                   int t)
 {
     const struct scan_place *place = place_of(st, t);
     const struct scan_own *own = &pr->s->own[place->tensor];
     const struct kernel_pack *pack = pack_of(st, t);
-    if (pack) {
-        text_put(pr->out, "p[%d]", pr->operand[packed_tensor(pr, st, pack)]);
-    } else if (own->scratch) {
-        text_put(pr->out, "scratch + %lld", (long long)own->offset);
-        if (own->rows > 1)
-            text_put(pr->out, " + (step + %lld) %% %lld * %lld", (long long)(place->shift + own->rows),
-                     (long long)own->rows, (long long)own->row_bytes);
-    } else {
-        text_put(pr->out, "p[%d]", pr->operand[place->tensor]);
-        put_move(pr, st, t, 1, "task", 0);
-        put_move(pr, st, t, 0, "step", ph->from);
+    if (pack) return (struct tree_address){.base = TREE_OPERAND, .index = pr->operand[packed_tensor(pr, st, pack)]};
+    if (own->scratch) {
+        struct tree_address a = {.base = TREE_SCRATCH, .plus = own->offset};
+        if (own->rows > 1) {
+            a.row = (struct tree_row){.by = 1, .plus = place->shift + own->rows, .wrap = own->rows};
+            a.row_bytes = own->row_bytes;
+        }
+        return a;
     }
+    struct tree_address a = {.base = TREE_OPERAND, .index = pr->operand[place->tensor]};
+    add_move(&a, st, t, 1, 0);
+    add_move(&a, st, t, 0, ph->from);
+    return a;
 }
 
-static void put_stage(struct printing *pr, const struct scan_phase *ph, const struct scan_stage *st)
+static struct tree_call call_of(const struct printing *pr, const struct scan_phase *ph, const struct scan_stage *st)
 {
     const struct kernel *k = &st->choice->kernel;
-    struct text *t = pr->out;
-    text_open(t, "{");
-    text_line(t, "char *const q[] = {");
-    for (int i = 0; i < st->sub->tensors.n; i++) {
-        if (!is_operand(st->sub, i)) continue;
-        text_put(t, "%*s", (t->indent + 1) * 4, "");
-        put_pointer(pr, ph, st, i);
-        text_put(t, ",\n");
-    }
+    struct tree_address *operand = NEW_ARRAY(pr->s->p->arena, struct tree_address, st->sub->tensors.n + k->nwork + 1);
+    struct tree_call call = {.member = st->number, .operand = operand};
+    for (int i = 0; i < st->sub->tensors.n; i++)
+        if (is_operand(st->sub, i)) operand[call.noperand++] = address(pr, ph, st, i);
     int64_t at = pr->works;
     for (int w = 0; w < k->nwork; w++) {
-        text_line(t, "    scratch + %lld,", (long long)at);
+        operand[call.noperand++] = (struct tree_address){.base = TREE_SCRATCH, .plus = at};
         at += (k->work_bytes[w] + 63) / 64 * 64;
     }
-    text_line(t, "};");
-    for (int i = 0; i < k->nstep; i++)
-        text_line(t, "%s(q, f, 0, %lld, worker);", kernel_member_step(t->arena, st->number, i),
-                  (long long)k->step[i].tasks);
-    text_close(t, "}");
+    return call;
 }
 
-static void put_driver(struct printing *pr)
+static struct tree_loop loop_of(const struct printing *pr, const struct scan_phase *ph)
+{
+    struct tree_call *call = NEW_ARRAY(pr->s->p->arena, struct tree_call, ph->nstage + 1);
+    for (int k = 0; k < ph->nstage; k++) call[k] = call_of(pr, ph, &ph->stage[k]);
+    return (struct tree_loop){
+        .body = {.need = -1, .ncall = ph->nstage, .call = call}, .from = ph->from, .n = ph->n, .down = pr->s->by < 0};
+}
+
+static void make_tree(struct printing *pr)
 {
     const struct scan *s = pr->s;
-    struct text *t = pr->out;
-    kernel_open(t, 0);
-    text_line(t, "char *const scratch = (char *)f->scratch + worker * f->scratch_bytes;");
-    text_line(t, "(void)scratch;");
-    text_open(t, "for (int64_t task = task0; task < task1; task++) {");
-    for (int i = 0; i < s->nphase; i++) {
-        const struct scan_phase *ph = &s->phase[i];
-        const int64_t last = ph->from + ph->n - 1;
-        if (s->by > 0)
-            text_open(t, "for (int64_t step = %lld; step <= %lld; step++) {", (long long)ph->from, (long long)last);
-        else
-            text_open(t, "for (int64_t step = %lld; step >= %lld; step--) {", (long long)last, (long long)ph->from);
-        for (int k = 0; k < ph->nstage; k++) put_stage(pr, ph, &ph->stage[k]);
-        text_close(t, "}");
-    }
-    text_close(t, "}");
-    kernel_close(t);
+    struct tree_loop loop[COUNT_OF(s->phase)];
+    for (int i = 0; i < s->nphase; i++) loop[i] = loop_of(pr, &s->phase[i]);
+    pr->tree.nloop = s->nphase;
+    pr->tree.loop = loop;
+    pr->k.step[0].tasks = tree_tasks(&pr->tree, s->blocks);
+    pr->k.source = tree_print(s->p->arena, s->p->target, &pr->tree);
 }
 
 /* What takes longest. */
@@ -218,18 +199,14 @@ static const struct choice *main_choice(const struct scan *s)
 
 sol_status scan_print(struct scan *s, bool *out_done)
 {
-    struct text out = text_new(s->p->arena);
-    struct printing pr = {.s = s, .out = &out, .merged = loops_copy(s->p->arena, s->l)};
+    struct printing pr = {.s = s, .tree.round = "step", .merged = loops_copy(s->p->arena, s->l)};
     *out_done = false;
     pr.k = (struct kernel){.nstep = 1, .solver = "scan", .cost = s->cost};
     if (!collect_functions(&pr)) return SOL_OK;
     number_operands(&pr);
     place_scratch(&pr);
-    put_functions(&pr);
-    put_driver(&pr);
+    make_tree(&pr);
     const struct choice *main = main_choice(s);
-    pr.k.source = out.at;
-    pr.k.step[0].tasks = s->blocks;
     pr.k.variant = arena_printf(s->p->arena, "%s %s", main->kernel.solver, main->kernel.variant);
     s->u->choice = main;
     s->u->loops = pr.merged;

@@ -1,0 +1,239 @@
+/* Prints a kernel that calls other kernels: its members as static functions, a function rows<i> for each ring i, and
+ * the function that runs the loops.
+ *
+ * rows_i(first, last) makes the rows of ring i up to `last`; rows from `first` on must stay. If the ring is full, rows
+ * that are still needed move to its beginning. A range of tasks of one image continues where the task before it
+ * stopped, so only the first task of a range makes the rows of the border twice. */
+#include "print/tree.h"
+
+#include <string.h>
+
+struct printing {
+    const struct tree *t;
+    struct text *out;
+};
+
+static bool is_equal(const struct kernel *a, const struct kernel *b)
+{
+    bool equal = a->nstep == b->nstep && a->nwork == b->nwork && a->scratch_bytes == b->scratch_bytes;
+    for (int i = 0; equal && i < a->nstep; i++) equal = a->step[i].tasks == b->step[i].tasks;
+    for (int i = 0; equal && i < a->nwork; i++) equal = a->work_bytes[i] == b->work_bytes[i];
+    return equal && !strcmp(a->source, b->source);
+}
+
+int tree_member(struct tree *t, const struct kernel *k)
+{
+    for (int i = 0; i < t->nmember; i++)
+        if (is_equal(t->member[i], k)) return i;
+    if (t->nmember == TREE_MAX_MEMBERS) return -1;
+    t->member[t->nmember] = k;
+    return t->nmember++;
+}
+
+static int64_t tasks_per_image(const struct tree *t)
+{
+    return (t->loop[0].n + t->per_task - 1) / t->per_task;
+}
+
+int64_t tree_tasks(const struct tree *t, int64_t images)
+{
+    return t->nring ? tasks_per_image(t) * images : images;
+}
+
+/* -- addresses */
+
+static void put_plus(struct printing *p, int64_t bytes)
+{
+    if (bytes) text_put(p->out, " + %lld", (long long)bytes);
+}
+
+static void put_row(struct printing *p, const struct tree_address *a)
+{
+    const char *round = p->t->round;
+    if (a->base == TREE_RING && a->row.by == 1 && !a->row.plus)
+        text_put(p->out, " + (%s - b->from%d) * %lld", round, a->index, (long long)a->row_bytes);
+    else if (a->base == TREE_RING)
+        text_put(p->out, " + (%lld * %s + %lld - b->from%d) * %lld", (long long)a->row.by, round,
+                 (long long)a->row.plus, a->index, (long long)a->row_bytes);
+    else
+        text_put(p->out, " + (%s + %lld) %% %lld * %lld", round, (long long)a->row.plus, (long long)a->row.wrap,
+                 (long long)a->row_bytes);
+}
+
+static void put_address(struct printing *p, const struct tree_address *a)
+{
+    const char *const counter[TREE_COUNTERS] = {"task", "image", p->t->round};
+    switch (a->base) {
+    case TREE_OPERAND: text_put(p->out, "p[%d]", a->index); break;
+    case TREE_SCRATCH: text_put(p->out, "scratch"); break;
+    case TREE_RING: text_put(p->out, "b->ring%d", a->index); break;
+    }
+    if (a->row_bytes) put_row(p, a);
+    for (int i = 0; i < TREE_COUNTERS; i++)
+        if (a->by[i]) text_put(p->out, " + %s * %lld", counter[i], (long long)a->by[i]);
+    put_plus(p, a->plus);
+}
+
+/* -- a round */
+
+static void put_call(struct printing *p, const struct tree_call *c)
+{
+    const struct kernel *k = p->t->member[c->member];
+    text_line(p->out, "char *const q[] = {");
+    for (int i = 0; i < c->noperand; i++) {
+        text_put(p->out, "%*s", (p->out->indent + 1) * 4, "");
+        put_address(p, &c->operand[i]);
+        text_put(p->out, ",\n");
+    }
+    text_line(p->out, "};");
+    for (int i = 0; i < k->nstep; i++)
+        text_line(p->out, "%s(q, f, 0, %lld, worker);", kernel_member_step(p->out->arena, c->member, i),
+                  (long long)k->step[i].tasks);
+}
+
+static void put_body(struct printing *p, const struct tree_body *b)
+{
+    if (b->need >= 0)
+        text_line(p->out, "@rows%d(p, f, worker, b, image, %lld * %s + %lld, %lld * %s + %lld);", b->need,
+                  (long long)b->step, p->t->round, (long long)b->low, (long long)b->step, p->t->round,
+                  (long long)b->high);
+    for (int i = 0; i < b->ncall; i++) {
+        if (b->ncall > 1) text_open(p->out, "{");
+        put_call(p, &b->call[i]);
+        if (b->ncall > 1) text_close(p->out, "}");
+    }
+}
+
+/* -- rings */
+
+static void put_state(struct printing *p)
+{
+    text_open(p->out, "struct @rings { /* ring i holds rows from_i .. next_i - 1 */");
+    for (int i = 0; i < p->t->nring; i++) {
+        if (!p->t->ring[i].kept) text_line(p->out, "char *ring%d;", i);
+        text_line(p->out, "int64_t from%d, next%d;", i, i);
+    }
+    text_close(p->out, "};");
+}
+
+static void put_fill(struct printing *p, int i)
+{
+    const struct tree_ring *r = &p->t->ring[i];
+    const struct dtype_def *type = dtype_def(r->dtype);
+    const char *row =
+        arena_printf(p->out->arena, "b->ring%d + (%s - b->from%d) * %lld", i, p->t->round, i, (long long)r->row_bytes);
+    if (r->fill == 0) {
+        text_line(p->out, "__builtin_memset(%s, 0, %lld);", row, (long long)r->row_bytes);
+        return;
+    }
+    text_line(p->out, "%s *at = (%s *)(%s);", type->c_name, type->c_name, row);
+    const char *value = r->fill > 1e300    ? "@INFINITY"
+                        : r->fill < -1e300 ? "-@INFINITY"
+                                           : arena_printf(p->out->arena, "%.17g", r->fill);
+    text_line(p->out, "for (int64_t k = 0; k < %lld; k++) at[k] = (%s)%s;", (long long)r->row_bytes / type->bytes,
+              type->c_name, value);
+}
+
+/* A full ring begins anew; rows outside of the tensor are filled. */
+static void put_room(struct printing *p, int i)
+{
+    const struct tree_ring *r = &p->t->ring[i];
+    const long long bytes = r->row_bytes;
+    const char *row = p->t->round;
+    text_open(p->out, "if (%s - b->from%d == %lld) {", row, i, (long long)r->room);
+    text_line(p->out, "__builtin_memmove(b->ring%d, b->ring%d + (first - b->from%d) * %lld, (%s - first) * %lld);", i,
+              i, i, bytes, row, bytes);
+    text_line(p->out, "b->from%d = first;", i);
+    text_close(p->out, "}");
+    text_open(p->out, "if (%s < 0 || %s >= %lld) {", row, row, (long long)r->rows);
+    put_fill(p, i);
+    text_line(p->out, "continue;");
+    text_close(p->out, "}");
+}
+
+static void put_ring(struct printing *p, int i)
+{
+    const struct tree_ring *r = &p->t->ring[i];
+    text_line(p->out, "/* rows of ring %d%s */", i, r->kept ? ", which lie in memory" : "");
+    text_line(p->out,
+              "static void @rows%d(char *const *p, const struct sol_frame *f, int worker, struct @rings *b, int64_t "
+              "image, int64_t first, int64_t last)",
+              i);
+    text_open(p->out, "{");
+    text_line(p->out, "(void)p, (void)image;");
+    text_line(p->out, "if (b->next%d < first) b->from%d = b->next%d = first;", i, i, i);
+    text_open(p->out, "for (; b->next%d <= last; b->next%d++) {", i, i);
+    text_line(p->out, "const int64_t %s = b->next%d;", p->t->round, i);
+    if (!r->kept) put_room(p, i);
+    put_body(p, &r->body);
+    text_close(p->out, "}");
+    text_close(p->out, "}");
+}
+
+/* -- loops */
+
+/* The rounds of one image that a task is; rings that hold rows of another image are emptied. */
+static void put_task(struct printing *p)
+{
+    const struct tree_loop *l = &p->t->loop[0];
+    const long long tasks = tasks_per_image(p->t), rounds = p->t->per_task;
+    const char *row = p->t->round;
+    text_line(p->out, "const int64_t image = task / %lld, %s0 = task %% %lld * %lld;", tasks, row, tasks, rounds);
+    text_line(p->out, "const int64_t %s1 = %s0 + %lld < %lld ? %s0 + %lld : %lld;", row, row, rounds, (long long)l->n,
+              row, rounds, (long long)l->n);
+    text_open(p->out, "if (image != now) { /* nothing of another image is of use */");
+    for (int i = 0; i < p->t->nring; i++) text_line(p->out, "b->from%d = b->next%d = INT64_MIN / 4;", i, i);
+    text_line(p->out, "now = image;");
+    text_close(p->out, "}");
+    text_open(p->out, "for (int64_t %s = %s0; %s < %s1; %s++) {", row, row, row, row, row);
+    put_body(p, &l->body);
+    text_close(p->out, "}");
+}
+
+static void put_loop(struct printing *p, const struct tree_loop *l)
+{
+    const char *round = p->t->round;
+    const long long first = l->from, last = l->from + l->n - 1;
+    if (l->down)
+        text_open(p->out, "for (int64_t %s = %lld; %s >= %lld; %s--) {", round, last, round, first, round);
+    else
+        text_open(p->out, "for (int64_t %s = %lld; %s <= %lld; %s++) {", round, first, round, last, round);
+    put_body(p, &l->body);
+    text_close(p->out, "}");
+}
+
+static void put_step(struct printing *p)
+{
+    const struct tree *t = p->t;
+    kernel_open(p->out, 0);
+    text_line(p->out, "char *const scratch = (char *)f->scratch + worker * f->scratch_bytes;");
+    text_line(p->out, "(void)scratch;");
+    if (t->nring) text_line(p->out, "struct @rings state = {0}, *const b = &state;");
+    for (int i = 0; i < t->nring; i++) {
+        const struct tree_ring *r = &t->ring[i];
+        if (r->kept) continue;
+        text_line(p->out, "b->ring%d = scratch + %lld;", i, (long long)r->scratch);
+        text_line(p->out, "__builtin_memset(b->ring%d, 0, %lld);", i, (long long)(r->row_bytes * r->room));
+    }
+    if (t->nring) text_line(p->out, "int64_t now = -1;");
+    text_open(p->out, "for (int64_t task = task0; task < task1; task++) {");
+    if (t->nring) put_task(p);
+    for (int i = 0; i < t->nloop && !t->nring; i++) put_loop(p, &t->loop[i]);
+    text_close(p->out, "}");
+    kernel_close(p->out);
+}
+
+char *tree_print(struct arena *a, const struct target *target, const struct tree *t)
+{
+    struct arena *scratch = arena_create(arena_ctx(a));
+    if (!scratch) return arena_strdup(a, "");
+    struct text out = text_new(scratch);
+    struct printing p = {t, &out};
+    for (int i = 0; i < t->nmember; i++) kernel_member(&out, target, i, t->member[i]->source);
+    if (t->nring) put_state(&p);
+    for (int i = 0; i < t->nring; i++) put_ring(&p, i);
+    put_step(&p);
+    char *source = arena_strdup(a, out.at);
+    arena_destroy(scratch);
+    return source;
+}
