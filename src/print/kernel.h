@@ -8,30 +8,30 @@
 
 #include "hlir/loops.h"
 
-/* What a machine can do, for people; rates are those of all cores together. */
+/* The limits of a machine, for reports; rates are those of all cores together. */
 struct machine {
     double clock, fma;   /* GHz; vectors that a core multiplies and adds in a cycle */
-    double l2, l3, dram; /* GB/s that are read */
+    double l2, l3, dram; /* GB/s of reading */
     enum machine_source { MACHINE_UNKNOWN, MACHINE_ASSUMED, MACHINE_MEASURED, MACHINE_GIVEN } source;
 };
-/* What compiles for a device on another machine. */
+/* The cross toolchain of a device. */
 struct toolchain {
-    const char *compiler, *package; /* "aarch64-linux-gnu-gcc"; the Debian package that has it, */
+    const char *compiler, *package; /* "aarch64-linux-gnu-gcc"; the Debian package that contains it, */
     const char *headers;            /* and that of its C library */
-    const char *march;              /* for -march= where none is said */
-    const char *runner;             /* what a command that runs its programs here begins with: "qemu-arm -L .. " */
+    const char *march;              /* for -march= by default */
+    const char *runner;             /* how a command that runs its programs on this machine begins: "qemu-arm -L .. " */
 };
 /* A kind of processor: a row of target.c. */
 struct device {
-    const char *name;              /* "x86", "arm64": also its folder in the cache */
-    bool features;                 /* deploy/features.def has what its processors may have */
-    struct toolchain hosted, bare; /* with an operating system and without; bare.compiler NULL: it is the same */
+    const char *name;              /* "x86", "arm64"; also its folder in the cache */
+    bool features;                 /* deploy/features.def lists the features of its processors */
+    struct toolchain hosted, bare; /* with an operating system and without; bare.compiler NULL: the same */
 };
-const struct device *device_at(int i); /* NULL: there are no more */
+const struct device *device_at(int i); /* NULL: i is past the last */
 const struct device *device_named(const char *name);
 const char *device_names(struct arena *a); /* "x86, arm64, .." */
 
-/* The machine code is generated for. */
+/* The machine that code is generated for. */
 struct target {
     const char *name; /* "x86-64-v3" */
     const struct device *device;
@@ -39,48 +39,50 @@ struct target {
     int vector_bytes;  /* 16 SSE2 NEON, 32 AVX2, 64 AVX-512 */
     int registers;     /* vector registers: 16 or 32 */
     bool fma;
-    int cores;                          /* that this run may use; never enters the generated code, only costs */
+    int cores;                          /* how many this run may use; it affects costs only, never the generated code */
     int64_t l1, l2, l3;                 /* bytes */
-    int l3_cores;                       /* that share an L3 */
+    int l3_cores;                       /* how many cores share an L3 */
     double clock, fma_pipes;            /* GHz; vectors that a core multiplies and adds in a cycle */
     double l2_rate, l3_rate, dram_rate; /* GB/s of all cores */
-    struct machine machine;             /* src/tune/measure.c; costs look at the others alone */
-    const struct helpers *helpers;      /* helpers_make, where that was called already; or NULL */
-    bool starts;                        /* a program that starts often: what is done before the first run counts, too */
+    struct machine machine;             /* src/tune/measure.c; the cost model uses only the other fields */
+    const struct helpers *helpers;      /* of helpers_make, or NULL before its first call */
+    bool starts;                        /* the program starts often, so the work before the first run counts, too */
 };
 void target_host(struct target *out); /* target.c: this machine, by cpuid */
 /* "x86-64-v2|v3|v4", "sse2", "neon", "native" */
 sol_status target_named(struct sol_ctx *ctx, const char *name, struct target *out);
-/* The best of a device that has no more than a compiler defines: `macros` are its lines "#define NAME VALUE". */
+/* The best instruction set of a device according to a compiler's predefined macros: `macros` has lines "#define NAME
+ * VALUE". */
 void target_of_macros(const struct device *device, const char *macros, struct target *out);
 bool target_defines(const char *macros, const char *name);
 bool target_runs_on(const struct target *t, const struct target *host);
 sol_status target_check(struct sol_ctx *ctx, const struct target *t); /* fails if this machine cannot run its code */
-const char *target_flag(const struct target *t); /* of compilers, for vectors that are as long; NULL: none */
-/* Elements of so many bytes in a vector: the only place that says how many lanes there are. */
+const char *target_flag(const struct target *t); /* the compiler's flag for vectors of this length; NULL: none */
+/* The number of elements of `bytes` bytes in a vector. Only this function decides the number of lanes. */
 static inline int target_lanes(const struct target *t, int bytes)
 {
     return t->vector_bytes / bytes;
 }
 
-/* Where a tensor of a cluster lies: element i is at base + 4 * (sum stride[d] * i[d]) for a type of 4 bytes. Row-major
- * has stride[ndim-1] == 1. Strides are in elements and are constants of the generated code. */
+/* The memory layout of a tensor of a cluster: element i is at base + 4 * (sum stride[d] * i[d]) for a type of 4 bytes.
+ * Row-major has stride[ndim-1] == 1. Strides are in elements and are constants of the generated code. */
 struct memory {
     int64_t stride[SOL_MAX_DIMS];
-    /* Elements before and behind the tensor's own in each dimension that exist in memory and are zero: a reader may
-     * read there where the row says `:0`. The writer of the tensor does not care: the schedule's steps zero them. */
+    /* By dimension, the number of elements before and after the tensor's own that exist in memory and are zero. A read
+     * with `:0` may access them. The schedule's steps zero them, not the tensor's writer. */
     int32_t halo_low[SOL_MAX_DIMS], halo_high[SOL_MAX_DIMS];
-    int32_t align; /* bytes the base is aligned to, at least the element's size */
-    bool constant; /* a parameter or a constant: may be packed by `prepare` */
+    int32_t align; /* alignment of the base in bytes, at least the element's size */
+    bool constant; /* a parameter or a constant, which `prepare` may pack */
 };
 struct cluster {
     const struct loops *loops;
-    struct memory *memory; /* by tensor; TEMPs and TABLEs: not used */
-    int anchor; /* statement that dominates the work (a contraction or reduction); those behind are epilogue */
+    struct memory *memory; /* by tensor; unused for TEMPs and TABLEs */
+    /* the statement that dominates the work (a contraction or reduction); later statements are the epilogue */
+    int anchor;
 };
 
 #define KERNEL_MAX_STEPS 6
-#define KERNEL_STEP_NS 500.0 /* what a step costs by being one (barrier, cold code); every variant's cost has it */
+#define KERNEL_STEP_NS 500.0 /* overhead of a step (barrier, cold code); the cost of every variant includes it */
 #define KERNEL_MAX_PACKS 8
 struct kernel_pack { /* the kernel wants operand `tensor` in another form */
     int tensor;
@@ -105,42 +107,44 @@ struct kernel {
     const char *solver, *variant; /* for reports */
 };
 
-enum precision { PRECISION_DEFAULT, PRECISION_FAST, PRECISION_HIGH }; /* the key of this name */
+enum precision { PRECISION_DEFAULT, PRECISION_FAST, PRECISION_HIGH }; /* of the key with this name */
 struct solver_context {
     struct arena *arena;
     struct arena *scratch; /* of what is printed, which whoever asks for a kernel copies; NULL: arena */
     const struct target *target;
     enum precision precision;
-    bool saves;    /* forward of a training step: its rounding goes through all layers, and back through all of them */
-    double once;   /* ns of a run that a byte counts for which weights grow by when they are packed;
-                      INFINITY: they may not grow */
-    bool training; /* what is constant changes before every run */
-    const struct plugins *plugins; /* other libraries that may compute (dnn.h); NULL: none */
+    bool saves; /* forward of a training step: rounding errors pass through all layers, forward and back */
+    /* ns of a run that correspond to one additional byte of packed weights; INFINITY: packing must not enlarge
+     * weights */
+    double once;
+    bool training;                 /* constants change before every run */
+    const struct plugins *plugins; /* other libraries (dnn.h); NULL: none */
 };
 #define SOLVER_MAX_VARIANTS 24
 struct variant {
-    int p[8];         /* the solver's own */
-    double cost;      /* ns, with once */
-    double once;      /* of it: not of the run, but for what is done before the first */
+    int p[8];         /* meaning depends on the solver */
+    double cost;      /* ns, including once */
+    double once;      /* the part of it for work before the first run */
     const char *text; /* "9x3 k512" */
 };
 struct solver { /* a row of plan/solvers.c */
     const char *name;
-    bool reference; /* applies to everything, and is tried whatever the key `solver` says */
-    bool blocks;    /* keeps blocks of a product in registers and caches; without, every product waits for memory */
-    bool foreign;   /* another library's, which costs do not know well enough to choose: it is picked, or forced */
-    bool whole;     /* it needs more than a row at a time, and is not given up for a band of rows */
-    /* Can it do this cluster? `*out_why` gets the reason if not (for reports). */
+    bool reference; /* applies to every cluster, and is tried whatever the key `solver` says */
+    bool blocks; /* keeps blocks of a product in registers and caches; without that, every product waits for memory */
+    /* calls another library, which the cost model does not know well enough: a policy picks it, or the key forces it */
+    bool foreign;
+    bool whole; /* needs more than one row at a time, and is not given up for a band of rows */
+    /* Can it compute this cluster? If not, *out_why gets the reason (for reports). */
     bool (*applicable)(const struct solver_context *sc, const struct cluster *c, const char **out_why);
-    /* Fills variants with costs, at most SOLVER_MAX_VARIANTS, cheapest first; returns how many. */
+    /* Fills in variants with costs, at most SOLVER_MAX_VARIANTS, cheapest first. Returns their number. */
     int (*variants)(const struct solver_context *sc, const struct cluster *c, struct variant *out);
     sol_status (*emit)(const struct solver_context *sc, const struct cluster *c, const struct variant *v,
                        struct kernel *out);
 };
-/* names.c: the kernel of a variant: loops that differ in names alone give the same text. */
+/* names.c: emits the kernel of a variant. Loops that differ only in names give the same text. */
 sol_status solver_emit(const struct solver *s, const struct solver_context *sc, const struct cluster *c,
                        const struct variant *v, struct kernel *out);
-/* What a kernel of these loops computes, for people: statements with the names that its text has, one a line. */
+/* What a kernel of these loops computes, for people: one statement per line, with the names in its text. */
 const char *kernel_what(struct arena *a, const struct loops *loops);
 
 /* kernel.c: from templates to C text. In a kernel's template a name of file scope is marked, "@name", where it is

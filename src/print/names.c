@@ -1,6 +1,5 @@
-/* Names in generated code: of tensors by role and place, of index variables as the loops have them. A kernel's text
- * knows no layer, so that equal kernels of different layers are one text. Names that end in "_" are the printers' own.
- */
+/* Names in generated code: tensors by role and position, index variables as in the loops. A kernel's text contains no
+ * layer, so equal kernels of different layers are one text. Names that end in "_" belong to the printers. */
 #include <inttypes.h>
 #include <string.h>
 

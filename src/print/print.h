@@ -1,4 +1,4 @@
-/* What the files of this folder and dfp share beyond kernel.h. */
+/* Shared by the files of this folder and dfp, beyond kernel.h. */
 #ifndef SOL_PRINT_H
 #define SOL_PRINT_H
 
@@ -13,7 +13,7 @@ static inline bool compute_is_int(enum compute k)
 struct compute_def {
     const char *type;   /* "float" */
     const char *name;   /* "f32": in helpers and vector types */
-    const char *mask;   /* element of masks: "i32" */
+    const char *mask;   /* element type of masks: "i32" */
     const char *suffix; /* of libm's functions */
 };
 const struct compute_def *compute_def(enum compute k);
@@ -41,28 +41,29 @@ const char *expr_temp(struct print_expr *p, const char *text, enum compute k); /
 const char *expr_type(struct print_expr *p, enum compute k);                   /* "float", "@f32x16" */
 const char *expr_type_name(struct print_expr *p, enum compute k);   /* "f32", "f32x16": a part of helpers' names */
 const char *expr_vector(struct print_expr *p, const char *element); /* of "u8": "@u8x16" */
-bool expr_varies(const struct print_expr *p, int32_t node);         /* along the vector index variable */
-const char *expr_name(struct print_expr *p); /* a fresh name: ends with '_', as no tensor's or index variable's does */
+bool expr_varies(const struct print_expr *p, int32_t node);         /* along the vector index variable? */
+/* a new name; it ends with '_', unlike those of tensors and index variables */
+const char *expr_name(struct print_expr *p);
 const char *expr_ivar(struct print_expr *p, int ivar);
 const char *expr_ivar_base(struct print_expr *p, int ivar); /* without what the solver adds to it */
-/* Bounds of an integer expression, with what the solver knows of index variables. False: unknown. */
+/* The bounds of an integer expression, including what the solver knows about index variables. False: unknown. */
 bool expr_range(const struct print_expr *p, int32_t node, int64_t *out_min, int64_t *out_max);
-/* Puts what the solver knows of index variables into an affine form: constants fold. */
+/* Inserts what the solver knows about index variables into an affine form; constants fold. */
 void expr_fold(const struct print_expr *p, struct affine *a);
 const char *expr_lanes(struct print_expr *p, int32_t node, enum compute k);  /* lane by lane */
 const char *expr_scalar(struct print_expr *p, int32_t node, enum compute k); /* one value, whatever p->lanes is */
-const char *expr_elements(struct print_expr *p, const char *text, const char *element); /* a vector of other elements */
+/* converts a vector's elements */
+const char *expr_elements(struct print_expr *p, const char *text, const char *element);
 const char *expr_read(struct print_expr *p, int32_t node, enum compute k);
 const char *expr_splat(struct print_expr *p, const char *scalar, enum compute k);
 int expr_lane_step(const struct print_expr *p, int tensor,
-                   int32_t first); /* 0 all lanes the same, 1 side by side, -1 else */
-/* Offset of an index list as an affine form of index variables, if it is one: sum of stride times index. */
+                   int32_t first); /* 0: all lanes equal, 1: contiguous, -1: neither */
+/* The offset of an index list as an affine form of index variables, the sum of stride times index, if it is affine. */
 bool expr_affine_offset(const struct loops *loops, const struct memory *m, int tensor, int32_t first,
                         struct affine *out);
 void expr_strides(const struct loops *loops, const struct memory *m, int tensor, int64_t *out_stride);
 
-/* -- loops over index variables, with a guard that is tested as early as possible; affine parts become the loops'
- * bounds */
+/* -- loops over index variables under a guard, which is tested as early as possible; affine parts become loop bounds */
 struct print_loops {
     int n;
     uint8_t ivar[LOOPS_MAX_IVARS]; /* outermost first */
@@ -71,7 +72,7 @@ struct print_loops {
     int opened;
     const char *low[LOOPS_MAX_IVARS], *high[LOOPS_MAX_IVARS]; /* the bounds as text, by position in `ivar` */
     bool tested;                                              /* a part of the guard became a test */
-    /* Called before the loop of index variable[inner] opens; that loop is cut into pieces of `strip`, if not 0. */
+    /* Called before the loop of ivar[inner] opens. That loop is divided into pieces of `strip`, unless it is 0. */
     void (*between)(void *user);
     void *user;
     int inner;
@@ -84,24 +85,25 @@ void nest_range(struct print_expr *p, struct print_loops *l, int ivar, uint64_t 
 int nest_decide(const struct print_expr *p, int32_t part); /* 1: always holds, 0: never, -1: depends */
 void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard); /* adds the parts of a guard, 0: none */
 void nest_open(struct print_expr *p, struct print_loops *l);
-/* Behind nest_open: the range of the one index variable that came `later`, whose loop the caller opens, and the tests
- * that had to wait for it. */
+/* After nest_open: the range of the one index variable in `later`, whose loop the caller opens, and the tests that had
+ * to wait for it. */
 void nest_open_last(struct print_expr *p, struct print_loops *l, int ivar, const char **out_low, const char **out_high);
 void nest_close(struct print_expr *p, const struct print_loops *l);
-/* Orders index variables so that the one that moves least in memory in the reads below `node` comes last. */
+/* Orders index variables so that the last one is that with the smallest movement in memory for the reads below
+ * `node`. */
 void nest_order(const struct print_expr *p, struct print_loops *l, int32_t node);
 
 /* -- reduce.c */
 const char *print_reduction(struct print_expr *p, int32_t node, enum compute k); /* of one result, as a value */
-/* Of one or more results: texts in out_value, of compute type k (positions: C_I64). */
+/* Prints a reduction with one or more results: texts in out_value, of compute type k (positions: C_I64). */
 void print_reduction_all(struct print_expr *p, int32_t node, enum compute k, const char **out_value);
-/* The type of result i of a reduction whose values are of type k. */
+/* The type of result i of a reduction over values of type k. */
 enum compute reduction_type(const struct print_expr *p, int32_t node, int i, enum compute k);
 
-/* -- guards.c: reads `t[i]:v` that a reduction skips without changing its result lose their test: its guard gets it */
+/* -- guards.c: moves the tests of reads `t[i]:v` that cannot change a reduction's result to its guard */
 void guards_from_reads(struct loops *loops, struct memory *memory); /* zeros in halos need no test at all */
 
-/* -- groups.c: which statements share loops and tasks, and where their temporaries lie */
+/* -- groups.c: which statements share loops and tasks, and the memory of their temporaries */
 enum temp_place {
     TEMP_NONE,
     TEMP_LOCAL,   /* an array of C, inside the shared loops */
@@ -114,29 +116,28 @@ struct print_temp {
 };
 struct print_group { /* statements first .. first + n - 1: one step */
     int first, n;
-    uint64_t shared; /* index variables whose loops enclose all of them: different points do not see each other */
+    uint64_t shared; /* index variables whose loops enclose all of them; different points are independent */
     double ops;      /* per point of the shared index variables */
 };
 struct print_plan {
-    struct cluster cluster; /* a copy that may be changed: loops, memory with the strides of temporaries */
-    struct loops *loops;    /* of the cluster: what is printed in other words is appended */
+    struct cluster cluster; /* a copy that may be changed: loops, and memory with the strides of temporaries */
+    struct loops *loops;    /* of the cluster; rewritten statements are appended */
     int lanes;
     int ngroup;
     struct print_group group[KERNEL_MAX_STEPS];
     struct print_temp *temp; /* by tensor */
     int64_t scratch_bytes, work_bytes;
     double ops, bytes;
-    double near;   /* bytes that a task finds again in its core's cache */
-    uint64_t unit; /* index variables along which the elements of outputs lie side by side */
+    double near;   /* bytes that stay in a core's cache during a task */
+    uint64_t unit; /* index variables along which outputs are contiguous */
 };
-/* lanes of a vector, or 1 */
+/* lanes: of a vector, or 1. */
 struct print_plan *groups_make(const struct solver_context *sc, const struct cluster *c, int lanes);
-/* Statements that run together in one loop over their scan index variable: how many from statement s on; 1 without a
- * scan. */
+/* The number of statements from s on that run together in one loop over their scan index variable; 1 without a scan. */
 int groups_scan(const struct loops *loops, int s);
-/* The index variables that statements first .. last share: different points of them do not see each other. */
+/* The index variables that statements first .. last share: different points are independent. */
 uint64_t groups_shared(const struct loops *loops, int first, int last);
-/* The index variables along which the elements of outputs lie side by side. */
+/* The index variables along which outputs are contiguous. */
 uint64_t groups_unit_ivars(const struct loops *loops, const struct memory *m);
 double expr_ops(const struct loops *loops, int32_t node);       /* operations at one point, reductions included */
 void print_tables(struct text *out, const struct loops *loops); /* as constants of the source */
@@ -148,19 +149,19 @@ void print_locals(struct text *out, const struct print_plan *pl, const struct pr
 struct print_tasks {
     int n;
     uint8_t ivar[LOOPS_MAX_IVARS];  /* outermost first */
-    int64_t parts[LOOPS_MAX_IVARS]; /* ranges that the index variable is cut into; a task is one range of each */
+    int64_t parts[LOOPS_MAX_IVARS]; /* number of ranges of the index variable; a task is one range of each */
     int64_t block[LOOPS_MAX_IVARS]; /* values in a range */
     int64_t tasks;
-    /* filled by tasks_open: the range as text; NULL: one value, which the index variable already has */
+    /* filled in by tasks_open: the range as text; NULL: a single value, which the index variable already has */
     const char *low[LOOPS_MAX_IVARS], *high[LOOPS_MAX_IVARS];
 };
-/* Orders index variables by memory, outermost first, and cuts them into tasks of at least `least` operations; `ops` for
- * each of their points. Index variable `last` (-1: none) comes last. unit[index variable]: cut in multiples of it, 0:
- * not at all; NULL: all 1.
- */
+/* Orders index variables by memory, outermost first, and divides them into tasks of at least `least` operations, with
+ * `ops` for each of their points. Index variable `last` (-1: none) comes last. Ranges of an index variable are
+ * multiples of unit[index variable], 0: it is not divided; NULL: all 1. */
 void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t ivars, double ops, double least,
                 int last, const int64_t *unit, struct print_tasks *out);
-void tasks_open(struct print_expr *p, struct print_tasks *t); /* `for (task ..` and where its ranges begin and end */
+/* `for (task ..`, and the begin and end of the task's ranges */
+void tasks_open(struct print_expr *p, struct print_tasks *t);
 bool tasks_loop(struct print_expr *p, const struct print_tasks *t,
                 int i); /* a loop over the range of index variable i, if needed */
 
