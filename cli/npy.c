@@ -38,8 +38,7 @@ static bool read_header(const char *path, const char *header, struct array *a, b
 {
     const char *type = value_of(header, "descr"), *order = value_of(header, "fortran_order"),
                *p = value_of(header, "shape");
-    if (!type || !order || !p || *type != '\'' || *p != '(')
-        return complain(path, "this is no .npy file that SOL can read");
+    if (!type || !order || !p || *type != '\'' || *p != '(') return complain(path, "not a .npy file that SOL can read");
     *out_fortran = !strncmp(order, "True", 4);
     size_t n = strcspn(type + 1, "'");
     bool known = false;
@@ -120,7 +119,7 @@ bool npy_read(const char *path, struct array *out_a)
     for (size_t i = 0; i < width; i++) n |= (size_t)head[8 + i] << (8 * i);
     char *header = good && n < 1 << 20 ? calloc(n + 1, 1) : NULL;
     good = header && fread(header, 1, n, f) == n;
-    if (!good) complain(path, "this is no .npy file, as numpy.save writes them");
+    if (!good) complain(path, "not a .npy file as numpy.save writes it");
     bool fortran = false;
     good = good && read_header(path, header, out_a, &fortran) && read_data(path, f, out_a, fortran);
     free(header);

@@ -282,7 +282,7 @@ static void test_bind_errors(void **state)
         {"x[A] -> y[B] | y[B] = x[0]", "", "f:3", "the size of B follows from nothing that is given"},
         {"x[A.. B..] -> y[A..] | y[A] = sum[B] x[A B]", "", "f:3", "the number of dimensions of A is open"},
         {"x[A.. B..] -> y[A..] | A=3 | y[A] = sum[B] x[A B]", "", "f:3", "x has 1 dimensions, but x[A.. B..] needs 3"},
-        {"x[A..] -> y[A..] | A=n | y[A] = x[A]", "n=-1", "f:3", "A=n is no number of dimensions"},
+        {"x[A..] -> y[A..] | A=n | y[A] = x[A]", "n=-1", "f:3", "A=n is not a number of dimensions"},
         {"x[A] b?[A] -> y[A] | y[A] = x[A] + b[A]", "", "f:3 -", "input b is missing, but needed"},
         {"x[A] -> y[A] | #A<4 | y[A] = x[A]", "", "f:5", "#A<4 does not hold (inputs: x 5)"},
         {"x[A] -> y[A] | #A=n*2 | y[A] = x[A]", "n=2", "f:5", "#A=n*2 does not hold: A is 5, not 4"},

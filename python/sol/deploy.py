@@ -50,7 +50,7 @@ def deploy(
     """
     if dargs is not None and not isinstance(dargs, Mapping):
         raise _core.InvalidError(
-            f"sol.deploy: dargs: expected a dict, got {type(dargs).__name__}; what the model is called with comes behind it"
+            f"sol.deploy: dargs: expected a dict, got {type(dargs).__name__}; example arguments follow it"
         )
     keys = {str(key): _text(str(key), value) for key, value in (dargs or {}).items()}
     known = [key for key, _, _ in _core.deploy_keys()]

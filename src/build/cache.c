@@ -67,7 +67,7 @@ void cache_open(struct cache *c, struct sol_ctx *ctx, const char *device)
     if (!c->arena || !*ctx_config(ctx, "cache::folder")) return;
     if (!place_secret(ctx, c->arena, c->secret)) {
         LOG(ctx, LOG_WARN, "build",
-            "cache: nothing is kept: there is no folder for its secret (XDG_STATE_HOME, TMPDIR)");
+            "cache: nothing is stored, because there is no folder for the secret key (XDG_STATE_HOME, TMPDIR)");
         return;
     }
     if (!add_place(c, 0)) add_place(c, 1);

@@ -69,7 +69,7 @@ static bool make_axes(struct foreign *g, const char **why)
     const uint64_t rest = (p->batch | p->m | p->n) & ~ivars_of(&g->n) & ~ivars_of(&g->m);
     if (!axes_make(p, rest, p->valued, p->order, count, tables, &g->outer)) return false;
     if (!axes_make(p, p->k, 0, p->b.view.s, 2, &tables[count - 2], &x)) return false;
-    *why = "the summed axes are no single one";
+    *why = "the summed axes are not a single axis";
     if (x.n != 1) return false;
     g->k = x.at[0];
     g->nouter = 1;

@@ -104,7 +104,7 @@ static int channel_dimension(const struct conv *c)
 static bool take_channels(struct conv *c, int d, uint64_t *seen, const char **why)
 {
     const struct problem *p = &c->p;
-    *why = "its channels are no groups of channels";
+    *why = "its channels do not form groups";
     c->group = only(p->batch);
     c->out = only(p->n);
     c->in = NONE;
@@ -206,7 +206,7 @@ static bool recognise(struct conv *c, const char **why)
     const int channels = channel_dimension(c);
     c->whole.size = sizeof c->whole;
     if (!take_channels(c, channels, &seen, why)) return false;
-    *why = "its pixels are no windows";
+    *why = "its pixels have no windows";
     for (int d = 0; d < p->a.ndim; d++) {
         if (d == channels || !p->a.index[d].n) continue;
         if (!make_pixel(c, d, &all[n])) return false;

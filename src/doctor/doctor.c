@@ -68,9 +68,9 @@ static void check_compiler(struct doctor *d)
     const char *cc = choose ? first_of(d, names) : compiler_find_program(d->arena, key);
     if (!cc) {
         say(d, SOL_BROKEN,
-            choose ? "neither cc nor gcc nor clang is in PATH" : arena_printf(d->arena, "%s: no such program", key),
-            choose ? "install one (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc); without one "
-                     "only networks run that are in the cache"
+            choose ? "none of cc, gcc and clang is in PATH" : arena_printf(d->arena, "%s: no such program", key),
+            choose ? "install one (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc); without one, "
+                     "only networks in the cache run"
                    : "set the key compiler::name (or SOL_COMPILER) to gcc or clang, or to auto");
         return;
     }
@@ -114,7 +114,7 @@ static const char *compile_fails(struct doctor *d, const char *folder)
     memcpy(&function, &found, sizeof function);
     const bool right = found && function(16) == 4;
     dlclose(handle);
-    return right ? NULL : "what was compiled gives a wrong result";
+    return right ? NULL : "the compiled code computes a wrong result";
 }
 
 static void check_compiles(struct doctor *d)
@@ -126,7 +126,7 @@ static void check_compiles(struct doctor *d)
     const char *folder = folder_temporary(d->arena);
     if (!folder) {
         say(d, SOL_BROKEN,
-            arena_printf(d->arena, "no folder can be made in %s: %s", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
+            arena_printf(d->arena, "cannot create a folder in %s: %s", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
                          strerror(errno)),
             "set TMPDIR to a folder that you can write");
         return;
@@ -214,13 +214,15 @@ static void check_cache(struct doctor *d)
     const int fd = place_open(d->ctx, d->arena, 0, true, &path, &why);
     if (fd < 0 || faccessat(fd, ".", W_OK, AT_EACCESS)) {
         say(d, SOL_LACKS, arena_printf(d->arena, "%s: %s", path, fd < 0 ? why : "it cannot be written"),
-            "a temporary cache stands in; chmod 700 it, or set the key cache::folder (or SOL_CACHE) to a folder of "
+            "a temporary cache is used instead; chmod 700 it, or set the key cache::folder (or SOL_CACHE) to a folder "
+            "of "
             "your own");
         if (fd >= 0) close(fd);
         return;
     }
     if (!place_has_secret(d->ctx, d->arena)) {
-        say(d, SOL_LACKS, arena_printf(d->arena, "%s: nothing is kept: there is no folder for its secret", path),
+        say(d, SOL_LACKS,
+            arena_printf(d->arena, "%s: nothing is stored, because there is no folder for the secret key", path),
             "set HOME or XDG_STATE_HOME, or else TMPDIR, to a folder of your own that you can write");
         close(fd);
         return;
@@ -275,7 +277,7 @@ static void check_dot(struct doctor *d)
     if (path)
         say(d, SOL_GOOD, path, NULL);
     else
-        say(d, SOL_LACKS, "there is none: networks drawn with compiler::debug stay text",
+        say(d, SOL_LACKS, "not installed: drawings of compiler::debug stay text",
             "Debian, Ubuntu: apt install graphviz");
 }
 
@@ -330,7 +332,7 @@ static void check_network(struct doctor *d)
     if (!ran)
         say(d, SOL_BROKEN, arena_strdup(d->arena, sol_error(d->ctx)), NULL);
     else if (!right)
-        say(d, SOL_BROKEN, "it runs, and its results are wrong", "please report this");
+        say(d, SOL_BROKEN, "it runs, but its results are wrong", "please report this");
     else
         say(d, SOL_GOOD, d->compiles ? "optimized and run" : "run from the cache; nothing new can be compiled", NULL);
     sol_params_destroy(t.params);

@@ -119,8 +119,8 @@ static sol_status check_arguments(struct sol_graph *g, int nof, const int *of, i
     }
     for (int i = 0; i < nwith; i++) {
         if (!with[i] || with[i]->graph != g || (with[i]->role != TENSOR_INPUT && with[i]->role != TENSOR_PARAM))
-            return ctx_fail(g->ctx, SOL_ERR_INVALID, "gradient: tensor %d is no input and no parameter of this graph",
-                            i);
+            return ctx_fail(g->ctx, SOL_ERR_INVALID,
+                            "gradient: tensor %d is neither an input nor a parameter of this graph", i);
         if (!is_real(with[i]))
             return ctx_fail(g->ctx, SOL_ERR_INVALID, "gradient: '%s' is of type %s, which has no gradient",
                             with[i]->name, dtype_def((enum sol_dtype)with[i]->dtype)->name);

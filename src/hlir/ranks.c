@@ -181,7 +181,7 @@ static void rank_rules(struct ranks *k)
         if (k->b->status) return;
         const struct ex *e = &k->b->l->ex.at[v];
         if (e->kind != EX_INT || e->u.i < 0 || e->u.i > SOL_MAX_DIMS) {
-            bind_fail(k->b, "%s is no number of dimensions (0..%d)", rule->text, SOL_MAX_DIMS);
+            bind_fail(k->b, "%s is not a number of dimensions (0..%d)", rule->text, SOL_MAX_DIMS);
             return;
         }
         k->rank[at] = (int)e->u.i;

@@ -413,7 +413,8 @@ sol_status translate_nodes(struct reader *r, struct scope *s, size_t n, Onnx__No
 static sol_status read_head(struct reader *r, struct scope *top)
 {
     const Onnx__Model *m = r->file;
-    if (!m->graph) return ctx_fail(r->ctx, SOL_ERR_INVALID, "there is no graph in it: it is damaged, or no ONNX model");
+    if (!m->graph)
+        return ctx_fail(r->ctx, SOL_ERR_INVALID, "it contains no graph: it is damaged, or not an ONNX model");
     TRY(read_opsets(r, m->n_opset_import, m->opset_import, &top->opsets));
     int64_t version = opset_version(top->opsets, "");
     bool other = m->n_opset_import && !version; /* only operators of other domains */

@@ -177,7 +177,7 @@ struct wisdom *wisdom_shipped(struct sol_ctx *ctx, struct arena *a)
     w->kinds = true;
     for (int i = 0; wisdom_texts[i].text && strcmp(ctx_config(ctx, "wisdom"), "own") != 0; i++)
         if (read_text(w, arena_strdup(a, wisdom_texts[i].text), strlen(wisdom_texts[i].text), false) < 0)
-            LOG(ctx, LOG_WARN, "tune", "%s is no file of wisdom", wisdom_texts[i].name);
+            LOG(ctx, LOG_WARN, "tune", "%s is not a wisdom file", wisdom_texts[i].name);
     return w;
 }
 
@@ -276,7 +276,7 @@ static sol_status merge(struct sol_ctx *ctx, struct arena *a, const char *path, 
     text[bytes] = 0;
     *out_new = read_text(w, text, bytes, true);
     if (*out_new < 0)
-        return ctx_fail(ctx, SOL_ERR_INVALID, "wisdom: '%s' is no file of wisdom: expected '%.12s' in its first line",
+        return ctx_fail(ctx, SOL_ERR_INVALID, "wisdom: '%s' is not a wisdom file: expected '%.12s' in its first line",
                         path, HEADER);
     return save_at(ctx, w, 0, true);
 }

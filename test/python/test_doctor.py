@@ -101,7 +101,7 @@ def test_no_folder_for_the_secret(tmp_path):
     (tmp_path / f"sol-state-{os.geteuid()}").touch()
     code, rows = doctor(tmp_path, XDG_STATE_HOME="/dev/null", TMPDIR=str(tmp_path))
     assert code == 0 and rows["a network"][0] == "ok"
-    assert rows["cache"][0] == "missing" and "no folder for its secret" in rows["cache"][1]
+    assert rows["cache"][0] == "missing" and "no folder for the secret" in rows["cache"][1]
     assert "XDG_STATE_HOME" in rows["cache"][2]
 
 

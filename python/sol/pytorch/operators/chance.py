@@ -219,6 +219,6 @@ def multinomial(b: Builder, x: Value, num_samples: int, replacement: bool) -> Va
 
 reject("random integers of a type's whole range", "random")
 reject(
-    "this distribution is not there; there are uniform, normal, Bernoulli, exponential, geometric, Cauchy, log-normal",
+    "this distribution is not supported; supported are uniform, normal, Bernoulli, exponential, geometric, Cauchy, log-normal",
     *"poisson binomial _standard_gamma _sample_dirichlet rrelu_with_noise".split(),
 )

@@ -150,7 +150,7 @@ reject_family(
     "linear algebra that takes matrices apart",
     *"_linalg_eigvals linalg_eig linalg_eigvals linalg_ldl_factor linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq".split(),
 )
-reject_family("a special function that is not there", *SPECIAL.split())
+reject_family("this special function is not supported", *SPECIAL.split())
 reject_family(
     "quantised tensors", "quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize"
 )

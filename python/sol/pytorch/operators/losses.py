@@ -49,7 +49,7 @@ def ctc_loss(
     single, count = x.ndim == 2, 1 if x.ndim == 2 else x.shape[1]
     x = b.unsqueeze(x, 1) if single else x
     if targets.is_float:
-        raise Rejected("targets that are no integers")
+        raise Rejected("targets that are not integers")
     times, labels = lengths(input_lengths), lengths(target_lengths)
     y = b.layer("CTCLoss", x, b.cast(targets, torch.int64), times, labels, blank=blank, zero=int(zero_infinity))
     if zero_infinity:
