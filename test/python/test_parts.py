@@ -129,7 +129,7 @@ def trained(f, x, w):
 
 
 @pytest.mark.parametrize("f", (derived, backwards))
-def test_transformations_inside_of_forward_are_refused(f):
+def test_transformations_inside_of_forward_are_rejected(f):
     """With a reason, and PyTorch works as before."""
     x, w = torch.randn(X), torch.rand(X)
     with pytest.raises(sol.UnsupportedError, match=r"a part of torch\.func .*use torch\.compile"):
