@@ -10,6 +10,7 @@
  * solver emits a kernel. So solvers do not know bands, and bands do not know solvers. Costs decide: the memory traffic
  * that intermediate tensors would cause, against the overhead of smaller kernels. */
 #include "plan/band.h"
+#include "plan/verify.h"
 
 #include <math.h>
 #include <string.h>
@@ -122,18 +123,18 @@ static bool cut(struct plan *p, struct stage *st)
     int ivar = st->ivar;
     double nothing;
     if (st->image >= 0) {
-        st->image_op = NEW_ARRAY(p->arena, struct slice_operand, n);
-        struct memory *one = NEW_ARRAY(p->arena, struct memory, n);
-        loops = loops_slice(p->arena, loops, memory, st->image, st->in, st->image_op, one, &nothing);
+        st->image_op = NEW_ARRAY(p->scratch, struct slice_operand, n);
+        struct memory *one = NEW_ARRAY(p->scratch, struct memory, n);
+        loops = loops_slice(p->scratch, loops, memory, st->image, st->in, st->image_op, one, &nothing);
         if (!loops) return false;
         for (int i = 0; i < loops->tensors.n; i++) /* what is packed once would be packed for image 0 */
             if (st->image_op[i].coef) one[i].constant = false;
         memory = one;
         ivar -= ivar > st->image;
     }
-    st->op = NEW_ARRAY(p->arena, struct slice_operand, n);
-    st->memory = NEW_ARRAY(p->arena, struct memory, n);
-    st->sub = loops_slice(p->arena, loops, memory, ivar, st->in, st->op, st->memory, &st->fill);
+    st->op = NEW_ARRAY(p->scratch, struct slice_operand, n);
+    st->memory = NEW_ARRAY(p->scratch, struct memory, n);
+    st->sub = loops_slice(p->scratch, loops, memory, ivar, st->in, st->op, st->memory, &st->fill);
     return st->sub != NULL;
 }
 
@@ -159,7 +160,7 @@ static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int iv
     if (by > 1) {
         int outer;
         if (u->loops->ivars.at[ivar].size % by) return false;
-        st->whole = loops_split(p->arena, u->loops, ivar, by, &outer);
+        st->whole = loops_split(p->scratch, u->loops, ivar, by, &outer);
         st->ivar = outer;
         if (image > ivar) st->image++;
     }
@@ -200,7 +201,7 @@ static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b
     if (kept && window != second->step) return false;
     first->kept = kept;
     if (!kept) { /* it is the last stage of the shorter chain, whose output lies elsewhere */
-        first->memory = arena_memdup(p->arena, first->memory, (size_t)first->sub->tensors.n * sizeof *first->memory);
+        first->memory = arena_memdup(p->scratch, first->memory, (size_t)first->sub->tensors.n * sizeof *first->memory);
         ring_memory(s, first, ta, dim, image, kind != BAND_ROWS);
         second->memory[tb] = first->memory[ta];
         first->ring_rows = window == 1 ? 1 : window + MAX(8, 2 * second->step);
@@ -417,6 +418,7 @@ static sol_status choose_chain(struct plan *p, struct chains *all, struct choice
             c->stage[n].u->dead = true;
             p->into[c->stage[n].u->number] = last->number;
         }
+        if (p->verify) verify_keep_band(p, c);
         return SOL_OK;
     }
     return SOL_OK;
@@ -432,7 +434,7 @@ sol_status plan_band(struct plan *p)
         const struct allocation *s = &p->allocations[i];
         if (s->t && s->root != s->t) plan_allocation(p, s->root)->parts = true;
     }
-    struct unit **reader_of = NEW_ARRAY(p->arena, struct unit *, p->nallocations + 1);
+    struct unit **reader_of = NEW_ARRAY(p->scratch, struct unit *, p->nallocations + 1);
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];
         if (u->dead || u->opaque) continue;

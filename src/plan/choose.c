@@ -253,6 +253,22 @@ static struct target one_core(const struct target *t)
     return one;
 }
 
+/* Hash of what is to be computed. */
+static void cluster_key(struct plan *p, const struct cluster *c, const struct unit *u, bool saves, char key[33])
+{
+    const struct arena_mark mark = arena_mark(p->scratch);
+    struct text text = text_new(p->scratch);
+    struct hash h;
+    loops_print(c->loops, &text);
+    print_memory(&text, c);
+    if (u->repeats) text_put(&text, "on one core\n");
+    if (saves) text_put(&text, "forward of a training step\n");
+    hash_init(&h);
+    hash_text(&h, text.at);
+    hash_hex(&h, key);
+    arena_rewind(p->scratch, mark);
+}
+
 sol_status choose_kernel(struct plan *p, const struct loops *loops, struct memory *memory, int anchor,
                          const struct unit *u, const struct choice **out)
 {
@@ -268,16 +284,8 @@ sol_status choose_kernel(struct plan *p, const struct loops *loops, struct memor
         loops != u->loops; /* single rows or steps of a band or recurrence: other libraries do not compute them */
     if (p->policy && !p->training && !part) sc.plugins = p->policy->plugins;
     struct cluster c = {.loops = loops, .memory = memory, .anchor = anchor};
-    struct text text = text_new(p->scratch);
-    struct hash h;
     char key[33];
-    loops_print(loops, &text);
-    print_memory(&text, &c);
-    if (u->repeats) text_put(&text, "on one core\n");
-    if (sc.saves) text_put(&text, "forward of a training step\n");
-    hash_init(&h);
-    hash_text(&h, text.at);
-    hash_hex(&h, key);
+    cluster_key(p, &c, u, sc.saves, key);
     struct choice *choice = map_get(p->known, key);
     if (!choice) {
         choice = NEW(p->arena, struct choice);

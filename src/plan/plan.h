@@ -12,10 +12,11 @@
  *   every tensor is its own root.
  * - split_reductions: no later phase adds units that compute the network's own layers.
  * - layout: every tensor has an order, strides, halos and an origin (`allocation.memory`). From here on
- * `unit_memory`
- *   may be called, and a unit's `memory`, if set, is that of its allocations.
- * - scan: a unit that has a `kernel` keeps it.
- * - band: units have numbers. A unit that became part of another one is dead, and `into` names that one.
+ *   `unit_memory` may be called, and a unit's `memory`, if set, is that of its allocations.
+ * - scan: a unit that has a `kernel` keeps it. A scan runs every step once, in order. What a step reads was
+ *   written by an earlier step or stage, and is still in memory.
+ * - band: units have numbers. A unit that became part of another one is dead, and `into` names that one. Its
+ *   ring holds all rows that the next unit reads at a time.
  * - choose: every unit has a kernel, with an operand for each tensor in memory, in order.
  *
  * `unit_loops` gives a unit other loops and finds their anchor. `plan_count` runs after every phase; a phase that
@@ -122,7 +123,9 @@ struct plan {
     const struct tuning_policy *policy; /* NULL: costs alone decide */
     struct map *known;                  /* choices by key */
     VECTOR(struct plan_chain) chains;   /* those with a choice */
-    int *into;                          /* by number of a unit: the unit that does its work */
+    VECTOR(const struct chain *) bands; /* of band.h, and scans of scan.h: what the verifier looks at; else none */
+    VECTOR(const struct scan *) scans;
+    int *into; /* by number of a unit: the unit that does its work */
     int numbers;
     const char *key;                /* hash of what is computed, independent of how: 32 digits; NULL without a policy */
     VECTOR(struct unit *) units;    /* in order of execution within each program */

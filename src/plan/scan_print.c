@@ -1,6 +1,7 @@
 /* The kernel of a recurrence: the kernels of its stages as static functions, and one function that calls them step by
  * step with pointers to the step's operands. */
 #include "plan/scan.h"
+#include "plan/verify.h"
 #include "print/tree.h"
 
 #include <string.h>
@@ -212,6 +213,7 @@ sol_status scan_print(struct scan *s, bool *out_done)
     s->u->loops = pr.merged;
     s->u->memory = NULL;
     s->u->kernel = pr.k;
+    if (s->p->verify) verify_keep_scan(s);
     *out_done = true;
     return ctx_check(s->p->ctx);
 }

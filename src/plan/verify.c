@@ -1,6 +1,6 @@
 /* Checks what plan.h promises after each phase. It finds our own bugs, and runs after every phase in tests and debug
  * builds (key compiler::verify). It shares no code with what it checks: counts, regions and reads are computed anew. */
-#include "plan/plan.h"
+#include "plan/verify.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,16 +20,15 @@ struct check {
     struct access **writes; /* by root */
 };
 
-static sol_status wrong(struct check *c, const struct unit *u, const char *format, ...) PRINTF_LIKE(3, 4);
-static sol_status wrong(struct check *c, const struct unit *u, const char *format, ...)
+sol_status plan_wrong(struct plan *p, const struct unit *u, const char *format, ...)
 {
     char words[512];
     va_list args;
     va_start(args, format);
     vsnprintf(words, sizeof words, format, args);
     va_end(args);
-    return ctx_fail(c->p->ctx, SOL_ERR_INTERNAL, "%s: plan after phase %s: %s%s%s%s", c->p->g->name,
-                    c->p->phase < 0 ? "none" : plan_phase_name(c->p->phase, NULL), u ? "unit '" : "",
+    return ctx_fail(p->ctx, SOL_ERR_INTERNAL, "%s: plan after phase %s: %s%s%s%s", p->g->name,
+                    p->phase < 0 ? "none" : plan_phase_name(p->phase, NULL), u ? "unit '" : "",
                     u ? (u->label ? u->label : "without a label") : "", u ? "': " : "", words);
 }
 
@@ -50,34 +49,36 @@ static sol_status check_tensor(struct check *c, const struct unit *u, int k)
     const struct loops_tensor *t = &u->loops->tensors.at[k];
     const struct sol_tensor *g = t->user;
     if (t->role != LOOPS_INPUT && t->role != LOOPS_OUTPUT) return SOL_OK;
-    if (!g) return wrong(c, u, "tensor %s: expected a tensor of the graph, got none", t->name);
+    if (!g) return plan_wrong(c->p, u, "tensor %s: expected a tensor of the graph, got none", t->name);
     if (g->id < 0 || g->id >= c->p->nallocations || store_of(c, g)->t != g)
-        return wrong(c, u, "tensor %s: expected a tensor that has a store, got %%%d", t->name, g->id);
+        return plan_wrong(c->p, u, "tensor %s: expected a tensor that has a store, got %%%d", t->name, g->id);
     if (g->dtype != t->dtype)
-        return wrong(c, u, "tensor %s: expected type %s, as %%%d has, got %s", t->name,
-                     dtype_def((enum sol_dtype)g->dtype)->name, g->id, dtype_def((enum sol_dtype)t->dtype)->name);
+        return plan_wrong(c->p, u, "tensor %s: expected type %s, as %%%d has, got %s", t->name,
+                          dtype_def((enum sol_dtype)g->dtype)->name, g->id, dtype_def((enum sol_dtype)t->dtype)->name);
     bool same = g->ndim == t->ndim;
     for (int d = 0; same && d < t->ndim; d++) same = g->dim[d].size == t->shape[d];
-    if (!same) return wrong(c, u, "tensor %s: expected the shape of %%%d, got another one", t->name, g->id);
+    if (!same) return plan_wrong(c->p, u, "tensor %s: expected the shape of %%%d, got another one", t->name, g->id);
     if (t->role == LOOPS_INPUT) return SOL_OK;
-    if (g->role != TENSOR_VALUE) return wrong(c, u, "expected to write a value, got %%%d, which the user owns", g->id);
+    if (g->role != TENSOR_VALUE)
+        return plan_wrong(c->p, u, "expected to write a value, got %%%d, which the user owns", g->id);
     if (store_of(c, g)->program != u->program)
-        return wrong(c, u, "%%%d: expected program %s, as that of the unit that writes it, got %s", g->id,
-                     program_name(u->program), program_name(store_of(c, g)->program));
+        return plan_wrong(c->p, u, "%%%d: expected program %s, as that of the unit that writes it, got %s", g->id,
+                          program_name(u->program), program_name(store_of(c, g)->program));
     return SOL_OK;
 }
 
 static sol_status check_unit(struct check *c, const struct unit *u)
 {
     struct text why = text_new(c->scratch);
-    if (!u->label || !u->loops) return wrong(c, u, "expected a label and loops");
-    if (u->program < 0 || u->program >= PROGRAMS) return wrong(c, u, "expected a program, got %d", (int)u->program);
+    if (!u->label || !u->loops) return plan_wrong(c->p, u, "expected a label and loops");
+    if (u->program < 0 || u->program >= PROGRAMS)
+        return plan_wrong(c->p, u, "expected a program, got %d", (int)u->program);
     for (int k = 0; k < u->loops->tensors.n; k++) TRY(check_tensor(c, u, k));
     if (u->opaque) return SOL_OK;
-    if (!loops_verify(u->loops, &why)) return wrong(c, u, "%s", why.at);
+    if (!loops_verify(u->loops, &why)) return plan_wrong(c->p, u, "%s", why.at);
     if (!u->loops->stmts.n) return SOL_OK; /* all its results are empty: loops_verify */
     if (u->anchor < 0 || u->anchor >= u->loops->stmts.n)
-        return wrong(c, u, "anchor: expected a statement below %d, got %d", u->loops->stmts.n, u->anchor);
+        return plan_wrong(c->p, u, "anchor: expected a statement below %d, got %d", u->loops->stmts.n, u->anchor);
     return SOL_OK;
 }
 
@@ -86,23 +87,23 @@ static sol_status check_unit(struct check *c, const struct unit *u)
 static sol_status check_root(struct check *c, const struct allocation *s)
 {
     const int id = s->t->id;
-    if (s != store_of(c, s->t)) return wrong(c, NULL, "%%%d: its store is another tensor's", id);
+    if (s != store_of(c, s->t)) return plan_wrong(c->p, NULL, "%%%d: its store is another tensor's", id);
     if (!s->root || store_of(c, s->root)->t != s->root)
-        return wrong(c, NULL, "%%%d: expected a root that is stored", id);
+        return plan_wrong(c->p, NULL, "%%%d: expected a root that is stored", id);
     if (s->root == s->t) return SOL_OK;
     if (c->p->phase < PHASE_ALIAS)
-        return wrong(c, NULL, "%%%d: expected to be its own root, got %%%d", id, s->root->id);
+        return plan_wrong(c->p, NULL, "%%%d: expected to be its own root, got %%%d", id, s->root->id);
     if (store_of(c, s->root)->root != s->root)
-        return wrong(c, NULL, "%%%d: its root %%%d: expected to be its own root, got %%%d", id, s->root->id,
-                     store_of(c, s->root)->root->id);
+        return plan_wrong(c->p, NULL, "%%%d: its root %%%d: expected to be its own root, got %%%d", id, s->root->id,
+                          store_of(c, s->root)->root->id);
     if (s->root->ndim != s->t->ndim || s->root->dtype != s->t->dtype)
-        return wrong(c, NULL, "%%%d: expected rank and type of its root %%%d", id, s->root->id);
+        return plan_wrong(c->p, NULL, "%%%d: expected rank and type of its root %%%d", id, s->root->id);
     for (int d = 0; d < s->t->ndim; d++) {
         const int64_t last = s->alias_at[d] + s->t->dim[d].size;
         if (s->alias_at[d] < 0 || last > s->root->dim[d].size)
-            return wrong(c, NULL, "%%%d: dimension %d: expected to lie in its root %%%d, 0..%lld, got %lld..%lld", id,
-                         d, s->root->id, (long long)s->root->dim[d].size - 1, (long long)s->alias_at[d],
-                         (long long)last - 1);
+            return plan_wrong(
+                c->p, NULL, "%%%d: dimension %d: expected to lie in its root %%%d, 0..%lld, got %lld..%lld", id, d,
+                s->root->id, (long long)s->root->dim[d].size - 1, (long long)s->alias_at[d], (long long)last - 1);
     }
     return SOL_OK;
 }
@@ -191,12 +192,12 @@ static sol_status check_writes(struct check *c, const struct access *first)
             const struct allocation *other = store_of(c, user_of(b->u, b->tensor));
             if (other == s) written += b->points;
             if (other != s && overlap(a, b, s->t->ndim))
-                return wrong(c, a->u, "writes %%%d, of which unit '%s' writes a part as %%%d", s->t->id, b->u->label,
-                             other->t->id);
+                return plan_wrong(c->p, a->u, "writes %%%d, of which unit '%s' writes a part as %%%d", s->t->id,
+                                  b->u->label, other->t->id);
         }
         if (written > tensor_elements(s->t))
-            return wrong(c, a->u, "%%%d: expected its writers to write at most %lld elements, got %lld", s->t->id,
-                         (long long)tensor_elements(s->t), (long long)written);
+            return plan_wrong(c->p, a->u, "%%%d: expected its writers to write at most %lld elements, got %lld",
+                              s->t->id, (long long)tensor_elements(s->t), (long long)written);
     }
     return SOL_OK;
 }
@@ -215,7 +216,7 @@ static sol_status check_read(struct check *c, const struct unit *u, int at, cons
     for (const struct access *w = c->writes[s->root->id]; w; w = w->next) {
         const int64_t n = w->points ? common(w, s) : 0;
         if (n && u && !runs_before(w, u, at))
-            return wrong(c, u, "reads %%%d, which unit '%s' writes behind it", t->id, w->u->label);
+            return plan_wrong(c->p, u, "reads %%%d, which unit '%s' writes behind it", t->id, w->u->label);
         there += MIN(n, w->points);
     }
     if (there >= tensor_elements(t)) return SOL_OK;
@@ -223,10 +224,10 @@ static sol_status check_read(struct check *c, const struct unit *u, int at, cons
         const struct unit *dead = c->p->units.at[i];
         for (int k = 0; k < dead->loops->tensors.n && dead->dead; k++)
             if (user_of(dead, k) == t && dead->loops->tensors.at[k].role == LOOPS_OUTPUT)
-                return wrong(c, u, "reads %%%d, whose writer '%s' is dead", t->id, dead->label);
+                return plan_wrong(c->p, u, "reads %%%d, whose writer '%s' is dead", t->id, dead->label);
     }
-    return wrong(c, u, "%s %%%d: expected its %lld elements to be written before, got %lld", u ? "reads" : "output",
-                 t->id, (long long)tensor_elements(t), (long long)there);
+    return plan_wrong(c->p, u, "%s %%%d: expected its %lld elements to be written before, got %lld",
+                      u ? "reads" : "output", t->id, (long long)tensor_elements(t), (long long)there);
 }
 
 /* A unit that has a kernel reads the packed tensor instead. */
@@ -275,8 +276,9 @@ static sol_status check_counts(struct check *c)
         if (!s->t) continue;
         const int readers = of[i].readers + (s->root == s->t ? 0 : of[s->root->id].readers);
         if (s->writers != of[i].writers || s->readers != readers)
-            return wrong(c, NULL, "%%%d: expected %d writers and %d readers, as the units have it, got %d and %d", i,
-                         of[i].writers, readers, s->writers, s->readers);
+            return plan_wrong(c->p, NULL,
+                              "%%%d: expected %d writers and %d readers, as the units have it, got %d and %d", i,
+                              of[i].writers, readers, s->writers, s->readers);
     }
     return SOL_OK;
 }
@@ -289,10 +291,10 @@ static sol_status check_order(struct check *c, const struct allocation *s)
     for (int i = 0; i < s->t->ndim; i++)
         if (s->order[i] >= 0) seen |= 1u << s->order[i];
     if (seen + 1 != 1u << s->t->ndim)
-        return wrong(c, NULL, "%%%d: order: expected each of its %d dimensions once", s->t->id, s->t->ndim);
+        return plan_wrong(c->p, NULL, "%%%d: order: expected each of its %d dimensions once", s->t->id, s->t->ndim);
     for (int d = 0; d < s->t->ndim && s->fixed; d++)
         if (s->order[d] != d || s->memory.halo_low[d] || s->memory.halo_high[d])
-            return wrong(c, NULL, "%%%d is fixed: expected to be row-major and without halos", s->t->id);
+            return plan_wrong(c->p, NULL, "%%%d is fixed: expected to be row-major and without halos", s->t->id);
     return SOL_OK;
 }
 
@@ -301,11 +303,11 @@ static sol_status check_align(struct check *c, const struct allocation *s)
     const int bytes = dtype_def((enum sol_dtype)s->t->dtype)->bytes, align = s->memory.align;
     const struct sol_tensor *root = s->root;
     if (align <= 0 || align & (align - 1))
-        return wrong(c, NULL, "%%%d: alignment: expected a power of 2, got %d", s->t->id, align);
+        return plan_wrong(c->p, NULL, "%%%d: alignment: expected a power of 2, got %d", s->t->id, align);
     const bool ours = root->role == TENSOR_VALUE && !store_of(c, root)->output;
     if (ours ? align > 64 || s->origin * bytes % align : align > bytes)
-        return wrong(c, NULL, "%%%d: alignment: expected what element %lld has, got %d", s->t->id, (long long)s->origin,
-                     align);
+        return plan_wrong(c->p, NULL, "%%%d: alignment: expected what element %lld has, got %d", s->t->id,
+                          (long long)s->origin, align);
     return SOL_OK;
 }
 
@@ -318,17 +320,17 @@ static sol_status check_memory(struct check *c, const struct allocation *s)
     for (int i = s->t->ndim - 1; i >= 0; i--) {
         const int d = s->order[i];
         if (m->halo_low[d] < 0 || m->halo_high[d] < 0)
-            return wrong(c, NULL, "%%%d: dimension %d: expected halos, got %d and %d", s->t->id, d, m->halo_low[d],
-                         m->halo_high[d]);
+            return plan_wrong(c->p, NULL, "%%%d: dimension %d: expected halos, got %d and %d", s->t->id, d,
+                              m->halo_low[d], m->halo_high[d]);
         if (m->stride[d] != stride)
-            return wrong(c, NULL, "%%%d: dimension %d: expected stride %lld, got %lld", s->t->id, d, (long long)stride,
-                         (long long)m->stride[d]);
+            return plan_wrong(c->p, NULL, "%%%d: dimension %d: expected stride %lld, got %lld", s->t->id, d,
+                              (long long)stride, (long long)m->stride[d]);
         origin += m->halo_low[d] * stride;
         stride *= m->halo_low[d] + s->t->dim[d].size + m->halo_high[d];
     }
     if (s->elements != stride || s->origin != origin)
-        return wrong(c, NULL, "%%%d: expected %lld elements, the first at %lld, got %lld and %lld", s->t->id,
-                     (long long)stride, (long long)origin, (long long)s->elements, (long long)s->origin);
+        return plan_wrong(c->p, NULL, "%%%d: expected %lld elements, the first at %lld, got %lld and %lld", s->t->id,
+                          (long long)stride, (long long)origin, (long long)s->elements, (long long)s->origin);
     return check_align(c, s);
 }
 
@@ -340,16 +342,18 @@ static sol_status check_part(struct check *c, const struct allocation *s)
         const bool whole = s->t->dim[d].size == root->t->dim[d].size;
         origin += s->alias_at[d] * root->memory.stride[d];
         if (s->memory.stride[d] != root->memory.stride[d])
-            return wrong(c, NULL, "%%%d: dimension %d: expected stride %lld, that of its root %%%d, got %lld", s->t->id,
-                         d, (long long)root->memory.stride[d], root->t->id, (long long)s->memory.stride[d]);
+            return plan_wrong(c->p, NULL, "%%%d: dimension %d: expected stride %lld, that of its root %%%d, got %lld",
+                              s->t->id, d, (long long)root->memory.stride[d], root->t->id,
+                              (long long)s->memory.stride[d]);
         if (s->memory.halo_low[d] != (whole ? root->memory.halo_low[d] : 0) ||
             s->memory.halo_high[d] != (whole ? root->memory.halo_high[d] : 0))
-            return wrong(c, NULL, "%%%d: dimension %d: expected the halo of its root, which it has where it is whole",
-                         s->t->id, d);
+            return plan_wrong(c->p, NULL,
+                              "%%%d: dimension %d: expected the halo of its root, which it has where it is whole",
+                              s->t->id, d);
     }
     if (s->origin != origin)
-        return wrong(c, NULL, "%%%d: expected to begin at %lld of its root, got %lld", s->t->id, (long long)origin,
-                     (long long)s->origin);
+        return plan_wrong(c->p, NULL, "%%%d: expected to begin at %lld of its root, got %lld", s->t->id,
+                          (long long)origin, (long long)s->origin);
     return check_align(c, s);
 }
 
@@ -374,8 +378,8 @@ static sol_status check_layout(struct check *c)
             const struct loops_tensor *t = &u->loops->tensors.at[k];
             if ((t->role == LOOPS_INPUT || t->role == LOOPS_OUTPUT) &&
                 !same_memory(&u->memory[k], &store_of(c, t->user)->memory, t->ndim))
-                return wrong(c, u, "tensor %s: expected the memory of %%%d, got another one", t->name,
-                             user_of(u, k)->id);
+                return plan_wrong(c->p, u, "tensor %s: expected the memory of %%%d, got another one", t->name,
+                                  user_of(u, k)->id);
         }
     }
     return SOL_OK;
@@ -387,16 +391,16 @@ static sol_status check_packs(struct check *c, const struct unit *u)
 {
     const struct kernel *k = &u->kernel;
     if (k->npack < 0 || k->npack > KERNEL_MAX_PACKS)
-        return wrong(c, u, "expected 0..%d packs, got %d", KERNEL_MAX_PACKS, k->npack);
+        return plan_wrong(c->p, u, "expected 0..%d packs, got %d", KERNEL_MAX_PACKS, k->npack);
     for (int i = 0; i < k->npack; i++) {
         struct text why = text_new(c->scratch);
         const struct loops *l = k->pack[i].loops;
         const int t = k->pack[i].tensor;
         if (t < 0 || t >= u->loops->tensors.n || u->loops->tensors.at[t].role != LOOPS_INPUT)
-            return wrong(c, u, "pack %d: expected an input of the kernel, got tensor %d", i, t);
+            return plan_wrong(c->p, u, "pack %d: expected an input of the kernel, got tensor %d", i, t);
         if (!l || l->tensors.n < 2 || l->tensors.at[0].role != LOOPS_INPUT || l->tensors.at[1].role != LOOPS_OUTPUT)
-            return wrong(c, u, "pack %d: expected loops from tensor 0, an input, to tensor 1, an output", i);
-        if (!loops_verify(l, &why)) return wrong(c, u, "pack %d: %s", i, why.at);
+            return plan_wrong(c->p, u, "pack %d: expected loops from tensor 0, an input, to tensor 1, an output", i);
+        if (!loops_verify(l, &why)) return plan_wrong(c->p, u, "pack %d: %s", i, why.at);
     }
     return SOL_OK;
 }
@@ -404,16 +408,16 @@ static sol_status check_packs(struct check *c, const struct unit *u)
 static sol_status check_kernel(struct check *c, const struct unit *u)
 {
     const struct kernel *k = &u->kernel;
-    if (!k->source || !k->solver) return wrong(c, u, "expected a kernel of some solver, got none");
+    if (!k->source || !k->solver) return plan_wrong(c->p, u, "expected a kernel of some solver, got none");
     if (k->nstep < 1 || k->nstep > KERNEL_MAX_STEPS)
-        return wrong(c, u, "expected 1..%d steps, got %d", KERNEL_MAX_STEPS, k->nstep);
+        return plan_wrong(c->p, u, "expected 1..%d steps, got %d", KERNEL_MAX_STEPS, k->nstep);
     for (int i = 0; i < k->nstep; i++)
         if (k->step[i].tasks < 0)
-            return wrong(c, u, "step %d: expected tasks, got %lld", i, (long long)k->step[i].tasks);
+            return plan_wrong(c->p, u, "step %d: expected tasks, got %lld", i, (long long)k->step[i].tasks);
     if (k->nwork < 0 || k->nwork > COUNT_OF(k->work_bytes) || k->scratch_bytes < 0)
-        return wrong(c, u, "expected 0..%d work buffers and scratch memory, got %d and %lld", COUNT_OF(k->work_bytes),
-                     k->nwork, (long long)k->scratch_bytes);
-    if (!isfinite(k->cost)) return wrong(c, u, "expected a cost, got %g", k->cost);
+        return plan_wrong(c->p, u, "expected 0..%d work buffers and scratch memory, got %d and %lld",
+                          COUNT_OF(k->work_bytes), k->nwork, (long long)k->scratch_bytes);
+    if (!isfinite(k->cost)) return plan_wrong(c->p, u, "expected a cost, got %g", k->cost);
     return check_packs(c, u);
 }
 
@@ -430,16 +434,16 @@ static sol_status check_operands(struct check *c, const struct unit *u, int at)
         }
         const bool packed = !u->opaque && is_packed(u, k);
         if (packed ? u->operand[n] == t->user : u->operand[n] != t->user)
-            return wrong(c, u, "operand %d: expected %s%%%d, tensor %s, got %%%d", n,
-                         packed ? "what is packed of " : "", user_of(u, k)->id, t->name, u->operand[n]->id);
+            return plan_wrong(c->p, u, "operand %d: expected %s%%%d, tensor %s, got %%%d", n,
+                              packed ? "what is packed of " : "", user_of(u, k)->id, t->name, u->operand[n]->id);
         if (u->written[n] != (t->role == LOOPS_OUTPUT))
-            return wrong(c, u, "operand %d: expected to be %s, as tensor %s", n, u->written[n] ? "read" : "written",
-                         t->name);
+            return plan_wrong(c->p, u, "operand %d: expected to be %s, as tensor %s", n,
+                              u->written[n] ? "read" : "written", t->name);
         if (packed) TRY(check_read(c, u, at, u->operand[n]));
         n++;
     }
     n += u->opaque ? 0 : u->kernel.nwork;
-    return n == u->noperand ? SOL_OK : wrong(c, u, "expected %d operands, got %d", n, u->noperand);
+    return n == u->noperand ? SOL_OK : plan_wrong(c->p, u, "expected %d operands, got %d", n, u->noperand);
 }
 
 static sol_status check_kernels(struct check *c)
@@ -458,10 +462,10 @@ static sol_status check_kernels(struct check *c)
 static sol_status check_choice(struct check *c, const struct unit *u, const struct choice *choice)
 {
     if (choice->n < 1 || choice->chosen < -1 || choice->chosen >= choice->n)
-        return wrong(c, u, "choice: expected one of %d candidates, got %d", choice->n, choice->chosen);
+        return plan_wrong(c->p, u, "choice: expected one of %d candidates, got %d", choice->n, choice->chosen);
     for (int i = 1; i < choice->n; i++)
         if (choice->candidate[i - 1].variant.cost > choice->candidate[i].variant.cost)
-            return wrong(c, u, "choice: expected the cheapest first, got candidate %d behind a dearer one", i);
+            return plan_wrong(c->p, u, "choice: expected the cheapest first, got candidate %d behind a dearer one", i);
     return SOL_OK;
 }
 
@@ -472,23 +476,23 @@ static sol_status check_chains(struct check *c)
     for (int i = 0; i < p->units.n; i++) {
         const struct unit *u = p->units.at[i];
         if (u->number < 0 || u->number >= p->numbers || (u->number && by_number[u->number]))
-            return wrong(c, u, "expected a number of its own below %d, got %d", p->numbers, u->number);
+            return plan_wrong(c->p, u, "expected a number of its own below %d, got %d", p->numbers, u->number);
         if (u->number) by_number[u->number] = u;
     }
     for (int i = 1; i < p->numbers; i++) {
         const int into = p->into[i];
         if (into < 1 || into >= p->numbers || !by_number[i] || !by_number[into])
-            return wrong(c, by_number[i], "expected a unit that does its work, got number %d", into);
+            return plan_wrong(c->p, by_number[i], "expected a unit that does its work, got number %d", into);
         if (into != i && (!by_number[i]->dead || by_number[into]->dead))
-            return wrong(c, by_number[i], "is a part of '%s': expected it to be dead, and that one alive",
-                         by_number[into]->label);
+            return plan_wrong(c->p, by_number[i], "is a part of '%s': expected it to be dead, and that one alive",
+                              by_number[into]->label);
     }
     for (int i = 0; i < p->chains.n; i++) {
         const struct plan_chain *x = &p->chains.at[i];
         if (x->n < 2 || x->n > PLAN_CHAIN)
-            return wrong(c, NULL, "chain %d: expected 2..%d units, got %d", i, PLAN_CHAIN, x->n);
+            return plan_wrong(c->p, NULL, "chain %d: expected 2..%d units, got %d", i, PLAN_CHAIN, x->n);
         for (int k = 0; k < x->n; k++)
-            if (!x->unit[k]) return wrong(c, NULL, "chain %d: unit %d is missing", i, k);
+            if (!x->unit[k]) return plan_wrong(c->p, NULL, "chain %d: unit %d is missing", i, k);
         TRY(check_choice(c, x->unit[0], x->choice));
     }
     return SOL_OK;
@@ -508,7 +512,8 @@ static sol_status check_plan(struct check *c)
     TRY(check_counts(c));
     if (p->phase >= PHASE_LAYOUT) TRY(check_layout(c));
     TRY(check_kernels(c));
-    return p->phase >= PHASE_BAND ? check_chains(c) : SOL_OK;
+    if (p->phase >= PHASE_BAND) TRY(check_chains(c));
+    return verify_tiles(p, c->scratch);
 }
 
 sol_status plan_verify(struct plan *p)

@@ -1,0 +1,263 @@
+/* The verifier of bands and scans: each row breaks what the verifier keeps of a driver in one way, and says what the
+ * error must name. The plan is good before that. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "passes/passes.h"
+#include "plan/scan.h"
+
+static struct sol_ctx *ctx;
+
+static const char band_network[] =
+    "graph \"net\"\n"
+    "input %0:f32[2 8 24 20] \"x\"\nparam %1:f32[16 8 1 1] \"w\"\nparam %2:f32[16 1 3 3] \"v\"\n"
+    "%3 = Conv(%0, %1) \"a\"\n%4 = relu(%3)\n%5 = Conv(%4, %2) p=1 q=1 g=16 \"b\"\n%6 = relu(%5)\n"
+    "output %6 \"y\"\n";
+static const char scan_network[] =
+    "graph \"net\"\n"
+    "input %0:f32[7 3 9] \"x\"\nparam %1:f32[36 9] \"w\"\nparam %2:f32[36 9] \"u\"\nparam %3:f32[36] \"b\"\n"
+    "%4, %5, %6 = LSTM(%0, %1, %2, %3)\noutput %4 \"y\"\noutput %6 \"c\"\n";
+
+static struct chain *band_of(struct plan *p)
+{
+    return (struct chain *)(uintptr_t)p->bands.at[0];
+}
+
+/* The stage that reads a window of rows: the ring is that of the stage before it. */
+static struct stage *window_of(struct plan *p)
+{
+    struct chain *c = band_of(p);
+    for (int i = 1; i < c->n; i++)
+        if (c->stage[i].high > c->stage[i].low) return &c->stage[i];
+    fail_msg("no stage reads a window");
+    return NULL;
+}
+
+static struct scan *scan_of(struct plan *p)
+{
+    return (struct scan *)(uintptr_t)p->scans.at[0];
+}
+
+/* The n-th tensor of the steps that lies in scratch memory. */
+static struct scan_own *scratch_of(struct plan *p, int n)
+{
+    struct scan *s = scan_of(p);
+    for (int t = 0; t < s->l->tensors.n; t++)
+        if (s->own[t].scratch && !n--) return &s->own[t];
+    fail_msg("too few tensors in scratch memory");
+    return NULL;
+}
+
+static void no_stages(struct plan *p)
+{
+    band_of(p)->n = 1;
+}
+
+static void more_rows(struct plan *p)
+{
+    window_of(p)->rows++;
+}
+
+static void lower_window(struct plan *p)
+{
+    window_of(p)->low++;
+}
+
+static void higher_window(struct plan *p)
+{
+    window_of(p)->high--;
+}
+
+static void other_step(struct plan *p)
+{
+    window_of(p)->step = 2;
+}
+
+static void other_fill(struct plan *p)
+{
+    window_of(p)->fill = 1;
+}
+
+static void small_ring(struct plan *p)
+{
+    window_of(p)[-1].ring_rows = 2;
+}
+
+static void short_row(struct plan *p)
+{
+    window_of(p)[-1].row_bytes -= 64;
+}
+
+static void other_ring_stride(struct plan *p)
+{
+    window_of(p)->memory[window_of(p)->in].stride[3]++;
+}
+
+static void living_stage(struct plan *p)
+{
+    window_of(p)[-1].u = band_of(p)->stage[band_of(p)->n - 1].u;
+}
+
+static void other_ring(struct plan *p)
+{
+    struct stage *st = window_of(p);
+    for (int t = 0; t < st->whole->tensors.n; t++)
+        if (t != st->in && st->whole->tensors.at[t].role == LOOPS_INPUT) {
+            st->in = t;
+            return;
+        }
+    fail_msg("the stage reads one tensor only");
+}
+
+static void stored_and_read_twice(struct plan *p)
+{
+    window_of(p)[-1].kept = true;
+}
+
+static void two_steps(struct plan *p)
+{
+    window_of(p)[-1].kernel.nstep = 2;
+}
+
+static void no_ring_memory(struct plan *p)
+{
+    struct chain *c = band_of(p);
+    c->stage[c->n - 1].u->kernel.scratch_bytes -= 64;
+}
+
+static void late_phase(struct plan *p)
+{
+    scan_of(p)->phase[0].from++;
+}
+
+static void missing_step(struct plan *p)
+{
+    scan_of(p)->steps++;
+    scan_of(p)->nphase--;
+}
+
+static void lost_stage(struct plan *p)
+{
+    scan_of(p)->phase[0].nstage--;
+}
+
+static struct scan_phase *longest_phase(struct plan *p)
+{
+    struct scan *s = scan_of(p);
+    struct scan_phase *best = &s->phase[0];
+    for (int i = 1; i < s->nphase; i++)
+        if (s->phase[i].n > best->n) best = &s->phase[i];
+    return best;
+}
+
+static void stages_swapped(struct plan *p)
+{
+    struct scan_phase *ph = longest_phase(p);
+    const struct scan_stage first = ph->stage[0];
+    ph->stage[0] = ph->stage[1];
+    ph->stage[1] = first;
+}
+
+static void step_ahead(struct plan *p)
+{
+    struct scan_phase *ph = longest_phase(p);
+    for (int k = 0; k < ph->nstage; k++)
+        for (int t = 0; t < ph->stage[k].sub->tensors.n; t++) {
+            struct scan_place *at = ph->stage[k].sub->tensors.at[t].user;
+            if (at) at->shift = -at->shift;
+        }
+}
+
+static void not_carried(struct plan *p)
+{
+    struct scan *s = scan_of(p);
+    for (int t = 0; t < s->l->tensors.n; t++) s->own[t].carried = false;
+}
+
+static void overlap_in_scratch(struct plan *p)
+{
+    scratch_of(p, 1)->offset = scratch_of(p, 0)->offset;
+}
+
+static void outside_of_scratch(struct plan *p)
+{
+    scratch_of(p, 0)->rows += 1000;
+}
+
+static void one_step_of_room(struct plan *p)
+{
+    struct scan *s = scan_of(p);
+    for (int t = 0; t < s->l->tensors.n; t++)
+        if (s->own[t].carried) s->own[t].scratch = true, s->own[t].rows = 1;
+}
+
+static const struct driver_row {
+    const char *what, *network;
+    void (*break_it)(struct plan *p);
+    const char *expected;
+} driver_rows[] = {
+    {"a band of one stage", band_network, no_stages, "band: expected 2..4 stages, got 1"},
+    {"a row too many", band_network, more_rows, "expected 24 rows, got 25"},
+    {"a window that begins too late", band_network, lower_window, "reads rows -1..1 for its row 0"},
+    {"a window that ends too early", band_network, higher_window, "reads rows -1..1 for its row 0"},
+    {"a window that moves too fast", band_network, other_step, "for its row 23: expected the ring to hold them"},
+    {"rows outside that are filled wrongly", band_network, other_fill, "are filled with 1"},
+    {"a ring without room for the window", band_network, small_ring, "expected room for 3 rows, got 2"},
+    {"a ring whose rows are short", band_network, short_row, "expected rows of"},
+    {"a ring that its reader knows otherwise", band_network, other_ring_stride, "expected its reader to know"},
+    {"a stage that is alive", band_network, living_stage, "to be dead, and to name it"},
+    {"a ring that nobody fills", band_network, other_ring, "expected to read what"},
+    {"a stored tensor whose rows are read again", band_network, stored_and_read_twice, "to read each row once"},
+    {"a stage of two steps", band_network, two_steps, "expected a kernel of one step"},
+    {"no memory for the ring", band_network, no_ring_memory, "of scratch memory for kernels and rings"},
+    {"steps that begin too late", scan_network, late_phase, "scan: expected steps from 0 on, got 1"},
+    {"a step that never runs", scan_network, missing_step, "scan: expected 8 steps, got"},
+    {"a stage that never runs", scan_network, lost_stage, "statements, got"},
+    {"stages in the wrong order", scan_network, stages_swapped, "reads it before one of the same step writes it"},
+    {"a read of a later step", scan_network, step_ahead, "expected reads of earlier steps, got 1 steps ahead"},
+    {"a state that is forgotten", scan_network, not_carried, "expected to outlive its step"},
+    {"a state without room for two steps", scan_network, one_step_of_room, "scratch memory for 2 steps, got 1"},
+    {"two tensors in one place", scan_network, overlap_in_scratch, "overlap in scratch memory"},
+    {"a tensor behind the scratch memory", scan_network, outside_of_scratch, "of the scratch memory, got"},
+};
+
+static void try_driver(const struct driver_row *r)
+{
+    struct arena *a = arena_create(ctx);
+    struct sol_graph *g = NULL;
+    struct target target;
+    struct plan *p = NULL;
+    if (target_named(ctx, "x86-64-v3", &target)) fail_msg("%s", sol_error(ctx));
+    target.cores = 4;
+    if (sol_graph_parse(ctx, r->network, &g) || passes_run(g) || plan_make(g, a, &target, &p))
+        fail_msg("before '%s': %s", r->what, sol_error(ctx));
+    assert_int_equal(p->bands.n + p->scans.n, 1);
+    r->break_it(p);
+    if (plan_verify(p) != SOL_ERR_INTERNAL) fail_msg("%s: expected an internal error", r->what);
+    if (!strstr(sol_error(ctx), r->expected) || !strstr(sol_error(ctx), "plan after phase choose: "))
+        fail_msg("%s: expected '%s', got: %s", r->what, r->expected, sol_error(ctx));
+    sol_graph_destroy(g);
+    arena_destroy(a);
+}
+
+static void test_broken_drivers(void **state)
+{
+    (void)state;
+    assert_int_equal(sol_config_set(ctx, "bands", "always"), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "compiler::verify", "1"), SOL_OK);
+    for (int i = 0; i < COUNT_OF(driver_rows); i++) try_driver(&driver_rows[i]);
+    assert_int_equal(sol_config_set(ctx, "bands", "auto"), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "compiler::verify", "0"), SOL_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_drivers)};
+    if (sol_ctx_create(NULL, &ctx)) return 1;
+    int bad = cmocka_run_group_tests(tests, NULL, NULL);
+    sol_ctx_destroy(ctx);
+    return bad;
+}
