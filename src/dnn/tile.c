@@ -1,7 +1,7 @@
 /* One micro-kernel: R rows x C columns of pixels by V vectors of output channels, in registers. Every pixel's address
  * is the same pointer plus a constant, so the loop over K keeps only the accumulators, V weights and one broadcast in
- * registers. Each chunk of K is summed from 0 and then added to the sum of the chunks before: several short sums lose
- * less to rounding than one long sum. The last chunk runs the epilogue. */
+ * registers. Each piece of K is summed from 0 and then added to the sum of the pieces before, which lies in memory:
+ * several short sums lose less to rounding than one long sum. The last piece runs the epilogue. */
 #include "dnn/blocking.h"
 #include "dnn/epilogue.h"
 
@@ -75,11 +75,6 @@ static const char *acc(const struct tile *t, int r, int c, int v)
     return arena_printf(t->b->p->arena, "a%d_%d", r * t->cols + c, v);
 }
 
-static const char *total(const struct tile *t, int r, int c, int v)
-{
-    return arena_printf(t->b->p->arena, "total[%d]", (r * t->cols + c) * t->vectors + v);
-}
-
 /* Where the partial sums of one register lie between chunks. */
 static const char *partial(const struct tile *t, int r, int c, int v)
 {
@@ -94,9 +89,16 @@ static const char *partial(const struct tile *t, int r, int c, int v)
     return arena_printf(b->p->arena, "sums + %lld", (long long)at);
 }
 
+/* Where they lie between pieces, as a vector. */
+static const char *waiting(const struct tile *t, int r, int c, int v)
+{
+    if (t->b->nchunk > 1) return SAY("*(%s *)(%s)", t->type, partial(t, r, c, v));
+    return SAY("total[%d]", (r * t->cols + c) * t->vectors + v);
+}
+
 static bool is_part(const struct tile *t, int v)
 {
-    return v == t->vectors - 1 && t->last < t->b->lanes && t->b->partial >= 0;
+    return v == t->vectors - 1 && t->last < t->b->lanes && t->b->partial >= 0 && t->b->nchunk > 1;
 }
 
 #define EACH(t, r, c, v)                    \
@@ -104,13 +106,29 @@ static bool is_part(const struct tile *t, int v)
         for (int c = 0; c < (t)->cols; c++) \
             for (int v = 0; v < (t)->vectors; v++)
 
+/* Does a chunk have several pieces? */
+static bool has_pieces(const struct blocking *b)
+{
+    return b->sum_len || b->sum_runs;
+}
+
 static void start(const struct tile *t)
 {
     const struct blocking *b = t->b;
-    EACH(t, r, c, v) text_line(t->out, "%s %s = {0};", t->type, acc(t, r, c, v));
-    if (b->sum_len || b->sum_runs)
-        text_line(t->out, "volatile %s total[%d] = {{0}}; /* in memory: registers are for the sums */", t->type,
+    text_put(t->out, "%*s%s ", t->out->indent * 4, "", t->type);
+    EACH(t, r, c, v) text_put(t->out, "%s%s", r + c + v ? ", " : "", acc(t, r, c, v));
+    text_put(t->out, ";\n");
+    if (has_pieces(b) && b->nchunk == 1)
+        text_line(t->out, "volatile %s total[%d]; /* in memory: registers are for the sums */", t->type,
                   t->rows * t->cols * t->vectors);
+    if (has_pieces(b)) text_line(t->out, "int64_t begun = %s;", b->nchunk > 1 ? "chunk" : "0");
+}
+
+static void clear(const struct tile *t)
+{
+    text_put(t->out, "%*s", t->out->indent * 4, "");
+    EACH(t, r, c, v) text_put(t->out, "%s = ", acc(t, r, c, v));
+    text_put(t->out, "(%s){0};\n", t->type);
 }
 
 /* Prints one step of K, `u` steps after the pointers. */
@@ -191,91 +209,152 @@ static void steps(const struct tile *t, int64_t pitch, int64_t last)
     }
 }
 
-/* Adds the sums of this block to the totals and starts the next block from 0. */
-static void end_sum(const struct tile *t)
-{
-    EACH(t, r, c, v)
-    {
-        const char *a = acc(t, r, c, v);
-        text_line(t->out, "%s += %s, %s = (%s){0};", total(t, r, c, v), a, a, t->type);
-    }
-}
+/* The part of K that a chunk has; the last chunk may have less. */
+struct extent {
+    const char *len, *nrun; /* as C text */
+    int64_t pitch, last;    /* of weights; a number of steps that occurs beside b->len */
+};
 
-static void sum(const struct tile *t)
+static struct extent extent_of(const struct tile *t)
 {
     const struct blocking *b = t->b;
     const struct axis *run = &b->k.at[b->k.n - 1];
-    const int64_t pitch = b->options.source == B_IN_PLACE ? axis_stride(run, b->p->b.view.s) : b->width;
-    const bool inner = b->chunk_axis == b->k.n - 1, outer = b->chunk_axis >= 0 && !inner;
-    const int64_t left = b->chunk_axis < 0 ? 0 : b->k.at[b->chunk_axis].size - (b->nchunk - 1) * b->chunk;
-    const bool uneven = b->chunk_axis >= 0 && left != b->chunk;
-    text_line(t->out, "const @real *wk = w;");
-    const char *len = arena_printf(b->p->arena, "%lld", (long long)b->len),
-               *nrun = arena_printf(b->p->arena, "%lld", (long long)b->nrun);
-    if (uneven && inner)
-        len = arena_printf(b->p->arena, "(chunk == %lld ? %lld : %lld)", (long long)b->nchunk - 1, (long long)left,
-                           (long long)b->len);
-    if (uneven && outer)
-        nrun = arena_printf(b->p->arena, "(chunk == %lld ? %lld : %lld)", (long long)b->nchunk - 1,
-                            (long long)(b->nrun / b->chunk * left), (long long)b->nrun);
-    if (b->nrun > 1) {
-        text_open(t->out, "for (int64_t i = 0; i < %s; i++) {", nrun);
-        text_line(t->out, "const @real *xk = x + @run_a[i];");
-        if (b->options.source == B_IN_PLACE) text_line(t->out, "wk = w + @run_b[i];");
-        if (b->options.source == B_PACKED) text_line(t->out, "wk = w + i * %lld;", (long long)(b->len * b->width));
+    const bool inner = b->chunk_axis == b->k.n - 1;
+    const int64_t left = b->chunk_axis < 0 ? b->chunk : b->k.at[b->chunk_axis].size - (b->nchunk - 1) * b->chunk;
+    struct extent e = {SAY("%lld", (long long)b->len), SAY("%lld", (long long)b->nrun), b->width, b->len};
+    if (b->options.source == B_IN_PLACE) e.pitch = axis_stride(run, b->p->b.view.s);
+    if (left == b->chunk) return e;
+    const char *is_last = SAY("chunk == %lld", (long long)b->nchunk - 1);
+    if (inner) {
+        e.len = SAY("(%s ? %lld : %lld)", is_last, (long long)left, (long long)b->len);
+        e.last = left;
     } else {
-        text_open(t->out, "{");
-        text_line(t->out, "const @real *xk = x;");
+        e.nrun = SAY("(%s ? %lld : %lld)", is_last, (long long)(b->nrun / b->chunk * left), (long long)b->nrun);
     }
-    if (b->sum_len) text_open(t->out, "for (int64_t left = %s; left > 0; left -= %lld) {", len, (long long)b->sum_len);
-    text_line(t->out, "int64_t k = %s;", b->sum_len ? SAY("@sol_min_i64(left, %lld)", (long long)b->sum_len) : len);
-    steps(t, pitch, uneven && inner ? left : b->len);
-    if (b->sum_len) {
-        text_line(t->out, "if (left <= %lld) break;", (long long)b->sum_len);
-        end_sum(t);
-        text_close(t->out, "}");
-    }
-    if (b->sum_runs) {
-        text_open(t->out, "if (i %% %lld == %lld) {", (long long)b->sum_runs, (long long)b->sum_runs - 1);
-        end_sum(t);
-        text_close(t->out, "}");
-    }
-    text_close(t->out, "}");
-    if (b->sum_len || b->sum_runs) EACH(t, r, c, v) text_line(t->out, "%s += %s;", acc(t, r, c, v), total(t, r, c, v));
+    return e;
 }
 
-/* Adds the partial sums of the chunks before this one. */
-static void add_partials(const struct tile *t)
+/* Sets the pointers to run i. */
+static void begin_run(const struct tile *t, const char *declare)
 {
-    text_open(t->out, "if (chunk) {");
+    const struct blocking *b = t->b;
+    text_line(t->out, "%sxk = x%s;", declare, b->nrun > 1 ? " + @run_a[i]" : "");
+    if (b->nrun == 1) return;
+    if (b->options.source == B_IN_PLACE) text_line(t->out, "wk = w + @run_b[i];");
+    if (b->options.source == B_PACKED) text_line(t->out, "wk = w + i * %lld;", (long long)(b->len * b->width));
+}
+
+/* Adds the sums of the pieces before this one. */
+static void add_waiting(const struct tile *t, const char *condition)
+{
+    text_open(t->out, "if (%s) {", condition);
     EACH(t, r, c, v)
     {
         if (is_part(t, v))
             text_line(t->out, "{ %s s = {0}; __builtin_memcpy(&s, %s, %d); %s += s; }", t->type, partial(t, r, c, v),
                       t->last * t->b->p->bytes, acc(t, r, c, v));
         else
-            text_line(t->out, "%s += *(const %s *)(%s);", acc(t, r, c, v), t->type, partial(t, r, c, v));
+            text_line(t->out, "%s += %s;", acc(t, r, c, v), waiting(t, r, c, v));
     }
     text_close(t->out, "}");
 }
 
 static void leave(const struct tile *t)
 {
-    const struct blocking *b = t->b;
-    text_open(t->out, "if (chunk < %lld) {", (long long)b->nchunk - 1);
     EACH(t, r, c, v)
     {
         if (is_part(t, v))
             text_line(t->out, "__builtin_memcpy(%s, &%s, %d);", partial(t, r, c, v), acc(t, r, c, v),
-                      t->last * b->p->bytes);
+                      t->last * t->b->p->bytes);
         else
-            text_line(t->out, "*(%s *)(%s) = %s;", t->type, partial(t, r, c, v), acc(t, r, c, v));
+            text_line(t->out, "%s = %s;", waiting(t, r, c, v), acc(t, r, c, v));
     }
+}
+
+/* Ends the loop over pieces. */
+static void end_piece(const struct tile *t, const char *done)
+{
+    const struct blocking *b = t->b;
+    add_waiting(t, "begun");
+    if (b->nchunk > 1)
+        text_line(t->out, "if (%s && chunk == %lld) break;", done, (long long)b->nchunk - 1);
+    else
+        text_line(t->out, "if (%s) break;", done);
+    leave(t);
+    if (b->nchunk > 1) text_line(t->out, "if (%s) return;", done);
+    text_line(t->out, "begun = 1;");
+    text_close(t->out, "}");
+}
+
+/* A piece is a part of a run. */
+static void sum_lengths(const struct tile *t, const struct extent *e)
+{
+    const struct blocking *b = t->b;
+    text_line(t->out, "int64_t %sleft = %s;", b->nrun > 1 ? "i = 0, " : "", e->len);
+    begin_run(t, "const @real *");
+    text_open(t->out, "for (;;) {");
+    clear(t);
+    text_line(t->out, "int64_t k = @sol_min_i64(left, %lld);", (long long)b->sum_len);
+    steps(t, e->pitch, e->last);
+    text_line(t->out, "left -= %lld;", (long long)b->sum_len);
+    if (b->nrun > 1) {
+        text_open(t->out, "if (left <= 0 && ++i < %s) {", e->nrun);
+        text_line(t->out, "left = %s;", e->len);
+        begin_run(t, "");
+        text_close(t->out, "}");
+    }
+    end_piece(t, "left <= 0");
+}
+
+/* A piece is several runs. */
+static void sum_runs(const struct tile *t, const struct extent *e)
+{
+    const struct blocking *b = t->b;
+    text_open(t->out, "for (int64_t i = 0;;) {");
+    clear(t);
+    text_open(t->out, "for (const int64_t end = @sol_min_i64(i + %lld, %s); i < end; i++) {", (long long)b->sum_runs,
+              e->nrun);
+    begin_run(t, "const @real *");
+    text_line(t->out, "int64_t k = %s;", e->len);
+    steps(t, e->pitch, e->last);
+    text_close(t->out, "}");
+    end_piece(t, SAY("i >= %s", e->nrun));
+}
+
+/* A chunk is one piece. */
+static void sum_chunk(const struct tile *t, const struct extent *e)
+{
+    const struct blocking *b = t->b;
+    clear(t);
+    if (b->nrun > 1)
+        text_open(t->out, "for (int64_t i = 0; i < %s; i++) {", e->nrun);
+    else
+        text_open(t->out, "{");
+    begin_run(t, "const @real *");
+    text_line(t->out, "int64_t k = %s;", e->len);
+    steps(t, e->pitch, e->last);
+    text_close(t->out, "}");
+    if (b->nchunk == 1) return;
+    add_waiting(t, "chunk");
+    text_open(t->out, "if (chunk < %lld) {", (long long)b->nchunk - 1);
+    leave(t);
     text_line(t->out, "return;");
     text_close(t->out, "}");
 }
 
-/* Loads operands that are equal for all pixels of the tile, once per vector. */
+static void sum(const struct tile *t)
+{
+    const struct extent e = extent_of(t);
+    text_line(t->out, "const @real *wk = w;");
+    if (t->b->sum_len)
+        sum_lengths(t, &e);
+    else if (t->b->sum_runs)
+        sum_runs(t, &e);
+    else
+        sum_chunk(t, &e);
+}
+
+/* Operands that are the same for all pixels of the tile are loaded once for each vector. */
 static void hold(struct tile *t, struct epilogue *e, int valid)
 {
     const struct problem *p = t->b->p;
@@ -344,10 +423,6 @@ void tile_print(const struct blocking *b, struct text *out, int rows, int cols, 
     head(&t, last_panel);
     start(&t);
     sum(&t);
-    if (b->nchunk > 1) {
-        add_partials(&t);
-        leave(&t);
-    }
     if (b->p->weight <= INLINE_WEIGHT)
         finish_inline(&t, &e);
     else
