@@ -14,7 +14,7 @@
 
 #include "rt/rt.h"
 
-enum { BATCH_KERNELS = 8, BATCH_BYTES = 64 << 10, ERROR_LINES = 6 };
+enum { BATCH_KERNELS = 24, BATCH_BYTES = 192 << 10, ERROR_LINES = 6 };
 
 struct build {
     struct sol_ctx *ctx;
@@ -135,7 +135,7 @@ static int missing_kernels(struct build *b, struct missing *out)
 }
 
 /* Distributes the kernels over sources of similar size. There are enough sources to keep all processors busy, and few
- * enough that starting compilers and reading helpers does not matter. */
+ * enough that starting compilers and reading helpers does not matter: that is 15 to 20 ms for each. */
 static sol_status add_kernel_jobs(struct build *b, job_list *jobs, int limit)
 {
     struct missing *m = NEW_ARRAY(b->arena, struct missing, b->nkernel);

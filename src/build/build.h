@@ -72,7 +72,7 @@ const char *source_header(void); /* the text of sol/module.h */
 /* The module of the request with symbols inserted: @KERNEL<k>_ becomes <symbol[k]>_, likewise data. */
 sol_status source_tables(struct sol_ctx *ctx, struct arena *a, const struct build_request *r, const char *const *symbol,
                          const char **out_text);
-/* compiler.c: flags that make generated code fast and correct; ends with NULL. */
+/* compiler.c: flags for generated code that other builds compile; ends with NULL. */
 const char *const *compiler_code_flags(struct arena *a, const char *march, const char *flag, bool clang);
 /* The path of a program: unchanged if it contains a '/', otherwise found in PATH. NULL: not found. */
 const char *compiler_find_program(struct arena *a, const char *name);

@@ -66,12 +66,13 @@ bool folder_is_reached_safely(const char *path);
 const char *folder_temporary_root(void);
 
 /* compiler.c */
+enum { COMPILER_MAX_FLAGS = 32 };
 struct compiler {
     const char *path; /* NULL: none was found; then `id` is that of the one used last, if the cache knows it */
     const char *id;   /* path, size, time and version; part of every key. NULL: no compiler, none known */
     bool clang;
-    const char *wanted;    /* names that were tried, for messages */
-    const char *flags[24]; /* ends with NULL */
+    const char *wanted;                    /* names that were tried, for messages */
+    const char *flags[COMPILER_MAX_FLAGS]; /* ends with NULL */
 };
 sol_status compiler_find(struct sol_ctx *ctx, struct arena *a, struct cache *c, const struct build_request *r,
                          struct compiler *out);

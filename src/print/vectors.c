@@ -1,7 +1,7 @@
 /* Vector types of generated sources and helpers on them: C with GNU vectors, without headers and intrinsics.
  *
- * gcc and clang turn selects by masks into blends, and loops over lanes into single instructions (with -O3
- * -fno-math-errno -fno-trapping-math). Rows are templates: $L lanes, $V vector, $I its mask type, $S scalar. The
+ * gcc and clang turn selects by masks into blends, and loops over lanes into single instructions (with the flags
+ * of src/build/compiler.c). Rows are templates: $L lanes, $V vector, $I its mask type, $S scalar. The
  * polynomials are our own minimax fits (Lawson's iteration). The maximum error in ulp, for normal results, is given at
  * each function. */
 #include <string.h>
