@@ -61,7 +61,7 @@ static void head(const struct tile *t, bool last_panel)
     text_put(t->out, "/* %d x %d pixels by %d vectors%s */\n", t->rows, t->cols, t->vectors,
              last_panel ? ", the last" : "");
     text_put(t->out,
-             "static __attribute__((noinline)) void @tile_%d_%d%s(const @real *x, const @real *w, @real *sums, int64_t "
+             "@NOINLINE void @tile_%d_%d%s(const @real *x, const @real *w, @real *sums, int64_t "
              "chunk, "
              "const char *next, const int64_t *value",
              t->rows, t->cols, last_panel ? "_last" : "");

@@ -48,9 +48,8 @@ static void micro_kernel(const struct weights *w, struct text *out)
 {
     const struct weights_side *a = &w->a, *b = &w->b;
     text_put(out, "/* %d rows by %d vectors: sums += a * b over images x rows x cols pixels */\n", w->rows, w->vectors);
-    begin(out,
-          "static __attribute__((noinline)) void @rank1(const @real *a, const @real *b, @real *sums, int64_t images, "
-          "int64_t rows, int64_t cols, int64_t add)\n{\n");
+    begin(out, "@NOINLINE void @rank1(const @real *a, const @real *b, @real *sums, int64_t images, "
+               "int64_t rows, int64_t cols, int64_t add)\n{\n");
     EACH(w, r, v) text_line(out, "@vec s%d_%d = {0};", r, v);
     text_line(out, "for (int64_t i = 0; i < images; i++)");
     text_open(out, "for (int64_t j = 0; j < rows; j++) {");

@@ -7,13 +7,13 @@
 #define SAY(...) arena_printf(w->p.arena, __VA_ARGS__)
 
 static const char *const lines =
-    "static inline __attribute__((always_inline)) void @small_line(const @vec *d, @vec *t)\n{\n"
+    "@INLINE void @small_line(const @vec *d, @vec *t)\n{\n"
     "    const @vec ea = d[0] + @ch * d[2], oa = @ca * d[1] + @ch * @ca * d[3], eb = d[0] + @c2 * d[2], ob = @cb * "
     "d[1] + "
     "@c2 * @cb * d[3];\n"
     "    t[0] = d[0];\n    t[1] = -@c23 * (ea + oa);\n    t[2] = -@c23 * (ea - oa);\n"
     "    t[3] = @c16 * (eb + ob);\n    t[4] = @c16 * (eb - ob);\n    t[5] = d[3];\n}\n"
-    "static inline __attribute__((always_inline)) void @taps_line(const @vec *m, @vec *o)\n{\n"
+    "@INLINE void @taps_line(const @vec *m, @vec *o)\n{\n"
     "    const @vec ea = m[1] + m[2], oa = m[1] - m[2], eb = m[3] + m[4], ob = m[3] - m[4];\n"
     "    o[0] = m[0] + ea + eb;\n    o[1] = @ca * oa + @cb * ob;\n    o[2] = @ch * ea + @c2 * eb + m[5];\n}\n\n";
 

@@ -10,7 +10,7 @@
  * over all points q but the row's own, paired by sign. */
 static const char *const head6 =
     "static const @real @ca = 0.70710678118654752440, @cb = 1.41421356237309504880, @c2 = 2, @ch = 0.5, @c52 = 2.5;\n"
-    "static inline __attribute__((always_inline)) void @input_line(const @vec *d, @vec *t)\n{\n"
+    "@INLINE void @input_line(const @vec *d, @vec *t)\n{\n"
     "    const @vec ea = d[4] - @c2 * d[2], oa = @ca * d[3] - @cb * d[1], eb = d[4] - @ch * d[2], ob = @cb * d[3] - "
     "@ca * "
     "d[1];\n"
@@ -18,7 +18,7 @@ static const char *const head6 =
     "    t[1] = ea + oa;\n    t[2] = ea - oa;\n    t[3] = eb + ob;\n    t[4] = eb - ob;\n"
     "    t[5] = d[1] - @c52 * d[3] + d[5];\n}\n";
 static const char *const head4 =
-    "static inline __attribute__((always_inline)) void @input_line(const @vec *d, @vec *t)\n{\n"
+    "@INLINE void @input_line(const @vec *d, @vec *t)\n{\n"
     "    t[0] = d[0] - d[2];\n    t[1] = d[1] + d[2];\n    t[2] = d[2] - d[1];\n    t[3] = d[1] - d[3];\n}\n";
 
 /* " + factor * what", without what is not needed of it; a sum's first term with `first`. */
@@ -33,8 +33,7 @@ static void factor_term(struct text *out, bool first, double factor, const char 
 void winograd_print_lines(int points, int m, struct text *out)
 {
     const int pairs = (points - 2) / 2;
-    text_put(out, "%sstatic inline __attribute__((always_inline)) void @output_line(const @vec *m, @vec *o)\n{\n",
-             points == 6 ? head6 : head4);
+    text_put(out, "%s@INLINE void @output_line(const @vec *m, @vec *o)\n{\n", points == 6 ? head6 : head4);
     for (int p = 0; p < pairs; p++)
         text_put(out, "    const @vec e%d = m[%d] + m[%d], o%d = m[%d] - m[%d];\n", p, 2 * p + 1, 2 * p + 2, p,
                  2 * p + 1, 2 * p + 2);
@@ -287,7 +286,7 @@ static void weight_line(const struct winograd *w, struct text *out)
 {
     const int n = w->points, taps = w->taps;
     const double *g = winograd_weights_table(w->p.arena, n, taps);
-    text_put(out, "static inline __attribute__((always_inline)) void @weight_line(const @vec *g, @vec *t)\n{\n"
+    text_put(out, "@INLINE void @weight_line(const @vec *g, @vec *t)\n{\n"
                   "    t[0] = g[0];\n");
     for (int i = 1; i < n - 1; i += 2) {
         for (int odd = 0; odd < 2; odd++) {

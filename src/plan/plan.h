@@ -199,7 +199,5 @@ bool plan_reads_plainly(const struct loops *loops, int32_t value, int t, uint64_
 bool plan_covers(const struct loops *loops, int t, int32_t index);
 /* "Conv head" and "relu act": "Conv head + relu act"; equal names occur once: "eq + Cast y". */
 const char *plan_join_labels(struct plan *p, const char *a, const char *b);
-/* A kernel that zeroes the halos of a tensor's memory. */
-sol_status plan_halo_kernel(struct plan *p, const struct allocation *s, struct kernel *out);
 
 #endif

@@ -26,6 +26,7 @@ int helpers_find(const struct helpers *h, const char *name); /* its number; -1: 
 void helpers_add(struct helpers *h, const char *name, const char *text);
 void helpers_add_form(struct helpers *h, const char *name, const char *text, int n, const struct token *tokens);
 
+const char *flavour_vector(void);                  /* kernel.c: the form of a vector type, as flavour.def has it */
 void helpers_scalar(struct helpers *h);            /* scalars.c */
 void helpers_vector(struct helpers *h, int lanes); /* vectors.c; those of half as many lanes were added before */
 

@@ -1,19 +1,32 @@
 /* Kernels become text. A solver's kernel is a template in which names of file scope are marked: "@name" is a shared
- * helper, if the table of helpers has it, "@KERNEL_<i>" the function of step i, and otherwise a name of the kernel's
- * own. So one pass finds the helpers that a kernel uses, writes its functions' heads in the words of a flavour and
- * makes its names unique; nothing here reads C. */
+ * helper, if the table of helpers has it, "@KERNEL_<i>" the function of step i, "@INLINE" and "@NOINLINE" begin a
+ * function that others call, and otherwise it is a name of the kernel's own. So one pass finds the helpers that a
+ * kernel uses, writes its functions' heads in the words of a flavour and makes its names unique; nothing here reads C.
+ */
 #include <string.h>
 
 #include "print/helpers.h"
 
 struct flavour {
-    const char *name, *entry, *inner;
+    const char *name, *entry, *inner, *inlined, *called, *vector;
 };
 static const struct flavour flavours[] = {
-#define X(name, entry, inner) {#name, entry, inner},
+#define X(name, entry, inner, inlined, called, vector) {#name, entry, inner, inlined, called, vector},
 #include "print/flavour.def"
 #undef X
 };
+
+const char *flavour_vector(void)
+{
+    return flavours[0].vector;
+}
+
+/* What a flavour writes for this mark; NULL: the mark is a name. */
+static const char *flavour_word(const char *name)
+{
+    if (!strcmp(name, "INLINE")) return flavours[0].inlined;
+    return strcmp(name, "NOINLINE") ? NULL : flavours[0].called;
+}
 
 static const char step_prefix[] = "KERNEL_";
 
@@ -55,7 +68,10 @@ static void put_alone(void *user, struct text *out, const char *name)
 {
     const struct printing *p = user;
     const int helper = helpers_find(p->h, name);
-    if (helper >= 0) {
+    const char *word = flavour_word(name);
+    if (word) {
+        text_put(out, "%s", word);
+    } else if (helper >= 0) {
         p->used[helper] = true;
         text_put(out, "%s", name);
     } else if (step_of(name)) {
@@ -106,7 +122,7 @@ static void put_member(void *user, struct text *out, const char *name)
     if (step)
         text_put(out, flavours[0].inner, arena_printf(out->arena, "@stage%d_%s", p->number, step));
     else
-        text_put(out, helpers_find(p->h, name) >= 0 ? "@%s" : "@%s_s%d", name, p->number);
+        text_put(out, flavour_word(name) || helpers_find(p->h, name) >= 0 ? "@%s" : "@%s_s%d", name, p->number);
 }
 
 void kernel_member(struct text *out, const struct target *t, int number, const char *source)

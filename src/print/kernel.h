@@ -158,6 +158,19 @@ const char *kernel_source(struct arena *a, const struct source_text *s, const ch
 void kernel_member(struct text *out, const struct target *t, int number, const char *source);
 const char *kernel_member_step(struct arena *a, int number, int step); /* the marked name of its function */
 
+/* halo.c: the kernel that zeroes what lies around a tensor in memory. Operand 0 is the tensor. */
+struct halo_dim {
+    int64_t size, stride; /* elements of the tensor; between two of them */
+    int32_t low, high;    /* elements around it */
+};
+struct halo { /* at least one dimension has one */
+    int ndim;
+    struct halo_dim dim[SOL_MAX_DIMS]; /* outermost in memory first */
+    int64_t origin;                    /* elements from the start of the memory to element 0 of the tensor */
+    int bytes;                         /* of an element */
+};
+void halo_kernel(struct arena *a, const struct halo *h, struct kernel *out);
+
 /* expr.c: C text of expressions, scalar or on GNU vectors; shared by the plain nest, dfp and dnn (epilogues). */
 
 /* How a read of a tensor prints: returns C text for the value (of the tensor's compute type, p->lanes wide; with
@@ -190,12 +203,16 @@ struct print_ivar {
 /* Helpers that sources may use, each a declaration: vector types `f32x16`, functions on them. All are static inline.
  *
  * Types: f32xL f64xL i8xL u8xL ... i64xL for L = 2, 4, 8, 16 (up to target_lanes(t, 4)). Helpers that templates in
- * math.def may name, S: f32 f64 i64, V: f32xL f64xL i64xL, I: i32xL for f32xL, i64xL for f64xL and i64xL (a mask is 0
- * or -1): sol_splat_V(s) sol_select_V(I mask, V a, V b) sol_bool_V(I mask) sol_max_S sol_max_V sol_min_S sol_min_V (NaN
- * wins), sol_abs_V sol_relu_V (keeps NaN)  f32 f64 i64 sol_sqrt_V sol_floor_V sol_ceil_V sol_trunc_V sol_round_V (half
- * to even)              f32 f64 sol_exp_V sol_log_V sol_tanh_V sol_erf_V sol_sigmoid_V sol_sin_V sol_cos_V f32 f64
- *   sol_add_S sol_sub_S sol_mul_S sol_neg_S (wrapping) sol_floordiv_S(a, b, f) sol_mod_S(a, b, f)   i64
- *   sol_to_i64_S(x): truncates, INT64_MIN for NaN and what does not fit                   f32 f64
+ * math.def may name, with S: f32 f64 i64, V: f32xL f64xL i64xL, I: i32xL for f32xL, i64xL for f64xL and i64xL (a mask
+ * is 0 or -1):
+ *
+ * - all types: sol_splat_V(s), sol_select_V(I mask, V a, V b), sol_bool_V(I mask), sol_max_S, sol_max_V, sol_min_S,
+ *   sol_min_V (NaN wins), sol_abs_V, sol_relu_V (keeps NaN)
+ * - f32, f64: sol_sqrt_V, sol_floor_V, sol_ceil_V, sol_trunc_V, sol_round_V (half to even), sol_exp_V, sol_log_V,
+ *   sol_tanh_V, sol_erf_V, sol_sigmoid_V, sol_sin_V, sol_cos_V, sol_to_i64_S(x) (truncates; INT64_MIN for NaN and what
+ *   does not fit)
+ * - i64: sol_add_S, sol_sub_S, sol_mul_S, sol_neg_S (wrapping), sol_floordiv_S(a, b, f), sol_mod_S(a, b, f)
+ *
  * In a template `%1 %2 %3` are the arguments (names or constants), `%f` is "f" for float and "" for double, `%S` f32,
  * f64 or i64, `%V` the vector type, `%I` its mask type, `%T` the scalar C type. */
 const struct helpers *helpers_make(struct arena *a, const struct target *t); /* helpers.c */

@@ -346,7 +346,7 @@ static void types(struct helpers *h, int lanes)
                                   {'V', arena_printf(h->arena, "%sx%d", elements[i].name, lanes)},
                                   {'B', arena_printf(h->arena, "%d", lanes * elements[i].bytes)},
                                   {'A', arena_printf(h->arena, "%d", elements[i].bytes)}};
-        helpers_add_form(h, "$V", "typedef $T $V __attribute__((vector_size($B), aligned($A), may_alias));", 4, t);
+        helpers_add_form(h, "$V", flavour_vector(), 4, t);
     }
 }
 

@@ -26,18 +26,28 @@ static int kernel_number(struct schedule *s, struct map *known, const char *sour
     return (int)k - 1;
 }
 
-static sol_status push_halo(struct schedule *s, struct schedule_program *pr, struct map *known,
-                            const struct sol_tensor *t)
+static struct halo halo_of(const struct allocation *s)
+{
+    struct halo h = {.ndim = s->t->ndim, .origin = s->origin, .bytes = dtype_def(s->t->dtype)->bytes};
+    for (int i = 0; i < h.ndim; i++) {
+        const int d = s->order[i];
+        h.dim[i] =
+            (struct halo_dim){s->t->dim[d].size, s->memory.stride[d], s->memory.halo_low[d], s->memory.halo_high[d]};
+    }
+    return h;
+}
+
+static void push_halo(struct schedule *s, struct schedule_program *pr, struct map *known, const struct sol_tensor *t)
 {
     const struct allocation *st = plan_allocation(s->plan, t);
+    const struct halo h = halo_of(st);
     struct kernel k;
-    TRY(plan_halo_kernel(s->plan, st, &k));
+    halo_kernel(s->arena, &h, &k);
     struct schedule_step step = {
         .kernel = kernel_number(s, known, k.source), .tasks = k.step[0].tasks, .label = "halo", .noperand = 1};
     step.operand = NEW_ARRAY(s->arena, struct sol_tensor *, 1);
     step.operand[0] = st->t;
     PUSH(s->arena, pr->steps, step);
-    return SOL_OK;
 }
 
 static bool has_halo(const struct allocation *s)
@@ -70,7 +80,7 @@ static sol_status push_unit(struct schedule *s, struct map *known, bool *halo_do
         struct sol_tensor *root = root_of(s, t->user);
         if (halo_done[root->id] || !has_halo(plan_allocation(s->plan, root))) continue;
         halo_done[root->id] = true;
-        TRY(push_halo(s, pr, known, root));
+        push_halo(s, pr, known, root);
     }
     struct schedule_step step = {
         .unit = u, .label = u->label, .noperand = u->noperand, .operand = u->operand, .kernel = -1};
