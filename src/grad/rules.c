@@ -73,15 +73,25 @@ static sol_status add_elements(struct rule_call *c, struct sol_tensor *like, str
     return add(c, "ScatterElements", 3, in, &(struct attrs){2, at}, out_d);
 }
 
-/* zeros, with dy added at the positions that the index tensors of dimensions `dims` name */
-static sol_status add_indexed(struct rule_call *c, struct sol_tensor *like, int n, const int64_t *dims,
-                              struct sol_tensor *const *i, struct sol_tensor *dy, struct sol_tensor **out_d)
+/* Positions in a tensor: n of its dimensions, and for each of them a tensor of indices. */
+struct positions {
+    int n;
+    const int64_t *dims;
+    struct sol_tensor *const *index;
+};
+
+/* zeros with `dy` added at the positions */
+static sol_status add_indexed(struct rule_call *c, struct sol_tensor *like, const struct positions *p,
+                              struct sol_tensor *dy, struct sol_tensor **out_d)
 {
+    const int n = p->n;
     struct sol_tensor *in[SOL_MAX_DIMS + 2] = {NULL, dy};
-    struct opdef_attr at[] = {
-        {.name = "dims", .kind = ATTR_INT, .n = n, .ints = arena_memdup(c->g->arena, dims, (size_t)n * sizeof *dims)},
-        text_attr("mode", "add")};
-    for (int k = 0; k < n; k++) in[k + 2] = i[k];
+    struct opdef_attr at[] = {{.name = "dims",
+                               .kind = ATTR_INT,
+                               .n = n,
+                               .ints = arena_memdup(c->g->arena, p->dims, (size_t)n * sizeof *p->dims)},
+                              text_attr("mode", "add")};
+    for (int k = 0; k < n; k++) in[k + 2] = p->index[k];
     TRY(zeros_like(c, like, &in[0]));
     return add(c, "IndexPut", n + 2, in, &(struct attrs){2, at}, out_d);
 }
@@ -108,6 +118,7 @@ static sol_status rule_embedding(struct rule_call *c)
 {
     static const int64_t first[] = {0};
     struct sol_tensor *w = c->l->in[0], *i = c->l->in[1], *d = c->d[0], *t, *zero, *one;
+    const struct positions p = {1, first, &c->l->in[1]};
     const int64_t pad = attrs_int(&c->l->attrs, "pad", 0, -1);
     if (attrs_int(&c->l->attrs, "sparse", 0, 0))
         return ctx_fail(c->g->ctx, SOL_ERR_UNSUPPORTED,
@@ -118,7 +129,7 @@ static sol_status rule_embedding(struct rule_call *c)
         struct opdef_attr to[] = {rows, text_attr("to", dtype_def(w->dtype)->name)};
         TRY(add(c, "Fill", 0, NULL, &(struct attrs){2, to}, &zero));
         TRY(number(c, 1, w->dtype, &one));
-        TRY(add_indexed(c, zero, 1, first, &i, one, &t));
+        TRY(add_indexed(c, zero, &p, one, &t));
         TRY(add(c, "Embedding", 2, (struct sol_tensor *[]){t, i}, NULL, &t));
         TRY(beside(c, t, d, &t));
         TRY(binary(c, "div", d, t, &d));
@@ -130,7 +141,7 @@ static sol_status rule_embedding(struct rule_call *c)
         TRY(beside(c, t, d, &t));
         TRY(add(c, "where", 3, (struct sol_tensor *[]){t, zero, d}, NULL, &d));
     }
-    return add_indexed(c, w, 1, first, &i, d, &c->out_d[0]);
+    return add_indexed(c, w, &p, d, &c->out_d[0]);
 }
 
 static sol_status rule_gather(struct rule_call *c)
@@ -138,7 +149,7 @@ static sol_status rule_gather(struct rule_call *c)
     int64_t *dims = NEW_ARRAY(c->g->arena, int64_t, 1);
     *dims = attrs_int(&c->l->attrs, "axis", 0, 0);
     if (*dims < 0) *dims += c->l->in[0]->ndim;
-    return add_indexed(c, c->l->in[0], 1, dims, &c->l->in[1], c->d[0], &c->out_d[0]);
+    return add_indexed(c, c->l->in[0], &(struct positions){1, dims, &c->l->in[1]}, c->d[0], &c->out_d[0]);
 }
 
 static sol_status rule_gather_elements(struct rule_call *c)
@@ -150,7 +161,7 @@ static sol_status rule_index(struct rule_call *c)
 {
     const struct opdef_attr *dims = attrs_find(&c->l->attrs, "dims");
     int n = dims->n < 0 ? 1 : dims->n;
-    return add_indexed(c, c->l->in[0], n, dims->ints, &c->l->in[1], c->d[0], &c->out_d[0]);
+    return add_indexed(c, c->l->in[0], &(struct positions){n, dims->ints, &c->l->in[1]}, c->d[0], &c->out_d[0]);
 }
 
 /* Sort, TopK: the second output has the positions that the values came from. */
@@ -447,10 +458,11 @@ static bool comes_late(const struct sol_layer *l, const struct sol_tensor *read_
     return any && tensor_uses(read_by_pool) == 1;
 }
 
+/* A layer of another kind, or with other inputs, that is `l` otherwise. */
 static sol_status add_like(struct sol_graph *g, struct sol_layer *before, const char *kind, const struct sol_layer *l,
-                           int nin, struct sol_tensor **in, struct sol_layer **out_l)
+                           struct sol_tensor **in, struct sol_layer **out_l)
 {
-    TRY(graph_add(g, before, &(struct new_layer){kind, nin, in, &l->attrs, l->name, l->where}, out_l));
+    TRY(graph_add(g, before, &(struct new_layer){kind, l->nin, in, &l->attrs, l->name, l->where}, out_l));
     for (int d = 0; d < l->out[0]->ndim; d++) (*out_l)->out[0]->dim[d].purpose = l->out[0]->dim[d].purpose;
     return SOL_OK;
 }
@@ -459,9 +471,9 @@ static sol_status replace(struct sol_graph *g, struct sol_layer *l, const char *
 {
     struct sol_layer *with, *last, *map = l->in[0]->from;
     const bool swap = map && comes_late(map, l->in[0]);
-    TRY(add_like(g, l, kind, l, l->nin, swap ? map->in : l->in, &with));
+    TRY(add_like(g, l, kind, l, swap ? map->in : l->in, &with));
     last = with;
-    if (swap) TRY(add_like(g, l, map->def->name, map, 1, &with->out[0], &last));
+    if (swap) TRY(add_like(g, l, map->def->name, map, &with->out[0], &last));
     graph_replace(g, l->out[0], last->out[0]);
     graph_remove(g, l);
     if (swap) graph_remove(g, map);

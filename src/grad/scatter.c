@@ -60,17 +60,18 @@ static void find_places(const struct adjoint *a, const struct term *t, struct pl
 }
 
 /* One statement over n index variables. */
-static void describe(struct adjoint *a, const struct places *p, int n, const char *name, int dtype, int32_t value,
-                     struct grad_line *line)
+static struct grad_line line_over(struct adjoint *a, const struct places *p, int n, const char *name, int dtype,
+                                  int32_t value)
 {
     struct loops *w = a->w;
     int64_t shape[SOL_MAX_DIMS];
-    *line = (struct grad_line){.value = value, .output = true};
+    struct grad_line line = {.value = value, .output = true};
     for (int i = 0; i < n; i++) {
-        line->index[i] = ex_ivar(w, p->of[i]);
+        line.index[i] = ex_ivar(w, p->of[i]);
         shape[i] = w->ivars.at[p->of[i]].size;
     }
-    line->tensor = loops_tensor(w, name, LOOPS_OUTPUT, (enum sol_dtype)dtype, n, shape);
+    line.tensor = loops_tensor(w, name, LOOPS_OUTPUT, (enum sol_dtype)dtype, n, shape);
+    return line;
 }
 
 /* Adds rows [.. row] to zeros of [position row], and reshapes the result to the tensor. */
@@ -135,10 +136,10 @@ sol_status write_scattered(struct adjoint *a, const struct term *term, struct so
         place = ex_binary(w, EX_ADD, ex_binary(w, EX_MUL, place, ex_int(w, pin->size)), pin->f);
     }
     t.ctx = 0; /* a point by itself; outside it is 0, at position 0 */
-    describe(a, &p, p.n, "points", w->tensors.at[t.tensor].dtype, term_sum(a, &t), &line[0]);
+    line[0] = line_over(a, &p, p.n, "points", w->tensors.at[t.tensor].dtype, term_sum(a, &t));
     leave_row(a, &t, &p);
     t.value = place;
-    describe(a, &p, p.nplace, "places", SOL_I64, term_sum(a, &t), &line[1]);
+    line[1] = line_over(a, &p, p.nplace, "places", SOL_I64, term_sum(a, &t));
     TRY(a->rejected);
     TRY(write_lines(a, line, 2));
     return add_up(a, &p, t.tensor, w->tensors.at[line[0].tensor].user, w->tensors.at[line[1].tensor].user, out_d);

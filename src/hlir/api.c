@@ -31,41 +31,40 @@ void sol_graph_destroy(struct sol_graph *g)
 
 /* -- tensors */
 
-static sol_status make_tensor(struct sol_graph *g, enum tensor_role role, const char *name, enum sol_dtype dtype,
-                              int ndim, const int64_t *shape, struct sol_tensor **out_t)
+static sol_status make_tensor(struct sol_graph *g, enum tensor_role role, const struct sol_io *as,
+                              struct sol_tensor **out_t)
 {
     static const char *const words[] = {"value", "input", "param", "constant"};
-    const char *what = words[role];
-    if (!name) name = "";
-    if ((int)dtype < 0 || dtype >= SOL_DTYPES)
+    const char *what = words[role], *name = as->name ? as->name : "";
+    if ((int)as->dtype < 0 || as->dtype >= SOL_DTYPES)
         return ctx_fail(g->ctx, SOL_ERR_INVALID, "%s '%s': type: expected one of enum sol_dtype, got %d", what, name,
-                        (int)dtype);
-    if (ndim < 0 || ndim > SOL_MAX_DIMS)
+                        (int)as->dtype);
+    if (as->ndim < 0 || as->ndim > SOL_MAX_DIMS)
         return ctx_fail(g->ctx, SOL_ERR_UNSUPPORTED, "%s '%s': expected at most %d dimensions, got %d", what, name,
-                        SOL_MAX_DIMS, ndim);
+                        SOL_MAX_DIMS, as->ndim);
     int64_t elements;
-    sol_status status = shape_elements(g->ctx, ndim, shape, &elements);
+    sol_status status = shape_elements(g->ctx, as->ndim, as->shape, &elements);
     if (status) return ctx_where(g->ctx, status, "%s '%s': ", what, name);
-    *out_t = graph_tensor(g, role, name, dtype, ndim, shape);
+    *out_t = graph_tensor(g, role, name, as->dtype, as->ndim, as->shape);
     return ctx_check(g->ctx);
 }
 
 sol_status sol_graph_input(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,
                            struct sol_tensor **out_t)
 {
-    return make_tensor(g, TENSOR_INPUT, name, dtype, ndim, shape, out_t);
+    return make_tensor(g, TENSOR_INPUT, &(struct sol_io){name, dtype, ndim, shape}, out_t);
 }
 
 sol_status sol_graph_param(struct sol_graph *g, const char *name, enum sol_dtype dtype, int ndim, const int64_t *shape,
                            struct sol_tensor **out_t)
 {
-    return make_tensor(g, TENSOR_PARAM, name, dtype, ndim, shape, out_t);
+    return make_tensor(g, TENSOR_PARAM, &(struct sol_io){name, dtype, ndim, shape}, out_t);
 }
 
 sol_status sol_graph_const(struct sol_graph *g, enum sol_dtype dtype, int ndim, const int64_t *shape, const void *data,
                            struct sol_tensor **out_t)
 {
-    TRY(make_tensor(g, TENSOR_CONST, NULL, dtype, ndim, shape, out_t));
+    TRY(make_tensor(g, TENSOR_CONST, &(struct sol_io){NULL, dtype, ndim, shape}, out_t));
     size_t bytes = (size_t)tensor_elements(*out_t) * dtype_def(dtype)->bytes;
     if (bytes && !data) return ctx_fail(g->ctx, SOL_ERR_INVALID, "constant: no data for %zu bytes", bytes);
     void *copy = arena_try(g->arena, bytes);

@@ -76,20 +76,24 @@ static sol_status reshape_sizes(struct sol_ctx *ctx, const struct layer_def *def
     return SOL_OK;
 }
 
-/* Indices of input dimensions i0..i1 over output dimensions o0..o1, which have equally many elements. */
-static void put_segment(struct text *out, const struct opdef_input *in, int i0, int i1, const int64_t *shape, int o0,
-                        int o1)
+/* Input dimensions i0..i1-1 and output dimensions o0..o1-1, which have equally many elements. */
+struct segment {
+    int i0, i1, o0, o1;
+};
+
+/* The indices of the segment's input dimensions over its output dimensions. */
+static void put_segment(struct text *out, const struct opdef_input *in, const int64_t *shape, const struct segment *s)
 {
     struct text position = text_new(out->arena);
     int64_t stride = 1, terms = 0;
-    for (int o = o1 - 1; o >= o0; stride *= shape[o], o--) {
+    for (int o = s->o1 - 1; o >= s->o0; stride *= shape[o], o--) {
         if (shape[o] == 1) continue;
         text_put(&position, terms++ ? "+" : "");
         text_put(&position, stride == 1 ? "%s" : "%s*%lld", ivar(o), (long long)stride);
     }
-    stride = product(in->shape + i0, i1 - i0);
+    stride = product(in->shape + s->i0, s->i1 - s->i0);
     bool first = true;
-    for (int i = i0; i < i1; i++) {
+    for (int i = s->i0; i < s->i1; i++) {
         int64_t size = in->shape[i];
         stride /= size;
         if (size == 1 || !terms) {
@@ -128,7 +132,7 @@ BUILDER(build_reshape)
             else
                 inner *= in->shape[i1++];
         }
-        put_segment(out, in, i, i1, shape, o, o1);
+        put_segment(out, in, shape, &(struct segment){i, i1, o, o1});
         i = i1;
         o = o1;
     }

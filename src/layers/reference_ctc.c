@@ -13,8 +13,8 @@ enum { CTC_X, CTC_TARGETS, CTC_TIMES, CTC_LENGTHS, CTC_DY }; /* inputs */
 
 /* One sequence. */
 struct ctc {
-    const double *x; /* [times x labels] */
-    const int64_t *label;
+    double *x;                     /* [times x labels] */
+    int64_t *label;                /* of each state */
     int64_t times, labels, states; /* states: of labels and blanks */
     double *alpha;
 };
@@ -83,9 +83,9 @@ static void ctc_backward(struct ctc *c, double loss, double dy, double *beta, do
     }
 }
 
-/* Reads sequence i. Concatenated targets begin at *io_from. */
+/* Reads sequence i into c, whose memory is there. Concatenated targets begin at *io_from. */
 static enum reference_error read_sequence(const struct reference *a, char *const *p, int64_t i, int64_t *io_from,
-                                          struct ctc *c, double *x, int64_t *label, struct reference_bad *out_bad)
+                                          struct ctc *c, struct reference_bad *out_bad)
 {
     const int64_t times = ((const int64_t *)p[CTC_TIMES])[i], length = ((const int64_t *)p[CTC_LENGTHS])[i];
     const int64_t from = a->rhs ? i * a->rhs : *io_from, room = a->rhs ? a->rhs : a->n - from;
@@ -95,16 +95,13 @@ static enum reference_error read_sequence(const struct reference *a, char *const
     if (length < 0 || length > room) return REFERENCE_INDEX;
     *io_from += length;
     for (int64_t s = 0; s < 2 * length + 1; s++) {
-        label[s] = s % 2 ? ((const int64_t *)p[CTC_TARGETS])[from + s / 2] : a->option;
-        *out_bad = (struct reference_bad){label[s], a->cols};
-        if (label[s] < 0 || label[s] >= a->cols) return REFERENCE_INDEX;
+        c->label[s] = s % 2 ? ((const int64_t *)p[CTC_TARGETS])[from + s / 2] : a->option;
+        *out_bad = (struct reference_bad){c->label[s], a->cols};
+        if (c->label[s] < 0 || c->label[s] >= a->cols) return REFERENCE_INDEX;
     }
     for (int64_t t = 0; t < times; t++)
-        reference_load(a, p[CTC_X], (t * a->outer + i) * a->cols, a->cols, x + t * a->cols);
-    c->x = x;
-    c->label = label;
+        reference_load(a, p[CTC_X], (t * a->outer + i) * a->cols, a->cols, c->x + t * a->cols);
     c->times = times;
-    c->labels = a->cols;
     c->states = 2 * length + 1;
     return REFERENCE_GOOD;
 }
@@ -117,10 +114,10 @@ static enum reference_error run_ctc(const struct reference *a, char *const *p, v
     const bool gradient = a->nin > CTC_DY;
     double *x = scratch, *d = x + size;
     int64_t *label = (int64_t *)(d + size), from = 0;
-    struct ctc c = {.alpha = (double *)(label + states)};
+    struct ctc c = {.x = x, .label = label, .labels = a->cols, .alpha = (double *)(label + states)};
     for (int64_t i = 0; i < a->outer; i++) {
         double dy, loss;
-        const enum reference_error error = read_sequence(a, p, i, &from, &c, x, label, out_bad);
+        const enum reference_error error = read_sequence(a, p, i, &from, &c, out_bad);
         if (error) return error;
         loss = ctc_forward(&c);
         if (!gradient) {

@@ -11,26 +11,24 @@
     if (a->mode == REFERENCE_MUL) *to = (times);                        \
     if (a->mode == REFERENCE_MAX && !(*to >= v) && *to == *to) *to = v; \
     if (a->mode == REFERENCE_MIN && !(*to <= v) && *to == *to) *to = v
-#define JOIN(type, sum, times)                                                \
-    for (int64_t k = 0; k < n; k++) {                                         \
-        type *to = (type *)y + i + k * di, v = ((const type *)u)[j + k * dj]; \
-        JOIN_ONE((type)(sum), (type)(times));                                 \
-    }                                                                         \
+#define JOIN(type, sum, times)                                        \
+    for (int64_t k = 0; k < n; k++) {                                 \
+        type *to = (type *)y + k * di, v = ((const type *)u)[k * dj]; \
+        JOIN_ONE((type)(sum), (type)(times));                         \
+    }                                                                 \
     break
 #define JOIN_INT(type) JOIN(type, (uint64_t)*to + (uint64_t)v, (uint64_t)*to * (uint64_t)v)
 
-/* Combines n elements of y, from i on, di apart, with those of u. */
-static void join(const struct reference *a, int64_t n, char *y, int64_t i, int64_t di, const char *u, int64_t j,
-                 int64_t dj)
+/* Combines n elements of y, di apart, with n of u, dj apart. */
+static void join(const struct reference *a, int64_t n, char *y, int64_t di, const char *u, int64_t dj)
 {
     if (a->mode == REFERENCE_NONE) {
-        for (int64_t k = 0; k < n; k++)
-            memcpy(y + (i + k * di) * a->bytes, u + (j + k * dj) * a->bytes, (size_t)a->bytes);
+        for (int64_t k = 0; k < n; k++) memcpy(y + k * di * a->bytes, u + k * dj * a->bytes, (size_t)a->bytes);
         return;
     }
     if (a->mode == REFERENCE_ADD && a->type == REFERENCE_F32 && di == 1 && dj == 1) { /* the usual row */
-        float *to = (float *)y + i;
-        const float *from = (const float *)u + j;
+        float *to = (float *)y;
+        const float *from = (const float *)u;
         for (int64_t k = 0; k < n; k++) to[k] += from[k];
         return;
     }
@@ -140,7 +138,7 @@ static enum reference_error scatter(const struct reference *a, char *const *p, v
         if (lines && !line(a, &w, p, out_bad)) return REFERENCE_INDEX;
         if (lines) continue;
         if (!find(a, &w, p, &to, out_bad)) return REFERENCE_INDEX;
-        join(a, row, p[a->nin], to, di, p[a->values], w.from, dj);
+        join(a, row, p[a->nin] + to * a->bytes, di, p[a->values] + w.from * a->bytes, dj);
     }
     return REFERENCE_GOOD;
 }

@@ -15,6 +15,7 @@ enum { TEN = 10, OWN = 24 }; /* index variables: leading dimensions 0.., T S D E
 #define LE ivar(TEN + 3)
 
 struct attention {
+    const struct opdef_input *in;
     int lead; /* leading dimensions of the result */
     int64_t size[SOL_MAX_DIMS];
     int64_t heads[3]; /* how many heads of the result share one head of q, k, v */
@@ -25,6 +26,7 @@ struct attention {
 static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *def, int nin,
                                  const struct opdef_input *in, const struct attrs *attrs, struct attention *t)
 {
+    t->in = in;
     t->mask = nin > 3 && !in[3].missing;
     t->causal = attrs_int(attrs, "causal", 0, 0) != 0;
     t->scale = attrs_real(attrs, "scale", 0);
@@ -54,9 +56,10 @@ static sol_status read_attention(struct sol_ctx *ctx, const struct layer_def *de
     return SOL_OK;
 }
 
-/* "q[A B T D]" with the leading index variables of the result where the sizes agree. */
-static void put_lead(struct text *out, const struct attention *t, const struct opdef_input *in, bool head, int own)
+/* The leading index variables of input i: those of the result where the sizes agree. */
+static void put_lead(struct text *out, const struct attention *t, int i, bool head)
 {
+    const struct opdef_input *in = &t->in[i];
     int n = in->ndim - 2;
     for (int d = 0; d < n; d++) {
         int at = t->lead - n + d;
@@ -64,7 +67,7 @@ static void put_lead(struct text *out, const struct attention *t, const struct o
         if (size == t->size[at])
             text_put(out, " %s", ivar(at));
         else if (head)
-            text_put(out, " %s", ivar(OWN + own * 2 + (d == n - 1)));
+            text_put(out, " %s", ivar(OWN + i * 2 + (d == n - 1)));
         else if (size == 1)
             text_put(out, " 0");
         else
@@ -72,35 +75,36 @@ static void put_lead(struct text *out, const struct attention *t, const struct o
     }
 }
 
-static const char *operand(struct arena *a, const struct attention *t, const char *name, const struct opdef_input *in,
-                           int own, bool head, const char *row, const char *column)
+/* Input i: "q[A B T D]", or "q:float[A B T D]" in the head of the definition. */
+static const char *operand(struct arena *a, const struct attention *t, int i, bool head, const char *row,
+                           const char *column)
 {
     struct text out = text_new(a);
-    text_put(&out, "%s[", name);
-    put_lead(&out, t, in, head, own);
+    const char *type = i == 3 && t->mask_bool ? ":bool" : ":float";
+    text_put(&out, "%c%s[", "qkvw"[i], head ? type : "");
+    put_lead(&out, t, i, head);
     text_put(&out, " %s %s]", row, column);
     return out.at;
 }
 
-static void put_mask_head(struct text *out, const struct attention *t, const struct opdef_input *in)
+static void put_mask_head(struct text *out, const struct attention *t)
 {
     if (!t->mask) return;
+    const struct opdef_input *in = &t->in[3];
     bool row = in->shape[in->ndim - 2] == 1, column = in->shape[in->ndim - 1] == 1;
-    const char *name = t->mask_bool ? "w:bool" : "w:float";
-    text_put(out, " %s",
-             operand(out->arena, t, name, in, 3, true, row ? ivar(OWN + 8) : LT, column ? ivar(OWN + 9) : LS));
+    text_put(out, " %s", operand(out->arena, t, 3, true, row ? ivar(OWN + 8) : LT, column ? ivar(OWN + 9) : LS));
 }
 
-static void put_scores(struct text *out, const struct attention *t, const struct opdef_input *in, const char *at)
+static void put_scores(struct text *out, const struct attention *t, const char *at)
 {
     struct arena *a = out->arena;
-    text_put(out, "s[%s %s %s] = (sum[%s] %s * %s) * ", at, LT, LS, LD, operand(a, t, "q", &in[0], 0, false, LT, LD),
-             operand(a, t, "k", &in[1], 1, false, LS, LD));
+    text_put(out, "s[%s %s %s] = (sum[%s] %s * %s) * ", at, LT, LS, LD, operand(a, t, 0, false, LT, LD),
+             operand(a, t, 1, false, LS, LD));
     put_number(out, t->scale);
     if (t->mask) {
-        const char *row = in[3].shape[in[3].ndim - 2] == 1 ? "0" : LT,
-                   *column = in[3].shape[in[3].ndim - 1] == 1 ? "0" : LS;
-        const char *mask = operand(a, t, "w", &in[3], 3, false, row, column);
+        const struct opdef_input *in = &t->in[3];
+        const char *row = in->shape[in->ndim - 2] == 1 ? "0" : LT, *column = in->shape[in->ndim - 1] == 1 ? "0" : LS;
+        const char *mask = operand(a, t, 3, false, row, column);
         text_put(out, t->mask_bool ? " + where(%s, 0.0, (-inf))" : " + %s", mask);
     }
     text_put(out, "; ");
@@ -113,13 +117,13 @@ BUILDER(build_attention)
     struct text lead = text_new(a);
     put_ivars(&lead, 0, t.lead);
     const char *at = lead.at, *guard = t.causal ? arena_printf(a, " | %s<=%s", LS, LT) : "";
-    text_put(out, "%s %s %s", operand(a, &t, "q:float", &in[0], 0, true, LT, LD),
-             operand(a, &t, "k:float", &in[1], 1, true, LS, LD), operand(a, &t, "v:float", &in[2], 2, true, LS, LE));
-    put_mask_head(out, &t, nin > 3 ? &in[3] : NULL);
+    text_put(out, "%s %s %s", operand(a, &t, 0, true, LT, LD), operand(a, &t, 1, true, LS, LD),
+             operand(a, &t, 2, true, LS, LE));
+    put_mask_head(out, &t);
     text_put(out, " -> y[%s %s %s] |", at, LT, LE);
     put_sizes(out, 0, t.lead, t.size);
     text_put(out, " | | ");
-    put_scores(out, &t, in, at);
+    put_scores(out, &t, at);
     text_put(out, "(m,z)[%s %s] = softsum[%s%s] s[%s %s %s]; ", at, LT, LS, guard, at, LT, LS);
     const char *m = arena_printf(a, "m[%s %s]", at, LT);
     if (t.mask) m = arena_printf(a, "where(%s==(-inf), 0, %s)", m, m); /* if all are masked: 0, as in PyTorch */
@@ -128,7 +132,7 @@ BUILDER(build_attention)
     text_put(out, "p[%s %s %s] = %s; ", at, LT, LS, e);
     const char *z = arena_printf(a, t.mask ? "where(z[%s %s]==0, 1, z[%s %s])" : "z[%s %s]", at, LT, at, LT);
     text_put(out, "y[%s %s %s] = (sum[%s] p[%s %s %s] * %s) / %s", at, LT, LE, LS, at, LT, LS,
-             operand(a, &t, "v", &in[2], 2, false, LS, LE), z);
+             operand(a, &t, 2, false, LS, LE), z);
     return SOL_OK;
 }
 
@@ -144,15 +148,18 @@ struct recurrent {
     const char *last;   /* index of the last step */
 };
 
+/* Reads the rest of r; the caller knows how many gates there are. */
 static sol_status read_recurrent(struct arena *a, const struct layer_def *def, int nin, const struct opdef_input *in,
-                                 const struct attrs *attrs, int gates, struct recurrent *r)
+                                 const struct attrs *attrs, struct recurrent *r)
 {
     struct sol_ctx *ctx = arena_ctx(a);
+    const int gates = r->gates;
     TRY(rank_of(ctx, def, in, 0, 3, true));
     TRY(rank_of(ctx, def, in, 1, 2, true));
     TRY(rank_of(ctx, def, in, 2, 2, true));
     bool reverse = attrs_int(attrs, "reverse", 0, 0) != 0;
-    *r = (struct recurrent){.gates = gates, .before = reverse ? "T+1" : "T-1", .last = reverse ? "0" : "#T-1"};
+    r->before = reverse ? "T+1" : "T-1";
+    r->last = reverse ? "0" : "#T-1";
     r->b = nin > 3 && !in[3].missing;
     r->e = nin > 4 && !in[4].missing;
     r->h0 = nin > 5 && !in[5].missing;
@@ -226,9 +233,9 @@ static const char *hidden_gates(struct arena *a, const struct recurrent *r)
  * needs only the gates. */
 BUILDER(build_lstm)
 {
-    struct recurrent r;
+    struct recurrent r = {.gates = 4};
     int at[4];
-    TRY(read_recurrent(a, def, nin, in, attrs, 4, &r));
+    TRY(read_recurrent(a, def, nin, in, attrs, &r));
     TRY(gate_order(arena_ctx(a), def, attrs, "ifgo", at));
     put_recurrent_head(out, &r, nin, true);
     text_put(out, "a[T N G H] = g[T N G H] + %s; ", hidden_gates(a, &r));
@@ -247,9 +254,9 @@ BUILDER(build_lstm)
 
 BUILDER(build_gru)
 {
-    struct recurrent r;
+    struct recurrent r = {.gates = 3};
     int at[3];
-    TRY(read_recurrent(a, def, nin, in, attrs, 3, &r));
+    TRY(read_recurrent(a, def, nin, in, attrs, &r));
     TRY(gate_order(arena_ctx(a), def, attrs, "rzn", at));
     put_recurrent_head(out, &r, nin, false);
     const char *h = previous(a, &r, "y", "K"), *own = previous(a, &r, "y", "H");
@@ -279,9 +286,9 @@ BUILDER(build_gru)
 
 BUILDER(build_rnn)
 {
-    struct recurrent r;
+    struct recurrent r = {.gates = 1};
     int act;
-    TRY(read_recurrent(a, def, nin, in, attrs, 1, &r));
+    TRY(read_recurrent(a, def, nin, in, attrs, &r));
     TRY(word_attr(arena_ctx(a), def, attrs, "act", "tanh|relu", &act));
     put_recurrent_head(out, &r, nin, false);
     text_put(out, "a[T N G H] = g[T N G H] + %s; ", hidden_gates(a, &r));
