@@ -18,7 +18,6 @@ struct attention {
     const struct opdef_input *in;
     int lead; /* leading dimensions of the result */
     int64_t size[SOL_MAX_DIMS];
-    int64_t heads[3]; /* how many heads of the result share one head of q, k, v */
     bool mask, mask_bool, causal;
     double scale;
 };
