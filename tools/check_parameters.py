@@ -17,16 +17,6 @@ REASONS = {
     "log_put": "only the macro LOG calls it",
 }
 KNOWN = {
-    "src/dfp/dfp.h: dfp_vector_loop",
-    "src/dfp/expand.c: share",
-    "src/dfp/lanes.c: dfp_vector_loop",
-    "src/dfp/rows.c: row",
-    "src/dnn/axes.c: axes_make",
-    "src/dnn/problem.h: axes_make",
-    "src/dnn/winograd.c: add_tensor",
-    "src/dnn/winograd.c: step",
-    "src/dnn/winograd.c: weight_at",
-    "src/dnn/winograd_print.c: weight_vector",
     "src/onnx/bytes.c: message_read",
     "src/onnx/model.c: load",
     "src/onnx/node.c: nd_make_all",

@@ -350,11 +350,16 @@ static void lanes_group(struct making *m, struct print_tasks *t)
         dfp_hoist(d, st->value, inner | own, compute_of((enum sol_dtype)d->loops->tensors.at[st->out[0]].dtype));
     }
     print_locals(d->p.out, d->pl, g);
-    dfp_vector_loop(d, p->vector, t->low[at], t->high[at], tiled ? 1 : p->points, &d->loops->stmts.at[g->first], g->n,
-                    p->blocks ? blocks
-                    : tiled   ? tiles
-                              : statements,
-                    m);
+    dfp_vector_loop(d, &(struct dfp_loop){.ivar = p->vector,
+                                          .low = t->low[at],
+                                          .high = t->high[at],
+                                          .points = tiled ? 1 : p->points,
+                                          .n = g->n,
+                                          .stmts = &d->loops->stmts.at[g->first],
+                                          .body = p->blocks ? blocks
+                                                  : tiled   ? tiles
+                                                            : statements,
+                                          .user = m});
     text_close(d->p.out, "}");
     while (opened--) text_close(d->p.out, "}");
     d->hoisted = NULL;

@@ -65,11 +65,18 @@ void dfp_interior(struct dfp *d, const struct loops_stmt *s, int n, int ivar, in
 
 /* lanes.c: statements that run along a vector index variable of their results */
 typedef void (*dfp_body)(struct dfp *d, void *user);
-/* Prints a loop over the vector index variable from low to high for n statements, which `body` prints. It has `points`
- * vectors at a time as long as they fit, then single ones, then smaller vectors for the remainder, and scalars where
- * guards or reads meet a border. */
-void dfp_vector_loop(struct dfp *d, int ivar, const char *low, const char *high, int points, const struct loops_stmt *s,
-                     int n, dfp_body body, void *user);
+struct dfp_loop { /* over a vector index variable */
+    int ivar;
+    const char *low, *high;
+    int points;                     /* vectors at a time */
+    int n;                          /* statements, */
+    const struct loops_stmt *stmts; /* which `body` prints */
+    dfp_body body;
+    void *user;
+};
+/* Prints the loop. It has `points` vectors at a time as long as they fit, then single ones, then smaller vectors for
+ * the remainder, and scalars where guards or reads meet a border. */
+void dfp_vector_loop(struct dfp *d, const struct dfp_loop *loop);
 void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open); /* at the current points and lanes */
 void dfp_use(struct dfp *d, int point); /* selects the point that is printed from now on */
 /* for print_expr: takes registers before memory */

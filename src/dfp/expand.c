@@ -84,10 +84,9 @@ static void see_safe(void *user, int32_t node)
     }
 }
 
-/* Computes `node`, which varies along the index variables `row`, ahead of the statement if that is cheaper than
- * computing it again. */
-static int32_t share(struct expand *x, const struct loops_stmt *s, int from, const char *name, int32_t node,
-                     uint64_t row, double worth)
+/* Computes `node`, which varies along the index variables `row`, ahead of statement i if that is cheaper than computing
+ * it again, there and in later statements. */
+static int32_t share(struct expand *x, int i, const char *name, int32_t node, uint64_t row, double worth)
 {
     struct loops *loops = x->l;
     struct safe safe = {loops, true};
@@ -98,10 +97,10 @@ static int32_t share(struct expand *x, const struct loops_stmt *s, int from, con
     const uint64_t ivars = ex_ivars(loops, node);
     if (__builtin_popcountll(ivars) > SOL_MAX_DIMS) return node;
     const int t = temp(x, name, ivars, dtype);
-    put(x, s, t, ivar_list(x, ivars), node);
+    put(x, &loops->stmts.at[i], t, ivar_list(x, ivars), node);
     const int32_t read = ex_read(loops, t, ivar_list(x, ivars), 0);
-    for (int i = from; i < loops->stmts.n; i++)
-        set_value(loops, i, ex_replace(loops, loops->stmts.at[i].value, node, read));
+    for (int k = i + 1; k < loops->stmts.n; k++)
+        set_value(loops, k, ex_replace(loops, loops->stmts.at[k].value, node, read));
     return read;
 }
 
@@ -242,7 +241,7 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
 static void moments(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
     struct loops *loops = x->l;
-    const int32_t body = share(x, s, i, "r", e->b, e->u.bound, 4);
+    const int32_t body = share(x, i, "r", e->b, e->u.bound, 4);
     if (moments_of_parts(x, s, e, body)) return;
     const uint64_t own = stmt_ivars(loops, s), bound = e->u.bound;
     const int32_t from = !e->a && is_long(x, own, bound, body) ? origin(x, s, own, bound, body) : 0;
@@ -255,12 +254,12 @@ static void moments(struct expand *x, const struct loops_stmt *s, int i, const s
 static void softsum(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
     struct loops *loops = x->l;
-    const int32_t body = share(x, s, i, "r", e->b, e->u.bound, 4);
+    const int32_t body = share(x, i, "r", e->b, e->u.bound, 4);
     put(x, s, s->out[0], s->index, ex_red(loops, RED_MAX, e->u.bound, e->a, body));
     const int32_t m = ex_read(loops, s->out[0], s->index, 0);
     int32_t away = ex_binary(loops, EX_SUB, body, m);
     int32_t power = ex_call(loops, math_row("exp"), 1, &away);
-    if (!e->a) power = share(x, s, i, "e", power, e->u.bound, 4);
+    if (!e->a) power = share(x, i, "e", power, e->u.bound, 4);
     /* if all values are -inf, the sum is 0 instead of NaN */
     const int32_t none = ex_real(loops, -1.0 / 0.0),
                   pick[3] = {ex_test(loops, ex_cmp(loops, CMP_EQ, m, none)), ex_int(loops, 0),
@@ -274,7 +273,7 @@ static void softsum(struct expand *x, const struct loops_stmt *s, int i, const s
 static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
     struct loops *loops = x->l;
-    const int32_t body = share(x, s, i, "r", e->b, e->u.bound, 1.5);
+    const int32_t body = share(x, i, "r", e->b, e->u.bound, 1.5);
     if (loops->ex.at[body].kind != EX_READ) {
         PUSH(loops->arena, x->stmts, *s);
         return;
@@ -426,11 +425,11 @@ struct cluster dfp_expand(const struct solver_context *sc, const struct cluster 
         const struct ex e = loops->ex.at[s.value];
         const bool plain = s.nout == 2 && e.kind == EX_RED && !s.scan_step && exact(loops, &s, e.b);
         if (plain && e.op == RED_MOMENTS)
-            moments(&x, &s, i + 1, &e);
+            moments(&x, &s, i, &e);
         else if (plain && e.op == RED_SOFTSUM)
-            softsum(&x, &s, i + 1, &e);
+            softsum(&x, &s, i, &e);
         else if (plain && (e.op == RED_MAXAT || e.op == RED_MINAT))
-            extreme_at(&x, &s, i + 1, &e);
+            extreme_at(&x, &s, i, &e);
         else
             PUSH(loops->arena, x.stmts, s);
     }

@@ -520,22 +520,20 @@ void dfp_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
 /* -- the loop over the vector index variable */
 
 struct walk { /* the walk over the vector index variable, whose name is a C variable */
-    int ivar;
+    const struct dfp_loop *loop;
     int64_t low, high; /* of the current part */
     const char *end;   /* where that part ends, as C text */
-    dfp_body body;
-    void *user;
 };
 
 static void one_width(struct dfp *d, const struct walk *w, int lanes, int points, bool loop)
 {
-    const char *name = d->loops->ivars.at[w->ivar].name;
+    const char *name = d->loops->ivars.at[w->loop->ivar].name;
     const int64_t by = (int64_t)lanes * points;
     d->p.lanes = lanes;
     d->points = points;
-    d->ivars[w->ivar] = (struct print_ivar){true, name, 0, w->low, w->high - 1}; /* the range over all lanes */
+    d->ivars[w->loop->ivar] = (struct print_ivar){true, name, 0, w->low, w->high - 1}; /* the range over all lanes */
     if (points > 1) {
-        d->tile = w->ivar;
+        d->tile = w->loop->ivar;
         d->step = lanes;
     }
     for (int q = 0; q < DFP_POINTS; q++) d->known[q] = d->hoisted;
@@ -546,19 +544,20 @@ static void one_width(struct dfp *d, const struct walk *w, int lanes, int points
         text_open(d->p.out, "for (; %s + %" PRId64 " <= %s; %s += %" PRId64 ") {", name, by, w->end, name, by);
     else
         text_open(d->p.out, "{");
-    w->body(d, w->user);
+    w->loop->body(d, w->loop->user);
     text_close(d->p.out, "}");
     if (!loop) text_line(d->p.out, "%s += %" PRId64 ";", name, by);
     d->points = 1;
     d->tile = -1;
-    d->ivars[w->ivar].known = false;
+    d->ivars[w->loop->ivar].known = false;
 }
 
 /* Prints full vectors, then smaller ones for the remainder, which is at the end of the index variable. n: its length.
  */
-static void all_widths(struct dfp *d, const struct walk *w, int points, int64_t n)
+static void all_widths(struct dfp *d, const struct walk *w, int64_t n)
 {
-    const char *name = d->loops->ivars.at[w->ivar].name;
+    const int points = w->loop->points;
+    const char *name = d->loops->ivars.at[w->loop->ivar].name;
     const int rest = (int)(n % d->lanes);
     if (points > 1 && n >= (int64_t)d->lanes * points) one_width(d, w, d->lanes, points, true);
     if (n >= d->lanes && (points == 1 || n % (d->lanes * points) >= d->lanes)) one_width(d, w, d->lanes, 1, true);
@@ -569,26 +568,25 @@ static void all_widths(struct dfp *d, const struct walk *w, int points, int64_t 
     text_close(d->p.out, "}");
 }
 
-void dfp_vector_loop(struct dfp *d, int ivar, const char *low, const char *high, int points, const struct loops_stmt *s,
-                     int n, dfp_body body, void *user)
+void dfp_vector_loop(struct dfp *d, const struct dfp_loop *loop)
 {
-    const int64_t size = d->loops->ivars.at[ivar].size;
-    struct walk w = {ivar, 0, size, high, body, user};
+    const int64_t size = d->loops->ivars.at[loop->ivar].size;
+    struct walk w = {loop, 0, size, loop->high};
     int64_t first, last;
-    d->p.vector_ivar = ivar;
-    dfp_interior(d, s, n, ivar, &first, &last);
-    text_line(d->p.out, "int64_t %s = %s;", d->loops->ivars.at[ivar].name, low);
+    d->p.vector_ivar = loop->ivar;
+    dfp_interior(d, loop->stmts, loop->n, loop->ivar, &first, &last);
+    text_line(d->p.out, "int64_t %s = %s;", d->loops->ivars.at[loop->ivar].name, loop->low);
     if (last - first == size || last - first < d->lanes) {
-        all_widths(d, &w, points, size);
+        all_widths(d, &w, size);
     } else {
         if (first > 0) {
-            w.end = SAY(d, "@sol_min_i64(%s, %" PRId64 ")", high, first);
+            w.end = SAY(d, "@sol_min_i64(%s, %" PRId64 ")", loop->high, first);
             one_width(d, &w, 1, 1, true);
         }
-        w = (struct walk){ivar, first, last, SAY(d, "@sol_min_i64(%s, %" PRId64 ")", high, last), body, user};
-        if (points > 1) one_width(d, &w, d->lanes, points, true);
+        w = (struct walk){loop, first, last, SAY(d, "@sol_min_i64(%s, %" PRId64 ")", loop->high, last)};
+        if (loop->points > 1) one_width(d, &w, d->lanes, loop->points, true);
         one_width(d, &w, d->lanes, 1, true);
-        w = (struct walk){ivar, 0, size, high, body, user};
+        w = (struct walk){loop, 0, size, loop->high};
         one_width(d, &w, 1, 1, true);
     }
     d->p.vector_ivar = -1;

@@ -102,15 +102,23 @@ static const char *op_name(int op)
     return op == RED_SUM ? "sum" : op == RED_PROD ? "prod" : op == RED_MAX ? "max" : "min";
 }
 
+struct row { /* one row of a reduction: index variable v from low to high */
+    int v;
+    const char *low, *high;
+    int64_t n;                /* its length; -1: unknown */
+    const char *total, *rest; /* full vectors go to `total`, the remainder to `rest`; NULL: there is none */
+};
+
 /* Prints the remainder of a row that fills no full vector: smaller vectors, each reduced across its lanes. */
-static void row_rest(struct dfp_reduction *r, int v, const char *high, int64_t n, const char *rest)
+static void print_rest(struct dfp_reduction *r, const struct row *row)
 {
     struct dfp *d = r->d;
-    const char *name = d->loops->ivars.at[v].name;
+    const int64_t n = row->n;
+    const char *name = d->loops->ivars.at[row->v].name;
     for (int lanes = d->lanes / 2; lanes >= 1; lanes /= 2) {
         if (n >= 0 && !(n % d->lanes & lanes)) continue;
         if (n < 0)
-            text_open(d->p.out, "if (%s + %d <= %s) {", name, lanes, high);
+            text_open(d->p.out, "if (%s + %d <= %s) {", name, lanes, row->high);
         else
             text_open(d->p.out, "{");
         d->p.lanes = lanes;
@@ -120,31 +128,30 @@ static void row_rest(struct dfp_reduction *r, int v, const char *high, int64_t n
         const char *value = r->acc[0];
         if (lanes > 1) value = SAY(d, "@sol_across_%s_%s(%s)", op_name(r->e->op), expr_type_name(&d->p, r->k), value);
         d->p.lanes = 1;
-        dfp_join(d, r->e->op, r->k, rest, value);
+        dfp_join(d, r->e->op, r->k, row->rest, value);
         text_line(d->p.out, "%s += %d;", name, lanes);
         text_close(d->p.out, "}");
     }
 }
 
-/* Prints one row from low to high: full vectors go to `total`, the remainder to `rest`. n: the row's length, -1:
- * unknown. */
-static void row(struct dfp_reduction *r, int v, const char *low, const char *high, int64_t n, const char *total,
-                const char *rest)
+static void print_row(struct dfp_reduction *r, const struct row *row)
 {
     struct dfp *d = r->d;
+    const int v = row->v;
+    const int64_t n = row->n;
     const char *name = d->loops->ivars.at[v].name;
     const int64_t size = d->loops->ivars.at[v].size;
     const int many = n < 0 || n >= d->lanes * ACCUMULATORS ? ACCUMULATORS : 1;
     const int64_t strip = d->lanes * many * dfp_chunk(size / (d->lanes * many));
     const bool strips = size > strip && (r->e->op == RED_SUM || r->e->op == RED_PROD);
-    const char *end = high;
-    text_line(d->p.out, "int64_t %s = %s;", name, low);
+    const char *end = row->high;
+    text_line(d->p.out, "int64_t %s = %s;", name, row->low);
     d->ivars[v] = (struct print_ivar){true, name, 0, 0, size - 1};
     if (size >= d->lanes) {
         if (strips) {
             end = expr_name(&d->p);
-            text_open(d->p.out, "while (%s + %d <= %s) {", name, d->lanes, high);
-            text_line(d->p.out, "const int64_t %s = @sol_min_i64(%s, %s + %" PRId64 ");", end, high, name, strip);
+            text_open(d->p.out, "while (%s + %d <= %s) {", name, d->lanes, row->high);
+            text_line(d->p.out, "const int64_t %s = @sol_min_i64(%s, %s + %" PRId64 ");", end, row->high, name, strip);
         } else {
             text_open(d->p.out, "{");
         }
@@ -165,13 +172,13 @@ static void row(struct dfp_reduction *r, int v, const char *low, const char *hig
         }
         for (int step = 1; step < many; step *= 2)
             for (int q = 0; q + step < many; q += 2 * step) dfp_join(d, r->e->op, r->k, r->acc[q], r->acc[q + step]);
-        dfp_join(d, r->e->op, r->k, total, r->acc[0]);
+        dfp_join(d, r->e->op, r->k, row->total, r->acc[0]);
         text_close(d->p.out, "}");
         d->points = 1;
         dfp_use(d, 0);
     }
     d->tile = -1;
-    if (rest) row_rest(r, v, high, n, rest);
+    if (row->rest) print_rest(r, row);
     d->ivars[v].known = false;
     d->p.lanes = 1;
     d->loads = NULL;
@@ -255,7 +262,7 @@ static bool across_lanes(struct dfp *d, int32_t node, int v, enum compute k)
     nest_open(&d->p, &r.loops);
     nest_open_last(&d->p, &r.loops, v, &low, &high);
     text_open(d->p.out, "{");
-    row(&r, v, low, high, clipped ? -1 : size, chunk.name, rest);
+    print_row(&r, &(struct row){v, low, high, clipped ? -1 : size, chunk.name, rest});
     text_close(d->p.out, "}");
     if (r.loops.between) {
         for (int i = 0; i < r.loops.inner_opened; i++) text_close(d->p.out, "}");
@@ -334,7 +341,14 @@ void dfp_row_statement(struct dfp *d, const struct loops_stmt *s, uint64_t open)
             dfp_hoist(d, s->value, bit(v), k);
             struct inner in = {s, inside};
             const char *end = SAY(d, "%" PRId64, d->loops->ivars.at[v].size);
-            dfp_vector_loop(d, v, "0", end, 1, s, 1, inner_statement, &in);
+            dfp_vector_loop(d, &(struct dfp_loop){.ivar = v,
+                                                  .low = "0",
+                                                  .high = end,
+                                                  .points = 1,
+                                                  .n = 1,
+                                                  .stmts = s,
+                                                  .body = inner_statement,
+                                                  .user = &in});
         } else {
             int32_t red[8];
             const int n = dfp_reductions(d->loops, s->value, red, COUNT_OF(red));

@@ -8,30 +8,36 @@ static int64_t magnitude(int64_t v)
     return v < 0 ? -v : v;
 }
 
-static bool one_run(const struct problem *p, int outer, int inner, int n, const int64_t *const *strides)
+static bool one_run(const struct problem *p, const struct axes_rule *rule, int outer, int inner)
 {
-    for (int i = 0; i < n; i++)
-        if (strides[i][outer] != strides[i][inner] * p->loops->ivars.at[inner].size) return false;
+    for (int i = 0; i < rule->n; i++)
+        if (rule->strides[i][outer] != rule->strides[i][inner] * p->loops->ivars.at[inner].size) return false;
     return true;
 }
 
-bool axes_make(const struct problem *p, uint64_t ivars, uint64_t single, const int64_t *by, int n,
-               const int64_t *const *strides, struct axes *out)
+struct axes_rule axes_rule_epilogue(const struct problem *p, uint64_t single)
+{
+    struct axes_rule rule = {.by = p->order, .single = single};
+    for (int i = 0; i < p->nview; i++) rule.strides[rule.n++] = p->view[i].s;
+    return rule;
+}
+
+bool axes_make(const struct problem *p, uint64_t ivars, const struct axes_rule *rule, struct axes *out)
 {
     uint8_t order[LOOPS_MAX_IVARS];
     int count = 0;
     for (int i = 0; i < p->loops->ivars.n; i++) {
         if (!set_has(ivars, i)) continue;
         int k = count++;
-        for (; k > 0 && magnitude(by[order[k - 1]]) < magnitude(by[i]); k--) order[k] = order[k - 1];
+        for (; k > 0 && magnitude(rule->by[order[k - 1]]) < magnitude(rule->by[i]); k--) order[k] = order[k - 1];
         order[k] = (uint8_t)i;
     }
     out->n = 0;
     for (int i = 0; i < count; i++) {
         struct axis *last = out->n ? &out->at[out->n - 1] : NULL;
         const int64_t size = p->loops->ivars.at[order[i]].size;
-        const bool alone = !last || set_has(single, order[i]) || set_has(single, last->ivar[0]);
-        if (!alone && last->n < AXIS_MAX_IVARS && one_run(p, last->ivar[last->n - 1], order[i], n, strides)) {
+        const bool alone = !last || set_has(rule->single, order[i]) || set_has(rule->single, last->ivar[0]);
+        if (!alone && last->n < AXIS_MAX_IVARS && one_run(p, rule, last->ivar[last->n - 1], order[i])) {
             last->ivar[last->n++] = order[i];
             last->size *= size;
             continue;

@@ -37,11 +37,6 @@ static int64_t axes_size(const struct axes *x)
 
 /* -- index variables to axes */
 
-struct tables {
-    int n;
-    const int64_t *at[PROBLEM_MAX_VIEWS + 2];
-};
-
 static uint64_t ivars_of(const struct axis *x)
 {
     uint64_t set = 0;
@@ -75,20 +70,18 @@ static int find_group(const struct problem *p, int lanes, int *out_size)
 static bool make_outer_axes(struct blocking *b, const char **why)
 {
     const struct problem *p = b->p;
-    struct tables t = {0};
-    for (int i = 0; i < p->nview; i++) t.at[t.n++] = p->view[i].s;
-    if (b->options.source != B_PACKED) t.at[t.n++] = p->b.view.s;
+    struct axes_rule rule = axes_rule_epilogue(p, p->valued);
+    if (b->options.source != B_PACKED) rule.strides[rule.n++] = p->b.view.s;
     struct axes n;
     const uint64_t group = b->group < 0 ? 0 : UINT64_C(1) << b->group;
-    if (!axes_make(p, p->n | group, p->valued, p->order, t.n, t.at, &n)) FAIL("too many axes");
+    if (!axes_make(p, p->n | group, &rule, &n)) FAIL("too many axes");
     b->n = n.at[n.n - 1];
     if (group && n.n != 1) FAIL("groups that do not lie side by side");
     const int64_t vectors = ceil_div(b->n.size, b->lanes);
     b->vectors = (int)ceil_div(vectors, ceil_div(vectors, b->options.vectors));
     b->width = b->vectors * b->lanes;
-    t.at[t.n++] = p->a.view.s;
-    if (!axes_make(p, (p->batch & ~group) | (p->n & ~ivars_of(&b->n)), p->valued, p->order, t.n, t.at, &b->outer))
-        FAIL("too many axes");
+    rule.strides[rule.n++] = p->a.view.s;
+    if (!axes_make(p, (p->batch & ~group) | (p->n & ~ivars_of(&b->n)), &rule, &b->outer)) FAIL("too many axes");
     b->nouter = axes_size(&b->outer);
     b->panels = ceil_div(b->n.size, b->width);
     return true;
@@ -97,10 +90,9 @@ static bool make_outer_axes(struct blocking *b, const char **why)
 static bool make_m_axes(struct blocking *b, const char **why)
 {
     const struct problem *p = b->p;
-    struct tables t = {0};
-    for (int i = 0; i < p->nview; i++) t.at[t.n++] = p->view[i].s;
-    t.at[t.n++] = p->a.view.s;
-    if (!axes_make(p, p->m, b->gather ? p->m : p->valued, p->order, t.n, t.at, &b->m)) FAIL("too many axes");
+    struct axes_rule rule = axes_rule_epilogue(p, b->gather ? p->m : p->valued);
+    rule.strides[rule.n++] = p->a.view.s;
+    if (!axes_make(p, p->m, &rule, &b->m)) FAIL("too many axes");
     if (!b->m.n) b->m.at[b->m.n++] = (struct axis){.size = 1};
     return true;
 }
@@ -192,11 +184,11 @@ static int largest(const struct axes *x)
     return best;
 }
 
-static struct tables k_tables(const struct blocking *b)
+static struct axes_rule k_rule(const struct blocking *b, uint64_t single)
 {
-    struct tables t = {.n = 1, .at = {b->a_stride}};
-    if (b->options.source != B_PACKED) t.at[t.n++] = b->p->b.view.s;
-    return t;
+    struct axes_rule rule = {.by = b->a_stride, .single = single, .n = 1, .strides = {b->a_stride}};
+    if (b->options.source != B_PACKED) rule.strides[rule.n++] = b->p->b.view.s;
+    return rule;
 }
 
 /* Chooses the axis that chunks of K cut, and their length. Window axes are cut only if K has no others, because a
@@ -205,11 +197,9 @@ static bool choose_chunk(struct blocking *b, struct axis *out_axis, const char *
 {
     const struct problem *p = b->p;
     const uint64_t window = window_ivars(p);
-    const struct tables t = k_tables(b);
+    const struct axes_rule rule = k_rule(b, b->gather ? p->k : 0);
     struct axes x;
-    const uint64_t single = b->gather ? p->k : 0;
-    if (!axes_make(p, p->k & ~window ? p->k & ~window : p->k, single, b->a_stride, t.n, t.at, &x))
-        FAIL("too many axes");
+    if (!axes_make(p, p->k & ~window ? p->k & ~window : p->k, &rule, &x)) FAIL("too many axes");
     *out_axis = (struct axis){0};
     b->nchunk = 1;
     const int64_t total = problem_size(p, p->k);
@@ -232,11 +222,11 @@ static int64_t stride_of(const struct blocking *b, const struct axis *x)
 static bool make_k_axes(struct blocking *b, const struct axis *cut, const char **why)
 {
     const struct problem *p = b->p;
-    const struct tables t = k_tables(b);
     uint64_t single = 0;
     for (int i = 0; i < p->loops->ivars.n && b->group >= 0; i++)
         if (set_has(p->k, i) && b->a_stride[i] == 1) single |= UINT64_C(1) << i;
-    if (!axes_make(p, p->k & ~ivars_of(cut), single, b->a_stride, t.n, t.at, &b->k)) FAIL("too many axes");
+    const struct axes_rule rule = k_rule(b, single);
+    if (!axes_make(p, p->k & ~ivars_of(cut), &rule, &b->k)) FAIL("too many axes");
     b->chunk_axis = -1;
     if (cut->n) { /* the innermost axis stays the last, any other becomes the first */
         if (b->k.n == AXES_MAX) FAIL("too many axes");

@@ -55,20 +55,19 @@ static const struct axis *longest(const struct axes *x)
 static bool make_axes(struct foreign *g, const char **why)
 {
     const struct problem *p = &g->p;
-    const int64_t *tables[PROBLEM_MAX_VIEWS + 2];
+    const struct axes_rule sum = {.by = p->b.view.s, .n = 2, .strides = {p->a.view.s, p->b.view.s}};
+    struct axes_rule rule = axes_rule_epilogue(p, p->valued);
     struct axes x;
-    int count = 0;
-    for (int i = 0; i < p->nview; i++) tables[count++] = p->view[i].s;
-    tables[count++] = p->a.view.s;
-    tables[count++] = p->b.view.s;
+    rule.strides[rule.n++] = p->a.view.s;
+    rule.strides[rule.n++] = p->b.view.s;
     *why = "too many axes";
-    if (!axes_make(p, p->n, p->valued, p->order, count, tables, &x)) return false;
+    if (!axes_make(p, p->n, &rule, &x)) return false;
     g->n = x.at[x.n - 1];
-    if (!axes_make(p, p->m, p->valued, p->order, count, tables, &x)) return false;
+    if (!axes_make(p, p->m, &rule, &x)) return false;
     g->m = *longest(&x);
     const uint64_t rest = (p->batch | p->m | p->n) & ~ivars_of(&g->n) & ~ivars_of(&g->m);
-    if (!axes_make(p, rest, p->valued, p->order, count, tables, &g->outer)) return false;
-    if (!axes_make(p, p->k, 0, p->b.view.s, 2, &tables[count - 2], &x)) return false;
+    if (!axes_make(p, rest, &rule, &g->outer)) return false;
+    if (!axes_make(p, p->k, &sum, &x)) return false;
     *why = "the summed axes are not a single axis";
     if (x.n != 1) return false;
     g->k = x.at[0];

@@ -17,19 +17,18 @@ struct gemv {
 static bool make_axes(struct gemv *g, const char **why)
 {
     const struct problem *p = &g->p;
-    const int64_t *tables[PROBLEM_MAX_VIEWS + 2];
+    const struct axes_rule sum = {.by = p->b.view.s, .n = 2, .strides = {p->a.view.s, p->b.view.s}};
+    struct axes_rule rule = axes_rule_epilogue(p, p->valued);
     struct axes n;
-    int count = 0;
-    for (int i = 0; i < p->nview; i++) tables[count++] = p->view[i].s;
-    tables[count++] = p->b.view.s;
+    rule.strides[rule.n++] = p->b.view.s;
     *why = "too many axes";
-    if (!axes_make(p, p->n, p->valued, p->order, count, tables, &n)) return false;
+    if (!axes_make(p, p->n, &rule, &n)) return false;
     g->n = n.at[n.n - 1];
     uint64_t rest = p->batch | p->n;
     for (int i = 0; i < g->n.n; i++) rest &= ~(UINT64_C(1) << g->n.ivar[i]);
-    tables[count++] = p->a.view.s;
-    if (!axes_make(p, rest, p->valued, p->order, count, tables, &g->outer)) return false;
-    if (!axes_make(p, p->k, 0, p->b.view.s, 2, (const int64_t *const[]){p->a.view.s, p->b.view.s}, &g->k)) return false;
+    rule.strides[rule.n++] = p->a.view.s;
+    if (!axes_make(p, rest, &rule, &g->outer)) return false;
+    if (!axes_make(p, p->k, &sum, &g->k)) return false;
     *why = "the summed axis is not contiguous in both factors";
     if (!g->k.n) return false;
     const struct axis *run = &g->k.at[g->k.n - 1];

@@ -87,11 +87,17 @@ struct axes {
     int n;
     struct axis at[AXES_MAX];
 };
-/* Makes axes of the index variables of a set. They are ordered by the strides `by`, largest first, and neighbours merge
- * where all `n` tables of strides (by index variable) agree that both are one run of memory. Index variables in
- * `single` stay single. False: there are too many axes. */
-bool axes_make(const struct problem *p, uint64_t ivars, uint64_t single, const int64_t *by, int n,
-               const int64_t *const *strides, struct axes *out);
+/* How index variables become axes. Tables of strides have a number for every index variable. */
+struct axes_rule {
+    const int64_t *by; /* strides that order the axes, largest first */
+    uint64_t single;   /* index variables that stay single */
+    int n;             /* neighbours merge where these tables agree that both are one run of memory */
+    const int64_t *strides[PROBLEM_MAX_VIEWS + 2];
+};
+/* In the order of the first store, merged where all views of the epilogue agree; the caller may add tables. */
+struct axes_rule axes_rule_epilogue(const struct problem *p, uint64_t single);
+/* Makes axes of the index variables of a set. False: there are too many axes. */
+bool axes_make(const struct problem *p, uint64_t ivars, const struct axes_rule *rule, struct axes *out);
 static inline int64_t axis_stride(const struct axis *x, const int64_t *stride)
 {
     return x->n ? stride[x->ivar[x->n - 1]] : 0;

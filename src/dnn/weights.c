@@ -51,11 +51,11 @@ static bool find_channels(const struct weights *w, struct weights_side *side, ui
                           const char **why)
 {
     const struct problem *p = &w->p;
-    const int64_t *tables[PROBLEM_MAX_VIEWS + 1] = {side->o->view.s};
+    struct axes_rule rule = axes_rule_epilogue(p, 0);
     struct axes x;
     int best = -1;
-    for (int i = 0; i < p->nview; i++) tables[i + 1] = p->view[i].s;
-    if (!axes_make(p, ivars, 0, side->o->view.s, p->nview + 1, tables, &x)) FAIL("too many axes");
+    rule.by = rule.strides[rule.n++] = side->o->view.s;
+    if (!axes_make(p, ivars, &rule, &x)) FAIL("too many axes");
     for (int i = 0; i < x.n; i++) {
         const bool unit = axis_stride(&x.at[i], side->o->view.s) == 1;
         if (best < 0 || unit || x.at[i].size > x.at[best].size) best = i;
@@ -82,11 +82,11 @@ static bool find_levels(struct weights *w, const char **why)
 {
     const struct problem *p = &w->p;
     const int64_t *x = w->a.window ? p->a.view.s : p->b.view.s;
+    const struct axes_rule rule = {.by = x, .n = 2, .strides = {p->a.view.s, p->b.view.s}};
     uint64_t window = 0;
     for (int i = 0; i < WEIGHTS_LEVELS; i++)
         if (w->level[i].tap >= 0) window |= bit(w->level[i].axis.ivar[0]);
-    if (!axes_make(p, p->k & ~window, 0, x, 2, (const int64_t *const[]){p->a.view.s, p->b.view.s}, &w->images))
-        FAIL("too many axes");
+    if (!axes_make(p, p->k & ~window, &rule, &w->images)) FAIL("too many axes");
     if (w->level[0].tap >= 0 &&
         /* the level with the larger stride is outside */
         axis_stride(&w->level[0].axis, x) < axis_stride(&w->level[1].axis, x)) {
@@ -125,9 +125,10 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
         return false;
     if (!w->b.channels.n) FAIL("no channels for the vectors");
     p->vector = w->b.channels.ivar[w->b.channels.n - 1];
-    const int64_t *tables[PROBLEM_MAX_VIEWS + 2] = {p->a.view.s, p->b.view.s};
-    for (int i = 0; i < p->nview; i++) tables[i + 2] = p->view[i].s;
-    if (!axes_make(p, rest, 0, p->order, p->nview + 2, tables, &w->outer)) FAIL("too many axes");
+    struct axes_rule rule = axes_rule_epilogue(p, 0);
+    rule.strides[rule.n++] = p->a.view.s;
+    rule.strides[rule.n++] = p->b.view.s;
+    if (!axes_make(p, rest, &rule, &w->outer)) FAIL("too many axes");
     w->nouter = axes_size(&w->outer);
     w->lanes = target_lanes(w->target, p->bytes);
     if (!find_levels(w, why)) return false;

@@ -80,14 +80,15 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
         if (!find_window(w, why)) continue;
         *why = "channels are not one axis";
         const uint64_t window = UINT64_C(1) << w->tap_rows | UINT64_C(1) << w->tap_cols;
-        if (!axes_make(p, p->k & ~window, 0, p->a.view.s, 1, (const int64_t *const[]){p->a.view.s}, &x) || x.n != 1)
-            continue;
+        const struct axes_rule runs = {.by = p->a.view.s, .n = 1, .strides = {p->a.view.s}};
+        if (!axes_make(p, p->k & ~window, &runs, &x) || x.n != 1) continue;
         w->channels = x.at[0];
         if (axis_stride(&x.at[0], p->a.view.s) != 1) continue;
         *why = "too few channels for the transforms to pay";
         if (x.at[0].size < 8) continue;
         const uint64_t pixels = UINT64_C(1) << w->rows | UINT64_C(1) << w->cols;
-        if (!axes_make(p, p->m & ~pixels, p->m, p->order, 0, NULL, &w->images)) continue;
+        const struct axes_rule single = {.by = p->order, .single = p->m};
+        if (!axes_make(p, p->m & ~pixels, &single, &w->images)) continue;
         return true;
     }
     return false;
@@ -95,27 +96,36 @@ static bool find(const struct solver_context *sc, const struct cluster *c, struc
 
 /* -- the products as a cluster */
 
-static void add_tensor(struct winograd *w, struct loops *loops, const char *name, enum loops_role role,
-                       const int64_t *shape, int64_t s0, int64_t s1, int64_t s2)
+/* Adds v[X T I], u[X I O] and m[X T O]. */
+static void add_tensors(struct winograd *w, struct loops *loops)
 {
-    const int t = loops_tensor(loops, name, role, w->p.dtype, 3, shape);
-    struct memory *m = &w->cluster.memory[t];
-    m->stride[0] = s0, m->stride[1] = s1, m->stride[2] = s2;
-    m->align = 64;
-    m->constant = !strcmp(name, "u");
+    const int64_t x = (int64_t)w->points * w->points, t = w->group, i = w->channels.size, n = w->outputs.size;
+    const struct {
+        const char *name;
+        enum loops_role role;
+        int64_t shape[3], plane, pitch; /* elements between matrices, and between their rows */
+        bool constant;
+    } rows[] = {
+        {"v", LOOPS_INPUT, {x, t, i}, w->v_plane, w->v_pitch, false},
+        {"u", LOOPS_INPUT, {x, i, n}, i * n, n, true},
+        {"m", LOOPS_OUTPUT, {x, t, n}, w->m_plane, w->m_pitch, false},
+    };
+    w->cluster = (struct cluster){.loops = loops, .memory = NEW_ARRAY(w->p.arena, struct memory, COUNT_OF(rows))};
+    for (int k = 0; k < COUNT_OF(rows); k++) {
+        const int tensor = loops_tensor(loops, rows[k].name, rows[k].role, w->p.dtype, 3, rows[k].shape);
+        w->cluster.memory[tensor] =
+            (struct memory){.stride = {rows[k].plane, rows[k].pitch, 1}, .align = 64, .constant = rows[k].constant};
+    }
 }
 
 static bool make_product(struct winograd *w, const struct blocking_options *o, const char **why)
 {
     struct arena *arena = w->p.arena;
     struct loops *loops = loops_create(arena, "product");
-    const int64_t x = (int64_t)w->points * w->points, t = w->group, i = w->channels.size, n = w->outputs.size;
-    const int lx = loops_ivar(loops, "X", x), lt = t > 1 ? loops_ivar(loops, "T", t) : -1,
-              li = loops_ivar(loops, "I", i), ln = loops_ivar(loops, "O", n);
-    w->cluster = (struct cluster){.loops = loops, .memory = NEW_ARRAY(arena, struct memory, 3)};
-    add_tensor(w, loops, "v", LOOPS_INPUT, (int64_t[]){x, t, i}, w->v_plane, w->v_pitch, 1);
-    add_tensor(w, loops, "u", LOOPS_INPUT, (int64_t[]){x, i, n}, i * n, n, 1);
-    add_tensor(w, loops, "m", LOOPS_OUTPUT, (int64_t[]){x, t, n}, w->m_plane, w->m_pitch, 1);
+    const int lx = loops_ivar(loops, "X", (int64_t)w->points * w->points),
+              lt = w->group > 1 ? loops_ivar(loops, "T", w->group) : -1, li = loops_ivar(loops, "I", w->channels.size),
+              ln = loops_ivar(loops, "O", w->outputs.size);
+    add_tensors(w, loops);
 #define T_INDEX (lt < 0 ? ex_int(loops, 0) : ex_ivar(loops, lt))
     const int32_t v =
         ex_read(loops, 0, ex_list(loops, 3, (int32_t[]){ex_ivar(loops, lx), T_INDEX, ex_ivar(loops, li)}), 0);
@@ -151,10 +161,9 @@ static int64_t lattice(int64_t size, int64_t m, int64_t d)
 static bool make(struct winograd *w, const struct variant *v, const char **why)
 {
     struct problem *p = &w->p;
-    const int64_t *tables[PROBLEM_MAX_VIEWS];
+    const struct axes_rule rule = axes_rule_epilogue(p, 0);
     struct axes n;
-    for (int i = 0; i < p->nview; i++) tables[i] = p->view[i].s;
-    if (!axes_make(p, p->n, 0, p->order, p->nview, tables, &n) || n.n != 1) FAIL("output channels are not one axis");
+    if (!axes_make(p, p->n, &rule, &n) || n.n != 1) FAIL("output channels are not one axis");
     w->points = v->p[0];
     w->schedule = (enum winograd_schedule)v->p[1];
     w->m = w->points + 1 - w->taps;
@@ -221,37 +230,48 @@ double *winograd_weights_table(struct arena *arena, int points, int taps)
     return g;
 }
 
-/* The weight of input channel i, output channel n and a tap, in the operand as it is in the graph. */
-static int32_t weight_at(const struct winograd *w, struct loops *loops, int from, int32_t i, int32_t n, int row,
-                         int col)
+/* A pack is loops over index variables: Q chunks, P panels, I channels of a chunk, J lanes of a panel, K and L the
+ * window's rows and columns. */
+enum { CHUNK, PANEL, CHANNEL, LANE, PACK_IVARS };
+struct pack {
+    struct loops *l;
+    enum sol_dtype dtype; /* of temporaries */
+    int from, to, row, col;
+    int32_t index[PACK_IVARS];
+};
+
+/* The weight of input channel i, output channel n and the pack's tap, in the operand as it is in the graph. */
+static int32_t weight_at(const struct winograd *w, const struct pack *pack, int32_t i, int32_t n)
 {
     const struct problem *p = &w->p;
+    struct loops *loops = pack->l;
     int32_t ivar[LOOPS_MAX_IVARS] = {0};
     for (int k = 0; k < w->channels.n; k++) ivar[w->channels.ivar[k]] = axis_digit_ex(p, &w->channels, k, loops, i);
     for (int k = 0; k < w->outputs.n; k++) ivar[w->outputs.ivar[k]] = axis_digit_ex(p, &w->outputs, k, loops, n);
-    ivar[w->tap_rows] = ex_ivar(loops, row);
-    ivar[w->tap_cols] = ex_ivar(loops, col);
+    ivar[w->tap_rows] = ex_ivar(loops, pack->row);
+    ivar[w->tap_cols] = ex_ivar(loops, pack->col);
     int *tensor = NEW_ARRAY(p->arena, int, p->loops->tensors.n);
-    tensor[p->b.tensor] = from;
+    tensor[p->b.tensor] = pack->from;
     return ex_copy(loops, p->loops, p->b.view.node, ivar, tensor);
 }
 
-/* A statement t[at.. x y] = value; the reading of t behind it. */
-static int32_t step(struct loops *loops, const char *name, enum sol_dtype dtype, const int32_t at[4], int x, int y,
-                    int32_t value)
+/* A statement t[Q P I J x y] = value; the reading of t behind it. */
+static int32_t step(const struct pack *k, const char *name, int x, int y, int32_t value)
 {
-    int64_t shape[6];
-    int32_t index[6];
-    for (int d = 0; d < 4; d++) {
-        index[d] = at[d];
-        shape[d] = ex_ivars(loops, at[d]) ? loops->ivars.at[__builtin_ctzll(ex_ivars(loops, at[d]))].size : 1;
+    struct loops *loops = k->l;
+    int64_t shape[PACK_IVARS + 2];
+    int32_t index[PACK_IVARS + 2];
+    for (int d = 0; d < PACK_IVARS; d++) {
+        const uint64_t ivars = ex_ivars(loops, k->index[d]);
+        index[d] = k->index[d];
+        shape[d] = ivars ? loops->ivars.at[__builtin_ctzll(ivars)].size : 1;
     }
-    index[4] = ex_ivar(loops, x), shape[4] = loops->ivars.at[x].size;
-    index[5] = ex_ivar(loops, y), shape[5] = loops->ivars.at[y].size;
-    const int t = loops_tensor(loops, name, LOOPS_TEMP, dtype, 6, shape);
+    index[PACK_IVARS] = ex_ivar(loops, x), shape[PACK_IVARS] = loops->ivars.at[x].size;
+    index[PACK_IVARS + 1] = ex_ivar(loops, y), shape[PACK_IVARS + 1] = loops->ivars.at[y].size;
+    const int t = loops_tensor(loops, name, LOOPS_TEMP, k->dtype, PACK_IVARS + 2, shape);
     const struct loops_stmt s = {.nout = 1,
                                  .out = {(uint16_t)t},
-                                 .index = ex_list(loops, 6, index),
+                                 .index = ex_list(loops, PACK_IVARS + 2, index),
                                  .value = value,
                                  .label = "winograd weights"};
     loops_stmt(loops, s);
@@ -264,15 +284,6 @@ static int32_t transform(struct loops *loops, int g, int to, int k, int32_t valu
     const int32_t factor = ex_read(loops, g, ex_list(loops, 2, (int32_t[]){ex_ivar(loops, to), ex_ivar(loops, k)}), 0);
     return ex_red(loops, RED_SUM, UINT64_C(1) << k, 0, ex_binary(loops, EX_MUL, factor, value));
 }
-
-/* A pack is loops over index variables: Q chunks, P panels, I channels of a chunk, J lanes of a panel, K and L the
- * window's rows and columns. */
-enum { CHUNK, PANEL, CHANNEL, LANE, PACK_IVARS };
-struct pack {
-    struct loops *l;
-    int to, row, col;
-    int32_t index[PACK_IVARS];
-};
 
 static int32_t pack_ivar(struct loops *loops, const char *name, int64_t size)
 {
@@ -289,7 +300,8 @@ static int32_t pack_begin(const struct winograd *w, struct pack *k, const int64_
     struct loops *loops = k->l = loops_create(w->p.arena, "winograd");
     int32_t guard[2];
     int nguard = 0;
-    const int from = loops_tensor(loops, "w", LOOPS_INPUT, t->dtype, t->ndim, t->shape);
+    k->dtype = w->p.dtype;
+    k->from = loops_tensor(loops, "w", LOOPS_INPUT, t->dtype, t->ndim, t->shape);
     k->to = loops_tensor(loops, "packed", LOOPS_OUTPUT, t->dtype, 6, shape);
     for (int i = 0; i < PACK_IVARS; i++) k->index[i] = pack_ivar(loops, names[i], size[i]);
     k->row = loops_ivar(loops, "K", w->taps), k->col = loops_ivar(loops, "L", w->taps);
@@ -301,7 +313,7 @@ static int32_t pack_begin(const struct winograd *w, struct pack *k, const int64_
         guard[nguard++] = ex_cmp(loops, CMP_LT, i, ex_int(loops, w->channels.size));
     if (b->panels * b->width > w->outputs.size)
         guard[nguard++] = ex_cmp(loops, CMP_LT, n, ex_int(loops, w->outputs.size));
-    const int32_t value = weight_at(w, loops, from, i, n, k->row, k->col);
+    const int32_t value = weight_at(w, k, i, n);
     return nguard ? ex_red(loops, RED_SUM, 0, ex_logic(loops, EX_AND, nguard, guard), value) : value;
 }
 
@@ -326,8 +338,8 @@ static struct loops *pack_transformed(const struct winograd *w)
     const int g = loops_table(k.l, "g", SOL_F64, 2, (int64_t[]){w->points, w->taps},
                               winograd_weights_table(w->p.arena, w->points, w->taps));
     const int up = loops_ivar(k.l, "A", w->points), across = loops_ivar(k.l, "B", w->points);
-    value = step(k.l, "taps", w->p.dtype, k.index, k.row, k.col, value);
-    value = step(k.l, "rows", w->p.dtype, k.index, up, k.col, transform(k.l, g, up, k.row, value));
+    value = step(&k, "taps", k.row, k.col, value);
+    value = step(&k, "rows", up, k.col, transform(k.l, g, up, k.row, value));
     return pack_end(&k,
                     (int32_t[]){ex_ivar(k.l, up), ex_ivar(k.l, across), k.index[CHUNK], k.index[PANEL],
                                 k.index[CHANNEL], k.index[LANE]},

@@ -299,10 +299,13 @@ static void weight_line(const struct winograd *w, struct text *out)
     text_put(out, "    t[%d] = g[%d];\n}\n", n - 1, taps - 1);
 }
 
-/* One vector of outputs, of which `valid` exist: from w on, where rows, columns and lanes are so far apart, to u, where
- * points are. */
-static void weight_vector(const struct winograd *w, struct text *out, int64_t row, int64_t col, int64_t lane,
-                          int64_t plane, int64_t valid)
+struct weight_strides {
+    int64_t row, col, lane; /* elements between the window's rows and columns, and between outputs, in w */
+    int64_t plane;          /* and between points in u */
+};
+
+/* One vector of outputs, of which `valid` exist, from w to u. */
+static void weight_vector(const struct winograd *w, struct text *out, const struct weight_strides *s, int64_t valid)
 {
     const struct blocking *b = &w->b;
     const int n = w->points;
@@ -310,14 +313,14 @@ static void weight_vector(const struct winograd *w, struct text *out, int64_t ro
     for (int j = 0; j < w->taps; j++) {
         text_line(out, "{ @vec g[%d], o[%d];", w->taps, n);
         for (int i = 0; i < w->taps; i++) {
-            const char *at = SAY("INT64_C(%lld)", (long long)(i * row + j * col));
-            if (lane == 1 && valid == b->lanes) {
+            const char *at = SAY("INT64_C(%lld)", (long long)(i * s->row + j * s->col));
+            if (s->lane == 1 && valid == b->lanes) {
                 text_line(out, "g[%d] = *(const @vec *)(w + %s);", i, at);
                 continue;
             }
             text_put(out, "%*sg[%d] = (@vec){", out->indent * 4, "", i);
             for (int64_t l = 0; l < b->lanes; l++)
-                text_put(out, l < valid ? "%sw[%s + %lld]" : "%s0", l ? ", " : "", at, (long long)(l * lane));
+                text_put(out, l < valid ? "%sw[%s + %lld]" : "%s0", l ? ", " : "", at, (long long)(l * s->lane));
             text_put(out, "};\n");
         }
         text_line(out, "@weight_line(g, o);");
@@ -327,7 +330,7 @@ static void weight_vector(const struct winograd *w, struct text *out, int64_t ro
     text_line(out, "@vec o[%d];", n);
     text_line(out, "@weight_line(h[i], o);");
     text_line(out, "for (int j = 0; j < %d; j++) *(@vec *)(u + (i * %d + j) * INT64_C(%lld)) = o[j];", n, n,
-              (long long)plane);
+              (long long)s->plane);
     text_close(out, "}");
 }
 
@@ -355,8 +358,9 @@ static void weights_step(const struct winograd *w, struct text *out)
     const struct problem *p = &w->p;
     const struct blocking *b = &w->b;
     const int64_t *s = p->b.view.s;
-    const long long in = axis_stride(&w->channels, s), lane = axis_stride(&w->outputs, s),
-                    plane = b->nchunk * b->panels * b->panel_elements;
+    const long long in = axis_stride(&w->channels, s), lane = axis_stride(&w->outputs, s);
+    const struct weight_strides strides = {s[w->tap_rows], s[w->tap_cols], lane,
+                                           b->nchunk * b->panels * b->panel_elements};
     kernel_open(out, 0);
     text_open(out, "for (int64_t task = task0; task < task1; task++) {");
     text_line(out, "const int64_t chunk = task / %lld, panel = task %% %lld;", (long long)b->panels,
@@ -372,11 +376,11 @@ static void weights_step(const struct winograd *w, struct text *out)
     text_line(out, "int64_t vectors = @sol_min_i64(%lld, %lld - panel * %lld);", (long long)b->vectors,
               (long long)(w->outputs.size / b->lanes), (long long)b->vectors);
     text_open(out, "for (; vectors > 0; vectors--, w += %lld, u += %d) {", b->lanes * lane, b->lanes);
-    weight_vector(w, out, s[w->tap_rows], s[w->tap_cols], lane, plane, b->lanes);
+    weight_vector(w, out, &strides, b->lanes);
     text_close(out, "}");
     if (rest) {
         text_open(out, "if (panel == %lld) {", (long long)b->panels - 1);
-        weight_vector(w, out, s[w->tap_rows], s[w->tap_cols], lane, plane, rest);
+        weight_vector(w, out, &strides, rest);
         text_close(out, "}");
     }
     text_close(out, "}");
@@ -426,6 +430,7 @@ static void panel_steps(const struct winograd *w, struct text *out)
     const struct blocking *b = &w->b;
     const int v = operands(w);
     const long long x = (long long)w->points * w->points, taps = (long long)w->taps * w->taps, width = b->width;
+    const struct weight_strides strides = {w->taps * width, width, 1, w->u_plane};
     input_step(w, out, 0, v);
     kernel_open(out, 1);
     text_line(
@@ -441,7 +446,7 @@ static void panel_steps(const struct winograd *w, struct text *out)
     text_open(out, "for (int64_t j = 0; j < %lld; j += %d) {", width, b->lanes);
     text_line(out, "const @real *const w = weights + c * %lld + j;", taps * width);
     text_line(out, "@real *const u = points + c * %lld + j;", width);
-    weight_vector(w, out, w->taps * width, width, 1, w->u_plane, b->lanes);
+    weight_vector(w, out, &strides, b->lanes);
     text_close(out, "}");
     text_close(out, "}");
     text_open(out, "for (int64_t g = 0; g < %lld; g++) {", x);
