@@ -22,15 +22,6 @@ KNOWN = {
     "src/onnx/node.c: nd_make_all",
     "src/onnx/reader.h: message_read",
     "src/onnx/reader.h: nd_make_all",
-    "src/plan/band.c: begin_stage",
-    "src/plan/band.c: link",
-    "src/plan/band.h: loops_slice",
-    "src/plan/choose.c: emit",
-    "src/plan/layout.c: copy_unit",
-    "src/plan/slice.c: covered",
-    "src/plan/slice.c: loops_slice",
-    "src/print/print.h: tasks_make",
-    "src/print/tasks.c: tasks_make",
 }
 FUNCTION = re.compile(r"^[A-Za-z_][\w \t*]*?\b(\w+)\(", re.M)
 

@@ -414,8 +414,13 @@ static void print_group(struct making *m, int i, double task_ns, struct kernel *
     for (int j = 0; j < LOOPS_MAX_IVARS; j++) unit[j] = 1;
     if (p->vector >= 0) unit[p->vector] = d->lanes * (tiled ? 1 : p->points);
     if (tiled) unit[p->tile] = p->blocks ? p->points : 0;
-    const double ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops; /* copies are limited by memory */
-    tasks_make(d->pl, g, g->shared, ops, task_ns * d->lanes, p->vector, unit, &t);
+    const struct print_division by = {
+        .ops = p->blocks ? MAX(g->ops, d->lanes) : g->ops, /* copies are limited by memory */
+        .least = task_ns * d->lanes,
+        .last = p->vector,
+        .unit = unit,
+    };
+    tasks_make(d->pl, g, &by, &t);
     if (tiled && !p->blocks) vector_first(&t);
     kernel_open(d->p.out, i);
     text_line(d->p.out, "(void)f, (void)worker;");

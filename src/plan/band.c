@@ -117,25 +117,24 @@ static void ring_memory(const struct allocation *s, struct stage *st, int tensor
 /* Slices a stage along its index variables: images first, then rows. */
 static bool cut(struct plan *p, struct stage *st)
 {
-    int n = st->whole->tensors.n + 1;
-    const struct loops *loops = st->whole;
-    struct memory *memory = st->u->memory;
-    int ivar = st->ivar;
-    double nothing;
+    struct slice row = {.whole = st->whole, .whole_memory = st->u->memory, .ivar = st->ivar, .ring = st->in};
     if (st->image >= 0) {
-        st->image_op = NEW_ARRAY(p->scratch, struct slice_operand, n);
-        struct memory *one = NEW_ARRAY(p->scratch, struct memory, n);
-        loops = loops_slice(p->scratch, loops, memory, st->image, st->in, st->image_op, one, &nothing);
-        if (!loops) return false;
-        for (int i = 0; i < loops->tensors.n; i++) /* what is packed once would be packed for image 0 */
-            if (st->image_op[i].coef) one[i].constant = false;
-        memory = one;
-        ivar -= ivar > st->image;
+        struct slice image = row;
+        image.ivar = st->image;
+        if (!loops_slice(p->scratch, &image)) return false;
+        for (int i = 0; i < image.loops->tensors.n; i++) /* what is packed once would be packed for image 0 */
+            if (image.op[i].coef) image.memory[i].constant = false;
+        st->image_op = image.op;
+        row.whole = image.loops;
+        row.whole_memory = image.memory;
+        row.ivar -= st->ivar > st->image;
     }
-    st->op = NEW_ARRAY(p->scratch, struct slice_operand, n);
-    st->memory = NEW_ARRAY(p->scratch, struct memory, n);
-    st->sub = loops_slice(p->scratch, loops, memory, ivar, st->in, st->op, st->memory, &st->fill);
-    return st->sub != NULL;
+    if (!loops_slice(p->scratch, &row)) return false;
+    st->sub = row.loops;
+    st->memory = row.memory;
+    st->op = row.op;
+    st->fill = row.fill;
+    return true;
 }
 
 /* The number of values of an index variable of this size that make a step, a divisor of the size. 0: there is none. */
@@ -149,45 +148,54 @@ static int64_t step_of(struct plan *p, enum band_kind kind, const struct sol_ten
     return by < lanes || by == size ? 0 : by;
 }
 
-static bool begin_stage(struct plan *p, struct stage *st, struct unit *u, int ivar, int image, int64_t by, int in,
-                        int out)
+/* Slices the unit of a stage whose own index variables, rings and `by` are known. */
+static bool begin_stage(struct plan *p, struct stage *st)
 {
-    *st = (struct stage){.u = u, .whole = u->loops, .ivar = ivar, .image = image, .in = in, .out = out};
-    st->own_ivar = ivar;
-    st->own_image = image;
-    st->by = by;
-    if (ivar < 0 || !by) return false;
-    if (by > 1) {
-        int outer;
-        if (u->loops->ivars.at[ivar].size % by) return false;
-        st->whole = loops_split(p->scratch, u->loops, ivar, by, &outer);
-        st->ivar = outer;
-        if (image > ivar) st->image++;
+    const struct loops *own = st->u->loops;
+    const int ivar = st->ivar = st->own_ivar;
+    st->image = st->own_image;
+    st->whole = own;
+    if (ivar < 0 || !st->by) return false;
+    if (st->by > 1) {
+        if (own->ivars.at[ivar].size % st->by) return false;
+        st->whole = loops_split(p->scratch, own, ivar, st->by, &st->ivar);
+        if (st->image > ivar) st->image++;
     }
     st->rows = st->whole->ivars.at[st->ivar].size;
     return cut(p, st);
 }
 
-/* Slices the producer of t and its reader along dimension `dim` of t. `kept`: t is stored in memory as well. */
-static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b, const struct allocation *s, int dim,
-                 enum band_kind kind, bool kept)
+struct edge { /* from the unit that writes a tensor to one that reads it */
+    struct unit *from, *to;
+    struct allocation *s; /* the tensor's */
+    bool kept;            /* it is stored in memory, too */
+};
+
+/* Adds an edge to a chain: slices both units along dimension `dim` of the tensor. */
+static bool link(struct plan *p, struct chain *c, const struct edge *edge, int dim)
 {
+    struct unit *const a = edge->from, *const b = edge->to;
+    const struct allocation *s = edge->s;
+    const bool kept = edge->kept;
     int image = image_dim(s, dim), ta = tensor_of(a->loops, s->t), tb = tensor_of(b->loops, s->t);
     if (image == -2 || ta < 0 || tb < 0 || c->n >= BAND_MAX_STAGES) return false;
     int ia = image < 0 ? -1 : written_ivar(a->loops, ta, image), ib = image < 0 ? -1 : read_ivar(b->loops, tb, image);
     if (image >= 0 && (ia < 0 || ib < 0 || a->loops->ivars.at[ia].size != b->loops->ivars.at[ib].size)) return false;
     struct stage *first = &c->stage[MAX(c->n - 1, 0)], *second = first + 1;
-    const int64_t by = step_of(p, kind, s->t, dim);
+    const int64_t by = step_of(p, c->kind, s->t, dim);
+    const int ivar = written_ivar(a->loops, ta, dim);
     if (c->n == 0) {
-        if (!begin_stage(p, first, a, written_ivar(a->loops, ta, dim), ia, by, -1, ta)) return false;
+        *first = (struct stage){.u = a, .own_ivar = ivar, .own_image = ia, .by = by, .in = -1, .out = ta};
+        if (!begin_stage(p, first)) return false;
         c->n = 1;
     } else {
-        const int ivar = written_ivar(a->loops, ta, dim);
         if (first->by != by || ivar != first->own_ivar || ia != first->own_image) return false;
         first->out = ta;
     }
-    const bool blocks = kind == BAND_BLOCKS && kept; /* that is what the sums' index variable counts */
-    if (!begin_stage(p, second, b, read_ivar(b->loops, tb, dim), ib, blocks ? 1 : by, tb, -1)) return false;
+    const bool blocks = c->kind == BAND_BLOCKS && kept; /* that is what the sums' index variable counts */
+    *second = (struct stage){
+        .u = b, .own_ivar = read_ivar(b->loops, tb, dim), .own_image = ib, .by = blocks ? 1 : by, .in = tb, .out = -1};
+    if (!begin_stage(p, second)) return false;
     const struct slice_operand *w = &first->op[ta], *r = &second->op[tb];
     if (w->dim != dim || r->dim != dim || w->coef <= 0 || r->coef <= 0 || r->coef % w->coef || w->min) return false;
     if (image >= 0 && (first->image_op[ta].dim != image || second->image_op[tb].dim != image ||
@@ -197,16 +205,15 @@ static bool link(struct plan *p, struct chain *c, struct unit *a, struct unit *b
     second->low = (int64_t)floor((double)r->min / (double)w->coef);
     second->high = (int64_t)floor((double)r->max / (double)w->coef);
     int64_t window = second->high - second->low + 1;
-    if (kind != BAND_ROWS && (second->low || window != 1 || second->step != 1)) return false;
+    if (c->kind != BAND_ROWS && (second->low || window != 1 || second->step != 1)) return false;
     if (kept && window != second->step) return false;
     first->kept = kept;
     if (!kept) { /* it is the last stage of the shorter chain, whose output lies elsewhere */
         first->memory = arena_memdup(p->scratch, first->memory, (size_t)first->sub->tensors.n * sizeof *first->memory);
-        ring_memory(s, first, ta, dim, image, kind != BAND_ROWS);
+        ring_memory(s, first, ta, dim, image, c->kind != BAND_ROWS);
         second->memory[tb] = first->memory[ta];
         first->ring_rows = window == 1 ? 1 : window + MAX(8, 2 * second->step);
     }
-    c->kind = kind;
     c->images = image < 0 ? 1 : a->loops->ivars.at[ia].size;
     c->n++;
     return true;
@@ -331,23 +338,22 @@ static sol_status find_chains(struct plan *p, struct unit *u, struct unit **read
     static const char purposes[BAND_KINDS] = {[BAND_ROWS] = 'P', [BAND_CHANNELS] = 'C', [BAND_BLOCKS] = 'P'};
     out->n = out->longest = 0;
     for (int k = 0; k < BAND_KINDS; k++) {
-        struct chain c = {0};
-        struct unit *a = u;
-        struct allocation *s;
+        struct chain c = {.kind = k};
+        struct edge e = {.from = u};
         for (;;) {
-            struct unit *b = only_reader(p, a, reader_of, &s);
-            const bool kept = !b;
-            if (kept) b = sums_over(p, a, &s);
-            if (!b || s->parts) break;
-            int dim = dimension(s, purposes[k]);
-            if (dim < 0 || !link(p, &c, a, b, s, dim, k, kept)) break;
+            e.to = only_reader(p, e.from, reader_of, &e.s);
+            e.kept = !e.to;
+            if (e.kept) e.to = sums_over(p, e.from, &e.s);
+            if (!e.to || e.s->parts) break;
+            int dim = dimension(e.s, purposes[k]);
+            if (dim < 0 || !link(p, &c, &e, dim)) break;
             TRY(price(p, &c));
             out->longest = MAX(out->longest, c.n);
             out->parts[c.n] = c.parts;
-            out->unit[c.n - 2] = a;
-            out->unit[c.n - 1] = b;
-            if (k != BAND_BLOCKS || kept) out->chain[out->n++] = c;
-            a = b;
+            out->unit[c.n - 2] = e.from;
+            out->unit[c.n - 1] = e.to;
+            if (k != BAND_BLOCKS || e.kept) out->chain[out->n++] = c;
+            e.from = e.to;
         }
     }
     return SOL_OK;

@@ -17,12 +17,22 @@ struct slicing {
     const int *tensor;
 };
 
-/* slice.c: the loops for one value of `ivar`. NULL if they cannot be sliced there: the variable is used as a value, a
- * tensor is read in two ways, or a border needs a test. `ring`: the tensor, or -1, that may be read outside along the
- * variable; the caller fills in what is there, *out_fill. op and out_memory have room for all tensors; op begins as
- * zeros. */
-struct loops *loops_slice(struct arena *a, const struct loops *loops, const struct memory *memory, int ivar, int ring,
-                          struct slice_operand *op, struct memory *out_memory, double *out_fill);
+/* slice.c */
+struct slice { /* one value of an index variable of loops, as loops of their own */
+    const struct loops *whole;
+    const struct memory *whole_memory; /* of its tensors */
+    int ivar;
+    int ring; /* the tensor, or -1, that may be read outside along the variable; the caller fills in `fill` there */
+
+    /* what loops_slice makes of them, in its arena */
+    struct loops *loops;
+    struct memory *memory;
+    struct slice_operand *op; /* by tensor */
+    double fill;
+};
+/* False: the loops cannot be sliced there. The variable is used as a value, a tensor is read in two ways, or a border
+ * needs a test. */
+bool loops_slice(struct arena *a, struct slice *s);
 /* The index variable as outer * by + inner. */
 struct loops *loops_split(struct arena *a, const struct loops *loops, int ivar, int64_t by, int *out_outer);
 

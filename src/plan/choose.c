@@ -137,14 +137,13 @@ static sol_status find_candidates(struct plan *p, struct solver_context sc, cons
     return ctx_check(p->ctx);
 }
 
-/* Emits candidate i. *out_done false: it cannot be emitted. */
+/* Emits candidate i. It becomes the choice if that is possible and nothing cheaper was emitted before. */
 static sol_status emit(struct plan *p, const struct solver_context *sc, const struct cluster *c, const struct unit *u,
-                       struct choice *choice, int i, bool *out_done)
+                       struct choice *choice, int i)
 {
     const struct candidate *cand = &choice->candidate[i];
     struct kernel k = {.cost = cand->variant.cost, .solver = cand->solver->name, .variant = cand->variant.text};
     struct solver_context with_scratch = *sc;
-    *out_done = false;
     with_scratch.scratch = arena_create(p->ctx); /* sources grow by doubling and take several times their final size */
     if (!with_scratch.scratch) return ctx_check(p->ctx);
     const sol_status s = solver_emit(cand->solver, &with_scratch, c, &cand->variant, &k);
@@ -156,7 +155,6 @@ static sol_status emit(struct plan *p, const struct solver_context *sc, const st
     if (s || (choice->kernel.source && k.cost >= choice->kernel.cost)) return SOL_OK;
     choice->kernel = k;
     choice->chosen = i;
-    *out_done = true;
     return SOL_OK;
 }
 
@@ -165,15 +163,16 @@ static sol_status choose(struct plan *p, const struct solver_context *sc, const 
                          struct choice *choice)
 {
     const int picked = p->policy ? p->policy->pick(p->policy->user, choice) : -1;
-    bool done = false;
-    if (picked >= 0 && picked < choice->n) TRY(emit(p, sc, c, u, choice, picked, &done));
-    /* bands compare costs by the model, so that a policy for one unit changes that unit alone */
-    if (done) choice->kernel.cost = MIN(choice->kernel.cost, choice->candidate[0].variant.cost);
-    if (done) return SOL_OK;
+    if (picked >= 0 && picked < choice->n) TRY(emit(p, sc, c, u, choice, picked));
+    if (choice->kernel.source) {
+        /* bands compare costs by the model, so that a policy for one unit changes that unit alone */
+        choice->kernel.cost = MIN(choice->kernel.cost, choice->candidate[0].variant.cost);
+        return SOL_OK;
+    }
     for (int i = 0; i < choice->n; i++) {
         if (choice->kernel.source && choice->candidate[i].variant.cost >= choice->kernel.cost) break;
         if (only_picked(p, choice->candidate[i].solver)) continue;
-        TRY(emit(p, sc, c, u, choice, i, &done));
+        TRY(emit(p, sc, c, u, choice, i));
     }
     return choice->kernel.source ? SOL_OK
                                  : ctx_fail(p->ctx, SOL_ERR_UNSUPPORTED, "%s (%s): no solver can compute these loops",

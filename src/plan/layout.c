@@ -78,9 +78,9 @@ static void find_users(struct reorders *r)
     r->first[0] = 0;
 }
 
-/* `to[L] = from[L]` */
-static void copy_unit(struct reorders *r, int at, bool behind, enum program program, struct sol_tensor *to,
-                      struct sol_tensor *from, struct sol_layer *layer)
+/* `to[L] = from[L]`, in the program and the layer of unit `of`. */
+static void copy_unit(struct reorders *r, const struct unit *of, struct sol_tensor *to, struct sol_tensor *from, int at,
+                      bool behind)
 {
     struct plan *p = r->p;
     struct loops *loops = loops_create(p->scratch, "Reorder");
@@ -100,7 +100,7 @@ static void copy_unit(struct reorders *r, int at, bool behind, enum program prog
     s.index = to->ndim ? ex_list(loops, to->ndim, index[0]) : 0;
     s.value = ex_read(loops, x, to->ndim ? ex_list(loops, to->ndim, index[1]) : 0, 0);
     loops_stmt(loops, s);
-    const struct reorder found = {plan_unit(p, -1, program, loops, layer, s.label), at, behind};
+    const struct reorder found = {plan_unit(p, -1, of->program, loops, of->layer, s.label), at, behind};
     PUSH(p->scratch, r->found, found);
 }
 
@@ -165,7 +165,7 @@ static void reorder_for(struct reorders *r, enum program program, struct sol_ten
     struct sol_tensor *n = twin(r->p, t, purpose, "inner");
     int place[2];
     if (!retarget(r, program, t, n, LOOPS_INPUT, place)) return;
-    copy_unit(r, place[0], false, program, n, t, r->p->units.at[place[0]]->layer);
+    copy_unit(r, r->p->units.at[place[0]], n, t, place[0], false);
 }
 
 /* Reorders a network's input once if windows or contractions read it. Backward reorders it again, which takes less
@@ -204,7 +204,7 @@ static void reorder_outputs(struct reorders *r)
         if (!retarget(r, program, t, n, LOOPS_OUTPUT, place)) continue;
         plan_allocation(p, n)->program = program;
         /* right after its last writer, so that its memory is free after the copy */
-        copy_unit(r, place[1] + 1, true, program, t, n, writer->layer);
+        copy_unit(r, writer, t, n, place[1] + 1, true);
     }
 }
 

@@ -210,20 +210,19 @@ static int ivar_named(const struct loops *loops, const char *name)
 static bool cut(struct scan *s, struct scan_stage *st, const struct loops *loops, bool steps)
 {
     struct arena *a = s->p->arena;
-    double nothing;
     st->whole = st->memory = stage_memory(s, loops);
     for (int k = 1; k >= 0; k--) { /* 1: blocks, 0: steps */
         if (k ? s->blocks < 2 : !steps) continue;
         int ivar = ivar_named(loops, s->l->ivars.at[k ? s->batch : s->ivar].name);
         if (ivar < 0) return false;
         if (k && s->block > 1) loops = loops_split(a, loops, ivar, s->block, &ivar);
-        struct memory *memory = NEW_ARRAY(a, struct memory, loops->tensors.n + 1);
-        st->op[k] = NEW_ARRAY(a, struct slice_operand, loops->tensors.n + 1);
-        loops = loops_slice(a, loops, st->memory, ivar, -1, st->op[k], memory, &nothing);
-        if (!loops) return false;
+        struct slice one = {.whole = loops, .whole_memory = st->memory, .ivar = ivar, .ring = -1};
+        if (!loops_slice(a, &one)) return false;
+        loops = one.loops;
         for (int t = 0; t < loops->tensors.n; t++) /* what is packed once would be packed for the first */
-            if (st->op[k][t].coef) memory[t].constant = false;
-        st->memory = memory;
+            if (one.op[t].coef) one.memory[t].constant = false;
+        st->op[k] = one.op;
+        st->memory = one.memory;
     }
     st->sub = loops;
     return true;

@@ -4,10 +4,7 @@
 
 struct scan {
     const struct loops *l;
-    const struct memory *memory;
-    int ivar, ring;
-    struct slice_operand *op;
-    double *fill;
+    struct slice *slice;
     bool failed;
 };
 
@@ -41,42 +38,42 @@ static void affine_range(const struct loops *loops, const struct affine *f, int6
 }
 
 /* Does everything that a read with a value outside can reach in this dimension exist in memory? */
-static bool covered(const struct scan *s, int tensor, int d, int64_t min, int64_t max, int64_t coef,
-                    const struct ex *outside)
+static bool covered(const struct scan *s, int tensor, const struct slice_operand *op, const struct ex *outside)
 {
-    int64_t last = s->l->ivars.at[s->ivar].size - 1, shape = s->l->tensors.at[tensor].shape[d];
-    min += MIN(coef * last, 0);
-    max += MAX(coef * last, 0);
+    const struct memory *memory = &s->slice->whole_memory[tensor];
+    const int64_t last = s->l->ivars.at[s->slice->ivar].size - 1, shape = s->l->tensors.at[tensor].shape[op->dim];
+    const int64_t min = op->min + MIN(op->coef * last, 0), max = op->max + MAX(op->coef * last, 0);
     if (min >= 0 && max < shape) return true;
     bool zero = (outside->kind == EX_INT && outside->u.i == 0) || (outside->kind == EX_REAL && outside->u.r == 0);
-    return zero && min >= -s->memory[tensor].halo_low[d] && max < shape + s->memory[tensor].halo_high[d];
+    return zero && min >= -memory->halo_low[op->dim] && max < shape + memory->halo_high[op->dim];
 }
 
 static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outside)
 {
-    struct slice_operand *op = &s->op[tensor];
+    struct slice_operand *op = &s->slice->op[tensor];
+    const int ring = s->slice->ring;
     bool seen = op->seen, moved = op->coef != 0;
     int d = 0, found = -1;
     for (int32_t i = first; i; i = s->l->ex.at[i].next, d++) {
         struct affine rest;
-        int64_t coef, min, max;
-        if (!take_ivar(s->l, i, s->ivar, &rest, &coef)) return false;
-        if (!coef) continue;
-        if (found >= 0 || (moved && (op->dim != d || op->coef != coef))) return false;
+        struct slice_operand now = {.dim = d};
+        if (!take_ivar(s->l, i, s->slice->ivar, &rest, &now.coef)) return false;
+        if (!now.coef) continue;
+        if (found >= 0 || (moved && (op->dim != d || op->coef != now.coef))) return false;
         found = d;
-        affine_range(s->l, &rest, &min, &max);
-        if (outside && tensor != s->ring && !covered(s, tensor, d, min, max, coef, &s->l->ex.at[outside])) return false;
-        op->min = moved ? MIN(op->min, min) : min;
-        op->max = moved ? MAX(op->max, max) : max;
+        affine_range(s->l, &rest, &now.min, &now.max);
+        if (outside && tensor != ring && !covered(s, tensor, &now, &s->l->ex.at[outside])) return false;
+        op->min = moved ? MIN(op->min, now.min) : now.min;
+        op->max = moved ? MAX(op->max, now.max) : now.max;
         op->dim = d;
-        op->coef = coef;
+        op->coef = now.coef;
     }
     if (seen && moved != (found >= 0)) return false; /* all reads of a tensor must have the index variable, or none */
     op->seen = true;
     if (found >= 0 && s->l->tensors.at[tensor].role == LOOPS_TABLE) return false;
-    if (tensor != s->ring || !outside) return true;
+    if (tensor != ring || !outside) return true;
     const struct ex *o = &s->l->ex.at[outside];
-    *s->fill = o->kind == EX_INT ? (double)o->u.i : o->u.r;
+    s->slice->fill = o->kind == EX_INT ? (double)o->u.i : o->u.r;
     return o->kind == EX_INT || o->kind == EX_REAL;
 }
 
@@ -86,7 +83,7 @@ static void see(struct scan *s, int32_t node)
     const struct ex *e = &s->l->ex.at[node];
     if (!node || s->failed) return;
     switch (e->kind) {
-    case EX_IVAR: s->failed |= e->tensor == s->ivar; return;
+    case EX_IVAR: s->failed |= e->tensor == s->slice->ivar; return;
     case EX_READ:
         s->failed |= !see_access(s, e->tensor, e->a, e->b);
         see(s, e->b);
@@ -99,7 +96,7 @@ static void see(struct scan *s, int32_t node)
     case EX_INT:
     case EX_REAL: return;
     default:
-        s->failed |= e->kind == EX_RED && e->u.bound >> s->ivar & 1;
+        s->failed |= e->kind == EX_RED && e->u.bound >> s->slice->ivar & 1;
         see(s, e->a);
         see(s, e->b);
     }
@@ -149,40 +146,50 @@ static int power_of_two(int64_t v)
     return a;
 }
 
-struct loops *loops_slice(struct arena *a, const struct loops *loops, const struct memory *memory, int ivar, int ring,
-                          struct slice_operand *op, struct memory *out_memory, double *out_fill)
+/* Finds how the operands move. */
+static bool find_operands(struct slice *slice)
 {
-    struct scan s = {.l = loops, .memory = memory, .ivar = ivar, .ring = ring, .op = op, .fill = out_fill};
+    const struct loops *loops = slice->whole;
+    struct scan s = {.l = loops, .slice = slice};
     for (int i = 0; i < loops->stmts.n; i++) {
         const struct loops_stmt *st = &loops->stmts.at[i];
-        if (st->scan_step || !(stmt_ivars(loops, st) >> ivar & 1)) return NULL;
+        if (st->scan_step || !(stmt_ivars(loops, st) >> slice->ivar & 1)) return false;
         for (int o = 0; o < st->nout; o++)
-            if (!see_access(&s, st->out[o], st->index, 0)) return NULL;
+            if (!see_access(&s, st->out[o], st->index, 0)) return false;
         see(&s, st->value);
-        if (s.failed) return NULL;
+        if (s.failed) return false;
     }
-    struct loops *to = loops_create(a, loops->name);
+    return true;
+}
+
+bool loops_slice(struct arena *a, struct slice *s)
+{
+    const struct loops *loops = s->whole;
+    const struct memory *memory = s->whole_memory;
+    struct slice_operand *op = s->op = NEW_ARRAY(a, struct slice_operand, loops->tensors.n + 1);
+    s->memory = NEW_ARRAY(a, struct memory, loops->tensors.n + 1);
+    if (!find_operands(s)) return false;
+    struct loops *to = s->loops = loops_create(a, loops->name);
     int32_t map[LOOPS_MAX_IVARS];
     int *tensor = NEW_ARRAY(a, int, loops->tensors.n + 1);
     for (int i = 0; i < loops->ivars.n; i++)
-        map[i] =
-            i == ivar ? ex_int(to, 0) : ex_ivar(to, loops_ivar(to, loops->ivars.at[i].name, loops->ivars.at[i].size));
+        map[i] = i == s->ivar ? ex_int(to, 0)
+                              : ex_ivar(to, loops_ivar(to, loops->ivars.at[i].name, loops->ivars.at[i].size));
     for (int i = 0; i < loops->tensors.n; i++) {
         const struct loops_tensor *t = &loops->tensors.at[i];
         struct loops_tensor part = *t;
         if (op[i].coef) part.shape[op[i].dim] = op[i].max - op[i].min + 1;
         tensor[i] = loops_tensor_like(to, &part);
-        out_memory[i] = memory[i];
+        s->memory[i] = memory[i];
         if (!op[i].coef) continue;
-        out_memory[i].halo_low[op[i].dim] = out_memory[i].halo_high[op[i].dim] = 0;
+        s->memory[i].halo_low[op[i].dim] = s->memory[i].halo_high[op[i].dim] = 0;
         int64_t step = memory[i].stride[op[i].dim] * dtype_def(t->dtype)->bytes;
-        out_memory[i].align =
-            MIN(MIN(memory[i].align, power_of_two(step * op[i].coef)), power_of_two(step * op[i].min));
+        s->memory[i].align = MIN(MIN(memory[i].align, power_of_two(step * op[i].coef)), power_of_two(step * op[i].min));
     }
     struct slicing c = {.op = op, .tensor = tensor};
     struct rewrite r = {.to = to, .from = loops, .ivar = map, .tensor = tensor, .read = sliced_read, .user = &c};
     sliced_stmts(&r, &c);
-    return to;
+    return true;
 }
 
 struct loops *loops_split(struct arena *a, const struct loops *loops, int ivar, int64_t by, int *out_outer)

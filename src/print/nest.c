@@ -74,7 +74,7 @@ static void group(struct print_expr *p, const struct print_plan *pl, int i, stru
     const struct loops *loops = pl->cluster.loops;
     const struct print_group *g = &pl->group[i];
     struct print_tasks t;
-    tasks_make(pl, g, g->shared, g->ops, NEST_TASK, -1, NULL, &t);
+    tasks_make(pl, g, &(struct print_division){.ops = g->ops, .least = NEST_TASK, .last = -1}, &t);
     kernel_open(p->out, i);
     text_line(p->out, "(void)f, (void)worker;");
     print_pointers(p->out, pl, g);

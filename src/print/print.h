@@ -155,11 +155,14 @@ struct print_tasks {
     /* filled in by tasks_open: the range as text; NULL: a single value, which the index variable already has */
     const char *low[LOOPS_MAX_IVARS], *high[LOOPS_MAX_IVARS];
 };
-/* Orders index variables by memory, outermost first, and divides them into tasks of at least `least` operations, with
- * `ops` for each of their points. Index variable `last` (-1: none) comes last. Ranges of an index variable are
- * multiples of unit[index variable], 0: it is not divided; NULL: all 1. */
-void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t ivars, double ops, double least,
-                int last, const int64_t *unit, struct print_tasks *out);
+struct print_division {  /* how the points of a group become tasks */
+    double ops, least;   /* operations of a point, and of a task at least */
+    int last;            /* index variable that comes last; -1: none */
+    const int64_t *unit; /* ranges of an index variable are multiples of its unit, 0: not divided; NULL: all 1 */
+};
+/* Orders a group's shared index variables by memory, outermost first, and divides them. */
+void tasks_make(const struct print_plan *pl, const struct print_group *g, const struct print_division *by,
+                struct print_tasks *out);
 /* `for (task ..`, and the begin and end of the task's ranges */
 void tasks_open(struct print_expr *p, struct print_tasks *t);
 bool tasks_loop(struct print_expr *p, const struct print_tasks *t,

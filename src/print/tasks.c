@@ -29,8 +29,7 @@ static void see_access(void *user, int32_t node)
     if (e->kind == EX_READ) weigh_access(w, e->tensor, e->a);
 }
 
-static void order(const struct print_plan *pl, const struct print_group *g, uint64_t ivars, int last,
-                  struct print_tasks *out)
+static void order(const struct print_plan *pl, const struct print_group *g, int last, struct print_tasks *out)
 {
     const struct loops *loops = pl->cluster.loops;
     struct weigh w = {.pl = pl};
@@ -40,7 +39,7 @@ static void order(const struct print_plan *pl, const struct print_group *g, uint
         for (int o = 0; o < st->nout; o++) weigh_access(&w, st->out[o], st->index);
     }
     for (int i = 0; i < loops->ivars.n; i++) {
-        if (!(ivars >> i & 1) || i == last) continue;
+        if (!(g->shared >> i & 1) || i == last) continue;
         int j = out->n++;
         for (; j > 0 && w.step[out->ivar[j - 1]] < w.step[i]; j--) out->ivar[j] = out->ivar[j - 1];
         out->ivar[j] = (uint8_t)i;
@@ -48,23 +47,23 @@ static void order(const struct print_plan *pl, const struct print_group *g, uint
     if (last >= 0) out->ivar[out->n++] = (uint8_t)last;
 }
 
-void tasks_make(const struct print_plan *pl, const struct print_group *g, uint64_t ivars, double ops, double least,
-                int last, const int64_t *unit, struct print_tasks *out)
+void tasks_make(const struct print_plan *pl, const struct print_group *g, const struct print_division *by,
+                struct print_tasks *out)
 {
     const struct loops *loops = pl->cluster.loops;
     *out = (struct print_tasks){.tasks = 1};
-    order(pl, g, ivars, last, out);
-    const double want = MIN(ops * (double)ivars_points(loops, ivars) / least, TASKS_MAX);
+    order(pl, g, by->last, out);
+    const double want = MIN(by->ops * (double)ivars_points(loops, g->shared) / by->least, TASKS_MAX);
     for (int i = 0; i < out->n; i++) {
         const int ivar = out->ivar[i];
-        const int64_t size = loops->ivars.at[ivar].size, given = unit ? unit[ivar] : 1,
-                      by = given ? given : MAX(size, 1);
-        const int64_t units = (size + by - 1) / by;
+        const int64_t size = loops->ivars.at[ivar].size, given = by->unit ? by->unit[ivar] : 1,
+                      unit = given ? given : MAX(size, 1);
+        const int64_t units = (size + unit - 1) / unit;
         double parts = want / (double)MAX(out->tasks, 1);
         if (parts < 1.5) parts = 1;
         if ((double)units < parts * 1.5) parts = (double)units;
         const int64_t block = parts >= 1 ? (int64_t)((double)(units - 1) / parts) + 1 : units;
-        out->block[i] = block * by;
+        out->block[i] = block * unit;
         out->parts[i] = block ? (units + block - 1) / block : 0; /* a dimension may be empty */
         if (out->parts[i] <= 1) out->block[i] = size;
         out->tasks *= size ? MAX(out->parts[i], 1) : 0;
