@@ -2,6 +2,7 @@
 torch.compile."""
 
 import copy
+import inspect
 
 import pytest
 import sol
@@ -103,6 +104,16 @@ def backwards(x, w):
     return steps(pull(y)[0])
 
 
+def pushed(x, w):
+    return steps(torch.func.jacfwd(torch.sin)(steps(x * w)[0]))
+
+
+def differentiated(x, w):
+    with torch.enable_grad():
+        v = steps(x * w).detach().requires_grad_()
+        return steps(torch.autograd.grad(v.pow(3).sum(), v, create_graph=True)[0])
+
+
 def kept(x, w):
     run = torch.utils.checkpoint.checkpoint
     return run(steps, torch.special.log_ndtr(run(steps, x * w, use_reentrant=False)), use_reentrant=False)
@@ -128,11 +139,24 @@ def trained(f, x, w):
     return [y.detach(), x.grad, w.grad, *rest]
 
 
+@pytest.mark.parametrize("f", (pushed, differentiated))
+def test_derivatives_inside_of_forward_are_rejected(f):
+    """With a reason and the line; torch.compile computes them."""
+    x, w = torch.randn(X), torch.rand(X)
+    why = {pushed: r"a part of torch\.func", differentiated: r"a gradient of torch\.autograd\.grad"}[f]
+    line = inspect.getsourcelines(f)[1] + {pushed: 1, differentiated: 3}[f]
+    with pytest.raises(sol.UnsupportedError, match=rf"{why}.* \(test_parts\.py:{line}\); use torch\.compile"):
+        sol.optimize(f, x, w)
+    torch.testing.assert_close(torch.compile(f, backend="sol")(x, w), f(x, w), atol=2e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("f", (derived, backwards))
 def test_transformations_inside_of_forward_are_rejected(f):
-    """With a reason, and PyTorch works as before."""
+    """With a reason and the line, and PyTorch works as before."""
     x, w = torch.randn(X), torch.rand(X)
-    with pytest.raises(sol.UnsupportedError, match=r"a part of torch\.func .*use torch\.compile"):
+    with pytest.raises(
+        sol.UnsupportedError, match=r"a part of torch\.func .*\(test_parts\.py:\d+\); use torch\.compile"
+    ):
         sol.optimize(f, x, w)
     with pytest.raises(Exception, match=r"a part of torch\.func"):
         torch.compile(f, backend="sol", fullgraph=True)(x, w)

@@ -223,7 +223,7 @@ def export(
         try:
             return trace(skeleton(root), args, kwargs, given)
         except Unusual as e:
-            step, own = e.step, e.__cause__ if e.reads else None
+            step, own, at = e.step, e.__cause__ if e.reads else None, _users(e) or _users(e.__cause__)
             if own is None:
                 if (traced := _as_eager(root, args, kwargs, given, e)) is not None:
                     return traced
@@ -240,7 +240,7 @@ def export(
             if reason is None:
                 misfit = _core.InvalidError(_misfit(e, made, model_class(root).__name__, (args, kwargs)))
                 raise located(misfit, step) from e
-            line = next((f" ({os.path.basename(f.filename)}:{f.lineno})" for f in _users(e)), "")
+            line = next((f" ({os.path.basename(f.filename)}:{f.lineno})" for f in _users(e) or at), "")
             what, semicolon, advice = reason.partition(";")
             error = _core.UnsupportedError(
                 f"{model_class(root).__name__}: cannot be traced: {what}{line}{semicolon}{advice}"
@@ -283,9 +283,10 @@ def _carry(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
-def _users(e: Exception) -> list[traceback.FrameSummary]:
+def _users(e: BaseException | None) -> list[traceback.FrameSummary]:
     """The stack frames of the user's model that an exception passed through, innermost first."""
-    return [f for f in reversed(traceback.extract_tb(e.__traceback__)) if not f.filename.startswith((*LIBRARY, "<"))]
+    frames = reversed(traceback.extract_tb(e.__traceback__ if e else None))
+    return [f for f in frames if not f.filename.startswith((*LIBRARY, "<"))]
 
 
 def _is_own(e: Exception) -> bool:
@@ -318,6 +319,12 @@ _DATA_DEPENDENT = frozenset(
 )
 
 
+def _fails_in_func(e: Exception) -> bool:
+    """Whether tensors without data lack what a transformation of torch.func (jacfwd) asks of them."""
+    files = {f.filename for f in traceback.extract_tb(e.__traceback__)}
+    return isinstance(e, AttributeError) and not _is_own(e) and torch._functorch.eager_transforms.__file__ in files
+
+
 def _untraceable(e: Exception) -> str | None:
     """One line that says why a model cannot be traced. None: the error is the model's own."""
     names = {c.__name__ for c in type(e).__mro__}
@@ -336,10 +343,15 @@ def _untraceable(e: Exception) -> str | None:
             "control flow or a shape that depends on data; use torch.where or a mask, or torch.compile(model, "
             "backend='sol'), which runs such a line in Python"
         )
-    if first.startswith("torch.func.") and "saved tensor hooks" in first:
+    if (first.startswith("torch.func.") and "saved tensor hooks" in first) or _fails_in_func(e):
         return (
-            "a part of torch.func (grad, vjp, jacrev, hessian); use torch.compile(model, backend='sol'), which runs such a part "
-            "in PyTorch"
+            "a part of torch.func (grad, vjp, jacrev, jacfwd, hessian); use torch.compile(model, backend='sol'), which runs "
+            "such a part in PyTorch"
+        )
+    if first.startswith("We found a fake tensor in the exported program constant's list"):
+        return (
+            "a tensor that no operator of the trace made, such as a gradient of torch.autograd.grad; use "
+            "torch.compile(model, backend='sol'), which runs such a part in PyTorch"
         )
     if first.startswith(".numpy() is not supported"):
         return "a tensor becomes an array of NumPy; use PyTorch's functions instead"

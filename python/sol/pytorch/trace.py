@@ -40,7 +40,8 @@ from .structure import called
 from .values import Given, Reads, Values
 
 Node = torch.fx.Node
-LIBRARY = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, os.path.dirname(os.path.abspath(__file__))))
+_FOLDERS = tuple(os.path.dirname(f) + os.sep for f in (torch.__file__, os.path.dirname(os.path.abspath(__file__))))
+LIBRARY = (*_FOLDERS, contextlib.__file__)
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))

@@ -27,8 +27,8 @@ Origin = tuple[str, Any]  # ("leaf", number) or ("param", name)
 Again = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 _TWICE = (
-    "gradients of gradients: not supported; for them call the model that was given to sol.optimize instead of the optimized "
-    "one: both share their parameters"
+    "gradients of gradients: not supported; for them call the model that was given to sol.optimize or torch.compile: "
+    "both share their parameters"
 )
 _HOOKS = "saved_tensors_hooks (such as save_on_cpu): not supported around an optimized model"
 
