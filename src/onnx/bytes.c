@@ -143,19 +143,19 @@ static void release(void *user, void *p)
     ctx_free(u->ctx, p);
 }
 
-sol_status message_read(struct sol_ctx *ctx, const char *what, const void *data, size_t bytes,
-                        const ProtobufCMessageDescriptor *kind, struct arena *spent, ProtobufCMessage **out_m)
+sol_status message_read(struct sol_ctx *ctx, const struct encoded *from, const ProtobufCMessageDescriptor *kind,
+                        ProtobufCMessage **out_m)
 {
-    struct walk w = {.ctx = ctx, .what = what, .start = data, .arena = spent};
-    const uint8_t *end = data; /* NULL if there is nothing */
-    if (bytes) end += bytes;
-    TRY(check(&w, data, end, kind, 0));
+    struct walk w = {.ctx = ctx, .what = from->what, .start = from->data, .arena = from->spent};
+    const uint8_t *end = from->data; /* NULL if there is nothing */
+    if (from->bytes) end += from->bytes;
+    TRY(check(&w, from->data, end, kind, 0));
     struct unpacking u = {.ctx = ctx, .large = w.large.at, .left = w.large.n};
     ProtobufCAllocator allocator = {allocate, release, &u};
-    *out_m = protobuf_c_message_unpack(kind, &allocator, bytes, data);
+    *out_m = protobuf_c_message_unpack(kind, &allocator, from->bytes, from->data);
     if (!*out_m && ctx_check(ctx) == SOL_ERR_NOMEM)
-        return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: not enough memory to read %zu bytes", what, bytes);
-    if (!*out_m) return ctx_fail(ctx, SOL_ERR_INVALID, "%s: it is damaged: a field has the wrong type", what);
+        return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: not enough memory to read %zu bytes", from->what, from->bytes);
+    if (!*out_m) return ctx_fail(ctx, SOL_ERR_INVALID, "%s: it is damaged: a field has the wrong type", from->what);
     clean(*out_m);
     return SOL_OK;
 }

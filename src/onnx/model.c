@@ -1,7 +1,6 @@
 /* Translates a file into a graph: resolves names, translates nodes in order, inlines functions, and selects branches.
  * If a node cannot be translated, the reader records it and continues, so that one error reports all such nodes; nodes
  * that depend on it are skipped. Invalid content stops the reader immediately. */
-#include <stdio.h>
 #include <string.h>
 
 #include "onnx/reader.h"
@@ -435,7 +434,7 @@ static sol_status read_head(struct reader *r, struct scope *top)
     return ctx_check(r->ctx);
 }
 
-static sol_status read_model(struct reader *r)
+sol_status model_translate(struct reader *r)
 {
     struct scope top = {.values = map_create(r->arena), .place = ""};
     TRY(read_head(r, &top));
@@ -448,157 +447,4 @@ static sol_status read_model(struct reader *r)
     TRY(problems_report(r));
     TRY(add_outputs(r, &top, g));
     return ctx_check(r->ctx);
-}
-
-static sol_status load(struct sol_ctx *ctx, const char *what, const void *data, size_t bytes, struct arena *spent,
-                       const char *folder, const struct sol_onnx_options *options, struct sol_onnx **out_model)
-{
-    struct arena *a = arena_create(ctx);
-    struct sol_onnx *model = a ? NEW(a, struct sol_onnx) : NULL;
-    if (!model || ctx_check(ctx) == SOL_ERR_NOMEM) {
-        arena_destroy(a);
-        return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory", what);
-    }
-    *model = (struct sol_onnx){.ctx = ctx, .arena = a};
-    sol_status status = message_read(ctx, what, data, bytes, &onnx__model__descriptor, spent, &model->file);
-    if (!status) {
-        struct reader r = {.model = model,
-                           .ctx = ctx,
-                           .arena = a,
-                           .options = options,
-                           .folder = folder,
-                           .file = (const Onnx__Model *)model->file,
-                           .functions = map_create(a),
-                           .cheap = map_create(a),
-                           .leaves = map_create(a),
-                           .names = map_create(a),
-                           .counts = map_create(a)};
-        status = read_model(&r);
-        if (status) ctx_where(ctx, status, "%s: ", what);
-    }
-    if (status)
-        sol_onnx_destroy(model);
-    else
-        *out_model = model;
-    return status;
-}
-
-sol_status sol_onnx_load_memory(struct sol_ctx *ctx, const void *data, size_t bytes,
-                                const struct sol_onnx_options *options, struct sol_onnx **out_model)
-{
-    *out_model = NULL;
-    if (options && options->size < sizeof *options)
-        return ctx_fail(ctx, SOL_ERR_INVALID, "sol_onnx_options: size %zu: expected %zu", options->size,
-                        sizeof *options);
-    return load(ctx, "model", data, bytes, NULL, options ? options->folder : NULL, options, out_model);
-}
-
-sol_status sol_onnx_load(struct sol_ctx *ctx, const char *path, const struct sol_onnx_options *options,
-                         struct sol_onnx **out_model)
-{
-    *out_model = NULL;
-    if (options && options->size < sizeof *options)
-        return ctx_fail(ctx, SOL_ERR_INVALID, "sol_onnx_options: size %zu: expected %zu", options->size,
-                        sizeof *options);
-    struct arena *a = arena_create(ctx); /* for the bytes of the file, which are not needed any more afterwards */
-    if (!a) return ctx_fail(ctx, SOL_ERR_NOMEM, "%s: no memory", path);
-    char *bytes;
-    size_t n;
-    sol_status status = file_read(ctx, a, path, &bytes, &n);
-    if (!status) {
-        const char *slash = strrchr(path, '/');
-        char *folder = arena_strdup(a, slash ? path : ".");
-        if (slash) folder[MAX(slash - path, 1)] = 0;
-        status = load(ctx, slash ? slash + 1 : path, bytes, n, a, folder, options, out_model);
-    }
-    arena_destroy(a);
-    return status;
-}
-
-void sol_onnx_destroy(struct sol_onnx *model)
-{
-    if (!model) return;
-    if (model->graph) sol_graph_destroy(model->graph);
-    message_free(model->ctx, model->file);
-    arena_destroy(model->arena);
-}
-
-struct sol_graph *sol_onnx_graph(struct sol_onnx *model)
-{
-    return model->graph;
-}
-
-int sol_onnx_inputs(const struct sol_onnx *model)
-{
-    return model->inputs.n;
-}
-
-int sol_onnx_outputs(const struct sol_onnx *model)
-{
-    return model->outputs.n;
-}
-
-struct sol_io sol_onnx_input(const struct sol_onnx *model, int i)
-{
-    return model->inputs.at[i];
-}
-
-struct sol_io sol_onnx_output(const struct sol_onnx *model, int i)
-{
-    return model->outputs.at[i];
-}
-
-struct sol_io sol_onnx_param_io(const struct sol_onnx *model, int i)
-{
-    return model->param_ios.at[i];
-}
-
-int sol_onnx_params(const struct sol_onnx *model)
-{
-    return model->params.n;
-}
-
-const void *sol_onnx_param(const struct sol_onnx *model, int i)
-{
-    return i >= 0 && i < model->params.n ? model->params.at[i] : NULL;
-}
-
-sol_status sol_onnx_bind(const struct sol_onnx *model, struct sol_net *net, struct sol_params **out_params)
-{
-    TRY(sol_params_create(net, out_params));
-    sol_status status = SOL_OK;
-    for (int i = 0; i < model->params.n && !status; i++) status = sol_params_set(*out_params, i, model->params.at[i]);
-    if (!status) return SOL_OK;
-    sol_params_destroy(*out_params);
-    *out_params = NULL;
-    return status;
-}
-
-const char *sol_onnx_operator(const struct sol_onnx *model, int i, int64_t *out_count)
-{
-    if (i < 0 || i >= model->operators.n) return NULL;
-    *out_count = model->operators.at[i]->n;
-    return model->operators.at[i]->name;
-}
-
-const char *sol_onnx_open(const struct sol_onnx *model, int i, int64_t *out_size)
-{
-    if (i < 0 || i >= model->open.n) return NULL;
-    *out_size = model->open.at[i].size;
-    return model->open.at[i].name;
-}
-
-const char *sol_onnx_about(const struct sol_onnx *model)
-{
-    return model->about;
-}
-
-const char *sol_onnx_supported(int i, const char **out_domain, int *out_first, int *out_last)
-{
-    const struct op *op = op_at(i);
-    if (!op) return NULL;
-    *out_domain = op->domain;
-    *out_first = op->first;
-    *out_last = op->last;
-    return op->name;
 }

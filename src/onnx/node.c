@@ -333,20 +333,20 @@ static void note_cheap(struct node *n, int nin, tensor const *inputs, int nout, 
     for (int i = 0; i < nout; i++) map_set_int(n->r->cheap, (uintptr_t)out[i], n->r);
 }
 
-void nd_make_all(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr,
-                 const struct sol_attr *attrs, int nout, tensor *out)
+void nd_make_all(struct node *n, const struct nd_layer *l, int nout, tensor *out)
 {
     for (int i = 0; i < nout; i++) out[i] = NULL;
     if (n->status) return;
     n->status = sol_graph_layer(
-        n->r->graph, &(struct sol_new_layer){kind, nin, inputs, nattr, attrs, n->label, n->where}, nout, out);
-    if (!n->status) note_cheap(n, nin, inputs, nout, out);
+        n->r->graph, &(struct sol_new_layer){l->kind, l->nin, l->inputs, l->nattr, l->attrs, n->label, n->where}, nout,
+        out);
+    if (!n->status) note_cheap(n, l->nin, l->inputs, nout, out);
 }
 
 tensor nd_make(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr, const struct sol_attr *attrs)
 {
     tensor out;
-    nd_make_all(n, kind, nin, inputs, nattr, attrs, 1, &out);
+    nd_make_all(n, &(struct nd_layer){kind, nin, inputs, nattr, attrs}, 1, &out);
     return out;
 }
 

@@ -282,7 +282,8 @@ sol_status op_split(struct node *n)
     }
     if (sum != whole) return nd_invalid(n, "sizes add up to %lld, expected %lld", (long long)sum, (long long)whole);
     tensor *out = NEW_ARRAY(n->r->arena, tensor, parts);
-    nd_make_all(n, "Split", IN(x), WITH(INT("axis", axis), INTS("sizes", parts, sizes)), parts, out);
+    nd_make_all(n, &(struct nd_layer){"Split", IN(x), WITH(INT("axis", axis), INTS("sizes", parts, sizes))}, parts,
+                out);
     for (int i = 0; i < parts; i++) nd_give(n, i, out[i]);
     return n->status;
 }

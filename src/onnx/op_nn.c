@@ -195,7 +195,7 @@ sol_status op_max_pool(struct node *n)
     read_window(n, x, &w, true);
     bool columns = attr_flag(n, "storage_order", 0);
     if (nd_wants(n, 1))
-        nd_make_all(n, "MaxPoolAt", IN(x), WITH(WINDOW(w), INT("whole", 1)), 2, out);
+        nd_make_all(n, &(struct nd_layer){"MaxPoolAt", IN(x), WITH(WINDOW(w), INT("whole", 1))}, 2, out);
     else
         out[0] = nd_make(n, "MaxPool", IN(x), WITH(WINDOW(w)));
     if (nd_wants(n, 1) && columns) return nd_reject(n, "storage_order=1 is not supported");

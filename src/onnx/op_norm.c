@@ -14,7 +14,7 @@ sol_status op_batch_norm(struct node *n)
         return n->status;
     }
     enum sol_dtype t = nd_type_of(mean);
-    nd_make_all(n, "BatchNormTrain", IN(x, scale, b), WITH(REAL("e", e)), 3, out);
+    nd_make_all(n, &(struct nd_layer){"BatchNormTrain", IN(x, scale, b), WITH(REAL("e", e))}, 3, out);
     nd_give(n, 0, out[0]);
     for (int i = 1; i < 3; i++) {
         tensor old = nd_fn2(n, "mul", i == 1 ? mean : var, nd_number(n, t, momentum));

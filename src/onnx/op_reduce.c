@@ -105,7 +105,8 @@ sol_status op_top_k(struct node *n)
     if (n->status) return n->status;
     if (k < 0 || k > nd_size(x, axis))
         return nd_invalid(n, "k: expected 0 to %lld, got %lld", (long long)nd_size(x, axis), (long long)k);
-    nd_make_all(n, "TopK", IN(x), WITH(INT("k", k), INT("axis", axis), INT("largest", largest)), 2, out);
+    nd_make_all(n, &(struct nd_layer){"TopK", IN(x), WITH(INT("k", k), INT("axis", axis), INT("largest", largest))}, 2,
+                out);
     nd_give(n, 0, out[0]);
     nd_give(n, 1, out[1]);
     return n->status;
@@ -114,7 +115,7 @@ sol_status op_top_k(struct node *n)
 sol_status op_det(struct node *n)
 {
     tensor out[3]; /* and its LU factors */
-    nd_make_all(n, "Det", IN(nd_in(n, 0)), PLAIN, COUNT_OF(out), out);
+    nd_make_all(n, &(struct nd_layer){"Det", IN(nd_in(n, 0)), PLAIN}, COUNT_OF(out), out);
     nd_give(n, 0, out[0]);
     return n->status;
 }

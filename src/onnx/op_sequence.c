@@ -100,13 +100,14 @@ static void write_out(struct node *n, struct cell *k)
 static void use_row(struct node *n, struct cell *k)
 {
     tensor out[3] = {0}, inputs[7] = {k->x, k->w, k->u, k->b, k->e, k->h, k->c};
+    const struct nd_layer lstm = {"LSTM", 7, inputs, WITH(TEXT("order", "iofg"), INT("reverse", k->reverse))};
+    const struct nd_layer gru = {"GRU", 6, inputs,
+                                 WITH(TEXT("order", "zrn"), INT("reverse", k->reverse), INT("inner", k->inner))};
+    const struct nd_layer rnn = {"RNN", 6, inputs, WITH(TEXT("act", k->act[0]), INT("reverse", k->reverse))};
     if (!strcmp(n->op->name, "LSTM"))
-        nd_make_all(n, "LSTM", 7, inputs, WITH(TEXT("order", "iofg"), INT("reverse", k->reverse)), 3, out);
-    else if (!strcmp(n->op->name, "GRU"))
-        nd_make_all(n, "GRU", 6, inputs, WITH(TEXT("order", "zrn"), INT("reverse", k->reverse), INT("inner", k->inner)),
-                    2, out);
+        nd_make_all(n, &lstm, 3, out);
     else
-        nd_make_all(n, "RNN", 6, inputs, WITH(TEXT("act", k->act[0]), INT("reverse", k->reverse)), 2, out);
+        nd_make_all(n, strcmp(n->op->name, "GRU") ? &rnn : &gru, 2, out);
     k->y = out[0];
     k->last_h = out[1];
     k->last_c = out[2];

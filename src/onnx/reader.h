@@ -1,9 +1,10 @@
 /* The inside of the ONNX reader.
  *
- * bytes.c makes messages of bytes, tensor.c makes data of tensor messages, model.c walks through graphs and functions
- * and keeps the names, table.c holds the rows: for each operator the function that builds SOL's layers from a node.
- * Those functions stand in op_*.c and are written with the helpers of node.c, which remember the first failure in the
- * node, so that a row reads like the formula in the operator's documentation. */
+ * api.c loads models and returns what they have, bytes.c makes messages of bytes, tensor.c makes data of tensor
+ * messages, model.c walks through graphs and functions and keeps the names, table.c holds the rows: for each operator
+ * the function that builds SOL's layers from a node. Those functions stand in op_*.c and are written with the helpers
+ * of node.c, which remember the first failure in the node, so that a row reads like the formula in the operator's
+ * documentation. */
 #ifndef SOL_ONNX_READER_H
 #define SOL_ONNX_READER_H
 
@@ -15,10 +16,16 @@
 #define ONNX_NEWEST 28
 #define ONNX_DEPTH 48 /* most levels of messages, branches and functions inside each other */
 
-/* bytes.c: `what` is the file's name, for messages. The message lives until message_free. `spent`: the arena in which
- * the data lies, if nobody needs it afterwards (it is lost); NULL: it stays. */
-sol_status message_read(struct sol_ctx *ctx, const char *what, const void *data, size_t bytes,
-                        const ProtobufCMessageDescriptor *kind, struct arena *spent, ProtobufCMessage **out_m);
+/* bytes.c */
+struct encoded {      /* a message as bytes */
+    const char *what; /* the file's name, for messages */
+    const void *data;
+    size_t bytes;
+    struct arena *spent; /* in which the data lies, if nobody needs it afterwards (it is lost); NULL: it stays */
+};
+/* The message lives until message_free. */
+sol_status message_read(struct sol_ctx *ctx, const struct encoded *from, const ProtobufCMessageDescriptor *kind,
+                        ProtobufCMessage **out_m);
 void message_free(struct sol_ctx *ctx, ProtobufCMessage *m);
 
 /* tensor.c: the data of a tensor message, checked: as many bytes as the shape says. */
@@ -107,6 +114,8 @@ extern struct value value_missing; /* an optional input of a function that its c
 sol_status value_tensor(struct reader *r, struct value *v, struct sol_tensor **out_t);
 struct value *scope_find(const struct scope *s, const char *name);       /* NULL: no such name */
 void problem_add(struct reader *r, const char *what, const char *first); /* the reason is the last error */
+/* Makes r->graph and the description of the model from r->file. */
+sol_status model_translate(struct reader *r);
 /* inputs.c: the inputs of the model; sizes that it leaves open come from the options. */
 sol_status scope_define(struct reader *r, struct scope *s, const char *name, struct value *v);
 sol_status scope_add_inputs(struct reader *r, struct scope *s, const Onnx__Graph *g);
@@ -186,11 +195,18 @@ bool nd_is_float(tensor t);
 int nd_axis_of(struct node *n, int64_t axis, int of_rank);
 int64_t nd_product(const int64_t *shape, int begin, int end); /* at most INT64_MAX */
 
-/* Layers. `IN(a, b)` and `WITH(INT("axis", 1))` are two arguments each. */
+/* Layers. `IN(a, b)` and `WITH(INT("axis", 1))` are two arguments, or fields of nd_layer, each. */
 tensor nd_make(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr,
                const struct sol_attr *attrs);
-void nd_make_all(struct node *n, const char *kind, int nin, tensor const *inputs, int nattr,
-                 const struct sol_attr *attrs, int nout, tensor *out);
+struct nd_layer { /* a layer, whose name and place are the node's */
+    const char *kind;
+    int nin;
+    tensor const *inputs;
+    int nattr;
+    const struct sol_attr *attrs;
+};
+/* `out` gets the first nout outputs. */
+void nd_make_all(struct node *n, const struct nd_layer *l, int nout, tensor *out);
 #define IN(...)                                     \
     COUNT_OF(((tensor[]){__VA_ARGS__})), (tensor[]) \
     {                                               \

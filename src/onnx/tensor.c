@@ -257,7 +257,7 @@ sol_status sol_onnx_tensor_load(struct sol_ctx *ctx, const char *path, struct so
     struct data d;
     ProtobufCMessage *m = NULL;
     sol_status status = file_read(ctx, a, path, &bytes, &n);
-    if (!status) status = message_read(ctx, path, bytes, n, &onnx__tensor__descriptor, a, &m);
+    if (!status) status = message_read(ctx, &(struct encoded){path, bytes, n, a}, &onnx__tensor__descriptor, &m);
     if (!status) {
         status = data_read(ctx, a, (Onnx__Tensor *)m, NULL, &d);
         if (status) ctx_where(ctx, status, "%s: ", path);
