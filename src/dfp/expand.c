@@ -67,33 +67,14 @@ static void set_value(struct loops *loops, int i, int32_t value)
 
 /* -- does a temporary pay, and is computing it always safe? */
 
-struct safe {
-    const struct loops *l;
-    bool ok;
-};
-static void see_safe(void *user, int32_t node)
-{
-    struct safe *s = user;
-    const struct ex *e = &s->l->ex.at[node];
-    if (e->kind == EX_RED) s->ok = false;
-    if (e->kind != EX_READ || e->b) return;
-    int d = 0;
-    for (int32_t i = e->a; i; i = s->l->ex.at[i].next, d++) {
-        int64_t low, high;
-        if (!ex_range(s->l, i, &low, &high) || low < 0 || high >= s->l->tensors.at[e->tensor].shape[d]) s->ok = false;
-    }
-}
-
 /* Computes `node`, which varies along the index variables `row`, ahead of statement i if that is cheaper than computing
  * it again, there and in later statements. */
 static int32_t share(struct expand *x, int i, const char *name, int32_t node, uint64_t row, double worth)
 {
     struct loops *loops = x->l;
-    struct safe safe = {loops, true};
-    ex_walk(loops, node, see_safe, &safe);
     const enum sol_dtype dtype = expr_natural(loops, node) == C_F64 ? SOL_F64 : SOL_F32;
     const int64_t bytes = ivars_points(loops, row) * dtype_def(dtype)->bytes;
-    if (!safe.ok || expr_ops(loops, node) < worth || bytes > x->target->l2 / 4) return node;
+    if (!expr_is_safe(loops, node) || expr_ops(loops, node) < worth || bytes > x->target->l2 / 4) return node;
     const uint64_t ivars = ex_ivars(loops, node);
     if (__builtin_popcountll(ivars) > SOL_MAX_DIMS) return node;
     const int t = temp(x, name, ivars, dtype);

@@ -56,28 +56,34 @@ const char *expr_type_name(struct print_expr *p, enum compute k)
 
 /* -- what kind of expression */
 
-struct natural {
+struct floats {
     const struct loops *loops;
-    bool f32, f64;
+    struct expr_floats found;
 };
 static void see_float(void *user, int32_t node)
 {
-    struct natural *s = user;
+    struct floats *s = user;
     const struct ex *e = &s->loops->ex.at[node];
     if (e->kind != EX_READ) return;
     const struct loops_tensor *t = &s->loops->tensors.at[e->tensor];
     if (t->role == LOOPS_TABLE) return;
     if (t->dtype == SOL_F64)
-        s->f64 = true;
+        s->found.f64 = true;
     else if (dtype_def(t->dtype)->is_float)
-        s->f32 = true;
+        s->found.f32 = true;
+}
+
+struct expr_floats expr_floats(const struct loops *loops, int32_t node)
+{
+    struct floats s = {.loops = loops};
+    ex_walk(loops, node, see_float, &s);
+    return s.found;
 }
 
 enum compute expr_natural(const struct loops *loops, int32_t node)
 {
     if (ex_is_int(loops, node)) return ex_is_unsigned(loops, node) ? C_U64 : C_I64;
-    struct natural s = {loops, false, false};
-    ex_walk(loops, node, see_float, &s);
+    const struct expr_floats s = expr_floats(loops, node);
     return s.f32 && !s.f64 ? C_F32 : C_F64; /* only integers: double is the most exact */
 }
 
@@ -86,9 +92,33 @@ bool expr_varies(const struct print_expr *p, int32_t node)
     return p->vector_ivar >= 0 && (ex_ivars(p->loops, node) >> p->vector_ivar & 1);
 }
 
-static bool is_condition(const struct ex *e)
+bool expr_is_condition(const struct ex *e)
 {
     return e->kind == EX_CMP || e->kind == EX_AND || e->kind == EX_OR;
+}
+
+struct safe {
+    const struct loops *loops;
+    bool ok;
+};
+static void see_safe(void *user, int32_t node)
+{
+    struct safe *s = user;
+    const struct ex *e = &s->loops->ex.at[node];
+    if (e->kind == EX_RED) s->ok = false;
+    if (e->kind != EX_READ || e->b) return;
+    int64_t low, high;
+    int d = 0;
+    for (int32_t i = e->a; i; i = s->loops->ex.at[i].next, d++)
+        if (!ex_range(s->loops, i, &low, &high) || low < 0 || high >= s->loops->tensors.at[e->tensor].shape[d])
+            s->ok = false;
+}
+
+bool expr_is_safe(const struct loops *loops, int32_t node)
+{
+    struct safe s = {loops, true};
+    ex_walk(loops, node, see_safe, &s);
+    return s.ok;
 }
 
 /* Is the text a name or a constant, which may be repeated? */
@@ -284,151 +314,6 @@ static const char *operate_float(struct print_expr *p, int32_t node, enum comput
     return SAY(p, "(%s %c %s)", a, signs[e.kind], b);
 }
 
-/* -- conditions */
-
-/* The common type of a comparison's operands. */
-static enum compute compare_type(const struct print_expr *p, const struct ex *e)
-{
-    const enum compute a = expr_natural(p->loops, e->a), b = expr_natural(p->loops, e->b);
-    if (a == b) return a;
-    if (compute_is_int(a) && compute_is_int(b)) return C_U64;
-    struct natural s = {p->loops, false, false};
-    ex_walk(p->loops, e->a, see_float, &s);
-    ex_walk(p->loops, e->b, see_float, &s);
-    return s.f32 && !s.f64 ? C_F32 : C_F64;
-}
-
-static const char *const compares[] = {
-    [CMP_LT] = "<", [CMP_LE] = "<=", [CMP_EQ] = "==", [CMP_NE] = "!=", [CMP_GE] = ">=", [CMP_GT] = ">"};
-
-/* Prints `first && second`. Statements that the second needs run only where the first holds. */
-static const char *join(struct print_expr *p, const char *first, int32_t node, bool and)
-{
-    struct text *out = p->out, inner = text_new(out->arena);
-    inner.indent = out->indent + 1;
-    p->out = &inner;
-    const char *second = print_condition(p, node);
-    p->out = out;
-    if (!inner.n) return SAY(p, "%s %s %s", first, and? "&&" : "||", second);
-    const char *name = expr_name(p);
-    text_line(out, "int %s = %s;", name, first);
-    text_line(out, "if (%s%s) {", and? "" : "!", name);
-    text_add(out, inner.at, inner.n);
-    out->indent++;
-    text_line(out, "%s = %s;", name, second);
-    out->indent--;
-    text_line(out, "}");
-    return name;
-}
-
-const char *print_condition(struct print_expr *p, int32_t node)
-{
-    const struct ex e = *at(p, node);
-    const int lanes = p->lanes;
-    p->lanes = 1;
-    const char *text;
-    if (e.kind == EX_CMP) {
-        const enum compute k = compare_type(p, &e);
-        const char *a = expr_value(p, e.a, k), *b = expr_value(p, e.b, k);
-        text = SAY(p, "(%s %s %s)", a, compares[e.op], b);
-    } else if (e.kind == EX_AND || e.kind == EX_OR) {
-        text = e.a ? print_condition(p, e.a) : e.kind == EX_AND ? "1" : "0";
-        for (int32_t i = e.a ? at(p, e.a)->next : 0; i; i = at(p, i)->next) text = join(p, text, i, e.kind == EX_AND);
-        text = SAY(p, "(%s)", text);
-    } else if (e.kind == EX_TEST) {
-        text = print_condition(p, e.a);
-    } else {
-        text = SAY(p, "(%s != 0)", expr_value(p, node, expr_natural(p->loops, node)));
-    }
-    p->lanes = lanes;
-    return text;
-}
-
-struct unsafe {
-    const struct loops *loops;
-    bool found;
-};
-static void see_unsafe(void *user, int32_t node)
-{
-    struct unsafe *u = user;
-    const struct ex *e = &u->loops->ex.at[node];
-    if (e->kind == EX_RED) u->found = true;
-    if (e->kind != EX_READ || e->b) return;
-    int64_t low, high;
-    int d = 0;
-    for (int32_t i = e->a; i; i = u->loops->ex.at[i].next, d++)
-        if (!ex_range(u->loops, i, &low, &high) || low < 0 || high >= u->loops->tensors.at[e->tensor].shape[d])
-            u->found = true;
-}
-/* Is there a read that is safe only because of an earlier part of the conjunction? */
-static bool needs_order(const struct print_expr *p, const struct ex *list)
-{
-    struct unsafe u = {p->loops, false};
-    for (int32_t i = list->a ? at(p, list->a)->next : 0; i; i = at(p, i)->next) ex_walk(p->loops, i, see_unsafe, &u);
-    return u.found;
-}
-
-static const char *mask_convert(struct print_expr *p, const char *mask, enum compute from, enum compute to)
-{
-    if (!strcmp(computes[from].mask, computes[to].mask)) return mask;
-    return expr_elements(p, mask, computes[to].mask);
-}
-
-/* Contiguous bytes compared with a number that is equal in all lanes: compares them as bytes. NULL: the comparison has
- * another form. */
-static const char *byte_mask(struct print_expr *p, const struct ex *cmp, enum compute k)
-{
-    const struct ex *e = at(p, cmp->a);
-    int64_t low, high;
-    if (e->kind != EX_READ || e->b || p->loops->tensors.at[e->tensor].dtype != SOL_U8) return NULL;
-    if (cmp->op != CMP_EQ || expr_varies(p, cmp->b) || expr_lane_step(p, e->tensor, e->a) != 1) return NULL;
-    if (!expr_range(p, cmp->b, &low, &high) || low < 0 || high > UINT8_MAX) return NULL;
-    const int role = p->loops->tensors.at[e->tensor].role;
-    if (role == LOOPS_TEMP || role == LOOPS_TABLE) return NULL;
-    const char *name = p->loops->tensors.at[e->tensor].name;
-    const char *type = expr_vector(p, "u8"), *offset = print_offset(p, e->tensor, e->a);
-    const char *other = SAY(p, "((%s){0} + (uint8_t)%s)", type, expr_scalar(p, cmp->b, C_I64));
-    const char *equal = SAY(p, "((%s)(*(const %s *)(%s + %s) == %s))", expr_vector(p, "i8"), type, name, offset, other);
-    return expr_elements(p, equal, computes[k].mask);
-}
-
-const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
-{
-    const struct ex e = *at(p, node);
-    if (!expr_varies(p, node))
-        return SAY(p, "@sol_splat_%sx%d(-(%s))", computes[k].mask, p->lanes, print_condition(p, node));
-    if (e.kind == EX_TEST) return expr_mask(p, e.a, k);
-    if (e.kind == EX_CMP) {
-        const char *bytes = byte_mask(p, &e, k);
-        if (bytes) return bytes;
-        const enum compute c = compare_type(p, &e);
-        const char *a = expr_value(p, e.a, c), *b = expr_value(p, e.b, c);
-        const char *own = expr_vector(p, computes[c].mask);
-        return mask_convert(p, SAY(p, "(%s)(%s %s %s)", own, a, compares[e.op], b), c, k);
-    }
-    if ((e.kind == EX_AND || e.kind == EX_OR) && !needs_order(p, &e)) {
-        const char *text = expr_mask(p, e.a, k);
-        for (int32_t i = at(p, e.a)->next; i; i = at(p, i)->next)
-            text = SAY(p, "(%s %c %s)", text, e.kind == EX_AND ? '&' : '|', expr_mask(p, i, k));
-        return text;
-    }
-    const enum compute c = is_condition(&e) ? C_I64 : expr_natural(p->loops, node);
-    const char *value = is_condition(&e) ? expr_lanes(p, node, c) : expr_value(p, node, c);
-    const char *type = expr_vector(p, computes[c].mask);
-    return mask_convert(p, SAY(p, "(%s)(%s != %s)", type, value, expr_splat(p, "0", c)), c, k);
-}
-
-static const char *test(struct print_expr *p, int32_t cond, enum compute k)
-{
-    if (p->lanes == 1)
-        return SAY(p,
-                   k == C_F32   ? "(%s ? 1.0f : 0.0f)"
-                   : k == C_F64 ? "(%s ? 1.0 : 0.0)"
-                                : "(int64_t)(%s)",
-                   print_condition(p, cond));
-    return SAY(p, "@sol_bool_%s(%s)", expr_type_name(p, k), expr_mask(p, cond, k));
-}
-
 /* -- calls: rows of math.def */
 
 static bool all_int(const struct print_expr *p, int32_t first)
@@ -458,19 +343,22 @@ static enum compute argument_type(const struct print_expr *p, const struct ex *e
     if (ints && def->c_int && (compute_is_int(k) || !same_type(def))) return any_unsigned(p, e->a) ? C_U64 : C_I64;
     if (same_type(def)) return compute_is_int(k) ? C_F64 : k;
     if (ints) return k == C_F32 ? C_F32 : C_F64;
-    struct natural s = {p->loops, false, false};
-    for (int32_t i = e->a; i; i = at(p, i)->next) ex_walk(p->loops, i, see_float, &s);
-    return s.f64 ? C_F64 : s.f32 ? C_F32 : compute_is_int(k) ? C_F64 : k;
+    struct expr_floats all = {0};
+    for (int32_t i = e->a; i; i = at(p, i)->next) {
+        const struct expr_floats s = expr_floats(p->loops, i);
+        all.f32 |= s.f32;
+        all.f64 |= s.f64;
+    }
+    return all.f64 ? C_F64 : all.f32 ? C_F32 : compute_is_int(k) ? C_F64 : k;
 }
 
 /* One side of a choice. Loads that are always safe are done ahead of it: gcc 12 generates wrong masked loads for `x[i]
  * != 0 ? y[i] : x[i]` when it vectorizes the loop. */
 static const char *branch(struct print_expr *p, int32_t node, enum compute k)
 {
-    struct unsafe u = {p->loops, false};
-    ex_walk(p->loops, node, see_unsafe, &u);
+    const bool safe = expr_is_safe(p->loops, node);
     const char *text = expr_value(p, node, k);
-    return u.found || strchr(text, '?') ? text : expr_temp(p, text, k);
+    return safe && !strchr(text, '?') ? expr_temp(p, text, k) : text;
 }
 
 static const char *select(struct print_expr *p, const struct ex *e, enum compute k)
@@ -492,7 +380,7 @@ static const char *composite(struct print_expr *p, int32_t node, enum compute k)
     const struct print_known *old = p->known;
     for (int32_t i = at(p, node)->a; i; i = at(p, i)->next) {
         const struct ex *e = at(p, i);
-        if (e->kind == EX_INT || e->kind == EX_REAL || is_condition(e)) continue;
+        if (e->kind == EX_INT || e->kind == EX_REAL || expr_is_condition(e)) continue;
         const enum compute own = !compute_is_int(k) ? k : expr_natural(p->loops, i);
         struct print_known *known = NEW(p->out->arena, struct print_known);
         *known = (struct print_known){i, own, p->lanes, NULL, p->lane, NULL};
@@ -558,10 +446,10 @@ static const char *value_int(struct print_expr *p, int32_t node, enum compute k)
         return p->lanes > 1 ? SAY(p, "@sol_iota_i64x%d(%s)", p->lanes, expr_ivar(p, e.tensor)) : expr_ivar(p, e.tensor);
     case EX_READ: return expr_read(p, node, k);
     case EX_CALL: return call(p, node, k);
-    case EX_TEST: return test(p, e.a, C_I64);
+    case EX_TEST: return expr_test(p, e.a, C_I64);
     case EX_CMP:
     case EX_AND:
-    case EX_OR: return test(p, node, C_I64);
+    case EX_OR: return expr_test(p, node, C_I64);
     case EX_RED: return print_reduction(p, node, k);
     default: return operate_int(p, node, k);
     }
@@ -594,7 +482,7 @@ const char *expr_value(struct print_expr *p, int32_t node, enum compute k)
         const bool real = !compute_is_int(k);
         if (real && e->kind == EX_INT) return constant(p, (double)e->u.i, k);
         if (real && e->kind == EX_READ) return expr_read(p, node, k);
-        if (real && (e->kind == EX_TEST || is_condition(e))) return test(p, node, k);
+        if (real && (e->kind == EX_TEST || expr_is_condition(e))) return expr_test(p, node, k);
         return expr_convert(p, value_int(p, node, natural), natural, k);
     }
     const enum compute own = compute_is_int(k) ? natural : k;
@@ -605,7 +493,7 @@ const char *expr_value(struct print_expr *p, int32_t node, enum compute k)
 static bool fits(const struct print_expr *p, int32_t node, enum sol_dtype dtype)
 {
     const struct ex *e = at(p, node);
-    if (dtype == SOL_I64 || dtype == SOL_U64 || e->kind == EX_TEST || is_condition(e)) return true;
+    if (dtype == SOL_I64 || dtype == SOL_U64 || e->kind == EX_TEST || expr_is_condition(e)) return true;
     if (e->kind == EX_READ && !e->b && p->loops->tensors.at[e->tensor].dtype == dtype) return true;
     const int bits = dtype_def(dtype)->bytes * 8;
     int64_t low, high;

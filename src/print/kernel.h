@@ -221,7 +221,7 @@ struct text solver_text(const struct solver_context *sc);                    /* 
 /* The C text of an expression in the compute type of `dtype` ("float", "double", "int64_t", ...), p->lanes wide. */
 const char *print_value(struct print_expr *p, int32_t node, enum sol_dtype dtype);
 const char *print_index(struct print_expr *p, int32_t node);     /* int64_t */
-const char *print_condition(struct print_expr *p, int32_t node); /* scalar int */
+const char *print_condition(struct print_expr *p, int32_t node); /* scalar int; condition.c */
 /* Element offset of a read or a written index list, as C text. */
 const char *print_offset(struct print_expr *p, int tensor, int32_t first_index);
 /* Stores `value` (compute type of the tensor, p->lanes wide) at the index list. */

@@ -33,8 +33,14 @@ void print_comment(struct text *out, const struct loops *loops, const struct loo
 /* expr.c */
 /* The compute type that an expression has by itself: of its float tensors; of integers where it is one. */
 enum compute expr_natural(const struct loops *loops, int32_t node);
+struct expr_floats { /* an expression reads tensors of these types */
+    bool f32, f64;   /* f32: and narrower ones */
+};
+struct expr_floats expr_floats(const struct loops *loops, int32_t node);
+bool expr_is_condition(const struct ex *e); /* a comparison, or several */
+/* May it be computed wherever its statement runs? Its reads are inside their tensors, and there are no reductions. */
+bool expr_is_safe(const struct loops *loops, int32_t node);
 const char *expr_value(struct print_expr *p, int32_t node, enum compute k); /* p->lanes wide */
-const char *expr_mask(struct print_expr *p, int32_t cond, enum compute k);  /* lanes > 1: a mask vector of k's width */
 /* Converts text of one compute type into another, and into the range of a narrow integer type. */
 const char *expr_convert(struct print_expr *p, const char *text, enum compute from, enum compute to);
 const char *expr_temp(struct print_expr *p, const char *text, enum compute k); /* puts it in a variable */
@@ -62,6 +68,10 @@ int expr_lane_step(const struct print_expr *p, int tensor,
 bool expr_affine_offset(const struct loops *loops, const struct memory *m, int tensor, int32_t first,
                         struct affine *out);
 void expr_strides(const struct loops *loops, const struct memory *m, int tensor, int64_t *out_stride);
+
+/* condition.c; print_condition is in kernel.h */
+const char *expr_mask(struct print_expr *p, int32_t cond, enum compute k); /* lanes > 1: a mask vector of k's width */
+const char *expr_test(struct print_expr *p, int32_t cond, enum compute k); /* 0 or 1 */
 
 /* -- loops over index variables under a guard, which is tested as early as possible; affine parts become loop bounds */
 struct print_loops {

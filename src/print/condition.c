@@ -1,0 +1,137 @@
+/* Prints conditions: as a C condition, as a vector of masks (0 or -1), or as a value (0 or 1). Parts of a conjunction
+ * may guard the reads of later parts, so those are evaluated only where the earlier ones hold. */
+#include <string.h>
+
+#include "print/print.h"
+
+#define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
+
+static const struct ex *at(const struct print_expr *p, int32_t node)
+{
+    return &p->loops->ex.at[node];
+}
+
+/* The common type of a comparison's operands. */
+static enum compute compare_type(const struct print_expr *p, const struct ex *e)
+{
+    const enum compute a = expr_natural(p->loops, e->a), b = expr_natural(p->loops, e->b);
+    if (a == b) return a;
+    if (compute_is_int(a) && compute_is_int(b)) return C_U64;
+    const struct expr_floats x = expr_floats(p->loops, e->a), y = expr_floats(p->loops, e->b);
+    return (x.f32 || y.f32) && !x.f64 && !y.f64 ? C_F32 : C_F64;
+}
+
+static const char *const compares[] = {
+    [CMP_LT] = "<", [CMP_LE] = "<=", [CMP_EQ] = "==", [CMP_NE] = "!=", [CMP_GE] = ">=", [CMP_GT] = ">"};
+
+/* Prints `first && second`. Statements that the second needs run only where the first holds. */
+static const char *join(struct print_expr *p, const char *first, int32_t node, bool and)
+{
+    struct text *out = p->out, inner = text_new(out->arena);
+    inner.indent = out->indent + 1;
+    p->out = &inner;
+    const char *second = print_condition(p, node);
+    p->out = out;
+    if (!inner.n) return SAY(p, "%s %s %s", first, and? "&&" : "||", second);
+    const char *name = expr_name(p);
+    text_line(out, "int %s = %s;", name, first);
+    text_line(out, "if (%s%s) {", and? "" : "!", name);
+    text_add(out, inner.at, inner.n);
+    out->indent++;
+    text_line(out, "%s = %s;", name, second);
+    out->indent--;
+    text_line(out, "}");
+    return name;
+}
+
+const char *print_condition(struct print_expr *p, int32_t node)
+{
+    const struct ex e = *at(p, node);
+    const int lanes = p->lanes;
+    p->lanes = 1;
+    const char *text;
+    if (e.kind == EX_CMP) {
+        const enum compute k = compare_type(p, &e);
+        const char *a = expr_value(p, e.a, k), *b = expr_value(p, e.b, k);
+        text = SAY(p, "(%s %s %s)", a, compares[e.op], b);
+    } else if (e.kind == EX_AND || e.kind == EX_OR) {
+        text = e.a ? print_condition(p, e.a) : e.kind == EX_AND ? "1" : "0";
+        for (int32_t i = e.a ? at(p, e.a)->next : 0; i; i = at(p, i)->next) text = join(p, text, i, e.kind == EX_AND);
+        text = SAY(p, "(%s)", text);
+    } else if (e.kind == EX_TEST) {
+        text = print_condition(p, e.a);
+    } else {
+        text = SAY(p, "(%s != 0)", expr_value(p, node, expr_natural(p->loops, node)));
+    }
+    p->lanes = lanes;
+    return text;
+}
+
+/* Is there a read that is safe only because of an earlier part of the conjunction? */
+static bool needs_order(const struct print_expr *p, const struct ex *list)
+{
+    for (int32_t i = list->a ? at(p, list->a)->next : 0; i; i = at(p, i)->next)
+        if (!expr_is_safe(p->loops, i)) return true;
+    return false;
+}
+
+static const char *mask_convert(struct print_expr *p, const char *mask, enum compute from, enum compute to)
+{
+    if (!strcmp(compute_def(from)->mask, compute_def(to)->mask)) return mask;
+    return expr_elements(p, mask, compute_def(to)->mask);
+}
+
+/* Contiguous bytes compared with a number that is equal in all lanes: compares them as bytes. NULL: the comparison has
+ * another form. */
+static const char *byte_mask(struct print_expr *p, const struct ex *cmp, enum compute k)
+{
+    const struct ex *e = at(p, cmp->a);
+    int64_t low, high;
+    if (e->kind != EX_READ || e->b || p->loops->tensors.at[e->tensor].dtype != SOL_U8) return NULL;
+    if (cmp->op != CMP_EQ || expr_varies(p, cmp->b) || expr_lane_step(p, e->tensor, e->a) != 1) return NULL;
+    if (!expr_range(p, cmp->b, &low, &high) || low < 0 || high > UINT8_MAX) return NULL;
+    const int role = p->loops->tensors.at[e->tensor].role;
+    if (role == LOOPS_TEMP || role == LOOPS_TABLE) return NULL;
+    const char *name = p->loops->tensors.at[e->tensor].name;
+    const char *type = expr_vector(p, "u8"), *offset = print_offset(p, e->tensor, e->a);
+    const char *other = SAY(p, "((%s){0} + (uint8_t)%s)", type, expr_scalar(p, cmp->b, C_I64));
+    const char *equal = SAY(p, "((%s)(*(const %s *)(%s + %s) == %s))", expr_vector(p, "i8"), type, name, offset, other);
+    return expr_elements(p, equal, compute_def(k)->mask);
+}
+
+const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
+{
+    const struct ex e = *at(p, node);
+    if (!expr_varies(p, node))
+        return SAY(p, "@sol_splat_%sx%d(-(%s))", compute_def(k)->mask, p->lanes, print_condition(p, node));
+    if (e.kind == EX_TEST) return expr_mask(p, e.a, k);
+    if (e.kind == EX_CMP) {
+        const char *bytes = byte_mask(p, &e, k);
+        if (bytes) return bytes;
+        const enum compute c = compare_type(p, &e);
+        const char *a = expr_value(p, e.a, c), *b = expr_value(p, e.b, c);
+        const char *own = expr_vector(p, compute_def(c)->mask);
+        return mask_convert(p, SAY(p, "(%s)(%s %s %s)", own, a, compares[e.op], b), c, k);
+    }
+    if ((e.kind == EX_AND || e.kind == EX_OR) && !needs_order(p, &e)) {
+        const char *text = expr_mask(p, e.a, k);
+        for (int32_t i = at(p, e.a)->next; i; i = at(p, i)->next)
+            text = SAY(p, "(%s %c %s)", text, e.kind == EX_AND ? '&' : '|', expr_mask(p, i, k));
+        return text;
+    }
+    const enum compute c = expr_is_condition(&e) ? C_I64 : expr_natural(p->loops, node);
+    const char *value = expr_is_condition(&e) ? expr_lanes(p, node, c) : expr_value(p, node, c);
+    const char *type = expr_vector(p, compute_def(c)->mask);
+    return mask_convert(p, SAY(p, "(%s)(%s != %s)", type, value, expr_splat(p, "0", c)), c, k);
+}
+
+const char *expr_test(struct print_expr *p, int32_t cond, enum compute k)
+{
+    if (p->lanes == 1)
+        return SAY(p,
+                   k == C_F32   ? "(%s ? 1.0f : 0.0f)"
+                   : k == C_F64 ? "(%s ? 1.0 : 0.0)"
+                                : "(int64_t)(%s)",
+                   print_condition(p, cond));
+    return SAY(p, "@sol_bool_%s(%s)", expr_type_name(p, k), expr_mask(p, cond, k));
+}
