@@ -39,7 +39,7 @@ bool checkpoint_keeps(const struct checkpointing *k, const struct sol_tensor *t)
 
 /* -- facts */
 
-static bool is_map(const struct sol_layer *l)
+bool layer_is_map(const struct sol_layer *l)
 {
     if (l->def->flags & LAYER_OPAQUE) return false;
     for (int i = 0; i < l->loops->stmts.n; i++)
@@ -134,7 +134,7 @@ static void find_backward(struct checkpointing *k)
     int place = k->nplace;
     for (struct sol_layer *l = g->last; l; l = l->prev) {
         if (checkpoint_program(k, l) != PROGRAM_BACKWARD) continue;
-        const bool view = l->def->flags & LAYER_VIEW, map = is_map(l);
+        const bool view = l->def->flags & LAYER_VIEW, map = layer_is_map(l);
         int until = --place;
         for (int o = 0; o < l->nout; o++) {
             const struct sol_tensor *t = l->out[o];
@@ -231,7 +231,7 @@ static void find_wanted(struct checkpointing *k)
 static void find_leaf(struct fact *f)
 {
     f->leaf = f;
-    if (!f->map) return;
+    if (!f->map || f->exact) return;
     struct fact *found = NULL;
     for (int i = 0; i < f->ndep; i++) {
         struct fact *leaf = f->dep[i]->leaf;
@@ -252,7 +252,7 @@ static void set_sources(struct checkpointing *k)
 {
     for (int i = 0; i < k->facts.n; i++) {
         struct fact *f = k->facts.at[i];
-        f->kept = f->fixed || f->joined || f->leaf == f;
+        f->kept = f->fixed || f->joined || f->exact || f->leaf == f;
     }
 }
 
@@ -269,6 +269,7 @@ sol_status checkpoint_make(struct sol_graph *g, struct checkpointing **out_k)
     find_facts(k);
     find_backward(k);
     find_wanted(k);
+    checkpoint_find_exact(k);
     for (int i = 0; i < k->facts.n; i++) find_leaf(k->facts.at[i]);
     TRY(ctx_check(g->ctx));
     push_level(k);
@@ -285,7 +286,7 @@ static void find_idle(struct checkpointing *k)
     for (int i = 0; i < k->facts.n; i++) {
         struct fact *f = k->facts.at[i];
         const struct demand *d = &k->demand[f->t->id];
-        f->idle = d->first > d->last && !f->fixed;
+        f->idle = d->first > d->last && !f->fixed && !f->exact;
     }
 }
 

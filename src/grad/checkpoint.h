@@ -13,6 +13,7 @@ struct fact { /* about a tensor that forward computes */
     bool kept, fixed;       /* fixed: it is always saved */
     bool idle;              /* backward does not need it at level CHECKPOINT_SOURCES, so it need not be saved */
     bool wanted;            /* backward reads it, or a view of it */
+    bool exact;             /* backward compares it with another tensor: see exact.c */
     bool view, map, joined; /* joined: part of a concatenation, and stored in place */
     int ndep;
     struct fact **dep; /* the large tensors of forward that it is computed from */
@@ -39,6 +40,11 @@ struct share {
 bool checkpoint_demands(const struct fact *f, const struct demand *n); /* does it need what it is computed from? */
 void checkpoint_demand(struct demand *dep, const struct fact *f, const struct demand *n);
 struct share checkpoint_share(const struct fact *f, const struct demand *n);
+
+/* exact.c: sets `exact`. */
+void checkpoint_find_exact(struct checkpointing *k);
+/* Is every statement of the layer element-wise, or a copy? */
+bool layer_is_map(const struct sol_layer *l);
 
 /* give_up.c: the next tensors to give up, those that save memory at the least cost in time first; at most `most`.
  * k->demand and k->alive belong to the current facts. */

@@ -148,7 +148,7 @@ int checkpoint_give_up(struct checkpointing *k, int most, struct fact **out)
     for (int i = 0; i < k->facts.n; i++) {
         struct fact *f = k->facts.at[i];
         const struct demand *d = &k->demand[f->t->id];
-        if (!f->kept || f->fixed || f->view || f->joined || d->first > d->last) continue;
+        if (!f->kept || f->fixed || f->view || f->joined || f->exact || d->first > d->last) continue;
         const int64_t bytes = try_without(t, f);
         const double w = (double)(now - bytes) / (MAX(t->ns, 0) + 1);
         if (bytes >= now || (n == most && w <= worth[n - 1])) continue;

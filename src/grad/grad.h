@@ -10,6 +10,7 @@
  *   scatter.c         reads whose position is data
  *   write.c           turns terms into layers of kind Row
  *   checkpoint.c      what forward saves, and what backward recomputes instead
+ *   exact.c           what it saves because its values are compared
  *   rematerialize.c   recomputation
  *   rules.c           layers whose gradient is not derived from their loops
  *   linear.c          those of linear algebra
@@ -190,6 +191,8 @@ sol_status grad_recompute(struct sol_graph *g, const struct checkpointing *k);
 /* The only statement that computes t, -1: there is none; and the tensors that it reads. False: it is not
  * element-wise. */
 int remat_statement(const struct sol_tensor *t);
+/* The graph's tensor for tensor i of a layer's loops. NULL: a temporary or a table. */
+struct sol_tensor *remat_tensor(const struct sol_layer *l, int i);
 bool remat_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct sol_tensor ***out_t, int *out_n);
 
 /* grad.c: a tensor of zeros; `shape` is kept, not copied. */

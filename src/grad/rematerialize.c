@@ -23,8 +23,7 @@ int remat_statement(const struct sol_tensor *t)
     return found;
 }
 
-/* The graph's tensor for tensor i of a layer's loops. NULL: a temporary or a table. */
-static struct sol_tensor *behind(const struct sol_layer *l, int i)
+struct sol_tensor *remat_tensor(const struct sol_layer *l, int i)
 {
     int in = 0, out = 0;
     for (int k = 0; k < l->loops->tensors.n; k++) {
@@ -64,7 +63,7 @@ bool remat_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct s
     if (reads.reduces || l->loops->tensors.n > COUNT_OF(reads.tensor)) return false;
     for (int i = 0; i < l->loops->tensors.n; i++) {
         if (!reads.tensor[i] || l->loops->tensors.at[i].role == LOOPS_TABLE) continue;
-        struct sol_tensor *x = behind(l, i);
+        struct sol_tensor *x = remat_tensor(l, i);
         if (!x) return false;
         (*out_t)[(*out_n)++] = x;
     }
@@ -99,7 +98,7 @@ static sol_status remat_by_statement(struct remat *c, struct sol_layer *before, 
     int n;
     remat_reads(c->g->arena, t, stmt, &reads, &n);
     for (int i = 0; i < l->loops->tensors.n; i++) {
-        struct sol_tensor *x = user[i] = behind(l, i);
+        struct sol_tensor *x = user[i] = remat_tensor(l, i);
         for (int k = 0; k < n; k++)
             if (x && reads[k] == x) TRY(read_again(c, before, t, x, &user[i]));
     }
