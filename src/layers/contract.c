@@ -109,11 +109,11 @@ BUILDER(build_cdist)
     } else if (n == 1) {
         text_put(out, "sum[Y] abs(%s)", e.at);
     } else if (n == 2) {
-        text_put(out, "sqrt(sum[Y] %s * %s)", e.at, e.at);
+        text_put(out, "norm_sqrt(sum[Y] %s * %s)", e.at, e.at);
     } else if (isinf(n)) {
         text_put(out, "max[Y] abs(%s)", e.at);
     } else {
-        text_put(out, "pow(sum[Y] pow(abs(%s), ", e.at);
+        text_put(out, "norm_pow(sum[Y] norm_pow(abs(%s), ", e.at);
         put_number(out, n);
         text_put(out, "), ");
         put_number(out, 1 / n);

@@ -73,16 +73,14 @@ def l1_loss(b: Builder, x: Value, target: Value, reduction: int) -> Value:
 def smooth_l1_loss(b: Builder, x: Value, target: Value, reduction: int, beta: float) -> Value:
     if beta == 0:
         return l1_loss(b, x, target, reduction)
-    d = b.map("abs", b.map("sub", b.to_out(x), b.to_out(target)))
-    inner = b.div(b.mul(b.map("square", d), 0.5), beta)
-    return _reduced(b, b.where(b.compare("lt", d, beta), inner, b.sub(d, 0.5 * beta)), reduction)
+    d = b.map("sub", b.to_out(x), b.to_out(target))
+    return _reduced(b, b.div(b.map("huber", d, b.scalar(beta, d.dtype)), beta), reduction)
 
 
 @op("huber_loss")
 def huber_loss(b: Builder, x: Value, target: Value, reduction: int, delta: float) -> Value:
-    d = b.map("abs", b.map("sub", b.to_out(x), b.to_out(target)))
-    outer = b.mul(b.sub(d, 0.5 * delta), delta)
-    return _reduced(b, b.where(b.compare("lt", d, delta), b.mul(b.map("square", d), 0.5), outer), reduction)
+    d = b.map("sub", b.to_out(x), b.to_out(target))
+    return _reduced(b, b.map("huber", d, b.scalar(delta, d.dtype)), reduction)
 
 
 def _nll(b: Builder, x: Value, target: Value, weight: Value | None, reduction: int, ignore: int) -> Value:

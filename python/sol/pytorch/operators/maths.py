@@ -17,7 +17,7 @@ FLOAT = (
     "sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
     "arcsin=asin arccos=acos arctan=atan arcsinh=asinh arccosh=acosh arctanh=atanh sinc erf erfc erfinv lgamma sigmoid silu mish "
     "hardsigmoid hardswish selu log_sigmoid=logsigmoid special_expit=sigmoid special_erf=erf special_erfc=erfc special_exp2=exp2 "
-    "special_expm1=expm1 special_log1p=log1p special_sinc=sinc special_gammaln=lgamma special_erfinv=erfinv "
+    "special_expm1=expm1 special_log1p=log1p special_sinc=sinc special_entr=entr special_gammaln=lgamma special_erfinv=erfinv "
     "digamma i0 special_i0e=i0e special_i1=i1 special_i1e=i1e special_modified_bessel_i0=i0 special_modified_bessel_i1=i1"
 )
 BOOL = "isnan isinf isposinf isneginf isfinite signbit logical_not"
@@ -195,10 +195,11 @@ def clamp(b: Builder, x: Value, min: Any = None, max: Any = None, min_val: Any =
     x = b.to_out(x)
     numbers = [v for v in (low, high) if isinstance(v, int | float) and not math.isnan(v)]
     if len(numbers) == 2:
-        return b.map("clamp", x, b.scalar(low, x.dtype), b.scalar(high, x.dtype))
+        function = "hardtanh" if "hardtanh" in b.target else "clamp"
+        return b.map(function, x, b.scalar(low, x.dtype), b.scalar(high, x.dtype))
     if low is not None:
-        x = b.map("max", x, b.to_out(low))
-    return x if high is None else b.map("min", x, b.to_out(high))
+        x = b.map("clamp_min", x, b.to_out(low))
+    return x if high is None else b.map("clamp_max", x, b.to_out(high))
 
 
 @op("clamp_min", "clamp_min.Tensor")

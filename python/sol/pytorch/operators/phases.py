@@ -57,7 +57,7 @@ def variance(b: Builder, x: Complex, dim: Any, correction: Number | None, keepdi
         reduce.var_mean_correction(b, v, dim, correction, keepdim) for v in (x.re, b.imaginary(x))
     )
     y = b.map("add", var, more)
-    y = b.map("sqrt", y) if "std" in b.target else y
+    y = b.map("norm_sqrt", y) if "std" in b.target else y
     return (y, Complex(mean, turned)) if "_mean" in b.target else y
 
 

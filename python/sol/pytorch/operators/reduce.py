@@ -107,12 +107,12 @@ def var_correction(b: Builder, x: Value, dim: Dims, correction: Number | None, k
 
 @op("std", "std.dim")
 def std(b: Builder, x: Value, dim: Dims = None, unbiased: bool = True, keepdim: bool = False) -> Value:
-    return b.map("sqrt", var(b, x, dim, unbiased, keepdim))
+    return b.map("norm_sqrt", var(b, x, dim, unbiased, keepdim))
 
 
 @op("std.correction")
 def std_correction(b: Builder, x: Value, dim: Dims, correction: Number | None, keepdim: bool) -> Value:
-    return b.map("sqrt", var_correction(b, x, dim, correction, keepdim))
+    return b.map("norm_sqrt", var_correction(b, x, dim, correction, keepdim))
 
 
 @op("var_mean", "var_mean.dim")
@@ -134,7 +134,7 @@ def std_mean(
     b: Builder, x: Value, dim: Dims = None, unbiased: bool = True, keepdim: bool = False
 ) -> tuple[Value, Value]:
     v, m = _moments(b, x, dim, keepdim, int(unbiased))
-    return b.map("sqrt", v), m
+    return b.map("norm_sqrt", v), m
 
 
 @op("std_mean.correction")
@@ -142,7 +142,7 @@ def std_mean_correction(
     b: Builder, x: Value, dim: Dims, correction: Number | None, keepdim: bool
 ) -> tuple[Value, Value]:
     v, m = _moments(b, x, dim, keepdim, _correction(True, correction))
-    return b.map("sqrt", v), m
+    return b.map("norm_sqrt", v), m
 
 
 # -- norms
