@@ -1,14 +1,8 @@
-/* The verifier of plans. Each row breaks a plan after a phase in one way and says what the error must name; the
- * unbroken plan is valid. So a lost check of verify.c makes a test fail. */
+/* The verifier of plans (src/plan/verify.c): each row breaks a plan after a phase. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "broken_plan.h"
 #include "passes/passes.h"
-#include "plan/plan.h"
 
 static struct sol_ctx *ctx;
 
@@ -277,12 +271,7 @@ static void pack_is_dead(struct plan *p)
     plan_count(p);
 }
 
-static const struct opdef {
-    const char *what;
-    enum plan_phase phase;
-    void (*break_it)(struct plan *p);
-    const char *expected; /* in the message */
-} rows[] = {
+static const struct broken_plan rows[] = {
     {"a unit without a label", PHASE_UNITS, no_label, "without a label': expected a label"},
     {"a unit behind its readers", PHASE_UNITS, swap_units, "behind it"},
     {"a writer that is dead", PHASE_UNITS, kill_writer, "unit 'relu': reads %3, whose writer 'Conv a' is dead"},
@@ -328,31 +317,10 @@ static const struct opdef {
     {"a pack that nobody makes", PHASE_CHOOSE, pack_is_dead, "is dead"},
 };
 
-static void try_row(const struct opdef *r)
-{
-    struct arena *a = arena_create(ctx);
-    struct sol_graph *g = NULL;
-    struct target target;
-    struct plan *p = NULL;
-    if (target_named(ctx, "x86-64-v3", &target)) fail_msg("%s", sol_error(ctx));
-    target.cores = 4;
-    if (sol_graph_parse(ctx, network, &g) || plan_start(g, a, &target, NULL, &p) || plan_run(p, r->phase))
-        fail_msg("%s", sol_error(ctx));
-    if (plan_verify(p)) fail_msg("before '%s': %s", r->what, sol_error(ctx));
-    r->break_it(p);
-    const sol_status status = plan_verify(p);
-    const char *phase = arena_printf(a, "net: plan after phase %s: ", plan_phase_name(r->phase, NULL));
-    if (status != SOL_ERR_INTERNAL) fail_msg("%s: expected an internal error, got %d", r->what, (int)status);
-    if (!strstr(sol_error(ctx), phase) || !strstr(sol_error(ctx), r->expected))
-        fail_msg("%s: expected '%s' and '%s', got: %s", r->what, phase, r->expected, sol_error(ctx));
-    sol_graph_destroy(g);
-    arena_destroy(a);
-}
-
 static void test_broken_plans(void **state)
 {
     (void)state;
-    for (int i = 0; i < COUNT_OF(rows); i++) try_row(&rows[i]);
+    for (int i = 0; i < COUNT_OF(rows); i++) try_broken_plan(ctx, network, &rows[i]);
 }
 
 /* Nothing writes an empty tensor, and work that costs nothing is accepted. */

@@ -1,12 +1,5 @@
-/* The verifier of bands and scans: each row breaks what the verifier keeps of a driver in one way, and says what the
- * error must name. The plan is good before that. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "passes/passes.h"
+/* The verifier of bands and scans (src/plan/verify_tiles.c): each row breaks what it keeps of one of them. */
+#include "broken_plan.h"
 #include "plan/scan.h"
 
 static struct sol_ctx *ctx;
@@ -194,68 +187,49 @@ static void one_step_of_room(struct plan *p)
         if (s->own[t].carried) s->own[t].scratch = true, s->own[t].rows = 1;
 }
 
-static const struct driver_row {
-    const char *what, *network;
-    void (*break_it)(struct plan *p);
-    const char *expected;
-} driver_rows[] = {
-    {"a band of one stage", band_network, no_stages, "band: expected 2..4 stages, got 1"},
-    {"a row too many", band_network, more_rows, "expected 24 rows, got 25"},
-    {"a window that begins too late", band_network, lower_window, "reads rows -1..1 for its row 0"},
-    {"a window that ends too early", band_network, higher_window, "reads rows -1..1 for its row 0"},
-    {"a window that moves too fast", band_network, other_step, "for its row 23: expected the ring to hold them"},
-    {"rows outside that are filled wrongly", band_network, other_fill, "are filled with 1"},
-    {"a ring without room for the window", band_network, small_ring, "expected room for 3 rows, got 2"},
-    {"a ring whose rows are short", band_network, short_row, "expected rows of"},
-    {"a ring that its reader knows otherwise", band_network, other_ring_stride, "expected its reader to know"},
-    {"a stage that is alive", band_network, living_stage, "to be dead, and to name it"},
-    {"a ring that nobody fills", band_network, other_ring, "expected to read what"},
-    {"a stored tensor whose rows are read again", band_network, stored_and_read_twice, "to read each row once"},
-    {"a stage of two steps", band_network, two_steps, "expected a kernel of one step"},
-    {"no memory for the ring", band_network, no_ring_memory, "of scratch memory for kernels and rings"},
-    {"steps that begin too late", scan_network, late_phase, "scan: expected steps from 0 on, got 1"},
-    {"a step that never runs", scan_network, missing_step, "scan: expected 8 steps, got"},
-    {"a stage that never runs", scan_network, lost_stage, "statements, got"},
-    {"stages in the wrong order", scan_network, stages_swapped, "reads it before one of the same step writes it"},
-    {"a read of a later step", scan_network, step_ahead, "expected reads of earlier steps, got 1 steps ahead"},
-    {"a state that is forgotten", scan_network, not_carried, "expected to outlive its step"},
-    {"a state without room for two steps", scan_network, one_step_of_room, "scratch memory for 2 steps, got 1"},
-    {"two tensors in one place", scan_network, overlap_in_scratch, "overlap in scratch memory"},
-    {"a tensor behind the scratch memory", scan_network, outside_of_scratch, "of the scratch memory, got"},
+static const struct broken_plan band_rows[] = {
+    {"a band of one stage", PHASE_CHOOSE, no_stages, "band: expected 2..4 stages, got 1"},
+    {"a row too many", PHASE_CHOOSE, more_rows, "expected 24 rows, got 25"},
+    {"a window that begins too late", PHASE_CHOOSE, lower_window, "reads rows -1..1 for its row 0"},
+    {"a window that ends too early", PHASE_CHOOSE, higher_window, "reads rows -1..1 for its row 0"},
+    {"a window that moves too fast", PHASE_CHOOSE, other_step, "for its row 23: expected the ring to hold them"},
+    {"rows outside that are filled wrongly", PHASE_CHOOSE, other_fill, "are filled with 1"},
+    {"a ring without room for the window", PHASE_CHOOSE, small_ring, "expected room for 3 rows, got 2"},
+    {"a ring whose rows are short", PHASE_CHOOSE, short_row, "expected rows of"},
+    {"a ring that its reader knows otherwise", PHASE_CHOOSE, other_ring_stride, "expected its reader to know"},
+    {"a stage that is alive", PHASE_CHOOSE, living_stage, "to be dead, and to name it"},
+    {"a ring that nobody fills", PHASE_CHOOSE, other_ring, "expected to read what"},
+    {"a stored tensor whose rows are read again", PHASE_CHOOSE, stored_and_read_twice, "to read each row once"},
+    {"a stage of two steps", PHASE_CHOOSE, two_steps, "expected a kernel of one step"},
+    {"no memory for the ring", PHASE_CHOOSE, no_ring_memory, "of scratch memory for kernels and rings"},
 };
 
-static void try_driver(const struct driver_row *r)
-{
-    struct arena *a = arena_create(ctx);
-    struct sol_graph *g = NULL;
-    struct target target;
-    struct plan *p = NULL;
-    if (target_named(ctx, "x86-64-v3", &target)) fail_msg("%s", sol_error(ctx));
-    target.cores = 4;
-    if (sol_graph_parse(ctx, r->network, &g) || passes_run(g) || plan_make(g, a, &target, &p))
-        fail_msg("before '%s': %s", r->what, sol_error(ctx));
-    assert_int_equal(p->bands.n + p->scans.n, 1);
-    r->break_it(p);
-    if (plan_verify(p) != SOL_ERR_INTERNAL) fail_msg("%s: expected an internal error", r->what);
-    if (!strstr(sol_error(ctx), r->expected) || !strstr(sol_error(ctx), "plan after phase choose: "))
-        fail_msg("%s: expected '%s', got: %s", r->what, r->expected, sol_error(ctx));
-    sol_graph_destroy(g);
-    arena_destroy(a);
-}
+static const struct broken_plan scan_rows[] = {
+    {"steps that begin too late", PHASE_CHOOSE, late_phase, "scan: expected steps from 0 on, got 1"},
+    {"a step that never runs", PHASE_CHOOSE, missing_step, "scan: expected 8 steps, got"},
+    {"a stage that never runs", PHASE_CHOOSE, lost_stage, "statements, got"},
+    {"stages in the wrong order", PHASE_CHOOSE, stages_swapped, "reads it before one of the same step writes it"},
+    {"a read of a later step", PHASE_CHOOSE, step_ahead, "expected reads of earlier steps, got 1 steps ahead"},
+    {"a state that is forgotten", PHASE_CHOOSE, not_carried, "expected to outlive its step"},
+    {"a state without room for two steps", PHASE_CHOOSE, one_step_of_room, "scratch memory for 2 steps, got 1"},
+    {"two tensors in one place", PHASE_CHOOSE, overlap_in_scratch, "overlap in scratch memory"},
+    {"a tensor behind the scratch memory", PHASE_CHOOSE, outside_of_scratch, "of the scratch memory, got"},
+};
 
-static void test_broken_drivers(void **state)
+static void test_broken_tiles(void **state)
 {
     (void)state;
     assert_int_equal(sol_config_set(ctx, "bands", "always"), SOL_OK);
     assert_int_equal(sol_config_set(ctx, "compiler::verify", "1"), SOL_OK);
-    for (int i = 0; i < COUNT_OF(driver_rows); i++) try_driver(&driver_rows[i]);
+    for (int i = 0; i < COUNT_OF(band_rows); i++) try_broken_plan(ctx, band_network, &band_rows[i]);
+    for (int i = 0; i < COUNT_OF(scan_rows); i++) try_broken_plan(ctx, scan_network, &scan_rows[i]);
     assert_int_equal(sol_config_set(ctx, "bands", "auto"), SOL_OK);
     assert_int_equal(sol_config_set(ctx, "compiler::verify", "0"), SOL_OK);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_drivers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_tiles)};
     if (sol_ctx_create(NULL, &ctx)) return 1;
     int bad = cmocka_run_group_tests(tests, NULL, NULL);
     sol_ctx_destroy(ctx);

@@ -165,7 +165,7 @@ static struct tree_body round_of(const struct printing *pr, struct tree *tree, i
     const struct stage *st = &pr->c->stage[i];
     struct tree_address *operand = NEW_ARRAY(pr->p->arena, struct tree_address, st->sub->tensors.n + 1);
     struct tree_call *call = NEW(pr->p->arena, struct tree_call);
-    *call = (struct tree_call){.member = tree_member(tree, &st->kernel), .operand = operand};
+    *call = (struct tree_call){.member = tree_member(tree, &st->choice->kernel), .operand = operand};
     for (int t = 0; t < st->sub->tensors.n; t++) {
         const int role = st->sub->tensors.at[t].role;
         if (role != LOOPS_TEMP && role != LOOPS_TABLE) operand[call->noperand++] = address(pr, i, t);
@@ -179,13 +179,15 @@ static void make_tree(struct printing *pr, struct kernel *out)
 {
     const struct chain *c = pr->c;
     const struct stage *last = &c->stage[c->n - 1];
-    struct tree tree = {.round = "row", .nring = c->n - 1, .nloop = 1};
+    struct tree *tree = NEW(pr->p->arena, struct tree);
     struct tree_ring *ring = NEW_ARRAY(pr->p->arena, struct tree_ring, c->n);
+    struct tree_loop *loop = NEW(pr->p->arena, struct tree_loop);
+    *tree = (struct tree){.round = "row", .nring = c->n - 1, .ring = ring, .nloop = 1, .loop = loop};
     for (int i = 0; i < c->n; i++)
         out->scratch_bytes = MAX(out->scratch_bytes, (c->stage[i].kernel.scratch_bytes + 63) / 64 * 64);
     for (int i = 0; i < c->n - 1; i++) {
         const struct stage *st = &c->stage[i];
-        ring[i] = (struct tree_ring){.body = round_of(pr, &tree, i),
+        ring[i] = (struct tree_ring){.body = round_of(pr, tree, i),
                                      .kept = st->kept,
                                      .rows = st->rows,
                                      .fill = c->stage[i + 1].fill,
@@ -195,12 +197,11 @@ static void make_tree(struct printing *pr, struct kernel *out)
                                      .scratch = out->scratch_bytes};
         if (!st->kept) out->scratch_bytes += (st->row_bytes * st->ring_rows + 63) / 64 * 64;
     }
-    const struct tree_loop loop = {.body = round_of(pr, &tree, c->n - 1), .n = last->rows};
-    tree.ring = ring;
-    tree.loop = &loop;
-    tree.per_task = MAX(1, last->rows * c->images / 32);
-    out->step[0].tasks = tree_tasks(&tree, c->images);
-    out->source = tree_print(pr->p->arena, pr->p->target, &tree);
+    *loop = (struct tree_loop){.body = round_of(pr, tree, c->n - 1), .n = last->rows};
+    tree->per_task = MAX(1, last->rows * c->images / 32);
+    out->tree = tree;
+    out->step[0].tasks = tree_tasks(tree, c->images);
+    out->source = tree_print(pr->p->arena, pr->p->target, tree);
 }
 
 static void number_operands(struct printing *pr)

@@ -2,21 +2,21 @@
  * a broadcast, a reshape or a channel shuffle then is only an index, and mixed-radix splits keep it affine. */
 #include "plan/plan.h"
 
-struct composing {
+struct forwarding {
     struct plan *p;
-    const struct loops *from, *move;
+    const struct loops *from, *view;
     const struct loops_stmt *stmt; /* of the view */
     int tensor;                    /* of `from`: what the view writes */
-    int *move_tensor;              /* by tensor of the view: tensor of `to` */
+    int *view_tensor;              /* by tensor of the view: tensor of `to` */
     bool failed;
 };
 
 /* Can a read outside of y be expressed as a read of x? The index must pass through unchanged, or move by a constant
  * such that everything outside of y is outside of x, with the same value there. */
-static bool outside_survives(const struct composing *c, const struct ex *read, const struct loops *to,
+static bool outside_survives(const struct forwarding *c, const struct ex *read, const struct loops *to,
                              const int32_t *index, int32_t outside)
 {
-    const struct loops *m = c->move;
+    const struct loops *m = c->view;
     const struct ex *source = &m->ex.at[c->stmt->value];
     if (source->kind != EX_READ) return false;
     const struct loops_tensor *y = &c->from->tensors.at[read->tensor], *x = &m->tensors.at[source->tensor];
@@ -61,13 +61,13 @@ static bool radix_of(const struct loops *loops, int32_t index, int64_t size, str
     return unit == size;
 }
 
-static int32_t compose_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
-                            int32_t outside)
+static int32_t forwarded_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
+                              int32_t outside)
 {
-    struct composing *c = user;
+    struct forwarding *c = user;
     if (read->tensor != c->tensor) return 0;
     int32_t ivar[LOOPS_MAX_IVARS] = {0};
-    const struct loops *m = c->move;
+    const struct loops *m = c->view;
     int d = 0;
     for (int32_t w = c->stmt->index; w && d < nindex; w = m->ex.at[w].next, d++) {
         struct affine f;
@@ -82,7 +82,7 @@ static int32_t compose_read(void *user, struct loops *to, const struct ex *read,
         c->failed = true;
         return ex_int(to, 0);
     }
-    struct rewrite r = {.to = to, .from = m, .ivar = ivar, .tensor = c->move_tensor};
+    struct rewrite r = {.to = to, .from = m, .ivar = ivar, .tensor = c->view_tensor};
     int32_t node = rewrite_ex(&r, c->stmt->value);
     if (outside && to->ex.at[node].kind == EX_READ) {
         int32_t list[SOL_MAX_DIMS];
@@ -142,17 +142,17 @@ const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t
         !invertible_write(m, &m->stmts.at[0]))
         return NULL;
     if (rewrite_has_reduction(m, m->stmts.at[0].value)) return NULL;
-    struct composing c = {.p = p, .from = from, .move = m, .stmt = &m->stmts.at[0], .tensor = t};
+    struct forwarding c = {.p = p, .from = from, .view = m, .stmt = &m->stmts.at[0], .tensor = t};
     struct loops *to = loops_create(p->scratch, from->name);
     int32_t ivar[LOOPS_MAX_IVARS];
     int *tensor = NEW_ARRAY(p->scratch, int, from->tensors.n + 1);
     rewrite_ivars(to, from, ivar);
     for (int i = 0; i < from->tensors.n; i++) tensor[i] = i == t ? -1 : rewrite_tensor(to, from, i);
-    c.move_tensor = NEW_ARRAY(p->scratch, int, m->tensors.n + 1);
+    c.view_tensor = NEW_ARRAY(p->scratch, int, m->tensors.n + 1);
     for (int i = 0; i < m->tensors.n; i++)
-        c.move_tensor[i] = m->tensors.at[i].role == LOOPS_OUTPUT ? -1 : rewrite_tensor(to, m, i);
+        c.view_tensor[i] = m->tensors.at[i].role == LOOPS_OUTPUT ? -1 : rewrite_tensor(to, m, i);
     rewrite_stmts(
-        &(struct rewrite){.to = to, .from = from, .ivar = ivar, .tensor = tensor, .read = compose_read, .user = &c});
+        &(struct rewrite){.to = to, .from = from, .ivar = ivar, .tensor = tensor, .read = forwarded_read, .user = &c});
     if (c.failed) return NULL;
     to = rewrite_sweep(rewrite_split_ivars(to));
     bool map = from->stmts.n == 1 && !rewrite_has_reduction(from, from->stmts.at[0].value);
@@ -164,12 +164,12 @@ const struct loops *plan_inlined(struct plan *p, const struct loops *from, int t
 
 /* Is the view in its reader's program, or in `prepare`? Otherwise its input would be saved for backward instead of its
  * result, which must not take more memory. */
-static bool source_at_hand(struct plan *p, const struct unit *u, const struct unit *move)
+static bool source_at_hand(struct plan *p, const struct unit *u, const struct unit *view)
 {
-    if (move->program == u->program || move->program == PROGRAM_PREPARE) return true;
+    if (view->program == u->program || view->program == PROGRAM_PREPARE) return true;
     int64_t in = 0, out = 0;
-    for (int i = 0; i < move->loops->tensors.n; i++) {
-        const struct loops_tensor *t = &move->loops->tensors.at[i];
+    for (int i = 0; i < view->loops->tensors.n; i++) {
+        const struct loops_tensor *t = &view->loops->tensors.at[i];
         if (!t->user) continue;
         const struct allocation *s = plan_allocation(p, t->user);
         if (t->role == LOOPS_OUTPUT)
@@ -180,13 +180,13 @@ static bool source_at_hand(struct plan *p, const struct unit *u, const struct un
     return in <= out;
 }
 
-static void compose_unit(struct plan *p, struct unit *u)
+static void forward_unit(struct plan *p, struct unit *u)
 {
     for (int t = 0; t < u->loops->tensors.n; t++) {
         const struct loops_tensor *lt = &u->loops->tensors.at[t];
         if (lt->role != LOOPS_INPUT || !lt->user) continue;
         struct allocation *s = plan_allocation(p, lt->user);
-        if (s->writers != 1 || !s->writer->move || s->writer->dead || s->writer == u) continue;
+        if (s->writers != 1 || !s->writer->view || s->writer->dead || s->writer == u) continue;
         if (!source_at_hand(p, u, s->writer)) continue;
         const struct loops *loops = plan_inlined(p, u->loops, t, s->writer->loops);
         if (!loops) continue;
@@ -218,7 +218,7 @@ static void drop_unread(struct plan *p)
 sol_status plan_forward_views(struct plan *p)
 {
     for (int i = 0; i < p->units.n; i++)
-        if (!p->units.at[i]->opaque) compose_unit(p, p->units.at[i]);
+        if (!p->units.at[i]->opaque) forward_unit(p, p->units.at[i]);
     drop_unread(p);
     return ctx_check(p->ctx);
 }

@@ -153,7 +153,7 @@ static bool absorb_up(struct plan *p, struct unit *u, const int *place)
     const struct loops *loops = append(p, into, u, t, index, s->readers != 1 || s->output);
     if (!loops) return false;
     into->loops = loops;
-    into->move = false;
+    into->view = false;
     into->label = plan_join_labels(p, into->label, u->label);
     u->dead = true;
     return true;

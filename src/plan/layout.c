@@ -195,9 +195,9 @@ static void reorder_outputs(struct reorders *r)
         row_major(have, t->ndim);
         if (!s->writer || s->writer->opaque || same_order(t, want, have)) continue;
         const struct unit *writer = s->writer;
-        const bool only_move = writer->move && s->readers == 1;
+        const bool only_view = writer->view && s->readers == 1;
         if (s->program == PROGRAM_FORWARD) reorder_for(r, PROGRAM_BACKWARD, t, purpose);
-        if (only_move) continue;
+        if (only_view) continue;
         enum program program = writer->program;
         struct sol_tensor *n = twin(p, t, purpose, "inner");
         retarget(r, program, t, n, LOOPS_INPUT, place);

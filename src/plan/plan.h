@@ -4,19 +4,18 @@
  * phases.def lists the phases in their order; each is one file. No phase joins units of different programs. These
  * invariants hold from a phase on, and plan_verify checks them:
  *
- * - units: a unit's loops are well-formed. Its operands are tensors of the graph with their types and shapes. Units
- * that
- *   run earlier write all that it reads, and no element is written twice.
- * - alias: a tensor may be part of another one, its root, and is inside of it. A root is its own root. Before this
- * phase
+ * - units: a unit's loops are well-formed. Its operands are tensors of the graph with their types and shapes. What it
+ *   reads was written by units that run earlier, and no element is written twice.
+ * - alias: a tensor may be part of another one, its root, and is inside of it. A root is its own root. Before it,
  *   every tensor is its own root.
  * - split_reductions: no later phase adds units that compute the network's own layers.
  * - layout: every tensor has an order, strides, halos and an origin (`allocation.memory`). From here on
  *   `unit_memory` may be called, and a unit's `memory`, if set, is that of its allocations.
  * - scan: a unit that has a `kernel` keeps it. A scan runs every step once, in order. What a step reads was
- *   written by an earlier step or stage, and is still in memory.
+ *   written by an earlier step or stage, and is still in memory. Its call tree does that, too (verify_tree.c).
  * - band: units have numbers. A unit that became part of another one is dead, and `into` names that one. Its
- *   ring holds all rows that the next unit reads at a time.
+ *   ring holds all rows that the next unit reads at a time. Its call tree writes every row before it is read, and
+ *   addresses stay inside of their operands.
  * - choose: every unit has a kernel, with an operand for each tensor in memory, in order.
  *
  * `unit_loops` gives a unit other loops and finds their anchor. `plan_count` runs after every phase; a phase that
@@ -56,7 +55,7 @@ struct unit {
     const char *label;       /* "conv1 + relu" */
     enum program program;
     bool opaque, dead;
-    bool move;             /* it only moves elements, so it may disappear into its readers */
+    bool view;             /* it only copies elements, so it may disappear into its readers */
     bool contraction;      /* its anchor is a sum of products of two tensors */
     int anchor;            /* statement that dominates the work */
     struct memory *memory; /* by tensor of the loops, once laid out */

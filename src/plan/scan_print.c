@@ -11,7 +11,7 @@ struct printing {
     struct loops *merged; /* the unit's loops, with a tensor for each packed form of an operand */
     struct kernel k;
     int *operand; /* by tensor of merged */
-    struct tree tree;
+    struct tree *tree;
     int64_t works; /* where work buffers begin in scratch memory, behind the stages' own */
 };
 
@@ -79,7 +79,7 @@ static bool collect_functions(struct printing *pr)
     for (int i = 0; i < pr->s->nphase; i++)
         for (int k = 0; k < pr->s->phase[i].nstage; k++) {
             struct scan_stage *st = &pr->s->phase[i].stage[k];
-            st->number = tree_member(&pr->tree, &st->choice->kernel);
+            st->number = tree_member(pr->tree, &st->choice->kernel);
             if (st->number < 0 || !collect_packs(pr, st)) return false;
         }
     return true;
@@ -96,8 +96,8 @@ static void number_operands(struct printing *pr)
 static void place_scratch(struct printing *pr)
 {
     int64_t at = 0, works = 0;
-    for (int i = 0; i < pr->tree.nmember; i++) {
-        const struct kernel *k = pr->tree.member[i];
+    for (int i = 0; i < pr->tree->nmember; i++) {
+        const struct kernel *k = pr->tree->member[i];
         int64_t all = 0;
         for (int w = 0; w < k->nwork; w++) all += (k->work_bytes[w] + 63) / 64 * 64;
         at = MAX(at, (k->scratch_bytes + 63) / 64 * 64);
@@ -174,12 +174,13 @@ static struct tree_loop loop_of(const struct printing *pr, const struct scan_pha
 static void make_tree(struct printing *pr)
 {
     const struct scan *s = pr->s;
-    struct tree_loop loop[COUNT_OF(s->phase)];
+    struct tree_loop *loop = NEW_ARRAY(s->p->arena, struct tree_loop, s->nphase);
     for (int i = 0; i < s->nphase; i++) loop[i] = loop_of(pr, &s->phase[i]);
-    pr->tree.nloop = s->nphase;
-    pr->tree.loop = loop;
-    pr->k.step[0].tasks = tree_tasks(&pr->tree, s->blocks);
-    pr->k.source = tree_print(s->p->arena, s->p->target, &pr->tree);
+    pr->tree->nloop = s->nphase;
+    pr->tree->loop = loop;
+    pr->k.tree = pr->tree;
+    pr->k.step[0].tasks = tree_tasks(pr->tree, s->blocks);
+    pr->k.source = tree_print(s->p->arena, s->p->target, pr->tree);
 }
 
 /* What takes longest. */
@@ -200,7 +201,8 @@ static const struct choice *main_choice(const struct scan *s)
 
 sol_status scan_print(struct scan *s, bool *out_done)
 {
-    struct printing pr = {.s = s, .tree.round = "step", .merged = loops_copy(s->p->arena, s->l)};
+    struct printing pr = {.s = s, .tree = NEW(s->p->arena, struct tree), .merged = loops_copy(s->p->arena, s->l)};
+    *pr.tree = (struct tree){.round = "step"};
     *out_done = false;
     pr.k = (struct kernel){.nstep = 1, .solver = "scan", .cost = s->cost};
     if (!collect_functions(&pr)) return SOL_OK;

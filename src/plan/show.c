@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "print/tree.h"
+
 static void show_shape(struct text *out, const struct sol_tensor *t)
 {
     text_put(out, "%%%d:%s[", t->id, dtype_def((enum sol_dtype)t->dtype)->name);
@@ -47,10 +49,103 @@ static void show_kernel(const struct unit *u, struct text *out)
     text_put(out, "\n");
 }
 
+/* -- call trees */
+
+/* The name of operand `index` of a unit's kernel. */
+static const char *operand_name(struct text *out, const struct unit *u, int index)
+{
+    for (int t = 0; t < u->loops->tensors.n; t++) {
+        const struct loops_tensor *x = &u->loops->tensors.at[t];
+        if ((x->role != LOOPS_INPUT && x->role != LOOPS_OUTPUT) || index-- != 0) continue;
+        for (int i = 0; i < u->kernel.npack; i++)
+            if (u->kernel.pack[i].tensor == t) return arena_printf(out->arena, "packed %s", x->name);
+        return x->name;
+    }
+    return "?";
+}
+
+/* "+ 64", "- 64" */
+static void show_plus(struct text *out, int64_t plus)
+{
+    if (plus) text_put(out, " %s %lld", plus < 0 ? "-" : "+", (long long)(plus < 0 ? -plus : plus));
+}
+
+static void show_row(struct text *out, const char *round, int64_t by, int64_t plus)
+{
+    if (by != 1) text_put(out, "%lld*", (long long)by);
+    text_put(out, "%s", round);
+    show_plus(out, plus);
+}
+
+static void show_address(const struct unit *u, const struct tree_address *a, struct text *out)
+{
+    const char *const counter[TREE_COUNTERS] = {"task", "image", u->kernel.tree->round};
+    switch (a->base) {
+    case TREE_OPERAND: text_put(out, "%s", operand_name(out, u, a->index)); break;
+    case TREE_SCRATCH: text_put(out, "scratch"); break;
+    case TREE_RING: text_put(out, "ring %d", a->index); break;
+    }
+    if (a->row_bytes) {
+        text_put(out, "[");
+        show_row(out, u->kernel.tree->round, a->row.by, a->row.plus);
+        if (a->row.wrap) text_put(out, " mod %lld", (long long)a->row.wrap);
+        text_put(out, "]");
+    }
+    for (int i = 0; i < TREE_COUNTERS; i++)
+        if (a->by[i]) text_put(out, " + %lld*%s", (long long)a->by[i], counter[i]);
+    show_plus(out, a->plus);
+}
+
+/* One round: the rows of a ring that it needs, then its calls with the addresses of their operands. */
+static void show_body(const struct unit *u, const struct tree_body *b, struct text *out)
+{
+    const struct tree *t = u->kernel.tree;
+    if (b->need >= 0) {
+        text_put(out, "            needs ring %d, rows ", b->need);
+        show_row(out, t->round, b->step, b->low);
+        text_put(out, " .. ");
+        show_row(out, t->round, b->step, b->high);
+        text_put(out, "\n");
+    }
+    for (int i = 0; i < b->ncall; i++) {
+        const struct tree_call *c = &b->call[i];
+        text_put(out, "            calls %d: %s %s (", c->member, t->member[c->member]->solver,
+                 t->member[c->member]->variant);
+        for (int k = 0; k < c->noperand; k++) {
+            text_put(out, "%s", k ? ", " : "");
+            show_address(u, &c->operand[k], out);
+        }
+        text_put(out, ")\n");
+    }
+}
+
+static void show_tree(const struct unit *u, struct text *out)
+{
+    const struct tree *t = u->kernel.tree;
+    for (int i = 0; i < t->nring; i++) {
+        const struct tree_ring *r = &t->ring[i];
+        text_put(out, "        ring %d: %lld rows", i, (long long)r->rows);
+        if (r->kept)
+            text_put(out, ", stored\n");
+        else
+            text_put(out, ", room for %lld of %lld bytes at scratch + %lld, %g outside\n", (long long)r->room,
+                     (long long)r->row_bytes, (long long)r->scratch, r->fill);
+        show_body(u, &r->body, out);
+    }
+    for (int i = 0; i < t->nloop; i++) {
+        const struct tree_loop *l = &t->loop[i];
+        const long long first = l->from, last = l->from + l->n - 1;
+        text_put(out, "        loop %s = %lld .. %lld", t->round, l->down ? last : first, l->down ? first : last);
+        if (t->nring) text_put(out, ", %lld a task", (long long)t->per_task);
+        text_put(out, "\n");
+        show_body(u, &l->body, out);
+    }
+}
+
 static void show_unit(const struct unit *u, struct text *out)
 {
     text_put(out, "unit \"%s\" %s%s%s%s\n", u->label, program_name(u->program), u->opaque ? " opaque" : "",
-             u->move ? " move" : "", u->contraction ? " contraction" : "");
+             u->view ? " view" : "", u->contraction ? " contraction" : "");
     for (int i = 0; i < u->loops->tensors.n; i++) {
         const struct loops_tensor *t = &u->loops->tensors.at[i];
         if (t->role != LOOPS_INPUT && t->role != LOOPS_OUTPUT) continue;
@@ -60,6 +155,7 @@ static void show_unit(const struct unit *u, struct text *out)
     }
     if (!u->opaque) show_loops(out, u->loops);
     if (u->kernel.source) show_kernel(u, out);
+    if (u->kernel.tree) show_tree(u, out);
     if (u->noperand) show_operands(u, out);
 }
 

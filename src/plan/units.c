@@ -185,8 +185,8 @@ static bool copies(const struct loops *loops, int32_t value, enum sol_dtype type
     return plain && (!e->b || copies(loops, e->b, type));
 }
 
-/* Do the loops only move elements? */
-static bool is_move(const struct loops *loops)
+/* Are the loops a view: do they only copy elements? */
+static bool is_view(const struct loops *loops)
 {
     for (int i = 0; i < loops->stmts.n; i++) {
         const struct loops_stmt *s = &loops->stmts.at[i];
@@ -208,7 +208,7 @@ static void add_units(struct plan *p, struct sol_layer *l, enum program program)
         if (!opaque) part = plan_hoist(p, part, program, l, label);
         struct unit *u = plan_unit(p, -1, program, part, l, label);
         u->opaque = opaque;
-        u->move = !opaque && is_move(u->loops);
+        u->view = !opaque && is_view(u->loops);
     }
 }
 

@@ -152,7 +152,7 @@ static sol_status check_stages(struct plan *p, const struct unit *u, const struc
     return SOL_OK;
 }
 
-static sol_status check_band(struct plan *p, const struct chain *c)
+static sol_status check_band(struct plan *p, const struct chain *c, struct arena *scratch)
 {
     if (c->n < 2 || c->n > BAND_MAX_STAGES)
         return plan_wrong(p, NULL, "band: expected 2..%d stages, got %d", BAND_MAX_STAGES, c->n);
@@ -171,7 +171,7 @@ static sol_status check_band(struct plan *p, const struct chain *c)
     if (u->kernel.scratch_bytes < kernels + rings)
         return plan_wrong(p, u, "band: expected %lld bytes of scratch memory for kernels and rings, got %lld",
                           (long long)(kernels + rings), (long long)u->kernel.scratch_bytes);
-    return SOL_OK;
+    return verify_band_tree(p, u, c, scratch);
 }
 
 /* -- scans */
@@ -266,10 +266,11 @@ static sol_status check_scratch(const struct scan *s)
 
 sol_status verify_tiles(struct plan *p, struct arena *scratch)
 {
-    for (int i = 0; i < p->bands.n; i++) TRY(check_band(p, p->bands.at[i]));
+    for (int i = 0; i < p->bands.n; i++) TRY(check_band(p, p->bands.at[i], scratch));
     for (int i = 0; i < p->scans.n; i++) {
         TRY(check_phases(p->scans.at[i], scratch));
         TRY(check_scratch(p->scans.at[i]));
+        TRY(verify_scan_tree(p->scans.at[i], scratch));
     }
     return SOL_OK;
 }

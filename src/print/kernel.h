@@ -89,8 +89,10 @@ struct kernel_pack { /* the kernel wants operand `tensor` in another form */
     const struct loops
         *loops; /* tensor 0: the operand as it is in the graph; tensor 1 (OUTPUT): the packed one, row-major */
 };
+struct tree;
 struct kernel {
-    char *source; /* C text of all functions as a template: see kernel.c */
+    char *source;            /* C text of all functions as a template: see kernel.c */
+    const struct tree *tree; /* the calls that it consists of (tree.h); NULL: it calls no other kernels */
     int nstep;
     struct {
         int64_t tasks;
