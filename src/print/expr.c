@@ -373,20 +373,34 @@ static const char *select(struct print_expr *p, const struct ex *e, enum compute
     return SAY(p, "(%s ? %s : %s)", cond, a, b);
 }
 
+static void add_known(struct print_expr *p, struct print_known known)
+{
+    struct print_known *made = NEW(p->out->arena, struct print_known);
+    *made = known;
+    made->next = p->known;
+    p->known = made;
+}
+
+/* Is node x a copy of node y? An item of a list of arguments is a copy of the node that was put there. */
+static bool is_copy(const struct ex *x, const struct ex *y)
+{
+    return x->kind == y->kind && x->op == y->op && x->tensor == y->tensor && x->a == y->a && x->b == y->b &&
+           x->u.i == y->u.i;
+}
+
 /* Expands a composite function; its arguments are computed once. */
 static const char *composite(struct print_expr *p, int32_t node, enum compute k)
 {
-    const int32_t body = ex_expand(p->loops, node);
+    const int32_t first = p->loops->ex.n, body = ex_expand(p->loops, node);
     const struct print_known *old = p->known;
     for (int32_t i = at(p, node)->a; i; i = at(p, i)->next) {
         const struct ex *e = at(p, i);
         if (e->kind == EX_INT || e->kind == EX_REAL || expr_is_condition(e)) continue;
         const enum compute own = !compute_is_int(k) ? k : expr_natural(p->loops, i);
-        struct print_known *known = NEW(p->out->arena, struct print_known);
-        *known = (struct print_known){i, own, p->lanes, NULL, p->lane, NULL};
-        known->text = expr_temp(p, expr_value(p, i, own), own);
-        known->next = p->known;
-        p->known = known;
+        const char *text = expr_temp(p, expr_value(p, i, own), own);
+        add_known(p, (struct print_known){i, own, p->lanes, text, p->lane, NULL});
+        for (int32_t x = first; x < p->loops->ex.n; x++)
+            if (is_copy(at(p, x), at(p, i))) add_known(p, (struct print_known){x, own, p->lanes, text, p->lane, NULL});
     }
     const char *text = expr_temp(p, expr_value(p, body, k), k);
     p->known = old;
