@@ -1,4 +1,5 @@
-/* Decides the memory layout of tensors: channels-last where there are channels and pixels, otherwise row-major;
+/* Decides the memory layout of tensors: channels-last where there are channels and pixels, and a kernel that gains from
+ * it, otherwise row-major;
  * zero-filled halos where a window reads over the edge; reorders where a row-major tensor of the user does not suit the
  * kernels. */
 #include "plan/plan.h"
@@ -36,6 +37,44 @@ static bool same_order(const struct sol_tensor *t, const int8_t *a, const int8_t
 static void row_major(int8_t *order, int ndim)
 {
     for (int d = 0; d < ndim; d++) order[d] = (int8_t)d;
+}
+
+/* -- what gains from channels-last: contractions, and windows over pixels. Without them it only costs reorders. */
+
+struct gain {
+    const struct loops *l;
+    bool found;
+};
+
+/* Is the index one index variable, perhaps shifted or flipped? */
+static bool is_plain(const struct loops *l, int32_t index)
+{
+    struct affine f;
+    return ex_affine(l, index, &f) && (f.n == 0 || (f.n == 1 && (f.coef[0] == 1 || f.coef[0] == -1)));
+}
+
+static void see_gain(void *user, int32_t node)
+{
+    struct gain *g = user;
+    const struct ex *e = &g->l->ex.at[node];
+    g->found |= ex_is_contraction(g->l, node);
+    if (e->kind != EX_READ) return;
+    const struct sol_tensor *t = g->l->tensors.at[e->tensor].user;
+    int d = 0;
+    for (int32_t i = t ? e->a : 0; i; i = g->l->ex.at[i].next, d++)
+        g->found |= t->dim[d].purpose == 'P' && !is_plain(g->l, i);
+}
+
+static bool gains_from_channels_last(const struct plan *p)
+{
+    for (int i = 0; i < p->units.n; i++) {
+        const struct unit *u = p->units.at[i];
+        struct gain g = {.l = u->loops};
+        for (int s = 0; !u->dead && !u->opaque && s < u->loops->stmts.n; s++)
+            ex_walk(u->loops, u->loops->stmts.at[s].value, see_gain, &g);
+        if (g.found) return true;
+    }
+    return false;
 }
 
 /* -- reorders. They are found while the units stay as they are, and inserted at the end, all at once. */
@@ -320,14 +359,14 @@ static void mark_fixed(struct plan *p)
     }
 }
 
-void plan_place(struct allocation *s)
+static void place_root(struct allocation *s, bool channels_last)
 {
     char purpose[SOL_MAX_DIMS];
     own_purposes(s->t, purpose);
-    if (s->fixed)
-        row_major(s->order, s->t->ndim);
-    else
+    if (channels_last)
         natural_order(purpose, s->t->ndim, s->order);
+    else
+        row_major(s->order, s->t->ndim);
     s->memory.constant = plan_prepared(s) || s->t->role == TENSOR_PARAM || s->t->role == TENSOR_CONST;
     lay_out(s);
     /* the user's memory is aligned to the type only */
@@ -336,18 +375,28 @@ void plan_place(struct allocation *s)
     s->memory.align = ours ? alignment(s->origin * bytes) : bytes;
 }
 
+void plan_place(struct allocation *s)
+{
+    place_root(s, false);
+}
+
 sol_status plan_layout(struct plan *p)
 {
     struct reorders r = {.p = p};
-    find_users(&r);
-    reorder_outputs(&r);
-    reorder_inputs(&r);
-    put_reorders(&r);
+    const bool channels_last = gains_from_channels_last(p);
+    if (channels_last) {
+        find_users(&r);
+        reorder_outputs(&r);
+        reorder_inputs(&r);
+        put_reorders(&r);
+    }
     plan_count(p);
     mark_fixed(p);
     find_halos(p);
-    for (int i = 0; i < p->nallocations; i++)
-        if (p->allocations[i].t && p->allocations[i].root == p->allocations[i].t) plan_place(&p->allocations[i]);
+    for (int i = 0; i < p->nallocations; i++) {
+        struct allocation *s = &p->allocations[i];
+        if (s->t && s->root == s->t) place_root(s, channels_last && !s->fixed);
+    }
     for (int i = 0; i < p->nallocations; i++)
         if (p->allocations[i].t && p->allocations[i].root != p->allocations[i].t) place_part(p, &p->allocations[i]);
     return ctx_check(p->ctx);

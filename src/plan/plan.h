@@ -167,7 +167,7 @@ struct unit *plan_unit(struct plan *p, int at, enum program program, const struc
 bool plan_prepared(const struct allocation *s); /* does `prepare` write it? */
 void plan_count(struct plan *p);                /* counts writers and readers */
 void unit_loops(struct unit *u, const struct loops *loops);
-void plan_place(struct allocation *s); /* layout.c: order, strides, size of a root */
+void plan_place(struct allocation *s); /* layout.c: order (row-major), strides, size of a root */
 
 /* the phases */
 #define X(NAME, name, doc) sol_status plan_##name(struct plan *p);
