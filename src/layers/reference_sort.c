@@ -1,4 +1,4 @@
-/* Sorts lines as pairs of a key and a position. The key is an integer with the order of the values. */
+/* Sorts lines as pairs of a key and a position. The key is an integer with the order in which the values are wanted. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static int64_t key_of(int type, const void *data, int64_t i)
     case REFERENCE_F32: {
         float v = ((const float *)data)[i];
         int32_t bits;
-        if (v != v) return INT64_MAX; /* NaN is the largest */
+        if (v != v) return INT32_MAX; /* NaN is the largest */
         v += 0.0f;                    /* -0 and 0 are equal */
         memcpy(&bits, &v, sizeof bits);
         return bits < 0 ? (int64_t)INT32_MIN - bits : bits;
@@ -33,38 +33,39 @@ static int64_t key_of(int type, const void *data, int64_t i)
     }
 }
 
-static bool before(const struct item *x, const struct item *y, bool down)
+static struct item item_of(const struct reference *a, const char *in, int64_t from, int64_t j)
 {
-    return down ? x->key > y->key : x->key < y->key;
+    const int64_t key = key_of(a->type, in, from + j * a->inner);
+    return (struct item){a->down ? ~key : key, j};
 }
 
-static void insert(struct item *a, int64_t n, bool down)
+static void insert(struct item *a, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {
         const struct item v = a[i];
         int64_t j = i;
-        for (; j > 0 && before(&v, &a[j - 1], down); j--) a[j] = a[j - 1];
+        for (; j > 0 && v.key < a[j - 1].key; j--) a[j] = a[j - 1];
         a[j] = v;
     }
 }
 
-static void merge(const struct item *a, int64_t n, int64_t m, struct item *out, bool down)
+static void merge(const struct item *a, int64_t n, int64_t m, struct item *out)
 {
     const struct item *b = a + n, *const a_end = b, *const b_end = b + m;
-    while (a < a_end && b < b_end) *out++ = before(b, a, down) ? *b++ : *a++;
+    while (a < a_end && b < b_end) *out++ = b->key < a->key ? *b++ : *a++;
     memcpy(out, a, (size_t)(a_end - a) * sizeof *out);
     memcpy(out + (a_end - a), b, (size_t)(b_end - b) * sizeof *out);
 }
 
-/* Sorts stably. Returns where the result is: `a`, or `b`, which has the same size. */
-static const struct item *sort(struct item *a, struct item *b, int64_t n, bool down)
+/* Merge sort. Returns where the result is: `a`, or `b`, which has the same size. */
+static const struct item *sort_by_merging(struct item *a, struct item *b, int64_t n)
 {
     enum { RUN = 16 };
-    for (int64_t i = 0; i < n; i += RUN) insert(a + i, n - i < RUN ? n - i : RUN, down);
+    for (int64_t i = 0; i < n; i += RUN) insert(a + i, n - i < RUN ? n - i : RUN);
     for (int64_t run = RUN; run < n; run *= 2) {
         for (int64_t i = 0; i < n; i += 2 * run) {
             const int64_t left = n - i < run ? n - i : run, right = n - i - left < run ? n - i - left : run;
-            merge(a + i, left, right, b + i, down);
+            merge(a + i, left, right, b + i);
         }
         struct item *const swap = a;
         a = b;
@@ -73,26 +74,75 @@ static const struct item *sort(struct item *a, struct item *b, int64_t n, bool d
     return a;
 }
 
+/* Radix sort of keys with 32 bits, of which those in `flip` are inverted; the same contract. */
+static const struct item *sort_by_digits(struct item *a, struct item *b, int64_t n, uint32_t flip)
+{
+    enum { BITS = 8, DIGITS = 1 << BITS };
+    for (int shift = 0; shift < 32; shift += BITS) {
+#define DIGIT(item) ((((uint32_t)(item).key ^ flip) >> shift) & (DIGITS - 1))
+        int64_t first[DIGITS] = {0}, sum = 0;
+        for (int64_t i = 0; i < n; i++) first[DIGIT(a[i])]++;
+        if (first[DIGIT(a[0])] == n) continue;
+        for (int d = 0; d < DIGITS; d++) {
+            const int64_t count = first[d];
+            first[d] = sum;
+            sum += count;
+        }
+        for (int64_t i = 0; i < n; i++) b[first[DIGIT(a[i])]++] = a[i];
+#undef DIGIT
+        struct item *const swap = a;
+        a = b;
+        b = swap;
+    }
+    return a;
+}
+
+/* Sorts stably. */
+static const struct item *sort(const struct reference *a, struct item *items, struct item *room, int64_t n)
+{
+    enum { FEW = 64 };
+    const bool wide = a->type == REFERENCE_U64 || a->type == REFERENCE_I64 || a->type == REFERENCE_F64;
+    if (n < FEW || wide) return sort_by_merging(items, room, n);
+    return sort_by_digits(items, room, n, a->type == REFERENCE_U32 ? 0 : UINT32_C(1) << 31);
+}
+
+/* From j on, the next element that may be before the element `last` in the order; a NaN may be anywhere. */
+#define NEXT(type)                                                           \
+    {                                                                        \
+        const type *x = (const type *)in + from, limit = x[last * a->inner]; \
+        if (a->down)                                                         \
+            while (j < a->n && x[j * a->inner] <= limit) j++;                \
+        else                                                                 \
+            while (j < a->n && x[j * a->inner] >= limit) j++;                \
+        return j;                                                            \
+    }
+static int64_t next_before(const struct reference *a, const char *in, int64_t from, int64_t j, int64_t last)
+{
+    if (a->type == REFERENCE_F32) NEXT(float);
+    if (a->type == REFERENCE_F64) NEXT(double);
+    return j;
+}
+
 /* The first `keep` items of a line, sorted. A buffer that is full is sorted and cut to `keep` items; from then on items
  * that are not before the last of them are dropped as they are read. Reading goes forward, so that stays stable. */
 static const struct item *first_items(const struct reference *a, const char *in, int64_t from, struct item *items)
 {
     enum { LEAST = 256 };
-    const bool down = a->down != 0;
     const int64_t enough = a->keep < LEAST / 4 ? LEAST : 4 * a->keep, room = enough < a->n / 2 ? enough : a->n;
     int64_t n = 0;
     bool cut = false;
     for (int64_t j = 0; j < a->n; j++) {
-        const struct item v = {key_of(a->type, in, from + j * a->inner), j};
-        if (cut && !before(&v, &items[a->keep - 1], down)) continue;
+        if (cut && (j = next_before(a, in, from, j, items[a->keep - 1].at)) == a->n) break;
+        const struct item v = item_of(a, in, from, j);
+        if (cut && v.key >= items[a->keep - 1].key) continue;
         items[n++] = v;
         if (n < room || j + 1 == a->n) continue;
-        const struct item *sorted = sort(items, items + room, n, down);
+        const struct item *sorted = sort(a, items, items + room, n);
         if (sorted != items) memcpy(items, sorted, (size_t)a->keep * sizeof *items);
         n = a->keep;
         cut = true;
     }
-    return sort(items, items + room, n, down);
+    return sort(a, items, items + room, n);
 }
 
 static size_t sort_scratch(const struct reference *a)

@@ -45,6 +45,30 @@ def embedding_renorm(b: Builder, x: Value, indices: Value, max_norm: float, norm
 BAGS = ("sum", "mean", "amax")
 
 
+def _bag_size(offsets: Value, bags: int, n: int) -> int:
+    """The size of all bags, where the offsets are known to cut n indices into equal ones; otherwise 0."""
+    known = offsets.handle.known() if bags and n % bags == 0 else None
+    if known is None:
+        return 0
+    starts = torch.frombuffer(bytearray(known), dtype=offsets.dtype)[:bags]
+    return n // bags if torch.equal(starts, torch.arange(0, n, n // bags, dtype=offsets.dtype)) else 0
+
+
+def _equal_bags(b: Builder, rows: Value, kept: Value | None, size: int, mode: int) -> Value:
+    """Reduces bags of one size: a reduction over a dimension. `kept`: which rows count."""
+    rows = b.reshape(rows, [rows.shape[0] // size, size, rows.shape[1]])
+    if kept is None:
+        return b.reduce(("Sum", "Mean", "Max")[mode], rows, 1)
+    kept = b.reshape(kept, [*rows.shape[:2], 1])
+    y = b.reduce(
+        "Max" if mode == 2 else "Sum", b.where(kept, rows, b.scalar(-math.inf if mode == 2 else 0, rows.dtype)), 1
+    )
+    if mode == 2:
+        return b.where(b.map("isneginf", y), b.scalar(0, y.dtype), y)
+    count = b.reduce("Sum", b.cast(kept, y.dtype), 1)
+    return y if mode == 0 else b.map("div", y, b.map("max", count, b.scalar(1, y.dtype)))
+
+
 @op("embedding_bag", "embedding_bag.padding_idx", "_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(
     b: Builder,
@@ -63,14 +87,16 @@ def embedding_bag(
     rows = b.layer("Embedding", weight, _index(b, indices), freq=int(scale_grad_by_freq), sparse=int(sparse))
     if per_sample_weights is not None:
         rows = b.map("mul", rows, b.unsqueeze(per_sample_weights, 1))
+    if padding_idx is not None and "padding_idx" in b.target:  # a negative value counts from the end; others have none
+        padding_idx %= weight.shape[0]
+    padded = padding_idx is not None and padding_idx >= 0
+    if size := _bag_size(offsets, bags, n):
+        kept = b.compare("ne", _index(b, indices), padding_idx) if padded else None
+        return (_equal_bags(b, rows, kept, size, mode), None, None, None)
     positions = b.layer("Range", n=n, start=0.0, step=1.0, to="i64")
     starts = b.slice(_index(b, offsets), 0, 0, bags)
     bag = b.sub(b.layer("Bucketize", positions, starts, right=1), 1)
-    if (
-        padding_idx is not None and "padding_idx" in b.target
-    ):  # a negative value counts from the end; other overloads have none
-        padding_idx %= weight.shape[0]
-    if padding_idx is not None and padding_idx >= 0:  # these go into an extra bag after the others
+    if padded:  # these go into an extra bag after the others
         bag = b.where(b.compare("eq", _index(b, indices), padding_idx), b.scalar(bags, torch.int64), bag)
     low = -math.inf if mode == 2 else 0
     empty = b.fill([bags + 1, weight.shape[1]], low, weight.dtype)
