@@ -930,6 +930,23 @@ case(
     lambda x: x.sort(dim=1, descending=True, stable=True),
 )
 case("Sort", [fill((7,), 3, "f32").astype(np.float32)], dict(axis=0), lambda x: x.sort(stable=True))
+for kind in "int8 uint8 int16 int32 int64 float32 float64".split():  # long lines: keys of 32 bits are sorted by digits
+    for down in (0, 1):
+        lines = ints(2, 300, 5, low=-100, high=100).astype(kind)
+        if lines.dtype.kind == "f":
+            lines[:, ::7], lines[:, ::11], lines[:, ::13] = np.nan, -np.inf, -0.0
+        case(
+            "Sort",
+            [lines],
+            dict(axis=1, down=down),
+            lambda x, d=down: x.sort(dim=1, descending=bool(d), stable=True),
+        )
+        case(
+            "TopK",
+            [lines],
+            dict(k=30, axis=1, largest=down),
+            lambda x, d=down: [r[:, :30] for r in x.sort(dim=1, descending=bool(d), stable=True)],
+        )
 for k, down in (
     (0, 0),
     (1, 1),
