@@ -89,15 +89,15 @@ def embedding_bag(
         rows = b.map("mul", rows, b.unsqueeze(per_sample_weights, 1))
     if padding_idx is not None and "padding_idx" in b.target:  # a negative value counts from the end; others have none
         padding_idx %= weight.shape[0]
-    padded = padding_idx is not None and padding_idx >= 0
+    padding = -1 if padding_idx is None else padding_idx
     if size := _bag_size(offsets, bags, n):
-        kept = b.compare("ne", _index(b, indices), padding_idx) if padded else None
+        kept = b.compare("ne", _index(b, indices), padding) if padding >= 0 else None
         return (_equal_bags(b, rows, kept, size, mode), None, None, None)
     positions = b.layer("Range", n=n, start=0.0, step=1.0, to="i64")
     starts = b.slice(_index(b, offsets), 0, 0, bags)
     bag = b.sub(b.layer("Bucketize", positions, starts, right=1), 1)
-    if padded:  # these go into an extra bag after the others
-        bag = b.where(b.compare("eq", _index(b, indices), padding_idx), b.scalar(bags, torch.int64), bag)
+    if padding >= 0:  # these go into an extra bag after the others
+        bag = b.where(b.compare("eq", _index(b, indices), padding), b.scalar(bags, torch.int64), bag)
     low = -math.inf if mode == 2 else 0
     empty = b.fill([bags + 1, weight.shape[1]], low, weight.dtype)
     y = b.layer("IndexPut", empty, rows, bag, dims=[0], mode=MODES[BAGS[mode] if mode != 1 else "sum"])
