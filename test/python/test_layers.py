@@ -932,7 +932,7 @@ case(
 case("Sort", [fill((7,), 3, "f32").astype(np.float32)], dict(axis=0), lambda x: x.sort(stable=True))
 for kind in "int8 uint8 int16 int32 int64 float32 float64".split():  # long lines: keys of 32 bits are sorted by digits
     for down in (0, 1):
-        lines = ints(2, 300, 5, low=-100, high=100).astype(kind)
+        lines = ints(100, 2, 300, 5, low=-100).astype(kind)
         if lines.dtype.kind == "f":
             lines[:, ::7], lines[:, ::11], lines[:, ::13] = np.nan, -np.inf, -0.0
         case(
