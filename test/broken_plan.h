@@ -3,13 +3,25 @@
 #ifndef SOL_BROKEN_PLAN_H
 #define SOL_BROKEN_PLAN_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "context.h"
 #include "plan/plan.h"
+
+/* A band: ring 0 is a row of the reordered input, ring 1 a window of three rows, ring 2 the row that the last reorder
+ * reads. */
+static const char band_network[] =
+    "graph \"net\"\n"
+    "input %0:f32[2 8 24 20] \"x\"\nparam %1:f32[16 8 1 1] \"w\"\nparam %2:f32[16 1 3 3] \"v\"\n"
+    "%3 = Conv(%0, %1) \"a\"\n%4 = relu(%3)\n%5 = Conv(%4, %2) p=1 q=1 g=16 \"b\"\n%6 = relu(%5)\n"
+    "output %6 \"y\"\n";
+/* A scan of seven steps, without its outputs. */
+#define SCAN_NETWORK                                                                                          \
+    "graph \"net\"\n"                                                                                         \
+    "input %0:f32[7 3 9] \"x\"\nparam %1:f32[36 9] \"w\"\nparam %2:f32[36 9] \"u\"\nparam %3:f32[36] \"b\"\n" \
+    "%4, %5, %6 = LSTM(%0, %1, %2, %3)\n"
+#define OUTPUT_Y "output %4 \"y\"\n"
+#define OUTPUT_C "output %6 \"c\"\n"
 
 struct broken_plan {
     const char *what;
@@ -19,8 +31,8 @@ struct broken_plan {
 };
 
 /* Runs the planner on a network in the text form, up to a phase, for a processor that is the same on every machine. */
-static inline struct plan *plan_network(struct sol_ctx *ctx, struct arena *a, const char *network,
-                                        enum plan_phase phase, struct sol_graph **out_g)
+static inline struct plan *plan_network(struct arena *a, const char *network, enum plan_phase phase,
+                                        struct sol_graph **out_g)
 {
     struct target target;
     struct plan *p = NULL;
@@ -31,11 +43,11 @@ static inline struct plan *plan_network(struct sol_ctx *ctx, struct arena *a, co
     return p;
 }
 
-static inline void try_broken_plan(struct sol_ctx *ctx, const char *network, const struct broken_plan *r)
+static inline void try_broken_plan(const char *network, const struct broken_plan *r)
 {
     struct arena *a = arena_create(ctx);
     struct sol_graph *g = NULL;
-    struct plan *p = plan_network(ctx, a, network, r->phase, &g);
+    struct plan *p = plan_network(a, network, r->phase, &g);
     if (plan_verify(p)) fail_msg("before '%s': %s", r->what, sol_error(ctx));
     r->break_it(p);
     const sol_status status = plan_verify(p);
@@ -45,6 +57,16 @@ static inline void try_broken_plan(struct sol_ctx *ctx, const char *network, con
         fail_msg("%s: expected '%s' and '%s', got: %s", r->what, phase, r->expected, sol_error(ctx));
     sol_graph_destroy(g);
     arena_destroy(a);
+}
+
+/* The same for rows whose networks have bands or scans. */
+static inline void try_broken_tiles(const char *network, int n, const struct broken_plan *rows)
+{
+    assert_int_equal(sol_config_set(ctx, "bands", "always"), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "compiler::verify", "1"), SOL_OK);
+    for (int i = 0; i < n; i++) try_broken_plan(network, &rows[i]);
+    assert_int_equal(sol_config_set(ctx, "bands", "auto"), SOL_OK);
+    assert_int_equal(sol_config_set(ctx, "compiler::verify", "0"), SOL_OK);
 }
 
 #endif

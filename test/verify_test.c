@@ -4,8 +4,6 @@
 #include "broken_plan.h"
 #include "passes/passes.h"
 
-static struct sol_ctx *ctx;
-
 static const char network[] =
     "graph \"net\"\n"
     "input %0:f32[1 8 9 9] \"x\"\nparam %1:f32[8 8 3 3] \"w\"\nparam %2:f32[16 16 1 1] \"v\"\n"
@@ -320,7 +318,7 @@ static const struct broken_plan rows[] = {
 static void test_broken_plans(void **state)
 {
     (void)state;
-    for (int i = 0; i < COUNT_OF(rows); i++) try_broken_plan(ctx, network, &rows[i]);
+    for (int i = 0; i < COUNT_OF(rows); i++) try_broken_plan(network, &rows[i]);
 }
 
 /* Nothing writes an empty tensor, and work that costs nothing is accepted. */
@@ -345,8 +343,5 @@ static void test_empty_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_plans), cmocka_unit_test(test_empty_tensors)};
-    if (sol_ctx_create(NULL, &ctx)) return 1;
-    int bad = cmocka_run_group_tests(tests, NULL, NULL);
-    sol_ctx_destroy(ctx);
-    return bad;
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -2,17 +2,7 @@
 #include "broken_plan.h"
 #include "plan/scan.h"
 
-static struct sol_ctx *ctx;
-
-static const char band_network[] =
-    "graph \"net\"\n"
-    "input %0:f32[2 8 24 20] \"x\"\nparam %1:f32[16 8 1 1] \"w\"\nparam %2:f32[16 1 3 3] \"v\"\n"
-    "%3 = Conv(%0, %1) \"a\"\n%4 = relu(%3)\n%5 = Conv(%4, %2) p=1 q=1 g=16 \"b\"\n%6 = relu(%5)\n"
-    "output %6 \"y\"\n";
-static const char scan_network[] =
-    "graph \"net\"\n"
-    "input %0:f32[7 3 9] \"x\"\nparam %1:f32[36 9] \"w\"\nparam %2:f32[36 9] \"u\"\nparam %3:f32[36] \"b\"\n"
-    "%4, %5, %6 = LSTM(%0, %1, %2, %3)\noutput %4 \"y\"\noutput %6 \"c\"\n";
+static const char scan_network[] = SCAN_NETWORK OUTPUT_Y OUTPUT_C;
 
 static struct chain *band_of(struct plan *p)
 {
@@ -35,11 +25,11 @@ static struct scan *scan_of(struct plan *p)
 }
 
 /* The n-th tensor of the steps that lies in scratch memory. */
-static struct scan_own *scratch_of(struct plan *p, int n)
+static struct scan_state *scratch_of(struct plan *p, int n)
 {
     struct scan *s = scan_of(p);
-    for (int t = 0; t < s->l->tensors.n; t++)
-        if (s->own[t].scratch && !n--) return &s->own[t];
+    for (int t = 0; t < s->loops->tensors.n; t++)
+        if (s->state[t].scratch && !n--) return &s->state[t];
     fail_msg("too few tensors in scratch memory");
     return NULL;
 }
@@ -97,8 +87,8 @@ static void living_stage(struct plan *p)
 static void other_ring(struct plan *p)
 {
     struct stage *st = window_of(p);
-    for (int t = 0; t < st->whole->tensors.n; t++)
-        if (t != st->in && st->whole->tensors.at[t].role == LOOPS_INPUT) {
+    for (int t = 0; t < st->loops->tensors.n; t++)
+        if (t != st->in && st->loops->tensors.at[t].role == LOOPS_INPUT) {
             st->in = t;
             return;
         }
@@ -107,7 +97,7 @@ static void other_ring(struct plan *p)
 
 static void stored_and_read_twice(struct plan *p)
 {
-    window_of(p)[-1].kept = true;
+    window_of(p)[-1].stored = true;
 }
 
 static void two_steps(struct plan *p)
@@ -158,8 +148,8 @@ static void step_ahead(struct plan *p)
 {
     struct scan_phase *ph = longest_phase(p);
     for (int k = 0; k < ph->nstage; k++)
-        for (int t = 0; t < ph->stage[k].sub->tensors.n; t++) {
-            struct scan_place *at = ph->stage[k].sub->tensors.at[t].user;
+        for (int t = 0; t < ph->stage[k].slice->tensors.n; t++) {
+            struct scan_tensor *at = ph->stage[k].slice->tensors.at[t].user;
             if (at) at->shift = -at->shift;
         }
 }
@@ -167,7 +157,7 @@ static void step_ahead(struct plan *p)
 static void not_carried(struct plan *p)
 {
     struct scan *s = scan_of(p);
-    for (int t = 0; t < s->l->tensors.n; t++) s->own[t].carried = false;
+    for (int t = 0; t < s->loops->tensors.n; t++) s->state[t].carried = false;
 }
 
 static void overlap_in_scratch(struct plan *p)
@@ -183,8 +173,8 @@ static void outside_of_scratch(struct plan *p)
 static void one_step_of_room(struct plan *p)
 {
     struct scan *s = scan_of(p);
-    for (int t = 0; t < s->l->tensors.n; t++)
-        if (s->own[t].carried) s->own[t].scratch = true, s->own[t].rows = 1;
+    for (int t = 0; t < s->loops->tensors.n; t++)
+        if (s->state[t].carried) s->state[t].scratch = true, s->state[t].rows = 1;
 }
 
 static const struct broken_plan band_rows[] = {
@@ -219,19 +209,12 @@ static const struct broken_plan scan_rows[] = {
 static void test_broken_tiles(void **state)
 {
     (void)state;
-    assert_int_equal(sol_config_set(ctx, "bands", "always"), SOL_OK);
-    assert_int_equal(sol_config_set(ctx, "compiler::verify", "1"), SOL_OK);
-    for (int i = 0; i < COUNT_OF(band_rows); i++) try_broken_plan(ctx, band_network, &band_rows[i]);
-    for (int i = 0; i < COUNT_OF(scan_rows); i++) try_broken_plan(ctx, scan_network, &scan_rows[i]);
-    assert_int_equal(sol_config_set(ctx, "bands", "auto"), SOL_OK);
-    assert_int_equal(sol_config_set(ctx, "compiler::verify", "0"), SOL_OK);
+    try_broken_tiles(band_network, COUNT_OF(band_rows), band_rows);
+    try_broken_tiles(scan_network, COUNT_OF(scan_rows), scan_rows);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_tiles)};
-    if (sol_ctx_create(NULL, &ctx)) return 1;
-    int bad = cmocka_run_group_tests(tests, NULL, NULL);
-    sol_ctx_destroy(ctx);
-    return bad;
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

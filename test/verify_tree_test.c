@@ -3,24 +3,10 @@
 #include "plan/scan.h"
 #include "print/tree.h"
 
-static struct sol_ctx *ctx;
-
-/* Ring 0 is a row of the reordered input, ring 1 a window of three rows, ring 2 the row that the last reorder reads. */
-static const char band_network[] =
-    "graph \"net\"\n"
-    "input %0:f32[2 8 24 20] \"x\"\nparam %1:f32[16 8 1 1] \"w\"\nparam %2:f32[16 1 3 3] \"v\"\n"
-    "%3 = Conv(%0, %1) \"a\"\n%4 = relu(%3)\n%5 = Conv(%4, %2) p=1 q=1 g=16 \"b\"\n%6 = relu(%5)\n"
-    "output %6 \"y\"\n";
-/* Loops: step 0, steps 1 to 6, what follows. Only the steps see y and s, so they lie in scratch memory. */
-static const char scan_network[] =
-    "graph \"net\"\n"
-    "input %0:f32[7 3 9] \"x\"\nparam %1:f32[36 9] \"w\"\nparam %2:f32[36 9] \"u\"\nparam %3:f32[36] \"b\"\n"
-    "%4, %5, %6 = LSTM(%0, %1, %2, %3)\noutput %6 \"c\"\n";
+/* Only the steps see y and s, so they lie in scratch memory. Loops: step 0, steps 1 to 6, what follows. */
+static const char scan_network[] = SCAN_NETWORK OUTPUT_C;
 /* The steps write y, the output. */
-static const char output_network[] =
-    "graph \"net\"\n"
-    "input %0:f32[7 3 9] \"x\"\nparam %1:f32[36 9] \"w\"\nparam %2:f32[36 9] \"u\"\nparam %3:f32[36] \"b\"\n"
-    "%4, %5, %6 = LSTM(%0, %1, %2, %3)\noutput %4 \"y\"\n";
+static const char output_network[] = SCAN_NETWORK OUTPUT_Y;
 
 /* -- looking for what to break: a tree does not change, except here */
 
@@ -125,7 +111,7 @@ static void small_ring(struct plan *p)
 }
 static void stored_ring(struct plan *p)
 {
-    ring(p, 1)->kept = true;
+    ring(p, 1)->stored = true;
 }
 static void fewer_needed(struct plan *p)
 {
@@ -352,20 +338,13 @@ static const struct broken_plan output_rows[] = {
 static void test_broken_trees(void **state)
 {
     (void)state;
-    assert_int_equal(sol_config_set(ctx, "bands", "always"), SOL_OK);
-    assert_int_equal(sol_config_set(ctx, "compiler::verify", "1"), SOL_OK);
-    for (int i = 0; i < COUNT_OF(band_rows); i++) try_broken_plan(ctx, band_network, &band_rows[i]);
-    for (int i = 0; i < COUNT_OF(scan_rows); i++) try_broken_plan(ctx, scan_network, &scan_rows[i]);
-    for (int i = 0; i < COUNT_OF(output_rows); i++) try_broken_plan(ctx, output_network, &output_rows[i]);
-    assert_int_equal(sol_config_set(ctx, "bands", "auto"), SOL_OK);
-    assert_int_equal(sol_config_set(ctx, "compiler::verify", "0"), SOL_OK);
+    try_broken_tiles(band_network, COUNT_OF(band_rows), band_rows);
+    try_broken_tiles(scan_network, COUNT_OF(scan_rows), scan_rows);
+    try_broken_tiles(output_network, COUNT_OF(output_rows), output_rows);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken_trees)};
-    if (sol_ctx_create(NULL, &ctx)) return 1;
-    int bad = cmocka_run_group_tests(tests, NULL, NULL);
-    sol_ctx_destroy(ctx);
-    return bad;
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -121,13 +121,13 @@ static void expr_cost(struct weigh *w, int32_t node)
 }
 
 struct bound {
-    const struct loops *l;
+    const struct loops *loops;
     uint64_t ivars;
 };
 static void see_bound(void *user, int32_t node)
 {
     struct bound *b = user;
-    if (b->l->ex.at[node].kind == EX_RED) b->ivars |= b->l->ex.at[node].u.bound;
+    if (b->loops->ex.at[node].kind == EX_RED) b->ivars |= b->loops->ex.at[node].u.bound;
 }
 
 /* The cost of a statement whose vectors run along `ivar`. A statement without that index variable runs as scalars. */
@@ -164,7 +164,7 @@ double dfp_group_vector(struct dfp *d, const struct print_group *g, int *out_iva
 
 int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, double *out_cost)
 {
-    struct bound b = {.l = d->loops};
+    struct bound b = {.loops = d->loops};
     ex_walk(d->loops, s->value, see_bound, &b);
     const uint64_t candidates = (stmt_ivars(d->loops, s) & ~open) | b.ivars;
     int best = -1;
@@ -183,7 +183,7 @@ int dfp_stmt_vector(struct dfp *d, const struct loops_stmt *s, uint64_t open, do
 /* -- register tiles */
 
 struct windows {
-    const struct loops *l;
+    const struct loops *loops;
     uint64_t bound, found; /* index variables that occur in an index together with a bound one */
     bool reduces, apart;   /* apart: the lanes of some read are neither contiguous nor equal */
     const struct dfp *d;
@@ -191,21 +191,21 @@ struct windows {
 static void see_window(void *user, int32_t node)
 {
     struct windows *w = user;
-    const struct ex *e = &w->l->ex.at[node];
+    const struct ex *e = &w->loops->ex.at[node];
     if (e->kind == EX_RED) w->bound |= e->u.bound, w->reduces = true;
     if (e->kind != EX_READ) return;
     struct affine a;
     const bool packed = dfp_packable(w->d, e->tensor, e->a);
-    if (!packed && !expr_affine_offset(w->l, w->d->p.memory, e->tensor, e->a, &a))
+    if (!packed && !expr_affine_offset(w->loops, w->d->p.memory, e->tensor, e->a, &a))
         w->apart = true;
     else
         for (int i = 0; !packed && i < a.n; i++)
             if (a.ivar[i] == w->d->vector && a.coef[i] != 1) w->apart = true;
-    for (int32_t i = e->a; i; i = w->l->ex.at[i].next) {
-        if (!ex_affine(w->l, i, &a)) continue;
+    for (int32_t i = e->a; i; i = w->loops->ex.at[i].next) {
+        if (!ex_affine(w->loops, i, &a)) continue;
         int64_t extent = 1; /* of the window: closer points share elements */
         for (int k = 0; k < a.n; k++)
-            if (w->bound >> a.ivar[k] & 1) extent += llabs(a.coef[k]) * (w->l->ivars.at[a.ivar[k]].size - 1);
+            if (w->bound >> a.ivar[k] & 1) extent += llabs(a.coef[k]) * (w->loops->ivars.at[a.ivar[k]].size - 1);
         for (int k = 0; k < a.n; k++)
             if (!(w->bound >> a.ivar[k] & 1) && llabs(a.coef[k]) < extent) w->found |= UINT64_C(1) << a.ivar[k];
     }
@@ -254,7 +254,7 @@ int dfp_block_ivar(struct dfp *d, const struct print_group *g)
 int dfp_tile(struct dfp *d, const struct print_group *g, int *out_points)
 {
     struct loops *l = d->loops;
-    struct windows w = {.l = l, .d = d};
+    struct windows w = {.loops = l, .d = d};
     *out_points = 1;
     for (int s = g->first; s < g->first + g->n; s++) {
         ex_walk(l, l->stmts.at[s].value, see_window, &w);

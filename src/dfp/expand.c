@@ -9,7 +9,7 @@
 #include "dfp/dfp.h"
 
 struct expand {
-    struct loops *l;
+    struct loops *loops;
     const struct target *target;
     uint64_t softsums; /* by tensor: it is a sum of exponentials */
     uint64_t unit;     /* index variables along which outputs are contiguous */
@@ -22,7 +22,7 @@ static int order(const struct expand *x, uint64_t ivars, int *out)
 {
     int n = 0;
     for (int side = 0; side < 2; side++)
-        for (int i = 0; i < x->l->ivars.n; i++)
+        for (int i = 0; i < x->loops->ivars.n; i++)
             if (ivars >> i & 1 && (int)(x->unit >> i & 1) == side) out[n++] = i;
     return n;
 }
@@ -32,8 +32,8 @@ static int32_t ivar_list(const struct expand *x, uint64_t ivars)
     int32_t node[LOOPS_MAX_IVARS];
     int ivar[LOOPS_MAX_IVARS];
     const int n = order(x, ivars, ivar);
-    for (int i = 0; i < n; i++) node[i] = ex_ivar(x->l, ivar[i]);
-    return n ? ex_list(x->l, n, node) : 0;
+    for (int i = 0; i < n; i++) node[i] = ex_ivar(x->loops, ivar[i]);
+    return n ? ex_list(x->loops, n, node) : 0;
 }
 
 /* Adds a temporary with one dimension for each index variable. */
@@ -42,10 +42,11 @@ static int temp(struct expand *x, const char *name, uint64_t ivars, enum sol_dty
     int64_t shape[LOOPS_MAX_IVARS];
     int ivar[LOOPS_MAX_IVARS];
     const int n = order(x, ivars, ivar);
-    for (int i = 0; i < n; i++) shape[i] = x->l->ivars.at[ivar[i]].size;
-    for (int i = 0; i < x->l->tensors.n; i++) /* makes the name unique */
-        if (!strcmp(x->l->tensors.at[i].name, name)) name = arena_printf(x->l->arena, "%s%d", name, x->l->tensors.n);
-    return loops_tensor(x->l, name, LOOPS_TEMP, dtype, n, shape);
+    for (int i = 0; i < n; i++) shape[i] = x->loops->ivars.at[ivar[i]].size;
+    for (int i = 0; i < x->loops->tensors.n; i++) /* makes the name unique */
+        if (!strcmp(x->loops->tensors.at[i].name, name))
+            name = arena_printf(x->loops->arena, "%s%d", name, x->loops->tensors.n);
+    return loops_tensor(x->loops, name, LOOPS_TEMP, dtype, n, shape);
 }
 
 static void put(struct expand *x, const struct loops_stmt *like, int out, int32_t index, int32_t value)
@@ -55,7 +56,7 @@ static void put(struct expand *x, const struct loops_stmt *like, int out, int32_
     s.out[0] = (uint16_t)out;
     s.index = index;
     s.value = value;
-    PUSH(x->l->arena, x->stmts, s);
+    PUSH(x->loops->arena, x->stmts, s);
 }
 
 static void set_value(struct loops *loops, int i, int32_t value)
@@ -71,7 +72,7 @@ static void set_value(struct loops *loops, int i, int32_t value)
  * it again, there and in later statements. */
 static int32_t share(struct expand *x, int i, const char *name, int32_t node, uint64_t row, double worth)
 {
-    struct loops *loops = x->l;
+    struct loops *loops = x->loops;
     const enum sol_dtype dtype = expr_natural(loops, node) == C_F64 ? SOL_F64 : SOL_F32;
     const int64_t bytes = ivars_points(loops, row) * dtype_def(dtype)->bytes;
     if (!expr_is_safe(loops, node) || expr_ops(loops, node) < worth || bytes > x->target->l2 / 4) return node;
@@ -96,7 +97,7 @@ struct split { /* the index variable becomes outer*block + inner */
 
 static void split_ivar(struct split *w, int ivar, int64_t block)
 {
-    struct loops *loops = w->x->l;
+    struct loops *loops = w->x->loops;
     const struct loops_ivar old = loops->ivars.at[ivar];
     w->ivar = ivar;
     w->block = block;
@@ -106,7 +107,7 @@ static void split_ivar(struct split *w, int ivar, int64_t block)
 
 static int32_t split_index(const struct split *w)
 {
-    struct loops *loops = w->x->l;
+    struct loops *loops = w->x->loops;
     const int32_t base = ex_binary(loops, EX_MUL, ex_ivar(loops, w->outer), ex_int(loops, w->block));
     return ex_binary(loops, EX_ADD, base, ex_ivar(loops, w->inner));
 }
@@ -114,7 +115,7 @@ static int32_t split_index(const struct split *w)
 /* A copy of the expression with the index variable replaced. */
 static int32_t split_copy(const struct split *w, int32_t node)
 {
-    struct loops *loops = w->x->l;
+    struct loops *loops = w->x->loops;
     int32_t ivar_map[LOOPS_MAX_IVARS];
     int *tensor_map = NEW_ARRAY(loops->arena, int, loops->tensors.n + 1);
     for (int i = 0; i < loops->ivars.n; i++) ivar_map[i] = ex_ivar(loops, i);
@@ -140,20 +141,20 @@ static int32_t mean(struct loops *loops, int32_t sum, int32_t n)
 /* The sum of the differences from `from`: the mean of values far from 0 keeps its low digits. */
 static int32_t sum_from(struct expand *x, uint64_t bound, int32_t guard, int32_t body, int32_t from)
 {
-    return ex_red(x->l, RED_SUM, bound, guard, from ? ex_binary(x->l, EX_SUB, body, from) : body);
+    return ex_red(x->loops, RED_SUM, bound, guard, from ? ex_binary(x->loops, EX_SUB, body, from) : body);
 }
 
 /* Does each lane add up so many floats that the sum would need double precision? */
 static bool is_long(const struct expand *x, uint64_t ivars, uint64_t bound, int32_t body)
 {
     const int64_t side = x->unit & ivars ? 1 : x->lanes;
-    return expr_natural(x->l, body) == C_F32 && ivars_points(x->l, bound) > 64 * side;
+    return expr_natural(x->loops, body) == C_F32 && ivars_points(x->loops, bound) > 64 * side;
 }
 
 /* A value to subtract, computed ahead of the statement: the first value, or 0 if that is huge, infinite or NaN. */
 static int32_t origin(struct expand *x, const struct loops_stmt *s, uint64_t ivars, uint64_t bound, int32_t body)
 {
-    struct loops *loops = x->l;
+    struct loops *loops = x->loops;
     int32_t ivar_map[LOOPS_MAX_IVARS];
     int *tensor_map = NEW_ARRAY(loops->arena, int, loops->tensors.n + 1);
     for (int i = 0; i < loops->ivars.n; i++) ivar_map[i] = bound >> i & 1 ? ex_int(loops, 0) : ex_ivar(loops, i);
@@ -168,7 +169,7 @@ static int32_t origin(struct expand *x, const struct loops_stmt *s, uint64_t iva
 
 static int32_t mean_from(struct expand *x, int32_t from, int32_t sum, int32_t n)
 {
-    return from ? ex_binary(x->l, EX_ADD, from, mean(x->l, sum, n)) : mean(x->l, sum, n);
+    return from ? ex_binary(x->loops, EX_ADD, from, mean(x->loops, sum, n)) : mean(x->loops, sum, n);
 }
 
 /* Computes means and squared distances of parts that stay in the cache between the two passes, then those of all
@@ -177,7 +178,7 @@ static int32_t mean_from(struct expand *x, int32_t from, int32_t sum, int32_t n)
 static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const struct ex *e, int32_t body)
 {
     enum { STRIP = 256 }; /* bytes read together at each point if rows of results are contiguous */
-    struct loops *loops = x->l;
+    struct loops *loops = x->loops;
     const uint64_t own = stmt_ivars(loops, s);
     const int64_t most = x->target->l2 / 4 / (x->unit & own ? STRIP : 4);
     struct split w = {.x = x, .s = s};
@@ -221,7 +222,7 @@ static bool moments_of_parts(struct expand *x, const struct loops_stmt *s, const
 
 static void moments(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
-    struct loops *loops = x->l;
+    struct loops *loops = x->loops;
     const int32_t body = share(x, i, "r", e->b, e->u.bound, 4);
     if (moments_of_parts(x, s, e, body)) return;
     const uint64_t own = stmt_ivars(loops, s), bound = e->u.bound;
@@ -234,7 +235,7 @@ static void moments(struct expand *x, const struct loops_stmt *s, int i, const s
 
 static void softsum(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
-    struct loops *loops = x->l;
+    struct loops *loops = x->loops;
     const int32_t body = share(x, i, "r", e->b, e->u.bound, 4);
     put(x, s, s->out[0], s->index, ex_red(loops, RED_MAX, e->u.bound, e->a, body));
     const int32_t m = ex_read(loops, s->out[0], s->index, 0);
@@ -253,7 +254,7 @@ static void softsum(struct expand *x, const struct loops_stmt *s, int i, const s
  * values come from memory. */
 static void extreme_at(struct expand *x, const struct loops_stmt *s, int i, const struct ex *e)
 {
-    struct loops *loops = x->l;
+    struct loops *loops = x->loops;
     const int32_t body = share(x, i, "r", e->b, e->u.bound, 1.5);
     if (loops->ex.at[body].kind != EX_READ) {
         PUSH(loops->arena, x->stmts, *s);
@@ -299,7 +300,7 @@ static bool exact(const struct loops *loops, const struct loops_stmt *s, int32_t
 
 static void take(struct expand *x)
 {
-    loops_set_stmts(x->l, x->stmts.n, x->stmts.at);
+    loops_set_stmts(x->loops, x->stmts.n, x->stmts.at);
     memset(&x->stmts, 0, sizeof x->stmts);
 }
 
@@ -309,7 +310,7 @@ static void take(struct expand *x)
  * contains a 1. */
 static bool invertible(const struct expand *x, int32_t node)
 {
-    const struct ex *e = &x->l->ex.at[node];
+    const struct ex *e = &x->loops->ex.at[node];
     if (e->kind == EX_CALL) return e->op == math_row("sqrt");
     return e->kind == EX_READ && !e->b && e->tensor < 64 && (x->softsums >> e->tensor & 1);
 }
@@ -317,7 +318,7 @@ static bool invertible(const struct expand *x, int32_t node)
 /* Turns divisions of a row by such a value into products with its inverse, which is computed once per row. */
 static int32_t invert(const struct expand *x, int32_t node)
 {
-    struct loops *loops = x->l;
+    struct loops *loops = x->loops;
     const struct ex e = loops->ex.at[node];
     if (e.kind != EX_ADD && e.kind != EX_SUB && e.kind != EX_MUL && e.kind != EX_DIV) return node;
     const int32_t a = invert(x, e.a);
@@ -335,9 +336,9 @@ static int32_t invert(const struct expand *x, int32_t node)
 /* How many of the statement's results are computed independently, as tasks. */
 static int64_t results(const struct expand *x, const struct loops_stmt *s, int lanes)
 {
-    const uint64_t own = stmt_ivars(x->l, s), unit = x->unit & own;
-    const int64_t n = ivars_points(x->l, own);
-    return unit ? n / MAX(1, MIN(lanes, ivars_points(x->l, unit))) : n;
+    const uint64_t own = stmt_ivars(x->loops, s), unit = x->unit & own;
+    const int64_t n = ivars_points(x->loops, own);
+    return unit ? n / MAX(1, MIN(lanes, ivars_points(x->loops, unit))) : n;
 }
 
 /* The number of parts: a divisor of `size` near `want` if there is one. */
@@ -353,7 +354,7 @@ static int64_t parts_of(int64_t size, int64_t want)
 /* Makes the statement part[outer ..] = red[inner ..] body, and returns the reduction over the parts. */
 static int32_t make_parts(struct split *w, const struct ex *e, enum sol_dtype dtype)
 {
-    struct loops *loops = w->x->l;
+    struct loops *loops = w->x->loops;
     const int32_t body = split_copy(w, e->b);
     int32_t guard = split_copy(w, e->a);
     const int32_t within = ex_cmp(loops, CMP_LT, split_index(w), ex_int(loops, loops->ivars.at[w->ivar].size));
@@ -369,7 +370,7 @@ static int32_t make_parts(struct split *w, const struct ex *e, enum sol_dtype dt
 
 static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
 {
-    struct loops *loops = x->l;
+    struct loops *loops = x->loops;
     int32_t red[2];
     struct loops_stmt whole = *s;
     const int n = s->nout == 1 && !s->scan_step ? dfp_reductions(loops, s->value, red, 2) : 0;
@@ -400,7 +401,8 @@ static void split_long(struct expand *x, const struct loops_stmt *s, int lanes)
 struct cluster dfp_expand(const struct solver_context *sc, const struct cluster *c, int lanes)
 {
     struct loops *loops = loops_copy(sc->arena, c->loops);
-    struct expand x = {.l = loops, .target = sc->target, .unit = groups_unit_ivars(loops, c->memory), .lanes = lanes};
+    struct expand x = {
+        .loops = loops, .target = sc->target, .unit = groups_unit_ivars(loops, c->memory), .lanes = lanes};
     for (int i = 0; i < loops->stmts.n; i++) {
         const struct loops_stmt s = loops->stmts.at[i];
         const struct ex e = loops->ex.at[s.value];

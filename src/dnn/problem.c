@@ -44,21 +44,21 @@ bool problem_packs_b(const struct problem *p)
 /* -- the sum */
 
 struct hunt {
-    const struct loops *l;
+    const struct loops *loops;
     int32_t found;
     int n;
 };
 static void see_reduction(void *user, int32_t node)
 {
     struct hunt *h = user;
-    if (at(h->l, node)->kind != EX_RED) return;
+    if (at(h->loops, node)->kind != EX_RED) return;
     h->found = node;
     h->n++;
 }
 
 static bool find_sum(const struct loops *loops, int32_t value, int32_t *out_node, const char **why)
 {
-    struct hunt h = {.l = loops};
+    struct hunt h = {.loops = loops};
     ex_walk(loops, value, see_reduction, &h);
     if (h.n != 1) FAIL("not exactly one reduction in the anchor");
     const struct ex *e = at(loops, h.found);
@@ -156,13 +156,13 @@ static bool sort_ivars(struct problem *p, uint64_t in_a, uint64_t in_b, uint64_t
 }
 
 struct index_reads {
-    const struct loops *l;
+    const struct loops *loops;
     bool any;
 };
 static void see_index_read(void *user, int32_t node)
 {
     struct index_reads *r = user;
-    r->any |= r->l->ex.at[node].kind == EX_READ;
+    r->any |= r->loops->ex.at[node].kind == EX_READ;
 }
 
 /* Does an index come from a table or a tensor? Packing allows only reads of the operand itself. */

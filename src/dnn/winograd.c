@@ -234,7 +234,7 @@ double *winograd_weights_table(struct arena *arena, int points, int taps)
  * window's rows and columns. */
 enum { CHUNK, PANEL, CHANNEL, LANE, PACK_IVARS };
 struct pack {
-    struct loops *l;
+    struct loops *loops;
     enum sol_dtype dtype; /* of temporaries */
     int from, to, row, col;
     int32_t index[PACK_IVARS];
@@ -244,7 +244,7 @@ struct pack {
 static int32_t weight_at(const struct winograd *w, const struct pack *pack, int32_t i, int32_t n)
 {
     const struct problem *p = &w->p;
-    struct loops *loops = pack->l;
+    struct loops *loops = pack->loops;
     int32_t ivar[LOOPS_MAX_IVARS] = {0};
     for (int k = 0; k < w->channels.n; k++) ivar[w->channels.ivar[k]] = axis_digit_ex(p, &w->channels, k, loops, i);
     for (int k = 0; k < w->outputs.n; k++) ivar[w->outputs.ivar[k]] = axis_digit_ex(p, &w->outputs, k, loops, n);
@@ -258,7 +258,7 @@ static int32_t weight_at(const struct winograd *w, const struct pack *pack, int3
 /* A statement t[Q P I J x y] = value; the reading of t behind it. */
 static int32_t step(const struct pack *k, const char *name, int x, int y, int32_t value)
 {
-    struct loops *loops = k->l;
+    struct loops *loops = k->loops;
     int64_t shape[PACK_IVARS + 2];
     int32_t index[PACK_IVARS + 2];
     for (int d = 0; d < PACK_IVARS; d++) {
@@ -297,7 +297,7 @@ static int32_t pack_begin(const struct winograd *w, struct pack *k, const int64_
     const struct loops_tensor *t = &w->p.loops->tensors.at[w->p.b.tensor];
     const int64_t size[PACK_IVARS] = {b->nchunk, b->panels, b->len, b->width};
     static const char *const names[] = {"Q", "P", "I", "J"};
-    struct loops *loops = k->l = loops_create(w->p.arena, "winograd");
+    struct loops *loops = k->loops = loops_create(w->p.arena, "winograd");
     int32_t guard[2];
     int nguard = 0;
     k->dtype = w->p.dtype;
@@ -321,11 +321,11 @@ static struct loops *pack_end(struct pack *k, const int32_t index[6], int32_t va
 {
     const struct loops_stmt s = {.nout = 1,
                                  .out = {(uint16_t)k->to},
-                                 .index = ex_list(k->l, 6, index),
+                                 .index = ex_list(k->loops, 6, index),
                                  .value = value,
                                  .label = "winograd weights"};
-    loops_stmt(k->l, s);
-    return k->l;
+    loops_stmt(k->loops, s);
+    return k->loops;
 }
 
 /* Transformed: u[A B Q P I J]. Each weight is read once, its lanes from far apart; then the window's rows are
@@ -335,15 +335,15 @@ static struct loops *pack_transformed(const struct winograd *w)
     const struct blocking *b = &w->b;
     struct pack k;
     int32_t value = pack_begin(w, &k, (int64_t[]){w->points, w->points, b->nchunk, b->panels, b->len, b->width});
-    const int g = loops_table(k.l, "g", SOL_F64, 2, (int64_t[]){w->points, w->taps},
+    const int g = loops_table(k.loops, "g", SOL_F64, 2, (int64_t[]){w->points, w->taps},
                               winograd_weights_table(w->p.arena, w->points, w->taps));
-    const int up = loops_ivar(k.l, "A", w->points), across = loops_ivar(k.l, "B", w->points);
+    const int up = loops_ivar(k.loops, "A", w->points), across = loops_ivar(k.loops, "B", w->points);
     value = step(&k, "taps", k.row, k.col, value);
-    value = step(&k, "rows", up, k.col, transform(k.l, g, up, k.row, value));
+    value = step(&k, "rows", up, k.col, transform(k.loops, g, up, k.row, value));
     return pack_end(&k,
-                    (int32_t[]){ex_ivar(k.l, up), ex_ivar(k.l, across), k.index[CHUNK], k.index[PANEL],
+                    (int32_t[]){ex_ivar(k.loops, up), ex_ivar(k.loops, across), k.index[CHUNK], k.index[PANEL],
                                 k.index[CHANNEL], k.index[LANE]},
-                    transform(k.l, g, across, k.col, value));
+                    transform(k.loops, g, across, k.col, value));
 }
 
 /* As they are: w[P Q I K L J]. */
@@ -353,8 +353,8 @@ static struct loops *pack_plain(const struct winograd *w)
     struct pack k;
     const int32_t value = pack_begin(w, &k, (int64_t[]){b->panels, b->nchunk, b->len, w->taps, w->taps, b->width});
     return pack_end(&k,
-                    (int32_t[]){k.index[PANEL], k.index[CHUNK], k.index[CHANNEL], ex_ivar(k.l, k.row),
-                                ex_ivar(k.l, k.col), k.index[LANE]},
+                    (int32_t[]){k.index[PANEL], k.index[CHUNK], k.index[CHANNEL], ex_ivar(k.loops, k.row),
+                                ex_ivar(k.loops, k.col), k.index[LANE]},
                     value);
 }
 
@@ -474,4 +474,4 @@ static sol_status emit(const struct solver_context *sc, const struct cluster *c,
 }
 
 const struct solver dnn_winograd = {
-    .name = "winograd", .blocks = true, .whole = true, .applicable = applicable, .variants = variants, .emit = emit};
+    .name = "winograd", .blocks = true, .all_rows = true, .applicable = applicable, .variants = variants, .emit = emit};

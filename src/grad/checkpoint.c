@@ -31,7 +31,7 @@ enum program checkpoint_program(const struct checkpointing *k, const struct sol_
 bool checkpoint_keeps(const struct checkpointing *k, const struct sol_tensor *t)
 {
     const struct fact *f = fact_of(k, t);
-    if (!f || !f->view) return !f || f->kept;
+    if (!f || !f->view) return !f || f->saved;
     bool all = true; /* a view is available if all its inputs are */
     for (int i = 0; i < f->ndep; i++) all &= checkpoint_keeps(k, f->dep[i]->t);
     return all;
@@ -39,7 +39,7 @@ bool checkpoint_keeps(const struct checkpointing *k, const struct sol_tensor *t)
 
 /* -- facts */
 
-bool layer_is_map(const struct sol_layer *l)
+bool layer_is_elementwise(const struct sol_layer *l)
 {
     if (l->def->flags & LAYER_OPAQUE) return false;
     for (int i = 0; i < l->loops->stmts.n; i++)
@@ -58,7 +58,7 @@ static void find_deps(struct checkpointing *k, struct fact *f)
     int n = l->nin, nreads;
     struct sol_tensor **of_stmt;
     if (stmt >= 0 && remat_reads(a, f->t, stmt, &of_stmt, &nreads)) {
-        f->map = true;
+        f->elementwise = true;
         reads = of_stmt;
         n = nreads;
     }
@@ -69,7 +69,7 @@ static void find_deps(struct checkpointing *k, struct fact *f)
     }
     double flops = 0, bytes = (double)f->bytes;
     for (int i = 0; i < f->ndep; i++) bytes += (double)f->dep[i]->bytes;
-    if (!f->map) layer_work(l, &flops, &bytes);
+    if (!f->elementwise) layer_work(l, &flops, &bytes);
     f->cost = f->view ? 0 : flops / FLOPS_A_NS + bytes / BYTES_A_NS;
 }
 
@@ -101,7 +101,7 @@ static void find_facts(struct checkpointing *k)
         for (int o = 0; checkpoint_program(k, l) == PROGRAM_FORWARD && o < l->nout; o++) {
             struct sol_tensor *t = l->out[o];
             struct fact *f = NEW(g->arena, struct fact);
-            *f = (struct fact){.t = t, .bytes = tensor_bytes(t), .kept = true, .first = 1, .last = 0};
+            *f = (struct fact){.t = t, .bytes = tensor_bytes(t), .saved = true, .first = 1, .last = 0};
             f->view = l->def->flags & LAYER_VIEW;
             f->fixed = t->output || (double)f->bytes * LEAST_SHARE < all;
             k->fact[t->id] = f;
@@ -112,13 +112,13 @@ static void find_facts(struct checkpointing *k)
     find_users(k);
 }
 
-static void read_at(struct fact *f, int place, bool by_map)
+static void read_at(struct fact *f, int place, bool by_elementwise)
 {
     if (f->first > f->last) f->first = f->last = place;
     f->first = MIN(f->first, place);
     f->last = MAX(f->last, place);
     f->readers++;
-    f->by_map = by_map;
+    f->by_elementwise = by_elementwise;
 }
 
 /* The memory of gradients, by position in backward, and where backward reads what forward computed. */
@@ -127,30 +127,30 @@ static void find_backward(struct checkpointing *k)
     struct sol_graph *g = k->g;
     struct arena *a = g->arena;
     int *last = NEW_ARRAY(a, int, g->ntensors + 1), *readers = NEW_ARRAY(a, int, g->ntensors + 1);
-    bool *by_map = NEW_ARRAY(a, bool, g->ntensors + 1);
+    bool *by_elementwise = NEW_ARRAY(a, bool, g->ntensors + 1);
     for (struct sol_layer *l = g->first; l; l = l->next) k->nplace += checkpoint_program(k, l) == PROGRAM_BACKWARD;
     k->base = NEW_ARRAY(a, int64_t, k->nplace + 2);
     k->alive = NEW_ARRAY(a, int64_t, k->nplace + 2);
     int place = k->nplace;
     for (struct sol_layer *l = g->last; l; l = l->prev) {
         if (checkpoint_program(k, l) != PROGRAM_BACKWARD) continue;
-        const bool view = l->def->flags & LAYER_VIEW, map = layer_is_map(l);
+        const bool view = l->def->flags & LAYER_VIEW, elementwise = layer_is_elementwise(l);
         int until = --place;
         for (int o = 0; o < l->nout; o++) {
             const struct sol_tensor *t = l->out[o];
             until = MAX(until, view ? last[t->id] : 0);
-            if (view || t->output || (readers[t->id] == 1 && by_map[t->id])) continue;
+            if (view || t->output || (readers[t->id] == 1 && by_elementwise[t->id])) continue;
             k->base[place] += tensor_bytes(t);
             k->base[MAX(last[t->id], place) + 1] -= tensor_bytes(t);
         }
         for (int i = 0; i < l->nin; i++) {
             if (!l->in[i]) continue;
             struct fact *f = fact_of(k, l->in[i]);
-            if (f) read_at(f, place, map);
+            if (f) read_at(f, place, elementwise);
             const int id = l->in[i]->id;
             last[id] = MAX(last[id], until);
             readers[id]++;
-            by_map[id] = map;
+            by_elementwise[id] = elementwise;
         }
     }
 }
@@ -159,7 +159,7 @@ static void find_backward(struct checkpointing *k)
 
 bool checkpoint_demands(const struct fact *f, const struct demand *n)
 {
-    return n->first <= n->last && !f->fixed && (!f->kept || f->view);
+    return n->first <= n->last && !f->fixed && (!f->saved || f->view);
 }
 
 /* If f is computed again, or is a view, its inputs are needed, too. */
@@ -170,8 +170,8 @@ void checkpoint_demand(struct demand *dep, const struct fact *f, const struct de
     dep->first = MIN(dep->first, n->first);
     dep->last = MAX(dep->last, until);
     dep->readers++;
-    dep->makers += f->view ? n->makers : f->map;
-    dep->by_map = f->map;
+    dep->makers += f->view ? n->makers : f->elementwise;
+    dep->by_elementwise = f->elementwise;
 }
 
 /* An element-wise result inside its only reader is not even read from memory; others are written. What either is
@@ -180,9 +180,10 @@ struct share checkpoint_share(const struct fact *f, const struct demand *n)
 {
     const double ns = (double)f->bytes / BYTES_A_NS;
     if (n->first > n->last || f->fixed || f->view) return (struct share){0};
-    if (!f->kept && f->map && n->readers == 1 && n->by_map) return (struct share){.ns = f->readers ? -ns : 0};
-    const double again = f->kept ? 0 : f->map ? ns : f->cost;
-    return (struct share){again + n->makers * ns, f->bytes, f->kept ? 0 : n->first, n->last};
+    if (!f->saved && f->elementwise && n->readers == 1 && n->by_elementwise)
+        return (struct share){.ns = f->readers ? -ns : 0};
+    const double cost = f->saved ? 0 : f->elementwise ? ns : f->cost;
+    return (struct share){cost + n->makers * ns, f->bytes, f->saved ? 0 : n->first, n->last};
 }
 
 /* The peak memory of backward, including saved tensors, and the cost of recomputing. */
@@ -192,7 +193,7 @@ static int64_t measure(struct checkpointing *k, double *out_cost)
     *out_cost = 0;
     for (int i = 0; i < k->facts.n; i++) {
         const struct fact *f = k->facts.at[i];
-        k->demand[f->t->id] = (struct demand){f->first, f->last, f->readers, 0, f->by_map};
+        k->demand[f->t->id] = (struct demand){f->first, f->last, f->readers, 0, f->by_elementwise};
     }
     for (int i = k->facts.n - 1; i >= 0; i--) {
         const struct fact *f = k->facts.at[i];
@@ -231,7 +232,7 @@ static void find_wanted(struct checkpointing *k)
 static void find_leaf(struct fact *f)
 {
     f->leaf = f;
-    if (!f->map || f->exact) return;
+    if (!f->elementwise || f->exact) return;
     struct fact *found = NULL;
     for (int i = 0; i < f->ndep; i++) {
         struct fact *leaf = f->dep[i]->leaf;
@@ -252,7 +253,7 @@ static void set_sources(struct checkpointing *k)
 {
     for (int i = 0; i < k->facts.n; i++) {
         struct fact *f = k->facts.at[i];
-        f->kept = f->fixed || f->joined || f->exact || f->leaf == f;
+        f->saved = f->fixed || f->joined || f->exact || f->leaf == f;
     }
 }
 
@@ -297,7 +298,7 @@ static bool add_level(struct checkpointing *k, int at_once, struct fact **drop)
     measure(k, &cost);
     const int n = checkpoint_give_up(k, at_once, drop);
     for (int i = 0; i < n; i++) {
-        drop[i]->kept = false;
+        drop[i]->saved = false;
         PUSH(k->g->arena, k->dropped, drop[i]);
     }
     if (n) push_level(k);
@@ -307,7 +308,7 @@ static bool add_level(struct checkpointing *k, int at_once, struct fact **drop)
 void checkpoint_levels(struct checkpointing *k)
 {
     double forward = 0;
-    int kept = 0;
+    int saved = 0;
     if (k->levels.n > CHECKPOINT_SOURCES + 1) return;
     checkpoint_level(k, CHECKPOINT_SOURCES);
     find_idle(k);
@@ -315,8 +316,8 @@ void checkpoint_levels(struct checkpointing *k)
     k->small = k->balanced = CHECKPOINT_SOURCES;
     const double least = k->levels.at[CHECKPOINT_SOURCES].cost;
     checkpoint_level(k, CHECKPOINT_SOURCES + 1);
-    for (int i = 0; i < k->facts.n; i++) kept += k->facts.at[i]->kept && !k->facts.at[i]->fixed;
-    const int at_once = (kept + MOST_LEVELS - 1) / MOST_LEVELS;
+    for (int i = 0; i < k->facts.n; i++) saved += k->facts.at[i]->saved && !k->facts.at[i]->fixed;
+    const int at_once = (saved + MOST_LEVELS - 1) / MOST_LEVELS;
     struct fact **drop = NEW_ARRAY(k->g->arena, struct fact *, at_once + 1);
     while (add_level(k, at_once, drop)) {
         const struct checkpoint_level *l = &k->levels.at[k->levels.n - 1], *small = &k->levels.at[k->small];
@@ -330,8 +331,8 @@ void checkpoint_levels(struct checkpointing *k)
 /* From the level above KEEP_SOURCES on, recomputation starts from what is saved for backward. */
 void checkpoint_level(struct checkpointing *k, int level)
 {
-    for (int i = 0; i < k->facts.n; i++) k->facts.at[i]->kept = true;
+    for (int i = 0; i < k->facts.n; i++) k->facts.at[i]->saved = true;
     if (level >= CHECKPOINT_SOURCES) set_sources(k);
-    for (int i = 0; level > CHECKPOINT_SOURCES && i < k->facts.n; i++) k->facts.at[i]->kept &= !k->facts.at[i]->idle;
-    for (int i = 0; level < k->levels.n && i < k->levels.at[level].dropped; i++) k->dropped.at[i]->kept = false;
+    for (int i = 0; level > CHECKPOINT_SOURCES && i < k->facts.n; i++) k->facts.at[i]->saved &= !k->facts.at[i]->idle;
+    for (int i = 0; level < k->levels.n && i < k->levels.at[level].dropped; i++) k->dropped.at[i]->saved = false;
 }

@@ -147,7 +147,7 @@ static void make_exact(struct finder *f, struct sol_tensor *t)
 {
     struct fact *fact = t->id < f->k->ntensors ? f->k->fact[t->id] : NULL;
     if (fact && !fact->view) fact->exact = true;
-    if (!t->from || (fact ? !fact->view : !layer_is_map(t->from))) return;
+    if (!t->from || (fact ? !fact->view : !layer_is_elementwise(t->from))) return;
     for (int i = 0; i < t->from->nin; i++)
         if (t->from->in[i] && tensor_varies(t->from->in[i])) keep(f, t->from->in[i]);
 }

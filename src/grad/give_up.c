@@ -56,7 +56,7 @@ static void enqueue(struct trials *t, struct fact *f)
 
 static struct demand demand_now(const struct checkpointing *k, const struct fact *f)
 {
-    struct demand n = {f->first, f->last, f->readers, 0, f->by_map};
+    struct demand n = {f->first, f->last, f->readers, 0, f->by_elementwise};
     for (int i = 0; i < f->nuser; i++) {
         const struct demand *of = &k->demand[f->user[i]->t->id];
         if (checkpoint_demands(f->user[i], of)) checkpoint_demand(&n, f->user[i], of);
@@ -76,7 +76,7 @@ static void push_events(struct trials *t, const struct share *s, int sign)
 static bool same_demand(const struct demand *a, const struct demand *b)
 {
     return a->first == b->first && a->last == b->last && a->readers == b->readers && a->makers == b->makers &&
-           a->by_map == b->by_map;
+           a->by_elementwise == b->by_elementwise;
 }
 
 /* Sets the fact's demand to `now` and visits the facts that it is computed from. `given_up`: the fact where the visit
@@ -89,7 +89,7 @@ static void change(struct trials *t, struct fact *f, struct demand now, bool giv
     bool passes = checkpoint_demands(f, n);
     PUSH(t->k->g->arena, t->changes, c);
     *n = now;
-    if (given_up) f->kept = false;
+    if (given_up) f->saved = false;
     const struct share after = checkpoint_share(f, n);
     t->ns += after.ns - before.ns;
     push_events(t, &before, -1);
@@ -131,7 +131,7 @@ static int64_t try_without(struct trials *t, struct fact *f)
     }
     const int64_t bytes = peak(t);
     for (int i = t->changes.n - 1; i >= 0; i--) k->demand[t->changes.at[i].f->t->id] = t->changes.at[i].before;
-    f->kept = true;
+    f->saved = true;
     return bytes;
 }
 
@@ -148,7 +148,7 @@ int checkpoint_give_up(struct checkpointing *k, int most, struct fact **out)
     for (int i = 0; i < k->facts.n; i++) {
         struct fact *f = k->facts.at[i];
         const struct demand *d = &k->demand[f->t->id];
-        if (!f->kept || f->fixed || f->view || f->joined || f->exact || d->first > d->last) continue;
+        if (!f->saved || f->fixed || f->view || f->joined || f->exact || d->first > d->last) continue;
         const int64_t bytes = try_without(t, f);
         const double w = (double)(now - bytes) / (MAX(t->ns, 0) + 1);
         if (bytes >= now || (n == most && w <= worth[n - 1])) continue;

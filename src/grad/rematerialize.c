@@ -41,14 +41,14 @@ struct sol_tensor *remat_tensor(const struct sol_layer *l, int i)
 }
 
 struct reads {
-    const struct loops *l;
+    const struct loops *loops;
     bool tensor[256], reduces;
 };
 
 static void see_read(void *user, int32_t node)
 {
     struct reads *r = user;
-    const struct ex *e = &r->l->ex.at[node];
+    const struct ex *e = &r->loops->ex.at[node];
     if (e->kind == EX_RED && e->u.bound) r->reduces = true;
     if (e->kind == EX_READ && e->tensor < COUNT_OF(r->tensor)) r->tensor[e->tensor] = true;
 }
@@ -56,7 +56,7 @@ static void see_read(void *user, int32_t node)
 bool remat_reads(struct arena *a, const struct sol_tensor *t, int stmt, struct sol_tensor ***out_t, int *out_n)
 {
     const struct sol_layer *l = t->from;
-    struct reads reads = {.l = l->loops};
+    struct reads reads = {.loops = l->loops};
     *out_t = NEW_ARRAY(a, struct sol_tensor *, l->loops->tensors.n + 1);
     *out_n = 0;
     ex_walk(l->loops, l->loops->stmts.at[stmt].value, see_read, &reads);
@@ -76,17 +76,17 @@ struct remat {
     struct sol_tensor **made; /* by tensor of forward: its copy in backward */
 };
 
-static sol_status make_again(struct remat *c, struct sol_layer *before, struct sol_tensor *t);
+static sol_status recompute(struct remat *c, struct sol_layer *before, struct sol_tensor *t);
 
 /* The tensor that replaces t for a reader in backward which recomputes `maker` (NULL: a reader of the gradient
  * itself). */
-static sol_status read_again(struct remat *c, struct sol_layer *before, const struct sol_tensor *maker,
-                             struct sol_tensor *t, struct sol_tensor **out_t)
+static sol_status read_recomputed(struct remat *c, struct sol_layer *before, const struct sol_tensor *maker,
+                                  struct sol_tensor *t, struct sol_tensor **out_t)
 {
     *out_t = t;
     if (checkpoint_keeps(c->k, t) || (maker && tensor_bytes(t) * CHECKPOINT_SMALL <= tensor_bytes(maker)))
         return SOL_OK;
-    TRY(make_again(c, before, t));
+    TRY(recompute(c, before, t));
     *out_t = c->made[t->id];
     return SOL_OK;
 }
@@ -100,7 +100,7 @@ static sol_status remat_by_statement(struct remat *c, struct sol_layer *before, 
     for (int i = 0; i < l->loops->tensors.n; i++) {
         struct sol_tensor *x = user[i] = remat_tensor(l, i);
         for (int k = 0; k < n; k++)
-            if (x && reads[k] == x) TRY(read_again(c, before, t, x, &user[i]));
+            if (x && reads[k] == x) TRY(read_recomputed(c, before, t, x, &user[i]));
     }
     return write_remat(c->g, before, t, stmt, user, &c->made[t->id]);
 }
@@ -110,13 +110,13 @@ static sol_status remat_by_layer(struct remat *c, struct sol_layer *before, cons
     struct sol_tensor **in = NEW_ARRAY(c->g->arena, struct sol_tensor *, l->nin + 1);
     struct sol_layer *copy;
     for (int i = 0; i < l->nin; i++)
-        if (l->in[i]) TRY(read_again(c, before, l->out[0], l->in[i], &in[i]));
+        if (l->in[i]) TRY(read_recomputed(c, before, l->out[0], l->in[i], &in[i]));
     TRY(graph_add_again(c->g, before, l, arena_printf(c->g->arena, "%s again", l->name), in, &copy));
     for (int o = 0; o < l->nout; o++) c->made[l->out[o]->id] = copy->out[o];
     return SOL_OK;
 }
 
-static sol_status make_again(struct remat *c, struct sol_layer *before, struct sol_tensor *t)
+static sol_status recompute(struct remat *c, struct sol_layer *before, struct sol_tensor *t)
 {
     if (c->made[t->id]) return SOL_OK;
     const int stmt = remat_statement(t);
@@ -136,7 +136,7 @@ sol_status grad_recompute(struct sol_graph *g, const struct checkpointing *k)
         for (int i = 0; i < l->nin; i++) {
             struct sol_tensor *x = l->in[i], *with;
             if (!x || x->id >= n) continue;
-            TRY(read_again(&c, l, NULL, x, &with));
+            TRY(read_recomputed(&c, l, NULL, x, &with));
             if (with == x) continue;
             struct sol_layer *reader = l;
             l->in[i] = with;

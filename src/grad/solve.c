@@ -117,20 +117,20 @@ static bool in_context(const struct term *t, int ivar)
 /* Are these digits, lowest first, a count from 0 without gaps? *out_n is its length. */
 static bool is_digits(const struct adjoint *a, const struct term *t, struct affine *f, int64_t *out_n)
 {
-    int64_t unit = 1;
+    int64_t weight = 1;
     if (f->c || !f->n) return false;
     for (int i = 0; i < f->n; i++) {
         int at = -1;
         for (int k = i; k < f->n; k++)
-            if (f->coef[k] == unit && in_context(t, f->ivar[k]) && size_of(a, f->ivar[k]) > 1) at = k;
+            if (f->coef[k] == weight && in_context(t, f->ivar[k]) && size_of(a, f->ivar[k]) > 1) at = k;
         if (at < 0) return false;
         int64_t coef = f->coef[at];
         uint8_t ivar = f->ivar[at];
         f->coef[at] = f->coef[i], f->ivar[at] = f->ivar[i];
         f->coef[i] = coef, f->ivar[i] = ivar;
-        unit *= size_of(a, ivar);
+        weight *= size_of(a, ivar);
     }
-    *out_n = unit;
+    *out_n = weight;
     return true;
 }
 
@@ -326,20 +326,20 @@ static bool as_sum(const struct loops *w, int32_t node, int64_t k, struct sum *s
 /* Sorts the atoms, lowest first. False: they are not digits that count from 0 without gaps. */
 static bool sort_digits(const struct adjoint *a, const struct term *t, struct sum *s, int64_t *count, int64_t *out_n)
 {
-    int64_t unit_ = 1, low, high;
+    int64_t weight = 1, low, high;
     for (int i = 0; i < s->n; i++) {
         int at = -1;
         for (int k = i; k < s->n && at < 0; k++)
-            if (s->coef[k] == unit_ && !(ex_ivars(a->w, s->atom[k]) & ~t->ctx)) at = k;
+            if (s->coef[k] == weight && !(ex_ivars(a->w, s->atom[k]) & ~t->ctx)) at = k;
         if (at < 0 || !ex_range(a->w, s->atom[at], &low, &high) || low) return false;
         int32_t atom = s->atom[at];
         int64_t coef = s->coef[at];
         s->atom[at] = s->atom[i], s->coef[at] = s->coef[i];
         s->atom[i] = atom, s->coef[i] = coef;
         count[i] = high + 1;
-        unit_ *= count[i];
+        weight *= count[i];
     }
-    *out_n = unit_;
+    *out_n = weight;
     return true;
 }
 
@@ -361,30 +361,30 @@ static bool radix(struct adjoint *a, struct term *t, int d)
     return true;
 }
 
-/* Is the node a digit, (e // unit) % base, of an e that the context decides? base 0: no remainder is taken; 0: it is
+/* Is the node a digit, (e // weight) % base, of an e that the context decides? base 0: no remainder is taken; 0: it is
  * not. */
-static int32_t digit_of(const struct adjoint *a, const struct term *t, int32_t node, int64_t *unit_, int64_t *base)
+static int32_t digit_of(const struct adjoint *a, const struct term *t, int32_t node, int64_t *weight, int64_t *base)
 {
     const struct ex *at = a->w->ex.at;
-    *unit_ = 1, *base = 0;
+    *weight = 1, *base = 0;
     if (at[node].kind == EX_MOD && at[at[node].b].kind == EX_INT) *base = at[at[node].b].u.i, node = at[node].a;
-    if (at[node].kind == EX_FLOOR && at[at[node].b].kind == EX_INT) *unit_ = at[at[node].b].u.i, node = at[node].a;
+    if (at[node].kind == EX_FLOOR && at[at[node].b].kind == EX_INT) *weight = at[at[node].b].u.i, node = at[node].a;
     uint64_t ivars = ex_ivars(a->w, node);
-    return ivars && !(ivars & ~t->ctx) && *unit_ > 0 && *base >= 0 ? node : 0;
+    return ivars && !(ivars & ~t->ctx) && *weight > 0 && *base >= 0 ? node : 0;
 }
 
 static bool digits(struct adjoint *a, struct term *t, int d)
 {
     struct loops *w = a->w;
-    int64_t unit_, base, low, high, reached = 1;
-    int32_t e = digit_of(a, t, t->pin[d].f, &unit_, &base);
+    int64_t weight, base, low, high, reached = 1;
+    int32_t e = digit_of(a, t, t->pin[d].f, &weight, &base);
     int used[SOL_MAX_DIMS], n = 0;
     if (!e || e == t->pin[d].f || !ex_range(w, e, &low, &high) || low < 0) return false;
     while (reached <= high) {
         int found = -1;
         for (int i = 0; i < t->npin && found < 0; i++) {
-            int32_t other = t->pin[i].f ? digit_of(a, t, t->pin[i].f, &unit_, &base) : 0;
-            if (!other || !ex_equal(w, other, e) || unit_ != reached) continue;
+            int32_t other = t->pin[i].f ? digit_of(a, t, t->pin[i].f, &weight, &base) : 0;
+            if (!other || !ex_equal(w, other, e) || weight != reached) continue;
             found = i;
             reached = base ? reached * base : high + 1;
             if (base && base < t->pin[i].size) return false;
@@ -392,14 +392,14 @@ static bool digits(struct adjoint *a, struct term *t, int d)
         if (found < 0 || n == SOL_MAX_DIMS) return false;
         used[n++] = found;
     }
-    int32_t whole = ex_int(w, 0);
+    int32_t sum = ex_int(w, 0);
     for (int i = 0; i < n; i++) {
-        digit_of(a, t, t->pin[used[i]].f, &unit_, &base);
-        whole = ex_binary(w, EX_ADD, whole, ex_binary(w, EX_MUL, ex_int(w, unit_), term_pinned(a, t, used[i])));
+        digit_of(a, t, t->pin[used[i]].f, &weight, &base);
+        sum = ex_binary(w, EX_ADD, sum, ex_binary(w, EX_MUL, ex_int(w, weight), term_pinned(a, t, used[i])));
         if (used[i] != d) drop_pin(t, used[i]);
     }
     t->pin[d].f = e; /* pinned to something else than an index: another rule's turn */
-    t->pin[d].q = whole;
+    t->pin[d].q = sum;
     return true;
 }
 

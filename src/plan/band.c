@@ -48,7 +48,7 @@ static int written_ivar(const struct loops *loops, int tensor, int d)
 }
 
 struct reader {
-    const struct loops *l;
+    const struct loops *loops;
     int tensor;
     int32_t first; /* index list of the first read of the tensor */
 };
@@ -56,7 +56,7 @@ struct reader {
 static void reader_visit(void *user, int32_t node)
 {
     struct reader *r = user;
-    const struct ex *e = &r->l->ex.at[node];
+    const struct ex *e = &r->loops->ex.at[node];
     if (e->kind == EX_READ && e->tensor == r->tensor && !r->first) r->first = e->a;
 }
 
@@ -64,7 +64,7 @@ static void reader_visit(void *user, int32_t node)
 static int read_ivar(const struct loops *loops, int tensor, int d)
 {
     for (int i = 0; i < loops->stmts.n; i++) {
-        struct reader r = {.l = loops, .tensor = tensor};
+        struct reader r = {.loops = loops, .tensor = tensor};
         ex_walk(loops, loops->stmts.at[i].value, reader_visit, &r);
         struct affine f;
         if (!r.first || !ex_affine(loops, ex_nth(loops, r.first, d), &f)) continue;
@@ -97,7 +97,7 @@ static void ring_memory(const struct allocation *s, struct stage *st, int tensor
     for (int i = s->t->ndim - 1; i >= 0; i--) {
         int d = s->order[i];
         if (d == image || (d == dim && !blocks)) continue;
-        int64_t size = d == dim ? st->sub->tensors.at[tensor].shape[d] : s->t->dim[d].size;
+        int64_t size = d == dim ? st->slice->tensors.at[tensor].shape[d] : s->t->dim[d].size;
         m->stride[d] = stride;
         m->halo_low[d] = s->memory.halo_low[d];
         m->halo_high[d] = s->memory.halo_high[d];
@@ -115,9 +115,9 @@ static void ring_memory(const struct allocation *s, struct stage *st, int tensor
 }
 
 /* Slices a stage along its index variables: images first, then rows. */
-static bool cut(struct plan *p, struct stage *st)
+static bool slice_stage(struct plan *p, struct stage *st)
 {
-    struct slice row = {.whole = st->whole, .whole_memory = st->u->memory, .ivar = st->ivar, .ring = st->in};
+    struct slice row = {.of = st->loops, .of_memory = st->u->memory, .ivar = st->ivar, .ring = st->in};
     if (st->image >= 0) {
         struct slice image = row;
         image.ivar = st->image;
@@ -125,12 +125,12 @@ static bool cut(struct plan *p, struct stage *st)
         for (int i = 0; i < image.loops->tensors.n; i++) /* what is packed once would be packed for image 0 */
             if (image.op[i].coef) image.memory[i].constant = false;
         st->image_op = image.op;
-        row.whole = image.loops;
-        row.whole_memory = image.memory;
+        row.of = image.loops;
+        row.of_memory = image.memory;
         row.ivar -= st->ivar > st->image;
     }
     if (!loops_slice(p->scratch, &row)) return false;
-    st->sub = row.loops;
+    st->slice = row.loops;
     st->memory = row.memory;
     st->op = row.op;
     st->fill = row.fill;
@@ -154,29 +154,29 @@ static bool begin_stage(struct plan *p, struct stage *st)
     const struct loops *own = st->u->loops;
     const int ivar = st->ivar = st->own_ivar;
     st->image = st->own_image;
-    st->whole = own;
+    st->loops = own;
     if (ivar < 0 || !st->by) return false;
     if (st->by > 1) {
         if (own->ivars.at[ivar].size % st->by) return false;
-        st->whole = loops_split(p->scratch, own, ivar, st->by, &st->ivar);
+        st->loops = loops_split(p->scratch, own, ivar, st->by, &st->ivar);
         if (st->image > ivar) st->image++;
     }
-    st->rows = st->whole->ivars.at[st->ivar].size;
-    return cut(p, st);
+    st->rows = st->loops->ivars.at[st->ivar].size;
+    return slice_stage(p, st);
 }
 
 struct edge { /* from the unit that writes a tensor to one that reads it */
     struct unit *from, *to;
     struct allocation *s; /* the tensor's */
-    bool kept;            /* it is stored in memory, too */
+    bool stored;          /* it is stored in memory, too */
 };
 
 /* Adds an edge to a chain: slices both units along dimension `dim` of the tensor. */
-static bool link(struct plan *p, struct chain *c, const struct edge *edge, int dim)
+static bool add_edge(struct plan *p, struct chain *c, const struct edge *edge, int dim)
 {
     struct unit *const a = edge->from, *const b = edge->to;
     const struct allocation *s = edge->s;
-    const bool kept = edge->kept;
+    const bool stored = edge->stored;
     int image = image_dim(s, dim), ta = tensor_of(a->loops, s->t), tb = tensor_of(b->loops, s->t);
     if (image == -2 || ta < 0 || tb < 0 || c->n >= BAND_MAX_STAGES) return false;
     int ia = image < 0 ? -1 : written_ivar(a->loops, ta, image), ib = image < 0 ? -1 : read_ivar(b->loops, tb, image);
@@ -192,7 +192,7 @@ static bool link(struct plan *p, struct chain *c, const struct edge *edge, int d
         if (first->by != by || ivar != first->own_ivar || ia != first->own_image) return false;
         first->out = ta;
     }
-    const bool blocks = c->kind == BAND_BLOCKS && kept; /* that is what the sums' index variable counts */
+    const bool blocks = c->kind == BAND_BLOCKS && stored; /* that is what the sums' index variable counts */
     *second = (struct stage){
         .u = b, .own_ivar = read_ivar(b->loops, tb, dim), .own_image = ib, .by = blocks ? 1 : by, .in = tb, .out = -1};
     if (!begin_stage(p, second)) return false;
@@ -206,10 +206,11 @@ static bool link(struct plan *p, struct chain *c, const struct edge *edge, int d
     second->high = (int64_t)floor((double)r->max / (double)w->coef);
     int64_t window = second->high - second->low + 1;
     if (c->kind != BAND_ROWS && (second->low || window != 1 || second->step != 1)) return false;
-    if (kept && window != second->step) return false;
-    first->kept = kept;
-    if (!kept) { /* it is the last stage of the shorter chain, whose output lies elsewhere */
-        first->memory = arena_memdup(p->scratch, first->memory, (size_t)first->sub->tensors.n * sizeof *first->memory);
+    if (stored && window != second->step) return false;
+    first->stored = stored;
+    if (!stored) { /* it is the last stage of the shorter chain, whose output lies elsewhere */
+        first->memory =
+            arena_memdup(p->scratch, first->memory, (size_t)first->slice->tensors.n * sizeof *first->memory);
         ring_memory(s, first, ta, dim, image, c->kind != BAND_ROWS);
         second->memory[tb] = first->memory[ta];
         first->ring_rows = window == 1 ? 1 : window + MAX(8, 2 * second->step);
@@ -222,14 +223,14 @@ static bool link(struct plan *p, struct chain *c, const struct edge *edge, int d
 /* -- does it pay? */
 
 /* The time that storing a tensor in memory costs: writing it (which counts twice) and reading it, as far as it leaves
- * the L2. A `kept` tensor is still written. */
-static double traffic(struct plan *p, const struct allocation *s, bool kept)
+ * the L2. A `stored` tensor is still written. */
+static double traffic(struct plan *p, const struct allocation *s, bool stored)
 {
     double bytes = (double)s->elements * dtype_def(s->t->dtype)->bytes;
     double l2 = (double)p->target->l2 * p->target->cores;
     double far = MIN(MAX(bytes / l2 - 0.25, 0), 1);
-    return far * bytes * (kept ? 1 : 3) / p->target->l3_rate + (1 - far) * bytes * (kept ? 1 : 2) / p->target->l2_rate +
-           KERNEL_STEP_NS;
+    return far * bytes * (stored ? 1 : 3) / p->target->l3_rate +
+           (1 - far) * bytes * (stored ? 1 : 2) / p->target->l2_rate + KERNEL_STEP_NS;
 }
 
 static double penalty(enum band_kind kind, const struct stage *st)
@@ -241,44 +242,44 @@ static double penalty(enum band_kind kind, const struct stage *st)
     }
 }
 
-static sol_status price(struct plan *p, struct chain *c)
+static sol_status estimate(struct plan *p, struct chain *c)
 {
-    double saved = 0, again = 0, slower = 0;
-    int64_t held = 0;
-    c->parts = 0;
-    c->whole = false;
+    double saved = 0, recomputed = 0, slower = 0;
+    int64_t ring_bytes = 0;
+    c->apart = 0;
+    c->all_rows = false;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
-        TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->anchor, st->u, &st->alone));
-        const double cost = st->alone->kernel.cost;
-        c->parts += cost;
+        TRY(choose_kernel(p, st->u->loops, st->u->memory, st->u->anchor, st->u, &st->apart));
+        const double cost = st->apart->kernel.cost;
+        c->apart += cost;
         slower += cost * penalty(c->kind, st);
-        c->whole |= st->alone->candidate[st->alone->chosen].solver->whole;
+        c->all_rows |= st->apart->candidate[st->apart->chosen].solver->all_rows;
         if (st->out < 0) continue;
-        saved += traffic(p, plan_allocation(p, st->u->loops->tensors.at[st->out].user), st->kept);
-        held += st->row_bytes * st->ring_rows;
+        saved += traffic(p, plan_allocation(p, st->u->loops->tensors.at[st->out].user), st->stored);
+        ring_bytes += st->row_bytes * st->ring_rows;
         const struct stage *next = &c->stage[i + 1];
         double overlap = (double)(next->high - next->low + 1 - next->step);
-        again += cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)MAX(st->rows * c->images, 1);
+        recomputed += cost * MAX(overlap, 0) * (p->target->cores - 1) / (double)MAX(st->rows * c->images, 1);
     }
-    c->cost = c->parts + slower + again - saved;
-    c->fits = (double)held <= CACHE_SHARE * (double)p->target->l2;
+    c->cost = c->apart + slower + recomputed - saved;
+    c->fits = (double)ring_bytes <= CACHE_SHARE * (double)p->target->l2;
     return SOL_OK;
 }
 
-/* Emits kernels for all stages. *out_can false: one of them cannot be part of a band. */
-static sol_status print_stages(struct plan *p, struct chain *c, bool always, bool *out_can)
+/* Chooses kernels for all stages. *out_can false: one of them cannot be part of a band. */
+static sol_status choose_stages(struct plan *p, struct chain *c, bool always, bool *out_can)
 {
     *out_can = false;
     for (int i = 0; i < c->n; i++) {
         struct stage *st = &c->stage[i];
         struct unit u = *st->u;
         if (p->training) u.repeats = st->rows * c->images; /* what a step packs, it packs once */
-        TRY(choose_kernel(p, st->sub, st->memory, u.anchor, &u, &st->choice));
+        TRY(choose_kernel(p, st->slice, st->memory, u.anchor, &u, &st->choice));
         st->kernel = st->choice->kernel;
         if (st->kernel.nstep != 1 || st->kernel.nwork) return SOL_OK;
         /* a solver that needs more than one row at a time, such as Winograd, is not given up for a band of rows */
-        const bool changed = st->u->contraction && strcmp(st->kernel.solver, st->alone->kernel.solver);
+        const bool changed = st->u->contraction && strcmp(st->kernel.solver, st->apart->kernel.solver);
         if (changed && c->kind != BAND_BLOCKS && !always) return SOL_OK;
     }
     *out_can = true;
@@ -327,7 +328,7 @@ static int dimension(const struct allocation *s, char purpose)
 #define MOST_CHAINS (BAND_KINDS * (BAND_MAX_STAGES - 1))
 struct chains {                         /* all that begin with one unit */
     int n, longest;                     /* longest: in units */
-    double parts[BAND_MAX_STAGES + 1];  /* of the first so many units, one by one */
+    double apart[BAND_MAX_STAGES + 1];  /* of the first so many units, one by one */
     struct unit *unit[BAND_MAX_STAGES]; /* of the longest */
     struct chain chain[MOST_CHAINS];
 };
@@ -342,17 +343,17 @@ static sol_status find_chains(struct plan *p, struct unit *u, struct unit **read
         struct edge e = {.from = u};
         for (;;) {
             e.to = only_reader(p, e.from, reader_of, &e.s);
-            e.kept = !e.to;
-            if (e.kept) e.to = sums_over(p, e.from, &e.s);
+            e.stored = !e.to;
+            if (e.stored) e.to = sums_over(p, e.from, &e.s);
             if (!e.to || e.s->parts) break;
             int dim = dimension(e.s, purposes[k]);
-            if (dim < 0 || !link(p, &c, &e, dim)) break;
-            TRY(price(p, &c));
+            if (dim < 0 || !add_edge(p, &c, &e, dim)) break;
+            TRY(estimate(p, &c));
             out->longest = MAX(out->longest, c.n);
-            out->parts[c.n] = c.parts;
+            out->apart[c.n] = c.apart;
             out->unit[c.n - 2] = e.from;
             out->unit[c.n - 1] = e.to;
-            if (k != BAND_BLOCKS || e.kept) out->chain[out->n++] = c;
+            if (k != BAND_BLOCKS || e.stored) out->chain[out->n++] = c;
             e.from = e.to;
         }
     }
@@ -365,26 +366,26 @@ static struct choice *choice_of(struct plan *p, const struct chains *all)
     static const char *const kinds[BAND_KINDS] = {"rows", "channels", "blocks"};
     char key[33];
     struct hash h;
-    const double whole = all->parts[all->longest];
+    const double apart = all->apart[all->longest];
     const bool always = !strcmp(ctx_config(p->ctx, "bands"), "always");
     hash_init(&h);
     hash_text(&h, "band");
     for (int i = 0; i < all->n; i++)
         if (all->chain[i].n == all->longest)
-            for (int k = 0; k < all->longest; k++) hash_text(&h, all->chain[i].stage[k].alone->key);
+            for (int k = 0; k < all->longest; k++) hash_text(&h, all->chain[i].stage[k].apart->key);
     hash_hex(&h, key);
     struct choice *choice = map_get(p->known, key);
     if (choice) return choice;
     choice = NEW(p->arena, struct choice);
     *choice = (struct choice){.key = arena_strdup(p->arena, key),
                               .candidate = NEW_ARRAY(p->arena, struct candidate, MOST_CHAINS + 1)};
-    choice_add(choice, &(struct candidate){&band_solver, {.p = {-1, 1}, .cost = whole, .text = "apart"}});
+    choice_add(choice, &(struct candidate){&band_solver, {.p = {-1, 1}, .cost = apart, .text = "apart"}});
     for (int i = 0; i < all->n; i++) {
         const struct chain *c = &all->chain[i];
         const struct variant v = {.p = {c->kind, c->n},
-                                  .cost = c->cost + whole - c->parts,
+                                  .cost = c->cost + apart - c->apart,
                                   .text = arena_printf(p->arena, "%s %d", kinds[c->kind], c->n)};
-        if (c->fits && (always || !c->whole)) choice_add(choice, &(struct candidate){&band_solver, v});
+        if (c->fits && (always || !c->all_rows)) choice_add(choice, &(struct candidate){&band_solver, v});
     }
     choice->chosen = -1;
     map_set(p->known, key, choice);
@@ -404,22 +405,22 @@ static struct chain *chain_of(struct chains *all, const struct candidate *cand)
 static sol_status choose_chain(struct plan *p, struct chains *all, struct choice *choice)
 {
     const bool always = !strcmp(ctx_config(p->ctx, "bands"), "always");
-    const int advised = p->policy ? p->policy->pick(p->policy->user, choice) : -1;
-    for (int i = advised < 0 ? 0 : -1; i < choice->n; i++) {
-        const int k = i < 0 ? advised : i;
+    const int picked = p->policy ? p->policy->pick(p->policy->user, choice) : -1;
+    for (int i = picked < 0 ? 0 : -1; i < choice->n; i++) {
+        const int k = i < 0 ? picked : i;
         struct chain *c = chain_of(all, &choice->candidate[k]);
         bool can = false;
         choice->chosen = k;
         if (!c && always) continue;
         if (!c) return SOL_OK;
-        if (i >= 0 && !always && c->cost > c->parts * (1 - GAIN)) continue;
-        TRY(print_stages(p, c, always, &can));
+        if (i >= 0 && !always && c->cost > c->apart * (1 - GAIN)) continue;
+        TRY(choose_stages(p, c, always, &can));
         struct unit *last = c->stage[c->n - 1].u;
-        if (can) TRY(band_print(p, c, last, &can));
+        if (can) TRY(band_kernel(p, c, last, &can));
         if (!can) continue;
         last->choice = c->stage[0].choice;
         for (int n = 1; n < c->n; n++)
-            if (c->stage[n].alone->kernel.cost > last->choice->kernel.cost) last->choice = c->stage[n].choice;
+            if (c->stage[n].apart->kernel.cost > last->choice->kernel.cost) last->choice = c->stage[n].choice;
         for (int n = 0; n < c->n - 1; n++) {
             c->stage[n].u->dead = true;
             p->into[c->stage[n].u->number] = last->number;

@@ -19,10 +19,10 @@ struct slicing {
 
 /* slice.c */
 struct slice { /* one value of an index variable of loops, as loops of their own */
-    const struct loops *whole;
-    const struct memory *whole_memory; /* of its tensors */
+    const struct loops *of;
+    const struct memory *of_memory; /* of its tensors */
     int ivar;
-    int ring; /* the tensor, or -1, that may be read outside along the variable; the caller fills in `fill` there */
+    int ring; /* a tensor that may be read outside along the variable, where the caller puts `fill`; -1: none */
 
     /* what loops_slice makes of them, in its arena */
     struct loops *loops;
@@ -36,29 +36,29 @@ bool loops_slice(struct arena *a, struct slice *s);
 /* The index variable as outer * by + inner. */
 struct loops *loops_split(struct arena *a, const struct loops *loops, int ivar, int64_t by, int *out_outer);
 
-/* band_print.c */
+/* band_kernel.c */
 struct chain;
-/* Replaces u, the chain's last unit, by the whole chain. *out_done false: the chain cannot be printed as one kernel. */
-sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, bool *out_done);
+/* Replaces u, the chain's last unit, by the whole chain. *out_done false: the chain cannot become one kernel. */
+sol_status band_kernel(struct plan *p, const struct chain *c, struct unit *u, bool *out_done);
 
 #define BAND_MAX_STAGES PLAN_CHAIN
 enum band_kind { BAND_ROWS, BAND_CHANNELS, BAND_BLOCKS, BAND_KINDS }; /* a step: a row, some channels, some rows */
-/* One unit of a chain, cut along its index variable. */
+/* One unit of a chain, sliced along its index variable. */
 struct stage {
     struct unit *u;
-    const struct loops *whole; /* the unit's loops, with the index variable split if its values are blocks */
+    const struct loops *loops; /* the unit's loops, with the index variable split if its values are blocks */
     int ivar;
     int64_t rows;            /* values of the index variable */
     int image;               /* index variable over images, -1: none */
-    int own_ivar, own_image; /* these two in the unit's loops, where `by` values are one value of `ivar` */
+    int own_ivar, own_image; /* the same in the unit's loops, where `by` values are one of `ivar` */
     int64_t by;
     struct slice_operand *op, *image_op; /* by tensor */
-    const struct loops *sub;
+    const struct loops *slice;           /* of one value of the variable, and of one image */
     struct memory *memory;
-    const struct choice *alone, *choice; /* of the unit as it is, of what it is here */
+    const struct choice *apart, *choice; /* of the unit by itself, of its slice */
     struct kernel kernel;
     int in, out;                   /* tensors: the ring it reads, the ring it writes; -1 */
-    bool kept;                     /* `out` is no ring but lies in memory, because other units read it, too */
+    bool stored;                   /* `out` is no ring but lies in memory, because other units read it, too */
     int64_t step, low, high;       /* row r reads rows step*r+low .. step*r+high of ring `in` */
     double fill;                   /* what rows outside of ring `in` are */
     int64_t row_bytes, row_origin; /* of ring `out`; origin: to element 0, behind a halo */
@@ -69,10 +69,9 @@ struct chain {
     struct stage stage[BAND_MAX_STAGES];
     int64_t images;
     enum band_kind kind;
-    double cost; /* ns; of the units one by one: parts */
-    double parts;
-    bool fits;  /* what the rings hold stays in the cache */
-    bool whole; /* a unit's solver needs more than rows */
+    double cost, apart; /* ns: of the band; of its units one by one */
+    bool fits;          /* what the rings hold stays in the cache */
+    bool all_rows;      /* a unit's solver needs more than rows */
 };
 
 #endif

@@ -43,18 +43,18 @@ void unit_memory(struct plan *p, struct unit *u)
 
 /* Index variables bound in a sum that share an index with a variable that is not: a window slides along them. */
 struct depth {
-    const struct loops *l;
+    const struct loops *loops;
     uint64_t bound, window;
 };
 
 static void depth_visit(void *user, int32_t node)
 {
     struct depth *d = user;
-    const struct ex *e = &d->l->ex.at[node];
+    const struct ex *e = &d->loops->ex.at[node];
     if (e->kind == EX_RED) d->bound |= e->u.bound;
     if (e->kind != EX_READ) return;
-    for (int32_t i = e->a; i; i = d->l->ex.at[i].next) {
-        uint64_t ivars = ex_ivars(d->l, i);
+    for (int32_t i = e->a; i; i = d->loops->ex.at[i].next) {
+        uint64_t ivars = ex_ivars(d->loops, i);
         if (ivars & ~d->bound) d->window |= ivars & d->bound;
     }
 }
@@ -63,7 +63,7 @@ static void depth_visit(void *user, int32_t node)
  * convolution or a pool. */
 static double depth_of(const struct cluster *c)
 {
-    struct depth d = {.l = c->loops};
+    struct depth d = {.loops = c->loops};
     ex_walk(c->loops, c->loops->stmts.at[c->anchor].value, depth_visit, &d);
     return (double)ivars_points(c->loops, d.bound & ~d.window);
 }
@@ -188,10 +188,10 @@ static const struct loops *pack_source(struct plan *p, const struct loops *loops
     if (!w || w->opaque || w->program != PROGRAM_PREPARE || program != PROGRAM_PREPARE) return loops;
     if (s->root != s->t || s->parts || w->kernel.npack || w->loops->stmts.n != 1) return loops;
     if (expr_ops(w->loops, w->loops->stmts.at[0].value) > SCALING) return loops;
-    const struct loops *whole = plan_inlined(p, loops, 0, w->loops);
-    if (!whole) return loops;
+    const struct loops *inlined = plan_inlined(p, loops, 0, w->loops);
+    if (!inlined) return loops;
     w->dead = true;
-    return whole;
+    return inlined;
 }
 
 /* The packed form of an operand, shared by all units that want the same form. Training changes parameters in every

@@ -19,7 +19,7 @@ bool plan_reads_written(const struct loops *loops, int32_t node, int first, int 
 }
 
 struct written {
-    const struct loops *l;
+    const struct loops *loops;
     const bool *tensor; /* by tensor: a statement writes it */
     bool read;
 };
@@ -27,7 +27,7 @@ struct written {
 static void see_written(void *user, int32_t node)
 {
     struct written *w = user;
-    const struct ex *e = &w->l->ex.at[node];
+    const struct ex *e = &w->loops->ex.at[node];
     w->read |= e->kind == EX_READ && w->tensor[e->tensor];
 }
 
@@ -35,7 +35,7 @@ static void see_written(void *user, int32_t node)
 static bool disjoint(const struct loops *loops)
 {
     bool *tensor = NEW_ARRAY(loops->arena, bool, loops->tensors.n + 1);
-    struct written w = {.l = loops, .tensor = tensor};
+    struct written w = {.loops = loops, .tensor = tensor};
     for (int i = 0; i < loops->stmts.n; i++)
         for (int o = 0; o < loops->stmts.at[i].nout; o++) tensor[loops->stmts.at[i].out[o]] = true;
     for (int i = 0; i < loops->stmts.n; i++) {
@@ -47,7 +47,7 @@ static bool disjoint(const struct loops *loops)
 }
 
 struct products {
-    const struct loops *l;
+    const struct loops *loops;
     int n;
     int32_t node; /* the last product found */
 };
@@ -55,7 +55,7 @@ struct products {
 static void find_product(void *user, int32_t node)
 {
     struct products *p = user;
-    const struct loops *loops = p->l;
+    const struct loops *loops = p->loops;
     if (!ex_is_contraction(loops, node) || loops->ex.at[node].a ||
         ivars_points(loops, loops->ex.at[node].u.bound) < DEEP)
         return;
@@ -65,7 +65,7 @@ static void find_product(void *user, int32_t node)
 
 static struct products products_of(const struct loops *loops, int32_t value)
 {
-    struct products p = {.l = loops};
+    struct products p = {.loops = loops};
     ex_walk(loops, value, find_product, &p);
     return p;
 }
@@ -103,7 +103,7 @@ static bool is_last(const struct loops *loops, int32_t index, const struct loops
 }
 
 struct ends {
-    const struct loops *l;
+    const struct loops *loops;
     int first, last;
     bool all; /* every read of what the statements write is a read of their last step */
 };
@@ -111,7 +111,7 @@ struct ends {
 static void see_end(void *user, int32_t node)
 {
     struct ends *e = user;
-    const struct loops *loops = e->l;
+    const struct loops *loops = e->loops;
     const struct ex *read = &loops->ex.at[node];
     if (read->kind != EX_READ) return;
     for (int i = e->first; i < e->last; i++) {

@@ -53,12 +53,12 @@ static bool radix_of(const struct loops *loops, int32_t index, int64_t size, str
             out->coef[k] = out->coef[k - 1], out->ivar[k] = out->ivar[k - 1];
             out->coef[k - 1] = coef, out->ivar[k - 1] = ivar;
         }
-    int64_t unit = 1;
+    int64_t weight = 1;
     for (int i = 0; i < out->n; i++) {
-        if (out->coef[i] != unit) return false;
-        unit *= loops->ivars.at[out->ivar[i]].size;
+        if (out->coef[i] != weight) return false;
+        weight *= loops->ivars.at[out->ivar[i]].size;
     }
-    return unit == size;
+    return weight == size;
 }
 
 static int32_t forwarded_read(void *user, struct loops *to, const struct ex *read, const int32_t *index, int nindex,
@@ -94,25 +94,25 @@ static int32_t forwarded_read(void *user, struct loops *to, const struct ex *rea
 }
 
 struct affinity {
-    const struct loops *l;
+    const struct loops *loops;
     bool affine;
 };
 
 static void affine_visit(void *user, int32_t node)
 {
     struct affinity *a = user;
-    const struct ex *e = &a->l->ex.at[node];
+    const struct ex *e = &a->loops->ex.at[node];
     if (e->kind != EX_READ) return;
     struct affine f;
-    for (int32_t i = e->a; i; i = a->l->ex.at[i].next)
-        if (!ex_affine(a->l, i, &f)) a->affine = false;
+    for (int32_t i = e->a; i; i = a->loops->ex.at[i].next)
+        if (!ex_affine(a->loops, i, &f)) a->affine = false;
 }
 
 static int count_non_affine(const struct loops *loops)
 {
     int n = 0;
     for (int i = 0; i < loops->stmts.n; i++) {
-        struct affinity a = {.l = loops, .affine = true};
+        struct affinity a = {.loops = loops, .affine = true};
         ex_walk(loops, loops->stmts.at[i].value, affine_visit, &a);
         n += !a.affine;
     }

@@ -15,7 +15,7 @@ static bool is_map(const struct unit *u)
 }
 
 struct reading {
-    const struct loops *l;
+    const struct loops *loops;
     int tensor;
     int32_t index; /* of the first read met */
     bool same;
@@ -24,7 +24,7 @@ struct reading {
 static void reading_visit(void *user, int32_t node)
 {
     struct reading *r = user;
-    const struct ex *e = &r->l->ex.at[node];
+    const struct ex *e = &r->loops->ex.at[node];
     if (e->kind != EX_READ || e->tensor != r->tensor) return;
     if (e->b) r->same = false;
     if (!r->index) {
@@ -32,13 +32,13 @@ static void reading_visit(void *user, int32_t node)
         return;
     }
     int32_t a = r->index, b = e->a;
-    for (; a && b; a = r->l->ex.at[a].next, b = r->l->ex.at[b].next)
-        if (!ex_equal(r->l, a, b)) r->same = false;
+    for (; a && b; a = r->loops->ex.at[a].next, b = r->loops->ex.at[b].next)
+        if (!ex_equal(r->loops, a, b)) r->same = false;
 }
 
 bool plan_reads_plainly(const struct loops *loops, int32_t value, int t, uint64_t ivars, int32_t *out_index)
 {
-    struct reading r = {.l = loops, .tensor = t, .same = true};
+    struct reading r = {.loops = loops, .tensor = t, .same = true};
     ex_walk(loops, value, reading_visit, &r);
     uint64_t seen = 0;
     for (int32_t i = r.index; i && r.same; i = loops->ex.at[i].next) {
@@ -196,7 +196,7 @@ static const struct loops *inline_map(struct plan *p, const struct unit *u, int 
     if (count_reading_stmts(from, t) != 1) return NULL;
     int reader = 0;
     while (!rewrite_reads(from, from->stmts.at[reader].value, t)) reader++;
-    struct reading r = {.l = from, .tensor = t, .same = true};
+    struct reading r = {.loops = from, .tensor = t, .same = true};
     ex_walk(from, from->stmts.at[reader].value, reading_visit, &r);
     uint64_t seen = 0;
     for (int32_t i = r.index; i; i = from->ex.at[i].next) {

@@ -6,12 +6,12 @@
 #define WORTH 4 /* elements of a reduction that justify a step */
 
 struct hoist {
-    const struct loops *l;
+    const struct loops *loops;
     int32_t found; /* the outermost reduction that can be hoisted; 0: none */
 };
 
 struct check {
-    const struct loops *l;
+    const struct loops *loops;
     bool data, safe;
 };
 
@@ -19,33 +19,34 @@ struct check {
 static void check_node(void *user, int32_t node)
 {
     struct check *c = user;
-    const struct ex *e = &c->l->ex.at[node];
+    const struct ex *e = &c->loops->ex.at[node];
     int64_t low, high;
-    if (e->kind == EX_FLOOR || e->kind == EX_MOD) c->safe &= ex_range(c->l, e->b, &low, &high) && (low > 0 || high < 0);
+    if (e->kind == EX_FLOOR || e->kind == EX_MOD)
+        c->safe &= ex_range(c->loops, e->b, &low, &high) && (low > 0 || high < 0);
     if (e->kind != EX_READ) return;
-    const struct loops_tensor *t = &c->l->tensors.at[e->tensor];
+    const struct loops_tensor *t = &c->loops->tensors.at[e->tensor];
     c->data |= t->role == LOOPS_INPUT;
     c->safe &= t->role == LOOPS_INPUT || t->role == LOOPS_TABLE;
     int d = 0;
-    for (int32_t i = e->a; i && !e->b; i = c->l->ex.at[i].next, d++)
-        c->safe &= ex_range(c->l, i, &low, &high) && low >= 0 && high < t->shape[d];
+    for (int32_t i = e->a; i && !e->b; i = c->loops->ex.at[i].next, d++)
+        c->safe &= ex_range(c->loops, i, &low, &high) && low >= 0 && high < t->shape[d];
 }
 
 static bool may_go(const struct hoist *h, int32_t node, uint64_t scope)
 {
-    const struct ex *e = &h->l->ex.at[node];
-    const uint64_t free = ex_ivars(h->l, node);
-    struct check c = {.l = h->l, .safe = e->op != RED_MOMENTS && e->op != RED_SOFTSUM};
-    if (ivars_points(h->l, e->u.bound) < WORTH || ivars_points(h->l, scope & ~free) < 2) return false;
+    const struct ex *e = &h->loops->ex.at[node];
+    const uint64_t free = ex_ivars(h->loops, node);
+    struct check c = {.loops = h->loops, .safe = e->op != RED_MOMENTS && e->op != RED_SOFTSUM};
+    if (ivars_points(h->loops, e->u.bound) < WORTH || ivars_points(h->loops, scope & ~free) < 2) return false;
     if (__builtin_popcountll(free) > SOL_MAX_DIMS) return false;
-    ex_walk(h->l, node, check_node, &c);
+    ex_walk(h->loops, node, check_node, &c);
     return c.data && c.safe;
 }
 
 /* `scope`: the index variables around a node, of the statement and of reductions. */
 static void find(struct hoist *h, int32_t node, uint64_t scope)
 {
-    const struct ex e = h->l->ex.at[node];
+    const struct ex e = h->loops->ex.at[node];
     if (!node || h->found) return;
     if (e.kind == EX_RED && may_go(h, node, scope)) {
         h->found = node;
@@ -53,7 +54,7 @@ static void find(struct hoist *h, int32_t node, uint64_t scope)
     }
     const bool list = e.kind == EX_CALL || e.kind == EX_READ || e.kind == EX_AND || e.kind == EX_OR;
     if (e.kind == EX_RED) scope |= e.u.bound;
-    for (int32_t i = e.a; i; i = list ? h->l->ex.at[i].next : 0) find(h, i, scope);
+    for (int32_t i = e.a; i; i = list ? h->loops->ex.at[i].next : 0) find(h, i, scope);
     if (!list || e.kind == EX_READ) find(h, e.b, scope);
 }
 
@@ -103,7 +104,7 @@ const struct loops *plan_hoist(struct plan *p, const struct loops *from, enum pr
     struct loops *loops = loops_copy(p->scratch, from);
     for (int i = 0; i < loops->stmts.n; i++) {
         struct loops_stmt s = loops->stmts.at[i];
-        for (struct hoist h = {.l = loops}; s.nout == 1 && !s.scan_step; h.found = 0) {
+        for (struct hoist h = {.loops = loops}; s.nout == 1 && !s.scan_step; h.found = 0) {
             enum sol_dtype type;
             int32_t read;
             find(&h, s.value, stmt_ivars(loops, &s));

@@ -274,24 +274,24 @@ static void put_reorders(struct reorders *r)
 
 struct halo_visit {
     struct plan *p;
-    const struct loops *l;
+    const struct loops *loops;
 };
 
 static void halo_of_read(void *user, int32_t node)
 {
     struct halo_visit *h = user;
-    const struct ex *e = &h->l->ex.at[node];
+    const struct ex *e = &h->loops->ex.at[node];
     if (e->kind != EX_READ || !e->b) return;
-    const struct ex *outside = &h->l->ex.at[e->b];
+    const struct ex *outside = &h->loops->ex.at[e->b];
     if (!(outside->kind == EX_INT && outside->u.i == 0) && !(outside->kind == EX_REAL && outside->u.r == 0)) return;
-    const struct loops_tensor *t = &h->l->tensors.at[e->tensor];
+    const struct loops_tensor *t = &h->loops->tensors.at[e->tensor];
     if (!t->user || t->role != LOOPS_INPUT) return;
     struct allocation *root = plan_allocation(h->p, plan_allocation(h->p, t->user)->root);
     if (root->fixed) return;
     int d = 0;
     int64_t low[SOL_MAX_DIMS], high[SOL_MAX_DIMS];
-    for (int32_t i = e->a; i; i = h->l->ex.at[i].next, d++) {
-        if (!ex_range(h->l, i, &low[d], &high[d])) return;
+    for (int32_t i = e->a; i; i = h->loops->ex.at[i].next, d++) {
+        if (!ex_range(h->loops, i, &low[d], &high[d])) return;
         low[d] = MAX(-low[d], 0);
         high[d] = MAX(high[d] - (t->shape[d] - 1), 0);
         if ((low[d] || high[d]) && plan_allocation(h->p, t->user)->alias_at[d]) return;

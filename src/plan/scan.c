@@ -5,7 +5,7 @@
  *
  * A stage is statements sliced along the index variable (slice.c): a cluster of its own, for which any solver emits a
  * kernel. What another step wrote is an ordinary operand. Steps at the borders, where a read leaves its tensor, are
- * separated from those in between, so that all indices are affine. A tensor that only the steps see lies in scratch
+ * split off from those in between, so that all indices are affine. A tensor that only the steps see lies in scratch
  * memory, with room for one step. An index variable whose values are independent in all steps, such as the batch, is
  * split into blocks, which are the tasks. */
 #include "plan/scan.h"
@@ -39,27 +39,27 @@ static void see_read(void *user, int32_t node)
 {
     struct reads *r = user;
     struct scan *s = r->s;
-    const struct ex *e = &s->l->ex.at[node];
-    if (e->kind != EX_READ || s->own[e->tensor].dim < 0) return;
-    struct scan_own *own = &s->own[e->tensor];
-    const int32_t at = ex_nth(s->l, e->a, own->dim);
+    const struct ex *e = &s->loops->ex.at[node];
+    if (e->kind != EX_READ || s->state[e->tensor].dim < 0) return;
+    struct scan_state *state = &s->state[e->tensor];
+    const int32_t at = ex_nth(s->loops, e->a, state->dim);
     struct affine f;
-    r->ok &= ex_affine(s->l, at, &f);
+    r->ok &= ex_affine(s->loops, at, &f);
     if (!r->ok) return;
     if (r->stmt >= s->nstep) { /* behind the last step: of that one only */
-        own->carried = true;
+        state->carried = true;
         r->ok &= f.n == 0 && f.c == (s->by > 0 ? s->steps - 1 : 0);
         return;
     }
     r->ok &= f.n == 1 && f.ivar[0] == s->ivar && f.coef[0] == 1 && f.c * s->by <= 0;
     if (!f.c) return;
-    own->carried = true;
-    own->rows = MAX(own->rows, 1 + (f.c < 0 ? -f.c : f.c));
+    state->carried = true;
+    state->rows = MAX(state->rows, 1 + (f.c < 0 ? -f.c : f.c));
 }
 
 static bool find_steps(struct scan *s)
 {
-    const struct loops *loops = s->l;
+    const struct loops *loops = s->loops;
     const struct loops_stmt *first = &loops->stmts.at[0];
     bool product = false;
     if (!first->scan_step || first->scan_step < -1 || first->scan_step > 1) return false;
@@ -68,8 +68,8 @@ static bool find_steps(struct scan *s)
     s->by = first->scan_step;
     s->steps = loops->ivars.at[s->ivar].size;
     s->cluster = NEW_ARRAY(s->p->arena, int, loops->stmts.n + 1);
-    s->own = NEW_ARRAY(s->p->arena, struct scan_own, loops->tensors.n + 1);
-    for (int t = 0; t < loops->tensors.n; t++) s->own[t] = (struct scan_own){.dim = -1, .rows = 1};
+    s->state = NEW_ARRAY(s->p->arena, struct scan_state, loops->tensors.n + 1);
+    for (int t = 0; t < loops->tensors.n; t++) s->state[t] = (struct scan_state){.dim = -1, .rows = 1};
     for (int i = 0; i < loops->stmts.n; i++) {
         const struct loops_stmt *st = &loops->stmts.at[i];
         const bool deep = i < s->nstep && plan_is_product(loops, st->value);
@@ -77,10 +77,10 @@ static bool find_steps(struct scan *s)
         if (i) s->cluster[i] = s->cluster[i - 1] + (deep || i == s->nstep || plan_is_product(loops, st[-1].value));
         if (st->nout != 1 || (i >= s->nstep && st->scan_step)) return false;
         if (i >= s->nstep) continue;
-        struct scan_own *own = &s->own[st->out[0]];
-        if (own->dim >= 0) return false; /* written in parts */
-        own->dim = step_dim(loops, st);
-        if (own->dim < 0) return false;
+        struct scan_state *state = &s->state[st->out[0]];
+        if (state->dim >= 0) return false; /* written in parts */
+        state->dim = step_dim(loops, st);
+        if (state->dim < 0) return false;
     }
     struct reads r = {.s = s, .ok = product};
     for (r.stmt = 0; r.stmt < loops->stmts.n; r.stmt++) ex_walk(loops, loops->stmts.at[r.stmt].value, see_read, &r);
@@ -95,15 +95,15 @@ struct phase_reads {
     bool follows;
 };
 
-static int place_tensor(struct scan *s, struct loops *to, int tensor, int64_t shift)
+static int add_tensor(struct scan *s, struct loops *to, int tensor, int64_t shift)
 {
-    const struct loops_tensor *t = &s->l->tensors.at[tensor];
+    const struct loops_tensor *t = &s->loops->tensors.at[tensor];
     for (int i = 0; i < to->tensors.n; i++) {
-        const struct scan_place *at = to->tensors.at[i].user;
+        const struct scan_tensor *at = to->tensors.at[i].user;
         if (at->tensor == tensor && at->shift == shift) return i;
     }
-    struct scan_place *place = NEW(s->p->arena, struct scan_place);
-    *place = (struct scan_place){tensor, shift};
+    struct scan_tensor *place = NEW(s->p->arena, struct scan_tensor);
+    *place = (struct scan_tensor){tensor, shift};
     struct loops_tensor moved = *t;
     moved.user = place;
     if (!shift) return loops_tensor_like(to, &moved);
@@ -117,31 +117,32 @@ static int32_t phase_read(void *user, struct loops *to, const struct ex *read, c
                           int32_t outside)
 {
     const struct phase_reads *r = user;
-    const struct scan_own *own = &r->s->own[read->tensor];
+    const struct scan_state *state = &r->s->state[read->tensor];
     struct affine f;
-    if (own->dim < 0 || r->follows || !ex_affine(r->s->l, ex_nth(r->s->l, read->a, own->dim), &f) || !f.c) return 0;
-    return ex_read(to, place_tensor(r->s, to, read->tensor, f.c), ex_list(to, nindex, index), outside);
+    if (state->dim < 0 || r->follows || !ex_affine(r->s->loops, ex_nth(r->s->loops, read->a, state->dim), &f) || !f.c)
+        return 0;
+    return ex_read(to, add_tensor(r->s, to, read->tensor, f.c), ex_list(to, nindex, index), outside);
 }
 
 /* Slices statements first .. last - 1 for n steps from `from` on. The index variable then counts from there, or is
  * gone. */
 static struct loops *phase_loops(struct scan *s, int64_t from, int64_t n, int first, int last)
 {
-    struct loops *to = loops_create(s->p->arena, s->l->name);
+    struct loops *to = loops_create(s->p->arena, s->loops->name);
     int32_t ivar[LOOPS_MAX_IVARS];
-    int *tensor = NEW_ARRAY(s->p->arena, int, s->l->tensors.n + 1);
-    for (int i = 0; i < s->l->ivars.n; i++) {
-        const struct loops_ivar *x = &s->l->ivars.at[i];
+    int *tensor = NEW_ARRAY(s->p->arena, int, s->loops->tensors.n + 1);
+    for (int i = 0; i < s->loops->ivars.n; i++) {
+        const struct loops_ivar *x = &s->loops->ivars.at[i];
         ivar[i] = ex_ivar(to, loops_ivar(to, x->name, i == s->ivar && n > 1 ? n : x->size));
         if (i == s->ivar && first < s->nstep)
             ivar[i] = n > 1 ? ex_binary(to, EX_ADD, ivar[i], ex_int(to, from)) : ex_int(to, from);
     }
-    for (int t = 0; t < s->l->tensors.n; t++) tensor[t] = place_tensor(s, to, t, 0);
+    for (int t = 0; t < s->loops->tensors.n; t++) tensor[t] = add_tensor(s, to, t, 0);
     struct phase_reads reads = {s, to, first >= s->nstep};
     const struct rewrite r = {
-        .to = to, .from = s->l, .ivar = ivar, .tensor = tensor, .read = phase_read, .user = &reads};
+        .to = to, .from = s->loops, .ivar = ivar, .tensor = tensor, .read = phase_read, .user = &reads};
     for (int i = first; i < last; i++) {
-        struct loops_stmt st = s->l->stmts.at[i];
+        struct loops_stmt st = s->loops->stmts.at[i];
         st.out[0] = (uint16_t)tensor[st.out[0]];
         st.index = rewrite_list(&r, st.index);
         st.value = rewrite_ex(&r, st.value);
@@ -158,43 +159,44 @@ static struct loops *stage_loops(struct scan *s, const struct loops *phase, int 
     for (int t = 0; t < to->tensors.n; t++)
         if (to->tensors.at[t].role != LOOPS_TABLE) loops_set_role(to, t, LOOPS_INPUT);
     for (int i = first; i < last; i++) {
-        const int t = phase->stmts.at[i].out[0], of = ((struct scan_place *)phase->tensors.at[t].user)->tensor;
-        bool read = s->l->tensors.at[of].role == LOOPS_OUTPUT || s->own[of].carried;
+        const int t = phase->stmts.at[i].out[0], of = ((struct scan_tensor *)phase->tensors.at[t].user)->tensor;
+        bool read = s->loops->tensors.at[of].role == LOOPS_OUTPUT || s->state[of].carried;
         for (int k = 0; k < phase->stmts.n && !read; k++)
             read = (k < first || k >= last) && rewrite_reads(phase, phase->stmts.at[k].value, t);
         loops_set_role(to, t, read ? LOOPS_OUTPUT : LOOPS_TEMP);
-        s->own[of].scratch |= read && s->l->tensors.at[of].role == LOOPS_TEMP;
+        s->state[of].scratch |= read && s->loops->tensors.at[of].role == LOOPS_TEMP;
     }
     return rewrite_sweep(to);
 }
 
 /* The memory of a tensor in scratch. The steps' dimension has no extent, because the pointer already names the step. */
-static void place_scratch(struct scan *s, int tensor)
+static void lay_out_scratch(struct scan *s, int tensor)
 {
-    const struct loops_tensor *t = &s->l->tensors.at[tensor];
-    struct scan_own *own = &s->own[tensor];
-    const struct loops_stmt *w = s->l->stmts.at;
+    const struct loops_tensor *t = &s->loops->tensors.at[tensor];
+    struct scan_state *state = &s->state[tensor];
+    const struct loops_stmt *w = s->loops->stmts.at;
     while (w->out[0] != tensor) w++;
     int64_t stride = 1;
-    own->memory = (struct memory){.align = 64};
+    state->memory = (struct memory){.align = 64};
     for (int d = t->ndim - 1; d >= 0; d--) {
-        const struct ex *e = &s->l->ex.at[ex_nth(s->l, w->index, d)];
-        if (d == own->dim) continue;
-        own->memory.stride[d] = stride;
+        const struct ex *e = &s->loops->ex.at[ex_nth(s->loops, w->index, d)];
+        if (d == state->dim) continue;
+        state->memory.stride[d] = stride;
         stride *= e->kind == EX_IVAR && e->tensor == s->batch ? s->block : t->shape[d];
     }
-    own->row_bytes = (stride * dtype_def(t->dtype)->bytes + 63) / 64 * 64;
+    state->row_bytes = (stride * dtype_def(t->dtype)->bytes + 63) / 64 * 64;
 }
 
 static struct memory *stage_memory(struct scan *s, const struct loops *loops)
 {
     struct memory *m = NEW_ARRAY(s->p->arena, struct memory, loops->tensors.n + 1);
     for (int t = 0; t < loops->tensors.n; t++) {
-        const int of = ((struct scan_place *)loops->tensors.at[t].user)->tensor;
-        struct scan_own *own = &s->own[of];
-        if (s->l->tensors.at[of].role == LOOPS_TEMP && loops->tensors.at[t].role != LOOPS_TEMP) place_scratch(s, of);
-        m[t] = own->scratch ? own->memory : s->u->memory[of];
-        if (own->dim >= 0) m[t].constant = false;
+        const int of = ((struct scan_tensor *)loops->tensors.at[t].user)->tensor;
+        struct scan_state *state = &s->state[of];
+        if (s->loops->tensors.at[of].role == LOOPS_TEMP && loops->tensors.at[t].role != LOOPS_TEMP)
+            lay_out_scratch(s, of);
+        m[t] = state->scratch ? state->memory : s->u->memory[of];
+        if (state->dim >= 0) m[t].constant = false;
     }
     return m;
 }
@@ -207,16 +209,16 @@ static int ivar_named(const struct loops *loops, const char *name)
 }
 
 /* Slices a stage: one block of the batch, then one step. False: it cannot be sliced. */
-static bool cut(struct scan *s, struct scan_stage *st, const struct loops *loops, bool steps)
+static bool slice_stage(struct scan *s, struct scan_stage *st, const struct loops *loops, bool steps)
 {
     struct arena *a = s->p->arena;
-    st->whole = st->memory = stage_memory(s, loops);
+    st->full_memory = st->memory = stage_memory(s, loops);
     for (int k = 1; k >= 0; k--) { /* 1: blocks, 0: steps */
         if (k ? s->blocks < 2 : !steps) continue;
-        int ivar = ivar_named(loops, s->l->ivars.at[k ? s->batch : s->ivar].name);
+        int ivar = ivar_named(loops, s->loops->ivars.at[k ? s->batch : s->ivar].name);
         if (ivar < 0) return false;
         if (k && s->block > 1) loops = loops_split(a, loops, ivar, s->block, &ivar);
-        struct slice one = {.whole = loops, .whole_memory = st->memory, .ivar = ivar, .ring = -1};
+        struct slice one = {.of = loops, .of_memory = st->memory, .ivar = ivar, .ring = -1};
         if (!loops_slice(a, &one)) return false;
         loops = one.loops;
         for (int t = 0; t < loops->tensors.n; t++) /* what is packed once would be packed for the first */
@@ -224,7 +226,7 @@ static bool cut(struct scan *s, struct scan_stage *st, const struct loops *loops
         st->op[k] = one.op;
         st->memory = one.memory;
     }
-    st->sub = loops;
+    st->slice = loops;
     return true;
 }
 
@@ -233,7 +235,7 @@ static bool cut(struct scan *s, struct scan_stage *st, const struct loops *loops
 /* n steps from `from` on, or the statements behind them. *out_ok false: they cannot be sliced. */
 static sol_status add_phase(struct scan *s, int64_t from, int64_t n, bool follows, bool *out_ok)
 {
-    const int first = follows ? s->nstep : 0, all = (follows ? s->l->stmts.n : s->nstep) - first;
+    const int first = follows ? s->nstep : 0, all = (follows ? s->loops->stmts.n : s->nstep) - first;
     struct loops *phase = phase_loops(s, from, n, first, first + all);
     struct scan_phase *ph = &s->phase[s->nphase++];
     *ph = (struct scan_phase){from, n, 0, NEW_ARRAY(s->p->arena, struct scan_stage, all + 1)};
@@ -241,11 +243,11 @@ static sol_status add_phase(struct scan *s, int64_t from, int64_t n, bool follow
         for (k = i + 1; k < all && s->cluster[first + k] == s->cluster[first + i]; k++) {
         }
         struct scan_stage *st = &ph->stage[ph->nstage++];
-        *out_ok = cut(s, st, stage_loops(s, phase, i, k), n > 1);
+        *out_ok = slice_stage(s, st, stage_loops(s, phase, i, k), n > 1);
         if (!*out_ok) return SOL_OK;
         struct unit u = *s->u;
         u.repeats = n * s->blocks;
-        TRY(choose_kernel(s->p, st->sub, st->memory, 0, &u, &st->choice));
+        TRY(choose_kernel(s->p, st->slice, st->memory, 0, &u, &st->choice));
         s->cost += (double)n * (MAX(st->choice->kernel.cost - KERNEL_STEP_NS, 0) + CALL);
     }
     return SOL_OK;
@@ -263,17 +265,17 @@ static sol_status add_phases(struct scan *s, int64_t low, int64_t high, bool *ou
         n = border ? 1 : s->steps - low - high;
         TRY(add_phase(s, s->by > 0 ? from : from - n + 1, n, false, out_ok));
     }
-    if (*out_ok && s->l->stmts.n > s->nstep) TRY(add_phase(s, s->by > 0 ? s->steps - 1 : 0, 1, true, out_ok));
+    if (*out_ok && s->loops->stmts.n > s->nstep) TRY(add_phase(s, s->by > 0 ? s->steps - 1 : 0, 1, true, out_ok));
     return SOL_OK;
 }
 
-static sol_status cut_steps(struct scan *s, bool *out_ok)
+static sol_status slice_steps(struct scan *s, bool *out_ok)
 {
     static const int8_t borders[][2] = {{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {0, 2}, {2, 2}};
     *out_ok = false;
-    s->block = s->batch < 0 ? 1 : s->l->ivars.at[s->batch].size / s->blocks;
+    s->block = s->batch < 0 ? 1 : s->loops->ivars.at[s->batch].size / s->blocks;
     for (int i = 0; i < COUNT_OF(borders) && !*out_ok; i++) {
-        for (int t = 0; t < s->l->tensors.n; t++) s->own[t].scratch = false;
+        for (int t = 0; t < s->loops->tensors.n; t++) s->state[t].scratch = false;
         if (borders[i][0] + borders[i][1] <= s->steps) TRY(add_phases(s, borders[i][0], borders[i][1], out_ok));
     }
     const int cores = s->p->target->cores;
@@ -284,10 +286,10 @@ static sol_status cut_steps(struct scan *s, bool *out_ok)
 /* The largest index variable whose values are independent of each other; -1: there is none. */
 static int find_batch(const struct scan *s)
 {
-    const uint64_t shared = groups_shared(s->l, 0, s->l->stmts.n - 1);
+    const uint64_t shared = groups_shared(s->loops, 0, s->loops->stmts.n - 1);
     int best = -1;
-    for (int i = 0; i < s->l->ivars.n; i++)
-        if (shared >> i & 1 && (best < 0 || s->l->ivars.at[i].size > s->l->ivars.at[best].size)) best = i;
+    for (int i = 0; i < s->loops->ivars.n; i++)
+        if (shared >> i & 1 && (best < 0 || s->loops->ivars.at[i].size > s->loops->ivars.at[best].size)) best = i;
     return best;
 }
 
@@ -297,14 +299,14 @@ static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
     struct scan best;
     *out_ok = false;
     s->batch = find_batch(s);
-    const int64_t most = s->batch < 0 ? 1 : MIN(s->l->ivars.at[s->batch].size, s->p->target->cores);
+    const int64_t most = s->batch < 0 ? 1 : MIN(s->loops->ivars.at[s->batch].size, s->p->target->cores);
     for (s->blocks = 1; s->blocks <= most; s->blocks++) {
-        struct scan_own *own = NEW_ARRAY(s->p->arena, struct scan_own, s->l->tensors.n + 1);
+        struct scan_state *state = NEW_ARRAY(s->p->arena, struct scan_state, s->loops->tensors.n + 1);
         bool ok = true;
-        if (s->batch >= 0 && s->l->ivars.at[s->batch].size % s->blocks) continue;
-        memcpy(own, s->own, (size_t)s->l->tensors.n * sizeof *own);
-        s->own = own;
-        TRY(cut_steps(s, &ok));
+        if (s->batch >= 0 && s->loops->ivars.at[s->batch].size % s->blocks) continue;
+        memcpy(state, s->state, (size_t)s->loops->tensors.n * sizeof *state);
+        s->state = state;
+        TRY(slice_steps(s, &ok));
         if (!ok || (*out_ok && !always && s->cost > FEWER * best.cost)) continue;
         best = *s;
         *out_ok = true;
@@ -313,21 +315,21 @@ static sol_status choose_blocks(struct scan *s, bool always, bool *out_ok)
     return SOL_OK;
 }
 
-static sol_status cut_unit(struct plan *p, struct unit *u)
+static sol_status slice_unit(struct plan *p, struct unit *u)
 {
-    struct scan s = {.p = p, .u = u, .l = u->loops};
+    struct scan s = {.p = p, .u = u, .loops = u->loops};
     bool ok = false;
     unit_memory(p, u);
     if (!find_steps(&s)) return SOL_OK;
     TRY(choose_blocks(&s, !strcmp(ctx_config(p->ctx, "bands"), "always"), &ok));
-    return ok ? scan_print(&s, &ok) : SOL_OK;
+    return ok ? scan_kernel(&s, &ok) : SOL_OK;
 }
 
 sol_status plan_scan(struct plan *p)
 {
     for (int i = 0; i < p->units.n && strcmp(ctx_config(p->ctx, "bands"), "off"); i++) {
         struct unit *u = p->units.at[i];
-        if (!u->dead && !u->opaque && u->contraction && u->loops->stmts.at[0].scan_step) TRY(cut_unit(p, u));
+        if (!u->dead && !u->opaque && u->contraction && u->loops->stmts.at[0].scan_step) TRY(slice_unit(p, u));
     }
     return ctx_check(p->ctx);
 }

@@ -125,7 +125,7 @@ static void show_tree(const struct unit *u, struct text *out)
     for (int i = 0; i < t->nring; i++) {
         const struct tree_ring *r = &t->ring[i];
         text_put(out, "        ring %d: %lld rows", i, (long long)r->rows);
-        if (r->kept)
+        if (r->stored)
             text_put(out, ", stored\n");
         else
             text_put(out, ", room for %lld of %lld bytes at scratch + %lld, %g outside\n", (long long)r->room,

@@ -3,7 +3,7 @@
 #include "plan/band.h"
 
 struct scan {
-    const struct loops *l;
+    const struct loops *loops;
     struct slice *slice;
     bool failed;
 };
@@ -40,8 +40,9 @@ static void affine_range(const struct loops *loops, const struct affine *f, int6
 /* Does everything that a read with a value outside can reach in this dimension exist in memory? */
 static bool covered(const struct scan *s, int tensor, const struct slice_operand *op, const struct ex *outside)
 {
-    const struct memory *memory = &s->slice->whole_memory[tensor];
-    const int64_t last = s->l->ivars.at[s->slice->ivar].size - 1, shape = s->l->tensors.at[tensor].shape[op->dim];
+    const struct memory *memory = &s->slice->of_memory[tensor];
+    const int64_t last = s->loops->ivars.at[s->slice->ivar].size - 1,
+                  shape = s->loops->tensors.at[tensor].shape[op->dim];
     const int64_t min = op->min + MIN(op->coef * last, 0), max = op->max + MAX(op->coef * last, 0);
     if (min >= 0 && max < shape) return true;
     bool zero = (outside->kind == EX_INT && outside->u.i == 0) || (outside->kind == EX_REAL && outside->u.r == 0);
@@ -54,15 +55,15 @@ static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outsid
     const int ring = s->slice->ring;
     bool seen = op->seen, moved = op->coef != 0;
     int d = 0, found = -1;
-    for (int32_t i = first; i; i = s->l->ex.at[i].next, d++) {
+    for (int32_t i = first; i; i = s->loops->ex.at[i].next, d++) {
         struct affine rest;
         struct slice_operand now = {.dim = d};
-        if (!take_ivar(s->l, i, s->slice->ivar, &rest, &now.coef)) return false;
+        if (!take_ivar(s->loops, i, s->slice->ivar, &rest, &now.coef)) return false;
         if (!now.coef) continue;
         if (found >= 0 || (moved && (op->dim != d || op->coef != now.coef))) return false;
         found = d;
-        affine_range(s->l, &rest, &now.min, &now.max);
-        if (outside && tensor != ring && !covered(s, tensor, &now, &s->l->ex.at[outside])) return false;
+        affine_range(s->loops, &rest, &now.min, &now.max);
+        if (outside && tensor != ring && !covered(s, tensor, &now, &s->loops->ex.at[outside])) return false;
         op->min = moved ? MIN(op->min, now.min) : now.min;
         op->max = moved ? MAX(op->max, now.max) : now.max;
         op->dim = d;
@@ -70,9 +71,9 @@ static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outsid
     }
     if (seen && moved != (found >= 0)) return false; /* all reads of a tensor must have the index variable, or none */
     op->seen = true;
-    if (found >= 0 && s->l->tensors.at[tensor].role == LOOPS_TABLE) return false;
+    if (found >= 0 && s->loops->tensors.at[tensor].role == LOOPS_TABLE) return false;
     if (tensor != ring || !outside) return true;
-    const struct ex *o = &s->l->ex.at[outside];
+    const struct ex *o = &s->loops->ex.at[outside];
     s->slice->fill = o->kind == EX_INT ? (double)o->u.i : o->u.r;
     return o->kind == EX_INT || o->kind == EX_REAL;
 }
@@ -80,7 +81,7 @@ static bool see_access(struct scan *s, int tensor, int32_t first, int32_t outsid
 /* The index variable may be used only in indices of accesses; otherwise its value would be needed. */
 static void see(struct scan *s, int32_t node)
 {
-    const struct ex *e = &s->l->ex.at[node];
+    const struct ex *e = &s->loops->ex.at[node];
     if (!node || s->failed) return;
     switch (e->kind) {
     case EX_IVAR: s->failed |= e->tensor == s->slice->ivar; return;
@@ -91,7 +92,7 @@ static void see(struct scan *s, int32_t node)
     case EX_CALL:
     case EX_AND:
     case EX_OR:
-        for (int32_t i = e->a; i; i = s->l->ex.at[i].next) see(s, i);
+        for (int32_t i = e->a; i; i = s->loops->ex.at[i].next) see(s, i);
         return;
     case EX_INT:
     case EX_REAL: return;
@@ -149,8 +150,8 @@ static int power_of_two(int64_t v)
 /* Finds how the operands move. */
 static bool find_operands(struct slice *slice)
 {
-    const struct loops *loops = slice->whole;
-    struct scan s = {.l = loops, .slice = slice};
+    const struct loops *loops = slice->of;
+    struct scan s = {.loops = loops, .slice = slice};
     for (int i = 0; i < loops->stmts.n; i++) {
         const struct loops_stmt *st = &loops->stmts.at[i];
         if (st->scan_step || !(stmt_ivars(loops, st) >> slice->ivar & 1)) return false;
@@ -164,8 +165,8 @@ static bool find_operands(struct slice *slice)
 
 bool loops_slice(struct arena *a, struct slice *s)
 {
-    const struct loops *loops = s->whole;
-    const struct memory *memory = s->whole_memory;
+    const struct loops *loops = s->of;
+    const struct memory *memory = s->of_memory;
     struct slice_operand *op = s->op = NEW_ARRAY(a, struct slice_operand, loops->tensors.n + 1);
     s->memory = NEW_ARRAY(a, struct memory, loops->tensors.n + 1);
     if (!find_operands(s)) return false;

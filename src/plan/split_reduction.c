@@ -104,7 +104,7 @@ static void begin(struct split_reduction *c)
 
 struct check {
     const struct split_reduction *c;
-    const struct loops *l;
+    const struct loops *loops;
     bool ok;
 };
 
@@ -112,10 +112,10 @@ struct check {
 static void check_node(void *user, int32_t node)
 {
     struct check *k = user;
-    const struct ex *e = &k->l->ex.at[node];
+    const struct ex *e = &k->loops->ex.at[node];
     if (e->kind == EX_RED) k->ok = false;
     if (e->kind != EX_READ) return;
-    const struct loops_tensor *t = &k->l->tensors.at[e->tensor];
+    const struct loops_tensor *t = &k->loops->tensors.at[e->tensor];
     if (t->role != LOOPS_INPUT || !t->user) {
         k->ok &= t->role == LOOPS_TABLE;
         return;
@@ -149,7 +149,7 @@ static bool is_sum(const struct split_reduction *c, const struct loops *loops, i
 
 struct search {
     const struct split_reduction *c;
-    const struct loops *l;
+    const struct loops *loops;
     int x;
     int32_t found, index;
 };
@@ -157,7 +157,7 @@ struct search {
 static void search_node(void *user, int32_t node)
 {
     struct search *s = user;
-    if (!s->found && is_sum(s->c, s->l, s->x, node, &s->index)) s->found = node;
+    if (!s->found && is_sum(s->c, s->loops, s->x, node, &s->index)) s->found = node;
 }
 
 /* -- splitting */
@@ -166,7 +166,8 @@ static int32_t lazy_read(void *user, struct loops *to, const struct ex *read, co
                          int32_t outside)
 {
     const struct search *found = user;
-    return ex_read(to, rewrite_tensor(to, found->l, read->tensor), nindex ? ex_list(to, nindex, index) : 0, outside);
+    return ex_read(to, rewrite_tensor(to, found->loops, read->tensor), nindex ? ex_list(to, nindex, index) : 0,
+                   outside);
 }
 
 /* Adds a statement to c->to that computes parts: the n results of one reduction. */
@@ -250,7 +251,7 @@ static void put_moments(struct loops *loops, int at, uint64_t bound, int32_t m, 
 static bool split_stmt(struct split_reduction *c, struct loops *loops, int x, int i, int *rows_ivar)
 {
     struct loops_stmt s = loops->stmts.at[i];
-    struct search found = {.c = c, .l = loops, .x = x};
+    struct search found = {.c = c, .loops = loops, .x = x};
     struct sol_tensor *part[2];
     if (s.scan_step) return false;
     ex_walk(loops, s.value, search_node, &found);

@@ -3,7 +3,7 @@
 #include "plan/plan.h"
 
 struct shrink {
-    struct loops *l;
+    struct loops *loops;
     int32_t node;                                        /* the sum */
     int64_t low[LOOPS_MAX_IVARS], high[LOOPS_MAX_IVARS]; /* by bound index variable: the values that matter */
 };
@@ -12,7 +12,7 @@ struct shrink {
  * number. */
 static void see_factor(struct shrink *s, uint64_t bound, int32_t node)
 {
-    const struct loops *loops = s->l;
+    const struct loops *loops = s->loops;
     const struct ex *e = &loops->ex.at[node];
     if (e->kind == EX_MUL) {
         see_factor(s, bound, e->a);
@@ -32,7 +32,7 @@ static void see_factor(struct shrink *s, uint64_t bound, int32_t node)
 /* The sum over fewer values. 0: no value remains, or the sum cannot be shortened. */
 static int32_t shorten(struct shrink *s)
 {
-    struct loops *loops = s->l;
+    struct loops *loops = s->loops;
     const struct ex red = loops->ex.at[s->node];
     int32_t map[LOOPS_MAX_IVARS];
     bool shorter = false;
@@ -59,9 +59,9 @@ static int32_t shorten(struct shrink *s)
 static void find_sum(void *user, int32_t node)
 {
     struct shrink *s = user;
-    const struct ex *e = &s->l->ex.at[node];
-    if (e->kind == EX_RED && e->op == RED_SUM && !e->a && s->l->ex.at[e->b].kind == EX_MUL &&
-        !rewrite_has_reduction(s->l, e->b))
+    const struct ex *e = &s->loops->ex.at[node];
+    if (e->kind == EX_RED && e->op == RED_SUM && !e->a && s->loops->ex.at[e->b].kind == EX_MUL &&
+        !rewrite_has_reduction(s->loops, e->b))
         s->node = node;
 }
 
@@ -71,7 +71,7 @@ const struct loops *plan_tighten(const struct loops *loops)
     bool any = false;
     for (int i = 0; i < loops->stmts.n; i++) {
         struct loops_stmt s = loops->stmts.at[i];
-        struct shrink sum = {.l = to};
+        struct shrink sum = {.loops = to};
         ex_walk(to, s.value, find_sum, &sum);
         const int32_t shorter = sum.node ? shorten(&sum) : 0;
         if (!shorter) continue;

@@ -23,14 +23,14 @@ struct sol_tensor *plan_tensor(struct plan *p, const char *name, enum sol_dtype 
 }
 
 struct contractions {
-    const struct loops *l;
+    const struct loops *loops;
     bool found;
 };
 
 static void see_contraction(void *user, int32_t node)
 {
     struct contractions *c = user;
-    c->found |= ex_is_contraction(c->l, node);
+    c->found |= ex_is_contraction(c->loops, node);
 }
 
 /* The anchor: the first statement with a reduction, otherwise statement 0. Also tells whether it is a contraction. */
@@ -39,7 +39,7 @@ static int unit_anchor(const struct loops *loops, bool *out_contraction)
     int anchor = -1;
     *out_contraction = false;
     for (int i = 0; i < loops->stmts.n; i++) {
-        struct contractions c = {.l = loops};
+        struct contractions c = {.loops = loops};
         ex_walk(loops, loops->stmts.at[i].value, see_contraction, &c);
         *out_contraction |= c.found;
         if (anchor < 0 && rewrite_has_reduction(loops, loops->stmts.at[i].value)) anchor = i;
@@ -127,7 +127,7 @@ static struct loops *layer_loops(struct plan *p, const struct sol_layer *l, cons
 }
 
 struct literals {
-    const struct loops *l;
+    const struct loops *loops;
 };
 
 /* A constant with equal elements becomes a number. */
@@ -135,7 +135,7 @@ static int32_t literal_read(void *user, struct loops *to, const struct ex *read,
                             int32_t outside)
 {
     const struct literals *from = user;
-    const struct sol_tensor *t = from->l->tensors.at[read->tensor].user;
+    const struct sol_tensor *t = from->loops->tensors.at[read->tensor].user;
     double v;
     (void)index, (void)nindex;
     if (outside || !t || t->role != TENSOR_CONST || !tensor_uniform(t, &v)) return 0;

@@ -394,13 +394,14 @@ static sol_status check_packs(struct check *c, const struct unit *u)
         return plan_wrong(c->p, u, "expected 0..%d packs, got %d", KERNEL_MAX_PACKS, k->npack);
     for (int i = 0; i < k->npack; i++) {
         struct text why = text_new(c->scratch);
-        const struct loops *l = k->pack[i].loops;
+        const struct loops *loops = k->pack[i].loops;
         const int t = k->pack[i].tensor;
         if (t < 0 || t >= u->loops->tensors.n || u->loops->tensors.at[t].role != LOOPS_INPUT)
             return plan_wrong(c->p, u, "pack %d: expected an input of the kernel, got tensor %d", i, t);
-        if (!l || l->tensors.n < 2 || l->tensors.at[0].role != LOOPS_INPUT || l->tensors.at[1].role != LOOPS_OUTPUT)
+        if (!loops || loops->tensors.n < 2 || loops->tensors.at[0].role != LOOPS_INPUT ||
+            loops->tensors.at[1].role != LOOPS_OUTPUT)
             return plan_wrong(c->p, u, "pack %d: expected loops from tensor 0, an input, to tensor 1, an output", i);
-        if (!loops_verify(l, &why)) return plan_wrong(c->p, u, "pack %d: %s", i, why.at);
+        if (!loops_verify(loops, &why)) return plan_wrong(c->p, u, "pack %d: %s", i, why.at);
     }
     return SOL_OK;
 }

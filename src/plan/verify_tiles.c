@@ -38,10 +38,10 @@ static void check_ring_read(void *user, int32_t node)
 {
     struct rows *r = user;
     const struct stage *to = r->to;
-    const struct ex *e = &to->whole->ex.at[node];
+    const struct ex *e = &to->loops->ex.at[node];
     int64_t coef, low, high;
     if (r->status || e->kind != EX_READ || e->tensor != to->in) return;
-    if (!range_beside(to->whole, ex_nth(to->whole, e->a, to->op[to->in].dim), to->ivar, &coef, &low, &high)) {
+    if (!range_beside(to->loops, ex_nth(to->loops, e->a, to->op[to->in].dim), to->ivar, &coef, &low, &high)) {
         r->status = plan_wrong(r->p, r->u, "band: stage '%s': expected an affine index of the ring", to->u->label);
         return;
     }
@@ -56,7 +56,7 @@ static void check_ring_read(void *user, int32_t node)
                                    (long long)(at + to->low), (long long)(at + to->high));
             return;
         }
-        if ((first < 0 || last >= r->from->rows) && !is_number(to->whole, e->b, to->fill))
+        if ((first < 0 || last >= r->from->rows) && !is_number(to->loops, e->b, to->fill))
             r->status = plan_wrong(r->p, r->u,
                                    "band: stage '%s': rows outside are filled with %g, which is not what "
                                    "it reads there",
@@ -68,12 +68,12 @@ static sol_status check_ring_reads(struct plan *p, const struct unit *u, const s
                                    const struct stage *to)
 {
     struct rows r = {.p = p, .u = u, .from = from, .to = to};
-    for (int i = 0; i < from->whole->stmts.n; i++) {
-        const struct loops_stmt *s = &from->whole->stmts.at[i];
+    for (int i = 0; i < from->loops->stmts.n; i++) {
+        const struct loops_stmt *s = &from->loops->stmts.at[i];
         int64_t low, high;
         for (int o = 0; o < s->nout; o++)
             if (s->out[o] == from->out &&
-                (!range_beside(from->whole, ex_nth(from->whole, s->index, from->op[from->out].dim), from->ivar, &r.by,
+                (!range_beside(from->loops, ex_nth(from->loops, s->index, from->op[from->out].dim), from->ivar, &r.by,
                                &low, &high) ||
                  r.by <= 0 || low || high >= r.by))
                 return plan_wrong(p, u, "band: stage '%s': expected rows of %lld elements, got indices %lld..%lld",
@@ -81,14 +81,14 @@ static sol_status check_ring_reads(struct plan *p, const struct unit *u, const s
     }
     if (!r.by)
         return plan_wrong(p, u, "band: stage '%s': expected it to write what the next one reads", from->u->label);
-    for (int i = 0; i < to->whole->stmts.n; i++) ex_walk(to->whole, to->whole->stmts.at[i].value, check_ring_read, &r);
+    for (int i = 0; i < to->loops->stmts.n; i++) ex_walk(to->loops, to->loops->stmts.at[i].value, check_ring_read, &r);
     return r.status;
 }
 
 /* Bytes from the first element of a row, its halos included, to the end of the last. */
 static int64_t row_extent(const struct chain *c, const struct stage *st)
 {
-    const struct loops_tensor *t = &st->sub->tensors.at[st->out];
+    const struct loops_tensor *t = &st->slice->tensors.at[st->out];
     const struct memory *m = &st->memory[st->out];
     int64_t last = 0;
     for (int d = 0; d < t->ndim; d++) {
@@ -104,7 +104,7 @@ static sol_status check_ring(struct plan *p, const struct unit *u, const struct 
     const struct stage *st = &c->stage[i], *next = st + 1;
     const int64_t window = next->high - next->low + 1;
     const struct memory *a = &st->memory[st->out], *b = &next->memory[next->in];
-    if (st->kept)
+    if (st->stored)
         return window == next->step ? SOL_OK
                                     : plan_wrong(p, u,
                                                  "band: stage '%s' is stored: expected its reader to read each "
@@ -116,7 +116,7 @@ static sol_status check_ring(struct plan *p, const struct unit *u, const struct 
     if (st->row_bytes < row_extent(c, st))
         return plan_wrong(p, u, "band: ring of '%s': expected rows of %lld bytes, got %lld", st->u->label,
                           (long long)row_extent(c, st), (long long)st->row_bytes);
-    for (int d = 0; d < st->sub->tensors.at[st->out].ndim; d++)
+    for (int d = 0; d < st->slice->tensors.at[st->out].ndim; d++)
         if (a->stride[d] != b->stride[d] || a->halo_low[d] != b->halo_low[d])
             return plan_wrong(p, u,
                               "band: ring of '%s': dimension %d: expected its reader to know its stride %lld, got "
@@ -134,7 +134,7 @@ static sol_status check_stages(struct plan *p, const struct unit *u, const struc
 {
     for (int i = 0; i < c->n; i++) {
         const struct stage *st = &c->stage[i], *next = st + 1;
-        const int64_t rows = st->whole->ivars.at[st->ivar].size;
+        const int64_t rows = st->loops->ivars.at[st->ivar].size;
         if (st->rows != rows)
             return plan_wrong(p, u, "band: stage '%s': expected %lld rows, got %lld", st->u->label, (long long)rows,
                               (long long)st->rows);
@@ -145,7 +145,7 @@ static sol_status check_stages(struct plan *p, const struct unit *u, const struc
         if (i == c->n - 1) break;
         if (!st->u->dead || p->into[st->u->number] != u->number)
             return plan_wrong(p, u, "band: expected its stage '%s' to be dead, and to name it", st->u->label);
-        if (st->whole->tensors.at[st->out].user != next->whole->tensors.at[next->in].user)
+        if (st->loops->tensors.at[st->out].user != next->loops->tensors.at[next->in].user)
             return plan_wrong(p, u, "band: stage '%s': expected to read what '%s' writes", next->u->label,
                               st->u->label);
     }
@@ -166,7 +166,7 @@ static sol_status check_band(struct plan *p, const struct chain *c, struct arena
         if (i == c->n - 1) break;
         TRY(check_ring_reads(p, u, st, st + 1));
         TRY(check_ring(p, u, c, i));
-        rings += st->kept ? 0 : whole_lines(st->row_bytes * st->ring_rows);
+        rings += st->stored ? 0 : whole_lines(st->row_bytes * st->ring_rows);
     }
     if (u->kernel.scratch_bytes < kernels + rings)
         return plan_wrong(p, u, "band: expected %lld bytes of scratch memory for kernels and rings, got %lld",
@@ -176,34 +176,34 @@ static sol_status check_band(struct plan *p, const struct chain *c, struct arena
 
 /* -- scans */
 
-static const struct scan_place *place_of(const struct scan_stage *st, int t)
+static const struct scan_tensor *tensor_of(const struct scan_stage *st, int t)
 {
-    return st->sub->tensors.at[t].user;
+    return st->slice->tensors.at[t].user;
 }
 
 /* A step reads what earlier steps wrote, or stages in front of this one. `ready`: by tensor, is it written? */
 static sol_status check_stage(const struct scan *s, const struct scan_stage *st, bool follows, bool *ready)
 {
-    for (int t = 0; t < st->sub->tensors.n; t++) {
-        const int role = st->sub->tensors.at[t].role;
-        const struct scan_place *at = role == LOOPS_TABLE ? NULL : place_of(st, t);
-        const struct scan_own *own = at ? &s->own[at->tensor] : NULL;
-        if (!own || own->dim < 0 || follows) continue;
-        const char *name = s->l->tensors.at[at->tensor].name;
+    for (int t = 0; t < st->slice->tensors.n; t++) {
+        const int role = st->slice->tensors.at[t].role;
+        const struct scan_tensor *at = role == LOOPS_TABLE ? NULL : tensor_of(st, t);
+        const struct scan_state *state = at ? &s->state[at->tensor] : NULL;
+        if (!state || state->dim < 0 || follows) continue;
+        const char *name = s->loops->tensors.at[at->tensor].name;
         const int64_t back = -at->shift * s->by;
         if (back < 0)
             return plan_wrong(s->p, s->u, "scan: %s: expected reads of earlier steps, got %lld steps ahead", name,
                               (long long)-back);
-        if (back && !own->carried)
+        if (back && !state->carried)
             return plan_wrong(s->p, s->u, "scan: %s: expected to outlive its step, since another one reads it", name);
-        if (own->scratch && back >= own->rows)
+        if (state->scratch && back >= state->rows)
             return plan_wrong(s->p, s->u, "scan: %s: expected scratch memory for %lld steps, got %lld", name,
-                              (long long)back + 1, (long long)own->rows);
+                              (long long)back + 1, (long long)state->rows);
         if (!back && role == LOOPS_INPUT && !ready[at->tensor])
             return plan_wrong(s->p, s->u, "scan: %s: a stage reads it before one of the same step writes it", name);
     }
-    for (int t = 0; t < st->sub->tensors.n; t++)
-        if (st->sub->tensors.at[t].role == LOOPS_OUTPUT) ready[place_of(st, t)->tensor] = true;
+    for (int t = 0; t < st->slice->tensors.n; t++)
+        if (st->slice->tensors.at[t].role == LOOPS_OUTPUT) ready[tensor_of(st, t)->tensor] = true;
     return SOL_OK;
 }
 
@@ -215,16 +215,16 @@ static sol_status check_phases(const struct scan *s, struct arena *scratch)
         const struct scan_phase *ph = &s->phase[i];
         const bool follows = done == s->steps;
         const int64_t first = s->by > 0 ? done : s->steps - done - ph->n;
-        bool *ready = NEW_ARRAY(scratch, bool, s->l->tensors.n + 1);
+        bool *ready = NEW_ARRAY(scratch, bool, s->loops->tensors.n + 1);
         int stmts = 0;
         if (!follows && (ph->from != first || done + ph->n > s->steps))
             return plan_wrong(s->p, s->u, "scan: expected steps from %lld on, got %lld..%lld of %lld", (long long)first,
                               (long long)ph->from, (long long)(ph->from + ph->n - 1), (long long)s->steps);
         for (int k = 0; k < ph->nstage; k++) {
-            stmts += ph->stage[k].sub->stmts.n;
+            stmts += ph->stage[k].slice->stmts.n;
             TRY(check_stage(s, &ph->stage[k], follows, ready));
         }
-        const int expected = follows ? s->l->stmts.n - s->nstep : s->nstep;
+        const int expected = follows ? s->loops->stmts.n - s->nstep : s->nstep;
         if (stmts != expected)
             return plan_wrong(s->p, s->u, "scan: phase %d: expected %d statements, got %d", i, expected, stmts);
         done += follows ? 0 : ph->n;
@@ -245,20 +245,20 @@ static sol_status check_scratch(const struct scan *s)
             for (int w = 0; w < kernel->nwork; w++) bytes += whole_lines(kernel->work_bytes[w]);
             kernels = MAX(kernels, bytes);
         }
-    for (int t = 0; t < s->l->tensors.n; t++) {
-        const struct scan_own *a = &s->own[t];
+    for (int t = 0; t < s->loops->tensors.n; t++) {
+        const struct scan_state *a = &s->state[t];
         const int64_t end = a->offset + a->rows * a->row_bytes;
         if (!a->scratch) continue;
         if (a->offset < kernels || end > s->u->kernel.scratch_bytes)
             return plan_wrong(s->p, s->u,
                               "scan: %s: expected to lie in bytes %lld..%lld of the scratch memory, got %lld..%lld",
-                              s->l->tensors.at[t].name, (long long)kernels, (long long)s->u->kernel.scratch_bytes - 1,
-                              (long long)a->offset, (long long)end - 1);
+                              s->loops->tensors.at[t].name, (long long)kernels,
+                              (long long)s->u->kernel.scratch_bytes - 1, (long long)a->offset, (long long)end - 1);
         for (int k = 0; k < t; k++) {
-            const struct scan_own *b = &s->own[k];
+            const struct scan_state *b = &s->state[k];
             if (b->scratch && b->offset < end && a->offset < b->offset + b->rows * b->row_bytes)
-                return plan_wrong(s->p, s->u, "scan: %s and %s overlap in scratch memory", s->l->tensors.at[k].name,
-                                  s->l->tensors.at[t].name);
+                return plan_wrong(s->p, s->u, "scan: %s and %s overlap in scratch memory", s->loops->tensors.at[k].name,
+                                  s->loops->tensors.at[t].name);
         }
     }
     return SOL_OK;
@@ -282,12 +282,12 @@ void verify_keep_band(struct plan *p, const struct chain *c)
     struct chain *kept = arena_memdup(p->arena, c, sizeof *c);
     for (int i = 0; i < kept->n; i++) {
         struct stage *st = &kept->stage[i];
-        const size_t n = (size_t)st->whole->tensors.n + 1;
-        st->whole = loops_compact(p->arena, st->whole);
-        st->sub = loops_compact(p->arena, st->sub);
+        const size_t n = (size_t)st->loops->tensors.n + 1;
+        st->loops = loops_compact(p->arena, st->loops);
+        st->slice = loops_compact(p->arena, st->slice);
         st->op = arena_memdup(p->arena, st->op, n * sizeof *st->op);
         if (st->image_op) st->image_op = arena_memdup(p->arena, st->image_op, n * sizeof *st->image_op);
-        st->memory = arena_memdup(p->arena, st->memory, (size_t)st->sub->tensors.n * sizeof *st->memory);
+        st->memory = arena_memdup(p->arena, st->memory, (size_t)st->slice->tensors.n * sizeof *st->memory);
     }
     PUSH(p->arena, p->bands, kept);
 }
@@ -295,6 +295,6 @@ void verify_keep_band(struct plan *p, const struct chain *c)
 void verify_keep_scan(const struct scan *s)
 {
     struct scan *kept = arena_memdup(s->p->arena, s, sizeof *s);
-    kept->l = loops_compact(s->p->arena, s->l);
+    kept->loops = loops_compact(s->p->arena, s->loops);
     PUSH(s->p->arena, s->p->scans, kept);
 }

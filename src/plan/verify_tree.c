@@ -19,8 +19,8 @@ struct use { /* an operand of a call */
     int64_t packed;          /* bytes of what is packed for one round; 0: it is not packed */
     bool moves;              /* each round reads other packed bytes */
     struct span all, inside; /* from the operand's address on: what its indices say, and what is in memory */
-    struct view whole;       /* the same accesses in the unit's loops */
-    int own; /* scans: the tensor of the unit's loops; steps from the current one to that which wrote it */
+    struct view in_unit;     /* the same accesses in the unit's loops */
+    int of;                  /* scans: the tensor of the unit's loops, and how many steps later than the current one */
     int64_t shift;
 };
 struct job {
@@ -30,9 +30,9 @@ struct job {
     int nuse;
     struct use *use;
 };
-struct piece { /* of scratch memory: what it holds; own -1: nothing that a step wrote */
+struct piece { /* of scratch memory: what it holds; of -1: nothing that a step wrote */
     struct span at;
-    int own;
+    int of;
     int64_t step;
     int call; /* the last one that used it */
 };
@@ -66,7 +66,7 @@ static struct use *add_use(struct job *j, const struct loops *sub, const struct 
                         .written = sub->tensors.at[t].role == LOOPS_OUTPUT,
                         .align = memory->align,
                         .all = verify_bytes(&part),
-                        .own = -1};
+                        .of = -1};
     part.inside = true;
     use->inside = verify_bytes(&part);
     for (int i = 0; i < j->kernel->npack; i++) {
@@ -83,20 +83,20 @@ static bool is_operand(const struct loops *loops, int t)
 
 static struct job band_job(struct model *m, const struct stage *st)
 {
-    struct job j = new_job(m, st->u->label, &st->choice->kernel, st->sub);
+    struct job j = new_job(m, st->u->label, &st->choice->kernel, st->slice);
     j.step = st->step, j.low = st->low, j.high = st->high;
-    for (int t = 0; t < st->sub->tensors.n; t++) {
-        if (!is_operand(st->sub, t)) continue;
-        struct use *use = add_use(&j, st->sub, &st->memory[t], t);
-        use->tensor = st->whole->tensors.at[t].user;
+    for (int t = 0; t < st->slice->tensors.n; t++) {
+        if (!is_operand(st->slice, t)) continue;
+        struct use *use = add_use(&j, st->slice, &st->memory[t], t);
+        use->tensor = st->loops->tensors.at[t].user;
         use->moves = st->op[t].coef != 0;
-        use->whole = (struct view){.loops = st->whole,
-                                   .last = st->whole->stmts.n,
-                                   .tensor = t,
-                                   .memory = &plan_allocation(m->p, use->tensor)->memory,
-                                   .ivar = {st->ivar, st->image},
-                                   .block = {1, 1},
-                                   .dim = -1};
+        use->in_unit = (struct view){.loops = st->loops,
+                                     .last = st->loops->stmts.n,
+                                     .tensor = t,
+                                     .memory = &plan_allocation(m->p, use->tensor)->memory,
+                                     .ivar = {st->ivar, st->image},
+                                     .block = {1, 1},
+                                     .dim = -1};
     }
     return j;
 }
@@ -106,27 +106,27 @@ static struct job scan_job(struct model *m, const struct scan_stage *st, int fir
 {
     const struct scan *s = m->s;
     const bool follows = first >= s->nstep;
-    struct job j = new_job(m, s->u->label, &st->choice->kernel, st->sub);
-    for (int t = 0; t < st->sub->tensors.n; t++) {
-        const struct scan_place *at = st->sub->tensors.at[t].user;
-        if (!is_operand(st->sub, t)) continue;
-        struct use *use = add_use(&j, st->sub, &st->memory[t], t);
-        use->tensor = s->l->tensors.at[at->tensor].user;
-        use->own = at->tensor;
+    struct job j = new_job(m, s->u->label, &st->choice->kernel, st->slice);
+    for (int t = 0; t < st->slice->tensors.n; t++) {
+        const struct scan_tensor *at = st->slice->tensors.at[t].user;
+        if (!is_operand(st->slice, t)) continue;
+        struct use *use = add_use(&j, st->slice, &st->memory[t], t);
+        use->tensor = s->loops->tensors.at[at->tensor].user;
+        use->of = at->tensor;
         use->shift = at->shift;
-        use->whole = (struct view){.loops = s->l,
-                                   .first = first,
-                                   .last = first + st->sub->stmts.n,
-                                   .tensor = at->tensor,
-                                   .ivar = {follows ? -1 : s->ivar, s->blocks > 1 ? s->batch : -1},
-                                   .block = {1, s->block},
-                                   .dim = follows ? -1 : s->own[at->tensor].dim,
-                                   .shift = at->shift};
-        if (use->tensor) use->whole.memory = &plan_allocation(m->p, use->tensor)->memory;
+        use->in_unit = (struct view){.loops = s->loops,
+                                     .first = first,
+                                     .last = first + st->slice->stmts.n,
+                                     .tensor = at->tensor,
+                                     .ivar = {follows ? -1 : s->ivar, s->blocks > 1 ? s->batch : -1},
+                                     .block = {1, s->block},
+                                     .dim = follows ? -1 : s->state[at->tensor].dim,
+                                     .shift = at->shift};
+        if (use->tensor) use->in_unit.memory = &plan_allocation(m->p, use->tensor)->memory;
     }
     for (int w = 0; w < j.kernel->nwork; w++)
         j.use[j.nuse++] = (struct use){
-            .name = "a work buffer", .written = true, .own = -1, .align = 64, .inside = {0, j.kernel->work_bytes[w]}};
+            .name = "a work buffer", .written = true, .of = -1, .align = 64, .inside = {0, j.kernel->work_bytes[w]}};
     return j;
 }
 
@@ -174,7 +174,7 @@ static sol_status check_place(const struct model *m, const struct job *j, const 
         want = (struct span){begin, begin + use->packed};
         is = in = (struct span){at, at + use->packed};
     } else {
-        struct view whole = use->whole;
+        struct view whole = use->in_unit;
         whole.value[0] = round;
         whole.value[1] = other;
         want = verify_bytes(&whole);
@@ -250,10 +250,10 @@ static sol_status ask(struct model *m, int i, int64_t first, int64_t last)
     for (; m->next[i] <= last; m->next[i]++) {
         const int64_t row = m->next[i];
         const bool outside = row < 0 || row >= r->rows;
-        if (r->kept && outside)
+        if (r->stored && outside)
             return plan_wrong(m->p, m->u, "tree: ring %d: expected rows 0..%lld, which are stored, got row %lld", i,
                               N(r->rows - 1), N(row));
-        if (!r->kept && row - m->from[i] == r->room) {
+        if (!r->stored && row - m->from[i] == r->room) {
             if (first <= m->from[i])
                 return plan_wrong(m->p, m->u, "tree: ring %d: expected room for rows %lld..%lld, it has %lld", i,
                                   N(first), N(last), N(r->room));
@@ -312,11 +312,11 @@ static sol_status put_piece(struct model *m, const struct job *j, const char *na
 }
 
 /* Does scratch memory hold what step `step` wrote of a tensor there? The same call must not write it. */
-static bool holds(struct model *m, const struct span *at, int own, int64_t step)
+static bool holds(struct model *m, const struct span *at, int of, int64_t step)
 {
     for (int i = 0; i < m->pieces.n; i++) {
         struct piece *x = &m->pieces.at[i];
-        if (x->own != own || x->step != step || x->at.low > at->low || x->at.high < at->high) continue;
+        if (x->of != of || x->step != step || x->at.low > at->low || x->at.high < at->high) continue;
         x->call = m->ncall;
         return true;
     }
@@ -328,12 +328,12 @@ static sol_status run_in_scratch(struct model *m, const struct job *j, const str
 {
     const int64_t slot = a->row_bytes ? (round + a->row.plus) % MAX(a->row.wrap, 1) : 0;
     const int64_t at = a->plus + slot * a->row_bytes, step = round + use->shift;
-    const struct piece piece = {{at + use->inside.low, at + use->inside.high}, use->own, step, m->ncall};
+    const struct piece piece = {{at + use->inside.low, at + use->inside.high}, use->of, step, m->ncall};
     if (slot < 0 || (a->row_bytes && a->row.by != 1))
         return plan_wrong(m->p, m->u, "tree: '%s', %s in round %lld: expected one row of scratch memory for each step",
                           j->label, use->name, N(round));
     if (use->written) return put_piece(m, j, use->name, &piece);
-    return holds(m, &piece.at, use->own, step)
+    return holds(m, &piece.at, use->of, step)
                ? SOL_OK
                : plan_wrong(
                      m->p, m->u,
@@ -345,13 +345,13 @@ static sol_status run_in_scratch(struct model *m, const struct job *j, const str
 /* What steps write in operands: is it there when another step reads it? Steps outside of the tensor are its halo. */
 static sol_status run_in_operand(struct model *m, const struct job *j, const struct use *use, int64_t round)
 {
-    if (!m->s || use->own < 0 || m->s->own[use->own].dim < 0) return SOL_OK;
+    if (!m->s || use->of < 0 || m->s->state[use->of].dim < 0) return SOL_OK;
     const int64_t step = round + use->shift;
-    const int dim = m->s->own[use->own].dim;
-    const struct memory *memory = use->whole.memory;
+    const int dim = m->s->state[use->of].dim;
+    const struct memory *memory = use->in_unit.memory;
     const bool is_step = step >= 0 && step < m->s->steps;
     const bool halo = !is_step && step >= -memory->halo_low[dim] && step < m->s->steps + memory->halo_high[dim];
-    bool *written = is_step ? &m->written[use->own * m->s->steps + step] : NULL;
+    bool *written = is_step ? &m->written[use->of * m->s->steps + step] : NULL;
     if (use->written ? !is_step : !halo && (!is_step || !*written))
         return plan_wrong(m->p, m->u, "tree: '%s', %s of step %lld in round %lld: expected it to be written before",
                           j->label, use->name, N(step), N(round));
@@ -404,10 +404,10 @@ static sol_status check_rings(struct model *m)
     for (int i = 0; i < m->t->nmember; i++) end = MAX(end, m->t->member[i]->scratch_bytes);
     for (int i = 0; i < m->t->nring; i++) {
         const struct tree_ring *r = &m->t->ring[i];
-        if (r->body.need >= i || (!r->kept && r->row_bytes <= 0))
+        if (r->body.need >= i || (!r->stored && r->row_bytes <= 0))
             return plan_wrong(m->p, m->u, "tree: ring %d: expected rows of some bytes, made of rings in front of it",
                               i);
-        if (r->kept) continue;
+        if (r->stored) continue;
         if (r->scratch < end)
             return plan_wrong(m->p, m->u,
                               "tree: ring %d: expected to begin at byte %lld of scratch memory or behind it, "
@@ -473,11 +473,11 @@ static sol_status check_steps(struct model *m)
         for (int64_t k = 0; k < l->n; k++)
             TRY(run_body(m, &l->body, m->job[i], l->down ? l->from + l->n - 1 - k : l->from + k));
     }
-    for (int t = 0; t < s->l->tensors.n; t++)
-        for (int64_t k = 0; k < s->steps && s->own[t].dim >= 0 && s->l->tensors.at[t].role == LOOPS_OUTPUT; k++)
+    for (int t = 0; t < s->loops->tensors.n; t++)
+        for (int64_t k = 0; k < s->steps && s->state[t].dim >= 0 && s->loops->tensors.at[t].role == LOOPS_OUTPUT; k++)
             if (!m->written[t * s->steps + k])
-                return plan_wrong(m->p, m->u, "tree: expected %s to be written in step %lld", s->l->tensors.at[t].name,
-                                  N(k));
+                return plan_wrong(m->p, m->u, "tree: expected %s to be written in step %lld",
+                                  s->loops->tensors.at[t].name, N(k));
     return SOL_OK;
 }
 
@@ -489,7 +489,7 @@ sol_status verify_scan_tree(const struct scan *s, struct arena *scratch)
                           t ? t->nloop : 0, t ? t->nring : 0);
     struct model m = {.p = s->p, .u = s->u, .t = t, .s = s, .scratch = scratch, .others = s->blocks};
     m.job = NEW_ARRAY(scratch, struct job *, s->nphase);
-    m.written = NEW_ARRAY(scratch, bool, s->l->tensors.n * s->steps);
+    m.written = NEW_ARRAY(scratch, bool, s->loops->tensors.n * s->steps);
     TRY(check_tasks(&m));
     int64_t done = 0;
     for (int i = 0; i < s->nphase; i++) {
@@ -505,7 +505,7 @@ sol_status verify_scan_tree(const struct scan *s, struct arena *scratch)
         m.job[i] = NEW_ARRAY(scratch, struct job, ph->nstage);
         for (int k = 0, first = done < s->steps ? 0 : s->nstep; k < ph->nstage; k++) {
             m.job[i][k] = scan_job(&m, &ph->stage[k], first);
-            first += ph->stage[k].sub->stmts.n;
+            first += ph->stage[k].slice->stmts.n;
             TRY(check_call(&m, &m.job[i][k], &b->call[k], -1, &rounds));
         }
         done += ph->n;

@@ -50,7 +50,7 @@ double expr_ops(const struct loops *loops, int32_t node)
 /* -- which index variables can be shared */
 
 struct sharing {
-    const struct loops *l;
+    const struct loops *loops;
     int first, last; /* the group's statements, including the current one */
     uint64_t shared;
 };
@@ -59,13 +59,13 @@ struct sharing {
 static void mix(struct sharing *s, int tensor, int32_t index)
 {
     for (int i = s->first; i <= s->last; i++) {
-        const struct loops_stmt *w = &s->l->stmts.at[i];
+        const struct loops_stmt *w = &s->loops->stmts.at[i];
         for (int o = 0; o < w->nout; o++) {
             if (w->out[o] != tensor) continue;
             int32_t a = w->index, b = index;
-            for (; a; a = s->l->ex.at[a].next, b = s->l->ex.at[b].next) {
-                const uint64_t ivars = ex_ivars(s->l, a) & s->shared;
-                if (ivars && !ex_equal(s->l, a, b)) s->shared &= ~ivars;
+            for (; a; a = s->loops->ex.at[a].next, b = s->loops->ex.at[b].next) {
+                const uint64_t ivars = ex_ivars(s->loops, a) & s->shared;
+                if (ivars && !ex_equal(s->loops, a, b)) s->shared &= ~ivars;
             }
         }
     }
@@ -74,7 +74,7 @@ static void mix(struct sharing *s, int tensor, int32_t index)
 static void see_read(void *user, int32_t node)
 {
     struct sharing *s = user;
-    const struct ex *e = &s->l->ex.at[node];
+    const struct ex *e = &s->loops->ex.at[node];
     if (e->kind == EX_READ) mix(s, e->tensor, e->a);
     if (e->kind == EX_RED) s->shared &= ~e->u.bound;
 }
@@ -109,14 +109,14 @@ uint64_t groups_unit_ivars(const struct loops *loops, const struct memory *m)
 /* -- who uses a tensor */
 
 struct user {
-    const struct loops *l;
+    const struct loops *loops;
     int tensor;
     bool found;
 };
 static void see_use(void *user, int32_t node)
 {
     struct user *u = user;
-    const struct ex *e = &u->l->ex.at[node];
+    const struct ex *e = &u->loops->ex.at[node];
     if (e->kind == EX_READ && e->tensor == u->tensor) u->found = true;
 }
 

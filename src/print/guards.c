@@ -21,7 +21,7 @@ static bool neutral(const struct loops *loops, int op, int32_t v)
 }
 
 struct gather {
-    struct loops *l;
+    struct loops *loops;
     const struct memory *memory;
     int op;
     VECTOR(int32_t) conds;
@@ -29,7 +29,7 @@ struct gather {
 
 static int32_t without_test(struct gather *g, int32_t node)
 {
-    struct loops *loops = g->l;
+    struct loops *loops = g->loops;
     const struct ex e = loops->ex.at[node];
     const struct memory *halo =
         ex_is_zero(loops, e.b) && loops->tensors.at[e.tensor].role != LOOPS_TABLE ? &g->memory[e.tensor] : NULL;
@@ -52,11 +52,11 @@ static int32_t without_test(struct gather *g, int32_t node)
 /* A copy of the body in which such reads have no test: the whole body, or factors of a sum's product. */
 static int32_t strip(struct gather *g, int32_t node)
 {
-    const struct ex e = g->l->ex.at[node];
-    if (e.kind == EX_READ && e.b && neutral(g->l, g->op, e.b)) return without_test(g, node);
+    const struct ex e = g->loops->ex.at[node];
+    if (e.kind == EX_READ && e.b && neutral(g->loops, g->op, e.b)) return without_test(g, node);
     if (e.kind == EX_MUL && g->op == RED_SUM) {
         const int32_t a = strip(g, e.a), b = strip(g, e.b);
-        if (a != e.a || b != e.b) return ex_binary(g->l, EX_MUL, a, b);
+        if (a != e.a || b != e.b) return ex_binary(g->loops, EX_MUL, a, b);
     }
     return node;
 }
@@ -65,7 +65,7 @@ static int32_t guarded(void *user, struct loops *loops, int32_t node)
 {
     const struct ex e = loops->ex.at[node];
     if (e.kind != EX_RED) return node;
-    struct gather g = {.l = loops, .memory = user, .op = e.op};
+    struct gather g = {.loops = loops, .memory = user, .op = e.op};
     const int32_t body = strip(&g, e.b);
     if (body == e.b) return node;
     VECTOR(int32_t) parts = {0};

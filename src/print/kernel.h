@@ -135,7 +135,7 @@ struct solver { /* a row of plan/solvers.c */
     bool blocks; /* keeps blocks of a product in registers and caches; without that, every product waits for memory */
     /* calls another library, which the cost model does not know well enough: a policy picks it, or the key forces it */
     bool foreign;
-    bool whole; /* needs more than one row at a time, and is not given up for a band of rows */
+    bool all_rows; /* needs more than one row at a time, and is not given up for a band of rows */
     /* Can it compute this cluster? If not, *out_why gets the reason (for reports). */
     bool (*applicable)(const struct solver_context *sc, const struct cluster *c, const char **out_why);
     /* Fills in variants with costs, at most SOLVER_MAX_VARIANTS, cheapest first. Returns their number. */

@@ -110,7 +110,7 @@ static void put_state(struct printing *p)
 {
     text_open(p->out, "struct @rings { /* ring i holds rows from_i .. next_i - 1 */");
     for (int i = 0; i < p->t->nring; i++) {
-        if (!p->t->ring[i].kept) text_line(p->out, "char *ring%d;", i);
+        if (!p->t->ring[i].stored) text_line(p->out, "char *ring%d;", i);
         text_line(p->out, "int64_t from%d, next%d;", i, i);
     }
     text_close(p->out, "};");
@@ -154,7 +154,7 @@ static void put_room(struct printing *p, int i)
 static void put_ring(struct printing *p, int i)
 {
     const struct tree_ring *r = &p->t->ring[i];
-    text_line(p->out, "/* rows of ring %d%s */", i, r->kept ? ", which lie in memory" : "");
+    text_line(p->out, "/* rows of ring %d%s */", i, r->stored ? ", which lie in memory" : "");
     text_line(p->out,
               "static void @rows%d(char *const *p, const struct sol_frame *f, int worker, struct @rings *b, int64_t "
               "image, int64_t first, int64_t last)",
@@ -164,7 +164,7 @@ static void put_ring(struct printing *p, int i)
     text_line(p->out, "if (b->next%d < first) b->from%d = b->next%d = first;", i, i, i);
     text_open(p->out, "for (; b->next%d <= last; b->next%d++) {", i, i);
     text_line(p->out, "const int64_t %s = b->next%d;", p->t->round, i);
-    if (!r->kept) put_room(p, i);
+    if (!r->stored) put_room(p, i);
     put_body(p, &r->body);
     text_close(p->out, "}");
     text_close(p->out, "}");
@@ -211,7 +211,7 @@ static void put_step(struct printing *p)
     if (t->nring) text_line(p->out, "struct @rings state = {0}, *const b = &state;");
     for (int i = 0; i < t->nring; i++) {
         const struct tree_ring *r = &t->ring[i];
-        if (r->kept) continue;
+        if (r->stored) continue;
         text_line(p->out, "b->ring%d = scratch + %lld;", i, (long long)r->scratch);
         text_line(p->out, "__builtin_memset(b->ring%d, 0, %lld);", i, (long long)(r->row_bytes * r->room));
     }

@@ -40,7 +40,7 @@ struct tree_body { /* one round */
 };
 struct tree_ring {
     struct tree_body body; /* makes the row of this number */
-    bool kept;             /* its rows lie in an operand; the ring only counts which of them are there */
+    bool stored;           /* its rows lie in an operand; the ring only counts which of them are there */
     int64_t rows;          /* of the tensor; others are filled with `fill` */
     double fill;
     enum sol_dtype dtype;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-struct printing {
+struct joining {
     struct scan *s;
     struct loops *merged; /* the unit's loops, with a tensor for each packed form of an operand */
     struct kernel k;
@@ -15,9 +15,9 @@ struct printing {
     int64_t works; /* where work buffers begin in scratch memory, behind the stages' own */
 };
 
-static const struct scan_place *place_of(const struct scan_stage *st, int tensor)
+static const struct scan_tensor *tensor_of(const struct scan_stage *st, int tensor)
 {
-    return st->sub->tensors.at[tensor].user;
+    return st->slice->tensors.at[tensor].user;
 }
 
 static bool is_operand(const struct loops *loops, int tensor)
@@ -42,9 +42,9 @@ static const char *pack_text(struct arena *a, const struct loops *loops)
 }
 
 /* The tensor of `merged` for this one, packed; -1: there is none yet. */
-static int packed_tensor(const struct printing *pr, const struct scan_stage *st, const struct kernel_pack *pack)
+static int packed_tensor(const struct joining *pr, const struct scan_stage *st, const struct kernel_pack *pack)
 {
-    const struct sol_tensor *source = pr->s->l->tensors.at[place_of(st, pack->tensor)->tensor].user;
+    const struct sol_tensor *source = pr->s->loops->tensors.at[tensor_of(st, pack->tensor)->tensor].user;
     const char *text = pack_text(pr->s->p->arena, pack->loops);
     for (int i = 0; i < pr->k.npack; i++)
         if (pr->merged->tensors.at[pr->k.pack[i].tensor].user == source &&
@@ -54,13 +54,13 @@ static int packed_tensor(const struct printing *pr, const struct scan_stage *st,
 }
 
 /* Returns false if there are too many packs, or if one packs a tensor that changes from step to step. */
-static bool collect_packs(struct printing *pr, const struct scan_stage *st)
+static bool collect_packs(struct joining *pr, const struct scan_stage *st)
 {
     for (int i = 0; i < st->choice->kernel.npack; i++) {
         const struct kernel_pack *pack = &st->choice->kernel.pack[i];
-        const int of = place_of(st, pack->tensor)->tensor;
-        const struct loops_tensor *t = &pr->s->l->tensors.at[of];
-        bool moves = pr->s->own[of].dim >= 0;
+        const int of = tensor_of(st, pack->tensor)->tensor;
+        const struct loops_tensor *t = &pr->s->loops->tensors.at[of];
+        bool moves = pr->s->state[of].dim >= 0;
         for (int k = 0; k < 2; k++) moves |= st->op[k] && st->op[k][pack->tensor].coef;
         if (moves) return false;
         if (packed_tensor(pr, st, pack) >= 0) continue;
@@ -74,7 +74,7 @@ static bool collect_packs(struct printing *pr, const struct scan_stage *st)
 
 /* -- functions and memory */
 
-static bool collect_functions(struct printing *pr)
+static bool collect_functions(struct joining *pr)
 {
     for (int i = 0; i < pr->s->nphase; i++)
         for (int k = 0; k < pr->s->phase[i].nstage; k++) {
@@ -85,7 +85,7 @@ static bool collect_functions(struct printing *pr)
     return true;
 }
 
-static void number_operands(struct printing *pr)
+static void number_operands(struct joining *pr)
 {
     int n = 0;
     pr->operand = NEW_ARRAY(pr->s->p->arena, int, pr->merged->tensors.n + 1);
@@ -93,7 +93,7 @@ static void number_operands(struct printing *pr)
 }
 
 /* The scratch memory of a worker: that of the kernels, their work buffers, then the tensors that only steps see. */
-static void place_scratch(struct printing *pr)
+static void place_scratch(struct joining *pr)
 {
     int64_t at = 0, works = 0;
     for (int i = 0; i < pr->tree->nmember; i++) {
@@ -105,56 +105,56 @@ static void place_scratch(struct printing *pr)
     }
     pr->works = at;
     at += works;
-    for (int t = 0; t < pr->s->l->tensors.n; t++) {
-        struct scan_own *own = &pr->s->own[t];
-        if (!own->scratch) continue;
-        own->offset = at;
-        at += own->row_bytes * own->rows;
+    for (int t = 0; t < pr->s->loops->tensors.n; t++) {
+        struct scan_state *state = &pr->s->state[t];
+        if (!state->scratch) continue;
+        state->offset = at;
+        at += state->row_bytes * state->rows;
     }
     pr->k.scratch_bytes = at;
 }
 
 /* -- the tree of calls */
 
-/* Adds the move of the operand along the blocks (k = 1) or the steps (k = 0), which begin at `from`. */
-static void add_move(struct tree_address *a, const struct scan_stage *st, int t, int k, int64_t from)
+/* Adds the offset of the operand along the blocks (k = 1) or the steps (k = 0), which begin at `from`. */
+static void add_offset(struct tree_address *a, const struct scan_stage *st, int t, int k, int64_t from)
 {
     const struct slice_operand *op = st->op[k] ? &st->op[k][t] : NULL;
     if (!op || !op->coef) return;
-    const int64_t unit = st->whole[t].stride[op->dim] * dtype_def(st->sub->tensors.at[t].dtype)->bytes;
-    a->by[k ? TREE_TASK : TREE_ROUND] = op->coef * unit;
-    a->plus += (op->min - op->coef * from) * unit;
+    const int64_t bytes = st->full_memory[t].stride[op->dim] * dtype_def(st->slice->tensors.at[t].dtype)->bytes;
+    a->by[k ? TREE_TASK : TREE_ROUND] = op->coef * bytes;
+    a->plus += (op->min - op->coef * from) * bytes;
 }
 
 /* Where tensor t of a stage is at a step. */
-static struct tree_address address(const struct printing *pr, const struct scan_phase *ph, const struct scan_stage *st,
+static struct tree_address address(const struct joining *pr, const struct scan_phase *ph, const struct scan_stage *st,
                                    int t)
 {
-    const struct scan_place *place = place_of(st, t);
-    const struct scan_own *own = &pr->s->own[place->tensor];
+    const struct scan_tensor *of = tensor_of(st, t);
+    const struct scan_state *state = &pr->s->state[of->tensor];
     const struct kernel_pack *pack = pack_of(st, t);
     if (pack) return (struct tree_address){.base = TREE_OPERAND, .index = pr->operand[packed_tensor(pr, st, pack)]};
-    if (own->scratch) {
-        struct tree_address a = {.base = TREE_SCRATCH, .plus = own->offset};
-        if (own->rows > 1) {
-            a.row = (struct tree_row){.by = 1, .plus = place->shift + own->rows, .wrap = own->rows};
-            a.row_bytes = own->row_bytes;
+    if (state->scratch) {
+        struct tree_address a = {.base = TREE_SCRATCH, .plus = state->offset};
+        if (state->rows > 1) {
+            a.row = (struct tree_row){.by = 1, .plus = of->shift + state->rows, .wrap = state->rows};
+            a.row_bytes = state->row_bytes;
         }
         return a;
     }
-    struct tree_address a = {.base = TREE_OPERAND, .index = pr->operand[place->tensor]};
-    add_move(&a, st, t, 1, 0);
-    add_move(&a, st, t, 0, ph->from);
+    struct tree_address a = {.base = TREE_OPERAND, .index = pr->operand[of->tensor]};
+    add_offset(&a, st, t, 1, 0);
+    add_offset(&a, st, t, 0, ph->from);
     return a;
 }
 
-static struct tree_call call_of(const struct printing *pr, const struct scan_phase *ph, const struct scan_stage *st)
+static struct tree_call call_of(const struct joining *pr, const struct scan_phase *ph, const struct scan_stage *st)
 {
     const struct kernel *k = &st->choice->kernel;
-    struct tree_address *operand = NEW_ARRAY(pr->s->p->arena, struct tree_address, st->sub->tensors.n + k->nwork + 1);
+    struct tree_address *operand = NEW_ARRAY(pr->s->p->arena, struct tree_address, st->slice->tensors.n + k->nwork + 1);
     struct tree_call call = {.member = st->number, .operand = operand};
-    for (int i = 0; i < st->sub->tensors.n; i++)
-        if (is_operand(st->sub, i)) operand[call.noperand++] = address(pr, ph, st, i);
+    for (int i = 0; i < st->slice->tensors.n; i++)
+        if (is_operand(st->slice, i)) operand[call.noperand++] = address(pr, ph, st, i);
     int64_t at = pr->works;
     for (int w = 0; w < k->nwork; w++) {
         operand[call.noperand++] = (struct tree_address){.base = TREE_SCRATCH, .plus = at};
@@ -163,7 +163,7 @@ static struct tree_call call_of(const struct printing *pr, const struct scan_pha
     return call;
 }
 
-static struct tree_loop loop_of(const struct printing *pr, const struct scan_phase *ph)
+static struct tree_loop loop_of(const struct joining *pr, const struct scan_phase *ph)
 {
     struct tree_call *call = NEW_ARRAY(pr->s->p->arena, struct tree_call, ph->nstage + 1);
     for (int k = 0; k < ph->nstage; k++) call[k] = call_of(pr, ph, &ph->stage[k]);
@@ -171,7 +171,7 @@ static struct tree_loop loop_of(const struct printing *pr, const struct scan_pha
         .body = {.need = -1, .ncall = ph->nstage, .call = call}, .from = ph->from, .n = ph->n, .down = pr->s->by < 0};
 }
 
-static void make_tree(struct printing *pr)
+static void make_tree(struct joining *pr)
 {
     const struct scan *s = pr->s;
     struct tree_loop *loop = NEW_ARRAY(s->p->arena, struct tree_loop, s->nphase);
@@ -199,9 +199,9 @@ static const struct choice *main_choice(const struct scan *s)
     return best;
 }
 
-sol_status scan_print(struct scan *s, bool *out_done)
+sol_status scan_kernel(struct scan *s, bool *out_done)
 {
-    struct printing pr = {.s = s, .tree = NEW(s->p->arena, struct tree), .merged = loops_copy(s->p->arena, s->l)};
+    struct joining pr = {.s = s, .tree = NEW(s->p->arena, struct tree), .merged = loops_copy(s->p->arena, s->loops)};
     *pr.tree = (struct tree){.round = "step"};
     *out_done = false;
     pr.k = (struct kernel){.nstep = 1, .solver = "scan", .cost = s->cost};

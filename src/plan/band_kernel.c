@@ -3,7 +3,7 @@
 #include "plan/band.h"
 #include "print/tree.h"
 
-struct printing {
+struct joining {
     struct plan *p;
     const struct chain *c;
     struct loops *merged;
@@ -13,7 +13,7 @@ struct printing {
 
 /* -- merged loops of the chain: for comments, for operands, and for the reference solver */
 
-static struct loops *merge(struct printing *pr)
+static struct loops *merge(struct joining *pr)
 {
     const struct chain *c = pr->c;
     struct loops *to = loops_create(pr->p->arena, c->stage[c->n - 1].u->loops->name);
@@ -22,7 +22,7 @@ static struct loops *merge(struct printing *pr)
         int32_t ivar[LOOPS_MAX_IVARS];
         rewrite_ivars(to, st->u->loops, ivar);
         for (int t = 0; t < st->u->loops->tensors.n; t++) pr->tensor[i][t] = rewrite_tensor(to, st->u->loops, t);
-        if (st->out >= 0 && !st->kept) loops_set_role(to, pr->tensor[i][st->out], LOOPS_TEMP);
+        if (st->out >= 0 && !st->stored) loops_set_role(to, pr->tensor[i][st->out], LOOPS_TEMP);
         rewrite_stmts(&(struct rewrite){.to = to, .from = st->u->loops, .ivar = ivar, .tensor = pr->tensor[i]});
     }
     return to;
@@ -63,7 +63,7 @@ static int widened_tensor(struct loops *to, const struct loops *from, int t, int
 }
 
 /* The packed form of an operand that moves with the index variable: all steps, one behind the other. */
-static const struct loops *pack_all(struct printing *pr, const struct stage *st, const struct kernel_pack *k)
+static const struct loops *pack_all(struct joining *pr, const struct stage *st, const struct kernel_pack *k)
 {
     const struct slice_operand *op = &st->op[k->tensor];
     const struct loops_tensor *source = &st->u->loops->tensors.at[k->tensor];
@@ -105,7 +105,7 @@ static const struct kernel_pack *pack_of(const struct stage *st, int tensor)
 }
 
 /* Returns false if one stage wants a tensor packed that another stage reads. */
-static bool collect_packs(struct printing *pr, struct kernel *out)
+static bool collect_packs(struct joining *pr, struct kernel *out)
 {
     for (int i = 0; i < pr->c->n; i++) {
         const struct stage *st = &pr->c->stage[i];
@@ -125,9 +125,9 @@ static bool collect_packs(struct printing *pr, struct kernel *out)
 
 /* -- the tree of calls */
 
-/* Adds an operand's move along one index variable. */
-static void add_move(struct tree_address *a, enum tree_counter counter, const struct slice_operand *op,
-                     const struct memory *m, int64_t bytes)
+/* Adds the offset of an operand along one index variable. */
+static void add_offset(struct tree_address *a, enum tree_counter counter, const struct slice_operand *op,
+                       const struct memory *m, int64_t bytes)
 {
     if (!op->coef) return;
     a->by[counter] = op->coef * m->stride[op->dim] * bytes;
@@ -135,39 +135,39 @@ static void add_move(struct tree_address *a, enum tree_counter counter, const st
 }
 
 /* Where tensor t of stage i is in a round. */
-static struct tree_address address(const struct printing *pr, int i, int t)
+static struct tree_address address(const struct joining *pr, int i, int t)
 {
     const struct stage *st = &pr->c->stage[i], *before = st - 1;
     const struct kernel_pack *k = pack_of(st, t);
-    if (t == st->in && !before->kept)
+    if (t == st->in && !before->stored)
         return (struct tree_address){.base = TREE_RING,
                                      .index = i - 1,
                                      .row = {.by = st->step, .plus = st->low},
                                      .row_bytes = before->row_bytes,
                                      .plus = before->row_origin};
-    if (t == st->out && !st->kept)
+    if (t == st->out && !st->stored)
         return (struct tree_address){
             .base = TREE_RING, .index = i, .row = {.by = 1}, .row_bytes = st->row_bytes, .plus = st->row_origin};
     struct tree_address a = {.base = TREE_OPERAND, .index = pr->operand[pr->tensor[i][t]]};
-    const int64_t bytes = dtype_def(st->whole->tensors.at[t].dtype)->bytes;
+    const int64_t bytes = dtype_def(st->loops->tensors.at[t].dtype)->bytes;
     if (k) {
         a.by[TREE_ROUND] = st->op[t].coef ? packed_bytes(k) : 0;
         return a;
     }
-    add_move(&a, TREE_ROUND, &st->op[t], &st->u->memory[t], bytes);
-    if (st->image_op) add_move(&a, TREE_IMAGE, &st->image_op[t], &st->u->memory[t], bytes);
+    add_offset(&a, TREE_ROUND, &st->op[t], &st->u->memory[t], bytes);
+    if (st->image_op) add_offset(&a, TREE_IMAGE, &st->image_op[t], &st->u->memory[t], bytes);
     return a;
 }
 
 /* A row of stage i: the rows of the ring that it reads, then the stage's kernel. */
-static struct tree_body round_of(const struct printing *pr, struct tree *tree, int i)
+static struct tree_body round_of(const struct joining *pr, struct tree *tree, int i)
 {
     const struct stage *st = &pr->c->stage[i];
-    struct tree_address *operand = NEW_ARRAY(pr->p->arena, struct tree_address, st->sub->tensors.n + 1);
+    struct tree_address *operand = NEW_ARRAY(pr->p->arena, struct tree_address, st->slice->tensors.n + 1);
     struct tree_call *call = NEW(pr->p->arena, struct tree_call);
     *call = (struct tree_call){.member = tree_member(tree, &st->choice->kernel), .operand = operand};
-    for (int t = 0; t < st->sub->tensors.n; t++) {
-        const int role = st->sub->tensors.at[t].role;
+    for (int t = 0; t < st->slice->tensors.n; t++) {
+        const int role = st->slice->tensors.at[t].role;
         if (role != LOOPS_TEMP && role != LOOPS_TABLE) operand[call->noperand++] = address(pr, i, t);
     }
     return (struct tree_body){
@@ -175,7 +175,7 @@ static struct tree_body round_of(const struct printing *pr, struct tree *tree, i
 }
 
 /* Rings lie in scratch memory behind that of the stages' kernels. */
-static void make_tree(struct printing *pr, struct kernel *out)
+static void make_tree(struct joining *pr, struct kernel *out)
 {
     const struct chain *c = pr->c;
     const struct stage *last = &c->stage[c->n - 1];
@@ -188,14 +188,14 @@ static void make_tree(struct printing *pr, struct kernel *out)
     for (int i = 0; i < c->n - 1; i++) {
         const struct stage *st = &c->stage[i];
         ring[i] = (struct tree_ring){.body = round_of(pr, tree, i),
-                                     .kept = st->kept,
+                                     .stored = st->stored,
                                      .rows = st->rows,
                                      .fill = c->stage[i + 1].fill,
                                      .dtype = st->u->loops->tensors.at[st->out].dtype,
                                      .row_bytes = st->row_bytes,
                                      .room = st->ring_rows,
                                      .scratch = out->scratch_bytes};
-        if (!st->kept) out->scratch_bytes += (st->row_bytes * st->ring_rows + 63) / 64 * 64;
+        if (!st->stored) out->scratch_bytes += (st->row_bytes * st->ring_rows + 63) / 64 * 64;
     }
     *loop = (struct tree_loop){.body = round_of(pr, tree, c->n - 1), .n = last->rows};
     tree->per_task = MAX(1, last->rows * c->images / 32);
@@ -204,7 +204,7 @@ static void make_tree(struct printing *pr, struct kernel *out)
     out->source = tree_print(pr->p->arena, pr->p->target, tree);
 }
 
-static void number_operands(struct printing *pr)
+static void number_operands(struct joining *pr)
 {
     int n = 0;
     pr->operand = NEW_ARRAY(pr->p->arena, int, pr->merged->tensors.n + 1);
@@ -221,9 +221,9 @@ static const char *chain_label(struct plan *p, const struct chain *c)
     return label;
 }
 
-sol_status band_print(struct plan *p, const struct chain *c, struct unit *u, bool *out_done)
+sol_status band_kernel(struct plan *p, const struct chain *c, struct unit *u, bool *out_done)
 {
-    struct printing pr = {.p = p, .c = c};
+    struct joining pr = {.p = p, .c = c};
     int ivars = 0;
     for (int i = 0; i < c->n; i++) {
         ivars += c->stage[i].u->loops->ivars.n;
