@@ -1,11 +1,6 @@
 /* The solver dfp compared with the interpreter: operator definitions, types, layouts, vector widths, compilers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
+#include "context.h"
 #include "dfp/dfp.h"
 #include "kernel_cases.h"
 
@@ -100,21 +95,6 @@ static const struct check_case wide_cases[] = {
      "x:021 z:021 y:021", 0, NULL},
     {"x[A] -> y[] z[] | | | y[] = sum[A] x[A]; z[] = max[A] x[A]", "100000", NULL, NULL, 1e-4, NULL},
 };
-
-static struct sol_ctx *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    return sol_ctx_create(NULL, &ctx);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    sol_ctx_destroy(ctx);
-    return 0;
-}
 
 static int check_all(const struct check_case *c, int first, int step, int n, const struct check_tool *tool)
 {
@@ -215,5 +195,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_common), cmocka_unit_test(test_sse2),
                                        cmocka_unit_test(test_avx2),   cmocka_unit_test(test_avx512),
                                        cmocka_unit_test(test_neon),   cmocka_unit_test(test_map_in_registers)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -2,34 +2,14 @@
  * <u, (f(x+hv) - f(x-hv)) / 2h> equals <f'(u), v>, where f' is what sol_graph_differentiate appended. Everything is f64
  * and interpreted, so only the gradient is tested. Positive inputs and a small h avoid kinks. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "context.h"
 #include "grad/grad.h"
 #include "hlir/graph.h"
 #include "sol/sol.h"
-
-static struct sol_ctx *ctx;
-
-static int make_ctx(void **state)
-{
-    (void)state;
-    return sol_ctx_create(NULL, &ctx);
-}
-
-static int drop_ctx(void **state)
-{
-    (void)state;
-    sol_ctx_destroy(ctx);
-    return 0;
-}
 
 static uint64_t seed;
 

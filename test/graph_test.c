@@ -1,31 +1,13 @@
 /* The graph: printing and parsing its text form, errors with line and column, changes, the verifier, known values,
  * operation counts. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "context.h"
 #include "hlir/graph.h"
 #include "layers/layers.h"
-
-static struct sol_ctx *ctx;
-
-static int begin(void **state)
-{
-    (void)state;
-    return sol_ctx_create(NULL, &ctx);
-}
-
-static int end(void **state)
-{
-    (void)state;
-    sol_ctx_destroy(ctx);
-    return 0;
-}
 
 static struct sol_graph *parse(const char *text)
 {
@@ -372,5 +354,5 @@ int main(void)
         cmocka_unit_test(whole_graphs_are_interpreted),
         cmocka_unit_test(callers_mistakes),
     };
-    return cmocka_run_group_tests_name("graph", tests, begin, end);
+    return cmocka_run_group_tests_name("graph", tests, make_ctx, drop_ctx);
 }

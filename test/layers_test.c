@@ -1,34 +1,12 @@
 /* The table of layers: signatures, attributes and defaults, binding, and limits that numerical tests do not show.
  * test/python/test_layers.py compares what each row computes with PyTorch. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "layers/layers.h"
-
-static struct sol_ctx *ctx;
-static struct arena *arena;
-
-static int begin(void **state)
-{
-    (void)state;
-    if (sol_ctx_create(NULL, &ctx)) return 1;
-    arena = arena_create(ctx);
-    return !arena;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    arena_destroy(arena);
-    sol_ctx_destroy(ctx);
-    return 0;
-}
+#include "rows_help.h"
 
 /* The number of words before "->" in a signature: the names of inputs. */
 static int words_before_arrow(const char *s)

@@ -14,20 +14,15 @@
  * SOL_UPDATE=1 writes the actual results to the files, for you to judge. */
 #include <dirent.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
+#include "context.h"
 #include "passes/passes.h"
 
 #define FOLDER "test/passes"
-
-static struct sol_ctx *ctx;
 
 struct example {
     const char *file, *title, *before; /* before: all lines up to the arrow */
@@ -303,22 +298,9 @@ static void test_long_chain(void **state)
 #endif
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    return sol_ctx_create(NULL, &ctx);
-}
-
-static int end(void **state)
-{
-    (void)state;
-    sol_ctx_destroy(ctx);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_files), cmocka_unit_test(test_complete),
                                        cmocka_unit_test(test_long_chain)};
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

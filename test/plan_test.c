@@ -1,16 +1,11 @@
 /* Plans of graphs: which layers become one unit, which copies are avoided, what belongs to `prepare`, and on which
  * parameters its steps depend. Bands are off, so units are visible as the earlier phases leave them. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "context.h"
 #include "passes/passes.h"
 #include "schedule/schedule.h"
-
-static struct sol_ctx *ctx;
 
 struct planned {
     struct sol_graph *g;
@@ -326,15 +321,7 @@ static void test_partial(void **state)
 
 static int begin(void **state)
 {
-    (void)state;
-    return sol_ctx_create(NULL, &ctx) || sol_config_set(ctx, "bands", "off");
-}
-
-static int end(void **state)
-{
-    (void)state;
-    sol_ctx_destroy(ctx);
-    return 0;
+    return make_ctx(state) || sol_config_set(ctx, "bands", "off");
 }
 
 static void an_unknown_solver_is_rejected(void **state)
@@ -368,5 +355,5 @@ int main(void)
         cmocka_unit_test(test_partial),         cmocka_unit_test(an_unknown_solver_is_rejected),
         cmocka_unit_test(test_names),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, begin, drop_ctx);
 }

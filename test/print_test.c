@@ -1,29 +1,9 @@
 /* The plain nest compared with the interpreter (operator definitions, types, layouts), and the prelude's functions
  * compared with libm. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
+#include "context.h"
 #include "kernel_cases.h"
 #include "print/print.h"
-
-static struct sol_ctx *ctx;
-
-static int setup(void **state)
-{
-    (void)state;
-    return sol_ctx_create(NULL, &ctx);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    sol_ctx_destroy(ctx);
-    return 0;
-}
 
 static void test_nest(void **state)
 {
@@ -101,5 +81,5 @@ static void test_functions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_nest), cmocka_unit_test(test_functions)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

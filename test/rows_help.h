@@ -5,33 +5,26 @@
 #define SOL_ROWS_HELP_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "context.h"
 #include "hlir/loops.h"
 
-static struct sol_ctx *ctx;
 static struct arena *arena;
 
 static inline int begin(void **state)
 {
-    (void)state;
-    if (sol_ctx_create(NULL, &ctx)) return 1;
+    if (make_ctx(state)) return 1;
     arena = arena_create(ctx);
     return !arena;
 }
 
 static inline int end(void **state)
 {
-    (void)state;
     arena_destroy(arena);
-    sol_ctx_destroy(ctx);
-    return 0;
+    return drop_ctx(state);
 }
 
 static inline struct opdef_attr read_attr(const char *name, const char *text)

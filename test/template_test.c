@@ -1,21 +1,15 @@
 /* Kernels as templates: how marked names are filled in, and that every name which a kernel declares is marked, so that
  * any kernels can stand in one file. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "build/build.h"
+#include "context.h"
 #include "passes/passes.h"
 #include "print/tree.h"
 #include "schedule/schedule.h"
-
-static struct sol_ctx *ctx;
 
 static const char *filled(struct arena *a, const char *body, const char *suffix)
 {
@@ -224,22 +218,9 @@ static void any_kernels_share_a_file(void **state)
     arena_destroy(a);
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    return sol_ctx_create(NULL, &ctx);
-}
-
-static int end(void **state)
-{
-    (void)state;
-    sol_ctx_destroy(ctx);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(marks_are_filled), cmocka_unit_test(marks_find_helpers),
                                        cmocka_unit_test(trees_are_printed), cmocka_unit_test(any_kernels_share_a_file)};
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, make_ctx, drop_ctx);
 }

@@ -237,21 +237,12 @@ static void statements(struct dfp *d, void *user)
     }
 }
 
-/* Prints the statements for the values `from` to `to` of the tile's index variable, `points` at a time: as a block for
- * a constant, or as a loop. */
-static void region(struct dfp *d, struct making *m, int64_t from, int64_t to, int points, bool constant)
+/* Prints the statements for `points` values of the tile's index variable, and the end of the block around them. */
+static void put_points(struct dfp *d, struct making *m, int points, struct print_ivar value)
 {
     const int tile = m->plan->tile;
-    const char *name = d->loops->ivars.at[tile].name;
     const struct print_known *known = d->p.known;
-    if (from >= to) return;
-    if (constant)
-        text_open(d->p.out, "{ /* %s = %" PRId64 " */", name, from);
-    else
-        text_open(d->p.out, "for (int64_t %s = %" PRId64 "; %s < %" PRId64 "; %s += %d) {", name, from, name, to, name,
-                  points);
-    d->ivars[tile] = constant ? (struct print_ivar){true, NULL, from, from, from}
-                              : (struct print_ivar){true, name, 0, from, to - points};
+    d->ivars[tile] = value;
     d->tile = tile;
     d->step = 1;
     d->points = points;
@@ -266,6 +257,22 @@ static void region(struct dfp *d, struct making *m, int64_t from, int64_t to, in
     d->point = 0;
     d->p.known = known;
     d->loads = NULL;
+}
+
+/* Prints the statements for the values `from` to `to` of the tile's index variable, `points` at a time: as a block for
+ * a constant, or as a loop. */
+static void region(struct dfp *d, struct making *m, int64_t from, int64_t to, int points, bool constant)
+{
+    const char *name = d->loops->ivars.at[m->plan->tile].name;
+    if (from >= to) return;
+    if (constant)
+        text_open(d->p.out, "{ /* %s = %" PRId64 " */", name, from);
+    else
+        text_open(d->p.out, "for (int64_t %s = %" PRId64 "; %s < %" PRId64 "; %s += %d) {", name, from, name, to, name,
+                  points);
+    put_points(d, m, points,
+               constant ? (struct print_ivar){true, NULL, from, from, from}
+                        : (struct print_ivar){true, name, 0, from, to - points});
 }
 
 static void border(struct dfp *d, struct making *m, int64_t from, int64_t to)
@@ -283,29 +290,14 @@ static void blocks(struct dfp *d, void *user)
     const int tile = m->plan->tile;
     const char *name = d->loops->ivars.at[tile].name;
     const int64_t size = d->loops->ivars.at[tile].size;
-    const struct print_known *known = d->p.known;
     text_line(d->p.out, "int64_t %s = %s;", name, m->low);
     for (int points = m->plan->points; points >= 1; points = points > 1 ? 1 : 0) {
         if (points == 1 && size % m->plan->points == 0) break;
         text_open(d->p.out, "for (; %s + %d <= %s; %s += %d) {", name, points, m->high, name, points);
-        d->ivars[tile] = (struct print_ivar){true, name, 0, 0, size - points};
-        d->tile = tile;
-        d->step = 1;
         d->blocks = points > 1;
-        d->points = points;
-        d->point = 0;
-        d->loads = NULL;
-        for (int q = 0; q < DFP_POINTS; q++) d->known[q] = known;
-        statements(d, user);
-        text_close(d->p.out, "}");
-        dfp_use(d, 0);
-        d->p.known = known;
+        put_points(d, m, points, (struct print_ivar){true, name, 0, 0, size - points});
     }
-    d->ivars[tile].known = false;
-    d->tile = -1;
     d->blocks = false;
-    d->points = 1;
-    d->loads = NULL;
 }
 
 /* Prints the left border, tiles of one or two sizes, and the right border. */

@@ -4,7 +4,6 @@
 
 #include "print/print.h"
 
-/* points of a register tile, 0: the default; ns of work that justify a task */
 enum { DFP_TILE = 0, DFP_TASK = 1 }; /* points of a register tile, 0: the usual; ns of work worth a task */
 
 #define DFP_POINTS 16
@@ -41,6 +40,11 @@ struct dfp {
     int npack;
     struct kernel_pack pack[DFP_MAX_PACKS];
 };
+
+static inline const struct ex *dfp_ex(const struct dfp *d, int32_t node)
+{
+    return &d->loops->ex.at[node];
+}
 
 /* expand.c: a copy of a cluster. Reductions with several results become simple ones, expressions that several passes
  * need become temporaries, and neighbouring index variables that are contiguous everywhere are merged. */
@@ -83,7 +87,7 @@ void dfp_use(struct dfp *d, int point); /* selects the point that is printed fro
 const char *dfp_read(void *user, struct print_expr *p, int32_t node);
 void dfp_name(struct dfp *d, int32_t node, enum compute k, const char *text); /* names the node's current value */
 
-/* A reduction that is being printed: along the lanes (lanes.c) or across them (rows.c). */
+/* A reduction that is being printed: along the lanes (reductions.c) or across them (rows.c). */
 struct dfp_reduction {
     struct dfp *d;
     const struct ex *e;
@@ -95,6 +99,8 @@ struct dfp_reduction {
     VECTOR(int32_t) tests; /* parts of the guard that are decided, or tested in unrolled code */
     VECTOR(int32_t) masks; /* parts that differ between lanes */
 };
+/* reductions.c */
+void dfp_reduce(struct dfp *d, int32_t node, enum compute k); /* names its result, at all points */
 void dfp_reduction_begin(struct dfp *d, const struct ex *e, int32_t node, enum compute k, struct dfp_reduction *out);
 const char *dfp_start(struct dfp *d, int op, enum compute k);
 void dfp_join(struct dfp *d, int op, enum compute k, const char *acc, const char *value); /* acc = acc (op) value */

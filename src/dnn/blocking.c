@@ -369,6 +369,14 @@ bool blocking_make(const struct problem *p, const struct target *t, const struct
     return true;
 }
 
+bool blocking_try(const struct problem *p, const struct target *t, const struct blocking_options *o, int64_t fewer,
+                  struct blocking *b)
+{
+    const char *why;
+    return blocking_make(p, t, o, b, &why) && b->vectors == o->vectors && b->block_tiles > fewer &&
+           blocking_scratch(b) <= t->l2 * 3 / 4;
+}
+
 int64_t blocking_scratch(const struct blocking *b)
 {
     int64_t n = 0;

@@ -73,6 +73,10 @@ int blocking_lanes(const struct problem *p, const struct target *t);
 /* False: the options do not suit this problem; *out_why says why. */
 bool blocking_make(const struct problem *p, const struct target *t, const struct blocking_options *o,
                    struct blocking *b, const char **out_why);
+/* The same for a variant. False: the options do not suit this problem, a variant with `fewer` tiles has the same
+ * blocks, or they do not fit the cache. */
+bool blocking_try(const struct problem *p, const struct target *t, const struct blocking_options *o, int64_t fewer,
+                  struct blocking *b);
 int64_t blocking_tasks(const struct blocking *b);
 int64_t blocking_scratch(const struct blocking *b); /* bytes */
 /* Lanes of the last panel that are in use. */

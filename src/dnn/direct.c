@@ -64,9 +64,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
                 if (p.a.any_border && !v.p[4]) continue;
                 if (v.p[5]) v.p[0] = MIN(v.p[0], sc->target->registers - 12);
                 const struct blocking_options o = options_of(sc, &v);
-                if (!blocking_make(&p, sc->target, &o, &b, &why) || b.vectors != o.vectors) continue;
-                if (i && b.block_tiles <= tiles[i - 1]) continue; /* the same blocks as the previous variant */
-                if (blocking_scratch(&b) > sc->target->l2 * 3 / 4) continue;
+                if (!blocking_try(&p, sc->target, &o, i ? tiles[i - 1] : 0, &b)) continue;
                 v.cost = cost_blocking(&b);
                 v.text = arena_printf(sc->arena, "%dx%d%s k%lld b%lld%s%s", b.rows * b.cols, b.vectors,
                                       b.rows > 1 ? " rows" : "", (long long)(b.nrun * b.len), (long long)b.block_tiles,

@@ -48,9 +48,7 @@ static int variants(const struct solver_context *sc, const struct cluster *c, st
             for (int i = 0; i < COUNT_OF(tiles); i++) {
                 struct variant v = {.p = {shape[s].pixels, shape[s].vectors, 640, tiles[i], source, swap}};
                 const struct blocking_options o = options_of(sc, &v);
-                if (!blocking_make(&p, sc->target, &o, &b, &why) || b.vectors != o.vectors) continue;
-                if (i && b.block_tiles <= tiles[i - 1]) continue; /* the same blocks as the previous variant */
-                if (blocking_scratch(&b) > sc->target->l2 * 3 / 4) continue;
+                if (!blocking_try(&p, sc->target, &o, i ? tiles[i - 1] : 0, &b)) continue;
                 v.cost = cost_blocking(&b);
                 v.text = arena_printf(sc->arena, "%dx%d k%d b%lld%s%s", b.rows * b.cols, b.vectors, v.p[2],
                                       (long long)b.block_tiles, source == B_SCRATCH ? " packed" : "",

@@ -33,6 +33,19 @@ void put_sizes(struct text *out, int from, int n, const int64_t *sizes)
     for (int i = 0; i < n; i++) text_put(out, " #%s=%lld;", ivar(from + i), (long long)sizes[i]);
 }
 
+void put_copy(struct text *out, const struct opdef_input *in, int ndim, const int64_t *shape)
+{
+    text_put(out, "x[");
+    put_ivars(out, INNER, in->ndim);
+    text_put(out, "] -> y[");
+    put_ivars(out, 0, ndim);
+    text_put(out, "] |");
+    put_sizes(out, 0, ndim, shape);
+    text_put(out, " | | y[");
+    put_ivars(out, 0, ndim);
+    text_put(out, "] = x[");
+}
+
 const char *type_name(enum sol_dtype t)
 {
     return dtype_def(t)->name;

@@ -21,6 +21,10 @@ const char *ivar(int i);
 /* "A B C": index variables from..from+n-1; an axis `skip` (or -1) is left out. */
 void put_ivars(struct text *out, int from, int n);
 void put_ivars_but(struct text *out, int from, int n, int skip);
+enum { INNER = SOL_MAX_DIMS }; /* index variables from here on are for the input's head */
+/* "x[input index variables] -> y[output index variables] | sizes | | y[output index variables] = x[": the caller adds
+ * the indices and "]". */
+void put_copy(struct text *out, const struct opdef_input *in, int ndim, const int64_t *shape);
 /* " #A=3; #B=4": sizes of n index variables. */
 void put_sizes(struct text *out, int from, int n, const int64_t *sizes);
 /* The type's name, "f32". */

@@ -7,7 +7,7 @@
 
 enum { LINEAR, NEAREST, CUBIC };
 enum { ZEROS, BORDER, REFLECTION };
-enum { INNER = SOL_MAX_DIMS, TAPS = 2 * SOL_MAX_DIMS };
+enum { TAPS = 2 * SOL_MAX_DIMS };
 
 struct grid {
     int rank, mode, pad;

@@ -5,23 +5,6 @@
 
 #include "layers/build.h"
 
-enum { INNER = SOL_MAX_DIMS }; /* index variables from here on are for the input's head */
-
-/* "x[input index variables] -> y[output index variables] | sizes | | y[output index variables] = x[": the caller adds
- * the indices and "]". */
-static void put_move(struct text *out, const struct opdef_input *in, int ndim, const int64_t *shape)
-{
-    text_put(out, "x[");
-    put_ivars(out, INNER, in->ndim);
-    text_put(out, "] -> y[");
-    put_ivars(out, 0, ndim);
-    text_put(out, "] |");
-    put_sizes(out, 0, ndim, shape);
-    text_put(out, " | | y[");
-    put_ivars(out, 0, ndim);
-    text_put(out, "] = x[");
-}
-
 static sol_status too_many(struct sol_ctx *ctx, const struct layer_def *def, int n)
 {
     return ctx_fail(ctx, SOL_ERR_UNSUPPORTED, "%s: expected at most %d dimensions, got %d", def->name, SOL_MAX_DIMS, n);
@@ -43,7 +26,7 @@ BUILDER(build_permute)
         from[axis] = d;
         shape[d] = in->shape[axis];
     }
-    put_move(out, in, n, shape);
+    put_copy(out, in, n, shape);
     for (int d = 0; d < n; d++) text_put(out, " %s", ivar(from[d]));
     text_put(out, "]");
     return SOL_OK;
@@ -118,7 +101,7 @@ BUILDER(build_reshape)
     int n = 0, i = 0, o = 0;
     int64_t shape[SOL_MAX_DIMS];
     TRY(reshape_sizes(arena_ctx(a), def, in, attrs, &n, shape));
-    put_move(out, in, n, shape);
+    put_copy(out, in, n, shape);
     if (!product(in->shape, in->ndim)) { /* nothing is read */
         put_zeros(out, in->ndim);
         i = in->ndim;
@@ -159,7 +142,7 @@ BUILDER(build_expand)
             return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: dimension %d of size %lld cannot become %lld",
                             def->name, d - lead, (long long)own, (long long)shape[d]);
     }
-    put_move(out, in, n, shape);
+    put_copy(out, in, n, shape);
     for (int d = 0; d < in->ndim; d++) text_put(out, " %s", in->shape[d] == 1 ? "0" : ivar(d + lead));
     text_put(out, "]");
     return SOL_OK;
@@ -178,7 +161,7 @@ BUILDER(build_tile)
             return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: n: %lld makes no sense", def->name, (long long)times);
         shape[d] = own * times;
     }
-    put_move(out, in, n, shape);
+    put_copy(out, in, n, shape);
     for (int d = 0; d < in->ndim; d++) {
         int64_t size = in->shape[d];
         if (size <= 1)
@@ -200,7 +183,7 @@ BUILDER(build_repeat)
     if (times < 0 || times > ((int64_t)1 << 47) / MAX(shape[axis], 1))
         return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: n: %lld makes no sense", def->name, (long long)times);
     shape[axis] *= times;
-    put_move(out, in, in->ndim, shape);
+    put_copy(out, in, in->ndim, shape);
     for (int d = 0; d < in->ndim; d++)
         text_put(out, d == axis ? " %s//%lld" : " %s", ivar(d), (long long)MAX(times, 1));
     text_put(out, "]");
@@ -257,7 +240,7 @@ BUILDER(build_slice)
     int64_t shape[SOL_MAX_DIMS];
     TRY(slices(arena_ctx(a), def, in, attrs, s));
     for (int d = 0; d < in->ndim; d++) shape[d] = s[d].size;
-    put_move(out, in, in->ndim, shape);
+    put_copy(out, in, in->ndim, shape);
     for (int d = 0; d < in->ndim; d++) put_strided(out, d, s[d].size > 1 ? s[d].step : 1, s[d].size ? s[d].start : 0);
     text_put(out, "]");
     return SOL_OK;
@@ -274,7 +257,7 @@ BUILDER(build_select)
     TRY(axis_attr(arena_ctx(a), def, attrs, "index", (int)in->shape[axis], &at));
     for (int d = 0, o = 0; d < in->ndim; d++)
         if (d != axis) shape[o++] = in->shape[d];
-    put_move(out, in, in->ndim - 1, shape);
+    put_copy(out, in, in->ndim - 1, shape);
     for (int d = 0; d < in->ndim; d++) {
         if (d == axis)
             text_put(out, " %d", at);
@@ -330,7 +313,7 @@ BUILDER(build_flip)
     (void)nin;
     bool flipped[SOL_MAX_DIMS] = {false};
     TRY(axes_attr(arena_ctx(a), def, attrs, "axes", in->ndim, flipped));
-    put_move(out, in, in->ndim, in->shape);
+    put_copy(out, in, in->ndim, in->shape);
     for (int d = 0; d < in->ndim; d++) text_put(out, flipped[d] ? " #%s-1-%s" : " %s", ivar(d), ivar(d));
     text_put(out, "]");
     return SOL_OK;
@@ -361,7 +344,7 @@ BUILDER(build_roll)
     if (naxes ? n != naxes : n != 1)
         return ctx_fail(arena_ctx(a), SOL_ERR_INVALID, "%s: expected a shift for each axis, got %d for %d", def->name,
                         n, naxes);
-    put_move(out, in, in->ndim, in->shape);
+    put_copy(out, in, in->ndim, in->shape);
     if (!naxes) put_flat_roll(out, in, attrs_int(attrs, "shifts", 0, 0));
     for (int i = 0; i < naxes; i++) {
         int64_t axis = attrs_int(attrs, "axes", i, 0);
@@ -426,7 +409,7 @@ BUILDER(build_pad)
                             (long long)in->shape[d], (long long)p[d], (long long)q[d]);
         grows |= p[d] > 0 || q[d] > 0;
     }
-    put_move(out, in, n, shape);
+    put_copy(out, in, n, shape);
     for (int d = 0; d < n; d++) put_padded(out, d, in->shape[d], p[d], q[d], mode);
     text_put(out, "]");
     if (mode == PAD_CONSTANT && grows) {

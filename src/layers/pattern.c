@@ -98,15 +98,7 @@ BUILDER(build_pixel_shuffle)
     *c = up ? *c / (r * r) : *c * r * r;
     *h = up ? *h * r : *h / r;
     *w = up ? *w * r : *w / r;
-    text_put(out, "x[");
-    put_ivars(out, SOL_MAX_DIMS, n);
-    text_put(out, "] -> y[");
-    put_ivars(out, 0, n);
-    text_put(out, "] |");
-    put_sizes(out, 0, n, s);
-    text_put(out, " | | y[");
-    put_ivars(out, 0, n);
-    text_put(out, "] = x[");
+    put_copy(out, in, n, s);
     put_ivars(out, 0, n - 3);
     const char *C = ivar(n - 3), *H = ivar(n - 2), *W = ivar(n - 1);
     long long b = (long long)r, groups = up ? *c : *c / (r * r);

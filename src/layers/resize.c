@@ -9,7 +9,7 @@
 
 #include "layers/build.h"
 
-enum { INNER = SOL_MAX_DIMS, TAPS = 2 * SOL_MAX_DIMS };
+enum { TAPS = 2 * SOL_MAX_DIMS };
 enum mode { NEAREST, LINEAR, CUBIC };
 enum coord { HALF_PIXEL, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC, HALF_PIXEL_SYMMETRIC, TF_CROP_AND_RESIZE };
 enum rounding { FLOOR, CEIL, PREFER_FLOOR, PREFER_CEIL };

@@ -9,16 +9,11 @@
 
 #define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
 
-static const struct ex *at(const struct print_expr *p, int32_t node)
-{
-    return &p->loops->ex.at[node];
-}
-
 void nest_guard(struct print_expr *p, struct print_loops *l, int32_t guard)
 {
-    if (!guard || (at(p, guard)->kind == EX_INT && at(p, guard)->u.i)) return;
-    if (at(p, guard)->kind == EX_AND) {
-        for (int32_t i = at(p, guard)->a; i; i = at(p, i)->next) nest_guard(p, l, i);
+    if (!guard || (print_ex(p, guard)->kind == EX_INT && print_ex(p, guard)->u.i)) return;
+    if (print_ex(p, guard)->kind == EX_AND) {
+        for (int32_t i = print_ex(p, guard)->a; i; i = print_ex(p, i)->next) nest_guard(p, l, i);
         return;
     }
     if (nest_decide(p, guard) != 1) PUSH(p->out->arena, l->guard, guard);
@@ -33,7 +28,7 @@ struct strides {
 static void see_strides(void *user, int32_t node)
 {
     struct strides *s = user;
-    const struct ex *e = at(s->p, node);
+    const struct ex *e = print_ex(s->p, node);
     if (e->kind != EX_READ || s->p->loops->tensors.at[e->tensor].role == LOOPS_TABLE) return;
     struct affine a;
     if (!expr_affine_offset(s->p->loops, s->p->memory, e->tensor, e->a, &a)) return;
@@ -78,7 +73,7 @@ static bool difference(const struct loops *loops, int32_t a, int32_t b, struct a
 
 int nest_decide(const struct print_expr *p, int32_t part)
 {
-    const struct ex *e = at(p, part);
+    const struct ex *e = print_ex(p, part);
     struct affine a;
     if (e->kind != EX_CMP) return -1;
     const bool less = e->op == CMP_LT || e->op == CMP_LE, strict = e->op == CMP_LT || e->op == CMP_GT;
@@ -140,7 +135,7 @@ static const char *quotient(struct print_expr *p, const struct affine *rest, int
 static bool clip(struct print_expr *p, int32_t part, int ivar, uint64_t unknown, const char **out_low,
                  const char **out_high)
 {
-    const struct ex *e = at(p, part);
+    const struct ex *e = print_ex(p, part);
     *out_low = *out_high = NULL;
     if (e->kind != EX_CMP || e->op == CMP_EQ || e->op == CMP_NE) return false;
     const bool less = e->op == CMP_LT || e->op == CMP_LE; /* as c * index variable + rest < 0, or <= 0 */

@@ -6,11 +6,6 @@
 
 #define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
 
-static const struct ex *at(const struct print_expr *p, int32_t node)
-{
-    return &p->loops->ex.at[node];
-}
-
 /* The common type of a comparison's operands. */
 static enum compute compare_type(const struct print_expr *p, const struct ex *e)
 {
@@ -46,7 +41,7 @@ static const char *join(struct print_expr *p, const char *first, int32_t node, b
 
 const char *print_condition(struct print_expr *p, int32_t node)
 {
-    const struct ex e = *at(p, node);
+    const struct ex e = *print_ex(p, node);
     const int lanes = p->lanes;
     p->lanes = 1;
     const char *text;
@@ -56,7 +51,8 @@ const char *print_condition(struct print_expr *p, int32_t node)
         text = SAY(p, "(%s %s %s)", a, compares[e.op], b);
     } else if (e.kind == EX_AND || e.kind == EX_OR) {
         text = e.a ? print_condition(p, e.a) : e.kind == EX_AND ? "1" : "0";
-        for (int32_t i = e.a ? at(p, e.a)->next : 0; i; i = at(p, i)->next) text = join(p, text, i, e.kind == EX_AND);
+        for (int32_t i = e.a ? print_ex(p, e.a)->next : 0; i; i = print_ex(p, i)->next)
+            text = join(p, text, i, e.kind == EX_AND);
         text = SAY(p, "(%s)", text);
     } else if (e.kind == EX_TEST) {
         text = print_condition(p, e.a);
@@ -70,7 +66,7 @@ const char *print_condition(struct print_expr *p, int32_t node)
 /* Is there a read that is safe only because of an earlier part of the conjunction? */
 static bool needs_order(const struct print_expr *p, const struct ex *list)
 {
-    for (int32_t i = list->a ? at(p, list->a)->next : 0; i; i = at(p, i)->next)
+    for (int32_t i = list->a ? print_ex(p, list->a)->next : 0; i; i = print_ex(p, i)->next)
         if (!expr_is_safe(p->loops, i)) return true;
     return false;
 }
@@ -85,7 +81,7 @@ static const char *mask_convert(struct print_expr *p, const char *mask, enum com
  * another form. */
 static const char *byte_mask(struct print_expr *p, const struct ex *cmp, enum compute k)
 {
-    const struct ex *e = at(p, cmp->a);
+    const struct ex *e = print_ex(p, cmp->a);
     int64_t low, high;
     if (e->kind != EX_READ || e->b || p->loops->tensors.at[e->tensor].dtype != SOL_U8) return NULL;
     if (cmp->op != CMP_EQ || expr_varies(p, cmp->b) || expr_lane_step(p, e->tensor, e->a) != 1) return NULL;
@@ -101,7 +97,7 @@ static const char *byte_mask(struct print_expr *p, const struct ex *cmp, enum co
 
 const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
 {
-    const struct ex e = *at(p, node);
+    const struct ex e = *print_ex(p, node);
     if (!expr_varies(p, node))
         return SAY(p, "@sol_splat_%sx%d(-(%s))", compute_def(k)->mask, p->lanes, print_condition(p, node));
     if (e.kind == EX_TEST) return expr_mask(p, e.a, k);
@@ -115,7 +111,7 @@ const char *expr_mask(struct print_expr *p, int32_t node, enum compute k)
     }
     if ((e.kind == EX_AND || e.kind == EX_OR) && !needs_order(p, &e)) {
         const char *text = expr_mask(p, e.a, k);
-        for (int32_t i = at(p, e.a)->next; i; i = at(p, i)->next)
+        for (int32_t i = print_ex(p, e.a)->next; i; i = print_ex(p, i)->next)
             text = SAY(p, "(%s %c %s)", text, e.kind == EX_AND ? '&' : '|', expr_mask(p, i, k));
         return text;
     }

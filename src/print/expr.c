@@ -29,11 +29,6 @@ enum compute compute_of(enum sol_dtype t)
 
 #define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
 
-static const struct ex *at(const struct print_expr *p, int32_t node)
-{
-    return &p->loops->ex.at[node];
-}
-
 const char *expr_name(struct print_expr *p)
 {
     return SAY(p, "v%d_", p->temps++);
@@ -277,7 +272,7 @@ static bool small(const struct print_expr *p, int32_t node)
 
 static const char *divide_int(struct print_expr *p, const struct ex *e, const char *a, const char *b, enum compute k)
 {
-    const struct ex *by = at(p, e->b);
+    const struct ex *by = print_ex(p, e->b);
     int64_t low, high;
     const bool plain = by->kind == EX_INT && by->u.i > 0 && expr_range(p, e->a, &low, &high) && low >= 0;
     const char *name = SAY(p, "@sol_%s_%s", e->kind == EX_FLOOR ? "floordiv" : "remainder", computes[k].name);
@@ -289,7 +284,7 @@ static const char *divide_int(struct print_expr *p, const struct ex *e, const ch
 
 static const char *operate_int(struct print_expr *p, int32_t node, enum compute k)
 {
-    const struct ex e = *at(p, node);
+    const struct ex e = *print_ex(p, node);
     const char *a = expr_value(p, e.a, k), *b = e.b ? expr_value(p, e.b, k) : NULL;
     if (e.kind == EX_FLOOR || e.kind == EX_MOD) return divide_int(p, &e, a, b, k);
     static const char *const names[] = {[EX_NEG] = "neg", [EX_ADD] = "add", [EX_SUB] = "sub", [EX_MUL] = "mul"};
@@ -305,7 +300,7 @@ static const char *operate_int(struct print_expr *p, int32_t node, enum compute 
 
 static const char *operate_float(struct print_expr *p, int32_t node, enum compute k)
 {
-    const struct ex e = *at(p, node);
+    const struct ex e = *print_ex(p, node);
     if (e.kind == EX_NEG) return SAY(p, "(-%s)", expr_value(p, e.a, k));
     if (e.kind == EX_DIV && k == C_F32 && ex_is_int(p->loops, e.a) && ex_is_int(p->loops, e.b))
         return expr_convert(p, operate_float(p, node, C_F64), C_F64, C_F32); /* only double is exact for integers */
@@ -318,14 +313,14 @@ static const char *operate_float(struct print_expr *p, int32_t node, enum comput
 
 static bool all_int(const struct print_expr *p, int32_t first)
 {
-    for (; first; first = at(p, first)->next)
+    for (; first; first = print_ex(p, first)->next)
         if (!ex_is_int(p->loops, first)) return false;
     return true;
 }
 
 static bool any_unsigned(const struct print_expr *p, int32_t first)
 {
-    for (; first; first = at(p, first)->next)
+    for (; first; first = print_ex(p, first)->next)
         if (ex_is_unsigned(p->loops, first)) return true;
     return false;
 }
@@ -344,7 +339,7 @@ static enum compute argument_type(const struct print_expr *p, const struct ex *e
     if (same_type(def)) return compute_is_int(k) ? C_F64 : k;
     if (ints) return k == C_F32 ? C_F32 : C_F64;
     struct expr_floats all = {0};
-    for (int32_t i = e->a; i; i = at(p, i)->next) {
+    for (int32_t i = e->a; i; i = print_ex(p, i)->next) {
         const struct expr_floats s = expr_floats(p->loops, i);
         all.f32 |= s.f32;
         all.f64 |= s.f64;
@@ -363,7 +358,7 @@ static const char *branch(struct print_expr *p, int32_t node, enum compute k)
 
 static const char *select(struct print_expr *p, const struct ex *e, enum compute k)
 {
-    const int32_t yes = at(p, e->a)->next, no = at(p, yes)->next;
+    const int32_t yes = print_ex(p, e->a)->next, no = print_ex(p, yes)->next;
     if (p->lanes > 1) {
         const enum compute c = k == C_U64 ? C_I64 : k; /* the same bits */
         const char *mask = expr_mask(p, e->a, c), *a = expr_value(p, yes, c), *b = expr_value(p, no, c);
@@ -393,14 +388,15 @@ static const char *composite(struct print_expr *p, int32_t node, enum compute k)
 {
     const int32_t first = p->loops->ex.n, body = ex_expand(p->loops, node);
     const struct print_known *old = p->known;
-    for (int32_t i = at(p, node)->a; i; i = at(p, i)->next) {
-        const struct ex *e = at(p, i);
+    for (int32_t i = print_ex(p, node)->a; i; i = print_ex(p, i)->next) {
+        const struct ex *e = print_ex(p, i);
         if (e->kind == EX_INT || e->kind == EX_REAL || expr_is_condition(e)) continue;
         const enum compute own = !compute_is_int(k) ? k : expr_natural(p->loops, i);
         const char *text = expr_temp(p, expr_value(p, i, own), own);
         add_known(p, (struct print_known){i, own, p->lanes, text, p->lane, NULL});
         for (int32_t x = first; x < p->loops->ex.n; x++)
-            if (is_copy(at(p, x), at(p, i))) add_known(p, (struct print_known){x, own, p->lanes, text, p->lane, NULL});
+            if (is_copy(print_ex(p, x), print_ex(p, i)))
+                add_known(p, (struct print_known){x, own, p->lanes, text, p->lane, NULL});
     }
     const char *text = expr_temp(p, expr_value(p, body, k), k);
     p->known = old;
@@ -409,7 +405,7 @@ static const char *composite(struct print_expr *p, int32_t node, enum compute k)
 
 static bool is_number(const struct print_expr *p, int32_t node)
 {
-    const struct ex *e = at(p, node);
+    const struct ex *e = print_ex(p, node);
     return e->kind == EX_INT || (e->kind == EX_REAL && !isnan(e->u.r));
 }
 
@@ -418,7 +414,7 @@ static const char *bounded(struct print_expr *p, const struct ex *e, const char 
 {
     const bool less = !strcmp(name, "min"), relu = !strcmp(name, "relu");
     if (compute_is_int(k) || p->lanes == 1 || (!less && !relu && strcmp(name, "max"))) return NULL;
-    int32_t x = e->a, bound = at(p, e->a)->next;
+    int32_t x = e->a, bound = print_ex(p, e->a)->next;
     if (!relu && !is_number(p, bound)) {
         x = bound;
         bound = e->a;
@@ -430,14 +426,14 @@ static const char *bounded(struct print_expr *p, const struct ex *e, const char 
 
 static const char *call(struct print_expr *p, int32_t node, enum compute k)
 {
-    const struct ex e = *at(p, node);
+    const struct ex e = *print_ex(p, node);
     const struct math_def *def = math_at(e.op);
     if (!strcmp(def->name, "where")) return select(p, &e, k);
     if (def->expr) return composite(p, node, k);
     struct call c = {.k = argument_type(p, &e, k), .lanes = p->lanes};
     const char *simple = bounded(p, &e, def->name, c.k);
     if (simple) return expr_convert(p, simple, c.k, k);
-    for (int32_t i = e.a; i && c.n < COUNT_OF(c.arg); i = at(p, i)->next)
+    for (int32_t i = e.a; i && c.n < COUNT_OF(c.arg); i = print_ex(p, i)->next)
         c.arg[c.n++] = expr_temp(p, expr_value(p, i, c.k), c.k);
     const bool ints = compute_is_int(c.k);
     const char *template = ints ? def->c_int : def->c_scalar;
@@ -453,7 +449,7 @@ static const char *call(struct print_expr *p, int32_t node, enum compute k)
 
 static const char *value_int(struct print_expr *p, int32_t node, enum compute k)
 {
-    const struct ex e = *at(p, node);
+    const struct ex e = *print_ex(p, node);
     switch (e.kind) {
     case EX_INT: return integer(p, e.u.i);
     case EX_IVAR:
@@ -471,7 +467,7 @@ static const char *value_int(struct print_expr *p, int32_t node, enum compute k)
 
 static const char *value_float(struct print_expr *p, int32_t node, enum compute k)
 {
-    const struct ex e = *at(p, node);
+    const struct ex e = *print_ex(p, node);
     switch (e.kind) {
     case EX_REAL: return constant(p, e.u.r, k);
     case EX_READ: return expr_read(p, node, k);
@@ -483,7 +479,7 @@ static const char *value_float(struct print_expr *p, int32_t node, enum compute 
 
 const char *expr_value(struct print_expr *p, int32_t node, enum compute k)
 {
-    const struct ex *e = at(p, node);
+    const struct ex *e = print_ex(p, node);
     for (const struct print_known *i = p->known; i; i = i->next)
         if (i->node == node && i->lanes == p->lanes && i->lane == p->lane) return expr_convert(p, i->text, i->k, k);
     if (p->lanes > 1 && !expr_varies(p, node)) {
@@ -506,7 +502,7 @@ const char *expr_value(struct print_expr *p, int32_t node, enum compute k)
 /* Does every value of this expression fit the narrow type? */
 static bool fits(const struct print_expr *p, int32_t node, enum sol_dtype dtype)
 {
-    const struct ex *e = at(p, node);
+    const struct ex *e = print_ex(p, node);
     if (dtype == SOL_I64 || dtype == SOL_U64 || e->kind == EX_TEST || expr_is_condition(e)) return true;
     if (e->kind == EX_READ && !e->b && p->loops->tensors.at[e->tensor].dtype == dtype) return true;
     const int bits = dtype_def(dtype)->bytes * 8;

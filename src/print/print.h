@@ -19,6 +19,11 @@ struct compute_def {
 const struct compute_def *compute_def(enum compute k);
 enum compute compute_of(enum sol_dtype t);
 
+static inline const struct ex *print_ex(const struct print_expr *p, int32_t node)
+{
+    return &p->loops->ex.at[node];
+}
+
 struct print_known {
     int32_t node;
     enum compute k;

@@ -6,11 +6,6 @@
 
 #define SAY(p, ...) arena_printf((p)->out->arena, __VA_ARGS__)
 
-static const struct ex *at(const struct print_expr *p, int32_t node)
-{
-    return &p->loops->ex.at[node];
-}
-
 /* -- offsets */
 
 void expr_strides(const struct loops *loops, const struct memory *m, int tensor, int64_t *out_stride)
@@ -156,7 +151,7 @@ static const char *offset(struct print_expr *p, int tensor, int32_t first, bool 
     int64_t stride[SOL_MAX_DIMS];
     expr_strides(p->loops, p->memory, tensor, stride);
     struct text t = text_new(p->out->arena);
-    for (int d = 0; first; first = at(p, first)->next, d++) {
+    for (int d = 0; first; first = print_ex(p, first)->next, d++) {
         const char *index = safe_index(p, tensor, d, first, guarded);
         text_put(&t, t.n ? " + (%s) * %" PRId64 : "(%s) * %" PRId64, index, stride[d]);
     }
@@ -175,7 +170,7 @@ static bool is_tested(const struct print_expr *p, const struct ex *read, int d, 
                       int64_t *high)
 {
     const struct loops_tensor *t = &p->loops->tensors.at[read->tensor];
-    const struct ex *outside = at(p, read->b);
+    const struct ex *outside = print_ex(p, read->b);
     const bool zero = (outside->kind == EX_INT && outside->u.i == 0) || (outside->kind == EX_REAL && outside->u.r == 0);
     const struct memory *m = p->memory && zero && t->role != LOOPS_TABLE ? &p->memory[read->tensor] : NULL;
     if (!expr_range(p, index, low, high)) *low = -1, *high = INT64_MAX;
@@ -187,7 +182,7 @@ static bool test_varies(const struct print_expr *p, const struct ex *read)
 {
     int64_t low, high;
     int d = 0;
-    for (int32_t i = read->b ? read->a : 0; i; i = at(p, i)->next, d++)
+    for (int32_t i = read->b ? read->a : 0; i; i = print_ex(p, i)->next, d++)
         if (is_tested(p, read, d, i, &low, &high) && expr_varies(p, i)) return true;
     return false;
 }
@@ -197,7 +192,7 @@ static const char *inside(struct print_expr *p, const struct ex *read)
 {
     struct text c = text_new(p->out->arena);
     int d = 0;
-    for (int32_t i = read->b ? read->a : 0; i; i = at(p, i)->next, d++) {
+    for (int32_t i = read->b ? read->a : 0; i; i = print_ex(p, i)->next, d++) {
         const int64_t n = p->loops->tensors.at[read->tensor].shape[d];
         int64_t low, high;
         if (!is_tested(p, read, d, i, &low, &high)) continue;
@@ -239,7 +234,7 @@ int expr_lane_step(const struct print_expr *p, int tensor, int32_t first)
     int64_t stride[SOL_MAX_DIMS], step = 0;
     expr_strides(p->loops, p->memory, tensor, stride);
     int d = 0;
-    for (int32_t i = first; i; i = at(p, i)->next, d++) {
+    for (int32_t i = first; i; i = print_ex(p, i)->next, d++) {
         if (!expr_varies(p, i)) continue;
         struct affine a;
         if (!ex_affine(p->loops, i, &a)) return -1;
@@ -264,7 +259,7 @@ static const char *tested(struct print_expr *p, const char *test, const char *va
 /* What an unguarded read loads: through the solver's hook, or from memory. */
 static const char *loaded(struct print_expr *p, int32_t node, enum compute k)
 {
-    const struct ex e = *at(p, node);
+    const struct ex e = *print_ex(p, node);
     const int lanes = p->lanes;
     const char *text = p->read ? p->read(p->user, p, node) : NULL;
     if (text) return expr_convert(p, text, compute_of(p->loops->tensors.at[e.tensor].dtype), k);
@@ -280,7 +275,7 @@ static const char *loaded(struct print_expr *p, int32_t node, enum compute k)
 
 const char *expr_read(struct print_expr *p, int32_t node, enum compute k)
 {
-    const struct ex e = *at(p, node);
+    const struct ex e = *print_ex(p, node);
     const int lanes = p->lanes;
     if (!e.b) return loaded(p, node, k);
     if (lanes > 1 && (test_varies(p, &e) || (!p->read && expr_lane_step(p, e.tensor, e.a) < 0)))
