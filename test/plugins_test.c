@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -40,7 +41,10 @@ static int setup(void **state)
     assert_non_null(mkdtemp(p->folder));
     const struct sol_ctx_options o = {.size = sizeof o, .log = on_log, .user = p};
     assert_int_equal(sol_ctx_create(&o, &p->ctx), SOL_OK);
-    assert_int_equal(sol_config_set(p->ctx, "cache::folder", p->folder), SOL_OK);
+    char cache[sizeof p->folder + 8]; /* empty, so that wisdom can be saved there before anything is built */
+    snprintf(cache, sizeof cache, "%s/cache", p->folder);
+    assert_int_equal(mkdir(cache, 0700), 0);
+    assert_int_equal(sol_config_set(p->ctx, "cache::folder", cache), SOL_OK);
     assert_int_equal(sol_config_set(p->ctx, "log::level", "DEBUG"), SOL_OK);
     assert_int_equal(sol_config_set(p->ctx, "bands", "off"), SOL_OK); /* each unit is visible */
     p->a = arena_create(p->ctx);
@@ -113,9 +117,9 @@ static int advise(struct place *p, const char *graph, const char *solver, int nu
     struct plan *plan = NULL;
     int n = 0;
     target_host(&t);
-    struct adviser *ad = adviser_make(p->ctx, p->a, &t);
-    ad->policy.plugins = plugins_load(p->ctx, p->a);
-    if (sol_graph_parse(p->ctx, graph, &g) || passes_run(g) || plan_with_policy(g, p->a, &t, &ad->policy, &plan))
+    struct wisdom_policy *wp = wisdom_policy_make(p->ctx, p->a, &t);
+    wp->policy.plugins = plugins_load(p->ctx, p->a);
+    if (sol_graph_parse(p->ctx, graph, &g) || passes_run(g) || plan_with_policy(g, p->a, &t, &wp->policy, &plan))
         fail_msg("%s", sol_error(p->ctx));
     for (int i = 0; i < plan->units.n; i++) {
         const struct unit *u = plan->units.at[i];
@@ -123,17 +127,17 @@ static int advise(struct place *p, const char *graph, const char *solver, int nu
         for (int k = 0, found = 0; k < u->choice->n; k++) {
             const struct candidate *c = &u->choice->candidate[k];
             if (strcmp(c->solver->name, solver) || found++ != number) continue;
-            wisdom_put(ad->wisdom, &(struct wisdom_entry){.key = u->choice->key,
+            wisdom_put(wp->wisdom, &(struct wisdom_entry){.key = u->choice->key,
                                                           .solver = solver,
                                                           .variant = c->variant.text,
                                                           .ns = 1,
-                                                          .machine = ad->machine,
+                                                          .machine = wp->machine,
                                                           .what = "test",
                                                           .ours = true});
             n++;
         }
     }
-    wisdom_save(p->ctx, ad->wisdom);
+    wisdom_save(p->ctx, wp->wisdom);
     sol_graph_destroy(g);
     return n;
 }
@@ -206,9 +210,9 @@ static void test_bands(void **state)
     assert_int_equal(sol_config_set(p->ctx, "bands", "always"), SOL_OK);
     assert_int_equal(sol_config_set(p->ctx, "autotune", "full"), SOL_OK);
     target_host(&t);
-    struct adviser *ad = adviser_make(p->ctx, p->a, &t);
-    ad->policy.plugins = plugins_load(p->ctx, p->a);
-    if (sol_graph_parse(p->ctx, band, &g) || passes_run(g) || plan_with_policy(g, p->a, &t, &ad->policy, &plan))
+    struct wisdom_policy *wp = wisdom_policy_make(p->ctx, p->a, &t);
+    wp->policy.plugins = plugins_load(p->ctx, p->a);
+    if (sol_graph_parse(p->ctx, band, &g) || passes_run(g) || plan_with_policy(g, p->a, &t, &wp->policy, &plan))
         fail_msg("%s", sol_error(p->ctx));
     for (int i = 0; i < plan->units.n; i++) {
         const struct unit *u = plan->units.at[i];

@@ -382,12 +382,12 @@ static bool to_choose(const struct unit *u)
     return !u->dead && u->contraction && u->program == PROGRAM_FORWARD && u->choice->n > 1;
 }
 
-static struct adviser *adviser_here(struct place *p, struct target *out)
+static struct wisdom_policy *wisdom_policy_here(struct place *p, struct target *out)
 {
     target_host(out);
     sol_config_set(p->ctx, "bands", "off");
     autotune(p, "fast");
-    return adviser_make(p->ctx, p->a, out);
+    return wisdom_policy_make(p->ctx, p->a, out);
 }
 
 static struct wisdom_entry line_for(const struct choice *c, int candidate, const char *machine)
@@ -406,27 +406,27 @@ static void test_choice_of_wisdom(void **state)
 {
     struct place *p = *state;
     struct target t;
-    struct adviser *ad = adviser_here(p, &t);
-    struct planned m = plan(p, graph, &t, &ad->policy);
+    struct wisdom_policy *wp = wisdom_policy_here(p, &t);
+    struct planned m = plan(p, graph, &t, &wp->policy);
     struct wisdom *w = wisdom_load(p->ctx, p->a);
     int wanted = 0, done = 0;
     for (int k = 0; k < m.p->units.n; k++) {
         const struct unit *u = m.p->units.at[k];
         if (!to_choose(u)) continue;
-        const struct wisdom_entry here = line_for(u->choice, 1, ad->machine), there = line_for(u->choice, 0, "another");
+        const struct wisdom_entry here = line_for(u->choice, 1, wp->machine), there = line_for(u->choice, 0, "another");
         wanted++;
         wisdom_put(w, &here);
         wisdom_put(w, &there);
     }
     wisdom_save(p->ctx, w);
-    ad = adviser_make(p->ctx, p->a, &t);
-    struct planned n = plan(p, graph, &t, &ad->policy);
+    wp = wisdom_policy_make(p->ctx, p->a, &t);
+    struct planned n = plan(p, graph, &t, &wp->policy);
     for (int k = 0; k < n.p->units.n; k++)
         if (to_choose(n.p->units.at[k])) done += n.p->units.at[k]->choice->chosen == 1;
     assert_true(wanted >= 3);
     assert_int_equal(done, wanted);
     autotune(p, "off");
-    assert_null(adviser_make(p->ctx, p->a, &t));
+    assert_null(wisdom_policy_make(p->ctx, p->a, &t));
     sol_graph_destroy(m.g);
     sol_graph_destroy(n.g);
 }
@@ -437,21 +437,21 @@ static void test_shipped(void **state)
 {
     struct place *p = *state;
     struct target t;
-    struct adviser *ad = adviser_here(p, &t);
+    struct wisdom_policy *wp = wisdom_policy_here(p, &t);
     struct planned m = plan(p, graph, &t, NULL);
     const struct choice *own = NULL;
     for (int k = 0; k < m.p->units.n; k++) {
         const struct unit *u = m.p->units.at[k];
         if (!to_choose(u)) continue;
-        const struct wisdom_entry shipped = line_for(u->choice, u->choice->n - 1, ad->kind);
-        wisdom_put(ad->shipped, &shipped);
+        const struct wisdom_entry shipped = line_for(u->choice, u->choice->n - 1, wp->kind);
+        wisdom_put(wp->shipped, &shipped);
         if (!own) {
             own = u->choice;
-            const struct wisdom_entry here = line_for(own, 1, ad->machine);
-            wisdom_put(ad->wisdom, &here);
+            const struct wisdom_entry here = line_for(own, 1, wp->machine);
+            wisdom_put(wp->wisdom, &here);
         }
     }
-    struct planned n = plan(p, graph, &t, &ad->policy);
+    struct planned n = plan(p, graph, &t, &wp->policy);
     int near = 0, far = 0;
     for (int k = 0; k < n.p->units.n; k++) {
         const struct unit *u = n.p->units.at[k];
@@ -459,7 +459,7 @@ static void test_shipped(void **state)
         const struct choice *c = u->choice;
         const bool doubtful = c->candidate[c->n - 1].variant.cost > 1.3 * c->candidate[0].variant.cost;
         const int picked = !strcmp(c->key, own->key) ? 1 : doubtful ? -1 : c->n - 1;
-        assert_int_equal(ad->policy.pick(ad->policy.user, c), picked);
+        assert_int_equal(wp->policy.pick(wp->policy.user, c), picked);
         near += !doubtful;
         far += doubtful;
         if (picked >= 0) assert_int_equal(c->chosen, picked);

@@ -30,7 +30,7 @@ static int tensor_with(const struct unit *u, enum loops_role role)
     return -1;
 }
 
-static struct allocation *store_with(struct plan *p, const struct unit *u, enum loops_role role)
+static struct allocation *allocation_with(struct plan *p, const struct unit *u, enum loops_role role)
 {
     return plan_allocation(p, u->loops->tensors.at[tensor_with(u, role)].user);
 }
@@ -159,7 +159,7 @@ static void anchor_statement(struct plan *p)
 }
 static void early_root(struct plan *p)
 {
-    store_with(p, unit_with(p, "Conv a"), LOOPS_OUTPUT)->root = p->g->inputs.at[0];
+    allocation_with(p, unit_with(p, "Conv a"), LOOPS_OUTPUT)->root = p->g->inputs.at[0];
 }
 static void chain_of_roots(struct plan *p)
 {
@@ -176,19 +176,19 @@ static void parts_overlap(struct plan *p)
 }
 static void wrong_count(struct plan *p)
 {
-    store_with(p, unit_with(p, "Conv a"), LOOPS_OUTPUT)->readers += 1;
+    allocation_with(p, unit_with(p, "Conv a"), LOOPS_OUTPUT)->readers += 1;
 }
 static void bad_order(struct plan *p)
 {
-    store_with(p, unit_with(p, "Conv a"), LOOPS_INPUT)->order[0] = 1;
+    allocation_with(p, unit_with(p, "Conv a"), LOOPS_INPUT)->order[0] = 1;
 }
 static void bad_stride(struct plan *p)
 {
-    store_with(p, unit_with(p, "Conv a"), LOOPS_INPUT)->memory.stride[2] += 1;
+    allocation_with(p, unit_with(p, "Conv a"), LOOPS_INPUT)->memory.stride[2] += 1;
 }
 static void bad_halo(struct plan *p)
 {
-    store_with(p, unit_with(p, "Conv a"), LOOPS_INPUT)->memory.halo_high[3] += 1;
+    allocation_with(p, unit_with(p, "Conv a"), LOOPS_INPUT)->memory.halo_high[3] += 1;
 }
 static void fixed_halo(struct plan *p)
 {
@@ -196,7 +196,7 @@ static void fixed_halo(struct plan *p)
 }
 static void bad_align(struct plan *p)
 {
-    store_with(p, unit_with(p, "Conv a"), LOOPS_INPUT)->memory.align = 24;
+    allocation_with(p, unit_with(p, "Conv a"), LOOPS_INPUT)->memory.align = 24;
 }
 static void bad_origin(struct plan *p)
 {

@@ -167,11 +167,11 @@ static sol_status compile(struct sol_ctx *ctx, struct sol_graph *g, struct arena
 {
     struct way w = {.g = g, .target = target};
     TRY(begin(&w));
-    struct adviser *ad = adviser_make(ctx, a, target);
+    struct wisdom_policy *wp = wisdom_policy_make(ctx, a, target);
     struct tune_net n;
-    if (ad && plugins) adviser_load_plugins(ctx, ad);
-    TRY(make(&w, ad ? &ad->policy : NULL, false, &n));
-    sol_status status = ad ? tune_network(ad, &(struct tune_maker){make, &w}, &n) : SOL_OK;
+    if (wp && plugins) wisdom_policy_load_plugins(ctx, wp);
+    TRY(make(&w, wp ? &wp->policy : NULL, false, &n));
+    sol_status status = wp ? tune_network(wp, &(struct tune_maker){make, &w}, &n) : SOL_OK;
     if (!status) {
         compile_report(n.schedule);
         compile_report_steps(n.schedule);

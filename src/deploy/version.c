@@ -169,8 +169,8 @@ static sol_status policy_for(struct deploy *d, const struct sol_graph *g, const 
     *out_policy = NULL;
     if (graph_is_joint(g)) return SOL_OK;
     if (v->tuned) TRY(tune(g, v));
-    const struct adviser *ad = adviser_make(d->ctx, d->arena, &v->target);
-    *out_policy = ad ? &ad->policy : NULL;
+    const struct wisdom_policy *wp = wisdom_policy_make(d->ctx, d->arena, &v->target);
+    *out_policy = wp ? &wp->policy : NULL;
     return SOL_OK;
 }
 

@@ -1,4 +1,4 @@
-/* How a contraction is cut up, and its code. Pixels are the rows of the product (M), output channels its columns
+/* How a contraction is tiled, and its code. Pixels are the rows of the product (M), output channels its columns
  * (N). Tiles are R x C pixels by V vectors of channels; they form blocks of pixels, panels of output channels and
  * chunks of K. All blocked solvers (direct, matmul, winograd) choose the sizes here and print through it.
  *

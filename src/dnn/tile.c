@@ -75,7 +75,7 @@ static const char *acc(const struct tile *t, int r, int c, int v)
     return arena_printf(t->b->p->arena, "a%d_%d", r * t->cols + c, v);
 }
 
-/* Where the partial sums of one register lie between chunks. */
+/* Where the sums of one register lie between chunks, as an address. */
 static const char *partial(const struct tile *t, int r, int c, int v)
 {
     const struct blocking *b = t->b;
@@ -89,8 +89,8 @@ static const char *partial(const struct tile *t, int r, int c, int v)
     return arena_printf(b->p->arena, "sums + %lld", (long long)at);
 }
 
-/* Where they lie between pieces, as a vector. */
-static const char *waiting(const struct tile *t, int r, int c, int v)
+/* Where the sums of earlier pieces lie, as a vector. */
+static const char *earlier_sums(const struct tile *t, int r, int c, int v)
 {
     if (t->b->nchunk > 1) return SAY("*(%s *)(%s)", t->type, partial(t, r, c, v));
     return SAY("total[%d]", (r * t->cols + c) * t->vectors + v);
@@ -234,7 +234,7 @@ static struct extent extent_of(const struct tile *t)
     return e;
 }
 
-/* Sets the pointers to run i. */
+/* Sets the pointers to the beginning of run i. */
 static void begin_run(const struct tile *t, const char *declare)
 {
     const struct blocking *b = t->b;
@@ -245,7 +245,7 @@ static void begin_run(const struct tile *t, const char *declare)
 }
 
 /* Adds the sums of the pieces before this one. */
-static void add_waiting(const struct tile *t, const char *condition)
+static void add_earlier_sums(const struct tile *t, const char *condition)
 {
     text_open(t->out, "if (%s) {", condition);
     EACH(t, r, c, v)
@@ -254,7 +254,7 @@ static void add_waiting(const struct tile *t, const char *condition)
             text_line(t->out, "{ %s s = {0}; __builtin_memcpy(&s, %s, %d); %s += s; }", t->type, partial(t, r, c, v),
                       t->last * t->b->p->bytes, acc(t, r, c, v));
         else
-            text_line(t->out, "%s += %s;", acc(t, r, c, v), waiting(t, r, c, v));
+            text_line(t->out, "%s += %s;", acc(t, r, c, v), earlier_sums(t, r, c, v));
     }
     text_close(t->out, "}");
 }
@@ -267,7 +267,7 @@ static void leave(const struct tile *t)
             text_line(t->out, "__builtin_memcpy(%s, &%s, %d);", partial(t, r, c, v), acc(t, r, c, v),
                       t->last * t->b->p->bytes);
         else
-            text_line(t->out, "%s = %s;", waiting(t, r, c, v), acc(t, r, c, v));
+            text_line(t->out, "%s = %s;", earlier_sums(t, r, c, v), acc(t, r, c, v));
     }
 }
 
@@ -275,7 +275,7 @@ static void leave(const struct tile *t)
 static void end_piece(const struct tile *t, const char *done)
 {
     const struct blocking *b = t->b;
-    add_waiting(t, "begun");
+    add_earlier_sums(t, "begun");
     if (b->nchunk > 1)
         text_line(t->out, "if (%s && chunk == %lld) break;", done, (long long)b->nchunk - 1);
     else
@@ -286,7 +286,7 @@ static void end_piece(const struct tile *t, const char *done)
     text_close(t->out, "}");
 }
 
-/* A piece is a part of a run. */
+/* Prints the loops where a piece is a part of a run. */
 static void sum_lengths(const struct tile *t, const struct extent *e)
 {
     const struct blocking *b = t->b;
@@ -306,7 +306,7 @@ static void sum_lengths(const struct tile *t, const struct extent *e)
     end_piece(t, "left <= 0");
 }
 
-/* A piece is several runs. */
+/* Prints the loops where a piece is several runs. */
 static void sum_runs(const struct tile *t, const struct extent *e)
 {
     const struct blocking *b = t->b;
@@ -321,7 +321,7 @@ static void sum_runs(const struct tile *t, const struct extent *e)
     end_piece(t, SAY("i >= %s", e->nrun));
 }
 
-/* A chunk is one piece. */
+/* Prints the loops where a chunk is one piece. */
 static void sum_chunk(const struct tile *t, const struct extent *e)
 {
     const struct blocking *b = t->b;
@@ -335,7 +335,7 @@ static void sum_chunk(const struct tile *t, const struct extent *e)
     steps(t, e->pitch, e->last);
     text_close(t->out, "}");
     if (b->nchunk == 1) return;
-    add_waiting(t, "chunk");
+    add_earlier_sums(t, "chunk");
     text_open(t->out, "if (chunk < %lld) {", (long long)b->nchunk - 1);
     leave(t);
     text_line(t->out, "return;");
@@ -354,7 +354,7 @@ static void sum(const struct tile *t)
         sum_chunk(t, &e);
 }
 
-/* Operands that are the same for all pixels of the tile are loaded once for each vector. */
+/* Loads operands that are the same for all pixels of the tile, once for each vector. */
 static void hold(struct tile *t, struct epilogue *e, int valid)
 {
     const struct problem *p = t->b->p;
@@ -386,7 +386,7 @@ static void finish_inline(struct tile *t, struct epilogue *e)
     }
 }
 
-/* The epilogue as a loop, with the sums in an array: [vector][row][column]. */
+/* Prints the epilogue as a loop, with the sums in an array: [vector][row][column]. */
 static void finish_loop(struct tile *t, struct epilogue *e)
 {
     text_put(t->out, "%*sconst %s all[] = {", t->out->indent * 4, "", t->type);

@@ -1,4 +1,4 @@
-/* The solvers `weights` and `weights-winograd`; see weights.h. This file recognises such sums and cuts them. */
+/* The solvers `weights` and `weights-winograd`; see weights.h. This file recognises such sums and tiles them. */
 #include "dnn/weights.h"
 
 #include "dnn/solvers.h"
@@ -140,7 +140,7 @@ static bool find(const struct solver_context *sc, const struct cluster *c, bool 
     return true;
 }
 
-/* -- the cut */
+/* -- tiling */
 
 enum { V_SWAP, V_PIXELS, V_VECTORS, V_CHUNK, V_M, V_N, V_GROUPS };
 

@@ -303,7 +303,7 @@ static void drop_statements(struct unit *u, struct loops *loops)
 }
 
 /* A tensor that only the unit's own epilogue reads stays in registers. */
-static void drop_stores(struct plan *p)
+static void drop_allocations(struct plan *p)
 {
     plan_count(p);
     for (int i = 0; i < p->units.n; i++) {
@@ -338,7 +338,7 @@ sol_status plan_fuse_epilogues(struct plan *p)
                 place[s->root->id] = MAX(place[s->root->id], at);
             }
     }
-    drop_stores(p);
+    drop_allocations(p);
     plan_count(p);
     for (int i = 0; i < p->units.n; i++) {
         struct unit *u = p->units.at[i];

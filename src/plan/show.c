@@ -188,7 +188,7 @@ static void show_memory(const struct allocation *s, struct text *out)
              s->memory.constant ? ", constant" : "");
 }
 
-static void show_store(const struct plan *p, const struct allocation *s, struct text *out)
+static void show_allocation(const struct plan *p, const struct allocation *s, struct text *out)
 {
     static const char *const roles[] = {
         [TENSOR_INPUT] = "input", [TENSOR_PARAM] = "parameter", [TENSOR_CONST] = "constant", [TENSOR_VALUE] = "value"};
@@ -224,6 +224,6 @@ void plan_show(const struct plan *p, struct text *out)
             if (!p->units.at[i]->dead && (int)p->units.at[i]->program == program) show_unit(p->units.at[i], out);
     for (int i = 0; i < p->nallocations; i++)
         if (p->allocations[i].t && (p->allocations[i].writers || p->allocations[i].readers))
-            show_store(p, &p->allocations[i], out);
+            show_allocation(p, &p->allocations[i], out);
     for (int i = 0; i < p->chains.n; i++) show_chain(&p->chains.at[i], out);
 }

@@ -2,7 +2,7 @@
  * starts at T=1, and b needs no border then. */
 #include "plan/plan.h"
 
-struct shrink {
+struct tightening {
     struct loops *loops;
     int32_t node;                                        /* the sum */
     int64_t low[LOOPS_MAX_IVARS], high[LOOPS_MAX_IVARS]; /* by bound index variable: the values that matter */
@@ -10,7 +10,7 @@ struct shrink {
 
 /* Finds bounds from the factors of a product that are 0 outside, if their index is an index variable of the sum plus a
  * number. */
-static void see_factor(struct shrink *s, uint64_t bound, int32_t node)
+static void see_factor(struct tightening *s, uint64_t bound, int32_t node)
 {
     const struct loops *loops = s->loops;
     const struct ex *e = &loops->ex.at[node];
@@ -30,7 +30,7 @@ static void see_factor(struct shrink *s, uint64_t bound, int32_t node)
 }
 
 /* The sum over fewer values. 0: no value remains, or the sum cannot be shortened. */
-static int32_t shorten(struct shrink *s)
+static int32_t shorten(struct tightening *s)
 {
     struct loops *loops = s->loops;
     const struct ex red = loops->ex.at[s->node];
@@ -58,7 +58,7 @@ static int32_t shorten(struct shrink *s)
 
 static void find_sum(void *user, int32_t node)
 {
-    struct shrink *s = user;
+    struct tightening *s = user;
     const struct ex *e = &s->loops->ex.at[node];
     if (e->kind == EX_RED && e->op == RED_SUM && !e->a && s->loops->ex.at[e->b].kind == EX_MUL &&
         !rewrite_has_reduction(s->loops, e->b))
@@ -71,7 +71,7 @@ const struct loops *plan_tighten(const struct loops *loops)
     bool any = false;
     for (int i = 0; i < loops->stmts.n; i++) {
         struct loops_stmt s = loops->stmts.at[i];
-        struct shrink sum = {.loops = to};
+        struct tightening sum = {.loops = to};
         ex_walk(to, s.value, find_sum, &sum);
         const int32_t shorter = sum.node ? shorten(&sum) : 0;
         if (!shorter) continue;

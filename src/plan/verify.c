@@ -37,7 +37,7 @@ static struct sol_tensor *user_of(const struct unit *u, int t)
     return u->loops->tensors.at[t].user;
 }
 
-static const struct allocation *store_of(const struct check *c, const struct sol_tensor *t)
+static const struct allocation *allocation_of(const struct check *c, const struct sol_tensor *t)
 {
     return &c->p->allocations[t->id];
 }
@@ -50,8 +50,8 @@ static sol_status check_tensor(struct check *c, const struct unit *u, int k)
     const struct sol_tensor *g = t->user;
     if (t->role != LOOPS_INPUT && t->role != LOOPS_OUTPUT) return SOL_OK;
     if (!g) return plan_wrong(c->p, u, "tensor %s: expected a tensor of the graph, got none", t->name);
-    if (g->id < 0 || g->id >= c->p->nallocations || store_of(c, g)->t != g)
-        return plan_wrong(c->p, u, "tensor %s: expected a tensor that has a store, got %%%d", t->name, g->id);
+    if (g->id < 0 || g->id >= c->p->nallocations || allocation_of(c, g)->t != g)
+        return plan_wrong(c->p, u, "tensor %s: expected a tensor with an allocation, got %%%d", t->name, g->id);
     if (g->dtype != t->dtype)
         return plan_wrong(c->p, u, "tensor %s: expected type %s, as %%%d has, got %s", t->name,
                           dtype_def((enum sol_dtype)g->dtype)->name, g->id, dtype_def((enum sol_dtype)t->dtype)->name);
@@ -61,9 +61,9 @@ static sol_status check_tensor(struct check *c, const struct unit *u, int k)
     if (t->role == LOOPS_INPUT) return SOL_OK;
     if (g->role != TENSOR_VALUE)
         return plan_wrong(c->p, u, "expected to write a value, got %%%d, which the user owns", g->id);
-    if (store_of(c, g)->program != u->program)
+    if (allocation_of(c, g)->program != u->program)
         return plan_wrong(c->p, u, "%%%d: expected program %s, as that of the unit that writes it, got %s", g->id,
-                          program_name(u->program), program_name(store_of(c, g)->program));
+                          program_name(u->program), program_name(allocation_of(c, g)->program));
     return SOL_OK;
 }
 
@@ -87,15 +87,15 @@ static sol_status check_unit(struct check *c, const struct unit *u)
 static sol_status check_root(struct check *c, const struct allocation *s)
 {
     const int id = s->t->id;
-    if (s != store_of(c, s->t)) return plan_wrong(c->p, NULL, "%%%d: its store is another tensor's", id);
-    if (!s->root || store_of(c, s->root)->t != s->root)
+    if (s != allocation_of(c, s->t)) return plan_wrong(c->p, NULL, "%%%d: its allocation is another tensor's", id);
+    if (!s->root || allocation_of(c, s->root)->t != s->root)
         return plan_wrong(c->p, NULL, "%%%d: expected a root that is stored", id);
     if (s->root == s->t) return SOL_OK;
     if (c->p->phase < PHASE_ALIAS)
         return plan_wrong(c->p, NULL, "%%%d: expected to be its own root, got %%%d", id, s->root->id);
-    if (store_of(c, s->root)->root != s->root)
+    if (allocation_of(c, s->root)->root != s->root)
         return plan_wrong(c->p, NULL, "%%%d: its root %%%d: expected to be its own root, got %%%d", id, s->root->id,
-                          store_of(c, s->root)->root->id);
+                          allocation_of(c, s->root)->root->id);
     if (s->root->ndim != s->t->ndim || s->root->dtype != s->t->dtype)
         return plan_wrong(c->p, NULL, "%%%d: expected rank and type of its root %%%d", id, s->root->id);
     for (int d = 0; d < s->t->ndim; d++) {
@@ -152,7 +152,7 @@ static void add_points(struct access *w, const struct loops_stmt *s)
 static struct access *write_of(struct check *c, const struct unit *u, int at, int tensor)
 {
     struct access *w = NEW(c->scratch, struct access);
-    const struct allocation *s = store_of(c, user_of(u, tensor));
+    const struct allocation *s = allocation_of(c, user_of(u, tensor));
     *w = (struct access){.u = u, .at = at, .tensor = tensor};
     for (int i = 0; i < u->loops->stmts.n && !u->opaque; i++)
         for (int o = 0; o < u->loops->stmts.at[i].nout; o++)
@@ -174,7 +174,7 @@ static void find_writes(struct check *c)
         const struct unit *u = p->units.at[i];
         for (int k = 0; k < u->loops->tensors.n && !u->dead; k++) {
             if (u->loops->tensors.at[k].role != LOOPS_OUTPUT) continue;
-            const int root = store_of(c, user_of(u, k))->root->id;
+            const int root = allocation_of(c, user_of(u, k))->root->id;
             struct access *w = write_of(c, u, i, k);
             w->next = c->writes[root];
             c->writes[root] = w;
@@ -186,10 +186,10 @@ static void find_writes(struct check *c)
 static sol_status check_writes(struct check *c, const struct access *first)
 {
     for (const struct access *a = first; a; a = a->next) {
-        const struct allocation *s = store_of(c, user_of(a->u, a->tensor));
+        const struct allocation *s = allocation_of(c, user_of(a->u, a->tensor));
         int64_t written = 0;
         for (const struct access *b = first; b; b = b->next) {
-            const struct allocation *other = store_of(c, user_of(b->u, b->tensor));
+            const struct allocation *other = allocation_of(c, user_of(b->u, b->tensor));
             if (other == s) written += b->points;
             if (other != s && overlap(a, b, s->t->ndim))
                 return plan_wrong(c->p, a->u, "writes %%%d, of which unit '%s' writes a part as %%%d", s->t->id,
@@ -210,7 +210,7 @@ static bool runs_before(const struct access *w, const struct unit *u, int at)
 /* All elements of a tensor must be written when the unit at position `at` reads it; u NULL: at the end. */
 static sol_status check_read(struct check *c, const struct unit *u, int at, const struct sol_tensor *t)
 {
-    const struct allocation *s = store_of(c, t);
+    const struct allocation *s = allocation_of(c, t);
     int64_t there = 0;
     if (t->role != TENSOR_VALUE) return SOL_OK;
     for (const struct access *w = c->writes[s->root->id]; w; w = w->next) {
@@ -304,7 +304,7 @@ static sol_status check_align(struct check *c, const struct allocation *s)
     const struct sol_tensor *root = s->root;
     if (align <= 0 || align & (align - 1))
         return plan_wrong(c->p, NULL, "%%%d: alignment: expected a power of 2, got %d", s->t->id, align);
-    const bool ours = root->role == TENSOR_VALUE && !store_of(c, root)->output;
+    const bool ours = root->role == TENSOR_VALUE && !allocation_of(c, root)->output;
     if (ours ? align > 64 || s->origin * bytes % align : align > bytes)
         return plan_wrong(c->p, NULL, "%%%d: alignment: expected what element %lld has, got %d", s->t->id,
                           (long long)s->origin, align);
@@ -336,7 +336,7 @@ static sol_status check_memory(struct check *c, const struct allocation *s)
 
 static sol_status check_part(struct check *c, const struct allocation *s)
 {
-    const struct allocation *root = store_of(c, s->root);
+    const struct allocation *root = allocation_of(c, s->root);
     int64_t origin = root->origin;
     for (int d = 0; d < s->t->ndim; d++) {
         const bool whole = s->t->dim[d].size == root->t->dim[d].size;
@@ -377,7 +377,7 @@ static sol_status check_layout(struct check *c)
         for (int k = 0; k < u->loops->tensors.n && !u->dead && u->memory; k++) {
             const struct loops_tensor *t = &u->loops->tensors.at[k];
             if ((t->role == LOOPS_INPUT || t->role == LOOPS_OUTPUT) &&
-                !same_memory(&u->memory[k], &store_of(c, t->user)->memory, t->ndim))
+                !same_memory(&u->memory[k], &allocation_of(c, t->user)->memory, t->ndim))
                 return plan_wrong(c->p, u, "tensor %s: expected the memory of %%%d, got another one", t->name,
                                   user_of(u, k)->id);
         }

@@ -64,7 +64,7 @@ struct printing {
     int number; /* of a kernel within another */
 };
 
-static void put_alone(void *user, struct text *out, const char *name)
+static void fill_kernel(void *user, struct text *out, const char *name)
 {
     const struct printing *p = user;
     const int helper = helpers_find(p->h, name);
@@ -87,7 +87,7 @@ struct source_text kernel_text(struct arena *a, const struct target *t, const ch
     struct printing p = {.h = h, .used = NEW_ARRAY(a, bool, h->at.n)};
     struct source_text s = {0};
     struct text body = text_new(a);
-    text_fill(&body, source, put_alone, &p);
+    text_fill(&body, source, fill_kernel, &p);
     for (int i = h->at.n - 1; i >= 0; i--) {
         for (int k = 0; p.used[i] && k < h->at.at[i].uses.n; k++) p.used[h->at.at[i].uses.at[k]] = true;
         s.nhelper += p.used[i];
@@ -115,7 +115,7 @@ const char *kernel_member_step(struct arena *a, int number, int step)
     return arena_printf(a, "@stage%d_%d", number, step);
 }
 
-static void put_member(void *user, struct text *out, const char *name)
+static void fill_member(void *user, struct text *out, const char *name)
 {
     const struct printing *p = user;
     const char *step = step_of(name);
@@ -128,5 +128,5 @@ static void put_member(void *user, struct text *out, const char *name)
 void kernel_member(struct text *out, const struct target *t, int number, const char *source)
 {
     struct printing p = {.h = t->helpers ? t->helpers : helpers_make(out->arena, t), .number = number};
-    text_fill(out, source, put_member, &p);
+    text_fill(out, source, fill_member, &p);
 }

@@ -10,9 +10,9 @@
  * threads. */
 #define DOUBTFUL 1.3 /* times the cost of the cheapest candidate */
 
-const struct wisdom_entry *adviser_knows(const struct adviser *ad, const char *key)
+const struct wisdom_entry *wisdom_policy_entry(const struct wisdom_policy *wp, const char *key)
 {
-    return wisdom_find(ad->wisdom, key, ad->machine);
+    return wisdom_find(wp->wisdom, key, wp->machine);
 }
 
 static int candidate_of(const struct choice *c, const struct wisdom_entry *e)
@@ -26,34 +26,34 @@ static int candidate_of(const struct choice *c, const struct wisdom_entry *e)
 
 static int pick(void *user, const struct choice *c)
 {
-    const struct adviser *ad = user;
-    const intptr_t tried = ad->trial ? (intptr_t)map_get(ad->trial, c->key) : 0;
+    const struct wisdom_policy *wp = user;
+    const intptr_t tried = wp->trial ? (intptr_t)map_get(wp->trial, c->key) : 0;
     if (tried) return (int)tried - 1;
-    const struct wisdom_entry *own = adviser_knows(ad, c->key);
-    const int i = candidate_of(c, own ? own : wisdom_find(ad->shipped, c->key, ad->kind));
+    const struct wisdom_entry *own = wisdom_policy_entry(wp, c->key);
+    const int i = candidate_of(c, own ? own : wisdom_find(wp->shipped, c->key, wp->kind));
     const bool doubtful = i >= 0 && c->candidate[i].variant.cost > DOUBTFUL * c->candidate[0].variant.cost;
     return !own && doubtful ? -1 : i;
 }
 
-struct adviser *adviser_make(struct sol_ctx *ctx, struct arena *a, const struct target *t)
+struct wisdom_policy *wisdom_policy_make(struct sol_ctx *ctx, struct arena *a, const struct target *t)
 {
     if (!strcmp(ctx_config(ctx, "autotune"), "off")) return NULL;
-    struct adviser *ad = NEW(a, struct adviser);
-    *ad = (struct adviser){.policy = {.pick = pick, .user = ad},
-                           .arena = a,
-                           .wisdom = wisdom_load(ctx, a),
-                           .shipped = wisdom_shipped(ctx, a),
-                           .machine = machine_text(ctx, a, t)};
-    ad->kind = machine_kind(a, ad->machine);
-    return ad;
+    struct wisdom_policy *wp = NEW(a, struct wisdom_policy);
+    *wp = (struct wisdom_policy){.policy = {.pick = pick, .user = wp},
+                                 .arena = a,
+                                 .wisdom = wisdom_load(ctx, a),
+                                 .shipped = wisdom_shipped(ctx, a),
+                                 .machine = machine_text(ctx, a, t)};
+    wp->kind = machine_kind(a, wp->machine);
+    return wp;
 }
 
-void adviser_load_plugins(struct sol_ctx *ctx, struct adviser *ad)
+void wisdom_policy_load_plugins(struct sol_ctx *ctx, struct wisdom_policy *wp)
 {
     bool wanted = strcmp(ctx_config(ctx, "autotune"), "fast") != 0;
-    for (int i = 0; i < ad->wisdom->entries.n; i++) {
-        const struct solver *s = solver_named(ad->wisdom->entries.at[i]->solver);
+    for (int i = 0; i < wp->wisdom->entries.n; i++) {
+        const struct solver *s = solver_named(wp->wisdom->entries.at[i]->solver);
         wanted |= s && s->foreign;
     }
-    if (wanted) ad->policy.plugins = plugins_load(ctx, ad->arena);
+    if (wanted) wp->policy.plugins = plugins_load(ctx, wp->arena);
 }

@@ -33,7 +33,7 @@ struct subject {
     bool worth;
 };
 struct tuning {
-    struct adviser *ad;
+    struct wisdom_policy *wp;
     const struct tune_maker *m;
     struct tune_net *net, better; /* better: net NULL if there is none */
     struct sol_ctx *ctx;
@@ -108,15 +108,15 @@ static double budget(const struct tuning *t)
 static void remember(struct tuning *t, struct wisdom_entry e)
 {
     e.when = time(NULL);
-    e.machine = t->ad->machine;
+    e.machine = t->wp->machine;
     e.ours = true;
-    wisdom_put(t->ad->wisdom, &e);
+    wisdom_put(t->wp->wisdom, &e);
 }
 
 /* Was this network tuned before with the same time limit? */
 static bool had_time(const struct tuning *t)
 {
-    const struct wisdom_entry *e = adviser_knows(t->ad, t->net->schedule->plan->key);
+    const struct wisdom_entry *e = wisdom_policy_entry(t->wp, t->net->schedule->plan->key);
     return e && strtod(e->variant, NULL) * 1.2 + 0.5 >= t->budget_s;
 }
 
@@ -317,12 +317,12 @@ static sol_status round_of_trials(struct tuning *t, struct map *trial, int n)
 {
     struct tune_net other = {0};
     const int64_t start = clock_ns();
-    t->ad->trial = trial;
-    sol_status status = t->m->make(t->m->user, &t->ad->policy, true, &other);
+    t->wp->trial = trial;
+    sol_status status = t->m->make(t->m->user, &t->wp->policy, true, &other);
     t->make_s = MAX(seconds_since(start) / n, 0.01);
     if (!status) status = measure(t, &other);
     tune_net_free(&other);
-    t->ad->trial = NULL;
+    t->wp->trial = NULL;
     return status;
 }
 
@@ -331,7 +331,7 @@ static void find_worth(struct tuning *t)
     const bool fast = !strcmp(ctx_config(t->ctx, "autotune"), "fast");
     for (int i = 0; i < t->subjects.n; i++) {
         struct subject *s = &t->subjects.at[i];
-        const struct wisdom_entry *e = adviser_knows(t->ad, s->c->key);
+        const struct wisdom_entry *e = wisdom_policy_entry(t->wp, s->c->key);
         s->worth = s->ns >= LEAST_SHARE * t->total_ns && !(fast && e) && closed(t, s, t->net->schedule->plan);
     }
 }
@@ -372,14 +372,14 @@ static sol_status confirm(struct tuning *t, double out_ns[2])
     struct tune_net other = {0};
     struct tune_net *const both[2] = {t->net, &other};
     bool better = false;
-    t->ad->trial = map_create(t->arena);
-    if (!winners(t, t->ad->trial)) return SOL_OK;
-    sol_status status = t->m->make(t->m->user, &t->ad->policy, false, &other);
+    t->wp->trial = map_create(t->arena);
+    if (!winners(t, t->wp->trial)) return SOL_OK;
+    sol_status status = t->m->make(t->m->user, &t->wp->policy, false, &other);
     if (!status) {
         status = trial_whole(both, &t->data, (int64_t)(2 * RUN_S * 1e9), out_ns);
         better = !status && out_ns[1] < out_ns[0] * WHOLE_GAIN;
     }
-    t->ad->trial = NULL;
+    t->wp->trial = NULL;
     if (better)
         t->better = other;
     else
@@ -409,7 +409,7 @@ static void keep(struct tuning *t, bool better)
 /* Logs how many kernels each plug-in won. */
 static void report_plugins(const struct tuning *t)
 {
-    const struct plugins *plugins = t->ad->policy.plugins;
+    const struct plugins *plugins = t->wp->policy.plugins;
     for (int i = 0; plugins && i < plugins->n; i++) {
         int n = 0;
         for (int k = 0; k < t->subjects.n; k++) {
@@ -454,7 +454,7 @@ static sol_status tune(struct tuning *t)
     if (status && status != SOL_ERR_INTERRUPTED) return status;
     keep(t, status || t->better.net);
     if (!status) keep_network(t, ns);
-    wisdom_save(t->ctx, t->ad->wisdom);
+    wisdom_save(t->ctx, t->wp->wisdom);
     return status;
 }
 
@@ -491,12 +491,12 @@ static sol_status begin(struct tuning *t)
     return status;
 }
 
-sol_status tune_network(struct adviser *ad, const struct tune_maker *m, struct tune_net *n)
+sol_status tune_network(struct wisdom_policy *wp, const struct tune_maker *m, struct tune_net *n)
 {
     struct sol_ctx *ctx = n->schedule->plan->ctx;
     struct arena *a = arena_create(ctx);
     if (!a) return ctx_check(ctx);
-    struct tuning t = {.ad = ad,
+    struct tuning t = {.wp = wp,
                        .m = m,
                        .net = n,
                        .ctx = ctx,
@@ -506,7 +506,7 @@ sol_status tune_network(struct adviser *ad, const struct tune_maker *m, struct t
                        .clear = CLEAR_GAIN,
                        .start = clock_ns()};
     const sol_status status = begin(&t);
-    ad->trial = NULL;
+    wp->trial = NULL;
     if (t.better.net) {
         tune_net_free(n); /* freed last, because subjects refer to its plan */
         *n = t.better;

@@ -57,26 +57,26 @@ struct sol_machine machine_show(const struct target *t);
 
 /* machine.c: what measured times depend on besides the cluster: "x86 64B, AMD EPYC 1a0021, L2 1024K, 2 threads" */
 const char *machine_text(struct sol_ctx *ctx, struct arena *a, const struct target *t);
-/* What is left of that for machines that were never seen: "x86 64B", with the precision. */
+/* The part of it that decides for machines that were never seen: "x86 64B", with the precision. */
 const char *machine_kind(struct arena *a, const char *machine);
 const char *machine_processor(struct arena *a); /* "AMD EPYC 1a0021": with its signature */
 double machine_free_bytes(void);                /* that could be had without swapping */
 
 /* policy.c */
-struct adviser {
-    struct tuning_policy policy; /* for plan_advised */
+struct wisdom_policy {
+    struct tuning_policy policy; /* for plan_with_policy */
     struct arena *arena;
     struct wisdom *wisdom, *shipped;
     const char *machine, *kind;
     struct map *trial; /* cluster's key -> number of the candidate to be tried + 1; goes before wisdom. NULL: none */
 };
 /* The tuning policy for a target, for compiling and deploying networks. NULL: the key autotune is off. */
-struct adviser *adviser_make(struct sol_ctx *ctx, struct arena *a, const struct target *t);
+struct wisdom_policy *wisdom_policy_make(struct sol_ctx *ctx, struct arena *a, const struct target *t);
 /* Makes plug-ins candidates, if there is time to try them or if one of them won before. Otherwise they are not loaded.
  */
-void adviser_load_plugins(struct sol_ctx *ctx, struct adviser *ad);
+void wisdom_policy_load_plugins(struct sol_ctx *ctx, struct wisdom_policy *wp);
 /* What was measured here. */
-const struct wisdom_entry *adviser_knows(const struct adviser *ad, const char *key);
+const struct wisdom_entry *wisdom_policy_entry(const struct wisdom_policy *wp, const char *key);
 
 /* trial.c: a network that can be run and measured */
 struct tune_net {
@@ -105,6 +105,6 @@ struct tune_maker { /* makes the network of a graph; for a trial its module is n
 };
 /* Tunes what wisdom does not cover, within the time of the key autotune. *n becomes the better network. Errors other
  * than an interrupt leave the network unchanged. */
-sol_status tune_network(struct adviser *ad, const struct tune_maker *m, struct tune_net *n);
+sol_status tune_network(struct wisdom_policy *wp, const struct tune_maker *m, struct tune_net *n);
 
 #endif
