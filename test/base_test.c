@@ -528,6 +528,8 @@ static void configuration_is_checked(void **state)
     for (int i = 0; i < COUNT_OF(bad); i++)
         assert_int_equal(sol_config_set(f->ctx, bad[i][0], bad[i][1]), SOL_ERR_INVALID);
     assert_string_equal(ctx_config(f->ctx, "threads"), "3");
+    assert_int_equal(sol_config_set(f->ctx, "autotune", "OFF"), SOL_OK); /* in any case; kept as the table spells it */
+    assert_string_equal(ctx_config(f->ctx, "autotune"), "off");
 }
 
 static void environment_sets_defaults(void **state)
@@ -535,7 +537,7 @@ static void environment_sets_defaults(void **state)
     (void)state;
     struct sol_ctx *ctx;
     setenv("SOL_CACHE", "/tmp/elsewhere", 1);
-    setenv("SOL_LOG", "ERROR", 1);
+    setenv("SOL_LOG", "error", 1);
     assert_int_equal(sol_ctx_create(NULL, &ctx), SOL_OK);
     assert_string_equal(ctx_config(ctx, "cache::folder"), "/tmp/elsewhere");
     assert_string_equal(ctx_config(ctx, "log::level"), "ERROR");

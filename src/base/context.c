@@ -202,17 +202,18 @@ bool ctx_verifies(struct sol_ctx *ctx)
 #endif
 }
 
-/* Whether `value` is one of the words of `values`, which are separated by '|'. "bytes" stands for a number of bytes. */
-static bool accepted(const char *values, const char *value)
+/* `value` as `values` spells it, whose words are separated by '|' and match in any case. The first strlen(value)
+ * characters count. "bytes" stands for a number of bytes. NULL: the value is not accepted. */
+static const char *accepted(const char *values, const char *value)
 {
-    if (!*values) return true;
-    if (strchr(values, '#') && is_number(value)) return true;
-    if (strstr(values, "|bytes") && bytes_of(value) >= 0) return true;
-    if (!strcmp(value, "bytes") || !strcmp(value, "#")) return false;
+    if (!*values) return value;
+    if (strchr(values, '#') && is_number(value)) return value;
+    if (strstr(values, "|bytes") && bytes_of(value) >= 0) return value;
+    if (!strcasecmp(value, "bytes") || !strcmp(value, "#")) return NULL;
     size_t n = strlen(value);
     for (const char *word = values; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL)
-        if (n == strcspn(word, "|") && !strncmp(word, value, n)) return true;
-    return false;
+        if (n == strcspn(word, "|") && !strncasecmp(word, value, n)) return word;
+    return NULL;
 }
 
 static void level_changed(struct sol_ctx *ctx)
@@ -234,11 +235,12 @@ static sol_status unknown_key(struct sol_ctx *ctx, const char *key)
 
 static sol_status config_put(struct sol_ctx *ctx, int row, const char *value)
 {
-    size_t n = strlen(value) + 1;
-    struct config_value *v = ctx_realloc(ctx, NULL, sizeof *v + n);
+    const size_t n = strlen(value);
+    struct config_value *v = ctx_realloc(ctx, NULL, sizeof *v + n + 1);
     if (!v)
         return ctx_fail(ctx, SOL_ERR_NOMEM, "configuration: out of memory for the value of '%s'", config_defs[row].key);
-    memcpy(v->text, value, n);
+    memcpy(v->text, accepted(config_defs[row].values, value), n);
+    v->text[n] = 0;
     pthread_mutex_lock(&ctx->lock);
     v->older = ctx->values;
     ctx->values = v;
