@@ -39,10 +39,36 @@ static void row_major(int8_t *order, int ndim)
     for (int d = 0; d < ndim; d++) order[d] = (int8_t)d;
 }
 
+/* The purposes that the readers of a user's tensor give its dimensions. */
+static bool purposes_from_readers(const struct sol_tensor *t, char *purpose)
+{
+    for (int k = 0; k < t->readers.n; k++) {
+        const struct sol_layer *l = t->readers.at[k];
+        const bool removed = l->nout && l->out[0]->from != l;
+        const struct opdef *opdef = removed ? NULL : layer_opdef(l->def);
+        for (int i = 0; opdef && i < l->nin; i++) {
+            if (l->in[i] != t) continue;
+            bool pixel = false;
+            for (int d = 0; d < t->ndim; d++) {
+                purpose[d] = opdef_purpose(opdef, false, i, d, t->ndim);
+                pixel |= purpose[d] == 'P';
+            }
+            if (pixel) return true;
+        }
+    }
+    return false;
+}
+
+static void own_purposes(const struct sol_tensor *t, char *purpose)
+{
+    for (int d = 0; d < t->ndim; d++) purpose[d] = t->dim[d].purpose ? t->dim[d].purpose : 'N';
+}
+
 /* -- what gains from channels-last: contractions, and windows over pixels. Without them it only costs reorders. */
 
 struct gain {
     const struct loops *l;
+    char (*input)[SOL_MAX_DIMS]; /* purposes of the user's tensors, by number */
     bool found;
 };
 
@@ -58,18 +84,22 @@ static void see_gain(void *user, int32_t node)
     struct gain *g = user;
     const struct ex *e = &g->l->ex.at[node];
     g->found |= ex_is_contraction(g->l, node);
-    if (e->kind != EX_READ) return;
-    const struct sol_tensor *t = g->l->tensors.at[e->tensor].user;
+    const struct sol_tensor *t = e->kind == EX_READ ? g->l->tensors.at[e->tensor].user : NULL;
     int d = 0;
-    for (int32_t i = t ? e->a : 0; i; i = g->l->ex.at[i].next, d++)
-        g->found |= t->dim[d].purpose == 'P' && !is_plain(g->l, i);
+    for (int32_t i = t ? e->a : 0; i; i = g->l->ex.at[i].next, d++) {
+        const char purpose = t->role == TENSOR_INPUT ? g->input[t->index][d] : t->dim[d].purpose;
+        g->found |= purpose == 'P' && !is_plain(g->l, i);
+    }
 }
 
 static bool gains_from_channels_last(const struct plan *p)
 {
+    char(*input)[SOL_MAX_DIMS] = arena_alloc(p->scratch, sizeof *input * (size_t)(p->g->inputs.n + 1));
+    for (int i = 0; i < p->g->inputs.n; i++)
+        if (!purposes_from_readers(p->g->inputs.at[i], input[i])) own_purposes(p->g->inputs.at[i], input[i]);
     for (int i = 0; i < p->units.n; i++) {
         const struct unit *u = p->units.at[i];
-        struct gain g = {.l = u->loops};
+        struct gain g = {.l = u->loops, .input = input};
         for (int s = 0; !u->dead && !u->opaque && s < u->loops->stmts.n; s++)
             ex_walk(u->loops, u->loops->stmts.at[s].value, see_gain, &g);
         if (g.found) return true;
@@ -161,31 +191,6 @@ static int retarget(struct reorders *r, enum program program, const struct sol_t
         }
     }
     return n;
-}
-
-/* The purposes that the readers of a user's tensor give its dimensions. */
-static bool purposes_from_readers(const struct sol_tensor *t, char *purpose)
-{
-    for (int k = 0; k < t->readers.n; k++) {
-        const struct sol_layer *l = t->readers.at[k];
-        const bool removed = l->nout && l->out[0]->from != l;
-        const struct opdef *opdef = removed ? NULL : layer_opdef(l->def);
-        for (int i = 0; opdef && i < l->nin; i++) {
-            if (l->in[i] != t) continue;
-            bool pixel = false;
-            for (int d = 0; d < t->ndim; d++) {
-                purpose[d] = opdef_purpose(opdef, false, i, d, t->ndim);
-                pixel |= purpose[d] == 'P';
-            }
-            if (pixel) return true;
-        }
-    }
-    return false;
-}
-
-static void own_purposes(const struct sol_tensor *t, char *purpose)
-{
-    for (int d = 0; d < t->ndim; d++) purpose[d] = t->dim[d].purpose ? t->dim[d].purpose : 'N';
 }
 
 static struct sol_tensor *twin(struct plan *p, const struct sol_tensor *t, const char *purpose, const char *suffix)
